@@ -14,7 +14,7 @@
  *     otherwise).  The kernel recognises a command by its type and number; it
  *     ignores the size that is encoded in the command.
  *   - All fields have a fixed width and natural alignment, the same on 32 and
- *     64 bits.  Pointers are passed as __u64; the comment of such a field says
+ *     64 bits.  Pointers are passed as __u64; the comment of such a field has
  *     "pointer to".  Reserved fields and padding must be 0.
  *   - A call returns 0, or -1 with errno.  The kernel writes results back to
  *     the argument structure.  It does so only if the call succeeds, unless the
@@ -2003,7 +2003,7 @@ struct kfabric_post {
 	__u32	error;
 };
 
-/* ---- Live figures ------------------------------------------------------- */
+/* ---- Statistics --------------------------------------------------------- */
 
 /**
  * struct kfabric_stat - statistics of the next object of a class

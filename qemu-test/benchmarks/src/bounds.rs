@@ -86,9 +86,9 @@ pub(crate) fn tap(rows: &[Row], bounds: &[Bound]) -> (String, usize) {
     let mut text = format!("1..{}\n", bounds.len());
     let mut failed = 0;
     for (number, bound) in bounds.iter().enumerate() {
-        let (good, said) = judge(rows, bound);
+        let (good, verdict) = judge(rows, bound);
         let result = if good { "ok" } else { "not ok" };
-        text += &format!("{result} {} - {said}\n", number + 1);
+        text += &format!("{result} {} - {verdict}\n", number + 1);
         failed += usize::from(!good);
     }
     (text, failed)
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_file_with_a_mistake_is_refused_with_its_line() {
-        for (text, said) in [
+        for (text, verdict) in [
             ("1.0 a\n2.0", "line 2"),
             ("1.0 a\nx b", "not a number"),
             ("0 a", "not a ratio"),
@@ -132,7 +132,7 @@ mod tests {
             ("# nothing\n", "no row"),
         ] {
             let error = parse(text).expect_err(text).to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(verdict), "{error}");
         }
     }
 
@@ -140,9 +140,9 @@ mod tests {
     fn times_may_be_five_per_cent_more() {
         assert!(judged(1.0, Better::Lower, 1.0).0);
         assert!(judged(1.049, Better::Lower, 1.0).0);
-        let (good, said) = judged(1.06, Better::Lower, 1.0);
+        let (good, verdict) = judged(1.06, Better::Lower, 1.0);
         assert!(!good);
-        assert!(said.contains("6.0 % worse"), "{said}");
+        assert!(verdict.contains("6.0 % worse"), "{verdict}");
     }
 
     #[test]
@@ -154,12 +154,12 @@ mod tests {
 
     #[test]
     fn a_better_ratio_passes_and_says_so() {
-        let (good, said) = judged(0.9, Better::Lower, 1.0);
-        assert!(good && said.contains("can be changed"), "{said}");
-        let (good, said) = judged(3.0, Better::Higher, 2.0);
-        assert!(good && said.contains("can be changed"), "{said}");
-        let (good, said) = judged(0.97, Better::Lower, 1.0);
-        assert!(good && !said.contains("changed"), "{said}");
+        let (good, verdict) = judged(0.9, Better::Lower, 1.0);
+        assert!(good && verdict.contains("can be changed"), "{verdict}");
+        let (good, verdict) = judged(3.0, Better::Higher, 2.0);
+        assert!(good && verdict.contains("can be changed"), "{verdict}");
+        let (good, verdict) = judged(0.97, Better::Lower, 1.0);
+        assert!(good && !verdict.contains("changed"), "{verdict}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     counters::device,
     messages::{Host, Reports, SIZE, seqpacket},
     process,
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measurement},
 };
 use kfi::{Device, Entry, Op};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -31,10 +31,10 @@ pub(crate) fn empty_call(device: &Device) -> Result<f64> {
     each(CALLS, || Ok(device.nop()?))
 }
 
-fn empty(turns: &mut Turns) -> Result<()> {
+fn empty(measurement: &mut Measurement) -> Result<()> {
     process::bind()?;
     let device = Device::open()?;
-    turns.take(&mut || empty_call(&device), &mut || {
+    measurement.take(&mut || empty_call(&device), &mut || {
         each(CALLS, || {
             black_box(rustix::process::getppid());
             Ok(())
@@ -73,12 +73,12 @@ impl Loop {
     }
 }
 
-fn ring_read(turns: &mut Turns) -> Result<()> {
+fn ring_read(measurement: &mut Measurement) -> Result<()> {
     let pair = Loop::new()?;
     pair.to.post_buffers()?;
     let mut ring = pair.to.cq.ring()?;
     let mut uring = io_uring::IoUring::new(ENTRIES)?;
-    turns.take(
+    measurement.take(
         &mut || {
             let mut sum = 0.0;
             for _ in 0..FILLS {
@@ -150,13 +150,13 @@ fn recv_all(socket: &OwnedFd) -> Result<f64> {
 }
 
 /// One POST of one inject, which arrives in a multi-receive buffer.
-fn post_inject(turns: &mut Turns) -> Result<()> {
+fn post_inject(measurement: &mut Measurement) -> Result<()> {
     let pair = Loop::new()?;
     pair.to.post_buffers()?;
     let bytes = [7; SIZE];
     let op = Op::inject(pair.peer, &bytes);
     let (from, to) = seqpacket()?;
-    turns.take(
+    measurement.take(
         &mut || {
             let time = each(WAITING, || Ok(pair.from.ep.post_one(&op)?))?;
             pair.to.drain(WAITING)?;
@@ -171,7 +171,7 @@ fn post_inject(turns: &mut Turns) -> Result<()> {
 }
 
 /// One POST of a receive and an inject, as in a ping-pong.
-fn post_pair(turns: &mut Turns) -> Result<()> {
+fn post_pair(measurement: &mut Measurement) -> Result<()> {
     let pair = Loop::new()?;
     let bytes = [7; SIZE];
     let receive = Op::recv(pair.to.mr.slice(0..SIZE));
@@ -179,7 +179,7 @@ fn post_pair(turns: &mut Turns) -> Result<()> {
     // A POST names one endpoint, so it sends to itself.
     let myself = pair.to.meet(pair.to.ep.name()?)?;
     let to_myself = Op::inject(myself, &bytes);
-    turns.take(
+    measurement.take(
         &mut || {
             let time = each(WAITING, || {
                 pair.to.ep.post(&[receive, to_myself])?;
@@ -197,11 +197,11 @@ fn post_pair(turns: &mut Turns) -> Result<()> {
 }
 
 /// Reads one entry by a call.
-fn cq_read(turns: &mut Turns) -> Result<()> {
+fn cq_read(measurement: &mut Measurement) -> Result<()> {
     let pair = Loop::new()?;
     pair.to.post_buffers()?;
     let (from, to) = seqpacket()?;
-    turns.take(
+    measurement.take(
         &mut || {
             pair.fill(WAITING)?;
             let mut released = 0;
@@ -224,14 +224,14 @@ fn cq_read(turns: &mut Turns) -> Result<()> {
 }
 
 /// Messages per POST, and 64 of them, without a sleeping process.
-fn post_64(turns: &mut Turns) -> Result<()> {
+fn post_64(measurement: &mut Measurement) -> Result<()> {
     let pair = Loop::new()?;
     pair.to.post_buffers()?;
     let bytes = [7; SIZE];
     let ops = vec![Op::inject(pair.peer, &bytes); 64];
     let (from, to) = seqpacket()?;
     let mut batch = crate::messages::Batch::new();
-    turns.take(
+    measurement.take(
         &mut || {
             let began = Instant::now();
             pair.from.post_all(&ops)?;

@@ -4,7 +4,7 @@
 use crate::{
     Result,
     process::{self, Second},
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measurement},
 };
 use kfi::{Cntr, CntrFd, Device, Wait};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -40,7 +40,7 @@ fn loads(load: impl Fn() -> u64) -> f64 {
     began.elapsed().as_nanos() as f64 / f64::from(LOADS)
 }
 
-fn read_mapped(turns: &mut Turns) -> Result<()> {
+fn read_mapped(measurement: &mut Measurement) -> Result<()> {
     process::bind()?;
     let domain = device()?.fabric()?.domain(LINK).open()?;
     let cntr = domain.cntr().open()?;
@@ -48,7 +48,7 @@ fn read_mapped(turns: &mut Turns) -> Result<()> {
     let mapped = cntr.mapped();
     let private = Box::new(AtomicU64::new(7));
     let private = black_box(&*private);
-    turns.take(&mut || Ok(loads(|| mapped.value())), &mut || {
+    measurement.take(&mut || Ok(loads(|| mapped.value())), &mut || {
         Ok(loads(|| private.load(Ordering::Acquire)))
     })
 }
@@ -98,8 +98,8 @@ fn put_eventfd(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-fn poll_fd(turns: &mut Turns) -> Result<()> {
-    let _policy = process::bind_pair(turns.clock())?;
+fn poll_fd(measurement: &mut Measurement) -> Result<()> {
+    let _policy = process::bind_pair(measurement.clock())?;
     // Both processes have the same counters: the second inherits the open file.
     let domain = device()?.fabric()?.domain(LINK).open()?;
     let open = || -> Result<(Cntr, CntrFd)> {
@@ -118,7 +118,7 @@ fn poll_fd(turns: &mut Turns) -> Result<()> {
         take_eventfd(&there_event)?;
         put_eventfd(&back_event)
     }))?;
-    turns.take(
+    measurement.take(
         &mut || {
             rounds(&mut ours, || {
                 there.add(1)?;

@@ -17,7 +17,7 @@
 
 use crate::{
     Result, calls, process,
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measurement},
 };
 use kfi::Device;
 
@@ -58,8 +58,8 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "atomic64_add_return",
             better: Better::Lower,
             goal: Some(2.0),
-            measure: |turns: &mut Turns| {
-                turns.take(&mut || ns("add_idle"), &mut || ns("atomic64_add_return"))
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("add_idle"), &mut || ns("atomic64_add_return"))
             },
         },
         Case {
@@ -68,8 +68,8 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "wait_event + wake_up",
             better: Better::Lower,
             goal: Some(1.1),
-            measure: |turns: &mut Turns| {
-                turns.take(&mut || exactly_one("wake"), &mut || ns("wait_event"))
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || exactly_one("wake"), &mut || ns("wait_event"))
             },
         },
         Case {
@@ -78,8 +78,8 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "cntr/wake",
             better: Better::Lower,
             goal: Some(1.3),
-            measure: |turns: &mut Turns| {
-                turns.take(&mut || exactly_one("wake_1_of_1000"), &mut || ns("wake"))
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || exactly_one("wake_1_of_1000"), &mut || ns("wake"))
             },
         },
         Case {
@@ -88,8 +88,8 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "cntr/wake",
             better: Better::Lower,
             goal: None,
-            measure: |turns: &mut Turns| {
-                turns.take(&mut || exactly_one("wake_the_same_of_1000"), &mut || {
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || exactly_one("wake_the_same_of_1000"), &mut || {
                     ns("wake")
                 })
             },
@@ -100,8 +100,8 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "wait_event, 1000 asleep",
             better: Better::Lower,
             goal: None,
-            measure: |turns: &mut Turns| {
-                turns.take(&mut || exactly_one("wake_1_of_1000"), &mut || {
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || exactly_one("wake_1_of_1000"), &mut || {
                     ns("wait_event_1000")
                 })
             },
@@ -112,9 +112,9 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "ioctl/empty",
             better: Better::Lower,
             goal: None,
-            measure: |turns: &mut Turns| {
+            measure: |measurement: &mut Measurement| {
                 let device = Device::open()?;
-                turns.take(&mut || ns("admit_start"), &mut || {
+                measurement.take(&mut || ns("admit_start"), &mut || {
                     calls::empty_call(&device)
                 })
             },
@@ -125,8 +125,8 @@ pub(crate) fn cases() -> Vec<Case> {
             peer: "in process context",
             better: Better::Lower,
             goal: None,
-            measure: |turns: &mut Turns| {
-                turns.take(&mut || ns("from_softirq"), &mut || ns("admit_start"))
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("from_softirq"), &mut || ns("admit_start"))
             },
         },
     ]

@@ -200,8 +200,8 @@ fn judge(args: &[String]) -> Result<()> {
     let (rows, unreadable) = rows_of(files);
     let (text, failed) = bounds::tap(&rows, &bounds);
     print!("{text}");
-    for said in &unreadable {
-        println!("# {said}");
+    for message in &unreadable {
+        println!("# {message}");
     }
     if failed == 0 {
         Ok(())

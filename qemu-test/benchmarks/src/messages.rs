@@ -18,7 +18,7 @@ use crate::{
     Result,
     counters::{self, LINK},
     process::{self, Second},
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measurement},
 };
 use kfi::{
     Access, Av, AvKind, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat, Deadline,
@@ -254,8 +254,8 @@ fn socket_rounds(second: &mut Second, socket: &OwnedFd) -> Result<f64> {
 }
 
 /// Multi-receive buffers: one POST of an inject and one read of the CQ each way.
-fn latency(turns: &mut Turns) -> Result<()> {
-    let _policy = process::bind_pair(turns.clock())?;
+fn latency(measurement: &mut Measurement) -> Result<()> {
+    let _policy = process::bind_pair(measurement.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let answer = Op::inject(peer, &bytes);
@@ -274,7 +274,7 @@ fn latency(turns: &mut Turns) -> Result<()> {
     let message = Op::inject(peer, &bytes);
     let (near, far) = seqpacket()?;
     let mut theirs = socket_server(far)?;
-    turns.take(
+    measurement.take(
         &mut || {
             let mut entry = [Entry::default()];
             rounds(&mut ours, || {
@@ -287,8 +287,8 @@ fn latency(turns: &mut Turns) -> Result<()> {
 }
 
 /// A receive for each message, posted in one call with the answer.
-fn latency_recv(turns: &mut Turns) -> Result<()> {
-    let _policy = process::bind_pair(turns.clock())?;
+fn latency_recv(measurement: &mut Measurement) -> Result<()> {
+    let _policy = process::bind_pair(measurement.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let receive = Op::recv(host.mr.slice(..SIZE));
@@ -308,7 +308,7 @@ fn latency_recv(turns: &mut Turns) -> Result<()> {
     let message = Op::inject(peer, &bytes);
     let (near, far) = seqpacket()?;
     let mut theirs = socket_server(far)?;
-    turns.take(
+    measurement.take(
         &mut || {
             let mut entry = [Entry::default()];
             rounds(&mut ours, || {
@@ -322,8 +322,8 @@ fn latency_recv(turns: &mut Turns) -> Result<()> {
 
 /// As `latency`, but a waiting process sleeps until a counter of received messages changes; only
 /// the release of a buffer makes an entry in the CQ.
-fn latency_cntr(turns: &mut Turns) -> Result<()> {
-    let _policy = process::bind_pair(turns.clock())?;
+fn latency_cntr(measurement: &mut Measurement) -> Result<()> {
+    let _policy = process::bind_pair(measurement.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Counter, |host, peer, channel| {
         let answer = Op::inject(peer, &bytes);
@@ -344,7 +344,7 @@ fn latency_cntr(turns: &mut Turns) -> Result<()> {
     let (near, far) = seqpacket()?;
     let mut theirs = socket_server(far)?;
     let mut seen = 0;
-    turns.take(
+    measurement.take(
         &mut || {
             rounds(&mut ours, || {
                 host.ep.post_one(&message)?;
@@ -462,16 +462,16 @@ impl Reader<'_> {
     }
 }
 
-fn rate(turns: &mut Turns) -> Result<()> {
-    rate_with(turns, |host| Ok(Reader::Ring(host.cq.ring()?, host)))
+fn rate(measurement: &mut Measurement) -> Result<()> {
+    rate_with(measurement, |host| Ok(Reader::Ring(host.cq.ring()?, host)))
 }
 
-fn rate_by_call(turns: &mut Turns) -> Result<()> {
-    rate_with(turns, |host| Ok(Reader::Call(host)))
+fn rate_by_call(measurement: &mut Measurement) -> Result<()> {
+    rate_with(measurement, |host| Ok(Reader::Call(host)))
 }
 
-fn rate_with(turns: &mut Turns, reader: fn(&Host) -> Result<Reader<'_>>) -> Result<()> {
-    let _policy = process::bind_pair(turns.clock())?;
+fn rate_with(measurement: &mut Measurement, reader: fn(&Host) -> Result<Reader<'_>>) -> Result<()> {
+    let _policy = process::bind_pair(measurement.clock())?;
     let bytes = [7; SIZE];
     let mut ours = second_host(Reports::Entry, |host, peer, channel| {
         let credit = Op::inject(peer, &bytes);
@@ -479,12 +479,12 @@ fn rate_with(turns: &mut Turns, reader: fn(&Host) -> Result<Reader<'_>>) -> Resu
         let mut reader = reader(host)?;
         let mut entries = [Entry::default(); BATCH];
         while let Ok(count) = channel.get() {
-            let mut told = 0;
+            let mut acknowledged = 0;
             let mut seen = 0;
             while seen < count {
-                seen += reader.take(&mut entries, WINDOW - (seen - told))? as u64;
-                while seen - told >= WINDOW {
-                    told += WINDOW;
+                seen += reader.take(&mut entries, WINDOW - (seen - acknowledged))? as u64;
+                while seen - acknowledged >= WINDOW {
+                    acknowledged += WINDOW;
                     host.ep.post_one(&credit)?;
                 }
             }
@@ -507,7 +507,7 @@ fn rate_with(turns: &mut Turns, reader: fn(&Host) -> Result<Reader<'_>>) -> Resu
         Ok(())
     })?;
     let mut socket_batch = Batch::new();
-    turns.take(
+    measurement.take(
         &mut || {
             let mut entry = [Entry::default()];
             ours.channel.put(MESSAGES)?;

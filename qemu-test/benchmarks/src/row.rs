@@ -36,7 +36,7 @@ pub(crate) enum Better {
 pub(crate) type Side<'a> = &'a mut dyn FnMut() -> Result<f64>;
 
 /// Runs both sides; the returned text is a remark on the row.
-pub(crate) type Measure = fn(&mut Turns) -> Result<()>;
+pub(crate) type Measure = fn(&mut Measurement) -> Result<()>;
 
 /// A row to be measured.
 pub(crate) struct Case {
@@ -51,21 +51,24 @@ pub(crate) struct Case {
     /// The largest (times) or least (rates) good ratio of ours to the peer; none: a row that
     /// explains another.
     pub(crate) goal: Option<f64>,
-    /// Calls [`Turns::take`] once.
+    /// Calls [`Measurement::take`] once.
     pub(crate) measure: Measure,
 }
 
 impl Case {
     /// Measures it, in a guest with that clock.
     pub(crate) fn run(&self, runs: Runs, clock: Clock) -> Result<Row> {
-        let mut turns = Turns {
+        let mut measurement = Measurement {
             runs,
             clock,
             ours: Vec::new(),
             peer: Vec::new(),
         };
-        (self.measure)(&mut turns)?;
-        let (ours, peer) = (Spread::of(&mut turns.ours)?, Spread::of(&mut turns.peer)?);
+        (self.measure)(&mut measurement)?;
+        let (ours, peer) = (
+            Spread::of(&mut measurement.ours)?,
+            Spread::of(&mut measurement.peer)?,
+        );
         let (value, peer_value) = (
             ours.value(clock, self.better),
             peer.value(clock, self.better),
@@ -79,7 +82,7 @@ impl Case {
             peer_value,
             ratio,
             better: self.better,
-            runs: turns.ours.len(),
+            runs: measurement.ours.len(),
             range: [ours.least, ours.largest],
             peer_range: [peer.least, peer.largest],
             goal: self.goal,
@@ -92,14 +95,14 @@ impl Case {
 }
 
 /// The runs of both sides, in turn.
-pub(crate) struct Turns {
+pub(crate) struct Measurement {
     runs: Runs,
     clock: Clock,
     ours: Vec<f64>,
     peer: Vec<f64>,
 }
 
-impl Turns {
+impl Measurement {
     /// The guest's clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -244,18 +247,18 @@ pub(crate) mod tests {
 
     /// Runs `values` as ours, in order, beside a peer that is always 2.
     fn case(values: &[f64]) -> (Result<()>, Vec<f64>) {
-        let mut turns = Turns {
+        let mut measurement = Measurement {
             runs: Runs(2),
             clock: Clock::Time,
             ours: Vec::new(),
             peer: Vec::new(),
         };
         let mut values = values.iter().copied();
-        let result = turns.take(
+        let result = measurement.take(
             &mut || values.next().ok_or_else(|| "no more values".into()),
             &mut || Ok(2.0),
         );
-        (result, turns.ours)
+        (result, measurement.ours)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::{
     Result, counters,
     process::{self, Second},
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measurement},
 };
 use kfi::{
     Access, Av, AvKind, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Endpoint, Entry,
@@ -97,8 +97,8 @@ fn second_host(
 }
 
 /// Writes into a region of the second process, which does nothing.
-fn rma_write(turns: &mut Turns) -> Result<()> {
-    let _policy = process::bind_pair(turns.clock())?;
+fn rma_write(measurement: &mut Measurement) -> Result<()> {
+    let _policy = process::bind_pair(measurement.clock())?;
     let (mut ours, host, peer) = second_host(|host, _, channel| {
         let remote = host.mr.remote(0);
         channel.put(remote.addr)?;
@@ -116,7 +116,7 @@ fn rma_write(turns: &mut Turns) -> Result<()> {
         channel.get().map(drop)
     })?;
     let into = theirs.channel.get()? as usize;
-    turns.take(
+    measurement.take(
         &mut || {
             let began = Instant::now();
             for _ in 0..TRANSFERS {
@@ -151,8 +151,8 @@ fn rma_write(turns: &mut Turns) -> Result<()> {
 }
 
 /// Messages; each waits at its receive, and the last one is answered.
-fn message(turns: &mut Turns) -> Result<()> {
-    let _policy = process::bind_pair(turns.clock())?;
+fn message(measurement: &mut Measurement) -> Result<()> {
+    let _policy = process::bind_pair(measurement.clock())?;
     let (mut ours, host, peer) = second_host(|host, peer, channel| {
         let receive = Op::recv(host.mr.slice(..));
         while let Ok(count) = channel.get() {
@@ -179,7 +179,7 @@ fn message(turns: &mut Turns) -> Result<()> {
         Ok(())
     })?;
     let from = vec![7u8; SIZE];
-    turns.take(
+    measurement.take(
         &mut || {
             host.ep.post_one(&answer)?;
             ours.channel.put(TRANSFERS)?;

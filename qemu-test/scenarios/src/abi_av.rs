@@ -198,7 +198,7 @@ fn insertions_with_unwritable_results_are_undone() {
     let pages = Pages::new(1);
     for (fi_addr_room, error_room, addr_room) in [(32, 64, 8), (64, 10, 8), (64, 64, 4)] {
         let av = file.av(domain);
-        let told = Pages::new(1);
+        let reported = Pages::new(1);
         let list = Pages::new(1);
         let bytes: Vec<u8> = addrs.iter().take(addr_room).flat_map(bytes_of).collect();
         list.write(PAGE - bytes.len(), &bytes);
@@ -207,7 +207,7 @@ fn insertions_with_unwritable_results_are_undone() {
             flags: abi::KFI_SYNC_ERR,
             addrs: list.before_hole(bytes.len()),
             fi_addrs: pages.before_hole(fi_addr_room),
-            errors: told.before_hole(error_room),
+            errors: reported.before_hole(error_room),
             count: 8,
             ..Call::sized()
         };

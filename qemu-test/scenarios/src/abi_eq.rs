@@ -147,15 +147,15 @@ fn an_event_that_does_not_fit_stays() {
         ..Call::sized()
     };
     refused(file.call(arg), Errno::EFAULT);
-    let told = Pages::new(1);
+    let reported = Pages::new(1);
     let good = abi::kfabric_eq_read {
         buf: pages.addr(),
         ..arg
     };
-    told.write(0, &bytes_of(&good));
-    told.protect(true);
+    reported.write(0, &bytes_of(&good));
+    reported.protect(true);
     refused(
-        file.call_raw(abi::KFABRIC_IOC_EQ_READ, told.addr()),
+        file.call_raw(abi::KFABRIC_IOC_EQ_READ, reported.addr()),
         Errno::EFAULT,
     );
     assert_eq!(eq_read(&file, eq, abi::KFI_PEEK, 0), Ok((9, 24)));
@@ -197,24 +197,24 @@ fn an_error_event_comes_first() {
         );
     }
     // The error stays if it cannot be written, and after a peek.
-    let told = Pages::new(1);
-    told.write(
+    let reported = Pages::new(1);
+    reported.write(
         0,
         &bytes_of(&abi::kfabric_eq_readerr {
             eq,
             ..Call::sized()
         }),
     );
-    told.protect(true);
+    reported.protect(true);
     refused(
-        file.call_raw(abi::KFABRIC_IOC_EQ_READERR, told.addr()),
+        file.call_raw(abi::KFABRIC_IOC_EQ_READERR, reported.addr()),
         Errno::EFAULT,
     );
     // There are no private data, so the address for them is not used.
     let nowhere = file.call(abi::kfabric_eq_readerr {
         eq,
         flags: abi::KFI_PEEK,
-        err_data: told.addr(),
+        err_data: reported.addr(),
         err_data_size: 8,
         ..Call::sized()
     });

@@ -459,25 +459,7 @@ fn all_wait_objects_but_none_have_descriptors() {
         (abi::KFI_WAIT_UNSPEC, 0),
         (abi::KFI_WAIT_SET, wait_set),
     ] {
-        let eq = file.make(abi::kfabric_eq_open {
-            fabric,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
-        let cntr = file.make(abi::kfabric_cntr_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
-        for object in [eq, cq, cntr] {
+        for object in file.waitable_objects(fabric, domain, wait_obj, wait_set) {
             if wait_obj == abi::KFI_WAIT_NONE {
                 refused(getwait(&file, object), Errno::EINVAL);
             } else {

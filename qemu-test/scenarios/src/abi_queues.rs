@@ -78,29 +78,12 @@ fn wait_objects_of_queues_and_counters() {
     ] {
         let sets = [file.wait_set(fabric), file.wait_set(fabric2)];
         for wait_set in [sets[0], sets[1], domain, u32::MAX] {
-            let eq = file.make(abi::kfabric_eq_open {
-                fabric,
-                wait_obj,
-                wait_set,
-                ..Call::sized()
-            });
-            let cq = file.make(abi::kfabric_cq_open {
-                domain,
-                wait_obj,
-                wait_set,
-                ..Call::sized()
-            });
-            let cntr = file.make(abi::kfabric_cntr_open {
-                domain,
-                wait_obj,
-                wait_set,
-                ..Call::sized()
-            });
+            let objects = file.waitable_objects(fabric, domain, wait_obj, wait_set);
             if sets.contains(&wait_set) {
                 // None of the three is a member.
                 file.close_all(&[wait_set]);
             }
-            file.close_all(&[eq, cq, cntr]);
+            file.close_all(&objects);
         }
     }
     for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_SET, 4, u32::MAX] {
@@ -311,11 +294,11 @@ fn an_entry_that_cannot_be_copied_stays() {
         refused(rig.file.call(arg(192, 4, deadline)), Errno::EFAULT);
     }
     // Nor does an argument that cannot be written to.
-    let told = Pages::new(1);
-    told.write(0, &bytes_of(&arg(192, 32, 0)));
-    told.protect(true);
+    let reported = Pages::new(1);
+    reported.write(0, &bytes_of(&arg(192, 32, 0)));
+    reported.protect(true);
     refused(
-        rig.file.call_raw(abi::KFABRIC_IOC_CQ_READ, told.addr()),
+        rig.file.call_raw(abi::KFABRIC_IOC_CQ_READ, reported.addr()),
         Errno::EFAULT,
     );
     // If there is room for some, the call takes some.
@@ -333,17 +316,18 @@ fn an_error_entry_comes_first() {
     for deadline in [0, in_ms(1000)] {
         refused(rig.read(deadline), Errno::KFI_EAVAIL);
     }
-    let told = Pages::new(1);
-    told.write(
+    let reported = Pages::new(1);
+    reported.write(
         0,
         &bytes_of(&abi::kfabric_cq_readerr {
             cq: rig.cq,
             ..Call::sized()
         }),
     );
-    told.protect(true);
+    reported.protect(true);
     refused(
-        rig.file.call_raw(abi::KFABRIC_IOC_CQ_READERR, told.addr()),
+        rig.file
+            .call_raw(abi::KFABRIC_IOC_CQ_READERR, reported.addr()),
         Errno::EFAULT,
     );
     let error = rig.file.cq_readerr(rig.cq).expect("readerr");

@@ -335,7 +335,7 @@ fn output_fields_are_ignored_on_input() {
         let world = World::new();
         let mut bytes = (row.valid)(&world);
         for field in &row.fields {
-            if matches!(field.kind, Kind::Told) {
+            if matches!(field.kind, Kind::Reported) {
                 bytes[field.offset..field.offset + field.len].fill(0xa5);
             }
         }

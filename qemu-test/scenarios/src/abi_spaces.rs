@@ -209,7 +209,7 @@ fn a_namespace_is_removed_with_its_links() {
 fn figures_refuses_invalid_arguments() {
     let (a, b) = (NetNs::new(), NetNs::new());
     let file = File::open_only();
-    let figures = |of, id| {
+    let values = |of, id| {
         file.call(abi::kfabric_figures {
             of,
             id,
@@ -218,17 +218,17 @@ fn figures_refuses_invalid_arguments() {
     };
     let id = a.run(|| {
         // The port is not open before there is a link.
-        refused(figures(abi::KFABRIC_FIGURES_NETNS, 0), Errno::ENOENT);
+        refused(values(abi::KFABRIC_FIGURES_NETNS, 0), Errno::ENOENT);
         add(&file, "ina");
-        let netns = figures(abi::KFABRIC_FIGURES_NETNS, 0).expect("figures");
-        assert_eq!(netns.count as usize, kfi::PacketFigure::ALL.len());
-        refused(figures(abi::KFABRIC_FIGURES_NETNS, 1), Errno::EINVAL);
-        refused(figures(3, 0), Errno::EINVAL);
+        let netns = values(abi::KFABRIC_FIGURES_NETNS, 0).expect("figures");
+        assert_eq!(netns.count as usize, kfi::PacketCounter::ALL.len());
+        refused(values(abi::KFABRIC_FIGURES_NETNS, 1), Errno::EINVAL);
+        refused(values(3, 0), Errno::EINVAL);
         let id = u64::from(link(&file, "ina").expect("listed").after);
-        figures(abi::KFABRIC_FIGURES_LINK, id).expect("figures");
+        values(abi::KFABRIC_FIGURES_LINK, id).expect("figures");
         for of in [abi::KFABRIC_FIGURES_LINK, abi::KFABRIC_FIGURES_EP] {
             for wrong in [0, id + 1_000_000, id << 32, u64::MAX] {
-                refused(figures(of, wrong), Errno::ENOENT);
+                refused(values(of, wrong), Errno::ENOENT);
             }
         }
         id
@@ -236,7 +236,7 @@ fn figures_refuses_invalid_arguments() {
     // A link of another namespace.
     b.run(|| {
         add(&file, "inb");
-        refused(figures(abi::KFABRIC_FIGURES_LINK, id), Errno::ENOENT);
+        refused(values(abi::KFABRIC_FIGURES_LINK, id), Errno::ENOENT);
     });
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     /// A value, whose rules are the call's own.
     Value,
     /// A result of the call, which it ignores on input.
-    Told,
+    Reported,
 }
 
 /// A field of an argument.
@@ -96,8 +96,8 @@ impl Row {
             "KFABRIC_IOC_EP_NAME",
             "KFABRIC_IOC_EP_OPT",
         ];
-        let told = |field: &Field| matches!(field.kind, Kind::Told);
-        self.fields.iter().any(told) || BOTH_WAYS.contains(&self.name)
+        let reported = |field: &Field| matches!(field.kind, Kind::Reported);
+        self.fields.iter().any(reported) || BOTH_WAYS.contains(&self.name)
     }
 }
 
@@ -143,7 +143,9 @@ macro_rules! row {
     }};
 }
 
-use Kind::{Addr, Flags, Handle, HandleOr, In, InOrNull, Out, OutOrNull, Reserved, Told, Value};
+use Kind::{
+    Addr, Flags, Handle, HandleOr, In, InOrNull, Out, OutOrNull, Reported, Reserved, Value,
+};
 
 /// Default flags of transmits.
 const TX_FLAGS: u64 = abi::KFI_COMPLETION
@@ -194,10 +196,10 @@ pub(crate) fn table() -> Vec<Row> {
 fn device_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_QUERY kfabric_query 72 {
-            abi_version: Told, module_version: Told, page_size: Told, caps: Told,
-            max_msg_size: Told, inject_size: Told, max_iov: Told, max_handles: Told,
-            max_queue: Told, max_cq: Told, max_eq: Told, max_av: Told, max_post: Told,
-            max_buffered: Told,
+            abi_version: Reported, module_version: Reported, page_size: Reported, caps: Reported,
+            max_msg_size: Reported, inject_size: Reported, max_iov: Reported, max_handles: Reported,
+            max_queue: Reported, max_cq: Reported, max_eq: Reported, max_av: Reported, max_post: Reported,
+            max_buffered: Reported,
         } |_| Call::sized(), keep),
         row!(KFABRIC_IOC_NOP kfabric_nop 8 {
             reserved: Reserved,
@@ -225,9 +227,9 @@ fn device_calls() -> Vec<Row> {
             link_del()
         }, keep),
         row!(KFABRIC_IOC_LINK_GET kfabric_link_get 152 {
-            after: Value, name: Told, netdev: Told, state: Told, mtu: Told, ipv4: Told,
-            ipv6: Told, domains: Told, endpoints: Told, tx_ops: Told, tx_bytes: Told,
-            rx_ops: Told, rx_bytes: Told,
+            after: Value, name: Reported, netdev: Reported, state: Reported, mtu: Reported, ipv4: Reported,
+            ipv6: Reported, domains: Reported, endpoints: Reported, tx_ops: Reported, tx_bytes: Reported,
+            rx_ops: Reported, rx_bytes: Reported,
         } |_| Call::sized(), keep),
         row!(KFABRIC_IOC_GETINFO kfabric_getinfo 168 {
             version: Value, flags: Flags(abi::KFI_SOURCE), hints: InOrNull, infos: Out,
@@ -239,14 +241,14 @@ fn device_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_STAT kfabric_stat 136 {
-            object_class: Value, after: Value, pid: Told, handle: Told, link: Told, addr: Told,
-            v: Told,
+            object_class: Value, after: Value, pid: Reported, handle: Reported, link: Reported, addr: Reported,
+            v: Reported,
         } |_| abi::kfabric_stat {
             object_class: abi::KFI_CLASS_EP,
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_FIGURES kfabric_figures 536 {
-            of: Value, id: Value, count: Told, reserved: Reserved, values: Told,
+            of: Value, id: Value, count: Reported, reserved: Reserved, values: Reported,
         } |_| abi::kfabric_figures {
             of: abi::KFABRIC_FIGURES_NETNS,
             ..Call::sized()
@@ -271,7 +273,7 @@ fn common_calls() -> Vec<Row> {
         }, keep),
         row!(KFABRIC_IOC_GETWAIT kfabric_getwait 16 {
             handle: Handle(&[Class::Cntr, Class::Cq, Class::Eq, Class::Wait]),
-            flags: Flags(0), fd: Told,
+            flags: Flags(0), fd: Reported,
         } |world| abi::kfabric_getwait {
             handle: world.cntr,
             ..Call::sized()
@@ -305,12 +307,12 @@ fn common_calls() -> Vec<Row> {
 fn fabric_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_FABRIC_OPEN kfabric_fabric_open 16 {
-            handle: Told, context: Value,
+            handle: Reported, context: Value,
         } |_| Call::sized(), close),
         row!(KFABRIC_IOC_DOMAIN_OPEN kfabric_domain_open 40 {
             fabric: Handle(&[Class::Fabric]), link: Value,
             mr_mode: Flags((abi::KFI_MR_VIRT_ADDR | abi::KFI_MR_PROV_KEY) as u64),
-            handle: Told, context: Value,
+            handle: Reported, context: Value,
         } |world| abi::kfabric_domain_open {
             fabric: world.fabric,
             link: text(LINK),
@@ -318,7 +320,7 @@ fn fabric_calls() -> Vec<Row> {
         }, close),
         row!(KFABRIC_IOC_EQ_OPEN kfabric_eq_open 40 {
             fabric: Handle(&[Class::Fabric]), entries: Value, wait_obj: Value,
-            wait_set: WAIT_SET, handle: Told,
+            wait_set: WAIT_SET, handle: Reported,
             flags: Flags(abi::KFI_WRITE | abi::KFI_AFFINITY), context: Value,
         } |world| abi::kfabric_eq_open {
             fabric: world.fabric,
@@ -328,7 +330,7 @@ fn fabric_calls() -> Vec<Row> {
         }, close),
         row!(KFABRIC_IOC_EQ_READ kfabric_eq_read 40 {
             eq: Handle(&[Class::Eq]), deadline: Value, flags: Flags(abi::KFI_PEEK), buf: Out,
-            len: Value, event: Told,
+            len: Value, event: Reported,
         } |world| abi::kfabric_eq_read {
             eq: world.eq,
             buf: world.at(OUT),
@@ -336,8 +338,8 @@ fn fabric_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EQ_READERR kfabric_eq_readerr 48 {
-            eq: Handle(&[Class::Eq]), flags: Flags(abi::KFI_PEEK), handle: Told, err: Told,
-            prov_errno: Told, reserved: Reserved, context: Told, data: Told,
+            eq: Handle(&[Class::Eq]), flags: Flags(abi::KFI_PEEK), handle: Reported, err: Reported,
+            prov_errno: Reported, reserved: Reserved, context: Reported, data: Reported,
             err_data: Value, err_data_size: Value, reserved2: Reserved,
         } |world| abi::kfabric_eq_readerr {
             eq: world.eq_err,
@@ -359,7 +361,7 @@ fn av_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_AV_OPEN kfabric_av_open 40 {
             domain: Handle(&[Class::Domain]), type_: Value, count: Value,
-            flags: Flags(abi::KFI_EVENT), handle: Told, reserved: Reserved, context: Value,
+            flags: Flags(abi::KFI_EVENT), handle: Reported, reserved: Reserved, context: Value,
         } |world| abi::kfabric_av_open {
             domain: world.domain,
             ..Call::sized()
@@ -367,7 +369,7 @@ fn av_calls() -> Vec<Row> {
         row!(KFABRIC_IOC_AV_INSERT kfabric_av_insert 56 {
             av: Handle(&[Class::Av]), flags: Flags(abi::KFI_SYNC_ERR | abi::KFI_MORE),
             addrs: In, fi_addrs: OutOrNull, errors: Out, context: Value, count: Value,
-            inserted: Told,
+            inserted: Reported,
         } |world| abi::kfabric_av_insert {
             av: world.av,
             flags: abi::KFI_SYNC_ERR,
@@ -379,7 +381,7 @@ fn av_calls() -> Vec<Row> {
         }, |world, _| assert_eq!(world.memory.read(OUT + 64, 4), [0; 4])),
         row!(KFABRIC_IOC_AV_INSERTSVC kfabric_av_insertsvc 160 {
             av: Handle(&[Class::Av]), flags: Flags(abi::KFI_SYNC_ERR | abi::KFI_MORE),
-            context: Value, fi_addr: Told, node: Value, service: Value,
+            context: Value, fi_addr: Reported, node: Value, service: Value,
         } |world| abi::kfabric_av_insertsvc {
             av: world.av,
             node: text("127.0.0.1"),
@@ -396,22 +398,22 @@ fn av_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_AV_LOOKUP kfabric_av_lookup 48 {
-            av: Handle(&[Class::Av]), fi_addr: Value, addr: Told,
+            av: Handle(&[Class::Av]), fi_addr: Value, addr: Reported,
         } |world| abi::kfabric_av_lookup {
             av: world.av,
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_AV_STRADDR kfabric_av_straddr 120 {
-            av: Handle(&[Class::Av]), addr: Addr, text: Told,
+            av: Handle(&[Class::Av]), addr: Addr, text: Reported,
         } |world| abi::kfabric_av_straddr {
             av: world.av,
             addr: ipv4([10, 0, 0, 1], 7471),
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_MR_REG kfabric_mr_reg 80 {
-            domain: Handle(&[Class::Domain]), iov: In, iov_count: Value, handle: Told,
+            domain: Handle(&[Class::Domain]), iov: In, iov_count: Value, handle: Reported,
             access: Flags(crate::raw::ALL_ACCESS), offset: Reserved, requested_key: Value,
-            flags: Flags(abi::KFI_RMA_EVENT), context: Value, key: Told, iova: Told,
+            flags: Flags(abi::KFI_RMA_EVENT), context: Value, key: Reported, iova: Reported,
         } |world| abi::kfabric_mr_reg {
             domain: world.domain,
             iov: world.at(IOV),
@@ -428,8 +430,8 @@ fn queue_calls() -> Vec<Row> {
         row!(KFABRIC_IOC_CQ_OPEN kfabric_cq_open 72 {
             domain: Handle(&[Class::Domain]), entries: Value, format: Value, wait_obj: Value,
             wait_cond: Value, wait_set: WAIT_SET, signaling_vector: Value,
-            flags: Flags(abi::KFI_AFFINITY), context: Value, handle: Told, reserved: Reserved,
-            ring_offset: Told, ring_size: Told,
+            flags: Flags(abi::KFI_AFFINITY), context: Value, handle: Reported, reserved: Reserved,
+            ring_offset: Reported, ring_size: Reported,
         } |world| abi::kfabric_cq_open {
             domain: world.domain,
             wait_obj: abi::KFI_WAIT_SET,
@@ -447,9 +449,9 @@ fn queue_calls() -> Vec<Row> {
             ..Call::sized()
         }, |_, arg| assert_eq!(arg.count, 1)),
         row!(KFABRIC_IOC_CQ_READERR kfabric_cq_readerr 88 {
-            cq: Handle(&[Class::Cq]), flags: Flags(0), op_context: Told, comp_flags: Told,
-            len: Told, buf: Told, data: Told, tag: Told, olen: Told, src_addr: Told, err: Told,
-            prov_errno: Told,
+            cq: Handle(&[Class::Cq]), flags: Flags(0), op_context: Reported, comp_flags: Reported,
+            len: Reported, buf: Reported, data: Reported, tag: Reported, olen: Reported, src_addr: Reported, err: Reported,
+            prov_errno: Reported,
         } |world| abi::kfabric_cq_readerr {
             cq: world.cq_err,
             ..Call::sized()
@@ -461,14 +463,14 @@ fn queue_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_CQ_STRERROR kfabric_cq_strerror 80 {
-            cq: Handle(&[Class::Cq]), prov_errno: Value, reserved: Reserved, text: Told,
+            cq: Handle(&[Class::Cq]), prov_errno: Value, reserved: Reserved, text: Reported,
         } |world| abi::kfabric_cq_strerror {
             cq: world.cq,
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_CNTR_OPEN kfabric_cntr_open 56 {
             domain: Handle(&[Class::Domain]), events: Value, wait_obj: Value, wait_set: WAIT_SET,
-            handle: Told, flags: Flags(0), max_value: Value, context: Value, page_offset: Told,
+            handle: Reported, flags: Flags(0), max_value: Value, context: Value, page_offset: Reported,
         } |world| abi::kfabric_cntr_open {
             domain: world.domain,
             wait_obj: abi::KFI_WAIT_SET,
@@ -476,7 +478,7 @@ fn queue_calls() -> Vec<Row> {
             ..Call::sized()
         }, close),
         row!(KFABRIC_IOC_CNTR_READ kfabric_cntr_read 24 {
-            cntr: Handle(&[Class::Cntr]), value: Told, err: Told,
+            cntr: Handle(&[Class::Cntr]), value: Reported, err: Reported,
         } |world| abi::kfabric_cntr_read {
             cntr: world.cntr,
             ..Call::sized()
@@ -489,8 +491,8 @@ fn queue_calls() -> Vec<Row> {
             ..Call::sized()
         }, |world, _| assert_eq!(world.file.cntr_read(world.cntr), Ok((2, 0)))),
         row!(KFABRIC_IOC_CNTR_WAIT kfabric_cntr_wait 40 {
-            cntr: Handle(&[Class::Cntr]), threshold: Value, deadline: Value, value: Told,
-            err: Told, began: Value,
+            cntr: Handle(&[Class::Cntr]), threshold: Value, deadline: Value, value: Reported,
+            err: Reported, began: Value,
         } |world| abi::kfabric_cntr_wait {
             cntr: world.cntr,
             threshold: 1,
@@ -502,7 +504,7 @@ fn queue_calls() -> Vec<Row> {
 fn wait_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_WAIT_OPEN kfabric_wait_open 24 {
-            fabric: Handle(&[Class::Fabric]), wait_obj: Value, handle: Told, flags: Flags(0),
+            fabric: Handle(&[Class::Fabric]), wait_obj: Value, handle: Reported, flags: Flags(0),
         } |world| abi::kfabric_wait_open {
             fabric: world.fabric,
             wait_obj: abi::KFI_WAIT_UNSPEC,
@@ -515,7 +517,7 @@ fn wait_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_POLL_OPEN kfabric_poll_open 24 {
-            domain: Handle(&[Class::Domain]), flags: Flags(0), handle: Told, reserved: Reserved,
+            domain: Handle(&[Class::Domain]), flags: Flags(0), handle: Reported, reserved: Reserved,
         } |world| abi::kfabric_poll_open {
             domain: world.domain,
             ..Call::sized()
@@ -543,7 +545,7 @@ fn wait_calls() -> Vec<Row> {
 fn ep_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_EP_OPEN kfabric_ep_open 96 {
-            domain: Handle(&[Class::Domain]), type_: Value, handle: Told, caps: Flags(CAPS),
+            domain: Handle(&[Class::Domain]), type_: Value, handle: Reported, caps: Flags(CAPS),
             tx_op_flags: Flags(TX_FLAGS),
             rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV),
             tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
@@ -561,7 +563,7 @@ fn ep_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
-            ep: Handle(&[Class::Ep, Class::Pep]), set: Value, reserved: Reserved, addr: Told,
+            ep: Handle(&[Class::Ep, Class::Pep]), set: Value, reserved: Reserved, addr: Reported,
         } |world| abi::kfabric_ep_name {
             ep: world.ep,
             ..Call::sized()
@@ -589,8 +591,8 @@ fn ep_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_QP kfabric_ep_qp 48 {
-            ep: Handle(&[Class::Ep]), qpn: Told, psn: Told, gid: Told, dest_qpn: Told,
-            state: Told, path_mtu: Told, reserved: Reserved,
+            ep: Handle(&[Class::Ep]), qpn: Reported, psn: Reported, gid: Reported, dest_qpn: Reported,
+            state: Reported, path_mtu: Reported, reserved: Reserved,
         } |world| abi::kfabric_ep_qp {
             ep: world.ep_msg(),
             ..Call::sized()
@@ -600,7 +602,7 @@ fn ep_calls() -> Vec<Row> {
         } |world| world.to_itself(world.ep_msg()), keep),
         row!(KFABRIC_IOC_POST kfabric_post 40 {
             ep: Handle(&[Class::Ep]), ops: In, count: Value, op_size: Value, flags: Flags(0),
-            done: Told, error: Told,
+            done: Reported, error: Reported,
         } |world| abi::kfabric_post {
             ep: world.ep,
             ops: world.at(OPS),
@@ -609,7 +611,7 @@ fn ep_calls() -> Vec<Row> {
             ..Call::sized()
         }, |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
         row!(KFABRIC_IOC_PEP_OPEN kfabric_pep_open 56 {
-            fabric: Handle(&[Class::Fabric]), backlog: Value, handle: Told, addr: Addr,
+            fabric: Handle(&[Class::Fabric]), backlog: Value, handle: Reported, addr: Addr,
             context: Value,
         } |world| abi::kfabric_pep_open {
             fabric: world.fabric,
@@ -664,7 +666,7 @@ fn ep_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_PEER kfabric_ep_peer 40 {
-            ep: Handle(&[Class::Ep]), addr: Told,
+            ep: Handle(&[Class::Ep]), addr: Reported,
         } |world| abi::kfabric_ep_peer {
             ep: world.ep_connected(),
             ..Call::sized()

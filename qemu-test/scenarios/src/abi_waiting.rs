@@ -311,10 +311,10 @@ fn only_queues_and_counters_join_poll_sets() {
     };
     refused(file.call(arg), Errno::EINVAL);
     // An empty set reports no member.
-    let told = file
+    let reported = file
         .call(abi::kfabric_poll { count: 2, ..arg })
         .expect("poll");
-    assert_eq!(told.count, 0);
+    assert_eq!(reported.count, 0);
     file.close_all(&[poll, other, domain, domain2, fabric]);
 }
 
@@ -363,11 +363,11 @@ fn a_poll_with_unwritable_results_fails() {
         ..Call::sized()
     };
     refused(file.call(arg(4)), Errno::EFAULT);
-    let told = Pages::new(1);
-    told.write(0, &bytes_of(&arg(24)));
-    told.protect(true);
+    let reported = Pages::new(1);
+    reported.write(0, &bytes_of(&arg(24)));
+    reported.protect(true);
     refused(
-        file.call_raw(abi::KFABRIC_IOC_POLL, told.addr()),
+        file.call_raw(abi::KFABRIC_IOC_POLL, reported.addr()),
         Errno::EFAULT,
     );
     // Room for one of them: the next call reports the others.

@@ -5,7 +5,7 @@
 use crate::host::{device, domain, until};
 use kfi::{
     Access, Av, Buffer, CompFlags, Cq, CqBind, CqBuilder, CqFormat, Deadline, Domain, Endpoint,
-    EndpointBuilder, Entry, FiAddr, Figures, Mr, Op, OpFlags, Remote, StatClass, Wait,
+    EndpointBuilder, Entry, FiAddr, Mr, Op, OpFlags, Remote, StatClass, StatValues, Wait,
 };
 
 /// Flags of the completions that [`Alone::complete`] makes.
@@ -125,12 +125,12 @@ impl Alone {
 }
 
 /// The statistics of a CQ of this process. Its handle must be unique in the process.
-pub(crate) fn figures(cq: &Cq) -> Figures {
+pub(crate) fn values(cq: &Cq) -> StatValues {
     device()
         .stats(StatClass::Cq)
         .map(|stat| stat.expect("stat"))
         .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cq.handle())
-        .map(|stat| stat.figures)
+        .map(|stat| stat.values)
         .expect("a CQ that is listed")
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn figures(cq: &Cq) -> Figures {
 pub(crate) fn until_asleep(cq: &Cq, count: u64) {
     until(
         "threads asleep on a CQ",
-        || matches!(figures(cq), Figures::Cq { waiters, .. } if waiters == count),
+        || matches!(values(cq), StatValues::Cq { waiters, .. } if waiters == count),
     );
 }
 

@@ -309,8 +309,8 @@ fn successes_are_told_on_request() {
     let (one, before, word) = (words(&[1]), words(&[0]), mr.remote(0));
     let op = Op::fetch_atomic(PEER, &one, &before, word, UINT64, SUM);
     a.ep.post_one(&op.context(1)).expect("fetch_atomic");
-    let told = op.flags(OpFlags::COMPLETION).context(2);
-    a.ep.post_one(&told).expect("fetch_atomic");
+    let reported = op.flags(OpFlags::COMPLETION).context(2);
+    a.ep.post_one(&reported).expect("fetch_atomic");
     a.expect(FETCHED, 2);
     a.expect_nothing();
     assert_eq!((read(&theirs), read(&before)), (vec![2], vec![1]));

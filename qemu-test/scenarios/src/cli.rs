@@ -131,8 +131,8 @@ fn a_wrong_command_line_is_status_2() {
     ] {
         let ended = kfi(line).with(2);
         assert_eq!(ended.out, "", "kfi {line}");
-        let told = ended.err.contains("Usage: kfi") || ended.err.contains("try '--help'");
-        assert!(told, "kfi {line}: {}", ended.err);
+        let reported = ended.err.contains("Usage: kfi") || ended.err.contains("try '--help'");
+        assert!(reported, "kfi {line}: {}", ended.err);
     }
     let help = kfi("--help").succeeds().out;
     for word in [
@@ -184,7 +184,7 @@ fn cntr_does_its_steps() {
     let steps = kfi("cntr --json read add=3 60ms:add=1 120ms:add=1 wait=5 adderr=2 set=1 read")
         .succeeds()
         .documents();
-    let told: Vec<String> = steps
+    let reported: Vec<String> = steps
         .iter()
         .map(|step| {
             format!(
@@ -196,7 +196,7 @@ fn cntr_does_its_steps() {
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "read 0 0",
             "add=3 3 0",
@@ -341,11 +341,11 @@ fn a_closed_pipe_is_quiet() {
 fn shell_completions_are_printed() {
     let script = kfi("completions bash").succeeds().out;
     std::fs::write("/tmp/kfi.bash", script).expect("write");
-    let told = Command::new("/bin/bash")
+    let reported = Command::new("/bin/bash")
         .args(["-c", "complete() { :; }; . /tmp/kfi.bash; COMP_WORDS=(kfi link a); COMP_CWORD=2; _kfi kfi a link; echo ${COMPREPLY[*]}"])
         .output()
         .expect("start bash");
-    assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), "add");
+    assert_eq!(String::from_utf8_lossy(&reported.stdout).trim(), "add");
     for shell in ["zsh", "fish"] {
         let script = kfi(&format!("completions {shell}")).succeeds().out;
         assert!(script.contains("pingpong"), "{shell}");

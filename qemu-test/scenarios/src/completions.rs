@@ -6,7 +6,7 @@
 //! descriptor in [`descriptors`](crate::descriptors).
 
 use crate::{
-    alone::{Alone, WROTE, figures},
+    alone::{Alone, WROTE, values},
     connected::{connect, open_region},
     harness::tests,
     host::{Host, Options, SOON, domain, pair_with},
@@ -14,7 +14,7 @@ use crate::{
     threads::Sleeper,
 };
 use kfi::{
-    Buffer, Caps, CompFlags, Entry, EpType, Errno, Error, FiAddr, Figures, Op, OpFlags,
+    Buffer, Caps, CompFlags, Entry, EpType, Errno, Error, FiAddr, Op, OpFlags, StatValues,
     abi::{self, Call},
 };
 use std::{
@@ -197,14 +197,14 @@ fn errors_take_room_too() {
         alone.fail(context);
     }
     assert_eq!(errno(alone.try_complete(5)), Some(Errno::EAGAIN));
-    let Figures::Cq {
+    let StatValues::Cq {
         size,
         queued,
         errors,
         reserved,
         overruns,
         ..
-    } = figures(&alone.cq)
+    } = values(&alone.cq)
     else {
         panic!("figures of a CQ");
     };
@@ -316,9 +316,9 @@ fn losses_of_entries_without_an_operation_are_reported_once() {
     b.expect_nothing();
     let lost = crate::host::device()
         .stats(kfi::StatClass::Cq)
-        .map(|stat| stat.expect("stat").figures)
-        .map(|figures| match figures {
-            Figures::Cq { overruns, .. } => overruns,
+        .map(|stat| stat.expect("stat").values)
+        .map(|values| match values {
+            StatValues::Cq { overruns, .. } => overruns,
             _ => panic!("figures of a CQ"),
         })
         .sum::<u64>();

@@ -4,6 +4,7 @@
 use crate::{
     harness::tests,
     host::{Host, Options, SOON, address_of, domain, pattern, until},
+    rma::write_and_read,
 };
 use kfi::{
     Access, Buffer, Caps, Cntr, CntrBind, CompFlags, CqBind, Endpoint, EpType, Errno, FiAddr, Mr,
@@ -263,26 +264,7 @@ fn a_message_that_is_too_long_ends_the_connection() {
 
 fn writes_and_reads_arrive() {
     let (a, b) = pair();
-    for (key, len) in [1usize, 8, 4096, 4097, 100_000, 1 << 20]
-        .into_iter()
-        .enumerate()
-    {
-        let theirs = Buffer::new(len + 16).expect("buffer");
-        let mr = open_region(&b, &theirs, key as u64);
-        let bytes = pattern(len, 3);
-        let ours = Buffer::from_bytes(&bytes).expect("buffer");
-        let remote = Remote::new(8, mr.key());
-        a.ep.write(PEER, &ours, remote, 1).expect("write");
-        a.expect(WROTE, 1);
-        assert!(theirs.to_vec(8..8 + len) == bytes, "length {len}");
-        assert_eq!(theirs.to_vec(..8), [0; 8]);
-        assert_eq!(theirs.to_vec(8 + len..), [0; 8]);
-        let back = Buffer::new(len).expect("buffer");
-        a.ep.read(PEER, &back, remote, 2).expect("read");
-        a.expect(READ, 2);
-        assert!(back.to_vec(..) == bytes, "length {len}");
-    }
-    b.expect_nothing();
+    write_and_read(&a, PEER, &b, [1, 8, 4096, 4097, 100_000, 1 << 20]);
 }
 
 fn data_of_a_write_reaches_the_peers_cq() {

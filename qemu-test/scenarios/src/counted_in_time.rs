@@ -6,7 +6,7 @@
 
 use crate::{
     connected::connect_qps,
-    counter_errors::{Tally, counts, tally},
+    counter_errors::{Values, counts, values},
     counting::Counted,
     harness::tests,
     host::{SOON, domain, pattern, until},
@@ -115,8 +115,8 @@ fn a_send_counts_when_it_is_complete() {
     a.ep.post_one(&delivered).expect("send");
     a.ep.tsend(to_b, &large, 9, 1).expect("tsend");
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(tally(&a.counters), Tally::default());
-    let mut at_a = Tally::default();
+    assert_eq!(values(&a.counters), Values::default());
+    let mut at_a = Values::default();
     for (kind, value) in [("large", 1), ("delivered", 2)] {
         match kind {
             "large" => b.ep.trecv(&large, 9, 0, 2).expect("trecv"),
@@ -144,7 +144,7 @@ fn multi_receives_without_a_cq_count_each_message() {
         let to_b = a.meet(&b);
         b.ep.set_min_multi_recv(16).expect("min_multi_recv");
         let into = buffer(64);
-        let (mut at_a, mut at_b) = (Tally::default(), Tally::default());
+        let (mut at_a, mut at_b) = (Values::default(), Values::default());
         for _ in 0..3 {
             // Two messages, after which the buffer is released.
             b.ep.post_one(&Op::multi_recv(&into)).expect("multi_recv");

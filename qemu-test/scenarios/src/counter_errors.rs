@@ -41,7 +41,7 @@ const LARGE: usize = 1 << 20;
 const LATE: Duration = Duration::from_millis(100);
 
 /// Successes and errors, in the order of [`KINDS`].
-pub(crate) type Tally = [(u64, u64); 6];
+pub(crate) type Values = [(u64, u64); 6];
 
 fn buffer(len: usize) -> Buffer {
     Buffer::new(len).expect("buffer")
@@ -51,7 +51,7 @@ fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
     result.err().as_ref().and_then(Error::errno)
 }
 
-pub(crate) fn tally(counters: &[Cntr; 6]) -> Tally {
+pub(crate) fn values(counters: &[Cntr; 6]) -> Values {
     counters.each_ref().map(|cntr| {
         let values = cntr.read().expect("read");
         (values.value, values.err)
@@ -60,9 +60,9 @@ pub(crate) fn tally(counters: &[Cntr; 6]) -> Tally {
 
 /// Waits until the counters have these values, and checks that they keep them.
 #[track_caller]
-pub(crate) fn counts(who: &Bare, expected: &Tally) {
+pub(crate) fn counts(who: &Bare, expected: &Values) {
     until(&format!("{expected:?}"), || {
-        let now = tally(&who.counters);
+        let now = values(&who.counters);
         let more = now
             .iter()
             .zip(expected)
@@ -80,7 +80,7 @@ fn each_operation_changes_one_value() {
     let to_b = a.meet(&b);
     let (ours, theirs, large) = (buffer(64), buffer(64), buffer(LARGE));
     let mr = b.region(&theirs);
-    let (mut at_a, mut at_b) = (Tally::default(), Tally::default());
+    let (mut at_a, mut at_b) = (Values::default(), Values::default());
     for _ in 0..3 {
         b.ep.recv(&theirs, 1).expect("recv");
         a.ep.send(to_b, &ours, 2).expect("send");
@@ -176,13 +176,13 @@ fn each_operation_of_a_connection_changes_one_value() {
     ];
     assert!(a.ep.post(&ops).expect("post").all());
     // The base atomic counts as a write, the others as reads.
-    let mut at_a = Tally::default();
+    let mut at_a = Values::default();
     (at_a[SEND].0, at_a[WRITE].0, at_a[READ].0) = (2, 3, 3);
     counts(&a, &at_a);
     // Each of them is counted once at the target. Which of the two kinds counts the base atomic is
     // left open here.
     let at_target = || {
-        let now = tally(&b.counters);
+        let now = values(&b.counters);
         let remote = now[REMOTE_READ].0 + now[REMOTE_WRITE].0;
         let errors: u64 = now.iter().map(|(_, err)| err).sum();
         (now[RECV].0, remote, errors)
@@ -209,7 +209,7 @@ fn each_operation_of_a_connection_changes_one_value() {
     at_a[RECV].1 += 1;
     counts(&a, &at_a);
     let at_target = || {
-        let now = tally(&b.counters);
+        let now = values(&b.counters);
         let remote = now[REMOTE_READ].0 + now[REMOTE_WRITE].0;
         (now[RECV], remote)
     };
@@ -228,7 +228,7 @@ fn each_datagram_changes_one_value() {
     );
     let to_b = a.meet(&b);
     let into = buffer(64);
-    let (mut at_a, mut at_b) = (Tally::default(), Tally::default());
+    let (mut at_a, mut at_b) = (Values::default(), Values::default());
     b.ep.recv(&into, 1).expect("recv");
     a.ep.send(to_b, &into, 2).expect("send");
     at_a[SEND].0 += 1;
@@ -298,7 +298,7 @@ fn silent_operations_of_every_kind_are_counted() {
         let (sends, recvs) = ((2 * round, 0), (2 * round, round));
         let (reads, writes) = ((round, round), (2 * round, round));
         let expected = [sends, recvs, reads, writes, (round, 0), (2 * round, 0)];
-        until("all are counted", || tally(&counters) == expected);
+        until("all are counted", || values(&counters) == expected);
     }
     // Only the failures have made entries.
     for _ in 0..20 {

@@ -12,7 +12,7 @@ use crate::{
     threads::{Sleeper, handle_signals, in_the_handler, signals},
 };
 use kfi::{
-    Cntr, Deadline, Errno, Error, Figures, StatClass, Values, Wait,
+    Cntr, Deadline, Errno, Error, StatClass, StatValues, Values, Wait,
     abi::{self, Call},
 };
 use std::{
@@ -540,31 +540,31 @@ fn many_waiters_and_adders_lose_nothing() {
 
 fn statistics_show_waiters_and_thresholds() {
     let cntr = counter();
-    let figures = || {
+    let values = || {
         device()
             .stats(StatClass::Cntr)
             .map(|stat| stat.expect("stat"))
             .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cntr.handle())
-            .map(|stat| stat.figures)
+            .map(|stat| stat.values)
             .expect("the counter among the figures")
     };
-    let is = |value, err, waiters, threshold| Figures::Cntr {
+    let is = |value, err, waiters, threshold| StatValues::Cntr {
         value,
         err,
         waiters,
         threshold,
     };
-    assert_eq!(figures(), is(0, 0, 0, None));
+    assert_eq!(values(), is(0, 0, 0, None));
     let (seven, nine) = (waiter(&cntr, 7), waiter(&cntr, 9));
     until_asleep(&cntr, 2);
     cntr.add(3).expect("add");
-    assert_eq!(figures(), is(3, 0, 2, Some(7)));
+    assert_eq!(values(), is(3, 0, 2, Some(7)));
     cntr.add(4).expect("add");
     seven.end().expect("wait");
-    assert_eq!(figures(), is(7, 0, 1, Some(9)));
+    assert_eq!(values(), is(7, 0, 1, Some(9)));
     cntr.adderr(1).expect("adderr");
     assert_eq!(errno(nine.end()), Some(Errno::KFI_EAVAIL));
-    assert_eq!(figures(), is(7, 1, 0, None));
+    assert_eq!(values(), is(7, 1, 0, None));
 }
 
 fn a_waiter_keeps_the_counter_open() {

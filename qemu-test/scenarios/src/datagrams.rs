@@ -281,12 +281,12 @@ fn unsupported_operations_are_refused() {
             "{caps:?}"
         );
     }
-    let told = domain
+    let reported = domain
         .endpoint()
         .ep_type(EpType::Dgram)
         .tx_op_flags(OpFlags::DELIVERY_COMPLETE)
         .open();
-    assert_eq!(errno(told), Some(Errno::EOPNOTSUPP));
+    assert_eq!(errno(reported), Some(Errno::EOPNOTSUPP));
     let kept = domain.endpoint().ep_type(EpType::Dgram).buffered(1).open();
     assert_eq!(errno(kept), Some(Errno::EOPNOTSUPP));
     let (a, to_b, ..) = pair();

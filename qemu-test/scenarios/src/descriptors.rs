@@ -370,14 +370,14 @@ fn io_uring_gets_its_completion_at_the_event() {
     uring.poll_add(&high, 2);
     uring.poll_add(&cq, 3);
     cntr.add(1).expect("add");
-    assert!(uring.told().is_empty());
+    assert!(uring.completions().is_empty());
     cntr.add(1).expect("add");
     let (who, events) = uring.next();
     assert_eq!((who, events & 1), (1, 1));
     alone.complete(1);
     let (who, events) = uring.next();
     assert_eq!((who, events & 1), (3, 1));
-    assert!(uring.told().is_empty());
+    assert!(uring.completions().is_empty());
     // A descriptor that is readable already is reported at once.
     uring.poll_add(&cq, 4);
     assert_eq!(uring.next().0, 4);
@@ -496,26 +496,9 @@ fn the_descriptor_of_a_member_is_that_of_its_set() {
     let fabric = file.fabric();
     let domain = file.domain(fabric);
     let wait_set = file.wait_set(fabric);
-    let wait_obj = abi::KFI_WAIT_SET;
-    let eq = file.make(abi::kfabric_eq_open {
-        fabric,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    });
-    let cq = file.make(abi::kfabric_cq_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    });
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    });
-    for member in [eq, cq, cntr] {
+    let members @ [eq, cq, cntr] =
+        file.waitable_objects(fabric, domain, abi::KFI_WAIT_SET, wait_set);
+    for member in members {
         let fd = getwait(&file, member);
         assert_eq!(events(&fd), PollFlags::empty());
         file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)

@@ -17,7 +17,7 @@ use crate::{
     networks::{Wire, dgram},
     raw::{File, ip},
 };
-use kfi::PacketFigure;
+use kfi::PacketCounter;
 
 tests![
     waiting_packets_count_in_the_budget => 300,
@@ -119,8 +119,8 @@ impl Scene {
         until("all packets", || {
             outcome = self.wire.b.run(|| {
                 (
-                    host.count(PacketFigure::RxPackets),
-                    host.count(PacketFigure::DropBudget),
+                    host.count(PacketCounter::RxPackets),
+                    host.count(PacketCounter::DropBudget),
                 )
             });
             outcome.0 + outcome.1 == sent

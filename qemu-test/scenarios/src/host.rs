@@ -3,7 +3,8 @@
 
 use kfi::{
     Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType,
-    Fabric, FiAddr, Figures, OpFlags, PacketFigure, Packets, PacketsOf, QpAddr, StatClass, Wait,
+    Fabric, FiAddr, OpFlags, PacketCounter, Packets, PacketsOf, QpAddr, StatClass, StatValues,
+    Wait,
 };
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ pub(crate) fn link_packets() -> Packets {
 }
 
 /// One of these counters.
-pub(crate) fn link_count(figure: PacketFigure) -> u64 {
-    link_packets().get(figure)
+pub(crate) fn link_count(counter: PacketCounter) -> u64 {
+    link_packets().get(counter)
 }
 
 /// The statistics of packets of the caller's namespace that no QP took, and of packets to QP 1.
@@ -176,7 +177,7 @@ impl Host {
     }
 
     /// A packet counter of its endpoint, read in its namespace.
-    pub(crate) fn count(&self, figure: PacketFigure) -> u64 {
+    pub(crate) fn count(&self, counter: PacketCounter) -> u64 {
         let device = Device::open().expect("device");
         let name = self.ep.name().expect("name");
         let stat = device
@@ -184,7 +185,7 @@ impl Host {
             .map(|stat| stat.expect("stat"))
             .find(|stat| {
                 // Connected endpoints of two processes may have equal names and handles.
-                matches!(stat.figures, Figures::Endpoint { addr, .. } if addr == Some(name))
+                matches!(stat.values, StatValues::Endpoint { addr, .. } if addr == Some(name))
                     && stat.handle == self.ep.handle()
                     && stat.pid == Some(std::process::id())
             })
@@ -192,7 +193,7 @@ impl Host {
         device
             .packets(PacketsOf::Endpoint(stat.id))
             .expect("packets")
-            .get(figure)
+            .get(counter)
     }
 
     /// The error entry that must come soon.
@@ -300,7 +301,7 @@ pub(crate) fn until_asleep(cntr: &kfi::Cntr, count: u64) {
             // Each open file has handles of its own.
             .filter(|stat| stat.handle == cntr.handle())
             .any(|stat| {
-                matches!(stat.figures, kfi::Figures::Cntr { waiters, .. } if waiters == count)
+                matches!(stat.values, kfi::StatValues::Cntr { waiters, .. } if waiters == count)
             })
     });
 }

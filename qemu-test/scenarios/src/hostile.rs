@@ -41,7 +41,7 @@ use crate::{
     networks::{Wire, dgram, exchange},
 };
 use kfi::{
-    Access, Buffer, CompFlags, Device, Errno, FiAddr, PacketFigure, PacketsOf, QpState, StatClass,
+    Access, Buffer, CompFlags, Device, Errno, FiAddr, PacketCounter, PacketsOf, QpState, StatClass,
 };
 use kfi_core::rdm::service_id;
 use kfi_roce::{
@@ -108,13 +108,13 @@ impl Scene {
     }
 
     /// A packet counter of `b`'s endpoint.
-    fn count(&self, figure: PacketFigure) -> u64 {
-        self.wire.b.run(|| self.b.count(figure))
+    fn count(&self, counter: PacketCounter) -> u64 {
+        self.wire.b.run(|| self.b.count(counter))
     }
 
     /// A packet counter of `b`'s namespace.
-    fn count_nobody(&self, figure: PacketFigure) -> u64 {
-        self.wire.b.run(|| netns_packets().get(figure))
+    fn count_unassigned(&self, counter: PacketCounter) -> u64 {
+        self.wire.b.run(|| netns_packets().get(counter))
     }
 
     /// The number of `b`'s QP.
@@ -153,26 +153,28 @@ fn malformed_packets_are_dropped() {
         bytes
     };
     let socket = scene.wire.a.run(|| UdpSocket::bind((A, 0)).expect("bind"));
-    for (bytes, figure) in [
-        (Vec::new(), PacketFigure::DropShort),
-        (good[..8].to_vec(), PacketFigure::DropShort),
-        (good[..good.len() - 1].to_vec(), PacketFigure::DropLength),
-        (change(0, 0xc4), PacketFigure::DropOpcode),
+    for (bytes, counter) in [
+        (Vec::new(), PacketCounter::DropShort),
+        (good[..8].to_vec(), PacketCounter::DropShort),
+        (good[..good.len() - 1].to_vec(), PacketCounter::DropLength),
+        (change(0, 0xc4), PacketCounter::DropOpcode),
         // An unreliable connection's.
-        (change(0, 0x24), PacketFigure::DropOpcode),
-        (change(1, 0x01), PacketFigure::DropVersion),
-        (change(2, 0), PacketFigure::DropPkey),
+        (change(0, 0x24), PacketCounter::DropOpcode),
+        (change(1, 0x01), PacketCounter::DropVersion),
+        (change(2, 0), PacketCounter::DropPkey),
         (
             vec![4, 0x30, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
-            PacketFigure::DropPad,
+            PacketCounter::DropPad,
         ),
     ] {
-        let before = scene.count_nobody(figure);
+        let before = scene.count_unassigned(counter);
         socket.send_to(&bytes, (B, UDP_PORT)).expect("send");
-        until(figure.name(), || scene.count_nobody(figure) == before + 1);
+        until(counter.name(), || {
+            scene.count_unassigned(counter) == before + 1
+        });
     }
     // Longer than any path MTU.
-    let before = scene.count_nobody(PacketFigure::DropTooLong);
+    let before = scene.count_unassigned(PacketCounter::DropTooLong);
     let long = [&good[..12], &[0; 8000]].concat();
     scene
         .wire
@@ -184,14 +186,14 @@ fn malformed_packets_are_dropped() {
         .run(|| crate::raw::ip("link set veth0 mtu 9000"));
     socket.send_to(&long, (B, UDP_PORT)).expect("send");
     until("drop_too_long", || {
-        scene.count_nobody(PacketFigure::DropTooLong) == before + 1
+        scene.count_unassigned(PacketCounter::DropTooLong) == before + 1
     });
     scene.is_unharmed();
 }
 
 fn packets_to_unknown_qps_are_dropped() {
     let scene = Scene::new();
-    let before = scene.count_nobody(PacketFigure::DropNoQp);
+    let before = scene.count_unassigned(PacketCounter::DropNoQp);
     let own = scene.qpn().get();
     for (number, qpn) in [0, 2, own ^ 1, own ^ (1 << 23), 0xff_ffff]
         .into_iter()
@@ -201,7 +203,7 @@ fn packets_to_unknown_qps_are_dropped() {
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
         scene.attacker.send(&whole(A, &packet, &[0; 8]));
         until("drop_no_qp", || {
-            scene.count_nobody(PacketFigure::DropNoQp) == before + number as u64 + 1
+            scene.count_unassigned(PacketCounter::DropNoQp) == before + number as u64 + 1
         });
     }
     scene.is_unharmed();
@@ -213,7 +215,9 @@ fn packets_of_other_hosts_are_dropped() {
     scene
         .attacker
         .send(&whole(Ipv4Addr::new(192, 0, 2, 77), &packet, &[9; 8]));
-    until("drop_source", || scene.count(PacketFigure::DropSource) == 1);
+    until("drop_source", || {
+        scene.count(PacketCounter::DropSource) == 1
+    });
     // Of the peer, and of another service.
     let deth = Deth {
         qkey: 0,
@@ -223,7 +227,7 @@ fn packets_of_other_hosts_are_dropped() {
     let packet = Packet::new(bth, Headers::Datagram(deth, None), 8);
     scene.attacker.send(&whole(A, &packet, &[9; 8]));
     until("drop_service", || {
-        scene.count(PacketFigure::DropService) == 1
+        scene.count(PacketCounter::DropService) == 1
     });
     scene.is_unharmed();
 }
@@ -244,7 +248,7 @@ fn packets_with_a_wrong_icrc_are_dropped() {
         bad[at] ^= 0x10;
         scene.attacker.send(&bad);
         until("drop_icrc", || {
-            scene.count(PacketFigure::DropIcrc) == number as u64 + 1
+            scene.count(PacketCounter::DropIcrc) == number as u64 + 1
         });
     }
     scene.is_unharmed();
@@ -255,29 +259,29 @@ fn packets_with_wrong_sequence_numbers_are_not_executed() {
     // An old PSN: acknowledged again, and not executed.
     let into = Buffer::new(8).expect("buffer");
     scene.b.ep.recv(&into, 5).expect("recv");
-    let before = scene.count(PacketFigure::Duplicates);
+    let before = scene.count(PacketCounter::Duplicates);
     let packet = send_only(&scene, scene.psn(0));
     scene.attacker.send(&whole(A, &packet, &[9; 8]));
     until("duplicates", || {
-        scene.count(PacketFigure::Duplicates) == before + 1
+        scene.count(PacketCounter::Duplicates) == before + 1
     });
     // A PSN behind the next one.
-    let before = scene.count(PacketFigure::OutOfSequence);
+    let before = scene.count(PacketCounter::OutOfSequence);
     for ahead in [3, 1000, 0xff00] {
         let packet = send_only(&scene, scene.psn(PACKETS + ahead));
         scene.attacker.send(&whole(A, &packet, &[9; 8]));
     }
     until("out_of_sequence", || {
-        scene.count(PacketFigure::OutOfSequence) == before + 3
+        scene.count(PacketCounter::OutOfSequence) == before + 3
     });
     // Further ahead than any window: no answer.
-    let naks = scene.count(PacketFigure::NakSequenceTx);
+    let naks = scene.count(PacketCounter::NakSequenceTx);
     for ahead in [0x1_0100, 0x40_0000, 0x7f_0000] {
         let packet = send_only(&scene, scene.psn(PACKETS + ahead));
         scene.attacker.send(&whole(A, &packet, &[9; 8]));
     }
-    until("drop_psn", || scene.count(PacketFigure::DropPsn) == 3);
-    assert_eq!(scene.count(PacketFigure::NakSequenceTx), naks);
+    until("drop_psn", || scene.count(PacketCounter::DropPsn) == 3);
+    assert_eq!(scene.count(PacketCounter::NakSequenceTx), naks);
     scene.b.expect_nothing();
     assert_eq!(into.to_vec(..), [0; 8]);
     scene.b.ep.cancel(5).expect("cancel");
@@ -287,7 +291,7 @@ fn packets_with_wrong_sequence_numbers_are_not_executed() {
 
 fn responses_without_a_request_are_ignored() {
     let scene = Scene::new();
-    let before = scene.count(PacketFigure::Strays);
+    let before = scene.count(PacketCounter::Strays);
     let ack = Aeth {
         syndrome: Syndrome::ACK,
         msn: Psn::new(77),
@@ -300,14 +304,14 @@ fn responses_without_a_request_are_ignored() {
             .attacker
             .send(&whole(A, &Packet::new(bth, headers, 0), &[]));
         until("strays", || {
-            scene.count(PacketFigure::Strays) == before + number as u64 + 1
+            scene.count(PacketCounter::Strays) == before + number as u64 + 1
         });
     }
     scene.is_unharmed();
 }
 
 /// Writes `len` bytes under `key` with the peer's address, and with the length `said` in the RETH.
-fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
+fn write_as_peer(key: u32, claimed: u32, len: usize) -> (Scene, Buffer) {
     let scene = Scene::new();
     let memory = Buffer::new(64).expect("buffer");
     let region = scene
@@ -323,7 +327,7 @@ fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
     let reth = Reth {
         va: 0,
         rkey: key,
-        len: said,
+        len: claimed,
     };
     let bth = Bth::new(scene.qpn(), scene.psn(PACKETS));
     let packet = Packet::new(bth, Headers::WriteOnly(reth, None), len);
@@ -339,15 +343,19 @@ fn write_as_peer(key: u32, said: u32, len: usize) -> (Scene, Buffer) {
 
 fn an_unknown_key_ends_the_connection() {
     let (scene, _memory) = write_as_peer(0x1235, 8, 8);
-    assert_eq!(scene.count(PacketFigure::NakAccessTx), 1);
+    assert_eq!(scene.count(PacketCounter::NakAccessTx), 1);
     let (scene, _memory) = write_as_peer(0x1234, 65, 65);
-    assert_eq!(scene.count(PacketFigure::NakAccessTx), 1);
+    assert_eq!(scene.count(PacketCounter::NakAccessTx), 1);
 }
 
 fn a_wrong_length_is_refused() {
-    for (said, len) in [(8, 12), (12, 8)] {
-        let (scene, _memory) = write_as_peer(0x1234, said, len);
-        assert_eq!(scene.count(PacketFigure::NakInvalidTx), 1, "{said} {len}");
+    for (claimed, len) in [(8, 12), (12, 8)] {
+        let (scene, _memory) = write_as_peer(0x1234, claimed, len);
+        assert_eq!(
+            scene.count(PacketCounter::NakInvalidTx),
+            1,
+            "{claimed} {len}"
+        );
     }
 }
 
@@ -371,12 +379,12 @@ fn a_datagram_with_another_qkey_is_dropped() {
     let host = Wire::host(&wire.b, &dgram());
     let into = Buffer::new(8).expect("buffer");
     host.ep.recv(&into, 5).expect("recv");
-    let count = |figure| wire.b.run(|| link_count(figure));
+    let count = |counter| wire.b.run(|| link_count(counter));
     let send = |qkey| attacker.send(&datagram(&host, qkey, 8));
     for (number, qkey) in [0, 0x0123_4566, 0x8001_0000].into_iter().enumerate() {
         send(qkey);
         until("drop_qkey", || {
-            count(PacketFigure::DropQkey) == number as u64 + 1
+            count(PacketCounter::DropQkey) == number as u64 + 1
         });
     }
     host.expect_nothing();
@@ -385,7 +393,7 @@ fn a_datagram_with_another_qkey_is_dropped() {
     host.expect(CompFlags::MSG | CompFlags::RECV, 5);
     send(QKEY);
     until("drop_no_receive", || {
-        count(PacketFigure::DropNoReceive) == 1
+        count(PacketCounter::DropNoReceive) == 1
     });
 }
 
@@ -431,8 +439,8 @@ fn a_flood_of_bad_packets() {
         assert!(during > 0 && sent > 0);
     }
     // Bad packets take no place in the inbox.
-    assert!(scene.count(PacketFigure::DropIcrc) > 0);
-    assert_eq!(scene.count(PacketFigure::DropInboxFull), 0);
+    assert!(scene.count(PacketCounter::DropIcrc) > 0);
+    assert_eq!(scene.count(PacketCounter::DropInboxFull), 0);
     scene.is_unharmed();
 }
 
@@ -456,7 +464,7 @@ fn rejected_requests_leave_room() {
     let attacker = RawSocket::new(&wire.a);
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
-    let rejections = || wire.a.run(|| netns_packets().get(PacketFigure::RxPackets));
+    let rejections = || wire.a.run(|| netns_packets().get(PacketCounter::RxPackets));
     for first in (0..REJECTED).step_by(BURST as usize) {
         for number in first..first + BURST {
             attacker.send(&bad_request(A, number, port));
@@ -474,7 +482,7 @@ fn rejected_requests_leave_room() {
     a.ep.send(to_b, &bytes, 1).expect("send");
     a.expect(CompFlags::MSG | CompFlags::SEND, 1);
     b.expect(CompFlags::MSG | CompFlags::RECV, 2);
-    let refused = wire.b.run(|| netns_packets().get(PacketFigure::CmNoRoom));
+    let refused = wire.b.run(|| netns_packets().get(PacketCounter::CmNoRoom));
     assert_eq!(refused, 0);
 }
 
@@ -485,7 +493,7 @@ fn requests_from_a_broadcast_address() {
     let attacker = RawSocket::new(&wire.a);
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
-    let dropped = || wire.b.run(|| netns_packets().get(PacketFigure::DropCm));
+    let dropped = || wire.b.run(|| netns_packets().get(PacketCounter::DropCm));
     let before = dropped();
     // To the endpoint, and to no QP.
     for (number, port) in [port, port ^ 1, port].into_iter().enumerate() {
@@ -528,12 +536,12 @@ fn statistics_are_in_debugfs() {
             // Acknowledgements may still come.
             until("the same figures", || {
                 let packets = device.packets(of).expect("packets");
-                let told: Vec<_> = packets
+                let reported: Vec<_> = packets
                     .iter()
                     .filter(|(_, value)| *value > 0)
-                    .map(|(figure, value)| (figure.name().to_owned(), value))
+                    .map(|(counter, value)| (counter.name().to_owned(), value))
                     .collect();
-                !told.is_empty() && told == shown(file, |line| line.starts_with(&head))
+                !reported.is_empty() && reported == shown(file, |line| line.starts_with(&head))
             });
         }
     });

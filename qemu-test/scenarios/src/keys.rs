@@ -15,7 +15,7 @@ use crate::{
 };
 use kfi::{
     Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno, FiAddr,
-    Mr, PacketFigure, Remote, Wait,
+    Mr, PacketCounter, Remote, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,7 @@ fn users_domain(netns: &NetNs) -> Domain {
 
 /// Number of accesses that a target has refused.
 fn refusals(netns: &NetNs) -> u64 {
-    netns.run(|| link_count(PacketFigure::MrRefused))
+    netns.run(|| link_count(PacketCounter::MrRefused))
 }
 
 fn guesses_over_the_wire_are_delayed_and_counted() {
@@ -206,9 +206,9 @@ fn guesses_of_connected_endpoints_are_delayed_and_counted() {
     device();
     let a = Side::on(as_user(|| domain_on(LINK).1));
     let b = Side::on(domain_on(LINK).1);
-    let before = link_count(PacketFigure::MrRefused);
+    let before = link_count(PacketCounter::MrRefused);
     let guesses = connections_are_delayed(&a, &b);
-    assert_eq!(link_count(PacketFigure::MrRefused) - before, guesses);
+    assert_eq!(link_count(PacketCounter::MrRefused) - before, guesses);
 }
 
 /// The bytes of each region of a target.
@@ -272,14 +272,14 @@ fn are_one_answer(wire: &Wire, domain: &Domain, mut access: impl FnMut(bool, Rem
         let entry = access(write, remote);
         assert_eq!(entry.op_context, 9, "{what}");
         // The parts of an answer that could depend on the reason.
-        let told = (
+        let reported = (
             entry.err,
             entry.prov_errno,
             entry.len,
             entry.olen,
             entry.data,
         );
-        assert_eq!(told, (Errno::EACCES, REFUSED, 0, 0, 0), "{what}");
+        assert_eq!(reported, (Errno::EACCES, REFUSED, 0, 0, 0), "{what}");
         assert_eq!(refusals(&wire.b) - before, 1, "{what}");
     }
 }

@@ -54,7 +54,7 @@ impl Process {
     }
 
     /// The next line that the process writes.
-    pub(crate) fn told(&mut self) -> String {
+    pub(crate) fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("a line");
         line.trim().to_owned()

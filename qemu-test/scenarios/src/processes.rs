@@ -7,7 +7,7 @@ use crate::{
     hosts::{LINKS, apart, sanitizing},
     process::{Process, line},
 };
-use kfi::{Access, Buffer, CompFlags, Deadline, Device, Domain, Fabric, Figures, Op, StatClass};
+use kfi::{Access, Buffer, CompFlags, Deadline, Device, Domain, Fabric, Op, StatClass, StatValues};
 use std::time::Duration;
 
 tests![
@@ -53,7 +53,7 @@ fn answerer() {
 
 fn two_processes_exchange_messages() {
     let mut process = Process::in_role("answerer");
-    let server = process.told().parse().expect("address");
+    let server = process.read_line().parse().expect("address");
     let host = Host::new();
     let name = host.ep.name().expect("name");
     process.tell(&name.to_string());
@@ -152,7 +152,7 @@ fn killed_processes_leave_nothing() {
         let mut process = Process::in_role("victim");
         process.tell(&name.to_string());
         if round % 4 != 0 {
-            assert_eq!(process.told(), "ready");
+            assert_eq!(process.read_line(), "ready");
         }
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         std::thread::sleep(Duration::from_micros((seed >> 33) % 20_000));
@@ -253,8 +253,8 @@ impl Drop for Cgroup {
 /// The role of a process that never receives. Its standard input tells it its link and how many
 /// endpoints to open; it ends when its standard input is closed.
 fn hoarder() {
-    let told = line();
-    let (link, count) = told.split_once(' ').expect("two words");
+    let reported = line();
+    let (link, count) = reported.split_once(' ').expect("two words");
     let (_fabric, domain) = domain_on(link);
     let options = Options {
         rx_size: 4096,
@@ -291,7 +291,7 @@ fn receiver_pays(mut process: Process, link: &str, domain: impl FnOnce() -> (Fab
     let (_fabric, domain) = domain();
     let host = Host::on(&domain, &Options::default());
     process.tell(&format!("{link} 1"));
-    let peer = process.told().parse().expect("address");
+    let peer = process.read_line().parse().expect("address");
     let peer = host.av.insert_one(peer).expect("insert");
     let bytes = Buffer::new(KEPT).expect("buffer");
     let before = (ours.current(), theirs.current());
@@ -330,7 +330,7 @@ fn waiting_messages_are_charged_to_their_receiver() {
     at_receiver.take(process.id());
     at_sender.take(std::process::id());
     process.tell(&format!("{} {WAITED_AT}", theirs.1));
-    let names = process.told();
+    let names = process.read_line();
     let (_fabric, domain) = ours.0.run(|| domain_on(ours.1));
     let options = Options {
         tx_size: 1024,
@@ -353,8 +353,8 @@ fn waiting_messages_are_charged_to_their_receiver() {
             host
         })
         .collect();
-    let waiting = |figures| match figures {
-        Figures::Endpoint { unexpected, .. } => unexpected,
+    let waiting = |values| match values {
+        StatValues::Endpoint { unexpected, .. } => unexpected,
         _ => 0,
     };
     let all = WAITED_AT as u64 * WAITING;
@@ -364,7 +364,7 @@ fn waiting_messages_are_charged_to_their_receiver() {
             stats.collect::<Result<Vec<_>, _>>().expect("stats")
         });
         let theirs = stats.iter().filter(|stat| stat.pid == Some(process.id()));
-        theirs.map(|stat| waiting(stat.figures)).sum::<u64>() == all
+        theirs.map(|stat| waiting(stat.values)).sum::<u64>() == all
     });
     let grown = at_receiver.current().saturating_sub(before);
     // The processes and endpoints end before the test asserts.

@@ -278,6 +278,35 @@ impl File {
         })
     }
 
+    /// An EQ, a CQ and a counter with a wait object.
+    pub(crate) fn waitable_objects(
+        &self,
+        fabric: u32,
+        domain: u32,
+        wait_obj: u32,
+        wait_set: u32,
+    ) -> [u32; 3] {
+        let eq = self.make(abi::kfabric_eq_open {
+            fabric,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        });
+        let cq = self.make(abi::kfabric_cq_open {
+            domain,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        });
+        let cntr = self.make(abi::kfabric_cntr_open {
+            domain,
+            wait_obj,
+            wait_set,
+            ..Call::sized()
+        });
+        [eq, cq, cntr]
+    }
+
     /// A poll set.
     pub(crate) fn poll_set(&self, domain: u32) -> u32 {
         self.make(abi::kfabric_poll_open {

@@ -96,10 +96,10 @@ fn the_release_of_a_multi_receive_is_its_last_entry() {
                     !released.contains(&entry.op_context),
                     "an entry behind the release: {entry:?}"
                 );
-                let told = parts.entry(entry.op_context).or_insert(0u64);
-                *told += 1;
+                let reported = parts.entry(entry.op_context).or_insert(0u64);
+                *reported += 1;
                 if entry.flags.contains(CompFlags::MULTI_RECV) {
-                    assert_eq!(*told, PARTS, "a release before all parts: {entry:?}");
+                    assert_eq!(*reported, PARTS, "a release before all parts: {entry:?}");
                     released.insert(entry.op_context);
                     let bytes = into[entry.op_context as usize % BUFFERS].to_vec(..);
                     shared += usize::from(bytes.iter().any(|byte| *byte != bytes[0]));

@@ -3,13 +3,14 @@
 
 use crate::{
     abi_threads::{as_user, open_to_all},
+    connected::open_region,
     harness::tests,
     host::{Host, Options, domain_on, link_count, pair, pattern},
     keys::{REFUSED, guess},
 };
 use kfi::{
     Access, AvKind, Buffer, CntrBind, CompFlags, CqBind, CqFormat, Errno, FiAddr, Mr, MrMode, Op,
-    OpFlags, PacketFigure, Remote, RmaIov, Wait,
+    OpFlags, PacketCounter, Remote, RmaIov, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -29,24 +30,16 @@ tests![
     guessing_keys_is_slow_and_counted,
 ];
 
-/// A region of `b`, with all rights for peers.
-fn open_region(b: &Host, buffer: &Buffer, key: u64) -> Mr {
-    b.domain
-        .mr(buffer)
-        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-        .requested_key(key)
-        .open()
-        .expect("mr")
-}
-
 fn writes_and_reads_arrive() {
     let (a, to_b, b, _) = pair();
-    for (key, len) in [1usize, 8, 256, 257, 4096, 10_000, 1 << 20]
-        .into_iter()
-        .enumerate()
-    {
+    write_and_read(&a, to_b, &b, [1, 8, 256, 257, 4096, 10_000, 1 << 20]);
+}
+
+/// Writes to memory of `b` and reads it back, for each length.
+pub(crate) fn write_and_read<const N: usize>(a: &Host, to_b: FiAddr, b: &Host, lens: [usize; N]) {
+    for (key, len) in lens.into_iter().enumerate() {
         let theirs = Buffer::new(len + 16).expect("buffer");
-        let mr = open_region(&b, &theirs, key as u64);
+        let mr = open_region(b, &theirs, key as u64);
         let bytes = pattern(len, key as u64);
         let ours = Buffer::from_bytes(&bytes).expect("buffer");
         let remote = Remote::new(8, mr.key());
@@ -328,7 +321,7 @@ fn guessing_keys_is_slow_and_counted() {
     const MOST: u64 = 4 * (16 + 12 + 1);
     crate::host::device();
     open_to_all();
-    let before = link_count(PacketFigure::MrRefused);
+    let before = link_count(PacketCounter::MrRefused);
     let time = Duration::from_secs(3);
     let tries: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u64)
@@ -339,7 +332,7 @@ fn guessing_keys_is_slow_and_counted() {
     });
     assert!(tries >= 16, "{tries} tries");
     assert!(tries <= MOST, "{tries} tries in 3 s by 4 threads");
-    assert_eq!(link_count(PacketFigure::MrRefused) - before, tries);
+    assert_eq!(link_count(PacketCounter::MrRefused) - before, tries);
     // Messages of the user are not delayed, nor are accesses of users without a limit.
     as_user(|| {
         let (_fabric, domain) = domain_on(crate::host::LINK);

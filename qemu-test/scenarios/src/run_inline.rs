@@ -11,9 +11,9 @@ use crate::{
     host::{Host, SOON},
     process::{Process, line, program},
     processes::Cgroup,
-    unscheduled::{answers, figure_of, options, parse_qp},
+    unscheduled::{answers, options, packet_count, parse_qp},
 };
-use kfi::{Buffer, FiAddr, PacketFigure, Remote};
+use kfi::{Buffer, FiAddr, PacketCounter, Remote};
 use rustix::thread::UnshareFlags;
 use std::os::unix::process::CommandExt;
 
@@ -43,12 +43,12 @@ fn peer() {
 /// by their sender: requests at the peer, and responses here.
 fn processed_by_sender(mut peer: Process, word: &str) -> (u64, u64) {
     peer.tell(word);
-    let theirs = parse_qp(&peer.told());
+    let theirs = parse_qp(&peer.read_line());
     let host = Host::with(&options());
     let (at, psn) = host.qp();
     connect_to(&host.ep, theirs);
     peer.tell(&format!("{} {} {psn}", at.host, at.qpn));
-    assert_eq!(peer.told(), "ready");
+    assert_eq!(peer.read_line(), "ready");
     let buffer = Buffer::new(8).expect("buffer");
     for context in 0..READS {
         let remote = Remote::new(0, crate::unscheduled::KEY);
@@ -57,11 +57,11 @@ fn processed_by_sender(mut peer: Process, word: &str) -> (u64, u64) {
         let entry = host.cq.next(SOON).expect("next").expect("a completion");
         assert_eq!(entry.op_context, context);
     }
-    assert!(figure_of(&peer, PacketFigure::RxPackets) >= READS);
-    assert!(host.count(PacketFigure::RxPackets) >= READS);
+    assert!(packet_count(&peer, PacketCounter::RxPackets) >= READS);
+    assert!(host.count(PacketCounter::RxPackets) >= READS);
     (
-        figure_of(&peer, PacketFigure::RxInline),
-        host.count(PacketFigure::RxInline),
+        packet_count(&peer, PacketCounter::RxInline),
+        host.count(PacketCounter::RxInline),
     )
 }
 

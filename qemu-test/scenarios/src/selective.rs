@@ -131,7 +131,7 @@ fn receives_report_as_requested() {
 fn failures_are_always_reported() {
     let alone = Alone::with(|cq| cq, |ep| ep, BOTH | CqBind::SELECTIVE);
     let buffer = Buffer::new(8).expect("buffer");
-    let told = |context| {
+    let error_of = |context| {
         let entry = alone.cq.readerr().expect("readerr").expect("an error");
         assert_eq!(entry.op_context, context);
         entry.err
@@ -141,24 +141,24 @@ fn failures_are_always_reported() {
         .ep
         .write(alone.me, &buffer, nowhere, 1)
         .expect("write");
-    assert_eq!(told(1), Errno::EACCES);
+    assert_eq!(error_of(1), Errno::EACCES);
     alone
         .ep
         .post_one(&Op::inject_write(alone.me, b"x", nowhere).context(2))
         .expect("write");
-    assert_eq!(told(2), Errno::EACCES);
+    assert_eq!(error_of(2), Errno::EACCES);
     alone.ep.recv(&buffer, 3).expect("recv");
     alone.ep.cancel(3).expect("cancel");
-    assert_eq!(told(3), Errno::ECANCELED);
+    assert_eq!(error_of(3), Errno::ECANCELED);
     alone.ep.recv(Local::empty(), 4).expect("recv");
     alone.ep.inject(alone.me, b"x").expect("inject");
-    assert_eq!(told(4), Errno::KFI_ETRUNC);
+    assert_eq!(error_of(4), Errno::KFI_ETRUNC);
     // A search always reports, without KFI_COMPLETION.
     alone
         .ep
         .post_one(&Op::tpeek(1, 0).context(5))
         .expect("peek");
-    assert_eq!(told(5), Errno::ENOMSG);
+    assert_eq!(error_of(5), Errno::ENOMSG);
     alone.ep.tinject(alone.me, b"x", 1).expect("inject");
     alone
         .ep

@@ -212,9 +212,9 @@ impl Scene {
     fn poll(&self) -> Vec<u64> {
         let mut contexts = [0u64; 4];
         let count = self.poll_to(addr_of_mut(&mut contexts), 4).expect("poll");
-        let mut told = contexts[..count as usize].to_vec();
-        told.sort_unstable();
-        told
+        let mut reported = contexts[..count as usize].to_vec();
+        reported.sort_unstable();
+        reported
     }
 }
 
@@ -385,14 +385,14 @@ fn a_stalled_poll_delays_no_other_thread() {
     let page = Missing::new();
     let poller = stall(&scene, &page, |scene, addr| scene.poll_to(addr, 4));
     // The call has reported no member yet.
-    let told = others(&scene, Scene::poll).expect(IN_TIME);
-    assert_eq!(told, [CQ_CONTEXT, CNTR_CONTEXT]);
-    let told = others(&scene, Scene::poll).expect(IN_TIME);
-    assert_eq!(told, [CQ_CONTEXT]);
+    let reported = others(&scene, Scene::poll).expect(IN_TIME);
+    assert_eq!(reported, [CQ_CONTEXT, CNTR_CONTEXT]);
+    let reported = others(&scene, Scene::poll).expect(IN_TIME);
+    assert_eq!(reported, [CQ_CONTEXT]);
     others(&scene, |scene| scene.member(scene.cq, true)).expect(IN_TIME);
     add(&scene);
-    let told = others(&scene, Scene::poll).expect(IN_TIME);
-    assert_eq!(told, [CNTR_CONTEXT]);
+    let reported = others(&scene, Scene::poll).expect(IN_TIME);
+    assert_eq!(reported, [CNTR_CONTEXT]);
     others(&scene, |scene| scene.member(scene.cq, false)).expect(IN_TIME);
     assert!(!poller.is_finished());
     page.bring();
@@ -431,7 +431,7 @@ fn a_stalled_reader_can_be_killed() {
     for call in ["cq read", "cq sread", "eq read", "eq sread", "poll"] {
         let mut process = Process::in_role("stalled");
         process.tell(call);
-        assert_eq!(process.told(), "stalled", "{call}");
+        assert_eq!(process.read_line(), "stalled", "{call}");
         process.kill();
         until(call, || process.has_ended());
     }
@@ -459,9 +459,9 @@ fn a_stalled_poster_keeps_nothing_of_a_peer_that_has_ended() {
     // If the objects stayed, the user could have no more than this.
     for round in 0..LIMIT / 4 + 1 {
         let mut target = Process::start(program("largest").uid(USER));
-        let told = target.told();
-        let addr = told.parse::<std::net::SocketAddr>();
-        let addr = addr.unwrap_or_else(|_| panic!("round {round}: no address: {told}"));
+        let reported = target.read_line();
+        let addr = reported.parse::<std::net::SocketAddr>();
+        let addr = addr.unwrap_or_else(|_| panic!("round {round}: no address: {reported}"));
         let page = Missing::new();
         let poster = stall(&scene, &page, move |scene, at| {
             let peer = scene.file.insert(scene.av, addr.into()).expect("insert");

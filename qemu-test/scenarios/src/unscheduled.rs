@@ -13,7 +13,7 @@ use crate::{
     process::{Process, line, program},
 };
 use kfi::{
-    Access, Buffer, Caps, Device, EpType, Errno, FiAddr, PacketFigure, PacketsOf, QpAddr, Remote,
+    Access, Buffer, Caps, Device, EpType, Errno, FiAddr, PacketCounter, PacketsOf, QpAddr, Remote,
     StatClass,
 };
 use std::{
@@ -89,12 +89,12 @@ fn copied() {
     let name = host.ep.name().expect("name");
     let buffer = Buffer::new(LEN).expect("buffer");
     println!("{name} {}", buffer.addr());
-    let told = line();
-    if told != "unmarked" {
+    let reported = line();
+    if reported != "unmarked" {
         mark(&buffer);
     }
     let mr = open_region(&host, &buffer, KEY);
-    match told.as_str() {
+    match reported.as_str() {
         "marked" | "unmarked" => host.ep.recv(&buffer, 1).expect("recv"),
         receiver => {
             let peer = host.av.insert_one(receiver.parse().expect("a name"));
@@ -159,8 +159,8 @@ impl Caught {
 
     fn attempt(how: Copying) -> Option<Self> {
         let mut target = Process::target("copied", 0);
-        let told = target.told();
-        let (name, addr) = told.split_once(' ').expect("two words");
+        let reported = target.read_line();
+        let (name, addr) = reported.split_once(' ').expect("two words");
         let addr: u64 = addr.parse().expect("an address");
         let host = Host::new();
         let peer = host.av.insert_one(name.parse().expect("a name"));
@@ -178,7 +178,7 @@ impl Caught {
         // The region pins the buffer, so that posting takes no longer than the copy.
         let access = Access::SEND | Access::RECV | Access::WRITE | Access::READ;
         let mr = host.domain.mr(&buffer).access(access).open().expect("mr");
-        assert_eq!(target.told(), "ready");
+        assert_eq!(target.read_line(), "ready");
         let ep = host.ep.clone();
         let task = Held::new(move |_| {
             let remote = Remote::new(0, KEY);
@@ -276,7 +276,7 @@ fn a_close_succeeds_when_the_copy_has_ended() {
         let stuck = within(Duration::from_secs(1), || caught.target.is_stuck());
         assert!(stuck, "the {what} closes while its memory is being copied");
         caught.task.release();
-        assert_eq!(caught.target.told(), "closed", "{what}");
+        assert_eq!(caught.target.read_line(), "closed", "{what}");
         caught.succeeds();
     }
 }
@@ -318,8 +318,8 @@ pub(crate) fn answers() {
     let _mr = open_region(&host, &buffer, KEY);
     let (at, psn) = host.qp();
     println!("{} {} {psn}", at.host, at.qpn);
-    let told = line();
-    connect_to(&host.ep, parse_qp(&told));
+    let reported = line();
+    connect_to(&host.ep, parse_qp(&reported));
     println!("ready");
     line();
 }
@@ -335,8 +335,8 @@ pub(crate) fn parse_qp(words: &str) -> (QpAddr, u32) {
     (QpAddr { host, qpn }, psn.parse().expect("a PSN"))
 }
 
-/// A figure of the packets of the only endpoint of a process.
-pub(crate) fn figure_of(process: &Process, figure: PacketFigure) -> u64 {
+/// A packet counter of the only endpoint of a process.
+pub(crate) fn packet_count(process: &Process, counter: PacketCounter) -> u64 {
     let device = Device::open().expect("device");
     let stat = device
         .stats(StatClass::Endpoint)
@@ -346,7 +346,7 @@ pub(crate) fn figure_of(process: &Process, figure: PacketFigure) -> u64 {
     device
         .packets(PacketsOf::Endpoint(stat.id))
         .expect("packets")
-        .get(figure)
+        .get(counter)
 }
 
 /// A connection to a process that [`answers`], and a task that reads its memory without a pause.
@@ -364,12 +364,12 @@ impl Flood {
         device();
         open_to_all();
         let mut target = Process::target("answers", USER);
-        let theirs = parse_qp(&target.told());
+        let theirs = parse_qp(&target.read_line());
         let host = Host::with(&options());
         let (at, psn) = host.qp();
         connect_to(&host.ep, theirs);
         target.tell(&format!("{} {} {psn}", at.host, at.qpn));
-        assert_eq!(target.told(), "ready");
+        assert_eq!(target.read_line(), "ready");
         let (ep, cq) = (host.ep.clone(), host.cq.clone());
         let task = Held::new(move |stop| {
             let buffer = Buffer::new(ANSWER).expect("buffer");
@@ -388,7 +388,7 @@ impl Flood {
 
     /// Packets that the target's QP has taken.
     fn taken(&self) -> u64 {
-        figure_of(&self.target, PacketFigure::RxPackets)
+        packet_count(&self.target, PacketCounter::RxPackets)
     }
 
     /// Lets the task read for a moment, and holds it wherever it is then.
@@ -404,7 +404,7 @@ impl Flood {
     /// scheduled once in some 8 s, so the bound is shorter. The QP's worker shares a CPU with the
     /// spinning threads, so under KASAN a second can be too short.
     fn all_are_taken(&self) -> bool {
-        let sent = self.host.count(PacketFigure::TxPackets);
+        let sent = self.host.count(PacketCounter::TxPackets);
         within(Duration::from_secs(4), || self.taken() >= sent)
     }
 }

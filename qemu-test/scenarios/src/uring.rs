@@ -94,12 +94,12 @@ impl Uring {
     }
 
     /// The completions: `user_data` and result of each.
-    pub(crate) fn told(&self) -> Vec<(u64, i32)> {
+    pub(crate) fn completions(&self) -> Vec<(u64, i32)> {
         self.enter(0, IoringEnterFlags::GETEVENTS);
         let off = &self.params.cq_off;
         let mask = self.word(off.ring_mask).load(Acquire);
         let mut head = self.word(off.head).load(Acquire);
-        let mut told = Vec::new();
+        let mut completions = Vec::new();
         while head != self.word(off.tail).load(Acquire) {
             let at = off.cqes as usize + (head & mask) as usize * size_of::<io_uring_cqe>();
             // SAFETY: inside the mapping; the kernel wrote it before the tail.
@@ -107,22 +107,22 @@ impl Uring {
                 let cqe = self.rings.add(at).cast::<io_uring_cqe>();
                 ((*cqe).user_data.u64_(), (*cqe).res)
             };
-            told.push((user_data, result));
+            completions.push((user_data, result));
             head = head.wrapping_add(1);
         }
         self.word(off.head).store(head, Release);
-        told
+        completions
     }
 
     /// The next completion.
     pub(crate) fn next(&self) -> (u64, i32) {
-        let mut told = Vec::new();
+        let mut completions = Vec::new();
         until("something from io_uring", || {
-            told = self.told();
-            !told.is_empty()
+            completions = self.completions();
+            !completions.is_empty()
         });
-        assert_eq!(told.len(), 1, "{told:?}");
-        told[0]
+        assert_eq!(completions.len(), 1, "{completions:?}");
+        completions[0]
     }
 }
 

@@ -34,26 +34,26 @@ impl Process {
     /// `more` namespaces inside each other.
     fn namespaced(more: u32) -> Self {
         let mut me = Self::start(program("namespaced").uid(USER).gid(USER));
-        assert_eq!(me.told(), "made");
+        assert_eq!(me.read_line(), "made");
         for map in ["uid_map", "gid_map"] {
             let path = format!("/proc/{}/{map}", me.id());
             std::fs::write(path, format!("0 {USER} 1\n1 {SUBUID} 1\n")).expect(map);
         }
         me.tell(&more.to_string());
-        assert_eq!(me.told(), "ready");
+        assert_eq!(me.read_line(), "ready");
         me
     }
 
     /// Opens objects until there is no room; returns their number.
     fn fills(&mut self) -> usize {
         self.tell("fill");
-        self.told().parse().expect("a number")
+        self.read_line().parse().expect("a number")
     }
 
     /// Closes its objects.
     fn empties(&mut self) {
         self.tell("empty");
-        assert_eq!(self.told(), "empty");
+        assert_eq!(self.read_line(), "empty");
     }
 
     fn finishes(&mut self) {

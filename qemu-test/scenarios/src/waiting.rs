@@ -482,14 +482,14 @@ fn a_poll_set_serves_its_members_in_turn() {
         })
         .collect();
     // With room for three at a time, each member is reported though all are busy.
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for _ in 0..4 {
         counters.iter().for_each(|cntr| cntr.add(1).expect("add"));
         let some = set.poll(3).expect("poll");
         assert_eq!(some.len(), 3);
-        told.extend(some);
+        reported.extend(some);
     }
-    assert!(told.into_iter().eq(0..10));
+    assert!(reported.into_iter().eq(0..10));
 }
 
 fn changes_of_a_poll_set_are_checked() {

@@ -502,13 +502,9 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_converts_to_bytes_and_back() {
+    fn an_ipv6_address_converts_to_bytes_and_back() -> Result<(), Errno> {
         let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
-        let addr = SockAddr::v6(ip, 0x1234, 7);
-        assert!(addr.is_ok());
-        let Ok(addr) = addr else {
-            return;
-        };
+        let addr = SockAddr::v6(ip, 0x1234, 7)?;
         let mut raw = addr.to_raw();
         assert_eq!(raw[..2], 10u16.to_ne_bytes());
         assert_eq!(raw[2..8], [0x12, 0x34, 0, 0, 0, 0]);
@@ -523,6 +519,7 @@ mod tests {
         assert_eq!(SockAddr::from_raw(&raw), Err(Errno::EINVAL));
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
         assert_eq!(SockAddr::v6(mapped, 1, 0), Err(Errno::EINVAL));
+        Ok(())
     }
 
     #[test]

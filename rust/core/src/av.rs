@@ -27,7 +27,6 @@
 //! already, so a list that contains an address twice is refused. Then the call removes each
 //! address, or, if a mark failed, takes the marks back ([`Av::unmark`]). A mark has no other
 //! effect: lookups find a marked address.
-//! found as before.
 //!
 //! # Cost
 //!
@@ -291,7 +290,7 @@ where
                 self.index.insert(hash(self.seed, &addr), first);
             }
         }
-        Ok((old_slots, old_index.into_places()))
+        Ok((old_slots, old_index.into_slots()))
     }
 
     /// Iterates over the addresses in the order of their indices.
@@ -340,8 +339,7 @@ where
     /// Returns the oldest entry with this address.
     fn first(&self, addr: &SockAddr) -> Option<u32> {
         let is = |index| self.slot(index).and_then(|slot| slot.addr) == Some(*addr);
-        let place = self.index.find(hash(self.seed, addr), is)?;
-        Some(place.entry)
+        Some(self.index.find(hash(self.seed, addr), is)?.entry)
     }
 
     /// Adds an entry to the ring of its address and, if it is the first, to the index. The slot
@@ -368,16 +366,16 @@ where
     fn leave(&mut self, index: u32, addr: &SockAddr, next: u32, prev: u32) {
         self.link(prev, next);
         let seed = self.seed;
-        let Some(place) = self.index.find(hash(seed, addr), |at| at == index) else {
+        let Some(position) = self.index.find(hash(seed, addr), |at| at == index) else {
             // The entry was not the oldest of its ring.
             return;
         };
         if next != index {
-            self.index.replace(place, next);
+            self.index.set(position.at, next);
             return;
         }
         let slots = &self.slots;
-        self.index.remove(place, |index| {
+        self.index.remove(position, |index| {
             let slot = slots.get(usize::try_from(index).ok()?)?;
             Some(hash(seed, &slot.addr?))
         });

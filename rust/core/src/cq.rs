@@ -240,12 +240,12 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         if self.used() < self.ring.size() {
             return true;
         }
-        self.look();
+        self.update_head();
         self.used() < self.ring.size()
     }
 
     /// Updates the head of a reader of the mapped ring.
-    fn look(&mut self) {
+    fn update_head(&mut self) {
         // The ring remembers an invalid head and keeps the last valid one.
         let _ = self.ring.observe();
     }
@@ -328,7 +328,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
             return;
         }
         // A sleeper waits for entries that are present now, so the head must be up to date.
-        self.look();
+        self.update_head();
         let queued = u64::from(self.ring.queued());
         while let Some((_, token)) = self.sleepers.pop_due(queued) {
             wake(token, Woken::Ready);
@@ -345,12 +345,12 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
     fn count_err(&mut self, wake: impl FnMut(M::Token, Woken)) {
         // INVARIANT: `errors` or `records` has one more. The number never reaches 2^64.
         self.errors_ever = self.errors_ever.wrapping_add(1);
-        self.ring.tell_errors(self.errors());
+        self.ring.publish_errors(self.errors());
         self.wake_all(Woken::Ready, wake);
     }
 
     fn overrun(&mut self, wake: impl FnMut(M::Token, Woken)) {
-        self.ring.lose();
+        self.ring.count_lost();
         self.wake_all(Woken::Ready, wake);
     }
 
@@ -373,7 +373,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
             return Ok(self.ring.batch(want));
         }
         if self.ring.lost() {
-            self.ring.tell_lost();
+            self.ring.report_lost();
             return Err(Errno::KFI_EOVERRUN);
         }
         Err(Errno::EAGAIN)
@@ -413,7 +413,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         };
         // INVARIANT: the entry with this number was removed.
         self.errors_read = self.errors_read.wrapping_add(1);
-        self.ring.tell_errors(self.errors());
+        self.ring.publish_errors(self.errors());
         Ok((entry, spent))
     }
 
@@ -514,8 +514,8 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
     /// Returns whether a thread that waits for this many entries must not sleep; `want` as in
     /// [`Self::arm`].
     pub fn holds(&mut self, want: u64) -> bool {
-        self.look();
-        self.ring.spoilt()
+        self.update_head();
+        self.ring.has_invalid_head()
             || self.has_errors()
             || self.ring.lost()
             || u64::from(self.ring.queued()) >= self.wanted(want)
@@ -528,9 +528,7 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
 
     /// Releases all sleepers, because the CQ is closed by force. The queue does not change.
     pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
-        while let Some((_, token)) = self.sleepers.pop() {
-            release(token);
-        }
+        self.wake_all(Woken::Ready, |token, _| release(token));
     }
 
     fn wake_all(&mut self, why: Woken, mut wake: impl FnMut(M::Token, Woken)) {

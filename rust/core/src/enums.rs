@@ -6,7 +6,6 @@
 //! (`rust/module/uapi/header.rs`). Where that header has fewer, the numbers are those of the
 //! kfabric 1.7 headers. `try_from` converts a number of a caller and returns `EINVAL` for an
 //! unknown one. `u32::from` returns the number.
-//! what is not in the list with `EINVAL`. `u32::from` gives the number back.
 
 use crate::errno::Errno;
 
@@ -46,6 +45,8 @@ macro_rules! enumerator {
         }
     };
 }
+
+pub(crate) use enumerator;
 
 enumerator! {
     /// Endpoint types (`enum kfi_ep_type`).

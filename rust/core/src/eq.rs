@@ -218,7 +218,7 @@ where
         if !self.events.push_with(|slot| slot.write(event, data)) {
             return Err(Errno::EAGAIN);
         }
-        self.wake_all(wake);
+        self.release_all(wake);
         Ok(())
     }
 
@@ -227,21 +227,21 @@ where
         if !self.errors.push_with(|slot| *slot = error) {
             return self.overrun(wake);
         }
-        self.wake_all(wake);
+        self.release_all(wake);
         Push::Queued
     }
 
     fn overrun(&mut self, wake: impl FnMut(M::Token)) -> Push {
         self.overruns = self.overruns.wrapping_add(1);
         self.overrun_to_report = true;
-        self.wake_all(wake);
+        self.release_all(wake);
         Push::Overrun
     }
 
     /// Copies the data of the oldest event to the front of `buf`.
     ///
     /// Errors, the first that applies: KFI_EAVAIL if an error must be read first; KFI_ETOOSMALL if
-    /// `buf` is too short ([`Self::next_len`] returns the necessary length, and the event stays);
+    /// `buf` is too short (the event stays);
     /// KFI_EOVERRUN once, if events were lost and no event is left; EAGAIN if there is nothing to
     /// read.
     pub fn read(&mut self, buf: &mut [u8], mode: Mode) -> Result<Read> {
@@ -275,11 +275,6 @@ where
         self.events.pop();
     }
 
-    /// Returns the length of the oldest event in bytes.
-    pub fn next_len(&self) -> Option<usize> {
-        self.events.front().map(|event| event.data().len())
-    }
-
     /// Returns the oldest error.
     ///
     /// Errors: EAGAIN if there is none.
@@ -310,14 +305,10 @@ where
         self.sleepers.remove(key)
     }
 
-    /// Releases all sleepers, because the EQ is closed by force. The queue does not change.
-    pub fn release_all(&mut self, release: impl FnMut(M::Token)) {
-        self.wake_all(release);
-    }
-
-    fn wake_all(&mut self, mut wake: impl FnMut(M::Token)) {
+    /// Releases all sleepers. The queue does not change.
+    pub fn release_all(&mut self, mut release: impl FnMut(M::Token)) {
         while let Some((_, token)) = self.sleepers.pop() {
-            wake(token);
+            release(token);
         }
     }
 
@@ -395,9 +386,7 @@ mod tests {
             Err(Errno::KFI_ETOOSMALL)
         );
         assert_eq!(buf, [9; 3]);
-        assert_eq!(eq.next_len(), Some(3));
         assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
-        assert_eq!(eq.next_len(), None);
     }
 
     #[test]
@@ -409,7 +398,6 @@ mod tests {
         assert_eq!(eq.push(1, &long, |_| ()), Err(Errno::EINVAL));
         assert_eq!(eq.overruns(), 0);
         assert_eq!(eq.write(1, &long[1..], |_| ()), Ok(()));
-        assert_eq!(eq.next_len(), Some(MAX_EVENT));
         let mut buf = [0; MAX_EVENT];
         assert!(eq.read(&mut buf, Mode::Take).is_ok());
         assert_eq!(buf, [5; MAX_EVENT]);

@@ -25,7 +25,7 @@ use core::{
 pub type Result<T = (), E = Errno> = core::result::Result<T, E>;
 
 /// An error number, 1 to [`Errno::MAX`]. It is stored as a positive number. The ABI uses negative
-/// numbers as results ([`Self::to_i32`]) and positive ones in entries and events
+/// numbers as results ([`Self::from_i32`]) and positive ones in entries and events
 /// ([`Self::number`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(NonZeroU16);
@@ -124,11 +124,6 @@ impl Errno {
         }
     }
 
-    /// Returns the number in the form of a result: negative.
-    pub const fn to_i32(self) -> i32 {
-        -(self.0.get() as i32)
-    }
-
     /// Returns the number in the form of entries and events: positive.
     pub const fn number(self) -> u32 {
         self.0.get() as u32
@@ -171,14 +166,14 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_abi() {
-        assert_eq!(Errno::ENOENT.to_i32(), -2);
-        assert_eq!(Errno::EAGAIN.to_i32(), -11);
-        assert_eq!(Errno::ETIMEDOUT.to_i32(), -110);
+        assert_eq!(Errno::ENOENT.number(), 2);
+        assert_eq!(Errno::EAGAIN.number(), 11);
+        assert_eq!(Errno::ETIMEDOUT.number(), 110);
         assert_eq!(Errno::ECANCELED.number(), 125);
         assert_eq!(Errno::KFI_EOTHER.number(), 256);
-        assert_eq!(Errno::KFI_EAVAIL.to_i32(), -259);
+        assert_eq!(Errno::KFI_EAVAIL.number(), 259);
         assert_eq!(Errno::KFI_ENOKEY.number(), 266);
-        assert_eq!(Errno::KFI_EOVERRUN.to_i32(), -268);
+        assert_eq!(Errno::KFI_EOVERRUN.number(), 268);
     }
 
     #[test]
@@ -188,7 +183,7 @@ mod tests {
             assert!(errno.number() > last);
             last = errno.number();
             assert_eq!(Errno::from_number(last), Some(*errno));
-            assert_eq!(Errno::from_i32(errno.to_i32()), Some(*errno));
+            assert_eq!(Errno::from_i32(-(last as i32)), Some(*errno));
             assert_eq!(name.starts_with("KFI_"), last > 255);
         }
     }
@@ -197,7 +192,6 @@ mod tests {
     fn an_error_of_the_kernel_without_a_constant_keeps_its_number() {
         let unreachable = Errno::from_i32(-101);
         assert_eq!(unreachable.map(Errno::number), Some(101));
-        assert_eq!(unreachable.map(Errno::to_i32), Some(-101));
         assert_eq!(Errno::from_i32(-4095).map(Errno::number), Some(Errno::MAX));
     }
 

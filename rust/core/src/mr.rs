@@ -11,7 +11,7 @@
 //! A request that the target refuses completes at its initiator with `EACCES`, whatever the reason
 //! ([`Refusal`]): an unknown key, a missing right, or bytes outside the region. All three give the
 //! same `prov_errno` ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as on the wire, also
-//! within a host. An initiator that tries keys is therefore not told that a key exists. Refusals
+//! within a host. An initiator that tries keys therefore does not learn that a key exists. Refusals
 //! are counted at the target, and delay the initiator's user ([`throttle`](crate::throttle)).
 //!
 //! A request of no bytes is allowed at every address of the region and at its end; the rights are
@@ -132,13 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn accesses_outside_the_bounds_are_refused() {
+    fn accesses_outside_the_bounds_are_refused() -> Result<(), Errno> {
         let bounds = Err(Refusal::Bounds);
-        let region = region(0x1000, 0x100);
-        assert!(region.is_ok());
-        let Ok(region) = region else {
-            return;
-        };
+        let region = region(0x1000, 0x100)?;
         assert_eq!(region.check(0x1000, 0x100, READ), Ok(0));
         assert_eq!(region.check(0x10ff, 1, READ), Ok(0xff));
         assert_eq!(region.check(0x10ff, 2, READ), bounds);
@@ -152,15 +148,12 @@ mod tests {
         assert_eq!(region.check(0x1001, u64::MAX, READ), bounds);
         assert_eq!(region.check(u64::MAX, 2, READ), bounds);
         assert_eq!(region.check(0, u64::MAX, READ), bounds);
+        Ok(())
     }
 
     #[test]
-    fn rights_come_before_bounds() {
-        let region = region(0, 8);
-        assert!(region.is_ok());
-        let Ok(region) = region else {
-            return;
-        };
+    fn rights_come_before_bounds() -> Result<(), Errno> {
+        let region = region(0, 8)?;
         assert_eq!(
             region.check(0, 8, Access::REMOTE_WRITE),
             Err(Refusal::Rights)
@@ -178,6 +171,7 @@ mod tests {
             Err(Refusal::Rights)
         );
         assert_eq!(region.check(0, 8, Access::EMPTY), Ok(0));
+        Ok(())
     }
 
     #[test]

@@ -47,6 +47,7 @@
 
 use crate::{
     enums::{
+        enumerator,
         AtomicOp,
         Datatype, //
     },
@@ -61,28 +62,28 @@ use crate::{
     limits, //
 };
 
-/// The kind of an operation, with the numbers of `enum kfi_op_type` and `enum kfabric_op_code`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum OpType {
-    /// Receive a plain message.
-    Recv = 0,
-    /// Send a plain message.
-    Send = 1,
-    /// Receive a tagged message.
-    TRecv = 2,
-    /// Send a tagged message.
-    TSend = 3,
-    /// Read a peer's memory.
-    Read = 4,
-    /// Write a peer's memory.
-    Write = 5,
-    /// Change a peer's memory atomically.
-    Atomic = 6,
-    /// Like `Atomic`, and return the old value.
-    FetchAtomic = 7,
-    /// Like `FetchAtomic`, if a comparison holds.
-    CompareAtomic = 8,
+enumerator! {
+    /// The kind of an operation, with the numbers of `enum kfi_op_type` and `enum kfabric_op_code`.
+    OpType {
+        /// Receive a plain message.
+        Recv = 0,
+        /// Send a plain message.
+        Send = 1,
+        /// Receive a tagged message.
+        TRecv = 2,
+        /// Send a tagged message.
+        TSend = 3,
+        /// Read a peer's memory.
+        Read = 4,
+        /// Write a peer's memory.
+        Write = 5,
+        /// Change a peer's memory atomically.
+        Atomic = 6,
+        /// Like `Atomic`, and return the old value.
+        FetchAtomic = 7,
+        /// Like `FetchAtomic`, if a comparison holds.
+        CompareAtomic = 8,
+    }
 }
 
 /// The length of an atomic in bytes.
@@ -133,36 +134,6 @@ impl Side {
         }
         Ok(flags)
     }
-
-    /// Returns whether an endpoint with `caps` uses this side, and so needs a CQ for it.
-    ///
-    /// A target of RMA needs no CQ.
-    pub const fn is_used_by(self, caps: Caps) -> bool {
-        match self {
-            Side::Transmit => caps.intersects(Caps::SEND.union(Caps::READ).union(Caps::WRITE)),
-            Side::Receive => caps.intersects(Caps::RECV),
-        }
-    }
-}
-
-impl TryFrom<u32> for OpType {
-    type Error = Errno;
-
-    /// Converts a number from outside; returns `EINVAL` if it is not in the list.
-    fn try_from(value: u32) -> Result<Self, Errno> {
-        match value {
-            0 => Ok(Self::Recv),
-            1 => Ok(Self::Send),
-            2 => Ok(Self::TRecv),
-            3 => Ok(Self::TSend),
-            4 => Ok(Self::Read),
-            5 => Ok(Self::Write),
-            6 => Ok(Self::Atomic),
-            7 => Ok(Self::FetchAtomic),
-            8 => Ok(Self::CompareAtomic),
-            _ => Err(Errno::EINVAL),
-        }
-    }
 }
 
 impl OpType {
@@ -177,11 +148,6 @@ impl OpType {
     /// Returns whether this kind is matched by tag.
     pub const fn is_tagged(self) -> bool {
         matches!(self, Self::TRecv | Self::TSend)
-    }
-
-    /// Returns whether this kind reads or writes a peer's memory.
-    pub const fn is_rma(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
     }
 
     /// Returns whether this kind changes a peer's memory atomically.
@@ -239,7 +205,6 @@ impl OpType {
 
     /// Checks the length of an operation's buffer, in bytes.
     ///
-    /// # Errors
     /// # Errors
     ///
     /// `EMSGSIZE`: the buffer is longer than [`limits::MAX_MSG_SIZE`], or with `KFI_INJECT` longer
@@ -331,12 +296,8 @@ impl OpType {
     /// `cq_data` says whether the message of a receive brought remote CQ data.
     pub const fn comp_flags(self, cq_data: bool) -> CompFlags {
         match self {
-            Self::Recv => CompFlags::MSG
-                .union(CompFlags::RECV)
-                .union(data_flag(cq_data)),
-            Self::TRecv => CompFlags::TAGGED
-                .union(CompFlags::RECV)
-                .union(data_flag(cq_data)),
+            Self::Recv => received(CompFlags::MSG, cq_data),
+            Self::TRecv => received(CompFlags::TAGGED, cq_data),
             Self::Send => CompFlags::MSG.union(CompFlags::SEND),
             Self::TSend => CompFlags::TAGGED.union(CompFlags::SEND),
             Self::Read => CompFlags::RMA.union(CompFlags::READ),
@@ -406,12 +367,13 @@ impl OpType {
     }
 }
 
-const fn data_flag(cq_data: bool) -> CompFlags {
+/// Returns the flags of the completion of a receive for messages of this kind.
+const fn received(kind: CompFlags, cq_data: bool) -> CompFlags {
+    let flags = kind.union(CompFlags::RECV);
     if cq_data {
-        CompFlags::REMOTE_CQ_DATA
-    } else {
-        CompFlags::EMPTY
+        return flags.union(CompFlags::REMOTE_CQ_DATA);
     }
+    flags
 }
 
 /// Returns whether a success of an operation with `flags` makes an entry in the CQ of its side.
@@ -445,18 +407,13 @@ impl CompletionLevel {
     pub const fn of(flags: OpFlags) -> Self {
         if flags.contains(OpFlags::DELIVERY_COMPLETE) {
             Self::Delivery
-        } else if flags.contains(OpFlags::TRANSMIT_COMPLETE) {
-            Self::Transmit
-        } else if flags.contains(OpFlags::INJECT_COMPLETE) {
+        } else if flags.contains(OpFlags::INJECT_COMPLETE)
+            && !flags.contains(OpFlags::TRANSMIT_COMPLETE)
+        {
             Self::Inject
         } else {
             Self::Transmit
         }
-    }
-
-    /// Returns whether a transmit that requests this level completes when it has reached `level`.
-    pub fn is_reached_at(self, level: Self) -> bool {
-        level >= self
     }
 }
 

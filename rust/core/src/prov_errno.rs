@@ -26,7 +26,7 @@ use kfi_roce::rc::Status;
 /// The first number of the wire.
 pub const WIRE: u32 = 256;
 
-/// The peer refused access to its memory. The reason is not told.
+/// The peer refused access to its memory. The peer does not give the reason.
 pub const REFUSED: u32 = WIRE | Status::RemoteAccess as u32;
 
 /// Returns the error and the `prov_errno` of a status; `None` for success.
@@ -119,10 +119,10 @@ mod tests {
             Some((Errno::EACCES, REFUSED))
         );
         for status in ALL {
-            let told = of_transmit(status);
+            let result = of_transmit(status);
             match status {
-                Status::LocalLength => assert_eq!(told, Some((Errno::EMSGSIZE, 257))),
-                _ => assert_eq!(told, of_status(status)),
+                Status::LocalLength => assert_eq!(result, Some((Errno::EMSGSIZE, 257))),
+                _ => assert_eq!(result, of_status(status)),
             }
         }
         assert_eq!(text(0), "No more is known");

@@ -14,7 +14,7 @@
 //! overwrite the entries. A read by a call may copy them to that program, but the module never acts
 //! on their contents.
 //!
-//! A consumer that has reported lost completions to its program writes their number to `told`, as
+//! A consumer that has reported lost completions to its program writes their number to `reported`, as
 //! the producer does when it reports them to a reader by call. The number is accepted between the
 //! last accepted one and the number of losses; any other value has no effect.
 //!
@@ -45,7 +45,7 @@ pub struct Words<W> {
     pub head: W,
     /// The number of lost completions that were reported to readers. Written by the consumer; not
     /// trusted.
-    pub told: W,
+    pub reported: W,
 }
 
 /// The head word has an invalid value.
@@ -96,11 +96,11 @@ pub struct Producer<W: Word> {
     /// The last accepted head.
     head: u64,
     tail: u64,
-    spoilt: bool,
+    head_invalid: bool,
     /// The number of lost completions.
     overruns: u64,
     /// The last accepted number of lost completions that were reported to readers.
-    told: u64,
+    reported: u64,
 }
 
 impl<W: Word> Producer<W> {
@@ -119,7 +119,7 @@ impl<W: Word> Producer<W> {
         words.tail.store(first);
         words.errors.store(0);
         words.overruns.store(0);
-        words.told.store(0);
+        words.reported.store(0);
         words.head.store(first);
         // INVARIANT: the numbers are equal; `size` was checked.
         Ok(Self {
@@ -127,9 +127,9 @@ impl<W: Word> Producer<W> {
             size,
             head: first,
             tail: first,
-            spoilt: false,
+            head_invalid: false,
             overruns: 0,
-            told: 0,
+            reported: 0,
         })
     }
 
@@ -154,25 +154,25 @@ impl<W: Word> Producer<W> {
     }
 
     /// Reads the head word. Accepts it if it lies between the last accepted head and the tail.
-    /// Otherwise the last head stays valid, and the ring is marked as spoilt until a later call
+    /// Otherwise the last head stays valid, and the head is recorded as invalid until a later call
     /// finds a valid head.
     pub fn observe(&mut self) -> Result<u64, InvalidHead> {
         // ORDERING: acquire, pairs with the consumer's release: the consumer has read the entries
         // before this head, so their slots can be overwritten.
         let head = self.words.head.load_acquire();
-        if !self.believable(head) {
-            self.spoilt = true;
+        if !self.is_valid_head(head) {
+            self.head_invalid = true;
             return Err(InvalidHead);
         }
         // INVARIANT: the head was checked.
         self.head = head;
-        self.spoilt = false;
+        self.head_invalid = false;
         Ok(head)
     }
 
     /// Returns whether the last call of [`Self::observe`] found an invalid head.
-    pub fn spoilt(&self) -> bool {
-        self.spoilt
+    pub fn has_invalid_head(&self) -> bool {
+        self.head_invalid
     }
 
     /// Appends an entry, which `write` writes to the slot with the given number. Returns false if
@@ -204,7 +204,7 @@ impl<W: Word> Producer<W> {
         // The program may have moved the head. If it is invalid, the store below repairs it.
         let _ = self.observe();
         let head = batch.after(n);
-        if !self.believable(head) {
+        if !self.is_valid_head(head) {
             // The program that maps the ring has taken more entries in the meantime.
             return;
         }
@@ -217,19 +217,19 @@ impl<W: Word> Producer<W> {
     /// Returns whether `head` lies between the last accepted head and the tail, by distances modulo
     /// 2^64 from the former.
     #[inline]
-    fn believable(&self, head: u64) -> bool {
+    fn is_valid_head(&self, head: u64) -> bool {
         head.wrapping_sub(self.head) <= self.tail.wrapping_sub(self.head)
     }
 
-    /// Tells the consumer the number of queued error entries. Release: a consumer that sees the
+    /// Passes the consumer the number of queued error entries. Release: a consumer that sees the
     /// number finds the entry by call.
-    pub fn tell_errors(&self, errors: u32) {
+    pub fn publish_errors(&self, errors: u32) {
         self.words.errors.store_release(u64::from(errors));
     }
 
     /// Counts a lost completion. Release: a consumer that sees the number also sees the earlier
     /// number of errors.
-    pub fn lose(&mut self) {
+    pub fn count_lost(&mut self) {
         self.overruns = self.overruns.wrapping_add(1);
         self.words.overruns.store_release(self.overruns);
     }
@@ -242,22 +242,22 @@ impl<W: Word> Producer<W> {
     /// Returns whether there are losses that were not reported to readers. Reads the consumer's
     /// word.
     pub fn lost(&mut self) -> bool {
-        if self.told == self.overruns {
+        if self.reported == self.overruns {
             return false;
         }
         // ORDERING: none needed, because nothing else depends on it.
-        let told = self.words.told.load();
-        let untold = self.overruns.wrapping_sub(self.told);
-        if told.wrapping_sub(self.told) <= untold {
-            self.told = told;
+        let reported = self.words.reported.load();
+        let unreported = self.overruns.wrapping_sub(self.reported);
+        if reported.wrapping_sub(self.reported) <= unreported {
+            self.reported = reported;
         }
-        self.told != self.overruns
+        self.reported != self.overruns
     }
 
     /// Records that all losses were reported to a reader by call.
-    pub fn tell_lost(&mut self) {
-        self.told = self.overruns;
-        self.words.told.store(self.told);
+    pub fn report_lost(&mut self) {
+        self.reported = self.overruns;
+        self.words.reported.store(self.reported);
     }
 
     #[inline]
@@ -323,7 +323,7 @@ mod tests {
         errors: Plain,
         overruns: Plain,
         head: Plain,
-        told: Plain,
+        reported: Plain,
     }
 
     impl Page {
@@ -333,7 +333,7 @@ mod tests {
                 errors: Plain::new(2),
                 overruns: Plain::new(3),
                 head: Plain::new(4),
-                told: Plain::new(5),
+                reported: Plain::new(5),
             }
         }
 
@@ -343,7 +343,7 @@ mod tests {
                 errors: &self.errors,
                 overruns: &self.overruns,
                 head: &self.head,
-                told: &self.told,
+                reported: &self.reported,
             }
         }
     }
@@ -406,13 +406,13 @@ mod tests {
         for bad in [u64::MAX - 3, 4, 5, 1 << 63, (1 << 63) - 1] {
             page.head.store(bad);
             assert_eq!(ring.observe(), Err(InvalidHead));
-            assert!(ring.spoilt());
+            assert!(ring.has_invalid_head());
             assert_eq!(ring.queued(), 6);
         }
         for (good, queued) in [(u64::MAX - 2, 6), (u64::MAX, 4), (0, 3), (3, 0)] {
             page.head.store(good);
             assert_eq!(ring.observe(), Ok(good));
-            assert!(!ring.spoilt());
+            assert!(!ring.has_invalid_head());
             assert_eq!(ring.queued(), queued);
         }
         // The head never moves back.
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_tell_the_consumer_of_errors_and_losses() -> Result {
+    fn the_words_report_errors_and_losses_to_the_consumer() -> Result {
         let page = Page::new();
         let mut ring = Producer::new(page.words(), 4)?;
         for word in [
@@ -455,13 +455,13 @@ mod tests {
             &page.head,
             &page.errors,
             &page.overruns,
-            &page.told,
+            &page.reported,
         ] {
             assert_eq!(word.load(), 0);
         }
-        ring.tell_errors(5);
-        ring.lose();
-        ring.lose();
+        ring.publish_errors(5);
+        ring.count_lost();
+        ring.count_lost();
         assert_eq!(page.errors.load(), 5);
         assert_eq!(page.overruns.load(), 2);
         assert_eq!(ring.overruns(), 2);
@@ -474,22 +474,22 @@ mod tests {
         let mut ring = Producer::new(page.words(), 4)?;
         assert!(!ring.lost());
         for _ in 0..3 {
-            ring.lose();
+            ring.count_lost();
         }
         assert!(ring.lost());
         // First a part of the losses, then all.
-        page.told.store(2);
+        page.reported.store(2);
         assert!(ring.lost());
-        page.told.store(3);
+        page.reported.store(3);
         assert!(!ring.lost());
-        ring.lose();
+        ring.count_lost();
         // Invalid values: too many, and fewer than before.
         for bad in [5, 2, 0, u64::MAX, 1 << 63] {
-            page.told.store(bad);
+            page.reported.store(bad);
             assert!(ring.lost());
         }
-        ring.tell_lost();
-        assert_eq!(page.told.load(), 4);
+        ring.report_lost();
+        assert_eq!(page.reported.load(), 4);
         assert!(!ring.lost());
         Ok(())
     }

@@ -370,14 +370,10 @@ mod tests {
     }
 
     #[test]
-    fn old_ids_find_nothing() {
+    fn old_ids_find_nothing() -> Result<(), ()> {
         let mut slots = slots();
         let mut slab = Slab::new(&mut slots[..]);
-        let old = slab.push_back(1);
-        assert!(old.is_ok());
-        let Ok(old) = old else {
-            return;
-        };
+        let old = slab.push_back(1).map_err(|_| ())?;
         assert!(slab.remove(old).is_some());
         assert!(slab.push_back(2).is_ok());
         assert_eq!(slab.get(old), None);
@@ -385,10 +381,11 @@ mod tests {
         assert_eq!(slab.remove(old), None);
         assert_eq!(slab.next(old), None);
         assert_eq!(order(&slab), [Some(2), None, None, None]);
+        Ok(())
     }
 
     #[test]
-    fn put_back_to_front_middle_and_end() {
+    fn put_back_to_front_middle_and_end() -> Result<(), ()> {
         let mut slots = slots();
         let mut slab = Slab::new(&mut slots[..]);
         for value in 0..3 {
@@ -396,25 +393,18 @@ mod tests {
         }
         for value in 0..3 {
             let id = slab.find(|v| *v == value);
-            let removed = id.and_then(|id| slab.remove(id));
-            assert!(removed.is_some());
-            let Some(removed) = removed else {
-                return;
-            };
+            let removed = id.and_then(|id| slab.remove(id)).ok_or(())?;
             assert!(slab.put_back(removed).is_ok());
             assert_eq!(order(&slab), [Some(0), Some(1), Some(2), None]);
         }
-        let removed = slab.pop_front();
-        assert!(removed.is_some());
-        let Some(removed) = removed else {
-            return;
-        };
+        let removed = slab.pop_front().ok_or(())?;
         assert!(slab.push_back(3).is_ok());
         assert_eq!(
             slab.put_back(removed),
             Err(Full(Removed { seq: 0, value: 0 }))
         );
         assert_eq!(order(&slab), [Some(1), Some(2), Some(3), None]);
+        Ok(())
     }
 
     #[test]

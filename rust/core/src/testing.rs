@@ -51,12 +51,12 @@ impl Word for Plain {
     }
 
     fn compare_exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
-        let held = self.0.get();
-        if held != old {
-            return Err(held);
+        let value = self.0.get();
+        if value != old {
+            return Err(value);
         }
         self.0.set(new);
-        Ok(held)
+        Ok(value)
     }
 }
 
@@ -74,7 +74,7 @@ impl ArrayMap {
     fn take(&mut self, key: &Key) -> Option<(Key, Name)> {
         self.0
             .iter_mut()
-            .find(|place| matches!(place, Some((held, _)) if held == key))?
+            .find(|slot| matches!(slot, Some((value, _)) if value == key))?
             .take()
     }
 }
@@ -84,8 +84,8 @@ impl DueMap for ArrayMap {
     type Token = Name;
 
     fn insert(&mut self, key: Key, slot: Name) {
-        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
-            *place = Some((key, slot));
+        if let Some(free) = self.0.iter_mut().find(|entry| entry.is_none()) {
+            *free = Some((key, slot));
         }
     }
 
@@ -117,8 +117,8 @@ impl Records for ArrayRecords {
     type Spent = Name;
 
     fn insert(&mut self, number: u64, entry: ErrEntry, record: Name) {
-        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
-            *place = Some((number, entry, record));
+        if let Some(slot) = self.0.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some((number, entry, record));
         }
     }
 
@@ -132,7 +132,7 @@ impl Records for ArrayRecords {
         let (number, _) = self.first()?;
         self.0
             .iter_mut()
-            .find(|place| matches!(place, Some((held, ..)) if *held == number))?
+            .find(|slot| matches!(slot, Some((value, ..)) if *value == number))?
             .take()
             .map(|(.., name)| name)
     }
@@ -162,8 +162,8 @@ impl<T: Copy> Log<T> {
     }
 
     pub(crate) fn push(&mut self, entry: T) {
-        if let Some(place) = self.entries.get_mut(self.len) {
-            *place = Some(entry);
+        if let Some(slot) = self.entries.get_mut(self.len) {
+            *slot = Some(entry);
         }
         self.len += 1;
     }

@@ -2,8 +2,8 @@
 
 //! Deadlines, and the state of a wait set.
 //!
-//! A [`Deadline`] is the internal form of a time limit. The front ends convert to it the ABI's
-//! absolute nanoseconds of CLOCK_MONOTONIC and the relative milliseconds of the kernel interface.
+//! A [`Deadline`] is the internal form of a time limit. The front end converts to it the ABI's
+//! absolute nanoseconds of CLOCK_MONOTONIC.
 //!
 //! CQs, EQs and counters that were opened with KFI_WAIT_SET signal a [`WaitSet`]. The wait set does
 //! not know the state of its members: a member calls [`WaitSet::signal`] when it has something new.
@@ -35,9 +35,6 @@ pub enum Deadline {
 /// The ABI's deadline without limit: `KFABRIC_FOREVER`.
 pub const FOREVER: u64 = u64::MAX;
 
-/// The number of nanoseconds in a millisecond.
-const NS_PER_MS: u64 = 1_000_000;
-
 impl Deadline {
     /// Converts the ABI's `deadline` at `now` (ns). KFABRIC_FOREVER means without limit; other
     /// values are absolute ns. 0, and any time that has passed, means polling.
@@ -46,28 +43,6 @@ impl Deadline {
             FOREVER => Self::Forever,
             at if at <= now => Self::Poll,
             at => Self::At(at),
-        }
-    }
-
-    /// Converts the kernel interface's `timeout`: ms from `now` (ns); 0 means polling, a negative
-    /// value without limit. Source: kfi_cntr(3).
-    pub const fn from_timeout(timeout: i32, now: u64) -> Self {
-        if timeout < 0 {
-            return Self::Forever;
-        }
-        if timeout == 0 {
-            return Self::Poll;
-        }
-        // The product is at most 2^31 * 10^6, so it does not overflow.
-        Self::At(now.saturating_add((timeout.unsigned_abs() as u64).wrapping_mul(NS_PER_MS)))
-    }
-
-    /// Returns whether the limit has passed at `now` (ns).
-    pub const fn passed(self, now: u64) -> bool {
-        match self {
-            Self::Poll => true,
-            Self::At(at) => at <= now,
-            Self::Forever => false,
         }
     }
 
@@ -180,24 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_of_the_kernel_interface_are_converted() {
-        assert_eq!(Deadline::from_timeout(0, 5), Deadline::Poll);
-        assert_eq!(Deadline::from_timeout(-1, 5), Deadline::Forever);
-        assert_eq!(Deadline::from_timeout(i32::MIN, 5), Deadline::Forever);
-        assert_eq!(Deadline::from_timeout(3, 5), Deadline::At(3_000_005));
-        assert_eq!(
-            Deadline::from_timeout(i32::MAX, 0),
-            Deadline::At(2_147_483_647_000_000)
-        );
-        assert_eq!(Deadline::from_timeout(1, u64::MAX), Deadline::At(u64::MAX));
-    }
-
-    #[test]
-    fn deadlines_pass_and_have_time_left() {
-        assert!(Deadline::Poll.passed(0));
-        assert!(!Deadline::At(7).passed(6));
-        assert!(Deadline::At(7).passed(7));
-        assert!(!Deadline::Forever.passed(u64::MAX));
+    fn deadlines_have_time_left() {
         assert_eq!(Deadline::Poll.left(3), Some(0));
         assert_eq!(Deadline::At(7).left(3), Some(4));
         assert_eq!(Deadline::At(7).left(8), Some(0));

@@ -36,17 +36,17 @@ enum Op {
     /// The adder takes the lock immediately if necessary.
     Add(u64),
     /// The adder is delayed before the lock.
-    AddAndHold(u64),
+    AddDelayed(u64),
     /// The adder cannot take the lock; another task takes it later.
     AddUnlocked(u64),
-    /// A delayed adder takes the lock, or another task does in its place.
+    /// A delayed adder takes the lock, or another task does in its index.
     Fire(prop::sample::Index),
     /// A thread enters a wait.
     Enter,
     /// A thread that has entered, or that enters now, waits for the present value plus this number,
     /// modulo 2^64.
     Wait(u64, Option<prop::sample::Index>),
-    Look,
+    Snapshot,
     WaitForChange(prop::sample::Index),
     Disarm(prop::sample::Index),
     Set(u64),
@@ -67,13 +67,13 @@ fn op() -> impl Strategy<Value = Op> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
         4 => number().prop_map(Op::Add),
-        2 => number().prop_map(Op::AddAndHold),
+        2 => number().prop_map(Op::AddDelayed),
         2 => number().prop_map(Op::AddUnlocked),
         4 => index().prop_map(Op::Fire),
         2 => Just(Op::Enter),
         5 => (number(), proptest::option::of(index()))
             .prop_map(|(more, which)| Op::Wait(more, which)),
-        1 => Just(Op::Look),
+        1 => Just(Op::Snapshot),
         2 => index().prop_map(Op::WaitForChange),
         1 => index().prop_map(Op::Disarm),
         2 => number().prop_map(Op::Set),
@@ -93,7 +93,7 @@ struct Waiting {
 
 /// An adder between its atomic add and the lock.
 struct Adder {
-    crossed: ThresholdReached,
+    reached: ThresholdReached,
     /// The amount that is still to be added under the lock.
     to_add: Option<u64>,
     /// The add wrapped the full width.
@@ -105,8 +105,8 @@ struct Model {
     value: u64,
     err: u64,
     writes: u64,
-    line: Vec<Waiting>,
-    held: Vec<Adder>,
+    armed: Vec<Waiting>,
+    delayed: Vec<Adder>,
     /// The threads that have entered and are not armed, and whether the error value has changed
     /// since.
     entered: Vec<(WaitStart, bool)>,
@@ -116,7 +116,7 @@ struct Model {
 impl Model {
     /// Records that the value reached this height, and changed.
     fn moved(&mut self, height: u64) {
-        for waiting in &mut self.line {
+        for waiting in &mut self.armed {
             waiting.met |= match waiting.cond {
                 WaitCondition::AtLeast(threshold, _) => threshold <= height,
                 WaitCondition::AnyChange(_) => true,
@@ -157,20 +157,16 @@ impl Model {
 type Released = Vec<(u32, Outcome)>;
 
 fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
-    let gate: CounterValues<HostWord, HostWord> = CounterValues::new(
-        HostWord::default(),
-        HostWord::default(),
-        HostWord::default(),
-        max,
-    );
+    let values: CounterValues<HostWord, HostWord> =
+        CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), max);
     let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
     let mut model = Model {
-        max: gate.max(),
+        max: values.max(),
         value: 0,
         err: 0,
         writes: 0,
-        line: Vec::new(),
-        held: Vec::new(),
+        armed: Vec::new(),
+        delayed: Vec::new(),
         entered: Vec::new(),
         seen: Vec::new(),
     };
@@ -181,51 +177,51 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
         let mut release = |name, outcome| released.push((name, outcome));
         let mut error_changed = false;
         match op {
-            Op::Add(n) | Op::AddAndHold(n) => {
+            Op::Add(n) | Op::AddDelayed(n) => {
                 let wraps = n > model.max - model.value;
-                let crossed = gate.add(n);
-                let hold = matches!(op, Op::AddAndHold(_));
+                let reached = values.add(n);
+                let is_delayed = matches!(op, Op::AddDelayed(_));
                 let to_add = model.max != u64::MAX && wraps;
                 if to_add {
                     // The add is left to the lock, with or without waiters.
-                    prop_assert!(crossed.is_some());
+                    prop_assert!(reached.is_some());
                 } else {
                     model.add(n);
                 }
-                if let Some(crossed) = crossed {
+                if let Some(reached) = reached {
                     let adder = Adder {
-                        crossed,
+                        reached,
                         to_add: to_add.then_some(n),
                         wrapped: wraps && !to_add,
                     };
-                    if hold {
-                        model.held.push(adder);
+                    if is_delayed {
+                        model.delayed.push(adder);
                     } else {
                         model.arrives(&adder);
-                        waiters.fire(&gate, adder.crossed, release);
+                        waiters.fire(&values, adder.reached, release);
                     }
                 }
             }
             Op::AddUnlocked(n) => {
                 let wraps = n > model.max - model.value;
-                let crossed = gate.add_unlocked(n);
+                let reached = values.add_unlocked(n);
                 model.add(n);
-                if let Some(crossed) = crossed {
-                    prop_assert_eq!(crossed.has_wrapped(), wraps);
-                    model.held.push(Adder {
-                        crossed: ThresholdReached::of_unlocked(wraps),
+                if let Some(reached) = reached {
+                    prop_assert_eq!(reached.has_wrapped(), wraps);
+                    model.delayed.push(Adder {
+                        reached: ThresholdReached::of_unlocked(wraps),
                         to_add: None,
                         wrapped: wraps,
                     });
                 }
             }
             Op::Fire(index) => {
-                if model.held.is_empty() {
+                if model.delayed.is_empty() {
                     continue;
                 }
-                let adder = model.held.remove(index.index(model.held.len()));
+                let adder = model.delayed.remove(index.index(model.delayed.len()));
                 model.arrives(&adder);
-                waiters.fire(&gate, adder.crossed, release);
+                waiters.fire(&values, adder.reached, release);
             }
             Op::Enter => model.entered.push((waiters.entered(), false)),
             Op::Wait(more, which) => {
@@ -241,7 +237,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     _ => (waiters.entered(), false),
                 };
                 let cond = WaitCondition::AtLeast(threshold, entered);
-                match waiters.arm(&gate, cond, name) {
+                match waiters.arm(&values, cond, name) {
                     Armed::Over(outcome, slot) => {
                         prop_assert_eq!(slot, name);
                         if outcome == Outcome::Reached {
@@ -252,7 +248,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     }
                     Armed::Waiting(waiter) => {
                         prop_assert!(model.value < threshold && !err_changed);
-                        model.line.push(Waiting {
+                        model.armed.push(Waiting {
                             name,
                             cond,
                             waiter,
@@ -261,8 +257,8 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     }
                 }
             }
-            Op::Look => {
-                let seen = waiters.seen(&gate);
+            Op::Snapshot => {
+                let seen = waiters.seen(&values);
                 prop_assert_eq!((seen.value, seen.err), (model.value, model.err));
                 model
                     .seen
@@ -274,15 +270,15 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 let (seen, value, err, writes) = *index.get(&model.seen);
                 let changed = (value, err, writes) != (model.value, model.err, model.writes);
-                prop_assert_eq!(waiters.changed(&gate, &seen), changed);
+                prop_assert_eq!(waiters.changed(&values, &seen), changed);
                 let cond = WaitCondition::AnyChange(seen);
-                match waiters.arm(&gate, cond, name) {
+                match waiters.arm(&values, cond, name) {
                     Armed::Over(outcome, _) => {
                         prop_assert!(changed && outcome == Outcome::Reached);
                     }
                     Armed::Waiting(waiter) => {
                         prop_assert!(!changed);
-                        model.line.push(Waiting {
+                        model.armed.push(Waiting {
                             name,
                             cond,
                             waiter,
@@ -292,15 +288,15 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
             }
             Op::Disarm(index) => {
-                if model.line.is_empty() {
+                if model.armed.is_empty() {
                     continue;
                 }
-                let waiting = model.line.remove(index.index(model.line.len()));
-                prop_assert_eq!(waiters.disarm(&gate, &waiting.waiter), Some(waiting.name));
-                prop_assert_eq!(waiters.disarm(&gate, &waiting.waiter), None);
+                let waiting = model.armed.remove(index.index(model.armed.len()));
+                prop_assert_eq!(waiters.disarm(&values, &waiting.waiter), Some(waiting.name));
+                prop_assert_eq!(waiters.disarm(&values, &waiting.waiter), None);
             }
             Op::Set(value) => {
-                let set = waiters.set(&gate, value, release);
+                let set = waiters.set(&values, value, release);
                 if value > model.max {
                     prop_assert_eq!(set, Err(Errno::EINVAL));
                 } else {
@@ -311,7 +307,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
             }
             Op::AddErr(n) => {
-                let changed = waiters.add_err(&gate, n, release);
+                let changed = waiters.add_err(&values, n, release);
                 let total = u128::from(model.err) + u128::from(n);
                 let err = (total % (u128::from(model.max) + 1)) as u64;
                 // An add of a full cycle changes nothing, like an add of 0.
@@ -320,7 +316,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(changed, error_changed);
             }
             Op::SetErr(err) => {
-                let set = waiters.set_err(&gate, err, &mut release);
+                let set = waiters.set_err(&values, err, &mut release);
                 if err > model.max {
                     prop_assert_eq!(set, Err(Errno::EINVAL));
                 } else {
@@ -335,21 +331,21 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
             for (_, changed) in &mut model.entered {
                 *changed = true;
             }
-            for waiting in &mut model.line {
+            for waiting in &mut model.armed {
                 waiting.met |= matches!(waiting.cond, WaitCondition::AnyChange(_));
             }
         }
-        prop_assert_eq!((gate.read(), gate.read_err()), (model.value, model.err));
+        prop_assert_eq!((values.read(), values.read_err()), (model.value, model.err));
 
         // Every released waiter was due.
         let mut order = Vec::new();
         for (released, outcome) in released {
-            let place = model
-                .line
+            let index = model
+                .armed
                 .iter()
                 .position(|waiting| waiting.name == released);
-            prop_assert!(place.is_some(), "{} was released twice", released);
-            let waiting = model.line.remove(place.unwrap_or_default());
+            prop_assert!(index.is_some(), "{} was released twice", released);
+            let waiting = model.armed.remove(index.unwrap_or_default());
             match (outcome, waiting.cond) {
                 (Outcome::Reached, cond) => {
                     prop_assert!(waiting.met, "{released} came early");
@@ -359,7 +355,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 (Outcome::ErrorChanged, WaitCondition::AtLeast(threshold, _)) => {
                     // A wrap whose adder has not taken the lock hides the value that was reached.
-                    let hidden = model.held.iter().any(|adder| adder.wrapped);
+                    let hidden = model.delayed.iter().any(|adder| adder.wrapped);
                     prop_assert!(error_changed && (!waiting.met || hidden));
                     order.push((1, threshold, released));
                 }
@@ -370,16 +366,16 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
         prop_assert!(order.is_sorted(), "{order:?}");
 
         // Every waiter that was due is released: immediately, or by a delayed adder.
-        if model.held.is_empty() {
-            let late: Vec<_> = model.line.iter().filter(|waiting| waiting.met).collect();
+        if model.delayed.is_empty() {
+            let late: Vec<_> = model.armed.iter().filter(|waiting| waiting.met).collect();
             prop_assert!(late.is_empty(), "{} sleeps on", late[0].name);
         }
         if error_changed {
-            prop_assert!(model.line.is_empty(), "a change ends every wait");
+            prop_assert!(model.armed.is_empty(), "a change ends every wait");
         }
-        prop_assert_eq!(waiters.len() as usize, model.line.len());
-        prop_assert_eq!(waiters.is_empty(), model.line.is_empty());
-        let lowest = model.line.iter().filter_map(|waiting| match waiting.cond {
+        prop_assert_eq!(waiters.len() as usize, model.armed.len());
+        prop_assert_eq!(waiters.is_empty(), model.armed.is_empty());
+        let lowest = model.armed.iter().filter_map(|waiting| match waiting.cond {
             WaitCondition::AtLeast(threshold, _) => Some(threshold),
             WaitCondition::AnyChange(_) => None,
         });
@@ -410,27 +406,26 @@ proptest! {
 /// An add without a due waiter never takes the lock, whatever other waiters there are.
 #[test]
 fn an_add_without_a_due_waiter_takes_no_lock() {
-    let gate: CounterValues<HostWord, HostWord> = CounterValues::new(
-        HostWord::default(),
-        HostWord::default(),
-        HostWord::default(),
-        0,
-    );
+    let values: CounterValues<HostWord, HostWord> =
+        CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), 0);
     let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
     for name in 0..1000 {
         let cond = WaitCondition::AtLeast(1000 + u64::from(name), waiters.entered());
-        assert!(matches!(waiters.arm(&gate, cond, name), Armed::Waiting(_)));
+        assert!(matches!(
+            waiters.arm(&values, cond, name),
+            Armed::Waiting(_)
+        ));
     }
     for _ in 0..999 {
-        assert!(gate.add(1).is_none());
+        assert!(values.add(1).is_none());
     }
     for name in 0..1000 {
         let mut released = Vec::new();
-        let crossed = gate.add(1);
-        if let Some(crossed) = crossed {
-            waiters.fire(&gate, crossed, |name, _| released.push(name));
+        let reached = values.add(1);
+        if let Some(reached) = reached {
+            waiters.fire(&values, reached, |name, _| released.push(name));
         }
         assert_eq!(released, [name]);
     }
-    assert!(gate.add(1).is_none());
+    assert!(values.add(1).is_none());
 }

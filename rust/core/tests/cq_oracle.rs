@@ -66,9 +66,9 @@ enum Op {
     Acknowledge(u64, bool),
     /// The program writes a head far above the tail, or this much below the head; neither can ever
     /// become valid.
-    Spoil(u64, bool),
+    InvalidateHead(u64, bool),
     /// The program writes a valid head again.
-    Mend,
+    RepairHead,
     /// A thread enters a blocking read.
     Enter,
     /// An awake thread inside leaves, and may enter again.
@@ -82,7 +82,7 @@ enum Op {
     DisarmCallback(Index),
     Signal,
     /// Reads the head of the program.
-    Look,
+    ReadHead,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -101,8 +101,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::ReadErr),
         3 => (0..4_u32).prop_map(Op::Mapped),
         2 => (1..4_u64, any::<bool>()).prop_map(|(by, sound)| Op::Acknowledge(by, sound)),
-        1 => (1..4_u64, any::<bool>()).prop_map(|(by, up)| Op::Spoil(by, up)),
-        2 => Just(Op::Mend),
+        1 => (1..4_u64, any::<bool>()).prop_map(|(by, up)| Op::InvalidateHead(by, up)),
+        2 => Just(Op::RepairHead),
         3 => Just(Op::Enter),
         1 => (index(), any::<bool>()).prop_map(|(which, again)| Op::Leave(which, again)),
         4 => (index(), prop_oneof![0..6_u64, any::<u64>()])
@@ -111,7 +111,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => prop::option::of(prop_oneof![0..6_u64, any::<u64>()]).prop_map(Op::ArmCallback),
         1 => index().prop_map(Op::DisarmCallback),
         1 => Just(Op::Signal),
-        2 => Just(Op::Look),
+        2 => Just(Op::ReadHead),
     ]
 }
 
@@ -141,14 +141,14 @@ struct Model {
     size: u64,
     head: u64,
     tail: u64,
-    spoilt: bool,
+    head_invalid: bool,
     /// The names of the error entries, and whether they are in a record of the same name instead of
     /// in the room.
     errors: VecDeque<(u32, bool)>,
     credits: Vec<Credit>,
     overruns: u64,
     /// The number of losses that were reported to readers.
-    told: u64,
+    reported: u64,
     /// A signal came when no thread was inside.
     kept: bool,
     threads: Vec<Thread>,
@@ -187,16 +187,16 @@ impl Model {
     }
 
     fn lost(&self) -> bool {
-        self.told != self.overruns
+        self.reported != self.overruns
     }
 
     fn holds(&self, want: u64) -> bool {
-        self.spoilt || !self.errors.is_empty() || self.lost() || self.queued() >= want
+        self.head_invalid || !self.errors.is_empty() || self.lost() || self.queued() >= want
     }
 
     /// Returns the error of a read that finds no entry.
     fn refusal(&self) -> Option<Errno> {
-        if self.spoilt {
+        if self.head_invalid {
             Some(Errno::EIO)
         } else if !self.errors.is_empty() {
             Some(Errno::KFI_EAVAIL)
@@ -211,13 +211,13 @@ impl Model {
 }
 
 fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
-    let (tail, errors, overruns, head, told) = Default::default();
-    let words: Words<&HostWord> = Words {
+    let [tail, errors, overruns, head, reported] = std::array::from_fn(|_| HostWord::new());
+    let words = Words {
         tail: &tail,
         errors: &errors,
         overruns: &overruns,
         head: &head,
-        told: &told,
+        reported: &reported,
     };
     let mut error_slots = vec![ErrEntry::default(); size as usize];
     let mut cq = CompletionQueue::new(
@@ -229,16 +229,16 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
     )
     .unwrap();
     let memory = RefCell::new(vec![u64::MAX; size as usize]);
-    let mut looked: Option<(Batch, u64)> = None;
+    let mut peeked_at: Option<(Batch, u64)> = None;
     let mut model = Model {
         size: size.into(),
         head: 0,
         tail: 0,
-        spoilt: false,
+        head_invalid: false,
         errors: VecDeque::new(),
         credits: Vec::new(),
         overruns: 0,
-        told: 0,
+        reported: 0,
         kept: false,
         threads: Vec::new(),
         callbacks: Vec::new(),
@@ -334,14 +334,14 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     Some(errno) => {
                         prop_assert_eq!(peeked, Err(errno));
                         if errno == Errno::KFI_EOVERRUN {
-                            model.told = model.overruns;
-                            prop_assert_eq!(told.load(), model.told);
+                            model.reported = model.overruns;
+                            prop_assert_eq!(reported.load(), model.reported);
                         }
                     }
                     None => {
                         let batch = peeked.unwrap();
                         check(batch, model.head, model.queued().min(want.into()))?;
-                        looked = Some((batch, model.head));
+                        peeked_at = Some((batch, model.head));
                     }
                 }
             }
@@ -352,16 +352,16 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     None => model.queued().min(want.into()),
                 };
                 check(batch, model.head, count)?;
-                looked = Some((batch, model.head));
+                peeked_at = Some((batch, model.head));
             }
             Op::Take(n) => {
-                if let Some((batch, first)) = looked.take() {
+                if let Some((batch, first)) = peeked_at.take() {
                     cq.take(&batch, n);
                     let end = first + u64::from(n.min(batch.count()));
                     if end >= model.head {
                         model.head = end;
                         // The module wrote a valid head.
-                        model.spoilt = false;
+                        model.head_invalid = false;
                     }
                 }
             }
@@ -374,26 +374,26 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(read, expected);
             }
             Op::Mapped(n) => {
-                if !model.spoilt {
+                if !model.head_invalid {
                     model.head += model.queued().min(n.into());
                     head.store(model.head);
                 }
             }
             Op::Acknowledge(by, sound) => {
                 // The program records some losses as reported, or writes an invalid number.
-                let (number, untold) = (model.told, model.overruns - model.told);
+                let (number, unreported) = (model.reported, model.overruns - model.reported);
                 if sound {
-                    model.told += untold.min(by);
-                    told.store(model.told);
+                    model.reported += unreported.min(by);
+                    reported.store(model.reported);
                 } else {
                     // The CQ has read the earlier number of the program.
                     cq.ready();
-                    told.store(number.wrapping_add(untold).wrapping_add(by));
+                    reported.store(number.wrapping_add(unreported).wrapping_add(by));
                     prop_assert_eq!(cq.ready(), model.holds(1));
-                    told.store(number);
+                    reported.store(number);
                 }
             }
-            Op::Spoil(by, up) => {
+            Op::InvalidateHead(by, up) => {
                 // The CQ has read the earlier head of the program.
                 cq.ready();
                 head.store(if up {
@@ -401,11 +401,11 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 } else {
                     model.head.wrapping_sub(by)
                 });
-                model.spoilt = true;
+                model.head_invalid = true;
             }
-            Op::Mend => {
+            Op::RepairHead => {
                 head.store(model.head);
-                model.spoilt = false;
+                model.head_invalid = false;
             }
             Op::Enter => {
                 model.threads.push(Thread {
@@ -488,7 +488,7 @@ fn run(size: u32, ops: Vec<Op>) -> Result<(), TestCaseError> {
             }
             // No other operation of the test reads the head, so the CQ is tested to read it where
             // necessary.
-            Op::Look => {
+            Op::ReadHead => {
                 prop_assert_eq!(cq.ready(), model.holds(1));
                 prop_assert_eq!(u64::from(cq.queued()), model.queued());
             }

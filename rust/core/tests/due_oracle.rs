@@ -55,11 +55,11 @@ proptest! {
                         continue;
                     }
                     let (key, name) = *index.get(&keys);
-                    let place = model.iter().position(|entry| entry.1 == name);
+                    let position = model.iter().position(|entry| entry.1 == name);
                     let removed = due.remove(&key);
-                    prop_assert_eq!(removed, place.map(|_| name));
-                    if let Some(place) = place {
-                        model.remove(place);
+                    prop_assert_eq!(removed, position.map(|_| name));
+                    if let Some(position) = position {
+                        model.remove(position);
                     }
                 }
                 Op::PopDue(reached) => {

@@ -180,10 +180,6 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
         prop_assert_eq!(eq.errors(), model_errors.len());
         prop_assert_eq!(eq.overruns(), overruns);
         prop_assert_eq!(eq.sleepers() as usize, sleepers.len());
-        prop_assert_eq!(
-            eq.next_len(),
-            model_events.front().map(|event| event.1.len())
-        );
     }
     Ok(())
 }

@@ -32,9 +32,9 @@ use loom_support::{
     TreeMap, //
 };
 
-/// A counter like the module's: the gate, and the waiters under a lock.
+/// A counter like the module's: the values, and the waiters under a lock.
 struct Counter {
-    gate: CounterValues<LoomWord, LoomWord>,
+    values: CounterValues<LoomWord, LoomWord>,
     locked: Mutex<Locked>,
 }
 
@@ -48,7 +48,7 @@ struct Locked {
 impl Counter {
     fn new(max: u64) -> Arc<Self> {
         Arc::new(Self {
-            gate: CounterValues::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), max),
+            values: CounterValues::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), max),
             locked: Mutex::new(Locked {
                 waiters: Waiters::new(TreeMap::default(), TreeMap::default()),
                 released: Vec::new(),
@@ -58,23 +58,23 @@ impl Counter {
     }
 
     fn add(&self, n: u64) {
-        if let Some(crossed) = self.gate.add(n) {
-            self.fire(crossed);
+        if let Some(reached) = self.values.add(n) {
+            self.fire(reached);
         }
     }
 
-    fn fire(&self, crossed: ThresholdReached) {
+    fn fire(&self, reached: ThresholdReached) {
         let locked = &mut *self.locked.lock().unwrap();
         let released = &mut locked.released;
         let release = |name, why| released.push((name, why));
-        locked.waiters.fire(&self.gate, crossed, release);
+        locked.waiters.fire(&self.values, reached, release);
     }
 
     fn set(&self, value: u64) {
         let locked = &mut *self.locked.lock().unwrap();
         let released = &mut locked.released;
         let release = |name, why| released.push((name, why));
-        locked.waiters.set(&self.gate, value, release).unwrap();
+        locked.waiters.set(&self.values, value, release).unwrap();
         locked.set = true;
     }
 
@@ -82,13 +82,13 @@ impl Counter {
         let locked = &mut *self.locked.lock().unwrap();
         let released = &mut locked.released;
         let release = |name, why| released.push((name, why));
-        locked.waiters.add_err(&self.gate, n, release);
+        locked.waiters.add_err(&self.values, n, release);
     }
 
     /// Returns `None` if the condition holds.
     fn arm(&self, cond: WaitCondition, name: u32) -> Option<Waiter> {
         let mut locked = self.locked.lock().unwrap();
-        match locked.waiters.arm(&self.gate, cond, name) {
+        match locked.waiters.arm(&self.values, cond, name) {
             Armed::Over(..) => None,
             Armed::Waiting(waiter) => Some(waiter),
         }
@@ -169,7 +169,7 @@ fn due_is_raised_while_an_add_passes() {
         let left = on_cpus!(
             c: {
                 let mut locked = c.locked.lock().unwrap();
-                locked.waiters.disarm(&c.gate, &one).is_some()
+                locked.waiters.disarm(&c.values, &one).is_some()
             },
             c.add(2)
         );
@@ -186,13 +186,13 @@ fn a_set_down_meets_an_add_and_a_waiter() {
             c: {
                 let mut locked = c.locked.lock().unwrap();
                 let cond = WaitCondition::AtLeast(3, locked.waiters.entered());
-                let armed = locked.waiters.arm(&c.gate, cond, 3);
+                let armed = locked.waiters.arm(&c.values, cond, 3);
                 (matches!(armed, Armed::Waiting(_)), locked.set)
             },
             c.add(3),
             c.set(1)
         );
-        let released = match (armed, c.gate.read(), after_set) {
+        let released = match (armed, c.values.read(), after_set) {
             (false, _, _) => 0,
             // The set came first, then the add: the threshold is reached.
             (true, 4, _) => 1,
@@ -213,7 +213,7 @@ fn a_change_is_seen_or_wakes() {
         let c = Counter::new(0);
         let seen = on_cpus!(
             c: {
-                let seen = c.locked.lock().unwrap().waiters.seen(&c.gate);
+                let seen = c.locked.lock().unwrap().waiters.seen(&c.values);
                 c.arm(WaitCondition::AnyChange(seen), 7).map(|_| seen.value)
             },
             c.add(1)
@@ -254,7 +254,7 @@ fn a_maximum_is_wrapped_by_one_of_two_adds() {
         c.add(1);
         assert!(c.wait(2).is_some());
         on_cpus!(c: c.add(1), c.add(1));
-        assert_eq!(c.gate.read(), 0);
+        assert_eq!(c.values.read(), 0);
         assert_eq!(c.released(2), 1);
     });
 }
@@ -266,7 +266,7 @@ fn the_full_width_is_wrapped_while_a_waiter_arms() {
         c.set(u64::MAX);
         let seen = on_cpus!(
             c: {
-                let seen = c.locked.lock().unwrap().waiters.seen(&c.gate);
+                let seen = c.locked.lock().unwrap().waiters.seen(&c.values);
                 c.arm(WaitCondition::AnyChange(seen), 7).map(|_| seen.value)
             },
             c.add(1)
@@ -295,7 +295,7 @@ fn a_reader_of_a_value_sees_accesses_before_the_add() {
                 data.store(5, Relaxed);
                 c.add(1);
             },
-            if c.gate.read() == 1 {
+            if c.values.read() == 1 {
                 assert_eq!(theirs.load(Relaxed), 5);
             }
         );
@@ -313,7 +313,7 @@ fn a_reader_of_an_error_sees_accesses_before_it() {
                 data.store(5, Relaxed);
                 c.add_err(1);
             },
-            if c.gate.read_err() == 1 {
+            if c.values.read_err() == 1 {
                 assert_eq!(theirs.load(Relaxed), 5);
             }
         );

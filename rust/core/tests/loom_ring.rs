@@ -24,7 +24,7 @@ struct Page {
     errors: LoomWord,
     overruns: LoomWord,
     head: LoomWord,
-    told: LoomWord,
+    reported: LoomWord,
     slots: [UnsafeCell<u64>; SIZE as usize],
 }
 
@@ -35,7 +35,7 @@ impl Page {
             errors: LoomWord::new(),
             overruns: LoomWord::new(),
             head: LoomWord::new(),
-            told: LoomWord::new(),
+            reported: LoomWord::new(),
             slots: [UnsafeCell::new(0), UnsafeCell::new(0)],
         })
     }
@@ -46,7 +46,7 @@ impl Page {
             errors: &self.errors,
             overruns: &self.overruns,
             head: &self.head,
-            told: &self.told,
+            reported: &self.reported,
         };
         Producer::new(words, SIZE).unwrap()
     }

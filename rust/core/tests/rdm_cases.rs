@@ -58,10 +58,20 @@ const SHORT: u32 = 100;
 const LONG: u32 = 100_000;
 
 fn world(change: impl FnOnce(&mut Plan)) -> World {
-    let mut plan = Plan::peaceful();
+    let mut plan = Plan::without_faults();
     change(&mut plan);
     let trace = std::env::var("RDM_TRACE").is_ok();
     World::with(plan, Rng::new(1), trace)
+}
+
+/// A plain message.
+fn plain(len: u32, delivery: bool) -> Kind {
+    Kind::Message {
+        tag: None,
+        data: None,
+        len,
+        delivery,
+    }
 }
 
 impl World {
@@ -71,13 +81,13 @@ impl World {
 
     /// Posts a plain message. Returns the operation.
     fn post_send(&mut self, from: Addr, to: Addr, len: u32, delivery: bool) -> u64 {
-        let kind = Kind::Message {
-            tag: None,
-            data: None,
-            len,
-            delivery,
-        };
-        self.send(from, to, kind, false);
+        self.send(from, to, plain(len, delivery), false);
+        *self.oracle.ops.last_key_value().unwrap().0
+    }
+
+    /// Posts a plain message with a fence from end 0 to end 1. Returns the operation.
+    fn post_fenced_send(&mut self) -> u64 {
+        self.send(0, 1, plain(SHORT, false), true);
         *self.oracle.ops.last_key_value().unwrap().0
     }
 
@@ -115,7 +125,7 @@ impl World {
     }
 }
 
-/// The maximum number of answers that an end may owe when no message waits for a receive.
+/// The maximum number of answers of an end when no message waits for a receive.
 const ANSWERS_MAX: u32 = ANSWERS + CANCELS_MAX;
 
 const OK: Option<Result> = Some(Ok(()));
@@ -133,7 +143,7 @@ fn both_connect_at_once_and_one_connection_survives() {
     ];
     world.run_for(100 * MS);
     assert_eq!(ops.map(|op| world.result(op)), [OK, OK]);
-    assert_eq!(world.pipes.len(), 2);
+    assert_eq!(world.qps.len(), 2);
     assert_eq!(world.happened("close: Superseded"), 1);
     assert_eq!(world.happened("established"), 1);
 }
@@ -232,7 +242,7 @@ fn the_silent_death_of_a_peer_is_detected() {
 fn a_receive_that_is_being_filled_ends_when_its_sender_dies() {
     let mut world = world(|_| ());
     let receive = world.post_receive(1);
-    world.mute = true;
+    world.no_acks = true;
     world.post_send(0, 1, LONG, false);
     world.run_for(10 * MS);
     assert_eq!(world.happened("reading"), 1);
@@ -248,8 +258,8 @@ fn messages_that_a_dead_sender_still_had_are_dropped() {
     world.post_send(0, 1, SHORT, false);
     world.run_for(10 * MS);
     assert_eq!(world.ends[1].as_ref().unwrap().waiting(), 2);
-    let pipe = *world.pipes.keys().next().unwrap();
-    world.fail_pipe(pipe, kfi_core::rdm::Cause::Protocol);
+    let qp = *world.qps.keys().next().unwrap();
+    world.fail_qp(qp, kfi_core::rdm::Cause::Protocol);
     world.run_for(10 * MS);
     assert_eq!(world.result(lost), failed(Errno::EPROTO));
     // The bytes of the short message are here.
@@ -264,9 +274,9 @@ fn idle_connections_end_without_losing_operations() {
     let op = world.post_send(0, 1, SHORT, false);
     world.run_for(50 * MS);
     assert_eq!(world.result(op), OK);
-    assert_eq!(world.pipes.len(), 2);
+    assert_eq!(world.qps.len(), 2);
     world.run_for(100 * MS);
-    assert!(world.pipes.is_empty());
+    assert!(world.qps.is_empty());
     assert_eq!(world.happened("close: Reset"), 0);
     // An operation is posted at each moment of ending the connection.
     for step in 0..200 {
@@ -288,7 +298,7 @@ fn idle_connections_end_without_losing_operations() {
             }
         }
         world.run_for(300 * MS);
-        assert!(world.pipes.is_empty());
+        assert!(world.qps.is_empty());
     }
     assert_eq!(world.happened("send: ECONNRESET"), 0);
 }
@@ -299,11 +309,11 @@ fn a_connection_with_a_waiting_operation_is_not_idle() {
     let op = world.post_send(0, 1, LONG, false);
     world.run_for(10_000 * MS);
     assert_eq!(world.result(op), None);
-    assert_eq!(world.pipes.len(), 2);
+    assert_eq!(world.qps.len(), 2);
     world.post_receive(1);
     world.run_for(100 * MS);
     assert_eq!(world.result(op), OK);
-    assert!(world.pipes.is_empty());
+    assert!(world.qps.is_empty());
 }
 
 #[test]
@@ -311,7 +321,7 @@ fn a_closing_end_reports_the_messages_it_took() {
     let mut world = world(|_| ());
     world.post_send(0, 1, 0, false);
     world.run_for(MS);
-    world.mute = true;
+    world.no_acks = true;
     let taken = world.post_send(0, 1, SHORT, false);
     world.run_for(MS);
     let waiting = world.post_send(0, 1, LONG, false);
@@ -436,12 +446,12 @@ fn a_message_being_received_cannot_be_cancelled() {
     assert_eq!(world.result(receive), OK);
     // The message is being received.
     world.post_receive(1);
-    world.mute = true;
+    world.no_acks = true;
     let op = world.post_send(0, 1, LONG, false);
     world.run_for(MS);
     assert_eq!(world.happened("reading"), 1);
     world.cancel(0, op);
-    world.mute = false;
+    world.no_acks = false;
     world.run_for(10 * MS);
     assert_eq!(world.result(op), OK);
 }
@@ -481,14 +491,7 @@ fn a_wrong_key_fails_its_operation_and_ends_the_connection() {
 fn a_fence_waits_for_all_earlier_operations() {
     let mut world = world(|_| ());
     let first = world.post_send(0, 1, LONG, false);
-    let kind = Kind::Message {
-        tag: None,
-        data: None,
-        len: SHORT,
-        delivery: false,
-    };
-    world.send(0, 1, kind, true);
-    let fenced = *world.oracle.ops.last_key_value().unwrap().0;
+    let fenced = world.post_fenced_send();
     let behind = world.post_write(0, 1, KEY);
     world.run_for(20 * MS);
     let all = [first, fenced, behind];
@@ -498,18 +501,7 @@ fn a_fence_waits_for_all_earlier_operations() {
     assert_eq!(all.map(|op| world.result(op)), [OK, OK, OK]);
     // A cancelled fence blocks no other operation.
     let first = world.post_send(0, 1, LONG, false);
-    world.send(
-        0,
-        1,
-        Kind::Message {
-            tag: None,
-            data: None,
-            len: SHORT,
-            delivery: false,
-        },
-        true,
-    );
-    let fenced = *world.oracle.ops.last_key_value().unwrap().0;
+    let fenced = world.post_fenced_send();
     let behind = world.post_write(0, 1, KEY);
     world.cancel(0, fenced);
     world.run_for(20 * MS);
@@ -518,34 +510,31 @@ fn a_fence_waits_for_all_earlier_operations() {
     assert_eq!(all.map(|op| world.result(op)), [None, cancelled, OK]);
 }
 
+/// Returns the private data of a request.
+fn hello(incarnation: u64, epoch: u64) -> Hello {
+    Hello {
+        peer_epoch: kfi_core::rdm::hello::PeerEpoch { incarnation, epoch },
+        port: 1000,
+        reads: 1,
+        caps: kfi_core::flags::Caps::EMPTY,
+        cookie: None,
+    }
+}
+
 #[test]
 fn an_old_request_changes_nothing() {
     let mut world = world(|_| ());
     world.post_send(0, 1, SHORT, false);
     world.run_for(MS);
     let now = world.now;
-    let ends = &mut world.ends;
-    let old = {
-        let end = ends[0].as_mut().unwrap();
-        Hello {
-            peer_epoch: kfi_core::rdm::hello::PeerEpoch {
-                incarnation: end.incarnation,
-                epoch: 1,
-            },
-            port: 1000,
-            reads: 1,
-            caps: kfi_core::flags::Caps::EMPTY,
-            cookie: None,
-        }
-    };
-    let end = ends[1].as_mut().unwrap();
-    let session = end.session(0);
+    let incarnation = world.ends[0].as_ref().unwrap().incarnation;
+    let old = hello(incarnation, 1);
+    let session = world.ends[1].as_mut().unwrap().session(0);
     assert_eq!(session.requested(now, &old, 1_000), Reply::Ignore);
     assert_eq!(session.manage(now, 1_001), None);
     // A request of another incarnation is answered, but replaces the connection only when it is
     // confirmed.
-    let mut other = old;
-    other.peer_epoch.incarnation ^= 1;
+    let other = hello(incarnation ^ 1, 1);
     let reply = session.requested(now, &other, 1_002);
     let Reply::Accept(conn, _) = reply else {
         panic!("{reply:?}");
@@ -558,7 +547,7 @@ fn an_old_request_changes_nothing() {
     let op = world.post_send(1, 0, SHORT, false);
     world.run_for(MS);
     assert_eq!(world.result(op), OK);
-    assert_eq!(world.pipes.len(), 2);
+    assert_eq!(world.qps.len(), 2);
 }
 
 #[test]
@@ -566,16 +555,7 @@ fn an_endpoint_does_not_connect_to_itself() {
     let mut world = world(|_| ());
     let now = world.now;
     let end = world.ends[0].as_mut().unwrap();
-    let own = Hello {
-        peer_epoch: kfi_core::rdm::hello::PeerEpoch {
-            incarnation: end.incarnation,
-            epoch: 9,
-        },
-        port: 1000,
-        reads: 1,
-        caps: kfi_core::flags::Caps::EMPTY,
-        cookie: None,
-    };
+    let own = hello(end.incarnation, 9);
     let reply = end.session(1).requested(now, &own, 10);
     assert!(matches!(reply, Reply::Refuse(_)));
 }
@@ -608,8 +588,8 @@ fn world_without_fins(receives: usize) -> World {
     world
 }
 
-fn owed(world: &World) -> u32 {
-    world.ends[1].as_ref().unwrap().owed(0)
+fn answers(world: &World) -> u32 {
+    world.ends[1].as_ref().unwrap().answers(0)
 }
 
 #[test]
@@ -621,13 +601,13 @@ fn answers_to_a_peer_that_accepts_no_fins_are_limited() {
         .map(|_| world.post_send(0, 1, SHORT, true))
         .collect();
     world.run_for(2_000 * MS);
-    assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
+    assert!(answers(&world) <= ANSWERS_MAX, "{}", answers(&world));
     // The peer accepts FINs now, and nothing was lost.
     world.refuses_fins = None;
     world.run_for(2_000 * MS);
     assert!(ops.iter().all(|op| world.result(*op) == OK));
     assert!(receives.iter().all(|op| world.result(*op) == OK));
-    assert_eq!(owed(&world), 0);
+    assert_eq!(answers(&world), 0);
 }
 
 #[test]
@@ -637,26 +617,22 @@ fn answers_to_cancels_of_unknown_messages_are_limited() {
     let op = world.post_send(0, 1, SHORT, false);
     world.run_for(10 * MS);
     assert_eq!(world.result(op), OK);
-    let (pipe, _) = world
-        .pipes
-        .iter()
-        .find(|(_, pipe)| pipe.owner == 0)
-        .unwrap();
-    let pipe = *pipe;
+    let (qp, _) = world.qps.iter().find(|(_, qp)| qp.owner == 0).unwrap();
+    let qp = *qp;
     let forged = |world: &mut World| {
         let cancels = (0..10_000u64).map(|number| Header::Cancel {
             id: u64::MAX - number,
             finish: number % 2 == 0,
         });
-        cancels.filter(|cancel| world.forge(pipe, *cancel)).count()
+        cancels.filter(|cancel| world.forge(qp, *cancel)).count()
     };
     let taken = forged(&mut world);
-    assert!(owed(&world) <= ANSWERS_MAX, "{}", owed(&world));
+    assert!(answers(&world) <= ANSWERS_MAX, "{}", answers(&world));
     assert!(taken as u32 <= ANSWERS_MAX, "{taken} were taken");
     // Once the peer has accepted the FINs, it may cancel again.
     world.refuses_fins = None;
     world.run_for(1_000 * MS);
-    assert_eq!(owed(&world), 0);
+    assert_eq!(answers(&world), 0);
     assert!(forged(&mut world) > 0);
 }
 
@@ -679,7 +655,7 @@ fn both_ends_cancel_everything_and_all_is_answered() {
     world.run_for(1_000 * MS);
     let cancelled = failed(Errno::ECANCELED);
     assert!(ops.iter().all(|(_, op)| world.result(*op) == cancelled));
-    assert_eq!(owed(&world), 0);
+    assert_eq!(answers(&world), 0);
 }
 
 /// Forges requests, one every `every` ns for `time`, that the other end never sent.
@@ -743,13 +719,6 @@ fn forged_requests_with_lost_answers_do_not_keep_ends_from_connecting() {
 fn a_request_does_not_replace_a_pending_one() {
     let mut world = world(|_| ());
     let now = world.now;
-    let hello = |incarnation, epoch| Hello {
-        peer_epoch: kfi_core::rdm::hello::PeerEpoch { incarnation, epoch },
-        port: 1000,
-        reads: 1,
-        caps: kfi_core::flags::Caps::EMPTY,
-        cookie: None,
-    };
     let session = world.ends[1].as_mut().unwrap().session(0);
     let Reply::Accept(first, _) = session.requested(now, &hello(7, 1), 1_000) else {
         panic!("it is answered");
@@ -797,7 +766,7 @@ fn a_thousand_peers_connect_at_once_without_a_pause() {
 #[test]
 fn both_ends_may_demand_a_cookie() {
     for seed in 0..100 {
-        let mut plan = Plan::peaceful();
+        let mut plan = Plan::without_faults();
         plan.demands = Some(1 + seed % 2);
         plan.delay = [1_000, 100_000, MS][seed as usize % 3];
         let mut world = World::with(plan, Rng::new(seed), false);
@@ -807,7 +776,7 @@ fn both_ends_may_demand_a_cookie() {
         ];
         world.run_for(BUSY_PAUSE + 500 * MS);
         assert_eq!(ops.map(|op| world.result(op)), [OK; 2], "seed {seed}");
-        assert_eq!(world.pipes.len(), 2, "seed {seed}");
+        assert_eq!(world.qps.len(), 2, "seed {seed}");
     }
 }
 

@@ -47,6 +47,36 @@
 // The macro that makes a KUnit suite expands to unsafe code; no other unsafe code is allowed.
 #![cfg_attr(not(kfi_kunit), forbid(unsafe_code))]
 
+/// Defines reasons that are counted: an enumeration with a name of each reason for statistics.
+#[macro_export]
+macro_rules! counted_reasons {
+    (
+        $(#[$meta:meta])*
+        $name:ident {
+            $( $(#[$doc:meta])* $reason:ident = $text:literal, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name {
+            $( $(#[$doc])* $reason, )*
+        }
+
+        impl $name {
+            /// All reasons; `ALL[reason as usize] == reason`.
+            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$reason),*];
+
+            /// Returns the name of the reason in statistics.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( Self::$reason => $text, )*
+                }
+            }
+        }
+    };
+}
+
 pub mod bytes;
 pub mod cm;
 pub mod error;

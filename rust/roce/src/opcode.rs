@@ -79,7 +79,7 @@ pub enum Operation {
     FetchAdd,
 }
 
-/// Bits of [`FACTS`]: the extended headers, and whether a payload is allowed.
+/// Bits of the properties of an opcode: the extended headers, and whether a payload is allowed.
 const RETH: u8 = 1 << 0;
 const ATOMIC: u8 = 1 << 1;
 const AETH: u8 = 1 << 2;
@@ -92,7 +92,7 @@ const PAYLOAD: u8 = 1 << 7;
 macro_rules! opcodes {
     ($(
         $(#[$doc:meta])*
-        $name:ident = $byte:literal, $service:ident, $operation:ident, $position:ident, $facts:expr;
+        $name:ident = $byte:literal, $service:ident, $operation:ident, $position:ident, $properties:expr;
     )*) => {
         /// An opcode that this device supports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,9 +139,9 @@ macro_rules! opcodes {
             }
 
             #[inline]
-            const fn facts(self) -> u8 {
+            const fn properties(self) -> u8 {
                 match self {
-                    $(Self::$name => $facts,)*
+                    $(Self::$name => $properties,)*
                 }
             }
         }
@@ -223,63 +223,52 @@ impl Opcode {
         !self.is_response()
     }
 
-    /// Returns whether the packet consumes a receive at its responder: it ends a SEND, or a WRITE
-    /// with immediate data.
-    #[inline]
-    pub const fn ends_receive(self) -> bool {
-        match self.operation() {
-            Operation::Send => self.position().ends(),
-            Operation::Write => self.has_imm(),
-            _ => false,
-        }
-    }
-
     /// Returns whether there is a RETH.
     #[inline]
     pub const fn has_reth(self) -> bool {
-        self.facts() & RETH != 0
+        self.properties() & RETH != 0
     }
 
     /// Returns whether there is an AtomicETH.
     #[inline]
     pub const fn has_atomic(self) -> bool {
-        self.facts() & ATOMIC != 0
+        self.properties() & ATOMIC != 0
     }
 
     /// Returns whether there is an AETH.
     #[inline]
     pub const fn has_aeth(self) -> bool {
-        self.facts() & AETH != 0
+        self.properties() & AETH != 0
     }
 
     /// Returns whether there is an AtomicAckETH.
     #[inline]
     pub const fn has_atomic_ack(self) -> bool {
-        self.facts() & ATOMIC_ACK != 0
+        self.properties() & ATOMIC_ACK != 0
     }
 
     /// Returns whether there is a DETH.
     #[inline]
     pub const fn has_deth(self) -> bool {
-        self.facts() & DETH != 0
+        self.properties() & DETH != 0
     }
 
     /// Returns whether there is immediate data.
     #[inline]
     pub const fn has_imm(self) -> bool {
-        self.facts() & IMM != 0
+        self.properties() & IMM != 0
     }
 
     /// Returns whether there is an IETH.
     #[inline]
     pub const fn has_ieth(self) -> bool {
-        self.facts() & IETH != 0
+        self.properties() & IETH != 0
     }
 
     /// Returns whether a payload is allowed.
     #[inline]
     pub const fn has_payload(self) -> bool {
-        self.facts() & PAYLOAD != 0
+        self.properties() & PAYLOAD != 0
     }
 
     /// Returns the length of all headers in bytes, BTH included: at most
@@ -388,17 +377,6 @@ mod tests {
         assert!(Opcode::ALL
             .iter()
             .all(|opcode| opcode.headers_len() <= MAX_HEADERS));
-    }
-
-    #[test]
-    fn packets_that_consume_a_receive() {
-        for opcode in Opcode::ALL {
-            let takes = matches!(
-                opcode.byte(),
-                0x02..=0x05 | 0x09 | 0x0b | 0x16 | 0x17 | 0x64 | 0x65
-            );
-            assert_eq!(opcode.ends_receive(), takes);
-        }
     }
 
     #[test]

@@ -42,53 +42,25 @@ pub const UDP_PORT: u16 = 4791;
 /// The length of the ICRC in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// The reason for which a datagram is not a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Malformed {
-    /// The datagram is too short for the headers of its opcode and the ICRC.
-    Short,
-    /// The length is not a multiple of 4.
-    Length,
-    /// The transport version is not 0.
-    Version,
-    /// The opcode is reserved, or belongs to a transport service that this device does not support.
-    Opcode,
-    /// The P_Key is not that of the default partition.
-    Pkey,
-    /// The payload is shorter than the pad.
-    Pad,
-    /// There is a payload although the opcode allows none.
-    Payload,
-    /// The syndrome of the AETH is reserved.
-    Syndrome,
-}
-
-impl Malformed {
-    /// All reasons; `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 8] = [
-        Self::Short,
-        Self::Length,
-        Self::Version,
-        Self::Opcode,
-        Self::Pkey,
-        Self::Pad,
-        Self::Payload,
-        Self::Syndrome,
-    ];
-
-    /// Returns the name of the reason in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Short => "short",
-            Self::Length => "length",
-            Self::Version => "version",
-            Self::Opcode => "opcode",
-            Self::Pkey => "pkey",
-            Self::Pad => "pad",
-            Self::Payload => "payload",
-            Self::Syndrome => "syndrome",
-        }
+crate::counted_reasons! {
+    /// The reason for which a datagram is not a packet.
+    Malformed {
+        /// The datagram is too short for the headers of its opcode and the ICRC.
+        Short = "short",
+        /// The length is not a multiple of 4.
+        Length = "length",
+        /// The transport version is not 0.
+        Version = "version",
+        /// The opcode is reserved, or belongs to a transport service that this device does not support.
+        Opcode = "opcode",
+        /// The P_Key is not that of the default partition.
+        Pkey = "pkey",
+        /// The payload is shorter than the pad.
+        Pad = "pad",
+        /// There is a payload although the opcode allows none.
+        Payload = "payload",
+        /// The syndrome of the AETH is reserved.
+        Syndrome = "syndrome",
     }
 }
 

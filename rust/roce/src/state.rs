@@ -97,15 +97,6 @@ impl State {
         }
     }
 
-    /// Returns the effect of a post to the receive queue.
-    pub const fn post_receive(self) -> Posting {
-        match self {
-            Self::Reset => Posting::Refused,
-            Self::Init | Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe => Posting::Queued,
-            Self::Error => Posting::Flushed,
-        }
-    }
-
     /// Returns whether requests of the peer are executed. Otherwise they are dropped without an
     /// answer.
     pub const fn executes(self) -> bool {
@@ -463,17 +454,16 @@ mod tests {
     #[test]
     fn the_work_that_each_state_permits() {
         use Posting::*;
-        for (state, send, receive, executes, sends, begins) in [
-            (Reset, Refused, Refused, false, false, false),
-            (Init, Refused, Queued, false, false, false),
-            (Rtr, Refused, Queued, true, false, false),
-            (Rts, Queued, Queued, true, true, true),
-            (Sqd, Queued, Queued, true, true, false),
-            (Sqe, Flushed, Queued, true, false, false),
-            (Error, Flushed, Flushed, false, false, false),
+        for (state, send, executes, sends, begins) in [
+            (Reset, Refused, false, false, false),
+            (Init, Refused, false, false, false),
+            (Rtr, Refused, true, false, false),
+            (Rts, Queued, true, true, true),
+            (Sqd, Queued, true, true, false),
+            (Sqe, Flushed, true, false, false),
+            (Error, Flushed, false, false, false),
         ] {
             assert_eq!(state.post_send(), send);
-            assert_eq!(state.post_receive(), receive);
             assert_eq!(state.executes(), executes);
             assert_eq!(state.sends(), sends);
             assert_eq!(state.begins_sends(), begins);

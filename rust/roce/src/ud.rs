@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Unreliable datagrams (UD): each message is one packet, to any QP with the same Q key.
 //!
-//! Datagrams are not acknowledged. A datagram that cannot be received is dropped, and the sender is
-//! not told.
+//! Datagrams are not acknowledged. A datagram that cannot be received is dropped without a report
+//! to the sender.
 //!
 //! # The Q key
 //!
@@ -142,41 +142,19 @@ pub enum Unsent {
     TooLong,
 }
 
-/// The reason for which a datagram is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Dropped {
-    /// The packet is not a UD packet.
-    Service,
-    /// The state of the QP does not receive.
-    State,
-    /// The Q key is not the QP's. The caller counts a Q key violation.
-    Qkey,
-    /// The payload is longer than the largest path MTU.
-    Length,
-    /// No receive is posted.
-    NoReceive,
-}
-
-impl Dropped {
-    /// All reasons; `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 5] = [
-        Self::Service,
-        Self::State,
-        Self::Qkey,
-        Self::Length,
-        Self::NoReceive,
-    ];
-
-    /// Returns the name of the reason in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Service => "service",
-            Self::State => "state",
-            Self::Qkey => "qkey",
-            Self::Length => "length",
-            Self::NoReceive => "no_receive",
-        }
+crate::counted_reasons! {
+    /// The reason for which a datagram is dropped.
+    Dropped {
+        /// The packet is not a UD packet.
+        Service = "service",
+        /// The state of the QP does not receive.
+        State = "state",
+        /// The Q key is not the QP's. The caller counts a Q key violation.
+        Qkey = "qkey",
+        /// The payload is longer than the largest path MTU.
+        Length = "length",
+        /// No receive is posted.
+        NoReceive = "no_receive",
     }
 }
 

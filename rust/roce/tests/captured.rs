@@ -192,7 +192,7 @@ fn a_connection_is_made_and_ended() {
             assert_eq!(req.primary.ack_timeout, Timeout::new(17));
             assert_eq!(req.primary.local_gid, Gid::from(datagram.src));
             assert_eq!(req.primary.remote_gid, Gid::from(datagram.dst));
-            assert!(!req.has_alternate() && !req.srq && !req.flow_control);
+            assert!(req.alternate.local_lid == 0 && !req.srq && !req.flow_control);
             let private: &[u8; Req::PRIVATE_LEN] = req.private.get().try_into().unwrap();
             let (header, consumer) = IpHeader::parse(private).unwrap();
             assert_eq!((header.src, header.dst), (datagram.src, datagram.dst));

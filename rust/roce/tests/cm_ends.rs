@@ -59,7 +59,7 @@ fn an_unanswered_message_is_retransmitted_and_fails() {
             let before = end.now;
             assert_eq!(end.expire(), None);
             assert_eq!(end.state(), state);
-            assert_eq!(end.says(), Some(what));
+            assert_eq!(end.sent(), Some(what));
             intervals.push(Timeout::at_least(end.now - before).code());
         }
         assert_eq!(intervals, waits[..waits.len() - 1]);
@@ -73,13 +73,13 @@ fn an_unanswered_message_is_retransmitted_and_fails() {
         assert_eq!(end.state(), State::Timewait);
         // A REJ tells the peer, in case that it exists.
         let last = (state != State::DreqSent).then_some(Attribute::Rej);
-        assert_eq!(end.says(), last);
+        assert_eq!(end.sent(), last);
         assert_eq!(end.expire(), Some(Event::Closed));
         assert_eq!(
             (end.state(), end.connection.deadline()),
             (State::Closed, None)
         );
-        assert_eq!(end.says(), None);
+        assert_eq!(end.sent(), None);
     }
 }
 
@@ -103,11 +103,11 @@ fn a_late_timer_causes_one_retransmission() {
     let (mut end, _) = End::active();
     let late = 3_600_000 * MS;
     assert_eq!(end.connection.expired(late), None);
-    assert_eq!(end.says(), Some(Attribute::Req));
+    assert_eq!(end.sent(), Some(Attribute::Req));
     // One retransmission, and no further one before the next interval.
     assert_eq!(end.connection.deadline(), Some(late + ns(12)));
     assert_eq!(end.connection.expired(late), None);
-    assert_eq!(end.says(), None);
+    assert_eq!(end.sent(), None);
     // A deadline at the end of time does not overflow.
     let mut end = Connection::connect(u64::MAX - 1, &ACTIVE, &CONNECT);
     assert_eq!(end.deadline(), Some(u64::MAX));
@@ -119,8 +119,8 @@ fn a_late_timer_causes_one_retransmission() {
 fn the_peer_cannot_change_the_retransmission_of_a_reply() {
     let (_, mut req) = End::active();
     // The local response timeout is in the upper five bits of byte 47.
-    for said in [0, 12, 15, 20, 21, 31] {
-        req[24 + 47] = said << 3 | req[24 + 47] & 7;
+    for timeout in [0, 12, 15, 20, 21, 31] {
+        req[24 + 47] = timeout << 3 | req[24 + 47] & 7;
         let mut passive = End::passive(&req);
         passive.accept();
         let mut waits = Vec::new();
@@ -142,7 +142,7 @@ fn a_slow_consumer_asks_for_time() {
     let mut passive = End::passive(&req);
     assert_eq!(active.expire(), None);
     let again = active.connection.transmit().unwrap();
-    assert_eq!(passive.hear(&again), Err(Ignored::Duplicate));
+    assert_eq!(passive.receive(&again), Err(Ignored::Duplicate));
     let mra = passive.connection.transmit().unwrap();
     match Message::parse(&mra).unwrap().body {
         Body::Mra(mra) => {
@@ -157,20 +157,20 @@ fn a_slow_consumer_asks_for_time() {
     assert_eq!(deadline, active.now + ns(16) + ns(13));
     // Only the first MRA extends the wait.
     active.now += MS;
-    assert_eq!(active.hear(&mra), Err(Ignored::Duplicate));
+    assert_eq!(active.receive(&mra), Err(Ignored::Duplicate));
     assert_eq!(active.connection.deadline(), Some(deadline));
     // Then the retransmissions continue.
     assert_eq!(active.expire(), None);
-    assert_eq!(active.says(), Some(Attribute::Req));
+    assert_eq!(active.sent(), Some(Attribute::Req));
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
-    assert_eq!(active.hear(&rep), Ok(()));
+    assert_eq!(active.receive(&rep), Ok(()));
     // The same holds for the consumer of the active end.
     assert_eq!(passive.expire(), None);
     let again = passive.connection.transmit().unwrap();
-    assert_eq!(active.hear(&again), Err(Ignored::Duplicate));
+    assert_eq!(active.receive(&again), Err(Ignored::Duplicate));
     let mra = active.connection.transmit().unwrap();
-    assert_eq!(passive.hear(&mra), Ok(()));
+    assert_eq!(passive.receive(&mra), Ok(()));
     let longest = Timing::LIMIT.ns();
     assert_eq!(
         passive.connection.deadline(),
@@ -178,7 +178,7 @@ fn a_slow_consumer_asks_for_time() {
     );
     active.confirm();
     let rtu = active.connection.transmit().unwrap();
-    assert_eq!(passive.hear(&rtu), Ok(()));
+    assert_eq!(passive.receive(&rtu), Ok(()));
     assert_eq!(passive.state(), State::Established);
 }
 
@@ -196,13 +196,13 @@ fn the_wait_for_a_peer_is_limited() {
     };
     for (asked, granted) in [(0, 0), (17, 17), (18, 18), (19, 18), (31, 18)] {
         let (mut end, _) = End::active();
-        assert_eq!(end.hear(&mra(asked, Regarding::Req)), Ok(()));
+        assert_eq!(end.receive(&mra(asked, Regarding::Req)), Ok(()));
         let deadline = ns(granted) + ns(13);
         assert_eq!(end.connection.deadline(), Some(deadline));
     }
     for regarding in [Regarding::Rep, Regarding::Other] {
         let (mut end, _) = End::active();
-        assert_eq!(end.hear(&mra(10, regarding)), Err(Ignored::State));
+        assert_eq!(end.receive(&mra(10, regarding)), Err(Ignored::State));
     }
 }
 
@@ -213,7 +213,7 @@ fn a_lost_rtu_is_recovered() {
     let mut passive = End::in_state(false, State::RepSent);
     passive.expire();
     let rep = passive.connection.transmit().unwrap();
-    assert_eq!(active.hear(&rep), Err(Ignored::Duplicate));
+    assert_eq!(active.receive(&rep), Err(Ignored::Duplicate));
     let rtu = active.connection.transmit().unwrap();
     let private = passive.event(&rtu, |event| match event {
         Some(Event::Established(private)) => private.to_vec(),
@@ -226,7 +226,7 @@ fn a_lost_rtu_is_recovered() {
     assert_eq!(passive.state(), State::Established);
     assert_eq!(passive.connection.deadline(), None);
     assert!(!passive.connection.communication_established());
-    assert_eq!(passive.hear(&rtu), Err(Ignored::Duplicate));
+    assert_eq!(passive.receive(&rtu), Err(Ignored::Duplicate));
 }
 
 #[test]
@@ -235,11 +235,11 @@ fn a_lost_rep_is_sent_again_at_once() {
     let (_, req) = End::active();
     let deadline = passive.connection.deadline();
     // Not more often than once in an interval.
-    assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
-    assert_eq!(passive.says(), None);
+    assert_eq!(passive.receive(&req), Err(Ignored::Duplicate));
+    assert_eq!(passive.sent(), None);
     passive.now += ANSWER_INTERVAL;
-    assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
-    assert_eq!(passive.says(), Some(Attribute::Rep));
+    assert_eq!(passive.receive(&req), Err(Ignored::Duplicate));
+    assert_eq!(passive.sent(), Some(Attribute::Rep));
     // The answer does not count as a retransmission.
     assert_eq!(passive.connection.deadline(), deadline);
 }
@@ -259,21 +259,21 @@ fn an_answered_message_is_not_retransmitted() {
             let all = messages(active);
             let (_, mad) = all.iter().find(|(kind, _)| kind == answer).unwrap();
             assert_eq!(end.event(mad, |event| event.is_some()), Ok(true));
-            assert_eq!(end.says(), None, "{state:?}");
+            assert_eq!(end.sent(), None, "{state:?}");
         }
     }
     // The same holds for a message without an answer, once the connection is over.
     let mut end = End::in_state(true, State::DreqSent);
     end.wait_for(Some(Event::Released));
-    assert_eq!(end.says(), None);
+    assert_eq!(end.sent(), None);
     let all = messages(true);
     let (_, dreq) = all
         .iter()
         .find(|(kind, _)| *kind == Attribute::Dreq)
         .unwrap();
-    assert_eq!(end.hear(dreq), Err(Ignored::Duplicate));
+    assert_eq!(end.receive(dreq), Err(Ignored::Duplicate));
     end.wait_for(Some(Event::Closed));
-    assert_eq!(end.says(), None);
+    assert_eq!(end.sent(), None);
 }
 
 // Rejections.
@@ -290,7 +290,7 @@ fn a_consumer_can_reject() {
     assert_eq!(passive.state(), State::Timewait);
     let no = passive.connection.transmit().unwrap();
     let (mut active, req) = End::active();
-    let heard = active.event(&no, |event| match event {
+    let received = active.event(&no, |event| match event {
         Some(Event::Rejected {
             reason,
             info,
@@ -303,12 +303,12 @@ fn a_consumer_can_reject() {
         }
         other => panic!("{other:?}"),
     });
-    assert_eq!(heard, Ok(()));
+    assert_eq!(received, Ok(()));
     assert_eq!(active.state(), State::Timewait);
     assert_eq!(active.expire(), Some(Event::Closed));
     // The REJ may have been lost, so it is sent again for as long as the peer may repeat its REQ.
     passive.now += ANSWER_INTERVAL;
-    assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
+    assert_eq!(passive.receive(&req), Err(Ignored::Duplicate));
     assert_eq!(passive.connection.transmit(), Some(no));
     let linger = ns(13) + 2 * ns(11);
     assert_eq!(passive.connection.deadline(), Some(passive.now + linger));
@@ -325,13 +325,13 @@ fn a_consumer_can_reject() {
         (ACTIVE_ID, PASSIVE_ID, Regarding::Rep, Reason::NO_QP)
     );
     let mut passive = End::in_state(false, State::RepSent);
-    assert_eq!(passive.hear(&no), Ok(()));
+    assert_eq!(passive.receive(&no), Ok(()));
     assert_eq!(passive.state(), State::Timewait);
     // It is sent again too.
     let mut other = End::in_state(false, State::RepSent);
     other.expire();
     let rep = other.connection.transmit().unwrap();
-    assert_eq!(active.hear(&rep), Err(Ignored::Duplicate));
+    assert_eq!(active.receive(&rep), Err(Ignored::Duplicate));
     assert_eq!(active.connection.transmit(), Some(no));
 }
 
@@ -349,26 +349,26 @@ fn a_rejection_is_remembered_while_the_peer_may_ask() {
             }
             let deadline = passive.now + linger;
             assert_eq!(passive.connection.deadline(), Some(deadline));
-            passive.says();
+            passive.sent();
             // Each repetition extends the time, but only as often as there are retries.
             for _ in 0..TIMING.retries {
                 passive.now += ns(13);
-                assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
-                assert_eq!(passive.says(), Some(Attribute::Rej));
+                assert_eq!(passive.receive(&req), Err(Ignored::Duplicate));
+                assert_eq!(passive.sent(), Some(Attribute::Rej));
                 let deadline = passive.now + linger;
                 assert_eq!(passive.connection.deadline(), Some(deadline));
             }
             let deadline = passive.connection.deadline();
             passive.now += ANSWER_INTERVAL;
-            assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
-            assert_eq!(passive.says(), Some(Attribute::Rej));
+            assert_eq!(passive.receive(&req), Err(Ignored::Duplicate));
+            assert_eq!(passive.sent(), Some(Attribute::Rej));
             assert_eq!(passive.connection.deadline(), deadline);
         }
     }
     // The time is longer if the peer was told to wait by an MRA.
     let mut passive = End::in_state(false, State::ReqReceived);
-    assert_eq!(passive.hear(&req), Err(Ignored::Duplicate));
-    assert_eq!(passive.says(), Some(Attribute::Mra));
+    assert_eq!(passive.receive(&req), Err(Ignored::Duplicate));
+    assert_eq!(passive.sent(), Some(Attribute::Mra));
     passive.connection.abandon(0);
     assert_eq!(passive.connection.deadline(), Some(linger + ns(16)));
 }
@@ -399,15 +399,15 @@ fn a_connection_can_be_abandoned_in_any_state() {
     for (active, state) in all() {
         let mut end = End::in_state(active, state);
         end.connection.abandon(end.now);
-        let (after, said) = match state {
+        let (after, sent) = match state {
             State::Established => (State::DreqSent, Some(Attribute::Dreq)),
             State::DreqSent | State::Timewait | State::Closed => (state, None),
             _ => (State::Timewait, Some(Attribute::Rej)),
         };
-        assert_eq!((end.state(), end.says()), (after, said));
+        assert_eq!((end.state(), end.sent()), (after, sent));
         // A second call has no effect.
         end.connection.abandon(end.now);
-        assert_eq!((end.state(), end.says()), (after, None));
+        assert_eq!((end.state(), end.sent()), (after, None));
         // The only event is Closed.
         if state != State::Closed {
             end.wait_for(Some(Event::Closed));
@@ -441,17 +441,17 @@ fn a_withdrawn_request_ends_at_the_peer() {
     let mut passive = End::passive(&req);
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
-    assert_eq!(active.hear(&rep), Err(Ignored::Duplicate));
+    assert_eq!(active.receive(&rep), Err(Ignored::Duplicate));
     assert_eq!(active.connection.transmit(), Some(no));
     // A REJ with another GUID belongs to another request; an active end ignores such a REJ.
     let mut other = no;
     other[24 + 12] ^= 1;
     let mut passive = End::in_state(false, State::ReqReceived);
-    assert_eq!(passive.hear(&other), Err(Ignored::Ids));
+    assert_eq!(passive.receive(&other), Err(Ignored::Ids));
     let mut zero = no;
     zero[24 + 12..24 + 20].fill(0);
     let (mut active, _) = End::active();
-    assert_eq!(active.hear(&zero), Err(Ignored::Ids));
+    assert_eq!(active.receive(&zero), Err(Ignored::Ids));
 }
 
 #[test]
@@ -472,7 +472,7 @@ fn a_reply_with_an_impossible_qp_is_refused() {
             rej(&no),
             (ACTIVE_ID, PASSIVE_ID, Regarding::Rep, Reason::UNSUPPORTED)
         );
-        assert_eq!(passive.hear(&no), Ok(()));
+        assert_eq!(passive.receive(&no), Ok(()));
     }
 }
 
@@ -502,7 +502,7 @@ fn a_disconnect_is_answered() {
             Ok(true)
         );
         // The DREP may be lost, and old packets may still arrive: both ends wait.
-        assert_eq!(other.hear(&dreq), Err(Ignored::Duplicate));
+        assert_eq!(other.receive(&dreq), Err(Ignored::Duplicate));
         assert_eq!(other.connection.transmit(), Some(drep));
         for end in [&mut one, &mut other] {
             assert_eq!(end.state(), State::Timewait);
@@ -530,8 +530,8 @@ fn both_disconnect_at_once() {
         other.connection.transmit().unwrap(),
     );
     // The DREPs cross and have no further effect.
-    assert_eq!(one.hear(&b), Err(Ignored::Duplicate));
-    assert_eq!(other.hear(&a), Err(Ignored::Duplicate));
+    assert_eq!(one.receive(&b), Err(Ignored::Duplicate));
+    assert_eq!(other.receive(&a), Err(Ignored::Duplicate));
     assert_eq!(one.expire(), Some(Event::Closed));
     assert_eq!(other.expire(), Some(Event::Closed));
 }
@@ -587,7 +587,7 @@ fn a_stale_connection_is_ended() {
     let event = end.connection.stale(end.now);
     assert_eq!(event, Some(Event::Disconnected(&[])));
     assert_eq!(end.state(), State::DreqSent);
-    assert_eq!(end.says(), Some(Attribute::Dreq));
+    assert_eq!(end.sent(), Some(Attribute::Dreq));
     // The consumer knows; the only event left is Closed.
     end.wait_for(Some(Event::Closed));
 }

@@ -55,8 +55,8 @@ fn effect(active: bool, state: State, message: &Mad) -> String {
     } else {
         end.state().name()
     };
-    let said = end.says().map_or("", Attribute::name);
-    [what, after, said]
+    let sent = end.sent().map_or("", Attribute::name);
+    [what, after, sent]
         .into_iter()
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()
@@ -249,7 +249,7 @@ fn messages_with_wrong_ids_are_ignored() {
                 {
                     continue;
                 }
-                let answer = end.hear(&bad);
+                let answer = end.receive(&bad);
                 assert!(
                     matches!(answer, Err(Ignored::Ids | Ignored::State)),
                     "{} with byte {at} wrong in {state:?}: {answer:?}",
@@ -285,7 +285,7 @@ fn messages_are_routed_to_their_connections() {
                     // The answer ends the wait of the sender.
                     let mut sender = End::in_state(!active, State::DreqSent);
                     let answer = answer.write();
-                    assert_eq!(sender.hear(&answer), Ok(()));
+                    assert_eq!(sender.receive(&answer), Ok(()));
                 }
                 (Attribute::Rep, Some(answer)) => {
                     let no = answer.write();
@@ -296,7 +296,7 @@ fn messages_are_routed_to_their_connections() {
                     );
                     if active {
                         let mut sender = End::in_state(false, State::RepSent);
-                        assert_eq!(sender.hear(&no), Ok(()));
+                        assert_eq!(sender.receive(&no), Ok(()));
                     }
                 }
                 (_, answer) => assert_eq!(answer, None),

@@ -83,19 +83,19 @@ fn no(tid: u64, reason: Reason, info: &[u8]) -> Mad {
 
 /// Passes a message that must be reported as a rejection to the consumer.
 fn rejected(end: &mut End, mad: &Mad, because: Reason) {
-    let heard = end.event(mad, |event| match event {
+    let received = end.event(mad, |event| match event {
         Some(Event::Rejected { reason, .. }) => reason,
         other => panic!("{other:?}"),
     });
-    assert_eq!(heard, Ok(because));
+    assert_eq!(received, Ok(because));
     assert_eq!(end.state(), State::Timewait);
-    assert_eq!(end.says(), None);
+    assert_eq!(end.sent(), None);
 }
 
 /// Passes a message that must not cause an event.
 fn nothing(end: &mut End, mad: &Mad) {
-    let heard = end.event(mad, |event| assert_eq!(event, None));
-    assert_eq!(heard, Ok(()));
+    let received = end.event(mad, |event| assert_eq!(event, None));
+    assert_eq!(received, Ok(()));
 }
 
 /// Passes a REP. Returns the path MTU that is reported to the consumer.
@@ -125,23 +125,23 @@ fn a_peer_with_a_smaller_mtu_gets_a_second_request() {
     // The retransmission intervals start again.
     assert_eq!(active.connection.deadline(), Some(active.now + ns(11)));
     // A duplicate of the answer to the first REQ.
-    assert_eq!(active.hear(&rej), Err(Ignored::Duplicate));
+    assert_eq!(active.receive(&rej), Err(Ignored::Duplicate));
     assert_eq!(active.state(), State::ReqSent);
-    assert_eq!(active.says(), None);
+    assert_eq!(active.sent(), None);
     let mut passive = End::passive(&second);
     passive.accept();
     let rep = passive.connection.transmit().unwrap();
     assert_eq!(accepted(&mut active, &rep), PathMtu::Mtu1024);
     // It does not end the connection either once that is established.
-    assert_eq!(active.hear(&rej), Err(Ignored::Ids));
+    assert_eq!(active.receive(&rej), Err(Ignored::Ids));
     active.confirm();
-    assert_eq!(active.hear(&rej), Err(Ignored::Ids));
+    assert_eq!(active.receive(&rej), Err(Ignored::Ids));
     assert_eq!(active.state(), State::Established);
     // A late copy of the first REQ is a duplicate.
     passive
-        .hear(&active.connection.transmit().unwrap())
+        .receive(&active.connection.transmit().unwrap())
         .unwrap();
-    assert_eq!(passive.hear(&first), Err(Ignored::Duplicate));
+    assert_eq!(passive.receive(&first), Err(Ignored::Duplicate));
     assert_eq!(passive.state(), State::Established);
 }
 
@@ -188,7 +188,7 @@ fn a_rejection_without_a_smaller_mtu_is_final() {
     // A REJ of another message.
     let (mut active, _) = asks(PathMtu::Mtu256);
     let rej = no(TID + 1, Reason::INVALID_MTU, &[3]);
-    assert_eq!(active.hear(&rej), Err(Ignored::Duplicate));
+    assert_eq!(active.receive(&rej), Err(Ignored::Duplicate));
 }
 
 #[test]

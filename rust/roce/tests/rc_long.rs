@@ -100,10 +100,10 @@ impl Target for Count {
     }
 }
 
-type Whole = Qp<Vec<Wqe>, Vec<Psn>, Vec<Replay>>;
+type RcQp = Qp<Vec<Wqe>, Vec<Psn>, Vec<Replay>>;
 
 /// Returns a QP that is connected to another one of its kind.
-fn qp() -> Whole {
+fn qp() -> RcQp {
     let requester = Requester::new(vec![Wqe::EMPTY; 4], vec![Psn::default(); 16], 256);
     let responder = Responder::new(vec![Replay::EMPTY; 16], AckPolicy::AT_ONCE);
     let mut qp = Qp::new(requester, responder);

@@ -15,7 +15,7 @@ mod sim;
 use sim::{
     run::{
         run,
-        Figures, //
+        Stats, //
     },
     trace::Trace, //
 };
@@ -46,16 +46,16 @@ fn replay(seed: u64) {
     trace.write_pcap(&path).unwrap();
     println!("packets: {}", path.display());
     match result {
-        Ok(figures) => println!("{figures:#?}"),
+        Ok(stats) => println!("{stats:#?}"),
         Err(panic) => resume_unwind(panic),
     }
 }
 
-fn run_all(seeds: std::ops::Range<u64>) -> Figures {
-    let mut all = Figures::default();
+fn run_all(seeds: std::ops::Range<u64>) -> Stats {
+    let mut all = Stats::default();
     for seed in seeds {
         match catch_unwind(AssertUnwindSafe(|| run(seed, Trace::default()))) {
-            Ok(figures) => all.add(&figures),
+            Ok(stats) => all.add(&stats),
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; to see how:\n    \
@@ -85,10 +85,10 @@ fn seeds() {
             thread::spawn(move || run_all(begin..end))
         })
         .collect();
-    let mut all = Figures::default();
+    let mut all = Stats::default();
     for worker in workers {
         match worker.join() {
-            Ok(figures) => all.add(&figures),
+            Ok(stats) => all.add(&stats),
             Err(panic) => resume_unwind(panic),
         }
     }

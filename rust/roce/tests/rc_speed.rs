@@ -20,8 +20,8 @@ use sim::{
         WRITE_VA, //
     },
     run::{
-        Figures,
         Sim, //
+        Stats,
     },
     trace::Trace, //
 };
@@ -38,12 +38,12 @@ const READ: Op = Op::Read {
 };
 
 /// Streams 16 MiB in messages of 64 KiB. Returns megabytes per second, and statistics.
-fn stream(mtu: PathMtu, op: Op, loss: u32) -> (u64, Figures) {
+fn stream(mtu: PathMtu, op: Op, loss: u32) -> (u64, Stats) {
     let (len, count) = (64 << 10, 256);
     let plan = Plan::stream(1, mtu, op, len, count, loss);
-    let figures = Sim::new(plan, Trace::default()).run();
+    let stats = Sim::new(plan, Trace::default()).run();
     let bytes = u64::from(len) * count;
-    (bytes * 1_000 / figures.simulated_ns, figures)
+    (bytes * 1_000 / stats.simulated_ns, stats)
 }
 
 /// Returns the payload rate of the wire, with 58 bytes of headers and ICRC per packet.
@@ -58,15 +58,15 @@ fn most_of_the_bandwidth_is_used() {
     for mtu in [PathMtu::Mtu1024, PathMtu::Mtu4096] {
         for (name, op) in [("send", SEND), ("write", WRITE), ("read", READ)] {
             for (loss, percent) in [(0, 97), (10, 85), (100, 55), (1_000, 5)] {
-                let (speed, figures) = stream(mtu, op, loss);
+                let (speed, stats) = stream(mtu, op, loss);
                 println!(
                     "{:4}  {name:5}  {:4}%  {speed:4} {:4}  {:9}  {:8}  {:6}",
                     mtu.bytes(),
                     f64::from(loss) / 100.0,
                     best(mtu),
-                    figures.resent,
-                    figures.timeouts,
-                    figures.probes,
+                    stats.resent,
+                    stats.timeouts,
+                    stats.probes,
                 );
                 assert!(
                     speed * 100 >= best(mtu) * percent,

@@ -40,9 +40,9 @@ const WINDOW: usize = 8;
 /// Number of messages in one post.
 const BATCH: usize = 64;
 
-/// A figure.
+/// One result.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figure {
+pub(crate) struct BenchResult {
     name: &'static str,
     value: f64,
     unit: &'static str,
@@ -51,7 +51,7 @@ pub(crate) struct Figure {
     about: &'static str,
 }
 
-impl Figure {
+impl BenchResult {
     fn less(name: &'static str, value: f64, unit: &'static str, about: &'static str) -> Self {
         let (value, better) = (text::rounded(value), "lower");
         Self {
@@ -91,9 +91,9 @@ pub(crate) fn run(args: &args::Bench, out: &mut Out) -> Result<()> {
         [] => &all,
         some => some,
     };
-    let mut figures = Vec::new();
+    let mut results = Vec::new();
     for what in wanted {
-        figures.extend(match what {
+        results.extend(match what {
             Measure::Calls => calls(&device, &domain, args.time),
             Measure::Latency => latency(&domain, args.time),
             Measure::Bandwidth => bandwidth(&domain, args.time),
@@ -101,20 +101,20 @@ pub(crate) fn run(args: &args::Bench, out: &mut Out) -> Result<()> {
         }?);
     }
     if out.is_json() {
-        return out.document(&serde_json::json!({ "link": link.name, "results": figures }));
+        return out.document(&serde_json::json!({ "link": link.name, "results": results }));
     }
-    out.table(&table(&figures))
+    out.table(&table(&results))
 }
 
-fn table(figures: &[Figure]) -> Table {
+fn table(results: &[BenchResult]) -> Table {
     let mut table = Table::new(&["NAME", ">VALUE", "UNIT", "WHAT"]);
-    for figure in figures {
-        let value = if figure.value >= 1000.0 {
-            format!("{:.0}", figure.value)
+    for result in results {
+        let value = if result.value >= 1000.0 {
+            format!("{:.0}", result.value)
         } else {
-            format!("{:.1}", figure.value)
+            format!("{:.1}", result.value)
         };
-        table.cells(&[&figure.name, &value, &figure.unit, &figure.about]);
+        table.cells(&[&result.name, &value, &result.unit, &result.about]);
     }
     table
 }
@@ -135,7 +135,7 @@ fn each(time: Duration, mut what: impl FnMut() -> kfi::Result<()>) -> kfi::Resul
     }
 }
 
-fn calls(device: &Device, domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
+fn calls(device: &Device, domain: &Domain, time: Duration) -> Result<Vec<BenchResult>> {
     let measure = || -> kfi::Result<_> {
         let cntr = domain.cntr().open()?;
         let cq = domain.cq().open()?;
@@ -150,11 +150,11 @@ fn calls(device: &Device, domain: &Domain, time: Duration) -> Result<Vec<Figure>
         let mut ring = cq.ring()?;
         let mapped = each(time, || ring.read(&mut entry).map(drop))?;
         Ok(vec![
-            Figure::less("ioctl/empty", nop, "ns", "a call that does nothing"),
-            Figure::less("cntr/read_mapped", load, "ns", "look at a counter"),
-            Figure::less("cntr/add", add, "ns", "add to a counter, by call"),
-            Figure::less("cq/read_empty", call, "ns", "read an empty CQ, by call"),
-            Figure::less("cq/ring_empty", mapped, "ns", "look at an empty CQ's ring"),
+            BenchResult::less("ioctl/empty", nop, "ns", "a call that does nothing"),
+            BenchResult::less("cntr/read_mapped", load, "ns", "look at a counter"),
+            BenchResult::less("cntr/add", add, "ns", "add to a counter, by call"),
+            BenchResult::less("cq/read_empty", call, "ns", "read an empty CQ, by call"),
+            BenchResult::less("cq/ring_empty", mapped, "ns", "look at an empty CQ's ring"),
         ])
     };
     measure().doing("measure calls")
@@ -177,8 +177,8 @@ fn pair(domain: &Domain, wait: WaitBy) -> kfi::Result<(Player, Player)> {
     Ok((one, two))
 }
 
-fn latency(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
+fn latency(domain: &Domain, time: Duration) -> Result<Vec<BenchResult>> {
+    let mut results = Vec::new();
     for (wait, name, about) in [
         (
             WaitBy::Sread,
@@ -194,9 +194,9 @@ fn latency(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
         let (one, two) = pair(domain, wait).doing("set up two endpoints")?;
         let trips = round_trips(one, two, time)?;
         let median = Latency::of_round_trips(trips).map_or(f64::NAN, |latency| latency.median);
-        figures.push(Figure::less(name, median, "us", about));
+        results.push(BenchResult::less(name, median, "us", about));
     }
-    Ok(figures)
+    Ok(results)
 }
 
 /// Makes round trips for about `time`.
@@ -248,19 +248,19 @@ fn round_trips(mut one: Player, mut two: Player, time: Duration) -> Result<Vec<D
 fn joined<E: Into<Error>>(result: thread::Result<Result<(), E>>) -> Result<()> {
     match result {
         Ok(result) => result.map_err(Into::into),
-        Err(_) => Err(Error::said(
+        Err(_) => Err(Error::with_help(
             "a thread of the measurement failed",
             "this is a defect of kfi",
         )),
     }
 }
 
-fn bandwidth(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
+fn bandwidth(domain: &Domain, time: Duration) -> Result<Vec<BenchResult>> {
     let send = stream(domain, time, LARGE, WINDOW, 1)?;
     let write = writes(domain, time).doing("measure writes")?;
     Ok(vec![
-        Figure::more("rdm/bw_1MiB", send / 1e6, "MB/s", "messages of 1 MiB"),
-        Figure::more(
+        BenchResult::more("rdm/bw_1MiB", send / 1e6, "MB/s", "messages of 1 MiB"),
+        BenchResult::more(
             "rma/write_bw_1MiB",
             write / 1e6,
             "MB/s",
@@ -269,9 +269,9 @@ fn bandwidth(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
     ])
 }
 
-fn rate(domain: &Domain, time: Duration) -> Result<Vec<Figure>> {
+fn rate(domain: &Domain, time: Duration) -> Result<Vec<BenchResult>> {
     let bytes = stream(domain, time, 8, 4 * BATCH, BATCH)?;
-    Ok(vec![Figure::more(
+    Ok(vec![BenchResult::more(
         "rdm/rate_8B",
         bytes / 8.0,
         "1/s",
@@ -378,7 +378,7 @@ fn stream(
         post_all(ep, &sends[..1], full).doing("send")?;
         match receiver.join() {
             Ok(rate) => rate.doing("receive"),
-            Err(_) => Err(Error::said(
+            Err(_) => Err(Error::with_help(
                 "the receiving thread failed",
                 "this is a defect of kfi",
             )),
@@ -390,23 +390,23 @@ fn stream(
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn figure() -> Figure {
-        Figure::less("ioctl/empty", 512.34567, "ns", "a call that does nothing")
+    pub(crate) fn result() -> BenchResult {
+        BenchResult::less("ioctl/empty", 512.34567, "ns", "a call that does nothing")
     }
 
     #[test]
     fn json_has_the_documented_keys() {
         assert_eq!(
-            serde_json::to_string(&figure()).unwrap(),
+            serde_json::to_string(&result()).unwrap(),
             r#"{"name":"ioctl/empty","value":512.346,"unit":"ns","better":"lower"}"#
         );
     }
 
     #[test]
     fn text_shows_name_value_and_unit() {
-        let rate = Figure::more("rdm/rate_8B", 123456.7, "1/s", "messages");
+        let rate = BenchResult::more("rdm/rate_8B", 123456.7, "1/s", "messages");
         assert_eq!(
-            table(&[figure(), rate]).to_string(),
+            table(&[result(), rate]).to_string(),
             "NAME          VALUE  UNIT  WHAT\n\
              ioctl/empty   512.3  ns    a call that does nothing\n\
              rdm/rate_8B  123457  1/s   messages\n"

@@ -169,14 +169,14 @@ impl fmt::Display for Answer {
 }
 
 /// Data that the threads share.
-struct Stage<'a> {
+struct DemoObjects<'a> {
     cntr: &'a Cntr,
     start: Instant,
     timeout: Duration,
     out: Mutex<&'a mut Out>,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> DemoObjects<'a> {
     /// Does a step and shows it.
     fn perform(&self, step: &Step, thread: &'static str) -> Result<()> {
         match step.action {
@@ -305,24 +305,24 @@ pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
     } else {
         args.timeout
     };
-    let stage = Stage {
+    let objects = DemoObjects {
         cntr: &cntr,
         start: Instant::now(),
         timeout,
         out: Mutex::new(out),
     };
-    perform(&stage, &steps)
+    perform(&objects, &steps)
 }
 
 fn example() -> Result<Vec<(Step, &'static str)>> {
     let step = |(text, explanation): &(&str, &'static str)| match text.parse() {
         Ok(step) => Ok((step, *explanation)),
-        Err(what) => Err(Error::said(what, "this is a defect of kfi")),
+        Err(what) => Err(Error::with_help(what, "this is a defect of kfi")),
     };
     EXAMPLE.iter().map(step).collect()
 }
 
-fn perform(stage: &Stage<'_>, steps: &[(Step, &str)]) -> Result<()> {
+fn perform(objects: &DemoObjects<'_>, steps: &[(Step, &str)]) -> Result<()> {
     let mut later: Vec<(Duration, &Step)> = steps
         .iter()
         .filter_map(|(step, _)| step.at.map(|at| (at, step)))
@@ -331,14 +331,14 @@ fn perform(stage: &Stage<'_>, steps: &[(Step, &str)]) -> Result<()> {
     thread::scope(|scope| {
         let other = scope.spawn(move || -> Result<()> {
             for (at, step) in later {
-                thread::sleep(at.saturating_sub(stage.start.elapsed()));
-                stage.perform(step, "other")?;
+                thread::sleep(at.saturating_sub(objects.start.elapsed()));
+                objects.perform(step, "other")?;
             }
             Ok(())
         });
         for (step, explanation) in steps.iter().filter(|(step, _)| step.at.is_none()) {
-            stage.explain(explanation)?;
-            stage.perform(step, "main")?;
+            objects.explain(explanation)?;
+            objects.perform(step, "main")?;
         }
         other.join().unwrap_or(Ok(()))
     })

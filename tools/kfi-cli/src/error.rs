@@ -49,7 +49,7 @@ pub(crate) enum Error {
 
 impl Error {
     /// An error that this program found itself, with advice.
-    pub(crate) fn said(what: impl Into<String>, help: impl Into<String>) -> Self {
+    pub(crate) fn with_help(what: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Said {
             what: what.into(),
             help: help.into(),
@@ -151,7 +151,7 @@ pub(crate) mod tests {
              help: links need CAP_NET_ADMIN in this network namespace: run as root"
         );
         assert_eq!(
-            Error::said("there is no link", "make one").render(false),
+            Error::with_help("there is no link", "make one").render(false),
             "error: there is no link\nhelp: make one"
         );
     }

@@ -44,7 +44,7 @@ pub(crate) fn packets_json<S: Serializer>(
         packets
             .iter()
             .flat_map(|packets| packets.iter())
-            .map(|(figure, value)| (figure.name(), value)),
+            .map(|(counter, value)| (counter.name(), value)),
     )
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn choose(
 }
 
 fn no_link(what: &str) -> Error {
-    Error::said(
+    Error::with_help(
         what,
         "kfi link show lists links, kfi link add roce0 netdev lo makes one, \
          ip link set INTERFACE up sets it up",
@@ -238,8 +238,8 @@ fn packets_table(links: &[LinkJson]) -> Option<Table> {
     let mut any = false;
     for link in links {
         let packets = link.packets.iter().flat_map(Packets::iter);
-        for (figure, value) in packets.filter(|(_, value)| *value > 0) {
-            table.cells(&[&link.name, &figure.name(), &value]);
+        for (counter, value) in packets.filter(|(_, value)| *value > 0) {
+            table.cells(&[&link.name, &counter.name(), &value]);
             any = true;
         }
     }
@@ -261,7 +261,7 @@ pub(crate) fn server_addr(link: &Link, bind: Option<HostPort>, port: u16) -> Res
         return Ok(place.or_port(port));
     }
     let own = link.addr().ok_or_else(|| {
-        Error::said(
+        Error::with_help(
             format!("link {} has no address", link.name),
             format!("ip address add ADDRESS dev {} gives it one", link.netdev),
         )
@@ -312,7 +312,7 @@ pub(crate) mod tests {
         assert_eq!(json["packets"]["rx_packets"], 0);
         assert_eq!(
             json["packets"].as_object().unwrap().len(),
-            kfi::PacketFigure::ALL.len()
+            kfi::PacketCounter::ALL.len()
         );
         // The table leaves out zeros.
         assert!(packets_table(&[link]).is_none());

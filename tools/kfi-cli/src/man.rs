@@ -112,7 +112,7 @@ fn documents() -> Vec<Value> {
         json!({ "event": "listening", "role": "server", "link": "x", "address": "x" }),
         json!(pingpong::verbs::tests::result()),
         json!(rping::tests::result()),
-        json!({ "link": "x", "results": [bench::tests::figure()] }),
+        json!({ "link": "x", "results": [bench::tests::result()] }),
         json!(cntr::tests::done()),
         json!({ "link": "x", "formats": [cq::tests::shown(kfi::CqFormat::Tagged)] }),
         json!(top::tests::change()),

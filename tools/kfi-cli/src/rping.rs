@@ -180,7 +180,7 @@ impl End {
     fn connected(&self, peer: SocketAddr) -> Result<()> {
         match self.eq.read(self.timeout) {
             Ok(Some(event)) if event.kind == EventKind::Connected => Ok(()),
-            Ok(Some(event)) => Err(Error::said(
+            Ok(Some(event)) => Err(Error::with_help(
                 format!("{peer} has gone: {}", event.kind.name()),
                 "check its output",
             )),
@@ -192,7 +192,7 @@ impl End {
 
     fn refused(&self, peer: SocketAddr) -> Error {
         match self.eq.readerr() {
-            Ok(Some(error)) => Error::said(
+            Ok(Some(error)) => Error::with_help(
                 format!("{peer} cannot be connected with: {}", error.err),
                 match error.prov_errno {
                     8 => "no listener at that port: is the server running there?",
@@ -224,7 +224,7 @@ impl End {
             };
             if entry.flags.contains(CompFlags::RECV) {
                 if entry.len as usize != INFO {
-                    return Err(Error::said(
+                    return Err(Error::with_help(
                         format!("the peer sent {} bytes instead of {INFO}", entry.len),
                         "is it rping or kfi rping?",
                     ));
@@ -247,7 +247,7 @@ impl End {
     }
 
     /// Waits for the peer's SEND.
-    fn hear(&mut self) -> Result<Option<Info>> {
+    fn receive(&mut self) -> Result<Option<Info>> {
         if self.ends(RECV)?.is_none() {
             return Ok(None);
         }
@@ -263,7 +263,7 @@ impl End {
 }
 
 fn silent(timeout: Duration) -> Error {
-    Error::said(
+    Error::with_help(
         format!("the peer has been silent for {timeout:?}"),
         "give it more time with --timeout, or check its output",
     )
@@ -271,7 +271,7 @@ fn silent(timeout: Duration) -> Error {
 
 /// The end of a connection in the middle of the game.
 fn gone() -> Error {
-    Error::said(
+    Error::with_help(
         "the peer has ended the connection in the middle of a ping",
         "check its output",
     )
@@ -314,7 +314,7 @@ fn client(
         own.map(|addr| SocketAddr::new(addr.ip(), 0))
     });
     let local = local.ok_or_else(|| {
-        Error::said(
+        Error::with_help(
             format!("link {} has no address like {}", link.name, server.ip()),
             "give its interface one, or choose another with --link",
         )
@@ -333,10 +333,10 @@ fn client(
         to.buffer().fill(0);
         for offered in [info(&from, size), info(&to, size)] {
             end.say(offered)?.ok_or_else(gone)?;
-            end.hear()?.ok_or_else(gone)?;
+            end.receive()?.ok_or_else(gone)?;
         }
         if to.buffer().to_vec(..size) != text {
-            return Err(Error::said(
+            return Err(Error::with_help(
                 format!("ping {ping} came back with wrong bytes"),
                 "that is a defect, here or at the peer",
             ));
@@ -418,10 +418,10 @@ fn serve(
     let mut pings = 0;
     let mut longest = 0;
     // The client may end the connection between two pings.
-    while let Some(source) = end.hear()? {
+    while let Some(source) = end.receive()? {
         let size = source.len as usize;
         if size > mirror.len() {
-            return Err(Error::said(
+            return Err(Error::with_help(
                 format!("the client offers {size} bytes"),
                 "is it rping or kfi rping?",
             ));
@@ -435,7 +435,7 @@ fn serve(
         let text = mirror.to_vec(..size);
         show(args, "server ping", &text, out)?;
         end.say(nothing)?.ok_or_else(gone)?;
-        let target = end.hear()?.ok_or_else(gone)?;
+        let target = end.receive()?.ok_or_else(gone)?;
         // Up to the NUL, inclusive.
         let len = text.iter().position(|byte| *byte == 0);
         let len = len.map_or(size, |end| end + 1).min(target.len as usize);

@@ -180,7 +180,7 @@ impl Device {
         Links::new(self)
     }
 
-    /// Live figures of the endpoints, CQs or counters of this network
+    /// Statistics of the endpoints, CQs or counters of this network
     /// namespace, one call each: all of them with `CAP_NET_ADMIN`, else those
     /// of this user.
     pub fn stats(&self, class: StatClass) -> Stats {

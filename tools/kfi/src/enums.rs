@@ -184,7 +184,7 @@ choice! {
 choice! {
     /// Number of threads that may use an object at the same time.
     Threading {
-        /// Not said.
+        /// Not specified.
         #[default]
         Unspec = KFI_THREAD_UNSPEC "unspec",
         /// Any.
@@ -195,7 +195,7 @@ choice! {
 choice! {
     /// The side that makes operations progress.
     Progress {
-        /// Not said.
+        /// Not specified.
         #[default]
         Unspec = KFI_PROGRESS_UNSPEC "unspec",
         /// The module by itself.
@@ -208,7 +208,7 @@ choice! {
 choice! {
     /// The side that keeps queues from overflowing.
     ResourceMgmt {
-        /// Not said.
+        /// Not specified.
         #[default]
         Unspec = KFI_RM_UNSPEC "unspec",
         /// The program.
@@ -221,7 +221,7 @@ choice! {
 choice! {
     /// Format of addresses.
     AddrFormat {
-        /// Not said.
+        /// Not specified.
         #[default]
         Unspec = KFI_FORMAT_UNSPEC "unspec",
         /// IPv4 or IPv6.
@@ -236,7 +236,7 @@ choice! {
 choice! {
     /// Protocol on the wire.
     Protocol {
-        /// Not said.
+        /// Not specified.
         #[default]
         Unspec = KFI_PROTO_UNSPEC "unspec",
         /// RC, connected by the RDMA CM.

@@ -7,22 +7,22 @@ use crate::{
     error::Result,
 };
 
-macro_rules! figures {
-    ($($(#[$doc:meta])* $figure:ident $number:ident $name:literal,)*) => {
+macro_rules! values {
+    ($($(#[$doc:meta])* $counter:ident $number:ident $name:literal,)*) => {
         /// A counter of packets.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum PacketFigure {
-            $($(#[$doc])* $figure,)*
+        pub enum PacketCounter {
+            $($(#[$doc])* $counter,)*
         }
 
-        impl PacketFigure {
+        impl PacketCounter {
             /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$figure),*];
+            pub const ALL: &[Self] = &[$(Self::$counter),*];
 
             fn number(self) -> usize {
                 let number = match self {
-                    $(Self::$figure => abi::$number,)*
+                    $(Self::$counter => abi::$number,)*
                 };
                 number as usize
             }
@@ -30,14 +30,14 @@ macro_rules! figures {
             /// Its name.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$figure => $name,)*
+                    $(Self::$counter => $name,)*
                 }
             }
         }
     };
 }
 
-figures! {
+values! {
     /// Packets that arrived and were in order: a QP took them.
     RxPackets KFABRIC_FIGURE_RX_PACKETS "rx_packets",
     /// Bytes of these, from the BTH to the ICRC.
@@ -170,22 +170,22 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// A figure; 0 if the module does not know it.
-    pub fn get(&self, figure: PacketFigure) -> u64 {
-        self.values.get(figure.number()).copied().unwrap_or(0)
+    /// The value of a counter; 0 if the module does not know it.
+    pub fn get(&self, counter: PacketCounter) -> u64 {
+        self.values.get(counter.number()).copied().unwrap_or(0)
     }
 
-    /// All figures with their values.
-    pub fn iter(&self) -> impl Iterator<Item = (PacketFigure, u64)> {
-        PacketFigure::ALL
+    /// All counters with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (PacketCounter, u64)> {
+        PacketCounter::ALL
             .iter()
-            .map(|figure| (*figure, self.get(*figure)))
+            .map(|counter| (*counter, self.get(*counter)))
     }
 
     /// Packets that were dropped, for whatever cause.
     pub fn dropped(&self) -> u64 {
         self.iter()
-            .filter(|(figure, _)| figure.name().starts_with("drop_"))
+            .filter(|(counter, _)| counter.name().starts_with("drop_"))
             .map(|(_, value)| value)
             .sum()
     }
@@ -229,15 +229,15 @@ mod tests {
     #[test]
     fn each_counter_has_its_own_number() {
         let mut packets = Packets::default();
-        for (number, figure) in PacketFigure::ALL.iter().enumerate() {
-            assert_eq!(figure.number(), number, "{figure:?}");
+        for (number, counter) in PacketCounter::ALL.iter().enumerate() {
+            assert_eq!(counter.number(), number, "{counter:?}");
             packets.values[number] = 1 << number;
-            assert_eq!(packets.get(*figure), 1 << number);
+            assert_eq!(packets.get(*counter), 1 << number);
         }
-        assert_eq!(PacketFigure::RxPackets.name(), "rx_packets");
-        let names = PacketFigure::ALL
+        assert_eq!(PacketCounter::RxPackets.name(), "rx_packets");
+        let names = PacketCounter::ALL
             .iter()
-            .filter(|figure| figure.name().starts_with("drop_"));
+            .filter(|counter| counter.name().starts_with("drop_"));
         assert_eq!(packets.dropped().count_ones() as usize, names.count());
     }
 }

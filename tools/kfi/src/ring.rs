@@ -68,7 +68,7 @@ pub(crate) trait RingMem {
     /// Completions lost.
     fn overruns(&self) -> u64;
     /// Losses that were reported.
-    fn told(&self) -> u64;
+    fn reported(&self) -> u64;
     /// Records the number of losses that were reported.
     fn set_told(&self, overruns: u64);
     /// Completions ever taken, written by the consumer alone.
@@ -137,7 +137,7 @@ impl<M: RingMem> Consumer<M> {
     #[cold]
     fn empty(&mut self) -> Result<usize> {
         let overruns = self.mem.overruns();
-        if overruns != self.mem.told() {
+        if overruns != self.mem.reported() {
             self.mem.set_told(overruns);
             return Err(Error::call(NAME, Errno::KFI_EOVERRUN));
         }
@@ -249,7 +249,7 @@ impl RingMem for RawRing {
     }
 
     #[inline]
-    fn told(&self) -> u64 {
+    fn reported(&self) -> u64 {
         self.word(offset_of!(abi::kfabric_cq_ring, overruns_told))
             .load(Relaxed)
     }

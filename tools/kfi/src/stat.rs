@@ -49,13 +49,13 @@ pub struct Stat {
     /// Name of the link.
     pub link: String,
     /// The statistics.
-    pub figures: Figures,
+    pub values: StatValues,
 }
 
 /// Statistics of an object, by its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Figures {
+pub enum StatValues {
     /// An endpoint.
     Endpoint {
         /// Its address.
@@ -110,8 +110,8 @@ pub enum Figures {
 impl Stat {
     fn new(class: StatClass, raw: &abi::kfabric_stat) -> Self {
         let v = raw.v;
-        let figures = match class {
-            StatClass::Endpoint => Figures::Endpoint {
+        let values = match class {
+            StatClass::Endpoint => StatValues::Endpoint {
                 addr: raw.addr.to_std(),
                 tx_ops: v[0],
                 tx_bytes: v[1],
@@ -122,7 +122,7 @@ impl Stat {
                 unexpected: v[6],
                 unexpected_bytes: v[7],
             },
-            StatClass::Cq => Figures::Cq {
+            StatClass::Cq => StatValues::Cq {
                 size: v[0],
                 queued: v[1],
                 errors: v[2],
@@ -131,7 +131,7 @@ impl Stat {
                 reserved: v[5],
                 waiters: v[6],
             },
-            StatClass::Cntr => Figures::Cntr {
+            StatClass::Cntr => StatValues::Cntr {
                 value: v[0],
                 err: v[1],
                 waiters: v[2],
@@ -143,7 +143,7 @@ impl Stat {
             pid: u32::try_from(raw.pid).ok().filter(|pid| *pid != 0),
             handle: raw.handle,
             link: calls::text(&raw.link),
-            figures,
+            values,
         }
     }
 }
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!((stat.id, stat.pid, stat.handle), (5, Some(77), 2));
         assert_eq!(stat.link, "roce0");
         assert_eq!(
-            stat.figures,
-            Figures::Endpoint {
+            stat.values,
+            StatValues::Endpoint {
                 addr: None,
                 tx_ops: 1,
                 tx_bytes: 2,
@@ -236,8 +236,8 @@ mod tests {
         let stat = Stat::new(StatClass::Cntr, &nobody);
         assert_eq!(stat.pid, None);
         assert_eq!(
-            stat.figures,
-            Figures::Cntr {
+            stat.values,
+            StatValues::Cntr {
                 value: 9,
                 err: 1,
                 waiters: 0,
@@ -250,8 +250,8 @@ mod tests {
     fn cq_statistics_are_decoded() {
         let stat = Stat::new(StatClass::Cq, &raw());
         assert!(matches!(
-            stat.figures,
-            Figures::Cq {
+            stat.values,
+            StatValues::Cq {
                 size: 1,
                 queued: 2,
                 errors: 3,

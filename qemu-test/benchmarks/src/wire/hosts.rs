@@ -116,8 +116,8 @@ fn run(mut command: Command) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{command:?}: {}", said.trim()).into())
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?}: {}", message.trim()).into())
 }
 
 fn ip(words: &str) -> Result<()> {

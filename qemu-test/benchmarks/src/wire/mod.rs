@@ -32,7 +32,7 @@ mod rdm;
 use self::{hosts::Hosts, msg::Game, perftest::Program};
 use crate::{
     Result,
-    row::{Better, Case, Measure, Turns},
+    row::{Better, Case, Measure, Measurement},
 };
 
 /// Runs of each side: setting up takes longer than measuring.
@@ -70,7 +70,7 @@ struct Both {
     program: &'static str,
     peer: &'static str,
     options: &'static str,
-    told: fn(&Program) -> Result<f64>,
+    result: fn(&Program) -> Result<f64>,
 }
 
 /// Latency; the fields that differ are in the rows.
@@ -87,7 +87,7 @@ const LATENCY: Both = Both {
     program: "",
     peer: "",
     options: "",
-    told: Program::latency,
+    result: Program::latency,
 };
 
 /// Bandwidth, likewise.
@@ -100,7 +100,7 @@ const BANDWIDTH: Both = Both {
     near: msg::send,
     far: msg::nothing,
     options: "-t 128",
-    told: Program::bandwidth,
+    result: Program::bandwidth,
     ..LATENCY
 };
 
@@ -155,7 +155,7 @@ const ROWS: [Both; 7] = [
         count: MESSAGES,
         near: msg::send_many,
         options: "-t 128 -r 128 -l 32",
-        told: Program::rate,
+        result: Program::rate,
         ..SEND_BANDWIDTH
     },
     Both {
@@ -166,7 +166,7 @@ const ROWS: [Both; 7] = [
     },
 ];
 
-fn measure<const ROW: usize, const MTU: u32>(turns: &mut Turns) -> Result<()> {
+fn measure<const ROW: usize, const MTU: u32>(measurement: &mut Measurement) -> Result<()> {
     let row = &ROWS[ROW];
     let hosts = Hosts::new(MTU)?;
     if row.loss > 0.0 {
@@ -175,7 +175,7 @@ fn measure<const ROW: usize, const MTU: u32>(turns: &mut Turns) -> Result<()> {
     let ours = Game {
         size: row.size,
         count: row.count,
-        clock: turns.clock(),
+        clock: measurement.clock(),
         near: row.near,
         far: row.far,
     };
@@ -184,11 +184,11 @@ fn measure<const ROW: usize, const MTU: u32>(turns: &mut Turns) -> Result<()> {
         options: row.options,
         size: row.size,
         count: row.count,
-        clock: turns.clock(),
+        clock: measurement.clock(),
     };
-    turns.at_most(RUNS);
-    turns.take(&mut || ours.play(&hosts), &mut || {
-        hosts.with_rxe(|| (row.told)(&rxe))
+    measurement.at_most(RUNS);
+    measurement.take(&mut || ours.play(&hosts), &mut || {
+        hosts.with_rxe(|| (row.result)(&rxe))
     })
 }
 

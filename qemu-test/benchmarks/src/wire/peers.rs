@@ -14,7 +14,7 @@ use crate::{
     Result,
     count::Clock,
     process::Channel,
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measurement},
 };
 use kfi::{Access, Buffer, CompFlags, CqFormat, CqRing, Deadline, Endpoint, Entry, FiAddr, Mr, Op};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -167,11 +167,11 @@ fn turns_of_all(ends: &mut Ends, count: u64) -> Result<f64> {
     Ok(began.elapsed().as_nanos() as f64 / ROUNDS as f64 / 2.0)
 }
 
-fn latency<const PEERS: u64>(turns: &mut Turns) -> Result<()> {
+fn latency<const PEERS: u64>(measurement: &mut Measurement) -> Result<()> {
     let hosts = Hosts::new(1500)?;
-    turns.at_most(super::RUNS);
-    let clock = turns.clock();
-    turns.take(
+    measurement.at_most(super::RUNS);
+    let clock = measurement.clock();
+    measurement.take(
         &mut || between(&hosts, clock, PEERS, turns_of_all),
         &mut || between(&hosts, clock, 1, turns_of_all),
     )
@@ -199,11 +199,11 @@ fn tcp_memory() -> Result<f64> {
     Ok(used()?.saturating_sub(before) as f64 / streams.len() as f64)
 }
 
-fn memory(turns: &mut Turns) -> Result<()> {
+fn memory(measurement: &mut Measurement) -> Result<()> {
     let hosts = Hosts::new(1500)?;
-    turns.at_most(3);
-    let clock = turns.clock();
-    turns.take(
+    measurement.at_most(3);
+    let clock = measurement.clock();
+    measurement.take(
         // Both ends use the same memory meanwhile.
         &mut || {
             between(&hosts, clock, COUNTED, |ends, count| {

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Result,
     process::Channel,
-    row::{Better, Case, Turns},
+    row::{Better, Case, Measurement},
 };
 use kfi::{
     Access, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Endpoint, Entry, FiAddr, Mr, Op,
@@ -222,18 +222,18 @@ fn tcp_receive(channel: &mut Channel) -> Result<()> {
     channel.get().map(drop)
 }
 
-fn latency<const MTU: u32>(turns: &mut Turns) -> Result<()> {
+fn latency<const MTU: u32>(measurement: &mut Measurement) -> Result<()> {
     let hosts = Hosts::new(MTU)?;
-    turns.at_most(super::RUNS);
-    turns.take(&mut || between(&hosts, SHORT, ping, pong), &mut || {
+    measurement.at_most(super::RUNS);
+    measurement.take(&mut || between(&hosts, SHORT, ping, pong), &mut || {
         hosts::between(udp_ping, udp_pong)
     })
 }
 
-fn bandwidth<const MTU: u32>(turns: &mut Turns) -> Result<()> {
+fn bandwidth<const MTU: u32>(measurement: &mut Measurement) -> Result<()> {
     let hosts = Hosts::new(MTU)?;
-    turns.at_most(super::RUNS);
-    turns.take(&mut || between(&hosts, LONG, send, receive), &mut || {
+    measurement.at_most(super::RUNS);
+    measurement.take(&mut || between(&hosts, LONG, send, receive), &mut || {
         hosts::between(tcp_send, tcp_receive)
     })
 }

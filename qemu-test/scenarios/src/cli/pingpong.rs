@@ -94,12 +94,12 @@ fn pingpong_works_in_every_mode() {
                     assert_eq!(side["iterations"], count, "{side}");
                 }
                 let latency = &client["latency_us"];
-                let figure = |name: &str| latency[name].as_f64().expect("a number");
+                let counter = |name: &str| latency[name].as_f64().expect("a number");
                 assert!(
-                    figure("min") > 0.0 && figure("min") <= figure("median"),
+                    counter("min") > 0.0 && counter("min") <= counter("median"),
                     "{latency}"
                 );
-                assert!(figure("median") <= figure("p99") && figure("p99") <= figure("max"));
+                assert!(counter("median") <= counter("p99") && counter("p99") <= counter("max"));
                 assert!(served["latency_us"].is_null());
             }
         }

@@ -142,29 +142,29 @@ fn killed_in_each_state() {
     for _ in 0..5 {
         // The listener is killed: the port is free.
         let mut victim = in_state("listening", addr);
-        assert_eq!(victim.told(), "there");
+        assert_eq!(victim.read_line(), "there");
         kill(victim);
         // With a waiting request: that is rejected.
         let mut victim = in_state("asked", addr);
-        assert_eq!(victim.told(), "listens");
+        assert_eq!(victim.read_line(), "listens");
         let a = End::new(0);
         a.ep.connect(addr, b"").expect("connect");
-        assert_eq!(victim.told(), "there");
+        assert_eq!(victim.read_line(), "there");
         kill(victim);
         failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
         // With an accepted connection: that ends.
         let mut victim = in_state("accepting", addr);
-        assert_eq!(victim.told(), "listens");
+        assert_eq!(victim.read_line(), "listens");
         let a = End::new(0);
         a.ep.connect(addr, b"").expect("connect");
-        assert_eq!(victim.told(), "there");
+        assert_eq!(victim.read_line(), "there");
         event(&a.eq, EventKind::Connected);
         kill(victim);
         event(&a.eq, EventKind::Shutdown);
         // The connecting process is killed: its request cannot be accepted.
         let server = Server::new();
         let mut victim = in_state("asking", server.addr());
-        assert_eq!(victim.told(), "there");
+        assert_eq!(victim.read_line(), "there");
         let asked = server.asked();
         kill(victim);
         let b = server.end_for(&asked);
@@ -176,7 +176,7 @@ fn killed_in_each_state() {
         // A connected process is killed.
         let mut victim = in_state("connected", server.addr());
         let b = server.accept(&server.asked(), b"");
-        assert_eq!(victim.told(), "there");
+        assert_eq!(victim.read_line(), "there");
         event(&b.eq, EventKind::Connected);
         kill(victim);
         event(&b.eq, EventKind::Shutdown);
@@ -191,7 +191,7 @@ fn killed_while_it_exchanges_messages() {
         let mut victim = wire.a.run(|| process("talker", &addr));
         let b = server.accept(&server.asked(), b"");
         event(&b.eq, EventKind::Connected);
-        assert_eq!(victim.told(), "there");
+        assert_eq!(victim.read_line(), "there");
         let mut talk = Talk::new();
         let end = Instant::now() + Duration::from_millis(7 * round);
         while Instant::now() < end {

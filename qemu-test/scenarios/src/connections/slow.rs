@@ -112,9 +112,9 @@ fn stands_still(hog: &Hog, others: &Server) -> bool {
         slow.taken_back();
         hog.want(true);
         // This gives the blocked endpoint an event. It fails if the shutdown has come first.
-        let told = peer.ep.shutdown().is_ok();
+        let reported = peer.ep.shutdown().is_ok();
         let connected = connects(others, Instant::now() + BOUND);
-        let stood_still = told && !shutdown.is_finished();
+        let stood_still = reported && !shutdown.is_finished();
         hog.want(false);
         shutdown.join().expect("a thread").expect("shutdown");
         for _ in 1..RECEIVES {

@@ -12,7 +12,7 @@ use crate::{
     networks::Wire,
     raw::ip,
 };
-use kfi::{Device, Errno, EventKind, PacketFigure, QpOption};
+use kfi::{Device, Errno, EventKind, PacketCounter, QpOption};
 use std::{
     net::SocketAddr,
     process::Command,
@@ -148,7 +148,7 @@ fn connecting_survives_lost_messages() {
     }
     assert!(refused > 0, "not one of five was told");
     assert!(unconfirmed < 2, "{unconfirmed} of 15 were not confirmed");
-    let resent = |netns: &NetNs| netns.run(|| netns_packets().get(PacketFigure::CmResent));
+    let resent = |netns: &NetNs| netns.run(|| netns_packets().get(PacketCounter::CmResent));
     assert!(resent(&wire.a) + resent(&wire.b) > 0, "no message was lost");
     quiet(&server.eq);
 }
@@ -209,7 +209,7 @@ fn broadcast_and_multicast_addresses_are_refused() {
         ("[2001:db8::2]:0", &["[ff02::1]:5", "[ff0e::101]:5"]),
     ] {
         let wire = Wire::new();
-        let sent = || wire.a.run(|| netns_packets().get(PacketFigure::TxPackets));
+        let sent = || wire.a.run(|| netns_packets().get(PacketCounter::TxPackets));
         let (server, a) = across(&wire, host);
         let before = sent();
         for to in many {

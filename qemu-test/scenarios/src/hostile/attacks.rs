@@ -9,14 +9,14 @@
 use super::{
     A, B, blind,
     evidence::{Counter, Evidence},
-    field::{Facts, Field, Foe, crowd},
+    field::{Attacker, Facts, Field, crowd},
     mutate::Mutations,
     owned,
-    packet::{Heard, Way, bad_request, request, to_gsi},
+    packet::{Captured, Way, bad_request, request, to_gsi},
     peer::{cookie_of, epoch, greeting, with_cookie},
 };
 use crate::rng::Rng;
-use kfi::PacketFigure;
+use kfi::PacketCounter;
 use kfi_core::rdm::{hello::PeerEpoch, service_id};
 use kfi_roce::{
     cm::{
@@ -64,10 +64,10 @@ pub(super) trait Attack {
     fn begin(&mut self, _field: &Field) {}
 
     /// Sends some packets.
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng);
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng);
 
     /// Handles a packet that has come to one of its addresses.
-    fn hear(&mut self, _foe: &mut Foe, _heard: &Heard) {}
+    fn receive(&mut self, _foe: &mut Attacker, _heard: &Captured) {}
 
     /// The statistics that show that its packets have reached the module. `None`:
     /// [`end`](Self::end) checks that they were answered.
@@ -166,7 +166,14 @@ fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Sends a REQ of the device `guid` for its QP `qpn`, with random IDs. Returns its communication ID.
-fn ask(foe: &mut Foe, rng: &mut Rng, req: Req<'_>, way: Way, guid: u64, qpn: Qpn) -> CommId {
+fn ask(
+    attacker: &mut Attacker,
+    rng: &mut Rng,
+    req: Req<'_>,
+    way: Way,
+    guid: u64,
+    qpn: Qpn,
+) -> CommId {
     let local_id = CommId(rng.next() as u32);
     let req = Req {
         local_id,
@@ -175,7 +182,7 @@ fn ask(foe: &mut Foe, rng: &mut Rng, req: Req<'_>, way: Way, guid: u64, qpn: Qpn
         ..req
     };
     let (tid, body) = (rng.next(), Body::Req(req));
-    foe.send(&to_gsi(way, 0, &Message { tid, body }));
+    attacker.send(&to_gsi(way, 0, &Message { tid, body }));
     local_id
 }
 
@@ -189,11 +196,18 @@ struct Asked {
 
 /// Sends a REQ along `way` that the service may accept, of a device that asks once. Returns its
 /// communication ID.
-fn ask_anything(foe: &mut Foe, at: &Facts, rng: &mut Rng, way: Way) -> (CommId, Asked) {
+fn ask_anything(attacker: &mut Attacker, at: &Facts, rng: &mut Rng, way: Way) -> (CommId, Asked) {
     let service_id = any_service(at, rng);
     let private = good_private(way, service_id, rng);
     let (guid, qpn) = (rng.next(), other_qpn(at, rng));
-    let id = ask(foe, rng, request(way, service_id, &private), way, guid, qpn);
+    let id = ask(
+        attacker,
+        rng,
+        request(way, service_id, &private),
+        way,
+        guid,
+        qpn,
+    );
     let asked = Asked {
         way,
         service_id,
@@ -213,7 +227,7 @@ impl Attack for Rejected {
         "rejected requests"
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             let from = match rng.below(4) {
                 0 => A,
@@ -221,7 +235,7 @@ impl Attack for Rejected {
             };
             let service_id = any_service(at, rng);
             let number = rng.next() as u32;
-            foe.send(&bad_request(Way::new(from, B), number, service_id));
+            attacker.send(&bad_request(Way::new(from, B), number, service_id));
         }
     }
 }
@@ -244,13 +258,13 @@ impl Attack for HalfOpen {
         "half-open requests"
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             let from = match rng.below(8) {
                 0 => A,
                 _ => crowd(self.number, rng),
             };
-            let (id, asked) = ask_anything(foe, at, rng, Way::new(from, B));
+            let (id, asked) = ask_anything(attacker, at, rng, Way::new(from, B));
             if self.asked.len() == REMEMBERED {
                 self.asked.clear();
             }
@@ -258,8 +272,8 @@ impl Attack for HalfOpen {
         }
     }
 
-    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
-        let Some(message) = heard.message() else {
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
+        let Some(message) = captured.message() else {
             return;
         };
         match &message.body {
@@ -278,7 +292,7 @@ impl Attack for HalfOpen {
                     ..request(asked.way, asked.service_id, &private)
                 };
                 let (tid, body) = (message.tid, Body::Req(req));
-                foe.send(&to_gsi(asked.way, 0, &Message { tid, body }));
+                attacker.send(&to_gsi(asked.way, 0, &Message { tid, body }));
             }
             _ => {}
         }
@@ -306,7 +320,7 @@ impl Attack for Disconnects {
         "messages with guessed communication IDs"
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             let stream = rng.pick(&at.streams);
             let way = match rng.below(4) {
@@ -366,7 +380,7 @@ impl Attack for Disconnects {
                 }),
             };
             let tid = rng.next();
-            foe.send(&to_gsi(way, 0, &Message { tid, body }));
+            attacker.send(&to_gsi(way, 0, &Message { tid, body }));
         }
     }
 }
@@ -381,7 +395,7 @@ impl Attack for Stale {
         "requests with a peer's GUID"
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             // The peer's QP, from another address; or another QP, from the peer's address.
             let stream = rng.pick(&at.streams);
@@ -400,7 +414,14 @@ impl Attack for Stale {
                 _ => Vec::new(),
             };
             let guid = at.guids[usize::from(stream.way.from == B)];
-            ask(foe, rng, request(way, service_id, &private), way, guid, qpn);
+            ask(
+                attacker,
+                rng,
+                request(way, service_id, &private),
+                way,
+                guid,
+                qpn,
+            );
         }
     }
 }
@@ -434,7 +455,7 @@ impl Attack for Reflection {
         "answers to one request"
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         let from = crowd(self.number, rng);
         if Instant::now() < self.next
             || self.answered.len() >= REFLECTIONS
@@ -443,12 +464,12 @@ impl Attack for Reflection {
             return;
         }
         self.next = Instant::now() + REFLECTION_PAUSE;
-        ask_anything(foe, at, rng, Way::new(from, B));
+        ask_anything(attacker, at, rng, Way::new(from, B));
     }
 
-    fn hear(&mut self, _foe: &mut Foe, heard: &Heard) {
+    fn receive(&mut self, _foe: &mut Attacker, captured: &Captured) {
         let now = Instant::now();
-        let answered = self.answered.entry(heard.way.to).or_insert(Answered {
+        let answered = self.answered.entry(captured.way.to).or_insert(Answered {
             count: 0,
             first: now,
             last: now,
@@ -488,12 +509,12 @@ impl Attack for ToMany {
         // The kernel drops those with the address of all hosts, of a group, or of the victim
         // itself.
         Some(Evidence::new(
-            Counter::Packets(&[PacketFigure::DropCm]),
+            Counter::Packets(&[PacketCounter::DropCm]),
             SOME,
         ))
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         const SOURCES: [Ipv4Addr; 7] = [
             Ipv4Addr::new(192, 0, 2, 255),
             Ipv4Addr::new(192, 0, 2, 0),
@@ -505,7 +526,7 @@ impl Attack for ToMany {
         ];
         for _ in 0..BURST {
             let way = Way::new(rng.pick(&SOURCES), B);
-            ask_anything(foe, at, rng, way);
+            ask_anything(attacker, at, rng, way);
         }
     }
 }
@@ -519,7 +540,7 @@ impl Attack for Incarnation {
         "requests of the last incarnation"
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         let ports: Vec<u16> = at.newcomers.clone().chain([at.good[0]]).collect();
         for _ in 0..BURST {
             let epoch = PeerEpoch {
@@ -535,7 +556,7 @@ impl Attack for Incarnation {
             let private = greeting(epoch, from);
             let guid = at.guids[usize::from(way.from == B)];
             let (req, qpn) = (request(way, service_id(to), &private), other_qpn(at, rng));
-            ask(foe, rng, req, way, guid, qpn);
+            ask(attacker, rng, req, way, guid, qpn);
         }
     }
 }

@@ -6,11 +6,11 @@ use super::{
     A, B,
     attacks::{Attack, MOST, other_qpn},
     evidence::{Counter, Evidence},
-    field::{Facts, Foe, Stream, crowd},
+    field::{Attacker, Facts, Stream, crowd},
     packet::{PORT, Way, body, datagram, icmp, seal, whole},
 };
 use crate::rng::Rng;
-use kfi::PacketFigure;
+use kfi::PacketCounter;
 use kfi_roce::{
     headers::{Aeth, AtomicEth, Bth, Deth, Headers, Qpn, Reth, SendEnd, Syndrome},
     packet::Packet,
@@ -104,17 +104,17 @@ impl Attack for FarRequests {
     }
 
     fn evidence(&self) -> Option<Evidence> {
-        let figures = &[PacketFigure::DropPsn, PacketFigure::Duplicates];
-        Some(Evidence::new(Counter::Packets(figures), MOST))
+        let counters = &[PacketCounter::DropPsn, PacketCounter::Duplicates];
+        Some(Evidence::new(Counter::Packets(counters), MOST))
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             let stream = rng.pick(&at.streams);
             let psn = far_from(stream.request, rng);
             let headers = any_request(at, rng);
             let (packet, payload) = packet(&stream, psn, headers, rng);
-            foe.send(&whole(stream.way, &packet, &payload));
+            attacker.send(&whole(stream.way, &packet, &payload));
         }
     }
 }
@@ -128,17 +128,17 @@ impl Attack for FarResponses {
     }
 
     fn evidence(&self) -> Option<Evidence> {
-        let figures = &[PacketFigure::Strays, PacketFigure::Duplicates];
-        Some(Evidence::new(Counter::Packets(figures), MOST))
+        let counters = &[PacketCounter::Strays, PacketCounter::Duplicates];
+        Some(Evidence::new(Counter::Packets(counters), MOST))
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             let stream = rng.pick(&at.streams);
             let psn = far_from(stream.response, rng);
             let headers = any_response(rng);
             let (packet, payload) = packet(&stream, psn, headers, rng);
-            foe.send(&whole(stream.way, &packet, &payload));
+            attacker.send(&whole(stream.way, &packet, &payload));
         }
     }
 }
@@ -152,11 +152,11 @@ impl Attack for Guesses {
     }
 
     fn evidence(&self) -> Option<Evidence> {
-        let figures = &[PacketFigure::DropNoQp, PacketFigure::DropService];
-        Some(Evidence::new(Counter::Packets(figures), MOST))
+        let counters = &[PacketCounter::DropNoQp, PacketCounter::DropService];
+        Some(Evidence::new(Counter::Packets(counters), MOST))
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             let stream = rng.pick(&at.streams);
             let near = Qpn::new(stream.qpn.get() ^ 1 << rng.below(24));
@@ -182,7 +182,7 @@ impl Attack for Guesses {
             };
             let psn = Psn::new(rng.next() as u32);
             let (packet, payload) = packet(&target, psn, headers, rng);
-            foe.send(&whole(stream.way, &packet, &payload));
+            attacker.send(&whole(stream.way, &packet, &payload));
         }
     }
 }
@@ -201,7 +201,7 @@ impl Attack for Flood {
         Some(Evidence::new(Counter::Drops, MOST))
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..2 * BURST {
             let stream = rng.pick(&at.streams);
             let headers = any_request(at, rng);
@@ -223,7 +223,7 @@ impl Attack for Flood {
                     bytes
                 }
             };
-            foe.send(&bytes);
+            attacker.send(&bytes);
         }
     }
 }
@@ -240,7 +240,7 @@ impl Attack for Icmp {
         Some(Evidence::new(Counter::Icmp, MOST))
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         const UNREACHABLE: u8 = 3;
         const TOO_LONG: u8 = 4;
         for _ in 0..BURST {
@@ -267,7 +267,7 @@ impl Attack for Icmp {
                 router
             };
             let way = Way::new(from, stream.way.from);
-            foe.send(&icmp(way, UNREACHABLE, code, mtu, quoted));
+            attacker.send(&icmp(way, UNREACHABLE, code, mtu, quoted));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     abi_threads::NetNs,
     host::{link_packets, netns_packets},
 };
-use kfi::{PacketFigure, Packets};
+use kfi::{PacketCounter, Packets};
 use std::fs;
 
 /// The counters of the packets of an attack.
@@ -17,7 +17,7 @@ pub(super) enum Counter {
     /// Packets to QP 1.
     Gsi,
     /// Counters of QPs, and of packets that no QP takes.
-    Packets(&'static [PacketFigure]),
+    Packets(&'static [PacketCounter]),
     /// All counters of dropped packets.
     Drops,
     /// ICMP errors, which the kernel receives and counts.
@@ -45,11 +45,11 @@ impl Evidence {
 
     fn count_at(&self, host: &NetNs) -> u64 {
         host.run(|| match self.counter {
-            Counter::Gsi => netns_packets().get(PacketFigure::RxPackets),
-            Counter::Packets(figures) => {
+            Counter::Gsi => netns_packets().get(PacketCounter::RxPackets),
+            Counter::Packets(counters) => {
                 let all = [netns_packets(), link_packets()];
                 let of = |packets: &Packets| -> u64 {
-                    figures.iter().map(|figure| packets.get(*figure)).sum()
+                    counters.iter().map(|counter| packets.get(*counter)).sum()
                 };
                 all.iter().map(of).sum()
             }
@@ -60,9 +60,9 @@ impl Evidence {
 }
 
 /// All counters of the hosts at one time.
-pub(super) struct Figures([Packets; 4]);
+pub(super) struct CounterSnapshot([Packets; 4]);
 
-impl Figures {
+impl CounterSnapshot {
     pub(super) fn of(field: &Field) -> Self {
         let [[one, two], [three, four]] =
             [&field.a, &field.b].map(|host| host.run(|| [netns_packets(), link_packets()]));
@@ -71,11 +71,11 @@ impl Figures {
 
     /// The counters that have grown since, and their growth.
     pub(super) fn grown(&self, field: &Field) -> String {
-        let sum = |all: &Self, figure| -> u64 { all.0.iter().map(|of| of.get(figure)).sum() };
+        let sum = |all: &Self, counter| -> u64 { all.0.iter().map(|of| of.get(counter)).sum() };
         let now = Self::of(field);
-        let all = PacketFigure::ALL.iter().map(|figure| {
-            let grown = sum(&now, *figure).saturating_sub(sum(self, *figure));
-            (figure.name(), grown)
+        let all = PacketCounter::ALL.iter().map(|counter| {
+            let grown = sum(&now, *counter).saturating_sub(sum(self, *counter));
+            (counter.name(), grown)
         });
         let grown = all.filter(|(_, grown)| *grown > 0);
         let words: Vec<_> = grown.map(|(name, by)| format!("{name} {by}")).collect();

@@ -16,7 +16,7 @@
 
 use super::{
     A, B,
-    packet::{Capture, Heard, RawSocket, Way},
+    packet::{Capture, Captured, RawSocket, Way},
 };
 use crate::{abi_threads::NetNs, raw::ip, rng::Rng};
 use kfi::Device;
@@ -116,7 +116,7 @@ impl Field {
 }
 
 /// The attacker: it sends any packet, and captures the packets that arrive at its host.
-pub(super) struct Foe {
+pub(super) struct Attacker {
     raw: RawSocket,
     ear: Capture,
     /// A socket that is never read. Without it, the kernel would answer with ICMP errors.
@@ -126,10 +126,10 @@ pub(super) struct Foe {
     /// Number of packets sent.
     pub(super) sent: u64,
     /// Number of packets captured.
-    pub(super) heard: u64,
+    pub(super) captured: u64,
 }
 
-impl Foe {
+impl Attacker {
     pub(super) fn new(field: &Field) -> Self {
         let sink = field.c.run(|| {
             let all = Ipv4Addr::UNSPECIFIED;
@@ -141,7 +141,7 @@ impl Foe {
             _sink: sink,
             is_silent: true,
             sent: 0,
-            heard: 0,
+            captured: 0,
         }
     }
 
@@ -161,10 +161,10 @@ impl Foe {
     }
 
     /// The next captured packet.
-    pub(super) fn hear(&mut self) -> Option<Heard> {
-        let heard = self.ear.next()?;
-        self.heard += 1;
-        Some(heard)
+    pub(super) fn receive(&mut self) -> Option<Captured> {
+        let captured = self.ear.next()?;
+        self.captured += 1;
+        Some(captured)
     }
 
     /// Discards the packets that have arrived.
@@ -221,40 +221,40 @@ impl Facts {
 
     /// Learns the connections of the good flow, whose packets alone were captured.
     pub(super) fn learn(&mut self, capture: &Capture) {
-        while let Some(heard) = capture.next() {
-            let Some(packet) = heard.packet() else {
+        while let Some(captured) = capture.next() {
+            let Some(packet) = captured.packet() else {
                 continue;
             };
             let qpn = packet.bth.dest_qp;
-            let guid = match heard.message().map(|message| message.body) {
+            let guid = match captured.message().map(|message| message.body) {
                 Some(Body::Req(req)) => Some(req.ca_guid),
                 Some(Body::Rep(rep)) => Some(rep.ca_guid),
                 _ => None,
             };
             if let Some(guid) = guid {
-                self.guids[usize::from(heard.way.from == B)] = guid;
+                self.guids[usize::from(captured.way.from == B)] = guid;
             }
-            let known = |stream: &Stream| (stream.way, stream.qpn) == (heard.way, qpn);
+            let known = |stream: &Stream| (stream.way, stream.qpn) == (captured.way, qpn);
             let is_connected = packet.opcode().service() == Service::Rc;
             if is_connected && !self.streams.iter().any(known) {
                 self.streams.push(Stream {
-                    way: heard.way,
+                    way: captured.way,
                     qpn,
                     request: packet.bth.psn,
                     response: packet.bth.psn,
                 });
             }
-            self.note(&heard, &packet);
+            self.note(&captured, &packet);
         }
         assert!(self.guids.iter().all(|guid| *guid != 0), "GUIDs");
         // Two connections, both ways.
         assert_eq!(self.streams.len(), 4, "{:?}", self.streams);
     }
 
-    fn note(&mut self, heard: &Heard, packet: &Packet) {
+    fn note(&mut self, captured: &Captured, packet: &Packet) {
         let bth = packet.bth;
         let mut streams = self.streams.iter_mut();
-        let of_it = streams.find(|stream| (stream.way, stream.qpn) == (heard.way, bth.dest_qp));
+        let of_it = streams.find(|stream| (stream.way, stream.qpn) == (captured.way, bth.dest_qp));
         if let Some(stream) = of_it {
             if packet.opcode().is_response() {
                 stream.response = bth.psn;
@@ -268,9 +268,9 @@ impl Facts {
     pub(super) fn refresh(&mut self, field: &Field) {
         let capture = Capture::of_module(&field.b, [A, B]);
         std::thread::sleep(GLANCE);
-        while let Some(heard) = capture.next() {
-            if let Some(packet) = heard.packet() {
-                self.note(&heard, &packet);
+        while let Some(captured) = capture.next() {
+            if let Some(packet) = captured.packet() {
+                self.note(&captured, &packet);
             }
         }
     }

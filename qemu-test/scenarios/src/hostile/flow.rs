@@ -208,8 +208,8 @@ impl Flow {
     /// Why it has failed, if it has.
     pub(super) fn failure(&self) -> Option<String> {
         let failure = self.shared.failure.lock();
-        let said = failure.unwrap_or_else(PoisonError::into_inner).clone();
-        said.or_else(|| {
+        let claimed = failure.unwrap_or_else(PoisonError::into_inner).clone();
+        claimed.or_else(|| {
             let ended = self.threads.iter().any(JoinHandle::is_finished);
             ended.then(|| "a thread of the good flow has ended".to_owned())
         })

@@ -16,7 +16,7 @@ pub(super) fn used() -> u64 {
     // The kernel adds up the counters of each CPU from time to time only.
     let _ = fs::write("/proc/sys/vm/stat_refresh", "1");
     let text = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
-    let figure = |name: &str| -> u64 {
+    let counter = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let words = line.unwrap_or_default().split_whitespace();
         words
@@ -24,8 +24,8 @@ pub(super) fn used() -> u64 {
             .next()
             .unwrap_or(0)
     };
-    let others = ["MemFree:", "Buffers:", "Cached:", "AnonPages:"].map(figure);
-    figure("MemTotal:").saturating_sub(others.iter().sum::<u64>() + free_of_cpus())
+    let others = ["MemFree:", "Buffers:", "Cached:", "AnonPages:"].map(counter);
+    counter("MemTotal:").saturating_sub(others.iter().sum::<u64>() + free_of_cpus())
 }
 
 /// KiB on the free lists of each CPU.

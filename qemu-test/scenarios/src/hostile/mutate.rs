@@ -9,8 +9,8 @@
 use super::{
     attacks::{Attack, SOME},
     evidence::{Counter, Evidence},
-    field::{Facts, Field, Foe, SPARE_A, SPARE_B},
-    packet::{Capture, Heard, datagram, seal},
+    field::{Attacker, Facts, Field, SPARE_A, SPARE_B},
+    packet::{Capture, Captured, datagram, seal},
 };
 use crate::{
     connected::{connect, open_region},
@@ -66,8 +66,8 @@ const VERY_LONG: usize = 32 << 10;
 pub(super) struct Mutations {
     capture: Option<Capture>,
     spare: Option<Spare>,
-    kept: VecDeque<Heard>,
-    kept_cm: VecDeque<Heard>,
+    kept: VecDeque<Captured>,
+    kept_cm: VecDeque<Captured>,
     sent: u64,
 }
 
@@ -84,8 +84,8 @@ impl Mutations {
 
     /// Keeps the captured packets.
     fn record(&mut self) {
-        while let Some(heard) = self.capture.as_ref().and_then(Capture::next) {
-            let (kept, most) = if heard.message().is_some() {
+        while let Some(captured) = self.capture.as_ref().and_then(Capture::next) {
+            let (kept, most) = if captured.message().is_some() {
                 (&mut self.kept_cm, KEPT_CM)
             } else {
                 (&mut self.kept, KEPT)
@@ -93,12 +93,12 @@ impl Mutations {
             if kept.len() == most {
                 kept.pop_front();
             }
-            kept.push_back(heard);
+            kept.push_back(captured);
         }
     }
 
     /// One of the kept packets.
-    fn pick(&self, rng: &mut Rng) -> Option<&Heard> {
+    fn pick(&self, rng: &mut Rng) -> Option<&Captured> {
         let from = match rng.below(4) {
             0 if !self.kept_cm.is_empty() => &self.kept_cm,
             _ => &self.kept,
@@ -130,12 +130,12 @@ impl Attack for Mutations {
         self.spare = Some(Spare::begin(field));
     }
 
-    fn burst(&mut self, foe: &mut Foe, _at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, _at: &Facts, rng: &mut Rng) {
         self.record();
         for _ in 0..BURST {
             if let (Some(one), Some(other)) = (self.pick(rng), self.pick(rng)) {
                 let packet = mutation(one, other, rng);
-                foe.send(&packet);
+                attacker.send(&packet);
                 self.sent += 1;
             }
         }
@@ -170,7 +170,7 @@ fn flip(body: &mut [u8], rng: &mut Rng) {
 }
 
 /// A packet made from a recorded one, perhaps with parts of `other`.
-fn mutation(of: &Heard, other: &Heard, rng: &mut Rng) -> Vec<u8> {
+fn mutation(of: &Captured, other: &Captured, rng: &mut Rng) -> Vec<u8> {
     let mut body = of.body().to_vec();
     if body.len() < Bth::LEN {
         return datagram(of.way, of.port, &body);

@@ -6,13 +6,13 @@ use super::{
     B,
     attacks::{Attack, SOME, ip_header},
     evidence::{Counter, Evidence},
-    field::{Facts, Foe, crowd},
-    packet::{Heard, Way},
+    field::{Attacker, Facts, crowd},
+    packet::{Captured, Way},
     peer::{Peer, epoch, greeting},
     victims::MEMORY,
 };
 use crate::rng::Rng;
-use kfi::PacketFigure;
+use kfi::PacketCounter;
 use kfi_core::{
     limits::MAX_UNEXPECTED,
     rdm::{
@@ -87,7 +87,7 @@ impl Peers {
     }
 
     /// Replaces those that have failed.
-    fn renew(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn renew(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         self.peers.retain(|peer| !peer.is_dead());
         if self.peers.len() == PEERS || Instant::now() < self.next {
             return;
@@ -96,17 +96,17 @@ impl Peers {
         let way = Way::new(crowd(self.number, rng), B);
         let private = greeting(epoch(rng), 1 + rng.below(0xffff) as u16);
         let service_id = service_id(at.open);
-        let peer = Peer::ask(foe, rng, way, service_id, &private, |_| ());
+        let peer = Peer::ask(attacker, rng, way, service_id, &private, |_| ());
         self.peers.push(peer);
     }
 
     /// Handles a captured packet.
-    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
-        let Some(peer) = self.peers.iter_mut().find(|peer| peer.is_for(heard)) else {
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.is_for(captured)) else {
             return;
         };
         let (was_up, before) = (peer.is_up(), peer.acknowledged);
-        let packet = peer.hear(foe, heard);
+        let packet = peer.receive(attacker, captured);
         self.made += u64::from(!was_up && peer.is_up());
         self.acknowledged += u64::from(peer.acknowledged - before);
         self.most = self.most.max(peer.acknowledged);
@@ -114,7 +114,11 @@ impl Peers {
         if let Some(packet) = packet.filter(|packet| packet.opcode().is_request())
             && packet.bth.dest_qp.get() & 1 == 0
         {
-            peer.answer(foe, &packet, Syndrome::Rnr(RnrTimer::at_least(RNR_TIME)));
+            peer.answer(
+                attacker,
+                &packet,
+                Syndrome::Rnr(RnrTimer::at_least(RNR_TIME)),
+            );
         }
     }
 
@@ -170,14 +174,14 @@ impl Attack for Owed {
         None
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
-        self.peers.renew(foe, at, rng);
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(attacker, at, rng);
         for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
             for number in peer.acknowledged..peer.acknowledged + AHEAD {
                 let id = u64::from(number) + 1;
                 if self.cancels {
                     let (id, finish) = (NEVER + id, true);
-                    peer.say(foe, number, &Header::Cancel { id, finish }, &[]);
+                    peer.say(attacker, number, &Header::Cancel { id, finish }, &[]);
                 } else {
                     let message = Message {
                         id,
@@ -188,14 +192,14 @@ impl Attack for Owed {
                         finish: true,
                         void: false,
                     };
-                    peer.say(foe, number, &Header::Eager(message), &[7; MESSAGE]);
+                    peer.say(attacker, number, &Header::Eager(message), &[7; MESSAGE]);
                 }
             }
         }
     }
 
-    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
-        self.peers.hear(foe, heard);
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
+        self.peers.receive(attacker, captured);
     }
 
     fn end(&mut self) -> Result<(), String> {
@@ -229,12 +233,12 @@ impl Attack for Keys {
 
     fn evidence(&self) -> Option<Evidence> {
         // A refused access ends its connection, so few packets of each connection are counted.
-        let figures = &[PacketFigure::MrRefused, PacketFigure::NakInvalidTx];
-        Some(Evidence::new(Counter::Packets(figures), SOME))
+        let counters = &[PacketCounter::MrRefused, PacketCounter::NakInvalidTx];
+        Some(Evidence::new(Counter::Packets(counters), SOME))
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
-        self.peers.renew(foe, at, rng);
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(attacker, at, rng);
         let other_key = loop {
             let any = rng.next() as u32;
             let key = rng.pick(&[any, at.key ^ 1, 0, u32::MAX]);
@@ -280,16 +284,16 @@ impl Attack for Keys {
                 }
                 // CQ data of a WRITE that was not made.
                 _ => {
-                    peer.say(foe, 0, &Header::Note { len: 8, data: 7 }, &[]);
+                    peer.say(attacker, 0, &Header::Note { len: 8, data: 7 }, &[]);
                     continue;
                 }
             };
-            peer.request(foe, 0, headers, &[9; 8][..len]);
+            peer.request(attacker, 0, headers, &[9; 8][..len]);
         }
     }
 
-    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
-        self.peers.hear(foe, heard);
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
+        self.peers.receive(attacker, captured);
     }
 
     fn end(&mut self) -> Result<(), String> {
@@ -325,8 +329,8 @@ impl Attack for Reads {
         None
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
-        self.peers.renew(foe, at, rng);
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(attacker, at, rng);
         let reth = Reth {
             va: 0,
             rkey: at.key,
@@ -338,13 +342,13 @@ impl Attack for Reads {
             let first = peer.acknowledged / READ_PACKETS;
             for read in first..first + READS_AHEAD {
                 let number = read * READ_PACKETS;
-                peer.request(foe, number, Headers::ReadRequest(reth), &[]);
+                peer.request(attacker, number, Headers::ReadRequest(reth), &[]);
             }
         }
     }
 
-    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
-        self.peers.hear(foe, heard);
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
+        self.peers.receive(attacker, captured);
     }
 
     fn end(&mut self) -> Result<(), String> {
@@ -381,7 +385,7 @@ impl Attack for Timeouts {
         true
     }
 
-    fn burst(&mut self, foe: &mut Foe, at: &Facts, rng: &mut Rng) {
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         let is_new = |since: &Instant| since.elapsed() < WAITED;
         self.peers.retain(|(_, since)| is_new(since));
         if Instant::now() < self.next {
@@ -392,7 +396,7 @@ impl Attack for Timeouts {
         let private = ip_header(way, rng.next() as u16);
         let timeout = Timeout::new(rng.pick(&[0, 31]));
         let service_id = ServiceId::tcp(at.listener);
-        let peer = Peer::ask(foe, rng, way, service_id, &private, |req| {
+        let peer = Peer::ask(attacker, rng, way, service_id, &private, |req| {
             req.primary.ack_timeout = timeout;
             // With more retries it takes longer than the test.
             req.retry_count = 1;
@@ -400,11 +404,11 @@ impl Attack for Timeouts {
         self.peers.push((peer, Instant::now()));
     }
 
-    fn hear(&mut self, foe: &mut Foe, heard: &Heard) {
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
         let mut peers = self.peers.iter_mut().map(|(peer, _)| peer);
-        if let Some(peer) = peers.find(|peer| peer.is_for(heard)) {
+        if let Some(peer) = peers.find(|peer| peer.is_for(captured)) {
             let was_up = peer.is_up();
-            peer.hear(foe, heard);
+            peer.receive(attacker, captured);
             self.made += u64::from(!was_up && peer.is_up());
         }
     }

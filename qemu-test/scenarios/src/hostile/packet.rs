@@ -321,7 +321,7 @@ impl Capture {
     }
 
     /// The next packet that was captured, if there is one.
-    pub(super) fn next(&self) -> Option<Heard> {
+    pub(super) fn next(&self) -> Option<Captured> {
         let mut buffer = [0; 2048];
         loop {
             // SAFETY: the buffer is valid for the call.
@@ -336,8 +336,8 @@ impl Capture {
             let Ok(len) = usize::try_from(len) else {
                 return None;
             };
-            if let Some(heard) = Heard::parse(&buffer[..len]) {
-                return Some(heard);
+            if let Some(captured) = Captured::parse(&buffer[..len]) {
+                return Some(captured);
             }
         }
     }
@@ -367,7 +367,7 @@ fn instruction(code: u32, jf: u8, k: u32) -> libc::sock_filter {
 
 /// A captured packet.
 #[derive(Clone)]
-pub(super) struct Heard {
+pub(super) struct Captured {
     pub(super) way: Way,
     /// The UDP source port.
     pub(super) port: u16,
@@ -375,7 +375,7 @@ pub(super) struct Heard {
     bytes: Vec<u8>,
 }
 
-impl Heard {
+impl Captured {
     fn parse(ip: &[u8]) -> Option<Self> {
         let (head, rest) = ip.split_at_checked(IPV4_LEN)?;
         let (udp, bytes) = rest.split_at_checked(UDP_LEN)?;

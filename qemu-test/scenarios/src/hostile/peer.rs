@@ -3,8 +3,8 @@
 //! it sends any request over it, and any answer.
 
 use super::{
-    field::Foe,
-    packet::{Heard, Way, to_gsi, whole},
+    field::Attacker,
+    packet::{Captured, Way, to_gsi, whole},
 };
 use crate::{raw::now, rng::Rng};
 use kfi_core::rdm::{
@@ -83,14 +83,14 @@ pub(super) struct Peer {
     /// Requests that the other end has acknowledged, as packets.
     pub(super) acknowledged: u32,
     /// Time of the last packet.
-    heard: Instant,
+    captured: Instant,
     dead: bool,
 }
 
 impl Peer {
     /// Sends a REQ for a service along `way`, as `change` has changed it.
     pub(super) fn ask(
-        foe: &mut Foe,
+        attacker: &mut Attacker,
         rng: &mut Rng,
         way: Way,
         service_id: cm::ServiceId,
@@ -112,25 +112,25 @@ impl Peer {
             theirs: None,
             first,
             acknowledged: 0,
-            heard: Instant::now(),
+            captured: Instant::now(),
             dead: false,
         };
-        peer.send_request(foe, change);
+        peer.send_request(attacker, change);
         peer
     }
 
     /// Sends the REQ that the machine has made, as `change` has changed it.
-    fn send_request(&mut self, foe: &mut Foe, change: impl FnOnce(&mut cm::Req<'_>)) {
+    fn send_request(&mut self, attacker: &mut Attacker, change: impl FnOnce(&mut cm::Req<'_>)) {
         let mad = self.machine.transmit().expect("a REQ");
         let mut message = Message::parse(&mad).expect("a REQ");
         if let Body::Req(req) = &mut message.body {
             change(req);
         }
-        foe.send(&to_gsi(self.way, 0, &message));
+        attacker.send(&to_gsi(self.way, 0, &message));
     }
 
     /// Sends the REQ again, with a cookie, for a new connection.
-    fn ask_again(&mut self, foe: &mut Foe, refused: cm::CommId, cookie: Cookie) {
+    fn ask_again(&mut self, attacker: &mut Attacker, refused: cm::CommId, cookie: Cookie) {
         self.private = with_cookie(&self.private, cookie).to_vec();
         let local_id = cm::CommId(refused.0.wrapping_add(2));
         self.machine = connect(
@@ -141,17 +141,17 @@ impl Peer {
             self.qpn,
             local_id,
         );
-        self.send_request(foe, |_| ());
+        self.send_request(attacker, |_| ());
     }
 
     /// Whether a packet is for this end.
-    pub(super) fn is_for(&self, heard: &Heard) -> bool {
-        heard.way.back() == self.way
+    pub(super) fn is_for(&self, captured: &Captured) -> bool {
+        captured.way.back() == self.way
     }
 
     /// Whether the connection has failed, or nothing has arrived for too long.
     pub(super) fn is_dead(&self) -> bool {
-        self.dead || self.heard.elapsed() > PATIENCE
+        self.dead || self.captured.elapsed() > PATIENCE
     }
 
     /// Whether the connection is made.
@@ -160,21 +160,25 @@ impl Peer {
     }
 
     /// Takes a packet. Returns it if it is for this end's QP.
-    pub(super) fn hear(&mut self, foe: &mut Foe, heard: &Heard) -> Option<Packet> {
-        let packet = heard.packet()?;
+    pub(super) fn receive(
+        &mut self,
+        attacker: &mut Attacker,
+        captured: &Captured,
+    ) -> Option<Packet> {
+        let packet = captured.packet()?;
         if packet.bth.dest_qp == self.qpn {
-            self.heard = Instant::now();
+            self.captured = Instant::now();
             self.note(&packet);
             return Some(packet);
         }
-        let message = heard.message()?;
+        let message = captured.message()?;
         let from = self.way.to.into();
         match self.machine.receive(now(), from, &message) {
             Ok(Some(Event::Reply(reply))) => {
                 self.theirs = Some(reply.qpn);
                 // The PSN with which this end begins, from the other end.
                 self.first = reply.starting_psn;
-                self.heard = Instant::now();
+                self.captured = Instant::now();
                 let _ = self.machine.confirm(now(), cm::Private::NONE);
             }
             Ok(Some(Event::Rejected { private, .. })) => {
@@ -182,14 +186,14 @@ impl Peer {
                     self.dead = true;
                     return None;
                 };
-                self.ask_again(foe, rej.remote_id, cookie);
+                self.ask_again(attacker, rej.remote_id, cookie);
             }
             Ok(Some(_)) => self.dead = true,
             Ok(None) | Err(_) => {}
         }
         if let Some(mad) = self.machine.transmit() {
             let message = Message::parse(&mad).expect("a message");
-            foe.send(&to_gsi(self.way, 0, &message));
+            attacker.send(&to_gsi(self.way, 0, &message));
         }
         None
     }
@@ -216,7 +220,13 @@ impl Peer {
     }
 
     /// Sends the request that is `number` packets behind the first.
-    pub(super) fn request(&self, foe: &mut Foe, number: u32, headers: Headers, payload: &[u8]) {
+    pub(super) fn request(
+        &self,
+        attacker: &mut Attacker,
+        number: u32,
+        headers: Headers,
+        payload: &[u8],
+    ) {
         let Some(theirs) = self.theirs else {
             return;
         };
@@ -225,26 +235,32 @@ impl Peer {
             ..Bth::new(theirs, self.first.add(number))
         };
         let packet = Packet::new(bth, headers, payload.len());
-        foe.send(&whole(self.way, &packet, payload));
+        attacker.send(&whole(self.way, &packet, payload));
     }
 
     /// Sends a header of reliable datagrams, and `payload` behind it, as a SEND.
-    pub(super) fn say(&self, foe: &mut Foe, number: u32, header: &Header, payload: &[u8]) {
+    pub(super) fn say(
+        &self,
+        attacker: &mut Attacker,
+        number: u32,
+        header: &Header,
+        payload: &[u8],
+    ) {
         let mut bytes = [0; MAX_HEADER];
         let len = header.put(&mut bytes).expect("room");
         let bytes = [&bytes[..len], payload].concat();
-        self.request(foe, number, Headers::SendOnly(SendEnd::Plain), &bytes);
+        self.request(attacker, number, Headers::SendOnly(SendEnd::Plain), &bytes);
     }
 
     /// Answers a request of the other end.
-    pub(super) fn answer(&self, foe: &mut Foe, to: &Packet, syndrome: Syndrome) {
+    pub(super) fn answer(&self, attacker: &mut Attacker, to: &Packet, syndrome: Syndrome) {
         let Some(theirs) = self.theirs else {
             return;
         };
         let msn = Psn::new(0);
         let headers = Headers::Acknowledge(Aeth { syndrome, msn });
         let packet = Packet::new(Bth::new(theirs, to.bth.psn), headers, 0);
-        foe.send(&whole(self.way, &packet, &[]));
+        attacker.send(&whole(self.way, &packet, &[]));
     }
 }
 

@@ -23,8 +23,8 @@
 
 use super::{
     attacks::{self, Attack},
-    evidence::Figures,
-    field::{Facts, Field, Foe, attack_of},
+    evidence::CounterSnapshot,
+    field::{Attacker, Facts, Field, attack_of},
     flow::{Counts, Flow},
     memory,
     victims::Victims,
@@ -196,7 +196,7 @@ impl Phase {
 /// The state of a run.
 struct Siege {
     field: Field,
-    foe: Foe,
+    attacker: Attacker,
     facts: Facts,
     flow: Flow,
     victims: Victims,
@@ -231,7 +231,7 @@ fn run(time: Duration, seed: u64, word: &str) -> Result<String, String> {
     let victims = Victims::begin(&field, &mut facts);
     // Its threads use the field until the process ends.
     let mut siege = ManuallyDrop::new(Siege {
-        foe: Foe::new(&field),
+        attacker: Attacker::new(&field),
         field,
         facts,
         flow,
@@ -324,8 +324,8 @@ impl Siege {
     }
 
     /// KiB that the kernel uses while the flow pauses.
-    fn used_memory(flow: &Flow, foe: &mut Foe) -> Result<u64, String> {
-        foe.drain();
+    fn used_memory(flow: &Flow, attacker: &mut Attacker) -> Result<u64, String> {
+        attacker.drain();
         flow.pausing(|| {
             memory::shrink();
             memory::used()
@@ -336,10 +336,10 @@ impl Siege {
     /// shrinking.
     fn steady_memory(&mut self) -> Result<u64, String> {
         let begin = Instant::now();
-        let mut before = Self::used_memory(&self.flow, &mut self.foe)?;
+        let mut before = Self::used_memory(&self.flow, &mut self.attacker)?;
         loop {
             std::thread::sleep(LOOK);
-            let now = Self::used_memory(&self.flow, &mut self.foe)?;
+            let now = Self::used_memory(&self.flow, &mut self.attacker)?;
             if now + STEADY >= before || begin.elapsed() > SETTLED {
                 return Ok(now.min(before));
             }
@@ -362,9 +362,9 @@ impl Siege {
         phase(name);
         let evidence = self.phases[number].attack.evidence();
         let counted = |field: &Field| evidence.map_or(0, |evidence| evidence.count(field));
-        let (sent, heard) = (self.foe.sent, self.foe.heard);
+        let (sent, captured) = (self.attacker.sent, self.attacker.captured);
         let (before, counted_before) = (self.flow.counts(), counted(&self.field));
-        let figures = Figures::of(&self.field);
+        let counters = CounterSnapshot::of(&self.field);
         self.flow.slowest();
         let begin = Instant::now();
         self.phases[number].attack.begin(&self.field);
@@ -384,13 +384,13 @@ impl Siege {
         self.await_newcomer(number, before.newcomers)?;
         let took = begin.elapsed();
         let verdict = self.phases[number].attack.end();
-        let grown = figures.grown(&self.field);
-        let (sent, heard) = (self.foe.sent - sent, self.foe.heard - heard);
+        let grown = counters.grown(&self.field);
+        let (sent, captured) = (self.attacker.sent - sent, self.attacker.captured - captured);
         let counted = counted(&self.field) - counted_before;
         let (after, slowest) = (self.flow.counts(), self.flow.slowest());
         let part = self.phases[number].part();
         println!(
-            "{name}: {sent} packets in {:.1} s, {}{heard} answers, good flow at {part:.2}, {} newcomers \
+            "{name}: {sent} packets in {:.1} s, {}{captured} answers, good flow at {part:.2}, {} newcomers \
              ({} barred) in at most {:.1} s, memory +{peak} KiB",
             took.as_secs_f64(),
             evidence.map_or(String::new(), |_| format!("{counted} counted, ")),
@@ -421,7 +421,7 @@ impl Siege {
             let phase = &self.phases[number];
             println!("  without the attack: {:.0?}", phase.quiet);
             println!("  under the attack: {:.0?}", phase.attacked);
-            println!("  figures: {grown}");
+            println!("  counters: {grown}");
         }
         for why in failures {
             println!("  {why}");
@@ -479,7 +479,7 @@ impl Siege {
     /// Attacks, or not, for this time.
     fn pass(&mut self, attack: Option<usize>, time: Duration) -> Result<(), String> {
         // Between attacks the attacker sends no answers either.
-        self.foe.is_silent = attack.is_none();
+        self.attacker.is_silent = attack.is_none();
         let (begin, cpu) = (Instant::now(), cpu_time());
         while begin.elapsed() < time {
             if let Some(number) = attack {
@@ -487,9 +487,9 @@ impl Siege {
                 if attack.may_bar_newcomers() {
                     self.flow.bar_newcomers();
                 }
-                attack.burst(&mut self.foe, &self.facts, &mut self.rng);
+                attack.burst(&mut self.attacker, &self.facts, &mut self.rng);
             }
-            self.hear()?;
+            self.receive()?;
             // Sleeps until the used CPU time is no more than the share.
             let due = (cpu_time() - cpu).div_f64(self.share);
             let pause = due.saturating_sub(begin.elapsed());
@@ -500,15 +500,17 @@ impl Siege {
     }
 
     /// Passes the packets that have arrived to the attacks to which their addresses belong.
-    fn hear(&mut self) -> Result<(), String> {
-        while let Some(heard) = self.foe.hear() {
-            let to = heard.way.to;
+    fn receive(&mut self) -> Result<(), String> {
+        while let Some(captured) = self.attacker.receive() {
+            let to = captured.way.to;
             match attack_of(to).map(usize::from) {
                 Some(number) if number < self.phases.len() => {
-                    self.phases[number].attack.hear(&mut self.foe, &heard);
+                    self.phases[number]
+                        .attack
+                        .receive(&mut self.attacker, &captured);
                 }
                 // A broadcast address, for instance.
-                _ => return Err(format!("{} has sent a packet to {to}", heard.way.from)),
+                _ => return Err(format!("{} has sent a packet to {to}", captured.way.from)),
             }
         }
         Ok(())
@@ -536,7 +538,7 @@ impl Siege {
         let newcomers = self.flow.counts().newcomers;
         let [greeted, given_up] = self.victims.end()?;
         let more = loop {
-            let used = Self::used_memory(&self.flow, &mut self.foe)?;
+            let used = Self::used_memory(&self.flow, &mut self.attacker)?;
             let more = used.saturating_sub(self.memory);
             if more <= MEMORY {
                 break more;
@@ -550,7 +552,7 @@ impl Siege {
             }
             std::thread::sleep(LOOK);
         };
-        let sent = self.foe.sent;
+        let sent = self.attacker.sent;
         println!(
             "{newcomers} newcomers connected, {given_up} of {greeted} silent peers were given up, memory settled \
              after {} s",

@@ -14,7 +14,7 @@ use crate::{
     raw::ip,
     rng::Rng,
 };
-use kfi::{Buffer, CompFlags, Device, PacketFigure};
+use kfi::{Buffer, CompFlags, Device, PacketCounter};
 use kfi_core::rdm::{
     Cookie, service_id,
     times::{UNPROVEN_BURST, UNPROVEN_INTERVAL},
@@ -85,7 +85,7 @@ impl Scene {
         let port = self.b.ep.name().expect("name").port();
         send_request(&self.socket, from, port, id, cookie);
         let mut demand = None;
-        let answered = self.hear(from.0, Duration::from_secs(10), |message| {
+        let answered = self.receive(from.0, Duration::from_secs(10), |message| {
             match &message.body {
                 Body::Rep(rep) => rep.remote_id == CommId(id),
                 Body::Rej(rej) if rej.remote_id == CommId(id) => {
@@ -102,7 +102,7 @@ impl Scene {
 
     /// Calls `each` with each message to `to`, until that returns true or the time is over. Returns
     /// whether it has returned true.
-    fn hear(
+    fn receive(
         &self,
         to: Ipv4Addr,
         time: Duration,
@@ -110,8 +110,10 @@ impl Scene {
     ) -> bool {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            while let Some(heard) = self.capture.next() {
-                let message = heard.message().filter(|_| heard.way == Way::new(B, to));
+            while let Some(captured) = self.capture.next() {
+                let message = captured
+                    .message()
+                    .filter(|_| captured.way == Way::new(B, to));
                 if message.is_some_and(|message| each(&message)) {
                     return true;
                 }
@@ -124,7 +126,7 @@ impl Scene {
     /// The communication ID of `b` for the connection that it has accepted.
     fn accepted(&self) -> CommId {
         let mut id = None;
-        self.hear(A, Duration::from_secs(10), |message| {
+        self.receive(A, Duration::from_secs(10), |message| {
             if let Body::Rep(rep) = &message.body {
                 id = Some(rep.local_id);
             }
@@ -159,12 +161,12 @@ fn send_request(
 fn one_request_brings_five_packets() {
     let scene = Scene::new();
     scene.ask();
-    let mut heard = Vec::new();
-    scene.hear(A, GIVEN_UP, |message| {
-        heard.push(message.attribute());
+    let mut captured = Vec::new();
+    scene.receive(A, GIVEN_UP, |message| {
+        captured.push(message.attribute());
         false
     });
-    let [replies @ .., last] = &heard[..] else {
+    let [replies @ .., last] = &captured[..] else {
         panic!("nothing was heard");
     };
     assert_eq!((replies, last), (&[Attribute::Rep; 4][..], &Attribute::Rej));
@@ -181,7 +183,7 @@ fn a_repeated_request_is_seldom_answered() {
     }
     let intervals = begin.elapsed().as_millis() / 67;
     let mut replies = 0;
-    scene.hear(A, Duration::from_millis(200), |_| {
+    scene.receive(A, Duration::from_millis(200), |_| {
         replies += 1;
         false
     });
@@ -218,7 +220,7 @@ fn a_reply_to_the_connection_of_another_host_is_rejected() {
     scene
         .socket
         .send(&to_gsi(way, 1, &Message { tid: 5, body }));
-    let rejected = scene.hear(OTHER, Duration::from_secs(10), |message| {
+    let rejected = scene.receive(OTHER, Duration::from_secs(10), |message| {
         let Body::Rej(rej) = &message.body else {
             panic!("{:?}", message.attribute());
         };
@@ -235,7 +237,7 @@ fn a_reply_to_the_connection_of_another_host_is_rejected() {
 fn requests_beyond_a_rate_need_a_cookie() {
     let scene = Scene::new();
     let refused = || {
-        let count = || netns_packets().get(PacketFigure::CmUnproven);
+        let count = || netns_packets().get(PacketCounter::CmUnproven);
         scene.wire.b.run(count)
     };
     let begin = Instant::now();
@@ -278,7 +280,7 @@ fn hosts_connect_beside_forged_requests() {
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
     let refused = || {
-        let count = || netns_packets().get(PacketFigure::CmUnproven);
+        let count = || netns_packets().get(PacketCounter::CmUnproven);
         wire.b.run(count)
     };
     let socket = RawSocket::new(&wire.a);

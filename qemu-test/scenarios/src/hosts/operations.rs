@@ -11,7 +11,7 @@ use crate::{
     raw::ip,
 };
 use kfi::{
-    Access, Buffer, Cntr, CntrBind, CqBind, Entry, Errno, FiAddr, Mr, Op, OpFlags, PacketFigure,
+    Access, Buffer, Cntr, CntrBind, CqBind, Entry, Errno, FiAddr, Mr, Op, OpFlags, PacketCounter,
     Remote, Wait,
 };
 use std::time::Duration;
@@ -157,23 +157,23 @@ fn an_injected_write_is_silent() {
 fn packets_are_counted() {
     let hosts = apart();
     let (a, to_b, b, _) = pair();
-    let count = |index: usize, host: &Host, figure| hosts.host(index).run(|| host.count(figure));
-    assert_eq!(count(0, &a, PacketFigure::TxPackets), 0);
+    let count = |index: usize, host: &Host, counter| hosts.host(index).run(|| host.count(counter));
+    assert_eq!(count(0, &a, PacketCounter::TxPackets), 0);
     // Of 1024 bytes, at the path MTU of an Ethernet.
     exchange(&a, to_b, &b, 4 * 1024 - 200);
-    assert!(count(0, &a, PacketFigure::TxPackets) >= 4);
-    assert!(count(1, &b, PacketFigure::RxPackets) >= 4);
-    assert!(count(1, &b, PacketFigure::RxBytes) >= 4 * 1024 - 200);
+    assert!(count(0, &a, PacketCounter::TxPackets) >= 4);
+    assert!(count(1, &b, PacketCounter::RxPackets) >= 4);
+    assert!(count(1, &b, PacketCounter::RxBytes) >= 4 * 1024 - 200);
     until("an acknowledgement", || {
-        count(0, &a, PacketFigure::AckRx) > 0 && count(1, &b, PacketFigure::AckTx) > 0
+        count(0, &a, PacketCounter::AckRx) > 0 && count(1, &b, PacketCounter::AckTx) > 0
     });
     // The link keeps the counts of a connection that has ended.
-    let before = count(0, &a, PacketFigure::TxPackets);
+    let before = count(0, &a, PacketCounter::TxPackets);
     drop(b);
     let into = Buffer::new(8).expect("buffer");
     a.ep.send(to_b, &into, 9).expect("send");
     a.failure();
-    assert!(count(0, &a, PacketFigure::TxPackets) >= before);
+    assert!(count(0, &a, PacketCounter::TxPackets) >= before);
 }
 
 fn a_waiting_send_can_be_cancelled() {

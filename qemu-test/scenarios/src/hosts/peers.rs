@@ -8,7 +8,7 @@ use crate::{
     host::{Host, Options, SOON, domain_on, link_count, pair, pair_with, until},
     raw::ip,
 };
-use kfi::{Buffer, Caps, Domain, Entry, Errno, PacketFigure};
+use kfi::{Buffer, Caps, Domain, Entry, Errno, PacketCounter};
 use std::time::{Duration, Instant};
 
 tests![
@@ -36,7 +36,7 @@ fn idle_connections_are_retired() {
     exchange(&a, to_b, &b, 100);
     // Packets of connection management: those of the link that are not the endpoint's.
     let managed_at = |index: usize, host: &Host| {
-        let tx = PacketFigure::TxPackets;
+        let tx = PacketCounter::TxPackets;
         hosts.host(index).run(|| link_count(tx) - host.count(tx))
     };
     let managed = || managed_at(0, &a) + managed_at(1, &b);

@@ -7,7 +7,7 @@ use crate::{
     harness::tests,
     host::{Host, Options, domain_on, link_packets, netns_packets, until},
 };
-use kfi::{Buffer, Errno, FiAddr, PacketFigure, QpAddr, Remote};
+use kfi::{Buffer, Errno, FiAddr, PacketCounter, QpAddr, Remote};
 use std::net::{IpAddr, SocketAddr};
 
 tests![
@@ -44,7 +44,7 @@ fn each(wire: &Wire, options: &Options, run: impl Fn(&Host, IpAddr)) {
 fn sent(wire: &Wire) -> u64 {
     wire.a.run(|| {
         let all = [link_packets(), netns_packets()];
-        let sent = |packets: &kfi::Packets| packets.get(PacketFigure::TxPackets);
+        let sent = |packets: &kfi::Packets| packets.get(PacketCounter::TxPackets);
         all.iter().map(sent).sum()
     })
 }

@@ -19,7 +19,7 @@ use kfi_core::{
             Begin,
             End,
             Inbound,
-            Owing, //
+            OutstandingAnswers, //
         }, //
     }, //
 };
@@ -110,11 +110,11 @@ pub fn rdm_inbound(data: &[u8]) {
     let mut complete = 0;
     while !bytes.0.is_empty() {
         let first = help(&mut bytes);
-        let owing = Owing {
-            owed: u32::from(bytes.byte()) * 4,
+        let answers = OutstandingAnswers {
+            total: u32::from(bytes.byte()) * 4,
             waiting: 0,
         };
-        let Ok(begun) = inbound.begin(&first, owing) else {
+        let Ok(begun) = inbound.begin(&first, answers) else {
             // The connection fails.
             return;
         };
@@ -122,7 +122,7 @@ pub fn rdm_inbound(data: &[u8]) {
         if let Begin::Message(message, _) = begun {
             assert!(message.id > taken && message.after <= taken && !message.void);
             if bytes.byte() & 1 == 0 {
-                // The peer is told to wait; the state is unchanged.
+                // The peer has to wait; the state is unchanged.
                 continue;
             }
             inbound.take();

@@ -40,7 +40,7 @@ pub const fn index_len(entries: usize) -> usize {
 /// A slot that contains an entry. Valid until the index changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HashPosition {
-    at: usize,
+    pub(super) at: usize,
     /// The number of the entry.
     pub(super) entry: u32,
 }
@@ -53,57 +53,52 @@ pub(super) struct HashPosition {
 /// entry's home slot, which its hash determines, and its actual slot is vacant.
 #[derive(Debug)]
 pub(super) struct Index<X> {
-    places: X,
+    slots: X,
 }
 
 impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
-    /// Makes an empty index in `places`, whose length must be [`index_len`].
-    pub(super) fn new(mut places: X) -> Self {
-        places.fill(IndexSlot::new());
-        Self { places }
+    /// Makes an empty index in `slots`, whose length must be [`index_len`].
+    pub(super) fn new(mut slots: X) -> Self {
+        slots.fill(IndexSlot::new());
+        Self { slots }
     }
 
     /// Returns the storage.
-    pub(super) fn into_places(self) -> X {
-        self.places
+    pub(super) fn into_slots(self) -> X {
+        self.slots
     }
 
     /// Iterates over the entries in no particular order.
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> + '_ {
-        self.places
+        self.slots
             .iter()
-            .map(|place| place.0)
+            .map(|slot| slot.0)
             .filter(|entry| *entry != VACANT)
     }
 
     /// Finds the entry with this hash for which `is` returns true.
     pub(super) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<HashPosition> {
         self.probe(hash)
-            .take_while(|place| place.entry != VACANT)
-            .find(|place| is(place.entry))
+            .take_while(|position| position.entry != VACANT)
+            .find(|position| is(position.entry))
     }
 
     /// Inserts an entry that is not in the index.
     pub(super) fn insert(&mut self, hash: u64, entry: u32) {
-        let vacant = self.probe(hash).find(|place| place.entry == VACANT);
+        let vacant = self.probe(hash).find(|position| position.entry == VACANT);
         // INVARIANT: This is the first vacant slot from the home slot on. There is one, because
         // there are more slots than entries.
-        if let Some(place) = vacant {
-            self.set(place.at, entry);
+        if let Some(position) = vacant {
+            self.set(position.at, entry);
         }
     }
 
-    /// Replaces the entry of a slot by another entry with the same hash.
-    pub(super) fn replace(&mut self, place: HashPosition, entry: u32) {
-        self.set(place.at, entry);
-    }
-
     /// Empties a slot. `hash_of` returns the hashes of the other entries.
-    pub(super) fn remove(&mut self, place: HashPosition, hash_of: impl Fn(u32) -> Option<u64>) {
+    pub(super) fn remove(&mut self, position: HashPosition, hash_of: impl Fn(u32) -> Option<u64>) {
         let mask = self.mask();
-        let mut hole = place.at;
-        let mut at = place.at;
-        for _ in 0..self.places.len() {
+        let mut hole = position.at;
+        let mut at = position.at;
+        for _ in 0..self.slots.len() {
             at = at.wrapping_add(1) & mask;
             let Some(entry) = self.get(at).filter(|entry| *entry != VACANT) else {
                 break;
@@ -125,7 +120,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
     /// Iterates once over all slots, from the home slot of `hash` on.
     fn probe(&self, hash: u64) -> impl Iterator<Item = HashPosition> + '_ {
         let home = self.home(hash);
-        (0..self.places.len()).filter_map(move |step| {
+        (0..self.slots.len()).filter_map(move |step| {
             let at = home.wrapping_add(step) & self.mask();
             let entry = self.get(at)?;
             Some(HashPosition { at, entry })
@@ -133,7 +128,7 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
     }
 
     fn mask(&self) -> usize {
-        self.places.len().wrapping_sub(1)
+        self.slots.len().wrapping_sub(1)
     }
 
     fn home(&self, hash: u64) -> usize {
@@ -142,12 +137,13 @@ impl<X: DerefMut<Target = [IndexSlot]>> Index<X> {
     }
 
     fn get(&self, at: usize) -> Option<u32> {
-        self.places.get(at).map(|place| place.0)
+        self.slots.get(at).map(|slot| slot.0)
     }
 
-    fn set(&mut self, at: usize, entry: u32) {
-        if let Some(place) = self.places.get_mut(at) {
-            place.0 = entry;
+    /// Writes slot `at`: vacant, or an entry whose search passes it.
+    pub(super) fn set(&mut self, at: usize, entry: u32) {
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.0 = entry;
         }
     }
 }
@@ -164,12 +160,12 @@ mod tests {
 
     fn has(index: &Index<&mut [IndexSlot]>, entry: u32) -> bool {
         let found = index.find(hash(entry), |at| at == entry);
-        found.map(|place| place.entry) == Some(entry)
+        found.map(|position| position.entry) == Some(entry)
     }
 
     fn remove(index: &mut Index<&mut [IndexSlot]>, entry: u32) {
-        if let Some(place) = index.find(hash(entry), |at| at == entry) {
-            index.remove(place, |at| Some(hash(at)));
+        if let Some(position) = index.find(hash(entry), |at| at == entry) {
+            index.remove(position, |at| Some(hash(at)));
         }
     }
 
@@ -189,8 +185,8 @@ mod tests {
         // others. With home slots 6, 7, 7, 1, 0, some entries must stay where they are.
         for entries in [[60, 61, 70, 62, 80], [60, 70, 71, 10, 80]] {
             for gone in entries {
-                let mut places = [IndexSlot::new(); 8];
-                let mut index = Index::new(&mut places[..]);
+                let mut slots = [IndexSlot::new(); 8];
+                let mut index = Index::new(&mut slots[..]);
                 for entry in entries {
                     index.insert(hash(entry), entry);
                 }
@@ -206,14 +202,14 @@ mod tests {
 
     #[test]
     fn unknown_entries_are_not_found() {
-        let mut places = [IndexSlot::new(); 2];
-        let mut index = Index::new(&mut places[..]);
+        let mut slots = [IndexSlot::new(); 2];
+        let mut index = Index::new(&mut slots[..]);
         assert!(!has(&index, 1));
         index.insert(hash(1), 1);
         assert!(has(&index, 1));
         assert!(!has(&index, 2));
-        if let Some(place) = index.find(hash(1), |_| true) {
-            index.replace(place, 2);
+        if let Some(position) = index.find(hash(1), |_| true) {
+            index.set(position.at, 2);
         }
         assert!(!has(&index, 1));
         assert!(has(&index, 2));

@@ -10,7 +10,7 @@ use super::Waiters;
 
 /// The value of `due` without a waiter. A threshold of the same value is represented by one less:
 /// `due` may be below the lowest threshold, never above.
-pub(super) const NOBODY: u64 = u64::MAX;
+pub(super) const NO_WAITER: u64 = u64::MAX;
 
 /// The values of a counter and the lowest threshold of its waiters.
 ///
@@ -61,7 +61,7 @@ impl<V: Word, D: Word> CounterValues<V, D> {
     pub fn new(value: V, err: V, due: D, max: u64) -> Self {
         value.store(0);
         err.store(0);
-        due.store(NOBODY);
+        due.store(NO_WAITER);
         Self {
             value,
             err,
@@ -112,7 +112,7 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         if n < due.saturating_sub(old) {
             return None;
         }
-        Self::crossing(old, n, due)
+        Self::reached(old, n, due)
     }
 
     /// Adds to the success value, for a caller that cannot take the lock. The value has changed when
@@ -135,16 +135,16 @@ impl<V: Word, D: Word> CounterValues<V, D> {
     fn wrap_unlocked(&self, n: u64) -> Option<ThresholdReached> {
         let wrapped = self.add_modulo(n);
         // ORDERING: the add is fully ordered, so the value is written before `due` is read.
-        if self.due.load() == NOBODY {
+        if self.due.load() == NO_WAITER {
             return None;
         }
         Some(ThresholdReached::of_unlocked(wrapped))
     }
 
     #[cold]
-    fn crossing(old: u64, n: u64, due: u64) -> Option<ThresholdReached> {
+    fn reached(old: u64, n: u64, due: u64) -> Option<ThresholdReached> {
         // There was no waiter, and later waiters read the new value.
-        if due == NOBODY || n == 0 {
+        if due == NO_WAITER || n == 0 {
             return None;
         }
         Some(ThresholdReached(match old.checked_add(n) {
@@ -172,7 +172,7 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         if n < due.saturating_sub(old) {
             return None;
         }
-        Self::crossing(old, n, due)
+        Self::reached(old, n, due)
     }
 
     /// Adds modulo `max + 1`. Returns whether the value wrapped.
@@ -212,7 +212,7 @@ mod tests {
         let values = CounterValues::new(Plain::new(8), Plain::new(8), Plain::new(8), max);
         assert_eq!(
             (values.read(), values.read_err(), values.due.load()),
-            (0, 0, NOBODY)
+            (0, 0, NO_WAITER)
         );
         values.value.store(value);
         values.due.store(due);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_value_for_no_waiter_is_never_due() {
-        let values = values(0, u64::MAX - 1, NOBODY);
+        let values = values(0, u64::MAX - 1, NO_WAITER);
         assert_eq!(values.add(1), None);
         assert_eq!(values.add(1), None);
         assert_eq!(values.read(), 0);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_counter_with_a_maximum_wraps_under_the_lock() {
-        let values = values(9, 7, NOBODY);
+        let values = values(9, 7, NO_WAITER);
         assert_eq!(values.add(2), None);
         assert_eq!(values.read(), 9);
         assert_eq!(values.add(1), Some(ThresholdReached(AddOutcome::ToAdd(1))));
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn an_unlocked_add_changes_the_value_at_once() {
-        let values = values(9, 7, NOBODY);
+        let values = values(9, 7, NO_WAITER);
         // Without a waiter there is nothing to release, even if the value wraps.
         assert_eq!(values.add_unlocked(5), None);
         assert_eq!(values.read(), 2);
@@ -304,15 +304,15 @@ mod tests {
 
     #[test]
     fn sums_at_the_edges() {
-        let full = values(0, 0, NOBODY);
+        let full = values(0, 0, NO_WAITER);
         assert_eq!(full.sum(u64::MAX, 0), (u64::MAX, false));
         assert_eq!(full.sum(u64::MAX, 1), (0, true));
         assert_eq!(full.sum(u64::MAX, u64::MAX), (u64::MAX - 1, true));
-        let one = values(1, 0, NOBODY);
+        let one = values(1, 0, NO_WAITER);
         assert_eq!(one.sum(1, 0), (1, false));
         assert_eq!(one.sum(1, 1), (0, true));
         assert_eq!(one.sum(1, 2), (1, true));
-        let almost = values(u64::MAX - 1, 0, NOBODY);
+        let almost = values(u64::MAX - 1, 0, NO_WAITER);
         assert_eq!(almost.sum(u64::MAX - 1, 1), (0, true));
         assert_eq!(almost.sum(u64::MAX - 1, u64::MAX), (u64::MAX - 1, true));
     }

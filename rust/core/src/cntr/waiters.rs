@@ -7,7 +7,7 @@ use super::values::{
     AddOutcome,
     CounterValues,
     ThresholdReached,
-    NOBODY, //
+    NO_WAITER, //
 };
 use crate::{
     due::{
@@ -83,13 +83,13 @@ impl Outcome {
 /// An armed waiter, for [`Waiters::disarm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    line: Line,
+    kind: WaitKind,
     key: Key,
 }
 
 /// The map that contains a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum WaitKind {
     AtLeast,
     AnyChange,
 }
@@ -103,7 +103,7 @@ pub enum Armed<S> {
     Waiting(Waiter),
 }
 
-/// The waiters of a counter. There is one for each [`CounterValues`]; each call must be given the same gate.
+/// The waiters of a counter. There is one for each [`CounterValues`]; each call must be given the same values.
 ///
 /// Context: under the counter's lock. A `release` argument is called under that lock for each
 /// waiter to be woken, in the order in which they became due.
@@ -140,9 +140,9 @@ impl<M: DueMap> Waiters<M> {
     }
 
     /// Arms a waiter, unless its condition holds. O(log n).
-    pub fn arm<V: Word, D: Word>(
+    pub fn arm(
         &mut self,
-        gate: &CounterValues<V, D>,
+        values: &CounterValues<impl Word, impl Word>,
         cond: WaitCondition,
         slot: M::Slot,
     ) -> Armed<M::Slot> {
@@ -153,66 +153,69 @@ impl<M: DueMap> Waiters<M> {
         // ORDERING: fully ordered: `due` is written before the value is read. An adder writes the
         // value before it reads `due`, so either it sees the threshold or its value is seen here.
         // This is done even if `due` already has a lower threshold; arming is not the fast path.
-        gate.due.swap(self.bound().min(announced(threshold)));
+        values.due.swap(self.bound().min(due_of(threshold)));
         let over = match cond {
-            WaitCondition::AtLeast(threshold, _) if gate.read() >= threshold => {
+            WaitCondition::AtLeast(threshold, _) if values.read() >= threshold => {
                 Some(Outcome::Reached)
             }
             WaitCondition::AtLeast(_, since) if self.err_changed(since) => {
                 Some(Outcome::ErrorChanged)
             }
-            WaitCondition::AnyChange(seen) if self.changed(gate, &seen) => Some(Outcome::Reached),
+            WaitCondition::AnyChange(seen) if self.changed(values, &seen) => Some(Outcome::Reached),
             WaitCondition::AtLeast(..) | WaitCondition::AnyChange(_) => None,
         };
         if let Some(outcome) = over {
-            self.announce(gate);
+            self.update_due(values);
             return Armed::Over(outcome, slot);
         }
-        let (line, key) = match cond {
-            WaitCondition::AtLeast(..) => (Line::AtLeast, self.at_least.insert(threshold, slot)),
-            WaitCondition::AnyChange(seen) => {
-                (Line::AnyChange, self.any_change.insert(seen.value, slot))
+        let (kind, key) = match cond {
+            WaitCondition::AtLeast(..) => {
+                (WaitKind::AtLeast, self.at_least.insert(threshold, slot))
             }
+            WaitCondition::AnyChange(seen) => (
+                WaitKind::AnyChange,
+                self.any_change.insert(seen.value, slot),
+            ),
         };
-        Armed::Waiting(Waiter { line, key })
+        Armed::Waiting(Waiter { kind, key })
     }
 
     /// Removes a waiter after a timeout or a signal. Returns `None` if the waiter was released
     /// before; the outcome of the release counts then. O(log n).
-    pub fn disarm<V: Word, D: Word>(
+    pub fn disarm(
         &mut self,
-        gate: &CounterValues<V, D>,
+        values: &CounterValues<impl Word, impl Word>,
         waiter: &Waiter,
     ) -> Option<M::Token> {
-        let token = match waiter.line {
-            Line::AtLeast => self.at_least.remove(&waiter.key),
-            Line::AnyChange => self.any_change.remove(&waiter.key),
+        let token = match waiter.kind {
+            WaitKind::AtLeast => self.at_least.remove(&waiter.key),
+            WaitKind::AnyChange => self.any_change.remove(&waiter.key),
         };
-        self.announce(gate);
+        self.update_due(values);
         token
     }
 
     /// Releases the waiters that are due after an add. O(log n) for each.
-    pub fn fire<V: Word, D: Word>(
+    pub fn fire(
         &mut self,
-        gate: &CounterValues<V, D>,
-        crossed: ThresholdReached,
+        values: &CounterValues<impl Word, impl Word>,
+        reached: ThresholdReached,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
-        let wrapped = match crossed.0 {
+        let wrapped = match reached.0 {
             AddOutcome::Reached => false,
             AddOutcome::Wrapped => true,
-            AddOutcome::ToAdd(n) => gate.add_modulo(n),
+            AddOutcome::ToAdd(n) => values.add_modulo(n),
         };
         if wrapped {
             // The value passed all thresholds that a counter with this maximum can reach.
             self.writes = self.writes.wrapping_add(1);
-            self.release_reached(gate.max(), &mut release);
+            self.release_reached(values.max(), &mut release);
             self.release_any_change(&mut release);
         } else {
             // The value has not decreased since the add; otherwise a set has released the waiters
             // that were due.
-            let value = gate.read();
+            let value = values.read();
             self.release_reached(value, &mut release);
             // Releases all waiters with a smaller value in their snapshot. (No snapshot is smaller
             // than 0.)
@@ -223,93 +226,93 @@ impl<M: DueMap> Waiters<M> {
                 release(token, Outcome::Reached);
             }
         }
-        self.announce(gate);
+        self.update_due(values);
     }
 
     /// Sets the success value (kfi_cntr_set).
     ///
     /// Errors: EINVAL if the value is above the counter's maximum; nothing is changed.
-    pub fn set<V: Word, D: Word>(
+    pub fn set(
         &mut self,
-        gate: &CounterValues<V, D>,
+        values: &CounterValues<impl Word, impl Word>,
         value: u64,
         mut release: impl FnMut(M::Token, Outcome),
     ) -> Result {
-        if value > gate.max() {
+        if value > values.max() {
             return Err(Errno::EINVAL);
         }
         // ORDERING: an exchange, so that every earlier add is seen. The waiters that it made due
         // are released here, whatever its adder finds later. Ordered before the next access of the
         // caller, like an add.
-        let old = gate.value.swap(value);
+        let old = values.value.swap(value);
         self.writes = self.writes.wrapping_add(1);
         self.release_reached(old.max(value), &mut release);
         self.release_any_change(&mut release);
-        self.announce(gate);
+        self.update_due(values);
         Ok(())
     }
 
     /// Adds to the error value (kfi_cntr_adderr, and each failed operation). The value wraps to 0
     /// after its maximum. Returns whether the value changed; an add of 0 or of a full cycle does
     /// not change it.
-    pub fn add_err<V: Word, D: Word>(
+    pub fn add_err(
         &mut self,
-        gate: &CounterValues<V, D>,
+        values: &CounterValues<impl Word, impl Word>,
         n: u64,
         release: impl FnMut(M::Token, Outcome),
     ) -> bool {
-        let old = gate.err.load();
-        let (err, _) = gate.sum(old, n);
+        let old = values.err.load();
+        let (err, _) = values.sum(old, n);
         if err == old {
             return false;
         }
-        self.write_err(gate, err, release);
+        self.write_err(values, err, release);
         true
     }
 
     /// Sets the error value (kfi_cntr_seterr). Returns whether the error value changed.
     ///
     /// Errors: EINVAL if the value is above the counter's maximum; nothing is changed.
-    pub fn set_err<V: Word, D: Word>(
+    pub fn set_err(
         &mut self,
-        gate: &CounterValues<V, D>,
+        values: &CounterValues<impl Word, impl Word>,
         err: u64,
         release: impl FnMut(M::Token, Outcome),
     ) -> Result<bool> {
-        if err > gate.max() {
+        if err > values.max() {
             return Err(Errno::EINVAL);
         }
-        if err == gate.err.load() {
+        if err == values.err.load() {
             return Ok(false);
         }
-        self.write_err(gate, err, release);
+        self.write_err(values, err, release);
         Ok(true)
     }
 
-    fn write_err<V: Word, D: Word>(
+    fn write_err(
         &mut self,
-        gate: &CounterValues<V, D>,
+        values: &CounterValues<impl Word, impl Word>,
         err: u64,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
         // ORDERING: release: a reader of the error value sees all earlier accesses. The lock
         // excludes other writers.
-        gate.err.store_release(err);
+        values.err.store_release(err);
         self.writes = self.writes.wrapping_add(1);
         self.err_changes = self.err_changes.wrapping_add(1);
         // Success is checked before the error.
-        self.release_reached(gate.read(), &mut release);
+        self.release_reached(values.read(), &mut release);
         self.release_any_change(&mut release);
         while let Some((_, token)) = self.at_least.pop() {
             release(token, Outcome::ErrorChanged);
         }
-        self.announce(gate);
+        self.update_due(values);
     }
 
     /// Releases all waiters, because the counter is closed by force. The values do not change.
-    pub fn release_all<V: Word, D: Word>(
+    pub fn release_all(
         &mut self,
-        gate: &CounterValues<V, D>,
+        values: &CounterValues<impl Word, impl Word>,
         mut release: impl FnMut(M::Token),
     ) {
         while let Some((_, token)) = self.at_least.pop() {
@@ -318,22 +321,22 @@ impl<M: DueMap> Waiters<M> {
         while let Some((_, token)) = self.any_change.pop() {
             release(token);
         }
-        self.announce(gate);
+        self.update_due(values);
     }
 
     /// Returns a snapshot of the counter.
-    pub fn seen<V: Word, D: Word>(&self, gate: &CounterValues<V, D>) -> Seen {
+    pub fn seen(&self, values: &CounterValues<impl Word, impl Word>) -> Seen {
         Seen {
-            value: gate.read(),
-            err: gate.read_err(),
+            value: values.read(),
+            err: values.read_err(),
             writes: self.writes,
         }
     }
 
     /// Returns whether the counter differs from a snapshot. poll(2) on the counter's file
     /// descriptor and poll sets use this.
-    pub fn changed<V: Word, D: Word>(&self, gate: &CounterValues<V, D>, since: &Seen) -> bool {
-        self.seen(gate) != *since
+    pub fn changed(&self, values: &CounterValues<impl Word, impl Word>, since: &Seen) -> bool {
+        self.seen(values) != *since
     }
 
     /// Returns the number of waiters.
@@ -366,27 +369,27 @@ impl<M: DueMap> Waiters<M> {
     /// Returns the value of `due` for the present waiters.
     #[inline]
     fn bound(&self) -> u64 {
-        let at_least = self.at_least.lowest().map_or(NOBODY, announced);
+        let at_least = self.at_least.lowest().map_or(NO_WAITER, due_of);
         match self.any_change.lowest() {
             None => at_least,
-            Some(seen) => at_least.min(announced(beyond(seen))),
+            Some(seen) => at_least.min(due_of(beyond(seen))),
         }
     }
 
     /// Updates `due` after a waiter was removed.
-    fn announce<V: Word, D: Word>(&self, gate: &CounterValues<V, D>) {
+    fn update_due(&self, values: &CounterValues<impl Word, impl Word>) {
         // ORDERING: none needed. This raises `due`, at most to the lowest threshold; an adder that
         // still reads the lower value takes the lock in vain. Each waiter has written its own
         // threshold to `due` in `arm`.
-        gate.due.store(self.bound());
+        values.due.store(self.bound());
     }
 }
 
 /// Returns the representation of a threshold in `due`, where the largest value means that there is
 /// no waiter.
 #[inline]
-fn announced(threshold: u64) -> u64 {
-    threshold.min(NOBODY.wrapping_sub(1))
+fn due_of(threshold: u64) -> u64 {
+    threshold.min(NO_WAITER.wrapping_sub(1))
 }
 
 /// Returns the lowest threshold that any increase of this value reaches. There is none above 2^64 -

@@ -47,7 +47,7 @@ mod suite {
             errors: Plain::new(0),
             overruns: Plain::new(0),
             head: Plain::new(0),
-            told: Plain::new(0),
+            reported: Plain::new(0),
         };
         new_cq(words, 4, &mut errors[..])
     }
@@ -99,7 +99,7 @@ mod suite {
             errors: Plain::new(0),
             overruns: Plain::new(0),
             head: Plain::new(0),
-            told: Plain::new(0),
+            reported: Plain::new(0),
         };
         let few = new_cq(words(), 4, &mut errors[..]);
         assert_eq!(few.map(|_| ()), Err(Errno::EINVAL));
@@ -299,13 +299,13 @@ mod suite {
     #[test]
     fn a_reader_of_the_mapped_ring_acknowledges_an_overrun() -> Result {
         let mut errors = [EMPTY_ERR; 4];
-        let (head, told) = (Plain::new(0), Plain::new(0));
+        let (head, reported) = (Plain::new(0), Plain::new(0));
         let words = Words {
             tail: &Plain::new(0),
             errors: &Plain::new(0),
             overruns: &Plain::new(0),
             head: &head,
-            told: &told,
+            reported: &reported,
         };
         let mut cq = new_cq(words, 4, &mut errors[..])?;
         for _ in 0..6 {
@@ -314,7 +314,7 @@ mod suite {
         head.store(4);
         assert!(cq.ready() && cq.holds(3));
         // The reader has reported the loss: the CQ is not ready and does not report it again.
-        told.store(2);
+        reported.store(2);
         assert!(!cq.ready() && !cq.holds(1));
         assert!(matches!(arm(&mut cq, 1, 1), Armed::Waiting(_)));
         assert_eq!(read(&mut cq, 1), Err(Errno::EAGAIN));
@@ -324,7 +324,7 @@ mod suite {
         }
         assert_eq!(read(&mut cq, 4), Ok(4));
         assert_eq!(read(&mut cq, 1), Err(Errno::KFI_EOVERRUN));
-        assert_eq!(told.load(), 3);
+        assert_eq!(reported.load(), 3);
         assert_eq!(read(&mut cq, 1), Err(Errno::EAGAIN));
         assert!(!cq.ready());
         Ok(())
@@ -340,7 +340,7 @@ mod suite {
             errors: &errs,
             overruns: &lost,
             head: &head,
-            told: &Plain::new(0),
+            reported: &Plain::new(0),
         };
         let mut cq = new_cq(words, 4, &mut errors[..])?;
         for _ in 0..4 {
@@ -370,7 +370,7 @@ mod suite {
             errors: &Plain::new(0),
             overruns: &Plain::new(0),
             head: &head,
-            told: &Plain::new(0),
+            reported: &Plain::new(0),
         };
         let mut cq = new_cq(words, 4, &mut errors[..])?;
         for _ in 0..4 {

@@ -244,33 +244,26 @@ mod tests {
     }
 
     #[test]
-    fn put_back_restores_the_order() {
+    fn put_back_restores_the_order() -> Result<(), ()> {
         let mut slots = slots();
         let mut queue = Posted::new(&mut slots[..]);
         for token in 0..3 {
             assert!(queue.post(tagged(u64::from(token), 0), token).is_ok());
         }
         let taken = queue.match_message(&Envelope { src: 0, tag: 1 });
-        let taken = taken.and_then(Match::take);
-        assert!(taken.is_some());
-        let Some(taken) = taken else {
-            return;
-        };
+        let taken = taken.and_then(Match::take).ok_or(())?;
         assert_eq!(tokens(&queue), [Some(0), Some(2), None]);
         assert!(queue.put_back(taken).is_ok());
         assert_eq!(tokens(&queue), [Some(0), Some(1), Some(2)]);
 
-        let taken = queue.drain();
-        assert!(taken.is_some());
-        let Some(taken) = taken else {
-            return;
-        };
+        let taken = queue.drain().ok_or(())?;
         assert!(queue.post(tagged(9, 0), 9).is_ok());
         let refused = queue.put_back(taken).err();
         assert_eq!(
             refused.map(|Full(taken)| (taken.token, taken.want)),
             Some((0, tagged(0, 0)))
         );
+        Ok(())
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The answers that a session owes for messages of the peer: it reads the bytes of a message, if
+//! The answers of a session to messages of the peer: it reads the bytes of a message, if
 //! the peer still has them and they are wanted, and then sends a FIN.
 //!
 //! Bytes are read in the order in which messages were matched, in pieces of
@@ -23,7 +23,7 @@ pub struct Due {
     /// The number of the message.
     pub id: u64,
     /// The status for the FIN.
-    pub fate: FinStatus,
+    pub status: FinStatus,
     /// The memory to read first, and the number of bytes: less than the length of the message if
     /// the receive is shorter.
     pub read: Option<(RemoteAddr, u32)>,
@@ -36,8 +36,8 @@ pub struct Answer<R> {
     /// The receive that is being filled.
     pub(super) receive: Option<R>,
     /// The number of bytes for which READs were posted to the QP, and of those that were read.
-    pub(super) asked: u32,
-    pub(super) come: u32,
+    pub(super) requested: u32,
+    pub(super) read: u32,
 }
 
 impl<R> Answer<R> {
@@ -45,8 +45,8 @@ impl<R> Answer<R> {
         Self {
             due,
             receive,
-            asked: 0,
-            come: 0,
+            requested: 0,
+            read: 0,
         }
     }
 
@@ -59,11 +59,11 @@ impl<R> Answer<R> {
     }
 
     pub(super) const fn is_read(&self) -> bool {
-        self.come >= self.len()
+        self.read >= self.len()
     }
 }
 
-/// All answers that are owed.
+/// All answers that have not ended.
 #[derive(Debug)]
 pub(super) struct Answers<M> {
     pub(super) map: M,
@@ -92,7 +92,7 @@ impl<M> Answers<M> {
     {
         while let Some(number) = self.map.next(self.reading) {
             let answer = self.map.get(number)?;
-            if answer.asked < answer.len() {
+            if answer.requested < answer.len() {
                 return (answer.due.conn == conn).then_some(number);
             }
             self.reading = number.wrapping_add(1);
@@ -111,7 +111,7 @@ impl<M> Answers<M> {
             if answer.due.conn == conn && answer.is_read() {
                 return Some(number);
             }
-            if !skip || answer.asked >= answer.len() {
+            if !skip || answer.requested >= answer.len() {
                 return None;
             }
             self.finishing = number.wrapping_add(1);

@@ -66,53 +66,25 @@ const FINISH: u8 = 1 << 2;
 /// The message is void: the receiver ignores it, and it will be sent again.
 const VOID: u8 = 1 << 3;
 
-/// The reason for which bytes are not a valid header, or do not match their SEND.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Malformed {
-    /// The bytes end before the header does.
-    Short,
-    /// The version is another one.
-    Version,
-    /// The kind is unknown.
-    Kind,
-    /// A flag is unknown, or invalid for this kind.
-    Flags,
-    /// The status is unknown.
-    Status,
-    /// A field that this kind does not use is not 0.
-    Reserved,
-    /// The number after which a message comes is not smaller than its own.
-    Order,
-    /// The length exceeds the maximum of the kind, or differs from the number of bytes that came.
-    Length,
-}
-
-impl Malformed {
-    /// All reasons; `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 8] = [
-        Self::Short,
-        Self::Version,
-        Self::Kind,
-        Self::Flags,
-        Self::Status,
-        Self::Reserved,
-        Self::Order,
-        Self::Length,
-    ];
-
-    /// Returns the name of the reason in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Short => "rdm_short",
-            Self::Version => "rdm_version",
-            Self::Kind => "rdm_kind",
-            Self::Flags => "rdm_flags",
-            Self::Status => "rdm_status",
-            Self::Reserved => "rdm_reserved",
-            Self::Order => "rdm_order",
-            Self::Length => "rdm_length",
-        }
+kfi_roce::counted_reasons! {
+    /// The reason for which bytes are not a valid header, or do not match their SEND.
+    Malformed {
+        /// The bytes end before the header does.
+        Short = "rdm_short",
+        /// The version is another one.
+        Version = "rdm_version",
+        /// The kind is unknown.
+        Kind = "rdm_kind",
+        /// A flag is unknown, or invalid for this kind.
+        Flags = "rdm_flags",
+        /// The status is unknown.
+        Status = "rdm_status",
+        /// A field that this kind does not use is not 0.
+        Reserved = "rdm_reserved",
+        /// The number after which a message comes is not smaller than its own.
+        Order = "rdm_order",
+        /// The length exceeds the maximum of the kind, or differs from the number of bytes that came.
+        Length = "rdm_length",
     }
 }
 
@@ -167,7 +139,7 @@ pub enum Header {
         /// The number of the message.
         id: u64,
         /// The status.
-        fate: FinStatus,
+        status: FinStatus,
     },
     /// A request to withdraw a message.
     Cancel {
@@ -304,8 +276,8 @@ impl Header {
         match self {
             Self::Eager(message) => message.fields(EAGER, None),
             Self::Rts(message, place) => message.fields(RTS, Some(*place)),
-            Self::Fin { id, fate } => Fields {
-                status: *fate as u8,
+            Self::Fin { id, status } => Fields {
+                status: *status as u8,
                 id: *id,
                 ..plain(FIN)
             },
@@ -402,7 +374,7 @@ impl Fields {
             }
             (FIN, _) => Header::Fin {
                 id: self.id,
-                fate: match self.status {
+                status: match self.status {
                     0 => FinStatus::Received,
                     1 => FinStatus::Withdrawn,
                     _ => return Err(Malformed::Status),
@@ -486,13 +458,13 @@ mod tests {
     /// Returns a header of each kind with its length.
     fn all() -> [(Header, usize); 10] {
         let id = 7;
-        let fate = FinStatus::Withdrawn;
+        let status = FinStatus::Withdrawn;
         let finish = true;
         let (len, data) = (5, u64::MAX);
         [
             (Header::Eager(MESSAGE), 40),
             (Header::Rts(MESSAGE, PLACE), 56),
-            (Header::Fin { id, fate }, 16),
+            (Header::Fin { id, status }, 16),
             (Header::Cancel { id, finish }, 16),
             (Header::Note { len, data }, 40),
             (Header::Ping, 16),
@@ -521,7 +493,7 @@ mod tests {
         let mut bytes = [0xff; 17];
         let fin = Header::Fin {
             id: 7,
-            fate: FinStatus::Withdrawn,
+            status: FinStatus::Withdrawn,
         };
         assert_eq!(fin.put(&mut bytes), Some(16));
         let expected = [1, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0xff];

@@ -32,7 +32,7 @@
 //! A message whose sender wants a FIN, and a CANCEL, are answered. An answer uses memory until the
 //! peer has acknowledged it, and a peer that acknowledges nothing could cause any number of
 //! answers. [`Inbound::begin`] therefore refuses a SEND that would need more than [`ANSWERS`]; the
-//! peer is told to wait.
+//! peer has to wait.
 //!
 //! Context: any, under the lock of the QP's responder.
 
@@ -81,7 +81,7 @@ pub enum Event {
         /// The number of the message.
         id: u64,
         /// The status.
-        fate: FinStatus,
+        status: FinStatus,
     },
     /// The peer wants to withdraw a message.
     Cancel {
@@ -144,20 +144,20 @@ enum Current {
     Other(Header),
 }
 
-/// The number of answers that the peer is owed when a SEND begins.
+/// The outstanding answers to the peer when a SEND begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Owing {
+pub struct OutstandingAnswers {
     /// The number of messages and CANCELs that are to be answered, or whose FIN was not
     /// acknowledged.
-    pub owed: u32,
+    pub total: u32,
     /// An upper bound of those that wait for a receive. They have a limit of their own.
     pub waiting: u32,
 }
 
-impl Owing {
-    /// Returns whether fewer than [`ANSWERS`] plus `extra` answers are owed.
+impl OutstandingAnswers {
+    /// Returns whether fewer than [`ANSWERS`] plus `extra` answers are outstanding.
     const fn has_room(&self, extra: u32) -> bool {
-        self.owed < ANSWERS.saturating_add(self.waiting).saturating_add(extra)
+        self.total < ANSWERS.saturating_add(self.waiting).saturating_add(extra)
     }
 }
 
@@ -201,18 +201,18 @@ impl Inbound {
         self.complete
     }
 
-    /// Begins a SEND. `bytes` are those of its first packet; `owing` are the answers that the peer
-    /// is owed.
+    /// Begins a SEND. `bytes` are those of its first packet; `answers` are the outstanding answers to
+    /// the peer.
     ///
     /// # Errors
     ///
     /// [`Malformed`]: the peer violates the protocol; the caller fails the connection.
-    pub fn begin(&mut self, bytes: &[u8], owing: Owing) -> Result<Begin, Malformed> {
+    pub fn begin(&mut self, bytes: &[u8], answers: OutstandingAnswers) -> Result<Begin, Malformed> {
         let header = Header::parse(bytes)?;
         let (message, source) = match header {
             Header::Eager(message) => (message, Source::Eager),
             Header::Rts(message, place) => (message, Source::Rts(place)),
-            Header::Cancel { .. } if !owing.has_room(CANCELS_MAX) => return Ok(Begin::NotReady),
+            Header::Cancel { .. } if !answers.has_room(CANCELS_MAX) => return Ok(Begin::NotReady),
             _ => {
                 self.current = Current::Other(header);
                 return Ok(Begin::Other);
@@ -223,7 +223,7 @@ impl Inbound {
             self.current = Current::Other(header);
             return Ok(Begin::Other);
         }
-        if self.shut || (message.finish && !owing.has_room(0)) {
+        if self.shut || (message.finish && !answers.has_room(0)) {
             return Ok(Begin::NotReady);
         }
         self.current = Current::Offered(header);
@@ -302,7 +302,7 @@ impl Inbound {
     fn event(&self, header: Header) -> Option<Event> {
         Some(match header {
             Header::Eager(_) | Header::Rts(..) | Header::Ping => return None,
-            Header::Fin { id, fate } => Event::Fin { id, fate },
+            Header::Fin { id, status } => Event::Fin { id, status },
             Header::Cancel { id, finish } => {
                 let found = if id > self.taken {
                     CancelState::Never
@@ -343,7 +343,7 @@ mod tests {
     fn begin(inbound: &mut Inbound, header: Header) -> Result<Begin, Malformed> {
         let mut bytes = [0; MAX_HEADER];
         assert_eq!(header.put(&mut bytes), Some(header.len()));
-        inbound.begin(&bytes, Owing::default())
+        inbound.begin(&bytes, OutstandingAnswers::default())
     }
 
     /// Passes an eager message of no bytes that comes after another one. Returns whether it was
@@ -483,10 +483,10 @@ mod tests {
 
     #[test]
     fn sends_beyond_the_answer_limit_must_wait() {
-        let begin = |header: Header, owed: u32, waiting: u32| {
+        let begin = |header: Header, total: u32, waiting: u32| {
             let mut bytes = [0; MAX_HEADER];
             assert_eq!(header.put(&mut bytes), Some(header.len()));
-            Inbound::new().begin(&bytes, Owing { owed, waiting })
+            Inbound::new().begin(&bytes, OutstandingAnswers { total, waiting })
         };
         let answered = Message {
             finish: true,
@@ -494,7 +494,7 @@ mod tests {
         };
         let place = RemoteAddr { va: 0, rkey: 0 };
         for header in [Header::Eager(answered), Header::Rts(answered, place)] {
-            let is_offered = |owed, waiting| match begin(header, owed, waiting) {
+            let is_offered = |total, waiting| match begin(header, total, waiting) {
                 Ok(Begin::Message(..)) => true,
                 other => {
                     assert_eq!(other, Ok(Begin::NotReady));
@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(begin(Header::Ping, u32::MAX, 0), Ok(Begin::Other));
         let fin = Header::Fin {
             id: 1,
-            fate: FinStatus::Received,
+            status: FinStatus::Received,
         };
         assert_eq!(begin(fin, u32::MAX, 0), Ok(Begin::Other));
     }

@@ -81,9 +81,9 @@ impl Outgoing {
     }
 }
 
-/// The location of a message.
+/// The progress of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SendState {
     /// Not posted to the QP.
     Unsent,
     /// Posted to the QP.
@@ -100,7 +100,7 @@ pub(super) enum CancelRequest {
     /// The peer is to be asked.
     Wanted,
     /// The peer was asked.
-    Told,
+    Sent,
 }
 
 /// A message with its state.
@@ -108,14 +108,14 @@ pub(super) enum CancelRequest {
 pub struct Send<C> {
     pub(super) cookie: C,
     pub(super) out: Outgoing,
-    pub(super) stage: Stage,
+    pub(super) state: SendState,
     /// Whether the message was ever posted to the QP.
-    pub(super) tried: bool,
+    pub(super) was_posted: bool,
     /// The number of the message after which it is to come, if it was posted to the QP.
     pub(super) after: u64,
-    pub(super) recall: CancelRequest,
+    pub(super) cancel: CancelRequest,
     /// The status that the peer sent.
-    pub(super) fate: Option<FinStatus>,
+    pub(super) status: Option<FinStatus>,
     /// The error that the QP reported.
     pub(super) error: Option<Errno>,
 }
@@ -125,22 +125,22 @@ impl<C> Send<C> {
         Self {
             cookie,
             out,
-            stage: Stage::Unsent,
-            tried: false,
+            state: SendState::Unsent,
+            was_posted: false,
             after: 0,
-            recall: CancelRequest::No,
-            fate: None,
+            cancel: CancelRequest::No,
+            status: None,
             error: None,
         }
     }
 
     /// Returns the result if the message has ended.
     pub(super) fn end(&self) -> Option<Result> {
-        match (self.stage, self.fate) {
-            (Stage::Queued, _) => None,
+        match (self.state, self.status) {
+            (SendState::Queued, _) => None,
             (_, Some(FinStatus::Received)) => Some(Ok(())),
             (_, Some(FinStatus::Withdrawn)) => Some(Err(Errno::ECANCELED)),
-            (Stage::Sent, None) if !self.out.has_fin() => Some(Ok(())),
+            (SendState::Sent, None) if !self.out.has_fin() => Some(Ok(())),
             _ => None,
         }
     }

@@ -44,6 +44,6 @@ pub trait Stores {
     type Sends: Store<super::ops::Send<Self::Op>>;
     /// The RMA operations.
     type Rmas: Store<super::ops::Rma<Self::Op>>;
-    /// The answers that the peer is owed.
+    /// The answers to messages of the peer.
     type Answers: Store<super::answer::Answer<Self::Receive>>;
 }

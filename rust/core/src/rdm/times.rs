@@ -45,12 +45,12 @@ pub const RETIRE_TIME: u64 = 500 * MS;
 pub const LINGER_TIME: u64 = 200 * MS;
 
 /// The first interval before a void message is sent again; it doubles after each further refusal.
-pub const HOLD_TIME: u64 = MS;
+pub const BACKOFF_TIME: u64 = MS;
 
 /// The longest interval before a void message is sent again.
-pub const HOLD_TIME_MAX: u64 = 64 * MS;
+pub const BACKOFF_TIME_MAX: u64 = 64 * MS;
 
-/// The time that a peer has to wait after it was told that there is no room.
+/// The time in an RNR NAK: a peer has to wait so long because there is no room.
 pub const RNR_TIME: u64 = MS / 2;
 
 /// The maximum number of work requests of a connection in its QP.
@@ -65,7 +65,7 @@ pub const READS: u8 = 16;
 /// The number of bytes of a message that one READ reads. Other work is done between two such READs.
 pub const READ_SIZE: u32 = 1 << 20;
 
-/// The maximum number of answers that an end owes to its peer, besides those for messages that wait
+/// The maximum number of outstanding answers of an end to its peer, besides those for messages that wait
 /// for a receive. A message that would need one more is refused (RNR NAK) until the peer has
 /// acknowledged a FIN.
 pub const ANSWERS: u32 = 256;
@@ -80,4 +80,4 @@ const _: () = assert!(BUSY_PAUSE <= BUSY_PAUSE_MAX && BUSY_PAUSE_MAX < CONNECT_T
 const _: () = assert!(PROOF_TIME < CONNECT_TIME);
 // A cookie is valid as long as operations wait for a connection.
 const _: () = assert!(CONNECT_TIME <= COOKIE_PERIOD && UNPROVEN_BURST > 0);
-const _: () = assert!(HOLD_TIME <= HOLD_TIME_MAX && PING_TIME < IDLE_TIME);
+const _: () = assert!(BACKOFF_TIME <= BACKOFF_TIME_MAX && PING_TIME < IDLE_TIME);

@@ -1,99 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A word on loom's atomics. loom models C11 instead of the kernel's memory model. A fully ordered
+//! Helpers of the loom tests. loom models C11 instead of the kernel's memory model. A fully ordered
 //! operation is therefore an access between two sequentially consistent fences, which is no
 //! stronger than the kernel's.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
-use kfi_core::{
-    due::{
-        DueMap,
-        Key, //
-    },
-    word::Word, //
+use loom::sync::atomic;
+
+#[path = "../support/shared.rs"]
+mod shared;
+
+pub(crate) use shared::{
+    SharedWord as LoomWord,
+    TreeMap, //
 };
-use loom::sync::atomic::{
-    fence,
-    AtomicU64,
-    Ordering::{
-        AcqRel,
-        Acquire,
-        Relaxed,
-        Release,
-        SeqCst, //
-    }, //
-};
-use std::collections::BTreeMap;
-
-pub(crate) struct LoomWord(AtomicU64);
-
-impl LoomWord {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
-
-impl Word for LoomWord {
-    fn load(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    fn load_acquire(&self) -> u64 {
-        self.0.load(Acquire)
-    }
-
-    fn store(&self, value: u64) {
-        self.0.store(value, Relaxed);
-    }
-
-    fn store_release(&self, value: u64) {
-        self.0.store(value, Release);
-    }
-
-    fn fetch_add(&self, n: u64) -> u64 {
-        fence(SeqCst);
-        let old = self.0.fetch_add(n, AcqRel);
-        fence(SeqCst);
-        old
-    }
-
-    fn swap(&self, value: u64) -> u64 {
-        fence(SeqCst);
-        let old = self.0.swap(value, AcqRel);
-        fence(SeqCst);
-        old
-    }
-
-    fn compare_exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
-        fence(SeqCst);
-        let held = self.0.compare_exchange(old, new, AcqRel, Relaxed);
-        fence(SeqCst);
-        held
-    }
-}
-
-/// A map of names.
-#[derive(Default)]
-pub(crate) struct TreeMap(BTreeMap<Key, u32>);
-
-impl DueMap for TreeMap {
-    type Slot = u32;
-    type Token = u32;
-
-    fn insert(&mut self, key: Key, slot: u32) {
-        self.0.insert(key, slot);
-    }
-
-    fn first(&self) -> Option<Key> {
-        self.0.keys().next().copied()
-    }
-
-    fn pop_first(&mut self) -> Option<(Key, u32)> {
-        self.0.pop_first()
-    }
-
-    fn remove(&mut self, key: &Key) -> Option<u32> {
-        self.0.remove(key)
-    }
-}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connection management as sessions see it, with messages ("letters") that are lost, repeated, or
+//! Connection management as sessions see it, with messages ("messages") that are lost, repeated, or
 //! delayed for a long time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +21,9 @@ use kfi_core::{
 };
 
 use super::{
-    pipe::{
-        Pipe,
-        PipeId, //
+    qp::{
+        Qp,
+        QpId, //
     },
     Addr,
     Event,
@@ -31,9 +31,9 @@ use super::{
     MS, //
 };
 
-/// The contents of a letter.
+/// The contents of a message.
 #[derive(Clone, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct CmMessage {
     from: Addr,
     to: Addr,
     body: Body,
@@ -43,13 +43,13 @@ pub(crate) struct Letter {
 enum Body {
     Req {
         call: u64,
-        pipe: PipeId,
+        qp: QpId,
         hello: Hello,
     },
     Rep {
         call: u64,
         yours: u64,
-        pipe: PipeId,
+        qp: QpId,
         hello: Hello,
     },
     Rtu {
@@ -77,7 +77,7 @@ struct Call {
     owner: Addr,
     peer: Addr,
     conn: Conn,
-    pipe: PipeId,
+    qp: QpId,
     hello: Hello,
     remote: Option<u64>,
     state: State,
@@ -94,16 +94,16 @@ pub(crate) struct Cm {
 
 impl World {
     fn write(&mut self, from: Addr, to: Addr, body: Body) {
-        let letter = Letter { from, to, body };
-        if self.plan.old_letters && self.rng.one_in(8) {
+        let message = CmMessage { from, to, body };
+        if self.plan.old_messages && self.rng.one_in(8) {
             let delay = self.rng.spread(self.plan.work_time);
-            self.after(delay, Event::Letter(letter.clone()));
+            self.after(delay, Event::CmMessage(message.clone()));
         }
         if !self.draining && self.rng.one_in(self.plan.loss) {
             return;
         }
         let delay = self.rng.spread(self.plan.delay);
-        self.after(delay, Event::Letter(letter));
+        self.after(delay, Event::CmMessage(message));
     }
 
     fn new_call(
@@ -112,14 +112,14 @@ impl World {
         peer: Addr,
         conn: Conn,
         hello: Hello,
-        theirs: Option<(u64, PipeId)>,
+        theirs: Option<(u64, QpId)>,
     ) -> u64 {
         self.cm.next += 1;
         let call = self.cm.next;
-        let pipe = PipeId(call);
-        let mut made = Pipe::new(owner, peer, conn);
-        made.remote = theirs.map(|(_, pipe)| pipe);
-        self.pipes.insert(pipe, made);
+        let qp = QpId(call);
+        let mut made = Qp::new(owner, peer, conn);
+        made.remote = theirs.map(|(_, qp)| qp);
+        self.qps.insert(qp, made);
         let state = if theirs.is_some() {
             State::Accepted
         } else {
@@ -131,7 +131,7 @@ impl World {
                 owner,
                 peer,
                 conn,
-                pipe,
+                qp,
                 hello,
                 remote: theirs.map(|(call, _)| call),
                 state,
@@ -151,17 +151,17 @@ impl World {
         let Some(call) = self.cm.calls.get(&id) else {
             return;
         };
-        let (owner, peer, pipe, hello) = (call.owner, call.peer, call.pipe, call.hello);
+        let (owner, peer, qp, hello) = (call.owner, call.peer, call.qp, call.hello);
         let body = match (call.state, call.remote) {
             (State::Asking, _) => Body::Req {
                 call: id,
-                pipe,
+                qp,
                 hello,
             },
             (State::Accepted, Some(yours)) => Body::Rep {
                 call: id,
                 yours,
-                pipe,
+                qp,
                 hello,
             },
             _ => return,
@@ -188,9 +188,9 @@ impl World {
             caps: Caps::EMPTY,
             cookie: None,
         };
-        let pipe = PipeId(call);
-        let body = Body::Req { call, pipe, hello };
-        self.at(self.now, Event::Letter(Letter { from, to, body }));
+        let qp = QpId(call);
+        let body = Body::Req { call, qp, hello };
+        self.at(self.now, Event::CmMessage(CmMessage { from, to, body }));
     }
 
     fn call_of(&self, owner: Addr, peer: Addr, conn: Conn) -> Option<u64> {
@@ -203,16 +203,16 @@ impl World {
     }
 
     /// Returns the QP of a connection.
-    pub(crate) fn pipe_of(&self, owner: Addr, peer: Addr, conn: Conn) -> Option<PipeId> {
+    pub(crate) fn qp_of(&self, owner: Addr, peer: Addr, conn: Conn) -> Option<QpId> {
         let id = self.call_of(owner, peer, conn)?;
-        Some(self.cm.calls[&id].pipe)
+        Some(self.cm.calls[&id].qp)
     }
 
     /// Ends a connection.
     pub(crate) fn disconnect(&mut self, owner: Addr, peer: Addr, conn: Conn) {
         if let Some(id) = self.call_of(owner, peer, conn) {
             let call = self.cm.calls.remove(&id).unwrap();
-            self.pipes.remove(&call.pipe);
+            self.qps.remove(&call.qp);
             if let (Some(yours), State::Established) = (call.remote, call.state) {
                 self.write(owner, peer, Body::Dreq { yours });
             }
@@ -230,15 +230,15 @@ impl World {
             .collect();
         for id in dead {
             let call = self.cm.calls.remove(&id).unwrap();
-            self.pipes.remove(&call.pipe);
+            self.qps.remove(&call.qp);
         }
     }
 
     /// Handles the first packet on this QP.
-    pub(crate) fn first_packet(&mut self, pipe: PipeId) {
-        if let Some(call) = self.cm.calls.get(&pipe.0) {
+    pub(crate) fn first_packet(&mut self, qp: QpId) {
+        if let Some(call) = self.cm.calls.get(&qp.0) {
             if call.state == State::Accepted {
-                self.is_established(pipe.0);
+                self.is_established(qp.0);
             }
         }
     }
@@ -252,20 +252,20 @@ impl World {
         self.with_session(owner, peer, |session| session.established(now, conn));
     }
 
-    pub(crate) fn letter(&mut self, letter: Letter) {
-        let Letter { from, to, body } = letter;
+    pub(crate) fn message(&mut self, message: CmMessage) {
+        let CmMessage { from, to, body } = message;
         if self.passes(from, to).is_err() {
             return;
         }
         self.log(|| format!("{from}-{to}: {body:?}"));
         match body {
-            Body::Req { call, pipe, hello } => self.request(from, to, call, pipe, &hello),
+            Body::Req { call, qp, hello } => self.request(from, to, call, qp, &hello),
             Body::Rep {
                 call,
                 yours,
-                pipe,
+                qp,
                 hello,
-            } => self.reply(from, to, call, yours, pipe, &hello),
+            } => self.reply(from, to, call, yours, qp, &hello),
             Body::Rtu { yours } => {
                 if self.is_of(yours, to, State::Accepted) {
                     self.is_established(yours);
@@ -289,7 +289,7 @@ impl World {
             .is_some_and(|call| call.owner == owner && call.state == state)
     }
 
-    fn request(&mut self, from: Addr, to: Addr, theirs: u64, pipe: PipeId, hello: &Hello) {
+    fn request(&mut self, from: Addr, to: Addr, theirs: u64, qp: QpId, hello: &Hello) {
         let refuse = |world: &mut Self, refusal| {
             let yours = theirs;
             let refusal = Some(refusal);
@@ -336,7 +336,7 @@ impl World {
                 self.with_session(to, from, |session| session.failed(conn, Cause::Busy));
             }
             Reply::Accept(conn, mine) => {
-                self.new_call(to, from, conn, mine, Some((theirs, pipe)));
+                self.new_call(to, from, conn, mine, Some((theirs, qp)));
             }
             Reply::Refuse(refusal) => refuse(self, refusal),
             Reply::Ignore => {}
@@ -346,20 +346,20 @@ impl World {
 
     fn repeat_now(&mut self, id: u64) {
         let call = &self.cm.calls[&id];
-        let (owner, peer, pipe, hello) = (call.owner, call.peer, call.pipe, call.hello);
+        let (owner, peer, qp, hello) = (call.owner, call.peer, call.qp, call.hello);
         if let Some(yours) = call.remote {
             let call = id;
             let body = Body::Rep {
                 call,
                 yours,
-                pipe,
+                qp,
                 hello,
             };
             self.write(owner, peer, body);
         }
     }
 
-    fn reply(&mut self, from: Addr, to: Addr, theirs: u64, mine: u64, pipe: PipeId, hello: &Hello) {
+    fn reply(&mut self, from: Addr, to: Addr, theirs: u64, mine: u64, qp: QpId, hello: &Hello) {
         if self.is_of(mine, to, State::Established) {
             let known = self.cm.calls[&mine].remote == Some(theirs);
             if known {
@@ -380,8 +380,8 @@ impl World {
                 let call = self.cm.calls.get_mut(&mine).unwrap();
                 call.state = State::Established;
                 call.remote = Some(theirs);
-                let own = call.pipe;
-                self.pipes.get_mut(&own).unwrap().remote = Some(pipe);
+                let own = call.qp;
+                self.qps.get_mut(&own).unwrap().remote = Some(qp);
             }
         }
         if accepted {

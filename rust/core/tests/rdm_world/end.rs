@@ -57,25 +57,26 @@ pub(crate) const REGION: usize = 4096;
 pub(crate) const KEY: u32 = 7;
 
 /// A store in a tree.
-pub(crate) struct Tree<V>(BTreeMap<u64, V>);
+pub(crate) struct Tree<V, S = ()>(BTreeMap<u64, (V, S)>);
 
-impl<V> Store<V> for Tree<V> {
-    type Slot = ();
+impl<V, S> Store<V> for Tree<V, S> {
+    type Slot = S;
 
-    fn insert(&mut self, key: u64, value: V, (): ()) {
-        assert!(self.0.insert(key, value).is_none(), "a key comes twice");
+    fn insert(&mut self, key: u64, value: V, slot: S) {
+        let old = self.0.insert(key, (value, slot));
+        assert!(old.is_none(), "a key comes twice");
     }
 
     fn get(&self, key: u64) -> Option<&V> {
-        self.0.get(&key)
+        self.0.get(&key).map(|(value, _)| value)
     }
 
     fn get_mut(&mut self, key: u64) -> Option<&mut V> {
-        self.0.get_mut(&key)
+        self.0.get_mut(&key).map(|(value, _)| value)
     }
 
     fn remove(&mut self, key: u64) -> Option<V> {
-        self.0.remove(&key)
+        self.0.remove(&key).map(|(value, _)| value)
     }
 
     fn next(&self, from: u64) -> Option<u64> {
@@ -83,43 +84,15 @@ impl<V> Store<V> for Tree<V> {
     }
 }
 
-/// A share of the answers owed, held from the creation of an answer to its end. The reference count
+/// A share of the answers to a peer, from the creation of an answer to its end. The reference count
 /// is the number of answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share(Arc<()>);
 
 impl Share {
     /// Returns the number of answers, for the share of the endpoint.
-    pub(crate) fn owed(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         Arc::strong_count(&self.0) as u32 - 1
-    }
-}
-
-/// The store of answers.
-pub(crate) struct Answers(BTreeMap<u64, (Answer<Filling>, Share)>);
-
-impl Store<Answer<Filling>> for Answers {
-    type Slot = Share;
-
-    fn insert(&mut self, key: u64, value: Answer<Filling>, share: Share) {
-        let old = self.0.insert(key, (value, share));
-        assert!(old.is_none(), "a key comes twice");
-    }
-
-    fn get(&self, key: u64) -> Option<&Answer<Filling>> {
-        self.0.get(&key).map(|(answer, _)| answer)
-    }
-
-    fn get_mut(&mut self, key: u64) -> Option<&mut Answer<Filling>> {
-        self.0.get_mut(&key).map(|(answer, _)| answer)
-    }
-
-    fn remove(&mut self, key: u64) -> Option<Answer<Filling>> {
-        self.0.remove(&key).map(|(answer, _)| answer)
-    }
-
-    fn next(&self, from: u64) -> Option<u64> {
-        self.0.range(from..).next().map(|(key, _)| *key)
     }
 }
 
@@ -131,7 +104,7 @@ impl Stores for Model {
     type Receive = Filling;
     type Sends = Tree<Send<u64>>;
     type Rmas = Tree<Rma<u64>>;
-    type Answers = Answers;
+    type Answers = Tree<Answer<Filling>, Share>;
 }
 
 /// A posted receive.
@@ -163,7 +136,7 @@ pub(crate) enum Held {
         op: u64,
         conn: Conn,
         id: u64,
-        place: RemoteAddr,
+        addr_of_bytes: RemoteAddr,
     },
 }
 
@@ -227,7 +200,7 @@ pub(crate) struct End {
     pub(crate) sessions: BTreeMap<Addr, Session<Model>>,
     /// The requests without a valid cookie.
     unproven: Unproven,
-    /// The answers owed to each peer.
+    /// The answers to each peer.
     pub(crate) shares: BTreeMap<Addr, Share>,
     pub(crate) pairs: [Pair; 2],
     /// The operation for each number, by peer.
@@ -284,10 +257,9 @@ impl End {
 
     pub(crate) fn session(&mut self, peer: Addr) -> &mut Session<Model> {
         let config = self.config;
-        let tree = || (Tree(BTreeMap::new()), Tree(BTreeMap::new()));
         self.sessions.entry(peer).or_insert_with(|| {
-            let (sends, rmas) = tree();
-            Session::new(config, sends, rmas, Answers(BTreeMap::new()))
+            let (sends, rmas) = (Tree(BTreeMap::new()), Tree(BTreeMap::new()));
+            Session::new(config, sends, rmas, Tree(BTreeMap::new()))
         })
     }
 
@@ -315,9 +287,9 @@ impl End {
         self.unproven.admit(now, &ends, cookie, hash)
     }
 
-    /// Returns the number of answers owed to a peer.
-    pub(crate) fn owed(&self, peer: Addr) -> u32 {
-        self.shares.get(&peer).map_or(0, Share::owed)
+    /// Returns the number of answers to a peer that have not ended.
+    pub(crate) fn answers(&self, peer: Addr) -> u32 {
+        self.shares.get(&peer).map_or(0, Share::count)
     }
 
     pub(crate) fn deadline(&self) -> Option<u64> {

@@ -64,15 +64,15 @@ impl World {
     }
 
     pub(crate) fn expire_session(&mut self, owner: Addr, peer: Addr) {
-        let heard = self
-            .pipes
+        let received_at = self
+            .qps
             .values()
-            .filter(|pipe| pipe.owner == owner && pipe.peer == peer)
-            .map(|pipe| pipe.heard)
+            .filter(|qp| qp.owner == owner && qp.peer == peer)
+            .map(|qp| qp.received_at)
             .max();
         let now = self.now;
         self.with_session(owner, peer, |session| {
-            session.expired(now, heard.unwrap_or(0));
+            session.expired(now, received_at.unwrap_or(0));
         });
     }
 
@@ -91,8 +91,8 @@ impl World {
                     Action::Void(conn) => {
                         self.log(|| format!("{owner}-{peer}: void"));
                         self.oracle.count("void");
-                        if let Some(pipe) = self.pipe_of(owner, peer, conn) {
-                            self.make_void(pipe);
+                        if let Some(qp) = self.qp_of(owner, peer, conn) {
+                            self.make_void(qp);
                         }
                     }
                     Action::End(ended) => self.end_op(owner, peer, ended),
@@ -123,9 +123,9 @@ impl World {
 
     /// Frees the QP of a connection.
     fn close_conn(&mut self, owner: Addr, peer: Addr, conn: Conn) {
-        if let Some(id) = self.pipe_of(owner, peer, conn) {
-            self.tell_closing(id);
-            let placing = self.pipes.get_mut(&id).and_then(|pipe| pipe.placing.take());
+        if let Some(id) = self.qp_of(owner, peer, conn) {
+            self.report(id, false);
+            let placing = self.qps.get_mut(&id).and_then(|qp| qp.placing.take());
             if let Some(placing) = placing {
                 self.abort(owner, &placing);
             }
@@ -169,10 +169,10 @@ impl World {
     }
 
     fn post_work(&mut self, owner: Addr, peer: Addr, conn: Conn, work: Work, request: Request) {
-        let Some(id) = self.pipe_of(owner, peer, conn) else {
+        let Some(id) = self.qp_of(owner, peer, conn) else {
             panic!("work for a connection that is not there");
         };
-        if self.pipes[&id].failed {
+        if self.qps[&id].failed {
             return;
         }
         let end = self.ends[owner].as_mut().unwrap();
@@ -201,7 +201,7 @@ impl World {
                 Vec::new()
             }
             Request::Bye => {
-                let last = self.pipes.get_mut(&id).unwrap().inbound.shut();
+                let last = self.qps.get_mut(&id).unwrap().inbound.shut();
                 request = Request::Send(Header::Bye { last });
                 Vec::new()
             }
@@ -211,13 +211,7 @@ impl World {
     }
 
     /// Returns the parameters of a piece of an RMA operation.
-    pub(crate) fn rma_of(
-        &mut self,
-        owner: Addr,
-        peer: Addr,
-        _conn: Conn,
-        number: u64,
-    ) -> Option<oracle::Rma> {
+    pub(crate) fn rma_of(&mut self, owner: Addr, peer: Addr, number: u64) -> Option<oracle::Rma> {
         let end = self.ends[owner].as_mut()?;
         let op = *end.session(peer).op(number)?;
         match &self.oracle.ops[&op].kind {
@@ -227,13 +221,7 @@ impl World {
     }
 
     /// Returns bytes that `owner` has offered to `reader`.
-    pub(crate) fn granted(
-        &mut self,
-        owner: Addr,
-        reader: Addr,
-        _conn: Conn,
-        grant: &Grant,
-    ) -> Vec<u8> {
+    pub(crate) fn granted(&mut self, owner: Addr, reader: Addr, grant: &Grant) -> Vec<u8> {
         let end = self.ends[owner].as_mut().unwrap();
         let op = end.session(reader).op(grant.id).copied();
         let op = op.expect("a message that has not ended");
@@ -261,12 +249,10 @@ impl World {
         let session = end.session(peer);
         match data {
             Some((Request::Read { answer, offset, .. }, data)) => {
-                // The tests have no other way to change it.
-                let filling = session
-                    .receive(answer)
-                    .expect("a receive that is being filled");
-                let _ = filling;
-                self.place_read(owner, peer, answer, offset, &data);
+                let filling = session.receive_mut(answer);
+                let filling = filling.expect("a receive that is being filled");
+                let from = offset as usize;
+                filling.bytes[from..from + data.len()].copy_from_slice(&data);
             }
             Some((Request::Rma { number, .. }, data)) => {
                 let op = session.op(number).copied();
@@ -274,18 +260,10 @@ impl World {
             }
             _ => {}
         }
-        let end = self.ends[owner].as_mut().unwrap();
-        let ended = end.session(peer).done(now, conn, work, done);
+        let ended = session.done(now, conn, work, done);
         if let Some(ended) = ended {
             self.end_op(owner, peer, ended);
         }
-    }
-
-    fn place_read(&mut self, owner: Addr, peer: Addr, answer: u64, offset: u32, data: &[u8]) {
-        let end = self.ends[owner].as_mut().unwrap();
-        let filling = end.session(peer).receive_mut(answer).unwrap();
-        let from = offset as usize;
-        filling.bytes[from..from + data.len()].copy_from_slice(data);
     }
 
     pub(crate) fn end_op(&mut self, owner: Addr, peer: Addr, ended: Ended<u64, Filling>) {
@@ -298,12 +276,12 @@ impl World {
                     Work::Message(of) | Work::Piece(of, _) => *of == number,
                     _ => false,
                 };
-                let holds = self
-                    .pipes
+                let is_queued = self
+                    .qps
                     .values()
-                    .filter(|pipe| pipe.owner == owner && pipe.peer == peer)
-                    .any(|pipe| pipe.queue.iter().any(|wqe| names(&wqe.work)));
-                assert!(!holds, "{op} ends while a QP has it");
+                    .filter(|qp| qp.owner == owner && qp.peer == peer)
+                    .any(|qp| qp.queue.iter().any(|wqe| names(&wqe.work)));
+                assert!(!is_queued, "{op} ends while a QP has it");
                 self.op_ended(owner, op, result);
             }
             Ended::Receive(filling, result) => {

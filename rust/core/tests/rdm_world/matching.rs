@@ -20,8 +20,8 @@ use kfi_core::{
             RemoteAddr, //
         },
         inbound::{
-            CancelState as Whether,
-            Event as Said,
+            CancelState,
+            Event,
             Source, //
         },
         session::Conn,
@@ -53,7 +53,6 @@ impl World {
         &mut self,
         addr: Addr,
         peer: Addr,
-        conn: Conn,
         message: &Message,
         source: Source,
     ) -> Option<Placing> {
@@ -84,7 +83,6 @@ impl World {
                 Where::Unexpected
             }
         };
-        let _ = conn;
         self.log(|| format!("{peer}-{addr}: {op} taken, {at:?}, number {}", message.id));
         self.oracle.arrived(op, incarnation);
         Some(Placing {
@@ -111,11 +109,11 @@ impl World {
         let fin = message.finish.then_some((conn, id));
         let held = match source {
             Source::Eager => Held::Here { op, bytes, fin },
-            Source::Rts(place) => Held::There {
+            Source::Rts(addr_of_bytes) => Held::There {
                 op,
                 conn,
                 id,
-                place,
+                addr_of_bytes,
             },
         };
         let known = Known {
@@ -139,7 +137,7 @@ impl World {
         };
         match rx {
             Some((rx, charged)) => {
-                self.bring(addr, rx, &known, held);
+                self.pass_to_receive(addr, rx, &known, held);
                 let end = self.ends[addr].as_mut().unwrap();
                 end.pairs[0].unexpected.uncharge(charged);
             }
@@ -153,32 +151,32 @@ impl World {
     }
 
     /// Passes a message to a receive.
-    fn bring(&mut self, addr: Addr, rx: Rx, known: &Known<Addr>, held: Held) {
+    fn pass_to_receive(&mut self, addr: Addr, rx: Rx, known: &Known<Addr>, held: Held) {
         let peer = known.envelope.src;
         let fit = Placement::new(known.len, u64::from(rx.room));
         match held {
             Held::Here { op, bytes, fin } => {
                 self.fill(addr, rx, op, fit, &bytes);
                 if let Some((conn, id)) = fin {
-                    self.owe(addr, peer, conn, id, FinStatus::Received, None, None);
+                    self.answer(addr, peer, conn, id, FinStatus::Received, None, None);
                 }
             }
             Held::There {
                 op,
                 conn,
                 id,
-                place,
+                addr_of_bytes,
             } => {
                 let len = fit.len as u32;
                 if len == 0 {
                     self.fill(addr, rx, op, fit, &[]);
-                    self.owe(addr, peer, conn, id, FinStatus::Received, None, None);
+                    self.answer(addr, peer, conn, id, FinStatus::Received, None, None);
                     return;
                 }
                 let bytes = vec![0; len as usize];
                 let filling = Filling { rx, op, fit, bytes };
-                let read = Some((place, len));
-                self.owe(
+                let read = Some((addr_of_bytes, len));
+                self.answer(
                     addr,
                     peer,
                     conn,
@@ -192,13 +190,13 @@ impl World {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of an answer")]
-    fn owe(
+    fn answer(
         &mut self,
         addr: Addr,
         peer: Addr,
         conn: Conn,
         id: u64,
-        fate: FinStatus,
+        status: FinStatus,
         read: Option<(RemoteAddr, u32)>,
         filling: Option<Filling>,
     ) {
@@ -206,7 +204,7 @@ impl World {
         let due = Due {
             conn,
             id,
-            fate,
+            status,
             read,
         };
         let end = self.ends[addr].as_mut().unwrap();
@@ -217,28 +215,28 @@ impl World {
     }
 
     /// Handles an event from the peer.
-    pub(crate) fn said(&mut self, addr: Addr, peer: Addr, conn: Conn, said: Said) {
-        self.log(|| format!("{peer}-{addr}: {conn:?} {said:?}"));
+    pub(crate) fn handle_event(&mut self, addr: Addr, peer: Addr, conn: Conn, event: Event) {
+        self.log(|| format!("{peer}-{addr}: {conn:?} {event:?}"));
         let now = self.now;
-        match said {
-            Said::Cancel { id, found } => {
-                let fate = match found {
-                    Whether::Never => Some(FinStatus::Withdrawn),
-                    Whether::Received => Some(FinStatus::Received),
-                    Whether::Taken => self
+        match event {
+            Event::Cancel { id, found } => {
+                let status = match found {
+                    CancelState::Never => Some(FinStatus::Withdrawn),
+                    CancelState::Received => Some(FinStatus::Received),
+                    CancelState::Taken => self
                         .withdraw(addr, peer, conn, id)
                         .then_some(FinStatus::Withdrawn),
                 };
-                if let Some(fate) = fate {
-                    self.owe(addr, peer, conn, id, fate, None, None);
+                if let Some(status) = status {
+                    self.answer(addr, peer, conn, id, status, None, None);
                 }
             }
-            Said::Note { len: _, data } => {
+            Event::Note { len: _, data } => {
                 self.oracle.noted(data);
             }
             _ => {
                 let end = self.ends[addr].as_mut().unwrap();
-                if let Some(ended) = end.session(peer).event(now, conn, said) {
+                if let Some(ended) = end.session(peer).event(now, conn, event) {
                     self.end_op(addr, peer, ended);
                 }
             }
@@ -304,7 +302,7 @@ impl World {
             Found::Received(known, held) => {
                 end.claims.retain(|claim| *claim != context);
                 let charged = known.charged;
-                self.bring(addr, rx, &known, held);
+                self.pass_to_receive(addr, rx, &known, held);
                 let end = self.ends[addr].as_mut().unwrap();
                 end.pairs[0].unexpected.uncharge(charged);
                 self.pump(addr, known.envelope.src);
@@ -327,7 +325,7 @@ impl World {
                 self.oracle.received(op, incarnation);
                 self.oracle.count("discarded");
                 if let Some((conn, id)) = fin {
-                    self.owe(addr, peer, conn, id, FinStatus::Received, None, None);
+                    self.answer(addr, peer, conn, id, FinStatus::Received, None, None);
                 }
                 self.end_receive(addr, rx.id, Ok(()));
                 self.pump(addr, peer);

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `rng.rs` | pseudo-random numbers from a seed |
 //! | `plan.rs` | the choices of a seed |
-//! | `pipe.rs` | QPs ("pipes"): reliable, in order, and can fail |
+//! | `qp.rs` | QPs: reliable, in order, and can fail |
 //! | `cm.rs` | connection management: lossy, with repetitions and old packets |
 //! | `end.rs` | an endpoint |
 //! | `matching.rs` | matching of its messages with receives |
@@ -14,7 +14,7 @@
 //! | `app.rs` | the program, which posts operations |
 //! | `oracle.rs` | the conditions that must hold |
 //!
-//! A pipe executes the work of one side at the other, in order and once, like an RC connection:
+//! A qp executes the work of one side at the other, in order and once, like an RC connection:
 //! with delays, in steps, refused for a time. It can fail at any moment, and then work that was
 //! executed but not acknowledged has an unknown result. A message that was made void may arrive as
 //! its original, as if a packet had been on its way.
@@ -27,8 +27,8 @@ pub(crate) mod end;
 pub(crate) mod glue;
 pub(crate) mod matching;
 pub(crate) mod oracle;
-pub(crate) mod pipe;
 pub(crate) mod plan;
+pub(crate) mod qp;
 pub(crate) mod rng;
 
 use std::{
@@ -42,14 +42,14 @@ use std::{
 use kfi_core::rdm::times;
 
 use self::{
-    cm::Letter,
+    cm::CmMessage,
     end::End,
     oracle::Oracle,
-    pipe::{
-        Pipe,
-        PipeId, //
-    },
     plan::Plan,
+    qp::{
+        Qp,
+        QpId, //
+    },
     rng::Rng, //
 };
 
@@ -62,18 +62,18 @@ pub(crate) type Addr = usize;
 /// An event of the simulation.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// The work at the front of a pipe arrives.
-    Deliver(PipeId),
+    /// The work at the front of a qp arrives.
+    Deliver(QpId),
     /// The rest of a message arrives.
-    Rest(PipeId),
+    Rest(QpId),
     /// Executed work is acknowledged.
-    Ack(PipeId),
+    Ack(QpId),
     /// Completed work is reported to the session.
-    Tell(PipeId),
-    /// A pipe fails if nothing was acknowledged since.
-    Timeout(PipeId, u64),
-    /// A letter of connection management arrives.
-    Letter(Letter),
+    Report(QpId),
+    /// A qp fails if nothing was acknowledged since.
+    Timeout(QpId, u64),
+    /// A message of connection management arrives.
+    CmMessage(CmMessage),
     /// Connection management repeats an unanswered message.
     Repeat(u64),
     /// A program executes a step.
@@ -90,7 +90,7 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) plan: Plan,
     pub(crate) ends: Vec<Option<End>>,
-    pub(crate) pipes: BTreeMap<PipeId, Pipe>,
+    pub(crate) qps: BTreeMap<QpId, Qp>,
     pub(crate) cm: cm::Cm,
     pub(crate) oracle: Oracle,
     /// The time before which nothing passes between two hosts.
@@ -104,7 +104,7 @@ pub(crate) struct World {
     pub(crate) incarnations: u64,
     pub(crate) notes: u64,
     /// Nothing is acknowledged.
-    pub(crate) mute: bool,
+    pub(crate) no_acks: bool,
     /// This end has no room for any FIN.
     pub(crate) refuses_fins: Option<Addr>,
     trace: bool,
@@ -130,7 +130,7 @@ impl World {
         let mut world = Self {
             now: 1,
             ends: (0..plan.ends).map(|_| None).collect(),
-            pipes: BTreeMap::new(),
+            qps: BTreeMap::new(),
             cm: cm::Cm::default(),
             oracle: Oracle::default(),
             cut_until: BTreeMap::new(),
@@ -140,7 +140,7 @@ impl World {
             next: 0,
             incarnations: 0,
             notes: 0,
-            mute: false,
+            no_acks: false,
             refuses_fins: None,
             trace,
             rng,
@@ -204,7 +204,7 @@ impl World {
             return false;
         };
         let event = self.store[index].take().unwrap();
-        self.happen(event);
+        self.execute(event);
         true
     }
 
@@ -226,14 +226,14 @@ impl World {
         );
     }
 
-    fn happen(&mut self, event: Event) {
+    fn execute(&mut self, event: Event) {
         match event {
             Event::Deliver(id) => self.deliver(id),
             Event::Rest(id) => self.deliver_rest(id),
             Event::Ack(id) => self.acknowledge(id),
-            Event::Tell(id) => self.tell(id),
+            Event::Report(id) => self.report(id, true),
             Event::Timeout(id, progress) => self.time_out(id, progress),
-            Event::Letter(letter) => self.letter(letter),
+            Event::CmMessage(message) => self.message(message),
             Event::Repeat(id) => self.repeat(id),
             Event::App(addr) => self.app(addr),
             Event::Fault => self.fault(),
@@ -268,11 +268,11 @@ impl World {
             }
             3..=5 => {
                 // One end of a connection is lost.
-                let ids: Vec<PipeId> = self.pipes.keys().copied().collect();
+                let ids: Vec<QpId> = self.qps.keys().copied().collect();
                 if !ids.is_empty() {
                     let id = ids[self.rng.index(ids.len())];
                     self.log(|| format!("{id:?}: lost"));
-                    self.fail_pipe(id, kfi_core::rdm::Cause::Protocol);
+                    self.fail_qp(id, kfi_core::rdm::Cause::Protocol);
                 }
             }
             6..=7 if self.plan.crashes => self.crash(addr),
@@ -300,9 +300,9 @@ impl World {
 
     /// Runs the simulation: work with faults, then a time without.
     pub(crate) fn live(&mut self) {
-        let peaceful = self.plan.is_peaceful();
+        let without_faults = self.plan.has_no_faults();
         self.run(self.plan.work_time);
-        self.log(|| "peace".into());
+        self.log(|| "no more faults".into());
         self.draining = true;
         self.cut_until.clear();
         for addr in 0..self.ends.len() {
@@ -321,10 +321,10 @@ impl World {
         for end in self.ends.iter().flatten() {
             end.check_idle();
         }
-        assert!(self.pipes.is_empty(), "pipes are left: {:?}", self.pipes);
+        assert!(self.qps.is_empty(), "qps are left: {:?}", self.qps);
         self.oracle.check();
-        if peaceful {
-            self.oracle.check_peace();
+        if without_faults {
+            self.oracle.check_no_failure();
         }
     }
 }

@@ -162,7 +162,7 @@ impl Oracle {
     }
 
     /// Checks the results of a run without faults.
-    pub(crate) fn check_peace(&self) {
+    pub(crate) fn check_no_failure(&self) {
         for (id, op) in &self.ops {
             // EACCES: the peer lacks the capability.
             let fine = matches!(

@@ -34,10 +34,10 @@ pub(crate) struct Plan {
     pub(crate) budget: u64,
     /// The number of receives, of ten, that are posted late or never.
     pub(crate) lazy: u64,
-    /// One in this many letters of connection management is lost.
+    /// One in this many messages of connection management is lost.
     pub(crate) loss: u64,
-    /// Whether old letters arrive again.
-    pub(crate) old_letters: bool,
+    /// Whether old messages arrive again.
+    pub(crate) old_messages: bool,
     /// One in this many operations is RMA.
     pub(crate) rma: u64,
     /// One in this many keys is wrong.
@@ -73,7 +73,7 @@ impl Plan {
             budget: rng.pick(&[0, 100, 10_000, 1 << 20]),
             lazy: rng.below(10),
             loss: rng.pick(&[3, 20, 1_000_000]),
-            old_letters: rng.one_in(2),
+            old_messages: rng.one_in(2),
             rma: rng.pick(&[2, 6, 1_000_000]),
             bad_keys: rng.pick(&[8, 1_000_000_000_000]),
             busy: rng.pick(&[2, 1_000_000, 1_000_000]),
@@ -84,7 +84,7 @@ impl Plan {
     }
 
     /// Returns a plan without faults.
-    pub(crate) fn peaceful() -> Self {
+    pub(crate) fn without_faults() -> Self {
         Self {
             ends: 2,
             work_time: 0,
@@ -101,7 +101,7 @@ impl Plan {
             budget: 1 << 20,
             lazy: 0,
             loss: u64::MAX,
-            old_letters: false,
+            old_messages: false,
             rma: u64::MAX,
             bad_keys: u64::MAX,
             busy: u64::MAX,
@@ -112,7 +112,7 @@ impl Plan {
     }
 
     /// Returns whether no operation should fail.
-    pub(crate) fn is_peaceful(&self) -> bool {
+    pub(crate) fn has_no_faults(&self) -> bool {
         self.faults == 0 && self.bad_keys > 1_000
     }
 }

@@ -186,7 +186,7 @@ impl Queue {
             errors: word(offset_of!(kfabric_cq_ring, errors))?,
             overruns: word(offset_of!(kfabric_cq_ring, overruns))?,
             head: word(offset_of!(kfabric_cq_ring, head))?,
-            told: word(offset_of!(kfabric_cq_ring, overruns_told))?,
+            reported: word(offset_of!(kfabric_cq_ring, overruns_told))?,
         };
         let errors = KVVec::from_elem(ErrEntry::default(), slots, GFP_KERNEL_ACCOUNT)?;
         let state = CompletionQueue::new(words, size, errors, Tree::new(), Line::new())

@@ -66,7 +66,7 @@ const KEY: u32 = 7;
 
 /// A target that checks its calls.
 #[derive(Default)]
-struct Judge {
+struct CheckedTarget {
     receives: u32,
     /// The bytes placed in the receive in progress.
     begun: Option<u32>,
@@ -80,13 +80,13 @@ struct Judge {
     refuses: Option<Refusal>,
 }
 
-impl Judge {
+impl CheckedTarget {
     fn refuses(&mut self) -> Result<(), Refusal> {
         self.refuses.take().map_or(Ok(()), Err)
     }
 }
 
-impl Target for Judge {
+impl Target for CheckedTarget {
     fn begin_receive(&mut self, incoming: Incoming) -> Result<(), Refusal> {
         assert_eq!(self.begun, None);
         self.refuses()?;
@@ -166,13 +166,13 @@ impl Target for Judge {
     }
 }
 
-type Whole = Qp<Vec<Wqe>, Vec<Psn>, Vec<Replay>>;
+type RcQp = Qp<Vec<Wqe>, Vec<Psn>, Vec<Replay>>;
 
 /// A QP with its owner and an attacker.
-struct Scene<'a> {
+struct Harness<'a> {
     bytes: Bytes<'a>,
-    qp: Whole,
-    judge: Judge,
+    qp: RcQp,
+    target: CheckedTarget,
     now: u64,
     window: u32,
     mtu: PathMtu,
@@ -196,14 +196,14 @@ pub fn rc_qp(data: &[u8]) {
         delay: u64::from(bytes.byte() & 1) * 1000,
         requests: u32::from(bytes.byte() & 3),
     };
-    let mut scene = Scene {
+    let mut harness = Harness {
         qp: Qp::new(
             Requester::new(vec![Wqe::EMPTY; 8], vec![Psn::default(); slots], window),
             Responder::new(vec![Replay::EMPTY; dest_slots], policy),
         ),
-        judge: Judge {
+        target: CheckedTarget {
             receives: u32::from(bytes.byte()),
-            ..Judge::default()
+            ..CheckedTarget::default()
         },
         now: 1,
         window,
@@ -214,14 +214,14 @@ pub fn rc_qp(data: &[u8]) {
         next_id: 0,
         bytes,
     };
-    scene.connect();
-    while !scene.bytes.0.is_empty() {
-        scene.step();
+    harness.connect();
+    while !harness.bytes.0.is_empty() {
+        harness.step();
     }
-    scene.finish();
+    harness.finish();
 }
 
-impl Scene<'_> {
+impl Harness<'_> {
     fn attr(&mut self, state: State) -> Attr {
         let bits = self.bytes.byte();
         Attr {
@@ -253,7 +253,7 @@ impl Scene<'_> {
         let mask = all.map_or(Mask::NONE, |(required, _)| required);
         let draining = from == State::Sqd && !self.qp.requester.is_drained();
         let ends = matches!(state, State::Error | State::Reset);
-        let done = self.qp.modify(&attr, mask, &mut self.judge).is_ok();
+        let done = self.qp.modify(&attr, mask, &mut self.target).is_ok();
         assert_eq!(done, all.is_some() && (ends || !draining));
         assert_eq!(self.qp.state(), if done { state } else { from });
         if done && state == State::Reset {
@@ -261,8 +261,8 @@ impl Scene<'_> {
             self.posted.clear();
         }
         if done && matches!(state, State::Reset | State::Error) {
-            assert_eq!(self.judge.begun, None);
-            self.judge.write = None;
+            assert_eq!(self.target.begun, None);
+            self.target.write = None;
         }
         done
     }
@@ -318,7 +318,7 @@ impl Scene<'_> {
                     self.connect();
                 }
             }
-            14 => self.judge.receives = u32::from(self.bytes.byte()),
+            14 => self.target.receives = u32::from(self.bytes.byte()),
             _ => {
                 let why = [
                     Refusal::Invalid,
@@ -327,7 +327,7 @@ impl Scene<'_> {
                     Refusal::NotReady,
                 ];
                 // Only the beginning of a receive may be refused as not ready.
-                self.judge.refuses = Some(why[usize::from(self.bytes.byte() % 3)]);
+                self.target.refuses = Some(why[usize::from(self.bytes.byte() % 3)]);
             }
         }
         self.drive();
@@ -385,7 +385,7 @@ impl Scene<'_> {
             rkey: KEY,
             len,
         };
-        let (headers, len) = match (self.judge.begun, self.judge.write) {
+        let (headers, len) = match (self.target.begun, self.target.write) {
             (Some(_), _) if bits & 1 == 0 => (Headers::SendMiddle, mtu),
             (Some(_), _) => (Headers::SendLast(end), 1),
             (None, Some((reth, done))) => match reth.len - done {
@@ -523,8 +523,8 @@ impl Scene<'_> {
     }
 
     fn receive(&mut self, packet: &Packet) {
-        self.judge.payload = packet.payload_len() as u32;
-        let event = self.qp.receive(self.now, packet, &mut self.judge);
+        self.target.payload = packet.payload_len() as u32;
+        let event = self.qp.receive(self.now, packet, &mut self.target);
         match event {
             Event::Response(Received::Place { wqe, wr_id, offset }) => {
                 let request = self.request(wr_id);
@@ -533,15 +533,15 @@ impl Scene<'_> {
                 assert!(end <= u64::from(request.len));
                 if self.bytes.byte() == 0 {
                     self.qp.requester.fail(wqe, Status::LocalProtection);
-                    self.qp.follow(&mut self.judge);
+                    self.qp.follow(&mut self.target);
                 }
             }
             Event::Response(Received::Atomic { wr_id, .. }) => {
                 assert!(self.request(wr_id).op.is_atomic());
             }
             Event::Request(RequestResult::Refused(_)) => {
-                assert_eq!(self.judge.begun, None);
-                self.judge.write = None;
+                assert_eq!(self.target.begun, None);
+                self.target.write = None;
                 assert_eq!(self.qp.requester.state(), State::Error);
                 assert_eq!(self.qp.state(), State::Error);
             }
@@ -589,7 +589,7 @@ impl Scene<'_> {
     /// Does what the owner does after each event.
     fn drive(&mut self) {
         if self.qp.deadline().is_some_and(|time| time <= self.now) {
-            self.qp.expired(self.now, &mut self.judge);
+            self.qp.expired(self.now, &mut self.target);
         }
         let mut left = POLLS;
         while left > 0 && self.poll() {
@@ -622,7 +622,7 @@ impl Scene<'_> {
                     let end = offset.checked_add(u64::from(read.len));
                     reth.rkey == read.rkey && end.is_some_and(|end| end <= u64::from(reth.len))
                 };
-                assert!(self.judge.reads.iter().any(allowed));
+                assert!(self.target.reads.iter().any(allowed));
             }
             match self.bytes.byte() {
                 1 => self.qp.responder.not_sent(self.now, &answering.packet),
@@ -630,9 +630,9 @@ impl Scene<'_> {
                     let psn = answering.packet.bth.psn;
                     self.qp
                         .responder
-                        .fail_read(psn, Refusal::Access, &mut self.judge);
-                    self.qp.follow(&mut self.judge);
-                    self.judge.write = None;
+                        .fail_read(psn, Refusal::Access, &mut self.target);
+                    self.qp.follow(&mut self.target);
+                    self.target.write = None;
                 }
                 _ => {}
             }
@@ -655,8 +655,8 @@ impl Scene<'_> {
                 self.qp
                     .requester
                     .fail(outgoing.wqe, Status::LocalProtection);
-                self.qp.follow(&mut self.judge);
-                self.judge.write = None;
+                self.qp.follow(&mut self.target);
+                self.target.write = None;
             }
             _ => {}
         }
@@ -675,13 +675,13 @@ impl Scene<'_> {
     /// Closes the QP.
     fn finish(&mut self) {
         self.qp.requester.error();
-        self.qp.follow(&mut self.judge);
+        self.qp.follow(&mut self.target);
         self.drive();
         if self.qp.state() != State::Reset {
             assert_eq!(self.qp.state(), State::Error);
         }
         assert!(self.posted.is_empty());
-        assert_eq!(self.judge.begun, None);
+        assert_eq!(self.target.begun, None);
         assert_eq!(self.qp.requester.deadline(), None);
         assert!(self.qp.requester.poll(self.now).is_none());
     }

@@ -25,46 +25,22 @@ pub const MAD_LEN: usize = 256;
 /// A management datagram.
 pub type Mad = [u8; MAD_LEN];
 
-/// The reason for which a datagram to QP 1 is not a message of connection management.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Malformed {
-    /// The length is not [`MAD_LEN`].
-    Length,
-    /// The base version is not 1.
-    BaseVersion,
-    /// The management class is not communication management.
-    Class,
-    /// The class version is not 2.
-    ClassVersion,
-    /// The method is not send.
-    Method,
-    /// The attribute is not one of [`Attribute`]: service ID resolution, alternate paths, or
-    /// unknown.
-    Attribute,
-}
-
-impl Malformed {
-    /// All reasons; `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 6] = [
-        Self::Length,
-        Self::BaseVersion,
-        Self::Class,
-        Self::ClassVersion,
-        Self::Method,
-        Self::Attribute,
-    ];
-
-    /// Returns the name of the reason in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Length => "length",
-            Self::BaseVersion => "base_version",
-            Self::Class => "class",
-            Self::ClassVersion => "class_version",
-            Self::Method => "method",
-            Self::Attribute => "attribute",
-        }
+crate::counted_reasons! {
+    /// The reason for which a datagram to QP 1 is not a message of connection management.
+    Malformed {
+        /// The length is not [`MAD_LEN`].
+        Length = "length",
+        /// The base version is not 1.
+        BaseVersion = "base_version",
+        /// The management class is not communication management.
+        Class = "class",
+        /// The class version is not 2.
+        ClassVersion = "class_version",
+        /// The method is not send.
+        Method = "method",
+        /// The attribute is not one of [`Attribute`]: service ID resolution, alternate paths, or
+        /// unknown.
+        Attribute = "attribute",
     }
 }
 

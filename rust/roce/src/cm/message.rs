@@ -282,36 +282,6 @@ impl<'a> Rep<'a> {
     }
 }
 
-/// Ready to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rtu<'a> {
-    /// The communication ID of the sender.
-    pub local_id: CommId,
-    /// The communication ID of the receiver.
-    pub remote_id: CommId,
-    /// The private data.
-    pub private: Private<'a, 224>,
-}
-
-impl<'a> Rtu<'a> {
-    /// The length of the private data in bytes.
-    pub const PRIVATE_LEN: usize = 224;
-
-    fn read(reader: &mut Reader<'a>) -> Option<Self> {
-        Some(Self {
-            local_id: CommId(reader.u32()?),
-            remote_id: CommId(reader.u32()?),
-            private: Private::read(reader.rest())?,
-        })
-    }
-
-    fn write(&self, writer: &mut Writer<'_>) -> Option<()> {
-        writer.u32(self.local_id.0)?;
-        writer.u32(self.remote_id.0)?;
-        writer.put(self.private.get())
-    }
-}
-
 /// Disconnection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dreq<'a> {
@@ -349,34 +319,49 @@ impl<'a> Dreq<'a> {
     }
 }
 
-/// Disconnection reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drep<'a> {
-    /// The communication ID of the sender.
-    pub local_id: CommId,
-    /// The communication ID of the receiver.
-    pub remote_id: CommId,
-    /// The private data.
-    pub private: Private<'a, 224>,
+/// Defines a message that consists of the communication IDs and private data.
+macro_rules! confirmation {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<'a> {
+            /// The communication ID of the sender.
+            pub local_id: CommId,
+            /// The communication ID of the receiver.
+            pub remote_id: CommId,
+            /// The private data.
+            pub private: Private<'a, 224>,
+        }
+
+        impl<'a> $name<'a> {
+            /// The length of the private data in bytes.
+            pub const PRIVATE_LEN: usize = 224;
+
+            fn read(reader: &mut Reader<'a>) -> Option<Self> {
+                Some(Self {
+                    local_id: CommId(reader.u32()?),
+                    remote_id: CommId(reader.u32()?),
+                    private: Private::read(reader.rest())?,
+                })
+            }
+
+            fn write(&self, writer: &mut Writer<'_>) -> Option<()> {
+                writer.u32(self.local_id.0)?;
+                writer.u32(self.remote_id.0)?;
+                writer.put(self.private.get())
+            }
+        }
+    };
 }
 
-impl<'a> Drep<'a> {
-    /// The length of the private data in bytes.
-    pub const PRIVATE_LEN: usize = 224;
+confirmation! {
+    /// Ready to use.
+    Rtu
+}
 
-    fn read(reader: &mut Reader<'a>) -> Option<Self> {
-        Some(Self {
-            local_id: CommId(reader.u32()?),
-            remote_id: CommId(reader.u32()?),
-            private: Private::read(reader.rest())?,
-        })
-    }
-
-    fn write(&self, writer: &mut Writer<'_>) -> Option<()> {
-        writer.u32(self.local_id.0)?;
-        writer.u32(self.remote_id.0)?;
-        writer.put(self.private.get())
-    }
+confirmation! {
+    /// Disconnection reply.
+    Drep
 }
 
 /// The contents of a message.

@@ -6,13 +6,12 @@
 //! | `mad` | the header common to management datagrams |
 //! | `message`, `req` | the messages: [`Req`], [`Mra`], [`Rej`], [`Rep`], [`Rtu`], [`Dreq`], [`Drep`] |
 //! | `connection` | the state machine of either end: [`Connection`]; its event queue: [`PendingEvents`] |
-//! | `timing` | timeouts and retransmission: [`Timing`] |
+//! | `timing` | timeouts and retransmission: [`Timing`]; times on the wire: [`Timeout`] |
 //! | `route` | finding the connection to which a message belongs: [`Route`] |
-//! | `refusal` | rejecting a REQ without keeping a connection: [`Refusal`] |
-//! | `reason` | the reasons of rejections: [`Reason`] |
+//! | `reason` | the reasons of rejections: [`Reason`]; a REJ without a connection: [`Refusal`] |
 //! | `service_id` | the service that a request names: [`ServiceId`] |
 //! | `ip_header` | the RDMA CM's IP addresses and port in a REQ: [`IpHeader`] |
-//! | `gid`, `timeout` | the InfiniBand forms of IP addresses and times: [`Gid`], [`Timeout`] |
+//! | `gid` | the InfiniBand form of IP addresses: [`Gid`] |
 //!
 //! Messages are UD datagrams of [`MAD_LEN`] bytes from QP 1 to QP 1.
 //!
@@ -24,11 +23,9 @@ mod ip_header;
 mod mad;
 mod message;
 mod reason;
-mod refusal;
 mod req;
 mod route;
 mod service_id;
-mod timeout;
 mod timing;
 
 pub use self::{
@@ -69,8 +66,10 @@ pub use self::{
         Rep,
         Rtu, //
     },
-    reason::Reason,
-    refusal::Refusal,
+    reason::{
+        Reason,
+        Refusal, //
+    },
     req::{
         Path,
         Req,
@@ -78,6 +77,8 @@ pub use self::{
     },
     route::Route,
     service_id::ServiceId,
-    timeout::Timeout,
-    timing::Timing, //
+    timing::{
+        Timeout,
+        Timing, //
+    },
 };

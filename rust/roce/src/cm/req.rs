@@ -265,9 +265,4 @@ impl<'a> Req<'a> {
         self.alternate.write(writer)?;
         writer.put(self.private.get())
     }
-
-    /// Returns whether there is an alternate path.
-    pub const fn has_alternate(&self) -> bool {
-        self.alternate.local_lid != 0
-    }
 }

@@ -71,7 +71,7 @@ impl Message<'_> {
                     remote_id: req.local_id,
                 };
             }
-            Body::Rej(rej) => match rej.gave_up() {
+            Body::Rej(rej) => match rej.timed_out() {
                 Some(ca_guid) if rej.remote_id == CommId(0) => {
                     return Route::Remote {
                         ca_guid,
@@ -115,7 +115,7 @@ impl Message<'_> {
 
 impl Rej<'_> {
     /// Returns the GUID of the sender if the REJ says that it got no answer in time.
-    pub(super) fn gave_up(&self) -> Option<u64> {
+    pub(super) fn timed_out(&self) -> Option<u64> {
         let guid = self.info.get().first_chunk()?;
         (self.reason == Reason::TIMEOUT).then_some(u64::from_be_bytes(*guid))
     }

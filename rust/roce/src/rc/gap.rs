@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Detection of a packet that was lost again after the sender was told of the gap.
+//! Detection of a packet that was lost again after the gap was reported to the sender.
 //!
 //! A receiver that finds a packet missing reports that once. Packets that were sent before the
 //! report continue to arrive, and do not cause further reports. If one of them arrives a second
@@ -13,7 +13,7 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gap {
     /// Whether the gap was reported to the sender.
-    told: bool,
+    reported: bool,
     /// A bit for each of the 64 packets behind the missing one that has arrived since the last
     /// report.
     seen: u64,
@@ -22,24 +22,24 @@ pub(super) struct Gap {
 impl Gap {
     /// Records that the packet `ahead` PSNs behind the missing one has arrived. Returns whether to
     /// report the gap.
-    pub(super) fn came(&mut self, ahead: u32) -> bool {
+    pub(super) fn arrived(&mut self, ahead: u32) -> bool {
         let bit = 1_u64.checked_shl(ahead.wrapping_sub(1)).unwrap_or(0);
         let again = self.seen & bit != 0;
         if again {
             self.seen = 0;
         }
         self.seen |= bit;
-        again || !self.told
+        again || !self.reported
     }
 
     /// Records that the gap was reported.
-    pub(super) fn told(&mut self) {
-        self.told = true;
+    pub(super) fn set_reported(&mut self) {
+        self.reported = true;
     }
 
     /// Returns whether the gap was reported.
-    pub(super) fn is_told(&self) -> bool {
-        self.told
+    pub(super) fn is_reported(&self) -> bool {
+        self.reported
     }
 
     /// Records that the sender will start again with the missing packet for another reason.
@@ -56,38 +56,38 @@ mod tests {
     #[test]
     fn a_gap_is_reported_again_when_a_packet_is_repeated() {
         let mut gap = Gap::default();
-        assert!(gap.came(1));
-        gap.told();
+        assert!(gap.arrived(1));
+        gap.set_reported();
         // Reordered packets do not cause a report.
         for ahead in [2, 4, 3, 64, 63] {
-            assert!(!gap.came(ahead));
+            assert!(!gap.arrived(ahead));
         }
         // The missing packet was lost again.
-        assert!(gap.came(1));
-        gap.told();
-        assert!(!gap.came(2));
-        assert!(!gap.came(3));
-        assert!(gap.came(2));
+        assert!(gap.arrived(1));
+        gap.set_reported();
+        assert!(!gap.arrived(2));
+        assert!(!gap.arrived(3));
+        assert!(gap.arrived(2));
     }
 
     #[test]
     fn packets_more_than_64_behind_are_not_tracked() {
         let mut gap = Gap::default();
-        assert!(gap.came(65));
-        gap.told();
+        assert!(gap.arrived(65));
+        gap.set_reported();
         for ahead in [65, 65, 1 << 23, 1 << 23, 0, 0] {
-            assert!(!gap.came(ahead));
+            assert!(!gap.arrived(ahead));
         }
     }
 
     #[test]
     fn a_restart_clears_the_packets_seen() {
         let mut gap = Gap::default();
-        assert!(gap.came(1));
-        gap.told();
+        assert!(gap.arrived(1));
+        gap.set_reported();
         gap.restart();
-        assert!(!gap.came(1));
-        assert!(gap.came(1));
-        assert!(gap.is_told());
+        assert!(!gap.arrived(1));
+        assert!(gap.arrived(1));
+        assert!(gap.is_reported());
     }
 }

@@ -54,8 +54,8 @@ impl<R: DerefMut<Target = [Slot]>> Outstanding<R> {
         self.len == 0
     }
 
-    fn index(&self, place: usize) -> usize {
-        let index = self.head.wrapping_add(place);
+    fn index(&self, position: usize) -> usize {
+        let index = self.head.wrapping_add(position);
         if index < self.slots.len() {
             index
         } else {
@@ -63,11 +63,11 @@ impl<R: DerefMut<Target = [Slot]>> Outstanding<R> {
         }
     }
 
-    fn end(&self, place: usize) -> Option<Psn> {
-        if place >= self.len {
+    fn end(&self, position: usize) -> Option<Psn> {
+        if position >= self.len {
             return None;
         }
-        self.slots.get(self.index(place)).copied()
+        self.slots.get(self.index(position)).copied()
     }
 
     /// Adds a new request whose PSNs end before `end`.

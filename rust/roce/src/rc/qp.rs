@@ -140,7 +140,7 @@ mod tests {
                 tests::{
                     start_attr,
                     Call,
-                    Told, //
+                    RecordingTarget, //
                 },
                 AckPolicy, //
             },
@@ -156,7 +156,7 @@ mod tests {
     type Lent<'a> = Qp<&'a mut [Wqe], &'a mut [Slot], &'a mut [Replay]>;
 
     /// Runs `test` with a QP in RTS that has two SENDs posted.
-    fn with(test: impl FnOnce(&mut Lent<'_>, &mut Told) -> Result) -> Result {
+    fn with(test: impl FnOnce(&mut Lent<'_>, &mut RecordingTarget) -> Result) -> Result {
         let mut wqes = [Wqe::EMPTY; 4];
         let mut slots = [Slot::default(); 2];
         let mut replays = [Replay::EMPTY; 2];
@@ -164,7 +164,7 @@ mod tests {
             Requester::new(&mut wqes[..], &mut slots[..], 64),
             Responder::new(&mut replays[..], AckPolicy::AT_ONCE),
         );
-        let mut target = Told::new();
+        let mut target = RecordingTarget::new();
         for (attr, mask) in start_attr() {
             qp.modify(&attr, mask, &mut target)?;
             assert_eq!(qp.state(), attr.state);

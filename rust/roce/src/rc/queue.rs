@@ -136,13 +136,6 @@ pub struct Completion {
     pub status: Status,
 }
 
-impl Completion {
-    /// Returns whether the completion is reported to the program.
-    pub fn is_reported(&self) -> bool {
-        self.request.signaled || self.status != Status::Success
-    }
-}
-
 /// The number of a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(u32);
@@ -454,19 +447,5 @@ mod tests {
         queue.fail(failed, Status::RemoteAccess);
         assert_eq!(taken(&mut queue, true), None);
         assert!(queue.is_quiet());
-    }
-
-    #[test]
-    fn failures_are_reported_even_if_unsignaled() {
-        let completion = |signaled, status| Completion {
-            request: WorkRequest {
-                signaled,
-                ..request(0)
-            },
-            status,
-        };
-        assert!(completion(true, Status::Success).is_reported());
-        assert!(!completion(false, Status::Success).is_reported());
-        assert!(completion(false, Status::Flushed).is_reported());
     }
 }

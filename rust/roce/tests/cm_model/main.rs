@@ -15,57 +15,60 @@
 //!
 //! `CM_SEEDS=from..to` selects the seeds. With a single seed the test prints all events.
 
+#[path = "../sim/rng.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the simulator uses more of it")]
+mod rng;
 mod world;
 
 use kfi_roce::cm::State;
 use std::collections::BTreeMap;
 use world::{
     Faults,
-    Story,
+    History,
     World, //
 };
 
 impl World {
     /// Checks the results of a run.
-    fn judge(&self) {
+    fn check(&self) {
         for (who, host) in self.hosts.iter().enumerate() {
             for (id, connection) in &host.connections {
                 // Only a connection that is established as far as its end knows may stay.
                 let state = connection.state();
-                let story = &host.stories[id];
+                let history = &host.histories[id];
                 assert!(
                     matches!(state, State::ReqReceived | State::RepReceived) && self.restarts > 0,
-                    "{id:?} of {who} is left in {state:?}: {story:?}"
+                    "{id:?} of {who} is left in {state:?}: {history:?}"
                 );
             }
-            for (id, story) in &host.stories {
+            for (id, history) in &host.histories {
                 // The retransmission intervals, one MRA, and the time after a rejection.
-                assert!(story.expired <= 24, "{id:?}: {story:?}");
-                assert!(story.sent <= 120, "{id:?}: {story:?}");
-                if !story.connected || self.restarts > 0 {
+                assert!(history.expired <= 24, "{id:?}: {history:?}");
+                assert!(history.sent <= 120, "{id:?}: {history:?}");
+                if !history.connected || self.restarts > 0 {
                     continue;
                 }
-                assert!(!story.hopeless, "{id:?}: {story:?}");
-                let others = self.hosts[1 - who].stories.iter();
-                let peers: Vec<&Story> = others
+                assert!(!history.no_common_mtu, "{id:?}: {history:?}");
+                let others = self.hosts[1 - who].histories.iter();
+                let peers: Vec<&History> = others
                     .filter(|(other, peer)| {
-                        if story.active {
+                        if history.active {
                             !peer.active && peer.request == id.0
                         } else {
-                            peer.active && other.0 == story.request
+                            peer.active && other.0 == history.request
                         }
                     })
                     .map(|(_, peer)| peer)
                     .collect();
-                // If the peer has not heard of the rejection in all that time, the same request may
+                // If the rejection has not reached the peer in all that time, the same request may
                 // appear again.
                 let (peer, refused) = peers.split_last().expect("connected to a peer");
                 assert!(refused.iter().all(|peer| peer.gave_up && !peer.connected));
                 let bad = self.faults.loss >= 20;
-                assert!(bad || refused.is_empty(), "a request was heard of twice");
-                assert_eq!(peer.peer, story.mine);
-                assert_eq!(story.peer, peer.mine);
-                assert_eq!(story.mtu, peer.mtu);
+                assert!(bad || refused.is_empty(), "a request was seen twice");
+                assert_eq!(peer.peer, history.mine);
+                assert_eq!(history.peer, peer.mine);
+                assert_eq!(history.mtu, peer.mtu);
             }
         }
         let Faults {
@@ -79,17 +82,17 @@ impl World {
             let [one, two] = &self.hosts;
             let both = one.device.mtu.min(two.device.mtu);
             for host in &self.hosts {
-                for story in host.stories.values() {
-                    if story.hopeless {
-                        assert_eq!(story.ended, Some("Rejected"), "{story:?}");
+                for history in host.histories.values() {
+                    if history.no_common_mtu {
+                        assert_eq!(history.ended, Some("Rejected"), "{history:?}");
                         continue;
                     }
-                    assert_eq!(story.mtu, Some(both), "{story:?}");
+                    assert_eq!(history.mtu, Some(both), "{history:?}");
                     // A DREQ may overtake the RTU.
-                    let overtaken = !story.active && story.ended == Some("Disconnected");
-                    assert!(story.connected || overtaken, "not connected: {story:?}");
-                    let good = matches!(story.ended, Some("Released" | "Disconnected"));
-                    assert!(good, "{story:?}");
+                    let overtaken = !history.active && history.ended == Some("Disconnected");
+                    assert!(history.connected || overtaken, "not connected: {history:?}");
+                    let good = matches!(history.ended, Some("Released" | "Disconnected"));
+                    assert!(good, "{history:?}");
                 }
             }
         }
@@ -98,7 +101,7 @@ impl World {
 
 /// The outcomes over all seeds. Each outcome must occur.
 #[derive(Debug, Default)]
-struct Sum {
+struct Totals {
     connected: u32,
     ended: BTreeMap<&'static str, u32>,
     gave_up: u32,
@@ -115,33 +118,33 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn two_hosts_and_a_bad_network() {
-    let mut sum = Sum::default();
+    let mut totals = Totals::default();
     let seeds = seeds();
     let count = seeds.end - seeds.start;
     for seed in seeds {
         let run = std::panic::catch_unwind(|| {
             let mut world = World::new(seed, count == 1);
             world.run();
-            world.judge();
+            world.check();
             world
         });
         let Ok(world) = run else {
             panic!("CM_SEEDS={seed}..{} shows it", seed + 1);
         };
-        sum.restarts += world.restarts;
-        for story in world.hosts.iter().flat_map(|host| host.stories.values()) {
-            sum.connected += u32::from(story.connected);
-            sum.gave_up += u32::from(story.gave_up);
-            if let Some(end) = story.ended {
-                *sum.ended.entry(end).or_default() += 1;
+        totals.restarts += world.restarts;
+        for history in world.hosts.iter().flat_map(|host| host.histories.values()) {
+            totals.connected += u32::from(history.connected);
+            totals.gave_up += u32::from(history.gave_up);
+            if let Some(end) = history.ended {
+                *totals.ended.entry(end).or_default() += 1;
             }
         }
     }
-    println!("{sum:?}");
+    println!("{totals:?}");
     if count >= 10_000 {
-        assert!(sum.connected > 10_000 && sum.gave_up > 1_000 && sum.restarts > 300);
+        assert!(totals.connected > 10_000 && totals.gave_up > 1_000 && totals.restarts > 300);
         for end in ["Rejected", "Unreachable", "Disconnected", "Released"] {
-            assert!(sum.ended[end] > 100, "{sum:?}");
+            assert!(totals.ended[end] > 100, "{totals:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The hosts, the network between them, and the queue of events.
 
+use super::rng::Rng;
 use kfi_roce::{
     cm::{
         Body,
@@ -53,27 +54,6 @@ const LONGEST_DELAY: u64 = 5 * MS;
 
 const SERVICE: ServiceId = ServiceId::tcp(7);
 
-/// Pseudo-random numbers from a seed.
-pub(super) struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
-
 /// An action of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Act {
@@ -101,7 +81,7 @@ pub(super) enum What {
 
 /// The events of a connection that its consumer has seen.
 #[derive(Debug, Default)]
-pub(super) struct Story {
+pub(super) struct History {
     pub(super) active: bool,
     /// The peer's QP, PSN and private data.
     pub(super) peer: Option<(Qpn, Psn, Vec<u8>)>,
@@ -109,7 +89,7 @@ pub(super) struct Story {
     /// The path MTU, once it is known.
     pub(super) mtu: Option<PathMtu>,
     /// The peer has no acceptable path MTU.
-    pub(super) hopeless: bool,
+    pub(super) no_common_mtu: bool,
     pub(super) connected: bool,
     pub(super) ended: Option<&'static str>,
     pub(super) closed: bool,
@@ -124,7 +104,7 @@ pub(super) struct Story {
 pub(super) struct Host {
     pub(super) device: Device,
     pub(super) connections: BTreeMap<CommId, Connection>,
-    pub(super) stories: BTreeMap<CommId, Story>,
+    pub(super) histories: BTreeMap<CommId, History>,
     next_id: u32,
     next_qpn: u32,
 }
@@ -148,11 +128,11 @@ impl Host {
         .map(|(id, _)| *id)
     }
 
-    fn side(&mut self, random: &mut Random) -> Side {
+    fn side(&mut self, random: &mut Rng) -> Side {
         self.next_qpn += 1;
         Side {
             qpn: Qpn::new(self.next_qpn),
-            starting_psn: Psn::new(random.next() as u32),
+            starting_psn: Psn::new(random.u64() as u32),
             responder_resources: 4,
             initiator_depth: 4,
             rnr_retry_count: 7,
@@ -164,12 +144,12 @@ impl Host {
 /// The parameters of the faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
-    pub(super) loss: u64,
-    pub(super) duplication: u64,
-    pub(super) reject: u64,
-    pub(super) abandon: u64,
-    pub(super) slow: u64,
-    pub(super) restart: u64,
+    pub(super) loss: u32,
+    pub(super) duplication: u32,
+    pub(super) reject: u32,
+    pub(super) abandon: u32,
+    pub(super) slow: u32,
+    pub(super) restart: u32,
 }
 
 pub(super) struct World {
@@ -177,7 +157,7 @@ pub(super) struct World {
     seq: u64,
     queue: BTreeMap<(u64, u64), What>,
     pub(super) hosts: [Host; 2],
-    random: Random,
+    random: Rng,
     pub(super) faults: Faults,
     pub(super) restarts: u32,
     traced: bool,
@@ -227,17 +207,14 @@ pub(super) fn device(number: u8) -> Device {
 
 impl World {
     pub(super) fn new(seed: u64, traced: bool) -> Self {
-        let mut random = Random(seed);
-        let pick = |random: &mut Random, choices: &[u64]| {
-            choices[random.below(choices.len() as u64) as usize]
-        };
+        let mut random = Rng::new(seed);
         let faults = Faults {
-            loss: pick(&mut random, &[0, 0, 5, 20, 50]),
-            duplication: pick(&mut random, &[0, 0, 10, 50]),
-            reject: pick(&mut random, &[0, 0, 20]),
-            abandon: pick(&mut random, &[0, 0, 20]),
-            slow: pick(&mut random, &[0, 0, 30]),
-            restart: pick(&mut random, &[0, 0, 0, 30]),
+            loss: random.pick(&[0, 0, 5, 20, 50]),
+            duplication: random.pick(&[0, 0, 10, 50]),
+            reject: random.pick(&[0, 0, 20]),
+            abandon: random.pick(&[0, 0, 20]),
+            slow: random.pick(&[0, 0, 30]),
+            restart: random.pick(&[0, 0, 0, 30]),
         };
         let mut host = |number| Host {
             device: Device {
@@ -245,7 +222,7 @@ impl World {
                 ..device(number)
             },
             connections: BTreeMap::new(),
-            stories: BTreeMap::new(),
+            histories: BTreeMap::new(),
             next_id: u32::from(number + 1) << 24,
             next_qpn: 1,
         };
@@ -266,7 +243,7 @@ impl World {
             let after = world.random.below(20 * MS);
             world.plan(after, What::Connect(who));
         }
-        if world.random.percent(faults.restart) {
+        if world.random.chance(100 * faults.restart) {
             let who = world.random.below(2) as usize;
             let after = world.random.below(60 * MS);
             world.plan(after, What::Restart(who));
@@ -285,7 +262,7 @@ impl World {
 
     /// Plans an action of a consumer at a random time.
     fn plan_act(&mut self, who: usize, id: CommId, act: Act) {
-        let slow = self.random.percent(self.faults.slow);
+        let slow = self.random.chance(100 * self.faults.slow);
         let after = if slow {
             self.random.below(400 * MS)
         } else {
@@ -296,9 +273,9 @@ impl World {
 
     fn send(&mut self, from: usize, mad: Mad) {
         self.trace(|| format!("from {from}: {}", describe(&Message::parse(&mad).unwrap())));
-        let copies = if self.random.percent(self.faults.loss) {
+        let copies = if self.random.chance(100 * self.faults.loss) {
             0
-        } else if self.random.percent(self.faults.duplication) {
+        } else if self.random.chance(100 * self.faults.duplication) {
             1 + self.random.below(3)
         } else {
             1
@@ -318,8 +295,8 @@ impl World {
         let mad = connection.transmit();
         assert_eq!(connection.transmit(), None);
         if let Some(mad) = mad {
-            if let Some(story) = host.stories.get_mut(&id) {
-                story.sent += 1;
+            if let Some(history) = host.histories.get_mut(&id) {
+                history.sent += 1;
             }
             self.send(who, mad);
         }
@@ -331,11 +308,11 @@ impl World {
         host.next_id += 1;
         let id = CommId(host.next_id);
         let side = host.side(&mut self.random);
-        let private = [self.random.next() as u8; 20];
+        let private = [self.random.u64() as u8; 20];
         let least_mtu = PathMtu::ALL[self.random.below(10).saturating_sub(5) as usize];
         let connect = Connect {
             local_id: id,
-            tid: self.random.next(),
+            tid: self.random.u64(),
             remote: peer.ip,
             service_id: SERVICE,
             side,
@@ -346,15 +323,15 @@ impl World {
         };
         let connection = Connection::connect(self.now, &host.device, &connect);
         host.connections.insert(id, connection);
-        let story = Story {
+        let history = History {
             active: true,
             mine: Some((side.qpn, side.starting_psn, private.to_vec())),
             request: id.0,
-            hopeless: peer.mtu < least_mtu.min(host.device.mtu),
-            ..Story::default()
+            no_common_mtu: peer.mtu < least_mtu.min(host.device.mtu),
+            ..History::default()
         };
-        assert!(host.stories.insert(id, story).is_none());
-        if self.random.percent(self.faults.abandon) {
+        assert!(host.histories.insert(id, history).is_none());
+        if self.random.chance(100 * self.faults.abandon) {
             let after = self.random.below(100 * MS);
             self.plan(after, What::Act(who, id, Act::Abandon));
         }
@@ -370,22 +347,22 @@ impl World {
         let Some(connection) = host.connections.get_mut(&id) else {
             return;
         };
-        let story = host.stories.get_mut(&id).unwrap();
+        let history = host.histories.get_mut(&id).unwrap();
         let state = connection.state();
         let mut next = None;
         match act {
             Act::Accept => {
-                let private = [self.random.next() as u8; 30];
-                let said = Private::new(&private).unwrap();
-                if connection.accept(now, &side, said).is_ok() {
-                    story.mine = Some((side.qpn, side.starting_psn, private.to_vec()));
+                let private = [self.random.u64() as u8; 30];
+                let accepted = Private::new(&private).unwrap();
+                if connection.accept(now, &side, accepted).is_ok() {
+                    history.mine = Some((side.qpn, side.starting_psn, private.to_vec()));
                     next = Some(Act::Packet);
                 }
             }
             Act::Confirm => {
                 let private = Private::new(b"ready").unwrap();
                 if connection.confirm(now, private).is_ok() {
-                    story.connected = true;
+                    history.connected = true;
                     next = Some(Act::Disconnect);
                 }
             }
@@ -393,24 +370,24 @@ impl World {
                 let private = Private::new(b"no").unwrap();
                 let reason = Reason::CONSUMER_DEFINED;
                 let answer = connection.reject(now, reason, Private::NONE, private);
-                story.gave_up |= answer.is_ok();
+                history.gave_up |= answer.is_ok();
             }
             Act::Disconnect => {
                 let _ = connection.disconnect(now, Private::NONE);
             }
             Act::Abandon => {
                 connection.abandon(now);
-                story.gave_up |= state != State::Closed;
+                history.gave_up |= state != State::Closed;
             }
             // Some packets arrive at the QP before the RTU.
             Act::Packet => {
                 let other = &self.hosts[1 - who];
-                let request = CommId(self.hosts[who].stories[&id].request);
-                let ready = other.stories.get(&request).is_some_and(|s| s.connected);
+                let request = CommId(self.hosts[who].histories[&id].request);
+                let ready = other.histories.get(&request).is_some_and(|s| s.connected);
                 let host = &mut self.hosts[who];
                 let connection = host.connections.get_mut(&id).unwrap();
-                if ready && self.random.percent(50) && connection.communication_established() {
-                    host.stories.get_mut(&id).unwrap().connected = true;
+                if ready && self.random.chance(5_000) && connection.communication_established() {
+                    host.histories.get_mut(&id).unwrap().connected = true;
                     next = Some(Act::Disconnect);
                 }
             }
@@ -435,31 +412,31 @@ impl World {
     }
 
     /// Handles an event at a consumer.
-    fn hear(&mut self, who: usize, id: CommId, event: Event<'_>) {
-        self.trace(|| format!("{who}: {:x} hears {}", id.0, name(&event)));
-        let reject = self.random.percent(self.faults.reject);
+    fn handle_event(&mut self, who: usize, id: CommId, event: Event<'_>) {
+        self.trace(|| format!("{who}: {:x} gets {}", id.0, name(&event)));
+        let reject = self.random.chance(100 * self.faults.reject);
         let host = &mut self.hosts[who];
         let state = host.connections[&id].state();
-        let story = host.stories.get_mut(&id).unwrap();
-        assert!(!story.closed, "heard of after it was closed");
+        let history = host.histories.get_mut(&id).unwrap();
+        assert!(!history.closed, "an event after it was closed");
         let end = match event {
             Event::Closed => {
                 assert_eq!(state, State::Closed);
                 assert!(
-                    story.ended.is_some() || story.gave_up,
+                    history.ended.is_some() || history.gave_up,
                     "closed without a reason"
                 );
-                story.closed = true;
+                history.closed = true;
                 assert_eq!(host.connections[&id].deadline(), None);
                 host.connections.remove(&id);
                 return;
             }
             Event::Reply(reply) => {
-                assert!(story.active && !story.gave_up && story.ended.is_none());
-                assert_eq!(story.peer, None);
+                assert!(history.active && !history.gave_up && history.ended.is_none());
+                assert_eq!(history.peer, None);
                 let private = reply.private[..30].to_vec();
-                story.peer = Some((reply.qpn, reply.starting_psn, private));
-                story.mtu = Some(reply.mtu);
+                history.peer = Some((reply.qpn, reply.starting_psn, private));
+                history.mtu = Some(reply.mtu);
                 let (guid, qpn) = (host.connections[&id].remote_guid(), reply.qpn);
                 if let Some(stale) = host.by_peer_qp(guid, qpn, Some(id)) {
                     self.stale(who, stale);
@@ -467,7 +444,7 @@ impl World {
                     let none = (Private::NONE, Private::NONE);
                     let no = connection.reject(self.now, Reason::STALE_CONN, none.0, none.1);
                     assert_eq!(no, Ok(()));
-                    self.hosts[who].stories.get_mut(&id).unwrap().gave_up = true;
+                    self.hosts[who].histories.get_mut(&id).unwrap().gave_up = true;
                     return;
                 }
                 let act = if reject { Act::Reject } else { Act::Confirm };
@@ -475,9 +452,9 @@ impl World {
                 return;
             }
             Event::Established(private) => {
-                assert!(!story.active && !story.connected && story.ended.is_none());
+                assert!(!history.active && !history.connected && history.ended.is_none());
                 assert!(private.starts_with(b"ready\0"));
-                story.connected = true;
+                history.connected = true;
                 self.plan_end(who, id, Act::Disconnect);
                 return;
             }
@@ -486,15 +463,15 @@ impl World {
             | Event::Disconnected(_)
             | Event::Released => name(&event),
         };
-        assert!(!story.gave_up, "{end} after the consumer gave up");
-        assert_eq!(story.ended.replace(end), None);
+        assert!(!history.gave_up, "{end} after the consumer gave up");
+        assert_eq!(history.ended.replace(end), None);
     }
 
     /// Handles the loss of a connection at the peer.
     fn stale(&mut self, who: usize, id: CommId) {
         let connection = self.hosts[who].connections.get_mut(&id).unwrap();
         if let Some(event) = connection.stale(self.now) {
-            self.hear(who, id, event);
+            self.handle_event(who, id, event);
         }
         self.transmit(who, id);
     }
@@ -514,7 +491,7 @@ impl World {
             (Some(id), _) => {
                 let connection = self.hosts[who].connections.get_mut(&id).unwrap();
                 if let Ok(Some(event)) = connection.receive(self.now, from, &message) {
-                    self.hear(who, id, event);
+                    self.handle_event(who, id, event);
                 }
                 self.transmit(who, id);
             }
@@ -538,7 +515,7 @@ impl World {
                     }
                 };
                 host.connections.insert(id, connection);
-                let story = Story {
+                let history = History {
                     peer: Some((
                         request.qpn,
                         request.starting_psn,
@@ -546,10 +523,10 @@ impl World {
                     )),
                     request: req.local_id.0,
                     mtu: Some(request.mtu),
-                    ..Story::default()
+                    ..History::default()
                 };
-                host.stories.insert(id, story);
-                let act = if self.random.percent(self.faults.reject) {
+                host.histories.insert(id, history);
+                let act = if self.random.chance(100 * self.faults.reject) {
                     Act::Reject
                 } else {
                     Act::Accept
@@ -569,13 +546,13 @@ impl World {
         self.trace(|| format!("{who}: restarts"));
         let host = &mut self.hosts[who];
         host.connections.clear();
-        for story in host.stories.values_mut() {
-            story.closed = true;
+        for history in host.histories.values_mut() {
+            history.closed = true;
         }
         host.next_qpn = 1;
-        if self.random.percent(50) {
+        if self.random.chance(5_000) {
             host.next_id = (who as u32 + 1) << 24;
-            host.stories.clear();
+            host.histories.clear();
         }
         self.restarts += 1;
     }
@@ -597,9 +574,9 @@ impl World {
                     self.now = self.now.max(deadline);
                     let host = &mut self.hosts[who];
                     let connection = host.connections.get_mut(&id).unwrap();
-                    host.stories.get_mut(&id).unwrap().expired += 1;
+                    host.histories.get_mut(&id).unwrap().expired += 1;
                     if let Some(event) = connection.expired(self.now) {
-                        self.hear(who, id, event);
+                        self.handle_event(who, id, event);
                     }
                     self.transmit(who, id);
                 }

@@ -3,7 +3,7 @@
 
 use super::{
     oracle::{
-        Bench,
+        HostTarget,
         Memory,
         Oracle,
         Receives, //
@@ -88,6 +88,18 @@ pub struct Host {
     rnr: Option<(u64, u64)>,
 }
 
+/// Makes the target of a host for a packet with this payload.
+macro_rules! target {
+    ($host:ident, $oracle:expr, $payload:expr) => {
+        HostTarget {
+            oracle: $oracle,
+            memory: &mut $host.memory,
+            receives: &mut $host.receives,
+            payload: $payload,
+        }
+    };
+}
+
 /// Returns the QP number of an end.
 fn qpn(index: u8) -> Qpn {
     Qpn::new(0x10_0000 + u32::from(index))
@@ -156,13 +168,8 @@ impl Host {
         ] {
             attr.state = state;
             let mut oracle = Oracle::new(0, plan.mtu);
-            let mut bench = Bench {
-                oracle: &mut oracle,
-                memory: &mut self.memory,
-                receives: &mut self.receives,
-                payload: &[],
-            };
-            self.qp.modify(&attr, mask, &mut bench).unwrap();
+            let mut target = target!(self, &mut oracle, &[]);
+            self.qp.modify(&attr, mask, &mut target).unwrap();
         }
     }
 
@@ -172,13 +179,8 @@ impl Host {
             state,
             ..Attr::default()
         };
-        let mut bench = Bench {
-            oracle: theirs,
-            memory: &mut self.memory,
-            receives: &mut self.receives,
-            payload: &[],
-        };
-        self.qp.modify(&attr, Mask::NONE, &mut bench).unwrap();
+        let mut target = target!(self, theirs, &[]);
+        self.qp.modify(&attr, Mask::NONE, &mut target).unwrap();
     }
 
     /// Posts the work that is due. Returns whether some is left because the queue is full.
@@ -213,13 +215,8 @@ impl Host {
         }
         // The timer may be about to report the same.
         if self.qp.deadline().is_some_and(|deadline| deadline <= now) {
-            let mut bench = Bench {
-                oracle: theirs,
-                memory: &mut self.memory,
-                receives: &mut self.receives,
-                payload: &[],
-            };
-            self.qp.expired(now, &mut bench);
+            let mut target = target!(self, theirs, &[]);
+            self.qp.expired(now, &mut target);
         }
         let mut budget = self.plan.budget;
         loop {
@@ -256,13 +253,8 @@ impl Host {
             }
         };
         assert_eq!(packet.bth.dest_qp, qpn(self.index));
-        let mut bench = Bench {
-            oracle: theirs,
-            memory: &mut self.memory,
-            receives: &mut self.receives,
-            payload,
-        };
-        let event = self.qp.receive(now, &packet, &mut bench);
+        let mut target = target!(self, theirs, payload);
+        let event = self.qp.receive(now, &packet, &mut target);
         self.note(|| format!("got {}: {event:?}", describe(&packet)));
         match event {
             Event::Response(Received::Place { wqe, wr_id, offset }) => {
@@ -273,7 +265,7 @@ impl Host {
                 }
             }
             Event::Response(Received::Atomic { wqe, wr_id, value }) => {
-                ours.told(wr_id, value);
+                ours.returned(wr_id, value);
                 if self.fails(wr_id) {
                     self.qp.requester.fail(wqe, Status::LocalProtection);
                     self.follow(theirs);
@@ -286,13 +278,8 @@ impl Host {
     }
 
     fn follow(&mut self, theirs: &mut Oracle) {
-        let mut bench = Bench {
-            oracle: theirs,
-            memory: &mut self.memory,
-            receives: &mut self.receives,
-            payload: &[],
-        };
-        self.qp.follow(&mut bench);
+        let mut target = target!(self, theirs, &[]);
+        self.qp.follow(&mut target);
     }
 
     /// Returns whether the memory of this operation is inaccessible in the plan.
@@ -310,14 +297,11 @@ impl Host {
                 None => [].as_slice(),
                 Some(Ok(payload)) => payload,
                 Some(Err(why)) => {
-                    let mut bench = Bench {
-                        oracle: theirs,
-                        memory: &mut self.memory,
-                        receives: &mut self.receives,
-                        payload: &[],
-                    };
-                    self.qp.responder.fail_read(packet.bth.psn, why, &mut bench);
-                    self.qp.follow(&mut bench);
+                    let mut target = target!(self, theirs, &[]);
+                    self.qp
+                        .responder
+                        .fail_read(packet.bth.psn, why, &mut target);
+                    self.qp.follow(&mut target);
                     return true;
                 }
             };

@@ -40,7 +40,7 @@ pub struct Posted {
     pub placed: u32,
     /// The value before an atomic, and the value that its poster got.
     pub found: Option<u64>,
-    pub told: Option<u64>,
+    pub returned: Option<u64>,
     pub executed: bool,
     pub status: Option<Status>,
 }
@@ -50,7 +50,7 @@ impl Posted {
     fn is_answered(&self) -> bool {
         match self.request.op {
             Op::Read { .. } => self.placed == self.request.len,
-            Op::CompareSwap { .. } | Op::FetchAdd { .. } => self.told.is_some(),
+            Op::CompareSwap { .. } | Op::FetchAdd { .. } => self.returned.is_some(),
             Op::Send(_) | Op::Write { .. } => true,
         }
     }
@@ -96,7 +96,7 @@ impl Oracle {
             request: *request,
             placed: 0,
             found: None,
-            told: None,
+            returned: None,
             executed: false,
             status: None,
         });
@@ -161,10 +161,13 @@ impl Oracle {
         op.placed += payload.len() as u32;
     }
 
-    pub fn told(&mut self, wr_id: u64, value: u64) {
+    pub fn returned(&mut self, wr_id: u64, value: u64) {
         let op = &mut self.ops[wr_id as usize];
-        assert!(op.status.is_none() && op.told.is_none(), "told twice");
-        op.told = Some(value);
+        assert!(
+            op.status.is_none() && op.returned.is_none(),
+            "returned twice"
+        );
+        op.returned = Some(value);
     }
 
     pub fn completed(&mut self, completion: &Completion) {
@@ -180,12 +183,15 @@ impl Oracle {
         match request.op {
             Op::Read { .. } => assert_eq!(op.placed, request.len, "not all was read"),
             Op::CompareSwap { .. } | Op::FetchAdd { .. } => {
-                assert!(op.told.is_some() && op.told == op.found, "wrong value");
+                assert!(
+                    op.returned.is_some() && op.returned == op.found,
+                    "wrong value"
+                );
             }
             Op::Send(_) | Op::Write { .. } => {}
         }
-        let unheard = matches!(request.op, Op::Read { .. }) && request.len == 0;
-        assert!(op.executed || unheard, "completed and not executed");
+        let is_empty_read = matches!(request.op, Op::Read { .. }) && request.len == 0;
+        assert!(op.executed || is_empty_read, "completed and not executed");
     }
 
     /// Returns the number of bytes of all READs.
@@ -251,14 +257,14 @@ pub struct Receives {
 
 /// The target of a host with the payload of one packet. It checks every call against the peer's
 /// oracle.
-pub struct Bench<'a> {
+pub struct HostTarget<'a> {
     pub oracle: &'a mut Oracle,
     pub memory: &'a mut Memory,
     pub receives: &'a mut Receives,
     pub payload: &'a [u8],
 }
 
-impl Target for Bench<'_> {
+impl Target for HostTarget<'_> {
     fn begin_receive(&mut self, incoming: Incoming) -> Result<(), Refusal> {
         assert!(!self.receives.begun);
         let mtu = self.oracle.mtu.bytes();

@@ -83,15 +83,15 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-macro_rules! figures {
+macro_rules! stats {
     ($($name:ident),* $(,)?) => {
         /// Statistics of one run or of many.
         #[derive(Clone, Copy, Debug, Default)]
-        pub struct Figures {
+        pub struct Stats {
             $(pub $name: u64,)*
         }
 
-        impl Figures {
+        impl Stats {
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -99,7 +99,7 @@ macro_rules! figures {
     };
 }
 
-figures!(
+stats!(
     runs,
     failed_ops,
     events,
@@ -202,7 +202,7 @@ impl Sim {
     }
 
     /// Runs to the end and checks all conditions.
-    pub fn run(mut self) -> Figures {
+    pub fn run(mut self) -> Stats {
         let mut events = 0;
         while let Some(event) = self.heap.pop() {
             events += 1;
@@ -326,7 +326,7 @@ impl Sim {
         }
     }
 
-    fn finish(mut self, events: u64) -> Figures {
+    fn finish(mut self, events: u64) -> Stats {
         // A pause after a refusal may end with nothing to send, or a response may arrive just
         // before its end.
         let refused = self.hosts.iter().map(|host| host.refused).sum::<u64>();
@@ -351,40 +351,40 @@ impl Sim {
         }
         self.check_statuses();
         self.check_effort();
-        let mut figures = Figures {
+        let mut stats = Stats {
             runs: 1,
             events,
             simulated_ns: self.now,
             refused,
-            ..Figures::default()
+            ..Stats::default()
         };
         for index in 0..2 {
             let requester = self.hosts[index].qp.requester.stats();
             let responder = self.hosts[index].qp.responder.stats();
             let ops = &self.oracles[index].ops;
-            figures.ops += ops.len() as u64;
-            figures.failed_ops += ops
+            stats.ops += ops.len() as u64;
+            stats.failed_ops += ops
                 .iter()
                 .filter(|op| op.status != Some(Status::Success))
                 .count() as u64;
-            figures.packets += self.hosts[index].sent;
-            figures.bytes += requester.bytes + responder.read_bytes;
-            figures.resent += requester.resent;
-            figures.lost += self.networks[index].lost;
-            figures.corrupted += self.networks[index].corrupted;
-            figures.timeouts += requester.timeouts;
-            figures.probes += requester.probes;
-            figures.spurious += requester.spurious;
-            figures.retries += requester.retries;
-            figures.implied_naks += requester.implied_naks;
-            figures.rnr += requester.rnr;
-            figures.duplicates += responder.duplicates;
-            figures.replays += responder.replays;
-            figures.forgotten += responder.forgotten;
-            figures.acks += responder.acks;
-            figures.coalesced += responder.coalesced;
+            stats.packets += self.hosts[index].sent;
+            stats.bytes += requester.bytes + responder.read_bytes;
+            stats.resent += requester.resent;
+            stats.lost += self.networks[index].lost;
+            stats.corrupted += self.networks[index].corrupted;
+            stats.timeouts += requester.timeouts;
+            stats.probes += requester.probes;
+            stats.spurious += requester.spurious;
+            stats.retries += requester.retries;
+            stats.implied_naks += requester.implied_naks;
+            stats.rnr += requester.rnr;
+            stats.duplicates += responder.duplicates;
+            stats.replays += responder.replays;
+            stats.forgotten += responder.forgotten;
+            stats.acks += responder.acks;
+            stats.coalesced += responder.coalesced;
         }
-        figures
+        stats
     }
 
     /// Checks that a perfect network causes no retransmissions. An exception is a peer that is not
@@ -501,7 +501,7 @@ impl Sim {
 }
 
 /// Runs a seed.
-pub fn run(seed: u64, trace: Trace) -> Figures {
+pub fn run(seed: u64, trace: Trace) -> Stats {
     // Initialises data that all runs share.
     wire::bytes(0, 0, 0);
     Sim::new(Plan::new(seed), trace).run()

@@ -155,9 +155,9 @@ impl End {
             }
             match steps {
                 0 => other.accept(),
-                1 => one.hear(&other.connection.transmit().unwrap()).unwrap(),
+                1 => one.receive(&other.connection.transmit().unwrap()).unwrap(),
                 2 => one.confirm(),
-                3 => other.hear(&one.connection.transmit().unwrap()).unwrap(),
+                3 => other.receive(&one.connection.transmit().unwrap()).unwrap(),
                 4 => mine.disconnect(),
                 5 => mine.wait_for(Some(Event::Released)),
                 6 => mine.wait_for(Some(Event::Closed)),
@@ -188,7 +188,7 @@ impl End {
     }
 
     /// Passes a message of the peer.
-    pub(crate) fn hear(&mut self, mad: &Mad) -> Result<(), Ignored> {
+    pub(crate) fn receive(&mut self, mad: &Mad) -> Result<(), Ignored> {
         self.event(mad, |_| ())
     }
 
@@ -228,7 +228,7 @@ impl End {
     }
 
     /// Returns the kind of the message to be sent.
-    pub(crate) fn says(&mut self) -> Option<Attribute> {
+    pub(crate) fn sent(&mut self) -> Option<Attribute> {
         let mad = self.connection.transmit()?;
         assert!(self.connection.transmit().is_none());
         Some(Message::parse(&mad).unwrap().attribute())

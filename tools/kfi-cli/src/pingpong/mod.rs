@@ -54,7 +54,7 @@ pub(crate) struct ResultJson {
 /// Runs `kfi pingpong`.
 pub(crate) fn run(args: &Pingpong, out: &mut Out) -> Result<()> {
     if args.mode == Mode::Rma && args.size == 0 {
-        return Err(Error::said(
+        return Err(Error::with_help(
             "a write of 0 bytes shows nothing",
             "give --size 1 or more",
         ));
@@ -88,11 +88,11 @@ impl From<Foul> for Error {
                 source: Box::new(source),
             },
             Foul::Output(error) => *error,
-            Foul::Silent(_) => Self::said(
+            Foul::Silent(_) => Self::with_help(
                 foul.to_string(),
                 "is it still running? --timeout gives it longer",
             ),
-            Foul::Wrong(_) => Self::said(foul.to_string(), "this is a defect of the module"),
+            Foul::Wrong(_) => Self::with_help(foul.to_string(), "this is a defect of the module"),
         }
     }
 }
@@ -140,19 +140,19 @@ fn client(
     let (data, region) = match control.receive(Some(args.timeout))? {
         Some(Ok(Welcome::Play { data, region })) => (data, region),
         Some(Ok(Welcome::No { why })) => {
-            return Err(Error::said(
+            return Err(Error::with_help(
                 format!("the server refuses: {why}"),
                 "look at the server's output, and try something smaller",
             ));
         }
         Some(Err(why)) => {
-            return Err(Error::said(
+            return Err(Error::with_help(
                 format!("the answer of {server} cannot be read: {why}"),
                 "is that a kfi pingpong of the same version?",
             ));
         }
         None => {
-            return Err(Error::said(
+            return Err(Error::with_help(
                 format!("no answer from {server} in {:?}", args.timeout),
                 "is a kfi pingpong there that is not busy with another client?",
             ));
@@ -303,7 +303,7 @@ impl Server<'_> {
     /// Tells a client that its request is refused, and shows it here.
     fn refuse(&self, hello: &Hello, peer: FiAddr, why: String) -> Result<()> {
         self.control.send(peer, &Welcome::No { why: why.clone() })?;
-        Err(Error::said(
+        Err(Error::with_help(
             format!("cannot serve {}: {why}", hello.control),
             "the client was informed",
         ))

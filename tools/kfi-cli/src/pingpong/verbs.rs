@@ -63,7 +63,7 @@ trait DoingTcp<T> {
 impl<T> DoingTcp<T> for io::Result<T> {
     fn doing_tcp(self, doing: &str) -> Result<T> {
         self.map_err(|error| {
-            Error::said(
+            Error::with_help(
                 format!("cannot {doing}: {error}"),
                 "is ibv_rc_pingpong, ibv_ud_pingpong or kfi pingpong --verbs there?",
             )
@@ -93,7 +93,7 @@ impl Dest {
     /// The QP's address.
     fn addr(&self) -> Result<QpAddr> {
         if self.gid == [0; 16] {
-            return Err(Error::said(
+            return Err(Error::with_help(
                 "the peer has no GID",
                 "give it the index of one: ibv_rc_pingpong -g 1",
             ));
@@ -122,7 +122,7 @@ impl Dest {
         let end = words.iter().position(|byte| *byte == 0).unwrap_or(WORDS);
         let text = String::from_utf8_lossy(&words[..end]);
         text.parse().map_err(|()| {
-            Error::said(
+            Error::with_help(
                 format!("the peer sent {text:?}, which does not describe a QP"),
                 "is it ibv_rc_pingpong, ibv_ud_pingpong or kfi pingpong --verbs?",
             )
@@ -402,7 +402,7 @@ impl Side {
     fn last_has_gone(&self) -> Result<()> {
         match self.cq.next(self.timeout).doing("send")? {
             Some(_) => Ok(()),
-            None => Err(Error::said(
+            None => Err(Error::with_help(
                 format!("the last message has not gone within {:?}", self.timeout),
                 "does the peer still receive?",
             )),
@@ -419,9 +419,9 @@ impl Side {
                 Some(entry) if !entry.flags.contains(CompFlags::RECV) => {}
                 Some(entry) => break entry,
                 None => {
-                    return Err(Error::said(
+                    return Err(Error::with_help(
                         format!("the peer has been silent for {:?}", self.timeout),
-                        "was it told the same number of iterations? a datagram may have been lost",
+                        "does it have the same number of iterations? a datagram may have been lost",
                     ));
                 }
             }
@@ -430,12 +430,12 @@ impl Side {
         let is = |turn| is_marked(&self.inboxes[inbox], self.size, turn);
         let right = is(turn) || (!first && turn.checked_sub(1).is_none_or(is));
         if entry.len as usize != self.size || !right {
-            return Err(Error::said(
+            return Err(Error::with_help(
                 format!(
                     "message {turn} came back with {} bytes of {}, or with wrong ones",
                     entry.len, self.size
                 ),
-                "were both told the same size? otherwise it is a defect",
+                "do both have the same size? otherwise it is a defect",
             ));
         }
         self.receive(inbox).doing("post a receive")

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, fmt::Display, net::SocketAddr, time::Instant};
 
-use kfi::{Device, Figures, PacketFigure, Packets, PacketsOf, Stat, StatClass};
+use kfi::{Device, PacketCounter, Packets, PacketsOf, Stat, StatClass, StatValues};
 use serde::Serialize;
 
 use crate::{
@@ -111,7 +111,7 @@ impl Sample {
         let mut packets = HashMap::new();
         for class in StatClass::ALL {
             for stat in device.stats(class) {
-                let stat = stat.doing("read live figures")?;
+                let stat = stat.doing("read the statistics")?;
                 // An object that is closed meanwhile has none.
                 if class == StatClass::Endpoint
                     && let Ok(found) = device.packets(PacketsOf::Endpoint(stat.id))
@@ -166,25 +166,23 @@ impl Sample {
                 rx_bytes_per_second: rate(link.rx_bytes, old.map(|old| old.rx_bytes)),
             });
         }
-        let old: HashMap<(StatKind, u64), &Figures> = before
+        let old: HashMap<(StatKind, u64), &StatValues> = before
             .iter()
             .flat_map(|before| &before.stats)
-            .map(|stat| ((kind(&stat.figures), stat.id), &stat.figures))
+            .map(|stat| ((kind(&stat.values), stat.id), &stat.values))
             .collect();
         for stat in &self.stats {
-            let old = old
-                .get(&(kind(&stat.figures), stat.id))
-                .map(|old| sums(old));
+            let old = old.get(&(kind(&stat.values), stat.id)).map(|old| sums(old));
             let owner = Owner {
                 id: stat.id,
                 pid: stat.pid,
                 handle: stat.handle,
                 link: stat.link.clone(),
             };
-            let [first, second] = sums(&stat.figures);
+            let [first, second] = sums(&stat.values);
             let first = rate(first, old.map(|[first, _]| first));
             let second = rate(second, old.map(|[_, second]| second));
-            change.add(owner, stat.figures, first, second);
+            change.add(owner, stat.values, first, second);
         }
         for row in &mut change.endpoints {
             row.packets = self.packets.get(&row.owner.id).cloned();
@@ -201,20 +199,20 @@ enum StatKind {
     Cntr,
 }
 
-fn kind(figures: &Figures) -> StatKind {
-    match figures {
-        Figures::Endpoint { .. } => StatKind::Endpoint,
-        Figures::Cq { .. } => StatKind::Cq,
+fn kind(values: &StatValues) -> StatKind {
+    match values {
+        StatValues::Endpoint { .. } => StatKind::Endpoint,
+        StatValues::Cq { .. } => StatKind::Cq,
         _ => StatKind::Cntr,
     }
 }
 
 /// The counters of an object that only grow.
-fn sums(figures: &Figures) -> [u64; 2] {
-    match *figures {
-        Figures::Endpoint { tx_ops, rx_ops, .. } => [tx_ops, rx_ops],
-        Figures::Cq { total, .. } => [total, 0],
-        Figures::Cntr { value, .. } => [value, 0],
+fn sums(values: &StatValues) -> [u64; 2] {
+    match *values {
+        StatValues::Endpoint { tx_ops, rx_ops, .. } => [tx_ops, rx_ops],
+        StatValues::Cq { total, .. } => [total, 0],
+        StatValues::Cntr { value, .. } => [value, 0],
         _ => [0, 0],
     }
 }
@@ -226,7 +224,7 @@ fn owner(owner: &Owner) -> [String; 3] {
 }
 
 fn resent(packets: Option<&Packets>) -> u64 {
-    packets.map_or(0, |packets| packets.get(PacketFigure::Resent))
+    packets.map_or(0, |packets| packets.get(PacketCounter::Resent))
 }
 
 fn dropped(packets: Option<&Packets>) -> u64 {
@@ -238,9 +236,9 @@ fn rate_text(rate: Option<f64>) -> String {
 }
 
 impl Change {
-    fn add(&mut self, owner: Owner, figures: Figures, first: Option<f64>, second: Option<f64>) {
-        match figures {
-            Figures::Endpoint {
+    fn add(&mut self, owner: Owner, values: StatValues, first: Option<f64>, second: Option<f64>) {
+        match values {
+            StatValues::Endpoint {
                 addr,
                 tx_ops,
                 tx_bytes,
@@ -265,7 +263,7 @@ impl Change {
                 rx_ops_per_second: second,
                 packets: None,
             }),
-            Figures::Cq {
+            StatValues::Cq {
                 size,
                 queued,
                 errors,
@@ -284,7 +282,7 @@ impl Change {
                 waiters,
                 total_per_second: first,
             }),
-            Figures::Cntr {
+            StatValues::Cntr {
                 value,
                 err,
                 waiters,
@@ -487,7 +485,7 @@ pub(crate) mod tests {
             handle: 4,
             link: "roce0".to_owned(),
         };
-        let endpoint = Figures::Endpoint {
+        let endpoint = StatValues::Endpoint {
             addr: "127.0.0.1:7471".parse().ok(),
             tx_ops: 1,
             tx_bytes: 2,
@@ -499,7 +497,7 @@ pub(crate) mod tests {
             unexpected_bytes: 8,
         };
         change.add(owner.clone(), endpoint, Some(1.5), Some(2500.0));
-        let cq = Figures::Cq {
+        let cq = StatValues::Cq {
             size: 64,
             queued: 1,
             errors: 2,
@@ -509,7 +507,7 @@ pub(crate) mod tests {
             waiters: 6,
         };
         change.add(owner.clone(), cq, Some(0.0), None);
-        let cntr = Figures::Cntr {
+        let cntr = StatValues::Cntr {
             value: 9,
             err: 1,
             waiters: 2,

@@ -68,7 +68,7 @@ impl RingMem for StdArc<LoomRing> {
         0
     }
 
-    fn told(&self) -> u64 {
+    fn reported(&self) -> u64 {
         0
     }
 

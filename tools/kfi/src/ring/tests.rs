@@ -193,9 +193,13 @@ fn reported_overruns_are_acknowledged_in_the_ring() {
     let mut memory = Memory::new(4, HEAD, 0);
     let (producer, mut consumer) = both(&mut memory);
     producer.set_overruns(2);
-    assert_eq!(producer.ring.told(), 0);
+    assert_eq!(producer.ring.reported(), 0);
     assert!(read(&mut consumer, 9).is_err());
-    assert_eq!(producer.ring.told(), 2, "the kernel does not tell it again");
+    assert_eq!(
+        producer.ring.reported(),
+        2,
+        "the kernel does not tell it again"
+    );
     // A loss that the kernel reported to a reader by call is not reported again
     // here.
     producer.set_overruns(5);
@@ -249,8 +253,8 @@ impl RingMem for Changing<'_> {
         self.ring.overruns()
     }
 
-    fn told(&self) -> u64 {
-        self.ring.told()
+    fn reported(&self) -> u64 {
+        self.ring.reported()
     }
 
     fn set_told(&self, overruns: u64) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kfi::{
     Av, AvKind, Caps, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType, Errno, Error,
-    Fabric, FiAddr, Figures, Hints, LinkState, Result, StatClass, Wait, abi,
+    Fabric, FiAddr, Hints, LinkState, Result, StatClass, StatValues, Wait, abi,
 };
 
 const LINK: &str = "kfi0";
@@ -163,26 +163,26 @@ fn statistics() {
     let cntr = domain.cntr().open().unwrap();
     cntr.add(42).unwrap();
     // Other tests of this process may have the same handles in their files.
-    let shown = |class, handle: u32, like: &dyn Fn(Figures) -> bool| {
+    let shown = |class, handle: u32, like: &dyn Fn(StatValues) -> bool| {
         device.stats(class).map(Result::unwrap).any(|stat| {
             stat.pid == Some(std::process::id())
                 && stat.handle == handle
                 && stat.link == LINK
-                && like(stat.figures)
+                && like(stat.values)
         })
     };
-    assert!(shown(StatClass::Cntr, cntr.handle(), &|figures| matches!(
-        figures,
-        Figures::Cntr {
+    assert!(shown(StatClass::Cntr, cntr.handle(), &|values| matches!(
+        values,
+        StatValues::Cntr {
             value: 42,
             err: 0,
             threshold: None,
             ..
         }
     )));
-    assert!(shown(StatClass::Cq, one.cq.handle(), &|figures| matches!(
-        figures,
-        Figures::Cq {
+    assert!(shown(StatClass::Cq, one.cq.handle(), &|values| matches!(
+        values,
+        StatValues::Cq {
             size: 64,
             queued: 0,
             ..
@@ -192,9 +192,9 @@ fn statistics() {
     assert!(shown(
         StatClass::Endpoint,
         one.ep.handle(),
-        &|figures| matches!(
-            figures,
-            Figures::Endpoint { addr, tx_ops: 0, .. } if addr == name
+        &|values| matches!(
+            values,
+            StatValues::Endpoint { addr, tx_ops: 0, .. } if addr == name
         )
     ));
 }

@@ -13,7 +13,7 @@ mod suite {
 
     /// A counter whose lock is always held, with a log of its releases.
     struct Counter {
-        gate: CounterValues<Plain, Plain>,
+        values: CounterValues<Plain, Plain>,
         waiters: Waiters<ArrayMap>,
         log: Log<(u32, Outcome)>,
     }
@@ -26,7 +26,7 @@ mod suite {
     impl Counter {
         fn new(max: u64) -> Self {
             Self {
-                gate: CounterValues::new(Plain::new(0), Plain::new(0), Plain::new(0), max),
+                values: CounterValues::new(Plain::new(0), Plain::new(0), Plain::new(0), max),
                 waiters: Waiters::new(ArrayMap::new(), ArrayMap::new()),
                 log: Log::new(),
             }
@@ -41,7 +41,7 @@ mod suite {
         /// Arms a waiter that has entered before. Returns the outcome if it does not wait.
         fn wait_since(&mut self, threshold: u32, entered: WaitStart) -> Option<Outcome> {
             let cond = WaitCondition::AtLeast(u64::from(threshold), entered);
-            match self.waiters.arm(&self.gate, cond, threshold) {
+            match self.waiters.arm(&self.values, cond, threshold) {
                 Armed::Waiting(_) => None,
                 Armed::Over(outcome, name) => {
                     assert_eq!(name, threshold);
@@ -51,40 +51,40 @@ mod suite {
         }
 
         fn wait_for(&mut self, cond: WaitCondition, name: u32) -> Option<Waiter> {
-            match self.waiters.arm(&self.gate, cond, name) {
+            match self.waiters.arm(&self.values, cond, name) {
                 Armed::Waiting(waiter) => Some(waiter),
                 Armed::Over(..) => None,
             }
         }
 
         fn seen(&self) -> Seen {
-            self.waiters.seen(&self.gate)
+            self.waiters.seen(&self.values)
         }
 
         fn add(&mut self, n: u64) {
-            if let Some(crossed) = self.gate.add(n) {
+            if let Some(reached) = self.values.add(n) {
                 let log = &mut self.log;
                 self.waiters
-                    .fire(&self.gate, crossed, |name, why| log.push((name, why)));
+                    .fire(&self.values, reached, |name, why| log.push((name, why)));
             }
         }
 
         fn set(&mut self, value: u64) -> Result {
             let log = &mut self.log;
             self.waiters
-                .set(&self.gate, value, |name, why| log.push((name, why)))
+                .set(&self.values, value, |name, why| log.push((name, why)))
         }
 
         fn add_err(&mut self, n: u64) -> bool {
             let log = &mut self.log;
             self.waiters
-                .add_err(&self.gate, n, |name, why| log.push((name, why)))
+                .add_err(&self.values, n, |name, why| log.push((name, why)))
         }
 
         fn set_err(&mut self, err: u64) -> Result<bool> {
             let log = &mut self.log;
             self.waiters
-                .set_err(&self.gate, err, |name, why| log.push((name, why)))
+                .set_err(&self.values, err, |name, why| log.push((name, why)))
         }
     }
 
@@ -110,17 +110,17 @@ mod suite {
         let mut c = Counter::new(9);
         assert!(c.wait(3).is_some());
         assert!(c.wait(8).is_some());
-        let reached = c.gate.add_unlocked(4);
-        assert_eq!(reached.map(|crossed| crossed.has_wrapped()), Some(false));
-        let wrapped = c.gate.add_unlocked(7);
-        assert_eq!(wrapped.map(|crossed| crossed.has_wrapped()), Some(true));
-        assert_eq!(c.gate.read(), 1);
+        let reached = c.values.add_unlocked(4);
+        assert_eq!(reached.map(|reached| reached.has_wrapped()), Some(false));
+        let wrapped = c.values.add_unlocked(7);
+        assert_eq!(wrapped.map(|reached| reached.has_wrapped()), Some(true));
+        assert_eq!(c.values.read(), 1);
         assert_eq!(c.log, Log::of(&[]));
         // One release stands for both adds.
         let log = &mut c.log;
-        let crossed = ThresholdReached::of_unlocked(true);
+        let reached = ThresholdReached::of_unlocked(true);
         c.waiters
-            .fire(&c.gate, crossed, |name, why| log.push((name, why)));
+            .fire(&c.values, reached, |name, why| log.push((name, why)));
         assert_eq!(c.log, Log::of(&[(3, Reached), (8, Reached)]));
     }
 
@@ -130,11 +130,11 @@ mod suite {
         let five = c.wait(5);
         assert!(c.wait(8).is_some());
         if let Some(five) = five {
-            assert_eq!(c.waiters.disarm(&c.gate, &five), Some(5));
-            assert_eq!(c.waiters.disarm(&c.gate, &five), None);
+            assert_eq!(c.waiters.disarm(&c.values, &five), Some(5));
+            assert_eq!(c.waiters.disarm(&c.values, &five), None);
         }
-        assert_eq!(c.gate.add(7), None);
-        assert!(c.gate.add(1).is_some());
+        assert_eq!(c.values.add(7), None);
+        assert!(c.values.add(1).is_some());
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod suite {
         assert_eq!(c.wait(5), None);
         assert!(c.waiters.is_empty());
         // The waiter leaves no trace in `due`.
-        assert_eq!(c.gate.add(1000), None);
+        assert_eq!(c.values.add(1000), None);
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod suite {
         assert!(c.wait(4).is_some());
         assert_eq!(c.set(3), Ok(()));
         assert_eq!(c.set(1), Ok(()));
-        assert_eq!(c.gate.read(), 1);
+        assert_eq!(c.values.read(), 1);
         assert_eq!(c.log, Log::of(&[(3, Reached)]));
         c.add(3);
         assert_eq!(c.log, Log::of(&[(3, Reached), (4, Reached)]));
@@ -165,15 +165,15 @@ mod suite {
     fn a_set_releases_for_an_add_whose_adder_is_late() {
         let mut c = Counter::new(0);
         assert!(c.wait(3).is_some());
-        let crossed = c.gate.add(3);
+        let reached = c.values.add(3);
         assert_eq!(c.set(1), Ok(()));
         assert_eq!(c.log, Log::of(&[(3, Reached)]));
         // A waiter that arms after the set is not released by the add before it.
         assert!(c.wait(2).is_some());
-        if let Some(crossed) = crossed {
+        if let Some(reached) = reached {
             let log = &mut c.log;
             c.waiters
-                .fire(&c.gate, crossed, |name, why| log.push((name, why)));
+                .fire(&c.values, reached, |name, why| log.push((name, why)));
         }
         assert_eq!(c.log, Log::of(&[(3, Reached)]));
         c.add(1);
@@ -188,7 +188,7 @@ mod suite {
         assert!(c.wait(8).is_some());
         assert!(c.wait(10).is_some());
         c.add(4);
-        assert_eq!(c.gate.read(), 1);
+        assert_eq!(c.values.read(), 1);
         assert_eq!(c.log, Log::of(&[(8, Reached), (9, Reached)]));
         assert_eq!(c.waiters.lowest(), Some(10));
     }
@@ -201,7 +201,7 @@ mod suite {
         assert!(c.wait_for(far, 1).is_some());
         assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 2).is_some());
         c.add(5);
-        assert_eq!(c.gate.read(), 3);
+        assert_eq!(c.values.read(), 3);
         assert_eq!(c.log, Log::of(&[(1, Reached), (2, Reached)]));
         // The largest threshold is reached, and a value one below it is not enough.
         assert!(c.wait_for(far, 3).is_some());
@@ -221,14 +221,14 @@ mod suite {
         assert!(c.add_err(1));
         assert_eq!(c.set_err(0), Ok(true));
         assert_eq!(c.log, Log::of(&[(1, ErrorChanged), (2, ErrorChanged)]));
-        assert_eq!(c.gate.read_err(), 0);
+        assert_eq!(c.values.read_err(), 0);
         assert!(c.wait(1).is_some());
         assert_eq!(c.set_err(3), Ok(true));
         assert_eq!(
             c.log,
             Log::of(&[(1, ErrorChanged), (2, ErrorChanged), (1, ErrorChanged)])
         );
-        assert_eq!(c.gate.add(1000), None);
+        assert_eq!(c.values.add(1000), None);
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod suite {
         assert!(!c.add_err(0));
         assert_eq!(c.set_err(5), Ok(false));
         assert_eq!(c.log, Log::of(&[]));
-        assert!(!c.waiters.err_changed(entered) && !c.waiters.changed(&c.gate, &seen));
+        assert!(!c.waiters.err_changed(entered) && !c.waiters.changed(&c.values, &seen));
         assert_eq!(c.wait_since(2, entered), None);
         assert!(c.add_err(1));
         assert_eq!(
@@ -259,7 +259,7 @@ mod suite {
         // The value is the same as before, but it changed.
         assert_eq!(c.wait_since(1, before), Some(ErrorChanged));
         assert!(c.waiters.is_empty());
-        assert_eq!(c.gate.add(1), None);
+        assert_eq!(c.values.add(1), None);
         assert_eq!(c.wait_since(1, before), Some(Reached));
         // A change before the thread entered does not count.
         let after = c.waiters.entered();
@@ -277,8 +277,8 @@ mod suite {
         let mut c = Counter::new(0);
         assert!(c.wait(2).is_some());
         assert!(c.wait(3).is_some());
-        let crossed = c.gate.add(2);
-        assert!(crossed.is_some());
+        let reached = c.values.add(2);
+        assert!(reached.is_some());
         // The error is written before the adder takes the lock.
         assert!(c.add_err(1));
         assert_eq!(c.log, Log::of(&[(2, Reached), (3, ErrorChanged)]));
@@ -296,11 +296,11 @@ mod suite {
         assert!(c.wait(5).is_some());
         assert_eq!(c.set(10), Err(Errno::EINVAL));
         assert_eq!(c.set_err(10), Err(Errno::EINVAL));
-        assert_eq!((c.gate.read(), c.gate.read_err()), (0, 0));
+        assert_eq!((c.values.read(), c.values.read_err()), (0, 0));
         assert_eq!(c.log, Log::of(&[]));
         assert_eq!(c.set_err(9), Ok(true));
         assert!(c.add_err(2));
-        assert_eq!(c.gate.read_err(), 1);
+        assert_eq!(c.values.read_err(), 1);
         assert_eq!(c.set(9), Ok(()));
     }
 
@@ -320,15 +320,15 @@ mod suite {
         {
             let seen = c.seen();
             c.log = Log::new();
-            assert!(!c.waiters.changed(&c.gate, &seen));
+            assert!(!c.waiters.changed(&c.values, &seen));
             c.add(0);
-            assert!(!c.waiters.changed(&c.gate, &seen));
+            assert!(!c.waiters.changed(&c.values, &seen));
             assert!(c
                 .wait_for(WaitCondition::AnyChange(seen), i as u32)
                 .is_some());
             change(&mut c);
             assert_eq!(c.log, Log::of(&[(i as u32, Reached)]));
-            assert!(c.waiters.changed(&c.gate, &seen));
+            assert!(c.waiters.changed(&c.values, &seen));
             // The snapshot is older than the change, so the waiter does not sleep.
             assert_eq!(c.wait_for(WaitCondition::AnyChange(seen), 9), None);
         }
@@ -340,22 +340,22 @@ mod suite {
         assert!(c.wait(5).is_some());
         assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 7).is_some());
         let mut gone = Log::new();
-        c.waiters.release_all(&c.gate, |name| gone.push(name));
+        c.waiters.release_all(&c.values, |name| gone.push(name));
         assert_eq!(gone, Log::of(&[5, 7]));
         assert!(c.waiters.is_empty());
-        assert_eq!(c.gate.add(100), None);
+        assert_eq!(c.values.add(100), None);
     }
 
     #[test]
     fn a_late_adder_does_not_release_a_waiter_that_saw_its_add() {
         let mut c = Counter::new(0);
         assert!(c.wait(1).is_some());
-        let crossed = c.gate.add(1);
+        let reached = c.values.add(1);
         assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 7).is_some());
-        if let Some(crossed) = crossed {
+        if let Some(reached) = reached {
             let log = &mut c.log;
             c.waiters
-                .fire(&c.gate, crossed, |name, why| log.push((name, why)));
+                .fire(&c.values, reached, |name, why| log.push((name, why)));
         }
         assert_eq!(c.log, Log::of(&[(1, Reached)]));
         c.add(1);

@@ -25,13 +25,13 @@ use super::{
         unproven::Cookie,
     },
     Conn,
+    ConnState, //
     ConnectAttempt,
+    Connection,
     Flush,
-    Link,
     Manage,
     Reply,
     Session,
-    Stage, //
 };
 
 impl ConnectAttempt {
@@ -56,13 +56,13 @@ impl ConnectAttempt {
 
 impl<S: Stores> Session<S> {
     /// Requests a connection if operations are waiting and there is none.
-    pub(super) fn strive(&mut self, now: u64) {
-        let is_up = self.current.as_ref().is_some_and(Link::is_open);
+    pub(super) fn start_connecting(&mut self, now: u64) {
+        let is_up = self.current.as_ref().is_some_and(Connection::is_open);
         let nothing = self.sends.map.is_empty() && self.rmas.map.is_empty();
-        if is_up || nothing || self.leaving || self.effort.is_some() {
+        if is_up || nothing || self.leaving || self.attempt.is_some() {
             return;
         }
-        self.effort = Some(ConnectAttempt {
+        self.attempt = Some(ConnectAttempt {
             until: now.saturating_add(CONNECT_TIME),
             after: now,
             pause: BUSY_PAUSE,
@@ -89,46 +89,47 @@ impl<S: Stores> Session<S> {
     /// `None`. `epoch` is larger than any that the endpoint has used; it is used up if a connection
     /// is made.
     pub fn manage(&mut self, now: u64, epoch: u64) -> Option<Manage> {
-        for link in [&mut self.current, &mut self.incoming]
-            .into_iter()
-            .flatten()
-        {
-            if let Stage::Closing(cause, told @ false) = &mut link.stage {
-                *told = true;
-                return Some(Manage::Close(link.conn, *cause));
+        for connection in self.connections() {
+            if let ConnState::Closing(cause, reported @ false) = &mut connection.state {
+                *reported = true;
+                return Some(Manage::Close(connection.id, *cause));
             }
         }
-        if !self.wants_to_ask(now) {
+        if !self.wants_to_connect(now) {
             return None;
         }
         let conn = Conn(epoch);
-        self.current = Some(Link::new(conn, Stage::Asked));
-        let cookie = self.effort.and_then(|effort| effort.cookie);
+        self.current = Some(Connection::new(conn, ConnState::Asked));
+        let cookie = self.attempt.and_then(|attempt| attempt.cookie);
         Some(Manage::Connect(conn, self.hello(epoch, cookie)))
     }
 
     /// Returns whether [`Self::manage`] would return an action.
     pub fn wants_manage(&self, now: u64) -> bool {
-        let closes = |link: &Option<Link>| {
-            link.as_ref()
-                .is_some_and(|link| matches!(link.stage, Stage::Closing(_, false)))
+        let closes = |connection: &Option<Connection>| {
+            connection
+                .as_ref()
+                .is_some_and(|connection| matches!(connection.state, ConnState::Closing(_, false)))
         };
-        closes(&self.current) || closes(&self.incoming) || self.wants_to_ask(now)
+        closes(&self.current) || closes(&self.incoming) || self.wants_to_connect(now)
     }
 
-    fn wants_to_ask(&self, now: u64) -> bool {
-        self.flush.is_none() && self.asks_at().is_some_and(|at| at <= now)
+    fn wants_to_connect(&self, now: u64) -> bool {
+        self.flush.is_none() && self.connect_at().is_some_and(|at| at <= now)
     }
 
     /// Returns the time at which to send a connection request. If the peer seems to have requested
     /// a connection, the session waits for its confirmation first, but only for a limited time,
     /// because a forged request is never confirmed.
-    pub(super) fn asks_at(&self) -> Option<u64> {
-        let effort = self.effort.filter(|_| self.current.is_none())?;
-        let trusted = self.incoming.as_ref().map_or(0, |link| link.trusted);
-        match self.incoming.as_ref().map(|link| link.stage) {
-            None | Some(Stage::Closing(..)) => Some(effort.after),
-            Some(Stage::Answered(_)) => Some(effort.after.max(trusted)),
+    pub(super) fn connect_at(&self) -> Option<u64> {
+        let attempt = self.attempt.filter(|_| self.current.is_none())?;
+        let confirm_by = self
+            .incoming
+            .as_ref()
+            .map_or(0, |connection| connection.confirm_by);
+        match self.incoming.as_ref().map(|connection| connection.state) {
+            None | Some(ConnState::Closing(..)) => Some(attempt.after),
+            Some(ConnState::Answered(_)) => Some(attempt.after.max(confirm_by)),
             Some(_) => None,
         }
     }
@@ -148,53 +149,54 @@ impl<S: Stores> Session<S> {
         if self.seen.is_some_and(stale) {
             return Reply::Ignore;
         }
-        if let Some(link) = &mut self.incoming {
+        if let Some(connection) = &mut self.incoming {
             // A repeated request makes an unconfirmed earlier one void. Incarnations are random, so
             // a request with the same incarnation comes from the same sender.
             let is_older = |asked: PeerEpoch| {
                 asked.incarnation == peer_epoch.incarnation && asked.epoch < peer_epoch.epoch
             };
-            let is_doubtful = matches!(link.stage, Stage::Answered(_)) && link.trusted <= now;
-            if is_doubtful || link.asked.is_some_and(is_older) {
-                link.close(Cause::Superseded);
+            let is_doubtful =
+                matches!(connection.state, ConnState::Answered(_)) && connection.confirm_by <= now;
+            if is_doubtful || connection.peer_request.is_some_and(is_older) {
+                connection.close(Cause::Superseded);
             }
             return Reply::Ignore;
         }
-        let asks = |link: &Link| link.stage == Stage::Asked;
+        let asks = |connection: &Connection| connection.state == ConnState::Asked;
         if self.current.as_ref().is_some_and(asks)
             && self.config.incarnation > peer_epoch.incarnation
         {
             return Reply::Ignore;
         }
-        self.heard = now;
+        self.received_at = now;
         let conn = Conn(epoch);
         let until = now.saturating_add(CONNECT_TIME);
-        let mut link = Link::new(conn, Stage::Answered(until));
-        link.caps = hello.caps;
-        link.reads = u32::from(hello.reads.min(self.config.reads));
-        link.asked = Some(peer_epoch);
-        link.trusted = now.saturating_add(PROOF_TIME);
-        self.incoming = Some(link);
+        let mut connection = Connection::new(conn, ConnState::Answered(until));
+        connection.caps = hello.caps;
+        connection.reads = u32::from(hello.reads.min(self.config.reads));
+        connection.peer_request = Some(peer_epoch);
+        connection.confirm_by = now.saturating_add(PROOF_TIME);
+        self.incoming = Some(connection);
         Reply::Accept(conn, self.hello(epoch, None))
     }
 
     /// Handles the acceptance by the peer (REP). Returns false if it is too late; the caller then
     /// rejects it.
     pub fn accepted(&mut self, now: u64, conn: Conn, hello: &Hello) -> bool {
-        let Some(link) = self
-            .current
-            .as_mut()
-            .filter(|link| link.conn == conn && link.stage == Stage::Asked)
+        let reads = hello.reads.min(self.config.reads);
+        let Some(connection) = self
+            .current(conn)
+            .filter(|connection| connection.state == ConnState::Asked)
         else {
             return false;
         };
-        link.stage = Stage::Up;
-        link.caps = hello.caps;
-        link.reads = u32::from(hello.reads.min(self.config.reads));
+        connection.state = ConnState::Up;
+        connection.caps = hello.caps;
+        connection.reads = u32::from(reads);
         self.seen = Some(hello.peer_epoch);
         // An answer to the peer's own request that it has not confirmed is no longer needed.
         if let Some(other) = &mut self.incoming {
-            if matches!(other.stage, Stage::Answered(_)) {
+            if matches!(other.state, ConnState::Answered(_)) {
                 other.close(Cause::Superseded);
             }
         }
@@ -204,19 +206,17 @@ impl<S: Stores> Session<S> {
 
     /// Handles the confirmation by the peer (RTU, or a first packet).
     pub fn established(&mut self, now: u64, conn: Conn) {
-        let Some(link) = self
-            .incoming
-            .as_mut()
-            .filter(|link| link.conn == conn && matches!(link.stage, Stage::Answered(_)))
-        else {
+        let Some(connection) = self.incoming.as_mut().filter(|connection| {
+            connection.id == conn && matches!(connection.state, ConnState::Answered(_))
+        }) else {
             return;
         };
-        link.stage = Stage::Ready;
-        self.seen = link.asked;
-        self.heard = now;
+        connection.state = ConnState::Ready;
+        self.seen = connection.peer_request;
+        self.received_at = now;
         if let Some(old) = &mut self.current {
-            old.close(match old.stage {
-                Stage::Asked => Cause::Superseded,
+            old.close(match old.state {
+                ConnState::Asked => Cause::Superseded,
                 _ => Cause::Reset,
             });
         }
@@ -228,35 +228,39 @@ impl<S: Stores> Session<S> {
         if self.current.is_some() || self.flush.is_some() {
             return;
         }
-        if let Some(mut link) = self.incoming.take_if(|link| link.stage == Stage::Ready) {
-            link.stage = Stage::Up;
-            self.current = Some(link);
+        if let Some(mut connection) = self
+            .incoming
+            .take_if(|connection| connection.state == ConnState::Ready)
+        {
+            connection.state = ConnState::Up;
+            self.current = Some(connection);
             self.up(now);
         }
     }
 
     fn up(&mut self, now: u64) {
-        self.effort = None;
-        self.hold = None;
+        self.attempt = None;
+        self.backoff = None;
         self.after = 0;
-        self.busy = now;
-        self.heard = now;
+        self.active_at = now;
+        self.received_at = now;
     }
 
     /// Handles the rejection by the peer (REJ).
     pub fn rejected(&mut self, now: u64, conn: Conn, refusal: Refusal) {
-        let is_asked = |link: &Link| link.conn == conn && link.stage == Stage::Asked;
+        let is_asked =
+            |connection: &Connection| connection.id == conn && connection.state == ConnState::Asked;
         let asked = self.current.as_ref().is_some_and(is_asked);
-        let cause = match (refusal, &mut self.effort) {
-            (Refusal::Busy, Some(effort)) => {
-                effort.back_off(now);
+        let cause = match (refusal, &mut self.attempt) {
+            (Refusal::Busy, Some(attempt)) => {
+                attempt.back_off(now);
                 // The operations continue to wait, for another connection.
                 Cause::Superseded
             }
-            (Refusal::Retry(cookie), Some(effort)) => {
+            (Refusal::Retry(cookie), Some(attempt)) => {
                 // A REJ to a REP of this end has no cookie.
                 if asked {
-                    effort.retry(now, cookie);
+                    attempt.retry(now, cookie);
                 }
                 Cause::Superseded
             }
@@ -268,44 +272,39 @@ impl<S: Stores> Session<S> {
     /// Handles the failure of a connection: the QP is in error, the peer has disconnected, or
     /// connecting failed.
     pub fn failed(&mut self, conn: Conn, cause: Cause) {
-        for link in [&mut self.current, &mut self.incoming]
-            .into_iter()
-            .flatten()
-        {
-            if link.conn == conn {
-                // An end that has agreed to end the connection expects this.
-                let agreed = matches!(link.stage, Stage::Retired(_));
-                link.close(if agreed { Cause::Idle } else { cause });
-            }
+        if let Some(connection) = self.connections().find(|connection| connection.id == conn) {
+            // An end that has agreed to end the connection expects this.
+            let agreed = matches!(connection.state, ConnState::Retired(_));
+            connection.close(if agreed { Cause::Idle } else { cause });
         }
     }
 
     /// Fails all operations, including those that have no connection yet.
     pub fn fail_all(&mut self, cause: Cause) {
         match &mut self.current {
-            Some(link) => link.close(cause),
+            Some(connection) => connection.close(cause),
             None => self.flush(cause, 0),
         }
-        if let Some(link) = &mut self.incoming {
-            link.close(cause);
+        if let Some(connection) = &mut self.incoming {
+            connection.close(cause);
         }
     }
 
     /// Records that a connection is gone: no QP accesses the memory of its operations any more.
     pub fn closed(&mut self, now: u64, conn: Conn) {
-        let is_it = |link: &mut Link| link.conn == conn;
+        let is_it = |connection: &mut Connection| connection.id == conn;
         if self.incoming.take_if(is_it).is_some() {
-            self.orphans = true;
+            self.flush_answers = true;
         }
-        if let Some(link) = self.current.take_if(is_it) {
-            self.orphans = true;
-            let cause = match link.stage {
-                Stage::Closing(cause, _) if !self.leaving => cause,
+        if let Some(connection) = self.current.take_if(is_it) {
+            self.flush_answers = true;
+            let cause = match connection.state {
+                ConnState::Closing(cause, _) if !self.leaving => cause,
                 _ => Cause::Closed,
             };
-            self.flush(cause, link.taken.unwrap_or(0));
+            self.flush(cause, connection.taken.unwrap_or(0));
         }
-        self.busy = now;
+        self.active_at = now;
     }
 
     /// Starts to end operations. Operations that are posted from now on are not affected.
@@ -324,9 +323,13 @@ impl<S: Stores> Session<S> {
         if !self.is_quiet() {
             return;
         }
-        if let Some(link) = self.current.as_mut().filter(|link| link.stage == Stage::Up) {
-            link.stage = Stage::Draining;
-            link.signals.retire = true;
+        if let Some(connection) = self
+            .current
+            .as_mut()
+            .filter(|connection| connection.state == ConnState::Up)
+        {
+            connection.state = ConnState::Draining;
+            connection.signals.retire = true;
         }
     }
 
@@ -334,63 +337,52 @@ impl<S: Stores> Session<S> {
     /// When [`Self::is_spare`] returns true, the session is closed.
     pub fn leave(&mut self, now: u64) {
         self.leaving = true;
-        self.effort = None;
-        if let Some(link) = &mut self.incoming {
-            link.close(Cause::Closed);
+        self.attempt = None;
+        if let Some(connection) = &mut self.incoming {
+            connection.close(Cause::Closed);
         }
         match &mut self.current {
-            Some(link) if link.is_open() => {
-                link.stage = Stage::Leaving(now.saturating_add(LINGER_TIME));
+            Some(connection) if connection.is_open() => {
+                connection.state = ConnState::Leaving(now.saturating_add(LINGER_TIME));
             }
-            Some(link) => link.close(Cause::Closed),
+            Some(connection) => connection.close(Cause::Closed),
             None => self.flush(Cause::Closed, 0),
         }
-    }
-
-    fn current(&mut self, conn: Conn) -> Option<&mut Link> {
-        self.current.as_mut().filter(|link| link.conn == conn)
     }
 
     /// Handles a request of the peer to end the connection.
     pub(super) fn retire_asked(&mut self, now: u64, conn: Conn) {
         let quiet = self.is_quiet();
-        let Some(link) = self.current(conn) else {
+        let Some(connection) = self.current(conn) else {
             return;
         };
-        match link.stage {
-            Stage::Up if quiet => {
-                link.stage = Stage::Retired(now.saturating_add(RETIRE_TIME));
-                link.signals.retired = true;
+        match connection.state {
+            ConnState::Up if quiet => {
+                connection.state = ConnState::Retired(now.saturating_add(RETIRE_TIME));
+                connection.signals.retired = true;
             }
-            Stage::Up => link.signals.keep = true,
+            ConnState::Up => connection.signals.keep = true,
             // Both ends want to end it.
-            Stage::Draining => link.close(Cause::Idle),
+            ConnState::Draining => connection.close(Cause::Idle),
             _ => {}
         }
     }
 
-    /// Handles the peer's consent to end the connection.
-    pub(super) fn retire_granted(&mut self, conn: Conn) {
-        if let Some(link) = self.current(conn) {
-            if link.stage == Stage::Draining {
-                link.close(Cause::Idle);
-            }
-        }
-    }
-
-    /// Handles the peer's refusal to end the connection.
-    pub(super) fn retire_denied(&mut self, conn: Conn) {
-        if let Some(link) = self.current(conn) {
-            if link.stage == Stage::Draining {
-                link.stage = Stage::Up;
+    /// Handles the peer's answer to the request to end the connection: consent or refusal.
+    pub(super) fn retire_answered(&mut self, conn: Conn, consents: bool) {
+        if let Some(connection) = self.current(conn) {
+            match connection.state {
+                ConnState::Draining if consents => connection.close(Cause::Idle),
+                ConnState::Draining => connection.state = ConnState::Up,
+                _ => {}
             }
         }
     }
 
     /// Handles the message that the peer's endpoint closes.
     pub(super) fn bye(&mut self, conn: Conn, last: u64) {
-        if let Some(link) = self.current(conn) {
-            link.taken = Some(last);
+        if let Some(connection) = self.current(conn) {
+            connection.taken = Some(last);
         }
         self.failed(conn, Cause::Reset);
     }

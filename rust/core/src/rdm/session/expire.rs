@@ -7,40 +7,40 @@ use super::{
         store::Stores,
         times::PING_TIME, //
     },
-    Link,
+    ConnState, //
+    Connection,
     Session,
-    Stage, //
 };
 
 impl<S: Stores> Session<S> {
-    /// Handles the timers that have expired at `now`. `heard` is the time at which the QP last
-    /// received a packet of the peer; the session itself is told of only some of them.
-    pub fn expired(&mut self, now: u64, heard: u64) {
-        self.heard = self.heard.max(heard);
-        if self.effort.is_some_and(|effort| effort.until <= now) {
+    /// Handles the timers that have expired at `now`. `received_at` is the time at which the QP last
+    /// received a packet of the peer; not every packet causes a call of the session.
+    pub fn expired(&mut self, now: u64, received_at: u64) {
+        self.received_at = self.received_at.max(received_at);
+        if self.attempt.is_some_and(|attempt| attempt.until <= now) {
             self.give_up();
         }
-        if let Some(link) = &mut self.incoming {
-            if matches!(link.stage, Stage::Answered(until) if until <= now) {
-                link.close(Cause::Unanswered);
+        if let Some(connection) = &mut self.incoming {
+            if matches!(connection.state, ConnState::Answered(until) if until <= now) {
+                connection.close(Cause::Unanswered);
             }
         }
-        if let Some(hold) = &mut self.hold {
-            hold.until = hold.until.filter(|until| now < *until);
+        if let Some(backoff) = &mut self.backoff {
+            backoff.until = backoff.until.filter(|until| now < *until);
         }
         let idle_at = self.idle_at();
         let ping_at = self.ping_at();
-        let Some(link) = &mut self.current else {
+        let Some(connection) = &mut self.current else {
             return;
         };
-        match link.stage {
-            Stage::Leaving(until) if until <= now => link.close(Cause::Closed),
-            Stage::Retired(until) if until <= now => link.close(Cause::Idle),
+        match connection.state {
+            ConnState::Leaving(until) if until <= now => connection.close(Cause::Closed),
+            ConnState::Retired(until) if until <= now => connection.close(Cause::Idle),
             _ => {}
         }
         if ping_at.is_some_and(|at| at <= now) {
-            link.signals.ping = true;
-            link.signals.pinging = true;
+            connection.signals.ping = true;
+            connection.signals.pinging = true;
         }
         if idle_at.is_some_and(|at| at <= now) {
             self.retire();
@@ -49,35 +49,35 @@ impl<S: Stores> Session<S> {
 
     /// Fails the waiting operations, because connecting has taken too long.
     fn give_up(&mut self) {
-        let Some(effort) = self.effort.take() else {
+        let Some(attempt) = self.attempt.take() else {
             return;
         };
         match &mut self.current {
             // If the connection is ending, a new request is made after that.
-            Some(link) => link.close(effort.cause),
-            None => self.flush(effort.cause, 0),
+            Some(connection) => connection.close(attempt.cause),
+            None => self.flush(attempt.cause, 0),
         }
     }
 
     /// Returns the time at which to call [`Self::expired`] and [`Self::next`], unless another call
     /// comes first.
     pub fn deadline(&self) -> Option<u64> {
-        let effort = self.effort.map(|effort| match self.asks_at() {
-            Some(at) => effort.until.min(at),
-            None => effort.until,
+        let attempt = self.attempt.map(|attempt| match self.connect_at() {
+            Some(at) => attempt.until.min(at),
+            None => attempt.until,
         });
-        let answered = self.incoming.as_ref().and_then(Link::until);
-        let stage = self.current.as_ref().and_then(Link::until);
+        let answered = self.incoming.as_ref().and_then(Connection::until);
+        let state = self.current.as_ref().and_then(Connection::until);
         let held = match &self.current {
-            Some(link) if link.stage == Stage::Up && link.messages == 0 => {
-                self.hold.and_then(|hold| hold.until)
+            Some(connection) if connection.state == ConnState::Up && connection.messages == 0 => {
+                self.backoff.and_then(|backoff| backoff.until)
             }
             _ => None,
         };
         let times = [
-            effort,
+            attempt,
             answered,
-            stage,
+            state,
             held,
             self.idle_at(),
             self.ping_at(),
@@ -86,30 +86,33 @@ impl<S: Stores> Session<S> {
     }
 
     fn idle_at(&self) -> Option<u64> {
-        let link = self.current.as_ref()?;
-        if link.stage != Stage::Up || !self.is_quiet() {
+        let connection = self.current.as_ref()?;
+        if connection.state != ConnState::Up || !self.is_quiet() {
             return None;
         }
-        Some(self.last_busy().saturating_add(self.config.idle_time))
+        Some(self.last_active().saturating_add(self.config.idle_time))
     }
 
     /// Returns the time at which to check that the peer is alive: the session waits for it, and the
     /// QP has no work whose retries would detect its death.
     fn ping_at(&self) -> Option<u64> {
-        let link = self.current.as_ref()?;
-        let waits = matches!(link.stage, Stage::Up | Stage::Draining) && self.awaits();
-        if !waits || link.queued > 0 || link.signals.pinging {
+        let connection = self.current.as_ref()?;
+        let waits = matches!(connection.state, ConnState::Up | ConnState::Draining)
+            && self.waits_for_peer();
+        if !waits || connection.queued > 0 || connection.signals.pinging {
             return None;
         }
-        Some(self.last_busy().saturating_add(PING_TIME))
+        Some(self.last_active().saturating_add(PING_TIME))
     }
 }
 
-impl Link {
-    /// Returns the time at which the present stage ends without an event.
+impl Connection {
+    /// Returns the time at which the present state ends without an event.
     fn until(&self) -> Option<u64> {
-        match self.stage {
-            Stage::Answered(until) | Stage::Retired(until) | Stage::Leaving(until) => Some(until),
+        match self.state {
+            ConnState::Answered(until) | ConnState::Retired(until) | ConnState::Leaving(until) => {
+                Some(until)
+            }
             _ => None,
         }
     }

@@ -7,7 +7,6 @@ use super::{
         Stores, //
     },
     Ended,
-    Link,
     Session, //
 };
 use crate::errno::Result;
@@ -15,11 +14,11 @@ use crate::errno::Result;
 impl<S: Stores> Session<S> {
     /// Takes one operation or receive that ends because its connection has ended.
     pub(super) fn flush_one(&mut self, now: u64) -> Option<Ended<S::Op, S::Receive>> {
-        if self.orphans {
+        if self.flush_answers {
             if let Some(receive) = self.flush_answer() {
                 return Some(receive);
             }
-            self.orphans = false;
+            self.flush_answers = false;
         }
         let mut flush = self.flush?;
         let is_meant = |number: &u64| *number < flush.until;
@@ -28,10 +27,10 @@ impl<S: Stores> Session<S> {
             let Some(send) = self.sends.map.get_mut(number) else {
                 continue;
             };
-            if !send.tried && flush.cause.spares_unsent() {
+            if !send.was_posted && flush.cause.spares_unsent() {
                 continue;
             }
-            let received = number <= flush.taken && send.tried && !send.out.has_fin();
+            let received = number <= flush.taken && send.was_posted && !send.out.has_fin();
             let result = match send.error {
                 _ if received => Ok(()),
                 Some(error) => Err(error),
@@ -56,15 +55,15 @@ impl<S: Stores> Session<S> {
         self.flush = None;
         self.sends.at = 0;
         self.rmas.at = 0;
-        self.hold = None;
-        self.recalls = 0;
-        self.recalled = 0;
+        self.backoff = None;
+        self.cancels_wanted = 0;
+        self.cancels_unanswered = 0;
         self.find_fence(0);
         // After a permanent failure, operations posted earlier do not cause another attempt.
         if !flush.cause.spares_unsent() {
-            self.effort = None;
+            self.attempt = None;
         }
-        self.strive(now);
+        self.start_connecting(now);
         self.promote(now);
         None
     }
@@ -73,7 +72,7 @@ impl<S: Stores> Session<S> {
         let send = self.remove_send(number)?;
         // The status that the peer sent takes precedence. A message that the peer acknowledged was
         // taken.
-        let result = match send.fate {
+        let result = match send.status {
             Some(super::FinStatus::Received) => Ok(()),
             Some(super::FinStatus::Withdrawn) => Err(crate::errno::Errno::ECANCELED),
             None => result,
@@ -87,8 +86,7 @@ impl<S: Stores> Session<S> {
         while let Some(number) = self.answers.map.next(from) {
             from = number.wrapping_add(1);
             let conn = self.answers.map.get(number)?.due.conn;
-            let is = |link: &Option<Link>| link.as_ref().is_some_and(|link| link.conn == conn);
-            if is(&self.current) || is(&self.incoming) {
+            if self.has(conn) {
                 continue;
             }
             let answer = self.answers.map.remove(number)?;

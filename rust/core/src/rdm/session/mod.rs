@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A session: the operations and connections of an endpoint with one peer.
 //!
-//! A session contains the operations to the peer and the answers that the peer is owed, and makes
+//! A session contains the operations to the peer and the answers to the peer, and makes
 //! connections for them. At most one connection is in use. Another one may exist that the peer has
 //! requested and that will replace it.
 //!
@@ -27,7 +27,7 @@
 //!              REQ                 RTU       previous gone  |            |
 //!   (none) ----------> Answered ----> Ready --------------> |            v
 //!                                                        Leaving      Retired
-//!   from every stage: Closing, until the QP has gone
+//!   from every state: Closing, until the QP has gone
 //! ```
 //!
 //! *Both ends request a connection at the same time*: each receives the other's request while its
@@ -280,9 +280,9 @@ pub enum Cancelled<O> {
     Asked,
 }
 
-/// The stage of a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ConnState {
     /// This end has sent a request.
     Asked,
     /// The peer's request was answered. The time is the limit for its confirmation.
@@ -304,14 +304,14 @@ enum Stage {
 
 /// A connection.
 #[derive(Debug)]
-struct Link {
-    conn: Conn,
-    stage: Stage,
+struct Connection {
+    id: Conn,
+    state: ConnState,
     /// The incarnation and epoch of the peer's request, if the peer requested the connection.
-    asked: Option<PeerEpoch>,
+    peer_request: Option<PeerEpoch>,
     /// The time until which the session waits for the peer's confirmation, if the peer requested
     /// the connection.
-    trusted: u64,
+    confirm_by: u64,
     /// The operations that the peer can be the target of.
     caps: Caps,
     /// The number of READs that the peer serves at the same time.
@@ -324,7 +324,7 @@ struct Link {
     blocked: bool,
     /// The signals to be sent.
     signals: Signals,
-    /// The last message that the peer has taken, if its BYE told that.
+    /// The last message that the peer has taken, if its BYE reported that.
     taken: Option<u64>,
 }
 
@@ -384,14 +384,14 @@ struct Flush {
 /// A session. See the top of the file.
 pub struct Session<S: Stores> {
     config: Config,
-    current: Option<Link>,
-    incoming: Option<Link>,
+    current: Option<Connection>,
+    incoming: Option<Connection>,
     /// The latest incarnation and epoch of the peer with which there was a connection.
     seen: Option<PeerEpoch>,
-    effort: Option<ConnectAttempt>,
+    attempt: Option<ConnectAttempt>,
     flush: Option<Flush>,
-    /// Whether there may be answers of connections that have ended.
-    orphans: bool,
+    /// Whether answers of connections that have ended may have to be flushed.
+    flush_answers: bool,
     leaving: bool,
     next_op: u64,
     sends: OpQueue<S::Sends>,
@@ -400,17 +400,16 @@ pub struct Session<S: Stores> {
     rmas: OpQueue<S::Rmas>,
     /// The first operation with a fence that was not posted to the QP.
     fence: Option<u64>,
-    /// The number of withdrawal requests that were not sent to the peer, and the first such
-    /// message.
-    recalls: u32,
-    recall: u64,
+    /// The number of CANCELs to be sent, and the number of the first message to look at for them.
+    cancels_wanted: u32,
+    next_cancel: u64,
     /// The number of CANCELs that the peer has not answered.
-    recalled: u32,
-    hold: Option<Backoff>,
+    cancels_unanswered: u32,
+    backoff: Option<Backoff>,
     answers: Answers<S::Answers>,
-    /// The times of the last activity and of the last packet from the peer.
-    busy: u64,
-    heard: u64,
+    /// The times of the last activity here and of the last packet from the peer.
+    active_at: u64,
+    received_at: u64,
 }
 
 impl<S: Stores> Session<S> {
@@ -421,9 +420,9 @@ impl<S: Stores> Session<S> {
             current: None,
             incoming: None,
             seen: None,
-            effort: None,
+            attempt: None,
             flush: None,
-            orphans: false,
+            flush_answers: false,
             leaving: false,
             // Messages are numbered from 1; 0 stands for none.
             next_op: 1,
@@ -431,13 +430,13 @@ impl<S: Stores> Session<S> {
             after: 0,
             rmas: OpQueue::new(rmas),
             fence: None,
-            recalls: 0,
-            recall: 0,
-            recalled: 0,
-            hold: None,
+            cancels_wanted: 0,
+            next_cancel: 0,
+            cancels_unanswered: 0,
+            backoff: None,
             answers: Answers::new(answers),
-            busy: 0,
-            heard: 0,
+            active_at: 0,
+            received_at: 0,
         }
     }
 
@@ -451,7 +450,7 @@ impl<S: Stores> Session<S> {
     ) -> u64 {
         let number = self.number(now, out.fence);
         self.sends.map.insert(number, Send::new(out, cookie), slot);
-        self.strive(now);
+        self.start_connecting(now);
         number
     }
 
@@ -466,7 +465,7 @@ impl<S: Stores> Session<S> {
         let number = self.number(now, transfer.fence);
         let rma = Rma::new(transfer, cookie);
         self.rmas.map.insert(number, rma, slot);
-        self.strive(now);
+        self.start_connecting(now);
         number
     }
 
@@ -477,7 +476,7 @@ impl<S: Stores> Session<S> {
         if fence && self.fence.is_none() {
             self.fence = Some(number);
         }
-        self.busy = now;
+        self.active_at = now;
         number
     }
 
@@ -503,10 +502,7 @@ impl<S: Stores> Session<S> {
         let mut sends = self.sends.map.next(from);
         let mut rmas = self.rmas.map.next(from);
         loop {
-            let number = match (sends, rmas) {
-                (Some(send), Some(rma)) => send.min(rma),
-                (send, rma) => send.or(rma)?,
-            };
+            let number = first_of(sends, rmas)?;
             if self.op(number).is_some_and(&wanted) {
                 return Some(number);
             }
@@ -537,30 +533,26 @@ impl<S: Stores> Session<S> {
                 return Cancelled::No;
             }
             self.pass_fence(number);
-            return match self.rmas.map.remove(number) {
-                Some(rma) => Cancelled::Ended(rma.cookie),
-                None => Cancelled::No,
-            };
+            let removed = self.rmas.map.remove(number);
+            return removed.map_or(Cancelled::No, |rma| Cancelled::Ended(rma.cookie));
         }
         let Some(send) = self.sends.map.get_mut(number) else {
             return Cancelled::No;
         };
-        if !send.tried {
+        if !send.was_posted {
             self.pass_fence(number);
-            return match self.sends.map.remove(number) {
-                Some(send) => Cancelled::Ended(send.cookie),
-                None => Cancelled::No,
-            };
+            let removed = self.sends.map.remove(number);
+            return removed.map_or(Cancelled::No, |send| Cancelled::Ended(send.cookie));
         }
-        if send.fate.is_some() || send.recall != CancelRequest::No {
+        if send.status.is_some() || send.cancel != CancelRequest::No {
             return Cancelled::No;
         }
-        send.recall = CancelRequest::Wanted;
-        self.recall = match self.recalls {
+        send.cancel = CancelRequest::Wanted;
+        self.next_cancel = match self.cancels_wanted {
             0 => number,
-            _ => self.recall.min(number),
+            _ => self.next_cancel.min(number),
         };
-        self.recalls = self.recalls.saturating_add(1);
+        self.cancels_wanted = self.cancels_wanted.saturating_add(1);
         Cancelled::Asked
     }
 
@@ -573,11 +565,10 @@ impl<S: Stores> Session<S> {
         receive: Option<S::Receive>,
         slot: <S::Answers as Store<Answer<S::Receive>>>::Slot,
     ) -> Option<S::Receive> {
-        let is = |link: &Option<Link>| link.as_ref().is_some_and(|link| link.conn == due.conn);
-        if !is(&self.current) && !is(&self.incoming) {
+        if !self.has(due.conn) {
             return receive;
         }
-        self.busy = now;
+        self.active_at = now;
         let number = self.answers.next;
         self.answers.next = number.wrapping_add(1);
         let answer = Answer::new(due, receive);
@@ -593,33 +584,31 @@ impl<S: Stores> Session<S> {
         conn: Conn,
         event: Event,
     ) -> Option<Ended<S::Op, S::Receive>> {
-        self.busy = now;
-        self.heard = now;
+        self.active_at = now;
+        self.received_at = now;
         match event {
-            Event::Fin { id, fate } => return self.fin(conn, id, fate),
+            Event::Fin { id, status } => return self.fin(conn, id, status),
             Event::Retire => self.retire_asked(now, conn),
-            Event::Retired => self.retire_granted(conn),
-            Event::Keep => self.retire_denied(conn),
+            Event::Retired => self.retire_answered(conn, true),
+            Event::Keep => self.retire_answered(conn, false),
             Event::Bye { last } => self.bye(conn, last),
             Event::Note { .. } | Event::Cancel { .. } => {}
         }
         None
     }
 
-    fn fin(&mut self, conn: Conn, id: u64, fate: FinStatus) -> Option<Ended<S::Op, S::Receive>> {
-        if !self.current.as_ref().is_some_and(|link| link.conn == conn) {
-            return None;
-        }
+    fn fin(&mut self, conn: Conn, id: u64, status: FinStatus) -> Option<Ended<S::Op, S::Receive>> {
+        self.current(conn)?;
         let Some(send) = self.sends.map.get_mut(id) else {
             // A CANCEL that came too late is answered nevertheless.
-            self.recalled = self.recalled.saturating_sub(1);
+            self.cancels_unanswered = self.cancels_unanswered.saturating_sub(1);
             return None;
         };
         // Otherwise the peer sent the FIN without being asked.
-        if !send.tried || !(send.out.has_fin() || send.recall != CancelRequest::No) {
+        if !send.was_posted || !(send.out.has_fin() || send.cancel != CancelRequest::No) {
             return None;
         }
-        send.fate = Some(fate);
+        send.status = Some(status);
         self.end_send(id)
     }
 
@@ -634,24 +623,27 @@ impl<S: Stores> Session<S> {
     /// Removes a message. An unanswered CANCEL of it still counts.
     fn remove_send(&mut self, number: u64) -> Option<Send<S::Op>> {
         let send = self.sends.map.remove(number)?;
-        if send.recall == CancelRequest::Told && send.fate.is_some() {
-            self.recalled = self.recalled.saturating_sub(1);
+        if send.cancel == CancelRequest::Sent && send.status.is_some() {
+            self.cancels_unanswered = self.cancels_unanswered.saturating_sub(1);
         }
         Some(send)
     }
 
     /// Returns whether the session waits for the peer.
-    fn awaits(&self) -> bool {
+    fn waits_for_peer(&self) -> bool {
         let draining = self
             .current
             .as_ref()
-            .is_some_and(|link| link.stage == Stage::Draining);
+            .is_some_and(|connection| connection.state == ConnState::Draining);
         draining || !self.sends.map.is_empty()
     }
 
     /// Returns whether this side has nothing to do.
     fn is_quiet(&self) -> bool {
-        let queued = self.current.as_ref().map_or(0, |link| link.queued);
+        let queued = self
+            .current
+            .as_ref()
+            .map_or(0, |connection| connection.queued);
         queued == 0
             && self.sends.map.is_empty()
             && self.rmas.map.is_empty()
@@ -663,55 +655,68 @@ impl<S: Stores> Session<S> {
         self.is_quiet() && self.current.is_none() && self.incoming.is_none() && self.flush.is_none()
     }
 
-    /// Returns whether there is a connection or an attempt to connect.
-    pub fn is_connected(&self) -> bool {
-        self.current.is_some() || self.incoming.is_some() || self.effort.is_some()
+    /// Returns the time of the last activity.
+    fn last_active(&self) -> u64 {
+        self.active_at.max(self.received_at)
     }
 
-    /// Returns the time of the last activity. Of several idle sessions, the one with the smallest
-    /// time ends its connection first.
-    pub fn last_busy(&self) -> u64 {
-        self.busy.max(self.heard)
+    /// Returns the connection in use, if it is this one.
+    fn current(&mut self, conn: Conn) -> Option<&mut Connection> {
+        self.current
+            .as_mut()
+            .filter(|connection| connection.id == conn)
+    }
+
+    /// Iterates over the connections: the one in use, and the one that the peer has requested.
+    fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.current.iter_mut().chain(&mut self.incoming)
+    }
+
+    /// Returns whether a connection is one of the session's.
+    fn has(&self, conn: Conn) -> bool {
+        let mut connections = self.current.iter().chain(&self.incoming);
+        connections.any(|connection| connection.id == conn)
     }
 }
 
-impl Link {
-    const fn new(conn: Conn, stage: Stage) -> Self {
+/// Returns the smaller of two numbers, each of which may be absent.
+fn first_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+impl Connection {
+    fn new(id: Conn, state: ConnState) -> Self {
         Self {
-            conn,
-            stage,
-            asked: None,
-            trusted: 0,
+            id,
+            state,
+            peer_request: None,
+            confirm_by: 0,
             caps: Caps::EMPTY,
             reads: 0,
             queued: 0,
             messages: 0,
             reading: 0,
             blocked: false,
-            signals: Signals {
-                keep: false,
-                ping: false,
-                retire: false,
-                retired: false,
-                bye: false,
-                pinging: false,
-            },
+            signals: Signals::default(),
             taken: None,
         }
     }
 
     /// Begins to end the connection, unless it is ending already.
     fn close(&mut self, cause: Cause) {
-        if !matches!(self.stage, Stage::Closing(..)) {
-            self.stage = Stage::Closing(cause, false);
+        if !matches!(self.state, ConnState::Closing(..)) {
+            self.state = ConnState::Closing(cause, false);
         }
     }
 
     /// Returns whether work may be posted to its QP.
     fn is_open(&self) -> bool {
         matches!(
-            self.stage,
-            Stage::Up | Stage::Draining | Stage::Retired(_) | Stage::Leaving(_)
+            self.state,
+            ConnState::Up | ConnState::Draining | ConnState::Retired(_) | ConnState::Leaving(_)
         )
     }
 }

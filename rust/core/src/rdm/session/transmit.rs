@@ -12,29 +12,30 @@ use super::{
         ops::{
             CancelRequest,
             RmaKind,
-            Stage as Where, //
+            SendState, //
         },
         store::{
             Store,
             Stores, //
         },
         times::{
+            BACKOFF_TIME,
+            BACKOFF_TIME_MAX,
             CANCELS_MAX,
             CONTROL_SHARE,
-            HOLD_TIME,
-            HOLD_TIME_MAX,
             READ_SIZE, //
         },
     },
+    first_of,
     Action,
     Backoff,
     Conn,
+    ConnState,
     Ended,
     Request,
     Session,
     Signal,
     Signals,
-    Stage,
     Work,
     WorkResult, //
 };
@@ -73,51 +74,52 @@ impl<S: Stores> Session<S> {
         if let Some(work) = self.next_work(now) {
             return Some(work);
         }
-        let link = self.current.as_mut().filter(|link| link.is_open())?;
-        let leaving = matches!(link.stage, Stage::Leaving(_));
-        let others = link.queued > link.messages || leaving;
-        if link.blocked && link.messages > 0 && others {
-            link.blocked = false;
-            let conn = link.conn;
+        let connection = self
+            .current
+            .as_mut()
+            .filter(|connection| connection.is_open())?;
+        let leaving = matches!(connection.state, ConnState::Leaving(_));
+        let others = connection.queued > connection.messages || leaving;
+        if connection.blocked && connection.messages > 0 && others {
+            connection.blocked = false;
+            let conn = connection.id;
             // No message may follow those in the QP from now on, because the peer would ignore it.
-            self.hold_on(now);
+            self.back_off(now);
             return Some(Action::Void(conn));
         }
         None
     }
 
     fn next_work(&mut self, now: u64) -> Option<Next<S>> {
-        let link = self.current.as_mut().filter(|link| link.is_open())?;
-        let (conn, stage) = (link.conn, link.stage);
-        let room = self.config.depth.saturating_sub(link.queued);
+        let connection = self
+            .current
+            .as_mut()
+            .filter(|connection| connection.is_open())?;
+        let (conn, state) = (connection.id, connection.state);
+        let room = self.config.depth.saturating_sub(connection.queued);
         if room == 0 {
             return None;
         }
-        if let Some((signal, header)) = link.signals.take() {
-            link.queued = link.queued.wrapping_add(1);
+        if let Some((signal, header)) = connection.signals.take() {
+            connection.queued = connection.queued.wrapping_add(1);
             return Some(Action::Post(
                 conn,
                 Work::Signal(signal),
                 Request::Send(header),
             ));
         }
-        let leaving = matches!(stage, Stage::Leaving(_));
-        if !leaving && stage != Stage::Up {
+        let leaving = matches!(state, ConnState::Leaving(_));
+        if !leaving && state != ConnState::Up {
             return None;
         }
-        if let Some((work, request)) = self.next_finish(conn, leaving) {
+        let first = self.next_finish(conn, leaving).or_else(|| match leaving {
+            true => self.next_bye(),
+            false => self.next_read(conn).or_else(|| self.next_cancel()),
+        });
+        if let Some((work, request)) = first {
             return Some(self.queue(work, request));
         }
-        if leaving {
-            return self.next_bye();
-        }
-        if let Some((work, request)) = self.next_read(conn) {
-            return Some(self.queue(work, request));
-        }
-        if let Some((work, request)) = self.next_recall() {
-            return Some(self.queue(work, request));
-        }
-        if room <= self.config.depth / CONTROL_SHARE {
+        if leaving || room <= self.config.depth / CONTROL_SHARE {
             return None;
         }
         self.next_op(now)
@@ -126,14 +128,14 @@ impl<S: Stores> Session<S> {
     /// Counts an item of work that is posted to the QP.
     fn queue(&mut self, work: Work, request: Request) -> Next<S> {
         let mut conn = Conn(0);
-        if let Some(link) = &mut self.current {
-            conn = link.conn;
-            link.queued = link.queued.wrapping_add(1);
+        if let Some(connection) = &mut self.current {
+            conn = connection.id;
+            connection.queued = connection.queued.wrapping_add(1);
             match work {
-                Work::Message(_) => link.messages = link.messages.wrapping_add(1),
-                Work::Read(..) => link.reading = link.reading.wrapping_add(1),
+                Work::Message(_) => connection.messages = connection.messages.wrapping_add(1),
+                Work::Read(..) => connection.reading = connection.reading.wrapping_add(1),
                 Work::Piece(number, _) if self.rmas.map.get(number).is_some_and(is_read) => {
-                    link.reading = link.reading.wrapping_add(1);
+                    connection.reading = connection.reading.wrapping_add(1);
                 }
                 _ => {}
             }
@@ -148,19 +150,19 @@ impl<S: Stores> Session<S> {
         self.answers.finishing = number.wrapping_add(1);
         let header = Header::Fin {
             id: due.id,
-            fate: due.fate,
+            status: due.status,
         };
         Some((Work::Finish(number), Request::Send(header)))
     }
 
     /// Returns the BYE, when all other work is done.
-    fn next_bye(&mut self) -> Option<Next<S>> {
-        let link = self.current.as_mut()?;
-        if link.queued > 0 || link.signals.bye {
+    fn next_bye(&mut self) -> Option<(Work, Request)> {
+        let connection = self.current.as_mut()?;
+        if connection.queued > 0 || connection.signals.bye {
             return None;
         }
-        link.signals.bye = true;
-        Some(self.queue(Work::Signal(Signal::Bye), Request::Bye))
+        connection.signals.bye = true;
+        Some((Work::Signal(Signal::Bye), Request::Bye))
     }
 
     /// Returns a READ of a part of a message of the peer.
@@ -170,16 +172,16 @@ impl<S: Stores> Session<S> {
         }
         let number = self.answers.next_to_read(conn)?;
         let answer = self.answers.map.get_mut(number)?;
-        let (place, all) = answer.due.read?;
-        let offset = answer.asked;
-        let len = all.saturating_sub(offset).min(READ_SIZE);
-        answer.asked = offset.saturating_add(len);
+        let (addr, total) = answer.due.read?;
+        let offset = answer.requested;
+        let len = total.saturating_sub(offset).min(READ_SIZE);
+        answer.requested = offset.saturating_add(len);
         let request = Request::Read {
             answer: number,
             offset,
             len,
-            va: place.va.wrapping_add(u64::from(offset)),
-            rkey: place.rkey,
+            va: addr.va.wrapping_add(u64::from(offset)),
+            rkey: addr.rkey,
         };
         Some((Work::Read(number, len), request))
     }
@@ -188,28 +190,28 @@ impl<S: Stores> Session<S> {
     fn may_read(&self) -> bool {
         self.current
             .as_ref()
-            .is_some_and(|link| link.reading < link.reads)
+            .is_some_and(|connection| connection.reading < connection.reads)
     }
 
     /// Returns a CANCEL that is to be sent.
-    fn next_recall(&mut self) -> Option<(Work, Request)> {
-        if self.recalls == 0 || self.recalled >= CANCELS_MAX {
+    fn next_cancel(&mut self) -> Option<(Work, Request)> {
+        if self.cancels_wanted == 0 || self.cancels_unanswered >= CANCELS_MAX {
             return None;
         }
-        while let Some(number) = self.sends.map.next(self.recall) {
-            self.recall = number.wrapping_add(1);
+        while let Some(number) = self.sends.map.next(self.next_cancel) {
+            self.next_cancel = number.wrapping_add(1);
             let send = self.sends.map.get_mut(number)?;
-            if send.recall == CancelRequest::Wanted {
-                send.recall = CancelRequest::Told;
+            if send.cancel == CancelRequest::Wanted {
+                send.cancel = CancelRequest::Sent;
                 let finish = send.out.has_fin();
-                self.recalls = self.recalls.saturating_sub(1);
-                self.recalled = self.recalled.saturating_add(1);
+                self.cancels_wanted = self.cancels_wanted.saturating_sub(1);
+                self.cancels_unanswered = self.cancels_unanswered.saturating_add(1);
                 let header = Header::Cancel { id: number, finish };
                 return Some((Work::Cancel(number), Request::Send(header)));
             }
         }
         // The other messages have ended before a CANCEL was sent.
-        self.recalls = 0;
+        self.cancels_wanted = 0;
         None
     }
 
@@ -217,36 +219,36 @@ impl<S: Stores> Session<S> {
     fn next_op(&mut self, now: u64) -> Option<Next<S>> {
         let message = self.next_message(now);
         let rma = self.rmas.front();
-        let number = match (message, rma) {
-            (Some(message), Some(rma)) => message.min(rma),
-            (message, rma) => message.or(rma)?,
-        };
+        let number = first_of(message, rma)?;
         if self.fence.is_some_and(|fence| fence <= number) && !self.passes_fence(number) {
             return None;
         }
         if message == Some(number) {
-            self.hand_message(number)
+            self.post_message(number)
         } else {
-            self.hand_rma(number)
+            self.post_rma(number)
         }
     }
 
     /// Returns the number of the next message that may be posted to the QP.
     fn next_message(&mut self, now: u64) -> Option<u64> {
-        if let Some(hold) = &self.hold {
-            let messages = self.current.as_ref().map_or(0, |link| link.messages);
-            if messages > 0 || hold.until.is_some_and(|until| now < until) {
+        if let Some(backoff) = &self.backoff {
+            let messages = self
+                .current
+                .as_ref()
+                .map_or(0, |connection| connection.messages);
+            if messages > 0 || backoff.until.is_some_and(|until| now < until) {
                 return None;
             }
         }
         loop {
             let number = self.sends.front()?;
             let send = self.sends.map.get(number)?;
-            if send.stage == Where::Unsent && send.recall == CancelRequest::No {
+            if send.state == SendState::Unsent && send.cancel == CancelRequest::No {
                 return Some(number);
             }
             // The void message is still in the QP.
-            if send.stage == Where::Queued {
+            if send.state == SendState::Queued {
                 return None;
             }
             // The message waits for its FIN, or is to be withdrawn.
@@ -256,38 +258,21 @@ impl<S: Stores> Session<S> {
 
     /// Returns whether the fence allows the operation: it is the one with the fence, and all
     /// operations before it have completed.
-    fn passes_fence(&mut self, number: u64) -> bool {
-        if self.fence != Some(number)
-            || self.sends.map.next(0).is_some_and(|first| first < number)
-            || self.rmas.map.next(0).is_some_and(|first| first < number)
-        {
-            return false;
-        }
-        true
+    fn passes_fence(&self, number: u64) -> bool {
+        self.fence == Some(number)
+            && self.sends.map.next(0).is_none_or(|first| first >= number)
+            && self.rmas.map.next(0).is_none_or(|first| first >= number)
     }
 
     /// Finds the first fence from `from` on. O(n).
     pub(super) fn find_fence(&mut self, from: u64) {
-        let mut send = self.sends.map.next(from);
-        while let Some(number) = send {
-            let is_one = |send: &super::Send<S::Op>| send.out.fence && send.stage == Where::Unsent;
-            if self.sends.map.get(number).is_some_and(is_one) {
-                break;
-            }
-            send = self.sends.map.next(number.wrapping_add(1));
-        }
-        let mut rma = self.rmas.map.next(from);
-        while let Some(number) = rma {
-            let is_one = |rma: &super::Rma<S::Op>| rma.transfer.fence && rma.queued == 0;
-            if self.rmas.map.get(number).is_some_and(is_one) {
-                break;
-            }
-            rma = self.rmas.map.next(number.wrapping_add(1));
-        }
-        self.fence = match (send, rma) {
-            (Some(send), Some(rma)) => Some(send.min(rma)),
-            (send, rma) => send.or(rma),
-        };
+        let send = find(&self.sends.map, from, |send| {
+            send.out.fence && send.state == SendState::Unsent
+        });
+        let rma = find(&self.rmas.map, from, |rma| {
+            rma.transfer.fence && rma.queued == 0
+        });
+        self.fence = first_of(send, rma);
     }
 
     /// Updates the fence after an operation was posted to the QP, or has ended before.
@@ -297,7 +282,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    fn hand_message(&mut self, number: u64) -> Option<Next<S>> {
+    fn post_message(&mut self, number: u64) -> Option<Next<S>> {
         self.sends.pass(number);
         self.pass_fence(number);
         let out = self.sends.map.get(number)?.out;
@@ -306,13 +291,13 @@ impl<S: Stores> Session<S> {
             return Some(Action::End(Ended::Op(send.cookie, Err(Errno::EREMOTEIO))));
         }
         let send = self.sends.map.get_mut(number)?;
-        send.stage = Where::Queued;
-        send.tried = true;
+        send.state = SendState::Queued;
+        send.was_posted = true;
         send.after = self.after;
         self.after = number;
         let message = out.message(number, send.after);
-        if let Some(hold) = &mut self.hold {
-            hold.trying = true;
+        if let Some(backoff) = &mut self.backoff {
+            backoff.trying = true;
         }
         let header = if out.is_eager() {
             Header::Eager(message)
@@ -322,7 +307,7 @@ impl<S: Stores> Session<S> {
         Some(self.queue(Work::Message(number), Request::Send(header)))
     }
 
-    fn hand_rma(&mut self, number: u64) -> Option<Next<S>> {
+    fn post_rma(&mut self, number: u64) -> Option<Next<S>> {
         let transfer = self.rmas.map.get(number)?.transfer;
         if !self.peer_has(transfer.needs()) {
             self.rmas.pass(number);
@@ -357,26 +342,26 @@ impl<S: Stores> Session<S> {
     fn peer_has(&self, caps: crate::flags::Caps) -> bool {
         self.current
             .as_ref()
-            .is_some_and(|link| link.caps.contains(caps))
+            .is_some_and(|connection| connection.caps.contains(caps))
     }
 
     /// Records that the peer has no room for the oldest message in the QP (RNR NAK).
     pub fn refused(&mut self, now: u64, conn: Conn) {
-        self.heard = now;
-        if let Some(link) = self.current.as_mut().filter(|link| link.conn == conn) {
-            link.blocked = true;
+        self.received_at = now;
+        if let Some(connection) = self.current(conn) {
+            connection.blocked = true;
         }
     }
 
     /// Handles the completion of work. The caller reports completions in the order of posting.
     /// Returns the operation that ends with it.
     pub fn done(&mut self, now: u64, conn: Conn, work: Work, done: WorkResult) -> Option<End<S>> {
-        let link = self.current.as_mut().filter(|link| link.conn == conn)?;
-        link.queued = link.queued.saturating_sub(1);
-        link.blocked = false;
-        self.busy = now;
+        let connection = self.current(conn)?;
+        connection.queued = connection.queued.saturating_sub(1);
+        connection.blocked = false;
+        self.active_at = now;
         if !matches!(done, WorkResult::Failed(_)) {
-            self.heard = now;
+            self.received_at = now;
         }
         match work {
             Work::Message(number) => self.message_done(number, done),
@@ -397,21 +382,24 @@ impl<S: Stores> Session<S> {
     }
 
     fn message_done(&mut self, number: u64, done: WorkResult) -> Option<End<S>> {
-        if let Some(link) = &mut self.current {
-            link.messages = link.messages.saturating_sub(1);
+        if let Some(connection) = &mut self.current {
+            connection.messages = connection.messages.saturating_sub(1);
         }
         let send = self.sends.map.get_mut(number)?;
         match done {
             WorkResult::Sent => {
-                send.stage = Where::Sent;
+                send.state = SendState::Sent;
                 // Other messages that are still in the QP may be void.
-                let left = self.current.as_ref().map_or(0, |link| link.messages);
+                let left = self
+                    .current
+                    .as_ref()
+                    .map_or(0, |connection| connection.messages);
                 if left == 0 {
-                    self.hold = None;
+                    self.backoff = None;
                 }
             }
             WorkResult::Void => {
-                send.stage = Where::Unsent;
+                send.state = SendState::Unsent;
                 self.after = self.after.min(send.after);
                 if send.out.fence {
                     self.fence = Some(self.fence.map_or(number, |fence| fence.min(number)));
@@ -428,13 +416,13 @@ impl<S: Stores> Session<S> {
     }
 
     /// Starts the interval after which void messages are sent again.
-    fn hold_on(&mut self, now: u64) {
-        let time = match self.hold {
-            None => HOLD_TIME,
-            Some(hold) if hold.trying => hold.time.saturating_mul(2).min(HOLD_TIME_MAX),
-            Some(hold) => hold.time,
+    fn back_off(&mut self, now: u64) {
+        let time = match self.backoff {
+            None => BACKOFF_TIME,
+            Some(backoff) if backoff.trying => backoff.time.saturating_mul(2).min(BACKOFF_TIME_MAX),
+            Some(backoff) => backoff.time,
         };
-        self.hold = Some(Backoff {
+        self.backoff = Some(Backoff {
             time,
             until: Some(now.saturating_add(time)),
             trying: false,
@@ -443,8 +431,8 @@ impl<S: Stores> Session<S> {
 
     fn rma_done(&mut self, number: u64, work: Work, done: WorkResult) -> Option<End<S>> {
         let rma = self.rmas.map.get_mut(number)?;
-        if let (Some(link), Work::Piece(..), true) = (&mut self.current, work, is_read(rma)) {
-            link.reading = link.reading.saturating_sub(1);
+        if let (Some(connection), Work::Piece(..), true) = (&mut self.current, work, is_read(rma)) {
+            connection.reading = connection.reading.saturating_sub(1);
         }
         match done {
             WorkResult::Failed(error) => rma.error = rma.error.or(error),
@@ -458,14 +446,14 @@ impl<S: Stores> Session<S> {
     }
 
     fn read_done(&mut self, number: u64, len: u32, done: WorkResult) -> Option<End<S>> {
-        if let Some(link) = &mut self.current {
-            link.reading = link.reading.saturating_sub(1);
+        if let Some(connection) = &mut self.current {
+            connection.reading = connection.reading.saturating_sub(1);
         }
         let answer = self.answers.map.get_mut(number)?;
         if done != WorkResult::Sent {
             return None;
         }
-        answer.come = answer.come.saturating_add(len);
+        answer.read = answer.read.saturating_add(len);
         if !answer.is_read() {
             return None;
         }
@@ -474,18 +462,18 @@ impl<S: Stores> Session<S> {
     }
 
     fn signal_done(&mut self, signal: Signal, done: WorkResult) {
-        let Some(link) = &mut self.current else {
+        let Some(connection) = &mut self.current else {
             return;
         };
         if signal == Signal::Ping {
-            link.signals.pinging = false;
+            connection.signals.pinging = false;
         }
         if done != WorkResult::Sent {
             return;
         }
         match signal {
-            Signal::Retired => link.close(Cause::Idle),
-            Signal::Bye => link.close(Cause::Closed),
+            Signal::Retired => connection.close(Cause::Idle),
+            Signal::Bye => connection.close(Cause::Closed),
             Signal::Keep | Signal::Ping | Signal::Retire => {}
         }
     }
@@ -493,4 +481,16 @@ impl<S: Stores> Session<S> {
 
 fn is_read<C>(rma: &super::Rma<C>) -> bool {
     rma.transfer.kind == RmaKind::Read
+}
+
+/// Returns the smallest number from `from` on whose entry `wanted` accepts. O(n).
+fn find<V>(map: &impl Store<V>, from: u64, wanted: impl Fn(&V) -> bool) -> Option<u64> {
+    let mut next = map.next(from);
+    while let Some(number) = next {
+        if map.get(number).is_some_and(&wanted) {
+            break;
+        }
+        next = map.next(number.wrapping_add(1));
+    }
+    next
 }

@@ -143,7 +143,6 @@ pub struct Reply<'a> {
 /// A connection reports at most one of [`Rejected`](Self::Rejected),
 /// [`Unreachable`](Self::Unreachable), [`Disconnected`](Self::Disconnected) and
 /// [`Released`](Self::Released). Only [`Closed`](Self::Closed) follows it.
-/// most one, only [`Closed`](Self::Closed) comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// Active end: the peer accepts. The consumer moves its QP to RTS and calls
@@ -184,31 +183,16 @@ impl Event<'_> {
     }
 }
 
-/// The reason for which a message was ignored. The caller counts each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Ignored {
-    /// The source address is not the peer's.
-    Source,
-    /// The communication IDs, the GUID or the QP number are not those of this connection.
-    Ids,
-    /// The message is a duplicate. The answer to it is sent again.
-    Duplicate,
-    /// The message is not valid in this state.
-    State,
-}
-
-impl Ignored {
-    /// All reasons; `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 4] = [Self::Source, Self::Ids, Self::Duplicate, Self::State];
-
-    /// Returns the name of the reason in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Ids => "ids",
-            Self::Duplicate => "duplicate",
-            Self::State => "state",
-        }
+crate::counted_reasons! {
+    /// The reason for which a message was ignored. The caller counts each.
+    Ignored {
+        /// The source address is not the peer's.
+        Source = "source",
+        /// The communication IDs, the GUID or the QP number are not those of this connection.
+        Ids = "ids",
+        /// The message is a duplicate. The answer to it is sent again.
+        Duplicate = "duplicate",
+        /// The message is not valid in this state.
+        State = "state",
     }
 }

@@ -23,11 +23,11 @@ use super::{
         Transport,
         MAD_LEN, //
     },
-    Asked,
     Connect,
     Connection,
     Device,
     Pending,
+    ReqIdentity,
     Request,
     State, //
 };
@@ -72,36 +72,14 @@ impl Connection {
             private: connect.private,
         };
         let mut connection = Self {
-            state: State::ReqSent,
-            active: true,
-            told: false,
-            local_id: connect.local_id,
-            remote_id: None,
-            ca_guid: device.ca_guid,
-            remote_guid: 0,
-            peer: connect.remote,
             local_qpn: side.qpn,
-            remote_qpn: Qpn::default(),
-            asked: Asked::new(&req),
-            responder_resources: side.responder_resources,
-            initiator_depth: side.initiator_depth,
-            mtu,
             least_mtu: connect.least_mtu,
-            timing,
-            response: timing.longest,
             timewait: ack_timeout.ns(),
             linger: ack_timeout.ns(),
-            slow: false,
-            retry: Retry::new(&timing, timing.longest),
-            mra: false,
-            deadline: None,
-            next_answer: 0,
             tid: connect.tid,
-            said: [0; MAD_LEN],
-            said_what: None,
-            pending: Pending::Nothing,
+            ..Self::new(device, connect.remote, &req, mtu, timing.longest)
         };
-        connection.say(now, State::ReqSent, Body::Req(req));
+        connection.send(now, State::ReqSent, Body::Req(req));
         connection
     }
 
@@ -122,7 +100,7 @@ impl Connection {
         tid: u64,
         req: &Req<'m>,
     ) -> Result<(Self, Request<'m>), Refusal> {
-        let mtu = Self::judge(device, from, req)?;
+        let mtu = Self::check_req(device, from, req)?;
         let private = req.private.get().try_into();
         let private = private.map_err(|_| Refusal::new(Reason::UNSUPPORTED))?;
         let timing = device.timing;
@@ -153,38 +131,55 @@ impl Connection {
         let connection = Self {
             state: State::ReqReceived,
             active: false,
-            told: false,
             local_id,
             remote_id: Some(req.local_id),
-            ca_guid: device.ca_guid,
             remote_guid: req.ca_guid,
-            peer: from,
-            local_qpn: Qpn::default(),
             remote_qpn: req.qpn,
-            asked: Asked::new(req),
-            responder_resources: req.responder_resources,
-            initiator_depth: req.initiator_depth,
-            mtu,
-            least_mtu: mtu,
-            timing,
-            response: req.local_response_timeout,
             timewait: ack_timeout.ns(),
             linger: response.ns().saturating_add(again),
-            slow: false,
-            retry: Retry::new(&timing, req.local_response_timeout),
-            mra: false,
-            deadline: None,
-            next_answer: 0,
             tid,
-            said: [0; MAD_LEN],
-            said_what: None,
-            pending: Pending::Nothing,
+            ..Self::new(device, from, req, mtu, req.local_response_timeout)
         };
         Ok((connection, request))
     }
 
+    /// Makes the active end of the connection that a REQ requests. `response` is the time that the
+    /// peer may take to answer.
+    fn new(device: &Device, peer: IpAddr, req: &Req<'_>, mtu: PathMtu, response: Timeout) -> Self {
+        Self {
+            state: State::ReqSent,
+            active: true,
+            end_reported: false,
+            local_id: req.local_id,
+            remote_id: None,
+            ca_guid: device.ca_guid,
+            remote_guid: 0,
+            peer,
+            local_qpn: Qpn::default(),
+            remote_qpn: Qpn::default(),
+            req_identity: ReqIdentity::new(req),
+            responder_resources: req.responder_resources,
+            initiator_depth: req.initiator_depth,
+            mtu,
+            least_mtu: mtu,
+            timing: device.timing,
+            response,
+            timewait: 0,
+            linger: 0,
+            mra_sent: false,
+            retry: Retry::new(&device.timing, response),
+            mra_received: false,
+            deadline: None,
+            next_answer: 0,
+            tid: 0,
+            last_message: [0; MAD_LEN],
+            last_kind: None,
+            pending: Pending::Nothing,
+        }
+    }
+
     /// Checks whether a REQ can be granted, and returns its path MTU.
-    fn judge(device: &Device, from: IpAddr, req: &Req<'_>) -> Result<PathMtu, Refusal> {
+    fn check_req(device: &Device, from: IpAddr, req: &Req<'_>) -> Result<PathMtu, Refusal> {
         if req.transport != Transport::Rc {
             return Err(Refusal::new(Reason::INVALID_TRANSPORT_TYPE));
         }

@@ -83,7 +83,6 @@ use super::{
         mtu::PathMtu,
         psn::Psn, //
     },
-    refusal::Refusal,
     timing::Retry,
     Attribute,
     Body,
@@ -94,6 +93,7 @@ use super::{
     Mra,
     Private,
     Reason,
+    Refusal,
     Regarding,
     Rej,
     Rep,
@@ -147,8 +147,8 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Nothing,
-    /// The last message (`said`), for the first time or again.
-    Said,
+    /// The last message (`last_message`), for the first time or again.
+    Last,
     /// An MRA: the consumer has not decided yet.
     Mra(Regarding),
     /// A DREP that answers the DREQ with this transaction ID.
@@ -159,13 +159,13 @@ enum Pending {
 
 /// The fields of a REQ that distinguish it from another REQ with the same communication ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
+struct ReqIdentity {
     service_id: ServiceId,
     qpn: Qpn,
     psn: Psn,
 }
 
-impl Asked {
+impl ReqIdentity {
     const fn new(req: &Req<'_>) -> Self {
         Self {
             service_id: req.service_id,
@@ -179,15 +179,15 @@ impl Asked {
 ///
 /// # Invariants
 ///
-/// `said` is the last message that this end has sent, other than MRAs, DREPs and answers to
-/// messages of other connections. `Pending::Said` implies that there is one. A deadline is set
+/// `last_message` is the last message that this end has sent, other than MRAs, DREPs and answers to
+/// messages of other connections. `Pending::Last` implies that there is one. A deadline is set
 /// exactly in the states REQ SENT, REP SENT, DREQ SENT and TIMEWAIT.
 #[derive(Clone, Debug)]
 pub struct Connection {
     state: State,
     active: bool,
-    /// The consumer has been told that the connection is over, or has ended it itself.
-    told: bool,
+    /// The end of the connection was reported to the consumer, or the consumer has ended it.
+    end_reported: bool,
     local_id: CommId,
     /// The communication ID of the peer; `None` before it is known.
     remote_id: Option<CommId>,
@@ -196,7 +196,7 @@ pub struct Connection {
     peer: IpAddr,
     local_qpn: Qpn,
     remote_qpn: Qpn,
-    asked: Asked,
+    req_identity: ReqIdentity,
     /// Active: the value that this end offers. Passive: the value that the peer offers.
     responder_resources: u8,
     initiator_depth: u8,
@@ -212,16 +212,16 @@ pub struct Connection {
     /// The time in ns during which the peer may repeat a request that was rejected.
     linger: u64,
     /// This end has sent an MRA.
-    slow: bool,
+    mra_sent: bool,
     retry: Retry,
     /// The peer has asked for more time with an MRA. Only the first one is honoured.
-    mra: bool,
+    mra_received: bool,
     deadline: Option<u64>,
     /// Passive: the time in ns before which a repeated REQ is not answered.
     next_answer: u64,
     tid: u64,
-    said: Mad,
-    said_what: Option<Attribute>,
+    last_message: Mad,
+    last_kind: Option<Attribute>,
     pending: Pending,
 }
 
@@ -297,7 +297,7 @@ impl Connection {
             ca_guid: self.ca_guid,
             private,
         };
-        self.say(now, State::RepSent, Body::Rep(rep));
+        self.send(now, State::RepSent, Body::Rep(rep));
         Ok(())
     }
 
@@ -318,7 +318,7 @@ impl Connection {
             remote_id: self.remote_id_or_0(),
             private,
         };
-        self.say(now, State::Established, Body::Rtu(rtu));
+        self.send(now, State::Established, Body::Rtu(rtu));
         Ok(())
     }
 
@@ -338,8 +338,8 @@ impl Connection {
         if self.must_be(State::ReqReceived).is_err() {
             self.must_be(State::RepReceived)?;
         }
-        self.say_no(now, reason, info, private);
-        self.told = true;
+        self.reject_with(now, reason, info, private);
+        self.end_reported = true;
         Ok(())
     }
 
@@ -362,25 +362,24 @@ impl Connection {
         };
         // A DREQ begins a new transaction.
         self.tid = self.tid.wrapping_add(1);
-        self.say(now, State::DreqSent, Body::Dreq(dreq));
+        self.send(now, State::DreqSent, Body::Dreq(dreq));
         Ok(())
     }
 
     /// Ends the connection in any state because the consumer does not need it any more: withdraws a
     /// REQ, rejects a request, or disconnects. The only event that follows is [`Event::Closed`].
     pub fn abandon(&mut self, now: u64) {
-        let none = (Private::NONE, Private::NONE);
         match self.state {
-            State::ReqSent => self.say_unanswered(now),
+            State::ReqSent => self.reject_unanswered(now),
             State::ReqReceived | State::RepSent | State::RepReceived => {
-                self.say_no(now, Reason::CONSUMER_DEFINED, none.0, none.1);
+                self.reject_with(now, Reason::CONSUMER_DEFINED, Private::NONE, Private::NONE);
             }
             State::Established => {
                 let _ = self.disconnect(now, Private::NONE);
             }
             State::DreqSent | State::Timewait | State::Closed => {}
         }
-        self.told = true;
+        self.end_reported = true;
     }
 
     /// Passive end, REP SENT: the QP has received a packet of the peer, so the peer is ready and
@@ -410,12 +409,12 @@ impl Connection {
         }
         match self.state {
             State::ReqSent | State::RepSent | State::DreqSent if self.retry.again() => {
-                self.pending = Pending::Said;
+                self.pending = Pending::Last;
                 self.deadline = Some(now.saturating_add(self.retry.wait()));
                 None
             }
             State::ReqSent | State::RepSent => {
-                self.say_unanswered(now);
+                self.reject_unanswered(now);
                 self.end(Event::Unreachable)
             }
             State::DreqSent => {
@@ -440,7 +439,7 @@ impl Connection {
         let pending = core::mem::replace(&mut self.pending, Pending::Nothing);
         let (tid, body) = match pending {
             Pending::Nothing => return None,
-            Pending::Said => return Some(self.said),
+            Pending::Last => return Some(self.last_message),
             Pending::Mra(regarding) => {
                 let mra = Mra {
                     local_id,
@@ -472,22 +471,21 @@ impl Connection {
     }
 
     fn must_be(&self, state: State) -> Result<(), State> {
-        if self.state == state {
-            Ok(())
-        } else {
-            Err(self.state)
+        match self.state == state {
+            true => Ok(()),
+            false => Err(self.state),
         }
     }
 
     /// Queues a message, goes to `state`, and sets a deadline if that state waits for an answer.
-    fn say(&mut self, now: u64, state: State, body: Body<'_>) {
+    fn send(&mut self, now: u64, state: State, body: Body<'_>) {
         let message = Message {
             tid: self.tid,
             body,
         };
-        self.said = message.write();
-        self.said_what = Some(message.attribute());
-        self.pending = Pending::Said;
+        self.last_message = message.write();
+        self.last_kind = Some(message.attribute());
+        self.pending = Pending::Last;
         self.state = state;
         self.next_answer = now.saturating_add(self.timing.answer_interval());
         self.retry = match state {
@@ -513,7 +511,7 @@ impl Connection {
     }
 
     /// Queues a REJ and goes to TIMEWAIT.
-    fn say_no(
+    fn reject_with(
         &mut self,
         now: u64,
         reason: Reason,
@@ -535,21 +533,21 @@ impl Connection {
             info,
             private,
         };
-        self.say(now, State::Timewait, Body::Rej(rej));
+        self.send(now, State::Timewait, Body::Rej(rej));
         self.enter_timewait(now, time);
     }
 
     /// Queues a REJ for a peer that did not answer, and goes to TIMEWAIT. The peer's communication
     /// ID may be unknown, so the REJ names the connection by the GUID.
-    fn say_unanswered(&mut self, now: u64) {
+    fn reject_unanswered(&mut self, now: u64) {
         let guid = self.ca_guid.to_be_bytes();
         let info = Private::new(&guid).unwrap_or(Private::NONE);
-        self.say_no(now, Reason::TIMEOUT, info, Private::NONE);
+        self.reject_with(now, Reason::TIMEOUT, info, Private::NONE);
     }
 
     /// Returns the time in ns during which the peer may repeat a request that was rejected.
     fn linger(&self) -> u64 {
-        if self.slow {
+        if self.mra_sent {
             self.linger.saturating_add(self.timing.service.ns())
         } else {
             self.linger
@@ -563,12 +561,8 @@ impl Connection {
 
     /// Ends the connection. Returns the event, unless the consumer knows already that it is over.
     fn end<'m>(&mut self, event: Event<'m>) -> Option<Event<'m>> {
-        let told = core::mem::replace(&mut self.told, true);
-        if told {
-            None
-        } else {
-            Some(event)
-        }
+        let reported = core::mem::replace(&mut self.end_reported, true);
+        (!reported).then_some(event)
     }
 }
 

@@ -163,7 +163,7 @@ impl PendingEvents {
 
 #[cfg(any(test, kfi_kunit))]
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_roce_cm_pending))]
-mod suite {
+mod tests {
     use super::{
         super::super::{
             super::{
@@ -223,9 +223,9 @@ mod suite {
             assert!(pending.is_empty());
             pending.add(&event);
             assert!(!pending.is_empty());
-            let kept = pending.take();
-            assert!(kept.is_some_and(|kept| kept.event() == event));
-            assert!(kept.is_some_and(|kept| kept.is_last() == event.is_last()));
+            let stored = pending.take();
+            assert!(stored.is_some_and(|stored| stored.event() == event));
+            assert!(stored.is_some_and(|stored| stored.is_last() == event.is_last()));
             assert!(pending.is_empty() && pending.take().is_none());
         }
     }
@@ -235,9 +235,11 @@ mod suite {
         let mut pending = PendingEvents::new();
         pending.add(&Event::Established(part(3)));
         pending.add(&Event::Disconnected(part(4)));
-        let told = [pending.take(), pending.take(), pending.take()];
-        let is = |kept: Option<StoredEvent>, event| kept.is_some_and(|kept| kept.event() == event);
-        let [first, second, none] = told;
+        let taken = [pending.take(), pending.take(), pending.take()];
+        let is = |stored: Option<StoredEvent>, event| {
+            stored.is_some_and(|stored| stored.event() == event)
+        };
+        let [first, second, none] = taken;
         assert!(is(first, Event::Established(part(3))));
         assert!(is(second, Event::Disconnected(part(4))));
         assert!(none.is_none());
@@ -249,13 +251,13 @@ mod suite {
             let mut pending = PendingEvents::new();
             pending.add(&reply(part(5)));
             pending.add(&end);
-            assert!(pending.take().is_some_and(|kept| kept.event() == end));
+            assert!(pending.take().is_some_and(|stored| stored.event() == end));
             assert!(pending.is_empty());
             // A reply that was taken before the end stays delivered.
             pending.add(&reply(part(5)));
-            assert!(pending.take().is_some_and(|kept| !kept.is_last()));
+            assert!(pending.take().is_some_and(|stored| !stored.is_last()));
             pending.add(&end);
-            assert!(pending.take().is_some_and(|kept| kept.event() == end));
+            assert!(pending.take().is_some_and(|stored| stored.event() == end));
         }
     }
 
@@ -267,7 +269,9 @@ mod suite {
         for late in [Event::Released, Event::Unreachable, reply(&[])] {
             pending.add(&late);
         }
-        let is = |kept: Option<StoredEvent>, event| kept.is_some_and(|kept| kept.event() == event);
+        let is = |stored: Option<StoredEvent>, event| {
+            stored.is_some_and(|stored| stored.event() == event)
+        };
         assert!(is(pending.take(), Event::Disconnected(part(6))));
         assert!(pending.is_empty());
     }
@@ -281,7 +285,7 @@ mod suite {
         pending.add(&Event::Closed);
         assert!(pending
             .take()
-            .is_some_and(|kept| kept.event() == Event::Released));
+            .is_some_and(|stored| stored.event() == Event::Released));
         assert!(pending.is_empty());
     }
 }

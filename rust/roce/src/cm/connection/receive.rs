@@ -38,12 +38,12 @@ use super::{
         Rtu,
         Timeout, //
     },
-    Asked,
     Connection,
     Event,
     Ignored,
     Pending,
     Reply,
+    ReqIdentity,
     State, //
 };
 use core::net::IpAddr;
@@ -92,9 +92,9 @@ impl Connection {
     }
 
     /// Queues the last message again if it was of this kind.
-    fn say_again(&mut self, what: Attribute) -> Ignored {
-        if self.said_what == Some(what) {
-            self.pending = Pending::Said;
+    fn repeat(&mut self, what: Attribute) -> Ignored {
+        if self.last_kind == Some(what) {
+            self.pending = Pending::Last;
         }
         Ignored::Duplicate
     }
@@ -103,8 +103,8 @@ impl Connection {
         if self.active || (req.ca_guid, Some(req.local_id)) != (self.remote_guid, self.remote_id) {
             return Err(Ignored::Ids);
         }
-        if Asked::new(req) != self.asked {
-            return Ok(self.forgotten(now, tid));
+        if ReqIdentity::new(req) != self.req_identity {
+            return Ok(self.end_as_stale(now, tid));
         }
         if !self.may_answer(now) {
             return Err(Ignored::Duplicate);
@@ -112,23 +112,23 @@ impl Connection {
         Err(match self.state {
             State::ReqReceived => {
                 self.pending = Pending::Mra(Regarding::Req);
-                self.slow = true;
+                self.mra_sent = true;
                 Ignored::Duplicate
             }
-            State::RepSent => self.say_again(Attribute::Rep),
+            State::RepSent => self.repeat(Attribute::Rep),
             State::Timewait => {
                 // As often as this end would retransmit.
-                if self.said_what == Some(Attribute::Rej) && self.retry.again() {
+                if self.last_kind == Some(Attribute::Rej) && self.retry.again() {
                     self.enter_timewait(now, self.linger());
                 }
-                self.say_again(Attribute::Rej)
+                self.repeat(Attribute::Rej)
             }
             _ => Ignored::Duplicate,
         })
     }
 
     /// Handles a REQ of the peer that uses the communication ID of this connection for another one.
-    fn forgotten<'m>(&mut self, now: u64, tid: u64) -> Option<Event<'m>> {
+    fn end_as_stale<'m>(&mut self, now: u64, tid: u64) -> Option<Event<'m>> {
         let event = match self.state {
             State::ReqReceived | State::RepSent => Event::Rejected {
                 reason: Reason::STALE_CONN,
@@ -152,7 +152,7 @@ impl Connection {
             (State::ReqSent, Regarding::Req) | (State::RepSent, Regarding::Rep) => {}
             _ => return Err(Ignored::State),
         }
-        if core::mem::replace(&mut self.mra, true) {
+        if core::mem::replace(&mut self.mra_received, true) {
             return Err(Ignored::Duplicate);
         }
         let service = mra.service_timeout.min(self.timing.longest_service);
@@ -162,9 +162,9 @@ impl Connection {
     }
 
     fn receive_rej<'m>(&mut self, now: u64, tid: u64, rej: &Rej<'m>) -> Outcome<'m> {
-        let gave_up = rej.gave_up() == Some(self.remote_guid);
-        if !self.active && gave_up && rej.remote_id == CommId(0) {
-            // The peer was never told this end's ID.
+        let timed_out = rej.timed_out() == Some(self.remote_guid);
+        if !self.active && timed_out && rej.remote_id == CommId(0) {
+            // The peer does not know this end's ID.
             self.check_ids(rej.local_id, self.local_id)?;
         } else {
             self.check_ids(rej.local_id, rej.remote_id)?;
@@ -177,7 +177,7 @@ impl Connection {
             let largest = rej.info.get().first().copied();
             if largest
                 .and_then(PathMtu::from_code)
-                .is_some_and(|mtu| self.ask_smaller(now, mtu))
+                .is_some_and(|mtu| self.request_smaller_mtu(now, mtu))
             {
                 return Ok(None);
             }
@@ -202,21 +202,21 @@ impl Connection {
 
     /// Repeats the REQ with the path MTU that the peer supports, and returns whether that is
     /// acceptable. The path MTU decreases each time, so the number of repetitions is bounded.
-    fn ask_smaller(&mut self, now: u64, largest: PathMtu) -> bool {
-        let said = self.said;
+    fn request_smaller_mtu(&mut self, now: u64, largest: PathMtu) -> bool {
+        let said = self.last_message;
         match Message::parse(&said) {
             Ok(Message {
                 tid,
                 body: Body::Req(req),
             }) if (self.least_mtu..self.mtu).contains(&largest) => {
                 self.mtu = largest;
-                self.mra = false;
+                self.mra_received = false;
                 self.tid = tid.wrapping_add(1);
                 let req = Req {
                     mtu: largest.code(),
                     ..req
                 };
-                self.say(now, State::ReqSent, Body::Req(req));
+                self.send(now, State::ReqSent, Body::Req(req));
                 true
             }
             _ => false,
@@ -234,8 +234,8 @@ impl Connection {
                 self.pending = Pending::Mra(Regarding::Rep);
                 return Err(Ignored::Duplicate);
             }
-            State::Established => return Err(self.say_again(Attribute::Rtu)),
-            State::Timewait => return Err(self.say_again(Attribute::Rej)),
+            State::Established => return Err(self.repeat(Attribute::Rtu)),
+            State::Timewait => return Err(self.repeat(Attribute::Rej)),
             _ => return Err(Ignored::State),
         }
         self.state = State::RepReceived;
@@ -246,7 +246,7 @@ impl Connection {
         self.remote_qpn = rep.qpn;
         if !Self::can_be_connected(rep.qpn) {
             let reason = Reason::UNSUPPORTED;
-            self.say_no(now, reason, Private::NONE, Private::NONE);
+            self.reject_with(now, reason, Private::NONE, Private::NONE);
             return Ok(self.end(Event::Rejected {
                 reason,
                 info: &[],

@@ -104,7 +104,7 @@ pub struct Requester<Q, R> {
     max: Psn,
     at: Number,
     /// The number of packets sent since the last one that requested an acknowledgement.
-    unasked: u32,
+    since_ack_req: u32,
     window: Window,
     /// Further losses do not reduce the window until this PSN is answered.
     recovered: Option<Psn>,
@@ -114,8 +114,6 @@ pub struct Requester<Q, R> {
     timers: Timers,
     /// The responses that have arrived behind the missing response to `una`.
     gap: Gap,
-    /// Whether the QP is in ERR because a work request failed here.
-    failed: bool,
     /// Whether to report that the send queue is drained. False except in SQD.
     notify: bool,
     stats: RequesterStats,
@@ -141,14 +139,13 @@ where
             una: Psn::default(),
             next: Psn::default(),
             max: Psn::default(),
-            unasked: 0,
+            since_ack_req: 0,
             window: Window::new(window),
             recovered: None,
             rtt: Rtt::new(),
             measured: None,
             timers: Timers::default(),
             gap: Gap::default(),
-            failed: false,
             notify: false,
             stats: RequesterStats::default(),
         }
@@ -177,11 +174,6 @@ where
     /// Returns how many PSNs are outstanding, those of expected READ responses included.
     pub fn in_flight(&self) -> u32 {
         self.next.since(self.una)
-    }
-
-    /// Returns the smoothed round-trip time in nanoseconds; 0 if none was measured.
-    pub fn round_trip(&self) -> u64 {
-        self.rtt.smoothed()
     }
 
     /// Returns the upper bound of `max_rd_atomic`: how many READs and atomics can be outstanding.
@@ -280,7 +272,6 @@ where
 
     fn reset(&mut self) {
         self.queue.clear();
-        self.failed = false;
         self.rtt = Rtt::new();
         self.window = Window::new(self.window.largest());
         self.stop();
@@ -298,7 +289,7 @@ where
         self.una = self.max;
         self.next = self.max;
         self.at = self.queue.begun();
-        self.unasked = 0;
+        self.since_ack_req = 0;
         self.recovered = None;
         self.measured = None;
         self.timers = Timers::default();
@@ -359,15 +350,8 @@ where
             return;
         }
         self.queue.fail(wqe, status);
-        self.failed = true;
         self.attr.state = State::Error;
         self.stop();
-    }
-
-    /// Returns whether the QP went to ERR because a work request failed here. The caller then moves
-    /// the responder to ERR too ([`Responder::error`](super::Responder::error)).
-    pub fn has_failed(&self) -> bool {
-        self.failed
     }
 
     /// Returns the path MTU.

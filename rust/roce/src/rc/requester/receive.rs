@@ -139,7 +139,7 @@ where
             Syndrome::Nak(Nak::RemoteAccess) => self.refuse(psn, Status::RemoteAccess),
             Syndrome::Nak(Nak::RemoteOperation) => self.refuse(psn, Status::RemoteOperation),
             _ if !reached => {
-                if !self.gap.is_told() {
+                if !self.gap.is_reported() {
                     self.implied_nak(now);
                 }
             }
@@ -152,7 +152,7 @@ where
     fn read(&mut self, now: u64, packet: &Packet, ends: bool) -> Received {
         let psn = packet.bth.psn;
         if !self.advance(now, psn) {
-            if self.gap.came(psn.since(self.una)) {
+            if self.gap.arrived(psn.since(self.una)) {
                 self.implied_nak(now);
             }
             return Received::Nothing;
@@ -185,7 +185,7 @@ where
 
     fn atomic(&mut self, now: u64, psn: Psn, value: u64) -> Received {
         if !self.advance(now, psn) {
-            if self.gap.came(psn.since(self.una)) {
+            if self.gap.arrived(psn.since(self.una)) {
                 self.implied_nak(now);
             }
             return Received::Nothing;

@@ -55,7 +55,7 @@ pub(super) struct Timers {
     rnr_retries: u8,
     /// The times at which the requester last went back after a NAK and last counted a NAK as a
     /// retry; `None` if there was progress since.
-    heeded: Option<u64>,
+    rewound: Option<u64>,
     counted: Option<u64>,
     /// The number of refusals by the local stack since the last progress.
     refusals: u32,
@@ -93,7 +93,7 @@ impl Timers {
     }
 
     /// Stops the timers until a packet is sent.
-    fn still(&mut self) {
+    fn stop(&mut self) {
         self.waiting = None;
         self.probe = None;
     }
@@ -143,7 +143,7 @@ where
             if self.retry() {
                 self.window.silence();
                 self.rewind(self.una);
-                self.timers.still();
+                self.timers.stop();
             }
         } else if is_due(self.timers.probe) {
             stats::add(&mut self.stats.probes, 1);
@@ -175,7 +175,7 @@ where
 
     /// Handles an implied NAK: a response shows that the response to `una` was lost.
     pub(super) fn implied_nak(&mut self, now: u64) {
-        self.gap.told();
+        self.gap.set_reported();
         stats::add(&mut self.stats.implied_naks, 1);
         self.lost(now);
     }
@@ -185,7 +185,7 @@ where
         // A NAK that arrives within one round trip after going back refers to earlier packets.
         let within =
             |time: Option<u64>, ns: u64| time.is_some_and(|time| now.saturating_sub(time) < ns);
-        if self.next == self.una || within(self.timers.heeded, self.rtt.least()) {
+        if self.next == self.una || within(self.timers.rewound, self.rtt.least()) {
             return;
         }
         // A network that duplicates and reorders packets can cause several NAKs for one loss.
@@ -198,8 +198,8 @@ where
         stats::add(&mut self.stats.retries, 1);
         self.shrink();
         self.rewind(self.una);
-        self.timers.still();
-        self.timers.heeded = Some(now);
+        self.timers.stop();
+        self.timers.rewound = Some(now);
     }
 
     /// Handles an RNR NAK for `una`: the requester retransmits it after `ns`.
@@ -216,7 +216,7 @@ where
             self.timers.rnr_retries = left;
         }
         self.rewind(self.una);
-        self.timers.still();
+        self.timers.stop();
         // The peer responds and has executed everything before this request.
         self.timers.retries = self.attr.retry_cnt;
         self.timers.timeouts = 0;
@@ -248,7 +248,7 @@ where
         self.next = psn;
         self.outstanding.rewind(psn);
         self.measured = None;
-        self.unasked = 0;
+        self.since_ack_req = 0;
     }
 
     /// Undoes going back: marks everything as sent.

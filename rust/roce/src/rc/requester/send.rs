@@ -75,7 +75,7 @@ where
         }
         let at = self.at;
         let wqe = *self.queue.get(at)?;
-        let (begins, index) = self.place_in(&wqe);
+        let (begins, index) = self.position_in(&wqe);
         if begins && !self.may_begin(&wqe.request) {
             return None;
         }
@@ -109,7 +109,7 @@ where
             self.max = end;
         }
 
-        let ack_req = self.asks(&wqe.request);
+        let ack_req = self.wants_ack(&wqe.request);
         let answered = ack_req || wqe.request.op.is_rd_atomic();
         if answered && !again && self.measured.is_none() {
             self.measured = Some((psn, now));
@@ -175,32 +175,32 @@ where
     }
 
     /// Returns whether the packet that was just cut requests an acknowledgement.
-    fn asks(&mut self, request: &WorkRequest) -> bool {
+    fn wants_ack(&mut self, request: &WorkRequest) -> bool {
         if request.op.is_rd_atomic() {
-            self.unasked = 0;
+            self.since_ack_req = 0;
             return false;
         }
-        self.unasked = self.unasked.saturating_add(1);
+        self.since_ack_req = self.since_ack_req.saturating_add(1);
         let share = self.window.size() / ACKS_IN_WINDOW;
-        let asks = self.unasked >= share.max(1) || !self.goes_on();
-        if asks {
-            self.unasked = 0;
+        let wants_ack = self.since_ack_req >= share.max(1) || !self.can_continue();
+        if wants_ack {
+            self.since_ack_req = 0;
         }
-        asks
+        wants_ack
     }
 
     /// Returns whether another packet can follow without a response to the earlier ones.
-    fn goes_on(&self) -> bool {
+    fn can_continue(&self) -> bool {
         let Some(wqe) = self.queue.get(self.at) else {
             return false;
         };
-        let (begins, index) = self.place_in(wqe);
+        let (begins, index) = self.position_in(wqe);
         (!begins || self.may_begin(&wqe.request)) && self.fits(wqe, index).is_some()
     }
 
     /// Returns whether `next` is the first packet of WQE `at`, which has not begun, and the index
     /// of `next` in the message.
-    fn place_in(&self, wqe: &Wqe) -> (bool, u32) {
+    fn position_in(&self, wqe: &Wqe) -> (bool, u32) {
         let begins = self.at == self.queue.begun();
         let first = if begins { self.max } else { wqe.first };
         (begins, self.next.since(first))

@@ -48,7 +48,7 @@ pub enum RequestResult {
     Duplicate,
     /// Earlier requests are missing. The request was dropped.
     OutOfSequence,
-    /// No receive is available. The requester will be told to wait.
+    /// No receive is available. The requester gets an RNR NAK.
     NotReady,
     /// The request was refused and the QP is in state ERR. The caller moves the requester to ERR
     /// too ([`Requester::error`](super::super::Requester::error)).

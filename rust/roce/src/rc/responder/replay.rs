@@ -82,7 +82,7 @@ pub(super) struct Part {
 /// # Invariants
 ///
 /// `len <= limit <= slots.len()`; `head < slots.len()` unless there is no slot. The requests before
-/// place `cursor` (place 0 is the oldest) have no packet to send.
+/// position `cursor` (position 0 is the oldest) have no packet to send.
 pub(super) struct Store<P> {
     slots: P,
     limit: usize,
@@ -116,8 +116,8 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         self.cursor = 0;
     }
 
-    fn index(&self, place: usize) -> usize {
-        let index = self.head.wrapping_add(place);
+    fn index(&self, position: usize) -> usize {
+        let index = self.head.wrapping_add(position);
         if index < self.slots.len() {
             index
         } else {
@@ -125,19 +125,19 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
         }
     }
 
-    fn get_mut(&mut self, place: usize) -> Option<&mut Replay> {
-        if place >= self.len {
+    fn get_mut(&mut self, position: usize) -> Option<&mut Replay> {
+        if position >= self.len {
             return None;
         }
-        let index = self.index(place);
+        let index = self.index(position);
         self.slots.get_mut(index)
     }
 
-    fn get(&self, place: usize) -> Option<&Replay> {
-        if place >= self.len {
+    fn get(&self, position: usize) -> Option<&Replay> {
+        if position >= self.len {
             return None;
         }
-        self.slots.get(self.index(place))
+        self.slots.get(self.index(position))
     }
 
     /// Returns whether another request may be accepted. False if the oldest has never been answered
@@ -179,8 +179,8 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
 
     /// Finds the request that contains this PSN.
     fn find(&self, psn: Psn) -> Option<usize> {
-        (0..self.len).find(|place| {
-            self.get(*place)
+        (0..self.len).find(|position| {
+            self.get(*position)
                 .is_some_and(|replay| psn.is_within(replay.first, replay.packets))
         })
     }
@@ -188,10 +188,10 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
     /// Handles a repeated READ that covers the whole original request or a part from `psn` on.
     /// Returns false if the original is not remembered or does not match.
     pub(super) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: PathMtu) -> bool {
-        let Some(place) = self.find(psn) else {
+        let Some(position) = self.find(psn) else {
             return false;
         };
-        let Some(replay) = self.get_mut(place) else {
+        let Some(replay) = self.get_mut(position) else {
             return false;
         };
         let Answer::Read(first, _) = replay.answer else {
@@ -209,33 +209,33 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
                 reth.len > 0 && reth.len % mtu.bytes() == 0
             };
         if same {
-            self.again(place, start, end);
+            self.again(position, start, end);
         }
         same
     }
 
     /// Handles a repeated atomic. Returns false if the original is not remembered.
     pub(super) fn atomic_again(&mut self, psn: Psn) -> bool {
-        let Some(place) = self.find(psn) else {
+        let Some(position) = self.find(psn) else {
             return false;
         };
         let is_atomic = self
-            .get(place)
+            .get(position)
             .is_some_and(|replay| matches!(replay.answer, Answer::Atomic(_)));
         if is_atomic {
-            self.again(place, 0, 1);
+            self.again(position, 0, 1);
         }
         is_atomic
     }
 
-    fn again(&mut self, place: usize, start: u32, end: u32) {
-        if let Some(replay) = self.get_mut(place) {
+    fn again(&mut self, position: usize, start: u32, end: u32) {
+        if let Some(replay) = self.get_mut(position) {
             replay.start = start;
             replay.next = start;
             replay.end = end;
         }
         // INVARIANT: The requests before `cursor` are answered.
-        self.cursor = self.cursor.min(place);
+        self.cursor = self.cursor.min(position);
     }
 
     /// Takes the next packet of the oldest request with packets to send.
@@ -266,15 +266,15 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
 
     /// Returns whether there is a packet to send.
     pub(super) fn is_pending(&self) -> bool {
-        (self.cursor..self.len).any(|place| self.get(place).is_some_and(Replay::is_pending))
+        (self.cursor..self.len).any(|position| self.get(position).is_some_and(Replay::is_pending))
     }
 
     /// Makes the packet with this PSN the next one again, because it was not sent.
     pub(super) fn put_back(&mut self, psn: Psn) {
-        let Some(place) = self.find(psn) else {
+        let Some(position) = self.find(psn) else {
             return;
         };
-        if let Some(replay) = self.get_mut(place) {
+        if let Some(replay) = self.get_mut(position) {
             let index = psn.since(replay.first);
             if index < replay.start || index >= replay.next {
                 return;
@@ -282,7 +282,7 @@ impl<P: DerefMut<Target = [Replay]>> Store<P> {
             replay.next = index;
         }
         // INVARIANT: The requests before `cursor` are answered.
-        self.cursor = self.cursor.min(place);
+        self.cursor = self.cursor.min(position);
     }
 
     /// Discards all packets to send.

@@ -119,9 +119,9 @@ impl Pending {
 
     /// Records that `psn` arrived although `expected`, which is before it, is missing.
     pub(super) fn missing(&mut self, psn: Psn, expected: Psn) {
-        let tell = self.gap.came(psn.since(expected));
+        let is_new = self.gap.arrived(psn.since(expected));
         match self.nack {
-            None if tell => self.nack = Some(Nack::Missing(psn)),
+            None if is_new => self.nack = Some(Nack::Missing(psn)),
             // The PSN that is furthest ahead keeps the NAK necessary for the longest time.
             Some(Nack::Missing(seen)) if seen.is_before(psn) => {
                 self.nack = Some(Nack::Missing(psn));
@@ -170,12 +170,12 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
         }
         let syndrome = match self.pending.nack.take() {
             Some(Nack::Missing(_)) => {
-                self.pending.gap.told();
+                self.pending.gap.set_reported();
                 stats::add(&mut self.stats.nak_sequence, 1);
                 Syndrome::Nak(Nak::Sequence)
             }
             Some(Nack::NotReady(timer)) => {
-                self.pending.gap.told();
+                self.pending.gap.set_reported();
                 stats::add(&mut self.stats.rnr, 1);
                 Syndrome::Rnr(timer)
             }
@@ -278,9 +278,9 @@ impl<P: DerefMut<Target = [Replay]>> Responder<P> {
 
     /// Returns whether there is nothing to send, not even the NAK of a refused request.
     fn is_silent(&self) -> bool {
-        let last_words = matches!(self.pending.nack, Some(Nack::Refused(_)));
+        let has_last_nak = matches!(self.pending.nack, Some(Nack::Refused(_)));
         match self.attr.state {
-            State::Error => !last_words,
+            State::Error => !has_last_nak,
             state => !state.executes(),
         }
     }

@@ -239,7 +239,7 @@ impl Reply {
         let due = Due {
             conn,
             id,
-            fate,
+            status: fate,
             read,
         };
         (due, filling, slot)

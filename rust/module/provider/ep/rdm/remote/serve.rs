@@ -36,7 +36,7 @@ use kfi_core::{
             Begin,
             End,
             Event,
-            Owing,
+            OutstandingAnswers,
             Source, //
         },
         session::WorkResult,
@@ -127,9 +127,9 @@ impl Connection {
     }
 
     /// The number of answers to the peer, and the limit for waiting messages.
-    fn owing(&self) -> Owing {
-        Owing {
-            owed: self.session().owing.count(),
+    fn outstanding_answers(&self) -> OutstandingAnswers {
+        OutstandingAnswers {
+            total: self.session().owing.count(),
             waiting: self.endpoint().rx.waiting_max,
         }
     }
@@ -170,7 +170,7 @@ impl Connection {
         }
         let begun = inbox
             .inbound
-            .begin(bytes, self.owing())
+            .begin(bytes, self.outstanding_answers())
             .map_err(|_| Refusal::Invalid)?;
         inbox.coming = match begun {
             Begin::NotReady => return Err(Refusal::NotReady),

@@ -139,16 +139,16 @@ pub(super) const fn aeth(syndrome: Syndrome) -> Aeth {
     }
 }
 
-pub(super) fn says(number: u32, syndrome: Syndrome) -> Packet {
+pub(super) fn response_with(number: u32, syndrome: Syndrome) -> Packet {
     response(number, Headers::Acknowledge(aeth(syndrome)), 0)
 }
 
 pub(super) fn ack(number: u32) -> Packet {
-    says(number, Syndrome::ACK)
+    response_with(number, Syndrome::ACK)
 }
 
 pub(super) fn nak(number: u32, nak: Nak) -> Packet {
-    says(number, Syndrome::Nak(nak))
+    response_with(number, Syndrome::Nak(nak))
 }
 
 /// Returns a packet of READ data.
@@ -168,7 +168,7 @@ pub(super) fn taken(requester: &mut Lent<'_>) -> Option<(u64, Status)> {
     Some((completion.request.wr_id, completion.status))
 }
 
-/// Returns the place of a response: the work request and the offset.
+/// Returns the destination of a response: the work request and the offset.
 pub(super) fn place(requester: &mut Lent<'_>, now: u64, packet: &Packet) -> Option<(u64, u32)> {
     match requester.receive(now, packet) {
         Received::Place { wr_id, offset, .. } => Some((wr_id, offset)),

@@ -108,7 +108,7 @@ mod suite {
                 requester.post(&request(3, SEND, MTU))?;
                 requester.receive(0, &nak(2, code));
                 assert_eq!(requester.state(), State::Error);
-                assert!(requester.has_failed());
+                assert_eq!(requester.state(), State::Error);
                 assert_eq!(requester.poll(0), None);
                 assert_eq!(requester.deadline(), None);
                 assert_eq!(taken(requester), Some((0, Status::Success)));
@@ -197,7 +197,7 @@ mod suite {
             requester.post(&request(0, SEND, 0))?;
             flight(requester, 0);
             let credits = Credits::from_code(0).unwrap_or(Credits::UNUSED);
-            requester.receive(0, &says(0, Syndrome::Ack(credits)));
+            requester.receive(0, &response_with(0, Syndrome::Ack(credits)));
             assert_eq!(taken(requester), Some((0, Status::Success)));
             Ok(())
         })

@@ -45,7 +45,7 @@ mod suite {
             // A round trip takes 1000 ns.
             requester.receive(1000, &ack(0));
             assert_eq!(taken(requester), Some((0, Status::Success)));
-            assert_eq!(requester.round_trip(), 1000);
+            assert_eq!(requester.rtt.smoothed(), 1000);
             requester.post(&request(1, SEND, 3 * MTU))?;
             assert_eq!(flight(requester, 2000), (3, Some(1)));
             requester.receive(3000, &nak(1, Nak::Sequence));
@@ -81,7 +81,7 @@ mod suite {
             assert_eq!(flight(requester, now), (1, Some(0)));
             requester.receive(now, &nak(0, Nak::Sequence));
             assert_eq!(taken(requester), Some((0, Status::RetryExceeded)));
-            assert!(requester.has_failed());
+            assert_eq!(requester.state(), State::Error);
             Ok(())
         })
     }
@@ -233,11 +233,11 @@ mod suite {
             requester.receive(1000, &nak(0, Nak::Sequence));
             assert_eq!(flight(requester, 1000), (1, Some(0)));
             requester.receive(5000, &ack(0));
-            assert_eq!(requester.round_trip(), 0);
+            assert_eq!(requester.rtt.smoothed(), 0);
             requester.post(&request(1, READ, 2 * MTU))?;
             assert_eq!(flight(requester, 6000), (1, Some(1)));
             place(requester, 6700, &data(1, Position::First, MTU as usize));
-            assert_eq!(requester.round_trip(), 700);
+            assert_eq!(requester.rtt.smoothed(), 700);
             Ok(())
         })
     }
@@ -262,9 +262,9 @@ mod suite {
                 assert_eq!(taken(requester), Some((0, Status::Success)));
                 let tries = if rnr_retry == 7 { 100 } else { rnr_retry };
                 for _ in 0..tries {
-                    requester.receive(now, &says(1, Syndrome::Rnr(timer)));
+                    requester.receive(now, &response_with(1, Syndrome::Rnr(timer)));
                     // A duplicate RNR NAK has no effect.
-                    requester.receive(now, &says(1, Syndrome::Rnr(timer)));
+                    requester.receive(now, &response_with(1, Syndrome::Rnr(timer)));
                     // No other timer runs.
                     assert_eq!(requester.deadline(), Some(now + wait));
                     assert_eq!(requester.poll(now + wait - 1), None);
@@ -273,7 +273,7 @@ mod suite {
                     assert_eq!(flight(requester, now), (2, Some(1)));
                     assert_eq!(requester.deadline(), Some(now + 131_072));
                 }
-                requester.receive(now, &says(1, Syndrome::Rnr(timer)));
+                requester.receive(now, &response_with(1, Syndrome::Rnr(timer)));
                 let failed = taken(requester);
                 if rnr_retry == 7 {
                     assert_eq!(failed, None);
@@ -303,7 +303,7 @@ mod suite {
                 now += 131_072;
                 requester.expired(now);
                 assert_eq!(flight(requester, now), (1, Some(0)));
-                requester.receive(now, &says(0, Syndrome::Rnr(timer)));
+                requester.receive(now, &response_with(0, Syndrome::Rnr(timer)));
                 now += timer.ns();
             }
             assert_eq!(requester.state(), State::Rts);

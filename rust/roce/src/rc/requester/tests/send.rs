@@ -113,11 +113,11 @@ mod suite {
             for (number, wr_id) in [(0, 1), (1, 2)] {
                 let headers = Headers::AtomicAcknowledge(aeth(Syndrome::ACK), 42);
                 let received = requester.receive(0, &response(number, headers, 0));
-                let told = match received {
+                let returned = match received {
                     Received::Atomic { wr_id, value, .. } => Some((wr_id, value)),
                     _ => None,
                 };
-                assert_eq!(told, Some((wr_id, 42)));
+                assert_eq!(returned, Some((wr_id, 42)));
                 assert_eq!(taken(requester), Some((wr_id, Status::Success)));
             }
             Ok(())
@@ -251,7 +251,7 @@ mod suite {
                 assert_eq!(outgoing.packet.headers(), Headers::ReadRequest(reth));
                 assert_eq!(outgoing.packet.payload_len(), 0);
                 assert_eq!(outgoing.offset, number * MTU);
-                // The peer is told whether more requests of the READ follow.
+                // The bit tells the peer whether more requests of the READ follow.
                 assert_eq!(outgoing.packet.bth.solicited, number != 8);
             }
             assert_eq!(sent(requester, 0), Some((Opcode::RcSendOnly, 11, true)));
@@ -418,7 +418,7 @@ mod suite {
                 return Err(Error::Invalid);
             };
             requester.fail(outgoing.wqe, Status::LocalProtection);
-            assert!(requester.has_failed());
+            assert_eq!(requester.state(), State::Error);
             // A second failure has no effect.
             requester.fail(outgoing.wqe, Status::RemoteAccess);
             assert_eq!(taken(requester), Some((0, Status::Flushed)));
@@ -452,7 +452,6 @@ mod suite {
             flight(requester, 0);
             requester.error();
             assert_eq!(requester.state(), State::Error);
-            assert!(!requester.has_failed());
             assert_eq!(requester.receive(0, &ack(0)), Received::Nothing);
             assert_eq!(taken(requester), Some((0, Status::Flushed)));
             requester.modify(&Attr::default(), Mask::NONE)?;

@@ -75,7 +75,7 @@ pub(in super::super) enum Call {
 }
 
 /// A target that records the calls.
-pub(in super::super) struct Told {
+pub(in super::super) struct RecordingTarget {
     pub(in super::super) calls: Log<Call>,
     /// The number of receives available.
     pub(in super::super) receives: u32,
@@ -85,7 +85,7 @@ pub(in super::super) struct Told {
     pub(in super::super) word: u64,
 }
 
-impl Told {
+impl RecordingTarget {
     pub(in super::super) const fn new() -> Self {
         Self {
             calls: Log::new(),
@@ -109,7 +109,7 @@ impl Told {
     }
 }
 
-impl Target for Told {
+impl Target for RecordingTarget {
     fn begin_receive(&mut self, incoming: Incoming) -> Result<(), Refusal> {
         self.receives = self.receives.checked_sub(1).ok_or(Refusal::NotReady)?;
         self.call(Call::Begin(incoming))
@@ -169,7 +169,7 @@ pub(super) fn attr() -> Attr {
 }
 
 /// Brings a responder to RTR.
-pub(super) fn start(responder: &mut Lent<'_>, attr: &Attr, target: &mut Told) -> Result {
+pub(super) fn start(responder: &mut Lent<'_>, attr: &Attr, target: &mut RecordingTarget) -> Result {
     let [init, rtr, _] = start_attr();
     for (Attr { state, .. }, mask) in [init, rtr] {
         responder.modify(&Attr { state, ..*attr }, mask, target)?;
@@ -181,16 +181,16 @@ pub(super) fn start(responder: &mut Lent<'_>, attr: &Attr, target: &mut Told) ->
 pub(super) fn with_attr(
     attr: &Attr,
     policy: AckPolicy,
-    test: impl FnOnce(&mut Lent<'_>, &mut Told) -> Result,
+    test: impl FnOnce(&mut Lent<'_>, &mut RecordingTarget) -> Result,
 ) -> Result {
     let mut slots = [Replay::EMPTY; 4];
     let mut responder = Responder::new(&mut slots[..], policy);
-    let mut target = Told::new();
+    let mut target = RecordingTarget::new();
     start(&mut responder, attr, &mut target)?;
     test(&mut responder, &mut target)
 }
 
-pub(super) fn with(test: impl FnOnce(&mut Lent<'_>, &mut Told) -> Result) -> Result {
+pub(super) fn with(test: impl FnOnce(&mut Lent<'_>, &mut RecordingTarget) -> Result) -> Result {
     with_attr(&attr(), AckPolicy::AT_ONCE, test)
 }
 
@@ -221,7 +221,7 @@ pub(super) fn read(number: u32, packet: u32, packets: u32) -> Packet {
 
 /// An answer: its PSN, its MSN and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Sent {
     Ack(u32, u32),
     Rnr(u32, u32),
     Nak(u32, u32, Nak),
@@ -232,37 +232,37 @@ pub(super) enum Said {
     Value(u32, u32, u64),
 }
 
-pub(super) fn said(packet: &Packet) -> Option<Said> {
+pub(super) fn sent(packet: &Packet) -> Option<Sent> {
     let number = packet.bth.psn.since(psn(0));
     Some(match packet.headers() {
         Headers::Acknowledge(aeth) => match aeth.syndrome {
-            Syndrome::Ack(_) => Said::Ack(number, aeth.msn.get()),
-            Syndrome::Rnr(_) => Said::Rnr(number, aeth.msn.get()),
-            Syndrome::Nak(nak) => Said::Nak(number, aeth.msn.get(), nak),
+            Syndrome::Ack(_) => Sent::Ack(number, aeth.msn.get()),
+            Syndrome::Rnr(_) => Sent::Rnr(number, aeth.msn.get()),
+            Syndrome::Nak(nak) => Sent::Nak(number, aeth.msn.get(), nak),
         },
-        Headers::ReadResponseFirst(aeth) => Said::First(number, aeth.msn.get()),
-        Headers::ReadResponseMiddle => Said::Middle(number),
-        Headers::ReadResponseLast(aeth) => Said::Last(number, aeth.msn.get()),
-        Headers::ReadResponseOnly(aeth) => Said::Only(number, aeth.msn.get()),
-        Headers::AtomicAcknowledge(aeth, value) => Said::Value(number, aeth.msn.get(), value),
+        Headers::ReadResponseFirst(aeth) => Sent::First(number, aeth.msn.get()),
+        Headers::ReadResponseMiddle => Sent::Middle(number),
+        Headers::ReadResponseLast(aeth) => Sent::Last(number, aeth.msn.get()),
+        Headers::ReadResponseOnly(aeth) => Sent::Only(number, aeth.msn.get()),
+        Headers::AtomicAcknowledge(aeth, value) => Sent::Value(number, aeth.msn.get(), value),
         _ => return None,
     })
 }
 
 /// Returns the next answer.
-pub(super) fn answer(responder: &mut Lent<'_>, now: u64) -> Option<Said> {
-    said(&responder.poll(now)?.packet)
+pub(super) fn answer(responder: &mut Lent<'_>, now: u64) -> Option<Sent> {
+    sent(&responder.poll(now)?.packet)
 }
 
 /// Returns all pending answers.
-pub(super) fn answers(responder: &mut Lent<'_>, now: u64) -> Log<Said> {
+pub(super) fn answers(responder: &mut Lent<'_>, now: u64) -> Log<Sent> {
     let mut log = Log::new();
     // A log has room for eight entries.
     for _ in 0..8 {
-        let Some(said) = answer(responder, now) else {
+        let Some(sent) = answer(responder, now) else {
             break;
         };
-        log.push(said);
+        log.push(sent);
     }
     log
 }

@@ -6,17 +6,17 @@ mod suite {
     use super::super::*;
 
     /// Passes requests in order and checks the calls of the target.
-    fn told(requests: &[(Headers, u32)], calls: &[Call]) -> Result {
+    fn expect_calls(requests: &[(Headers, u32)], calls: &[Call]) -> Result {
         with(|responder, target| {
             for (number, (headers, len)) in (0..).zip(requests) {
                 let mut packet = request(number, *headers, *len);
                 packet.bth.solicited = true;
-                let verdict = responder.receive(0, &packet, target);
-                assert_eq!(verdict, RequestResult::Executed);
+                let result = responder.receive(0, &packet, target);
+                assert_eq!(result, RequestResult::Executed);
             }
             assert_eq!(target.taken(), Log::of(calls));
             let last = requests.len() as u32 - 1;
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(last, 1)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(last, 1)]));
             Ok(())
         })
     }
@@ -36,15 +36,15 @@ mod suite {
     #[test]
     fn sends_consume_a_receive() -> Result {
         let plain = SendEnd::Plain;
-        told(
+        expect_calls(
             &[(Headers::SendOnly(plain), 0)],
             &[WHOLE, ended(0, plain, false)],
         )?;
-        told(
+        expect_calls(
             &[(Headers::SendOnly(SendEnd::Imm(5)), MTU)],
             &[WHOLE, Call::Place(0), ended(MTU, SendEnd::Imm(5), false)],
         )?;
-        told(
+        expect_calls(
             &[
                 (Headers::SendFirst, MTU),
                 (Headers::SendMiddle, MTU),
@@ -63,11 +63,11 @@ mod suite {
     #[test]
     fn writes_consume_a_receive_only_for_immediate_data() -> Result {
         let reth = |len| Reth { len, ..WHERE };
-        told(
+        expect_calls(
             &[(Headers::WriteOnly(reth(0), None), 0)],
             &[Call::CheckWrite(reth(0)), Call::EndWrite(reth(0))],
         )?;
-        told(
+        expect_calls(
             &[
                 (Headers::WriteFirst(reth(MTU + 5)), MTU),
                 (Headers::WriteLast(None), 5),
@@ -79,7 +79,7 @@ mod suite {
                 Call::EndWrite(reth(MTU + 5)),
             ],
         )?;
-        told(
+        expect_calls(
             &[
                 (Headers::WriteFirst(reth(3 * MTU)), MTU),
                 (Headers::WriteMiddle, MTU),
@@ -95,7 +95,7 @@ mod suite {
                 Call::EndWrite(reth(3 * MTU)),
             ],
         )?;
-        told(
+        expect_calls(
             &[(Headers::WriteOnly(reth(0), Some(8)), 0)],
             &[
                 Call::CheckWrite(reth(0)),
@@ -106,19 +106,19 @@ mod suite {
         )
     }
 
-    /// Returns the verdict on a second request after a first one was executed.
+    /// Returns the result on a second request after a first one was executed.
     fn after(first: (Headers, u32), second: (Headers, u32)) -> Result<RequestResult> {
-        let mut verdict = RequestResult::Dropped;
+        let mut result = RequestResult::Dropped;
         with(|responder, target| {
             let packet = request(0, first.0, first.1);
             assert_eq!(
                 responder.receive(0, &packet, target),
                 RequestResult::Executed
             );
-            verdict = responder.receive(0, &request(1, second.0, second.1), target);
+            result = responder.receive(0, &request(1, second.0, second.1), target);
             Ok(())
         })?;
-        Ok(verdict)
+        Ok(result)
     }
 
     #[test]
@@ -166,14 +166,14 @@ mod suite {
         Ok(())
     }
 
-    /// Returns the verdict on a request after no other.
+    /// Returns the result on a request after no other.
     fn alone(headers: Headers, len: u32) -> Result<RequestResult> {
-        let mut verdict = RequestResult::Dropped;
+        let mut result = RequestResult::Dropped;
         with(|responder, target| {
-            verdict = responder.receive(0, &request(0, headers, len), target);
+            result = responder.receive(0, &request(0, headers, len), target);
             Ok(())
         })?;
-        Ok(verdict)
+        Ok(result)
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod suite {
         let good = RequestResult::Executed;
         let plain = SendEnd::Plain;
         let reth = |len| Reth { len, ..WHERE };
-        for (headers, len, verdict) in [
+        for (headers, len, result) in [
             (Headers::SendOnly(plain), MTU, good),
             (Headers::SendOnly(plain), MTU + 1, invalid),
             (Headers::SendFirst, MTU - 1, invalid),
@@ -201,10 +201,10 @@ mod suite {
             (Headers::ReadRequest(reth(MAX_LEN)), 0, good),
             (Headers::ReadRequest(reth(MAX_LEN + 1)), 0, invalid),
         ] {
-            assert_eq!(alone(headers, len), Ok(verdict));
+            assert_eq!(alone(headers, len), Ok(result));
         }
         let first = (Headers::SendFirst, MTU);
-        for (headers, len, verdict) in [
+        for (headers, len, result) in [
             (Headers::SendMiddle, MTU - 1, invalid),
             (Headers::SendMiddle, MTU + 1, invalid),
             (Headers::SendLast(plain), 0, invalid),
@@ -212,9 +212,9 @@ mod suite {
             (Headers::SendLast(plain), MTU, good),
             (Headers::SendLast(plain), MTU + 1, invalid),
         ] {
-            assert_eq!(after(first, (headers, len)), Ok(verdict));
+            assert_eq!(after(first, (headers, len)), Ok(result));
         }
-        for (first, len, verdict) in [
+        for (first, len, result) in [
             (MTU + 5, 5, good),
             (MTU + 5, 4, invalid),
             (MTU + 5, 6, invalid),
@@ -224,7 +224,7 @@ mod suite {
         ] {
             let first = (Headers::WriteFirst(reth(first)), MTU);
             let last = (Headers::WriteLast(None), len);
-            assert_eq!(after(first, last), Ok(verdict));
+            assert_eq!(after(first, last), Ok(result));
         }
         let first = (Headers::WriteFirst(reth(3 * MTU)), MTU);
         assert_eq!(after(first, (Headers::WriteMiddle, MTU)), Ok(good));
@@ -263,16 +263,16 @@ mod suite {
         ] {
             let attr = Attr { access, ..attr() };
             with_attr(&attr, AckPolicy::AT_ONCE, |responder, target| {
-                let verdict = responder.receive(0, &request(0, headers, len), target);
-                assert_eq!(verdict, RequestResult::Refused(Nak::InvalidRequest));
+                let result = responder.receive(0, &request(0, headers, len), target);
+                assert_eq!(result, RequestResult::Refused(Nak::InvalidRequest));
                 assert_eq!(target.taken(), Log::new());
                 Ok(())
             })?;
         }
         // The address is not aligned.
         for va in [0x1001, 0x1004] {
-            let verdict = alone(Headers::FetchAdd(AtomicEth { va, ..WORD }), 0);
-            assert_eq!(verdict, Ok(RequestResult::Refused(Nak::InvalidRequest)));
+            let result = alone(Headers::FetchAdd(AtomicEth { va, ..WORD }), 0);
+            assert_eq!(result, Ok(RequestResult::Refused(Nak::InvalidRequest)));
         }
         Ok(())
     }
@@ -328,14 +328,14 @@ mod suite {
             ] {
                 with(|responder, target| {
                     target.refuses = Some((call, why));
-                    let verdict = responder.receive(0, &request(0, headers, len), target);
-                    assert_eq!(verdict, RequestResult::Refused(nak));
+                    let result = responder.receive(0, &request(0, headers, len), target);
+                    assert_eq!(result, RequestResult::Refused(nak));
                     assert_eq!(responder.state(), State::Error);
                     let mut calls = target.taken();
                     // The last call aborts the receive, if it had begun.
                     let abort = calls.pop() == Some(Call::Abort(Some(why)));
                     assert_eq!(abort, aborts);
-                    assert_eq!(answers(responder, 0), Log::of(&[Said::Nak(0, 0, nak)]));
+                    assert_eq!(answers(responder, 0), Log::of(&[Sent::Nak(0, 0, nak)]));
                     Ok(())
                 })?;
             }
@@ -352,8 +352,8 @@ mod suite {
             target.taken();
             answers(responder, 0);
             for number in [0, 2, 1] {
-                let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, RequestResult::Duplicate);
+                let result = responder.receive(0, &send(number), target);
+                assert_eq!(result, RequestResult::Duplicate);
             }
             // Requests that ask for no acknowledgement, and a PSN half the number space back, are
             // answered too.
@@ -363,7 +363,7 @@ mod suite {
             old.bth.psn = responder.expected().sub(Psn::HALF);
             assert_eq!(responder.receive(0, &old, target), RequestResult::Duplicate);
             assert_eq!(target.taken(), Log::new());
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(2, 3)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(2, 3)]));
             assert_eq!(responder.expected(), psn(3));
             assert_eq!(responder.stats().duplicates, 5);
             Ok(())
@@ -374,18 +374,18 @@ mod suite {
     fn requests_beyond_any_window_are_dropped_silently() -> Result {
         with(|responder, target| {
             responder.receive(0, &send(0), target);
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(0, 1)]));
             for number in [2 + LARGEST, 3 * LARGEST, Psn::HALF / 2, Psn::HALF] {
-                let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, RequestResult::Dropped);
+                let result = responder.receive(0, &send(number), target);
+                assert_eq!(result, RequestResult::Dropped);
             }
             assert_eq!(answers(responder, 0), Log::new());
             assert_eq!(responder.stats().too_far, 4);
             assert_eq!(responder.stats().out_of_sequence, 0);
             // The packet does not change the answer to a packet within the window.
-            let verdict = responder.receive(0, &send(1 + LARGEST), target);
-            assert_eq!(verdict, RequestResult::OutOfSequence);
-            let nak = Said::Nak(1, 1, Nak::Sequence);
+            let result = responder.receive(0, &send(1 + LARGEST), target);
+            assert_eq!(result, RequestResult::OutOfSequence);
+            let nak = Sent::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
             assert_eq!(
                 responder.receive(0, &send(1), target),
@@ -400,11 +400,11 @@ mod suite {
         with(|responder, target| {
             responder.receive(0, &send(0), target);
             for number in [2, 4, 3] {
-                let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, RequestResult::OutOfSequence);
+                let result = responder.receive(0, &send(number), target);
+                assert_eq!(result, RequestResult::OutOfSequence);
             }
             // The NAK acknowledges all requests before it.
-            let nak = Said::Nak(1, 1, Nak::Sequence);
+            let nak = Sent::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
             for number in [5, 6, 1000, 1 + LARGEST] {
                 responder.receive(0, &send(number), target);
@@ -416,13 +416,13 @@ mod suite {
             responder.receive(0, &send(3), target);
             assert_eq!(answers(responder, 0), Log::new());
             for number in [1, 2, 3] {
-                let verdict = responder.receive(0, &send(number), target);
-                assert_eq!(verdict, RequestResult::Executed);
+                let result = responder.receive(0, &send(number), target);
+                assert_eq!(result, RequestResult::Executed);
             }
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(3, 4)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(3, 4)]));
             // A new gap is reported again.
             responder.receive(0, &send(5), target);
-            let nak = Said::Nak(4, 4, Nak::Sequence);
+            let nak = Sent::Nak(4, 4, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
             let stats = responder.stats();
             assert_eq!((stats.out_of_sequence, stats.nak_sequence), (10, 3));
@@ -436,7 +436,7 @@ mod suite {
             responder.receive(0, &send(1), target);
             responder.receive(0, &send(0), target);
             responder.receive(0, &send(1), target);
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(1, 2)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(1, 2)]));
             Ok(())
         })
     }
@@ -447,7 +447,7 @@ mod suite {
             responder.receive(0, &send(1), target);
             responder.receive(0, &send(0), target);
             // 1 was dropped.
-            let nak = Said::Nak(1, 1, Nak::Sequence);
+            let nak = Sent::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
             responder.receive(0, &send(2), target);
             assert_eq!(answers(responder, 0), Log::new());
@@ -455,7 +455,7 @@ mod suite {
             responder.receive(0, &send(1), target);
             responder.receive(0, &send(2), target);
             responder.receive(0, &send(3), target);
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(3, 4)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(3, 4)]));
             Ok(())
         })
     }
@@ -469,8 +469,8 @@ mod suite {
         };
         with(|responder, target| {
             target.receives = 0;
-            let verdict = responder.receive(0, &send(0), target);
-            assert_eq!(verdict, RequestResult::NotReady);
+            let result = responder.receive(0, &send(0), target);
+            assert_eq!(result, RequestResult::NotReady);
             responder.receive(0, &send(1), target);
             let answering = responder.poll(0);
             let headers = answering.map(|answering| answering.packet.headers());
@@ -488,7 +488,7 @@ mod suite {
             // The RNR NAK is repeated, and packets that arrived behind the request before have no
             // effect.
             responder.receive(0, &send(0), target);
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Rnr(0, 0)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Rnr(0, 0)]));
             responder.receive(0, &send(1), target);
             assert_eq!(answers(responder, 0), Log::new());
             target.receives = 1;
@@ -496,16 +496,16 @@ mod suite {
                 responder.receive(0, &send(0), target),
                 RequestResult::Executed
             );
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(0, 1)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(0, 1)]));
             // The last packet of a WRITE gets the RNR NAK; the packets before it stay executed.
             responder.receive(0, &request(1, Headers::WriteFirst(reth), MTU), target);
-            let verdict = responder.receive(0, &request(2, imm, MTU), target);
-            assert_eq!(verdict, RequestResult::NotReady);
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Rnr(2, 1)]));
+            let result = responder.receive(0, &request(2, imm, MTU), target);
+            assert_eq!(result, RequestResult::NotReady);
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Rnr(2, 1)]));
             target.receives = 1;
             target.taken();
-            let verdict = responder.receive(0, &request(2, imm, MTU), target);
-            assert_eq!(verdict, RequestResult::Executed);
+            let result = responder.receive(0, &request(2, imm, MTU), target);
+            assert_eq!(result, RequestResult::Executed);
             assert_eq!(
                 target.taken(),
                 Log::of(&[
@@ -529,7 +529,7 @@ mod suite {
     fn states_that_take_no_requests() -> Result {
         let mut slots = [Replay::EMPTY; 4];
         let mut responder = Responder::new(&mut slots[..], AckPolicy::AT_ONCE);
-        let mut target = Told::new();
+        let mut target = RecordingTarget::new();
         assert_eq!(
             responder.receive(0, &send(0), &mut target),
             RequestResult::Dropped
@@ -552,8 +552,8 @@ mod suite {
         start(&mut responder, &attr(), &mut target)?;
         // A responder ignores responses.
         let answer = Headers::ReadResponseMiddle;
-        let verdict = responder.receive(0, &request(0, answer, MTU), &mut target);
-        assert_eq!(verdict, RequestResult::Dropped);
+        let result = responder.receive(0, &request(0, answer, MTU), &mut target);
+        assert_eq!(result, RequestResult::Dropped);
         let first = request(0, Headers::SendFirst, MTU);
         assert_eq!(
             responder.receive(0, &first, &mut target),

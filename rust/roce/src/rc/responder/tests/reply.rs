@@ -11,7 +11,7 @@ mod suite {
             for number in 0..5 {
                 responder.receive(0, &send(number), target);
             }
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(4, 5)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(4, 5)]));
             assert_eq!(responder.stats().coalesced, 4);
             assert_eq!(responder.stats().acks, 1);
             // No ACK is sent if no request asks for one.
@@ -20,7 +20,7 @@ mod suite {
             assert_eq!(responder.deadline(), None);
             let last = request(6, Headers::SendLast(SendEnd::Plain), 1);
             responder.receive(0, &last, target);
-            assert_eq!(answers(responder, 0), Log::of(&[Said::Ack(6, 6)]));
+            assert_eq!(answers(responder, 0), Log::of(&[Sent::Ack(6, 6)]));
             Ok(())
         })
     }
@@ -36,18 +36,18 @@ mod suite {
             responder.receive(600, &send(1), target);
             assert_eq!(responder.poll(1099), None);
             assert_eq!(responder.deadline(), Some(1100));
-            assert_eq!(answers(responder, 1100), Log::of(&[Said::Ack(1, 2)]));
+            assert_eq!(answers(responder, 1100), Log::of(&[Sent::Ack(1, 2)]));
             assert_eq!(responder.deadline(), None);
             // An ACK waits for at most three requests.
             for number in 2..5 {
                 assert_eq!(responder.poll(2000), None);
                 responder.receive(2000, &send(number), target);
             }
-            assert_eq!(answers(responder, 2000), Log::of(&[Said::Ack(4, 5)]));
+            assert_eq!(answers(responder, 2000), Log::of(&[Sent::Ack(4, 5)]));
             // A duplicate makes the ACK due at once.
             responder.receive(3000, &send(5), target);
             responder.receive(3000, &send(4), target);
-            assert_eq!(answers(responder, 3000), Log::of(&[Said::Ack(5, 6)]));
+            assert_eq!(answers(responder, 3000), Log::of(&[Sent::Ack(5, 6)]));
             Ok(())
         })
     }
@@ -67,15 +67,15 @@ mod suite {
             assert_eq!(target.taken(), Log::of(&[Call::CheckRead(reth)]));
             assert_eq!(responder.expected(), psn(4));
             for (index, said_is) in [
-                (0, Said::First(0, 1)),
-                (1, Said::Middle(1)),
-                (2, Said::Middle(2)),
-                (3, Said::Last(3, 1)),
+                (0, Sent::First(0, 1)),
+                (1, Sent::Middle(1)),
+                (2, Sent::Middle(2)),
+                (3, Sent::Last(3, 1)),
             ] {
                 let Some(answering) = responder.poll(0) else {
                     return Err(Error::Invalid);
                 };
-                assert_eq!(said(&answering.packet), Some(said_is));
+                assert_eq!(sent(&answering.packet), Some(said_is));
                 assert_eq!(answering.packet.bth.dest_qp, PEER);
                 let len = if index == 3 { 5 } else { MTU };
                 assert_eq!(answering.packet.payload_len(), len as usize);
@@ -101,7 +101,7 @@ mod suite {
             let Some(answering) = responder.poll(0) else {
                 return Err(Error::Invalid);
             };
-            assert_eq!(said(&answering.packet), Some(Said::Only(4, 2)));
+            assert_eq!(sent(&answering.packet), Some(Sent::Only(4, 2)));
             assert_eq!(answering.read, None);
             assert_eq!(answering.completes, Some(reth));
             assert!(answering.more);
@@ -122,10 +122,10 @@ mod suite {
             assert_eq!(
                 answers(responder, 0),
                 Log::of(&[
-                    Said::First(1, 2),
-                    Said::Last(2, 2),
-                    Said::Value(3, 3, 42),
-                    Said::Ack(4, 4),
+                    Sent::First(1, 2),
+                    Sent::Last(2, 2),
+                    Sent::Value(3, 3, 42),
+                    Sent::Ack(4, 4),
                 ])
             );
             assert_eq!(responder.stats().atomic_responses, 1);
@@ -135,9 +135,9 @@ mod suite {
             assert_eq!(
                 answers(responder, 0),
                 Log::of(&[
-                    Said::First(5, 5),
-                    Said::Last(6, 5),
-                    Said::Nak(7, 5, Nak::Sequence),
+                    Sent::First(5, 5),
+                    Sent::Last(6, 5),
+                    Sent::Nak(7, 5, Nak::Sequence),
                 ])
             );
             Ok(())
@@ -151,26 +151,26 @@ mod suite {
             assert_eq!(
                 answers(responder, 0),
                 Log::of(&[
-                    Said::First(0, 1),
-                    Said::Middle(1),
-                    Said::Middle(2),
-                    Said::Last(3, 1),
+                    Sent::First(0, 1),
+                    Sent::Middle(1),
+                    Sent::Middle(2),
+                    Sent::Last(3, 1),
                 ])
             );
             target.taken();
             // The whole READ, its rest, and a part in its middle.
-            for (first, packets, said) in [
-                (3, 1, [Said::Only(3, 1)].as_slice()),
-                (2, 2, &[Said::First(2, 1), Said::Last(3, 1)]),
-                (1, 2, &[Said::First(1, 1), Said::Last(2, 1)]),
-                (1, 1, &[Said::Only(1, 1)]),
+            for (first, packets, sent) in [
+                (3, 1, [Sent::Only(3, 1)].as_slice()),
+                (2, 2, &[Sent::First(2, 1), Sent::Last(3, 1)]),
+                (1, 2, &[Sent::First(1, 1), Sent::Last(2, 1)]),
+                (1, 1, &[Sent::Only(1, 1)]),
             ] {
                 let again = read(first, first, packets);
                 assert_eq!(
                     responder.receive(0, &again, target),
                     RequestResult::Duplicate
                 );
-                assert_eq!(answers(responder, 0), Log::of(said));
+                assert_eq!(answers(responder, 0), Log::of(sent));
             }
             assert_eq!(responder.stats().replays, 4);
             // Ranges that do not match the original are refused.
@@ -237,7 +237,7 @@ mod suite {
             responder.receive(0, &read(0, 0, 2), target);
             assert_eq!(
                 answers(responder, 0),
-                Log::of(&[Said::First(0, 1), Said::Last(1, 1)])
+                Log::of(&[Sent::First(0, 1), Sent::Last(1, 1)])
             );
             assert_eq!(target.taken(), Log::new());
             Ok(())
@@ -251,14 +251,14 @@ mod suite {
             for number in 0..3 {
                 responder.receive(0, &add(number), target);
                 let value = 42 + 2 * u64::from(number);
-                let said = Said::Value(number, number + 1, value);
-                assert_eq!(answers(responder, 0), Log::of(&[said]));
+                let sent = Sent::Value(number, number + 1, value);
+                assert_eq!(answers(responder, 0), Log::of(&[sent]));
             }
             assert_eq!(target.word, 46);
             // Two requests are remembered.
-            for (number, said) in [
-                (2, [Said::Value(2, 3, 46)].as_slice()),
-                (1, &[Said::Value(1, 2, 44)]),
+            for (number, sent) in [
+                (2, [Sent::Value(2, 3, 46)].as_slice()),
+                (1, &[Sent::Value(1, 2, 44)]),
                 (0, &[]),
             ] {
                 let swap = request(number, Headers::CompareSwap(WORD), 0);
@@ -267,7 +267,7 @@ mod suite {
                         responder.receive(0, &again, target),
                         RequestResult::Duplicate
                     );
-                    assert_eq!(answers(responder, 0), Log::of(said));
+                    assert_eq!(answers(responder, 0), Log::of(sent));
                 }
             }
             let other = read(1, 0, 1);
@@ -284,17 +284,17 @@ mod suite {
         with(|responder, target| {
             responder.receive(0, &read(0, 0, 2), target);
             responder.receive(0, &read(2, 0, 2), target);
-            let verdict = responder.receive(0, &read(4, 0, 2), target);
-            assert_eq!(verdict, RequestResult::Refused(Nak::InvalidRequest));
+            let result = responder.receive(0, &read(4, 0, 2), target);
+            assert_eq!(result, RequestResult::Refused(Nak::InvalidRequest));
             // The requests before it are answered first.
             assert_eq!(
                 answers(responder, 0),
                 Log::of(&[
-                    Said::First(0, 1),
-                    Said::Last(1, 1),
-                    Said::First(2, 2),
-                    Said::Last(3, 2),
-                    Said::Nak(4, 2, Nak::InvalidRequest),
+                    Sent::First(0, 1),
+                    Sent::Last(1, 1),
+                    Sent::First(2, 2),
+                    Sent::Last(3, 2),
+                    Sent::Nak(4, 2, Nak::InvalidRequest),
                 ])
             );
             Ok(())
@@ -306,11 +306,11 @@ mod suite {
             responder.poll(0);
             responder.poll(0);
             responder.receive(0, &read(0, 0, 2), target);
-            let verdict = responder.receive(0, &read(4, 0, 1), target);
-            assert_eq!(verdict, RequestResult::Executed);
+            let result = responder.receive(0, &read(4, 0, 1), target);
+            assert_eq!(result, RequestResult::Executed);
             assert_eq!(
                 answers(responder, 0),
-                Log::of(&[Said::First(2, 2), Said::Last(3, 2), Said::Only(4, 3)])
+                Log::of(&[Sent::First(2, 2), Sent::Last(3, 2), Sent::Only(4, 3)])
             );
             Ok(())
         })?;
@@ -319,38 +319,38 @@ mod suite {
             ..attr()
         };
         with_attr(&none, AckPolicy::AT_ONCE, |responder, target| {
-            let verdict = responder.receive(0, &read(0, 0, 1), target);
-            assert_eq!(verdict, RequestResult::Refused(Nak::InvalidRequest));
+            let result = responder.receive(0, &read(0, 0, 1), target);
+            assert_eq!(result, RequestResult::Refused(Nak::InvalidRequest));
             Ok(())
         })
     }
 
     #[test]
     fn answers_refused_by_the_local_stack_are_sent_again() -> Result {
-        let gap = |responder: &mut Lent<'_>, target: &mut Told| {
+        let gap = |responder: &mut Lent<'_>, target: &mut RecordingTarget| {
             responder.receive(0, &send(1), target);
         };
-        let rnr = |responder: &mut Lent<'_>, target: &mut Told| {
+        let rnr = |responder: &mut Lent<'_>, target: &mut RecordingTarget| {
             target.receives = 0;
             responder.receive(0, &send(0), target);
         };
-        let refused = |responder: &mut Lent<'_>, target: &mut Told| {
+        let refused = |responder: &mut Lent<'_>, target: &mut RecordingTarget| {
             target.refuses = Some((Call::Place(0), Refusal::Invalid));
             responder.receive(0, &send(0), target);
         };
-        let ack = |responder: &mut Lent<'_>, target: &mut Told| {
+        let ack = |responder: &mut Lent<'_>, target: &mut RecordingTarget| {
             responder.receive(0, &send(0), target);
         };
-        let value = |responder: &mut Lent<'_>, target: &mut Told| {
+        let value = |responder: &mut Lent<'_>, target: &mut RecordingTarget| {
             responder.receive(0, &request(0, Headers::FetchAdd(WORD), 0), target);
         };
-        type Cause = fn(&mut Lent<'_>, &mut Told);
-        let cases: [(Cause, Said); 5] = [
-            (gap, Said::Nak(0, 0, Nak::Sequence)),
-            (rnr, Said::Rnr(0, 0)),
-            (refused, Said::Nak(0, 0, Nak::InvalidRequest)),
-            (ack, Said::Ack(0, 1)),
-            (value, Said::Value(0, 1, 42)),
+        type Cause = fn(&mut Lent<'_>, &mut RecordingTarget);
+        let cases: [(Cause, Sent); 5] = [
+            (gap, Sent::Nak(0, 0, Nak::Sequence)),
+            (rnr, Sent::Rnr(0, 0)),
+            (refused, Sent::Nak(0, 0, Nak::InvalidRequest)),
+            (ack, Sent::Ack(0, 1)),
+            (value, Sent::Value(0, 1, 42)),
         ];
         for (cause, expected) in cases {
             with(|responder, target| {
@@ -360,7 +360,7 @@ mod suite {
                     let Some(answering) = responder.poll(now) else {
                         return Err(Error::Invalid);
                     };
-                    assert_eq!(said(&answering.packet), Some(expected));
+                    assert_eq!(sent(&answering.packet), Some(expected));
                     responder.not_sent(now, &answering.packet);
                     assert_eq!(responder.poll(now + LOCAL_PAUSE - 1), None);
                     now += LOCAL_PAUSE;
@@ -384,7 +384,7 @@ mod suite {
             }
             assert_eq!(
                 answers(responder, LOCAL_PAUSE),
-                Log::of(&[Said::Middle(1), Said::Middle(2), Said::Last(3, 1)])
+                Log::of(&[Sent::Middle(1), Sent::Middle(2), Sent::Last(3, 1)])
             );
             Ok(())
         })?;
@@ -396,7 +396,7 @@ mod suite {
             };
             responder.receive(0, &send(2), target);
             responder.not_sent(0, &answering.packet);
-            let nak = Said::Nak(1, 1, Nak::Sequence);
+            let nak = Sent::Nak(1, 1, Nak::Sequence);
             assert_eq!(answers(responder, LOCAL_PAUSE), Log::of(&[nak]));
             Ok(())
         })
@@ -417,7 +417,7 @@ mod suite {
                 responder.fail_read(psn(1), why, target);
                 assert_eq!(target.taken(), Log::of(&[Call::Abort(Some(why))]));
                 assert_eq!(responder.state(), State::Error);
-                assert_eq!(answers(responder, 0), Log::of(&[Said::Nak(1, 1, nak)]));
+                assert_eq!(answers(responder, 0), Log::of(&[Sent::Nak(1, 1, nak)]));
                 responder.fail_read(psn(1), why, target);
                 assert_eq!(answers(responder, 0), Log::new());
                 assert_eq!(target.taken(), Log::new());
@@ -431,7 +431,7 @@ mod suite {
             assert_eq!(responder.state(), State::Error);
             responder.poll(0);
             responder.fail_read(psn(0), Refusal::Access, target);
-            let nak = Said::Nak(0, 1, Nak::RemoteAccess);
+            let nak = Sent::Nak(0, 1, Nak::RemoteAccess);
             assert_eq!(answers(responder, 0), Log::of(&[nak]));
             Ok(())
         })
