@@ -33,7 +33,7 @@ struct TimedObject {
 
 impl_alarm! {
     impl Alarm for TimedObject {
-        timer: self.timer, due: self.due, rings: Self::ring
+        timer: self.timer, due: self.due, expired: Self::ring
     }
 }
 

@@ -3,10 +3,10 @@
 //! Benchmarks of counters and of posting in the kernel: debugfs `kfabric-bench/`.
 //!
 //! Reading a file runs one benchmark once and returns two numbers: nanoseconds per operation, and
-//! how often a sleeper ran per operation (0 without sleepers). Most benchmarks measure the functions
-//! that every user of a counter calls, [`Cntr::add`] and [`Cntr::wait`], and the operations in C to
-//! which they are compared. Two measure operations that are admitted and started, in process context
-//! and in a softirq. `qemu-test/bench` reads the files in turn.
+//! how often a sleeper ran per operation (0 without sleepers). Most benchmarks measure the
+//! functions that every user of a counter calls, [`Cntr::add`] and [`Cntr::wait`], and the
+//! operations in C to which they are compared. Two measure operations that are admitted and
+//! started, in process context and in a softirq. `qemu-test/bench` reads the files in turn.
 //!
 //! The code that measures is C (`bench.c`), so that the same code times C and Rust. The reader
 //! should be bound to one CPU.

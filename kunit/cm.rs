@@ -9,7 +9,7 @@ use super::{
         connect,
         listen,
         Connect,
-        MAX_ASKED_OF_SOURCE, //
+        MAX_UNCONFIRMED_OF_SOURCE, //
     },
     kunit_cm_pair::{
         side,
@@ -143,7 +143,7 @@ mod tests {
         let conn = ends.ask(2, 0)?;
         let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
         assert!(ends.active.sees(&[no]));
-        assert!(ends.figure(Stat::CmNoListener) == 1);
+        assert!(ends.stat(Stat::CmNoListener) == 1);
         conn.close();
         Ok(())
     }
@@ -182,7 +182,7 @@ mod tests {
         let passive = ends.accept(ends.keeper.next()?, 3, 2)?;
         assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 2)]));
         assert!(ends.keeper.asked.get() == 2);
-        assert!(ends.figure(Stat::CmResent) > 0);
+        assert!(ends.stat(Stat::CmResent) > 0);
         active.close();
         passive.close();
         Ok(())
@@ -196,7 +196,7 @@ mod tests {
         let third = ends.ask(4, 0)?;
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
         assert!(ends.active.sees(&[no]));
-        assert!(ends.figure(Stat::CmNoRoom) == 1);
+        assert!(ends.stat(Stat::CmNoRoom) == 1);
         // A request that was answered does not count any more.
         let passive = ends.accept(ends.keeper.next()?, 5, 0)?;
         let fourth = ends.ask(6, 0)?;
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn unconfirmed_requests_of_an_address_are_limited() -> Result {
         const QPN: u32 = 0x1000;
-        const MAX: u32 = MAX_ASKED_OF_SOURCE as u32;
+        const MAX: u32 = MAX_UNCONFIRMED_OF_SOURCE as u32;
         let ends = Ends::with_backlog(TWO, 2 * MAX)?;
         let asked = |number| eventually(|| ends.keeper.asked.get() == number);
         let mut conns = KVec::new();
@@ -223,10 +223,10 @@ mod tests {
             conns.push(ends.ask(QPN + number, 0)?, GFP_KERNEL)?;
             assert!(asked(number + 1));
         }
-        assert!(ends.active.is(&[]) && ends.figure(Stat::CmNoRoom) == 0);
+        assert!(ends.active.is(&[]) && ends.stat(Stat::CmNoRoom) == 0);
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
         conns.push(ends.ask(2, 0)?, GFP_KERNEL)?;
-        assert!(ends.active.sees(&[no]) && ends.figure(Stat::CmNoRoom) == 1);
+        assert!(ends.active.sees(&[no]) && ends.stat(Stat::CmNoRoom) == 1);
         let last = ends.keeper.next()?;
         let number = last.params().qpn.get().checked_sub(QPN).ok_or(EINVAL)?;
         // A request from another address.
@@ -252,7 +252,7 @@ mod tests {
         assert!(ends.active.sees(&[no, reply, no, no, rejected]));
         conns.push(ends.ask(9, 0)?, GFP_KERNEL)?;
         assert!(asked(MAX + 3));
-        assert!(ends.figure(Stat::CmNoRoom) == 3);
+        assert!(ends.stat(Stat::CmNoRoom) == 3);
         drop(other);
         for conn in &conns {
             conn.close();
@@ -395,7 +395,7 @@ mod tests {
             let noise = Inline::from_slice(noise).ok_or(EINVAL)?;
             qp.send(&path, &gsi, &Source::Inline(&noise))?;
         }
-        assert!(eventually(|| ends.figure(Stat::DropCm) == 3));
+        assert!(eventually(|| ends.stat(Stat::DropCm) == 3));
         qp.close();
         Ok(())
     }

@@ -239,7 +239,7 @@ impl Ends {
         Ok((active, passive))
     }
 
-    pub(super) fn figure(&self, figure: Stat) -> u64 {
-        self.link.0.socket().receiver().figures().get(figure)
+    pub(super) fn stat(&self, stat: Stat) -> u64 {
+        self.link.0.socket().receiver().stats().get(stat)
     }
 }

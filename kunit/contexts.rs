@@ -2,8 +2,8 @@
 
 //! Runs closures of the suites in a softirq, and in a hard interrupt.
 //!
-//! Both are callbacks of a timer that expires at once. With `PREEMPT_RT` the interrupt is a thread, as
-//! most interrupts are there.
+//! Both are callbacks of a timer that expires at once. With `PREEMPT_RT` the interrupt is a thread,
+//! as most interrupts are there.
 
 use kernel::{
     impl_has_hr_timer,

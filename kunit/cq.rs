@@ -685,8 +685,8 @@ mod tests {
                     queue.push(credit, &entry(3));
                 }
             }
-            let figures = queue.figures();
-            let queued = figures.get(1).copied();
+            let stats = queue.figures();
+            let queued = stats.get(1).copied();
             assert_eq!(queued, Some(4));
             // The program writes a valid head again, and all entries are there.
             let tail = word(&queue, offset_of!(kfabric_cq_ring, tail))?.load();
@@ -744,8 +744,8 @@ mod tests {
         assert_eq!(good.get(), 5);
         assert_eq!(taken.load(Acquire), ALL);
         assert_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
-        let figures = queue.figures();
-        assert_eq!(figures, [32, 0, 0, ALL, 0, 0, 0, 0]);
+        let stats = queue.figures();
+        assert_eq!(stats, [32, 0, 0, ALL, 0, 0, 0, 0]);
         Ok(())
     }
 

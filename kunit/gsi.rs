@@ -113,7 +113,7 @@ fn ask_nobody(ends: &mut Ends) -> Result<Arc<super::super::Conn>> {
 
 fn dropped(link: &TestLink) -> u64 {
     let inbound = link.0.socket().receiver();
-    inbound.figures().get(Stat::DropCm)
+    inbound.stats().get(Stat::DropCm)
 }
 
 #[kunit_tests(kfabric_gsi)]
@@ -199,14 +199,14 @@ mod tests {
         assert!(eventually(|| second.got.count() == 1));
         a_while();
         assert!(ends.active.is(&[]) && conn.state() == State::ReqSent);
-        assert_eq!(ends.figure(Stat::CmNoListener), 0);
+        assert_eq!(ends.stat(Stat::CmNoListener), 0);
         conn.close();
         // The consumer does not: connection management rejects it, as it does without a consumer.
         second.got.takes.store(false, Release);
         let conn = ends.ask(3, 0)?;
         let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
         assert!(ends.active.sees(&[no]));
-        assert_eq!(ends.figure(Stat::CmNoListener), 1);
+        assert_eq!(ends.stat(Stat::CmNoListener), 1);
         conn.close();
         // Another service of the same address has a listener, and its requests are not offered.
         let count = second.got.count();

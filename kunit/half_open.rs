@@ -267,7 +267,7 @@ impl Target {
     /// Returns the number of requests that were refused with a cookie in this namespace.
     fn refused(&self) -> u64 {
         let link = self.domain.domain.link();
-        link.socket().receiver().figures().get(Stat::CmUnproven)
+        link.socket().receiver().stats().get(Stat::CmUnproven)
     }
 
     /// Returns the number of bytes that half-open connections use in their part.

@@ -102,13 +102,7 @@ struct Start<F> {
     done: Arc<Completion>,
 }
 
-/// Runs `run` in a kernel thread.
-///
-/// Process context.
-///
-/// # Errors
-///
-/// `ENOMEM`.
+/// Runs `run` in a kernel thread. Fails with `ENOMEM`. Process context.
 pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -> Result<Join> {
     let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
     let start = KBox::new(

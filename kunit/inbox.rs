@@ -102,7 +102,7 @@ impl Packets {
         loop {
             match inbox.push(self.next()?) {
                 Ok(_) => waiting += 1,
-                Err((figure, _)) => return Ok((waiting, figure)),
+                Err((stat, _)) => return Ok((waiting, stat)),
             }
         }
     }
@@ -143,7 +143,7 @@ impl Target {
     }
 
     fn dropped(&self) -> u64 {
-        self.qp.figures().get(Stat::DropBudget)
+        self.qp.stats().get(Stat::DropBudget)
     }
 
     fn received(&self) -> u64 {
@@ -353,7 +353,7 @@ mod tests {
         others.send(&pair, 200)?;
         assert!(eventually(|| flooded.dropped() > 0));
         assert!(charged(&user) <= u64::from(2 * LOAN));
-        assert!(pair.link.0.figures().get(Stat::DropBudget) >= flooded.dropped());
+        assert!(pair.link.0.stats().get(Stat::DropBudget) >= flooded.dropped());
         // The part is full at this time.
         idle.send(&pair, 2)?;
         assert_eq!((idle.dropped(), others.dropped()), (0, 0));
@@ -379,7 +379,7 @@ mod tests {
         let pair = RcPair::of(ONE, TWO, &wish(), &owner(11, 0)?)?;
         let payload = buffer(REGION)?;
         assert_eq!(pair.a.run(WRITE, &payload)?, Some(Status::Success));
-        assert!(pair.b.figure(Stat::DropBudget) > 0);
+        assert!(pair.b.stat(Stat::DropBudget) > 0);
         assert!(mem::memref::equal(&pair.b.peer.region, &payload));
         assert!(pair.works()?);
         Ok(())

@@ -11,7 +11,7 @@ use super::{
     del,
     find,
     is_local,
-    name::NAME_MAX,
+    link::NAME_MAX,
     next,
     table::{
         set_max_links,

@@ -340,9 +340,9 @@ mod tests {
         });
         assert!(in_order);
         // One acknowledgement answers many messages.
-        assert!(b.figure(Stat::AckTx) < MANY);
+        assert!(b.stat(Stat::AckTx) < MANY);
         // No packet is lost on this path.
-        assert_eq!(a.figure(Stat::Retries), 0);
+        assert_eq!(a.stat(Stat::Retries), 0);
         Ok(())
     }
 
@@ -366,8 +366,8 @@ mod tests {
         }
         let on_top = !cfg!(CONFIG_PREEMPT_RT);
         assert!(!on_top || done_at_once > 50);
-        assert!(!on_top || b.figure(Stat::RxInline) > 50);
-        assert!(b.figure(Stat::RxInline) <= b.figure(Stat::RxPackets));
+        assert!(!on_top || b.stat(Stat::RxInline) > 50);
+        assert!(b.stat(Stat::RxInline) <= b.stat(Stat::RxPackets));
         Ok(())
     }
 
@@ -407,11 +407,11 @@ mod tests {
         }
         assert!(a.post(SEND, &payload) == Err(EAGAIN));
         // No message is lost, although no receive was available.
-        assert!(eventually(|| a.figure(Stat::RnrRx) > 0));
+        assert!(eventually(|| a.stat(Stat::RnrRx) > 0));
         b.peer.posted.store(64, Release);
         assert!(eventually(|| a.peer.ended() == 64));
         assert_eq!(b.peer.received(), 64);
-        assert!(b.figure(Stat::RnrTx) > 0);
+        assert!(b.stat(Stat::RnrTx) > 0);
         Ok(())
     }
 
@@ -458,12 +458,12 @@ mod tests {
         let payload = buffer(100)?;
         assert!(pair.a.run(SEND, &payload)? == Some(Status::RetryExceeded));
         assert!(eventually(|| pair.a.peer.failed.load(Acquire) == 1));
-        assert!(pair.a.figure(Stat::Timeouts) >= 2);
+        assert!(pair.a.stat(Stat::Timeouts) >= 2);
         // Nothing more is sent.
         a_while();
-        let sent = pair.a.figure(Stat::TxPackets);
+        let sent = pair.a.stat(Stat::TxPackets);
         a_while();
-        assert_eq!(pair.a.figure(Stat::TxPackets), sent);
+        assert_eq!(pair.a.stat(Stat::TxPackets), sent);
         Ok(())
     }
 
@@ -496,8 +496,8 @@ mod tests {
             // Both ends have failed.
             assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
             assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
-            assert_eq!(b.figure(Stat::NakAccessTx), 1);
-            assert_eq!(a.figure(Stat::NakAccessRx), 1);
+            assert_eq!(b.stat(Stat::NakAccessTx), 1);
+            assert_eq!(a.stat(Stat::NakAccessRx), 1);
         }
         Ok(())
     }
@@ -569,13 +569,13 @@ mod tests {
             Ok(())
         })?;
         path.send(skb)?;
-        assert!(eventually(|| pair.b.figure(Stat::DropSource) == 1));
+        assert!(eventually(|| pair.b.stat(Stat::DropSource) == 1));
         // A QP that is not connected ignores all packets.
         let end = End::new(&pair.link, 1)?;
         let bth = Bth::new(end.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         path.send(path.build(0xc000, 1, &packet, |_| Ok(()))?)?;
-        assert!(eventually(|| end.figure(Stat::DropState) == 1));
+        assert!(eventually(|| end.stat(Stat::DropState) == 1));
         assert!(pair.works()?);
         Ok(())
     }

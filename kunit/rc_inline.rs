@@ -54,10 +54,10 @@ mod tests {
             assert!(eventually(|| a.peer.ended() as u64 == round + 1));
         }
         assert_eq!(b.peer.received(), 100);
-        assert!(b.figure(Stat::RxPackets) >= 100);
+        assert!(b.stat(Stat::RxPackets) >= 100);
         // The worker of this QP runs for its user, and does not process packets for the first
         // user's QP either.
-        assert_eq!((a.figure(Stat::RxInline), b.figure(Stat::RxInline)), (0, 0));
+        assert_eq!((a.stat(Stat::RxInline), b.stat(Stat::RxInline)), (0, 0));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ mod tests {
         }
         assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
         // On a slow machine the worker of the other end sends some packets again, and runs this QP.
-        assert!(b.figure(Stat::RxInline) <= u64::from(accepted) / 2);
+        assert!(b.stat(Stat::RxInline) <= u64::from(accepted) / 2);
         Ok(())
     }
 
@@ -118,7 +118,8 @@ mod tests {
         Ok(())
     }
 
-    /// The task may not be scheduled between the end of its run and its look for what was left to it.
+    /// The task may not be scheduled between the end of its run and its look for what was left to
+    /// it.
     #[test]
     fn a_worker_tries_again_what_it_left_to_a_task() -> Result {
         let pair = Pair::default()?;
@@ -126,7 +127,7 @@ mod tests {
         let payload = buffer(8)?;
         let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
-        assert!(eventually(|| b.qp.left.load(Relaxed)));
+        assert!(eventually(|| b.qp.rerun.load(Relaxed)));
         assert_eq!(b.peer.received(), 0);
         drop(running);
         let begin = now_ns();

@@ -107,12 +107,12 @@ mod tests {
         assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
         let ended = a.peer.ended();
         change(a, State::Reset)?;
-        let sent = a.figure(Stat::TxPackets);
+        let sent = a.stat(Stat::TxPackets);
         assert!(a.qp.state() == State::Reset && a.qp.number() == number);
         assert!(a.post(SEND, &payload) == Err(EINVAL));
         a_while();
         // Nothing is sent, completed or reported.
-        assert_eq!(a.figure(Stat::TxPackets), sent);
+        assert_eq!(a.stat(Stat::TxPackets), sent);
         assert_eq!(a.peer.ended(), ended);
         assert_eq!(a.peer.failed.load(Acquire), 0);
         // Their memory is released.
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(c.peer.received(), 100);
         assert_eq!(a.peer.ended(), ended + 100);
         // The last peer is another host for this connection.
-        let dropped = || a.figure(Stat::DropDestination) + a.figure(Stat::DropSource);
+        let dropped = || a.stat(Stat::DropDestination) + a.stat(Stat::DropSource);
         let before = dropped();
         b.post(SEND, &payload)?;
         assert!(eventually(|| dropped() > before));
@@ -159,10 +159,10 @@ mod tests {
         }
         a.post(SEND, &buffer(8)?)?;
         assert!(eventually(|| !b.qp.inbox.is_empty()));
-        let before = b.figure(Stat::DropState);
+        let before = b.stat(Stat::DropState);
         change(b, State::Reset)?;
         assert!(b.qp.inbox.is_empty());
-        assert!(b.figure(Stat::DropState) > before);
+        assert!(b.stat(Stat::DropState) > before);
         change(a, State::Reset)?;
 
         // A packet that was accepted before RESET is queued afterwards. It has the PSN that the
@@ -171,7 +171,7 @@ mod tests {
         connect(link, (b, TWO), (&c, THREE))?;
         let bth = Bth::new(b.qp.number(), Psn::new(c.qp.number().get()));
         let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
-        let mut before = b.figure(Stat::DropState);
+        let mut before = b.stat(Stat::DropState);
         for (from, valid) in [(ONE, false), (THREE, true)] {
             let path = Path::new(&link.0, from, TWO)?;
             let skb = with_pattern(&path, &send)?;
@@ -182,12 +182,12 @@ mod tests {
             if valid {
                 assert!(eventually(|| b.peer.received() == received + 1));
             } else {
-                assert!(eventually(|| b.figure(Stat::DropState) == before + 1));
+                assert!(eventually(|| b.stat(Stat::DropState) == before + 1));
                 assert_eq!(b.peer.received(), received);
                 before += 1;
             }
         }
-        assert_eq!(b.figure(Stat::DropState), before);
+        assert_eq!(b.stat(Stat::DropState), before);
         Ok(())
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         let back = Path::new(&link.0, ONE, TWO)?;
         back.send(with_pattern(&back, &send)?)?;
-        assert!(eventually(|| b.figure(Stat::DropSource) == 1));
+        assert!(eventually(|| b.stat(Stat::DropSource) == 1));
         Ok(())
     }
 

@@ -297,8 +297,8 @@ impl End {
     /// Like `new`, with a QP that is charged to `owner`.
     pub(super) fn of(link: &TestLink, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
-        let figures = QpStats::shared()?;
-        let qp = Qp::connection_with_inline_headers(&link.0, sends, figures, owner, peer.clone())?;
+        let stats = QpStats::shared()?;
+        let qp = Qp::connection_with_inline_headers(&link.0, sends, stats, owner, peer.clone())?;
         Ok(Self { qp, peer })
     }
 
@@ -353,8 +353,8 @@ impl End {
         })
     }
 
-    pub(super) fn figure(&self, figure: Stat) -> u64 {
-        self.qp.figures().get(figure)
+    pub(super) fn stat(&self, stat: Stat) -> u64 {
+        self.qp.stats().get(stat)
     }
 }
 

@@ -99,16 +99,16 @@ impl End {
         self.qp.send(path, &destination, &Source::Mem(buffer(8)?))
     }
 
-    fn figure(&self, figure: Stat) -> u64 {
-        self.qp.figures().get(figure)
+    fn stat(&self, stat: Stat) -> u64 {
+        self.qp.stats().get(stat)
     }
 
     /// Returns whether a datagram of `sender` reaches this QP; if not, it is dropped by `cause`.
     fn hears(&self, sender: &End, path: &Path, cause: Stat) -> Result<bool> {
-        let (got, dropped) = (self.got.count(), self.figure(cause));
+        let (got, dropped) = (self.got.count(), self.stat(cause));
         sender.send(path, &self.qp, QKEY)?;
         let heard = || self.got.count() == got + 1;
-        let lost = || self.figure(cause) == dropped + 1;
+        let lost = || self.stat(cause) == dropped + 1;
         // One of them happens, and not both.
         if !eventually(|| heard() || lost()) || heard() == lost() {
             return Err(EIO);
@@ -281,7 +281,7 @@ mod tests {
             } else {
                 [&ways[1], &ways[0]]
             };
-            end.start(Some(path.way().to))?;
+            end.start(Some(path.addrs().to))?;
             assert!(end.hears(&sender, path, Stat::DropDestination)?);
             assert!(!end.hears(&sender, other, Stat::DropDestination)?);
             if round % 3 == 0 {
@@ -341,7 +341,7 @@ mod tests {
         assert!(qp.inbox.is_empty());
         a_while();
         assert_eq!(slow.count.get(), count);
-        let dropped = qp.figures().get(Stat::DropState);
+        let dropped = qp.stats().get(Stat::DropState);
         assert_eq!(u64::from(count) + dropped, 21);
         qp.close();
         Ok(())

@@ -265,12 +265,12 @@ mod tests {
         assert!(pair.b.counts(Stat::RxBytes, bytes));
         assert!(pair.a.counts(Stat::TxPackets, 2));
         assert!(pair.a.counts(Stat::TxBytes, bytes));
-        let link = pair.link.0.figures();
+        let link = pair.link.0.stats();
         assert_eq!(link.get(Stat::TxPackets), 2);
         assert!(eventually(|| link.get(Stat::RxBytes) == bytes));
-        for (number, figure) in Stat::ALL.iter().enumerate() {
-            assert_eq!(*figure as usize, number);
-            assert!(!figure.name().is_empty());
+        for (number, stat) in Stat::ALL.iter().enumerate() {
+            assert_eq!(*stat as usize, number);
+            assert!(!stat.name().is_empty());
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ mod tests {
         pair.hostile(16, |bytes| bytes[28 + 4] |= 0xc0)?;
         assert!(eventually(|| pair.b.got.count() == 1));
         assert!(pair.works()?);
-        assert_eq!(pair.b.figure(Stat::DropIcrc), sent);
+        assert_eq!(pair.b.stat(Stat::DropIcrc), sent);
         Ok(())
     }
 
@@ -426,7 +426,7 @@ mod tests {
         };
         // Only QP 1 can use its Q key: other QPs that name it send their own.
         c.qp.send(&path, &to, &Source::Mem(buffer(256)?))?;
-        assert!(eventually(|| gsi.figures().get(Stat::DropQkey) == 1));
+        assert!(eventually(|| gsi.stats().get(Stat::DropQkey) == 1));
         gsi.send(&path, &to, &Source::Mem(buffer(256)?))?;
         assert!(eventually(|| got.count() == 1));
         gsi.close();
@@ -519,7 +519,7 @@ mod tests {
             let source = Source::Mem(payload.clone());
             pair.a.qp.send(&pair.path, &to, &source)?;
         }
-        let dropped = || qp.figures().get(Stat::DropInboxFull);
+        let dropped = || qp.stats().get(Stat::DropInboxFull);
         assert!(eventually(|| dropped() > 0));
         slow.go.complete_all();
         assert!(eventually(

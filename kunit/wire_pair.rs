@@ -77,7 +77,7 @@ pub(super) const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 pub(super) const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
 pub(super) fn name() -> Result<LinkName> {
-    let mut raw = [0; super::name::NAME_MAX];
+    let mut raw = [0; super::link::NAME_MAX];
     raw[0] = b't';
     LinkName::new(&raw)
 }
@@ -92,7 +92,7 @@ pub(super) struct TestLink(pub(super) Arc<Link>);
 
 impl TestLink {
     pub(super) fn new() -> Result<Self> {
-        let mut raw = [0; super::name::NAME_MAX];
+        let mut raw = [0; super::link::NAME_MAX];
         [raw[0], raw[1]] = *b"lo";
         let link = add(&NetNs::current()?, name()?, IfName::new(&raw)?)?;
         Ok(Self(link))
@@ -161,7 +161,7 @@ impl Consumer for Recorder {
             len: datagram.payload().place(&self.memory, 8),
             imm: datagram.imm(),
             source_qp: datagram.source_qp(),
-            way: datagram.way(),
+            way: datagram.addrs(),
             solicited: datagram.solicited(),
             grh: datagram.grh(),
         });
@@ -245,14 +245,14 @@ impl End {
     }
 
     /// Returns a statistic of the QP.
-    pub(super) fn figure(&self, figure: Stat) -> u64 {
-        self.qp.figures().get(figure)
+    pub(super) fn stat(&self, stat: Stat) -> u64 {
+        self.qp.stats().get(stat)
     }
 
     /// Waits until the statistic has the value `n`. Returns false if it does not in time, or
     /// exceeds `n`.
-    pub(super) fn counts(&self, figure: Stat, n: u64) -> bool {
-        eventually(|| self.figure(figure) >= n) && self.figure(figure) == n
+    pub(super) fn counts(&self, stat: Stat, n: u64) -> bool {
+        eventually(|| self.stat(stat) >= n) && self.stat(stat) == n
     }
 }
 
@@ -331,8 +331,8 @@ impl Pair {
     }
 
     /// Returns a statistic of packets for which no QP was found.
-    pub(super) fn strays(&self, figure: Stat) -> u64 {
-        self.link.0.socket().receiver().figures().get(figure)
+    pub(super) fn strays(&self, stat: Stat) -> u64 {
+        self.link.0.socket().receiver().stats().get(stat)
     }
 
     /// Returns whether a valid datagram still gets through.

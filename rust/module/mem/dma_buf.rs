@@ -162,14 +162,14 @@ impl DmaBuf {
         }
         // SAFETY: `dmabuf` is valid, by the type invariants.
         to_result(unsafe { shim::kfabric_shim_dma_buf_begin(self.dmabuf.as_ptr(), write) })?;
-        let window = CpuAccess {
-            of: self.clone(),
+        let cpu_access = CpuAccess {
+            dma_buf: self.clone(),
             write,
         };
         let addr = self.map.as_ptr().wrapping_add(self.offset + offset);
-        // SAFETY: The window keeps the mapping, which has these bytes by the type invariants.
+        // SAFETY: `cpu_access` keeps the mapping, which has these bytes by the type invariants.
         Ok(MemRef::new(unsafe {
-            Backing::dma_buf(addr, len, access, window)?
+            Backing::dma_buf(addr, len, access, cpu_access)?
         }))
     }
 }
@@ -184,7 +184,7 @@ impl Drop for DmaBuf {
 
 /// A CPU access to a DMA-BUF that has begun. It ends when this is dropped.
 pub(super) struct CpuAccess {
-    of: Arc<DmaBuf>,
+    dma_buf: Arc<DmaBuf>,
     write: bool,
 }
 
@@ -192,9 +192,10 @@ impl Drop for CpuAccess {
     fn drop(&mut self) {
         // SAFETY: `dmabuf` is valid, by the invariants of `DmaBuf`; the access was begun with the
         // same `write`.
-        let ret = unsafe { shim::kfabric_shim_dma_buf_end(self.of.dmabuf.as_ptr(), self.write) };
+        let ret =
+            unsafe { shim::kfabric_shim_dma_buf_end(self.dma_buf.dmabuf.as_ptr(), self.write) };
         if ret < 0 {
-            self.of.ended.store(ret, Relaxed);
+            self.dma_buf.ended.store(ret, Relaxed);
         }
     }
 }

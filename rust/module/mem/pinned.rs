@@ -76,9 +76,8 @@ pub(crate) enum Access {
 pub(crate) struct Pinned(Arc<Backing>);
 
 impl Pinned {
-    /// Pins `ranges` of the current process, concatenated.
-    ///
-    /// Process context, of the process whose memory it is; may sleep.
+    /// Pins `ranges` of the current process, concatenated. Process context, of the process whose
+    /// memory it is; may sleep.
     ///
     /// # Errors
     ///

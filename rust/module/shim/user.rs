@@ -52,11 +52,7 @@ impl Drop for PagefaultDisabled {
 }
 
 /// Writes zeros to the memory for results of this call, which faults the memory in. The pages may
-/// be swapped out again at any time.
-///
-/// # Errors
-///
-/// `EFAULT`: the memory cannot be written.
+/// be swapped out again at any time. Fails with `EFAULT` if the memory cannot be written.
 pub(crate) fn clear(ptr: UserPtr, len: usize) -> Result {
     task::might_sleep();
     // SAFETY: Any user pointer is allowed: it is checked, and faults are errors.
@@ -91,11 +87,8 @@ pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     Ok((value, user_size))
 }
 
-/// Writes a structure back to where [`read_struct`] read it: the bytes that both sides know.
-///
-/// # Errors
-///
-/// `EFAULT`.
+/// Writes a structure back to where [`read_struct`] read it: the bytes that both sides know. Fails
+/// with `EFAULT`.
 #[inline]
 pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usize) -> Result {
     if T::IN_WORDS && user_size == size_of::<T>() {
@@ -112,11 +105,8 @@ pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usi
 
 /// Reads element `index` of an array whose elements have a size of `stride` bytes, as the caller
 /// knows them, by the rules of [`read_struct`]. `v1_size` is the size of an element's first
-/// version. After an error the value of `into` is unspecified.
-///
-/// # Errors
-///
-/// As [`read_struct`]; also `EFAULT` if the address wraps.
+/// version. After an error the value of `into` is unspecified. Fails as [`read_struct`]; also
+/// `EFAULT` if the address wraps.
 #[inline]
 pub(crate) fn read_element<T: Abi>(
     array: UserPtr,
@@ -129,11 +119,7 @@ pub(crate) fn read_element<T: Abi>(
     read_sized(array.wrapping_byte_add(offset), stride, v1_size, into)
 }
 
-/// Reads bytes to all of `into`, which is initialised afterwards.
-///
-/// # Errors
-///
-/// `EFAULT`.
+/// Reads bytes to all of `into`, which is initialised afterwards. Fails with `EFAULT`.
 #[inline]
 pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
     let (to, len) = (into.as_mut_ptr().cast(), into.len());
@@ -147,11 +133,7 @@ pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
     }
 }
 
-/// Writes a few words.
-///
-/// # Errors
-///
-/// `EFAULT`.
+/// Writes a few words. Fails with `EFAULT`.
 #[inline]
 pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
     // SAFETY: `words` has that many words.

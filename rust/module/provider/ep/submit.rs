@@ -450,7 +450,7 @@ impl_has_work! {
 
 impl_alarm! {
     impl Alarm for Endpoint {
-        timer: self.retry, due: self.retry_due, rings: Self::try_again
+        timer: self.retry, due: self.retry_due, expired: Self::try_again
     }
 }
 

@@ -16,7 +16,7 @@ use kfi_core::rdm::{
     Unproven, //
 };
 
-use crate::shim::siphash::SipKey;
+use crate::shim::random::SipKey;
 
 /// The requests without a valid cookie, and the key of the cookies.
 #[pin_data]

@@ -406,7 +406,7 @@ impl cm::Listener for RdmListener {
     fn screen(&self, from: IpAddr, private: &[u8]) -> core::result::Result<(), cm::Rejection> {
         self.admit(from, private).map_err(|refusal| cm::Rejection {
             private: refusal.to_bytes(),
-            figure: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
+            stat: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
         })
     }
 
