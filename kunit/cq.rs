@@ -19,14 +19,17 @@ use crate::{
             eventually,
             ident,
             soon,
-            thread,
             wait_obj,
             within,
             Count,
             TestDomain,
-            LONG, //
+            LONG,
+            MS, //
         },
-        helpers::Join, //
+        helpers::{
+            self,
+            Join, //
+        }, //
     },
     provider::{
         object::{
@@ -71,7 +74,7 @@ use kfi_core::{
     word::Word, //
 };
 
-fn queue(size: u32) -> Result<Arc<Queue>> {
+pub(super) fn queue(size: u32) -> Result<Arc<Queue>> {
     Arc::pin_init(Queue::new(size, Format::Context, true)?, GFP_KERNEL)
 }
 
@@ -93,7 +96,8 @@ fn entry(n: u64) -> Entry {
     }
 }
 
-fn error(n: u64) -> ErrEntry {
+/// Returns an error entry with the context `n`.
+pub(super) fn error(n: u64) -> ErrEntry {
     ErrEntry {
         op_context: n,
         err: 5,
@@ -155,7 +159,7 @@ fn ignore(_words: &[u64], _source: u64) -> Result {
 }
 
 /// Reads an error entry. Returns its context.
-fn readerr(queue: &Queue) -> Result<u64> {
+pub(super) fn readerr(queue: &Queue) -> Result<u64> {
     let mut context = 0;
     queue.readerr(
         |error| {
@@ -186,12 +190,8 @@ fn count_if(
     count: &Arc<Count>,
     run: impl FnOnce(&Queue) -> bool + Send + 'static,
 ) -> Result<Join> {
-    let (queue, count) = (queue.clone(), count.clone());
-    thread(move || {
-        if run(&queue) {
-            count.add(1);
-        }
-    })
+    let queue = queue.clone();
+    helpers::count_if(count, move || run(&queue))
 }
 
 #[kunit_tests(kfabric_cq)]
@@ -382,9 +382,7 @@ mod tests {
             queue.sread(1, 0, Deadline::At(1), &mut 0, ignore),
             Err(ETIMEDOUT)
         );
-        let Deadline::At(end) = within(20) else {
-            return Err(EINVAL);
-        };
+        let end = now_ns() + 20 * MS;
         assert_eq!(
             queue.sread(1, 0, Deadline::At(end), &mut 0, ignore),
             Err(ETIMEDOUT)
@@ -394,9 +392,7 @@ mod tests {
         // With fewer entries than wanted, the read returns those at the deadline.
         push(&queue, 1)?;
         push(&queue, 2)?;
-        let Deadline::At(end) = within(20) else {
-            return Err(EINVAL);
-        };
+        let end = now_ns() + 20 * MS;
         assert_eq!(queue.sread(8, 3, Deadline::At(end), &mut 0, ignore), Ok(2));
         assert!(now_ns() >= end);
         // With as many as wanted, the read returns immediately, limited to the room of the caller.
@@ -440,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_overruns_wake_everybody() -> Result {
+    fn errors_and_overruns_wake_all_sleepers() -> Result {
         let queue = queue(2)?;
         let woken = Count::new()?;
         let mut threads = KVec::new();
@@ -814,22 +810,17 @@ mod tests {
     #[test]
     fn waiters_use_the_cq() -> Result {
         let test = TestDomain::open()?;
-        let attr = CqAttr::new(8, 0, wait_obj(enums::WaitObj::Queue)?, 0)?;
-        let cq = Cq::open(&test.domain, attr, ident(3, 3)?)?;
+        let cq = test.cq(8, enums::WaitObj::Queue, 3)?;
         assert_eq!(close(&*test.domain), Err(EBUSY));
-        let other = cq.clone();
-        let results = Count::new()?;
-        let result = results.clone();
-        let thread = thread(move || {
-            if other.sread(1, 0, soon(), &mut 0, ignore) == Err(EBADF) {
-                result.add(1);
-            }
+        let (other, refused) = (cq.clone(), Count::new()?);
+        let thread = helpers::count_if(&refused, move || {
+            other.sread(1, 0, soon(), &mut 0, ignore) == Err(EBADF)
         })?;
         assert!(eventually(|| waiting(&cq.queue) == 1));
         assert_eq!(close(&*cq), Err(EBUSY));
         force_close(&*cq);
         thread.join();
-        assert_eq!(results.get(), 1);
+        assert_eq!(refused.get(), 1);
         assert_eq!(close(&*cq), Err(EBADF));
         assert_eq!(
             cq.sread(1, 0, Deadline::Forever, &mut 0, ignore),

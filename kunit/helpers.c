@@ -62,14 +62,12 @@ long kfabric_kunit_pinned(void)
  * kfabric_kunit_thread - start a kernel thread, holding a reference to it
  * @fn: its function
  * @data: argument of @fn
- * @name: its name
  *
  * Return: the task, with a reference for kthread_stop_put(), or an ERR_PTR.
  */
-struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data,
-					 const char *name)
+struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data)
 {
-	struct task_struct *task = kthread_create(fn, data, "%s", name);
+	struct task_struct *task = kthread_create(fn, data, "kfi-test");
 
 	if (!IS_ERR(task)) {
 		get_task_struct(task);

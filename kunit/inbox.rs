@@ -16,7 +16,8 @@ use super::{
 use crate::{
     kunit::helpers::{
         eventually,
-        rx_skb, //
+        rx_skb,
+        user, //
     },
     mem::{
         self,
@@ -25,7 +26,7 @@ use crate::{
     },
     net::{
         kunit_rc_pair::{
-            wish,
+            default_attr,
             Pair as RcPair,
             REGION,
             WRITE, //
@@ -42,11 +43,7 @@ use crate::{
         }, //
     }, //
 };
-use kernel::{
-    bindings,
-    sync::Arc,
-    task::Kuid, //
-};
+use kernel::sync::Arc;
 use kfi_roce::rc::Status;
 
 /// Limits above the number of packets in any test.
@@ -58,10 +55,7 @@ const MUCH: InboxLimits = InboxLimits {
 /// Returns the budget of a user that does not exist, with room for this many loans ([`LOAN`]) in
 /// the part for inboxes.
 fn owner(n: u32, loans: u32) -> Result<Budget> {
-    let user = Kuid::from_raw(bindings::kuid_t {
-        val: 0xf00e_0000 + n,
-    });
-    Budget::of(user, Some(u64::from(4 * loans * LOAN)))
+    Budget::of(user(1000 + n), Some(u64::from(4 * loans * LOAN)))
 }
 
 /// Returns the number of bytes charged for inboxes. Nothing else is charged to the owners of this
@@ -376,7 +370,7 @@ mod tests {
     /// dropped packets.
     #[test]
     fn reliable_connections_recover() -> Result {
-        let pair = RcPair::of(ONE, TWO, &wish(), &owner(11, 0)?)?;
+        let pair = RcPair::of(ONE, TWO, &default_attr(), &owner(11, 0)?)?;
         let payload = buffer(REGION)?;
         assert_eq!(pair.a.run(WRITE, &payload)?, Some(Status::Success));
         assert!(pair.b.stat(Stat::DropBudget) > 0);

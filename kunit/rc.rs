@@ -7,9 +7,10 @@
 //! the loopback interface, see suite `kfabric_wire`.
 
 use super::{
+    del,
     kunit_rc_pair::{
+        default_attr,
         plain,
-        wish,
         End,
         Pair,
         Peer,
@@ -25,9 +26,11 @@ use super::{
         TestLink,
         ONE,
         SIX,
+        THREE,
         TWO, //
     },
     qp::rc::INLINE_HEADER_MAX,
+    NetNs,
     Path,
     Stat, //
 };
@@ -84,7 +87,7 @@ fn exchange(from: IpAddr, to: IpAddr, mtu: PathMtu, most: usize) -> Result<bool>
         to,
         &Attr {
             path_mtu: mtu,
-            ..wish()
+            ..default_attr()
         },
     )?;
     let (a, b) = (&pair.a, &pair.b);
@@ -166,13 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_all_lengths() -> Result {
+    fn messages_of_many_lengths_arrive() -> Result {
         assert!(exchange(ONE, TWO, PathMtu::Mtu1024, 300_000)?);
         Ok(())
     }
 
     #[test]
-    fn messages_over_ipv6() -> Result {
+    fn messages_arrive_over_ipv6() -> Result {
         if cfg!(CONFIG_IPV6) {
             assert!(exchange(SIX, SIX, PathMtu::Mtu4096, REGION)?);
         }
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_in_small_packets() -> Result {
+    fn messages_arrive_in_small_packets() -> Result {
         assert!(exchange(ONE, TWO, PathMtu::Mtu256, 70_001)?);
         Ok(())
     }
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn many_messages_in_order() -> Result {
+    fn many_messages_complete_in_order() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
@@ -373,7 +376,7 @@ mod tests {
 
     /// The peer has no timer that could recover a packet that is not processed.
     #[test]
-    fn run_to_completion_from_one_side() -> Result {
+    fn posters_at_one_end_run_all_work() -> Result {
         assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
             let request = plain(SEND);
             let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn run_to_completion_from_both_sides() -> Result {
+    fn posters_at_both_ends_run_all_work() -> Result {
         assert!(posters(2, 500, 250, 1500, |end, memory, number| {
             let request = plain(if number % 2 == 0 { SEND } else { READ });
             let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
@@ -422,7 +425,7 @@ mod tests {
             TWO,
             &Attr {
                 rnr_retry: 3,
-                ..wish()
+                ..default_attr()
             },
         )?;
         let (a, b) = (&pair.a, &pair.b);
@@ -450,7 +453,7 @@ mod tests {
                 // The timeout is 4 ms.
                 timeout: AckTimeout::from_code(10).unwrap_or_default(),
                 retry_cnt: 2,
-                ..wish()
+                ..default_attr()
             },
         )?;
         assert!(pair.works()?);
@@ -525,27 +528,27 @@ mod tests {
         let path = Path::new(&link.0, ONE, TWO)?;
         let rtr = Attr {
             state: State::Rtr,
-            ..wish()
+            ..default_attr()
         };
         assert!(end.qp.modify(&rtr, Mask::AV, Some(&path)) == Err(EINVAL));
         assert!(end.qp.modify(&rtr, Mask::AV, None) == Err(EINVAL));
         let init = Attr {
             state: State::Init,
-            ..wish()
+            ..default_attr()
         };
         assert!(end.qp.modify(&init, Mask::PKEY_INDEX, None) == Err(EINVAL));
         assert!(end.qp.state() == State::Reset);
         // The peer of a QP cannot be changed while the QP is in use.
         let other = End::new(&link, 1)?;
-        end.connect(&path, &other, &wish())?;
+        end.connect(&path, &other, &default_attr())?;
         assert!(end.qp.state() == State::Rts);
         assert!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
         // The test moves the QP to ERR: work is flushed, and no failure is reported.
-        other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &wish())?;
+        other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &default_attr())?;
         other.post(SEND, &payload)?;
         let error = Attr {
             state: State::Error,
-            ..wish()
+            ..default_attr()
         };
         other.qp.modify(&error, Mask::NONE, None)?;
         assert!(eventually(|| other.peer.status() == Some(Status::Flushed)));
@@ -560,8 +563,7 @@ mod tests {
         assert!(pair.works()?);
         let link = &pair.link.0;
         // Everything is right but the address.
-        let three = IpAddr::V4(core::net::Ipv4Addr::new(127, 0, 0, 3));
-        let path = Path::new(link, three, TWO)?;
+        let path = Path::new(link, THREE, TWO)?;
         let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 4);
         let skb = path.build(0xc000, 1, &packet, |room| {
@@ -596,8 +598,8 @@ mod tests {
         assert_eq!(first, Some(Status::RemoteAccess));
         assert_eq!(b.peer.open.load(Acquire), 0);
         // The receive was returned in a context in which its owner may sleep.
-        assert_eq!(a.peer.misplaced.load(Acquire), 0);
-        assert_eq!(b.peer.misplaced.load(Acquire), 0);
+        assert_eq!(a.peer.in_atomic.load(Acquire), 0);
+        assert_eq!(b.peer.in_atomic.load(Acquire), 0);
         Ok(())
     }
 
@@ -613,7 +615,7 @@ mod tests {
         for _ in 0..10 {
             a.post(SEND, &payload)?;
         }
-        super::super::del(&super::super::NetNs::current()?, pair.link.0.name())?;
+        del(&NetNs::current()?, pair.link.0.name())?;
         assert!(eventually(|| a.peer.ended() == before + 10));
         assert!(a.peer.status() == Some(Status::Flushed));
         assert!(eventually(|| a.peer.failed.load(Acquire) == 1));

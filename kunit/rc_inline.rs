@@ -7,8 +7,8 @@ use super::worker;
 use crate::{
     kunit::helpers::{
         a_while,
+        count_if,
         eventually,
-        thread,
         user,
         Count,
         MS, //
@@ -16,8 +16,8 @@ use crate::{
     mem::Budget,
     net::{
         kunit_rc_pair::{
+            default_attr,
             plain,
-            wish,
             Pair,
             SEND, //
         },
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn packets_to_another_users_qp_are_processed_by_its_worker() -> Result {
-        let pair = Pair::of(ONE, TWO, &wish(), &Budget::of(user(34), None)?)?;
+        let pair = Pair::of(ONE, TWO, &default_attr(), &Budget::of(user(34), None)?)?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
         for round in 0..100 {
@@ -98,10 +98,10 @@ mod tests {
         let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
         let flusher = {
-            let (qp, flushed) = (b.qp.clone(), flushed.clone());
-            thread(move || {
+            let qp = b.qp.clone();
+            count_if(&flushed, move || {
                 work::flush(&qp.work);
-                flushed.add(1);
+                true
             })?
         };
         let worker_is_free = eventually(|| flushed.get() == 1);
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn workers_of_one_user_are_limited() -> Result {
         let budget = Budget::of(user(36), None)?;
-        let pair = Pair::of(ONE, TWO, &wish(), &budget)?;
+        let pair = Pair::of(ONE, TWO, &default_attr(), &budget)?;
         let (a, b) = (&pair.a, &pair.b);
         let mut workers = KVec::new();
         while let Some(worker) = budget.enter_worker() {

@@ -14,7 +14,7 @@ use crate::{
     net::{
         del,
         kunit_rc_pair::{
-            wish,
+            default_attr,
             End,
             Pair,
             SEND, //
@@ -24,6 +24,7 @@ use crate::{
             with_pattern,
             TestLink,
             ONE,
+            THREE,
             TWO, //
         },
         NetNs,
@@ -31,10 +32,7 @@ use crate::{
         Stat, //
     }, //
 };
-use core::net::{
-    IpAddr,
-    Ipv4Addr, //
-};
+use core::net::IpAddr;
 use kernel::{
     prelude::*,
     sync::{
@@ -63,13 +61,14 @@ use kfi_roce::{
     }, //
 };
 
-const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
-
 /// Receives that are never used up.
 const PLENTY: u32 = 1 << 20;
 
 fn to(state: State) -> Attr {
-    Attr { state, ..wish() }
+    Attr {
+        state,
+        ..default_attr()
+    }
 }
 
 /// Changes the state without attributes.
@@ -79,8 +78,8 @@ fn change(end: &End, state: State) -> Result {
 
 /// Connects two ends at these addresses.
 fn connect(link: &TestLink, (a, from): (&End, IpAddr), (b, to): (&End, IpAddr)) -> Result {
-    a.connect(&Path::new(&link.0, from, to)?, b, &wish())?;
-    b.connect(&Path::new(&link.0, to, from)?, a, &wish())
+    a.connect(&Path::new(&link.0, from, to)?, b, &default_attr())?;
+    b.connect(&Path::new(&link.0, to, from)?, a, &default_attr())
 }
 
 /// Changes the path of an end in SQD.
@@ -141,14 +140,14 @@ mod tests {
         b.peer.posted.store(PLENTY, Release);
         connect(link, (a, TWO), (b, THREE))?;
         assert!(pair.works()?);
-        assert_eq!(a.peer.misplaced.load(Acquire), 0);
+        assert_eq!(a.peer.in_atomic.load(Acquire), 0);
         Ok(())
     }
 
     #[test]
     fn packets_of_the_last_connection_are_dropped() -> Result {
         let budget = Budget::of(user(41), None)?;
-        let pair = Pair::of(ONE, TWO, &wish(), &budget)?;
+        let pair = Pair::of(ONE, TWO, &default_attr(), &budget)?;
         let (a, b, link) = (&pair.a, &pair.b, &pair.link);
         assert!(pair.works()?);
         let received = b.peer.received();
@@ -330,10 +329,10 @@ mod tests {
         assert!(change(a, State::Reset).is_ok());
         assert!(change(&pair.b, State::Error).is_ok());
         // A path of other sockets is no path of the QP.
-        let heir = TestLink::new()?;
-        let path = Path::new(&heir.0, ONE, TWO)?;
+        let next_link = TestLink::new()?;
+        let path = Path::new(&next_link.0, ONE, TWO)?;
         assert!(a.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
-        let end = End::new(&heir, 1)?;
+        let end = End::new(&next_link, 1)?;
         end.qp.modify(&init, Mask::RC_TO_INIT, None)?;
         let old = Path::new(&link.0, ONE, TWO)?;
         assert!(end.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&old)) == Err(EINVAL));

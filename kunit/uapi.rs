@@ -8,7 +8,7 @@ use kernel::{
 };
 
 use super::handles::Table;
-use crate::kunit::helpers::spawn;
+use crate::kunit::helpers::thread;
 
 /// More than the initial size of a table, so that it grows.
 const LIMIT: u32 = 1000;
@@ -151,7 +151,7 @@ mod tests {
         let mut threads = KVec::new();
         for own in 1..=3 {
             let (table, failures) = (table.clone(), failures.clone());
-            let thread = spawn(c"kfi-handles", move || worker(table, failures, own))?;
+            let thread = thread(move || worker(table, failures, own))?;
             threads.push(thread, GFP_KERNEL)?;
         }
         // An entry found in the meantime is a complete one of another thread.

@@ -79,7 +79,7 @@ mod conn;
 mod gsi;
 mod listen;
 mod receive;
-mod service;
+pub(in crate::net) mod service;
 mod table;
 
 pub(crate) use self::{

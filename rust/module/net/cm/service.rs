@@ -193,7 +193,7 @@ impl_alarm! {
 }
 
 /// QP 1 of the peer, to which messages are sent.
-const PEER: Destination = Destination {
+pub(in crate::net) const PEER: Destination = Destination {
     qp: Qpn::GSI,
     qkey: GSI_QKEY,
     imm: None,

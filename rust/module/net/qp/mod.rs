@@ -360,7 +360,8 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Whether packets wait after a run: there were more than a run takes, or more have arrived,
-    /// and another task may have left them to this one. Wakes the worker if it has left its run to this task.
+    /// and another task may have left them to this one. Wakes the worker if it has left its run to
+    /// this task.
     fn missed(self: &Arc<Self>) -> bool {
         // The run must end before the checks: see `InlineWork::run` and `try_run`.
         smp_mb(Full);
