@@ -98,6 +98,13 @@ impl Slow {
         )
     }
 
+    /// One that does not block.
+    fn unblocked() -> Result<Arc<Self>> {
+        let slow = Self::new()?;
+        slow.allow(1000);
+        Ok(slow)
+    }
+
     /// Allows this many callbacks to return.
     fn allow(&self, calls: i64) {
         self.permits.fetch_add(calls, Full);
@@ -157,13 +164,13 @@ impl Listener for Slow {
 }
 
 /// A listener of the test, and its service ID.
-struct TestListener {
+struct SlowListener {
     slow: Arc<Slow>,
     service: ServiceId,
     listening: Option<Listening>,
 }
 
-impl TestListener {
+impl SlowListener {
     fn new(link: &TestLink, port: u16) -> Result<Self> {
         let slow = Slow::new()?;
         let service = service_id(port);
@@ -198,9 +205,7 @@ impl TestListener {
 
     /// Makes a connection and disconnects it. Returns whether both ends got all events.
     fn works(&self, link: &TestLink, qpn: u32) -> Result<bool> {
-        let (active, passive) = (Slow::new()?, Slow::new()?);
-        active.allow(1000);
-        passive.allow(1000);
+        let (active, passive) = (Slow::unblocked()?, Slow::unblocked()?);
         let active_end = self.request(link, qpn, &active)?;
         let passive_end = self
             .next()?
@@ -224,9 +229,8 @@ mod tests {
     #[test]
     fn a_blocked_consumer_delays_no_other() -> Result {
         let link = TestLink::new()?;
-        let listener = TestListener::open(&link, 7)?;
-        let (slow, peer) = (Slow::new()?, Slow::new()?);
-        peer.allow(1000);
+        let listener = SlowListener::open(&link, 7)?;
+        let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
         let active_end = listener.request(&link, 2, &slow)?;
         let passive_end = listener.next()?.accept(&side(3), &[], 0, peer.clone())?;
         // The callback for the reply has begun.
@@ -250,9 +254,8 @@ mod tests {
     #[test]
     fn events_during_a_callback_are_delivered_after_it() -> Result {
         let link = TestLink::new()?;
-        let listener = TestListener::open(&link, 7)?;
-        let (slow, peer) = (Slow::new()?, Slow::new()?);
-        peer.allow(1000);
+        let listener = SlowListener::open(&link, 7)?;
+        let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
         let first = listener.request(&link, 2, &slow)?;
         let passive_end = listener.next()?.accept(&side(3), &[], 0, peer.clone())?;
         assert!(slow.begins(1));
@@ -275,9 +278,8 @@ mod tests {
     #[test]
     fn a_blocked_listener_delays_no_other() -> Result {
         let link = TestLink::new()?;
-        let (slow, other) = (TestListener::new(&link, 7)?, TestListener::open(&link, 8)?);
-        let active = Slow::new()?;
-        active.allow(1000);
+        let (slow, other) = (SlowListener::new(&link, 7)?, SlowListener::open(&link, 8)?);
+        let active = Slow::unblocked()?;
         let first = slow.request(&link, 2, &active)?;
         assert!(slow.slow.begins(1));
         assert!(other.works(&link, 4)?);
@@ -300,9 +302,8 @@ mod tests {
     #[test]
     fn a_connection_closed_during_a_callback_gets_no_more_events() -> Result {
         let link = TestLink::new()?;
-        let listener = TestListener::open(&link, 7)?;
-        let (slow, peer) = (Slow::new()?, Slow::new()?);
-        peer.allow(1000);
+        let listener = SlowListener::open(&link, 7)?;
+        let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
         let active_end = listener.request(&link, 2, &slow)?;
         let passive_end = listener.next()?.accept(&side(3), &[], 0, peer)?;
         assert!(slow.begins(1));
@@ -321,10 +322,8 @@ mod tests {
     #[test]
     fn a_closed_listener_rejects_undelivered_requests() -> Result {
         let link = TestLink::new()?;
-        let mut listener = TestListener::new(&link, 7)?;
-        let (first, second) = (Slow::new()?, Slow::new()?);
-        first.allow(1000);
-        second.allow(1000);
+        let mut listener = SlowListener::new(&link, 7)?;
+        let (first, second) = (Slow::unblocked()?, Slow::unblocked()?);
         let requested = listener.request(&link, 2, &first)?;
         assert!(listener.slow.begins(1));
         let waits = listener.request(&link, 4, &second)?;
@@ -347,10 +346,9 @@ mod tests {
     #[test]
     fn removing_the_link_does_not_wait_for_a_blocked_consumer() -> Result {
         let link = TestLink::new()?;
-        let (listener, other) = (TestListener::new(&link, 7)?, TestListener::open(&link, 8)?);
-        let (slow, active, passive) = (Slow::new()?, Slow::new()?, Slow::new()?);
-        active.allow(1000);
-        passive.allow(1000);
+        let (listener, other) = (SlowListener::new(&link, 7)?, SlowListener::open(&link, 8)?);
+        let (slow, active) = (Slow::new()?, Slow::unblocked()?);
+        let passive = Slow::unblocked()?;
         // A consumer blocks in its reply, a listener in its request; another connection does not.
         let stands = other.request(&link, 2, &slow)?;
         let passive_end = other.next()?.accept(&side(3), &[], 0, passive.clone())?;

@@ -158,6 +158,11 @@ fn ignore(_words: &[u64], _source: u64) -> Result {
     Ok(())
 }
 
+/// Waits for `want` entries, and reads at most `count`.
+fn sread(queue: &Queue, count: usize, want: u32, deadline: Deadline) -> Result<usize> {
+    queue.sread(count, want, deadline, &mut 0, ignore)
+}
+
 /// Reads an error entry. Returns its context.
 pub(super) fn readerr(queue: &Queue) -> Result<u64> {
     let mut context = 0;
@@ -374,32 +379,23 @@ mod tests {
     #[test]
     fn a_read_ends_at_its_deadline() -> Result {
         let queue = queue(8)?;
-        assert_eq!(
-            queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),
-            Err(EAGAIN)
-        );
-        assert_eq!(
-            queue.sread(1, 0, Deadline::At(1), &mut 0, ignore),
-            Err(ETIMEDOUT)
-        );
+        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, Deadline::At(1)), Err(ETIMEDOUT));
         let end = now_ns() + 20 * MS;
-        assert_eq!(
-            queue.sread(1, 0, Deadline::At(end), &mut 0, ignore),
-            Err(ETIMEDOUT)
-        );
+        assert_eq!(sread(&queue, 1, 0, Deadline::At(end)), Err(ETIMEDOUT));
         assert!(now_ns() >= end);
         assert_eq!(waiting(&queue), 0);
         // With fewer entries than wanted, the read returns those at the deadline.
         push(&queue, 1)?;
         push(&queue, 2)?;
         let end = now_ns() + 20 * MS;
-        assert_eq!(queue.sread(8, 3, Deadline::At(end), &mut 0, ignore), Ok(2));
+        assert_eq!(sread(&queue, 8, 3, Deadline::At(end)), Ok(2));
         assert!(now_ns() >= end);
         // With as many as wanted, the read returns immediately, limited to the room of the caller.
         push(&queue, 1)?;
         push(&queue, 2)?;
-        assert_eq!(queue.sread(1, 2, Deadline::Forever, &mut 0, ignore), Ok(1));
-        assert_eq!(queue.sread(1, 1, Deadline::Forever, &mut 0, ignore), Ok(1));
+        assert_eq!(sread(&queue, 1, 2, Deadline::Forever), Ok(1));
+        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Ok(1));
         Ok(())
     }
 
@@ -411,7 +407,7 @@ mod tests {
         for want in [3, 1, 2, 2, 100] {
             // These threads only wait; they take no entry.
             let thread = count_if(&queue, &woken, move |queue| {
-                queue.sread(0, want, soon(), &mut 0, ignore) == Ok(0)
+                sread(queue, 0, want, soon()) == Ok(0)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -442,7 +438,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 2] {
             let thread = count_if(&queue, &woken, move |queue| {
-                queue.sread(1, want, soon(), &mut 0, ignore) == Err(avail())
+                sread(queue, 1, want, soon()) == Err(avail())
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -455,7 +451,7 @@ mod tests {
 
         let (one, two) = (queue.reserve()?, queue.reserve()?);
         let thread = count_if(&queue, &woken, |queue| {
-            queue.sread(1, 2, soon(), &mut 0, ignore) == Err(to_error(Errno::KFI_EOVERRUN))
+            sread(queue, 1, 2, soon()) == Err(to_error(Errno::KFI_EOVERRUN))
         })?;
         assert!(eventually(|| waiting(&queue) == 1));
         assert_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
@@ -473,7 +469,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 5] {
             let thread = count_if(&queue, &ended, move |queue| {
-                queue.sread(1, want, soon(), &mut 0, ignore) == Err(EAGAIN)
+                sread(queue, 1, want, soon()) == Err(EAGAIN)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -484,22 +480,13 @@ mod tests {
         // No thread sleeps: one signal is kept for the next thread that would.
         queue.signal();
         queue.signal();
-        assert_eq!(
-            queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),
-            Err(EAGAIN)
-        );
-        assert_eq!(
-            queue.sread(1, 0, Deadline::Forever, &mut 0, ignore),
-            Err(EAGAIN)
-        );
-        assert_eq!(
-            queue.sread(1, 0, within(20), &mut 0, ignore),
-            Err(ETIMEDOUT)
-        );
+        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, Deadline::Forever), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, within(20)), Err(ETIMEDOUT));
         // With a kept signal the read takes the entries that are there.
         queue.signal();
         push(&queue, 1)?;
-        assert_eq!(queue.sread(8, 5, Deadline::Forever, &mut 0, ignore), Ok(1));
+        assert_eq!(sread(&queue, 8, 5, Deadline::Forever), Ok(1));
         Ok(())
     }
 
@@ -524,11 +511,11 @@ mod tests {
         };
         assert!(eventually(|| stalled.get() == 1));
         let asleep = count_if(&queue, &ended, |queue| {
-            queue.sread(1, 5, soon(), &mut 0, ignore) == Err(EAGAIN)
+            sread(queue, 1, 5, soon()) == Err(EAGAIN)
         })?;
         assert!(eventually(|| waiting(&queue) == 1));
         let waiter = count_if(&queue, &ended, |queue| {
-            queue.sread(1, 1, soon(), &mut 0, ignore) == Err(EAGAIN)
+            sread(queue, 1, 1, soon()) == Err(EAGAIN)
         })?;
         assert!(eventually(|| inside(&queue) == 2));
         a_while();
@@ -563,7 +550,7 @@ mod tests {
         };
         assert!(eventually(|| stalled.get() == 1));
         // The reader has not taken an entry yet.
-        assert_eq!(queue.sread(1, 5, within(20), &mut 0, ignore), Ok(1));
+        assert_eq!(sread(&queue, 1, 5, within(20)), Ok(1));
         push_err(&queue, 9)?;
         assert_eq!(readerr(&queue), Ok(9));
         assert_eq!(queue.read(0, ignore), Ok(0));
@@ -601,9 +588,7 @@ mod tests {
         let got = Count::new()?;
         let mut threads = KVec::new();
         for _ in 0..3 {
-            let thread = count_if(&queue, &got, |queue| {
-                queue.sread(1, 1, soon(), &mut 0, ignore) == Ok(1)
-            })?;
+            let thread = count_if(&queue, &got, |queue| sread(queue, 1, 1, soon()) == Ok(1))?;
             threads.push(thread, GFP_KERNEL)?;
         }
         assert!(eventually(|| waiting(&queue) == 3));
@@ -623,7 +608,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 3] {
             let thread = count_if(&queue, &closed, move |queue| {
-                queue.sread(1, want, soon(), &mut 0, ignore) == Err(EBADF)
+                sread(queue, 1, want, soon()) == Err(EBADF)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -631,10 +616,7 @@ mod tests {
         queue.close();
         threads.clear();
         assert_eq!(closed.get(), 2);
-        assert_eq!(
-            queue.sread(1, 1, Deadline::Forever, &mut 0, ignore),
-            Err(EBADF)
-        );
+        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Err(EBADF));
         Ok(())
     }
 
@@ -670,10 +652,7 @@ mod tests {
         for spoilt in [0, 3, 1 << 40, u64::MAX] {
             head.store(spoilt);
             assert_eq!(queue.read(1, ignore), Err(EIO));
-            assert_eq!(
-                queue.sread(1, 4, Deadline::Forever, &mut 0, ignore),
-                Err(EIO)
-            );
+            assert_eq!(sread(&queue, 1, 4, Deadline::Forever), Err(EIO));
             assert!(queue.is_ready());
             // Completions still arrive as long as there is room.
             for _ in 0..8 {

@@ -50,9 +50,7 @@ void kfabric_kunit_unmap(unsigned long addr, size_t len)
 	vm_munmap(addr, len);
 }
 
-/**
- * kfabric_kunit_pinned - number of pages charged to the current mm
- */
+/** kfabric_kunit_pinned - number of pages charged to the current mm */
 long kfabric_kunit_pinned(void)
 {
 	return current->mm ? atomic64_read(&current->mm->pinned_vm) : 0;

@@ -28,12 +28,12 @@ use kernel::{
 use kfi_roce::packet::Malformed;
 
 macro_rules! statistics {
-    ($($(#[$doc:meta])* $stat:ident = $number:ident $name:literal,)*) => {
+    ($($stat:ident = $number:ident $name:literal,)*) => {
         /// A statistic, with the number of `KFABRIC_FIGURE_*`.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub(crate) enum Stat {
-            $($(#[$doc])* $stat = bindings::$number as u8,)*
+            $($stat = bindings::$number as u8,)*
         }
 
         impl Stat {
@@ -50,118 +50,60 @@ macro_rules! statistics {
     };
 }
 
+// include/uapi/kfabric.h describes each.
 statistics! {
-    /// Packets that arrived with a valid ICRC and were processed by a QP.
     RxPackets = KFABRIC_FIGURE_RX_PACKETS "rx_packets",
-    /// Bytes of these, from the BTH to the ICRC.
     RxBytes = KFABRIC_FIGURE_RX_BYTES "rx_bytes",
-    /// Packets that were sent.
     TxPackets = KFABRIC_FIGURE_TX_PACKETS "tx_packets",
-    /// Bytes of these, from the BTH to the ICRC.
     TxBytes = KFABRIC_FIGURE_TX_BYTES "tx_bytes",
-    /// Packets that this host's stack did not send, or for which there was no memory: they are
-    /// lost.
     TxNotSent = KFABRIC_FIGURE_TX_NOT_SENT "tx_not_sent",
-    /// Dropped: shorter than its headers.
     DropShort = KFABRIC_FIGURE_DROP_SHORT "drop_short",
-    /// Dropped: the length is not a multiple of 4.
     DropLength = KFABRIC_FIGURE_DROP_LENGTH "drop_length",
-    /// Dropped: wrong transport version.
     DropVersion = KFABRIC_FIGURE_DROP_VERSION "drop_version",
-    /// Dropped: the opcode is reserved, or belongs to an unsupported service.
     DropOpcode = KFABRIC_FIGURE_DROP_OPCODE "drop_opcode",
-    /// Dropped: wrong P_Key.
     DropPkey = KFABRIC_FIGURE_DROP_PKEY "drop_pkey",
-    /// Dropped: the pad count exceeds the payload.
     DropPad = KFABRIC_FIGURE_DROP_PAD "drop_pad",
-    /// Dropped: a payload with an opcode that has none.
     DropPayload = KFABRIC_FIGURE_DROP_PAYLOAD "drop_payload",
-    /// Dropped: invalid AETH syndrome.
     DropSyndrome = KFABRIC_FIGURE_DROP_SYNDROME "drop_syndrome",
-    /// Dropped: IP options or extension headers.
     DropIpOptions = KFABRIC_FIGURE_DROP_IP_OPTIONS "drop_ip_options",
-    /// Dropped: a payload longer than the largest path MTU.
     DropTooLong = KFABRIC_FIGURE_DROP_TOO_LONG "drop_too_long",
-    /// Dropped: no such QP.
     DropNoQp = KFABRIC_FIGURE_DROP_NO_QP "drop_no_qp",
-    /// Dropped: the QP uses another transport service.
     DropService = KFABRIC_FIGURE_DROP_SERVICE "drop_service",
-    /// Dropped: not sent to the QP's address.
     DropDestination = KFABRIC_FIGURE_DROP_DESTINATION "drop_destination",
-    /// Dropped: not sent by the peer that the QP is connected to.
     DropSource = KFABRIC_FIGURE_DROP_SOURCE "drop_source",
-    /// Dropped: the QP is not connected, or in a state in which it takes no packets.
     DropState = KFABRIC_FIGURE_DROP_STATE "drop_state",
-    /// Dropped: the QP's inbox is full.
     DropInboxFull = KFABRIC_FIGURE_DROP_INBOX_FULL "drop_inbox_full",
-    /// Dropped: the ICRC is wrong.
     DropIcrc = KFABRIC_FIGURE_DROP_ICRC "drop_icrc",
-    /// Dropped: not the QP's Q key.
     DropQkey = KFABRIC_FIGURE_DROP_QKEY "drop_qkey",
-    /// Dropped: there is no receive for the datagram.
     DropNoReceive = KFABRIC_FIGURE_DROP_NO_RECEIVE "drop_no_receive",
-    /// Packets that were sent again.
     Resent = KFABRIC_FIGURE_RESENT "resent",
-    /// Times that the requester went back because a NAK or a response showed a loss.
     Retries = KFABRIC_FIGURE_RETRIES "retries",
-    /// Times that the ACK timeout expired.
     Timeouts = KFABRIC_FIGURE_TIMEOUTS "timeouts",
-    /// Packets that were sent again before the ACK timeout, in case the last one was lost.
     Probes = KFABRIC_FIGURE_PROBES "probes",
-    /// Requests and responses that had been received already.
     Duplicates = KFABRIC_FIGURE_DUPLICATES "duplicates",
-    /// Responses to a PSN that was not sent, or of a kind that does not answer the request.
     Strays = KFABRIC_FIGURE_STRAYS "strays",
-    /// Dropped: requests that came after a missing one.
     OutOfSequence = KFABRIC_FIGURE_OUT_OF_SEQUENCE "out_of_sequence",
-    /// Acknowledgements sent.
     AckTx = KFABRIC_FIGURE_ACK_TX "ack_tx",
-    /// Responses received.
     AckRx = KFABRIC_FIGURE_ACK_RX "ack_rx",
-    /// NAK "PSN sequence error" sent.
     NakSequenceTx = KFABRIC_FIGURE_NAK_SEQUENCE_TX "nak_sequence_tx",
-    /// NAK "PSN sequence error" received.
     NakSequenceRx = KFABRIC_FIGURE_NAK_SEQUENCE_RX "nak_sequence_rx",
-    /// NAK "invalid request" sent.
     NakInvalidTx = KFABRIC_FIGURE_NAK_INVALID_TX "nak_invalid_tx",
-    /// NAK "invalid request" received.
     NakInvalidRx = KFABRIC_FIGURE_NAK_INVALID_RX "nak_invalid_rx",
-    /// NAK "remote access error" sent.
     NakAccessTx = KFABRIC_FIGURE_NAK_ACCESS_TX "nak_access_tx",
-    /// NAK "remote access error" received.
     NakAccessRx = KFABRIC_FIGURE_NAK_ACCESS_RX "nak_access_rx",
-    /// NAK "remote operational error" sent.
     NakOperationTx = KFABRIC_FIGURE_NAK_OPERATION_TX "nak_operation_tx",
-    /// NAK "remote operational error" received.
     NakOperationRx = KFABRIC_FIGURE_NAK_OPERATION_RX "nak_operation_rx",
-    /// RNR NAK sent.
     RnrTx = KFABRIC_FIGURE_RNR_TX "rnr_tx",
-    /// RNR NAK received.
     RnrRx = KFABRIC_FIGURE_RNR_RX "rnr_rx",
-    /// Dropped: a datagram to QP 1 that is not a valid message of connection management, has no
-    /// effect, or requests a connection from a listener with too many undelivered requests.
     DropCm = KFABRIC_FIGURE_DROP_CM "drop_cm",
-    /// Messages of connection management that had been received before.
     CmDuplicates = KFABRIC_FIGURE_CM_DUPLICATES "cm_duplicates",
-    /// Messages of connection management that were sent again after a timeout.
     CmResent = KFABRIC_FIGURE_CM_RESENT "cm_resent",
-    /// Requests for a connection that were rejected: no listener.
     CmNoListener = KFABRIC_FIGURE_CM_NO_LISTENER "cm_no_listener",
-    /// Requests for a connection that were rejected: too many requests, or no memory.
     CmNoRoom = KFABRIC_FIGURE_CM_NO_ROOM "cm_no_room",
-    /// Accesses of peers to memory that were refused, within the host and over the wire: no such
-    /// key, no right, or bytes outside the region. Links only.
     MrRefused = KFABRIC_FIGURE_MR_REFUSED "mr_refused",
-    /// Dropped: requests whose PSN is beyond the window of any requester.
     DropPsn = KFABRIC_FIGURE_DROP_PSN "drop_psn",
-    /// Dropped: packets in the inboxes of the owner's QPs use their whole part of the owner's
-    /// budget of kernel memory.
     DropBudget = KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
-    /// Of `RxPackets`: packets that the sending task or worker of this host processed itself (run
-    /// to completion).
     RxInline = KFABRIC_FIGURE_RX_INLINE "rx_inline",
-    /// Requests for a connection that were rejected with a cookie: too many whose source addresses
-    /// may be forged.
     CmUnproven = KFABRIC_FIGURE_CM_UNPROVEN "cm_unproven",
 }
 

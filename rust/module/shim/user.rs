@@ -51,16 +51,18 @@ impl Drop for PagefaultDisabled {
     }
 }
 
+/// `EFAULT` unless user memory was accessed.
+#[inline]
+fn accessed(done: bool) -> Result {
+    done.then_some(()).ok_or(EFAULT)
+}
+
 /// Writes zeros to the memory for results of this call, which faults the memory in. The pages may
 /// be swapped out again at any time. Fails with `EFAULT` if the memory cannot be written.
 pub(crate) fn clear(ptr: UserPtr, len: usize) -> Result {
     task::might_sleep();
     // SAFETY: Any user pointer is allowed: it is checked, and faults are errors.
-    if unsafe { bindings::kfabric_shim_clear_user(ptr.as_const_ptr().cast(), len) } {
-        Ok(())
-    } else {
-        Err(EFAULT)
-    }
+    accessed(unsafe { bindings::kfabric_shim_clear_user(ptr.as_const_ptr().cast(), len) })
 }
 
 /// Reads a structure that begins with its size.
@@ -125,12 +127,7 @@ pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
     let (to, len) = (into.as_mut_ptr().cast(), into.len());
     // SAFETY: `to` is valid for writes of `len` bytes. Any user pointer is allowed: it is checked,
     // and faults are errors.
-    let read = unsafe { bindings::kfabric_shim_get_bytes(to, ptr.as_const_ptr().cast(), len) };
-    if read {
-        Ok(())
-    } else {
-        Err(EFAULT)
-    }
+    accessed(unsafe { bindings::kfabric_shim_get_bytes(to, ptr.as_const_ptr().cast(), len) })
 }
 
 /// Writes a few words. Fails with `EFAULT`.
@@ -149,11 +146,7 @@ pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
 unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
     // SAFETY: By the requirements. Any user pointer is allowed: it is checked, and faults are
     // errors.
-    if unsafe { bindings::kfabric_shim_put_words(ptr.as_mut_ptr(), from, words) } {
-        Ok(())
-    } else {
-        Err(EFAULT)
-    }
+    accessed(unsafe { bindings::kfabric_shim_put_words(ptr.as_mut_ptr(), from, words) })
 }
 
 /// Reads the words of a structure; `false` if one cannot be read.
@@ -175,11 +168,7 @@ fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut
         return Err(E2BIG);
     }
     if user_size == size_of::<T>() && T::IN_WORDS {
-        return if get_words(ptr, into) {
-            Ok(())
-        } else {
-            Err(EFAULT)
-        };
+        return accessed(get_words(ptr, into));
     }
     let into: *mut T = into;
     // SAFETY: `into` has `size_of::<T>()` bytes that may have any value (`FromBytes`). Any user

@@ -138,17 +138,12 @@ impl WaitQueue {
     /// Wakes all entries, for any event. Any context, with any spin lock held.
     #[inline]
     pub(crate) fn wake_all(&self) {
-        self.wake(0);
+        self.wake_poll(0);
     }
 
     /// Wakes all sleepers, and the tasks that poll for one of the events in `mask` (`EPOLLIN`,
     /// ...). Any context, with any spin lock held.
-    #[inline]
     pub(crate) fn wake_poll(&self, mask: u32) {
-        self.wake(mask);
-    }
-
-    fn wake(&self, key: u32) {
         // SAFETY: `head` is initialized by the type invariants. The key is a set of events cast to
         // a pointer, as by `poll_to_key()`; 0 means all events.
         unsafe {
@@ -156,7 +151,7 @@ impl WaitQueue {
                 self.head.get(),
                 bindings::TASK_NORMAL,
                 0,
-                core::ptr::without_provenance_mut(key as usize),
+                core::ptr::without_provenance_mut(mask as usize),
             );
         }
     }
