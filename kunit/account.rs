@@ -161,8 +161,7 @@ mod tests {
         Ok(())
     }
 
-    /// Charges of a user in a namespace also count for the owner of the namespace, whoever the
-    /// users of the namespace are.
+    /// Charges of every user of a namespace also count for the owner of the namespace.
     #[test]
     fn namespaces_share_the_account_of_their_owner() -> Result {
         let owner = Budget::of(user(7), Some(100))?;

@@ -492,8 +492,8 @@ mod tests {
         for short in [0, 8, 15] {
             assert_eq!(fd.read(&mut to(short), true), Err(EINVAL));
         }
-        let nowhere = UserSlice::new(UserPtr::from_addr(0), 16);
-        assert_eq!(fd.read(&mut nowhere.writer(), true), Err(EFAULT));
+        let unmapped = UserSlice::new(UserPtr::from_addr(0), 16);
+        assert_eq!(fd.read(&mut unmapped.writer(), true), Err(EFAULT));
         assert!(fd.is_readable());
         assert_eq!(fd.read(&mut to(64), false), Ok(16));
         let mut bytes = [0; 16];
@@ -503,8 +503,8 @@ mod tests {
         for wrong in [0, 4, 7, 9, 16] {
             assert_eq!(fd.write(&mut from(wrong), false), Err(EINVAL));
         }
-        let nowhere = UserSlice::new(UserPtr::from_addr(0), 8);
-        assert_eq!(fd.write(&mut nowhere.reader(), false), Err(EFAULT));
+        let unmapped = UserSlice::new(UserPtr::from_addr(0), 8);
+        assert_eq!(fd.write(&mut unmapped.reader(), false), Err(EFAULT));
         assert!(!fd.is_readable());
         memory.write(32, &9u64.to_ne_bytes())?;
         assert_eq!(fd.write(&mut from(8), false), Ok(8));
@@ -579,10 +579,10 @@ mod tests {
         assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
 
         let elsewhere = TestFabric::open()?;
-        let strange = WaitSet::open(&elsewhere.0, ident(5, 5)?)?;
-        let wait = WaitObj::new(enums::WaitObj::Set.into(), Some(strange.clone()))?;
+        let foreign = WaitSet::open(&elsewhere.0, ident(5, 5)?)?;
+        let wait = WaitObj::new(enums::WaitObj::Set.into(), Some(foreign.clone()))?;
         assert_eq!(open(wait).err(), Some(EINVAL));
-        assert_eq!(close(&*strange), Ok(()));
+        assert_eq!(close(&*foreign), Ok(()));
 
         assert_eq!(none.flags(), 0);
         assert_eq!(none.set_flags(0), Ok(()));

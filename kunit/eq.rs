@@ -240,8 +240,8 @@ mod tests {
         member.av_error(&ident(1, 1)?, 1, 0, EINVAL);
         assert_eq!(set.wait(Deadline::Poll), Ok(()));
         let elsewhere = TestFabric::open()?;
-        let strange = Eq::open(&elsewhere.0, in_set()?, ident(3, 3)?);
-        assert_eq!(strange.err(), Some(EINVAL));
+        let foreign = Eq::open(&elsewhere.0, in_set()?, ident(3, 3)?);
+        assert_eq!(foreign.err(), Some(EINVAL));
         assert_eq!(close(&*set), Err(EBUSY));
         assert_eq!(close(&*member), Ok(()));
         assert_eq!(close(&*set), Ok(()));

@@ -155,18 +155,18 @@ mod tests {
             threads.push(thread, GFP_KERNEL)?;
         }
         // An entry found in the meantime is a complete one of another thread.
-        let mut strange = 0;
+        let mut wrong = 0;
         for _ in 0..ROUNDS {
             for number in 1..=16 {
                 if value(&table, number).is_some_and(|own| !(1..=3).contains(&own)) {
-                    strange += 1;
+                    wrong += 1;
                 }
             }
         }
         for thread in threads {
             thread.join();
         }
-        assert_eq!(strange, 0);
+        assert_eq!(wrong, 0);
         assert!((1..=failures.bound()).all(|number| failures.get(number).is_none()));
         assert!((1..=table.bound()).all(|number| table.get(number).is_none()));
         Ok(())

@@ -221,8 +221,8 @@ mod tests {
         set.signal();
         assert_eq!(fd.read(&mut to(7), true), Err(EINVAL));
         // A signal that cannot be copied stays pending.
-        let nowhere = UserSlice::new(UserPtr::from_addr(0), 8);
-        assert_eq!(fd.read(&mut nowhere.writer(), true), Err(EFAULT));
+        let unmapped = UserSlice::new(UserPtr::from_addr(0), 8);
+        assert_eq!(fd.read(&mut unmapped.writer(), true), Err(EFAULT));
         assert!(set.pending());
         assert_eq!(fd.read(&mut to(16), true), Ok(8));
         let mut one = [0; 8];

@@ -148,13 +148,9 @@ impl Backing {
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// The bytes of `parts`, concatenated; writable if all parts are. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// - `E2BIG`: more than [`SEGMENTS_MAX`] segments or parts.
-    /// - `EINVAL`: more than [`pinned::PINNED_MAX`] bytes.
-    /// - `ENOMEM`.
+    /// The bytes of `parts`, concatenated; writable if all parts are. Sleeps. Fails with `E2BIG`
+    /// for more than [`SEGMENTS_MAX`] segments or parts; `EINVAL` for more than
+    /// [`pinned::PINNED_MAX`] bytes; `ENOMEM`.
     pub(super) fn gather(parts: &[MemRef]) -> Result<Arc<Self>> {
         let access = if parts.iter().all(MemRef::writable) {
             Access::Write

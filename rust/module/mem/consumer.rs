@@ -145,14 +145,9 @@ impl Builder {
     }
 }
 
-/// Memory at kernel virtual addresses, in the order of `list`. Sleeps.
-///
-/// # Errors
-///
-/// - `EFAULT`: an address is not mapped memory.
-/// - `EINVAL`: the stack of the current task, or more than [`PINNED_MAX`] bytes.
-/// - `E2BIG`: more than [`SEGMENTS_MAX`] elements.
-/// - `ENOMEM`.
+/// Memory at kernel virtual addresses, in the order of `list`. Sleeps. Fails with `EFAULT` if an
+/// address is not mapped memory; `EINVAL` for the stack of the current task, or more than
+/// [`PINNED_MAX`] bytes; `E2BIG` for more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
 ///
 /// # Safety
 ///
@@ -166,14 +161,9 @@ pub(crate) unsafe fn kvec(list: &[bindings::kvec], access: Access) -> Result<Mem
     builder.finish()
 }
 
-/// The bytes of pages, in the order of `list`. Sleeps.
-///
-/// # Errors
-///
-/// - `EINVAL`: no page, a page without a reference count, or more than [`PINNED_MAX`] bytes.
-/// - `EOPNOTSUPP`: device memory.
-/// - `E2BIG`: more than [`SEGMENTS_MAX`] elements.
-/// - `ENOMEM`.
+/// The bytes of pages, in the order of `list`. Sleeps. Fails with `EINVAL` for no page, a page
+/// without a reference count, or more than [`PINNED_MAX`] bytes; `EOPNOTSUPP` for device memory;
+/// `E2BIG` for more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
 ///
 /// # Safety
 ///

@@ -75,15 +75,10 @@ unsafe impl Send for DmaBuf {}
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// Takes a reference to `dmabuf` and maps it, for access to `len` bytes at `offset`.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: the range is empty, outside the DMA-BUF, or longer than [`PINNED_MAX`].
-    /// - `EACCES`: the DMA-BUF may not be written.
-    /// - `EOPNOTSUPP`: the DMA-BUF cannot be mapped or is I/O memory, or the kernel has no DMA-BUF.
-    /// - An error of the exporter.
-    /// - `ENOMEM`.
+    /// Takes a reference to `dmabuf` and maps it, for access to `len` bytes at `offset`. Fails with
+    /// `EINVAL` if the range is empty, outside the DMA-BUF, or longer than [`PINNED_MAX`]; `EACCES`
+    /// if the DMA-BUF may not be written; `EOPNOTSUPP` if the DMA-BUF cannot be mapped or is I/O
+    /// memory, or the kernel has no DMA-BUF; an error of the exporter; `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -136,12 +131,8 @@ impl DmaBuf {
 
     /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory. The access
     /// ends when the last reference to the result is dropped. Does nothing if no bytes are left.
-    ///
-    /// # Errors
-    ///
-    /// - An error of the exporter, or the error with which an earlier access ended.
-    /// - `EACCES`: the DMA-BUF may not be written.
-    /// - `ENOMEM`.
+    /// Fails with an error of the exporter, or the error with which an earlier access ended;
+    /// `EACCES` if the DMA-BUF may not be written; `ENOMEM`.
     pub(crate) fn open(
         self: &Arc<Self>,
         offset: usize,

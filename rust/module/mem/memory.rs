@@ -38,13 +38,9 @@ impl From<MemRef> for Memory {
 }
 
 impl Memory {
-    /// The memory of `parts`, concatenated. Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// - `E2BIG`: more than [`SEGMENTS_MAX`] parts or segments.
-    /// - `EINVAL`: more than [`PINNED_MAX`] bytes, or a part is a list with a DMA-BUF in it.
-    /// - `ENOMEM`.
+    /// The memory of `parts`, concatenated. Sleeps. Fails with `E2BIG` for more than
+    /// [`SEGMENTS_MAX`] parts or segments; `EINVAL` for more than [`PINNED_MAX`] bytes, or if a
+    /// part is a list with a DMA-BUF in it; `ENOMEM`.
     #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
     pub(crate) fn gather(parts: KVVec<Memory>) -> Result<Self> {
         if parts.len() > SEGMENTS_MAX {

@@ -94,13 +94,9 @@ impl MemRef {
     }
 
     /// The bytes of `parts`, concatenated; writable if all parts are. The result keeps the parts. A
-    /// part may occur several times, and may be a gather list itself. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// - `E2BIG`: more than [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX) segments.
-    /// - `EINVAL`: more than [`PINNED_MAX`](super::pinned::PINNED_MAX) bytes.
-    /// - `ENOMEM`.
+    /// part may occur several times, and may be a gather list itself. Sleeps. Fails with `E2BIG`
+    /// for more than [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX) segments; `EINVAL` for more
+    /// than [`PINNED_MAX`](super::pinned::PINNED_MAX) bytes; `ENOMEM`.
     pub(crate) fn gather(parts: &[Self]) -> Result<Self> {
         Backing::gather(parts).map(Self::new)
     }
@@ -245,12 +241,8 @@ impl Inline {
         }
     }
 
-    /// Replaces the bytes by those of `ranges` of the current process, concatenated. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// - `EMSGSIZE`: more than [`INLINE_MAX`] bytes.
-    /// - `EFAULT`.
+    /// Replaces the bytes by those of `ranges` of the current process, concatenated. Sleeps. Fails
+    /// with `EMSGSIZE` for more than [`INLINE_MAX`] bytes; `EFAULT`.
     pub(crate) fn read_user(&mut self, ranges: &[UserRange]) -> Result {
         self.len = 0;
         ranges.iter().try_for_each(|range| self.append(range))
@@ -337,12 +329,8 @@ impl Source<'_> {
     }
 
     /// Replaces at most [`INLINE_MAX`] bytes by a copy of them, which no one else changes. Process
-    /// context with `may_sleep`, otherwise any context.
-    ///
-    /// # Errors
-    ///
-    /// - `EMSGSIZE`: there are more bytes.
-    /// - `ENOMEM`.
+    /// context with `may_sleep`, otherwise any context. Fails with `EMSGSIZE` if there are more
+    /// bytes; `ENOMEM`.
     pub(crate) fn copy_short(&mut self, may_sleep: bool) -> Result {
         if self.len() > INLINE_MAX {
             return Err(EMSGSIZE);

@@ -144,14 +144,9 @@ impl SharedPages {
     ///
     /// The mapping cannot grow and cannot be executed. Child processes do not inherit a writable
     /// mapping, because a ring has one consumer. Process context, in the `mmap` operation of a
-    /// file.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: the mapping is larger than [`size`](Self::size), or it is
-    ///   [`MapAccess::ReadWrite`] and not shared.
-    /// - `EACCES`: a writable mapping of [`MapAccess::ReadOnly`] pages, or an executable one.
-    /// - `ENOMEM`.
+    /// file. Fails with `EINVAL` if the mapping is larger than [`size`](Self::size), or it is
+    /// [`MapAccess::ReadWrite`] and not shared; `EACCES` for a writable mapping of
+    /// [`MapAccess::ReadOnly`] pages, or an executable one; `ENOMEM`.
     pub(crate) fn map(self: &Arc<Self>, vma: &VmaNew, access: MapAccess) -> Result {
         if vma.end() - vma.start() > self.size() {
             return Err(EINVAL);

@@ -200,12 +200,8 @@ unsafe impl Sync for Charge {}
 
 impl Charge {
     /// Charges `pages` to the user of the current task. Process context of a task that has an mm,
-    /// so not of a kernel thread.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`: the limit would be exceeded.
-    /// - `EFAULT`: the task has no mm.
+    /// so not of a kernel thread. Fails with `ENOMEM` if the limit would be exceeded; `EFAULT` if
+    /// the task has no mm.
     pub(crate) fn current(pages: usize) -> Result<Self> {
         let mut charge = Self {
             pages: 0,

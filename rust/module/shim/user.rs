@@ -67,13 +67,9 @@ pub(crate) fn clear(ptr: UserPtr, len: usize) -> Result {
 
 /// Reads a structure that begins with its size.
 ///
-/// Returns the structure, and its size as the caller knows it, which [`write_struct`] needs.
-///
-/// # Errors
-///
-/// - `EFAULT`.
-/// - `EINVAL`: the size is below that of the first version.
-/// - `E2BIG`: the size is above a page, or bytes that this module does not know are not zero.
+/// Returns the structure, and its size as the caller knows it, which [`write_struct`] needs. Fails
+/// with `EFAULT`; `EINVAL` if the size is below that of the first version; `E2BIG` if the size is
+/// above a page, or bytes that this module does not know are not zero.
 #[inline]
 pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     let mut value = T::default();

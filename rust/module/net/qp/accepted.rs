@@ -7,7 +7,7 @@
 //! datagrams of any sender. A QP in RESET accepts nothing.
 //!
 //! Packets are checked in softirq, on any CPU, without a lock. So the addresses are atomic words,
-//! and a version tells a reader that they have changed while it read them: it drops the packet
+//! and a version shows a reader that they have changed during the read: the reader drops the packet
 //! then, as if the packet had come before the change.
 
 #[cfg(kfi_kunit)]

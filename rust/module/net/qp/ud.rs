@@ -416,7 +416,7 @@ impl<'a> Datagram<'a> {
         self.received.imm
     }
 
-    /// Whether it wakes those who wait for solicited events.
+    /// Whether it wakes waiters for solicited events.
     #[cfg(kfi_kunit)]
     pub(crate) fn solicited(&self) -> bool {
         self.received.solicited
