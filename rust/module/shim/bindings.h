@@ -51,7 +51,7 @@ void kfabric_shim_deadline_init(struct timer_list *timer,
 void kfabric_shim_deadline_start(struct timer_list *timer, u32 msecs);
 void kfabric_shim_deadline_end(struct timer_list *timer);
 
-/* Hashes with a secret key: shim/siphash.rs. */
+/* Hashes with a secret key: shim/random.rs. */
 u64 kfabric_shim_siphash(const u64 *key, const u64 *words);
 
 /* User memory: shim/user.rs. */
