@@ -35,13 +35,13 @@ const C: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0xa00, 2));
 /// The low half of the address is that of `B`, too.
 const D: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0xa00, 2));
 
-const fn way(from: IpAddr, to: IpAddr) -> AddrPair {
+const fn addrs(from: IpAddr, to: IpAddr) -> AddrPair {
     AddrPair { from, to }
 }
 
 /// Checks a packet for a QP whose link has the address `B` only.
 fn check(accepted: &Accepted, from: IpAddr, to: IpAddr) -> Result<(), Stat> {
-    accepted.check(&way(from, to), |to| to == B)
+    accepted.check(&addrs(from, to), |to| to == B)
 }
 
 #[kunit_tests(kfabric_accepted)]
@@ -82,9 +82,9 @@ mod tests {
     fn a_connected_qp_accepts_its_peer() {
         let accepted = Accepted::nothing();
         for (peer, own) in [(A, B), (C, D)] {
-            accepted.set(Accepts::Pair(way(peer, own)));
+            accepted.set(Accepts::Pair(addrs(peer, own)));
             assert!(check(&accepted, peer, own) == Ok(()));
-            // The opposite way is another one.
+            // The opposite direction is another one.
             assert!(check(&accepted, own, peer) == Err(Stat::DropDestination));
             assert!(check(&accepted, own, own) == Err(Stat::DropSource));
         }
@@ -100,8 +100,8 @@ mod tests {
             let (accepted, stop) = (accepted.clone(), stop.clone());
             thread(move || {
                 while !stop.load(Acquire) {
-                    accepted.set(Accepts::Pair(way(A, B)));
-                    accepted.set(Accepts::Pair(way(C, D)));
+                    accepted.set(Accepts::Pair(addrs(A, B)));
+                    accepted.set(Accepts::Pair(addrs(C, D)));
                     crate::shim::sched::cond_resched();
                 }
             })?

@@ -108,13 +108,13 @@ mod tests {
     #[test]
     fn waiting_packets_in_namespaces_share_a_part() -> Result {
         let owner = Budget::of(user(17), Some(1000))?;
-        let above = || Budget::of(user(17), Some(1000)).map(|budget| Some(budget.hold));
-        let one = Budget::below(above()?, user(18), Some(1000))?;
-        let other = Budget::below(above()?, user(19), Some(1000))?;
+        let parent = || Budget::of(user(17), Some(1000)).map(|budget| Some(budget.account));
+        let one = Budget::below(parent()?, user(18), Some(1000))?;
+        let other = Budget::below(parent()?, user(19), Some(1000))?;
         one.charge_inbox(200, 0)?;
         assert_eq!(owner.charged(Part::Inboxes), (200, 200));
         assert_eq!(other.charge_inbox(51, 0), Err(ENOMEM));
-        // A charge that the account above refuses is not made in the account below it either.
+        // A charge that the parent refuses is not made in its child either.
         assert_eq!(other.charged(Part::Inboxes), (0, 0));
         assert!(other.charge_inbox(50, 0).is_ok());
         one.uncharge_inbox(200);
@@ -161,14 +161,13 @@ mod tests {
         Ok(())
     }
 
-    /// Charges of a user in a namespace also count for the owner of the namespace, whoever the
-    /// users of the namespace are.
+    /// Charges of every user of a namespace also count for the owner of the namespace.
     #[test]
     fn namespaces_share_the_account_of_their_owner() -> Result {
         let owner = Budget::of(user(7), Some(100))?;
-        let above = || Budget::of(user(7), Some(100)).map(|budget| Some(budget.hold));
-        let one = Budget::below(above()?, user(8), Some(100))?;
-        let other = Budget::below(above()?, user(9), Some(100))?;
+        let parent = || Budget::of(user(7), Some(100)).map(|budget| Some(budget.account));
+        let one = Budget::below(parent()?, user(8), Some(100))?;
+        let other = Budget::below(parent()?, user(9), Some(100))?;
         // The same user outside of the namespace has another account.
         let outside = Budget::of(user(8), Some(100))?;
         let held = one.take(60)?;
@@ -176,13 +175,13 @@ mod tests {
         assert_eq!(owner.take(41).err(), Some(ENOMEM));
         let rest = other.take(40)?;
         assert!(outside.take(100).is_ok());
-        // A charge that was refused above was not made below.
+        // A charge that the parent refused was not made in the child.
         drop(held);
         let all = one.take(60)?;
         drop((rest, all));
         assert!(other.take(100).is_ok() && owner.take(100).is_ok());
         // A second file of the user gets the same account.
-        let again = Budget::below(above()?, user(8), Some(100))?;
+        let again = Budget::below(parent()?, user(8), Some(100))?;
         let held = again.take(100)?;
         assert_eq!(one.take(1).err(), Some(ENOMEM));
         drop((held, one, other, again, owner, outside));
@@ -195,17 +194,17 @@ mod tests {
     /// The owner of the namespace is delayed for refusals; a user without a limit is not.
     #[test]
     fn refusals_delay_the_user() -> Result {
-        let above = Budget::of(user(10), Some(100))?;
-        let hold = Budget::of(user(10), Some(100))?.hold;
-        let below = Budget::below(Some(hold), user(11), Some(100))?;
+        let parent = Budget::of(user(10), Some(100))?;
+        let account = Budget::of(user(10), Some(100))?.account;
+        let child = Budget::below(Some(account), user(11), Some(100))?;
         let privileged = Budget::of(user(10), Some(u64::MAX))?;
         for _ in 0..100 {
-            below.refused(1);
+            child.refused(1);
         }
-        assert!(below.is_delayed(1) && above.is_delayed(1) && !privileged.is_delayed(1));
-        assert_eq!(below.enter_access(1, false), Err(EAGAIN));
+        assert!(child.is_delayed(1) && parent.is_delayed(1) && !privileged.is_delayed(1));
+        assert_eq!(child.enter_access(1, false), Err(EAGAIN));
         // Most other endpoints of the user are not delayed.
-        let others = (2..102).filter(|number| below.is_delayed(*number)).count();
+        let others = (2..102).filter(|number| child.is_delayed(*number)).count();
         assert!(others < 20);
         let free = Budget::of(user(12), Some(u64::MAX))?;
         for _ in 0..100 {

@@ -25,24 +25,22 @@ use kernel::{
 /// An object with a timer, which counts the expirations.
 #[pin_data]
 struct TimedObject {
-    rung: Arc<Count>,
+    expired: Arc<Count>,
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
 }
 
 impl_alarm! {
-    impl Alarm for TimedObject {
-        timer: self.timer, due: self.due, rings: Self::ring
-    }
+    impl Alarm for TimedObject { timer: self.timer, due: self.due, expired: Self::count }
 }
 
 impl TimedObject {
     fn new() -> Result<Arc<Self>> {
-        let rung = Count::new()?;
+        let expired = Count::new()?;
         Arc::pin_init(
             pin_init!(Self {
-                rung,
+                expired,
                 due: Due::never(),
                 timer <- HrTimer::new(),
             }),
@@ -50,8 +48,8 @@ impl TimedObject {
         )
     }
 
-    fn ring(self: &Arc<Self>) {
-        self.rung.add(1);
+    fn count(self: &Arc<Self>) {
+        self.expired.add(1);
     }
 }
 
@@ -61,18 +59,18 @@ mod tests {
 
     #[test]
     fn an_alarm_expires_repeatedly() -> Result {
-        let bell = TimedObject::new()?;
+        let object = TimedObject::new()?;
         let mut alarm = Alarm::new();
         for round in 1..4 {
             let now = now_ns();
-            alarm.set(&bell, &bell.due, now, now + MS);
-            assert!(eventually(|| bell.rung.get() == round));
+            alarm.set(&object, &object.due, now, now + MS);
+            assert!(eventually(|| object.expired.get() == round));
         }
         let now = now_ns();
-        alarm.set(&bell, &bell.due, now, now + 5 * MS);
+        alarm.set(&object, &object.due, now, now + 5 * MS);
         drop(alarm);
         a_while();
-        assert_eq!(bell.rung.get(), 3);
+        assert_eq!(object.expired.get(), 3);
         Ok(())
     }
 
@@ -82,16 +80,16 @@ mod tests {
         let mut alarm = Alarm::new();
         let now = now_ns();
         alarm.set(&first, &first.due, now, now + MS);
-        assert!(eventually(|| first.rung.get() == 1));
+        assert!(eventually(|| first.expired.get() == 1));
         // The timer of the second object would expire without a reference to that object.
         let now = now_ns();
         alarm.set(&second, &second.due, now, now + MS);
         a_while();
-        assert_eq!(second.rung.get(), 0);
+        assert_eq!(second.expired.get(), 0);
         // The alarm still works for the first object.
         let now = now_ns();
         alarm.set(&first, &first.due, now, now + MS);
-        assert!(eventually(|| first.rung.get() == 2));
+        assert!(eventually(|| first.expired.get() == 2));
         Ok(())
     }
 }

@@ -7,16 +7,11 @@
 use super::*;
 use crate::{
     kunit::helpers::{
+        soon,
         UserFd,
         UserMemory, //
     },
-    shim::{
-        sched::now_ns,
-        wait::{
-            new_wait_queue,
-            Deadline, //
-        }, //
-    }, //
+    shim::wait::new_wait_queue, //
 };
 use kernel::sync::atomic::{
     ordering::{
@@ -41,36 +36,36 @@ struct Mailbox {
     #[pin]
     queue: WaitQueue,
     number: Atomic<u32>,
-    fate: Arc<ReleaseState>,
+    state: Arc<ReleaseState>,
 }
 
 impl Mailbox {
     fn new() -> Result<(Arc<Self>, Arc<ReleaseState>)> {
-        let fate = Arc::pin_init(
+        let state = Arc::pin_init(
             pin_init!(ReleaseState {
                 queue <- new_wait_queue!("kunit::ReleaseState"),
                 released: Atomic::new(0),
             }),
             GFP_KERNEL,
         )?;
-        let its_fate = fate.clone();
+        let shared = state.clone();
         let mailbox = Arc::pin_init(
             pin_init!(Self {
                 queue <- new_wait_queue!("kunit::Mailbox"),
                 number: Atomic::new(0),
-                fate: its_fate,
+                state: shared,
             }),
             GFP_KERNEL,
         )?;
-        Ok((mailbox, fate))
+        Ok((mailbox, state))
     }
 }
 
 #[pinned_drop]
 impl PinnedDrop for Mailbox {
     fn drop(self: Pin<&mut Self>) {
-        self.fate.released.fetch_add(1, Full);
-        self.fate.queue.wake_all();
+        self.state.released.fetch_add(1, Full);
+        self.state.queue.wake_all();
     }
 }
 
@@ -117,11 +112,10 @@ impl AnonFile for Silent {
 
 /// Waits until the object is released, which the file system does a little after the close. Returns
 /// the number of releases.
-fn released(fate: &ReleaseState) -> u32 {
-    let soon = Deadline::At(now_ns() + 10_000_000_000);
-    let count = || fate.released.load(Acquire);
+fn released(state: &ReleaseState) -> u32 {
+    let count = || state.released.load(Acquire);
     let seen = || Some(count()).filter(|count| *count > 0);
-    fate.queue.wait_until(soon, seen).unwrap_or(0)
+    state.queue.wait_until(soon(), seen).unwrap_or(0)
 }
 
 #[kunit_tests(kfabric_anon_file)]
@@ -130,28 +124,28 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_not_installed_is_released() -> Result {
-        let (mailbox, fate) = Mailbox::new()?;
+        let (mailbox, state) = Mailbox::new()?;
         let pending = PendingFd::new(mailbox)?;
         let number = pending.fd();
         assert!(number >= 0);
         // The descriptor is reserved, and not open yet.
         assert_eq!(UserFd::new(number).poll(), 0);
-        assert_eq!(fate.released.load(Acquire), 0);
+        assert_eq!(state.released.load(Acquire), 0);
         drop(pending);
-        assert_eq!(released(&fate), 1);
+        assert_eq!(released(&state), 1);
         // The number is free again.
-        let (mailbox, fate) = Mailbox::new()?;
+        let (mailbox, state) = Mailbox::new()?;
         let again = PendingFd::new(mailbox)?;
         assert_eq!(again.fd(), number);
         drop(again);
-        assert_eq!(released(&fate), 1);
+        assert_eq!(released(&state), 1);
         Ok(())
     }
 
     #[test]
     fn a_descriptor_reaches_its_object() -> Result {
         let memory = UserMemory::map(4096, true)?;
-        let (mailbox, fate) = Mailbox::new()?;
+        let (mailbox, state) = Mailbox::new()?;
         let pending = PendingFd::new(mailbox.clone())?;
         let fd = UserFd::new(pending.fd());
         pending.install();
@@ -174,9 +168,9 @@ mod tests {
         // Only the file holds a reference to the object now.
         drop(mailbox);
         assert_eq!(fd.poll(), EPOLLHUP);
-        assert_eq!(fate.released.load(Acquire), 0);
+        assert_eq!(state.released.load(Acquire), 0);
         drop(fd);
-        assert_eq!(released(&fate), 1);
+        assert_eq!(released(&state), 1);
         Ok(())
     }
 

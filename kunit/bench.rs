@@ -3,10 +3,10 @@
 //! Benchmarks of counters and of posting in the kernel: debugfs `kfabric-bench/`.
 //!
 //! Reading a file runs one benchmark once and returns two numbers: nanoseconds per operation, and
-//! how often a sleeper ran per operation (0 without sleepers). Most benchmarks measure the functions
-//! that every user of a counter calls, [`Cntr::add`] and [`Cntr::wait`], and the operations in C to
-//! which they are compared. Two measure operations that are admitted and started, in process context
-//! and in a softirq. `qemu-test/bench` reads the files in turn.
+//! how often a sleeper ran per operation (0 without sleepers). Most benchmarks measure the
+//! functions that every user of a counter calls, [`Cntr::add`] and [`Cntr::wait`], and the
+//! operations in C to which they are compared. Two measure operations that are admitted and
+//! started, in process context and in a softirq. `qemu-test/bench` reads the files in turn.
 //!
 //! The code that measures is C (`bench.c`), so that the same code times C and Rust. The reader
 //! should be bound to one CPU.
@@ -35,9 +35,7 @@ use super::{
         Sizes, //
     },
     fixture::{
-        ident,
         soon,
-        wait_obj,
         TestDomain, //
     },
     helpers::thread, //
@@ -49,10 +47,7 @@ use crate::{
         Source, //
     },
     provider::{
-        cntr::{
-            Cntr,
-            CntrAttr, //
-        },
+        cntr::Cntr,
         ep::admit::{
             Admitted,
             Context, //
@@ -82,14 +77,14 @@ const POSTS: u32 = 256;
 const POST_ROUNDS: u32 = 20;
 
 /// The results of a run.
-struct Figures {
+struct Measurement {
     /// Picoseconds per operation, because an add takes only few nanoseconds.
     ps: u64,
     /// How often sleepers ran, per thousand operations.
     ran: u64,
 }
 
-impl Figures {
+impl Measurement {
     /// The results of `bench`, which has run.
     fn woken(bench: &kfabric_bench) -> Self {
         Self {
@@ -104,11 +99,11 @@ fn per(sum: u64, count: u64) -> u64 {
 }
 
 /// One benchmark.
-struct Run(fn() -> Result<Figures>);
+struct Run(fn() -> Result<Measurement>);
 
 fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match (run.0)() {
-        Ok(Figures { ps, ran }) => writeln!(
+        Ok(Measurement { ps, ran }) => writeln!(
             f,
             "{}.{:03} {}.{:03}",
             per(ps, 1000),
@@ -199,12 +194,8 @@ struct OnLink {
 impl OnLink {
     fn open() -> Result<Self> {
         let test = TestDomain::open()?;
-        let attr = CntrAttr {
-            wait: wait_obj(enums::WaitObj::Queue)?,
-            max_value: 0,
-        };
         Ok(Self {
-            cntr: Cntr::open(&test.domain, attr, ident(3, 3)?)?,
+            cntr: test.cntr(enums::WaitObj::Queue, 3)?,
             _test: test,
         })
     }
@@ -239,7 +230,7 @@ unsafe extern "C" fn wake_one(data: *mut c_void) {
 }
 
 /// Measures adds while a waiter has a threshold far above.
-fn adds() -> Result<Figures> {
+fn adds() -> Result<Measurement> {
     let counter = OnLink::open()?;
     let far = counter.cntr.clone();
     let waiter = thread(move || {
@@ -252,7 +243,7 @@ fn adds() -> Result<Figures> {
     let took = now_ns().saturating_sub(began);
     drop(counter);
     waiter.join();
-    Ok(Figures {
+    Ok(Measurement {
         ps: per(took.saturating_mul(1000), ADDS),
         ran: 0,
     })
@@ -260,7 +251,7 @@ fn adds() -> Result<Figures> {
 
 /// Measures adds that each wake one of `sleepers`: a different one each time if they `rotate`,
 /// otherwise the same.
-fn wakes(sleepers: u32, rotate: bool) -> Result<Figures> {
+fn wakes(sleepers: u32, rotate: bool) -> Result<Measurement> {
     let counter = OnLink::open()?;
     let mut bench = kfabric_bench {
         data: core::ptr::from_ref(&counter.cntr).cast_mut().cast(),
@@ -274,21 +265,21 @@ fn wakes(sleepers: u32, rotate: bool) -> Result<Figures> {
     // SAFETY: `data` is what the two functions expect, and the call returns when all tasks have
     // left them.
     to_result(unsafe { bindings::kfabric_bench_run(&mut bench) })?;
-    Ok(Figures::woken(&bench))
+    Ok(Measurement::woken(&bench))
 }
 
 /// Measures the operation to which `adds` is compared.
-fn atomic_adds() -> Result<Figures> {
+fn atomic_adds() -> Result<Measurement> {
     // SAFETY: No requirements; process context.
     let ns = unsafe { bindings::kfabric_bench_atomic(ADDS) };
-    Ok(Figures {
+    Ok(Measurement {
         ps: per(ns.saturating_mul(1000), ADDS),
         ran: 0,
     })
 }
 
 /// Measures the operation to which `wakes` is compared: all `sleepers` on one wait queue.
-fn queue_wakes(sleepers: u32) -> Result<Figures> {
+fn queue_wakes(sleepers: u32) -> Result<Measurement> {
     let mut bench = kfabric_bench {
         sleepers,
         rounds: WAKES,
@@ -296,7 +287,7 @@ fn queue_wakes(sleepers: u32) -> Result<Figures> {
     };
     // SAFETY: The function fills in the rest of `bench`.
     to_result(unsafe { bindings::kfabric_bench_wait_event(&mut bench) })?;
-    Ok(Figures::woken(&bench))
+    Ok(Measurement::woken(&bench))
 }
 
 /// Admits a SEND of 8 bytes and passes it to `start`.
@@ -325,7 +316,7 @@ fn start_in_softirq(pair: &Arc<Pair>) -> Result {
 }
 
 /// Measures messages that `start` admits and starts, until they have arrived.
-fn starts(start: fn(&Arc<Pair>) -> Result) -> Result<Figures> {
+fn starts(start: fn(&Arc<Pair>) -> Result) -> Result<Measurement> {
     let sizes = Sizes {
         tx: POSTS as usize,
         rx: POSTS as usize,
@@ -333,11 +324,14 @@ fn starts(start: fn(&Arc<Pair>) -> Result) -> Result<Figures> {
         bind: CqBind::SELECTIVE_COMPLETION,
         ..Sizes::DEFAULT
     };
-    let loud = Sizes {
+    let reporting = Sizes {
         bind: CqBind::EMPTY,
         ..sizes
     };
-    let pair = Arc::new(Pair::sized(enums::EpType::Rdm, sizes, loud)?, GFP_KERNEL)?;
+    let pair = Arc::new(
+        Pair::sized(enums::EpType::Rdm, sizes, reporting)?,
+        GFP_KERNEL,
+    )?;
     let memory = MemRef::buffer(8)?;
     let mut took = 0;
     for _ in 0..POST_ROUNDS {
@@ -355,7 +349,7 @@ fn starts(start: fn(&Arc<Pair>) -> Result) -> Result<Figures> {
         }
     }
     let count = u64::from(POSTS) * u64::from(POST_ROUNDS);
-    Ok(Figures {
+    Ok(Measurement {
         ps: per(took.saturating_mul(1000), count),
         ran: 0,
     })

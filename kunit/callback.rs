@@ -13,11 +13,10 @@ use crate::{
         fixture::{
             a_while,
             allow_kill,
+            count_if,
             eventually,
-            ident,
             soon,
             thread,
-            wait_obj,
             Count,
             TestDomain, //
         },
@@ -29,14 +28,8 @@ use crate::{
         }, //
     },
     provider::{
-        cntr::{
-            Cntr,
-            CntrAttr, //
-        },
-        cq::{
-            Cq,
-            CqAttr, //
-        },
+        cntr::Cntr,
+        cq::Cq,
         object::{
             close,
             force_close, //
@@ -75,16 +68,11 @@ use kfi_core::{
 };
 
 pub(super) fn counter(test: &TestDomain, wait: WaitObj) -> Result<Arc<Cntr>> {
-    let attr = CntrAttr {
-        wait: wait_obj(wait)?,
-        max_value: 0,
-    };
-    Cntr::open(&test.domain, attr, ident(3, 3)?)
+    test.cntr(wait, 3)
 }
 
 pub(super) fn cq(test: &TestDomain, wait: WaitObj) -> Result<Arc<Cq>> {
-    let attr = CqAttr::new(4, 0, wait_obj(wait)?, 0)?;
-    Cq::open(&test.domain, attr, ident(4, 4)?)
+    test.cq(4, wait, 4)
 }
 
 /// Returns the condition that `cntr` reaches `threshold` or its error value changes from now on.
@@ -336,11 +324,9 @@ mod tests {
         let (mut threads, mut callbacks, mut fds) = (KVec::new(), KVec::new(), KVec::new());
         for threshold in (1..=EACH).rev() {
             let threshold = u64::from(threshold);
-            let (other, count) = (cntr.clone(), woken.clone());
-            let sleeper = thread(move || {
-                if other.wait(threshold, soon(), &mut 0).is_ok() {
-                    count.add(1);
-                }
+            let other = cntr.clone();
+            let sleeper = count_if(&woken, move || {
+                other.wait(threshold, soon(), &mut 0).is_ok()
             })?;
             threads.push(sleeper, GFP_KERNEL)?;
             // A registration that is dropped leaves no waiter.

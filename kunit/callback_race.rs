@@ -17,6 +17,10 @@ use super::{
 };
 use crate::{
     kunit::{
+        contexts::{
+            in_hard_irqs,
+            in_softirqs, //
+        },
         fixture::{
             a_while,
             eventually,
@@ -39,26 +43,11 @@ use crate::{
     }, //
 };
 use kernel::{
-    impl_has_hr_timer,
     prelude::*,
-    sync::{
-        Arc,
-        ArcBorrow, //
-    },
+    sync::Arc,
     time::{
         delay::fsleep,
-        hrtimer::{
-            ArcHrTimerHandle,
-            HrTimer,
-            HrTimerCallback,
-            HrTimerCallbackContext,
-            HrTimerPointer,
-            HrTimerRestart,
-            RelativeMode,
-            RelativeSoftMode, //
-        },
-        Delta,
-        Monotonic, //
+        Delta, //
     }, //
 };
 use kfi_core::{
@@ -66,63 +55,6 @@ use kfi_core::{
     cq::CallbackCondition::Ready,
     enums::WaitObj, //
 };
-
-/// The time between two interrupts of a test.
-const PERIOD: Delta = Delta::from_micros(50);
-
-/// Defines a timer that calls a function in interrupts of one kind, until the function returns
-/// false or the handle is dropped.
-macro_rules! timer {
-    ($name:ident, $mode:ident) => {
-        #[pin_data]
-        struct $name {
-            function: KBox<dyn Fn() -> bool + Send + Sync>,
-            #[pin]
-            timer: HrTimer<Self>,
-        }
-
-        impl_has_hr_timer! {
-            impl HasHrTimer<Self> for $name {
-                mode: $mode<Monotonic>, field: self.timer
-            }
-        }
-
-        impl HrTimerCallback for $name {
-            type Pointer<'a> = Arc<Self>;
-
-            fn run(
-                this: ArcBorrow<'_, Self>,
-                mut context: HrTimerCallbackContext<'_, Self>,
-            ) -> HrTimerRestart {
-                if !(this.function)() {
-                    return HrTimerRestart::NoRestart;
-                }
-                context.forward_now(PERIOD);
-                HrTimerRestart::Restart
-            }
-        }
-
-        impl $name {
-            fn start(
-                function: impl Fn() -> bool + Send + Sync + 'static,
-            ) -> Result<ArcHrTimerHandle<Self>> {
-                let function: KBox<dyn Fn() -> bool + Send + Sync> =
-                    KBox::new(function, GFP_KERNEL)?;
-                let timer = Arc::pin_init(
-                    pin_init!(Self {
-                        function,
-                        timer <- HrTimer::new(),
-                    }),
-                    GFP_KERNEL,
-                )?;
-                Ok(timer.start(PERIOD))
-            }
-        }
-    };
-}
-
-timer!(HardTimer, RelativeMode);
-timer!(SoftTimer, RelativeSoftMode);
 
 /// Returns a function that adds 1 in interrupts of this kind, `times` times, and counts those.
 fn adds(cntr: &Arc<Cntr>, irq: Irq, times: u64, count: &Arc<Count>) -> Result<impl Fn() -> bool> {
@@ -161,8 +93,8 @@ mod tests {
             assert_eq!(callback.arm(at_least(&cntr, ADDS)), Ok(None));
             let function = adds(&cntr, irq, ADDS, &count)?;
             let _timer = match irq {
-                Irq::Hard => (Some(HardTimer::start(function)?), None),
-                _ => (None, Some(SoftTimer::start(function)?)),
+                Irq::Hard => (Some(in_hard_irqs(function)?), None),
+                _ => (None, Some(in_softirqs(function)?)),
             };
             // A task waits for the same value.
             assert_eq!(cntr.wait(ADDS, soon(), &mut 0), Ok(()));
@@ -198,8 +130,8 @@ mod tests {
             })?
         };
         assert_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
-        let _hard = HardTimer::start(adds(&cntr, Irq::Hard, ADDS, &hard)?)?;
-        let _soft = SoftTimer::start(adds(&cntr, Irq::Soft, ADDS, &soft)?)?;
+        let _hard = in_hard_irqs(adds(&cntr, Irq::Hard, ADDS, &hard)?)?;
+        let _soft = in_softirqs(adds(&cntr, Irq::Soft, ADDS, &soft)?)?;
         let other = cntr.clone();
         let busy = thread(move || {
             while other.read() < 2 * ADDS {
@@ -360,7 +292,7 @@ mod tests {
                         return woken.add(u32::from(calls.are(calls.get())));
                     }
                     let next = (cntr.read() + step).min(ROUNDS);
-                    // Arming needs no memory, whatever the place in the line was.
+                    // Arming needs no memory, whatever the position in the line was.
                     if matches!(callback.arm(at_least(cntr, next)), Ok(None)) {
                         return;
                     }

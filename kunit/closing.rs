@@ -26,10 +26,10 @@ use crate::{
     kunit::fixture::{
         a_while,
         allow_kill,
+        count_if,
+        ep_attr,
         eventually,
         ident,
-        thread,
-        wait_obj,
         Count,
         TestDomain, //
     },
@@ -39,14 +39,8 @@ use crate::{
         Source, //
     },
     provider::{
-        av::{
-            Av,
-            AvAttr, //
-        },
-        cq::{
-            Cq,
-            CqAttr, //
-        },
+        av::Av,
+        cq::Cq,
         object::{
             close,
             force_close, //
@@ -54,7 +48,6 @@ use crate::{
     }, //
 };
 use kfi_core::{
-    cq::Format,
     enums,
     flags::{
         CqBind,
@@ -76,28 +69,13 @@ struct End {
 
 impl End {
     fn open(test: &TestDomain) -> Result<Self> {
-        let attr = CqAttr::new(
-            8,
-            Format::Context as u32,
-            wait_obj(enums::WaitObj::None)?,
-            0,
-        )?;
-        let cq = Cq::open(&test.domain, attr, ident(3, 3)?)?;
-        let attr = AvAttr {
-            kind: enums::AvType::Table,
-            count: 0,
-            events: false,
-        };
-        let av = Av::open(&test.domain, attr, ident(4, 4)?)?;
+        let cq = test.cq(8, enums::WaitObj::None, 3)?;
+        let av = test.av(ident(4, 4)?)?;
         let attr = EpAttr {
-            ep_type: EpType::Rdm,
-            caps: Caps::MSG | Caps::SEND | Caps::RECV,
-            tx_op_flags: OpFlags::EMPTY,
-            rx_op_flags: OpFlags::EMPTY,
             tx_size: 4,
             rx_size: 4,
             total_buffered_recv: 1 << 16,
-            src_addr: None,
+            ..ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV)
         };
         let endpoint = Endpoint::open(&test.domain, attr, ident(5, 5)?)?;
         let end = Self { endpoint, cq, av };
@@ -127,11 +105,11 @@ impl End {
 
     /// Makes a waiting send of this endpoint to `target`, which is not queued there yet.
     fn waiting_send(&self, target: &Self) -> Result<Arc<WaitingSend>> {
-        let cargo = PendingOp {
+        let pending = PendingOp {
             from: filled(0x5a)?,
             ticket: self.ticket()?,
         };
-        let made = WaitingSend::new(&self.endpoint, &target.endpoint, 7, 1, cargo);
+        let made = WaitingSend::new(&self.endpoint, &target.endpoint, 7, 1, pending);
         made.map_err(|(error, _)| error)
     }
 
@@ -223,7 +201,7 @@ mod tests {
         {
             let inside = target.endpoint.run.enter();
             assert!(inside.is_some());
-            let MatchResult::Taken(place) = target.endpoint.offer(&message, true) else {
+            let MatchResult::Taken(receive) = target.endpoint.offer(&message, true) else {
                 return Err(EINVAL);
             };
             force_close(&*target.endpoint);
@@ -231,7 +209,7 @@ mod tests {
             let from = Source::Mem(filled(0x5a)?);
             target
                 .endpoint
-                .place(target.bound()?, place, &message, &from);
+                .place(target.bound()?, receive, &message, &from);
         }
         assert!(mem::memref::equal(&memory, &filled(0x5a)?));
         // The CQ still exists, and has the completion.
@@ -273,12 +251,10 @@ mod tests {
             let inside = end.endpoint.run.enter();
             assert!(inside.is_some());
             let closer = {
-                let (endpoint, interrupted) = (end.endpoint.clone(), interrupted.clone());
-                thread(move || {
+                let endpoint = end.endpoint.clone();
+                count_if(&interrupted, move || {
                     allow_kill();
-                    if close(&*endpoint) == Err(EINTR) {
-                        interrupted.add(1);
-                    }
+                    close(&*endpoint) == Err(EINTR)
                 })?
             };
             assert!(eventually(|| !end.endpoint.run.is_open()));

@@ -8,27 +8,28 @@ use super::{
     cm::{
         connect,
         listen,
+        service::PEER,
         Connect,
-        MAX_ASKED_OF_SOURCE, //
+        MAX_UNCONFIRMED_OF_SOURCE, //
     },
     kunit_cm_pair::{
+        params,
         side,
         Ends,
-        RequestKeeper,
         Seen,
-        SERVICE,
-        THREE, //
+        TestListener,
+        SERVICE, //
     },
     kunit_wire_pair::{
         datagrams,
         ONE,
         SIX,
+        THREE,
         TWO, //
     },
     qp::ud::{
         self,
-        Datagram,
-        Destination, //
+        Datagram, //
     },
     Path,
     Stat, //
@@ -73,9 +74,9 @@ mod tests {
     fn a_connection_is_established_used_and_ended() -> Result {
         for ip in [TWO, SIX] {
             let ends = Ends::new(ip)?;
-            let active = ends.ask(0x123, 1)?;
+            let active = ends.request(0x123, 1)?;
             assert!(active.state() == State::ReqSent);
-            let request = ends.keeper.next()?;
+            let request = ends.listener.next()?;
             assert!(request.local() == ip && request.remote() == active.local());
             assert!(request.service_id() == SERVICE);
             assert!(Arc::ptr_eq(request.link(), &ends.link.0));
@@ -112,18 +113,18 @@ mod tests {
     #[test]
     fn either_end_can_reject() -> Result {
         let ends = Ends::new(TWO)?;
-        let first = ends.ask(2, 0)?;
-        ends.keeper.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
+        let first = ends.request(2, 0)?;
+        ends.listener.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
         let no = Seen::Rejected(Reason::CONSUMER_DEFINED, 9);
         assert!(ends.active.sees(&[no]));
         // Dropping a request rejects it.
-        let second = ends.ask(3, 0)?;
-        drop(ends.keeper.next()?);
+        let second = ends.request(3, 0)?;
+        drop(ends.listener.next()?);
         let silent = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
         assert!(ends.active.sees(&[no, silent]));
         // The active end can reject the connection too.
-        let third = ends.ask(4, 0)?;
-        let passive = ends.accept(ends.keeper.next()?, 5, 6)?;
+        let third = ends.request(4, 0)?;
+        let passive = ends.accept(ends.listener.next()?, 5, 6)?;
         let reply = Seen::Reply(Qpn::new(5), 6);
         assert!(ends.active.sees(&[no, silent, reply]));
         third.reject(Reason::CONSUMER_DEFINED, &[8])?;
@@ -140,10 +141,10 @@ mod tests {
     fn a_request_without_a_listener_is_rejected() -> Result {
         let mut ends = Ends::new(TWO)?;
         ends.listening = None;
-        let conn = ends.ask(2, 0)?;
+        let conn = ends.request(2, 0)?;
         let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
         assert!(ends.active.sees(&[no]));
-        assert!(ends.figure(Stat::CmNoListener) == 1);
+        assert!(ends.stat(Stat::CmNoListener) == 1);
         conn.close();
         Ok(())
     }
@@ -152,8 +153,8 @@ mod tests {
     fn one_listener_per_address_and_service() -> Result {
         let mut ends = Ends::new(TWO)?;
         let socket = ends.link.0.socket().clone();
-        let keeper = RequestKeeper::new()?;
-        let at = |ip, service| listen(&socket, ip, service, 1, keeper.clone());
+        let listener = TestListener::new()?;
+        let at = |ip, service| listen(&socket, ip, service, 1, listener.clone());
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         assert!(at(TWO, SERVICE).is_err_and(|error| error == EADDRINUSE));
         assert!(at(any, SERVICE).is_err_and(|error| error == EADDRINUSE));
@@ -166,7 +167,7 @@ mod tests {
         drop(others);
         // A listener for all addresses gets the request.
         ends.listening = None;
-        let all = listen(&socket, any, SERVICE, 2, ends.keeper.clone())?;
+        let all = listen(&socket, any, SERVICE, 2, ends.listener.clone())?;
         let (active, passive) = ends.connected(2)?;
         drop(all);
         active.close();
@@ -177,12 +178,12 @@ mod tests {
     #[test]
     fn a_request_without_an_answer_is_repeated() -> Result {
         let ends = Ends::new(TWO)?;
-        let active = ends.ask(2, 1)?;
-        ends.keeper.next()?.ignore();
-        let passive = ends.accept(ends.keeper.next()?, 3, 2)?;
+        let active = ends.request(2, 1)?;
+        ends.listener.next()?.ignore();
+        let passive = ends.accept(ends.listener.next()?, 3, 2)?;
         assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 2)]));
-        assert!(ends.keeper.asked.get() == 2);
-        assert!(ends.figure(Stat::CmResent) > 0);
+        assert!(ends.listener.requests.get() == 2);
+        assert!(ends.stat(Stat::CmResent) > 0);
         active.close();
         passive.close();
         Ok(())
@@ -191,16 +192,16 @@ mod tests {
     #[test]
     fn the_backlog_of_a_listener_is_limited() -> Result {
         let ends = Ends::new(TWO)?;
-        let waiting = [ends.ask(2, 0)?, ends.ask(3, 0)?];
-        assert!(eventually(|| ends.keeper.asked.get() == 2));
-        let third = ends.ask(4, 0)?;
+        let waiting = [ends.request(2, 0)?, ends.request(3, 0)?];
+        assert!(eventually(|| ends.listener.requests.get() == 2));
+        let third = ends.request(4, 0)?;
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
         assert!(ends.active.sees(&[no]));
-        assert!(ends.figure(Stat::CmNoRoom) == 1);
+        assert!(ends.stat(Stat::CmNoRoom) == 1);
         // A request that was answered does not count any more.
-        let passive = ends.accept(ends.keeper.next()?, 5, 0)?;
-        let fourth = ends.ask(6, 0)?;
-        assert!(eventually(|| ends.keeper.asked.get() == 3));
+        let passive = ends.accept(ends.listener.next()?, 5, 0)?;
+        let fourth = ends.request(6, 0)?;
+        assert!(eventually(|| ends.listener.requests.get() == 3));
         for conn in waiting {
             conn.close();
         }
@@ -215,44 +216,44 @@ mod tests {
     #[test]
     fn unconfirmed_requests_of_an_address_are_limited() -> Result {
         const QPN: u32 = 0x1000;
-        const MAX: u32 = MAX_ASKED_OF_SOURCE as u32;
+        const MAX: u32 = MAX_UNCONFIRMED_OF_SOURCE as u32;
         let ends = Ends::with_backlog(TWO, 2 * MAX)?;
-        let asked = |number| eventually(|| ends.keeper.asked.get() == number);
+        let requests = |number| eventually(|| ends.listener.requests.get() == number);
         let mut conns = KVec::new();
         for number in 0..MAX {
-            conns.push(ends.ask(QPN + number, 0)?, GFP_KERNEL)?;
-            assert!(asked(number + 1));
+            conns.push(ends.request(QPN + number, 0)?, GFP_KERNEL)?;
+            assert!(requests(number + 1));
         }
-        assert!(ends.active.is(&[]) && ends.figure(Stat::CmNoRoom) == 0);
+        assert!(ends.active.is(&[]) && ends.stat(Stat::CmNoRoom) == 0);
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
-        conns.push(ends.ask(2, 0)?, GFP_KERNEL)?;
-        assert!(ends.active.sees(&[no]) && ends.figure(Stat::CmNoRoom) == 1);
-        let last = ends.keeper.next()?;
+        conns.push(ends.request(2, 0)?, GFP_KERNEL)?;
+        assert!(ends.active.sees(&[no]) && ends.stat(Stat::CmNoRoom) == 1);
+        let last = ends.listener.next()?;
         let number = last.params().qpn.get().checked_sub(QPN).ok_or(EINVAL)?;
         // A request from another address.
-        conns.push(ends.ask_from(THREE, 3, 0)?, GFP_KERNEL)?;
-        assert!(asked(MAX + 1));
-        let other = ends.keeper.next()?;
+        conns.push(ends.request_from(THREE, 3, 0)?, GFP_KERNEL)?;
+        assert!(requests(MAX + 1));
+        let other = ends.listener.next()?;
         assert!(other.remote() == THREE);
         // An accepted request counts until it is confirmed.
         let passive = ends.accept(last, 4, 5)?;
         let reply = Seen::Reply(Qpn::new(4), 5);
         assert!(ends.active.sees(&[no, reply]));
-        conns.push(ends.ask(6, 0)?, GFP_KERNEL)?;
+        conns.push(ends.request(6, 0)?, GFP_KERNEL)?;
         assert!(ends.active.sees(&[no, reply, no]));
         conns.get(number as usize).ok_or(EINVAL)?.confirm(&[])?;
         assert!(eventually(|| passive.state() == State::Established));
-        conns.push(ends.ask(7, 0)?, GFP_KERNEL)?;
-        assert!(asked(MAX + 2));
-        conns.push(ends.ask(8, 0)?, GFP_KERNEL)?;
+        conns.push(ends.request(7, 0)?, GFP_KERNEL)?;
+        assert!(requests(MAX + 2));
+        conns.push(ends.request(8, 0)?, GFP_KERNEL)?;
         assert!(ends.active.sees(&[no, reply, no, no]));
         // A rejected request does not count any more.
-        drop(ends.keeper.next()?);
+        drop(ends.listener.next()?);
         let rejected = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
         assert!(ends.active.sees(&[no, reply, no, no, rejected]));
-        conns.push(ends.ask(9, 0)?, GFP_KERNEL)?;
-        assert!(asked(MAX + 3));
-        assert!(ends.figure(Stat::CmNoRoom) == 3);
+        conns.push(ends.request(9, 0)?, GFP_KERNEL)?;
+        assert!(requests(MAX + 3));
+        assert!(ends.stat(Stat::CmNoRoom) == 3);
         drop(other);
         for conn in &conns {
             conn.close();
@@ -264,8 +265,8 @@ mod tests {
     #[test]
     fn a_withdrawn_request_cannot_be_accepted() -> Result {
         let ends = Ends::new(TWO)?;
-        let active = ends.ask(2, 0)?;
-        let request = ends.keeper.next()?;
+        let active = ends.request(2, 0)?;
+        let request = ends.listener.next()?;
         active.close();
         // The REQ is withdrawn.
         assert!(eventually(|| active.state() == State::Closed));
@@ -279,8 +280,8 @@ mod tests {
     #[test]
     fn the_first_packet_establishes_a_connection() -> Result {
         let ends = Ends::new(TWO)?;
-        let active = ends.ask(2, 0)?;
-        let passive = ends.accept(ends.keeper.next()?, 3, 0)?;
+        let active = ends.request(2, 0)?;
+        let passive = ends.accept(ends.listener.next()?, 3, 0)?;
         assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 0)]));
         assert!(passive.communication_established());
         assert!(!passive.communication_established());
@@ -289,7 +290,7 @@ mod tests {
         assert!(ends
             .active
             .sees(&[Seen::Reply(Qpn::new(3), 0), Seen::Disconnected(0)]));
-        // The consumer has been told before the RTU, or the connection was closed.
+        // The consumer knows before the RTU comes, or the connection was closed.
         assert!(ends.passive.is(&[]));
         active.close();
         Ok(())
@@ -300,13 +301,13 @@ mod tests {
         let ends = Ends::new(TWO)?;
         let (active, passive) = ends.connected(2)?;
         // Another address uses the same GUID and QP number, which are not secret.
-        let stranger = ends.ask_from(THREE, 2, 0)?;
-        let request = ends.keeper.next()?;
+        let third_party = ends.request_from(THREE, 2, 0)?;
+        let request = ends.listener.next()?;
         assert!(request.remote() == THREE);
         assert!(active.state() == State::Established);
         assert!(passive.state() == State::Established);
         drop(request);
-        for conn in [active, passive, stranger] {
+        for conn in [active, passive, third_party] {
             conn.close();
         }
         Ok(())
@@ -316,8 +317,9 @@ mod tests {
     fn a_second_request_of_a_qp_ends_its_connection() -> Result {
         let ends = Ends::new(TWO)?;
         let (active, passive) = ends.connected(2)?;
-        // The same QP requests another connection: both ends are told that the first one has ended.
-        let again = ends.ask(2, 0)?;
+        // The same QP requests another connection: both ends get the event that the first one has
+        // ended.
+        let again = ends.request(2, 0)?;
         let reply = Seen::Reply(Qpn::new(3), 2);
         assert!(ends
             .passive
@@ -339,10 +341,10 @@ mod tests {
     fn removing_the_link_ends_connections() -> Result {
         let ends = Ends::new(TWO)?;
         let (active, passive) = ends.connected(2)?;
-        let asked = ends.ask(4, 0)?;
-        let request = ends.keeper.next()?;
+        let pending = ends.request(4, 0)?;
+        let request = ends.listener.next()?;
         let Ends {
-            keeper,
+            listener,
             listening,
             active: on_active,
             passive: on_passive,
@@ -355,15 +357,15 @@ mod tests {
         assert!(eventually(|| on_active.seen.lock().len() == 3));
         assert!(on_active.seen.lock().contains(&Seen::Disconnected(0)));
         assert!(on_active.seen.lock().contains(&Seen::Unreachable));
-        assert!(eventually(|| keeper.gone.get() == 1));
+        assert!(eventually(|| listener.gone.get() == 1));
         assert!(active.state() == State::Closed);
         assert!(active.disconnect(&[]) == Err(ENOTCONN));
         let accepted = request.accept(&side(9), &[], 0, on_passive);
         assert!(accepted.is_err_and(|error| error == ECONNABORTED));
-        let again = listen(gone.socket(), TWO, SERVICE, 2, keeper);
+        let again = listen(gone.socket(), TWO, SERVICE, 2, listener);
         assert!(again.is_err_and(|error| error == ENODEV));
         drop(listening);
-        for conn in [active, passive, asked] {
+        for conn in [active, passive, pending] {
             conn.close();
         }
         Ok(())
@@ -371,8 +373,8 @@ mod tests {
 
     #[test]
     fn invalid_datagrams_to_qp_1_are_dropped() -> Result {
-        struct Deaf;
-        impl ud::Consumer for Deaf {
+        struct NoReceives;
+        impl ud::Consumer for NoReceives {
             fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
                 false
             }
@@ -380,22 +382,16 @@ mod tests {
         let ends = Ends::new(TWO)?;
         // A datagram with the Q key that does not come from QP 1, and one that is too short.
         let addr = SockAddr::new(ONE, 0, 0).map_err(|_| EINVAL)?;
-        let deaf = Arc::new(Deaf, GFP_KERNEL)?;
-        let qp = datagrams(&ends.link, &addr, GSI_QKEY, deaf)?;
+        let consumer = Arc::new(NoReceives, GFP_KERNEL)?;
+        let qp = datagrams(&ends.link, &addr, GSI_QKEY, consumer)?;
         let path = Path::new(&ends.link.0, ONE, TWO)?;
-        let gsi = Destination {
-            qp: Qpn::GSI,
-            qkey: GSI_QKEY,
-            imm: None,
-            solicited: false,
-        };
         for len in [0, 4, MAD_LEN] {
-            let noise = [0xa5; MAD_LEN];
-            let noise = noise.get(..len).unwrap_or_default();
-            let noise = Inline::from_slice(noise).ok_or(EINVAL)?;
-            qp.send(&path, &gsi, &Source::Inline(&noise))?;
+            let bytes = [0xa5; MAD_LEN];
+            let bytes = bytes.get(..len).unwrap_or_default();
+            let bytes = Inline::from_slice(bytes).ok_or(EINVAL)?;
+            qp.send(&path, &PEER, &Source::Inline(&bytes))?;
         }
-        assert!(eventually(|| ends.figure(Stat::DropCm) == 3));
+        assert!(eventually(|| ends.stat(Stat::DropCm) == 3));
         qp.close();
         Ok(())
     }
@@ -403,27 +399,20 @@ mod tests {
     #[test]
     fn invalid_requests_are_refused() -> Result {
         let ends = Ends::new(TWO)?;
-        let ask = |remote: IpAddr, private: &[u8], mtu| {
-            let connect_to = Connect {
-                link: &ends.link.0,
-                local: ONE,
-                remote,
-                service_id: SERVICE,
-                side: side(2),
+        let error_of = |remote: IpAddr, private: &[u8], mtu| {
+            let params = Connect {
                 mtu,
-                retry_count: 3,
-                private,
-                context: 0,
+                ..params(&ends.link, remote, 2, private)
             };
-            connect(&connect_to, ends.active.clone()).err()
+            connect(&params, ends.active.clone()).err()
         };
-        assert!(ask(SIX, &[], None) == Some(EINVAL));
-        assert!(ask(Ipv4Addr::BROADCAST.into(), &[], None) == Some(EINVAL));
-        assert!(ask(TWO, &[0; 93], None) == Some(EINVAL));
+        assert!(error_of(SIX, &[], None) == Some(EINVAL));
+        assert!(error_of(Ipv4Addr::BROADCAST.into(), &[], None) == Some(EINVAL));
+        assert!(error_of(TWO, &[0; 93], None) == Some(EINVAL));
         let most = PathMtu::Mtu4096;
         let carries = Path::new(&ends.link.0, ONE, TWO)?.mtu();
         if carries.is_some_and(|mtu| mtu < most) {
-            assert!(ask(TWO, &[], Some(most)) == Some(EINVAL));
+            assert!(error_of(TWO, &[], Some(most)) == Some(EINVAL));
         }
         assert!(ends.active.is(&[]));
         Ok(())

@@ -24,12 +24,10 @@ use super::{
 };
 use crate::kunit::helpers::{
     eventually,
+    wait_for,
     Count, //
 };
-use core::net::{
-    IpAddr,
-    Ipv4Addr, //
-};
+use core::net::IpAddr;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -52,9 +50,6 @@ use kfi_roce::{
 };
 
 pub(super) const SERVICE: ServiceId = service_id(7);
-
-/// Another address of the loopback interface.
-pub(super) const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
 /// An event with the first byte of its private data.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -106,29 +101,29 @@ impl Consumer for Memory {
             Event::Unreachable => Seen::Unreachable,
             Event::Disconnected(private) => Seen::Disconnected(first(private)),
             Event::Released => Seen::Released,
-            // The consumer is not told of this event.
+            // The consumer does not get this event.
             Event::Closed => return,
         };
         let _ = self.seen.lock().push(seen, GFP_KERNEL);
     }
 }
 
-/// A listener that keeps requests.
+/// A listener that keeps requests until a test takes them.
 #[pin_data]
-pub(super) struct RequestKeeper {
+pub(super) struct TestListener {
     #[pin]
-    pub(super) kept: Mutex<KVec<Request>>,
-    pub(super) asked: Arc<Count>,
+    pub(super) pending: Mutex<KVec<Request>>,
+    pub(super) requests: Arc<Count>,
     pub(super) gone: Arc<Count>,
 }
 
-impl RequestKeeper {
+impl TestListener {
     pub(super) fn new() -> Result<Arc<Self>> {
-        let (asked, gone) = (Count::new()?, Count::new()?);
+        let (requests, gone) = (Count::new()?, Count::new()?);
         Arc::pin_init(
             pin_init!(Self {
-                kept <- new_mutex!(KVec::new()),
-                asked,
+                pending <- new_mutex!(KVec::new()),
+                requests,
                 gone,
             }),
             GFP_KERNEL,
@@ -137,19 +132,14 @@ impl RequestKeeper {
 
     /// Waits for the next request. `ETIMEDOUT`.
     pub(super) fn next(&self) -> Result<Request> {
-        let mut request = None;
-        eventually(|| {
-            request = self.kept.lock().pop();
-            request.is_some()
-        });
-        request.ok_or(ETIMEDOUT)
+        wait_for(|| self.pending.lock().pop())
     }
 }
 
-impl Listener for RequestKeeper {
+impl Listener for TestListener {
     fn request(&self, request: Request) {
-        let _ = self.kept.lock().push(request, GFP_KERNEL);
-        self.asked.add(1);
+        let _ = self.pending.lock().push(request, GFP_KERNEL);
+        self.requests.add(1);
     }
 
     fn gone(&self) {
@@ -168,9 +158,29 @@ pub(super) fn side(qpn: u32) -> Side {
     }
 }
 
+/// Returns the parameters of a connection of QP `qpn` to `SERVICE` at `remote`.
+pub(super) fn params<'a>(
+    link: &'a TestLink,
+    remote: IpAddr,
+    qpn: u32,
+    private: &'a [u8],
+) -> Connect<'a> {
+    Connect {
+        link: &link.0,
+        local: ONE,
+        remote,
+        service_id: SERVICE,
+        side: side(qpn),
+        mtu: None,
+        retry_count: 3,
+        private,
+        context: qpn.into(),
+    }
+}
+
 /// A link with a listener at `ip`, and consumers for both ends.
 pub(super) struct Ends {
-    pub(super) keeper: Arc<RequestKeeper>,
+    pub(super) listener: Arc<TestListener>,
     pub(super) listening: Option<Listening>,
     pub(super) active: Arc<Memory>,
     pub(super) passive: Arc<Memory>,
@@ -186,10 +196,10 @@ impl Ends {
     /// Makes the ends with a limit of unanswered requests for the listener.
     pub(super) fn with_backlog(ip: IpAddr, backlog: u32) -> Result<Self> {
         let link = TestLink::new()?;
-        let keeper = RequestKeeper::new()?;
-        let listening = listen(link.0.socket(), ip, SERVICE, backlog, keeper.clone())?;
+        let listener = TestListener::new()?;
+        let listening = listen(link.0.socket(), ip, SERVICE, backlog, listener.clone())?;
         Ok(Self {
-            keeper,
+            listener,
             listening: Some(listening),
             active: Memory::new()?,
             passive: Memory::new()?,
@@ -199,25 +209,19 @@ impl Ends {
     }
 
     /// Requests a connection of QP `qpn`, with one byte of private data.
-    pub(super) fn ask(&self, qpn: u32, private: u8) -> Result<Arc<Conn>> {
+    pub(super) fn request(&self, qpn: u32, private: u8) -> Result<Arc<Conn>> {
         let local = if self.ip.is_ipv4() { ONE } else { SIX };
-        self.ask_from(local, qpn, private)
+        self.request_from(local, qpn, private)
     }
 
-    /// Like [`Self::ask`], from the address `local` of the link.
-    pub(super) fn ask_from(&self, local: IpAddr, qpn: u32, private: u8) -> Result<Arc<Conn>> {
-        let connect_to = Connect {
-            link: &self.link.0,
+    /// Like [`Self::request`], from the address `local` of the link.
+    pub(super) fn request_from(&self, local: IpAddr, qpn: u32, private: u8) -> Result<Arc<Conn>> {
+        let private = [private];
+        let params = Connect {
             local,
-            remote: self.ip,
-            service_id: SERVICE,
-            side: side(qpn),
-            mtu: None,
-            retry_count: 3,
-            private: &[private],
-            context: u64::from(qpn),
+            ..params(&self.link, self.ip, qpn, &private)
         };
-        connect(&connect_to, self.active.clone())
+        connect(&params, self.active.clone())
     }
 
     pub(super) fn accept(&self, request: Request, qpn: u32, private: u8) -> Result<Arc<Conn>> {
@@ -226,8 +230,8 @@ impl Ends {
 
     /// Makes a connection. Returns the active and the passive end.
     pub(super) fn connected(&self, qpn: u32) -> Result<(Arc<Conn>, Arc<Conn>)> {
-        let active = self.ask(qpn, 1)?;
-        let passive = self.accept(self.keeper.next()?, qpn + 1, 2)?;
+        let active = self.request(qpn, 1)?;
+        let passive = self.accept(self.listener.next()?, qpn + 1, 2)?;
         let reply = Seen::Reply(Qpn::new(qpn + 1), 2);
         if !eventually(|| self.active.seen.lock().contains(&reply)) {
             return Err(ETIMEDOUT);
@@ -239,7 +243,7 @@ impl Ends {
         Ok((active, passive))
     }
 
-    pub(super) fn figure(&self, figure: Stat) -> u64 {
-        self.link.0.socket().receiver().figures().get(figure)
+    pub(super) fn stat(&self, stat: Stat) -> u64 {
+        self.link.0.socket().receiver().stats().get(stat)
     }
 }

@@ -14,16 +14,19 @@ use super::{
         Listening,
         Request, //
     },
-    kunit_cm_pair::side,
+    kunit_cm_pair::{
+        params,
+        side, //
+    },
     kunit_wire_pair::{
         TestLink,
-        ONE,
         TWO, //
     },
 };
 use crate::kunit::helpers::{
     a_while,
     eventually,
+    wait_for,
     Count, //
 };
 use kernel::{
@@ -49,9 +52,9 @@ use kfi_roce::cm::{
 
 /// A callback of a consumer or a listener, without its arguments.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Told {
+enum Call {
     /// `Listener::request`, with this first byte of private data.
-    Asked(u8),
+    Requested(u8),
     Gone,
     Reply,
     Established,
@@ -66,17 +69,17 @@ enum Told {
 #[pin_data]
 struct Slow {
     /// The number of callbacks that may return.
-    tickets: Atomic<i64>,
+    permits: Atomic<i64>,
     /// The number of callbacks that have begun.
     begun: Arc<Count>,
     /// The number of callbacks that are running.
     inside: Atomic<u32>,
     /// Whether two callbacks ever ran at the same time.
-    crowded: Atomic<bool>,
+    overlapped: Atomic<bool>,
     #[pin]
-    told: Mutex<KVec<Told>>,
+    calls: Mutex<KVec<Call>>,
     #[pin]
-    kept: Mutex<KVec<Request>>,
+    requests: Mutex<KVec<Request>>,
 }
 
 impl Slow {
@@ -84,36 +87,43 @@ impl Slow {
         let begun = Count::new()?;
         Arc::pin_init(
             pin_init!(Self {
-                tickets: Atomic::new(0),
+                permits: Atomic::new(0),
                 begun,
                 inside: Atomic::new(0),
-                crowded: Atomic::new(false),
-                told <- new_mutex!(KVec::new()),
-                kept <- new_mutex!(KVec::new()),
+                overlapped: Atomic::new(false),
+                calls <- new_mutex!(KVec::new()),
+                requests <- new_mutex!(KVec::new()),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Allows this many callbacks to return.
-    fn let_go(&self, calls: i64) {
-        self.tickets.fetch_add(calls, Full);
+    /// One that does not block.
+    fn unblocked() -> Result<Arc<Self>> {
+        let slow = Self::new()?;
+        slow.allow(1000);
+        Ok(slow)
     }
 
-    fn told(&self, told: Told) {
+    /// Allows this many callbacks to return.
+    fn allow(&self, calls: i64) {
+        self.permits.fetch_add(calls, Full);
+    }
+
+    fn block(&self, call: Call) {
         if self.inside.fetch_add(1, Full) != 0 {
-            self.crowded.xchg(true, Full);
+            self.overlapped.xchg(true, Full);
         }
         self.begun.add(1);
         // With a time limit, in case the test fails.
         eventually(|| {
-            let free = self.tickets.fetch_add(-1, Full) > 0;
+            let free = self.permits.fetch_add(-1, Full) > 0;
             if !free {
-                self.tickets.fetch_add(1, Full);
+                self.permits.fetch_add(1, Full);
             }
             free
         });
-        let _ = self.told.lock().push(told, GFP_KERNEL);
+        let _ = self.calls.lock().push(call, GFP_KERNEL);
         self.inside.fetch_sub(1, Full);
     }
 
@@ -123,20 +133,20 @@ impl Slow {
     }
 
     /// Whether exactly these callbacks have returned, in this order and one at a time.
-    fn was_told(&self, told: &[Told]) -> bool {
-        !self.crowded.load(Acquire) && self.told.lock().as_slice() == told
+    fn has_calls(&self, calls: &[Call]) -> bool {
+        !self.overlapped.load(Acquire) && self.calls.lock().as_slice() == calls
     }
 }
 
 impl Consumer for Slow {
     fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
-        self.told(match event {
-            Event::Reply(_) => Told::Reply,
-            Event::Established(_) => Told::Established,
-            Event::Rejected { .. } => Told::Rejected,
-            Event::Unreachable => Told::Unreachable,
-            Event::Disconnected(_) => Told::Disconnected,
-            Event::Released | Event::Closed => Told::Released,
+        self.block(match event {
+            Event::Reply(_) => Call::Reply,
+            Event::Established(_) => Call::Established,
+            Event::Rejected { .. } => Call::Rejected,
+            Event::Unreachable => Call::Unreachable,
+            Event::Disconnected(_) => Call::Disconnected,
+            Event::Released | Event::Closed => Call::Released,
         });
     }
 }
@@ -144,23 +154,23 @@ impl Consumer for Slow {
 impl Listener for Slow {
     fn request(&self, request: Request) {
         let private = request.private().first().copied().unwrap_or(0);
-        self.told(Told::Asked(private));
-        let _ = self.kept.lock().push(request, GFP_KERNEL);
+        self.block(Call::Requested(private));
+        let _ = self.requests.lock().push(request, GFP_KERNEL);
     }
 
     fn gone(&self) {
-        self.told(Told::Gone);
+        self.block(Call::Gone);
     }
 }
 
 /// A listener of the test, and its service ID.
-struct TestListener {
+struct SlowListener {
     slow: Arc<Slow>,
     service: ServiceId,
     listening: Option<Listening>,
 }
 
-impl TestListener {
+impl SlowListener {
     fn new(link: &TestLink, port: u16) -> Result<Self> {
         let slow = Slow::new()?;
         let service = service_id(port);
@@ -174,53 +184,40 @@ impl TestListener {
 
     /// A listener that does not block.
     fn open(link: &TestLink, port: u16) -> Result<Self> {
-        let door = Self::new(link, port)?;
-        door.slow.let_go(1000);
-        Ok(door)
+        let listener = Self::new(link, port)?;
+        listener.slow.allow(1000);
+        Ok(listener)
     }
 
-    fn ask(&self, link: &TestLink, qpn: u32, who: &Arc<Slow>) -> Result<Arc<Conn>> {
-        let connect_to = Connect {
-            link: &link.0,
-            local: ONE,
-            remote: TWO,
+    fn request(&self, link: &TestLink, qpn: u32, consumer: &Arc<Slow>) -> Result<Arc<Conn>> {
+        let private = [qpn as u8];
+        let params = Connect {
             service_id: self.service,
-            side: side(qpn),
-            mtu: None,
-            retry_count: 3,
-            private: &[qpn as u8],
-            context: 0,
+            ..params(link, TWO, qpn, &private)
         };
-        connect(&connect_to, who.clone())
+        connect(&params, consumer.clone())
     }
 
     /// Takes a request that the listener has got. `ETIMEDOUT`.
     fn next(&self) -> Result<Request> {
-        let mut request = None;
-        eventually(|| {
-            request = self.slow.kept.lock().pop();
-            request.is_some()
-        });
-        request.ok_or(ETIMEDOUT)
+        wait_for(|| self.slow.requests.lock().pop())
     }
 
     /// Makes a connection and disconnects it. Returns whether both ends got all events.
     fn works(&self, link: &TestLink, qpn: u32) -> Result<bool> {
-        let (active, passive) = (Slow::new()?, Slow::new()?);
-        active.let_go(1000);
-        passive.let_go(1000);
-        let asks = self.ask(link, qpn, &active)?;
-        let answers = self
+        let (active, passive) = (Slow::unblocked()?, Slow::unblocked()?);
+        let active_end = self.request(link, qpn, &active)?;
+        let passive_end = self
             .next()?
             .accept(&side(qpn + 1), &[], 0, passive.clone())?;
-        let replied = eventually(|| active.was_told(&[Told::Reply]));
-        asks.confirm(&[])?;
-        let established = eventually(|| passive.was_told(&[Told::Established]));
-        answers.disconnect(&[])?;
-        let over = eventually(|| active.was_told(&[Told::Reply, Told::Disconnected]))
-            && eventually(|| passive.was_told(&[Told::Established, Told::Released]));
-        asks.close();
-        answers.close();
+        let replied = eventually(|| active.has_calls(&[Call::Reply]));
+        active_end.confirm(&[])?;
+        let established = eventually(|| passive.has_calls(&[Call::Established]));
+        passive_end.disconnect(&[])?;
+        let over = eventually(|| active.has_calls(&[Call::Reply, Call::Disconnected]))
+            && eventually(|| passive.has_calls(&[Call::Established, Call::Released]));
+        active_end.close();
+        passive_end.close();
         Ok(replied && established && over)
     }
 }
@@ -232,73 +229,70 @@ mod tests {
     #[test]
     fn a_blocked_consumer_delays_no_other() -> Result {
         let link = TestLink::new()?;
-        let door = TestListener::open(&link, 7)?;
-        let (slow, peer) = (Slow::new()?, Slow::new()?);
-        peer.let_go(1000);
-        let asks = door.ask(&link, 2, &slow)?;
-        let answers = door.next()?.accept(&side(3), &[], 0, peer.clone())?;
+        let listener = SlowListener::open(&link, 7)?;
+        let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
+        let active_end = listener.request(&link, 2, &slow)?;
+        let passive_end = listener.next()?.accept(&side(3), &[], 0, peer.clone())?;
         // The callback for the reply has begun.
         assert!(slow.begins(1));
-        assert!(door.works(&link, 4)?);
-        assert!(door.works(&link, 6)?);
+        assert!(listener.works(&link, 4)?);
+        assert!(listener.works(&link, 6)?);
         // The next event of its own connection waits for that callback.
-        answers.close();
-        assert!(eventually(|| asks.state() == State::Timewait));
+        passive_end.close();
+        assert!(eventually(|| active_end.state() == State::Timewait));
         a_while();
-        assert!(slow.begun.get() == 1 && slow.was_told(&[]));
-        slow.let_go(1);
+        assert!(slow.begun.get() == 1 && slow.has_calls(&[]));
+        slow.allow(1);
         assert!(slow.begins(2));
-        assert!(slow.was_told(&[Told::Reply]));
-        slow.let_go(1);
-        assert!(eventually(|| slow.was_told(&[Told::Reply, Told::Rejected])));
-        asks.close();
+        assert!(slow.has_calls(&[Call::Reply]));
+        slow.allow(1);
+        assert!(eventually(|| slow.has_calls(&[Call::Reply, Call::Rejected])));
+        active_end.close();
         Ok(())
     }
 
     #[test]
     fn events_during_a_callback_are_delivered_after_it() -> Result {
         let link = TestLink::new()?;
-        let door = TestListener::open(&link, 7)?;
-        let (slow, peer) = (Slow::new()?, Slow::new()?);
-        peer.let_go(1000);
-        let first = door.ask(&link, 2, &slow)?;
-        let answers = door.next()?.accept(&side(3), &[], 0, peer.clone())?;
+        let listener = SlowListener::open(&link, 7)?;
+        let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
+        let first = listener.request(&link, 2, &slow)?;
+        let passive_end = listener.next()?.accept(&side(3), &[], 0, peer.clone())?;
         assert!(slow.begins(1));
         assert!(first.confirm(&[]).is_ok());
-        assert!(eventually(|| peer.was_told(&[Told::Established])));
-        answers.disconnect(&[])?;
+        assert!(eventually(|| peer.has_calls(&[Call::Established])));
+        passive_end.disconnect(&[])?;
         assert!(eventually(|| first.state() == State::Timewait));
         // The connection has ended before the callback for the reply returns.
         assert!(slow.begun.get() == 1);
         assert!(first.confirm(&[]) == Err(ENOTCONN));
-        slow.let_go(2);
+        slow.allow(2);
         assert!(eventually(
-            || slow.was_told(&[Told::Reply, Told::Disconnected])
+            || slow.has_calls(&[Call::Reply, Call::Disconnected])
         ));
         first.close();
-        answers.close();
+        passive_end.close();
         Ok(())
     }
 
     #[test]
     fn a_blocked_listener_delays_no_other() -> Result {
         let link = TestLink::new()?;
-        let (slow, other) = (TestListener::new(&link, 7)?, TestListener::open(&link, 8)?);
-        let active = Slow::new()?;
-        active.let_go(1000);
-        let first = slow.ask(&link, 2, &active)?;
+        let (slow, other) = (SlowListener::new(&link, 7)?, SlowListener::open(&link, 8)?);
+        let active = Slow::unblocked()?;
+        let first = slow.request(&link, 2, &active)?;
         assert!(slow.slow.begins(1));
         assert!(other.works(&link, 4)?);
         // The blocked listener gets all its requests, one at a time.
-        let second = slow.ask(&link, 8, &active)?;
+        let second = slow.request(&link, 8, &active)?;
         assert!(other.works(&link, 10)?);
-        let third = slow.ask(&link, 14, &active)?;
+        let third = slow.request(&link, 14, &active)?;
         assert!(other.works(&link, 16)?);
         a_while();
         assert!(slow.slow.begun.get() == 1);
-        slow.slow.let_go(3);
-        let asked = [Told::Asked(2), Told::Asked(8), Told::Asked(14)];
-        assert!(eventually(|| slow.slow.was_told(&asked)));
+        slow.slow.allow(3);
+        let requested = [Call::Requested(2), Call::Requested(8), Call::Requested(14)];
+        assert!(eventually(|| slow.slow.has_calls(&requested)));
         for conn in [first, second, third] {
             conn.close();
         }
@@ -308,19 +302,18 @@ mod tests {
     #[test]
     fn a_connection_closed_during_a_callback_gets_no_more_events() -> Result {
         let link = TestLink::new()?;
-        let door = TestListener::open(&link, 7)?;
-        let (slow, peer) = (Slow::new()?, Slow::new()?);
-        peer.let_go(1000);
-        let asks = door.ask(&link, 2, &slow)?;
-        let answers = door.next()?.accept(&side(3), &[], 0, peer)?;
+        let listener = SlowListener::open(&link, 7)?;
+        let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
+        let active_end = listener.request(&link, 2, &slow)?;
+        let passive_end = listener.next()?.accept(&side(3), &[], 0, peer)?;
         assert!(slow.begins(1));
         // Another event is queued.
-        answers.close();
-        assert!(eventually(|| asks.state() == State::Timewait));
+        passive_end.close();
+        assert!(eventually(|| active_end.state() == State::Timewait));
         // Closing does not wait for the call that is under way.
-        asks.close();
-        slow.let_go(1000);
-        assert!(eventually(|| slow.was_told(&[Told::Reply])));
+        active_end.close();
+        slow.allow(1000);
+        assert!(eventually(|| slow.has_calls(&[Call::Reply])));
         a_while();
         assert!(slow.begun.get() == 1);
         Ok(())
@@ -329,25 +322,23 @@ mod tests {
     #[test]
     fn a_closed_listener_rejects_undelivered_requests() -> Result {
         let link = TestLink::new()?;
-        let mut door = TestListener::new(&link, 7)?;
-        let (first, second) = (Slow::new()?, Slow::new()?);
-        first.let_go(1000);
-        second.let_go(1000);
-        let asked = door.ask(&link, 2, &first)?;
-        assert!(door.slow.begins(1));
-        let waits = door.ask(&link, 4, &second)?;
+        let mut listener = SlowListener::new(&link, 7)?;
+        let (first, second) = (Slow::unblocked()?, Slow::unblocked()?);
+        let requested = listener.request(&link, 2, &first)?;
+        assert!(listener.slow.begins(1));
+        let waits = listener.request(&link, 4, &second)?;
         // The request is queued, or comes when the listener is closed: both reject it.
         a_while();
-        door.listening = None;
-        assert!(eventually(|| second.was_told(&[Told::Rejected])));
-        assert!(first.was_told(&[]));
+        listener.listening = None;
+        assert!(eventually(|| second.has_calls(&[Call::Rejected])));
+        assert!(first.has_calls(&[]));
         // The request that the listener has got is not affected.
-        door.slow.let_go(1000);
-        let request = door.next()?;
+        listener.slow.allow(1000);
+        let request = listener.next()?;
         request.reject(Reason::CONSUMER_DEFINED, &[]);
-        assert!(eventually(|| first.was_told(&[Told::Rejected])));
-        assert!(door.slow.was_told(&[Told::Asked(2)]));
-        asked.close();
+        assert!(eventually(|| first.has_calls(&[Call::Rejected])));
+        assert!(listener.slow.has_calls(&[Call::Requested(2)]));
+        requested.close();
         waits.close();
         Ok(())
     }
@@ -355,30 +346,29 @@ mod tests {
     #[test]
     fn removing_the_link_does_not_wait_for_a_blocked_consumer() -> Result {
         let link = TestLink::new()?;
-        let (door, other) = (TestListener::new(&link, 7)?, TestListener::open(&link, 8)?);
-        let (slow, active, passive) = (Slow::new()?, Slow::new()?, Slow::new()?);
-        active.let_go(1000);
-        passive.let_go(1000);
+        let (listener, other) = (SlowListener::new(&link, 7)?, SlowListener::open(&link, 8)?);
+        let (slow, active) = (Slow::new()?, Slow::unblocked()?);
+        let passive = Slow::unblocked()?;
         // A consumer blocks in its reply, a listener in its request; another connection does not.
-        let stands = other.ask(&link, 2, &slow)?;
-        let answers = other.next()?.accept(&side(3), &[], 0, passive.clone())?;
+        let stands = other.request(&link, 2, &slow)?;
+        let passive_end = other.next()?.accept(&side(3), &[], 0, passive.clone())?;
         assert!(slow.begins(1));
-        let waits = door.ask(&link, 4, &active)?;
-        assert!(door.slow.begins(1));
+        let waits = listener.request(&link, 4, &active)?;
+        assert!(listener.slow.begins(1));
         drop(link);
-        assert!(eventually(|| active.was_told(&[Told::Unreachable])));
-        assert!(eventually(|| passive.was_told(&[Told::Unreachable])));
-        assert!(eventually(|| other.slow.told.lock().contains(&Told::Gone)));
-        assert!(slow.was_told(&[]) && door.slow.was_told(&[]));
-        slow.let_go(1000);
-        door.slow.let_go(1000);
+        assert!(eventually(|| active.has_calls(&[Call::Unreachable])));
+        assert!(eventually(|| passive.has_calls(&[Call::Unreachable])));
+        assert!(eventually(|| other.slow.calls.lock().contains(&Call::Gone)));
+        assert!(slow.has_calls(&[]) && listener.slow.has_calls(&[]));
+        slow.allow(1000);
+        listener.slow.allow(1000);
         assert!(eventually(
-            || slow.was_told(&[Told::Reply, Told::Unreachable])
+            || slow.has_calls(&[Call::Reply, Call::Unreachable])
         ));
-        assert!(eventually(|| door
+        assert!(eventually(|| listener
             .slow
-            .was_told(&[Told::Asked(4), Told::Gone])));
-        for conn in [stands, answers, waits] {
+            .has_calls(&[Call::Requested(4), Call::Gone])));
+        for conn in [stands, passive_end, waits] {
             conn.close();
         }
         Ok(())

@@ -18,6 +18,7 @@ use crate::{
     kunit::{
         fixture::{
             a_while,
+            count_if,
             eventually,
             ident,
             soon,
@@ -26,7 +27,8 @@ use crate::{
             within,
             Count,
             TestDomain,
-            TestFabric, //
+            TestFabric,
+            MS, //
         },
         helpers::UserMemory, //
     },
@@ -157,9 +159,7 @@ mod tests {
         let counter = counter(0)?;
         assert_eq!(counter.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
         assert_eq!(counter.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
-        let Deadline::At(end) = within(20) else {
-            return Err(EINVAL);
-        };
+        let end = now_ns() + 20 * MS;
         // An earlier error is not a change.
         assert!(counter.adderr(1));
         assert_eq!(counter.wait(1, Deadline::At(end), &mut 0), Err(ETIMEDOUT));
@@ -177,11 +177,9 @@ mod tests {
         let mut threads = KVec::with_capacity(MANY as usize, GFP_KERNEL)?;
         // The highest thresholds arm first, so the order of arrival differs from that of release.
         for threshold in (1..=MANY).rev() {
-            let (counter, woken) = (counter.clone(), woken.clone());
-            let thread = thread(move || {
-                if counter.wait(u64::from(threshold), soon(), &mut 0).is_ok() {
-                    woken.add(1);
-                }
+            let counter = counter.clone();
+            let thread = count_if(&woken, move || {
+                counter.wait(threshold.into(), soon(), &mut 0).is_ok()
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -235,14 +233,8 @@ mod tests {
     #[test]
     fn a_value_that_decreases_again_is_not_missed() -> Result {
         let counter = counter(0)?;
-        let other = counter.clone();
-        let done = Count::new()?;
-        let count = done.clone();
-        let thread = thread(move || {
-            if other.wait(3, soon(), &mut 0).is_ok() {
-                count.add(1);
-            }
-        })?;
+        let (other, done) = (counter.clone(), Count::new()?);
+        let thread = count_if(&done, move || other.wait(3, soon(), &mut 0).is_ok())?;
         assert!(eventually(|| waiting(&counter) == 1));
         counter.set(3)?;
         counter.set(1)?;
@@ -254,13 +246,9 @@ mod tests {
     #[test]
     fn an_error_that_is_taken_back_is_not_missed() -> Result {
         let counter = counter(0)?;
-        let other = counter.clone();
-        let done = Count::new()?;
-        let count = done.clone();
-        let thread = thread(move || {
-            if other.wait(3, soon(), &mut 0) == Err(error_changed()) {
-                count.add(1);
-            }
+        let (other, done) = (counter.clone(), Count::new()?);
+        let thread = count_if(&done, move || {
+            other.wait(3, soon(), &mut 0) == Err(error_changed())
         })?;
         assert!(eventually(|| waiting(&counter) == 1));
         // The value stays the same, so this is not a change.
@@ -302,11 +290,9 @@ mod tests {
         let closed = Count::new()?;
         let mut threads = KVec::new();
         for threshold in 1..=5 {
-            let (counter, closed) = (counter.clone(), closed.clone());
-            let thread = thread(move || {
-                if counter.wait(threshold, soon(), &mut 0) == Err(EBADF) {
-                    closed.add(1);
-                }
+            let counter = counter.clone();
+            let thread = count_if(&closed, move || {
+                counter.wait(threshold, soon(), &mut 0) == Err(EBADF)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -352,18 +338,13 @@ mod tests {
         let reached = Count::new()?;
         let mut threads = KVec::new();
         for waiter in 0..4 {
-            let (counter, reached) = (counter.clone(), reached.clone());
-            let thread = thread(move || {
+            let counter = counter.clone();
+            let thread = count_if(&reached, move || {
                 // Each waiter uses a sequence of thresholds.
-                for step in 1..=ADDERS * ADDS / 100 {
+                (1..=ADDERS * ADDS / 100).all(|step| {
                     let threshold = step * 100 - waiter;
-                    if counter.wait(threshold, soon(), &mut 0).is_err()
-                        || counter.read() < threshold
-                    {
-                        return;
-                    }
-                }
-                reached.add(1);
+                    counter.wait(threshold, soon(), &mut 0).is_ok() && counter.read() >= threshold
+                })
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -511,8 +492,8 @@ mod tests {
         for short in [0, 8, 15] {
             assert_eq!(fd.read(&mut to(short), true), Err(EINVAL));
         }
-        let nowhere = UserSlice::new(UserPtr::from_addr(0), 16);
-        assert_eq!(fd.read(&mut nowhere.writer(), true), Err(EFAULT));
+        let unmapped = UserSlice::new(UserPtr::from_addr(0), 16);
+        assert_eq!(fd.read(&mut unmapped.writer(), true), Err(EFAULT));
         assert!(fd.is_readable());
         assert_eq!(fd.read(&mut to(64), false), Ok(16));
         let mut bytes = [0; 16];
@@ -522,8 +503,8 @@ mod tests {
         for wrong in [0, 4, 7, 9, 16] {
             assert_eq!(fd.write(&mut from(wrong), false), Err(EINVAL));
         }
-        let nowhere = UserSlice::new(UserPtr::from_addr(0), 8);
-        assert_eq!(fd.write(&mut nowhere.reader(), false), Err(EFAULT));
+        let unmapped = UserSlice::new(UserPtr::from_addr(0), 8);
+        assert_eq!(fd.write(&mut unmapped.reader(), false), Err(EFAULT));
         assert!(!fd.is_readable());
         memory.write(32, &9u64.to_ne_bytes())?;
         assert_eq!(fd.write(&mut from(8), false), Ok(8));
@@ -598,10 +579,10 @@ mod tests {
         assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
 
         let elsewhere = TestFabric::open()?;
-        let strange = WaitSet::open(&elsewhere.0, ident(5, 5)?)?;
-        let wait = WaitObj::new(enums::WaitObj::Set.into(), Some(strange.clone()))?;
+        let foreign = WaitSet::open(&elsewhere.0, ident(5, 5)?)?;
+        let wait = WaitObj::new(enums::WaitObj::Set.into(), Some(foreign.clone()))?;
         assert_eq!(open(wait).err(), Some(EINVAL));
-        assert_eq!(close(&*strange), Ok(()));
+        assert_eq!(close(&*foreign), Ok(()));
 
         assert_eq!(none.flags(), 0);
         assert_eq!(none.set_flags(0), Ok(()));
@@ -616,34 +597,22 @@ mod tests {
     #[test]
     fn waiters_use_the_counter() -> Result {
         let test = TestDomain::open()?;
-        let attr = CntrAttr {
-            wait: wait_obj(enums::WaitObj::Queue)?,
-            max_value: 0,
-        };
-        let cntr = Cntr::open(&test.domain, attr, ident(3, 3)?)?;
+        let cntr = test.cntr(enums::WaitObj::Queue, 3)?;
         assert_eq!(close(&*test.domain), Err(EBUSY));
-        let other = cntr.clone();
-        let results = Count::new()?;
-        let result = results.clone();
-        let thread = thread(move || {
-            if other.wait(1, soon(), &mut 0) == Err(EBADF) {
-                result.add(1);
-            }
+        let (other, refused) = (cntr.clone(), Count::new()?);
+        let thread = count_if(&refused, move || {
+            other.wait(1, soon(), &mut 0) == Err(EBADF)
         })?;
         assert!(eventually(|| waiting(&cntr.counter) == 1));
         assert_eq!(close(&*cntr), Err(EBUSY));
         force_close(&*cntr);
         thread.join();
-        assert_eq!(results.get(), 1);
+        assert_eq!(refused.get(), 1);
         assert_eq!(close(&*cntr), Err(EBADF));
         assert_eq!(cntr.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
         assert_eq!(cntr.getwait().err(), Some(EBADF));
         // The holder of a descriptor uses the counter, not the descriptor itself.
-        let attr = CntrAttr {
-            wait: wait_obj(enums::WaitObj::Queue)?,
-            max_value: 0,
-        };
-        let cntr = Cntr::open(&test.domain, attr, ident(3, 3)?)?;
+        let cntr = test.cntr(enums::WaitObj::Queue, 3)?;
         let fd = Fd::new(crate::provider::object::UseRef::new(cntr.clone())?)?;
         assert_eq!(close(&*cntr), Err(EBUSY));
         cntr.add(1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs closures of the suites in a softirq, and in a hard interrupt.
+//! Calls closures of the suites in softirqs, and in hard interrupts.
 //!
-//! Both are callbacks of a timer that expires at once. With `PREEMPT_RT` the interrupt is a thread, as
-//! most interrupts are there.
+//! Both are callbacks of a timer. With `PREEMPT_RT` the interrupt is a thread, as most interrupts
+//! are there.
 
 use kernel::{
     impl_has_hr_timer,
@@ -28,67 +28,88 @@ use kernel::{
     }, //
 };
 
-/// Defines a type with a timer of a mode, and the function that uses it.
+/// The time between two interrupts.
+const PERIOD: Delta = Delta::from_micros(50);
+
+/// A function that is called in interrupts until it returns false.
+type Function = KBox<dyn Fn() -> bool + Send + Sync>;
+
+/// Defines a timer of a mode, and functions that run a closure in the timer's context.
 macro_rules! context {
-    ($name:ident, $type:ident, $mode:ident, $doc:literal) => {
+    ($type:ident, $repeat:ident, $once:ident, $mode:ident, $context:literal) => {
         #[pin_data]
-        struct $type<F: Fn() + Send + Sync + 'static> {
+        struct $type {
+            function: Function,
             #[pin]
             timer: HrTimer<Self>,
-            #[pin]
-            ran: Completion,
-            run: F,
         }
 
         impl_has_hr_timer! {
-            impl{F: Fn() + Send + Sync + 'static} HasHrTimer<Self> for $type<F> {
-                mode: $mode<Monotonic>,
-                field: self.timer
+            impl HasHrTimer<Self> for $type {
+                mode: $mode<Monotonic>, field: self.timer
             }
         }
 
-        impl<F: Fn() + Send + Sync + 'static> HrTimerCallback for $type<F> {
+        impl HrTimerCallback for $type {
             type Pointer<'a> = Arc<Self>;
 
             fn run(
                 this: ArcBorrow<'_, Self>,
-                _context: HrTimerCallbackContext<'_, Self>,
+                mut context: HrTimerCallbackContext<'_, Self>,
             ) -> HrTimerRestart {
-                (this.run)();
-                this.ran.complete_all();
-                HrTimerRestart::NoRestart
+                if !(this.function)() {
+                    return HrTimerRestart::NoRestart;
+                }
+                context.forward_now(PERIOD);
+                HrTimerRestart::Restart
             }
         }
 
-        #[doc = $doc]
-        ///
-        /// Returns when it has run. Fails with `ENOMEM`.
-        pub(crate) fn $name(run: impl Fn() + Send + Sync + 'static) -> Result {
+        #[doc = concat!("Calls `function` in ", $context, "s until it returns false or the result")]
+        /// is dropped. Fails with `ENOMEM`.
+        pub(crate) fn $repeat(
+            function: impl Fn() -> bool + Send + Sync + 'static,
+        ) -> Result<impl Sized> {
+            let function: Function = KBox::new(function, GFP_KERNEL)?;
             let timer = Arc::pin_init(
                 pin_init!($type {
+                    function,
                     timer <- HrTimer::new(),
-                    ran <- Completion::new(),
-                    run,
                 }),
                 GFP_KERNEL,
             )?;
-            let handle = timer.clone().start(Delta::from_nanos(1));
-            timer.ran.wait_for_completion();
-            drop(handle);
+            Ok(timer.start(PERIOD))
+        }
+
+        #[doc = concat!("Runs `run` once in a ", $context, ".")]
+        ///
+        /// Returns when it has run. Fails with `ENOMEM`.
+        pub(crate) fn $once(run: impl Fn() + Send + Sync + 'static) -> Result {
+            let ran = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+            let done = ran.clone();
+            let timer = $repeat(move || {
+                run();
+                done.complete_all();
+                false
+            })?;
+            ran.wait_for_completion();
+            drop(timer);
             Ok(())
         }
     };
 }
 
 context!(
+    SoftTimer,
+    in_softirqs,
     in_softirq,
-    Softirq,
     RelativeSoftMode,
-    "Runs `run` once in a softirq."
+    "softirq"
 );
 context!(
+    HardTimer,
+    in_hard_irqs,
     in_hard_irq,
-    HardIrq,
     RelativeMode,
-    "Runs `run` once in a hard interrupt."
+    "hard interrupt"
 );

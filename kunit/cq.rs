@@ -19,14 +19,17 @@ use crate::{
             eventually,
             ident,
             soon,
-            thread,
             wait_obj,
             within,
             Count,
             TestDomain,
-            LONG, //
+            LONG,
+            MS, //
         },
-        helpers::Join, //
+        helpers::{
+            self,
+            Join, //
+        }, //
     },
     provider::{
         object::{
@@ -71,7 +74,7 @@ use kfi_core::{
     word::Word, //
 };
 
-fn queue(size: u32) -> Result<Arc<Queue>> {
+pub(super) fn queue(size: u32) -> Result<Arc<Queue>> {
     Arc::pin_init(Queue::new(size, Format::Context, true)?, GFP_KERNEL)
 }
 
@@ -93,7 +96,8 @@ fn entry(n: u64) -> Entry {
     }
 }
 
-fn error(n: u64) -> ErrEntry {
+/// Returns an error entry with the context `n`.
+pub(super) fn error(n: u64) -> ErrEntry {
     ErrEntry {
         op_context: n,
         err: 5,
@@ -154,8 +158,13 @@ fn ignore(_words: &[u64], _source: u64) -> Result {
     Ok(())
 }
 
+/// Waits for `want` entries, and reads at most `count`.
+fn sread(queue: &Queue, count: usize, want: u32, deadline: Deadline) -> Result<usize> {
+    queue.sread(count, want, deadline, &mut 0, ignore)
+}
+
 /// Reads an error entry. Returns its context.
-fn readerr(queue: &Queue) -> Result<u64> {
+pub(super) fn readerr(queue: &Queue) -> Result<u64> {
     let mut context = 0;
     queue.readerr(
         |error| {
@@ -186,12 +195,8 @@ fn count_if(
     count: &Arc<Count>,
     run: impl FnOnce(&Queue) -> bool + Send + 'static,
 ) -> Result<Join> {
-    let (queue, count) = (queue.clone(), count.clone());
-    thread(move || {
-        if run(&queue) {
-            count.add(1);
-        }
-    })
+    let queue = queue.clone();
+    helpers::count_if(count, move || run(&queue))
 }
 
 #[kunit_tests(kfabric_cq)]
@@ -374,36 +379,23 @@ mod tests {
     #[test]
     fn a_read_ends_at_its_deadline() -> Result {
         let queue = queue(8)?;
-        assert_eq!(
-            queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),
-            Err(EAGAIN)
-        );
-        assert_eq!(
-            queue.sread(1, 0, Deadline::At(1), &mut 0, ignore),
-            Err(ETIMEDOUT)
-        );
-        let Deadline::At(end) = within(20) else {
-            return Err(EINVAL);
-        };
-        assert_eq!(
-            queue.sread(1, 0, Deadline::At(end), &mut 0, ignore),
-            Err(ETIMEDOUT)
-        );
+        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, Deadline::At(1)), Err(ETIMEDOUT));
+        let end = now_ns() + 20 * MS;
+        assert_eq!(sread(&queue, 1, 0, Deadline::At(end)), Err(ETIMEDOUT));
         assert!(now_ns() >= end);
         assert_eq!(waiting(&queue), 0);
         // With fewer entries than wanted, the read returns those at the deadline.
         push(&queue, 1)?;
         push(&queue, 2)?;
-        let Deadline::At(end) = within(20) else {
-            return Err(EINVAL);
-        };
-        assert_eq!(queue.sread(8, 3, Deadline::At(end), &mut 0, ignore), Ok(2));
+        let end = now_ns() + 20 * MS;
+        assert_eq!(sread(&queue, 8, 3, Deadline::At(end)), Ok(2));
         assert!(now_ns() >= end);
         // With as many as wanted, the read returns immediately, limited to the room of the caller.
         push(&queue, 1)?;
         push(&queue, 2)?;
-        assert_eq!(queue.sread(1, 2, Deadline::Forever, &mut 0, ignore), Ok(1));
-        assert_eq!(queue.sread(1, 1, Deadline::Forever, &mut 0, ignore), Ok(1));
+        assert_eq!(sread(&queue, 1, 2, Deadline::Forever), Ok(1));
+        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Ok(1));
         Ok(())
     }
 
@@ -415,7 +407,7 @@ mod tests {
         for want in [3, 1, 2, 2, 100] {
             // These threads only wait; they take no entry.
             let thread = count_if(&queue, &woken, move |queue| {
-                queue.sread(0, want, soon(), &mut 0, ignore) == Ok(0)
+                sread(queue, 0, want, soon()) == Ok(0)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -440,13 +432,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_overruns_wake_everybody() -> Result {
+    fn errors_and_overruns_wake_all_sleepers() -> Result {
         let queue = queue(2)?;
         let woken = Count::new()?;
         let mut threads = KVec::new();
         for want in [1, 2] {
             let thread = count_if(&queue, &woken, move |queue| {
-                queue.sread(1, want, soon(), &mut 0, ignore) == Err(avail())
+                sread(queue, 1, want, soon()) == Err(avail())
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -459,7 +451,7 @@ mod tests {
 
         let (one, two) = (queue.reserve()?, queue.reserve()?);
         let thread = count_if(&queue, &woken, |queue| {
-            queue.sread(1, 2, soon(), &mut 0, ignore) == Err(to_error(Errno::KFI_EOVERRUN))
+            sread(queue, 1, 2, soon()) == Err(to_error(Errno::KFI_EOVERRUN))
         })?;
         assert!(eventually(|| waiting(&queue) == 1));
         assert_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
@@ -477,7 +469,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 5] {
             let thread = count_if(&queue, &ended, move |queue| {
-                queue.sread(1, want, soon(), &mut 0, ignore) == Err(EAGAIN)
+                sread(queue, 1, want, soon()) == Err(EAGAIN)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -488,22 +480,13 @@ mod tests {
         // No thread sleeps: one signal is kept for the next thread that would.
         queue.signal();
         queue.signal();
-        assert_eq!(
-            queue.sread(1, 0, Deadline::Poll, &mut 0, ignore),
-            Err(EAGAIN)
-        );
-        assert_eq!(
-            queue.sread(1, 0, Deadline::Forever, &mut 0, ignore),
-            Err(EAGAIN)
-        );
-        assert_eq!(
-            queue.sread(1, 0, within(20), &mut 0, ignore),
-            Err(ETIMEDOUT)
-        );
+        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, Deadline::Forever), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, within(20)), Err(ETIMEDOUT));
         // With a kept signal the read takes the entries that are there.
         queue.signal();
         push(&queue, 1)?;
-        assert_eq!(queue.sread(8, 5, Deadline::Forever, &mut 0, ignore), Ok(1));
+        assert_eq!(sread(&queue, 8, 5, Deadline::Forever), Ok(1));
         Ok(())
     }
 
@@ -528,11 +511,11 @@ mod tests {
         };
         assert!(eventually(|| stalled.get() == 1));
         let asleep = count_if(&queue, &ended, |queue| {
-            queue.sread(1, 5, soon(), &mut 0, ignore) == Err(EAGAIN)
+            sread(queue, 1, 5, soon()) == Err(EAGAIN)
         })?;
         assert!(eventually(|| waiting(&queue) == 1));
         let waiter = count_if(&queue, &ended, |queue| {
-            queue.sread(1, 1, soon(), &mut 0, ignore) == Err(EAGAIN)
+            sread(queue, 1, 1, soon()) == Err(EAGAIN)
         })?;
         assert!(eventually(|| inside(&queue) == 2));
         a_while();
@@ -567,7 +550,7 @@ mod tests {
         };
         assert!(eventually(|| stalled.get() == 1));
         // The reader has not taken an entry yet.
-        assert_eq!(queue.sread(1, 5, within(20), &mut 0, ignore), Ok(1));
+        assert_eq!(sread(&queue, 1, 5, within(20)), Ok(1));
         push_err(&queue, 9)?;
         assert_eq!(readerr(&queue), Ok(9));
         assert_eq!(queue.read(0, ignore), Ok(0));
@@ -605,9 +588,7 @@ mod tests {
         let got = Count::new()?;
         let mut threads = KVec::new();
         for _ in 0..3 {
-            let thread = count_if(&queue, &got, |queue| {
-                queue.sread(1, 1, soon(), &mut 0, ignore) == Ok(1)
-            })?;
+            let thread = count_if(&queue, &got, |queue| sread(queue, 1, 1, soon()) == Ok(1))?;
             threads.push(thread, GFP_KERNEL)?;
         }
         assert!(eventually(|| waiting(&queue) == 3));
@@ -627,7 +608,7 @@ mod tests {
         let mut threads = KVec::new();
         for want in [1, 3] {
             let thread = count_if(&queue, &closed, move |queue| {
-                queue.sread(1, want, soon(), &mut 0, ignore) == Err(EBADF)
+                sread(queue, 1, want, soon()) == Err(EBADF)
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
@@ -635,10 +616,7 @@ mod tests {
         queue.close();
         threads.clear();
         assert_eq!(closed.get(), 2);
-        assert_eq!(
-            queue.sread(1, 1, Deadline::Forever, &mut 0, ignore),
-            Err(EBADF)
-        );
+        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Err(EBADF));
         Ok(())
     }
 
@@ -674,10 +652,7 @@ mod tests {
         for spoilt in [0, 3, 1 << 40, u64::MAX] {
             head.store(spoilt);
             assert_eq!(queue.read(1, ignore), Err(EIO));
-            assert_eq!(
-                queue.sread(1, 4, Deadline::Forever, &mut 0, ignore),
-                Err(EIO)
-            );
+            assert_eq!(sread(&queue, 1, 4, Deadline::Forever), Err(EIO));
             assert!(queue.is_ready());
             // Completions still arrive as long as there is room.
             for _ in 0..8 {
@@ -685,8 +660,8 @@ mod tests {
                     queue.push(credit, &entry(3));
                 }
             }
-            let figures = queue.figures();
-            let queued = figures.get(1).copied();
+            let stats = queue.figures();
+            let queued = stats.get(1).copied();
             assert_eq!(queued, Some(4));
             // The program writes a valid head again, and all entries are there.
             let tail = word(&queue, offset_of!(kfabric_cq_ring, tail))?.load();
@@ -744,8 +719,8 @@ mod tests {
         assert_eq!(good.get(), 5);
         assert_eq!(taken.load(Acquire), ALL);
         assert_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
-        let figures = queue.figures();
-        assert_eq!(figures, [32, 0, 0, ALL, 0, 0, 0, 0]);
+        let stats = queue.figures();
+        assert_eq!(stats, [32, 0, 0, ALL, 0, 0, 0, 0]);
         Ok(())
     }
 
@@ -814,22 +789,17 @@ mod tests {
     #[test]
     fn waiters_use_the_cq() -> Result {
         let test = TestDomain::open()?;
-        let attr = CqAttr::new(8, 0, wait_obj(enums::WaitObj::Queue)?, 0)?;
-        let cq = Cq::open(&test.domain, attr, ident(3, 3)?)?;
+        let cq = test.cq(8, enums::WaitObj::Queue, 3)?;
         assert_eq!(close(&*test.domain), Err(EBUSY));
-        let other = cq.clone();
-        let results = Count::new()?;
-        let result = results.clone();
-        let thread = thread(move || {
-            if other.sread(1, 0, soon(), &mut 0, ignore) == Err(EBADF) {
-                result.add(1);
-            }
+        let (other, refused) = (cq.clone(), Count::new()?);
+        let thread = helpers::count_if(&refused, move || {
+            other.sread(1, 0, soon(), &mut 0, ignore) == Err(EBADF)
         })?;
         assert!(eventually(|| waiting(&cq.queue) == 1));
         assert_eq!(close(&*cq), Err(EBUSY));
         force_close(&*cq);
         thread.join();
-        assert_eq!(results.get(), 1);
+        assert_eq!(refused.get(), 1);
         assert_eq!(close(&*cq), Err(EBADF));
         assert_eq!(
             cq.sread(1, 0, Deadline::Forever, &mut 0, ignore),

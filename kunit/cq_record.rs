@@ -4,44 +4,18 @@
 //! even in a full CQ, and are charged to the owner of the endpoint.
 
 use super::{
-    super::queue::Queue,
+    super::kunit::{
+        error,
+        queue,
+        readerr, //
+    },
     *, //
 };
 use crate::{
     kunit::helpers::user,
     mem::Part, //
 };
-use kernel::sync::Arc;
-use kfi_core::cq::{
-    Entry,
-    Format, //
-};
-
-fn queue(size: u32) -> Result<Arc<Queue>> {
-    Arc::pin_init(Queue::new(size, Format::Context, true)?, GFP_KERNEL)
-}
-
-/// Returns an error entry with the context `n`.
-fn error(n: u64) -> ErrEntry {
-    ErrEntry {
-        op_context: n,
-        err: 5,
-        ..ErrEntry::default()
-    }
-}
-
-/// Reads an error entry. Returns its context.
-fn readerr(queue: &Queue) -> Result<u64> {
-    let mut context = 0;
-    queue.readerr(
-        |error| {
-            context = error.op_context;
-            Ok(())
-        },
-        || Err(EFAULT),
-    )?;
-    Ok(context)
-}
+use kfi_core::cq::Entry;
 
 /// Returns the number of bytes charged to `owner`.
 fn charged(owner: &Budget) -> u64 {

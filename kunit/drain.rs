@@ -7,8 +7,8 @@ use crate::{
     kunit::fixture::{
         a_while,
         allow_kill,
+        count_if,
         eventually,
-        thread,
         Count, //
     },
     shim::sched::fatal_signal_pending, //
@@ -61,12 +61,8 @@ mod tests {
         let (one, other) = (drain.enter(), drain.enter());
         assert!(one.is_some() && other.is_some());
         assert!(drain.shut());
-        let (theirs, count) = (drain.clone(), waited.clone());
-        let closer = thread(move || {
-            if theirs.wait().is_ok() {
-                count.add(1);
-            }
-        })?;
+        let same = drain.clone();
+        let closer = count_if(&waited, move || same.wait().is_ok())?;
         drop(one);
         a_while();
         assert_eq!(waited.get(), 0);
@@ -84,13 +80,11 @@ mod tests {
         assert!(inside.is_some());
         assert!(drain.shut());
         let closer = {
-            let (drain, began, killed) = (drain.clone(), began.clone(), killed.clone());
-            thread(move || {
+            let (drain, began) = (drain.clone(), began.clone());
+            count_if(&killed, move || {
                 allow_kill();
                 began.add(1);
-                if drain.wait() == Err(EINTR) {
-                    killed.add(1);
-                }
+                drain.wait() == Err(EINTR)
             })?
         };
         assert!(eventually(|| began.get() == 1));
@@ -112,13 +106,11 @@ mod tests {
         let (began, waited) = (Count::new()?, Count::new()?);
         drain.shut();
         let closer = {
-            let (drain, began, waited) = (drain.clone(), began.clone(), waited.clone());
-            thread(move || {
+            let (drain, began) = (drain.clone(), began.clone());
+            count_if(&waited, move || {
                 allow_kill();
                 began.add(1);
-                if eventually(fatal_signal_pending) && drain.wait().is_ok() {
-                    waited.add(1);
-                }
+                eventually(fatal_signal_pending) && drain.wait().is_ok()
             })?
         };
         assert!(eventually(|| began.get() == 1));
@@ -132,27 +124,22 @@ mod tests {
     fn a_wait_does_not_wait_for_tasks_that_try_to_enter() -> Result {
         const MANY: u32 = 4;
         let drain = drain()?;
-        let (inside, turned_away) = (Count::new()?, Count::new()?);
+        let (inside, refused) = (Count::new()?, Count::new()?);
         let mut threads = KVec::new();
         for _ in 0..MANY {
-            let (drain, inside, away) = (drain.clone(), inside.clone(), turned_away.clone());
-            let knock = move || {
+            let (drain, inside) = (drain.clone(), inside.clone());
+            let thread = count_if(&refused, move || {
                 inside.add(1);
                 while drain.enter().is_some() {}
-                for _ in 0..1_000_000 {
-                    if drain.enter().is_some() {
-                        return;
-                    }
-                }
-                away.add(1);
-            };
-            threads.push(thread(knock)?, GFP_KERNEL)?;
+                (0..1_000_000).all(|_| drain.enter().is_none())
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
         }
         assert!(eventually(|| inside.get() == MANY));
         assert!(drain.shut());
         assert_eq!(drain.wait(), Ok(()));
         drop(threads);
-        assert_eq!(turned_away.get(), MANY);
+        assert_eq!(refused.get(), MANY);
         Ok(())
     }
 }

@@ -6,8 +6,9 @@
 //! the wire.
 
 use super::fixture::{
-    eventually,
+    ep_attr,
     ident,
+    wait_for,
     wait_obj,
     TestDomain, //
 };
@@ -17,10 +18,7 @@ use crate::{
         Source, //
     },
     provider::{
-        av::{
-            Av,
-            AvAttr, //
-        },
+        av::Av,
         cq::{
             Cq,
             CqAttr, //
@@ -48,7 +46,6 @@ use kernel::{
 };
 use kfi_core::{
     enums::{
-        AvType,
         CqWaitCond,
         EpType,
         WaitObj, //
@@ -99,30 +96,20 @@ pub(crate) struct End {
 
 impl End {
     fn open(domain: &TestDomain, ep_type: EpType, sizes: Sizes, ident: Ident) -> Result<Self> {
-        let all = Caps::MSG
-            .union(Caps::SEND)
-            .union(Caps::RECV)
-            .union(Caps::RMA)
-            .union(Caps::READ)
-            .union(Caps::WRITE)
-            .union(Caps::REMOTE_READ)
-            .union(Caps::REMOTE_WRITE);
+        let rma = Caps::RMA | Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        let all = Caps::MSG | Caps::SEND | Caps::RECV | rma;
         let caps = match ep_type {
-            EpType::Msg => all.union(Caps::ATOMIC),
-            _ => all.union(Caps::TAGGED).union(Caps::MULTI_RECV),
+            EpType::Msg => all | Caps::ATOMIC,
+            _ => all | Caps::TAGGED | Caps::MULTI_RECV,
         };
         let attr = EpAttr {
-            ep_type,
-            caps,
-            tx_op_flags: OpFlags::EMPTY,
-            rx_op_flags: OpFlags::EMPTY,
             tx_size: sizes.tx,
             rx_size: sizes.rx,
             total_buffered_recv: match ep_type {
                 EpType::Rdm => sizes.buffered,
                 _ => 0,
             },
-            src_addr: None,
+            ..ep_attr(ep_type, caps)
         };
         let endpoint = Endpoint::open(&domain.domain, attr, ident.clone())?;
         let threshold = CqWaitCond::Threshold as u32;
@@ -190,12 +177,7 @@ impl End {
 
     /// Waits for the next completion. Returns its context, and its error if it has one.
     pub(crate) fn next(&self) -> Result<(u64, Result)> {
-        let mut found = None;
-        eventually(|| {
-            found = self.poll();
-            found.is_some()
-        });
-        found.ok_or(ETIMEDOUT)
+        wait_for(|| self.poll())
     }
 
     /// Waits for one completion. Fails with its error, if it has one.
@@ -231,12 +213,7 @@ impl Pair {
     /// Two endpoints with their owners.
     pub(crate) fn owned(ep_type: EpType, a: Sizes, b: Sizes, idents: [Ident; 2]) -> Result<Self> {
         let domain = TestDomain::open()?;
-        let attr = AvAttr {
-            kind: AvType::Table,
-            count: 0,
-            events: false,
-        };
-        let av = Av::open(&domain.domain, attr, ident(3, 0)?)?;
+        let av = domain.av(ident(3, 0)?)?;
         let [of_a, of_b] = idents;
         let mut pair = Self {
             a: End::open(&domain, ep_type, a, of_a)?,

@@ -8,14 +8,13 @@ use super::{
 };
 use crate::{
     kunit::fixture::{
+        count_if,
         eventually,
         ident,
         soon,
-        thread,
-        wait_obj,
-        within,
         Count,
-        TestFabric, //
+        TestFabric,
+        MS, //
     },
     provider::{
         object::{
@@ -43,23 +42,9 @@ use kfi_core::{
     wait::Deadline, //
 };
 
-fn open(
-    fabric: &TestFabric,
-    entries: u32,
-    wait: enums::WaitObj,
-    writable: bool,
-) -> Result<Arc<Eq>> {
-    let attr = EqAttr {
-        entries,
-        wait: wait_obj(wait)?,
-        writable,
-    };
-    Eq::open(&fabric.0, attr, ident(9, 9)?)
-}
-
 /// Opens a writable EQ of this many events, with `KFI_WAIT_QUEUE`.
 fn eq(fabric: &TestFabric, entries: u32) -> Result<Arc<Eq>> {
-    open(fabric, entries, enums::WaitObj::Queue, true)
+    fabric.eq(entries, enums::WaitObj::Queue, true)
 }
 
 fn overrun() -> Error {
@@ -156,7 +141,7 @@ mod tests {
     #[test]
     fn writing_is_checked() -> Result {
         let fabric = TestFabric::open()?;
-        let read_only = open(&fabric, 0, enums::WaitObj::None, false)?;
+        let read_only = fabric.eq(0, enums::WaitObj::None, false)?;
         assert_eq!(read_only.entries(), 64);
         assert_eq!(read_only.write(1, b""), Err(EINVAL));
         let eq = eq(&fabric, 2)?;
@@ -167,8 +152,8 @@ mod tests {
         assert_eq!(read(&eq, false), Ok((1, 0)));
         assert_eq!(eq.write(3, b""), Ok(()));
         let none = enums::WaitObj::None;
-        assert_eq!(open(&fabric, 4097, none, false).err(), Some(EINVAL));
-        assert_eq!(open(&fabric, 4096, none, false)?.entries(), 4096);
+        assert_eq!(fabric.eq(4097, none, false).err(), Some(EINVAL));
+        assert_eq!(fabric.eq(4096, none, false)?.entries(), 4096);
         Ok(())
     }
 
@@ -197,9 +182,7 @@ mod tests {
         let eq = eq(&fabric, 4)?;
         assert_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
         assert_eq!(eq.sread(false, Deadline::At(1), ignore), Err(ETIMEDOUT));
-        let Deadline::At(end) = within(20) else {
-            return Err(EINVAL);
-        };
+        let end = now_ns() + 20 * MS;
         assert_eq!(eq.sread(false, Deadline::At(end), ignore), Err(ETIMEDOUT));
         assert!(now_ns() >= end);
         assert_eq!(waiting(&eq), 0);
@@ -207,12 +190,8 @@ mod tests {
         let got = Count::new()?;
         let mut threads = KVec::new();
         for _ in 0..2 {
-            let (eq, got) = (eq.clone(), got.clone());
-            let thread = thread(move || {
-                if eq.sread(false, soon(), ignore).is_ok() {
-                    got.add(1);
-                }
-            })?;
+            let eq = eq.clone();
+            let thread = count_if(&got, move || eq.sread(false, soon(), ignore).is_ok())?;
             threads.push(thread, GFP_KERNEL)?;
         }
         assert!(eventually(|| waiting(&eq) == 2));
@@ -224,11 +203,8 @@ mod tests {
         assert_eq!(got.get(), 2);
 
         let other = eq.clone();
-        let failed = got.clone();
-        let thread = thread(move || {
-            if other.sread(false, soon(), ignore) == Err(to_error(Errno::KFI_EAVAIL)) {
-                failed.add(1);
-            }
+        let thread = count_if(&got, move || {
+            other.sread(false, soon(), ignore) == Err(to_error(Errno::KFI_EAVAIL))
         })?;
         assert!(eventually(|| waiting(&eq) == 1));
         eq.av_error(&ident(1, 1)?, 1, 0, EINVAL);
@@ -241,8 +217,8 @@ mod tests {
     #[test]
     fn the_wait_object_determines_how_to_wait() -> Result {
         let fabric = TestFabric::open()?;
-        let none = open(&fabric, 4, enums::WaitObj::None, true)?;
-        let unspec = open(&fabric, 4, enums::WaitObj::Unspec, true)?;
+        let none = fabric.eq(4, enums::WaitObj::None, true)?;
+        let unspec = fabric.eq(4, enums::WaitObj::Unspec, true)?;
         let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
         let in_set = || {
             Ok::<_, Error>(EqAttr {
@@ -264,8 +240,8 @@ mod tests {
         member.av_error(&ident(1, 1)?, 1, 0, EINVAL);
         assert_eq!(set.wait(Deadline::Poll), Ok(()));
         let elsewhere = TestFabric::open()?;
-        let strange = Eq::open(&elsewhere.0, in_set()?, ident(3, 3)?);
-        assert_eq!(strange.err(), Some(EINVAL));
+        let foreign = Eq::open(&elsewhere.0, in_set()?, ident(3, 3)?);
+        assert_eq!(foreign.err(), Some(EINVAL));
         assert_eq!(close(&*set), Err(EBUSY));
         assert_eq!(close(&*member), Ok(()));
         assert_eq!(close(&*set), Ok(()));
@@ -277,19 +253,15 @@ mod tests {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
         assert_eq!(close(&*fabric.0), Err(EBUSY));
-        let other = eq.clone();
-        let results = Count::new()?;
-        let result = results.clone();
-        let thread = thread(move || {
-            if other.sread(false, soon(), ignore) == Err(EBADF) {
-                result.add(1);
-            }
+        let (other, refused) = (eq.clone(), Count::new()?);
+        let thread = count_if(&refused, move || {
+            other.sread(false, soon(), ignore) == Err(EBADF)
         })?;
         assert!(eventually(|| waiting(&eq) == 1));
         assert_eq!(close(&*eq), Err(EBUSY));
         force_close(&*eq);
         thread.join();
-        assert_eq!(results.get(), 1);
+        assert_eq!(refused.get(), 1);
         assert_eq!(eq.sread(false, Deadline::Forever, ignore), Err(EBADF));
         assert_eq!(eq.getwait().err(), Some(EBADF));
         assert_eq!(close(&*fabric.0), Ok(()));

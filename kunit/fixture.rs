@@ -10,9 +10,15 @@ use kernel::{
 };
 
 use kfi_core::{
-    enums,
-    limits::LINK_NAME_MAX as NAME_MAX,
-    wait::Deadline, //
+    enums::{
+        self,
+        AvType,
+        EpType, //
+    },
+    flags::{
+        Caps,
+        OpFlags, //
+    }, //
 };
 
 use crate::{
@@ -25,9 +31,26 @@ use crate::{
         NetNsId, //
     },
     provider::{
+        av::{
+            Av,
+            AvAttr, //
+        },
+        cntr::{
+            Cntr,
+            CntrAttr, //
+        },
+        cq::{
+            Cq,
+            CqAttr, //
+        },
         domain::{
             Domain,
             MrMode, //
+        },
+        ep::EpAttr,
+        eq::{
+            Eq,
+            EqAttr, //
         },
         fabric::Fabric,
         object::{
@@ -36,31 +59,23 @@ use crate::{
         },
         wait::WaitObj, //
     },
-    shim::{
-        cred::Owner,
-        sched::now_ns, //
-    }, //
+    shim::cred::Owner, //
 };
 
+use super::helpers::raw_name;
 pub(crate) use super::helpers::{
     a_while,
     allow_kill,
+    count_if,
     eventually,
+    soon,
     thread,
+    wait_for,
+    within,
     Count,
     LONG,
     MS, //
 };
-
-/// Returns a deadline this many milliseconds from now.
-pub(crate) fn within(ms: u64) -> Deadline {
-    Deadline::At(now_ns() + ms * MS)
-}
-
-/// Returns a deadline that expires only if a wake-up was lost.
-pub(crate) fn soon() -> Deadline {
-    Deadline::At(now_ns() + LONG)
-}
 
 /// Returns the identity of an object with this handle and context.
 pub(crate) fn ident(fid: u64, context: u64) -> Result<Ident> {
@@ -72,9 +87,31 @@ pub(crate) fn ident(fid: u64, context: u64) -> Result<Ident> {
     })
 }
 
+/// Returns the identity of an object of `owner`.
+pub(crate) fn ident_of(owner: &Budget, fid: u64) -> Result<Ident> {
+    Ok(Ident {
+        budget: owner.clone(),
+        ..ident(fid, fid)?
+    })
+}
+
 /// Makes a wait object that is not a wait set.
 pub(crate) fn wait_obj(kind: enums::WaitObj) -> Result<WaitObj> {
     WaitObj::new(kind.into(), None)
+}
+
+/// Returns the attributes of an endpoint with queues of one entry, which buffers nothing.
+pub(crate) fn ep_attr(ep_type: EpType, caps: Caps) -> EpAttr {
+    EpAttr {
+        ep_type,
+        caps,
+        tx_op_flags: OpFlags::EMPTY,
+        rx_op_flags: OpFlags::EMPTY,
+        tx_size: 1,
+        rx_size: 1,
+        total_buffered_recv: 0,
+        src_addr: None,
+    }
 }
 
 /// A fabric of this network namespace, closed when dropped.
@@ -84,6 +121,16 @@ impl TestFabric {
     pub(crate) fn open() -> Result<Self> {
         Ok(Self(Fabric::open(NetNsId::current()?, ident(1, 1)?)?))
     }
+
+    /// Opens an EQ of this many events.
+    pub(crate) fn eq(&self, entries: u32, wait: enums::WaitObj, writable: bool) -> Result<Arc<Eq>> {
+        let attr = EqAttr {
+            entries,
+            wait: wait_obj(wait)?,
+            writable,
+        };
+        Eq::open(&self.0, attr, ident(9, 9)?)
+    }
 }
 
 impl Drop for TestFabric {
@@ -92,17 +139,8 @@ impl Drop for TestFabric {
     }
 }
 
-/// Returns `name` in the form of the ABI.
-fn raw(name: &[u8]) -> [u8; NAME_MAX] {
-    let mut raw = [0; NAME_MAX];
-    for (to, from) in raw.iter_mut().zip(name) {
-        *to = *from;
-    }
-    raw
-}
-
 fn link_name() -> Result<LinkName> {
-    LinkName::new(&raw(b"kfi-test"))
+    LinkName::new(&raw_name(b"kfi-test"))
 }
 
 /// A domain on a link on the loopback interface. Dropping it removes both.
@@ -114,13 +152,42 @@ pub(crate) struct TestDomain {
 impl TestDomain {
     pub(crate) fn open() -> Result<Self> {
         let fabric = TestFabric::open()?;
-        let link = net::add(&NetNs::current()?, link_name()?, IfName::new(&raw(b"lo"))?)?;
+        let link = net::add(
+            &NetNs::current()?,
+            link_name()?,
+            IfName::new(&raw_name(b"lo"))?,
+        )?;
         let mode = MrMode {
             virt_addr: false,
             prov_key: false,
         };
         let domain = Domain::open(&fabric.0, link.open()?, mode, ident(2, 2)?)?;
         Ok(Self { domain, fabric })
+    }
+
+    /// Opens a counter with this context.
+    pub(crate) fn cntr(&self, wait: enums::WaitObj, context: u64) -> Result<Arc<Cntr>> {
+        let attr = CntrAttr {
+            wait: wait_obj(wait)?,
+            max_value: 0,
+        };
+        Cntr::open(&self.domain, attr, ident(3, context)?)
+    }
+
+    /// Opens a CQ of this many entries with the smallest format, with this context.
+    pub(crate) fn cq(&self, entries: u32, wait: enums::WaitObj, context: u64) -> Result<Arc<Cq>> {
+        let attr = CqAttr::new(entries, 0, wait_obj(wait)?, 0)?;
+        Cq::open(&self.domain, attr, ident(4, context)?)
+    }
+
+    /// Opens an AV of `owner`.
+    pub(crate) fn av(&self, owner: Ident) -> Result<Arc<Av>> {
+        let attr = AvAttr {
+            kind: AvType::Table,
+            count: 0,
+            events: false,
+        };
+        Av::open(&self.domain, attr, owner)
     }
 }
 

@@ -4,14 +4,14 @@
 //! interface, so QP 1 sends to itself.
 
 use super::{
-    super::Connect,
+    super::service::PEER,
     Gsi, //
 };
 use crate::{
     kunit::helpers::{
         a_while,
+        count_if,
         eventually,
-        thread,
         Count, //
     },
     mem::{
@@ -19,13 +19,9 @@ use crate::{
         Source, //
     },
     net::{
-        cm::{
-            connect,
-            listen, //
-        },
+        cm::listen,
         del,
         kunit_cm_pair::{
-            side,
             Ends,
             Seen,
             SERVICE, //
@@ -39,7 +35,6 @@ use crate::{
             ONE,
             TWO, //
         },
-        qp::ud::Destination,
         NetNs,
         Path,
         Stat, //
@@ -65,14 +60,6 @@ use kfi_roce::{
     },
     headers::Qpn,
     ud::GSI_QKEY, //
-};
-
-/// QP 1 of the peer.
-const PEER: Destination = Destination {
-    qp: Qpn::GSI,
-    qkey: GSI_QKEY,
-    imm: None,
-    solicited: false,
 };
 
 /// A datagram of performance management, which connection management does not know.
@@ -106,14 +93,14 @@ impl Second {
 }
 
 /// Requests a connection to a service without a listener.
-fn ask_nobody(ends: &mut Ends) -> Result<Arc<super::super::Conn>> {
+fn request_unknown_service(ends: &mut Ends) -> Result<Arc<super::super::Conn>> {
     ends.listening = None;
-    ends.ask(2, 0)
+    ends.request(2, 0)
 }
 
 fn dropped(link: &TestLink) -> u64 {
     let inbound = link.0.socket().receiver();
-    inbound.figures().get(Stat::DropCm)
+    inbound.stats().get(Stat::DropCm)
 }
 
 #[kunit_tests(kfabric_gsi)]
@@ -129,7 +116,9 @@ mod tests {
         assert!(eventually(|| second.got.count() == 1));
         let seen = second.got.last().ok_or(EIO)?;
         assert!(seen.source_qp == Qpn::GSI && seen.len == MAD_LEN);
-        assert!(seen.way.is_some_and(|way| way.from == ONE && way.to == TWO));
+        assert!(seen
+            .addrs
+            .is_some_and(|addrs| addrs.from == ONE && addrs.to == TWO));
         // Connection management cannot read these either.
         for len in [0, 24, MAD_LEN - 1] {
             second.send(mad.get(..len).ok_or(EINVAL)?)?;
@@ -179,8 +168,8 @@ mod tests {
         active.disconnect(&[4])?;
         assert!(eventually(|| active.state() == State::Closed));
         assert!(eventually(|| passive.state() == State::Closed));
-        let rejected = ends.ask(0x200, 0)?;
-        ends.keeper.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
+        let rejected = ends.request(0x200, 0)?;
+        ends.listener.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
         let no = Seen::Rejected(Reason::CONSUMER_DEFINED, 9);
         assert!(eventually(|| ends.active.seen.lock().contains(&no)));
         assert_eq!(second.got.count(), 0);
@@ -195,44 +184,25 @@ mod tests {
         let mut ends = Ends::new(TWO)?;
         let second = Second::new(&ends.link)?;
         // The consumer takes it: there is no REJ.
-        let conn = ask_nobody(&mut ends)?;
+        let conn = request_unknown_service(&mut ends)?;
         assert!(eventually(|| second.got.count() == 1));
         a_while();
         assert!(ends.active.is(&[]) && conn.state() == State::ReqSent);
-        assert_eq!(ends.figure(Stat::CmNoListener), 0);
+        assert_eq!(ends.stat(Stat::CmNoListener), 0);
         conn.close();
         // The consumer does not: connection management rejects it, as it does without a consumer.
         second.got.takes.store(false, Release);
-        let conn = ends.ask(3, 0)?;
+        let conn = ends.request(3, 0)?;
         let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
         assert!(ends.active.sees(&[no]));
-        assert_eq!(ends.figure(Stat::CmNoListener), 1);
+        assert_eq!(ends.stat(Stat::CmNoListener), 1);
         conn.close();
         // Another service of the same address has a listener, and its requests are not offered.
         let count = second.got.count();
-        let keeper = ends.keeper.clone();
-        let listening = listen(
-            ends.link.0.socket(),
-            TWO,
-            SERVICE,
-            2,
-            keeper, //
-        )?;
-        let conn = connect(
-            &Connect {
-                link: &ends.link.0,
-                local: ONE,
-                remote: TWO,
-                service_id: SERVICE,
-                side: side(4),
-                mtu: None,
-                retry_count: 3,
-                private: &[],
-                context: 0,
-            },
-            ends.active.clone(),
-        )?;
-        drop(ends.keeper.next()?);
+        let listener = ends.listener.clone();
+        let listening = listen(ends.link.0.socket(), TWO, SERVICE, 2, listener)?;
+        let conn = ends.request(4, 0)?;
+        drop(ends.listener.next()?);
         assert_eq!(second.got.count(), count);
         conn.close();
         drop(listening);
@@ -281,8 +251,8 @@ mod tests {
         let gone = Gsi::open(&link.0, Recorder::new()?);
         assert!(gone.is_err_and(|e| e == ENODEV));
         // The path of another link.
-        let heir = TestLink::new()?;
-        let other = Second::new(&heir)?;
+        let next_link = TestLink::new()?;
+        let other = Second::new(&next_link)?;
         let mad = Inline::from_slice(&other_class()).ok_or(EINVAL)?;
         let sent = second.gsi.send(&other.path, &PEER, &Source::Inline(&mad));
         assert!(sent == Err(EINVAL));
@@ -304,13 +274,10 @@ mod tests {
         gsi.send(&path, &PEER, &Source::Inline(&mad))?;
         assert!(eventually(|| slow.is_called()));
         let done = Count::new()?;
-        let closer = {
-            let done = done.clone();
-            thread(move || {
-                drop(gsi);
-                done.add(1);
-            })?
-        };
+        let closer = count_if(&done, move || {
+            drop(gsi);
+            true
+        })?;
         a_while();
         let early = done.get();
         slow.go.complete_all();

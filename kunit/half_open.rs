@@ -11,8 +11,9 @@ use super::*;
 use crate::{
     kunit::{
         fixture::{
+            ep_attr,
             eventually,
-            ident,
+            ident_of,
             Count,
             TestDomain, //
         },
@@ -32,15 +33,8 @@ use crate::{
         Stat, //
     },
     provider::{
-        av::{
-            Av,
-            AvAttr, //
-        },
-        ep::EpAttr,
-        object::{
-            force_close,
-            Ident, //
-        }, //
+        av::Av,
+        object::force_close, //
     },
     shim::sched::now_ns, //
 };
@@ -53,14 +47,8 @@ use kernel::sync::atomic::{
     Release, //
 };
 use kfi_core::{
-    enums::{
-        AvType,
-        EpType, //
-    },
-    flags::{
-        Caps,
-        OpFlags, //
-    },
+    enums::EpType,
+    flags::Caps,
     rdm::{
         hello::{
             PeerEpoch,
@@ -113,16 +101,16 @@ impl Peers {
 
     /// Waits until this many connections were accepted, and this many refused because the endpoint
     /// is busy. Returns false if they are not in time.
-    fn were_told(&self, accepted: u32, busy: u32) -> bool {
+    fn have_results(&self, accepted: u32, busy: u32) -> bool {
         eventually(|| (self.accepted.get(), self.busy.get()) == (accepted, busy))
             && self.others.get() == 0
     }
 
     /// Waits until this many connections were accepted, and this many refused with a cookie.
     /// Returns the last cookie; `None` if they are not in time.
-    fn were_asked_for_proof(&self, accepted: u32, retry: u32) -> Option<Cookie> {
-        let are_told = || (self.accepted.get(), self.retry.get()) == (accepted, retry);
-        let cookie = eventually(are_told).then(|| self.cookie.load(Acquire))?;
+    fn cookie_after(&self, accepted: u32, retry: u32) -> Option<Cookie> {
+        let have_results = || (self.accepted.get(), self.retry.get()) == (accepted, retry);
+        let cookie = eventually(have_results).then(|| self.cookie.load(Acquire))?;
         Cookie::new(cookie).filter(|_| self.others.get() == 0)
     }
 }
@@ -154,36 +142,11 @@ struct Target {
     domain: TestDomain,
 }
 
-fn ident_of(owner: &Budget, fid: u64) -> Result<Ident> {
-    Ok(Ident {
-        budget: owner.clone(),
-        ..ident(fid, fid)?
-    })
-}
-
-fn open_av(domain: &TestDomain, owner: &Budget) -> Result<Arc<Av>> {
-    let attr = AvAttr {
-        kind: AvType::Table,
-        count: 0,
-        events: false,
-    };
-    Av::open(&domain.domain, attr, ident_of(owner, 3)?)
-}
-
 impl Target {
     fn open(owner: &Budget) -> Result<Self> {
         let domain = TestDomain::open()?;
-        let av = open_av(&domain, owner)?;
-        let attr = EpAttr {
-            ep_type: EpType::Rdm,
-            caps: Caps::RMA.union(Caps::REMOTE_WRITE),
-            tx_op_flags: OpFlags::EMPTY,
-            rx_op_flags: OpFlags::EMPTY,
-            tx_size: 1,
-            rx_size: 1,
-            total_buffered_recv: 0,
-            src_addr: None,
-        };
+        let av = domain.av(ident_of(owner, 3)?)?;
+        let attr = ep_attr(EpType::Rdm, Caps::RMA.union(Caps::REMOTE_WRITE));
         let endpoint = Endpoint::open(&domain.domain, attr, ident_of(owner, 4)?)?;
         let target = Self {
             endpoint,
@@ -198,22 +161,22 @@ impl Target {
     }
 
     /// Requests a connection from the peer at `port`.
-    fn ask(&self, port: u16) -> Result<Arc<Conn>> {
-        self.ask_with(port, None)
+    fn request(&self, port: u16) -> Result<Arc<Conn>> {
+        self.request_with(port, None)
     }
 
     /// Requests a connection from the peer at `port`, with a valid cookie.
-    fn ask_proven(&self, port: u16) -> Result<Arc<Conn>> {
+    fn request_proven(&self, port: u16) -> Result<Arc<Conn>> {
         let ends = self.ends(THERE, port)?;
         let demand = self.endpoint.remote.gate.admit(now_ns(), &ends, None, true);
         let Err(Refusal::Retry(cookie)) = demand else {
             return Err(EINVAL);
         };
-        self.ask_with(port, Some(cookie))
+        self.request_with(port, Some(cookie))
     }
 
     /// Requests a connection from the peer at `port`, with a cookie.
-    fn ask_with(&self, port: u16, cookie: Option<Cookie>) -> Result<Arc<Conn>> {
+    fn request_with(&self, port: u16, cookie: Option<Cookie>) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let hello = Hello {
             peer_epoch: PeerEpoch {
@@ -277,7 +240,7 @@ impl Target {
     /// Returns the number of requests that were refused with a cookie in this namespace.
     fn refused(&self) -> u64 {
         let link = self.domain.domain.link();
-        link.socket().receiver().figures().get(Stat::CmUnproven)
+        link.socket().receiver().stats().get(Stat::CmUnproven)
     }
 
     /// Returns the number of bytes that half-open connections use in their part.
@@ -316,34 +279,34 @@ mod tests {
         for (number, limit) in [(110, None), (111, Some(u64::MAX))] {
             let owner = Budget::of(user(number), limit)?;
             let target = Target::open(&owner)?;
-            let first = target.ask(1)?;
-            assert!(target.peers.were_told(1, 0));
+            let first = target.request(1)?;
+            assert!(target.peers.have_results(1, 0));
             let one = target.half_open();
             assert!(one > 0);
             // Room for another connection, and for all but one byte of a third one.
             let others = target.leave(one + (one - 1))?;
-            let second = target.ask_proven(2)?;
-            assert!(target.peers.were_told(2, 0));
+            let second = target.request_proven(2)?;
+            assert!(target.peers.have_results(2, 0));
             let full = target.half_open();
-            let third = target.ask_proven(3)?;
-            assert!(target.peers.were_told(2, 1));
+            let third = target.request_proven(3)?;
+            assert!(target.peers.have_results(2, 1));
             assert_eq!(target.half_open(), full);
             // The rest of the account is available to the owner.
-            let more = open_av(&target.domain, &owner)?;
+            let more = target.domain.av(ident_of(&owner, 3)?)?;
             force_close(&*more);
             // A confirmed connection is no longer half open.
             first.confirm(&[])?;
             assert!(eventually(|| target.half_open() == full - one));
-            let fourth = target.ask_proven(4)?;
-            assert!(target.peers.were_told(3, 1));
+            let fourth = target.request_proven(4)?;
+            assert!(target.peers.have_results(3, 1));
             assert_eq!(target.half_open(), full);
-            let fifth = target.ask_proven(5)?;
-            assert!(target.peers.were_told(3, 2));
+            let fifth = target.request_proven(5)?;
+            assert!(target.peers.have_results(3, 2));
             // A connection that the peer has given up does not count either.
             second.close();
             assert!(eventually(|| target.half_open() == full - one));
-            let sixth = target.ask_proven(6)?;
-            assert!(target.peers.were_told(4, 2));
+            let sixth = target.request_proven(6)?;
+            assert!(target.peers.have_results(4, 2));
             for conn in [first, third, fourth, fifth, sixth] {
                 conn.close();
             }
@@ -358,13 +321,13 @@ mod tests {
     fn unproven_requests_use_half_of_the_part() -> Result {
         let target = Target::open(&Budget::of(user(116), None)?)?;
         let others = target.leave(1 << 20)?;
-        let first = target.ask(1)?;
-        assert!(target.peers.were_asked_for_proof(0, 1).is_some());
-        let second = target.ask_proven(1)?;
-        assert!(target.peers.were_asked_for_proof(1, 1).is_some());
+        let first = target.request(1)?;
+        assert!(target.peers.cookie_after(0, 1).is_some());
+        let second = target.request_proven(1)?;
+        assert!(target.peers.cookie_after(1, 1).is_some());
         drop(others);
-        let third = target.ask(2)?;
-        assert!(target.peers.were_asked_for_proof(2, 1).is_some());
+        let third = target.request(2)?;
+        assert!(target.peers.cookie_after(2, 1).is_some());
         for conn in [first, second, third] {
             conn.close();
         }
@@ -378,9 +341,9 @@ mod tests {
         let before = target.refused();
         let mut conns = KVec::new();
         for port in 1..=4 {
-            conns.push(target.ask(port)?, GFP_KERNEL)?;
+            conns.push(target.request(port)?, GFP_KERNEL)?;
         }
-        assert!(target.peers.were_told(4, 0));
+        assert!(target.peers.have_results(4, 0));
         assert_eq!(target.refused(), before);
         for conn in conns {
             conn.close();
@@ -388,9 +351,9 @@ mod tests {
         assert!(eventually(|| !target.has_state()));
         target.exhaust()?;
         for port in 5..=100 {
-            let conn = target.ask(port)?;
+            let conn = target.request(port)?;
             let refused = u32::from(port - 4);
-            assert!(target.peers.were_asked_for_proof(4, refused).is_some());
+            assert!(target.peers.cookie_after(4, refused).is_some());
             assert!(!target.has_state());
             conn.close();
         }
@@ -403,29 +366,29 @@ mod tests {
     fn the_peer_with_the_cookie_is_accepted() -> Result {
         let target = Target::open(&Budget::of(user(113), None)?)?;
         target.exhaust()?;
-        let first = target.ask(1)?;
-        let cookie = target.peers.were_asked_for_proof(0, 1);
+        let first = target.request(1)?;
+        let cookie = target.peers.cookie_after(0, 1);
         assert!(cookie.is_some());
         first.close();
         // A wrong one, and that of another peer.
         let wrong = cookie.and_then(|cookie| Cookie::new(cookie.get() ^ 1 << 63));
-        let second = target.ask_with(1, wrong)?;
-        assert!(target.peers.were_asked_for_proof(0, 2).is_some());
+        let second = target.request_with(1, wrong)?;
+        assert!(target.peers.cookie_after(0, 2).is_some());
         second.close();
-        let third = target.ask_with(2, cookie)?;
-        assert!(target.peers.were_asked_for_proof(0, 3).is_some());
+        let third = target.request_with(2, cookie)?;
+        assert!(target.peers.cookie_after(0, 3).is_some());
         assert!(!target.has_state());
         third.close();
-        let fourth = target.ask_with(1, cookie)?;
-        assert!(target.peers.were_asked_for_proof(1, 3).is_some());
+        let fourth = target.request_with(1, cookie)?;
+        assert!(target.peers.cookie_after(1, 3).is_some());
         assert!(target.half_open() > 0);
         fourth.close();
         drop(target);
         // Another endpoint has another key.
         let other = Target::open(&Budget::of(user(114), None)?)?;
         other.exhaust()?;
-        let fifth = other.ask_with(1, cookie)?;
-        assert!(other.peers.were_asked_for_proof(0, 1).is_some());
+        let fifth = other.request_with(1, cookie)?;
+        assert!(other.peers.cookie_after(0, 1).is_some());
         fifth.close();
         Ok(())
     }

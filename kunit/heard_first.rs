@@ -10,9 +10,10 @@
 use super::*;
 use crate::{
     kunit::fixture::{
+        ep_attr,
         eventually,
         ident,
-        wait_obj,
+        wait_for,
         TestDomain, //
     },
     mem::{
@@ -21,8 +22,8 @@ use crate::{
     },
     net::{
         kunit_rc_pair::{
+            default_attr,
             plain,
-            wish,
             Peer as Remote, //
         },
         qp::{
@@ -31,11 +32,7 @@ use crate::{
         }, //
     },
     provider::{
-        ep::EpAttr,
-        eq::{
-            Eq,
-            EqAttr, //
-        },
+        eq::Eq,
         object::force_close,
         pep::PepAttr, //
     }, //
@@ -53,10 +50,7 @@ use kfi_core::{
         EpType,
         WaitObj, //
     },
-    flags::{
-        Caps,
-        OpFlags, //
-    }, //
+    flags::Caps, //
 };
 use kfi_roce::rc::{
     Op,
@@ -69,12 +63,12 @@ const PSN: u32 = 0x1234;
 
 /// The values that a peer gets in the REP: QP, first PSN, path MTU.
 #[pin_data]
-struct Told {
+struct ReplyReceiver {
     #[pin]
     reply: Mutex<Option<(Qpn, Psn, PathMtu)>>,
 }
 
-impl Consumer for Told {
+impl Consumer for ReplyReceiver {
     fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
         if let Event::Reply(reply) = event {
             *self.reply.lock() = Some((reply.qpn, reply.starting_psn, reply.mtu));
@@ -93,27 +87,14 @@ struct Target {
 impl Target {
     fn open() -> Result<Self> {
         let domain = TestDomain::open()?;
-        let attr = EqAttr {
-            entries: 8,
-            wait: wait_obj(WaitObj::Queue)?,
-            writable: false,
-        };
-        let eq = Eq::open(&domain.fabric.0, attr, ident(3, 3)?)?;
+        let eq = domain.fabric.eq(8, WaitObj::Queue, false)?;
         let attr = PepAttr {
             addr: domain.domain.link().first_ipv4().ok_or(EADDRNOTAVAIL)?,
             backlog: 0,
         };
         let pep = Pep::open(&domain.fabric.0, attr, ident(4, 4)?)?;
-        let attr = EpAttr {
-            ep_type: EpType::Msg,
-            caps: Caps::RMA.union(Caps::REMOTE_READ).union(Caps::REMOTE_WRITE),
-            tx_op_flags: OpFlags::EMPTY,
-            rx_op_flags: OpFlags::EMPTY,
-            tx_size: 1,
-            rx_size: 1,
-            total_buffered_recv: 0,
-            src_addr: None,
-        };
+        let caps = Caps::RMA | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        let attr = ep_attr(EpType::Msg, caps);
         let endpoint = Endpoint::open(&domain.domain, attr, ident(5, 5)?)?;
         let target = Self {
             endpoint,
@@ -129,26 +110,27 @@ impl Target {
     }
 
     /// Returns whether this is the next event.
-    fn tells(&self, event: EqEvent) -> bool {
-        let mut told = None;
-        eventually(|| {
+    fn reports(&self, event: EqEvent) -> bool {
+        let next = wait_for(|| {
+            let mut reported = None;
             let read = self.eq.read(false, |number, _| {
-                told = Some(number);
+                reported = Some(number);
                 Ok(())
             });
-            read.is_ok()
-        }) && told == Some(u32::from(event))
+            reported.filter(|_| read.is_ok())
+        });
+        next == Ok(event.into())
     }
 
     /// Requests a connection for `qp`.
-    fn ask(&self, qp: &Arc<Qp<Rc>>, consumer: Arc<Told>) -> Result<Arc<Conn>> {
+    fn request(&self, qp: &Arc<Qp<Rc>>, consumer: Arc<ReplyReceiver>) -> Result<Arc<Conn>> {
         let here = self.pep.name();
         let header = IpHeader {
             src: THERE,
             src_port: 1,
             dst: here.ip(),
         };
-        let asks = Connect {
+        let params = Connect {
             link: self.domain.domain.link(),
             local: THERE,
             remote: here.ip(),
@@ -166,7 +148,7 @@ impl Target {
             private: &header.write(&[]).ok_or(EINVAL)?,
             context: 0,
         };
-        cm::connect(&asks, consumer)
+        cm::connect(&params, consumer)
     }
 }
 
@@ -179,9 +161,9 @@ impl Drop for Target {
 }
 
 /// Moves `qp` to RTS with the values that the peer of `conn` has sent.
-fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, told: &Told) -> Result {
-    eventually(|| told.reply.lock().is_some());
-    let (dest_qpn, sq_psn, path_mtu) = told.reply.lock().ok_or(ETIMEDOUT)?;
+fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, receiver: &ReplyReceiver) -> Result {
+    eventually(|| receiver.reply.lock().is_some());
+    let (dest_qpn, sq_psn, path_mtu) = receiver.reply.lock().ok_or(ETIMEDOUT)?;
     let mut attr = Attr {
         state: State::Init,
         dest_qpn,
@@ -190,7 +172,7 @@ fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, told: &Told) -> Result {
         path_mtu,
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
-        ..wish()
+        ..default_attr()
     };
     qp.modify(&attr, Mask::RC_TO_INIT, None)?;
     attr.state = State::Rtr;
@@ -214,8 +196,8 @@ mod tests {
         };
         for op in [Op::Read { va, rkey }, write] {
             let target = Target::open()?;
-            let told = Arc::pin_init(
-                pin_init!(Told {
+            let receiver = Arc::pin_init(
+                pin_init!(ReplyReceiver {
                     reply <- new_mutex!(None),
                 }),
                 GFP_KERNEL,
@@ -223,22 +205,22 @@ mod tests {
             let remote = Remote::new()?;
             let link = target.domain.domain.link();
             let qp = Qp::connection(link, 1, &Budget::current()?, remote.clone())?;
-            let conn = target.ask(&qp, told.clone())?;
-            assert!(target.tells(EqEvent::ConnReq));
+            let conn = target.request(&qp, receiver.clone())?;
+            assert!(target.reports(EqEvent::ConnReq));
             // The first request of a passive endpoint has this number.
             target.endpoint.accept(&target.pep, 1, &[])?;
-            make_ready(&qp, &conn, &told)?;
+            make_ready(&qp, &conn, &receiver)?;
             let msg = target.endpoint.msg()?;
             assert!(msg.phase() == Phase::Accepting);
             qp.queue(&plain(op), &[], &mut MemRef::buffer(0)?, 0)?;
             qp.push();
-            assert!(target.tells(EqEvent::Connected));
+            assert!(target.reports(EqEvent::Connected));
             assert!(msg.phase() == Phase::Connected);
             assert!(eventually(|| remote.status() == Some(Status::Success)));
             // The RTU has no further effect: the next event is the end of the connection.
             conn.confirm(&[])?;
             conn.disconnect(&[])?;
-            assert!(target.tells(EqEvent::Shutdown));
+            assert!(target.reports(EqEvent::Shutdown));
             qp.close();
             conn.close();
         }

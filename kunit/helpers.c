@@ -50,9 +50,7 @@ void kfabric_kunit_unmap(unsigned long addr, size_t len)
 	vm_munmap(addr, len);
 }
 
-/**
- * kfabric_kunit_pinned - number of pages charged to the current mm
- */
+/** kfabric_kunit_pinned - number of pages charged to the current mm */
 long kfabric_kunit_pinned(void)
 {
 	return current->mm ? atomic64_read(&current->mm->pinned_vm) : 0;
@@ -62,14 +60,12 @@ long kfabric_kunit_pinned(void)
  * kfabric_kunit_thread - start a kernel thread, holding a reference to it
  * @fn: its function
  * @data: argument of @fn
- * @name: its name
  *
  * Return: the task, with a reference for kthread_stop_put(), or an ERR_PTR.
  */
-struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data,
-					 const char *name)
+struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data)
 {
-	struct task_struct *task = kthread_create(fn, data, "%s", name);
+	struct task_struct *task = kthread_create(fn, data, "kfi-test");
 
 	if (!IS_ERR(task)) {
 		get_task_struct(task);

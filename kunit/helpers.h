@@ -21,8 +21,7 @@ struct task_struct;
 long kfabric_kunit_map(size_t len, bool writable);
 void kfabric_kunit_unmap(unsigned long addr, size_t len);
 long kfabric_kunit_pinned(void);
-struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data,
-					 const char *name);
+struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data);
 void kfabric_kunit_join(struct task_struct *task);
 void kfabric_kunit_allow_kill(void);
 void kfabric_kunit_kill(struct task_struct *task);

@@ -30,6 +30,11 @@ use kernel::{
     }, //
 };
 
+use kfi_core::{
+    limits::LINK_NAME_MAX,
+    wait::Deadline, //
+};
+
 use crate::shim::{
     bindings as shim,
     sched::now_ns,
@@ -42,6 +47,11 @@ pub(crate) const MS: u64 = 1_000_000;
 /// A time in ns after which an event that has not happened never will.
 pub(crate) const LONG: u64 = 10_000 * MS;
 
+/// Returns `name` in the form of the ABI.
+pub(crate) fn raw_name(name: &[u8]) -> [u8; LINK_NAME_MAX] {
+    core::array::from_fn(|index| name.get(index).copied().unwrap_or_default())
+}
+
 /// Sleeps until `holds` returns true. Returns false if it does not within [`LONG`].
 pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
     let end = now_ns() + LONG;
@@ -52,6 +62,16 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
         fsleep(Delta::from_micros(200));
     }
     true
+}
+
+/// Waits until `next` returns a value. Fails with `ETIMEDOUT` if it does not within [`LONG`].
+pub(crate) fn wait_for<T>(mut next: impl FnMut() -> Option<T>) -> Result<T> {
+    let mut found = None;
+    eventually(|| {
+        found = next();
+        found.is_some()
+    });
+    found.ok_or(ETIMEDOUT)
 }
 
 /// Sleeps for a short time, in which unwanted events would happen.
@@ -76,9 +96,23 @@ impl Count {
     }
 }
 
-/// Runs `run` in a kernel thread.
-pub(crate) fn thread(run: impl FnOnce() + Send + 'static) -> Result<Join> {
-    spawn(c"kfi-test", run)
+/// Runs `run` in a kernel thread, and adds 1 to `count` if it returns true.
+pub(crate) fn count_if(
+    count: &Arc<Count>,
+    run: impl FnOnce() -> bool + Send + 'static,
+) -> Result<Join> {
+    let count = count.clone();
+    thread(move || count.add(run().into()))
+}
+
+/// Returns a deadline this many milliseconds from now.
+pub(crate) fn within(ms: u64) -> Deadline {
+    Deadline::At(now_ns() + ms * MS)
+}
+
+/// Returns a deadline that expires only if a wake-up was lost.
+pub(crate) fn soon() -> Deadline {
+    Deadline::At(now_ns() + LONG)
 }
 
 /// Returns a user that no task has. Suites use different numbers.
@@ -102,14 +136,8 @@ struct Start<F> {
     done: Arc<Completion>,
 }
 
-/// Runs `run` in a kernel thread.
-///
-/// Process context.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -> Result<Join> {
+/// Runs `run` in a kernel thread. Fails with `ENOMEM`. Process context.
+pub(crate) fn thread<F: FnOnce() + Send + 'static>(run: F) -> Result<Join> {
     let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
     let start = KBox::new(
         Start {
@@ -119,14 +147,13 @@ pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -
         GFP_KERNEL,
     )?;
     let start = KBox::into_raw(start);
-    // SAFETY: `thread_main::<F>` expects `start` and takes it over; the name is static.
-    let task = from_err_ptr(unsafe {
-        shim::kfabric_kunit_thread(Some(thread_main::<F>), start.cast(), name.as_char_ptr())
-    })
-    .inspect_err(|_| {
-        // SAFETY: No thread was created, so `start` is still owned here.
-        drop(unsafe { KBox::from_raw(start) });
-    })?;
+    // SAFETY: `thread_main::<F>` expects `start` and takes it over.
+    let task =
+        from_err_ptr(unsafe { shim::kfabric_kunit_thread(Some(thread_main::<F>), start.cast()) })
+            .inspect_err(|_| {
+            // SAFETY: No thread was created, so `start` is still owned here.
+            drop(unsafe { KBox::from_raw(start) });
+        })?;
     Ok(Join {
         done,
         task: NonNull::new(task).ok_or(ENOMEM)?,
@@ -135,7 +162,7 @@ pub(crate) fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, run: F) -
 
 /// # Safety
 ///
-/// `data` is a `Start<F>` that `spawn` has created and passes on.
+/// `data` is a `Start<F>` that `thread` has created and passes on.
 unsafe extern "C" fn thread_main<F: FnOnce() + Send + 'static>(data: *mut c_void) -> c_int {
     // SAFETY: By the requirements.
     let start = KBox::into_inner(unsafe { KBox::from_raw(data.cast::<Start<F>>()) });
@@ -144,7 +171,7 @@ unsafe extern "C" fn thread_main<F: FnOnce() + Send + 'static>(data: *mut c_void
     0
 }
 
-/// Allows the current thread, which [`spawn`] created, to be [killed](Join::kill).
+/// Allows the current thread, which [`thread`] created, to be [killed](Join::kill).
 pub(crate) fn allow_kill() {
     // SAFETY: Changes the signal handling of the current task; process context.
     unsafe { shim::kfabric_kunit_allow_kill() }

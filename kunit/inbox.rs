@@ -16,7 +16,8 @@ use super::{
 use crate::{
     kunit::helpers::{
         eventually,
-        rx_skb, //
+        rx_skb,
+        user, //
     },
     mem::{
         self,
@@ -25,7 +26,7 @@ use crate::{
     },
     net::{
         kunit_rc_pair::{
-            wish,
+            default_attr,
             Pair as RcPair,
             REGION,
             WRITE, //
@@ -42,11 +43,7 @@ use crate::{
         }, //
     }, //
 };
-use kernel::{
-    bindings,
-    sync::Arc,
-    task::Kuid, //
-};
+use kernel::sync::Arc;
 use kfi_roce::rc::Status;
 
 /// Limits above the number of packets in any test.
@@ -58,10 +55,7 @@ const MUCH: InboxLimits = InboxLimits {
 /// Returns the budget of a user that does not exist, with room for this many loans ([`LOAN`]) in
 /// the part for inboxes.
 fn owner(n: u32, loans: u32) -> Result<Budget> {
-    let user = Kuid::from_raw(bindings::kuid_t {
-        val: 0xf00e_0000 + n,
-    });
-    Budget::of(user, Some(u64::from(4 * loans * LOAN)))
+    Budget::of(user(1000 + n), Some(u64::from(4 * loans * LOAN)))
 }
 
 /// Returns the number of bytes charged for inboxes. Nothing else is charged to the owners of this
@@ -102,7 +96,7 @@ impl Packets {
         loop {
             match inbox.push(self.next()?) {
                 Ok(_) => waiting += 1,
-                Err((figure, _)) => return Ok((waiting, figure)),
+                Err((stat, _)) => return Ok((waiting, stat)),
             }
         }
     }
@@ -143,7 +137,7 @@ impl Target {
     }
 
     fn dropped(&self) -> u64 {
-        self.qp.figures().get(Stat::DropBudget)
+        self.qp.stats().get(Stat::DropBudget)
     }
 
     fn received(&self) -> u64 {
@@ -353,7 +347,7 @@ mod tests {
         others.send(&pair, 200)?;
         assert!(eventually(|| flooded.dropped() > 0));
         assert!(charged(&user) <= u64::from(2 * LOAN));
-        assert!(pair.link.0.figures().get(Stat::DropBudget) >= flooded.dropped());
+        assert!(pair.link.0.stats().get(Stat::DropBudget) >= flooded.dropped());
         // The part is full at this time.
         idle.send(&pair, 2)?;
         assert_eq!((idle.dropped(), others.dropped()), (0, 0));
@@ -376,10 +370,10 @@ mod tests {
     /// dropped packets.
     #[test]
     fn reliable_connections_recover() -> Result {
-        let pair = RcPair::of(ONE, TWO, &wish(), &owner(11, 0)?)?;
+        let pair = RcPair::of(ONE, TWO, &default_attr(), &owner(11, 0)?)?;
         let payload = buffer(REGION)?;
         assert_eq!(pair.a.run(WRITE, &payload)?, Some(Status::Success));
-        assert!(pair.b.figure(Stat::DropBudget) > 0);
+        assert!(pair.b.stat(Stat::DropBudget) > 0);
         assert!(mem::memref::equal(&pair.b.peer.region, &payload));
         assert!(pair.works()?);
         Ok(())

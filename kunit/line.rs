@@ -36,8 +36,8 @@ fn enters(who: u64) -> Result<NewWaiter<u64>> {
 /// Removes the entry with the lowest key.
 fn lowest(list: &mut KVec<(Key, u64)>) -> Option<(Key, u64)> {
     let key = list.iter().map(|(key, _)| *key).min()?;
-    let place = list.iter().position(|(held, _)| *held == key)?;
-    list.remove(place).ok()
+    let index = list.iter().position(|(other, _)| *other == key)?;
+    list.remove(index).ok()
 }
 
 #[kunit_tests(kfabric_line)]

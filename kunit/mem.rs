@@ -6,6 +6,10 @@
 //! test limits on locked memory and mappings of the module's pages.
 
 use super::{
+    kunit_kinds::{
+        buffer,
+        pattern, //
+    },
     memref::{
         copy_mem,
         copy_part,
@@ -18,7 +22,7 @@ use super::{
 };
 use crate::{
     kunit::helpers::{
-        spawn,
+        thread,
         UserMemory, //
     },
     shim::{
@@ -42,22 +46,6 @@ use kernel::{
     sync::Arc, //
 };
 use kfi_core::word::Word;
-
-/// Returns byte `index` of a pattern whose period is not a power of two.
-fn pattern(index: usize) -> u8 {
-    (index % 251) as u8
-}
-
-/// Returns a buffer with `len` bytes of the pattern, from byte `skip` on.
-fn buffer(skip: usize, len: usize) -> Result<MemRef> {
-    let memory = MemRef::buffer(len)?;
-    for at in (0..len).step_by(INLINE_MAX) {
-        let bytes: [u8; INLINE_MAX] = core::array::from_fn(|index| pattern(skip + at + index));
-        let inline = Inline::from_slice(&bytes).ok_or(EINVAL)?;
-        copy(&memory.slice(at, len), &Source::Inline(&inline));
-    }
-    Ok(memory)
-}
 
 /// Returns memory of the test's thread that contains the pattern.
 fn user(len: usize) -> Result<UserMemory> {
@@ -92,7 +80,7 @@ fn value(pages: &SharedPages, offset: usize) -> Result<u64> {
 }
 
 /// Returns the error of a call that must fail.
-fn error<T>(result: Result<T>) -> Option<Error> {
+pub(super) fn error<T>(result: Result<T>) -> Option<Error> {
     result.err()
 }
 
@@ -351,10 +339,10 @@ mod tests {
             len: 8,
         };
         assert_eq!(error(Pinned::new(&[kernel], Access::Read)), Some(EFAULT));
-        let nobodys = UserRange { addr: hole, len: 8 };
-        assert_eq!(error(Pinned::new(&[nobodys], Access::Read)), Some(EFAULT));
+        let unmapped = UserRange { addr: hole, len: 8 };
+        assert_eq!(error(Pinned::new(&[unmapped], Access::Read)), Some(EFAULT));
         // The ranges that were pinned before the failure are unpinned.
-        let partly = [range(&memory, 0, 2 * PAGE_SIZE), nobodys];
+        let partly = [range(&memory, 0, 2 * PAGE_SIZE), unmapped];
         assert_eq!(error(Pinned::new(&partly, Access::Write)), Some(EFAULT));
         assert_eq!(UserMemory::charged(), before);
         Ok(())
@@ -430,7 +418,7 @@ mod tests {
         const EACH: u64 = 100_000;
         let word = Arc::new(AtomicWord::new(0), GFP_KERNEL)?;
         let other = word.clone();
-        let thread = spawn(c"kfi-adder", move || {
+        let thread = thread(move || {
             for _ in 0..EACH {
                 other.fetch_add(1);
             }

@@ -7,6 +7,7 @@
 
 use super::{
     consumer,
+    kunit::error,
     kunit_kinds::{
         buffer,
         Exporter,
@@ -43,11 +44,6 @@ const LAYOUTS: [&[usize]; 4] = [
 
 /// The lengths of thousands of pieces, too many for a stack.
 static ONES: [usize; 3000] = [1; 3000];
-
-/// Returns the error of a call that must fail.
-fn error<T>(result: Result<T>) -> Option<Error> {
-    result.err()
-}
 
 fn element(addr: usize, len: usize) -> bindings::kvec {
     bindings::kvec {

@@ -393,7 +393,7 @@ impl Drop for Pages {
 }
 
 /// Allocates pages for pieces of these lengths, each at another offset, and returns the pages with
-/// the places of the pieces. An offset may be beyond the first page.
+/// the addresses of the pieces. An offset may be beyond the first page.
 fn pages_of(
     lens: &[usize],
     mut each: impl FnMut(*mut bindings::page, usize, usize) -> Result,

@@ -5,7 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`bench`] | benchmarks of counters and posting, in debugfs; `bench.c` is the code that measures |
-//! | [`contexts`] | closures that run in a softirq and in a hard interrupt |
+//! | [`contexts`] | closures that run in softirqs and in hard interrupts |
 //! | [`ep_pair`] | two endpoints that know each other |
 //! | [`fixture`] | a fabric and a domain for the suites of the provider |
 //! | [`helpers`] | helpers of the suites of all layers; `helpers.c` and `memory.c` have the C functions |

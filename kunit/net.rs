@@ -11,7 +11,6 @@ use super::{
     del,
     find,
     is_local,
-    name::NAME_MAX,
     next,
     table::{
         set_max_links,
@@ -34,6 +33,7 @@ use core::net::{
 use crate::{
     kunit::helpers::{
         eventually,
+        raw_name,
         thread,
         Count,
         MS, //
@@ -65,17 +65,8 @@ fn v6(ip: Ipv6Addr) -> Option<SockAddr> {
     SockAddr::v6(ip, 0, 0).ok()
 }
 
-/// Returns a name in the form of the ABI.
-fn raw(name: &[u8]) -> [u8; NAME_MAX] {
-    let mut raw = [0; NAME_MAX];
-    for (to, &from) in raw.iter_mut().zip(name) {
-        *to = from;
-    }
-    raw
-}
-
 fn link_name(name: &[u8]) -> Result<LinkName> {
-    LinkName::new(&raw(name))
+    LinkName::new(&raw_name(name))
 }
 
 /// Adds the link `name` on the loopback interface.
@@ -83,7 +74,7 @@ fn add_lo(name: &[u8]) -> Result<Arc<Link>> {
     add(
         &NetNs::current()?,
         link_name(name)?,
-        IfName::new(&raw(b"lo"))?,
+        IfName::new(&raw_name(b"lo"))?,
     )
 }
 
@@ -92,7 +83,7 @@ fn del_named(name: &[u8]) -> Result {
 }
 
 /// Reports an event of the interface to the table of links.
-fn happens(event: NetdevEvent) {
+fn report(event: NetdevEvent) {
     let _rtnl = Rtnl::lock();
     NetdevHandler::event(event);
 }
@@ -103,7 +94,7 @@ fn netdev(link: &Link, up: bool, mtu: u32, name: &[u8]) -> Netdev {
         id: link.netdev(),
         mtu,
         up,
-        name: raw(name),
+        name: raw_name(name),
     }
 }
 
@@ -139,30 +130,33 @@ mod tests {
 
     #[test]
     fn link_names_are_checked() {
-        assert!(LinkName::new(&raw(b"roce0")).is_ok_and(|n| n.as_bytes() == b"roce0"));
-        assert!(LinkName::new(&raw(b"123456789012345")).is_ok_and(|n| n.as_bytes().len() == 15));
+        assert!(LinkName::new(&raw_name(b"roce0")).is_ok_and(|n| n.as_bytes() == b"roce0"));
+        assert!(
+            LinkName::new(&raw_name(b"123456789012345")).is_ok_and(|n| n.as_bytes().len() == 15)
+        );
         // Empty, not terminated, blanks, '/', a control character, not ASCII.
-        assert!(LinkName::new(&raw(b"")) == Err(EINVAL));
-        assert!(LinkName::new(&raw(b"1234567890123456")) == Err(EINVAL));
-        assert!(LinkName::new(&raw(b"a b")) == Err(EINVAL));
-        assert!(LinkName::new(&raw(b"a/b")) == Err(EINVAL));
-        assert!(LinkName::new(&raw(b"a\nb")) == Err(EINVAL));
-        assert!(LinkName::new(&raw(b"\x7f")) == Err(EINVAL));
-        assert!(LinkName::new(&raw("é".as_bytes())) == Err(EINVAL));
+        assert!(LinkName::new(&raw_name(b"")) == Err(EINVAL));
+        assert!(LinkName::new(&raw_name(b"1234567890123456")) == Err(EINVAL));
+        assert!(LinkName::new(&raw_name(b"a b")) == Err(EINVAL));
+        assert!(LinkName::new(&raw_name(b"a/b")) == Err(EINVAL));
+        assert!(LinkName::new(&raw_name(b"a\nb")) == Err(EINVAL));
+        assert!(LinkName::new(&raw_name(b"\x7f")) == Err(EINVAL));
+        assert!(LinkName::new(&raw_name("é".as_bytes())) == Err(EINVAL));
         // The bytes after the NUL are not a part of the name.
-        let noise = LinkName::new(&raw(b"a\0b"));
-        assert!(noise.is_ok_and(|n| n.to_array() == raw(b"a")));
+        let noise = LinkName::new(&raw_name(b"a\0b"));
+        assert!(noise.is_ok_and(|n| n.to_array() == raw_name(b"a")));
     }
 
     #[test]
     fn interface_names_are_checked() {
-        assert!(IfName::new(&raw(b"veth-0.1@x")).is_ok_and(|n| n.to_array() == raw(b"veth-0.1@x")));
-        assert!(IfName::new(&raw(b"")) == Err(EINVAL));
-        assert!(IfName::new(&raw(b"1234567890123456")) == Err(EINVAL));
-        assert!(IfName::new(&raw(b"a b")) == Err(EINVAL));
-        assert!(IfName::new(&raw(b"a/b")) == Err(EINVAL));
-        assert!(IfName::new(&raw(b"a:b")) == Err(EINVAL));
-        assert!(IfName::new(&raw(b"a\x0bb")) == Err(EINVAL));
+        assert!(IfName::new(&raw_name(b"veth-0.1@x"))
+            .is_ok_and(|n| n.to_array() == raw_name(b"veth-0.1@x")));
+        assert!(IfName::new(&raw_name(b"")) == Err(EINVAL));
+        assert!(IfName::new(&raw_name(b"1234567890123456")) == Err(EINVAL));
+        assert!(IfName::new(&raw_name(b"a b")) == Err(EINVAL));
+        assert!(IfName::new(&raw_name(b"a/b")) == Err(EINVAL));
+        assert!(IfName::new(&raw_name(b"a:b")) == Err(EINVAL));
+        assert!(IfName::new(&raw_name(b"a\x0bb")) == Err(EINVAL));
     }
 
     #[test]
@@ -180,7 +174,7 @@ mod tests {
         let link = add_lo(b"t0")?;
         assert!(link.id() > 0);
         assert!(link.name().as_bytes() == b"t0");
-        assert!(link.ifname().to_array() == raw(b"lo"));
+        assert!(link.ifname().to_array() == raw_name(b"lo"));
         assert!(link.netns() == here);
         assert!(link.netdev().ifindex == 1);
         assert!(link.state() == LinkState::Up);
@@ -197,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_second_link_on_an_interface_is_refused() -> Result {
-        let ifname = IfName::new(&raw(b"nonesuch"))?;
+        let ifname = IfName::new(&raw_name(b"nonesuch"))?;
         let none = add(&NetNs::current()?, link_name(b"t0")?, ifname);
         assert!(none.is_err_and(|e| e == ENODEV));
         let link = add_lo(b"t0")?;
@@ -299,23 +293,23 @@ mod tests {
     #[test]
     fn a_link_follows_its_interface() -> Result {
         let link = add_lo(b"t0")?;
-        happens(NetdevEvent::Changed(netdev(&link, false, 1500, b"lo1")));
+        report(NetdevEvent::Changed(netdev(&link, false, 1500, b"lo1")));
         assert!(link.state() == LinkState::Down);
         assert!(link.mtu() == 1500);
-        assert!(link.ifname().to_array() == raw(b"lo1"));
-        happens(NetdevEvent::Changed(netdev(&link, true, 9000, b"lo")));
+        assert!(link.ifname().to_array() == raw_name(b"lo1"));
+        report(NetdevEvent::Changed(netdev(&link, true, 9000, b"lo")));
         assert!(link.state() == LinkState::Up);
         assert!(link.mtu() == 9000);
         // An event of another interface.
         let mut other = netdev(&link, false, 1, b"x");
         other.id.ifindex = 1000;
-        happens(NetdevEvent::Changed(other));
-        happens(NetdevEvent::Gone(other.id));
+        report(NetdevEvent::Changed(other));
+        report(NetdevEvent::Gone(other.id));
         assert!(link.state() == LinkState::Up);
         assert!(link.mtu() == 9000);
         assert!(del_named(b"t0").is_ok());
         // A removed link ignores events.
-        happens(NetdevEvent::Changed(netdev(&link, true, 1, b"x")));
+        report(NetdevEvent::Changed(netdev(&link, true, 1, b"x")));
         assert!(link.state() == LinkState::Gone);
         assert!(link.mtu() == 9000);
         Ok(())
@@ -324,7 +318,7 @@ mod tests {
     #[test]
     fn an_unused_link_is_freed_on_removal() -> Result {
         let link = add_lo(b"t0")?;
-        happens(NetdevEvent::Gone(link.netdev()));
+        report(NetdevEvent::Gone(link.netdev()));
         assert!(link.state() == LinkState::Gone);
         assert!(next(link.netns(), 0).is_err_and(|e| e == ENOENT));
         Ok(())
@@ -338,14 +332,14 @@ mod tests {
             assert!(del_named(b"t0").is_ok());
         })?);
         let id = add_lo(b"t0")?.netdev();
-        assert!(waits_for_no_reader(|| happens(NetdevEvent::Gone(id)))?);
+        assert!(waits_for_no_reader(|| report(NetdevEvent::Gone(id)))?);
         // Dropping the last reference does not wait either.
         let link = add_lo(b"t0")?;
         assert!(del_named(b"t0").is_ok());
         assert!(waits_for_no_reader(|| drop(link))?);
         let link = add_lo(b"t0")?;
         let held = link.open()?;
-        happens(NetdevEvent::Gone(link.netdev()));
+        report(NetdevEvent::Gone(link.netdev()));
         drop(link);
         assert!(waits_for_no_reader(|| drop(held))?);
         Ok(())
@@ -416,7 +410,7 @@ mod tests {
     fn a_link_in_use_is_listed_after_its_removal() -> Result {
         let link = add_lo(b"t0")?;
         let held = link.open()?;
-        happens(NetdevEvent::Gone(link.netdev()));
+        report(NetdevEvent::Gone(link.netdev()));
         assert!(link.state() == LinkState::Gone);
         // The link is still listed under its name, but cannot be opened.
         assert!(next(link.netns(), 0).is_ok_and(|found| Arc::ptr_eq(&found, &link)));
@@ -425,10 +419,10 @@ mod tests {
         assert!(del_named(b"t0") == Err(EBUSY));
         assert!(add_lo(b"t0").is_err_and(|e| e == EEXIST));
         // The interface is free for another link, which the end of the first one does not affect.
-        let heir = add_lo(b"t1")?;
+        let next_link = add_lo(b"t1")?;
         drop(held);
         assert!(find(link.netns(), link.name()).is_err_and(|e| e == ENODEV));
-        assert!(heir.state() == LinkState::Up);
+        assert!(next_link.state() == LinkState::Up);
         assert!(del_named(b"t1").is_ok());
         Ok(())
     }

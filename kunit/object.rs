@@ -13,10 +13,9 @@ use crate::{
         fixture::{
             a_while,
             allow_kill,
+            count_if,
             eventually,
             ident,
-            thread,
-            wait_obj,
             Count,
             TestDomain, //
         },
@@ -31,14 +30,8 @@ use crate::{
             Av,
             AvAttr, //
         },
-        cntr::{
-            Cntr,
-            CntrAttr, //
-        },
-        eq::{
-            Eq,
-            EqAttr, //
-        },
+        cntr::Cntr,
+        eq::Eq,
         mr::Mr, //
     }, //
 };
@@ -52,20 +45,11 @@ use kfi_core::{
 };
 
 fn eq(test: &TestDomain) -> Result<Arc<Eq>> {
-    let attr = EqAttr {
-        entries: 0,
-        wait: wait_obj(enums::WaitObj::None)?,
-        writable: false,
-    };
-    Eq::open(&test.fabric.0, attr, ident(3, 3)?)
+    test.fabric.eq(0, enums::WaitObj::None, false)
 }
 
 fn cntr(test: &TestDomain) -> Result<Arc<Cntr>> {
-    let attr = CntrAttr {
-        wait: wait_obj(enums::WaitObj::None)?,
-        max_value: 0,
-    };
-    Cntr::open(&test.domain, attr, ident(4, 4)?)
+    test.cntr(enums::WaitObj::None, 4)
 }
 
 fn av(test: &TestDomain) -> Result<Arc<Av>> {
@@ -88,12 +72,10 @@ fn mr(test: &TestDomain) -> Result<Arc<Mr>> {
 /// Starts a thread that closes a region with an operation inside, and counts if the close ends with
 /// `EINTR`.
 fn closer(mr: &Arc<Mr>, interrupted: &Arc<Count>) -> Result<Join> {
-    let (mr, interrupted) = (mr.clone(), interrupted.clone());
-    thread(move || {
+    let mr = mr.clone();
+    count_if(interrupted, move || {
         allow_kill();
-        if close(&*mr) == Err(EINTR) {
-            interrupted.add(1);
-        }
+        close(&*mr) == Err(EINTR)
     })
 }
 
@@ -189,7 +171,8 @@ mod tests {
         let (old, interrupted) = (mr(&test)?, Count::new()?);
         let inside = old.enter();
         let closer = closer(&old, &interrupted)?;
-        assert!(eventually(|| old.enter().is_none()));
+        // Closed to operations first, then without its key.
+        assert!(eventually(|| test.domain.region(1).is_none()));
         let new = mr(&test)?;
         closer.kill();
         closer.join();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_owing`: answers that are owed to peers are counted, and charged to the owner of
+//! Suite `kfabric_owing`: answers that are due to peers are counted, and charged to the owner of
 //! the endpoint.
 
 use super::*;

@@ -7,9 +7,10 @@
 //! the loopback interface, see suite `kfabric_wire`.
 
 use super::{
+    del,
     kunit_rc_pair::{
+        default_attr,
         plain,
-        wish,
         End,
         Pair,
         Peer,
@@ -25,9 +26,11 @@ use super::{
         TestLink,
         ONE,
         SIX,
+        THREE,
         TWO, //
     },
     qp::rc::INLINE_HEADER_MAX,
+    NetNs,
     Path,
     Stat, //
 };
@@ -84,7 +87,7 @@ fn exchange(from: IpAddr, to: IpAddr, mtu: PathMtu, most: usize) -> Result<bool>
         to,
         &Attr {
             path_mtu: mtu,
-            ..wish()
+            ..default_attr()
         },
     )?;
     let (a, b) = (&pair.a, &pair.b);
@@ -166,13 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_all_lengths() -> Result {
+    fn messages_of_many_lengths_arrive() -> Result {
         assert!(exchange(ONE, TWO, PathMtu::Mtu1024, 300_000)?);
         Ok(())
     }
 
     #[test]
-    fn messages_over_ipv6() -> Result {
+    fn messages_arrive_over_ipv6() -> Result {
         if cfg!(CONFIG_IPV6) {
             assert!(exchange(SIX, SIX, PathMtu::Mtu4096, REGION)?);
         }
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_in_small_packets() -> Result {
+    fn messages_arrive_in_small_packets() -> Result {
         assert!(exchange(ONE, TWO, PathMtu::Mtu256, 70_001)?);
         Ok(())
     }
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn many_messages_in_order() -> Result {
+    fn many_messages_complete_in_order() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
@@ -340,9 +343,9 @@ mod tests {
         });
         assert!(in_order);
         // One acknowledgement answers many messages.
-        assert!(b.figure(Stat::AckTx) < MANY);
+        assert!(b.stat(Stat::AckTx) < MANY);
         // No packet is lost on this path.
-        assert_eq!(a.figure(Stat::Retries), 0);
+        assert_eq!(a.stat(Stat::Retries), 0);
         Ok(())
     }
 
@@ -366,14 +369,14 @@ mod tests {
         }
         let on_top = !cfg!(CONFIG_PREEMPT_RT);
         assert!(!on_top || done_at_once > 50);
-        assert!(!on_top || b.figure(Stat::RxInline) > 50);
-        assert!(b.figure(Stat::RxInline) <= b.figure(Stat::RxPackets));
+        assert!(!on_top || b.stat(Stat::RxInline) > 50);
+        assert!(b.stat(Stat::RxInline) <= b.stat(Stat::RxPackets));
         Ok(())
     }
 
     /// The peer has no timer that could recover a packet that is not processed.
     #[test]
-    fn run_to_completion_from_one_side() -> Result {
+    fn posters_at_one_end_run_all_work() -> Result {
         assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
             let request = plain(SEND);
             let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn run_to_completion_from_both_sides() -> Result {
+    fn posters_at_both_ends_run_all_work() -> Result {
         assert!(posters(2, 500, 250, 1500, |end, memory, number| {
             let request = plain(if number % 2 == 0 { SEND } else { READ });
             let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
@@ -407,11 +410,11 @@ mod tests {
         }
         assert!(a.post(SEND, &payload) == Err(EAGAIN));
         // No message is lost, although no receive was available.
-        assert!(eventually(|| a.figure(Stat::RnrRx) > 0));
+        assert!(eventually(|| a.stat(Stat::RnrRx) > 0));
         b.peer.posted.store(64, Release);
         assert!(eventually(|| a.peer.ended() == 64));
         assert_eq!(b.peer.received(), 64);
-        assert!(b.figure(Stat::RnrTx) > 0);
+        assert!(b.stat(Stat::RnrTx) > 0);
         Ok(())
     }
 
@@ -422,7 +425,7 @@ mod tests {
             TWO,
             &Attr {
                 rnr_retry: 3,
-                ..wish()
+                ..default_attr()
             },
         )?;
         let (a, b) = (&pair.a, &pair.b);
@@ -450,7 +453,7 @@ mod tests {
                 // The timeout is 4 ms.
                 timeout: AckTimeout::from_code(10).unwrap_or_default(),
                 retry_cnt: 2,
-                ..wish()
+                ..default_attr()
             },
         )?;
         assert!(pair.works()?);
@@ -458,12 +461,12 @@ mod tests {
         let payload = buffer(100)?;
         assert!(pair.a.run(SEND, &payload)? == Some(Status::RetryExceeded));
         assert!(eventually(|| pair.a.peer.failed.load(Acquire) == 1));
-        assert!(pair.a.figure(Stat::Timeouts) >= 2);
+        assert!(pair.a.stat(Stat::Timeouts) >= 2);
         // Nothing more is sent.
         a_while();
-        let sent = pair.a.figure(Stat::TxPackets);
+        let sent = pair.a.stat(Stat::TxPackets);
         a_while();
-        assert_eq!(pair.a.figure(Stat::TxPackets), sent);
+        assert_eq!(pair.a.stat(Stat::TxPackets), sent);
         Ok(())
     }
 
@@ -496,8 +499,8 @@ mod tests {
             // Both ends have failed.
             assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
             assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
-            assert_eq!(b.figure(Stat::NakAccessTx), 1);
-            assert_eq!(a.figure(Stat::NakAccessRx), 1);
+            assert_eq!(b.stat(Stat::NakAccessTx), 1);
+            assert_eq!(a.stat(Stat::NakAccessRx), 1);
         }
         Ok(())
     }
@@ -525,27 +528,27 @@ mod tests {
         let path = Path::new(&link.0, ONE, TWO)?;
         let rtr = Attr {
             state: State::Rtr,
-            ..wish()
+            ..default_attr()
         };
         assert!(end.qp.modify(&rtr, Mask::AV, Some(&path)) == Err(EINVAL));
         assert!(end.qp.modify(&rtr, Mask::AV, None) == Err(EINVAL));
         let init = Attr {
             state: State::Init,
-            ..wish()
+            ..default_attr()
         };
         assert!(end.qp.modify(&init, Mask::PKEY_INDEX, None) == Err(EINVAL));
         assert!(end.qp.state() == State::Reset);
         // The peer of a QP cannot be changed while the QP is in use.
         let other = End::new(&link, 1)?;
-        end.connect(&path, &other, &wish())?;
+        end.connect(&path, &other, &default_attr())?;
         assert!(end.qp.state() == State::Rts);
         assert!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
         // The test moves the QP to ERR: work is flushed, and no failure is reported.
-        other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &wish())?;
+        other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &default_attr())?;
         other.post(SEND, &payload)?;
         let error = Attr {
             state: State::Error,
-            ..wish()
+            ..default_attr()
         };
         other.qp.modify(&error, Mask::NONE, None)?;
         assert!(eventually(|| other.peer.status() == Some(Status::Flushed)));
@@ -560,8 +563,7 @@ mod tests {
         assert!(pair.works()?);
         let link = &pair.link.0;
         // Everything is right but the address.
-        let three = IpAddr::V4(core::net::Ipv4Addr::new(127, 0, 0, 3));
-        let path = Path::new(link, three, TWO)?;
+        let path = Path::new(link, THREE, TWO)?;
         let bth = Bth::new(pair.b.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 4);
         let skb = path.build(0xc000, 1, &packet, |room| {
@@ -569,13 +571,13 @@ mod tests {
             Ok(())
         })?;
         path.send(skb)?;
-        assert!(eventually(|| pair.b.figure(Stat::DropSource) == 1));
+        assert!(eventually(|| pair.b.stat(Stat::DropSource) == 1));
         // A QP that is not connected ignores all packets.
         let end = End::new(&pair.link, 1)?;
         let bth = Bth::new(end.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         path.send(path.build(0xc000, 1, &packet, |_| Ok(()))?)?;
-        assert!(eventually(|| end.figure(Stat::DropState) == 1));
+        assert!(eventually(|| end.stat(Stat::DropState) == 1));
         assert!(pair.works()?);
         Ok(())
     }
@@ -596,8 +598,8 @@ mod tests {
         assert_eq!(first, Some(Status::RemoteAccess));
         assert_eq!(b.peer.open.load(Acquire), 0);
         // The receive was returned in a context in which its owner may sleep.
-        assert_eq!(a.peer.misplaced.load(Acquire), 0);
-        assert_eq!(b.peer.misplaced.load(Acquire), 0);
+        assert_eq!(a.peer.in_atomic.load(Acquire), 0);
+        assert_eq!(b.peer.in_atomic.load(Acquire), 0);
         Ok(())
     }
 
@@ -613,7 +615,7 @@ mod tests {
         for _ in 0..10 {
             a.post(SEND, &payload)?;
         }
-        super::super::del(&super::super::NetNs::current()?, pair.link.0.name())?;
+        del(&NetNs::current()?, pair.link.0.name())?;
         assert!(eventually(|| a.peer.ended() == before + 10));
         assert!(a.peer.status() == Some(Status::Flushed));
         assert!(eventually(|| a.peer.failed.load(Acquire) == 1));

@@ -7,8 +7,8 @@ use super::worker;
 use crate::{
     kunit::helpers::{
         a_while,
+        count_if,
         eventually,
-        thread,
         user,
         Count,
         MS, //
@@ -16,8 +16,8 @@ use crate::{
     mem::Budget,
     net::{
         kunit_rc_pair::{
+            default_attr,
             plain,
-            wish,
             Pair,
             SEND, //
         },
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn packets_to_another_users_qp_are_processed_by_its_worker() -> Result {
-        let pair = Pair::of(ONE, TWO, &wish(), &Budget::of(user(34), None)?)?;
+        let pair = Pair::of(ONE, TWO, &default_attr(), &Budget::of(user(34), None)?)?;
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(8)?;
         for round in 0..100 {
@@ -54,10 +54,10 @@ mod tests {
             assert!(eventually(|| a.peer.ended() as u64 == round + 1));
         }
         assert_eq!(b.peer.received(), 100);
-        assert!(b.figure(Stat::RxPackets) >= 100);
+        assert!(b.stat(Stat::RxPackets) >= 100);
         // The worker of this QP runs for its user, and does not process packets for the first
         // user's QP either.
-        assert_eq!((a.figure(Stat::RxInline), b.figure(Stat::RxInline)), (0, 0));
+        assert_eq!((a.stat(Stat::RxInline), b.stat(Stat::RxInline)), (0, 0));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ mod tests {
         }
         assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
         // On a slow machine the worker of the other end sends some packets again, and runs this QP.
-        assert!(b.figure(Stat::RxInline) <= u64::from(accepted) / 2);
+        assert!(b.stat(Stat::RxInline) <= u64::from(accepted) / 2);
         Ok(())
     }
 
@@ -98,10 +98,10 @@ mod tests {
         let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
         let flusher = {
-            let (qp, flushed) = (b.qp.clone(), flushed.clone());
-            thread(move || {
+            let qp = b.qp.clone();
+            count_if(&flushed, move || {
                 work::flush(&qp.work);
-                flushed.add(1);
+                true
             })?
         };
         let worker_is_free = eventually(|| flushed.get() == 1);
@@ -118,7 +118,8 @@ mod tests {
         Ok(())
     }
 
-    /// The task may not be scheduled between the end of its run and its look for what was left to it.
+    /// The task may not be scheduled between the end of its run and its look for what was left to
+    /// it.
     #[test]
     fn a_worker_tries_again_what_it_left_to_a_task() -> Result {
         let pair = Pair::default()?;
@@ -126,7 +127,7 @@ mod tests {
         let payload = buffer(8)?;
         let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
-        assert!(eventually(|| b.qp.left.load(Relaxed)));
+        assert!(eventually(|| b.qp.rerun.load(Relaxed)));
         assert_eq!(b.peer.received(), 0);
         drop(running);
         let begin = now_ns();
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn workers_of_one_user_are_limited() -> Result {
         let budget = Budget::of(user(36), None)?;
-        let pair = Pair::of(ONE, TWO, &wish(), &budget)?;
+        let pair = Pair::of(ONE, TWO, &default_attr(), &budget)?;
         let (a, b) = (&pair.a, &pair.b);
         let mut workers = KVec::new();
         while let Some(worker) = budget.enter_worker() {

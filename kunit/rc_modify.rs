@@ -14,7 +14,7 @@ use crate::{
     net::{
         del,
         kunit_rc_pair::{
-            wish,
+            default_attr,
             End,
             Pair,
             SEND, //
@@ -24,6 +24,7 @@ use crate::{
             with_pattern,
             TestLink,
             ONE,
+            THREE,
             TWO, //
         },
         NetNs,
@@ -31,10 +32,7 @@ use crate::{
         Stat, //
     }, //
 };
-use core::net::{
-    IpAddr,
-    Ipv4Addr, //
-};
+use core::net::IpAddr;
 use kernel::{
     prelude::*,
     sync::{
@@ -63,13 +61,14 @@ use kfi_roce::{
     }, //
 };
 
-const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
-
 /// Receives that are never used up.
 const PLENTY: u32 = 1 << 20;
 
 fn to(state: State) -> Attr {
-    Attr { state, ..wish() }
+    Attr {
+        state,
+        ..default_attr()
+    }
 }
 
 /// Changes the state without attributes.
@@ -79,8 +78,8 @@ fn change(end: &End, state: State) -> Result {
 
 /// Connects two ends at these addresses.
 fn connect(link: &TestLink, (a, from): (&End, IpAddr), (b, to): (&End, IpAddr)) -> Result {
-    a.connect(&Path::new(&link.0, from, to)?, b, &wish())?;
-    b.connect(&Path::new(&link.0, to, from)?, a, &wish())
+    a.connect(&Path::new(&link.0, from, to)?, b, &default_attr())?;
+    b.connect(&Path::new(&link.0, to, from)?, a, &default_attr())
 }
 
 /// Changes the path of an end in SQD.
@@ -107,12 +106,12 @@ mod tests {
         assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
         let ended = a.peer.ended();
         change(a, State::Reset)?;
-        let sent = a.figure(Stat::TxPackets);
+        let sent = a.stat(Stat::TxPackets);
         assert!(a.qp.state() == State::Reset && a.qp.number() == number);
         assert!(a.post(SEND, &payload) == Err(EINVAL));
         a_while();
         // Nothing is sent, completed or reported.
-        assert_eq!(a.figure(Stat::TxPackets), sent);
+        assert_eq!(a.stat(Stat::TxPackets), sent);
         assert_eq!(a.peer.ended(), ended);
         assert_eq!(a.peer.failed.load(Acquire), 0);
         // Their memory is released.
@@ -129,7 +128,7 @@ mod tests {
         assert_eq!(c.peer.received(), 100);
         assert_eq!(a.peer.ended(), ended + 100);
         // The last peer is another host for this connection.
-        let dropped = || a.figure(Stat::DropDestination) + a.figure(Stat::DropSource);
+        let dropped = || a.stat(Stat::DropDestination) + a.stat(Stat::DropSource);
         let before = dropped();
         b.post(SEND, &payload)?;
         assert!(eventually(|| dropped() > before));
@@ -141,14 +140,14 @@ mod tests {
         b.peer.posted.store(PLENTY, Release);
         connect(link, (a, TWO), (b, THREE))?;
         assert!(pair.works()?);
-        assert_eq!(a.peer.misplaced.load(Acquire), 0);
+        assert_eq!(a.peer.in_atomic.load(Acquire), 0);
         Ok(())
     }
 
     #[test]
     fn packets_of_the_last_connection_are_dropped() -> Result {
         let budget = Budget::of(user(41), None)?;
-        let pair = Pair::of(ONE, TWO, &wish(), &budget)?;
+        let pair = Pair::of(ONE, TWO, &default_attr(), &budget)?;
         let (a, b, link) = (&pair.a, &pair.b, &pair.link);
         assert!(pair.works()?);
         let received = b.peer.received();
@@ -159,10 +158,10 @@ mod tests {
         }
         a.post(SEND, &buffer(8)?)?;
         assert!(eventually(|| !b.qp.inbox.is_empty()));
-        let before = b.figure(Stat::DropState);
+        let before = b.stat(Stat::DropState);
         change(b, State::Reset)?;
         assert!(b.qp.inbox.is_empty());
-        assert!(b.figure(Stat::DropState) > before);
+        assert!(b.stat(Stat::DropState) > before);
         change(a, State::Reset)?;
 
         // A packet that was accepted before RESET is queued afterwards. It has the PSN that the
@@ -171,7 +170,7 @@ mod tests {
         connect(link, (b, TWO), (&c, THREE))?;
         let bth = Bth::new(b.qp.number(), Psn::new(c.qp.number().get()));
         let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
-        let mut before = b.figure(Stat::DropState);
+        let mut before = b.stat(Stat::DropState);
         for (from, valid) in [(ONE, false), (THREE, true)] {
             let path = Path::new(&link.0, from, TWO)?;
             let skb = with_pattern(&path, &send)?;
@@ -182,12 +181,12 @@ mod tests {
             if valid {
                 assert!(eventually(|| b.peer.received() == received + 1));
             } else {
-                assert!(eventually(|| b.figure(Stat::DropState) == before + 1));
+                assert!(eventually(|| b.stat(Stat::DropState) == before + 1));
                 assert_eq!(b.peer.received(), received);
                 before += 1;
             }
         }
-        assert_eq!(b.figure(Stat::DropState), before);
+        assert_eq!(b.stat(Stat::DropState), before);
         Ok(())
     }
 
@@ -244,7 +243,7 @@ mod tests {
         let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         let back = Path::new(&link.0, ONE, TWO)?;
         back.send(with_pattern(&back, &send)?)?;
-        assert!(eventually(|| b.figure(Stat::DropSource) == 1));
+        assert!(eventually(|| b.stat(Stat::DropSource) == 1));
         Ok(())
     }
 
@@ -330,10 +329,10 @@ mod tests {
         assert!(change(a, State::Reset).is_ok());
         assert!(change(&pair.b, State::Error).is_ok());
         // A path of other sockets is no path of the QP.
-        let heir = TestLink::new()?;
-        let path = Path::new(&heir.0, ONE, TWO)?;
+        let next_link = TestLink::new()?;
+        let path = Path::new(&next_link.0, ONE, TWO)?;
         assert!(a.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
-        let end = End::new(&heir, 1)?;
+        let end = End::new(&next_link, 1)?;
         end.qp.modify(&init, Mask::RC_TO_INIT, None)?;
         let old = Path::new(&link.0, ONE, TWO)?;
         assert!(end.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&old)) == Err(EINVAL));

@@ -105,7 +105,7 @@ pub(crate) struct Peer {
     /// Whether reads of memory fail while a message is being received.
     pub(super) fragile: Atomic<bool>,
     /// The number of calls that may sleep but were made in atomic context.
-    pub(super) misplaced: Atomic<u32>,
+    pub(super) in_atomic: Atomic<u32>,
     #[pin]
     pub(super) last: Mutex<Option<Ended>>,
     /// The completions, in order.
@@ -133,7 +133,7 @@ impl Peer {
                 drained: Atomic::new(0),
                 runs: Atomic::new(0),
                 fragile: Atomic::new(false),
-                misplaced: Atomic::new(0),
+                in_atomic: Atomic::new(0),
                 last <- new_mutex!(None),
                 done <- new_mutex!(done),
             }),
@@ -144,7 +144,7 @@ impl Peer {
     /// Called by each function that may sleep. Counts calls in atomic context.
     fn sleeps(&self) {
         if !may_sleep() {
-            self.misplaced.fetch_add(1, Full);
+            self.in_atomic.fetch_add(1, Full);
         }
     }
 
@@ -297,13 +297,13 @@ impl End {
     /// Like `new`, with a QP that is charged to `owner`.
     pub(super) fn of(link: &TestLink, sends: usize, owner: &Budget) -> Result<Self> {
         let peer = Peer::new()?;
-        let figures = QpStats::shared()?;
-        let qp = Qp::connection_with_inline_headers(&link.0, sends, figures, owner, peer.clone())?;
+        let stats = QpStats::shared()?;
+        let qp = Qp::connection_with_inline_headers(&link.0, sends, stats, owner, peer.clone())?;
         Ok(Self { qp, peer })
     }
 
     /// Connects the QP to `to`. Both ends must be connected.
-    pub(super) fn connect(&self, path: &Arc<Path>, to: &Self, wish: &Attr) -> Result {
+    pub(super) fn connect(&self, path: &Arc<Path>, to: &Self, base: &Attr) -> Result {
         let all = Access {
             write: true,
             read: true,
@@ -316,7 +316,7 @@ impl End {
             // The first PSNs are derived from the numbers of the QPs.
             rq_psn: Psn::new(to.qp.number().get()),
             sq_psn: Psn::new(self.qp.number().get()),
-            ..*wish
+            ..*base
         };
         self.qp.modify(&attr, Mask::RC_TO_INIT, None)?;
         attr.state = State::Rtr;
@@ -327,14 +327,14 @@ impl End {
 
     /// Sends the inline header `inline_header`, followed by `memory`.
     pub(super) fn send(&self, inline_header: &[u8], memory: &MemRef) -> Result {
-        self.post_front(SEND, inline_header, memory)
+        self.post_with_header(SEND, inline_header, memory)
     }
 
     pub(super) fn post(&self, op: Op, memory: &MemRef) -> Result {
-        self.post_front(op, &[], memory)
+        self.post_with_header(op, &[], memory)
     }
 
-    fn post_front(&self, op: Op, inline_header: &[u8], memory: &MemRef) -> Result {
+    fn post_with_header(&self, op: Op, inline_header: &[u8], memory: &MemRef) -> Result {
         let context = self.peer.ended() as u64;
         self.qp
             .queue(&plain(op), inline_header, &mut memory.clone(), context)?;
@@ -353,8 +353,8 @@ impl End {
         })
     }
 
-    pub(super) fn figure(&self, figure: Stat) -> u64 {
-        self.qp.figures().get(figure)
+    pub(super) fn stat(&self, stat: Stat) -> u64 {
+        self.qp.stats().get(stat)
     }
 }
 
@@ -372,7 +372,7 @@ pub(super) struct Pair {
 }
 
 /// Returns the attributes that most tests use for a connection.
-pub(crate) fn wish() -> Attr {
+pub(crate) fn default_attr() -> Attr {
     Attr {
         path_mtu: PathMtu::Mtu1024,
         max_rd_atomic: 16,
@@ -387,24 +387,24 @@ pub(crate) fn wish() -> Attr {
 }
 
 impl Pair {
-    pub(super) fn new(from: IpAddr, to: IpAddr, wish: &Attr) -> Result<Self> {
-        Self::of(from, to, wish, &Budget::current()?)
+    pub(super) fn new(from: IpAddr, to: IpAddr, base: &Attr) -> Result<Self> {
+        Self::of(from, to, base, &Budget::current()?)
     }
 
     /// Like `new`, with a second QP that is charged to `owner`.
-    pub(super) fn of(from: IpAddr, to: IpAddr, wish: &Attr, owner: &Budget) -> Result<Self> {
+    pub(super) fn of(from: IpAddr, to: IpAddr, base: &Attr, owner: &Budget) -> Result<Self> {
         let link = TestLink::new()?;
         let a = End::new(&link, 64)?;
         let b = End::of(&link, 64, owner)?;
         let there = Path::new(&link.0, from, to)?;
         let back = Path::new(&link.0, to, from)?;
-        a.connect(&there, &b, wish)?;
-        b.connect(&back, &a, wish)?;
+        a.connect(&there, &b, base)?;
+        b.connect(&back, &a, base)?;
         Ok(Self { a, b, link })
     }
 
     pub(super) fn default() -> Result<Self> {
-        Self::new(ONE, TWO, &wish())
+        Self::new(ONE, TWO, &default_attr())
     }
 
     /// Returns whether a message gets through in both directions.

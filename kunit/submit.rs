@@ -33,7 +33,9 @@ use crate::{
         fixture::{
             a_while,
             eventually,
-            ident, //
+            ident,
+            ident_of,
+            wait_for, //
         },
         helpers::{
             user,
@@ -69,6 +71,26 @@ use kfi_core::flags::CqBind;
 
 /// The length of a message that waits at its peer, in bytes.
 const LONG: usize = 1 << 17;
+
+/// Makes a pair whose end `a` has these sizes and belongs to `owner`.
+fn pair_of(owner: &Budget, sizes: Sizes) -> Result<Pair> {
+    let idents = [ident_of(owner, 30)?, ident(40, 0)?];
+    Pair::owned(EpType::Rdm, sizes, Sizes::DEFAULT, idents)
+}
+
+/// Starts SENDs of long messages at `pair.a`, and waits until `waiting` of them wait at the peer.
+fn start_long(pair: &Pair, count: u64, waiting: u64) -> Result {
+    for context in 0..count {
+        admit_long(&pair.a, context)?.start();
+    }
+    let waits = || (pair.a.endpoint.tx.waiting() == waiting).then_some(());
+    wait_for(waits)
+}
+
+/// Posts a receive for a long message at `pair.b`.
+fn receive_long(pair: &Pair, context: u64) -> Result {
+    pair.b.post(pair.b.receive(MemRef::buffer(LONG)?, context))
+}
 
 /// Admits a SEND of `byte` at `end`, with the same context.
 fn admit_byte(end: &End, byte: u8, context: Context) -> Result<Admitted> {
@@ -273,15 +295,11 @@ mod tests {
     #[test]
     fn a_queue_without_room_among_transmits_goes_on_later() -> Result {
         let pair = Pair::sized(EpType::Rdm, narrow(2), Sizes::DEFAULT)?;
-        for context in 0..6 {
-            admit_long(&pair.a, context)?.start();
-        }
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 2));
+        start_long(&pair, 6, 2)?;
         a_while();
         assert!(pair.a.poll().is_none());
         for context in 0..6 {
-            pair.b
-                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+            receive_long(&pair, context)?;
             assert_eq!(pair.a.next()?, (context, Ok(())));
             assert_eq!(pair.b.next()?, (context, Ok(())));
         }
@@ -319,10 +337,7 @@ mod tests {
     #[test]
     fn blocked_transmits_do_not_delay_receives() -> Result {
         let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        for context in 0..2 {
-            admit_long(&pair.a, context)?.start();
-        }
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        start_long(&pair, 2, 1)?;
         let mut receive = pair.a.receive(MemRef::buffer(1)?, 7);
         pair.a
             .endpoint
@@ -337,15 +352,11 @@ mod tests {
     #[test]
     fn a_posted_operation_does_not_overtake_started_ones() -> Result {
         let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        for context in 0..2 {
-            admit_long(&pair.a, context)?.start();
-        }
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        start_long(&pair, 2, 1)?;
         let short = || pair.a.send(Source::Mem(MemRef::empty()), 9);
         assert_eq!(pair.a.post(short()), Err(EAGAIN));
         for context in 0..2 {
-            pair.b
-                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+            receive_long(&pair, context)?;
             assert_eq!(pair.a.next()?, (context, Ok(())));
         }
         pair.a.post(short())?;
@@ -399,16 +410,12 @@ mod tests {
     #[test]
     fn a_started_operation_is_cancelled_by_its_context() -> Result {
         let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        for context in 0..4 {
-            admit_long(&pair.a, context)?.start();
-        }
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        start_long(&pair, 4, 1)?;
         pair.a.endpoint.cancel(2)?;
         assert_eq!(pair.a.next()?, (2, Err(ECANCELED)));
         assert_eq!(pair.a.endpoint.cancel(2), Err(ENOENT));
         for context in [0, 1, 3] {
-            pair.b
-                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+            receive_long(&pair, context)?;
             assert_eq!(pair.a.next()?, (context, Ok(())));
         }
         Ok(())
@@ -417,10 +424,7 @@ mod tests {
     #[test]
     fn a_dropped_operation_has_no_completion_and_returns_its_charge() -> Result {
         let budget = Budget::of(user(90), Some(64 << 20))?;
-        let mut owner = ident(30, 0)?;
-        owner.budget = budget.clone();
-        let sizes = Sizes::DEFAULT;
-        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
+        let pair = pair_of(&budget, Sizes::DEFAULT)?;
         let before = budget.charged(Part::Peers).0;
         let mut ops = KVec::new();
         for _ in 0..1000 {
@@ -440,10 +444,7 @@ mod tests {
     #[test]
     fn an_operation_beyond_the_budget_is_refused_and_keeps_its_memory() -> Result {
         let budget = Budget::of(user(91), Some(8 << 20))?;
-        let mut owner = ident(30, 0)?;
-        owner.budget = budget.clone();
-        let sizes = Sizes::DEFAULT;
-        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
+        let pair = pair_of(&budget, Sizes::DEFAULT)?;
         let mut op = pair.a.send(Source::Mem(MemRef::buffer(100)?), 1);
         let all = budget.take((8 << 20) - budget.charged(Part::Peers).0)?;
         assert_eq!(
@@ -570,10 +571,7 @@ mod tests {
     #[test]
     fn the_last_reference_to_an_endpoint_is_dropped_by_the_worker() -> Result {
         let budget = Budget::of(user(92), Some(64 << 20))?;
-        let mut owner = ident(30, 0)?;
-        owner.budget = budget.clone();
-        let sizes = Sizes::DEFAULT;
-        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
+        let pair = pair_of(&budget, Sizes::DEFAULT)?;
         let endpoint = pair.a.endpoint.clone();
         let op = admit_byte(&pair.a, 1, Context::MaySleep)?;
         drop(pair);
@@ -683,8 +681,7 @@ mod tests {
         // The timer's period becomes 512 ms.
         fsleep(Delta::from_millis(1200));
         for context in 0..2 {
-            pair.b
-                .post(pair.b.receive(MemRef::buffer(LONG)?, context))?;
+            receive_long(&pair, context)?;
         }
         let began = now_ns();
         assert_eq!(pair.a.next()?, (0, Ok(())));
@@ -771,10 +768,7 @@ mod tests {
     fn a_close_by_force_during_the_work_of_the_worker_frees_all() -> Result {
         for _ in 0..20 {
             let budget = Budget::of(user(93), Some(64 << 20))?;
-            let mut owner = ident(30, 0)?;
-            owner.budget = budget.clone();
-            let sizes = [narrow(256), Sizes::DEFAULT];
-            let pair = Pair::owned(EpType::Rdm, sizes[0], sizes[1], [owner, ident(40, 0)?])?;
+            let pair = pair_of(&budget, narrow(256))?;
             for context in 0..100 {
                 admit_long(&pair.a, context)?.start();
             }
@@ -805,8 +799,7 @@ mod tests {
     #[test]
     fn many_started_operations_are_posted_and_freed() -> Result {
         let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        admit_long(&pair.a, 0)?.start();
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        start_long(&pair, 1, 1)?;
         for _ in 0..20_000 {
             admit_long_empty(&pair.a)?.start();
         }

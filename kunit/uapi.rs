@@ -8,7 +8,7 @@ use kernel::{
 };
 
 use super::handles::Table;
-use crate::kunit::helpers::spawn;
+use crate::kunit::helpers::thread;
 
 /// More than the initial size of a table, so that it grows.
 const LIMIT: u32 = 1000;
@@ -151,22 +151,22 @@ mod tests {
         let mut threads = KVec::new();
         for own in 1..=3 {
             let (table, failures) = (table.clone(), failures.clone());
-            let thread = spawn(c"kfi-handles", move || worker(table, failures, own))?;
+            let thread = thread(move || worker(table, failures, own))?;
             threads.push(thread, GFP_KERNEL)?;
         }
         // An entry found in the meantime is a complete one of another thread.
-        let mut strange = 0;
+        let mut wrong = 0;
         for _ in 0..ROUNDS {
             for number in 1..=16 {
                 if value(&table, number).is_some_and(|own| !(1..=3).contains(&own)) {
-                    strange += 1;
+                    wrong += 1;
                 }
             }
         }
         for thread in threads {
             thread.join();
         }
-        assert_eq!(strange, 0);
+        assert_eq!(wrong, 0);
         assert!((1..=failures.bound()).all(|number| failures.get(number).is_none()));
         assert!((1..=table.bound()).all(|number| table.get(number).is_none()));
         Ok(())

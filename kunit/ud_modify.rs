@@ -11,8 +11,8 @@ use super::super::{
 use crate::{
     kunit::helpers::{
         a_while,
+        count_if,
         eventually,
-        thread,
         Count, //
     },
     mem::{
@@ -23,6 +23,7 @@ use crate::{
         del,
         kunit_wire_pair::{
             buffer,
+            End,
             Recorder,
             Slow,
             TestLink,
@@ -39,10 +40,7 @@ use crate::{
 use core::net::IpAddr;
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Acquire,
-        Arc, //
-    }, //
+    sync::atomic::Acquire, //
 };
 use kfi_roce::{
     state::{
@@ -62,15 +60,9 @@ fn to(state: State) -> Attr {
     }
 }
 
-/// A QP with its consumer; dropping it closes the QP.
-struct End {
-    qp: Arc<Qp<Ud>>,
-    got: Arc<Recorder>,
-}
-
 impl End {
     /// Makes a QP in RESET.
-    fn new(link: &TestLink) -> Result<Self> {
+    fn in_reset(link: &TestLink) -> Result<Self> {
         let got = Recorder::new()?;
         let qp = Qp::in_reset(&link.0, &Budget::current()?, got.clone())?;
         Ok(Self { qp, got })
@@ -89,37 +81,26 @@ impl End {
     }
 
     /// Sends a datagram to `other`.
-    fn send(&self, path: &Path, other: &Qp<Ud>, qkey: u32) -> Result {
+    fn send_to(&self, path: &Path, other: &Qp<Ud>, qkey: u32) -> Result {
         let destination = Destination {
             qp: other.number(),
             qkey,
-            imm: None,
-            solicited: false,
+            ..self.destination()
         };
         self.qp.send(path, &destination, &Source::Mem(buffer(8)?))
     }
 
-    fn figure(&self, figure: Stat) -> u64 {
-        self.qp.figures().get(figure)
-    }
-
     /// Returns whether a datagram of `sender` reaches this QP; if not, it is dropped by `cause`.
-    fn hears(&self, sender: &End, path: &Path, cause: Stat) -> Result<bool> {
-        let (got, dropped) = (self.got.count(), self.figure(cause));
-        sender.send(path, &self.qp, QKEY)?;
-        let heard = || self.got.count() == got + 1;
-        let lost = || self.figure(cause) == dropped + 1;
+    fn receives(&self, sender: &End, path: &Path, cause: Stat) -> Result<bool> {
+        let (got, dropped) = (self.got.count(), self.stat(cause));
+        sender.send_to(path, &self.qp, QKEY)?;
+        let received = || self.got.count() == got + 1;
+        let lost = || self.stat(cause) == dropped + 1;
         // One of them happens, and not both.
-        if !eventually(|| heard() || lost()) || heard() == lost() {
+        if !eventually(|| received() || lost()) || received() == lost() {
             return Err(EIO);
         }
-        Ok(heard())
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.qp.close();
+        Ok(received())
     }
 }
 
@@ -131,12 +112,12 @@ mod tests {
     #[test]
     fn a_datagram_that_comes_during_a_change_is_received() -> Result {
         let link = TestLink::new()?;
-        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        let (sender, end) = (End::in_reset(&link)?, End::in_reset(&link)?);
         sender.start(None)?;
         end.start(None)?;
         let path = Path::new(&link.0, ONE, TWO)?;
         let change = end.qp.begin_change(true);
-        sender.send(&path, &end.qp, QKEY)?;
+        sender.send_to(&path, &end.qp, QKEY)?;
         a_while();
         assert_eq!(end.got.count(), 0);
         drop(change);
@@ -147,13 +128,13 @@ mod tests {
     #[test]
     fn a_qp_takes_its_address_by_modify() -> Result {
         let link = TestLink::new()?;
-        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        let (sender, end) = (End::in_reset(&link)?, End::in_reset(&link)?);
         sender.start(None)?;
         let number = end.qp.number();
         let path = Path::new(&link.0, ONE, TWO)?;
         assert!(end.qp.state() == State::Reset);
-        assert!(!end.hears(&sender, &path, Stat::DropState)?);
-        assert!(end.send(&path, &sender.qp, QKEY) == Err(EINVAL));
+        assert!(!end.receives(&sender, &path, Stat::DropState)?);
+        assert!(end.send_to(&path, &sender.qp, QKEY) == Err(EINVAL));
         // Each attribute is required, and an address comes with the port.
         let init = to(State::Init);
         for mask in [
@@ -168,22 +149,22 @@ mod tests {
         let port = Attr { port: 2, ..init };
         assert!(end.qp.modify(&port, TO_INIT, Some(TWO)) == Err(EINVAL));
         assert!(end.qp.state() == State::Reset);
-        assert!(!end.hears(&sender, &path, Stat::DropState)?);
+        assert!(!end.receives(&sender, &path, Stat::DropState)?);
 
         end.qp.modify(&init, TO_INIT, Some(TWO))?;
-        assert!(!end.hears(&sender, &path, Stat::DropState)?);
+        assert!(!end.receives(&sender, &path, Stat::DropState)?);
         assert!(end.qp.modify(&to(State::Rtr), Mask::NONE, Some(TWO)) == Err(EINVAL));
         end.change(State::Rtr)?;
-        assert!(end.hears(&sender, &path, Stat::DropState)?);
-        assert!(end.send(&path, &sender.qp, QKEY) == Err(EINVAL));
+        assert!(end.receives(&sender, &path, Stat::DropState)?);
+        assert!(end.send_to(&path, &sender.qp, QKEY) == Err(EINVAL));
         assert!(end.change(State::Rts) == Err(EINVAL));
         end.qp.modify(&to(State::Rts), Mask::SQ_PSN, None)?;
-        assert!(end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.receives(&sender, &path, Stat::DropState)?);
         let back = Path::new(&link.0, TWO, ONE)?;
-        assert!(sender.hears(&end, &back, Stat::DropState)?);
+        assert!(sender.receives(&end, &back, Stat::DropState)?);
         // Only one address is its own, and its number is that from its creation.
         let other = Path::new(&link.0, ONE, ONE)?;
-        assert!(!end.hears(&sender, &other, Stat::DropDestination)?);
+        assert!(!end.receives(&sender, &other, Stat::DropDestination)?);
         assert!(end.qp.number() == number);
         Ok(())
     }
@@ -191,16 +172,16 @@ mod tests {
     #[test]
     fn a_qp_can_have_all_addresses_of_its_link() -> Result {
         let link = TestLink::new()?;
-        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        let (sender, end) = (End::in_reset(&link)?, End::in_reset(&link)?);
         sender.start(None)?;
         end.start(None)?;
         for ip in [ONE, TWO] {
             let path = Path::new(&link.0, ONE, ip)?;
-            assert!(end.hears(&sender, &path, Stat::DropDestination)?);
+            assert!(end.receives(&sender, &path, Stat::DropDestination)?);
         }
         if cfg!(CONFIG_IPV6) {
             let path = Path::new(&link.0, SIX, SIX)?;
-            assert!(end.hears(&sender, &path, Stat::DropDestination)?);
+            assert!(end.receives(&sender, &path, Stat::DropDestination)?);
         }
         Ok(())
     }
@@ -209,7 +190,7 @@ mod tests {
     #[test]
     fn the_last_address_is_valid() -> Result {
         let link = TestLink::new()?;
-        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        let (sender, end) = (End::in_reset(&link)?, End::in_reset(&link)?);
         sender.start(None)?;
         end.qp.modify(&to(State::Init), TO_INIT, Some(ONE))?;
         end.qp.modify(&to(State::Init), Mask::PORT, Some(TWO))?;
@@ -217,39 +198,39 @@ mod tests {
         end.qp.modify(&to(State::Init), Mask::QKEY, None)?;
         end.change(State::Rtr)?;
         let path = Path::new(&link.0, ONE, TWO)?;
-        assert!(end.hears(&sender, &path, Stat::DropDestination)?);
+        assert!(end.receives(&sender, &path, Stat::DropDestination)?);
         let path = Path::new(&link.0, ONE, ONE)?;
-        assert!(!end.hears(&sender, &path, Stat::DropDestination)?);
+        assert!(!end.receives(&sender, &path, Stat::DropDestination)?);
         Ok(())
     }
 
     #[test]
     fn the_q_key_changes_during_use() -> Result {
         let link = TestLink::new()?;
-        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        let (sender, end) = (End::in_reset(&link)?, End::in_reset(&link)?);
         sender.start(None)?;
         end.start(Some(TWO))?;
         let path = Path::new(&link.0, ONE, TWO)?;
-        assert!(end.hears(&sender, &path, Stat::DropQkey)?);
+        assert!(end.receives(&sender, &path, Stat::DropQkey)?);
         let other = Attr {
             qkey: QKEY + 1,
             ..to(State::Rts)
         };
         end.qp.modify(&other, Mask::QKEY, None)?;
-        assert!(!end.hears(&sender, &path, Stat::DropQkey)?);
-        sender.send(&path, &end.qp, QKEY + 1)?;
+        assert!(!end.receives(&sender, &path, Stat::DropQkey)?);
+        sender.send_to(&path, &end.qp, QKEY + 1)?;
         assert!(eventually(|| end.got.count() == 2));
         // The Q key stays in a change without it.
         end.change(State::Sqd)?;
         end.change(State::Rts)?;
-        assert!(!end.hears(&sender, &path, Stat::DropQkey)?);
+        assert!(!end.receives(&sender, &path, Stat::DropQkey)?);
         Ok(())
     }
 
     #[test]
     fn each_state_sends_and_receives_by_its_rules() -> Result {
         let link = TestLink::new()?;
-        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        let (sender, end) = (End::in_reset(&link)?, End::in_reset(&link)?);
         sender.start(None)?;
         end.start(Some(TWO))?;
         let path = Path::new(&link.0, ONE, TWO)?;
@@ -262,24 +243,24 @@ mod tests {
         // The work request waits in SQD; the report comes once.
         end.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
         assert!(eventually(|| drained() == 1));
-        assert!(end.send(&back, &sender.qp, QKEY) == Err(EAGAIN));
-        assert!(end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.send_to(&back, &sender.qp, QKEY) == Err(EAGAIN));
+        assert!(end.receives(&sender, &path, Stat::DropState)?);
         end.change(State::Rts)?;
         end.change(State::Sqd)?;
         a_while();
         assert_eq!(drained(), 1);
         end.change(State::Rts)?;
-        assert!(sender.hears(&end, &back, Stat::DropState)?);
+        assert!(sender.receives(&end, &back, Stat::DropState)?);
         // A send that failed ends sending, and not receiving.
         end.qp.fail_send();
         assert!(end.qp.state() == State::Sqe);
-        assert!(end.send(&back, &sender.qp, QKEY) == Err(ECANCELED));
-        assert!(end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.send_to(&back, &sender.qp, QKEY) == Err(ECANCELED));
+        assert!(end.receives(&sender, &path, Stat::DropState)?);
         end.change(State::Rts)?;
-        assert!(sender.hears(&end, &back, Stat::DropState)?);
+        assert!(sender.receives(&end, &back, Stat::DropState)?);
         end.change(State::Error)?;
-        assert!(end.send(&back, &sender.qp, QKEY) == Err(ECANCELED));
-        assert!(!end.hears(&sender, &path, Stat::DropState)?);
+        assert!(end.send_to(&back, &sender.qp, QKEY) == Err(ECANCELED));
+        assert!(!end.receives(&sender, &path, Stat::DropState)?);
         assert!(end.change(State::Rts) == Err(EINVAL));
         assert!(end.qp.state() == State::Error);
         Ok(())
@@ -288,25 +269,25 @@ mod tests {
     #[test]
     fn a_reset_qp_is_used_again() -> Result {
         let link = TestLink::new()?;
-        let (sender, end) = (End::new(&link)?, End::new(&link)?);
+        let (sender, end) = (End::in_reset(&link)?, End::in_reset(&link)?);
         sender.start(None)?;
         let number = end.qp.number();
-        let ways = [Path::new(&link.0, TWO, ONE)?, Path::new(&link.0, ONE, TWO)?];
+        let paths = [Path::new(&link.0, TWO, ONE)?, Path::new(&link.0, ONE, TWO)?];
         for round in 0..6 {
             let [path, other] = if round % 2 == 0 {
-                [&ways[0], &ways[1]]
+                [&paths[0], &paths[1]]
             } else {
-                [&ways[1], &ways[0]]
+                [&paths[1], &paths[0]]
             };
-            end.start(Some(path.way().to))?;
-            assert!(end.hears(&sender, path, Stat::DropDestination)?);
-            assert!(!end.hears(&sender, other, Stat::DropDestination)?);
+            end.start(Some(path.addrs().to))?;
+            assert!(end.receives(&sender, path, Stat::DropDestination)?);
+            assert!(!end.receives(&sender, other, Stat::DropDestination)?);
             if round % 3 == 0 {
                 end.change(State::Error)?;
             }
             end.change(State::Reset)?;
             assert!(end.qp.state() == State::Reset && end.qp.number() == number);
-            assert!(!end.hears(&sender, path, Stat::DropState)?);
+            assert!(!end.receives(&sender, path, Stat::DropState)?);
         }
         // RESET has cleared the Q key.
         end.qp.modify(&to(State::Init), TO_INIT, Some(TWO))?;
@@ -317,7 +298,7 @@ mod tests {
         };
         end.qp.modify(&none, TO_INIT, Some(TWO))?;
         end.change(State::Rtr)?;
-        assert!(!end.hears(&sender, &ways[1], Stat::DropQkey)?);
+        assert!(!end.receives(&sender, &paths[1], Stat::DropQkey)?);
         Ok(())
     }
 
@@ -325,27 +306,25 @@ mod tests {
     #[test]
     fn reset_ends_the_run() -> Result {
         let link = TestLink::new()?;
-        let sender = End::new(&link)?;
+        let sender = End::in_reset(&link)?;
         sender.start(None)?;
         let slow = Slow::new()?;
         let qp = Qp::in_reset(&link.0, &Budget::current()?, slow.clone())?;
         let path = Path::new(&link.0, ONE, TWO)?;
         qp.modify(&to(State::Init), TO_INIT, Some(TWO))?;
         qp.modify(&to(State::Rtr), Mask::NONE, None)?;
-        sender.send(&path, &qp, QKEY)?;
+        sender.send_to(&path, &qp, QKEY)?;
         // The run has taken the first datagram, and the others wait.
         assert!(eventually(|| slow.is_called()));
         for _ in 0..20 {
-            sender.send(&path, &qp, QKEY)?;
+            sender.send_to(&path, &qp, QKEY)?;
         }
         assert!(eventually(|| !qp.inbox.is_empty()));
         let done = Count::new()?;
         let resetter = {
-            let (qp, done) = (qp.clone(), done.clone());
-            thread(move || {
-                if qp.modify(&to(State::Reset), Mask::NONE, None).is_ok() {
-                    done.add(1);
-                }
+            let qp = qp.clone();
+            count_if(&done, move || {
+                qp.modify(&to(State::Reset), Mask::NONE, None).is_ok()
             })?
         };
         a_while();
@@ -358,7 +337,7 @@ mod tests {
         assert!(qp.inbox.is_empty());
         a_while();
         assert_eq!(slow.count.get(), count);
-        let dropped = qp.figures().get(Stat::DropState);
+        let dropped = qp.stats().get(Stat::DropState);
         assert_eq!(u64::from(count) + dropped, 21);
         qp.close();
         Ok(())
@@ -367,33 +346,37 @@ mod tests {
     #[test]
     fn a_path_belongs_to_no_qp() -> Result {
         let link = TestLink::new()?;
-        let (first, second, end) = (End::new(&link)?, End::new(&link)?, End::new(&link)?);
+        let (first, second, end) = (
+            End::in_reset(&link)?,
+            End::in_reset(&link)?,
+            End::in_reset(&link)?,
+        );
         let path = Path::new(&link.0, ONE, TWO)?;
         for qp in [&first, &second, &end] {
             qp.start(None)?;
         }
-        assert!(end.hears(&first, &path, Stat::DropState)?);
-        assert!(end.hears(&second, &path, Stat::DropState)?);
+        assert!(end.receives(&first, &path, Stat::DropState)?);
+        assert!(end.receives(&second, &path, Stat::DropState)?);
         // Neither RESET nor the end of a QP affects the path.
         first.change(State::Reset)?;
-        assert!(end.hears(&second, &path, Stat::DropState)?);
+        assert!(end.receives(&second, &path, Stat::DropState)?);
         drop(first);
-        assert!(end.hears(&second, &path, Stat::DropState)?);
+        assert!(end.receives(&second, &path, Stat::DropState)?);
         // One QP sends along many paths.
         let other = Path::new(&link.0, TWO, ONE)?;
-        assert!(end.hears(&second, &other, Stat::DropState)?);
-        assert!(end.hears(&second, &path, Stat::DropState)?);
+        assert!(end.receives(&second, &other, Stat::DropState)?);
+        assert!(end.receives(&second, &path, Stat::DropState)?);
         Ok(())
     }
 
     #[test]
     fn a_qp_without_its_link_cannot_be_used_again() -> Result {
         let link = TestLink::new()?;
-        let (end, other) = (End::new(&link)?, End::new(&link)?);
+        let (end, other) = (End::in_reset(&link)?, End::in_reset(&link)?);
         end.start(Some(TWO))?;
         let path = Path::new(&link.0, TWO, ONE)?;
         del(&NetNs::current()?, link.0.name())?;
-        assert!(end.send(&path, &other.qp, QKEY) == Err(ENETUNREACH));
+        assert!(end.send_to(&path, &other.qp, QKEY) == Err(ENETUNREACH));
         assert!(end.change(State::Sqd) == Err(ENODEV));
         assert!(end.change(State::Error).is_ok());
         assert!(end.change(State::Reset).is_ok());
@@ -403,9 +386,9 @@ mod tests {
         let got = Recorder::new()?;
         assert!(Qp::in_reset(&link.0, &owner, got).is_err_and(|e| e == ENODEV));
         // A path of other sockets is no path of the QP.
-        let heir = TestLink::new()?;
-        let path = Path::new(&heir.0, ONE, TWO)?;
-        assert!(other.send(&path, &end.qp, QKEY) == Err(EINVAL));
+        let next_link = TestLink::new()?;
+        let path = Path::new(&next_link.0, ONE, TWO)?;
+        assert!(other.send_to(&path, &end.qp, QKEY) == Err(EINVAL));
         Ok(())
     }
 }

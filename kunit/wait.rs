@@ -6,7 +6,12 @@
 
 use super::*;
 use crate::{
-    kunit::helpers::spawn,
+    kunit::helpers::{
+        soon,
+        thread,
+        LONG,
+        MS, //
+    },
     shim::sched::now_ns, //
 };
 use kernel::{
@@ -22,16 +27,6 @@ use kernel::{
         SpinLock, //
     }, //
 };
-
-const MS: u64 = 1_000_000;
-
-/// A time in ns after which an event that has not happened never will.
-const LONG: u64 = 10_000 * MS;
-
-/// Returns a deadline [`LONG`] from now.
-fn soon() -> Deadline {
-    Deadline::At(now_ns() + LONG)
-}
 
 /// Returns the result of `wait`, and fails if `wait` took until its deadline. A wake-up was lost
 /// then, although the last check of the condition may have hidden that.
@@ -159,7 +154,7 @@ mod tests {
     fn a_deadline_beyond_the_clock_waits() -> Result {
         let shared = Shared::new()?;
         let other = shared.clone();
-        let thread = spawn(c"kfi-late", move || {
+        let thread = thread(move || {
             let _ = other
                 .queue
                 .wait_until(Deadline::At(now_ns() + 20 * MS), || None::<()>);
@@ -176,7 +171,7 @@ mod tests {
         let shared = Shared::new()?;
         assert!(!shared.queue.has_sleepers());
         let other = shared.clone();
-        let thread = spawn(c"kfi-sleeper", move || {
+        let thread = thread(move || {
             let _ = other.queue.wait_until(Deadline::Forever, || other.is(1));
             other.queue.wait_uninterruptible(|| other.value() == 2);
         })?;
@@ -196,7 +191,7 @@ mod tests {
         const ROUNDS: u32 = 2000;
         let shared = Shared::new()?;
         let other = shared.clone();
-        let thread = spawn(c"kfi-pong", move || {
+        let thread = thread(move || {
             for round in 0..ROUNDS {
                 let odd = 2 * round + 1;
                 if woken(|end| other.queue.wait_until(end, || other.is(odd))).is_err() {
@@ -255,7 +250,7 @@ mod tests {
         shared.wakers.lock().reserve(2, GFP_ATOMIC)?;
         for dropped in [false, true] {
             let other = shared.clone();
-            let thread = spawn(c"kfi-goes", move || {
+            let thread = thread(move || {
                 {
                     pin_init::stack_pin_init!(let sleeper = Sleeper::new());
                     let waker = sleeper.as_ref().waker();
@@ -289,7 +284,7 @@ mod tests {
         let other = shared.clone();
         // In each round the thread puts a waker on the list, waits for the reason, and checks that
         // it is that of the round.
-        let thread = spawn(c"kfi-sleeper", move || {
+        let thread = thread(move || {
             for round in 1..=ROUNDS {
                 pin_init::stack_pin_init!(let sleeper = Sleeper::new());
                 let waker = sleeper.as_ref().waker();
@@ -325,7 +320,7 @@ mod tests {
         let mut wakers = KVec::with_capacity(MANY, GFP_KERNEL)?;
         for _ in 0..MANY {
             let other = shared.clone();
-            let thread = spawn(c"kfi-many", move || {
+            let thread = thread(move || {
                 pin_init::stack_pin_init!(let sleeper = Sleeper::new());
                 let waker = sleeper.as_ref().waker();
                 let _ = other.wakers.lock().push(waker, GFP_ATOMIC);

@@ -11,15 +11,15 @@ use crate::{
     kunit::{
         fixture::{
             a_while,
+            count_if,
             eventually,
             ident,
             soon,
             thread,
-            wait_obj,
-            within,
             Count,
             TestDomain,
-            TestFabric, //
+            TestFabric,
+            MS, //
         },
         helpers::{
             Join,
@@ -27,14 +27,8 @@ use crate::{
         }, //
     },
     provider::{
-        cntr::{
-            Cntr,
-            CntrAttr, //
-        },
-        cq::{
-            Cq,
-            CqAttr, //
-        },
+        cntr::Cntr,
+        cq::Cq,
         object::{
             close,
             force_close,
@@ -66,25 +60,16 @@ use kfi_core::{
 
 /// Starts a thread that counts if it took a signal.
 fn waiter(set: &Arc<WaitSet>, count: &Arc<Count>) -> Result<Join> {
-    let (set, count) = (set.clone(), count.clone());
-    thread(move || {
-        if set.wait(soon()).is_ok() {
-            count.add(1);
-        }
-    })
+    let set = set.clone();
+    count_if(count, move || set.wait(soon()).is_ok())
 }
 
 fn counter(test: &TestDomain, context: u64) -> Result<Arc<Cntr>> {
-    let attr = CntrAttr {
-        wait: wait_obj(enums::WaitObj::None)?,
-        max_value: 0,
-    };
-    Cntr::open(&test.domain, attr, ident(3, context)?)
+    test.cntr(enums::WaitObj::None, context)
 }
 
 fn cq(test: &TestDomain, context: u64) -> Result<Arc<Cq>> {
-    let attr = CqAttr::new(4, 0, wait_obj(enums::WaitObj::None)?, 0)?;
-    Cq::open(&test.domain, attr, ident(4, context)?)
+    test.cq(4, enums::WaitObj::None, context)
 }
 
 /// Fails like memory that is not present and cannot be brought in.
@@ -95,12 +80,12 @@ fn gone(_: usize) -> Result {
 /// Polls with room for `count` contexts. Returns the contexts as decimal digits.
 fn poll(set: &PollSet, count: usize) -> Result<u64> {
     let mut contexts = 0;
-    let tell = |_, context| {
+    let report = |_, context| {
         contexts = contexts * 10 + context;
         Ok(())
     };
-    let told = set.poll(count, tell, gone)?;
-    assert!(told <= count);
+    let reported = set.poll(count, report, gone)?;
+    assert!(reported <= count);
     Ok(contexts)
 }
 
@@ -143,9 +128,7 @@ mod tests {
         assert!(set.pending());
         assert_eq!(set.wait(Deadline::Forever), Ok(()));
         assert!(!set.pending());
-        let Deadline::At(end) = within(20) else {
-            return Err(EINVAL);
-        };
+        let end = now_ns() + 20 * MS;
         assert_eq!(set.wait(Deadline::At(end)), Err(ETIMEDOUT));
         assert!(now_ns() >= end);
         assert_eq!(set.sleepers(), 0);
@@ -211,18 +194,13 @@ mod tests {
         let fabric = TestFabric::open()?;
         let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
         assert_eq!(close(&*fabric.0), Err(EBUSY));
-        let results = Count::new()?;
-        let (other, result) = (set.clone(), results.clone());
-        let thread = thread(move || {
-            if other.wait(soon()) == Err(EBADF) {
-                result.add(1);
-            }
-        })?;
+        let (other, refused) = (set.clone(), Count::new()?);
+        let thread = count_if(&refused, move || other.wait(soon()) == Err(EBADF))?;
         assert!(eventually(|| set.sleepers() == 1));
         assert_eq!(close(&*set), Err(EBUSY));
         force_close(&*set);
         thread.join();
-        assert_eq!(results.get(), 1);
+        assert_eq!(refused.get(), 1);
         assert_eq!(set.wait(Deadline::Forever), Err(EBADF));
         assert_eq!(set.getwait().err(), Some(EBADF));
         assert_eq!(close(&*fabric.0), Ok(()));
@@ -243,8 +221,8 @@ mod tests {
         set.signal();
         assert_eq!(fd.read(&mut to(7), true), Err(EINVAL));
         // A signal that cannot be copied stays pending.
-        let nowhere = UserSlice::new(UserPtr::from_addr(0), 8);
-        assert_eq!(fd.read(&mut nowhere.writer(), true), Err(EFAULT));
+        let unmapped = UserSlice::new(UserPtr::from_addr(0), 8);
+        assert_eq!(fd.read(&mut unmapped.writer(), true), Err(EFAULT));
         assert!(set.pending());
         assert_eq!(fd.read(&mut to(16), true), Ok(8));
         let mut one = [0; 8];

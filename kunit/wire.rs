@@ -41,7 +41,8 @@ use crate::{
     kunit::helpers::{
         eventually,
         rx_skb,
-        thread, //
+        thread,
+        wait_for, //
     },
     mem::{
         self,
@@ -265,12 +266,12 @@ mod tests {
         assert!(pair.b.counts(Stat::RxBytes, bytes));
         assert!(pair.a.counts(Stat::TxPackets, 2));
         assert!(pair.a.counts(Stat::TxBytes, bytes));
-        let link = pair.link.0.figures();
+        let link = pair.link.0.stats();
         assert_eq!(link.get(Stat::TxPackets), 2);
         assert!(eventually(|| link.get(Stat::RxBytes) == bytes));
-        for (number, figure) in Stat::ALL.iter().enumerate() {
-            assert_eq!(*figure as usize, number);
-            assert!(!figure.name().is_empty());
+        for (number, stat) in Stat::ALL.iter().enumerate() {
+            assert_eq!(*stat as usize, number);
+            assert!(!stat.name().is_empty());
         }
         Ok(())
     }
@@ -281,15 +282,15 @@ mod tests {
         let mut sent = 0;
         // IP identification; UDP source port; PSN; Q key; payload; ICRC.
         for at in [5, 21, 39, 43, 50, 28 + 12 + 8 + 16] {
-            pair.hostile(16, |bytes| bytes[at] ^= 1)?;
+            pair.send_changed(16, |bytes| bytes[at] ^= 1)?;
             sent += 1;
         }
         assert!(pair.b.counts(Stat::DropIcrc, sent));
         // Fields that may change in transit can be changed: FECN and BECN.
-        pair.hostile(16, |bytes| bytes[28 + 4] |= 0xc0)?;
+        pair.send_changed(16, |bytes| bytes[28 + 4] |= 0xc0)?;
         assert!(eventually(|| pair.b.got.count() == 1));
         assert!(pair.works()?);
-        assert_eq!(pair.b.figure(Stat::DropIcrc), sent);
+        assert_eq!(pair.b.stat(Stat::DropIcrc), sent);
         Ok(())
     }
 
@@ -305,26 +306,28 @@ mod tests {
             (Stat::DropNoQp, 35, 0),
         ];
         for (cause, at, byte) in cases {
-            let before = pair.strays(cause);
+            let before = pair.dropped_without_qp(cause);
             // There are only two QPs, so a QP number with one bit changed belongs to none.
-            pair.hostile(if cause == Stat::DropPad { 0 } else { 16 }, |bytes| {
+            pair.send_changed(if cause == Stat::DropPad { 0 } else { 16 }, |bytes| {
                 bytes[at] = if cause == Stat::DropNoQp {
                     bytes[at] ^ 0x40
                 } else {
                     byte
                 };
             })?;
-            assert!(eventually(|| pair.strays(cause) == before + 1));
+            assert!(eventually(|| pair.dropped_without_qp(cause) == before + 1));
         }
         // An acknowledgement with a reserved syndrome.
-        let before = pair.strays(Stat::DropSyndrome);
-        pair.hostile(0, |bytes| {
+        let before = pair.dropped_without_qp(Stat::DropSyndrome);
+        pair.send_changed(0, |bytes| {
             bytes[28] = 0x11;
             bytes[40] = 0x40;
             // The packet is 4 bytes shorter, and so must be the UDP length.
             bytes[25] -= 4;
         })?;
-        assert!(eventually(|| pair.strays(Stat::DropSyndrome) == before + 1));
+        assert!(eventually(
+            || pair.dropped_without_qp(Stat::DropSyndrome) == before + 1
+        ));
         assert!(pair.works()?);
         assert_eq!(pair.b.got.count(), 1);
         Ok(())
@@ -333,22 +336,31 @@ mod tests {
     #[test]
     fn invalid_lengths_are_dropped() -> Result {
         let pair = Pair::new(ONE, TWO)?;
-        let (short, odd) = (pair.strays(Stat::DropShort), pair.strays(Stat::DropLength));
+        let (short, odd) = (
+            pair.dropped_without_qp(Stat::DropShort),
+            pair.dropped_without_qp(Stat::DropLength),
+        );
         // The UDP length is smaller than that of the packet: 0 to 23 bytes are not a RoCEv2
         // datagram.
         for len in 0..24u8 {
-            pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
+            pair.send_changed(16, |bytes| bytes[25] = 8 + len)?;
         }
-        assert!(eventually(|| pair.strays(Stat::DropShort) == short + 24));
+        assert!(eventually(
+            || pair.dropped_without_qp(Stat::DropShort) == short + 24
+        ));
         for len in 25..28u8 {
-            pair.hostile(16, |bytes| bytes[25] = 8 + len)?;
+            pair.send_changed(16, |bytes| bytes[25] = 8 + len)?;
         }
-        assert!(eventually(|| pair.strays(Stat::DropLength) == odd + 3));
+        assert!(eventually(
+            || pair.dropped_without_qp(Stat::DropLength) == odd + 3
+        ));
         // The packet has one byte more than the largest path MTU, and is dropped before it reaches
         // a QP.
-        let long = pair.strays(Stat::DropTooLong);
-        pair.hostile(4097, |_| {})?;
-        assert!(eventually(|| pair.strays(Stat::DropTooLong) == long + 1));
+        let long = pair.dropped_without_qp(Stat::DropTooLong);
+        pair.send_changed(4097, |_| {})?;
+        assert!(eventually(
+            || pair.dropped_without_qp(Stat::DropTooLong) == long + 1
+        ));
         assert!(pair.works()?);
         assert_eq!(pair.b.got.count(), 1);
         Ok(())
@@ -409,12 +421,7 @@ mod tests {
         let taken = Qp::gsi(link.0.socket(), got.clone());
         assert!(taken.is_err_and(|e| e == EBUSY));
         link.0.socket().receiver().cm().link_gone(true);
-        let mut free = None;
-        assert!(eventually(|| {
-            free = Qp::gsi(link.0.socket(), got.clone()).ok();
-            free.is_some()
-        }));
-        let gsi = free.ok_or(EBUSY)?;
+        let gsi = wait_for(|| Qp::gsi(link.0.socket(), got.clone()).ok())?;
         assert!(gsi.number() == Qpn::GSI);
         assert!(Qp::gsi(link.0.socket(), got.clone()).is_err_and(|e| e == EBUSY));
         // QP 1 receives at every address.
@@ -426,7 +433,7 @@ mod tests {
         };
         // Only QP 1 can use its Q key: other QPs that name it send their own.
         c.qp.send(&path, &to, &Source::Mem(buffer(256)?))?;
-        assert!(eventually(|| gsi.figures().get(Stat::DropQkey) == 1));
+        assert!(eventually(|| gsi.stats().get(Stat::DropQkey) == 1));
         gsi.send(&path, &to, &Source::Mem(buffer(256)?))?;
         assert!(eventually(|| got.count() == 1));
         gsi.close();
@@ -472,11 +479,13 @@ mod tests {
     fn a_closed_qp_receives_nothing() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         assert!(pair.works()?);
-        let strays = pair.strays(Stat::DropNoQp);
+        let dropped = pair.dropped_without_qp(Stat::DropNoQp);
         pair.b.qp.close();
         pair.b.qp.close();
         pair.send(&buffer(8)?)?;
-        assert!(eventually(|| pair.strays(Stat::DropNoQp) == strays + 1));
+        assert!(eventually(
+            || pair.dropped_without_qp(Stat::DropNoQp) == dropped + 1
+        ));
         assert_eq!(pair.b.got.count(), 1);
         Ok(())
     }
@@ -495,9 +504,9 @@ mod tests {
         let got = Recorder::new()?;
         assert!(datagrams(&link, &at(ONE, 0)?, QKEY, got).is_err_and(|e| e == ENODEV));
         // A link that is added now is another one.
-        let heir = TestLink::new()?;
-        let (c, d) = (End::new(&heir, ONE)?, End::new(&heir, TWO)?);
-        let path = Path::new(&heir.0, ONE, TWO)?;
+        let next_link = TestLink::new()?;
+        let (c, d) = (End::new(&next_link, ONE)?, End::new(&next_link, TWO)?);
+        let path = Path::new(&next_link.0, ONE, TWO)?;
         c.qp.send(&path, &d.destination(), &Source::Mem(buffer(8)?))?;
         assert!(eventually(|| d.got.count() == 1));
         assert_eq!(pair.b.got.count(), 1);
@@ -519,7 +528,7 @@ mod tests {
             let source = Source::Mem(payload.clone());
             pair.a.qp.send(&pair.path, &to, &source)?;
         }
-        let dropped = || qp.figures().get(Stat::DropInboxFull);
+        let dropped = || qp.stats().get(Stat::DropInboxFull);
         assert!(eventually(|| dropped() > 0));
         slow.go.complete_all();
         assert!(eventually(
@@ -536,7 +545,7 @@ mod tests {
         let pair = Arc::new(Pair::new(ONE, TWO)?, GFP_KERNEL)?;
         let stop = Arc::new(Atomic::new(false), GFP_KERNEL)?;
         let target = Arc::new(Atomic::new(pair.b.qp.number().get()), GFP_KERNEL)?;
-        let shooter = {
+        let sender = {
             let (pair, stop, target) = (pair.clone(), stop.clone(), target.clone());
             let payload = buffer(256)?;
             thread(move || {
@@ -564,7 +573,7 @@ mod tests {
             assert_eq!(got.count(), after);
         }
         stop.store(true, Release);
-        shooter.join();
+        sender.join();
         assert!(pair.works()?);
         Ok(())
     }

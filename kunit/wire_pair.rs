@@ -26,12 +26,12 @@ use super::{
 use crate::{
     kunit::helpers::{
         eventually,
+        raw_name,
         Count, //
     },
     mem::{
         self,
         Budget,
-        Inline,
         MemRef,
         Source, //
     },
@@ -72,14 +72,12 @@ use kfi_roce::{
 
 pub(super) const QKEY: u32 = 0x1234_5678;
 pub(super) const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
-
 pub(super) const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+pub(super) const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 pub(super) const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
 pub(super) fn name() -> Result<LinkName> {
-    let mut raw = [0; super::name::NAME_MAX];
-    raw[0] = b't';
-    LinkName::new(&raw)
+    LinkName::new(&raw_name(b"t"))
 }
 
 /// Returns a socket address.
@@ -92,9 +90,7 @@ pub(super) struct TestLink(pub(super) Arc<Link>);
 
 impl TestLink {
     pub(super) fn new() -> Result<Self> {
-        let mut raw = [0; super::name::NAME_MAX];
-        [raw[0], raw[1]] = *b"lo";
-        let link = add(&NetNs::current()?, name()?, IfName::new(&raw)?)?;
+        let link = add(&NetNs::current()?, name()?, IfName::new(&raw_name(b"lo"))?)?;
         Ok(Self(link))
     }
 }
@@ -113,7 +109,7 @@ pub(super) struct Seen {
     pub(super) len: usize,
     pub(super) imm: Option<u32>,
     pub(super) source_qp: Qpn,
-    pub(super) way: Option<AddrPair>,
+    pub(super) addrs: Option<AddrPair>,
     pub(super) solicited: bool,
     pub(super) grh: [u8; GRH_LEN],
 }
@@ -161,7 +157,7 @@ impl Consumer for Recorder {
             len: datagram.payload().place(&self.memory, 8),
             imm: datagram.imm(),
             source_qp: datagram.source_qp(),
-            way: datagram.way(),
+            addrs: datagram.addrs(),
             solicited: datagram.solicited(),
             grh: datagram.grh(),
         });
@@ -194,9 +190,7 @@ impl Slow {
             GFP_KERNEL,
         )
     }
-}
 
-impl Slow {
     /// Returns whether it was called, and perhaps blocks.
     pub(super) fn is_called(&self) -> bool {
         self.called.load(Acquire)
@@ -245,14 +239,14 @@ impl End {
     }
 
     /// Returns a statistic of the QP.
-    pub(super) fn figure(&self, figure: Stat) -> u64 {
-        self.qp.figures().get(figure)
+    pub(super) fn stat(&self, stat: Stat) -> u64 {
+        self.qp.stats().get(stat)
     }
 
     /// Waits until the statistic has the value `n`. Returns false if it does not in time, or
     /// exceeds `n`.
-    pub(super) fn counts(&self, figure: Stat, n: u64) -> bool {
-        eventually(|| self.figure(figure) >= n) && self.figure(figure) == n
+    pub(super) fn counts(&self, stat: Stat, n: u64) -> bool {
+        eventually(|| self.stat(stat) >= n) && self.stat(stat) == n
     }
 }
 
@@ -264,14 +258,7 @@ impl Drop for End {
 
 /// Returns a buffer with `len` bytes of a pattern.
 pub(super) fn buffer(len: usize) -> Result<MemRef> {
-    let memory = MemRef::buffer(len)?;
-    for at in (0..len).step_by(mem::memref::INLINE_MAX) {
-        let bytes: [u8; mem::memref::INLINE_MAX] =
-            core::array::from_fn(|index| ((at + index) % 251) as u8);
-        let inline = Inline::from_slice(&bytes).ok_or(EINVAL)?;
-        mem::copy(&memory.slice(at, len), &Source::Inline(&inline));
-    }
-    Ok(memory)
+    mem::kunit_kinds::buffer(0, len)
 }
 
 /// Returns a datagram from `from` to QP `to` with `payload` bytes of a pattern, ready to be sent.
@@ -324,15 +311,15 @@ impl Pair {
     }
 
     /// Sends a packet of `payload` bytes after `change` has modified it, from its IP header on.
-    pub(super) fn hostile(&self, payload: usize, change: impl FnOnce(&mut [u8])) -> Result {
+    pub(super) fn send_changed(&self, payload: usize, change: impl FnOnce(&mut [u8])) -> Result {
         let mut skb = built(&self.path, &self.a, self.b.qp.number(), payload)?;
         change(skb.bytes_mut());
         self.path.send(skb)
     }
 
     /// Returns a statistic of packets for which no QP was found.
-    pub(super) fn strays(&self, figure: Stat) -> u64 {
-        self.link.0.socket().receiver().figures().get(figure)
+    pub(super) fn dropped_without_qp(&self, stat: Stat) -> u64 {
+        self.link.0.socket().receiver().stats().get(stat)
     }
 
     /// Returns whether a valid datagram still gets through.
@@ -366,7 +353,7 @@ pub(super) fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
             && seen.imm == destination.imm
             && seen.solicited == destination.solicited
             && seen.source_qp == pair.a.qp.number()
-            && seen.way == Some(AddrPair { from, to })
+            && seen.addrs == Some(AddrPair { from, to })
             && mem::memref::equal(&pair.b.got.memory.slice(8, len), &payload);
         if !good {
             pr_err!("{} bytes: other than sent\n", len);

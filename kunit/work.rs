@@ -4,6 +4,7 @@
 
 use super::{
     flush,
+    impl_work,
     queue,
     raw,
     WorkQueue, //
@@ -23,11 +24,9 @@ use kernel::{
         Arc, //
     },
     workqueue::{
-        impl_has_work,
         new_work,
         Queue,
-        Work,
-        WorkItem, //
+        Work, //
     }, //
 };
 
@@ -36,9 +35,9 @@ use kernel::{
 const RUNS: u32 = 5;
 
 /// The address of the test's queue.
-static PLACE: Atomic<usize> = Atomic::new(0);
+static ADDRESS: Atomic<usize> = Atomic::new(0);
 
-/// An item that queues itself to the queue at [`PLACE`] until it has run [`RUNS`] times.
+/// An item that queues itself to the queue at [`ADDRESS`] until it has run [`RUNS`] times.
 #[pin_data]
 struct Again {
     runs: Atomic<u32>,
@@ -46,26 +45,22 @@ struct Again {
     work: Work<Self>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Again { self.work }
-}
-
-impl WorkItem for Again {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        a_while();
-        if this.runs.fetch_add(1, Full) + 1 < RUNS {
-            this.queue();
-        }
-    }
+impl_work! {
+    impl Work for Again { self.work, run: Self::run }
 }
 
 impl Again {
-    fn queue(self: Arc<Self>) {
-        // SAFETY: The queue at `PLACE` exists until its items have run.
-        let queue = unsafe { Queue::from_raw(raw(&PLACE)) };
-        let _ = queue.enqueue(self);
+    fn run(self: &Arc<Self>) {
+        a_while();
+        if self.runs.fetch_add(1, Full) + 1 < RUNS {
+            self.queue();
+        }
+    }
+
+    fn queue(self: &Arc<Self>) {
+        // SAFETY: The queue at `ADDRESS` exists until its items have run.
+        let queue = unsafe { Queue::from_raw(raw(&ADDRESS)) };
+        let _ = queue.enqueue(self.clone());
     }
 }
 
@@ -77,16 +72,14 @@ struct Nice {
     work: Work<Self>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Nice { self.work }
+impl_work! {
+    impl Work for Nice { self.work, run: Self::run }
 }
 
-impl WorkItem for Nice {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
+impl Nice {
+    fn run(self: &Arc<Self>) {
         // SAFETY: The call reads the current task.
-        this.value.xchg(unsafe { shim::kfabric_kunit_nice() }, Full);
+        self.value.xchg(unsafe { shim::kfabric_kunit_nice() }, Full);
     }
 }
 
@@ -111,7 +104,7 @@ mod tests {
 
     #[test]
     fn requeued_items_finish_before_the_queue_is_freed() -> Result {
-        let queue = WorkQueue::new(c"kfi-test", false, &PLACE)?;
+        let queue = WorkQueue::new(c"kfi-test", false, &ADDRESS)?;
         let again = Arc::pin_init(
             pin_init!(Again {
                 runs: Atomic::new(0),
@@ -119,11 +112,11 @@ mod tests {
             }),
             GFP_KERNEL,
         )?;
-        again.clone().queue();
+        again.queue();
         drop(queue);
         // Every run of the item was on this queue, and the drop waited for it.
         assert_eq!(again.runs.load(Acquire), RUNS);
-        assert_eq!(PLACE.load(Acquire), 0);
+        assert_eq!(ADDRESS.load(Acquire), 0);
         Ok(())
     }
 }

@@ -30,12 +30,12 @@
 //!
 //! # Locks
 //!
-//! `AccessThrottle::throttle` and `ACCOUNTS` are spin locks and leaves. `ACCOUNTS` is taken when a file is
-//! opened and when the last [`AccountRef`] of an account is dropped. It is not a mutex because the exit
-//! of a process may take it, and must not wait for a task that was preempted while holding it.
-//! Charging is atomic. An account leaves the tree when no [`AccountRef`] is left, that is, when nothing
-//! is charged to it and no budget refers to it. So a user who opens a new file is still charged for
-//! what remains of an old one.
+//! `AccessThrottle::throttle` and `ACCOUNTS` are spin locks and leaves. `ACCOUNTS` is taken when a
+//! file is opened and when the last [`AccountRef`] of an account is dropped. It is not a mutex
+//! because the exit of a process may take it, and must not wait for a task that was preempted while
+//! holding it. Charging is atomic. An account leaves the tree when no [`AccountRef`] is left, that
+//! is, when nothing is charged to it and no budget refers to it. So a user who opens a new file is
+//! still charged for what remains of an old one.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/account.rs"]
@@ -85,7 +85,7 @@ pub(crate) enum Part {
     /// Connections that a peer has requested and not confirmed. The requests may be forged, so this
     /// part bounds users without a limit too: it is computed from the limit of the others.
     HalfOpen,
-    /// All connections that peers have requested, and answers that are owed to peers.
+    /// All connections that peers have requested, and answers that are due to peers.
     Peers,
     /// Packets that wait for the user's QPs, see [`Budget::charge_inbox`]. They may be forged, so
     /// this part bounds users without a limit too: it is computed from the limit of the others.
@@ -102,14 +102,14 @@ impl Part {
     }
 }
 
-/// The least number of workers that run for one user at a time; as many as there are CPUs may, if that
-/// is more. A worker may sleep until a task of the user releases a lock, and that task may not be
-/// scheduled. The kernel limits the workers of one queue on one CPU (1,024), which all users share. So the
-/// limit is far below that, and above what a user needs whose tasks are scheduled.
+/// The least number of workers that run for one user at a time; as many as there are CPUs may, if
+/// that is more. A worker may sleep until a task of the user releases a lock, and that task may not
+/// be scheduled. The kernel limits the workers of one queue on one CPU (1,024), which all users
+/// share. So the limit is far below that, and above what a user needs whose tasks are scheduled.
 const MIN_WORKERS: u32 = 64;
 
-/// Number of gates of a user, a power of two. Each endpoint belongs to one of them.
-const GATES: usize = 16;
+/// Number of throttles of a user, a power of two. Each endpoint uses one of them.
+const THROTTLES: usize = 16;
 
 /// Delays the accesses to peers' memory of some of a user's endpoints.
 #[pin_data]
@@ -135,7 +135,7 @@ struct Account {
     user: Kuid,
     /// The parent: the account of the owner of the user's namespace; `None` in the initial
     /// namespace.
-    above: Option<AccountRef>,
+    parent: Option<AccountRef>,
     /// Bytes charged.
     used: Atomic<u64>,
     /// Bytes charged to each [`Part`].
@@ -143,21 +143,32 @@ struct Account {
     peers: Atomic<u64>,
     inboxes: Atomic<u64>,
     /// Number of [`AccountRef`]s.
-    holders: Atomic<u64>,
+    refs: Atomic<u64>,
     /// Workers that run for the user, and for the users of namespaces that it owns.
     workers: Atomic<u32>,
-    /// Refused accesses to peers' memory. Each gate serves some of the user's endpoints, so a peer
-    /// that refuses everything delays few other endpoints.
+    /// Refused accesses to peers' memory. Each throttle serves some of the user's endpoints, so a
+    /// peer that refuses everything delays few other endpoints.
     #[pin]
-    gates: [AccessThrottle; GATES],
+    throttles: [AccessThrottle; THROTTLES],
 }
 
 impl Account {
     /// The account and its ancestors, starting with the account itself.
-    fn and_above(&self) -> impl Iterator<Item = &Self> {
+    fn with_ancestors(&self) -> impl Iterator<Item = &Self> {
         core::iter::successors(Some(self), |account| {
-            account.above.as_ref().map(|above| &*above.0)
+            account.parent.as_ref().map(|parent| &*parent.0)
         })
+    }
+
+    /// Calls `charge` for the account and its ancestors. If that fails for one of them, calls
+    /// `uncharge` for those that were charged before it.
+    fn charge_all(&self, charge: impl Fn(&Self) -> Result, uncharge: impl Fn(&Self)) -> Result {
+        for (number, account) in self.with_ancestors().enumerate() {
+            charge(account).inspect_err(|_| {
+                self.with_ancestors().take(number).for_each(&uncharge);
+            })?;
+        }
+        Ok(())
     }
 
     fn part(&self, part: Part) -> &Atomic<u64> {
@@ -174,32 +185,29 @@ impl Account {
         self.inboxes.fetch_sub(bytes, Relaxed);
     }
 
-    /// The gate for the accesses of an endpoint, in the topmost account. `number` identifies the
-    /// endpoint; any value will do.
-    fn gate(&self, number: u64) -> &AccessThrottle {
+    /// The throttle for the accesses of an endpoint, in the topmost account. `endpoint` is any
+    /// value that identifies the endpoint.
+    fn throttle(&self, endpoint: u64) -> &AccessThrottle {
         // Fibonacci hashing: take the highest bits of the product.
-        let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - GATES.ilog2());
-        let gates = &self.first().gates;
+        let hash = endpoint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - THROTTLES.ilog2());
+        let throttles = &self.topmost().throttles;
         // The hash has as many bits as the index needs.
-        gates.get(hash as usize).unwrap_or(&gates[0])
+        throttles.get(hash as usize).unwrap_or(&throttles[0])
     }
 
-    /// The topmost ancestor.
-    fn first(&self) -> &Self {
-        self.and_above().last().unwrap_or(self)
+    /// The topmost ancestor; the account itself if it has no parent.
+    fn topmost(&self) -> &Self {
+        self.with_ancestors().last().unwrap_or(self)
     }
 }
 
 /// The user of an account and the address of its parent, 0 without one. An account in the tree
-/// holds its parent, so the address stays that of the parent.
+/// has a reference to its parent, so the address stays that of the parent.
 type Key = (u32, usize);
 
-fn key(user: Kuid, above: &Option<AccountRef>) -> Key {
-    let above = above.as_ref();
-    (
-        user.into_raw().val,
-        above.map_or(0, |above| (&raw const *above.0).addr()),
-    )
+fn key(user: Kuid, parent: Option<&AccountRef>) -> Key {
+    let parent = parent.map_or(0, |parent| Arc::as_ptr(&parent.0).addr());
+    (user.into_raw().val, parent)
 }
 
 struct Accounts {
@@ -215,10 +223,10 @@ impl Accounts {
         Some(AccountRef::new(self.tree.as_ref()?.get(key)?))
     }
 
-    /// Takes an account that nobody holds out of the tree. The caller drops the node after
+    /// Takes an account without references out of the tree. The caller drops the node after
     /// unlocking.
     fn remove(&mut self, account: &Arc<Account>) -> Option<RBTreeNode<Key, Arc<Account>>> {
-        let key = key(account.user, &account.above);
+        let key = key(account.user, account.parent.as_ref());
         let tree = self.tree.as_mut()?;
         // Another task may have removed it, and a third may have inserted a new one since.
         match tree.get(&key) {
@@ -253,25 +261,62 @@ struct AccountRef(Arc<Account>);
 
 impl AccountRef {
     fn new(account: &Arc<Account>) -> Self {
-        account.holders.fetch_add(1, Full);
+        account.refs.fetch_add(1, Full);
         Self(account.clone())
+    }
+
+    /// Inserts an account into the tree, unless another task has done that in the meantime. Sleeps.
+    /// Fails with `ENOMEM`.
+    fn insert(key: Key, user: Kuid, parent: Option<AccountRef>) -> Result<Self> {
+        let account = Arc::pin_init(
+            pin_init!(Account {
+                user,
+                parent,
+                used: Atomic::new(0),
+                half_open: Atomic::new(0),
+                peers: Atomic::new(0),
+                inboxes: Atomic::new(0),
+                refs: Atomic::new(0),
+                workers: Atomic::new(0),
+                throttles <- pin_init::pin_init_array_from_fn(|_| AccessThrottle::new()),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // Dropping an `AccountRef`, or an account that has one, takes the lock. So neither is
+        // dropped while the lock is held.
+        let new = Self::new(&account);
+        let node = RBTreeNode::new(key, account, GFP_KERNEL_ACCOUNT)?;
+        let mut accounts = ACCOUNTS.lock();
+        if let Some(known) = accounts.find(&key) {
+            drop(accounts);
+            return Ok(known);
+        }
+        accounts.tree.get_or_insert_with(RBTree::new).insert(node);
+        drop(accounts);
+        Ok(new)
+    }
+}
+
+impl Clone for AccountRef {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
     }
 }
 
 impl Drop for AccountRef {
     fn drop(&mut self) {
-        if self.0.holders.fetch_sub(1, Full) != 1 {
+        if self.0.refs.fetch_sub(1, Full) != 1 {
             return;
         }
         let mut accounts = ACCOUNTS.lock();
-        // A file may have been opened in the meantime and hold the account again.
-        let left = if self.0.holders.load(Relaxed) == 0 {
+        // A file that was opened in the meantime may refer to the account again.
+        let removed = if self.0.refs.load(Relaxed) == 0 {
             accounts.remove(&self.0)
         } else {
             None
         };
         drop(accounts);
-        drop(left);
+        drop(removed);
     }
 }
 
@@ -288,8 +333,9 @@ fn charge(used: &Atomic<u64>, bytes: u64, limit: u64) -> Result {
 }
 
 /// The right to charge an account, up to a limit.
+#[derive(Clone)]
 pub(crate) struct Budget {
-    hold: AccountRef,
+    account: AccountRef,
     limit: u64,
     /// The limit of users who have one; see [`Part`].
     common: u64,
@@ -301,12 +347,12 @@ impl Budget {
     /// with `ENOMEM`.
     pub(crate) fn current() -> Result<Self> {
         let limit = may_exceed_limits().then_some(u64::MAX);
-        let mut above = None;
+        let mut parent = None;
         let (owners, count) = namespace_owners();
         for owner in owners.into_iter().take(count) {
-            above = Some(Self::below(above, owner, limit)?.hold);
+            parent = Some(Self::below(parent, owner, limit)?.account);
         }
-        Self::below(above, Kuid::current_euid(), limit)
+        Self::below(parent, Kuid::current_euid(), limit)
     }
 
     /// The budget of `user` in the initial user namespace; `limit` replaces the common limit.
@@ -316,56 +362,21 @@ impl Budget {
         Self::below(None, user, limit)
     }
 
-    /// The budget of `user` in a namespace whose owner has the account `above`. Sleeps. Fails with
+    /// The budget of `user` in a namespace whose owner has the account `parent`. Sleeps. Fails with
     /// `ENOMEM`.
-    fn below(above: Option<AccountRef>, user: Kuid, limit: Option<u64>) -> Result<Self> {
-        // Dropping a `AccountRef`, or an account that has one, takes the lock. So neither is dropped
-        // while the lock is held.
-        let key = key(user, &above);
-        let (limit, common, known) = {
+    fn below(parent: Option<AccountRef>, user: Kuid, limit: Option<u64>) -> Result<Self> {
+        let key = key(user, parent.as_ref());
+        let (common, known) = {
             let accounts = ACCOUNTS.lock();
-            let common = accounts.limit;
-            let limit = limit.unwrap_or(accounts.limit);
-            (limit, common, accounts.find(&key))
+            (accounts.limit, accounts.find(&key))
         };
         let principal = Arc::new(Principal::with_user(user), GFP_KERNEL_ACCOUNT)?;
-        if let Some(hold) = known {
-            return Ok(Self {
-                hold,
-                limit,
-                common,
-                principal,
-            });
-        }
-        let account = Arc::pin_init(
-            pin_init!(Account {
-                user,
-                above,
-                used: Atomic::new(0),
-                half_open: Atomic::new(0),
-                peers: Atomic::new(0),
-                inboxes: Atomic::new(0),
-                holders: Atomic::new(0),
-                workers: Atomic::new(0),
-                gates <- pin_init::pin_init_array_from_fn(|_| AccessThrottle::new()),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )?;
-        let hold = AccountRef::new(&account);
-        let mut node = Some(RBTreeNode::new(key, account, GFP_KERNEL_ACCOUNT)?);
-        let mut accounts = ACCOUNTS.lock();
-        // Another task may have inserted one in the meantime.
-        let known = accounts.find(&key);
-        if known.is_none() {
-            if let Some(node) = node.take() {
-                accounts.tree.get_or_insert_with(RBTree::new).insert(node);
-            }
-        }
-        drop(accounts);
-        drop(node);
         Ok(Self {
-            hold: known.unwrap_or(hold),
-            limit,
+            account: match known {
+                Some(account) => account,
+                None => AccountRef::insert(key, user, parent)?,
+            },
+            limit: limit.unwrap_or(common),
             common,
             principal,
         })
@@ -379,17 +390,14 @@ impl Budget {
     /// Charges `bytes` to the account and its ancestors. Does not sleep. Fails with `ENOMEM` if one
     /// of them would exceed the limit.
     pub(crate) fn take(&self, bytes: u64) -> Result<Allowance> {
-        let account = &self.hold.0;
-        for (number, charged) in account.and_above().enumerate() {
-            if let Err(error) = charge(&charged.used, bytes, self.limit) {
-                for charged in account.and_above().take(number) {
-                    charged.used.fetch_sub(bytes, Relaxed);
-                }
-                return Err(error);
-            }
-        }
+        self.account.0.charge_all(
+            |account| charge(&account.used, bytes, self.limit),
+            |account| {
+                account.used.fetch_sub(bytes, Relaxed);
+            },
+        )?;
         Ok(Allowance {
-            hold: AccountRef::new(account),
+            account: self.account.clone(),
             bytes,
         })
     }
@@ -406,16 +414,15 @@ impl Budget {
 
     /// Whether half of a part is in use. Any context.
     pub(crate) fn is_half_used(&self, part: Part) -> bool {
-        self.hold.0.part(part).load(Relaxed) >= self.part_limit(part) / 2
+        self.account.0.part(part).load(Relaxed) >= self.part_limit(part) / 2
     }
 
     /// Counts `bytes`, which the caller charges separately, in a part of the limit. Does not sleep.
     /// Fails with `ENOMEM` if the part is full.
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
-        let account = &self.hold.0;
-        charge(account.part(part), bytes, self.part_limit(part))?;
+        charge(self.account.0.part(part), bytes, self.part_limit(part))?;
         Ok(PartAllowance {
-            hold: AccountRef::new(account),
+            account: self.account.clone(),
             part,
             bytes,
         })
@@ -429,60 +436,54 @@ impl Budget {
     /// the part free for others. So inboxes that all take what they can end up with equal shares,
     /// and one more share stays free.
     ///
-    /// The charge does not hold the account, unlike an [`Allowance`]. The caller [returns
+    /// The charge does not refer to the account, unlike an [`Allowance`]. The caller [returns
     /// it](Self::uncharge_inbox) while it has this budget or another one of the account.
     ///
     /// Fails with `ENOMEM` if one of the accounts would exceed its limit or its part.
     pub(crate) fn charge_inbox(&self, bytes: u64, borrowed: u64) -> Result {
         let part = self.part_limit(Part::Inboxes).saturating_sub(borrowed);
-        let account = &self.hold.0;
-        for (number, charged) in account.and_above().enumerate() {
-            let result = charge(&charged.inboxes, bytes, part).and_then(|()| {
-                charge(&charged.used, bytes, self.limit).inspect_err(|_| {
-                    charged.inboxes.fetch_sub(bytes, Relaxed);
+        self.account.0.charge_all(
+            |account| {
+                charge(&account.inboxes, bytes, part)?;
+                charge(&account.used, bytes, self.limit).inspect_err(|_| {
+                    account.inboxes.fetch_sub(bytes, Relaxed);
                 })
-            });
-            if result.is_err() {
-                for charged in account.and_above().take(number) {
-                    charged.uncharge_inbox(bytes);
-                }
-                return result;
-            }
-        }
-        Ok(())
+            },
+            |account| account.uncharge_inbox(bytes),
+        )
     }
 
     /// Returns all or some of what [`charge_inbox`](Self::charge_inbox) has charged. Any context.
     pub(crate) fn uncharge_inbox(&self, bytes: u64) {
-        for charged in self.hold.0.and_above() {
-            charged.uncharge_inbox(bytes);
+        for account in self.account.0.with_ancestors() {
+            account.uncharge_inbox(bytes);
         }
     }
 
     /// Bytes charged to the user, and how many of them belong to a part.
     #[cfg(kfi_kunit)]
     pub(crate) fn charged(&self, part: Part) -> (u64, u64) {
-        let account = &self.hold.0;
+        let account = &self.account.0;
         (account.used.load(Relaxed), account.part(part).load(Relaxed))
     }
 
-    /// Records that a peer has refused access to its memory to an endpoint (see [`Account::gate`]).
-    /// Does not sleep.
+    /// Records that a peer has refused access to its memory to an endpoint (see
+    /// [`Account::throttle`]). Does not sleep.
     pub(crate) fn refused(&self, endpoint: u64) {
         if self.limit == u64::MAX {
             return;
         }
-        let gate = self.hold.0.gate(endpoint);
-        let mut throttle = gate.throttle.lock();
+        let access = self.account.0.throttle(endpoint);
+        let mut throttle = access.throttle.lock();
         throttle.refused(now_ns());
-        gate.until.store(throttle.until(), Relaxed);
+        access.until.store(throttle.until(), Relaxed);
     }
 
     /// Whether an access of this endpoint to a peer's memory has to call
     /// [`enter_access`](Self::enter_access). Any context.
     #[inline]
     pub(crate) fn is_delayed(&self, endpoint: u64) -> bool {
-        self.limit != u64::MAX && self.hold.0.gate(endpoint).until.load(Relaxed) != 0
+        self.limit != u64::MAX && self.account.0.throttle(endpoint).until.load(Relaxed) != 0
     }
 
     /// Delays an access of this endpoint to a peer's memory until its turn. Sleeps only if
@@ -492,7 +493,8 @@ impl Budget {
     /// not sleep; with `EINTR` if a signal is pending.
     pub(crate) fn enter_access(&self, endpoint: u64, may_sleep: bool) -> Result {
         let now = now_ns();
-        if !may_sleep && self.hold.0.gate(endpoint).until.load(Relaxed) > now {
+        let until = &self.account.0.throttle(endpoint).until;
+        if !may_sleep && until.load(Relaxed) > now {
             return Err(EAGAIN);
         }
         let turn = self.access_turn(endpoint)?;
@@ -505,17 +507,17 @@ impl Budget {
     /// Takes a turn for an access of this endpoint to a peer's memory, and returns the time at which
     /// the access may begin, in ns. Does not sleep. Fails with `EAGAIN` if that is too far away.
     pub(crate) fn access_turn(&self, endpoint: u64) -> Result<u64> {
-        let gate = self.hold.0.gate(endpoint);
-        let mut throttle = gate.throttle.lock();
+        let access = self.account.0.throttle(endpoint);
+        let mut throttle = access.throttle.lock();
         let turn = throttle.enter(now_ns()).map_err(to_error)?;
-        gate.until.store(throttle.until(), Relaxed);
+        access.until.store(throttle.until(), Relaxed);
         Ok(turn)
     }
 
-    /// Counts a worker that runs for the user until the result is dropped. `None`: so many run already
-    /// that it should try again later. Does not sleep.
+    /// Counts a worker that runs for the user until the result is dropped. `None`: so many run
+    /// already that it should try again later. Does not sleep.
     pub(crate) fn enter_worker(&self) -> Option<RunningWorker<'_>> {
-        let workers = &self.hold.0.first().workers;
+        let workers = &self.account.0.topmost().workers;
         let most = MIN_WORKERS.max(nr_cpu_ids());
         if workers.fetch_add(1, Relaxed) < most {
             return Some(RunningWorker(workers));
@@ -527,12 +529,11 @@ impl Budget {
     /// Charges `bytes` regardless of the limit. For memory that cannot be refused and is bounded in
     /// another way. Does not sleep.
     pub(crate) fn take_anyway(&self, bytes: u64) -> Allowance {
-        let account = &self.hold.0;
-        for charged in account.and_above() {
-            charged.used.fetch_add(bytes, Relaxed);
+        for account in self.account.0.with_ancestors() {
+            account.used.fetch_add(bytes, Relaxed);
         }
         Allowance {
-            hold: AccountRef::new(account),
+            account: self.account.clone(),
             bytes,
         }
     }
@@ -548,17 +549,6 @@ impl Budget {
     }
 }
 
-impl Clone for Budget {
-    fn clone(&self) -> Self {
-        Self {
-            hold: AccountRef::new(&self.hold.0),
-            limit: self.limit,
-            common: self.common,
-            principal: self.principal.clone(),
-        }
-    }
-}
-
 /// A worker that runs for a user, see [`Budget::enter_worker`].
 pub(crate) struct RunningWorker<'a>(&'a Atomic<u32>);
 
@@ -571,14 +561,14 @@ impl Drop for RunningWorker<'_> {
 /// Bytes that are charged to an account until this is dropped. Only process context may drop it,
 /// see [`AccountRef`].
 pub(crate) struct Allowance {
-    hold: AccountRef,
+    account: AccountRef,
     bytes: u64,
 }
 
 impl Drop for Allowance {
     fn drop(&mut self) {
-        for charged in self.hold.0.and_above() {
-            charged.used.fetch_sub(self.bytes, Relaxed);
+        for account in self.account.0.with_ancestors() {
+            account.used.fetch_sub(self.bytes, Relaxed);
         }
     }
 }
@@ -586,14 +576,14 @@ impl Drop for Allowance {
 /// Bytes that are counted in a part of an account's limit until this is dropped. Only process
 /// context may drop it, see [`AccountRef`].
 pub(crate) struct PartAllowance {
-    hold: AccountRef,
+    account: AccountRef,
     part: Part,
     bytes: u64,
 }
 
 impl Drop for PartAllowance {
     fn drop(&mut self) {
-        let counted = self.hold.0.part(self.part);
+        let counted = self.account.0.part(self.part);
         counted.fetch_sub(self.bytes, Relaxed);
     }
 }

@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | pinned ([`pinned`]) | direct map | a pin of each page | `RLIMIT_MEMLOCK` |
 //! | buffer | one, slab or vmalloc | the backing owns it | memory cgroup, account |
-//! | kvec ([`consumer`](super::consumer)) | as given | the consumer | whatever the consumer has charged |
+//! | kvec ([`consumer`](super::consumer)) | as given | the consumer | as the consumer has charged it |
 //! | bio_vec, scatterlist ([`consumer`](super::consumer)) | direct map | a reference to each page | as kvec |
 //! | DMA-BUF ([`dma_buf`](super::dma_buf)) | one, where the exporter maps it | a reference to the DMA-BUF and its mapping | its exporter |
 //! | gather list | those of its parts | its parts | as its parts |
@@ -33,7 +33,7 @@ use super::{
 use crate::shim::{
     bindings as shim,
     cred::Charge,
-    sched, //
+    sched::Resched, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -49,9 +49,6 @@ use kernel::{
     task, //
 };
 
-/// Parts of a gather list that are processed between two calls of `cond_resched()`.
-const PARTS_STEP: usize = 256;
-
 /// Keeps the bytes of a [`Backing`] valid.
 pub(super) enum MemoryOwner {
     /// Each page of a segment is pinned once for the segment, and charged.
@@ -63,7 +60,7 @@ pub(super) enum MemoryOwner {
     /// Each page of a segment has a reference for the segment.
     Pages,
     /// CPU access to a mapped DMA-BUF.
-    DmaBuf { _window: CpuAccess },
+    DmaBuf { _access: CpuAccess },
     /// The parts of a gather list. None of them is a gather list itself.
     Gather(KVVec<MemRef>),
 }
@@ -75,7 +72,7 @@ pub(super) enum MemoryOwner {
 ///
 /// # Invariants
 ///
-/// As long as `keeper` keeps the segments valid, as its variant says, they are valid for reads, and
+/// As long as `owner` keeps the segments valid, as its variant says, they are valid for reads, and
 /// for writes if `access` is [`Access::Write`]. Others may read and write them at any time, so the
 /// module accesses them only by copying in C or as atomic words.
 pub(super) struct Backing {
@@ -85,25 +82,25 @@ pub(super) struct Backing {
     written: Atomic<bool>,
     /// Whether a region is charged for its lists.
     charged: Atomic<bool>,
-    keeper: MemoryOwner,
+    owner: MemoryOwner,
 }
 
-// SAFETY: Any task may release what the keeper holds, and the bytes are accessed by copying only.
+// SAFETY: Any task may release what the owner has, and the bytes are accessed by copying only.
 unsafe impl Send for Backing {}
 
 // SAFETY: As above; only `written`, which is atomic, changes while it is shared.
 unsafe impl Sync for Backing {}
 
 impl Backing {
-    /// Memory that `keeper` keeps, without segments so far.
-    pub(super) fn new(access: Access, keeper: MemoryOwner) -> Self {
+    /// Memory that `owner` keeps valid, without segments so far.
+    pub(super) fn new(access: Access, owner: MemoryOwner) -> Self {
         // INVARIANT: No segments.
         Self {
             segments: Segments::new(),
             access,
             written: Atomic::new(false),
             charged: Atomic::new(false),
-            keeper,
+            owner,
         }
     }
 
@@ -133,37 +130,36 @@ impl Backing {
     ///
     /// # Safety
     ///
-    /// The bytes are valid for `access` as long as `window` lives.
+    /// The bytes are valid for `access` as long as `cpu_access` lives.
     pub(super) unsafe fn dma_buf(
         addr: *mut u8,
         len: usize,
         access: Access,
-        window: CpuAccess,
+        cpu_access: CpuAccess,
     ) -> Result<Arc<Self>> {
-        let mut memory = Self::new(access, MemoryOwner::DmaBuf { _window: window });
+        let mut memory = Self::new(
+            access,
+            MemoryOwner::DmaBuf {
+                _access: cpu_access,
+            },
+        );
         // INVARIANT: By the requirement of this function.
         memory.segments = Segments::one(addr, len);
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// The bytes of `parts`, concatenated; writable if all parts are.
-    ///
-    /// Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// - `E2BIG`: more than [`SEGMENTS_MAX`] segments or parts.
-    /// - `EINVAL`: more than [`pinned::PINNED_MAX`] bytes.
-    /// - `ENOMEM`.
+    /// The bytes of `parts`, concatenated; writable if all parts are. Sleeps. Fails with `E2BIG`
+    /// for more than [`SEGMENTS_MAX`] segments or parts; `EINVAL` for more than
+    /// [`pinned::PINNED_MAX`] bytes; `ENOMEM`.
     pub(super) fn gather(parts: &[MemRef]) -> Result<Arc<Self>> {
-        let writable = parts.iter().all(MemRef::writable);
-        let access = if writable {
+        let access = if parts.iter().all(MemRef::writable) {
             Access::Write
         } else {
             Access::Read
         };
         let mut segments = Segments::new();
         let mut kept = KVVec::with_capacity(parts.len(), GFP_KERNEL_ACCOUNT)?;
+        let mut resched = Resched::new();
         let mut steps = 0;
         for part in parts {
             let mut cursor = part.cursor(0);
@@ -176,9 +172,7 @@ impl Backing {
                 if steps > SEGMENTS_MAX {
                     return Err(E2BIG);
                 }
-                if steps % PARTS_STEP == 0 {
-                    sched::cond_resched();
-                }
+                resched.step();
             }
             if segments.len() > pinned::PINNED_MAX {
                 return Err(EINVAL);
@@ -188,17 +182,15 @@ impl Backing {
                 // Keep the parts of a nested list instead of the list, so that dropping does not
                 // recurse.
                 Some(Self {
-                    keeper: MemoryOwner::Gather(inner),
+                    owner: MemoryOwner::Gather(inner),
                     ..
                 }) => {
-                    for (index, part) in inner.iter().enumerate() {
+                    for part in inner.iter() {
                         kept.push(part.clone(), GFP_KERNEL_ACCOUNT)?;
                         if kept.len() > SEGMENTS_MAX {
                             return Err(E2BIG);
                         }
-                        if index % PARTS_STEP == 0 {
-                            sched::cond_resched();
-                        }
+                        resched.step();
                     }
                 }
                 Some(_) => kept.push(part.clone(), GFP_KERNEL_ACCOUNT)?,
@@ -210,7 +202,7 @@ impl Backing {
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// The segments, to be filled before the memory is shared. The keeper must keep each of them
+    /// The segments, to be filled before the memory is shared. The owner must keep each of them
     /// valid for the access, as its variant says.
     pub(super) fn segments_mut(&mut self) -> &mut Segments {
         &mut self.segments
@@ -236,7 +228,7 @@ impl Backing {
 
     /// Bytes of kernel memory that the segment list and the list of parts use.
     pub(super) fn heap_bytes(&self) -> usize {
-        let parts = match &self.keeper {
+        let parts = match &self.owner {
             MemoryOwner::Gather(parts) => parts.capacity().saturating_mul(size_of::<MemRef>()),
             _ => 0,
         };
@@ -256,7 +248,7 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         let written = self.written.load(Relaxed);
-        if let MemoryOwner::Buffer = self.keeper {
+        if let MemoryOwner::Buffer = self.owner {
             if let [buffer] = self.segments.as_slice() {
                 // SAFETY: By the invariants it was allocated by `kfabric_shim_buffer_alloc`;
                 // nothing uses it any more.
@@ -265,7 +257,7 @@ impl Drop for Backing {
             return;
         }
         task::might_sleep();
-        match &mut self.keeper {
+        match &mut self.owner {
             // SAFETY: By the invariants each page is pinned once for its segment; nothing uses it
             // any more.
             MemoryOwner::Pinned { .. } => unsafe {
@@ -275,15 +267,12 @@ impl Drop for Backing {
             // any more.
             MemoryOwner::Pages => unsafe { consumer::put_pages(self.segments.as_slice()) },
             MemoryOwner::Gather(parts) => {
-                let mut steps = 0;
+                let mut resched = Resched::new();
                 while let Some(part) = parts.pop() {
                     if written {
                         part.mark_written();
                     }
-                    steps += 1;
-                    if steps % PARTS_STEP == 0 {
-                        sched::cond_resched();
-                    }
+                    resched.step();
                 }
             }
             // The access to a DMA-BUF ends when the `CpuAccess` is dropped.

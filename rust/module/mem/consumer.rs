@@ -38,7 +38,7 @@ use super::{
 };
 use crate::shim::{
     bindings as shim,
-    sched, //
+    sched::Resched, //
 };
 use kernel::{
     bindings,
@@ -53,24 +53,20 @@ use kernel::{
     task, //
 };
 
-/// Pages that are checked or put between two calls of `cond_resched()`.
-const PAGES_STEP: usize = 256;
-
 /// A segment list under construction.
 struct Builder {
     memory: Backing,
     elements: usize,
-    /// Pages and elements counted for `cond_resched()`.
-    pages: usize,
+    resched: Resched,
 }
 
 impl Builder {
-    fn new(access: Access, keeper: MemoryOwner) -> Self {
+    fn new(access: Access, owner: MemoryOwner) -> Self {
         task::might_sleep();
         Self {
-            memory: Backing::new(access, keeper),
+            memory: Backing::new(access, owner),
             elements: 0,
-            pages: 0,
+            resched: Resched::new(),
         }
     }
 
@@ -84,15 +80,8 @@ impl Builder {
         if len > PINNED_MAX - self.memory.len().min(PINNED_MAX) {
             return Err(EINVAL);
         }
-        self.step();
+        self.resched.step();
         self.memory.segments_mut().reserve(1)
-    }
-
-    fn step(&mut self) {
-        self.pages += 1;
-        if self.pages % PAGES_STEP == 0 {
-            sched::cond_resched();
-        }
     }
 
     /// Adds `len` bytes at the kernel virtual address `addr`.
@@ -107,7 +96,7 @@ impl Builder {
             return Err(EINVAL);
         }
         for page in 0..pages_of(addr, len) {
-            self.step();
+            self.resched.step();
             // SAFETY: The function takes any address.
             if !unsafe { shim::kfabric_shim_is_memory((addr & PAGE_MASK) + (page << PAGE_SHIFT)) } {
                 return Err(EFAULT);
@@ -137,7 +126,7 @@ impl Builder {
         let mut addr = base.wrapping_add(offset);
         let mut left = len;
         while left > 0 {
-            self.step();
+            self.resched.step();
             let in_page = (PAGE_SIZE - (addr.addr() & !PAGE_MASK)).min(left);
             // SAFETY: The element has a page at this address, by the requirement.
             to_result(unsafe { shim::kfabric_shim_page_get(addr.cast()) })?;
@@ -156,16 +145,9 @@ impl Builder {
     }
 }
 
-/// Memory at kernel virtual addresses, in the order of `list`.
-///
-/// Process context; may sleep.
-///
-/// # Errors
-///
-/// - `EFAULT`: an address is not mapped memory.
-/// - `EINVAL`: the stack of the current task, or more than [`PINNED_MAX`] bytes.
-/// - `E2BIG`: more than [`SEGMENTS_MAX`] elements.
-/// - `ENOMEM`.
+/// Memory at kernel virtual addresses, in the order of `list`. Sleeps. Fails with `EFAULT` if an
+/// address is not mapped memory; `EINVAL` for the stack of the current task, or more than
+/// [`PINNED_MAX`] bytes; `E2BIG` for more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
 ///
 /// # Safety
 ///
@@ -179,16 +161,9 @@ pub(crate) unsafe fn kvec(list: &[bindings::kvec], access: Access) -> Result<Mem
     builder.finish()
 }
 
-/// The bytes of pages, in the order of `list`.
-///
-/// Process context; may sleep.
-///
-/// # Errors
-///
-/// - `EINVAL`: no page, a page without a reference count, or more than [`PINNED_MAX`] bytes.
-/// - `EOPNOTSUPP`: device memory.
-/// - `E2BIG`: more than [`SEGMENTS_MAX`] elements.
-/// - `ENOMEM`.
+/// The bytes of pages, in the order of `list`. Sleeps. Fails with `EINVAL` for no page, a page
+/// without a reference count, or more than [`PINNED_MAX`] bytes; `EOPNOTSUPP` for device memory;
+/// `E2BIG` for more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
 ///
 /// # Safety
 ///
@@ -204,9 +179,8 @@ pub(crate) unsafe fn bio_vec(list: &[bindings::bio_vec], access: Access) -> Resu
     builder.finish()
 }
 
-/// The bytes of pages, in the order of `table`, as the CPU sees them (`orig_nents`).
-///
-/// Process context; may sleep. Fails as [`bio_vec`] does.
+/// The bytes of pages, in the order of `table`, as the CPU sees them (`orig_nents`). Sleeps. Fails
+/// as [`bio_vec`] does.
 ///
 /// # Safety
 ///
@@ -233,16 +207,13 @@ pub(crate) unsafe fn sg_table(table: &bindings::sg_table, access: Access) -> Res
 ///
 /// Each page has a reference for its segment, and the segments are not used again.
 pub(super) unsafe fn put_pages(segments: &[Segment]) {
-    let mut steps = 0;
+    let mut resched = Resched::new();
     for segment in segments {
         let base = segment.addr.map_addr(|addr| addr & PAGE_MASK);
         for page in 0..pages_of(segment.addr.addr(), segment.len) {
             // SAFETY: By the requirement.
             unsafe { shim::kfabric_shim_page_put(base.wrapping_add(page << PAGE_SHIFT).cast()) };
-            steps += 1;
-            if steps % PAGES_STEP == 0 {
-                sched::cond_resched();
-            }
+            resched.step();
         }
     }
 }

@@ -75,15 +75,10 @@ unsafe impl Send for DmaBuf {}
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// Takes a reference to `dmabuf` and maps it, for access to `len` bytes at `offset`.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: the range is empty, outside the DMA-BUF, or longer than [`PINNED_MAX`].
-    /// - `EACCES`: the DMA-BUF may not be written.
-    /// - `EOPNOTSUPP`: the DMA-BUF cannot be mapped or is I/O memory, or the kernel has no DMA-BUF.
-    /// - An error of the exporter.
-    /// - `ENOMEM`.
+    /// Takes a reference to `dmabuf` and maps it, for access to `len` bytes at `offset`. Fails with
+    /// `EINVAL` if the range is empty, outside the DMA-BUF, or longer than [`PINNED_MAX`]; `EACCES`
+    /// if the DMA-BUF may not be written; `EOPNOTSUPP` if the DMA-BUF cannot be mapped or is I/O
+    /// memory, or the kernel has no DMA-BUF; an error of the exporter; `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -136,12 +131,8 @@ impl DmaBuf {
 
     /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory. The access
     /// ends when the last reference to the result is dropped. Does nothing if no bytes are left.
-    ///
-    /// # Errors
-    ///
-    /// - An error of the exporter, or the error with which an earlier access ended.
-    /// - `EACCES`: the DMA-BUF may not be written.
-    /// - `ENOMEM`.
+    /// Fails with an error of the exporter, or the error with which an earlier access ended;
+    /// `EACCES` if the DMA-BUF may not be written; `ENOMEM`.
     pub(crate) fn open(
         self: &Arc<Self>,
         offset: usize,
@@ -162,14 +153,14 @@ impl DmaBuf {
         }
         // SAFETY: `dmabuf` is valid, by the type invariants.
         to_result(unsafe { shim::kfabric_shim_dma_buf_begin(self.dmabuf.as_ptr(), write) })?;
-        let window = CpuAccess {
-            of: self.clone(),
+        let cpu_access = CpuAccess {
+            dma_buf: self.clone(),
             write,
         };
         let addr = self.map.as_ptr().wrapping_add(self.offset + offset);
-        // SAFETY: The window keeps the mapping, which has these bytes by the type invariants.
+        // SAFETY: `cpu_access` keeps the mapping, which has these bytes by the type invariants.
         Ok(MemRef::new(unsafe {
-            Backing::dma_buf(addr, len, access, window)?
+            Backing::dma_buf(addr, len, access, cpu_access)?
         }))
     }
 }
@@ -184,7 +175,7 @@ impl Drop for DmaBuf {
 
 /// A CPU access to a DMA-BUF that has begun. It ends when this is dropped.
 pub(super) struct CpuAccess {
-    of: Arc<DmaBuf>,
+    dma_buf: Arc<DmaBuf>,
     write: bool,
 }
 
@@ -192,9 +183,10 @@ impl Drop for CpuAccess {
     fn drop(&mut self) {
         // SAFETY: `dmabuf` is valid, by the invariants of `DmaBuf`; the access was begun with the
         // same `write`.
-        let ret = unsafe { shim::kfabric_shim_dma_buf_end(self.of.dmabuf.as_ptr(), self.write) };
+        let ret =
+            unsafe { shim::kfabric_shim_dma_buf_end(self.dma_buf.dmabuf.as_ptr(), self.write) };
         if ret < 0 {
-            self.of.ended.store(ret, Relaxed);
+            self.dma_buf.ended.store(ret, Relaxed);
         }
     }
 }

@@ -14,27 +14,18 @@ use super::{
     },
     segments::SEGMENTS_MAX, //
 };
-use crate::shim::sched;
+use crate::shim::sched::Resched;
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
-
-/// Parts of a list that are processed between two calls of `cond_resched()`.
-const PARTS_STEP: usize = 256;
 
 /// Memory that can be registered.
 pub(crate) enum Memory {
     /// Memory that can be accessed at any time.
     Open(MemRef),
     /// Memory that must be opened for each access.
-    #[cfg_attr(
-        not(kfi_kunit),
-        expect(
-            dead_code,
-            reason = "for kernel consumers; so far the test suites are the only ones"
-        )
-    )]
+    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
     DmaBuf(Arc<DmaBuf>),
     /// A list of several, none of them a list; at least one is a DMA-BUF.
     List(KVVec<Memory>),
@@ -47,27 +38,18 @@ impl From<MemRef> for Memory {
 }
 
 impl Memory {
-    /// The memory of `parts`, concatenated. Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// - `E2BIG`: more than [`SEGMENTS_MAX`] parts or segments.
-    /// - `EINVAL`: more than [`PINNED_MAX`] bytes, or a part is a list with a DMA-BUF in it.
-    /// - `ENOMEM`.
-    #[cfg_attr(
-        not(kfi_kunit),
-        expect(
-            dead_code,
-            reason = "for kernel consumers; so far the test suites are the only ones"
-        )
-    )]
+    /// The memory of `parts`, concatenated. Sleeps. Fails with `E2BIG` for more than
+    /// [`SEGMENTS_MAX`] parts or segments; `EINVAL` for more than [`PINNED_MAX`] bytes, or if a
+    /// part is a list with a DMA-BUF in it; `ENOMEM`.
+    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
     pub(crate) fn gather(parts: KVVec<Memory>) -> Result<Self> {
         if parts.len() > SEGMENTS_MAX {
             return Err(E2BIG);
         }
         let mut open = KVVec::with_capacity(parts.len(), GFP_KERNEL_ACCOUNT)?;
         let mut len = 0usize;
-        for (index, part) in parts.iter().enumerate() {
+        let mut resched = Resched::new();
+        for part in parts.iter() {
             match part {
                 Self::Open(memory) => open.push(memory.clone(), GFP_KERNEL_ACCOUNT)?,
                 Self::DmaBuf(_) => {}
@@ -77,7 +59,7 @@ impl Memory {
             if len > PINNED_MAX {
                 return Err(EINVAL);
             }
-            step(index);
+            resched.step();
         }
         if open.len() < parts.len() {
             return Ok(Self::List(parts));
@@ -130,14 +112,9 @@ impl Memory {
 
     /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory; see
     /// [`DmaBuf::open`]. If a part fails, the parts opened before are closed again. For
-    /// [`Memory::Open`] the call only takes a reference.
-    ///
-    /// Process context. May sleep, except for [`Memory::Open`].
-    ///
-    /// # Errors
-    ///
-    /// As [`DmaBuf::open`]; `E2BIG` if the parts have more than [`SEGMENTS_MAX`] segments. None for
-    /// [`Memory::Open`].
+    /// [`Memory::Open`] the call only takes a reference. Fails as [`DmaBuf::open`]; `E2BIG` if the
+    /// parts have more than [`SEGMENTS_MAX`] segments. None for [`Memory::Open`]. Process context.
+    /// May sleep, except for [`Memory::Open`].
     #[inline]
     pub(crate) fn open(&self, offset: usize, len: usize, access: Access) -> Result<MemRef> {
         match self {
@@ -157,8 +134,9 @@ fn open_list(
     access: Access,
 ) -> Result<MemRef> {
     let mut open = KVVec::new();
-    for (index, part) in parts.iter().enumerate() {
-        step(index);
+    let mut resched = Resched::new();
+    for part in parts {
+        resched.step();
         if len == 0 {
             break;
         }
@@ -176,12 +154,5 @@ fn open_list(
         [] => Ok(MemRef::empty()),
         [only] => Ok(only.clone()),
         all => MemRef::gather(all),
-    }
-}
-
-/// Calls `cond_resched()` once in [`PARTS_STEP`] parts.
-fn step(index: usize) {
-    if index % PARTS_STEP == PARTS_STEP - 1 {
-        sched::cond_resched();
     }
 }

@@ -94,47 +94,26 @@ impl MemRef {
     }
 
     /// The bytes of `parts`, concatenated; writable if all parts are. The result keeps the parts. A
-    /// part may occur several times, and may be a gather list itself.
-    ///
-    /// Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// - `E2BIG`: more than [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX) segments.
-    /// - `EINVAL`: more than [`PINNED_MAX`](super::pinned::PINNED_MAX) bytes.
-    /// - `ENOMEM`.
+    /// part may occur several times, and may be a gather list itself. Sleeps. Fails with `E2BIG`
+    /// for more than [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX) segments; `EINVAL` for more
+    /// than [`PINNED_MAX`](super::pinned::PINNED_MAX) bytes; `ENOMEM`.
     pub(crate) fn gather(parts: &[Self]) -> Result<Self> {
         Backing::gather(parts).map(Self::new)
     }
 
-    /// A new buffer of `len` zero bytes, charged to the current memory control group.
-    ///
-    /// Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// A new buffer of `len` zero bytes, charged to the current memory control group. Fails with
+    /// `ENOMEM`. Sleeps.
     #[cfg(kfi_kunit)]
     pub(crate) fn buffer(len: usize) -> Result<Self> {
-        let buffer = Self::buffer_unset(len, true)?;
+        let buffer = Self::to_be_filled(len, true)?;
         fill(&buffer, 0);
         Ok(buffer)
     }
 
     /// A buffer of `len` bytes for an incoming message, charged to the current memory control
-    /// group. The caller sets all bytes before anything reads them.
-    ///
-    /// Process context with `may_sleep`, otherwise any context.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// group. The caller sets all bytes before anything reads them. Fails with `ENOMEM`. Process
+    /// context with `may_sleep`, otherwise any context.
     pub(crate) fn to_be_filled(len: usize, may_sleep: bool) -> Result<Self> {
-        Self::buffer_unset(len, may_sleep)
-    }
-
-    /// A buffer whose bytes are not set yet.
-    fn buffer_unset(len: usize, may_sleep: bool) -> Result<Self> {
         if len == 0 {
             return Ok(Self::empty());
         }
@@ -210,16 +189,10 @@ impl MemRef {
         core::mem::replace(self, Self::empty())
     }
 
-    /// Copies all bytes to a new buffer.
-    ///
-    /// Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// Copies all bytes to a new buffer. Fails with `ENOMEM`. Sleeps.
     #[cfg(kfi_kunit)]
     pub(crate) fn to_buffer(&self) -> Result<Self> {
-        let buffer = Self::buffer_unset(self.len, true)?;
+        let buffer = Self::to_be_filled(self.len, true)?;
         copy_mem(&buffer, self);
         Ok(buffer)
     }
@@ -268,14 +241,8 @@ impl Inline {
         }
     }
 
-    /// Replaces the bytes by those of `ranges` of the current process, concatenated.
-    ///
-    /// Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// - `EMSGSIZE`: more than [`INLINE_MAX`] bytes.
-    /// - `EFAULT`.
+    /// Replaces the bytes by those of `ranges` of the current process, concatenated. Sleeps. Fails
+    /// with `EMSGSIZE` for more than [`INLINE_MAX`] bytes; `EFAULT`.
     pub(crate) fn read_user(&mut self, ranges: &[UserRange]) -> Result {
         self.len = 0;
         ranges.iter().try_for_each(|range| self.append(range))
@@ -339,27 +306,17 @@ impl Source<'_> {
         }
     }
 
-    /// Copies all bytes to a new buffer, for a message that no receive was posted for yet.
-    ///
-    /// Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// Copies all bytes to a new buffer, for a message that no receive was posted for yet. Fails
+    /// with `ENOMEM`. Sleeps.
     pub(crate) fn to_buffer(&self) -> Result<MemRef> {
-        let buffer = MemRef::buffer_unset(self.len(), true)?;
+        let buffer = MemRef::to_be_filled(self.len(), true)?;
         copy(&buffer, self);
         Ok(buffer)
     }
 
     /// Memory with these bytes that outlives the call that posts. Inline bytes are copied to it
-    /// first. The reference stays here until the caller [takes](MemRef::take) it.
-    ///
-    /// Process context with `may_sleep`, otherwise any context.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// first. The reference stays here until the caller [takes](MemRef::take) it. Fails with
+    /// `ENOMEM`. Process context with `may_sleep`, otherwise any context.
     pub(crate) fn own(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
         if let Self::Inline(_) = self {
             self.copy_short(may_sleep)?;
@@ -372,19 +329,13 @@ impl Source<'_> {
     }
 
     /// Replaces at most [`INLINE_MAX`] bytes by a copy of them, which no one else changes, and
-    /// returns the memory that they were in.
-    ///
-    /// Process context with `may_sleep`, otherwise any context.
-    ///
-    /// # Errors
-    ///
-    /// - `EMSGSIZE`: there are more bytes.
-    /// - `ENOMEM`.
+    /// returns the memory that they were in. Process context with `may_sleep`, otherwise any
+    /// context. Fails with `EMSGSIZE` if there are more bytes; `ENOMEM`.
     pub(crate) fn copy_short(&mut self, may_sleep: bool) -> Result<MemRef> {
         if self.len() > INLINE_MAX {
             return Err(EMSGSIZE);
         }
-        let buffer = MemRef::buffer_unset(self.len(), may_sleep)?;
+        let buffer = MemRef::to_be_filled(self.len(), may_sleep)?;
         // So few bytes are copied without a call of `cond_resched()`.
         copy(&buffer, self);
         match core::mem::replace(self, Self::Mem(buffer)) {
@@ -421,9 +372,7 @@ impl Source<'_> {
 }
 
 /// Copies `src` to `dst`, as many bytes as the shorter one has, and returns their number. Copies
-/// nothing if `dst` is not writable.
-///
-/// Process context, no spin lock held: it calls `cond_resched()`.
+/// nothing if `dst` is not writable. Process context, no spin lock held: it calls `cond_resched()`.
 #[inline(always)]
 pub(crate) fn copy(dst: &MemRef, src: &Source<'_>) -> usize {
     copy_part(dst, src, 0)
@@ -477,9 +426,7 @@ fn run_pieces(mut dst: Cursor<'_>, mut src: Cursor<'_>, total: usize) -> usize {
     total
 }
 
-/// Sets all bytes of `dst` to `byte`, if it is writable.
-///
-/// Process context, no spin lock held.
+/// Sets all bytes of `dst` to `byte`, if it is writable. Process context, no spin lock held.
 #[cfg(kfi_kunit)]
 pub(crate) fn fill(dst: &MemRef, byte: u8) {
     let Some(mut dst) = dst.cursor_mut(0) else {
@@ -494,9 +441,7 @@ pub(crate) fn fill(dst: &MemRef, byte: u8) {
     }
 }
 
-/// Whether two ranges have the same length and the same bytes.
-///
-/// Process context, no spin lock held.
+/// Whether two ranges have the same length and the same bytes. Process context, no spin lock held.
 #[cfg(kfi_kunit)]
 pub(crate) fn equal(a: &MemRef, b: &MemRef) -> bool {
     let (mut a, mut b) = (a.cursor(0), b.cursor(0));

@@ -25,21 +25,9 @@
 
 pub(crate) mod account;
 mod backing;
-#[cfg_attr(
-    not(kfi_kunit),
-    expect(
-        dead_code,
-        reason = "for kernel consumers; so far the test suites are the only ones"
-    )
-)]
+#[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
 pub(crate) mod consumer;
-#[cfg_attr(
-    not(kfi_kunit),
-    expect(
-        dead_code,
-        reason = "for kernel consumers; so far the test suites are the only ones"
-    )
-)]
+#[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
 pub(crate) mod dma_buf;
 pub(crate) mod memory;
 pub(crate) mod memref;

@@ -76,17 +76,11 @@ pub(crate) enum Access {
 pub(crate) struct Pinned(Arc<Backing>);
 
 impl Pinned {
-    /// Pins `ranges` of the current process, concatenated.
-    ///
-    /// Process context, of the process whose memory it is; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: a range wraps, or all together are longer than [`PINNED_MAX`].
-    /// - `ENOMEM`: no memory, or `RLIMIT_MEMLOCK` would be exceeded.
-    /// - `EFAULT`: an address is not mapped, does not allow the access, or cannot be pinned (device
-    ///   memory).
-    /// - `EINTR`: the process is being killed.
+    /// Pins `ranges` of the current process, concatenated. Process context, of the process whose
+    /// memory it is; may sleep. Fails with `EINVAL` if a range wraps, or all together are longer
+    /// than [`PINNED_MAX`]; `ENOMEM` if there is no memory, or `RLIMIT_MEMLOCK` would be exceeded;
+    /// `EFAULT` if an address is not mapped, does not allow the access, or cannot be pinned (device
+    /// memory); `EINTR` if the process is being killed.
     pub(crate) fn new(ranges: &[UserRange], access: Access) -> Result<Self> {
         task::might_sleep();
         let mut pages = 0usize;

@@ -112,13 +112,7 @@ unsafe impl Send for SharedPages {}
 unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
-    /// Allocates pages for `bytes`, at least one.
-    ///
-    /// Process context; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// Allocates pages for `bytes`, at least one. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new(bytes: usize) -> Result<Arc<Self>> {
         let count = bytes.div_ceil(PAGE_SIZE).max(1);
         let mut pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
@@ -149,16 +143,10 @@ impl SharedPages {
     /// Maps the pages, from the first on, to all of the new mapping.
     ///
     /// The mapping cannot grow and cannot be executed. Child processes do not inherit a writable
-    /// mapping, because a ring has one consumer.
-    ///
-    /// Process context, in the `mmap` operation of a file.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: the mapping is larger than [`size`](Self::size), or it is
-    ///   [`MapAccess::ReadWrite`] and not shared.
-    /// - `EACCES`: a writable mapping of [`MapAccess::ReadOnly`] pages, or an executable one.
-    /// - `ENOMEM`.
+    /// mapping, because a ring has one consumer. Process context, in the `mmap` operation of a
+    /// file. Fails with `EINVAL` if the mapping is larger than [`size`](Self::size), or it is
+    /// [`MapAccess::ReadWrite`] and not shared; `EACCES` for a writable mapping of
+    /// [`MapAccess::ReadOnly`] pages, or an executable one; `ENOMEM`.
     pub(crate) fn map(self: &Arc<Self>, vma: &VmaNew, access: MapAccess) -> Result {
         if vma.end() - vma.start() > self.size() {
             return Err(EINVAL);
@@ -203,7 +191,7 @@ impl SharedPages {
         if offset % size_of::<u64>() != 0 {
             return None;
         }
-        let (addr, _) = self.place(offset)?;
+        let (addr, _) = self.locate(offset)?;
         // INVARIANT: The word is aligned and lies in a page, which the reference keeps.
         Some(SharedWord {
             word: addr.cast(),
@@ -211,17 +199,13 @@ impl SharedPages {
         })
     }
 
-    /// Copies `bytes` to the pages, at byte `offset`.
-    ///
-    /// Any context. Does not order the writes: publish them with [`Word::store_release`].
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the range is outside the pages. Nothing is written then.
+    /// Copies `bytes` to the pages, at byte `offset`. Fails with `EINVAL` if the range is outside
+    /// the pages. Nothing is written then. Any context. Does not order the writes: publish them
+    /// with [`Word::store_release`].
     pub(crate) fn write_bytes(&self, offset: usize, bytes: &[u8]) -> Result {
         self.check(offset, bytes.len())?;
         let (mut offset, mut bytes) = (offset, bytes);
-        while let Some((addr, here)) = self.place(offset).filter(|_| !bytes.is_empty()) {
+        while let Some((addr, here)) = self.locate(offset).filter(|_| !bytes.is_empty()) {
             let (now, rest) = bytes.split_at(here.min(bytes.len()));
             // SAFETY: `addr` points to `here` bytes of a page that stays valid. A program may read
             // or change them during the copy, which is why C does it.
@@ -240,18 +224,14 @@ impl SharedPages {
         self.write_bytes(offset, value.as_bytes())
     }
 
-    /// Copies bytes from the pages, from byte `offset` on, to `bytes`.
-    ///
-    /// Any context. The result must not be trusted if a program can write to the pages.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the range is outside the pages. Nothing is read then.
+    /// Copies bytes from the pages, from byte `offset` on, to `bytes`. Fails with `EINVAL` if the
+    /// range is outside the pages. Nothing is read then. Any context. The result must not be
+    /// trusted if a program can write to the pages.
     #[cfg(kfi_kunit)]
     pub(crate) fn read_bytes(&self, offset: usize, bytes: &mut [u8]) -> Result {
         self.check(offset, bytes.len())?;
         let mut done = 0;
-        while let Some((addr, here)) = self.place(offset + done) {
+        while let Some((addr, here)) = self.locate(offset + done) {
             let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) else {
                 break;
             };
@@ -264,14 +244,9 @@ impl SharedPages {
     }
 
     /// Writes words at byte `offset`, which is a multiple of 8, all in one page. Readers see each
-    /// word either old or new.
-    ///
-    /// Any context. Does not order the writes: publish them with [`Word::store_release`].
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the range is outside the pages, crosses a page or is not aligned. Nothing is
-    /// written then.
+    /// word either old or new. Fails with `EINVAL` if the range is outside the pages, crosses a
+    /// page or is not aligned. Nothing is written then. Any context. Does not order the writes:
+    /// publish them with [`Word::store_release`].
     #[inline]
     pub(crate) fn write_words<const N: usize>(&self, offset: usize, words: &[u64; N]) -> Result {
         let to: &[AtomicWord; N] = self.words(offset)?;
@@ -292,7 +267,7 @@ impl SharedPages {
     /// `N` words at byte `offset`, all in one page.
     #[inline]
     fn words<const N: usize>(&self, offset: usize) -> Result<&[AtomicWord; N]> {
-        let (addr, here) = self.place(offset).ok_or(EINVAL)?;
+        let (addr, here) = self.locate(offset).ok_or(EINVAL)?;
         if offset % size_of::<u64>() != 0 || N * size_of::<u64>() > here {
             return Err(EINVAL);
         }
@@ -312,7 +287,7 @@ impl SharedPages {
 
     /// The address of byte `offset`, and the number of bytes from there to the end of its page.
     #[inline]
-    fn place(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
+    fn locate(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
         let shared = self.pages.get(offset >> PAGE_SHIFT)?;
         let within = offset & (PAGE_SIZE - 1);
         // SAFETY: By the type invariants the page is at `addr`, and `within` is within it.

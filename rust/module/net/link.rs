@@ -9,6 +9,12 @@
 //!
 //! `state` and `domains` change under the table's lock only, so that "gone" and "in use" are
 //! decided together; both may be read at any time.
+//!
+//! # Names
+//!
+//! Names of links and of interfaces have at most 15 bytes. A link's name is also the name of
+//! domains and part of command lines and file names, so it is printable ASCII. The kernel decides
+//! which names an interface may have; [`IfName`] refuses only names that no interface can have.
 
 use core::net::IpAddr;
 
@@ -27,10 +33,8 @@ use kernel::{
         SpinLock, //
     },
     workqueue::{
-        impl_has_work,
         new_work,
-        Work,
-        WorkItem, //
+        Work, //
     }, //
 };
 
@@ -38,10 +42,6 @@ use kfi_core::addr::SockAddr;
 
 use super::{
     cm::GsiSlot,
-    name::{
-        IfName,
-        LinkName, //
-    },
     socket::Socket,
     stats::{
         LinkStats,
@@ -53,18 +53,23 @@ use crate::shim::{
     bindings::{
         KFABRIC_LINK_DOWN,
         KFABRIC_LINK_GONE,
+        KFABRIC_LINK_NAME_MAX,
         KFABRIC_LINK_UP, //
     },
     net::{
         NetNsId,
         Netdev,
-        NetdevId, //
+        NetdevId,
+        IFNAMSIZ, //
     },
     percpu::PerCpu,
-    work, //
+    work::{
+        self,
+        impl_work, //
+    }, //
 };
 
-/// The number in the traffic of a link that counts the operations sent; the next one counts their
+/// The index in the traffic of a link that counts the operations sent; the next one counts their
 /// bytes.
 const TX: usize = 0;
 
@@ -143,7 +148,7 @@ pub(crate) struct Link {
     traffic: PerCpu<4>,
     /// The socket of its namespace; closed when the last link of the namespace goes.
     socket: Arc<Socket>,
-    figures: LinkStats,
+    stats: LinkStats,
     /// The second consumer of QP 1.
     #[pin]
     gsi: GsiSlot,
@@ -152,41 +157,33 @@ pub(crate) struct Link {
     work: Work<Self>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Link { self.work }
-}
-
-impl WorkItem for Link {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        table::tell(&this);
-    }
+impl_work! {
+    impl Work for Link { self.work, run: table::report_gone }
 }
 
 impl Link {
-    /// A link on the interface `now`, in the namespace of `socket`. Fails with `ENOMEM`. Sleeps.
+    /// A link on `interface`, in the namespace of `socket`. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(
         id: u32,
         name: LinkName,
-        now: &Netdev,
+        interface: &Netdev,
         socket: Arc<Socket>,
     ) -> Result<Arc<Self>> {
         let traffic = PerCpu::new()?;
-        let figures = LinkStats::new()?;
+        let stats = LinkStats::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 id,
                 name,
-                netdev: now.id,
-                state: Atomic::new(LinkState::of(now) as u32),
-                mtu: Atomic::new(now.mtu),
-                ifname <- new_spinlock!(IfName::from_kernel(&now.name), "Link::ifname"),
+                netdev: interface.id,
+                state: Atomic::new(LinkState::of(interface) as u32),
+                mtu: Atomic::new(interface.mtu),
+                ifname <- new_spinlock!(IfName::from_kernel(&interface.name), "Link::ifname"),
                 domains: Atomic::new(0),
                 endpoints: Atomic::new(0),
                 traffic,
                 socket,
-                figures,
+                stats,
                 gsi <- GsiSlot::new(),
                 work <- new_work!("kfabric::Link"),
             }),
@@ -220,13 +217,13 @@ impl Link {
     }
 
     /// Counts an event that belongs to no QP. Any context.
-    pub(crate) fn count(&self, figure: Stat) {
-        self.figures.add(figure, 1);
+    pub(crate) fn count(&self, stat: Stat) {
+        self.stats.add(stat, 1);
     }
 
-    /// The sums of its QPs' figures. Any context.
-    pub(crate) fn figures(&self) -> &LinkStats {
-        &self.figures
+    /// The sums of its QPs' statistics. Any context.
+    pub(crate) fn stats(&self) -> &LinkStats {
+        &self.stats
     }
 
     /// The second consumer of QP 1 at its addresses. Any context.
@@ -287,8 +284,8 @@ impl Link {
                 !ip.is_unspecified() && self.socket.has_ipv4(netdev.ifindex, &ip.octets())
             }
             IpAddr::V6(ip) => {
-                let elsewhere = ip.is_unicast_link_local() && addr.scope() != netdev.ifindex;
-                !elsewhere && self.socket.has_ipv6(netdev.ifindex, &ip.octets())
+                let other_scope = ip.is_unicast_link_local() && addr.scope() != netdev.ifindex;
+                !other_scope && self.socket.has_ipv6(netdev.ifindex, &ip.octets())
             }
         }
     }
@@ -337,7 +334,7 @@ impl Link {
         table::open(self)?;
         Ok(LinkUse {
             link: self.clone(),
-            held: Atomic::new(true),
+            open: Atomic::new(true),
         })
     }
 
@@ -380,11 +377,7 @@ impl Link {
         *self.ifname.lock() = IfName::from_kernel(&netdev.name);
     }
 
-    pub(super) fn set_gone(&self) {
-        self.set_state(LinkState::Gone);
-    }
-
-    fn set_state(&self, state: LinkState) {
+    pub(super) fn set_state(&self, state: LinkState) {
         // Release: see `state`.
         self.state.store(state as u32, Release);
     }
@@ -400,13 +393,13 @@ impl Link {
 /// removed by a command, but its interface can go.
 pub(crate) struct LinkUse {
     link: Arc<Link>,
-    held: Atomic<bool>,
+    open: Atomic<bool>,
 }
 
 impl LinkUse {
     /// Ends the use now; the value may live on. Idempotent. Sleeps.
     pub(crate) fn release(&self) {
-        if self.held.xchg(false, Full) {
+        if self.open.xchg(false, Full) {
             table::close(&self.link);
         }
     }
@@ -434,5 +427,102 @@ pub(crate) struct EndpointCount {
 impl Drop for EndpointCount {
     fn drop(&mut self) {
         let _ = self.link.endpoints.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Size of a name of either kind in the ABI, with the NUL.
+pub(crate) const NAME_MAX: usize = KFABRIC_LINK_NAME_MAX as usize;
+
+const _: () = assert!(NAME_MAX == IFNAMSIZ);
+
+/// A name padded with NULs.
+///
+/// # Invariants
+///
+/// The first byte is not NUL, the last one is, and all bytes after the first NUL are NULs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name([u8; NAME_MAX]);
+
+impl Name {
+    /// Takes the bytes up to the first NUL. Fails with `EINVAL` if there is no NUL, nothing before
+    /// it, or a byte that `allowed` rejects.
+    fn new(raw: &[u8; NAME_MAX], allowed: impl Fn(u8) -> bool) -> Result<Self> {
+        let len = raw.iter().position(|&byte| byte == 0).ok_or(EINVAL)?;
+        let mut name = [0; NAME_MAX];
+        for (to, &from) in name.iter_mut().zip(raw).take(len) {
+            if !allowed(from) {
+                return Err(EINVAL);
+            }
+            *to = from;
+        }
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        // INVARIANT: `len` bytes that are not NUL. `len` is at least 1 and, since a NUL follows
+        // them, at most NAME_MAX - 1. The rest is 0.
+        Ok(Self(name))
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.0.split(|&b| b == 0).next().unwrap_or_default()
+    }
+}
+
+/// The name of a link: printable ASCII without blanks and '/'.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkName(Name);
+
+impl LinkName {
+    /// A name in the format of the ABI. Fails with `EINVAL` if it is empty, not terminated, or has
+    /// a byte that is not allowed.
+    pub(crate) fn new(raw: &[u8; NAME_MAX]) -> Result<Self> {
+        Name::new(raw, |byte| byte.is_ascii_graphic() && byte != b'/').map(Self)
+    }
+
+    /// The bytes, without NUL.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The name in the format of the ABI.
+    pub(crate) fn to_array(self) -> [u8; NAME_MAX] {
+        self.0 .0
+    }
+}
+
+/// The name of a network interface.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IfName(Name);
+
+impl IfName {
+    /// A name in the format of the ABI. Fails with `EINVAL` if it is empty, not terminated, or has
+    /// a byte that no interface can have in its name. The kernel's `dev_valid_name()` has the same
+    /// rule.
+    pub(crate) fn new(raw: &[u8; NAME_MAX]) -> Result<Self> {
+        let allowed = |byte: u8| !byte.is_ascii_whitespace() && !b"\x0b/:".contains(&byte);
+        Name::new(raw, allowed).map(Self)
+    }
+
+    /// A name from the kernel; "?" if it is not valid.
+    fn from_kernel(raw: &[u8; IFNAMSIZ]) -> Self {
+        // INVARIANT: One byte, then NULs.
+        const UNKNOWN: Name = Name([b'?', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        Self(Name::new(raw, |_| true).unwrap_or(UNKNOWN))
+    }
+
+    /// The bytes, without NUL.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The name in the format of the ABI.
+    pub(crate) fn to_array(self) -> [u8; NAME_MAX] {
+        self.0 .0
+    }
+
+    /// The name for a look-up.
+    pub(super) fn as_c_str(&self) -> &CStr {
+        // By the invariant there is a NUL, so the default is never used.
+        CStr::from_bytes_until_nul(&self.0 .0).unwrap_or_default()
     }
 }

@@ -40,8 +40,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`name`] | names of links and interfaces, validated |
-//! | [`link`] | one link |
+//! | [`link`] | one link; names of links and interfaces, validated |
 //! | [`table`] | all links, and the events of interfaces |
 //! | [`socket`] | the UDP sockets of a namespace, and the numbers of its QPs |
 //! | [`packet`] | packets in socket buffers: verifying and building |
@@ -53,7 +52,6 @@
 #[allow(dead_code, unused_imports, reason = "suites use all of it")]
 pub(crate) mod cm;
 mod link;
-mod name;
 mod packet;
 mod path;
 pub(crate) mod qp;
@@ -89,20 +87,18 @@ mod kunit_wire_pair;
 pub(crate) use self::{
     link::{
         EndpointCount,
+        IfName,
         Link,
+        LinkName,
         LinkState,
         LinkUse, //
-    },
-    name::{
-        IfName,
-        LinkName, //
     },
     path::Path,
     stats::{
         QpStats,
         Stat,
         Values,
-        FIGURES, //
+        STATS, //
     },
     table::{
         add,

@@ -41,7 +41,7 @@ use kfi_roce::{
     }, //
 };
 
-// All headers that are read more than once lie in the head, which no one else changes.
+// All headers that are read more than once lie in the head, which only the packet's owner changes.
 kernel::static_assert!(UDP_LEN + MAX_HEADERS <= RX_HEAD);
 
 /// The kernel's CRC-32.
@@ -61,7 +61,7 @@ pub(super) fn parse(skb: &RxSkb) -> Result<Packet, Malformed> {
 
 /// Parses a received packet and verifies its ICRC. Any context.
 ///
-/// The error is the figure that counts the drop.
+/// The error is the statistic that counts the drop.
 #[cfg(kfi_kunit)]
 pub(super) fn verified(skb: &RxSkb) -> Result<Packet, Stat> {
     let packet = parse(skb)?;
@@ -71,7 +71,7 @@ pub(super) fn verified(skb: &RxSkb) -> Result<Packet, Stat> {
 
 /// Verifies the ICRC of `packet`, which was parsed from `skb`. Any context.
 ///
-/// The error is the figure that counts the drop.
+/// The error is the statistic that counts the drop.
 pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Stat> {
     let mut buffer = [0; MAX_HEADERS];
     let headers = skb
@@ -92,7 +92,7 @@ pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Stat> {
     if !skb.copy_to_slice(end, &mut wire) || !icrc.matches(wire) {
         return Err(Stat::DropIcrc);
     }
-    trace::rx(|| said(packet));
+    trace::rx(|| trace_fields(packet));
     Ok(())
 }
 
@@ -102,14 +102,14 @@ pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Stat> {
 /// Fails with `ENOMEM`; `EMSGSIZE` if it is longer than an IP packet can be; `EINVAL` if the
 /// addresses are of two families; an error of `fill`. Does not sleep unless `fill` does.
 pub(super) fn build(
-    way: &AddrPair,
+    addrs: &AddrPair,
     source: u16,
     id: u16,
     packet: &Packet,
     fill: impl FnOnce(&mut Room<'_>) -> Result,
 ) -> Result<TxSkb> {
     let udp_len = UDP_LEN.saturating_add(packet.len());
-    let (ip_len, total) = match way.from {
+    let (ip_len, total) = match addrs.from {
         IpAddr::V4(_) => (IPV4_LEN, udp_len.saturating_add(IPV4_LEN)),
         IpAddr::V6(_) => (IPV6_LEN, udp_len),
     };
@@ -118,7 +118,7 @@ pub(super) fn build(
     let mut buffer = [0; MAX_HEADERS];
     let headers = packet.write(&mut buffer);
     let udp = udp_header(source, udp_len);
-    let mut icrc = match (way.from, way.to) {
+    let mut icrc = match (addrs.from, addrs.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let ip = ipv4_header(total, id, from.octets(), to.octets());
             skb.room(IPV4_LEN).put(&ip);
@@ -144,7 +144,7 @@ pub(super) fn build(
     if !skb.is_complete() {
         return Err(EINVAL);
     }
-    trace::tx(|| said(packet));
+    trace::tx(|| trace_fields(packet));
     Ok(skb)
 }
 
@@ -158,7 +158,7 @@ pub(super) fn reject(skb: RxSkb, cause: Stat) {
 }
 
 /// The fields of a packet that tracepoints report.
-fn said(packet: &Packet) -> (u32, u32, u32, u32) {
+fn trace_fields(packet: &Packet) -> (u32, u32, u32, u32) {
     (
         packet.bth.dest_qp.get(),
         packet.opcode().byte().into(),
@@ -183,30 +183,12 @@ fn ipv4_header(total: u16, id: u16, from: [u8; 4], to: [u8; 4]) -> [u8; IPV4_LEN
     const UDP: u8 = 17;
     let [l1, l0] = total.to_be_bytes();
     let [i1, i0] = id.to_be_bytes();
-    let [f3, f2, f1, f0] = from;
-    let [t3, t2, t1, t0] = to;
-    [
-        0x45,
-        0,
-        l1,
-        l0,
-        i1,
-        i0,
-        DONT_FRAGMENT,
-        0,
-        0,
-        UDP,
-        0,
-        0, //
-        f3,
-        f2,
-        f1,
-        f0,
-        t3,
-        t2,
-        t1,
-        t0,
-    ]
+    let length = [0x45, 0, l1, l0];
+    let fragment = [i1, i0, DONT_FRAGMENT, 0];
+    let protocol = [0, UDP, 0, 0];
+    let mut ip = [0; IPV4_LEN];
+    ip.copy_from_slice([length, fragment, protocol, from, to].as_flattened());
+    ip
 }
 
 /// The IPv6 header. The stack fills in the hop limit, which the ICRC does not cover.

@@ -35,7 +35,7 @@ use kfi_roce::{
 /// A path, see the module documentation.
 #[pin_data]
 pub(crate) struct Path {
-    way: AddrPair,
+    addrs: AddrPair,
     link: Arc<Link>,
     #[pin]
     route: Route<Inbound>,
@@ -47,18 +47,18 @@ impl Path {
     /// Fails with `EINVAL` if the addresses are of two families, or if `to` cannot be a peer's
     /// address (unspecified, multicast or broadcast); `ENOMEM`. Sleeps.
     pub(crate) fn new(link: &Arc<Link>, from: IpAddr, to: IpAddr) -> Result<Arc<Self>> {
-        let nobody = match to {
+        let broadcast = match to {
             IpAddr::V4(ip) => ip.is_broadcast(),
             IpAddr::V6(_) => false,
         };
-        if nobody || to.is_unspecified() || to.is_multicast() || from.is_ipv4() != to.is_ipv4() {
+        if broadcast || to.is_unspecified() || to.is_multicast() || from.is_ipv4() != to.is_ipv4() {
             return Err(EINVAL);
         }
-        let way = AddrPair { from, to };
+        let addrs = AddrPair { from, to };
         let ifindex = link.netdev().ifindex;
         let path = Arc::pin_init(
             pin_init!(Self {
-                way,
+                addrs,
                 link: link.clone(),
                 route <- Route::new(link.socket().clone(), ifindex, from, to),
             }),
@@ -72,8 +72,8 @@ impl Path {
     }
 
     /// The addresses of both ends. Any context.
-    pub(crate) fn way(&self) -> &AddrPair {
-        &self.way
+    pub(crate) fn addrs(&self) -> &AddrPair {
+        &self.addrs
     }
 
     /// Its link. Any context.
@@ -101,7 +101,7 @@ impl Path {
         packet: &Packet,
         fill: impl FnOnce(&mut Room<'_>) -> Result,
     ) -> Result<TxSkb> {
-        packet::build(&self.way, source, id, packet, fill)
+        packet::build(&self.addrs, source, id, packet, fill)
     }
 
     /// Sends a packet that was built for this path. An error means that the packet is lost: see

@@ -31,7 +31,7 @@
 use super::{
     cm::{
         self,
-        Slot, //
+        CmSlot, //
     },
     link::Link,
     packet,
@@ -149,35 +149,35 @@ pub(crate) struct Inbound {
     links: RcuMap<Arc<Link>>,
     /// The start of the search for a free port.
     next_port: Atomic<u32>,
-    figures: LinkStats,
+    stats: LinkStats,
     /// Connection management.
     #[pin]
-    cm: Slot,
+    cm: CmSlot,
 }
 
 impl Inbound {
     fn new() -> Result<Arc<Self>> {
-        let figures = LinkStats::new()?;
+        let stats = LinkStats::new()?;
         let begin = INDEX_MIN + random_u32() % (INDEX_MAX - INDEX_MIN);
         Arc::pin_init(
             pin_init!(Self {
                 qps <- RcuMap::new(begin),
                 links <- RcuMap::new(0),
                 next_port: Atomic::new(random_u32()),
-                figures,
-                cm <- Slot::new(),
+                stats,
+                cm <- CmSlot::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
     /// Counts packets for which no QP was found, and events of connection management.
-    pub(crate) fn figures(&self) -> &LinkStats {
-        &self.figures
+    pub(crate) fn stats(&self) -> &LinkStats {
+        &self.stats
     }
 
     /// Connection management.
-    pub(super) fn cm(&self) -> &Slot {
+    pub(super) fn cm(&self) -> &CmSlot {
         &self.cm
     }
 
@@ -283,22 +283,19 @@ impl Inbound {
         if packet.payload_len() > PathMtu::Mtu4096.bytes() as usize {
             return Err((skb, Stat::DropTooLong));
         }
-        let Some(way) = AddrPair::of(skb.ip()) else {
+        let Some(addrs) = AddrPair::of(skb.ip()) else {
             return Err((skb, Stat::DropIpOptions));
         };
         let number = packet.bth.dest_qp;
-        let mut waiting = Some(skb);
+        let mut unclaimed = Some(skb);
         self.qps.with(number.get() & INDEX_MASK, |qp| {
             if qp.number() == number {
-                if let Some(skb) = waiting.take() {
-                    qp.arrive(&packet, &way, skb);
+                if let Some(skb) = unclaimed.take() {
+                    qp.arrive(&packet, &addrs, skb);
                 }
             }
         });
-        match waiting {
-            Some(skb) => Err((skb, Stat::DropNoQp)),
-            None => Ok(()),
-        }
+        unclaimed.map_or(Ok(()), |skb| Err((skb, Stat::DropNoQp)))
     }
 }
 
@@ -344,7 +341,7 @@ impl Socket {
 impl Receive for Inbound {
     fn receive(&self, skb: RxSkb) {
         if let Err((skb, cause)) = self.admit(skb) {
-            self.figures.add(cause, 1);
+            self.stats.add(cause, 1);
             packet::reject(skb, cause);
         }
     }

@@ -3,11 +3,11 @@
 //! The table of all links, and the events of their interfaces.
 //!
 //! Links are added and removed with the RTNL held: by [`add`], by [`del`], and by the kernel's
-//! notifier for events of interfaces ([`NetdevHandler`]). So no link is added to an interface that has
-//! gone, and one task at a time opens or closes the sockets of a namespace. When a namespace ends,
-//! its interfaces go one by one, and their links with them. When an interface goes while domains
-//! are open on its link, a work item calls [`LinkEvents::link_gone`]: the provider cannot be called
-//! with the RTNL held.
+//! notifier for events of interfaces ([`NetdevHandler`]). So no link is added to an interface that
+//! has gone, and one task at a time opens or closes the sockets of a namespace. When a namespace
+//! ends, its interfaces go one by one, and their links with them. When an interface goes while
+//! domains are open on its link, a work item calls [`LinkEvents::link_gone`]: the provider cannot
+//! be called with the RTNL held.
 //!
 //! The links are in one tree, by namespace and id, under a spin lock. System calls look for links
 //! there, and open and close domains on them. Packets do not use the tree: each namespace's
@@ -15,8 +15,8 @@
 //! freed or waited for under the spin lock, and no function here waits for a grace period.
 //!
 //! The limit of links applies to each namespace and not to their total. So a user who may add links
-//! in an own namespace cannot use up those of others. Each link needs an interface, so the limits
-//! of interfaces and namespaces limit links too.
+//! in a namespace of their own cannot use up the links of others. Each link needs an interface, so
+//! the limits of interfaces and namespaces limit links too.
 
 use core::cell::Cell;
 
@@ -33,12 +33,10 @@ use kfi_core::addr::SockAddr;
 
 use super::{
     link::{
-        Link,
-        LinkState, //
-    },
-    name::{
         IfName,
-        LinkName, //
+        Link,
+        LinkName,
+        LinkState, //
     },
     socket::{
         self,
@@ -78,7 +76,7 @@ struct Table {
     links: Option<RBTree<Key, Arc<Link>>>,
     last_id: u32,
     max_links: u32,
-    above: Option<&'static dyn LinkEvents>,
+    events: Option<&'static dyn LinkEvents>,
 }
 
 kernel::sync::global_lock! {
@@ -87,12 +85,12 @@ kernel::sync::global_lock! {
         links: None,
         last_id: 0,
         max_links: 0,
-        above: None,
+        events: None,
     };
 }
 
 /// A link that was removed from the table. It must not be dropped under the lock.
-type Left = RBTreeNode<Key, Arc<Link>>;
+type RemovedLink = RBTreeNode<Key, Arc<Link>>;
 
 fn key(link: &Link) -> Key {
     (link.netns(), link.id())
@@ -124,28 +122,28 @@ impl Table {
     /// Whether a namespace has `max_links` links.
     fn is_full(&self, netns: NetNsId) -> bool {
         let count = Cell::new(0u32);
-        let too_many = |_: &Link| {
+        let reaches_limit = |_: &Link| {
             count.set(count.get().saturating_add(1));
             count.get() >= self.max_links
         };
-        self.max_links == 0 || self.find(netns, 0, too_many).is_some()
+        self.max_links == 0 || self.find(netns, 0, reaches_limit).is_some()
     }
 
     /// The socket of a namespace, if it has links.
     fn socket(&self, netns: NetNsId) -> Option<Arc<Socket>> {
-        let alive = |link: &Link| link.state() != LinkState::Gone;
-        let link = self.find(netns, 0, alive)?;
+        let present = |link: &Link| link.state() != LinkState::Gone;
+        let link = self.find(netns, 0, present)?;
         Some(link.socket().clone())
     }
 
-    fn remove(&mut self, link: &Link) -> Option<Left> {
+    fn remove(&mut self, link: &Link) -> Option<RemovedLink> {
         self.links.as_mut()?.remove_node(&key(link))
     }
 
     /// Marks `link` as gone, and removes it unless domains are open on it: then the last one
     /// removes it.
-    fn gone(&mut self, link: &Arc<Link>) -> Option<Left> {
-        link.set_gone();
+    fn gone(&mut self, link: &Arc<Link>) -> Option<RemovedLink> {
+        link.set_state(LinkState::Gone);
         if link.domains() == 0 {
             self.remove(link)
         } else {
@@ -155,8 +153,8 @@ impl Table {
 }
 
 /// Handles a link that has [gone](Table::gone): closes the sockets if it was the last link of the
-/// namespace, and notifies connection management. The link's work item [notifies](tell) QPs and the
-/// provider, which may take long. Sleeps; the RTNL is held.
+/// namespace, and notifies connection management. The link's work item [notifies](report_gone) QPs
+/// and the provider, which may take long. Sleeps; the RTNL is held.
 fn end(link: &Arc<Link>) {
     let inbound = link.socket().receiver();
     if inbound.leave_link(link) {
@@ -230,19 +228,19 @@ pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
         return Err(EPERM);
     }
     let rtnl = Rtnl::lock();
-    let (link, left) = {
+    let (link, removed) = {
         let mut table = LINKS.lock();
         let named = |link: &Link| link.name() == name;
         let link = table.find(netns.id(), 0, named).ok_or(ENODEV)?;
         if link.domains() != 0 {
             return Err(EBUSY);
         }
-        let left = table.gone(&link);
-        (link, left)
+        let removed = table.gone(&link);
+        (link, removed)
     };
     end(&link);
     drop(rtnl);
-    drop(left);
+    drop(removed);
     Ok(())
 }
 
@@ -307,7 +305,7 @@ pub(super) fn open(link: &Arc<Link>) -> Result {
 /// Subtracts a domain from `link`, and removes the link if that was the last one and the link has
 /// gone. Sleeps.
 pub(super) fn close(link: &Arc<Link>) {
-    let left = {
+    let removed = {
         let mut table = LINKS.lock();
         let domains = link.domains().saturating_sub(1);
         link.set_domains(domains);
@@ -317,7 +315,7 @@ pub(super) fn close(link: &Arc<Link>) {
             None
         }
     };
-    drop(left);
+    drop(removed);
 }
 
 /// Handles the kernel's events of interfaces.
@@ -345,9 +343,9 @@ impl NetdevEvents for NetdevHandler {
                 let Some(link) = on_interface(id) else {
                     return;
                 };
-                let left = LINKS.lock().gone(&link);
+                let removed = LINKS.lock().gone(&link);
                 end(&link);
-                drop(left);
+                drop(removed);
             }
         }
     }
@@ -355,14 +353,14 @@ impl NetdevEvents for NetdevHandler {
 
 /// Notifies QPs that `link` has gone, and the provider if domains are open on it. Called by the
 /// work item of the link. Sleeps.
-pub(super) fn tell(link: &Arc<Link>) {
+pub(super) fn report_gone(link: &Arc<Link>) {
     let inbound = link.socket().receiver();
     inbound.for_each_qp(|qp| {
         qp.link_gone(link);
         cond_resched();
     });
-    let above = LINKS.lock().above;
-    if let Some(events) = above.filter(|_| link.domains() != 0) {
+    let events = LINKS.lock().events;
+    if let Some(events) = events.filter(|_| link.domains() != 0) {
         events.link_gone(link);
     }
 }
@@ -399,7 +397,7 @@ pub(crate) unsafe fn start(
     {
         let mut table = LINKS.lock();
         table.max_links = max_links;
-        table.above = Some(events);
+        table.events = Some(events);
     }
     // From here on a drop of this value undoes all steps.
     let mut registration = Registration {
@@ -412,7 +410,8 @@ pub(crate) unsafe fn start(
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Reports every interface as gone, so all links go. No call of `NetdevHandler` runs afterwards.
+        // Reports every interface as gone, so all links go. No call of `NetdevHandler` runs
+        // afterwards.
         self.notifier = None;
     }
 }

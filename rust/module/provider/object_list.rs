@@ -29,7 +29,7 @@ use super::{
 use crate::{
     net::{
         Values,
-        FIGURES, //
+        STATS, //
     },
     shim::sched::cond_resched, //
 };
@@ -65,7 +65,7 @@ pub(crate) trait StatsSource: Send + Sync {
     fn figures(&self) -> ObjectStats;
     /// The packet statistics of its QPs; all 0 if it has none.
     fn packets(&self) -> Values {
-        [0; FIGURES]
+        [0; STATS]
     }
     /// Handles the removal of its link. Sleeps.
     fn link_gone(&self) {}

@@ -44,7 +44,7 @@ impl Due {
     }
 
     /// Records that the timer has expired. Called by its callback, see [`impl_alarm!`].
-    pub(crate) fn rung(&self) {
+    pub(crate) fn clear(&self) {
         self.0.store(Self::NEVER, Relaxed);
     }
 }
@@ -52,7 +52,7 @@ impl Due {
 /// Keeps the handle of the timer of a `T`, and so the `T`. Dropping it cancels the timer;
 /// afterwards no callback is running.
 pub(crate) struct Alarm<T: HasHrTimer<T>> {
-    kept: Option<Kept<T>>,
+    armed: Option<Armed<T>>,
 }
 
 /// An object, and the handle of its timer.
@@ -60,7 +60,7 @@ pub(crate) struct Alarm<T: HasHrTimer<T>> {
 /// # Invariants
 ///
 /// `_handle` is the result of starting the timer of `object`.
-struct Kept<T: HasHrTimer<T>> {
+struct Armed<T: HasHrTimer<T>> {
     _handle: ArcHrTimerHandle<T>,
     object: Arc<T>,
 }
@@ -72,17 +72,17 @@ where
 {
     /// An alarm that is not set.
     pub(crate) const fn new() -> Self {
-        Self { kept: None }
+        Self { armed: None }
     }
 
     /// Sets the timer of `this` to expire at `at`, unless it expires earlier. `due` belongs to the
-    /// same timer, whose callback calls [`Due::rung`] before anything else.
+    /// same timer, whose callback calls [`Due::clear`] before anything else.
     ///
     /// An alarm belongs to the first object that it is set for: for another one, this does nothing.
     /// Any context.
     pub(crate) fn set(&mut self, this: &Arc<T>, due: &Due, now: u64, at: u64) {
-        if let Some(kept) = &self.kept {
-            if !Arc::ptr_eq(&kept.object, this) {
+        if let Some(armed) = &self.armed {
+            if !Arc::ptr_eq(&armed.object, this) {
                 return;
             }
         }
@@ -93,17 +93,17 @@ where
         due.0.xchg(at, Full);
         let after = i64::try_from(at.saturating_sub(now)).unwrap_or(i64::MAX);
         let after = Delta::from_nanos(after);
-        match &self.kept {
+        match &self.armed {
             // INVARIANT: The timer of `this` is started here.
             None => {
-                self.kept = Some(Kept {
+                self.armed = Some(Armed {
                     _handle: this.clone().start(after),
                     object: this.clone(),
                 });
             }
-            // SAFETY: By the type invariant of `Kept`, its handle keeps the object alive until the
+            // SAFETY: By the type invariant of `Armed`, its handle keeps the object alive until the
             // timer is cancelled.
-            Some(kept) => unsafe { T::start(Arc::as_ptr(&kept.object), after) },
+            Some(armed) => unsafe { T::start(Arc::as_ptr(&armed.object), after) },
         }
     }
 }
@@ -113,7 +113,7 @@ where
 macro_rules! impl_alarm {
     (
         impl$({$($generics:tt)*})? Alarm for $self:ty {
-            timer: self.$timer:ident, due: self.$due:ident, rings: $rings:path $(,)?
+            timer: self.$timer:ident, due: self.$due:ident, expired: $expired:path $(,)?
         }
     ) => {
         ::kernel::impl_has_hr_timer! {
@@ -130,8 +130,8 @@ macro_rules! impl_alarm {
                 this: ::kernel::sync::ArcBorrow<'_, Self>,
                 _context: ::kernel::time::hrtimer::HrTimerCallbackContext<'_, Self>,
             ) -> ::kernel::time::hrtimer::HrTimerRestart {
-                this.$due.rung();
-                $rings(&this.into());
+                this.$due.clear();
+                $expired(&this.into());
                 ::kernel::time::hrtimer::HrTimerRestart::NoRestart
             }
         }

@@ -119,13 +119,8 @@ pub(crate) struct PendingFd {
 }
 
 impl PendingFd {
-    /// Creates a file for `object` and reserves a descriptor, close-on-exec.
-    ///
-    /// Process context.
-    ///
-    /// # Errors
-    ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    /// Creates a file for `object` and reserves a descriptor, close-on-exec. Fails with `EMFILE`,
+    /// `ENFILE`, `ENOMEM`. Process context.
     pub(crate) fn new<T: AnonFile>(object: Arc<T>) -> Result<Self> {
         let reservation = FileDescriptorReservation::get_unused_fd_flags(flags::O_CLOEXEC)?;
         let private = Arc::into_raw(object);

@@ -51,7 +51,7 @@ void kfabric_shim_deadline_init(struct timer_list *timer,
 void kfabric_shim_deadline_start(struct timer_list *timer, u32 msecs);
 void kfabric_shim_deadline_end(struct timer_list *timer);
 
-/* Hashes with a secret key: shim/siphash.rs. */
+/* Hashes with a secret key: shim/random.rs. */
 u64 kfabric_shim_siphash(const u64 *key, const u64 *words);
 
 /* User memory: shim/user.rs. */
@@ -126,11 +126,11 @@ void kfabric_shim_bh_enable_with(void *list);
 void *kfabric_shim_inline_list(void);
 
 /* Per-CPU statistics: percpu.c. */
-u64 *kfabric_shim_figures_alloc(u32 count);
-void kfabric_shim_figures_free(u64 *figures);
-void kfabric_shim_figures_add(u64 *figure, u64 n);
-void kfabric_shim_figures_count(u64 *figure, u64 n);
-u64 kfabric_shim_figures_sum(const u64 *figure);
+u64 *kfabric_shim_percpu_alloc(u32 count);
+void kfabric_shim_percpu_free(u64 *counters);
+void kfabric_shim_percpu_add(u64 *counter, u64 n);
+void kfabric_shim_percpu_count(u64 *counter, u64 n);
+u64 kfabric_shim_percpu_sum(const u64 *counter);
 
 #ifdef KFI_KUNIT
 void kfabric_kunit_inline_begin(void *list);

@@ -34,13 +34,8 @@ unsafe impl Send for Owner {}
 unsafe impl Sync for Owner {}
 
 impl Owner {
-    /// The effective user and the process (thread group) of the current task.
-    ///
-    /// Process context, may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// The effective user and the process (thread group) of the current task. Fails with `ENOMEM`.
+    /// Sleeps.
     pub(crate) fn current() -> Result<Arc<Self>> {
         // SAFETY: The current task is valid.
         let pid =
@@ -204,14 +199,9 @@ unsafe impl Send for Charge {}
 unsafe impl Sync for Charge {}
 
 impl Charge {
-    /// Charges `pages` to the user of the current task.
-    ///
-    /// Process context of a task that has an mm, so not of a kernel thread.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`: the limit would be exceeded.
-    /// - `EFAULT`: the task has no mm.
+    /// Charges `pages` to the user of the current task. Process context of a task that has an mm,
+    /// so not of a kernel thread. Fails with `ENOMEM` if the limit would be exceeded; `EFAULT` if
+    /// the task has no mm.
     pub(crate) fn current(pages: usize) -> Result<Self> {
         let mut charge = Self {
             pages: 0,

@@ -25,8 +25,7 @@
 //! | [`alarm`] | a timer that an object sets repeatedly |
 //! | [`deadline`] | has another task do accepted work that does not begin in time |
 //! | [`percpu`] | per-CPU statistics |
-//! | [`random`] | random numbers |
-//! | [`siphash`] | hashes with a secret key |
+//! | [`random`] | random numbers, and hashes with a secret key |
 //! | [`trace`] | tracepoints |
 //! | [`inline_work`] | run to completion of the receive work that a task's packets cause on this host |
 
@@ -47,8 +46,8 @@ pub(crate) mod anon_file;
     reason = "made by bindgen"
 )]
 pub(crate) mod bindings {
-    //! The structures and constants of `<uapi/kfabric.h>` and the C functions of the module. bindgen
-    //! generates them from `bindings.h` (see Kbuild).
+    //! The structures and constants of `<uapi/kfabric.h>` and the C functions of the module.
+    //! bindgen generates them from `bindings.h` (see Kbuild).
     //!
     //! The macros `every_constant`, `every_structure` and `every_command` list the names that the
     //! header defines (`lists.awk`).
@@ -67,7 +66,6 @@ pub(crate) mod percpu;
 pub(crate) mod random;
 pub(crate) mod rcu;
 pub(crate) mod sched;
-pub(crate) mod siphash;
 pub(crate) mod skb;
 pub(crate) mod trace;
 pub(crate) mod udp;

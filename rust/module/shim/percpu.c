@@ -12,19 +12,19 @@
  * On x86, GCC puts per-CPU pointers in a named address space and rejects a
  * direct cast to another one; a cast through an integer is allowed.
  */
-static u64 __percpu *kfabric_shim_figures_percpu(const u64 *figures)
+static u64 __percpu *kfabric_shim_percpu_ptr(const u64 *counters)
 {
-	return (u64 __percpu __force *)(unsigned long)figures;
+	return (u64 __percpu __force *)(unsigned long)counters;
 }
 
 /**
- * kfabric_shim_figures_alloc - allocate per-CPU figures, all 0
- * @count: number of figures
+ * kfabric_shim_percpu_alloc - allocate per-CPU counters, all 0
+ * @count: number of counters
  *
- * Context: process, may sleep. Return: the figures, for the functions below
+ * Context: process, may sleep. Return: the counters, for the functions below
  * only; NULL if there is no memory.
  */
-u64 *kfabric_shim_figures_alloc(u32 count)
+u64 *kfabric_shim_percpu_alloc(u32 count)
 {
 	return (u64 *)(__force unsigned long)
 		__alloc_percpu_gfp(count * sizeof(u64), sizeof(u64),
@@ -32,54 +32,54 @@ u64 *kfabric_shim_figures_alloc(u32 count)
 }
 
 /**
- * kfabric_shim_figures_free - free per-CPU figures
- * @figures: the result of kfabric_shim_figures_alloc()
+ * kfabric_shim_percpu_free - free per-CPU counters
+ * @counters: the result of kfabric_shim_percpu_alloc()
  *
  * Context: any.
  */
-void kfabric_shim_figures_free(u64 *figures)
+void kfabric_shim_percpu_free(u64 *counters)
 {
-	free_percpu(kfabric_shim_figures_percpu(figures));
+	free_percpu(kfabric_shim_percpu_ptr(counters));
 }
 
 /**
- * kfabric_shim_figures_add - add to a figure
- * @figure: an element of the result of kfabric_shim_figures_alloc()
+ * kfabric_shim_percpu_add - add to a counter
+ * @counter: an element of the result of kfabric_shim_percpu_alloc()
  * @n: the number to add
  *
  * Context: any; accesses memory of this CPU only.
  */
-void kfabric_shim_figures_add(u64 *figure, u64 n)
+void kfabric_shim_percpu_add(u64 *counter, u64 n)
 {
-	this_cpu_add(*kfabric_shim_figures_percpu(figure), n);
+	this_cpu_add(*kfabric_shim_percpu_ptr(counter), n);
 }
 
 /**
- * kfabric_shim_figures_count - add 1 to a figure and a number to the next one
- * @figure: the first of the two elements
+ * kfabric_shim_percpu_count - add 1 to a counter and a number to the next one
+ * @counter: the first of the two elements
  * @n: the number to add to the second one
  *
  * Context: any; accesses memory of this CPU only.
  */
-void kfabric_shim_figures_count(u64 *figure, u64 n)
+void kfabric_shim_percpu_count(u64 *counter, u64 n)
 {
-	this_cpu_inc(kfabric_shim_figures_percpu(figure)[0]);
-	this_cpu_add(kfabric_shim_figures_percpu(figure)[1], n);
+	this_cpu_inc(kfabric_shim_percpu_ptr(counter)[0]);
+	this_cpu_add(kfabric_shim_percpu_ptr(counter)[1], n);
 }
 
 /**
- * kfabric_shim_figures_sum - add up a figure of all CPUs
- * @figure: an element of the result of kfabric_shim_figures_alloc()
+ * kfabric_shim_percpu_sum - add up a counter of all CPUs
+ * @counter: an element of the result of kfabric_shim_percpu_alloc()
  *
  * Context: any. Return: the sum, as it is at some moment of the call.
  */
-u64 kfabric_shim_figures_sum(const u64 *figure)
+u64 kfabric_shim_percpu_sum(const u64 *counter)
 {
 	u64 sum = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(*per_cpu_ptr(kfabric_shim_figures_percpu(figure),
+		sum += READ_ONCE(*per_cpu_ptr(kfabric_shim_percpu_ptr(counter),
 					      cpu));
 	return sum;
 }

@@ -2,78 +2,78 @@
 
 //! Per-CPU statistics.
 //!
-//! Many endpoints and QPs share a link, so a single counter would be a cache line that all CPUs contend for. With
-//! per-CPU counters, counting accesses memory of this CPU only, without a locked instruction.
-//! Reading is rare, and adds up the counters.
+//! Many endpoints and QPs share a link, so all CPUs would contend for the cache line of a single
+//! counter. Counting in per-CPU counters accesses memory of this CPU only, without a locked
+//! instruction. Reading is rare, and adds up the counters.
 
 use crate::shim::bindings as shim;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// `N` figures, numbered from 0.
+/// `N` counters, numbered from 0.
 ///
 /// # Invariants
 ///
-/// `figures` is a result of `kfabric_shim_figures_alloc` for `N`, and is freed in `drop`.
+/// `counters` is a result of `kfabric_shim_percpu_alloc` for `N`, and is freed in `drop`.
 pub(crate) struct PerCpu<const N: usize> {
-    figures: NonNull<u64>,
+    counters: NonNull<u64>,
 }
 
-// SAFETY: Each CPU has its own figures; any CPU may read all of them.
+// SAFETY: Each CPU has its own counters; any CPU may read all of them.
 unsafe impl<const N: usize> Send for PerCpu<N> {}
 // SAFETY: As above.
 unsafe impl<const N: usize> Sync for PerCpu<N> {}
 
 impl<const N: usize> PerCpu<N> {
-    /// Figures that are all 0. Fails with `ENOMEM`. Sleeps.
+    /// Counters that are all 0. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: Process context, may sleep.
-        let figures = unsafe { shim::kfabric_shim_figures_alloc(u32::try_from(N)?) };
+        let counters = unsafe { shim::kfabric_shim_percpu_alloc(u32::try_from(N)?) };
         // INVARIANT: Just allocated.
         Ok(Self {
-            figures: NonNull::new(figures).ok_or(ENOMEM)?,
+            counters: NonNull::new(counters).ok_or(ENOMEM)?,
         })
     }
 
-    /// The per-CPU address of a figure, for the C functions only.
+    /// The per-CPU address of a counter, for the C functions only.
     #[inline]
-    fn figure(&self, which: usize) -> *mut u64 {
-        self.figures.as_ptr().wrapping_add(which)
+    fn counter(&self, which: usize) -> *mut u64 {
+        self.counters.as_ptr().wrapping_add(which)
     }
 
-    /// Adds `n` to a figure; does nothing if there is no such figure. Any context.
+    /// Adds `n` to a counter; does nothing if there is no such counter. Any context.
     #[inline]
     pub(crate) fn add(&self, which: usize, n: u64) {
         if which < N {
-            // SAFETY: `figures` is valid by the type invariant, and has this index.
-            unsafe { shim::kfabric_shim_figures_add(self.figure(which), n) }
+            // SAFETY: `counters` is valid by the type invariant, and has this index.
+            unsafe { shim::kfabric_shim_percpu_add(self.counter(which), n) }
         }
     }
 
-    /// Adds 1 to a figure and `n` to the next one, for example an event and its bytes; does nothing
-    /// if there are no such figures. Any context.
+    /// Adds 1 to a counter and `n` to the next one, for example an event and its bytes; does
+    /// nothing if there are no such counters. Any context.
     #[inline(always)]
     pub(crate) fn count(&self, which: usize, n: u64) {
         if which + 1 < N {
-            // SAFETY: `figures` is valid by the type invariant, and has both indices.
-            unsafe { shim::kfabric_shim_figures_count(self.figure(which), n) }
+            // SAFETY: `counters` is valid by the type invariant, and has both indices.
+            unsafe { shim::kfabric_shim_percpu_count(self.counter(which), n) }
         }
     }
 
-    /// The sum of a figure over all CPUs, as it is at some moment of the call; 0 if there is no
-    /// such figure. Any context.
+    /// The sum of a counter over all CPUs, as it is at some moment of the call; 0 if there is no
+    /// such counter. Any context.
     pub(crate) fn sum(&self, which: usize) -> u64 {
         if which >= N {
             return 0;
         }
-        // SAFETY: `figures` is valid by the type invariant, and has this index.
-        unsafe { shim::kfabric_shim_figures_sum(self.figure(which)) }
+        // SAFETY: `counters` is valid by the type invariant, and has this index.
+        unsafe { shim::kfabric_shim_percpu_sum(self.counter(which)) }
     }
 }
 
 impl<const N: usize> Drop for PerCpu<N> {
     fn drop(&mut self) {
-        // SAFETY: `figures` is valid by the type invariant; nothing counts any more.
-        unsafe { shim::kfabric_shim_figures_free(self.figures.as_ptr()) }
+        // SAFETY: `counters` is valid by the type invariant; nothing counts any more.
+        unsafe { shim::kfabric_shim_percpu_free(self.counters.as_ptr()) }
     }
 }

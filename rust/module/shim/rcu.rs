@@ -145,11 +145,10 @@ impl<V: Send + Sync + 'static> RcuMap<V> {
                 self.next.get(),
             )
         };
-        if let Err(error) = to_result(ret) {
+        to_result(ret).inspect_err(|_| {
             // SAFETY: The map has not taken the slot.
             drop(unsafe { KBox::from_raw(slot) });
-            return Err(error);
-        }
+        })?;
         Ok(number)
     }
 

@@ -13,17 +13,13 @@ use kernel::{
     }, //
 };
 
-/// The time of `CLOCK_MONOTONIC` in nanoseconds, the clock of all deadlines.
-///
-/// Any context.
+/// The time of `CLOCK_MONOTONIC` in nanoseconds, the clock of all deadlines. Any context.
 pub(crate) fn now_ns() -> u64 {
     // CAST: The clock is never negative.
     Monotonic::ktime_get() as u64
 }
 
-/// The same clock at the last tick, some milliseconds ago. Reading it is cheap.
-///
-/// Any context.
+/// The same clock at the last tick, some milliseconds ago. Reading it is cheap. Any context.
 pub(crate) fn coarse_now_ns() -> u64 {
     let mut now = kernel::bindings::timespec64::default();
     // SAFETY: Reads the clock into `now`.
@@ -34,9 +30,7 @@ pub(crate) fn coarse_now_ns() -> u64 {
         .wrapping_add(now.tv_nsec as u64)
 }
 
-/// Calls `cond_resched()`.
-///
-/// Process context, no spin lock held.
+/// Calls `cond_resched()`. Process context, no spin lock held.
 #[inline]
 pub(crate) fn cond_resched() {
     task::might_sleep();
@@ -44,22 +38,36 @@ pub(crate) fn cond_resched() {
     unsafe { bindings::kfabric_shim_cond_resched() }
 }
 
-/// Whether the current task is being killed, so that long work should stop.
-///
-/// Process context.
+/// The steps of long work between two calls of [`cond_resched`].
+const RESCHED_STEPS: usize = 256;
+
+/// Counts the steps of long work, and calls [`cond_resched`] once in [`RESCHED_STEPS`] of them.
+pub(crate) struct Resched(usize);
+
+impl Resched {
+    /// No steps.
+    pub(crate) const fn new() -> Self {
+        Self(0)
+    }
+
+    /// Counts a step. Process context, no spin lock held.
+    pub(crate) fn step(&mut self) {
+        self.0 = self.0.wrapping_add(1);
+        if self.0 % RESCHED_STEPS == 0 {
+            cond_resched();
+        }
+    }
+}
+
+/// Whether the current task is being killed, so that long work should stop. Process context.
 #[inline]
 pub(crate) fn fatal_signal_pending() -> bool {
     // SAFETY: Only reads the current task.
     unsafe { bindings::kfabric_shim_fatal_signal_pending() }
 }
 
-/// Fails if a signal is pending, to end work that a program could prolong without limit.
-///
-/// Process context.
-///
-/// # Errors
-///
-/// `ERESTARTSYS`: a signal is pending.
+/// Fails with `ERESTARTSYS` if a signal is pending, to end work that a program could prolong
+/// without limit. Process context.
 pub(crate) fn heed_signals() -> Result {
     if kernel::current!().signal_pending() {
         Err(ERESTARTSYS)
@@ -68,13 +76,8 @@ pub(crate) fn heed_signals() -> Result {
     }
 }
 
-/// Sleeps until `until`, on the clock of [`now_ns`].
-///
+/// Sleeps until `until`, on the clock of [`now_ns`]. Fails with `EINTR` if a signal is pending.
 /// Process context, no lock held.
-///
-/// # Errors
-///
-/// `EINTR`: a signal is pending.
 pub(crate) fn sleep_until(until: u64) -> Result {
     // SAFETY: May schedule, which the caller's context allows.
     to_result(unsafe { bindings::kfabric_shim_pause_until(until) })

@@ -49,9 +49,7 @@ void kfabric_shim_set_uninterruptible(void)
 	set_current_state(TASK_UNINTERRUPTIBLE);
 }
 
-/**
- * kfabric_shim_set_running - withdraw the announcement
- */
+/** kfabric_shim_set_running - withdraw the announcement */
 void kfabric_shim_set_running(void)
 {
 	__set_current_state(TASK_RUNNING);
@@ -125,9 +123,7 @@ int kfabric_shim_pause_until(u64 until)
 	return 0;
 }
 
-/**
- * kfabric_shim_cond_resched - call cond_resched()
- */
+/** kfabric_shim_cond_resched - call cond_resched() */
 void kfabric_shim_cond_resched(void)
 {
 	cond_resched();
@@ -185,9 +181,7 @@ void kfabric_shim_pagefault_disable(void)
 	pagefault_disable();
 }
 
-/**
- * kfabric_shim_pagefault_enable - undo kfabric_shim_pagefault_disable()
- */
+/** kfabric_shim_pagefault_enable - undo kfabric_shim_pagefault_disable() */
 void kfabric_shim_pagefault_enable(void)
 {
 	pagefault_enable();

@@ -167,7 +167,7 @@ impl Drop for RxSkb {
     }
 }
 
-/// Received packets in order of arrival.
+/// Received packets in order of arrival. Dropping it frees the rest as dropped.
 ///
 /// # Invariants
 ///
@@ -182,8 +182,13 @@ impl RxBatch {
     /// No packets.
     pub(crate) const fn empty() -> Self {
         // INVARIANT: There are no packets.
+        Self::from_first(core::ptr::null_mut())
+    }
+
+    /// The chain that begins with `first`, as the type's invariant says.
+    const fn from_first(first: *mut bindings::sk_buff) -> Self {
         Self {
-            first: core::ptr::null_mut(),
+            first,
             last: core::ptr::null_mut(),
         }
     }
@@ -321,11 +326,7 @@ impl Inbox {
         let mut surplus = 0;
         // SAFETY: `raw` is valid by the type invariant. INVARIANT: The batch now owns the packets.
         let first = unsafe { shim::kfabric_shim_inbox_take(self.raw.get(), max, &raw mut surplus) };
-        let batch = RxBatch {
-            first,
-            last: core::ptr::null_mut(),
-        };
-        (batch, surplus)
+        (RxBatch::from_first(first), surplus)
     }
 
     /// Whether no packet waits, at some moment of the call. Any context.
@@ -340,11 +341,7 @@ impl Inbox {
         let mut surplus = 0;
         // SAFETY: `raw` is valid by the type invariant. INVARIANT: The batch now owns all packets.
         let first = unsafe { shim::kfabric_shim_inbox_close(self.raw.get(), &raw mut surplus) };
-        let batch = RxBatch {
-            first,
-            last: core::ptr::null_mut(),
-        };
-        (batch, surplus)
+        (RxBatch::from_first(first), surplus)
     }
 }
 

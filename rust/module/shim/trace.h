@@ -82,7 +82,7 @@ DEFINE_EVENT(kfabric_packet, kfabric_rx,
 	TP_ARGS(qpn, opcode, psn, len)
 );
 
-/* A packet to the QP @qpn (0: unreadable) was dropped; @cause is its figure. */
+/* A packet to the QP @qpn (0: unreadable) was dropped; @cause is its statistic. */
 TRACE_EVENT(kfabric_drop,
 	TP_PROTO(u32 qpn, u32 cause),
 	TP_ARGS(qpn, cause),

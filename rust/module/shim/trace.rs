@@ -18,7 +18,7 @@ macro_rules! tracepoints {
     ($( $(#[$attr:meta])* $name:ident = $key:ident, $call:ident ($($arg:ident: $type:ty),*); )*) => {$(
         $(#[$attr])*
         #[inline(always)]
-        pub(crate) fn $name(say: impl FnOnce() -> ($($type,)*)) {
+        pub(crate) fn $name(args: impl FnOnce() -> ($($type,)*)) {
             #[cfg(CONFIG_TRACEPOINTS)]
             {
                 // SAFETY: The key belongs to a tracepoint that is defined in C.
@@ -26,14 +26,14 @@ macro_rules! tracepoints {
                     static_branch_unlikely!(shim::$key, kernel::bindings::tracepoint, key)
                 };
                 if traced {
-                    let ($($arg,)*) = say();
+                    let ($($arg,)*) = args();
                     // SAFETY: The arguments are numbers.
                     unsafe { shim::$call($($arg),*) }
                 }
             }
             #[cfg(not(CONFIG_TRACEPOINTS))]
             {
-                let _ = say;
+                let _ = args;
             }
         }
     )*};
@@ -52,8 +52,8 @@ tracepoints! {
     /// A packet with a valid ICRC has reached a QP.
     rx = __tracepoint_kfabric_rx, rust_do_trace_kfabric_rx
         (qpn: u32, opcode: u32, psn: u32, len: u32);
-    /// A packet to a QP (0: it cannot be read) was dropped; `cause` is the number of the figure
-    /// that counts it.
+    /// A packet to a QP (0: it cannot be read) was dropped; `cause` is the number of the
+    /// statistic that counts it.
     drop = __tracepoint_kfabric_drop, rust_do_trace_kfabric_drop
         (qpn: u32, cause: u32);
 }

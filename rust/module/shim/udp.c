@@ -300,13 +300,15 @@ kfabric_shim_route_look_up(struct kfabric_shim_route *route, struct sock *sk)
 
 /*
  * The dst of the route, valid until the end of the caller's RCU read-side
- * section; or an ERR_PTR.
+ * section; or an ERR_PTR. @sk is NULL if the sockets are closed.
  */
 static struct dst_entry *
 kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
 {
 	struct dst_entry *dst = rcu_dereference(route->dst);
 
+	if (!sk)
+		return ERR_PTR(-ENETDOWN);
 	if (dst && dst_check(dst, READ_ONCE(route->cookie)))
 		return dst;
 	return kfabric_shim_route_look_up(route, sk);
@@ -330,12 +332,10 @@ static struct sock *kfabric_shim_route_sk(const struct kfabric_shim_route *route
 u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
 {
 	struct dst_entry *dst;
-	struct sock *sk;
 	u32 mtu = 0;
 
 	rcu_read_lock();
-	sk = kfabric_shim_route_sk(route);
-	dst = sk ? kfabric_shim_route_dst(route, sk) : ERR_PTR(-ENETDOWN);
+	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
 	if (!IS_ERR(dst))
 		mtu = dst_mtu(dst);
 	rcu_read_unlock();
@@ -352,11 +352,9 @@ u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
 int kfabric_shim_route_check(struct kfabric_shim_route *route)
 {
 	struct dst_entry *dst;
-	struct sock *sk;
 
 	rcu_read_lock();
-	sk = kfabric_shim_route_sk(route);
-	dst = sk ? kfabric_shim_route_dst(route, sk) : ERR_PTR(-ENETDOWN);
+	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
 	rcu_read_unlock();
 	return dst == ERR_PTR(-EADDRNOTAVAIL) ? -EADDRNOTAVAIL : 0;
 }
@@ -421,7 +419,7 @@ int kfabric_shim_route_send(struct kfabric_shim_route *route, struct sk_buff *sk
 
 	rcu_read_lock();
 	sk = kfabric_shim_route_sk(route);
-	dst = sk ? kfabric_shim_route_dst(route, sk) : ERR_PTR(-ENETDOWN);
+	dst = kfabric_shim_route_dst(route, sk);
 	if (IS_ERR(dst)) {
 		ret = PTR_ERR(dst);
 		kfree_skb(skb);

@@ -164,7 +164,8 @@ impl<T: Receive> UdpSockets<T> {
     /// wider scope come first.
     pub(crate) fn first_ipv6(&self, ifindex: u32) -> Option<[u8; 16]> {
         let mut addr = [0; 16];
-        // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has room for sixteen bytes.
+        // SAFETY: By the type invariant of `Inner`; not hard irq; `addr` has room for sixteen
+        // bytes.
         unsafe { shim::kfabric_shim_udp_first_ipv6(self.raw(), ifindex, addr.as_mut_ptr()) }
             .then_some(addr)
     }

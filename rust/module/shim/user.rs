@@ -51,31 +51,25 @@ impl Drop for PagefaultDisabled {
     }
 }
 
+/// `EFAULT` unless user memory was accessed.
+#[inline]
+fn accessed(done: bool) -> Result {
+    done.then_some(()).ok_or(EFAULT)
+}
+
 /// Writes zeros to the memory for results of this call, which faults the memory in. The pages may
-/// be swapped out again at any time.
-///
-/// # Errors
-///
-/// `EFAULT`: the memory cannot be written.
+/// be swapped out again at any time. Fails with `EFAULT` if the memory cannot be written.
 pub(crate) fn clear(ptr: UserPtr, len: usize) -> Result {
     task::might_sleep();
     // SAFETY: Any user pointer is allowed: it is checked, and faults are errors.
-    if unsafe { bindings::kfabric_shim_clear_user(ptr.as_const_ptr().cast(), len) } {
-        Ok(())
-    } else {
-        Err(EFAULT)
-    }
+    accessed(unsafe { bindings::kfabric_shim_clear_user(ptr.as_const_ptr().cast(), len) })
 }
 
 /// Reads a structure that begins with its size.
 ///
-/// Returns the structure, and its size as the caller knows it, which [`write_struct`] needs.
-///
-/// # Errors
-///
-/// - `EFAULT`.
-/// - `EINVAL`: the size is below that of the first version.
-/// - `E2BIG`: the size is above a page, or bytes that this module does not know are not zero.
+/// Returns the structure, and its size as the caller knows it, which [`write_struct`] needs. Fails
+/// with `EFAULT`; `EINVAL` if the size is below that of the first version; `E2BIG` if the size is
+/// above a page, or bytes that this module does not know are not zero.
 #[inline]
 pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     let mut value = T::default();
@@ -91,11 +85,8 @@ pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     Ok((value, user_size))
 }
 
-/// Writes a structure back to where [`read_struct`] read it: the bytes that both sides know.
-///
-/// # Errors
-///
-/// `EFAULT`.
+/// Writes a structure back to where [`read_struct`] read it: the bytes that both sides know. Fails
+/// with `EFAULT`.
 #[inline]
 pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usize) -> Result {
     if T::IN_WORDS && user_size == size_of::<T>() {
@@ -112,11 +103,8 @@ pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usi
 
 /// Reads element `index` of an array whose elements have a size of `stride` bytes, as the caller
 /// knows them, by the rules of [`read_struct`]. `v1_size` is the size of an element's first
-/// version. After an error the value of `into` is unspecified.
-///
-/// # Errors
-///
-/// As [`read_struct`]; also `EFAULT` if the address wraps.
+/// version. After an error the value of `into` is unspecified. Fails as [`read_struct`]; also
+/// `EFAULT` if the address wraps.
 #[inline]
 pub(crate) fn read_element<T: Abi>(
     array: UserPtr,
@@ -129,29 +117,16 @@ pub(crate) fn read_element<T: Abi>(
     read_sized(array.wrapping_byte_add(offset), stride, v1_size, into)
 }
 
-/// Reads bytes to all of `into`, which is initialised afterwards.
-///
-/// # Errors
-///
-/// `EFAULT`.
+/// Reads bytes to all of `into`, which is initialised afterwards. Fails with `EFAULT`.
 #[inline]
 pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {
     let (to, len) = (into.as_mut_ptr().cast(), into.len());
     // SAFETY: `to` is valid for writes of `len` bytes. Any user pointer is allowed: it is checked,
     // and faults are errors.
-    let read = unsafe { bindings::kfabric_shim_get_bytes(to, ptr.as_const_ptr().cast(), len) };
-    if read {
-        Ok(())
-    } else {
-        Err(EFAULT)
-    }
+    accessed(unsafe { bindings::kfabric_shim_get_bytes(to, ptr.as_const_ptr().cast(), len) })
 }
 
-/// Writes a few words.
-///
-/// # Errors
-///
-/// `EFAULT`.
+/// Writes a few words. Fails with `EFAULT`.
 #[inline]
 pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
     // SAFETY: `words` has that many words.
@@ -167,11 +142,7 @@ pub(crate) fn write_words(ptr: UserPtr, words: &[u64]) -> Result {
 unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
     // SAFETY: By the requirements. Any user pointer is allowed: it is checked, and faults are
     // errors.
-    if unsafe { bindings::kfabric_shim_put_words(ptr.as_mut_ptr(), from, words) } {
-        Ok(())
-    } else {
-        Err(EFAULT)
-    }
+    accessed(unsafe { bindings::kfabric_shim_put_words(ptr.as_mut_ptr(), from, words) })
 }
 
 /// Reads the words of a structure; `false` if one cannot be read.
@@ -193,11 +164,7 @@ fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut
         return Err(E2BIG);
     }
     if user_size == size_of::<T>() && T::IN_WORDS {
-        return if get_words(ptr, into) {
-            Ok(())
-        } else {
-            Err(EFAULT)
-        };
+        return accessed(get_words(ptr, into));
     }
     let into: *mut T = into;
     // SAFETY: `into` has `size_of::<T>()` bytes that may have any value (`FromBytes`). Any user

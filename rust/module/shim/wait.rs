@@ -135,24 +135,15 @@ impl WaitQueue {
         self.head.get()
     }
 
-    /// Wakes all entries, for any event.
-    ///
-    /// Any context, with any spin lock held.
+    /// Wakes all entries, for any event. Any context, with any spin lock held.
     #[inline]
     pub(crate) fn wake_all(&self) {
-        self.wake(0);
+        self.wake_poll(0);
     }
 
     /// Wakes all sleepers, and the tasks that poll for one of the events in `mask` (`EPOLLIN`,
-    /// ...).
-    ///
-    /// Any context, with any spin lock held.
-    #[inline]
+    /// ...). Any context, with any spin lock held.
     pub(crate) fn wake_poll(&self, mask: u32) {
-        self.wake(mask);
-    }
-
-    fn wake(&self, key: u32) {
         // SAFETY: `head` is initialized by the type invariants. The key is a set of events cast to
         // a pointer, as by `poll_to_key()`; 0 means all events.
         unsafe {
@@ -160,7 +151,7 @@ impl WaitQueue {
                 self.head.get(),
                 bindings::TASK_NORMAL,
                 0,
-                core::ptr::without_provenance_mut(key as usize),
+                core::ptr::without_provenance_mut(mask as usize),
             );
         }
     }
@@ -179,9 +170,8 @@ impl WaitQueue {
     ///
     /// It calls `cond` first, at each wake-up, and once more when the deadline has passed. A value
     /// of `cond` has precedence over a signal and the deadline. `cond` runs while the task has
-    /// announced that it will sleep: it may take spin locks, and must not sleep.
-    ///
-    /// Process context, no spin lock held.
+    /// announced that it will sleep: it may take spin locks, and must not sleep. Process context,
+    /// no spin lock held.
     pub(crate) fn wait_until<T>(
         &self,
         deadline: Deadline,
@@ -306,9 +296,8 @@ impl Sleeper {
         })
     }
 
-    /// Creates the waker of this sleeper, which is used once. The last reason is lost.
-    ///
-    /// Process context. Sleeps only if there is a waker already.
+    /// Creates the waker of this sleeper, which is used once. The last reason is lost. Process
+    /// context. Sleeps only if there is a waker already.
     #[inline]
     pub(crate) fn waker(self: Pin<&Self>) -> Waker {
         self.settle();

@@ -10,8 +10,8 @@
 //!
 //! # Cost
 //!
-//! Instructions for each operation of a row, counted by `qemu-test/bench --cost`: with the functions
-//! of this file, and with those of `kernel::sync::atomic` in their place.
+//! Instructions for each operation of a row, counted by `qemu-test/bench --cost`: with the
+//! functions of this file, and with those of `kernel::sync::atomic` in their place.
 //!
 //! | functions | row | here | calls |
 //! |---|---|---|---|

@@ -18,10 +18,7 @@
 mod kunit;
 
 use crate::shim::bindings as shim;
-use core::{
-    marker::PhantomData,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     bindings,
     prelude::*,
@@ -58,8 +55,8 @@ pub(super) fn raw_queue() -> *mut bindings::workqueue_struct {
     raw(&QUEUE)
 }
 
-fn raw(place: &Atomic<usize>) -> *mut bindings::workqueue_struct {
-    match place.load(Acquire) {
+fn raw(address: &Atomic<usize>) -> *mut bindings::workqueue_struct {
+    match address.load(Acquire) {
         0 => {
             // Should not happen: unloading the module does not wait for items of the system's
             // queue.
@@ -96,6 +93,30 @@ pub(crate) fn slow_queue() -> &'static Queue {
     unsafe { Queue::from_raw(raw(&SLOW)) }
 }
 
+/// Makes a field of a type a work item: names the field, and the function that the item runs. The
+/// function takes `&Arc<Self>`, in process context. A type with several items gives all but one of
+/// them an ID.
+macro_rules! impl_work {
+    ($(
+        impl$({$($generics:tt)*})? Work$(<$id:tt>)? for $self:ty {
+            self.$field:ident, run: $run:path $(,)?
+        }
+    )*) => {$(
+        ::kernel::workqueue::impl_has_work! {
+            impl$({$($generics)*})? HasWork<Self$(, $id)?> for $self { self.$field }
+        }
+
+        impl$(<$($generics)*>)? ::kernel::workqueue::WorkItem$(<$id>)? for $self {
+            type Pointer = ::kernel::sync::Arc<Self>;
+
+            fn run(this: ::kernel::sync::Arc<Self>) {
+                $run(&this);
+            }
+        }
+    )*};
+}
+pub(crate) use impl_work;
+
 /// Waits until a work item is neither queued nor running. Must not be called from the item itself,
 /// nor from an item of [`queue`]. Sleeps.
 pub(crate) fn flush<T, const ID: u64>(work: &Work<T, ID>) {
@@ -108,11 +129,10 @@ pub(crate) fn flush<T, const ID: u64>(work: &Work<T, ID>) {
 ///
 /// # Invariants
 ///
-/// The pointer is that of a workqueue that this value owns, and `place` has its address.
+/// The pointer is that of a workqueue that this value owns, and `address` has its address.
 struct WorkQueue {
     queue: NonNull<bindings::workqueue_struct>,
-    place: &'static Atomic<usize>,
-    _queue: PhantomData<Queue>,
+    address: &'static Atomic<usize>,
 }
 
 // SAFETY: Any task may destroy a workqueue.
@@ -121,28 +141,24 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    fn new(name: &'static CStr, packets: bool, place: &'static Atomic<usize>) -> Result<Self> {
+    fn new(name: &'static CStr, packets: bool, address: &'static Atomic<usize>) -> Result<Self> {
         // SAFETY: The name is static; process context.
         let queue = unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), packets) };
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
         // Release pairs with the acquire in `raw`.
-        place.store(queue.as_ptr() as usize, Release);
+        address.store(queue.as_ptr() as usize, Release);
         // INVARIANT: Just allocated.
-        Ok(Self {
-            queue,
-            place,
-            _queue: PhantomData,
-        })
+        Ok(Self { queue, address })
     }
 }
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // Drain before clearing `place`: items that its items queue must come to this queue, and
+        // Drain before clearing `address`: items that its items queue must come to this queue, and
         // not to the system's queue, which this drop does not wait for. SAFETY: By the type
         // invariant the queue is owned here.
         unsafe { bindings::drain_workqueue(self.queue.as_ptr()) };
-        self.place.store(0, Release);
+        self.address.store(0, Release);
         // SAFETY: As above; nothing finds the queue any more.
         unsafe { bindings::destroy_workqueue(self.queue.as_ptr()) };
     }

@@ -69,7 +69,7 @@ fn links(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
             info.state,
             info.mtu
         )?;
-        values(f, &link.figures().values())?;
+        values(f, &link.stats().values())?;
         after = Some(link);
     }
     Ok(())

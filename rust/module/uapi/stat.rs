@@ -20,7 +20,7 @@ use crate::{
         self,
         NetNs,
         Values,
-        FIGURES, //
+        STATS, //
     },
     provider::object_list::{
         self,
@@ -71,7 +71,7 @@ pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
     let netns = NetNs::current()?;
     let found: Values = match arg.of {
         KFABRIC_FIGURES_NETNS if arg.id != 0 => return Err(EINVAL),
-        KFABRIC_FIGURES_NETNS => net::socket(netns.id())?.receiver().figures().values(),
+        KFABRIC_FIGURES_NETNS => net::socket(netns.id())?.receiver().stats().values(),
         KFABRIC_FIGURES_LINK => {
             let before = arg.id.checked_sub(1).ok_or(ENOENT)?;
             let before = u32::try_from(before).map_err(|_| ENOENT)?;
@@ -79,7 +79,7 @@ pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
             if u64::from(link.id()) != arg.id {
                 return Err(ENOENT);
             }
-            link.figures().values()
+            link.stats().values()
         }
         KFABRIC_FIGURES_EP => {
             let before = arg.id.checked_sub(1).ok_or(ENOENT)?;
@@ -99,7 +99,7 @@ pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
         size: arg.size,
         of: arg.of,
         id: arg.id,
-        count: FIGURES as u32,
+        count: STATS as u32,
         reserved: 0,
         values,
     };

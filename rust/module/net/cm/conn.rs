@@ -3,8 +3,8 @@
 //! Conn: one end of a connection, and the delivery of its events.
 //!
 //! Each connection has a work item that delivers its events to its consumer. Events wait for it in
-//! memory of the connection ([`Conn::put`]). So a slow consumer delays only the further events of
-//! that connection.
+//! memory of the connection ([`Conn::queue_event`]). So a slow consumer delays only the further
+//! events of that connection.
 
 use super::{
     super::{
@@ -22,7 +22,10 @@ use crate::shim::{
         cond_resched,
         now_ns, //
     },
-    work, //
+    work::{
+        self,
+        impl_work, //
+    }, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -37,10 +40,8 @@ use kernel::{
         SpinLock, //
     },
     workqueue::{
-        impl_has_work,
         new_work,
-        Work,
-        WorkItem, //
+        Work, //
     }, //
 };
 use kfi_roce::{
@@ -108,15 +109,15 @@ pub(crate) struct Connect<'a> {
 pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Result<Arc<Conn>> {
     let cm = Cm::of(connect.link.socket())?;
     let path = Path::new(connect.link, connect.local, connect.remote)?;
-    let way_mtu = path.mtu().ok_or(ENETUNREACH)?;
-    let mtu = connect.mtu.unwrap_or(way_mtu);
-    if mtu > way_mtu {
+    let path_mtu = path.mtu().ok_or(ENETUNREACH)?;
+    let mtu = connect.mtu.unwrap_or(path_mtu);
+    if mtu > path_mtu {
         return Err(EINVAL);
     }
     let private = Private::new(connect.private).ok_or(EINVAL)?;
-    let device = cm.device(connect.local, way_mtu);
-    cm.enter(&path, connect.context, &consumer, |local_id| {
-        let asks = cm::Connect {
+    let device = cm.device(connect.local, path_mtu);
+    cm.connect(&path, connect.context, &consumer, |local_id| {
+        let request = cm::Connect {
             local_id,
             tid: random_u64(),
             remote: connect.remote,
@@ -127,7 +128,7 @@ pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Res
             retry_count: connect.retry_count,
             private,
         };
-        Connection::connect(now_ns(), &device, &asks)
+        Connection::connect(now_ns(), &device, &request)
     })
 }
 
@@ -143,13 +144,13 @@ struct EventQueue {
 impl EventQueue {
     /// Takes the next event, with the consumer that gets it.
     fn next(&mut self) -> Option<(Arc<dyn Consumer>, StoredEvent)> {
-        let kept = self.pending.take()?;
-        let consumer = if kept.is_last() {
+        let event = self.pending.take()?;
+        let consumer = if event.is_last() {
             self.consumer.take()
         } else {
             self.consumer.clone()
         };
-        Some((consumer?, kept))
+        Some((consumer?, event))
     }
 }
 
@@ -163,33 +164,25 @@ pub(crate) struct Conn {
     /// A leaf lock. Taken under the lock of the table, so that events are queued in the order in
     /// which they happen.
     #[pin]
-    telling: SpinLock<EventQueue>,
+    events: SpinLock<EventQueue>,
     #[pin]
     work: Work<Self>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Conn { self.work }
-}
-
-impl WorkItem for Conn {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.tell();
-    }
+impl_work! {
+    impl Work for Conn { self.work, run: Self::deliver }
 }
 
 /// Delivery of events.
 impl Conn {
     /// Queues an event, if there is a consumer. Returns whether events are queued: then the caller
     /// calls [`wake`](Self::wake). Does not sleep.
-    pub(super) fn put(&self, event: &Event<'_>) -> bool {
-        let mut telling = self.telling.lock();
-        if telling.consumer.is_some() {
-            telling.pending.add(event);
+    pub(super) fn queue_event(&self, event: &Event<'_>) -> bool {
+        let mut events = self.events.lock();
+        if events.consumer.is_some() {
+            events.pending.add(event);
         }
-        !telling.pending.is_empty()
+        !events.pending.is_empty()
     }
 
     /// Queues the work item, which delivers the queued events. Any context.
@@ -199,29 +192,24 @@ impl Conn {
     }
 
     /// Delivers all queued events. Called by the work item, which never runs twice at once. Sleeps.
-    fn tell(self: &Arc<Self>) {
+    fn deliver(self: &Arc<Self>) {
         loop {
-            let next = self.telling.lock().next();
-            let Some((consumer, kept)) = next else {
+            let next = self.events.lock().next();
+            let Some((consumer, event)) = next else {
                 return;
             };
-            consumer.event(self, &kept.event());
+            consumer.event(self, &event.event());
             drop(consumer);
             cond_resched();
         }
     }
 
-    /// Makes `consumer` the consumer of later events. Does not sleep.
-    pub(super) fn set_consumer(&self, consumer: Arc<dyn Consumer>) {
-        self.telling.lock().consumer = Some(consumer);
-    }
-
     /// Discards queued and later events. Returns the consumer, which the caller must not drop under
     /// a lock. Does not sleep.
     pub(super) fn take_consumer(&self) -> Option<Arc<dyn Consumer>> {
-        let mut telling = self.telling.lock();
-        telling.pending = PendingEvents::new();
-        telling.consumer.take()
+        let mut events = self.events.lock();
+        events.pending = PendingEvents::new();
+        events.consumer.take()
     }
 }
 
@@ -233,7 +221,7 @@ impl Conn {
         context: u64,
         consumer: Option<Arc<dyn Consumer>>,
     ) -> Result<Arc<Self>> {
-        let telling = EventQueue {
+        let events = EventQueue {
             consumer,
             pending: PendingEvents::new(),
         };
@@ -243,7 +231,7 @@ impl Conn {
                 id,
                 path,
                 context: Atomic::new(context),
-                telling <- new_spinlock!(telling, "Conn::telling"),
+                events <- new_spinlock!(events, "Conn::events"),
                 work <- new_work!("kfabric::Conn"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -271,12 +259,12 @@ impl Conn {
 
     /// The link's address. Any context.
     pub(crate) fn local(&self) -> IpAddr {
-        self.path.way().from
+        self.path.addrs().from
     }
 
     /// The peer's address. Any context.
     pub(crate) fn remote(&self) -> IpAddr {
-        self.path.way().to
+        self.path.addrs().to
     }
 
     /// The state. Process context; does not sleep.
@@ -287,6 +275,16 @@ impl Conn {
     /// Whether its link has gone. Any context.
     pub(super) fn is_gone(&self) -> bool {
         self.link().state() == LinkState::Gone
+    }
+
+    /// Calls `act` with the state machine and the time, see [`Cm::act`]. Fails with `ENOTCONN` if
+    /// the state does not allow the step, or if the connection has left the table. Sleeps.
+    fn step(
+        &self,
+        act: impl FnOnce(&mut Connection, u64) -> core::result::Result<(), State>,
+    ) -> Result {
+        let stepped = self.cm.act(self, |entry| act(&mut entry.machine, now_ns()));
+        stepped.and_then(|result| result.ok()).ok_or(ENOTCONN)
     }
 
     /// For the passive end: see [`Request::accept`](super::Request::accept). Fails with
@@ -300,18 +298,15 @@ impl Conn {
     ) -> Result {
         // Dropped here, outside the lock, if the connection cannot be accepted.
         let mut consumer = Some(consumer);
-        let accepted = self.cm.act(self, |entry| {
-            entry.machine.accept(now_ns(), side, private)?;
+        let accepted = self.step(|machine, now| {
+            machine.accept(now, side, private)?;
             self.context.store(context, Relaxed);
             if let Some(consumer) = consumer.take() {
-                self.set_consumer(consumer);
+                self.events.lock().consumer = Some(consumer);
             }
-            Ok::<_, State>(())
+            Ok(())
         });
-        match accepted {
-            Some(Ok(())) => Ok(()),
-            _ => Err(ECONNABORTED),
-        }
+        accepted.map_err(|_| ECONNABORTED)
     }
 
     /// For the active end: sends an RTU, when the QP is ready to send. Fails with `EINVAL` for more
@@ -319,10 +314,7 @@ impl Conn {
     /// Sleeps.
     pub(crate) fn confirm(&self, private: &[u8]) -> Result {
         let private = Private::new(private).ok_or(EINVAL)?;
-        let confirmed = self
-            .cm
-            .act(self, |entry| entry.machine.confirm(now_ns(), private));
-        done(confirmed)
+        self.step(|machine, now| machine.confirm(now, private))
     }
 
     /// Rejects the connection instead of accepting or confirming it: sends a REJ. Private data
@@ -333,13 +325,13 @@ impl Conn {
         let private = Private::new(private).unwrap_or(Private::NONE);
         let none = Private::NONE;
         let mut consumer = None;
-        let rejected = self.cm.act(self, |entry| {
-            entry.machine.reject(now_ns(), reason, none, private)?;
+        let rejected = self.step(|machine, now| {
+            machine.reject(now, reason, none, private)?;
             consumer = self.take_consumer();
             Ok(())
         });
         drop(consumer);
-        done(rejected)
+        rejected
     }
 
     /// For the passive end: the QP has received a packet of the peer, which proves that the peer is
@@ -355,10 +347,7 @@ impl Conn {
     /// of private data, `ENOTCONN` in any other state. Sleeps.
     pub(crate) fn disconnect(&self, private: &[u8]) -> Result {
         let private = Private::new(private).ok_or(EINVAL)?;
-        let disconnected = self
-            .cm
-            .act(self, |entry| entry.machine.disconnect(now_ns(), private));
-        done(disconnected)
+        self.step(|machine, now| machine.disconnect(now, private))
     }
 
     /// Ends the consumer's use of the connection, in any state: withdraws a request of this end,
@@ -374,13 +363,5 @@ impl Conn {
     pub(super) fn forget(&self) {
         self.cm.remove(self);
         drop(self.take_consumer());
-    }
-}
-
-/// `ENOTCONN` if the state did not allow the step, or if the connection has left the table (`None`).
-fn done(result: Option<core::result::Result<(), State>>) -> Result {
-    match result {
-        Some(Ok(())) => Ok(()),
-        _ => Err(ENOTCONN),
     }
 }

@@ -51,7 +51,7 @@ use kernel::{
     }, //
 };
 
-/// The place of the second consumer of QP 1 at its link.
+/// The second consumer of QP 1 of a link, if there is one.
 #[pin_data]
 pub(in crate::net) struct GsiSlot {
     /// A leaf, except for the reference count of `Consumer`; process context only.
@@ -68,16 +68,16 @@ impl GsiSlot {
     }
 
     /// Sets the consumer. Fails with `EBUSY` if there is one.
-    fn enter(&self, consumer: Arc<dyn Consumer>) -> Result {
-        let mut place = self.consumer.lock();
-        if place.is_some() {
+    fn set(&self, consumer: Arc<dyn Consumer>) -> Result {
+        let mut slot = self.consumer.lock();
+        if slot.is_some() {
             return Err(EBUSY);
         }
-        *place = Some(consumer);
+        *slot = Some(consumer);
         Ok(())
     }
 
-    fn leave(&self) {
+    fn clear(&self) {
         let consumer = self.consumer.lock().take();
         drop(consumer);
     }
@@ -112,7 +112,7 @@ impl Gsi {
         if link.state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        link.gsi().enter(consumer)?;
+        link.gsi().set(consumer)?;
         Ok(Self {
             link: link.clone(),
             cm,
@@ -133,7 +133,7 @@ impl Gsi {
 
 impl Drop for Gsi {
     fn drop(&mut self) {
-        self.link.gsi().leave();
+        self.link.gsi().clear();
         if let Ok(gsi) = self.cm.gsi() {
             gsi.wait_for_work();
         }
@@ -141,14 +141,14 @@ impl Drop for Gsi {
 }
 
 /// Passes `datagram` to the second consumer of the link that has its destination address. `None` if
-/// there is none, or it does not use the datagram. `concerns` tells whether the datagram is one for
+/// there is none, or it does not use the datagram. `concerns` returns whether the datagram is one for
 /// connection management after all; it is called only if there is a second consumer.
 pub(super) fn pass_on(
     cm: &Cm,
     datagram: &Datagram<'_>,
     concerns: impl FnOnce() -> bool,
 ) -> Option<()> {
-    let link = cm.socket().link_at(datagram.way()?.to)?;
+    let link = cm.socket().link_at(datagram.addrs()?.to)?;
     let consumer = link.gsi().consumer()?;
     (!concerns() && consumer.datagram(datagram)).then_some(())
 }

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listeners for a service ID at an address, and the delivery of requests to them.
+//! Listeners for a service ID at an address, the requests of peers, and their delivery.
 //!
-//! Each listener has a work item that calls it ([`ListenerEntry::ask`]), so a slow listener delays
-//! only the requests to itself. Undelivered requests wait in an array with room for the backlog,
-//! which is allocated when listening begins.
+//! Each listener has a work item that calls it ([`ListenerEntry::enqueue`]), so a slow listener
+//! delays only the requests to itself. Undelivered requests wait in an array with room for the
+//! backlog, which is allocated when listening begins.
 
 use super::{
     super::{
+        link::Link,
+        path::Path,
         socket::Socket,
         stats::Stat, //
     },
-    request::Request,
+    conn::{
+        Conn,
+        Consumer, //
+    },
     service::Cm, //
 };
 use crate::shim::{
     sched::cond_resched,
-    work, //
+    work::{
+        self,
+        impl_work, //
+    }, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -31,20 +39,31 @@ use kernel::{
         SpinLock, //
     },
     workqueue::{
-        impl_has_work,
         new_work,
-        Work,
-        WorkItem, //
+        Work, //
     }, //
 };
-use kfi_roce::cm::ServiceId;
+use kfi_roce::{
+    cm::{
+        self,
+        Private,
+        Reason,
+        Req,
+        ServiceId,
+        Side,
+        Timeout, //
+    },
+    headers::Qpn,
+    mtu::PathMtu,
+    psn::Psn, //
+};
 
 /// A rejection of a REQ by a listener, with the reason "consumer defined".
 pub(crate) struct Rejection {
     /// The private data of the REJ.
     pub(crate) private: [u8; Self::PRIVATE_LEN],
     /// The statistic in which the REQ is counted.
-    pub(crate) figure: Option<Stat>,
+    pub(crate) stat: Option<Stat>,
 }
 
 impl Rejection {
@@ -99,8 +118,8 @@ pub(crate) fn listen(
     listener: Arc<dyn Listener>,
 ) -> Result<Listening> {
     let cm = Cm::of(socket)?;
-    let waiting = Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
-    let asked = Asked {
+    let unanswered = Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
+    let queue = RequestQueue {
         requests: KVVec::with_capacity(backlog as usize, GFP_KERNEL_ACCOUNT)?,
         spare: KVVec::with_capacity(backlog as usize, GFP_KERNEL_ACCOUNT)?,
         in_delivery: 0,
@@ -112,8 +131,8 @@ pub(crate) fn listen(
             service_id,
             ip,
             backlog,
-            waiting,
-            asked <- new_spinlock!(asked, "ListenerEntry::asked"),
+            unanswered,
+            queue <- new_spinlock!(queue, "ListenerEntry::queue"),
             work <- new_work!("kfabric::ListenerEntry"),
         }),
         GFP_KERNEL_ACCOUNT,
@@ -147,7 +166,7 @@ impl Drop for Listening {
 const MAX_UNDELIVERED: usize = 256;
 
 /// The requests to pass to a listener.
-struct Asked {
+struct RequestQueue {
     /// Undelivered requests, in order. The capacity is the backlog.
     requests: KVVec<KBox<Request>>,
     /// Replaces `requests` while the work item delivers those: empty, with the same capacity. Only
@@ -170,24 +189,16 @@ pub(super) struct ListenerEntry {
     backlog: u32,
     /// The number of unanswered requests. Each of them has a reference to this number and not to
     /// the listener, because the listener may own them.
-    waiting: Arc<Atomic<u32>>,
+    unanswered: Arc<Atomic<u32>>,
     /// A leaf lock, except that [`Listener::screen`] is called under it.
     #[pin]
-    asked: SpinLock<Asked>,
+    queue: SpinLock<RequestQueue>,
     #[pin]
     work: Work<Self>,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for ListenerEntry { self.work }
-}
-
-impl WorkItem for ListenerEntry {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.deliver();
-    }
+impl_work! {
+    impl Work for ListenerEntry { self.work, run: Self::deliver }
 }
 
 impl ListenerEntry {
@@ -196,18 +207,18 @@ impl ListenerEntry {
         (self.service_id, self.ip)
     }
 
-    /// Reserves room for an unanswered request; `None` if the backlog is used up. Any context.
-    pub(super) fn room(&self) -> Option<BacklogSlot> {
+    /// Reserves a slot for an unanswered request; `None` if the backlog is used up. Any context.
+    pub(super) fn reserve(&self) -> Option<BacklogSlot> {
         // Dropping it undoes the increment below, also if there is no room.
-        let place = BacklogSlot(self.waiting.clone());
-        (self.waiting.fetch_add(1, Full) < self.backlog).then_some(place)
+        let slot = BacklogSlot(self.unanswered.clone());
+        (self.unanswered.fetch_add(1, Full) < self.backlog).then_some(slot)
     }
 
     /// Whether so many requests are undelivered that further REQs are ignored. So the peers of a
     /// flood repeat their REQs, instead of being rejected because of each other. Does not sleep.
     pub(super) fn is_overloaded(&self) -> bool {
-        let asked = self.asked.lock();
-        let undelivered = asked.requests.len().saturating_add(asked.in_delivery);
+        let queue = self.queue.lock();
+        let undelivered = queue.requests.len().saturating_add(queue.in_delivery);
         undelivered >= MAX_UNDELIVERED.min(self.backlog as usize)
     }
 
@@ -218,7 +229,7 @@ impl ListenerEntry {
         private: &[u8],
         must_prove: bool,
     ) -> core::result::Result<Source, Rejection> {
-        match &self.asked.lock().listener {
+        match &self.queue.lock().listener {
             Some(listener) => listener.screen(from, private, must_prove),
             None => Ok(Source::Unproven),
         }
@@ -226,14 +237,14 @@ impl ListenerEntry {
 
     /// Queues a request for the listener. Returns the request if the listener is closed. Does not
     /// sleep.
-    pub(super) fn ask(self: &Arc<Self>, request: KBox<Request>) -> Option<KBox<Request>> {
+    pub(super) fn enqueue(self: &Arc<Self>, request: KBox<Request>) -> Option<KBox<Request>> {
         {
-            let mut asked = self.asked.lock();
+            let mut queue = self.queue.lock();
             // The capacity is the backlog, which limits the unanswered requests.
-            if asked.listener.is_none() || asked.requests.len() >= asked.requests.capacity() {
+            if queue.listener.is_none() || queue.requests.len() >= queue.requests.capacity() {
                 return Some(request);
             }
-            let _ = asked.requests.push_within_capacity(request);
+            let _ = queue.requests.push_within_capacity(request);
         }
         self.wake();
         None
@@ -241,18 +252,18 @@ impl ListenerEntry {
 
     /// Has the work item call [`Listener::gone`] after the queued requests. Does not sleep.
     pub(super) fn gone(self: &Arc<Self>) {
-        self.asked.lock().gone = true;
+        self.queue.lock().gone = true;
         self.wake();
     }
 
     /// Ends the calls of the listener; one call may still run. Undelivered requests are rejected.
     /// Sleeps.
     fn close(&self) {
-        let left = {
-            let mut asked = self.asked.lock();
-            (asked.listener.take(), core::mem::take(&mut asked.requests))
+        let removed = {
+            let mut queue = self.queue.lock();
+            (queue.listener.take(), core::mem::take(&mut queue.requests))
         };
-        drop(left);
+        drop(removed);
     }
 
     fn wake(self: &Arc<Self>) {
@@ -261,17 +272,17 @@ impl ListenerEntry {
     }
 
     /// Delivers requests to the listener. Called by the work item, which never runs twice at once.
-    fn deliver(&self) {
+    fn deliver(self: &Arc<Self>) {
         loop {
             let (mut requests, gone) = {
-                let mut asked = self.asked.lock();
-                if asked.requests.is_empty() && !asked.gone {
+                let mut queue = self.queue.lock();
+                if queue.requests.is_empty() && !queue.gone {
                     return;
                 }
-                let spare = core::mem::take(&mut asked.spare);
-                let requests = core::mem::replace(&mut asked.requests, spare);
-                asked.in_delivery = requests.len();
-                (requests, core::mem::take(&mut asked.gone))
+                let spare = core::mem::take(&mut queue.spare);
+                let requests = core::mem::replace(&mut queue.requests, spare);
+                queue.in_delivery = requests.len();
+                (requests, core::mem::take(&mut queue.gone))
             };
             for request in requests.drain_all() {
                 // Dropping a request rejects it.
@@ -279,8 +290,8 @@ impl ListenerEntry {
                     listener.request(KBox::into_inner(request));
                 }
                 {
-                    let mut asked = self.asked.lock();
-                    asked.in_delivery = asked.in_delivery.saturating_sub(1);
+                    let mut queue = self.queue.lock();
+                    queue.in_delivery = queue.in_delivery.saturating_sub(1);
                 }
                 cond_resched();
             }
@@ -288,13 +299,13 @@ impl ListenerEntry {
                 listener.gone();
             }
             // The replaced value is empty and has no memory to free.
-            self.asked.lock().spare = requests;
+            self.queue.lock().spare = requests;
         }
     }
 
     /// The listener; `None` if it is closed.
     fn listener(&self) -> Option<Arc<dyn Listener>> {
-        self.asked.lock().listener.clone()
+        self.queue.lock().listener.clone()
     }
 }
 
@@ -304,5 +315,143 @@ pub(super) struct BacklogSlot(Arc<Atomic<u32>>);
 impl Drop for BacklogSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Full);
+    }
+}
+
+/// The attributes that this end's QP needs for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Params {
+    /// The peer's QP.
+    pub(crate) qpn: Qpn,
+    /// The first PSN that this end sends.
+    pub(crate) starting_psn: Psn,
+    /// The path MTU.
+    pub(crate) mtu: PathMtu,
+    /// READs and atomics that the peer may have outstanding.
+    pub(crate) responder_resources: u8,
+    /// READs and atomics that this end may have outstanding.
+    pub(crate) initiator_depth: u8,
+    /// How often an unacknowledged packet is sent again.
+    pub(crate) retry_count: u8,
+    /// How often a SEND is repeated after an RNR NAK; 7: without limit.
+    pub(crate) rnr_retry_count: u8,
+    /// The time after which an unacknowledged packet is sent again.
+    pub(crate) ack_timeout: Timeout,
+}
+
+impl Params {
+    pub(super) fn new(request: &cm::Request<'_>) -> Self {
+        Self {
+            qpn: request.qpn,
+            starting_psn: request.starting_psn,
+            mtu: request.mtu,
+            responder_resources: request.responder_resources,
+            initiator_depth: request.initiator_depth,
+            retry_count: request.retry_count,
+            rnr_retry_count: request.rnr_retry_count,
+            ack_timeout: request.ack_timeout,
+        }
+    }
+}
+
+/// A request of a peer. If it is dropped without an answer, it is rejected with the reason
+/// "consumer defined" and without private data.
+///
+/// A peer that repeats its REQ is asked to wait (MRA). It gives up after about 30 s without
+/// an answer.
+pub(crate) struct Request {
+    /// The passive end of the requested connection.
+    pub(super) conn: Arc<Conn>,
+    pub(super) service_id: ServiceId,
+    pub(super) params: Params,
+    pub(super) private: [u8; Req::PRIVATE_LEN],
+    /// Its connection is in the table and has no answer: a drop rejects it.
+    pub(super) open: bool,
+    pub(super) _slot: BacklogSlot,
+}
+
+impl Request {
+    /// The link that received it. Any context.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        self.conn.link()
+    }
+
+    /// The address that it was sent to. Any context.
+    pub(crate) fn local(&self) -> IpAddr {
+        self.conn.local()
+    }
+
+    /// The address that it was sent from. Any context.
+    pub(crate) fn remote(&self) -> IpAddr {
+        self.conn.remote()
+    }
+
+    /// The path to the peer. Any context.
+    pub(crate) fn path(&self) -> &Arc<Path> {
+        self.conn.path()
+    }
+
+    /// The requested service. Any context.
+    pub(crate) fn service_id(&self) -> ServiceId {
+        self.service_id
+    }
+
+    /// The attributes that the QP needs. Any context.
+    pub(crate) fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The private data, padded with zeros. Any context.
+    pub(crate) fn private(&self) -> &[u8; Req::PRIVATE_LEN] {
+        &self.private
+    }
+
+    /// Accepts the request. The QP can already receive. `consumer` gets the events from now on;
+    /// `context` is the value by which it recognizes the connection. The READs and atomics in
+    /// `side` are at most those of [`params`](Self::params).
+    ///
+    /// Fails with `EINVAL` for more than 196 bytes of private data; `ECONNABORTED` if the peer has
+    /// given up or the link has gone. The request is used up, also on failure. Sleeps.
+    pub(crate) fn accept(
+        mut self,
+        side: &Side,
+        private: &[u8],
+        context: u64,
+        consumer: Arc<dyn Consumer>,
+    ) -> Result<Arc<Conn>> {
+        let private = Private::new(private).ok_or(EINVAL)?;
+        self.conn.accept(side, private, context, consumer)?;
+        self.open = false;
+        Ok(self.conn.clone())
+    }
+
+    /// Rejects the request. Private data beyond 148 bytes is cut off. Sleeps.
+    pub(crate) fn reject(mut self, reason: Reason, private: &[u8]) {
+        // It fails if the peer has given up: then there is nothing to reject.
+        let _ = self.conn.reject(reason, private);
+        self.open = false;
+    }
+
+    /// Rejects the request and removes the connection from the table, so that the rejection uses no
+    /// memory. If the REJ is lost, the peer's repeated REQ is a new request. For requests that the
+    /// listener refuses itself, without its user. Private data beyond 148 bytes is cut off. Sleeps.
+    pub(crate) fn refuse(self, reason: Reason, private: &[u8]) {
+        // As in `reject`.
+        let _ = self.conn.reject(reason, private);
+        self.ignore();
+    }
+
+    /// Removes the connection without an answer: the peer's repeated REQ is a new request. Sleeps.
+    pub(crate) fn ignore(mut self) {
+        self.conn.forget();
+        self.open = false;
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if self.open {
+            self.conn.close();
+        }
     }
 }

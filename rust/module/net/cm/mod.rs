@@ -31,13 +31,14 @@
 //!
 //! # Limits
 //!
-//! A request of a peer uses memory before it is accepted. So a namespace has at most [`MAX_ASKED`]
-//! unanswered requests, at most [`MAX_ASKED_OF_SOURCE`] unconfirmed connections of one peer
-//! address, and at each listener at most the listener's backlog of unanswered requests. A further
-//! REQ is rejected for lack of resources, and counted. A REQ to a listener with many undelivered
-//! requests ([`listen`]) is ignored, so that the peer repeats it. Rejected connections are limited
-//! separately: at most [`MAX_REJECTED`] are kept, and none for requests that a listener refuses
-//! itself ([`Request::refuse`]). A namespace has at most [`MAX_CONNECTIONS`] in all states.
+//! A request of a peer uses memory before it is accepted. So a namespace has at most
+//! [`MAX_UNANSWERED`] unanswered requests, at most [`MAX_UNCONFIRMED_OF_SOURCE`] unconfirmed
+//! connections of one peer address, and at each listener at most the listener's backlog of
+//! unanswered requests. A further REQ is rejected for lack of resources, and counted. A REQ to a
+//! listener with many undelivered requests ([`listen`]) is ignored, so that the peer repeats it.
+//! Rejected connections are limited separately: at most [`MAX_REJECTED`] are kept, and none for
+//! requests that a listener refuses itself ([`Request::refuse`]). A namespace has at most
+//! [`MAX_CONNECTIONS`] in all states.
 //!
 //! # Locks and contexts
 //!
@@ -52,7 +53,7 @@
 //! ```
 //!
 //! `Cm::inner` is a spin lock below all locks of its callers; while it is held no callback is
-//! called, nothing is sent and no memory is allocated. The lock of a connection (`Conn::telling`),
+//! called, nothing is sent and no memory is allocated. The lock of a connection (`Conn::events`),
 //! which protects its undelivered events, is taken under it. The events of one connection reach its
 //! consumer in order and one at a time, as do the requests to one listener; neither waits for other
 //! connections or listeners. The work items of QP 1 and of the service run on a workqueue of their
@@ -64,12 +65,10 @@
 //! | file | content |
 //! |---|---|
 //! | [`service`] | the service of a namespace: start, end, timer |
-//! | [`heard`] | receiving messages of peers |
+//! | [`receive`] | receiving messages of peers |
 //! | [`table`] | the connections and listeners of a service, and their look-up |
-//! | [`entry`] | a connection in the table |
 //! | [`conn`] | one end of a connection, and the delivery of its events |
-//! | [`request`] | a request of a peer |
-//! | [`listen`] | listeners, and the delivery of requests to them |
+//! | [`listen`] | listeners, requests of peers, and their delivery |
 //! | [`gsi`] | the second consumer of QP 1 |
 //!
 //! [`Cm`]: service::Cm
@@ -77,12 +76,10 @@
 //! [`service_id`]: kfi_core::rdm::service_id
 
 mod conn;
-mod entry;
 mod gsi;
-mod heard;
 mod listen;
-mod request;
-mod service;
+mod receive;
+pub(in crate::net) mod service;
 mod table;
 
 pub(crate) use self::{
@@ -98,36 +95,38 @@ pub(crate) use self::{
         listening_bytes,
         Listener,
         Listening,
-        Rejection,
-        Source, //
-    },
-    request::{
         Params,
-        Request, //
+        Rejection,
+        Request,
+        Source, //
     }, //
 };
 pub(super) use self::{
     gsi::GsiSlot,
     service::{
         begin,
-        Slot, //
+        CmSlot, //
     }, //
 };
 
 /// Bytes of kernel memory that a connection uses.
 pub(crate) const CONNECTION_BYTES: usize =
-    entry::Reservation::BYTES + size_of::<Conn>() + size_of::<Request>() + size_of::<super::Path>();
+    table::Reservation::BYTES + size_of::<Conn>() + size_of::<Request>() + size_of::<super::Path>();
 
 /// The most connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;
 
 /// The most requests of peers in a namespace that have no answer.
-const MAX_ASKED: usize = 1 << 12;
+const MAX_UNANSWERED: usize = 1 << 12;
 
 /// The most connections that the peer at one address has requested and not confirmed: unanswered
 /// requests, and accepted ones without an RTU. The test build has a smaller limit, which a
 /// sanitizing kernel can reach before the first of the peers gives up.
-pub(super) const MAX_ASKED_OF_SOURCE: usize = if cfg!(kfi_kunit) { 64 } else { MAX_ASKED / 4 };
+pub(super) const MAX_UNCONFIRMED_OF_SOURCE: usize = if cfg!(kfi_kunit) {
+    64
+} else {
+    MAX_UNANSWERED / 4
+};
 
 /// The most rejected connections of a namespace that are kept, to answer a repeated REQ in the same
 /// way. Further ones are removed at once.

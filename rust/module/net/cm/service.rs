@@ -2,15 +2,15 @@
 
 //! Cm: the connection management service of a network namespace.
 //!
-//! The work item of QP 1 processes datagrams ([`heard`](super::heard)). The service's own work item
-//! processes timeouts, and links that have gone. Both change the table under its lock and send
+//! The work item of QP 1 processes datagrams ([`receive`](super::receive)). The service's own work
+//! item processes timeouts, and links that have gone. Both change the table under its lock and send
 //! messages. The work items of connections and listeners deliver events and requests, so the first
 //! two wait for no consumer. One timer is set to the earliest deadline of all connections, if there
 //! is one.
 //!
-//! The service of a namespace is in the [`Slot`] of its socket while the socket is open. The socket
-//! is closed with the RTNL held, under which consumers cannot be called. So work items end the
-//! service: one ends all connections and listeners, another closes QP 1.
+//! The service of a namespace is in the [`CmSlot`] of its socket while the socket is open. The
+//! socket is closed with the RTNL held, under which consumers cannot be called. So work items end
+//! the service: one ends all connections and listeners, another closes QP 1.
 
 use super::{
     super::{
@@ -27,15 +27,12 @@ use super::{
         Conn,
         Consumer, //
     },
-    entry::{
-        Entry,
-        Reservation, //
-    },
-    heard::GsiConsumer,
     listen::ListenerEntry,
+    receive::GsiConsumer,
     table::{
-        EnterError,
+        Entry,
         ListenerNode,
+        Reservation,
         Step,
         SweepResult,
         Table, //
@@ -61,7 +58,10 @@ use crate::{
             cond_resched,
             now_ns, //
         },
-        work, //
+        work::{
+            self,
+            impl_work, //
+        }, //
     }, //
 };
 use core::net::IpAddr;
@@ -81,10 +81,8 @@ use kernel::{
     },
     time::hrtimer::HrTimer,
     workqueue::{
-        impl_has_work,
         new_work,
-        Work,
-        WorkItem, //
+        Work, //
     }, //
 };
 use kfi_roce::{
@@ -103,16 +101,16 @@ use kfi_roce::{
 
 /// The reference of a socket to the service of its namespace.
 #[pin_data]
-pub(crate) struct Slot {
+pub(crate) struct CmSlot {
     /// `None` before the service starts, and after the socket is closed. A leaf lock.
     #[pin]
     cm: SpinLock<Option<Arc<Cm>>>,
 }
 
-impl Slot {
+impl CmSlot {
     pub(in crate::net) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            cm <- new_spinlock!(None, "cm::Slot"),
+            cm <- new_spinlock!(None, "CmSlot::cm"),
         })
     }
 
@@ -140,7 +138,7 @@ impl Slot {
 }
 
 /// Starts the service of the namespace of `socket`, which was just opened. It ends with
-/// [`Slot::link_gone`]. Fails with `ENOMEM`. Sleeps; the RTNL may be held.
+/// [`CmSlot::link_gone`]. Fails with `ENOMEM`. Sleeps; the RTNL may be held.
 pub(in crate::net) fn begin(socket: &Arc<Socket>) -> Result {
     let cm = Cm::new(socket)?;
     *socket.receiver().cm().cm.lock() = Some(cm);
@@ -185,37 +183,17 @@ pub(super) struct Cm {
 /// The ID of the work item that closes QP 1.
 const END: u64 = 1;
 
-impl_has_work! {
-    impl HasWork<Self> for Cm { self.work }
-    impl HasWork<Self, END> for Cm { self.end }
-}
-
-impl WorkItem for Cm {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.work();
-    }
-}
-
-impl WorkItem<END> for Cm {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        if let Some(gsi) = this.gsi.as_ref() {
-            gsi.close();
-        }
-    }
+impl_work! {
+    impl Work for Cm { self.work, run: Self::work }
+    impl Work<END> for Cm { self.end, run: Self::close_gsi }
 }
 
 impl_alarm! {
-    impl Alarm for Cm {
-        timer: self.timer, due: self.due, rings: Self::wake
-    }
+    impl Alarm for Cm { timer: self.timer, due: self.due, expired: Self::wake }
 }
 
 /// QP 1 of the peer, to which messages are sent.
-const PEER: Destination = Destination {
+pub(in crate::net) const PEER: Destination = Destination {
     qp: Qpn::GSI,
     qkey: GSI_QKEY,
     imm: None,
@@ -254,10 +232,10 @@ impl Cm {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let ear = Arc::new(GsiConsumer(cm.clone()), GFP_KERNEL_ACCOUNT)?;
+        let consumer = Arc::new(GsiConsumer(cm.clone()), GFP_KERNEL_ACCOUNT)?;
         // The consumer of QP 1 has a reference to the service, and the service to QP 1, until QP 1
         // is closed.
-        let gsi = Qp::gsi(socket, ear)?;
+        let gsi = Qp::gsi(socket, consumer)?;
         cm.gsi.populate(gsi);
         Ok(cm)
     }
@@ -270,7 +248,7 @@ impl Cm {
 
     /// Processes timeouts and links that have gone. Called by the work item.
     fn work(self: &Arc<Self>) {
-        // Acquire pairs with the release in `Slot::link_gone`.
+        // Acquire pairs with the release in `CmSlot::link_gone`.
         let ended = self.ended.load(Acquire);
         // Only the first run ends the service: the queues may not exist any more when a later one
         // ends.
@@ -286,14 +264,21 @@ impl Cm {
         }
     }
 
+    /// Closes QP 1. Called by the work item `end`. Sleeps.
+    fn close_gsi(self: &Arc<Self>) {
+        if let Some(gsi) = self.gsi.as_ref() {
+            gsi.close();
+        }
+    }
+
     /// Removes and ends the connections whose link has gone.
     fn sweep(&self) {
         let mut after = CommId(0);
         loop {
-            let swept = self.inner.lock().table.sweep(after);
+            let swept = self.with(|table| table.sweep(after));
             match swept {
-                SweepResult::Gone(left) => {
-                    let (id, entry) = left.to_key_value();
+                SweepResult::Gone(removed) => {
+                    let (id, entry) = removed.to_key_value();
                     after = id;
                     entry.gone();
                 }
@@ -306,11 +291,8 @@ impl Cm {
 
     /// Removes all listeners, and stops the timer. Sleeps.
     fn remove_listeners(&self) {
-        loop {
-            let Some(door) = self.inner.lock().table.remove_listener() else {
-                break;
-            };
-            door.gone();
+        while let Some(listener) = self.with(Table::remove_listener) {
+            listener.gone();
         }
         let alarm = core::mem::replace(&mut self.inner.lock().alarm, Alarm::new());
         // Waits for the callback, which takes no lock.
@@ -328,7 +310,7 @@ impl Cm {
             let Some(step) = step else {
                 return;
             };
-            if !self.follow(step) {
+            if !self.finish(step) {
                 self.count(Stat::CmResent);
             }
             cond_resched();
@@ -342,56 +324,50 @@ impl Cm {
         }
     }
 
-    /// Counts an event in the figures of the namespace.
-    pub(super) fn count(&self, figure: Stat) {
-        self.socket.receiver().figures().add(figure, 1);
+    /// Counts an event in the statistics of the namespace.
+    pub(super) fn count(&self, stat: Stat) {
+        self.socket.receiver().stats().add(stat, 1);
     }
 }
 
 /// Access to the table.
 impl Cm {
-    /// Calls `work` with the table, under its lock: `work` must not sleep. Does not sleep.
-    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Table) -> R) -> R {
-        work(&mut self.inner.lock().table)
+    /// Calls `act` with the table, under its lock: `act` must not sleep. Does not sleep.
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Table) -> R) -> R {
+        act(&mut self.inner.lock().table)
     }
 
     /// As [`with`](Self::with), and sets the timer to the next timeout. Does not sleep.
-    pub(super) fn with_deadlines<R>(self: &Arc<Self>, work: impl FnOnce(&mut Table) -> R) -> R {
+    pub(super) fn with_deadlines<R>(self: &Arc<Self>, act: impl FnOnce(&mut Table) -> R) -> R {
         let mut inner = self.inner.lock();
-        let result = work(&mut inner.table);
+        let result = act(&mut inner.table);
         self.set_alarm(&mut inner, now_ns());
         result
     }
 
     /// Inserts a connection. Fails with `EBUSY` if a limit is reached, `EEXIST` if another one has
     /// this ID, `ENODEV` if the service has ended. Does not sleep.
-    pub(super) fn place(
+    pub(super) fn insert(
         self: &Arc<Self>,
         conn: &Arc<Conn>,
         machine: Connection,
-        room: &mut Reservation,
+        reservation: &mut Reservation,
     ) -> Result {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(ENODEV);
         }
-        inner
-            .table
-            .enter(conn, machine, room)
-            .map_err(|why| match why {
-                EnterError::Taken => EEXIST,
-                EnterError::Full => EBUSY,
-            })?;
+        inner.table.insert(conn, machine, reservation)?;
         self.set_alarm(&mut inner, now_ns());
         Ok(())
     }
 
     /// Sends the message of a step, and queues the delivery of its event. Sleeps.
-    pub(super) fn follow<R>(&self, step: Step<R>) -> R {
+    pub(super) fn finish<R>(&self, step: Step<R>) -> R {
         if let Some(mad) = &step.mad {
             self.send(step.conn.path(), mad);
         }
-        if step.told {
+        if step.event_queued {
             step.conn.wake();
         }
         step.result
@@ -438,20 +414,20 @@ impl Cm {
 
     /// Inserts a connection, which `make` creates with a new ID, and sends its first message. Fails
     /// with `EBUSY` if a limit is reached, `ENODEV` if its link has gone, `ENOMEM`. Sleeps.
-    pub(super) fn enter(
+    pub(super) fn connect(
         self: &Arc<Self>,
         path: &Arc<Path>,
         context: u64,
         consumer: &Arc<dyn Consumer>,
         make: impl Fn(CommId) -> Connection,
     ) -> Result<Arc<Conn>> {
-        let mut room = Reservation::new()?;
+        let mut reservation = Reservation::new()?;
         for _ in 0..ID_TRIES {
             let id = random_id();
             let conn = Conn::new(self, id, path.clone(), context, Some(consumer.clone()))?;
-            match self.place(&conn, make(id), &mut room) {
+            match self.insert(&conn, make(id), &mut reservation) {
                 Err(error) if error == EEXIST => continue,
-                entered => entered?,
+                inserted => inserted?,
             }
             // If the link goes now, either `sweep` finds the connection, or this check finds that
             // the link has gone.
@@ -475,35 +451,48 @@ impl Cm {
     ) -> Option<R> {
         let step = self.with_deadlines(|table| {
             // Another connection may have its ID by now.
-            table.is(conn).then(|| table.step(conn.id(), act)).flatten()
+            table
+                .contains(conn)
+                .then(|| table.step(conn.id(), act))
+                .flatten()
         })?;
-        Some(self.follow(step))
+        Some(self.finish(step))
     }
 
     /// The state of a connection; `None` if it is not in the table. Does not sleep.
     pub(super) fn state(&self, conn: &Conn) -> Option<State> {
-        self.with(|table| table.is(conn).then(|| table.state(conn.id())).flatten())
+        self.with(|table| {
+            table
+                .contains(conn)
+                .then(|| table.state(conn.id()))
+                .flatten()
+        })
     }
 
     /// Removes a connection from the table. Sleeps.
     pub(super) fn remove(&self, conn: &Conn) {
-        let left = self.with(|table| table.is(conn).then(|| table.remove(conn.id())).flatten());
-        drop(left);
+        let removed = self.with(|table| {
+            table
+                .contains(conn)
+                .then(|| table.remove(conn.id()))
+                .flatten()
+        });
+        drop(removed);
     }
 
     /// See [`Table::listen`]. Also fails with `ENODEV` and `ENOMEM`. Sleeps.
-    pub(super) fn listen(&self, door: &Arc<ListenerEntry>) -> Result {
+    pub(super) fn listen(&self, listener: &Arc<ListenerEntry>) -> Result {
         let node = ListenerNode::new(GFP_KERNEL_ACCOUNT)?;
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(ENODEV);
         }
-        inner.table.listen(door, node)
+        inner.table.listen(listener, node)
     }
 
     /// See [`Table::unlisten`]. Sleeps.
-    pub(super) fn unlisten(&self, door: &Arc<ListenerEntry>) {
-        let left = self.with(|table| table.unlisten(door));
-        drop(left);
+    pub(super) fn unlisten(&self, listener: &Arc<ListenerEntry>) {
+        let removed = self.with(|table| table.unlisten(listener));
+        drop(removed);
     }
 }

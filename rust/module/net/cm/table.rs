@@ -4,26 +4,20 @@
 //!
 //! A connection is found by its local communication ID, and by its [`Key`]s: its next timeout, and
 //! the IDs and QPs that the peer's messages contain. The caller allocates the memory for all keys
-//! before a connection is inserted ([`Reservation`]). So no function here allocates, and no later
-//! step fails. Each look-up is O(log n). All functions are called with the lock of the service
-//! held, and do not sleep.
+//! before a connection is inserted ([`Reservation`]). So no function of the table allocates, and no
+//! later step fails. Each look-up is O(log n). All functions are called with the lock of the
+//! service held, and do not sleep, except [`Reservation::new`].
 
 use super::{
     conn::Conn,
-    entry::{
-        Asked,
-        Entry,
-        Key,
-        Reservation, //
-    },
     listen::{
         ListenerEntry,
         Source, //
     },
-    MAX_ASKED,
-    MAX_ASKED_OF_SOURCE,
     MAX_CONNECTIONS,
-    MAX_REJECTED, //
+    MAX_REJECTED,
+    MAX_UNANSWERED,
+    MAX_UNCONFIRMED_OF_SOURCE, //
 };
 use crate::net::socket::AddrPair;
 use core::net::{
@@ -46,9 +40,12 @@ use kfi_roce::{
         Body,
         CommId,
         Connection,
+        Event,
         Ignored,
         Mad,
         Message,
+        Private,
+        Reason,
         ServiceId,
         State, //
     },
@@ -65,25 +62,16 @@ pub(super) struct Step<R> {
     /// The message to send to its peer.
     pub(super) mad: Option<Mad>,
     /// An event was queued, so the work item of `conn` must be queued.
-    pub(super) told: bool,
+    pub(super) event_queued: bool,
     /// The connection, if it is closed and was removed.
-    _left: Option<Removed>,
+    _removed: Option<Removed>,
 }
 
 /// The result of passing a message to a connection.
 pub(super) struct Received {
     pub(super) step: Step<Result<bool, Ignored>>,
     /// The step of another connection with the same QP, whose state the peer has lost.
-    pub(super) rival: Option<Step<()>>,
-}
-
-/// The reason why a connection cannot be inserted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum EnterError {
-    /// Another connection has this ID.
-    Taken,
-    /// A limit is reached.
-    Full,
+    pub(super) stale: Option<Step<()>>,
 }
 
 /// The result of a [sweep](Table::sweep) for connections whose link has gone.
@@ -103,16 +91,16 @@ const STRIDE: usize = 64;
 ///
 /// # Invariants
 ///
-/// `count` is the number of connections. `waiting` and `rejected` are the numbers of those whose
-/// `asked` has that value. `sources` has, by the peer's address, the number of connections that
-/// [count] against their source, and no zeros. `names` has the keys of each connection's state.
+/// `count` is the number of connections. `unanswered` and `rejected` are the numbers of those whose
+/// `quota` has that value. `sources` has, by the peer's address, the number of connections that
+/// [count] against their source, and no zeros. `keys` has the keys of each connection's state.
 ///
-/// [count]: Asked::has_source
+/// [count]: Quota::has_source
 pub(super) struct Table {
     connections: RBTree<CommId, Entry>,
-    names: RBTree<Key, ()>,
+    keys: RBTree<Key, ()>,
     count: usize,
-    waiting: usize,
+    unanswered: usize,
     rejected: usize,
     sources: RBTree<IpAddr, usize>,
     listeners: RBTree<(ServiceId, IpAddr), Arc<ListenerEntry>>,
@@ -138,9 +126,9 @@ impl Table {
         // INVARIANT: The table is empty.
         Self {
             connections: RBTree::new(),
-            names: RBTree::new(),
+            keys: RBTree::new(),
             count: 0,
-            waiting: 0,
+            unanswered: 0,
             rejected: 0,
             sources: RBTree::new(),
             listeners: RBTree::new(),
@@ -151,63 +139,70 @@ impl Table {
     /// Whether a limit forbids another connection, requested by the peer at `source`, or by this
     /// end (`None`).
     pub(super) fn is_full(&self, source: Option<IpAddr>) -> bool {
-        let too_many_of = |source| {
-            let from_it = self.sources.get(&source).copied().unwrap_or(0);
-            self.waiting >= MAX_ASKED || from_it >= MAX_ASKED_OF_SOURCE
+        let is_source_full = |source| {
+            let unconfirmed = self.sources.get(&source).copied().unwrap_or(0);
+            self.unanswered >= MAX_UNANSWERED || unconfirmed >= MAX_UNCONFIRMED_OF_SOURCE
         };
-        self.count >= MAX_CONNECTIONS || source.is_some_and(too_many_of)
+        self.count >= MAX_CONNECTIONS || source.is_some_and(is_source_full)
     }
 
-    /// Inserts a connection, with the memory in `room`, which was not used before.
-    pub(super) fn enter(
+    /// Inserts a connection, with the memory in `reservation`, which was not used before.
+    /// Fails with `EBUSY` if a limit is reached, `EEXIST` if another connection has this ID.
+    pub(super) fn insert(
         &mut self,
         conn: &Arc<Conn>,
         machine: Connection,
-        room: &mut Reservation,
-    ) -> Result<(), EnterError> {
+        reservation: &mut Reservation,
+    ) -> Result {
         let id = machine.local_id();
         let source = machine.peer();
-        let asked = if machine.is_active() {
-            Asked::No
+        let quota = if machine.is_active() {
+            Quota::None
         } else {
-            Asked::Waiting
+            Quota::Unanswered
         };
-        if self.is_full(asked.has_source().then_some(source)) {
-            return Err(EnterError::Full);
+        if self.is_full(quota.has_source().then_some(source)) {
+            return Err(EBUSY);
         }
         if self.connections.get(&id).is_some() {
-            return Err(EnterError::Taken);
+            return Err(EEXIST);
         }
-        let (Some(node), Some(names)) = (room.entry.take(), room.names.take()) else {
-            return Err(EnterError::Full);
+        let (Some(node), Some(keys)) = (reservation.entry.take(), reservation.keys.take()) else {
+            return Err(EBUSY);
         };
-        if asked.has_source() && self.sources.get(&source).is_none() {
-            if let Some(node) = room.source.take() {
+        if quota.has_source() && self.sources.get(&source).is_none() {
+            if let Some(node) = reservation.source.take() {
                 self.sources.insert(node.into_node(source, 0));
             }
         }
-        let mut entry = Entry::new(machine, conn.clone(), asked, names);
-        entry.update_keys(&mut self.names);
+        let mut entry = Entry {
+            machine,
+            conn: conn.clone(),
+            quota,
+            event_queued: false,
+            keys,
+        };
+        entry.update_keys(&mut self.keys);
         self.connections.insert(node.into_node(id, entry));
         // INVARIANT: One connection more.
         self.count = self.count.wrapping_add(1);
-        self.recount(source, Asked::No, asked);
+        self.recount(source, Quota::None, quota);
         Ok(())
     }
 
-    /// Updates the numbers for a connection of the peer at `source` whose `asked` changes from
+    /// Updates the numbers for a connection of the peer at `source` whose `quota` changes from
     /// `old` to `new`.
-    fn recount(&mut self, source: IpAddr, old: Asked, new: Asked) {
+    fn recount(&mut self, source: IpAddr, old: Quota, new: Quota) {
         // INVARIANT: One fewer of `old`, one more of `new`.
         match old {
-            Asked::Waiting => self.waiting = self.waiting.wrapping_sub(1),
-            Asked::Rejected => self.rejected = self.rejected.wrapping_sub(1),
-            Asked::No | Asked::HalfOpen => {}
+            Quota::Unanswered => self.unanswered = self.unanswered.wrapping_sub(1),
+            Quota::Rejected => self.rejected = self.rejected.wrapping_sub(1),
+            Quota::None | Quota::HalfOpen => {}
         }
         match new {
-            Asked::Waiting => self.waiting = self.waiting.wrapping_add(1),
-            Asked::Rejected => self.rejected = self.rejected.wrapping_add(1),
-            Asked::No | Asked::HalfOpen => {}
+            Quota::Unanswered => self.unanswered = self.unanswered.wrapping_add(1),
+            Quota::Rejected => self.rejected = self.rejected.wrapping_add(1),
+            Quota::None | Quota::HalfOpen => {}
         }
         if let Some(number) = self.sources.get_mut(&source) {
             *number = number
@@ -230,42 +225,44 @@ impl Table {
         let entry = self.connections.get_mut(&id)?;
         let result = act(entry);
         let mad = entry.machine.transmit();
-        entry.update_keys(&mut self.names);
+        entry.update_keys(&mut self.keys);
         let conn = entry.conn.clone();
-        let told = core::mem::take(&mut entry.told);
+        let event_queued = core::mem::take(&mut entry.event_queued);
         let mut closed = entry.machine.state() == State::Closed;
-        let (old, new, source) = (entry.asked, entry.asked_now(), entry.machine.peer());
-        entry.asked = new;
+        let (old, new, source) = (entry.quota, entry.new_quota(), entry.machine.peer());
+        entry.quota = new;
         self.recount(source, old, new);
         // The REJ is sent in any case. If it is lost, the peer's repeated REQ is a new request.
-        closed |= new == Asked::Rejected && self.rejected > MAX_REJECTED;
+        closed |= new == Quota::Rejected && self.rejected > MAX_REJECTED;
         Some(Step {
             result,
             conn,
             mad,
-            told,
-            _left: if closed { self.remove(id) } else { None },
+            event_queued,
+            _removed: if closed { self.remove(id) } else { None },
         })
     }
 
-    /// Passes a message that came along `way` to a connection; `None` if there is no such
+    /// Passes a message that came along `addrs` to a connection; `None` if there is no such
     /// connection. If the peer accepts with a QP that has another connection, it has lost the state
     /// of one of the two: both end.
-    pub(super) fn heard(
+    pub(super) fn receive(
         &mut self,
         now: u64,
         id: CommId,
-        way: &AddrPair,
+        addrs: &AddrPair,
         message: &Message<'_>,
     ) -> Option<Received> {
-        let rival = match &message.body {
-            Body::Rep(rep) => self.by_peer_qp(rep.ca_guid, rep.qpn, way.from),
+        let same_qp = match &message.body {
+            Body::Rep(rep) => self.by_peer_qp(rep.ca_guid, rep.qpn, addrs.from),
             _ => None,
         };
-        let step = self.step(id, |entry| entry.heard(now, way, message, rival.is_some()))?;
-        let rival = rival.filter(|_| step.result == Ok(true));
-        let rival = rival.and_then(|rival| self.step(rival, |entry| entry.stale(now)));
-        Some(Received { step, rival })
+        let step = self.step(id, |entry| {
+            entry.receive(now, addrs, message, same_qp.is_some())
+        })?;
+        let same_qp = same_qp.filter(|_| step.result == Ok(true));
+        let stale = same_qp.and_then(|id| self.step(id, |entry| entry.stale(now)));
+        Some(Received { step, stale })
     }
 
     /// Ends the established connection of the QP with which a peer (GUID, QP number, address)
@@ -288,11 +285,11 @@ impl Table {
     /// Removes a connection, in any state.
     pub(super) fn remove(&mut self, id: CommId) -> Option<Removed> {
         let entry = self.connections.get_mut(&id)?;
-        entry.remove_keys(&mut self.names);
-        let (asked, source) = (entry.asked, entry.machine.peer());
+        entry.remove_keys(&mut self.keys);
+        let (quota, source) = (entry.quota, entry.machine.peer());
         // INVARIANT: One connection fewer.
         self.count = self.count.wrapping_sub(1);
-        self.recount(source, asked, Asked::No);
+        self.recount(source, quota, Quota::None);
         self.connections.remove_node(&id)
     }
 
@@ -302,19 +299,19 @@ impl Table {
     }
 
     /// Whether this connection is in the table.
-    pub(super) fn is(&self, conn: &Conn) -> bool {
+    pub(super) fn contains(&self, conn: &Conn) -> bool {
         let entry = self.connections.get(&conn.id());
         entry.is_some_and(|entry| core::ptr::eq(&raw const *entry.conn, conn))
     }
 
     /// Whether a connection with this ID is in the table.
-    pub(super) fn has(&self, id: CommId) -> bool {
+    pub(super) fn contains_id(&self, id: CommId) -> bool {
         self.connections.get(&id).is_some()
     }
 
-    /// The first key that is not less than `name`.
-    fn first(&self, name: Key) -> Option<Key> {
-        Some(*self.names.cursor_lower_bound(&name)?.current().0)
+    /// The first key that is not less than `key`.
+    fn first(&self, key: Key) -> Option<Key> {
+        Some(*self.keys.cursor_lower_bound(&key)?.current().0)
     }
 
     /// The passive end for which the peer uses this ID.
@@ -391,8 +388,8 @@ impl Table {
     /// Removes a listener, if it is in the table. The result must not be dropped under the lock.
     pub(super) fn unlisten(&mut self, listener: &Arc<ListenerEntry>) -> Option<Arc<ListenerEntry>> {
         let key = listener.at();
-        let listens = self.listeners.get(&key)?;
-        if Arc::ptr_eq(listens, listener) {
+        let listening = self.listeners.get(&key)?;
+        if Arc::ptr_eq(listening, listener) {
             self.listeners.remove(&key)
         } else {
             None
@@ -403,5 +400,227 @@ impl Table {
     pub(super) fn remove_listener(&mut self) -> Option<Arc<ListenerEntry>> {
         let key = *self.listeners.cursor_front()?.current().0;
         self.listeners.remove(&key)
+    }
+}
+
+/// A key in the table's index. The local ID comes last, so that all keys differ.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    /// The time of its next timeout, in ns. Sorts before all others.
+    Deadline(u64, CommId),
+    /// A passive end: the GUID of the peer's device, and the peer's communication ID.
+    Peer(u64, CommId, CommId),
+    /// An established connection: the GUID of the peer's device, the peer's QP, and the peer's
+    /// address. The first two are no secret; with the address, another host cannot send in the
+    /// peer's name.
+    PeerQp(u64, Qpn, IpAddr, CommId),
+}
+
+/// A key of a connection in the index, or memory for one.
+enum KeyNode {
+    Free(RBTreeNodeReservation<Key, ()>),
+    Taken(Key),
+    /// Only while the key is being changed.
+    None,
+}
+
+impl KeyNode {
+    fn new() -> Result<Self> {
+        Ok(Self::Free(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
+    }
+
+    /// Replaces the key; `None` removes it.
+    fn set(&mut self, keys: &mut RBTree<Key, ()>, key: Option<Key>) {
+        let node = match (core::mem::replace(self, Self::None), key) {
+            (Self::Taken(old), Some(key)) if old == key => {
+                *self = Self::Taken(old);
+                return;
+            }
+            (Self::Taken(old), _) => keys.remove_node(&old).map(RBTreeNode::into_reservation),
+            (Self::Free(node), _) => Some(node),
+            (Self::None, _) => None,
+        };
+        *self = match (node, key) {
+            (Some(node), Some(key)) => {
+                keys.insert(node.into_node(key, ()));
+                Self::Taken(key)
+            }
+            (Some(node), None) => Self::Free(node),
+            // Cannot happen: outside this function the node is never `None`.
+            (None, _) => Self::None,
+        };
+    }
+}
+
+/// The limits that a connection requested by a peer counts against.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quota {
+    /// None: this end has requested the connection, or the peer has confirmed it.
+    None,
+    /// `Table::unanswered` and its source: the request has no answer.
+    Unanswered,
+    /// Its source: this end has accepted the request, and the peer has not confirmed that.
+    HalfOpen,
+    /// `Table::rejected`: the connection is kept to answer a repeated REQ.
+    Rejected,
+}
+
+impl Quota {
+    const fn has_source(self) -> bool {
+        matches!(self, Self::Unanswered | Self::HalfOpen)
+    }
+}
+
+/// Memory for a connection in the table.
+pub(super) struct Reservation {
+    entry: Option<RBTreeNodeReservation<CommId, Entry>>,
+    source: Option<RBTreeNodeReservation<IpAddr, usize>>,
+    keys: Option<Keys>,
+}
+
+/// The keys of a connection.
+struct Keys {
+    deadline: KeyNode,
+    peer: KeyNode,
+    peer_qp: KeyNode,
+}
+
+impl Reservation {
+    /// Bytes of kernel memory that it uses, with the overhead of the tree nodes.
+    pub(super) const BYTES: usize = size_of::<(CommId, Entry)>()
+        + size_of::<(IpAddr, usize)>()
+        + 3 * size_of::<Key>()
+        + 5 * NODE_BYTES;
+
+    /// Allocates the memory. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            entry: Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+            source: Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+            keys: Some(Keys {
+                deadline: KeyNode::new()?,
+                peer: KeyNode::new()?,
+                peer_qp: KeyNode::new()?,
+            }),
+        })
+    }
+}
+
+/// Bytes of a tree node without its key and value, rounded up.
+const NODE_BYTES: usize = 64;
+
+/// A connection in the table.
+pub(super) struct Entry {
+    pub(super) machine: Connection,
+    pub(super) conn: Arc<Conn>,
+    /// The limits that it counts against.
+    quota: Quota,
+    /// An event has been queued since the last step, so the work item of `conn` must be queued.
+    event_queued: bool,
+    keys: Keys,
+}
+
+impl Entry {
+    /// Updates the keys to the current state.
+    fn update_keys(&mut self, keys: &mut RBTree<Key, ()>) {
+        let machine = &self.machine;
+        let id = machine.local_id();
+        let guid = machine.remote_guid();
+        let deadline = machine.deadline().map(|at| Key::Deadline(at, id));
+        let peer = match machine.remote_id() {
+            Some(remote) if !machine.is_active() => Some(Key::Peer(guid, remote, id)),
+            _ => None,
+        };
+        let established = machine.state() == State::Established;
+        let peer_qp =
+            established.then(|| Key::PeerQp(guid, machine.remote_qpn(), machine.peer(), id));
+        self.keys.deadline.set(keys, deadline);
+        self.keys.peer.set(keys, peer);
+        self.keys.peer_qp.set(keys, peer_qp);
+    }
+
+    /// The limits that it counts against after a change of its state.
+    fn new_quota(&self) -> Quota {
+        match (self.quota, self.machine.state()) {
+            (Quota::None, _) => Quota::None,
+            (_, State::ReqReceived) => Quota::Unanswered,
+            (_, State::RepSent) => Quota::HalfOpen,
+            // It was rejected.
+            (Quota::Unanswered | Quota::Rejected, State::Timewait) => Quota::Rejected,
+            _ => Quota::None,
+        }
+    }
+
+    /// Queues an event for the consumer.
+    fn queue_event(&mut self, event: &Event<'_>) {
+        self.event_queued |= self.conn.queue_event(event);
+    }
+
+    /// Passes a message that came along `addrs` to the state machine, at `now` in ns. `same_qp`:
+    /// the QP that a REP names has another connection with this service. Returns whether the
+    /// message was a REP that accepts.
+    fn receive(
+        &mut self,
+        now: u64,
+        addrs: &AddrPair,
+        message: &Message<'_>,
+        same_qp: bool,
+    ) -> Result<bool, Ignored> {
+        if self.conn.local() != addrs.to {
+            return Err(Ignored::Source);
+        }
+        let Some(event) = self.machine.receive(now, addrs.from, message)? else {
+            return Ok(false);
+        };
+        if event.is_reply() && same_qp {
+            // The peer has lost the state of one of the two, and this end cannot tell which.
+            let reason = Reason::STALE_CONN;
+            let _ = self
+                .machine
+                .reject(now, reason, Private::NONE, Private::NONE);
+            self.queue_event(&Event::Rejected {
+                reason,
+                info: &[],
+                private: &[],
+            });
+        } else {
+            self.queue_event(&event);
+        }
+        Ok(event.is_reply())
+    }
+
+    /// Ends the connection, whose state the peer has lost.
+    fn stale(&mut self, now: u64) {
+        if let Some(event) = self.machine.stale(now) {
+            self.queue_event(&event);
+        }
+    }
+
+    /// Handles its timeout. Returns whether this produced an event; otherwise the last message is
+    /// sent again.
+    pub(super) fn expired(&mut self, now: u64) -> bool {
+        let event = self.machine.expired(now);
+        event.inspect(|event| self.queue_event(event)).is_some()
+    }
+
+    /// Queues the last event of a connection that was removed because its link has gone, and wakes
+    /// its work item. A consumer whose last event is queued already gets no other one.
+    pub(super) fn gone(self) {
+        let event = match self.machine.state() {
+            State::Established => Event::Disconnected(&[]),
+            State::DreqSent => Event::Released,
+            _ => Event::Unreachable,
+        };
+        if self.conn.queue_event(&event) {
+            self.conn.wake();
+        }
+    }
+
+    /// Removes all its keys from the index.
+    fn remove_keys(&mut self, keys: &mut RBTree<Key, ()>) {
+        let own = &mut self.keys;
+        for node in [&mut own.deadline, &mut own.peer, &mut own.peer_qp] {
+            node.set(keys, None);
+        }
     }
 }

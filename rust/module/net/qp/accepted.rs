@@ -7,7 +7,7 @@
 //! datagrams of any sender. A QP in RESET accepts nothing.
 //!
 //! Packets are checked in softirq, on any CPU, without a lock. So the addresses are atomic words,
-//! and a version tells a reader that they have changed while it read them: it drops the packet
+//! and a version shows a reader that they have changed during the read: the reader drops the packet
 //! then, as if the packet had come before the change.
 
 #[cfg(kfi_kunit)]
@@ -80,7 +80,7 @@ impl Accepted {
         let (from, to) = match accepts {
             Accepts::Nothing => (ANY, NONE),
             Accepts::To(to) => (ANY, to.map_or(ANY, words)),
-            Accepts::Pair(way) => (words(way.from), words(way.to)),
+            Accepts::Pair(addrs) => (words(addrs.from), words(addrs.to)),
         };
         let version = self.version.load(Acquire);
         self.version.store(version.wrapping_add(1), Release);
@@ -96,23 +96,23 @@ impl Accepted {
         self.read().is_none_or(|(_, to)| to == NONE)
     }
 
-    /// Checks the addresses of a packet. Fails with the cause of its drop. `has` tells whether a
-    /// QP that has no address of its own takes packets to an address. Any context.
+    /// Checks the addresses of a packet. Fails with the cause of its drop. If the QP has no
+    /// address of its own, `has` returns whether an address is its link's. Any context.
     pub(super) fn check(
         &self,
-        way: &AddrPair,
+        addrs: &AddrPair,
         has: impl FnOnce(IpAddr) -> bool,
     ) -> Result<(), Stat> {
         let (from, to) = self.read().ok_or(Stat::DropState)?;
-        let to_this = match to {
+        let matches = match to {
             NONE => return Err(Stat::DropState),
-            ANY => has(way.to),
-            to => to == words(way.to),
+            ANY => has(addrs.to),
+            to => to == words(addrs.to),
         };
-        if !to_this {
+        if !matches {
             return Err(Stat::DropDestination);
         }
-        if from != ANY && from != words(way.from) {
+        if from != ANY && from != words(addrs.from) {
             return Err(Stat::DropSource);
         }
         Ok(())

@@ -88,7 +88,7 @@ impl QpInbox {
     }
 
     /// Appends `skb`. Returns whether it is the first packet, so that the QP must be scheduled.
-    /// Fails with the packet and the figure that counts the drop. Softirq or process context.
+    /// Fails with the packet and the statistic that counts the drop. Softirq or process context.
     pub(super) fn push(&self, skb: RxSkb) -> Result<bool, (Stat, RxSkb)> {
         let (why, skb) = match self.packets.push(skb, self.limits, 0) {
             Ok(first) => return Ok(first),
@@ -147,7 +147,7 @@ impl QpInbox {
     }
 }
 
-/// The figure that counts a packet for which there is no room.
+/// The statistic that counts a packet for which there is no room.
 fn cause(why: NoRoom) -> Stat {
     match why {
         NoRoom::Full => Stat::DropInboxFull,

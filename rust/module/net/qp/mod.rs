@@ -2,8 +2,8 @@
 
 //! QP: a queue pair of InfiniBand's transport, on a link.
 //!
-//! [`Qp`] is the common part: number, address, inbox, worker, timer, figures. A [`Kind`], [`Ud`] or
-//! [`Rc`], processes the packets. A QP is created with a number, in state RESET. It takes its
+//! [`Qp`] is the common part: number, address, inbox, worker, timer, statistics. A [`Kind`], [`Ud`]
+//! or [`Rc`], processes the packets. A QP is created with a number, in state RESET. It takes its
 //! address and its attributes by changes of its state ([`modify`]), and can return to RESET and be
 //! used again.
 //!
@@ -99,7 +99,10 @@ use crate::{
             RxBatch,
             RxSkb, //
         },
-        work, //
+        work::{
+            self,
+            impl_work, //
+        }, //
     }, //
 };
 use kernel::{
@@ -120,10 +123,8 @@ use kernel::{
     },
     time::hrtimer::HrTimer,
     workqueue::{
-        impl_has_work,
         new_work,
-        Work,
-        WorkItem, //
+        Work, //
     }, //
 };
 use kfi_roce::{
@@ -152,7 +153,7 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     const INBOX: InboxLimits;
 
     /// The QP has its number; packets will find it soon.
-    fn started(qp: &Qp<Self>, number: Qpn);
+    fn started(_qp: &Qp<Self>, _number: Qpn) {}
 
     /// Processes received packets and, if the QP was woken, everything else: the timer, a link that
     /// has gone, work requests that were posted and cannot be sent. Called for each run: process
@@ -165,7 +166,7 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     fn detach(qp: &Qp<Self>);
 
     /// Frees all memory. Called once, after `detach`, when the last run has ended.
-    fn release(qp: &Qp<Self>);
+    fn release(_qp: &Qp<Self>) {}
 }
 
 /// The reason for a run of a QP.
@@ -204,18 +205,18 @@ impl AnyQp {
     }
 
     /// Receives a packet to its number. Softirq.
-    pub(super) fn arrive(&self, packet: &Packet, way: &AddrPair, skb: RxSkb) {
+    pub(super) fn arrive(&self, packet: &Packet, addrs: &AddrPair, skb: RxSkb) {
         match self {
-            Self::Ud(qp) => qp.arrive(packet, way, skb),
-            Self::Rc(qp) => qp.arrive(packet, way, skb),
+            Self::Ud(qp) => qp.arrive(packet, addrs, skb),
+            Self::Rc(qp) => qp.arrive(packet, addrs, skb),
         }
     }
 
     /// Handles the end of a link, which may be that of another QP. Process context.
     pub(super) fn link_gone(&self, link: &Link) {
         match self {
-            Self::Ud(qp) => qp.told_gone(link),
-            Self::Rc(qp) => qp.told_gone(link),
+            Self::Ud(qp) => qp.link_gone(link),
+            Self::Rc(qp) => qp.link_gone(link),
         }
     }
 }
@@ -226,15 +227,15 @@ pub(crate) struct Qp<K: Kind> {
     /// 0 until the QP has a number.
     number: Atomic<u32>,
     socket: Arc<Socket>,
-    home: QpAddress,
+    address: QpAddress,
     /// The addresses of the packets that it accepts. Changed under `modifying`.
     accepted: Accepted,
     /// The addresses have changed since the first were set, so packets that wait are checked again.
-    rebound: Atomic<bool>,
+    address_changed: Atomic<bool>,
     closed: Atomic<bool>,
     /// The user and memory control group for which it works; `None` for connection management.
     principal: Option<Arc<Principal>>,
-    figures: StatsRef,
+    stats: StatsRef,
     /// The time at which `timer` expires.
     due: Due,
     #[pin]
@@ -250,7 +251,7 @@ pub(crate) struct Qp<K: Kind> {
     /// Held during a run. Outermost, except for locks of a caller that closes the QP.
     ///
     /// The holder may be a task that is preempted for a long time. So no worker waits for this
-    /// lock: it leaves its run to the holder (see `left`), and tries again when the deadline
+    /// lock: it leaves its run to the holder (see `rerun`), and tries again when the deadline
     /// expires. The holder is a worker or a task of the QP's own principal, and so are the holders
     /// of the locks of the kind, which are taken in runs and in calls of the owner. So a caller of
     /// [`close`](Self::close) or [`settle`](Self::settle), which wait for this lock, waits for no
@@ -262,53 +263,13 @@ pub(crate) struct Qp<K: Kind> {
     #[pin]
     modifying: Mutex<()>,
     /// The worker has found the QP running. The task that runs it wakes the worker afterwards.
-    left: Atomic<bool>,
+    rerun: Atomic<bool>,
     #[pin]
     kind: K,
 }
 
-impl_has_work! {
-    impl{K: Kind} HasWork<Self> for Qp<K> { self.work }
-}
-
-impl<K: Kind> WorkItem for Qp<K> {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let inline = InlineList::of_worker(this.principal.as_ref());
-        this.deadline.begin();
-        let worker = match this.inbox.owner() {
-            Some(owner) => owner.enter_worker().ok_or(()).map(Some),
-            None => Ok(None),
-        };
-        let Ok(_worker) = worker else {
-            // Its locks may be held by tasks that are not scheduled, as many as workers wait for.
-            Deadline::offer(&this);
-            return;
-        };
-        match &this.home {
-            QpAddress::Link(_) => {
-                let Some(running) = this.try_run() else {
-                    // The holder wakes the worker when its run has ended. If it is preempted between
-                    // both, it holds no lock any more: the worker tries again without it.
-                    Deadline::offer(&this);
-                    return;
-                };
-                this.process(running, Cause::Woken, &inline);
-                if this.missed() {
-                    this.wake();
-                }
-            }
-            // Only this work item runs such a QP.
-            QpAddress::Namespace => {
-                K::work(&this, this.inbox.take(BUDGET), Cause::Woken, &inline);
-                if this.missed() {
-                    this.wake();
-                }
-            }
-        }
-        inline.run();
-    }
+impl_work! {
+    impl{K: Kind} Work for Qp<K> { self.work, run: Self::run_worker }
 }
 
 impl<K: Kind> InlineWork for Qp<K> {
@@ -339,12 +300,45 @@ impl_has_deadline! {
 }
 
 impl_alarm! {
-    impl{K: Kind} Alarm for Qp<K> {
-        timer: self.timer, due: self.due, rings: Self::wake
-    }
+    impl{K: Kind} Alarm for Qp<K> { timer: self.timer, due: self.due, expired: Self::wake }
 }
 
 impl<K: Kind> Qp<K> {
+    /// Runs the QP, and then other QPs to which this run has sent packets. Called by the worker.
+    fn run_worker(self: &Arc<Self>) {
+        let inline = InlineList::of_worker(self.principal.as_ref());
+        self.deadline.begin();
+        let worker = match self.inbox.owner() {
+            Some(owner) => owner.enter_worker().ok_or(()).map(Some),
+            None => Ok(None),
+        };
+        let Ok(_worker) = worker else {
+            // The locks may be held by tasks that are not scheduled, and as many workers as are
+            // allowed wait for them.
+            Deadline::offer(self);
+            return;
+        };
+        match &self.address {
+            QpAddress::Link(_) => {
+                let Some(running) = self.try_run() else {
+                    // The holder wakes the worker when its run has ended. If it is preempted
+                    // between both, it holds no lock any more: the worker tries again without it.
+                    Deadline::offer(self);
+                    return;
+                };
+                self.process(running, Cause::Woken, &inline);
+            }
+            // Only this work item runs such a QP.
+            QpAddress::Namespace => {
+                K::work(self, self.inbox.take(BUDGET), Cause::Woken, &inline);
+            }
+        }
+        if self.missed() {
+            self.wake();
+        }
+        inline.run();
+    }
+
     /// Takes the lock of a run, for the worker. `None`: another task runs the QP, and wakes the
     /// worker when its run ends.
     fn try_run(&self) -> Option<MutexGuard<'_, ()>> {
@@ -353,9 +347,9 @@ impl<K: Kind> Qp<K> {
         }
         // Pairs with the barrier in `missed`: either the run has ended by now, or its task sees
         // this.
-        self.left.xchg(true, Full);
+        self.rerun.xchg(true, Full);
         let running = self.running.try_lock()?;
-        self.left.store(false, Relaxed);
+        self.rerun.store(false, Relaxed);
         Some(running)
     }
 
@@ -366,30 +360,31 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Whether packets wait after a run: there were more than a run takes, or more have arrived,
-    /// and another task may have left them to this one. Wakes the worker if it has left its run.
+    /// and another task may have left them to this one. Wakes the worker if it has left its run to
+    /// this task.
     fn missed(self: &Arc<Self>) -> bool {
         // The run must end before the checks: see `InlineWork::run` and `try_run`.
         smp_mb(Full);
-        if self.left.load(Relaxed) && self.left.xchg(false, Full) {
+        if self.rerun.load(Relaxed) && self.rerun.xchg(false, Full) {
             self.wake();
         }
         !self.inbox.is_empty()
     }
 
-    /// Creates a QP in state RESET and inserts it into the table. It counts in `figures`. `owner` is charged for
-    /// the packets that wait in its inbox.
+    /// Creates a QP in state RESET and inserts it into the table. It counts in `stats`. `owner` is
+    /// charged for the packets that wait in its inbox.
     ///
     /// Fails with `ENODEV` if the link has gone, `EBUSY` if the namespace has too many QPs or one
     /// with this number, `ENOMEM`. Sleeps.
     fn new(
         socket: &Arc<Socket>,
-        home: QpAddress,
+        address: QpAddress,
         number: Number,
-        figures: StatsRef,
+        stats: StatsRef,
         owner: Option<&Budget>,
         kind: impl PinInit<K, Error>,
     ) -> Result<Arc<Self>> {
-        let link = match &home {
+        let link = match &address {
             QpAddress::Link(link) => Some(link.clone()),
             QpAddress::Namespace => None,
         };
@@ -397,12 +392,12 @@ impl<K: Kind> Qp<K> {
             try_pin_init!(Self {
                 number: Atomic::new(0),
                 socket: socket.clone(),
-                home,
+                address,
                 accepted: Accepted::nothing(),
-                rebound: Atomic::new(false),
+                address_changed: Atomic::new(false),
                 closed: Atomic::new(false),
                 principal: owner.map(|owner| owner.principal().clone()),
-                figures,
+                stats,
                 due: Due::never(),
                 timer <- HrTimer::new(),
                 inbox <- QpInbox::new(owner, K::INBOX),
@@ -410,7 +405,7 @@ impl<K: Kind> Qp<K> {
                 deadline <- Deadline::new(),
                 running <- new_mutex!((), "Qp::running"),
                 modifying <- new_mutex!((), "Qp::modifying"),
-                left: Atomic::new(false),
+                rerun: Atomic::new(false),
                 kind <- kind,
             }? Error),
             GFP_KERNEL_ACCOUNT,
@@ -432,22 +427,22 @@ impl<K: Kind> Qp<K> {
         Qpn::new(self.number.load(Acquire))
     }
 
-    /// The figures of this QP, or those of its owner that it counts in. Any context.
-    pub(crate) fn figures(&self) -> &QpStats {
-        &self.figures
+    /// The statistics of this QP, or those of its owner that it counts in. Any context.
+    pub(crate) fn stats(&self) -> &QpStats {
+        &self.stats
     }
 
-    /// The figures of the link or namespace, which count everything a second time.
-    fn outer_figures(&self) -> &LinkStats {
-        match &self.home {
-            QpAddress::Link(link) => link.figures(),
-            QpAddress::Namespace => self.socket.receiver().figures(),
+    /// The statistics of the link or namespace, which count everything a second time.
+    fn outer_stats(&self) -> &LinkStats {
+        match &self.address {
+            QpAddress::Link(link) => link.stats(),
+            QpAddress::Namespace => self.socket.receiver().stats(),
         }
     }
 
     /// A counter for sent and received packets.
-    fn tally(&self) -> PacketCounter<'_> {
-        PacketCounter::new(&self.figures, self.outer_figures())
+    fn counter(&self) -> PacketCounter<'_> {
+        PacketCounter::new(&self.stats, self.outer_stats())
     }
 
     /// The UDP source port of its packets: one of 2^14, a hash of its number.
@@ -458,33 +453,33 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Whether a packet may be queued. The most expensive check comes last.
-    fn judge(&self, packet: &Packet, way: &AddrPair, skb: &RxSkb) -> Result<(), Stat> {
+    fn check_packet(&self, packet: &Packet, addrs: &AddrPair, skb: &RxSkb) -> Result<(), Stat> {
         if packet.opcode().service() != K::SERVICE {
             return Err(Stat::DropService);
         }
-        self.check_way(way)?;
+        self.check_addresses(addrs)?;
         packet::verify(skb, packet)
     }
 
     /// Receives a packet to this QP. Softirq.
-    fn arrive(self: &Arc<Self>, packet: &Packet, way: &AddrPair, skb: RxSkb) {
-        let refused = match self.judge(packet, way, &skb) {
+    fn arrive(self: &Arc<Self>, packet: &Packet, addrs: &AddrPair, skb: RxSkb) {
+        let refused = match self.check_packet(packet, addrs, &skb) {
             Ok(()) => match self.inbox.push(skb) {
-                Ok(true) => return self.due(),
+                Ok(true) => return self.schedule(),
                 Ok(false) => return,
                 Err(refused) => refused,
             },
             Err(cause) => (cause, skb),
         };
         let (cause, skb) = refused;
-        self.figures.add(cause, 1);
-        self.outer_figures().add(cause, 1);
+        self.stats.add(cause, 1);
+        self.outer_stats().add(cause, 1);
         packet::reject(skb, cause);
     }
 
     /// Schedules a run after packets have arrived. Softirq.
-    fn due(self: &Arc<Self>) {
-        let offered = match (&self.home, &self.principal) {
+    fn schedule(self: &Arc<Self>) {
+        let offered = match (&self.address, &self.principal) {
             (QpAddress::Link(_), Some(principal)) => {
                 InlineList::offer(self.clone(), principal).is_ok()
             }
@@ -500,7 +495,7 @@ impl<K: Kind> Qp<K> {
 
     /// Queues the worker. Any context.
     fn wake(self: &Arc<Self>) {
-        let queue = match &self.home {
+        let queue = match &self.address {
             QpAddress::Link(_) => work::queue(),
             QpAddress::Namespace => work::control_queue(),
         };
@@ -509,8 +504,8 @@ impl<K: Kind> Qp<K> {
     }
 
     /// Handles the end of `link`, which may be that of another QP.
-    fn told_gone(self: &Arc<Self>, link: &Link) {
-        if matches!(&self.home, QpAddress::Link(own) if core::ptr::eq(&raw const **own, link)) {
+    fn link_gone(self: &Arc<Self>, link: &Link) {
+        if matches!(&self.address, QpAddress::Link(own) if core::ptr::eq(&raw const **own, link)) {
             self.wake();
         }
     }

@@ -104,7 +104,7 @@ impl<K: Kind> Qp<K> {
     pub(super) fn accept(&self, _change: &Change<'_, K>, accepts: Accepts) {
         if !self.accepted.is_nothing() {
             // Ordered by the locks of the inbox, which a packet that was accepted before passes.
-            self.rebound.store(true, Relaxed);
+            self.address_changed.store(true, Relaxed);
         }
         self.accepted.set(accepts);
     }
@@ -113,25 +113,25 @@ impl<K: Kind> Qp<K> {
     pub(super) fn empty_inbox(&self, _change: &Change<'_, K>) {
         let dropped = self.inbox.take(u32::MAX).map(drop).count() as u64;
         if dropped != 0 {
-            self.tally().add(Stat::DropState, dropped);
+            self.counter().add(Stat::DropState, dropped);
         }
     }
 
     /// Whether the QP still accepts a packet from its inbox. Called in a run.
     #[inline]
     pub(super) fn still_accepts(&self, skb: &RxSkb) -> bool {
-        !self.rebound.load(Relaxed) || self.accepts_again(skb)
+        !self.address_changed.load(Relaxed) || self.recheck(skb)
     }
 
     #[cold]
-    fn accepts_again(&self, skb: &RxSkb) -> bool {
-        AddrPair::of(skb.ip()).is_some_and(|way| self.check_way(&way).is_ok())
+    fn recheck(&self, skb: &RxSkb) -> bool {
+        AddrPair::of(skb.ip()).is_some_and(|addrs| self.check_addresses(&addrs).is_ok())
     }
 
     /// Checks the addresses of a packet. Fails with the cause of its drop. Process context or
     /// softirq.
-    pub(super) fn check_way(&self, way: &AddrPair) -> Result<(), Stat> {
-        self.accepted.check(way, |to| match &self.home {
+    pub(super) fn check_addresses(&self, addrs: &AddrPair) -> Result<(), Stat> {
+        self.accepted.check(addrs, |to| match &self.address {
             QpAddress::Link(link) => link.has_ip(to),
             QpAddress::Namespace => true,
         })
@@ -139,6 +139,6 @@ impl<K: Kind> Qp<K> {
 
     /// Whether the link has gone. Any context.
     pub(super) fn is_gone(&self) -> bool {
-        matches!(&self.home, QpAddress::Link(link) if link.state() == LinkState::Gone)
+        matches!(&self.address, QpAddress::Link(link) if link.state() == LinkState::Gone)
     }
 }

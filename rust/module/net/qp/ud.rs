@@ -133,18 +133,18 @@ impl Kind for Ud {
             let drained = machine.take_drained();
             (machine.clone(), drained)
         };
-        let mut tally = qp.tally();
-        tally.set_inline(cause == Cause::Arrived);
+        let mut counter = qp.counter();
+        counter.set_inline(cause == Cause::Arrived);
         for skb in batch {
             // It was parsed when it arrived, and its headers have not changed.
             let Ok(packet) = packet::parse(&skb) else {
                 continue;
             };
             if !qp.still_accepts(&skb) {
-                tally.count(Stat::DropState);
+                counter.count(Stat::DropState);
                 continue;
             }
-            tally.received(packet.len());
+            counter.received(packet.len());
             // The consumer checks whether there is a receive, and whether it is long enough.
             match machine.receive(&packet, Some(usize::MAX)) {
                 Ok(received) => {
@@ -154,10 +154,10 @@ impl Kind for Ud {
                         received,
                     };
                     if !consumer.as_ref().is_some_and(|to| to.datagram(&datagram)) {
-                        tally.count(Stat::DropNoReceive);
+                        counter.count(Stat::DropNoReceive);
                     }
                 }
-                Err(dropped) => tally.count(dropped.into()),
+                Err(dropped) => counter.count(dropped.into()),
             }
         }
         if let (true, Some(consumer)) = (drained, consumer) {
@@ -169,8 +169,6 @@ impl Kind for Ud {
         let consumer = qp.kind.consumer.lock().take();
         drop(consumer);
     }
-
-    fn release(_qp: &Qp<Self>) {}
 }
 
 impl From<ud::Dropped> for Stat {
@@ -247,10 +245,10 @@ impl Qp<Ud> {
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let home = QpAddress::Link(link.clone());
-        let figures = StatsRef::Qp(QpStats::new());
+        let address = QpAddress::Link(link.clone());
+        let stats = StatsRef::Qp(QpStats::new());
         let kind = Ud::new(consumer);
-        Self::new(link.socket(), home, number, figures, Some(owner), kind)
+        Self::new(link.socket(), address, number, stats, Some(owner), kind)
     }
 
     /// The QP of connection management (QP 1) of the namespace of `socket`, at all its addresses,
@@ -332,11 +330,12 @@ impl Qp<Ud> {
     /// Sends a datagram along `path`, which begins at this QP's address, or at any address of its
     /// link if the QP has them all. The memory of `payload` is not used after this returns.
     ///
-    /// Fails with `EINVAL` if the path is not of the QP's namespace; `EMSGSIZE` if it is longer than the path MTU, `ENETUNREACH` if there is no route
-    /// now or the interface is too small for any path MTU. In a state that does not send, it fails
-    /// with `EINVAL` in RESET, INIT and RTR; `EAGAIN` in SQD: the work request waits for RTS;
-    /// `ECANCELED` in SQE and ERR: the work request completes as flushed. A datagram that is lost,
-    /// on this host or later, is not an error. Process context, no spin lock held that is taken in softirq.
+    /// Fails with `EINVAL` if the path is not of the QP's namespace; `EMSGSIZE` if it is longer
+    /// than the path MTU, `ENETUNREACH` if there is no route now or the interface is too small for
+    /// any path MTU. In a state that does not send, it fails with `EINVAL` in RESET, INIT and RTR;
+    /// `EAGAIN` in SQD: the work request waits for RTS; `ECANCELED` in SQE and ERR: the work
+    /// request completes as flushed. A datagram that is lost, on this host or later, is not an
+    /// error. Process context, no spin lock held that is taken in softirq.
     pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
         self.check_path(path)?;
         let mtu = path.mtu().ok_or(ENETUNREACH)?;
@@ -363,10 +362,10 @@ impl Qp<Ud> {
                 Ok(())
             })
             .and_then(|skb| path.send(skb));
-        let mut tally = PacketCounter::new(&self.figures, path.link().figures());
+        let mut counter = PacketCounter::new(&self.stats, path.link().stats());
         match sent {
-            Ok(()) => tally.sent(packet.len()),
-            Err(_) => tally.count(Stat::TxNotSent),
+            Ok(()) => counter.sent(packet.len()),
+            Err(_) => counter.count(Stat::TxNotSent),
         }
         Ok(())
     }
@@ -403,7 +402,7 @@ pub(crate) struct Datagram<'a> {
 
 impl<'a> Datagram<'a> {
     /// The addresses from which and to which it was sent.
-    pub(crate) fn way(&self) -> Option<AddrPair> {
+    pub(crate) fn addrs(&self) -> Option<AddrPair> {
         AddrPair::of(self.skb.ip())
     }
 
@@ -417,7 +416,7 @@ impl<'a> Datagram<'a> {
         self.received.imm
     }
 
-    /// Whether it wakes those who wait for solicited events.
+    /// Whether it wakes waiters for solicited events.
     #[cfg(kfi_kunit)]
     pub(crate) fn solicited(&self) -> bool {
         self.received.solicited

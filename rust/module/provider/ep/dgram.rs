@@ -73,7 +73,7 @@ use crate::{
         },
         Path,
         Values,
-        FIGURES, //
+        STATS, //
     },
     shim::errno::to_error, //
 };
@@ -143,7 +143,7 @@ impl Dgram {
     pub(super) fn packets(&self) -> Values {
         self.qp
             .as_ref()
-            .map_or([0; FIGURES], |qp| qp.figures().values())
+            .map_or([0; STATS], |qp| qp.stats().values())
     }
 
     /// Closes the QP. Nothing arrives after this has returned. Sleeps.
@@ -255,8 +255,8 @@ impl Consumer for Endpoint {
             return false;
         };
         let source = datagram
-            .way()
-            .and_then(|way| self.domain.link().peer(way.from))
+            .addrs()
+            .and_then(|addrs| self.domain.link().peer(addrs.from))
             .and_then(|addr| addr.with_qpn(datagram.source_qp().get()).ok());
         let payload = datagram.payload();
         let message = Message {

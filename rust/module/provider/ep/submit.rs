@@ -498,7 +498,7 @@ impl_has_work! {
 
 impl_alarm! {
     impl Alarm for Endpoint {
-        timer: self.retry, due: self.retry_due, rings: Self::wake_submission
+        timer: self.retry, due: self.retry_due, expired: Self::wake_submission
     }
 }
 

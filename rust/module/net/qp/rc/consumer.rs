@@ -59,7 +59,8 @@ pub(crate) trait Consumer: Send + Sync {
     fn check_read(&self, reth: &Reth) -> Result<(), Refusal>;
 
     /// Copies the range of `reth`, a part of a range that [`check_read`](Self::check_read) has
-    /// allowed, to `room`, all of it. Bottom halves are disabled: must not sleep, and takes no mutex.
+    /// allowed, to `room`, all of it. Bottom halves are disabled: must not sleep, and takes no
+    /// mutex.
     ///
     /// Fails if the key is not valid any more, or the memory cannot be read; then
     /// [`abort_receive`](Self::abort_receive) may follow, when bottom halves are enabled again.
@@ -98,14 +99,22 @@ pub(crate) trait Consumer: Send + Sync {
 }
 
 /// A consumer and the payload of one packet: the [`Target`] of kfi_roce's responder.
-pub(super) struct Asked<'a> {
+pub(super) struct RequestTarget<'a> {
     /// `None` when the QP is being closed.
     pub(super) consumer: Option<&'a dyn Consumer>,
     /// `None` when no packet is being processed.
     pub(super) payload: Option<Payload<'a>>,
 }
 
-impl Asked<'_> {
+impl<'a> RequestTarget<'a> {
+    /// Without a packet.
+    pub(super) fn new(consumer: Option<&'a dyn Consumer>) -> Self {
+        Self {
+            consumer,
+            payload: None,
+        }
+    }
+
     /// Both of them, for a request.
     fn both(&self) -> Result<(&dyn Consumer, &Payload<'_>), Refusal> {
         self.consumer
@@ -118,7 +127,7 @@ impl Asked<'_> {
     }
 }
 
-impl Target for Asked<'_> {
+impl Target for RequestTarget<'_> {
     fn begin_receive(&mut self, incoming: Incoming) -> Result<(), Refusal> {
         let (consumer, payload) = self.both()?;
         consumer.begin_receive(incoming, payload)

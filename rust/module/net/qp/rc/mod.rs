@@ -19,19 +19,24 @@
 //! A packet that the local stack refuses is lost, and sent again a little later; the QP does not
 //! fail. A QP has one peer until it returns to RESET ([`modify`](super::modify)).
 //!
+//! # Inline headers
+//!
+//! A user with its own protocol over a QP begins each SEND with a header, and has the bytes of the
+//! message elsewhere. The inline header is copied when the work request is posted, and is sent
+//! before the memory of the work request, in the same message. It may be changed until the work
+//! request has completed ([`Qp::rewrite`]).
+//!
 //! # Locks
 //!
-//! `receiving`, then `sending`; both below the locks of [`modify`](super::modify). The consumer's locks are below `receiving`. No spin lock is held
-//! while either is taken.
+//! `receiving`, then `sending`; both below the locks of [`modify`](super::modify). The consumer's
+//! locks are below `receiving`. No spin lock is held while either is taken.
 //!
 //! | file | content |
 //! |---|---|
 //! | `consumer.rs` | the trait of the layer above |
-//! | `inline_header.rs` | inline headers |
 //! | `worker.rs` | packets, timers, completions, statistics |
 
 mod consumer;
-mod inline_header;
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/rc_inline.rs"]
 mod kunit;
@@ -40,15 +45,9 @@ mod kunit;
 mod kunit_modify;
 mod worker;
 
-pub(crate) use self::{
-    consumer::Consumer,
-    inline_header::INLINE_HEADER_MAX, //
-};
+pub(crate) use self::consumer::Consumer;
 
-use self::{
-    consumer::Asked,
-    inline_header::InlineHeaders, //
-};
+use self::consumer::RequestTarget;
 
 use super::{
     super::{
@@ -73,6 +72,7 @@ use super::{
 };
 use crate::{
     mem::{
+        wire,
         Budget,
         MemRef, //
     },
@@ -82,6 +82,7 @@ use crate::{
         inline_work::InlineList,
         skb::{
             InboxLimits,
+            Room,
             RxBatch, //
         }, //
     }, //
@@ -99,7 +100,6 @@ use kernel::{
     }, //
 };
 use kfi_roce::{
-    headers::Qpn,
     mtu::PathMtu,
     opcode::Service,
     rc::{
@@ -152,8 +152,8 @@ struct Receiving {
     responder: Responder<KVec<Replay>>,
     /// The path to the peer. Each half has it, so that each needs its own lock only.
     path: Option<Arc<Path>>,
-    /// The statistics already added to the figures.
-    settled: ResponderStats,
+    /// The part of the machine's statistics that is already added to those of the QP and its link.
+    added: ResponderStats,
 }
 
 /// The half that sends this QP's requests.
@@ -161,23 +161,93 @@ struct Sending {
     requester: Requester<KVec<Wqe>, KVec<Slot>>,
     /// The path to the peer.
     path: Option<Arc<Path>>,
-    /// As many places as there are WQEs, used round-robin: a work request's `wr_id` is its place.
+    /// As many slots as there are WQEs, used round-robin: a work request's `wr_id` is its slot.
     works: KVec<Option<Work>>,
-    /// Inline headers, by the same places.
+    /// Inline headers, by the same slots.
     inline_headers: InlineHeaders,
-    /// The place of the next work request.
+    /// The slot of the next work request.
     next: usize,
     alarm: Alarm<Qp<Rc>>,
-    /// The statistics already added to the figures.
-    settled: RequesterStats,
+    /// The part of the machine's statistics that is already added to those of the QP and its link.
+    added: RequesterStats,
     /// Whether the consumer knows of the state ERR: it asked for it, or was notified.
-    told: bool,
+    error_reported: bool,
 }
 
 /// A work request that has not completed.
 struct Work {
     context: u64,
     memory: MemRef,
+}
+
+/// Size of the longest inline header in bytes.
+pub(crate) const INLINE_HEADER_MAX: usize = 56;
+
+/// The inline header of one work request.
+#[derive(Clone, Copy)]
+struct InlineHeader {
+    bytes: [u8; INLINE_HEADER_MAX],
+    len: usize,
+}
+
+impl InlineHeader {
+    const EMPTY: Self = Self {
+        bytes: [0; INLINE_HEADER_MAX],
+        len: 0,
+    };
+
+    fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// The inline headers of a QP's work requests, by slot; empty for a QP that was created without
+/// them.
+struct InlineHeaders(KVec<InlineHeader>);
+
+impl InlineHeaders {
+    /// Room for `len` inline headers. Fails with `ENOMEM`. Sleeps.
+    fn new(len: usize) -> Result<Self> {
+        Ok(Self(filled(len, InlineHeader::EMPTY)?))
+    }
+
+    /// Bytes of memory for `len` inline headers.
+    const fn bytes(len: usize) -> usize {
+        len.saturating_mul(size_of::<InlineHeader>())
+    }
+
+    /// Whether an inline header of `len` bytes can be stored: an empty one always can.
+    fn fits(&self, len: usize) -> bool {
+        len == 0 || (len <= INLINE_HEADER_MAX && !self.0.is_empty())
+    }
+
+    /// Sets the inline header at `slot` to `bytes`, which [fit](Self::fits).
+    fn set(&mut self, slot: usize, bytes: &[u8]) {
+        if let Some(inline_header) = self.0.get_mut(slot) {
+            if let Some(room) = inline_header.bytes.get_mut(..bytes.len()) {
+                room.copy_from_slice(bytes);
+                inline_header.len = bytes.len();
+            }
+        }
+    }
+
+    /// The inline header at `slot`, to be changed.
+    fn get_mut(&mut self, slot: usize) -> Option<&mut [u8]> {
+        let inline_header = self.0.get_mut(slot)?;
+        inline_header.bytes.get_mut(..inline_header.len)
+    }
+
+    /// Copies a part of a message to `room`: the inline header at `slot` followed by `memory`,
+    /// from byte `offset` on.
+    fn gather(&self, slot: usize, memory: &MemRef, offset: usize, room: &mut Room<'_>) {
+        let inline_header = self.0.get(slot).map_or(&[][..], InlineHeader::as_slice);
+        let Some(rest) = inline_header.get(offset..) else {
+            wire::gather_mem(room, memory, offset.wrapping_sub(inline_header.len()));
+            return;
+        };
+        room.put(rest);
+        wire::gather_mem(room, memory, 0);
+    }
 }
 
 /// A work request, as it is posted.
@@ -203,8 +273,6 @@ impl Kind for Rc {
     fn any(qp: Arc<Qp<Self>>) -> AnyQp {
         AnyQp::Rc(qp)
     }
-
-    fn started(_qp: &Qp<Self>, _number: Qpn) {}
 
     fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, inline: &InlineList) {
         worker::work(qp, batch, cause, inline);
@@ -235,8 +303,8 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<KVec<T>> {
 }
 
 impl Rc {
-    /// With room for `sends` work requests, a power of two, and for `inline_headers` inline headers: the
-    /// same number, or 0.
+    /// With room for `sends` work requests, a power of two, and for `inline_headers` inline
+    /// headers: the same number, or 0.
     fn new(
         sends: usize,
         inline_headers: usize,
@@ -257,7 +325,7 @@ impl Rc {
         let receiving = Receiving {
             responder,
             path: None,
-            settled: ResponderStats::default(),
+            added: ResponderStats::default(),
         };
         let sending = Sending {
             requester,
@@ -266,8 +334,8 @@ impl Rc {
             inline_headers: InlineHeaders::new(inline_headers)?,
             next: 0,
             alarm: Alarm::new(),
-            settled: RequesterStats::default(),
-            told: false,
+            added: RequesterStats::default(),
+            error_reported: false,
         };
         Ok(try_pin_init!(Self {
             receiving <- new_mutex!(receiving, "Rc::receiving"),
@@ -281,10 +349,10 @@ impl Rc {
     /// none, and none can be posted. Sleeps.
     fn drop_works(&self) {
         /// Work requests that are taken at a time: their memory is dropped without the lock.
-        const SOME: usize = 16;
+        const BATCH: usize = 16;
         let mut begin = 0;
         loop {
-            let mut some = [const { None }; SOME];
+            let mut batch = [const { None }; BATCH];
             {
                 let mut sending = self.sending.lock();
                 let Some(rest) = sending.works.get_mut(begin..) else {
@@ -293,11 +361,11 @@ impl Rc {
                 if rest.is_empty() {
                     return;
                 }
-                for (work, room) in rest.iter_mut().zip(&mut some) {
-                    *room = work.take();
+                for (work, entry) in rest.iter_mut().zip(&mut batch) {
+                    *entry = work.take();
                 }
             }
-            begin = begin.saturating_add(SOME);
+            begin = begin.saturating_add(BATCH);
         }
     }
 
@@ -325,39 +393,46 @@ impl Qp<Rc> {
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let figures = StatsRef::Qp(QpStats::new());
-        Self::make(link, sends, false, figures, owner, consumer)
+        let stats = StatsRef::Qp(QpStats::new());
+        Self::make(link, sends, false, stats, owner, consumer)
     }
 
-    /// The same, for work requests with inline headers. It counts in `figures`, which other QPs may
+    /// The same, for work requests with inline headers. It counts in `stats`, which other QPs may
     /// share.
     pub(crate) fn connection_with_inline_headers(
         link: &Arc<Link>,
         sends: usize,
-        figures: Arc<QpStats>,
+        stats: Arc<QpStats>,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let figures = StatsRef::Owner(figures);
-        Self::make(link, sends, true, figures, owner, consumer)
+        let stats = StatsRef::Owner(stats);
+        Self::make(link, sends, true, stats, owner, consumer)
     }
 
     fn make(
         link: &Arc<Link>,
         sends: usize,
         with_inline_headers: bool,
-        figures: StatsRef,
+        stats: StatsRef,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
         if sends == 0 || sends > MAX_SENDS {
             return Err(EINVAL);
         }
-        let home = QpAddress::Link(link.clone());
+        let address = QpAddress::Link(link.clone());
         let sends = sends.next_power_of_two();
         let inline_headers = if with_inline_headers { sends } else { 0 };
         let kind = Rc::new(sends, inline_headers, consumer)?;
-        Self::new(link.socket(), home, Number::Any, figures, Some(owner), kind)
+        Self::new(
+            link.socket(),
+            address,
+            Number::Any,
+            stats,
+            Some(owner),
+            kind,
+        )
     }
 
     /// Bytes of kernel memory of a QP with room for `sends` work requests, with the reserve of its
@@ -413,10 +488,7 @@ impl Qp<Rc> {
         }
         let reset = attr.state == State::Reset;
         let consumer = self.kind.consumer();
-        let mut asked = Asked {
-            consumer: consumer.as_deref(),
-            payload: None,
-        };
+        let mut target = RequestTarget::new(consumer.as_deref());
         let change = self.begin_change(reset || (path.is_some() && attr.state == State::Sqd));
         let (old_paths, alarm);
         {
@@ -431,10 +503,10 @@ impl Qp<Rc> {
                 let alarm = core::mem::replace(&mut sending.alarm, Alarm::new());
                 ((receiving.path.take(), sending.path.take()), Some(alarm))
             } else if let Some(path) = path {
-                let way = path.way();
+                let addrs = path.addrs();
                 let arriving = AddrPair {
-                    from: way.to,
-                    to: way.from,
+                    from: addrs.to,
+                    to: addrs.from,
                 };
                 self.accept(&change, Accepts::Pair(arriving));
                 let old = receiving.path.replace(path.clone());
@@ -442,18 +514,18 @@ impl Qp<Rc> {
             } else {
                 ((None, None), None)
             };
-            sending.told = matches!(attr.state, State::Error | State::Reset);
+            sending.error_reported = matches!(attr.state, State::Error | State::Reset);
             sending.requester.modify(attr, mask).map_err(to_error)?;
             receiving
                 .responder
-                .modify(attr, mask, &mut asked)
+                .modify(attr, mask, &mut target)
                 .map_err(to_error)?;
         }
         drop(old_paths);
         if let Some(alarm) = alarm {
             // Waits for the callback, which takes no lock. Nothing sets the timer in RESET.
             drop(alarm);
-            self.due.rung();
+            self.due.clear();
             self.kind.drop_works();
             self.empty_inbox(&change);
         }
@@ -462,8 +534,8 @@ impl Qp<Rc> {
         Ok(())
     }
 
-    /// Posts a work request with the inline header `inline_header` and `memory`, which follows it in the
-    /// message: the source of a SEND or WRITE, or the destination of a response. It takes the memory,
+    /// Posts a work request with `inline_header` and `memory`, which follows it in the message: the
+    /// source of a SEND or WRITE, or the destination of a response. It takes the memory,
     /// unless it fails. [`Consumer::completed`] reports its result with `context`.
     ///
     /// This only queues it: the caller calls [`push`](Self::push) soon, so that work requests
@@ -487,9 +559,9 @@ impl Qp<Rc> {
             .ok_or(EINVAL)?;
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
         let mut sending = self.kind.sending.lock();
-        let place = sending.next;
+        let slot = sending.next;
         let work = WorkRequest {
-            wr_id: place as u64,
+            wr_id: slot as u64,
             op: request.op,
             len,
             fence: request.fence,
@@ -503,14 +575,14 @@ impl Qp<Rc> {
             kfi_roce::Error::Full => EAGAIN,
             errno => to_error(errno),
         })?;
-        let places = sending.works.len();
-        sending.next = (place + 1) & places.wrapping_sub(1);
-        if let Some(slot) = sending.works.get_mut(place) {
-            // The requester had room for the work request, so its place is free.
+        let slots = sending.works.len();
+        sending.next = (slot + 1) & slots.wrapping_sub(1);
+        if let Some(work) = sending.works.get_mut(slot) {
+            // The requester had room for the work request, so its slot is free.
             let memory = memory.take();
-            *slot = Some(Work { context, memory });
+            *work = Some(Work { context, memory });
         }
-        sending.inline_headers.set(place, inline_header);
+        sending.inline_headers.set(slot, inline_header);
         if sending.requester.state().post_send() == Posting::Flushed {
             drop(sending);
             // The worker reports completions.
@@ -545,8 +617,8 @@ impl Qp<Rc> {
             inline_headers,
             ..
         } = &mut *sending;
-        for (place, work) in works.iter().enumerate() {
-            if let (Some(work), Some(inline_header)) = (work, inline_headers.get_mut(place)) {
+        for (slot, work) in works.iter().enumerate() {
+            if let (Some(work), Some(inline_header)) = (work, inline_headers.get_mut(slot)) {
                 if !inline_header.is_empty() {
                     change(work.context, inline_header);
                 }

@@ -16,10 +16,10 @@ use super::{
         Qp, //
     },
     consumer::{
-        Asked,
-        Consumer, //
+        Consumer,
+        RequestTarget, //
     },
-    inline_header::InlineHeaders,
+    InlineHeaders,
     Rc,
     Receiving,
     Sending,
@@ -70,7 +70,7 @@ use kfi_roce::{
 const BATCH: usize = 16;
 
 /// Responses that are sent before the QP's own requests.
-const ANSWERS: usize = 128;
+const RESPONSES: usize = 128;
 
 /// Completions that are taken at a time.
 const COMPLETIONS: usize = 16;
@@ -79,17 +79,26 @@ const COMPLETIONS: usize = 16;
 pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &InlineList) {
     let consumer = qp.kind.consumer();
     let consumer = consumer.as_deref();
-    let mut tally = qp.tally();
-    tally.set_inline(cause == Cause::Arrived);
+    let mut counter = qp.counter();
+    counter.set_inline(cause == Cause::Arrived);
     let now = now_ns();
 
-    let (responses, served) = serve(qp, batch, cause, consumer, &mut tally, now, inline);
+    let (responses, responder_result) =
+        run_responder(qp, batch, cause, consumer, &mut counter, now, inline);
     // Requests alone do not concern the sending half, as responses do not concern the receiving
     // half.
-    if cause == Cause::Woken || !responses.is_empty() || served != RecvResult::default() {
-        proceed(qp, responses, &served, consumer, tally, now, inline);
+    if cause == Cause::Woken || !responses.is_empty() || responder_result != RecvResult::default() {
+        run_requester(
+            qp,
+            responses,
+            &responder_result,
+            consumer,
+            counter,
+            now,
+            inline,
+        );
     } else {
-        drop(tally);
+        drop(counter);
     }
     if let Some(consumer) = consumer {
         consumer.run_ended();
@@ -100,19 +109,19 @@ pub(super) fn work(qp: &Arc<Qp<Rc>>, batch: RxBatch, cause: Cause, inline: &Inli
 #[derive(Default, PartialEq, Eq)]
 struct RecvResult {
     /// The time at which a response is due.
-    answers_at: Option<u64>,
+    response_due: Option<u64>,
     /// The responder is in state ERR.
     refused: bool,
 }
 
 /// Executes the requests in `batch`, and sends responses to them. Returns the packets that are
 /// responses.
-fn serve(
+fn run_responder(
     qp: &Arc<Qp<Rc>>,
     batch: RxBatch,
     cause: Cause,
     consumer: Option<&dyn Consumer>,
-    tally: &mut PacketCounter<'_>,
+    counter: &mut PacketCounter<'_>,
     now: u64,
     inline: &InlineList,
 ) -> (RxBatch, RecvResult) {
@@ -121,10 +130,8 @@ fn serve(
     if cause == Cause::Woken {
         let receiving = receiving.insert(qp.kind.receiving.lock());
         if qp.is_gone() {
-            receiving.responder.error(&mut Asked {
-                consumer,
-                payload: None,
-            });
+            let mut target = RequestTarget::new(consumer);
+            receiving.responder.error(&mut target);
         }
     }
     for skb in batch {
@@ -133,79 +140,77 @@ fn serve(
             continue;
         };
         if !qp.still_accepts(&skb) {
-            tally.count(Stat::DropState);
+            counter.count(Stat::DropState);
             continue;
         }
-        tally.received(packet.len());
+        counter.received(packet.len());
         if packet.opcode().is_response() {
             responses.push(skb);
             continue;
         }
-        let mut asked = Asked {
+        let mut target = RequestTarget {
             consumer,
             payload: Some(Payload::new(&skb, packet.payload())),
         };
         let receiving = receiving.get_or_insert_with(|| qp.kind.receiving.lock());
-        receiving.responder.receive(now, &packet, &mut asked);
+        receiving.responder.receive(now, &packet, &mut target);
     }
     let Some(mut receiving) = receiving else {
         return (responses, RecvResult::default());
     };
-    answer(qp, &mut receiving, consumer, tally, now, inline);
-    add_responder(&mut receiving, tally);
-    let served = RecvResult {
-        answers_at: receiving.responder.deadline(),
+    send_responses(qp, &mut receiving, consumer, counter, now, inline);
+    add_responder(&mut receiving, counter);
+    let responder_result = RecvResult {
+        response_due: receiving.responder.deadline(),
         refused: receiving.responder.state() == State::Error,
     };
-    (responses, served)
+    (responses, responder_result)
 }
 
 /// Processes responses, sends the packets that they or the time allow, and reports completions.
-fn proceed(
+fn run_requester(
     qp: &Arc<Qp<Rc>>,
     responses: RxBatch,
-    served: &RecvResult,
+    responder_result: &RecvResult,
     consumer: Option<&dyn Consumer>,
-    mut tally: PacketCounter<'_>,
+    mut counter: PacketCounter<'_>,
     now: u64,
     inline: &InlineList,
 ) {
-    let mut ended = Ended::none();
-    let (failed, kept_waiting, drained) = {
+    let mut completions = Completions::none();
+    let (failed, rnr_received, drained) = {
         let mut sending = qp.kind.sending.lock();
         let rnr = sending.requester.stats().rnr;
         for skb in responses {
             if let Ok(packet) = packet::parse(&skb) {
-                take_in(&mut sending, now, &packet, &skb);
+                receive_response(&mut sending, now, &packet, &skb);
             }
         }
-        if served.refused {
+        if responder_result.refused {
             sending.requester.error();
         }
         sending.requester.expired(now);
-        transmit(qp, &mut sending, &mut tally, now, Some(inline));
-        add_requester(&mut sending, &tally);
-        set_alarm(qp, &mut sending, now, served.answers_at);
-        ended.take(&mut sending);
-        let kept_waiting = sending.requester.stats().rnr != rnr;
+        transmit(qp, &mut sending, &mut counter, now, Some(inline));
+        add_requester(&mut sending, &counter);
+        set_alarm(qp, &mut sending, now, responder_result.response_due);
+        completions.take(&mut sending);
+        let rnr_received = sending.requester.stats().rnr != rnr;
         let drained = sending.requester.take_drained();
         let failed = sending.requester.state() == State::Error;
-        (failed, kept_waiting, drained)
+        (failed, rnr_received, drained)
     };
-    // Add up the figures first: the consumer may read them when a completion is reported.
-    drop(tally);
+    // Add up the statistics first: the consumer may read them when a completion is reported.
+    drop(counter);
 
-    if failed && !served.refused {
-        qp.kind.receiving.lock().responder.error(&mut Asked {
-            consumer,
-            payload: None,
-        });
+    if failed && !responder_result.refused {
+        let mut target = RequestTarget::new(consumer);
+        qp.kind.receiving.lock().responder.error(&mut target);
     }
-    report(qp, consumer, ended, failed);
+    report(qp, consumer, completions, failed);
     if let (true, Some(consumer)) = (drained, consumer) {
         consumer.drained();
     }
-    if let (true, Some(consumer)) = (kept_waiting, consumer) {
+    if let (true, Some(consumer)) = (rnr_received, consumer) {
         consumer.not_ready();
     }
 }
@@ -213,14 +218,14 @@ fn proceed(
 /// Sends queued work requests, as far as the window allows.
 pub(super) fn send(qp: &Arc<Qp<Rc>>, sending: &mut Sending, inline: Option<&InlineList>) {
     let now = now_ns();
-    transmit(qp, sending, &mut qp.tally(), now, inline);
+    transmit(qp, sending, &mut qp.counter(), now, inline);
     set_alarm(qp, sending, now, None);
 }
 
 /// Sets the timer to the next time at which the worker has something to do. `now` may be as old as
 /// the run; then the timer expires later by the same time.
-fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, answers_at: Option<u64>) {
-    let at = [sending.requester.deadline(), answers_at];
+fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, response_due: Option<u64>) {
+    let at = [sending.requester.deadline(), response_due];
     let Some(at) = at.into_iter().flatten().min() else {
         return;
     };
@@ -233,12 +238,17 @@ fn set_alarm(qp: &Arc<Qp<Rc>>, sending: &mut Sending, now: u64, answers_at: Opti
 }
 
 /// Sends the packet that was built, and counts it. Returns false if it is lost.
-fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut PacketCounter<'_>) -> bool {
+fn send_packet(
+    path: &Path,
+    built: Result<TxSkb>,
+    packet: &Packet,
+    counter: &mut PacketCounter<'_>,
+) -> bool {
     let sent = built.and_then(|skb| path.send(skb)).is_ok();
     if sent {
-        tally.sent(packet.len());
+        counter.sent(packet.len());
     } else {
-        tally.count(Stat::TxNotSent);
+        counter.count(Stat::TxNotSent);
     }
     sent
 }
@@ -247,7 +257,7 @@ fn emit(path: &Path, built: Result<TxSkb>, packet: &Packet, tally: &mut PacketCo
 fn transmit(
     qp: &Qp<Rc>,
     sending: &mut Sending,
-    tally: &mut PacketCounter<'_>,
+    counter: &mut PacketCounter<'_>,
     now: u64,
     inline: Option<&InlineList>,
 ) {
@@ -270,10 +280,10 @@ fn transmit(
             };
             let packet = &outgoing.packet;
             let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
-                fetch(works, inline_headers, &outgoing, room);
+                put_payload(works, inline_headers, &outgoing, room);
                 Ok(())
             });
-            if !emit(path, built, packet, tally) {
+            if !send_packet(path, built, packet, counter) {
                 requester.not_sent(now, packet.bth.psn);
             }
             next = requester.poll(now);
@@ -282,12 +292,12 @@ fn transmit(
     }
 }
 
-/// Sends responses, at most [`ANSWERS`] of them: the rest is due at once.
-fn answer(
+/// Sends responses, at most [`RESPONSES`] of them: the rest is due at once.
+fn send_responses(
     qp: &Qp<Rc>,
     receiving: &mut Receiving,
     consumer: Option<&dyn Consumer>,
-    tally: &mut PacketCounter<'_>,
+    counter: &mut PacketCounter<'_>,
     now: u64,
     inline: &InlineList,
 ) {
@@ -297,13 +307,13 @@ fn answer(
     let Some(path) = path.as_deref() else {
         return;
     };
-    for _ in 0..ANSWERS / BATCH {
+    for _ in 0..RESPONSES / BATCH {
         let mut failed = None;
         let together = SendBatch::begin();
         let more = (0..BATCH).all(|_| {
-            let answering = responder.poll(now);
-            answering.is_some_and(|answering| {
-                let sent = answer_one(qp, path, responder, consumer, tally, now, &answering);
+            let response = responder.poll(now);
+            response.is_some_and(|response| {
+                let sent = send_response(qp, path, responder, consumer, counter, now, &response);
                 failed = sent.err();
                 failed.is_none()
             })
@@ -311,11 +321,7 @@ fn answer(
         together.end(Some(inline));
         if let Some((psn, why)) = failed {
             // Not before the end of the batch: the consumer takes mutexes and unpins memory.
-            let mut asked = Asked {
-                consumer,
-                payload: None,
-            };
-            responder.fail_read(psn, why, &mut asked);
+            responder.fail_read(psn, why, &mut RequestTarget::new(consumer));
         } else if !more {
             return;
         }
@@ -323,20 +329,20 @@ fn answer(
 }
 
 /// Sends a response. It fails if the memory cannot be read; then nothing else may be sent until the
-/// responder is told. Does not sleep.
-fn answer_one(
+/// responder knows of the error. Does not sleep.
+fn send_response(
     qp: &Qp<Rc>,
     path: &Path,
     responder: &mut Responder<KVec<Replay>>,
     consumer: Option<&dyn Consumer>,
-    tally: &mut PacketCounter<'_>,
+    counter: &mut PacketCounter<'_>,
     now: u64,
-    answering: &Answering,
+    response: &Answering,
 ) -> Result<(), (Psn, Refusal)> {
-    let packet = &answering.packet;
+    let packet = &response.packet;
     let mut refused = None;
     let built = path.build(qp.source_port(), qp.kind.next_ip_id(), packet, |room| {
-        read(consumer, answering, room).map_err(|why| {
+        read(consumer, response, room).map_err(|why| {
             refused = Some(why);
             EFAULT
         })
@@ -344,11 +350,11 @@ fn answer_one(
     if let Some(why) = refused {
         return Err((packet.bth.psn, why));
     }
-    if !emit(path, built, packet, tally) {
+    if !send_packet(path, built, packet, counter) {
         responder.not_sent(now, packet);
     }
-    if let (Some(reth), Some(consumer)) = (answering.completes, consumer) {
-        consumer.end_read(&reth, answering.more);
+    if let (Some(reth), Some(consumer)) = (response.completes, consumer) {
+        consumer.end_read(&reth, response.more);
     }
     Ok(())
 }
@@ -356,17 +362,17 @@ fn answer_one(
 /// Copies the payload of a response.
 fn read(
     consumer: Option<&dyn Consumer>,
-    answering: &Answering,
+    response: &Answering,
     room: &mut Room<'_>,
 ) -> Result<(), Refusal> {
-    match &answering.read {
+    match &response.read {
         Some(reth) => consumer.ok_or(Refusal::Operation)?.read(reth, room),
         None => Ok(()),
     }
 }
 
 /// Processes a response.
-fn take_in(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSkb) {
+fn receive_response(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSkb) {
     let (wqe, placed) = match sending.requester.receive(now, packet) {
         Received::Nothing => return,
         Received::Place { wqe, wr_id, offset } => {
@@ -389,12 +395,12 @@ fn take_in(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSkb) {
 
 /// The memory of a work request.
 fn memory(works: &[Option<Work>], wr_id: u64) -> Option<&MemRef> {
-    let place = usize::try_from(wr_id).ok()?;
-    Some(&works.get(place)?.as_ref()?.memory)
+    let slot = usize::try_from(wr_id).ok()?;
+    Some(&works.get(slot)?.as_ref()?.memory)
 }
 
 /// Copies the payload of a request.
-fn fetch(
+fn put_payload(
     works: &[Option<Work>],
     inline_headers: &InlineHeaders,
     outgoing: &Outgoing,
@@ -405,8 +411,8 @@ fn fetch(
     }
     match memory(works, outgoing.wr_id) {
         Some(memory) => {
-            let (place, offset) = (outgoing.wr_id as usize, outgoing.offset as usize);
-            inline_headers.gather(place, memory, offset, room);
+            let (slot, offset) = (outgoing.wr_id as usize, outgoing.offset as usize);
+            inline_headers.gather(slot, memory, offset, room);
         }
         // Cannot happen: the memory stays until the completion is taken.
         None => room.fill(0),
@@ -422,9 +428,9 @@ fn is_too_long(sending: &Sending) -> bool {
 }
 
 /// Completed work requests and their status.
-struct Ended([Option<(Work, Status)>; COMPLETIONS]);
+struct Completions([Option<(Work, Status)>; COMPLETIONS]);
 
-impl Ended {
+impl Completions {
     /// No work requests.
     fn none() -> Self {
         Self([const { None }; COMPLETIONS])
@@ -432,24 +438,24 @@ impl Ended {
 
     /// Takes completions, as many as there is room for.
     fn take(&mut self, sending: &mut Sending) {
-        for room in &mut self.0 {
+        for slot in &mut self.0 {
             let Some(completion) = sending.requester.take() else {
                 break;
             };
-            let place = completion.request.wr_id as usize;
-            let work = sending.works.get_mut(place).and_then(Option::take);
+            let index = completion.request.wr_id as usize;
+            let work = sending.works.get_mut(index).and_then(Option::take);
             let status = match completion.status {
                 Status::RetryExceeded if is_too_long(sending) => Status::LocalLength,
                 status => status,
             };
-            *room = work.map(|work| (work, status));
+            *slot = work.map(|work| (work, status));
         }
     }
 
     /// Reports them to the consumer. Returns whether there may be more.
-    fn tell(&mut self, consumer: Option<&dyn Consumer>) -> bool {
-        for room in &mut self.0 {
-            let Some((work, status)) = room.take() else {
+    fn report(&mut self, consumer: Option<&dyn Consumer>) -> bool {
+        for slot in &mut self.0 {
+            let Some((work, status)) = slot.take() else {
                 return false;
             };
             // The consumer may rely on the memory being released.
@@ -463,35 +469,40 @@ impl Ended {
 }
 
 /// Reports completions to the consumer, and that the QP has failed.
-fn report(qp: &Qp<Rc>, consumer: Option<&dyn Consumer>, mut ended: Ended, failed: bool) {
-    while ended.tell(consumer) {
-        ended.take(&mut qp.kind.sending.lock());
+fn report(
+    qp: &Qp<Rc>,
+    consumer: Option<&dyn Consumer>,
+    mut completions: Completions,
+    failed: bool,
+) {
+    while completions.report(consumer) {
+        completions.take(&mut qp.kind.sending.lock());
     }
     if failed {
-        let told = core::mem::replace(&mut qp.kind.sending.lock().told, true);
-        if let (false, Some(consumer)) = (told, consumer) {
+        let reported = core::mem::replace(&mut qp.kind.sending.lock().error_reported, true);
+        if let (false, Some(consumer)) = (reported, consumer) {
             consumer.failed();
         }
     }
 }
 
-/// Adds the increase since `settled`.
+/// Adds the increase since the statistics in `added`.
 macro_rules! add {
-    ($tally:ident, $now:ident, $settled:ident: $($field:ident => $figure:ident,)*) => {
+    ($counter:ident, $now:ident, $added:ident: $($field:ident => $stat:ident,)*) => {
         $(
-            let grown = $now.$field.wrapping_sub($settled.$field);
+            let grown = $now.$field.wrapping_sub($added.$field);
             if grown != 0 {
-                $tally.add(Stat::$figure, grown);
+                $counter.add(Stat::$stat, grown);
             }
         )*
     };
 }
 
 /// Adds what the requester has counted since the last call.
-fn add_requester(sending: &mut Sending, tally: &PacketCounter<'_>) {
+fn add_requester(sending: &mut Sending, counter: &PacketCounter<'_>) {
     let now = *sending.requester.stats();
-    let settled = core::mem::replace(&mut sending.settled, now);
-    add!(tally, now, settled:
+    let added = core::mem::replace(&mut sending.added, now);
+    add!(counter, now, added:
         resent => Resent,
         retries => Retries,
         timeouts => Timeouts,
@@ -508,10 +519,10 @@ fn add_requester(sending: &mut Sending, tally: &PacketCounter<'_>) {
 }
 
 /// Adds what the responder has counted since the last call.
-fn add_responder(receiving: &mut Receiving, tally: &PacketCounter<'_>) {
+fn add_responder(receiving: &mut Receiving, counter: &PacketCounter<'_>) {
     let now = *receiving.responder.stats();
-    let settled = core::mem::replace(&mut receiving.settled, now);
-    add!(tally, now, settled:
+    let added = core::mem::replace(&mut receiving.added, now);
+    add!(counter, now, added:
         duplicates => Duplicates,
         out_of_sequence => OutOfSequence,
         too_far => DropPsn,

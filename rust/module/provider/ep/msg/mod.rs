@@ -95,7 +95,7 @@ use crate::{
             Rc, //
         },
         Values,
-        FIGURES, //
+        STATS, //
     },
     shim::{
         errno::to_error,
@@ -261,7 +261,7 @@ impl Msg {
     pub(super) fn packets(&self) -> Values {
         self.qp
             .as_ref()
-            .map_or([0; FIGURES], |qp| qp.figures().values())
+            .map_or([0; STATS], |qp| qp.stats().values())
     }
 
     /// Closes the QP. Operations that have not completed are not reported. Sleeps.

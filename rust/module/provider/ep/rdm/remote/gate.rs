@@ -21,7 +21,7 @@ use kfi_core::rdm::{
 
 use crate::{
     net::cm::Source,
-    shim::siphash::SipKey, //
+    shim::random::SipKey, //
 };
 
 /// The requests without a valid cookie, and the key of the cookies.

@@ -421,7 +421,7 @@ impl cm::Listener for RdmListener {
         let source = self.admit(from, private, must_prove);
         source.map_err(|refusal| cm::Rejection {
             private: refusal.to_bytes(),
-            figure: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
+            stat: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
         })
     }
 

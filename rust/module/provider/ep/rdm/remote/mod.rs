@@ -104,7 +104,7 @@ use crate::{
         },
         QpStats,
         Values,
-        FIGURES, //
+        STATS, //
     },
     shim::{
         random::random_u64,
@@ -175,7 +175,7 @@ impl Remote {
     pub(in crate::provider::ep) fn packets(&self) -> Values {
         self.figures
             .as_ref()
-            .map_or([0; FIGURES], |figures| figures.values())
+            .map_or([0; STATS], |stats| stats.values())
     }
 
     fn incarnation(&self) -> u64 {

@@ -336,7 +336,7 @@ impl WorkItem for Session {
 
 impl_alarm! {
     impl Alarm for Session {
-        timer: self.timer, due: self.due, rings: Self::wake
+        timer: self.timer, due: self.due, expired: Self::wake
     }
 }
 

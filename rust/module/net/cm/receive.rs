@@ -21,20 +21,18 @@ use super::{
         stats::Stat, //
     },
     conn::Conn,
-    entry::Reservation,
     gsi,
     listen::{
         ListenerEntry,
-        Rejection, //
-    },
-    request::{
         Params,
+        Rejection,
         Request, //
     },
     service::{
         random_id,
         Cm, //
-    }, //
+    },
+    table::Reservation, //
 };
 use crate::shim::sched::now_ns;
 use kernel::{
@@ -94,7 +92,7 @@ impl Cm {
     /// Processes a datagram. `None` if it is no valid message, or has no effect, and the second
     /// consumer does not use it. Sleeps.
     fn datagram(self: &Arc<Self>, datagram: &Datagram<'_>) -> Option<()> {
-        let way = datagram.way()?;
+        let addrs = datagram.addrs()?;
         let mut mad: Mad = [0; MAD_LEN];
         let payload = datagram.payload();
         let complete = datagram.source_qp() == Qpn::GSI
@@ -108,21 +106,21 @@ impl Cm {
             Route::Request { ca_guid, remote_id } | Route::Remote { ca_guid, remote_id } => {
                 table.by_peer(ca_guid, remote_id)
             }
-            Route::Local(id) => Some(id).filter(|id| table.has(*id)),
+            Route::Local(id) => Some(id).filter(|id| table.contains_id(*id)),
         });
         let Some(id) = found else {
             let has_listener = || match &message.body {
                 Body::Req(req) => {
-                    self.with(|table| table.listener(req.service_id, way.to).is_some())
+                    self.with(|table| table.listener(req.service_id, addrs.to).is_some())
                 }
                 _ => false,
             };
             return gsi::pass_on(self, datagram, has_listener).or_else(|| match &message.body {
-                Body::Req(req) => self.asked(&way, message.tid, req),
-                _ => self.unknown(&way, &message),
+                Body::Req(req) => self.receive_req(&addrs, message.tid, req),
+                _ => self.answer_unknown(&addrs, &message),
             });
         };
-        match self.heard(id, &way, &message) {
+        match self.receive(id, &addrs, &message) {
             Ok(()) => Some(()),
             Err(Ignored::Duplicate) => {
                 self.count(Stat::CmDuplicates);
@@ -132,7 +130,11 @@ impl Cm {
             // one that does not exist: then it would repeat a REP until it gives up.
             Err(Ignored::Source | Ignored::Ids) => {
                 let is_rep = matches!(message.body, Body::Rep(_));
-                let unknown = || is_rep.then(|| self.unknown(&way, &message)).flatten();
+                let unknown = || {
+                    is_rep
+                        .then(|| self.answer_unknown(&addrs, &message))
+                        .flatten()
+                };
                 gsi::pass_on(self, datagram, || false).or_else(unknown)
             }
             Err(_) => None,
@@ -141,52 +143,52 @@ impl Cm {
 
     /// Answers a message about a connection that does not exist. `None` if the message has no
     /// answer, or there is no path to its sender. Sleeps.
-    fn unknown(&self, way: &AddrPair, message: &Message<'_>) -> Option<()> {
+    fn answer_unknown(&self, addrs: &AddrPair, message: &Message<'_>) -> Option<()> {
         let answer = message.unknown()?;
-        let (_, path) = self.back(way)?;
+        let (_, path) = self.reply_path(addrs)?;
         self.send(&path, &answer);
         Some(())
     }
 
     /// The link that a datagram was sent to, and the path to its sender. Sleeps.
-    fn back(&self, way: &AddrPair) -> Option<(Arc<Link>, Arc<Path>)> {
-        let link = self.socket().link_at(way.to)?;
-        let path = Path::new(&link, way.to, way.from).ok()?;
+    fn reply_path(&self, addrs: &AddrPair) -> Option<(Arc<Link>, Arc<Path>)> {
+        let link = self.socket().link_at(addrs.to)?;
+        let path = Path::new(&link, addrs.to, addrs.from).ok()?;
         Some((link, path))
     }
 
     /// Passes a message to a connection, and does what the state machine asks for. Sleeps.
-    fn heard(
+    fn receive(
         self: &Arc<Self>,
         id: CommId,
-        way: &AddrPair,
+        addrs: &AddrPair,
         message: &Message<'_>,
     ) -> core::result::Result<(), Ignored> {
-        let heard = self.with_deadlines(|table| table.heard(now_ns(), id, way, message));
+        let received = self.with_deadlines(|table| table.receive(now_ns(), id, addrs, message));
         // `None`: the connection has been removed since it was found.
-        let heard = heard.ok_or(Ignored::State)?;
-        if let Some(rival) = heard.rival {
-            self.follow(rival);
+        let received = received.ok_or(Ignored::State)?;
+        if let Some(stale) = received.stale {
+            self.finish(stale);
         }
-        self.follow(heard.step).map(|_| ())
+        self.finish(received.step).map(|_| ())
     }
 
     /// Processes a REQ. `None` if it gets no answer. Sleeps.
-    fn asked(self: &Arc<Self>, way: &AddrPair, tid: u64, req: &Req<'_>) -> Option<()> {
-        let (link, path) = self.back(way)?;
-        match self.request(way, &link, &path, tid, req) {
+    fn receive_req(self: &Arc<Self>, addrs: &AddrPair, tid: u64, req: &Req<'_>) -> Option<()> {
+        let (link, path) = self.reply_path(addrs)?;
+        match self.request(addrs, &link, &path, tid, req) {
             Ok((listener, request)) => {
                 // A listener that was closed in the meantime returns the request; dropping it
                 // rejects it.
-                drop(listener.ask(request));
+                drop(listener.enqueue(request));
             }
             Err(NoRequest::Overloaded) => return None,
             Err(NoRequest::Refused(refusal)) => {
                 self.send(&path, &refusal.message(tid, req.local_id));
             }
             Err(NoRequest::Screened(rejection)) => {
-                if let Some(figure) = rejection.figure {
-                    self.count(figure);
+                if let Some(stat) = rejection.stat {
+                    self.count(stat);
                 }
                 let private = Private::new(&rejection.private).unwrap_or(Private::NONE);
                 let refusal = Refusal::new(Reason::CONSUMER_DEFINED);
@@ -199,7 +201,7 @@ impl Cm {
     /// Creates the passive end, and the request for the listener. Sleeps.
     fn request(
         self: &Arc<Self>,
-        way: &AddrPair,
+        addrs: &AddrPair,
         link: &Arc<Link>,
         path: &Arc<Path>,
         tid: u64,
@@ -211,8 +213,8 @@ impl Cm {
         };
         // Checked first, so that a REQ which is rejected for lack of room allocates nothing.
         let (listener, full) = self.with(|table| {
-            let listener = table.listener(req.service_id, way.to);
-            (listener, table.is_full(Some(way.from)))
+            let listener = table.listener(req.service_id, addrs.to);
+            (listener, table.is_full(Some(addrs.from)))
         });
         let Some(listener) = listener else {
             self.count(Stat::CmNoListener);
@@ -221,33 +223,39 @@ impl Cm {
         if listener.is_overloaded() {
             return Err(NoRequest::Overloaded);
         }
-        let peer = (req.ca_guid, req.qpn, way.from);
+        let peer = (req.ca_guid, req.qpn, addrs.from);
         let is_stale = self.with(|table| table.by_peer_qp(peer.0, peer.1, peer.2).is_some());
         let source = listener
-            .screen(way.from, req.private.get(), is_stale)
+            .screen(addrs.from, req.private.get(), is_stale)
             .map_err(NoRequest::Screened)?;
         let stale = self.with_deadlines(|table| table.end_stale(now_ns(), peer, source));
         if let Some(stale) = stale {
-            self.follow(stale);
+            self.finish(stale);
             return Err(Refusal::new(Reason::STALE_CONN).into());
         }
-        let waiting = listener.room().filter(|_| !full).ok_or_else(no_room)?;
+        let slot = listener.reserve().filter(|_| !full).ok_or_else(no_room)?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
-        let device = self.device(way.to, mtu);
+        let device = self.device(addrs.to, mtu);
         let id = random_id();
-        let (machine, asked) = Connection::request(&device, id, way.from, tid, req)?;
+        let (machine, requested) = Connection::request(&device, id, addrs.from, tid, req)?;
         let conn = Conn::new(self, id, path.clone(), 0, None).map_err(|_| no_room())?;
-        let params = Params::new(&asked);
-        let request = Request::new(conn, req.service_id, params, *asked.private, waiting);
+        let request = Request {
+            conn,
+            service_id: req.service_id,
+            params: Params::new(&requested),
+            private: *requested.private,
+            open: false,
+            _slot: slot,
+        };
         let mut request = KBox::new(request, GFP_KERNEL_ACCOUNT).map_err(|_| no_room())?;
-        let mut room = Reservation::new().map_err(|_| no_room())?;
+        let mut reservation = Reservation::new().map_err(|_| no_room())?;
         // An ID that is taken counts as lack of room: the peer may try again.
-        self.place(request.conn(), machine, &mut room)
+        self.insert(&request.conn, machine, &mut reservation)
             .map_err(|_| no_room())?;
-        request.entered();
-        if request.conn().is_gone() {
+        request.open = true;
+        if request.conn.is_gone() {
             // `Cm::sweep` may have run before the connection was in the table.
-            request.conn().forget();
+            request.conn.forget();
         }
         Ok((listener, request))
     }
