@@ -34,7 +34,7 @@ use crate::{
             force_close, //
         },
         wait::{
-            fd::Readable,
+            Readable,
             WaitObj,
             WaitSet, //
         }, //
@@ -685,7 +685,7 @@ mod tests {
                     queue.push(credit, &entry(3));
                 }
             }
-            let figures = queue.figures();
+            let figures = queue.stats();
             let queued = figures.get(1).copied();
             assert_eq!(queued, Some(4));
             // The program writes a valid head again, and all entries are there.
@@ -744,7 +744,7 @@ mod tests {
         assert_eq!(good.get(), 5);
         assert_eq!(taken.load(Acquire), ALL);
         assert_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
-        let figures = queue.figures();
+        let figures = queue.stats();
         assert_eq!(figures, [32, 0, 0, ALL, 0, 0, 0, 0]);
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::{
             force_close, //
         },
         wait::{
-            fd::Readable,
+            Readable,
             WaitObj,
             WaitSet, //
         }, //

@@ -14,25 +14,20 @@
 use core::net::IpAddr;
 
 use kernel::{
-    new_spinlock,
-    prelude::*,
     rbtree::{
         RBTree,
         RBTreeNode, //
     },
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        SpinLock, //
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
     }, //
 };
 
-use kfi_core::addr::SockAddr;
-
-use super::ep::Endpoint;
+use super::{
+    ep::Endpoint,
+    prelude::*, //
+};
 use crate::{
     net::NetNsId,
     shim::sched::cond_resched, //

@@ -18,10 +18,9 @@
 #[path = "../../../kunit/drain.rs"]
 mod kunit;
 
-use kernel::prelude::*;
-
 use kfi_core::word::Word;
 
+use super::prelude::*;
 use crate::shim::{
     wait::{
         new_wait_queue,

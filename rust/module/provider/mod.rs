@@ -70,6 +70,7 @@ pub(crate) mod object;
 pub(crate) mod object_list;
 pub(crate) mod pep;
 pub(crate) mod poll;
+mod prelude;
 pub(crate) mod wait;
 
 #[cfg(kfi_kunit)]

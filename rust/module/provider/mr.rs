@@ -13,13 +13,7 @@
 //! stay pinned until the last reference is dropped.
 
 use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SetOnce, //
-    },
+    sync::SetOnce,
     workqueue::{
         impl_has_work,
         new_work,
@@ -29,7 +23,6 @@ use kernel::{
 };
 
 use kfi_core::{
-    errno::Errno,
     flags::Access,
     mr::{
         Refusal,
@@ -43,26 +36,17 @@ use super::{
     drain::{
         Drain,
         DrainGuard, //
-    }, //
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
     },
+    prelude::*, //
 };
 use crate::{
     mem::{
         self,
-        Allowance,
         MemRef,
         Memory,
         UserRange, //
     },
-    shim::{
-        errno::to_error,
-        work, //
-    }, //
+    shim::work, //
 };
 
 /// A memory region of a domain.
@@ -295,8 +279,8 @@ impl Mr {
     }
 }
 
-/// The access to memory that operations with `access` need.
-fn pin_access(access: Access) -> mem::Access {
+/// The access for which memory is pinned when an operation or a peer gets `access` to it.
+pub(crate) fn pin_access(access: Access) -> mem::Access {
     if access.writes_memory() {
         mem::Access::Write
     } else {

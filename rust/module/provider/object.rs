@@ -49,19 +49,14 @@
 #[path = "../../../kunit/object.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Full, //
-        },
-        Arc, //
-    }, //
+use kernel::sync::atomic::{
+    Atomic,
+    Full, //
 };
 
 use kfi_core::word::Word;
 
+use super::prelude::*;
 use crate::{
     mem::Budget,
     shim::{
@@ -100,6 +95,11 @@ impl Ident {
     /// See [`Budget::enter_access`].
     pub(crate) fn enter_access(&self, may_sleep: bool) -> Result {
         self.budget.enter_access(self.number(), may_sleep)
+    }
+
+    /// The handle of the object. 0 for an object of another front end, because handles have 32 bits.
+    pub(crate) fn handle(&self) -> u32 {
+        u32::try_from(self.fid).unwrap_or(0)
     }
 
     /// A number that differs between the objects of one owner, and mostly between owners.

@@ -11,20 +11,14 @@
 //! statistics are read, never by operations. It is a spin lock, because the end of every process
 //! takes it: no task is preempted while it holds it.
 
-use kernel::{
-    prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNode, //
-    },
-    sync::Arc, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNode, //
 };
-
-use kfi_core::addr::SockAddr;
 
 use super::{
     domain::Domain,
-    object::Ident, //
+    prelude::*, //
 };
 use crate::{
     net::{
@@ -62,7 +56,7 @@ pub(crate) trait StatsSource: Send + Sync {
     /// The domain that it belongs to.
     fn domain(&self) -> &Domain;
     /// Its current statistics. May take its locks.
-    fn figures(&self) -> ObjectStats;
+    fn stats(&self) -> ObjectStats;
     /// The packet statistics of its QPs; all 0 if it has none.
     fn packets(&self) -> Values {
         [0; FIGURES]

@@ -25,21 +25,8 @@
 //! is a spin lock, so that no task is preempted while it holds it. The locks that an EQ takes to
 //! report an event are taken under it. Requests are answered and dropped outside it.
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::{
-    addr::SockAddr,
     enums::EqEvent,
-    errno::Errno,
     limits, //
 };
 use kfi_roce::cm::{
@@ -54,15 +41,9 @@ use super::{
         Eq, //
     },
     fabric::Fabric,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
-    }, //
+    prelude::*, //
 };
 use crate::{
-    mem::Allowance,
     net::{
         self,
         cm::{
@@ -73,7 +54,6 @@ use crate::{
         }, //
     },
     shim::{
-        errno::to_error,
         random::random_u32,
         sched::cond_resched, //
     }, //

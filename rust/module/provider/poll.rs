@@ -16,36 +16,18 @@
 //! `PollSet::members` is a mutex. It is held while contexts are copied out; the copy does not fault
 //! pages in. The spin lock of a member is taken under it.
 
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    }, //
-};
-
 use kfi_core::cntr::Seen;
 
 use super::{
     cntr::Cntr,
     cq::Cq,
     domain::Domain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseGuard,
-        UseRef, //
-    },
-    wait::fd::Readable, //
+    prelude::*,
+    wait::Readable, //
 };
-use crate::{
-    mem::Allowance,
-    shim::{
-        sched::heed_signals,
-        user::PagefaultDisabled, //
-    }, //
+use crate::shim::{
+    sched::heed_signals,
+    user::PagefaultDisabled, //
 };
 
 /// The most members of a poll set.

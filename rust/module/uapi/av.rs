@@ -6,11 +6,6 @@
 //! each. If a result cannot be reported, because its memory cannot be written, the addresses are
 //! removed again.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     addr::{
         SockAddr,
@@ -22,36 +17,26 @@ use kfi_core::{
         KFI_EVENT,
         KFI_MORE,
         KFI_SYNC_ERR, //
-    },
-    limits, //
+    }, //
 };
 
 use super::{
-    file::OpenFile,
     parse::{
         put_sockaddr,
         put_text,
         sockaddr,
-        text,
-        user_slice,
-        zero, //
-    }, //
+        text, //
+    },
+    prelude::*, //
 };
 use crate::{
-    provider::{
-        av::{
-            Av,
-            AvAttr, //
-        },
-        domain::Domain,
-        object::Ident, //
+    provider::av::{
+        Av,
+        AvAttr, //
     },
     shim::{
         bindings::*,
-        errno::{
-            number,
-            to_error, //
-        },
+        errno::number,
         sched::cond_resched, //
     }, //
 };

@@ -19,9 +19,9 @@ macro_rules! calls {
         $then! {
             0x00 KFABRIC_IOC_QUERY(kfabric_query: 72) query info::query;
             0x01 KFABRIC_IOC_NOP(kfabric_nop: 8) input info::nop;
-            0x02 KFABRIC_IOC_LINK_ADD(kfabric_link_add: 40) input link::add;
-            0x03 KFABRIC_IOC_LINK_DEL(kfabric_link_del: 24) input link::del;
-            0x04 KFABRIC_IOC_LINK_GET(kfabric_link_get: 152) query link::get;
+            0x02 KFABRIC_IOC_LINK_ADD(kfabric_link_add: 40) input fabric::link_add;
+            0x03 KFABRIC_IOC_LINK_DEL(kfabric_link_del: 24) input fabric::link_del;
+            0x04 KFABRIC_IOC_LINK_GET(kfabric_link_get: 152) query fabric::link_get;
             0x05 KFABRIC_IOC_GETINFO(kfabric_getinfo: 168) query info::getinfo;
             0x06 KFABRIC_IOC_STAT(kfabric_stat: 136) query stat::stat;
             0x07 KFABRIC_IOC_FIGURES(kfabric_figures: 536) query stat::figures;
@@ -46,7 +46,7 @@ macro_rules! calls {
             0x24 KFABRIC_IOC_AV_LOOKUP(kfabric_av_lookup: 48) query av::lookup;
             0x25 KFABRIC_IOC_AV_STRADDR(kfabric_av_straddr: 120) query av::straddr;
 
-            0x28 KFABRIC_IOC_MR_REG(kfabric_mr_reg: 80) make mr::reg;
+            0x28 KFABRIC_IOC_MR_REG(kfabric_mr_reg: 80) make fabric::mr_reg;
 
             0x30 KFABRIC_IOC_CQ_OPEN(kfabric_cq_open: 72) make cq::open;
             0x31 KFABRIC_IOC_CQ_READ(kfabric_cq_read: 40) itself cq::read;

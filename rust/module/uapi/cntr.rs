@@ -2,37 +2,22 @@
 
 //! The calls `KFABRIC_IOC_CNTR_*`.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::enums::CntrEvents;
 
 use super::{
-    file::{
-        offset_of,
-        OpenFile, //
-    },
+    file::offset_of,
     parse::{
         restarted_deadline,
-        wait_obj,
-        zero, //
-    }, //
+        wait_obj, //
+    },
+    prelude::*, //
 };
 use crate::{
-    provider::{
-        cntr::{
-            Cntr,
-            CntrAttr, //
-        },
-        domain::Domain,
-        object::Ident, //
+    provider::cntr::{
+        Cntr,
+        CntrAttr, //
     },
-    shim::{
-        bindings::*,
-        errno::to_error, //
-    }, //
+    shim::bindings::*, //
 };
 
 /// `KFABRIC_IOC_CNTR_OPEN`.

@@ -6,41 +6,27 @@
 //! argument, in which the number of entries is returned, is checked to be writable before the first
 //! entry, as in `dispatch::consume`. So an address that cannot be written loses no completion.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     cq::ErrEntry,
-    flags::KFI_AFFINITY,
-    limits, //
+    flags::KFI_AFFINITY, //
 };
 
 use super::{
-    file::{
-        offset_of,
-        OpenFile, //
-    },
+    file::offset_of,
     parse::{
         put_text,
         restarted_deadline,
         timed,
         user_ptr,
-        user_slice,
-        wait_obj,
-        zero, //
-    }, //
+        wait_obj, //
+    },
+    prelude::*, //
 };
 use crate::{
-    provider::{
-        cq::{
-            Cq,
-            CqAttr,
-            Sink, //
-        },
-        domain::Domain,
-        object::Ident, //
+    provider::cq::{
+        Cq,
+        CqAttr,
+        Sink, //
     },
     shim::{
         bindings::*,

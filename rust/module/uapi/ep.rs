@@ -4,11 +4,6 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     enums::EpType,
     flags::{
@@ -17,7 +12,6 @@ use kfi_core::{
         KFI_TRANSMIT, //
     },
     info::Kind,
-    limits,
     op::{
         expand_caps,
         Side, //
@@ -29,7 +23,6 @@ use kfi_roce::{
 };
 
 use super::{
-    file::OpenFile,
     objects::Entry,
     parse::{
         own_sockaddr,
@@ -37,13 +30,12 @@ use super::{
         private,
         put_sockaddr,
         sockaddr,
-        yes_or_no,
-        zero, //
-    }, //
+        yes_or_no, //
+    },
+    prelude::*, //
 };
 use crate::{
     provider::{
-        domain::Domain,
         ep::{
             options::{
                 Opt,
@@ -53,16 +45,12 @@ use crate::{
             EpAttr, //
         },
         fabric::Fabric,
-        object::Ident,
         pep::{
             Pep,
             PepAttr, //
         }, //
     },
-    shim::{
-        bindings::*,
-        errno::to_error, //
-    }, //
+    shim::bindings::*, //
 };
 
 /// `KFABRIC_IOC_EP_OPEN`.

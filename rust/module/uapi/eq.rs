@@ -6,31 +6,23 @@
 //! succeeded. The EQ does not wait for page faults: if a page is not present, the call faults it in
 //! here, and reads again.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     errno::Errno,
     flags::{
         KFI_AFFINITY,
         KFI_PEEK,
         KFI_WRITE, //
-    },
-    limits, //
+    }, //
 };
 
 use super::{
-    file::OpenFile,
     parse::{
         deadline,
         timed,
         user_ptr,
-        user_slice,
-        wait_obj,
-        zero, //
-    }, //
+        wait_obj, //
+    },
+    prelude::*, //
 };
 use crate::{
     provider::{
@@ -38,12 +30,10 @@ use crate::{
             Eq,
             EqAttr, //
         },
-        fabric::Fabric,
-        object::Ident, //
+        fabric::Fabric, //
     },
     shim::{
         bindings::*,
-        errno::to_error,
         sched::heed_signals,
         user::{
             clear,

@@ -33,12 +33,13 @@ use kernel::{
     },
     new_mutex,
     new_spinlock,
-    prelude::*,
     sync::{
         Mutex,
         SpinLock, //
     }, //
 };
+
+use super::prelude::*;
 
 /// Entries of a shelf; they fill about a page.
 const CHUNK: usize = 256;

@@ -3,44 +3,33 @@
 //! Information about the module and its links: `KFABRIC_IOC_QUERY`, `KFABRIC_IOC_NOP`,
 //! `KFABRIC_IOC_GETINFO`.
 
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*, //
-};
+use kernel::page::PAGE_SIZE;
 
-use kfi_core::{
-    info::{
-        DomainAttr,
-        EpAttr,
-        FabricAttr,
-        Info,
-        Kind,
-        Name,
-        Request,
-        RxAttr,
-        TxAttr, //
-    },
-    limits, //
+use kfi_core::info::{
+    DomainAttr,
+    EpAttr,
+    FabricAttr,
+    Info,
+    Kind,
+    Name,
+    Request,
+    RxAttr,
+    TxAttr, //
 };
 
 use super::{
-    file::OpenFile,
     parse::{
         own_sockaddr_or_none,
         put_sockaddr,
         sockaddr_or_none,
-        text,
-        user_slice,
-        zero, //
-    }, //
+        text, //
+    },
+    prelude::*, //
 };
 use crate::{
     net::NetNsId,
     registry,
-    shim::{
-        bindings::*,
-        errno::to_error, //
-    }, //
+    shim::bindings::*, //
 };
 
 /// `KFABRIC_IOC_QUERY`.

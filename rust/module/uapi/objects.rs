@@ -3,27 +3,18 @@
 //! The objects that a handle can name, closing them (`KFABRIC_IOC_CLOSE`), and binding one to
 //! another (`KFABRIC_IOC_BIND`).
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::flags::{
     CntrBind,
     CqBind,
     KFI_REG_MR, //
 };
 
-use super::{
-    file::OpenFile,
-    parse::zero, //
-};
+use super::prelude::*;
 use crate::{
     provider::{
         av::Av,
         cntr::Cntr,
         cq::Cq,
-        domain::Domain,
         ep::Endpoint,
         eq::Eq,
         fabric::Fabric,
@@ -33,12 +24,9 @@ use crate::{
         poll::PollSet,
         wait::WaitSet, //
     },
-    shim::{
-        bindings::{
-            kfabric_bind,
-            kfabric_close, //
-        },
-        errno::to_error, //
+    shim::bindings::{
+        kfabric_bind,
+        kfabric_close, //
     }, //
 };
 

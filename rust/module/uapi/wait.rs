@@ -3,35 +3,25 @@
 //! Wait sets, poll sets, and descriptors of wait objects: `KFABRIC_IOC_WAIT*`, `KFABRIC_IOC_POLL*`,
 //! `KFABRIC_IOC_GETWAIT`.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::enums;
 
 use super::{
-    file::OpenFile,
     objects::Entry,
     parse::{
         deadline,
         user_ptr,
-        user_slice,
-        yes_or_no,
-        zero, //
-    }, //
+        yes_or_no, //
+    },
+    prelude::*, //
 };
 use crate::{
     provider::{
-        domain::Domain,
         fabric::Fabric,
-        object::Ident,
         poll::PollSet,
         wait::WaitSet, //
     },
     shim::{
         bindings::*,
-        errno::to_error,
         user::{
             clear,
             read_struct,

@@ -25,13 +25,11 @@ mod kunit;
 
 use kernel::{
     page::PAGE_SIZE,
-    prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc,
         SetOnce, //
     }, //
 };
@@ -46,33 +44,21 @@ use self::fd::{
     CounterRef,
     Fd, //
 };
-use super::{
-    domain::Domain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseGuard,
-        UseRef, //
-    },
-    object_list::{
-        self,
-        Class,
-        ObjectListEntry,
-        ObjectStats,
-        StatsSource, //
-    },
-    wait::WaitObj, //
-};
 use crate::{
-    mem::{
-        Allowance,
-        SharedPages, //
+    mem::SharedPages,
+    provider::{
+        domain::Domain,
+        object_list::{
+            self,
+            Class,
+            ObjectListEntry,
+            ObjectStats,
+            StatsSource, //
+        },
+        prelude::*,
+        wait::WaitObj, //
     },
-    shim::{
-        anon_file::PendingFd,
-        errno::to_error, //
-    }, //
+    shim::anon_file::PendingFd, //
 };
 
 pub(crate) use self::counter::Counter;
@@ -285,7 +271,7 @@ impl StatsSource for Cntr {
         &self.domain
     }
 
-    fn figures(&self) -> ObjectStats {
+    fn stats(&self) -> ObjectStats {
         let (waiters, lowest) = self.counter.waiting();
         ObjectStats {
             addr: None,

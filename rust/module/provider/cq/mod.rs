@@ -24,13 +24,7 @@ mod record;
 #[path = "../../../../kunit/cq.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    sync::{
-        Arc,
-        SetOnce, //
-    }, //
-};
+use kernel::sync::SetOnce;
 
 use kfi_core::{
     cq::{
@@ -45,38 +39,26 @@ use kfi_core::{
 };
 
 use self::queue::Queue;
-use super::{
-    domain::Domain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseGuard,
-        UseRef, //
-    },
-    object_list::{
-        self,
-        Class,
-        ObjectListEntry,
-        ObjectStats,
-        StatsSource, //
-    },
-    wait::{
-        fd::{
-            self,
-            Readable, //
-        },
-        WaitObj, //
-    }, //
-};
 use crate::{
-    mem::{
-        Allowance,
-        SharedPages, //
+    mem::SharedPages,
+    provider::{
+        domain::Domain,
+        object_list::{
+            self,
+            Class,
+            ObjectListEntry,
+            ObjectStats,
+            StatsSource, //
+        },
+        prelude::*,
+        wait::{
+            self,
+            Readable,
+            WaitObj, //
+        }, //
     },
     shim::{
         anon_file::PendingFd,
-        errno::to_error,
         wait::WaitQueue, //
     }, //
 };
@@ -266,7 +248,7 @@ impl Cq {
         if deadline == Deadline::Poll {
             return self.queue.read(count, sink);
         }
-        if !self.wait.allows_sread() {
+        if !self.wait.is_pollable() {
             return Err(EINVAL);
         }
         let _using = UseGuard::new(&**self)?;
@@ -307,7 +289,7 @@ impl Cq {
     /// descriptor of the wait set. Fails with `EINVAL` if the CQ has `KFI_WAIT_NONE`; `EBADF` if it
     /// is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait.getwait(&**self, || fd::open(self))
+        self.wait.getwait(&**self, || wait::open_fd(self))
     }
 }
 
@@ -351,10 +333,10 @@ impl StatsSource for Cq {
         &self.domain
     }
 
-    fn figures(&self) -> ObjectStats {
+    fn stats(&self) -> ObjectStats {
         ObjectStats {
             addr: None,
-            values: self.queue.figures(),
+            values: self.queue.stats(),
         }
     }
 }

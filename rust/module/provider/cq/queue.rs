@@ -34,20 +34,10 @@
 
 use core::mem::offset_of;
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            AtomicFlag,
-            Release, //
-        },
-        Arc,
-        Mutex,
-        SpinLock, //
-    }, //
+use kernel::sync::atomic::{
+    Acquire,
+    AtomicFlag,
+    Release, //
 };
 
 use kfi_core::{
@@ -67,32 +57,30 @@ use super::record::{
     Record,
     Tree, //
 };
-#[cfg(kfi_kunit)]
-use super::Cq;
-#[cfg(kfi_kunit)]
-use crate::provider::wait::callback::Callback;
 use crate::{
     mem::{
         SharedPages,
         SharedWord, //
     },
-    provider::wait::{
-        fd::READABLE,
-        line::{
-            Line,
-            Memory,
-            RemovedWaiter, //
-        },
-        Wake,
-        WakeReason,
-        Wakeup, //
+    provider::{
+        prelude::*,
+        wait::{
+            line::{
+                Line,
+                Memory,
+                RemovedWaiter, //
+            },
+            Wake,
+            WakeReason,
+            Wakeup,
+            READABLE, //
+        }, //
     },
     shim::{
         bindings::{
             kfabric_cq_entry,
             kfabric_cq_ring, //
         },
-        errno::to_error,
         wait::{
             new_wait_queue,
             WaitQueue,
@@ -100,6 +88,11 @@ use crate::{
         }, //
     }, //
 };
+
+#[cfg(kfi_kunit)]
+use super::Cq;
+#[cfg(kfi_kunit)]
+use crate::provider::wait::callback::Callback;
 
 /// Offset of the entries in the ring in bytes. They begin on a cache line after the head's.
 const ENTRY_OFFSET: usize = size_of::<kfabric_cq_ring>();
@@ -110,7 +103,7 @@ const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
 const _: () = assert!(ENTRY_SIZE == size_of::<Entry>() && ENTRY_OFFSET % ENTRY_SIZE == 0);
 
 /// A waiter of a queue.
-pub(super) enum Token {
+pub(crate) enum Token {
     /// A task that sleeps in a call.
     Sleeper(Waker),
     /// A callback of a kernel consumer.
@@ -129,14 +122,14 @@ impl Wake for Token {
             }
             #[cfg(kfi_kunit)]
             Self::Callback(callback) => {
-                callback.fire(why, |place| place.left(memory));
+                callback.fire(why, memory);
                 None
             }
         }
     }
 }
 
-type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Token>, Tree>;
+pub(super) type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Token>, Tree>;
 
 /// Ring, error entries and waiters of a CQ.
 #[pin_data]
@@ -355,7 +348,7 @@ impl Queue {
     }
 
     /// Its current statistics, in the order of `struct kfabric_stat`.
-    pub(super) fn figures(&self) -> [u64; 8] {
+    pub(super) fn stats(&self) -> [u64; 8] {
         let mut state = self.state.lock();
         // Reads the head that the program wrote to the mapped ring.
         state.ready();

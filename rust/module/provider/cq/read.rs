@@ -14,8 +14,6 @@
 //!
 //! All functions here sleep.
 
-use kernel::prelude::*;
-
 use kfi_core::{
     cq::{
         Armed,
@@ -31,17 +29,19 @@ use super::queue::{
     Token, //
 };
 use crate::{
-    provider::wait::{
-        line::{
-            with_memory,
-            NewWaiter, //
-        },
-        sleep,
-        WakeReason, //
+    provider::{
+        prelude::*,
+        wait::{
+            line::{
+                with_memory,
+                NewWaiter, //
+            },
+            sleep,
+            WakeReason, //
+        }, //
     },
     shim::{
         bindings::kfabric_cq_entry,
-        errno::to_error,
         sched::{
             cond_resched,
             heed_signals, //

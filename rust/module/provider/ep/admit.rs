@@ -33,48 +33,25 @@
 //! drop to a worker. The lock of the queue is a `spinlock_t`. So contexts that stay hard interrupts
 //! with `PREEMPT_RT` (`IRQF_NO_THREAD`, timers with a hard mode, a raw spin lock) are not possible.
 
-use kernel::{
-    alloc::Flags as AllocFlags,
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::alloc::Flags as AllocFlags;
 
-use kfi_core::{
-    errno::Errno,
-    flags::{
-        CompFlags,
-        OpFlags, //
-    }, //
-};
+use kfi_core::flags::CompFlags;
 
 use super::{
-    bound::Bound,
-    complete::{
-        Outcome,
-        Ticket, //
-    },
     op::{
         Flags,
         Op, //
     },
-    post::Poster,
+    prelude::*,
     submit::{
         self,
         CALL_BUDGET, //
-    },
-    Endpoint, //
-};
-use crate::{
-    mem::Allowance,
-    provider::cq::Record,
-    shim::{
-        errno::{
-            number,
-            to_error, //
-        },
-        trace,
-        work, //
     }, //
+};
+use crate::shim::{
+    errno::number,
+    trace,
+    work, //
 };
 
 /// Bytes that the kernel's allocator adds to an entry and its record.
@@ -144,7 +121,7 @@ impl Admitted {
     /// Completes the operation with ECANCELED instead of starting it. Process context, sleeps.
     pub(crate) fn cancel(self) {
         let endpoint = self.0.endpoint.clone();
-        let (Some(_inside), Some(bound)) = (endpoint.run.enter(), endpoint.bound.as_ref()) else {
+        let Some((_inside, bound)) = endpoint.enter() else {
             // A closed endpoint reports nothing.
             return;
         };
@@ -168,7 +145,7 @@ impl Endpoint {
     /// budget is used up; and with the errors of [`Poster::post`] that do not depend on the peer, the
     /// connection, or the room in a queue.
     pub(crate) fn admit(self: &Arc<Self>, op: &mut Op<'_>, context: Context) -> Result<Admitted> {
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         let flags = self.check(bound, op)?;

@@ -6,14 +6,7 @@
 //! never changes, so that operations read it without a lock. Each binding is a use of the bound
 //! object. It is released when the endpoint closes.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
     flags::{
         CntrBind,
         CqBind, //
@@ -22,18 +15,14 @@ use kfi_core::{
 };
 
 use super::{
-    Endpoint,
+    prelude::*,
     Stage, //
 };
-use crate::{
-    provider::{
-        av::Av,
-        cntr::Cntr,
-        cq::Cq,
-        eq::Eq,
-        object::UseRef, //
-    },
-    shim::errno::to_error, //
+use crate::provider::{
+    av::Av,
+    cntr::Cntr,
+    cq::Cq,
+    eq::Eq, //
 };
 
 /// A CQ bound to one side of an endpoint.

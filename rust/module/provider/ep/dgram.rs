@@ -16,27 +16,16 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        Mutex,
-        SetOnce, //
-    }, //
+use kernel::sync::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    SetOnce, //
 };
 
 use kfi_core::{
-    addr::{
-        SockAddr,
-        DGRAM_QPN, //
-    },
-    errno::Errno,
-    flags::OpFlags,
+    addr::DGRAM_QPN,
     matching::Envelope, //
 };
 use kfi_roce::{
@@ -47,35 +36,30 @@ use kfi_roce::{
 };
 
 use super::{
-    bound::Bound,
     op::{
         Op,
         Send, //
     },
-    post::Poster,
+    prelude::*,
     receive::Message,
     wire::{
         imm_data,
         QpInfo, //
-    },
-    Endpoint, //
+    }, //
 };
-use crate::{
-    net::{
-        qp::{
-            ud::{
-                Consumer,
-                Datagram,
-                Destination, //
-            },
-            Qp,
-            Ud, //
+use crate::net::{
+    qp::{
+        ud::{
+            Consumer,
+            Datagram,
+            Destination, //
         },
-        Path,
-        Values,
-        FIGURES, //
+        Qp,
+        Ud, //
     },
-    shim::errno::to_error, //
+    Path,
+    Values,
+    FIGURES, //
 };
 
 /// The default Q key of an endpoint: that of the RDMA CM's UD QPs.
@@ -251,7 +235,7 @@ impl Dgram {
 
 impl Consumer for Endpoint {
     fn datagram(&self, datagram: &Datagram<'_>) -> bool {
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return false;
         };
         let source = datagram

@@ -42,12 +42,12 @@ pub(crate) mod admit;
 mod bound;
 mod complete;
 mod dgram;
-mod limits;
 mod msg;
 mod multi_recv;
 pub(crate) mod op;
 pub(crate) mod options;
 pub(crate) mod post;
+mod prelude;
 mod rdm;
 mod receive;
 mod submit;
@@ -61,12 +61,8 @@ mod kunit;
 mod kunit_submit;
 
 use kernel::{
-    new_mutex,
-    prelude::*,
     sync::{
         atomic::Atomic,
-        Arc,
-        Mutex,
         SetOnce, //
     },
     time::hrtimer::HrTimer,
@@ -77,24 +73,18 @@ use kernel::{
 };
 
 use kfi_core::{
-    addr::SockAddr,
     enums::EpType,
-    errno::Errno,
-    flags::{
-        Caps,
-        OpFlags, //
-    },
+    flags::Caps,
+    limits,
     op::Side,
     word::Word, //
 };
 
 use self::{
-    bound::{
-        Bindings,
-        Bound, //
-    },
+    bound::Bindings,
     dgram::Dgram,
     msg::Msg,
+    prelude::*,
     rdm::{
         remote::Remote,
         transmit::TxSide, //
@@ -109,12 +99,9 @@ use self::{
 use super::{
     cq::RecordPool,
     domain::Domain,
-    drain::Drain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
+    drain::{
+        Drain,
+        DrainGuard, //
     },
     object_list::{
         self,
@@ -125,11 +112,13 @@ use super::{
     }, //
 };
 use crate::{
-    mem::Allowance,
-    net::{EndpointCount, LinkState, Values},
+    net::{
+        EndpointCount,
+        LinkState,
+        Values, //
+    },
     shim::{
         alarm::Due,
-        errno::to_error,
         word::AtomicWord, //
     }, //
 };
@@ -152,6 +141,15 @@ pub(crate) struct EpAttr {
     pub(crate) total_buffered_recv: u64,
     /// The requested address; `None`: the first one of the link. Port 0: any.
     pub(crate) src_addr: Option<SockAddr>,
+}
+
+/// Makes `len` slots with `new`. Fails with `ENOMEM`. Sleeps.
+fn slots<T>(len: usize, new: impl Fn() -> T) -> Result<KVVec<T>> {
+    let mut slots = KVVec::with_capacity(len, GFP_KERNEL_ACCOUNT)?;
+    for _ in 0..len {
+        slots.push(new(), GFP_KERNEL_ACCOUNT)?;
+    }
+    Ok(slots)
 }
 
 /// The state of an endpoint.
@@ -220,7 +218,7 @@ pub(crate) struct Endpoint {
     #[pin]
     retry: HrTimer<Self>,
     retry_due: Due,
-    tally: OpStats,
+    stats: OpStats,
     place: SetOnce<ObjectListEntry>,
     /// Its memory, charged to the owner's budget.
     _memory: Allowance,
@@ -263,7 +261,7 @@ impl Endpoint {
                 wire,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
                 rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
-                min_multi_recv: Atomic::new(limits::MIN_MULTI_RECV),
+                min_multi_recv: Atomic::new(limits::DEFAULT_MIN_MULTI_RECV),
                 stage <- new_mutex!(
                     Stage::Setup(Bindings::default(), attr.src_addr),
                     "Endpoint::stage"
@@ -278,7 +276,7 @@ impl Endpoint {
                 work <- new_work!("kfabric::Endpoint"),
                 retry <- HrTimer::new(),
                 retry_due: Due::never(),
-                tally: OpStats::new(),
+                stats: OpStats::new(),
                 place: SetOnce::new(),
                 _memory: memory,
             }),
@@ -358,7 +356,7 @@ impl Endpoint {
     /// `KFI_EOPBADSTATE` if the endpoint is not enabled, `EINTR` if the current task is being
     /// killed. Sleeps.
     pub(crate) fn cancel(&self, context: u64) -> Result {
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         // A started operation may be posted between the search for it among the posted ones and the
@@ -377,6 +375,13 @@ impl Endpoint {
             }
         }
         Err(ENOENT)
+    }
+
+    /// Enters an enabled endpoint. `None`: it is not enabled, or closing. Does not sleep.
+    #[inline(always)]
+    fn enter(&self) -> Option<(DrainGuard<'_>, &Bound)> {
+        let inside = self.run.enter()?;
+        Some((inside, self.bound.as_ref()?))
     }
 
     /// Begins a close by force: no operation can be posted any more, and peers on other hosts are
@@ -408,16 +413,16 @@ impl Endpoint {
     }
 
     #[inline]
-    fn tally_tx(&self, bytes: u64) {
-        self.tally.tx.fetch_add(1);
-        self.tally.tx_bytes.fetch_add(bytes);
+    fn count_tx(&self, bytes: u64) {
+        self.stats.tx.fetch_add(1);
+        self.stats.tx_bytes.fetch_add(bytes);
         self.domain.link().count_tx(bytes);
     }
 
     #[inline]
-    fn tally_rx(&self, bytes: u64) {
-        self.tally.rx.fetch_add(1);
-        self.tally.rx_bytes.fetch_add(bytes);
+    fn count_rx(&self, bytes: u64) {
+        self.stats.rx.fetch_add(1);
+        self.stats.rx_bytes.fetch_add(bytes);
         self.domain.link().count_rx(bytes);
     }
 }
@@ -488,15 +493,15 @@ impl StatsSource for Endpoint {
         }
     }
 
-    fn figures(&self) -> ObjectStats {
-        let [posted, unexpected, buffered] = self.rx.figures();
+    fn stats(&self) -> ObjectStats {
+        let [posted, unexpected, buffered] = self.rx.stats();
         ObjectStats {
             addr: self.bound.as_ref().map(|bound| bound.name),
             values: [
-                self.tally.tx.load(),
-                self.tally.tx_bytes.load(),
-                self.tally.rx.load(),
-                self.tally.rx_bytes.load(),
+                self.stats.tx.load(),
+                self.stats.tx_bytes.load(),
+                self.stats.rx.load(),
+                self.stats.rx_bytes.load(),
                 match &self.wire {
                     None => self.tx.waiting(),
                     Some(wire) => wire.under_way(),

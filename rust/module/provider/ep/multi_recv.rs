@@ -16,23 +16,13 @@
 //! The lock of the state is taken under the endpoint's receive lock. The locks of the CQ, of the
 //! counters and of the wait set that completions go to are taken under it.
 
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::multi_recv::{
     MultiRecv,
     Part,
     Release, //
 };
 
-use super::complete::Ticket;
-use crate::mem::MemRef;
+use super::prelude::*;
 
 struct State {
     room: MultiRecv,

@@ -6,22 +6,16 @@
 //! [`Poster::post`](super::post::Poster::post) takes an operation: a transmit goes to its peer, a
 //! receive is matched or queued.
 
-use kernel::prelude::*;
-
 use kfi_core::{
-    flags::OpFlags,
     limits,
     op::{
-        OpType,
         Side,
         ATOMIC_LEN, //
     }, //
 };
 
-use crate::mem::{
-    MemRef,
-    Source, //
-};
+use super::prelude::*;
+use crate::mem::Source;
 
 /// Flags of an operation, and whether the endpoint's default flags are added.
 #[derive(Clone, Copy)]

@@ -2,28 +2,19 @@
 
 //! Attributes of an endpoint that a caller can read or set: its name, options and default flags.
 
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::sync::atomic::Relaxed;
 
-use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
-    flags::OpFlags,
-    op::{
-        OpType,
-        Side, //
-    }, //
-};
+use kfi_core::op::Side;
 
 use super::{
-    limits,
     op::Flags,
-    wire::Wire,
-    Endpoint, //
+    prelude::*,
+    wire::Wire, //
 };
-use crate::shim::errno::to_error;
+
+/// The bytes of private data in a connection request (`KFI_OPT_CM_DATA_SIZE`): an IB CM message
+/// without the header of the RDMA CM.
+const CM_DATA_SIZE: u64 = 56;
 
 /// The options of an endpoint.
 #[derive(Clone, Copy)]
@@ -84,7 +75,7 @@ impl Endpoint {
     pub(crate) fn opt(&self, opt: Opt) -> Result<u64> {
         match (opt, &self.wire) {
             (Opt::MinMultiRecv, _) => Ok(self.min_multi_recv.load(Relaxed)),
-            (Opt::CmDataSize, _) => Ok(limits::CM_DATA_SIZE),
+            (Opt::CmDataSize, _) => Ok(CM_DATA_SIZE),
             (Opt::Qp(QpOpt::Qkey), Some(Wire::Dgram(dgram))) => Ok(u64::from(dgram.qkey())),
             (Opt::Qp(opt), Some(Wire::Msg(msg))) => msg.opt(opt),
             (Opt::Qp(_), _) => Err(to_error(Errno::ENOPROTOOPT)),

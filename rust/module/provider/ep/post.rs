@@ -7,41 +7,25 @@
 //! not look it up. It hands packets to the network once, at the end of the call. The peer is cached
 //! for one call only, because the AV may change before the next one.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use kfi_core::{
-    errno::Errno,
-    op::Side, //
-};
+use kfi_core::op::Side;
 
 use super::{
-    bound::Bound,
     op::Op,
+    prelude::*,
     rdm::remote::session::Session,
     submit::{
         Progress,
         CALL_BUDGET, //
-    },
-    Endpoint, //
-};
-use crate::{
-    net::LinkState,
-    provider::cq::Record,
-    shim::{
-        errno::to_error,
-        trace, //
     }, //
 };
+use crate::shim::trace;
 
 /// The peer of an operation.
 pub(super) enum Peer {
     /// An endpoint on this host.
-    Here(Arc<Endpoint>),
+    Local(Arc<Endpoint>),
     /// A session with an endpoint on another host.
-    There(Arc<Session>),
+    Remote(Arc<Session>),
 }
 
 /// The peer of the last operation of a poster, by its `kfi_addr_t`.
@@ -213,20 +197,16 @@ impl Endpoint {
         fi_addr: u64,
         last: &'a mut LastPeer,
     ) -> Result<&'a Peer> {
-        match self.domain.link().state() {
-            LinkState::Up => {}
-            LinkState::Down => return Err(ENETDOWN),
-            LinkState::Gone => return Err(ENODEV),
-        }
+        self.check_link()?;
         let known = matches!(
             &last.0,
-            Some((known, Peer::Here(peer))) if *known == fi_addr && peer.run.is_open()
+            Some((known, Peer::Local(peer))) if *known == fi_addr && peer.run.is_open()
         );
         if !known {
             let addr = bound.av()?.lookup(fi_addr)?;
             let peer = match self.domain.directory().find(&addr) {
-                Some(peer) => Peer::Here(peer),
-                None => Peer::There(self.remote_peer(bound, &addr)?),
+                Some(peer) => Peer::Local(peer),
+                None => Peer::Remote(self.remote_peer(bound, &addr)?),
             };
             last.0 = Some((fi_addr, peer));
         }

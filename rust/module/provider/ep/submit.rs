@@ -41,14 +41,12 @@
 
 use kernel::{
     new_spinlock_irq,
-    prelude::*,
     sync::{
         atomic::{
             Atomic,
             Full,
             Relaxed, //
         },
-        Arc,
         SpinLockIrq, //
     },
     workqueue::{
@@ -61,9 +59,7 @@ use kfi_core::op::Side;
 
 use super::{
     admit::Entry,
-    bound::Bound,
-    post::Poster,
-    Endpoint, //
+    prelude::*, //
 };
 use crate::shim::{
     alarm::{

@@ -7,28 +7,17 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use kfi_core::{
-    addr::SockAddr,
-    enums::EpType,
-    flags::OpFlags, //
-};
+use kfi_core::enums::EpType;
 use kfi_roce::{
     mtu::PathMtu,
     state::State, //
 };
 
 use super::{
-    bound::Bound,
     dgram::Dgram,
     msg::Msg,
     op::Op,
-    post::Poster,
-    Endpoint, //
+    prelude::*, //
 };
 use crate::net::{
     LinkState,
@@ -157,6 +146,7 @@ impl Endpoint {
     }
 
     /// Checks that the link can send. Fails with `ENETDOWN`, `ENODEV`. Does not sleep.
+    #[inline(always)]
     pub(super) fn check_link(&self) -> Result {
         match self.domain.link().state() {
             LinkState::Up => Ok(()),

@@ -25,22 +25,12 @@
 #[path = "../../../../../kunit/heard_first.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Full,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+use kernel::sync::atomic::{
+    Full,
+    Relaxed, //
 };
 
-use kfi_core::{
-    addr::SockAddr,
-    enums::EqEvent,
-    errno::Errno, //
-};
+use kfi_core::enums::EqEvent;
 use kfi_roce::{
     cm::{
         Event,
@@ -65,9 +55,8 @@ use kfi_roce::{
 
 use super::{
     super::{
-        bound::Bound,
-        wire::Wire,
-        Endpoint, //
+        prelude::*,
+        wire::Wire, //
     },
     access,
     Msg,
@@ -88,8 +77,7 @@ use crate::{
     provider::{
         eq::Connection,
         pep::Pep, //
-    },
-    shim::errno::to_error, //
+    }, //
 };
 
 impl Msg {
@@ -409,7 +397,7 @@ impl Endpoint {
             Err(error) if error == to_error(Errno::KFI_EOPBADSTATE) => {}
             enabled => enabled?,
         }
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(EBADF);
         };
         act(msg, bound)
@@ -444,7 +432,7 @@ impl Endpoint {
     /// another endpoint type, `ENOTCONN` if it is not connected. Sleeps.
     pub(crate) fn shutdown(&self) -> Result {
         let msg = self.msg()?;
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(ENOTCONN);
         };
         let _connecting = msg.connecting.lock();

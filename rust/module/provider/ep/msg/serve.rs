@@ -16,16 +16,13 @@
 use kernel::sync::atomic::Relaxed;
 
 use kfi_core::{
-    errno::Errno,
     flags::{
         Access,
-        CompFlags,
-        OpFlags, //
+        CompFlags, //
     },
     matching::Envelope,
     mr,
     op::{
-        OpType,
         Side,
         ATOMIC_LEN, //
     },
@@ -51,17 +48,13 @@ use kfi_roce::{
 
 use super::{
     super::{
-        bound::{
-            Bound,
-            CqBinding, //
-        },
-        complete::Outcome,
+        bound::CqBinding,
+        complete::Failure,
+        prelude::*,
         receive::Single,
-        wire::Wire,
-        Endpoint, //
+        wire::Wire, //
     },
     connect::Lost,
-    post::failure,
     Msg, //
 };
 use crate::{
@@ -110,7 +103,7 @@ fn give_back_credit(bound: &Bound, credit: Option<Credit>) {
 }
 
 /// An endpoint that a function below is inside of.
-struct At<'a> {
+struct Inside<'a> {
     msg: &'a Msg,
     bound: &'a Bound,
     _inside: DrainGuard<'a>,
@@ -119,20 +112,20 @@ struct At<'a> {
 impl Endpoint {
     /// Enters the endpoint and notes that the peer is ready, because it has sent a packet. `None`:
     /// the endpoint is closing. Sleeps.
-    fn at(&self) -> Option<At<'_>> {
-        let at = self.at_silently()?;
-        at.msg.heard(self, at.bound);
-        Some(at)
+    fn enter_connected(&self) -> Option<Inside<'_>> {
+        let inside = self.enter_silently()?;
+        inside.msg.heard(self, inside.bound);
+        Some(inside)
     }
 
     /// Enters the endpoint without noting that the peer is ready. Does not sleep.
-    fn at_silently(&self) -> Option<At<'_>> {
+    fn enter_silently(&self) -> Option<Inside<'_>> {
         let (Some(Wire::Msg(msg)), Some(inside), Some(bound)) =
             (&self.wire, self.run.enter(), self.bound.as_ref())
         else {
             return None;
         };
-        Some(At {
+        Some(Inside {
             msg,
             bound,
             _inside: inside,
@@ -145,7 +138,7 @@ impl Endpoint {
         rkey: u32,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
     ) -> Answer<T> {
-        let _at = self.at().ok_or(Refusal::Operation)?;
+        let _inside = self.enter_connected().ok_or(Refusal::Operation)?;
         self.in_named_region(rkey, work)
     }
 
@@ -162,9 +155,24 @@ impl Endpoint {
         })
     }
 
+    /// Checks that the peer may access the memory that `reth` names.
+    fn check_access(&self, reth: &Reth, access: Access) -> Answer {
+        if reth.len == 0 {
+            // InfiniBand does not check the key of an access to no bytes. The call notes that the
+            // peer is ready.
+            drop(self.enter_connected());
+            return Ok(());
+        }
+        self.with_rkey(reth.rkey, |region| {
+            let memory = region.remote(reth.va, u64::from(reth.len), access)?;
+            drop(memory);
+            Ok(())
+        })
+    }
+
     /// Counts an operation of the peer on `len` bytes at its end. Does not sleep.
     fn count_access(&self, kind: OpType, reth: &Reth, len: u64) {
-        let Some(at) = self.at_silently() else {
+        let Some(inside) = self.enter_silently() else {
             return;
         };
         // The region may have been closed meanwhile. If no byte was accessed, the access is checked
@@ -174,17 +182,17 @@ impl Endpoint {
             region.count(kind == OpType::Write);
             Ok(())
         });
-        self.complete_remote(at.bound, kind, OpFlags::EMPTY, 0, len);
+        self.complete_remote(inside.bound, kind, OpFlags::EMPTY, 0, len);
     }
 }
 
 impl Consumer for Endpoint {
     fn begin_receive(&self, wanted: Wanted, _payload: &Payload<'_>) -> Answer {
-        let at = self.at().ok_or(Refusal::Operation)?;
+        let inside = self.enter_connected().ok_or(Refusal::Operation)?;
         let incoming = match wanted {
             Wanted::Send { .. } => {
                 let envelope = Envelope {
-                    src: at.bound.name,
+                    src: inside.bound.name,
                     tag: 0,
                 };
                 Incoming::Message {
@@ -195,17 +203,17 @@ impl Consumer for Endpoint {
             }
             Wanted::WriteImm => {
                 let reserve = |binding: &CqBinding| binding.cq.reserve();
-                let credit = at.bound.cq(Side::Receive).map(reserve).transpose();
+                let credit = inside.bound.cq(Side::Receive).map(reserve).transpose();
                 Incoming::Write(credit.map_err(|_| Refusal::NotReady)?)
             }
         };
-        *at.msg.incoming.lock() = Some(incoming);
+        *inside.msg.incoming.lock() = Some(incoming);
         Ok(())
     }
 
     fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
-        let at = self.at().ok_or(Refusal::Operation)?;
-        match &mut *at.msg.incoming.lock() {
+        let inside = self.enter_connected().ok_or(Refusal::Operation)?;
+        match &mut *inside.msg.incoming.lock() {
             Some(Incoming::Message { into, placed, lost }) => {
                 // A message that is too long is refused at its end, when its length is known.
                 let fits = payload.place(into.memory(), offset as usize);
@@ -224,9 +232,9 @@ impl Consumer for Endpoint {
             // A peer cannot invalidate a region of this module.
             SendEnd::Invalidate(_) => return Err(Refusal::Access),
         };
-        let at = self.at().ok_or(Refusal::Operation)?;
+        let inside = self.enter_connected().ok_or(Refusal::Operation)?;
         let incoming = {
-            let mut incoming = at.msg.incoming.lock();
+            let mut incoming = inside.msg.incoming.lock();
             if let Some(Incoming::Message { lost: 1.., .. }) = &*incoming {
                 // Longer than its receive. `abort_receive` ends it.
                 return Err(Refusal::Invalid);
@@ -236,18 +244,18 @@ impl Consumer for Endpoint {
         let len = u64::from(ended.len);
         match incoming {
             Some(Incoming::Message { into, .. }) => {
-                self.tally_rx(len);
+                self.count_rx(len);
                 let mut outcome = Outcome::done(len);
                 if let Some(data) = data {
                     outcome.flags = CompFlags::REMOTE_CQ_DATA;
                     outcome.data = data;
                 }
-                self.complete(at.bound, into.into_ticket(), outcome);
+                self.complete(inside.bound, into.into_ticket(), outcome);
                 Ok(())
             }
             Some(Incoming::Write(credit)) => {
                 if let Some(credit) = credit {
-                    self.complete_remote_data(at.bound, credit, data.unwrap_or(0));
+                    self.complete_remote_data(inside.bound, credit, data.unwrap_or(0));
                 }
                 Ok(())
             }
@@ -256,10 +264,10 @@ impl Consumer for Endpoint {
     }
 
     fn abort_receive(&self, why: Option<Refusal>) {
-        let Some(at) = self.at() else {
+        let Some(inside) = self.enter_connected() else {
             return;
         };
-        let incoming = at.msg.incoming.lock().take();
+        let incoming = inside.msg.incoming.lock().take();
         match incoming {
             Some(Incoming::Message { into, placed, lost }) => {
                 let status = match why {
@@ -267,31 +275,25 @@ impl Consumer for Endpoint {
                     Some(Refusal::Invalid) if lost > 0 => Status::LocalLength,
                     Some(_) => Status::LocalOperation,
                 };
-                let mut outcome = Outcome::failed(Errno::ECANCELED);
-                outcome.error = failure(prov_errno::of_status(status));
-                outcome.len = placed;
-                if let (Status::LocalLength, Some(failure)) = (status, &mut outcome.error) {
-                    failure.olen = lost;
-                }
-                self.complete(at.bound, into.into_ticket(), outcome);
+                let mut outcome = Outcome::done(placed);
+                outcome.error = prov_errno::of_status(status).map(|(errno, prov_errno)| Failure {
+                    errno,
+                    prov_errno,
+                    olen: if status == Status::LocalLength {
+                        lost
+                    } else {
+                        0
+                    },
+                });
+                self.complete(inside.bound, into.into_ticket(), outcome);
             }
-            Some(Incoming::Write(credit)) => give_back_credit(at.bound, credit),
+            Some(Incoming::Write(credit)) => give_back_credit(inside.bound, credit),
             None => {}
         }
     }
 
     fn check_write(&self, reth: &Reth) -> Answer {
-        if reth.len == 0 {
-            // InfiniBand does not check the key of an access to no bytes. The call notes that the
-            // peer is ready.
-            drop(self.at());
-            return Ok(());
-        }
-        self.with_rkey(reth.rkey, |region| {
-            region
-                .remote(reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
-                .map(|_| ())
-        })
+        self.check_access(reth, Access::REMOTE_WRITE)
     }
 
     fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
@@ -311,23 +313,13 @@ impl Consumer for Endpoint {
     }
 
     fn check_read(&self, reth: &Reth) -> Answer {
-        if reth.len == 0 {
-            // InfiniBand does not check the key of an access to no bytes. The call notes that the
-            // peer is ready.
-            drop(self.at());
-            return Ok(());
-        }
-        self.with_rkey(reth.rkey, |region| {
-            region
-                .remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)
-                .map(|_| ())
-        })
+        self.check_access(reth, Access::REMOTE_READ)
     }
 
     fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
         // Connection management has mutexes, and this function must not sleep. `check_read` has
         // noted before that the peer is ready.
-        let _at = self.at_silently().ok_or(Refusal::Operation)?;
+        let _inside = self.enter_silently().ok_or(Refusal::Operation)?;
         self.in_named_region(reth.rkey, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)?;
             // The caller of `work` holds another reference to the region, so its pages are not
@@ -372,14 +364,16 @@ impl Consumer for Endpoint {
     }
 
     fn completed(&self, context: u64, status: Status) {
-        if let Some(at) = self.at() {
-            at.msg.ended(self, at.bound, context, status);
+        if let Some(inside) = self.enter_connected() {
+            inside.msg.ended(self, inside.bound, context, status);
         }
     }
 
     fn failed(&self) {
-        if let Some(at) = self.at() {
-            at.msg.lost(self, at.bound, &Lost::Failed(Errno::EIO));
+        if let Some(inside) = self.enter_connected() {
+            inside
+                .msg
+                .lost(self, inside.bound, &Lost::Failed(Errno::EIO));
         }
     }
 }

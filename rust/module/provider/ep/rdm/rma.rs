@@ -11,45 +11,24 @@
 //! as over the network: `EACCES`, and the same `prov_errno` for all reasons ([`Refusal`]). An
 //! operation to a peer on another host goes over the network ([`remote`](super::remote)).
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
-    flags::{
-        Access,
-        OpFlags, //
-    },
-    mr::Refusal,
-    op::OpType, //
+    flags::Access,
+    mr::Refusal, //
 };
 
 use super::super::{
-    complete::Outcome,
     op::{
         Flags,
         Read,
         Remote,
         Write, //
     },
-    post::{
-        Peer,
-        Poster, //
-    },
-    Bound,
-    Endpoint, //
+    post::Peer,
+    prelude::*, //
 };
-use crate::{
-    mem::{
-        self,
-        MemRef,
-        Source, //
-    },
-    provider::{
-        cq::Record,
-        mr::Mr, //
-    }, //
+use crate::mem::{
+    self,
+    Source, //
 };
 
 /// The common parameters of a READ and a WRITE.
@@ -136,11 +115,11 @@ impl Endpoint {
             len: op.into.len(),
         };
         match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => {
+            Peer::Local(target) => {
                 let local = Local::Into(&mut op.into);
                 self.rma(bound, &rma, target, local, &mut poster.spare)
             }
-            Peer::There(session) => {
+            Peer::Remote(session) => {
                 let session = session.clone();
                 let spare = &mut poster.spare;
                 let session = self.rma_remote(bound, session, rma, &mut op.into, spare)?;
@@ -167,11 +146,11 @@ impl Endpoint {
             len: op.from.len(),
         };
         match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => {
+            Peer::Local(target) => {
                 let local = Local::From(&mut op.from);
                 self.rma(bound, &rma, target, local, &mut poster.spare)
             }
-            Peer::There(session) => {
+            Peer::Remote(session) => {
                 let session = session.clone();
                 let (memory, spare) = (op.from.own(true)?, &mut poster.spare);
                 let session = self.rma_remote(bound, session, rma, memory, spare)?;
@@ -191,8 +170,7 @@ impl Endpoint {
         local: Local<'_, '_>,
         spare: &mut Option<Record>,
     ) -> Result {
-        let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
-        else {
+        let Some((_at_target, target_bound)) = target.enter() else {
             return Err(EHOSTUNREACH);
         };
         if rma.flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
@@ -236,14 +214,14 @@ impl Endpoint {
             // No byte may be copied if any piece is refused. A piece that passes here is refused
             // below only if its owner closes the region in between.
             for piece in pieces {
-                self.with_region(piece.key, |region| {
+                self.domain.in_region(piece.key, |region| {
                     region.remote(piece.addr, piece.len, access).map(|_| ())
                 })?;
             }
         }
         let mut offset = 0usize;
         for piece in pieces {
-            self.with_region(piece.key, |region| {
+            self.domain.in_region(piece.key, |region| {
                 let memory = region.remote(piece.addr, piece.len, access)?;
                 local.copy(offset, &memory);
                 Ok(())
@@ -257,28 +235,12 @@ impl Endpoint {
             let before = pieces.get(..index).unwrap_or_default();
             if before.iter().all(|other| other.key != piece.key) {
                 // The owner may have closed the region meanwhile.
-                let _ = self.with_region(piece.key, |region| {
+                let _ = self.domain.in_region(piece.key, |region| {
                     region.count(access.contains(Access::REMOTE_WRITE));
                     Ok(())
                 });
             }
         }
         Ok(())
-    }
-
-    /// Calls `work` inside the region under `key`.
-    fn with_region(
-        &self,
-        key: u64,
-        work: impl FnOnce(&Mr) -> core::result::Result<(), Refusal>,
-    ) -> core::result::Result<(), Refusal> {
-        let region = self.domain.region(key).ok_or(Refusal::Key)?;
-        let result = match region.enter() {
-            Some(_inside) => work(&region),
-            None => Err(Refusal::Key),
-        };
-        // Its owner may have closed it meanwhile: the pages are the owner's to unpin, not this task's.
-        Mr::let_go(region);
-        result
     }
 }

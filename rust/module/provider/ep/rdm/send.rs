@@ -17,14 +17,7 @@
 //! another, and when the call of each returns, it is in one of the peer's two queues or was
 //! matched.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
-    errno::Errno,
-    flags::OpFlags,
     limits::EAGER_SIZE,
     matching::Envelope,
     op::CompletionLevel, //
@@ -32,33 +25,24 @@ use kfi_core::{
 
 use super::{
     super::{
-        bound::Bound,
-        complete::{
-            Outcome,
-            Ticket, //
-        },
         op::Send,
-        post::{
-            Peer,
-            Poster, //
-        },
+        post::Peer,
+        prelude::*,
         receive::{
             EnqueueResult,
-            Held,
+            Location,
             MatchResult,
             Message, //
-        },
-        Endpoint, //
+        }, //
     },
-    pending::{
+    transmit::{
         PendingOp,
         WaitingSend, //
     }, //
 };
 use crate::{
     mem::Source,
-    net::LinkState,
-    provider::cq::Record, //
+    net::LinkState, //
 };
 
 /// The parameters that a send needs, besides the message, to complete.
@@ -96,8 +80,8 @@ impl Endpoint {
         let flags = self.check_send(op)?;
         let len = op.from.len() as u64;
         let target = match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => target,
-            Peer::There(session) => {
+            Peer::Local(target) => target,
+            Peer::Remote(session) => {
                 let session = session.clone();
                 let spare = &mut poster.spare;
                 let session = self.send_remote(bound, session, kind, flags, op, spare)?;
@@ -105,8 +89,7 @@ impl Endpoint {
                 return Ok(());
             }
         };
-        let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
-        else {
+        let Some((_at_target, target_bound)) = target.enter() else {
             return Err(EHOSTUNREACH);
         };
         if flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
@@ -181,7 +164,7 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        match target.arrive(&message, Held::Here(copy)) {
+        match target.arrive(&message, Location::Buffer(copy)) {
             EnqueueResult::Kept => {}
             EnqueueResult::Taken(place) => {
                 target.uncharge(&message);
@@ -249,7 +232,7 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        match target.arrive(&message, Held::There(send.clone())) {
+        match target.arrive(&message, Location::Sender(send.clone())) {
             EnqueueResult::Kept => {
                 let number = slot.number;
                 self.tx.enter(slot, send.clone());

@@ -14,11 +14,6 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::rdm::{
     hello::{
         Refusal,
@@ -34,7 +29,9 @@ use kfi_core::rdm::{
     times::READS,
     unproven::Ends,
     Cause,
-    Hello, //
+    Cookie,
+    Hello,
+    Unproven, //
 };
 use kfi_roce::cm::{
     Event,
@@ -43,10 +40,7 @@ use kfi_roce::cm::{
 };
 
 use super::{
-    super::super::{
-        bound::Bound,
-        Endpoint, //
-    },
+    super::super::prelude::*,
     conn::{
         Connection,
         PeerParams,
@@ -57,7 +51,7 @@ use super::{
         SessionConn,
         State, //
     },
-    works::PostedWork, //
+    store::PostedWork, //
 };
 use crate::{
     net::{
@@ -66,7 +60,10 @@ use crate::{
         Path,
         Stat, //
     },
-    shim::sched::now_ns, //
+    shim::{
+        sched::now_ns,
+        siphash::SipKey, //
+    }, //
 };
 
 /// The bytes of a hello, which is the private data of REQ and REP.
@@ -94,12 +91,12 @@ impl Session {
         }
         loop {
             let next = self.with(|state, now| {
-                let heard = state.heard();
-                state.core.expired(now, heard);
+                let last_packet = state.last_packet();
+                state.core.expired(now, last_packet);
                 state.core.manage(now, self.endpoint().remote.next_epoch())
             });
             match next {
-                Some(Manage::Connect(conn, hello)) => self.ask(conn, &hello),
+                Some(Manage::Connect(conn, hello)) => self.request(conn, &hello),
                 Some(Manage::Close(conn, cause)) => self.close(conn, cause),
                 None => break,
             }
@@ -113,29 +110,29 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         conn: Conn,
-        asks: bool,
+        initiates: bool,
     ) -> Result<Arc<Connection>> {
-        let works = PostedWork::new()?;
-        let connection = Connection::new(self, conn, asks)?;
-        let line = SessionConn {
+        let posted_work = PostedWork::new()?;
+        let connection = Connection::new(self, conn, initiates)?;
+        let entry = SessionConn {
             connection: connection.clone(),
-            works,
+            posted_work,
             cause: None,
             unsent: false,
         };
-        match state.enter(line) {
+        match state.enter(entry) {
             Ok(()) => Ok(connection),
-            Err(line) => {
-                line.connection.close();
+            Err(entry) => {
+                entry.connection.close();
                 Err(EBUSY)
             }
         }
     }
 
     /// Requests a connection from the peer.
-    fn ask(self: &Arc<Self>, conn: Conn, hello: &Hello) {
-        let asked = self.try_ask(conn, hello);
-        if let Err(error) = asked {
+    fn request(self: &Arc<Self>, conn: Conn, hello: &Hello) {
+        let requested = self.try_request(conn, hello);
+        if let Err(error) = requested {
             self.with(|state, now| match cause_of(error) {
                 Some(cause) => state.core.failed(conn, cause),
                 None => state.core.rejected(now, conn, Refusal::Busy),
@@ -143,7 +140,7 @@ impl Session {
         }
     }
 
-    fn try_ask(self: &Arc<Self>, conn: Conn, hello: &Hello) -> Result {
+    fn try_request(self: &Arc<Self>, conn: Conn, hello: &Hello) -> Result {
         let endpoint = self.endpoint();
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
         let connection = self.enter(&mut self.lock(), conn, true)?;
@@ -165,23 +162,23 @@ impl Session {
 
     /// Closes a connection. Its QP accesses no memory after this has returned.
     fn close(self: &Arc<Self>, conn: Conn, cause: Cause) {
-        let connection = self.with(|state, _| Some(state.line(conn)?.connection.clone()));
+        let connection = self.with(|state, _| Some(state.entry(conn)?.connection.clone()));
         if let Some(connection) = &connection {
             connection.close();
             // Handles the events that had come before.
-            self.with(|state, now| connection.tell(state, now));
+            self.with(|state, now| connection.deliver_events(state, now));
             connection.abort(match cause {
                 Cause::Closed => cause,
                 _ => Cause::Reset,
             });
             self.endpoint().forget_messages(self, conn);
         }
-        let line = self.with(|state, now| {
-            let line = state.leave(conn);
+        let entry = self.with(|state, now| {
+            let entry = state.leave(conn);
             state.core.closed(now, conn);
-            line
+            entry
         });
-        drop(line);
+        drop(entry);
     }
 
     /// Handles the peer's request for a connection.
@@ -203,8 +200,8 @@ impl Session {
         drop(state);
         match (reply, accepted) {
             (Reply::Refuse(refusal), _) => refuse(request, refusal),
-            (Reply::Accept(_, mine), Some(Ok(connection))) => {
-                self.accept(request, &connection, &mine);
+            (Reply::Accept(_, own), Some(Ok(connection))) => {
+                self.accept(request, &connection, &own);
             }
             (Reply::Accept(conn, _), _) => {
                 refuse(request, Refusal::Busy);
@@ -223,25 +220,25 @@ impl Session {
     ) -> Result<Arc<Connection>> {
         let connection = self.enter(state, conn, false)?;
         let params = request.params();
-        let far = PeerParams {
+        let peer = PeerParams {
             qpn: params.qpn,
             psn: params.starting_psn,
             mtu: params.mtu,
-            serves: params.initiator_depth,
-            asks: params.responder_resources,
+            responder_resources: params.initiator_depth,
+            initiator_depth: params.responder_resources,
         };
         // If this fails, the protocol closes the connection.
-        connection.ready(request.path(), &far)?;
+        connection.ready(request.path(), &peer)?;
         Ok(connection)
     }
 
-    fn accept(self: &Arc<Self>, request: cm::Request, connection: &Arc<Connection>, mine: &Hello) {
+    fn accept(self: &Arc<Self>, request: cm::Request, connection: &Arc<Connection>, own: &Hello) {
         let params = request.params();
         let side = connection.side(
             params.responder_resources.min(READS),
             params.initiator_depth.min(READS),
         );
-        match request.accept(&side, &bytes_of(mine), 0, connection.clone()) {
+        match request.accept(&side, &bytes_of(own), 0, connection.clone()) {
             Ok(managed) => connection.managed_by(managed),
             // The peer has ended the attempt meanwhile.
             Err(_) => {
@@ -282,14 +279,14 @@ impl Session {
             Unknown::Malformed => Cause::Protocol,
         })?;
         let path = managed.path();
-        let far = PeerParams {
+        let peer = PeerParams {
             qpn: rep.qpn,
             psn: rep.starting_psn,
             mtu: rep.mtu,
-            serves: rep.initiator_depth,
-            asks: rep.responder_resources,
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
         };
-        connection.ready(path, &far).map_err(|_| Cause::Reset)?;
+        connection.ready(path, &peer).map_err(|_| Cause::Reset)?;
         // No work is queued to the QP before the RTU is sent.
         let mut state = self.lock();
         Ok(state.core.accepted(now_ns(), connection.conn(), &hello))
@@ -320,7 +317,7 @@ impl cm::Consumer for Connection {
         match event {
             Event::Reply(rep) => session.replied(self, managed, rep),
             Event::Established(_) => {
-                self.is_established();
+                self.set_established();
                 session.with(|state, now| state.core.established(now, conn));
             }
             Event::Rejected {
@@ -355,7 +352,7 @@ impl RdmListener {
         request: &cm::Request,
     ) -> core::result::Result<(Arc<Session>, Hello), Refusal> {
         let endpoint = &self.0;
-        let (Some(_inside), Some(bound)) = (endpoint.run.enter(), endpoint.bound.as_ref()) else {
+        let Some((_inside, bound)) = endpoint.enter() else {
             return Err(Refusal::Nobody);
         };
         let (from, hello) = self.sender(request.remote(), request.private())?;
@@ -419,6 +416,40 @@ impl cm::Listener for RdmListener {
 }
 
 /// Whether there is a route from the endpoint's address to a peer. Sleeps.
-pub(super) fn has_way(bound: &Bound, endpoint: &Endpoint, to: IpAddr) -> bool {
+pub(super) fn has_route(bound: &Bound, endpoint: &Endpoint, to: IpAddr) -> bool {
     Path::new(endpoint.domain.link(), bound.name.ip(), to).is_ok_and(|path| path.mtu().is_some())
+}
+
+/// The requests without a valid cookie, and the key of the cookies.
+#[pin_data]
+pub(super) struct Gate {
+    key: SipKey,
+    /// A leaf.
+    #[pin]
+    unproven: SpinLock<Unproven>,
+}
+
+impl Gate {
+    /// Makes the gate of a new endpoint, with a random key.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            key: SipKey::random(),
+            unproven <- new_spinlock!(Unproven::new(), "Gate::unproven"),
+        })
+    }
+
+    /// Decides whether a request is handled at time `now` in ns. The error is the refusal if it is
+    /// not: the peer must repeat the request with a cookie. Does not sleep.
+    pub(super) fn admit(
+        &self,
+        now: u64,
+        ends: &Ends,
+        cookie: Option<Cookie>,
+    ) -> core::result::Result<(), Refusal> {
+        let hash = |words: [u64; 4]| self.key.hash(&words);
+        let mut unproven = self.unproven.lock();
+        unproven
+            .admit(now, ends, cookie, hash)
+            .map_err(Refusal::Retry)
+    }
 }

@@ -23,12 +23,9 @@
 //! | [`session`] | one peer: its lock, the actions of the protocol |
 //! | [`conn`] | one connection: its QP |
 //! | [`serve`] | the peer's requests on a connection |
-//! | [`manage`] | making and closing connections |
-//! | [`gate`] | which connection requests of peers are handled |
+//! | [`manage`] | making and closing connections; the connection requests of peers |
 //! | [`op`] | operations, and answers to the peer |
-//! | [`owing`] | the count of the answers to the peer |
-//! | [`works`] | work requests of a QP |
-//! | [`store`] | memory of operations |
+//! | [`store`] | memory of operations and of the work requests of a QP |
 //!
 //! # Limits
 //!
@@ -47,24 +44,18 @@
 //! not longer.
 
 pub(super) mod conn;
-mod gate;
 mod manage;
 pub(in crate::provider::ep) mod op;
-mod owing;
 mod post;
 mod serve;
 pub(in crate::provider::ep) mod session;
 mod store;
-mod works;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../../../kunit/half_open.rs"]
 mod kunit;
 
 use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
     rbtree::{
         RBTree,
         RBTreeNode, //
@@ -74,27 +65,20 @@ use kernel::{
             Atomic,
             Full, //
         },
-        Arc,
-        Mutex,
-        SetOnce,
-        SpinLock, //
+        SetOnce, //
     }, //
 };
 
-use kfi_core::{
-    addr::SockAddr,
-    rdm::service_id, //
-};
+use kfi_core::rdm::service_id;
 
 use self::{
-    gate::Gate,
-    manage::RdmListener,
+    manage::{
+        Gate,
+        RdmListener, //
+    },
     session::Session, //
 };
-use super::super::{
-    bound::Bound,
-    Endpoint, //
-};
+use super::super::prelude::*;
 use crate::{
     net::{
         self,
@@ -268,12 +252,12 @@ impl Endpoint {
     /// Begins to accept connections from other hosts at `name`. Fails with `EADDRINUSE` if another
     /// endpoint listens there; `ENODEV` if the namespace has no link; `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn listen(self: &Arc<Self>, name: &SockAddr) -> Result {
-        let door = Arc::new(RdmListener(self.clone()), GFP_KERNEL_ACCOUNT)?;
+        let listener = Arc::new(RdmListener(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
         let service = service_id(name.port());
         // A previous attempt to enable the endpoint may have set it.
         let _ = self.remote.figures.populate(QpStats::shared()?);
-        let listening = cm::listen(socket, name.ip(), service, BACKLOG, door)?;
+        let listening = cm::listen(socket, name.ip(), service, BACKLOG, listener)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())
     }
@@ -298,12 +282,15 @@ impl Endpoint {
         if let Some(session) = self.remote.find(addr) {
             return Ok(session);
         }
-        let nobody = addr.is_qp() || addr.port() == 0;
+        let has_no_endpoint = addr.is_qp() || addr.port() == 0;
         // Every address that is reached through a loopback interface is on this host.
-        if nobody || bound.name.is_loopback() || net::is_local(self.domain.link().netns(), addr) {
+        if has_no_endpoint
+            || bound.name.is_loopback()
+            || net::is_local(self.domain.link().netns(), addr)
+        {
             return Err(EHOSTUNREACH);
         }
-        if !manage::has_way(bound, self, addr.ip()) {
+        if !manage::has_route(bound, self, addr.ip()) {
             return Err(EHOSTUNREACH);
         }
         self.session(bound, addr)

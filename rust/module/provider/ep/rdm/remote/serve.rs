@@ -4,27 +4,21 @@
 //!
 //! A SEND begins with a header. If it is the header of a message, the endpoint must have room for
 //! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
-//! arrive; or a buffer of the endpoint; or, for a long message, only a place among the unexpected
-//! messages. All other headers are events for the session, which gets them when the run of the QP
+//! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected message. All other headers are events for the session, which gets them when the run of the QP
 //! is over ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
 //! grants.
 
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::sync::atomic::Relaxed;
 
 use kfi_core::{
     flags::{
         Access,
-        Caps,
-        OpFlags, //
+        Caps, //
     },
     matching::Envelope,
     mr,
-    op::OpType,
     prov_errno,
     rdm::{
         header::{
@@ -62,7 +56,7 @@ use kfi_roce::{
 
 use super::{
     super::super::{
-        bound::Bound,
+        prelude::*,
         receive::Message, //
     },
     conn::{
@@ -119,7 +113,7 @@ impl Connection {
     }
 
     fn check(&self, reth: &Reth, access: Access) -> Answer {
-        self.hear();
+        self.note_packet();
         self.in_region(reth, access, |region| {
             region.remote(reth.va, u64::from(reth.len), access)?;
             Ok(())
@@ -127,9 +121,9 @@ impl Connection {
     }
 
     /// The number of answers to the peer, and the limit for waiting messages.
-    fn owing(&self) -> Owing {
+    fn answers(&self) -> Owing {
         Owing {
-            owed: self.session().owing.count(),
+            owed: self.session().answers.count(),
             waiting: self.endpoint().rx.waiting_max,
         }
     }
@@ -137,7 +131,7 @@ impl Connection {
     /// Finds room for a message. `NotReady`: there is no room, or no memory.
     fn offer(&self, message: &header::Message, source: Source) -> Answer<ReceivedSend> {
         let endpoint = self.endpoint();
-        let known = Message {
+        let offered = Message {
             tagged: message.tag.is_some(),
             envelope: Envelope {
                 src: *self.session().peer(),
@@ -148,41 +142,41 @@ impl Connection {
         };
         let at = match source {
             Source::Eager => None,
-            Source::Rts(place) => Some(place),
+            Source::Rts(at) => Some(at),
         };
-        let owed = if message.finish {
-            let owed = PendingAnswer::new(self.session(), self.conn(), message.id, at);
-            Some(owed.map_err(|_| Refusal::NotReady)?)
+        let answer = if message.finish {
+            let answer = PendingAnswer::new(self.session(), self.conn(), message.id, at);
+            Some(answer.map_err(|_| Refusal::NotReady)?)
         } else {
             None
         };
         let arrival_target = endpoint
-            .arrival_target(&known, at.is_none())
+            .arrival_target(&offered, at.is_none())
             .ok_or(Refusal::NotReady)?;
-        Ok(ReceivedSend::Message(arrival_target, known, owed))
+        Ok(ReceivedSend::Message(arrival_target, offered, answer))
     }
 
     /// Handles the beginning of a SEND.
     fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> Answer {
         // Reserves room for the event at the end.
-        if inbox.said.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
+        if inbox.events.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
             return Err(Refusal::NotReady);
         }
         let begun = inbox
             .inbound
-            .begin(bytes, self.owing())
+            .begin(bytes, self.answers())
             .map_err(|_| Refusal::Invalid)?;
-        inbox.coming = match begun {
+        inbox.receiving = match begun {
             Begin::NotReady => return Err(Refusal::NotReady),
             Begin::Message(message, source) => {
-                let coming = self.offer(&message, source)?;
+                let received = self.offer(&message, source)?;
                 inbox.inbound.take();
-                coming
+                received
             }
             Begin::Other => match Header::parse(bytes) {
                 Ok(Header::Cancel { id, .. }) => {
-                    let owed = PendingAnswer::for_cancel(self.session(), self.conn(), id);
-                    ReceivedSend::Cancel(owed.map_err(|_| Refusal::NotReady)?)
+                    let answer = PendingAnswer::for_cancel(self.session(), self.conn(), id);
+                    ReceivedSend::Cancel(answer.map_err(|_| Refusal::NotReady)?)
                 }
                 _ => ReceivedSend::Nothing,
             },
@@ -194,14 +188,14 @@ impl Connection {
     fn ended(&self, inbox: &mut Inbox, len: u32) -> Answer {
         let bound = self.bound()?;
         let end = inbox.inbound.end(len).map_err(|_| Refusal::Invalid)?;
-        let coming = core::mem::replace(&mut inbox.coming, ReceivedSend::Nothing);
-        let said = match (end, coming) {
-            (End::Message, ReceivedSend::Message(arrival_target, message, owed)) => self
+        let receiving = core::mem::replace(&mut inbox.receiving, ReceivedSend::Nothing);
+        let event = match (end, receiving) {
+            (End::Message, ReceivedSend::Message(arrival_target, message, answer)) => self
                 .endpoint()
-                .arrived(bound, arrival_target, message, owed)
+                .arrived(bound, arrival_target, message, answer)
                 .map(SessionEvent::Reply),
-            (End::Event(Event::Cancel { id, found }), ReceivedSend::Cancel(owed)) => {
-                Some(SessionEvent::Cancel(id, found, owed))
+            (End::Event(Event::Cancel { id, found }), ReceivedSend::Cancel(answer)) => {
+                Some(SessionEvent::Cancel(id, found, answer))
             }
             (End::Event(Event::Note { data, .. }), _) => {
                 if inbox.written.is_empty() {
@@ -217,22 +211,22 @@ impl Connection {
             (End::Event(event), _) => Some(SessionEvent::Event(event)),
             _ => None,
         };
-        if let Some(said) = said {
+        if let Some(event) = event {
             // The room was reserved when the SEND began.
-            let _ = inbox.said.push(said, GFP_KERNEL_ACCOUNT);
+            let _ = inbox.events.push(event, GFP_KERNEL_ACCOUNT);
         }
         Ok(())
     }
 
     /// Gives up the message that was being received.
     pub(super) fn abort(&self, why: Cause) {
-        let coming = {
+        let receiving = {
             let mut inbox = self.inbox.lock();
             inbox.inbound.abort();
-            core::mem::replace(&mut inbox.coming, ReceivedSend::Nothing)
+            core::mem::replace(&mut inbox.receiving, ReceivedSend::Nothing)
         };
         if let (ReceivedSend::Message(arrival_target, message, _), Ok(bound)) =
-            (coming, self.bound())
+            (receiving, self.bound())
         {
             self.endpoint()
                 .not_arrived(bound, arrival_target, &message, why.errno());
@@ -240,20 +234,20 @@ impl Connection {
     }
 
     /// Hands the peer's events to the session. The caller holds the session's lock.
-    pub(super) fn tell(&self, state: &mut State, now: u64) {
-        let said = core::mem::take(&mut self.inbox.lock().said);
-        for said in said {
-            match said {
+    pub(super) fn deliver_events(&self, state: &mut State, now: u64) {
+        let events = core::mem::take(&mut self.inbox.lock().events);
+        for event in events {
+            match event {
                 SessionEvent::Event(event) => {
                     if let Some(ended) = state.core.event(now, self.conn(), event) {
                         self.session().end(ended);
                     }
                 }
                 SessionEvent::Reply(reply) => self.session().answer_locked(state, now, reply),
-                SessionEvent::Cancel(id, found, owed) => {
+                SessionEvent::Cancel(id, found, answer) => {
                     let reply =
                         self.endpoint()
-                            .withdraw(self.session(), self.conn(), id, found, owed);
+                            .withdraw(self.session(), self.conn(), id, found, answer);
                     if let Some(reply) = reply {
                         self.session().answer_locked(state, now, reply);
                     }
@@ -281,10 +275,10 @@ impl Connection {
 
 impl Consumer for Connection {
     fn begin_receive(&self, incoming: Incoming, payload: &Payload<'_>) -> Answer {
-        self.hear();
+        self.note_packet();
         let mut inbox = self.inbox.lock();
         if let Incoming::WriteImm = incoming {
-            inbox.coming = ReceivedSend::Write;
+            inbox.receiving = ReceivedSend::Write;
             return Ok(());
         }
         let mut bytes = [0; MAX_HEADER];
@@ -304,7 +298,7 @@ impl Consumer for Connection {
             .payload(offset, payload.len() as u32)
             .map_err(|_| Refusal::Invalid)?;
         if let (Some((range, at)), ReceivedSend::Message(arrival_target, ..)) =
-            (part, &inbox.coming)
+            (part, &inbox.receiving)
         {
             // Bytes that do not fit are dropped. The completion reports that.
             payload
@@ -317,7 +311,7 @@ impl Consumer for Connection {
     fn end_receive(&self, ended: Ended) -> Answer {
         let mut inbox = self.inbox.lock();
         if ended.write {
-            inbox.coming = ReceivedSend::Nothing;
+            inbox.receiving = ReceivedSend::Nothing;
             inbox.write_ends = true;
             let bound = self.bound()?;
             // The bytes of the current piece are not in `written` yet.
@@ -339,7 +333,7 @@ impl Consumer for Connection {
     }
 
     fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
-        self.hear();
+        self.note_packet();
         let access = Access::REMOTE_WRITE;
         let placed = self.in_region(reth, access, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), access)?;
@@ -364,7 +358,7 @@ impl Consumer for Connection {
         match Grant::of(reth) {
             None => self.check(reth, Access::REMOTE_READ),
             Some(grant) => {
-                self.hear();
+                self.note_packet();
                 if self.session().has_grant(&grant) {
                     Ok(())
                 } else {
@@ -411,16 +405,16 @@ impl Consumer for Connection {
     }
 
     fn completed(&self, context: u64, status: Status) {
-        self.hear();
+        self.note_packet();
         self.session().with(|state, now| {
-            let Some(line) = state.line(self.conn()) else {
+            let Some(entry) = state.entry(self.conn()) else {
                 return;
             };
-            let Some(posted) = line.works.take(context) else {
+            let Some(posted) = entry.posted_work.take(context) else {
                 return;
             };
             let (done, cause) = Self::done(status, posted.void);
-            line.cause = line.cause.or(cause);
+            entry.cause = entry.cause.or(cause);
             if let Some(ended) = state.core.done(now, self.conn(), posted.work, done) {
                 self.session().end(ended);
             }
@@ -428,33 +422,33 @@ impl Consumer for Connection {
     }
 
     fn failed(&self) {
-        let known = self.cause();
+        let cause = self.cause();
         self.session().with(|state, _| {
-            let told = state.line(self.conn()).and_then(|line| line.cause);
-            let cause = match known {
-                Cause::LinkGone => known,
-                _ => told.unwrap_or(known),
+            let of_work = state.entry(self.conn()).and_then(|entry| entry.cause);
+            let cause = match cause {
+                Cause::LinkGone => cause,
+                _ => of_work.unwrap_or(cause),
             };
             state.core.failed(self.conn(), cause);
         });
     }
 
     fn not_ready(&self) {
-        self.hear();
+        self.note_packet();
         self.session()
             .with(|state, now| state.core.refused(now, self.conn()));
     }
 
     fn run_ended(&self) {
-        let news = self.communication_established();
-        if !news && self.inbox.lock().said.is_empty() {
+        let is_new = self.communication_established();
+        if !is_new && self.inbox.lock().events.is_empty() {
             return;
         }
         self.session().with(|state, now| {
-            if news {
+            if is_new {
                 state.core.established(now, self.conn());
             }
-            self.tell(state, now);
+            self.deliver_events(state, now);
         });
     }
 }

@@ -31,21 +31,13 @@
 //! poster.
 
 use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
     rbtree::{
         RBTree,
         RBTreeNodeReservation, //
     },
-    sync::{
-        lock::{
-            mutex::MutexBackend,
-            Guard, //
-        },
-        Arc,
-        Mutex,
-        SpinLock, //
+    sync::lock::{
+        mutex::MutexBackend,
+        Guard, //
     },
     time::hrtimer::HrTimer,
     workqueue::{
@@ -56,37 +48,33 @@ use kernel::{
     }, //
 };
 
-use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
-    rdm::{
-        self,
-        header::{
-            Header,
-            MAX_HEADER, //
-        },
-        ops::{
-            Outgoing,
-            Transfer, //
-        },
-        session::{
-            Action,
-            Cancelled,
-            Conn,
-            Ended,
-            Request,
-            Work as Piece, //
-            WorkResult,
-        },
-        times::{
-            DEPTH,
-            IDLE_TIME,
-            READS, //
-        },
-        Cause,
-        Config,
-        Grant, //
-    }, //
+use kfi_core::rdm::{
+    self,
+    header::{
+        Header,
+        MAX_HEADER, //
+    },
+    ops::{
+        Outgoing,
+        Transfer, //
+    },
+    session::{
+        Action,
+        Cancelled,
+        Conn,
+        Ended,
+        Request,
+        Work as Piece,
+        WorkResult, //
+    },
+    times::{
+        DEPTH,
+        IDLE_TIME,
+        READS, //
+    },
+    Cause,
+    Config,
+    Grant, //
 };
 use kfi_roce::{
     headers::SendEnd,
@@ -94,30 +82,24 @@ use kfi_roce::{
 };
 
 use super::{
-    super::super::{
-        bound::Bound,
-        Endpoint, //
-    },
+    super::super::prelude::*,
     conn::Connection,
     op::{
+        AnswerCount,
+        RecvRead,
         Reply,
         Transmit, //
     },
-    owing::Owing,
     store::{
+        PostedWork,
         RmaSlot,
         SendSlot,
         Tree,
         Trees, //
-    },
-    works::PostedWork, //
+    }, //
 };
 use crate::{
-    mem::{
-        wire,
-        Allowance,
-        MemRef, //
-    },
+    mem::wire,
     shim::{
         alarm::{
             impl_alarm,
@@ -150,7 +132,7 @@ pub(super) struct NewRma {
 /// A connection, and the work that its QP has.
 pub(super) struct SessionConn {
     pub(super) connection: Arc<Connection>,
-    pub(super) works: PostedWork,
+    pub(super) posted_work: PostedWork,
     /// The cause of its failure, if a work request failed.
     pub(super) cause: Option<Cause>,
     /// The QP has work that was queued but not sent.
@@ -163,32 +145,32 @@ const MAX_CONNS: usize = 2;
 /// The state under the lock.
 pub(super) struct State {
     pub(super) core: Core,
-    lines: [Option<SessionConn>; MAX_CONNS],
+    conns: [Option<SessionConn>; MAX_CONNS],
     gone: bool,
     alarm: Alarm<Session>,
 }
 
 impl State {
     /// The entry of a connection.
-    pub(super) fn line(&mut self, conn: Conn) -> Option<&mut SessionConn> {
-        find(&mut self.lines, conn)
+    pub(super) fn entry(&mut self, conn: Conn) -> Option<&mut SessionConn> {
+        find(&mut self.conns, conn)
     }
 
     /// Adds a connection. Returns it if there is no room, which the protocol rules out.
-    pub(super) fn enter(&mut self, line: SessionConn) -> core::result::Result<(), SessionConn> {
-        match self.lines.iter_mut().find(|place| place.is_none()) {
-            Some(place) => {
-                *place = Some(line);
+    pub(super) fn enter(&mut self, entry: SessionConn) -> core::result::Result<(), SessionConn> {
+        match self.conns.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => {
+                *slot = Some(entry);
                 Ok(())
             }
-            None => Err(line),
+            None => Err(entry),
         }
     }
 
     /// Removes a connection.
     pub(super) fn leave(&mut self, conn: Conn) -> Option<SessionConn> {
-        let is_it = |line: &mut SessionConn| line.connection.conn() == conn;
-        self.lines.iter_mut().find_map(|place| place.take_if(is_it))
+        let is_it = |entry: &mut SessionConn| entry.connection.conn() == conn;
+        self.conns.iter_mut().find_map(|slot| slot.take_if(is_it))
     }
 
     /// Whether the session is gone: no longer in its endpoint's table, or about to be removed.
@@ -197,17 +179,20 @@ impl State {
     }
 
     /// The time of the peer's last packet, ns.
-    pub(super) fn heard(&self) -> u64 {
-        let lines = self.lines.iter().flatten();
-        lines.map(|line| line.connection.heard()).max().unwrap_or(0)
+    pub(super) fn last_packet(&self) -> u64 {
+        let conns = self.conns.iter().flatten();
+        conns
+            .map(|entry| entry.connection.last_packet())
+            .max()
+            .unwrap_or(0)
     }
 }
 
-fn find(lines: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut SessionConn> {
-    lines
+fn find(conns: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut SessionConn> {
+    conns
         .iter_mut()
         .flatten()
-        .find(|line| line.connection.conn() == conn)
+        .find(|entry| entry.connection.conn() == conn)
 }
 
 /// A work request for a QP.
@@ -216,7 +201,7 @@ struct SendRequest {
     /// READs of the same operation follow.
     more: bool,
     inline_header: [u8; MAX_HEADER],
-    front_len: usize,
+    header_len: usize,
     memory: MemRef,
 }
 
@@ -224,12 +209,12 @@ impl SendRequest {
     /// A SEND of `header`, followed by `memory`.
     fn send(header: &Header, memory: MemRef) -> Self {
         let mut inline_header = [0; MAX_HEADER];
-        let front_len = header.put(&mut inline_header).unwrap_or(0);
+        let header_len = header.put(&mut inline_header).unwrap_or(0);
         Self {
             op: WireOp::Send(SendEnd::Plain),
             more: false,
             inline_header,
-            front_len,
+            header_len,
             memory,
         }
     }
@@ -239,7 +224,7 @@ impl SendRequest {
             op,
             more: false,
             inline_header: [0; MAX_HEADER],
-            front_len: 0,
+            header_len: 0,
             memory,
         }
     }
@@ -311,8 +296,8 @@ pub(in crate::provider::ep) struct Session {
     state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
-    /// The count of the answers that are owed to the peer.
-    pub(super) owing: Owing,
+    /// The count of the answers to the peer that are not finished.
+    pub(super) answers: AnswerCount,
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
@@ -348,7 +333,7 @@ impl Session {
         peer: SockAddr,
     ) -> Result<Arc<Self>> {
         let memory = endpoint.ident.budget.take_for::<Self>(0)?;
-        let owing = Owing::new()?;
+        let answers = AnswerCount::new()?;
         let config = Config {
             incarnation: endpoint.remote.incarnation(),
             port: bound.name.port(),
@@ -360,7 +345,7 @@ impl Session {
         let core = Core::new(config, Tree::new(), Tree::new(), Tree::new());
         let state = State {
             core,
-            lines: [const { None }; MAX_CONNS],
+            conns: [const { None }; MAX_CONNS],
             gone: false,
             alarm: Alarm::new(),
         };
@@ -370,7 +355,7 @@ impl Session {
                 peer,
                 state <- new_mutex!(state, "Session::state"),
                 grants <- new_spinlock!(RBTree::new(), "Session::grants"),
-                owing,
+                answers,
                 due: Due::never(),
                 timer <- HrTimer::new(),
                 work <- new_work!("kfabric::Session"),
@@ -461,9 +446,9 @@ impl Session {
     pub(in crate::provider::ep) fn push(&self) {
         let unsent = {
             let mut state = self.state.lock();
-            state.lines.each_mut().map(|line| {
-                let line = line.as_mut()?;
-                core::mem::take(&mut line.unsent).then(|| line.connection.clone())
+            state.conns.each_mut().map(|entry| {
+                let entry = entry.as_mut()?;
+                core::mem::take(&mut entry.unsent).then(|| entry.connection.clone())
             })
         };
         for connection in unsent.into_iter().flatten() {
@@ -478,9 +463,9 @@ impl Session {
 
     /// [`answer`](Self::answer) for a caller that holds the lock and calls `follow` afterwards.
     pub(super) fn answer_locked(&self, state: &mut State, now: u64, reply: Reply) {
-        let (due, filling, slot) = reply.into_parts();
-        if let Some(filling) = state.core.answer(now, due, filling, slot) {
-            self.end(Ended::Receive(filling, Err(Cause::Reset.errno())));
+        let (due, recv_read, slot) = reply.into_parts();
+        if let Some(recv_read) = state.core.answer(now, due, recv_read, slot) {
+            self.end(Ended::Receive(recv_read, Err(Cause::Reset.errno())));
         }
     }
 
@@ -528,9 +513,9 @@ impl Session {
     /// lock.
     pub(super) fn follow(self: &Arc<Self>, state: &mut State, now: u64) {
         self.pump(state, now);
-        for line in state.lines.iter_mut().flatten() {
-            if core::mem::take(&mut line.unsent) {
-                line.connection.push_only();
+        for entry in state.conns.iter_mut().flatten() {
+            if core::mem::take(&mut entry.unsent) {
+                entry.connection.push_only();
             }
         }
     }
@@ -541,11 +526,13 @@ impl Session {
             match next {
                 Action::Post(conn, piece, request) => self.post(state, now, conn, piece, &request),
                 Action::Void(conn) => {
-                    if let Some(line) = state.line(conn) {
+                    if let Some(entry) = state.entry(conn) {
                         let SessionConn {
-                            connection, works, ..
-                        } = line;
-                        connection.make_void(works);
+                            connection,
+                            posted_work,
+                            ..
+                        } = entry;
+                        connection.make_void(posted_work);
                     }
                 }
                 Action::End(ended) => self.end(ended),
@@ -566,26 +553,21 @@ impl Session {
 
     /// Queues work to a QP, which sends it later. If the QP refuses it, the connection fails.
     fn post(&self, state: &mut State, now: u64, conn: Conn, piece: Piece, request: &Request) {
-        let State { core, lines, .. } = state;
-        if let Some(line) = find(lines, conn) {
-            if let Some(order) = SendRequest::of(core, &line.connection, request) {
-                let context = line.works.put(piece);
-                let inline_header = order
+        let State { core, conns, .. } = state;
+        if let Some(entry) = find(conns, conn) {
+            if let Some(send) = SendRequest::of(core, &entry.connection, request) {
+                let context = entry.posted_work.put(piece);
+                let header = send
                     .inline_header
-                    .get(..order.front_len)
+                    .get(..send.header_len)
                     .unwrap_or_default();
-                let queued = line.connection.queue(
-                    order.op,
-                    order.more,
-                    inline_header,
-                    order.memory,
-                    context,
-                );
+                let (op, more, memory) = (send.op, send.more, send.memory);
+                let queued = entry.connection.queue(op, more, header, memory, context);
                 if queued.is_ok() {
-                    line.unsent = true;
+                    entry.unsent = true;
                     return;
                 }
-                line.works.take(context);
+                entry.posted_work.take(context);
             }
         }
         if let Some(ended) = core.done(now, conn, piece, WorkResult::Failed(None)) {
@@ -595,7 +577,7 @@ impl Session {
     }
 
     /// Completes an operation or a receive. Sleeps.
-    pub(super) fn end(&self, ended: Ended<Transmit, super::op::RecvRead>) {
+    pub(super) fn end(&self, ended: Ended<Transmit, RecvRead>) {
         // An endpoint that has sessions is enabled.
         let Some(bound) = self.endpoint.bound.as_ref() else {
             return;
@@ -609,7 +591,9 @@ impl Session {
                 }
                 self.endpoint.end_transmit(bound, transmit, result);
             }
-            Ended::Receive(filling, result) => self.endpoint.end_filling(bound, filling, result),
+            Ended::Receive(recv_read, result) => {
+                self.endpoint.end_filling(bound, recv_read, result)
+            }
         }
     }
 
