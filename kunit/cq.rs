@@ -140,7 +140,7 @@ impl Sink for Slow {
         Ok(())
     }
 
-    fn bring_in(&mut self) -> Result {
+    fn fault_in(&mut self) -> Result {
         self.stalled.add(1);
         if eventually(|| self.go_on.get() == 1) {
             Ok(())

@@ -26,7 +26,6 @@ use kfi_core::{
 };
 
 use super::{
-    domain::Domain,
     eq::Eq,
     prelude::*, //
 };
@@ -37,7 +36,6 @@ use crate::{
 
 /// The attributes of an AV. The front end has checked them.
 pub(crate) struct AvAttr {
-    /// Table or map.
     pub(crate) kind: AvType,
     /// Addresses to make room for when the AV is opened. 0: the default. At most [`MAX_AV`].
     pub(crate) count: u32,
@@ -206,12 +204,10 @@ impl Av {
         self.table.lock().source(addr)
     }
 
-    /// Table or map.
     pub(crate) fn kind(&self) -> AvType {
         self.table.lock().kind()
     }
 
-    /// The domain of the AV.
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }

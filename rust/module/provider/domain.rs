@@ -64,7 +64,6 @@ pub(crate) struct Domain {
     /// The EQ that the domain is bound to, and whether it was bound with KFI_REG_MR.
     #[pin]
     eq: Mutex<Option<(UseRef<Eq>, bool)>>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -124,12 +123,10 @@ impl Domain {
         }
     }
 
-    /// The fabric of the domain.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }
 
-    /// The link of the domain.
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
     }

@@ -21,13 +21,7 @@ mod kunit;
 use kfi_core::word::Word;
 
 use super::prelude::*;
-use crate::shim::{
-    wait::{
-        new_wait_queue,
-        WaitQueue, //
-    },
-    word::AtomicWord, //
-};
+use crate::shim::word::AtomicWord;
 
 /// A gate that operations enter and leave.
 ///

@@ -33,8 +33,7 @@ use kfi_core::{
         Push,
         MAX_EVENT, //
     },
-    limits,
-    wait::Deadline, //
+    limits, //
 };
 
 use super::{
@@ -67,9 +66,7 @@ use crate::{
         errno::number,
         user::PagefaultDisabled,
         wait::{
-            new_wait_queue,
             Sleeper,
-            WaitQueue,
             Waker, //
         }, //
     }, //
@@ -79,7 +76,6 @@ use crate::{
 pub(crate) struct EqAttr {
     /// The number of events that it holds; 0: the default.
     pub(crate) entries: u32,
-    /// Its wait object.
     pub(crate) wait: WaitObj,
     /// Whether the owner may write events.
     pub(crate) writable: bool,
@@ -93,9 +89,7 @@ pub(super) struct Connection<'a> {
     pub(super) local: SockAddr,
     /// The peer's address.
     pub(super) peer: SockAddr,
-    /// The link.
     pub(super) link: &'a LinkName,
-    /// The private data.
     pub(super) private: &'a [u8],
 }
 
@@ -123,7 +117,6 @@ pub(crate) struct Eq {
     reader: Mutex<()>,
     #[pin]
     readable: WaitQueue,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -168,7 +161,6 @@ impl Eq {
         )
     }
 
-    /// The fabric of the EQ.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }

@@ -12,7 +12,6 @@ use crate::net::NetNsId;
 pub(crate) struct Fabric {
     netns: NetNsId,
     uses: UseCount,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -32,7 +31,6 @@ impl Fabric {
         )?)
     }
 
-    /// Its network namespace.
     pub(crate) fn netns(&self) -> NetNsId {
         self.netns
     }

@@ -12,14 +12,11 @@
 //! region. After a close by force they continue. Each has a reference to the region, whose pages
 //! stay pinned until the last reference is dropped.
 
-use kernel::{
-    sync::SetOnce,
-    workqueue::{
-        impl_has_work,
-        new_work,
-        Work,
-        WorkItem, //
-    }, //
+use kernel::workqueue::{
+    impl_has_work,
+    new_work,
+    Work,
+    WorkItem, //
 };
 
 use kfi_core::{
@@ -32,7 +29,6 @@ use kfi_core::{
 
 use super::{
     cntr::Cntr,
-    domain::Domain,
     drain::{
         Drain,
         DrainGuard, //
@@ -72,7 +68,6 @@ pub(crate) struct Mr {
     /// Drops the last reference. See [`Mr::let_go`].
     #[pin]
     end: Work<Self>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 

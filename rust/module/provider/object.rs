@@ -49,10 +49,7 @@
 #[path = "../../../kunit/object.rs"]
 mod kunit;
 
-use kernel::sync::atomic::{
-    Atomic,
-    Full, //
-};
+use kernel::sync::atomic::Full;
 
 use kfi_core::word::Word;
 
@@ -210,7 +207,6 @@ impl UseCount {
 
 /// An object that can be used and closed.
 pub(crate) trait Object: Send + Sync {
-    /// Its uses.
     fn uses(&self) -> &UseCount;
 
     /// Keeps operations of others from beginning to access the object's memory. Called after the

@@ -36,6 +36,7 @@ use kfi_roce::cm::{
 };
 
 use super::{
+    directory::DYNAMIC_PORTS,
     eq::{
         Connection,
         Eq, //
@@ -53,14 +54,8 @@ use crate::{
             Request, //
         }, //
     },
-    shim::{
-        random::random_u32,
-        sched::cond_resched, //
-    }, //
+    shim::random::random_u32, //
 };
-
-/// The ports for passive endpoints that do not request one: the dynamic range of RFC 6335.
-const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// The attributes of a passive endpoint. The front end has checked them.
 pub(crate) struct PepAttr {
@@ -82,7 +77,7 @@ struct Stage {
 struct Requests {
     /// `None`: not bound, or closed.
     eq: Option<UseRef<Eq>>,
-    waiting: Waiting,
+    waiting: WaitingRequests,
 }
 
 /// The requests without an answer, each in the slot of its number. All functions take constant
@@ -92,7 +87,7 @@ struct Requests {
 ///
 /// The number of slot `n` is `n + 1` plus a multiple of the number of slots. So the numbers of two
 /// slots differ, and none is 0. `free` has room for as many numbers as there are slots.
-struct Waiting {
+struct WaitingRequests {
     slots: KVVec<Slot>,
     /// Slots without a request.
     free: KVVec<u32>,
@@ -104,7 +99,7 @@ struct Slot {
     request: Option<Request>,
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Makes room for `room` requests. Fails with `ENOMEM`. Sleeps.
     fn new(room: u32) -> Result<Self> {
         let mut slots = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
@@ -183,7 +178,6 @@ pub(crate) struct Pep {
     stage: Mutex<Stage>,
     #[pin]
     requests: SpinLock<Requests>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -197,12 +191,12 @@ impl Pep {
             _ => return Err(EINVAL),
         };
         let room = backlog as usize;
-        let bytes = room * (Waiting::bytes() + cm::CONNECTION_BYTES);
+        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES);
         let bytes = bytes.saturating_add(cm::listening_bytes(room));
         let memory = ident.budget.take_for::<Self>(bytes)?;
         let requests = Requests {
             eq: None,
-            waiting: Waiting::new(backlog)?,
+            waiting: WaitingRequests::new(backlog)?,
         };
         let stage = Stage {
             addr: attr.addr,
@@ -349,7 +343,7 @@ impl Pep {
         if let Some(request) = waiting.put(request) {
             return Some(request);
         }
-        let told = waiting.get(connreq).is_some_and(|request| {
+        let reported = waiting.get(connreq).is_some_and(|request| {
             let what = Connection {
                 connreq,
                 local,
@@ -359,7 +353,7 @@ impl Pep {
             };
             eq.connection(EqEvent::ConnReq, &self.ident, &what)
         });
-        if told {
+        if reported {
             None
         } else {
             waiting.take(connreq)

@@ -12,15 +12,11 @@ use super::{
     },
     prelude::*, //
 };
-use crate::{
-    provider::cntr::{
-        Cntr,
-        CntrAttr, //
-    },
-    shim::bindings::*, //
+use crate::provider::cntr::{
+    Cntr,
+    CntrAttr, //
 };
 
-/// `KFABRIC_IOC_CNTR_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_cntr_open,
@@ -37,7 +33,6 @@ pub(super) fn open(
     Cntr::open(&domain, attr, ident)
 }
 
-/// `KFABRIC_IOC_CNTR_READ`.
 pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
     let cntr = file.object::<Cntr>(arg.cntr)?;
     arg.value = cntr.read();
@@ -45,7 +40,6 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_CNTR_MODIFY`.
 #[link_section = ".text.hot"]
 pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
     zero(&[arg.reserved])?;

@@ -28,18 +28,12 @@ use crate::{
         CqAttr,
         Sink, //
     },
-    shim::{
-        bindings::*,
-        user::{
-            clear,
-            read_struct,
-            write_struct,
-            write_words, //
-        }, //
+    shim::user::{
+        clear,
+        write_words, //
     }, //
 };
 
-/// `KFABRIC_IOC_CQ_OPEN`.
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> Result<Arc<Cq>> {
     zero(&[arg.reserved])?;
     if arg.flags & !KFI_AFFINITY != 0 || arg.entries > limits::MAX_CQ {
@@ -100,7 +94,7 @@ impl Sink for Entries {
         Ok(())
     }
 
-    fn bring_in(&mut self) -> Result {
+    fn fault_in(&mut self) -> Result {
         clear(self.to, self.size)?;
         match self.sources {
             Some(sources) => clear(sources, size_of::<u64>()),
@@ -153,12 +147,10 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     cq.readerr(fill, || write_struct(arg, &given, size))
 }
 
-/// `KFABRIC_IOC_CQ_SIGNAL`.
 pub(super) fn signal(file: &OpenFile, arg: &kfabric_cq_signal) -> Result {
     file.object::<Cq>(arg.cq)?.signal()
 }
 
-/// `KFABRIC_IOC_CQ_STRERROR`.
 pub(super) fn strerror(file: &OpenFile, arg: &mut kfabric_cq_strerror) -> Result {
     zero(&[arg.reserved])?;
     let cq = file.object::<Cq>(arg.cq)?;

@@ -33,14 +33,7 @@ use super::{
     stat,
     wait, //
 };
-use crate::shim::{
-    abi::Versioned,
-    bindings::*,
-    user::{
-        read_struct,
-        write_struct, //
-    }, //
-};
+use crate::shim::abi::Versioned;
 
 /// The argument of a call, in the memory of the program.
 struct Arg<T>(UserPtr, PhantomData<fn(T)>);

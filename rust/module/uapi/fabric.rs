@@ -10,10 +10,7 @@ use kfi_core::flags::{
 };
 
 use super::{
-    parse::{
-        put_sockaddr,
-        user_ranges, //
-    },
+    parse::user_ranges,
     prelude::*, //
 };
 use crate::{
@@ -36,11 +33,9 @@ use crate::{
             self,
             Mr, //
         }, //
-    },
-    shim::bindings::*, //
+    }, //
 };
 
-/// `KFABRIC_IOC_FABRIC_OPEN`.
 pub(super) fn fabric_open(
     _file: &OpenFile,
     _arg: &mut kfabric_fabric_open,
@@ -49,7 +44,6 @@ pub(super) fn fabric_open(
     Fabric::open(NetNsId::current()?, ident)
 }
 
-/// `KFABRIC_IOC_DOMAIN_OPEN`.
 pub(super) fn domain_open(
     file: &OpenFile,
     arg: &mut kfabric_domain_open,
@@ -72,7 +66,6 @@ pub(super) fn domain_open(
     Domain::open(&fabric, link, mode, ident)
 }
 
-/// `KFABRIC_IOC_MR_REG`.
 pub(super) fn mr_reg(file: &OpenFile, arg: &mut kfabric_mr_reg, ident: Ident) -> Result<Arc<Mr>> {
     let access = Access::from_bits(arg.access).map_err(to_error)?;
     if access.is_empty() || arg.offset != 0 || arg.flags & !KFI_RMA_EVENT != 0 || arg.iov_count == 0
@@ -98,7 +91,6 @@ pub(super) fn mr_reg(file: &OpenFile, arg: &mut kfabric_mr_reg, ident: Ident) ->
     Ok(mr)
 }
 
-/// `KFABRIC_IOC_LINK_ADD`.
 pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {
     zero(&[arg.flags])?;
     let name = LinkName::new(&arg.name)?;
@@ -107,13 +99,11 @@ pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_LINK_DEL`.
 pub(super) fn link_del(_file: &OpenFile, arg: &kfabric_link_del) -> Result {
     zero(&[arg.flags])?;
     net::del(&NetNs::current()?, &LinkName::new(&arg.name)?)
 }
 
-/// `KFABRIC_IOC_LINK_GET`.
 pub(super) fn link_get(_file: &OpenFile, arg: &mut kfabric_link_get) -> Result {
     let info = net::next(NetNsId::current()?, arg.after)?.info();
     *arg = kfabric_link_get {

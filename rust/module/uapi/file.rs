@@ -107,7 +107,6 @@ impl OpenFile {
         )
     }
 
-    /// The handles.
     pub(super) fn handles(&self) -> &Table<Entry> {
         &self.handles
     }

@@ -20,7 +20,6 @@ use kfi_core::info::{
 use super::{
     parse::{
         own_sockaddr_or_none,
-        put_sockaddr,
         sockaddr_or_none,
         text, //
     },
@@ -28,11 +27,9 @@ use super::{
 };
 use crate::{
     net::NetNsId,
-    registry,
-    shim::bindings::*, //
+    registry, //
 };
 
-/// `KFABRIC_IOC_QUERY`.
 pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
     *arg = kfabric_query {
         size: arg.size,
@@ -54,7 +51,6 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_NOP`.
 pub(super) fn nop(_file: &OpenFile, arg: &kfabric_nop) -> Result {
     zero(&[arg.reserved])
 }

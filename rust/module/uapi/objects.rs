@@ -52,7 +52,6 @@ macro_rules! classes {
         }
 
         impl Entry {
-            /// The class of the object.
             pub(super) fn class(&self) -> Class {
                 match self { $( Self::$variant(_) => Class::$variant, )* }
             }
@@ -112,31 +111,20 @@ pub(super) trait Named: Sized {
 }
 
 classes! {
-    /// An endpoint.
     Endpoint(Endpoint),
-    /// A passive endpoint.
     Pep(Pep),
-    /// A memory region.
     Mr(Mr),
     /// An address vector.
     Av(Av),
-    /// A poll set.
     PollSet(PollSet),
-    /// A completion queue.
     Cq(Cq),
-    /// A counter.
     Cntr(Cntr),
-    /// A domain.
     Domain(Domain),
-    /// An event queue.
     Eq(Eq),
-    /// A wait set.
     WaitSet(WaitSet),
-    /// A fabric.
     Fabric(Fabric),
 }
 
-/// `KFABRIC_IOC_CLOSE`.
 pub(super) fn close(file: &OpenFile, arg: &kfabric_close) -> Result {
     // If several tasks close one object, one succeeds and frees the number. The number of an object
     // whose close was interrupted stays, and is freed when the file is released.

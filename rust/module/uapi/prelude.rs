@@ -5,6 +5,7 @@
 pub(super) use super::{
     file::OpenFile,
     parse::{
+        put_sockaddr,
         user_slice,
         zero, //
     }, //
@@ -14,7 +15,14 @@ pub(super) use crate::{
         domain::Domain,
         object::Ident, //
     },
-    shim::errno::to_error, //
+    shim::{
+        bindings::*,
+        errno::to_error,
+        user::{
+            read_struct,
+            write_struct, //
+        }, //
+    }, //
 };
 pub(super) use kernel::{
     prelude::*,

@@ -24,10 +24,7 @@ use kernel::{
     fmt, //
 };
 
-use super::{
-    parse::put_sockaddr,
-    prelude::*, //
-};
+use super::prelude::*;
 use crate::{
     net::{
         self,
@@ -41,11 +38,9 @@ use crate::{
         self,
         Class,
         StatsSource, //
-    },
-    shim::bindings::*, //
+    }, //
 };
 
-/// `KFABRIC_IOC_STAT`.
 pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
     let class = match arg.object_class {
         KFI_CLASS_EP => Class::Endpoint,
@@ -79,7 +74,6 @@ fn visible(netns: &NetNs) -> impl FnMut(&dyn StatsSource) -> bool {
     }
 }
 
-/// `KFABRIC_IOC_FIGURES`.
 pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
     zero(&[arg.reserved])?;
     let netns = NetNs::current()?;

@@ -35,19 +35,16 @@ use kernel::sync::atomic::{
     Release, //
 };
 
-use kfi_core::{
-    cntr::{
-        Armed,
-        CounterValues,
-        Outcome,
-        Seen,
-        ThresholdReached,
-        WaitCondition,
-        WaitStart,
-        Waiter,
-        Waiters, //
-    },
-    wait::Deadline, //
+use kfi_core::cntr::{
+    Armed,
+    CounterValues,
+    Outcome,
+    Seen,
+    ThresholdReached,
+    WaitCondition,
+    WaitStart,
+    Waiter,
+    Waiters, //
 };
 
 use super::fd::FdNotifier;
@@ -196,13 +193,11 @@ impl Counter {
         &self.page
     }
 
-    /// The success value.
     #[inline]
     pub(crate) fn read(&self) -> u64 {
         self.values.read()
     }
 
-    /// The error value.
     #[inline]
     pub(crate) fn err(&self) -> u64 {
         self.values.read_err()

@@ -47,12 +47,9 @@ use kernel::{
     }, //
 };
 
-use kfi_core::{
-    cntr::{
-        WaitCondition,
-        Waiter, //
-    },
-    wait::Deadline, //
+use kfi_core::cntr::{
+    WaitCondition,
+    Waiter, //
 };
 
 use super::counter::{
@@ -76,11 +73,7 @@ use crate::{
             AnonFile,
             PollTable, //
         },
-        bindings::kfabric_cntr_values,
-        wait::{
-            new_wait_queue,
-            WaitQueue, //
-        }, //
+        bindings::kfabric_cntr_values, //
     }, //
 };
 
@@ -153,7 +146,6 @@ impl FdNotifier {
 
 /// Keeps a counter for a descriptor. Implemented by a use of a [`Cntr`](super::Cntr).
 pub(super) trait CounterRef: Send + Sync + 'static {
-    /// The counter.
     fn counter(&self) -> &Counter;
 }
 

@@ -23,41 +23,29 @@ pub(crate) mod irq;
 #[path = "../../../../kunit/cntr.rs"]
 mod kunit;
 
-use kernel::{
-    page::PAGE_SIZE,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        SetOnce, //
-    }, //
-};
+use kernel::page::PAGE_SIZE;
 
 use kfi_core::{
     cntr::Seen,
-    flags::OpFlags,
-    wait::Deadline, //
+    flags::OpFlags, //
 };
 
 use self::fd::{
     CounterRef,
     Fd, //
 };
+use super::{
+    object_list::{
+        Class,
+        ObjectListEntry,
+        ObjectStats,
+        StatsSource, //
+    },
+    prelude::*,
+    wait::WaitObj, //
+};
 use crate::{
     mem::SharedPages,
-    provider::{
-        domain::Domain,
-        object_list::{
-            self,
-            Class,
-            ObjectListEntry,
-            ObjectStats,
-            StatsSource, //
-        },
-        prelude::*,
-        wait::WaitObj, //
-    },
     shim::anon_file::PendingFd, //
 };
 
@@ -65,7 +53,6 @@ pub(crate) use self::counter::Counter;
 
 /// The attributes of a counter.
 pub(crate) struct CntrAttr {
-    /// Its wait object.
     pub(crate) wait: WaitObj,
     /// Its largest value, after which it wraps to 0. 0 stands for 2^64 - 1.
     pub(crate) max_value: u64,
@@ -81,8 +68,7 @@ pub(crate) struct Cntr {
     uses: UseCount,
     domain: UseRef<Domain>,
     ident: Ident,
-    place: SetOnce<ObjectListEntry>,
-    /// Its memory, charged to the owner's budget.
+    list_entry: ObjectListEntry,
     _memory: Allowance,
 }
 
@@ -103,23 +89,21 @@ impl Cntr {
                 uses: UseCount::new(),
                 domain,
                 ident,
-                place: SetOnce::new(),
+                list_entry: ObjectListEntry::new(),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         // A program may map the page and keep it after the counter was closed.
         cntr.page().keep(page_memory);
-        cntr.place.populate(object_list::enter(cntr.clone())?);
+        cntr.list_entry.enter(cntr.clone())?;
         Ok(cntr)
     }
 
-    /// The domain of the counter.
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }
 
-    /// Its identity for its owner.
     pub(crate) fn ident(&self) -> &Ident {
         &self.ident
     }
@@ -249,9 +233,7 @@ impl Object for Cntr {
     }
 
     fn teardown(&self) {
-        if let Some(place) = self.place.copy() {
-            place.leave();
-        }
+        self.list_entry.leave();
         self.counter.close();
         self.wait.release();
         self.domain.release();

@@ -24,8 +24,6 @@ mod record;
 #[path = "../../../../kunit/cq.rs"]
 mod kunit;
 
-use kernel::sync::SetOnce;
-
 use kfi_core::{
     cq::{
         Entry,
@@ -34,33 +32,27 @@ use kfi_core::{
     },
     enums::CqWaitCond,
     limits,
-    prov_errno,
-    wait::Deadline, //
+    prov_errno, //
 };
 
 use self::queue::Queue;
+use super::{
+    object_list::{
+        Class,
+        ObjectListEntry,
+        ObjectStats,
+        StatsSource, //
+    },
+    prelude::*,
+    wait::{
+        self,
+        Readable,
+        WaitObj, //
+    }, //
+};
 use crate::{
     mem::SharedPages,
-    provider::{
-        domain::Domain,
-        object_list::{
-            self,
-            Class,
-            ObjectListEntry,
-            ObjectStats,
-            StatsSource, //
-        },
-        prelude::*,
-        wait::{
-            self,
-            Readable,
-            WaitObj, //
-        }, //
-    },
-    shim::{
-        anon_file::PendingFd,
-        wait::WaitQueue, //
-    }, //
+    shim::anon_file::PendingFd, //
 };
 
 pub(crate) use self::{
@@ -113,8 +105,7 @@ pub(crate) struct Cq {
     uses: UseCount,
     domain: UseRef<Domain>,
     ident: Ident,
-    place: SetOnce<ObjectListEntry>,
-    /// Its memory, charged to the owner's budget.
+    list_entry: ObjectListEntry,
     _memory: Allowance,
 }
 
@@ -136,23 +127,21 @@ impl Cq {
                 uses: UseCount::new(),
                 domain,
                 ident,
-                place: SetOnce::new(),
+                list_entry: ObjectListEntry::new(),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         // A program may map the ring and keep it after the CQ was closed.
         cq.ring().keep(ring_memory);
-        cq.place.populate(object_list::enter(cq.clone())?);
+        cq.list_entry.enter(cq.clone())?;
         Ok(cq)
     }
 
-    /// The domain of the CQ.
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }
 
-    /// Its identity for its owner.
     pub(crate) fn ident(&self) -> &Ident {
         &self.ident
     }
@@ -162,7 +151,6 @@ impl Cq {
         self.queue.size()
     }
 
-    /// Its format.
     pub(crate) fn format(&self) -> Format {
         self.queue.format
     }
@@ -256,15 +244,15 @@ impl Cq {
     }
 
     /// Takes the oldest error entry after `sink` has accepted it (kfi_cq_readerr). `sink` does not
-    /// fault pages in: it returns `EFAULT`, and then `bring_in` faults them in, as for a [`Sink`].
+    /// fault pages in: it returns `EFAULT`, and then `fault_in` faults them in, as for a [`Sink`].
     /// Fails with `EAGAIN` if there is no error entry; the error of `sink`, after which the entry
     /// stays. Sleeps.
     pub(crate) fn readerr(
         &self,
         sink: impl FnMut(&ErrEntry) -> Result,
-        bring_in: impl FnMut() -> Result,
+        fault_in: impl FnMut() -> Result,
     ) -> Result {
-        self.queue.readerr(sink, bring_in)
+        self.queue.readerr(sink, fault_in)
     }
 
     /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
@@ -299,9 +287,7 @@ impl Object for Cq {
     }
 
     fn teardown(&self) {
-        if let Some(place) = self.place.copy() {
-            place.leave();
-        }
+        self.list_entry.leave();
         self.queue.close();
         self.wait.release();
         self.domain.release();

@@ -81,11 +81,7 @@ use crate::{
             kfabric_cq_entry,
             kfabric_cq_ring, //
         },
-        wait::{
-            new_wait_queue,
-            WaitQueue,
-            Waker, //
-        }, //
+        wait::Waker, //
     }, //
 };
 
@@ -232,57 +228,37 @@ impl Queue {
     /// Queues a completion that has a credit.
     #[inline]
     pub(crate) fn push(&self, credit: Credit, entry: &Entry) {
-        let mut wakeup = Wakeup::new();
-        self.state
-            .lock()
-            .push(credit, |slot| self.store(slot, entry), waker(&mut wakeup));
-        self.arrived();
+        self.add(|state, wakeup| {
+            state.push(credit, |slot| self.store(slot, entry), waker(wakeup));
+        });
     }
 
     /// Queues an error entry that has a credit.
     pub(crate) fn push_err(&self, credit: Credit, entry: &ErrEntry) {
-        let mut wakeup = Wakeup::new();
-        self.state
-            .lock()
-            .push_err(credit, *entry, waker(&mut wakeup));
-        self.arrived();
+        self.add(|state, wakeup| state.push_err(credit, *entry, waker(wakeup)));
     }
 
     /// Queues the error entry of an operation without a credit: in the error queue if it has room,
     /// otherwise in the operation's record.
     pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
-        let mut wakeup = Wakeup::new();
         // A record that was not used is dropped outside the lock.
         let mut record = Some(record);
-        self.state
-            .lock()
-            .push_err_recorded(&mut record, *entry, waker(&mut wakeup));
-        self.arrived();
+        self.add(|state, wakeup| state.push_err_recorded(&mut record, *entry, waker(wakeup)));
     }
 
     /// Queues a completion that belongs to no posted operation. If there is no room, it is lost and
     /// counted.
     #[inline(always)]
     pub(crate) fn push_unposted(&self, entry: &Entry) -> Push {
-        let mut wakeup = Wakeup::new();
-        let push = self
-            .state
-            .lock()
-            .push_uncredited(|slot| self.store(slot, entry), waker(&mut wakeup));
-        self.arrived();
-        push
+        self.add(|state, wakeup| {
+            state.push_uncredited(|slot| self.store(slot, entry), waker(wakeup))
+        })
     }
 
     /// Queues an error entry that belongs to no posted operation. If there is no room, it is lost
     /// and counted.
     pub(crate) fn push_err_unposted(&self, entry: &ErrEntry) -> Push {
-        let mut wakeup = Wakeup::new();
-        let push = self
-            .state
-            .lock()
-            .push_err_uncredited(*entry, waker(&mut wakeup));
-        self.arrived();
-        push
+        self.add(|state, wakeup| state.push_err_uncredited(*entry, waker(wakeup)))
     }
 
     /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
@@ -290,6 +266,15 @@ impl Queue {
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::new();
         self.state.lock().signal(waker(&mut wakeup));
+    }
+
+    /// Adds an entry with `push` under the lock, and wakes the waiters and pollers.
+    #[inline(always)]
+    fn add<R>(&self, push: impl FnOnce(&mut State, &mut Wakeup<Token>) -> R) -> R {
+        let mut wakeup = Wakeup::new();
+        let result = push(&mut self.state.lock(), &mut wakeup);
+        self.arrived();
+        result
     }
 
     /// Wakes pollers, because there is something to read. The caller does not hold the lock.

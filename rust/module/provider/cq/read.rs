@@ -20,8 +20,7 @@ use kfi_core::{
         BlockingRead,
         ErrEntry, //
     },
-    ring::Batch,
-    wait::Deadline, //
+    ring::Batch, //
 };
 
 use super::queue::{
@@ -42,10 +41,7 @@ use crate::{
     },
     shim::{
         bindings::kfabric_cq_entry,
-        sched::{
-            cond_resched,
-            heed_signals, //
-        },
+        sched::heed_signals,
         user::PagefaultDisabled,
         wait::{
             Sleeper,
@@ -66,7 +62,7 @@ pub(crate) trait Sink {
     /// Faults in the memory for the next entry, after [`take`](Self::take) returned `EFAULT`. Fails
     /// with `EFAULT` if the memory is not accessible. Sleeps without bound. The caller holds no
     /// lock.
-    fn bring_in(&mut self) -> Result {
+    fn fault_in(&mut self) -> Result {
         Err(EFAULT)
     }
 }
@@ -193,13 +189,13 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest error entry after `sink` has accepted it. `sink` and `bring_in` behave as
+    /// Takes the oldest error entry after `sink` has accepted it. `sink` and `fault_in` behave as
     /// the functions of a [`Sink`]. Fails with `EAGAIN` if there is no error entry; the error of
     /// `sink`, after which the entry stays.
     pub(crate) fn readerr(
         &self,
         mut sink: impl FnMut(&ErrEntry) -> Result,
-        mut bring_in: impl FnMut() -> Result,
+        mut fault_in: impl FnMut() -> Result,
     ) -> Result {
         // The rest of the operation's record. It is dropped outside the locks.
         let mut _spent = None;
@@ -218,7 +214,7 @@ impl Queue {
             match result {
                 Err(error) if error == EFAULT => {
                     heed_signals()?;
-                    bring_in()?;
+                    fault_in()?;
                 }
                 result => return result,
             }
@@ -232,7 +228,7 @@ impl Queue {
             let chunk = self.chunk(count.saturating_sub(done), done == 0, sink);
             done = done.saturating_add(chunk.taken);
             let result = match chunk.result {
-                Err(error) if error == EFAULT => heed_signals().and_then(|()| sink.bring_in()),
+                Err(error) if error == EFAULT => heed_signals().and_then(|()| sink.fault_in()),
                 Ok(()) if !chunk.more => return Ok(done),
                 // More entries may come without end, so the loop checks for signals.
                 Ok(()) => heed_signals(),

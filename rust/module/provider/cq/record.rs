@@ -117,7 +117,6 @@ impl RecordPool {
 pub(super) struct Tree(RBTree<u64, Recorded>);
 
 impl Tree {
-    /// Makes an empty tree.
     pub(super) fn new() -> Self {
         Self(RBTree::new())
     }

@@ -6,12 +6,9 @@
 //! never changes, so that operations read it without a lock. Each binding is a use of the bound
 //! object. It is released when the endpoint closes.
 
-use kfi_core::{
-    flags::{
-        CntrBind,
-        CqBind, //
-    },
-    op::Side, //
+use kfi_core::flags::{
+    CntrBind,
+    CqBind, //
 };
 
 use super::{
@@ -221,19 +218,19 @@ impl Endpoint {
             return Err(EINVAL);
         }
         self.set_up(|bindings, _| {
-            let mut places = bindings.counters.all_mut();
+            let mut slots = bindings.counters.all_mut();
             let wanted = |what: &CntrBind| flags.contains(*what);
-            if places
+            if slots
                 .iter()
-                .any(|(what, place)| wanted(what) && place.is_some())
+                .any(|(what, slot)| wanted(what) && slot.is_some())
             {
                 return Err(EINVAL);
             }
-            for (what, place) in &mut places {
+            for (what, slot) in &mut slots {
                 if wanted(what) {
                     // Fails for the first kind. It fails for a later one only if the counter is
                     // closed by force meanwhile; then the endpoint is about to be closed too.
-                    **place = Some(UseRef::new(cntr.clone())?);
+                    **slot = Some(UseRef::new(cntr.clone())?);
                 }
             }
             Ok(())
@@ -241,11 +238,11 @@ impl Endpoint {
     }
 }
 
-/// Fills an empty place. Fails with `EINVAL` if the place is not empty.
-fn put_once<T>(place: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
-    if place.is_some() {
+/// Fills an empty slot. Fails with `EINVAL` if the slot is not empty.
+fn put_once<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
+    if slot.is_some() {
         return Err(EINVAL);
     }
-    *place = Some(make()?);
+    *slot = Some(make()?);
     Ok(())
 }

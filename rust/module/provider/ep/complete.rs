@@ -32,11 +32,7 @@ use kfi_core::{
         KFI_ADDR_NOTAVAIL, //
     },
     mr::Refusal,
-    op::{
-        self,
-        Side, //
-    },
-    prov_errno, //
+    op, //
 };
 
 use super::{
@@ -112,7 +108,6 @@ pub(super) struct Outcome {
 /// The error of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Failure {
-    /// The error.
     pub(super) errno: Errno,
     /// The provider's own error number (`prov_errno`); 0: none.
     pub(super) prov_errno: u32,

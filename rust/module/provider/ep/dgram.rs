@@ -16,14 +16,6 @@
 
 use core::net::IpAddr;
 
-use kernel::sync::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    SetOnce, //
-};
-
 use kfi_core::{
     addr::DGRAM_QPN,
     matching::Envelope, //
@@ -41,7 +33,6 @@ use super::{
         Send, //
     },
     prelude::*,
-    receive::Message,
     wire::{
         imm_data,
         QpInfo, //
@@ -95,7 +86,6 @@ impl Dgram {
         })
     }
 
-    /// Its Q key.
     pub(super) fn qkey(&self) -> u32 {
         self.qkey.load(Relaxed)
     }

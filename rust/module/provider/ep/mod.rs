@@ -61,10 +61,6 @@ mod kunit;
 mod kunit_submit;
 
 use kernel::{
-    sync::{
-        atomic::Atomic,
-        SetOnce, //
-    },
     time::hrtimer::HrTimer,
     workqueue::{
         new_work,
@@ -74,9 +70,7 @@ use kernel::{
 
 use kfi_core::{
     enums::EpType,
-    flags::Caps,
     limits,
-    op::Side,
     word::Word, //
 };
 
@@ -98,13 +92,11 @@ use self::{
 };
 use super::{
     cq::RecordPool,
-    domain::Domain,
     drain::{
         Drain,
         DrainGuard, //
     },
     object_list::{
-        self,
         Class,
         ObjectListEntry,
         ObjectStats,
@@ -114,7 +106,6 @@ use super::{
 use crate::{
     net::{
         EndpointCount,
-        LinkState,
         Values, //
     },
     shim::{
@@ -125,7 +116,6 @@ use crate::{
 
 /// The attributes of an endpoint. The front end has checked them.
 pub(crate) struct EpAttr {
-    /// Its type.
     pub(crate) ep_type: EpType,
     /// Capabilities. The front end has replaced 0 by the default.
     pub(crate) caps: Caps,
@@ -157,8 +147,9 @@ enum Stage {
     /// Being bound. The address is the requested one.
     Setup(Bindings, Option<SockAddr>),
     /// Enabled, and counted on its link.
-    Enabled { _on_link: EndpointCount },
-    /// Closed.
+    Enabled {
+        _on_link: EndpointCount,
+    },
     Closed,
 }
 
@@ -219,8 +210,7 @@ pub(crate) struct Endpoint {
     retry: HrTimer<Self>,
     retry_due: Due,
     stats: OpStats,
-    place: SetOnce<ObjectListEntry>,
-    /// Its memory, charged to the owner's budget.
+    list_entry: ObjectListEntry,
     _memory: Allowance,
 }
 
@@ -277,13 +267,12 @@ impl Endpoint {
                 retry <- HrTimer::new(),
                 retry_due: Due::never(),
                 stats: OpStats::new(),
-                place: SetOnce::new(),
+                list_entry: ObjectListEntry::new(),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let place = object_list::enter(endpoint.clone())?;
-        endpoint.place.populate(place);
+        endpoint.list_entry.enter(endpoint.clone())?;
         Ok(endpoint)
     }
 
@@ -433,9 +422,7 @@ impl Object for Endpoint {
     }
 
     fn shut(&self) {
-        if let Some(place) = self.place.copy() {
-            place.leave();
-        }
+        self.list_entry.leave();
         // Releases the bindings of an endpoint that was never enabled, or its count on the link.
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
         match (&self.wire, self.bound.as_ref()) {

@@ -2,10 +2,6 @@
 
 //! Attributes of an endpoint that a caller can read or set: its name, options and default flags.
 
-use kernel::sync::atomic::Relaxed;
-
-use kfi_core::op::Side;
-
 use super::{
     op::Flags,
     prelude::*,
@@ -145,11 +141,11 @@ impl Endpoint {
         if matches!(self.wire, Some(Wire::Dgram(_))) && flags.contains(OpFlags::DELIVERY_COMPLETE) {
             return Err(EOPNOTSUPP);
         }
-        let place = match side {
+        let default_flags = match side {
             Side::Transmit => &self.tx_op_flags,
             Side::Receive => &self.rx_op_flags,
         };
-        place.store(flags.bits(), Relaxed);
+        default_flags.store(flags.bits(), Relaxed);
         Ok(())
     }
 }

@@ -7,8 +7,6 @@
 //! not look it up. It hands packets to the network once, at the end of the call. The peer is cached
 //! for one call only, because the AV may change before the next one.
 
-use kfi_core::op::Side;
-
 use super::{
     op::Op,
     prelude::*,
@@ -71,7 +69,6 @@ impl<'a> Poster<'a> {
         }
     }
 
-    /// The endpoint.
     pub(super) fn endpoint(&self) -> &'a Arc<Endpoint> {
         self.endpoint
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The names that most files of an endpoint use, in addition to those of the provider's prelude.
+//! The names that most files of an endpoint use, and those of the provider's prelude.
 
 pub(in crate::provider::ep) use super::{
     bound::Bound,
@@ -9,16 +9,28 @@ pub(in crate::provider::ep) use super::{
         Ticket, //
     },
     post::Poster,
+    receive::Message,
     Endpoint, //
 };
 pub(in crate::provider::ep) use crate::{
-    mem::MemRef,
+    mem::{
+        MemRef,
+        Source, //
+    },
+    net::LinkState,
     provider::{
         cq::Record,
         prelude::*, //
     }, //
 };
 pub(in crate::provider::ep) use kfi_core::{
-    flags::OpFlags,
-    op::OpType, //
+    flags::{
+        Caps,
+        OpFlags, //
+    },
+    op::{
+        OpType,
+        Side, //
+    },
+    prov_errno, //
 };

@@ -42,11 +42,7 @@
 use kernel::{
     new_spinlock_irq,
     sync::{
-        atomic::{
-            Atomic,
-            Full,
-            Relaxed, //
-        },
+        atomic::Full,
         SpinLockIrq, //
     },
     workqueue::{
@@ -54,8 +50,6 @@ use kernel::{
         WorkItem, //
     }, //
 };
-
-use kfi_core::op::Side;
 
 use super::{
     admit::Entry,
@@ -66,14 +60,7 @@ use crate::shim::{
         impl_alarm,
         Alarm, //
     },
-    sched::{
-        cond_resched,
-        now_ns, //
-    },
-    wait::{
-        new_wait_queue,
-        WaitQueue, //
-    },
+    sched::now_ns,
     work, //
 };
 

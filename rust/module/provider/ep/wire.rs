@@ -19,10 +19,7 @@ use super::{
     op::Op,
     prelude::*, //
 };
-use crate::net::{
-    LinkState,
-    Values, //
-};
+use crate::net::Values;
 
 /// The QP of an endpoint, with its state.
 pub(super) enum Wire {
@@ -34,15 +31,12 @@ pub(super) enum Wire {
 
 /// The attributes of a QP.
 pub(crate) struct QpInfo {
-    /// Its number.
     pub(crate) qpn: u32,
     /// The first PSN that it sends; 0 for datagrams.
     pub(crate) psn: u32,
-    /// Its address.
     pub(crate) ip: IpAddr,
     /// The peer's QP number; 0: none.
     pub(crate) dest_qpn: u32,
-    /// Its state.
     pub(crate) state: State,
     /// The path MTU to its peer, or the longest datagram.
     pub(crate) path_mtu: Option<PathMtu>,

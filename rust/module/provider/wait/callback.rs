@@ -75,13 +75,7 @@ use super::{
 };
 use crate::{
     provider::prelude::*,
-    shim::{
-        wait::{
-            new_wait_queue,
-            WaitQueue, //
-        },
-        work::slow_queue, //
-    }, //
+    shim::work::slow_queue, //
 };
 
 /// An object that callbacks wait on.

@@ -75,7 +75,6 @@ pub(in crate::provider) fn with_memory<T, R>(
 
 /// A waiter that enters the line.
 pub(in crate::provider) struct NewWaiter<T> {
-    /// The waiter.
     pub(in crate::provider) who: T,
     /// The memory of its node. Required if the line is not empty.
     pub(in crate::provider) memory: Option<Memory<T>>,
@@ -83,7 +82,6 @@ pub(in crate::provider) struct NewWaiter<T> {
 
 /// A waiter that has left the line.
 pub(in crate::provider) struct RemovedWaiter<T> {
-    /// The waiter.
     pub(in crate::provider) who: T,
     /// The memory of a node, if the waiter has brought some.
     pub(in crate::provider) memory: Option<Memory<T>>,
@@ -133,7 +131,6 @@ pub(in crate::provider) struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// An empty line.
     pub(in crate::provider) fn new() -> Self {
         // INVARIANT: Both are empty.
         Self {

@@ -53,38 +53,31 @@ mod kunit;
 
 use core::num::NonZeroU32;
 
-use kfi_core::{
-    enums,
-    wait::Deadline, //
-};
-
-use crate::{
-    provider::{
-        fabric::Fabric,
-        prelude::*, //
-    },
-    shim::{
-        anon_file::{
-            AnonFile,
-            PendingFd,
-            PollTable,
-            EPOLLERR,
-            EPOLLHUP,
-            EPOLLIN,
-            EPOLLRDNORM, //
-        },
-        wait::{
-            Sleeper,
-            WaitError,
-            WaitQueue,
-            Waker, //
-        }, //
-    }, //
-};
+use kfi_core::enums;
 
 use self::line::{
     Memory,
     RemovedWaiter, //
+};
+use super::{
+    fabric::Fabric,
+    prelude::*, //
+};
+use crate::shim::{
+    anon_file::{
+        AnonFile,
+        PendingFd,
+        PollTable,
+        EPOLLERR,
+        EPOLLHUP,
+        EPOLLIN,
+        EPOLLRDNORM, //
+    },
+    wait::{
+        Sleeper,
+        WaitError,
+        Waker, //
+    }, //
 };
 
 pub(crate) use set::WaitSet;

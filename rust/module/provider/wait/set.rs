@@ -32,8 +32,7 @@ use kfi_core::{
     due::Key,
     wait::{
         self,
-        Armed,
-        Deadline, //
+        Armed, //
     }, //
 };
 
@@ -62,9 +61,7 @@ use crate::{
             PollTable, //
         },
         wait::{
-            new_wait_queue,
             Sleeper,
-            WaitQueue,
             Waker, //
         }, //
     }, //
@@ -80,7 +77,6 @@ pub(crate) struct WaitSet {
     /// The wait queue of pollers.
     #[pin]
     readable: WaitQueue,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -100,7 +96,6 @@ impl WaitSet {
         )
     }
 
-    /// The fabric of the set.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }

@@ -25,10 +25,7 @@
 #[path = "../../../../../kunit/heard_first.rs"]
 mod kunit;
 
-use kernel::sync::atomic::{
-    Full,
-    Relaxed, //
-};
+use kernel::sync::atomic::Full;
 
 use kfi_core::enums::EqEvent;
 use kfi_roce::{
@@ -71,7 +68,6 @@ use crate::{
             Connect,
             Consumer, //
         },
-        LinkState,
         Path, //
     },
     provider::{

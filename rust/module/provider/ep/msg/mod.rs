@@ -36,15 +36,6 @@ mod connect;
 mod post;
 mod serve;
 
-use kernel::sync::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    SetOnce, //
-};
-
-use kfi_core::flags::Caps;
 use kfi_roce::{
     headers::RnrTimer,
     mtu::PathMtu,
@@ -89,10 +80,7 @@ use crate::{
         Values,
         FIGURES, //
     },
-    shim::{
-        random::random_u32,
-        sched::cond_resched, //
-    }, //
+    shim::random::random_u32, //
 };
 
 /// The phase of a connection.
@@ -341,10 +329,11 @@ impl Attrs {
         }
     }
 
-    /// The word of an attribute and its largest value.
-    fn place(&self, opt: QpOpt) -> Option<(&Atomic<u32>, u32)> {
-        Some(match opt {
-            QpOpt::Qkey => return None,
+    /// The word of an attribute and its largest value. Fails with `ENOPROTOOPT` if there is no such
+    /// attribute.
+    fn word(&self, opt: QpOpt) -> Result<(&Atomic<u32>, u32)> {
+        Ok(match opt {
+            QpOpt::Qkey => return Err(to_error(Errno::ENOPROTOOPT)),
             QpOpt::PathMtu => (&self.path_mtu, PathMtu::Mtu4096.bytes()),
             QpOpt::Timeout => (&self.timeout, 31),
             QpOpt::RetryCnt => (&self.retry_cnt, u32::from(MAX_RETRY)),
@@ -357,24 +346,20 @@ impl Attrs {
 
     /// The value of an attribute. Fails with `ENOPROTOOPT` if there is no such attribute.
     pub(super) fn get(&self, opt: QpOpt) -> Result<u64> {
-        let (place, _) = self
-            .place(opt)
-            .ok_or_else(|| to_error(Errno::ENOPROTOOPT))?;
-        Ok(u64::from(place.load(Relaxed)))
+        let (word, _) = self.word(opt)?;
+        Ok(u64::from(word.load(Relaxed)))
     }
 
     /// Sets an attribute. Fails with `ENOPROTOOPT` if there is no such attribute, `EINVAL` if the
     /// value is out of range.
     pub(super) fn set(&self, opt: QpOpt, value: u64) -> Result {
-        let (place, max) = self
-            .place(opt)
-            .ok_or_else(|| to_error(Errno::ENOPROTOOPT))?;
+        let (word, max) = self.word(opt)?;
         let value = u32::try_from(value).map_err(|_| EINVAL)?;
         let is_mtu = || value == 0 || PathMtu::ALL.iter().any(|mtu| mtu.bytes() == value);
         if value > max || (opt == QpOpt::PathMtu && !is_mtu()) {
             return Err(EINVAL);
         }
-        place.store(value, Relaxed);
+        word.store(value, Relaxed);
         Ok(())
     }
 
@@ -384,14 +369,14 @@ impl Attrs {
         PathMtu::ALL.into_iter().find(|mtu| mtu.bytes() == chosen)
     }
 
-    /// The path MTU of the connection on a path with the MTU `way`. Fails with `EINVAL` if the
+    /// The path MTU of the connection on a path with the MTU `path`. Fails with `EINVAL` if the
     /// owner set a larger one.
-    pub(super) fn path_mtu(&self, way: PathMtu) -> Result<PathMtu> {
+    pub(super) fn path_mtu(&self, path: PathMtu) -> Result<PathMtu> {
         match self.path_mtu.load(Relaxed) {
-            0 => Ok(way),
+            0 => Ok(path),
             chosen => PathMtu::ALL
                 .into_iter()
-                .find(|mtu| mtu.bytes() == chosen && *mtu <= way)
+                .find(|mtu| mtu.bytes() == chosen && *mtu <= path)
                 .ok_or(EINVAL),
         }
     }

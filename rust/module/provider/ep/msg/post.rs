@@ -6,10 +6,7 @@
 //! of the slot is the ID of the work request. When the QP reports the status, the ticket is taken
 //! out and the operation completes. There are `tx_size` slots.
 
-use kfi_core::{
-    op::ATOMIC_LEN,
-    prov_errno, //
-};
+use kfi_core::op::ATOMIC_LEN;
 use kfi_roce::{
     headers::SendEnd,
     rc::{
@@ -70,12 +67,10 @@ impl Tickets {
         size.saturating_mul(size_of::<Option<Ticket>>())
     }
 
-    /// The number of slots.
     pub(super) fn size(&self) -> usize {
         self.slots.len()
     }
 
-    /// The number of tickets.
     pub(super) fn used(&self) -> usize {
         self.used
     }
@@ -123,7 +118,6 @@ pub(in crate::provider::ep) struct Transmit {
 }
 
 impl Transmit {
-    /// Its flags.
     pub(in crate::provider::ep) fn flags(&self) -> OpFlags {
         self.flags
     }

@@ -13,8 +13,6 @@
 //! It changes the word with one atomic instruction of this CPU. It counts as a read, as fi_cntr(3)
 //! specifies for atomics that fetch.
 
-use kernel::sync::atomic::Relaxed;
-
 use kfi_core::{
     flags::{
         Access,
@@ -22,11 +20,7 @@ use kfi_core::{
     },
     matching::Envelope,
     mr,
-    op::{
-        Side,
-        ATOMIC_LEN, //
-    },
-    prov_errno,
+    op::ATOMIC_LEN,
     word::Word, //
 };
 use kfi_roce::{

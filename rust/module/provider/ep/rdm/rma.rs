@@ -26,10 +26,7 @@ use super::super::{
     post::Peer,
     prelude::*, //
 };
-use crate::mem::{
-    self,
-    Source, //
-};
+use crate::mem;
 
 /// The common parameters of a READ and a WRITE.
 pub(super) struct Rma<'a> {
@@ -114,19 +111,7 @@ impl Endpoint {
             data: 0,
             len: op.into.len(),
         };
-        match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Local(target) => {
-                let local = Local::Into(&mut op.into);
-                self.rma(bound, &rma, target, local, &mut poster.spare)
-            }
-            Peer::Remote(session) => {
-                let session = session.clone();
-                let spare = &mut poster.spare;
-                let session = self.rma_remote(bound, session, rma, &mut op.into, spare)?;
-                poster.queued_to(session);
-                Ok(())
-            }
-        }
+        self.post_rma(bound, op.peer, rma, Local::Into(&mut op.into), poster)
     }
 
     /// WRITE. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its bytes. Sleeps.
@@ -145,15 +130,27 @@ impl Endpoint {
             data: op.data,
             len: op.from.len(),
         };
-        match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Local(target) => {
-                let local = Local::From(&mut op.from);
-                self.rma(bound, &rma, target, local, &mut poster.spare)
-            }
+        self.post_rma(bound, op.peer, rma, Local::From(&mut op.from), poster)
+    }
+
+    #[inline(always)]
+    fn post_rma(
+        self: &Arc<Self>,
+        bound: &Bound,
+        peer: u64,
+        rma: Rma<'_>,
+        local: Local<'_, '_>,
+        poster: &mut Poster<'_>,
+    ) -> Result {
+        match self.peer(bound, peer, &mut poster.last)? {
+            Peer::Local(target) => self.rma(bound, &rma, target, local, &mut poster.spare),
             Peer::Remote(session) => {
                 let session = session.clone();
-                let (memory, spare) = (op.from.own(true)?, &mut poster.spare);
-                let session = self.rma_remote(bound, session, rma, memory, spare)?;
+                let memory = match local {
+                    Local::Into(into) => into,
+                    Local::From(from) => from.own(true)?,
+                };
+                let session = self.rma_remote(bound, session, rma, memory, &mut poster.spare)?;
                 poster.queued_to(session);
                 Ok(())
             }

@@ -31,18 +31,13 @@ use super::{
         receive::{
             EnqueueResult,
             Location,
-            MatchResult,
-            Message, //
+            MatchResult, //
         }, //
     },
     transmit::{
         PendingOp,
         WaitingSend, //
     }, //
-};
-use crate::{
-    mem::Source,
-    net::LinkState, //
 };
 
 /// The parameters that a send needs, besides the message, to complete.

@@ -26,10 +26,6 @@ use super::{
     super::prelude::*,
     remote::op::Transmit, //
 };
-use crate::{
-    mem::Source,
-    shim::sched::cond_resched, //
-};
 
 struct WaitingSends {
     sends: RBTree<u64, Arc<WaitingSend>>,

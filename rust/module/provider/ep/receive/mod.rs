@@ -24,7 +24,6 @@ pub(super) mod remote;
 
 use kfi_core::{
     flags::{
-        Caps,
         CompFlags,
         KFI_ADDR_NOTAVAIL, //
     },
@@ -56,10 +55,7 @@ use super::{
     },
     slots, //
 };
-use crate::mem::{
-    self,
-    Source, //
-};
+use crate::mem;
 
 /// A message to this endpoint.
 pub(super) struct Message {

@@ -7,10 +7,7 @@
 //! this host, or a sender on another host, from which it is read first.
 
 use kfi_core::{
-    flags::{
-        Caps,
-        KFI_ADDR_UNSPEC, //
-    },
+    flags::KFI_ADDR_UNSPEC,
     matching::{
         unexpected::{
             Answer,
@@ -19,8 +16,7 @@ use kfi_core::{
         },
         Criteria,
         Placement, //
-    },
-    prov_errno, //
+    }, //
 };
 use kfi_roce::rc::Status;
 
@@ -34,13 +30,8 @@ use super::{
     cancelled_buffer,
     Location,
     MatchedReceive,
-    Message,
     PostedReceive,
     Single, //
-};
-use crate::{
-    mem::Source,
-    shim::sched::cond_resched, //
 };
 
 /// The `prov_errno` of operations that end with their connection.

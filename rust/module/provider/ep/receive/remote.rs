@@ -16,11 +16,9 @@
 //! If the connection fails before the message has arrived, [`not_arrived`](Endpoint::not_arrived)
 //! is called instead of `arrived`.
 
-use kfi_core::{
-    rdm::{
-        inbound::CancelState,
-        session::Conn, //
-    }, //
+use kfi_core::rdm::{
+    inbound::CancelState,
+    session::Conn, //
 };
 
 use super::{
@@ -37,10 +35,8 @@ use super::{
     },
     Buffered,
     Location,
-    MatchedReceive,
-    Message, //
+    MatchedReceive, //
 };
-use crate::mem::Source;
 
 /// The destination of a message that is arriving.
 pub(in crate::provider::ep) enum ArrivalTarget {

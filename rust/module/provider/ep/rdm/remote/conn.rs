@@ -11,16 +11,7 @@
 //! session. The endpoint's receive lock and the locks of a completion are taken under it. `cm` and
 //! `half_open` are leaves.
 
-use kernel::sync::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    SetOnce, //
-};
-
 use kfi_core::{
-    flags::Caps,
     limits::MAX_IOV,
     rdm::{
         header::{
@@ -67,10 +58,7 @@ use kfi_roce::{
 use super::{
     super::super::{
         prelude::*,
-        receive::{
-            remote::ArrivalTarget,
-            Message, //
-        }, //
+        receive::remote::ArrivalTarget, //
     },
     op::{
         PendingAnswer,
@@ -94,10 +82,8 @@ use crate::{
             Qp,
             Rc, //
         },
-        LinkState,
         Path, //
     },
-    provider::domain::Domain,
     shim::{
         random::random_u32,
         sched::coarse_now_ns, //
@@ -244,7 +230,6 @@ pub(in crate::provider::ep) struct Connection {
     established: Atomic<bool>,
     /// Whether this end refused the peer an access to memory.
     pub(super) refused: Atomic<bool>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
     /// Its charge to the part for unconfirmed connections, until the peer has confirmed it.
     #[pin]

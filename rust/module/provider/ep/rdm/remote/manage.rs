@@ -56,7 +56,6 @@ use super::{
 use crate::{
     net::{
         cm,
-        LinkState,
         Path,
         Stat, //
     },

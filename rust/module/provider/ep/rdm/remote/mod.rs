@@ -60,13 +60,7 @@ use kernel::{
         RBTree,
         RBTreeNode, //
     },
-    sync::{
-        atomic::{
-            Atomic,
-            Full, //
-        },
-        SetOnce, //
-    }, //
+    sync::atomic::Full, //
 };
 
 use kfi_core::rdm::service_id;
@@ -90,13 +84,7 @@ use crate::{
         Values,
         FIGURES, //
     },
-    shim::{
-        random::random_u64,
-        wait::{
-            new_wait_queue,
-            WaitQueue, //
-        }, //
-    }, //
+    shim::random::random_u64, //
 };
 
 /// The most connection requests that wait for delivery. Each is answered when it is delivered. In a

@@ -3,22 +3,14 @@
 //! Operations between an endpoint and a peer on another host: transmits, receives that are being
 //! filled, and answers to the peer's messages.
 
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
-
-use kfi_core::{
-    prov_errno,
-    rdm::{
-        header::{
-            FinStatus,
-            RemoteAddr, //
-        },
-        ops,
-        session::Conn,
-        Due, //
-    }, //
+use kfi_core::rdm::{
+    header::{
+        FinStatus,
+        RemoteAddr, //
+    },
+    ops,
+    session::Conn,
+    Due, //
 };
 use kfi_roce::rc::Status;
 
@@ -29,10 +21,7 @@ use super::{
             RemoteRange, //
         },
         prelude::*,
-        receive::{
-            MatchedReceive,
-            Message, //
-        }, //
+        receive::MatchedReceive, //
     },
     session::Session,
     store::{

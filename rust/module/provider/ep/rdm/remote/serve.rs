@@ -10,16 +10,10 @@
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
 //! grants.
 
-use kernel::sync::atomic::Relaxed;
-
 use kfi_core::{
-    flags::{
-        Access,
-        Caps, //
-    },
+    flags::Access,
     matching::Envelope,
     mr,
-    prov_errno,
     rdm::{
         header::{
             self,
@@ -55,10 +49,7 @@ use kfi_roce::{
 };
 
 use super::{
-    super::super::{
-        prelude::*,
-        receive::Message, //
-    },
+    super::super::prelude::*,
     conn::{
         Connection,
         Inbox,

@@ -303,7 +303,6 @@ pub(in crate::provider::ep) struct Session {
     timer: HrTimer<Self>,
     #[pin]
     work: Work<Self>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 

@@ -54,7 +54,6 @@ pub(super) fn slot<V, K>(kept: K) -> Result<Slot<V, K>> {
 }
 
 impl<V, K> Tree<V, K> {
-    /// Makes an empty tree.
     pub(super) fn new() -> Self {
         Self(RBTree::new())
     }
