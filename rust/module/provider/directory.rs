@@ -27,7 +27,8 @@ use crate::net::NetNsId;
 /// The number of buckets of a directory. A power of two.
 const BUCKETS: usize = 64;
 
-/// The ports for endpoints and passive endpoints that do not request one: the dynamic range of RFC 6335.
+/// The ports for endpoints and passive endpoints that do not request one: the dynamic range of RFC
+/// 6335.
 pub(super) const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// The number of ports that are tried between two calls of `cond_resched()`.

@@ -180,7 +180,8 @@ impl Domain {
     }
 
     /// Calls `work` inside the region under `key` and returns its result, or [`Refusal::Key`]. Does
-    /// not sleep if `work` does not. If the region is closed meanwhile, a worker releases its memory.
+    /// not sleep if `work` does not. If the region is closed meanwhile, a worker releases its
+    /// memory.
     pub(super) fn in_region<T>(
         &self,
         key: u64,

@@ -2,9 +2,8 @@
 
 //! Drain: admits operations until it is shut, and counts the operations that are inside.
 //!
-//! Every operation that accesses an endpoint or a memory region enters its drain, from any
-//! process. [`Drain::enter`] and leaving are one atomic operation each. Closing an object has two
-//! steps:
+//! Every operation that accesses an endpoint or a memory region enters its drain, from any process.
+//! [`Drain::enter`] and leaving are one atomic operation each. Closing an object has two steps:
 //!
 //! - [`Drain::shut`] admits no further operation. It does not wait.
 //! - [`Drain::wait`] sleeps until all operations have left, so that a close does not return while

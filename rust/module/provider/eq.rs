@@ -384,9 +384,8 @@ impl Eq {
         Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use of the EQ; with `KFI_WAIT_SET`, a
-    /// descriptor of the wait set. Fails with `EINVAL` if the EQ has `KFI_WAIT_NONE`; `EBADF` if it
-    /// is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor, which is a use of the EQ. See [`WaitObj::getwait`]. Also fails with
+    /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || wait::open_fd(self))
     }

@@ -33,6 +33,7 @@ use super::{
         Drain,
         DrainGuard, //
     },
+    object_list::StatsSource,
     prelude::*, //
 };
 use crate::{

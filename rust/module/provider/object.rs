@@ -5,7 +5,8 @@
 //! An object is in an [`Arc`], which keeps its memory. A separate count of *uses* determines
 //! whether it may be closed: only when nothing is made from it, bound to it or waiting on it. Uses
 //! are counted explicitly and not derived from references. An object that depends on another one
-//! holds a [`UseRef`]. It takes that while the other one is open, and releases it at a defined time.
+//! holds a [`UseRef`]. It takes that while the other one is open, and releases it at a defined
+//! time.
 //!
 //! ```text
 //!            take            take/put
@@ -94,7 +95,8 @@ impl Ident {
         self.budget.enter_access(self.number(), may_sleep)
     }
 
-    /// The handle of the object. 0 for an object of another front end, because handles have 32 bits.
+    /// The handle of the object. 0 for an object of another front end, because handles have 32
+    /// bits.
     pub(crate) fn handle(&self) -> u32 {
         u32::try_from(self.fid).unwrap_or(0)
     }
@@ -111,8 +113,8 @@ impl Ident {
 ///
 /// # Invariants
 ///
-/// `state` is the number of uses, or one of the constants from [`UseCount::HALTED`] on. Then it never
-/// is a number again. [`UseCount::CLOSED`] never changes.
+/// `state` is the number of uses, or one of the constants from [`UseCount::HALTED`] on. Then it
+/// never is a number again. [`UseCount::CLOSED`] never changes.
 pub(crate) struct UseCount {
     state: AtomicWord,
 }

@@ -43,7 +43,7 @@ pub(crate) trait StatsSource: Send + Sync {
     /// Its identifier in its front end, and its owner.
     fn ident(&self) -> &Ident;
     /// The domain that it belongs to.
-    fn domain(&self) -> &Domain;
+    fn domain(&self) -> &Arc<Domain>;
     /// Its current statistics. May take its locks.
     fn stats(&self) -> ObjectStats;
     /// The packet statistics of its QPs; all 0 if it has none.

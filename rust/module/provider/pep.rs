@@ -21,7 +21,7 @@
 //!
 //! # Locks
 //!
-//! `Pep::stage` is a mutex. The locks of connection management are taken under it. `Pep::requests`
+//! `Pep::state` is a mutex. The locks of connection management are taken under it. `Pep::requests`
 //! is a spin lock, so that no task is preempted while it holds it. The locks that an EQ takes to
 //! report an event are taken under it. Requests are answered and dropped outside it.
 
@@ -66,7 +66,7 @@ pub(crate) struct PepAttr {
 }
 
 /// The state of a passive endpoint.
-struct Stage {
+struct State {
     /// The address that it listens at, or will.
     addr: SockAddr,
     listening: Option<Listening>,
@@ -175,7 +175,7 @@ pub(crate) struct Pep {
     uses: UseCount,
     backlog: u32,
     #[pin]
-    stage: Mutex<Stage>,
+    state: Mutex<State>,
     #[pin]
     requests: SpinLock<Requests>,
     _memory: Allowance,
@@ -198,7 +198,7 @@ impl Pep {
             eq: None,
             waiting: WaitingRequests::new(backlog)?,
         };
-        let stage = Stage {
+        let state = State {
             addr: attr.addr,
             listening: None,
             closed: false,
@@ -210,7 +210,7 @@ impl Pep {
                 fabric,
                 uses: UseCount::new(),
                 backlog,
-                stage <- new_mutex!(stage, "Pep::stage"),
+                state <- new_mutex!(state, "Pep::state"),
                 requests <- new_spinlock!(requests, "Pep::requests"),
                 _memory: memory,
             }),
@@ -225,15 +225,15 @@ impl Pep {
 
     /// Calls `change` with the state before it listens. Fails with `KFI_EOPBADSTATE` if it listens,
     /// `EBADF` if it is closed. Sleeps.
-    fn set_up(&self, change: impl FnOnce(&mut Stage) -> Result) -> Result {
-        let mut stage = self.stage.lock();
-        if stage.closed {
+    fn set_up(&self, change: impl FnOnce(&mut State) -> Result) -> Result {
+        let mut state = self.state.lock();
+        if state.closed {
             return Err(EBADF);
         }
-        if stage.listening.is_some() {
+        if state.listening.is_some() {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         }
-        change(&mut stage)
+        change(&mut state)
     }
 
     /// Binds it to an EQ. Fails with `EINVAL` if the EQ belongs to another fabric, or an EQ is
@@ -258,15 +258,15 @@ impl Pep {
     /// Sets the address to listen at (kfi_setname). Fails with `KFI_EOPBADSTATE` if it listens,
     /// `EBADF`. Sleeps.
     pub(crate) fn set_name(&self, addr: SockAddr) -> Result {
-        self.set_up(|stage| {
-            stage.addr = addr;
+        self.set_up(|state| {
+            state.addr = addr;
             Ok(())
         })
     }
 
     /// The address that it listens at, or will (kfi_getname). Sleeps.
     pub(crate) fn name(&self) -> SockAddr {
-        self.stage.lock().addr
+        self.state.lock().addr
     }
 
     /// Begins to listen (kfi_listen). Requests are reported from now on.
@@ -275,11 +275,11 @@ impl Pep {
     /// the address; `ENODEV` if the namespace has no link; `EADDRINUSE` if the port, or with port 0
     /// every port, is in use; `KFI_EOPBADSTATE` if it listens; `EBADF`; `ENOMEM`. Sleeps.
     pub(crate) fn listen(self: &Arc<Self>) -> Result {
-        self.set_up(|stage| {
+        self.set_up(|state| {
             if self.requests.lock().eq.is_none() {
                 return Err(to_error(Errno::KFI_ENOEQ));
             }
-            let addr = stage.addr;
+            let addr = state.addr;
             let socket = net::socket(self.fabric.netns()).map_err(|_| ENODEV)?;
             if !addr.ip().is_unspecified() && !net::has_address(&socket, &addr) {
                 return Err(EADDRNOTAVAIL);
@@ -292,8 +292,8 @@ impl Pep {
                 0 => at_any_port(listen)?,
                 port => (port, listen(port)?),
             };
-            stage.addr = addr.with_port(port);
-            stage.listening = Some(listening);
+            state.addr = addr.with_port(port);
+            state.listening = Some(listening);
             Ok(())
         })
     }
@@ -416,9 +416,9 @@ impl Object for Pep {
     /// Rejects the waiting requests.
     fn teardown(&self) {
         let listening = {
-            let mut stage = self.stage.lock();
-            stage.closed = true;
-            stage.listening.take()
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.listening.take()
         };
         drop(listening);
         let (eq, waiting) = {

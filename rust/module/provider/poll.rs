@@ -21,6 +21,7 @@ use kfi_core::cntr::Seen;
 use super::{
     cntr::Cntr,
     cq::Cq,
+    object_list::StatsSource,
     prelude::*,
     wait::Readable, //
 };

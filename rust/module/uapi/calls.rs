@@ -57,7 +57,7 @@ macro_rules! calls {
             0x38 KFABRIC_IOC_CNTR_OPEN(kfabric_cntr_open: 56) make cntr::open;
             0x39 KFABRIC_IOC_CNTR_READ(kfabric_cntr_read: 24) query cntr::read;
             0x3a KFABRIC_IOC_CNTR_MODIFY(kfabric_cntr_modify: 24) input cntr::modify;
-            0x3b KFABRIC_IOC_CNTR_WAIT(kfabric_cntr_wait: 40) tell cntr::wait;
+            0x3b KFABRIC_IOC_CNTR_WAIT(kfabric_cntr_wait: 40) query_always cntr::wait;
 
             0x40 KFABRIC_IOC_WAIT_OPEN(kfabric_wait_open: 24) make_silent wait::open;
             0x41 KFABRIC_IOC_WAIT(kfabric_wait: 16) input wait::wait;
@@ -74,7 +74,7 @@ macro_rules! calls {
             0x4d KFABRIC_IOC_EP_QP(kfabric_ep_qp: 48) query ep::qp;
             0x4e KFABRIC_IOC_EP_CONNECT_QP(kfabric_ep_connect_qp: 48) input ep::connect_qp;
 
-            0x50 KFABRIC_IOC_POST(kfabric_post: 40) report post::post;
+            0x50 KFABRIC_IOC_POST(kfabric_post: 40) consume_always post::post;
 
             0x58 KFABRIC_IOC_PEP_OPEN(kfabric_pep_open: 56) make ep::pep_open;
             0x59 KFABRIC_IOC_PEP_LISTEN(kfabric_pep_listen: 8) input ep::pep_listen;

@@ -5,8 +5,8 @@
 //! A command is recognised by its type and number. The size coded in it is ignored, because
 //! structures grow. The table names the function below that copies the argument of a call and
 //! returns its results. All but [`itself`] read the argument by the rules of the interface
-//! (`shim::user::read_struct`), so the functions of the calls get complete structures of the module's
-//! version.
+//! (`shim::user::read_struct`), so the functions of the calls get complete structures of the
+//! module's version.
 
 use core::marker::PhantomData;
 
@@ -140,7 +140,7 @@ fn consume<T: Versioned>(
 
 /// As [`consume`], and writes the results back even if the call fails.
 #[link_section = ".text.hot"]
-fn report<T: Versioned>(
+fn consume_always<T: Versioned>(
     file: &OpenFile,
     arg: Arg<T>,
     call: fn(&OpenFile, &mut T) -> Result,
@@ -154,7 +154,7 @@ fn report<T: Versioned>(
 
 /// Writes the results back even if the call fails. If they cannot be written, nothing is lost.
 #[link_section = ".text.hot"]
-fn tell<T: Versioned>(
+fn query_always<T: Versioned>(
     file: &OpenFile,
     arg: Arg<T>,
     call: fn(&OpenFile, &mut T) -> Result,

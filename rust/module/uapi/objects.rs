@@ -144,22 +144,10 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
             KFI_REG_MR => domain.bind_eq(&eq, true),
             _ => Err(EINVAL),
         },
-        (Entry::Av(av), Entry::Eq(eq)) => {
-            no_flags(flags)?;
-            av.bind_eq(&eq)
-        }
-        (Entry::Endpoint(ep), Entry::Av(av)) => {
-            no_flags(flags)?;
-            ep.bind_av(&av)
-        }
-        (Entry::Endpoint(ep), Entry::Eq(eq)) => {
-            no_flags(flags)?;
-            ep.bind_eq(&eq)
-        }
-        (Entry::Pep(pep), Entry::Eq(eq)) => {
-            no_flags(flags)?;
-            pep.bind_eq(&eq)
-        }
+        (Entry::Av(av), Entry::Eq(eq)) if flags == 0 => av.bind_eq(&eq),
+        (Entry::Endpoint(ep), Entry::Av(av)) if flags == 0 => ep.bind_av(&av),
+        (Entry::Endpoint(ep), Entry::Eq(eq)) if flags == 0 => ep.bind_eq(&eq),
+        (Entry::Pep(pep), Entry::Eq(eq)) if flags == 0 => pep.bind_eq(&eq),
         (Entry::Endpoint(ep), Entry::Cq(cq)) => {
             let flags = CqBind::from_bits(flags).map_err(to_error)?;
             if !flags.intersects(CqBind::TRANSMIT | CqBind::RECV) {
@@ -182,13 +170,6 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
         }
         _ => Err(EINVAL),
     }
-}
-
-fn no_flags(flags: u64) -> Result {
-    if flags != 0 {
-        return Err(EINVAL);
-    }
-    Ok(())
 }
 
 /// Parses the flags that select the operations to count. Fails with `EINVAL` for none or unknown

@@ -138,8 +138,8 @@ pub(super) fn user_ptr(addr: u64) -> Result<UserPtr> {
     ))
 }
 
-/// The deadline of a call. `began` is not 0 if the call was restarted. A restarted wait whose time is
-/// over ends like one that was not interrupted.
+/// The deadline of a call. `began` is not 0 if the call was restarted. A restarted wait whose time
+/// is over ends like one that was not interrupted.
 #[inline]
 pub(super) fn restarted_deadline(deadline: u64, began: u64) -> Deadline {
     if began == 0 {

@@ -24,8 +24,8 @@
 //!
 //! # Locks
 //!
-//! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry in
-//! the line (`FdNotifier::entry`), then that of its wait queue. So is the lock of a callback.
+//! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry
+//! in the line (`FdNotifier::entry`), then that of its wait queue. So is the lock of a callback.
 
 use core::mem::offset_of;
 
@@ -266,14 +266,8 @@ impl Counter {
         self.line.lock().entered()
     }
 
-    /// Waits until the success value reaches `threshold`.
-    ///
-    /// Fails with `ETIMEDOUT`; `KFI_EAVAIL` if the error value changed since the call began;
-    /// `ERESTARTSYS` if a signal is pending; `EBADF` if the counter was closed by force; `ENOMEM`.
-    /// Success takes precedence over all of these. Sleeps, unless the deadline polls.
-    ///
-    /// `began` is 0, or the value that an interrupted call left there, which this call continues.
-    /// It is 0 afterwards unless the call was interrupted.
+    /// [`Cntr::wait`](super::Cntr::wait), whatever the wait object. Success takes precedence over
+    /// all errors. `began` is 0 afterwards unless the call was interrupted.
     pub(crate) fn wait(&self, threshold: u64, deadline: Deadline, began: &mut u64) -> Result {
         let number = core::mem::replace(began, 0);
         if self.read() >= threshold {

@@ -17,17 +17,15 @@
 //! A new descriptor is armed for the next change. A readable one stays readable until it is read or
 //! armed again, also if the value falls meanwhile.
 //!
-//! An armed descriptor is a waiter of the counter like a task in a call ([`FdNotifier`]), so an add that
-//! does not reach its threshold does no work for it. A readable descriptor is not a waiter. Each
-//! descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
+//! An armed descriptor is a waiter of the counter like a task in a call ([`FdNotifier`]), so an add
+//! that does not reach its threshold does no work for it. A readable descriptor is not a waiter.
+//! Each descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
 //! descriptor that has become readable.
 //!
 //! read(2) loses no change: it takes the values and arms the descriptor for later changes in one
 //! step. If the values cannot be copied to the program, the descriptor becomes readable again.
 //!
-//! A descriptor is a use of its counter. The counter can be closed by force while another process
-//! holds the descriptor, when the owner's device file is released. Then poll(2) gives `POLLERR |
-//! POLLHUP`, and read(2) and write(2) give `EBADF`.
+//! After the counter was closed by force, read(2) and write(2) give `EBADF`.
 //!
 //! Arming and taking the values each hold the counter's lock once. The memory of the waiter stays
 //! with the descriptor, so nothing is allocated while one reader uses it.

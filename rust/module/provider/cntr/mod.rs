@@ -100,14 +100,6 @@ impl Cntr {
         Ok(cntr)
     }
 
-    pub(crate) fn domain(&self) -> &Arc<Domain> {
-        self.domain.arc()
-    }
-
-    pub(crate) fn ident(&self) -> &Ident {
-        &self.ident
-    }
-
     /// The page with its values. Programs map it read-only.
     pub(crate) fn page(&self) -> &Arc<SharedPages> {
         self.counter.page()
@@ -201,9 +193,8 @@ impl Cntr {
         Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use of the counter; with `KFI_WAIT_SET`, a
-    /// descriptor of the wait set. Fails with `EINVAL` if the counter has `KFI_WAIT_NONE`; `EBADF`
-    /// if it is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor, which is a use of the counter. See [`WaitObj::getwait`]. Also fails with
+    /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || {
             PendingFd::new(Fd::new(UseRef::new(self.clone())?)?)
@@ -249,8 +240,8 @@ impl StatsSource for Cntr {
         &self.ident
     }
 
-    fn domain(&self) -> &Domain {
-        &self.domain
+    fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
     }
 
     fn stats(&self) -> ObjectStats {

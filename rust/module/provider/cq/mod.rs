@@ -138,14 +138,6 @@ impl Cq {
         Ok(cq)
     }
 
-    pub(crate) fn domain(&self) -> &Arc<Domain> {
-        self.domain.arc()
-    }
-
-    pub(crate) fn ident(&self) -> &Ident {
-        &self.ident
-    }
-
     /// The number of completions that it holds.
     pub(crate) fn entries(&self) -> u32 {
         self.queue.size()
@@ -273,9 +265,8 @@ impl Cq {
         prov_errno::text(number)
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use of the CQ; with `KFI_WAIT_SET`, a
-    /// descriptor of the wait set. Fails with `EINVAL` if the CQ has `KFI_WAIT_NONE`; `EBADF` if it
-    /// is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor, which is a use of the CQ. See [`WaitObj::getwait`]. Also fails with
+    /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || wait::open_fd(self))
     }
@@ -315,8 +306,8 @@ impl StatsSource for Cq {
         &self.ident
     }
 
-    fn domain(&self) -> &Domain {
-        &self.domain
+    fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
     }
 
     fn stats(&self) -> ObjectStats {

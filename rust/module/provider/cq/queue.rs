@@ -29,8 +29,8 @@
 //!
 //! # Locks
 //!
-//! `Queue::reader` (mutex) -> `Queue::state` (spin lock) -> the lock of a callback. The wait queue's
-//! lock is not taken under the spin lock.
+//! `Queue::reader` (mutex) -> `Queue::state` (spin lock) -> the lock of a callback. The wait
+//! queue's lock is not taken under the spin lock.
 
 use core::mem::offset_of;
 
@@ -261,8 +261,7 @@ impl Queue {
         self.add(|state, wakeup| state.push_err_uncredited(*entry, waker(wakeup)))
     }
 
-    /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
-    /// would sleep there does not (kfi_cq_signal).
+    /// See [`Cq::signal`](super::Cq::signal).
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::new();
         self.state.lock().signal(waker(&mut wakeup));

@@ -94,18 +94,10 @@ impl Queue {
         self.drain(count, &mut sink)
     }
 
-    /// Takes entries once at least `want` (0 counts as 1) are queued. Sleeps until they are, or an
-    /// error entry is queued, or completions were lost. If another reader was faster, it sleeps
-    /// again.
-    ///
-    /// The results are those of [`read`](Self::read). When the deadline has passed, or
-    /// [`signal`](Self::signal) was called since the call began, the call takes the entries that
-    /// are queued; if there are none, it returns `ETIMEDOUT` or `EAGAIN`. Also fails with
-    /// `ERESTARTSYS` if a signal of the process is pending; `EBADF` if the queue was closed by
-    /// force; `ENOMEM`.
-    ///
-    /// `began` is 0, or the value that an interrupted call left there, which this call continues.
-    /// It is 0 afterwards unless the call was interrupted.
+    /// [`Cq::sread`](super::Cq::sread) of at least `want` entries; 0 counts as 1. If another reader
+    /// was faster, it sleeps again. When the deadline has passed, or [`signal`](Self::signal) was
+    /// called since the call began, the call takes the entries that are queued. `began` is 0
+    /// afterwards unless the call was interrupted.
     pub(crate) fn sread(
         &self,
         count: usize,
@@ -189,9 +181,7 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest error entry after `sink` has accepted it. `sink` and `fault_in` behave as
-    /// the functions of a [`Sink`]. Fails with `EAGAIN` if there is no error entry; the error of
-    /// `sink`, after which the entry stays.
+    /// See [`Cq::readerr`](super::Cq::readerr).
     pub(crate) fn readerr(
         &self,
         mut sink: impl FnMut(&ErrEntry) -> Result,

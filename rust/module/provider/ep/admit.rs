@@ -2,8 +2,8 @@
 
 //! Admitted operations: operations that are valid and have everything that they need to start.
 //!
-//! [`Endpoint::admit`] checks an operation and acquires its memory, its place in the submission
-//! queue and its way to report an error. Only this can refuse the operation. The result is one
+//! [`Endpoint::admit`] checks an operation and acquires its memory, its entry in the submission
+//! queue and its means to report an error. Only this can refuse the operation. The result is one
 //! value, [`Admitted`], which its owner keeps as long as it likes: until a counter reaches a
 //! threshold, or until a context in which posting is not possible has ended. Then it is started, or
 //! cancelled, or dropped.
@@ -139,11 +139,12 @@ impl Entry {
 
 impl Endpoint {
     /// Admits an operation. It takes the memory out of `op`, unless it fails. With
-    /// [`Context::Atomic`] it neither sleeps nor waits for memory, and can be called in any context.
+    /// [`Context::Atomic`] it neither sleeps nor waits for memory, and can be called in any
+    /// context.
     ///
     /// Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled; `ENOMEM`, also if the owner's
-    /// budget is used up; and with the errors of [`Poster::post`] that do not depend on the peer, the
-    /// connection, or the room in a queue.
+    /// budget is used up; and with the errors of [`Poster::post`] that do not depend on the peer,
+    /// the connection, or the room in a queue.
     pub(crate) fn admit(self: &Arc<Self>, op: &mut Op<'_>, context: Context) -> Result<Admitted> {
         let Some((_inside, bound)) = self.enter() else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
@@ -231,7 +232,7 @@ impl Poster<'_> {
         self.started = false;
         match (result, self.spare.take()) {
             // The operation reports its success in a credit, or failed without a ticket.
-            (Ok(()), Some(record)) => self.endpoint().keep_record(record),
+            (Ok(()), Some(record)) => self.endpoint.keep_record(record),
             (_, record) => entry.record = record,
         }
         result

@@ -13,13 +13,14 @@ use kfi_core::flags::{
 
 use super::{
     prelude::*,
-    Stage, //
+    State, //
 };
 use crate::provider::{
     av::Av,
     cntr::Cntr,
     cq::Cq,
-    eq::Eq, //
+    eq::Eq,
+    object_list::StatsSource, //
 };
 
 /// A CQ bound to one side of an endpoint.
@@ -72,6 +73,7 @@ impl Counters {
 /// The bindings of an endpoint that is not enabled yet.
 #[derive(Default)]
 pub(super) struct Bindings {
+    /// `None`: a connected endpoint.
     pub(super) av: Option<UseRef<Av>>,
     pub(super) eq: Option<UseRef<Eq>>,
     pub(super) tx_cq: Option<CqBinding>,
@@ -92,15 +94,19 @@ impl Bindings {
     }
 }
 
-/// The bindings of an enabled endpoint. They never change.
+/// The bindings of an enabled endpoint, and its address. They never change.
 pub(super) struct Bound {
-    /// `None`: a connected endpoint.
-    pub(super) av: Option<UseRef<Av>>,
-    pub(super) eq: Option<UseRef<Eq>>,
-    pub(super) tx_cq: Option<CqBinding>,
-    pub(super) rx_cq: Option<CqBinding>,
-    pub(super) counters: Counters,
+    pub(super) bindings: Bindings,
     pub(super) name: SockAddr,
+}
+
+impl core::ops::Deref for Bound {
+    type Target = Bindings;
+
+    #[inline(always)]
+    fn deref(&self) -> &Bindings {
+        &self.bindings
+    }
 }
 
 impl Bound {
@@ -154,10 +160,10 @@ impl Endpoint {
         &self,
         change: impl FnOnce(&mut Bindings, &mut Option<SockAddr>) -> Result<T>,
     ) -> Result<T> {
-        match &mut *self.stage.lock() {
-            Stage::Setup(bindings, addr) => change(bindings, addr),
-            Stage::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
-            Stage::Closed => Err(EBADF),
+        match &mut *self.state.lock() {
+            State::Setup(bindings, addr) => change(bindings, addr),
+            State::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            State::Closed => Err(EBADF),
         }
     }
 

@@ -58,8 +58,8 @@ enum ReservedRoom {
 pub(super) struct Ticket {
     kind: OpType,
     /// Whether success makes an entry; errors always do.
-    report: bool,
-    context: u64,
+    pub(super) report: bool,
+    pub(super) context: u64,
     len: u64,
     reserved: ReservedRoom,
 }
@@ -74,16 +74,6 @@ impl Ticket {
             len: 0,
             reserved: record.map_or(ReservedRoom::None, ReservedRoom::Record),
         }
-    }
-
-    /// The context of the operation.
-    pub(super) fn context(&self) -> u64 {
-        self.context
-    }
-
-    /// Whether success makes an entry.
-    pub(super) fn reports(&self) -> bool {
-        self.report
     }
 }
 

@@ -243,10 +243,10 @@ impl Consumer for Endpoint {
             data: datagram.imm().map(u64::from),
             len: payload.len() as u64,
         };
-        let Some(place) = self.take(&message) else {
+        let Some(matched) = self.take(&message) else {
             return false;
         };
-        self.place_by(bound, place, &message, |into| {
+        self.place_by(bound, matched, &message, |into| {
             payload.place(into, 0);
         });
         true

@@ -143,7 +143,7 @@ fn slots<T>(len: usize, new: impl Fn() -> T) -> Result<KVVec<T>> {
 }
 
 /// The state of an endpoint.
-enum Stage {
+enum State {
     /// Being bound. The address is the requested one.
     Setup(Bindings, Option<SockAddr>),
     /// Enabled, and counted on its link.
@@ -183,10 +183,11 @@ pub(crate) struct Endpoint {
     wire: Option<Wire>,
     tx_op_flags: Atomic<u64>,
     rx_op_flags: Atomic<u64>,
+    /// The room in bytes below which a multi-receive buffer is released.
     min_multi_recv: Atomic<u64>,
     /// Serialises binding, enabling and closing. Held across sleeps.
     #[pin]
-    stage: Mutex<Stage>,
+    state: Mutex<State>,
     bound: SetOnce<Bound>,
     #[pin]
     run: Drain,
@@ -252,9 +253,9 @@ impl Endpoint {
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
                 rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
                 min_multi_recv: Atomic::new(limits::DEFAULT_MIN_MULTI_RECV),
-                stage <- new_mutex!(
-                    Stage::Setup(Bindings::default(), attr.src_addr),
-                    "Endpoint::stage"
+                state <- new_mutex!(
+                    State::Setup(Bindings::default(), attr.src_addr),
+                    "Endpoint::state"
                 ),
                 bound: SetOnce::new(),
                 run <- Drain::new_shut(),
@@ -283,11 +284,11 @@ impl Endpoint {
     /// one; `ENODEV` if the link was removed; `EBUSY` if there are too many QPs in the network
     /// namespace; `KFI_EOPBADSTATE` if it is enabled; `EBADF`. Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
-        let mut stage = self.stage.lock();
-        let (bindings, want) = match &mut *stage {
-            Stage::Setup(bindings, want) => (bindings, want),
-            Stage::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
-            Stage::Closed => return Err(EBADF),
+        let mut state = self.state.lock();
+        let (bindings, requested) = match &mut *state {
+            State::Setup(bindings, addr) => (bindings, addr),
+            State::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
+            State::Closed => return Err(EBADF),
         };
         let transmits = self.caps.intersects(Caps::SEND | Caps::READ | Caps::WRITE);
         if (transmits && !bindings.report(Side::Transmit))
@@ -302,7 +303,7 @@ impl Endpoint {
         if link.state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        let addr = match want {
+        let addr = match requested {
             // The link may have lost the address since the endpoint was opened.
             Some(addr) if !link.has_address(addr) => return Err(EADDRNOTAVAIL),
             Some(addr) => *addr,
@@ -323,15 +324,8 @@ impl Endpoint {
             Some(wire) => wire.enable(self, &addr)?,
         };
         let bindings = core::mem::take(bindings);
-        self.bound.populate(Bound {
-            av: bindings.av,
-            eq: bindings.eq,
-            tx_cq: bindings.tx_cq,
-            rx_cq: bindings.rx_cq,
-            counters: bindings.counters,
-            name,
-        });
-        *stage = Stage::Enabled {
+        self.bound.populate(Bound { bindings, name });
+        *state = State::Enabled {
             _on_link: link.add_endpoint(),
         };
         self.run.start();
@@ -424,12 +418,12 @@ impl Object for Endpoint {
     fn shut(&self) {
         self.list_entry.leave();
         // Releases the bindings of an endpoint that was never enabled, or its count on the link.
-        let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
+        let state = core::mem::replace(&mut *self.state.lock(), State::Closed);
         match (&self.wire, self.bound.as_ref()) {
             (None, Some(bound)) => {
                 self.stop_listening();
                 // Only on the first call. Another endpoint may have the address afterwards.
-                if matches!(stage, Stage::Enabled { .. }) {
+                if matches!(state, State::Enabled { .. }) {
                     self.domain.directory().leave(&bound.name);
                 }
             }
@@ -464,8 +458,8 @@ impl StatsSource for Endpoint {
         &self.ident
     }
 
-    fn domain(&self) -> &Domain {
-        &self.domain
+    fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
     }
 
     fn link_gone(&self) {

@@ -187,8 +187,8 @@ pub(crate) struct Atomic {
 }
 
 impl Change {
-    /// The destination of the old value. For an ATOMIC it is a buffer that is made here, because the
-    /// wire returns the old value in any case. Fails with `ENOMEM`. Sleeps with `may_sleep`.
+    /// The destination of the old value. For an ATOMIC it is a buffer that is made here, because
+    /// the wire returns the old value in any case. Fails with `ENOMEM`. Sleeps with `may_sleep`.
     pub(super) fn result(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
         match self {
             Self::Sum { result, .. } => {
@@ -319,8 +319,8 @@ impl Op<'_> {
     }
 
     /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes
-    /// and, with KFI_INJECT, of others; a buffer for a discarded result. Fails with `ENOMEM`. Sleeps
-    /// with `may_sleep`, otherwise any context.
+    /// and, with KFI_INJECT, of others; a buffer for a discarded result. Fails with `ENOMEM`.
+    /// Sleeps with `may_sleep`, otherwise any context.
     pub(super) fn own(&mut self, flags: OpFlags, may_sleep: bool) -> Result {
         match self {
             Self::Send(Send { from, .. }) | Self::Write(Write { from, .. }) => {

@@ -60,8 +60,8 @@ impl Endpoint {
         if !self.domain.link().has_address(&addr) {
             return Err(EADDRNOTAVAIL);
         }
-        self.set_up(|_, want| {
-            *want = Some(addr);
+        self.set_up(|_, requested| {
+            *requested = Some(addr);
             Ok(())
         })
     }
@@ -76,11 +76,6 @@ impl Endpoint {
             (Opt::Qp(opt), Some(Wire::Msg(msg))) => msg.opt(opt),
             (Opt::Qp(_), _) => Err(to_error(Errno::ENOPROTOOPT)),
         }
-    }
-
-    /// The room in bytes below which a multi-receive buffer is released. Does not sleep.
-    pub(super) fn min_multi_recv(&self) -> u64 {
-        self.min_multi_recv.load(Relaxed)
     }
 
     /// Sets an option. Buffers that were posted before keep the old value. Fails with `ENOPROTOOPT`

@@ -32,7 +32,7 @@ pub(super) struct LastPeer(Option<(u64, Peer)>);
 
 /// One call that posts operations to an endpoint. Sends the queued packets when it is dropped.
 pub(crate) struct Poster<'a> {
-    endpoint: &'a Arc<Endpoint>,
+    pub(super) endpoint: &'a Arc<Endpoint>,
     /// `None`: the endpoint is not enabled.
     bound: Option<&'a Bound>,
     pub(super) last: LastPeer,
@@ -69,10 +69,6 @@ impl<'a> Poster<'a> {
         }
     }
 
-    pub(super) fn endpoint(&self) -> &'a Arc<Endpoint> {
-        self.endpoint
-    }
-
     /// Whether the call remembers the peer of its last operation.
     #[inline(always)]
     pub(crate) fn keeps_peer(&self) -> bool {
@@ -80,8 +76,8 @@ impl<'a> Poster<'a> {
     }
 
     /// Drops the reference to the last peer. To be called before this task waits for memory of its
-    /// program, which can take forever: the peer may be closed meanwhile, and the memory of an endpoint
-    /// is charged to its owner until the last reference is dropped.
+    /// program, which can take forever: the peer may be closed meanwhile, and the memory of an
+    /// endpoint is charged to its owner until the last reference is dropped.
     pub(crate) fn forget_peer(&mut self) {
         self.last = LastPeer::default();
     }

@@ -83,11 +83,11 @@ impl Wire {
         }
     }
 
-    /// Checks an operation that is not a receive, and returns its flags. Fails with the errors of [`Poster::post`] that do
-    /// not depend on the peer or the state of the connection. Any context.
+    /// Checks an operation that is not a receive, and returns its flags. Fails with the errors of
+    /// [`Poster::post`] that do not depend on the peer or the state of the connection. Any context.
     pub(super) fn check(&self, endpoint: &Endpoint, op: &Op<'_>) -> Result<OpFlags> {
         match self {
-            Self::Msg(msg) => Ok(msg.transmit_of(endpoint, op)?.flags()),
+            Self::Msg(msg) => Ok(msg.transmit_of(endpoint, op)?.flags),
             Self::Dgram(dgram) => match op {
                 Op::Send(op) => Ok(dgram.check_send(endpoint, op)?.0),
                 _ => Err(EOPNOTSUPP),

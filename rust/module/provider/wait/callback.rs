@@ -206,9 +206,9 @@ impl<T: Watched> Callback<T> {
         change(&mut self.state.lock().entry);
     }
 
-    /// Makes a call due, because the waiter was removed from the line with `memory`. The caller holds
-    /// the lock of the line, so this reference is not the last one: a registration takes that lock
-    /// before it drops its own.
+    /// Makes a call due, because the waiter was removed from the line with `memory`. The caller
+    /// holds the lock of the line, so this reference is not the last one: a registration takes that
+    /// lock before it drops its own.
     pub(in crate::provider) fn fire(
         self: Arc<Self>,
         why: WakeReason,
@@ -252,8 +252,8 @@ impl<T: Watched> WorkItem for Callback<T> {
     }
 }
 
-/// Owns a callback for a consumer. Dropping it unregisters the callback and does not wait for a call
-/// that has begun. It sleeps only to free memory.
+/// Owns a callback for a consumer. Dropping it unregisters the callback and does not wait for a
+/// call that has begun. It sleeps only to free memory.
 pub(crate) struct Registration<T: Watched>(Arc<Callback<T>>);
 
 impl<T: Watched> Registration<T> {

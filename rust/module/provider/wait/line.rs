@@ -87,8 +87,8 @@ pub(in crate::provider) struct RemovedWaiter<T> {
     pub(in crate::provider) memory: Option<Memory<T>>,
 }
 
-/// A waiter that stays when it leaves the line, a descriptor or a callback. It enters repeatedly with
-/// the same memory.
+/// A waiter that stays when it leaves the line, a descriptor or a callback. It enters repeatedly
+/// with the same memory.
 pub(in crate::provider) struct Entry<K, T> {
     /// Its key while it is in the line.
     pub(in crate::provider) key: Option<K>,

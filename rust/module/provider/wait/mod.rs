@@ -20,9 +20,9 @@
 //! consumer, which needs no wait object. So far the suites are the only users of callbacks, and
 //! builds without suites leave them out (cfg `kfi_kunit`).
 //!
-//! A descriptor of a CQ or an EQ ([`Readable`]) is readable while the queue has something to read, by
-//! a call or through the mapped ring. All descriptors of a queue share its wait queue, because they
-//! wait for the same condition. read(2) and write(2) on such a descriptor fail with `EINVAL`.
+//! A descriptor of a CQ or an EQ ([`Readable`]) is readable while the queue has something to read,
+//! by a call or through the mapped ring. All descriptors of a queue share its wait queue, because
+//! they wait for the same condition. read(2) and write(2) on such a descriptor fail with `EINVAL`.
 //!
 //! A descriptor is a use of its object. The object can be closed by force while another process
 //! holds the descriptor, when the owner's device file is released. Then poll(2) gives `POLLERR |
@@ -118,8 +118,8 @@ impl WaitObj {
         }
     }
 
-    /// Whether the object itself has descriptors, and whether a read of a queue with this wait object
-    /// may sleep.
+    /// Whether the object itself has descriptors, and whether a read of a queue with this wait
+    /// object may sleep.
     pub(super) fn is_pollable(&self) -> bool {
         matches!(self, Self::Unspec | Self::Queue)
     }
@@ -266,8 +266,8 @@ pub(super) trait Readable: Object + 'static {
     /// The name of its descriptors in `/proc/PID/fd`.
     const NAME: &'static CStr;
 
-    /// The wait queue of pollers. It is woken with [`READABLE`] when there is something to read, and
-    /// with all events when the queue was closed.
+    /// The wait queue of pollers. It is woken with [`READABLE`] when there is something to read,
+    /// and with all events when the queue was closed.
     fn readable(&self) -> &WaitQueue;
 
     /// Whether there is something to read. Does not sleep.

@@ -14,7 +14,7 @@
 //! # The connection
 //!
 //! ```text
-//!  Idle --connect--> Asking --REP---------------v
+//!  Idle --connect--> Connecting --REP-----------v
 //!    |                                      Connected --shutdown, DREQ, failure--> Over
 //!    |--accept---> Accepting --RTU, packet------^
 //!    '--connect_qp------------------------------'   (and to Over from wherever it fails)
@@ -89,7 +89,7 @@ use crate::{
 enum Phase {
     Idle = 0,
     /// A REQ was sent.
-    Asking = 1,
+    Connecting = 1,
     /// A request was accepted. The peer has not confirmed that yet.
     Accepting = 2,
     Connected = 3,
@@ -118,7 +118,7 @@ pub(super) struct Msg {
     /// Set when the endpoint is connected.
     peer: SetOnce<Peer>,
     /// The address that the REQ was sent to.
-    asked: SetOnce<SockAddr>,
+    requested: SetOnce<SockAddr>,
     /// Set when a REQ was sent or a request was accepted.
     conn: SetOnce<Arc<Conn>>,
     /// Serialises the functions that connect and disconnect.
@@ -144,7 +144,7 @@ impl Msg {
             qp: SetOnce::new(),
             phase: Atomic::new(Phase::Idle as u32),
             peer: SetOnce::new(),
-            asked: SetOnce::new(),
+            requested: SetOnce::new(),
             conn: SetOnce::new(),
             connecting <- new_mutex!((), "Msg::connecting"),
             tickets <- new_spinlock!(tickets, "Msg::tickets"),
@@ -164,7 +164,7 @@ impl Msg {
     fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
             0 => Phase::Idle,
-            1 => Phase::Asking,
+            1 => Phase::Connecting,
             2 => Phase::Accepting,
             3 => Phase::Connected,
             _ => Phase::Over,
@@ -233,7 +233,7 @@ impl Msg {
 
     /// The number of outstanding transmits. Does not sleep.
     pub(super) fn under_way(&self) -> u64 {
-        self.tickets.lock().used() as u64
+        self.tickets.lock().used as u64
     }
 
     /// The packet statistics of the QP. Does not sleep.

@@ -48,7 +48,7 @@ pub(super) struct Tickets {
     /// The slot of the next ticket. Transmits end in the order of posting, so this slot is free
     /// unless all, or almost all, are in use.
     next: usize,
-    used: usize,
+    pub(super) used: usize,
 }
 
 impl Tickets {
@@ -69,10 +69,6 @@ impl Tickets {
 
     pub(super) fn size(&self) -> usize {
         self.slots.len()
-    }
-
-    pub(super) fn used(&self) -> usize {
-        self.used
     }
 
     /// Stores a ticket and returns its slot, or returns the ticket if the slot is not free.
@@ -112,15 +108,12 @@ impl Tickets {
 /// The parameters of a transmit besides its memory.
 pub(in crate::provider::ep) struct Transmit {
     kind: OpType,
-    flags: OpFlags,
+    pub(in crate::provider::ep) flags: OpFlags,
     context: u64,
     op: WireOp,
 }
 
 impl Transmit {
-    pub(in crate::provider::ep) fn flags(&self) -> OpFlags {
-        self.flags
-    }
 }
 
 impl Msg {
@@ -152,8 +145,8 @@ impl Msg {
         }
     }
 
-    /// Checks a transmit, and returns its parameters. Fails with the errors of [`Poster::post`] that
-    /// do not depend on the state of the connection. Does not sleep.
+    /// Checks a transmit, and returns its parameters. Fails with the errors of [`Poster::post`]
+    /// that do not depend on the state of the connection. Does not sleep.
     pub(in crate::provider::ep) fn transmit_of(
         &self,
         endpoint: &Endpoint,
@@ -237,7 +230,7 @@ impl Msg {
         } = *transmit;
         match self.phase() {
             Phase::Connected => {}
-            Phase::Idle | Phase::Asking | Phase::Accepting => return Err(ENOTCONN),
+            Phase::Idle | Phase::Connecting | Phase::Accepting => return Err(ENOTCONN),
             Phase::Over => return Err(ESHUTDOWN),
         }
         endpoint.check_link()?;

@@ -108,7 +108,7 @@ impl Endpoint {
     /// the endpoint is closing. Sleeps.
     fn enter_connected(&self) -> Option<Inside<'_>> {
         let inside = self.enter_silently()?;
-        inside.msg.heard(self, inside.bound);
+        inside.msg.packet_received(self, inside.bound);
         Some(inside)
     }
 
@@ -210,7 +210,7 @@ impl Consumer for Endpoint {
         match &mut *inside.msg.incoming.lock() {
             Some(Incoming::Message { into, placed, lost }) => {
                 // A message that is too long is refused at its end, when its length is known.
-                let fits = payload.place(into.memory(), offset as usize);
+                let fits = payload.place(&into.into, offset as usize);
                 *placed = placed.saturating_add(fits as u64);
                 *lost = lost.saturating_add(payload.len().saturating_sub(fits) as u64);
                 Ok(())

@@ -108,8 +108,8 @@ impl Endpoint {
         };
         let eager = len <= EAGER_SIZE && CompletionLevel::of(flags) != CompletionLevel::Delivery;
         let charged = match target.offer(&message, eager) {
-            MatchResult::Taken(place) => {
-                target.place_at_once(target_bound, place, &message, &op.from);
+            MatchResult::Taken(matched) => {
+                target.place_at_once(target_bound, matched, &message, &op.from);
                 // The memory is released before the completion is visible.
                 op.from.release();
                 self.complete_transmit_at_once(bound, ticket);
@@ -161,9 +161,9 @@ impl Endpoint {
         };
         match target.arrive(&message, Location::Buffer(copy)) {
             EnqueueResult::Kept => {}
-            EnqueueResult::Taken(place) => {
+            EnqueueResult::Taken(matched) => {
                 target.uncharge(&message);
-                target.place(target_bound, place, &message, params.from);
+                target.place(target_bound, matched, &message, params.from);
             }
             EnqueueResult::Full => {
                 target.uncharge(&message);
@@ -241,11 +241,11 @@ impl Endpoint {
                 }
                 Ok(())
             }
-            EnqueueResult::Taken(place) => {
+            EnqueueResult::Taken(matched) => {
                 self.tx.unreserve(slot);
                 // The send is not visible to others yet.
                 if let Some(pending) = send.take() {
-                    target.place(target_bound, place, &message, &Source::Mem(pending.from));
+                    target.place(target_bound, matched, &message, &Source::Mem(pending.from));
                     self.complete_transmit(bound, pending.ticket);
                 }
                 Ok(())

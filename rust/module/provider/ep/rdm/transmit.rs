@@ -116,7 +116,8 @@ impl TxSide {
 
     /// Enters a send that waits at its peer already. Does not sleep.
     ///
-    /// Its pending operation may have been taken before; the caller checks that, and removes the send.
+    /// Its pending operation may have been taken before; the caller checks that, and removes the
+    /// send.
     pub(in crate::provider::ep) fn enter(&self, slot: TxSlot, send: Arc<WaitingSend>) {
         let node = slot.node.into_node(slot.number, send);
         self.waiting.lock().sends.insert(node);
@@ -153,8 +154,8 @@ impl TxSide {
 }
 
 impl Endpoint {
-    /// Completes a waiting send of this endpoint with an error. Returns `false` if the pending operation was
-    /// taken before. Sleeps.
+    /// Completes a waiting send of this endpoint with an error. Returns `false` if the pending
+    /// operation was taken before. Sleeps.
     pub(in crate::provider::ep) fn end_send(
         &self,
         bound: &Bound,
@@ -248,7 +249,8 @@ impl WaitingSend {
         number: u64,
         pending: PendingOp,
     ) -> core::result::Result<Arc<Self>, (Error, PendingOp)> {
-        // The pending operation must be returned if there is no memory, so it is stored after the allocation.
+        // The pending operation must be returned if there is no memory, so it is stored after the
+        // allocation.
         let made = Arc::pin_init(
             pin_init!(Self {
                 sender: sender.clone(),
@@ -279,7 +281,8 @@ impl WaitingSend {
     }
 
     /// Delivers the message: `put` places its bytes, then the send completes. Returns `false`
-    /// without calling `put` if another party has taken the pending operation. Called by the target. Sleeps.
+    /// without calling `put` if another party has taken the pending operation. Called by the
+    /// target. Sleeps.
     pub(in crate::provider::ep) fn deliver(&self, put: impl FnOnce(&Source<'_>)) -> bool {
         self.end(|sender, bound, pending| {
             put(&Source::Mem(pending.from));

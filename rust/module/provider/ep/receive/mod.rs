@@ -7,11 +7,11 @@
 //! other queue. If nothing matches, it is added to its own queue, under the same hold of the lock.
 //! So a posted receive never matches an unexpected message, and the order is kept.
 //!
-//! A match is removed under the lock, and its bytes are placed outside it. A [`MatchedReceive`] is a
-//! receive, or a part of a multi-receive buffer, between its match and its completion. An
-//! unexpected message is in a buffer here ([`Location::Buffer`], charged to this endpoint's budget) or
-//! with its sender ([`Location::Sender`], [`Location::RemoteSender`]). [`remote`] receives messages from other
-//! hosts.
+//! A match is removed under the lock, and its bytes are placed outside it. A [`MatchedReceive`] is
+//! a receive, or a part of a multi-receive buffer, between its match and its completion. An
+//! unexpected message is in a buffer here ([`Location::Buffer`], charged to this endpoint's budget)
+//! or with its sender ([`Location::Sender`], [`Location::RemoteSender`]). [`remote`] receives
+//! messages from other hosts.
 //!
 //! This file has the messages from this host. [`post`] has the receives: posting, searching,
 //! cancelling, teardown.
@@ -110,7 +110,7 @@ pub(super) struct Buffered {
 
 /// A posted receive for one message.
 pub(super) struct Single {
-    into: MemRef,
+    pub(super) into: MemRef,
     ticket: Ticket,
 }
 
@@ -120,11 +120,6 @@ impl Single {
     pub(super) fn into_ticket(self) -> Ticket {
         drop(self.into);
         self.ticket
-    }
-
-    /// The destination of the bytes.
-    pub(super) fn memory(&self) -> &MemRef {
-        &self.into
     }
 }
 
@@ -137,8 +132,8 @@ enum PostedReceive {
 impl PostedReceive {
     fn context(&self) -> u64 {
         match self {
-            Self::Single(single) => single.ticket.context(),
-            Self::Multi(buffer) => buffer.context(),
+            Self::Single(single) => single.ticket.context,
+            Self::Multi(buffer) => buffer.context,
         }
     }
 }
@@ -373,8 +368,8 @@ impl Endpoint {
         }
     }
 
-    /// Copies a message after [`MatchResult::Charged`]. `None`: the owner's budget of kernel memory has
-    /// no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
+    /// Copies a message after [`MatchResult::Charged`]. `None`: the owner's budget of kernel memory
+    /// has no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
     /// `ENOMEM`. Sleeps.
     pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
         let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
@@ -486,14 +481,14 @@ impl Endpoint {
     fn complete_multi(&self, bound: &Bound, buffer: &MultiBuffer, mut outcome: Outcome) {
         buffer.finish(|end| match end {
             End::Part => {
-                self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
+                self.complete_part(bound, buffer.context, buffer.reports, outcome);
             }
             End::Last(ticket) => {
                 outcome.flags |= CompFlags::MULTI_RECV;
                 self.complete_reported(bound, ticket, outcome);
             }
             End::LastOfCancelled(ticket) => {
-                self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
+                self.complete_part(bound, buffer.context, buffer.reports, outcome);
                 self.complete(bound, ticket, cancelled_buffer());
             }
         });

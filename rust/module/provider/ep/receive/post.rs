@@ -123,7 +123,7 @@ impl Endpoint {
                 let pair = queues.pair(tagged);
                 match pair
                     .unexpected
-                    .receive(search, &want, single.ticket.context())
+                    .receive(search, &want, single.ticket.context)
                 {
                     Answer::Post => match pair.posted.post(want, PostedReceive::Single(single)) {
                         Ok(()) => return Ok(()),
@@ -193,7 +193,7 @@ impl Endpoint {
         ticket: Ticket,
         spare: &mut Option<Record>,
     ) -> Result {
-        let min = self.min_multi_recv();
+        let min = self.min_multi_recv.load(Relaxed);
         let buffer = match MultiBuffer::new(op.into.take(), op.addr, min, ticket) {
             Ok(buffer) => buffer,
             Err((e, ticket)) => {
@@ -301,8 +301,8 @@ impl Endpoint {
         }
     }
 
-    /// Completes a search that found `unexpected`. A search with KFI_CLAIM receives the message, also if
-    /// it discards it, and is counted. A search that only looks is not. Does not sleep.
+    /// Completes a search that found `unexpected`. A search with KFI_CLAIM receives the message,
+    /// also if it discards it, and is counted. A search that only looks is not. Does not sleep.
     fn complete_search(
         &self,
         bound: &Bound,

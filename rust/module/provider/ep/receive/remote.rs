@@ -2,8 +2,8 @@
 
 //! Messages from other hosts.
 //!
-//! Such a message arrives packet by packet. Its destination ([`ArrivalTarget`]) is determined with the
-//! first packet:
+//! Such a message arrives packet by packet. Its destination ([`ArrivalTarget`]) is determined with
+//! the first packet:
 //!
 //! ```text
 //!  arrival_target() --+-- a posted receive ---------------> arrived(): completed, or read first

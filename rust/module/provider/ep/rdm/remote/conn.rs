@@ -202,16 +202,18 @@ pub(super) struct PeerParams {
     /// The first PSN that this end sends. The peer has chosen it.
     pub(super) psn: Psn,
     pub(super) mtu: PathMtu,
-    /// The READs that the peer responder_resources at the same time, and those that it may have outstanding.
+    /// The READs of this end that the peer serves at the same time.
     pub(super) responder_resources: u8,
+    /// The READs that the peer may have outstanding.
     pub(super) initiator_depth: u8,
 }
 
 /// A connection of a session.
 #[pin_data]
 pub(in crate::provider::ep) struct Connection {
-    session: Arc<Session>,
-    conn: Conn,
+    pub(super) session: Arc<Session>,
+    /// Its name in the session.
+    pub(super) conn: Conn,
     /// The first PSN that the peer sends. REQ and REP contain it.
     psn: Psn,
     qp: SetOnce<Arc<Qp<Rc>>>,
@@ -243,7 +245,7 @@ impl Connection {
     /// with `EBUSY` if there are too many QPs in the namespace; `ENODEV` if the link was removed;
     /// `ENOMEM`. Sleeps.
     pub(super) fn new(session: &Arc<Session>, conn: Conn, established: bool) -> Result<Arc<Self>> {
-        let endpoint = session.endpoint();
+        let endpoint = &session.endpoint;
         endpoint.bound.as_ref().ok_or(EBADF)?;
         let depth = DEPTH as usize;
         let bytes = Qp::<Rc>::bytes(depth)
@@ -287,9 +289,9 @@ impl Connection {
             GFP_KERNEL_ACCOUNT,
         )?;
         let link = endpoint.domain.link();
-        let figures = endpoint.remote.figures.as_ref().ok_or(EBADF)?.clone();
+        let stats = endpoint.remote.stats.as_ref().ok_or(EBADF)?.clone();
         let qp =
-            Qp::connection_with_inline_headers(link, depth, figures, budget, connection.clone())?;
+            Qp::connection_with_inline_headers(link, depth, stats, budget, connection.clone())?;
         let init = Attr {
             state: QpState::Init,
             access: access(endpoint.caps),
@@ -303,19 +305,9 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Its session. Any context.
-    pub(super) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
     /// Its endpoint. Any context.
     pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
-        self.session.endpoint()
-    }
-
-    /// Its name in the session. Any context.
-    pub(super) fn conn(&self) -> Conn {
-        self.conn
+        &self.session.endpoint
     }
 
     /// The time of the peer's last packet, ns. Any context.
@@ -328,8 +320,8 @@ impl Connection {
         self.last_packet.store(coarse_now_ns(), Relaxed);
     }
 
-    /// The parameters of this end for the peer. `responder_resources` and `initiator_depth` are the most READs in each
-    /// direction.
+    /// The parameters of this end for the peer. `responder_resources` and `initiator_depth` are the
+    /// most READs in each direction.
     pub(super) fn side(&self, responder_resources: u8, initiator_depth: u8) -> kfi_roce::cm::Side {
         kfi_roce::cm::Side {
             qpn: self.qp.as_ref().map_or(Qpn::default(), |qp| qp.number()),

@@ -85,14 +85,14 @@ fn cause_of(error: Error) -> Option<Cause> {
 impl Session {
     /// Handles expired timeouts, and makes and closes connections. Called by the work item. Sleeps.
     pub(super) fn manage(self: &Arc<Self>) {
-        if self.endpoint().domain.link().state() == LinkState::Gone {
+        if self.endpoint.domain.link().state() == LinkState::Gone {
             self.with(|state, _| state.core.fail_all(Cause::LinkGone));
         }
         loop {
             let next = self.with(|state, now| {
                 let last_packet = state.last_packet();
                 state.core.expired(now, last_packet);
-                state.core.manage(now, self.endpoint().remote.next_epoch())
+                state.core.manage(now, self.endpoint.remote.next_epoch())
             });
             match next {
                 Some(Manage::Connect(conn, hello)) => self.request(conn, &hello),
@@ -140,14 +140,14 @@ impl Session {
     }
 
     fn try_request(self: &Arc<Self>, conn: Conn, hello: &Hello) -> Result {
-        let endpoint = self.endpoint();
+        let endpoint = &self.endpoint;
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
-        let connection = self.enter(&mut self.lock(), conn, true)?;
+        let connection = self.enter(&mut self.state.lock(), conn, true)?;
         let connect = cm::Connect {
             link: endpoint.domain.link(),
             local: bound.name.ip(),
-            remote: self.peer().ip(),
-            service_id: service_id(self.peer().port()),
+            remote: self.peer.ip(),
+            service_id: service_id(self.peer.port()),
             side: connection.side(READS, READS),
             mtu: None,
             retry_count: RETRIES,
@@ -170,7 +170,7 @@ impl Session {
                 Cause::Closed => cause,
                 _ => Cause::Reset,
             });
-            self.endpoint().forget_messages(self, conn);
+            self.endpoint.forget_messages(self, conn);
         }
         let entry = self.with(|state, now| {
             let entry = state.leave(conn);
@@ -182,13 +182,13 @@ impl Session {
 
     /// Handles the peer's request for a connection.
     fn requested(self: &Arc<Self>, request: cm::Request, hello: &Hello) {
-        let mut state = self.lock();
-        if state.is_gone() {
+        let mut state = self.state.lock();
+        if state.gone {
             // The peer repeats the request, and another session gets it.
             drop(state);
             return request.ignore();
         }
-        let epoch = self.endpoint().remote.next_epoch();
+        let epoch = self.endpoint.remote.next_epoch();
         let now = now_ns();
         let reply = state.core.requested(now, hello, epoch);
         let accepted = match &reply {
@@ -241,14 +241,14 @@ impl Session {
             Ok(managed) => connection.managed_by(managed),
             // The peer has ended the attempt meanwhile.
             Err(_) => {
-                self.with(|state, _| state.core.failed(connection.conn(), Cause::Superseded));
+                self.with(|state, _| state.core.failed(connection.conn, Cause::Superseded));
             }
         }
     }
 
     /// Handles the peer's REP.
     fn replied(self: &Arc<Self>, connection: &Connection, managed: &Arc<cm::Conn>, rep: &Rep<'_>) {
-        let conn = connection.conn();
+        let conn = connection.conn;
         let result = self.try_reply(connection, managed, rep);
         match result {
             Ok(true) => {
@@ -277,7 +277,6 @@ impl Session {
             Unknown::Version => Cause::Version,
             Unknown::Malformed => Cause::Protocol,
         })?;
-        let path = managed.path();
         let peer = PeerParams {
             qpn: rep.qpn,
             psn: rep.starting_psn,
@@ -285,10 +284,12 @@ impl Session {
             responder_resources: rep.initiator_depth,
             initiator_depth: rep.responder_resources,
         };
-        connection.ready(path, &peer).map_err(|_| Cause::Reset)?;
+        connection
+            .ready(managed.path(), &peer)
+            .map_err(|_| Cause::Reset)?;
         // No work is queued to the QP before the RTU is sent.
-        let mut state = self.lock();
-        Ok(state.core.accepted(now_ns(), connection.conn(), &hello))
+        let mut state = self.state.lock();
+        Ok(state.core.accepted(now_ns(), connection.conn, &hello))
     }
 
     /// Handles the peer's REJ.
@@ -311,8 +312,8 @@ impl Session {
 
 impl cm::Consumer for Connection {
     fn event(&self, managed: &Arc<cm::Conn>, event: &Event<'_>) {
-        let session = self.session();
-        let conn = self.conn();
+        let session = &self.session;
+        let conn = self.conn;
         match event {
             Event::Reply(rep) => session.replied(self, managed, rep),
             Event::Established(_) => {
@@ -355,7 +356,7 @@ impl RdmListener {
             return Err(Refusal::Nobody);
         };
         let (from, hello) = self.sender(request.remote(), request.private())?;
-        let session = self.session(bound, from)?;
+        let session = endpoint.session(bound, &from).map_err(|_| Refusal::Busy)?;
         Ok((session, hello))
     }
 
@@ -365,13 +366,13 @@ impl RdmListener {
         &self,
         ip: IpAddr,
         private: &[u8],
-    ) -> core::result::Result<(kfi_core::addr::SockAddr, Hello), Refusal> {
+    ) -> core::result::Result<(SockAddr, Hello), Refusal> {
         let hello = Hello::parse(private).map_err(|unknown| match unknown {
             Unknown::Version => Refusal::Version,
             Unknown::Malformed => Refusal::Nobody,
         })?;
-        let from = self.name_of(ip, hello.port).ok_or(Refusal::Nobody)?;
-        Ok((from, hello))
+        let from = self.0.domain.link().peer(ip).ok_or(Refusal::Nobody)?;
+        Ok((from.with_port(hello.port), hello))
     }
 
     /// Decides whether a request is handled, before anything is made for it: its source address may
@@ -381,20 +382,10 @@ impl RdmListener {
         let (peer, hello) = self.sender(ip, private)?;
         let port = bound.name.port();
         let ends = Ends { peer, port };
-        self.0.remote.gate.admit(now_ns(), &ends, hello.cookie)
-    }
-
-    fn name_of(&self, ip: IpAddr, port: u16) -> Option<kfi_core::addr::SockAddr> {
-        let addr = self.0.domain.link().peer(ip)?;
-        Some(addr.with_port(port))
-    }
-
-    fn session(
-        &self,
-        bound: &Bound,
-        from: kfi_core::addr::SockAddr,
-    ) -> core::result::Result<Arc<Session>, Refusal> {
-        self.0.session(bound, &from).map_err(|_| Refusal::Busy)
+        self.0
+            .remote
+            .request_filter
+            .admit(now_ns(), &ends, hello.cookie)
     }
 }
 
@@ -419,21 +410,23 @@ pub(super) fn has_route(bound: &Bound, endpoint: &Endpoint, to: IpAddr) -> bool 
     Path::new(endpoint.domain.link(), bound.name.ip(), to).is_ok_and(|path| path.mtu().is_some())
 }
 
-/// The requests without a valid cookie, and the key of the cookies.
+/// Decides which connection requests of peers an endpoint handles. Their source addresses may be
+/// forged: see [`kfi_core::rdm::unproven`]. Has the requests without a valid cookie, and the key of
+/// the cookies.
 #[pin_data]
-pub(super) struct Gate {
+pub(super) struct RequestFilter {
     key: SipKey,
     /// A leaf.
     #[pin]
     unproven: SpinLock<Unproven>,
 }
 
-impl Gate {
-    /// Makes the gate of a new endpoint, with a random key.
+impl RequestFilter {
+    /// Makes the filter of a new endpoint, with a random key.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             key: SipKey::random(),
-            unproven <- new_spinlock!(Unproven::new(), "Gate::unproven"),
+            unproven <- new_spinlock!(Unproven::new(), "RequestFilter::unproven"),
         })
     }
 

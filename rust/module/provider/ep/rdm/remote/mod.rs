@@ -67,8 +67,8 @@ use kfi_core::rdm::service_id;
 
 use self::{
     manage::{
-        Gate,
         RdmListener, //
+        RequestFilter,
     },
     session::Session, //
 };
@@ -106,7 +106,7 @@ pub(in crate::provider::ep) struct Remote {
     epoch: Atomic<u64>,
     /// Decides which connection requests are handled.
     #[pin]
-    gate: Gate,
+    request_filter: RequestFilter,
     /// A leaf.
     #[pin]
     sessions: SpinLock<Sessions>,
@@ -117,7 +117,7 @@ pub(in crate::provider::ep) struct Remote {
     #[pin]
     listening: Mutex<Option<Listening>>,
     /// The packet statistics of all its connections. Set by [`Endpoint::listen`].
-    figures: SetOnce<Arc<QpStats>>,
+    stats: SetOnce<Arc<QpStats>>,
 }
 
 impl Remote {
@@ -129,7 +129,7 @@ impl Remote {
         pin_init!(Self {
             incarnation: random_u64(),
             epoch: Atomic::new(0),
-            gate <- Gate::new(),
+            request_filter <- RequestFilter::new(),
             sessions <- new_spinlock!(
                 Sessions {
                     tree: RBTree::new(),
@@ -139,19 +139,15 @@ impl Remote {
             ),
             empty <- new_wait_queue!("Remote::empty"),
             listening <- new_mutex!(None, "Remote::listening"),
-            figures: SetOnce::new(),
+            stats: SetOnce::new(),
         })
     }
 
     /// The packet statistics of all its connections. Does not sleep.
     pub(in crate::provider::ep) fn packets(&self) -> Values {
-        self.figures
+        self.stats
             .as_ref()
-            .map_or([0; FIGURES], |figures| figures.values())
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.incarnation
+            .map_or([0; FIGURES], |stats| stats.values())
     }
 
     /// Returns an epoch that is larger than all previous ones. Any context.
@@ -167,13 +163,13 @@ impl Remote {
     /// Adds a session, unless there is one with this peer. Returns the one in the table. Fails with
     /// `EBADF` if the endpoint is closing, `ENOMEM`. Sleeps.
     fn enter(&self, session: Arc<Session>) -> Result<Arc<Session>> {
-        let node = RBTreeNode::new(*session.peer(), session.clone(), GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(session.peer, session.clone(), GFP_KERNEL_ACCOUNT)?;
         let mut sessions = self.sessions.lock();
         if sessions.closed {
             drop(sessions);
             return Err(EBADF);
         }
-        if let Some(other) = sessions.tree.get(session.peer()) {
+        if let Some(other) = sessions.tree.get(&session.peer) {
             let other = other.clone();
             drop(sessions);
             return Ok(other);
@@ -188,10 +184,10 @@ impl Remote {
             let mut sessions = self.sessions.lock();
             let is_it = sessions
                 .tree
-                .get(session.peer())
+                .get(&session.peer)
                 .is_some_and(|other| Arc::ptr_eq(other, session));
             let node = if is_it {
-                sessions.tree.remove_node(session.peer())
+                sessions.tree.remove_node(&session.peer)
             } else {
                 None
             };
@@ -211,7 +207,7 @@ impl Remote {
             if work(&session) {
                 return true;
             }
-            next = self.after(session.peer());
+            next = self.after(&session.peer);
         }
         false
     }
@@ -244,7 +240,7 @@ impl Endpoint {
         let socket = self.domain.link().socket();
         let service = service_id(name.port());
         // A previous attempt to enable the endpoint may have set it.
-        let _ = self.remote.figures.populate(QpStats::shared()?);
+        let _ = self.remote.stats.populate(QpStats::shared()?);
         let listening = cm::listen(socket, name.ip(), service, BACKLOG, listener)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())

@@ -111,7 +111,7 @@ impl PendingAnswer {
         id: u64,
         at: Option<RemoteAddr>,
     ) -> Result<Self> {
-        let budget = &session.endpoint().ident.budget;
+        let budget = &session.endpoint.ident.budget;
         let share = session.answers.share(budget, Self::BYTES)?;
         Self::with(share, session, conn, id, at)
     }
@@ -119,7 +119,7 @@ impl PendingAnswer {
     /// Makes the answer for a CANCEL of message `id`, which came over `conn`. Fails with `ENOMEM`
     /// if the host has no memory. Sleeps.
     pub(super) fn for_cancel(session: &Arc<Session>, conn: Conn, id: u64) -> Result<Self> {
-        let budget = &session.endpoint().ident.budget;
+        let budget = &session.endpoint.ident.budget;
         let share = session.answers.share_of_cancel(budget, Self::BYTES);
         Self::with(share, session, conn, id, None)
     }
@@ -133,7 +133,7 @@ impl PendingAnswer {
     ) -> Result<Self> {
         // The current task is a worker or a task of the sender's user. The owner's memory cgroup is
         // charged.
-        session.endpoint().ident.owner.memcg().charge(|| {
+        session.endpoint.ident.owner.memcg().charge(|| {
             let charge = AnswerCharge {
                 session: session.clone(),
                 conn,
@@ -257,7 +257,7 @@ impl Endpoint {
             target,
             ..
         } = transmit;
-        // Before the completion: a program that sees the completion finds the memory and the place
+        // Before the completion: a program that sees the completion finds the memory and the slot
         // free.
         drop(memory);
         drop(target);

@@ -180,7 +180,7 @@ impl Endpoint {
         while let Some(new) = back {
             // The worker that has marked it gone removes it, too, but may not be scheduled yet.
             self.remote.forget(&session);
-            session = match self.remote_peer(bound, session.peer()) {
+            session = match self.remote_peer(bound, &session.peer) {
                 Ok(session) => session,
                 Err(error) => {
                     self.tx.give_back_room();

@@ -4,8 +4,9 @@
 //!
 //! A SEND begins with a header. If it is the header of a message, the endpoint must have room for
 //! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
-//! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected message. All other headers are events for the session, which gets them when the run of the QP
-//! is over ([`Consumer::run_ended`]).
+//! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected
+//! message. All other headers are events for the session, which gets them when the run of the QP is
+//! over ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
 //! grants.
@@ -114,7 +115,7 @@ impl Connection {
     /// The number of answers to the peer, and the limit for waiting messages.
     fn answers(&self) -> Owing {
         Owing {
-            owed: self.session().answers.count(),
+            owed: self.session.answers.count(),
             waiting: self.endpoint().rx.waiting_max,
         }
     }
@@ -125,7 +126,7 @@ impl Connection {
         let offered = Message {
             tagged: message.tag.is_some(),
             envelope: Envelope {
-                src: *self.session().peer(),
+                src: self.session.peer,
                 tag: message.tag.unwrap_or(0),
             },
             data: message.data,
@@ -136,7 +137,7 @@ impl Connection {
             Source::Rts(at) => Some(at),
         };
         let answer = if message.finish {
-            let answer = PendingAnswer::new(self.session(), self.conn(), message.id, at);
+            let answer = PendingAnswer::new(&self.session, self.conn, message.id, at);
             Some(answer.map_err(|_| Refusal::NotReady)?)
         } else {
             None
@@ -166,7 +167,7 @@ impl Connection {
             }
             Begin::Other => match Header::parse(bytes) {
                 Ok(Header::Cancel { id, .. }) => {
-                    let answer = PendingAnswer::for_cancel(self.session(), self.conn(), id);
+                    let answer = PendingAnswer::for_cancel(&self.session, self.conn, id);
                     ReceivedSend::Cancel(answer.map_err(|_| Refusal::NotReady)?)
                 }
                 _ => ReceivedSend::Nothing,
@@ -230,17 +231,17 @@ impl Connection {
         for event in events {
             match event {
                 SessionEvent::Event(event) => {
-                    if let Some(ended) = state.core.event(now, self.conn(), event) {
-                        self.session().end(ended);
+                    if let Some(ended) = state.core.event(now, self.conn, event) {
+                        self.session.end(ended);
                     }
                 }
-                SessionEvent::Reply(reply) => self.session().answer_locked(state, now, reply),
+                SessionEvent::Reply(reply) => self.session.answer_locked(state, now, reply),
                 SessionEvent::Cancel(id, found, answer) => {
                     let reply =
                         self.endpoint()
-                            .withdraw(self.session(), self.conn(), id, found, answer);
+                            .withdraw(&self.session, self.conn, id, found, answer);
                     if let Some(reply) = reply {
-                        self.session().answer_locked(state, now, reply);
+                        self.session.answer_locked(state, now, reply);
                     }
                 }
             }
@@ -350,7 +351,7 @@ impl Consumer for Connection {
             None => self.check(reth, Access::REMOTE_READ),
             Some(grant) => {
                 self.note_packet();
-                if self.session().has_grant(&grant) {
+                if self.session.has_grant(&grant) {
                     Ok(())
                 } else {
                     Err(Refusal::Access)
@@ -361,7 +362,7 @@ impl Consumer for Connection {
 
     fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
         if let Some(grant) = Grant::of(reth) {
-            self.session().read_grant(&grant, room);
+            self.session.read_grant(&grant, room);
             return Ok(());
         }
         let access = Access::REMOTE_READ;
@@ -397,8 +398,8 @@ impl Consumer for Connection {
 
     fn completed(&self, context: u64, status: Status) {
         self.note_packet();
-        self.session().with(|state, now| {
-            let Some(entry) = state.entry(self.conn()) else {
+        self.session.with(|state, now| {
+            let Some(entry) = state.entry(self.conn) else {
                 return;
             };
             let Some(posted) = entry.posted_work.take(context) else {
@@ -406,28 +407,28 @@ impl Consumer for Connection {
             };
             let (done, cause) = Self::done(status, posted.void);
             entry.cause = entry.cause.or(cause);
-            if let Some(ended) = state.core.done(now, self.conn(), posted.work, done) {
-                self.session().end(ended);
+            if let Some(ended) = state.core.done(now, self.conn, posted.work, done) {
+                self.session.end(ended);
             }
         });
     }
 
     fn failed(&self) {
         let cause = self.cause();
-        self.session().with(|state, _| {
-            let of_work = state.entry(self.conn()).and_then(|entry| entry.cause);
+        self.session.with(|state, _| {
+            let of_work = state.entry(self.conn).and_then(|entry| entry.cause);
             let cause = match cause {
                 Cause::LinkGone => cause,
                 _ => of_work.unwrap_or(cause),
             };
-            state.core.failed(self.conn(), cause);
+            state.core.failed(self.conn, cause);
         });
     }
 
     fn not_ready(&self) {
         self.note_packet();
-        self.session()
-            .with(|state, now| state.core.refused(now, self.conn()));
+        self.session
+            .with(|state, now| state.core.refused(now, self.conn));
     }
 
     fn run_ended(&self) {
@@ -435,9 +436,9 @@ impl Consumer for Connection {
         if !is_new && self.inbox.lock().events.is_empty() {
             return;
         }
-        self.session().with(|state, now| {
+        self.session.with(|state, now| {
             if is_new {
-                state.core.established(now, self.conn());
+                state.core.established(now, self.conn);
             }
             self.deliver_events(state, now);
         });

@@ -35,10 +35,6 @@ use kernel::{
         RBTree,
         RBTreeNodeReservation, //
     },
-    sync::lock::{
-        mutex::MutexBackend,
-        Guard, //
-    },
     time::hrtimer::HrTimer,
     workqueue::{
         impl_has_work,
@@ -146,7 +142,8 @@ const MAX_CONNS: usize = 2;
 pub(super) struct State {
     pub(super) core: Core,
     conns: [Option<SessionConn>; MAX_CONNS],
-    gone: bool,
+    /// The session is no longer in its endpoint's table, or is about to be removed.
+    pub(super) gone: bool,
     alarm: Alarm<Session>,
 }
 
@@ -169,13 +166,8 @@ impl State {
 
     /// Removes a connection.
     pub(super) fn leave(&mut self, conn: Conn) -> Option<SessionConn> {
-        let is_it = |entry: &mut SessionConn| entry.connection.conn() == conn;
+        let is_it = |entry: &mut SessionConn| entry.connection.conn == conn;
         self.conns.iter_mut().find_map(|slot| slot.take_if(is_it))
-    }
-
-    /// Whether the session is gone: no longer in its endpoint's table, or about to be removed.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone
     }
 
     /// The time of the peer's last packet, ns.
@@ -192,7 +184,7 @@ fn find(conns: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut
     conns
         .iter_mut()
         .flatten()
-        .find(|entry| entry.connection.conn() == conn)
+        .find(|entry| entry.connection.conn == conn)
 }
 
 /// A work request for a QP.
@@ -290,10 +282,11 @@ pub(super) type GrantSlot = RBTreeNodeReservation<u64, MemRef>;
 /// A session with a peer.
 #[pin_data]
 pub(in crate::provider::ep) struct Session {
-    endpoint: Arc<Endpoint>,
-    peer: SockAddr,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) peer: SockAddr,
+    /// A caller that changes the state calls [`follow`](Self::follow) afterwards.
     #[pin]
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
     /// The count of the answers to the peer that are not finished.
@@ -334,7 +327,7 @@ impl Session {
         let memory = endpoint.ident.budget.take_for::<Self>(0)?;
         let answers = AnswerCount::new()?;
         let config = Config {
-            incarnation: endpoint.remote.incarnation(),
+            incarnation: endpoint.remote.incarnation,
             port: bound.name.port(),
             caps: endpoint.caps,
             depth: DEPTH,
@@ -364,26 +357,10 @@ impl Session {
         )
     }
 
-    /// Its endpoint. Any context.
-    pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
-    }
-
-    /// The peer's address. Any context.
-    pub(in crate::provider::ep) fn peer(&self) -> &SockAddr {
-        &self.peer
-    }
-
     /// Queues the work item. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
         // Not queued if it is already.
         let _ = work::slow_queue().enqueue(self.clone());
-    }
-
-    /// Takes the lock. A caller that changes the state calls [`follow`](Self::follow) afterwards.
-    /// Sleeps.
-    pub(super) fn lock(&self) -> Guard<'_, State, MutexBackend> {
-        self.state.lock()
     }
 
     /// Calls `work` with the state under the lock, and then [`follow`](Self::follow). Sleeps.
@@ -473,7 +450,7 @@ impl Session {
     pub(super) fn cancel(self: &Arc<Self>, context: u64) -> bool {
         self.with(|state, _| {
             let mut from = 0;
-            let is_it = |transmit: &Transmit| transmit.ticket.context() == context;
+            let is_it = |transmit: &Transmit| transmit.ticket.context == context;
             while let Some(number) = state.core.find(from, is_it) {
                 match state.core.cancel(number) {
                     Cancelled::No => from = number.wrapping_add(1),

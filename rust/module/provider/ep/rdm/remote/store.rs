@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of a session's operations, red-black trees with preallocated nodes, and of the work of
-//! its QPs.
+//! The memory of a session's operations, red-black trees with preallocated nodes, and of the work
+//! of its QPs.
 //!
 //! So nothing is allocated under a session's lock, and no step can fail for want of memory.
 
@@ -104,9 +104,9 @@ pub(super) struct Posted {
     pub(super) void: bool,
 }
 
-/// The work that a QP has, in the order in which it was queued. The number of a piece of work, which
-/// counts up, is the ID of its work request. A QP completes its work requests in this order and holds
-/// at most [`DEPTH`], so the pieces are in a ring.
+/// The work that a QP has, in the order in which it was queued. The number of a piece of work,
+/// which counts up, is the ID of its work request. A QP completes its work requests in this order
+/// and holds at most [`DEPTH`], so the pieces are in a ring.
 pub(super) struct PostedWork {
     ring: KVec<Option<Posted>>,
     next: u64,
