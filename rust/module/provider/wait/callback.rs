@@ -33,12 +33,11 @@
 //!
 //! # End
 //!
-//! [`Callback::unregister`] waits until a call that has begun is over. A call that has not begun is
-//! not made. A fatal signal ends the wait. When the callback calls it for itself, it does not wait.
-//! Two callbacks that unregister each other in their calls, at the same time, would wait for each
-//! other for ever; consumers must not do this. Dropping a [`Registration`] does the same without
-//! waiting, for consumers that are gone: the function is not called any more, except that a call
-//! that has begun continues. What the function owns stays until then.
+//! [`Callback::unregister`] waits until a call that has begun is over. Two callbacks that
+//! unregister each other in their calls, at the same time, would wait for each other for ever;
+//! consumers must not do this. Dropping a [`Registration`] does the same without waiting, for
+//! consumers that are gone. A call that has begun continues, and what the function owns stays until
+//! then.
 //!
 //! A registration is a use of the object. If the object is closed by force nevertheless, an armed
 //! callback is called with [`WakeReason::Closed`]. The close does not wait for the call. Arming

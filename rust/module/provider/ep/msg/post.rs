@@ -113,8 +113,7 @@ pub(in crate::provider::ep) struct Transmit {
     op: WireOp,
 }
 
-impl Transmit {
-}
+impl Transmit {}
 
 impl Msg {
     /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.

@@ -65,7 +65,8 @@ use crate::{
     shim::skb::Room, //
 };
 
-type Answer<T = ()> = core::result::Result<T, Refusal>;
+/// The result of a request of the peer, or the reason of its refusal.
+type RequestResult<T = ()> = core::result::Result<T, Refusal>;
 
 /// A message, or a write with CQ data, that is being received.
 pub(super) enum Incoming {
@@ -131,7 +132,7 @@ impl Endpoint {
         &self,
         rkey: u32,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
-    ) -> Answer<T> {
+    ) -> RequestResult<T> {
         let _inside = self.enter_connected().ok_or(Refusal::Operation)?;
         self.in_named_region(rkey, work)
     }
@@ -142,7 +143,7 @@ impl Endpoint {
         &self,
         rkey: u32,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
-    ) -> Answer<T> {
+    ) -> RequestResult<T> {
         self.domain.in_region(u64::from(rkey), work).map_err(|_| {
             self.domain.count_refusal();
             Refusal::Access
@@ -150,7 +151,7 @@ impl Endpoint {
     }
 
     /// Checks that the peer may access the memory that `reth` names.
-    fn check_access(&self, reth: &Reth, access: Access) -> Answer {
+    fn check_access(&self, reth: &Reth, access: Access) -> RequestResult {
         if reth.len == 0 {
             // InfiniBand does not check the key of an access to no bytes. The call notes that the
             // peer is ready.
@@ -181,7 +182,7 @@ impl Endpoint {
 }
 
 impl Consumer for Endpoint {
-    fn begin_receive(&self, wanted: Wanted, _payload: &Payload<'_>) -> Answer {
+    fn begin_receive(&self, wanted: Wanted, _payload: &Payload<'_>) -> RequestResult {
         let inside = self.enter_connected().ok_or(Refusal::Operation)?;
         let incoming = match wanted {
             Wanted::Send { .. } => {
@@ -205,7 +206,7 @@ impl Consumer for Endpoint {
         Ok(())
     }
 
-    fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> RequestResult {
         let inside = self.enter_connected().ok_or(Refusal::Operation)?;
         match &mut *inside.msg.incoming.lock() {
             Some(Incoming::Message { into, placed, lost }) => {
@@ -219,7 +220,7 @@ impl Consumer for Endpoint {
         }
     }
 
-    fn end_receive(&self, ended: Ended) -> Answer {
+    fn end_receive(&self, ended: Ended) -> RequestResult {
         let data = match ended.end {
             SendEnd::Plain => None,
             SendEnd::Imm(imm) => Some(u64::from(imm)),
@@ -286,11 +287,11 @@ impl Consumer for Endpoint {
         }
     }
 
-    fn check_write(&self, reth: &Reth) -> Answer {
+    fn check_write(&self, reth: &Reth) -> RequestResult {
         self.check_access(reth, Access::REMOTE_WRITE)
     }
 
-    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> RequestResult {
         let placed = self.with_rkey(reth.rkey, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_WRITE)?;
             Ok(payload.place(&memory, offset as usize))
@@ -306,11 +307,11 @@ impl Consumer for Endpoint {
         self.count_access(OpType::Write, reth, u64::from(reth.len));
     }
 
-    fn check_read(&self, reth: &Reth) -> Answer {
+    fn check_read(&self, reth: &Reth) -> RequestResult {
         self.check_access(reth, Access::REMOTE_READ)
     }
 
-    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> RequestResult {
         // Connection management has mutexes, and this function must not sleep. `check_read` has
         // noted before that the peer is ready.
         let _inside = self.enter_silently().ok_or(Refusal::Operation)?;
@@ -334,7 +335,7 @@ impl Consumer for Endpoint {
         }
     }
 
-    fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> Answer<u64> {
+    fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> RequestResult<u64> {
         let found = self.with_rkey(eth.rkey, |region| {
             let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
             let memory = region.remote(eth.va, ATOMIC_LEN as u64, both)?;

@@ -10,7 +10,7 @@ use kfi_core::{
     flags::KFI_ADDR_UNSPEC,
     matching::{
         unexpected::{
-            Answer,
+            Answer as SearchResult,
             Message as UnexpectedMessage,
             Search, //
         },
@@ -118,32 +118,34 @@ impl Endpoint {
         let receives = !flags.contains(OpFlags::PEEK);
         let mut single = single;
         loop {
-            let answer = {
+            let searched = {
                 let mut queues = self.rx.queues.lock();
                 let pair = queues.pair(tagged);
                 match pair
                     .unexpected
                     .receive(search, &want, single.ticket.context)
                 {
-                    Answer::Post => match pair.posted.post(want, PostedReceive::Single(single)) {
-                        Ok(()) => return Ok(()),
-                        Err(full) => Err(full.0),
-                    },
-                    answer => Ok((answer, single)),
+                    SearchResult::Post => {
+                        match pair.posted.post(want, PostedReceive::Single(single)) {
+                            Ok(()) => return Ok(()),
+                            Err(full) => Err(full.0),
+                        }
+                    }
+                    result => Ok((result, single)),
                 }
             };
-            let (answer, receive) = match answer {
+            let (result, receive) = match searched {
                 Ok(found) => found,
                 Err(PostedReceive::Single(single)) => return Err((EAGAIN, single)),
                 // Unreachable: the receive that was posted is a single one.
                 Err(PostedReceive::Multi(_)) => return Ok(()),
             };
             single = receive;
-            match answer {
-                Answer::Post => {}
-                Answer::Received(unexpected, location) => {
+            match result {
+                SearchResult::Post => {}
+                SearchResult::Received(found, location) => {
                     let mut receive = Some(single);
-                    self.deliver(bound, tagged, &unexpected, location, |_| {
+                    self.deliver(bound, tagged, &found, location, |_| {
                         receive.take().map(MatchedReceive::Single)
                     });
                     match receive {
@@ -152,34 +154,22 @@ impl Endpoint {
                         None => return Ok(()),
                     }
                 }
-                Answer::Found(unexpected) => {
-                    self.complete_search(
-                        bound,
-                        single.into_ticket(),
-                        tagged,
-                        &unexpected,
-                        receives,
-                    );
+                SearchResult::Found(found) => {
+                    self.complete_search(bound, single.into_ticket(), tagged, &found, receives);
                     return Ok(());
                 }
-                Answer::Discarded(unexpected, location) => {
-                    if self.discard(&unexpected, location) {
-                        self.complete_search(
-                            bound,
-                            single.into_ticket(),
-                            tagged,
-                            &unexpected,
-                            receives,
-                        );
+                SearchResult::Discarded(found, location) => {
+                    if self.discard(&found, location) {
+                        self.complete_search(bound, single.into_ticket(), tagged, &found, receives);
                         return Ok(());
                     }
                 }
-                Answer::NoMessage => {
+                SearchResult::NoMessage => {
                     let outcome = Outcome::failed(Errno::ENOMSG);
                     self.complete_uncounted(bound, single.into_ticket(), outcome);
                     return Ok(());
                 }
-                Answer::NotClaimed => return Err((to_error(Errno::ENOMSG), single)),
+                SearchResult::NotClaimed => return Err((to_error(Errno::ENOMSG), single)),
             }
         }
     }
@@ -203,7 +193,7 @@ impl Endpoint {
         };
         let mut used = false;
         loop {
-            let (unexpected, location) = {
+            let (found, location) = {
                 let mut queues = self.rx.queues.lock();
                 let pair = &mut queues.plain;
                 if !used && pair.posted.is_full() {
@@ -215,7 +205,7 @@ impl Endpoint {
                     return Err(EAGAIN);
                 }
                 match pair.unexpected.receive(Search::Receive, &want, 0) {
-                    Answer::Received(unexpected, location) => (unexpected, location),
+                    SearchResult::Received(found, location) => (found, location),
                     _ => {
                         let posted = pair.posted.post(want, PostedReceive::Multi(buffer.clone()));
                         drop(queues);
@@ -230,7 +220,7 @@ impl Endpoint {
                     }
                 }
             };
-            self.deliver(bound, false, &unexpected, location, |message| {
+            self.deliver(bound, false, &found, location, |message| {
                 // The buffer is not visible to others yet and it is open, so it has a part.
                 let (part, memory) = buffer.take(message.len)?;
                 used = true;
@@ -249,17 +239,17 @@ impl Endpoint {
         &self,
         bound: &Bound,
         tagged: bool,
-        unexpected: &UnexpectedMessage<SockAddr>,
+        found: &UnexpectedMessage<SockAddr>,
         location: Location,
         take: impl FnOnce(&Message) -> Option<MatchedReceive>,
     ) -> bool {
-        let message = Message::from_unexpected(tagged, unexpected);
+        let message = Message::from_unexpected(tagged, found);
         match location {
             Location::Buffer(buffer) => {
                 if let Some(matched) = take(&message) {
                     self.place(bound, matched, &message, &Source::Mem(buffer.copy));
                 }
-                self.release_buffer(unexpected.charged, buffer.answer);
+                self.release_buffer(found.charged, buffer.answer);
                 true
             }
             Location::Sender(send) => send.deliver(|from| {
@@ -286,11 +276,11 @@ impl Endpoint {
     }
 
     /// Discards a message. Returns `false` if its sender has taken it back. Sleeps.
-    fn discard(&self, unexpected: &UnexpectedMessage<SockAddr>, location: Location) -> bool {
+    fn discard(&self, found: &UnexpectedMessage<SockAddr>, location: Location) -> bool {
         match location {
             Location::Buffer(buffer) => {
                 drop(buffer.copy);
-                self.release_buffer(unexpected.charged, buffer.answer);
+                self.release_buffer(found.charged, buffer.answer);
                 true
             }
             Location::Sender(send) => send.deliver(|_| ()),
@@ -301,18 +291,18 @@ impl Endpoint {
         }
     }
 
-    /// Completes a search that found `unexpected`. A search with KFI_CLAIM receives the message,
+    /// Completes a search that found a message. A search with KFI_CLAIM receives the message,
     /// also if it discards it, and is counted. A search that only looks is not. Does not sleep.
     fn complete_search(
         &self,
         bound: &Bound,
         ticket: Ticket,
         tagged: bool,
-        unexpected: &UnexpectedMessage<SockAddr>,
+        found: &UnexpectedMessage<SockAddr>,
         receives: bool,
     ) {
-        let message = Message::from_unexpected(tagged, unexpected);
-        let fit = Placement::new(unexpected.len, unexpected.len);
+        let message = Message::from_unexpected(tagged, found);
+        let fit = Placement::new(found.len, found.len);
         let outcome = self.outcome(bound, &message, fit, 0);
         if receives {
             self.complete(bound, ticket, outcome);

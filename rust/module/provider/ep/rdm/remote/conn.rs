@@ -326,8 +326,8 @@ impl Connection {
         kfi_roce::cm::Side {
             qpn: self.qp.as_ref().map_or(Qpn::default(), |qp| qp.number()),
             starting_psn: self.psn,
-            responder_resources: responder_resources,
-            initiator_depth: initiator_depth,
+            responder_resources,
+            initiator_depth,
             rnr_retry_count: RNR_RETRIES,
             srq: false,
         }

@@ -70,10 +70,11 @@ use crate::{
     shim::skb::Room, //
 };
 
-type Answer<T = ()> = core::result::Result<T, Refusal>;
+/// The result of a request of the peer, or the reason of its refusal.
+type RequestResult<T = ()> = core::result::Result<T, Refusal>;
 
 impl Connection {
-    fn bound(&self) -> Answer<&Bound> {
+    fn bound(&self) -> RequestResult<&Bound> {
         self.endpoint().bound.as_ref().ok_or(Refusal::Operation)
     }
 
@@ -84,7 +85,7 @@ impl Connection {
         reth: &Reth,
         access: Access,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
-    ) -> Answer<T> {
+    ) -> RequestResult<T> {
         let needs = if access.contains(Access::REMOTE_WRITE) {
             Caps::REMOTE_WRITE
         } else {
@@ -104,7 +105,7 @@ impl Connection {
         })
     }
 
-    fn check(&self, reth: &Reth, access: Access) -> Answer {
+    fn check(&self, reth: &Reth, access: Access) -> RequestResult {
         self.note_packet();
         self.in_region(reth, access, |region| {
             region.remote(reth.va, u64::from(reth.len), access)?;
@@ -121,7 +122,7 @@ impl Connection {
     }
 
     /// Finds room for a message. `NotReady`: there is no room, or no memory.
-    fn offer(&self, message: &header::Message, source: Source) -> Answer<ReceivedSend> {
+    fn offer(&self, message: &header::Message, source: Source) -> RequestResult<ReceivedSend> {
         let endpoint = self.endpoint();
         let offered = Message {
             tagged: message.tag.is_some(),
@@ -149,7 +150,7 @@ impl Connection {
     }
 
     /// Handles the beginning of a SEND.
-    fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> Answer {
+    fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> RequestResult {
         // Reserves room for the event at the end.
         if inbox.events.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
             return Err(Refusal::NotReady);
@@ -177,7 +178,7 @@ impl Connection {
     }
 
     /// Handles the end of a SEND.
-    fn ended(&self, inbox: &mut Inbox, len: u32) -> Answer {
+    fn ended(&self, inbox: &mut Inbox, len: u32) -> RequestResult {
         let bound = self.bound()?;
         let end = inbox.inbound.end(len).map_err(|_| Refusal::Invalid)?;
         let receiving = core::mem::replace(&mut inbox.receiving, ReceivedSend::Nothing);
@@ -266,7 +267,7 @@ impl Connection {
 }
 
 impl Consumer for Connection {
-    fn begin_receive(&self, incoming: Incoming, payload: &Payload<'_>) -> Answer {
+    fn begin_receive(&self, incoming: Incoming, payload: &Payload<'_>) -> RequestResult {
         self.note_packet();
         let mut inbox = self.inbox.lock();
         if let Incoming::WriteImm = incoming {
@@ -282,7 +283,7 @@ impl Consumer for Connection {
         self.begin(&mut inbox, bytes)
     }
 
-    fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> RequestResult {
         let inbox = self.inbox.lock();
         let part = inbox
             .inbound
@@ -300,7 +301,7 @@ impl Consumer for Connection {
         Ok(())
     }
 
-    fn end_receive(&self, ended: Ended) -> Answer {
+    fn end_receive(&self, ended: Ended) -> RequestResult {
         let mut inbox = self.inbox.lock();
         if ended.write {
             inbox.receiving = ReceivedSend::Nothing;
@@ -320,11 +321,11 @@ impl Consumer for Connection {
         self.abort(Cause::Reset);
     }
 
-    fn check_write(&self, reth: &Reth) -> Answer {
+    fn check_write(&self, reth: &Reth) -> RequestResult {
         self.check(reth, Access::REMOTE_WRITE)
     }
 
-    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> RequestResult {
         self.note_packet();
         let access = Access::REMOTE_WRITE;
         let placed = self.in_region(reth, access, |region| {
@@ -346,7 +347,7 @@ impl Consumer for Connection {
         }
     }
 
-    fn check_read(&self, reth: &Reth) -> Answer {
+    fn check_read(&self, reth: &Reth) -> RequestResult {
         match Grant::of(reth) {
             None => self.check(reth, Access::REMOTE_READ),
             Some(grant) => {
@@ -360,7 +361,7 @@ impl Consumer for Connection {
         }
     }
 
-    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> RequestResult {
         if let Some(grant) = Grant::of(reth) {
             self.session.read_grant(&grant, room);
             return Ok(());
@@ -392,7 +393,7 @@ impl Consumer for Connection {
     }
 
     /// Unreachable: the QP does not allow atomics.
-    fn atomic(&self, _atomic: Atomic, _eth: &AtomicEth) -> Answer<u64> {
+    fn atomic(&self, _atomic: Atomic, _eth: &AtomicEth) -> RequestResult<u64> {
         Err(Refusal::Access)
     }
 
