@@ -52,7 +52,7 @@ impl<const N: usize> PerCpu<N> {
 
     /// Adds 1 to a figure and `n` to the next one, for example an event and its bytes; does nothing
     /// if there are no such figures. Any context.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&self, which: usize, n: u64) {
         if which + 1 < N {
             // SAFETY: `figures` is valid by the type invariant, and has both indices.

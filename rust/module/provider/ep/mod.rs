@@ -395,14 +395,14 @@ impl Endpoint {
         self.domain.release();
     }
 
-    #[inline]
+    #[inline(always)]
     fn count_tx(&self, bytes: u64) {
         self.stats.tx.fetch_add(1);
         self.stats.tx_bytes.fetch_add(bytes);
         self.domain.link().count_tx(bytes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn count_rx(&self, bytes: u64) {
         self.stats.rx.fetch_add(1);
         self.stats.rx_bytes.fetch_add(bytes);
