@@ -400,9 +400,10 @@ impl Counter {
 
     /// Removes the waiter of a descriptor or a callback from the line, if it is there.
     pub(super) fn disarm(&self, line: &mut Line, entry: &mut Entry<Waiter, Token>) {
-        let left = entry.key.take();
-        if let Some(left) = left.and_then(|key| line.disarm(&self.values, &key)) {
-            entry.removed(left.memory);
+        if let Some(key) = entry.key.take() {
+            if let Some(left) = line.disarm(&self.values, &key) {
+                entry.removed(left.memory);
+            }
         }
     }
 

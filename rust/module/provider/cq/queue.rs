@@ -228,14 +228,16 @@ impl Queue {
     /// Queues a completion that has a credit.
     #[inline]
     pub(crate) fn push(&self, credit: Credit, entry: &Entry) {
-        self.add(|state, wakeup| {
-            state.push(credit, |slot| self.store(slot, entry), waker(wakeup));
-        });
+        let mut wakeup = Wakeup::new();
+        self.state
+            .lock()
+            .push(credit, |slot| self.store(slot, entry), waker(&mut wakeup));
+        self.arrived();
     }
 
     /// Queues an error entry that has a credit.
     pub(crate) fn push_err(&self, credit: Credit, entry: &ErrEntry) {
-        self.add(|state, wakeup| state.push_err(credit, *entry, waker(wakeup)));
+        self.add_err(|state, wakeup| state.push_err(credit, *entry, waker(wakeup)));
     }
 
     /// Queues the error entry of an operation without a credit: in the error queue if it has room,
@@ -243,22 +245,26 @@ impl Queue {
     pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
         // A record that was not used is dropped outside the lock.
         let mut record = Some(record);
-        self.add(|state, wakeup| state.push_err_recorded(&mut record, *entry, waker(wakeup)));
+        self.add_err(|state, wakeup| state.push_err_recorded(&mut record, *entry, waker(wakeup)));
     }
 
     /// Queues a completion that belongs to no posted operation. If there is no room, it is lost and
     /// counted.
     #[inline(always)]
     pub(crate) fn push_unposted(&self, entry: &Entry) -> Push {
-        self.add(|state, wakeup| {
-            state.push_uncredited(|slot| self.store(slot, entry), waker(wakeup))
-        })
+        let mut wakeup = Wakeup::new();
+        let push = self
+            .state
+            .lock()
+            .push_uncredited(|slot| self.store(slot, entry), waker(&mut wakeup));
+        self.arrived();
+        push
     }
 
     /// Queues an error entry that belongs to no posted operation. If there is no room, it is lost
     /// and counted.
     pub(crate) fn push_err_unposted(&self, entry: &ErrEntry) -> Push {
-        self.add(|state, wakeup| state.push_err_uncredited(*entry, waker(wakeup)))
+        self.add_err(|state, wakeup| state.push_err_uncredited(*entry, waker(wakeup)))
     }
 
     /// See [`Cq::signal`](super::Cq::signal).
@@ -267,9 +273,8 @@ impl Queue {
         self.state.lock().signal(waker(&mut wakeup));
     }
 
-    /// Adds an entry with `push` under the lock, and wakes the waiters and pollers.
-    #[inline(always)]
-    fn add<R>(&self, push: impl FnOnce(&mut State, &mut Wakeup<Token>) -> R) -> R {
+    /// Adds an error entry with `push` under the lock, and wakes the waiters and pollers.
+    fn add_err<R>(&self, push: impl FnOnce(&mut State, &mut Wakeup<Token>) -> R) -> R {
         let mut wakeup = Wakeup::new();
         let result = push(&mut self.state.lock(), &mut wakeup);
         self.arrived();

@@ -128,6 +128,7 @@ impl Endpoint {
     }
 
     /// Calls `work` inside the region under `rkey`.
+    #[inline(always)]
     fn with_rkey<T>(
         &self,
         rkey: u32,
@@ -151,6 +152,7 @@ impl Endpoint {
     }
 
     /// Checks that the peer may access the memory that `reth` names.
+    #[inline(always)]
     fn check_access(&self, reth: &Reth, access: Access) -> RequestResult {
         if reth.len == 0 {
             // InfiniBand does not check the key of an access to no bytes. The call notes that the
