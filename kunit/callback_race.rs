@@ -68,7 +68,7 @@ fn adds(cntr: &Arc<Cntr>, irq: Irq, times: u64, count: &Arc<Count>) -> Result<im
 
 /// Returns the number of waiters.
 fn waiting(cntr: &Cntr) -> u64 {
-    let [_, _, waiters, ..] = cntr.figures().values;
+    let [_, _, waiters, ..] = cntr.stats().values;
     waiters
 }
 

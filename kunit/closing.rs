@@ -10,13 +10,13 @@ use super::{
         Receive, //
     },
     post::Poster,
-    rdm::pending::{
+    rdm::transmit::{
         PendingOp,
         WaitingSend, //
     },
     receive::{
         EnqueueResult,
-        Held,
+        Location,
         MatchResult,
         Message, //
     },
@@ -92,7 +92,7 @@ impl End {
 
     /// Returns the numbers of completions and errors in the CQ, and of credits that are taken.
     fn cq(&self) -> (u64, u64, u64) {
-        let [_, queued, errors, _, _, reserved, ..] = self.cq.figures().values;
+        let [_, queued, errors, _, _, reserved, ..] = self.cq.stats().values;
         (queued, errors, reserved)
     }
 
@@ -177,7 +177,7 @@ mod tests {
             target.close_rest();
             let arrival = target
                 .endpoint
-                .arrive(&message(&sender)?, Held::There(send.clone()));
+                .arrive(&message(&sender)?, Location::Sender(send.clone()));
             assert!(matches!(arrival, EnqueueResult::Kept));
         }
         assert!(!send.is_waiting());

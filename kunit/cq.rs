@@ -37,7 +37,7 @@ use crate::{
             force_close, //
         },
         wait::{
-            fd::Readable,
+            Readable,
             WaitObj,
             WaitSet, //
         }, //
@@ -144,7 +144,7 @@ impl Sink for Slow {
         Ok(())
     }
 
-    fn bring_in(&mut self) -> Result {
+    fn fault_in(&mut self) -> Result {
         self.stalled.add(1);
         if eventually(|| self.go_on.get() == 1) {
             Ok(())
@@ -660,7 +660,7 @@ mod tests {
                     queue.push(credit, &entry(3));
                 }
             }
-            let stats = queue.figures();
+            let stats = queue.stats();
             let queued = stats.get(1).copied();
             assert_eq!(queued, Some(4));
             // The program writes a valid head again, and all entries are there.
@@ -719,7 +719,7 @@ mod tests {
         assert_eq!(good.get(), 5);
         assert_eq!(taken.load(Acquire), ALL);
         assert_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
-        let stats = queue.figures();
+        let stats = queue.stats();
         assert_eq!(stats, [32, 0, 0, ALL, 0, 0, 0, 0]);
         Ok(())
     }

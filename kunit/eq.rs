@@ -22,7 +22,7 @@ use crate::{
             force_close, //
         },
         wait::{
-            fd::Readable,
+            Readable,
             WaitObj,
             WaitSet, //
         }, //

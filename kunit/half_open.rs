@@ -168,7 +168,8 @@ impl Target {
     /// Requests a connection from the peer at `port`, with a valid cookie.
     fn request_proven(&self, port: u16) -> Result<Arc<Conn>> {
         let ends = self.ends(THERE, port)?;
-        let demand = self.endpoint.remote.gate.admit(now_ns(), &ends, None, true);
+        let filter = &self.endpoint.remote.request_filter;
+        let demand = filter.admit(now_ns(), &ends, None, true);
         let Err(Refusal::Retry(cookie)) = demand else {
             return Err(EINVAL);
         };
@@ -226,7 +227,8 @@ impl Target {
         let then = now_ns().saturating_add(100 * COOKIE_PERIOD);
         let ends = self.ends(THERE, 1)?;
         for _ in 0..UNPROVEN_BURST {
-            let admitted = self.endpoint.remote.gate.admit(then, &ends, None, false);
+            let filter = &self.endpoint.remote.request_filter;
+            let admitted = filter.admit(then, &ends, None, false);
             admitted.map_err(|_| EINVAL)?;
         }
         Ok(then)
@@ -398,23 +400,23 @@ mod tests {
     fn an_old_cookie_is_not_accepted() -> Result {
         let target = Target::open(&Budget::of(user(115), None)?)?;
         let then = target.exhaust()?;
-        let gate = &target.endpoint.remote.gate;
+        let filter = &target.endpoint.remote.request_filter;
         let ends = target.ends(THERE, 1)?;
         let begin = then / COOKIE_PERIOD * COOKIE_PERIOD - 3 * COOKIE_PERIOD;
-        let Err(Refusal::Retry(cookie)) = gate.admit(begin, &ends, None, false) else {
+        let Err(Refusal::Retry(cookie)) = filter.admit(begin, &ends, None, false) else {
             return Err(EINVAL);
         };
         let cookie = Some(cookie);
-        assert!(gate.admit(begin, &ends, cookie, false).is_ok());
-        assert!(gate
+        assert!(filter.admit(begin, &ends, cookie, false).is_ok());
+        assert!(filter
             .admit(begin + 2 * COOKIE_PERIOD - 1, &ends, cookie, false)
             .is_ok());
-        assert!(gate
+        assert!(filter
             .admit(begin + 2 * COOKIE_PERIOD, &ends, cookie, false)
             .is_err());
         let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
         let others = target.ends(elsewhere, 1)?;
-        assert!(gate.admit(begin, &others, cookie, false).is_err());
+        assert!(filter.admit(begin, &others, cookie, false).is_err());
         Ok(())
     }
 }

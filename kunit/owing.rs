@@ -14,29 +14,29 @@ mod tests {
     #[test]
     fn answers_are_charged_in_the_part_of_peers() -> Result {
         let owner = Budget::of(user(100), Some(1000))?;
-        let owing = Owing::new()?;
-        let first = owing.share(&owner, 300)?;
-        assert_eq!(owing.count(), 1);
+        let answers = AnswerCount::new()?;
+        let first = answers.share(&owner, 300)?;
+        assert_eq!(answers.count(), 1);
         assert_eq!(owner.charged(Part::Peers), (300, 300));
         // One byte more than half of the limit is refused, and nothing stays charged or counted.
-        assert_eq!(owing.share(&owner, 201).err(), Some(ENOMEM));
-        assert_eq!(owing.count(), 1);
+        assert_eq!(answers.share(&owner, 201).err(), Some(ENOMEM));
+        assert_eq!(answers.count(), 1);
         assert_eq!(owner.charged(Part::Peers), (300, 300));
-        let second = owing.share(&owner, 200)?;
-        assert_eq!(owing.count(), 2);
+        let second = answers.share(&owner, 200)?;
+        assert_eq!(answers.count(), 2);
         assert_eq!(owner.charged(Part::Peers), (500, 500));
         // The sessions of one owner share the part.
-        let other = Owing::new()?;
+        let other = AnswerCount::new()?;
         assert_eq!(other.share(&owner, 1).err(), Some(ENOMEM));
         assert_eq!(other.count(), 0);
         // The rest of the account is available to the owner.
         assert!(owner.take(500).is_ok());
         drop(first);
-        assert_eq!(owing.count(), 1);
+        assert_eq!(answers.count(), 1);
         assert_eq!(owner.charged(Part::Peers), (200, 200));
         assert!(other.share(&owner, 300).is_ok());
         // An answer can outlive its session.
-        drop(owing);
+        drop(answers);
         assert_eq!(owner.charged(Part::Peers), (200, 200));
         drop(second);
         assert_eq!(owner.charged(Part::Peers), (0, 0));
@@ -47,15 +47,15 @@ mod tests {
     #[test]
     fn a_full_account_has_no_room_for_an_answer() -> Result {
         let owner = Budget::of(user(101), Some(1000))?;
-        let owing = Owing::new()?;
+        let answers = AnswerCount::new()?;
         let held = owner.take(900)?;
-        assert_eq!(owing.share(&owner, 101).err(), Some(ENOMEM));
-        assert_eq!(owing.count(), 0);
+        assert_eq!(answers.share(&owner, 101).err(), Some(ENOMEM));
+        assert_eq!(answers.count(), 0);
         assert_eq!(owner.charged(Part::Peers), (900, 0));
-        let share = owing.share(&owner, 100)?;
+        let share = answers.share(&owner, 100)?;
         assert_eq!(owner.charged(Part::Peers), (1000, 100));
         drop((held, share));
-        assert_eq!(owing.count(), 0);
+        assert_eq!(answers.count(), 0);
         assert_eq!(owner.charged(Part::Peers), (0, 0));
         Ok(())
     }
@@ -64,20 +64,20 @@ mod tests {
     #[test]
     fn a_cancel_is_charged_whatever_the_limit() -> Result {
         let owner = Budget::of(user(102), Some(1000))?;
-        let owing = Owing::new()?;
+        let answers = AnswerCount::new()?;
         let held = owner.take(1000)?;
-        let cancel = owing.share_of_cancel(&owner, 300);
-        assert_eq!(owing.count(), 1);
+        let cancel = answers.share_of_cancel(&owner, 300);
+        assert_eq!(answers.count(), 1);
         assert_eq!(owner.charged(Part::Peers), (1300, 0));
         drop(held);
-        let message = owing.share(&owner, 500)?;
-        assert_eq!(owing.count(), 2);
+        let message = answers.share(&owner, 500)?;
+        assert_eq!(answers.count(), 2);
         assert_eq!(owner.charged(Part::Peers), (800, 500));
         drop(cancel);
-        assert_eq!(owing.count(), 1);
+        assert_eq!(answers.count(), 1);
         assert_eq!(owner.charged(Part::Peers), (500, 500));
         drop(message);
-        assert_eq!(owing.count(), 0);
+        assert_eq!(answers.count(), 0);
         assert_eq!(owner.charged(Part::Peers), (0, 0));
         Ok(())
     }

@@ -433,7 +433,7 @@ mod tests {
         let charged = budget.charged(Part::Peers).0 - before;
         assert!((1000 * 256..1000 * 2048).contains(&charged));
         // None has taken room in the CQ or among the transmits.
-        assert_eq!(pair.a.cq.figures().values[5], 0);
+        assert_eq!(pair.a.cq.stats().values[5], 0);
         assert_eq!(pair.a.endpoint.tx.waiting(), 0);
         drop(ops);
         assert_eq!(budget.charged(Part::Peers).0, before);

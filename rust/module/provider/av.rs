@@ -11,19 +11,7 @@
 //! An AV that is opened with KFI_EVENT reports insertions to the EQ that it is bound to. The
 //! addresses are inserted when the call returns in this case too. The event gives their number.
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::{
-    addr::SockAddr,
     av::{
         index_len,
         Av as Table,
@@ -31,7 +19,6 @@ use kfi_core::{
         IndexSlot, //
     },
     enums::AvType,
-    errno::Errno,
     limits::{
         DEFAULT_AV,
         MAX_AV, //
@@ -39,29 +26,16 @@ use kfi_core::{
 };
 
 use super::{
-    domain::Domain,
     eq::Eq,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
-    }, //
+    prelude::*, //
 };
 use crate::{
-    mem::{
-        Allowance,
-        Budget, //
-    },
-    shim::{
-        errno::to_error,
-        random::random_u64, //
-    }, //
+    mem::Budget,
+    shim::random::random_u64, //
 };
 
 /// The attributes of an AV. The front end has checked them.
 pub(crate) struct AvAttr {
-    /// Table or map.
     pub(crate) kind: AvType,
     /// Addresses to make room for when the AV is opened. 0: the default. At most [`MAX_AV`].
     pub(crate) count: u32,
@@ -230,12 +204,10 @@ impl Av {
         self.table.lock().source(addr)
     }
 
-    /// Table or map.
     pub(crate) fn kind(&self) -> AvType {
         self.table.lock().kind()
     }
 
-    /// The domain of the AV.
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }

@@ -13,36 +13,23 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNode, //
-    },
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        SpinLock, //
-    }, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNode, //
 };
 
-use kfi_core::addr::SockAddr;
-
-use super::ep::Endpoint;
-use crate::{
-    net::NetNsId,
-    shim::sched::cond_resched, //
+use super::{
+    ep::Endpoint,
+    prelude::*, //
 };
+use crate::net::NetNsId;
 
 /// The number of buckets of a directory. A power of two.
 const BUCKETS: usize = 64;
 
-/// The ports for endpoints that do not request one: the dynamic range of RFC 6335.
-const EPHEMERAL: core::ops::RangeInclusive<u16> = 49152..=65535;
+/// The ports for endpoints and passive endpoints that do not request one: the dynamic range of RFC
+/// 6335.
+pub(super) const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// The number of ports that are tried between two calls of `cond_resched()`.
 const STRIDE: u32 = 256;
@@ -55,7 +42,7 @@ pub(crate) struct Directory {
     netns: NetNsId,
     #[pin]
     buckets: [Bucket; BUCKETS],
-    /// The place of the next port to try among those of [`EPHEMERAL`]. It is no lock, so a task that is
+    /// The index of the next port to try among [`DYNAMIC_PORTS`]. It is no lock, so a task that is
     /// preempted in its search delays no other task.
     next_port: Atomic<u32>,
 }
@@ -96,27 +83,27 @@ impl DirectoryUse {
             return Ok(known);
         }
         let directory = Arc::pin_init(Directory::new(netns), GFP_KERNEL)?;
-        let space = DirectoryEntry {
+        let entry = DirectoryEntry {
             users: 1,
             directory: directory.clone(),
         };
-        let node = RBTreeNode::new(netns, space, GFP_KERNEL)?;
-        let mut spaces = DIRECTORIES.lock();
+        let node = RBTreeNode::new(netns, entry, GFP_KERNEL)?;
+        let mut directories = DIRECTORIES.lock();
         // Another task may have made the directory meanwhile.
-        if let Some(known) = Self::known(&mut spaces, netns) {
+        if let Some(known) = Self::known(&mut directories, netns) {
             // The new directory is not dropped under the lock.
-            drop(spaces);
+            drop(directories);
             return Ok(known);
         }
-        spaces.get_or_insert_with(RBTree::new).insert(node);
+        directories.get_or_insert_with(RBTree::new).insert(node);
         Ok(Self(directory))
     }
 
     /// Takes one more use of the directory of `netns`, if there is one.
-    fn known(spaces: &mut Directories, netns: NetNsId) -> Option<Self> {
-        let space = spaces.as_mut()?.get_mut(&netns)?;
-        space.users = space.users.wrapping_add(1);
-        Some(Self(space.directory.clone()))
+    fn known(directories: &mut Directories, netns: NetNsId) -> Option<Self> {
+        let entry = directories.as_mut()?.get_mut(&netns)?;
+        entry.users = entry.users.wrapping_add(1);
+        Some(Self(entry.directory.clone()))
     }
 }
 
@@ -130,20 +117,20 @@ impl core::ops::Deref for DirectoryUse {
 
 impl Drop for DirectoryUse {
     fn drop(&mut self) {
-        let mut spaces = DIRECTORIES.lock();
-        let Some(tree) = &mut *spaces else {
+        let mut directories = DIRECTORIES.lock();
+        let Some(tree) = &mut *directories else {
             return;
         };
         let left = match tree.get_mut(&self.0.netns) {
-            Some(space) if space.users == 1 => tree.remove_node(&self.0.netns),
-            Some(space) => {
-                space.users = space.users.wrapping_sub(1);
+            Some(entry) if entry.users == 1 => tree.remove_node(&self.0.netns),
+            Some(entry) => {
+                entry.users = entry.users.wrapping_sub(1);
                 None
             }
             None => None,
         };
         // The directory is not dropped under the lock.
-        drop(spaces);
+        drop(directories);
         drop(left);
     }
 }
@@ -175,6 +162,7 @@ impl Directory {
         let node = RBTreeNode::new(addr, endpoint.clone(), GFP_KERNEL_ACCOUNT)?;
         let mut tree = self.bucket(&addr).lock();
         if tree.get(&addr).is_some() {
+            // The lock is released before the node is freed.
             drop(tree);
             return Err(EADDRINUSE);
         }
@@ -189,20 +177,20 @@ impl Directory {
             return self.enter_at(addr, endpoint).map(|()| addr);
         }
         let begin = self.next_port.load(Relaxed);
-        for tried in 0..EPHEMERAL.len() as u32 {
+        for tried in 0..DYNAMIC_PORTS.len() as u32 {
             if tried % STRIDE == STRIDE - 1 {
                 cond_resched();
             }
-            let at = begin.wrapping_add(tried) % EPHEMERAL.len() as u32;
-            let candidate = addr.with_port(EPHEMERAL.start().wrapping_add(at as u16));
+            let index = begin.wrapping_add(tried) % DYNAMIC_PORTS.len() as u32;
+            let candidate = addr.with_port(DYNAMIC_PORTS.start().wrapping_add(index as u16));
             if self.bucket(&candidate).lock().get(&candidate).is_some() {
                 continue;
             }
             match self.enter_at(candidate, endpoint) {
                 Err(e) if e == EADDRINUSE => {}
                 result => {
-                    // Another task may store its own place: either one is as good.
-                    self.next_port.store(at.wrapping_add(1), Relaxed);
+                    // Another task may store another index; both are suitable.
+                    self.next_port.store(index.wrapping_add(1), Relaxed);
                     return result.map(|()| candidate);
                 }
             }

@@ -10,25 +10,12 @@
 //! The table is an ordered tree under a spin lock. The lock is a leaf and is held for one look-up:
 //! an RMA operation takes a reference to the region under it and accesses the region outside.
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
-    sync::{
-        Arc,
-        Mutex,
-        SpinLock, //
-    }, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNodeReservation, //
 };
 
-use kfi_core::{
-    errno::Errno,
-    mr::Refusal, //
-};
+use kfi_core::mr::Refusal;
 
 use super::{
     directory::{
@@ -38,24 +25,15 @@ use super::{
     eq::Eq,
     fabric::Fabric,
     mr::Mr,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
-    }, //
+    prelude::*, //
 };
 use crate::{
-    mem::Allowance,
     net::{
         Link,
         LinkUse,
         Stat, //
     },
-    shim::{
-        errno::to_error,
-        random::random_u32, //
-    }, //
+    shim::random::random_u32, //
 };
 
 /// The number of random keys that are tried for a region. The chance that a key is in use is at
@@ -86,7 +64,6 @@ pub(crate) struct Domain {
     /// The EQ that the domain is bound to, and whether it was bound with KFI_REG_MR.
     #[pin]
     eq: Mutex<Option<(UseRef<Eq>, bool)>>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -146,12 +123,10 @@ impl Domain {
         }
     }
 
-    /// The fabric of the domain.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }
 
-    /// The link of the domain.
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
     }
@@ -205,7 +180,8 @@ impl Domain {
     }
 
     /// Calls `work` inside the region under `key` and returns its result, or [`Refusal::Key`]. Does
-    /// not sleep if `work` does not.
+    /// not sleep if `work` does not. If the region is closed meanwhile, a worker releases its
+    /// memory.
     pub(super) fn in_region<T>(
         &self,
         key: u64,

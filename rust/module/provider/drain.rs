@@ -2,9 +2,8 @@
 
 //! Drain: admits operations until it is shut, and counts the operations that are inside.
 //!
-//! Every operation that accesses an endpoint or a memory region enters its drain, from any
-//! process. [`Drain::enter`] and leaving are one atomic operation each. Closing an object has two
-//! steps:
+//! Every operation that accesses an endpoint or a memory region enters its drain, from any process.
+//! [`Drain::enter`] and leaving are one atomic operation each. Closing an object has two steps:
 //!
 //! - [`Drain::shut`] admits no further operation. It does not wait.
 //! - [`Drain::wait`] sleeps until all operations have left, so that a close does not return while
@@ -18,17 +17,10 @@
 #[path = "../../../kunit/drain.rs"]
 mod kunit;
 
-use kernel::prelude::*;
-
 use kfi_core::word::Word;
 
-use crate::shim::{
-    wait::{
-        new_wait_queue,
-        WaitQueue, //
-    },
-    word::AtomicWord, //
-};
+use super::prelude::*;
+use crate::shim::word::AtomicWord;
 
 /// A gate that operations enter and leave.
 ///

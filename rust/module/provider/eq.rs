@@ -21,19 +21,7 @@
 #[path = "../../../kunit/eq.rs"]
 mod kunit;
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::{
-    addr::SockAddr,
     enums::EqEvent,
     eq::{
         Armed,
@@ -45,26 +33,14 @@ use kfi_core::{
         Push,
         MAX_EVENT, //
     },
-    errno::Errno,
-    limits,
-    wait::Deadline, //
+    limits, //
 };
 
 use super::{
     fabric::Fabric,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseGuard,
-        UseRef, //
-    },
+    prelude::*,
     wait::{
-        fd::{
-            self,
-            Readable,
-            READABLE, //
-        },
+        self,
         line::{
             with_memory,
             Line,
@@ -72,12 +48,13 @@ use super::{
             RemovedWaiter, //
         },
         sleep,
+        Readable,
         WaitObj,
-        WakeReason, //
+        WakeReason,
+        READABLE, //
     }, //
 };
 use crate::{
-    mem::Allowance,
     net::LinkName,
     shim::{
         anon_file::PendingFd,
@@ -86,15 +63,10 @@ use crate::{
             kfabric_eq_entry,
             kfabric_sockaddr, //
         },
-        errno::{
-            number,
-            to_error, //
-        },
+        errno::number,
         user::PagefaultDisabled,
         wait::{
-            new_wait_queue,
             Sleeper,
-            WaitQueue,
             Waker, //
         }, //
     }, //
@@ -104,7 +76,6 @@ use crate::{
 pub(crate) struct EqAttr {
     /// The number of events that it holds; 0: the default.
     pub(crate) entries: u32,
-    /// Its wait object.
     pub(crate) wait: WaitObj,
     /// Whether the owner may write events.
     pub(crate) writable: bool,
@@ -118,9 +89,7 @@ pub(super) struct Connection<'a> {
     pub(super) local: SockAddr,
     /// The peer's address.
     pub(super) peer: SockAddr,
-    /// The link.
     pub(super) link: &'a LinkName,
-    /// The private data.
     pub(super) private: &'a [u8],
 }
 
@@ -148,7 +117,6 @@ pub(crate) struct Eq {
     reader: Mutex<()>,
     #[pin]
     readable: WaitQueue,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -193,7 +161,6 @@ impl Eq {
         )
     }
 
-    /// The fabric of the EQ.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }
@@ -218,7 +185,7 @@ impl Eq {
     /// sleep.
     pub(super) fn av_error(&self, av: &Ident, context: u64, index: u64, error: Error) {
         self.post_error(ErrEvent {
-            handle: handle(av),
+            handle: av.handle(),
             err: number(error),
             prov_errno: 0,
             context,
@@ -231,7 +198,7 @@ impl Eq {
     pub(super) fn connection(&self, event: EqEvent, about: &Ident, what: &Connection<'_>) -> bool {
         let mut bytes = [0; MAX_EVENT];
         let head = kfabric_eq_cm_entry {
-            handle: handle(about),
+            handle: about.handle(),
             connreq: what.connreq,
             context: about.context,
             src_addr: raw(&what.local),
@@ -254,7 +221,7 @@ impl Eq {
     /// and `private` its private data. Does not sleep.
     pub(super) fn not_connected(&self, about: &Ident, err: Errno, prov_errno: u32, private: &[u8]) {
         self.post_error(ErrEvent {
-            handle: handle(about),
+            handle: about.handle(),
             err: err.number(),
             prov_errno,
             context: about.context,
@@ -266,7 +233,7 @@ impl Eq {
     /// Queues an event of the module. If there is no room, the event is lost; the EQ counts that
     /// and reports it to its readers.
     fn post(&self, event: EqEvent, about: &Ident, context: u64, data: u64) {
-        let words = Self::entry_bytes(handle(about), context, data);
+        let words = Self::entry_bytes(about.handle(), context, data);
         // An entry is not longer than an event can be, so it is queued or an overrun.
         let pushed: Result<Push, _> = self.state.lock().push(event.into(), &words, wake);
         debug_assert!(pushed.is_ok());
@@ -362,7 +329,7 @@ impl Eq {
         if deadline == Deadline::Poll {
             return self.read(peek, sink);
         }
-        if !self.wait.allows_sread() {
+        if !self.wait.is_pollable() {
             return Err(EINVAL);
         }
         let _using = UseGuard::new(&**self)?;
@@ -417,17 +384,11 @@ impl Eq {
         Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use of the EQ; with `KFI_WAIT_SET`, a
-    /// descriptor of the wait set. Fails with `EINVAL` if the EQ has `KFI_WAIT_NONE`; `EBADF` if it
-    /// is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor, which is a use of the EQ. See [`WaitObj::getwait`]. Also fails with
+    /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait.getwait(&**self, || fd::open(self))
+        self.wait.getwait(&**self, || wait::open_fd(self))
     }
-}
-
-/// The handle of an object in events. Handles have 32 bits.
-fn handle(ident: &Ident) -> u32 {
-    u32::try_from(ident.fid).unwrap_or(0)
 }
 
 impl Object for Eq {

@@ -5,26 +5,13 @@
 //! Domains, event queues and wait sets are made from a fabric. It has no resource besides the
 //! identity of its namespace.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use super::object::{
-    Ident,
-    Object,
-    UseCount, //
-};
-use crate::{
-    mem::Allowance,
-    net::NetNsId, //
-};
+use super::prelude::*;
+use crate::net::NetNsId;
 
 /// The fabric of a network namespace.
 pub(crate) struct Fabric {
     netns: NetNsId,
     uses: UseCount,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -44,7 +31,6 @@ impl Fabric {
         )?)
     }
 
-    /// Its network namespace.
     pub(crate) fn netns(&self) -> NetNsId {
         self.netns
     }

@@ -36,12 +36,12 @@
 //! An arrow means "is taken before". Locks of different items are not held together, except as
 //! stated.
 //!
-//! - Mutexes of one object: an endpoint's stage, a passive endpoint's stage, an AV's change, the
+//! - Mutexes of one object: an endpoint's state, a passive endpoint's state, an AV's change, the
 //!   readers of a CQ, an EQ or a poll set -> those of connection management -> spin locks.
 //! - The mutex of a session with another host -> the locks of its QPs and connections, and those of
 //!   a completion. No other mutex is taken under it.
-//! - The spin lock of a CQ, an EQ or a counter -> the locks of wait queues. The spin lock of a CQ or
-//!   a counter -> that of a callback.
+//! - The spin lock of a CQ, an EQ or a counter -> the locks of wait queues. The spin lock of a CQ
+//!   or a counter -> that of a callback.
 //! - The spin lock of a wait set. The caller has released the lock of the member that signals it.
 //! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
 //!   counter and a wait set, one after the other. The latter are taken under the lock of the buffer
@@ -70,6 +70,7 @@ pub(crate) mod object;
 pub(crate) mod object_list;
 pub(crate) mod pep;
 pub(crate) mod poll;
+mod prelude;
 pub(crate) mod wait;
 
 #[cfg(kfi_kunit)]

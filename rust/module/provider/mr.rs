@@ -12,24 +12,14 @@
 //! region. After a close by force they continue. Each has a reference to the region, whose pages
 //! stay pinned until the last reference is dropped.
 
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SetOnce, //
-    },
-    workqueue::{
-        impl_has_work,
-        new_work,
-        Work,
-        WorkItem, //
-    }, //
+use kernel::workqueue::{
+    impl_has_work,
+    new_work,
+    Work,
+    WorkItem, //
 };
 
 use kfi_core::{
-    errno::Errno,
     flags::Access,
     mr::{
         Refusal,
@@ -39,30 +29,21 @@ use kfi_core::{
 
 use super::{
     cntr::Cntr,
-    domain::Domain,
     drain::{
         Drain,
         DrainGuard, //
-    }, //
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
     },
+    object_list::StatsSource,
+    prelude::*, //
 };
 use crate::{
     mem::{
         self,
-        Allowance,
         MemRef,
         Memory,
         UserRange, //
     },
-    shim::{
-        errno::to_error,
-        work, //
-    }, //
+    shim::work, //
 };
 
 /// A memory region of a domain.
@@ -88,7 +69,6 @@ pub(crate) struct Mr {
     /// Drops the last reference. See [`Mr::let_go`].
     #[pin]
     end: Work<Self>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -295,8 +275,8 @@ impl Mr {
     }
 }
 
-/// The access to memory that operations with `access` need.
-fn pin_access(access: Access) -> mem::Access {
+/// The access for which memory is pinned when an operation or a peer gets `access` to it.
+pub(crate) fn pin_access(access: Access) -> mem::Access {
     if access.writes_memory() {
         mem::Access::Write
     } else {

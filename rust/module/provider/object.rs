@@ -5,7 +5,8 @@
 //! An object is in an [`Arc`], which keeps its memory. A separate count of *uses* determines
 //! whether it may be closed: only when nothing is made from it, bound to it or waiting on it. Uses
 //! are counted explicitly and not derived from references. An object that depends on another one
-//! holds a [`UseRef`]. It takes that while the other one is open, and releases it at a defined time.
+//! holds a [`UseRef`]. It takes that while the other one is open, and releases it at a defined
+//! time.
 //!
 //! ```text
 //!            take            take/put
@@ -49,19 +50,11 @@
 #[path = "../../../kunit/object.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Full, //
-        },
-        Arc, //
-    }, //
-};
+use kernel::sync::atomic::Full;
 
 use kfi_core::word::Word;
 
+use super::prelude::*;
 use crate::{
     mem::Budget,
     shim::{
@@ -107,6 +100,12 @@ impl Ident {
         self.budget.access_turn(self.number())
     }
 
+    /// The handle of the object. 0 for an object of another front end, because handles have 32
+    /// bits.
+    pub(crate) fn handle(&self) -> u32 {
+        u32::try_from(self.fid).unwrap_or(0)
+    }
+
     /// A number that differs between the objects of one owner, and mostly between owners.
     fn number(&self) -> u64 {
         let owner: *const Owner = &*self.owner;
@@ -119,8 +118,8 @@ impl Ident {
 ///
 /// # Invariants
 ///
-/// `state` is the number of uses, or one of the constants from [`UseCount::HALTED`] on. Then it never
-/// is a number again. [`UseCount::CLOSED`] never changes.
+/// `state` is the number of uses, or one of the constants from [`UseCount::HALTED`] on. Then it
+/// never is a number again. [`UseCount::CLOSED`] never changes.
 pub(crate) struct UseCount {
     state: AtomicWord,
 }
@@ -215,7 +214,6 @@ impl UseCount {
 
 /// An object that can be used and closed.
 pub(crate) trait Object: Send + Sync {
-    /// Its uses.
     fn uses(&self) -> &UseCount;
 
     /// Keeps operations of others from beginning to access the object's memory. Called after the

@@ -11,37 +11,22 @@
 //! statistics are read, never by operations. It is a spin lock, because the end of every process
 //! takes it: no task is preempted while it holds it.
 
-use kernel::{
-    prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNode, //
-    },
-    sync::Arc, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNodeReservation, //
 };
 
-use kfi_core::addr::SockAddr;
-
-use super::{
-    domain::Domain,
-    object::Ident, //
-};
-use crate::{
-    net::{
-        Values,
-        STATS, //
-    },
-    shim::sched::cond_resched, //
+use super::prelude::*;
+use crate::net::{
+    Values,
+    STATS, //
 };
 
 /// The classes of objects on the object list, numbered as `KFI_CLASS_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// An endpoint.
     Endpoint,
-    /// A completion queue.
     Cq,
-    /// A counter.
     Cntr,
 }
 
@@ -49,20 +34,18 @@ pub(crate) enum Class {
 pub(crate) struct ObjectStats {
     /// The address of an endpoint that has one.
     pub(crate) addr: Option<SockAddr>,
-    /// The values.
     pub(crate) values: [u64; 8],
 }
 
 /// An object that can be on the object list.
 pub(crate) trait StatsSource: Send + Sync {
-    /// Its class.
     fn class(&self) -> Class;
     /// Its identifier in its front end, and its owner.
     fn ident(&self) -> &Ident;
     /// The domain that it belongs to.
-    fn domain(&self) -> &Domain;
+    fn domain(&self) -> &Arc<Domain>;
     /// Its current statistics. May take its locks.
-    fn figures(&self) -> ObjectStats;
+    fn stats(&self) -> ObjectStats;
     /// The packet statistics of its QPs; all 0 if it has none.
     fn packets(&self) -> Values {
         [0; STATS]
@@ -95,38 +78,44 @@ pub(super) unsafe fn init() {
     unsafe { OBJECTS.init() }
 }
 
-/// An entry of the object list. [`ObjectListEntry::leave`] removes it.
+/// The entry of an object in the object list.
 ///
-/// Dropping it does not remove the entry: the object list has a reference to the object, which
+/// Dropping it does not remove the object: the object list has a reference to the object, which
 /// holds its `ObjectListEntry` and so would never be dropped. Teardown removes it.
-#[derive(Clone, Copy)]
-pub(crate) struct ObjectListEntry(u64);
+pub(crate) struct ObjectListEntry(SetOnce<u64>);
 
 impl ObjectListEntry {
-    /// Removes the object from the object list. Idempotent. Sleeps.
-    pub(crate) fn leave(self) {
+    pub(crate) const fn new() -> Self {
+        Self(SetOnce::new())
+    }
+
+    /// Enters `object`, whose entry this is. Called once. Fails with `ENOMEM`. Sleeps.
+    pub(crate) fn enter(&self, object: Arc<dyn StatsSource>) -> Result {
+        // The key is known only under the lock, so the node is preallocated.
+        let reservation = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let mut object_list = OBJECTS.lock();
+        let id = object_list.last_id.wrapping_add(1);
+        object_list.last_id = id;
+        object_list
+            .objects
+            .get_or_insert_with(RBTree::new)
+            .insert(reservation.into_node(id, object));
+        self.0.populate(id);
+        Ok(())
+    }
+
+    /// Removes the object. Idempotent. Sleeps.
+    pub(crate) fn leave(&self) {
+        let Some(id) = self.0.copy() else {
+            return;
+        };
         let object = match &mut OBJECTS.lock().objects {
-            Some(objects) => objects.remove(&self.0),
+            Some(objects) => objects.remove(&id),
             None => None,
         };
         // This may be the last reference, so it is not dropped under the lock.
         drop(object);
     }
-}
-
-/// Enters `object` in the object list. Fails with `ENOMEM`. Sleeps.
-pub(crate) fn enter(object: Arc<dyn StatsSource>) -> Result<ObjectListEntry> {
-    // The key is known only under the lock, so the node is preallocated.
-    let reservation = kernel::rbtree::RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-    let mut object_list = OBJECTS.lock();
-    let id = object_list.last_id.wrapping_add(1);
-    object_list.last_id = id;
-    let node: RBTreeNode<_, _> = reservation.into_node(id, object);
-    object_list
-        .objects
-        .get_or_insert_with(RBTree::new)
-        .insert(node);
-    Ok(ObjectListEntry(id))
 }
 
 /// The number of objects that are checked under one hold of the lock. A user can have many.

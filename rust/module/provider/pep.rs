@@ -21,25 +21,12 @@
 //!
 //! # Locks
 //!
-//! `Pep::stage` is a mutex. The locks of connection management are taken under it. `Pep::requests`
+//! `Pep::state` is a mutex. The locks of connection management are taken under it. `Pep::requests`
 //! is a spin lock, so that no task is preempted while it holds it. The locks that an EQ takes to
 //! report an event are taken under it. Requests are answered and dropped outside it.
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::{
-    addr::SockAddr,
     enums::EqEvent,
-    errno::Errno,
     limits, //
 };
 use kfi_roce::cm::{
@@ -49,20 +36,15 @@ use kfi_roce::cm::{
 };
 
 use super::{
+    directory::DYNAMIC_PORTS,
     eq::{
         Connection,
         Eq, //
     },
     fabric::Fabric,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
-    }, //
+    prelude::*, //
 };
 use crate::{
-    mem::Allowance,
     net::{
         self,
         cm::{
@@ -72,15 +54,8 @@ use crate::{
             Request, //
         }, //
     },
-    shim::{
-        errno::to_error,
-        random::random_u32,
-        sched::cond_resched, //
-    }, //
+    shim::random::random_u32, //
 };
-
-/// The ports for passive endpoints that do not request one: the dynamic range of RFC 6335.
-const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// The attributes of a passive endpoint. The front end has checked them.
 pub(crate) struct PepAttr {
@@ -91,7 +66,7 @@ pub(crate) struct PepAttr {
 }
 
 /// The state of a passive endpoint.
-struct Stage {
+struct State {
     /// The address that it listens at, or will.
     addr: SockAddr,
     listening: Option<Listening>,
@@ -102,7 +77,7 @@ struct Stage {
 struct Requests {
     /// `None`: not bound, or closed.
     eq: Option<UseRef<Eq>>,
-    waiting: Waiting,
+    waiting: WaitingRequests,
 }
 
 /// The requests without an answer, each in the slot of its number. All functions take constant
@@ -112,7 +87,7 @@ struct Requests {
 ///
 /// The number of slot `n` is `n + 1` plus a multiple of the number of slots. So the numbers of two
 /// slots differ, and none is 0. `free` has room for as many numbers as there are slots.
-struct Waiting {
+struct WaitingRequests {
     slots: KVVec<Slot>,
     /// Slots without a request.
     free: KVVec<u32>,
@@ -124,7 +99,7 @@ struct Slot {
     request: Option<Request>,
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Makes room for `room` requests. Fails with `ENOMEM`. Sleeps.
     fn new(room: u32) -> Result<Self> {
         let mut slots = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
@@ -200,10 +175,9 @@ pub(crate) struct Pep {
     uses: UseCount,
     backlog: u32,
     #[pin]
-    stage: Mutex<Stage>,
+    state: Mutex<State>,
     #[pin]
     requests: SpinLock<Requests>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -217,14 +191,14 @@ impl Pep {
             _ => return Err(EINVAL),
         };
         let room = backlog as usize;
-        let bytes = room * (Waiting::bytes() + cm::CONNECTION_BYTES);
+        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES);
         let bytes = bytes.saturating_add(cm::listening_bytes(room));
         let memory = ident.budget.take_for::<Self>(bytes)?;
         let requests = Requests {
             eq: None,
-            waiting: Waiting::new(backlog)?,
+            waiting: WaitingRequests::new(backlog)?,
         };
-        let stage = Stage {
+        let state = State {
             addr: attr.addr,
             listening: None,
             closed: false,
@@ -236,7 +210,7 @@ impl Pep {
                 fabric,
                 uses: UseCount::new(),
                 backlog,
-                stage <- new_mutex!(stage, "Pep::stage"),
+                state <- new_mutex!(state, "Pep::state"),
                 requests <- new_spinlock!(requests, "Pep::requests"),
                 _memory: memory,
             }),
@@ -251,15 +225,15 @@ impl Pep {
 
     /// Calls `change` with the state before it listens. Fails with `KFI_EOPBADSTATE` if it listens,
     /// `EBADF` if it is closed. Sleeps.
-    fn set_up(&self, change: impl FnOnce(&mut Stage) -> Result) -> Result {
-        let mut stage = self.stage.lock();
-        if stage.closed {
+    fn set_up(&self, change: impl FnOnce(&mut State) -> Result) -> Result {
+        let mut state = self.state.lock();
+        if state.closed {
             return Err(EBADF);
         }
-        if stage.listening.is_some() {
+        if state.listening.is_some() {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         }
-        change(&mut stage)
+        change(&mut state)
     }
 
     /// Binds it to an EQ. Fails with `EINVAL` if the EQ belongs to another fabric, or an EQ is
@@ -284,15 +258,15 @@ impl Pep {
     /// Sets the address to listen at (kfi_setname). Fails with `KFI_EOPBADSTATE` if it listens,
     /// `EBADF`. Sleeps.
     pub(crate) fn set_name(&self, addr: SockAddr) -> Result {
-        self.set_up(|stage| {
-            stage.addr = addr;
+        self.set_up(|state| {
+            state.addr = addr;
             Ok(())
         })
     }
 
     /// The address that it listens at, or will (kfi_getname). Sleeps.
     pub(crate) fn name(&self) -> SockAddr {
-        self.stage.lock().addr
+        self.state.lock().addr
     }
 
     /// Begins to listen (kfi_listen). Requests are reported from now on.
@@ -301,11 +275,11 @@ impl Pep {
     /// the address; `ENODEV` if the namespace has no link; `EADDRINUSE` if the port, or with port 0
     /// every port, is in use; `KFI_EOPBADSTATE` if it listens; `EBADF`; `ENOMEM`. Sleeps.
     pub(crate) fn listen(self: &Arc<Self>) -> Result {
-        self.set_up(|stage| {
+        self.set_up(|state| {
             if self.requests.lock().eq.is_none() {
                 return Err(to_error(Errno::KFI_ENOEQ));
             }
-            let addr = stage.addr;
+            let addr = state.addr;
             let socket = net::socket(self.fabric.netns()).map_err(|_| ENODEV)?;
             if !addr.ip().is_unspecified() && !net::has_address(&socket, &addr) {
                 return Err(EADDRNOTAVAIL);
@@ -318,8 +292,8 @@ impl Pep {
                 0 => at_any_port(listen)?,
                 port => (port, listen(port)?),
             };
-            stage.addr = addr.with_port(port);
-            stage.listening = Some(listening);
+            state.addr = addr.with_port(port);
+            state.listening = Some(listening);
             Ok(())
         })
     }
@@ -369,7 +343,7 @@ impl Pep {
         if let Some(request) = waiting.put(request) {
             return Some(request);
         }
-        let told = waiting.get(connreq).is_some_and(|request| {
+        let reported = waiting.get(connreq).is_some_and(|request| {
             let what = Connection {
                 connreq,
                 local,
@@ -379,7 +353,7 @@ impl Pep {
             };
             eq.connection(EqEvent::ConnReq, &self.ident, &what)
         });
-        if told {
+        if reported {
             None
         } else {
             waiting.take(connreq)
@@ -442,9 +416,9 @@ impl Object for Pep {
     /// Rejects the waiting requests.
     fn teardown(&self) {
         let listening = {
-            let mut stage = self.stage.lock();
-            stage.closed = true;
-            stage.listening.take()
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.listening.take()
         };
         drop(listening);
         let (eq, waiting) = {

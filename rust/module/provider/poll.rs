@@ -16,36 +16,18 @@
 //! `PollSet::members` is a mutex. It is held while contexts are copied out; the copy does not fault
 //! pages in. The spin lock of a member is taken under it.
 
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    }, //
-};
-
 use kfi_core::cntr::Seen;
 
 use super::{
     cntr::Cntr,
     cq::Cq,
-    domain::Domain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseGuard,
-        UseRef, //
-    },
-    wait::fd::Readable, //
+    object_list::StatsSource,
+    prelude::*,
+    wait::Readable, //
 };
-use crate::{
-    mem::Allowance,
-    shim::{
-        sched::heed_signals,
-        user::PagefaultDisabled, //
-    }, //
+use crate::shim::{
+    sched::heed_signals,
+    user::PagefaultDisabled, //
 };
 
 /// The most members of a poll set.
@@ -66,8 +48,8 @@ impl Member {
         matches!(self, Self::Cntr(member, _) if Arc::ptr_eq(member.arc(), cntr))
     }
 
-    /// Gives the member's context to `sink` if it has something to read. Returns whether it has.
-    fn tell(&mut self, sink: &mut impl FnMut(u64) -> Result) -> Result<bool> {
+    /// Reports the member's context to `sink` if it has something to read. Returns whether it has.
+    fn report(&mut self, sink: &mut impl FnMut(u64) -> Result) -> Result<bool> {
         match self {
             Self::Cq(cq) => {
                 if !cq.is_ready() {
@@ -75,12 +57,12 @@ impl Member {
                 }
                 sink(cq.ident().context)?;
             }
-            Self::Cntr(cntr, told) => {
-                let Some(now) = cntr.changed(told) else {
+            Self::Cntr(cntr, seen) => {
+                let Some(now) = cntr.changed(seen) else {
                     return Ok(false);
                 };
                 sink(cntr.ident().context)?;
-                *told = now;
+                *seen = now;
             }
         }
         Ok(true)
@@ -98,40 +80,40 @@ struct Members {
 struct PollPass {
     /// The number of members that were checked, and of those that had something to read.
     visited: usize,
-    told: usize,
+    reported: usize,
     /// The member at which it began, once it has.
     start: Option<usize>,
 }
 
 impl Members {
-    /// Continues `round`: gives `sink` the contexts of members that have something to read, until
+    /// Continues `pass`: gives `sink` the contexts of members that have something to read, until
     /// `count` have been reported or all checked. Fails with the error of `sink`.
-    fn go(
+    fn poll(
         &mut self,
-        round: &mut PollPass,
+        pass: &mut PollPass,
         count: usize,
         sink: &mut impl FnMut(usize, u64) -> Result,
     ) -> Result {
         // Members may have been added and removed since it began.
         let len = self.list.len();
         let next = if self.next < len { self.next } else { 0 };
-        let start = *round.start.get_or_insert(next);
-        while round.told < count && round.visited < len {
-            let place = start.wrapping_add(round.visited);
-            let place = if place < len {
-                place
+        let start = *pass.start.get_or_insert(next);
+        while pass.reported < count && pass.visited < len {
+            let index = start.wrapping_add(pass.visited);
+            let index = if index < len {
+                index
             } else {
-                place.wrapping_sub(len)
+                index.wrapping_sub(len)
             };
-            let Some(member) = self.list.get_mut(place) else {
+            let Some(member) = self.list.get_mut(index) else {
                 break;
             };
-            let number = round.told;
-            if member.tell(&mut |context| sink(number, context))? {
-                round.told = round.told.saturating_add(1);
-                self.next = place.wrapping_add(1);
+            let number = pass.reported;
+            if member.report(&mut |context| sink(number, context))? {
+                pass.reported = pass.reported.saturating_add(1);
+                self.next = index.wrapping_add(1);
             }
-            round.visited = round.visited.saturating_add(1);
+            pass.visited = pass.visited.saturating_add(1);
         }
         Ok(())
     }
@@ -144,7 +126,6 @@ pub(crate) struct PollSet {
     uses: UseCount,
     #[pin]
     members: Mutex<Members>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -232,8 +213,8 @@ impl PollSet {
 
     fn remove(&self, is_it: impl Fn(&Member) -> bool) -> Result {
         let mut members = self.members.lock();
-        let place = members.list.iter().position(is_it).ok_or(ENOENT)?;
-        members.list.remove(place).map_err(|_| ENOENT)?;
+        let index = members.list.iter().position(is_it).ok_or(ENOENT)?;
+        members.list.remove(index).map_err(|_| ENOENT)?;
         Ok(())
     }
 
@@ -241,39 +222,32 @@ impl PollSet {
     /// its number in the order of this call. Returns how many there were. Fails with `EBADF` if the
     /// set is closed, the error of `sink` if it took none. Sleeps. The call is a use of the set.
     ///
-    /// `sink` does not fault pages of the program in: it returns `EFAULT`, and then `bring_in`
+    /// `sink` does not fault pages of the program in: it returns `EFAULT`, and then `fault_in`
     /// faults them in while no lock is held.
     pub(crate) fn poll(
         &self,
         count: usize,
         mut sink: impl FnMut(usize, u64) -> Result,
-        mut bring_in: impl FnMut(usize) -> Result,
+        mut fault_in: impl FnMut(usize) -> Result,
     ) -> Result<usize> {
         let _using = UseGuard::new(self)?;
-        let mut round = PollPass::default();
+        let mut pass = PollPass::default();
         loop {
-            let result = {
+            let mut result = {
                 let mut members = self.members.lock();
                 let _no_faults = PagefaultDisabled::new();
-                members.go(&mut round, count, &mut sink)
+                members.poll(&mut pass, count, &mut sink)
             };
-            let result = match result {
-                Err(error) if error == EFAULT => heed_signals().and_then(|()| bring_in(round.told)),
-                result => {
-                    return if round.told == 0 {
-                        result.map(|()| 0)
-                    } else {
-                        Ok(round.told)
-                    }
+            if result == Err(EFAULT) {
+                result = heed_signals().and_then(|()| fault_in(pass.reported));
+                if result.is_ok() {
+                    continue;
                 }
-            };
-            if let Err(error) = result {
-                return if round.told == 0 {
-                    Err(error)
-                } else {
-                    Ok(round.told)
-                };
             }
+            return match result {
+                Err(error) if pass.reported == 0 => Err(error),
+                _ => Ok(pass.reported),
+            };
         }
     }
 }

@@ -6,11 +6,6 @@
 //! each. If a result cannot be reported, because its memory cannot be written, the addresses are
 //! removed again.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     addr::{
         SockAddr,
@@ -22,36 +17,24 @@ use kfi_core::{
         KFI_EVENT,
         KFI_MORE,
         KFI_SYNC_ERR, //
-    },
-    limits, //
+    }, //
 };
 
 use super::{
-    file::OpenFile,
     parse::{
-        put_sockaddr,
         put_text,
         sockaddr,
-        text,
-        user_slice,
-        zero, //
-    }, //
+        text, //
+    },
+    prelude::*, //
 };
 use crate::{
-    provider::{
-        av::{
-            Av,
-            AvAttr, //
-        },
-        domain::Domain,
-        object::Ident, //
+    provider::av::{
+        Av,
+        AvAttr, //
     },
     shim::{
-        bindings::*,
-        errno::{
-            number,
-            to_error, //
-        },
+        errno::number,
         sched::cond_resched, //
     }, //
 };
@@ -59,7 +42,6 @@ use crate::{
 /// Addresses that are inserted between two calls of `cond_resched()`.
 const STRIDE: usize = 256;
 
-/// `KFABRIC_IOC_AV_OPEN`.
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> Result<Arc<Av>> {
     zero(&[arg.reserved])?;
     if arg.flags & !KFI_EVENT != 0 || arg.count > limits::MAX_AV {
@@ -78,7 +60,6 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> 
 /// The result for each address of an insertion.
 type Results = KVVec<Result<u64>>;
 
-/// `KFABRIC_IOC_AV_INSERT`.
 pub(super) fn insert(file: &OpenFile, arg: &mut kfabric_av_insert) -> Result {
     check_flags(arg.flags)?;
     let av = file.object::<Av>(arg.av)?;
@@ -92,9 +73,9 @@ pub(super) fn insert(file: &OpenFile, arg: &mut kfabric_av_insert) -> Result {
     let reports = av.reports()?;
     let count = arg.count as usize;
     let mut results = Results::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-    let told = insert_all(&av, arg, count, &mut results);
+    let result = insert_all(&av, arg, count, &mut results);
     let inserted = results.iter().flatten().count();
-    if let Err(error) = told {
+    if let Err(error) = result {
         take_back(&av, &results);
         return Err(error);
     }
@@ -153,7 +134,6 @@ fn take_back(av: &Av, results: &Results) {
     }
 }
 
-/// `KFABRIC_IOC_AV_INSERTSVC`.
 pub(super) fn insertsvc(file: &OpenFile, arg: &mut kfabric_av_insertsvc) -> Result {
     check_flags(arg.flags)?;
     let av = file.object::<Av>(arg.av)?;
@@ -170,7 +150,6 @@ pub(super) fn insertsvc(file: &OpenFile, arg: &mut kfabric_av_insertsvc) -> Resu
     result.map(|_| ())
 }
 
-/// `KFABRIC_IOC_AV_REMOVE`.
 pub(super) fn remove(file: &OpenFile, arg: &kfabric_av_remove) -> Result {
     zero(&[arg.flags])?;
     zero(&[arg.reserved])?;
@@ -187,14 +166,12 @@ pub(super) fn remove(file: &OpenFile, arg: &kfabric_av_remove) -> Result {
     av.remove(&fi_addrs)
 }
 
-/// `KFABRIC_IOC_AV_LOOKUP`.
 pub(super) fn lookup(file: &OpenFile, arg: &mut kfabric_av_lookup) -> Result {
     let av = file.object::<Av>(arg.av)?;
     arg.addr = put_sockaddr(Some(av.lookup(arg.fi_addr)?));
     Ok(())
 }
 
-/// `KFABRIC_IOC_AV_STRADDR`.
 pub(super) fn straddr(file: &OpenFile, arg: &mut kfabric_av_straddr) -> Result {
     file.object::<Av>(arg.av)?;
     let mut words = [0; TEXT_MAX];

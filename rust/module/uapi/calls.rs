@@ -19,9 +19,9 @@ macro_rules! calls {
         $then! {
             0x00 KFABRIC_IOC_QUERY(kfabric_query: 72) query info::query;
             0x01 KFABRIC_IOC_NOP(kfabric_nop: 8) input info::nop;
-            0x02 KFABRIC_IOC_LINK_ADD(kfabric_link_add: 40) input link::add;
-            0x03 KFABRIC_IOC_LINK_DEL(kfabric_link_del: 24) input link::del;
-            0x04 KFABRIC_IOC_LINK_GET(kfabric_link_get: 152) query link::get;
+            0x02 KFABRIC_IOC_LINK_ADD(kfabric_link_add: 40) input fabric::link_add;
+            0x03 KFABRIC_IOC_LINK_DEL(kfabric_link_del: 24) input fabric::link_del;
+            0x04 KFABRIC_IOC_LINK_GET(kfabric_link_get: 152) query fabric::link_get;
             0x05 KFABRIC_IOC_GETINFO(kfabric_getinfo: 168) query info::getinfo;
             0x06 KFABRIC_IOC_STAT(kfabric_stat: 136) query stat::stat;
             0x07 KFABRIC_IOC_FIGURES(kfabric_figures: 536) query stat::figures;
@@ -46,7 +46,7 @@ macro_rules! calls {
             0x24 KFABRIC_IOC_AV_LOOKUP(kfabric_av_lookup: 48) query av::lookup;
             0x25 KFABRIC_IOC_AV_STRADDR(kfabric_av_straddr: 120) query av::straddr;
 
-            0x28 KFABRIC_IOC_MR_REG(kfabric_mr_reg: 80) make mr::reg;
+            0x28 KFABRIC_IOC_MR_REG(kfabric_mr_reg: 80) make fabric::mr_reg;
 
             0x30 KFABRIC_IOC_CQ_OPEN(kfabric_cq_open: 72) make cq::open;
             0x31 KFABRIC_IOC_CQ_READ(kfabric_cq_read: 40) itself cq::read;
@@ -57,7 +57,7 @@ macro_rules! calls {
             0x38 KFABRIC_IOC_CNTR_OPEN(kfabric_cntr_open: 56) make cntr::open;
             0x39 KFABRIC_IOC_CNTR_READ(kfabric_cntr_read: 24) query cntr::read;
             0x3a KFABRIC_IOC_CNTR_MODIFY(kfabric_cntr_modify: 24) input cntr::modify;
-            0x3b KFABRIC_IOC_CNTR_WAIT(kfabric_cntr_wait: 40) tell cntr::wait;
+            0x3b KFABRIC_IOC_CNTR_WAIT(kfabric_cntr_wait: 40) query_always cntr::wait;
 
             0x40 KFABRIC_IOC_WAIT_OPEN(kfabric_wait_open: 24) make_silent wait::open;
             0x41 KFABRIC_IOC_WAIT(kfabric_wait: 16) input wait::wait;
@@ -74,7 +74,7 @@ macro_rules! calls {
             0x4d KFABRIC_IOC_EP_QP(kfabric_ep_qp: 48) query ep::qp;
             0x4e KFABRIC_IOC_EP_CONNECT_QP(kfabric_ep_connect_qp: 48) input ep::connect_qp;
 
-            0x50 KFABRIC_IOC_POST(kfabric_post: 40) report post::post;
+            0x50 KFABRIC_IOC_POST(kfabric_post: 40) consume_always post::post;
 
             0x58 KFABRIC_IOC_PEP_OPEN(kfabric_pep_open: 56) make ep::pep_open;
             0x59 KFABRIC_IOC_PEP_LISTEN(kfabric_pep_listen: 8) input ep::pep_listen;

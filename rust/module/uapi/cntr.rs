@@ -2,40 +2,21 @@
 
 //! The calls `KFABRIC_IOC_CNTR_*`.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::enums::CntrEvents;
 
 use super::{
-    file::{
-        offset_of,
-        OpenFile, //
-    },
+    file::offset_of,
     parse::{
         restarted_deadline,
-        wait_obj,
-        zero, //
-    }, //
-};
-use crate::{
-    provider::{
-        cntr::{
-            Cntr,
-            CntrAttr, //
-        },
-        domain::Domain,
-        object::Ident, //
+        wait_obj, //
     },
-    shim::{
-        bindings::*,
-        errno::to_error, //
-    }, //
+    prelude::*, //
+};
+use crate::provider::cntr::{
+    Cntr,
+    CntrAttr, //
 };
 
-/// `KFABRIC_IOC_CNTR_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_cntr_open,
@@ -52,7 +33,6 @@ pub(super) fn open(
     Cntr::open(&domain, attr, ident)
 }
 
-/// `KFABRIC_IOC_CNTR_READ`.
 pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
     let cntr = file.object::<Cntr>(arg.cntr)?;
     arg.value = cntr.read();
@@ -60,7 +40,6 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_CNTR_MODIFY`.
 #[link_section = ".text.hot"]
 pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
     zero(&[arg.reserved])?;

@@ -6,54 +6,34 @@
 //! argument, in which the number of entries is returned, is checked to be writable before the first
 //! entry, as in `dispatch::consume`. So an address that cannot be written loses no completion.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     cq::ErrEntry,
-    flags::KFI_AFFINITY,
-    limits, //
+    flags::KFI_AFFINITY, //
 };
 
 use super::{
-    file::{
-        offset_of,
-        OpenFile, //
-    },
+    file::offset_of,
     parse::{
         put_text,
         restarted_deadline,
         timed,
         user_ptr,
-        user_slice,
-        wait_obj,
-        zero, //
-    }, //
+        wait_obj, //
+    },
+    prelude::*, //
 };
 use crate::{
-    provider::{
-        cq::{
-            Cq,
-            CqAttr,
-            Sink, //
-        },
-        domain::Domain,
-        object::Ident, //
+    provider::cq::{
+        Cq,
+        CqAttr,
+        Sink, //
     },
-    shim::{
-        bindings::*,
-        user::{
-            clear,
-            read_struct,
-            write_struct,
-            write_words, //
-        }, //
+    shim::user::{
+        clear,
+        write_words, //
     }, //
 };
 
-/// `KFABRIC_IOC_CQ_OPEN`.
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> Result<Arc<Cq>> {
     zero(&[arg.reserved])?;
     if arg.flags & !KFI_AFFINITY != 0 || arg.entries > limits::MAX_CQ {
@@ -114,7 +94,7 @@ impl Sink for Entries {
         Ok(())
     }
 
-    fn bring_in(&mut self) -> Result {
+    fn fault_in(&mut self) -> Result {
         clear(self.to, self.size)?;
         match self.sources {
             Some(sources) => clear(sources, size_of::<u64>()),
@@ -167,12 +147,10 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     cq.readerr(fill, || write_struct(arg, &given, size))
 }
 
-/// `KFABRIC_IOC_CQ_SIGNAL`.
 pub(super) fn signal(file: &OpenFile, arg: &kfabric_cq_signal) -> Result {
     file.object::<Cq>(arg.cq)?.signal()
 }
 
-/// `KFABRIC_IOC_CQ_STRERROR`.
 pub(super) fn strerror(file: &OpenFile, arg: &mut kfabric_cq_strerror) -> Result {
     zero(&[arg.reserved])?;
     let cq = file.object::<Cq>(arg.cq)?;

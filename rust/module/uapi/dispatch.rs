@@ -3,33 +3,16 @@
 //! Calls the function for the number of a call, from the table in [`calls`](super::calls).
 //!
 //! A command is recognised by its type and number. The size coded in it is ignored, because
-//! structures grow. Each function of the following list copies the argument of a call in its own
-//! way; the table names the function:
-//!
-//! - [`input`]: returns no results.
-//! - [`query`]: writes results back if the call succeeds. If they cannot be written, nothing is
-//!   lost.
-//! - [`consume`]: as `query`, for calls that consume or change something: it checks before the call
-//!   that the argument is writable.
-//! - [`report`]: as `consume`, and writes results back even if the call fails.
-//! - [`tell`]: writes results back even if the call fails. If they cannot be written, nothing is
-//!   lost.
-//! - [`make`]: the call creates an object. The object is published under its handle after the
-//!   handle was written to the argument, and closed again if the handle cannot be written.
-//! - [`make_silent`]: as `make`, for objects that report no events and have no context.
-//! - [`itself`]: the function of the call reads and writes the argument itself.
-//!
-//! All but the last read the argument by the rules of the interface (`shim::user::read_struct`), so
-//! the functions of the calls get complete structures of the module's version.
+//! structures grow. The table names the function below that copies the argument of a call and
+//! returns its results. All but [`itself`] read the argument by the rules of the interface
+//! (`shim::user::read_struct`), so the functions of the calls get complete structures of the
+//! module's version.
 
 use core::marker::PhantomData;
 
-use kernel::{
-    ioctl::{
-        _IOC_NR,
-        _IOC_TYPE, //
-    },
-    prelude::*, //
+use kernel::ioctl::{
+    _IOC_NR,
+    _IOC_TYPE, //
 };
 
 use super::{
@@ -40,54 +23,30 @@ use super::{
     ep,
     eq,
     fabric,
-    file::OpenFile,
     info,
-    link,
-    mr,
     objects::{
         self,
         Entry, //
     },
     post,
+    prelude::*,
     stat,
     wait, //
 };
-use crate::{
-    provider::object::Ident,
-    shim::{
-        abi::Versioned,
-        bindings::*,
-        user::{
-            read_struct,
-            write_struct, //
-        }, //
-    }, //
-};
+use crate::shim::abi::Versioned;
 
 /// The argument of a call, in the memory of the program.
-struct Arg<T> {
-    at: UserPtr,
-    _is: PhantomData<fn(T)>,
-}
+struct Arg<T>(UserPtr, PhantomData<fn(T)>);
 
 impl<T: Versioned> Arg<T> {
-    fn new(at: UserPtr) -> Self {
-        Self {
-            at,
-            _is: PhantomData,
-        }
-    }
-
-    /// The same as [`read_struct`].
     #[inline]
     fn read(&self) -> Result<(T, usize)> {
-        read_struct(self.at)
+        read_struct(self.0)
     }
 
-    /// The same as [`write_struct`].
     #[inline]
     fn write(&self, value: &T, size: usize) -> Result {
-        write_struct(self.at, value, size)
+        write_struct(self.0, value, size)
     }
 }
 
@@ -119,26 +78,22 @@ macro_rules! dispatch {
                 return Err(ENOTTY);
             }
             match _IOC_NR(command) {
-                $($number => $way(file, Arg::<$arg>::new(at), $file::$function),)*
+                $($number => $way(file, Arg::<$arg>(at, PhantomData), $file::$function),)*
                 _ => Err(ENOTTY),
             }
         }
     };
     (@make $arg:ident) => {
-        impl Makes for $arg {
-            fn context(&self) -> u64 {
-                self.context
-            }
-
-            fn handle(&mut self) -> &mut u32 {
-                &mut self.handle
-            }
-        }
+        dispatch!(@makes $arg, |arg| arg.context);
     };
     (@make_silent $arg:ident) => {
+        dispatch!(@makes $arg, |_| 0);
+    };
+    (@makes $arg:ident, $context:expr) => {
         impl Makes for $arg {
             fn context(&self) -> u64 {
-                0
+                let context: fn(&Self) -> u64 = $context;
+                context(self)
             }
 
             fn handle(&mut self) -> &mut u32 {
@@ -150,14 +105,15 @@ macro_rules! dispatch {
 }
 calls!(dispatch);
 
-/// See the documentation of this file.
+/// For a call that returns no results.
 #[link_section = ".text.hot"]
 fn input<T: Versioned>(file: &OpenFile, arg: Arg<T>, call: fn(&OpenFile, &T) -> Result) -> Result {
     let (value, _) = arg.read()?;
     call(file, &value)
 }
 
-/// See the documentation of this file.
+/// For a call whose results are written back if it succeeds. If they cannot be written, nothing is
+/// lost.
 fn query<T: Versioned>(
     file: &OpenFile,
     arg: Arg<T>,
@@ -168,7 +124,8 @@ fn query<T: Versioned>(
     arg.write(&value, size)
 }
 
-/// See the documentation of this file.
+/// As [`query`], for a call that consumes or changes something: checks before the call that the
+/// argument is writable.
 #[link_section = ".text.hot"]
 fn consume<T: Versioned>(
     file: &OpenFile,
@@ -181,9 +138,9 @@ fn consume<T: Versioned>(
     arg.write(&value, size)
 }
 
-/// See the documentation of this file.
+/// As [`consume`], and writes the results back even if the call fails.
 #[link_section = ".text.hot"]
-fn report<T: Versioned>(
+fn consume_always<T: Versioned>(
     file: &OpenFile,
     arg: Arg<T>,
     call: fn(&OpenFile, &mut T) -> Result,
@@ -195,9 +152,9 @@ fn report<T: Versioned>(
     result
 }
 
-/// See the documentation of this file.
+/// Writes the results back even if the call fails. If they cannot be written, nothing is lost.
 #[link_section = ".text.hot"]
-fn tell<T: Versioned>(
+fn query_always<T: Versioned>(
     file: &OpenFile,
     arg: Arg<T>,
     call: fn(&OpenFile, &mut T) -> Result,
@@ -216,9 +173,11 @@ trait Makes: Versioned {
     fn handle(&mut self) -> &mut u32;
 }
 
+/// For a call that creates an object that reports no events and has no context.
 use self::make as make_silent;
 
-/// See the documentation of this file.
+/// For a call that creates an object. The object is published under its handle after the handle was
+/// written to the argument, and closed again if the handle cannot be written.
 fn make<T: Makes, O: Into<Entry>>(
     file: &OpenFile,
     arg: Arg<T>,
@@ -242,8 +201,8 @@ fn make<T: Makes, O: Into<Entry>>(
     Ok(())
 }
 
-/// See the documentation of this file.
+/// For a call whose function reads and writes the argument itself.
 #[link_section = ".text.hot"]
 fn itself<T>(file: &OpenFile, arg: Arg<T>, call: fn(&OpenFile, UserPtr) -> Result) -> Result {
-    call(file, arg.at)
+    call(file, arg.0)
 }

@@ -4,11 +4,6 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     enums::EpType,
     flags::{
@@ -17,7 +12,6 @@ use kfi_core::{
         KFI_TRANSMIT, //
     },
     info::Kind,
-    limits,
     op::{
         expand_caps,
         Side, //
@@ -29,43 +23,32 @@ use kfi_roce::{
 };
 
 use super::{
-    file::OpenFile,
     objects::Entry,
     parse::{
         own_sockaddr,
         own_sockaddr_or_none,
         private,
-        put_sockaddr,
         sockaddr,
-        yes_or_no,
-        zero, //
-    }, //
-};
-use crate::{
-    provider::{
-        domain::Domain,
-        ep::{
-            options::{
-                Opt,
-                QpOpt, //
-            },
-            Endpoint,
-            EpAttr, //
-        },
-        fabric::Fabric,
-        object::Ident,
-        pep::{
-            Pep,
-            PepAttr, //
-        }, //
+        yes_or_no, //
     },
-    shim::{
-        bindings::*,
-        errno::to_error, //
+    prelude::*, //
+};
+use crate::provider::{
+    ep::{
+        options::{
+            Opt,
+            QpOpt, //
+        },
+        Endpoint,
+        EpAttr, //
+    },
+    fabric::Fabric,
+    pep::{
+        Pep,
+        PepAttr, //
     }, //
 };
 
-/// `KFABRIC_IOC_EP_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_ep_open,
@@ -116,12 +99,10 @@ fn queue_size(size: u32, default: u32) -> Result<usize> {
     Ok(usize::try_from(size)?)
 }
 
-/// `KFABRIC_IOC_EP_ENABLE`.
 pub(super) fn enable(file: &OpenFile, arg: &kfabric_ep_enable) -> Result {
     file.object::<Endpoint>(arg.ep)?.enable()
 }
 
-/// `KFABRIC_IOC_EP_NAME`.
 pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
     zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
@@ -136,12 +117,10 @@ pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_EP_CANCEL`.
 pub(super) fn cancel(file: &OpenFile, arg: &kfabric_ep_cancel) -> Result {
     file.object::<Endpoint>(arg.ep)?.cancel(arg.context)
 }
 
-/// `KFABRIC_IOC_EP_OPT`.
 pub(super) fn opt(file: &OpenFile, arg: &mut kfabric_ep_opt) -> Result {
     zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
@@ -175,7 +154,6 @@ fn qp_opt(name: u32) -> Result<QpOpt> {
     })
 }
 
-/// `KFABRIC_IOC_EP_QP`.
 pub(super) fn qp(file: &OpenFile, arg: &mut kfabric_ep_qp) -> Result {
     zero(&[arg.reserved])?;
     let info = file.object::<Endpoint>(arg.ep)?.qp_info()?;
@@ -205,14 +183,12 @@ pub(super) fn qp(file: &OpenFile, arg: &mut kfabric_ep_qp) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_EP_CONNECT_QP`.
 pub(super) fn connect_qp(file: &OpenFile, arg: &kfabric_ep_connect_qp) -> Result {
     zero(&[arg.reserved])?;
     let peer = sockaddr(&arg.addr)?;
     file.object::<Endpoint>(arg.ep)?.connect_qp(peer, arg.psn)
 }
 
-/// `KFABRIC_IOC_EP_CONNECT`.
 pub(super) fn connect(file: &OpenFile, arg: &kfabric_ep_connect) -> Result {
     zero(&[arg.reserved])?;
     let peer = own_sockaddr(&arg.addr)?;
@@ -221,7 +197,6 @@ pub(super) fn connect(file: &OpenFile, arg: &kfabric_ep_connect) -> Result {
     file.object::<Endpoint>(arg.ep)?.connect(peer, private)
 }
 
-/// `KFABRIC_IOC_EP_ACCEPT`.
 pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
     zero(&[arg.reserved])?;
     let mut room = [0; limits::MAX_ACCEPT_DATA];
@@ -231,20 +206,17 @@ pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
         .accept(&pep, arg.connreq, private)
 }
 
-/// `KFABRIC_IOC_EP_SHUTDOWN`.
 pub(super) fn shutdown(file: &OpenFile, arg: &kfabric_ep_shutdown) -> Result {
     zero(&[arg.flags])?;
     file.object::<Endpoint>(arg.ep)?.shutdown()
 }
 
-/// `KFABRIC_IOC_EP_PEER`.
 pub(super) fn peer(file: &OpenFile, arg: &mut kfabric_ep_peer) -> Result {
     let addr = file.object::<Endpoint>(arg.ep)?.peer_addr()?;
     arg.addr = put_sockaddr(Some(addr));
     Ok(())
 }
 
-/// `KFABRIC_IOC_OPSFLAG`.
 pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
     zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
@@ -271,7 +243,6 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_PEP_OPEN`.
 pub(super) fn pep_open(
     file: &OpenFile,
     arg: &mut kfabric_pep_open,
@@ -286,12 +257,10 @@ pub(super) fn pep_open(
     Ok(pep)
 }
 
-/// `KFABRIC_IOC_PEP_LISTEN`.
 pub(super) fn pep_listen(file: &OpenFile, arg: &kfabric_pep_listen) -> Result {
     file.object::<Pep>(arg.pep)?.listen()
 }
 
-/// `KFABRIC_IOC_PEP_REJECT`.
 pub(super) fn pep_reject(file: &OpenFile, arg: &kfabric_pep_reject) -> Result {
     let mut room = [0; limits::MAX_REJECT_DATA];
     let private = private(&mut room, arg.param, arg.param_len)?;

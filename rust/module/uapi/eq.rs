@@ -6,31 +6,23 @@
 //! succeeded. The EQ does not wait for page faults: if a page is not present, the call faults it in
 //! here, and reads again.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     errno::Errno,
     flags::{
         KFI_AFFINITY,
         KFI_PEEK,
         KFI_WRITE, //
-    },
-    limits, //
+    }, //
 };
 
 use super::{
-    file::OpenFile,
     parse::{
         deadline,
         timed,
         user_ptr,
-        user_slice,
-        wait_obj,
-        zero, //
-    }, //
+        wait_obj, //
+    },
+    prelude::*, //
 };
 use crate::{
     provider::{
@@ -38,22 +30,14 @@ use crate::{
             Eq,
             EqAttr, //
         },
-        fabric::Fabric,
-        object::Ident, //
+        fabric::Fabric, //
     },
     shim::{
-        bindings::*,
-        errno::to_error,
         sched::heed_signals,
-        user::{
-            clear,
-            read_struct,
-            write_struct, //
-        }, //
+        user::clear, //
     }, //
 };
 
-/// `KFABRIC_IOC_EQ_OPEN`.
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_eq_open, ident: Ident) -> Result<Arc<Eq>> {
     if arg.flags & !(KFI_WRITE | KFI_AFFINITY) != 0 || arg.entries > limits::MAX_EQ {
         return Err(EINVAL);
@@ -69,7 +53,6 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_eq_open, ident: Ident) -> 
     Ok(eq)
 }
 
-/// `KFABRIC_IOC_EQ_READ`.
 pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_eq_read>(arg)?;
     let peek = peek(value.flags)?;
@@ -109,7 +92,6 @@ fn clear_slice(buf: u64, len: usize) -> Result {
     clear(user_ptr(buf)?, len)
 }
 
-/// `KFABRIC_IOC_EQ_READERR`.
 pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_eq_readerr>(arg)?;
     zero(&[value.reserved, value.reserved2])?;
@@ -143,7 +125,6 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     }
 }
 
-/// `KFABRIC_IOC_EQ_WRITE`.
 pub(super) fn write(file: &OpenFile, arg: &kfabric_eq_write) -> Result {
     zero(&[arg.flags])?;
     let eq = file.object::<Eq>(arg.eq)?;

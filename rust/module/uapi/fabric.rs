@@ -1,36 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calls `KFABRIC_IOC_FABRIC_OPEN` and `KFABRIC_IOC_DOMAIN_OPEN`.
+//! The calls for links of the caller's network namespace (`KFABRIC_IOC_LINK_*`), and for what is
+//! made from them: `KFABRIC_IOC_FABRIC_OPEN`, `KFABRIC_IOC_DOMAIN_OPEN`, `KFABRIC_IOC_MR_REG`.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
+use kfi_core::flags::{
+    self,
+    Access,
+    KFI_RMA_EVENT, //
 };
 
-use kfi_core::flags;
-
-use super::file::OpenFile;
+use super::{
+    parse::user_ranges,
+    prelude::*, //
+};
 use crate::{
+    mem::{
+        MemRef,
+        Pinned, //
+    },
     net::{
         self,
+        IfName,
         LinkName,
+        LinkState,
+        NetNs,
         NetNsId, //
     },
     provider::{
-        domain::{
-            Domain,
-            MrMode, //
-        },
+        domain::MrMode,
         fabric::Fabric,
-        object::Ident, //
-    },
-    shim::{
-        bindings::*,
-        errno::to_error, //
+        mr::{
+            self,
+            Mr, //
+        }, //
     }, //
 };
 
-/// `KFABRIC_IOC_FABRIC_OPEN`.
 pub(super) fn fabric_open(
     _file: &OpenFile,
     _arg: &mut kfabric_fabric_open,
@@ -39,7 +44,6 @@ pub(super) fn fabric_open(
     Fabric::open(NetNsId::current()?, ident)
 }
 
-/// `KFABRIC_IOC_DOMAIN_OPEN`.
 pub(super) fn domain_open(
     file: &OpenFile,
     arg: &mut kfabric_domain_open,
@@ -60,4 +64,67 @@ pub(super) fn domain_open(
     let name = LinkName::new(&arg.link).map_err(|_| ENODEV)?;
     let link = net::find(fabric.netns(), &name)?.open()?;
     Domain::open(&fabric, link, mode, ident)
+}
+
+pub(super) fn mr_reg(file: &OpenFile, arg: &mut kfabric_mr_reg, ident: Ident) -> Result<Arc<Mr>> {
+    let access = Access::from_bits(arg.access).map_err(to_error)?;
+    if access.is_empty() || arg.offset != 0 || arg.flags & !KFI_RMA_EVENT != 0 || arg.iov_count == 0
+    {
+        return Err(EINVAL);
+    }
+    let domain = file.object::<Domain>(arg.domain)?;
+    let (ranges, len) = user_ranges(arg.iov, arg.iov_count)?;
+    if len == 0 || len > limits::MAX_MSG_SIZE {
+        return Err(EINVAL);
+    }
+    let pinned = Pinned::new(&ranges, mr::pin_access(access))?;
+    let mr = Mr::reg(
+        &domain,
+        MemRef::pinned(pinned),
+        ranges,
+        access,
+        arg.requested_key,
+        ident,
+    )?;
+    arg.key = mr.key();
+    arg.iova = mr.iova();
+    Ok(mr)
+}
+
+pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {
+    zero(&[arg.flags])?;
+    let name = LinkName::new(&arg.name)?;
+    let interface = IfName::new(&arg.netdev)?;
+    net::add(&NetNs::current()?, name, interface)?;
+    Ok(())
+}
+
+pub(super) fn link_del(_file: &OpenFile, arg: &kfabric_link_del) -> Result {
+    zero(&[arg.flags])?;
+    net::del(&NetNs::current()?, &LinkName::new(&arg.name)?)
+}
+
+pub(super) fn link_get(_file: &OpenFile, arg: &mut kfabric_link_get) -> Result {
+    let info = net::next(NetNsId::current()?, arg.after)?.info();
+    *arg = kfabric_link_get {
+        size: arg.size,
+        after: info.id,
+        name: info.name.to_array(),
+        netdev: info.ifname.to_array(),
+        state: match info.state {
+            LinkState::Down => KFABRIC_LINK_DOWN,
+            LinkState::Up => KFABRIC_LINK_UP,
+            LinkState::Gone => KFABRIC_LINK_GONE,
+        },
+        mtu: info.mtu,
+        ipv4: put_sockaddr(info.ipv4),
+        ipv6: put_sockaddr(info.ipv6),
+        domains: info.domains,
+        endpoints: info.endpoints,
+        tx_ops: info.tx_ops,
+        tx_bytes: info.tx_bytes,
+        rx_ops: info.rx_ops,
+        rx_bytes: info.rx_bytes,
+    };
+    Ok(())
 }

@@ -51,9 +51,7 @@ use kernel::{
         MiscDeviceRegistration, //
     },
     mm::virt::VmaNew,
-    page::PAGE_SHIFT,
-    prelude::*,
-    sync::Arc, //
+    page::PAGE_SHIFT, //
 };
 
 use super::{
@@ -63,14 +61,14 @@ use super::{
         Class,
         Entry,
         Named, //
-    }, //
+    },
+    prelude::*, //
 };
 use crate::{
     mem::{
         Budget,
         MapAccess, //
     },
-    provider::object::Ident,
     shim::{
         bindings::KFABRIC_MAX_HANDLES,
         cred::Owner,
@@ -109,7 +107,6 @@ impl OpenFile {
         )
     }
 
-    /// The handles.
     pub(super) fn handles(&self) -> &Table<Entry> {
         &self.handles
     }

@@ -14,14 +14,14 @@
 //! Numbers are assigned in ascending order, and start again after the largest. So a number that was
 //! just freed is not reused at once, and a program that uses a stale handle gets an error.
 //!
-//! The objects are in arrays (shelves) of [`CHUNK`] each, which are allocated when needed and stay:
+//! The objects are in arrays (chunks) of [`CHUNK`] each, which are allocated when needed and stay:
 //! every call looks up a handle, and that takes two loads.
 //!
 //! # Locks
 //!
-//! The lock of the shelves is a spin lock and a leaf: a look-up takes it, loads one pointer and
+//! The lock of the chunks is a spin lock and a leaf: a look-up takes it, loads one pointer and
 //! increments one reference count. `ids` is a mutex for calls that create and close objects. The
-//! shelves' lock may be taken while it is held, not the other way round. Both belong to one open
+//! chunks' lock may be taken while it is held, not the other way round. Both belong to one open
 //! file.
 //!
 //! The table is generic, so that its tests need no fabric.
@@ -33,14 +33,15 @@ use kernel::{
     },
     new_mutex,
     new_spinlock,
-    prelude::*,
     sync::{
         Mutex,
         SpinLock, //
     }, //
 };
 
-/// Entries of a shelf; they fill about a page.
+use super::prelude::*;
+
+/// Entries of a chunk; they fill about a page.
 const CHUNK: usize = 256;
 
 type Chunk<E> = KBox<[Option<E>; CHUNK]>;
@@ -61,7 +62,7 @@ struct Ids {
 /// store or has just removed one. Each acquired number has an entry.
 #[pin_data]
 pub(crate) struct Table<E: Clone + Send + 'static> {
-    /// Shelves are added under the mutex `ids`, within the capacity.
+    /// Chunks are added under the mutex `ids`, within the capacity.
     #[pin]
     chunks: SpinLock<KVec<Chunk<E>>>,
     #[pin]
@@ -104,21 +105,21 @@ impl<E: Clone + Send + 'static> Table<E> {
     /// The object of `number`, if there is one. Does not sleep.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<E> {
-        let (chunk, place) = Self::place(number);
+        let (chunk, index) = Self::position(number);
         let chunks = self.chunks.lock();
-        chunks.get(chunk)?.get(place)?.clone()
+        chunks.get(chunk)?.get(index)?.clone()
     }
 
     #[inline]
-    fn place(number: u32) -> (usize, usize) {
+    fn position(number: u32) -> (usize, usize) {
         (number as usize / CHUNK, number as usize % CHUNK)
     }
 
     /// Stores `entry` at `number`, and returns the previous one.
     fn replace(&self, number: u32, entry: Option<E>) -> Option<E> {
-        let (chunk, place) = Self::place(number);
+        let (chunk, index) = Self::position(number);
         let mut chunks = self.chunks.lock();
-        core::mem::replace(chunks.get_mut(chunk)?.get_mut(place)?, entry)
+        core::mem::replace(chunks.get_mut(chunk)?.get_mut(index)?, entry)
     }
 
     /// Frees the number of an object that has been closed. Only the caller that has closed the
@@ -161,7 +162,7 @@ impl<E: Clone + Send + 'static> Table<E> {
         };
         // Ids begin at 0, handles at 1.
         let number = id.wrapping_add(1);
-        if let Err(error) = self.make_place(number) {
+        if let Err(error) = self.make_entry(number) {
             ids.pool.release_id(id);
             return Err(error);
         }
@@ -170,8 +171,8 @@ impl<E: Clone + Send + 'static> Table<E> {
         u32::try_from(number).map_err(|_| EMFILE)
     }
 
-    /// Allocates shelves until `number` has an entry. Called with the mutex `ids` held.
-    fn make_place(&self, number: usize) -> Result {
+    /// Allocates chunks until `number` has an entry. Called with the mutex `ids` held.
+    fn make_entry(&self, number: usize) -> Result {
         while self.chunks.lock().len() <= number / CHUNK {
             let chunk = KBox::init(pin_init::init_array_from_fn(|_| None), GFP_KERNEL_ACCOUNT)?;
             // The capacity suffices, so this does not allocate.
@@ -200,7 +201,6 @@ pub(crate) struct Reserved<'a, E: Clone + Send + 'static> {
 }
 
 impl<E: Clone + Send + 'static> Reserved<'_, E> {
-    /// The handle.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }

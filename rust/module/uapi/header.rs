@@ -41,11 +41,13 @@ macro_rules! compare {
     (
         flags { $($flag:ident)* }
         errors { $($error:ident)* }
+        enums { $($class:ident { $($enumerator:ident = $variant:ident,)* })* }
         values { $($name:ident = $value:expr;)* }
         texts { $($text:ident = $is:literal;)* }
     ) => {
         $(compare!(@one $flag flags::$flag);)*
         $(compare!(@one $error Errno::$error.number());)*
+        $($(compare!(@one $enumerator enums::$class::$variant);)*)*
         $(compare!(@one $name $value);)*
         $(const _: () = assert!(
             same(bindings::$text, $is),
@@ -56,6 +58,7 @@ macro_rules! compare {
         mod compared {
             $(pub(super) const $flag: () = ();)*
             $(pub(super) const $error: () = ();)*
+            $($(pub(super) const $enumerator: () = ();)*)*
             $(pub(super) const $name: () = ();)*
             $(pub(super) const $text: () = ();)*
         }
@@ -93,241 +96,133 @@ compare! {
         KFI_EOTHER KFI_ETOOSMALL KFI_EOPBADSTATE KFI_EAVAIL KFI_EBADFLAGS KFI_ENOEQ
         KFI_EDOMAIN KFI_ENOCQ KFI_ECRC KFI_ETRUNC KFI_ENOKEY KFI_ENOAV KFI_EOVERRUN
     }
+    // Each enumerator is that of kfi_core::enums.
+    enums {
+        EpType { KFI_EP_UNSPEC = Unspec, KFI_EP_MSG = Msg, KFI_EP_DGRAM = Dgram, KFI_EP_RDM = Rdm, }
+        AvType { KFI_AV_UNSPEC = Unspec, KFI_AV_MAP = Map, KFI_AV_TABLE = Table, }
+        CntrEvents { KFI_CNTR_EVENTS_COMP = Comp, }
+        WaitObj {
+            KFI_WAIT_NONE = None, KFI_WAIT_UNSPEC = Unspec, KFI_WAIT_SET = Set,
+            KFI_WAIT_QUEUE = Queue,
+        }
+        CqFormat {
+            KFI_CQ_FORMAT_UNSPEC = Unspec, KFI_CQ_FORMAT_CONTEXT = Context, KFI_CQ_FORMAT_MSG = Msg,
+            KFI_CQ_FORMAT_DATA = Data, KFI_CQ_FORMAT_TAGGED = Tagged,
+        }
+        CqWaitCond { KFI_CQ_COND_NONE = None, KFI_CQ_COND_THRESHOLD = Threshold, }
+        Threading { KFI_THREAD_UNSPEC = Unspec, KFI_THREAD_SAFE = Safe, }
+        Progress {
+            KFI_PROGRESS_UNSPEC = Unspec, KFI_PROGRESS_AUTO = Auto, KFI_PROGRESS_MANUAL = Manual,
+        }
+        ResourceMgmt {
+            KFI_RM_UNSPEC = Unspec, KFI_RM_DISABLED = Disabled, KFI_RM_ENABLED = Enabled,
+        }
+        AddrFormat {
+            KFI_FORMAT_UNSPEC = Unspec, KFI_SOCKADDR = Sockaddr, KFI_SOCKADDR_IN = SockaddrIn,
+            KFI_SOCKADDR_IN6 = SockaddrIn6,
+        }
+        Protocol {
+            KFI_PROTO_UNSPEC = Unspec, KFI_PROTO_RDMA_CM_IB_RC = RdmaCmIbRc, KFI_PROTO_IB_UD = IbUd,
+            KFI_PROTO_IB_RDM = IbRdm,
+        }
+        Class {
+            KFI_CLASS_UNSPEC = Unspec, KFI_CLASS_FABRIC = Fabric, KFI_CLASS_DOMAIN = Domain,
+            KFI_CLASS_EP = Ep, KFI_CLASS_PEP = Pep, KFI_CLASS_AV = Av, KFI_CLASS_MR = Mr,
+            KFI_CLASS_EQ = Eq, KFI_CLASS_CQ = Cq, KFI_CLASS_CNTR = Cntr, KFI_CLASS_WAIT = Wait,
+            KFI_CLASS_POLL = Poll,
+        }
+        EqEvent {
+            KFI_NOTIFY = Notify, KFI_CONNREQ = ConnReq, KFI_CONNECTED = Connected,
+            KFI_SHUTDOWN = Shutdown, KFI_MR_COMPLETE = MrComplete, KFI_AV_COMPLETE = AvComplete,
+            KFI_JOIN_COMPLETE = JoinComplete,
+        }
+        EpOpt { KFI_OPT_MIN_MULTI_RECV = MinMultiRecv, KFI_OPT_CM_DATA_SIZE = CmDataSize, }
+        Datatype {
+            KFI_INT8 = Int8, KFI_UINT8 = Uint8, KFI_INT16 = Int16, KFI_UINT16 = Uint16,
+            KFI_INT32 = Int32, KFI_UINT32 = Uint32, KFI_INT64 = Int64, KFI_UINT64 = Uint64,
+            KFI_FLOAT = Float, KFI_DOUBLE = Double, KFI_FLOAT_COMPLEX = FloatComplex,
+            KFI_DOUBLE_COMPLEX = DoubleComplex, KFI_LONG_DOUBLE = LongDouble,
+            KFI_LONG_DOUBLE_COMPLEX = LongDoubleComplex,
+        }
+        AtomicOp {
+            KFI_MIN = Min, KFI_MAX = Max, KFI_SUM = Sum, KFI_PROD = Prod, KFI_LOR = Lor,
+            KFI_LAND = Land, KFI_BOR = Bor, KFI_BAND = Band, KFI_LXOR = Lxor, KFI_BXOR = Bxor,
+            KFI_ATOMIC_READ = AtomicRead, KFI_ATOMIC_WRITE = AtomicWrite, KFI_CSWAP = Cswap,
+            KFI_CSWAP_NE = CswapNe, KFI_CSWAP_LE = CswapLe, KFI_CSWAP_LT = CswapLt,
+            KFI_CSWAP_GE = CswapGe, KFI_CSWAP_GT = CswapGt, KFI_MSWAP = Mswap,
+        }
+    }
     values {
         // Limits.
-        KFABRIC_MAX_HANDLES = limits::MAX_HANDLES;
-        KFABRIC_MAX_MSG_SIZE = limits::MAX_MSG_SIZE;
-        KFABRIC_MAX_IOV = limits::MAX_IOV;
-        KFABRIC_INJECT_SIZE = limits::INJECT_SIZE;
-        KFABRIC_MAX_QUEUE = limits::MAX_QUEUE;
-        KFABRIC_MAX_CQ = limits::MAX_CQ;
-        KFABRIC_MAX_EQ = limits::MAX_EQ;
-        KFABRIC_MAX_AV = limits::MAX_AV;
-        KFABRIC_MAX_EVENT = limits::MAX_EVENT;
-        KFABRIC_MAX_POST = limits::MAX_POST;
+        KFABRIC_MAX_HANDLES = limits::MAX_HANDLES; KFABRIC_MAX_MSG_SIZE = limits::MAX_MSG_SIZE;
+        KFABRIC_MAX_IOV = limits::MAX_IOV; KFABRIC_INJECT_SIZE = limits::INJECT_SIZE;
+        KFABRIC_MAX_QUEUE = limits::MAX_QUEUE; KFABRIC_MAX_CQ = limits::MAX_CQ;
+        KFABRIC_MAX_EQ = limits::MAX_EQ; KFABRIC_MAX_AV = limits::MAX_AV;
+        KFABRIC_MAX_EVENT = limits::MAX_EVENT; KFABRIC_MAX_POST = limits::MAX_POST;
         KFABRIC_MAX_BUFFERED = limits::MAX_BUFFERED;
         KFABRIC_MAX_CONNECT_DATA = limits::MAX_CONNECT_DATA;
         KFABRIC_MAX_ACCEPT_DATA = limits::MAX_ACCEPT_DATA;
         KFABRIC_MAX_REJECT_DATA = limits::MAX_REJECT_DATA;
-        KFABRIC_MAX_BACKLOG = limits::MAX_BACKLOG;
-        KFABRIC_NAME_MAX = limits::NAME_MAX;
-        KFABRIC_LINK_NAME_MAX = limits::LINK_NAME_MAX;
-        KFABRIC_STRADDR_MAX = addr::TEXT_MAX;
-        KFABRIC_DGRAM_QPN = addr::DGRAM_QPN;
-        KFABRIC_FOREVER = wait::FOREVER;
+        KFABRIC_MAX_BACKLOG = limits::MAX_BACKLOG; KFABRIC_NAME_MAX = limits::NAME_MAX;
+        KFABRIC_LINK_NAME_MAX = limits::LINK_NAME_MAX; KFABRIC_STRADDR_MAX = addr::TEXT_MAX;
+        KFABRIC_DGRAM_QPN = addr::DGRAM_QPN; KFABRIC_FOREVER = wait::FOREVER;
 
-        KFI_EP_UNSPEC = enums::EpType::Unspec;
-        KFI_EP_MSG = enums::EpType::Msg;
-        KFI_EP_DGRAM = enums::EpType::Dgram;
-        KFI_EP_RDM = enums::EpType::Rdm;
-
-        KFI_AV_UNSPEC = enums::AvType::Unspec;
-        KFI_AV_MAP = enums::AvType::Map;
-        KFI_AV_TABLE = enums::AvType::Table;
-
-        KFI_CNTR_EVENTS_COMP = enums::CntrEvents::Comp;
-
-        KFI_WAIT_NONE = enums::WaitObj::None;
-        KFI_WAIT_UNSPEC = enums::WaitObj::Unspec;
-        KFI_WAIT_SET = enums::WaitObj::Set;
-        KFI_WAIT_QUEUE = enums::WaitObj::Queue;
-
-        KFI_CQ_FORMAT_UNSPEC = enums::CqFormat::Unspec;
-        KFI_CQ_FORMAT_CONTEXT = enums::CqFormat::Context;
-        KFI_CQ_FORMAT_MSG = enums::CqFormat::Msg;
-        KFI_CQ_FORMAT_DATA = enums::CqFormat::Data;
-        KFI_CQ_FORMAT_TAGGED = enums::CqFormat::Tagged;
-
-        KFI_CQ_COND_NONE = enums::CqWaitCond::None;
-        KFI_CQ_COND_THRESHOLD = enums::CqWaitCond::Threshold;
-
-        KFI_THREAD_UNSPEC = enums::Threading::Unspec;
-        KFI_THREAD_SAFE = enums::Threading::Safe;
-
-        KFI_PROGRESS_UNSPEC = enums::Progress::Unspec;
-        KFI_PROGRESS_AUTO = enums::Progress::Auto;
-        KFI_PROGRESS_MANUAL = enums::Progress::Manual;
-
-        KFI_RM_UNSPEC = enums::ResourceMgmt::Unspec;
-        KFI_RM_DISABLED = enums::ResourceMgmt::Disabled;
-        KFI_RM_ENABLED = enums::ResourceMgmt::Enabled;
-
-        KFI_FORMAT_UNSPEC = enums::AddrFormat::Unspec;
-        KFI_SOCKADDR = enums::AddrFormat::Sockaddr;
-        KFI_SOCKADDR_IN = enums::AddrFormat::SockaddrIn;
-        KFI_SOCKADDR_IN6 = enums::AddrFormat::SockaddrIn6;
-
-        KFI_PROTO_UNSPEC = enums::Protocol::Unspec;
-        KFI_PROTO_RDMA_CM_IB_RC = enums::Protocol::RdmaCmIbRc;
-        KFI_PROTO_IB_UD = enums::Protocol::IbUd;
-        KFI_PROTO_IB_RDM = enums::Protocol::IbRdm;
-
-        KFI_CLASS_UNSPEC = enums::Class::Unspec;
-        KFI_CLASS_FABRIC = enums::Class::Fabric;
-        KFI_CLASS_DOMAIN = enums::Class::Domain;
-        KFI_CLASS_EP = enums::Class::Ep;
-        KFI_CLASS_PEP = enums::Class::Pep;
-        KFI_CLASS_AV = enums::Class::Av;
-        KFI_CLASS_MR = enums::Class::Mr;
-        KFI_CLASS_EQ = enums::Class::Eq;
-        KFI_CLASS_CQ = enums::Class::Cq;
-        KFI_CLASS_CNTR = enums::Class::Cntr;
-        KFI_CLASS_WAIT = enums::Class::Wait;
-        KFI_CLASS_POLL = enums::Class::Poll;
-
-        KFI_NOTIFY = enums::EqEvent::Notify;
-        KFI_CONNREQ = enums::EqEvent::ConnReq;
-        KFI_CONNECTED = enums::EqEvent::Connected;
-        KFI_SHUTDOWN = enums::EqEvent::Shutdown;
-        KFI_MR_COMPLETE = enums::EqEvent::MrComplete;
-        KFI_AV_COMPLETE = enums::EqEvent::AvComplete;
-        KFI_JOIN_COMPLETE = enums::EqEvent::JoinComplete;
-
-        KFI_OPT_MIN_MULTI_RECV = enums::EpOpt::MinMultiRecv;
-        KFI_OPT_CM_DATA_SIZE = enums::EpOpt::CmDataSize;
-
-        KFI_INT8 = enums::Datatype::Int8;
-        KFI_UINT8 = enums::Datatype::Uint8;
-        KFI_INT16 = enums::Datatype::Int16;
-        KFI_UINT16 = enums::Datatype::Uint16;
-        KFI_INT32 = enums::Datatype::Int32;
-        KFI_UINT32 = enums::Datatype::Uint32;
-        KFI_INT64 = enums::Datatype::Int64;
-        KFI_UINT64 = enums::Datatype::Uint64;
-        KFI_FLOAT = enums::Datatype::Float;
-        KFI_DOUBLE = enums::Datatype::Double;
-        KFI_FLOAT_COMPLEX = enums::Datatype::FloatComplex;
-        KFI_DOUBLE_COMPLEX = enums::Datatype::DoubleComplex;
-        KFI_LONG_DOUBLE = enums::Datatype::LongDouble;
-        KFI_LONG_DOUBLE_COMPLEX = enums::Datatype::LongDoubleComplex;
-
-        KFI_MIN = enums::AtomicOp::Min;
-        KFI_MAX = enums::AtomicOp::Max;
-        KFI_SUM = enums::AtomicOp::Sum;
-        KFI_PROD = enums::AtomicOp::Prod;
-        KFI_LOR = enums::AtomicOp::Lor;
-        KFI_LAND = enums::AtomicOp::Land;
-        KFI_BOR = enums::AtomicOp::Bor;
-        KFI_BAND = enums::AtomicOp::Band;
-        KFI_LXOR = enums::AtomicOp::Lxor;
-        KFI_BXOR = enums::AtomicOp::Bxor;
-        KFI_ATOMIC_READ = enums::AtomicOp::AtomicRead;
-        KFI_ATOMIC_WRITE = enums::AtomicOp::AtomicWrite;
-        KFI_CSWAP = enums::AtomicOp::Cswap;
-        KFI_CSWAP_NE = enums::AtomicOp::CswapNe;
-        KFI_CSWAP_LE = enums::AtomicOp::CswapLe;
-        KFI_CSWAP_LT = enums::AtomicOp::CswapLt;
-        KFI_CSWAP_GE = enums::AtomicOp::CswapGe;
-        KFI_CSWAP_GT = enums::AtomicOp::CswapGt;
-        KFI_MSWAP = enums::AtomicOp::Mswap;
-
-        KFABRIC_OP_RECV = op::OpType::Recv;
-        KFABRIC_OP_SEND = op::OpType::Send;
-        KFABRIC_OP_TRECV = op::OpType::TRecv;
-        KFABRIC_OP_TSEND = op::OpType::TSend;
-        KFABRIC_OP_READ = op::OpType::Read;
-        KFABRIC_OP_WRITE = op::OpType::Write;
-        KFABRIC_OP_ATOMIC = op::OpType::Atomic;
-        KFABRIC_OP_FETCH_ATOMIC = op::OpType::FetchAtomic;
+        KFABRIC_OP_RECV = op::OpType::Recv; KFABRIC_OP_SEND = op::OpType::Send;
+        KFABRIC_OP_TRECV = op::OpType::TRecv; KFABRIC_OP_TSEND = op::OpType::TSend;
+        KFABRIC_OP_READ = op::OpType::Read; KFABRIC_OP_WRITE = op::OpType::Write;
+        KFABRIC_OP_ATOMIC = op::OpType::Atomic; KFABRIC_OP_FETCH_ATOMIC = op::OpType::FetchAtomic;
         KFABRIC_OP_COMPARE_ATOMIC = op::OpType::CompareAtomic;
 
         // uapi/dispatch.rs and uapi/info.rs use these constants.
-        KFABRIC_IOC_TYPE = 0xbb;
-        KFABRIC_ABI_VERSION = 1;
+        KFABRIC_IOC_TYPE = 0xbb; KFABRIC_ABI_VERSION = 1;
 
         // uapi/ep.rs converts these to the enumerators of provider/ep/options.rs, which have no
         // numbers.
-        KFI_OPT_ENDPOINT = 0;
-        KFABRIC_OPT_QP = 0x4b51;
-        KFABRIC_OPT_QKEY = 0;
-        KFABRIC_OPT_PATH_MTU = 1;
-        KFABRIC_OPT_TIMEOUT = 2;
-        KFABRIC_OPT_RETRY_CNT = 3;
-        KFABRIC_OPT_RNR_RETRY = 4;
-        KFABRIC_OPT_MIN_RNR_TIMER = 5;
-        KFABRIC_OPT_RD_ATOMIC = 6;
+        KFI_OPT_ENDPOINT = 0; KFABRIC_OPT_QP = 0x4b51; KFABRIC_OPT_QKEY = 0;
+        KFABRIC_OPT_PATH_MTU = 1; KFABRIC_OPT_TIMEOUT = 2; KFABRIC_OPT_RETRY_CNT = 3;
+        KFABRIC_OPT_RNR_RETRY = 4; KFABRIC_OPT_MIN_RNR_TIMER = 5; KFABRIC_OPT_RD_ATOMIC = 6;
         KFABRIC_OPT_DEST_RD_ATOMIC = 7;
 
         // uapi/ep.rs converts the states of a QP to these.
-        KFABRIC_QP_RESET = 0;
-        KFABRIC_QP_INIT = 1;
-        KFABRIC_QP_RTR = 2;
-        KFABRIC_QP_RTS = 3;
-        KFABRIC_QP_SQD = 4;
-        KFABRIC_QP_SQE = 5;
-        KFABRIC_QP_ERR = 6;
+        KFABRIC_QP_RESET = 0; KFABRIC_QP_INIT = 1; KFABRIC_QP_RTR = 2; KFABRIC_QP_RTS = 3;
+        KFABRIC_QP_SQD = 4; KFABRIC_QP_SQE = 5; KFABRIC_QP_ERR = 6;
 
-        // net/link.rs uses these constants.
-        KFABRIC_LINK_DOWN = 0;
-        KFABRIC_LINK_UP = 1;
-        KFABRIC_LINK_GONE = 2;
+        // uapi/fabric.rs uses these constants.
+        KFABRIC_LINK_DOWN = 0; KFABRIC_LINK_UP = 1; KFABRIC_LINK_GONE = 2;
 
         // uapi/cntr.rs uses these constants: each selects a function of a counter.
-        KFABRIC_CNTR_ADD = 0;
-        KFABRIC_CNTR_SET = 1;
-        KFABRIC_CNTR_ADDERR = 2;
+        KFABRIC_CNTR_ADD = 0; KFABRIC_CNTR_SET = 1; KFABRIC_CNTR_ADDERR = 2;
         KFABRIC_CNTR_SETERR = 3;
 
-        // uapi/op.rs uses this constant.
+        // uapi/post.rs uses this constant.
         KFABRIC_OP_EXPLICIT = 1;
 
         // uapi/stat.rs and net/stats.rs use these constants.
-        KFABRIC_MAX_FIGURES = 64;
-        KFABRIC_FIGURES_NETNS = 0;
-        KFABRIC_FIGURES_LINK = 1;
-        KFABRIC_FIGURES_EP = 2;
-        KFABRIC_FIGURE_RX_PACKETS = 0;
-        KFABRIC_FIGURE_RX_BYTES = 1;
-        KFABRIC_FIGURE_TX_PACKETS = 2;
-        KFABRIC_FIGURE_TX_BYTES = 3;
-        KFABRIC_FIGURE_TX_NOT_SENT = 4;
-        KFABRIC_FIGURE_DROP_SHORT = 5;
-        KFABRIC_FIGURE_DROP_LENGTH = 6;
-        KFABRIC_FIGURE_DROP_VERSION = 7;
-        KFABRIC_FIGURE_DROP_OPCODE = 8;
-        KFABRIC_FIGURE_DROP_PKEY = 9;
-        KFABRIC_FIGURE_DROP_PAD = 10;
-        KFABRIC_FIGURE_DROP_PAYLOAD = 11;
-        KFABRIC_FIGURE_DROP_SYNDROME = 12;
-        KFABRIC_FIGURE_DROP_IP_OPTIONS = 13;
-        KFABRIC_FIGURE_DROP_TOO_LONG = 14;
-        KFABRIC_FIGURE_DROP_NO_QP = 15;
-        KFABRIC_FIGURE_DROP_SERVICE = 16;
-        KFABRIC_FIGURE_DROP_DESTINATION = 17;
-        KFABRIC_FIGURE_DROP_SOURCE = 18;
-        KFABRIC_FIGURE_DROP_STATE = 19;
-        KFABRIC_FIGURE_DROP_INBOX_FULL = 20;
-        KFABRIC_FIGURE_DROP_ICRC = 21;
-        KFABRIC_FIGURE_DROP_QKEY = 22;
-        KFABRIC_FIGURE_DROP_NO_RECEIVE = 23;
-        KFABRIC_FIGURE_RESENT = 24;
-        KFABRIC_FIGURE_RETRIES = 25;
-        KFABRIC_FIGURE_TIMEOUTS = 26;
-        KFABRIC_FIGURE_PROBES = 27;
-        KFABRIC_FIGURE_DUPLICATES = 28;
-        KFABRIC_FIGURE_STRAYS = 29;
-        KFABRIC_FIGURE_OUT_OF_SEQUENCE = 30;
-        KFABRIC_FIGURE_ACK_TX = 31;
-        KFABRIC_FIGURE_ACK_RX = 32;
-        KFABRIC_FIGURE_NAK_SEQUENCE_TX = 33;
-        KFABRIC_FIGURE_NAK_SEQUENCE_RX = 34;
-        KFABRIC_FIGURE_NAK_INVALID_TX = 35;
-        KFABRIC_FIGURE_NAK_INVALID_RX = 36;
-        KFABRIC_FIGURE_NAK_ACCESS_TX = 37;
-        KFABRIC_FIGURE_NAK_ACCESS_RX = 38;
-        KFABRIC_FIGURE_NAK_OPERATION_TX = 39;
-        KFABRIC_FIGURE_NAK_OPERATION_RX = 40;
-        KFABRIC_FIGURE_RNR_TX = 41;
-        KFABRIC_FIGURE_RNR_RX = 42;
-        KFABRIC_FIGURE_DROP_CM = 43;
-        KFABRIC_FIGURE_CM_DUPLICATES = 44;
-        KFABRIC_FIGURE_CM_RESENT = 45;
-        KFABRIC_FIGURE_CM_NO_LISTENER = 46;
-        KFABRIC_FIGURE_CM_NO_ROOM = 47;
-        KFABRIC_FIGURE_MR_REFUSED = 48;
-        KFABRIC_FIGURE_DROP_PSN = 49;
-        KFABRIC_FIGURE_DROP_BUDGET = 50;
-        KFABRIC_FIGURE_RX_INLINE = 51;
+        KFABRIC_MAX_FIGURES = 64; KFABRIC_FIGURES_NETNS = 0; KFABRIC_FIGURES_LINK = 1;
+        KFABRIC_FIGURES_EP = 2; KFABRIC_FIGURE_RX_PACKETS = 0; KFABRIC_FIGURE_RX_BYTES = 1;
+        KFABRIC_FIGURE_TX_PACKETS = 2; KFABRIC_FIGURE_TX_BYTES = 3; KFABRIC_FIGURE_TX_NOT_SENT = 4;
+        KFABRIC_FIGURE_DROP_SHORT = 5; KFABRIC_FIGURE_DROP_LENGTH = 6;
+        KFABRIC_FIGURE_DROP_VERSION = 7; KFABRIC_FIGURE_DROP_OPCODE = 8;
+        KFABRIC_FIGURE_DROP_PKEY = 9; KFABRIC_FIGURE_DROP_PAD = 10;
+        KFABRIC_FIGURE_DROP_PAYLOAD = 11; KFABRIC_FIGURE_DROP_SYNDROME = 12;
+        KFABRIC_FIGURE_DROP_IP_OPTIONS = 13; KFABRIC_FIGURE_DROP_TOO_LONG = 14;
+        KFABRIC_FIGURE_DROP_NO_QP = 15; KFABRIC_FIGURE_DROP_SERVICE = 16;
+        KFABRIC_FIGURE_DROP_DESTINATION = 17; KFABRIC_FIGURE_DROP_SOURCE = 18;
+        KFABRIC_FIGURE_DROP_STATE = 19; KFABRIC_FIGURE_DROP_INBOX_FULL = 20;
+        KFABRIC_FIGURE_DROP_ICRC = 21; KFABRIC_FIGURE_DROP_QKEY = 22;
+        KFABRIC_FIGURE_DROP_NO_RECEIVE = 23; KFABRIC_FIGURE_RESENT = 24;
+        KFABRIC_FIGURE_RETRIES = 25; KFABRIC_FIGURE_TIMEOUTS = 26; KFABRIC_FIGURE_PROBES = 27;
+        KFABRIC_FIGURE_DUPLICATES = 28; KFABRIC_FIGURE_STRAYS = 29;
+        KFABRIC_FIGURE_OUT_OF_SEQUENCE = 30; KFABRIC_FIGURE_ACK_TX = 31; KFABRIC_FIGURE_ACK_RX = 32;
+        KFABRIC_FIGURE_NAK_SEQUENCE_TX = 33; KFABRIC_FIGURE_NAK_SEQUENCE_RX = 34;
+        KFABRIC_FIGURE_NAK_INVALID_TX = 35; KFABRIC_FIGURE_NAK_INVALID_RX = 36;
+        KFABRIC_FIGURE_NAK_ACCESS_TX = 37; KFABRIC_FIGURE_NAK_ACCESS_RX = 38;
+        KFABRIC_FIGURE_NAK_OPERATION_TX = 39; KFABRIC_FIGURE_NAK_OPERATION_RX = 40;
+        KFABRIC_FIGURE_RNR_TX = 41; KFABRIC_FIGURE_RNR_RX = 42; KFABRIC_FIGURE_DROP_CM = 43;
+        KFABRIC_FIGURE_CM_DUPLICATES = 44; KFABRIC_FIGURE_CM_RESENT = 45;
+        KFABRIC_FIGURE_CM_NO_LISTENER = 46; KFABRIC_FIGURE_CM_NO_ROOM = 47;
+        KFABRIC_FIGURE_MR_REFUSED = 48; KFABRIC_FIGURE_DROP_PSN = 49;
+        KFABRIC_FIGURE_DROP_BUDGET = 50; KFABRIC_FIGURE_RX_INLINE = 51;
         KFABRIC_FIGURE_CM_UNPROVEN = 52;
     }
     texts {

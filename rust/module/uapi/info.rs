@@ -3,47 +3,33 @@
 //! Information about the module and its links: `KFABRIC_IOC_QUERY`, `KFABRIC_IOC_NOP`,
 //! `KFABRIC_IOC_GETINFO`.
 
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*, //
-};
+use kernel::page::PAGE_SIZE;
 
-use kfi_core::{
-    info::{
-        DomainAttr,
-        EpAttr,
-        FabricAttr,
-        Info,
-        Kind,
-        Name,
-        Request,
-        RxAttr,
-        TxAttr, //
-    },
-    limits, //
+use kfi_core::info::{
+    DomainAttr,
+    EpAttr,
+    FabricAttr,
+    Info,
+    Kind,
+    Name,
+    Request,
+    RxAttr,
+    TxAttr, //
 };
 
 use super::{
-    file::OpenFile,
     parse::{
         own_sockaddr_or_none,
-        put_sockaddr,
         sockaddr_or_none,
-        text,
-        user_slice,
-        zero, //
-    }, //
+        text, //
+    },
+    prelude::*, //
 };
 use crate::{
     net::NetNsId,
-    registry,
-    shim::{
-        bindings::*,
-        errno::to_error, //
-    }, //
+    registry, //
 };
 
-/// `KFABRIC_IOC_QUERY`.
 pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
     *arg = kfabric_query {
         size: arg.size,
@@ -65,7 +51,6 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
     Ok(())
 }
 
-/// `KFABRIC_IOC_NOP`.
 pub(super) fn nop(_file: &OpenFile, arg: &kfabric_nop) -> Result {
     zero(&[arg.reserved])
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! ioctl(2) -> file -> dispatch: copies the argument in
-//!                       -> link, info, fabric, eq, ... , post: validate, convert to types without
+//!                       -> info, fabric, eq, ... , post: validate, convert to types without
 //!                                                              invalid values, call the provider
 //!                     dispatch: copies the results out, publishes the handle <-
 //! ```
@@ -16,7 +16,7 @@
 //! release. A file has an owner and a table of [`handles`]. [`objects`] has the classes of objects
 //! that a handle can name. [`parse`] has the checks that several calls share. [`calls`] is the
 //! table of calls; [`header`] compares it, and the numbers of the module, with the header of the
-//! interface. [`debugfs`] shows statistics as text.
+//! interface.
 //!
 //! Two rules hold for every call. Input from the program is validated here, once, before anything
 //! is created. A call that fails leaves nothing behind: an object whose handle could not be
@@ -28,7 +28,6 @@ mod av;
 mod calls;
 mod cntr;
 mod cq;
-mod debugfs;
 mod dispatch;
 mod ep;
 mod eq;
@@ -39,21 +38,19 @@ mod handles;
 #[allow(dead_code)]
 mod header;
 mod info;
-mod link;
-mod mr;
 mod objects;
-mod op;
 mod parse;
 mod post;
+mod prelude;
 mod stat;
 mod wait;
 
 pub(crate) use self::{
-    debugfs::Debugfs,
     file::{
         register,
         OpenFile, //
-    }, //
+    },
+    stat::Debugfs, //
 };
 
 #[cfg(kfi_kunit)]

@@ -3,27 +3,18 @@
 //! The objects that a handle can name, closing them (`KFABRIC_IOC_CLOSE`), and binding one to
 //! another (`KFABRIC_IOC_BIND`).
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::flags::{
     CntrBind,
     CqBind,
     KFI_REG_MR, //
 };
 
-use super::{
-    file::OpenFile,
-    parse::zero, //
-};
+use super::prelude::*;
 use crate::{
     provider::{
         av::Av,
         cntr::Cntr,
         cq::Cq,
-        domain::Domain,
         ep::Endpoint,
         eq::Eq,
         fabric::Fabric,
@@ -33,12 +24,9 @@ use crate::{
         poll::PollSet,
         wait::WaitSet, //
     },
-    shim::{
-        bindings::{
-            kfabric_bind,
-            kfabric_close, //
-        },
-        errno::to_error, //
+    shim::bindings::{
+        kfabric_bind,
+        kfabric_close, //
     }, //
 };
 
@@ -64,7 +52,6 @@ macro_rules! classes {
         }
 
         impl Entry {
-            /// The class of the object.
             pub(super) fn class(&self) -> Class {
                 match self { $( Self::$variant(_) => Class::$variant, )* }
             }
@@ -124,31 +111,20 @@ pub(super) trait Named: Sized {
 }
 
 classes! {
-    /// An endpoint.
     Endpoint(Endpoint),
-    /// A passive endpoint.
     Pep(Pep),
-    /// A memory region.
     Mr(Mr),
     /// An address vector.
     Av(Av),
-    /// A poll set.
     PollSet(PollSet),
-    /// A completion queue.
     Cq(Cq),
-    /// A counter.
     Cntr(Cntr),
-    /// A domain.
     Domain(Domain),
-    /// An event queue.
     Eq(Eq),
-    /// A wait set.
     WaitSet(WaitSet),
-    /// A fabric.
     Fabric(Fabric),
 }
 
-/// `KFABRIC_IOC_CLOSE`.
 pub(super) fn close(file: &OpenFile, arg: &kfabric_close) -> Result {
     // If several tasks close one object, one succeeds and frees the number. The number of an object
     // whose close was interrupted stays, and is freed when the file is released.
@@ -168,22 +144,10 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
             KFI_REG_MR => domain.bind_eq(&eq, true),
             _ => Err(EINVAL),
         },
-        (Entry::Av(av), Entry::Eq(eq)) => {
-            no_flags(flags)?;
-            av.bind_eq(&eq)
-        }
-        (Entry::Endpoint(ep), Entry::Av(av)) => {
-            no_flags(flags)?;
-            ep.bind_av(&av)
-        }
-        (Entry::Endpoint(ep), Entry::Eq(eq)) => {
-            no_flags(flags)?;
-            ep.bind_eq(&eq)
-        }
-        (Entry::Pep(pep), Entry::Eq(eq)) => {
-            no_flags(flags)?;
-            pep.bind_eq(&eq)
-        }
+        (Entry::Av(av), Entry::Eq(eq)) if flags == 0 => av.bind_eq(&eq),
+        (Entry::Endpoint(ep), Entry::Av(av)) if flags == 0 => ep.bind_av(&av),
+        (Entry::Endpoint(ep), Entry::Eq(eq)) if flags == 0 => ep.bind_eq(&eq),
+        (Entry::Pep(pep), Entry::Eq(eq)) if flags == 0 => pep.bind_eq(&eq),
         (Entry::Endpoint(ep), Entry::Cq(cq)) => {
             let flags = CqBind::from_bits(flags).map_err(to_error)?;
             if !flags.intersects(CqBind::TRANSMIT | CqBind::RECV) {
@@ -206,13 +170,6 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
         }
         _ => Err(EINVAL),
     }
-}
-
-fn no_flags(flags: u64) -> Result {
-    if flags != 0 {
-        return Err(EINVAL);
-    }
-    Ok(())
 }
 
 /// Parses the flags that select the operations to count. Fails with `EINVAL` for none or unknown

@@ -3,7 +3,6 @@
 //! Checks that several calls share: converts input to types without invalid values.
 
 use kernel::{
-    prelude::*,
     transmute::{
         AsBytes,
         FromBytes, //
@@ -19,11 +18,10 @@ use kfi_core::{
         RAW_LEN, //
     },
     enums,
-    limits,
     wait::Deadline, //
 };
 
-use super::file::OpenFile;
+use super::prelude::*;
 use crate::{
     mem::UserRange,
     provider::wait::{
@@ -35,7 +33,6 @@ use crate::{
             kfabric_iov,
             kfabric_sockaddr, //
         },
-        errno::to_error,
         sched::now_ns, //
     }, //
 };
@@ -141,8 +138,8 @@ pub(super) fn user_ptr(addr: u64) -> Result<UserPtr> {
     ))
 }
 
-/// The deadline of a call. `began` is not 0 if the call was restarted. A restarted wait whose time is
-/// over ends like one that was not interrupted.
+/// The deadline of a call. `began` is not 0 if the call was restarted. A restarted wait whose time
+/// is over ends like one that was not interrupted.
 #[inline]
 pub(super) fn restarted_deadline(deadline: u64, began: u64) -> Deadline {
     if began == 0 {

@@ -5,30 +5,81 @@
 //! This is the data path of every byte that a program sends. So work is done once for each call
 //! where possible: the endpoint is looked up once, a memory region once for consecutive operations
 //! that name it, and a [`Poster`] shares the rest among them. Nothing is allocated for an operation
-//! whose bytes are copied. [`op`](super::op) reads and validates an operation.
+//! whose bytes are copied.
+//!
+//! [`Reader`] converts each `struct kfabric_op` to an operation of the provider. It validates every
+//! field, except for rules that depend on the endpoint (its state, its capabilities, its default
+//! flags, its peers).
 //!
 //! An operation that is refused ends the call; the operations before it remain posted. A process
 //! that is being killed posts no further operation, so a call ends within the time of one
 //! operation.
+//!
+//! # Buffers
+//!
+//! The bytes of a transmit of at most [`limits::INJECT_SIZE`] bytes are copied when it is posted,
+//! whether it is injected or not: copying them costs less than pinning pages. Larger buffers, and
+//! those of receives and reads, are pinned for the duration of the operation. If the operation
+//! names a memory region, the region is already pinned and only a reference is taken. A list of
+//! buffers in a region is checked against the region and pinned separately. The operands of an
+//! atomic are copied; its result buffer is treated like the buffer of a read.
 
-use kernel::prelude::*;
-
-use kfi_core::limits;
+use kfi_core::{
+    enums::{
+        AtomicOp,
+        Datatype, //
+    },
+    flags::OpFlags,
+    op::{
+        OpType,
+        ATOMIC_LEN, //
+    }, //
+};
 
 use super::{
-    file::OpenFile,
-    op::Reader,
-    parse::zero, //
+    parse::{
+        check_count,
+        user_ranges, //
+    },
+    prelude::*, //
 };
 use crate::{
-    provider::ep::{
-        post::Poster,
-        Endpoint, //
+    mem::{
+        Inline,
+        MemRef,
+        Pinned,
+        Source,
+        UserRange, //
+    },
+    provider::{
+        ep::{
+            op::{
+                Atomic,
+                Change,
+                Flags,
+                Op,
+                Read,
+                Receive,
+                Remote,
+                RemoteRange,
+                Send,
+                Tag,
+                Write, //
+            },
+            post::Poster,
+            Endpoint, //
+        },
+        mr::{
+            pin_access,
+            Mr, //
+        }, //
     },
     shim::{
         bindings::{
             kfabric_op,
-            kfabric_post, //
+            kfabric_post,
+            kfabric_rma_iov,
+            KFABRIC_OP_EXPLICIT, //
         },
         errno,
         sched::{
@@ -48,7 +99,7 @@ const STRIDE: usize = 64;
 /// Reads user memory with `read`. If the memory is not present, `poster` forgets its peer before
 /// `read` is called again and waits for the memory.
 #[inline(always)]
-pub(super) fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Result) -> Result {
+fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Result) -> Result {
     if poster.keeps_peer() {
         if read().is_ok() {
             return Ok(());
@@ -102,4 +153,319 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
         arg.done = arg.done.wrapping_add(1);
     }
     Ok(())
+}
+
+/// The local buffer of an operation: one range, or a list of them.
+enum Ranges {
+    One([UserRange; 1]),
+    List(KVec<UserRange>),
+}
+
+impl Ranges {
+    fn as_slice(&self) -> &[UserRange] {
+        match self {
+            Self::One(range) => range,
+            Self::List(list) => list,
+        }
+    }
+}
+
+/// Reads the operations of one call.
+struct Reader<'a> {
+    file: &'a OpenFile,
+    /// The region of the last operation, because the next one often names the same.
+    region: Option<(u32, Arc<Mr>)>,
+    /// The bytes of the last small transmit.
+    inline: Inline,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of operations that name objects of `file`.
+    fn new(file: &'a OpenFile) -> Self {
+        Self {
+            file,
+            region: None,
+            inline: Inline::new(),
+        }
+    }
+
+    /// Validates `op`, converts it to an operation of the provider, and posts it. In the context of
+    /// the process whose memory it names; sleeps. Fails with the errors of `struct kfabric_post`.
+    // Each kind of operation is posted in its own arm, so that the kind is not checked twice.
+    #[inline]
+    fn post(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result {
+        let kind = OpType::try_from(op.opcode).map_err(to_error)?;
+        zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
+        let flags = Flags {
+            own: kind
+                .flags(op.flags, true, OpFlags::EMPTY)
+                .map_err(to_error)?,
+            explicit: op.control & KFABRIC_OP_EXPLICIT != 0,
+        };
+        if !kind.is_atomic() {
+            zero(&[op.datatype, op.op])?;
+            zero(&[op.compare, op.result, op.result_mr.into()])?;
+        }
+        if op.iov_count != 0 || op.rma_iov_count != 0 || kind.is_atomic() {
+            poster.forget_peer();
+        }
+        let (ranges, len) = self.ranges(op)?;
+        kind.check_len(flags.own, len).map_err(to_error)?;
+
+        match kind {
+            OpType::Send | OpType::TSend => {
+                let from = self.source(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Send(Send {
+                    flags,
+                    context: op.context,
+                    from,
+                    peer: op.peer,
+                    data: op.data,
+                    tag: kind.is_tagged().then_some(Tag {
+                        tag: op.tag,
+                        ignore: 0,
+                    }),
+                }))
+            }
+            OpType::Recv | OpType::TRecv => {
+                let into = self.memory(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Receive(Receive {
+                    flags,
+                    context: op.context,
+                    into,
+                    addr: op.buf,
+                    peer: op.peer,
+                    tag: kind.is_tagged().then_some(Tag {
+                        tag: op.tag,
+                        ignore: op.ignore,
+                    }),
+                }))
+            }
+            OpType::Read => {
+                let into = self.memory(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Read(Read {
+                    flags,
+                    context: op.context,
+                    into,
+                    peer: op.peer,
+                    remote: remote(op, len)?,
+                }))
+            }
+            OpType::Write => {
+                let from = self.source(kind, op.mr, &ranges, len, poster)?;
+                poster.post(Op::Write(Write {
+                    flags,
+                    context: op.context,
+                    from,
+                    peer: op.peer,
+                    remote: remote(op, len)?,
+                    data: op.data,
+                }))
+            }
+            OpType::Atomic | OpType::FetchAtomic | OpType::CompareAtomic => {
+                let change = self.change(kind, op, &ranges, len, poster)?;
+                poster.post(Op::Atomic(Atomic {
+                    flags,
+                    context: op.context,
+                    change,
+                    remote: remote(op, len)?,
+                }))
+            }
+        }
+    }
+
+    /// Converts the operands of an atomic.
+    #[inline(never)]
+    fn change(
+        &mut self,
+        kind: OpType,
+        op: &kfabric_op,
+        ranges: &Ranges,
+        len: u64,
+        poster: &mut Poster<'_>,
+    ) -> Result<Change> {
+        let datatype = Datatype::try_from(u32::from(op.datatype)).map_err(to_error)?;
+        let what = AtomicOp::try_from(u32::from(op.op)).map_err(to_error)?;
+        if kind != OpType::CompareAtomic {
+            zero(&[op.compare])?;
+        }
+        if kind == OpType::Atomic {
+            zero(&[op.result, op.result_mr.into()])?;
+        }
+        kind.check_atomic(datatype, what, len).map_err(to_error)?;
+        let operand = match self.source(kind, op.mr, ranges, len, poster)? {
+            Source::Inline(bytes) => word(bytes)?,
+            // An atomic's operand is short, so `source` returns it inline.
+            Source::Mem(_) => return Err(EINVAL),
+        };
+        Ok(match kind {
+            OpType::CompareAtomic => Change::CompareSwap {
+                compare: self.word_at(op.compare)?,
+                swap: operand,
+                result: self.result(op, poster)?,
+            },
+            OpType::FetchAtomic => Change::FetchSum {
+                add: operand,
+                result: self.result(op, poster)?,
+            },
+            _ => Change::Sum {
+                add: operand,
+                result: None,
+            },
+        })
+    }
+
+    /// Reads the word at an address of the program.
+    fn word_at(&mut self, addr: u64) -> Result<u64> {
+        let len = ATOMIC_LEN as u64;
+        self.inline.read_one(&UserRange { addr, len })?;
+        word(&self.inline)
+    }
+
+    /// The buffer for the previous value of an atomic's target.
+    fn result(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result<MemRef> {
+        let len = ATOMIC_LEN as u64;
+        let addr = op.result;
+        let range = Ranges::One([UserRange { addr, len }]);
+        self.memory(OpType::Read, op.result_mr, &range, len, poster)
+    }
+
+    /// The local buffer and its length.
+    fn ranges(&self, op: &kfabric_op) -> Result<(Ranges, u64)> {
+        if op.iov_count != 0 {
+            let (list, len) = user_ranges(op.buf, op.iov_count)?;
+            return Ok((Ranges::List(list), len));
+        }
+        let range = UserRange {
+            addr: op.buf,
+            len: op.len,
+        };
+        Ok((Ranges::One([range]), op.len))
+    }
+
+    /// The source of a transmit.
+    #[inline(always)]
+    fn source(
+        &mut self,
+        kind: OpType,
+        mr: u32,
+        ranges: &Ranges,
+        len: u64,
+        poster: &mut Poster<'_>,
+    ) -> Result<Source<'_>> {
+        match ranges {
+            // The most frequent case.
+            Ranges::One([range]) if mr == 0 && len <= limits::INJECT_SIZE as u64 => {
+                without_peer(poster, || self.inline.read_one(range))?;
+                Ok(Source::Inline(&self.inline))
+            }
+            _ => self.other_source(kind, mr, ranges, len, poster),
+        }
+    }
+
+    /// The same, for the less frequent cases.
+    #[inline(never)]
+    fn other_source(
+        &mut self,
+        kind: OpType,
+        mr: u32,
+        ranges: &Ranges,
+        len: u64,
+        poster: &mut Poster<'_>,
+    ) -> Result<Source<'_>> {
+        if len > limits::INJECT_SIZE as u64 {
+            return Ok(Source::Mem(self.memory(kind, mr, ranges, len, poster)?));
+        }
+        if mr != 0 {
+            self.in_region(kind, mr, ranges)?;
+        }
+        poster.forget_peer();
+        self.inline.read_user(ranges.as_slice())?;
+        Ok(Source::Inline(&self.inline))
+    }
+
+    /// The memory of a buffer. It stays pinned at least as long as the result lives.
+    fn memory(
+        &mut self,
+        kind: OpType,
+        mr: u32,
+        ranges: &Ranges,
+        len: u64,
+        poster: &mut Poster<'_>,
+    ) -> Result<MemRef> {
+        let in_region = if mr != 0 {
+            self.in_region(kind, mr, ranges)?
+        } else {
+            None
+        };
+        match in_region {
+            Some(memory) => Ok(memory),
+            None if len == 0 => Ok(MemRef::empty()),
+            None => {
+                let access = pin_access(kind.local_access());
+                poster.forget_peer();
+                Ok(MemRef::pinned(Pinned::new(ranges.as_slice(), access)?))
+            }
+        }
+    }
+
+    /// Checks that region `mr` allows the access of `kind` to the whole buffer. Returns the
+    /// region's memory if the buffer is one range.
+    fn in_region(&mut self, kind: OpType, mr: u32, ranges: &Ranges) -> Result<Option<MemRef>> {
+        let region = self.region(mr)?;
+        let access = kind.local_access();
+        match ranges {
+            Ranges::One([range]) => region.local(range.addr, range.len, access).map(Some),
+            Ranges::List(list) => {
+                for range in list {
+                    region.local(range.addr, range.len, access)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// The region `handle`, looked up once for consecutive operations.
+    fn region(&mut self, handle: u32) -> Result<&Mr> {
+        let cached = matches!(&self.region, Some((number, _)) if *number == handle);
+        if !cached {
+            self.region = Some((handle, self.file.object::<Mr>(handle)?));
+        }
+        self.region
+            .as_ref()
+            .map(|(_, region)| &**region)
+            .ok_or(EBADF)
+    }
+}
+
+/// Converts 8 bytes to a word. Fails with `EINVAL` for any other length.
+fn word(bytes: &Inline) -> Result<u64> {
+    let bytes = bytes.as_slice().try_into().map_err(|_| EINVAL)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The peer's memory that an operation on `len` local bytes names.
+fn remote(op: &kfabric_op, len: u64) -> Result<Remote> {
+    if op.rma_iov_count == 0 {
+        return Ok(Remote::One(RemoteRange {
+            addr: op.rma_addr,
+            len,
+            key: op.rma_key,
+        }));
+    }
+    let count = check_count(op.rma_iov_count)?;
+    let mut list = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+    let mut reader = user_slice::<kfabric_rma_iov>(op.rma_addr, count)?.reader();
+    for _ in 0..count {
+        let piece: kfabric_rma_iov = reader.read()?;
+        list.push(
+            RemoteRange {
+                addr: piece.addr,
+                len: piece.len,
+                key: piece.key,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+    }
+    Ok(Remote::List(list))
 }

@@ -5,20 +5,32 @@
 //!
 //! Both show objects on links of the caller's network namespace: all of them to a caller that may
 //! administer the namespace, otherwise those of the caller's own user.
+//!
+//! `/sys/kernel/debug/kfabric` shows the packet statistics of all network namespaces as text:
+//!
+//! | file | content |
+//! |---|---|
+//! | `links` | each link, with the statistics of its QPs |
+//! | `endpoints` | each endpoint that has sent or received packets, with its statistics |
+//!
+//! A line names the object. Its statistics that are not 0 follow, one in each line, with the names
+//! that the command `kfi` uses.
 
-use kernel::prelude::*;
-
-use super::{
-    file::OpenFile,
-    parse::{
-        put_sockaddr,
-        zero, //
-    }, //
+use kernel::{
+    debugfs::{
+        Dir,
+        File, //
+    },
+    fmt, //
 };
+
+use super::prelude::*;
 use crate::{
     net::{
         self,
+        Link,
         NetNs,
+        Stat,
         Values,
         STATS, //
     },
@@ -26,11 +38,9 @@ use crate::{
         self,
         Class,
         StatsSource, //
-    },
-    shim::bindings::*, //
+    }, //
 };
 
-/// `KFABRIC_IOC_STAT`.
 pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
     let class = match arg.object_class {
         KFI_CLASS_EP => Class::Endpoint,
@@ -40,18 +50,17 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
     };
     let netns = NetNs::current()?;
     let (id, object) = object_list::next(class, arg.after, visible(&netns)).ok_or(ENOENT)?;
-    let figures = object.figures();
+    let stats = object.stats();
     let ident = object.ident();
     *arg = kfabric_stat {
         size: arg.size,
         object_class: arg.object_class,
         after: id,
         pid: ident.owner.pid_in_current_ns(),
-        // Handles have 32 bits; an object of another front end has none.
-        handle: u32::try_from(ident.fid).unwrap_or(0),
+        handle: ident.handle(),
         link: object.domain().link().name().to_array(),
-        addr: put_sockaddr(figures.addr),
-        v: figures.values,
+        addr: put_sockaddr(stats.addr),
+        v: stats.values,
     };
     Ok(())
 }
@@ -65,16 +74,15 @@ fn visible(netns: &NetNs) -> impl FnMut(&dyn StatsSource) -> bool {
     }
 }
 
-/// `KFABRIC_IOC_FIGURES`.
 pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
     zero(&[arg.reserved])?;
     let netns = NetNs::current()?;
+    let before = || arg.id.checked_sub(1).ok_or(ENOENT);
     let found: Values = match arg.of {
         KFABRIC_FIGURES_NETNS if arg.id != 0 => return Err(EINVAL),
         KFABRIC_FIGURES_NETNS => net::socket(netns.id())?.receiver().stats().values(),
         KFABRIC_FIGURES_LINK => {
-            let before = arg.id.checked_sub(1).ok_or(ENOENT)?;
-            let before = u32::try_from(before).map_err(|_| ENOENT)?;
+            let before = u32::try_from(before()?).map_err(|_| ENOENT)?;
             let link = net::next(netns.id(), before)?;
             if u64::from(link.id()) != arg.id {
                 return Err(ENOENT);
@@ -82,9 +90,7 @@ pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
             link.stats().values()
         }
         KFABRIC_FIGURES_EP => {
-            let before = arg.id.checked_sub(1).ok_or(ENOENT)?;
-            let seen = visible(&netns);
-            let (_, object) = object_list::next(Class::Endpoint, before, seen)
+            let (_, object) = object_list::next(Class::Endpoint, before()?, visible(&netns))
                 .filter(|(id, _)| *id == arg.id)
                 .ok_or(ENOENT)?;
             object.packets()
@@ -103,5 +109,80 @@ pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
         reserved: 0,
         values,
     };
+    Ok(())
+}
+
+/// The files; they are removed when it is dropped.
+#[pin_data]
+pub(crate) struct Debugfs {
+    #[pin]
+    _links: File<()>,
+    #[pin]
+    _endpoints: File<()>,
+    _dir: Dir,
+}
+
+impl Debugfs {
+    /// Creates the files, if the kernel has debugfs. Sleeps.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        let dir = Dir::new(c"kfabric");
+        try_pin_init!(Self {
+            _links <- dir.read_callback_file(c"links", (), &links),
+            _endpoints <- dir.read_callback_file(c"endpoints", (), &endpoints),
+            _dir: dir,
+        }? Error)
+    }
+}
+
+fn links(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut after: Option<Arc<Link>> = None;
+    while let Ok(link) = net::next_anywhere(after.as_deref()) {
+        let info = link.info();
+        writeln!(
+            f,
+            "{} on {} id {} netns {} {:?} mtu {}",
+            text(info.name.as_bytes()),
+            text(info.ifname.as_bytes()),
+            info.id,
+            link.netns().cookie(),
+            info.state,
+            info.mtu
+        )?;
+        values(f, &link.stats().values())?;
+        after = Some(link);
+    }
+    Ok(())
+}
+
+fn endpoints(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut after = 0;
+    while let Some((id, endpoint)) = object_list::next(Class::Endpoint, after, |_| true) {
+        after = id;
+        let packets = endpoint.packets();
+        if packets.iter().all(|value| *value == 0) {
+            continue;
+        }
+        let link = endpoint.domain().link();
+        write!(f, "{id} on {}", text(link.name().as_bytes()))?;
+        if let Some(addr) = endpoint.stats().addr {
+            write!(f, " at {addr}")?;
+        }
+        writeln!(f, " pid {}", endpoint.ident().owner.pid_in_current_ns())?;
+        values(f, &packets)?;
+    }
+    Ok(())
+}
+
+/// A name as text. It is ASCII, unless an administrator has given an interface another name.
+fn text(name: &[u8]) -> &str {
+    core::str::from_utf8(name).unwrap_or("?")
+}
+
+fn values(f: &mut fmt::Formatter<'_>, values: &Values) -> fmt::Result {
+    for (stat, value) in Stat::ALL.iter().zip(values) {
+        if *value != 0 {
+            writeln!(f, "  {} {value}", stat.name())?;
+        }
+    }
     Ok(())
 }

@@ -3,45 +3,29 @@
 //! Wait sets, poll sets, and descriptors of wait objects: `KFABRIC_IOC_WAIT*`, `KFABRIC_IOC_POLL*`,
 //! `KFABRIC_IOC_GETWAIT`.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::enums;
 
 use super::{
-    file::OpenFile,
     objects::Entry,
     parse::{
         deadline,
         user_ptr,
-        user_slice,
-        yes_or_no,
-        zero, //
-    }, //
+        yes_or_no, //
+    },
+    prelude::*, //
 };
 use crate::{
     provider::{
-        domain::Domain,
         fabric::Fabric,
-        object::Ident,
         poll::PollSet,
         wait::WaitSet, //
     },
-    shim::{
-        bindings::*,
-        errno::to_error,
-        user::{
-            clear,
-            read_struct,
-            write_struct,
-            write_words, //
-        }, //
+    shim::user::{
+        clear,
+        write_words, //
     }, //
 };
 
-/// `KFABRIC_IOC_WAIT_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_wait_open,
@@ -55,13 +39,11 @@ pub(super) fn open(
     WaitSet::open(&file.object::<Fabric>(arg.fabric)?, ident)
 }
 
-/// `KFABRIC_IOC_WAIT`.
 pub(super) fn wait(file: &OpenFile, arg: &kfabric_wait) -> Result {
     file.object::<WaitSet>(arg.wait_set)?
         .wait(deadline(arg.deadline))
 }
 
-/// `KFABRIC_IOC_POLL_OPEN`.
 pub(super) fn poll_open(
     file: &OpenFile,
     arg: &mut kfabric_poll_open,
@@ -72,7 +54,6 @@ pub(super) fn poll_open(
     PollSet::open(&file.object::<Domain>(arg.domain)?, ident)
 }
 
-/// `KFABRIC_IOC_POLL_CHANGE`.
 pub(super) fn poll_change(file: &OpenFile, arg: &kfabric_poll_change) -> Result {
     zero(&[arg.flags])?;
     let remove = yes_or_no(arg.remove)?;
@@ -86,7 +67,6 @@ pub(super) fn poll_change(file: &OpenFile, arg: &kfabric_poll_change) -> Result 
     }
 }
 
-/// `KFABRIC_IOC_POLL`.
 pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
     zero(&[arg.reserved])?;
     let set = file.object::<PollSet>(arg.poll)?;
@@ -97,11 +77,11 @@ pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
     // A list that is too long for the address space cannot exist.
     user_slice::<u64>(arg.contexts, count)?;
     let contexts = user_ptr(arg.contexts)?;
-    let place = |number: usize| contexts.wrapping_byte_add(number.wrapping_mul(size_of::<u64>()));
+    let slot = |number: usize| contexts.wrapping_byte_add(number.wrapping_mul(size_of::<u64>()));
     let stored = set.poll(
         count,
-        |number, context| write_words(place(number), &[context]),
-        |number| clear(place(number), size_of::<u64>()),
+        |number, context| write_words(slot(number), &[context]),
+        |number| clear(slot(number), size_of::<u64>()),
     )?;
     arg.count = u32::try_from(stored)?;
     Ok(())

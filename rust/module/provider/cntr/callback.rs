@@ -8,11 +8,6 @@
 //! it waits for any change ([`WaitCondition::AnyChange`]). The wait object of the counter does not
 //! matter.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::cntr::{
     Armed,
     WaitCondition,
@@ -27,33 +22,17 @@ use super::{
     },
     Cntr, //
 };
-use crate::provider::wait::{
-    callback::{
-        Callback,
-        Watched, //
-    },
-    line::{
-        Memory,
-        NewWaiter, //
-    },
-    WakeReason, //
+use crate::provider::{
+    prelude::*,
+    wait::{
+        callback::{
+            Callback,
+            Watched, //
+        },
+        line::NewWaiter,
+        WakeReason, //
+    }, //
 };
-
-/// The place of a callback among the waiters of a counter.
-pub(crate) struct Place {
-    /// Set while the callback is armed.
-    waiter: Option<Waiter>,
-    /// Memory for the waiter while it is not.
-    memory: Option<Memory<Token>>,
-}
-
-impl Place {
-    /// The waiter was removed; `memory` is what it gave back.
-    pub(super) fn left(&mut self, memory: Option<Memory<Token>>) {
-        self.waiter = None;
-        self.memory = memory;
-    }
-}
 
 impl Cntr {
     /// The number of changes of the error value so far, for [`WaitCondition::AtLeast`]. A consumer
@@ -66,14 +45,8 @@ impl Cntr {
 
 impl Watched for Cntr {
     type Cond = WaitCondition;
-    type Place = Place;
-
-    fn new_place() -> Result<Place> {
-        Ok(Place {
-            waiter: None,
-            memory: Some(Memory::new()?),
-        })
-    }
+    type Key = Waiter;
+    type Token = Token;
 
     fn arm(
         &self,
@@ -85,38 +58,27 @@ impl Watched for Cntr {
         if counter.is_closed() {
             return Err(EBADF);
         }
-        callback.place(|place| {
-            if let Some(waiter) = place.waiter.take() {
-                if let Some(left) = line.disarm(&counter.gate, &waiter) {
-                    place.left(left.memory);
-                }
-            }
-            let slot = NewWaiter {
+        callback.entry(|entry| {
+            counter.disarm(&mut line, entry);
+            let waiter = NewWaiter {
                 who: Token::Callback(callback.clone()),
-                memory: place.memory.take(),
+                memory: entry.memory.take(),
             };
-            match line.arm(&counter.gate, cond, slot) {
-                Armed::Waiting(waiter) => {
-                    place.waiter = Some(waiter);
-                    Ok(None)
+            match line.arm(&counter.values, cond, waiter) {
+                Armed::Waiting(key) => {
+                    entry.key = Some(key);
+                    None
                 }
-                Armed::Over(outcome, slot) => {
-                    place.left(slot.memory);
-                    Ok(Some(reason(outcome)))
+                Armed::Over(outcome, waiter) => {
+                    entry.memory = waiter.memory;
+                    Some(reason(outcome))
                 }
             }
         })
     }
 
     fn disarm(&self, callback: &Callback<Self>) {
-        let counter = &self.counter;
-        let mut line = counter.line.lock();
-        callback.last_place(|place| {
-            if let Some(waiter) = place.waiter.take() {
-                if let Some(left) = line.disarm(&counter.gate, &waiter) {
-                    place.left(left.memory);
-                }
-            }
-        });
+        let mut line = self.counter.line.lock();
+        callback.last_entry(|entry| self.counter.disarm(&mut line, entry));
     }
 }

@@ -24,68 +24,52 @@
 //!
 //! # Locks
 //!
-//! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its place
-//! in the queue (`FdNotifier::place`), then that of its wait queue. So is the lock of a callback.
+//! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry
+//! in the line (`FdNotifier::entry`), then that of its wait queue. So is the lock of a callback.
 
 use core::mem::offset_of;
 
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            AtomicFlag,
-            Release, //
-        },
-        Arc,
-        SpinLock, //
-    }, //
+use kernel::sync::atomic::{
+    Acquire,
+    AtomicFlag,
+    Release, //
 };
 
-use kfi_core::{
-    cntr::{
-        Armed,
-        CounterValues,
-        Outcome,
-        Seen,
-        ThresholdReached,
-        WaitCondition,
-        WaitStart,
-        Waiter,
-        Waiters, //
-    },
-    errno::Errno,
-    wait::Deadline, //
+use kfi_core::cntr::{
+    Armed,
+    CounterValues,
+    Outcome,
+    Seen,
+    ThresholdReached,
+    WaitCondition,
+    WaitStart,
+    Waiter,
+    Waiters, //
 };
 
-use super::fd::{
-    FdNotifier,
-    FdWaiter, //
-};
-#[cfg(kfi_kunit)]
-use super::Cntr;
-#[cfg(kfi_kunit)]
-use crate::provider::wait::callback::Callback;
+use super::fd::FdNotifier;
 use crate::{
     mem::{
         SharedPages,
         SharedWord, //
     },
-    provider::wait::{
-        line::{
-            self,
-            with_memory,
-            Memory,
-            NewWaiter,
-            RemovedWaiter, //
-        },
-        sleep,
-        WakeReason, //
+    provider::{
+        prelude::*,
+        wait::{
+            line::{
+                self,
+                with_memory,
+                Entry,
+                Memory,
+                NewWaiter,
+                RemovedWaiter, //
+            },
+            sleep,
+            WakeReason, //
+        }, //
     },
     shim::{
         bindings::kfabric_cntr_values,
-        errno::to_error,
         wait::{
             Sleeper,
             Waker, //
@@ -94,8 +78,13 @@ use crate::{
     }, //
 };
 
+#[cfg(kfi_kunit)]
+use super::Cntr;
+#[cfg(kfi_kunit)]
+use crate::provider::wait::callback::Callback;
+
 /// A waiter of a counter.
-pub(super) enum Token {
+pub(crate) enum Token {
     /// A task that sleeps in a call.
     Sleeper(Waker),
     /// A descriptor, `Fd`.
@@ -106,7 +95,7 @@ pub(super) enum Token {
 }
 
 /// The waiters of a counter.
-type Line = Waiters<line::Line<Token>>;
+pub(super) type Line = Waiters<line::Line<Token>>;
 
 /// The reason for which a wait ended.
 #[inline]
@@ -125,7 +114,7 @@ pub(super) fn reason(outcome: Outcome) -> WakeReason {
 /// a call does not take the lock after it was woken.
 #[derive(Default)]
 struct Due {
-    bell: Option<Arc<FdNotifier>>,
+    last: Option<Arc<FdNotifier>>,
     /// The memory of the last sleeper. It is freed when the lock has been released.
     memory: Option<Memory<Token>>,
 }
@@ -142,16 +131,16 @@ impl Due {
                     self.memory = memory;
                 }
             }
-            Token::Fd(bell) => {
-                bell.place().left(memory);
-                bell.set();
-                if let Some(before) = self.bell.replace(bell) {
+            Token::Fd(notifier) => {
+                notifier.entry().removed(memory);
+                notifier.set_readable();
+                if let Some(before) = self.last.replace(notifier) {
                     before.wake();
                 }
             }
             #[cfg(kfi_kunit)]
             Token::Callback(callback) => {
-                callback.fire(reason(outcome), |place| place.left(memory));
+                callback.fire(reason(outcome), memory);
             }
         }
     }
@@ -159,8 +148,8 @@ impl Due {
     /// Wakes the last descriptor. The caller has released the lock.
     #[inline(always)]
     fn finish(self) {
-        if let Some(bell) = self.bell {
-            bell.wake();
+        if let Some(notifier) = self.last {
+            notifier.wake();
         }
     }
 }
@@ -168,7 +157,7 @@ impl Due {
 /// The counter primitive.
 #[pin_data]
 pub(crate) struct Counter {
-    pub(super) gate: CounterValues<SharedWord, AtomicWord>,
+    pub(super) values: CounterValues<SharedWord, AtomicWord>,
     page: Arc<SharedPages>,
     /// Set under the lock of `line`. No waiter enters afterwards.
     closed: AtomicFlag,
@@ -182,14 +171,14 @@ impl Counter {
     pub(crate) fn new(max_value: u64) -> Result<impl PinInit<Self>> {
         let page = SharedPages::new(size_of::<kfabric_cntr_values>())?;
         let word = |offset| page.word(offset).ok_or(EINVAL);
-        let gate = CounterValues::new(
+        let values = CounterValues::new(
             word(offset_of!(kfabric_cntr_values, value))?,
             word(offset_of!(kfabric_cntr_values, err))?,
             AtomicWord::new(0),
             max_value,
         );
         Ok(pin_init!(Self {
-            gate,
+            values,
             page,
             closed: AtomicFlag::new(false),
             line <- new_spinlock!(
@@ -204,22 +193,20 @@ impl Counter {
         &self.page
     }
 
-    /// The success value.
     #[inline]
     pub(crate) fn read(&self) -> u64 {
-        self.gate.read()
+        self.values.read()
     }
 
-    /// The error value.
     #[inline]
     pub(crate) fn err(&self) -> u64 {
-        self.gate.read_err()
+        self.values.read_err()
     }
 
     /// Adds to the success value and wakes the waiters that are due.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
-        if let Some(crossed) = self.gate.add(n) {
+        if let Some(crossed) = self.values.add(n) {
             self.fire(crossed);
         }
     }
@@ -228,57 +215,50 @@ impl Counter {
     #[inline(never)]
     #[link_section = ".text.hot"]
     pub(super) fn fire(&self, crossed: ThresholdReached) {
+        self.with_line(|line, due| {
+            line.fire(&self.values, crossed, |left, why| due.one(left, why))
+        });
+    }
+
+    /// Calls `change` under the lock of the waiters, and wakes those that are due.
+    #[inline(always)]
+    fn with_line<R>(&self, change: impl FnOnce(&mut Line, &mut Due) -> R) -> R {
         let mut due = Due::default();
-        self.line
-            .lock()
-            .fire(&self.gate, crossed, |token, why| due.one(token, why));
+        let result = change(&mut self.line.lock(), &mut due);
         due.finish();
+        result
     }
 
     /// Adds to the error value. A change of the value ends every wait. Returns whether it changed.
     pub(crate) fn adderr(&self, n: u64) -> bool {
-        let mut due = Due::default();
-        let changed = self
-            .line
-            .lock()
-            .add_err(&self.gate, n, |token, why| due.one(token, why));
-        due.finish();
-        changed
+        self.with_line(|line, due| line.add_err(&self.values, n, |left, why| due.one(left, why)))
     }
 
     /// Sets the success value. Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn set(&self, value: u64) -> Result {
-        let mut due = Due::default();
-        let set = self
-            .line
-            .lock()
-            .set(&self.gate, value, |token, why| due.one(token, why));
-        due.finish();
-        set.map_err(to_error)
+        self.with_line(|line, due| line.set(&self.values, value, |left, why| due.one(left, why)))
+            .map_err(to_error)
     }
 
     /// Sets the error value. A change of the value ends every wait. Returns whether it changed.
     /// Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn seterr(&self, value: u64) -> Result<bool> {
-        let mut due = Due::default();
-        let set = self
-            .line
-            .lock()
-            .set_err(&self.gate, value, |token, why| due.one(token, why));
-        due.finish();
-        set.map_err(to_error)
+        self.with_line(|line, due| {
+            line.set_err(&self.values, value, |left, why| due.one(left, why))
+        })
+        .map_err(to_error)
     }
 
     /// Both values as they are now, to be given to [`changed`](Self::changed).
     pub(crate) fn seen(&self) -> Seen {
-        self.line.lock().seen(&self.gate)
+        self.line.lock().seen(&self.values)
     }
 
     /// Both values as they are now, if either was written since `since`.
     pub(crate) fn changed(&self, since: &Seen) -> Option<Seen> {
         let line = self.line.lock();
-        line.changed(&self.gate, since)
-            .then(|| line.seen(&self.gate))
+        line.changed(&self.values, since)
+            .then(|| line.seen(&self.values))
     }
 
     /// The number of changes of the error value so far, for a wait that begins now.
@@ -286,14 +266,8 @@ impl Counter {
         self.line.lock().entered()
     }
 
-    /// Waits until the success value reaches `threshold`.
-    ///
-    /// Fails with `ETIMEDOUT`; `KFI_EAVAIL` if the error value changed since the call began;
-    /// `ERESTARTSYS` if a signal is pending; `EBADF` if the counter was closed by force; `ENOMEM`.
-    /// Success takes precedence over all of these. Sleeps, unless the deadline polls.
-    ///
-    /// `began` is 0, or the value that an interrupted call left there, which this call continues.
-    /// It is 0 afterwards unless the call was interrupted.
+    /// [`Cntr::wait`](super::Cntr::wait), whatever the wait object. Success takes precedence over
+    /// all errors. `began` is 0 afterwards unless the call was interrupted.
     pub(crate) fn wait(&self, threshold: u64, deadline: Deadline, began: &mut u64) -> Result {
         let number = core::mem::replace(began, 0);
         if self.read() >= threshold {
@@ -349,7 +323,7 @@ impl Counter {
         }
         let memory = memory.take();
         Ok(Some(
-            match line.arm(&self.gate, cond, NewWaiter { who, memory }) {
+            match line.arm(&self.values, cond, NewWaiter { who, memory }) {
                 Armed::Over(outcome, _) => Err(outcome),
                 Armed::Waiting(waiter) => Ok(waiter),
             },
@@ -358,7 +332,7 @@ impl Counter {
 
     /// Removes a waiter. False: it was removed and woken before.
     fn leave(&self, waiter: &Waiter) -> bool {
-        self.line.lock().disarm(&self.gate, waiter).is_some()
+        self.line.lock().disarm(&self.values, waiter).is_some()
     }
 
     /// Arms a descriptor for `cond` instead of its previous condition. The descriptor becomes
@@ -367,11 +341,11 @@ impl Counter {
     /// counter was closed by force.
     pub(super) fn arm(
         &self,
-        bell: &Arc<FdNotifier>,
+        notifier: &Arc<FdNotifier>,
         cond: WaitCondition,
         spare: &mut Option<Memory<Token>>,
     ) -> Result<bool> {
-        self.arm_locked(&mut self.line.lock(), bell, cond, spare)
+        self.arm_locked(&mut self.line.lock(), notifier, cond, spare)
     }
 
     /// Returns both values as they are now and arms a readable descriptor for the next change.
@@ -380,15 +354,15 @@ impl Counter {
     #[link_section = ".text.hot"]
     pub(super) fn take(
         &self,
-        bell: &Arc<FdNotifier>,
+        notifier: &Arc<FdNotifier>,
         spare: &mut Option<Memory<Token>>,
     ) -> Result<Option<Seen>> {
         let mut line = self.line.lock();
-        if !bell.is_rung() {
+        if !notifier.is_readable() {
             return Err(EAGAIN);
         }
-        let seen = line.seen(&self.gate);
-        let armed = self.arm_locked(&mut line, bell, WaitCondition::AnyChange(seen), spare)?;
+        let seen = line.seen(&self.values);
+        let armed = self.arm_locked(&mut line, notifier, WaitCondition::AnyChange(seen), spare)?;
         Ok(armed.then_some(seen))
     }
 
@@ -396,53 +370,54 @@ impl Counter {
     fn arm_locked(
         &self,
         line: &mut Line,
-        bell: &Arc<FdNotifier>,
+        notifier: &Arc<FdNotifier>,
         cond: WaitCondition,
         spare: &mut Option<Memory<Token>>,
     ) -> Result<bool> {
         if self.is_closed() {
             return Err(EBADF);
         }
-        let mut place = bell.place();
-        if place.memory.is_none() {
-            place.memory = spare.take();
+        let mut entry = notifier.entry();
+        if entry.memory.is_none() {
+            entry.memory = spare.take();
         }
-        if place.memory.is_none() {
+        if entry.memory.is_none() {
             return Ok(false);
         }
-        let memory = place.memory.take();
-        self.disarm(line, &mut place);
-        bell.silence();
-        let who = Token::Fd(bell.clone());
-        match line.arm(&self.gate, cond, NewWaiter { who, memory }) {
-            Armed::Waiting(waiter) => place.waiter = Some(waiter),
-            Armed::Over(_, enters) => {
-                place.memory = enters.memory;
-                bell.ring();
+        let memory = entry.memory.take();
+        self.disarm(line, &mut entry);
+        notifier.clear_readable();
+        let who = Token::Fd(notifier.clone());
+        match line.arm(&self.values, cond, NewWaiter { who, memory }) {
+            Armed::Waiting(key) => entry.key = Some(key),
+            Armed::Over(_, waiter) => {
+                entry.memory = waiter.memory;
+                notifier.notify();
             }
         }
         Ok(true)
     }
 
-    fn disarm(&self, line: &mut Line, place: &mut FdWaiter) {
-        if let Some(waiter) = place.waiter.take() {
-            if let Some(left) = line.disarm(&self.gate, &waiter) {
-                place.left(left.memory);
+    /// Removes the waiter of a descriptor or a callback from the line, if it is there.
+    pub(super) fn disarm(&self, line: &mut Line, entry: &mut Entry<Waiter, Token>) {
+        if let Some(key) = entry.key.take() {
+            if let Some(left) = line.disarm(&self.values, &key) {
+                entry.removed(left.memory);
             }
         }
     }
 
     /// Makes a descriptor readable, as if its condition held.
-    pub(super) fn ring(&self, bell: &FdNotifier) {
+    pub(super) fn notify(&self, notifier: &FdNotifier) {
         let mut line = self.line.lock();
-        self.disarm(&mut line, &mut bell.place());
-        bell.ring();
+        self.disarm(&mut line, &mut notifier.entry());
+        notifier.notify();
     }
 
     /// Removes the waiter of a descriptor, if there is one.
-    pub(super) fn leave_bell(&self, bell: &FdNotifier) {
+    pub(super) fn remove(&self, notifier: &FdNotifier) {
         let mut line = self.line.lock();
-        self.disarm(&mut line, &mut bell.place());
+        self.disarm(&mut line, &mut notifier.entry());
     }
 
     /// Closes the counter by force. All waits, and those that begin later, end with `EBADF`.
@@ -450,16 +425,14 @@ impl Counter {
     pub(crate) fn close(&self) {
         let mut line = self.line.lock();
         self.closed.store(true, Release);
-        line.release_all(&self.gate, |left| match left.who {
+        line.release_all(&self.values, |left| match left.who {
             Token::Sleeper(waker) => waker.wake(WakeReason::Closed.reason()),
-            Token::Fd(bell) => {
-                bell.place().left(left.memory);
-                bell.hang_up();
+            Token::Fd(notifier) => {
+                notifier.entry().removed(left.memory);
+                notifier.hang_up();
             }
             #[cfg(kfi_kunit)]
-            Token::Callback(callback) => {
-                callback.fire(WakeReason::Closed, |place| place.left(left.memory));
-            }
+            Token::Callback(callback) => callback.fire(WakeReason::Closed, left.memory),
         });
     }
 

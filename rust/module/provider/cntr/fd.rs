@@ -17,32 +17,26 @@
 //! A new descriptor is armed for the next change. A readable one stays readable until it is read or
 //! armed again, also if the value falls meanwhile.
 //!
-//! An armed descriptor is a waiter of the counter like a task in a call ([`FdNotifier`]), so an add that
-//! does not reach its threshold does no work for it. A readable descriptor is not a waiter. Each
-//! descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
+//! An armed descriptor is a waiter of the counter like a task in a call ([`FdNotifier`]), so an add
+//! that does not reach its threshold does no work for it. A readable descriptor is not a waiter.
+//! Each descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
 //! descriptor that has become readable.
 //!
 //! read(2) loses no change: it takes the values and arms the descriptor for later changes in one
 //! step. If the values cannot be copied to the program, the descriptor becomes readable again.
 //!
-//! A descriptor is a use of its counter. The counter can be closed by force while another process
-//! holds the descriptor, when the owner's device file is released. Then poll(2) gives `POLLERR |
-//! POLLHUP`, and read(2) and write(2) give `EBADF`.
+//! After the counter was closed by force, read(2) and write(2) give `EBADF`.
 //!
 //! Arming and taking the values each hold the counter's lock once. The memory of the waiter stays
 //! with the descriptor, so nothing is allocated while one reader uses it.
 
 use kernel::{
-    new_spinlock,
-    prelude::*,
     sync::{
         atomic::{
             Acquire,
             AtomicFlag,
             Release, //
         },
-        Arc,
-        SpinLock,
         SpinLockGuard, //
     },
     uaccess::{
@@ -51,12 +45,9 @@ use kernel::{
     }, //
 };
 
-use kfi_core::{
-    cntr::{
-        WaitCondition,
-        Waiter, //
-    },
-    wait::Deadline, //
+use kfi_core::cntr::{
+    WaitCondition,
+    Waiter, //
 };
 
 use super::counter::{
@@ -64,53 +55,35 @@ use super::counter::{
     Token, //
 };
 use crate::{
-    provider::wait::{
-        fd::READABLE,
-        line::Memory, //
+    provider::{
+        prelude::*,
+        wait::{
+            line::{
+                Entry,
+                Memory, //
+            },
+            poll_events,
+            READABLE, //
+        }, //
     },
     shim::{
         anon_file::{
             AnonFile,
-            PollTable,
-            EPOLLERR,
-            EPOLLHUP, //
+            PollTable, //
         },
-        bindings::kfabric_cntr_values,
-        wait::{
-            new_wait_queue,
-            WaitQueue, //
-        }, //
+        bindings::kfabric_cntr_values, //
     }, //
 };
-
-/// The waiter of a descriptor in its counter's queue.
-#[derive(Default)]
-pub(super) struct FdWaiter {
-    /// Set while the descriptor is a waiter.
-    pub(super) waiter: Option<Waiter>,
-    /// Memory for a waiter while the descriptor is not one.
-    pub(super) memory: Option<Memory<Token>>,
-}
-
-impl FdWaiter {
-    /// The waiter was removed from the queue; `memory` is what it gave back.
-    pub(super) fn left(&mut self, memory: Option<Memory<Token>>) {
-        self.waiter = None;
-        if memory.is_some() {
-            self.memory = memory;
-        }
-    }
-}
 
 /// The part of a descriptor that its counter refers to: whether it is readable, and the tasks that
 /// wait for that.
 #[pin_data]
-pub(super) struct FdNotifier {
+pub(crate) struct FdNotifier {
     /// Changed under the counter's line lock.
-    rung: AtomicFlag,
-    /// Locked under the counter's line lock, where it is never contended.
+    readable: AtomicFlag,
+    /// Its entry in the counter's line. Locked under the line's lock, where it is never contended.
     #[pin]
-    place: SpinLock<FdWaiter>,
+    entry: SpinLock<Entry<Waiter, Token>>,
     #[pin]
     queue: WaitQueue,
 }
@@ -118,28 +91,28 @@ pub(super) struct FdNotifier {
 impl FdNotifier {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            rung: AtomicFlag::new(false),
-            place <- new_spinlock!(FdWaiter::default(), "cntr::FdNotifier::place"),
+            readable: AtomicFlag::new(false),
+            entry <- new_spinlock!(Entry::new(None), "cntr::FdNotifier::entry"),
             queue <- new_wait_queue!("cntr::FdNotifier::queue"),
         })
     }
 
-    /// Its waiter. The caller holds the counter's line lock.
-    pub(super) fn place(&self) -> SpinLockGuard<'_, FdWaiter> {
-        self.place.lock()
+    /// Its entry in the line. The caller holds the counter's line lock.
+    pub(super) fn entry(&self) -> SpinLockGuard<'_, Entry<Waiter, Token>> {
+        self.entry.lock()
     }
 
-    /// Makes the descriptor readable and wakes its pollers: [`set`](Self::set) and
-    /// [`wake`](Self::wake).
-    pub(super) fn ring(&self) {
-        self.set();
+    /// Makes the descriptor readable and wakes its pollers. The caller holds the counter's line
+    /// lock.
+    pub(super) fn notify(&self) {
+        self.set_readable();
         self.wake();
     }
 
     /// Makes the descriptor readable. The caller holds the counter's line lock, and calls
     /// [`wake`](Self::wake) next.
-    pub(super) fn set(&self) {
-        self.rung.store(true, Release);
+    pub(super) fn set_readable(&self) {
+        self.readable.store(true, Release);
     }
 
     /// Wakes the tasks that wait until the descriptor is readable.
@@ -152,41 +125,40 @@ impl FdNotifier {
     /// The counter is closed by force. Wakes all tasks on the wait queue, also those that poll only
     /// for that.
     pub(super) fn hang_up(&self) {
-        self.set();
+        self.set_readable();
         self.queue.wake_all();
     }
 
     /// The descriptor was armed and is not readable any more. The caller holds the counter's line
     /// lock.
-    pub(super) fn silence(&self) {
-        self.rung.store(false, Release);
+    pub(super) fn clear_readable(&self) {
+        self.readable.store(false, Release);
     }
 
     /// Whether the descriptor is readable.
     #[inline]
-    pub(super) fn is_rung(&self) -> bool {
-        self.rung.load(Acquire)
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable.load(Acquire)
     }
 }
 
 /// Keeps a counter for a descriptor. Implemented by a use of a [`Cntr`](super::Cntr).
 pub(super) trait CounterRef: Send + Sync + 'static {
-    /// The counter.
     fn counter(&self) -> &Counter;
 }
 
 /// A descriptor of a counter.
 pub(super) struct Fd<H: CounterRef> {
     holder: H,
-    bell: Arc<FdNotifier>,
+    notifier: Arc<FdNotifier>,
 }
 
 impl<H: CounterRef> Fd<H> {
     /// Makes a descriptor of `holder`'s counter, armed for the next change. Fails with `EBADF` if
     /// the counter was closed by force, `ENOMEM`. Sleeps.
     pub(super) fn new(holder: H) -> Result<Arc<Self>> {
-        let bell = Arc::pin_init(FdNotifier::new(), GFP_KERNEL_ACCOUNT)?;
-        let fd = Arc::new(Self { holder, bell }, GFP_KERNEL_ACCOUNT)?;
+        let notifier = Arc::pin_init(FdNotifier::new(), GFP_KERNEL_ACCOUNT)?;
+        let fd = Arc::new(Self { holder, notifier }, GFP_KERNEL_ACCOUNT)?;
         fd.arm(WaitCondition::AnyChange(fd.counter().seen()))?;
         Ok(fd)
     }
@@ -197,7 +169,7 @@ impl<H: CounterRef> Fd<H> {
 
     fn arm(&self, cond: WaitCondition) -> Result {
         let mut spare = None;
-        while !self.counter().arm(&self.bell, cond, &mut spare)? {
+        while !self.counter().arm(&self.notifier, cond, &mut spare)? {
             spare = Some(Memory::new()?);
         }
         Ok(())
@@ -218,7 +190,7 @@ impl<H: CounterRef> Fd<H> {
         }
         let mut spare = None;
         let seen = loop {
-            if let Some(seen) = self.counter().take(&self.bell, &mut spare)? {
+            if let Some(seen) = self.counter().take(&self.notifier, &mut spare)? {
                 break seen;
             }
             spare = Some(Memory::new()?);
@@ -227,19 +199,19 @@ impl<H: CounterRef> Fd<H> {
             value: seen.value,
             err: seen.err,
         };
-        sink(&values).inspect_err(|_| self.counter().ring(&self.bell))
+        sink(&values).inspect_err(|_| self.counter().notify(&self.notifier))
     }
 
     /// Whether the descriptor is readable. Does not sleep.
     #[inline]
     pub(super) fn is_readable(&self) -> bool {
-        self.bell.is_rung()
+        self.notifier.is_readable()
     }
 }
 
 impl<H: CounterRef> Drop for Fd<H> {
     fn drop(&mut self) {
-        self.counter().leave_bell(&self.bell);
+        self.counter().remove(&self.notifier);
     }
 }
 
@@ -248,14 +220,8 @@ impl<H: CounterRef> AnonFile for Fd<H> {
 
     #[link_section = ".text.hot"]
     fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
-        table.register(&self.bell.queue);
-        if self.counter().is_closed() {
-            EPOLLERR | EPOLLHUP
-        } else if self.is_readable() {
-            READABLE
-        } else {
-            0
-        }
+        table.register(&self.notifier.queue);
+        poll_events(self.counter().is_closed(), || self.is_readable())
     }
 
     /// Fails with `EINVAL` for less room than `struct kfabric_cntr_values`; `EAGAIN`; `EBADF`;
@@ -271,7 +237,7 @@ impl<H: CounterRef> AnonFile for Fd<H> {
                 Ok(()) => return Ok(SIZE),
                 // Not readable, or another reader was faster.
                 Err(error) if error == EAGAIN && !nonblock => {
-                    self.bell
+                    self.notifier
                         .queue
                         .wait_until(Deadline::Forever, || self.is_readable().then_some(()))?;
                 }

@@ -9,14 +9,10 @@
 //! changes under the lock only, so in process context.
 
 use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            AtomicFlag,
-            Full,
-            Release, //
-        },
-        Arc, //
+    sync::atomic::{
+        AtomicFlag,
+        Full,
+        Release, //
     },
     workqueue::{
         impl_has_work,
@@ -30,12 +26,15 @@ use kfi_core::cntr::ThresholdReached;
 
 use super::Cntr;
 use crate::{
-    provider::wait::WaitObj,
+    provider::{
+        prelude::*,
+        wait::WaitObj, //
+    },
     shim::work, //
 };
 
-/// Adds to a counter in any context. It refers to the counter and is not a use of it: adding to a
-/// closed counter wakes nobody.
+/// Adds to a counter in any context. It refers to the counter and is not a use of it: an add to a
+/// closed counter wakes no task.
 #[pin_data]
 pub(crate) struct IrqAdder {
     cntr: Arc<Cntr>,
@@ -67,7 +66,7 @@ impl IrqAdder {
     /// caller's reference is not the last one.
     #[inline]
     pub(crate) fn add(self: &Arc<Self>, n: u64) {
-        let reached = self.cntr.counter.gate.add_unlocked(n);
+        let reached = self.cntr.counter.values.add_unlocked(n);
         // An add of 0 changes nothing.
         let signals = n != 0 && matches!(self.cntr.wait, WaitObj::Set(_));
         if reached.is_some() || signals {

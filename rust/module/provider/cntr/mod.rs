@@ -23,23 +23,11 @@ pub(crate) mod irq;
 #[path = "../../../../kunit/cntr.rs"]
 mod kunit;
 
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        SetOnce, //
-    }, //
-};
+use kernel::page::PAGE_SIZE;
 
 use kfi_core::{
     cntr::Seen,
-    flags::OpFlags,
-    wait::Deadline, //
+    flags::OpFlags, //
 };
 
 use self::fd::{
@@ -47,39 +35,24 @@ use self::fd::{
     Fd, //
 };
 use super::{
-    domain::Domain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseGuard,
-        UseRef, //
-    },
     object_list::{
-        self,
         Class,
         ObjectListEntry,
         ObjectStats,
         StatsSource, //
     },
+    prelude::*,
     wait::WaitObj, //
 };
 use crate::{
-    mem::{
-        Allowance,
-        SharedPages, //
-    },
-    shim::{
-        anon_file::PendingFd,
-        errno::to_error, //
-    }, //
+    mem::SharedPages,
+    shim::anon_file::PendingFd, //
 };
 
 pub(crate) use self::counter::Counter;
 
 /// The attributes of a counter.
 pub(crate) struct CntrAttr {
-    /// Its wait object.
     pub(crate) wait: WaitObj,
     /// Its largest value, after which it wraps to 0. 0 stands for 2^64 - 1.
     pub(crate) max_value: u64,
@@ -95,8 +68,7 @@ pub(crate) struct Cntr {
     uses: UseCount,
     domain: UseRef<Domain>,
     ident: Ident,
-    place: SetOnce<ObjectListEntry>,
-    /// Its memory, charged to the owner's budget.
+    list_entry: ObjectListEntry,
     _memory: Allowance,
 }
 
@@ -117,25 +89,15 @@ impl Cntr {
                 uses: UseCount::new(),
                 domain,
                 ident,
-                place: SetOnce::new(),
+                list_entry: ObjectListEntry::new(),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         // A program may map the page and keep it after the counter was closed.
         cntr.page().keep(page_memory);
-        cntr.place.populate(object_list::enter(cntr.clone())?);
+        cntr.list_entry.enter(cntr.clone())?;
         Ok(cntr)
-    }
-
-    /// The domain of the counter.
-    pub(crate) fn domain(&self) -> &Arc<Domain> {
-        self.domain.arc()
-    }
-
-    /// Its identity for its owner.
-    pub(crate) fn ident(&self) -> &Ident {
-        &self.ident
     }
 
     /// The page with its values. Programs map it read-only.
@@ -231,9 +193,8 @@ impl Cntr {
         Ok(())
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use of the counter; with `KFI_WAIT_SET`, a
-    /// descriptor of the wait set. Fails with `EINVAL` if the counter has `KFI_WAIT_NONE`; `EBADF`
-    /// if it is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor, which is a use of the counter. See [`WaitObj::getwait`]. Also fails with
+    /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
         self.wait.getwait(&**self, || {
             PendingFd::new(Fd::new(UseRef::new(self.clone())?)?)
@@ -263,9 +224,7 @@ impl Object for Cntr {
     }
 
     fn teardown(&self) {
-        if let Some(place) = self.place.copy() {
-            place.leave();
-        }
+        self.list_entry.leave();
         self.counter.close();
         self.wait.release();
         self.domain.release();
@@ -281,11 +240,11 @@ impl StatsSource for Cntr {
         &self.ident
     }
 
-    fn domain(&self) -> &Domain {
-        &self.domain
+    fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
     }
 
-    fn figures(&self) -> ObjectStats {
+    fn stats(&self) -> ObjectStats {
         let (waiters, lowest) = self.counter.waiting();
         ObjectStats {
             addr: None,

@@ -7,11 +7,6 @@
 //! entry, a lost completion and [`Cq::signal`] call it too. The wait object and the wait condition
 //! of the CQ do not matter.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
     cq::{
         Armed,
@@ -21,47 +16,31 @@ use kfi_core::{
 };
 
 use super::{
-    queue::Token,
+    queue::{
+        State,
+        Token, //
+    },
     Cq, //
 };
-use crate::provider::wait::{
-    callback::{
-        Callback,
-        Watched, //
-    },
-    line::{
-        Memory,
-        NewWaiter, //
-    },
-    WakeReason, //
+use crate::provider::{
+    prelude::*,
+    wait::{
+        callback::{
+            Callback,
+            Watched, //
+        },
+        line::{
+            Entry,
+            NewWaiter, //
+        },
+        WakeReason, //
+    }, //
 };
-
-/// The place of a callback among the waiters of a CQ.
-pub(crate) struct Place {
-    /// Set while the callback is armed.
-    key: Option<Key>,
-    /// Memory for the waiter while it is not.
-    memory: Option<Memory<Token>>,
-}
-
-impl Place {
-    /// The waiter was removed; `memory` is what it gave back.
-    pub(super) fn left(&mut self, memory: Option<Memory<Token>>) {
-        self.key = None;
-        self.memory = memory;
-    }
-}
 
 impl Watched for Cq {
     type Cond = CallbackCondition;
-    type Place = Place;
-
-    fn new_place() -> Result<Place> {
-        Ok(Place {
-            key: None,
-            memory: Some(Memory::new()?),
-        })
-    }
+    type Key = Key;
+    type Token = Token;
 
     fn arm(
         &self,
@@ -72,22 +51,20 @@ impl Watched for Cq {
         if self.queue.is_closed() {
             return Err(EBADF);
         }
-        callback.place(|place| {
-            if let Some(left) = place.key.take().and_then(|key| state.disarm(&key)) {
-                place.left(left.memory);
-            }
-            let slot = NewWaiter {
+        callback.entry(|entry| {
+            disarm(&mut state, entry);
+            let waiter = NewWaiter {
                 who: Token::Callback(callback.clone()),
-                memory: place.memory.take(),
+                memory: entry.memory.take(),
             };
-            match state.arm_callback(cond, slot) {
+            match state.arm_callback(cond, waiter) {
                 Armed::Waiting(key) => {
-                    place.key = Some(key);
-                    Ok(None)
+                    entry.key = Some(key);
+                    None
                 }
-                Armed::Ready(slot) | Armed::Signalled(slot) => {
-                    place.left(slot.memory);
-                    Ok(Some(WakeReason::Ready))
+                Armed::Ready(waiter) | Armed::Signalled(waiter) => {
+                    entry.memory = waiter.memory;
+                    Some(WakeReason::Ready)
                 }
             }
         })
@@ -95,10 +72,12 @@ impl Watched for Cq {
 
     fn disarm(&self, callback: &Callback<Self>) {
         let mut state = self.queue.state.lock();
-        callback.last_place(|place| {
-            if let Some(left) = place.key.take().and_then(|key| state.disarm(&key)) {
-                place.left(left.memory);
-            }
-        });
+        callback.last_entry(|entry| disarm(&mut state, entry));
+    }
+}
+
+fn disarm(state: &mut State, entry: &mut Entry<Key, Token>) {
+    if let Some(left) = entry.key.take().and_then(|key| state.disarm(&key)) {
+        entry.removed(left.memory);
     }
 }

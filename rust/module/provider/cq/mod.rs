@@ -24,14 +24,6 @@ mod record;
 #[path = "../../../../kunit/cq.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    sync::{
-        Arc,
-        SetOnce, //
-    }, //
-};
-
 use kfi_core::{
     cq::{
         Entry,
@@ -40,45 +32,27 @@ use kfi_core::{
     },
     enums::CqWaitCond,
     limits,
-    prov_errno,
-    wait::Deadline, //
+    prov_errno, //
 };
 
 use self::queue::Queue;
 use super::{
-    domain::Domain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseGuard,
-        UseRef, //
-    },
     object_list::{
-        self,
         Class,
         ObjectListEntry,
         ObjectStats,
         StatsSource, //
     },
+    prelude::*,
     wait::{
-        fd::{
-            self,
-            Readable, //
-        },
+        self,
+        Readable,
         WaitObj, //
     }, //
 };
 use crate::{
-    mem::{
-        Allowance,
-        SharedPages, //
-    },
-    shim::{
-        anon_file::PendingFd,
-        errno::to_error,
-        wait::WaitQueue, //
-    }, //
+    mem::SharedPages,
+    shim::anon_file::PendingFd, //
 };
 
 pub(crate) use self::{
@@ -131,8 +105,7 @@ pub(crate) struct Cq {
     uses: UseCount,
     domain: UseRef<Domain>,
     ident: Ident,
-    place: SetOnce<ObjectListEntry>,
-    /// Its memory, charged to the owner's budget.
+    list_entry: ObjectListEntry,
     _memory: Allowance,
 }
 
@@ -154,25 +127,15 @@ impl Cq {
                 uses: UseCount::new(),
                 domain,
                 ident,
-                place: SetOnce::new(),
+                list_entry: ObjectListEntry::new(),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         // A program may map the ring and keep it after the CQ was closed.
         cq.ring().keep(ring_memory);
-        cq.place.populate(object_list::enter(cq.clone())?);
+        cq.list_entry.enter(cq.clone())?;
         Ok(cq)
-    }
-
-    /// The domain of the CQ.
-    pub(crate) fn domain(&self) -> &Arc<Domain> {
-        self.domain.arc()
-    }
-
-    /// Its identity for its owner.
-    pub(crate) fn ident(&self) -> &Ident {
-        &self.ident
     }
 
     /// The number of completions that it holds.
@@ -180,7 +143,6 @@ impl Cq {
         self.queue.size()
     }
 
-    /// Its format.
     pub(crate) fn format(&self) -> Format {
         self.queue.format
     }
@@ -266,7 +228,7 @@ impl Cq {
         if deadline == Deadline::Poll {
             return self.queue.read(count, sink);
         }
-        if !self.wait.allows_sread() {
+        if !self.wait.is_pollable() {
             return Err(EINVAL);
         }
         let _using = UseGuard::new(&**self)?;
@@ -274,15 +236,15 @@ impl Cq {
     }
 
     /// Takes the oldest error entry after `sink` has accepted it (kfi_cq_readerr). `sink` does not
-    /// fault pages in: it returns `EFAULT`, and then `bring_in` faults them in, as for a [`Sink`].
+    /// fault pages in: it returns `EFAULT`, and then `fault_in` faults them in, as for a [`Sink`].
     /// Fails with `EAGAIN` if there is no error entry; the error of `sink`, after which the entry
     /// stays. Sleeps.
     pub(crate) fn readerr(
         &self,
         sink: impl FnMut(&ErrEntry) -> Result,
-        bring_in: impl FnMut() -> Result,
+        fault_in: impl FnMut() -> Result,
     ) -> Result {
-        self.queue.readerr(sink, bring_in)
+        self.queue.readerr(sink, fault_in)
     }
 
     /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
@@ -303,11 +265,10 @@ impl Cq {
         prov_errno::text(number)
     }
 
-    /// Makes a descriptor (KFI_GETWAIT), which is a use of the CQ; with `KFI_WAIT_SET`, a
-    /// descriptor of the wait set. Fails with `EINVAL` if the CQ has `KFI_WAIT_NONE`; `EBADF` if it
-    /// is closed; `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+    /// Makes a descriptor, which is a use of the CQ. See [`WaitObj::getwait`]. Also fails with
+    /// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
     pub(crate) fn getwait(self: &Arc<Self>) -> Result<PendingFd> {
-        self.wait.getwait(&**self, || fd::open(self))
+        self.wait.getwait(&**self, || wait::open_fd(self))
     }
 }
 
@@ -317,9 +278,7 @@ impl Object for Cq {
     }
 
     fn teardown(&self) {
-        if let Some(place) = self.place.copy() {
-            place.leave();
-        }
+        self.list_entry.leave();
         self.queue.close();
         self.wait.release();
         self.domain.release();
@@ -347,14 +306,14 @@ impl StatsSource for Cq {
         &self.ident
     }
 
-    fn domain(&self) -> &Domain {
-        &self.domain
+    fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
     }
 
-    fn figures(&self) -> ObjectStats {
+    fn stats(&self) -> ObjectStats {
         ObjectStats {
             addr: None,
-            values: self.queue.figures(),
+            values: self.queue.stats(),
         }
     }
 }

@@ -29,25 +29,15 @@
 //!
 //! # Locks
 //!
-//! `Queue::reader` (mutex) -> `Queue::state` (spin lock) -> the lock of a callback. The wait queue's
-//! lock is not taken under the spin lock.
+//! `Queue::reader` (mutex) -> `Queue::state` (spin lock) -> the lock of a callback. The wait
+//! queue's lock is not taken under the spin lock.
 
 use core::mem::offset_of;
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            AtomicFlag,
-            Release, //
-        },
-        Arc,
-        Mutex,
-        SpinLock, //
-    }, //
+use kernel::sync::atomic::{
+    Acquire,
+    AtomicFlag,
+    Release, //
 };
 
 use kfi_core::{
@@ -67,39 +57,38 @@ use super::record::{
     Record,
     Tree, //
 };
-#[cfg(kfi_kunit)]
-use super::Cq;
-#[cfg(kfi_kunit)]
-use crate::provider::wait::callback::Callback;
 use crate::{
     mem::{
         SharedPages,
         SharedWord, //
     },
-    provider::wait::{
-        fd::READABLE,
-        line::{
-            Line,
-            Memory,
-            RemovedWaiter, //
-        },
-        Wake,
-        WakeReason,
-        Wakeup, //
+    provider::{
+        prelude::*,
+        wait::{
+            line::{
+                Line,
+                Memory,
+                RemovedWaiter, //
+            },
+            Wake,
+            WakeReason,
+            Wakeup,
+            READABLE, //
+        }, //
     },
     shim::{
         bindings::{
             kfabric_cq_entry,
             kfabric_cq_ring, //
         },
-        errno::to_error,
-        wait::{
-            new_wait_queue,
-            WaitQueue,
-            Waker, //
-        }, //
+        wait::Waker, //
     }, //
 };
+
+#[cfg(kfi_kunit)]
+use super::Cq;
+#[cfg(kfi_kunit)]
+use crate::provider::wait::callback::Callback;
 
 /// Offset of the entries in the ring in bytes. They begin on a cache line after the head's.
 const ENTRY_OFFSET: usize = size_of::<kfabric_cq_ring>();
@@ -110,7 +99,7 @@ const ENTRY_SIZE: usize = size_of::<kfabric_cq_entry>();
 const _: () = assert!(ENTRY_SIZE == size_of::<Entry>() && ENTRY_OFFSET % ENTRY_SIZE == 0);
 
 /// A waiter of a queue.
-pub(super) enum Token {
+pub(crate) enum Token {
     /// A task that sleeps in a call.
     Sleeper(Waker),
     /// A callback of a kernel consumer.
@@ -129,14 +118,14 @@ impl Wake for Token {
             }
             #[cfg(kfi_kunit)]
             Self::Callback(callback) => {
-                callback.fire(why, |place| place.left(memory));
+                callback.fire(why, memory);
                 None
             }
         }
     }
 }
 
-type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Token>, Tree>;
+pub(super) type State = CompletionQueue<SharedWord, KVVec<ErrEntry>, Line<Token>, Tree>;
 
 /// Ring, error entries and waiters of a CQ.
 #[pin_data]
@@ -248,23 +237,15 @@ impl Queue {
 
     /// Queues an error entry that has a credit.
     pub(crate) fn push_err(&self, credit: Credit, entry: &ErrEntry) {
-        let mut wakeup = Wakeup::new();
-        self.state
-            .lock()
-            .push_err(credit, *entry, waker(&mut wakeup));
-        self.arrived();
+        self.add_err(|state, wakeup| state.push_err(credit, *entry, waker(wakeup)));
     }
 
     /// Queues the error entry of an operation without a credit: in the error queue if it has room,
     /// otherwise in the operation's record.
     pub(crate) fn push_err_recorded(&self, record: Record, entry: &ErrEntry) {
-        let mut wakeup = Wakeup::new();
         // A record that was not used is dropped outside the lock.
         let mut record = Some(record);
-        self.state
-            .lock()
-            .push_err_recorded(&mut record, *entry, waker(&mut wakeup));
-        self.arrived();
+        self.add_err(|state, wakeup| state.push_err_recorded(&mut record, *entry, waker(wakeup)));
     }
 
     /// Queues a completion that belongs to no posted operation. If there is no room, it is lost and
@@ -283,20 +264,21 @@ impl Queue {
     /// Queues an error entry that belongs to no posted operation. If there is no room, it is lost
     /// and counted.
     pub(crate) fn push_err_unposted(&self, entry: &ErrEntry) -> Push {
-        let mut wakeup = Wakeup::new();
-        let push = self
-            .state
-            .lock()
-            .push_err_uncredited(*entry, waker(&mut wakeup));
-        self.arrived();
-        push
+        self.add_err(|state, wakeup| state.push_err_uncredited(*entry, waker(wakeup)))
     }
 
-    /// Ends the waits of all threads in [`sread`](Self::sread). If there is none, the next one that
-    /// would sleep there does not (kfi_cq_signal).
+    /// See [`Cq::signal`](super::Cq::signal).
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::new();
         self.state.lock().signal(waker(&mut wakeup));
+    }
+
+    /// Adds an error entry with `push` under the lock, and wakes the waiters and pollers.
+    fn add_err<R>(&self, push: impl FnOnce(&mut State, &mut Wakeup<Token>) -> R) -> R {
+        let mut wakeup = Wakeup::new();
+        let result = push(&mut self.state.lock(), &mut wakeup);
+        self.arrived();
+        result
     }
 
     /// Wakes pollers, because there is something to read. The caller does not hold the lock.
@@ -355,7 +337,7 @@ impl Queue {
     }
 
     /// Its current statistics, in the order of `struct kfabric_stat`.
-    pub(super) fn figures(&self) -> [u64; 8] {
+    pub(super) fn stats(&self) -> [u64; 8] {
         let mut state = self.state.lock();
         // Reads the head that the program wrote to the mapped ring.
         state.ready();

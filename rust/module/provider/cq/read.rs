@@ -14,16 +14,13 @@
 //!
 //! All functions here sleep.
 
-use kernel::prelude::*;
-
 use kfi_core::{
     cq::{
         Armed,
         BlockingRead,
         ErrEntry, //
     },
-    ring::Batch,
-    wait::Deadline, //
+    ring::Batch, //
 };
 
 use super::queue::{
@@ -31,21 +28,20 @@ use super::queue::{
     Token, //
 };
 use crate::{
-    provider::wait::{
-        line::{
-            with_memory,
-            NewWaiter, //
-        },
-        sleep,
-        WakeReason, //
+    provider::{
+        prelude::*,
+        wait::{
+            line::{
+                with_memory,
+                NewWaiter, //
+            },
+            sleep,
+            WakeReason, //
+        }, //
     },
     shim::{
         bindings::kfabric_cq_entry,
-        errno::to_error,
-        sched::{
-            cond_resched,
-            heed_signals, //
-        },
+        sched::heed_signals,
         user::PagefaultDisabled,
         wait::{
             Sleeper,
@@ -66,7 +62,7 @@ pub(crate) trait Sink {
     /// Faults in the memory for the next entry, after [`take`](Self::take) returned `EFAULT`. Fails
     /// with `EFAULT` if the memory is not accessible. Sleeps without bound. The caller holds no
     /// lock.
-    fn bring_in(&mut self) -> Result {
+    fn fault_in(&mut self) -> Result {
         Err(EFAULT)
     }
 }
@@ -98,18 +94,10 @@ impl Queue {
         self.drain(count, &mut sink)
     }
 
-    /// Takes entries once at least `want` (0 counts as 1) are queued. Sleeps until they are, or an
-    /// error entry is queued, or completions were lost. If another reader was faster, it sleeps
-    /// again.
-    ///
-    /// The results are those of [`read`](Self::read). When the deadline has passed, or
-    /// [`signal`](Self::signal) was called since the call began, the call takes the entries that
-    /// are queued; if there are none, it returns `ETIMEDOUT` or `EAGAIN`. Also fails with
-    /// `ERESTARTSYS` if a signal of the process is pending; `EBADF` if the queue was closed by
-    /// force; `ENOMEM`.
-    ///
-    /// `began` is 0, or the value that an interrupted call left there, which this call continues.
-    /// It is 0 afterwards unless the call was interrupted.
+    /// [`Cq::sread`](super::Cq::sread) of at least `want` entries; 0 counts as 1. If another reader
+    /// was faster, it sleeps again. When the deadline has passed, or [`signal`](Self::signal) was
+    /// called since the call began, the call takes the entries that are queued. `began` is 0
+    /// afterwards unless the call was interrupted.
     pub(crate) fn sread(
         &self,
         count: usize,
@@ -193,13 +181,11 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest error entry after `sink` has accepted it. `sink` and `bring_in` behave as
-    /// the functions of a [`Sink`]. Fails with `EAGAIN` if there is no error entry; the error of
-    /// `sink`, after which the entry stays.
+    /// See [`Cq::readerr`](super::Cq::readerr).
     pub(crate) fn readerr(
         &self,
         mut sink: impl FnMut(&ErrEntry) -> Result,
-        mut bring_in: impl FnMut() -> Result,
+        mut fault_in: impl FnMut() -> Result,
     ) -> Result {
         // The rest of the operation's record. It is dropped outside the locks.
         let mut _spent = None;
@@ -218,7 +204,7 @@ impl Queue {
             match result {
                 Err(error) if error == EFAULT => {
                     heed_signals()?;
-                    bring_in()?;
+                    fault_in()?;
                 }
                 result => return result,
             }
@@ -232,7 +218,7 @@ impl Queue {
             let chunk = self.chunk(count.saturating_sub(done), done == 0, sink);
             done = done.saturating_add(chunk.taken);
             let result = match chunk.result {
-                Err(error) if error == EFAULT => heed_signals().and_then(|()| sink.bring_in()),
+                Err(error) if error == EFAULT => heed_signals().and_then(|()| sink.fault_in()),
                 Ok(()) if !chunk.more => return Ok(done),
                 // More entries may come without end, so the loop checks for signals.
                 Ok(()) => heed_signals(),

@@ -24,14 +24,11 @@ mod kunit;
 
 use kernel::{
     alloc::Flags,
-    new_spinlock,
-    prelude::*,
     rbtree::{
         RBTree,
         RBTreeNode,
         RBTreeNodeReservation, //
-    },
-    sync::SpinLock, //
+    }, //
 };
 
 use kfi_core::cq::{
@@ -39,9 +36,9 @@ use kfi_core::cq::{
     Records, //
 };
 
-use crate::mem::{
-    Allowance,
-    Budget, //
+use crate::{
+    mem::Budget,
+    provider::prelude::*, //
 };
 
 /// Bytes that a record takes, with the kernel's overhead for a tree node.
@@ -120,7 +117,6 @@ impl RecordPool {
 pub(super) struct Tree(RBTree<u64, Recorded>);
 
 impl Tree {
-    /// Makes an empty tree.
     pub(super) fn new() -> Self {
         Self(RBTree::new())
     }

@@ -2,8 +2,8 @@
 
 //! Admitted operations: operations that are valid and have everything that they need to start.
 //!
-//! [`Endpoint::admit`] checks an operation and acquires its memory, its place in the submission
-//! queue and its way to report an error. Only this can refuse the operation. The result is one
+//! [`Endpoint::admit`] checks an operation and acquires its memory, its entry in the submission
+//! queue and its means to report an error. Only this can refuse the operation. The result is one
 //! value, [`Admitted`], which its owner keeps as long as it likes: until a counter reaches a
 //! threshold, or until a context in which posting is not possible has ended. Then it is started, or
 //! cancelled, or dropped.
@@ -33,54 +33,26 @@
 //! drop to a worker. The lock of the queue is a `spinlock_t`. So contexts that stay hard interrupts
 //! with `PREEMPT_RT` (`IRQF_NO_THREAD`, timers with a hard mode, a raw spin lock) are not possible.
 
-use kernel::{
-    alloc::Flags as AllocFlags,
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::alloc::Flags as AllocFlags;
 
-use kfi_core::{
-    errno::Errno,
-    flags::{
-        CompFlags,
-        OpFlags, //
-    }, //
-};
+use kfi_core::flags::CompFlags;
 
 use super::{
-    bound::Bound,
-    complete::{
-        Outcome,
-        Ticket, //
-    },
     op::{
         Flags,
         Op, //
     },
-    post::{
-        Origin,
-        Poster, //
-    },
+    post::Origin,
+    prelude::*,
     submit::{
         self,
         CALL_BUDGET, //
-    },
-    Endpoint, //
-};
-use crate::{
-    mem::{
-        Allowance,
-        MemRef, //
-    },
-    provider::cq::Record,
-    shim::{
-        errno::{
-            number,
-            to_error, //
-        },
-        trace,
-        work, //
     }, //
+};
+use crate::shim::{
+    errno::number,
+    trace,
+    work, //
 };
 
 /// Bytes that the kernel's allocator adds to an entry and its record.
@@ -153,7 +125,7 @@ impl Admitted {
     /// Completes the operation with ECANCELED instead of starting it. Process context, sleeps.
     pub(crate) fn cancel(self) {
         let endpoint = self.0.endpoint.clone();
-        let (Some(_inside), Some(bound)) = (endpoint.run.enter(), endpoint.bound.as_ref()) else {
+        let Some((_inside, bound)) = endpoint.enter() else {
             // A closed endpoint reports nothing.
             return;
         };
@@ -171,13 +143,14 @@ impl Entry {
 
 impl Endpoint {
     /// Admits an operation. It takes the memory out of `op`, unless it fails. With
-    /// [`Context::Atomic`] it neither sleeps nor waits for memory, and can be called in any context.
+    /// [`Context::Atomic`] it neither sleeps nor waits for memory, and can be called in any
+    /// context.
     ///
     /// Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled; `ENOMEM`, also if the owner's
-    /// budget is used up; and with the errors of [`Poster::post`] that do not depend on the peer, the
-    /// connection, or the room in a queue.
+    /// budget is used up; and with the errors of [`Poster::post`] that do not depend on the peer,
+    /// the connection, or the room in a queue.
     pub(crate) fn admit(self: &Arc<Self>, op: &mut Op<'_>, context: Context) -> Result<Admitted> {
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         let flags = self.check(bound, op)?;
@@ -269,7 +242,7 @@ impl Poster<'_> {
         entry.origin = core::mem::replace(&mut self.origin, Origin::Call);
         match (result, self.spare.take()) {
             // The operation reports its success in a credit, or failed without a ticket.
-            (Ok(()), Some(record)) => self.endpoint().keep_record(record),
+            (Ok(()), Some(record)) => self.endpoint.keep_record(record),
             (_, record) => entry.record = record,
         }
         result

@@ -6,34 +6,21 @@
 //! never changes, so that operations read it without a lock. Each binding is a use of the bound
 //! object. It is released when the endpoint closes.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
-    flags::{
-        CntrBind,
-        CqBind, //
-    },
-    op::Side, //
+use kfi_core::flags::{
+    CntrBind,
+    CqBind, //
 };
 
 use super::{
-    Endpoint,
-    Stage, //
+    prelude::*,
+    State, //
 };
-use crate::{
-    provider::{
-        av::Av,
-        cntr::Cntr,
-        cq::Cq,
-        eq::Eq,
-        object::UseRef, //
-    },
-    shim::errno::to_error, //
+use crate::provider::{
+    av::Av,
+    cntr::Cntr,
+    cq::Cq,
+    eq::Eq,
+    object_list::StatsSource, //
 };
 
 /// A CQ bound to one side of an endpoint.
@@ -86,6 +73,7 @@ impl Counters {
 /// The bindings of an endpoint that is not enabled yet.
 #[derive(Default)]
 pub(super) struct Bindings {
+    /// `None`: a connected endpoint.
     pub(super) av: Option<UseRef<Av>>,
     pub(super) eq: Option<UseRef<Eq>>,
     pub(super) tx_cq: Option<CqBinding>,
@@ -106,15 +94,19 @@ impl Bindings {
     }
 }
 
-/// The bindings of an enabled endpoint. They never change.
+/// The bindings of an enabled endpoint, and its address. They never change.
 pub(super) struct Bound {
-    /// `None`: a connected endpoint.
-    pub(super) av: Option<UseRef<Av>>,
-    pub(super) eq: Option<UseRef<Eq>>,
-    pub(super) tx_cq: Option<CqBinding>,
-    pub(super) rx_cq: Option<CqBinding>,
-    pub(super) counters: Counters,
+    pub(super) bindings: Bindings,
     pub(super) name: SockAddr,
+}
+
+impl core::ops::Deref for Bound {
+    type Target = Bindings;
+
+    #[inline(always)]
+    fn deref(&self) -> &Bindings {
+        &self.bindings
+    }
 }
 
 impl Bound {
@@ -168,10 +160,10 @@ impl Endpoint {
         &self,
         change: impl FnOnce(&mut Bindings, &mut Option<SockAddr>) -> Result<T>,
     ) -> Result<T> {
-        match &mut *self.stage.lock() {
-            Stage::Setup(bindings, addr) => change(bindings, addr),
-            Stage::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
-            Stage::Closed => Err(EBADF),
+        match &mut *self.state.lock() {
+            State::Setup(bindings, addr) => change(bindings, addr),
+            State::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            State::Closed => Err(EBADF),
         }
     }
 
@@ -232,19 +224,19 @@ impl Endpoint {
             return Err(EINVAL);
         }
         self.set_up(|bindings, _| {
-            let mut places = bindings.counters.all_mut();
+            let mut slots = bindings.counters.all_mut();
             let wanted = |what: &CntrBind| flags.contains(*what);
-            if places
+            if slots
                 .iter()
-                .any(|(what, place)| wanted(what) && place.is_some())
+                .any(|(what, slot)| wanted(what) && slot.is_some())
             {
                 return Err(EINVAL);
             }
-            for (what, place) in &mut places {
+            for (what, slot) in &mut slots {
                 if wanted(what) {
                     // Fails for the first kind. It fails for a later one only if the counter is
                     // closed by force meanwhile; then the endpoint is about to be closed too.
-                    **place = Some(UseRef::new(cntr.clone())?);
+                    **slot = Some(UseRef::new(cntr.clone())?);
                 }
             }
             Ok(())
@@ -252,11 +244,11 @@ impl Endpoint {
     }
 }
 
-/// Fills an empty place. Fails with `EINVAL` if the place is not empty.
-fn put_once<T>(place: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
-    if place.is_some() {
+/// Fills an empty slot. Fails with `EINVAL` if the slot is not empty.
+fn put_once<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result {
+    if slot.is_some() {
         return Err(EINVAL);
     }
-    *place = Some(make()?);
+    *slot = Some(make()?);
     Ok(())
 }

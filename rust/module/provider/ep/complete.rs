@@ -21,41 +21,26 @@
 //! Completions that belong to no posted operation (remote CQ data of a write, the parts of a
 //! multi-receive buffer) have no ticket. If such an entry finds no room, the CQ counts an overrun.
 
-use kernel::prelude::*;
-
 use kfi_core::{
     cq::{
         Entry,
         ErrEntry, //
     },
-    errno::Errno,
     flags::{
         CntrBind,
         CompFlags,
-        OpFlags,
         KFI_ADDR_NOTAVAIL, //
     },
     mr::Refusal,
-    op::{
-        self,
-        OpType,
-        Side, //
-    },
-    prov_errno, //
+    op, //
 };
 
 use super::{
-    bound::{
-        Bound,
-        CqBinding, //
-    },
-    Endpoint, //
+    bound::CqBinding,
+    prelude::*, //
 };
 use crate::{
-    provider::cq::{
-        Credit,
-        Record, //
-    },
+    provider::cq::Credit,
     shim::trace, //
 };
 
@@ -73,8 +58,8 @@ enum ReservedRoom {
 pub(super) struct Ticket {
     kind: OpType,
     /// Whether success makes an entry; errors always do.
-    report: bool,
-    context: u64,
+    pub(super) report: bool,
+    pub(super) context: u64,
     len: u64,
     reserved: ReservedRoom,
 }
@@ -89,16 +74,6 @@ impl Ticket {
             len: 0,
             reserved: record.map_or(ReservedRoom::None, ReservedRoom::Record),
         }
-    }
-
-    /// The context of the operation.
-    pub(super) fn context(&self) -> u64 {
-        self.context
-    }
-
-    /// Whether success makes an entry.
-    pub(super) fn reports(&self) -> bool {
-        self.report
     }
 }
 
@@ -123,7 +98,6 @@ pub(super) struct Outcome {
 /// The error of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Failure {
-    /// The error.
     pub(super) errno: Errno,
     /// The provider's own error number (`prov_errno`); 0: none.
     pub(super) prov_errno: u32,
@@ -145,26 +119,35 @@ impl Outcome {
         }
     }
 
-    /// Failure of an operation that moved no bytes.
-    pub(super) const fn failed(errno: Errno) -> Self {
+    /// Failure of an operation that moved no bytes. `prov_errno` is 0 for none.
+    pub(super) const fn failed_with(errno: Errno, prov_errno: u32) -> Self {
         let mut outcome = Self::done(0);
         outcome.error = Some(Failure {
             errno,
-            prov_errno: 0,
+            prov_errno,
             olen: 0,
         });
         outcome
     }
 
+    /// Failure of an operation that moved no bytes.
+    pub(super) const fn failed(errno: Errno) -> Self {
+        Self::failed_with(errno, 0)
+    }
+
     /// Failure because the target refused access to its memory.
     pub(super) const fn refused(refusal: Refusal) -> Self {
-        let mut outcome = Self::done(0);
-        outcome.error = Some(Failure {
-            errno: refusal.errno(),
-            prov_errno: prov_errno::REFUSED,
-            olen: 0,
-        });
-        outcome
+        Self::failed_with(refusal.errno(), prov_errno::REFUSED)
+    }
+
+    /// The entry of a write with CQ data at its target.
+    fn remote_data(data: u64, flags: CompFlags) -> Entry {
+        // fi_cq(3): `len` is for receives only.
+        let outcome = Self {
+            data,
+            ..Self::done(0)
+        };
+        outcome.entry(0, flags)
     }
 
     #[inline(always)]
@@ -367,7 +350,7 @@ impl Endpoint {
     /// Completes a successful transmit. Does not sleep.
     pub(super) fn complete_transmit(&self, bound: &Bound, ticket: Ticket) {
         let len = ticket.len;
-        self.tally_tx(len);
+        self.count_tx(len);
         // fi_cq(3): `len` is for receives only.
         self.complete(bound, ticket, Outcome::done(0));
     }
@@ -380,7 +363,7 @@ impl Endpoint {
             return self.complete_transmit(bound, ticket);
         }
         self.trace(ticket.context, ticket.len, None);
-        self.tally_tx(ticket.len);
+        self.count_tx(ticket.len);
         self.count(bound, ticket.kind.counts(), true);
     }
 
@@ -438,16 +421,14 @@ impl Endpoint {
         data: u64,
         len: u64,
     ) {
-        self.tally_rx(len);
+        self.count_rx(len);
         // Before the entry, as in `complete`.
         self.count(bound, kind.counts_at_target(), true);
         if let Some(comp_flags) = kind.target_comp_flags(flags) {
             if let Some(binding) = &bound.rx_cq {
-                // fi_cq(3): `len` is for receives only.
-                let mut outcome = Outcome::done(0);
-                outcome.data = data;
                 // If the CQ has no room, it counts an overrun.
-                binding.cq.push_unposted(&outcome.entry(0, comp_flags));
+                let entry = Outcome::remote_data(data, comp_flags);
+                binding.cq.push_unposted(&entry);
             }
         }
     }
@@ -466,10 +447,7 @@ impl Endpoint {
             bound.cq(Side::Receive),
             OpType::Write.target_comp_flags(OpFlags::REMOTE_CQ_DATA),
         ) {
-            // fi_cq(3): `len` is for receives only.
-            let mut outcome = Outcome::done(0);
-            outcome.data = data;
-            binding.cq.push(credit, &outcome.entry(0, flags));
+            binding.cq.push(credit, &Outcome::remote_data(data, flags));
         }
     }
 

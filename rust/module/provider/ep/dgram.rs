@@ -16,27 +16,8 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        Mutex,
-        SetOnce, //
-    }, //
-};
-
 use kfi_core::{
-    addr::{
-        SockAddr,
-        DGRAM_QPN, //
-    },
-    errno::Errno,
-    flags::OpFlags,
+    addr::DGRAM_QPN,
     matching::Envelope, //
 };
 use kfi_roce::{
@@ -47,35 +28,29 @@ use kfi_roce::{
 };
 
 use super::{
-    bound::Bound,
     op::{
         Op,
         Send, //
     },
-    post::Poster,
-    receive::Message,
+    prelude::*,
     wire::{
         imm_data,
         QpInfo, //
-    },
-    Endpoint, //
+    }, //
 };
-use crate::{
-    net::{
-        qp::{
-            ud::{
-                Consumer,
-                Datagram,
-                Destination, //
-            },
-            Qp,
-            Ud, //
+use crate::net::{
+    qp::{
+        ud::{
+            Consumer,
+            Datagram,
+            Destination, //
         },
-        Path,
-        Values,
-        STATS, //
+        Qp,
+        Ud, //
     },
-    shim::errno::to_error, //
+    Path,
+    Values,
+    STATS, //
 };
 
 /// The default Q key of an endpoint: that of the RDMA CM's UD QPs.
@@ -111,7 +86,6 @@ impl Dgram {
         })
     }
 
-    /// Its Q key.
     pub(super) fn qkey(&self) -> u32 {
         self.qkey.load(Relaxed)
     }
@@ -251,7 +225,7 @@ impl Dgram {
 
 impl Consumer for Endpoint {
     fn datagram(&self, datagram: &Datagram<'_>) -> bool {
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return false;
         };
         let source = datagram
@@ -269,10 +243,10 @@ impl Consumer for Endpoint {
             data: datagram.imm().map(u64::from),
             len: payload.len() as u64,
         };
-        let Some(place) = self.take(&message) else {
+        let Some(matched) = self.take(&message) else {
             return false;
         };
-        self.place_by(bound, place, &message, |into| {
+        self.place_by(bound, matched, &message, |into| {
             payload.place(into, 0);
         });
         true

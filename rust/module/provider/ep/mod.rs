@@ -42,12 +42,12 @@ pub(crate) mod admit;
 mod bound;
 mod complete;
 mod dgram;
-mod limits;
 mod msg;
 mod multi_recv;
 pub(crate) mod op;
 pub(crate) mod options;
 pub(crate) mod post;
+mod prelude;
 mod rdm;
 mod receive;
 mod submit;
@@ -61,14 +61,6 @@ mod kunit;
 mod kunit_submit;
 
 use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        atomic::Atomic,
-        Arc,
-        Mutex,
-        SetOnce, //
-    },
     time::hrtimer::HrTimer,
     workqueue::{
         new_work,
@@ -77,24 +69,16 @@ use kernel::{
 };
 
 use kfi_core::{
-    addr::SockAddr,
     enums::EpType,
-    errno::Errno,
-    flags::{
-        Caps,
-        OpFlags, //
-    },
-    op::Side,
+    limits,
     word::Word, //
 };
 
 use self::{
-    bound::{
-        Bindings,
-        Bound, //
-    },
+    bound::Bindings,
     dgram::Dgram,
     msg::Msg,
+    prelude::*,
     rdm::{
         remote::Remote,
         transmit::TxSide, //
@@ -108,16 +92,11 @@ use self::{
 };
 use super::{
     cq::RecordPool,
-    domain::Domain,
-    drain::Drain,
-    object::{
-        Ident,
-        Object,
-        UseCount,
-        UseRef, //
+    drain::{
+        Drain,
+        DrainGuard, //
     },
     object_list::{
-        self,
         Class,
         ObjectListEntry,
         ObjectStats,
@@ -125,18 +104,18 @@ use super::{
     }, //
 };
 use crate::{
-    mem::Allowance,
-    net::{EndpointCount, LinkState, Values},
+    net::{
+        EndpointCount,
+        Values, //
+    },
     shim::{
         alarm::Due,
-        errno::to_error,
         word::AtomicWord, //
     }, //
 };
 
 /// The attributes of an endpoint. The front end has checked them.
 pub(crate) struct EpAttr {
-    /// Its type.
     pub(crate) ep_type: EpType,
     /// Capabilities. The front end has replaced 0 by the default.
     pub(crate) caps: Caps,
@@ -154,13 +133,23 @@ pub(crate) struct EpAttr {
     pub(crate) src_addr: Option<SockAddr>,
 }
 
+/// Makes `len` slots with `new`. Fails with `ENOMEM`. Sleeps.
+fn slots<T>(len: usize, new: impl Fn() -> T) -> Result<KVVec<T>> {
+    let mut slots = KVVec::with_capacity(len, GFP_KERNEL_ACCOUNT)?;
+    for _ in 0..len {
+        slots.push(new(), GFP_KERNEL_ACCOUNT)?;
+    }
+    Ok(slots)
+}
+
 /// The state of an endpoint.
-enum Stage {
+enum State {
     /// Being bound. The address is the requested one.
     Setup(Bindings, Option<SockAddr>),
     /// Enabled, and counted on its link.
-    Enabled { _on_link: EndpointCount },
-    /// Closed.
+    Enabled {
+        _on_link: EndpointCount,
+    },
     Closed,
 }
 
@@ -194,10 +183,11 @@ pub(crate) struct Endpoint {
     wire: Option<Wire>,
     tx_op_flags: Atomic<u64>,
     rx_op_flags: Atomic<u64>,
+    /// The room in bytes below which a multi-receive buffer is released.
     min_multi_recv: Atomic<u64>,
     /// Serialises binding, enabling and closing. Held across sleeps.
     #[pin]
-    stage: Mutex<Stage>,
+    state: Mutex<State>,
     bound: SetOnce<Bound>,
     #[pin]
     run: Drain,
@@ -220,9 +210,8 @@ pub(crate) struct Endpoint {
     #[pin]
     retry: HrTimer<Self>,
     retry_due: Due,
-    tally: OpStats,
-    place: SetOnce<ObjectListEntry>,
-    /// Its memory, charged to the owner's budget.
+    stats: OpStats,
+    list_entry: ObjectListEntry,
     _memory: Allowance,
 }
 
@@ -263,10 +252,10 @@ impl Endpoint {
                 wire,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
                 rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
-                min_multi_recv: Atomic::new(limits::MIN_MULTI_RECV),
-                stage <- new_mutex!(
-                    Stage::Setup(Bindings::default(), attr.src_addr),
-                    "Endpoint::stage"
+                min_multi_recv: Atomic::new(limits::DEFAULT_MIN_MULTI_RECV),
+                state <- new_mutex!(
+                    State::Setup(Bindings::default(), attr.src_addr),
+                    "Endpoint::state"
                 ),
                 bound: SetOnce::new(),
                 run <- Drain::new_shut(),
@@ -278,14 +267,13 @@ impl Endpoint {
                 work <- new_work!("kfabric::Endpoint"),
                 retry <- HrTimer::new(),
                 retry_due: Due::never(),
-                tally: OpStats::new(),
-                place: SetOnce::new(),
+                stats: OpStats::new(),
+                list_entry: ObjectListEntry::new(),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let place = object_list::enter(endpoint.clone())?;
-        endpoint.place.populate(place);
+        endpoint.list_entry.enter(endpoint.clone())?;
         Ok(endpoint)
     }
 
@@ -296,11 +284,11 @@ impl Endpoint {
     /// one; `ENODEV` if the link was removed; `EBUSY` if there are too many QPs in the network
     /// namespace; `KFI_EOPBADSTATE` if it is enabled; `EBADF`. Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
-        let mut stage = self.stage.lock();
-        let (bindings, want) = match &mut *stage {
-            Stage::Setup(bindings, want) => (bindings, want),
-            Stage::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
-            Stage::Closed => return Err(EBADF),
+        let mut state = self.state.lock();
+        let (bindings, requested) = match &mut *state {
+            State::Setup(bindings, addr) => (bindings, addr),
+            State::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
+            State::Closed => return Err(EBADF),
         };
         let transmits = self.caps.intersects(Caps::SEND | Caps::READ | Caps::WRITE);
         if (transmits && !bindings.report(Side::Transmit))
@@ -315,7 +303,7 @@ impl Endpoint {
         if link.state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        let addr = match want {
+        let addr = match requested {
             // The link may have lost the address since the endpoint was opened.
             Some(addr) if !link.has_address(addr) => return Err(EADDRNOTAVAIL),
             Some(addr) => *addr,
@@ -336,15 +324,8 @@ impl Endpoint {
             Some(wire) => wire.enable(self, &addr)?,
         };
         let bindings = core::mem::take(bindings);
-        self.bound.populate(Bound {
-            av: bindings.av,
-            eq: bindings.eq,
-            tx_cq: bindings.tx_cq,
-            rx_cq: bindings.rx_cq,
-            counters: bindings.counters,
-            name,
-        });
-        *stage = Stage::Enabled {
+        self.bound.populate(Bound { bindings, name });
+        *state = State::Enabled {
             _on_link: link.add_endpoint(),
         };
         self.run.start();
@@ -358,7 +339,7 @@ impl Endpoint {
     /// `KFI_EOPBADSTATE` if the endpoint is not enabled, `EINTR` if the current task is being
     /// killed. Sleeps.
     pub(crate) fn cancel(&self, context: u64) -> Result {
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         // A started operation may be posted between the search for it among the posted ones and the
@@ -377,6 +358,13 @@ impl Endpoint {
             }
         }
         Err(ENOENT)
+    }
+
+    /// Enters an enabled endpoint. `None`: it is not enabled, or closing. Does not sleep.
+    #[inline(always)]
+    fn enter(&self) -> Option<(DrainGuard<'_>, &Bound)> {
+        let inside = self.run.enter()?;
+        Some((inside, self.bound.as_ref()?))
     }
 
     /// Begins a close by force: no operation can be posted any more, and peers on other hosts are
@@ -408,16 +396,16 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn tally_tx(&self, bytes: u64) {
-        self.tally.tx.fetch_add(1);
-        self.tally.tx_bytes.fetch_add(bytes);
+    fn count_tx(&self, bytes: u64) {
+        self.stats.tx.fetch_add(1);
+        self.stats.tx_bytes.fetch_add(bytes);
         self.domain.link().count_tx(bytes);
     }
 
     #[inline(always)]
-    fn tally_rx(&self, bytes: u64) {
-        self.tally.rx.fetch_add(1);
-        self.tally.rx_bytes.fetch_add(bytes);
+    fn count_rx(&self, bytes: u64) {
+        self.stats.rx.fetch_add(1);
+        self.stats.rx_bytes.fetch_add(bytes);
         self.domain.link().count_rx(bytes);
     }
 }
@@ -428,16 +416,14 @@ impl Object for Endpoint {
     }
 
     fn shut(&self) {
-        if let Some(place) = self.place.copy() {
-            place.leave();
-        }
+        self.list_entry.leave();
         // Releases the bindings of an endpoint that was never enabled, or its count on the link.
-        let stage = core::mem::replace(&mut *self.stage.lock(), Stage::Closed);
+        let state = core::mem::replace(&mut *self.state.lock(), State::Closed);
         match (&self.wire, self.bound.as_ref()) {
             (None, Some(bound)) => {
                 self.stop_listening();
                 // Only on the first call. Another endpoint may have the address afterwards.
-                if matches!(stage, Stage::Enabled { .. }) {
+                if matches!(state, State::Enabled { .. }) {
                     self.domain.directory().leave(&bound.name);
                 }
             }
@@ -472,8 +458,8 @@ impl StatsSource for Endpoint {
         &self.ident
     }
 
-    fn domain(&self) -> &Domain {
-        &self.domain
+    fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
     }
 
     fn link_gone(&self) {
@@ -488,15 +474,15 @@ impl StatsSource for Endpoint {
         }
     }
 
-    fn figures(&self) -> ObjectStats {
-        let [posted, unexpected, buffered] = self.rx.figures();
+    fn stats(&self) -> ObjectStats {
+        let [posted, unexpected, buffered] = self.rx.stats();
         ObjectStats {
             addr: self.bound.as_ref().map(|bound| bound.name),
             values: [
-                self.tally.tx.load(),
-                self.tally.tx_bytes.load(),
-                self.tally.rx.load(),
-                self.tally.rx_bytes.load(),
+                self.stats.tx.load(),
+                self.stats.tx_bytes.load(),
+                self.stats.rx.load(),
+                self.stats.rx_bytes.load(),
                 match &self.wire {
                     None => self.tx.waiting(),
                     Some(wire) => wire.under_way(),

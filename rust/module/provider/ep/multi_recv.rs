@@ -16,23 +16,13 @@
 //! The lock of the state is taken under the endpoint's receive lock. The locks of the CQ, of the
 //! counters and of the wait set that completions go to are taken under it.
 
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::multi_recv::{
     MultiRecv,
     Part,
     Release, //
 };
 
-use super::complete::Ticket;
-use crate::mem::MemRef;
+use super::prelude::*;
 
 struct State {
     room: MultiRecv,
@@ -55,8 +45,9 @@ pub(super) enum End {
 #[pin_data]
 pub(super) struct MultiBuffer {
     addr: u64,
-    context: u64,
-    reports: bool,
+    pub(super) context: u64,
+    /// Whether successes of its parts make entries.
+    pub(super) reports: bool,
     #[pin]
     state: SpinLock<State>,
 }
@@ -71,7 +62,7 @@ impl MultiBuffer {
         ticket: Ticket,
     ) -> core::result::Result<Arc<Self>, (Error, Ticket)> {
         let room = MultiRecv::new(memory.len() as u64, min);
-        let (context, reports) = (ticket.context(), ticket.reports());
+        let (context, reports) = (ticket.context, ticket.report);
         // The ticket must be returned if there is no memory, so it is stored after the allocation.
         let made = Arc::pin_init(
             pin_init!(Self {
@@ -96,16 +87,6 @@ impl MultiBuffer {
             }
             Err(e) => Err((e, ticket)),
         }
-    }
-
-    /// The context of the operation.
-    pub(super) fn context(&self) -> u64 {
-        self.context
-    }
-
-    /// Whether successes of its parts make entries.
-    pub(super) fn reports(&self) -> bool {
-        self.reports
     }
 
     /// The owner's address of the byte at `offset`.

@@ -6,22 +6,12 @@
 //! [`Poster::post`](super::post::Poster::post) takes an operation: a transmit goes to its peer, a
 //! receive is matched or queued.
 
-use kernel::prelude::*;
-
 use kfi_core::{
-    flags::OpFlags,
     limits,
-    op::{
-        OpType,
-        Side,
-        ATOMIC_LEN, //
-    }, //
+    op::ATOMIC_LEN, //
 };
 
-use crate::mem::{
-    MemRef,
-    Source, //
-};
+use super::prelude::*;
 
 /// Flags of an operation, and whether the endpoint's default flags are added.
 #[derive(Clone, Copy)]
@@ -35,7 +25,6 @@ pub(crate) struct Flags {
 /// The tag of a message, or the tag of a receive with its ignored bits.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tag {
-    /// The tag.
     pub(crate) tag: u64,
     /// Bits that are not compared. Receives only.
     pub(crate) ignore: u64,
@@ -43,7 +32,6 @@ pub(crate) struct Tag {
 
 /// SEND, or TSEND if it has a tag.
 pub(crate) struct Send<'a> {
-    /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
@@ -58,7 +46,7 @@ pub(crate) struct Send<'a> {
 }
 
 impl Send<'_> {
-    /// Its kind: SEND or TSEND.
+    /// SEND or TSEND.
     pub(super) fn kind(&self) -> OpType {
         match self.tag {
             None => OpType::Send,
@@ -69,7 +57,6 @@ impl Send<'_> {
 
 /// RECV, or TRECV if it has a tag.
 pub(crate) struct Receive {
-    /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
@@ -98,7 +85,6 @@ impl Receive {
 pub(crate) struct RemoteRange {
     /// Virtual address or offset, depending on `mr_mode` of the peer's domain.
     pub(crate) addr: u64,
-    /// Bytes.
     pub(crate) len: u64,
     /// Key of the region.
     pub(crate) key: u64,
@@ -141,13 +127,11 @@ impl Remote {
 
 /// READ.
 pub(crate) struct Read {
-    /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
     /// The destination of the bytes.
     pub(crate) into: MemRef,
-    /// The peer.
     pub(crate) peer: u64,
     /// The source of the bytes, at the peer.
     pub(crate) remote: Remote,
@@ -155,13 +139,11 @@ pub(crate) struct Read {
 
 /// WRITE.
 pub(crate) struct Write<'a> {
-    /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
     /// The bytes.
     pub(crate) from: Source<'a>,
-    /// The peer.
     pub(crate) peer: u64,
     /// The destination of the bytes, at the peer.
     pub(crate) remote: Remote,
@@ -173,14 +155,12 @@ pub(crate) struct Write<'a> {
 pub(crate) enum Change {
     /// ATOMIC: adds.
     Sum {
-        /// The summand.
         add: u64,
         /// A buffer for the old value, which is not read; see [`Change::result`].
         result: Option<MemRef>,
     },
     /// FETCH_ATOMIC: adds.
     FetchSum {
-        /// The summand.
         add: u64,
         /// The destination of the old value, 8 bytes.
         result: MemRef,
@@ -198,19 +178,17 @@ pub(crate) enum Change {
 
 /// ATOMIC, FETCH_ATOMIC, COMPARE_ATOMIC.
 pub(crate) struct Atomic {
-    /// Flags.
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
-    /// The function.
     pub(crate) change: Change,
     /// The peer's 8 bytes.
     pub(crate) remote: Remote,
 }
 
 impl Change {
-    /// The destination of the old value. For an ATOMIC it is a buffer that is made here, because the
-    /// wire returns the old value in any case. Fails with `ENOMEM`. Sleeps with `may_sleep`.
+    /// The destination of the old value. For an ATOMIC it is a buffer that is made here, because
+    /// the wire returns the old value in any case. Fails with `ENOMEM`. Sleeps with `may_sleep`.
     pub(super) fn result(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
         match self {
             Self::Sum { result, .. } => {
@@ -248,7 +226,6 @@ impl Change {
 }
 
 impl Atomic {
-    /// Its kind.
     pub(super) fn kind(&self) -> OpType {
         match self.change {
             Change::Sum { .. } => OpType::Atomic,
@@ -279,7 +256,6 @@ impl Op<'_> {
         matches!(self, Self::Read(_) | Self::Write(_) | Self::Atomic(_))
     }
 
-    /// Its side.
     #[inline]
     pub(super) fn side(&self) -> Side {
         match self {
@@ -288,7 +264,6 @@ impl Op<'_> {
         }
     }
 
-    /// Its flags.
     pub(super) fn flags(&self) -> Flags {
         match self {
             Self::Send(op) => op.flags,
@@ -301,14 +276,14 @@ impl Op<'_> {
 
     /// Replaces its flags.
     pub(super) fn set_flags(&mut self, flags: Flags) {
-        let place = match self {
+        let own = match self {
             Self::Send(op) => &mut op.flags,
             Self::Receive(op) => &mut op.flags,
             Self::Read(op) => &mut op.flags,
             Self::Write(op) => &mut op.flags,
             Self::Atomic(op) => &mut op.flags,
         };
-        *place = flags;
+        *own = flags;
     }
 
     /// The length of its local memory in bytes.

@@ -2,28 +2,15 @@
 
 //! Attributes of an endpoint that a caller can read or set: its name, options and default flags.
 
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
-
-use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
-    flags::OpFlags,
-    op::{
-        OpType,
-        Side, //
-    }, //
-};
-
 use super::{
-    limits,
     op::Flags,
-    wire::Wire,
-    Endpoint, //
+    prelude::*,
+    wire::Wire, //
 };
-use crate::shim::errno::to_error;
+
+/// The bytes of private data in a connection request (`KFI_OPT_CM_DATA_SIZE`): an IB CM message
+/// without the header of the RDMA CM.
+const CM_DATA_SIZE: u64 = 56;
 
 /// The options of an endpoint.
 #[derive(Clone, Copy)]
@@ -73,8 +60,8 @@ impl Endpoint {
         if !self.domain.link().has_address(&addr) {
             return Err(EADDRNOTAVAIL);
         }
-        self.set_up(|_, want| {
-            *want = Some(addr);
+        self.set_up(|_, requested| {
+            *requested = Some(addr);
             Ok(())
         })
     }
@@ -84,16 +71,11 @@ impl Endpoint {
     pub(crate) fn opt(&self, opt: Opt) -> Result<u64> {
         match (opt, &self.wire) {
             (Opt::MinMultiRecv, _) => Ok(self.min_multi_recv.load(Relaxed)),
-            (Opt::CmDataSize, _) => Ok(limits::CM_DATA_SIZE),
+            (Opt::CmDataSize, _) => Ok(CM_DATA_SIZE),
             (Opt::Qp(QpOpt::Qkey), Some(Wire::Dgram(dgram))) => Ok(u64::from(dgram.qkey())),
             (Opt::Qp(opt), Some(Wire::Msg(msg))) => msg.opt(opt),
             (Opt::Qp(_), _) => Err(to_error(Errno::ENOPROTOOPT)),
         }
-    }
-
-    /// The room in bytes below which a multi-receive buffer is released. Does not sleep.
-    pub(super) fn min_multi_recv(&self) -> u64 {
-        self.min_multi_recv.load(Relaxed)
     }
 
     /// Sets an option. Buffers that were posted before keep the old value. Fails with `ENOPROTOOPT`
@@ -154,11 +136,11 @@ impl Endpoint {
         if matches!(self.wire, Some(Wire::Dgram(_))) && flags.contains(OpFlags::DELIVERY_COMPLETE) {
             return Err(EOPNOTSUPP);
         }
-        let place = match side {
+        let default_flags = match side {
             Side::Transmit => &self.tx_op_flags,
             Side::Receive => &self.rx_op_flags,
         };
-        place.store(flags.bits(), Relaxed);
+        default_flags.store(flags.bits(), Relaxed);
         Ok(())
     }
 }

@@ -7,43 +7,27 @@
 //! not look it up. It hands packets to the network once, at the end of the call. The peer is cached
 //! for one call only, because the AV may change before the next one.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use kfi_core::{
-    errno::Errno,
-    op::Side, //
-};
-
 use super::{
-    bound::Bound,
     op::Op,
+    prelude::*,
     rdm::remote::session::Session,
     submit::{
         Progress,
         CALL_BUDGET, //
-    },
-    Endpoint, //
-};
-use crate::{
-    net::LinkState,
-    provider::cq::Record,
-    shim::{
-        errno::to_error,
-        sched::now_ns,
-        trace,
-        user::PagefaultDisabled, //
     }, //
+};
+use crate::shim::{
+    sched::now_ns,
+    trace,
+    user::PagefaultDisabled, //
 };
 
 /// The peer of an operation.
 pub(super) enum Peer {
     /// An endpoint on this host.
-    Here(Arc<Endpoint>),
+    Local(Arc<Endpoint>),
     /// A session with an endpoint on another host.
-    There(Arc<Session>),
+    Remote(Arc<Session>),
 }
 
 /// The peer of the last operation of a poster.
@@ -61,7 +45,7 @@ struct KnownPeer {
 
 /// One call that posts operations to an endpoint. Sends the queued packets when it is dropped.
 pub(crate) struct Poster<'a> {
-    endpoint: &'a Arc<Endpoint>,
+    pub(super) endpoint: &'a Arc<Endpoint>,
     /// `None`: the endpoint is not enabled.
     bound: Option<&'a Bound>,
     pub(super) last: LastPeer,
@@ -106,11 +90,6 @@ impl<'a> Poster<'a> {
             origin: Origin::Call,
             has_waited: false,
         }
-    }
-
-    /// The endpoint.
-    pub(super) fn endpoint(&self) -> &'a Arc<Endpoint> {
-        self.endpoint
     }
 
     /// Whether the call remembers the peer of its last operation.
@@ -248,21 +227,17 @@ impl Endpoint {
         fi_addr: u64,
         last: &'a mut LastPeer,
     ) -> Result<&'a Peer> {
-        match self.domain.link().state() {
-            LinkState::Up => {}
-            LinkState::Down => return Err(ENETDOWN),
-            LinkState::Gone => return Err(ENODEV),
-        }
+        self.check_link()?;
         let known = matches!(
             &last.0,
-            Some(KnownPeer { addr, peer: Peer::Here(peer), .. })
+            Some(KnownPeer { addr, peer: Peer::Local(peer), .. })
                 if *addr == fi_addr && peer.run.is_open()
         );
         if !known {
             let addr = bound.av()?.lookup(fi_addr)?;
             let peer = match self.domain.directory().find(&addr) {
-                Some(peer) => Peer::Here(peer),
-                None => Peer::There(self.remote_peer(bound, &addr)?),
+                Some(peer) => Peer::Local(peer),
+                None => Peer::Remote(self.remote_peer(bound, &addr)?),
             };
             last.0 = Some(KnownPeer {
                 addr: fi_addr,

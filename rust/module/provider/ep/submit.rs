@@ -14,20 +14,21 @@
 //!
 //! Each side of the endpoint has a queue, so transmits that wait for room do not delay receives.
 //! Operations are posted in the order of their starts. A call that posts to a side first posts the
-//! started operations of this side. If that is not possible now, the call fails with `EAGAIN`, so it
-//! cannot overtake them.
+//! started operations of this side. If that is not possible now, the call fails with `EAGAIN`, so
+//! it cannot overtake them.
 //!
 //! # Attempts
 //!
 //! One task at a time takes operations from a queue: a [`Run`]. An operation that finds no room (in
-//! the CQ, among `tx_size` or `rx_size`, at its peer) stays the first one, and the queue is blocked.
-//! The next completion of the endpoint unblocks it. The endpoint does not learn that entries of a CQ
-//! were read or that a peer has room again, so a timer tries again, too: after [`FIRST_DELAY`], and
-//! after twice as long if that was in vain, at most [`LAST_DELAY`]. Each queue has its own delay.
+//! the CQ, among `tx_size` or `rx_size`, at its peer) stays the first one, and the queue is
+//! blocked. The next completion of the endpoint unblocks it. The endpoint does not learn that
+//! entries of a CQ were read or that a peer has room again, so a timer tries again, too: after
+//! [`FIRST_DELAY`], and after twice as long if that was in vain, at most [`LAST_DELAY`]. Each queue
+//! has its own delay.
 //!
 //! # Memory
 //!
-//! An operation brings the memory for its place in the queue. It holds a reference to the endpoint,
+//! An operation brings the memory for its entry in the queue. It holds a reference to the endpoint,
 //! so the endpoint is not freed before its queues are empty. When the endpoint closes, started
 //! operations are dropped without completions, like posted ones. A close by the owner waits for the
 //! end of a run. A close by force does not; the task of the run then tears the endpoint down.
@@ -41,14 +42,8 @@
 
 use kernel::{
     new_spinlock_irq,
-    prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Full,
-            Relaxed, //
-        },
-        Arc,
+        atomic::Full,
         SpinLockIrq, //
     },
     workqueue::{
@@ -57,30 +52,18 @@ use kernel::{
     }, //
 };
 
-use kfi_core::{
-    op::Side,
-    word::Word, //
-};
+use kfi_core::word::Word;
 
 use super::{
     admit::Entry,
-    bound::Bound,
-    post::Poster,
-    Endpoint, //
+    prelude::*, //
 };
 use crate::shim::{
     alarm::{
         impl_alarm,
         Alarm, //
     },
-    sched::{
-        cond_resched,
-        now_ns, //
-    },
-    wait::{
-        new_wait_queue,
-        WaitQueue, //
-    },
+    sched::now_ns,
     word::AtomicWord,
     work, //
 };
@@ -245,8 +228,8 @@ impl Submission {
         self.count(side).load() != 0
     }
 
-    /// Begins to take operations from the queue of a side; `None` if another task does that. Process
-    /// context.
+    /// Begins to take operations from the queue of a side; `None` if another task does that.
+    /// Process context.
     pub(super) fn begin(&self, side: Side) -> Option<Run<'_>> {
         self.begin_in(&mut self.inner.lock(), side)
     }
@@ -315,15 +298,15 @@ impl Submission {
         }
     }
 
-    /// Notes that an operation has found no room. It is tried once more after this call: room that is
-    /// freed after that attempt makes a [`kick`](Self::kick) that the end of the run sees. Process
-    /// context.
+    /// Notes that an operation has found no room. It is tried once more after this call: room that
+    /// is freed after that attempt makes a [`kick`](Self::kick) that the end of the run sees.
+    /// Process context.
     fn expect_kick(&self) {
         self.blocked.xchg(true, Full);
     }
 
-    /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if the
-    /// current task is being killed. Sleeps.
+    /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if
+    /// the current task is being killed. Sleeps.
     pub(super) fn settle(&self) -> Result {
         let is_idle = || {
             let mut inner = self.inner.lock();
@@ -448,8 +431,8 @@ impl Run<'_> {
         self.submission.count(self.side).fetch_add(u64::MAX);
     }
 
-    /// Ends the run, which has posted operations or not (`moved`). Returns whether the caller has to
-    /// tear the endpoint down. Process context.
+    /// Ends the run, which has posted operations or not (`moved`). Returns whether the caller has
+    /// to tear the endpoint down. Process context.
     pub(super) fn end(mut self, progress: Progress, moved: bool) -> bool {
         let submission = self.submission;
         let mut guard = submission.inner.lock();
@@ -507,8 +490,8 @@ impl WorkItem for Endpoint {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // The worker may sleep until a task of the user releases a lock. So the workers of a user are
-        // limited, like those of QPs.
+        // The worker may sleep until a task of the user releases a lock. So the workers of a user
+        // are limited, like those of QPs.
         let running = this.ident.budget.enter_worker();
         if running.is_none() && this.submission.try_later(&this) {
             return;
@@ -570,7 +553,7 @@ impl Poster<'_> {
     /// Posts the started operations of a side in their order, until their bytes exceed `budget` or
     /// one finds no room. Sleeps.
     pub(super) fn post_started(&mut self, mut run: Run<'_>, budget: usize) -> Progress {
-        let endpoint = self.endpoint();
+        let endpoint = self.endpoint;
         let (mut left, mut moved) = (Some(budget), false);
         let progress = loop {
             let Some(mut entry) = run.next() else {

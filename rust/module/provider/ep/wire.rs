@@ -7,33 +7,19 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use kfi_core::{
-    addr::SockAddr,
-    enums::EpType,
-    flags::OpFlags, //
-};
+use kfi_core::enums::EpType;
 use kfi_roce::{
     mtu::PathMtu,
     state::State, //
 };
 
 use super::{
-    bound::Bound,
     dgram::Dgram,
     msg::Msg,
     op::Op,
-    post::Poster,
-    Endpoint, //
+    prelude::*, //
 };
-use crate::net::{
-    LinkState,
-    Values, //
-};
+use crate::net::Values;
 
 /// The QP of an endpoint, with its state.
 pub(super) enum Wire {
@@ -45,15 +31,12 @@ pub(super) enum Wire {
 
 /// The attributes of a QP.
 pub(crate) struct QpInfo {
-    /// Its number.
     pub(crate) qpn: u32,
     /// The first PSN that it sends; 0 for datagrams.
     pub(crate) psn: u32,
-    /// Its address.
     pub(crate) ip: IpAddr,
     /// The peer's QP number; 0: none.
     pub(crate) dest_qpn: u32,
-    /// Its state.
     pub(crate) state: State,
     /// The path MTU to its peer, or the longest datagram.
     pub(crate) path_mtu: Option<PathMtu>,
@@ -100,11 +83,11 @@ impl Wire {
         }
     }
 
-    /// Checks an operation that is not a receive, and returns its flags. Fails with the errors of [`Poster::post`] that do
-    /// not depend on the peer or the state of the connection. Any context.
+    /// Checks an operation that is not a receive, and returns its flags. Fails with the errors of
+    /// [`Poster::post`] that do not depend on the peer or the state of the connection. Any context.
     pub(super) fn check(&self, endpoint: &Endpoint, op: &Op<'_>) -> Result<OpFlags> {
         match self {
-            Self::Msg(msg) => Ok(msg.transmit_of(endpoint, op)?.flags()),
+            Self::Msg(msg) => Ok(msg.transmit_of(endpoint, op)?.flags),
             Self::Dgram(dgram) => match op {
                 Op::Send(op) => Ok(dgram.check_send(endpoint, op)?.0),
                 _ => Err(EOPNOTSUPP),
@@ -157,6 +140,7 @@ impl Endpoint {
     }
 
     /// Checks that the link can send. Fails with `ENETDOWN`, `ENODEV`. Does not sleep.
+    #[inline(always)]
     pub(super) fn check_link(&self) -> Result {
         match self.domain.link().state() {
             LinkState::Up => Ok(()),

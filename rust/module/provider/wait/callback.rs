@@ -33,12 +33,11 @@
 //!
 //! # End
 //!
-//! [`Callback::unregister`] waits until a call that has begun is over. A call that has not begun is
-//! not made. A fatal signal ends the wait. When the callback calls it for itself, it does not wait.
-//! Two callbacks that unregister each other in their calls, at the same time, would wait for each
-//! other for ever; consumers must not do this. Dropping a [`Registration`] does the same without
-//! waiting, for consumers that are gone: the function is not called any more, except that a call
-//! that has begun continues. What the function owns stays until then.
+//! [`Callback::unregister`] waits until a call that has begun is over. Two callbacks that
+//! unregister each other in their calls, at the same time, would wait for each other for ever;
+//! consumers must not do this. Dropping a [`Registration`] does the same without waiting, for
+//! consumers that are gone. A call that has begun continues, and what the function owns stays until
+//! then.
 //!
 //! A registration is a use of the object. If the object is closed by force nevertheless, an armed
 //! callback is called with [`WakeReason::Closed`]. The close does not wait for the call. Arming
@@ -57,12 +56,6 @@ mod kunit;
 mod kunit_race;
 
 use kernel::{
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    },
     task::Task,
     workqueue::{
         impl_has_work,
@@ -72,19 +65,16 @@ use kernel::{
     }, //
 };
 
-use super::WakeReason;
-use crate::{
-    provider::object::{
-        Object,
-        UseRef, //
+use super::{
+    line::{
+        Entry,
+        Memory, //
     },
-    shim::{
-        wait::{
-            new_wait_queue,
-            WaitQueue, //
-        },
-        work::slow_queue, //
-    }, //
+    WakeReason, //
+};
+use crate::{
+    provider::prelude::*,
+    shim::work::slow_queue, //
 };
 
 /// An object that callbacks wait on.
@@ -92,19 +82,19 @@ pub(crate) trait Watched: Object + Sized + 'static {
     /// A condition to wait for.
     type Cond;
 
-    /// The place of a callback in the object's line, and the memory of the waiter.
-    type Place: Send + Unpin;
+    /// The key of a waiter in the object's line.
+    type Key: Send + Unpin;
 
-    /// Allocates the memory of a waiter. Fails with `ENOMEM`. Sleeps.
-    fn new_place() -> Result<Self::Place>;
+    /// A waiter of the object's line.
+    type Token: Send;
 
     /// Puts `callback` in the line for `cond`, in place of its previous condition. Returns the
-    /// reason instead if `cond` holds. Calls [`Callback::place`] under the lock of the line. Fails
-    /// with `EBADF` if the object was closed by force, and with the errors of `Callback::place`.
+    /// reason instead if `cond` holds. Calls [`Callback::entry`] under the lock of the line. Fails
+    /// with `EBADF` if the object was closed by force, and with the errors of `Callback::entry`.
     /// Process context, does not sleep.
     fn arm(&self, callback: &Arc<Callback<Self>>, cond: Self::Cond) -> Result<Option<WakeReason>>;
 
-    /// Removes `callback` from the line, if it is there. Calls [`Callback::last_place`] under the
+    /// Removes `callback` from the line, if it is there. Calls [`Callback::last_entry`] under the
     /// lock of the line. Process context, does not sleep.
     fn disarm(&self, callback: &Callback<Self>);
 }
@@ -127,7 +117,7 @@ pub(crate) struct Callback<T: Watched> {
 }
 
 struct State<T: Watched> {
-    place: T::Place,
+    entry: Entry<T::Key, T::Token>,
     /// The reason of a call that is due.
     due: Option<WakeReason>,
     /// The worker that runs the call.
@@ -193,36 +183,39 @@ impl<T: Watched> Callback<T> {
         self.object.release();
     }
 
-    /// Calls `change` with the place of the callback. The caller holds the lock of the line. Fails
-    /// with `ESHUTDOWN` if the callback was unregistered.
-    pub(in crate::provider) fn place<R>(
+    /// Calls `change` with the callback's entry in the line. The caller holds the lock of the line.
+    /// Fails with `ESHUTDOWN` if the callback was unregistered.
+    pub(in crate::provider) fn entry<R>(
         &self,
-        change: impl FnOnce(&mut T::Place) -> Result<R>,
+        change: impl FnOnce(&mut Entry<T::Key, T::Token>) -> R,
     ) -> Result<R> {
         let mut state = self.state.lock();
         if state.unregistered {
             return Err(ESHUTDOWN);
         }
-        change(&mut state.place)
+        Ok(change(&mut state.entry))
     }
 
-    /// Calls `change` with the place of the callback, even if it was unregistered. The caller holds
-    /// the lock of the line.
-    pub(in crate::provider) fn last_place(&self, change: impl FnOnce(&mut T::Place)) {
-        change(&mut self.state.lock().place);
+    /// Calls `change` with the callback's entry, even if it was unregistered. The caller holds the
+    /// lock of the line.
+    pub(in crate::provider) fn last_entry(
+        &self,
+        change: impl FnOnce(&mut Entry<T::Key, T::Token>),
+    ) {
+        change(&mut self.state.lock().entry);
     }
 
-    /// Makes a call due, because the waiter was removed from the line. `left` puts the waiter's
-    /// memory back to its place. The caller holds the lock of the line, so this reference is not
-    /// the last one: a registration takes that lock before it drops its own.
+    /// Makes a call due, because the waiter was removed from the line with `memory`. The caller
+    /// holds the lock of the line, so this reference is not the last one: a registration takes that
+    /// lock before it drops its own.
     pub(in crate::provider) fn fire(
         self: Arc<Self>,
         why: WakeReason,
-        left: impl FnOnce(&mut T::Place),
+        memory: Option<Memory<T::Token>>,
     ) {
         {
             let mut state = self.state.lock();
-            left(&mut state.place);
+            state.entry.removed(memory);
             if state.unregistered {
                 return;
             }
@@ -258,8 +251,8 @@ impl<T: Watched> WorkItem for Callback<T> {
     }
 }
 
-/// Owns a callback for a consumer. Dropping it unregisters the callback and does not wait for a call
-/// that has begun. It sleeps only to free memory.
+/// Owns a callback for a consumer. Dropping it unregisters the callback and does not wait for a
+/// call that has begun. It sleeps only to free memory.
 pub(crate) struct Registration<T: Watched>(Arc<Callback<T>>);
 
 impl<T: Watched> Registration<T> {
@@ -274,7 +267,7 @@ impl<T: Watched> Registration<T> {
         let object = UseRef::new(object.clone())?;
         let function: KBox<Function<T>> = KBox::new(function, GFP_KERNEL_ACCOUNT)?;
         let state = State {
-            place: T::new_place()?,
+            entry: Entry::new(Some(Memory::new()?)),
             due: None,
             running: None,
             unregistered: false,

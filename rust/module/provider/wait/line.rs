@@ -29,18 +29,17 @@
 #[path = "../../../../kunit/line.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    }, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNodeReservation, //
 };
 
 use kfi_core::due::{
     DueMap,
     Key, //
 };
+
+use crate::provider::prelude::*;
 
 /// The memory of a waiter in the tree.
 pub(in crate::provider) struct Memory<T>(RBTreeNodeReservation<Key, Option<Waiter<T>>>);
@@ -76,7 +75,6 @@ pub(in crate::provider) fn with_memory<T, R>(
 
 /// A waiter that enters the line.
 pub(in crate::provider) struct NewWaiter<T> {
-    /// The waiter.
     pub(in crate::provider) who: T,
     /// The memory of its node. Required if the line is not empty.
     pub(in crate::provider) memory: Option<Memory<T>>,
@@ -84,10 +82,33 @@ pub(in crate::provider) struct NewWaiter<T> {
 
 /// A waiter that has left the line.
 pub(in crate::provider) struct RemovedWaiter<T> {
-    /// The waiter.
     pub(in crate::provider) who: T,
     /// The memory of a node, if the waiter has brought some.
     pub(in crate::provider) memory: Option<Memory<T>>,
+}
+
+/// A waiter that stays when it leaves the line, a descriptor or a callback. It enters repeatedly
+/// with the same memory.
+pub(in crate::provider) struct Entry<K, T> {
+    /// Its key while it is in the line.
+    pub(in crate::provider) key: Option<K>,
+    /// Its memory while it is not.
+    pub(in crate::provider) memory: Option<Memory<T>>,
+}
+
+impl<K, T> Entry<K, T> {
+    /// An entry that is not in the line.
+    pub(in crate::provider) const fn new(memory: Option<Memory<T>>) -> Self {
+        Self { key: None, memory }
+    }
+
+    /// Notes that it was removed from the line, and keeps the memory that it left with.
+    pub(in crate::provider) fn removed(&mut self, memory: Option<Memory<T>>) {
+        self.key = None;
+        if memory.is_some() {
+            self.memory = memory;
+        }
+    }
 }
 
 struct First<T> {
@@ -110,7 +131,6 @@ pub(in crate::provider) struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// An empty line.
     pub(in crate::provider) fn new() -> Self {
         // INVARIANT: Both are empty.
         Self {

@@ -20,6 +20,14 @@
 //! consumer, which needs no wait object. So far the suites are the only users of callbacks, and
 //! builds without suites leave them out (cfg `kfi_kunit`).
 //!
+//! A descriptor of a CQ or an EQ ([`Readable`]) is readable while the queue has something to read,
+//! by a call or through the mapped ring. All descriptors of a queue share its wait queue, because
+//! they wait for the same condition. read(2) and write(2) on such a descriptor fail with `EINVAL`.
+//!
+//! A descriptor is a use of its object. The object can be closed by force while another process
+//! holds the descriptor, when the owner's device file is released. Then poll(2) gives `POLLERR |
+//! POLLHUP`.
+//!
 //! Two rules make every line safe:
 //!
 //! - A task that removes a sleeper from a line wakes it before it releases the line's lock. So a
@@ -32,12 +40,10 @@
 //! |---|---|
 //! | [`line`] | the line: waiters in the order in which they become due |
 //! | [`set`] | the wait set: one object to wait on for many |
-//! | [`fd`] | a CQ or EQ as a file descriptor for poll(2), epoll and io_uring |
 //! | `callback` | a callback of a kernel consumer |
 
 #[cfg(kfi_kunit)]
 pub(crate) mod callback;
-pub(crate) mod fd;
 pub(super) mod line;
 pub(crate) mod set;
 
@@ -47,37 +53,31 @@ mod kunit;
 
 use core::num::NonZeroU32;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kfi_core::enums;
 
-use kfi_core::{
-    enums,
-    wait::Deadline, //
+use self::line::{
+    Memory,
+    RemovedWaiter, //
 };
-
 use super::{
     fabric::Fabric,
-    object::{
-        Object,
-        UseGuard,
-        UseRef, //
-    }, //
+    prelude::*, //
 };
 use crate::shim::{
-    anon_file::PendingFd,
-    errno::to_error,
+    anon_file::{
+        AnonFile,
+        PendingFd,
+        PollTable,
+        EPOLLERR,
+        EPOLLHUP,
+        EPOLLIN,
+        EPOLLRDNORM, //
+    },
     wait::{
         Sleeper,
         WaitError,
         Waker, //
     }, //
-};
-
-use line::{
-    Memory,
-    RemovedWaiter, //
 };
 
 pub(crate) use set::WaitSet;
@@ -118,12 +118,8 @@ impl WaitObj {
         }
     }
 
-    /// Whether a read of a queue with this wait object may sleep.
-    pub(super) fn allows_sread(&self) -> bool {
-        matches!(self, Self::Unspec | Self::Queue)
-    }
-
-    /// Whether the object itself has descriptors.
+    /// Whether the object itself has descriptors, and whether a read of a queue with this wait
+    /// object may sleep.
     pub(super) fn is_pollable(&self) -> bool {
         matches!(self, Self::Unspec | Self::Queue)
     }
@@ -247,5 +243,52 @@ pub(super) fn sleep(
         Err(error) if leave() => Err(error),
         // The sleeper was removed and woken under the lock that `leave` has just held.
         Err(error) => sleeper.reason().map(WakeReason::from_reason).ok_or(error),
+    }
+}
+
+/// The events of a readable descriptor.
+pub(super) const READABLE: u32 = EPOLLIN | EPOLLRDNORM;
+
+/// The events that poll(2) reports for a descriptor of an object.
+#[inline]
+pub(super) fn poll_events(is_closed: bool, is_readable: impl FnOnce() -> bool) -> u32 {
+    if is_closed {
+        EPOLLERR | EPOLLHUP
+    } else if is_readable() {
+        READABLE
+    } else {
+        0
+    }
+}
+
+/// A queue with descriptors that are readable while it has something to read.
+pub(super) trait Readable: Object + 'static {
+    /// The name of its descriptors in `/proc/PID/fd`.
+    const NAME: &'static CStr;
+
+    /// The wait queue of pollers. It is woken with [`READABLE`] when there is something to read,
+    /// and with all events when the queue was closed.
+    fn readable(&self) -> &WaitQueue;
+
+    /// Whether there is something to read. Does not sleep.
+    fn is_ready(&self) -> bool;
+}
+
+/// The file behind a descriptor of a queue.
+struct QueueFd<T: Readable>(UseRef<T>);
+
+/// Makes a descriptor for `queue`, which is a use of it. Fails with `EBADF` if the queue is closed;
+/// `EMFILE`, `ENFILE`, `ENOMEM`. Sleeps.
+pub(super) fn open_fd<T: Readable>(queue: &Arc<T>) -> Result<PendingFd> {
+    let queue = UseRef::new(queue.clone())?;
+    PendingFd::new(Arc::new(QueueFd(queue), GFP_KERNEL_ACCOUNT)?)
+}
+
+impl<T: Readable> AnonFile for QueueFd<T> {
+    const NAME: &'static CStr = T::NAME;
+
+    fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
+        table.register(self.0.readable());
+        poll_events(self.0.uses().is_closed(), || self.0.is_ready())
     }
 }

@@ -26,22 +26,13 @@
 //! endpoint's receive lock (`ep/multi_recv.rs`). Only sleepers are woken under the lock of the set.
 //! Pollers are woken after its release.
 
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    },
-    uaccess::UserSliceWriter, //
-};
+use kernel::uaccess::UserSliceWriter;
 
 use kfi_core::{
     due::Key,
     wait::{
         self,
-        Armed,
-        Deadline, //
+        Armed, //
     }, //
 };
 
@@ -52,36 +43,25 @@ use super::{
         Memory,
         NewWaiter, //
     },
+    poll_events,
     sleep,
     WakeReason,
-    Wakeup, //
+    Wakeup,
+    READABLE, //
 };
 use crate::{
-    mem::Allowance,
     provider::{
         fabric::Fabric,
-        object::{
-            Ident,
-            Object,
-            UseCount,
-            UseGuard,
-            UseRef, //
-        }, //
+        prelude::*, //
     },
     shim::{
         anon_file::{
             AnonFile,
             PendingFd,
-            PollTable,
-            EPOLLERR,
-            EPOLLHUP,
-            EPOLLIN,
-            EPOLLRDNORM, //
+            PollTable, //
         },
         wait::{
-            new_wait_queue,
             Sleeper,
-            WaitQueue,
             Waker, //
         }, //
     }, //
@@ -97,7 +77,6 @@ pub(crate) struct WaitSet {
     /// The wait queue of pollers.
     #[pin]
     readable: WaitQueue,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -117,7 +96,6 @@ impl WaitSet {
         )
     }
 
-    /// The fabric of the set.
     pub(crate) fn fabric(&self) -> &Arc<Fabric> {
         self.fabric.arc()
     }
@@ -136,7 +114,7 @@ impl WaitSet {
                 // A poller enters the wait queue before it looks at the set. So either it saw the
                 // signal, or this check finds it on the wait queue.
                 if self.readable.has_sleepers() {
-                    self.readable.wake_poll(EPOLLIN | EPOLLRDNORM);
+                    self.readable.wake_poll(READABLE);
                 }
             }
         }
@@ -238,13 +216,7 @@ impl AnonFile for SetFd {
 
     fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
         table.register(&self.set.readable);
-        if self.set.uses.is_closed() {
-            EPOLLERR | EPOLLHUP
-        } else if self.set.pending() {
-            EPOLLIN | EPOLLRDNORM
-        } else {
-            0
-        }
+        poll_events(self.set.uses.is_closed(), || self.set.pending())
     }
 
     /// Takes the signal. Fails with `EINVAL` for less than 8 bytes; `EAGAIN`; `EBADF` if the set

@@ -25,22 +25,9 @@
 #[path = "../../../../../kunit/heard_first.rs"]
 mod kunit;
 
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Full,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
-};
+use kernel::sync::atomic::Full;
 
-use kfi_core::{
-    addr::SockAddr,
-    enums::EqEvent,
-    errno::Errno, //
-};
+use kfi_core::enums::EqEvent;
 use kfi_roce::{
     cm::{
         Event,
@@ -65,9 +52,8 @@ use kfi_roce::{
 
 use super::{
     super::{
-        bound::Bound,
-        wire::Wire,
-        Endpoint, //
+        prelude::*,
+        wire::Wire, //
     },
     access,
     Msg,
@@ -82,14 +68,12 @@ use crate::{
             Connect,
             Consumer, //
         },
-        LinkState,
         Path, //
     },
     provider::{
         eq::Connection,
         pep::Pep, //
-    },
-    shim::errno::to_error, //
+    }, //
 };
 
 impl Msg {
@@ -98,7 +82,7 @@ impl Msg {
     fn check_idle(&self) -> Result {
         match self.phase() {
             Phase::Idle if self.peer.as_ref().is_none() => Ok(()),
-            Phase::Asking | Phase::Accepting => Err(to_error(Errno::EALREADY)),
+            Phase::Connecting | Phase::Accepting => Err(to_error(Errno::EALREADY)),
             _ => Err(EISCONN),
         }
     }
@@ -197,7 +181,7 @@ impl Msg {
         let _connecting = self.connecting.lock();
         self.check_idle()?;
         let attr = self.attrs.attr(access(endpoint.caps));
-        let asks = Connect {
+        let request = Connect {
             link,
             local: local.ip(),
             remote: peer.ip(),
@@ -209,10 +193,10 @@ impl Msg {
             context: 0,
         };
         // Events of the connection wait for `connecting`.
-        self.phase.store(Phase::Asking as u32, Relaxed);
-        match cm::connect(&asks, endpoint.clone()) {
+        self.phase.store(Phase::Connecting as u32, Relaxed);
+        match cm::connect(&request, endpoint.clone()) {
             Ok(conn) => {
-                self.asked.populate(peer);
+                self.requested.populate(peer);
                 self.conn.populate(conn);
                 Ok(())
             }
@@ -227,7 +211,7 @@ impl Msg {
     /// whether it is confirmed. It is not if the connection has ended meanwhile; the event for that
     /// comes next. The caller holds `connecting`. Sleeps.
     fn accepted(&self, endpoint: &Endpoint, conn: &Conn, reply: &Reply<'_>) -> Result<bool> {
-        let peer = *self.asked.as_ref().ok_or(ENOTCONN)?;
+        let peer = *self.requested.as_ref().ok_or(ENOTCONN)?;
         let mut attr = self.attr(endpoint, reply.qpn, reply.starting_psn, reply.mtu);
         attr.max_rd_atomic = attr.max_rd_atomic.min(reply.initiator_depth);
         attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(reply.responder_resources);
@@ -288,14 +272,14 @@ impl Msg {
     /// The peer has sent a packet, so it is ready. Sleeps only for the locks of connection
     /// management.
     #[inline]
-    pub(super) fn heard(&self, endpoint: &Endpoint, bound: &Bound) {
+    pub(super) fn packet_received(&self, endpoint: &Endpoint, bound: &Bound) {
         if self.phase() == Phase::Accepting {
-            self.heard_first(endpoint, bound);
+            self.first_packet_received(endpoint, bound);
         }
     }
 
     #[cold]
-    fn heard_first(&self, endpoint: &Endpoint, bound: &Bound) {
+    fn first_packet_received(&self, endpoint: &Endpoint, bound: &Bound) {
         // If the connection is not set yet, the next packet or the RTU establishes it.
         let conn = self.conn.as_ref();
         if conn.is_some_and(|conn| conn.communication_established()) {
@@ -307,11 +291,11 @@ impl Msg {
     fn connected(&self, endpoint: &Endpoint, bound: &Bound, from: Phase, private: &[u8]) {
         let connected = Phase::Connected as u32;
         if self.phase.cmpxchg(from as u32, connected, Full).is_ok() {
-            self.tell(endpoint, bound, EqEvent::Connected, private);
+            self.report(endpoint, bound, EqEvent::Connected, private);
         }
     }
 
-    fn tell(&self, endpoint: &Endpoint, bound: &Bound, event: EqEvent, private: &[u8]) {
+    fn report(&self, endpoint: &Endpoint, bound: &Bound, event: EqEvent, private: &[u8]) {
         if let (Some(eq), Some(peer)) = (&bound.eq, self.peer.as_ref()) {
             let what = Connection {
                 connreq: 0,
@@ -359,7 +343,7 @@ impl Msg {
         };
         let gone = endpoint.domain.link().state() == LinkState::Gone;
         match (from, why) {
-            (Phase::Connected, _) => self.tell(endpoint, bound, EqEvent::Shutdown, &[]),
+            (Phase::Connected, _) => self.report(endpoint, bound, EqEvent::Shutdown, &[]),
             _ if gone => {
                 not_connected(bound, endpoint, Errno::ENODEV, Reason::new(0), &[]);
             }
@@ -409,7 +393,7 @@ impl Endpoint {
             Err(error) if error == to_error(Errno::KFI_EOPBADSTATE) => {}
             enabled => enabled?,
         }
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(EBADF);
         };
         act(msg, bound)
@@ -444,7 +428,7 @@ impl Endpoint {
     /// another endpoint type, `ENOTCONN` if it is not connected. Sleeps.
     pub(crate) fn shutdown(&self) -> Result {
         let msg = self.msg()?;
-        let (Some(_inside), Some(bound)) = (self.run.enter(), self.bound.as_ref()) else {
+        let Some((_inside, bound)) = self.enter() else {
             return Err(ENOTCONN);
         };
         let _connecting = msg.connecting.lock();
@@ -474,12 +458,12 @@ impl Consumer for Endpoint {
         let _connecting = msg.connecting.lock();
         let lost = match event {
             Event::Reply(reply) => {
-                if msg.phase() != Phase::Asking {
+                if msg.phase() != Phase::Connecting {
                     return;
                 }
                 match msg.accepted(self, conn, reply) {
                     Ok(true) => {
-                        msg.connected(self, bound, Phase::Asking, reply.private);
+                        msg.connected(self, bound, Phase::Connecting, reply.private);
                         return;
                     }
                     Ok(false) => return,

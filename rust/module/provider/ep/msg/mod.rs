@@ -14,7 +14,7 @@
 //! # The connection
 //!
 //! ```text
-//!  Idle --connect--> Asking --REP---------------v
+//!  Idle --connect--> Connecting --REP-----------v
 //!    |                                      Connected --shutdown, DREQ, failure--> Over
 //!    |--accept---> Accepting --RTU, packet------^
 //!    '--connect_qp------------------------------'   (and to Over from wherever it fails)
@@ -32,35 +32,19 @@
 //! | [`post`] | transmits |
 //! | [`serve`] | the peer's requests, and the events of the QP |
 
-mod attr;
 mod connect;
 mod post;
 mod serve;
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        Mutex,
-        SetOnce,
-        SpinLock, //
-    }, //
-};
-
-use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
-    flags::Caps, //
-};
 use kfi_roce::{
+    headers::RnrTimer,
+    mtu::PathMtu,
     psn::Psn,
     rc::{
+        attr::{
+            AckTimeout,
+            MAX_RETRY, //
+        },
         Access,
         Attr, //
     },
@@ -71,18 +55,16 @@ use kfi_roce::{
 };
 
 use self::{
-    attr::Attrs,
     post::Tickets,
     serve::Incoming, //
 };
 use super::{
-    bound::Bound,
     options::QpOpt,
+    prelude::*,
     wire::{
         QpInfo,
         Wire, //
-    },
-    Endpoint, //
+    }, //
 };
 use crate::{
     net::{
@@ -91,17 +73,14 @@ use crate::{
             Conn, //
         },
         qp::{
+            rc::MAX_RD_ATOMIC,
             Qp,
             Rc, //
         },
         Values,
         STATS, //
     },
-    shim::{
-        errno::to_error,
-        random::random_u32,
-        sched::cond_resched, //
-    }, //
+    shim::random::random_u32, //
 };
 
 /// The phase of a connection.
@@ -110,7 +89,7 @@ use crate::{
 enum Phase {
     Idle = 0,
     /// A REQ was sent.
-    Asking = 1,
+    Connecting = 1,
     /// A request was accepted. The peer has not confirmed that yet.
     Accepting = 2,
     Connected = 3,
@@ -139,7 +118,7 @@ pub(super) struct Msg {
     /// Set when the endpoint is connected.
     peer: SetOnce<Peer>,
     /// The address that the REQ was sent to.
-    asked: SetOnce<SockAddr>,
+    requested: SetOnce<SockAddr>,
     /// Set when a REQ was sent or a request was accepted.
     conn: SetOnce<Arc<Conn>>,
     /// Serialises the functions that connect and disconnect.
@@ -165,7 +144,7 @@ impl Msg {
             qp: SetOnce::new(),
             phase: Atomic::new(Phase::Idle as u32),
             peer: SetOnce::new(),
-            asked: SetOnce::new(),
+            requested: SetOnce::new(),
             conn: SetOnce::new(),
             connecting <- new_mutex!((), "Msg::connecting"),
             tickets <- new_spinlock!(tickets, "Msg::tickets"),
@@ -185,7 +164,7 @@ impl Msg {
     fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
             0 => Phase::Idle,
-            1 => Phase::Asking,
+            1 => Phase::Connecting,
             2 => Phase::Accepting,
             3 => Phase::Connected,
             _ => Phase::Over,
@@ -254,7 +233,7 @@ impl Msg {
 
     /// The number of outstanding transmits. Does not sleep.
     pub(super) fn under_way(&self) -> u64 {
-        self.tickets.lock().used() as u64
+        self.tickets.lock().used as u64
     }
 
     /// The packet statistics of the QP. Does not sleep.
@@ -318,5 +297,105 @@ impl Endpoint {
     pub(crate) fn peer_addr(&self) -> Result<SockAddr> {
         let peer = self.msg()?.peer.as_ref().ok_or(ENOTCONN)?;
         Ok(peer.addr)
+    }
+}
+
+/// 67 ms.
+const DEFAULT_TIMEOUT: u32 = 14;
+/// 0.64 ms.
+const DEFAULT_MIN_RNR_TIMER: u32 = 12;
+
+/// The attributes of the QP, in the units of the interface. All values are valid.
+pub(super) struct Attrs {
+    path_mtu: Atomic<u32>,
+    timeout: Atomic<u32>,
+    retry_cnt: Atomic<u32>,
+    rnr_retry: Atomic<u32>,
+    min_rnr_timer: Atomic<u32>,
+    rd_atomic: Atomic<u32>,
+    dest_rd_atomic: Atomic<u32>,
+}
+
+impl Attrs {
+    pub(super) const fn new() -> Self {
+        Self {
+            path_mtu: Atomic::new(0),
+            timeout: Atomic::new(DEFAULT_TIMEOUT),
+            retry_cnt: Atomic::new(MAX_RETRY as u32),
+            rnr_retry: Atomic::new(MAX_RETRY as u32),
+            min_rnr_timer: Atomic::new(DEFAULT_MIN_RNR_TIMER),
+            rd_atomic: Atomic::new(MAX_RD_ATOMIC as u32),
+            dest_rd_atomic: Atomic::new(MAX_RD_ATOMIC as u32),
+        }
+    }
+
+    /// The word of an attribute and its largest value. Fails with `ENOPROTOOPT` if there is no such
+    /// attribute.
+    fn word(&self, opt: QpOpt) -> Result<(&Atomic<u32>, u32)> {
+        Ok(match opt {
+            QpOpt::Qkey => return Err(to_error(Errno::ENOPROTOOPT)),
+            QpOpt::PathMtu => (&self.path_mtu, PathMtu::Mtu4096.bytes()),
+            QpOpt::Timeout => (&self.timeout, 31),
+            QpOpt::RetryCnt => (&self.retry_cnt, u32::from(MAX_RETRY)),
+            QpOpt::RnrRetry => (&self.rnr_retry, u32::from(MAX_RETRY)),
+            QpOpt::MinRnrTimer => (&self.min_rnr_timer, 31),
+            QpOpt::RdAtomic => (&self.rd_atomic, u32::from(MAX_RD_ATOMIC)),
+            QpOpt::DestRdAtomic => (&self.dest_rd_atomic, u32::from(MAX_RD_ATOMIC)),
+        })
+    }
+
+    /// The value of an attribute. Fails with `ENOPROTOOPT` if there is no such attribute.
+    pub(super) fn get(&self, opt: QpOpt) -> Result<u64> {
+        let (word, _) = self.word(opt)?;
+        Ok(u64::from(word.load(Relaxed)))
+    }
+
+    /// Sets an attribute. Fails with `ENOPROTOOPT` if there is no such attribute, `EINVAL` if the
+    /// value is out of range.
+    pub(super) fn set(&self, opt: QpOpt, value: u64) -> Result {
+        let (word, max) = self.word(opt)?;
+        let value = u32::try_from(value).map_err(|_| EINVAL)?;
+        let is_mtu = || value == 0 || PathMtu::ALL.iter().any(|mtu| mtu.bytes() == value);
+        if value > max || (opt == QpOpt::PathMtu && !is_mtu()) {
+            return Err(EINVAL);
+        }
+        word.store(value, Relaxed);
+        Ok(())
+    }
+
+    /// The path MTU that the owner set.
+    pub(super) fn chosen_mtu(&self) -> Option<PathMtu> {
+        let chosen = self.path_mtu.load(Relaxed);
+        PathMtu::ALL.into_iter().find(|mtu| mtu.bytes() == chosen)
+    }
+
+    /// The path MTU of the connection on a path with the MTU `path`. Fails with `EINVAL` if the
+    /// owner set a larger one.
+    pub(super) fn path_mtu(&self, path: PathMtu) -> Result<PathMtu> {
+        match self.path_mtu.load(Relaxed) {
+            0 => Ok(path),
+            chosen => PathMtu::ALL
+                .into_iter()
+                .find(|mtu| mtu.bytes() == chosen && *mtu <= path)
+                .ok_or(EINVAL),
+        }
+    }
+
+    /// The attributes except the path MTU.
+    pub(super) fn attr(&self, access: Access) -> Attr {
+        // No value has more than 5 bits.
+        let code = |value: &Atomic<u32>| value.load(Relaxed) as u8;
+        let default = Attr::default();
+        Attr {
+            access,
+            timeout: AckTimeout::from_code(code(&self.timeout)).unwrap_or(default.timeout),
+            retry_cnt: code(&self.retry_cnt),
+            rnr_retry: code(&self.rnr_retry),
+            min_rnr_timer: RnrTimer::from_code(code(&self.min_rnr_timer))
+                .unwrap_or(default.min_rnr_timer),
+            max_rd_atomic: code(&self.rd_atomic),
+            max_dest_rd_atomic: code(&self.dest_rd_atomic),
+            ..default
+        }
     }
 }

@@ -6,20 +6,7 @@
 //! of the slot is the ID of the work request. When the QP reports the status, the ticket is taken
 //! out and the operation completes. There are `tx_size` slots.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use kfi_core::{
-    errno::Errno,
-    flags::OpFlags,
-    op::{
-        OpType,
-        ATOMIC_LEN, //
-    },
-    prov_errno, //
-};
+use kfi_core::op::ATOMIC_LEN;
 use kfi_roce::{
     headers::SendEnd,
     rc::{
@@ -30,58 +17,46 @@ use kfi_roce::{
 
 use super::{
     super::{
-        bound::Bound,
-        complete::{
-            Failure,
-            Outcome,
-            Ticket, //
-        },
         op::{
             Atomic,
             Change,
             Op,
-            Remote, //
+            Read,
+            Receive,
+            Remote,
+            Send,
+            Write, //
         },
         options::QpOpt,
-        post::{
-            Poster,
-            Unsent, //
-        },
-        wire::imm_data,
-        Endpoint, //
+        post::Unsent,
+        prelude::*,
+        slots,
+        wire::imm_data, //
     },
     Msg,
     Phase, //
 };
-use crate::{
-    mem::MemRef,
-    net::qp::rc::Request,
-    shim::errno::to_error, //
-};
+use crate::net::qp::rc::Request;
 
 /// The tickets of outstanding transmits.
 ///
 /// # Invariants
 ///
-/// `used` is the number of places with a ticket.
+/// `used` is the number of slots with a ticket.
 pub(super) struct Tickets {
-    places: KVVec<Option<Ticket>>,
-    /// The place of the next ticket. Transmits end in the order of posting, so this place is free
+    slots: KVVec<Option<Ticket>>,
+    /// The slot of the next ticket. Transmits end in the order of posting, so this slot is free
     /// unless all, or almost all, are in use.
     next: usize,
-    used: usize,
+    pub(super) used: usize,
 }
 
 impl Tickets {
     /// Makes room for `size` tickets. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(size: usize) -> Result<Self> {
-        let mut places = KVVec::with_capacity(size, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..size {
-            places.push(None, GFP_KERNEL_ACCOUNT)?;
-        }
-        // INVARIANT: No place has a ticket.
+        // INVARIANT: No slot has a ticket.
         Ok(Self {
-            places,
+            slots: slots(size, || None)?,
             next: 0,
             used: 0,
         })
@@ -92,64 +67,53 @@ impl Tickets {
         size.saturating_mul(size_of::<Option<Ticket>>())
     }
 
-    /// The number of places.
     pub(super) fn size(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
-    /// The number of tickets.
-    pub(super) fn used(&self) -> usize {
-        self.used
-    }
-
-    /// Stores a ticket and returns its place, or returns the ticket if the place is not free.
+    /// Stores a ticket and returns its slot, or returns the ticket if the slot is not free.
     fn put(&mut self, ticket: Ticket) -> core::result::Result<usize, Ticket> {
-        let at = self.next;
-        match self.places.get_mut(at) {
-            Some(place @ None) => {
-                *place = Some(ticket);
-                let next = at.wrapping_add(1);
-                self.next = if next < self.places.len() { next } else { 0 };
+        let index = self.next;
+        match self.slots.get_mut(index) {
+            Some(slot @ None) => {
+                *slot = Some(ticket);
+                let next = index.wrapping_add(1);
+                self.next = if next < self.slots.len() { next } else { 0 };
                 self.used = self.used.wrapping_add(1);
-                Ok(at)
+                Ok(index)
             }
             _ => Err(ticket),
         }
     }
 
-    /// Takes the ticket out of a place.
-    fn take(&mut self, at: usize) -> Option<Ticket> {
-        let ticket = self.places.get_mut(at)?.take()?;
+    /// Takes the ticket out of a slot.
+    fn take(&mut self, index: usize) -> Option<Ticket> {
+        let ticket = self.slots.get_mut(index)?.take()?;
         self.used = self.used.wrapping_sub(1);
         Some(ticket)
     }
 
-    /// Takes out the first ticket at or behind the place `at`, which becomes the place behind it.
-    pub(super) fn drain(&mut self, at: &mut usize) -> Option<Ticket> {
+    /// Takes out the first ticket in slot `next` or behind it. `next` becomes the slot behind it.
+    pub(super) fn drain(&mut self, next: &mut usize) -> Option<Ticket> {
         if self.used == 0 {
             return None;
         }
-        let found = self.places.iter().skip(*at).position(Option::is_some)?;
-        let place = at.wrapping_add(found);
-        *at = place.wrapping_add(1);
-        self.take(place)
+        let skipped = self.slots.iter().skip(*next).position(Option::is_some)?;
+        let index = next.wrapping_add(skipped);
+        *next = index.wrapping_add(1);
+        self.take(index)
     }
 }
 
 /// The parameters of a transmit besides its memory.
 pub(in crate::provider::ep) struct Transmit {
     kind: OpType,
-    flags: OpFlags,
+    pub(in crate::provider::ep) flags: OpFlags,
     context: u64,
     op: WireOp,
 }
 
-impl Transmit {
-    /// Its flags.
-    pub(in crate::provider::ep) fn flags(&self) -> OpFlags {
-        self.flags
-    }
-}
+impl Transmit {}
 
 impl Msg {
     /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.
@@ -180,8 +144,8 @@ impl Msg {
         }
     }
 
-    /// Checks a transmit, and returns its parameters. Fails with the errors of [`Poster::post`] that
-    /// do not depend on the state of the connection. Does not sleep.
+    /// Checks a transmit, and returns its parameters. Fails with the errors of [`Poster::post`]
+    /// that do not depend on the state of the connection. Does not sleep.
     pub(in crate::provider::ep) fn transmit_of(
         &self,
         endpoint: &Endpoint,
@@ -265,7 +229,7 @@ impl Msg {
         } = *transmit;
         match self.phase() {
             Phase::Connected => {}
-            Phase::Idle | Phase::Asking | Phase::Accepting => return Err(ENOTCONN),
+            Phase::Idle | Phase::Connecting | Phase::Accepting => return Err(ENOTCONN),
             Phase::Over => return Err(ESHUTDOWN),
         }
         endpoint.check_link()?;
@@ -274,8 +238,8 @@ impl Msg {
         let (len, spare) = (memory.len() as u64, &mut poster.spare);
         let ticket = endpoint.ticket(bound, kind, flags, context, len, spare)?;
         let put = self.tickets.lock().put(ticket);
-        let place = match put {
-            Ok(place) => place,
+        let slot = match put {
+            Ok(slot) => slot,
             Err(ticket) => {
                 endpoint.refuse(bound, ticket, spare);
                 return Err(EAGAIN);
@@ -287,9 +251,9 @@ impl Msg {
             solicited: false,
         };
         poster.unsent = Unsent::Own;
-        let queued = qp.queue(&request, &[], memory, place as u64);
+        let queued = qp.queue(&request, &[], memory, slot as u64);
         if let Err(error) = queued {
-            let ticket = self.tickets.lock().take(place);
+            let ticket = self.tickets.lock().take(slot);
             if let Some(ticket) = ticket {
                 endpoint.refuse(bound, ticket, &mut poster.spare);
             }
@@ -307,8 +271,8 @@ impl Msg {
     }
 
     /// Completes a transmit. Does not sleep.
-    pub(super) fn ended(&self, endpoint: &Endpoint, bound: &Bound, place: u64, status: Status) {
-        let ticket = self.tickets.lock().take(place as usize);
+    pub(super) fn ended(&self, endpoint: &Endpoint, bound: &Bound, slot: u64, status: Status) {
+        let ticket = self.tickets.lock().take(slot as usize);
         if status == Status::RemoteAccess {
             // Counted before the program sees the completion.
             endpoint.ident.refused();
@@ -316,35 +280,22 @@ impl Msg {
         let Some(ticket) = ticket else {
             return;
         };
-        match failure(prov_errno::of_transmit(status)) {
+        match prov_errno::of_transmit(status) {
             None => endpoint.complete_transmit(bound, ticket),
-            Some(failure) => {
-                let mut outcome = Outcome::failed(failure.errno);
-                outcome.error = Some(failure);
+            Some((errno, prov_errno)) => {
+                let outcome = Outcome::failed_with(errno, prov_errno);
                 endpoint.complete(bound, ticket, outcome);
             }
         }
     }
 }
 
-/// The error entry for an errno and its `prov_errno`; `None` for success.
-pub(super) fn failure(told: Option<(Errno, u32)>) -> Option<Failure> {
-    let (errno, prov_errno) = told?;
-    Some(Failure {
-        errno,
-        prov_errno,
-        olen: 0,
-    })
-}
-
 /// The local memory of a transmit, to be kept until it completes: its source, or the destination of
 /// the response. Fails with `ENOMEM`. Sleeps.
 fn memory_of<'m>(op: &'m mut Op<'_>) -> Result<&'m mut MemRef> {
     match op {
-        Op::Send(op) => op.from.own(true),
-        Op::Write(op) => op.from.own(true),
-        Op::Read(op) => Ok(&mut op.into),
-        Op::Receive(op) => Ok(&mut op.into),
+        Op::Send(Send { from, .. }) | Op::Write(Write { from, .. }) => from.own(true),
+        Op::Read(Read { into, .. }) | Op::Receive(Receive { into, .. }) => Ok(into),
         Op::Atomic(op) => op.change.result(true),
     }
 }

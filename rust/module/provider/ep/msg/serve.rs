@@ -13,23 +13,14 @@
 //! It changes the word with one atomic instruction of this CPU. It counts as a read, as fi_cntr(3)
 //! specifies for atomics that fetch.
 
-use kernel::sync::atomic::Relaxed;
-
 use kfi_core::{
-    errno::Errno,
     flags::{
         Access,
-        CompFlags,
-        OpFlags, //
+        CompFlags, //
     },
     matching::Envelope,
     mr,
-    op::{
-        OpType,
-        Side,
-        ATOMIC_LEN, //
-    },
-    prov_errno,
+    op::ATOMIC_LEN,
     word::Word, //
 };
 use kfi_roce::{
@@ -51,17 +42,13 @@ use kfi_roce::{
 
 use super::{
     super::{
-        bound::{
-            Bound,
-            CqBinding, //
-        },
-        complete::Outcome,
+        bound::CqBinding,
+        complete::Failure,
+        prelude::*,
         receive::Single,
-        wire::Wire,
-        Endpoint, //
+        wire::Wire, //
     },
     connect::Lost,
-    post::failure,
     Msg, //
 };
 use crate::{
@@ -78,7 +65,8 @@ use crate::{
     shim::skb::Room, //
 };
 
-type Answer<T = ()> = core::result::Result<T, Refusal>;
+/// The result of a request of the peer, or the reason of its refusal.
+type RequestResult<T = ()> = core::result::Result<T, Refusal>;
 
 /// A message, or a write with CQ data, that is being received.
 pub(super) enum Incoming {
@@ -110,7 +98,7 @@ fn give_back_credit(bound: &Bound, credit: Option<Credit>) {
 }
 
 /// An endpoint that a function below is inside of.
-struct At<'a> {
+struct Inside<'a> {
     msg: &'a Msg,
     bound: &'a Bound,
     _inside: DrainGuard<'a>,
@@ -119,20 +107,20 @@ struct At<'a> {
 impl Endpoint {
     /// Enters the endpoint and notes that the peer is ready, because it has sent a packet. `None`:
     /// the endpoint is closing. Sleeps.
-    fn at(&self) -> Option<At<'_>> {
-        let at = self.at_silently()?;
-        at.msg.heard(self, at.bound);
-        Some(at)
+    fn enter_connected(&self) -> Option<Inside<'_>> {
+        let inside = self.enter_silently()?;
+        inside.msg.packet_received(self, inside.bound);
+        Some(inside)
     }
 
     /// Enters the endpoint without noting that the peer is ready. Does not sleep.
-    fn at_silently(&self) -> Option<At<'_>> {
+    fn enter_silently(&self) -> Option<Inside<'_>> {
         let (Some(Wire::Msg(msg)), Some(inside), Some(bound)) =
             (&self.wire, self.run.enter(), self.bound.as_ref())
         else {
             return None;
         };
-        Some(At {
+        Some(Inside {
             msg,
             bound,
             _inside: inside,
@@ -144,8 +132,8 @@ impl Endpoint {
         &self,
         rkey: u32,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
-    ) -> Answer<T> {
-        let _at = self.at().ok_or(Refusal::Operation)?;
+    ) -> RequestResult<T> {
+        let _inside = self.enter_connected().ok_or(Refusal::Operation)?;
         self.in_named_region(rkey, work)
     }
 
@@ -155,16 +143,38 @@ impl Endpoint {
         &self,
         rkey: u32,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
-    ) -> Answer<T> {
+    ) -> RequestResult<T> {
         self.domain.in_region(u64::from(rkey), work).map_err(|_| {
             self.domain.count_refusal();
             Refusal::Access
         })
     }
 
+    /// Checks that the peer may read the memory that `reth` names, or write it with `WRITE`. Each has
+    /// a function of its own, so that no call is added.
+    #[inline(always)]
+    fn check_access<const WRITE: bool>(&self, reth: &Reth) -> RequestResult {
+        if reth.len == 0 {
+            // InfiniBand does not check the key of an access to no bytes. The call notes that the
+            // peer is ready.
+            drop(self.enter_connected());
+            return Ok(());
+        }
+        self.with_rkey(reth.rkey, |region| {
+            let access = if WRITE {
+                Access::REMOTE_WRITE
+            } else {
+                Access::REMOTE_READ
+            };
+            let memory = region.remote(reth.va, u64::from(reth.len), access)?;
+            drop(memory);
+            Ok(())
+        })
+    }
+
     /// Counts an operation of the peer on `len` bytes at its end. Does not sleep.
     fn count_access(&self, kind: OpType, reth: &Reth, len: u64) {
-        let Some(at) = self.at_silently() else {
+        let Some(inside) = self.enter_silently() else {
             return;
         };
         // The region may have been closed meanwhile. If no byte was accessed, the access is checked
@@ -174,17 +184,17 @@ impl Endpoint {
             region.count(kind == OpType::Write);
             Ok(())
         });
-        self.complete_remote(at.bound, kind, OpFlags::EMPTY, 0, len);
+        self.complete_remote(inside.bound, kind, OpFlags::EMPTY, 0, len);
     }
 }
 
 impl Consumer for Endpoint {
-    fn begin_receive(&self, wanted: Wanted, _payload: &Payload<'_>) -> Answer {
-        let at = self.at().ok_or(Refusal::Operation)?;
+    fn begin_receive(&self, wanted: Wanted, _payload: &Payload<'_>) -> RequestResult {
+        let inside = self.enter_connected().ok_or(Refusal::Operation)?;
         let incoming = match wanted {
             Wanted::Send { .. } => {
                 let envelope = Envelope {
-                    src: at.bound.name,
+                    src: inside.bound.name,
                     tag: 0,
                 };
                 Incoming::Message {
@@ -195,20 +205,20 @@ impl Consumer for Endpoint {
             }
             Wanted::WriteImm => {
                 let reserve = |binding: &CqBinding| binding.cq.reserve();
-                let credit = at.bound.cq(Side::Receive).map(reserve).transpose();
+                let credit = inside.bound.cq(Side::Receive).map(reserve).transpose();
                 Incoming::Write(credit.map_err(|_| Refusal::NotReady)?)
             }
         };
-        *at.msg.incoming.lock() = Some(incoming);
+        *inside.msg.incoming.lock() = Some(incoming);
         Ok(())
     }
 
-    fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
-        let at = self.at().ok_or(Refusal::Operation)?;
-        match &mut *at.msg.incoming.lock() {
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> RequestResult {
+        let inside = self.enter_connected().ok_or(Refusal::Operation)?;
+        match &mut *inside.msg.incoming.lock() {
             Some(Incoming::Message { into, placed, lost }) => {
                 // A message that is too long is refused at its end, when its length is known.
-                let fits = payload.place(into.memory(), offset as usize);
+                let fits = payload.place(&into.into, offset as usize);
                 *placed = placed.saturating_add(fits as u64);
                 *lost = lost.saturating_add(payload.len().saturating_sub(fits) as u64);
                 Ok(())
@@ -217,16 +227,16 @@ impl Consumer for Endpoint {
         }
     }
 
-    fn end_receive(&self, ended: Ended) -> Answer {
+    fn end_receive(&self, ended: Ended) -> RequestResult {
         let data = match ended.end {
             SendEnd::Plain => None,
             SendEnd::Imm(imm) => Some(u64::from(imm)),
             // A peer cannot invalidate a region of this module.
             SendEnd::Invalidate(_) => return Err(Refusal::Access),
         };
-        let at = self.at().ok_or(Refusal::Operation)?;
+        let inside = self.enter_connected().ok_or(Refusal::Operation)?;
         let incoming = {
-            let mut incoming = at.msg.incoming.lock();
+            let mut incoming = inside.msg.incoming.lock();
             if let Some(Incoming::Message { lost: 1.., .. }) = &*incoming {
                 // Longer than its receive. `abort_receive` ends it.
                 return Err(Refusal::Invalid);
@@ -236,18 +246,18 @@ impl Consumer for Endpoint {
         let len = u64::from(ended.len);
         match incoming {
             Some(Incoming::Message { into, .. }) => {
-                self.tally_rx(len);
+                self.count_rx(len);
                 let mut outcome = Outcome::done(len);
                 if let Some(data) = data {
                     outcome.flags = CompFlags::REMOTE_CQ_DATA;
                     outcome.data = data;
                 }
-                self.complete(at.bound, into.into_ticket(), outcome);
+                self.complete(inside.bound, into.into_ticket(), outcome);
                 Ok(())
             }
             Some(Incoming::Write(credit)) => {
                 if let Some(credit) = credit {
-                    self.complete_remote_data(at.bound, credit, data.unwrap_or(0));
+                    self.complete_remote_data(inside.bound, credit, data.unwrap_or(0));
                 }
                 Ok(())
             }
@@ -256,10 +266,10 @@ impl Consumer for Endpoint {
     }
 
     fn abort_receive(&self, why: Option<Refusal>) {
-        let Some(at) = self.at() else {
+        let Some(inside) = self.enter_connected() else {
             return;
         };
-        let incoming = at.msg.incoming.lock().take();
+        let incoming = inside.msg.incoming.lock().take();
         match incoming {
             Some(Incoming::Message { into, placed, lost }) => {
                 let status = match why {
@@ -267,34 +277,28 @@ impl Consumer for Endpoint {
                     Some(Refusal::Invalid) if lost > 0 => Status::LocalLength,
                     Some(_) => Status::LocalOperation,
                 };
-                let mut outcome = Outcome::failed(Errno::ECANCELED);
-                outcome.error = failure(prov_errno::of_status(status));
-                outcome.len = placed;
-                if let (Status::LocalLength, Some(failure)) = (status, &mut outcome.error) {
-                    failure.olen = lost;
-                }
-                self.complete(at.bound, into.into_ticket(), outcome);
+                let mut outcome = Outcome::done(placed);
+                outcome.error = prov_errno::of_status(status).map(|(errno, prov_errno)| Failure {
+                    errno,
+                    prov_errno,
+                    olen: if status == Status::LocalLength {
+                        lost
+                    } else {
+                        0
+                    },
+                });
+                self.complete(inside.bound, into.into_ticket(), outcome);
             }
-            Some(Incoming::Write(credit)) => give_back_credit(at.bound, credit),
+            Some(Incoming::Write(credit)) => give_back_credit(inside.bound, credit),
             None => {}
         }
     }
 
-    fn check_write(&self, reth: &Reth) -> Answer {
-        if reth.len == 0 {
-            // InfiniBand does not check the key of an access to no bytes. The call notes that the
-            // peer is ready.
-            drop(self.at());
-            return Ok(());
-        }
-        self.with_rkey(reth.rkey, |region| {
-            region
-                .remote(reth.va, u64::from(reth.len), Access::REMOTE_WRITE)
-                .map(|_| ())
-        })
+    fn check_write(&self, reth: &Reth) -> RequestResult {
+        self.check_access::<true>(reth)
     }
 
-    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> RequestResult {
         let placed = self.with_rkey(reth.rkey, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_WRITE)?;
             Ok(payload.place(&memory, offset as usize))
@@ -310,24 +314,14 @@ impl Consumer for Endpoint {
         self.count_access(OpType::Write, reth, u64::from(reth.len));
     }
 
-    fn check_read(&self, reth: &Reth) -> Answer {
-        if reth.len == 0 {
-            // InfiniBand does not check the key of an access to no bytes. The call notes that the
-            // peer is ready.
-            drop(self.at());
-            return Ok(());
-        }
-        self.with_rkey(reth.rkey, |region| {
-            region
-                .remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)
-                .map(|_| ())
-        })
+    fn check_read(&self, reth: &Reth) -> RequestResult {
+        self.check_access::<false>(reth)
     }
 
-    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> RequestResult {
         // Connection management has mutexes, and this function must not sleep. `check_read` has
         // noted before that the peer is ready.
-        let _at = self.at_silently().ok_or(Refusal::Operation)?;
+        let _inside = self.enter_silently().ok_or(Refusal::Operation)?;
         self.in_named_region(reth.rkey, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)?;
             // The caller of `work` holds another reference to the region, so its pages are not
@@ -348,7 +342,7 @@ impl Consumer for Endpoint {
         }
     }
 
-    fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> Answer<u64> {
+    fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> RequestResult<u64> {
         let found = self.with_rkey(eth.rkey, |region| {
             let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
             let memory = region.remote(eth.va, ATOMIC_LEN as u64, both)?;
@@ -372,14 +366,16 @@ impl Consumer for Endpoint {
     }
 
     fn completed(&self, context: u64, status: Status) {
-        if let Some(at) = self.at() {
-            at.msg.ended(self, at.bound, context, status);
+        if let Some(inside) = self.enter_connected() {
+            inside.msg.ended(self, inside.bound, context, status);
         }
     }
 
     fn failed(&self) {
-        if let Some(at) = self.at() {
-            at.msg.lost(self, at.bound, &Lost::Failed(Errno::EIO));
+        if let Some(inside) = self.enter_connected() {
+            inside
+                .msg
+                .lost(self, inside.bound, &Lost::Failed(Errno::EIO));
         }
     }
 }

@@ -5,22 +5,20 @@
 //! An operation reaches a peer on this host by a function call, in the poster's process:
 //!
 //! ```text
-//!  send.rs ---> receive/ of the peer   a message is placed, buffered, or waits (pending.rs)
+//!  send.rs ---> receive/ of the peer   a message is placed, buffered, or waits (transmit.rs)
 //!  rma.rs  ---> regions of the peer
 //! ```
 //!
 //! | file | topic |
 //! |---|---|
 //! | [`send`] | messages to a peer |
-//! | [`pending`] | a message that waits at its peer for a receive |
-//! | [`transmit`] | the sends of an endpoint that wait at their peers |
+//! | [`transmit`] | the sends of an endpoint that wait at their peers for a receive |
 //! | [`rma`] | reading and writing a peer's memory |
 //! | [`remote`] | peers on other hosts: sessions, connections |
 //!
 //! An address is on another host if no endpoint of this host has it and it is not an address of
 //! this host's links.
 
-pub(super) mod pending;
 pub(super) mod remote;
 mod rma;
 mod send;

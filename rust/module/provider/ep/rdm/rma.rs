@@ -11,46 +11,22 @@
 //! as over the network: `EACCES`, and the same `prov_errno` for all reasons ([`Refusal`]). An
 //! operation to a peer on another host goes over the network ([`remote`](super::remote)).
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
-    flags::{
-        Access,
-        OpFlags, //
-    },
-    mr::Refusal,
-    op::OpType, //
+    flags::Access,
+    mr::Refusal, //
 };
 
 use super::super::{
-    complete::Outcome,
     op::{
         Flags,
         Read,
         Remote,
         Write, //
     },
-    post::{
-        Peer,
-        Poster, //
-    },
-    Bound,
-    Endpoint, //
+    post::Peer,
+    prelude::*, //
 };
-use crate::{
-    mem::{
-        self,
-        MemRef,
-        Source, //
-    },
-    provider::{
-        cq::Record,
-        mr::Mr, //
-    }, //
-};
+use crate::mem;
 
 /// The common parameters of a READ and a WRITE.
 pub(super) struct Rma<'a> {
@@ -135,19 +111,7 @@ impl Endpoint {
             data: 0,
             len: op.into.len(),
         };
-        match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => {
-                let local = Local::Into(&mut op.into);
-                self.rma(bound, &rma, target, local, &mut poster.spare)
-            }
-            Peer::There(session) => {
-                let session = session.clone();
-                let spare = &mut poster.spare;
-                let session = self.rma_remote(bound, session, rma, &mut op.into, spare)?;
-                poster.queued_to(session);
-                Ok(())
-            }
-        }
+        self.post_rma(bound, op.peer, rma, Local::Into(&mut op.into), poster)
     }
 
     /// WRITE. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its bytes. Sleeps.
@@ -166,15 +130,27 @@ impl Endpoint {
             data: op.data,
             len: op.from.len(),
         };
-        match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => {
-                let local = Local::From(&mut op.from);
-                self.rma(bound, &rma, target, local, &mut poster.spare)
-            }
-            Peer::There(session) => {
+        self.post_rma(bound, op.peer, rma, Local::From(&mut op.from), poster)
+    }
+
+    #[inline(always)]
+    fn post_rma(
+        self: &Arc<Self>,
+        bound: &Bound,
+        peer: u64,
+        rma: Rma<'_>,
+        local: Local<'_, '_>,
+        poster: &mut Poster<'_>,
+    ) -> Result {
+        match self.peer(bound, peer, &mut poster.last)? {
+            Peer::Local(target) => self.rma(bound, &rma, target, local, &mut poster.spare),
+            Peer::Remote(session) => {
                 let session = session.clone();
-                let (memory, spare) = (op.from.own(true)?, &mut poster.spare);
-                let session = self.rma_remote(bound, session, rma, memory, spare)?;
+                let memory = match local {
+                    Local::Into(into) => into,
+                    Local::From(from) => from.own(true)?,
+                };
+                let session = self.rma_remote(bound, session, rma, memory, &mut poster.spare)?;
                 poster.queued_to(session);
                 Ok(())
             }
@@ -191,8 +167,7 @@ impl Endpoint {
         local: Local<'_, '_>,
         spare: &mut Option<Record>,
     ) -> Result {
-        let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
-        else {
+        let Some((_at_target, target_bound)) = target.enter() else {
             return Err(EHOSTUNREACH);
         };
         if rma.flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
@@ -236,14 +211,14 @@ impl Endpoint {
             // No byte may be copied if any piece is refused. A piece that passes here is refused
             // below only if its owner closes the region in between.
             for piece in pieces {
-                self.with_region(piece.key, |region| {
+                self.domain.in_region(piece.key, |region| {
                     region.remote(piece.addr, piece.len, access).map(|_| ())
                 })?;
             }
         }
         let mut offset = 0usize;
         for piece in pieces {
-            self.with_region(piece.key, |region| {
+            self.domain.in_region(piece.key, |region| {
                 let memory = region.remote(piece.addr, piece.len, access)?;
                 local.copy(offset, &memory);
                 Ok(())
@@ -257,28 +232,12 @@ impl Endpoint {
             let before = pieces.get(..index).unwrap_or_default();
             if before.iter().all(|other| other.key != piece.key) {
                 // The owner may have closed the region meanwhile.
-                let _ = self.with_region(piece.key, |region| {
+                let _ = self.domain.in_region(piece.key, |region| {
                     region.count(access.contains(Access::REMOTE_WRITE));
                     Ok(())
                 });
             }
         }
         Ok(())
-    }
-
-    /// Calls `work` inside the region under `key`.
-    fn with_region(
-        &self,
-        key: u64,
-        work: impl FnOnce(&Mr) -> core::result::Result<(), Refusal>,
-    ) -> core::result::Result<(), Refusal> {
-        let region = self.domain.region(key).ok_or(Refusal::Key)?;
-        let result = match region.enter() {
-            Some(_inside) => work(&region),
-            None => Err(Refusal::Key),
-        };
-        // Its owner may have closed it meanwhile: the pages are the owner's to unpin, not this task's.
-        Mr::let_go(region);
-        result
     }
 }

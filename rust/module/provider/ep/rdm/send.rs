@@ -17,14 +17,7 @@
 //! another, and when the call of each returns, it is in one of the peer's two queues or was
 //! matched.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::{
-    errno::Errno,
-    flags::OpFlags,
     limits::EAGER_SIZE,
     matching::Envelope,
     op::CompletionLevel, //
@@ -32,34 +25,22 @@ use kfi_core::{
 
 use super::{
     super::{
-        bound::Bound,
-        complete::{
-            Outcome,
-            Ticket, //
-        },
         op::Send,
         post::{
             Origin,
-            Peer,
-            Poster, //
+            Peer, //
         },
+        prelude::*,
         receive::{
             EnqueueResult,
-            Held,
-            MatchResult,
-            Message, //
-        },
-        Endpoint, //
+            Location,
+            MatchResult, //
+        }, //
     },
-    pending::{
+    transmit::{
         PendingOp,
         WaitingSend, //
     }, //
-};
-use crate::{
-    mem::Source,
-    net::LinkState,
-    provider::cq::Record, //
 };
 
 /// The parameters that a send needs, besides the message, to complete.
@@ -97,8 +78,8 @@ impl Endpoint {
         let flags = self.check_send(op)?;
         let len = op.from.len() as u64;
         let target = match self.peer(bound, op.peer, &mut poster.last)? {
-            Peer::Here(target) => target,
-            Peer::There(session) => {
+            Peer::Local(target) => target,
+            Peer::Remote(session) => {
                 let session = session.clone();
                 let spare = &mut poster.spare;
                 let session = self.send_remote(bound, session, kind, flags, op, spare)?;
@@ -106,8 +87,7 @@ impl Endpoint {
                 return Ok(());
             }
         };
-        let (Some(_at_target), Some(target_bound)) = (target.run.enter(), target.bound.as_ref())
-        else {
+        let Some((_at_target, target_bound)) = target.enter() else {
             return Err(EHOSTUNREACH);
         };
         if flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
@@ -131,8 +111,8 @@ impl Endpoint {
         };
         let eager = len <= EAGER_SIZE && CompletionLevel::of(flags) != CompletionLevel::Delivery;
         let charged = match target.offer(&message, eager) {
-            MatchResult::Taken(place) => {
-                target.place_at_once(target_bound, place, &message, &op.from);
+            MatchResult::Taken(matched) => {
+                target.place_at_once(target_bound, matched, &message, &op.from);
                 // The memory is released before the completion is visible.
                 op.from.release();
                 self.complete_transmit_at_once(bound, ticket);
@@ -182,11 +162,11 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        match target.arrive(&message, Held::Here(copy)) {
+        match target.arrive(&message, Location::Buffer(copy)) {
             EnqueueResult::Kept => {}
-            EnqueueResult::Taken(place) => {
+            EnqueueResult::Taken(matched) => {
                 target.uncharge(&message);
-                target.place(target_bound, place, &message, params.from);
+                target.place(target_bound, matched, &message, params.from);
             }
             EnqueueResult::Full => {
                 target.uncharge(&message);
@@ -250,7 +230,7 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        match target.arrive(&message, Held::There(send.clone())) {
+        match target.arrive(&message, Location::Sender(send.clone())) {
             EnqueueResult::Kept => {
                 let number = slot.number;
                 self.tx.enter(slot, send.clone());
@@ -264,11 +244,11 @@ impl Endpoint {
                 }
                 Ok(())
             }
-            EnqueueResult::Taken(place) => {
+            EnqueueResult::Taken(matched) => {
                 self.tx.unreserve(slot);
                 // The send is not visible to others yet.
                 if let Some(pending) = send.take() {
-                    target.place(target_bound, place, &message, &Source::Mem(pending.from));
+                    target.place(target_bound, matched, &message, &Source::Mem(pending.from));
                     self.complete_transmit(bound, pending.ticket);
                 }
                 Ok(())

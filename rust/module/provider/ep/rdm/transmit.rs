@@ -3,43 +3,38 @@
 //! The transmit side of an endpoint: its sends that wait at their peers.
 //!
 //! Most sends complete before the call returns and are never entered here. A send that waits takes
-//! a place ([`TxSlot`]) in the order of posting. There are `tx_size` places, which outstanding
+//! a slot ([`TxSlot`]) in the order of posting. There are `tx_size` slots, which outstanding
 //! operations to other hosts use too. The spin lock is a leaf and is held for one look-up.
+//!
+//! A waiting send is in the sender's transmit side and in the peer's queue of unexpected messages.
+//! Both refer to the same [`WaitingSend`]. The first party that takes its [`PendingOp`] ends the
+//! operation. Parties that come later find none and do nothing:
+//!
+//! | party | effect |
+//! |---|---|
+//! | the peer's receive | copies the bytes, completes both sides |
+//! | `kfi_cancel` | completes the send with ECANCELED |
+//! | the peer's close | completes the send with EHOSTUNREACH |
+//! | the sender's close | gives the ticket back, no completion |
 
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
-    sync::{
-        Arc,
-        SpinLock, //
-    }, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNodeReservation, //
 };
-
-use kfi_core::errno::Errno;
 
 use super::{
-    super::{
-        bound::Bound,
-        complete::Outcome,
-        Endpoint, //
-    },
-    pending::WaitingSend,
+    super::prelude::*,
     remote::op::Transmit, //
 };
-use crate::shim::sched::cond_resched;
 
-struct Waiting {
+struct WaitingSends {
     sends: RBTree<u64, Arc<WaitingSend>>,
     count: usize,
     last: u64,
 }
 
-/// A place for one waiting send.
-#[must_use = "a place is used or given back"]
+/// A slot for one waiting send.
+#[must_use = "a slot is used or given back"]
 pub(in crate::provider::ep) struct TxSlot {
     /// Its number, in the order of posting.
     pub(in crate::provider::ep) number: u64,
@@ -50,7 +45,7 @@ pub(in crate::provider::ep) struct TxSlot {
 #[pin_data]
 pub(in crate::provider::ep) struct TxSide {
     #[pin]
-    waiting: SpinLock<Waiting>,
+    waiting: SpinLock<WaitingSends>,
     size: usize,
 }
 
@@ -59,7 +54,7 @@ impl TxSide {
     pub(in crate::provider::ep) fn new(size: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             waiting <- new_spinlock!(
-                Waiting {
+                WaitingSends {
                     sends: RBTree::new(),
                     count: 0,
                     last: 0,
@@ -93,7 +88,7 @@ impl TxSide {
         waiting.count = waiting.count.wrapping_sub(1);
     }
 
-    /// Takes a place for a send that may have to wait. Fails with `EAGAIN` if no place is free,
+    /// Takes a slot for a send that may have to wait. Fails with `EAGAIN` if no slot is free,
     /// `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn reserve(&self) -> Result<TxSlot> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
@@ -113,7 +108,7 @@ impl TxSide {
         Ok(TxSlot { number, node })
     }
 
-    /// Returns the place of a send that did not have to wait. Does not sleep.
+    /// Returns the slot of a send that did not have to wait. Does not sleep.
     pub(in crate::provider::ep) fn unreserve(&self, _slot: TxSlot) {
         let mut waiting = self.waiting.lock();
         waiting.count = waiting.count.wrapping_sub(1);
@@ -121,7 +116,8 @@ impl TxSide {
 
     /// Enters a send that waits at its peer already. Does not sleep.
     ///
-    /// Its cargo may have been taken before; the caller checks that, and removes the send.
+    /// Its pending operation may have been taken before; the caller checks that, and removes the
+    /// send.
     pub(in crate::provider::ep) fn enter(&self, slot: TxSlot, send: Arc<WaitingSend>) {
         let node = slot.node.into_node(slot.number, send);
         self.waiting.lock().sends.insert(node);
@@ -158,8 +154,8 @@ impl TxSide {
 }
 
 impl Endpoint {
-    /// Completes a waiting send of this endpoint with an error. Returns `false` if its cargo was
-    /// taken before. Sleeps.
+    /// Completes a waiting send of this endpoint with an error. Returns `false` if the pending
+    /// operation was taken before. Sleeps.
     pub(in crate::provider::ep) fn end_send(
         &self,
         bound: &Bound,
@@ -167,18 +163,18 @@ impl Endpoint {
         error: Errno,
     ) -> bool {
         self.tx.remove(send.number);
-        let Some(cargo) = send.take() else {
+        let Some(pending) = send.take() else {
             return false;
         };
-        send.target.forget(send);
-        self.complete(bound, cargo.into_ticket(), Outcome::failed(error));
+        send.target.remove_unexpected(send);
+        self.complete(bound, pending.into_ticket(), Outcome::failed(error));
         true
     }
 
     /// Cancels the oldest waiting send with `context`. Returns `false` if there is none. Sleeps.
     pub(in crate::provider::ep) fn cancel_send(&self, bound: &Bound, context: u64) -> bool {
         while let Some(send) = self.tx.find(|send| send.context == context) {
-            // If its cargo was just taken, there may be another send with the same context.
+            // If it was just taken, there may be another send with the same context.
             if self.end_send(bound, &send, Errno::ECANCELED) {
                 return true;
             }
@@ -192,9 +188,9 @@ impl Endpoint {
     pub(in crate::provider::ep) fn take_back_sends(&self, bound: &Bound) {
         while let Some(send) = self.tx.find(|_| true) {
             self.tx.remove(send.number);
-            if let Some(cargo) = send.take() {
-                send.target.forget(&send);
-                self.give_back(bound, cargo.ticket);
+            if let Some(pending) = send.take() {
+                send.target.remove_unexpected(&send);
+                self.give_back(bound, pending.ticket);
             }
             cond_resched();
         }
@@ -202,15 +198,117 @@ impl Endpoint {
 
     /// Fails all waiting sends because the link was removed. Sleeps.
     pub(in crate::provider::ep) fn fail_sends(&self) {
-        let Some(_inside) = self.run.enter() else {
-            return;
-        };
-        let Some(bound) = self.bound.as_ref() else {
+        let Some((_inside, bound)) = self.enter() else {
             return;
         };
         while let Some(send) = self.tx.find(|_| true) {
             self.end_send(bound, &send, Errno::ENODEV);
             cond_resched();
         }
+    }
+}
+
+/// The memory and the ticket of a waiting send. Exactly one party takes them.
+pub(in crate::provider::ep) struct PendingOp {
+    /// The bytes.
+    pub(in crate::provider::ep) from: MemRef,
+    /// The sender's ticket.
+    pub(in crate::provider::ep) ticket: Ticket,
+}
+
+impl PendingOp {
+    /// Releases the memory and returns the ticket to be completed. The memory goes first because
+    /// the sender may be at its limit of pinned memory. Sleeps.
+    pub(in crate::provider::ep) fn into_ticket(self) -> Ticket {
+        drop(self.from);
+        self.ticket
+    }
+}
+
+/// A send that waits at its peer.
+#[pin_data]
+pub(in crate::provider::ep) struct WaitingSend {
+    /// The sending endpoint.
+    pub(in crate::provider::ep) sender: Arc<Endpoint>,
+    /// The peer at which it waits.
+    pub(in crate::provider::ep) target: Arc<Endpoint>,
+    /// The context of the operation, for cancelling.
+    pub(in crate::provider::ep) context: u64,
+    /// Its number in the sender's transmit side.
+    pub(in crate::provider::ep) number: u64,
+    #[pin]
+    pending: SpinLock<Option<PendingOp>>,
+}
+
+impl WaitingSend {
+    /// Makes a waiting send. Fails with `ENOMEM` and the pending operation. Sleeps.
+    pub(in crate::provider::ep) fn new(
+        sender: &Arc<Endpoint>,
+        target: &Arc<Endpoint>,
+        context: u64,
+        number: u64,
+        pending: PendingOp,
+    ) -> core::result::Result<Arc<Self>, (Error, PendingOp)> {
+        // The pending operation must be returned if there is no memory, so it is stored after the
+        // allocation.
+        let made = Arc::pin_init(
+            pin_init!(Self {
+                sender: sender.clone(),
+                target: target.clone(),
+                context,
+                number,
+                pending <- new_spinlock!(None, "WaitingSend::pending"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        );
+        match made {
+            Ok(waiting) => {
+                *waiting.pending.lock() = Some(pending);
+                Ok(waiting)
+            }
+            Err(e) => Err((e, pending)),
+        }
+    }
+
+    /// Takes the pending operation, unless another party has taken it. Does not sleep.
+    pub(in crate::provider::ep) fn take(&self) -> Option<PendingOp> {
+        self.pending.lock().take()
+    }
+
+    /// Whether the pending operation is still there. Does not sleep.
+    pub(in crate::provider::ep) fn is_waiting(&self) -> bool {
+        self.pending.lock().is_some()
+    }
+
+    /// Delivers the message: `put` places its bytes, then the send completes. Returns `false`
+    /// without calling `put` if another party has taken the pending operation. Called by the
+    /// target. Sleeps.
+    pub(in crate::provider::ep) fn deliver(&self, put: impl FnOnce(&Source<'_>)) -> bool {
+        self.end(|sender, bound, pending| {
+            put(&Source::Mem(pending.from));
+            sender.complete_transmit(bound, pending.ticket);
+        })
+    }
+
+    /// Fails the send. Called by the target. Sleeps.
+    pub(in crate::provider::ep) fn fail(&self, error: Errno) {
+        self.end(|sender, bound, pending| {
+            sender.complete(bound, pending.into_ticket(), Outcome::failed(error));
+        });
+    }
+
+    /// Takes the pending operation for the target and calls `end` with it, unless another party has
+    /// taken it. A sender that is closing takes its pending operation itself.
+    fn end(&self, end: impl FnOnce(&Endpoint, &Bound, PendingOp)) -> bool {
+        let Some((_inside, bound)) = self.sender.enter() else {
+            return false;
+        };
+        let Some(pending) = self.take() else {
+            return false;
+        };
+        // Before the completion: a program that sees the completion finds the slot free.
+        self.sender.tx.remove(self.number);
+        end(&self.sender, bound, pending);
+        true
     }
 }

@@ -7,11 +7,11 @@
 //! other queue. If nothing matches, it is added to its own queue, under the same hold of the lock.
 //! So a posted receive never matches an unexpected message, and the order is kept.
 //!
-//! A match is removed under the lock, and its bytes are placed outside it. A [`MatchedReceive`] is a
-//! receive, or a part of a multi-receive buffer, between its match and its completion. An
-//! unexpected message is in a buffer here ([`Held::Here`], charged to this endpoint's budget) or
-//! with its sender ([`Held::There`], [`Held::Remote`]). [`remote`] receives messages from other
-//! hosts.
+//! A match is removed under the lock, and its bytes are placed outside it. A [`MatchedReceive`] is
+//! a receive, or a part of a multi-receive buffer, between its match and its completion. An
+//! unexpected message is in a buffer here ([`Location::Buffer`], charged to this endpoint's budget)
+//! or with its sender ([`Location::Sender`], [`Location::RemoteSender`]). [`remote`] receives
+//! messages from other hosts.
 //!
 //! This file has the messages from this host. [`post`] has the receives: posting, searching,
 //! cancelling, teardown.
@@ -22,20 +22,8 @@
 mod post;
 pub(super) mod remote;
 
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
     flags::{
-        Caps,
         CompFlags,
         KFI_ADDR_NOTAVAIL, //
     },
@@ -43,7 +31,7 @@ use kfi_core::{
     matching::{
         posted::PostedSlot,
         unexpected::{
-            Message as Known,
+            Message as UnexpectedMessage,
             UnexpectedSlot, //
         },
         Envelope,
@@ -55,28 +43,19 @@ use kfi_core::{
 };
 
 use super::{
-    bound::Bound,
-    complete::{
-        Failure,
-        Outcome,
-        Ticket, //
-    },
+    complete::Failure,
     multi_recv::{
         End,
         MultiBuffer, //
     },
+    prelude::*,
     rdm::{
-        pending::WaitingSend,
-        remote::op::PendingAnswer, //
+        remote::op::PendingAnswer,
+        transmit::WaitingSend, //
     },
-    Endpoint, //
+    slots, //
 };
-use crate::mem::{
-    self,
-    Allowance,
-    MemRef,
-    Source, //
-};
+use crate::mem;
 
 /// A message to this endpoint.
 pub(super) struct Message {
@@ -86,14 +65,38 @@ pub(super) struct Message {
     pub(super) len: u64,
 }
 
+impl Message {
+    /// The message as the queue of unexpected messages stores it.
+    fn as_unexpected(&self, location: &Location) -> UnexpectedMessage<SockAddr> {
+        UnexpectedMessage {
+            envelope: self.envelope,
+            len: self.len,
+            data: self.data,
+            charged: match location {
+                Location::Buffer(_) => self.len,
+                Location::Sender(_) | Location::RemoteSender(_) => 0,
+            },
+        }
+    }
+
+    fn from_unexpected(tagged: bool, unexpected: &UnexpectedMessage<SockAddr>) -> Self {
+        Self {
+            tagged,
+            envelope: unexpected.envelope,
+            data: unexpected.data,
+            len: unexpected.len,
+        }
+    }
+}
+
 /// The location of an unexpected message.
-pub(super) enum Held {
+pub(super) enum Location {
     /// In a buffer of this endpoint.
-    Here(Buffered),
+    Buffer(Buffered),
     /// With its sender, on this host.
-    There(Arc<WaitingSend>),
+    Sender(Arc<WaitingSend>),
     /// With its sender, on another host.
-    Remote(PendingAnswer),
+    RemoteSender(PendingAnswer),
 }
 
 /// A buffered message. Charged to the endpoint's budget of buffered bytes and to its owner's budget
@@ -102,12 +105,12 @@ pub(super) struct Buffered {
     pub(super) copy: MemRef,
     _memory: Allowance,
     /// The answer to its sender, if that is on another host and waits for one.
-    owed: Option<PendingAnswer>,
+    answer: Option<PendingAnswer>,
 }
 
 /// A posted receive for one message.
 pub(super) struct Single {
-    into: MemRef,
+    pub(super) into: MemRef,
     ticket: Ticket,
 }
 
@@ -118,24 +121,19 @@ impl Single {
         drop(self.into);
         self.ticket
     }
-
-    /// The destination of the bytes.
-    pub(super) fn memory(&self) -> &MemRef {
-        &self.into
-    }
 }
 
 /// A posted receive.
-enum Waiting {
+enum PostedReceive {
     Single(Single),
     Multi(Arc<MultiBuffer>),
 }
 
-impl Waiting {
+impl PostedReceive {
     fn context(&self) -> u64 {
         match self {
-            Self::Single(single) => single.ticket.context(),
-            Self::Multi(buffer) => buffer.context(),
+            Self::Single(single) => single.ticket.context,
+            Self::Multi(buffer) => buffer.context,
         }
     }
 }
@@ -186,8 +184,8 @@ pub(super) enum EnqueueResult {
     Full,
 }
 
-type PostedQueue = Posted<SockAddr, Waiting, KVVec<PostedSlot<SockAddr, Waiting>>>;
-type UnexpectedQueue = Unexpected<SockAddr, Held, KVVec<UnexpectedSlot<SockAddr, Held>>>;
+type PostedQueue = Posted<SockAddr, PostedReceive, KVVec<PostedSlot<SockAddr, PostedReceive>>>;
+type UnexpectedQueue = Unexpected<SockAddr, Location, KVVec<UnexpectedSlot<SockAddr, Location>>>;
 
 /// The number of unexpected messages in each queue of an endpoint for `rx_size` receives.
 fn messages(rx_size: usize) -> usize {
@@ -198,7 +196,7 @@ fn messages(rx_size: usize) -> usize {
 struct Pair {
     posted: PostedQueue,
     unexpected: UnexpectedQueue,
-    /// The most unexpected messages, and the number of these places that are reserved for messages
+    /// The most unexpected messages, and the number of these slots that are reserved for messages
     /// that have not arrived completely.
     room: u32,
     reserved: u32,
@@ -210,34 +208,26 @@ impl Pair {
     }
 
     fn with_room(rx_size: usize, messages: usize, budget: u64) -> Result<Self> {
-        let mut posted = KVVec::with_capacity(rx_size, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..rx_size {
-            posted.push(PostedSlot::new(), GFP_KERNEL_ACCOUNT)?;
-        }
-        let mut unexpected = KVVec::with_capacity(messages, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..messages {
-            unexpected.push(UnexpectedSlot::new(), GFP_KERNEL_ACCOUNT)?;
-        }
         Ok(Self {
-            posted: Posted::new(posted),
-            unexpected: Unexpected::new(unexpected, budget),
+            posted: Posted::new(slots(rx_size, PostedSlot::new)?),
+            unexpected: Unexpected::new(slots(messages, UnexpectedSlot::new)?, budget),
             // At most MAX_UNEXPECTED.
             room: messages as u32,
             reserved: 0,
         })
     }
 
-    /// Whether no place is free for another message.
+    /// Whether no slot is free for another message.
     fn is_full(&self) -> bool {
         self.unexpected.len().saturating_add(self.reserved) >= self.room
     }
 
     /// Removes the receive, or takes the part of a buffer, that `message` matches.
     #[inline(always)]
-    fn take_place(&mut self, message: &Message) -> Option<MatchedReceive> {
+    fn take_match(&mut self, message: &Message) -> Option<MatchedReceive> {
         let mut found = self.posted.match_message(&message.envelope)?;
-        let Waiting::Multi(buffer) = found.token()? else {
-            let Waiting::Single(single) = found.take()?.token else {
+        let PostedReceive::Multi(buffer) = found.token()? else {
+            let PostedReceive::Single(single) = found.take()?.token else {
                 return None;
             };
             return Some(MatchedReceive::Single(single));
@@ -273,7 +263,7 @@ impl Queues {
 
     /// Bytes of the queues for `rx_size` receives of each kind, without buffered messages.
     pub(super) fn bytes(rx_size: usize) -> usize {
-        let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Held>>();
+        let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Location>>();
         Self::wire_bytes(rx_size)
             .saturating_add(unexpected)
             .saturating_mul(2)
@@ -290,7 +280,15 @@ impl Queues {
 
     /// Bytes of the queues of [`new_wire`](Self::new_wire).
     pub(super) fn wire_bytes(rx_size: usize) -> usize {
-        rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, Waiting>>())
+        rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, PostedReceive>>())
+    }
+
+    /// The first result of `search` in the plain and then in the tagged pair.
+    fn in_either<T>(&mut self, search: impl Fn(&mut Pair) -> Option<T>) -> Option<T> {
+        match search(&mut self.plain) {
+            None => search(&mut self.tagged),
+            found => found,
+        }
     }
 
     fn pair(&mut self, tagged: bool) -> &mut Pair {
@@ -323,7 +321,7 @@ impl RxSide {
 
     /// The numbers of posted receives, of unexpected messages, and of their buffered bytes. Does
     /// not sleep.
-    pub(super) fn figures(&self) -> [u64; 3] {
+    pub(super) fn stats(&self) -> [u64; 3] {
         let queues = self.queues.lock();
         let (plain, tagged) = (&queues.plain, &queues.tagged);
         [
@@ -341,8 +339,8 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn offer(&self, message: &Message, eager: bool) -> MatchResult {
         let mut queues = self.rx.queues.lock();
-        if let Some(place) = queues.pair(message.tagged).take_place(message) {
-            return MatchResult::Taken(place);
+        if let Some(matched) = queues.pair(message.tagged).take_match(message) {
+            return MatchResult::Taken(matched);
         }
         if eager && queues.plain.unexpected.charge(message.len).is_ok() {
             return MatchResult::Charged;
@@ -357,21 +355,21 @@ impl Endpoint {
             .queues
             .lock()
             .pair(message.tagged)
-            .take_place(message)
+            .take_match(message)
     }
 
-    /// Removes the receive for a plain message whose length is not known yet. Does not sleep.
+    /// Removes the receive for a plain message whose length is not unexpected yet. Does not sleep.
     pub(super) fn take_single(&self, envelope: &Envelope<SockAddr>) -> Option<Single> {
         let mut queues = self.rx.queues.lock();
         match queues.plain.posted.match_message(envelope)?.take()?.token {
-            Waiting::Single(single) => Some(single),
+            PostedReceive::Single(single) => Some(single),
             // Connected endpoints have no multi-receive buffers.
-            Waiting::Multi(_) => None,
+            PostedReceive::Multi(_) => None,
         }
     }
 
-    /// Copies a message after [`MatchResult::Charged`]. `None`: the owner's budget of kernel memory has
-    /// no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
+    /// Copies a message after [`MatchResult::Charged`]. `None`: the owner's budget of kernel memory
+    /// has no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
     /// `ENOMEM`. Sleeps.
     pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
         let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
@@ -380,7 +378,7 @@ impl Endpoint {
         Ok(Some(Buffered {
             copy: self.ident.owner.memcg().charge(|| from.to_buffer())?,
             _memory: memory,
-            owed: None,
+            answer: None,
         }))
     }
 
@@ -394,28 +392,20 @@ impl Endpoint {
     }
 
     /// Adds a message to the unexpected ones, unless a receive was posted for it meanwhile. Drops
-    /// `held` if it is not kept. Sleeps.
+    /// `location` if it is not kept. Sleeps.
     ///
     /// If the endpoint has been closed by force, the message is added and then fails, unless the
     /// teardown has failed it already.
     #[inline(never)]
-    pub(super) fn arrive(&self, message: &Message, held: Held) -> EnqueueResult {
-        let known = Known {
-            envelope: message.envelope,
-            len: message.len,
-            data: message.data,
-            charged: match &held {
-                Held::Here(_) => message.len,
-                Held::There(_) | Held::Remote(_) => 0,
-            },
-        };
+    pub(super) fn arrive(&self, message: &Message, location: Location) -> EnqueueResult {
+        let unexpected = message.as_unexpected(&location);
         let (arrival, not_kept) = {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
-            match pair.take_place(message) {
-                Some(place) => (EnqueueResult::Taken(place), Some(held)),
-                None if pair.is_full() => (EnqueueResult::Full, Some(held)),
-                None => match pair.unexpected.arrive(known, held) {
+            match pair.take_match(message) {
+                Some(matched) => (EnqueueResult::Taken(matched), Some(location)),
+                None if pair.is_full() => (EnqueueResult::Full, Some(location)),
+                None => match pair.unexpected.arrive(unexpected, location) {
                     Ok(()) => (EnqueueResult::Kept, None),
                     Err(full) => (EnqueueResult::Full, Some(full.0)),
                 },
@@ -430,16 +420,16 @@ impl Endpoint {
         arrival
     }
 
-    /// Places a message and completes its receive. Sleeps.
+    /// Places the bytes of a message and completes its receive. Sleeps.
     #[inline(never)]
     pub(super) fn place(
         &self,
         bound: &Bound,
-        place: MatchedReceive,
+        matched: MatchedReceive,
         message: &Message,
         from: &Source<'_>,
     ) {
-        self.place_at_once(bound, place, message, from);
+        self.place_at_once(bound, matched, message, from);
     }
 
     /// [`place`](Self::place), inlined for the path of most messages.
@@ -447,11 +437,11 @@ impl Endpoint {
     pub(super) fn place_at_once(
         &self,
         bound: &Bound,
-        place: MatchedReceive,
+        matched: MatchedReceive,
         message: &Message,
         from: &Source<'_>,
     ) {
-        self.place_by(bound, place, message, |into| {
+        self.place_by(bound, matched, message, |into| {
             mem::copy(into, from);
         });
     }
@@ -461,16 +451,16 @@ impl Endpoint {
     pub(super) fn place_by(
         &self,
         bound: &Bound,
-        place: MatchedReceive,
+        matched: MatchedReceive,
         message: &Message,
         put: impl FnOnce(&MemRef),
     ) {
-        match place {
+        match matched {
             MatchedReceive::Single(single) => {
                 let fit = Placement::new(message.len, single.into.len() as u64);
                 put(&single.into);
                 let outcome = self.outcome(bound, message, fit, 0);
-                self.tally_rx(fit.len);
+                self.count_rx(fit.len);
                 self.complete(bound, single.into_ticket(), outcome);
             }
             MatchedReceive::Part(buffer, part, memory) => {
@@ -479,7 +469,7 @@ impl Endpoint {
                 drop(memory);
                 let at = buffer.address(part.offset);
                 let outcome = self.outcome(bound, message, fit, at);
-                self.tally_rx(fit.len);
+                self.count_rx(fit.len);
                 self.complete_multi(bound, &buffer, outcome);
             }
         }
@@ -491,14 +481,14 @@ impl Endpoint {
     fn complete_multi(&self, bound: &Bound, buffer: &MultiBuffer, mut outcome: Outcome) {
         buffer.finish(|end| match end {
             End::Part => {
-                self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
+                self.complete_part(bound, buffer.context, buffer.reports, outcome);
             }
             End::Last(ticket) => {
                 outcome.flags |= CompFlags::MULTI_RECV;
                 self.complete_reported(bound, ticket, outcome);
             }
             End::LastOfCancelled(ticket) => {
-                self.complete_part(bound, buffer.context(), buffer.reports(), outcome);
+                self.complete_part(bound, buffer.context, buffer.reports, outcome);
                 self.complete(bound, ticket, cancelled_buffer());
             }
         });
@@ -533,17 +523,14 @@ impl Endpoint {
     }
 
     /// Removes an unexpected message that its sender takes back. Sleeps.
-    pub(super) fn forget(&self, send: &Arc<WaitingSend>) {
-        let is_it = |held: &Held| match held {
-            Held::There(there) => Arc::ptr_eq(there, send),
-            Held::Here(_) | Held::Remote(_) => false,
+    pub(super) fn remove_unexpected(&self, send: &Arc<WaitingSend>) {
+        let is_it = |location: &Location| match location {
+            Location::Sender(other) => Arc::ptr_eq(other, send),
+            Location::Buffer(_) | Location::RemoteSender(_) => false,
         };
         let withdrawn = {
             let mut queues = self.rx.queues.lock();
-            match queues.plain.unexpected.withdraw(is_it) {
-                None => queues.tagged.unexpected.withdraw(is_it),
-                found => found,
-            }
+            queues.in_either(|pair| pair.unexpected.withdraw(is_it))
         };
         drop(withdrawn);
     }

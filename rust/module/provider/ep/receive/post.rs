@@ -6,55 +6,32 @@
 //! A matching message is copied to it outside the lock from its location: a buffer, a sender on
 //! this host, or a sender on another host, from which it is read first.
 
-use kernel::prelude::*;
-
 use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
-    flags::{
-        Caps,
-        OpFlags,
-        KFI_ADDR_UNSPEC, //
-    },
+    flags::KFI_ADDR_UNSPEC,
     matching::{
         unexpected::{
-            Answer,
-            Message as Known,
+            Answer as SearchResult,
+            Message as UnexpectedMessage,
             Search, //
         },
         Criteria,
         Placement, //
-    },
-    prov_errno, //
+    }, //
 };
 use kfi_roce::rc::Status;
 
 use super::{
     super::{
-        bound::Bound,
-        complete::{
-            Outcome,
-            Ticket, //
-        },
         multi_recv::MultiBuffer,
         op::Receive,
-        Endpoint, //
+        prelude::*,
+        rdm::remote::op::PendingAnswer, //
     },
     cancelled_buffer,
-    Buffered,
-    Held,
+    Location,
     MatchedReceive,
-    Message,
-    Single,
-    Waiting, //
-};
-use crate::{
-    mem::Source,
-    provider::cq::Record,
-    shim::{
-        errno::to_error,
-        sched::cond_resched, //
-    }, //
+    PostedReceive,
+    Single, //
 };
 
 /// The `prov_errno` of operations that end with their connection.
@@ -76,7 +53,7 @@ impl Endpoint {
             .and_then(|()| kind.check_len(flags, op.into.len() as u64))
             .map_err(to_error)?;
         if flags.contains(OpFlags::PEEK) && bound.rx_cq.is_none() {
-            // The entry is all that it would tell.
+            // The search has no other result than this entry.
             return Err(to_error(Errno::KFI_ENOCQ));
         }
         Ok(flags)
@@ -141,32 +118,34 @@ impl Endpoint {
         let receives = !flags.contains(OpFlags::PEEK);
         let mut single = single;
         loop {
-            let answer = {
+            let searched = {
                 let mut queues = self.rx.queues.lock();
                 let pair = queues.pair(tagged);
                 match pair
                     .unexpected
-                    .receive(search, &want, single.ticket.context())
+                    .receive(search, &want, single.ticket.context)
                 {
-                    Answer::Post => match pair.posted.post(want, Waiting::Single(single)) {
-                        Ok(()) => return Ok(()),
-                        Err(full) => Err(full.0),
-                    },
-                    answer => Ok((answer, single)),
+                    SearchResult::Post => {
+                        match pair.posted.post(want, PostedReceive::Single(single)) {
+                            Ok(()) => return Ok(()),
+                            Err(full) => Err(full.0),
+                        }
+                    }
+                    result => Ok((result, single)),
                 }
             };
-            let (answer, receive) = match answer {
+            let (result, receive) = match searched {
                 Ok(found) => found,
-                Err(Waiting::Single(single)) => return Err((EAGAIN, single)),
+                Err(PostedReceive::Single(single)) => return Err((EAGAIN, single)),
                 // Unreachable: the receive that was posted is a single one.
-                Err(Waiting::Multi(_)) => return Ok(()),
+                Err(PostedReceive::Multi(_)) => return Ok(()),
             };
             single = receive;
-            match answer {
-                Answer::Post => {}
-                Answer::Received(known, held) => {
+            match result {
+                SearchResult::Post => {}
+                SearchResult::Received(found, location) => {
                     let mut receive = Some(single);
-                    self.bring(bound, tagged, &known, held, |_| {
+                    self.deliver(bound, tagged, &found, location, |_| {
                         receive.take().map(MatchedReceive::Single)
                     });
                     match receive {
@@ -175,22 +154,22 @@ impl Endpoint {
                         None => return Ok(()),
                     }
                 }
-                Answer::Found(known) => {
-                    self.complete_search(bound, single.into_ticket(), tagged, &known, receives);
+                SearchResult::Found(found) => {
+                    self.complete_search(bound, single.into_ticket(), tagged, &found, receives);
                     return Ok(());
                 }
-                Answer::Discarded(known, held) => {
-                    if self.discard(&known, held) {
-                        self.complete_search(bound, single.into_ticket(), tagged, &known, receives);
+                SearchResult::Discarded(found, location) => {
+                    if self.discard(&found, location) {
+                        self.complete_search(bound, single.into_ticket(), tagged, &found, receives);
                         return Ok(());
                     }
                 }
-                Answer::NoMessage => {
+                SearchResult::NoMessage => {
                     let outcome = Outcome::failed(Errno::ENOMSG);
                     self.complete_uncounted(bound, single.into_ticket(), outcome);
                     return Ok(());
                 }
-                Answer::NotClaimed => return Err((to_error(Errno::ENOMSG), single)),
+                SearchResult::NotClaimed => return Err((to_error(Errno::ENOMSG), single)),
             }
         }
     }
@@ -204,7 +183,7 @@ impl Endpoint {
         ticket: Ticket,
         spare: &mut Option<Record>,
     ) -> Result {
-        let min = self.min_multi_recv();
+        let min = self.min_multi_recv.load(Relaxed);
         let buffer = match MultiBuffer::new(op.into.take(), op.addr, min, ticket) {
             Ok(buffer) => buffer,
             Err((e, ticket)) => {
@@ -214,7 +193,7 @@ impl Endpoint {
         };
         let mut used = false;
         loop {
-            let (known, held) = {
+            let (found, location) = {
                 let mut queues = self.rx.queues.lock();
                 let pair = &mut queues.plain;
                 if !used && pair.posted.is_full() {
@@ -226,9 +205,9 @@ impl Endpoint {
                     return Err(EAGAIN);
                 }
                 match pair.unexpected.receive(Search::Receive, &want, 0) {
-                    Answer::Received(known, held) => (known, held),
+                    SearchResult::Received(found, location) => (found, location),
                     _ => {
-                        let posted = pair.posted.post(want, Waiting::Multi(buffer.clone()));
+                        let posted = pair.posted.post(want, PostedReceive::Multi(buffer.clone()));
                         drop(queues);
                         if posted.is_err() {
                             // Other receives took the last slots while this buffer took messages.
@@ -241,7 +220,7 @@ impl Endpoint {
                     }
                 }
             };
-            self.bring(bound, false, &known, held, |message| {
+            self.deliver(bound, false, &found, location, |message| {
                 // The buffer is not visible to others yet and it is open, so it has a part.
                 let (part, memory) = buffer.take(message.len)?;
                 used = true;
@@ -254,89 +233,76 @@ impl Endpoint {
         }
     }
 
-    /// Moves an unexpected message to the place that `take` returns. Returns `false` without
+    /// Moves an unexpected message to the receive that `take` returns. Returns `false` without
     /// calling it if the sender has taken the message back. Sleeps.
-    fn bring(
+    fn deliver(
         &self,
         bound: &Bound,
         tagged: bool,
-        known: &Known<SockAddr>,
-        held: Held,
+        found: &UnexpectedMessage<SockAddr>,
+        location: Location,
         take: impl FnOnce(&Message) -> Option<MatchedReceive>,
     ) -> bool {
-        let message = Message {
-            tagged,
-            envelope: known.envelope,
-            data: known.data,
-            len: known.len,
-        };
-        match held {
-            Held::Here(buffer) => {
-                let Buffered {
-                    copy,
-                    _memory,
-                    owed,
-                } = buffer;
-                if let Some(place) = take(&message) {
-                    self.place(bound, place, &message, &Source::Mem(copy));
+        let message = Message::from_unexpected(tagged, found);
+        match location {
+            Location::Buffer(buffer) => {
+                if let Some(matched) = take(&message) {
+                    self.place(bound, matched, &message, &Source::Mem(buffer.copy));
                 }
-                self.uncharge_bytes(known.charged);
-                if let Some(owed) = owed {
-                    owed.finish().give();
-                }
+                self.release_buffer(found.charged, buffer.answer);
                 true
             }
-            Held::There(send) => send.deliver(|from| {
-                if let Some(place) = take(&message) {
-                    self.place(bound, place, &message, from);
+            Location::Sender(send) => send.deliver(|from| {
+                if let Some(matched) = take(&message) {
+                    self.place(bound, matched, &message, from);
                 }
             }),
-            Held::Remote(owed) => {
-                if let Some(place) = take(&message) {
-                    self.fill(bound, place, message, owed).give();
+            Location::RemoteSender(answer) => {
+                if let Some(matched) = take(&message) {
+                    self.fill(bound, matched, message, answer).give();
                 }
                 true
             }
+        }
+    }
+
+    /// Returns the charge of a buffered message that was received or discarded, and answers its
+    /// sender. Sleeps.
+    fn release_buffer(&self, charged: u64, answer: Option<PendingAnswer>) {
+        self.uncharge_bytes(charged);
+        if let Some(answer) = answer {
+            answer.finish().give();
         }
     }
 
     /// Discards a message. Returns `false` if its sender has taken it back. Sleeps.
-    fn discard(&self, known: &Known<SockAddr>, held: Held) -> bool {
-        match held {
-            Held::Here(buffer) => {
-                let owed = buffer.owed;
+    fn discard(&self, found: &UnexpectedMessage<SockAddr>, location: Location) -> bool {
+        match location {
+            Location::Buffer(buffer) => {
                 drop(buffer.copy);
-                self.uncharge_bytes(known.charged);
-                if let Some(owed) = owed {
-                    owed.finish().give();
-                }
+                self.release_buffer(found.charged, buffer.answer);
                 true
             }
-            Held::There(send) => send.deliver(|_| ()),
-            Held::Remote(owed) => {
-                owed.finish().give();
+            Location::Sender(send) => send.deliver(|_| ()),
+            Location::RemoteSender(answer) => {
+                answer.finish().give();
                 true
             }
         }
     }
 
-    /// Completes a search that found `known`. A search with KFI_CLAIM receives the message, also if
-    /// it discards it, and is counted. A search that only looks is not. Does not sleep.
+    /// Completes a search that found a message. A search with KFI_CLAIM receives the message,
+    /// also if it discards it, and is counted. A search that only looks is not. Does not sleep.
     fn complete_search(
         &self,
         bound: &Bound,
         ticket: Ticket,
         tagged: bool,
-        known: &Known<SockAddr>,
+        found: &UnexpectedMessage<SockAddr>,
         receives: bool,
     ) {
-        let message = Message {
-            tagged,
-            envelope: known.envelope,
-            data: known.data,
-            len: known.len,
-        };
-        let fit = Placement::new(known.len, known.len);
+        let message = Message::from_unexpected(tagged, found);
+        let fit = Placement::new(found.len, found.len);
         let outcome = self.outcome(bound, &message, fit, 0);
         if receives {
             self.complete(bound, ticket, outcome);
@@ -347,22 +313,19 @@ impl Endpoint {
 
     /// Cancels the oldest receive with `context`. Returns `false` if there is none. Sleeps.
     pub(in crate::provider::ep) fn cancel_receive(&self, bound: &Bound, context: u64) -> bool {
-        let wanted = |waiting: &Waiting| waiting.context() == context;
+        let wanted = |waiting: &PostedReceive| waiting.context() == context;
         let cancelled = {
             let mut queues = self.rx.queues.lock();
-            match queues.plain.posted.cancel(wanted) {
-                None => queues.tagged.posted.cancel(wanted),
-                found => found,
-            }
+            queues.in_either(|pair| pair.posted.cancel(wanted))
         };
         match cancelled.map(|taken| taken.token) {
             None => false,
-            Some(Waiting::Single(single)) => {
+            Some(PostedReceive::Single(single)) => {
                 let outcome = Outcome::failed(Errno::ECANCELED);
                 self.complete(bound, single.into_ticket(), outcome);
                 true
             }
-            Some(Waiting::Multi(buffer)) => {
+            Some(PostedReceive::Multi(buffer)) => {
                 // If parts are being filled, the last of them releases the buffer.
                 if let Some(ticket) = buffer.cancel() {
                     self.complete(bound, ticket, cancelled_buffer());
@@ -375,17 +338,14 @@ impl Endpoint {
     /// Cancels all posted receives because the connection is over. Sleeps.
     pub(in crate::provider::ep) fn cancel_receives(&self, bound: &Bound) {
         loop {
-            let waiting = self.rx.queues.lock().plain.posted.drain();
-            match waiting.map(|taken| taken.token) {
+            let posted = self.rx.queues.lock().plain.posted.drain();
+            match posted.map(|taken| taken.token) {
                 None => return,
-                Some(Waiting::Single(single)) => {
-                    let mut outcome = Outcome::failed(Errno::ECANCELED);
-                    if let Some(failure) = &mut outcome.error {
-                        failure.prov_errno = FLUSHED;
-                    }
+                Some(PostedReceive::Single(single)) => {
+                    let outcome = Outcome::failed_with(Errno::ECANCELED, FLUSHED);
                     self.complete(bound, single.into_ticket(), outcome);
                 }
-                Some(Waiting::Multi(buffer)) => {
+                Some(PostedReceive::Multi(buffer)) => {
                     if let Some(ticket) = buffer.cancel() {
                         self.complete(bound, ticket, cancelled_buffer());
                     }
@@ -399,17 +359,14 @@ impl Endpoint {
     /// receive that a peer has taken is completed by the peer. Sleeps.
     pub(in crate::provider::ep) fn drop_receives(&self, bound: &Bound) {
         loop {
-            let waiting = {
+            let posted = {
                 let mut queues = self.rx.queues.lock();
-                match queues.plain.posted.drain() {
-                    None => queues.tagged.posted.drain(),
-                    found => found,
-                }
+                queues.in_either(|pair| pair.posted.drain())
             };
-            let ticket = match waiting.map(|taken| taken.token) {
+            let ticket = match posted.map(|taken| taken.token) {
                 None => return,
-                Some(Waiting::Single(single)) => Some(single.ticket),
-                Some(Waiting::Multi(buffer)) => buffer.cancel(),
+                Some(PostedReceive::Single(single)) => Some(single.ticket),
+                Some(PostedReceive::Multi(buffer)) => buffer.cancel(),
             };
             if let Some(ticket) = ticket {
                 self.give_back(bound, ticket);
@@ -424,16 +381,13 @@ impl Endpoint {
         loop {
             let message = {
                 let mut queues = self.rx.queues.lock();
-                match queues.plain.unexpected.drain() {
-                    None => queues.tagged.unexpected.drain(),
-                    found => found,
-                }
+                queues.in_either(|pair| pair.unexpected.drain())
             };
             match message {
                 None => return,
-                Some((_, Held::Here(buffer))) => drop(buffer),
-                Some((_, Held::There(send))) => send.fail(Errno::EHOSTUNREACH),
-                Some((_, Held::Remote(owed))) => drop(owed),
+                Some((_, Location::Buffer(buffer))) => drop(buffer),
+                Some((_, Location::Sender(send))) => send.fail(Errno::EHOSTUNREACH),
+                Some((_, Location::RemoteSender(answer))) => drop(answer),
             }
             cond_resched();
         }

@@ -2,59 +2,49 @@
 
 //! Messages from other hosts.
 //!
-//! Such a message arrives packet by packet. Its destination ([`ArrivalTarget`]) is determined with the
-//! first packet:
+//! Such a message arrives packet by packet. Its destination ([`ArrivalTarget`]) is determined with
+//! the first packet:
 //!
 //! ```text
-//!  berth() --+-- a posted receive ----------------> arrived(): completed, or read first
-//!            +-- a place among the unexpected ----> arrived(): placed in a receive that was
-//!            |   messages, and a buffer unless      posted meanwhile, or added to the
-//!            |   the message is long                unexpected messages
-//!            '-- None: the sender has to wait (RNR NAK)
+//!  arrival_target() --+-- a posted receive ---------------> arrived(): completed, or read first
+//!                     +-- a slot for an unexpected -------> arrived(): placed in a receive that was
+//!                     |   message, and a buffer unless      posted meanwhile, or added to the
+//!                     |   the message is long               unexpected messages
+//!                     '-- None: the sender has to wait (RNR NAK)
 //! ```
 //!
 //! If the connection fails before the message has arrived, [`not_arrived`](Endpoint::not_arrived)
 //! is called instead of `arrived`.
 
-use kernel::sync::Arc;
-
-use kfi_core::{
-    errno::Errno,
-    matching::unexpected::Message as Known,
-    rdm::{
-        inbound::CancelState,
-        session::Conn, //
-    }, //
+use kfi_core::rdm::{
+    inbound::CancelState,
+    session::Conn, //
 };
 
 use super::{
     super::{
-        bound::Bound,
-        complete::Outcome,
         multi_recv::End,
+        prelude::*,
         rdm::remote::{
             op::{
                 PendingAnswer,
                 Reply, //
             },
             session::Session, //
-        },
-        Endpoint, //
+        }, //
     },
     Buffered,
-    Held,
-    MatchedReceive,
-    Message, //
+    Location,
+    MatchedReceive, //
 };
-use crate::mem::MemRef;
 
 /// The destination of a message that is arriving.
 pub(in crate::provider::ep) enum ArrivalTarget {
     /// A receive.
     Matched(MatchedReceive),
-    /// A buffer. A place among the unexpected messages is reserved.
+    /// A buffer. A slot for an unexpected message is reserved.
     Buffer(Buffered),
-    /// The message stays with its sender. A place among the unexpected messages is reserved.
+    /// The message stays with its sender. A slot for an unexpected message is reserved.
     Away(MemRef),
 }
 
@@ -62,7 +52,7 @@ impl ArrivalTarget {
     /// The destination of the bytes.
     pub(in crate::provider::ep) fn memory(&self) -> &MemRef {
         match self {
-            Self::Matched(place) => place.memory(),
+            Self::Matched(matched) => matched.memory(),
             Self::Buffer(buffer) => &buffer.copy,
             Self::Away(none) => none,
         }
@@ -81,8 +71,8 @@ impl Endpoint {
         {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
-            if let Some(place) = pair.take_place(message) {
-                return Some(ArrivalTarget::Matched(place));
+            if let Some(matched) = pair.take_match(message) {
+                return Some(ArrivalTarget::Matched(matched));
             }
             if pair.is_full() {
                 return None;
@@ -98,7 +88,7 @@ impl Endpoint {
         }
         let buffer = self.empty_buffer(message.len);
         if buffer.is_none() {
-            self.give_up_place(message.tagged, message.len);
+            self.release_slot(message.tagged, message.len);
         }
         buffer.map(ArrivalTarget::Buffer)
     }
@@ -114,12 +104,12 @@ impl Endpoint {
                 .charge(|| MemRef::to_be_filled(len as usize, true))
                 .ok()?,
             _memory: memory,
-            owed: None,
+            answer: None,
         })
     }
 
-    /// Returns the place that was reserved for a message, and its charge.
-    fn give_up_place(&self, tagged: bool, charged: u64) {
+    /// Returns the slot that was reserved for a message, and its charge.
+    fn release_slot(&self, tagged: bool, charged: u64) {
         let mut queues = self.rx.queues.lock();
         let pair = queues.pair(tagged);
         pair.reserved = pair.reserved.saturating_sub(1);
@@ -133,68 +123,57 @@ impl Endpoint {
         bound: &Bound,
         arrival_target: ArrivalTarget,
         message: Message,
-        owed: Option<PendingAnswer>,
+        answer: Option<PendingAnswer>,
     ) -> Option<Reply> {
-        let (held, charged) = match arrival_target {
-            ArrivalTarget::Matched(place) => return self.land(bound, place, message, owed),
-            ArrivalTarget::Buffer(buffer) => {
-                let buffer = Buffered { owed, ..buffer };
-                (Held::Here(buffer), message.len)
+        let location = match arrival_target {
+            ArrivalTarget::Matched(matched) => {
+                return self.finish_arrival(bound, matched, message, answer)
             }
+            ArrivalTarget::Buffer(buffer) => Location::Buffer(Buffered { answer, ..buffer }),
             // A message that stays with its sender always has an answer.
-            ArrivalTarget::Away(_) => (Held::Remote(owed?), 0),
+            ArrivalTarget::Away(_) => Location::RemoteSender(answer?),
         };
-        let (place, held) = {
+        let (matched, location) = {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
             pair.reserved = pair.reserved.saturating_sub(1);
             // A receive may have been posted meanwhile.
-            match pair.take_place(&message) {
-                Some(place) => (place, held),
+            match pair.take_match(&message) {
+                Some(matched) => (matched, location),
                 None => {
-                    let known = Known {
-                        envelope: message.envelope,
-                        len: message.len,
-                        data: message.data,
-                        charged,
-                    };
-                    let kept = pair.unexpected.arrive(known, held);
+                    let unexpected = message.as_unexpected(&location);
+                    let kept = pair.unexpected.arrive(unexpected, location);
                     drop(queues);
-                    // There is room, because a place was reserved.
+                    // There is room, because a slot was reserved.
                     drop(kept);
                     return None;
                 }
             }
         };
-        match held {
-            Held::Here(buffer) => {
-                let Buffered {
-                    copy,
-                    _memory,
-                    owed,
-                } = buffer;
-                self.place(bound, place, &message, &crate::mem::Source::Mem(copy));
-                self.uncharge_bytes(charged);
-                owed.map(PendingAnswer::finish)
+        match location {
+            Location::Buffer(buffer) => {
+                self.place(bound, matched, &message, &Source::Mem(buffer.copy));
+                self.uncharge_bytes(message.len);
+                buffer.answer.map(PendingAnswer::finish)
             }
-            Held::Remote(owed) => Some(self.fill(bound, place, message, owed)),
-            Held::There(_) => None,
+            Location::RemoteSender(answer) => Some(self.fill(bound, matched, message, answer)),
+            Location::Sender(_) => None,
         }
     }
 
     /// Handles the end of a message that was matched with its first packet.
-    fn land(
+    fn finish_arrival(
         &self,
         bound: &Bound,
-        place: MatchedReceive,
+        matched: MatchedReceive,
         message: Message,
-        owed: Option<PendingAnswer>,
+        answer: Option<PendingAnswer>,
     ) -> Option<Reply> {
-        match owed {
-            Some(owed) if owed.is_away() => Some(self.fill(bound, place, message, owed)),
-            owed => {
-                self.finish(bound, place, &message);
-                owed.map(PendingAnswer::finish)
+        match answer {
+            Some(answer) if answer.is_away() => Some(self.fill(bound, matched, message, answer)),
+            answer => {
+                self.finish(bound, matched, &message);
+                answer.map(PendingAnswer::finish)
             }
         }
     }
@@ -204,15 +183,15 @@ impl Endpoint {
     pub(super) fn fill(
         &self,
         bound: &Bound,
-        place: MatchedReceive,
+        matched: MatchedReceive,
         message: Message,
-        owed: PendingAnswer,
+        answer: PendingAnswer,
     ) -> Reply {
-        if place.fit(message.len).len == 0 {
-            self.finish(bound, place, &message);
-            return owed.finish();
+        if matched.fit(message.len).len == 0 {
+            self.finish(bound, matched, &message);
+            return answer.finish();
         }
-        owed.fill(place, message)
+        answer.fill(matched, message)
     }
 
     /// Handles the failure of a message that was arriving. Sleeps.
@@ -224,15 +203,15 @@ impl Endpoint {
         error: Errno,
     ) {
         match arrival_target {
-            ArrivalTarget::Matched(place) if self.run.is_open() => {
-                self.fail_place(bound, place, message, error);
+            ArrivalTarget::Matched(matched) if self.run.is_open() => {
+                self.fail_receive(bound, matched, message, error);
             }
-            ArrivalTarget::Matched(place) => self.drop_place(bound, place),
+            ArrivalTarget::Matched(matched) => self.drop_receive(bound, matched),
             ArrivalTarget::Buffer(buffer) => {
                 drop(buffer);
-                self.give_up_place(message.tagged, message.len);
+                self.release_slot(message.tagged, message.len);
             }
-            ArrivalTarget::Away(_) => self.give_up_place(message.tagged, 0),
+            ArrivalTarget::Away(_) => self.release_slot(message.tagged, 0),
         }
     }
 
@@ -240,24 +219,24 @@ impl Endpoint {
     pub(in crate::provider::ep) fn finish(
         &self,
         bound: &Bound,
-        place: MatchedReceive,
+        matched: MatchedReceive,
         message: &Message,
     ) {
-        self.place_by(bound, place, message, |_| ());
+        self.place_by(bound, matched, message, |_| ());
     }
 
     /// Completes a receive with an error. Sleeps.
-    pub(in crate::provider::ep) fn fail_place(
+    pub(in crate::provider::ep) fn fail_receive(
         &self,
         bound: &Bound,
-        place: MatchedReceive,
+        matched: MatchedReceive,
         message: &Message,
         error: Errno,
     ) {
         let mut outcome = Outcome::failed(error);
         outcome.tag = message.envelope.tag;
         outcome.src = self.source(bound, &message.envelope.src);
-        match place {
+        match matched {
             MatchedReceive::Single(single) => self.complete(bound, single.into_ticket(), outcome),
             MatchedReceive::Part(buffer, part, memory) => {
                 drop(memory);
@@ -268,8 +247,8 @@ impl Endpoint {
     }
 
     /// For teardown: drops a receive without a completion. Sleeps.
-    pub(in crate::provider::ep) fn drop_place(&self, bound: &Bound, place: MatchedReceive) {
-        match place {
+    pub(in crate::provider::ep) fn drop_receive(&self, bound: &Bound, matched: MatchedReceive) {
+        match matched {
             MatchedReceive::Single(single) => self.give_back(bound, single.into_ticket()),
             MatchedReceive::Part(buffer, _, memory) => {
                 drop(memory);
@@ -292,40 +271,37 @@ impl Endpoint {
         conn: Conn,
         id: u64,
         found: CancelState,
-        owed: PendingAnswer,
+        answer: PendingAnswer,
     ) -> Option<Reply> {
         match found {
-            CancelState::Never => return Some(owed.withdraw()),
-            CancelState::Received => return Some(owed.finish()),
+            CancelState::Never => return Some(answer.withdraw()),
+            CancelState::Received => return Some(answer.finish()),
             CancelState::Taken => {}
         }
-        let held = self.take_held(|other| other.is_of(session, conn, Some(id)))?;
-        drop(held);
-        Some(owed.withdraw())
+        let location = self.take_unexpected(|other| other.is_of(session, conn, Some(id)))?;
+        drop(location);
+        Some(answer.withdraw())
     }
 
     /// Drops the messages that are still with a peer whose connection has gone. Sleeps.
     pub(in crate::provider::ep) fn forget_messages(&self, session: &Arc<Session>, conn: Conn) {
-        while let Some(held) =
-            self.take_held(|owed| owed.is_away() && owed.is_of(session, conn, None))
+        while let Some(location) =
+            self.take_unexpected(|answer| answer.is_away() && answer.is_of(session, conn, None))
         {
-            drop(held);
+            drop(location);
         }
     }
 
     /// Removes the oldest unexpected message whose answer `wanted` accepts, and returns its charge.
-    fn take_held(&self, wanted: impl Fn(&PendingAnswer) -> bool) -> Option<Held> {
-        let is_it = |held: &Held| match held {
-            Held::Here(buffer) => buffer.owed.as_ref().is_some_and(&wanted),
-            Held::Remote(owed) => wanted(owed),
-            Held::There(_) => false,
+    fn take_unexpected(&self, wanted: impl Fn(&PendingAnswer) -> bool) -> Option<Location> {
+        let is_it = |location: &Location| match location {
+            Location::Buffer(buffer) => buffer.answer.as_ref().is_some_and(&wanted),
+            Location::RemoteSender(answer) => wanted(answer),
+            Location::Sender(_) => false,
         };
         let mut queues = self.rx.queues.lock();
-        let (known, held) = match queues.plain.unexpected.withdraw(is_it) {
-            None => queues.tagged.unexpected.withdraw(is_it)?,
-            Some(found) => found,
-        };
-        queues.plain.unexpected.uncharge(known.charged);
-        Some(held)
+        let (unexpected, location) = queues.in_either(|pair| pair.unexpected.withdraw(is_it))?;
+        queues.plain.unexpected.uncharge(unexpected.charged);
+        Some(location)
     }
 }

@@ -11,24 +11,7 @@
 //! session. The endpoint's receive lock and the locks of a completion are taken under it. `cm` and
 //! `half_open` are leaves.
 
-use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        Mutex,
-        SetOnce,
-        SpinLock, //
-    }, //
-};
-
 use kfi_core::{
-    flags::Caps,
     limits::MAX_IOV,
     rdm::{
         header::{
@@ -74,21 +57,18 @@ use kfi_roce::{
 
 use super::{
     super::super::{
-        receive::remote::ArrivalTarget,
-        receive::Message,
-        Endpoint, //
+        prelude::*,
+        receive::remote::ArrivalTarget, //
     },
     op::{
         PendingAnswer,
         Reply, //
     },
     session::Session,
-    works::PostedWork, //
+    store::PostedWork, //
 };
 use crate::{
     mem::{
-        Allowance,
-        MemRef,
         Part,
         PartAllowance, //
     },
@@ -102,10 +82,8 @@ use crate::{
             Qp,
             Rc, //
         },
-        LinkState,
         Path, //
     },
-    provider::domain::Domain,
     shim::{
         random::random_u32,
         sched::coarse_now_ns, //
@@ -146,16 +124,16 @@ pub(super) enum SessionEvent {
 /// The receiving state of a connection.
 pub(super) struct Inbox {
     pub(super) inbound: Inbound,
-    pub(super) coming: ReceivedSend,
+    pub(super) receiving: ReceivedSend,
     /// The events for the session, in order.
-    pub(super) said: KVec<SessionEvent>,
+    pub(super) events: KVec<SessionEvent>,
     /// The regions that the peer's current write has accessed.
     pub(super) written: Regions,
     /// Whether the WRITE that ends next is the last of its operation.
     pub(super) write_ends: bool,
 }
 
-/// The regions that one operation of the peer has accessed so far. The operation counts once at
+/// The regions that one operation of the peer has accessed so peer. The operation counts once at
 /// each region when all of it has succeeded. There is room for the most regions that an operation
 /// can name.
 pub(super) struct Regions {
@@ -212,8 +190,8 @@ impl Regions {
 /// The connection in connection management.
 enum CmState {
     /// Not made yet.
-    No,
-    Yes(Arc<cm::Conn>),
+    None,
+    Open(Arc<cm::Conn>),
     /// The connection has been closed.
     Closed,
 }
@@ -224,17 +202,19 @@ pub(super) struct PeerParams {
     /// The first PSN that this end sends. The peer has chosen it.
     pub(super) psn: Psn,
     pub(super) mtu: PathMtu,
-    /// The READs that the peer serves at the same time, and those that it may have outstanding.
-    pub(super) serves: u8,
-    pub(super) asks: u8,
+    /// The READs of this end that the peer serves at the same time.
+    pub(super) responder_resources: u8,
+    /// The READs that the peer may have outstanding.
+    pub(super) initiator_depth: u8,
 }
 
 /// A connection of a session.
 #[pin_data]
 pub(in crate::provider::ep) struct Connection {
-    session: Arc<Session>,
-    conn: Conn,
-    /// The first PSN that the peer sends. REQ and REP tell it to the peer.
+    pub(super) session: Arc<Session>,
+    /// Its name in the session.
+    pub(super) conn: Conn,
+    /// The first PSN that the peer sends. REQ and REP contain it.
     psn: Psn,
     qp: SetOnce<Arc<Qp<Rc>>>,
     #[pin]
@@ -247,12 +227,11 @@ pub(in crate::provider::ep) struct Connection {
     #[pin]
     pub(super) read: SpinLock<Regions>,
     /// The time of the peer's last packet by the coarse clock, ns; 0: none has come.
-    heard: Atomic<u64>,
+    last_packet: Atomic<u64>,
     /// Whether the peer is known to have established the connection.
     established: Atomic<bool>,
     /// Whether this end refused the peer an access to memory.
     pub(super) refused: Atomic<bool>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
     /// Its charge to the part for unconfirmed connections, until the peer has confirmed it.
     #[pin]
@@ -266,7 +245,7 @@ impl Connection {
     /// with `EBUSY` if there are too many QPs in the namespace; `ENODEV` if the link was removed;
     /// `ENOMEM`. Sleeps.
     pub(super) fn new(session: &Arc<Session>, conn: Conn, established: bool) -> Result<Arc<Self>> {
-        let endpoint = session.endpoint();
+        let endpoint = &session.endpoint;
         endpoint.bound.as_ref().ok_or(EBADF)?;
         let depth = DEPTH as usize;
         let bytes = Qp::<Rc>::bytes(depth)
@@ -285,8 +264,8 @@ impl Connection {
         };
         let inbox = Inbox {
             inbound: Inbound::new(),
-            coming: ReceivedSend::Nothing,
-            said: KVec::new(),
+            receiving: ReceivedSend::Nothing,
+            events: KVec::new(),
             written: Regions::new()?,
             write_ends: false,
         };
@@ -297,10 +276,10 @@ impl Connection {
                 conn,
                 psn: Psn::new(random_u32()),
                 qp: SetOnce::new(),
-                cm <- new_mutex!(CmState::No, "Connection::cm"),
+                cm <- new_mutex!(CmState::None, "Connection::cm"),
                 inbox <- new_mutex!(inbox, "Connection::inbox"),
                 read <- new_spinlock!(read, "Connection::read"),
-                heard: Atomic::new(0),
+                last_packet: Atomic::new(0),
                 established: Atomic::new(established),
                 refused: Atomic::new(false),
                 _memory: memory,
@@ -310,9 +289,9 @@ impl Connection {
             GFP_KERNEL_ACCOUNT,
         )?;
         let link = endpoint.domain.link();
-        let figures = endpoint.remote.figures.as_ref().ok_or(EBADF)?.clone();
+        let stats = endpoint.remote.stats.as_ref().ok_or(EBADF)?.clone();
         let qp =
-            Qp::connection_with_inline_headers(link, depth, figures, budget, connection.clone())?;
+            Qp::connection_with_inline_headers(link, depth, stats, budget, connection.clone())?;
         let init = Attr {
             state: QpState::Init,
             access: access(endpoint.caps),
@@ -326,55 +305,45 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Its session. Any context.
-    pub(super) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
     /// Its endpoint. Any context.
     pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
-        self.session.endpoint()
-    }
-
-    /// Its name in the session. Any context.
-    pub(super) fn conn(&self) -> Conn {
-        self.conn
+        &self.session.endpoint
     }
 
     /// The time of the peer's last packet, ns. Any context.
-    pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Relaxed)
+    pub(super) fn last_packet(&self) -> u64 {
+        self.last_packet.load(Relaxed)
     }
 
     /// Notes that a packet of the peer has come. Any context.
-    pub(super) fn hear(&self) {
-        self.heard.store(coarse_now_ns(), Relaxed);
+    pub(super) fn note_packet(&self) {
+        self.last_packet.store(coarse_now_ns(), Relaxed);
     }
 
-    /// The parameters of this end for the peer. `serves` and `asks` are the most READs in each
-    /// direction.
-    pub(super) fn side(&self, serves: u8, asks: u8) -> kfi_roce::cm::Side {
+    /// The parameters of this end for the peer. `responder_resources` and `initiator_depth` are the
+    /// most READs in each direction.
+    pub(super) fn side(&self, responder_resources: u8, initiator_depth: u8) -> kfi_roce::cm::Side {
         kfi_roce::cm::Side {
             qpn: self.qp.as_ref().map_or(Qpn::default(), |qp| qp.number()),
             starting_psn: self.psn,
-            responder_resources: serves,
-            initiator_depth: asks,
+            responder_resources,
+            initiator_depth,
             rnr_retry_count: RNR_RETRIES,
             srq: false,
         }
     }
 
     /// Moves the QP to RTS. Fails with `EINVAL`, `ENODEV`. Sleeps.
-    pub(super) fn ready(&self, path: &Arc<Path>, far: &PeerParams) -> Result {
+    pub(super) fn ready(&self, path: &Arc<Path>, peer: &PeerParams) -> Result {
         let qp = self.qp.as_ref().ok_or(EINVAL)?;
         let attr = Attr {
             state: QpState::Rtr,
-            path_mtu: far.mtu,
-            dest_qpn: far.qpn,
+            path_mtu: peer.mtu,
+            dest_qpn: peer.qpn,
             rq_psn: self.psn,
-            sq_psn: far.psn,
-            max_rd_atomic: far.serves.clamp(1, READS),
-            max_dest_rd_atomic: far.asks.clamp(1, READS),
+            sq_psn: peer.psn,
+            max_rd_atomic: peer.responder_resources.clamp(1, READS),
+            max_dest_rd_atomic: peer.initiator_depth.clamp(1, READS),
             min_rnr_timer: RnrTimer::at_least(RNR_TIME),
             timeout: AckTimeout::from_code(TIMEOUT).unwrap_or_default(),
             retry_cnt: RETRIES,
@@ -398,7 +367,7 @@ impl Connection {
             conn.close();
             return;
         }
-        *cm = CmState::Yes(conn);
+        *cm = CmState::Open(conn);
     }
 
     /// Queues a work request to the QP. The caller pushes the QP afterwards. `more`: READs of the
@@ -444,12 +413,12 @@ impl Connection {
     }
 
     /// Marks the messages in the QP's send queue as void. Sleeps.
-    pub(super) fn make_void(&self, works: &mut PostedWork) {
+    pub(super) fn make_void(&self, posted_work: &mut PostedWork) {
         let Some(qp) = self.qp.as_ref() else {
             return;
         };
         qp.rewrite(|context, inline_header| {
-            let Some(posted) = works.get_mut(context) else {
+            let Some(posted) = posted_work.get_mut(context) else {
                 return;
             };
             if let (Work::Message(_), Ok(header)) = (posted.work, Header::parse(inline_header)) {
@@ -466,20 +435,20 @@ impl Connection {
     /// If a packet of the peer has come, the connection is established. Returns whether that was
     /// not known before. Sleeps. The caller holds no lock.
     pub(super) fn communication_established(&self) -> bool {
-        if self.established.load(Relaxed) || self.heard() == 0 {
+        if self.established.load(Relaxed) || self.last_packet() == 0 {
             return false;
         }
         let conn = match &*self.cm.lock() {
-            CmState::Yes(conn) => conn.clone(),
+            CmState::Open(conn) => conn.clone(),
             // The connection is being accepted. The RTU or the next packet establishes it.
             _ => return false,
         };
-        self.is_established();
+        self.set_established();
         conn.communication_established()
     }
 
     /// Notes that the connection is established. Sleeps.
-    pub(super) fn is_established(&self) {
+    pub(super) fn set_established(&self) {
         self.established.store(true, Relaxed);
         let half_open = self.half_open.lock().take();
         drop(half_open);
@@ -500,7 +469,7 @@ impl Connection {
     /// arrives afterwards. Sleeps. The caller holds no lock.
     pub(super) fn close(&self) {
         let managed = core::mem::replace(&mut *self.cm.lock(), CmState::Closed);
-        if let CmState::Yes(conn) = managed {
+        if let CmState::Open(conn) = managed {
             conn.close();
         }
         if let Some(qp) = self.qp.as_ref() {

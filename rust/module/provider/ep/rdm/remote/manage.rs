@@ -14,11 +14,6 @@
 
 use core::net::IpAddr;
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
 use kfi_core::rdm::{
     hello::{
         Refusal,
@@ -32,9 +27,14 @@ use kfi_core::rdm::{
         Reply, //
     },
     times::READS,
-    unproven::Ends,
+    unproven::{
+        Ends,
+        Proof, //
+    },
     Cause,
-    Hello, //
+    Cookie,
+    Hello,
+    Unproven, //
 };
 use kfi_roce::cm::{
     Event,
@@ -43,10 +43,7 @@ use kfi_roce::cm::{
 };
 
 use super::{
-    super::super::{
-        bound::Bound,
-        Endpoint, //
-    },
+    super::super::prelude::*,
     conn::{
         Connection,
         PeerParams,
@@ -57,17 +54,19 @@ use super::{
         SessionConn,
         State, //
     },
-    works::PostedWork, //
+    store::PostedWork, //
 };
 use crate::{
     mem::Part,
     net::{
         cm,
-        LinkState,
         Path,
         Stat, //
     },
-    shim::sched::now_ns, //
+    shim::{
+        random::SipKey,
+        sched::now_ns, //
+    }, //
 };
 
 /// The bytes of a hello, which is the private data of REQ and REP.
@@ -90,17 +89,17 @@ fn cause_of(error: Error) -> Option<Cause> {
 impl Session {
     /// Handles expired timeouts, and makes and closes connections. Called by the work item. Sleeps.
     pub(super) fn manage(self: &Arc<Self>) {
-        if self.endpoint().domain.link().state() == LinkState::Gone {
+        if self.endpoint.domain.link().state() == LinkState::Gone {
             self.with(|state, _| state.core.fail_all(Cause::LinkGone));
         }
         loop {
             let next = self.with(|state, now| {
-                let heard = state.heard();
-                state.core.expired(now, heard);
-                state.core.manage(now, self.endpoint().remote.next_epoch())
+                let last_packet = state.last_packet();
+                state.core.expired(now, last_packet);
+                state.core.manage(now, self.endpoint.remote.next_epoch())
             });
             match next {
-                Some(Manage::Connect(conn, hello)) => self.ask(conn, &hello),
+                Some(Manage::Connect(conn, hello)) => self.request(conn, &hello),
                 Some(Manage::Close(conn, cause)) => self.close(conn, cause),
                 None => break,
             }
@@ -114,29 +113,29 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         conn: Conn,
-        asks: bool,
+        initiates: bool,
     ) -> Result<Arc<Connection>> {
-        let works = PostedWork::new()?;
-        let connection = Connection::new(self, conn, asks)?;
-        let line = SessionConn {
+        let posted_work = PostedWork::new()?;
+        let connection = Connection::new(self, conn, initiates)?;
+        let entry = SessionConn {
             connection: connection.clone(),
-            works,
+            posted_work,
             cause: None,
             unsent: false,
         };
-        match state.enter(line) {
+        match state.enter(entry) {
             Ok(()) => Ok(connection),
-            Err(line) => {
-                line.connection.close();
+            Err(entry) => {
+                entry.connection.close();
                 Err(EBUSY)
             }
         }
     }
 
     /// Requests a connection from the peer.
-    fn ask(self: &Arc<Self>, conn: Conn, hello: &Hello) {
-        let asked = self.try_ask(conn, hello);
-        if let Err(error) = asked {
+    fn request(self: &Arc<Self>, conn: Conn, hello: &Hello) {
+        let requested = self.try_request(conn, hello);
+        if let Err(error) = requested {
             self.with(|state, now| match cause_of(error) {
                 Some(cause) => state.core.failed(conn, cause),
                 None => state.core.rejected(now, conn, Refusal::Busy),
@@ -144,15 +143,15 @@ impl Session {
         }
     }
 
-    fn try_ask(self: &Arc<Self>, conn: Conn, hello: &Hello) -> Result {
-        let endpoint = self.endpoint();
+    fn try_request(self: &Arc<Self>, conn: Conn, hello: &Hello) -> Result {
+        let endpoint = &self.endpoint;
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
-        let connection = self.enter(&mut self.lock(), conn, true)?;
+        let connection = self.enter(&mut self.state.lock(), conn, true)?;
         let connect = cm::Connect {
             link: endpoint.domain.link(),
             local: bound.name.ip(),
-            remote: self.peer().ip(),
-            service_id: service_id(self.peer().port()),
+            remote: self.peer.ip(),
+            service_id: service_id(self.peer.port()),
             side: connection.side(READS, READS),
             mtu: None,
             retry_count: RETRIES,
@@ -166,34 +165,34 @@ impl Session {
 
     /// Closes a connection. Its QP accesses no memory after this has returned.
     fn close(self: &Arc<Self>, conn: Conn, cause: Cause) {
-        let connection = self.with(|state, _| Some(state.line(conn)?.connection.clone()));
+        let connection = self.with(|state, _| Some(state.entry(conn)?.connection.clone()));
         if let Some(connection) = &connection {
             connection.close();
             // Handles the events that had come before.
-            self.with(|state, now| connection.tell(state, now));
+            self.with(|state, now| connection.deliver_events(state, now));
             connection.abort(match cause {
                 Cause::Closed => cause,
                 _ => Cause::Reset,
             });
-            self.endpoint().forget_messages(self, conn);
+            self.endpoint.forget_messages(self, conn);
         }
-        let line = self.with(|state, now| {
-            let line = state.leave(conn);
+        let entry = self.with(|state, now| {
+            let entry = state.leave(conn);
             state.core.closed(now, conn);
-            line
+            entry
         });
-        drop(line);
+        drop(entry);
     }
 
     /// Handles the peer's request for a connection.
     fn requested(self: &Arc<Self>, request: cm::Request, hello: &Hello) {
-        let mut state = self.lock();
-        if state.is_gone() {
+        let mut state = self.state.lock();
+        if state.gone {
             // The peer repeats the request, and another session gets it.
             drop(state);
             return request.ignore();
         }
-        let epoch = self.endpoint().remote.next_epoch();
+        let epoch = self.endpoint.remote.next_epoch();
         let now = now_ns();
         let reply = state.core.requested(now, hello, epoch);
         let accepted = match &reply {
@@ -204,8 +203,8 @@ impl Session {
         drop(state);
         match (reply, accepted) {
             (Reply::Refuse(refusal), _) => refuse(request, refusal),
-            (Reply::Accept(_, mine), Some(Ok(connection))) => {
-                self.accept(request, &connection, &mine);
+            (Reply::Accept(_, own), Some(Ok(connection))) => {
+                self.accept(request, &connection, &own);
             }
             (Reply::Accept(conn, _), _) => {
                 refuse(request, Refusal::Busy);
@@ -224,36 +223,36 @@ impl Session {
     ) -> Result<Arc<Connection>> {
         let connection = self.enter(state, conn, false)?;
         let params = request.params();
-        let far = PeerParams {
+        let peer = PeerParams {
             qpn: params.qpn,
             psn: params.starting_psn,
             mtu: params.mtu,
-            serves: params.initiator_depth,
-            asks: params.responder_resources,
+            responder_resources: params.initiator_depth,
+            initiator_depth: params.responder_resources,
         };
         // If this fails, the protocol closes the connection.
-        connection.ready(request.path(), &far)?;
+        connection.ready(request.path(), &peer)?;
         Ok(connection)
     }
 
-    fn accept(self: &Arc<Self>, request: cm::Request, connection: &Arc<Connection>, mine: &Hello) {
+    fn accept(self: &Arc<Self>, request: cm::Request, connection: &Arc<Connection>, own: &Hello) {
         let params = request.params();
         let side = connection.side(
             params.responder_resources.min(READS),
             params.initiator_depth.min(READS),
         );
-        match request.accept(&side, &bytes_of(mine), 0, connection.clone()) {
+        match request.accept(&side, &bytes_of(own), 0, connection.clone()) {
             Ok(managed) => connection.managed_by(managed),
             // The peer has ended the attempt meanwhile.
             Err(_) => {
-                self.with(|state, _| state.core.failed(connection.conn(), Cause::Superseded));
+                self.with(|state, _| state.core.failed(connection.conn, Cause::Superseded));
             }
         }
     }
 
     /// Handles the peer's REP.
     fn replied(self: &Arc<Self>, connection: &Connection, managed: &Arc<cm::Conn>, rep: &Rep<'_>) {
-        let conn = connection.conn();
+        let conn = connection.conn;
         let result = self.try_reply(connection, managed, rep);
         match result {
             Ok(true) => {
@@ -282,18 +281,19 @@ impl Session {
             Unknown::Version => Cause::Version,
             Unknown::Malformed => Cause::Protocol,
         })?;
-        let path = managed.path();
-        let far = PeerParams {
+        let peer = PeerParams {
             qpn: rep.qpn,
             psn: rep.starting_psn,
             mtu: rep.mtu,
-            serves: rep.initiator_depth,
-            asks: rep.responder_resources,
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
         };
-        connection.ready(path, &far).map_err(|_| Cause::Reset)?;
+        connection
+            .ready(managed.path(), &peer)
+            .map_err(|_| Cause::Reset)?;
         // No work is queued to the QP before the RTU is sent.
-        let mut state = self.lock();
-        Ok(state.core.accepted(now_ns(), connection.conn(), &hello))
+        let mut state = self.state.lock();
+        Ok(state.core.accepted(now_ns(), connection.conn, &hello))
     }
 
     /// Handles the peer's REJ.
@@ -316,12 +316,12 @@ impl Session {
 
 impl cm::Consumer for Connection {
     fn event(&self, managed: &Arc<cm::Conn>, event: &Event<'_>) {
-        let session = self.session();
-        let conn = self.conn();
+        let session = &self.session;
+        let conn = self.conn;
         match event {
             Event::Reply(rep) => session.replied(self, managed, rep),
             Event::Established(_) => {
-                self.is_established();
+                self.set_established();
                 session.with(|state, now| state.core.established(now, conn));
             }
             Event::Rejected {
@@ -356,11 +356,11 @@ impl RdmListener {
         request: &cm::Request,
     ) -> core::result::Result<(Arc<Session>, Hello), Refusal> {
         let endpoint = &self.0;
-        let (Some(_inside), Some(bound)) = (endpoint.run.enter(), endpoint.bound.as_ref()) else {
+        let Some((_inside, bound)) = endpoint.enter() else {
             return Err(Refusal::Nobody);
         };
         let (from, hello) = self.sender(request.remote(), request.private())?;
-        let session = self.session(bound, from)?;
+        let session = endpoint.session(bound, &from).map_err(|_| Refusal::Busy)?;
         Ok((session, hello))
     }
 
@@ -370,13 +370,13 @@ impl RdmListener {
         &self,
         ip: IpAddr,
         private: &[u8],
-    ) -> core::result::Result<(kfi_core::addr::SockAddr, Hello), Refusal> {
+    ) -> core::result::Result<(SockAddr, Hello), Refusal> {
         let hello = Hello::parse(private).map_err(|unknown| match unknown {
             Unknown::Version => Refusal::Version,
             Unknown::Malformed => Refusal::Nobody,
         })?;
-        let from = self.name_of(ip, hello.port).ok_or(Refusal::Nobody)?;
-        Ok((from, hello))
+        let from = self.0.domain.link().peer(ip).ok_or(Refusal::Nobody)?;
+        Ok((from.with_port(hello.port), hello))
     }
 
     /// Decides whether a request is handled, before anything is made for it: its source address may
@@ -393,21 +393,8 @@ impl RdmListener {
         let port = bound.name.port();
         let ends = Ends { peer, port };
         let must_prove = must_prove || self.0.ident.budget.is_half_used(Part::HalfOpen);
-        let gate = &self.0.remote.gate;
-        gate.admit(now_ns(), &ends, hello.cookie, must_prove)
-    }
-
-    fn name_of(&self, ip: IpAddr, port: u16) -> Option<kfi_core::addr::SockAddr> {
-        let addr = self.0.domain.link().peer(ip)?;
-        Some(addr.with_port(port))
-    }
-
-    fn session(
-        &self,
-        bound: &Bound,
-        from: kfi_core::addr::SockAddr,
-    ) -> core::result::Result<Arc<Session>, Refusal> {
-        self.0.session(bound, &from).map_err(|_| Refusal::Busy)
+        let filter = &self.0.remote.request_filter;
+        filter.admit(now_ns(), &ends, hello.cookie, must_prove)
     }
 }
 
@@ -434,6 +421,46 @@ impl cm::Listener for RdmListener {
 }
 
 /// Whether there is a route from the endpoint's address to a peer. Sleeps.
-pub(super) fn has_way(bound: &Bound, endpoint: &Endpoint, to: IpAddr) -> bool {
+pub(super) fn has_route(bound: &Bound, endpoint: &Endpoint, to: IpAddr) -> bool {
     Path::new(endpoint.domain.link(), bound.name.ip(), to).is_ok_and(|path| path.mtu().is_some())
+}
+
+/// Decides which connection requests of peers an endpoint handles. Their source addresses may be
+/// forged: see [`kfi_core::rdm::unproven`]. Has the requests without a valid cookie, and the key of
+/// the cookies.
+#[pin_data]
+pub(super) struct RequestFilter {
+    key: SipKey,
+    /// A leaf.
+    #[pin]
+    unproven: SpinLock<Unproven>,
+}
+
+impl RequestFilter {
+    /// Makes the filter of a new endpoint, with a random key.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            key: SipKey::random(),
+            unproven <- new_spinlock!(Unproven::new(), "RequestFilter::unproven"),
+        })
+    }
+
+    /// Decides whether a request is handled at time `now` in ns; with `must_prove` only with a valid
+    /// cookie. The error is the refusal if it is not: the peer must repeat the request with a
+    /// cookie. Does not sleep.
+    pub(super) fn admit(
+        &self,
+        now: u64,
+        ends: &Ends,
+        cookie: Option<Cookie>,
+        must_prove: bool,
+    ) -> core::result::Result<cm::Source, Refusal> {
+        let hash = |words: [u64; 4]| self.key.hash(&words);
+        let mut unproven = self.unproven.lock();
+        match unproven.admit(now, ends, cookie, must_prove, hash) {
+            Ok(Proof::Cookie) => Ok(cm::Source::Proven),
+            Ok(Proof::None) => Ok(cm::Source::Unproven),
+            Err(demand) => Err(Refusal::Retry(demand)),
+        }
+    }
 }

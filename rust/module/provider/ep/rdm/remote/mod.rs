@@ -23,12 +23,9 @@
 //! | [`session`] | one peer: its lock, the actions of the protocol |
 //! | [`conn`] | one connection: its QP |
 //! | [`serve`] | the peer's requests on a connection |
-//! | [`manage`] | making and closing connections |
-//! | [`gate`] | which connection requests of peers are handled |
+//! | [`manage`] | making and closing connections; the connection requests of peers |
 //! | [`op`] | operations, and answers to the peer |
-//! | [`owing`] | the count of the answers to the peer |
-//! | [`works`] | work requests of a QP |
-//! | [`store`] | memory of operations |
+//! | [`store`] | memory of operations and of the work requests of a QP |
 //!
 //! # Limits
 //!
@@ -47,54 +44,35 @@
 //! not longer.
 
 pub(super) mod conn;
-mod gate;
 mod manage;
 pub(in crate::provider::ep) mod op;
-mod owing;
 mod post;
 mod serve;
 pub(in crate::provider::ep) mod session;
 mod store;
-mod works;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../../../kunit/half_open.rs"]
 mod kunit;
 
 use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
     rbtree::{
         RBTree,
         RBTreeNode, //
     },
-    sync::{
-        atomic::{
-            Atomic,
-            Full, //
-        },
-        Arc,
-        Mutex,
-        SetOnce,
-        SpinLock, //
-    }, //
+    sync::atomic::Full, //
 };
 
-use kfi_core::{
-    addr::SockAddr,
-    rdm::service_id, //
-};
+use kfi_core::rdm::service_id;
 
 use self::{
-    gate::Gate,
-    manage::RdmListener,
+    manage::{
+        RdmListener, //
+        RequestFilter,
+    },
     session::Session, //
 };
-use super::super::{
-    bound::Bound,
-    Endpoint, //
-};
+use super::super::prelude::*;
 use crate::{
     net::{
         self,
@@ -106,13 +84,7 @@ use crate::{
         Values,
         STATS, //
     },
-    shim::{
-        random::random_u64,
-        wait::{
-            new_wait_queue,
-            WaitQueue, //
-        }, //
-    }, //
+    shim::random::random_u64, //
 };
 
 /// The most connection requests that wait for delivery. Each is answered when it is delivered. In a
@@ -134,7 +106,7 @@ pub(in crate::provider::ep) struct Remote {
     epoch: Atomic<u64>,
     /// Decides which connection requests are handled.
     #[pin]
-    gate: Gate,
+    request_filter: RequestFilter,
     /// A leaf.
     #[pin]
     sessions: SpinLock<Sessions>,
@@ -145,7 +117,7 @@ pub(in crate::provider::ep) struct Remote {
     #[pin]
     listening: Mutex<Option<Listening>>,
     /// The packet statistics of all its connections. Set by [`Endpoint::listen`].
-    figures: SetOnce<Arc<QpStats>>,
+    stats: SetOnce<Arc<QpStats>>,
 }
 
 impl Remote {
@@ -157,7 +129,7 @@ impl Remote {
         pin_init!(Self {
             incarnation: random_u64(),
             epoch: Atomic::new(0),
-            gate <- Gate::new(),
+            request_filter <- RequestFilter::new(),
             sessions <- new_spinlock!(
                 Sessions {
                     tree: RBTree::new(),
@@ -167,19 +139,15 @@ impl Remote {
             ),
             empty <- new_wait_queue!("Remote::empty"),
             listening <- new_mutex!(None, "Remote::listening"),
-            figures: SetOnce::new(),
+            stats: SetOnce::new(),
         })
     }
 
     /// The packet statistics of all its connections. Does not sleep.
     pub(in crate::provider::ep) fn packets(&self) -> Values {
-        self.figures
+        self.stats
             .as_ref()
             .map_or([0; STATS], |stats| stats.values())
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.incarnation
     }
 
     /// Returns an epoch that is larger than all previous ones. Any context.
@@ -195,13 +163,13 @@ impl Remote {
     /// Adds a session, unless there is one with this peer. Returns the one in the table. Fails with
     /// `EBADF` if the endpoint is closing, `ENOMEM`. Sleeps.
     fn enter(&self, session: Arc<Session>) -> Result<Arc<Session>> {
-        let node = RBTreeNode::new(*session.peer(), session.clone(), GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(session.peer, session.clone(), GFP_KERNEL_ACCOUNT)?;
         let mut sessions = self.sessions.lock();
         if sessions.closed {
             drop(sessions);
             return Err(EBADF);
         }
-        if let Some(other) = sessions.tree.get(session.peer()) {
+        if let Some(other) = sessions.tree.get(&session.peer) {
             let other = other.clone();
             drop(sessions);
             return Ok(other);
@@ -216,10 +184,10 @@ impl Remote {
             let mut sessions = self.sessions.lock();
             let is_it = sessions
                 .tree
-                .get(session.peer())
+                .get(&session.peer)
                 .is_some_and(|other| Arc::ptr_eq(other, session));
             let node = if is_it {
-                sessions.tree.remove_node(session.peer())
+                sessions.tree.remove_node(&session.peer)
             } else {
                 None
             };
@@ -239,7 +207,7 @@ impl Remote {
             if work(&session) {
                 return true;
             }
-            next = self.after(session.peer());
+            next = self.after(&session.peer);
         }
         false
     }
@@ -268,12 +236,12 @@ impl Endpoint {
     /// Begins to accept connections from other hosts at `name`. Fails with `EADDRINUSE` if another
     /// endpoint listens there; `ENODEV` if the namespace has no link; `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn listen(self: &Arc<Self>, name: &SockAddr) -> Result {
-        let door = Arc::new(RdmListener(self.clone()), GFP_KERNEL_ACCOUNT)?;
+        let listener = Arc::new(RdmListener(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
         let service = service_id(name.port());
         // A previous attempt to enable the endpoint may have set it.
-        let _ = self.remote.figures.populate(QpStats::shared()?);
-        let listening = cm::listen(socket, name.ip(), service, BACKLOG, door)?;
+        let _ = self.remote.stats.populate(QpStats::shared()?);
+        let listening = cm::listen(socket, name.ip(), service, BACKLOG, listener)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())
     }
@@ -298,12 +266,15 @@ impl Endpoint {
         if let Some(session) = self.remote.find(addr) {
             return Ok(session);
         }
-        let nobody = addr.is_qp() || addr.port() == 0;
+        let has_no_endpoint = addr.is_qp() || addr.port() == 0;
         // Every address that is reached through a loopback interface is on this host.
-        if nobody || bound.name.is_loopback() || net::is_local(self.domain.link().netns(), addr) {
+        if has_no_endpoint
+            || bound.name.is_loopback()
+            || net::is_local(self.domain.link().netns(), addr)
+        {
             return Err(EHOSTUNREACH);
         }
-        if !manage::has_way(bound, self, addr.ip()) {
+        if !manage::has_route(bound, self, addr.ip()) {
             return Err(EHOSTUNREACH);
         }
         self.session(bound, addr)

@@ -3,45 +3,26 @@
 //! Operations between an endpoint and a peer on another host: transmits, receives that are being
 //! filled, and answers to the peer's messages.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-
-use kfi_core::{
-    errno::Errno,
-    prov_errno,
-    rdm::{
-        header::{
-            FinStatus,
-            RemoteAddr, //
-        },
-        ops,
-        session::Conn,
-        Due, //
-    }, //
+use kfi_core::rdm::{
+    header::{
+        FinStatus,
+        RemoteAddr, //
+    },
+    ops,
+    session::Conn,
+    Due, //
 };
 use kfi_roce::rc::Status;
 
-use super::super::super::{
-    complete::{
-        Failure,
-        Outcome,
-        Ticket, //
-    },
-    op::{
-        Remote,
-        RemoteRange, //
-    },
-    receive::{
-        MatchedReceive,
-        Message, //
-    },
-    Bound,
-    Endpoint, //
-};
 use super::{
-    owing::Share,
+    super::super::{
+        op::{
+            Remote,
+            RemoteRange, //
+        },
+        prelude::*,
+        receive::MatchedReceive, //
+    },
     session::Session,
     store::{
         slot,
@@ -49,7 +30,11 @@ use super::{
         ANSWER_BYTES, //
     }, //
 };
-use crate::mem::MemRef;
+use crate::mem::{
+    Budget,
+    Part,
+    PartAllowance, //
+};
 
 /// The peer's memory of an RMA operation.
 pub(super) struct Target {
@@ -90,14 +75,14 @@ impl Transmit {
 
 /// A receive that is being filled by READs from the peer's memory.
 pub(in crate::provider::ep) struct RecvRead {
-    pub(super) place: MatchedReceive,
+    pub(super) matched: MatchedReceive,
     pub(super) message: Message,
 }
 
 impl RecvRead {
     /// A part of its memory.
     pub(super) fn memory(&self, offset: u32, len: u32) -> MemRef {
-        self.place.memory().slice(offset as usize, len as usize)
+        self.matched.memory().slice(offset as usize, len as usize)
     }
 }
 
@@ -126,16 +111,16 @@ impl PendingAnswer {
         id: u64,
         at: Option<RemoteAddr>,
     ) -> Result<Self> {
-        let budget = &session.endpoint().ident.budget;
-        let share = session.owing.share(budget, Self::BYTES)?;
+        let budget = &session.endpoint.ident.budget;
+        let share = session.answers.share(budget, Self::BYTES)?;
         Self::with(share, session, conn, id, at)
     }
 
     /// Makes the answer for a CANCEL of message `id`, which came over `conn`. Fails with `ENOMEM`
     /// if the host has no memory. Sleeps.
     pub(super) fn for_cancel(session: &Arc<Session>, conn: Conn, id: u64) -> Result<Self> {
-        let budget = &session.endpoint().ident.budget;
-        let share = session.owing.share_of_cancel(budget, Self::BYTES);
+        let budget = &session.endpoint.ident.budget;
+        let share = session.answers.share_of_cancel(budget, Self::BYTES);
         Self::with(share, session, conn, id, None)
     }
 
@@ -148,15 +133,15 @@ impl PendingAnswer {
     ) -> Result<Self> {
         // The current task is a worker or a task of the sender's user. The owner's memory cgroup is
         // charged.
-        session.endpoint().ident.owner.memcg().charge(|| {
-            let debt = AnswerCharge {
+        session.endpoint.ident.owner.memcg().charge(|| {
+            let charge = AnswerCharge {
                 session: session.clone(),
                 conn,
                 id,
                 at,
                 slot: slot(share)?,
             };
-            Ok(Self(KBox::new(debt, GFP_KERNEL_ACCOUNT)?))
+            Ok(Self(KBox::new(charge, GFP_KERNEL_ACCOUNT)?))
         })
     }
 
@@ -181,27 +166,27 @@ impl PendingAnswer {
     /// The reply for a message that was received or discarded.
     pub(in crate::provider::ep) fn finish(self) -> Reply {
         Reply {
-            owed: self,
-            fate: FinStatus::Received,
-            filling: None,
+            answer: self,
+            status: FinStatus::Received,
+            recv_read: None,
         }
     }
 
     /// The reply for a message that its sender has cancelled.
     pub(in crate::provider::ep) fn withdraw(self) -> Reply {
         Reply {
-            owed: self,
-            fate: FinStatus::Withdrawn,
-            filling: None,
+            answer: self,
+            status: FinStatus::Withdrawn,
+            recv_read: None,
         }
     }
 
-    /// The reply for a message whose bytes are first read into `place`.
-    pub(in crate::provider::ep) fn fill(self, place: MatchedReceive, message: Message) -> Reply {
+    /// The reply for a message whose bytes are first read into `matched`.
+    pub(in crate::provider::ep) fn fill(self, matched: MatchedReceive, message: Message) -> Reply {
         Reply {
-            owed: self,
-            fate: FinStatus::Received,
-            filling: Some(RecvRead { place, message }),
+            answer: self,
+            status: FinStatus::Received,
+            recv_read: Some(RecvRead { matched, message }),
         }
     }
 }
@@ -209,60 +194,53 @@ impl PendingAnswer {
 /// A reply to the peer.
 #[must_use = "the peer waits for it"]
 pub(in crate::provider::ep) struct Reply {
-    owed: PendingAnswer,
-    fate: FinStatus,
-    filling: Option<RecvRead>,
+    answer: PendingAnswer,
+    status: FinStatus,
+    recv_read: Option<RecvRead>,
 }
 
 impl Reply {
     /// Hands the reply to the session. Sleeps. The caller holds no lock.
     pub(in crate::provider::ep) fn give(self) {
-        let session = self.owed.0.session.clone();
+        let session = self.answer.0.session.clone();
         session.answer(self);
     }
 
     /// The reply in the form of the protocol.
     pub(super) fn into_parts(self) -> (Due, Option<RecvRead>, AnswerSlot) {
         let Self {
-            owed,
-            fate,
-            filling,
+            answer,
+            status,
+            recv_read,
         } = self;
         let AnswerCharge {
             conn, id, at, slot, ..
-        } = KBox::into_inner(owed.0);
-        let read = at.zip(filling.as_ref()).map(|(at, filling)| {
-            let fit = filling.place.fit(filling.message.len);
+        } = KBox::into_inner(answer.0);
+        let read = at.zip(recv_read.as_ref()).map(|(at, recv_read)| {
+            let fit = recv_read.matched.fit(recv_read.message.len);
             // A message has at most 2^30 bytes.
             (at, fit.len as u32)
         });
         let due = Due {
             conn,
             id,
-            status: fate,
+            status,
             read,
         };
-        (due, filling, slot)
+        (due, recv_read, slot)
     }
 }
 
 /// The outcome for an error of a remote operation.
 fn failed(errno: Errno) -> Outcome {
-    let mut outcome = Outcome::failed(errno);
     let status = match errno {
         Errno::EACCES => Status::RemoteAccess,
         Errno::ETIMEDOUT => Status::RetryExceeded,
         Errno::EMSGSIZE => Status::LocalLength,
-        _ => return outcome,
+        _ => return Outcome::failed(errno),
     };
-    if let Some((_, prov_errno)) = prov_errno::of_transmit(status) {
-        outcome.error = Some(Failure {
-            errno,
-            prov_errno,
-            olen: 0,
-        });
-    }
-    outcome
+    let prov_errno = prov_errno::of_transmit(status).map_or(0, |(_, prov_errno)| prov_errno);
+    Outcome::failed_with(errno, prov_errno)
 }
 
 impl Endpoint {
@@ -279,7 +257,7 @@ impl Endpoint {
             target,
             ..
         } = transmit;
-        // Before the completion: a program that sees the completion finds the memory and the place
+        // Before the completion: a program that sees the completion finds the memory and the slot
         // free.
         drop(memory);
         drop(target);
@@ -301,14 +279,81 @@ impl Endpoint {
     pub(super) fn end_filling(
         &self,
         bound: &Bound,
-        filling: RecvRead,
+        recv_read: RecvRead,
         result: core::result::Result<(), Errno>,
     ) {
-        let RecvRead { place, message } = filling;
+        let RecvRead { matched, message } = recv_read;
         match result {
-            _ if !self.run.is_open() => self.drop_place(bound, place),
-            Ok(()) => self.finish(bound, place, &message),
-            Err(errno) => self.fail_place(bound, place, &message, errno),
+            _ if !self.run.is_open() => self.drop_receive(bound, matched),
+            Ok(()) => self.finish(bound, matched, &message),
+            Err(errno) => self.fail_receive(bound, matched, &message, errno),
         }
+    }
+}
+
+#[cfg(kfi_kunit)]
+#[path = "../../../../../../kunit/owing.rs"]
+mod kunit;
+
+/// The count of the answers that a session has not finished.
+///
+/// An answer takes memory from the first packet of the message, or of the CANCEL, until the peer
+/// has acknowledged the FIN. The peer decides when that is. So each answer holds a [`Share`] for
+/// that time. It is counted, and the core limits the count
+/// ([`ANSWERS`](kfi_core::rdm::times::ANSWERS)). It is charged to the owner of the endpoint, in the
+/// part of the limit that peers can use. The answer to a CANCEL is charged even above the limit,
+/// because a CANCEL cannot be sent again later like a message, and everything else would wait
+/// behind it. A peer has at most [`CANCELS_MAX`](kfi_core::rdm::times::CANCELS_MAX) of them in
+/// addition.
+///
+/// The count is atomic because it is read under the lock of a QP's responder, where the lock of the
+/// session cannot be taken. The responder of one QP adds at a time, or of two while one connection
+/// replaces another.
+pub(super) struct AnswerCount(Arc<Atomic<u32>>);
+
+/// The count and the charge of an answer, for its lifetime.
+pub(super) struct Share {
+    count: Arc<Atomic<u32>>,
+    _memory: Allowance,
+    _of_peers: Option<PartAllowance>,
+}
+
+impl AnswerCount {
+    /// Makes a count of 0. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?))
+    }
+
+    /// The number of answers. Any context.
+    pub(super) fn count(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
+    /// Counts and charges the answer to a message. Fails with `ENOMEM` above the owner's limit.
+    /// Does not sleep.
+    pub(super) fn share(&self, budget: &Budget, bytes: usize) -> Result<Share> {
+        let bytes = bytes as u64;
+        let of_peers = budget.take_part(Part::Peers, bytes)?;
+        Ok(self.count_share(budget.take(bytes)?, Some(of_peers)))
+    }
+
+    /// Counts and charges the answer to a CANCEL. Does not sleep.
+    pub(super) fn share_of_cancel(&self, budget: &Budget, bytes: usize) -> Share {
+        self.count_share(budget.take_anyway(bytes as u64), None)
+    }
+
+    fn count_share(&self, memory: Allowance, of_peers: Option<PartAllowance>) -> Share {
+        self.0.fetch_add(1, Relaxed);
+        Share {
+            count: self.0.clone(),
+            _memory: memory,
+            _of_peers: of_peers,
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Relaxed);
     }
 }

@@ -6,19 +6,11 @@
 //! ticket, memory. It ends in [`end_transmit`](Endpoint::end_transmit). Memory of the program stays
 //! pinned until then. Injected and small messages were copied when they were posted.
 
-use kernel::{
-    prelude::*,
-    rbtree::RBTreeNodeReservation,
-    sync::Arc, //
-};
+use kernel::rbtree::RBTreeNodeReservation;
 
 use kfi_core::{
-    flags::OpFlags,
     mr::Refusal,
-    op::{
-        CompletionLevel,
-        OpType, //
-    },
+    op::CompletionLevel,
     rdm::ops::{
         Outgoing,
         RmaKind,
@@ -26,19 +18,14 @@ use kfi_core::{
     }, //
 };
 
-use super::super::{
-    super::{
-        bound::Bound,
-        complete::{
-            Outcome,
-            Ticket, //
-        },
-        op::Send,
-        Endpoint, //
-    },
-    rma::Rma, //
-};
 use super::{
+    super::{
+        super::{
+            op::Send,
+            prelude::*, //
+        },
+        rma::Rma, //
+    },
     op::{
         Target,
         Transmit, //
@@ -49,10 +36,6 @@ use super::{
         Session, //
     },
     store::slot, //
-};
-use crate::{
-    mem::MemRef,
-    provider::cq::Record, //
 };
 
 impl Endpoint {
@@ -197,7 +180,7 @@ impl Endpoint {
         while let Some(new) = back {
             // The worker that has marked it gone removes it, too, but may not be scheduled yet.
             self.remote.forget(&session);
-            session = match self.remote_peer(bound, session.peer()) {
+            session = match self.remote_peer(bound, &session.peer) {
                 Ok(session) => session,
                 Err(error) => {
                     self.tx.give_back_room();

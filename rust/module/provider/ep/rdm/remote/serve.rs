@@ -4,28 +4,17 @@
 //!
 //! A SEND begins with a header. If it is the header of a message, the endpoint must have room for
 //! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
-//! arrive; or a buffer of the endpoint; or, for a long message, only a place among the unexpected
-//! messages. All other headers are events for the session, which gets them when the run of the QP
-//! is over ([`Consumer::run_ended`]).
+//! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected
+//! message. All other headers are events for the session, which gets them when the run of the QP is
+//! over ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
 //! grants.
 
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
-
 use kfi_core::{
-    flags::{
-        Access,
-        Caps,
-        OpFlags, //
-    },
+    flags::Access,
     matching::Envelope,
     mr,
-    op::OpType,
-    prov_errno,
     rdm::{
         header::{
             self,
@@ -61,10 +50,7 @@ use kfi_roce::{
 };
 
 use super::{
-    super::super::{
-        bound::Bound,
-        receive::Message, //
-    },
+    super::super::prelude::*,
     conn::{
         Connection,
         Inbox,
@@ -84,10 +70,11 @@ use crate::{
     shim::skb::Room, //
 };
 
-type Answer<T = ()> = core::result::Result<T, Refusal>;
+/// The result of a request of the peer, or the reason of its refusal.
+type RequestResult<T = ()> = core::result::Result<T, Refusal>;
 
 impl Connection {
-    fn bound(&self) -> Answer<&Bound> {
+    fn bound(&self) -> RequestResult<&Bound> {
         self.endpoint().bound.as_ref().ok_or(Refusal::Operation)
     }
 
@@ -98,7 +85,7 @@ impl Connection {
         reth: &Reth,
         access: Access,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
-    ) -> Answer<T> {
+    ) -> RequestResult<T> {
         let needs = if access.contains(Access::REMOTE_WRITE) {
             Caps::REMOTE_WRITE
         } else {
@@ -118,8 +105,8 @@ impl Connection {
         })
     }
 
-    fn check(&self, reth: &Reth, access: Access) -> Answer {
-        self.hear();
+    fn check(&self, reth: &Reth, access: Access) -> RequestResult {
+        self.note_packet();
         self.in_region(reth, access, |region| {
             region.remote(reth.va, u64::from(reth.len), access)?;
             Ok(())
@@ -129,18 +116,18 @@ impl Connection {
     /// The number of answers to the peer, and the limit for waiting messages.
     fn outstanding_answers(&self) -> OutstandingAnswers {
         OutstandingAnswers {
-            total: self.session().owing.count(),
+            total: self.session.answers.count(),
             waiting: self.endpoint().rx.waiting_max,
         }
     }
 
     /// Finds room for a message. `NotReady`: there is no room, or no memory.
-    fn offer(&self, message: &header::Message, source: Source) -> Answer<ReceivedSend> {
+    fn offer(&self, message: &header::Message, source: Source) -> RequestResult<ReceivedSend> {
         let endpoint = self.endpoint();
-        let known = Message {
+        let offered = Message {
             tagged: message.tag.is_some(),
             envelope: Envelope {
-                src: *self.session().peer(),
+                src: self.session.peer,
                 tag: message.tag.unwrap_or(0),
             },
             data: message.data,
@@ -148,41 +135,41 @@ impl Connection {
         };
         let at = match source {
             Source::Eager => None,
-            Source::Rts(place) => Some(place),
+            Source::Rts(at) => Some(at),
         };
-        let owed = if message.finish {
-            let owed = PendingAnswer::new(self.session(), self.conn(), message.id, at);
-            Some(owed.map_err(|_| Refusal::NotReady)?)
+        let answer = if message.finish {
+            let answer = PendingAnswer::new(&self.session, self.conn, message.id, at);
+            Some(answer.map_err(|_| Refusal::NotReady)?)
         } else {
             None
         };
         let arrival_target = endpoint
-            .arrival_target(&known, at.is_none())
+            .arrival_target(&offered, at.is_none())
             .ok_or(Refusal::NotReady)?;
-        Ok(ReceivedSend::Message(arrival_target, known, owed))
+        Ok(ReceivedSend::Message(arrival_target, offered, answer))
     }
 
     /// Handles the beginning of a SEND.
-    fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> Answer {
+    fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> RequestResult {
         // Reserves room for the event at the end.
-        if inbox.said.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
+        if inbox.events.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
             return Err(Refusal::NotReady);
         }
         let begun = inbox
             .inbound
             .begin(bytes, self.outstanding_answers())
             .map_err(|_| Refusal::Invalid)?;
-        inbox.coming = match begun {
+        inbox.receiving = match begun {
             Begin::NotReady => return Err(Refusal::NotReady),
             Begin::Message(message, source) => {
-                let coming = self.offer(&message, source)?;
+                let received = self.offer(&message, source)?;
                 inbox.inbound.take();
-                coming
+                received
             }
             Begin::Other => match Header::parse(bytes) {
                 Ok(Header::Cancel { id, .. }) => {
-                    let owed = PendingAnswer::for_cancel(self.session(), self.conn(), id);
-                    ReceivedSend::Cancel(owed.map_err(|_| Refusal::NotReady)?)
+                    let answer = PendingAnswer::for_cancel(&self.session, self.conn, id);
+                    ReceivedSend::Cancel(answer.map_err(|_| Refusal::NotReady)?)
                 }
                 _ => ReceivedSend::Nothing,
             },
@@ -191,17 +178,17 @@ impl Connection {
     }
 
     /// Handles the end of a SEND.
-    fn ended(&self, inbox: &mut Inbox, len: u32) -> Answer {
+    fn ended(&self, inbox: &mut Inbox, len: u32) -> RequestResult {
         let bound = self.bound()?;
         let end = inbox.inbound.end(len).map_err(|_| Refusal::Invalid)?;
-        let coming = core::mem::replace(&mut inbox.coming, ReceivedSend::Nothing);
-        let said = match (end, coming) {
-            (End::Message, ReceivedSend::Message(arrival_target, message, owed)) => self
+        let receiving = core::mem::replace(&mut inbox.receiving, ReceivedSend::Nothing);
+        let event = match (end, receiving) {
+            (End::Message, ReceivedSend::Message(arrival_target, message, answer)) => self
                 .endpoint()
-                .arrived(bound, arrival_target, message, owed)
+                .arrived(bound, arrival_target, message, answer)
                 .map(SessionEvent::Reply),
-            (End::Event(Event::Cancel { id, found }), ReceivedSend::Cancel(owed)) => {
-                Some(SessionEvent::Cancel(id, found, owed))
+            (End::Event(Event::Cancel { id, found }), ReceivedSend::Cancel(answer)) => {
+                Some(SessionEvent::Cancel(id, found, answer))
             }
             (End::Event(Event::Note { data, .. }), _) => {
                 if inbox.written.is_empty() {
@@ -217,22 +204,22 @@ impl Connection {
             (End::Event(event), _) => Some(SessionEvent::Event(event)),
             _ => None,
         };
-        if let Some(said) = said {
+        if let Some(event) = event {
             // The room was reserved when the SEND began.
-            let _ = inbox.said.push(said, GFP_KERNEL_ACCOUNT);
+            let _ = inbox.events.push(event, GFP_KERNEL_ACCOUNT);
         }
         Ok(())
     }
 
     /// Gives up the message that was being received.
     pub(super) fn abort(&self, why: Cause) {
-        let coming = {
+        let receiving = {
             let mut inbox = self.inbox.lock();
             inbox.inbound.abort();
-            core::mem::replace(&mut inbox.coming, ReceivedSend::Nothing)
+            core::mem::replace(&mut inbox.receiving, ReceivedSend::Nothing)
         };
         if let (ReceivedSend::Message(arrival_target, message, _), Ok(bound)) =
-            (coming, self.bound())
+            (receiving, self.bound())
         {
             self.endpoint()
                 .not_arrived(bound, arrival_target, &message, why.errno());
@@ -240,22 +227,22 @@ impl Connection {
     }
 
     /// Hands the peer's events to the session. The caller holds the session's lock.
-    pub(super) fn tell(&self, state: &mut State, now: u64) {
-        let said = core::mem::take(&mut self.inbox.lock().said);
-        for said in said {
-            match said {
+    pub(super) fn deliver_events(&self, state: &mut State, now: u64) {
+        let events = core::mem::take(&mut self.inbox.lock().events);
+        for event in events {
+            match event {
                 SessionEvent::Event(event) => {
-                    if let Some(ended) = state.core.event(now, self.conn(), event) {
-                        self.session().end(ended);
+                    if let Some(ended) = state.core.event(now, self.conn, event) {
+                        self.session.end(ended);
                     }
                 }
-                SessionEvent::Reply(reply) => self.session().answer_locked(state, now, reply),
-                SessionEvent::Cancel(id, found, owed) => {
+                SessionEvent::Reply(reply) => self.session.answer_locked(state, now, reply),
+                SessionEvent::Cancel(id, found, answer) => {
                     let reply =
                         self.endpoint()
-                            .withdraw(self.session(), self.conn(), id, found, owed);
+                            .withdraw(&self.session, self.conn, id, found, answer);
                     if let Some(reply) = reply {
-                        self.session().answer_locked(state, now, reply);
+                        self.session.answer_locked(state, now, reply);
                     }
                 }
             }
@@ -280,11 +267,11 @@ impl Connection {
 }
 
 impl Consumer for Connection {
-    fn begin_receive(&self, incoming: Incoming, payload: &Payload<'_>) -> Answer {
-        self.hear();
+    fn begin_receive(&self, incoming: Incoming, payload: &Payload<'_>) -> RequestResult {
+        self.note_packet();
         let mut inbox = self.inbox.lock();
         if let Incoming::WriteImm = incoming {
-            inbox.coming = ReceivedSend::Write;
+            inbox.receiving = ReceivedSend::Write;
             return Ok(());
         }
         let mut bytes = [0; MAX_HEADER];
@@ -296,7 +283,7 @@ impl Consumer for Connection {
         self.begin(&mut inbox, bytes)
     }
 
-    fn place(&self, offset: u32, payload: &Payload<'_>) -> Answer {
+    fn place(&self, offset: u32, payload: &Payload<'_>) -> RequestResult {
         let inbox = self.inbox.lock();
         let part = inbox
             .inbound
@@ -304,7 +291,7 @@ impl Consumer for Connection {
             .payload(offset, payload.len() as u32)
             .map_err(|_| Refusal::Invalid)?;
         if let (Some((range, at)), ReceivedSend::Message(arrival_target, ..)) =
-            (part, &inbox.coming)
+            (part, &inbox.receiving)
         {
             // Bytes that do not fit are dropped. The completion reports that.
             payload
@@ -314,10 +301,10 @@ impl Consumer for Connection {
         Ok(())
     }
 
-    fn end_receive(&self, ended: Ended) -> Answer {
+    fn end_receive(&self, ended: Ended) -> RequestResult {
         let mut inbox = self.inbox.lock();
         if ended.write {
-            inbox.coming = ReceivedSend::Nothing;
+            inbox.receiving = ReceivedSend::Nothing;
             inbox.write_ends = true;
             let bound = self.bound()?;
             // The bytes of the current piece are not in `written` yet.
@@ -334,12 +321,12 @@ impl Consumer for Connection {
         self.abort(Cause::Reset);
     }
 
-    fn check_write(&self, reth: &Reth) -> Answer {
+    fn check_write(&self, reth: &Reth) -> RequestResult {
         self.check(reth, Access::REMOTE_WRITE)
     }
 
-    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> Answer {
-        self.hear();
+    fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> RequestResult {
+        self.note_packet();
         let access = Access::REMOTE_WRITE;
         let placed = self.in_region(reth, access, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), access)?;
@@ -360,12 +347,12 @@ impl Consumer for Connection {
         }
     }
 
-    fn check_read(&self, reth: &Reth) -> Answer {
+    fn check_read(&self, reth: &Reth) -> RequestResult {
         match Grant::of(reth) {
             None => self.check(reth, Access::REMOTE_READ),
             Some(grant) => {
-                self.hear();
-                if self.session().has_grant(&grant) {
+                self.note_packet();
+                if self.session.has_grant(&grant) {
                     Ok(())
                 } else {
                     Err(Refusal::Access)
@@ -374,9 +361,9 @@ impl Consumer for Connection {
         }
     }
 
-    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> Answer {
+    fn read(&self, reth: &Reth, room: &mut Room<'_>) -> RequestResult {
         if let Some(grant) = Grant::of(reth) {
-            self.session().read_grant(&grant, room);
+            self.session.read_grant(&grant, room);
             return Ok(());
         }
         let access = Access::REMOTE_READ;
@@ -406,55 +393,55 @@ impl Consumer for Connection {
     }
 
     /// Unreachable: the QP does not allow atomics.
-    fn atomic(&self, _atomic: Atomic, _eth: &AtomicEth) -> Answer<u64> {
+    fn atomic(&self, _atomic: Atomic, _eth: &AtomicEth) -> RequestResult<u64> {
         Err(Refusal::Access)
     }
 
     fn completed(&self, context: u64, status: Status) {
-        self.hear();
-        self.session().with(|state, now| {
-            let Some(line) = state.line(self.conn()) else {
+        self.note_packet();
+        self.session.with(|state, now| {
+            let Some(entry) = state.entry(self.conn) else {
                 return;
             };
-            let Some(posted) = line.works.take(context) else {
+            let Some(posted) = entry.posted_work.take(context) else {
                 return;
             };
             let (done, cause) = Self::done(status, posted.void);
-            line.cause = line.cause.or(cause);
-            if let Some(ended) = state.core.done(now, self.conn(), posted.work, done) {
-                self.session().end(ended);
+            entry.cause = entry.cause.or(cause);
+            if let Some(ended) = state.core.done(now, self.conn, posted.work, done) {
+                self.session.end(ended);
             }
         });
     }
 
     fn failed(&self) {
-        let known = self.cause();
-        self.session().with(|state, _| {
-            let told = state.line(self.conn()).and_then(|line| line.cause);
-            let cause = match known {
-                Cause::LinkGone => known,
-                _ => told.unwrap_or(known),
+        let cause = self.cause();
+        self.session.with(|state, _| {
+            let of_work = state.entry(self.conn).and_then(|entry| entry.cause);
+            let cause = match cause {
+                Cause::LinkGone => cause,
+                _ => of_work.unwrap_or(cause),
             };
-            state.core.failed(self.conn(), cause);
+            state.core.failed(self.conn, cause);
         });
     }
 
     fn not_ready(&self) {
-        self.hear();
-        self.session()
-            .with(|state, now| state.core.refused(now, self.conn()));
+        self.note_packet();
+        self.session
+            .with(|state, now| state.core.refused(now, self.conn));
     }
 
     fn run_ended(&self) {
-        let news = self.communication_established();
-        if !news && self.inbox.lock().said.is_empty() {
+        let is_new = self.communication_established();
+        if !is_new && self.inbox.lock().events.is_empty() {
             return;
         }
-        self.session().with(|state, now| {
-            if news {
-                state.core.established(now, self.conn());
+        self.session.with(|state, now| {
+            if is_new {
+                state.core.established(now, self.conn);
             }
-            self.tell(state, now);
+            self.deliver_events(state, now);
         });
     }
 }

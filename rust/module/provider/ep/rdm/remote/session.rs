@@ -31,21 +31,9 @@
 //! poster.
 
 use kernel::{
-    new_mutex,
-    new_spinlock,
-    prelude::*,
     rbtree::{
         RBTree,
         RBTreeNodeReservation, //
-    },
-    sync::{
-        lock::{
-            mutex::MutexBackend,
-            Guard, //
-        },
-        Arc,
-        Mutex,
-        SpinLock, //
     },
     time::hrtimer::HrTimer,
     workqueue::{
@@ -56,37 +44,33 @@ use kernel::{
     }, //
 };
 
-use kfi_core::{
-    addr::SockAddr,
-    errno::Errno,
-    rdm::{
-        self,
-        header::{
-            Header,
-            MAX_HEADER, //
-        },
-        ops::{
-            Outgoing,
-            Transfer, //
-        },
-        session::{
-            Action,
-            Cancelled,
-            Conn,
-            Ended,
-            Request,
-            Work as Piece, //
-            WorkResult,
-        },
-        times::{
-            DEPTH,
-            IDLE_TIME,
-            READS, //
-        },
-        Cause,
-        Config,
-        Grant, //
-    }, //
+use kfi_core::rdm::{
+    self,
+    header::{
+        Header,
+        MAX_HEADER, //
+    },
+    ops::{
+        Outgoing,
+        Transfer, //
+    },
+    session::{
+        Action,
+        Cancelled,
+        Conn,
+        Ended,
+        Request,
+        Work as Piece,
+        WorkResult, //
+    },
+    times::{
+        DEPTH,
+        IDLE_TIME,
+        READS, //
+    },
+    Cause,
+    Config,
+    Grant, //
 };
 use kfi_roce::{
     headers::SendEnd,
@@ -94,30 +78,24 @@ use kfi_roce::{
 };
 
 use super::{
-    super::super::{
-        bound::Bound,
-        Endpoint, //
-    },
+    super::super::prelude::*,
     conn::Connection,
     op::{
+        AnswerCount,
+        RecvRead,
         Reply,
         Transmit, //
     },
-    owing::Owing,
     store::{
+        PostedWork,
         RmaSlot,
         SendSlot,
         Tree,
         Trees, //
-    },
-    works::PostedWork, //
+    }, //
 };
 use crate::{
-    mem::{
-        wire,
-        Allowance,
-        MemRef, //
-    },
+    mem::wire,
     shim::{
         alarm::{
             impl_alarm,
@@ -150,7 +128,7 @@ pub(super) struct NewRma {
 /// A connection, and the work that its QP has.
 pub(super) struct SessionConn {
     pub(super) connection: Arc<Connection>,
-    pub(super) works: PostedWork,
+    pub(super) posted_work: PostedWork,
     /// The cause of its failure, if a work request failed.
     pub(super) cause: Option<Cause>,
     /// The QP has work that was queued but not sent.
@@ -163,51 +141,50 @@ const MAX_CONNS: usize = 2;
 /// The state under the lock.
 pub(super) struct State {
     pub(super) core: Core,
-    lines: [Option<SessionConn>; MAX_CONNS],
-    gone: bool,
+    conns: [Option<SessionConn>; MAX_CONNS],
+    /// The session is no longer in its endpoint's table, or is about to be removed.
+    pub(super) gone: bool,
     alarm: Alarm<Session>,
 }
 
 impl State {
     /// The entry of a connection.
-    pub(super) fn line(&mut self, conn: Conn) -> Option<&mut SessionConn> {
-        find(&mut self.lines, conn)
+    pub(super) fn entry(&mut self, conn: Conn) -> Option<&mut SessionConn> {
+        find(&mut self.conns, conn)
     }
 
     /// Adds a connection. Returns it if there is no room, which the protocol rules out.
-    pub(super) fn enter(&mut self, line: SessionConn) -> core::result::Result<(), SessionConn> {
-        match self.lines.iter_mut().find(|place| place.is_none()) {
-            Some(place) => {
-                *place = Some(line);
+    pub(super) fn enter(&mut self, entry: SessionConn) -> core::result::Result<(), SessionConn> {
+        match self.conns.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => {
+                *slot = Some(entry);
                 Ok(())
             }
-            None => Err(line),
+            None => Err(entry),
         }
     }
 
     /// Removes a connection.
     pub(super) fn leave(&mut self, conn: Conn) -> Option<SessionConn> {
-        let is_it = |line: &mut SessionConn| line.connection.conn() == conn;
-        self.lines.iter_mut().find_map(|place| place.take_if(is_it))
-    }
-
-    /// Whether the session is gone: no longer in its endpoint's table, or about to be removed.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone
+        let is_it = |entry: &mut SessionConn| entry.connection.conn == conn;
+        self.conns.iter_mut().find_map(|slot| slot.take_if(is_it))
     }
 
     /// The time of the peer's last packet, ns.
-    pub(super) fn heard(&self) -> u64 {
-        let lines = self.lines.iter().flatten();
-        lines.map(|line| line.connection.heard()).max().unwrap_or(0)
+    pub(super) fn last_packet(&self) -> u64 {
+        let conns = self.conns.iter().flatten();
+        conns
+            .map(|entry| entry.connection.last_packet())
+            .max()
+            .unwrap_or(0)
     }
 }
 
-fn find(lines: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut SessionConn> {
-    lines
+fn find(conns: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut SessionConn> {
+    conns
         .iter_mut()
         .flatten()
-        .find(|line| line.connection.conn() == conn)
+        .find(|entry| entry.connection.conn == conn)
 }
 
 /// A work request for a QP.
@@ -216,7 +193,7 @@ struct SendRequest {
     /// READs of the same operation follow.
     more: bool,
     inline_header: [u8; MAX_HEADER],
-    front_len: usize,
+    header_len: usize,
     memory: MemRef,
 }
 
@@ -224,12 +201,12 @@ impl SendRequest {
     /// A SEND of `header`, followed by `memory`.
     fn send(header: &Header, memory: MemRef) -> Self {
         let mut inline_header = [0; MAX_HEADER];
-        let front_len = header.put(&mut inline_header).unwrap_or(0);
+        let header_len = header.put(&mut inline_header).unwrap_or(0);
         Self {
             op: WireOp::Send(SendEnd::Plain),
             more: false,
             inline_header,
-            front_len,
+            header_len,
             memory,
         }
     }
@@ -239,7 +216,7 @@ impl SendRequest {
             op,
             more: false,
             inline_header: [0; MAX_HEADER],
-            front_len: 0,
+            header_len: 0,
             memory,
         }
     }
@@ -305,20 +282,20 @@ pub(super) type GrantSlot = RBTreeNodeReservation<u64, MemRef>;
 /// A session with a peer.
 #[pin_data]
 pub(in crate::provider::ep) struct Session {
-    endpoint: Arc<Endpoint>,
-    peer: SockAddr,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) peer: SockAddr,
+    /// A caller that changes the state calls [`follow`](Self::follow) afterwards.
     #[pin]
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
-    /// The count of the answers that are owed to the peer.
-    pub(super) owing: Owing,
+    /// The count of the answers to the peer that are not finished.
+    pub(super) answers: AnswerCount,
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
     #[pin]
     work: Work<Self>,
-    /// Its memory, charged to the owner's budget.
     _memory: Allowance,
 }
 
@@ -348,9 +325,9 @@ impl Session {
         peer: SockAddr,
     ) -> Result<Arc<Self>> {
         let memory = endpoint.ident.budget.take_for::<Self>(0)?;
-        let owing = Owing::new()?;
+        let answers = AnswerCount::new()?;
         let config = Config {
-            incarnation: endpoint.remote.incarnation(),
+            incarnation: endpoint.remote.incarnation,
             port: bound.name.port(),
             caps: endpoint.caps,
             depth: DEPTH,
@@ -360,7 +337,7 @@ impl Session {
         let core = Core::new(config, Tree::new(), Tree::new(), Tree::new());
         let state = State {
             core,
-            lines: [const { None }; MAX_CONNS],
+            conns: [const { None }; MAX_CONNS],
             gone: false,
             alarm: Alarm::new(),
         };
@@ -370,7 +347,7 @@ impl Session {
                 peer,
                 state <- new_mutex!(state, "Session::state"),
                 grants <- new_spinlock!(RBTree::new(), "Session::grants"),
-                owing,
+                answers,
                 due: Due::never(),
                 timer <- HrTimer::new(),
                 work <- new_work!("kfabric::Session"),
@@ -380,26 +357,10 @@ impl Session {
         )
     }
 
-    /// Its endpoint. Any context.
-    pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
-    }
-
-    /// The peer's address. Any context.
-    pub(in crate::provider::ep) fn peer(&self) -> &SockAddr {
-        &self.peer
-    }
-
     /// Queues the work item. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
         // Not queued if it is already.
         let _ = work::slow_queue().enqueue(self.clone());
-    }
-
-    /// Takes the lock. A caller that changes the state calls [`follow`](Self::follow) afterwards.
-    /// Sleeps.
-    pub(super) fn lock(&self) -> Guard<'_, State, MutexBackend> {
-        self.state.lock()
     }
 
     /// Calls `work` with the state under the lock, and then [`follow`](Self::follow). Sleeps.
@@ -461,9 +422,9 @@ impl Session {
     pub(in crate::provider::ep) fn push(&self) {
         let unsent = {
             let mut state = self.state.lock();
-            state.lines.each_mut().map(|line| {
-                let line = line.as_mut()?;
-                core::mem::take(&mut line.unsent).then(|| line.connection.clone())
+            state.conns.each_mut().map(|entry| {
+                let entry = entry.as_mut()?;
+                core::mem::take(&mut entry.unsent).then(|| entry.connection.clone())
             })
         };
         for connection in unsent.into_iter().flatten() {
@@ -478,9 +439,9 @@ impl Session {
 
     /// [`answer`](Self::answer) for a caller that holds the lock and calls `follow` afterwards.
     pub(super) fn answer_locked(&self, state: &mut State, now: u64, reply: Reply) {
-        let (due, filling, slot) = reply.into_parts();
-        if let Some(filling) = state.core.answer(now, due, filling, slot) {
-            self.end(Ended::Receive(filling, Err(Cause::Reset.errno())));
+        let (due, recv_read, slot) = reply.into_parts();
+        if let Some(recv_read) = state.core.answer(now, due, recv_read, slot) {
+            self.end(Ended::Receive(recv_read, Err(Cause::Reset.errno())));
         }
     }
 
@@ -489,7 +450,7 @@ impl Session {
     pub(super) fn cancel(self: &Arc<Self>, context: u64) -> bool {
         self.with(|state, _| {
             let mut from = 0;
-            let is_it = |transmit: &Transmit| transmit.ticket.context() == context;
+            let is_it = |transmit: &Transmit| transmit.ticket.context == context;
             while let Some(number) = state.core.find(from, is_it) {
                 match state.core.cancel(number) {
                     Cancelled::No => from = number.wrapping_add(1),
@@ -528,9 +489,9 @@ impl Session {
     /// lock.
     pub(super) fn follow(self: &Arc<Self>, state: &mut State, now: u64) {
         self.pump(state, now);
-        for line in state.lines.iter_mut().flatten() {
-            if core::mem::take(&mut line.unsent) {
-                line.connection.push_only();
+        for entry in state.conns.iter_mut().flatten() {
+            if core::mem::take(&mut entry.unsent) {
+                entry.connection.push_only();
             }
         }
     }
@@ -541,11 +502,13 @@ impl Session {
             match next {
                 Action::Post(conn, piece, request) => self.post(state, now, conn, piece, &request),
                 Action::Void(conn) => {
-                    if let Some(line) = state.line(conn) {
+                    if let Some(entry) = state.entry(conn) {
                         let SessionConn {
-                            connection, works, ..
-                        } = line;
-                        connection.make_void(works);
+                            connection,
+                            posted_work,
+                            ..
+                        } = entry;
+                        connection.make_void(posted_work);
                     }
                 }
                 Action::End(ended) => self.end(ended),
@@ -566,26 +529,21 @@ impl Session {
 
     /// Queues work to a QP, which sends it later. If the QP refuses it, the connection fails.
     fn post(&self, state: &mut State, now: u64, conn: Conn, piece: Piece, request: &Request) {
-        let State { core, lines, .. } = state;
-        if let Some(line) = find(lines, conn) {
-            if let Some(order) = SendRequest::of(core, &line.connection, request) {
-                let context = line.works.put(piece);
-                let inline_header = order
+        let State { core, conns, .. } = state;
+        if let Some(entry) = find(conns, conn) {
+            if let Some(send) = SendRequest::of(core, &entry.connection, request) {
+                let context = entry.posted_work.put(piece);
+                let header = send
                     .inline_header
-                    .get(..order.front_len)
+                    .get(..send.header_len)
                     .unwrap_or_default();
-                let queued = line.connection.queue(
-                    order.op,
-                    order.more,
-                    inline_header,
-                    order.memory,
-                    context,
-                );
+                let (op, more, memory) = (send.op, send.more, send.memory);
+                let queued = entry.connection.queue(op, more, header, memory, context);
                 if queued.is_ok() {
-                    line.unsent = true;
+                    entry.unsent = true;
                     return;
                 }
-                line.works.take(context);
+                entry.posted_work.take(context);
             }
         }
         if let Some(ended) = core.done(now, conn, piece, WorkResult::Failed(None)) {
@@ -595,7 +553,7 @@ impl Session {
     }
 
     /// Completes an operation or a receive. Sleeps.
-    pub(super) fn end(&self, ended: Ended<Transmit, super::op::RecvRead>) {
+    pub(super) fn end(&self, ended: Ended<Transmit, RecvRead>) {
         // An endpoint that has sessions is enabled.
         let Some(bound) = self.endpoint.bound.as_ref() else {
             return;
@@ -609,7 +567,9 @@ impl Session {
                 }
                 self.endpoint.end_transmit(bound, transmit, result);
             }
-            Ended::Receive(filling, result) => self.endpoint.end_filling(bound, filling, result),
+            Ended::Receive(recv_read, result) => {
+                self.endpoint.end_filling(bound, recv_read, result)
+            }
         }
     }
 

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of a session's operations: red-black trees with preallocated nodes.
+//! The memory of a session's operations, red-black trees with preallocated nodes, and of the work
+//! of its QPs.
 //!
 //! So nothing is allocated under a session's lock, and no step can fail for want of memory.
 
-use kernel::{
-    prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    }, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNodeReservation, //
 };
 
 use kfi_core::rdm::{
     answer::Answer,
     ops,
+    session::Work,
+    times::DEPTH,
     Store,
     Stores, //
 };
 
-use super::{
-    op::{
-        RecvRead,
-        Transmit, //
-    },
-    owing::Share, //
+use super::op::{
+    RecvRead,
+    Share,
+    Transmit, //
 };
+use crate::provider::prelude::*;
 
 /// Operations by number. Each entry keeps a value of type `K` until it is removed.
 pub(super) struct Tree<V, K = ()>(RBTree<u64, (V, K)>);
@@ -55,7 +54,6 @@ pub(super) fn slot<V, K>(kept: K) -> Result<Slot<V, K>> {
 }
 
 impl<V, K> Tree<V, K> {
-    /// Makes an empty tree.
     pub(super) fn new() -> Self {
         Self(RBTree::new())
     }
@@ -96,4 +94,58 @@ impl Stores for Trees {
     type Sends = Tree<ops::Send<Transmit>>;
     type Rmas = Tree<ops::Rma<Transmit>>;
     type Answers = Tree<Answer<RecvRead>, Share>;
+}
+
+/// A piece of work that was queued to a QP.
+#[derive(Clone, Copy)]
+pub(super) struct Posted {
+    pub(super) work: Work,
+    /// A message that has been marked as void since.
+    pub(super) void: bool,
+}
+
+/// The work that a QP has, in the order in which it was queued. The number of a piece of work,
+/// which counts up, is the ID of its work request. A QP completes its work requests in this order
+/// and holds at most [`DEPTH`], so the pieces are in a ring.
+pub(super) struct PostedWork {
+    ring: KVec<Option<Posted>>,
+    next: u64,
+}
+
+impl PostedWork {
+    /// Bytes of memory of the ring.
+    pub(super) const BYTES: usize = DEPTH as usize * size_of::<Option<Posted>>();
+
+    /// Makes room for all work requests that a QP holds. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            ring: KVec::from_elem(None, DEPTH as usize, GFP_KERNEL_ACCOUNT)?,
+            next: 0,
+        })
+    }
+
+    fn entry(&mut self, number: u64) -> Option<&mut Option<Posted>> {
+        let index = number & u64::from(DEPTH).wrapping_sub(1);
+        self.ring.get_mut(index as usize)
+    }
+
+    /// Adds work that is about to be queued. Returns its number.
+    pub(super) fn put(&mut self, work: Work) -> u64 {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        if let Some(entry) = self.entry(number) {
+            *entry = Some(Posted { work, void: false });
+        }
+        number
+    }
+
+    /// Removes work that has completed.
+    pub(super) fn take(&mut self, number: u64) -> Option<Posted> {
+        self.entry(number)?.take()
+    }
+
+    /// The work with this number, to be changed.
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Posted> {
+        self.entry(number)?.as_mut()
+    }
 }

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The names that most files of an endpoint use, and those of the provider's prelude.
+
+pub(in crate::provider::ep) use super::{
+    bound::Bound,
+    complete::{
+        Outcome,
+        Ticket, //
+    },
+    post::Poster,
+    receive::Message,
+    Endpoint, //
+};
+pub(in crate::provider::ep) use crate::{
+    mem::{
+        MemRef,
+        Source, //
+    },
+    net::LinkState,
+    provider::{
+        cq::Record,
+        prelude::*, //
+    }, //
+};
+pub(in crate::provider::ep) use kfi_core::{
+    flags::{
+        Caps,
+        OpFlags, //
+    },
+    op::{
+        OpType,
+        Side, //
+    },
+    prov_errno, //
+};
