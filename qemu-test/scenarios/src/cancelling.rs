@@ -30,6 +30,8 @@ tests![
     a_send_that_waits_is_cancelled_or_arrives_on_one_host => 120,
     a_send_that_waits_is_cancelled_or_arrives_between_two_hosts => 120,
     a_send_that_waits_is_cancelled_or_arrives_of_a_connection => 120,
+    a_receive_is_cancelled_before_a_send_of_its_context_on_one_host,
+    a_receive_is_cancelled_before_a_send_of_its_context_between_two_hosts,
     a_cancelled_multi_receive_is_released_on_one_host,
     a_cancelled_multi_receive_is_released_between_two_hosts,
     a_cancelled_multi_receive_is_released_of_datagrams,
@@ -58,6 +60,9 @@ on_ways! {
         a_send_that_waits_is_cancelled_or_arrives_on_one_host => OneHost,
         a_send_that_waits_is_cancelled_or_arrives_between_two_hosts => TwoHosts,
         a_send_that_waits_is_cancelled_or_arrives_of_a_connection => Connection;
+    a_receive_is_cancelled_before_a_send_of_its_context:
+        a_receive_is_cancelled_before_a_send_of_its_context_on_one_host => OneHost,
+        a_receive_is_cancelled_before_a_send_of_its_context_between_two_hosts => TwoHosts;
     a_cancelled_multi_receive_is_released:
         a_cancelled_multi_receive_is_released_on_one_host => OneHost,
         a_cancelled_multi_receive_is_released_between_two_hosts => TwoHosts,
@@ -242,6 +247,28 @@ fn a_send_that_waits_is_cancelled_or_arrives(way: Way) {
     }
     a.expect_nothing();
     b.expect_nothing();
+}
+
+/// The choice among operations of one context is the provider's: the oldest receive, else the oldest
+/// transmit that waits. The peer gets the messages that are left.
+fn a_receive_is_cancelled_before_a_send_of_its_context(way: Way) {
+    const LEN: usize = 20_000;
+    let (a, to_b, b) = way.pair();
+    let (first, second) = (buffer(LEN), buffer(LEN - 1));
+    for from in [&first, &second] {
+        a.ep.send(to_b, from, 7).expect("send");
+    }
+    let into = buffer(LEN);
+    a.ep.recv(&into, 7).expect("recv");
+    a.ep.cancel(7).expect("cancel");
+    is_cancelled(&a, 7, RECEIVED);
+    a.ep.cancel(7).expect("cancel");
+    is_cancelled(&a, 7, SENT);
+    b.ep.recv(&into, 1).expect("recv");
+    assert_eq!(b.expect(RECEIVED, 1).len as usize, LEN - 1);
+    a.expect(SENT, 7);
+    assert_eq!(errno(a.ep.cancel(7)), Some(Errno::ENOENT));
+    a.expect_nothing();
 }
 
 /// fi_cq(3), FI_MULTI_RECV: "the original receive buffer referenced by the completion has been

@@ -162,7 +162,7 @@ fn complete_once(count: usize, netem: Option<&str>) {
             _ => assert!(there == original, "newcomer {index}"),
         }
     }
-    // Nobody has been told anything else.
+    // There are no other completions.
     for host in scene.newcomers.iter().map(|(host, _)| host).chain([b]) {
         host.expect_nothing();
         assert!(host.cq.readerr().expect("readerr").is_none());

@@ -5,7 +5,7 @@
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, device, pattern, until},
+    host::{Host, Options, SOON, device, pattern, until},
     ways::{Way, on_ways},
 };
 use kfi::{Buffer, CompFlags, Entry, Errno, Error, FiAddr, Hints, MsgOrder, Op, OpFlags, Remote};
@@ -22,6 +22,8 @@ tests![
     messages_and_reads_come_after_earlier_writes_between_two_hosts => 120,
     messages_and_reads_come_after_earlier_writes_of_a_connection => 120,
     a_write_waits_behind_a_message_of_a_connection,
+    a_write_comes_after_messages_that_wait_on_one_host,
+    a_write_comes_after_messages_that_wait_between_two_hosts,
     refused_messages_are_posted_again_in_order_on_one_host => 120,
     refused_messages_are_posted_again_in_order_between_two_hosts => 120,
     refused_messages_are_posted_again_in_order_of_a_connection => 120,
@@ -42,6 +44,9 @@ on_ways! {
         messages_and_reads_come_after_earlier_writes_on_one_host => OneHost,
         messages_and_reads_come_after_earlier_writes_between_two_hosts => TwoHosts,
         messages_and_reads_come_after_earlier_writes_of_a_connection => Connection;
+    a_write_comes_after_messages_that_wait:
+        a_write_comes_after_messages_that_wait_on_one_host => OneHost,
+        a_write_comes_after_messages_that_wait_between_two_hosts => TwoHosts;
     refused_messages_are_posted_again_in_order:
         refused_messages_are_posted_again_in_order_on_one_host => OneHost,
         refused_messages_are_posted_again_in_order_between_two_hosts => TwoHosts,
@@ -193,6 +198,45 @@ fn a_write_waits_behind_a_message_of_a_connection() {
     assert_eq!(back.to_vec(..), b"written!");
 }
 
+/// KFI_ORDER_WAS, for reliable datagrams: who sees a write can find the messages that were sent before
+/// it. On one host that holds also if there is no room for their bytes.
+fn a_write_comes_after_messages_that_wait(way: Way) {
+    const COUNT: u64 = 12;
+    promised(way, MsgOrder::WAS);
+    let (a, to_b, b) = way.pair_with(&Options {
+        buffered: if way == Way::OneHost { 64 } else { 0 },
+        ..Options::default()
+    });
+    let theirs = buffer(8);
+    let mr = open_region(&b, &theirs, 1);
+    for round in 1..=3u8 {
+        let messages = [(); COUNT as usize].map(|()| buffer(4000));
+        let mut ops: Vec<Op<'_>> = messages
+            .iter()
+            .zip(0..)
+            .map(|(message, tag)| Op::tsend(to_b, message, tag).context(tag))
+            .collect();
+        let bytes = [round; 8];
+        ops.push(Op::inject_write(to_b, &bytes, mr.remote(0)));
+        assert!(a.ep.post(&ops).expect("post").all());
+        until("the write", || theirs.to_vec(..) == bytes);
+        for tag in 0..COUNT {
+            b.ep.post_one(&Op::tpeek(tag, 0).context(tag))
+                .expect("peek");
+            match b.cq.next(SOON) {
+                Ok(Some(entry)) => assert_eq!((entry.tag, entry.len), (tag, 4000)),
+                other => panic!("message {tag} is not there: {other:?}"),
+            }
+        }
+        let into = buffer(4000);
+        for tag in 0..COUNT {
+            b.ep.trecv(&into, tag, 0, tag).expect("trecv");
+            assert_eq!(b.completion().op_context, tag);
+            a.completion();
+        }
+    }
+}
+
 /// Takes the completions that are there; counts each in `told`.
 fn take(host: &Host, told: &mut [u32]) {
     let mut entries = [Entry::default(); 8];
@@ -313,7 +357,7 @@ fn a_fence_waits_for_reads(way: Way) {
         }
         post_fenced(&a, to_b, &back, mr.remote(0));
         b.expect(RECEIVED, 1);
-        // Whoever has the message can rely on the completion of the read.
+        // The message says that the read is complete.
         let mut entry = [Entry::default()];
         assert_eq!(a.cq.read(&mut entry).expect("read"), 1, "round {round}");
         assert_eq!((entry[0].flags, entry[0].op_context), (READ, 1));

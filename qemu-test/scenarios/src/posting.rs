@@ -6,14 +6,15 @@
 use crate::{
     connected::{connect_qps, open_region},
     harness::tests,
-    host::{Host, Options, device, pattern, until},
+    host::{Host, Options, SOON, device, pattern, until},
     hosts::apart,
+    threads::{Sleeper, handle_signals, signals},
     ways::{Way, on_ways},
     without_cq::{Bare, READ, RECV, SEND, WRITE},
 };
 use kfi::{
-    Access, Buffer, Caps, CompFlags, CqBind, EpType, Errno, Error, FiAddr, Figures, IoVec, Op,
-    OpFlags, Remote, Side, StatClass,
+    Access, Buffer, Caps, CompFlags, CqBind, Entry, EpType, Errno, Error, FiAddr, Figures, IoVec,
+    Op, OpFlags, Remote, Side, StatClass,
 };
 use std::time::Duration;
 
@@ -40,6 +41,11 @@ tests![
     threads_that_post_at_once_find_room_on_one_host => 120,
     threads_that_post_at_once_find_room_between_two_hosts => 120,
     threads_that_post_at_once_find_room_of_a_connection => 120,
+    signals_do_not_interrupt_posts_on_one_host => 120,
+    signals_do_not_interrupt_posts_between_two_hosts => 120,
+    signals_do_not_interrupt_posts_of_a_connection => 120,
+    a_search_reports_the_data_of_its_message_on_one_host,
+    a_search_reports_the_data_of_its_message_between_two_hosts,
     refused_posts_change_no_figure_on_one_host,
     refused_posts_change_no_figure_of_a_connection,
     operations_without_a_cq_that_are_ended_count_as_errors => 120,
@@ -79,6 +85,13 @@ on_ways! {
         threads_that_post_at_once_find_room_on_one_host => OneHost,
         threads_that_post_at_once_find_room_between_two_hosts => TwoHosts,
         threads_that_post_at_once_find_room_of_a_connection => Connection;
+    signals_do_not_interrupt_posts:
+        signals_do_not_interrupt_posts_on_one_host => OneHost,
+        signals_do_not_interrupt_posts_between_two_hosts => TwoHosts,
+        signals_do_not_interrupt_posts_of_a_connection => Connection;
+    a_search_reports_the_data_of_its_message:
+        a_search_reports_the_data_of_its_message_on_one_host => OneHost,
+        a_search_reports_the_data_of_its_message_between_two_hosts => TwoHosts;
     refused_posts_change_no_figure:
         refused_posts_change_no_figure_on_one_host => OneHost,
         refused_posts_change_no_figure_of_a_connection => Connection;
@@ -421,6 +434,81 @@ fn threads_that_post_at_once_find_room(way: Way) {
     assert!(received.into_iter().eq(0..COUNT));
     a.expect_nothing();
     b.expect_nothing();
+}
+
+/// fi_msg(3) and fi_rma(3), return values: a post is no wait, and a signal is no reason to refuse it.
+/// The memory of each operation is pinned, and is long enough for a signal to come meanwhile.
+fn signals_do_not_interrupt_posts(way: Way) {
+    const LEN: usize = 300_000;
+    const COUNT: u64 = 60;
+    handle_signals(false);
+    let (a, to_b, b) = way.pair();
+    let theirs = buffer(LEN);
+    let mr = open_region(&b, &theirs, 1);
+    let (remote, begun) = (mr.remote(0), signals());
+    let poster = Sleeper::new(move || {
+        let (from, into) = (buffer(LEN), buffer(LEN));
+        for context in 0..COUNT {
+            b.ep.recv(&into, context).expect("recv");
+            a.ep.send(to_b, &from, context).expect("send");
+            a.ep.write(to_b, &from, remote, context).expect("write");
+            a.ep.read(to_b, &from, remote, context).expect("read");
+            let mut ended = 0;
+            while ended < 4 {
+                for host in [&a, &b] {
+                    let mut entries = [Entry::default(); 4];
+                    ended += host.cq.read(&mut entries).expect("read");
+                }
+            }
+        }
+    });
+    while !poster.is_finished() {
+        poster.interrupt();
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    poster.join();
+    assert!(signals() > begun + 20, "too few signals");
+}
+
+/// fi_tagged(3), FI_PEEK: "the completion data [...] will be available" of the message that was
+/// found, as if it had been received; the message stays, with its data.
+fn a_search_reports_the_data_of_its_message(way: Way) {
+    const FOUND: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
+    let (a, to_b, b) = way.pair();
+    let (from, into) = (buffer(20_000), buffer(20_000));
+    for (tag, len, data) in [(1, 8, Some(0)), (2, 20_000, Some(u64::MAX)), (3, 0, None)] {
+        let send = Op::tsend(to_b, from.slice(..len), tag);
+        a.ep.post_one(&data.map_or(send, |data| send.data(data)))
+            .expect("tsend");
+        let flags = data.map_or(FOUND, |_| FOUND | CompFlags::REMOTE_CQ_DATA);
+        let is_it = |entry: Entry| {
+            let found = (entry.flags, entry.len, entry.tag, entry.data);
+            assert_eq!(found, (flags, len as u64, tag, data.unwrap_or(0)));
+        };
+        for own in [NONE, OpFlags::CLAIM] {
+            let search = Op::tpeek(0, u64::MAX).flags(own).context(tag);
+            until("the message", || {
+                b.ep.post_one(&search).expect("peek");
+                match b.cq.next(SOON) {
+                    Ok(Some(entry)) => {
+                        is_it(entry);
+                        true
+                    }
+                    Err(Error::Completion(entry)) => {
+                        assert_eq!(entry.err, Errno::ENOMSG);
+                        false
+                    }
+                    other => panic!("{other:?}"),
+                }
+            });
+        }
+        let claim = Op::trecv(&into, 0, 0).flags(OpFlags::CLAIM).context(tag);
+        b.ep.post_one(&claim).expect("claim");
+        is_it(b.completion());
+        a.completion();
+        a.expect_nothing();
+        b.expect_nothing();
+    }
 }
 
 /// The statistics of an endpoint of this process.
