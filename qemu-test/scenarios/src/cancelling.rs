@@ -9,6 +9,7 @@
 use crate::{
     harness::tests,
     host::{Host, Options, SOON, until},
+    hosts::apart,
     ways::{Way, on_ways},
 };
 use kfi::{Buffer, CompFlags, Errno, Error, Op, OpFlags};
@@ -30,6 +31,7 @@ tests![
     a_send_that_waits_is_cancelled_or_arrives_on_one_host => 120,
     a_send_that_waits_is_cancelled_or_arrives_between_two_hosts => 120,
     a_send_that_waits_is_cancelled_or_arrives_of_a_connection => 120,
+    a_send_that_waits_is_cancelled_or_arrives_over_a_lossy_network => 300,
     a_receive_is_cancelled_before_a_send_of_its_context_on_one_host,
     a_receive_is_cancelled_before_a_send_of_its_context_between_two_hosts,
     a_cancelled_multi_receive_is_released_on_one_host,
@@ -195,13 +197,25 @@ fn a_cancel_beside_an_arrival_tells_what_happened(way: Way) {
 /// For a message that waits for its receive: cancelled, its bytes arrive nowhere; else it arrives
 /// and succeeds. A connection may have sent it already.
 fn a_send_that_waits_is_cancelled_or_arrives(way: Way) {
+    cancelled_or_arrives(way, 60);
+}
+
+/// The same when packets are lost: of the message, of the request to cancel it, and of the answers.
+fn a_send_that_waits_is_cancelled_or_arrives_over_a_lossy_network() {
+    let hosts = apart();
+    hosts.network("delay 1ms loss 5%");
+    cancelled_or_arrives(Way::TwoHosts, 60);
+    hosts.network("loss 0%");
+}
+
+fn cancelled_or_arrives(way: Way, rounds: u64) {
     const LEN: usize = 20_000;
     let (a, to_b, b) = way.pair_with(&Options {
         tx_size: 4,
         ..Options::default()
     });
     let (from, into) = (buffer(LEN), buffer(LEN));
-    for round in 0..60u64 {
+    for round in 0..rounds {
         from.fill(round as u8);
         a.ep.send(to_b, &from, round)
             .expect("the room of the sends before is free");

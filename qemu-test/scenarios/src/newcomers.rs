@@ -14,6 +14,7 @@ use std::time::Duration;
 
 tests![
     first_operations_of_every_kind_complete_once => 300,
+    first_operations_complete_over_ipv6 => 300,
     first_operations_complete_over_a_lossy_network => 300,
     first_operations_are_cancelled_or_complete => 300,
 ];
@@ -42,7 +43,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(count: usize) -> Self {
+    /// With these addresses of the hosts, if they are not the usual ones.
+    fn new(count: usize, addrs: Option<[&str; 2]>) -> Self {
         let hosts = apart();
         let many = Options {
             rx_size: 1024,
@@ -55,13 +57,14 @@ impl Scene {
             cq_entries: 16,
             ..Options::default()
         };
-        let b = Host::on(&hosts.domain(1).1, &many);
+        let addr = |host: usize| addrs.map(|addrs| addrs[host].parse().expect("an address"));
+        let b = Host::at(&hosts.domain(1).1, &many, addr(1));
         let memory = Buffer::from_bytes(&pattern(count * PART, 1)).expect("buffer");
         let mr = open_region(&b, &memory, 1);
         let (_, domain) = hosts.domain(0);
         let newcomers = (0..count)
             .map(|_| {
-                let host = Host::on(&domain, &few);
+                let host = Host::at(&domain, &few, addr(0));
                 let to_b = host.meet(&b);
                 (host, to_b)
             })
@@ -101,8 +104,8 @@ fn first<'a>(scene: &Scene, index: usize, ours: &'a Buffer, bytes: &'a [u8]) -> 
     .context(1)
 }
 
-fn complete_once(count: usize, netem: Option<&str>) {
-    let scene = Scene::new(count);
+fn complete_once(scene: &Scene, netem: Option<&str>) {
+    let count = scene.newcomers.len();
     let b = &scene.b;
     if let Some(netem) = netem {
         scene.hosts.network(netem);
@@ -122,7 +125,7 @@ fn complete_once(count: usize, netem: Option<&str>) {
     for (index, (host, to_b)) in scene.newcomers.iter().enumerate() {
         let bytes = ours[index].to_vec(..PART);
         let ops = [
-            first(&scene, index, &ours[index], &bytes),
+            first(scene, index, &ours[index], &bytes),
             Op::tinject(*to_b, b"second", index as u64),
         ];
         assert!(host.ep.post(&ops).expect("post").all());
@@ -175,21 +178,27 @@ fn complete_once(count: usize, netem: Option<&str>) {
 }
 
 fn first_operations_of_every_kind_complete_once() {
-    complete_once(if sanitizing() { 40 } else { 100 }, None);
+    let count = if sanitizing() { 40 } else { 100 };
+    complete_once(&Scene::new(count, None), None);
+}
+
+fn first_operations_complete_over_ipv6() {
+    let count = if sanitizing() { 30 } else { 60 };
+    let scene = Scene::new(count, Some(["[fd07::1]:0", "[fd07::2]:0"]));
+    assert!(scene.b.ep.name().expect("name").is_ipv6());
+    complete_once(&scene, None);
 }
 
 fn first_operations_complete_over_a_lossy_network() {
-    complete_once(
-        if sanitizing() { 20 } else { 50 },
-        Some("delay 1ms loss 3%"),
-    );
+    let count = if sanitizing() { 20 } else { 50 };
+    complete_once(&Scene::new(count, None), Some("delay 1ms loss 3%"));
 }
 
 /// A message to an endpoint that is not connected yet may be cancelled. It arrives if and only if it
 /// succeeds.
 fn first_operations_are_cancelled_or_complete() {
     const COUNT: usize = 60;
-    let scene = Scene::new(COUNT);
+    let scene = Scene::new(COUNT, None);
     let b = &scene.b;
     let theirs = buffer(LONG);
     for tag in 0..COUNT as u64 {

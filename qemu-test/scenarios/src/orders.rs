@@ -6,6 +6,7 @@ use crate::{
     connected::open_region,
     harness::tests,
     host::{Host, Options, SOON, device, pattern, until},
+    hosts::apart,
     ways::{Way, on_ways},
 };
 use kfi::{Buffer, CompFlags, Entry, Errno, Error, FiAddr, Hints, MsgOrder, Op, OpFlags, Remote};
@@ -18,6 +19,7 @@ tests![
     messages_of_all_lengths_keep_their_order_on_one_host,
     messages_of_all_lengths_keep_their_order_between_two_hosts => 120,
     messages_of_all_lengths_keep_their_order_of_a_connection => 120,
+    messages_of_all_lengths_keep_their_order_over_a_lossy_network => 300,
     messages_and_reads_come_after_earlier_writes_on_one_host,
     messages_and_reads_come_after_earlier_writes_between_two_hosts => 120,
     messages_and_reads_come_after_earlier_writes_of_a_connection => 120,
@@ -76,13 +78,29 @@ fn promised(way: Way, orders: MsgOrder) {
 /// matches, in whatever way the module carries a message of that length, and whether or not
 /// KFI_MORE announces the next one.
 fn messages_of_all_lengths_keep_their_order(way: Way) {
-    const LENS: [usize; 9] = [0, 8, 256, 257, 4096, 8192, 8193, 20_000, 100_000];
-    const COUNT: usize = 4 * LENS.len();
     promised(way, MsgOrder::SAS);
     let (a, to_b, b) = way.pair();
+    keep_their_order(&a, to_b, &b, 6);
+}
+
+/// The same when packets are lost, and come in another order.
+fn messages_of_all_lengths_keep_their_order_over_a_lossy_network() {
+    let hosts = apart();
+    let datagrams = Way::TwoHosts.pair();
+    let connection = Way::Connection.pair();
+    hosts.network("delay 1ms 1ms loss 2% reorder 10%");
+    for (a, to_b, b) in [&datagrams, &connection] {
+        keep_their_order(a, *to_b, b, 2);
+    }
+    hosts.network("loss 0%");
+}
+
+fn keep_their_order(a: &Host, to_b: FiAddr, b: &Host, rounds: usize) {
+    const LENS: [usize; 9] = [0, 8, 256, 257, 4096, 8192, 8193, 20_000, 100_000];
+    const COUNT: usize = 4 * LENS.len();
     let lens: Vec<usize> = (0..COUNT).map(|i| LENS[i * 4 % LENS.len()]).collect();
     let into: Vec<Buffer> = lens.iter().map(|_| buffer(100_000)).collect();
-    for round in 0..6 {
+    for round in 0..rounds {
         let sent: Vec<Buffer> = (0..COUNT)
             .map(|i| {
                 let bytes = pattern(lens[i].max(1), (round * COUNT + i) as u64);
