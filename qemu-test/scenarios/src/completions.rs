@@ -9,12 +9,14 @@ use crate::{
     alone::{Alone, WROTE, values},
     connected::{connect, open_region},
     harness::tests,
-    host::{Host, Options, SOON, domain, pair_with},
+    host::{Host, Options, SOON, domain, pair_with, until},
     raw::{File, Pages, addr_of_mut, refused},
     threads::Sleeper,
+    ways::{Way, on_ways},
 };
 use kfi::{
-    Buffer, Caps, CompFlags, Entry, EpType, Errno, Error, FiAddr, Op, OpFlags, StatValues,
+    Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, EpType, Errno,
+    Error, FiAddr, Op, OpFlags, StatValues,
     abi::{self, Call},
 };
 use std::{
@@ -42,7 +44,20 @@ tests![
     an_affinity_is_only_a_hint,
     refusals_have_a_text,
     everything_completes_once,
+    endpoints_that_share_a_cq_share_its_room,
+    a_closed_endpoint_gives_its_room_back_on_one_host,
+    a_closed_endpoint_gives_its_room_back_between_two_hosts,
+    a_closed_endpoint_gives_its_room_back_of_a_connection,
+    a_closed_endpoint_gives_its_room_back_of_datagrams,
 ];
+
+on_ways! {
+    a_closed_endpoint_gives_its_room_back:
+        a_closed_endpoint_gives_its_room_back_on_one_host => OneHost,
+        a_closed_endpoint_gives_its_room_back_between_two_hosts => TwoHosts,
+        a_closed_endpoint_gives_its_room_back_of_a_connection => Connection,
+        a_closed_endpoint_gives_its_room_back_of_datagrams => Datagrams;
+}
 
 fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
     result.err().as_ref().and_then(Error::errno)
@@ -538,4 +553,112 @@ fn everything_completes_once() {
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..POSTERS * EACH));
     assert!(alone.read(1).is_empty());
+}
+
+/// An endpoint on `domain` that completes into `cq`, and its own address.
+fn sharing(domain: &Domain, cq: &Cq) -> (Endpoint, Av, FiAddr) {
+    let ep = domain.endpoint().open().expect("endpoint");
+    let av = domain.av().open().expect("av");
+    let both = CqBind::TRANSMIT | CqBind::RECV;
+    ep.bind_cq(cq, both).expect("bind");
+    ep.bind_av(&av).expect("bind");
+    ep.enable().expect("enable");
+    let me = av.insert_one(ep.name().expect("name")).expect("insert");
+    (ep, av, me)
+}
+
+/// "size: specifies the minimum size of a completion queue", whatever the number of endpoints: one
+/// that is refused by a full queue has lost nothing, and goes on when another one's entries were
+/// read.
+fn endpoints_that_share_a_cq_share_its_room() {
+    const EACH: u64 = 300;
+    let (_, domain) = domain();
+    let cq = domain.cq().entries(8).format(CqFormat::Tagged).open();
+    let cq = cq.expect("cq");
+    let endpoints = [(); 3].map(|()| sharing(&domain, &cq));
+    let mut told = vec![0; 3 * EACH as usize];
+    let mut refused = 0;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(&endpoints)
+            .map(|(number, (ep, _, me))| {
+                scope.spawn(move || {
+                    let buffer = Buffer::new(8).expect("buffer");
+                    let mut refused = 0;
+                    for i in 0..EACH {
+                        let context = number * EACH + i;
+                        // A message to itself: its send makes no entry, its receive does.
+                        while let Err(error) = ep.recv(&buffer, context) {
+                            assert!(error.is_again(), "{error}");
+                            refused += 1;
+                            std::thread::yield_now();
+                        }
+                        ep.inject(*me, b"message").expect("it needs no room");
+                    }
+                    refused
+                })
+            })
+            .collect();
+        let mut entries = [Entry::default(); 3];
+        until("all completions", || {
+            let count = cq.read(&mut entries).expect("read");
+            for entry in &entries[..count] {
+                told[entry.op_context as usize] += 1;
+            }
+            told.iter().sum::<u64>() == 3 * EACH
+        });
+        for thread in threads {
+            refused += thread.join().expect("a thread");
+        }
+    });
+    assert!(told.iter().all(|times| *times == 1));
+    assert!(refused > 0, "the queue was never full");
+    let StatValues::Cq {
+        queued, reserved, ..
+    } = values(&cq)
+    else {
+        panic!("figures of a CQ");
+    };
+    assert_eq!((queued, reserved), (0, 0));
+}
+
+/// Operations that a close drops make no entries, and keep no room for them.
+fn a_closed_endpoint_gives_its_room_back(way: Way) {
+    let (a, to_b, b) = way.pair_with(&Options {
+        cq_entries: 16,
+        ..Options::default()
+    });
+    let (from, into) = (
+        Buffer::new(100_000).expect("buffer"),
+        Buffer::new(8).expect("buffer"),
+    );
+    for context in 0..10 {
+        a.ep.recv(&into, context).expect("recv");
+    }
+    // These wait for receives.
+    if way.has_rma() {
+        for context in 10..14 {
+            a.ep.send(to_b, &from, context).expect("send");
+        }
+    }
+    let Host { domain, cq, ep, .. } = a;
+    ep.close().expect("close");
+    drop(b);
+    // If this host was two hosts, the next endpoint is on the same one.
+    let (other, _av, me) = sharing(&domain, &cq);
+    for context in 100..116 {
+        other.recv(&into, context).expect("all the room");
+    }
+    assert_eq!(errno(other.recv(&into, 0)), Some(Errno::EAGAIN));
+    for _ in 0..16 {
+        other.inject(me, b"message").expect("inject");
+    }
+    let mut entries = [Entry::default(); 32];
+    assert_eq!(cq.read(&mut entries).expect("read"), 16);
+    assert!(
+        (100..)
+            .zip(&entries[..16])
+            .all(|(context, entry)| entry.op_context == context)
+    );
+    assert!(cq.readerr().expect("readerr").is_none());
 }

@@ -12,7 +12,7 @@ pub(crate) mod wire;
 
 use crate::{
     harness::tests,
-    host::{SOON, domain, pattern},
+    host::{SOON, domain, pattern, until},
 };
 use kfi::{
     Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, Eq,
@@ -48,6 +48,7 @@ tests![
     receives_can_be_posted_before_the_connection,
     options_are_agreed_upon,
     passive_endpoints_have_names,
+    the_attributes_of_the_qps_follow_their_connection,
 ];
 
 /// An event queue on the fabric of the loopback link.
@@ -238,6 +239,49 @@ fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(len, 0);
     padded
+}
+
+/// The state, the peer's number and the path MTU of a QP as ibv_query_qp(3) has them, from before its
+/// connection until after it. Options that were not chosen are the defaults throughout; after the
+/// connection they can be read, and not set.
+fn the_attributes_of_the_qps_follow_their_connection() {
+    const OPTIONS: [(QpOption, u64); 4] = [
+        (QpOption::RetryCnt, 7),
+        (QpOption::RnrRetry, 7),
+        (QpOption::MinRnrTimer, 12),
+        (QpOption::Timeout, 14),
+    ];
+    let server = Server::new();
+    let a = End::new(3);
+    refused(a.ep.qp(), Errno::KFI_EOPBADSTATE);
+    a.ep.enable().expect("enable");
+    let before = a.ep.qp().expect("qp");
+    let found = (before.state, before.dest_qpn, before.path_mtu);
+    assert_eq!(found, (QpState::Init, None, None));
+    let b = server.connect(&a);
+    let qps = [&a, &b].map(|end| end.ep.qp().expect("qp"));
+    assert_eq!((qps[0].qpn, qps[0].psn), (before.qpn, before.psn));
+    for (qp, other) in [(&qps[0], &qps[1]), (&qps[1], &qps[0])] {
+        assert_eq!((qp.state, qp.dest_qpn), (QpState::Rts, Some(other.qpn)));
+        assert_eq!(qp.path_mtu, Some(4096));
+    }
+    for end in [&a, &b] {
+        for (option, value) in OPTIONS {
+            assert_eq!(end.ep.qp_option(option).expect("get"), value, "{option:?}");
+            let set = end.ep.set_qp_option(option, value);
+            refused(set, Errno::KFI_EOPBADSTATE);
+        }
+    }
+    exchange(&a, &b, 5000);
+    a.ep.shutdown().expect("shutdown");
+    event(&b.eq, EventKind::Shutdown);
+    for (end, qp) in [&a, &b].into_iter().zip(&qps) {
+        until("the QP in error", || {
+            end.ep.qp().expect("qp").state == QpState::Error
+        });
+        assert_eq!(end.ep.qp().expect("qp").qpn, qp.qpn);
+        refused(end.ep.connect(server.addr(), b""), Errno::EISCONN);
+    }
 }
 
 fn a_connection_from_beginning_to_end() {

@@ -38,6 +38,7 @@ mod abi_world;
 mod addresses;
 mod alone;
 mod atomics;
+mod cancelling;
 mod capabilities;
 mod cli;
 mod completions;
@@ -62,9 +63,13 @@ mod hostile;
 mod hosts;
 mod kernel_log;
 mod keys;
+mod kinds_of_waiters;
 mod messages;
 mod module;
 mod networks;
+mod newcomers;
+mod orders;
+mod posting;
 mod process;
 mod processes;
 mod races;
@@ -88,6 +93,7 @@ mod user_namespaces;
 mod userfault;
 mod verbs_peer;
 mod waiting;
+mod ways;
 mod without_cq;
 
 fn main() -> std::process::ExitCode {
@@ -124,10 +130,14 @@ fn main() -> std::process::ExitCode {
             counted_in_time::TESTS,
             completions::TESTS,
             selective::TESTS,
+            posting::TESTS,
+            orders::TESTS,
+            cancelling::TESTS,
             failures::TESTS,
             rings::TESTS,
             descriptors::TESTS,
             sleepers::TESTS,
+            kinds_of_waiters::TESTS,
             stalled::TESTS,
             events::TESTS,
             flooded::TESTS,
@@ -143,6 +153,7 @@ fn main() -> std::process::ExitCode {
             hosts::TESTS,
             hosts::operations::TESTS,
             hosts::peers::TESTS,
+            newcomers::TESTS,
             datagrams::TESTS,
             connected::TESTS,
             atomics::TESTS,

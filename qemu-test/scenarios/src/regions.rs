@@ -3,10 +3,11 @@
 //! whatever their order, lengths and alignment (fi_mr(3), fi_mr_regv).
 
 use crate::{
-    connected::connect,
+    connected::{connect, open_region},
     harness::tests,
     host::{Host, Options, device, pair, pattern},
     hosts::apart,
+    ways::{Way, on_ways},
 };
 use kfi::{Access, Buffer, Caps, CompFlags, EpType, Errno, FiAddr, IoVec, Mr, MrMode};
 
@@ -16,7 +17,30 @@ tests![
     a_region_of_pieces_of_a_connection,
     a_region_of_pieces_at_its_virtual_address,
     the_longest_region_ends_where_it_should,
+    a_key_names_a_region_of_the_peers_domain_on_one_host,
+    a_key_names_a_region_of_the_peers_domain_between_two_hosts,
+    a_key_names_a_region_of_the_peers_domain_of_a_connection,
+    a_key_that_is_used_again_names_the_new_region_on_one_host,
+    a_key_that_is_used_again_names_the_new_region_between_two_hosts,
+    a_key_that_is_used_again_names_the_new_region_of_a_connection,
+    regions_of_the_same_memory_have_their_own_rights_on_one_host,
+    regions_of_the_same_memory_have_their_own_rights_between_two_hosts,
+    a_region_outlives_the_endpoints_of_its_domain,
 ];
+
+on_ways! {
+    a_key_names_a_region_of_the_peers_domain:
+        a_key_names_a_region_of_the_peers_domain_on_one_host => OneHost,
+        a_key_names_a_region_of_the_peers_domain_between_two_hosts => TwoHosts,
+        a_key_names_a_region_of_the_peers_domain_of_a_connection => Connection;
+    a_key_that_is_used_again_names_the_new_region:
+        a_key_that_is_used_again_names_the_new_region_on_one_host => OneHost,
+        a_key_that_is_used_again_names_the_new_region_between_two_hosts => TwoHosts,
+        a_key_that_is_used_again_names_the_new_region_of_a_connection => Connection;
+    regions_of_the_same_memory_have_their_own_rights:
+        regions_of_the_same_memory_have_their_own_rights_on_one_host => OneHost,
+        regions_of_the_same_memory_have_their_own_rights_between_two_hosts => TwoHosts;
+}
 
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
@@ -163,5 +187,103 @@ fn the_longest_region_ends_where_it_should() {
         a.ep.write(to_b, &ours, mr.remote(beyond), 3)
             .expect("write");
         assert_eq!(a.failure().err, Errno::EACCES, "{beyond:#x}");
+    }
+}
+
+/// Writes 8 bytes, which must succeed.
+#[track_caller]
+fn write(a: &Host, to_b: FiAddr, bytes: &[u8; 8], mr: &Mr) {
+    let ours = Buffer::from_bytes(bytes).expect("buffer");
+    a.ep.write(to_b, &ours, mr.remote(0), 1).expect("write");
+    a.expect(WROTE, 1);
+}
+
+/// fi_mr(3), requested_key: keys are those of a domain. The same key is another region in another
+/// domain, also for peers.
+fn a_key_names_a_region_of_the_peers_domain(way: Way) {
+    let (a, to_b, b) = way.pair();
+    let (ours, theirs) = (
+        Buffer::new(8).expect("buffer"),
+        Buffer::new(8).expect("buffer"),
+    );
+    let (_ours, mr) = (open_region(&a, &ours, 77), open_region(&b, &theirs, 77));
+    write(&a, to_b, b"to peer.", &mr);
+    assert_eq!(theirs.to_vec(..), b"to peer.");
+    assert_eq!(ours.to_vec(..), [0; 8]);
+    // A key that only the initiator's domain has.
+    let _other = open_region(&a, &ours, 78);
+    let from = Buffer::from_bytes(b"nowhere.").expect("buffer");
+    a.ep.write(to_b, &from, kfi::Remote::new(0, 78), 2)
+        .expect("write");
+    assert_eq!(a.failure().err, Errno::EACCES);
+    assert_eq!(ours.to_vec(..), [0; 8]);
+}
+
+/// fi_mr(3): a region that is closed is not accessed any more; its key may be given to another one.
+fn a_key_that_is_used_again_names_the_new_region(way: Way) {
+    let (a, to_b, b) = way.pair();
+    let memory = [(); 5].map(|()| Buffer::new(8).expect("buffer"));
+    for round in 0..20u8 {
+        let theirs = &memory[usize::from(round) % 5];
+        let before: Vec<_> = memory.iter().map(|buffer| buffer.to_vec(..)).collect();
+        let mr = open_region(&b, theirs, 5);
+        write(&a, to_b, &[round; 8], &mr);
+        for (buffer, before) in memory.iter().zip(before) {
+            let is_it = std::ptr::eq(buffer, theirs);
+            assert_eq!(
+                buffer.to_vec(..),
+                if is_it { vec![round; 8] } else { before }
+            );
+        }
+        mr.close().expect("close");
+    }
+}
+
+/// fi_mr(3), access: the operations that a region allows, whatever other regions of the same memory
+/// allow.
+fn regions_of_the_same_memory_have_their_own_rights(way: Way) {
+    let (a, to_b, b) = way.pair();
+    let theirs = Buffer::from_bytes(b"contents").expect("buffer");
+    let open = |access, key| {
+        let mr = b.domain.mr(&theirs).access(access).requested_key(key);
+        mr.open().expect("mr")
+    };
+    let (readable, writable) = (open(Access::REMOTE_READ, 1), open(Access::REMOTE_WRITE, 2));
+    let ours = Buffer::new(8).expect("buffer");
+    a.ep.read(to_b, &ours, readable.remote(0), 1).expect("read");
+    a.expect(READ, 1);
+    assert_eq!(ours.to_vec(..), b"contents");
+    ours.fill(7);
+    a.ep.write(to_b, &ours, readable.remote(0), 2)
+        .expect("write");
+    assert_eq!(a.failure().err, Errno::EACCES);
+    a.ep.read(to_b, &ours, writable.remote(0), 3).expect("read");
+    assert_eq!(a.failure().err, Errno::EACCES);
+    assert_eq!(theirs.to_vec(..), b"contents");
+    assert_eq!(ours.to_vec(..), [7; 8]);
+    write(&a, to_b, b"replaced", &writable);
+    assert_eq!(theirs.to_vec(..), b"replaced");
+    // One of them ends, and the other does not.
+    readable.close().expect("close");
+    write(&a, to_b, b"goes on.", &writable);
+    assert_eq!(theirs.to_vec(..), b"goes on.");
+}
+
+/// A region belongs to its domain, not to the endpoints through which peers reach it.
+fn a_region_outlives_the_endpoints_of_its_domain() {
+    let a = Host::new();
+    let b = Host::new();
+    let theirs = Buffer::new(8).expect("buffer");
+    let mr = open_region(&b, &theirs, 5);
+    let to_b = a.meet(&b);
+    write(&a, to_b, b"first...", &mr);
+    for _ in 0..5 {
+        let other = Host::on(&b.domain, &Options::default());
+        let to_other = a.meet(&other);
+        write(&a, to_other, b"second..", &mr);
+        assert_eq!(theirs.to_vec(..), b"second..");
+        drop(other);
+        write(&a, to_b, b"third...", &mr);
+        assert_eq!(theirs.to_vec(..), b"third...");
     }
 }

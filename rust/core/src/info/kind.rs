@@ -66,6 +66,10 @@ const RMA: Caps = Caps::RMA
 /// The orderings that one RC QP guarantees: all but sends and writes after reads without a fence.
 const RC_ORDER: MsgOrder = MsgOrder::ALL.without(MsgOrder::SAR).without(MsgOrder::WAR);
 
+/// The same without writes and reads after sends: a message for which the peer has no room is sent
+/// again later, and other operations do not wait for it.
+const RDM_ORDER: MsgOrder = RC_ORDER.without(MsgOrder::WAS).without(MsgOrder::RAS);
+
 impl Kind {
     /// Reliable datagrams.
     pub const RDM: Self = Self {
@@ -79,7 +83,7 @@ impl Kind {
             .union(Caps::SOURCE)
             .union(Caps::DIRECTED_RECV)
             .union(Caps::LOCAL_COMM),
-        msg_order: RC_ORDER,
+        msg_order: RDM_ORDER,
         tx_op_flags: Side::Transmit.default_flags_allowed(),
         max_msg_size: limits::MAX_MSG_SIZE,
         rma_iov_limit: limits::MAX_IOV as u64,

@@ -283,8 +283,10 @@ impl End {
             peer: SockAddr::v4(Ipv4Addr::from_bits(from as u32), 1000 + from as u16),
             port: self.config.port,
         };
-        while demands && self.unproven.admit(now, &ends, None, hash).is_ok() {}
-        self.unproven.admit(now, &ends, cookie, hash)
+        while demands && self.unproven.admit(now, &ends, None, false, hash).is_ok() {}
+        self.unproven
+            .admit(now, &ends, cookie, false, hash)
+            .map(|_| ())
     }
 
     /// Returns the number of answers to a peer that have not ended.

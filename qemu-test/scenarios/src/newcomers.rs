@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Many endpoints whose first operations go to the same endpoint at once. How the module makes the
+//! connections for them is its own affair, also if it lets an endpoint ask a second time, with a
+//! cookie: users see their operations complete, once and in order, and nothing else.
+
+use crate::{
+    connected::open_region,
+    harness::tests,
+    host::{Host, Options, SOON, netns_packets, pattern, until},
+    hosts::{Hosts, apart, sanitizing},
+};
+use kfi::{Buffer, CompFlags, Entry, Errno, Error, FiAddr, Mr, Op, OpFlags, PacketCounter, Remote};
+use std::time::Duration;
+
+tests![
+    first_operations_of_every_kind_complete_once => 300,
+    first_operations_complete_over_ipv6 => 300,
+    first_operations_complete_over_a_lossy_network => 300,
+    first_operations_are_cancelled_or_complete => 300,
+];
+
+const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
+const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
+const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
+
+/// Bytes of a long message.
+const LONG: usize = 20_000;
+
+/// Bytes that belong to each newcomer.
+const PART: usize = 64;
+
+fn buffer(len: usize) -> Buffer {
+    Buffer::new(len).expect("buffer")
+}
+
+/// One endpoint, and many on the other host that do not know it yet.
+struct Scene {
+    hosts: &'static Hosts,
+    b: Host,
+    memory: Buffer,
+    mr: Mr,
+    newcomers: Vec<(Host, FiAddr)>,
+}
+
+impl Scene {
+    /// With these addresses of the hosts, if they are not the usual ones.
+    fn new(count: usize, addrs: Option<[&str; 2]>) -> Self {
+        let hosts = apart();
+        let many = Options {
+            rx_size: 1024,
+            cq_entries: 4096,
+            ..Options::default()
+        };
+        let few = Options {
+            tx_size: 8,
+            rx_size: 8,
+            cq_entries: 16,
+            ..Options::default()
+        };
+        let addr = |host: usize| addrs.map(|addrs| addrs[host].parse().expect("an address"));
+        let b = Host::at(&hosts.domain(1).1, &many, addr(1));
+        let memory = Buffer::from_bytes(&pattern(count * PART, 1)).expect("buffer");
+        let mr = open_region(&b, &memory, 1);
+        let (_, domain) = hosts.domain(0);
+        let newcomers = (0..count)
+            .map(|_| {
+                let host = Host::at(&domain, &few, addr(0));
+                let to_b = host.meet(&b);
+                (host, to_b)
+            })
+            .collect();
+        Self {
+            hosts,
+            b,
+            memory,
+            mr,
+            newcomers,
+        }
+    }
+
+    /// The number of requests that were answered with a cookie.
+    fn cookies(&self) -> u64 {
+        self.hosts
+            .host(1)
+            .run(|| netns_packets().get(PacketCounter::CmUnproven))
+    }
+
+    fn part(&self, index: usize) -> Remote {
+        self.mr.remote((index * PART) as u64)
+    }
+}
+
+/// The first operation of a newcomer: a short message, an injected one, a write, a read, or a long
+/// message.
+fn first<'a>(scene: &Scene, index: usize, ours: &'a Buffer, bytes: &'a [u8]) -> Op<'a> {
+    let (to_b, tag) = (scene.newcomers[index].1, index as u64);
+    match index % 5 {
+        0 => Op::tsend(to_b, ours.slice(..PART), tag),
+        1 => Op::tinject(to_b, bytes, tag),
+        2 => Op::write(to_b, ours.slice(..PART), scene.part(index)),
+        3 => Op::read(to_b, ours.slice(..PART), scene.part(index)),
+        _ => Op::tsend(to_b, ours, tag).flags(OpFlags::DELIVERY_COMPLETE),
+    }
+    .context(1)
+}
+
+fn complete_once(scene: &Scene, netem: Option<&str>) {
+    let count = scene.newcomers.len();
+    let b = &scene.b;
+    if let Some(netem) = netem {
+        scene.hosts.network(netem);
+    }
+    let ours: Vec<Buffer> = (0..count)
+        .map(|index| Buffer::from_bytes(&pattern(LONG, 100 + index as u64)).expect("buffer"))
+        .collect();
+    let theirs: Vec<[Buffer; 2]> = (0..count).map(|_| [buffer(LONG), buffer(8)]).collect();
+    let is_message = |index: usize| !matches!(index % 5, 2 | 3);
+    for (index, [one, two]) in theirs.iter().enumerate() {
+        let tag = index as u64;
+        if is_message(index) {
+            b.ep.trecv(one, tag, 0, 2 * tag).expect("trecv");
+        }
+        b.ep.trecv(two, tag, 0, 2 * tag + 1).expect("trecv");
+    }
+    for (index, (host, to_b)) in scene.newcomers.iter().enumerate() {
+        let bytes = ours[index].to_vec(..PART);
+        let ops = [
+            first(scene, index, &ours[index], &bytes),
+            Op::tinject(*to_b, b"second", index as u64),
+        ];
+        assert!(host.ep.post(&ops).expect("post").all());
+    }
+    for (index, (host, _)) in scene.newcomers.iter().enumerate() {
+        match index % 5 {
+            0 | 4 => drop(host.expect(TSENT, 1)),
+            1 => {}
+            2 => drop(host.expect(WROTE, 1)),
+            _ => drop(host.expect(READ, 1)),
+        }
+    }
+    let messages = count + (0..count).filter(|index| is_message(*index)).count();
+    let mut lens = vec![None; 2 * count];
+    for _ in 0..messages {
+        let entry = b.completion();
+        let place = &mut lens[entry.op_context as usize];
+        assert_eq!(place.replace(entry.len as usize), None, "{entry:?}");
+    }
+    for (index, [one, two]) in theirs.iter().enumerate() {
+        let sent = pattern(LONG, 100 + index as u64);
+        let (len, [first, second]) = (
+            if index % 5 == 4 { LONG } else { PART },
+            [lens[2 * index], lens[2 * index + 1]],
+        );
+        assert_eq!(second, Some(6), "newcomer {index}");
+        assert_eq!(two.to_vec(..6), b"second");
+        let there = scene.memory.to_vec(index * PART..(index + 1) * PART);
+        let original = pattern(count * PART, 1)[index * PART..(index + 1) * PART].to_vec();
+        if is_message(index) {
+            assert_eq!(first, Some(len), "newcomer {index}");
+            assert!(one.to_vec(..len) == sent[..len], "newcomer {index}");
+        }
+        match index % 5 {
+            2 => assert!(there == sent[..PART], "newcomer {index}"),
+            3 => assert!(ours[index].to_vec(..PART) == original, "newcomer {index}"),
+            _ => assert!(there == original, "newcomer {index}"),
+        }
+    }
+    // There are no other completions.
+    for host in scene.newcomers.iter().map(|(host, _)| host).chain([b]) {
+        host.expect_nothing();
+        assert!(host.cq.readerr().expect("readerr").is_none());
+    }
+    if netem.is_some() {
+        scene.hosts.network("loss 0%");
+    } else {
+        assert!(scene.cookies() > 0, "no request needed a cookie");
+    }
+}
+
+fn first_operations_of_every_kind_complete_once() {
+    let count = if sanitizing() { 40 } else { 100 };
+    complete_once(&Scene::new(count, None), None);
+}
+
+fn first_operations_complete_over_ipv6() {
+    let count = if sanitizing() { 30 } else { 60 };
+    let scene = Scene::new(count, Some(["[fd07::1]:0", "[fd07::2]:0"]));
+    assert!(scene.b.ep.name().expect("name").is_ipv6());
+    complete_once(&scene, None);
+}
+
+fn first_operations_complete_over_a_lossy_network() {
+    let count = if sanitizing() { 20 } else { 50 };
+    complete_once(&Scene::new(count, None), Some("delay 1ms loss 3%"));
+}
+
+/// A message to an endpoint that is not connected yet may be cancelled. It arrives if and only if it
+/// succeeds.
+fn first_operations_are_cancelled_or_complete() {
+    const COUNT: usize = 60;
+    let scene = Scene::new(COUNT, None);
+    let b = &scene.b;
+    let theirs = buffer(LONG);
+    for tag in 0..COUNT as u64 {
+        b.ep.trecv(&theirs, tag, 0, tag).expect("trecv");
+    }
+    let from = buffer(LONG);
+    for (tag, (host, to_b)) in (0..).zip(&scene.newcomers) {
+        host.ep.tsend(*to_b, &from, tag, 5).expect("tsend");
+    }
+    let mut cancelled = 0;
+    let mut arrives = [false; COUNT];
+    for (index, (host, _)) in scene.newcomers.iter().enumerate() {
+        if index % 2 == 0 {
+            let _ = host.ep.cancel(5);
+        }
+        match host.cq.next(SOON) {
+            Ok(Some(entry)) => {
+                assert_eq!((entry.flags, entry.op_context), (TSENT, 5));
+                arrives[index] = true;
+            }
+            Err(Error::Completion(entry)) => {
+                let found = (entry.err, entry.op_context, entry.flags);
+                assert_eq!(found, (Errno::ECANCELED, 5, TSENT));
+                assert_eq!(index % 2, 0, "nobody has cancelled it");
+                cancelled += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+        host.expect_nothing();
+    }
+    assert!(cancelled > 0, "all have connected too early");
+    let mut received = [false; COUNT];
+    until("all messages have arrived", || {
+        let mut entries = [Entry::default(); 8];
+        let count = b.cq.read(&mut entries).expect("read");
+        for entry in &entries[..count] {
+            received[entry.op_context as usize] = true;
+        }
+        received.iter().filter(|there| **there).count() >= COUNT - cancelled
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(received, arrives);
+    b.expect_nothing();
+}
