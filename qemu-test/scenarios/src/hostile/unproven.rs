@@ -33,6 +33,7 @@ tests![
     a_reply_to_the_connection_of_another_host_is_rejected => 60,
     requests_beyond_a_rate_need_a_cookie => 60,
     hosts_connect_beside_forged_requests => 120,
+    a_request_with_the_qp_of_a_connection_does_not_end_it => 60,
 ];
 
 /// Another address of the host of `a`.
@@ -313,4 +314,53 @@ fn hosts_connect_beside_forged_requests() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// A host that knows the GUID of another one and guesses a QP number can forge such a request. It
+/// would end the connection of the QP, as if the other host had lost its state.
+fn a_request_with_the_qp_of_a_connection_does_not_end_it() {
+    let wire = Wire::new();
+    let [a, b] = [&wire.a, &wire.b].map(|netns| Wire::host(netns, &Options::default()));
+    let [to_a, to_b] = [&wire.a, &wire.b].map(Capture::arriving);
+    let (bytes, into) = (Buffer::from_bytes(&[7; 64]), Buffer::new(64));
+    let (bytes, into) = (bytes.expect("buffer"), into.expect("buffer"));
+    let addr = a.meet(&b);
+    let exchange = |context| {
+        b.ep.recv(&into, 100 + context).expect("recv");
+        a.ep.send(addr, &bytes, context).expect("send");
+        a.expect(CompFlags::MSG | CompFlags::SEND, context);
+        b.expect(CompFlags::MSG | CompFlags::RECV, 100 + context);
+    };
+    exchange(0);
+    let known = std::iter::from_fn(|| to_b.next()).find_map(|heard| match heard.message()?.body {
+        Body::Req(req) => Some((req.ca_guid, req.qpn)),
+        _ => None,
+    });
+    let (guid, qpn) = known.expect("the REQ of a");
+    let [from, port] = [&a, &b].map(|host| host.ep.name().expect("name").port());
+    let socket = RawSocket::new(&wire.a);
+    let way = Way::new(A, B);
+    for id in 1..=50 {
+        let greeting = greeting(epoch(&mut Rng::new(id.into())), from);
+        let mut req = request(way, service_id(port), &greeting);
+        (req.local_id, req.ca_guid, req.qpn) = (CommId(id), guid, qpn);
+        let (tid, body) = (id.into(), Body::Req(req));
+        socket.send(&to_gsi(way, id, &Message { tid, body }));
+    }
+    let mut demands = 0;
+    until("a demand for a cookie for each", || {
+        while let Some(heard) = to_a.next() {
+            match heard.message().map(|message| message.body) {
+                Some(Body::Rej(rej)) => {
+                    assert_eq!(rej.reason, Reason::CONSUMER_DEFINED);
+                    assert!(cookie_of(rej.private.get()).is_some());
+                    demands += 1;
+                }
+                Some(Body::Dreq(_)) => panic!("the connection ends"),
+                _ => {}
+            }
+        }
+        demands == 50
+    });
+    exchange(1);
 }
