@@ -115,7 +115,7 @@ impl Memory {
     /// [`Memory::Open`] the call only takes a reference. Fails as [`DmaBuf::open`]; `E2BIG` if the
     /// parts have more than [`SEGMENTS_MAX`] segments. None for [`Memory::Open`]. Process context.
     /// May sleep, except for [`Memory::Open`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open(&self, offset: usize, len: usize, access: Access) -> Result<MemRef> {
         match self {
             Self::Open(memory) => Ok(memory.slice(offset, len)),

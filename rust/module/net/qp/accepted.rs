@@ -18,12 +18,9 @@ use super::super::{
     socket::AddrPair,
     stats::Stat, //
 };
+use crate::shim::word::AtomicWord;
 use core::net::IpAddr;
-use kernel::sync::atomic::{
-    Acquire,
-    Atomic,
-    Release, //
-};
+use kfi_core::word::Word;
 
 /// The packets that a QP accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,20 +53,24 @@ fn words(ip: IpAddr) -> Words {
 /// The addresses of the packets that a QP accepts, see the module documentation.
 pub(super) struct Accepted {
     /// Odd while the addresses change.
-    version: Atomic<u32>,
-    from: [Atomic<u64>; 3],
-    to: [Atomic<u64>; 3],
+    version: AtomicWord,
+    from: [AtomicWord; 3],
+    to: [AtomicWord; 3],
 }
 
 impl Accepted {
     /// Accepts nothing.
     pub(super) const fn nothing() -> Self {
-        const fn cell(words: Words) -> [Atomic<u64>; 3] {
+        const fn cell(words: Words) -> [AtomicWord; 3] {
             let [family, high, low] = words;
-            [Atomic::new(family), Atomic::new(high), Atomic::new(low)]
+            [
+                AtomicWord::new(family),
+                AtomicWord::new(high),
+                AtomicWord::new(low),
+            ]
         }
         Self {
-            version: Atomic::new(0),
+            version: AtomicWord::new(0),
             from: cell(ANY),
             to: cell(NONE),
         }
@@ -82,13 +83,13 @@ impl Accepted {
             Accepts::To(to) => (ANY, to.map_or(ANY, words)),
             Accepts::Pair(addrs) => (words(addrs.from), words(addrs.to)),
         };
-        let version = self.version.load(Acquire);
-        self.version.store(version.wrapping_add(1), Release);
+        let version = self.version.load_acquire();
+        self.version.store_release(version.wrapping_add(1));
         for (cell, word) in self.from.iter().zip(from).chain(self.to.iter().zip(to)) {
             // Release: a reader that sees the word sees that the version is odd, or a later one.
-            cell.store(word, Release);
+            cell.store_release(word);
         }
-        self.version.store(version.wrapping_add(2), Release);
+        self.version.store_release(version.wrapping_add(2));
     }
 
     /// Whether it accepts nothing. Not exact while the addresses change. Any context.
@@ -119,11 +120,12 @@ impl Accepted {
     }
 
     /// The words of both addresses; `None` if they change at this moment.
+    #[inline]
     fn read(&self) -> Option<(Words, Words)> {
         // Acquire: see `set`.
-        let load = |cells: &[Atomic<u64>; 3]| cells.each_ref().map(|cell| cell.load(Acquire));
-        let version = self.version.load(Acquire);
+        let load = |cells: &[AtomicWord; 3]| cells.each_ref().map(Word::load_acquire);
+        let version = self.version.load_acquire();
         let (from, to) = (load(&self.from), load(&self.to));
-        (version % 2 == 0 && self.version.load(Acquire) == version).then_some((from, to))
+        (version % 2 == 0 && self.version.load_acquire() == version).then_some((from, to))
     }
 }

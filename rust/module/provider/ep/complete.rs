@@ -240,14 +240,28 @@ impl Endpoint {
 
     /// Prepares a ticket for the failure of its operation, and for being kept after the call
     /// returns. Fails with `ENOMEM`; the caller then refuses the operation. Sleeps.
-    #[inline]
+    #[inline(always)]
     pub(super) fn keep(
         &self,
         bound: &Bound,
         ticket: &mut Ticket,
         spare: &mut Option<Record>,
     ) -> Result {
-        if matches!(ticket.reserved, ReservedRoom::None) && bound.cq(ticket.kind.side()).is_some() {
+        match ticket.reserved {
+            ReservedRoom::None => self.keep_silent(bound, ticket, spare),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`keep`](Self::keep), for a ticket without room.
+    #[inline(never)]
+    fn keep_silent(
+        &self,
+        bound: &Bound,
+        ticket: &mut Ticket,
+        spare: &mut Option<Record>,
+    ) -> Result {
+        if bound.cq(ticket.kind.side()).is_some() {
             let record = match spare.take() {
                 Some(record) => record,
                 None => self.records.take(&self.ident.budget)?,

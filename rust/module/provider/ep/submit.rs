@@ -42,10 +42,7 @@
 
 use kernel::{
     new_spinlock_irq,
-    sync::{
-        atomic::Full,
-        SpinLockIrq, //
-    },
+    sync::SpinLockIrq,
     workqueue::{
         impl_has_work,
         WorkItem, //
@@ -171,7 +168,7 @@ pub(super) struct Submission {
     transmits: AtomicWord,
     receives: AtomicWord,
     /// Whether a queue may be blocked.
-    blocked: Atomic<bool>,
+    blocked: AtomicWord,
     /// The tasks that wait for the end of a [`Run`].
     #[pin]
     idle: WaitQueue,
@@ -204,7 +201,7 @@ impl Submission {
             ),
             transmits: AtomicWord::new(0),
             receives: AtomicWord::new(0),
-            blocked: Atomic::new(false),
+            blocked: AtomicWord::new(0),
             idle <- new_wait_queue!("Submission::idle"),
         })
     }
@@ -271,7 +268,7 @@ impl Submission {
     /// context.
     #[inline(always)]
     pub(super) fn kick(&self) {
-        if self.blocked.load(Relaxed) {
+        if self.blocked.load() != 0 {
             self.unblock();
         }
     }
@@ -283,8 +280,8 @@ impl Submission {
         if inner.must_teardown {
             return;
         }
-        self.blocked
-            .store(inner.transmit.busy || inner.receive.busy, Relaxed);
+        let is_busy = inner.transmit.busy || inner.receive.busy;
+        self.blocked.store(is_busy.into());
         for queue in [&mut inner.transmit, &mut inner.receive] {
             // The task of a run tries again.
             queue.kicked = queue.busy;
@@ -302,7 +299,7 @@ impl Submission {
     /// is freed after that attempt makes a [`kick`](Self::kick) that the end of the run sees.
     /// Process context.
     fn expect_kick(&self) {
-        self.blocked.xchg(true, Full);
+        self.blocked.swap(1);
     }
 
     /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if
@@ -465,7 +462,7 @@ impl Run<'_> {
         let (transmit, receive) = (&inner.transmit, &inner.receive);
         // The other side may be about to be blocked.
         let blocked = transmit.blocked || receive.blocked || transmit.busy || receive.busy;
-        submission.blocked.store(blocked, Relaxed);
+        submission.blocked.store(blocked.into());
         let is_last = !inner.transmit.busy && !inner.receive.busy;
         let must_teardown = is_last && core::mem::replace(&mut inner.must_teardown, false);
         inner.ended |= must_teardown;
