@@ -589,9 +589,12 @@ mod tests {
         assert!(pair.works()?);
         let before = a.peer.ended();
         b.peer.fragile.store(true, Release);
-        // The answer to the READ takes many runs, and the message arrives in the meantime.
-        a.post(READ, &MemRef::buffer(REGION)?)?;
-        a.post(SEND, &buffer(REGION)?)?;
+        // The answer to the READ takes many runs, and the message arrives in the meantime. Both are
+        // sent at once: a task that posts one after the other may be preempted in between.
+        for (op, mut memory) in [(READ, MemRef::buffer(REGION)?), (SEND, buffer(REGION)?)] {
+            a.qp.queue(&plain(op), &[], &mut memory, 0)?;
+        }
+        a.qp.push();
         assert!(eventually(|| a.peer.ended() == before + 2));
         assert!(eventually(|| b.peer.aborted.load(Acquire) == 1));
         let first = a.peer.done.lock().get(before).map(|(_, status)| *status);
