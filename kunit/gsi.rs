@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_second_consumer_they_are_dropped() -> Result {
+    fn other_classes_are_dropped_without_a_second_consumer() -> Result {
         let link = TestLink::new()?;
         let got = Recorder::new()?;
         // A QP with the Q key of QP 1: it is not QP 1, which is a reason for a drop of its own.
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_waits_for_the_call() -> Result {
+    fn dropping_gsi_waits_for_a_call() -> Result {
         let link = TestLink::new()?;
         let sender = Second::new(&link)?;
         let Second { gsi, got: _, path } = sender;

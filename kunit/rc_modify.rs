@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_during_transfers() -> Result {
+    fn a_qp_is_reset_during_transfers() -> Result {
         let pair = Pair::default()?;
         let (a, b, link) = (&pair.a, &pair.b, &pair.link);
         let payload = buffer(20_000)?;

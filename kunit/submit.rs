@@ -595,7 +595,7 @@ mod tests {
 
     /// The last reference to memory must not be dropped where nothing may sleep.
     #[test]
-    fn a_hard_interrupt_injects_the_bytes_of_memory_that_nobody_else_has() -> Result {
+    fn a_hard_interrupt_does_not_free_injected_memory() -> Result {
         let pair = Pair::new(EpType::Rdm)?;
         let (from, into) = (MemRef::buffer(8)?, MemRef::buffer(8)?);
         mem::memref::fill(&from, 3);

@@ -1989,8 +1989,10 @@ struct kfabric_op {
  * interface is down; -ENODEV it was removed; -EFAULT, -ENOMEM the buffer, as
  * with KFABRIC_IOC_MR_REG; -ENOMEM no memory, or none left of the user's limit,
  * for the error entry of an operation whose success makes no entry; -EACCES @mr
- * or @result_mr does not allow it; -ENOMSG KFI_CLAIM of a message that was not
- * claimed (KFI_PEEK never: its answer is a completion).
+ * or @result_mr does not allow it; -EINTR a signal came during the delay after
+ * refused accesses, or the caller is being killed; -EAGAIN that delay is too
+ * long; -ENOMSG KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its
+ * answer is a completion).
  */
 struct kfabric_post {
 	__u32	size;

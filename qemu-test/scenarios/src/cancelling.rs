@@ -141,8 +141,8 @@ fn a_completed_operation_keeps_its_status(way: Way) {
     }
 }
 
-/// What a cancel returned, and the completion of the operation, agree: a success of the one is an
-/// error entry of the other. No message is lost with a receive that was cancelled.
+/// The result of a cancel agrees with the completion of the operation: if the cancel succeeded, the
+/// completion is an error entry. No message is lost with a receive that was cancelled.
 fn a_cancel_beside_an_arrival_tells_what_happened(way: Way) {
     const ROUNDS: u64 = 300;
     let (a, to_b, b) = way.pair();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many endpoints whose first operations go to the same endpoint at once. How the module makes the
-//! connections for them is its own affair, also if it lets an endpoint ask a second time, with a
-//! cookie: users see their operations complete, once and in order, and nothing else.
+//! Many endpoints whose first operations go to the same endpoint at the same time. The module makes
+//! the connections, with cookies if there are many requests. Users see only that each operation
+//! completes once and in order.
 
 use crate::{
     connected::open_region,

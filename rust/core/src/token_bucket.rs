@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A limit on the rate of something that anyone can cause.
+//! Token bucket: a limit on the rate of events.
 
 /// A token bucket: it gets a token each `INTERVAL` ns, and holds at most `BURST` tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extreme_times_are_times_like_others() {
+    fn the_first_and_the_last_time_are_valid() {
         let mut bucket = TokenBucket::<10, 1>::new();
         assert!(bucket.take(0) && !bucket.take(0));
         assert!(bucket.take(u64::MAX));

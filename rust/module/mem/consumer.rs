@@ -14,8 +14,7 @@
 //! A page without a reference count of its own is refused: a slab page, or a page of a multi-page
 //! allocation without `__GFP_COMP`. A kvec can describe such memory. Device memory is refused
 //! (`EOPNOTSUPP`), because the CPU may not be able to copy from it like from RAM. All pages are in
-//! the direct map: shim.c does not compile for kernels with high memory, so no access needs
-//! `kmap_local_page()`.
+//! the direct map, because x86-64 has no high memory. So no access needs `kmap_local_page()`.
 //!
 //! The module does not charge the bytes again: they were charged when the consumer allocated them.
 //! It charges the segment lists, see [`backing`](super::backing).

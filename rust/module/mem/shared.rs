@@ -38,7 +38,7 @@ use kernel::{
 };
 use kfi_core::word::Word;
 
-/// What a program may do with mapped pages.
+/// The access of a program to mapped pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapAccess {
     /// Read them.

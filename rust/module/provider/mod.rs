@@ -11,9 +11,10 @@
 //!        -> pep -> eq
 //! ```
 //!
-//! An operation enters at [`ep::post::Poster::post`]. It finds its peer on this host through
-//! [`directory`], or goes to another host over the network. It ends in [`ep::complete`]. Only that
-//! reports to CQs and counters; they signal the wait objects.
+//! An operation enters at [`ep::post::Poster::post`], or is admitted and started
+//! (`Endpoint::admit`) and posted later. It finds its peer on this host through [`directory`], or
+//! goes to another host over the network. It ends in [`ep::complete`]. Only that reports to CQs and
+//! counters; they signal the wait objects.
 //!
 //! The documentation of a function lists its errors after "Fails with", each with its cause unless
 //! that is evident. "Sleeps" means that the function may sleep.
@@ -23,13 +24,14 @@
 //! Objects are reference-counted internally ([`Arc`](kernel::sync::Arc)) and closed explicitly by
 //! their owners. [`object`] describes how uses are counted and what a close does.
 //!
-//! All functions run in process context, with three exceptions. The timer of a session expires in
-//! hard interrupt context and only queues a work item. Memory that a peer reads is copied with
-//! bottom halves disabled, where nothing may sleep
+//! All functions run in process context, with four exceptions. The timers of a session and of an
+//! endpoint's submission queues expire in hard interrupt context and only queue a work item.
+//! Operations are admitted and started in any context (`ep/admit.rs`). Memory that a peer reads is
+//! copied with bottom halves disabled, where nothing may sleep
 //! ([`Consumer::read`](crate::net::qp::rc::Consumer::read)). Interrupts may add to a counter
-//! without its lock (`cntr/irq.rs`). Spin locks are leaves unless their
-//! documentation says otherwise. None is held while memory is allocated or a consumer is called, or
-//! while data are copied, except one packet of a granted message (`ep/rdm/remote/session.rs`).
+//! without its lock (`cntr/irq.rs`). Spin locks are leaves unless their documentation says
+//! otherwise. None is held while memory is allocated or a consumer is called, or while data are
+//! copied, except one packet of a granted message (`ep/rdm/remote/session.rs`).
 //!
 //! # Lock order
 //!
@@ -46,7 +48,9 @@
 //! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
 //!   counter and a wait set, one after the other. The latter are taken under the lock of the buffer
 //!   only.
-//! - The lock of an endpoint's transmit side -> that of a waiting send.
+//! - The locks of an endpoint's transmit side and of a waiting send are leaves.
+//! - The lock of an endpoint's submission queues is taken under any of these. Only those of the
+//!   workqueue and of the timer are taken under it (`ep/submit.rs`).
 //! - The locks of an AV's table, of a domain's keys, of the directories, of their list and of the
 //!   object list are leaves.
 //!

@@ -4,7 +4,7 @@
 //!
 //! | queue | items | may wait for |
 //! |---|---|---|
-//! | [`queue`] | received packets; drops after a grace period | nothing, because they free memory |
+//! | [`queue`] | received packets; drops after a grace period; waiters after adds in interrupts | nothing, because they free memory |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
 //! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of posting calls |
 //! | [`slow_queue`] | calls of consumers, listeners and callbacks | anything, including items of the others |

@@ -88,13 +88,12 @@ impl GsiSlot {
     }
 }
 
-/// The second consumer's use of QP 1, see the module documentation. It ends when this is dropped:
-/// afterwards the consumer is not being called, and will not be called any more. So neither the
-/// consumer drops it while it is being called, nor a caller that holds a lock which the consumer
-/// takes. Dropping it sleeps.
+/// The second consumer's use of QP 1, see the module documentation. Dropping it ends the use, waits
+/// for a call of the consumer that is in progress, and sleeps. The consumer is not called
+/// afterwards. So it must not be dropped in a call of the consumer, nor under a lock that the
+/// consumer takes.
 ///
-/// It does not keep the link from being removed. Then no datagram comes any more, and nothing is
-/// sent.
+/// The link can be removed meanwhile. Then no datagrams are received or sent.
 pub(crate) struct Gsi {
     link: Arc<Link>,
     cm: Arc<Cm>,

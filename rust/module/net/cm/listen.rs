@@ -161,8 +161,8 @@ impl Drop for Listening {
     }
 }
 
-/// A listener with this many undelivered requests, or with its whole backlog undelivered, is passed
-/// no more.
+/// A listener with this many undelivered requests, or with its whole backlog undelivered, gets no
+/// further requests.
 const MAX_UNDELIVERED: usize = 256;
 
 /// The requests to pass to a listener.

@@ -2,10 +2,10 @@
 
 //! Records: memory for the error entries of operations whose success is silent.
 //!
-//! Such an operation has no room reserved in its CQ. It gets a [`Record`] before it starts, so that
-//! its error entry can be queued without an allocation when the CQ is full. The record is charged
-//! to the owner of the endpoint until the operation has succeeded or its error entry has been read.
-//! A program that lets operations fail and never reads the errors therefore uses up its own limit,
+//! Such an operation has no room reserved in its CQ. If it may be kept after its call returns, or is
+//! admitted to be started later, it gets a [`Record`] in advance, so that its error entry can be
+//! queued without an allocation when the CQ is full. The record is charged to the owner of the
+//! endpoint until the operation has succeeded or its error entry has been read. A program that lets operations fail and never reads the errors therefore uses up its own limit,
 //! and its next operation is refused with `ENOMEM`.
 //!
 //! Most operations succeed, so an endpoint keeps the records of some that did ([`RecordPool`]) for

@@ -65,16 +65,21 @@ use crate::shim::{
     work, //
 };
 
-/// The time after which a blocked queue is tried again for the first time, and the longest time, in
-/// ns. The longest time bounds the CPU time that a user can take with many blocked endpoints.
+/// The time in ns after which a blocked queue is tried again for the first time.
 const FIRST_DELAY: u64 = 1_000_000;
+
+/// The longest such time in ns. It bounds the CPU time that a user can take with many blocked
+/// endpoints.
 const LAST_DELAY: u64 = 512_000_000;
 
-/// Bytes of started operations that a worker posts before it lets the other items of the workqueue
-/// run; those that a call posts before its own; and the least that an operation counts.
-const BUDGET: usize = 1 << 20;
+/// Bytes that a worker posts before it lets other items of the workqueue run.
+const WORKER_BUDGET: usize = 1 << 20;
+
+/// Bytes of started operations that a call posts before its own operation.
 pub(super) const CALL_BUDGET: usize = 16 << 20;
-const LEAST: usize = 4 << 10;
+
+/// Bytes that an operation counts at least in a budget.
+const MIN_CHARGE: usize = 4 << 10;
 
 /// Operations, linked by the memory that they bring: a stack.
 struct Stack(Option<KBox<Entry>>);
@@ -105,7 +110,7 @@ struct Queue {
     started: Stack,
     /// Operations that were started before those, the oldest first. A [`Run`] has them meanwhile.
     ready: Stack,
-    /// A [`Run`] is in progress.
+    /// A task has a [`Run`] of this queue.
     busy: bool,
     /// The first operation has found no room.
     blocked: bool,
@@ -498,7 +503,7 @@ impl WorkItem for Endpoint {
             for side in [Side::Transmit, Side::Receive] {
                 // If another task posts them, that task wakes the worker again when it ends.
                 if let Some(run) = this.submission.begin_due(&this, side) {
-                    let _ = Poster::new(&this).post_started(run, BUDGET);
+                    let _ = Poster::new(&this).post_started(run, WORKER_BUDGET);
                 }
             }
         });
@@ -556,7 +561,7 @@ impl Poster<'_> {
             let Some(mut entry) = run.next() else {
                 break Progress::Empty;
             };
-            let bytes = entry.op.len().max(LEAST);
+            let bytes = entry.op.len().max(MIN_CHARGE);
             let Some(rest) = left else {
                 run.put_back(entry);
                 break Progress::More;

@@ -23,7 +23,7 @@
 //!
 //! # Context
 //!
-//! Any but hard interrupts, under the lock of the object that the line belongs to.
+//! Process context, under the lock of the object that the line belongs to.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/line.rs"]
