@@ -76,8 +76,10 @@ impl Rejection {
 pub(crate) enum Source {
     /// The peer has proven that it receives packets at the address.
     Proven,
-    /// The address may be forged.
+    /// The listener asks for proofs, and the REQ has none: the address may be forged.
     Unproven,
+    /// The listener does not ask for proofs.
+    Unknown,
 }
 
 /// The user of a listener: a passive endpoint, or an endpoint for reliable datagrams.
@@ -96,7 +98,7 @@ pub(crate) trait Listener: Send + Sync {
         _private: &[u8],
         _must_prove: bool,
     ) -> core::result::Result<Source, Rejection> {
-        Ok(Source::Unproven)
+        Ok(Source::Unknown)
     }
 
     /// The last link of the namespace has gone: no request comes any more. Called like
@@ -231,7 +233,7 @@ impl ListenerEntry {
     ) -> core::result::Result<Source, Rejection> {
         match &self.queue.lock().listener {
             Some(listener) => listener.screen(from, private, must_prove),
-            None => Ok(Source::Unproven),
+            None => Ok(Source::Unknown),
         }
     }
 

@@ -104,8 +104,8 @@ pub(super) struct Table {
     rejected: usize,
     sources: RBTree<IpAddr, usize>,
     listeners: RBTree<(ServiceId, IpAddr), Arc<ListenerEntry>>,
-    /// Unproven requests that may end a connection, see [`end_stale`](Self::end_stale). To guess a
-    /// QP number of 24 bits takes months.
+    /// Requests without a proof that may end a connection, see [`end_stale`](Self::end_stale). To
+    /// guess a number of 24 bits takes months, if the peer numbers its QPs at random.
     stale_attempts: TokenBucket<1_000_000_000, 16>,
 }
 
@@ -266,16 +266,22 @@ impl Table {
     }
 
     /// Ends the established connection of the QP with which a peer (GUID, QP number, address)
-    /// requests another one, because the peer has lost its state; `None` if there is none. A host
-    /// that forges the address has to guess the QP number, so the number of attempts is limited;
-    /// beyond the limit, connections are not ended.
+    /// requests another one, because the peer has lost its state; `None` if there is none. A REQ
+    /// without a proof of its address ends none, if the listener asks for proofs. Otherwise the
+    /// number of attempts with the GUID of a connection is limited, because the QP number could be
+    /// guessed; beyond the limit, connections are not ended.
     pub(super) fn end_stale(
         &mut self,
         now: u64,
         (guid, qpn, from): (u64, Qpn, IpAddr),
         source: Source,
     ) -> Option<Step<()>> {
-        if source == Source::Unproven && !self.stale_attempts.take(now) {
+        let may_end = match source {
+            Source::Proven => true,
+            Source::Unproven => false,
+            Source::Unknown => self.has_peer(guid) && self.stale_attempts.take(now),
+        };
+        if !may_end {
             return None;
         }
         let id = self.by_peer_qp(guid, qpn, from)?;
@@ -328,6 +334,12 @@ impl Table {
             Key::PeerQp(g, q, ip, id) if (g, q, ip) == (guid, qpn, from) => Some(id),
             _ => None,
         }
+    }
+
+    /// Whether there is an established connection with a peer of this GUID.
+    fn has_peer(&self, guid: u64) -> bool {
+        let lowest = Key::PeerQp(guid, Qpn::new(0), Ipv4Addr::UNSPECIFIED.into(), CommId(0));
+        matches!(self.first(lowest), Some(Key::PeerQp(found, ..)) if found == guid)
     }
 
     /// The time of the next timeout, in ns, and the connection that has it.

@@ -206,13 +206,12 @@ impl<'a> Poster<'a> {
             Some(at) => at,
             None => ident.access_turn()?,
         };
-        let has_come = at <= now_ns();
-        *turn = (!has_come).then_some(at);
-        if has_come {
-            Ok(())
-        } else {
-            Err(EAGAIN)
+        *turn = Some(at);
+        if at > now_ns() {
+            return Err(EAGAIN);
         }
+        // If the operation finds no room, its next attempt needs no other turn.
+        Ok(())
     }
 }
 

@@ -150,7 +150,8 @@ struct Inner {
     /// The endpoint is shut, and no task posts to it any more. A later run only drops operations, and
     /// the timer is not set again: it would keep the endpoint.
     ended: bool,
-    /// The delay after the next attempt for which too many workers of the user run.
+    /// If too many workers of the user run: the time of the next attempt, and the delay after it.
+    worker_retry_at: u64,
     worker_delay: u64,
     alarm: Alarm<Endpoint>,
 }
@@ -199,6 +200,7 @@ impl Submission {
                     receive: Queue::new(),
                     must_teardown: false,
                     ended: false,
+                    worker_retry_at: 0,
                     worker_delay: FIRST_DELAY,
                     alarm: Alarm::new(),
                 },
@@ -241,7 +243,7 @@ impl Submission {
     fn begin_due(&self, endpoint: &Arc<Endpoint>, side: Side) -> Option<Run<'_>> {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
-        inner.worker_delay = FIRST_DELAY;
+        (inner.worker_retry_at, inner.worker_delay) = (0, FIRST_DELAY);
         let queue = inner.queue(side);
         if queue.busy || queue.endpoint().is_none() {
             return None;
@@ -364,8 +366,11 @@ impl Submission {
         }
         if !inner.must_teardown {
             let now = now_ns();
-            let at = now.saturating_add(inner.worker_delay);
-            inner.worker_delay = inner.worker_delay.saturating_mul(2).min(LAST_DELAY);
+            if now >= inner.worker_retry_at {
+                inner.worker_retry_at = now.saturating_add(inner.worker_delay);
+                inner.worker_delay = inner.worker_delay.saturating_mul(2).min(LAST_DELAY);
+            }
+            let at = inner.worker_retry_at;
             inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
         }
         true
@@ -596,6 +601,8 @@ impl Poster<'_> {
             cond_resched();
         };
         if run.end(progress, moved) {
+            // The teardown waits for peers.
+            self.forget_peer();
             endpoint.teardown_now();
         }
         progress
