@@ -172,18 +172,19 @@ fn complete_once(scene: &Scene, netem: Option<&str>) {
     }
     if netem.is_some() {
         scene.hosts.network("loss 0%");
-    } else {
+    } else if !sanitizing() {
+        // There the requests come so slowly that none needs one.
         assert!(scene.cookies() > 0, "no request needed a cookie");
     }
 }
 
 fn first_operations_of_every_kind_complete_once() {
-    let count = if sanitizing() { 40 } else { 100 };
+    let count = if sanitizing() { 20 } else { 100 };
     complete_once(&Scene::new(count, None), None);
 }
 
 fn first_operations_complete_over_ipv6() {
-    let count = if sanitizing() { 30 } else { 60 };
+    let count = if sanitizing() { 20 } else { 60 };
     let scene = Scene::new(count, Some(["[fd07::1]:0", "[fd07::2]:0"]));
     assert!(scene.b.ep.name().expect("name").is_ipv6());
     complete_once(&scene, None);
@@ -197,11 +198,12 @@ fn first_operations_complete_over_a_lossy_network() {
 /// A message to an endpoint that is not connected yet may be cancelled. It arrives if and only if it
 /// succeeds.
 fn first_operations_are_cancelled_or_complete() {
-    const COUNT: usize = 60;
-    let scene = Scene::new(COUNT, None);
+    // All must have connected within 5 s.
+    let count = if sanitizing() { 20 } else { 60 };
+    let scene = Scene::new(count, None);
     let b = &scene.b;
     let theirs = buffer(LONG);
-    for tag in 0..COUNT as u64 {
+    for tag in 0..count as u64 {
         b.ep.trecv(&theirs, tag, 0, tag).expect("trecv");
     }
     let from = buffer(LONG);
@@ -209,7 +211,7 @@ fn first_operations_are_cancelled_or_complete() {
         host.ep.tsend(*to_b, &from, tag, 5).expect("tsend");
     }
     let mut cancelled = 0;
-    let mut arrives = [false; COUNT];
+    let mut arrives = vec![false; count];
     for (index, (host, _)) in scene.newcomers.iter().enumerate() {
         if index % 2 == 0 {
             let _ = host.ep.cancel(5);
@@ -230,14 +232,14 @@ fn first_operations_are_cancelled_or_complete() {
         host.expect_nothing();
     }
     assert!(cancelled > 0, "all have connected too early");
-    let mut received = [false; COUNT];
+    let mut received = vec![false; count];
     until("all messages have arrived", || {
         let mut entries = [Entry::default(); 8];
         let count = b.cq.read(&mut entries).expect("read");
         for entry in &entries[..count] {
             received[entry.op_context as usize] = true;
         }
-        received.iter().filter(|there| **there).count() >= COUNT - cancelled
+        received.iter().filter(|there| **there).count() >= count - cancelled
     });
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(received, arrives);
