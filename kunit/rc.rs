@@ -545,7 +545,8 @@ mod tests {
         assert!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
         // The test moves the QP to ERR: work is flushed, and no failure is reported.
         other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &default_attr())?;
-        other.post(SEND, &payload)?;
+        // It is not sent before: then it could succeed.
+        other.qp.queue(&plain(SEND), &[], &mut payload.clone(), 0)?;
         let error = Attr {
             state: State::Error,
             ..default_attr()
