@@ -117,12 +117,24 @@ fn check_addr(addr: &SockAddr) {
             rest.rsplit_once(':').expect("has a port")
         }
     };
+    let Some(qpn) = addr.qpn().filter(|_| addr.is_qp()) else {
+        assert_eq!(
+            SockAddr::parse(node.as_bytes(), service.as_bytes()),
+            Ok(*addr)
+        );
+        let port = addr.port();
+        assert_eq!(addr.with_port(0).with_port(port), *addr);
+        return;
+    };
+    // The text of a QP number is not parsed.
+    assert_eq!(service, format!("qp{qpn:06x}"));
     assert_eq!(
         SockAddr::parse(node.as_bytes(), service.as_bytes()),
-        Ok(*addr)
+        Err(Errno::EINVAL)
     );
-    let port = addr.port();
-    assert_eq!(addr.with_port(0).with_port(port), *addr);
+    let node = SockAddr::parse_node(node.as_bytes());
+    assert_eq!(node, Ok(addr.with_port(0)));
+    assert_eq!(node.and_then(|node| node.with_qpn(qpn)), Ok(*addr));
 }
 
 /// Parses a node and a service as text, separated by a zero byte.
@@ -162,8 +174,13 @@ pub fn addr_raw(data: &[u8]) {
         Ok(addr) => {
             check_addr(&addr);
             assert_eq!(SockAddr::from_raw_or_none(&raw), Ok(Some(addr)));
-            assert_eq!(raw[28..], [0; 4]);
-            assert_eq!(addr.to_raw()[..4], raw[..4]);
+            let (port, qpn) = (&raw[2..4], &raw[28..]);
+            assert!(port == [0; 2] || qpn == [0; 4]);
+            assert_eq!(addr.family().to_ne_bytes(), raw[..2]);
+            match u32::from_ne_bytes(qpn.try_into().expect("has 4 bytes")) {
+                0 => assert_eq!(addr.port().to_be_bytes(), port),
+                qpn => assert_eq!(addr.qpn(), Some(qpn)),
+            }
         }
         Err(error) => {
             assert_eq!(error, Errno::EINVAL);

@@ -3,13 +3,19 @@
 //! seeds; kfi_core uses this file too.
 //!
 //! Seeds are valid inputs. Each is also mutated: truncated, repeated, with changed bits and bytes.
-//! `PROPTEST_CASES` sets the number of cases.
+//! The environment variable `PROPTEST_CASES` sets the number of cases.
 
 use super::{
     targets::TARGETS,
     SEEDS, //
 };
 use proptest::prelude::*;
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok();
+    let cases = cases.map(|cases| cases.parse().expect("PROPTEST_CASES is a number"));
+    ProptestConfig::with_cases(cases.unwrap_or(20_000))
+}
 
 fn run_all(data: &[u8]) {
     for (_, target) in TARGETS {
@@ -62,7 +68,7 @@ fn mutate(data: &mut Vec<u8>, mutation: Mutation) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #![proptest_config(config())]
 
     #[test]
     fn random_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
