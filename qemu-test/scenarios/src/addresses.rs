@@ -3,12 +3,12 @@
 
 use crate::{
     harness::tests,
-    host::{Host, domain, pair},
+    host::{Host, domain, errno, pair},
     raw::{File, addr_of, addr_of_mut, ipv4, refused},
     threads::Sleeper,
 };
 use kfi::{
-    Av, AvKind, Buffer, Errno, Error, FiAddr,
+    Av, AvKind, Buffer, Errno, FiAddr,
     abi::{self, Call},
 };
 use std::{
@@ -42,10 +42,6 @@ tests![
 fn av(kind: AvKind) -> Av {
     let (_, domain) = domain();
     domain.av().kind(kind).open().expect("av")
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 fn v4(number: u32) -> SocketAddr {

@@ -8,11 +8,11 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, until},
+    host::{Host, Options, SOON, buffer, errno, until},
     hosts::apart,
     ways::{Way, on_ways},
 };
-use kfi::{Buffer, CompFlags, Errno, Error, Op, OpFlags};
+use kfi::{CompFlags, Errno, Error, Op, OpFlags};
 use std::time::Duration;
 
 tests![
@@ -69,14 +69,6 @@ on_ways! {
         a_cancelled_multi_receive_is_released_on_one_host => OneHost,
         a_cancelled_multi_receive_is_released_between_two_hosts => TwoHosts,
         a_cancelled_multi_receive_is_released_of_datagrams => Datagrams;
-}
-
-fn buffer(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 #[track_caller]

@@ -3,9 +3,9 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, domain, pair_with},
+    host::{Host, Options, domain, errno, pair_with},
 };
-use kfi::{Access, Buffer, Caps, CompFlags, Errno, Error, FiAddr, Op, OpFlags, Remote, Side};
+use kfi::{Access, Buffer, Caps, CompFlags, Errno, FiAddr, Op, OpFlags, Remote, Side};
 
 tests![
     default_flags_are_kept_and_take_effect,
@@ -17,10 +17,6 @@ tests![
 
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
 
 fn default_flags_are_kept_and_take_effect() {
     let (a, to_b, b, _) = pair_with(&Options {

@@ -9,14 +9,14 @@ use crate::{
     alone::{Alone, WROTE, values},
     connected::{connect, open_region},
     harness::tests,
-    host::{Host, Options, SOON, domain, pair_with, until},
+    host::{Host, Options, SOON, domain, errno, pair_with, until},
     raw::{File, Pages, addr_of_mut, refused},
     threads::Sleeper,
     ways::{Way, on_ways},
 };
 use kfi::{
     Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, EpType, Errno,
-    Error, FiAddr, Op, OpFlags, StatValues,
+    FiAddr, Op, OpFlags, StatValues,
     abi::{self, Call},
 };
 use std::{
@@ -57,10 +57,6 @@ on_ways! {
         a_closed_endpoint_gives_its_room_back_between_two_hosts => TwoHosts,
         a_closed_endpoint_gives_its_room_back_of_a_connection => Connection,
         a_closed_endpoint_gives_its_room_back_of_datagrams => Datagrams;
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 fn sizes_are_rounded_up() {

@@ -3,7 +3,7 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, address_of, domain, pattern, until},
+    host::{Host, Options, SOON, address_of, domain, errno, pattern, until},
     rma::write_and_read,
 };
 use kfi::{
@@ -104,10 +104,6 @@ fn impatient() -> (Host, Host) {
             host.ep.set_qp_option(option, value).expect("option");
         }
     })
-}
-
-fn errno<T: std::fmt::Debug>(result: kfi::Result<T>) -> Option<Errno> {
-    result.expect_err("refused").errno()
 }
 
 /// A region of `host`, with all rights for its peer.

@@ -9,7 +9,7 @@ use crate::{
     counter_errors::{Values, counts, values},
     counting::Counted,
     harness::tests,
-    host::{SOON, domain, pattern, until},
+    host::{SOON, buffer, domain, pattern, until},
     hosts::apart,
     threads::Sleeper,
     without_cq::{Bare, READ, RECV, REMOTE_WRITE, SEND},
@@ -29,10 +29,6 @@ tests![
     a_failure_ends_a_wait_on_a_member_of_a_wait_set,
     a_completion_that_was_read_is_counted,
 ];
-
-fn buffer(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
-}
 
 /// Runs `run` while another thread spins until the counter has this value, and checks then, at once,
 /// that `into` has these bytes.

@@ -9,14 +9,14 @@ use crate::{
     connected::connect_qps,
     counting::KINDS,
     harness::tests,
-    host::{LINK, device, domain, until},
+    host::{LINK, buffer, device, domain, errno, until},
     hosts::apart,
     threads::Sleeper,
     without_cq::{Bare, READ, RECV, REMOTE_READ, REMOTE_WRITE, SEND, WRITE},
 };
 use kfi::{
-    Access, AtomicOp, Buffer, Caps, Cntr, CntrBind, CqBind, CqFormat, Datatype, Deadline, EpType,
-    Errno, Error, FiAddr, Op, OpFlags, Remote, Wait,
+    Access, AtomicOp, Caps, Cntr, CntrBind, CqBind, CqFormat, Datatype, Deadline, EpType, Errno,
+    FiAddr, Op, OpFlags, Remote, Wait,
 };
 use std::time::Duration;
 
@@ -42,14 +42,6 @@ const LATE: Duration = Duration::from_millis(100);
 
 /// Successes and errors, in the order of [`KINDS`].
 pub(crate) type Values = [(u64, u64); 6];
-
-fn buffer(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
 
 pub(crate) fn values(counters: &[Cntr; 6]) -> Values {
     counters.each_ref().map(|cntr| {

@@ -7,12 +7,12 @@
 use crate::{
     descriptors::readable,
     harness::tests,
-    host::{SOON, device, domain, until, until_asleep},
+    host::{SOON, device, domain, errno, until, until_asleep},
     raw::{File, refused},
     threads::{Sleeper, handle_signals, in_the_handler, signals},
 };
 use kfi::{
-    Cntr, Deadline, Errno, Error, StatClass, StatValues, Values, Wait,
+    Cntr, Deadline, Errno, StatClass, StatValues, Values, Wait,
     abi::{self, Call},
 };
 use std::{
@@ -60,10 +60,6 @@ fn counter() -> Cntr {
 fn waiter(cntr: &Cntr, threshold: u64) -> Sleeper<kfi::Result<Values>> {
     let cntr = cntr.clone();
     Sleeper::new(move || cntr.wait(threshold, SOON))
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 fn values_are_read_and_mapped() {

@@ -3,7 +3,7 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, domain, pair_with, pattern},
+    host::{Host, Options, SOON, domain, errno, pair_with, pattern},
 };
 use kfi::{
     Buffer, Caps, CompFlags, CqBind, CqFormat, EpType, Errno, Error, FiAddr, Op, OpFlags, QpAddr,
@@ -46,10 +46,6 @@ fn options() -> Options {
 
 fn pair() -> (Host, FiAddr, Host, FiAddr) {
     pair_with(&options())
-}
-
-fn errno<T: std::fmt::Debug>(result: kfi::Result<T>) -> Option<Errno> {
-    result.expect_err("refused").errno()
 }
 
 fn messages_arrive() {

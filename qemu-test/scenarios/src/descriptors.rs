@@ -8,13 +8,13 @@
 use crate::{
     alone::Alone,
     harness::tests,
-    host::{SOON, domain, until},
+    host::{SOON, domain, errno, until},
     raw::{File, refused},
     threads::{Sleeper, handle_signals},
     uring::Uring,
 };
 use kfi::{
-    Cntr, CntrFd, Deadline, Entry, Errno, Error, EventKind, Values, Wait,
+    Cntr, CntrFd, Deadline, Entry, Errno, EventKind, Values, Wait,
     abi::{self, Call},
 };
 use rustix::{
@@ -98,10 +98,6 @@ fn selected(fd: &impl AsFd) -> bool {
         assert_eq!(count, i32::from(readable), "select");
         readable
     }
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 fn a_counter_is_readable_after_each_change() {

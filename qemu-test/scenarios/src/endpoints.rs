@@ -6,12 +6,12 @@
 
 use crate::{
     harness::tests,
-    host::{Host, LINK, Options, SOON, device, domain, pair, pattern, until},
+    host::{Host, LINK, Options, SOON, device, domain, errno, pair, pattern, until},
     raw::Netdev,
 };
 use kfi::{
     Access, Av, Buffer, Caps, CntrBind, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint,
-    Errno, Error, FiAddr, Op, OpFlags, Wait,
+    Errno, FiAddr, Op, OpFlags, Wait,
 };
 use std::{
     collections::HashSet,
@@ -36,10 +36,6 @@ const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
 
 /// A CQ, an AV and an endpoint that are not bound yet.
 fn parts_on(domain: &Domain) -> (Cq, Av, Endpoint) {

@@ -3,13 +3,12 @@
 
 use crate::{
     harness::tests,
-    host::{LINK, SOON, device, domain, until},
+    host::{LINK, SOON, device, domain, errno, until},
     raw::{File, Pages, addr_of, addr_of_mut, in_ms, ipv4, refused},
     threads::{Sleeper, handle_signals, signals},
 };
 use kfi::{
-    Access, AvKind, Buffer, Deadline, Domain, Eq, Errno, Error, EventEntry, EventKind, Fabric, Mr,
-    Wait,
+    Access, AvKind, Buffer, Deadline, Domain, Eq, Errno, EventEntry, EventKind, Fabric, Mr, Wait,
     abi::{self, Call},
 };
 use std::{
@@ -50,10 +49,6 @@ fn queue(entries: u32) -> (Fabric, Eq) {
         .open()
         .expect("eq");
     (fabric, eq)
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 /// The next event, which must be there.

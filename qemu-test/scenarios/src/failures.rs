@@ -11,7 +11,7 @@ use crate::{
     connected::connect,
     counting::KINDS,
     harness::tests,
-    host::{Host, Options, domain, failure, pair, until},
+    host::{Host, Options, buffer, domain, errno, failure, pair, until},
     hosts::apart,
     raw::{File, refused as refused_with},
     threads::Sleeper,
@@ -19,7 +19,7 @@ use crate::{
 };
 use kfi::{
     AtomicOp, Buffer, Caps, Cntr, CompFlags, CqBind, CqFormat, Datatype, Deadline, Entry, EpType,
-    ErrEntry, Errno, Error, FiAddr, Op, OpFlags, Remote, Wait,
+    ErrEntry, Errno, FiAddr, Op, OpFlags, Remote, Wait,
     abi::{self, Call},
 };
 use std::time::Duration;
@@ -54,10 +54,6 @@ const NOWHERE: Remote = Remote::new(0, 0xdead);
 /// Too long to be buffered at the receiver.
 const LARGE: usize = 1 << 20;
 
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
-
 /// An operation that fails: its kind, its errno, and the bytes of its message that were placed and
 /// lost.
 struct Failing {
@@ -77,10 +73,6 @@ fn cancelled(alone: &Alone, op: &Op<'_>, context: u64) {
 /// Posts an operation, which is refused later.
 fn refused(alone: &Alone, op: &Op<'_>, context: u64) {
     alone.ep.post_one(&op.context(context)).expect("post");
-}
-
-fn buffer(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
 }
 
 /// All kinds of operations of a reliable datagram endpoint.

@@ -2,9 +2,9 @@
 //! Common objects of tests: a link on the loopback interface, and a host with the usual objects.
 
 use kfi::{
-    Av, AvKind, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType,
-    Fabric, FiAddr, OpFlags, PacketCounter, Packets, PacketsOf, QpAddr, StatClass, StatValues,
-    Wait,
+    Av, AvKind, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry,
+    EpType, Errno, Error, Fabric, FiAddr, OpFlags, PacketCounter, Packets, PacketsOf, QpAddr,
+    StatClass, StatValues, Wait,
 };
 use std::time::Duration;
 
@@ -53,6 +53,16 @@ pub(crate) fn link_count(counter: PacketCounter) -> u64 {
 pub(crate) fn netns_packets() -> Packets {
     let device = Device::open().expect("device");
     device.packets(PacketsOf::Netns).expect("packets")
+}
+
+/// The error number of a result; `None` if it is no error, or one without a number.
+pub(crate) fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
+    result.err().as_ref().and_then(Error::errno)
+}
+
+/// A buffer of this length in bytes, all zeros.
+pub(crate) fn buffer(len: usize) -> Buffer {
+    Buffer::new(len).expect("buffer")
 }
 
 /// An enabled endpoint with one CQ for both directions and an AV.

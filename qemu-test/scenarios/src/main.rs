@@ -55,6 +55,7 @@ mod endpoints;
 mod events;
 mod failures;
 mod faults;
+mod first_contact;
 mod flooded;
 mod fuzz;
 mod harness;
@@ -63,12 +64,11 @@ mod hostile;
 mod hosts;
 mod kernel_log;
 mod keys;
-mod kinds_of_waiters;
 mod messages;
+mod mixed_waiters;
 mod module;
 mod networks;
-mod newcomers;
-mod orders;
+mod ordering;
 mod posting;
 mod process;
 mod processes;
@@ -131,13 +131,13 @@ fn main() -> std::process::ExitCode {
             completions::TESTS,
             selective::TESTS,
             posting::TESTS,
-            orders::TESTS,
+            ordering::TESTS,
             cancelling::TESTS,
             failures::TESTS,
             rings::TESTS,
             descriptors::TESTS,
             sleepers::TESTS,
-            kinds_of_waiters::TESTS,
+            mixed_waiters::TESTS,
             stalled::TESTS,
             events::TESTS,
             flooded::TESTS,
@@ -153,7 +153,7 @@ fn main() -> std::process::ExitCode {
             hosts::TESTS,
             hosts::operations::TESTS,
             hosts::peers::TESTS,
-            newcomers::TESTS,
+            first_contact::TESTS,
             datagrams::TESTS,
             connected::TESTS,
             atomics::TESTS,

@@ -10,7 +10,7 @@ pub(crate) mod many;
 use crate::{
     abi_threads::NetNs,
     harness::tests,
-    host::{Host, Options, SOON, domain_on, pattern, until},
+    host::{Host, Options, SOON, domain_on, errno, pattern, until},
     raw::{ip, ip_batch},
 };
 use kfi::{
@@ -129,10 +129,6 @@ pub(crate) fn dgram() -> Options {
         caps: Caps::MSG,
         ..Options::default()
     }
-}
-
-fn errno<T: std::fmt::Debug>(result: kfi::Result<T>) -> Option<Errno> {
-    result.expect_err("refused").errno()
 }
 
 pub(crate) fn exchange(a: &Host, b: &Host, len: usize) {

@@ -6,15 +6,15 @@
 use crate::{
     connected::{connect_qps, open_region},
     harness::tests,
-    host::{Host, Options, SOON, device, pattern, until},
+    host::{Host, Options, SOON, buffer, device, errno, pattern, until},
     hosts::{apart, sanitizing},
     threads::{Sleeper, handle_signals, signals},
     ways::{Way, on_ways},
     without_cq::{Bare, READ, RECV, SEND, WRITE},
 };
 use kfi::{
-    Access, Buffer, Caps, CompFlags, CqBind, Entry, EpType, Errno, Error, FiAddr, IoVec, Op,
-    OpFlags, Remote, Side, StatClass, StatValues,
+    Access, Caps, CompFlags, CqBind, Entry, EpType, Errno, Error, FiAddr, IoVec, Op, OpFlags,
+    Remote, Side, StatClass, StatValues,
 };
 use std::time::Duration;
 
@@ -95,14 +95,6 @@ on_ways! {
     refused_posts_change_no_figure:
         refused_posts_change_no_figure_on_one_host => OneHost,
         refused_posts_change_no_figure_of_a_connection => Connection;
-}
-
-fn buffer(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 /// The options of a pair with this binding, and with these default flags of transmits.

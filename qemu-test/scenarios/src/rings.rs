@@ -7,7 +7,7 @@
 use crate::{
     alone::Alone,
     harness::tests,
-    host::SOON,
+    host::{SOON, errno},
     raw::{ALL_ACCESS, File, PAGE, in_ms, refused},
     threads::Sleeper,
 };
@@ -201,10 +201,6 @@ impl Desk {
         let at = offset as usize + slot as usize * size_of::<abi::kfabric_cq_entry>();
         self.ring.word(at + 8 * index)
     }
-}
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
 }
 
 fn ring_entries_equal_those_of_a_read_by_call() {

@@ -4,12 +4,12 @@
 use crate::{
     alone::{Alone, sread_one, until_asleep},
     harness::tests,
-    host::{SOON, domain, until},
+    host::{SOON, domain, errno, until},
     raw::{File, in_ms, refused},
     threads::{Sleeper, handle_signals, in_the_handler, signals},
 };
 use kfi::{
-    Buffer, CqFormat, Deadline, Entry, Errno, Error, Op, Wait,
+    Buffer, CqFormat, Deadline, Entry, Errno, Op, Wait,
     abi::{self, Call},
 };
 use std::{
@@ -31,10 +31,6 @@ tests![
     some_wait_objects_do_not_sleep,
     a_sleeper_keeps_the_cq_open,
 ];
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
 
 fn a_sleeper_wakes_for_an_entry_an_error_a_loss() {
     let a = Alone::new();

@@ -4,9 +4,9 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, pair, pair_with, pattern},
+    host::{Host, Options, errno, pair, pair_with, pattern},
 };
-use kfi::{Access, Buffer, CompFlags, Errno, Error, FiAddr, IoVec, Op, OpFlags, Remote};
+use kfi::{Access, Buffer, CompFlags, Errno, FiAddr, IoVec, Op, OpFlags, Remote};
 
 tests![
     lists_of_256_pieces,
@@ -24,10 +24,6 @@ tests![
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
 
 /// Pieces of `buffer`, `count` of them, each `len(i)` bytes with a gap behind.
 fn pieces(buffer: &Buffer, count: usize, len: impl Fn(usize) -> usize) -> Vec<IoVec<'_>> {

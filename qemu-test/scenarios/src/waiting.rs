@@ -4,13 +4,13 @@
 use crate::{
     alone::Alone,
     harness::tests,
-    host::{Host, LINK, Options, SOON, device, domain, until},
+    host::{Host, LINK, Options, SOON, device, domain, errno, until},
     raw::{File, addr_of_mut, refused},
     threads::{Sleeper, handle_signals, signals},
 };
 use kfi::{
-    Access, Av, Buffer, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, Entry, Errno, Error,
-    EventKind, FiAddr, PollSet, Wait, WaitSet,
+    Access, Av, Buffer, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, Entry, Errno, EventKind,
+    FiAddr, PollSet, Wait, WaitSet,
     abi::{self, Call},
 };
 use std::{
@@ -36,10 +36,6 @@ tests![
     changes_of_a_poll_set_are_checked,
     a_poll_set_keeps_its_members_open,
 ];
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
 
 /// Whether a signal is pending; takes it.
 #[track_caller]

@@ -5,7 +5,7 @@
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, device, pattern, until},
+    host::{Host, Options, buffer, device, pattern, until},
     hosts::apart,
     ways::{Way, on_ways},
 };
@@ -54,10 +54,6 @@ on_ways! {
     a_fence_waits_for_reads:
         a_fence_waits_for_reads_between_two_hosts => TwoHosts,
         a_fence_waits_for_reads_of_a_connection => Connection;
-}
-
-fn buffer(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
 }
 
 /// fi_getinfo must promise these orders, or the test would ask too much.

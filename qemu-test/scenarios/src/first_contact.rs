@@ -6,7 +6,7 @@
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, SOON, netns_packets, pattern, until},
+    host::{Host, Options, SOON, buffer, netns_packets, pattern, until},
     hosts::{Hosts, apart, sanitizing},
 };
 use kfi::{Buffer, CompFlags, Entry, Errno, Error, FiAddr, Mr, Op, OpFlags, PacketCounter, Remote};
@@ -28,10 +28,6 @@ const LONG: usize = 20_000;
 
 /// Bytes that belong to each newcomer.
 const PART: usize = 64;
-
-fn buffer(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
-}
 
 /// One endpoint, and many on the other host that do not know it yet.
 struct Scene {
@@ -235,8 +231,8 @@ fn first_operations_are_cancelled_or_complete() {
     let mut received = vec![false; count];
     until("all messages have arrived", || {
         let mut entries = [Entry::default(); 8];
-        let count = b.cq.read(&mut entries).expect("read");
-        for entry in &entries[..count] {
+        let found = b.cq.read(&mut entries).expect("read");
+        for entry in &entries[..found] {
             received[entry.op_context as usize] = true;
         }
         received.iter().filter(|there| **there).count() >= count - cancelled

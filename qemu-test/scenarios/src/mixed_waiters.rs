@@ -8,7 +8,7 @@ use crate::{
     alone::{Alone, until_asleep},
     connected::connect_qps,
     harness::tests,
-    host::{SOON, domain, until},
+    host::{SOON, domain, errno, until},
     hosts::apart,
     threads::{Sleeper, handle_signals},
     ways::{Way, on_ways},
@@ -45,10 +45,6 @@ const NOWHERE: Remote = Remote::new(0, 0xdead);
 
 /// The time in which a waiter that is released too early would end.
 const LATE: Duration = Duration::from_millis(50);
-
-fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
-    result.err().as_ref().and_then(Error::errno)
-}
 
 /// Waiters on one counter, for two thresholds.
 struct Waiters {
