@@ -171,7 +171,7 @@ mod tests {
         let send = sender.waiting_send(&target)?;
         assert_eq!(sender.cq(), (0, 0, 1));
         {
-            let inside = target.endpoint.run.enter();
+            let inside = target.endpoint.drain.enter();
             assert!(inside.is_some());
             force_close(&*target.endpoint);
             target.close_rest();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(target.cq(), (0, 0, 1));
         let message = message(&sender)?;
         {
-            let inside = target.endpoint.run.enter();
+            let inside = target.endpoint.drain.enter();
             assert!(inside.is_some());
             let MatchResult::Taken(receive) = target.endpoint.offer(&message, true) else {
                 return Err(EINVAL);
@@ -248,7 +248,7 @@ mod tests {
         let name = end.bound()?.name;
         let interrupted = Count::new()?;
         {
-            let inside = end.endpoint.run.enter();
+            let inside = end.endpoint.drain.enter();
             assert!(inside.is_some());
             let closer = {
                 let endpoint = end.endpoint.clone();
@@ -257,7 +257,7 @@ mod tests {
                     close(&*endpoint) == Err(EINTR)
                 })?
             };
-            assert!(eventually(|| !end.endpoint.run.is_open()));
+            assert!(eventually(|| !end.endpoint.drain.is_open()));
             a_while();
             assert_eq!(interrupted.get(), 0);
             closer.kill();

@@ -169,7 +169,7 @@ impl Target {
     fn request_proven(&self, port: u16) -> Result<Arc<Conn>> {
         let ends = self.ends(THERE, port)?;
         let filter = &self.endpoint.remote.request_filter;
-        let demand = filter.admit(now_ns(), &ends, None, true);
+        let demand = filter.check(now_ns(), &ends, None, true);
         let Err(Refusal::Retry(cookie)) = demand else {
             return Err(EINVAL);
         };
@@ -228,7 +228,7 @@ impl Target {
         let ends = self.ends(THERE, 1)?;
         for _ in 0..UNPROVEN_BURST {
             let filter = &self.endpoint.remote.request_filter;
-            let admitted = filter.admit(then, &ends, None, false);
+            let admitted = filter.check(then, &ends, None, false);
             admitted.map_err(|_| EINVAL)?;
         }
         Ok(then)
@@ -403,20 +403,20 @@ mod tests {
         let filter = &target.endpoint.remote.request_filter;
         let ends = target.ends(THERE, 1)?;
         let begin = then / COOKIE_PERIOD * COOKIE_PERIOD - 3 * COOKIE_PERIOD;
-        let Err(Refusal::Retry(cookie)) = filter.admit(begin, &ends, None, false) else {
+        let Err(Refusal::Retry(cookie)) = filter.check(begin, &ends, None, false) else {
             return Err(EINVAL);
         };
         let cookie = Some(cookie);
-        assert!(filter.admit(begin, &ends, cookie, false).is_ok());
+        assert!(filter.check(begin, &ends, cookie, false).is_ok());
         assert!(filter
-            .admit(begin + 2 * COOKIE_PERIOD - 1, &ends, cookie, false)
+            .check(begin + 2 * COOKIE_PERIOD - 1, &ends, cookie, false)
             .is_ok());
         assert!(filter
-            .admit(begin + 2 * COOKIE_PERIOD, &ends, cookie, false)
+            .check(begin + 2 * COOKIE_PERIOD, &ends, cookie, false)
             .is_err());
         let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
         let others = target.ends(elsewhere, 1)?;
-        assert!(filter.admit(begin, &others, cookie, false).is_err());
+        assert!(filter.check(begin, &others, cookie, false).is_err());
         Ok(())
     }
 }

@@ -28,9 +28,9 @@ impl Numbers {
 }
 
 /// Returns an entering waiter that brings memory.
-fn enters(who: u64) -> Result<NewWaiter<u64>> {
+fn enters(token: u64) -> Result<NewWaiter<u64>> {
     let memory = Some(Memory::new()?);
-    Ok(NewWaiter { who, memory })
+    Ok(NewWaiter { token, memory })
 }
 
 /// Removes the entry with the lowest key.
@@ -49,14 +49,20 @@ mod tests {
         let mut line = Due::new(Line::new());
         let mut memory = Some(Memory::new()?);
         for round in 0..10 {
-            let key = line.insert(round, NewWaiter { who: round, memory });
+            let key = line.insert(
+                round,
+                NewWaiter {
+                    token: round,
+                    memory,
+                },
+            );
             assert_eq!(line.lowest(), Some(round));
             let left = if round % 2 == 0 {
                 line.remove(&key).ok_or(ENOENT)?
             } else {
                 line.pop_due(round).ok_or(ENOENT)?.1
             };
-            assert_eq!(left.who, round);
+            assert_eq!(left.token, round);
             assert!(line.is_empty() && line.lowest().is_none());
             memory = left.memory;
             assert!(memory.is_some());
@@ -67,15 +73,15 @@ mod tests {
     #[test]
     fn a_single_waiter_needs_no_memory() -> Result {
         let mut line = Due::new(Line::new());
-        for (who, other) in [(5, 3), (5, 7)] {
+        for (token, other) in [(5, 3), (5, 7)] {
             let memory = None;
-            line.insert(who, NewWaiter { who, memory });
+            line.insert(token, NewWaiter { token, memory });
             let memory = Some(Memory::new()?);
-            let who = other;
-            line.insert(who, NewWaiter { who, memory });
-            let (low, high) = (who.min(5), who.max(5));
-            assert_eq!(line.pop().map(|(_, left)| left.who), Some(low));
-            assert_eq!(line.pop().map(|(_, left)| left.who), Some(high));
+            let token = other;
+            line.insert(token, NewWaiter { token, memory });
+            let (low, high) = (token.min(5), token.max(5));
+            assert_eq!(line.pop().map(|(_, left)| left.token), Some(low));
+            assert_eq!(line.pop().map(|(_, left)| left.token), Some(high));
             assert!(line.is_empty());
         }
         Ok(())
@@ -87,12 +93,12 @@ mod tests {
         for round in 0..200 {
             let mut line = Due::new(Line::new());
             let mut list = KVec::new();
-            for who in 0..8 {
+            for token in 0..8 {
                 // Only the first waiter may bring none.
-                let brings = who != 0 || round % 2 == 0;
+                let brings = token != 0 || round % 2 == 0;
                 let memory = if brings { Some(Memory::new()?) } else { None };
-                let key = line.insert(numbers.below(5), NewWaiter { who, memory });
-                list.push((key, who), GFP_KERNEL)?;
+                let key = line.insert(numbers.below(5), NewWaiter { token, memory });
+                list.push((key, token), GFP_KERNEL)?;
             }
             while !list.is_empty() {
                 let left = if numbers.below(2) == 0 {
@@ -104,15 +110,15 @@ mod tests {
                     line.pop().map(|(_, left)| left)
                 };
                 let left = left.ok_or(ENOENT)?;
-                assert_eq!(left.memory.is_some(), left.who != 0 || round % 2 == 0);
+                assert_eq!(left.memory.is_some(), left.token != 0 || round % 2 == 0);
                 // Sometimes a waiter enters again with its memory.
                 if let (0, Some(memory)) = (numbers.below(4), left.memory) {
                     let enters = NewWaiter {
-                        who: left.who,
+                        token: left.token,
                         memory: Some(memory),
                     };
                     let key = line.insert(numbers.below(5), enters);
-                    list.push((key, left.who), GFP_KERNEL)?;
+                    list.push((key, left.token), GFP_KERNEL)?;
                 }
             }
             assert!(line.is_empty());
@@ -139,24 +145,24 @@ mod tests {
         let mut line = Due::new(Line::new());
         let mut list = KVec::new();
         let mut numbers = Numbers(88_172_645_463_325_252);
-        for who in 0..20_000 {
+        for token in 0..20_000 {
             // The map grows to about two hundred entries and becomes empty again, several times.
-            let growing = who / 400 % 2 == 0;
+            let growing = token / 400 % 2 == 0;
             match numbers.below(4) {
                 0 | 1 if growing => {
                     let threshold = numbers.below(50);
-                    let key = line.insert(threshold, enters(who)?);
-                    list.push((key, who), GFP_KERNEL)?;
+                    let key = line.insert(threshold, enters(token)?);
+                    list.push((key, token), GFP_KERNEL)?;
                 }
                 2 => {
                     let any = numbers.below(list.len().max(1) as u64) as usize;
-                    if let Ok((key, who)) = list.remove(any) {
-                        assert!(line.remove(&key).is_some_and(|left| left.who == who));
+                    if let Ok((key, token)) = list.remove(any) {
+                        assert!(line.remove(&key).is_some_and(|left| left.token == token));
                         assert!(line.remove(&key).is_none());
                     }
                 }
                 _ => {
-                    let popped = line.pop().map(|(key, left)| (key, left.who));
+                    let popped = line.pop().map(|(key, left)| (key, left.token));
                     assert_eq!(popped, lowest(&mut list));
                 }
             }
@@ -165,7 +171,7 @@ mod tests {
             assert_eq!(line.len() as usize, list.len());
         }
         while let Some((key, left)) = line.pop() {
-            assert_eq!(Some((key, left.who)), lowest(&mut list));
+            assert_eq!(Some((key, left.token)), lowest(&mut list));
         }
         assert!(list.is_empty());
         Ok(())

@@ -102,20 +102,20 @@ mod tests {
         let memory = user(PAGE_SIZE)?;
         let pinned = Pinned::new(&[range(&memory, 8, 20)], Access::Write)?;
         let pinned = MemRef::pinned(pinned);
-        let word = wire::word(&pinned.slice(8, 8)).map(|word| word.fetch_add(1));
+        let word = payload::word(&pinned.slice(8, 8)).map(|word| word.fetch_add(1));
         let bytes: [u8; 8] = core::array::from_fn(|index| pattern(16 + index));
         let before = u64::from_ne_bytes(bytes);
         assert_eq!(word, Some(before));
-        let after = wire::word(&pinned.slice(8, 12)).map(|word| word.load());
+        let after = payload::word(&pinned.slice(8, 12)).map(|word| word.load());
         assert_eq!(after, Some(before + 1));
         // Not aligned, too short, and empty ranges.
         for (offset, len) in [(4, 8), (1, 8), (16, 4), (8, 7), (20, 0)] {
-            assert!(wire::word(&pinned.slice(offset, len)).is_none());
+            assert!(payload::word(&pinned.slice(offset, len)).is_none());
         }
         // 8 bytes that are not contiguous.
         let pieces = [range(&memory, 0, 4), range(&memory, 100, 4)];
         let pieces = MemRef::pinned(Pinned::new(&pieces, Access::Write)?);
-        assert!(wire::word(&pieces).is_none());
+        assert!(payload::word(&pieces).is_none());
         Ok(())
     }
 

@@ -206,7 +206,7 @@ mod tests {
                 assert_eq!(ended.len as usize, inline_header + len);
                 let mut head = [0; INLINE_HEADER_MAX];
                 let head = head.get_mut(..inline_header).ok_or(EINVAL)?;
-                mem::wire::peek(head, &b.peer.receive, 0);
+                mem::payload::peek(head, &b.peer.receive, 0);
                 assert!(*head == *bytes);
                 assert!(mem::memref::equal(
                     &b.peer.receive.slice(inline_header, len),
@@ -253,7 +253,7 @@ mod tests {
             b.peer.posted.store(1, Release);
             assert!(eventually(|| a.peer.ended() == ended + 1));
             let mut head = [0; 5];
-            mem::wire::peek(&mut head, &b.peer.receive, 0);
+            mem::payload::peek(&mut head, &b.peer.receive, 0);
             assert!(head == *b"other");
             assert!(mem::memref::equal(&b.peer.receive.slice(5, 3000), &payload));
             b.peer.posted.store(1, Release);
@@ -289,10 +289,10 @@ mod tests {
     fn atomics_return_the_old_value() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
-        mem::wire::store(&b.peer.region, 16, &40u64.to_ne_bytes());
+        mem::payload::store(&b.peer.region, 16, &40u64.to_ne_bytes());
         let value = |memory: &MemRef, at| {
             let mut bytes = [0; 8];
-            mem::wire::peek(&mut bytes, memory, at);
+            mem::payload::peek(&mut bytes, memory, at);
             u64::from_ne_bytes(bytes)
         };
         let before = MemRef::buffer(8)?;

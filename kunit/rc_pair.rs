@@ -231,7 +231,7 @@ impl Consumer for Peer {
         if self.fragile.load(Acquire) && self.open.load(Acquire) > 0 {
             return Err(Refusal::Access);
         }
-        mem::wire::gather_mem(room, &self.part(reth, 0)?, 0);
+        mem::payload::gather_mem(room, &self.part(reth, 0)?, 0);
         Ok(())
     }
 
@@ -247,14 +247,14 @@ impl Consumer for Peer {
         };
         let part = self.part(&reth, 0)?;
         let mut bytes = [0; 8];
-        mem::wire::peek(&mut bytes, &part, 0);
+        mem::payload::peek(&mut bytes, &part, 0);
         let before = u64::from_ne_bytes(bytes);
         let after = match atomic {
             AtomicOp::CompareSwap if before == eth.compare => eth.swap_add,
             AtomicOp::CompareSwap => before,
             AtomicOp::FetchAdd => before.wrapping_add(eth.swap_add),
         };
-        mem::wire::store(&part, 0, &after.to_ne_bytes());
+        mem::payload::store(&part, 0, &after.to_ne_bytes());
         Ok(before)
     }
 

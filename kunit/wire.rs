@@ -46,7 +46,7 @@ use crate::{
     },
     mem::{
         self,
-        wire::Payload,
+        payload::Payload,
         Budget,
         MemRef,
         Source, //

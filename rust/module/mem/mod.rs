@@ -18,7 +18,7 @@
 //! | [`memory`] | memory that can be registered |
 //! | [`memref`] | [`MemRef`], [`Source`], and copying between them |
 //! | [`shared`] | pages of the module that programs map |
-//! | [`wire`] | copying between memory and packets |
+//! | [`payload`] | copying between memory and packets |
 //!
 //! **Memory that a program can write to is never a Rust slice**: the program may change it at any
 //! moment. So the module only copies it, in C, or accesses it as atomic words.
@@ -31,10 +31,10 @@ pub(crate) mod consumer;
 pub(crate) mod dma_buf;
 pub(crate) mod memory;
 pub(crate) mod memref;
+pub(crate) mod payload;
 pub(crate) mod pinned;
 pub(crate) mod segments;
 pub(crate) mod shared;
-pub(crate) mod wire;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/mem.rs"]
@@ -43,7 +43,7 @@ mod kunit;
 #[path = "../../../kunit/memory_kinds.rs"]
 pub(crate) mod kunit_kinds;
 #[cfg(kfi_kunit)]
-#[path = "../../../kunit/memory.rs"]
+#[path = "../../../kunit/segments.rs"]
 mod kunit_memory;
 
 pub(crate) use account::{

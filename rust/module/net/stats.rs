@@ -139,11 +139,11 @@ impl From<Malformed> for Stat {
     }
 }
 
-/// Figures of a link, or of the sockets of a namespace.
+/// Statistics of a link, or of the sockets of a namespace.
 pub(crate) struct LinkStats(PerCpu<STATS>);
 
 impl LinkStats {
-    /// Figures that are all 0. Fails with `ENOMEM`. Sleeps.
+    /// Statistics that are all 0. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new() -> Result<Self> {
         Ok(Self(PerCpu::new()?))
     }
@@ -165,18 +165,18 @@ impl LinkStats {
     }
 }
 
-/// Figures of a QP, or of all QPs of an endpoint.
+/// Statistics of a QP, or of all QPs of an endpoint.
 ///
 /// Mostly updated by the task that runs the QP, and in softirq when packets are dropped.
 pub(crate) struct QpStats([Atomic<u64>; STATS]);
 
 impl QpStats {
-    /// Figures that are all 0.
+    /// Statistics that are all 0.
     pub(super) const fn new() -> Self {
         Self([const { Atomic::new(0) }; STATS])
     }
 
-    /// Figures that are all 0, to be shared by several QPs. Fails with `ENOMEM`. Sleeps.
+    /// Statistics that are all 0, to be shared by several QPs. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn shared() -> Result<Arc<Self>> {
         Ok(Arc::new(Self::new(), GFP_KERNEL_ACCOUNT)?)
     }

@@ -122,7 +122,7 @@ pub(crate) struct Eq {
 
 /// Wakes a sleeper. The caller holds the lock of `state`.
 fn wake(left: RemovedWaiter<Waker>) {
-    left.who.wake(WakeReason::Ready.reason());
+    left.token.wake(WakeReason::Ready.reason());
 }
 
 impl Eq {
@@ -349,7 +349,7 @@ impl Eq {
     fn wait_ready(&self, deadline: Deadline) -> Result {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let armed = with_memory(|memory| {
-            let who = sleeper.as_ref().waker();
+            let token = sleeper.as_ref().waker();
             let mut state = self.state.lock();
             if self.uses.is_closed() {
                 return Err(EBADF);
@@ -358,7 +358,7 @@ impl Eq {
                 return Ok(None);
             }
             let memory = memory.take();
-            Ok(Some(state.arm(NewWaiter { who, memory })))
+            Ok(Some(state.arm(NewWaiter { token, memory })))
         })?;
         let Armed::Waiting(key) = armed else {
             return Ok(());
@@ -398,7 +398,7 @@ impl Object for Eq {
 
     fn teardown(&self) {
         self.state.lock().release_all(|left| {
-            left.who.wake(WakeReason::Closed.reason());
+            left.token.wake(WakeReason::Closed.reason());
         });
         self.readable.wake_all();
         self.wait.release();

@@ -59,7 +59,7 @@ pub(crate) struct Mr {
     key: SetOnce<u32>,
     uses: UseCount,
     #[pin]
-    run: Drain,
+    drain: Drain,
     /// Counters of remote accesses. Set at most once, and read by every remote access.
     remote_read: SetOnce<UseRef<Cntr>>,
     remote_write: SetOnce<UseRef<Cntr>>,
@@ -142,7 +142,7 @@ impl Mr {
                 region,
                 key: SetOnce::new(),
                 uses: UseCount::new(),
-                run <- Drain::new(),
+                drain <- Drain::new(),
                 remote_read: SetOnce::new(),
                 remote_write: SetOnce::new(),
                 binding <- new_mutex!(()),
@@ -203,7 +203,7 @@ impl Mr {
 
     /// Enters the region for the duration of an access to its memory. `None`: it is closing.
     pub(super) fn enter(&self) -> Option<DrainGuard<'_>> {
-        self.run.enter()
+        self.drain.enter()
     }
 
     /// Drops a reference where the caller must not sleep. The last reference is dropped by a
@@ -291,7 +291,7 @@ impl Object for Mr {
 
     fn shut(&self) {
         // Only on the first call. Another region may have the key afterwards.
-        if self.run.shut() {
+        if self.drain.shut() {
             if let Some(key) = self.key.copy() {
                 self.domain.leave_key(key);
             }
@@ -299,7 +299,7 @@ impl Object for Mr {
     }
 
     fn wait(&self) -> Result {
-        self.run.wait()
+        self.drain.wait()
     }
 
     fn teardown(&self) {

@@ -43,7 +43,7 @@ use crate::{
 const STRIDE: usize = 256;
 
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> Result<Arc<Av>> {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     if arg.flags & !KFI_EVENT != 0 || arg.count > limits::MAX_AV {
         return Err(EINVAL);
     }
@@ -151,8 +151,8 @@ pub(super) fn insertsvc(file: &OpenFile, arg: &mut kfabric_av_insertsvc) -> Resu
 }
 
 pub(super) fn remove(file: &OpenFile, arg: &kfabric_av_remove) -> Result {
-    zero(&[arg.flags])?;
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.flags])?;
+    must_be_zero(&[arg.reserved])?;
     let av = file.object::<Av>(arg.av)?;
     if arg.count == 0 || arg.count > limits::MAX_AV {
         return Err(EINVAL);

@@ -46,7 +46,7 @@ macro_rules! calls {
             0x24 KFABRIC_IOC_AV_LOOKUP(kfabric_av_lookup: 48) query av::lookup;
             0x25 KFABRIC_IOC_AV_STRADDR(kfabric_av_straddr: 120) query av::straddr;
 
-            0x28 KFABRIC_IOC_MR_REG(kfabric_mr_reg: 80) make fabric::mr_reg;
+            0x28 KFABRIC_IOC_MR_REG(kfabric_mr_reg: 80) make mr::reg;
 
             0x30 KFABRIC_IOC_CQ_OPEN(kfabric_cq_open: 72) make cq::open;
             0x31 KFABRIC_IOC_CQ_READ(kfabric_cq_read: 40) itself cq::read;

@@ -22,7 +22,7 @@ pub(super) fn open(
     arg: &mut kfabric_cntr_open,
     ident: Ident,
 ) -> Result<Arc<Cntr>> {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     let CntrEvents::Comp = CntrEvents::try_from(arg.events).map_err(to_error)?;
     let domain = file.object::<Domain>(arg.domain)?;
     let attr = CntrAttr {
@@ -42,7 +42,7 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
 
 #[link_section = ".text.hot"]
 pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let cntr = file.object::<Cntr>(arg.cntr)?;
     match arg.what {
         KFABRIC_CNTR_ADD => cntr.add(arg.value),

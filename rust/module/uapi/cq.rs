@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> Result<Arc<Cq>> {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     if arg.flags & !KFI_AFFINITY != 0 || arg.entries > limits::MAX_CQ {
         return Err(EINVAL);
     }
@@ -128,7 +128,7 @@ fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
 /// `KFABRIC_IOC_CQ_READERR`: the entry is copied directly to the argument, and then leaves the CQ.
 pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_cq_readerr>(arg)?;
-    zero(&[value.flags])?;
+    must_be_zero(&[value.flags])?;
     let cq = file.object::<Cq>(value.cq)?;
     let given = value;
     let fill = |error: &ErrEntry| {
@@ -152,7 +152,7 @@ pub(super) fn signal(file: &OpenFile, arg: &kfabric_cq_signal) -> Result {
 }
 
 pub(super) fn strerror(file: &OpenFile, arg: &mut kfabric_cq_strerror) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let cq = file.object::<Cq>(arg.cq)?;
     put_text(&mut arg.text, cq.strerror(arg.prov_errno).as_bytes());
     Ok(())

@@ -24,6 +24,7 @@ use super::{
     eq,
     fabric,
     info,
+    mr,
     objects::{
         self,
         Entry, //

@@ -104,7 +104,7 @@ pub(super) fn enable(file: &OpenFile, arg: &kfabric_ep_enable) -> Result {
 }
 
 pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
     let object = file.entry(arg.ep)?;
     match &object {
@@ -122,7 +122,7 @@ pub(super) fn cancel(file: &OpenFile, arg: &kfabric_ep_cancel) -> Result {
 }
 
 pub(super) fn opt(file: &OpenFile, arg: &mut kfabric_ep_opt) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
     let endpoint = file.object::<Endpoint>(arg.ep)?;
     let opt = match (arg.level, arg.name) {
@@ -155,7 +155,7 @@ fn qp_opt(name: u32) -> Result<QpOpt> {
 }
 
 pub(super) fn qp(file: &OpenFile, arg: &mut kfabric_ep_qp) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let info = file.object::<Endpoint>(arg.ep)?.qp_info()?;
     let gid = match info.ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -184,13 +184,13 @@ pub(super) fn qp(file: &OpenFile, arg: &mut kfabric_ep_qp) -> Result {
 }
 
 pub(super) fn connect_qp(file: &OpenFile, arg: &kfabric_ep_connect_qp) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let peer = sockaddr(&arg.addr)?;
     file.object::<Endpoint>(arg.ep)?.connect_qp(peer, arg.psn)
 }
 
 pub(super) fn connect(file: &OpenFile, arg: &kfabric_ep_connect) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let peer = own_sockaddr(&arg.addr)?;
     let mut room = [0; limits::MAX_CONNECT_DATA];
     let private = private(&mut room, arg.param, arg.param_len)?;
@@ -198,7 +198,7 @@ pub(super) fn connect(file: &OpenFile, arg: &kfabric_ep_connect) -> Result {
 }
 
 pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let mut room = [0; limits::MAX_ACCEPT_DATA];
     let private = private(&mut room, arg.param, arg.param_len)?;
     let pep = file.object::<Pep>(arg.pep)?;
@@ -207,7 +207,7 @@ pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
 }
 
 pub(super) fn shutdown(file: &OpenFile, arg: &kfabric_ep_shutdown) -> Result {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     file.object::<Endpoint>(arg.ep)?.shutdown()
 }
 
@@ -218,7 +218,7 @@ pub(super) fn peer(file: &OpenFile, arg: &mut kfabric_ep_peer) -> Result {
 }
 
 pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
     match file.entry(arg.handle)? {
         Entry::Endpoint(endpoint) => {

@@ -94,7 +94,7 @@ fn clear_slice(buf: u64, len: usize) -> Result {
 
 pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_eq_readerr>(arg)?;
-    zero(&[value.reserved, value.reserved2])?;
+    must_be_zero(&[value.reserved, value.reserved2])?;
     let peek = peek(value.flags)?;
     let eq = file.object::<Eq>(value.eq)?;
     let given = value;
@@ -126,7 +126,7 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
 }
 
 pub(super) fn write(file: &OpenFile, arg: &kfabric_eq_write) -> Result {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     let eq = file.object::<Eq>(arg.eq)?;
     let mut data = [0u8; limits::MAX_EVENT];
     let data = data.get_mut(..arg.len as usize).ok_or(EINVAL)?;

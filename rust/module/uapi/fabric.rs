@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The calls for links of the caller's network namespace (`KFABRIC_IOC_LINK_*`), and for what is
-//! made from them: `KFABRIC_IOC_FABRIC_OPEN`, `KFABRIC_IOC_DOMAIN_OPEN`, `KFABRIC_IOC_MR_REG`.
+//! made from them: `KFABRIC_IOC_FABRIC_OPEN`, `KFABRIC_IOC_DOMAIN_OPEN`.
 
-use kfi_core::flags::{
-    self,
-    Access,
-    KFI_RMA_EVENT, //
-};
+use kfi_core::flags;
 
-use super::{
-    parse::user_ranges,
-    prelude::*, //
-};
+use super::prelude::*;
 use crate::{
-    mem::{
-        MemRef,
-        Pinned, //
-    },
     net::{
         self,
         IfName,
@@ -26,14 +15,7 @@ use crate::{
         NetNs,
         NetNsId, //
     },
-    provider::{
-        domain::MrMode,
-        fabric::Fabric,
-        mr::{
-            self,
-            Mr, //
-        }, //
-    }, //
+    provider::{domain::MrMode, fabric::Fabric}, //
 };
 
 pub(super) fn fabric_open(
@@ -66,33 +48,8 @@ pub(super) fn domain_open(
     Domain::open(&fabric, link, mode, ident)
 }
 
-pub(super) fn mr_reg(file: &OpenFile, arg: &mut kfabric_mr_reg, ident: Ident) -> Result<Arc<Mr>> {
-    let access = Access::from_bits(arg.access).map_err(to_error)?;
-    if access.is_empty() || arg.offset != 0 || arg.flags & !KFI_RMA_EVENT != 0 || arg.iov_count == 0
-    {
-        return Err(EINVAL);
-    }
-    let domain = file.object::<Domain>(arg.domain)?;
-    let (ranges, len) = user_ranges(arg.iov, arg.iov_count)?;
-    if len == 0 || len > limits::MAX_MSG_SIZE {
-        return Err(EINVAL);
-    }
-    let pinned = Pinned::new(&ranges, mr::pin_access(access))?;
-    let mr = Mr::reg(
-        &domain,
-        MemRef::pinned(pinned),
-        ranges,
-        access,
-        arg.requested_key,
-        ident,
-    )?;
-    arg.key = mr.key();
-    arg.iova = mr.iova();
-    Ok(mr)
-}
-
 pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     let name = LinkName::new(&arg.name)?;
     let interface = IfName::new(&arg.netdev)?;
     net::add(&NetNs::current()?, name, interface)?;
@@ -100,7 +57,7 @@ pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {
 }
 
 pub(super) fn link_del(_file: &OpenFile, arg: &kfabric_link_del) -> Result {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     net::del(&NetNs::current()?, &LinkName::new(&arg.name)?)
 }
 

@@ -52,12 +52,12 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
 }
 
 pub(super) fn nop(_file: &OpenFile, arg: &kfabric_nop) -> Result {
-    zero(&[arg.reserved])
+    must_be_zero(&[arg.reserved])
 }
 
 /// `KFABRIC_IOC_GETINFO`. The count includes entries for which the program has no room.
 pub(super) fn getinfo(_file: &OpenFile, arg: &mut kfabric_getinfo) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let (node, service) = (text(&arg.node)?, text(&arg.service)?);
     let request = Request::new(arg.version, arg.flags, node, service).map_err(to_error)?;
     let hints = match arg.hints {

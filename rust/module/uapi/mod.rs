@@ -38,6 +38,7 @@ mod handles;
 #[allow(dead_code)]
 mod header;
 mod info;
+mod mr;
 mod objects;
 mod parse;
 mod post;

@@ -136,7 +136,7 @@ pub(super) fn close(file: &OpenFile, arg: &kfabric_close) -> Result {
 /// `KFABRIC_IOC_BIND`, with one arm for each allowed pair. The objects themselves check their own
 /// rules (same domain, one CQ for each direction, endpoint not enabled).
 pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let flags = arg.flags;
     match (file.entry(arg.handle)?, file.entry(arg.to)?) {
         (Entry::Domain(domain), Entry::Eq(eq)) => match flags {

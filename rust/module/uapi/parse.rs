@@ -39,7 +39,7 @@ use crate::{
 
 /// Checks reserved fields, and the flags of calls that have none. Fails with `EINVAL` if one is not
 /// zero.
-pub(super) fn zero<T: Copy + PartialEq + Default>(fields: &[T]) -> Result {
+pub(super) fn must_be_zero<T: Copy + PartialEq + Default>(fields: &[T]) -> Result {
     if fields.iter().any(|field| *field != T::default()) {
         return Err(EINVAL);
     }

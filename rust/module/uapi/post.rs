@@ -129,7 +129,7 @@ pub(super) fn post(file: &OpenFile, arg: &mut kfabric_post) -> Result {
 
 /// Posts until the first error, and counts in `arg.done`.
 fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     if arg.count == 0 || arg.count > limits::MAX_POST {
         return Err(EINVAL);
     }
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn post(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
-        zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
+        must_be_zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
         let flags = Flags {
             own: kind
                 .flags(op.flags, true, OpFlags::EMPTY)
@@ -203,8 +203,8 @@ impl<'a> Reader<'a> {
             explicit: op.control & KFABRIC_OP_EXPLICIT != 0,
         };
         if !kind.is_atomic() {
-            zero(&[op.datatype, op.op])?;
-            zero(&[op.compare, op.result, op.result_mr.into()])?;
+            must_be_zero(&[op.datatype, op.op])?;
+            must_be_zero(&[op.compare, op.result, op.result_mr.into()])?;
         }
         if op.iov_count != 0 || op.rma_iov_count != 0 || kind.is_atomic() {
             poster.forget_peer();
@@ -287,10 +287,10 @@ impl<'a> Reader<'a> {
         let datatype = Datatype::try_from(u32::from(op.datatype)).map_err(to_error)?;
         let what = AtomicOp::try_from(u32::from(op.op)).map_err(to_error)?;
         if kind != OpType::CompareAtomic {
-            zero(&[op.compare])?;
+            must_be_zero(&[op.compare])?;
         }
         if kind == OpType::Atomic {
-            zero(&[op.result, op.result_mr.into()])?;
+            must_be_zero(&[op.result, op.result_mr.into()])?;
         }
         kind.check_atomic(datatype, what, len).map_err(to_error)?;
         let operand = match self.source(kind, op.mr, ranges, len, poster)? {

@@ -5,9 +5,9 @@
 pub(super) use super::{
     file::OpenFile,
     parse::{
+        must_be_zero,
         put_sockaddr,
-        user_slice,
-        zero, //
+        user_slice, //
     }, //
 };
 pub(super) use crate::{

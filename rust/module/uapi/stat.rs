@@ -75,7 +75,7 @@ fn visible(netns: &NetNs) -> impl FnMut(&dyn StatsSource) -> bool {
 }
 
 pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let netns = NetNs::current()?;
     let before = || arg.id.checked_sub(1).ok_or(ENOENT);
     let found: Values = match arg.of {

@@ -31,7 +31,7 @@ pub(super) fn open(
     arg: &mut kfabric_wait_open,
     ident: Ident,
 ) -> Result<Arc<WaitSet>> {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     match enums::WaitObj::try_from(arg.wait_obj).map_err(to_error)? {
         enums::WaitObj::Unspec | enums::WaitObj::Queue => {}
         enums::WaitObj::None | enums::WaitObj::Set => return Err(EINVAL),
@@ -49,13 +49,13 @@ pub(super) fn poll_open(
     arg: &mut kfabric_poll_open,
     ident: Ident,
 ) -> Result<Arc<PollSet>> {
-    zero(&[arg.flags])?;
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.flags])?;
+    must_be_zero(&[arg.reserved])?;
     PollSet::open(&file.object::<Domain>(arg.domain)?, ident)
 }
 
 pub(super) fn poll_change(file: &OpenFile, arg: &kfabric_poll_change) -> Result {
-    zero(&[arg.flags])?;
+    must_be_zero(&[arg.flags])?;
     let remove = yes_or_no(arg.remove)?;
     let set = file.object::<PollSet>(arg.poll)?;
     match (file.entry(arg.handle)?, remove) {
@@ -68,7 +68,7 @@ pub(super) fn poll_change(file: &OpenFile, arg: &kfabric_poll_change) -> Result 
 }
 
 pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
-    zero(&[arg.reserved])?;
+    must_be_zero(&[arg.reserved])?;
     let set = file.object::<PollSet>(arg.poll)?;
     if arg.count == 0 {
         return Err(EINVAL);
@@ -91,7 +91,7 @@ pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
 /// descriptor whose number cannot be reported is not created.
 pub(super) fn getwait(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_getwait>(arg)?;
-    zero(&[value.flags])?;
+    must_be_zero(&[value.flags])?;
     let descriptor = match file.entry(value.handle)? {
         Entry::Cntr(cntr) => cntr.getwait()?,
         Entry::Cq(cq) => cq.getwait()?,

@@ -117,7 +117,7 @@ impl Unproven {
     /// # Errors
     ///
     /// The cookie that the peer must repeat ([`Refusal::Retry`](super::hello::Refusal::Retry)).
-    pub fn admit(
+    pub fn check(
         &mut self,
         now: u64,
         ends: &Ends,
@@ -176,7 +176,7 @@ mod tests {
         (0..count)
             .filter(|_| {
                 unproven
-                    .admit(now, &ENDS, None, false, hash_with(1))
+                    .check(now, &ENDS, None, false, hash_with(1))
                     .is_ok()
             })
             .fold(0, |sum, _| sum + 1)
@@ -186,7 +186,7 @@ mod tests {
     fn exhausted(now: u64) -> (Unproven, Option<Cookie>) {
         let mut unproven = Unproven::new();
         admitted(&mut unproven, now, UNPROVEN_BURST);
-        let demand = unproven.admit(now, &ENDS, None, false, hash_with(1));
+        let demand = unproven.check(now, &ENDS, None, false, hash_with(1));
         (unproven, demand.err())
     }
 
@@ -225,13 +225,13 @@ mod tests {
         assert!(cookie.is_some());
         for _ in 0..1_000 {
             assert_eq!(
-                unproven.admit(START, &ENDS, cookie, false, hash_with(1)),
+                unproven.check(START, &ENDS, cookie, false, hash_with(1)),
                 Ok(Proof::Cookie)
             );
         }
         let later = START + UNPROVEN_INTERVAL;
         assert_eq!(
-            unproven.admit(later, &ENDS, cookie, false, hash_with(1)),
+            unproven.check(later, &ENDS, cookie, false, hash_with(1)),
             Ok(Proof::Cookie)
         );
         assert_eq!(admitted(&mut unproven, later, 10), 1);
@@ -240,13 +240,13 @@ mod tests {
     #[test]
     fn a_request_that_must_prove_its_address_needs_a_cookie() {
         let mut unproven = Unproven::new();
-        let demand = unproven.admit(START, &ENDS, None, true, hash_with(1));
+        let demand = unproven.check(START, &ENDS, None, true, hash_with(1));
         assert!(demand.is_err());
-        let result = unproven.admit(START, &ENDS, demand.err(), true, hash_with(1));
+        let result = unproven.check(START, &ENDS, demand.err(), true, hash_with(1));
         assert_eq!(result, Ok(Proof::Cookie));
         // It has taken no token.
         assert_eq!(admitted(&mut unproven, START, 1_000), UNPROVEN_BURST);
-        let result = Unproven::new().admit(START, &ENDS, None, false, hash_with(1));
+        let result = Unproven::new().check(START, &ENDS, None, false, hash_with(1));
         assert_eq!(result, Ok(Proof::None));
     }
 
@@ -262,18 +262,18 @@ mod tests {
         ] {
             let (_, cookie) = exhausted(START);
             let (mut unproven, _) = exhausted(START + age);
-            let result = unproven.admit(START + age, &ENDS, cookie, false, hash_with(1));
+            let result = unproven.check(START + age, &ENDS, cookie, false, hash_with(1));
             assert_eq!(result.is_ok(), valid);
         }
         // Nor is the cookie of a period that has not begun.
         let (_, cookie) = exhausted(START);
         let (mut unproven, _) = exhausted(START - 1);
-        let result = unproven.admit(START - 1, &ENDS, cookie, false, hash_with(1));
+        let result = unproven.check(START - 1, &ENDS, cookie, false, hash_with(1));
         assert!(result.is_err());
         // The first period has none before it.
         let (mut unproven, cookie) = exhausted(0);
         assert_eq!(
-            unproven.admit(0, &ENDS, cookie, false, hash_with(1)),
+            unproven.check(0, &ENDS, cookie, false, hash_with(1)),
             Ok(Proof::Cookie)
         );
     }
@@ -296,20 +296,20 @@ mod tests {
         ] {
             let other = Ends { peer, port };
             assert!(unproven
-                .admit(START, &other, cookie, false, hash_with(1))
+                .check(START, &other, cookie, false, hash_with(1))
                 .is_err());
         }
         // Another endpoint.
         assert!(unproven
-            .admit(START, &ENDS, cookie, false, hash_with(2))
+            .check(START, &ENDS, cookie, false, hash_with(2))
             .is_err());
         // A wrong one.
         let wrong = cookie.and_then(|cookie| Cookie::new(cookie.get() ^ 1));
         assert!(unproven
-            .admit(START, &ENDS, wrong, false, hash_with(1))
+            .check(START, &ENDS, wrong, false, hash_with(1))
             .is_err());
         // The cookie that is demanded now.
-        let demand = unproven.admit(START, &ENDS, wrong, false, hash_with(1));
+        let demand = unproven.check(START, &ENDS, wrong, false, hash_with(1));
         assert_eq!(demand.err(), cookie);
     }
 
@@ -318,14 +318,14 @@ mod tests {
         let mut unproven = Unproven::new();
         for _ in 0..UNPROVEN_BURST {
             assert_eq!(
-                unproven.admit(START, &ENDS, None, false, |_| 0),
+                unproven.check(START, &ENDS, None, false, |_| 0),
                 Ok(Proof::None)
             );
         }
-        let cookie = unproven.admit(START, &ENDS, None, false, |_| 0).err();
+        let cookie = unproven.check(START, &ENDS, None, false, |_| 0).err();
         assert_eq!(cookie, Cookie::new(1));
         assert_eq!(
-            unproven.admit(START, &ENDS, cookie, false, |_| 0),
+            unproven.check(START, &ENDS, cookie, false, |_| 0),
             Ok(Proof::Cookie)
         );
     }

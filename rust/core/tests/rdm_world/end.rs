@@ -283,9 +283,9 @@ impl End {
             peer: SockAddr::v4(Ipv4Addr::from_bits(from as u32), 1000 + from as u16),
             port: self.config.port,
         };
-        while demands && self.unproven.admit(now, &ends, None, false, hash).is_ok() {}
+        while demands && self.unproven.check(now, &ends, None, false, hash).is_ok() {}
         self.unproven
-            .admit(now, &ends, cookie, false, hash)
+            .check(now, &ends, cookie, false, hash)
             .map(|_| ())
     }
 

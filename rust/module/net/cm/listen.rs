@@ -73,7 +73,7 @@ impl Rejection {
 
 /// What a listener knows about the source address of a REQ.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SourceProof {
     /// The peer has proven that it receives packets at the address.
     Proven,
     /// The listener asks for proofs, and the REQ has none: the address may be forged.
@@ -97,8 +97,8 @@ pub(crate) trait Listener: Send + Sync {
         _from: IpAddr,
         _private: &[u8],
         _must_prove: bool,
-    ) -> core::result::Result<Source, Rejection> {
-        Ok(Source::Unknown)
+    ) -> core::result::Result<SourceProof, Rejection> {
+        Ok(SourceProof::Unknown)
     }
 
     /// The last link of the namespace has gone: no request comes any more. Called like
@@ -230,10 +230,10 @@ impl ListenerEntry {
         from: IpAddr,
         private: &[u8],
         must_prove: bool,
-    ) -> core::result::Result<Source, Rejection> {
+    ) -> core::result::Result<SourceProof, Rejection> {
         match &self.queue.lock().listener {
             Some(listener) => listener.screen(from, private, must_prove),
-            None => Ok(Source::Unknown),
+            None => Ok(SourceProof::Unknown),
         }
     }
 

@@ -98,7 +98,7 @@ pub(crate) use self::{
         Params,
         Rejection,
         Request,
-        Source, //
+        SourceProof, //
     }, //
 };
 pub(super) use self::{

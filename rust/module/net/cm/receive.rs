@@ -59,9 +59,9 @@ use kfi_roce::{
 };
 
 /// Passes the datagrams of QP 1 to the service.
-pub(super) struct GsiConsumer(pub(super) Arc<Cm>);
+pub(super) struct CmConsumer(pub(super) Arc<Cm>);
 
-impl ud::Consumer for GsiConsumer {
+impl ud::Consumer for CmConsumer {
     fn datagram(&self, datagram: &Datagram<'_>) -> bool {
         if self.0.datagram(datagram).is_none() {
             self.0.count(Stat::DropCm);
@@ -212,9 +212,11 @@ impl Cm {
             NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
         };
         // Checked first, so that a REQ which is rejected for lack of room allocates nothing.
-        let (listener, full) = self.with(|table| {
+        let peer = (req.ca_guid, req.qpn, addrs.from);
+        let (listener, full, is_stale) = self.with(|table| {
             let listener = table.listener(req.service_id, addrs.to);
-            (listener, table.is_full(Some(addrs.from)))
+            let stale = table.by_peer_qp(peer.0, peer.1, peer.2);
+            (listener, table.is_full(Some(addrs.from)), stale.is_some())
         });
         let Some(listener) = listener else {
             self.count(Stat::CmNoListener);
@@ -223,8 +225,6 @@ impl Cm {
         if listener.is_overloaded() {
             return Err(NoRequest::Overloaded);
         }
-        let peer = (req.ca_guid, req.qpn, addrs.from);
-        let is_stale = self.with(|table| table.by_peer_qp(peer.0, peer.1, peer.2).is_some());
         let source = listener
             .screen(addrs.from, req.private.get(), is_stale)
             .map_err(NoRequest::Screened)?;

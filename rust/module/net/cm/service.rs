@@ -28,7 +28,7 @@ use super::{
         Consumer, //
     },
     listen::ListenerEntry,
-    receive::GsiConsumer,
+    receive::CmConsumer,
     table::{
         Entry,
         ListenerNode,
@@ -232,7 +232,7 @@ impl Cm {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        let consumer = Arc::new(GsiConsumer(cm.clone()), GFP_KERNEL_ACCOUNT)?;
+        let consumer = Arc::new(CmConsumer(cm.clone()), GFP_KERNEL_ACCOUNT)?;
         // The consumer of QP 1 has a reference to the service, and the service to QP 1, until QP 1
         // is closed.
         let gsi = Qp::gsi(socket, consumer)?;

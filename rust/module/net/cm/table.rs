@@ -12,7 +12,7 @@ use super::{
     conn::Conn,
     listen::{
         ListenerEntry,
-        Source, //
+        SourceProof, //
     },
     MAX_CONNECTIONS,
     MAX_REJECTED,
@@ -274,12 +274,12 @@ impl Table {
         &mut self,
         now: u64,
         (guid, qpn, from): (u64, Qpn, IpAddr),
-        source: Source,
+        source: SourceProof,
     ) -> Option<Step<()>> {
         let may_end = match source {
-            Source::Proven => true,
-            Source::Unproven => false,
-            Source::Unknown => self.has_peer(guid) && self.stale_attempts.take(now),
+            SourceProof::Proven => true,
+            SourceProof::Unproven => false,
+            SourceProof::Unknown => self.has_peer(guid) && self.stale_attempts.take(now),
         };
         if !may_end {
             return None;

@@ -53,7 +53,7 @@ pub(crate) use self::{
     rc::Rc,
     ud::Ud, //
 };
-pub(crate) use crate::mem::wire::Payload;
+pub(crate) use crate::mem::payload::Payload;
 
 use self::{
     accepted::Accepted,

@@ -39,7 +39,7 @@ use super::{
 };
 use crate::{
     mem::{
-        wire::{
+        payload::{
             self,
             Payload, //
         },
@@ -358,7 +358,7 @@ impl Qp<Ud> {
         let id = packet.bth.psn.get() as u16;
         let sent = path
             .build(self.source_port(), id, &packet, |room| {
-                wire::gather(room, payload, 0);
+                payload::gather(room, payload, 0);
                 Ok(())
             })
             .and_then(|skb| path.send(skb));

@@ -61,7 +61,7 @@ impl Watched for Cntr {
         callback.entry(|entry| {
             counter.disarm(&mut line, entry);
             let waiter = NewWaiter {
-                who: Token::Callback(callback.clone()),
+                token: Token::Callback(callback.clone()),
                 memory: entry.memory.take(),
             };
             match line.arm(&counter.values, cond, waiter) {

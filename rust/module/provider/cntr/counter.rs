@@ -123,10 +123,10 @@ impl Due {
     /// Handles one waiter that is due. The caller holds the lock of the waiters.
     #[inline(always)]
     fn one(&mut self, left: RemovedWaiter<Token>, outcome: Outcome) {
-        let RemovedWaiter { who, memory } = left;
-        match who {
-            Token::Sleeper(who) => {
-                who.wake(reason(outcome).reason());
+        let RemovedWaiter { token, memory } = left;
+        match token {
+            Token::Sleeper(token) => {
+                token.wake(reason(outcome).reason());
                 if memory.is_some() {
                     self.memory = memory;
                 }
@@ -313,7 +313,7 @@ impl Counter {
         sleeper: Pin<&Sleeper>,
         memory: &mut Option<Memory<Token>>,
     ) -> Result<Option<core::result::Result<Waiter, Outcome>>> {
-        let who = Token::Sleeper(sleeper.waker());
+        let token = Token::Sleeper(sleeper.waker());
         let mut line = self.line.lock();
         if self.is_closed() {
             return Err(EBADF);
@@ -323,7 +323,7 @@ impl Counter {
         }
         let memory = memory.take();
         Ok(Some(
-            match line.arm(&self.values, cond, NewWaiter { who, memory }) {
+            match line.arm(&self.values, cond, NewWaiter { token, memory }) {
                 Armed::Over(outcome, _) => Err(outcome),
                 Armed::Waiting(waiter) => Ok(waiter),
             },
@@ -387,8 +387,8 @@ impl Counter {
         let memory = entry.memory.take();
         self.disarm(line, &mut entry);
         notifier.clear_readable();
-        let who = Token::Fd(notifier.clone());
-        match line.arm(&self.values, cond, NewWaiter { who, memory }) {
+        let token = Token::Fd(notifier.clone());
+        match line.arm(&self.values, cond, NewWaiter { token, memory }) {
             Armed::Waiting(key) => entry.key = Some(key),
             Armed::Over(_, waiter) => {
                 entry.memory = waiter.memory;
@@ -425,7 +425,7 @@ impl Counter {
     pub(crate) fn close(&self) {
         let mut line = self.line.lock();
         self.closed.store(true, Release);
-        line.release_all(&self.values, |left| match left.who {
+        line.release_all(&self.values, |left| match left.token {
             Token::Sleeper(waker) => waker.wake(WakeReason::Closed.reason()),
             Token::Fd(notifier) => {
                 notifier.entry().removed(left.memory);

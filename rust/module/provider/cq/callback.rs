@@ -54,7 +54,7 @@ impl Watched for Cq {
         callback.entry(|entry| {
             disarm(&mut state, entry);
             let waiter = NewWaiter {
-                who: Token::Callback(callback.clone()),
+                token: Token::Callback(callback.clone()),
                 memory: entry.memory.take(),
             };
             match state.arm_callback(cond, waiter) {

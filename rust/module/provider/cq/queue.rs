@@ -110,8 +110,8 @@ pub(crate) enum Token {
 impl Wake for Token {
     #[inline]
     fn wake(left: RemovedWaiter<Self>, why: WakeReason) -> Option<Memory<Self>> {
-        let RemovedWaiter { who, memory } = left;
-        match who {
+        let RemovedWaiter { token, memory } = left;
+        match token {
             Self::Sleeper(waker) => {
                 waker.wake(why.reason());
                 memory

@@ -146,7 +146,7 @@ impl Queue {
                 }
             }
             let armed = with_memory(|memory| {
-                let who = Token::Sleeper(sleeper.waker());
+                let token = Token::Sleeper(sleeper.waker());
                 let mut state = self.state.lock();
                 if self.is_closed() {
                     return Err(EBADF);
@@ -155,7 +155,7 @@ impl Queue {
                     return Ok(None);
                 }
                 let memory = memory.take();
-                Ok(Some(state.arm(inside, want, NewWaiter { who, memory })))
+                Ok(Some(state.arm(inside, want, NewWaiter { token, memory })))
             })?;
             let key = match armed {
                 Armed::Ready(_slot) => continue,

@@ -116,7 +116,7 @@ impl Admitted {
 
     fn enqueue(self, wake: bool) {
         let entry = self.0;
-        trace::post(|| entry.name());
+        trace::post(|| entry.trace_fields());
         let endpoint = entry.endpoint.clone();
         submit::push(&endpoint, entry, wake);
         endpoint.put();
@@ -135,8 +135,8 @@ impl Admitted {
 
 impl Entry {
     /// The endpoint, the kind and the context of the operation, for a trace.
-    fn name(&self) -> (u64, u32, u64) {
-        let (kind, context) = self.op.name();
+    fn trace_fields(&self) -> (u64, u32, u64) {
+        let (kind, context) = self.op.kind_and_context();
         (self.endpoint.ident.fid, kind as u32, context)
     }
 }
@@ -205,7 +205,7 @@ impl Endpoint {
     /// Completes an admitted operation with an error. Process context, sleeps.
     pub(super) fn fail_admitted(&self, bound: &Bound, entry: KBox<Entry>, error: Error) {
         let Entry { op, record, .. } = KBox::into_inner(entry);
-        let (kind, context) = op.name();
+        let (kind, context) = op.kind_and_context();
         let flags = self.flags_of(kind, op.flags()).unwrap_or(OpFlags::EMPTY);
         // Before the completion: a program that sees the completion finds the memory free.
         drop(op);

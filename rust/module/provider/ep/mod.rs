@@ -190,7 +190,7 @@ pub(crate) struct Endpoint {
     state: Mutex<State>,
     bound: SetOnce<Bound>,
     #[pin]
-    run: Drain,
+    drain: Drain,
     #[pin]
     rx: RxSide,
     #[pin]
@@ -258,7 +258,7 @@ impl Endpoint {
                     "Endpoint::state"
                 ),
                 bound: SetOnce::new(),
-                run <- Drain::new_shut(),
+                drain <- Drain::new_shut(),
                 rx <- RxSide::new(queues),
                 tx <- TxSide::new(attr.tx_size),
                 remote <- Remote::new(),
@@ -328,7 +328,7 @@ impl Endpoint {
         *state = State::Enabled {
             _on_link: link.add_endpoint(),
         };
-        self.run.start();
+        self.drain.start();
         Ok(())
     }
 
@@ -363,7 +363,7 @@ impl Endpoint {
     /// Enters an enabled endpoint. `None`: it is not enabled, or closing. Does not sleep.
     #[inline(always)]
     fn enter(&self) -> Option<(DrainGuard<'_>, &Bound)> {
-        let inside = self.run.enter()?;
+        let inside = self.drain.enter()?;
         Some((inside, self.bound.as_ref()?))
     }
 
@@ -372,7 +372,7 @@ impl Endpoint {
     /// peers takes time. Does not wait for operations. Sleeps.
     pub(crate) fn farewell(&self) {
         self.stop_listening();
-        self.run.shut();
+        self.drain.shut();
         // A task that posts started operations may still be inside. Then it ends the sessions.
         if !self.submission.is_busy() {
             self.begin_to_leave();
@@ -430,11 +430,11 @@ impl Object for Endpoint {
             (Some(wire), _) => wire.close(),
             (None, None) => {}
         }
-        self.run.shut();
+        self.drain.shut();
     }
 
     fn wait(&self) -> Result {
-        self.run.wait()?;
+        self.drain.wait()?;
         self.submission.settle()?;
         self.begin_to_leave();
         self.wait_for_sessions()

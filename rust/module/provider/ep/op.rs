@@ -368,7 +368,7 @@ impl Op<'_> {
     }
 
     /// Its kind and its context.
-    pub(super) fn name(&self) -> (OpType, u64) {
+    pub(super) fn kind_and_context(&self) -> (OpType, u64) {
         match self {
             Self::Send(op) => (op.kind(), op.context),
             Self::Receive(op) => (op.kind(), op.context),

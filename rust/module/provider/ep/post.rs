@@ -116,7 +116,7 @@ impl<'a> Poster<'a> {
             self.post_started_first(op.side())?;
         }
         trace::post(|| {
-            let (kind, context) = op.name();
+            let (kind, context) = op.kind_and_context();
             (endpoint.ident.fid, kind as u32, context)
         });
         self.run(&mut op)
@@ -141,10 +141,10 @@ impl<'a> Poster<'a> {
     #[inline(always)]
     pub(super) fn run(&mut self, op: &mut Op<'_>) -> Result {
         let endpoint = self.endpoint;
-        if op.accesses_memory() && endpoint.ident.is_delayed() && endpoint.run.is_open() {
+        if op.accesses_memory() && endpoint.ident.is_delayed() && endpoint.drain.is_open() {
             self.enter_access()?;
         }
-        let (Some(_inside), Some(bound)) = (endpoint.run.enter(), self.bound) else {
+        let (Some(_inside), Some(bound)) = (endpoint.drain.enter(), self.bound) else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         if let Some(wire) = &endpoint.wire {
@@ -173,7 +173,7 @@ impl<'a> Poster<'a> {
         let unsent = core::mem::replace(&mut self.unsent, Unsent::Nothing);
         // A task that closes the endpoint meanwhile drops the queued work, or sends it before the
         // BYE.
-        let Some(_inside) = self.endpoint.run.enter() else {
+        let Some(_inside) = self.endpoint.drain.enter() else {
             return;
         };
         match unsent {
@@ -230,7 +230,7 @@ impl Endpoint {
         let known = matches!(
             &last.0,
             Some(KnownPeer { addr, peer: Peer::Local(peer), .. })
-                if *addr == fi_addr && peer.run.is_open()
+                if *addr == fi_addr && peer.drain.is_open()
         );
         if !known {
             let addr = bound.av()?.lookup(fi_addr)?;

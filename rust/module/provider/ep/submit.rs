@@ -104,6 +104,33 @@ impl Drop for Stack {
     }
 }
 
+/// The time of the next attempt. The delay doubles with each attempt that is in vain.
+struct Backoff {
+    /// The time of the next attempt in ns; 0 before the first.
+    at: u64,
+    /// The delay in ns after that attempt.
+    delay: u64,
+}
+
+impl Backoff {
+    const fn new() -> Self {
+        Self {
+            at: 0,
+            delay: FIRST_DELAY,
+        }
+    }
+
+    /// Sets the time of the next attempt if an attempt was due at `now`. Returns the time of the
+    /// next attempt.
+    fn after(&mut self, now: u64) -> u64 {
+        if now >= self.at {
+            self.at = now.saturating_add(self.delay);
+            self.delay = self.delay.saturating_mul(2).min(LAST_DELAY);
+        }
+        self.at
+    }
+}
+
 /// The queue of one side.
 struct Queue {
     /// Started operations, the newest first.
@@ -116,9 +143,8 @@ struct Queue {
     blocked: bool,
     /// An operation of the endpoint has completed during the run.
     kicked: bool,
-    /// If the queue is blocked: the time of the next attempt, and the delay that ends then.
-    retry_at: u64,
-    delay: u64,
+    /// If the queue is blocked: the next attempt.
+    retry: Backoff,
 }
 
 impl Queue {
@@ -129,8 +155,7 @@ impl Queue {
             busy: false,
             blocked: false,
             kicked: false,
-            retry_at: 0,
-            delay: FIRST_DELAY,
+            retry: Backoff::new(),
         }
     }
 
@@ -150,9 +175,8 @@ struct Inner {
     /// The endpoint is shut, and no task posts to it any more. A later run only drops operations, and
     /// the timer is not set again: it would keep the endpoint.
     ended: bool,
-    /// If too many workers of the user run: the time of the next attempt, and the delay after it.
-    worker_retry_at: u64,
-    worker_delay: u64,
+    /// If too many workers of the user run: the next attempt.
+    worker_retry: Backoff,
     alarm: Alarm<Endpoint>,
 }
 
@@ -161,6 +185,19 @@ impl Inner {
         match side {
             Side::Transmit => &mut self.transmit,
             Side::Receive => &mut self.receive,
+        }
+    }
+
+    /// Whether the endpoint is closed, or is closed at the end of a run.
+    fn is_closing(&self) -> bool {
+        self.must_teardown || self.ended
+    }
+
+    /// Sets the timer of `endpoint`. Without effect if the endpoint is closing: the timer would keep
+    /// it.
+    fn wake_at(&mut self, endpoint: &Arc<Endpoint>, now: u64, at: u64) {
+        if !self.is_closing() {
+            self.alarm.set(endpoint, &endpoint.retry_due, now, at);
         }
     }
 }
@@ -200,8 +237,7 @@ impl Submission {
                     receive: Queue::new(),
                     must_teardown: false,
                     ended: false,
-                    worker_retry_at: 0,
-                    worker_delay: FIRST_DELAY,
+                    worker_retry: Backoff::new(),
                     alarm: Alarm::new(),
                 },
                 "Submission::inner"
@@ -220,10 +256,10 @@ impl Submission {
         }
     }
 
-    /// The delay of a side's next attempt, in ns.
+    /// The delay in ns after a side's next attempt.
     #[cfg(kfi_kunit)]
     pub(super) fn delay(&self, side: Side) -> u64 {
-        self.inner.lock().queue(side).delay
+        self.inner.lock().queue(side).retry.delay
     }
 
     /// Whether operations of a side were started and are not posted yet. Any context.
@@ -243,15 +279,15 @@ impl Submission {
     fn begin_due(&self, endpoint: &Arc<Endpoint>, side: Side) -> Option<Run<'_>> {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
-        (inner.worker_retry_at, inner.worker_delay) = (0, FIRST_DELAY);
+        inner.worker_retry = Backoff::new();
         let queue = inner.queue(side);
         if queue.busy || queue.endpoint().is_none() {
             return None;
         }
-        let (now, at) = (now_ns(), queue.retry_at);
-        if queue.blocked && now < at && !inner.must_teardown && !inner.ended {
+        let (now, at) = (now_ns(), queue.retry.at);
+        if queue.blocked && now < at && !inner.is_closing() {
             // The timer has expired for the other queue.
-            inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
+            inner.wake_at(endpoint, now, at);
             return None;
         }
         self.begin_in(inner, side)
@@ -364,15 +400,9 @@ impl Submission {
         if inner.ended {
             return false;
         }
-        if !inner.must_teardown {
-            let now = now_ns();
-            if now >= inner.worker_retry_at {
-                inner.worker_retry_at = now.saturating_add(inner.worker_delay);
-                inner.worker_delay = inner.worker_delay.saturating_mul(2).min(LAST_DELAY);
-            }
-            let at = inner.worker_retry_at;
-            inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
-        }
+        let now = now_ns();
+        let at = inner.worker_retry.after(now);
+        inner.wake_at(endpoint, now, at);
         true
     }
 
@@ -444,29 +474,23 @@ impl Run<'_> {
         let submission = self.submission;
         let mut guard = submission.inner.lock();
         let inner = &mut *guard;
-        let queue = match self.side {
-            Side::Transmit => &mut inner.transmit,
-            Side::Receive => &mut inner.receive,
-        };
+        let must_teardown = inner.must_teardown;
+        let queue = inner.queue(self.side);
         core::mem::swap(&mut queue.ready, &mut self.ready);
         queue.busy = false;
         let was_blocked = queue.blocked;
         queue.blocked = progress == Progress::Blocked && !queue.kicked;
         if queue.blocked {
-            let now = now_ns();
             if moved || !was_blocked {
-                queue.delay = FIRST_DELAY;
-                queue.retry_at = now.saturating_add(queue.delay);
-            } else if now >= queue.retry_at {
-                queue.delay = queue.delay.saturating_mul(2).min(LAST_DELAY);
-                queue.retry_at = now.saturating_add(queue.delay);
+                queue.retry = Backoff::new();
             }
-            if let (Some(endpoint), false) = (queue.endpoint(), inner.must_teardown || inner.ended)
-            {
-                let at = queue.retry_at;
-                inner.alarm.set(endpoint, &endpoint.retry_due, now, at);
+            let now = now_ns();
+            let at = queue.retry.after(now);
+            // The queue keeps its reference, so this one is not the last.
+            if let Some(endpoint) = queue.endpoint().cloned() {
+                inner.wake_at(&endpoint, now, at);
             }
-        } else if let (Some(endpoint), false) = (queue.endpoint(), inner.must_teardown) {
+        } else if let (Some(endpoint), false) = (queue.endpoint(), must_teardown) {
             endpoint.wake_submission();
         }
         let (transmit, receive) = (&inner.transmit, &inner.receive);
@@ -533,7 +557,7 @@ impl Endpoint {
         let mut run = self.submission.begin_killable(side)?;
         let (mut found, mut before) = (None, Stack(None));
         while let Some(entry) = run.next() {
-            if entry.op.name().1 == context {
+            if entry.op.kind_and_context().1 == context {
                 run.posted();
                 found = Some(entry);
                 break;
@@ -586,7 +610,7 @@ impl Poster<'_> {
                 Err(error) => {
                     run.posted();
                     match endpoint.bound.as_ref() {
-                        Some(bound) if endpoint.run.is_open() => {
+                        Some(bound) if endpoint.drain.is_open() => {
                             endpoint.fail_admitted(bound, entry, error);
                         }
                         // A closed endpoint reports nothing.

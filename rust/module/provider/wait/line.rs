@@ -46,7 +46,7 @@ pub(in crate::provider) struct Memory<T>(RBTreeNodeReservation<Key, Option<Waite
 
 /// A waiter in the line.
 struct Waiter<T> {
-    who: T,
+    token: T,
     /// Whether it has brought memory.
     brought: bool,
 }
@@ -75,14 +75,14 @@ pub(in crate::provider) fn with_memory<T, R>(
 
 /// A waiter that enters the line.
 pub(in crate::provider) struct NewWaiter<T> {
-    pub(in crate::provider) who: T,
+    pub(in crate::provider) token: T,
     /// The memory of its node. Required if the line is not empty.
     pub(in crate::provider) memory: Option<Memory<T>>,
 }
 
 /// A waiter that has left the line.
 pub(in crate::provider) struct RemovedWaiter<T> {
-    pub(in crate::provider) who: T,
+    pub(in crate::provider) token: T,
     /// The memory of a node, if the waiter has brought some.
     pub(in crate::provider) memory: Option<Memory<T>>,
 }
@@ -168,9 +168,9 @@ impl<T> DueMap for Line<T> {
 
     #[link_section = ".text.hot"]
     fn insert(&mut self, key: Key, slot: Self::Slot) {
-        let NewWaiter { who, memory } = slot;
+        let NewWaiter { token, memory } = slot;
         let brought = memory.is_some();
-        let waiter = Waiter { who, brought };
+        let waiter = Waiter { token, brought };
         let Some(first) = &mut self.first else {
             // INVARIANT: `others` is empty.
             self.first = Some(First {
@@ -221,10 +221,10 @@ impl<T> DueMap for Line<T> {
     fn pop_first(&mut self) -> Option<(Key, Self::Token)> {
         let First {
             key,
-            waiter: Waiter { who, brought },
+            waiter: Waiter { token, brought },
             memory,
         } = self.first.take()?;
-        let mut left = RemovedWaiter { who, memory };
+        let mut left = RemovedWaiter { token, memory };
         if !self.others.is_empty() {
             self.move_up(&mut left, brought);
         }
@@ -238,12 +238,12 @@ impl<T> DueMap for Line<T> {
         let mut entry = self.others.find_mut(key)?;
         let waiter = entry.get_mut().take();
         let mut memory = Some(Memory(entry.remove_node().into_reservation()));
-        let Waiter { who, brought } = waiter?;
+        let Waiter { token, brought } = waiter?;
         // INVARIANT: The waiter that has brought no memory leaves, so `first` has the memory that
         // is not in the tree.
         if let (false, Some(first)) = (brought, &mut self.first) {
             first.memory = memory.take();
         }
-        Some(RemovedWaiter { who, memory })
+        Some(RemovedWaiter { token, memory })
     }
 }

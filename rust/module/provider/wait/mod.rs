@@ -200,7 +200,7 @@ pub(super) trait Wake: Sized {
 impl Wake for Waker {
     #[inline]
     fn wake(left: RemovedWaiter<Self>, why: WakeReason) -> Option<Memory<Self>> {
-        left.who.wake(why.reason());
+        left.token.wake(why.reason());
         left.memory
     }
 }

@@ -157,7 +157,7 @@ impl WaitSet {
         sleeper: Pin<&Sleeper>,
         memory: &mut Option<Memory<Waker>>,
     ) -> Result<Option<Option<Key>>> {
-        let who = sleeper.waker();
+        let token = sleeper.waker();
         let mut line = self.line.lock();
         if self.uses.is_closed() {
             return Err(EBADF);
@@ -166,7 +166,7 @@ impl WaitSet {
             return Ok(None);
         }
         let memory = memory.take();
-        Ok(Some(match line.arm(NewWaiter { who, memory }) {
+        Ok(Some(match line.arm(NewWaiter { token, memory }) {
             Armed::Signalled(_) => None,
             Armed::Waiting(key) => Some(key),
         }))

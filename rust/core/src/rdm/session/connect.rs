@@ -136,7 +136,7 @@ impl<S: Stores> Session<S> {
 
     /// Handles a connection request in the name of the peer. The request is known to be the peer's
     /// only when the connection is established. The caller has checked it with
-    /// [`Unproven::admit`](super::super::unproven::Unproven::admit). `epoch` as in
+    /// [`Unproven::check`](super::super::unproven::Unproven::check). `epoch` as in
     /// [`Self::manage`].
     pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64) -> Reply {
         let peer_epoch = hello.peer_epoch;

@@ -3,7 +3,7 @@
 //! The trait by which an RC QP calls the layer above.
 
 use crate::{
-    mem::wire::Payload,
+    mem::payload::Payload,
     shim::skb::Room, //
 };
 use kfi_roce::{

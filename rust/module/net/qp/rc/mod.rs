@@ -72,7 +72,7 @@ use super::{
 };
 use crate::{
     mem::{
-        wire,
+        payload,
         Budget,
         MemRef, //
     },
@@ -242,11 +242,11 @@ impl InlineHeaders {
     fn gather(&self, slot: usize, memory: &MemRef, offset: usize, room: &mut Room<'_>) {
         let inline_header = self.0.get(slot).map_or(&[][..], InlineHeader::as_slice);
         let Some(rest) = inline_header.get(offset..) else {
-            wire::gather_mem(room, memory, offset.wrapping_sub(inline_header.len()));
+            payload::gather_mem(room, memory, offset.wrapping_sub(inline_header.len()));
             return;
         };
         room.put(rest);
-        wire::gather_mem(room, memory, 0);
+        payload::gather_mem(room, memory, 0);
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     mem::{
-        wire::{
+        payload::{
             self,
             Payload, //
         },
@@ -384,7 +384,7 @@ fn receive_response(sending: &mut Sending, now: u64, packet: &Packet, skb: &RxSk
         Received::Atomic { wqe, wr_id, value } => {
             let bytes = value.to_ne_bytes();
             let placed =
-                memory(&sending.works, wr_id).map_or(0, |memory| wire::store(memory, 0, &bytes));
+                memory(&sending.works, wr_id).map_or(0, |memory| payload::store(memory, 0, &bytes));
             (wqe, placed == bytes.len())
         }
     };

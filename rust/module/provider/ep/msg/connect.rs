@@ -22,7 +22,7 @@
 //! by shutdown or close, is reported to the peer only.
 
 #[cfg(kfi_kunit)]
-#[path = "../../../../../kunit/heard_first.rs"]
+#[path = "../../../../../kunit/comm_established.rs"]
 mod kunit;
 
 use kernel::sync::atomic::Full;
@@ -446,7 +446,7 @@ impl Endpoint {
 impl Consumer for Endpoint {
     fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) {
         let (Some(Wire::Msg(msg)), Some(_inside), Some(bound)) =
-            (&self.wire, self.run.enter(), self.bound.as_ref())
+            (&self.wire, self.drain.enter(), self.bound.as_ref())
         else {
             return;
         };

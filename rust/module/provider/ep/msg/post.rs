@@ -113,8 +113,6 @@ pub(in crate::provider::ep) struct Transmit {
     op: WireOp,
 }
 
-impl Transmit {}
-
 impl Msg {
     /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.
     /// Sleeps.
@@ -151,7 +149,7 @@ impl Msg {
         endpoint: &Endpoint,
         op: &Op<'_>,
     ) -> Result<Transmit> {
-        let (kind, context) = op.name();
+        let (kind, context) = op.kind_and_context();
         let len = op.len();
         let flags = endpoint.checked_flags_of(kind, op.flags(), len)?;
         let wire_op = match op {

@@ -52,7 +52,7 @@ use super::{
     Msg, //
 };
 use crate::{
-    mem::wire,
+    mem::payload,
     net::qp::{
         rc::Consumer,
         Payload, //
@@ -116,7 +116,7 @@ impl Endpoint {
     /// Enters the endpoint without noting that the peer is ready. Does not sleep.
     fn enter_silently(&self) -> Option<Inside<'_>> {
         let (Some(Wire::Msg(msg)), Some(inside), Some(bound)) =
-            (&self.wire, self.run.enter(), self.bound.as_ref())
+            (&self.wire, self.drain.enter(), self.bound.as_ref())
         else {
             return None;
         };
@@ -326,7 +326,7 @@ impl Consumer for Endpoint {
             let memory = region.remote(reth.va, u64::from(reth.len), Access::REMOTE_READ)?;
             // The caller of `work` holds another reference to the region, so its pages are not
             // unpinned here.
-            wire::gather_mem(room, &memory, 0);
+            payload::gather_mem(room, &memory, 0);
             Ok(())
         })
     }
@@ -346,7 +346,7 @@ impl Consumer for Endpoint {
         let found = self.with_rkey(eth.rkey, |region| {
             let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
             let memory = region.remote(eth.va, ATOMIC_LEN as u64, both)?;
-            Ok(wire::word(&memory).map(|word| match atomic {
+            Ok(payload::word(&memory).map(|word| match atomic {
                 Atomic::FetchAdd => word.fetch_add(eth.swap_add),
                 Atomic::CompareSwap => word
                     .compare_exchange(eth.compare, eth.swap_add)

@@ -414,7 +414,7 @@ impl Endpoint {
         drop(not_kept);
         // Checked after the message was added: the teardown shuts the endpoint before it empties
         // the queue.
-        if matches!(arrival, EnqueueResult::Kept) && !self.run.is_open() {
+        if matches!(arrival, EnqueueResult::Kept) && !self.drain.is_open() {
             self.fail_unexpected();
         }
         arrival

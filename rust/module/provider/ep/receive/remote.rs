@@ -67,7 +67,7 @@ impl Endpoint {
         message: &Message,
         here: bool,
     ) -> Option<ArrivalTarget> {
-        let _inside = self.run.enter()?;
+        let _inside = self.drain.enter()?;
         {
             let mut queues = self.rx.queues.lock();
             let pair = queues.pair(message.tagged);
@@ -203,7 +203,7 @@ impl Endpoint {
         error: Errno,
     ) {
         match arrival_target {
-            ArrivalTarget::Matched(matched) if self.run.is_open() => {
+            ArrivalTarget::Matched(matched) if self.drain.is_open() => {
                 self.fail_receive(bound, matched, message, error);
             }
             ArrivalTarget::Matched(matched) => self.drop_receive(bound, matched),

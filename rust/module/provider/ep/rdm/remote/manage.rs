@@ -382,19 +382,19 @@ impl RdmListener {
     /// Decides whether a request is handled, before anything is made for it: its source address may
     /// be forged. `must_prove`: only with a proof that it is not. Requests without one get at most a
     /// half of the memory for half-open connections. Does not sleep.
-    fn admit(
+    fn check(
         &self,
         ip: IpAddr,
         private: &[u8],
         must_prove: bool,
-    ) -> core::result::Result<cm::Source, Refusal> {
+    ) -> core::result::Result<cm::SourceProof, Refusal> {
         let bound = self.0.bound.as_ref().ok_or(Refusal::Nobody)?;
         let (peer, hello) = self.sender(ip, private)?;
         let port = bound.name.port();
         let ends = Ends { peer, port };
         let must_prove = must_prove || self.0.ident.budget.is_half_used(Part::HalfOpen);
         let filter = &self.0.remote.request_filter;
-        filter.admit(now_ns(), &ends, hello.cookie, must_prove)
+        filter.check(now_ns(), &ends, hello.cookie, must_prove)
     }
 }
 
@@ -404,8 +404,8 @@ impl cm::Listener for RdmListener {
         from: IpAddr,
         private: &[u8],
         must_prove: bool,
-    ) -> core::result::Result<cm::Source, cm::Rejection> {
-        let source = self.admit(from, private, must_prove);
+    ) -> core::result::Result<cm::SourceProof, cm::Rejection> {
+        let source = self.check(from, private, must_prove);
         source.map_err(|refusal| cm::Rejection {
             private: refusal.to_bytes(),
             stat: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
@@ -448,18 +448,18 @@ impl RequestFilter {
     /// Decides whether a request is handled at time `now` in ns; with `must_prove` only with a valid
     /// cookie. The error is the refusal if it is not: the peer must repeat the request with a
     /// cookie. Does not sleep.
-    pub(super) fn admit(
+    pub(super) fn check(
         &self,
         now: u64,
         ends: &Ends,
         cookie: Option<Cookie>,
         must_prove: bool,
-    ) -> core::result::Result<cm::Source, Refusal> {
+    ) -> core::result::Result<cm::SourceProof, Refusal> {
         let hash = |words: [u64; 4]| self.key.hash(&words);
         let mut unproven = self.unproven.lock();
-        match unproven.admit(now, ends, cookie, must_prove, hash) {
-            Ok(Proof::Cookie) => Ok(cm::Source::Proven),
-            Ok(Proof::None) => Ok(cm::Source::Unproven),
+        match unproven.check(now, ends, cookie, must_prove, hash) {
+            Ok(Proof::Cookie) => Ok(cm::SourceProof::Proven),
+            Ok(Proof::None) => Ok(cm::SourceProof::Unproven),
             Err(demand) => Err(Refusal::Retry(demand)),
         }
     }

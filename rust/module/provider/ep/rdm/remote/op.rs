@@ -268,7 +268,7 @@ impl Endpoint {
             self.ident.refused();
         }
         match result {
-            _ if !self.run.is_open() => self.give_back(bound, ticket),
+            _ if !self.drain.is_open() => self.give_back(bound, ticket),
             Ok(()) => self.complete_transmit(bound, ticket),
             Err(errno) => self.complete(bound, ticket, failed(errno)),
         }
@@ -284,7 +284,7 @@ impl Endpoint {
     ) {
         let RecvRead { matched, message } = recv_read;
         match result {
-            _ if !self.run.is_open() => self.drop_receive(bound, matched),
+            _ if !self.drain.is_open() => self.drop_receive(bound, matched),
             Ok(()) => self.finish(bound, matched, &message),
             Err(errno) => self.fail_receive(bound, matched, &message, errno),
         }
@@ -292,7 +292,7 @@ impl Endpoint {
 }
 
 #[cfg(kfi_kunit)]
-#[path = "../../../../../../kunit/owing.rs"]
+#[path = "../../../../../../kunit/answer_count.rs"]
 mod kunit;
 
 /// The count of the answers that a session has not finished.

@@ -61,7 +61,7 @@ use super::{
     session::State, //
 };
 use crate::{
-    mem::wire,
+    mem::payload,
     net::qp::{
         rc::Consumer,
         Payload, //
@@ -369,7 +369,7 @@ impl Consumer for Connection {
         let access = Access::REMOTE_READ;
         self.in_region(reth, access, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), access)?;
-            wire::gather_mem(room, &memory, 0);
+            payload::gather_mem(room, &memory, 0);
             Ok(())
         })
     }

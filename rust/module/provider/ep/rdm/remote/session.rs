@@ -95,7 +95,7 @@ use super::{
     }, //
 };
 use crate::{
-    mem::wire,
+    mem::payload,
     shim::{
         alarm::{
             impl_alarm,
@@ -470,7 +470,7 @@ impl Session {
     pub(super) fn read_grant(&self, grant: &Grant, room: &mut Room<'_>) {
         match self.grants.lock().get(&grant.id) {
             Some(memory) => {
-                wire::gather_mem(room, memory, grant.offset as usize);
+                payload::gather_mem(room, memory, grant.offset as usize);
             }
             None => room.fill(0),
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_heard_first`: the first packet of the peer establishes a connection that an
+//! Suite `kfabric_comm_established`: the first packet of the peer establishes a connection that an
 //! endpoint has accepted, if the RTU is lost.
 //!
 //! The peer is a QP at another address of the loopback interface, connected by the suite, which
@@ -181,7 +181,7 @@ fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, receiver: &ReplyReceiver) -> Result
     qp.modify(&attr, Mask::RC_TO_RTS, None)
 }
 
-#[kunit_tests(kfabric_heard_first)]
+#[kunit_tests(kfabric_comm_established)]
 mod tests {
     use super::*;
 

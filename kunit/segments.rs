@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_memory`: memory of all kinds as segment lists.
+//! Suite `kfabric_segments`: memory of all kinds as segment lists.
 //!
 //! The tests compare the results of copies with the bytes at the address that the test allocated,
 //! not with the module's view. Suite `kfabric_mr` tests operations on registered memory.
@@ -94,8 +94,8 @@ fn borders(held: &Held, lens: &[usize]) -> Result {
             held.clear();
             let mut packet = [0; 64];
             let some = len.min(packet.len());
-            wire::peek(packet.get_mut(..some).ok_or(EINVAL)?, &bytes, 0);
-            let stored = wire::store(&all, at, packet.get(..some).ok_or(EINVAL)?);
+            payload::peek(packet.get_mut(..some).ok_or(EINVAL)?, &bytes, 0);
+            let stored = payload::store(&all, at, packet.get(..some).ok_or(EINVAL)?);
             ensure(stored == some, "stored")?;
             ensure(held.holds(at, some, from), "stored there")?;
         }
@@ -103,7 +103,7 @@ fn borders(held: &Held, lens: &[usize]) -> Result {
     Ok(())
 }
 
-#[kunit_tests(kfabric_memory)]
+#[kunit_tests(kfabric_segments)]
 mod tests {
     use super::*;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_owing`: answers that are due to peers are counted, and charged to the owner of
+//! Suite `kfabric_answer_count`: answers that are due to peers are counted, and charged to the owner of
 //! the endpoint.
 
 use super::*;
 use crate::kunit::helpers::user;
 
-#[kunit_tests(kfabric_owing)]
+#[kunit_tests(kfabric_answer_count)]
 mod tests {
     use super::*;
 
