@@ -543,10 +543,11 @@ mod tests {
         end.connect(&path, &other, &default_attr())?;
         assert!(end.qp.state() == State::Rts);
         assert!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
-        // The test moves the QP to ERR: work is flushed, and no failure is reported.
+        // The test moves the QP to ERR: work is flushed, and no failure is reported. Its peer is
+        // not ready, so it cannot succeed before.
         other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &default_attr())?;
-        // It is not sent before: then it could succeed.
-        other.qp.queue(&plain(SEND), &[], &mut payload.clone(), 0)?;
+        end.peer.posted.store(0, Release);
+        other.post(SEND, &payload)?;
         let error = Attr {
             state: State::Error,
             ..default_attr()

@@ -221,10 +221,12 @@ mod tests {
         assert_eq!(a.peer.drained.load(Acquire), 0);
         b.peer.posted.store(PLENTY, Release);
         assert!(eventually(|| a.peer.drained.load(Acquire) == 1));
-        // The completions were reported before.
-        assert_eq!(a.peer.ended(), before + 3);
+        // The completions were reported before. The peer may have refused the first send before the
+        // others began.
+        let ended = a.peer.ended();
+        assert!((before + 1..=before + 3).contains(&ended));
         a_while();
-        assert_eq!(a.peer.ended(), before + 3);
+        assert_eq!(a.peer.ended(), ended);
         assert_eq!(a.peer.drained.load(Acquire), 1);
 
         // The other end has nothing under way, and requests no report.

@@ -796,6 +796,20 @@ mod tests {
         Ok(())
     }
 
+    /// The timer of a blocked queue would keep the endpoint.
+    #[test]
+    fn an_attempt_in_vain_does_not_keep_a_closed_endpoint() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let endpoint = &pair.a.endpoint;
+        let run = endpoint.submission.begin_killable(Side::Transmit)?;
+        admit_byte(&pair.a, 1, Context::MaySleep)?.start();
+        force_close(&**endpoint);
+        assert!(run.end(Progress::Blocked, false));
+        assert!(!endpoint.submission.is_armed());
+        endpoint.teardown_now();
+        Ok(())
+    }
+
     #[test]
     fn many_started_operations_are_posted_and_freed() -> Result {
         let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;

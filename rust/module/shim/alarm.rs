@@ -75,6 +75,12 @@ where
         Self { armed: None }
     }
 
+    /// Whether the alarm keeps an object.
+    #[cfg(kfi_kunit)]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.is_some()
+    }
+
     /// Sets the timer of `this` to expire at `at`, unless it expires earlier. `due` belongs to the
     /// same timer, whose callback calls [`Due::clear`] before anything else.
     ///

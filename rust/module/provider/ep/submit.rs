@@ -262,6 +262,12 @@ impl Submission {
         self.inner.lock().queue(side).retry.delay
     }
 
+    /// Whether the timer keeps the endpoint.
+    #[cfg(kfi_kunit)]
+    pub(super) fn is_armed(&self) -> bool {
+        self.inner.lock().alarm.is_armed()
+    }
+
     /// Whether operations of a side were started and are not posted yet. Any context.
     #[inline(always)]
     pub(super) fn has_started(&self, side: Side) -> bool {
