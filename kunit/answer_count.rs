@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_answer_count`: answers that are due to peers are counted, and charged to the owner of
-//! the endpoint.
+//! Suite `kfabric_answer_count`: answers that are due to peers are counted, and charged to the
+//! owner of the endpoint.
 
 use super::*;
 use crate::kunit::helpers::user;

@@ -228,8 +228,8 @@ impl Target {
         let ends = self.ends(THERE, 1)?;
         for _ in 0..UNPROVEN_BURST {
             let filter = &self.endpoint.remote.request_filter;
-            let admitted = filter.check(then, &ends, None, false);
-            admitted.map_err(|_| EINVAL)?;
+            let checked = filter.check(then, &ends, None, false);
+            checked.map_err(|_| EINVAL)?;
         }
         Ok(then)
     }

@@ -543,8 +543,8 @@ mod tests {
         end.connect(&path, &other, &default_attr())?;
         assert!(end.qp.state() == State::Rts);
         assert!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
-        // The test moves the QP to ERR: work is flushed, and no failure is reported. Its peer is
-        // not ready, so it cannot succeed before.
+        // The test moves the QP to ERR: work is flushed, and no failure is reported. The peer
+        // posts no receive, so the send cannot succeed before.
         other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &default_attr())?;
         end.peer.posted.store(0, Release);
         other.post(SEND, &payload)?;

@@ -2,9 +2,10 @@
 //! The test of cost: the counted ratio of some rows to their peers, beside the bounds in
 //! `qemu-test/benchmarks/bounds`.
 //!
-//! A line of that file is a number, the ratio that was counted when the bound was set, and the name of
-//! the row. A ratio that is more than [`MARGIN`] worse is a failed test, and so is a row without a
-//! ratio. A ratio that is more than that better passes; its line says that the bound can be changed.
+//! A line of that file is a number, the ratio that was counted when the bound was set, and the name
+//! of the row. A ratio that is more than [`MARGIN`] worse is a failed test, and so is a row without
+//! a ratio. A ratio that is more than that better passes; its line says that the bound can be
+//! changed.
 
 use crate::{
     Result,

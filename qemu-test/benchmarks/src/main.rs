@@ -4,7 +4,8 @@
 //! ```text
 //! In the guest; rows whose name has a WORD, and that have a bound in the file BOUNDS:
 //!   kfi-benchmarks kernel|user --out FILE [--runs N] [--count] [--bounds BOUNDS] [WORD...]
-//! On the host: bench.json, bench.md, bench.svg, with --count bench-count.json, bench.md; a test of bounds:
+//! On the host: bench.json, bench.md, bench.svg, with --count bench-count.json, bench.md; a test of
+//! bounds:
 //!   kfi-benchmarks report [--count] DIR FILE...
 //!   kfi-benchmarks judge BOUNDS FILE...
 //! ```

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Atomics of connected endpoints, between two hosts: two network namespaces, joined by a veth pair.
+//! Atomics of connected endpoints, between two hosts: two network namespaces, joined by a veth
+//! pair.
 
 use crate::{
     connected::{connect, open_region},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many endpoints whose first operations go to the same endpoint at the same time. The module makes
-//! the connections, with cookies if there are many requests. Users see only that each operation
-//! completes once and in order.
+//! Many endpoints (newcomers) whose first operations go to the same endpoint at the same time. The
+//! module makes the connections, with cookies if there are many requests. Users see only that each
+//! operation completes once and in order.
 
 use crate::{
     connected::open_region,
@@ -169,7 +169,7 @@ fn complete_once(scene: &Scene, netem: Option<&str>) {
     if netem.is_some() {
         scene.hosts.network("loss 0%");
     } else if !sanitizing() {
-        // There the requests come so slowly that none needs one.
+        // Under the sanitizing kernel the requests come so slowly that none needs a cookie.
         assert!(scene.cookies() > 0, "no request needed a cookie");
     }
 }

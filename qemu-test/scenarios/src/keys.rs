@@ -3,8 +3,8 @@
 //! answer, the target's link counts each, and further guesses of the same user are delayed longer
 //! and longer.
 //!
-//! `rma::guessing_keys_is_slow_and_counted` is about reliable datagrams within one host. It uses the
-//! helpers here.
+//! `rma::guessing_keys_is_slow_and_counted` is about reliable datagrams within one host. It uses
+//! the helpers here.
 
 use crate::{
     abi_threads::{NetNs, as_user, open_to_all},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Posting in each way of transport: flags, injected bytes, room that comes back, threads, and posts
-//! that are refused. The expected results are those of fi_endpoint(3), fi_msg(3), fi_rma(3) and
-//! fi_cq(3).
+//! Posting in each way of transport: flags, injected bytes, room that comes back, threads, and
+//! posts that are refused. The expected results are those of fi_endpoint(3), fi_msg(3), fi_rma(3)
+//! and fi_cq(3).
 
 use crate::{
     connected::{connect_qps, open_region},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets to a QP of the same host are processed by the task that sends them only if the QP belongs to
-//! the same user, user namespace and memory cgroup; otherwise by the QP's worker.
+//! Packets to a QP of the same host are processed by the task that sends them only if the QP
+//! belongs to the same user, user namespace and memory cgroup; otherwise by the QP's worker.
 
 #![allow(unsafe_code, reason = "namespaces")]
 

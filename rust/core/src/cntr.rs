@@ -5,16 +5,16 @@
 //! kfi_cntr uses this primitive; verbs' completion counters and triggered operations can use it
 //! too. It consists of a lock-free part and a part under a lock.
 //!
-//! [`CounterValues`] is the lock-free part: the success value, the error value and `due`, the lowest
-//! threshold of any waiter. Programs can map the two values read-only. Reading is a load. Adding is
-//! one fully ordered atomic add and one compare with `due`; usually no waiter is due, and the add
-//! is complete. An add that reaches `due` returns [`ThresholdReached`], and the caller takes the counter's
-//! lock and passes it to the other part.
+//! [`CounterValues`] is the lock-free part: the success value, the error value and `due`, the
+//! lowest threshold of any waiter. Programs can map the two values read-only. Reading is a load.
+//! Adding is one fully ordered atomic add and one compare with `due`; usually no waiter is due, and
+//! the add is complete. An add that reaches `due` returns [`ThresholdReached`], and the caller
+//! takes the counter's lock and passes it to the other part.
 //!
-//! [`Waiters`] is the part under the lock: the waiters with their conditions ([`WaitCondition`]), in [`Due`]
-//! order. There are two conditions. *At least*: the success value reaches a threshold
-//! (kfi_cntr_wait). Any change of the error value since the thread entered ([`WaitStart`]) ends this
-//! wait too, with [`Outcome::ErrorChanged`]. *Any change* since a [`Seen`]: pollable file
+//! [`Waiters`] is the part under the lock: the waiters with their conditions ([`WaitCondition`]),
+//! in [`Due`] order. There are two conditions. *At least*: the success value reaches a threshold
+//! (kfi_cntr_wait). Any change of the error value since the thread entered ([`WaitStart`]) ends
+//! this wait too, with [`Outcome::ErrorChanged`]. *Any change* since a [`Seen`]: pollable file
 //! descriptors and wait sets use this.
 //!
 //! # No lost wake-ups
@@ -29,9 +29,9 @@
 //! 3 is therefore released by a set to 3 followed by a set to 1, and by an add to 3 followed by a
 //! set to 1 even if the adder has not taken the lock yet. In the second case the value wraps, which
 //! passes every threshold. A counter with a maximum of its own wraps only under the lock:
-//! [`CounterValues::add`] passes the add itself to the lock. A counter of the full 64 bits wraps in the
-//! atomic add, and its waiters are released when the adder takes the lock. A waiter that is armed
-//! in between is released with the others, so none is missed.
+//! [`CounterValues::add`] passes the add itself to the lock. A counter of the full 64 bits wraps in
+//! the atomic add, and its waiters are released when the adder takes the lock. A waiter that is
+//! armed in between is released with the others, so none is missed.
 //!
 //! # Changes
 //!

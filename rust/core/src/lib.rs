@@ -13,7 +13,8 @@
 //! model, proptest and loom.
 //!
 //! Several CPUs access data without a lock in two places only, each with its argument and its loom
-//! test: [`cntr::CounterValues`] and [`ring`]. Both are generic over [`word::Word`], the shared word.
+//! test: [`cntr::CounterValues`] and [`ring`]. Both are generic over [`word::Word`], the shared
+//! word.
 //!
 //! Flags, enumerators, error numbers and limits are those of `include/uapi/kfabric.h`. The module
 //! compares them with the header when it is built, and so does `make check`.

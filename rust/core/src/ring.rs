@@ -14,9 +14,9 @@
 //! overwrite the entries. A read by a call may copy them to that program, but the module never acts
 //! on their contents.
 //!
-//! A consumer that has reported lost completions to its program writes their number to `reported`, as
-//! the producer does when it reports them to a reader by call. The number is accepted between the
-//! last accepted one and the number of losses; any other value has no effect.
+//! A consumer that has reported lost completions to its program writes their number to `reported`,
+//! as the producer does when it reports them to a reader by call. The number is accepted between
+//! the last accepted one and the number of losses; any other value has no effect.
 //!
 //! The layout of the words is `struct kfabric_cq_ring`. A reader by call ([`Producer::batch`],
 //! [`Producer::take`]) moves the same head. The caller ensures that there is one such reader at a

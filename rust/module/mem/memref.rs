@@ -5,9 +5,9 @@
 //! A [`MemRef`] is a reference to a range of bytes of memory of any kind (see
 //! [`backing`](super::backing)). It is small and cheap to clone. A part of it is another `MemRef`,
 //! without an allocation. A [`Source`] has the bytes that a transmit operation reads: a `MemRef`,
-//! or [`Inline`] bytes that were copied when the operation was posted (injected and small messages).
-//! The caller that posts owns the inline bytes, and they are gone when it has finished posting;
-//! [`Source::own`] turns either kind into a `MemRef` that lasts.
+//! or [`Inline`] bytes that were copied when the operation was posted (injected and small
+//! messages). The caller that posts owns the inline bytes, and they are gone when it has finished
+//! posting; [`Source::own`] turns either kind into a `MemRef` that lasts.
 //!
 //! [`copy`] copies bytes, with one call of C for each run that is contiguous on both sides. It
 //! cannot fail: everything that can fail happens when the memory is pinned, referenced, allocated

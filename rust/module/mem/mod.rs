@@ -44,7 +44,7 @@ mod kunit;
 pub(crate) mod kunit_kinds;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/segments.rs"]
-mod kunit_memory;
+mod kunit_segments;
 
 pub(crate) use account::{
     Allowance,

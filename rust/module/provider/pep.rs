@@ -326,7 +326,7 @@ impl Pep {
     }
 
     /// Stores a request and reports it. Returns it if there is no room for either.
-    fn admit(&self, request: Request) -> Option<Request> {
+    fn store(&self, request: Request) -> Option<Request> {
         let Some((local, peer)) = addresses(&request) else {
             return Some(request);
         };
@@ -391,7 +391,7 @@ fn at_any_port(listen: impl Fn(u16) -> Result<Listening>) -> Result<(u16, Listen
 
 impl Listener for Pep {
     fn request(&self, request: Request) {
-        if let Some(request) = self.admit(request) {
+        if let Some(request) = self.store(request) {
             let reason = match IpHeader::parse(request.private()) {
                 Ok(_) => Reason::NO_RESOURCES,
                 Err(_) => Reason::UNSUPPORTED,

@@ -4,10 +4,12 @@
 //!
 //! | queue | items | may wait for |
 //! |---|---|---|
-//! | [`queue`] | received packets; drops after a grace period; waiters after adds in interrupts | nothing, because they free memory |
+//! | [`queue`] | received packets; drops after a grace period; waiters of adds in interrupts | nothing |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
 //! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of posting calls |
 //! | [`slow_queue`] | calls of consumers, listeners and callbacks | anything, including items of the others |
+//!
+//! Items of [`queue`] free memory, so they must not wait for some.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! rxe against rxe: the programs of perftest, the usual measurements of RDMA.
 //!
-//! They come from the toolchain root, which the guest has at /debian. A program runs as the server on
-//! the far host and as the client on the near one, whose table has the result.
+//! They come from the toolchain root, which the guest has at /debian. A program runs as the server
+//! on the far host and as the client on the near one, whose table has the result.
 
 use super::hosts::Host;
 use crate::{Result, count::Clock};

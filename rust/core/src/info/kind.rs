@@ -9,7 +9,8 @@
 //!
 //! `MSG` and `DGRAM` have no header beyond InfiniBand's, so they have no tags, 4 bytes of CQ data
 //! (the immediate data) and one remote memory range per operation. No report tells the sender of a
-//! datagram whether it arrived, so there is no delivery-complete level. Atomics are those of an RC QP.
+//! datagram whether it arrived, so there is no delivery-complete level. Atomics are those of an RC
+//! QP.
 
 use crate::{
     enums::{

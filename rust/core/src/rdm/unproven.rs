@@ -20,10 +20,10 @@
 //! address.
 //!
 //! A cookie is a hash, with a secret key of the endpoint, of the peer's address, the endpoint's
-//! port and a period of [`COOKIE_PERIOD`]. The cookies of the present period and of the previous one
-//! are valid. So a cookie is of no use to another peer or at another endpoint, nor after 20 s. A
-//! peer may use it for several requests until then: it has only proven that it receives packets at
-//! its address.
+//! port and a period of [`COOKIE_PERIOD`]. The cookies of the present period and of the previous
+//! one are valid. So a cookie is of no use to another peer or at another endpoint, nor after 20 s.
+//! A peer may use it for several requests until then: it has only proven that it receives packets
+//! at its address.
 //!
 //! Two cookies are compared as two words in registers, with one instruction. The time of that does
 //! not depend on the number of equal bytes, so a comparison in constant time needs no further code.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Returns the number of `count` requests without a cookie that are handled at `now`.
-    fn admitted(unproven: &mut Unproven, now: u64, count: u32) -> u32 {
+    fn handled(unproven: &mut Unproven, now: u64, count: u32) -> u32 {
         (0..count)
             .filter(|_| {
                 unproven
@@ -185,7 +185,7 @@ mod tests {
     /// Returns an endpoint that has just handled a burst, and the cookie that it demands.
     fn exhausted(now: u64) -> (Unproven, Option<Cookie>) {
         let mut unproven = Unproven::new();
-        admitted(&mut unproven, now, UNPROVEN_BURST);
+        handled(&mut unproven, now, UNPROVEN_BURST);
         let demand = unproven.check(now, &ENDS, None, false, hash_with(1));
         (unproven, demand.err())
     }
@@ -193,30 +193,30 @@ mod tests {
     #[test]
     fn a_burst_is_handled_and_then_a_few_requests_per_second() {
         let mut unproven = Unproven::new();
-        assert_eq!(admitted(&mut unproven, START, 1_000), UNPROVEN_BURST);
+        assert_eq!(handled(&mut unproven, START, 1_000), UNPROVEN_BURST);
         let mut now = START;
         for _ in 0..20 {
             now += UNPROVEN_INTERVAL - 1;
-            assert_eq!(admitted(&mut unproven, now, 1_000), 0);
+            assert_eq!(handled(&mut unproven, now, 1_000), 0);
             now += 1;
-            assert_eq!(admitted(&mut unproven, now, 1_000), 1);
+            assert_eq!(handled(&mut unproven, now, 1_000), 1);
         }
         now += 3 * UNPROVEN_INTERVAL;
-        assert_eq!(admitted(&mut unproven, now, 1_000), 3);
+        assert_eq!(handled(&mut unproven, now, 1_000), 3);
         // Tokens beyond a burst are lost.
         now += 1_000 * BURST_TIME;
-        assert_eq!(admitted(&mut unproven, now, 1_000), UNPROVEN_BURST);
+        assert_eq!(handled(&mut unproven, now, 1_000), UNPROVEN_BURST);
     }
 
     #[test]
     fn the_limit_holds_at_the_ends_of_time() {
         for now in [0, u64::MAX - 1] {
             let mut unproven = Unproven::new();
-            assert_eq!(admitted(&mut unproven, now, UNPROVEN_BURST), UNPROVEN_BURST);
+            assert_eq!(handled(&mut unproven, now, UNPROVEN_BURST), UNPROVEN_BURST);
         }
         // A clock that went back a little.
         let (mut unproven, _) = exhausted(START);
-        assert_eq!(admitted(&mut unproven, START - 1, 10), 0);
+        assert_eq!(handled(&mut unproven, START - 1, 10), 0);
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
             unproven.check(later, &ENDS, cookie, false, hash_with(1)),
             Ok(Proof::Cookie)
         );
-        assert_eq!(admitted(&mut unproven, later, 10), 1);
+        assert_eq!(handled(&mut unproven, later, 10), 1);
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         let result = unproven.check(START, &ENDS, demand.err(), true, hash_with(1));
         assert_eq!(result, Ok(Proof::Cookie));
         // It has taken no token.
-        assert_eq!(admitted(&mut unproven, START, 1_000), UNPROVEN_BURST);
+        assert_eq!(handled(&mut unproven, START, 1_000), UNPROVEN_BURST);
         let result = Unproven::new().check(START, &ENDS, None, false, hash_with(1));
         assert_eq!(result, Ok(Proof::None));
     }

@@ -317,8 +317,8 @@ impl World {
         let end = self.ends[to].as_mut().unwrap();
         if let Some(demands) = self.plan.demands {
             let demands = !self.draining && self.rng.one_in(demands);
-            let admitted = end.admit(now, &self.plan, from, hello.cookie, demands);
-            if let Err(cookie) = admitted {
+            let checked = end.check(now, &self.plan, from, hello.cookie, demands);
+            if let Err(cookie) = checked {
                 self.oracle.count("retry");
                 return refuse(self, Refusal::Retry(cookie));
             }

@@ -265,7 +265,7 @@ impl End {
 
     /// Decides whether the request of a peer is handled. If `demands`, the limit is exceeded. The
     /// error is the cookie that the peer must repeat.
-    pub(crate) fn admit(
+    pub(crate) fn check(
         &mut self,
         now: u64,
         plan: &Plan,

@@ -71,7 +71,7 @@ impl Rejection {
     pub(crate) const PRIVATE_LEN: usize = 16;
 }
 
-/// What a listener knows about the source address of a REQ.
+/// Whether the source address of a REQ is proven.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceProof {
     /// The peer has proven that it receives packets at the address.
@@ -89,8 +89,8 @@ pub(crate) trait Listener: Send + Sync {
     fn request(&self, request: Request);
 
     /// Decides whether a REQ becomes a request, from its source address and its private data.
-    /// `must_prove`: the REQ would end another connection of this peer. No memory has been allocated
-    /// for the REQ. The error is the rejection. Called by the worker of QP 1 under a spin lock: does
+    /// `must_prove`: the REQ would end another connection of this peer. Only the path of the answer
+    /// has been allocated. Returns whether the source address is proven. The error is the rejection. Called by the worker of QP 1 under a spin lock: does
     /// not sleep, and takes leaf locks only.
     fn screen(
         &self,

@@ -211,8 +211,9 @@ impl Cm {
             self.count(Stat::CmNoRoom);
             NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
         };
-        // Checked first, so that a REQ which is rejected for lack of room allocates nothing.
         let peer = (req.ca_guid, req.qpn, addrs.from);
+        // Checked first, so that a REQ which is rejected for lack of room allocates only the path of
+        // its answer.
         let (listener, full, is_stale) = self.with(|table| {
             let listener = table.listener(req.service_id, addrs.to);
             let stale = table.by_peer_qp(peer.0, peer.1, peer.2);

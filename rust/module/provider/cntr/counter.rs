@@ -125,8 +125,8 @@ impl Due {
     fn one(&mut self, left: RemovedWaiter<Token>, outcome: Outcome) {
         let RemovedWaiter { token, memory } = left;
         match token {
-            Token::Sleeper(token) => {
-                token.wake(reason(outcome).reason());
+            Token::Sleeper(waker) => {
+                waker.wake(reason(outcome).reason());
                 if memory.is_some() {
                     self.memory = memory;
                 }

@@ -5,8 +5,8 @@
 //! A [`Cq`] is a [`Queue`] that belongs to a domain, has a wait object, and can be closed.
 //! Endpoints are bound to it and hold it in use. An operation whose success makes an entry takes a
 //! [`Credit`] when it is posted and uses it when it completes. An operation whose success is silent
-//! takes no credit; if it may be kept after its call, it has a [`Record`] for its error entry. So no
-//! requested completion and no error is lost.
+//! takes no credit; if it may be kept after its call, it has a [`Record`] for its error entry. So
+//! no requested completion and no error is lost.
 //!
 //! | file | topic |
 //! |---|---|

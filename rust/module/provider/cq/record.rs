@@ -2,11 +2,12 @@
 
 //! Records: memory for the error entries of operations whose success is silent.
 //!
-//! Such an operation has no room reserved in its CQ. If it may be kept after its call returns, or is
-//! admitted to be started later, it gets a [`Record`] in advance, so that its error entry can be
+//! Such an operation has no room reserved in its CQ. If it may be kept after its call returns, or
+//! is admitted to be started later, it gets a [`Record`] in advance, so that its error entry can be
 //! queued without an allocation when the CQ is full. The record is charged to the owner of the
-//! endpoint until the operation has succeeded or its error entry has been read. A program that lets operations fail and never reads the errors therefore uses up its own limit,
-//! and its next operation is refused with `ENOMEM`.
+//! endpoint until the operation has succeeded or its error entry has been read. A program that lets
+//! operations fail and never reads the errors therefore uses up its own limit, and its next
+//! operation is refused with `ENOMEM`.
 //!
 //! Most operations succeed, so an endpoint keeps the records of some that did ([`RecordPool`]) for
 //! its next operations: allocating, charging and freeing one for each message of 8 bytes costs

@@ -2,11 +2,11 @@
 
 //! Admitted operations: operations that are valid and have everything that they need to start.
 //!
-//! [`Endpoint::admit`] checks an operation and acquires its memory, the memory of its entry in
-//! the submission queue and its means to report an error. Only this can refuse the operation. The result is one
-//! value, [`Admitted`], which its owner keeps as long as it likes: until a counter reaches a
-//! threshold, or until a context in which posting is not possible has ended. Then it is started, or
-//! cancelled, or dropped.
+//! [`Endpoint::admit`] checks an operation and acquires its memory, the memory of its entry in the
+//! submission queue and its means to report an error. Only this can refuse the operation. The
+//! result is one value, [`Admitted`], which its owner keeps as long as it likes: until a counter
+//! reaches a threshold, or until a context in which posting is not possible has ended. Then it is
+//! started, or cancelled, or dropped.
 //!
 //! ```text
 //!   admit ----> Admitted ---- start ----> submission queue ----> posted, completes

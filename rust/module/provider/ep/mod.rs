@@ -11,8 +11,8 @@
 //! An endpoint is opened, bound to its AV, CQs and counters, and enabled. Its bindings do not
 //! change afterwards, so operations read them without a lock ([`bound`]). The receive side has the
 //! posted receives and the unexpected messages ([`receive`]). The transmit side has the sends that
-//! wait at their peers ([`rdm`]). Each side has one spin lock; [`provider`](crate::provider) has the
-//! order. Bytes are copied under neither.
+//! wait at their peers ([`rdm`]). Each side has one spin lock; [`provider`](crate::provider) has
+//! the order. Bytes are copied under neither.
 //!
 //! Code for one type of endpoint only is in [`rdm`] (reliable datagrams), [`msg`] (connected
 //! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]).

@@ -3,8 +3,8 @@
 //! Operations: one typed value for each operation that is posted to an endpoint.
 //!
 //! A front end makes these values from the requests of its callers and checks their content.
-//! [`Poster::post`](super::post::Poster::post) and [`Endpoint::admit`] take an operation. When it is
-//! posted, a transmit goes to its peer, and a receive is matched or queued.
+//! [`Poster::post`](super::post::Poster::post) and [`Endpoint::admit`] take an operation. When it
+//! is posted, a transmit goes to its peer, and a receive is matched or queued.
 
 use kfi_core::{
     limits,

@@ -14,13 +14,14 @@
 //!
 //! Each side of the endpoint has a queue, so transmits that wait for room do not delay receives.
 //! Operations are posted in the order of their starts. A call that posts to a side first posts the
-//! started operations of this side. If that is not possible now, the call fails with `EAGAIN`, so
-//! it cannot overtake them.
+//! started operations of this side, or waits until another task has. If one of them finds no room,
+//! or there are too many for one call, the call fails with `EAGAIN`, so it cannot overtake them.
 //!
 //! # Attempts
 //!
 //! One task at a time takes operations from a queue: a [`Run`]. An operation that finds no room (in
-//! the CQ, among `tx_size` or `rx_size`, at its peer) stays the first one, and the queue is
+//! the CQ, among `tx_size` or `rx_size`, at its peer), or that is delayed after refused accesses,
+//! stays the first one, and the queue is
 //! blocked. The next completion of the endpoint unblocks it. The endpoint does not learn that
 //! entries of a CQ were read or that a peer has room again, so a timer tries again, too: after
 //! [`FIRST_DELAY`], and after twice as long if that was in vain, at most [`LAST_DELAY`]. Each queue
@@ -68,7 +69,7 @@ use crate::shim::{
 /// The time in ns after which a blocked queue is tried again for the first time.
 const FIRST_DELAY: u64 = 1_000_000;
 
-/// The longest such time in ns. It bounds the CPU time that a user can take with many blocked
+/// The longest delay between two attempts in ns. It bounds the CPU time that a user can take with many blocked
 /// endpoints.
 const LAST_DELAY: u64 = 512_000_000;
 

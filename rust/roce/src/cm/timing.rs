@@ -13,8 +13,8 @@
 //! A REP is retransmitted fewer times ([`Retry::reply`]), because the source of the REQ may be
 //! forged, and each REP then goes to a host that has not requested it. A peer that loses a REP
 //! repeats its REQ and gets the REP again. So the timer is needed only for lost RTUs, and for a
-//! peer that an MRA has asked to wait, because that peer repeats its REQ only after that time. For the
-//! same reason a repeated REQ is answered at most once in [`Timing::answer_interval`].
+//! peer that an MRA has asked to wait, because that peer repeats its REQ only after that time. For
+//! the same reason a repeated REQ is answered at most once in [`Timing::answer_interval`].
 //!
 //! Times on the wire are codes of 5 bits ([`Timeout`]): the code `n` means 4.096 us * 2^n. Sums can
 //! be expressed only approximately, see [`Timeout::ack`].

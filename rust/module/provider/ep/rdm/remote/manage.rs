@@ -380,7 +380,7 @@ impl RdmListener {
     }
 
     /// Decides whether a request is handled, before anything is made for it: its source address may
-    /// be forged. `must_prove`: only with a proof that it is not. Requests without one get at most a
+    /// be forged. With `must_prove`, a request needs a valid cookie. Requests without one get at most a
     /// half of the memory for half-open connections. Does not sleep.
     fn check(
         &self,
