@@ -337,6 +337,30 @@ mod tests {
         Ok(())
     }
 
+    /// The QP number could be guessed, with a forged address.
+    #[test]
+    fn requests_beyond_the_limit_end_no_connection() -> Result {
+        let ends = Ends::new(TWO)?;
+        let (active, passive) = ends.connected(2)?;
+        let mut others = KVec::new();
+        for qpn in 0..16 {
+            others.push(ends.request(1000 + qpn, 0)?, GFP_KERNEL)?;
+            drop(ends.listener.next()?);
+        }
+        let again = ends.request(2, 0)?;
+        drop(ends.listener.next()?);
+        a_while();
+        assert!(active.state() == State::Established);
+        assert!(passive.state() == State::Established);
+        for conn in others {
+            conn.close();
+        }
+        for conn in [active, passive, again] {
+            conn.close();
+        }
+        Ok(())
+    }
+
     #[test]
     fn removing_the_link_ends_connections() -> Result {
         let ends = Ends::new(TWO)?;

@@ -4,24 +4,30 @@
 
 use super::{
     A, B,
+    attacks::ip_header,
     packet::{Capture, RawSocket, Way, request, to_gsi},
     peer::{cookie_of, epoch, greeting, with_cookie},
 };
 use crate::{
     harness::tests,
-    host::{Host, Options, netns_packets, until},
+    host::{Host, Options, SOON, domain_on, netns_packets, until},
     networks::Wire,
     raw::ip,
     rng::Rng,
 };
-use kfi::{Buffer, CompFlags, Device, PacketCounter};
+use kfi::{Buffer, CompFlags, Device, EventKind, FiAddr, PacketCounter, Wait};
 use kfi_core::rdm::{
     Cookie, service_id,
     times::{UNPROVEN_BURST, UNPROVEN_INTERVAL},
 };
-use kfi_roce::cm::{Attribute, Body, CommId, Message, Private, Reason, Rep, Timeout};
+use kfi_roce::{
+    cm::{
+        Attribute, Body, CommId, Message, Private, Reason, Regarding, Rej, Rep, ServiceId, Timeout,
+    },
+    headers::Qpn,
+};
 use std::{
-    net::{Ipv4Addr, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -34,6 +40,8 @@ tests![
     requests_beyond_a_rate_need_a_cookie => 60,
     hosts_connect_beside_forged_requests => 120,
     a_request_with_the_qp_of_a_connection_does_not_end_it => 60,
+    a_rejection_without_the_id_of_a_connection_does_not_end_it => 60,
+    a_request_to_a_passive_endpoint_does_not_end_another_connection => 60,
 ];
 
 /// Another address of the host of `a`.
@@ -205,7 +213,7 @@ fn a_reply_to_the_connection_of_another_host_is_rejected() {
     let rep = Rep {
         local_id: CommId(99),
         remote_id: id,
-        qpn: kfi_roce::headers::Qpn::new(0x200),
+        qpn: Qpn::new(0x200),
         starting_psn: kfi_roce::psn::Psn::new(0),
         responder_resources: 1,
         initiator_depth: 1,
@@ -316,51 +324,151 @@ fn hosts_connect_beside_forged_requests() {
     });
 }
 
-/// A host that knows the GUID of another one and guesses a QP number can forge such a request. It
-/// would end the connection of the QP, as if the other host had lost its state.
-fn a_request_with_the_qp_of_a_connection_does_not_end_it() {
-    let wire = Wire::new();
-    let [a, b] = [&wire.a, &wire.b].map(|netns| Wire::host(netns, &Options::default()));
-    let [to_a, to_b] = [&wire.a, &wire.b].map(Capture::arriving);
-    let (bytes, into) = (Buffer::from_bytes(&[7; 64]), Buffer::new(64));
-    let (bytes, into) = (bytes.expect("buffer"), into.expect("buffer"));
-    let addr = a.meet(&b);
-    let exchange = |context| {
-        b.ep.recv(&into, 100 + context).expect("recv");
-        a.ep.send(addr, &bytes, context).expect("send");
+/// Two connected endpoints, and what the host of the first one could be made to say in its name.
+struct Victims {
+    wire: Wire,
+    hosts: [Host; 2],
+    addr: FiAddr,
+    captures: [Capture; 2],
+    socket: RawSocket,
+    bytes: Buffer,
+    into: Buffer,
+    /// The GUID, the QP and the communication ID in the REQ of the first endpoint.
+    known: (u64, Qpn, CommId),
+}
+
+impl Victims {
+    fn new() -> Self {
+        let wire = Wire::new();
+        let hosts = [&wire.a, &wire.b].map(|netns| Wire::host(netns, &Options::default()));
+        let captures = [&wire.a, &wire.b].map(Capture::arriving);
+        let mut victims = Self {
+            addr: hosts[0].meet(&hosts[1]),
+            socket: RawSocket::new(&wire.a),
+            bytes: Buffer::from_bytes(&[7; 64]).expect("buffer"),
+            into: Buffer::new(64).expect("buffer"),
+            known: (0, Qpn::new(0), CommId(0)),
+            wire,
+            hosts,
+            captures,
+        };
+        victims.exchange(0);
+        let heard = std::iter::from_fn(|| victims.captures[1].next());
+        let known = heard
+            .filter_map(|heard| match heard.message()?.body {
+                Body::Req(req) => Some((req.ca_guid, req.qpn, req.local_id)),
+                _ => None,
+            })
+            .last();
+        victims.known = known.expect("the REQ of the first endpoint");
+        victims
+    }
+
+    /// A message arrives, over the same connection.
+    fn exchange(&self, context: u64) {
+        let [a, b] = &self.hosts;
+        b.ep.recv(&self.into, 100 + context).expect("recv");
+        a.ep.send(self.addr, &self.bytes, context).expect("send");
         a.expect(CompFlags::MSG | CompFlags::SEND, context);
         b.expect(CompFlags::MSG | CompFlags::RECV, 100 + context);
-    };
-    exchange(0);
-    let known = std::iter::from_fn(|| to_b.next()).find_map(|heard| match heard.message()?.body {
-        Body::Req(req) => Some((req.ca_guid, req.qpn)),
-        _ => None,
-    });
-    let (guid, qpn) = known.expect("the REQ of a");
-    let [from, port] = [&a, &b].map(|host| host.ep.name().expect("name").port());
-    let socket = RawSocket::new(&wire.a);
-    let way = Way::new(A, B);
-    for id in 1..=50 {
-        let greeting = greeting(epoch(&mut Rng::new(id.into())), from);
-        let mut req = request(way, service_id(port), &greeting);
-        (req.local_id, req.ca_guid, req.qpn) = (CommId(id), guid, qpn);
-        let (tid, body) = (id.into(), Body::Req(req));
-        socket.send(&to_gsi(way, id, &Message { tid, body }));
-    }
-    let mut demands = 0;
-    until("a demand for a cookie for each", || {
-        while let Some(heard) = to_a.next() {
-            match heard.message().map(|message| message.body) {
-                Some(Body::Rej(rej)) => {
-                    assert_eq!(rej.reason, Reason::CONSUMER_DEFINED);
-                    assert!(cookie_of(rej.private.get()).is_some());
-                    demands += 1;
-                }
-                Some(Body::Dreq(_)) => panic!("the connection ends"),
-                _ => {}
-            }
+        while let Some(heard) = self.captures[0].next() {
+            let message = heard.message().map(|message| message.body);
+            assert!(
+                !matches!(message, Some(Body::Dreq(_))),
+                "the connection ends"
+            );
         }
-        demands == 50
-    });
-    exchange(1);
+    }
+
+    /// Sends a message in the name of the first endpoint.
+    fn send(&self, psn: u32, body: Body<'_>) {
+        let tid = psn.into();
+        self.socket
+            .send(&to_gsi(Way::new(A, B), psn, &Message { tid, body }));
+    }
+
+    /// Sends a REQ of that endpoint's device for a service, with private data.
+    fn ask(&self, psn: u32, service: ServiceId, private: &[u8], qpn: Qpn, id: CommId) {
+        let mut req = request(Way::new(A, B), service, private);
+        (req.local_id, req.ca_guid, req.qpn) = (id, self.known.0, qpn);
+        self.send(psn, Body::Req(req));
+    }
+
+    /// Waits until the second host has rejected so many REQs with a demand for a cookie.
+    fn demands(&self, count: usize) {
+        let mut demands = 0;
+        until("a demand for a cookie for each", || {
+            while let Some(heard) = self.captures[0].next() {
+                match heard.message().map(|message| message.body) {
+                    Some(Body::Rej(rej)) => {
+                        assert_eq!(rej.reason, Reason::CONSUMER_DEFINED);
+                        assert!(cookie_of(rej.private.get()).is_some());
+                        demands += 1;
+                    }
+                    Some(Body::Dreq(_)) => panic!("the connection ends"),
+                    _ => {}
+                }
+            }
+            demands == count
+        });
+    }
+}
+
+/// A host that knows the GUID of another one, and guesses a QP number or a communication ID, can
+/// forge such a request. It would end the connection, as if the other host had lost its state.
+fn a_request_with_the_qp_of_a_connection_does_not_end_it() {
+    let victims = Victims::new();
+    let (_, qpn, id) = victims.known;
+    let ports = victims
+        .hosts
+        .each_ref()
+        .map(|host| host.ep.name().expect("name").port());
+    for number in 1..=50 {
+        let greeting = greeting(epoch(&mut Rng::new(number.into())), ports[0]);
+        let service = service_id(ports[1]);
+        victims.ask(number, service, &greeting, qpn, CommId(number));
+        victims.ask(number, service, &greeting, Qpn::new(0x1000 + number), id);
+    }
+    victims.demands(100);
+    victims.exchange(1);
+}
+
+/// A peer that gives up names its request by GUID and communication ID, because it does not know
+/// the other end's ID. After the connection was established, it does.
+fn a_rejection_without_the_id_of_a_connection_does_not_end_it() {
+    let victims = Victims::new();
+    let (guid, _, id) = victims.known;
+    let guid = guid.to_be_bytes();
+    victims.send(
+        1,
+        Body::Rej(Rej {
+            local_id: id,
+            remote_id: CommId(0),
+            regarding: Regarding::Other,
+            reason: Reason::TIMEOUT,
+            info: Private::new(&guid).expect("a GUID"),
+            private: Private::NONE,
+        }),
+    );
+    victims.exchange(1);
+}
+
+/// A passive endpoint asks for no cookies. Anyone can open one.
+fn a_request_to_a_passive_endpoint_does_not_end_another_connection() {
+    let victims = Victims::new();
+    let (fabric, _domain) = victims.wire.b.run(|| domain_on("roce0"));
+    let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
+    let open = fabric.passive_endpoint(SocketAddr::from((B, 0))).open();
+    let pep = open.expect("passive endpoint");
+    pep.bind_eq(&eq).expect("bind");
+    pep.listen().expect("listen");
+    let port = pep.name().expect("name").port();
+    let (_, qpn, id) = victims.known;
+    let private = ip_header(Way::new(A, B), 1);
+    let service = ServiceId::tcp(port);
+    victims.ask(1, service, &private, qpn, CommId(1));
+    victims.ask(2, service, &private, Qpn::new(0x1000), id);
+    let event = eq.read(SOON).expect("read").expect("an event");
+    assert_eq!(event.kind, EventKind::ConnReq);
+    victims.exchange(1);
 }

@@ -126,6 +126,11 @@ impl Cm {
                 self.count(Stat::CmDuplicates);
                 Some(())
             }
+            // The peer has lost the state of the connection, if the REQ is not forged.
+            Err(Ignored::Reused) => match &message.body {
+                Body::Req(req) => self.receive_req(&addrs, message.tid, req),
+                _ => None,
+            },
             // The ID belongs to another connection. The sender means one of the second consumer, or
             // one that does not exist: then it would repeat a REP until it gives up.
             Err(Ignored::Source | Ignored::Ids) => {
@@ -211,12 +216,11 @@ impl Cm {
             self.count(Stat::CmNoRoom);
             NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
         };
-        let peer = (req.ca_guid, req.qpn, addrs.from);
         // Checked first, so that a REQ which is rejected for lack of room allocates only the path of
         // its answer.
         let (listener, full, is_stale) = self.with(|table| {
             let listener = table.listener(req.service_id, addrs.to);
-            let stale = table.by_peer_qp(peer.0, peer.1, peer.2);
+            let stale = table.stale(req, addrs.from);
             (listener, table.is_full(Some(addrs.from)), stale.is_some())
         });
         let Some(listener) = listener else {
@@ -226,12 +230,19 @@ impl Cm {
         if listener.is_overloaded() {
             return Err(NoRequest::Overloaded);
         }
-        let source = listener
+        let proof = listener
             .screen(addrs.from, req.private.get(), is_stale)
             .map_err(NoRequest::Screened)?;
-        let stale = self.with_deadlines(|table| table.end_stale(now_ns(), peer, source));
+        let (stale, reuses_id) = self.with_deadlines(|table| {
+            let stale = table.end_stale(now_ns(), req, addrs.from, proof);
+            (stale, table.has_id_of(req, addrs.from))
+        });
+        let is_stale = stale.is_some();
         if let Some(stale) = stale {
             self.finish(stale);
+        }
+        // Two connections with one ID of the peer could not be distinguished.
+        if is_stale || reuses_id {
             return Err(Refusal::new(Reason::STALE_CONN).into());
         }
         let slot = listener.reserve().filter(|_| !full).ok_or_else(no_room)?;

@@ -46,6 +46,7 @@ use kfi_roce::{
         Message,
         Private,
         Reason,
+        Req,
         ServiceId,
         State, //
     },
@@ -104,8 +105,8 @@ pub(super) struct Table {
     rejected: usize,
     sources: RBTree<IpAddr, usize>,
     listeners: RBTree<(ServiceId, IpAddr), Arc<ListenerEntry>>,
-    /// Requests without a proof that may end a connection, see [`end_stale`](Self::end_stale). To
-    /// guess a number of 24 bits takes months, if the peer numbers its QPs at random.
+    /// Requests without a proof that may end a connection, see [`end_stale`](Self::end_stale). With
+    /// one connection, to guess a number of 24 bits takes months.
     stale_attempts: TokenBucket<1_000_000_000, 16>,
 }
 
@@ -265,26 +266,52 @@ impl Table {
         Some(Received { step, stale })
     }
 
-    /// Ends the established connection of the QP with which a peer (GUID, QP number, address)
-    /// requests another one, because the peer has lost its state; `None` if there is none. A REQ
-    /// without a proof of its address ends none, if the listener asks for proofs. Otherwise the
-    /// number of attempts with the GUID of a connection is limited, because the QP number could be
-    /// guessed; beyond the limit, connections are not ended.
+    /// The established connection whose state a peer has lost that sends this REQ from `from`: that
+    /// of its QP, or that of its communication ID.
+    pub(super) fn stale(&self, req: &Req<'_>, from: IpAddr) -> Option<CommId> {
+        self.by_peer_qp(req.ca_guid, req.qpn, from)
+            .or_else(|| self.by_peer_id(req, from))
+    }
+
+    /// Whether an established connection has the communication ID of this REQ from `from`.
+    pub(super) fn has_id_of(&self, req: &Req<'_>, from: IpAddr) -> bool {
+        self.by_peer_id(req, from).is_some()
+    }
+
+    fn by_peer_id(&self, req: &Req<'_>, from: IpAddr) -> Option<CommId> {
+        let id = self.by_peer(req.ca_guid, req.local_id)?;
+        let machine = &self.connections.get(&id)?.machine;
+        let established = machine.peer() == from && machine.state() == State::Established;
+        established.then_some(id)
+    }
+
+    /// Ends the [stale](Self::stale) connection; `None` if there is none. A REQ without a proof of
+    /// its address ends none, if the listener asks for proofs. If the listener does not, the REQ
+    /// ends only connections of its own space of service IDs. Their peers' QP numbers and IDs could
+    /// be guessed, so the number of REQs with the GUID and the address of such a peer is limited;
+    /// beyond the limit, connections are not ended.
     pub(super) fn end_stale(
         &mut self,
         now: u64,
-        (guid, qpn, from): (u64, Qpn, IpAddr),
-        source: SourceProof,
+        req: &Req<'_>,
+        from: IpAddr,
+        proof: SourceProof,
     ) -> Option<Step<()>> {
-        let may_end = match source {
+        let may_end = match proof {
             SourceProof::Proven => true,
             SourceProof::Unproven => false,
-            SourceProof::Unknown => self.has_peer(guid) && self.stale_attempts.take(now),
+            SourceProof::Unknown => {
+                self.has_peer(req.ca_guid, from) && self.stale_attempts.take(now)
+            }
         };
         if !may_end {
             return None;
         }
-        let id = self.by_peer_qp(guid, qpn, from)?;
+        let id = self.stale(req, from)?;
+        let service_id = self.connections.get(&id)?.machine.service_id();
+        if proof == SourceProof::Unknown && service_id.port_in(req.service_id).is_none() {
+            return None;
+        }
         self.step(id, |entry| entry.stale(now))
     }
 
@@ -330,16 +357,16 @@ impl Table {
 
     /// An established connection with a QP of the peer at `from`.
     pub(super) fn by_peer_qp(&self, guid: u64, qpn: Qpn, from: IpAddr) -> Option<CommId> {
-        match self.first(Key::PeerQp(guid, qpn, from, CommId(0)))? {
-            Key::PeerQp(g, q, ip, id) if (g, q, ip) == (guid, qpn, from) => Some(id),
+        match self.first(Key::PeerQp(guid, from, qpn, CommId(0)))? {
+            Key::PeerQp(g, ip, q, id) if (g, ip, q) == (guid, from, qpn) => Some(id),
             _ => None,
         }
     }
 
-    /// Whether there is an established connection with a peer of this GUID.
-    fn has_peer(&self, guid: u64) -> bool {
-        let lowest = Key::PeerQp(guid, Qpn::new(0), Ipv4Addr::UNSPECIFIED.into(), CommId(0));
-        matches!(self.first(lowest), Some(Key::PeerQp(found, ..)) if found == guid)
+    /// Whether there is an established connection with a peer of this GUID at `from`.
+    fn has_peer(&self, guid: u64, from: IpAddr) -> bool {
+        let lowest = Key::PeerQp(guid, from, Qpn::new(0), CommId(0));
+        matches!(self.first(lowest), Some(Key::PeerQp(g, ip, ..)) if (g, ip) == (guid, from))
     }
 
     /// The time of the next timeout, in ns, and the connection that has it.
@@ -422,10 +449,9 @@ enum Key {
     Deadline(u64, CommId),
     /// A passive end: the GUID of the peer's device, and the peer's communication ID.
     Peer(u64, CommId, CommId),
-    /// An established connection: the GUID of the peer's device, the peer's QP, and the peer's
-    /// address. The first two are no secret; with the address, another host cannot send in the
-    /// peer's name.
-    PeerQp(u64, Qpn, IpAddr, CommId),
+    /// An established connection: the GUID of the peer's device, the peer's address, and the peer's
+    /// QP. GUID and QP are no secret; with the address, another host cannot send in the peer's name.
+    PeerQp(u64, IpAddr, Qpn, CommId),
 }
 
 /// A key of a connection in the index, or memory for one.
@@ -545,7 +571,7 @@ impl Entry {
         };
         let established = machine.state() == State::Established;
         let peer_qp =
-            established.then(|| Key::PeerQp(guid, machine.remote_qpn(), machine.peer(), id));
+            established.then(|| Key::PeerQp(guid, machine.peer(), machine.remote_qpn(), id));
         self.keys.deadline.set(keys, deadline);
         self.keys.peer.set(keys, peer);
         self.keys.peer_qp.set(keys, peer_qp);

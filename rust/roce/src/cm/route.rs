@@ -12,8 +12,10 @@
 //!
 //! The rule for new requests:
 //!
-//! 1. If a connection with the peer's GUID and QP exists, it is [stale](Connection::stale), and the
-//!    request is rejected with [`Reason::STALE_CONN`].
+//! 1. If an established connection with the peer's GUID and QP, or with the GUID and ID
+//!    ([`Ignored::Reused`]), exists, it is [stale](Connection::stale), and the request is rejected
+//!    with [`Reason::STALE_CONN`]. The owner may ask for a proof first that the address of the
+//!    request is not forged.
 //! 2. If the service ID has no listener, the request is rejected with
 //!    [`Reason::INVALID_SERVICE_ID`].
 //! 3. If there is no room for another connection, it is rejected with [`Reason::NO_RESOURCES`].
@@ -26,7 +28,10 @@
 //! Source: InfiniBand specification, volume 1, section 12.9.8.3.
 
 #[cfg(doc)]
-use super::Connection;
+use super::{
+    Connection,
+    Ignored, //
+};
 
 use super::{
     Body,

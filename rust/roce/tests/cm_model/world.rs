@@ -10,6 +10,7 @@ use kfi_roce::{
         Connection,
         Device,
         Event,
+        Ignored,
         Mad,
         Message,
         Private,
@@ -490,8 +491,14 @@ impl World {
         match (id, &message.body) {
             (Some(id), _) => {
                 let connection = self.hosts[who].connections.get_mut(&id).unwrap();
-                if let Ok(Some(event)) = connection.receive(self.now, from, &message) {
-                    self.handle_event(who, id, event);
+                match (connection.receive(self.now, from, &message), &message.body) {
+                    (Ok(Some(event)), _) => self.handle_event(who, id, event),
+                    (Err(Ignored::Reused), Body::Req(req)) => {
+                        self.stale(who, id);
+                        let no = Refusal::new(Reason::STALE_CONN);
+                        self.send(who, no.message(message.tid, req.local_id));
+                    }
+                    _ => {}
                 }
                 self.transmit(who, id);
             }

@@ -194,5 +194,9 @@ crate::counted_reasons! {
         Duplicate = "duplicate",
         /// The message is not valid in this state.
         State = "state",
+        /// A REQ has the communication ID of this connection, which is established, and is for
+        /// another one. The caller applies the rule for new requests
+        /// ([`Route`](super::super::Route)).
+        Reused = "reused",
     }
 }

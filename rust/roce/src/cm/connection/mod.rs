@@ -47,12 +47,15 @@
 //!
 //! A message is accepted only if its source is the peer's address and it has both communication IDs
 //! (as far as its sender can know them); a DREQ must also have the local QP number. An attacker
-//! that cannot see the packets must therefore guess 64 random bits. Times that a peer requests are
-//! bounded. A duplicate does not change the state and is answered as the original was.
+//! that cannot see the packets must therefore guess 64 random bits to change an established
+//! connection. A connection that is not established can end with a guess of 32 bits, because the
+//! peer does not know this end's ID then. Times that a peer requests are bounded. A duplicate does
+//! not change the state and is answered as the original was.
 //!
 //! A REQ with the communication ID of an existing connection, but with another service or QP, comes
-//! from a peer that has lost the state of this connection. It is rejected as stale, and this
-//! connection ends.
+//! from a peer that has lost the state of this connection, or from an attacker. It ends a
+//! connection that is not established, and is rejected as stale. About an established one the
+//! caller decides ([`Ignored::Reused`]).
 //!
 //! Source: InfiniBand specification, volume 1, sections 12.9.5 to 12.9.8.
 
@@ -244,6 +247,11 @@ impl Connection {
     /// Returns the communication ID of the peer; `None` before it is known.
     pub const fn remote_id(&self) -> Option<CommId> {
         self.remote_id
+    }
+
+    /// Returns the service ID that the REQ named.
+    pub const fn service_id(&self) -> ServiceId {
+        self.req_identity.service_id
     }
 
     /// Returns the peer's address.

@@ -104,6 +104,10 @@ impl Connection {
             return Err(Ignored::Ids);
         }
         if ReqIdentity::new(req) != self.req_identity {
+            // The ID may be guessed, with a forged address.
+            if self.state == State::Established {
+                return Err(Ignored::Reused);
+            }
             return Ok(self.end_as_stale(now, tid));
         }
         if !self.may_answer(now) {
@@ -127,7 +131,8 @@ impl Connection {
         })
     }
 
-    /// Handles a REQ of the peer that uses the communication ID of this connection for another one.
+    /// Handles a REQ of the peer that uses the communication ID of this connection, which is not
+    /// established, for another one.
     fn end_as_stale<'m>(&mut self, now: u64, tid: u64) -> Option<Event<'m>> {
         let event = match self.state {
             State::ReqReceived | State::RepSent => Event::Rejected {
@@ -135,8 +140,7 @@ impl Connection {
                 info: &[],
                 private: &[],
             },
-            State::DreqSent => Event::Released,
-            _ => Event::Disconnected(&[]),
+            _ => Event::Released,
         };
         self.pending = Pending::Stale(tid);
         if self.state == State::Timewait {
@@ -163,7 +167,8 @@ impl Connection {
 
     fn receive_rej<'m>(&mut self, now: u64, tid: u64, rej: &Rej<'m>) -> Outcome<'m> {
         let timed_out = rej.timed_out() == Some(self.remote_guid);
-        if !self.active && timed_out && rej.remote_id == CommId(0) {
+        let is_unconfirmed = matches!(self.state, State::ReqReceived | State::RepSent);
+        if !self.active && timed_out && rej.remote_id == CommId(0) && is_unconfirmed {
             // The peer does not know this end's ID.
             self.check_ids(rej.local_id, self.local_id)?;
         } else {

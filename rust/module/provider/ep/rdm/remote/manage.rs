@@ -405,8 +405,8 @@ impl cm::Listener for RdmListener {
         private: &[u8],
         must_prove: bool,
     ) -> core::result::Result<cm::SourceProof, cm::Rejection> {
-        let source = self.check(from, private, must_prove);
-        source.map_err(|refusal| cm::Rejection {
+        let proof = self.check(from, private, must_prove);
+        proof.map_err(|refusal| cm::Rejection {
             private: refusal.to_bytes(),
             stat: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
         })
