@@ -1991,8 +1991,8 @@ struct kfabric_op {
  * for the error entry of an operation whose success makes no entry; -EACCES @mr
  * or @result_mr does not allow it; -EINTR a signal came during the delay after
  * refused accesses, or the caller is being killed; -EAGAIN that delay is too
- * long, or this call has waited for one already; -ENOMSG KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its
- * answer is a completion).
+ * long, or this call has waited for one already; -ENOMSG KFI_CLAIM of a message
+ * that was not claimed (KFI_PEEK never: its answer is a completion).
  */
 struct kfabric_post {
 	__u32	size;

@@ -49,8 +49,8 @@
 //!   counter and a wait set, one after the other. The latter are taken under the lock of the buffer
 //!   only.
 //! - The locks of an endpoint's transmit side and of a waiting send are leaves.
-//! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only those of the
-//!   workqueue and of the timer are taken under it (`ep/submit.rs`).
+//! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
+//!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).
 //! - The locks of an AV's table, of a domain's keys, of the directories, of their list and of the
 //!   object list are leaves.
 //!

@@ -15,7 +15,10 @@ use crate::{
         NetNs,
         NetNsId, //
     },
-    provider::{domain::MrMode, fabric::Fabric}, //
+    provider::{
+        domain::MrMode,
+        fabric::Fabric, //
+    }, //
 };
 
 pub(super) fn fabric_open(

@@ -103,7 +103,8 @@ pub enum Armed<S> {
     Waiting(Waiter),
 }
 
-/// The waiters of a counter. There is one for each [`CounterValues`]; each call must be given the same values.
+/// The waiters of a counter. There is one for each [`CounterValues`]; each call must be given the
+/// same values.
 ///
 /// Context: under the counter's lock. A `release` argument is called under that lock for each
 /// waiter to be woken, in the order in which they became due.

@@ -21,11 +21,10 @@
 //!
 //! One task at a time takes operations from a queue: a [`Run`]. An operation that finds no room (in
 //! the CQ, among `tx_size` or `rx_size`, at its peer), or that is delayed after refused accesses,
-//! stays the first one, and the queue is
-//! blocked. The next completion of the endpoint unblocks it. The endpoint does not learn that
-//! entries of a CQ were read or that a peer has room again, so a timer tries again, too: after
-//! [`FIRST_DELAY`], and after twice as long if that was in vain, at most [`LAST_DELAY`]. Each queue
-//! has its own delay.
+//! stays the first one, and the queue is blocked. The next completion of the endpoint unblocks it.
+//! The endpoint does not learn that entries of a CQ were read or that a peer has room again, so a
+//! timer tries again, too: after [`FIRST_DELAY`], and after twice as long if that was in vain, at
+//! most [`LAST_DELAY`]. Each queue has its own delay.
 //!
 //! # Memory
 //!
@@ -69,8 +68,8 @@ use crate::shim::{
 /// The time in ns after which a blocked queue is tried again for the first time.
 const FIRST_DELAY: u64 = 1_000_000;
 
-/// The longest delay between two attempts in ns. It bounds the CPU time that a user can take with many blocked
-/// endpoints.
+/// The longest delay between two attempts in ns. It bounds the CPU time that a user can take with
+/// many blocked endpoints.
 const LAST_DELAY: u64 = 512_000_000;
 
 /// Bytes that a worker posts before it lets other items of the workqueue run.

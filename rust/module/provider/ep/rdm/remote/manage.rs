@@ -380,8 +380,8 @@ impl RdmListener {
     }
 
     /// Decides whether a request is handled, before anything is made for it: its source address may
-    /// be forged. With `must_prove`, a request needs a valid cookie. Requests without one get at most a
-    /// half of the memory for half-open connections. Does not sleep.
+    /// be forged. With `must_prove`, a request needs a valid cookie. Requests without one get at
+    /// most half of the memory for half-open connections. Does not sleep.
     fn check(
         &self,
         ip: IpAddr,
