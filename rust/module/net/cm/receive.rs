@@ -116,7 +116,7 @@ impl Cm {
                 _ => false,
             };
             return gsi::pass_on(self, datagram, has_listener).or_else(|| match &message.body {
-                Body::Req(req) => self.receive_req(&addrs, message.tid, req),
+                Body::Req(req) => self.receive_req(&addrs, message.tid, req, None),
                 _ => self.answer_unknown(&addrs, &message),
             });
         };
@@ -128,7 +128,7 @@ impl Cm {
             }
             // The peer has lost the state of the connection, if the REQ is not forged.
             Err(Ignored::Reused) => match &message.body {
-                Body::Req(req) => self.receive_req(&addrs, message.tid, req),
+                Body::Req(req) => self.receive_req(&addrs, message.tid, req, Some(id)),
                 _ => None,
             },
             // The ID belongs to another connection. The sender means one of the second consumer, or
@@ -178,10 +178,17 @@ impl Cm {
         self.finish(received.step).map(|_| ())
     }
 
-    /// Processes a REQ. `None` if it gets no answer. Sleeps.
-    fn receive_req(self: &Arc<Self>, addrs: &AddrPair, tid: u64, req: &Req<'_>) -> Option<()> {
+    /// Processes a REQ. `same_id` is the established connection of its sender that has its
+    /// communication ID. `None` if it gets no answer. Sleeps.
+    fn receive_req(
+        self: &Arc<Self>,
+        addrs: &AddrPair,
+        tid: u64,
+        req: &Req<'_>,
+        same_id: Option<CommId>,
+    ) -> Option<()> {
         let (link, path) = self.reply_path(addrs)?;
-        match self.request(addrs, &link, &path, tid, req) {
+        match self.request(addrs, &link, &path, tid, req, same_id) {
             Ok((listener, request)) => {
                 // A listener that was closed in the meantime returns the request; dropping it
                 // rejects it.
@@ -211,16 +218,17 @@ impl Cm {
         path: &Arc<Path>,
         tid: u64,
         req: &Req<'_>,
+        same_id: Option<CommId>,
     ) -> core::result::Result<(Arc<ListenerEntry>, KBox<Request>), NoRequest> {
         let no_room = || {
             self.count(Stat::CmNoRoom);
             NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
         };
-        // Checked first, so that a REQ which is rejected for lack of room allocates only the path of
-        // its answer.
+        // Checked first, so that a REQ which is rejected for lack of room allocates only the path
+        // of its answer.
         let (listener, full, is_stale) = self.with(|table| {
             let listener = table.listener(req.service_id, addrs.to);
-            let stale = table.stale(req, addrs.from);
+            let stale = table.stale(req, addrs.from, same_id);
             (listener, table.is_full(Some(addrs.from)), stale.is_some())
         });
         let Some(listener) = listener else {
@@ -233,16 +241,14 @@ impl Cm {
         let proof = listener
             .screen(addrs.from, req.private.get(), is_stale)
             .map_err(NoRequest::Screened)?;
-        let (stale, reuses_id) = self.with_deadlines(|table| {
-            let stale = table.end_stale(now_ns(), req, addrs.from, proof);
-            (stale, table.has_id_of(req, addrs.from))
-        });
-        let is_stale = stale.is_some();
+        let stale =
+            self.with_deadlines(|table| table.end_stale(now_ns(), req, addrs.from, same_id, proof));
+        // Two connections with one ID of the peer could not be distinguished.
+        let is_refused = stale.is_some() || same_id.is_some();
         if let Some(stale) = stale {
             self.finish(stale);
         }
-        // Two connections with one ID of the peer could not be distinguished.
-        if is_stale || reuses_id {
+        if is_refused {
             return Err(Refusal::new(Reason::STALE_CONN).into());
         }
         let slot = listener.reserve().filter(|_| !full).ok_or_else(no_room)?;

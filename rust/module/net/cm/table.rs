@@ -267,22 +267,14 @@ impl Table {
     }
 
     /// The established connection whose state a peer has lost that sends this REQ from `from`: that
-    /// of its QP, or that of its communication ID.
-    pub(super) fn stale(&self, req: &Req<'_>, from: IpAddr) -> Option<CommId> {
-        self.by_peer_qp(req.ca_guid, req.qpn, from)
-            .or_else(|| self.by_peer_id(req, from))
-    }
-
-    /// Whether an established connection has the communication ID of this REQ from `from`.
-    pub(super) fn has_id_of(&self, req: &Req<'_>, from: IpAddr) -> bool {
-        self.by_peer_id(req, from).is_some()
-    }
-
-    fn by_peer_id(&self, req: &Req<'_>, from: IpAddr) -> Option<CommId> {
-        let id = self.by_peer(req.ca_guid, req.local_id)?;
-        let machine = &self.connections.get(&id)?.machine;
-        let established = machine.peer() == from && machine.state() == State::Established;
-        established.then_some(id)
+    /// of its QP, or that of its communication ID (`same_id`).
+    pub(super) fn stale(
+        &self,
+        req: &Req<'_>,
+        from: IpAddr,
+        same_id: Option<CommId>,
+    ) -> Option<CommId> {
+        self.by_peer_qp(req.ca_guid, req.qpn, from).or(same_id)
     }
 
     /// Ends the [stale](Self::stale) connection; `None` if there is none. A REQ without a proof of
@@ -295,6 +287,7 @@ impl Table {
         now: u64,
         req: &Req<'_>,
         from: IpAddr,
+        same_id: Option<CommId>,
         proof: SourceProof,
     ) -> Option<Step<()>> {
         let may_end = match proof {
@@ -307,7 +300,7 @@ impl Table {
         if !may_end {
             return None;
         }
-        let id = self.stale(req, from)?;
+        let id = self.stale(req, from, same_id)?;
         let service_id = self.connections.get(&id)?.machine.service_id();
         if proof == SourceProof::Unknown && service_id.port_in(req.service_id).is_none() {
             return None;
