@@ -9,14 +9,12 @@ use crate::{
     counter_errors::{Values, counts, values},
     counting::Counted,
     harness::tests,
-    host::{SOON, buffer, domain, pattern, until},
+    host::{SOON, buffer, counter_of_set, pattern, until},
     hosts::apart,
     threads::Sleeper,
     without_cq::{Bare, READ, RECV, REMOTE_WRITE, SEND},
 };
-use kfi::{
-    Buffer, Caps, Cntr, CntrBind, Deadline, Entry, EpType, Errno, FiAddr, Op, OpFlags, Wait,
-};
+use kfi::{Buffer, Caps, Cntr, CntrBind, Deadline, Entry, EpType, Errno, FiAddr, Op, OpFlags};
 use std::time::{Duration, Instant};
 
 tests![
@@ -160,13 +158,7 @@ fn multi_receives_without_a_cq_count_each_message() {
 /// "Any change in a counter's error value will unblock any thread inside kfi_cntr_wait", and an
 /// event on the counter signals its wait set.
 fn a_failure_ends_a_wait_on_a_member_of_a_wait_set() {
-    let (fabric, domain) = domain();
-    let set = fabric.wait_set().expect("wait set");
-    let cntr = domain
-        .cntr()
-        .wait(Wait::Set(set.clone()))
-        .open()
-        .expect("cntr");
+    let (domain, set, cntr) = counter_of_set();
     let (av, ep) = (
         domain.av().open().expect("av"),
         domain.endpoint().caps(Caps::MSG).open().expect("endpoint"),

@@ -2,9 +2,9 @@
 //! Common objects of tests: a link on the loopback interface, and a host with the usual objects.
 
 use kfi::{
-    Av, AvKind, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry,
-    EpType, Errno, Error, Fabric, FiAddr, OpFlags, PacketCounter, Packets, PacketsOf, QpAddr,
-    StatClass, StatValues, Wait,
+    Av, AvKind, Buffer, Caps, Cntr, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint,
+    Entry, EpType, Errno, Error, Fabric, FiAddr, OpFlags, PacketCounter, Packets, PacketsOf,
+    QpAddr, Stat, StatClass, StatValues, Wait, WaitSet,
 };
 use std::time::Duration;
 
@@ -63,6 +63,15 @@ pub(crate) fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
 /// A buffer of this length in bytes, all zeros.
 pub(crate) fn buffer(len: usize) -> Buffer {
     Buffer::new(len).expect("buffer")
+}
+
+/// A domain, a wait set, and a counter that is its only member.
+pub(crate) fn counter_of_set() -> (Domain, WaitSet, Cntr) {
+    let (fabric, domain) = domain();
+    let set = fabric.wait_set().expect("wait set");
+    let wait = Wait::Set(set.clone());
+    let cntr = domain.cntr().wait(wait).open().expect("cntr");
+    (domain, set, cntr)
 }
 
 /// An enabled endpoint with one CQ for both directions and an AV.
@@ -186,11 +195,11 @@ impl Host {
         address_of(&self.ep)
     }
 
-    /// A packet counter of its endpoint, read in its namespace.
-    pub(crate) fn count(&self, counter: PacketCounter) -> u64 {
-        let device = Device::open().expect("device");
+    /// The statistics of its endpoint, read in its namespace.
+    pub(crate) fn stat(&self) -> Stat {
         let name = self.ep.name().expect("name");
-        let stat = device
+        Device::open()
+            .expect("device")
             .stats(StatClass::Endpoint)
             .map(|stat| stat.expect("stat"))
             .find(|stat| {
@@ -199,9 +208,14 @@ impl Host {
                     && stat.handle == self.ep.handle()
                     && stat.pid == Some(std::process::id())
             })
-            .expect("the endpoint");
+            .expect("the endpoint")
+    }
+
+    /// A packet counter of its endpoint, read in its namespace.
+    pub(crate) fn count(&self, counter: PacketCounter) -> u64 {
+        let device = Device::open().expect("device");
         device
-            .packets(PacketsOf::Endpoint(stat.id))
+            .packets(PacketsOf::Endpoint(self.stat().id))
             .expect("packets")
             .get(counter)
     }

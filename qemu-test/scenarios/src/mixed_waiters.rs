@@ -8,14 +8,14 @@ use crate::{
     alone::{Alone, until_asleep},
     connected::connect_qps,
     harness::tests,
-    host::{SOON, domain, errno, until},
+    host::{SOON, counter_of_set, errno, until},
     hosts::apart,
     threads::{Sleeper, handle_signals},
     ways::{Way, on_ways},
     without_cq::{Bare, REMOTE_WRITE, WRITE},
 };
 use kfi::{
-    Buffer, Caps, Cntr, CntrFd, Deadline, Entry, Errno, Error, FiAddr, Mr, Op, Remote, Values, Wait,
+    Buffer, Caps, Cntr, CntrFd, Deadline, Entry, Errno, Error, FiAddr, Mr, Op, Remote, Values,
 };
 use std::time::{Duration, Instant};
 
@@ -416,13 +416,7 @@ fn a_wait_that_ends_at_its_threshold_or_its_deadline_says_which() {
 /// kfi_cntr(3), wait_set: "When an event is added to the event counter, the corresponding wait set
 /// will be signaled"; threads may sleep on the counter itself at the same time.
 fn a_member_of_a_wait_set_releases_the_set_and_its_own_waiters() {
-    let (fabric, domain) = domain();
-    let set = fabric.wait_set().expect("wait set");
-    let cntr = domain
-        .cntr()
-        .wait(Wait::Set(set.clone()))
-        .open()
-        .expect("cntr");
+    let (domain, set, cntr) = counter_of_set();
     let ep = domain.endpoint().open().expect("endpoint");
     let cq = domain.cq().open().expect("cq");
     ep.bind_cq(&cq, kfi::CqBind::TRANSMIT | kfi::CqBind::RECV)

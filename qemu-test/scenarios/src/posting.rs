@@ -6,7 +6,7 @@
 use crate::{
     connected::{connect_qps, open_region},
     harness::tests,
-    host::{Host, Options, SOON, buffer, device, errno, pattern, until},
+    host::{Host, Options, SOON, buffer, errno, pattern, until},
     hosts::apart,
     threads::{Sleeper, handle_signals, signals},
     ways::{Way, on_ways},
@@ -14,7 +14,7 @@ use crate::{
 };
 use kfi::{
     Access, Caps, CompFlags, CqBind, Entry, EpType, Errno, Error, FiAddr, IoVec, Op, OpFlags,
-    Remote, Side, StatClass, StatValues,
+    Remote, Side,
 };
 use std::time::Duration;
 
@@ -503,21 +503,6 @@ fn a_search_reports_the_data_of_its_message(way: Way) {
     }
 }
 
-/// The statistics of an endpoint of this process.
-fn figures(host: &Host) -> StatValues {
-    device()
-        .stats(StatClass::Endpoint)
-        .map(|stat| stat.expect("stat"))
-        .find(|stat| {
-            stat.handle == host.ep.handle()
-                && stat.pid == Some(std::process::id())
-                && matches!(&stat.values, StatValues::Endpoint { addr, .. }
-                    if *addr == Some(host.ep.name().expect("name")))
-        })
-        .expect("the endpoint")
-        .values
-}
-
 /// A refused operation has no effect: not on the statistics, nor on the room of its endpoint.
 fn refused_posts_change_no_figure(way: Way) {
     let few = Options {
@@ -534,12 +519,12 @@ fn refused_posts_change_no_figure(way: Way) {
         a.ep.recv(&small, 10 + context).expect("recv");
     }
     let is_still = || {
-        let before = figures(&a);
+        let before = a.stat().values;
         std::thread::sleep(Duration::from_millis(20));
-        before == figures(&a)
+        before == a.stat().values
     };
     until("nothing changes", is_still);
-    let before = (figures(&a), crate::alone::values(&a.cq));
+    let before = (a.stat().values, crate::alone::values(&a.cq));
     let remote = Remote::new(0, 1);
     for _ in 0..50 {
         for (op, refusal) in [
@@ -562,7 +547,7 @@ fn refused_posts_change_no_figure(way: Way) {
             assert_eq!(errno(a.ep.post_one(&op)), Some(refusal), "{op:?}");
         }
     }
-    assert_eq!((figures(&a), crate::alone::values(&a.cq)), before);
+    assert_eq!((a.stat().values, crate::alone::values(&a.cq)), before);
     // All that was accepted ends.
     for context in 0..2 {
         b.ep.recv(&large, context).expect("recv");

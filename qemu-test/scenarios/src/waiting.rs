@@ -4,7 +4,7 @@
 use crate::{
     alone::Alone,
     harness::tests,
-    host::{Host, LINK, Options, SOON, device, domain, errno, until},
+    host::{Host, LINK, Options, SOON, counter_of_set, device, domain, errno, until},
     raw::{File, addr_of_mut, refused},
     threads::{Sleeper, handle_signals, signals},
 };
@@ -122,20 +122,8 @@ fn every_member_signals() {
     sleeper.end().expect("wait");
 }
 
-/// A set with one counter.
-fn set_of_one() -> (kfi::Cntr, WaitSet) {
-    let (fabric, domain) = domain();
-    let set = fabric.wait_set().expect("wait set");
-    let cntr = domain
-        .cntr()
-        .wait(Wait::Set(set.clone()))
-        .open()
-        .expect("cntr");
-    (cntr, set)
-}
-
 fn one_waiter_takes_a_signal() {
-    let (cntr, set) = set_of_one();
+    let (_, set, cntr) = counter_of_set();
     let mut sleepers: Vec<_> = (0..4).map(|_| asleep(&set)).collect();
     while !sleepers.is_empty() {
         let before = sleepers.len();
@@ -157,7 +145,7 @@ fn one_waiter_takes_a_signal() {
 }
 
 fn pending_signals_of_a_set_are_merged() {
-    let (cntr, set) = set_of_one();
+    let (_, set, cntr) = counter_of_set();
     for _ in 0..100 {
         cntr.add(1).expect("add");
     }
@@ -170,7 +158,7 @@ fn pending_signals_of_a_set_are_merged() {
 
 fn a_waiter_wakes_once_for_each_signal() {
     const ROUNDS: u64 = 2000;
-    let (cntr, set) = set_of_one();
+    let (_, set, cntr) = counter_of_set();
     // A thread that takes a signal reads the counter afterwards, so it always sees the last
     // value.
     let waiter = {
@@ -188,7 +176,7 @@ fn a_waiter_wakes_once_for_each_signal() {
 }
 
 fn a_wait_ends_at_its_deadline() {
-    let (_cntr, set) = set_of_one();
+    let (_domain, set, _cntr) = counter_of_set();
     let begin = Instant::now();
     assert!(!set.wait(Duration::from_millis(50)).expect("wait"));
     assert!(begin.elapsed() >= Duration::from_millis(50));
@@ -208,7 +196,7 @@ fn a_wait_ends_at_its_deadline() {
 }
 
 fn system_signals_end_a_wait_or_restart_it() {
-    let (cntr, set) = set_of_one();
+    let (_, set, cntr) = counter_of_set();
     let forever = || {
         let set = set.clone();
         Sleeper::asleep(move || set.wait(Deadline::FOREVER))
@@ -227,7 +215,7 @@ fn system_signals_end_a_wait_or_restart_it() {
 }
 
 fn a_descriptor_is_readable_while_a_signal_is_pending() {
-    let (cntr, set) = set_of_one();
+    let (_, set, cntr) = counter_of_set();
     let fd = set.wait_fd().expect("fd");
     let readable = || fd.wait(Duration::ZERO).expect("poll");
     assert!(!readable());
@@ -269,7 +257,7 @@ fn a_descriptor_is_readable_while_a_signal_is_pending() {
 }
 
 fn members_keep_the_set_open() {
-    let (cntr, set) = set_of_one();
+    let (_, set, cntr) = counter_of_set();
     assert_eq!(errno(set.clone().close()), Some(Errno::EBUSY));
     cntr.close().expect("close");
     let sleeper = {

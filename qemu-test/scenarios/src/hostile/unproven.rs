@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, domain_on, netns_packets, until},
+    host::{Host, Options, SOON, buffer, domain_on, netns_packets, until},
     networks::Wire,
     raw::ip,
     rng::Rng,
@@ -346,7 +346,7 @@ impl Victims {
             addr: hosts[0].meet(&hosts[1]),
             socket: RawSocket::new(&wire.a),
             bytes: Buffer::from_bytes(&[7; 64]).expect("buffer"),
-            into: Buffer::new(64).expect("buffer"),
+            into: buffer(64),
             known: (0, Qpn::new(0), CommId(0)),
             wire,
             hosts,
@@ -394,22 +394,24 @@ impl Victims {
         self.send(psn, Body::Req(req));
     }
 
-    /// Waits until the second host has rejected so many REQs with a demand for a cookie.
-    fn demands(&self, count: usize) {
-        let mut demands = 0;
-        until("a demand for a cookie for each", || {
+    /// Waits until the second host has rejected so many REQs, all of them for this reason. It
+    /// processes messages one after the other.
+    fn rejects(&self, count: usize, reason: Reason) {
+        let mut rejected = 0;
+        until("a rejection of each request", || {
             while let Some(heard) = self.captures[0].next() {
                 match heard.message().map(|message| message.body) {
                     Some(Body::Rej(rej)) => {
-                        assert_eq!(rej.reason, Reason::CONSUMER_DEFINED);
-                        assert!(cookie_of(rej.private.get()).is_some());
-                        demands += 1;
+                        assert_eq!(rej.reason, reason);
+                        let cookie = cookie_of(rej.private.get());
+                        assert_eq!(cookie.is_some(), reason == Reason::CONSUMER_DEFINED);
+                        rejected += 1;
                     }
                     Some(Body::Dreq(_)) => panic!("the connection ends"),
                     _ => {}
                 }
             }
-            demands == count
+            rejected == count
         });
     }
 }
@@ -429,7 +431,7 @@ fn a_request_with_the_qp_of_a_connection_does_not_end_it() {
         victims.ask(number, service, &greeting, qpn, CommId(number));
         victims.ask(number, service, &greeting, Qpn::new(0x1000 + number), id);
     }
-    victims.demands(100);
+    victims.rejects(100, Reason::CONSUMER_DEFINED);
     victims.exchange(1);
 }
 
@@ -450,6 +452,10 @@ fn a_rejection_without_the_id_of_a_connection_does_not_end_it() {
             private: Private::NONE,
         }),
     );
+    // Processed after it: nobody offers this service.
+    let service = ServiceId::new(0);
+    victims.ask(2, service, &[], Qpn::new(0x1000), CommId(!id.0));
+    victims.rejects(1, Reason::INVALID_SERVICE_ID);
     victims.exchange(1);
 }
 
@@ -470,5 +476,7 @@ fn a_request_to_a_passive_endpoint_does_not_end_another_connection() {
     victims.ask(2, service, &private, Qpn::new(0x1000), id);
     let event = eq.read(SOON).expect("read").expect("an event");
     assert_eq!(event.kind, EventKind::ConnReq);
+    // Two connections cannot have one ID.
+    victims.rejects(1, Reason::STALE_CONN);
     victims.exchange(1);
 }
