@@ -21,6 +21,9 @@ fault_taint=$((1 << 4 | 1 << 5 | 1 << 7 | 1 << 9 | 1 << 14))
 cmdline=(panic=-1 oops=panic kasan_multi_shot random.trust_cpu=on no_timer_check
 	hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 sysctl.kernel.watchdog_thresh=30)
 
+# The guest writes this to the kernel's log before it starts the command.
+command_starts='kfabric: the command starts'
+
 # set_machine ACCEL: sets $machine to QEMU's options for it. With "count" the
 # guest's clock advances one nanosecond per instruction of any of its CPUs, and
 # to the next timer when all of them are idle.
@@ -50,6 +53,17 @@ new_logs() {
 
 # fault: the kernel's log has one.
 fault() { grep -aqE "$faults" "$logs/kernel.log"; }
+
+# boot_again SCRIPT ARGUMENT...: run the script again, once, if the kernel failed
+# before the guest started the command: nothing of this project ran by then. An
+# emulated CPU sometimes executes code that the kernel is just patching. Calls
+# the script's function cleanup.
+boot_again() {
+	[ -z "${KF_BOOTED_AGAIN:-}" ] && fault && ! grep -aqF "$command_starts" "$logs/kernel.log" || return 0
+	say "$(basename "$0"): the kernel failed before the command started, and is booted once more (kernel log: $logs/kernel.log)"
+	cleanup
+	KF_BOOTED_AGAIN=1 exec "$@"
+}
 
 # excerpt PATTERN LINES: the first match with what stands around it, or the end
 # of the log.
