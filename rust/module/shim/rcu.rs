@@ -8,6 +8,10 @@
 //! single value that is dropped in the same way, and an [`RcuCell`] is a place whose value is
 //! replaced while it is being read. No caller waits for a grace period.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/rcu.rs"]
+mod kunit;
+
 use crate::shim::{
     bindings as shim,
     work, //
