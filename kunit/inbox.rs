@@ -118,7 +118,7 @@ impl Target {
     fn new(pair: &Pair, owner: &Budget) -> Result<Self> {
         let slow = Slow::new()?;
         let addr = at(TWO, 0)?;
-        let qp = Qp::datagrams(&pair.link.0, &addr, QKEY, owner, slow.clone())?;
+        let qp = Qp::datagrams(&pair.link.0, &addr, QKEY, None, owner, slow.clone())?;
         Ok(Self { qp, slow })
     }
 

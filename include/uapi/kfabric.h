@@ -72,6 +72,9 @@
 #define KFABRIC_MAX_ACCEPT_DATA	196
 #define KFABRIC_MAX_REJECT_DATA	148
 #define KFABRIC_MAX_BACKLOG	4096	/* requests that wait at a passive endpoint */
+#define KFABRIC_MAX_FLOWS	64	/* flows of an endpoint */
+#define KFABRIC_MAX_FLOW_POINTS	16	/* counter points of a flow */
+#define KFABRIC_MAX_COUNTERS	256	/* values of a counters object */
 #define KFABRIC_NAME_MAX	64
 #define KFABRIC_LINK_NAME_MAX	16
 #define KFABRIC_STRADDR_MAX	80	/* text of an address, with its NUL */
@@ -231,6 +234,9 @@ enum {
 	KFI_CLASS_CNTR		= 15,
 	KFI_CLASS_WAIT		= 16,
 	KFI_CLASS_POLL		= 17,
+	/* Objects that kfabric does not have. */
+	KFABRIC_CLASS_COUNTERS	= 0x170,
+	KFABRIC_CLASS_FLOW	= 0x171,
 };
 
 /* EQ events. */
@@ -398,6 +404,10 @@ struct kfabric_rma_iov {
  * @max_av: largest AV
  * @max_post: operations in one post
  * @max_buffered: largest total_buffered_recv
+ * @max_flows: flows of an endpoint
+ * @max_flow_points: counter points of a flow
+ * @max_counters: values of a counters object
+ * @reserved: out: 0
  */
 struct kfabric_query {
 	__u32	size;
@@ -415,6 +425,10 @@ struct kfabric_query {
 	__u32	max_av;
 	__u32	max_post;
 	__u64	max_buffered;
+	__u32	max_flows;
+	__u32	max_flow_points;
+	__u32	max_counters;
+	__u32	reserved;
 };
 
 /**
@@ -2005,22 +2019,201 @@ struct kfabric_post {
 	__u32	error;
 };
 
+/* ---- Flows and their counters ------------------------------------------- */
+
+/*
+ * A flow is a rule at a datagram endpoint (KFI_EP_DGRAM).  It counts the
+ * packets that arrive and match the rule, in the values of counters objects.  It
+ * does not change what happens to them.
+ *
+ * A packet is counted when it arrives at the endpoint: its destination is the
+ * endpoint's QP and address, and its ICRC is valid.  Whether there is a receive,
+ * whether it has the endpoint's Q key, and whether this host has memory for it,
+ * does not matter.  Datagrams within the host are packets, too.  Bytes of a
+ * packet are from the BTH to the ICRC, as those of struct kfabric_figures.
+ */
+
+/* What a counter point adds for each packet. */
+enum {
+	KFABRIC_COUNTER_PACKETS	= 0,
+	KFABRIC_COUNTER_BYTES	= 1,
+};
+
+/* Flags of KFABRIC_IOC_COUNTERS_READ. */
+#define KFABRIC_COUNTERS_PREFER_CACHED	(1ULL << 0)
+
+/* Flags of KFABRIC_IOC_FLOW_OPEN. */
+#define KFABRIC_FLOW_DONT_TRAP	(1ULL << 0)
+
+/**
+ * struct kfabric_counters_open - make a counters object: an array of values
+ * @size: sizeof(struct kfabric_counters_open)
+ * @domain: domain handle
+ * @context: the caller's
+ * @flags: 0
+ * @count: number of values, 1..KFABRIC_MAX_COUNTERS; 0: 16; out: the number
+ * @handle: out
+ *
+ * The values have the indices 0 to @count - 1.  They are 0, and only grow.
+ *
+ * Errors: -EINVAL @count.
+ */
+struct kfabric_counters_open {
+	__u32	size;
+	__u32	domain;
+	__u64	context;
+	__u64	flags;
+	__u32	count;
+	__u32	handle;
+};
+
+/**
+ * struct kfabric_counters_attach - attach a counter point
+ * @size: sizeof(struct kfabric_counters_attach)
+ * @counters: counters object
+ * @flow: flow of an endpoint of the same domain; 0: a static point
+ * @description: KFABRIC_COUNTER_*: what a packet adds
+ * @index: the value that it is added to
+ * @comp_mask: 0
+ *
+ * A static point takes effect when a flow is made with the counters object:
+ * that flow and each later one that is made with it count into all of its
+ * static points.  A dynamic point (@flow is not 0) counts packets of that flow
+ * from now on.  Points of one index add up, whatever their descriptions are, and
+ * so do several flows.  There is no detach: the points of a flow end with the
+ * flow, static points with the counters object.
+ *
+ * Once a flow was made with the counters object, nothing is attached to it
+ * until it is bound to no flow any more, neither in this way nor by a dynamic
+ * point.
+ *
+ * Errors, checked in this order: -EBADF; -EINVAL @comp_mask; -EOPNOTSUPP unknown
+ * @description; -EINVAL the counters object has no value @index, or @flow is of
+ * another domain; -EBUSY a flow was made with the counters object, see above;
+ * -ENOSPC the counters object has KFABRIC_MAX_FLOW_POINTS static points, or the
+ * flow has as many points of any kind.
+ */
+struct kfabric_counters_attach {
+	__u32	size;
+	__u32	counters;
+	__u32	flow;
+	__u32	description;
+	__u32	index;
+	__u32	comp_mask;
+};
+
+/**
+ * struct kfabric_counters_read - read values
+ * @size: sizeof(struct kfabric_counters_read)
+ * @counters: counters object
+ * @values: pointer to @count __u64: the values from index 0 on
+ * @flags: KFABRIC_COUNTERS_PREFER_CACHED: the values may be older than the
+ *	call.  This device needs no cache: they never are
+ * @count: 1 to the number of values
+ * @reserved: 0
+ *
+ * Each value is exact, but they are not read at one instant.
+ *
+ * Errors: -EINVAL unknown flag, or @count.
+ */
+struct kfabric_counters_read {
+	__u32	size;
+	__u32	counters;
+	__u64	values;
+	__u64	flags;
+	__u32	count;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_flow_match - fields of a packet: their values, or their masks
+ * @src_ip: source IP address; IPv4: 4 bytes, the others are 0
+ * @dest_ip: destination IP address
+ * @dest_qp: destination QP, 24 bits
+ * @src_qp: source QP, 24 bits
+ * @src_port: UDP source port
+ * @opcode: opcode of the BTH: 0x64 a datagram, 0x65 one with immediate data
+ * @reserved: 0
+ *
+ * Addresses are big endian, numbers are in the byte order of the host.
+ */
+struct kfabric_flow_match {
+	__u8	src_ip[16];
+	__u8	dest_ip[16];
+	__u32	dest_qp;
+	__u32	src_qp;
+	__u16	src_port;
+	__u8	opcode;
+	__u8	reserved[5];
+};
+
+/**
+ * struct kfabric_flow_open - make a flow
+ * @size: sizeof(struct kfabric_flow_open)
+ * @ep: endpoint of type KFI_EP_DGRAM, enabled or not
+ * @context: the caller's
+ * @flags: KFABRIC_FLOW_DONT_TRAP: a packet of this flow can belong to later
+ *	flows, too
+ * @counters: counters object of the same domain, whose static points count the
+ *	flow's packets; 0: none
+ * @handle: out
+ * @priority: flows with a lower number come first
+ * @family: AF_INET or AF_INET6: only packets of this version of IP; 0: of both,
+ *	with no mask for addresses
+ * @value: the values of the fields; 0 outside @mask
+ * @mask: the bits of the fields that are compared
+ *
+ * A packet is compared with the endpoint's flows in ascending order of
+ * @priority; among flows of the same @priority the oldest one comes first.  It
+ * belongs to the first flow that it matches, and to later ones only if that one
+ * has KFABRIC_FLOW_DONT_TRAP, and so on.
+ *
+ * KFABRIC_IOC_CLOSE destroys the flow.  It does not wait for packets that are
+ * being received: one that arrives during the call may be counted after it.
+ * An endpoint or a counters object that a flow refers to cannot be closed
+ * (-EBUSY).
+ *
+ * Needs CAP_NET_RAW in the user namespace of the link's network namespace.
+ *
+ * Errors, checked in this order: -EBADF; -EINVAL unknown flag or family, a
+ * value with a bit outside its mask, a mask with a bit that the field does not
+ * have, or of an address without @family; -EOPNOTSUPP an endpoint of another
+ * type; -EPERM; -ENODEV the link was removed; -EINVAL @counters is of another
+ * domain or has no static points; -ENOSPC the endpoint has KFABRIC_MAX_FLOWS.
+ */
+struct kfabric_flow_open {
+	__u32	size;
+	__u32	ep;
+	__u64	context;
+	__u64	flags;
+	__u32	counters;
+	__u32	handle;
+	__u32	priority;
+	__u32	family;
+	struct kfabric_flow_match value;
+	struct kfabric_flow_match mask;
+};
+
 /* ---- Statistics --------------------------------------------------------- */
 
 /**
  * struct kfabric_stat - statistics of the next object of a class
  * @size: sizeof(struct kfabric_stat)
- * @object_class: KFI_CLASS_EP, KFI_CLASS_CQ or KFI_CLASS_CNTR
+ * @object_class: KFI_CLASS_EP, KFI_CLASS_CQ, KFI_CLASS_CNTR,
+ *	KFABRIC_CLASS_COUNTERS or KFABRIC_CLASS_FLOW
  * @after: id of the last object seen, 0 to begin; out: its id
  * @pid: out: process that opened the device, in the caller's PID namespace
  * @handle: out: its handle there
  * @link: out: name of the link
- * @addr: out: endpoint: its address
+ * @addr: out: endpoint: its address; flow: that of its endpoint
  * @v: out: endpoint: transmits, bytes sent, receives, bytes received, transmits
  *	under way, receives posted, unexpected messages, bytes of those;
  *	CQ: size, entries queued, errors queued, entries ever, overruns,
  *	reserved, waiters, 0; counter: value, error value, waiters, lowest
- *	threshold waited for (KFABRIC_FOREVER: none), 0, 0, 0, 0
+ *	threshold waited for (KFABRIC_FOREVER: none), 0, 0, 0, 0; counters
+ *	object: number of values, static points, bindings (one for each flow
+ *	made with it, one for each dynamic point), 0, 0, 0, 0, 0; flow: packets,
+ *	bytes of these, priority, counter points, handle of its endpoint, 0, 0, 0
  *
  * Shows objects on links of the caller's network namespace: all of them with
  * CAP_NET_ADMIN there, else those of the caller's user.
@@ -2275,5 +2468,10 @@ struct kfabric_figures {
 #define KFABRIC_IOC_EP_ACCEPT	KFABRIC_IO(0x5c, struct kfabric_ep_accept)
 #define KFABRIC_IOC_EP_SHUTDOWN	KFABRIC_IO(0x5d, struct kfabric_ep_shutdown)
 #define KFABRIC_IOC_EP_PEER	KFABRIC_IO(0x5e, struct kfabric_ep_peer)
+
+#define KFABRIC_IOC_COUNTERS_OPEN KFABRIC_IO(0x70, struct kfabric_counters_open)
+#define KFABRIC_IOC_COUNTERS_ATTACH KFABRIC_IO(0x71, struct kfabric_counters_attach)
+#define KFABRIC_IOC_COUNTERS_READ KFABRIC_IO(0x72, struct kfabric_counters_read)
+#define KFABRIC_IOC_FLOW_OPEN	KFABRIC_IO(0x73, struct kfabric_flow_open)
 
 #endif /* _UAPI_KFABRIC_H */

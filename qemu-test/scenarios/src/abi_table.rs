@@ -190,6 +190,7 @@ pub(crate) fn table() -> Vec<Row> {
     table.extend(queue_calls());
     table.extend(wait_calls());
     table.extend(ep_calls());
+    table.extend(flow_calls());
     table
 }
 
@@ -199,7 +200,8 @@ fn device_calls() -> Vec<Row> {
             abi_version: Reported, module_version: Reported, page_size: Reported, caps: Reported,
             max_msg_size: Reported, inject_size: Reported, max_iov: Reported, max_handles: Reported,
             max_queue: Reported, max_cq: Reported, max_eq: Reported, max_av: Reported, max_post: Reported,
-            max_buffered: Reported,
+            max_buffered: Reported, max_flows: Reported, max_flow_points: Reported,
+            max_counters: Reported, reserved: Reported,
         } |_| Call::sized(), keep),
         row!(KFABRIC_IOC_NOP kfabric_nop 8 {
             reserved: Reserved,
@@ -671,5 +673,47 @@ fn ep_calls() -> Vec<Row> {
             ep: world.ep_connected(),
             ..Call::sized()
         }, keep),
+    ]
+}
+
+fn flow_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_COUNTERS_OPEN kfabric_counters_open 32 {
+            domain: Handle(&[Class::Domain]), context: Value, flags: Flags(0), count: Value,
+            handle: Reported,
+        } |world| abi::kfabric_counters_open {
+            domain: world.domain,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_COUNTERS_ATTACH kfabric_counters_attach 24 {
+            counters: Handle(&[Class::Counters]),
+            // 0 is a static point: see flows.rs for this field.
+            flow: Value, description: Value, index: Value, comp_mask: Reserved,
+        } |world| abi::kfabric_counters_attach {
+            counters: world.counters,
+            flow: world.flow,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_COUNTERS_READ kfabric_counters_read 32 {
+            counters: Handle(&[Class::Counters]), values: Out,
+            flags: Flags(abi::KFABRIC_COUNTERS_PREFER_CACHED as u64), count: Value,
+            reserved: Reserved,
+        } |world| abi::kfabric_counters_read {
+            counters: world.counters,
+            values: world.at(OUT),
+            count: 2,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_FLOW_OPEN kfabric_flow_open 136 {
+            ep: Handle(&[Class::Ep]), context: Value,
+            flags: Flags(abi::KFABRIC_FLOW_DONT_TRAP as u64),
+            // 0 is none: see flows.rs for this field.
+            counters: Value, handle: Reported, priority: Value, family: Value, value: Value,
+            mask: Value,
+        } |world| abi::kfabric_flow_open {
+            ep: world.ep_dgram,
+            counters: world.counters,
+            ..Call::sized()
+        }, close),
     ]
 }

@@ -26,10 +26,12 @@ pub(crate) enum Class {
     Cntr,
     Wait,
     Poll,
+    Counters,
+    Flow,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Fabric,
         Self::Domain,
         Self::Ep,
@@ -41,6 +43,8 @@ impl Class {
         Self::Cntr,
         Self::Wait,
         Self::Poll,
+        Self::Counters,
+        Self::Flow,
     ];
 }
 
@@ -75,6 +79,12 @@ pub(crate) struct World {
     pub(crate) ep_new: u32,
     /// Not bound.
     pub(crate) pep: u32,
+    /// For datagrams; not bound.
+    pub(crate) ep_dgram: u32,
+    /// Has a static point, and is bound to nothing.
+    pub(crate) counters: u32,
+    /// Of `ep_dgram`, without points.
+    pub(crate) flow: u32,
     /// The last one that [`World::ep_msg`] made, or 0.
     msg: Cell<u32>,
     /// The last one that [`World::meeting`] made.
@@ -147,6 +157,14 @@ impl World {
         file.enable(ep).expect("enable");
         let name = file.ep_name(ep).expect("name");
         let pep = file.pep(fabric);
+        let ep_dgram = file.ep_dgram(domain);
+        let counters = file.counters(domain);
+        file.attach(counters, 0, abi::KFABRIC_COUNTER_PACKETS, 0)
+            .expect("attach");
+        let flow = file.make(abi::kfabric_flow_open {
+            ep: ep_dgram,
+            ..Call::sized()
+        });
         let world = Self {
             spare: file.fabric(),
             file,
@@ -167,6 +185,9 @@ impl World {
             ep,
             ep_new,
             pep,
+            ep_dgram,
+            counters,
+            flow,
             msg: Cell::new(0),
             met: Cell::new(None),
         };
@@ -365,6 +386,8 @@ impl World {
             Class::Cntr => self.cntr,
             Class::Wait => self.wait,
             Class::Poll => self.poll,
+            Class::Counters => self.counters,
+            Class::Flow => self.flow,
         }
     }
 
@@ -381,6 +404,9 @@ impl World {
         self.close_meeting();
         file.close_all(&[
             self.pep,
+            self.flow,
+            self.ep_dgram,
+            self.counters,
             self.ep,
             self.ep_new,
             self.mr,

@@ -18,7 +18,8 @@ use crate::{
     host::{Host, LINK, Options, device, pattern},
 };
 use kfi::{
-    Access, Buffer, Cntr, Device, Domain, Eq, Errno, Fabric, FiAddr, Mr, PollSet, Wait, WaitSet,
+    Access, Buffer, Caps, Cntr, CounterDescription, Counters, Device, Domain, Endpoint, EpType, Eq,
+    Errno, Fabric, FiAddr, Flow, Mr, PollSet, Wait, WaitSet,
     abi::{self, Call},
 };
 use std::{
@@ -74,6 +75,13 @@ struct World {
     a: Host,
     to_b: FiAddr,
     b: Host,
+    /// Of `dgram`, without points.
+    flow: Flow,
+    dgram: Endpoint,
+    /// With a static point, bound to nothing.
+    counters: Counters,
+    /// Without points.
+    dynamic: Counters,
 }
 
 impl World {
@@ -100,6 +108,14 @@ impl World {
             .requested_key(7)
             .open()
             .expect("mr");
+        let dgram = domain.endpoint().ep_type(EpType::Dgram).caps(Caps::MSG);
+        let dgram = dgram.open().expect("endpoint");
+        let flow = dgram.flow().open().expect("flow");
+        let counters = domain.counters().open().expect("counters");
+        counters
+            .attach(CounterDescription::Packets, 0)
+            .expect("attach");
+        let dynamic = domain.counters().open().expect("counters");
         Self {
             device,
             fabric,
@@ -113,6 +129,10 @@ impl World {
             a,
             to_b,
             b,
+            flow,
+            dgram,
+            counters,
+            dynamic,
         }
     }
 

@@ -57,6 +57,7 @@ mod failures;
 mod faults;
 mod first_contact;
 mod flooded;
+mod flows;
 mod fuzz;
 mod harness;
 mod host;
@@ -155,6 +156,9 @@ fn main() -> std::process::ExitCode {
             hosts::peers::TESTS,
             first_contact::TESTS,
             datagrams::TESTS,
+            flows::TESTS,
+            flows::matching::TESTS,
+            flows::life::TESTS,
             connected::TESTS,
             atomics::TESTS,
             connections::TESTS,
@@ -192,6 +196,7 @@ fn main() -> std::process::ExitCode {
             user_namespaces::ROLES,
             hosts::peers::ROLES,
             connections::killed::ROLES,
+            flows::life::ROLES,
         ]
         .concat(),
     )

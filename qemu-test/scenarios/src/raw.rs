@@ -108,7 +108,7 @@ macro_rules! make {
 make! {
     kfabric_fabric_open kfabric_domain_open kfabric_eq_open kfabric_av_open kfabric_mr_reg
     kfabric_cq_open kfabric_cntr_open kfabric_wait_open kfabric_poll_open kfabric_ep_open
-    kfabric_pep_open
+    kfabric_pep_open kfabric_counters_open kfabric_flow_open
 }
 
 /// An open file of the device.
@@ -220,6 +220,42 @@ impl File {
             link: text(link),
             ..Call::sized()
         })
+    }
+
+    /// An endpoint for datagrams at 127.0.0.1, not bound.
+    pub(crate) fn ep_dgram(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_ep_open {
+            domain,
+            type_: abi::KFI_EP_DGRAM,
+            src_addr: ipv4([127, 0, 0, 1], 0),
+            ..Call::sized()
+        })
+    }
+
+    /// Counters of flows, with 16 values.
+    pub(crate) fn counters(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_counters_open {
+            domain,
+            ..Call::sized()
+        })
+    }
+
+    /// Attaches a counter point: a static one, if `flow` is 0.
+    pub(crate) fn attach(
+        &self,
+        counters: u32,
+        flow: u32,
+        description: u32,
+        index: u32,
+    ) -> Result<(), Errno> {
+        let arg = abi::kfabric_counters_attach {
+            counters,
+            flow,
+            description,
+            index,
+            ..Call::sized()
+        };
+        self.call(arg).map(|_| ())
     }
 
     /// A passive endpoint at 127.0.0.2, any port.

@@ -219,6 +219,10 @@ enumerator! {
         Wait = 16,
         /// Poll set.
         Poll = 17,
+        /// Counters of flows; not a class of kfabric.
+        Counters = 0x170,
+        /// Flow; not a class of kfabric.
+        Flow = 0x171,
     }
 }
 

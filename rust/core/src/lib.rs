@@ -39,6 +39,7 @@ pub mod eq;
 pub mod errno;
 pub mod fifo;
 pub mod flags;
+pub mod flow;
 pub mod info;
 pub mod limits;
 pub mod matching;

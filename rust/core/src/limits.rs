@@ -93,6 +93,19 @@ pub const EAGER_SIZE: u64 = 8 << 10;
 /// cost. At the limit senders wait.
 pub const MAX_UNEXPECTED: u32 = 1_024;
 
+/// The maximum number of flows of an endpoint. A softirq compares each packet with all of them.
+pub const MAX_FLOWS: usize = 64;
+
+/// The maximum number of static counter points of a counters object, and of all counter points of a
+/// flow. A softirq adds to each for a packet.
+pub const MAX_FLOW_POINTS: usize = 16;
+
+/// The maximum number of values of a counters object. Each CPU has all of them.
+pub const MAX_COUNTERS: u32 = 256;
+
+/// The default number of values of a counters object.
+pub const DEFAULT_COUNTERS: u32 = 16;
+
 /// The default of `KFI_OPT_MIN_MULTI_RECV` in bytes: a multi-receive buffer with less room is
 /// released.
 pub const DEFAULT_MIN_MULTI_RECV: u64 = 64;
@@ -123,4 +136,5 @@ pub const TAG_FORMAT_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 const _: () = assert!(MAX_QUEUE as u64 >= DEFAULT_TX_SIZE as u64);
 const _: () = assert!(MAX_BUFFERED >= DEFAULT_BUFFERED && DEFAULT_BUFFERED >= EAGER_SIZE);
 const _: () = assert!(EAGER_SIZE >= INJECT_SIZE as u64);
+const _: () = assert!(MAX_COUNTERS >= DEFAULT_COUNTERS);
 const _: () = assert!(DEFAULT_CQ.is_power_of_two() && MAX_CQ.is_power_of_two());

@@ -46,11 +46,13 @@
 //! | [`packet`] | packets in socket buffers: verifying and building |
 //! | [`path`] | the path from a link's address to a peer |
 //! | [`qp`] | queue pairs |
+//! | [`flow`] | flows: rules at a UD QP that count received packets |
 //! | [`cm`] | connection management: connects QPs with their peers |
 //! | [`stats`] | statistics |
 
 #[allow(dead_code, unused_imports, reason = "suites use all of it")]
 pub(crate) mod cm;
+pub(crate) mod flow;
 mod link;
 mod packet;
 mod path;

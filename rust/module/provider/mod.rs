@@ -8,7 +8,7 @@
 //! ```text
 //! fabric -> domain -> ep  -> av, cq, cntr, mr   (an arrow: "is made from" or "is bound to")
 //!        -> eq, wait      poll -> cq, cntr
-//!        -> pep -> eq
+//!        -> pep -> eq     flow -> ep, counters
 //! ```
 //!
 //! An operation enters at [`ep::post::Poster::post`], or is admitted and started
@@ -51,6 +51,8 @@
 //! - The locks of an endpoint's transmit side and of a waiting send are leaves.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).
+//! - The mutex of a flow's points -> the lock of a counters object, a leaf. A mutex of a flow is not
+//!   held while the table of flows of its endpoint changes.
 //! - The locks of an AV's table, of a domain's keys, of the directories, of their list and of the
 //!   object list are leaves.
 //!
@@ -62,6 +64,7 @@
 
 pub(crate) mod av;
 pub(crate) mod cntr;
+pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod directory;
 pub(crate) mod domain;
@@ -69,6 +72,7 @@ pub(crate) mod drain;
 pub(crate) mod ep;
 pub(crate) mod eq;
 pub(crate) mod fabric;
+pub(crate) mod flow;
 pub(crate) mod mr;
 pub(crate) mod object;
 pub(crate) mod object_list;

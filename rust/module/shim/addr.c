@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Part of the C side of shim/udp.rs: the current addresses of the interfaces of
- * a network namespace.
+ * a network namespace, and the rights of the current task there.
  *
  * The functions find the namespace by its sockets, so they search no list of
  * namespaces. If the sockets are open in an RCU read-side section, the tables
@@ -13,10 +13,12 @@
 
 #include "udp.h"
 
+#include <linux/capability.h>
 #include <linux/inetdevice.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/string.h>
+#include <linux/user_namespace.h>
 #include <net/addrconf.h>
 #include <net/if_inet6.h>
 #include <net/ipv6.h>
@@ -36,6 +38,32 @@ kfabric_shim_udp_netdev(const struct kfabric_shim_udp *udp, u32 ifindex)
 	struct net *net = kfabric_shim_udp_net(udp);
 
 	return net ? dev_get_by_index_rcu(net, ifindex) : NULL;
+}
+
+/**
+ * kfabric_shim_udp_net_raw - whether the current task may see raw packets
+ * @udp: the sockets of a namespace
+ *
+ * Context: process. Return: 1 if it has CAP_NET_RAW in the user namespace that
+ * owns the network namespace, 0 if not; -ENODEV if the sockets are closed.
+ */
+int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp)
+{
+	struct user_namespace *user_ns = NULL;
+	const struct net *net;
+	bool capable;
+
+	rcu_read_lock();
+	net = kfabric_shim_udp_net(udp);
+	/* The namespace has a reference to it, so its count is not 0. */
+	if (net)
+		user_ns = get_user_ns(net->user_ns);
+	rcu_read_unlock();
+	if (!user_ns)
+		return -ENODEV;
+	capable = ns_capable(user_ns, CAP_NET_RAW);
+	put_user_ns(user_ns);
+	return capable;
 }
 
 /**

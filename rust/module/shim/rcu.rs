@@ -5,7 +5,12 @@
 //! [`RcuMap`] maps numbers to values. Any context, softirq included, can look them up under RCU;
 //! process context inserts and removes them. A removed value is dropped when no reader can use it
 //! any more, by the module's [workqueue](super::work), so its drop may sleep. An [`RcuBox`] is a
-//! single value that is dropped in the same way. No caller waits for a grace period.
+//! single value that is dropped in the same way, and an [`RcuCell`] is a place whose value is
+//! replaced while it is being read. No caller waits for a grace period.
+
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/rcu.rs"]
+mod kunit;
 
 use crate::shim::{
     bindings as shim,
@@ -21,7 +26,15 @@ use kernel::{
     bindings,
     error::to_result,
     prelude::*,
-    sync::rcu,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        rcu, //
+    },
     types::Opaque, //
 };
 
@@ -264,5 +277,72 @@ impl<V: Send + Sync + 'static> Drop for RcuBox<V> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the slot came from `new`; this passes its ownership on.
         unsafe { Slot::drop_later(self.slot) };
+    }
+}
+
+/// A place for a value that readers use under RCU while others replace it.
+///
+/// # Invariants
+///
+/// `slot` is null or a result of [`Slot::new`] that the cell owns.
+pub(crate) struct RcuCell<V: Send + Sync + 'static> {
+    slot: Atomic<*mut Slot<V>>,
+}
+
+// SAFETY: Any task may use and drop the value.
+unsafe impl<V: Send + Sync + 'static> Send for RcuCell<V> {}
+// SAFETY: As above; the pointer is changed atomically.
+unsafe impl<V: Send + Sync + 'static> Sync for RcuCell<V> {}
+
+impl<V: Send + Sync + 'static> RcuCell<V> {
+    /// An empty cell.
+    pub(crate) const fn empty() -> Self {
+        // INVARIANT: Null.
+        Self {
+            slot: Atomic::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Whether the cell is empty at this moment: one load. Any context.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slot.load(Relaxed).is_null()
+    }
+
+    /// Calls `f` with the value, in an RCU read-side section: `f` must not sleep. `None` if the
+    /// cell is empty. Any context.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&V) -> R) -> Option<R> {
+        let _rcu = rcu::read_lock();
+        // Acquire pairs with the barrier in `replace`: a reader that sees the pointer sees the
+        // whole value.
+        let slot = self.slot.load(Acquire);
+        // SAFETY: By the type invariant it is null or a slot. A slot that is removed is not dropped
+        // before the end of this read-side section, because only `drop_later` drops it, which is
+        // called after the removal. There are no mutable references to its value.
+        let slot = unsafe { slot.as_ref() }?;
+        Some(f(&slot.value))
+    }
+
+    /// Replaces the value and returns the previous one, which readers may still be using. Any
+    /// context.
+    pub(crate) fn replace(&self, value: Option<RcuBox<V>>) -> Option<RcuBox<V>> {
+        let slot = match value {
+            // The cell takes over the slot, so the box must not drop it.
+            Some(value) => core::mem::ManuallyDrop::new(value).slot.as_ptr(),
+            None => core::ptr::null_mut(),
+        };
+        // INVARIANT: Null, or the slot of the box, which owned it. By the same invariant the result
+        // is null or a slot, which the cell does not own any more.
+        let previous = self.slot.xchg(slot, Full);
+        NonNull::new(previous).map(|slot| RcuBox { slot })
+    }
+}
+
+impl<V: Send + Sync + 'static> Drop for RcuCell<V> {
+    fn drop(&mut self) {
+        // A reader that found the cell under RCU may still be using the value: the box drops it
+        // later.
+        drop(self.replace(None));
     }
 }

@@ -84,7 +84,8 @@ int kfabric_shim_route_send(struct kfabric_shim_route *route,
 int kfabric_kunit_route_look_up(struct kfabric_shim_route *route);
 #endif
 
-/* Addresses of interfaces: addr.c. */
+/* Addresses of interfaces, and rights in the namespace: addr.c. */
+int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp);
 bool kfabric_shim_udp_first_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
 				 u8 addr[4]);
 bool kfabric_shim_udp_has_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,

@@ -130,6 +130,17 @@ impl<T: Receive> UdpSockets<T> {
         &self.inner.receiver
     }
 
+    /// Checks that the current task has CAP_NET_RAW in the user namespace that owns the network
+    /// namespace of the sockets. Fails with `EPERM`; `ENODEV` if the sockets are closed. Process
+    /// context.
+    pub(crate) fn check_net_raw(&self) -> Result {
+        // SAFETY: By the type invariant of `Inner` `raw` is initialised; process context.
+        match unsafe { shim::kfabric_shim_udp_net_raw(self.raw()) } {
+            0 => Err(EPERM),
+            other => to_result(other),
+        }
+    }
+
     /// Closes the sockets: nothing is sent after this, and nothing is received after another grace
     /// period. Only the first call has an effect. Sleeps, but does not wait for a grace period; the
     /// RTNL may be held.

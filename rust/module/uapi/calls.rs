@@ -83,6 +83,11 @@ macro_rules! calls {
             0x5c KFABRIC_IOC_EP_ACCEPT(kfabric_ep_accept: 32) input ep::accept;
             0x5d KFABRIC_IOC_EP_SHUTDOWN(kfabric_ep_shutdown: 16) input ep::shutdown;
             0x5e KFABRIC_IOC_EP_PEER(kfabric_ep_peer: 40) query ep::peer;
+
+            0x70 KFABRIC_IOC_COUNTERS_OPEN(kfabric_counters_open: 32) make flow::counters_open;
+            0x71 KFABRIC_IOC_COUNTERS_ATTACH(kfabric_counters_attach: 24) input flow::attach;
+            0x72 KFABRIC_IOC_COUNTERS_READ(kfabric_counters_read: 32) input flow::read;
+            0x73 KFABRIC_IOC_FLOW_OPEN(kfabric_flow_open: 136) make flow::open;
         }
     };
 }

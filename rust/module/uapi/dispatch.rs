@@ -23,6 +23,7 @@ use super::{
     ep,
     eq,
     fabric,
+    flow,
     info,
     mr,
     objects::{

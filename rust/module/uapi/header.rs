@@ -21,6 +21,7 @@ use kfi_core::{
     enums,
     errno::Errno,
     flags,
+    flow,
     limits,
     op,
     wait, //
@@ -129,7 +130,7 @@ compare! {
             KFI_CLASS_UNSPEC = Unspec, KFI_CLASS_FABRIC = Fabric, KFI_CLASS_DOMAIN = Domain,
             KFI_CLASS_EP = Ep, KFI_CLASS_PEP = Pep, KFI_CLASS_AV = Av, KFI_CLASS_MR = Mr,
             KFI_CLASS_EQ = Eq, KFI_CLASS_CQ = Cq, KFI_CLASS_CNTR = Cntr, KFI_CLASS_WAIT = Wait,
-            KFI_CLASS_POLL = Poll,
+            KFI_CLASS_POLL = Poll, KFABRIC_CLASS_COUNTERS = Counters, KFABRIC_CLASS_FLOW = Flow,
         }
         EqEvent {
             KFI_NOTIFY = Notify, KFI_CONNREQ = ConnReq, KFI_CONNECTED = Connected,
@@ -163,7 +164,9 @@ compare! {
         KFABRIC_MAX_CONNECT_DATA = limits::MAX_CONNECT_DATA;
         KFABRIC_MAX_ACCEPT_DATA = limits::MAX_ACCEPT_DATA;
         KFABRIC_MAX_REJECT_DATA = limits::MAX_REJECT_DATA;
-        KFABRIC_MAX_BACKLOG = limits::MAX_BACKLOG; KFABRIC_NAME_MAX = limits::NAME_MAX;
+        KFABRIC_MAX_BACKLOG = limits::MAX_BACKLOG; KFABRIC_MAX_FLOWS = limits::MAX_FLOWS;
+        KFABRIC_MAX_FLOW_POINTS = limits::MAX_FLOW_POINTS;
+        KFABRIC_MAX_COUNTERS = limits::MAX_COUNTERS; KFABRIC_NAME_MAX = limits::NAME_MAX;
         KFABRIC_LINK_NAME_MAX = limits::LINK_NAME_MAX; KFABRIC_STRADDR_MAX = addr::TEXT_MAX;
         KFABRIC_DGRAM_QPN = addr::DGRAM_QPN; KFABRIC_FOREVER = wait::FOREVER;
 
@@ -193,6 +196,11 @@ compare! {
         // uapi/cntr.rs uses these constants: each selects a function of a counter.
         KFABRIC_CNTR_ADD = 0; KFABRIC_CNTR_SET = 1; KFABRIC_CNTR_ADDERR = 2;
         KFABRIC_CNTR_SETERR = 3;
+
+        // uapi/flow.rs uses these constants.
+        KFABRIC_COUNTER_PACKETS = flow::Description::Packets;
+        KFABRIC_COUNTER_BYTES = flow::Description::Bytes; KFABRIC_COUNTERS_PREFER_CACHED = 1;
+        KFABRIC_FLOW_DONT_TRAP = 1;
 
         // uapi/post.rs uses this constant.
         KFABRIC_OP_EXPLICIT = 1;

@@ -47,6 +47,10 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
         max_av: limits::MAX_AV,
         max_post: limits::MAX_POST,
         max_buffered: limits::MAX_BUFFERED,
+        max_flows: limits::MAX_FLOWS as u32,
+        max_flow_points: limits::MAX_FLOW_POINTS as u32,
+        max_counters: limits::MAX_COUNTERS,
+        reserved: 0,
     };
     Ok(())
 }

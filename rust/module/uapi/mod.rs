@@ -33,6 +33,7 @@ mod ep;
 mod eq;
 mod fabric;
 mod file;
+mod flow;
 mod handles;
 // rustc 1.85 does not count a use in an anonymous constant.
 #[allow(dead_code)]

@@ -14,10 +14,12 @@ use crate::{
     provider::{
         av::Av,
         cntr::Cntr,
+        counters::Counters,
         cq::Cq,
         ep::Endpoint,
         eq::Eq,
         fabric::Fabric,
+        flow::Flow,
         mr::Mr,
         object,
         pep::Pep,
@@ -111,6 +113,7 @@ pub(super) trait Named: Sized {
 }
 
 classes! {
+    Flow(Flow),
     Endpoint(Endpoint),
     Pep(Pep),
     Mr(Mr),
@@ -119,6 +122,8 @@ classes! {
     PollSet(PollSet),
     Cq(Cq),
     Cntr(Cntr),
+    /// The counters of flows.
+    Counters(Counters),
     Domain(Domain),
     Eq(Eq),
     WaitSet(WaitSet),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_STAT`: statistics of endpoints, CQs and counters. `KFABRIC_IOC_FIGURES`: packet
+//! `KFABRIC_IOC_STAT`: statistics of endpoints, CQs, counters and flows. `KFABRIC_IOC_FIGURES`: packet
 //! statistics of a link, an endpoint or a network namespace.
 //!
 //! Both show objects on links of the caller's network namespace: all of them to a caller that may
@@ -46,6 +46,8 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
         KFI_CLASS_EP => Class::Endpoint,
         KFI_CLASS_CQ => Class::Cq,
         KFI_CLASS_CNTR => Class::Cntr,
+        KFABRIC_CLASS_COUNTERS => Class::Counters,
+        KFABRIC_CLASS_FLOW => Class::Flow,
         _ => return Err(EINVAL),
     };
     let netns = NetNs::current()?;

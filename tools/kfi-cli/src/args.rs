@@ -6,7 +6,7 @@ use std::{net::SocketAddr, str::FromStr, time::Duration};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::{cntr::Step, rping, text};
+use crate::{cntr::Step, flow::Rule, rping, text};
 
 /// Port of a ping-pong server.
 pub(crate) const PORT: u16 = 7471;
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Bench(Bench),
     Cntr(Cntr),
     Cq(Cq),
+    Flow(Flow),
     Top(Top),
     /// Write a shell's completions to standard output
     ///
@@ -414,7 +415,51 @@ pub(crate) enum Format {
     Tagged,
 }
 
-/// Watch links, endpoints, completion queues and counters
+/// Count the packets that arrive at a datagram endpoint
+///
+/// Opens a datagram endpoint, makes a flow for each rule, and shows how many packets belong to each
+/// flow, and their bytes from the BTH to the ICRC. The packets are only counted: nothing receives
+/// them. A packet belongs to the first rule that it matches, in the order of priorities; rules of
+/// equal priority are in the order of the command line. Needs CAP_NET_RAW.
+///
+/// A rule is a list of fields, separated by commas: src=IP[/BITS], dst=IP[/BITS], sport=N[/MASK] (UDP
+/// source port), sqp=N[/MASK] (source QP), dqp=N[/MASK] (destination QP), op=N[/MASK] (opcode: 0x64,
+/// and 0x65 with immediate data), ipv4, ipv6, any; prio=N (default 0; lower numbers come first);
+/// continue (a packet of this rule can belong to later rules, too). Without a rule: any.
+#[derive(Debug, Parser)]
+pub(crate) struct Flow {
+    // A plain comment, because brackets are links in a doc comment.
+    #[arg(value_name = "RULE", help = "Rules: FIELD[=VALUE[/MASK]][,...]")]
+    pub(crate) rules: Vec<Rule>,
+
+    /// Link to use; without it, the link that has the address, else the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Own address; any port by default
+    #[arg(short, long, value_name = "HOST[:PORT]")]
+    pub(crate) bind: Option<HostPort>,
+
+    /// Send this many datagrams of 64 bytes to the endpoint, every second one with immediate data
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..=10_000_000)
+    )]
+    pub(crate) send: u64,
+
+    /// Time between two updates
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
+    pub(crate) interval: Duration,
+
+    /// End after this time; without it, only a signal ends the command
+    #[arg(short, long, value_name = "SECONDS", value_parser = text::parse_seconds)]
+    pub(crate) time: Option<Duration>,
+}
+
+/// Watch links, endpoints, completion queues, counters and flows
 ///
 /// Shows the statistics of this network namespace: of all programs with CAP_NET_ADMIN, else of
 /// one's own. On a terminal it fills the screen (q quits, arrows scroll, space pauses); without
@@ -541,6 +586,7 @@ mod tests {
             "kfi --json info",
             "kfi info --json",
             "kfi link show --json",
+            "kfi flow --json",
             "kfi top --json",
         ] {
             assert!(parse(line).unwrap().json, "{line}");
@@ -613,6 +659,7 @@ mod tests {
             "kfi nothing",
             "kfi info --nothing",
             "kfi cntr jump=3",
+            "kfi flow jump=3",
             "kfi bench speed",
         ] {
             let error = Args::try_parse_from(line.split_whitespace()).unwrap_err();

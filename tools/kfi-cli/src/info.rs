@@ -31,6 +31,9 @@ struct ModuleJson {
     max_av: u32,
     max_post: u32,
     max_buffered: u64,
+    max_flows: u32,
+    max_flow_points: u32,
+    max_counters: u32,
 }
 
 impl From<&Query> for ModuleJson {
@@ -50,6 +53,9 @@ impl From<&Query> for ModuleJson {
             max_av: query.max_av,
             max_post: query.max_post,
             max_buffered: query.max_buffered,
+            max_flows: query.max_flows,
+            max_flow_points: query.max_flow_points,
+            max_counters: query.max_counters,
         }
     }
 }
@@ -233,7 +239,7 @@ fn module_text(module: &ModuleJson) -> String {
     format!(
         "  capabilities: {}\n  limits: {} objects a file, {} operations a queue, {} CQ entries, \
          {} events, {} addresses, {} operations a post, {} pieces a list, {} of unexpected \
-         messages\n",
+         messages, {} flows of an endpoint, {} points a flow, {} values of counters\n",
         text::row(&module.caps),
         module.max_handles,
         module.max_queue,
@@ -242,7 +248,10 @@ fn module_text(module: &ModuleJson) -> String {
         module.max_av,
         module.max_post,
         module.max_iov,
-        text::bytes(module.max_buffered)
+        text::bytes(module.max_buffered),
+        module.max_flows,
+        module.max_flow_points,
+        module.max_counters,
     )
 }
 
@@ -355,6 +364,9 @@ pub(crate) mod tests {
             max_av: 1,
             max_post: 1,
             max_buffered: 1,
+            max_flows: 1,
+            max_flow_points: 1,
+            max_counters: 1,
         }
     }
 

@@ -8,6 +8,7 @@
 //! kfi rping         rping, with that of rdma-core
 //! kfi bench         short measurements between two threads
 //! kfi cntr, cq      a counter or a completion queue, step by step
+//! kfi flow          counts the packets that arrive at an endpoint
 //! kfi top           live statistics
 //! kfi completions   completions for a shell
 //! ```
@@ -25,6 +26,7 @@ mod bench;
 mod cntr;
 mod cq;
 mod error;
+mod flow;
 mod info;
 mod link;
 #[cfg(test)]
@@ -55,6 +57,7 @@ fn run(args: Args, out: &mut Out) -> Result<(), Error> {
         Command::Bench(args) => bench::run(&args, out),
         Command::Cntr(args) => cntr::run(&args, out),
         Command::Cq(args) => cq::run(&args, out),
+        Command::Flow(args) => flow::run(&args, out),
         Command::Top(args) => top::run(&args, out),
         Command::Completions { shell } => out.text(&args::completions(shell)),
     }

@@ -9,8 +9,8 @@ use std::{
 
 use crate::abi;
 
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
+pub(crate) const AF_INET: u16 = 2;
+pub(crate) const AF_INET6: u16 = 10;
 
 /// Address of a peer in operations: the value that an address vector gave for a
 /// socket address (`kfi_addr_t`).

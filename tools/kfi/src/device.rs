@@ -68,6 +68,12 @@ pub struct Query {
     pub max_post: u32,
     /// Bytes of unexpected messages that an endpoint keeps.
     pub max_buffered: u64,
+    /// Flows of an endpoint.
+    pub max_flows: u32,
+    /// Counter points of a flow.
+    pub max_flow_points: u32,
+    /// Values of a counters object.
+    pub max_counters: u32,
 }
 
 impl Device {
@@ -130,6 +136,9 @@ impl Device {
             max_av: arg.max_av,
             max_post: arg.max_post,
             max_buffered: arg.max_buffered,
+            max_flows: arg.max_flows,
+            max_flow_points: arg.max_flow_points,
+            max_counters: arg.max_counters,
         })
     }
 
@@ -180,8 +189,7 @@ impl Device {
         Links::new(self)
     }
 
-    /// Statistics of the endpoints, CQs or counters of this network
-    /// namespace, one call each: all of them with `CAP_NET_ADMIN`, else those
+    /// Statistics of the objects of a class in this network namespace, one call each: all of them with `CAP_NET_ADMIN`, else those
     /// of this user.
     pub fn stats(&self, class: StatClass) -> Stats {
         Stats::new(self, class)

@@ -8,6 +8,7 @@ use crate::{
     av::AvBuilder,
     buffer::Buffer,
     cntr::CntrBuilder,
+    counters::CountersBuilder,
     cq::CqBuilder,
     ep::EndpointBuilder,
     eq::Eq,
@@ -96,6 +97,11 @@ impl Domain {
     /// A counter, to be opened.
     pub fn cntr(&self) -> CntrBuilder {
         CntrBuilder::new(self)
+    }
+
+    /// Counters of flows, to be opened.
+    pub fn counters(&self) -> CountersBuilder {
+        CountersBuilder::new(self)
     }
 
     /// An address vector, to be opened.

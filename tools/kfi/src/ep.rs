@@ -22,6 +22,7 @@ use crate::{
     errno::Errno,
     error::Result,
     flags::{Caps, CntrBind, CqBind, OpFlags},
+    flow::FlowBuilder,
     object::{Inner, object},
     op::{Local, Op, Remote},
 };
@@ -198,6 +199,11 @@ impl Endpoint {
     /// already.
     pub fn bind_av(&self, av: &Av) -> Result<()> {
         self.inner.node.bind(av.handle(), 0, av.as_hold())
+    }
+
+    /// A flow of this endpoint, to be made: counts the packets that arrive.
+    pub fn flow(&self) -> FlowBuilder {
+        FlowBuilder::new(self)
     }
 
     /// Reports events to an event queue.

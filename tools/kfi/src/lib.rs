@@ -15,6 +15,7 @@
 //!       Endpoint         sends and receives
 //!       Cq, Cntr         report completions: entries, counts
 //!       Av, Mr, PollSet  peers' addresses; registered memory; polling
+//!       Flow, Counters   count the packets that arrive at an endpoint
 //! ```
 //!
 //! A value is a reference to its object, cheap to clone.  An object is closed when the last
@@ -87,6 +88,7 @@ mod av;
 #[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
 pub mod buffer;
 mod cntr;
+mod counters;
 mod cq;
 mod deadline;
 mod device;
@@ -98,6 +100,7 @@ mod errno;
 mod error;
 mod fabric;
 mod flags;
+mod flow;
 mod info;
 mod link;
 #[allow(unsafe_code, reason = "mmap(2)")]
@@ -118,6 +121,7 @@ pub use addr::{AddressError, FiAddr, parse_address};
 pub use av::{Av, AvBuilder};
 pub use buffer::{Buffer, Slice};
 pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};
+pub use counters::{CounterDescription, Counters, CountersBuilder};
 pub use cq::{Cq, CqBuilder, Entry, ErrEntry};
 pub use deadline::Deadline;
 pub use device::{Device, Query};
@@ -132,6 +136,7 @@ pub use errno::Errno;
 pub use error::{Error, Result};
 pub use fabric::Fabric;
 pub use flags::{Access, Caps, CntrBind, CompFlags, CqBind, MrMode, MsgOrder, OpFlags};
+pub use flow::{Flow, FlowBuilder};
 pub use info::{Hints, Info, RxAttr, TxAttr, Version};
 pub use link::{Link, Links};
 pub use mr::{Mr, MrBuilder};

@@ -19,17 +19,29 @@ pub enum StatClass {
     Cq,
     /// Counters.
     Cntr,
+    /// Counters of flows.
+    Counters,
+    /// Flows.
+    Flow,
 }
 
 impl StatClass {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Endpoint, Self::Cq, Self::Cntr];
+    pub const ALL: [Self; 5] = [
+        Self::Endpoint,
+        Self::Cq,
+        Self::Cntr,
+        Self::Counters,
+        Self::Flow,
+    ];
 
     fn raw(self) -> u32 {
         match self {
             Self::Endpoint => abi::KFI_CLASS_EP,
             Self::Cq => abi::KFI_CLASS_CQ,
             Self::Cntr => abi::KFI_CLASS_CNTR,
+            Self::Counters => abi::KFABRIC_CLASS_COUNTERS,
+            Self::Flow => abi::KFABRIC_CLASS_FLOW,
         }
     }
 }
@@ -105,6 +117,30 @@ pub enum StatValues {
         /// Lowest threshold of a waiter.
         threshold: Option<u64>,
     },
+    /// Counters of flows.
+    Counters {
+        /// Number of values.
+        count: u64,
+        /// Points for flows that are made with it.
+        points: u64,
+        /// Number of flows that were made with it, and of points of flows.
+        bound: u64,
+    },
+    /// A flow.
+    Flow {
+        /// Address of its endpoint.
+        addr: Option<SocketAddr>,
+        /// Packets that belonged to it.
+        packets: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Its priority.
+        priority: u32,
+        /// Its counter points.
+        points: u64,
+        /// Handle of its endpoint.
+        ep: u32,
+    },
 }
 
 impl Stat {
@@ -136,6 +172,19 @@ impl Stat {
                 err: v[1],
                 waiters: v[2],
                 threshold: (v[3] != abi::KFABRIC_FOREVER).then_some(v[3]),
+            },
+            StatClass::Counters => StatValues::Counters {
+                count: v[0],
+                points: v[1],
+                bound: v[2],
+            },
+            StatClass::Flow => StatValues::Flow {
+                addr: raw.addr.to_std(),
+                packets: v[0],
+                bytes: v[1],
+                priority: v[2] as u32,
+                points: v[3],
+                ep: v[4] as u32,
             },
         };
         Self {
@@ -242,6 +291,29 @@ mod tests {
                 err: 1,
                 waiters: 0,
                 threshold: None
+            }
+        );
+    }
+
+    #[test]
+    fn statistics_of_flows_are_decoded() {
+        assert_eq!(
+            Stat::new(StatClass::Counters, &raw()).values,
+            StatValues::Counters {
+                count: 1,
+                points: 2,
+                bound: 3
+            }
+        );
+        assert_eq!(
+            Stat::new(StatClass::Flow, &raw()).values,
+            StatValues::Flow {
+                addr: None,
+                packets: 1,
+                bytes: 2,
+                priority: 3,
+                points: 4,
+                ep: 5
             }
         );
     }

@@ -236,6 +236,31 @@ pub(super) fn looking_and_changing() {
             w.undo(Made::Object(open.handle));
             result.map(|()| Made::Nothing)
         }),
+        ("COUNTERS_ATTACH of a static point", |w| {
+            w.call(abi::kfabric_counters_attach {
+                counters: w.counters.handle(),
+                ..Call::sized()
+            })
+            .map(|_| Made::Nothing)
+        }),
+        ("COUNTERS_ATTACH of a dynamic point", |w| {
+            w.call(abi::kfabric_counters_attach {
+                counters: w.dynamic.handle(),
+                flow: w.flow.handle(),
+                ..Call::sized()
+            })
+            .map(|_| Made::Nothing)
+        }),
+        ("COUNTERS_READ", |w| {
+            let mut values = [0u64; 16];
+            w.call(abi::kfabric_counters_read {
+                counters: w.counters.handle(),
+                values: (&raw mut values).expose_provenance() as u64,
+                count: 16,
+                ..Call::sized()
+            })
+            .map(|_| Made::Nothing)
+        }),
         ("EP_BIND and EP_ENABLE", |w| {
             let cq = w.call(abi::kfabric_cq_open {
                 domain: w.domain.handle(),

@@ -92,6 +92,39 @@ pub(super) fn making_objects() {
             })?;
             Ok(Made::Object(arg.handle))
         }),
+        ("COUNTERS_OPEN", |w| {
+            let arg = w.call(abi::kfabric_counters_open {
+                domain: w.domain.handle(),
+                count: 256,
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("FLOW_OPEN", |w| {
+            let arg = w.call(abi::kfabric_flow_open {
+                ep: w.dgram.handle(),
+                counters: w.counters.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("FLOW_OPEN and CLOSE", |w| {
+            let flow = w.call(abi::kfabric_flow_open {
+                ep: w.dgram.handle(),
+                ..Call::sized()
+            })?;
+            let close = abi::kfabric_close {
+                handle: flow.handle,
+                ..Call::sized()
+            };
+            w.call(close).map_err(|errno| {
+                // It needs no memory; only its argument can be inaccessible.
+                assert_eq!(errno, Errno::EFAULT, "close of a flow");
+                w.call(close).expect("close it again");
+                errno
+            })?;
+            Ok(Made::Nothing)
+        }),
         ("GETWAIT of a counter", |w| {
             let arg = w.call(abi::kfabric_getwait {
                 handle: w.cntr.handle(),

@@ -6,6 +6,7 @@
 
 mod completion;
 mod connections;
+mod flows;
 mod objects;
 
 use super::{
@@ -389,6 +390,8 @@ impl Worker {
             Kind::Ep,
             Kind::Msg,
             Kind::Pep,
+            Kind::Counters,
+            Kind::Flow,
         ]);
         self.handle(desk, kind)
     }
@@ -400,7 +403,7 @@ impl Worker {
             }
             1 | 2 => {
                 let arg = abi::kfabric_stat {
-                    object_class: self.rng.pick(&[3, 14, 15, 16]),
+                    object_class: self.rng.pick(&[3, 14, 15, 16, 0x170, 0x171]),
                     after: self.rng.below(1000),
                     ..Call::sized()
                 };
@@ -461,7 +464,8 @@ impl Worker {
         let file = self.world.desks[desk].file();
         let file = &*file;
         match self.rng.below(100) {
-            0..=36 => self.post(desk, file),
+            0..=33 => self.post(desk, file),
+            34..=36 => self.flows(desk, file),
             37..=42 => self.connections(desk, file),
             43..=55 => self.queues(desk, file),
             56..=62 => self.counters(desk, file),

@@ -47,6 +47,11 @@ pub(super) enum Kind {
     Msg,
     /// A passive one.
     Pep,
+    /// An endpoint for datagrams.
+    Dgram,
+    /// Counters of flows.
+    Counters,
+    Flow,
 }
 
 /// An open file and its recorded objects.

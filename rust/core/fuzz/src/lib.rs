@@ -23,6 +23,13 @@ use kfi_core::{
     enums::*,
     errno::Errno,
     flags::*,
+    flow::{
+        for_each_match,
+        words_of,
+        Family,
+        Fields,
+        Rule, //
+    },
     info::{
         DomainAttr,
         EpAttr,
@@ -62,6 +69,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("getinfo", getinfo),
     ("op", op),
     ("mr", mr),
+    ("flow", flow),
     ("rdm_header", rdm_header),
     ("rdm_inbound", rdm_inbound),
 ];
@@ -501,4 +509,79 @@ pub fn mr(data: &[u8]) {
             assert_eq!(refusal.errno(), Errno::EACCES);
         }
     }
+}
+
+impl Bytes<'_> {
+    /// Returns the fields of a packet or of a rule, mostly near the limits of a field.
+    fn fields(&mut self, wide: bool) -> Fields {
+        let mut ip = || {
+            let mut ip = [0; 16];
+            let len = if wide { 16 } else { 4 };
+            ip[..len].copy_from_slice(&self.array::<16>()[..len]);
+            ip
+        };
+        Fields {
+            src_ip: ip(),
+            dest_ip: ip(),
+            src_port: self.u32() as u16,
+            dest_qp: self.u32() >> (self.byte() & 15),
+            src_qp: self.u32() >> (self.byte() & 15),
+            opcode: self.byte(),
+        }
+    }
+}
+
+/// Makes a rule of a flow, and compares a packet with it.
+pub fn flow(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let number = [0, 2, 10, u32::from(bytes.byte())][usize::from(bytes.byte() & 3)];
+    let family = match Family::from_number(number) {
+        Ok(family) => family,
+        Err(error) => {
+            assert!(error == Errno::EINVAL && ![0, 2, 10].contains(&number));
+            return;
+        }
+    };
+    let wide = bytes.byte() & 3 != 0;
+    let mask = match bytes.byte() & 3 {
+        0 => Fields::default(),
+        _ => bytes.fields(wide),
+    };
+    let packet = bytes.fields(wide);
+    // Mostly the value that this packet has in the bits of the mask.
+    let value = match bytes.byte() & 3 {
+        0 => bytes.fields(wide),
+        _ => Fields {
+            src_ip: std::array::from_fn(|i| packet.src_ip[i] & mask.src_ip[i]),
+            dest_ip: std::array::from_fn(|i| packet.dest_ip[i] & mask.dest_ip[i]),
+            src_port: packet.src_port & mask.src_port,
+            dest_qp: packet.dest_qp & mask.dest_qp,
+            src_qp: packet.src_qp & mask.src_qp,
+            opcode: packet.opcode & mask.opcode,
+        },
+    };
+    let rule = match Rule::new(family, &value, &mask) {
+        Ok(rule) => rule,
+        Err(error) => {
+            assert_eq!(error, Errno::EINVAL);
+            // The same with empty masks is always good.
+            let none = Fields::default();
+            assert!(Rule::new(family, &none, &none).is_ok());
+            return;
+        }
+    };
+    assert!(mask.dest_qp < 1 << 24 && mask.src_qp < 1 << 24);
+    assert!(family.is_some() || (mask.src_ip, mask.dest_ip) == ([0; 16], [0; 16]));
+    let version = family.unwrap_or(Family::V4);
+    let address = |ip: [u8; 16]| match version {
+        Family::V4 => std::net::IpAddr::from([ip[0], ip[1], ip[2], ip[3]]),
+        Family::V6 => std::net::IpAddr::from(ip),
+    };
+    let words = words_of(address(packet.src_ip), address(packet.dest_ip), &packet);
+    let mut seen = 0;
+    for_each_match(&[rule, rule], &words, |_| {
+        seen += 1;
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!(seen, if rule.matches(&words) { 2 } else { 0 });
 }

@@ -161,6 +161,11 @@ pub(crate) trait Kind: Send + Sync + Sized + 'static {
     /// packets that it sends may add work to `inline`.
     fn work(qp: &Arc<Qp<Self>>, batch: RxBatch, cause: Cause, inline: &InlineList);
 
+    /// Called for each packet that arrives and whose service, addresses and ICRC are valid, before
+    /// it is queued: softirq, on several CPUs at the same time.
+    #[inline]
+    fn arrived(_qp: &Qp<Self>, _packet: &Packet, _addrs: &AddrPair, _skb: &RxSkb) {}
+
     /// Drops the consumer and stops the timer. Called once, when the QP is closed; process context.
     /// The QP may still run afterwards, and then has no consumer to call.
     fn detach(qp: &Qp<Self>);
@@ -464,11 +469,14 @@ impl<K: Kind> Qp<K> {
     /// Receives a packet to this QP. Softirq.
     fn arrive(self: &Arc<Self>, packet: &Packet, addrs: &AddrPair, skb: RxSkb) {
         let refused = match self.check_packet(packet, addrs, &skb) {
-            Ok(()) => match self.inbox.push(skb) {
-                Ok(true) => return self.schedule(),
-                Ok(false) => return,
-                Err(refused) => refused,
-            },
+            Ok(()) => {
+                K::arrived(self, packet, addrs, &skb);
+                match self.inbox.push(skb) {
+                    Ok(true) => return self.schedule(),
+                    Ok(false) => return,
+                    Err(refused) => refused,
+                }
+            }
             Err(cause) => (cause, skb),
         };
         let (cause, skb) = refused;

@@ -10,10 +10,13 @@
 //! A [`Path`] is InfiniBand's address handle. It belongs to a link and not to a QP: any QP of the
 //! namespace can send along it, whatever the states of other QPs are.
 //!
+//! A QP may have a table of [flows](super::super::flow), which count the packets that arrive.
+//!
 //! kfi_roce implements the protocol, Q keys and the GRH ([`kfi_roce::ud`]).
 
 use super::{
     super::{
+        flow::FlowTable,
         link::Link,
         packet,
         path::Path,
@@ -72,6 +75,7 @@ use kfi_core::addr::SockAddr;
 use kfi_roce::{
     headers::Qpn,
     opcode::Service,
+    packet::Packet,
     psn::Psn,
     state::{
         Mask,
@@ -101,6 +105,8 @@ pub(crate) struct Ud {
     /// A leaf, except for the reference count of `Consumer`; `None` when closed.
     #[pin]
     consumer: Mutex<Option<Arc<dyn Consumer>>>,
+    /// The flows that count its packets.
+    flows: Option<Arc<FlowTable>>,
 }
 
 impl Kind for Ud {
@@ -165,6 +171,13 @@ impl Kind for Ud {
         }
     }
 
+    #[inline]
+    fn arrived(qp: &Qp<Self>, packet: &Packet, addrs: &AddrPair, skb: &RxSkb) {
+        if let Some(flows) = &qp.kind.flows {
+            flows.count(packet, addrs, skb);
+        }
+    }
+
     fn detach(qp: &Qp<Self>) {
         let consumer = qp.kind.consumer.lock().take();
         drop(consumer);
@@ -191,7 +204,7 @@ impl Qp<Ud> {
     /// determines its number ([`SockAddr::qpn`]); port 0 stands for any free port. `consumer` gets
     /// the datagrams that arrive with `qkey`. The caller checks who may use a controlled Q key
     /// ([`ud::is_controlled`]). `owner`, which has been charged [`BYTES`](Self::BYTES), is charged
-    /// for packets that wait.
+    /// for packets that wait. `flows` count the packets that arrive.
     ///
     /// Fails with `ENODEV` if the link has gone, `EBUSY` if a QP of the namespace has the port or
     /// all are taken, `ENOMEM`. Sleeps.
@@ -199,10 +212,12 @@ impl Qp<Ud> {
         link: &Arc<Link>,
         addr: &SockAddr,
         qkey: u32,
+        flows: Option<Arc<FlowTable>>,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        let qp = Self::make(link, Number::Port(addr.port()), owner, consumer)?;
+        let number = Number::Port(addr.port());
+        let qp = Self::make(link, number, owner, Ud::new(consumer, flows))?;
         let init = Mask::PKEY_INDEX.with(Mask::PORT).with(Mask::QKEY);
         let sq_psn = Psn::new(random_u32());
         for (state, mask, address) in [
@@ -236,18 +251,17 @@ impl Qp<Ud> {
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        Self::make(link, Number::Any, owner, consumer)
+        Self::make(link, Number::Any, owner, Ud::new(consumer, None))
     }
 
     fn make(
         link: &Arc<Link>,
         number: Number,
         owner: &Budget,
-        consumer: Arc<dyn Consumer>,
+        kind: impl PinInit<Ud, Error>,
     ) -> Result<Arc<Self>> {
         let address = QpAddress::Link(link.clone());
         let stats = StatsRef::Qp(QpStats::new());
-        let kind = Ud::new(consumer);
         Self::new(link.socket(), address, number, stats, Some(owner), kind)
     }
 
@@ -262,7 +276,7 @@ impl Qp<Ud> {
             Number::Gsi,
             StatsRef::Qp(QpStats::new()),
             None,
-            Ud::new(consumer),
+            Ud::new(consumer, None),
         )
     }
 
@@ -372,10 +386,14 @@ impl Qp<Ud> {
 }
 
 impl Ud {
-    fn new(consumer: Arc<dyn Consumer>) -> impl PinInit<Self, Error> {
+    fn new(
+        consumer: Arc<dyn Consumer>,
+        flows: Option<Arc<FlowTable>>,
+    ) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             machine <- new_spinlock!(ud::Qp::new(Qpn::default()), "Ud::machine"),
             consumer <- new_mutex!(Some(consumer), "Ud::consumer"),
+            flows,
         }? Error)
     }
 }

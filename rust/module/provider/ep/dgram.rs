@@ -35,22 +35,27 @@ use super::{
     prelude::*,
     wire::{
         imm_data,
-        QpInfo, //
+        QpInfo,
+        Wire, //
     }, //
 };
-use crate::net::{
-    qp::{
-        ud::{
-            Consumer,
-            Datagram,
-            Destination, //
+use crate::{
+    mem::Budget,
+    net::{
+        flow::FlowTable,
+        qp::{
+            ud::{
+                Consumer,
+                Datagram,
+                Destination, //
+            },
+            Qp,
+            Ud, //
         },
-        Qp,
-        Ud, //
-    },
-    Path,
-    Values,
-    STATS, //
+        Path,
+        Values,
+        STATS, //
+    }, //
 };
 
 /// The default Q key of an endpoint: that of the RDMA CM's UD QPs.
@@ -71,19 +76,27 @@ pub(super) struct Dgram {
     /// Indexed by a hash of the IP address.
     #[pin]
     paths: Mutex<[CachedPath; PATHS]>,
+    /// The flows that count the packets of the QP.
+    flows: Arc<FlowTable>,
 }
 
 impl Dgram {
     /// Bytes of the state and its QP.
-    pub(super) const BYTES: usize = size_of::<Self>() + Qp::<Ud>::BYTES;
+    pub(super) const BYTES: usize = size_of::<Self>() + size_of::<FlowTable>() + Qp::<Ud>::BYTES;
 
-    /// Makes the state without a QP.
-    pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
+    /// Makes the state without a QP, for an endpoint of `owner`. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn new(owner: &Budget) -> impl PinInit<Self, Error> + '_ {
+        try_pin_init!(Self {
             qkey: Atomic::new(DEFAULT_QKEY),
             qp: SetOnce::new(),
             paths <- new_mutex!([const { None }; PATHS], "Dgram::paths"),
+            flows: FlowTable::new(owner)?,
         })
+    }
+
+    /// The flows that count the packets of the QP.
+    pub(super) fn flows(&self) -> &Arc<FlowTable> {
+        &self.flows
     }
 
     pub(super) fn qkey(&self) -> u32 {
@@ -106,7 +119,8 @@ impl Dgram {
     pub(super) fn enable(&self, endpoint: &Arc<Endpoint>, addr: &SockAddr) -> Result<SockAddr> {
         let link = endpoint.domain.link();
         let owner = &endpoint.ident.budget;
-        let qp = Qp::datagrams(link, addr, self.qkey(), owner, endpoint.clone());
+        let flows = Some(self.flows.clone());
+        let qp = Qp::datagrams(link, addr, self.qkey(), flows, owner, endpoint.clone());
         let qp = qp.map_err(|error| if error == EBUSY { EADDRINUSE } else { error })?;
         let port = qp.number().get().wrapping_sub(DGRAM_QPN) as u16;
         self.qp.populate(qp);
@@ -220,6 +234,22 @@ impl Dgram {
         op.from.release();
         endpoint.complete_transmit_at_once(bound, ticket);
         Ok(())
+    }
+}
+
+impl Endpoint {
+    /// The flows that count the packets of its QP. Fails with `EOPNOTSUPP` for an endpoint of
+    /// another type. Any context.
+    pub(crate) fn flows(&self) -> Result<&Arc<FlowTable>> {
+        match &self.wire {
+            Some(Wire::Dgram(dgram)) => Ok(dgram.flows()),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    /// Its address, if it is enabled. Any context.
+    pub(crate) fn addr(&self) -> Option<SockAddr> {
+        self.bound.as_ref().map(|bound| bound.name)
     }
 }
 

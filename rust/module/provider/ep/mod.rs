@@ -238,7 +238,7 @@ impl Endpoint {
         let bytes = bytes.saturating_add(RecordPool::BYTES);
         let memory = ident.budget.take_for::<Self>(bytes)?;
         let records = RecordPool::new()?;
-        let wire = Wire::new(attr.ep_type, attr.tx_size)?;
+        let wire = Wire::new(attr.ep_type, attr.tx_size, &ident.budget)?;
         let queues = match wire {
             None => Queues::new(attr.rx_size, attr.total_buffered_recv)?,
             Some(_) => Queues::new_wire(attr.rx_size)?,
@@ -477,7 +477,7 @@ impl StatsSource for Endpoint {
     fn stats(&self) -> ObjectStats {
         let [posted, unexpected, buffered] = self.rx.stats();
         ObjectStats {
-            addr: self.bound.as_ref().map(|bound| bound.name),
+            addr: self.addr(),
             values: [
                 self.stats.tx.load(),
                 self.stats.tx_bytes.load(),

@@ -19,7 +19,10 @@ use super::{
     op::Op,
     prelude::*, //
 };
-use crate::net::Values;
+use crate::{
+    mem::Budget,
+    net::Values, //
+};
 
 /// The QP of an endpoint, with its state.
 pub(super) enum Wire {
@@ -43,9 +46,9 @@ pub(crate) struct QpInfo {
 }
 
 impl Wire {
-    /// Makes the state of an endpoint of a type, for `tx_size` transmits. `None` for reliable
-    /// datagrams. Fails with `ENOMEM`. Sleeps.
-    pub(super) fn new(ep_type: EpType, tx_size: usize) -> Result<Option<Self>> {
+    /// Makes the state of an endpoint of a type and of `owner`, for `tx_size` transmits. `None` for
+    /// reliable datagrams. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn new(ep_type: EpType, tx_size: usize, owner: &Budget) -> Result<Option<Self>> {
         Ok(match ep_type {
             EpType::Unspec | EpType::Rdm => None,
             EpType::Msg => Some(Self::Msg(KBox::pin_init(
@@ -53,7 +56,7 @@ impl Wire {
                 GFP_KERNEL_ACCOUNT,
             )?)),
             EpType::Dgram => Some(Self::Dgram(KBox::pin_init(
-                Dgram::new(),
+                Dgram::new(owner),
                 GFP_KERNEL_ACCOUNT,
             )?)),
         })

@@ -31,6 +31,7 @@ pub(crate) struct Change {
     pub(crate) endpoints: Vec<EndpointRow>,
     pub(crate) cqs: Vec<CqRow>,
     pub(crate) cntrs: Vec<CntrRow>,
+    pub(crate) flows: Vec<FlowRow>,
 }
 
 /// A link and its rates.
@@ -98,6 +99,21 @@ pub(crate) struct CntrRow {
     pub(crate) waiters: u64,
     pub(crate) threshold: Option<u64>,
     pub(crate) value_per_second: Option<f64>,
+}
+
+/// A flow.
+#[derive(Debug, Serialize)]
+pub(crate) struct FlowRow {
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) endpoint: u32,
+    pub(crate) priority: u32,
+    pub(crate) points: u64,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) packets_per_second: Option<f64>,
+    pub(crate) bytes_per_second: Option<f64>,
 }
 
 impl Sample {
@@ -197,12 +213,16 @@ enum StatKind {
     Endpoint,
     Cq,
     Cntr,
+    Counters,
+    Flow,
 }
 
 fn kind(values: &StatValues) -> StatKind {
     match values {
         StatValues::Endpoint { .. } => StatKind::Endpoint,
         StatValues::Cq { .. } => StatKind::Cq,
+        StatValues::Counters { .. } => StatKind::Counters,
+        StatValues::Flow { .. } => StatKind::Flow,
         _ => StatKind::Cntr,
     }
 }
@@ -213,6 +233,7 @@ fn sums(values: &StatValues) -> [u64; 2] {
         StatValues::Endpoint { tx_ops, rx_ops, .. } => [tx_ops, rx_ops],
         StatValues::Cq { total, .. } => [total, 0],
         StatValues::Cntr { value, .. } => [value, 0],
+        StatValues::Flow { packets, bytes, .. } => [packets, bytes],
         _ => [0, 0],
     }
 }
@@ -295,18 +316,37 @@ impl Change {
                 threshold,
                 value_per_second: first,
             }),
-            // A class that this program does not ask for.
+            StatValues::Flow {
+                addr,
+                packets,
+                bytes,
+                priority,
+                points,
+                ep,
+            } => self.flows.push(FlowRow {
+                owner,
+                address: addr,
+                endpoint: ep,
+                priority,
+                points,
+                packets,
+                bytes,
+                packets_per_second: first,
+                bytes_per_second: second,
+            }),
+            // A class that is not shown.
             _ => {}
         }
     }
 
     /// The tables, with their kinds of objects and numbers of rows.
-    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 4] {
+    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 5] {
         [
             ("links", self.link_table(), self.links.len()),
             ("endpoints", self.endpoint_table(), self.endpoints.len()),
             ("completion queues", self.cq_table(), self.cqs.len()),
             ("counters", self.cntr_table(), self.cntrs.len()),
+            ("flows", self.flow_table(), self.flows.len()),
         ]
     }
 
@@ -453,6 +493,39 @@ impl Change {
         }
         table
     }
+
+    fn flow_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "FLOW",
+            ">PID",
+            ">HANDLE",
+            "LINK",
+            "ENDPOINT",
+            ">PRIORITY",
+            ">PACKETS",
+            ">PACKETS/S",
+            ">BYTES",
+            ">BYTES/S",
+            ">POINTS",
+        ]);
+        for row in &self.flows {
+            let [pid, handle, link] = owner(&row.owner);
+            table.cells(&[
+                &row.owner.id as &dyn Display,
+                &pid,
+                &handle,
+                &link,
+                &text::address(row.address),
+                &row.priority,
+                &row.packets,
+                &rate_text(row.packets_per_second),
+                &row.bytes,
+                &rate_text(row.bytes_per_second),
+                &row.points,
+            ]);
+        }
+        table
+    }
 }
 
 #[cfg(test)]
@@ -513,7 +586,16 @@ pub(crate) mod tests {
             waiters: 2,
             threshold: None,
         };
-        change.add(owner, cntr, None, None);
+        change.add(owner.clone(), cntr, None, None);
+        let flow = StatValues::Flow {
+            addr: None,
+            packets: 3,
+            bytes: 96,
+            priority: 1,
+            points: 2,
+            ep: 5,
+        };
+        change.add(owner, flow, Some(3.0), Some(96.0));
         change
     }
 
@@ -535,7 +617,7 @@ pub(crate) mod tests {
             let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
             keys.join(" ")
         };
-        assert_eq!(keys(&json), "cntrs cqs endpoints links seconds");
+        assert_eq!(keys(&json), "cntrs cqs endpoints flows links seconds");
         assert_eq!(json["seconds"], 2.0);
         assert_eq!(json["links"][0]["name"], "roce0");
         assert_eq!(
@@ -552,6 +634,11 @@ pub(crate) mod tests {
             r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#
                 .to_owned()
                 + r#""threshold":null,"value_per_second":null}"#
+        );
+        assert_eq!(
+            keys(&json["flows"][0]),
+            "address bytes bytes_per_second endpoint handle id link packets packets_per_second pid \
+             points priority"
         );
     }
 

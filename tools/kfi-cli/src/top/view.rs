@@ -96,11 +96,12 @@ impl View {
             format!("every {:?}", self.interval)
         };
         let title = format!(
-            " kfi top: {} links, {} endpoints, {} CQs, {} counters; {state} ",
+            " kfi top: {} links, {} endpoints, {} CQs, {} counters, {} flows; {state} ",
             self.change.links.len(),
             self.change.endpoints.len(),
             self.change.cqs.len(),
             self.change.cntrs.len(),
+            self.change.flows.len(),
         );
         frame.render_widget(Paragraph::new(Span::styled(title, bar)), head);
 
@@ -156,7 +157,7 @@ mod tests {
     fn a_large_screen_shows_all_tables() {
         let rows = screen(&mut view(), 140, 24);
         assert!(
-            rows[0].contains("1 links, 1 endpoints, 1 CQs, 1 counters; every 1s"),
+            rows[0].contains("1 links, 1 endpoints, 1 CQs, 1 counters, 1 flows; every 1s"),
             "{rows:?}"
         );
         for word in ["roce0", "127.0.0.1:7471", "COUNTER", "THRESHOLD", "321"] {

@@ -360,6 +360,24 @@ pub(crate) fn poll(fd: impl AsFd, poll: u32, contexts: &mut [u64]) -> Result<usi
     Ok((arg.count as usize).min(contexts.len()))
 }
 
+/// `KFABRIC_IOC_COUNTERS_READ`.
+pub(crate) fn counters_read(
+    fd: impl AsFd,
+    counters: u32,
+    flags: u64,
+    values: &mut [u64],
+) -> Result<()> {
+    let mut arg = kfabric_counters_read {
+        counters,
+        flags,
+        count: count("list of values", values)?,
+        values: write_to(values),
+        ..Call::sized()
+    };
+    // SAFETY: `values` has room for `count` elements.
+    unsafe { named(fd, &mut arg) }
+}
+
 /// `KFABRIC_IOC_POST`; returns the structure also with an error: its `done` and
 /// `error` say how many operations were accepted.
 #[inline]

@@ -26,6 +26,9 @@ const NOT_USED: &[(&str, &[&str])] = &[
             "KFABRIC_MAX_CONNECT_DATA",
             "KFABRIC_MAX_ACCEPT_DATA",
             "KFABRIC_MAX_BACKLOG",
+            "KFABRIC_MAX_FLOWS",
+            "KFABRIC_MAX_FLOW_POINTS",
+            "KFABRIC_MAX_COUNTERS",
         ],
     ),
     (
