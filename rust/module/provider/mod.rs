@@ -6,7 +6,8 @@
 //! them. The provider uses `net`, which has the links and QPs. Each object has a file:
 //!
 //! ```text
-//! fabric -> domain -> ep  -> av, cq, cntr, mr   (an arrow: "is made from" or "is bound to")
+//! fabric -> domain -> ep  -> av, cq, cntr, mr, comp_cntr
+//!                                               (an arrow: "is made from" or "is bound to")
 //!        -> eq, wait      poll -> cq, cntr
 //!        -> pep -> eq
 //! ```
@@ -51,6 +52,8 @@
 //! - The locks of an endpoint's transmit side and of a waiting send are leaves.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).
+//! - The lock of a completion counter's copies is a leaf. It is taken after the lock of the counter
+//!   was released.
 //! - The locks of an AV's table, of a domain's keys, of the directories, of their list and of the
 //!   object list are leaves.
 //!
@@ -62,6 +65,7 @@
 
 pub(crate) mod av;
 pub(crate) mod cntr;
+pub(crate) mod comp_cntr;
 pub(crate) mod cq;
 pub(crate) mod directory;
 pub(crate) mod domain;
@@ -110,12 +114,13 @@ impl LinkEvents for LinkWatch {
     }
 }
 
-/// Prepares the provider's global locks.
+/// Prepares the provider's global locks. `comp_cntr_max_value` is the module parameter.
 ///
 /// # Safety
 ///
 /// Must be called once, before anything else of the provider.
-pub(crate) unsafe fn init() {
+pub(crate) unsafe fn init(comp_cntr_max_value: u64) {
+    comp_cntr::set_max_value(comp_cntr_max_value);
     // SAFETY: Called once and first, by the requirement above.
     unsafe {
         object_list::init();

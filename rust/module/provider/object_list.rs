@@ -2,7 +2,7 @@
 
 //! The object list: the objects whose statistics can be read.
 //!
-//! Endpoints, CQs and counters are entered when they are opened and removed in teardown, so that
+//! Endpoints, CQs, counters and completion counters are entered when they are opened and removed in teardown, so that
 //! `kfi top` can show the statistics of all of them. An entry is not a use of the object. Each
 //! value of the statistics is exact, but they are not read at one instant.
 //!
@@ -22,12 +22,13 @@ use crate::net::{
     STATS, //
 };
 
-/// The classes of objects on the object list, numbered as `KFI_CLASS_*`.
+/// The classes of objects on the object list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Endpoint,
     Cq,
     Cntr,
+    CompCntr,
 }
 
 /// The current statistics of one object. `struct kfabric_stat` defines them.

@@ -83,6 +83,12 @@ macro_rules! calls {
             0x5c KFABRIC_IOC_EP_ACCEPT(kfabric_ep_accept: 32) input ep::accept;
             0x5d KFABRIC_IOC_EP_SHUTDOWN(kfabric_ep_shutdown: 16) input ep::shutdown;
             0x5e KFABRIC_IOC_EP_PEER(kfabric_ep_peer: 40) query ep::peer;
+
+            0x60 KFABRIC_IOC_COMP_CNTR_CAPS(kfabric_comp_cntr_caps: 24) query comp_cntr::caps;
+            0x61 KFABRIC_IOC_COMP_CNTR_CREATE(kfabric_comp_cntr_create: 104) make comp_cntr::create;
+            0x62 KFABRIC_IOC_COMP_CNTR_MODIFY(kfabric_comp_cntr_modify: 24) input comp_cntr::modify;
+            0x63 KFABRIC_IOC_COMP_CNTR_READ(kfabric_comp_cntr_read: 24) query comp_cntr::read;
+            0x64 KFABRIC_IOC_COMP_CNTR_ATTACH(kfabric_comp_cntr_attach: 24) input comp_cntr::attach;
         }
     };
 }

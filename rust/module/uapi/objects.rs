@@ -14,6 +14,7 @@ use crate::{
     provider::{
         av::Av,
         cntr::Cntr,
+        comp_cntr::CompCntr,
         cq::Cq,
         ep::Endpoint,
         eq::Eq,
@@ -119,6 +120,8 @@ classes! {
     PollSet(PollSet),
     Cq(Cq),
     Cntr(Cntr),
+    /// A completion counter of verbs.
+    CompCntr(CompCntr),
     Domain(Domain),
     Eq(Eq),
     WaitSet(WaitSet),
