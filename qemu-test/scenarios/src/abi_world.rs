@@ -26,10 +26,11 @@ pub(crate) enum Class {
     Cntr,
     Wait,
     Poll,
+    CompCntr,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Fabric,
         Self::Domain,
         Self::Ep,
@@ -41,6 +42,7 @@ impl Class {
         Self::Cntr,
         Self::Wait,
         Self::Poll,
+        Self::CompCntr,
     ];
 }
 
@@ -66,6 +68,7 @@ pub(crate) struct World {
     pub(crate) cntr: u32,
     /// Has signalled the wait set.
     pub(crate) cntr_set: u32,
+    pub(crate) comp_cntr: u32,
     pub(crate) wait: u32,
     /// With a counter that has changed.
     pub(crate) poll: u32,
@@ -147,6 +150,7 @@ impl World {
         file.enable(ep).expect("enable");
         let name = file.ep_name(ep).expect("name");
         let pep = file.pep(fabric);
+        let comp_cntr = file.comp_cntr(domain);
         let world = Self {
             spare: file.fabric(),
             file,
@@ -162,6 +166,7 @@ impl World {
             cq_err,
             cntr,
             cntr_set,
+            comp_cntr,
             wait,
             poll,
             ep,
@@ -365,6 +370,7 @@ impl World {
             Class::Cntr => self.cntr,
             Class::Wait => self.wait,
             Class::Poll => self.poll,
+            Class::CompCntr => self.comp_cntr,
         }
     }
 
@@ -391,6 +397,7 @@ impl World {
             self.cq_err,
             self.cntr,
             self.cntr_set,
+            self.comp_cntr,
             self.domain,
             self.eq,
             self.eq_err,

@@ -31,6 +31,7 @@ struct ModuleJson {
     max_av: u32,
     max_post: u32,
     max_buffered: u64,
+    max_comp_cntr: u32,
 }
 
 impl From<&Query> for ModuleJson {
@@ -50,6 +51,7 @@ impl From<&Query> for ModuleJson {
             max_av: query.max_av,
             max_post: query.max_post,
             max_buffered: query.max_buffered,
+            max_comp_cntr: query.max_comp_cntr,
         }
     }
 }
@@ -233,7 +235,7 @@ fn module_text(module: &ModuleJson) -> String {
     format!(
         "  capabilities: {}\n  limits: {} objects a file, {} operations a queue, {} CQ entries, \
          {} events, {} addresses, {} operations a post, {} pieces a list, {} of unexpected \
-         messages\n",
+         messages, {} completion counters a domain\n",
         text::row(&module.caps),
         module.max_handles,
         module.max_queue,
@@ -242,7 +244,8 @@ fn module_text(module: &ModuleJson) -> String {
         module.max_av,
         module.max_post,
         module.max_iov,
-        text::bytes(module.max_buffered)
+        text::bytes(module.max_buffered),
+        module.max_comp_cntr
     )
 }
 
@@ -355,6 +358,7 @@ pub(crate) mod tests {
             max_av: 1,
             max_post: 1,
             max_buffered: 1,
+            max_comp_cntr: 1,
         }
     }
 

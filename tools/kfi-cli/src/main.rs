@@ -8,6 +8,7 @@
 //! kfi rping         rping, with that of rdma-core
 //! kfi bench         short measurements between two threads
 //! kfi cntr, cq      a counter or a completion queue, step by step
+//! kfi comp-cntr     a completion counter of verbs, step by step
 //! kfi top           live statistics
 //! kfi completions   completions for a shell
 //! ```
@@ -23,6 +24,7 @@
 mod args;
 mod bench;
 mod cntr;
+mod comp_cntr;
 mod cq;
 mod error;
 mod info;
@@ -54,6 +56,7 @@ fn run(args: Args, out: &mut Out) -> Result<(), Error> {
         Command::Rping(args) => rping::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Cntr(args) => cntr::run(&args, out),
+        Command::CompCntr(args) => comp_cntr::run(&args, out),
         Command::Cq(args) => cq::run(&args, out),
         Command::Top(args) => top::run(&args, out),
         Command::Completions { shell } => out.text(&args::completions(shell)),

@@ -8,6 +8,7 @@ use crate::{
     av::AvBuilder,
     buffer::Buffer,
     cntr::CntrBuilder,
+    comp_cntr::{CompCntrBuilder, CompCntrCaps},
     cq::CqBuilder,
     ep::EndpointBuilder,
     eq::Eq,
@@ -96,6 +97,20 @@ impl Domain {
     /// A counter, to be opened.
     pub fn cntr(&self) -> CntrBuilder {
         CntrBuilder::new(self)
+    }
+
+    /// A completion counter of verbs, to be created.
+    pub fn comp_cntr<'fd>(&self) -> CompCntrBuilder<'fd> {
+        CompCntrBuilder::new(self)
+    }
+
+    /// What its completion counters can do.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn comp_cntr_caps(&self) -> Result<CompCntrCaps> {
+        CompCntrCaps::of(self)
     }
 
     /// An address vector, to be opened.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::{
     abi::{self, Call, calls},
     device::Device,
+    enums::CompCntrType,
     errno::Errno,
     error::Result,
 };
@@ -19,17 +20,20 @@ pub enum StatClass {
     Cq,
     /// Counters.
     Cntr,
+    /// Completion counters of verbs.
+    CompCntr,
 }
 
 impl StatClass {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Endpoint, Self::Cq, Self::Cntr];
+    pub const ALL: [Self; 4] = [Self::Endpoint, Self::Cq, Self::Cntr, Self::CompCntr];
 
     fn raw(self) -> u32 {
         match self {
             Self::Endpoint => abi::KFI_CLASS_EP,
             Self::Cq => abi::KFI_CLASS_CQ,
             Self::Cntr => abi::KFI_CLASS_CNTR,
+            Self::CompCntr => abi::KFABRIC_CLASS_COMP_CNTR,
         }
     }
 }
@@ -105,6 +109,21 @@ pub enum StatValues {
         /// Lowest threshold of a waiter.
         threshold: Option<u64>,
     },
+    /// A completion counter of verbs.
+    CompCntr {
+        /// Successes: work requests, or bytes.
+        comp: u64,
+        /// Errors.
+        err: u64,
+        /// Largest value.
+        max: u64,
+        /// Times it is attached to an endpoint.
+        attached: u64,
+        /// What it counts.
+        unit: CompCntrType,
+        /// Whether its values are also in memory of the program.
+        external: bool,
+    },
 }
 
 impl Stat {
@@ -136,6 +155,14 @@ impl Stat {
                 err: v[1],
                 waiters: v[2],
                 threshold: (v[3] != abi::KFABRIC_FOREVER).then_some(v[3]),
+            },
+            StatClass::CompCntr => StatValues::CompCntr {
+                comp: v[0],
+                err: v[1],
+                max: v[2],
+                attached: v[3],
+                unit: CompCntrType::from_raw(u32::try_from(v[4]).unwrap_or(u32::MAX)),
+                external: v[5] != 0,
             },
         };
         Self {
@@ -242,6 +269,25 @@ mod tests {
                 err: 1,
                 waiters: 0,
                 threshold: None
+            }
+        );
+    }
+
+    #[test]
+    fn completion_counter_statistics_are_decoded() {
+        let bytes = abi::kfabric_stat {
+            v: [9, 1, 100, 2, 1, 1, 0, 0],
+            ..raw()
+        };
+        assert_eq!(
+            Stat::new(StatClass::CompCntr, &bytes).values,
+            StatValues::CompCntr {
+                comp: 9,
+                err: 1,
+                max: 100,
+                attached: 2,
+                unit: CompCntrType::Bytes,
+                external: true
             }
         );
     }

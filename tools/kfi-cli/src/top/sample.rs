@@ -31,6 +31,7 @@ pub(crate) struct Change {
     pub(crate) endpoints: Vec<EndpointRow>,
     pub(crate) cqs: Vec<CqRow>,
     pub(crate) cntrs: Vec<CntrRow>,
+    pub(crate) comp_cntrs: Vec<CompCntrRow>,
 }
 
 /// A link and its rates.
@@ -98,6 +99,20 @@ pub(crate) struct CntrRow {
     pub(crate) waiters: u64,
     pub(crate) threshold: Option<u64>,
     pub(crate) value_per_second: Option<f64>,
+}
+
+/// A completion counter of verbs.
+#[derive(Debug, Serialize)]
+pub(crate) struct CompCntrRow {
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    pub(crate) comp: u64,
+    pub(crate) err: u64,
+    pub(crate) max: u64,
+    pub(crate) attached: u64,
+    pub(crate) unit: &'static str,
+    pub(crate) external: bool,
+    pub(crate) comp_per_second: Option<f64>,
 }
 
 impl Sample {
@@ -197,12 +212,14 @@ enum StatKind {
     Endpoint,
     Cq,
     Cntr,
+    CompCntr,
 }
 
 fn kind(values: &StatValues) -> StatKind {
     match values {
         StatValues::Endpoint { .. } => StatKind::Endpoint,
         StatValues::Cq { .. } => StatKind::Cq,
+        StatValues::CompCntr { .. } => StatKind::CompCntr,
         _ => StatKind::Cntr,
     }
 }
@@ -213,6 +230,7 @@ fn sums(values: &StatValues) -> [u64; 2] {
         StatValues::Endpoint { tx_ops, rx_ops, .. } => [tx_ops, rx_ops],
         StatValues::Cq { total, .. } => [total, 0],
         StatValues::Cntr { value, .. } => [value, 0],
+        StatValues::CompCntr { comp, .. } => [comp, 0],
         _ => [0, 0],
     }
 }
@@ -295,18 +313,40 @@ impl Change {
                 threshold,
                 value_per_second: first,
             }),
+            StatValues::CompCntr {
+                comp,
+                err,
+                max,
+                attached,
+                unit,
+                external,
+            } => self.comp_cntrs.push(CompCntrRow {
+                owner,
+                comp,
+                err,
+                max,
+                attached,
+                unit: unit.name(),
+                external,
+                comp_per_second: first,
+            }),
             // A class that this program does not ask for.
             _ => {}
         }
     }
 
     /// The tables, with their kinds of objects and numbers of rows.
-    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 4] {
+    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 5] {
         [
             ("links", self.link_table(), self.links.len()),
             ("endpoints", self.endpoint_table(), self.endpoints.len()),
             ("completion queues", self.cq_table(), self.cqs.len()),
             ("counters", self.cntr_table(), self.cntrs.len()),
+            (
+                "completion counters",
+                self.comp_cntr_table(),
+                self.comp_cntrs.len(),
+            ),
         ]
     }
 
@@ -453,12 +493,44 @@ impl Change {
         }
         table
     }
+
+    fn comp_cntr_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "COMP-CNTR",
+            ">PID",
+            ">HANDLE",
+            "LINK",
+            "UNIT",
+            ">COMP",
+            ">COMP/S",
+            ">ERROR",
+            ">ATTACHED",
+            "EXTERNAL",
+        ]);
+        for row in &self.comp_cntrs {
+            let [pid, handle, link] = owner(&row.owner);
+            table.cells(&[
+                &row.owner.id as &dyn Display,
+                &pid,
+                &handle,
+                &link,
+                &row.unit,
+                &row.comp,
+                &rate_text(row.comp_per_second),
+                &row.err,
+                &row.attached,
+                &if row.external { "yes" } else { "no" },
+            ]);
+        }
+        table
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::link::tests::example;
+    use kfi::CompCntrType;
     use std::time::Duration;
 
     fn sample(when: Instant, tx_ops: u64) -> Sample {
@@ -513,7 +585,16 @@ pub(crate) mod tests {
             waiters: 2,
             threshold: None,
         };
-        change.add(owner, cntr, None, None);
+        change.add(owner.clone(), cntr, None, None);
+        let comp_cntr = StatValues::CompCntr {
+            comp: 4096,
+            err: 1,
+            max: u64::MAX,
+            attached: 2,
+            unit: CompCntrType::Bytes,
+            external: true,
+        };
+        change.add(owner, comp_cntr, Some(8.0), None);
         change
     }
 
@@ -535,7 +616,7 @@ pub(crate) mod tests {
             let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
             keys.join(" ")
         };
-        assert_eq!(keys(&json), "cntrs cqs endpoints links seconds");
+        assert_eq!(keys(&json), "cntrs comp_cntrs cqs endpoints links seconds");
         assert_eq!(json["seconds"], 2.0);
         assert_eq!(json["links"][0]["name"], "roce0");
         assert_eq!(
@@ -552,6 +633,10 @@ pub(crate) mod tests {
             r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#
                 .to_owned()
                 + r#""threshold":null,"value_per_second":null}"#
+        );
+        assert_eq!(
+            keys(&json["comp_cntrs"][0]),
+            "attached comp comp_per_second err external handle id link max pid unit"
         );
     }
 

@@ -26,6 +26,7 @@ const NOT_USED: &[(&str, &[&str])] = &[
             "KFABRIC_MAX_CONNECT_DATA",
             "KFABRIC_MAX_ACCEPT_DATA",
             "KFABRIC_MAX_BACKLOG",
+            "KFABRIC_MAX_COMP_CNTR",
         ],
     ),
     (
