@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows that have goals, in the order of the table.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 28] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
     "cntr/wake_1_of_1000",
     "cntr/poll_fd",
+    "comp_cntr/read_external",
     "cq/ring_read",
     "ioctl/empty",
     "post/admit_start_8B",

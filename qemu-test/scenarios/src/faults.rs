@@ -14,11 +14,13 @@
 #![allow(unsafe_code, reason = "the raw calls, with addresses in structures")]
 
 use crate::{
+    comp_cntr::external::{DmaBuf, Exporter},
     harness::tests,
     host::{Host, LINK, Options, device, pattern},
 };
 use kfi::{
-    Access, Buffer, Cntr, Device, Domain, Eq, Errno, Fabric, FiAddr, Mr, PollSet, Wait, WaitSet,
+    Access, Buffer, Cntr, CompCntr, Device, Domain, Eq, Errno, Fabric, FiAddr, Mr, PollSet, Wait,
+    WaitSet,
     abi::{self, Call},
 };
 use std::{
@@ -67,6 +69,8 @@ struct World {
     domain: Domain,
     eq: Eq,
     cntr: Cntr,
+    comp_cntr: CompCntr,
+    dma_buf: DmaBuf,
     wait_set: WaitSet,
     poll: PollSet,
     mr: Mr,
@@ -91,6 +95,7 @@ impl World {
         let to_b = a.meet(&b);
         let eq = fabric.eq().wait(Wait::Queue).writable().open().expect("eq");
         let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
+        let comp_cntr = domain.comp_cntr().create().expect("completion counter");
         let wait_set = fabric.wait_set().expect("wait set");
         let poll = domain.poll_set().expect("poll set");
         let buffer = Buffer::from_bytes(&pattern(256 * 1024, 1)).expect("buffer");
@@ -106,6 +111,8 @@ impl World {
             domain,
             eq,
             cntr,
+            comp_cntr,
+            dma_buf: Exporter::SystemHeap.make(1),
             wait_set,
             poll,
             mr,
