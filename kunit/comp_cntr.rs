@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_enabled_endpoint_attaches_nothing() -> Result {
+    fn an_enabled_endpoint_takes_no_counter() -> Result {
         for ep_type in [EpType::Rdm, EpType::Msg] {
             let pair = Pair::new(ep_type)?;
             let attr = CompCntrAttr {

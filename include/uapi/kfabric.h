@@ -233,7 +233,7 @@ enum {
 	KFI_CLASS_WAIT		= 16,
 	KFI_CLASS_POLL		= 17,
 	/* Objects that are not kfabric's. */
-	KFABRIC_CLASS_COMP_CNTR	= 0x100,
+	KFABRIC_CLASS_COMP_CNTR	= 256,
 };
 
 /* EQ events. */

@@ -29,7 +29,7 @@ tests![
     counts_wrap_at_the_full_width,
     a_value_above_the_maximum_is_refused,
     counts_are_mapped_read_only,
-    attributes_are_checked,
+    attributes_of_a_counter_are_checked,
     the_number_of_counters_is_limited => 300,
     attaching_is_checked,
     rdma_of_datagrams_is_not_supported,
@@ -176,7 +176,7 @@ fn counts_are_mapped_read_only() {
     unsafe { munmap(page, 4096) }.expect("munmap");
 }
 
-fn attributes_are_checked() {
+fn attributes_of_a_counter_are_checked() {
     let file = File::open();
     let domain = file.domain(file.fabric());
     let good = abi::kfabric_comp_cntr_create {

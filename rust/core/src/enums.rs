@@ -220,7 +220,7 @@ enumerator! {
         /// Poll set.
         Poll = 17,
         /// Completion counter of verbs. Not a class of kfabric.
-        CompCntr = 0x100,
+        CompCntr = 256,
     }
 }
 
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(AtomicOp::try_from(18), Ok(AtomicOp::Mswap));
         assert_eq!(AtomicOp::try_from(19), Err(Errno::EINVAL));
         assert_eq!(u32::from(Class::Cntr), 15);
-        assert_eq!(Class::try_from(0x100), Ok(Class::CompCntr));
+        assert_eq!(Class::try_from(256), Ok(Class::CompCntr));
         assert_eq!(CompCntrType::try_from(1), Ok(CompCntrType::Bytes));
         assert_eq!(CompCntrType::try_from(2), Err(Errno::EINVAL));
         assert_eq!(CompCntrEntry::try_from(2), Err(Errno::EINVAL));
