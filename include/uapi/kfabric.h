@@ -67,6 +67,7 @@
 #define KFABRIC_MAX_EVENT	320	/* bytes of an event's data */
 #define KFABRIC_MAX_POST	4096	/* operations in one KFABRIC_IOC_POST */
 #define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
+#define KFABRIC_MAX_COMP_CNTR	4096	/* completion counters of a domain */
 /* Private data of a connection, bytes: what the RDMA CM leaves to its users. */
 #define KFABRIC_MAX_CONNECT_DATA	56
 #define KFABRIC_MAX_ACCEPT_DATA	196
@@ -234,9 +235,10 @@ enum {
 	KFI_CLASS_CNTR		= 15,
 	KFI_CLASS_WAIT		= 16,
 	KFI_CLASS_POLL		= 17,
-	/* Objects that kfabric does not have. */
-	KFABRIC_CLASS_COUNTERS	= 0x170,
-	KFABRIC_CLASS_FLOW	= 0x171,
+	/* Objects of verbs, which kfabric does not have. */
+	KFABRIC_CLASS_COMP_CNTR	= 0x100,
+	KFABRIC_CLASS_COUNTERS	= 0x101,
+	KFABRIC_CLASS_FLOW	= 0x102,
 };
 
 /* EQ events. */
@@ -407,7 +409,7 @@ struct kfabric_rma_iov {
  * @max_flows: flows of an endpoint
  * @max_flow_points: counter points of a flow
  * @max_counters: values of a counters object
- * @reserved: out: 0
+ * @max_comp_cntr: completion counters of one domain
  */
 struct kfabric_query {
 	__u32	size;
@@ -428,7 +430,7 @@ struct kfabric_query {
 	__u32	max_flows;
 	__u32	max_flow_points;
 	__u32	max_counters;
-	__u32	reserved;
+	__u32	max_comp_cntr;
 };
 
 /**
@@ -2192,6 +2194,205 @@ struct kfabric_flow_open {
 	__u32	family;
 	struct kfabric_flow_match value;
 	struct kfabric_flow_match mask;
+/* ---- Completion counter of verbs ---------------------------------------- */
+
+/*
+ * Completion counters are those of ibv_create_comp_cntr(3).  A counter has a
+ * completion count and an error count.  It is attached to endpoints, each for a
+ * set of operations, before these are enabled; KFABRIC_IOC_CLOSE destroys it.
+ *
+ * The success of an operation adds 1 to the completion count of a counter of
+ * work requests (KFABRIC_COMP_CNTR_TYPE_WRS), and the operation's bytes to that
+ * of a counter of bytes.  A failure adds 1 to the error count of either, and so
+ * does an operation that is cancelled or flushed.  Whether success makes a CQ
+ * entry does not matter.
+ */
+
+/* Operations that a completion counter counts. */
+#define KFABRIC_COMP_CNTR_OP_SEND	(1 << 0) /* bytes: of the message */
+#define KFABRIC_COMP_CNTR_OP_RECV	(1 << 1) /* bytes: those placed */
+#define KFABRIC_COMP_CNTR_OP_RDMA_READ	(1 << 2) /* bytes: of the read */
+#define KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_READ	(1 << 3) /* a peer's read */
+#define KFABRIC_COMP_CNTR_OP_RDMA_WRITE	(1 << 4) /* bytes: of the write */
+#define KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_WRITE	(1 << 5) /* a peer's write */
+
+/* Flags of KFABRIC_IOC_COMP_CNTR_CREATE. */
+#define KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM	(1 << 0)
+
+/* What a completion counter counts. */
+enum kfabric_comp_cntr_type {
+	KFABRIC_COMP_CNTR_TYPE_WRS	= 0,
+	KFABRIC_COMP_CNTR_TYPE_BYTES	= 1,
+};
+
+/* The two values of a completion counter. */
+enum kfabric_comp_cntr_entry {
+	KFABRIC_COMP_CNTR_ENTRY_COMP	= 0,
+	KFABRIC_COMP_CNTR_ENTRY_ERR	= 1,
+};
+
+/* Changes of a value. */
+enum kfabric_comp_cntr_modify_op {
+	KFABRIC_COMP_CNTR_MODIFY_SET	= 0,
+	KFABRIC_COMP_CNTR_MODIFY_INC	= 1,
+};
+
+/* Kinds of external memory. */
+enum kfabric_memory_location_type {
+	KFABRIC_MEMORY_LOCATION_VA	= 0,
+	KFABRIC_MEMORY_LOCATION_DMABUF	= 1,
+};
+
+/**
+ * struct kfabric_comp_cntr_caps - capabilities of completion counters
+ * @size: sizeof(struct kfabric_comp_cntr_caps)
+ * @domain: domain handle
+ * @max_value: out: largest value; the next one is 0 (module parameter
+ *	comp_cntr_max_value; 2^64 - 1 if it is 0)
+ * @max_counters: out: counters that the domain may have
+ * @supported_qp_attach_ops: out: KFABRIC_COMP_CNTR_OP_* that can be counted.
+ *	KFI_EP_DGRAM has _SEND and _RECV only
+ */
+struct kfabric_comp_cntr_caps {
+	__u32	size;
+	__u32	domain;
+	__u64	max_value;
+	__u32	max_counters;
+	__u32	supported_qp_attach_ops;
+};
+
+/**
+ * struct kfabric_memory_location - where a copy of a value goes
+ * @ptr: KFABRIC_MEMORY_LOCATION_VA: its address, a multiple of 8 and not 0;
+ *	KFABRIC_MEMORY_LOCATION_DMABUF: 0, or the address at which the caller has
+ *	mapped the memory, a multiple of 8.  The module does not use the latter
+ * @offset: KFABRIC_MEMORY_LOCATION_DMABUF: byte in the DMA-BUF, a multiple of 8
+ * @fd: KFABRIC_MEMORY_LOCATION_DMABUF: its descriptor, which may be closed
+ *	after the call
+ * @type: enum kfabric_memory_location_type
+ *
+ * The copy is 8 bytes long.
+ */
+struct kfabric_memory_location {
+	__u64	ptr;
+	__u64	offset;
+	__s32	fd;
+	__u32	type;
+};
+
+/**
+ * struct kfabric_comp_cntr_create - create a completion counter
+ * @size: sizeof(struct kfabric_comp_cntr_create)
+ * @domain: domain handle
+ * @comp_mask: 0: no field is optional
+ * @flags: KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM, or 0
+ * @type: enum kfabric_comp_cntr_type
+ * @handle: out
+ * @context: the caller's
+ * @comp_cntr_ext_mem: with KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM: where the
+ *	completion count is copied to, as a pointer to memory or a part of a
+ *	DMA-BUF; ignored otherwise
+ * @err_cntr_ext_mem: the same for the error count
+ * @page_offset: out: offset for mmap(2) of one page, struct
+ *	kfabric_cntr_values, PROT_READ: the completion count and the error count
+ * @comp_count_max_value: out: largest completion count; the next one is 0
+ * @err_count_max_value: out: largest error count; the next one is 0
+ *
+ * Both values are 0.  External memory is written when they change, until the
+ * counter is destroyed, and never read: what a program writes there changes no
+ * value.  The memory stays valid for that even if the program unmaps it or
+ * ends.  Each copy with KFABRIC_MEMORY_LOCATION_VA pins a page, which counts
+ * against RLIMIT_MEMLOCK.
+ *
+ * Errors: -ENOMEM the domain has KFABRIC_MAX_COMP_CNTR counters, or
+ * RLIMIT_MEMLOCK is used up; -EINVAL another @type, or a memory location: an
+ * unknown type, an address that is 0 or unaligned, an offset that is unaligned
+ * or outside the DMA-BUF, a descriptor of something else, both copies in the
+ * same place; -EFAULT an address that is not mapped writable; -EBADF a
+ * descriptor that is not open; -EACCES a DMA-BUF that may not be written;
+ * -EOPNOTSUPP a DMA-BUF that the CPU cannot access; an error of the DMA-BUF's
+ * exporter; -EINTR the process is being killed.
+ */
+struct kfabric_comp_cntr_create {
+	__u32	size;
+	__u32	domain;
+	__u32	comp_mask;
+	__u32	flags;
+	__u32	type;
+	__u32	handle;
+	__u64	context;
+	struct kfabric_memory_location comp_cntr_ext_mem;
+	struct kfabric_memory_location err_cntr_ext_mem;
+	__u64	page_offset;
+	__u64	comp_count_max_value;
+	__u64	err_count_max_value;
+};
+
+/**
+ * struct kfabric_comp_cntr_modify - set or increment a value
+ * @size: sizeof(struct kfabric_comp_cntr_modify)
+ * @comp_cntr: completion counter
+ * @entry: enum kfabric_comp_cntr_entry
+ * @op: enum kfabric_comp_cntr_modify_op
+ * @value: to set or to add, at most the largest value.  A sum is modulo the
+ *	largest value + 1
+ *
+ * Errors: -EINVAL another @entry or @op, @value above the largest value.
+ */
+struct kfabric_comp_cntr_modify {
+	__u32	size;
+	__u32	comp_cntr;
+	__u32	entry;
+	__u32	op;
+	__u64	value;
+};
+
+/**
+ * struct kfabric_comp_cntr_read - read a value
+ * @size: sizeof(struct kfabric_comp_cntr_read)
+ * @comp_cntr: completion counter
+ * @entry: enum kfabric_comp_cntr_entry
+ * @reserved: 0
+ * @value: out
+ *
+ * Errors: -EINVAL another @entry.
+ */
+struct kfabric_comp_cntr_read {
+	__u32	size;
+	__u32	comp_cntr;
+	__u32	entry;
+	__u32	reserved;
+	__u64	value;
+};
+
+/**
+ * struct kfabric_comp_cntr_attach - attach a completion counter to an endpoint
+ * @size: sizeof(struct kfabric_comp_cntr_attach)
+ * @ep: endpoint that is not enabled, of the counter's domain
+ * @comp_cntr: completion counter
+ * @op_mask: operations to count, KFABRIC_COMP_CNTR_OP_*
+ * @comp_mask: 0: no field is optional
+ * @reserved: 0
+ *
+ * The counter stays attached until the endpoint is closed, and cannot be
+ * destroyed before (-EBUSY).  A counter can be attached to several endpoints,
+ * and several counters to an endpoint for different operations.  A counter of
+ * KFABRIC_COMP_CNTR_OP_RECV reports receives as a CQ does, and one of the other
+ * operations of the endpoint itself its transmits: KFABRIC_IOC_EP_ENABLE needs
+ * no CQ then.
+ *
+ * Errors, with which nothing is attached: -EINVAL no operation or an unknown
+ * one, an endpoint that is enabled, a counter of another domain; -EBUSY another
+ * counter counts one of the operations; -EOPNOTSUPP an operation that the
+ * endpoint's type does not have.
+ */
+struct kfabric_comp_cntr_attach {
+	__u32	size;
+	__u32	ep;
+	__u32	comp_cntr;
+	__u32	op_mask;
+	__u32	comp_mask;
+	__u32	reserved;
 };
 
 /* ---- Statistics --------------------------------------------------------- */
@@ -2200,7 +2401,7 @@ struct kfabric_flow_open {
  * struct kfabric_stat - statistics of the next object of a class
  * @size: sizeof(struct kfabric_stat)
  * @object_class: KFI_CLASS_EP, KFI_CLASS_CQ, KFI_CLASS_CNTR,
- *	KFABRIC_CLASS_COUNTERS or KFABRIC_CLASS_FLOW
+ *	KFABRIC_CLASS_COMP_CNTR, KFABRIC_CLASS_COUNTERS or KFABRIC_CLASS_FLOW
  * @after: id of the last object seen, 0 to begin; out: its id
  * @pid: out: process that opened the device, in the caller's PID namespace
  * @handle: out: its handle there
@@ -2210,10 +2411,13 @@ struct kfabric_flow_open {
  *	under way, receives posted, unexpected messages, bytes of those;
  *	CQ: size, entries queued, errors queued, entries ever, overruns,
  *	reserved, waiters, 0; counter: value, error value, waiters, lowest
- *	threshold waited for (KFABRIC_FOREVER: none), 0, 0, 0, 0; counters
- *	object: number of values, static points, bindings (one for each flow
- *	made with it, one for each dynamic point), 0, 0, 0, 0, 0; flow: packets,
- *	bytes of these, priority, counter points, handle of its endpoint, 0, 0, 0
+ *	threshold waited for (KFABRIC_FOREVER: none), 0, 0, 0, 0; completion
+ *	counter: completion count, error count, largest value, attachments to
+ *	endpoints, enum kfabric_comp_cntr_type, 1 with external memory, 0, 0;
+ *	counters object: number of values, static points, bindings (one for each
+ *	flow made with it, one for each dynamic point), 0, 0, 0, 0, 0; flow:
+ *	packets, bytes of these, priority, counter points, handle of its
+ *	endpoint, 0, 0, 0
  *
  * Shows objects on links of the caller's network namespace: all of them with
  * CAP_NET_ADMIN there, else those of the caller's user.
@@ -2473,5 +2677,10 @@ struct kfabric_figures {
 #define KFABRIC_IOC_COUNTERS_ATTACH KFABRIC_IO(0x71, struct kfabric_counters_attach)
 #define KFABRIC_IOC_COUNTERS_READ KFABRIC_IO(0x72, struct kfabric_counters_read)
 #define KFABRIC_IOC_FLOW_OPEN	KFABRIC_IO(0x73, struct kfabric_flow_open)
+#define KFABRIC_IOC_COMP_CNTR_CAPS KFABRIC_IO(0x60, struct kfabric_comp_cntr_caps)
+#define KFABRIC_IOC_COMP_CNTR_CREATE KFABRIC_IO(0x61, struct kfabric_comp_cntr_create)
+#define KFABRIC_IOC_COMP_CNTR_MODIFY KFABRIC_IO(0x62, struct kfabric_comp_cntr_modify)
+#define KFABRIC_IOC_COMP_CNTR_READ KFABRIC_IO(0x63, struct kfabric_comp_cntr_read)
+#define KFABRIC_IOC_COMP_CNTR_ATTACH KFABRIC_IO(0x64, struct kfabric_comp_cntr_attach)
 
 #endif /* _UAPI_KFABRIC_H */

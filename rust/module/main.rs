@@ -51,6 +51,10 @@ module! {
             default: 256,
             description: "MiB of kernel memory that the objects of one user may take",
         },
+        comp_cntr_max_value: u64 {
+            default: 0,
+            description: "Largest value of a completion counter; 0: 2^64 - 1",
+        },
     },
 }
 
@@ -72,7 +76,7 @@ impl kernel::InPlaceModule for Kfabric {
         // SAFETY: The kernel calls this once, and nothing has used `mem` or `provider` before.
         unsafe {
             mem::account::init(u64::from(module_parameters::user_memory.value()) << 20);
-            provider::init();
+            provider::init(module_parameters::comp_cntr_max_value.value());
         }
         try_pin_init!(Self {
             // SAFETY: The kernel calls this once, and nothing has used `net` before.

@@ -6,7 +6,7 @@ use crate::{
     process::{self, Second},
     row::{Better, Case, Measurement},
 };
-use kfi::{Cntr, CntrFd, Device, Wait};
+use kfi::{Buffer, Cntr, CntrFd, Device, MemoryLocation, Wait};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::{
     hint::black_box,
@@ -46,6 +46,22 @@ fn read_mapped(measurement: &mut Measurement) -> Result<()> {
     let cntr = domain.cntr().open()?;
     cntr.add(7)?;
     let mapped = cntr.mapped();
+    let private = Box::new(AtomicU64::new(7));
+    let private = black_box(&*private);
+    measurement.take(&mut || Ok(loads(|| mapped.value())), &mut || {
+        Ok(loads(|| private.load(Ordering::Acquire)))
+    })
+}
+
+/// A completion counter of verbs in memory of the program.
+fn read_external(measurement: &mut Measurement) -> Result<()> {
+    process::bind()?;
+    let domain = device()?.fabric()?.domain(LINK).open()?;
+    let memory = Buffer::new(16)?;
+    let place = |offset| MemoryLocation::va(&memory, offset);
+    let cntr = domain.comp_cntr().external(place(0), place(8)).create()?;
+    cntr.inc(7)?;
+    let mapped = cntr.mapped().ok_or("a counter that is not mapped")?;
     let private = Box::new(AtomicU64::new(7));
     let private = black_box(&*private);
     measurement.take(&mut || Ok(loads(|| mapped.value())), &mut || {
@@ -144,6 +160,14 @@ pub(crate) fn cases() -> Vec<Case> {
             better: Better::Lower,
             goal: Some(1.1),
             measure: read_mapped,
+        },
+        Case {
+            name: "comp_cntr/read_external",
+            unit: "ns",
+            peer: "load, private memory",
+            better: Better::Lower,
+            goal: Some(1.1),
+            measure: read_external,
         },
         Case {
             name: "cntr/poll_fd",

@@ -18,6 +18,7 @@ const ORDER: [&str; 28] = [
     "cntr/wake",
     "cntr/wake_1_of_1000",
     "cntr/poll_fd",
+    "comp_cntr/read_external",
     "cq/ring_read",
     "ioctl/empty",
     "post/admit_start_8B",

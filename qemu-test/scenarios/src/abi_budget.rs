@@ -53,7 +53,7 @@ pub(crate) fn fill(file: &File, domain: u32) -> Vec<u32> {
 }
 
 /// Tries to open one of each class; returns the results.
-fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, Errno>; 10] {
+fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, Errno>; 11] {
     [
         file.call(abi::kfabric_fabric_open::sized())
             .map(|a| a.handle),
@@ -77,6 +77,11 @@ fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, E
         file.reg(domain, at, 1, 7),
         cq(file, domain, 1),
         file.call(abi::kfabric_cntr_open {
+            domain,
+            ..Call::sized()
+        })
+        .map(|a| a.handle),
+        file.call(abi::kfabric_comp_cntr_create {
             domain,
             ..Call::sized()
         })

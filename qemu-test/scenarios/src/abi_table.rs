@@ -191,6 +191,7 @@ pub(crate) fn table() -> Vec<Row> {
     table.extend(wait_calls());
     table.extend(ep_calls());
     table.extend(flow_calls());
+    table.extend(comp_cntr_calls());
     table
 }
 
@@ -201,7 +202,7 @@ fn device_calls() -> Vec<Row> {
             max_msg_size: Reported, inject_size: Reported, max_iov: Reported, max_handles: Reported,
             max_queue: Reported, max_cq: Reported, max_eq: Reported, max_av: Reported, max_post: Reported,
             max_buffered: Reported, max_flows: Reported, max_flow_points: Reported,
-            max_counters: Reported, reserved: Reported,
+            max_counters: Reported, max_comp_cntr: Reported,
         } |_| Call::sized(), keep),
         row!(KFABRIC_IOC_NOP kfabric_nop 8 {
             reserved: Reserved,
@@ -715,5 +716,56 @@ fn flow_calls() -> Vec<Row> {
             counters: world.counters,
             ..Call::sized()
         }, close),
+fn comp_cntr_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_COMP_CNTR_CAPS kfabric_comp_cntr_caps 24 {
+            domain: Handle(&[Class::Domain]), max_value: Reported, max_counters: Reported,
+            supported_qp_attach_ops: Reported,
+        } |world| abi::kfabric_comp_cntr_caps {
+            domain: world.domain,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_COMP_CNTR_CREATE kfabric_comp_cntr_create 104 {
+            domain: Handle(&[Class::Domain]), comp_mask: Reserved,
+            flags: Flags(abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM as u64), type_: Value,
+            handle: Reported, context: Value, comp_cntr_ext_mem: Value, err_cntr_ext_mem: Value,
+            page_offset: Reported, comp_count_max_value: Reported, err_count_max_value: Reported,
+        } |world| {
+            let at = |offset| abi::kfabric_memory_location {
+                ptr: world.at(OUT + offset),
+                ..Default::default()
+            };
+            abi::kfabric_comp_cntr_create {
+                domain: world.domain,
+                flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
+                comp_cntr_ext_mem: at(0),
+                err_cntr_ext_mem: at(8),
+                ..Call::sized()
+            }
+        }, close),
+        row!(KFABRIC_IOC_COMP_CNTR_MODIFY kfabric_comp_cntr_modify 24 {
+            comp_cntr: Handle(&[Class::CompCntr]), entry: Value, op: Value, value: Value,
+        } |world| abi::kfabric_comp_cntr_modify {
+            comp_cntr: world.comp_cntr,
+            op: abi::KFABRIC_COMP_CNTR_MODIFY_SET,
+            value: 1,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_COMP_CNTR_READ kfabric_comp_cntr_read 24 {
+            comp_cntr: Handle(&[Class::CompCntr]), entry: Value, reserved: Reserved,
+            value: Reported,
+        } |world| abi::kfabric_comp_cntr_read {
+            comp_cntr: world.comp_cntr,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_COMP_CNTR_ATTACH kfabric_comp_cntr_attach 24 {
+            ep: Handle(&[Class::Ep]), comp_cntr: Handle(&[Class::CompCntr]),
+            op_mask: Flags(0x3f), comp_mask: Reserved, reserved: Reserved,
+        } |world| abi::kfabric_comp_cntr_attach {
+            ep: world.ep_new,
+            comp_cntr: world.comp_cntr,
+            op_mask: abi::KFABRIC_COMP_CNTR_OP_SEND,
+            ..Call::sized()
+        }, keep),
     ]
 }

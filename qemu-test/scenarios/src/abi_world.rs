@@ -28,10 +28,11 @@ pub(crate) enum Class {
     Poll,
     Counters,
     Flow,
+    CompCntr,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Fabric,
         Self::Domain,
         Self::Ep,
@@ -45,6 +46,7 @@ impl Class {
         Self::Poll,
         Self::Counters,
         Self::Flow,
+        Self::CompCntr,
     ];
 }
 
@@ -70,6 +72,7 @@ pub(crate) struct World {
     pub(crate) cntr: u32,
     /// Has signalled the wait set.
     pub(crate) cntr_set: u32,
+    pub(crate) comp_cntr: u32,
     pub(crate) wait: u32,
     /// With a counter that has changed.
     pub(crate) poll: u32,
@@ -165,6 +168,7 @@ impl World {
             ep: ep_dgram,
             ..Call::sized()
         });
+        let comp_cntr = file.comp_cntr(domain);
         let world = Self {
             spare: file.fabric(),
             file,
@@ -180,6 +184,7 @@ impl World {
             cq_err,
             cntr,
             cntr_set,
+            comp_cntr,
             wait,
             poll,
             ep,
@@ -388,6 +393,7 @@ impl World {
             Class::Poll => self.poll,
             Class::Counters => self.counters,
             Class::Flow => self.flow,
+            Class::CompCntr => self.comp_cntr,
         }
     }
 
@@ -417,6 +423,7 @@ impl World {
             self.cq_err,
             self.cntr,
             self.cntr_set,
+            self.comp_cntr,
             self.domain,
             self.eq,
             self.eq_err,

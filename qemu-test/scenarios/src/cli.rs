@@ -23,6 +23,7 @@ tests![
     a_wrong_command_line_is_status_2,
     users_need_the_node_and_the_capability,
     cntr_does_its_steps,
+    comp_cntr_does_its_steps,
     cq_shows_every_format,
     bench_prints_its_results,
     a_closed_pipe_is_quiet,
@@ -127,6 +128,8 @@ fn a_wrong_command_line_is_status_2() {
         "pingpong here:1",
         "pingpong --mode rdma",
         "cntr jump=1",
+        "comp-cntr jump=1",
+        "comp-cntr --ops atomic",
         "completions tcsh",
     ] {
         let ended = kfi(line).with(2);
@@ -141,6 +144,7 @@ fn a_wrong_command_line_is_status_2() {
         "pingpong",
         "bench",
         "cntr",
+        "comp-cntr",
         "cq",
         "top",
         "completions",
@@ -234,6 +238,55 @@ fn cntr_does_its_steps() {
     );
 }
 
+fn comp_cntr_does_its_steps() {
+    with_link();
+    let counts = |line: &str| -> Vec<String> {
+        kfi(&format!("comp-cntr --json {line}"))
+            .succeeds()
+            .documents()
+            .iter()
+            .map(|step| {
+                format!(
+                    "{} {} {} {} {}",
+                    step["step"].as_str().expect("text"),
+                    step["comp_count"],
+                    step["err_count"],
+                    step["memory_comp_count"],
+                    step["memory_err_count"]
+                )
+            })
+            .collect()
+    };
+    assert_eq!(
+        counts("read send=100 rdma-write=8 rdma-read fail inc=5 set=1 set-err=0"),
+        [
+            "read 0 0 null null",
+            "send=100 2 0 null null",
+            "rdma-write=8 4 0 null null",
+            "rdma-read 6 0 null null",
+            "fail 6 1 null null",
+            "inc=5 11 1 null null",
+            "set=1 1 1 null null",
+            "set-err=0 1 0 null null",
+        ]
+    );
+    assert_eq!(
+        counts("-e -u bytes -o recv,remote_rdma_write send=100 rdma-write=8 overwrite=9 inc"),
+        [
+            "send=100 100 0 100 0",
+            "rdma-write=8 108 0 108 0",
+            "overwrite=9 108 0 9 0",
+            "inc 109 0 109 0",
+        ]
+    );
+    let text = kfi("comp-cntr -e").succeeds().out;
+    assert!(
+        text.contains("# the program's memory is only a copy"),
+        "{text}"
+    );
+    kfi("comp-cntr overwrite=1").fails("external memory", "--external");
+}
+
 fn cq_shows_every_format() {
     with_link();
     let shown = kfi("cq --json").succeeds().json();
@@ -319,6 +372,7 @@ fn a_closed_pipe_is_quiet() {
         "info",
         "link show",
         "cntr",
+        "comp-cntr",
         "cq",
         "top --interval 0.05",
         "top --json",

@@ -14,12 +14,13 @@
 #![allow(unsafe_code, reason = "the raw calls, with addresses in structures")]
 
 use crate::{
+    comp_cntr::external::{DmaBuf, Exporter},
     harness::tests,
     host::{Host, LINK, Options, device, pattern},
 };
 use kfi::{
-    Access, Buffer, Caps, Cntr, CounterDescription, Counters, Device, Domain, Endpoint, EpType, Eq,
-    Errno, Fabric, FiAddr, Flow, Mr, PollSet, Wait, WaitSet,
+    Access, Buffer, Caps, Cntr, CompCntr, CounterDescription, Counters, Device, Domain, Endpoint,
+    EpType, Eq, Errno, Fabric, FiAddr, Flow, Mr, PollSet, Wait, WaitSet,
     abi::{self, Call},
 };
 use std::{
@@ -68,6 +69,8 @@ struct World {
     domain: Domain,
     eq: Eq,
     cntr: Cntr,
+    comp_cntr: CompCntr,
+    dma_buf: DmaBuf,
     wait_set: WaitSet,
     poll: PollSet,
     mr: Mr,
@@ -99,6 +102,7 @@ impl World {
         let to_b = a.meet(&b);
         let eq = fabric.eq().wait(Wait::Queue).writable().open().expect("eq");
         let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
+        let comp_cntr = domain.comp_cntr().create().expect("completion counter");
         let wait_set = fabric.wait_set().expect("wait set");
         let poll = domain.poll_set().expect("poll set");
         let buffer = Buffer::from_bytes(&pattern(256 * 1024, 1)).expect("buffer");
@@ -122,6 +126,8 @@ impl World {
             domain,
             eq,
             cntr,
+            comp_cntr,
+            dma_buf: Exporter::SystemHeap.make(1),
             wait_set,
             poll,
             mr,

@@ -149,6 +149,16 @@ impl Host {
         options: &Options,
         addr: Option<std::net::SocketAddr>,
     ) -> Self {
+        Self::prepared(domain, options, addr, |_| ())
+    }
+
+    /// A host on `domain`, at this address, whose endpoint `prepare` gets before it is enabled.
+    pub(crate) fn prepared(
+        domain: &Domain,
+        options: &Options,
+        addr: Option<std::net::SocketAddr>,
+        prepare: impl FnOnce(&Endpoint),
+    ) -> Self {
         let cq = domain
             .cq()
             .entries(options.cq_entries)
@@ -174,6 +184,7 @@ impl Host {
         if options.ep_type != EpType::Msg {
             ep.bind_av(&av).expect("bind av");
         }
+        prepare(&ep);
         ep.enable().expect("enable");
         Self {
             domain: domain.clone(),

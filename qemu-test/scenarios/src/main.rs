@@ -41,6 +41,7 @@ mod atomics;
 mod cancelling;
 mod capabilities;
 mod cli;
+mod comp_cntr;
 mod completions;
 mod connected;
 mod connections;
@@ -129,6 +130,10 @@ fn main() -> std::process::ExitCode {
             without_cq::TESTS,
             counter_errors::TESTS,
             counted_in_time::TESTS,
+            comp_cntr::TESTS,
+            comp_cntr::counted::TESTS,
+            comp_cntr::external::TESTS,
+            comp_cntr::gone::TESTS,
             completions::TESTS,
             selective::TESTS,
             posting::TESTS,
@@ -189,6 +194,7 @@ fn main() -> std::process::ExitCode {
         groups,
         &[
             processes::ROLES,
+            comp_cntr::gone::ROLES,
             races::ROLES,
             unscheduled::ROLES,
             run_inline::ROLES,

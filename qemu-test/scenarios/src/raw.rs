@@ -108,7 +108,7 @@ macro_rules! make {
 make! {
     kfabric_fabric_open kfabric_domain_open kfabric_eq_open kfabric_av_open kfabric_mr_reg
     kfabric_cq_open kfabric_cntr_open kfabric_wait_open kfabric_poll_open kfabric_ep_open
-    kfabric_pep_open kfabric_counters_open kfabric_flow_open
+    kfabric_pep_open kfabric_comp_cntr_create kfabric_counters_open kfabric_flow_open
 }
 
 /// An open file of the device.
@@ -292,6 +292,14 @@ impl File {
         self.make(abi::kfabric_cntr_open {
             domain,
             wait_obj: abi::KFI_WAIT_QUEUE,
+            ..Call::sized()
+        })
+    }
+
+    /// A completion counter of work requests.
+    pub(crate) fn comp_cntr(&self, domain: u32) -> u32 {
+        self.make(abi::kfabric_comp_cntr_create {
+            domain,
             ..Call::sized()
         })
     }

@@ -37,28 +37,37 @@ impl Way {
         self != Self::Datagrams
     }
 
+    /// The options of a host with the type and the capabilities of the way.
+    pub(crate) fn options(self, options: &Options) -> Options {
+        Options {
+            ep_type: self.ep_type(),
+            caps: match self {
+                Self::OneHost | Self::TwoHosts => options.caps,
+                Self::Connection => Caps::MSG | Caps::RMA,
+                Self::Datagrams => Caps::MSG | Caps::SOURCE | Caps::MULTI_RECV,
+            },
+            ..*options
+        }
+    }
+
+    /// Introduces two hosts to each other. Returns what the first one calls the second one.
+    pub(crate) fn introduce(self, a: &Host, b: &Host) -> FiAddr {
+        if self == Self::Connection {
+            connect(a, b);
+            return FiAddr::UNSPEC;
+        }
+        a.meet(b)
+    }
+
     /// Two hosts with these options, and what the first one calls the second one. The type and the
     /// capabilities are those of the way.
     pub(crate) fn pair_with(self, options: &Options) -> (Host, FiAddr, Host) {
         if self == Self::TwoHosts {
             apart();
         }
-        let caps = match self {
-            Self::OneHost | Self::TwoHosts => options.caps,
-            Self::Connection => Caps::MSG | Caps::RMA,
-            Self::Datagrams => Caps::MSG | Caps::SOURCE | Caps::MULTI_RECV,
-        };
-        let options = Options {
-            ep_type: self.ep_type(),
-            caps,
-            ..*options
-        };
+        let options = self.options(options);
         let (a, b) = (Host::with(&options), Host::with(&options));
-        if self == Self::Connection {
-            connect(&a, &b);
-            return (a, FiAddr::UNSPEC, b);
-        }
-        let to_b = a.meet(&b);
+        let to_b = self.introduce(&a, &b);
         (a, to_b, b)
     }
 

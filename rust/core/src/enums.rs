@@ -219,10 +219,52 @@ enumerator! {
         Wait = 16,
         /// Poll set.
         Poll = 17,
+        /// Completion counter of verbs; not a class of kfabric.
+        CompCntr = 0x100,
         /// Counters of flows; not a class of kfabric.
-        Counters = 0x170,
+        Counters = 0x101,
         /// Flow; not a class of kfabric.
-        Flow = 0x171,
+        Flow = 0x102,
+    }
+}
+
+enumerator! {
+    /// The unit of a completion counter (`enum kfabric_comp_cntr_type`).
+    CompCntrType {
+        /// Work requests.
+        Wrs = 0,
+        /// Bytes of work requests.
+        Bytes = 1,
+    }
+}
+
+enumerator! {
+    /// The two values of a completion counter (`enum kfabric_comp_cntr_entry`).
+    CompCntrEntry {
+        /// The completion count: successes.
+        Comp = 0,
+        /// The error count.
+        Err = 1,
+    }
+}
+
+enumerator! {
+    /// The changes of a value of a completion counter (`enum kfabric_comp_cntr_modify_op`).
+    CompCntrModifyOp {
+        /// Set the value.
+        Set = 0,
+        /// Add to the value.
+        Inc = 1,
+    }
+}
+
+enumerator! {
+    /// The kinds of external memory (`enum kfabric_memory_location_type`).
+    MemoryLocationType {
+        /// Memory of the program, by its address.
+        Va = 0,
+        /// Memory of a DMA-BUF, by descriptor and offset.
+        DmaBuf = 1,
     }
 }
 
@@ -368,5 +410,11 @@ mod tests {
         assert_eq!(AtomicOp::try_from(18), Ok(AtomicOp::Mswap));
         assert_eq!(AtomicOp::try_from(19), Err(Errno::EINVAL));
         assert_eq!(u32::from(Class::Cntr), 15);
+        assert_eq!(Class::try_from(256), Ok(Class::CompCntr));
+        assert_eq!(CompCntrType::try_from(1), Ok(CompCntrType::Bytes));
+        assert_eq!(CompCntrType::try_from(2), Err(Errno::EINVAL));
+        assert_eq!(CompCntrEntry::try_from(2), Err(Errno::EINVAL));
+        assert_eq!(CompCntrModifyOp::try_from(2), Err(Errno::EINVAL));
+        assert_eq!(MemoryLocationType::try_from(2), Err(Errno::EINVAL));
     }
 }

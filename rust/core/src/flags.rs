@@ -9,10 +9,10 @@
 //! for a bind.
 //!
 //! Each set of bits that a call accepts therefore has a type of its own: [`Caps`], [`OpFlags`],
-//! [`CompFlags`], [`Access`], [`CntrBind`], [`CqBind`], [`MrMode`] and [`MsgOrder`]. A front end
-//! converts the caller's numbers with `from_bits`, which returns `EINVAL` for a bit that the set
-//! does not have. Values of these types are always valid, and a capability cannot be used as an
-//! operation flag. Enumerators: [`crate::enums`].
+//! [`CompFlags`], [`Access`], [`CntrBind`], [`CompCntrOps`], [`CompCntrInit`], [`CqBind`],
+//! [`MrMode`] and [`MsgOrder`]. A front end converts the caller's numbers with `from_bits`, which
+//! returns `EINVAL` for a bit that the set does not have. Values of these types are always valid,
+//! and a capability cannot be used as an operation flag. Enumerators: [`crate::enums`].
 
 use crate::errno::Errno;
 
@@ -393,6 +393,49 @@ bit_set! {
     }
 }
 
+/// Counted by a completion counter: sends.
+pub const KFABRIC_COMP_CNTR_OP_SEND: u32 = 1 << 0;
+/// Counted by a completion counter: receives, and immediate data.
+pub const KFABRIC_COMP_CNTR_OP_RECV: u32 = 1 << 1;
+/// Counted by a completion counter: reads of a peer's memory.
+pub const KFABRIC_COMP_CNTR_OP_RDMA_READ: u32 = 1 << 2;
+/// Counted by a completion counter: reads by peers.
+pub const KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_READ: u32 = 1 << 3;
+/// Counted by a completion counter: writes to a peer's memory.
+pub const KFABRIC_COMP_CNTR_OP_RDMA_WRITE: u32 = 1 << 4;
+/// Counted by a completion counter: writes by peers.
+pub const KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_WRITE: u32 = 1 << 5;
+
+bit_set! {
+    /// The operations that a completion counter counts for the endpoint that it is attached to
+    /// (ibv_qp_attach_comp_cntr(3)). Atomics have no bit.
+    CompCntrOps: u32 {
+        /// Sends.
+        SEND = KFABRIC_COMP_CNTR_OP_SEND,
+        /// Receives, and immediate data.
+        RECV = KFABRIC_COMP_CNTR_OP_RECV,
+        /// Reads initiated by this endpoint.
+        RDMA_READ = KFABRIC_COMP_CNTR_OP_RDMA_READ,
+        /// Reads by peers.
+        REMOTE_RDMA_READ = KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_READ,
+        /// Writes initiated by this endpoint.
+        RDMA_WRITE = KFABRIC_COMP_CNTR_OP_RDMA_WRITE,
+        /// Writes by peers.
+        REMOTE_RDMA_WRITE = KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_WRITE,
+    }
+}
+
+/// `flags` when a completion counter is created: its values are in memory of the program.
+pub const KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM: u32 = 1 << 0;
+
+bit_set! {
+    /// Flags for creating a completion counter (ibv_create_comp_cntr(3)).
+    CompCntrInit: u32 {
+        /// The values are in memory of the program.
+        WITH_EXTERNAL_MEM = KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
+    }
+}
+
 bit_set! {
     /// Flags for binding a CQ to an endpoint (fi_endpoint(3), fi_ep_bind).
     CqBind: u64 {
@@ -460,6 +503,8 @@ mod tests {
             Err(Errno::EINVAL)
         );
         assert_eq!(CqBind::from_bits(KFI_READ), Err(Errno::EINVAL));
+        assert_eq!(CompCntrOps::from_bits(1 << 6), Err(Errno::EINVAL));
+        assert_eq!(CompCntrInit::from_bits(1 << 1), Err(Errno::EINVAL));
         assert_eq!(MrMode::from_bits(1), Err(Errno::EINVAL));
         assert_eq!(MsgOrder::from_bits(KFI_ORDER_DATA), Err(Errno::EINVAL));
     }

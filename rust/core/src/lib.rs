@@ -32,6 +32,7 @@
 pub mod addr;
 pub mod av;
 pub mod cntr;
+pub mod comp_cntr;
 pub mod cq;
 pub mod due;
 pub mod enums;

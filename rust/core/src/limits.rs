@@ -53,6 +53,10 @@ pub const MAX_BACKLOG: u32 = 4_096;
 /// The default backlog of a passive endpoint.
 pub const DEFAULT_BACKLOG: u32 = 128;
 
+/// The maximum number of completion counters of one domain. Each has a page of its own, so they
+/// take 16 MiB.
+pub const MAX_COMP_CNTR: u32 = 4_096;
+
 /// The maximum number of operations in one post call, which bounds the time of the call.
 pub const MAX_POST: u32 = 4_096;
 

@@ -60,6 +60,8 @@ use kernel::{
 pub(crate) struct DmaBuf {
     dmabuf: NonNull<bindings::dma_buf>,
     map: NonNull<u8>,
+    /// Bytes that are mapped: the whole DMA-BUF.
+    mapped: usize,
     offset: usize,
     len: usize,
     access: Access,
@@ -75,6 +77,23 @@ unsafe impl Send for DmaBuf {}
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
+    /// Does the same as [`new`](Self::new) for the DMA-BUF of descriptor `fd` of the current
+    /// process. The descriptor may be closed afterwards. Fails as `new`, and with `EBADF` if the
+    /// descriptor is not open; `EINVAL` if it is none of a DMA-BUF.
+    pub(crate) fn of_fd(fd: i32, offset: usize, len: usize, access: Access) -> Result<Arc<Self>> {
+        task::might_sleep();
+        let mut dmabuf = core::ptr::null_mut();
+        // SAFETY: `dmabuf` is an output. Any descriptor is allowed.
+        to_result(unsafe { shim::kfabric_shim_dma_buf_get(fd, &mut dmabuf) })?;
+        // It is not null when the call succeeds.
+        let dmabuf = NonNull::new(dmabuf).ok_or(EBADF)?;
+        // SAFETY: The reference that was just taken keeps it.
+        let mapped = unsafe { Self::new(dmabuf, offset, len, access) };
+        // SAFETY: This is the reference that was just taken; `mapped` has one of its own.
+        unsafe { shim::kfabric_shim_dma_buf_put(dmabuf.as_ptr()) };
+        mapped
+    }
+
     /// Takes a reference to `dmabuf` and maps it, for access to `len` bytes at `offset`. Fails with
     /// `EINVAL` if the range is empty, outside the DMA-BUF, or longer than [`PINNED_MAX`]; `EACCES`
     /// if the DMA-BUF may not be written; `EOPNOTSUPP` if the DMA-BUF cannot be mapped or is I/O
@@ -90,27 +109,28 @@ impl DmaBuf {
         access: Access,
     ) -> Result<Arc<Self>> {
         task::might_sleep();
-        let mut map = core::ptr::null_mut();
+        let (mut map, mut mapped) = (core::ptr::null_mut(), 0);
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if len == 0 || len > PINNED_MAX {
             return Err(EINVAL);
         }
         let write = access == Access::Write;
-        // SAFETY: `dmabuf` is valid by the requirement; `map` is an output.
+        // SAFETY: `dmabuf` is valid by the requirement; `map` and `mapped` are outputs.
         to_result(unsafe {
-            shim::kfabric_shim_dma_buf_map(dmabuf.as_ptr(), end, write, &mut map)
+            shim::kfabric_shim_dma_buf_map(dmabuf.as_ptr(), end, write, &mut map, &mut mapped)
         })?;
         // INVARIANT: Just referenced and mapped, and it has at least `end` bytes.
-        let mapped = Self {
+        let dma_buf = Self {
             dmabuf,
             // `map` is not null when mapping succeeds.
             map: NonNull::new(map.cast()).ok_or(EFAULT)?,
+            mapped,
             offset,
             len,
             access,
             ended: Atomic::new(0),
         };
-        Ok(Arc::new(mapped, GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(dma_buf, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Length in bytes.
@@ -124,9 +144,9 @@ impl DmaBuf {
     }
 
     /// Bytes of kernel memory that the mapping uses, approximately: a page table entry for each
-    /// page.
+    /// page of the whole DMA-BUF, because the exporter maps all of it.
     pub(crate) fn heap_bytes(&self) -> usize {
-        (self.len >> PAGE_SHIFT).saturating_mul(size_of::<u64>())
+        (self.mapped >> PAGE_SHIFT).saturating_mul(size_of::<u64>())
     }
 
     /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory. The access

@@ -15,6 +15,7 @@
 //! | [`pinned`] | pages of a program, pinned and charged |
 //! | [`consumer`] | memory of kernel consumers: kvec, bio_vec, scatterlist |
 //! | [`dma_buf`] | DMA-BUFs, and CPU access to them |
+//! | [`external`] | words of a program's memory that the module writes |
 //! | [`memory`] | memory that can be registered |
 //! | [`memref`] | [`MemRef`], [`Source`], and copying between them |
 //! | [`shared`] | pages of the module that programs map |
@@ -27,8 +28,8 @@ pub(crate) mod account;
 mod backing;
 #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
 pub(crate) mod consumer;
-#[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
 pub(crate) mod dma_buf;
+pub(crate) mod external;
 pub(crate) mod memory;
 pub(crate) mod memref;
 pub(crate) mod payload;
@@ -52,6 +53,7 @@ pub(crate) use account::{
     Part,
     PartAllowance, //
 };
+pub(crate) use external::PinnedWord;
 pub(crate) use memory::Memory;
 pub(crate) use memref::{
     copy,

@@ -15,7 +15,10 @@ use kernel::rbtree::{
     RBTreeNodeReservation, //
 };
 
-use kfi_core::mr::Refusal;
+use kfi_core::{
+    limits,
+    mr::Refusal, //
+};
 
 use super::{
     directory::{
@@ -61,6 +64,8 @@ pub(crate) struct Domain {
     uses: UseCount,
     #[pin]
     keys: SpinLock<Keys>,
+    /// The number of its completion counters.
+    comp_cntrs: Atomic<u32>,
     /// The EQ that the domain is bound to, and whether it was bound with KFI_REG_MR.
     #[pin]
     eq: Mutex<Option<(UseRef<Eq>, bool)>>,
@@ -87,6 +92,7 @@ impl Domain {
                 mr_mode,
                 uses: UseCount::new(),
                 keys <- new_spinlock!(RBTree::new(), "Domain::keys"),
+                comp_cntrs: Atomic::new(0),
                 eq <- new_mutex!(None, "Domain::eq"),
                 _memory: ident.budget.take_for::<Self>(0)?,
             }),
@@ -166,6 +172,21 @@ impl Domain {
         let region = self.keys.lock().remove_node(&key);
         // This may be the last reference, so it is not dropped under the lock.
         drop(region);
+    }
+
+    /// Counts one more completion counter, until [`remove_comp_cntr`](Self::remove_comp_cntr).
+    /// Fails with `ENOMEM` if the domain has [`limits::MAX_COMP_CNTR`]. Does not sleep.
+    pub(super) fn add_comp_cntr(&self) -> Result {
+        if self.comp_cntrs.fetch_add(1, Relaxed) < limits::MAX_COMP_CNTR {
+            return Ok(());
+        }
+        self.remove_comp_cntr();
+        Err(ENOMEM)
+    }
+
+    /// Counts one completion counter less. Does not sleep.
+    pub(super) fn remove_comp_cntr(&self) {
+        self.comp_cntrs.fetch_sub(1, Relaxed);
     }
 
     /// The region under `key`. Does not sleep. Dropping the result may sleep.

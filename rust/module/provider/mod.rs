@@ -6,7 +6,8 @@
 //! them. The provider uses `net`, which has the links and QPs. Each object has a file:
 //!
 //! ```text
-//! fabric -> domain -> ep  -> av, cq, cntr, mr   (an arrow: "is made from" or "is bound to")
+//! fabric -> domain -> ep  -> av, cq, cntr, mr, comp_cntr
+//!                                               (an arrow: "is made from" or "is bound to")
 //!        -> eq, wait      poll -> cq, cntr
 //!        -> pep -> eq     flow -> ep, counters
 //! ```
@@ -53,6 +54,8 @@
 //!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).
 //! - The mutex of a flow's points -> the lock of a counters object, a leaf. A mutex of a flow is not
 //!   held while the table of flows of its endpoint changes.
+//! - The lock of a completion counter's copies is a leaf. It is taken after the lock of the counter
+//!   was released.
 //! - The locks of an AV's table, of a domain's keys, of the directories, of their list and of the
 //!   object list are leaves.
 //!
@@ -65,6 +68,7 @@
 pub(crate) mod av;
 pub(crate) mod cntr;
 pub(crate) mod counters;
+pub(crate) mod comp_cntr;
 pub(crate) mod cq;
 pub(crate) mod directory;
 pub(crate) mod domain;
@@ -114,12 +118,13 @@ impl LinkEvents for LinkWatch {
     }
 }
 
-/// Prepares the provider's global locks.
+/// Prepares the provider's global locks. `comp_cntr_max_value` is the module parameter.
 ///
 /// # Safety
 ///
 /// Must be called once, before anything else of the provider.
-pub(crate) unsafe fn init() {
+pub(crate) unsafe fn init(comp_cntr_max_value: u64) {
+    comp_cntr::set_max_value(comp_cntr_max_value);
     // SAFETY: Called once and first, by the requirement above.
     unsafe {
         object_list::init();

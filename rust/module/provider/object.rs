@@ -205,6 +205,14 @@ impl UseCount {
         false
     }
 
+    /// The number of uses; 0 if the object is closed. It may have changed when this returns.
+    pub(crate) fn count(&self) -> u64 {
+        match self.state.load() {
+            closed if closed >= Self::HALTED => 0,
+            uses => uses,
+        }
+    }
+
     /// Whether the object has been closed, or a close has begun.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {

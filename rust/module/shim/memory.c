@@ -100,6 +100,33 @@ struct scatterlist *kfabric_shim_sg(struct scatterlist *sg, struct page **page,
 
 #ifdef CONFIG_DMA_SHARED_BUFFER
 
+/**
+ * kfabric_shim_dma_buf_get - take a reference to the DMA-BUF of a descriptor
+ * @fd: a descriptor of the current process
+ * @dmabuf: out: the DMA-BUF
+ *
+ * Return: 0; -EBADF if the descriptor is not open; -EINVAL if it is none of a
+ * DMA-BUF; -EOPNOTSUPP if the kernel has no DMA-BUFs.
+ */
+int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf)
+{
+	struct dma_buf *got = dma_buf_get(fd);
+
+	if (IS_ERR(got))
+		return PTR_ERR(got);
+	*dmabuf = got;
+	return 0;
+}
+
+/**
+ * kfabric_shim_dma_buf_put - put a reference of kfabric_shim_dma_buf_get()
+ * @dmabuf: the DMA-BUF
+ */
+void kfabric_shim_dma_buf_put(struct dma_buf *dmabuf)
+{
+	dma_buf_put(dmabuf);
+}
+
 static enum dma_data_direction kfabric_shim_direction(bool write)
 {
 	return write ? DMA_BIDIRECTIONAL : DMA_FROM_DEVICE;
@@ -111,13 +138,14 @@ static enum dma_data_direction kfabric_shim_direction(bool write)
  * @end: its minimum size
  * @write: whether it will be written
  * @addr: out: the address of the mapping, never NULL
+ * @size: out: the size of the mapping, which is that of the DMA-BUF
  *
  * Return: 0; -EINVAL if it is smaller; -EACCES if it may not be written;
  * -EOPNOTSUPP if its exporter cannot map it, if it is I/O memory, or if the
  * kernel has no DMA-BUFs; or an error of the exporter.
  */
 int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
-			     void **addr)
+			     void **addr, size_t *size)
 {
 	struct iosys_map map;
 	int ret;
@@ -138,6 +166,7 @@ int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
 		goto put;
 	}
 	*addr = map.vaddr;
+	*size = dmabuf->size;
 	return 0;
 put:
 	dma_buf_put(dmabuf);
@@ -183,8 +212,17 @@ int kfabric_shim_dma_buf_end(struct dma_buf *dmabuf, bool write)
 
 #else /* !CONFIG_DMA_SHARED_BUFFER */
 
+int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf)
+{
+	return -EOPNOTSUPP;
+}
+
+void kfabric_shim_dma_buf_put(struct dma_buf *dmabuf)
+{
+}
+
 int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
-			     void **addr)
+			     void **addr, size_t *size)
 {
 	return -EOPNOTSUPP;
 }

@@ -19,6 +19,7 @@ use super::{
     av,
     calls::calls,
     cntr,
+    comp_cntr,
     cq,
     ep,
     eq,

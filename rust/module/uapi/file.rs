@@ -17,7 +17,8 @@
 //!
 //! # Mappings
 //!
-//! mmap(2) maps the ring of a CQ (read and write) or the values of a counter (read-only). The
+//! mmap(2) maps the ring of a CQ (read and write) or the values of a counter or a completion counter
+//! (read-only). The
 //! offset selects the object: each handle has its own range of offsets, so an offset needs no
 //! allocation and reveals nothing. Offsets are below 2^44, which 32-bit programs can still pass.
 //!
@@ -212,6 +213,7 @@ impl MiscDevice for OpenFile {
         match me.entry(handle).map_err(|_| EINVAL)? {
             Entry::Cq(cq) => cq.ring().map(vma, MapAccess::ReadWrite),
             Entry::Cntr(cntr) => cntr.page().map(vma, MapAccess::ReadOnly),
+            Entry::CompCntr(cntr) => cntr.page().map(vma, MapAccess::ReadOnly),
             _ => Err(EINVAL),
         }
     }

@@ -50,6 +50,7 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
         max_flows: limits::MAX_FLOWS as u32,
         max_flow_points: limits::MAX_FLOW_POINTS as u32,
         max_counters: limits::MAX_COUNTERS,
+        max_comp_cntr: limits::MAX_COMP_CNTR,
         reserved: 0,
     };
     Ok(())

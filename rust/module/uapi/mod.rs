@@ -27,6 +27,7 @@
 mod av;
 mod calls;
 mod cntr;
+mod comp_cntr;
 mod cq;
 mod dispatch;
 mod ep;

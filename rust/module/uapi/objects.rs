@@ -15,6 +15,7 @@ use crate::{
         av::Av,
         cntr::Cntr,
         counters::Counters,
+        comp_cntr::CompCntr,
         cq::Cq,
         ep::Endpoint,
         eq::Eq,
@@ -124,6 +125,8 @@ classes! {
     Cntr(Cntr),
     /// The counters of flows.
     Counters(Counters),
+    /// A completion counter of verbs.
+    CompCntr(CompCntr),
     Domain(Domain),
     Eq(Eq),
     WaitSet(WaitSet),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `KFABRIC_IOC_STAT`: statistics of endpoints, CQs, counters and flows. `KFABRIC_IOC_FIGURES`: packet
-//! statistics of a link, an endpoint or a network namespace.
+//! `KFABRIC_IOC_STAT`: statistics of endpoints, CQs, counters of all kinds, and flows.
+//! `KFABRIC_IOC_FIGURES`: packet statistics of a link, an endpoint or a network namespace.
 //!
 //! Both show objects on links of the caller's network namespace: all of them to a caller that may
 //! administer the namespace, otherwise those of the caller's own user.
@@ -48,6 +48,7 @@ pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
         KFI_CLASS_CNTR => Class::Cntr,
         KFABRIC_CLASS_COUNTERS => Class::Counters,
         KFABRIC_CLASS_FLOW => Class::Flow,
+        KFABRIC_CLASS_COMP_CNTR => Class::CompCntr,
         _ => return Err(EINVAL),
     };
     let netns = NetNs::current()?;

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, str::FromStr, time::Duration};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::{cntr::Step, flow::Rule, rping, text};
+use crate::{cntr::Step, comp_cntr, flow::Rule, rping, text};
 
 /// Port of a ping-pong server.
 pub(crate) const PORT: u16 = 7471;
@@ -40,6 +40,7 @@ pub(crate) enum Command {
     Rping(Rping),
     Bench(Bench),
     Cntr(Cntr),
+    CompCntr(CompCntr),
     Cq(Cq),
     Flow(Flow),
     Top(Top),
@@ -327,7 +328,7 @@ macro_rules! by_name {
     )*};
 }
 
-by_name!(Mode Completion WaitBy Measure Verbs);
+by_name!(Mode Completion WaitBy Measure Verbs Unit);
 
 /// Measure latency, bandwidth and rate between two threads
 ///
@@ -384,6 +385,47 @@ pub(crate) struct Cntr {
     /// Longest time of a wait
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
+}
+
+/// Try a completion counter of verbs step by step
+///
+/// Creates a completion counter, attaches it to an endpoint, does the steps in their order, and
+/// shows both counts after each. Steps that change the counts: set=N, set-err=N, inc=N, inc-err=N.
+/// Operations of the endpoint with itself: send=BYTES, rdma-read=BYTES, rdma-write=BYTES, and fail, a
+/// write that is refused. read only shows the counts. overwrite=N writes to external memory. Without
+/// steps the command does an example, with explanations.
+#[derive(Debug, Parser)]
+pub(crate) struct CompCntr {
+    // A plain comment, because brackets are links in a doc comment.
+    #[arg(value_name = "STEP", help = "Steps: NAME[=VALUE]")]
+    pub(crate) steps: Vec<comp_cntr::Step>,
+
+    /// Link to use; without it, the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Unit of the completion count
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) unit: Unit,
+
+    /// Operations to count, separated by commas: send, recv, rdma_read, remote_rdma_read,
+    /// rdma_write, remote_rdma_write; without it, all
+    #[arg(short, long, value_name = "OPS", value_parser = comp_cntr::parse_ops)]
+    pub(crate) ops: Option<kfi::CompCntrOps>,
+
+    /// Keep copies of the counts in memory of the command, and show them too
+    #[arg(short, long)]
+    pub(crate) external: bool,
+}
+
+/// Unit of a completion counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unit {
+    /// Work requests
+    #[default]
+    Wrs,
+    /// Bytes of work requests
+    Bytes,
 }
 
 /// Show completions in every format
@@ -459,7 +501,7 @@ pub(crate) struct Flow {
     pub(crate) time: Option<Duration>,
 }
 
-/// Watch links, endpoints, completion queues, counters and flows
+/// Watch links, endpoints, completion queues, counters of all kinds, and flows
 ///
 /// Shows the statistics of this network namespace: of all programs with CAP_NET_ADMIN, else of
 /// one's own. On a terminal it fills the screen (q quits, arrows scroll, space pauses); without

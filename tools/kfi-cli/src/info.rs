@@ -34,6 +34,7 @@ struct ModuleJson {
     max_flows: u32,
     max_flow_points: u32,
     max_counters: u32,
+    max_comp_cntr: u32,
 }
 
 impl From<&Query> for ModuleJson {
@@ -56,6 +57,7 @@ impl From<&Query> for ModuleJson {
             max_flows: query.max_flows,
             max_flow_points: query.max_flow_points,
             max_counters: query.max_counters,
+            max_comp_cntr: query.max_comp_cntr,
         }
     }
 }
@@ -239,7 +241,8 @@ fn module_text(module: &ModuleJson) -> String {
     format!(
         "  capabilities: {}\n  limits: {} objects a file, {} operations a queue, {} CQ entries, \
          {} events, {} addresses, {} operations a post, {} pieces a list, {} of unexpected \
-         messages, {} flows of an endpoint, {} points a flow, {} values of counters\n",
+         messages, {} completion counters a domain, {} flows of an endpoint, {} points a flow, {} values \
+         of counters\n",
         text::row(&module.caps),
         module.max_handles,
         module.max_queue,
@@ -249,6 +252,7 @@ fn module_text(module: &ModuleJson) -> String {
         module.max_post,
         module.max_iov,
         text::bytes(module.max_buffered),
+        module.max_comp_cntr,
         module.max_flows,
         module.max_flow_points,
         module.max_counters,
@@ -367,6 +371,7 @@ pub(crate) mod tests {
             max_flows: 1,
             max_flow_points: 1,
             max_counters: 1,
+            max_comp_cntr: 1,
         }
     }
 

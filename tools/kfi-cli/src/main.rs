@@ -9,6 +9,7 @@
 //! kfi bench         short measurements between two threads
 //! kfi cntr, cq      a counter or a completion queue, step by step
 //! kfi flow          counts the packets that arrive at an endpoint
+//! kfi comp-cntr     a completion counter of verbs, step by step
 //! kfi top           live statistics
 //! kfi completions   completions for a shell
 //! ```
@@ -24,6 +25,7 @@
 mod args;
 mod bench;
 mod cntr;
+mod comp_cntr;
 mod cq;
 mod error;
 mod flow;
@@ -56,6 +58,7 @@ fn run(args: Args, out: &mut Out) -> Result<(), Error> {
         Command::Rping(args) => rping::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Cntr(args) => cntr::run(&args, out),
+        Command::CompCntr(args) => comp_cntr::run(&args, out),
         Command::Cq(args) => cq::run(&args, out),
         Command::Flow(args) => flow::run(&args, out),
         Command::Top(args) => top::run(&args, out),

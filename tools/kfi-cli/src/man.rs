@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use serde_json::{Value, json};
 
-use crate::{args::Args, bench, cntr, cq, error, flow, info, link, pingpong, rping, top};
+use crate::{args::Args, bench, cntr, comp_cntr, cq, error, flow, info, link, pingpong, rping, top};
 
 /// Sections of kfi(1) that are not generated from the command line.
 const SECTIONS: &str = include_str!("../man/kfi.sections");
@@ -114,6 +114,7 @@ fn documents() -> Vec<Value> {
         json!(rping::tests::result()),
         json!({ "link": "x", "results": [bench::tests::result()] }),
         json!(cntr::tests::done()),
+        json!(comp_cntr::tests::done()),
         json!({ "link": "x", "formats": [cq::tests::shown(kfi::CqFormat::Tagged)] }),
         json!(flow::tests::shown()),
         json!(top::tests::change()),

@@ -23,6 +23,7 @@ use std::{
     fmt,
     marker::PhantomData,
     ops::{Bound, Range, RangeBounds},
+    os::fd::BorrowedFd,
     ptr::{self, NonNull},
     sync::{
         Arc,
@@ -63,7 +64,7 @@ unsafe impl Sync for Pages {}
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped in `Buffer::new` with this length, and this was the
+        // SAFETY: mapped in `Buffer::new` or `Buffer::map` with this length, and this was the
         // last reference.
         let result = unsafe { mm::munmap(self.start.as_ptr().cast(), self.mapped) };
         debug_assert!(result.is_ok());
@@ -90,6 +91,38 @@ impl Buffer {
                 mapped,
                 mm::ProtFlags::READ | mm::ProtFlags::WRITE,
                 mm::MapFlags::PRIVATE,
+            )
+        }
+        .map_err(|errno| Error::call("mmap", errno))?;
+        let start = NonNull::new(start.cast()).ok_or(Error::Nonsense("a mapping at address 0"))?;
+        Ok(Self {
+            pages: Arc::new(Pages { start, len, mapped }),
+        })
+    }
+
+    /// `len` bytes of shared memory at `offset` of a descriptor, such as a
+    /// DMA-BUF: others that map it see what is written.
+    ///
+    /// # Errors
+    ///
+    /// Those of mmap(2).
+    pub fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self> {
+        let page = rustix::param::page_size();
+        let mapped = len
+            .max(1)
+            .checked_next_multiple_of(page)
+            .ok_or(Error::call("mmap", rustix::io::Errno::NOMEM))?;
+        let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches
+        // nothing that exists.
+        let start = unsafe {
+            mm::mmap(
+                ptr::null_mut(),
+                mapped,
+                prot,
+                mm::MapFlags::SHARED,
+                fd,
+                offset,
             )
         }
         .map_err(|errno| Error::call("mmap", errno))?;
@@ -129,6 +162,20 @@ impl Buffer {
     /// Pointer to the first byte, for code that does its own synchronisation.
     pub fn as_ptr(&self) -> *mut u8 {
         self.pages.start.as_ptr()
+    }
+
+    /// The number at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If the offset is not a multiple of 8, or the buffer ends before.
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8));
+        let range = self.range(offset, 8);
+        // SAFETY: inside the mapping, which starts at a page; all code accesses
+        // it atomically, and it stays mapped as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.as_ptr().add(range.start).cast()) }
     }
 
     /// Copies `bytes` to `offset`.

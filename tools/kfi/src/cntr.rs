@@ -285,11 +285,12 @@ impl Cntr {
     }
 }
 
-/// The values of a counter where they are mapped: each look is one load.
+/// The values of a counter, or of a completion counter, where they are mapped:
+/// each look is one load.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped<'a> {
-    value: &'a AtomicU64,
-    err: &'a AtomicU64,
+    pub(crate) value: &'a AtomicU64,
+    pub(crate) err: &'a AtomicU64,
 }
 
 impl Mapped<'_> {
@@ -309,7 +310,7 @@ impl Mapped<'_> {
 /// A load of a read-only page, after which data that the kernel wrote before
 /// can be read.  (Only relaxed loads are sure to work on read-only memory.)
 #[inline]
-fn acquire(word: &AtomicU64) -> u64 {
+pub(crate) fn acquire(word: &AtomicU64) -> u64 {
     let value = word.load(Relaxed);
     fence(Acquire);
     value

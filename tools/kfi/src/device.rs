@@ -74,6 +74,8 @@ pub struct Query {
     pub max_flow_points: u32,
     /// Values of a counters object.
     pub max_counters: u32,
+    /// Completion counters of a domain.
+    pub max_comp_cntr: u32,
 }
 
 impl Device {
@@ -139,6 +141,7 @@ impl Device {
             max_flows: arg.max_flows,
             max_flow_points: arg.max_flow_points,
             max_counters: arg.max_counters,
+            max_comp_cntr: arg.max_comp_cntr,
         })
     }
 

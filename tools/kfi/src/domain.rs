@@ -9,6 +9,7 @@ use crate::{
     buffer::Buffer,
     cntr::CntrBuilder,
     counters::CountersBuilder,
+    comp_cntr::{CompCntrBuilder, CompCntrCaps},
     cq::CqBuilder,
     ep::EndpointBuilder,
     eq::Eq,
@@ -102,6 +103,18 @@ impl Domain {
     /// Counters of flows, to be opened.
     pub fn counters(&self) -> CountersBuilder {
         CountersBuilder::new(self)
+    /// A completion counter of verbs, to be created.
+    pub fn comp_cntr<'fd>(&self) -> CompCntrBuilder<'fd> {
+        CompCntrBuilder::new(self)
+    }
+
+    /// What its completion counters can do.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every call.
+    pub fn comp_cntr_caps(&self) -> Result<CompCntrCaps> {
+        CompCntrCaps::of(self)
     }
 
     /// An address vector, to be opened.

@@ -165,6 +165,39 @@ choice! {
 }
 
 choice! {
+    /// What a completion counter counts.
+    CompCntrType {
+        /// Work requests.
+        #[default]
+        Wrs = KFABRIC_COMP_CNTR_TYPE_WRS "wrs",
+        /// Bytes of work requests.
+        Bytes = KFABRIC_COMP_CNTR_TYPE_BYTES "bytes",
+    }
+}
+
+choice! {
+    /// A value of a completion counter.
+    CompCntrEntry {
+        /// The completion count.
+        #[default]
+        Comp = KFABRIC_COMP_CNTR_ENTRY_COMP "comp",
+        /// The error count.
+        Err = KFABRIC_COMP_CNTR_ENTRY_ERR "err",
+    }
+}
+
+choice! {
+    /// A change of a value of a completion counter.
+    CompCntrModifyOp {
+        /// Set it.
+        #[default]
+        Set = KFABRIC_COMP_CNTR_MODIFY_SET "set",
+        /// Add to it.
+        Inc = KFABRIC_COMP_CNTR_MODIFY_INC "inc",
+    }
+}
+
+choice! {
     /// Format of the entries of a CQ.
     CqFormat {
         /// The provider's choice.
@@ -367,7 +400,7 @@ mod tests {
     #[test]
     fn numbers_survive_conversion() {
         there_and_back!(EpType Datatype AtomicOp QpState AvKind CqFormat Threading Progress ResourceMgmt
-            AddrFormat Protocol LinkState EventKind);
+            AddrFormat Protocol LinkState EventKind CompCntrType CompCntrEntry CompCntrModifyOp);
     }
 
     #[test]

@@ -15,13 +15,14 @@ use crate::{
     av::Av,
     buffer::Slice,
     cntr::Cntr,
+    comp_cntr::CompCntr,
     cq::Cq,
     domain::Domain,
     enums::{AtomicOp, Datatype, EpType, Side},
     eq::Eq,
     errno::Errno,
     error::Result,
-    flags::{Caps, CntrBind, CqBind, OpFlags},
+    flags::{Caps, CntrBind, CompCntrOps, CqBind, OpFlags},
     flow::FlowBuilder,
     object::{Inner, object},
     op::{Local, Op, Remote},
@@ -189,6 +190,26 @@ impl Endpoint {
         self.inner
             .node
             .bind(cntr.handle(), flags.bits(), cntr.as_hold())
+    }
+
+    /// Counts these operations on a completion counter
+    /// (ibv_qp_attach_comp_cntr), until the endpoint is closed.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no operation, another domain, or enabled already; `EBUSY`:
+    /// another counter counts one of the operations; `EOPNOTSUPP`: the type of
+    /// the endpoint does not have one of them.
+    pub fn attach_comp_cntr(&self, cntr: &CompCntr, ops: CompCntrOps) -> Result<()> {
+        let mut arg = abi::kfabric_comp_cntr_attach {
+            ep: self.handle(),
+            comp_cntr: cntr.handle(),
+            op_mask: ops.bits(),
+            ..Call::sized()
+        };
+        calls::plain(self.device(), &mut arg)?;
+        self.inner.node.hold(cntr.as_hold());
+        Ok(())
     }
 
     /// Takes peers' addresses from an address vector.

@@ -185,6 +185,25 @@ bitflags! {
         const _ = !0;
     }
 
+    /// The operations that a completion counter counts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct CompCntrOps: u32 {
+        /// Sends, plain and tagged.
+        const SEND = abi::KFABRIC_COMP_CNTR_OP_SEND;
+        /// Receives, plain and tagged, and CQ data of a peer's writes.
+        const RECV = abi::KFABRIC_COMP_CNTR_OP_RECV;
+        /// RMA reads.
+        const RDMA_READ = abi::KFABRIC_COMP_CNTR_OP_RDMA_READ;
+        /// Reads that a peer made here.
+        const REMOTE_RDMA_READ = abi::KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_READ;
+        /// RMA writes.
+        const RDMA_WRITE = abi::KFABRIC_COMP_CNTR_OP_RDMA_WRITE;
+        /// Writes that a peer made here.
+        const REMOTE_RDMA_WRITE = abi::KFABRIC_COMP_CNTR_OP_REMOTE_RDMA_WRITE;
+        /// Bits that this crate does not know.
+        const _ = !0;
+    }
+
     /// Naming and addressing of the regions of a domain.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MrMode: u32 {

@@ -14,6 +14,7 @@
 //!     Domain             what is on one link
 //!       Endpoint         sends and receives
 //!       Cq, Cntr         report completions: entries, counts
+//!       CompCntr         counts as verbs does it, also in memory of others
 //!       Av, Mr, PollSet  peers' addresses; registered memory; polling
 //!       Flow, Counters   count the packets that arrive at an endpoint
 //! ```
@@ -89,6 +90,7 @@ mod av;
 pub mod buffer;
 mod cntr;
 mod counters;
+mod comp_cntr;
 mod cq;
 mod deadline;
 mod device;
@@ -122,20 +124,24 @@ pub use av::{Av, AvBuilder};
 pub use buffer::{Buffer, Slice};
 pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};
 pub use counters::{CounterDescription, Counters, CountersBuilder};
+pub use comp_cntr::{CompCntr, CompCntrBuilder, CompCntrCaps, MemoryLocation};
 pub use cq::{Cq, CqBuilder, Entry, ErrEntry};
 pub use deadline::Deadline;
 pub use device::{Device, Query};
 pub use domain::{Domain, DomainBuilder};
 pub use enums::{
-    AddrFormat, AtomicOp, AvKind, CqFormat, Datatype, EpType, EventKind, LinkState, Progress,
-    Protocol, QpState, ResourceMgmt, Side, Threading, Wait,
+    AddrFormat, AtomicOp, AvKind, CompCntrEntry, CompCntrModifyOp, CompCntrType, CqFormat,
+    Datatype, EpType, EventKind, LinkState, Progress, Protocol, QpState, ResourceMgmt, Side,
+    Threading, Wait,
 };
 pub use ep::{Endpoint, EndpointBuilder, Posted};
 pub use eq::{Eq, EqBuilder, ErrEvent, Event, EventEntry};
 pub use errno::Errno;
 pub use error::{Error, Result};
 pub use fabric::Fabric;
-pub use flags::{Access, Caps, CntrBind, CompFlags, CqBind, MrMode, MsgOrder, OpFlags};
+pub use flags::{
+    Access, Caps, CntrBind, CompCntrOps, CompFlags, CqBind, MrMode, MsgOrder, OpFlags,
+};
 pub use flow::{Flow, FlowBuilder};
 pub use info::{Hints, Info, RxAttr, TxAttr, Version};
 pub use link::{Link, Links};

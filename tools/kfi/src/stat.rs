@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::{
     abi::{self, Call, calls},
     device::Device,
+    enums::CompCntrType,
     errno::Errno,
     error::Result,
 };
@@ -23,14 +24,17 @@ pub enum StatClass {
     Counters,
     /// Flows.
     Flow,
+    /// Completion counters of verbs.
+    CompCntr,
 }
 
 impl StatClass {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Endpoint,
         Self::Cq,
         Self::Cntr,
+        Self::CompCntr,
         Self::Counters,
         Self::Flow,
     ];
@@ -42,6 +46,7 @@ impl StatClass {
             Self::Cntr => abi::KFI_CLASS_CNTR,
             Self::Counters => abi::KFABRIC_CLASS_COUNTERS,
             Self::Flow => abi::KFABRIC_CLASS_FLOW,
+            Self::CompCntr => abi::KFABRIC_CLASS_COMP_CNTR,
         }
     }
 }
@@ -140,6 +145,20 @@ pub enum StatValues {
         points: u64,
         /// Handle of its endpoint.
         ep: u32,
+    /// A completion counter of verbs.
+    CompCntr {
+        /// Successes: work requests, or bytes.
+        comp: u64,
+        /// Errors.
+        err: u64,
+        /// Largest value.
+        max: u64,
+        /// Times it is attached to an endpoint.
+        attached: u64,
+        /// What it counts.
+        unit: CompCntrType,
+        /// Whether its values are also in memory of the program.
+        external: bool,
     },
 }
 
@@ -185,6 +204,13 @@ impl Stat {
                 priority: v[2] as u32,
                 points: v[3],
                 ep: v[4] as u32,
+            StatClass::CompCntr => StatValues::CompCntr {
+                comp: v[0],
+                err: v[1],
+                max: v[2],
+                attached: v[3],
+                unit: CompCntrType::from_raw(u32::try_from(v[4]).unwrap_or(u32::MAX)),
+                external: v[5] != 0,
             },
         };
         Self {
@@ -314,6 +340,20 @@ mod tests {
                 priority: 3,
                 points: 4,
                 ep: 5
+    fn completion_counter_statistics_are_decoded() {
+        let bytes = abi::kfabric_stat {
+            v: [9, 1, 100, 2, 1, 1, 0, 0],
+            ..raw()
+        };
+        assert_eq!(
+            Stat::new(StatClass::CompCntr, &bytes).values,
+            StatValues::CompCntr {
+                comp: 9,
+                err: 1,
+                max: 100,
+                attached: 2,
+                unit: CompCntrType::Bytes,
+                external: true
             }
         );
     }

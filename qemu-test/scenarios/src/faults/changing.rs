@@ -123,6 +123,28 @@ pub(super) fn looking_and_changing() {
             };
             w.call(arg).map(|_| Made::Nothing)
         }),
+        ("COMP_CNTR_CAPS", |w| {
+            let arg = abi::kfabric_comp_cntr_caps {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| Made::Nothing)
+        }),
+        ("COMP_CNTR_READ", |w| {
+            let arg = abi::kfabric_comp_cntr_read {
+                comp_cntr: w.comp_cntr.handle(),
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| Made::Nothing)
+        }),
+        ("COMP_CNTR_MODIFY", |w| {
+            let arg = abi::kfabric_comp_cntr_modify {
+                comp_cntr: w.comp_cntr.handle(),
+                value: 1,
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| Made::Nothing)
+        }),
         ("EQ_READERR", |w| {
             let arg = abi::kfabric_eq_readerr {
                 eq: w.eq.handle(),

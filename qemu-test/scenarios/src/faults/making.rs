@@ -7,6 +7,7 @@ use kfi::{
     Errno,
     abi::{self, Call},
 };
+use std::os::fd::AsRawFd;
 
 pub(super) fn making_objects() {
     sweep(&[
@@ -53,6 +54,62 @@ pub(super) fn making_objects() {
                 ..Call::sized()
             })?;
             Ok(Made::Object(arg.handle))
+        }),
+        ("COMP_CNTR_CREATE", |w| {
+            let arg = w.call(abi::kfabric_comp_cntr_create {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("COMP_CNTR_CREATE in memory of the program", |w| {
+            let at = |offset| abi::kfabric_memory_location {
+                ptr: w.buffer.addr() + offset,
+                ..Default::default()
+            };
+            let arg = w.call(abi::kfabric_comp_cntr_create {
+                domain: w.domain.handle(),
+                flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
+                comp_cntr_ext_mem: at(0),
+                err_cntr_ext_mem: at(4096),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("COMP_CNTR_CREATE in a DMA-BUF", |w| {
+            let at = |offset| abi::kfabric_memory_location {
+                fd: w.dma_buf.fd.as_raw_fd(),
+                offset,
+                type_: abi::KFABRIC_MEMORY_LOCATION_DMABUF,
+                ..Default::default()
+            };
+            let arg = w.call(abi::kfabric_comp_cntr_create {
+                domain: w.domain.handle(),
+                flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
+                comp_cntr_ext_mem: at(0),
+                err_cntr_ext_mem: at(8),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("COMP_CNTR_ATTACH", |w| {
+            let ep = w.call(abi::kfabric_ep_open {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            })?;
+            let attach = abi::kfabric_comp_cntr_attach {
+                ep: ep.handle,
+                comp_cntr: w.comp_cntr.handle(),
+                op_mask: 0x3f,
+                ..Call::sized()
+            };
+            match w.call(attach) {
+                Ok(_) => Ok(Made::Object(ep.handle)),
+                Err(errno) => {
+                    w.undo(Made::Object(ep.handle));
+                    Err(errno)
+                }
+            }
         }),
         ("WAIT_OPEN", |w| {
             let arg = w.call(abi::kfabric_wait_open {

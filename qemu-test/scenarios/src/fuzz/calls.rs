@@ -327,7 +327,9 @@ impl Worker {
     }
 
     fn mapping(&mut self, desk: usize, file: &File) {
-        let kind = self.rng.pick(&[Kind::Cq, Kind::Cq, Kind::Cntr]);
+        let kind = self
+            .rng
+            .pick(&[Kind::Cq, Kind::Cq, Kind::Cntr, Kind::CompCntr]);
         let handle = u64::from(self.handle(desk, kind));
         let mut offset = handle << 24;
         if self.rng.one_in(8) {
@@ -385,6 +387,7 @@ impl Worker {
             Kind::Mr,
             Kind::Cq,
             Kind::Cntr,
+            Kind::CompCntr,
             Kind::Wait,
             Kind::Poll,
             Kind::Ep,

@@ -39,6 +39,7 @@ pub(super) enum Kind {
     Mr,
     Cq,
     Cntr,
+    CompCntr,
     Wait,
     Poll,
     /// An endpoint that needs no connection.
@@ -385,6 +386,19 @@ fn skeleton(desk: &Desk, process: u64) -> Option<()> {
         )
         .ok()?;
         file.bind(ep, av, 0).ok()?;
+        let comp_cntr = make!(
+            CompCntr,
+            abi::kfabric_comp_cntr_create {
+                domain,
+                ..Call::sized()
+            }
+        );
+        let _ = file.call(abi::kfabric_comp_cntr_attach {
+            ep,
+            comp_cntr,
+            op_mask: 0x3f,
+            ..Call::sized()
+        });
         let _ = file.enable(ep);
     }
     let cq = make!(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The objects that are bound to an endpoint: AV, EQ, CQs and counters.
+//! The objects that are bound to an endpoint: AV, EQ, CQs and counters, and the completion counters
+//! that are attached to it.
 //!
 //! [`Bindings`] collects them until the endpoint is enabled. Then they become its [`Bound`], which
 //! never changes, so that operations read it without a lock. Each binding is a use of the bound
@@ -8,16 +9,22 @@
 
 use kfi_core::flags::{
     CntrBind,
+    CompCntrOps,
     CqBind, //
 };
 
 use super::{
     prelude::*,
+    wire::Wire,
     State, //
 };
 use crate::provider::{
     av::Av,
     cntr::Cntr,
+    comp_cntr::{
+        Attached,
+        CompCntr, //
+    },
     cq::Cq,
     eq::Eq,
     object_list::StatsSource, //
@@ -79,17 +86,31 @@ pub(super) struct Bindings {
     pub(super) tx_cq: Option<CqBinding>,
     pub(super) rx_cq: Option<CqBinding>,
     pub(super) counters: Counters,
+    /// `None`: no completion counter is attached.
+    pub(super) attached: Option<KBox<Attached>>,
 }
+
+/// The operations of the transmit side that a completion counter can count.
+const TRANSMITS: CompCntrOps = CompCntrOps::SEND
+    .union(CompCntrOps::RDMA_READ)
+    .union(CompCntrOps::RDMA_WRITE);
 
 impl Bindings {
     /// Whether a CQ or a counter reports the completions of the operations of a side.
     pub(super) fn report(&self, side: Side) -> bool {
         let c = &self.counters;
+        let attached = |ops| self.attached.as_ref().is_some_and(|all| all.counts(ops));
         match side {
             Side::Transmit => {
-                self.tx_cq.is_some() || c.send.is_some() || c.read.is_some() || c.write.is_some()
+                self.tx_cq.is_some()
+                    || c.send.is_some()
+                    || c.read.is_some()
+                    || c.write.is_some()
+                    || attached(TRANSMITS)
             }
-            Side::Receive => self.rx_cq.is_some() || c.recv.is_some(),
+            Side::Receive => {
+                self.rx_cq.is_some() || c.recv.is_some() || attached(CompCntrOps::RECV)
+            }
         }
     }
 }
@@ -149,6 +170,9 @@ impl Bound {
         .flatten()
         {
             counter.release();
+        }
+        if let Some(attached) = &self.attached {
+            attached.release();
         }
     }
 }
@@ -241,6 +265,39 @@ impl Endpoint {
             }
             Ok(())
         })
+    }
+}
+
+impl Endpoint {
+    /// Attaches a completion counter for the operations in `ops` (ibv_qp_attach_comp_cntr). The
+    /// endpoint is not enabled yet: its QP would be in RESET or INIT.
+    ///
+    /// Fails with `EINVAL` for no operation, a counter of another domain, or an endpoint that is
+    /// enabled; `EBUSY` if an operation has a counter; `EOPNOTSUPP` for RDMA of a datagram endpoint;
+    /// `EBADF`; `ENOMEM`. Nothing is attached then. Sleeps.
+    pub(crate) fn attach_comp_cntr(&self, cntr: &Arc<CompCntr>, ops: CompCntrOps) -> Result {
+        if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) {
+            return Err(EINVAL);
+        }
+        let supported = match &self.wire {
+            Some(Wire::Dgram(_)) => CompCntrOps::SEND | CompCntrOps::RECV,
+            _ => CompCntrOps::ALL,
+        };
+        let mut state = self.state.lock();
+        let bindings = match &mut *state {
+            State::Setup(bindings, _) => bindings,
+            State::Enabled { .. } => return Err(EINVAL),
+            State::Closed => return Err(EBADF),
+        };
+        match &mut bindings.attached {
+            Some(attached) => attached.attach(cntr, ops, supported),
+            none => {
+                let mut attached = Attached::new()?;
+                attached.attach(cntr, ops, supported)?;
+                *none = Some(attached);
+                Ok(())
+            }
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 //! Completion of operations.
 //!
 //! Every operation, local or of a peer, ends in a function of this file, mostly in
-//! [`Endpoint::complete`]. Only this file reports to CQs and counters; they signal the wait
-//! objects. An accepted operation has a [`Ticket`], which is taken before the operation does
+//! [`Endpoint::complete`]. Only this file reports to CQs, counters and completion counters; they
+//! signal the wait objects. An accepted operation has a [`Ticket`], which is taken before the operation does
 //! anything else, so that its completion can always be reported. The content of a ticket depends on
 //! how the operation can end:
 //!
@@ -28,6 +28,7 @@ use kfi_core::{
     },
     flags::{
         CntrBind,
+        CompCntrOps,
         CompFlags,
         KFI_ADDR_NOTAVAIL, //
     },
@@ -301,6 +302,11 @@ impl Endpoint {
         // A program that has read the entry knows that the operation has completed, so the counter
         // must not lag behind (kfi_cntr(3)).
         self.count(bound, kind.counts(), success);
+        let len = match kind.side() {
+            Side::Transmit => ticket.len,
+            Side::Receive => outcome.len,
+        };
+        self.count_attached(bound, kind.comp_cntr_op(), success, len);
         self.complete_uncounted(bound, ticket, outcome);
     }
 
@@ -379,6 +385,7 @@ impl Endpoint {
         self.trace(ticket.context, ticket.len, None);
         self.count_tx(ticket.len);
         self.count(bound, ticket.kind.counts(), true);
+        self.count_attached(bound, ticket.kind.comp_cntr_op(), true, ticket.len);
     }
 
     /// Completes an operation with an error before its call returns and before any bytes have
@@ -409,7 +416,9 @@ impl Endpoint {
     pub(super) fn complete_part(&self, bound: &Bound, context: u64, report: bool, part: Outcome) {
         self.trace(context, part.len, part.error.as_ref());
         // Before the entry, as in `complete`.
-        self.count(bound, CntrBind::RECV, part.error.is_none());
+        let success = part.error.is_none();
+        self.count(bound, CntrBind::RECV, success);
+        self.count_attached(bound, CompCntrOps::RECV, success, part.len);
         if let Some(binding) = &bound.rx_cq {
             let flags = OpType::Recv.comp_flags(false);
             match part.error {
@@ -425,7 +434,7 @@ impl Endpoint {
         }
     }
 
-    /// Reports an RMA operation at its target: to the counter, and to the CQ if the operation
+    /// Reports an RMA operation at its target: to the counters, and to the CQ if the operation
     /// brought data. Does not sleep.
     pub(super) fn complete_remote(
         &self,
@@ -438,7 +447,9 @@ impl Endpoint {
         self.count_rx(len);
         // Before the entry, as in `complete`.
         self.count(bound, kind.counts_at_target(), true);
+        self.count_attached(bound, kind.comp_cntr_op_at_target(), true, len);
         if let Some(comp_flags) = kind.target_comp_flags(flags) {
+            self.count_immediate(bound);
             if let Some(binding) = &bound.rx_cq {
                 // If the CQ has no room, it counts an overrun.
                 let entry = Outcome::remote_data(data, comp_flags);
@@ -455,9 +466,13 @@ impl Endpoint {
         });
     }
 
-    /// Reports the data of a write at its target, with a credit of the CQ. Does not sleep.
-    pub(super) fn complete_remote_data(&self, bound: &Bound, credit: Credit, data: u64) {
-        if let (Some(binding), Some(flags)) = (
+    /// Reports the data of a write at its target, with a credit of the CQ if there is a CQ. Does not
+    /// sleep.
+    pub(super) fn complete_remote_data(&self, bound: &Bound, credit: Option<Credit>, data: u64) {
+        // Before the entry, as in `complete`.
+        self.count_immediate(bound);
+        if let (Some(credit), Some(binding), Some(flags)) = (
+            credit,
             bound.cq(Side::Receive),
             OpType::Write.target_comp_flags(OpFlags::REMOTE_CQ_DATA),
         ) {
@@ -474,5 +489,21 @@ impl Endpoint {
                 counter.adderr(1);
             }
         }
+    }
+
+    /// Counts an operation on the completion counter that is attached for `op`, one operation or
+    /// none.
+    #[inline(always)]
+    fn count_attached(&self, bound: &Bound, op: CompCntrOps, success: bool, len: u64) {
+        if let Some(attached) = &bound.attached {
+            attached.count(op, success, len);
+        }
+    }
+
+    /// Counts immediate data on the completion counter of receives. Verbs receives it with a work
+    /// request, which receives no bytes. It takes no receive here, so no other counter counts it.
+    #[inline(always)]
+    fn count_immediate(&self, bound: &Bound) {
+        self.count_attached(bound, CompCntrOps::RECV, true, 0);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kfi top`: live statistics of links, endpoints, completion queues and counters.
+//! `kfi top`: live statistics of links, endpoints, completion queues, counters and completion
+//! counters.
 //!
 //! [`sample`] reads the statistics and compares two samples, [`view`] draws
 //! them on a terminal. Without a terminal, or with `--once` or `--json`, they

@@ -32,6 +32,7 @@ pub(crate) struct Change {
     pub(crate) cqs: Vec<CqRow>,
     pub(crate) cntrs: Vec<CntrRow>,
     pub(crate) flows: Vec<FlowRow>,
+    pub(crate) comp_cntrs: Vec<CompCntrRow>,
 }
 
 /// A link and its rates.
@@ -114,6 +115,18 @@ pub(crate) struct FlowRow {
     pub(crate) bytes: u64,
     pub(crate) packets_per_second: Option<f64>,
     pub(crate) bytes_per_second: Option<f64>,
+/// A completion counter of verbs.
+#[derive(Debug, Serialize)]
+pub(crate) struct CompCntrRow {
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    pub(crate) comp: u64,
+    pub(crate) err: u64,
+    pub(crate) max: u64,
+    pub(crate) attached: u64,
+    pub(crate) unit: &'static str,
+    pub(crate) external: bool,
+    pub(crate) comp_per_second: Option<f64>,
 }
 
 impl Sample {
@@ -215,6 +228,7 @@ enum StatKind {
     Cntr,
     Counters,
     Flow,
+    CompCntr,
 }
 
 fn kind(values: &StatValues) -> StatKind {
@@ -223,6 +237,7 @@ fn kind(values: &StatValues) -> StatKind {
         StatValues::Cq { .. } => StatKind::Cq,
         StatValues::Counters { .. } => StatKind::Counters,
         StatValues::Flow { .. } => StatKind::Flow,
+        StatValues::CompCntr { .. } => StatKind::CompCntr,
         _ => StatKind::Cntr,
     }
 }
@@ -234,6 +249,7 @@ fn sums(values: &StatValues) -> [u64; 2] {
         StatValues::Cq { total, .. } => [total, 0],
         StatValues::Cntr { value, .. } => [value, 0],
         StatValues::Flow { packets, bytes, .. } => [packets, bytes],
+        StatValues::CompCntr { comp, .. } => [comp, 0],
         _ => [0, 0],
     }
 }
@@ -316,6 +332,23 @@ impl Change {
                 threshold,
                 value_per_second: first,
             }),
+            StatValues::CompCntr {
+                comp,
+                err,
+                max,
+                attached,
+                unit,
+                external,
+            } => self.comp_cntrs.push(CompCntrRow {
+                owner,
+                comp,
+                err,
+                max,
+                attached,
+                unit: unit.name(),
+                external,
+                comp_per_second: first,
+            }),
             StatValues::Flow {
                 addr,
                 packets,
@@ -347,6 +380,11 @@ impl Change {
             ("completion queues", self.cq_table(), self.cqs.len()),
             ("counters", self.cntr_table(), self.cntrs.len()),
             ("flows", self.flow_table(), self.flows.len()),
+            (
+                "completion counters",
+                self.comp_cntr_table(),
+                self.comp_cntrs.len(),
+            ),
         ]
     }
 
@@ -522,6 +560,32 @@ impl Change {
                 &row.bytes,
                 &rate_text(row.bytes_per_second),
                 &row.points,
+    fn comp_cntr_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "COMP-CNTR",
+            ">PID",
+            ">HANDLE",
+            "LINK",
+            "UNIT",
+            ">COMP",
+            ">COMP/S",
+            ">ERROR",
+            ">ATTACHED",
+            "EXTERNAL",
+        ]);
+        for row in &self.comp_cntrs {
+            let [pid, handle, link] = owner(&row.owner);
+            table.cells(&[
+                &row.owner.id as &dyn Display,
+                &pid,
+                &handle,
+                &link,
+                &row.unit,
+                &row.comp,
+                &rate_text(row.comp_per_second),
+                &row.err,
+                &row.attached,
+                &if row.external { "yes" } else { "no" },
             ]);
         }
         table
@@ -532,6 +596,7 @@ impl Change {
 pub(crate) mod tests {
     use super::*;
     use crate::link::tests::example;
+    use kfi::CompCntrType;
     use std::time::Duration;
 
     fn sample(when: Instant, tx_ops: u64) -> Sample {
@@ -596,6 +661,15 @@ pub(crate) mod tests {
             ep: 5,
         };
         change.add(owner, flow, Some(3.0), Some(96.0));
+        let comp_cntr = StatValues::CompCntr {
+            comp: 4096,
+            err: 1,
+            max: u64::MAX,
+            attached: 2,
+            unit: CompCntrType::Bytes,
+            external: true,
+        };
+        change.add(owner, comp_cntr, Some(8.0), None);
         change
     }
 
@@ -617,7 +691,7 @@ pub(crate) mod tests {
             let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
             keys.join(" ")
         };
-        assert_eq!(keys(&json), "cntrs cqs endpoints flows links seconds");
+        assert_eq!(keys(&json), "cntrs comp_cntrs cqs endpoints flows links seconds");
         assert_eq!(json["seconds"], 2.0);
         assert_eq!(json["links"][0]["name"], "roce0");
         assert_eq!(
@@ -639,6 +713,8 @@ pub(crate) mod tests {
             keys(&json["flows"][0]),
             "address bytes bytes_per_second endpoint handle id link packets packets_per_second pid \
              points priority"
+            keys(&json["comp_cntrs"][0]),
+            "attached comp comp_per_second err external handle id link max pid unit"
         );
     }
 

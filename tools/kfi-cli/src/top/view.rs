@@ -100,7 +100,7 @@ impl View {
             self.change.links.len(),
             self.change.endpoints.len(),
             self.change.cqs.len(),
-            self.change.cntrs.len(),
+            self.change.cntrs.len() + self.change.comp_cntrs.len(),
             self.change.flows.len(),
         );
         frame.render_widget(Paragraph::new(Span::styled(title, bar)), head);
@@ -157,10 +157,17 @@ mod tests {
     fn a_large_screen_shows_all_tables() {
         let rows = screen(&mut view(), 140, 24);
         assert!(
-            rows[0].contains("1 links, 1 endpoints, 1 CQs, 1 counters, 1 flows; every 1s"),
+            rows[0].contains("1 links, 1 endpoints, 1 CQs, 2 counters, 1 flows; every 1s"),
             "{rows:?}"
         );
-        for word in ["roce0", "127.0.0.1:7471", "COUNTER", "THRESHOLD", "321"] {
+        for word in [
+            "roce0",
+            "127.0.0.1:7471",
+            "COUNTER",
+            "THRESHOLD",
+            "COMP-CNTR",
+            "321",
+        ] {
             assert!(
                 rows.iter().any(|row| row.contains(word)),
                 "{word}: {rows:?}"
@@ -173,10 +180,10 @@ mod tests {
     fn small_screens_scroll_and_do_not_panic() {
         let mut view = view();
         let rows = screen(&mut view, 40, 6);
-        assert!(rows[5].contains("0 lines above, 8 below"), "{rows:?}");
+        assert!(rows[5].contains("0 lines above, 11 below"), "{rows:?}");
         view.scroll(100);
         let rows = screen(&mut view, 40, 6);
-        assert!(rows[5].contains("8 lines above, 0 below"), "{rows:?}");
+        assert!(rows[5].contains("11 lines above, 0 below"), "{rows:?}");
         view.scroll(isize::MIN);
         assert!(screen(&mut view, 40, 6)[1].contains("LINK"));
         for (width, height) in [(1, 1), (3, 2), (10, 3)] {

@@ -296,6 +296,19 @@ pub(crate) fn mr_reg(
     Ok(arg)
 }
 
+/// `KFABRIC_IOC_COMP_CNTR_CREATE`; external memory is in a `Buffer` or a
+/// DMA-BUF. Stores the results in the structure.
+pub(crate) fn comp_cntr_create(
+    fd: impl AsFd,
+    mut arg: kfabric_comp_cntr_create,
+) -> Result<kfabric_comp_cntr_create> {
+    // SAFETY: the kernel writes to the memory that the locations name, as long
+    // as the counter exists. They name memory of a `Buffer`, which may be
+    // written to at any time (see `mr_reg`), or a DMA-BUF.
+    unsafe { named(fd, &mut arg) }?;
+    Ok(arg)
+}
+
 /// `KFABRIC_IOC_CQ_READ`: fills `out`, whose CQ has entries of `entry_size`
 /// bytes, and `src_addrs`, which is empty or as long as `out`; returns the
 /// number of entries.

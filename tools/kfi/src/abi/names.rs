@@ -29,6 +29,7 @@ const NOT_USED: &[(&str, &[&str])] = &[
             "KFABRIC_MAX_FLOWS",
             "KFABRIC_MAX_FLOW_POINTS",
             "KFABRIC_MAX_COUNTERS",
+            "KFABRIC_MAX_COMP_CNTR",
         ],
     ),
     (

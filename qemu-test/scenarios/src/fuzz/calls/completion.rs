@@ -87,7 +87,35 @@ impl Worker {
 
     pub(super) fn counters(&mut self, desk: usize, file: &File) {
         let cntr = self.handle(desk, Kind::Cntr);
-        match self.rng.below(6) {
+        let comp_cntr = self.handle(desk, Kind::CompCntr);
+        match self.rng.below(10) {
+            6 => {
+                let arg = abi::kfabric_comp_cntr_read {
+                    comp_cntr,
+                    entry: self.rng.below(3) as u32,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            7 => {
+                let arg = abi::kfabric_comp_cntr_attach {
+                    ep: self.ep(desk),
+                    comp_cntr,
+                    op_mask: self.rng.below(0x41) as u32,
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
+            8 | 9 => {
+                let arg = abi::kfabric_comp_cntr_modify {
+                    comp_cntr,
+                    entry: self.rng.below(2) as u32,
+                    op: self.rng.below(2) as u32,
+                    value: self.rng.edge(),
+                    ..Call::sized()
+                };
+                let _ = self.call(file, arg);
+            }
             0 | 1 => {
                 let arg = abi::kfabric_cntr_wait {
                     cntr,

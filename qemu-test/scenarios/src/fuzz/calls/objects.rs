@@ -24,7 +24,7 @@ impl Worker {
         }
         let domain = self.handle(desk, Kind::Domain);
         let (wait_obj, wait_set) = self.wait_obj(desk);
-        match self.rng.below(28) {
+        match self.rng.below(30) {
             0 => make!(Fabric, abi::kfabric_fabric_open::sized()),
             1 | 2 => make!(
                 Domain,
@@ -75,6 +75,17 @@ impl Worker {
                     wait_obj,
                     wait_set,
                     max_value: self.rng.pick(&[0, 0, 1, 9, u64::MAX]),
+                    ..Call::sized()
+                }
+            ),
+            28 | 29 => make!(
+                CompCntr,
+                abi::kfabric_comp_cntr_create {
+                    domain,
+                    flags: self.rng.below(2) as u32,
+                    type_: self.rng.below(2) as u32,
+                    comp_cntr_ext_mem: self.place(),
+                    err_cntr_ext_mem: self.place(),
                     ..Call::sized()
                 }
             ),
@@ -158,6 +169,17 @@ impl Worker {
         }
     }
 
+    /// A place for a copy of a value: in the memory of the calls, mostly, or a descriptor that is
+    /// none of a DMA-BUF.
+    fn place(&mut self) -> abi::kfabric_memory_location {
+        abi::kfabric_memory_location {
+            ptr: self.addr(8),
+            offset: self.rng.edge(),
+            fd: self.rng.below(8) as i32 - 1,
+            type_: self.rng.pick(&[0, 0, 0, 1]),
+        }
+    }
+
     pub(super) fn bind(&mut self, desk: usize, file: &File) {
         let (from, to, flags) = match self.rng.below(11) {
             0 => (Kind::Domain, Kind::Eq, self.rng.pick(&[0, abi::KFI_REG_MR])),
@@ -206,6 +228,7 @@ impl Worker {
                 Kind::Mr,
                 Kind::Cq,
                 Kind::Cntr,
+                Kind::CompCntr,
                 Kind::Av,
                 Kind::Ep,
                 Kind::Eq,

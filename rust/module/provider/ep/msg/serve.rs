@@ -256,9 +256,7 @@ impl Consumer for Endpoint {
                 Ok(())
             }
             Some(Incoming::Write(credit)) => {
-                if let Some(credit) = credit {
-                    self.complete_remote_data(inside.bound, credit, data.unwrap_or(0));
-                }
+                self.complete_remote_data(inside.bound, credit, data.unwrap_or(0));
                 Ok(())
             }
             None => Err(Refusal::Operation),

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_comp_cntr`: completion counters with real memory, exporters, tasks and contexts.
+//!
+//! The core crate tests what operations add. Guest scenarios test descriptors, mappings and
+//! processes, which the threads of these tests do not have.
+
+use super::{
+    Attached,
+    CompCntr,
+    CompCntrAttr, //
+};
+use crate::{
+    kunit::{
+        ep_pair::Pair,
+        fixture::{
+            ep_attr,
+            ident,
+            thread,
+            TestDomain, //
+        },
+        helpers::UserMemory, //
+    },
+    mem::{
+        kunit_kinds::Exporter,
+        Access,
+        PinnedWord, //
+    },
+    provider::{
+        ep::Endpoint,
+        object::{
+            close,
+            force_close,
+            Object, //
+        }, //
+    },
+    shim::bindings as shim, //
+};
+use kernel::{
+    new_spinlock,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+use kfi_core::{
+    enums::{
+        CompCntrEntry::{
+            Comp,
+            Err as ErrCount, //
+        },
+        CompCntrModifyOp::{
+            Inc,
+            Set, //
+        },
+        CompCntrType,
+        EpType, //
+    },
+    flags::{
+        Caps,
+        CompCntrOps, //
+    },
+    limits, //
+};
+
+const WRS: CompCntrAttr = CompCntrAttr {
+    unit: CompCntrType::Wrs,
+    external: None,
+};
+
+fn create(domain: &TestDomain, attr: CompCntrAttr) -> Result<Arc<CompCntr>> {
+    CompCntr::create(&domain.domain, attr, ident(5, 0)?)
+}
+
+/// Returns both counts.
+fn counts(cntr: &CompCntr) -> (u64, u64) {
+    (cntr.read(Comp), cntr.read(ErrCount))
+}
+
+/// A word at `offset` of a DMA-BUF.
+fn word(exporter: &Exporter, offset: usize) -> Result<PinnedWord> {
+    let dma_buf = exporter.open(offset, 8, Access::Write)?;
+    PinnedWord::new(dma_buf.open(0, 8, Access::Write)?, None)
+}
+
+/// The number at `offset` of the exporter's memory.
+fn seen(exporter: &Exporter, offset: usize) -> u64 {
+    // SAFETY: The test's exporter has so many bytes; the module stores whole words.
+    unsafe { exporter.memory().add(offset).cast::<u64>().read_volatile() }
+}
+
+/// A counter with both copies at the beginning of a DMA-BUF.
+fn in_dma_buf(domain: &TestDomain, exporter: &Exporter) -> Result<Arc<CompCntr>> {
+    let external = Some([word(exporter, 0)?, word(exporter, 8)?]);
+    create(domain, CompCntrAttr { external, ..WRS })
+}
+
+fn exporter() -> Result<Exporter> {
+    Exporter::new(PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)
+}
+
+fn error<T>(result: Result<T>) -> Option<Error> {
+    result.err()
+}
+
+#[kunit_tests(kfabric_comp_cntr)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_follow_in_a_dma_buf() -> Result {
+        let domain = TestDomain::open()?;
+        let mut exporter = exporter()?;
+        let cntr = in_dma_buf(&domain, &exporter)?;
+        // The accesses last as long as the counter.
+        assert_eq!(exporter.accesses(), (2, 0));
+        for (entry, op, value, expected) in [
+            (Comp, Inc, 5, (5, 0)),
+            (ErrCount, Inc, 1, (5, 1)),
+            (Comp, Set, 2, (2, 1)),
+            (ErrCount, Set, u64::MAX, (2, u64::MAX)),
+            (ErrCount, Inc, 1, (2, 0)),
+        ] {
+            cntr.modify(entry, op, value)?;
+            assert_eq!(counts(&cntr), expected);
+            assert_eq!((seen(&exporter, 0), seen(&exporter, 8)), expected);
+        }
+        close(&*cntr)?;
+        assert_eq!(exporter.accesses(), (2, 2));
+        assert!(!exporter.is_mapped());
+        exporter.put();
+        assert!(exporter.is_released());
+        Ok(())
+    }
+
+    #[test]
+    fn a_closed_counter_writes_no_copy() -> Result {
+        let domain = TestDomain::open()?;
+        let exporter = exporter()?;
+        let cntr = in_dma_buf(&domain, &exporter)?;
+        cntr.count(true, 1);
+        assert_eq!(seen(&exporter, 0), 1);
+        // A reference stays, as that of an operation that is inside an endpoint.
+        force_close(&*cntr);
+        assert!(!exporter.is_mapped());
+        cntr.count(true, 1);
+        cntr.count(false, 1);
+        assert_eq!((seen(&exporter, 0), seen(&exporter, 8)), (1, 0));
+        assert_eq!(counts(&cntr), (2, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn an_exporter_that_fails_leaves_nothing() -> Result {
+        let domain = TestDomain::open()?;
+        let exporter = exporter()?;
+        exporter.fail(EIO.to_errno(), 0);
+        assert_eq!(error(in_dma_buf(&domain, &exporter)), Some(EIO));
+        assert_eq!(exporter.accesses(), (0, 0));
+        assert!(!exporter.is_mapped());
+        exporter.fail(0, 0);
+        // Both copies in one word, and memory that is not a word.
+        let twice = [word(&exporter, 16)?, word(&exporter, 16)?];
+        let attr = CompCntrAttr {
+            external: Some(twice),
+            ..WRS
+        };
+        assert_eq!(error(create(&domain, attr)), Some(EINVAL));
+        assert!(!exporter.is_mapped());
+        assert_eq!(error(word(&exporter, 4)), Some(EINVAL));
+        for map in [shim::KFABRIC_KUNIT_MAP_NONE, shim::KFABRIC_KUNIT_MAP_IO] {
+            let other = Exporter::new(PAGE_SIZE, true, map)?;
+            assert_eq!(error(word(&other, 0)), Some(EOPNOTSUPP));
+        }
+        let read_only = Exporter::new(PAGE_SIZE, false, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
+        assert_eq!(error(word(&read_only, 0)), Some(EACCES));
+        // No place in the domain is taken.
+        let cntr = in_dma_buf(&domain, &exporter)?;
+        close(&*cntr)
+    }
+
+    #[test]
+    fn copies_follow_in_pinned_memory() -> Result {
+        let domain = TestDomain::open()?;
+        let charged = UserMemory::charged();
+        let memory = UserMemory::map(PAGE_SIZE, true)?;
+        // CAST: A usize is at most 64 bits.
+        let at = |offset: usize| PinnedWord::at((memory.addr() + offset) as u64);
+        for offset in [1, 4, 7] {
+            assert_eq!(error(at(offset)), Some(EINVAL));
+        }
+        assert_eq!(error(PinnedWord::at(0)), Some(EINVAL));
+        let external = Some([at(8)?, at(PAGE_SIZE - 8)?]);
+        let cntr = create(&domain, CompCntrAttr { external, ..WRS })?;
+        assert_eq!(UserMemory::charged(), charged + 2);
+        cntr.modify(Comp, Inc, 3)?;
+        cntr.modify(ErrCount, Inc, 4)?;
+        let mut bytes = [0; 8];
+        memory.read(8, &mut bytes)?;
+        assert_eq!(u64::from_ne_bytes(bytes), 3);
+        memory.read(PAGE_SIZE - 8, &mut bytes)?;
+        assert_eq!(u64::from_ne_bytes(bytes), 4);
+        // The page stays when it is unmapped.
+        drop(memory);
+        cntr.modify(Comp, Inc, 1)?;
+        assert_eq!(counts(&cntr), (4, 4));
+        close(&*cntr)?;
+        assert_eq!(UserMemory::charged(), charged);
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_copy_of_many_tasks_is_the_count() -> Result {
+        let domain = TestDomain::open()?;
+        let exporter = exporter()?;
+        let cntr = in_dma_buf(&domain, &exporter)?;
+        for round in 1..=50u64 {
+            let mut tasks = KVec::new();
+            for _ in 0..4 {
+                let cntr = cntr.clone();
+                let task = thread(move || {
+                    for _ in 0..200 {
+                        cntr.count(true, 1);
+                        cntr.count(false, 1);
+                    }
+                })?;
+                tasks.push(task, GFP_KERNEL)?;
+            }
+            // Waits for all of them.
+            drop(tasks);
+            assert_eq!(counts(&cntr), (800 * round, 800 * round));
+            assert_eq!(seen(&exporter, 0), 800 * round);
+            assert_eq!(seen(&exporter, 8), 800 * round);
+        }
+        close(&*cntr)
+    }
+
+    #[test]
+    fn operations_are_counted_under_a_spin_lock() -> Result {
+        let domain = TestDomain::open()?;
+        let exporter = exporter()?;
+        let cntr = in_dma_buf(&domain, &exporter)?;
+        // Completions are reported under locks, as that of a multi-receive buffer.
+        let lock = Arc::pin_init(new_spinlock!(0u32, "kunit::comp_cntr"), GFP_KERNEL)?;
+        let mut held = lock.lock();
+        cntr.count(true, 7);
+        cntr.count(false, 7);
+        *held = 1;
+        drop(held);
+        assert_eq!((seen(&exporter, 0), seen(&exporter, 8)), (1, 1));
+        close(&*cntr)
+    }
+
+    #[test]
+    fn a_counter_of_bytes_adds_the_length() -> Result {
+        let domain = TestDomain::open()?;
+        let cntr = create(
+            &domain,
+            CompCntrAttr {
+                unit: CompCntrType::Bytes,
+                ..WRS
+            },
+        )?;
+        cntr.count(true, 1000);
+        cntr.count(true, 0);
+        cntr.count(false, 1000);
+        assert_eq!(counts(&cntr), (1000, 1));
+        close(&*cntr)
+    }
+
+    #[test]
+    fn a_lowered_maximum_wraps() -> Result {
+        let domain = TestDomain::open()?;
+        let before = super::super::set_max_value(9);
+        let cntr = create(&domain, WRS);
+        super::super::set_max_value(before);
+        let cntr = cntr?;
+        assert_eq!(cntr.max_value(), 9);
+        for entry in [Comp, ErrCount] {
+            cntr.modify(entry, Set, 9)?;
+            cntr.modify(entry, Inc, 1)?;
+            assert_eq!(cntr.read(entry), 0);
+            cntr.modify(entry, Inc, 9)?;
+            cntr.modify(entry, Inc, 9)?;
+            assert_eq!(cntr.read(entry), 8);
+            for op in [Set, Inc] {
+                assert_eq!(cntr.modify(entry, op, 10), Err(EINVAL));
+            }
+            assert_eq!(cntr.read(entry), 8);
+        }
+        close(&*cntr)
+    }
+
+    #[test]
+    fn a_domain_has_so_many_places() -> Result {
+        let domain = TestDomain::open()?;
+        let mut all = KVVec::new();
+        for _ in 0..limits::MAX_COMP_CNTR {
+            all.push(create(&domain, WRS)?, GFP_KERNEL)?;
+        }
+        assert_eq!(error(create(&domain, WRS)), Some(ENOMEM));
+        let last = all.pop().ok_or(EINVAL)?;
+        close(&*last)?;
+        // The reference that is left takes no place.
+        let again = create(&domain, WRS)?;
+        assert_eq!(error(create(&domain, WRS)), Some(ENOMEM));
+        close(&*again)?;
+        while let Some(cntr) = all.pop() {
+            close(&*cntr)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_attached_counter_is_in_use() -> Result {
+        let domain = TestDomain::open()?;
+        let cntr = create(&domain, WRS)?;
+        let open = |ep_type| {
+            let caps = Caps::MSG | Caps::SEND | Caps::RECV;
+            Endpoint::open(&domain.domain, ep_attr(ep_type, caps), ident(6, 0)?)
+        };
+        let endpoint = open(EpType::Rdm)?;
+        let (sends, both) = (CompCntrOps::SEND, CompCntrOps::SEND | CompCntrOps::RECV);
+        assert_eq!(
+            endpoint.attach_comp_cntr(&cntr, CompCntrOps::EMPTY),
+            Err(EINVAL)
+        );
+        assert_eq!(cntr.uses().count(), 0);
+        endpoint.attach_comp_cntr(&cntr, sends)?;
+        assert_eq!(endpoint.attach_comp_cntr(&cntr, both), Err(EBUSY));
+        assert_eq!(cntr.uses().count(), 1);
+        assert_eq!(close(&*cntr), Err(EBUSY));
+        let datagrams = open(EpType::Dgram)?;
+        let refused = datagrams.attach_comp_cntr(&cntr, CompCntrOps::RDMA_READ | sends);
+        assert_eq!(refused, Err(EOPNOTSUPP));
+        assert_eq!(cntr.uses().count(), 1);
+        close(&*endpoint)?;
+        assert_eq!(cntr.uses().count(), 0);
+        assert_eq!(endpoint.attach_comp_cntr(&cntr, sends), Err(EBADF));
+        close(&*datagrams)?;
+        close(&*cntr)?;
+        assert_eq!(
+            error(Attached::new()?.attach(&cntr, sends, sends)),
+            Some(EBADF)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn an_enabled_endpoint_takes_no_counter() -> Result {
+        for ep_type in [EpType::Rdm, EpType::Msg] {
+            let pair = Pair::new(ep_type)?;
+            let attr = CompCntrAttr {
+                unit: CompCntrType::Wrs,
+                external: None,
+            };
+            let cntr = CompCntr::create(&pair.domain.domain, attr, ident(5, 0)?)?;
+            let refused = pair.a.endpoint.attach_comp_cntr(&cntr, CompCntrOps::SEND);
+            assert_eq!(refused, Err(EINVAL));
+            close(&*cntr)?;
+        }
+        Ok(())
+    }
+}

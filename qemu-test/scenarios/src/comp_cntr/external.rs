@@ -1,0 +1,704 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion counters whose values are copied to memory of the program: by virtual address, and to
+//! DMA-BUFs of both exporters that a guest has, udmabuf and the system heap.
+
+#![allow(unsafe_code, reason = "devices that export DMA-BUFs, and mappings")]
+
+use super::counts;
+use crate::{
+    abi_threads::{as_user, open_to_all},
+    harness::tests,
+    host::{Host, Options, domain},
+    raw::{BAD_ADDRS, File, PAGE, Pages, refused},
+};
+use kfi::{
+    Buffer, CompCntr, CompCntrOps, CompCntrType, Domain, Errno, MemoryLocation,
+    abi::{self, Call},
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+tests![
+    memory_of_the_program_holds_the_counts,
+    a_udmabuf_holds_the_counts,
+    a_buffer_of_the_system_heap_holds_the_counts,
+    a_dma_buf_that_is_not_mapped_is_read_by_call,
+    each_count_has_a_place_of_its_own,
+    both_counts_begin_at_0,
+    only_the_counts_are_written,
+    what_a_program_writes_changes_no_count,
+    several_counters_share_a_page,
+    places_that_are_invalid_are_refused,
+    dma_bufs_that_are_invalid_are_refused,
+    pinned_pages_are_charged,
+    operations_are_seen_in_memory,
+    the_last_copy_is_the_count => 300,
+    a_copy_does_not_go_back => 300,
+    sets_and_increments_race => 300,
+    nothing_is_written_after_the_end,
+];
+
+/// Memory of a DMA-BUF.
+pub(crate) struct DmaBuf {
+    pub(crate) fd: OwnedFd,
+    /// Mapped by this process.
+    pub(crate) memory: Buffer,
+}
+
+/// The exporters of DMA-BUFs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exporter {
+    Udmabuf,
+    SystemHeap,
+}
+
+impl Exporter {
+    pub(crate) const ALL: [Self; 2] = [Self::Udmabuf, Self::SystemHeap];
+
+    /// A DMA-BUF of this many pages.
+    pub(crate) fn make(self, pages: usize) -> DmaBuf {
+        let len = pages * PAGE;
+        let fd = match self {
+            Self::Udmabuf => Shared::new(len).dma_buf,
+            Self::SystemHeap => system_heap(len, libc::O_RDWR),
+        };
+        let memory = Buffer::map(fd.as_fd(), 0, len).expect("mmap of a DMA-BUF");
+        DmaBuf { fd, memory }
+    }
+}
+
+/// Makes an ioctl on a device that makes DMA-BUFs; returns its result.
+fn ioctl<T>(path: &str, request: u64, arg: &mut T) -> i32 {
+    let device = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap_or_else(|error| panic!("{path}: {error}"));
+    // SAFETY: `arg` is the structure of the request.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), request as _, arg) };
+    assert!(result >= 0, "{path}: {}", std::io::Error::last_os_error());
+    result
+}
+
+/// A DMA-BUF of the pages of a memfd.
+pub(crate) struct Shared {
+    pub(crate) memfd: OwnedFd,
+    pub(crate) dma_buf: OwnedFd,
+}
+
+impl Shared {
+    /// With this many bytes.
+    pub(crate) fn new(len: usize) -> Self {
+        /// `struct udmabuf_create` of <linux/udmabuf.h>.
+        #[repr(C)]
+        struct Create {
+            memfd: u32,
+            flags: u32,
+            offset: u64,
+            size: u64,
+        }
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
+        let memfd = rustix::fs::memfd_create("counts", flags).expect("memfd");
+        rustix::fs::ftruncate(&memfd, len as u64).expect("ftruncate");
+        rustix::fs::fcntl_add_seals(&memfd, rustix::fs::SealFlags::SHRINK).expect("seal");
+        let mut create = Create {
+            memfd: memfd.as_raw_fd() as u32,
+            flags: 1,
+            offset: 0,
+            size: len as u64,
+        };
+        let fd = ioctl("/dev/udmabuf", 0x4018_7542, &mut create);
+        // SAFETY: the call has made it for us.
+        let dma_buf = unsafe { OwnedFd::from_raw_fd(fd) };
+        Self { memfd, dma_buf }
+    }
+}
+
+/// A DMA-BUF of the system heap, opened with `flags`.
+fn system_heap(len: usize, flags: i32) -> OwnedFd {
+    /// `struct dma_heap_allocation_data` of <linux/dma-heap.h>.
+    #[repr(C)]
+    struct Alloc {
+        len: u64,
+        fd: u32,
+        fd_flags: u32,
+        heap_flags: u64,
+    }
+    let mut alloc = Alloc {
+        len: len as u64,
+        fd: 0,
+        fd_flags: (flags | libc::O_CLOEXEC) as u32,
+        heap_flags: 0,
+    };
+    ioctl("/dev/dma_heap/system", 0xc018_4800, &mut alloc);
+    // SAFETY: the call has made it for us.
+    unsafe { OwnedFd::from_raw_fd(alloc.fd as i32) }
+}
+
+/// The number at `offset` of a buffer.
+pub(crate) fn word(memory: &Buffer, offset: usize) -> u64 {
+    let mut bytes = [0; 8];
+    memory.read_at(offset, &mut bytes);
+    u64::from_ne_bytes(bytes)
+}
+
+/// A counter with its counts in a buffer, at 0 and 8.
+fn in_memory(domain: &Domain, memory: &Buffer) -> CompCntr {
+    domain
+        .comp_cntr()
+        .external(MemoryLocation::va(memory, 0), MemoryLocation::va(memory, 8))
+        .create()
+        .expect("create")
+}
+
+/// Makes every change by a call, and compares the counts in `memory` after each.
+#[track_caller]
+fn follows(cntr: &CompCntr, memory: &Buffer, [comp, err]: [usize; 2]) {
+    let check = |expected| {
+        assert_eq!(counts(cntr), expected);
+        assert_eq!((word(memory, comp), word(memory, err)), expected);
+    };
+    check((0, 0));
+    cntr.inc(5).expect("inc");
+    check((5, 0));
+    cntr.inc_err(2).expect("inc_err");
+    check((5, 2));
+    cntr.set(u64::MAX).expect("set");
+    check((u64::MAX, 2));
+    cntr.inc(1).expect("inc");
+    check((0, 2));
+    cntr.set_err(9).expect("set_err");
+    check((0, 9));
+    cntr.set(3).expect("set");
+    cntr.set_err(0).expect("set_err");
+    check((3, 0));
+}
+
+fn memory_of_the_program_holds_the_counts() {
+    let (_, domain) = domain();
+    let memory = Buffer::new(3 * PAGE).expect("buffer");
+    for [comp, err] in [[0, 8], [8, 0], [PAGE - 8, PAGE], [16, 2 * PAGE + 24]] {
+        let cntr = domain
+            .comp_cntr()
+            .external(
+                MemoryLocation::va(&memory, comp),
+                MemoryLocation::va(&memory, err),
+            )
+            .create()
+            .expect("create");
+        follows(&cntr, &memory, [comp, err]);
+        assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(3), Some(0)));
+    }
+}
+
+fn dma_buf_holds_the_counts(exporter: Exporter) {
+    let (_, domain) = domain();
+    let buffer = exporter.make(2);
+    let (comp, err) = (PAGE - 8, PAGE + 64);
+    let place = |offset| MemoryLocation::dma_buf(buffer.fd.as_fd(), offset as u64);
+    // With a mapping of the program's own, and without.
+    let mapped = domain
+        .comp_cntr()
+        .external(
+            place(comp).mapped(&buffer.memory, comp),
+            place(err).mapped(&buffer.memory, err),
+        )
+        .create()
+        .expect("create");
+    follows(&mapped, &buffer.memory, [comp, err]);
+    assert_eq!(
+        (mapped.comp_count(), mapped.err_count()),
+        (Some(3), Some(0))
+    );
+    drop(mapped);
+    let unmapped = domain
+        .comp_cntr()
+        .external(place(comp), place(err))
+        .create()
+        .expect("create");
+    follows(&unmapped, &buffer.memory, [comp, err]);
+}
+
+fn a_udmabuf_holds_the_counts() {
+    dma_buf_holds_the_counts(Exporter::Udmabuf);
+}
+
+fn a_buffer_of_the_system_heap_holds_the_counts() {
+    dma_buf_holds_the_counts(Exporter::SystemHeap);
+}
+
+fn a_dma_buf_that_is_not_mapped_is_read_by_call() {
+    let (_, domain) = domain();
+    let fd = system_heap(PAGE, libc::O_RDWR);
+    let place = |offset| MemoryLocation::dma_buf(fd.as_fd(), offset);
+    let cntr = domain
+        .comp_cntr()
+        .external(place(0), place(8))
+        .create()
+        .expect("create");
+    drop(fd);
+    cntr.inc(4).expect("inc");
+    cntr.inc_err(1).expect("inc_err");
+    assert_eq!(counts(&cntr), (4, 1));
+    assert_eq!((cntr.comp_count(), cntr.err_count()), (None, None));
+    assert!(cntr.mapped().is_none());
+    // The module's own page shows them in any case.
+    assert_eq!((cntr.page().value(), cntr.page().err()), (4, 1));
+}
+
+fn each_count_has_a_place_of_its_own() {
+    let (_, domain) = domain();
+    let memory = Buffer::new(PAGE).expect("buffer");
+    let one = Exporter::Udmabuf.make(1);
+    let two = Exporter::SystemHeap.make(1);
+    let va = || MemoryLocation::va(&memory, 32);
+    let dma = |buffer: &DmaBuf, offset: usize| {
+        // SAFETY: the descriptor is open as long as `buffer`, which outlives the counter's creation.
+        let fd = unsafe { BorrowedFd::borrow_raw(buffer.fd.as_raw_fd()) };
+        MemoryLocation::dma_buf(fd, offset as u64).mapped(&buffer.memory, offset)
+    };
+    for (comp, err) in [
+        (va(), dma(&one, 16)),
+        (dma(&one, 24), va()),
+        (dma(&one, 8), dma(&two, 8)),
+    ] {
+        let cntr = domain
+            .comp_cntr()
+            .external(comp, err)
+            .create()
+            .expect("create");
+        cntr.inc(6).expect("inc");
+        cntr.inc_err(7).expect("inc_err");
+        assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(6), Some(7)));
+        assert_eq!(counts(&cntr), (6, 7));
+    }
+}
+
+fn both_counts_begin_at_0() {
+    let (_, domain) = domain();
+    let memory = Buffer::from_bytes(&[0xff; 16]).expect("buffer");
+    let cntr = in_memory(&domain, &memory);
+    assert_eq!((word(&memory, 0), word(&memory, 8)), (0, 0));
+    assert_eq!(counts(&cntr), (0, 0));
+}
+
+fn only_the_counts_are_written() {
+    let (_, domain) = domain();
+    let memory = Buffer::from_bytes(&[0xa5; 64]).expect("buffer");
+    let cntr = domain
+        .comp_cntr()
+        .external(
+            MemoryLocation::va(&memory, 16),
+            MemoryLocation::va(&memory, 40),
+        )
+        .create()
+        .expect("create");
+    cntr.set(u64::MAX).expect("set");
+    cntr.set_err(u64::MAX).expect("set_err");
+    drop(cntr);
+    let mut expected = [0xa5; 64];
+    expected[16..24].fill(0xff);
+    expected[40..48].fill(0xff);
+    assert_eq!(memory.to_vec(..), expected);
+}
+
+/// The page: counts should not be modified by writing to the memory. The counter ignores it.
+fn what_a_program_writes_changes_no_count() {
+    let (_, domain) = domain();
+    let memory = Buffer::new(16).expect("buffer");
+    let cntr = in_memory(&domain, &memory);
+    cntr.inc(2).expect("inc");
+    memory.write_at(0, &77u64.to_ne_bytes());
+    memory.write_at(8, &88u64.to_ne_bytes());
+    assert_eq!(counts(&cntr), (2, 0));
+    // It is there until the next change of that count.
+    assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(77), Some(88)));
+    cntr.inc(1).expect("inc");
+    assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(3), Some(88)));
+    cntr.inc_err(1).expect("inc_err");
+    assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(3), Some(1)));
+}
+
+fn several_counters_share_a_page() {
+    let (_, domain) = domain();
+    let memory = Buffer::new(PAGE).expect("buffer");
+    let place = |index: usize| MemoryLocation::va(&memory, 8 * index);
+    let counters: Vec<CompCntr> = (0..256)
+        .map(|n| {
+            domain
+                .comp_cntr()
+                .external(place(2 * n), place(2 * n + 1))
+                .create()
+                .expect("create")
+        })
+        .collect();
+    for (n, cntr) in counters.iter().enumerate() {
+        cntr.inc(n as u64 + 1).expect("inc");
+        cntr.inc_err(n as u64 + 1000).expect("inc_err");
+    }
+    for n in 0..256 {
+        assert_eq!(word(&memory, 16 * n), n as u64 + 1);
+        assert_eq!(word(&memory, 16 * n + 8), n as u64 + 1000);
+    }
+}
+
+/// Creates a counter with these places.
+fn create(
+    file: &File,
+    domain: u32,
+    comp: abi::kfabric_memory_location,
+    err: abi::kfabric_memory_location,
+) -> Result<u32, Errno> {
+    file.call(abi::kfabric_comp_cntr_create {
+        domain,
+        flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
+        comp_cntr_ext_mem: comp,
+        err_cntr_ext_mem: err,
+        ..Call::sized()
+    })
+    .map(|arg| arg.handle)
+}
+
+fn va(ptr: u64) -> abi::kfabric_memory_location {
+    abi::kfabric_memory_location {
+        ptr,
+        ..Default::default()
+    }
+}
+
+fn in_dma_buf(fd: i32, offset: u64) -> abi::kfabric_memory_location {
+    abi::kfabric_memory_location {
+        fd,
+        offset,
+        type_: abi::KFABRIC_MEMORY_LOCATION_DMABUF,
+        ..Default::default()
+    }
+}
+
+/// Either place may be the wrong one.
+#[track_caller]
+fn both_refused(
+    file: &File,
+    domain: u32,
+    good: abi::kfabric_memory_location,
+    bad: abi::kfabric_memory_location,
+    errno: Errno,
+) {
+    refused(create(file, domain, bad, good), errno);
+    refused(create(file, domain, good, bad), errno);
+}
+
+fn places_that_are_invalid_are_refused() {
+    let file = File::open();
+    let domain = file.domain(file.fabric());
+    let pages = Pages::new(2);
+    let good = va(pages.addr());
+    for offset in [1, 2, 4, 7] {
+        both_refused(
+            &file,
+            domain,
+            good,
+            va(pages.addr() + 64 + offset),
+            Errno::EINVAL,
+        );
+    }
+    both_refused(&file, domain, good, va(0), Errno::EINVAL);
+    for type_ in [2, u32::MAX] {
+        let unknown = abi::kfabric_memory_location {
+            type_,
+            ..va(pages.addr() + 64)
+        };
+        both_refused(&file, domain, good, unknown, Errno::EINVAL);
+    }
+    for addr in BAD_ADDRS.into_iter().chain([pages.hole()]) {
+        let addr = addr & !7;
+        let result = create(&file, domain, va(addr), good);
+        assert!(
+            matches!(result, Err(Errno::EFAULT | Errno::EINVAL)),
+            "{addr:#x}: {result:?}"
+        );
+        assert_eq!(create(&file, domain, good, va(addr)), result);
+    }
+    refused(create(&file, domain, va(pages.hole()), good), Errno::EFAULT);
+    // Memory that the program may only read.
+    let text = std::fs::File::open("/proc/self/exe").expect("open");
+    // SAFETY: a new mapping, which nothing else uses.
+    let read_only = unsafe {
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            rustix::mm::ProtFlags::READ,
+            rustix::mm::MapFlags::PRIVATE,
+            &text,
+            0,
+        )
+    }
+    .expect("mmap");
+    let read_only = va(read_only.addr() as u64);
+    both_refused(&file, domain, good, read_only, Errno::EFAULT);
+    // Both counts in the same place.
+    refused(create(&file, domain, good, good), Errno::EINVAL);
+    // Nothing is left: the counter of a good place is the first of the domain to be closed.
+    let cntr = create(&file, domain, good, va(pages.addr() + 8)).expect("create");
+    file.close_all(&[cntr, domain]);
+}
+
+fn dma_bufs_that_are_invalid_are_refused() {
+    let file = File::open();
+    let domain = file.domain(file.fabric());
+    let pages = Pages::new(1);
+    let good = va(pages.addr());
+    let null = std::fs::File::open("/dev/null").expect("open");
+    both_refused(&file, domain, good, in_dma_buf(-1, 0), Errno::EBADF);
+    both_refused(&file, domain, good, in_dma_buf(12345, 0), Errno::EBADF);
+    both_refused(
+        &file,
+        domain,
+        good,
+        in_dma_buf(null.as_raw_fd(), 0),
+        Errno::EINVAL,
+    );
+    for exporter in Exporter::ALL {
+        let buffer = exporter.make(2);
+        let fd = buffer.fd.as_raw_fd();
+        let len = 2 * PAGE as u64;
+        for offset in [1, 4, len, len - 4, len + 8, 1 << 40, u64::MAX - 7] {
+            both_refused(&file, domain, good, in_dma_buf(fd, offset), Errno::EINVAL);
+        }
+        // The program's own address is checked for alignment, and not used.
+        let mapped = abi::kfabric_memory_location {
+            ptr: 4,
+            ..in_dma_buf(fd, 0)
+        };
+        both_refused(&file, domain, good, mapped, Errno::EINVAL);
+        let elsewhere = abi::kfabric_memory_location {
+            ptr: 8,
+            ..in_dma_buf(fd, len - 8)
+        };
+        let cntr = create(&file, domain, elsewhere, good).expect("create");
+        refused(
+            create(&file, domain, in_dma_buf(fd, 0), in_dma_buf(fd, 0)),
+            Errno::EINVAL,
+        );
+        file.close(cntr).expect("destroy");
+    }
+    let read_only = system_heap(PAGE, libc::O_RDONLY);
+    both_refused(
+        &file,
+        domain,
+        good,
+        in_dma_buf(read_only.as_raw_fd(), 0),
+        Errno::EACCES,
+    );
+    file.close(domain).expect("nothing is left");
+}
+
+fn pinned_pages_are_charged() {
+    open_to_all();
+    let _link = File::open();
+    as_user(|| {
+        let before = getrlimit(Resource::Memlock);
+        let limit = |pages: usize| {
+            let bytes = Some((pages * PAGE) as u64);
+            let limit = Rlimit {
+                current: bytes,
+                maximum: before.maximum,
+            };
+            setrlimit(Resource::Memlock, limit).expect("setrlimit");
+        };
+        let file = File::open_only();
+        let domain = file.domain(file.fabric());
+        let pages = Pages::new(1);
+        let (comp, err) = (va(pages.addr()), va(pages.addr() + 8));
+        for too_few in [0, 1] {
+            limit(too_few);
+            refused(create(&file, domain, comp, err), Errno::ENOMEM);
+        }
+        // Each copy pins its page.
+        limit(2);
+        let cntr = create(&file, domain, comp, err).expect("create");
+        refused(create(&file, domain, comp, err), Errno::ENOMEM);
+        // A DMA-BUF is not memory of the program.
+        file.close(cntr).expect("destroy");
+        let again = create(&file, domain, comp, err).expect("the charge is gone");
+        // Destroying releases it although the program has not unmapped anything.
+        file.close(again).expect("destroy");
+        limit(3);
+        let cntr = create(&file, domain, comp, err).expect("create");
+        refused(create(&file, domain, comp, err), Errno::ENOMEM);
+        file.close(cntr).expect("destroy");
+    });
+}
+
+fn operations_are_seen_in_memory() {
+    let (_, domain) = domain();
+    let memory = Buffer::new(64).expect("buffer");
+    let bytes = Exporter::Udmabuf.make(1);
+    let count = in_memory(&domain, &memory);
+    let sum = domain
+        .comp_cntr()
+        .unit(CompCntrType::Bytes)
+        .external(
+            MemoryLocation::dma_buf(bytes.fd.as_fd(), 0),
+            MemoryLocation::dma_buf(bytes.fd.as_fd(), 8),
+        )
+        .create()
+        .expect("create");
+    let host = Host::prepared(&domain, &Options::default(), None, |ep| {
+        ep.attach_comp_cntr(&count, CompCntrOps::SEND | CompCntrOps::RDMA_WRITE)
+            .expect("attach");
+        ep.attach_comp_cntr(&sum, CompCntrOps::RECV)
+            .expect("attach");
+    });
+    let me = host.meet(&host);
+    let buffer = Buffer::new(300).expect("buffer");
+    for round in 1..=20 {
+        host.ep.recv(&buffer, 1).expect("recv");
+        host.ep.send(me, &buffer, 2).expect("send");
+        assert_eq!(word(&memory, 0), round);
+        assert_eq!(word(&bytes.memory, 0), 300 * round);
+        host.completion();
+        host.completion();
+    }
+    host.ep
+        .write(me, &buffer, kfi::Remote::new(0, 0xdead), 3)
+        .expect("write");
+    assert_eq!((word(&memory, 0), word(&memory, 8)), (20, 1));
+}
+
+/// Runs 8 threads that change a counter while this one looks.
+fn race(cntr: &CompCntr, change: impl Fn(u64) + Sync, look: impl Fn() + Sync) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                scope.spawn({
+                    let change = &change;
+                    move || change(thread)
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                look();
+            }
+        });
+        for thread in threads {
+            thread.join().expect("thread");
+        }
+        over.store(true, Relaxed);
+    });
+    let expected = counts(cntr);
+    assert_eq!(
+        (cntr.comp_count(), cntr.err_count()),
+        (Some(expected.0), Some(expected.1))
+    );
+}
+
+fn the_last_copy_is_the_count() {
+    let (_, domain) = domain();
+    let buffer = Exporter::Udmabuf.make(1);
+    let memory = Buffer::new(16).expect("buffer");
+    let in_buffer = |offset| {
+        MemoryLocation::dma_buf(buffer.fd.as_fd(), offset as u64).mapped(&buffer.memory, offset)
+    };
+    let counters = [
+        in_memory(&domain, &memory),
+        domain
+            .comp_cntr()
+            .external(in_buffer(0), in_buffer(8))
+            .create()
+            .expect("create"),
+    ];
+    for cntr in &counters {
+        // Many short races, because a wrong last copy shows at the end only.
+        for round in 1..=100 {
+            race(
+                cntr,
+                |_| {
+                    for _ in 0..20 {
+                        cntr.inc(1).expect("inc");
+                        cntr.inc_err(1).expect("inc_err");
+                    }
+                },
+                || (),
+            );
+            assert_eq!(counts(cntr), (160 * round, 160 * round));
+        }
+    }
+}
+
+fn a_copy_does_not_go_back() {
+    let (_, domain) = domain();
+    let memory = Buffer::new(16).expect("buffer");
+    let cntr = in_memory(&domain, &memory);
+    let last = std::sync::atomic::AtomicU64::new(0);
+    race(
+        &cntr,
+        |_| {
+            for _ in 0..20_000 {
+                cntr.inc(1).expect("inc");
+            }
+        },
+        || {
+            let now = cntr.comp_count().expect("mapped");
+            let before = last.swap(now, Relaxed);
+            assert!(now >= before, "{now} after {before}");
+        },
+    );
+    assert_eq!(cntr.comp_count(), Some(160_000));
+}
+
+fn sets_and_increments_race() {
+    let (_, domain) = domain();
+    let memory = Buffer::new(16).expect("buffer");
+    let cntr = in_memory(&domain, &memory);
+    for _ in 0..200 {
+        race(
+            &cntr,
+            |thread| {
+                for step in 0..10 {
+                    if thread < 2 {
+                        cntr.set(1000 * thread + step).expect("set");
+                        cntr.set_err(step).expect("set_err");
+                    } else {
+                        cntr.inc(1).expect("inc");
+                        cntr.inc_err(1).expect("inc_err");
+                    }
+                }
+            },
+            || (),
+        );
+    }
+}
+
+fn nothing_is_written_after_the_end() {
+    let file = File::open();
+    let domain = file.domain(file.fabric());
+    let pages = Pages::new(1);
+    let cntr = create(&file, domain, va(pages.addr()), va(pages.addr() + 8)).expect("create");
+    file.close(cntr).expect("destroy");
+    pages.write(0, &[7; 16]);
+    // A new counter without external memory does not write there, whatever its handle.
+    let other = file.comp_cntr(domain);
+    file.call(abi::kfabric_comp_cntr_modify {
+        comp_cntr: other,
+        op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
+        value: 1,
+        ..Call::sized()
+    })
+    .expect("inc");
+    refused(
+        file.call(abi::kfabric_comp_cntr_modify {
+            comp_cntr: cntr,
+            op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
+            value: 1,
+            ..Call::sized()
+        }),
+        Errno::EBADF,
+    );
+    assert_eq!(pages.read(0, 16), [7; 16]);
+}
