@@ -235,8 +235,8 @@ enum {
 	KFI_CLASS_WAIT		= 16,
 	KFI_CLASS_POLL		= 17,
 	/* Objects that kfabric does not have. */
-	KFABRIC_CLASS_COUNTERS	= 0x170,
-	KFABRIC_CLASS_FLOW	= 0x171,
+	KFABRIC_CLASS_COUNTERS	= 368,
+	KFABRIC_CLASS_FLOW	= 369,
 };
 
 /* EQ events. */

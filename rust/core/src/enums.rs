@@ -220,9 +220,9 @@ enumerator! {
         /// Poll set.
         Poll = 17,
         /// Counters of flows; not a class of kfabric.
-        Counters = 0x170,
+        Counters = 368,
         /// Flow; not a class of kfabric.
-        Flow = 0x171,
+        Flow = 369,
     }
 }
 
