@@ -173,10 +173,10 @@ mod tests {
     fn small_screens_scroll_and_do_not_panic() {
         let mut view = view();
         let rows = screen(&mut view, 40, 6);
-        assert!(rows[5].contains("0 lines above, 8 below"), "{rows:?}");
+        assert!(rows[5].contains("0 lines above, 11 below"), "{rows:?}");
         view.scroll(100);
         let rows = screen(&mut view, 40, 6);
-        assert!(rows[5].contains("8 lines above, 0 below"), "{rows:?}");
+        assert!(rows[5].contains("11 lines above, 0 below"), "{rows:?}");
         view.scroll(isize::MIN);
         assert!(screen(&mut view, 40, 6)[1].contains("LINK"));
         for (width, height) in [(1, 1), (3, 2), (10, 3)] {
