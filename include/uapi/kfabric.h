@@ -236,9 +236,9 @@ enum {
 	KFI_CLASS_WAIT		= 16,
 	KFI_CLASS_POLL		= 17,
 	/* Objects of verbs, which kfabric does not have. */
-	KFABRIC_CLASS_COMP_CNTR	= 0x100,
-	KFABRIC_CLASS_COUNTERS	= 0x101,
-	KFABRIC_CLASS_FLOW	= 0x102,
+	KFABRIC_CLASS_COMP_CNTR	= 256,
+	KFABRIC_CLASS_COUNTERS	= 257,
+	KFABRIC_CLASS_FLOW	= 258,
 };
 
 /* EQ events. */

@@ -5,6 +5,7 @@
 //! `/bin/kfi` of the guest.
 
 mod command;
+pub(crate) mod flow;
 pub(crate) mod pingpong;
 pub(crate) mod rping;
 pub(crate) mod top;

@@ -329,7 +329,7 @@ fn invalid_arguments_of_attach_are_refused() {
         assert_eq!(file.attach(others, flow, packets, 0), Ok(()));
     }
     refused(file.attach(others, flow, packets, 0), Errno::ENOSPC);
-    // What was refused has bound nothing.
+    // A refused attach has bound nothing.
     file.close_all(&[with_static, counters, flow, others, ep, domain, fabric]);
 }
 

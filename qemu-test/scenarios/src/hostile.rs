@@ -14,6 +14,7 @@
 //! | [`peer`] | a connection that the attacker has made itself |
 //! | [`attacks`] | the list of attacks, and those on connection management |
 //! | [`blind`] | attacks on QPs, without a connection |
+//! | [`datagrams`] | datagrams, good and damaged ones, to an endpoint with flows |
 //! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
 //! | [`evidence`] | statistics that show that packets have reached the module |
@@ -23,6 +24,7 @@
 
 mod attacks;
 mod blind;
+mod datagrams;
 mod evidence;
 mod field;
 mod flow;

@@ -177,6 +177,7 @@ fn main() -> std::process::ExitCode {
             hostile::TESTS,
             hostile::unproven::TESTS,
             cli::TESTS,
+            cli::flow::TESTS,
             cli::pingpong::TESTS,
             cli::rping::TESTS,
             cli::top::TESTS,

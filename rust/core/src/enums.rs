@@ -220,11 +220,11 @@ enumerator! {
         /// Poll set.
         Poll = 17,
         /// Completion counter of verbs; not a class of kfabric.
-        CompCntr = 0x100,
+        CompCntr = 256,
         /// Counters of flows; not a class of kfabric.
-        Counters = 0x101,
+        Counters = 257,
         /// Flow; not a class of kfabric.
-        Flow = 0x102,
+        Flow = 258,
     }
 }
 

@@ -3,11 +3,11 @@
 //! Flows: rules at a UD QP that count received packets.
 //!
 //! A softirq that receives a packet for a QP looks for the flows that the packet belongs to, and
-//! adds to their counters ([`FlowTable::count`]). What is compared, and in which order:
-//! [`kfi_core::flow::rule`]. A flow never changes what happens to a packet: the QP number alone
+//! adds to their counters ([`FlowTable::count`]). [`kfi_core::flow::rule`] has the fields that are
+//! compared, and the order of the rules. A flow never changes what happens to a packet: the QP number alone
 //! determines the QP that gets it.
 //!
-//! # What is counted
+//! # Packets that are counted
 //!
 //! Each packet that arrives at the QP: its service is UD, its destination address is the QP's, and
 //! its ICRC is valid. It is counted when it arrives, whether or not there is a receive for it, it

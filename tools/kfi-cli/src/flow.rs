@@ -13,7 +13,8 @@ use std::{
 };
 
 use kfi::{
-    AvKind, Caps, CounterDescription, Counters, CqBind, Domain, Endpoint, EpType, Flow, FlowBuilder,
+    AvKind, Caps, CounterDescription, Counters, CqBind, Domain, Endpoint, EpType, Flow,
+    FlowBuilder, Op,
 };
 use serde::Serialize;
 
@@ -273,16 +274,19 @@ fn send(domain: &Domain, to: SocketAddr, count: u64) -> kfi::Result<()> {
     ep.bind_av(&av)?;
     ep.enable()?;
     let to = av.insert_one(to)?;
+    let message = [0; 64];
+    let plain = Op::inject(to, &message);
     for number in 0..count {
-        match number % 2 {
-            0 => ep.inject(to, &[0; 64])?,
-            _ => ep.injectdata(to, &[0; 64], number & 0xffff_ffff)?,
-        }
+        let op = match number % 2 {
+            0 => plain,
+            _ => plain.data(number),
+        };
+        ep.post_one(&op)?;
     }
     Ok(())
 }
 
-/// What was read last.
+/// The values of the last sample.
 struct Watch {
     start: Instant,
     last: Option<(Instant, Vec<[u64; 2]>)>,

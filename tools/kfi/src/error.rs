@@ -159,11 +159,20 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
         }
         (
             "FABRIC_OPEN" | "DOMAIN_OPEN" | "EQ_OPEN" | "AV_OPEN" | "AV_INSERT" | "CQ_OPEN"
-            | "CNTR_OPEN" | "WAIT_OPEN" | "POLL_OPEN" | "EP_OPEN",
+            | "CNTR_OPEN" | "WAIT_OPEN" | "POLL_OPEN" | "EP_OPEN" | "COUNTERS_OPEN"
+            | "COUNTERS_ATTACH" | "FLOW_OPEN",
             Errno::ENOMEM,
         ) => {
             "kernel memory of a user's objects counts against the module parameter user_memory: \
              raise it, or make fewer or smaller queues"
+        }
+        ("FLOW_OPEN", Errno::EPERM) => {
+            "flows need CAP_NET_RAW in the network namespace of the link: run as root"
+        }
+        ("FLOW_OPEN", Errno::EOPNOTSUPP) => "flows belong to datagram endpoints",
+        ("FLOW_OPEN", Errno::ENOSPC) => "the endpoint has as many flows as it can have",
+        ("COUNTERS_ATTACH", Errno::EBUSY) => {
+            "attach all points before a flow is made with the counters"
         }
         ("MR_REG", Errno::KFI_ENOKEY) => {
             "another region of the domain has this key: ask for another"

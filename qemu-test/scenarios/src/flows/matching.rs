@@ -10,7 +10,7 @@ use crate::{
     raw::{File, refused},
 };
 use kfi::{
-    CounterDescription, Counters, Domain, Errno, FiAddr, FlowBuilder, PacketCounter,
+    CounterDescription, Counters, Domain, Errno, FiAddr, FlowBuilder, Op, PacketCounter,
     abi::{self, Call},
 };
 use std::net::{IpAddr, SocketAddr};
@@ -64,8 +64,9 @@ impl Sender {
     }
 
     fn send_with_data(&self) {
-        let injected = self.host.ep.injectdata(self.to, &[0; 64], 5);
-        injected.expect("inject");
+        let message = [0; 64];
+        let op = Op::inject(self.to, &message).data(5);
+        self.host.ep.post_one(&op).expect("inject");
     }
 }
 

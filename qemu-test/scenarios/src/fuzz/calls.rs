@@ -406,7 +406,7 @@ impl Worker {
             }
             1 | 2 => {
                 let arg = abi::kfabric_stat {
-                    object_class: self.rng.pick(&[3, 14, 15, 16, 0x170, 0x171]),
+                    object_class: self.rng.pick(&[3, 14, 15, 16, 368, 369]),
                     after: self.rng.below(1000),
                     ..Call::sized()
                 };

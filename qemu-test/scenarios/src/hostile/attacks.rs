@@ -8,6 +8,7 @@
 
 use super::{
     A, B, blind,
+    datagrams::Datagrams,
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, Field, crowd},
     mutate::Mutations,
@@ -95,13 +96,14 @@ pub(super) trait Attack {
 /// All attacks. An attack that needs source addresses of its own gets a number ([`crowd`]). The
 /// last one may bar newcomers for some time.
 pub(super) fn all() -> Vec<Box<dyn Attack>> {
-    let make: [fn(u8) -> Box<dyn Attack>; 18] = [
+    let make: [fn(u8) -> Box<dyn Attack>; 19] = [
         |number| Box::new(blind::Flood { number }),
         |_| Box::new(blind::FarRequests),
         |_| Box::new(blind::FarResponses),
         |_| Box::new(blind::Guesses),
         |_| Box::new(blind::Icmp),
         |_| Box::new(Mutations::new()),
+        |_| Box::new(Datagrams::new()),
         |number| Box::new(owned::Owed::cancels(number)),
         |number| Box::new(owned::Owed::deliveries(number)),
         |number| Box::new(owned::Keys::new(number)),

@@ -33,7 +33,7 @@ enumerator! {
 /// A counter point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// What is added.
+    /// The amount that is added.
     pub description: Description,
     /// The index of the value that it is added to.
     pub index: u32,
