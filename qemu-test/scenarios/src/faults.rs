@@ -14,7 +14,7 @@
 #![allow(unsafe_code, reason = "the raw calls, with addresses in structures")]
 
 use crate::{
-    comp_cntr::external::{DmaBuf, Exporter},
+    dma_buf::{DmaBuf, Exporter},
     harness::tests,
     host::{Host, LINK, Options, device, pattern},
 };

@@ -52,6 +52,7 @@ mod counting;
 mod crowd;
 mod datagrams;
 mod descriptors;
+mod dma_buf;
 mod endpoints;
 mod events;
 mod failures;

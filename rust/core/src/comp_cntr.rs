@@ -73,8 +73,8 @@ impl OpType {
         }
     }
 
-    /// Returns the bit under which a completion counter of the target counts this operation, besides
-    /// the receive or the immediate data that it completes.
+    /// Returns the bit under which a completion counter of the target counts this operation,
+    /// besides the receive or the immediate data that it completes.
     pub const fn comp_cntr_op_at_target(self) -> CompCntrOps {
         match self {
             Self::Read => CompCntrOps::REMOTE_RDMA_READ,

@@ -177,10 +177,13 @@ impl Domain {
     /// Counts one more completion counter, until [`remove_comp_cntr`](Self::remove_comp_cntr).
     /// Fails with `ENOMEM` if the domain has [`limits::MAX_COMP_CNTR`]. Does not sleep.
     pub(super) fn add_comp_cntr(&self) -> Result {
-        if self.comp_cntrs.fetch_add(1, Relaxed) < limits::MAX_COMP_CNTR {
-            return Ok(());
+        let mut now = self.comp_cntrs.load(Relaxed);
+        while now < limits::MAX_COMP_CNTR {
+            match self.comp_cntrs.cmpxchg(now, now.wrapping_add(1), Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(other) => now = other,
+            }
         }
-        self.remove_comp_cntr();
         Err(ENOMEM)
     }
 

@@ -47,8 +47,8 @@
 //!   or a counter -> that of a callback.
 //! - The spin lock of a wait set. The caller has released the lock of the member that signals it.
 //! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
-//!   counter and a wait set, one after the other. The latter are taken under the lock of the buffer
-//!   only.
+//!   counter, a completion counter's copies and a wait set, one after the other. The latter are
+//!   taken under the lock of the buffer only.
 //! - The locks of an endpoint's transmit side and of a waiting send are leaves.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).

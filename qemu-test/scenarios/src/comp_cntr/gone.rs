@@ -4,11 +4,9 @@
 
 #![allow(unsafe_code, reason = "fork, exec, and mappings that are replaced")]
 
-use super::{
-    ALL, counts,
-    external::{Exporter, Shared, word},
-};
+use super::{ALL, counts, external::word};
 use crate::{
+    dma_buf::{Exporter, Shared},
     harness::tests,
     host::{Host, LINK, Options, device, domain, until},
     hosts::{apart, sanitizing},

@@ -143,6 +143,10 @@ fn slots<T>(len: usize, new: impl Fn() -> T) -> Result<KVVec<T>> {
 }
 
 /// The state of an endpoint.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "an endpoint has one, and begins with the largest variant"
+)]
 enum State {
     /// Being bound. The address is the requested one.
     Setup(Bindings, Option<SockAddr>),

@@ -6,6 +6,7 @@
 //! Each test uses a link on `lo`, which the first one makes.
 
 mod closing;
+mod comp_cntrs;
 mod counters;
 mod events;
 mod operations;
