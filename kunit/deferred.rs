@@ -17,8 +17,8 @@ use crate::{
     kunit::{
         contexts::in_softirq,
         fixture::{
+            eventually,
             thread,
-            wait_for,
             TestDomain, //
         }, //
     },
@@ -82,7 +82,7 @@ mod tests {
                 adder.add(1);
             }
         })?;
-        wait_for(|| done.read() == 100);
+        assert!(eventually(|| done.read() == 100));
         Ok(())
     }
 
@@ -97,7 +97,7 @@ mod tests {
             let guard = lock.lock();
             go.add(1);
             drop(guard);
-            wait_for(|| done.read() == round);
+            assert!(eventually(|| done.read() == round));
         }
         Ok(())
     }
@@ -123,14 +123,14 @@ mod tests {
             })?;
             tasks.push(task, GFP_KERNEL)?;
         }
-        let mut seen = 0;
-        wait_for(|| {
+        let (mut seen, mut overtaken) = (0, false);
+        let all = eventually(|| {
             let now = last.read();
-            // No work overtook another.
-            assert!(now >= seen);
+            overtaken |= now < seen;
             seen = now;
             sum.read() == WORKS
         });
+        assert!(all && !overtaken);
         for task in tasks {
             task.join();
         }
@@ -152,7 +152,7 @@ mod tests {
         // The worker begins.
         go.add(1);
         cntrs.test.domain.end_work();
-        wait_for(|| cntrs.test.domain.work().len() == 0);
+        assert!(eventually(|| cntrs.test.domain.work().len() == 0));
         // No work starts any more.
         go.set(100_000)?;
         assert_eq!(done.read(), 0);

@@ -631,7 +631,14 @@ fn ep_calls() -> Vec<Row> {
                 work_size: size_of::<abi::kfabric_work>() as u32,
                 ..Call::sized()
             }
-        }, |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
+        }, |world, arg| {
+            assert_eq!((arg.done, arg.error), (1, 0));
+            let flushed = world.file.call(abi::kfabric_flush_work {
+                domain: world.domain,
+                ..Call::sized()
+            });
+            assert!(flushed.expect("flush_work").flushed >= 1);
+        }),
         row!(KFABRIC_IOC_CANCEL_WORK kfabric_cancel_work 24 {
             triggering_cntr: Handle(&[Class::Cntr]), threshold: Value, id: Value,
         } |world| world.work(), keep),

@@ -6,7 +6,7 @@ use crate::{
     connected::open_region,
     deferred::{cntr, queue},
     harness::tests,
-    host::{Host, Options, buffer, errno, pattern},
+    host::{Host, LINK, Options, buffer, domain, errno, pattern},
     ways::{Way, on_ways},
 };
 use kfi::{
@@ -265,13 +265,21 @@ fn an_alias_has_flags_of_its_own() {
 }
 
 fn invalid_triggers_are_refused() {
-    let (a, to_b, _b) = on_one_host();
-    let plain = Host::new();
+    // Both domains belong to one open file.
+    let (fabric, domain) = domain();
+    let able = Options {
+        caps: Options::default().caps | Caps::TRIGGER,
+        ..Options::default()
+    };
+    let a = Host::on(&domain, &able);
+    let to_b = a.meet(&a);
+    let other = fabric.domain(LINK).open().expect("domain");
+    let plain = Host::on(&other, &Options::default());
     let (go, its) = (cntr(&a.domain), cntr(&plain.domain));
     let op = Op::inject(to_b, b"x");
     // A counter of another domain, an endpoint without the capability.
     let foreign = op.trigger(&its, 1);
-    assert!(errno(a.ep.post_one(&foreign)).is_some());
+    assert_eq!(errno(a.ep.post_one(&foreign)), Some(Errno::EINVAL));
     let incapable = op.trigger(&its, 1);
     assert_eq!(
         errno(plain.ep.post_one(&incapable)),
