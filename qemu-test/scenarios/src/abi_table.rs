@@ -543,6 +543,15 @@ fn wait_calls() -> Vec<Row> {
     ]
 }
 
+/// Cancels all work, and returns its number.
+fn flush(world: &World) -> u64 {
+    let flushed = world.file.call(abi::kfabric_flush_work {
+        domain: world.domain,
+        ..Call::sized()
+    });
+    flushed.expect("flush_work").flushed
+}
+
 fn ep_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_EP_OPEN kfabric_ep_open 96 {
@@ -633,15 +642,13 @@ fn ep_calls() -> Vec<Row> {
             }
         }, |world, arg| {
             assert_eq!((arg.done, arg.error), (1, 0));
-            let flushed = world.file.call(abi::kfabric_flush_work {
-                domain: world.domain,
-                ..Call::sized()
-            });
-            assert!(flushed.expect("flush_work").flushed >= 1);
+            assert!(flush(world) >= 1);
         }),
         row!(KFABRIC_IOC_CANCEL_WORK kfabric_cancel_work 24 {
             triggering_cntr: Handle(&[Class::Cntr]), threshold: Value, id: Value,
-        } |world| world.work(), keep),
+        } |world| world.work(), |world, _| {
+            flush(world);
+        }),
         row!(KFABRIC_IOC_FLUSH_WORK kfabric_flush_work 24 {
             domain: Handle(&[Class::Domain]), triggering_cntr: Value, reserved: Reserved,
             flushed: Reported,
