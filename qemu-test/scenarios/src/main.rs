@@ -51,6 +51,8 @@ mod counters;
 mod counting;
 mod crowd;
 mod datagrams;
+mod deferred;
+mod deferred_races;
 mod descriptors;
 mod dma_buf;
 mod endpoints;
@@ -90,6 +92,7 @@ mod stalled;
 mod threads;
 mod tracing;
 mod transfers;
+mod triggered;
 mod unscheduled;
 mod uring;
 mod user_namespaces;
@@ -167,6 +170,9 @@ fn main() -> std::process::ExitCode {
             flows::life::TESTS,
             connected::TESTS,
             atomics::TESTS,
+            triggered::TESTS,
+            deferred::TESTS,
+            deferred_races::TESTS,
             connections::TESTS,
             connections::refused::TESTS,
             connections::wire::TESTS,
@@ -205,6 +211,7 @@ fn main() -> std::process::ExitCode {
             hosts::peers::ROLES,
             connections::killed::ROLES,
             flows::life::ROLES,
+            deferred_races::ROLES,
         ]
         .concat(),
     )

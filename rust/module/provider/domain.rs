@@ -28,7 +28,8 @@ use super::{
     eq::Eq,
     fabric::Fabric,
     mr::Mr,
-    prelude::*, //
+    prelude::*,
+    work::WorkQueue, //
 };
 use crate::{
     net::{
@@ -69,6 +70,9 @@ pub(crate) struct Domain {
     /// The EQ that the domain is bound to, and whether it was bound with KFI_REG_MR.
     #[pin]
     eq: Mutex<Option<(UseRef<Eq>, bool)>>,
+    /// Its deferred work and triggered operations.
+    work: Arc<WorkQueue>,
+    fid: u64,
     _memory: Allowance,
 }
 
@@ -84,8 +88,11 @@ impl Domain {
     ) -> Result<Arc<Self>> {
         let fabric = UseRef::new(fabric.clone())?;
         let directory = DirectoryUse::of(fabric.netns())?;
+        let memory = ident.budget.take_for::<Self>(size_of::<WorkQueue>())?;
+        let fid = ident.fid;
+        let work = WorkQueue::new(ident.owner, ident.budget)?;
         Arc::pin_init(
-            try_pin_init!(Self {
+            pin_init!(Self {
                 fabric,
                 link,
                 directory,
@@ -94,7 +101,9 @@ impl Domain {
                 keys <- new_spinlock!(RBTree::new(), "Domain::keys"),
                 comp_cntrs: Atomic::new(0),
                 eq <- new_mutex!(None, "Domain::eq"),
-                _memory: ident.budget.take_for::<Self>(0)?,
+                work,
+                fid,
+                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -135,6 +144,18 @@ impl Domain {
 
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    /// Its deferred work and triggered operations.
+    #[inline]
+    pub(super) fn work(&self) -> &Arc<WorkQueue> {
+        &self.work
+    }
+
+    /// Its identifier for its owner. Does not sleep.
+    #[inline]
+    pub(crate) fn fid(&self) -> u64 {
+        self.fid
     }
 
     /// The directory in which its endpoints find their peers.
@@ -227,6 +248,7 @@ impl Object for Domain {
     }
 
     fn teardown(&self) {
+        self.end_work();
         let eq = self.eq.lock().take();
         drop(eq);
         self.link.release();

@@ -16,6 +16,7 @@ use kernel::ioctl::{
 };
 
 use super::{
+    alias,
     av,
     calls::calls,
     cntr,
@@ -34,7 +35,8 @@ use super::{
     post,
     prelude::*,
     stat,
-    wait, //
+    wait,
+    work, //
 };
 use crate::shim::abi::Versioned;
 

@@ -8,6 +8,7 @@ use kfi_core::{
     enums::EpType,
     flags::{
         Caps,
+        OpFlags,
         KFI_RECV,
         KFI_TRANSMIT, //
     },
@@ -67,6 +68,9 @@ pub(super) fn open(
         .default_flags(arg.rx_op_flags)
         .map_err(to_error)?;
     if !kind.tx_op_flags.contains(tx_op_flags) {
+        return Err(EOPNOTSUPP);
+    }
+    if (tx_op_flags | rx_op_flags).contains(OpFlags::TRIGGER) && !caps.contains(Caps::TRIGGER) {
         return Err(EOPNOTSUPP);
     }
     let (default_buffered, max_buffered) = kind.buffered;

@@ -51,6 +51,7 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
         max_flow_points: limits::MAX_FLOW_POINTS as u32,
         max_counters: limits::MAX_COUNTERS,
         max_comp_cntr: limits::MAX_COMP_CNTR,
+        max_work: limits::MAX_WORK,
         reserved: 0,
     };
     Ok(())

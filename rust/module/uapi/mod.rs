@@ -24,6 +24,7 @@
 //!
 //! Everything here runs in process context, in the program's own task.
 
+mod alias;
 mod av;
 mod calls;
 mod cntr;
@@ -47,6 +48,7 @@ mod post;
 mod prelude;
 mod stat;
 mod wait;
+mod work;
 
 pub(crate) use self::{
     file::{

@@ -76,6 +76,8 @@ pub struct Query {
     pub max_counters: u32,
     /// Completion counters of a domain.
     pub max_comp_cntr: u32,
+    /// Deferred work and triggered operations that wait in one domain.
+    pub max_work: u32,
 }
 
 impl Device {
@@ -142,6 +144,7 @@ impl Device {
             max_flow_points: arg.max_flow_points,
             max_counters: arg.max_counters,
             max_comp_cntr: arg.max_comp_cntr,
+            max_work: arg.max_work,
         })
     }
 

@@ -324,6 +324,7 @@ impl Change {
                 err,
                 waiters,
                 threshold,
+                ..
             } => self.cntrs.push(CntrRow {
                 owner,
                 value,
@@ -650,6 +651,9 @@ pub(crate) mod tests {
             err: 1,
             waiters: 2,
             threshold: None,
+            work: 0,
+            work_threshold: None,
+            work_due: 0,
         };
         change.add(owner.clone(), cntr, None, None);
         let flow = StatValues::Flow {
