@@ -5,7 +5,8 @@
 //! calls:
 //!
 //! ```text
-//!  begin    with the first bytes: a message to be matched, a SEND to be ignored, or another header
+//!  begin    with the first bytes: a message to be matched, an atomic, the result of an atomic, a
+//!           SEND to be ignored, or another header
 //!  take     the endpoint has room for the message (otherwise the peer must wait, as if the SEND
 //!           had not arrived)
 //!  payload  for each packet: the place of its bytes in the message
@@ -27,9 +28,12 @@
 //!
 //! A message can consist of both void and other packets; the first one decides.
 //!
+//! An atomic is a message in all of this. So it is executed once, and only after the messages and
+//! atomics that its sender sent before it were taken.
+//!
 //! # Answers
 //!
-//! A message whose sender wants a FIN, and a CANCEL, are answered. An answer uses memory until the
+//! A message whose sender wants a FIN, an atomic that returns values, and a CANCEL are answered. An answer uses memory until the
 //! peer has acknowledged it, and a peer that acknowledges nothing could cause any number of
 //! answers. [`Inbound::begin`] therefore refuses a SEND that would need more than [`ANSWERS`]; the
 //! peer has to wait.
@@ -37,6 +41,7 @@
 //! Context: any, under the lock of the QP's responder.
 
 use super::{
+    atomic::Call,
     header::{
         FinStatus,
         Header,
@@ -57,6 +62,14 @@ pub enum Begin {
     /// A message to be matched. If there is room for it, the caller calls [`Inbound::take`];
     /// otherwise the peer must wait.
     Message(Message, Source),
+    /// The old values of an atomic of this side. The caller knows the atomic and where its values
+    /// go; otherwise the peer violates the protocol.
+    Result {
+        /// The number of the atomic.
+        id: u64,
+        /// The length of the values in bytes.
+        len: u32,
+    },
     /// The peer must wait: the endpoint takes no more messages, or the SEND would need an answer
     /// beyond the limit.
     NotReady,
@@ -71,6 +84,8 @@ pub enum Source {
     Eager,
     /// The sender has the bytes; they are read from this memory.
     Rts(RemoteAddr),
+    /// The message is an atomic. Its payload is in this SEND.
+    Atomic(Call),
 }
 
 /// An event that the peer sent.
@@ -108,6 +123,13 @@ pub enum Event {
         /// The number of the last message that was taken.
         last: u64,
     },
+    /// The old values of an atomic of this side have come.
+    Result {
+        /// The number of the atomic.
+        id: u64,
+        /// The length of the values in bytes.
+        len: u32,
+    },
 }
 
 /// The state of a message that its sender wants to withdraw.
@@ -140,6 +162,8 @@ enum Current {
     Offered(Header),
     /// A message that was taken.
     Taken(Header),
+    /// The result of an atomic.
+    Result(Header),
     /// An ignored message, or another header.
     Other(Header),
 }
@@ -212,6 +236,11 @@ impl Inbound {
         let (message, source) = match header {
             Header::Eager(message) => (message, Source::Eager),
             Header::Rts(message, place) => (message, Source::Rts(place)),
+            Header::Atomic(message, call) => (message, Source::Atomic(call)),
+            Header::Result { id, len } => {
+                self.current = Current::Result(header);
+                return Ok(Begin::Result { id, len });
+            }
             Header::Cancel { .. } if !answers.has_room(CANCELS_MAX) => return Ok(Begin::NotReady),
             _ => {
                 self.current = Current::Other(header);
@@ -235,7 +264,9 @@ impl Inbound {
         let Current::Offered(header) = self.current else {
             return;
         };
-        if let Header::Eager(message) | Header::Rts(message, _) = header {
+        if let Header::Eager(message) | Header::Rts(message, _) | Header::Atomic(message, _) =
+            header
+        {
             // INVARIANT: The number is larger than those of all messages taken.
             self.taken = message.id;
         }
@@ -243,14 +274,14 @@ impl Inbound {
     }
 
     /// Returns which of the `len` bytes at `offset` of the SEND belong to the message that was
-    /// taken, and their offset in the message; `None` if there are none.
+    /// taken, or to the result of an atomic, and their offset in it; `None` if there are none.
     ///
     /// # Errors
     ///
     /// [`Malformed::Length`]: there are more bytes than the header says.
     pub fn payload(&self, offset: u32, len: u32) -> Result<Option<(Range<usize>, u32)>, Malformed> {
         let (header, wanted) = match self.current {
-            Current::Taken(header) => (header, true),
+            Current::Taken(header) | Current::Result(header) => (header, true),
             Current::Other(header) => (header, false),
             Current::None | Current::Offered(_) => return Ok(None),
         };
@@ -277,7 +308,7 @@ impl Inbound {
         let current = core::mem::replace(&mut self.current, Current::None);
         let (header, taken) = match current {
             Current::Taken(header) => (header, true),
-            Current::Other(header) => (header, false),
+            Current::Result(header) | Current::Other(header) => (header, false),
             Current::None | Current::Offered(_) => return Ok(End::Nothing),
         };
         if len != (header.len() as u32).saturating_add(header.payload()) {
@@ -301,7 +332,7 @@ impl Inbound {
 
     fn event(&self, header: Header) -> Option<Event> {
         Some(match header {
-            Header::Eager(_) | Header::Rts(..) | Header::Ping => return None,
+            Header::Eager(_) | Header::Rts(..) | Header::Atomic(..) | Header::Ping => return None,
             Header::Fin { id, status } => Event::Fin { id, status },
             Header::Cancel { id, finish } => {
                 let found = if id > self.taken {
@@ -318,6 +349,7 @@ impl Inbound {
             Header::Retired => Event::Retired,
             Header::Keep => Event::Keep,
             Header::Bye { last } => Event::Bye { last },
+            Header::Result { id, len } => Event::Result { id, len },
         })
     }
 }

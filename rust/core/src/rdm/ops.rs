@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The operations of an endpoint to one peer: messages and RMA.
+//! The operations of an endpoint to one peer: messages, RMA and atomics.
+//!
+//! An atomic that RC has is an RMA operation here, and any other one is a message: a SEND that the
+//! peer takes once and in order.
 //!
 //! One count numbers all operations in the order of posting; the number of a message is its id on
 //! the wire. Messages and RMA operations have a lane each, because messages may have to be sent
@@ -19,8 +22,11 @@
 //! of the message is the answer.
 
 use super::{
+    atomic::Call,
+    grant::Grant,
     header::{
         FinStatus,
+        Header,
         Message, //
     },
     store::Store,
@@ -41,8 +47,11 @@ pub struct Outgoing {
     pub tag: Option<u64>,
     /// The remote CQ data, if there is any.
     pub data: Option<u64>,
-    /// The length in bytes: at most [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE).
+    /// The length in bytes: at most [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE). For an atomic, that of
+    /// its payload.
     pub len: u32,
+    /// The atomic, if the message is one.
+    pub atomic: Option<Call>,
     /// Whether the message completes only when it was received (`KFI_DELIVERY_COMPLETE`).
     pub delivery: bool,
     /// Whether all earlier operations must complete first (`KFI_FENCE`).
@@ -50,25 +59,68 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns whether the message is sent together with its bytes.
-    pub const fn is_eager(&self) -> bool {
-        self.len as u64 <= limits::EAGER_SIZE
+    /// Returns the atomic with this call and CQ data.
+    pub const fn atomic(call: Call, data: Option<u64>, fence: bool) -> Self {
+        Self {
+            tag: None,
+            data,
+            len: call.payload(),
+            atomic: Some(call),
+            delivery: false,
+            fence,
+        }
     }
 
-    /// Returns whether the receiver ends the message with a FIN.
+    /// Returns whether the message is sent together with its bytes.
+    pub const fn is_eager(&self) -> bool {
+        self.atomic.is_some() || self.len as u64 <= limits::EAGER_SIZE
+    }
+
+    /// Returns whether the receiver ends the message with a FIN, or with a RESULT.
     pub const fn has_fin(&self) -> bool {
-        self.delivery || !self.is_eager()
+        match &self.atomic {
+            None => self.delivery || !self.is_eager(),
+            // Otherwise the acknowledgement says that it was executed.
+            Some(call) => call.result_len().is_some(),
+        }
+    }
+
+    /// Returns the length of the RESULT; `None` if the receiver sends none.
+    pub const fn result_len(&self) -> Option<u32> {
+        match &self.atomic {
+            None => None,
+            Some(call) => call.result_len(),
+        }
     }
 
     /// Returns the capabilities that the peer must have.
     pub(super) const fn needs(&self) -> Caps {
-        match self.tag {
-            None => Caps::MSG.union(Caps::RECV),
-            Some(_) => Caps::TAGGED.union(Caps::RECV),
+        match (&self.atomic, self.tag) {
+            (Some(call), _) => call.function().target_caps(),
+            (None, None) => Caps::MSG.union(Caps::RECV),
+            (None, Some(_)) => Caps::TAGGED.union(Caps::RECV),
         }
     }
 
-    pub(super) const fn message(&self, id: u64, after: u64) -> Message {
+    /// Returns the error if the peer does not have them: for an atomic, that of RMA.
+    pub(super) const fn refused(&self) -> Errno {
+        match self.atomic {
+            None => Errno::EREMOTEIO,
+            Some(_) => Errno::EACCES,
+        }
+    }
+
+    /// Returns the header of the message.
+    pub(super) const fn header(&self, id: u64, after: u64) -> Header {
+        let message = self.message(id, after);
+        match self.atomic {
+            Some(call) => Header::Atomic(message, call),
+            None if self.is_eager() => Header::Eager(message),
+            None => Header::Rts(message, Grant::place(id)),
+        }
+    }
+
+    const fn message(&self, id: u64, after: u64) -> Message {
         Message {
             id,
             after,
@@ -153,6 +205,15 @@ pub enum RmaKind {
     Read,
     /// Writes the peer's memory, with CQ data if there are any.
     Write(Option<u64>),
+    /// Changes a word of the peer's memory by an atomic of RC, and returns its old value.
+    Atomic,
+}
+
+impl RmaKind {
+    /// Returns whether the operation uses one of the READs that the peer serves at the same time.
+    pub(super) const fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Atomic)
+    }
 }
 
 /// An RMA operation to be executed.
@@ -174,6 +235,9 @@ impl Transfer {
         match self.kind {
             RmaKind::Read => Caps::RMA.union(Caps::REMOTE_READ),
             RmaKind::Write(_) => Caps::RMA.union(Caps::REMOTE_WRITE),
+            RmaKind::Atomic => Caps::ATOMIC
+                .union(Caps::REMOTE_READ)
+                .union(Caps::REMOTE_WRITE),
         }
     }
 

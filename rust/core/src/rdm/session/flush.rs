@@ -27,7 +27,11 @@ impl<S: Stores> Session<S> {
             let Some(send) = self.sends.map.get_mut(number) else {
                 continue;
             };
-            if !send.was_posted && flush.cause.spares_unsent() {
+            let spares = match send.out.atomic {
+                None => flush.cause.spares_unsent(),
+                Some(_) => flush.cause.spares_unsent_rma(),
+            };
+            if !send.was_posted && spares {
                 continue;
             }
             let received = number <= flush.taken && send.was_posted && !send.out.has_fin();

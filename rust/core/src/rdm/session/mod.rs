@@ -180,7 +180,7 @@ pub enum Work {
     Cancel(u64),
     /// A READ of this many bytes for the answer with this number.
     Read(u64, u32),
-    /// The FIN of the answer with this number.
+    /// The FIN or the RESULT of the answer with this number.
     Finish(u64),
     /// Another header.
     Signal(Signal),
@@ -206,8 +206,18 @@ pub enum Signal {
 pub enum Request {
     /// SEND this header, followed by the bytes of the message if it is an eager one. The bytes of
     /// another message must be readable by the peer from now on, see
-    /// [`Grant`](super::grant::Grant).
+    /// [`Grant`](super::grant::Grant). An atomic is followed by its payload.
     Send(Header),
+    /// SEND [`Header::Result`], followed by the old values of the atomic that this answer belongs
+    /// to.
+    Result {
+        /// The number of the answer.
+        answer: u64,
+        /// The number of the atomic.
+        id: u64,
+        /// The length of the values in bytes.
+        len: u32,
+    },
     /// SEND [`Header::Bye`] with the number that [`Inbound::shut`](super::inbound::Inbound::shut)
     /// returns.
     Bye,
@@ -224,7 +234,7 @@ pub enum Request {
         /// The R_Key.
         rkey: u32,
     },
-    /// READ or WRITE a piece of an RMA operation.
+    /// READ or WRITE a piece of an RMA operation, or change it by an atomic.
     Rma {
         /// The number of the operation.
         number: u64,
@@ -239,9 +249,10 @@ pub enum Request {
 /// An operation that has ended. No QP accesses its memory any more.
 #[derive(Debug)]
 pub enum Ended<O, R> {
-    /// A message or an RMA operation.
+    /// A message, an RMA operation or an atomic.
     Op(O, Result),
-    /// A receive.
+    /// A receive; or the old values of an atomic of the peer that cannot be sent, always with an
+    /// error.
     Receive(R, Result),
 }
 
@@ -440,7 +451,7 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    /// Posts a message. Returns its number.
+    /// Posts a message or an atomic. Returns its number.
     pub fn send(
         &mut self,
         now: u64,
@@ -588,6 +599,7 @@ impl<S: Stores> Session<S> {
         self.received_at = now;
         match event {
             Event::Fin { id, status } => return self.fin(conn, id, status),
+            Event::Result { id, len } => return self.result(conn, id, len),
             Event::Retire => self.retire_asked(now, conn),
             Event::Retired => self.retire_answered(conn, true),
             Event::Keep => self.retire_answered(conn, false),
@@ -608,8 +620,29 @@ impl<S: Stores> Session<S> {
         if !send.was_posted || !(send.out.has_fin() || send.cancel != CancelRequest::No) {
             return None;
         }
+        if status == FinStatus::Received && send.out.result_len().is_some() {
+            // The peer does not send the values.
+            self.failed(conn, Cause::Protocol);
+            return None;
+        }
         send.status = Some(status);
         self.end_send(id)
+    }
+
+    /// Handles the old values of an atomic, which are in their place.
+    fn result(&mut self, conn: Conn, id: u64, len: u32) -> Option<Ended<S::Op, S::Receive>> {
+        self.current(conn)?;
+        let send = self.sends.map.get_mut(id);
+        match send.filter(|send| send.was_posted && send.out.result_len() == Some(len)) {
+            Some(send) => {
+                send.status = Some(FinStatus::Received);
+                self.end_send(id)
+            }
+            None => {
+                self.failed(conn, Cause::Protocol);
+                None
+            }
+        }
     }
 
     /// Removes a message if it has ended.

@@ -7,7 +7,6 @@
 use super::{
     super::{
         cause::Cause,
-        grant::Grant,
         header::Header,
         ops::{
             CancelRequest,
@@ -148,11 +147,16 @@ impl<S: Stores> Session<S> {
         let number = self.answers.next_to_finish(conn, leaving)?;
         let due = self.answers.map.get(number)?.due;
         self.answers.finishing = number.wrapping_add(1);
-        let header = Header::Fin {
-            id: due.id,
-            status: due.status,
+        let (id, status) = (due.id, due.status);
+        let request = match due.result {
+            None => Request::Send(Header::Fin { id, status }),
+            Some(len) => Request::Result {
+                answer: number,
+                id,
+                len,
+            },
         };
-        Some((Work::Finish(number), Request::Send(header)))
+        Some((Work::Finish(number), request))
     }
 
     /// Returns the BYE, when all other work is done.
@@ -288,22 +292,17 @@ impl<S: Stores> Session<S> {
         let out = self.sends.map.get(number)?.out;
         if !self.peer_has(out.needs()) {
             let send = self.sends.map.remove(number)?;
-            return Some(Action::End(Ended::Op(send.cookie, Err(Errno::EREMOTEIO))));
+            return Some(Action::End(Ended::Op(send.cookie, Err(out.refused()))));
         }
         let send = self.sends.map.get_mut(number)?;
         send.state = SendState::Queued;
         send.was_posted = true;
         send.after = self.after;
         self.after = number;
-        let message = out.message(number, send.after);
+        let header = out.header(number, send.after);
         if let Some(backoff) = &mut self.backoff {
             backoff.trying = true;
         }
-        let header = if out.is_eager() {
-            Header::Eager(message)
-        } else {
-            Header::Rts(message, Grant::place(number))
-        };
         Some(self.queue(Work::Message(number), Request::Send(header)))
     }
 
@@ -315,7 +314,7 @@ impl<S: Stores> Session<S> {
             let rma = self.rmas.map.remove(number)?;
             return Some(Action::End(Ended::Op(rma.cookie, Err(Errno::EACCES))));
         }
-        if transfer.kind == RmaKind::Read && !self.may_read() {
+        if transfer.kind.is_read() && !self.may_read() {
             return None;
         }
         let rma = self.rmas.map.get_mut(number)?;
@@ -480,7 +479,7 @@ impl<S: Stores> Session<S> {
 }
 
 fn is_read<C>(rma: &super::Rma<C>) -> bool {
-    rma.transfer.kind == RmaKind::Read
+    rma.transfer.kind.is_read()
 }
 
 /// Returns the smallest number from `from` on whose entry `wanted` accepts. O(n).
