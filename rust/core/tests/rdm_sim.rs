@@ -123,7 +123,8 @@ fn seeds() {
         "send: EPROTO",
         "send: ETIMEDOUT",
         "send: ok",
-        "void",
+        "void Atomics",
+        "void Messages",
     ] {
         assert!(all.contains_key(name), "{name} never happened");
     }

@@ -23,7 +23,8 @@ use kfi_core::{
             Begin,
             End,
             Inbound,
-            OutstandingAnswers, //
+            OutstandingAnswers,
+            Source, //
         }, //
     }, //
 };
@@ -131,6 +132,7 @@ pub fn rdm_inbound(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut inbound = Inbound::new();
     let mut taken = 0;
+    let mut atomics = 0;
     let mut complete = 0;
     while !bytes.0.is_empty() {
         let first = help(&mut bytes);
@@ -147,14 +149,18 @@ pub fn rdm_inbound(data: &[u8]) {
         if let Begin::Result { len, .. } = begun {
             room = Some(len);
         }
-        if let Begin::Message(message, _) = begun {
-            assert!(message.id > taken && message.after <= taken && !message.void);
+        if let Begin::Message(message, source) = begun {
+            let last = match source {
+                Source::Atomic(_) => &mut atomics,
+                _ => &mut taken,
+            };
+            assert!(message.id > *last && message.after <= *last && !message.void);
             if bytes.byte() & 1 == 0 {
                 // The peer has to wait; the state is unchanged.
                 continue;
             }
             inbound.take();
-            taken = message.id;
+            *last = message.id;
             wanted = Some(message);
             room = Some(message.len);
         }

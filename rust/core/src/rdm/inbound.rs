@@ -28,8 +28,9 @@
 //!
 //! A message can consist of both void and other packets; the first one decides.
 //!
-//! An atomic is a message in all of this. So it is executed once, and only after the messages and
-//! atomics that its sender sent before it were taken.
+//! The same holds for atomics, which are numbered with the messages and refer to each other. So each
+//! is executed once, and in order. Messages do not wait for atomics here, nor atomics for messages;
+//! the sender keeps the order where one is required.
 //!
 //! # Answers
 //!
@@ -192,6 +193,8 @@ impl OutstandingAnswers {
 /// `complete <= taken`.
 #[derive(Debug)]
 pub struct Inbound {
+    /// The number of the last atomic taken.
+    atomics: u64,
     /// The number of the last message taken.
     taken: u64,
     /// The number of the last message taken that is complete.
@@ -211,6 +214,7 @@ impl Inbound {
     pub const fn new() -> Self {
         // INVARIANT: Messages are numbered from 1.
         Self {
+            atomics: 0,
             taken: 0,
             complete: 0,
             shut: false,
@@ -247,7 +251,11 @@ impl Inbound {
                 return Ok(Begin::Other);
             }
         };
-        let is_next = message.after <= self.taken && self.taken < message.id;
+        let last = match source {
+            Source::Atomic(_) => self.atomics,
+            _ => self.taken,
+        };
+        let is_next = message.after <= last && last < message.id;
         if message.void || !is_next {
             self.current = Current::Other(header);
             return Ok(Begin::Other);
@@ -264,11 +272,13 @@ impl Inbound {
         let Current::Offered(header) = self.current else {
             return;
         };
-        if let Header::Eager(message) | Header::Rts(message, _) | Header::Atomic(message, _) =
-            header
-        {
-            // INVARIANT: The number is larger than those of all messages taken.
-            self.taken = message.id;
+        match header {
+            Header::Eager(message) | Header::Rts(message, _) => {
+                // INVARIANT: The number is larger than those of all messages taken.
+                self.taken = message.id;
+            }
+            Header::Atomic(message, _) => self.atomics = message.id,
+            _ => {}
         }
         self.current = Current::Taken(header);
     }
@@ -315,8 +325,10 @@ impl Inbound {
             return Err(Malformed::Length);
         }
         if taken {
-            // INVARIANT: Both numbers are equal.
-            self.complete = self.taken;
+            if !matches!(header, Header::Atomic(..)) {
+                // INVARIANT: Both numbers are equal.
+                self.complete = self.taken;
+            }
             return Ok(End::Message);
         }
         Ok(match self.event(header) {
@@ -358,7 +370,15 @@ impl Inbound {
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_rdm_inbound))]
 mod tests {
     use super::*;
-    use crate::rdm::header::MAX_HEADER;
+    use crate::{
+        atomic::Function,
+        enums::{
+            AtomicOp,
+            Datatype, //
+        },
+        op::OpType,
+        rdm::header::MAX_HEADER,
+    };
 
     fn message(id: u64, len: u32) -> Message {
         Message {
@@ -499,6 +519,55 @@ mod tests {
         // The message to be withdrawn had been taken.
         assert!(bring(&mut inbound, (3, 4), false));
         assert!(bring(&mut inbound, (3, 5), false));
+    }
+
+    #[test]
+    fn atomics_have_an_order_of_their_own() {
+        let function = Function::new(OpType::Atomic, AtomicOp::Sum, Datatype::Uint8);
+        let call = function.ok().and_then(|function| Call::new(function, 1, 1));
+        let call = call.map(|call| (call.payload(), call));
+        let bring = |inbound: &mut Inbound, (after, id): (u64, u64), void: bool| {
+            let (len, call) = call?;
+            let message = Message {
+                after,
+                void,
+                ..message(id, len)
+            };
+            let begun = begin(inbound, Header::Atomic(message, call));
+            let offered = matches!(begun, Ok(Begin::Message(_, Source::Atomic(_))));
+            if offered {
+                inbound.take();
+            }
+            let end = if offered { End::Message } else { End::Nothing };
+            assert_eq!(inbound.end(48 + len), Ok(end));
+            Some(offered)
+        };
+        let mut inbound = Inbound::new();
+        assert!(self::bring(&mut inbound, (0, 5), false));
+        // Its number is smaller than that of a message that was taken.
+        assert_eq!(bring(&mut inbound, (0, 2), true), Some(false));
+        assert_eq!(bring(&mut inbound, (2, 3), false), Some(false));
+        assert_eq!(bring(&mut inbound, (0, 2), false), Some(true));
+        assert_eq!(bring(&mut inbound, (0, 2), false), Some(false));
+        assert_eq!(bring(&mut inbound, (2, 3), false), Some(true));
+        assert_eq!(bring(&mut inbound, (3, 9), false), Some(true));
+        assert!(self::bring(&mut inbound, (5, 7), false));
+        // A BYE tells only of messages.
+        assert_eq!(inbound.shut(), 7);
+    }
+
+    #[test]
+    fn results_are_placed() {
+        let mut inbound = Inbound::new();
+        let (id, len) = (3, 20);
+        let begun = begin(&mut inbound, Header::Result { id, len });
+        assert_eq!(begun, Ok(Begin::Result { id, len }));
+        assert_eq!(inbound.payload(0, 30), Ok(Some((16..30, 0))));
+        assert_eq!(inbound.payload(30, 6), Ok(Some((0..6, 14))));
+        assert_eq!(inbound.payload(30, 7), Err(Malformed::Length));
+        assert_eq!(inbound.end(36), Ok(End::Event(Event::Result { id, len })));
+        assert!(begin(&mut inbound, Header::Result { id, len }).is_ok());
+        assert_eq!(inbound.end(35), Err(Malformed::Length));
     }
 
     #[test]

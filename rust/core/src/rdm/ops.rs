@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operations of an endpoint to one peer: messages, RMA and atomics.
 //!
-//! An atomic that RC has is an RMA operation here, and any other one is a message: a SEND that the
-//! peer takes once and in order.
+//! An atomic that RC has is an RMA operation here, and any other one is a SEND that the peer takes
+//! once and in order, like a message. "Atomic" stands for the latter in this module.
 //!
-//! One count numbers all operations in the order of posting; the number of a message is its id on
-//! the wire. Messages and RMA operations have a lane each, because messages may have to be sent
-//! again while RMA continues. Apart from that, operations are sent in the order of posting.
+//! One count numbers all operations in the order of posting; the number of a message or an atomic
+//! is its id on the wire. Messages, atomics and RMA operations have a [lane](Lane) each, because
+//! messages and atomics may have to be sent again. Apart from that, operations are sent in the
+//! order of posting:
 //!
-//! # A message
+//! - Atomics and RMA do not wait for a message for which the peer has no room.
+//! - Messages and RMA that were posted after an atomic wait until the peer has acknowledged it.
+//!   Otherwise they could overtake it when it is sent again.
+//!
+//! # A message or an atomic
 //!
 //! ```text
 //!            posted to the QP            acknowledged            FIN
@@ -19,7 +24,7 @@
 //!
 //! A queued message never ends, whatever the peer has sent, because the QP still reads its bytes.
 //! To cancel a message that was posted to the QP, the session asks the peer (`CANCEL`), and the FIN
-//! of the message is the answer.
+//! of the message is the answer. An atomic that was posted to the QP cannot be cancelled.
 
 use super::{
     atomic::Call,
@@ -39,6 +44,15 @@ use crate::{
     flags::Caps,
     limits,
 };
+
+/// The SENDs that a session sends again in order, independently of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Messages.
+    Messages,
+    /// Atomics.
+    Atomics,
+}
 
 /// A message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +82,14 @@ impl Outgoing {
             atomic: Some(call),
             delivery: false,
             fence,
+        }
+    }
+
+    /// Returns the lane.
+    pub const fn lane(&self) -> Lane {
+        match self.atomic {
+            None => Lane::Messages,
+            Some(_) => Lane::Atomics,
         }
     }
 
@@ -303,9 +325,39 @@ impl<M> OpQueue<M> {
     pub(super) fn pass(&mut self, number: u64) {
         self.at = number.wrapping_add(1);
     }
+}
 
-    /// Records that the operation is no longer posted to the QP.
-    pub(super) fn back(&mut self, number: u64) {
+/// The retransmission of SENDs that were made void.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backoff {
+    /// The present interval.
+    pub(super) time: u64,
+    /// The end of the interval; `None` if a SEND may be sent.
+    pub(super) until: Option<u64>,
+    /// A single SEND is being sent.
+    pub(super) trying: bool,
+}
+
+/// The state of a lane.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LaneState {
+    /// All SENDs of the lane before this number were posted to the QP, or have ended.
+    pub(super) at: u64,
+    /// The last SEND that was posted to the QP and is not void.
+    pub(super) after: u64,
+    /// Set while SENDs that were made void are sent again.
+    pub(super) backoff: Option<Backoff>,
+}
+
+impl LaneState {
+    /// Records that all SENDs up to `number` were posted to the QP.
+    pub(super) fn pass(&mut self, number: u64) {
+        self.at = number.wrapping_add(1);
+    }
+
+    /// Records that a SEND, which was posted after another one, is no longer posted to the QP.
+    pub(super) fn back(&mut self, number: u64, after: u64) {
         self.at = self.at.min(number);
+        self.after = self.after.min(after);
     }
 }

@@ -90,11 +90,11 @@ impl World {
                     Action::Post(conn, work, request) => {
                         self.post_work(owner, peer, conn, work, request)
                     }
-                    Action::Void(conn) => {
-                        self.log(|| format!("{owner}-{peer}: void"));
-                        self.oracle.count("void");
+                    Action::Void(conn, lane) => {
+                        self.log(|| format!("{owner}-{peer}: void {lane:?}"));
+                        self.oracle.count(&format!("void {lane:?}"));
                         if let Some(qp) = self.qp_of(owner, peer, conn) {
-                            self.make_void(qp);
+                            self.make_void(qp, lane);
                         }
                     }
                     Action::End(ended) => self.end_op(owner, peer, ended),
@@ -324,7 +324,7 @@ impl World {
                 let (_, number) = end.open.remove(&op).unwrap();
                 self.log(|| format!("{owner}-{peer}: operation {op} ends: {result:?}"));
                 let names = |work: &Work| match work {
-                    Work::Message(of) | Work::Piece(of, _) => *of == number,
+                    Work::Message(of) | Work::Atomic(of) | Work::Piece(of, _) => *of == number,
                     _ => false,
                 };
                 let is_queued = self

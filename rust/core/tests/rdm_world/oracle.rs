@@ -69,6 +69,8 @@ pub(crate) struct Oracle {
     open: u64,
     /// The last message that was taken, by the incarnations of sender and receiver.
     last: BTreeMap<(u64, u64), u64>,
+    /// The same for RMA and atomics.
+    accesses: BTreeMap<(u64, u64), u64>,
     /// The CQ data of WRITEs that arrived, with their counts.
     notes: BTreeMap<u64, u64>,
     /// The incarnations that have ended.
@@ -144,8 +146,20 @@ impl Oracle {
         *last = id;
     }
 
+    /// Records that an RMA operation or an atomic accesses the memory of `target`.
+    pub(crate) fn accesses(&mut self, id: u64, target: u64) {
+        let op = &self.ops[&id];
+        let pair = (op.incarnation, target);
+        let last = self.accesses.entry(pair).or_default();
+        assert!(*last <= id, "{op:?} came behind {last}");
+        *last = id;
+        let message = self.last.get(&pair).copied().unwrap_or(0);
+        assert!(message < id, "{op:?} came behind the message {message}");
+    }
+
     /// Records that `target` executed an atomic.
     pub(crate) fn executed(&mut self, id: u64, target: u64) {
+        self.accesses(id, target);
         let op = self.ops.get_mut(&id).unwrap();
         assert_eq!(op.seen, None, "{op:?} is executed twice");
         op.seen = Some(target);

@@ -18,6 +18,7 @@ use kfi_core::{
             Inbound,
             OutstandingAnswers, //
         },
+        ops::Lane,
         session::{
             Conn,
             Request,
@@ -135,12 +136,15 @@ impl World {
         self.move_on(id, 0);
     }
 
-    /// Makes the messages of a QP void.
-    pub(crate) fn make_void(&mut self, id: QpId) {
+    /// Makes the messages or the atomics of a QP void.
+    pub(crate) fn make_void(&mut self, id: QpId, lane: Lane) {
         if let Some(qp) = self.qps.get_mut(&id) {
             for wqe in &mut qp.queue {
-                if matches!(wqe.work, Work::Message(_)) {
-                    wqe.void = true;
+                match (wqe.work, lane) {
+                    (Work::Message(_), Lane::Messages) | (Work::Atomic(_), Lane::Atomics) => {
+                        wqe.void = true;
+                    }
+                    _ => {}
                 }
             }
         }
@@ -443,7 +447,9 @@ impl World {
         let Some(rma) = self.rma_of(owner, peer, number) else {
             panic!("RMA of an operation that has ended");
         };
+        let op = self.ends[owner].as_ref().unwrap().numbers[&(peer, number)];
         let end = self.ends[peer].as_mut().unwrap();
+        self.oracle.accesses(op, end.incarnation);
         let (offset, len) = rma.pieces[piece as usize];
         let Some(memory) = end.region(rma.key, offset, len) else {
             return self.refuse(id, remote);
