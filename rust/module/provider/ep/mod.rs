@@ -39,6 +39,7 @@
     )
 )]
 pub(crate) mod admit;
+pub(crate) mod atomic;
 mod bound;
 mod complete;
 mod dgram;
