@@ -74,6 +74,7 @@ mod process;
 mod processes;
 mod races;
 mod raw;
+mod rdm_atomics;
 mod regions;
 mod regressions;
 mod rings;
@@ -157,6 +158,7 @@ fn main() -> std::process::ExitCode {
             datagrams::TESTS,
             connected::TESTS,
             atomics::TESTS,
+            rdm_atomics::TESTS,
             connections::TESTS,
             connections::refused::TESTS,
             connections::wire::TESTS,

@@ -73,7 +73,7 @@
 //! }
 //! ```
 //!
-//! `examples/` has programs that run: `counter`, `pingpong`, `ring`.
+//! `examples/` has programs that run: `atomic`, `counter`, `pingpong`, `ring`.
 
 #![deny(unsafe_code)]
 
@@ -83,6 +83,7 @@
 )]
 pub mod abi;
 mod addr;
+mod atomic;
 mod av;
 #[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
 pub mod buffer;
@@ -115,6 +116,7 @@ mod stat;
 mod wait;
 
 pub use addr::{AddressError, FiAddr, parse_address};
+pub use atomic::{AtomicAttr, AtomicForm, Element};
 pub use av::{Av, AvBuilder};
 pub use buffer::{Buffer, Slice};
 pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};
