@@ -75,7 +75,7 @@
 //! }
 //! ```
 //!
-//! `examples/` has programs that run: `counter`, `pingpong`, `ring`.
+//! `examples/` has programs that run: `atomic`, `counter`, `pingpong`, `ring`.
 
 #![deny(unsafe_code)]
 
@@ -86,6 +86,7 @@
 pub mod abi;
 mod addr;
 mod alias;
+mod atomic;
 mod av;
 #[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
 pub mod buffer;
@@ -124,6 +125,7 @@ mod work;
 
 pub use addr::{AddressError, FiAddr, parse_address};
 pub use alias::EndpointAlias;
+pub use atomic::{AtomicAttr, AtomicForm, Element};
 pub use av::{Av, AvBuilder};
 pub use buffer::{Buffer, Slice};
 pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};
