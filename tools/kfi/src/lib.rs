@@ -87,6 +87,7 @@ mod av;
 #[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
 pub mod buffer;
 mod cntr;
+pub mod collective;
 mod cq;
 mod deadline;
 mod device;
