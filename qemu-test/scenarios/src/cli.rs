@@ -7,7 +7,9 @@
 mod command;
 pub(crate) mod pingpong;
 pub(crate) mod rping;
+mod terminal;
 pub(crate) mod top;
+pub(crate) mod watch;
 
 use std::{io::Read, os::unix::process::CommandExt, process::Command};
 
@@ -322,6 +324,7 @@ fn a_closed_pipe_is_quiet() {
         "cq",
         "top --interval 0.05",
         "top --json",
+        "cntr watch --interval 0.05",
         "completions bash",
     ] {
         let mut child = command(line).spawn().expect("start kfi");

@@ -367,7 +367,11 @@ pub(crate) enum Measure {
 /// Another thread does a step with a time before it, such as 100ms:add=1, at that time, so that the
 /// counter can change during a wait. Without steps the command does an example, with explanations.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cntr {
+    #[command(subcommand)]
+    pub(crate) command: Option<CntrCommand>,
+
     // A plain comment, because brackets are links in a doc comment.
     #[arg(value_name = "STEP", help = "Steps: [TIMEms:]NAME[=VALUE]")]
     pub(crate) steps: Vec<Step>,
@@ -383,6 +387,41 @@ pub(crate) struct Cntr {
     /// Longest time of a wait
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
+}
+
+/// Commands on counters of programs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CntrCommand {
+    Watch(CntrWatch),
+}
+
+/// Watch the counters of programs
+///
+/// Shows value, errors, rate and the rates of the last samples as bars: for the counters of all
+/// programs with CAP_NET_ADMIN, else for one's own. A sample in which the error value grew has an
+/// exclamation mark. On a terminal the counters fill the screen (q quits, arrows scroll, space
+/// pauses); without one, each sample adds a line for each counter.
+#[derive(Debug, Parser)]
+pub(crate) struct CntrWatch {
+    /// Only counters of this process
+    #[arg(short, long)]
+    pub(crate) pid: Option<u32>,
+
+    /// Only counters with this handle (as kfi top shows it)
+    #[arg(long)]
+    pub(crate) handle: Option<u32>,
+
+    /// Only counters on this link
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Time between two samples
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
+    pub(crate) interval: Duration,
+
+    /// End after this number of samples
+    #[arg(short, long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
 }
 
 /// Show completions in every format
@@ -598,6 +637,32 @@ mod tests {
             assert_eq!(address.or_port(PORT), addr.parse().unwrap(), "{text}");
         }
         assert!("here:1".parse::<HostPort>().is_err());
+    }
+
+    #[test]
+    fn cntr_has_steps_or_a_command() {
+        let cntr = |line: &str| match parse(line).unwrap().command {
+            Command::Cntr(cntr) => cntr,
+            _ => panic!("not cntr"),
+        };
+        let steps = cntr("kfi cntr wait=2 100ms:add=2");
+        assert!(steps.command.is_none() && steps.steps.len() == 2);
+        let watch = cntr("kfi cntr watch --pid 7 --handle 3 -l roce0 -i 0.1 -c 5");
+        let Some(CntrCommand::Watch(watch)) = watch.command else {
+            panic!("not watch");
+        };
+        assert_eq!(
+            (watch.pid, watch.handle, watch.count),
+            (Some(7), Some(3), Some(5))
+        );
+        assert_eq!(watch.interval, Duration::from_millis(100));
+        for line in [
+            "kfi cntr watch add=1",
+            "kfi cntr add=1 watch",
+            "kfi cntr watch -c 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 
     #[test]

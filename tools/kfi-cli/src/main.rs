@@ -8,6 +8,7 @@
 //! kfi rping         rping, with that of rdma-core
 //! kfi bench         short measurements between two threads
 //! kfi cntr, cq      a counter or a completion queue, step by step
+//! kfi cntr watch    the counters of programs, live
 //! kfi top           live statistics
 //! kfi completions   completions for a shell
 //! ```
@@ -32,6 +33,7 @@ mod man;
 mod out;
 mod pingpong;
 mod rping;
+mod screen;
 mod table;
 mod text;
 mod top;

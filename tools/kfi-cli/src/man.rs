@@ -114,6 +114,7 @@ fn documents() -> Vec<Value> {
         json!(rping::tests::result()),
         json!({ "link": "x", "results": [bench::tests::result()] }),
         json!(cntr::tests::done()),
+        json!(cntr::watch::CntrsJson::new(&top::tests::change())),
         json!({ "link": "x", "formats": [cq::tests::shown(kfi::CqFormat::Tagged)] }),
         json!(top::tests::change()),
     ];

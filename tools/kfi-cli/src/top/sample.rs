@@ -107,9 +107,18 @@ impl Sample {
             .iter()
             .map(|link| LinkJson::with_packets(device, link))
             .collect::<Result<_>>()?;
+        let of_objects = Self::of_objects(device, &StatClass::ALL)?;
+        Ok(Self {
+            links,
+            ..of_objects
+        })
+    }
+
+    /// Reads the present statistics of objects of these classes only.
+    pub(crate) fn of_objects(device: &Device, classes: &[StatClass]) -> Result<Self> {
         let mut stats = Vec::new();
         let mut packets = HashMap::new();
-        for class in StatClass::ALL {
+        for &class in classes {
             for stat in device.stats(class) {
                 let stat = stat.doing("read the statistics")?;
                 // An object that is closed meanwhile has none.
@@ -124,7 +133,7 @@ impl Sample {
         let when = Instant::now();
         Ok(Self {
             when,
-            links,
+            links: Vec::new(),
             stats,
             packets,
         })
@@ -140,7 +149,8 @@ impl Sample {
         self.compare(Some(before))
     }
 
-    fn compare(&self, before: Option<&Self>) -> Change {
+    /// The statistics, with rates if there is an earlier sample.
+    pub(crate) fn compare(&self, before: Option<&Self>) -> Change {
         let seconds = before.map(|before| self.when.duration_since(before.when).as_secs_f64());
         // An object that is new, or was made again, has no rate.
         let rate = |now: u64, then: Option<u64>| {
@@ -218,7 +228,7 @@ fn sums(values: &StatValues) -> [u64; 2] {
 }
 
 /// Columns for the owner of an object.
-fn owner(owner: &Owner) -> [String; 3] {
+pub(crate) fn owner(owner: &Owner) -> [String; 3] {
     let pid = owner.pid.map_or("-".to_owned(), |pid| pid.to_string());
     [pid, owner.handle.to_string(), owner.link.clone()]
 }
@@ -231,7 +241,7 @@ fn dropped(packets: Option<&Packets>) -> u64 {
     packets.map_or(0, Packets::dropped)
 }
 
-fn rate_text(rate: Option<f64>) -> String {
+pub(crate) fn rate_text(rate: Option<f64>) -> String {
     rate.map_or("-".to_owned(), |rate| text::si(rate).trim_end().to_owned())
 }
 
