@@ -9,16 +9,16 @@
 //! - *Gather*: that rank sends the chunk of the output to the next rank, which stores it and sends
 //!   it on, until each rank has it.
 //!
-//! An operation is started by a counter, so no rank runs a program meanwhile. The counter of a
-//! chunk counts at each rank what has happened to the chunk there, so it is the trigger of the
-//! next operation:
+//! Counters start the operations, so no program runs meanwhile. Each rank has a counter for each
+//! chunk, which counts what has happened to the chunk there. For chunk 0 of three ranks:
 //!
 //! ```text
-//!            start                          chunk 1, 0
-//!              |                            |
-//! rank 0   send input                   receive output -> 1     send output
-//! rank 1                receive -> 1     sum -> 2     send partial
-//! rank 2                                          receive -> 1     sum -> 2   send output
+//!                          counter of chunk 0 at this rank
+//! rank 0   start >= 1: send the input to rank 1
+//! rank 1   received: 1     >= 1: add the input: 2   >= 2: send the sum to rank 2
+//! rank 2   received: 1     >= 1: add the input: 2   >= 2: send the output to rank 0
+//! rank 0   received: 1     >= 1: send the output to rank 1
+//! rank 1   received: 3     >= 3: count this rank's chunk as done
 //! ```
 //!
 //! **Each part of the memory is written by one receive only**, and after that by the sums of that
@@ -40,8 +40,8 @@ pub const MAX_RANKS: usize = 256;
 /// let ring = Ring::new(3, 1).unwrap();
 /// let first = ring.plan(0);
 /// assert!(matches!(first.steps[1].action, Action::Send { to: 1, .. }));
-/// // Receive, sum, send; receive the output.
-/// assert_eq!(ring.plan(1).steps.len(), 4);
+/// // Receive, sum, send; receive the output, count that it is done.
+/// assert_eq!(ring.plan(1).steps.len(), 5);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
@@ -85,8 +85,9 @@ pub enum Counter {
     Start,
     /// What has happened to this chunk at this rank.
     Chunk(usize),
-    /// Sends that are complete.
-    Sent,
+    /// Sends that are complete, and whatever else is the last of its chunk at a rank. All ranks of
+    /// a host have one counter for it. When it has reached its end, all is complete.
+    Done,
 }
 
 /// What a message is for.
@@ -140,6 +141,8 @@ pub enum Action {
         /// What was received.
         target: Span,
     },
+    /// Adds one to the completion counter, and does nothing else.
+    Count,
 }
 
 /// An operation, and when it starts.
@@ -151,7 +154,7 @@ pub struct Step {
     pub trigger: Counter,
     /// Value at which it starts; 0: at once.
     pub threshold: u64,
-    /// Counter that counts its completion.
+    /// Counter to which its completion adds one.
     pub completion: Counter,
 }
 
@@ -165,20 +168,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The values of the counters when all is done: how far each of them counts.
-    ///
-    /// The counter [`Counter::Start`] of the first host is not among them, because the program
-    /// counts there.
-    pub fn goals(&self) -> Vec<(Counter, u64)> {
-        let mut goals: Vec<(Counter, u64)> = Vec::new();
-        for step in &self.steps {
-            let known = goals.iter_mut().find(|(cntr, _)| *cntr == step.completion);
-            match known {
-                Some((_, count)) => *count += 1,
-                None => goals.push((step.completion, 1)),
-            }
-        }
-        goals
+    /// By how much the counter of this kind has grown when all is done.
+    pub fn counts(&self, counter: Counter) -> u64 {
+        let counted = |step: &&Step| step.completion == counter;
+        self.steps.iter().filter(counted).count() as u64
     }
 }
 
@@ -270,8 +263,7 @@ impl Ring {
 
     /// The part of a rank below [`ranks`](Self::ranks).
     pub fn plan(&self, rank: usize) -> Plan {
-        let mut receives = self.go_receive(rank);
-        let mut rest = self.go_sends(rank);
+        let (mut receives, mut rest) = self.go(rank);
         for chunk in 0..self.chunks() {
             self.add_chunk(rank, chunk, &mut receives, &mut rest);
         }
@@ -282,25 +274,8 @@ impl Ring {
         }
     }
 
-    /// The first rank of another host than the first learns of the start by a message.
-    fn go_receive(&self, rank: usize) -> Vec<Step> {
-        if !(1..self.hosts).contains(&rank) {
-            return Vec::new();
-        }
-        vec![Step {
-            action: Action::Receive {
-                from: 0,
-                message: Message::Go,
-                into: Span::of(Memory::Output, &(0..0)),
-            },
-            trigger: Counter::Start,
-            threshold: 0,
-            completion: Counter::Start,
-        }]
-    }
-
-    fn go_sends(&self, rank: usize) -> Vec<Step> {
-        let others = if rank == 0 { 1..self.hosts } else { 0..0 };
+    /// The first rank tells the first rank of each other host that the start has come.
+    fn go(&self, rank: usize) -> (Vec<Step>, Vec<Step>) {
         let send = |to| Step {
             action: Action::Send {
                 to,
@@ -309,9 +284,32 @@ impl Ring {
             },
             trigger: Counter::Start,
             threshold: 1,
-            completion: Counter::Sent,
+            completion: Counter::Done,
         };
-        others.map(send).collect()
+        let receive = Step {
+            action: Action::Receive {
+                from: 0,
+                message: Message::Go,
+                into: Span::of(Memory::Output, &(0..0)),
+            },
+            trigger: Counter::Start,
+            threshold: 0,
+            completion: Counter::Start,
+        };
+        match rank {
+            0 => (Vec::new(), (1..self.hosts).map(send).collect()),
+            _ if rank < self.hosts => (vec![receive], vec![Self::count(Counter::Start, 1)]),
+            _ => (Vec::new(), Vec::new()),
+        }
+    }
+
+    fn count(trigger: Counter, threshold: u64) -> Step {
+        Step {
+            action: Action::Count,
+            trigger,
+            threshold,
+            completion: Counter::Done,
+        }
     }
 
     fn add_chunk(&self, rank: usize, chunk: usize, receives: &mut Vec<Step>, rest: &mut Vec<Step>) {
@@ -338,7 +336,7 @@ impl Ring {
             },
             trigger,
             threshold,
-            completion: Counter::Sent,
+            completion: Counter::Done,
         };
         // Completions at this rank so far.
         let mut count = 0;
@@ -366,9 +364,10 @@ impl Ring {
             let message = Message::Gather(chunk);
             receives.push(receive(message, Memory::Output));
             count += 1;
-            if gathered != last {
-                rest.push(send(message, Memory::Output, (counter, count)));
-            }
+            rest.push(match gathered == last {
+                true => Self::count(counter, count),
+                false => send(message, Memory::Output, (counter, count)),
+            });
         }
     }
 
@@ -436,7 +435,7 @@ mod tests {
         let cntr = |cntr: Counter| match cntr {
             Counter::Start => "start".to_owned(),
             Counter::Chunk(chunk) => format!("c{chunk}"),
-            Counter::Sent => "sent".to_owned(),
+            Counter::Done => "done".to_owned(),
         };
         let what = match &step.action {
             Action::Receive {
@@ -450,6 +449,7 @@ mod tests {
             Action::Sum { operand, target } => {
                 format!("sum {:?} {:?}", operand.memory, target.memory)
             }
+            Action::Count => "count".to_owned(),
         };
         let (trigger, completion) = (cntr(step.trigger), cntr(step.completion));
         format!("{trigger}>={} {what} -> {completion}", step.threshold)
@@ -464,8 +464,8 @@ mod tests {
             plans[0],
             [
                 "start>=0 recv Gather(0) 2 Output -> c0",
-                "start>=1 send Reduce(0) 1 Input -> sent",
-                "c0>=1 send Gather(0) 1 Output -> sent",
+                "start>=1 send Reduce(0) 1 Input -> done",
+                "c0>=1 send Gather(0) 1 Output -> done",
             ]
         );
         assert_eq!(
@@ -474,7 +474,8 @@ mod tests {
                 "start>=0 recv Reduce(0) 0 Partial -> c0",
                 "start>=0 recv Gather(0) 0 Output -> c0",
                 "c0>=1 sum Input Partial -> c0",
-                "c0>=2 send Reduce(0) 2 Partial -> sent",
+                "c0>=2 send Reduce(0) 2 Partial -> done",
+                "c0>=3 count -> done",
             ]
         );
         assert_eq!(
@@ -482,23 +483,21 @@ mod tests {
             [
                 "start>=0 recv Reduce(0) 1 Output -> c0",
                 "c0>=1 sum Input Output -> c0",
-                "c0>=2 send Gather(0) 0 Output -> sent",
+                "c0>=2 send Gather(0) 0 Output -> done",
             ]
         );
-        assert_eq!(
-            ring.plan(1).goals(),
-            [(Counter::Chunk(0), 3), (Counter::Sent, 1)]
-        );
+        assert_eq!(ring.plan(1).counts(Counter::Chunk(0)), 3);
+        assert_eq!(ring.plan(1).counts(Counter::Done), 2);
     }
 
     #[test]
     fn other_hosts_learn_of_the_start_by_a_message() {
         let ring = Ring::new(4, 1).unwrap().hosts(2).unwrap();
         let steps = |rank| ring.plan(rank).steps.iter().map(short).collect::<Vec<_>>();
-        assert!(steps(0).contains(&"start>=1 send Go 1 Input -> sent".to_owned()));
+        assert!(steps(0).contains(&"start>=1 send Go 1 Input -> done".to_owned()));
         assert!(steps(1).contains(&"start>=0 recv Go 0 Output -> start".to_owned()));
         assert!(!steps(3).iter().any(|step| step.contains("Go")));
-        assert!(ring.plan(1).goals().contains(&(Counter::Start, 1)));
+        assert_eq!(ring.plan(1).counts(Counter::Start), 1);
     }
 
     #[test]

@@ -47,8 +47,9 @@ struct Model<'a> {
     ring: Ring,
     plans: &'a [Plan],
     ranks: Vec<Rank>,
-    /// The start counter of each host.
+    /// The counters that the ranks of a host share: of the start, and of the end.
     start: Vec<u64>,
+    done: Vec<u64>,
 }
 
 /// An event that can happen next: of this step of this rank.
@@ -93,12 +94,14 @@ impl<'a> Model<'a> {
             plans,
             ranks: plans.iter().map(rank).collect(),
             start: vec![0; ring.ranks()],
+            done: vec![0; ring.ranks()],
         }
     }
 
     fn counter(&mut self, rank: usize, counter: Counter) -> &mut u64 {
         match counter {
             Counter::Start => &mut self.start[self.ring.host_of(rank)],
+            Counter::Done => &mut self.done[self.ring.host_of(rank)],
             other => self.ranks[rank].counters.entry(other).or_default(),
         }
     }
@@ -183,6 +186,7 @@ impl<'a> Model<'a> {
                 self.write(rank, target, true)?;
                 State::Active
             }
+            (Kind::Start, Action::Count) => State::Active,
             (Kind::Copy, Action::Send { from, .. }) => {
                 let bytes = self.ranks[rank].memory[&from.memory][from.words.clone()].to_vec();
                 self.ranks[rank].copied.insert(at, bytes);
@@ -204,6 +208,7 @@ impl<'a> Model<'a> {
             }
             (Kind::Complete, action) => {
                 match action {
+                    Action::Count => {}
                     Action::Receive { into, .. } => self.write(rank, into, false)?,
                     Action::Send { from, .. } => self.read(rank, from, -1)?,
                     Action::Sum { operand, target } => {
@@ -218,7 +223,23 @@ impl<'a> Model<'a> {
             (kind, action) => unreachable!("{kind:?} of {action:?}"),
         };
         self.ranks[rank].states[at] = state;
-        Ok(())
+        self.check_end(self.ring.host_of(rank))
+    }
+
+    /// A host whose last counter has reached its end has nothing under way.
+    fn check_end(&self, host: usize) -> Outcome {
+        let ranks = || self.ring.ranks_of(host);
+        let end: u64 = ranks()
+            .map(|rank| self.plans[rank].counts(Counter::Done))
+            .sum();
+        let complete = |rank: usize| {
+            let states = &self.ranks[rank].states;
+            states.iter().all(|state| *state == State::Complete)
+        };
+        match self.done[host] == end && !ranks().all(complete) {
+            true => Err(format!("host {host} counts as done and is not")),
+            false => Ok(()),
+        }
     }
 
     fn add(&mut self, rank: usize, operand: &Span, target: &Span) {
@@ -244,10 +265,11 @@ impl<'a> Model<'a> {
             if self.ranks[rank].memory[&Memory::Output] != expected {
                 return Err(format!("rank {rank} has a wrong result"));
             }
-            for (counter, value) in self.plans[rank].goals() {
-                let found = *self.counter(rank, counter);
-                if found != value {
-                    return Err(format!("rank {rank}: {counter:?} is {found}, not {value}"));
+            for chunk in 0..ring.chunks() {
+                let counter = Counter::Chunk(chunk);
+                let counted = self.plans[rank].counts(counter);
+                if *self.counter(rank, counter) != counted {
+                    return Err(format!("rank {rank}: {counter:?} is not {counted}"));
                 }
             }
         }
