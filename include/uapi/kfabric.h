@@ -66,6 +66,7 @@
 #define KFABRIC_MAX_AV		65536	/* addresses in an AV */
 #define KFABRIC_MAX_EVENT	320	/* bytes of an event's data */
 #define KFABRIC_MAX_POST	4096	/* operations in one KFABRIC_IOC_POST */
+#define KFABRIC_MAX_WORK	131072	/* queued and triggered work of a domain */
 #define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
 /* Private data of a connection, bytes: what the RDMA CM leaves to its users. */
 #define KFABRIC_MAX_CONNECT_DATA	56
@@ -312,6 +313,11 @@ enum kfi_op {
 	KFI_MSWAP		= 18,
 };
 
+/* Conditions of triggered operations. */
+enum kfi_trigger_event {
+	KFI_TRIGGER_THRESHOLD	= 0,
+};
+
 /* Error numbers of kfabric above the system's. */
 enum {
 	KFI_EOTHER		= 256,
@@ -398,6 +404,8 @@ struct kfabric_rma_iov {
  * @max_av: largest AV
  * @max_post: operations in one post
  * @max_buffered: largest total_buffered_recv
+ * @max_work: deferred work and triggered operations that wait in one domain
+ * @reserved: 0
  */
 struct kfabric_query {
 	__u32	size;
@@ -415,6 +423,8 @@ struct kfabric_query {
 	__u32	max_av;
 	__u32	max_post;
 	__u64	max_buffered;
+	__u32	max_work;
+	__u32	reserved;
 };
 
 /**
@@ -1496,11 +1506,13 @@ struct kfabric_poll {
  * @handle: out
  * @caps: capabilities wanted, 0: those of KFI_MSG, KFI_TAGGED and KFI_RMA that
  *	the type has, both ways.  Kinds without a direction get both.
- *	KFI_ATOMIC (KFI_EP_MSG), KFI_SOURCE, KFI_DIRECTED_RECV, KFI_MULTI_RECV
- *	as in kfi_getinfo
+ *	KFI_ATOMIC (KFI_EP_MSG), KFI_SOURCE, KFI_DIRECTED_RECV, KFI_MULTI_RECV,
+ *	KFI_TRIGGER as in kfi_getinfo
  * @tx_op_flags: default flags of transmits: KFI_COMPLETION, KFI_INJECT,
- *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE
- * @rx_op_flags: default flags of receives: KFI_COMPLETION, KFI_MULTI_RECV
+ *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE,
+ *	KFI_TRIGGER
+ * @rx_op_flags: default flags of receives: KFI_COMPLETION, KFI_MULTI_RECV,
+ *	KFI_TRIGGER
  * @tx_size: transmits that can be under way, 0: default
  * @rx_size: receives that can be posted, 0: default
  * @total_buffered_recv: bytes of unexpected messages kept here, 0: default
@@ -1868,6 +1880,9 @@ enum kfabric_op_code {
 	KFABRIC_OP_ATOMIC	= 6,
 	KFABRIC_OP_FETCH_ATOMIC	= 7,
 	KFABRIC_OP_COMPARE_ATOMIC = 8,
+	/* Deferred work only. */
+	KFABRIC_OP_CNTR_SET	= 9,
+	KFABRIC_OP_CNTR_ADD	= 10,
 };
 
 /* The flags are all there is; the endpoint's default flags are not added. */
@@ -1884,6 +1899,7 @@ enum kfabric_op_code {
  *	KFI_INJECT, and on FETCH_ATOMIC and COMPARE_ATOMIC it has no effect.
  *	receives: KFI_COMPLETION, KFI_MORE, KFI_MULTI_RECV (RECV);
  *	KFI_PEEK, KFI_CLAIM, KFI_DISCARD (TRECV)
+ *	all, on an endpoint that is capable of it: KFI_TRIGGER
  * @context: returned in the completion
  * @buf: address of the buffer, or of an array of struct kfabric_iov; atomics:
  *	of the operand
@@ -1909,6 +1925,22 @@ enum kfabric_op_code {
  *	value at the peer, as long as @buf; else 0
  * @result_mr: FETCH_ATOMIC, COMPARE_ATOMIC: as @mr, for @result; else 0
  * @reserved: 0
+ * @trigger_event: KFI_TRIGGER: enum kfi_trigger_event; else 0
+ * @trigger_cntr: KFI_TRIGGER: counter of the endpoint's domain; else 0
+ * @threshold: KFI_TRIGGER: success value of @trigger_cntr at which the
+ *	operation starts; else 0
+ *
+ * An operation with KFI_TRIGGER is accepted and checked when it is posted, and
+ * waits until @trigger_cntr has reached @threshold.  Then it starts, and
+ * completes as any other.  If the counter has reached it already, it starts at
+ * once, though never ahead of work that has become due before.  Work starts in
+ * the order of thresholds, then of submission, also if one add passes several.
+ * KFABRIC_IOC_EP_CANCEL cancels an operation that waits, as any other.  Its
+ * flags are those at the time of the post.  Local buffers are pinned then; the
+ * operands of atomics, and the bytes of transmits of at most
+ * KFABRIC_INJECT_SIZE bytes with KFI_INJECT, are read then; other bytes are
+ * read when the operation has started.  While it waits, @trigger_cntr and the
+ * endpoint are in use.
  *
  * Atomics are those of InfiniBand, for KFI_EP_MSG only: fetch-and-add, and
  * compare-and-swap, which stores the operand if the old value equals
@@ -1942,6 +1974,9 @@ struct kfabric_op {
 	__u64	result;
 	__u32	result_mr;
 	__u32	reserved;
+	__u32	trigger_event;
+	__u32	trigger_cntr;
+	__u64	threshold;
 };
 
 /**
@@ -1993,6 +2028,10 @@ struct kfabric_op {
  * refused accesses, or the caller is being killed; -EAGAIN that delay is too
  * long, or this call has waited for one already; -ENOMSG KFI_CLAIM of a message
  * that was not claimed (KFI_PEEK never: its answer is a completion).
+ * With KFI_TRIGGER: -EINVAL an unknown @trigger_event, or a counter of another
+ * domain; -EBADF @trigger_cntr; -EOPNOTSUPP the endpoint does not have the
+ * capability KFI_TRIGGER; -ENOSPC KFABRIC_MAX_WORK; -ENOMEM the user's limit.
+ * What can be known only when the operation has started is its completion.
  */
 struct kfabric_post {
 	__u32	size;
@@ -2003,6 +2042,165 @@ struct kfabric_post {
 	__u64	flags;
 	__u32	done;
 	__u32	error;
+};
+
+/* ---- Deferred work ------------------------------------------------------ */
+
+/**
+ * struct kfabric_work - one request of the deferred work queue
+ * @threshold: the work is due when the success value plus the error value of
+ *	@triggering_cntr has reached this
+ * @triggering_cntr: counter of the domain
+ * @completion_cntr: transfers: counter of the domain whose success value is
+ *	incremented when the operation has completed, and whose error value when
+ *	it has failed; 0: none.  Counter operations: 0
+ * @op_type: enum kfabric_op_code
+ * @object: transfers: endpoint of the domain; CNTR_SET, CNTR_ADD: counter of
+ *	the domain that is changed
+ * @op: transfers: pointer to one struct kfabric_op, whose opcode is @op_type;
+ *	counter operations: 0
+ * @value: CNTR_SET, CNTR_ADD: the operand; transfers: 0
+ * @id: out: identity of the request, for KFABRIC_IOC_CANCEL_WORK; unique among
+ *	the requests of @triggering_cntr
+ */
+struct kfabric_work {
+	__u64	threshold;
+	__u32	triggering_cntr;
+	__u32	completion_cntr;
+	__u32	op_type;
+	__u32	object;
+	__u64	op;
+	__u64	value;
+	__u64	id;
+};
+
+/**
+ * struct kfabric_queue_work - queue deferred work (KFI_QUEUE_WORK)
+ * @size: sizeof(struct kfabric_queue_work)
+ * @domain: domain
+ * @works: pointer to @count struct kfabric_work; the kernel writes their @id
+ * @count: 1..KFABRIC_MAX_POST
+ * @work_size: sizeof(struct kfabric_work) as the caller knows it
+ * @op_size: sizeof(struct kfabric_op) as the caller knows it; 0 if there is no
+ *	transfer
+ * @reserved: 0
+ * @flags: 0
+ * @done: out: requests that were queued, also if the call fails
+ * @error: out: reason why the next one was not, a positive error number; 0: all
+ *	were queued
+ *
+ * Work is checked and copied when it is queued.  Work that is due starts in the
+ * order of thresholds, then of submission, also if one change of the counter
+ * passes several; a threshold that was reached at any moment counts.  If it is
+ * reached already, the work starts at once, though never ahead of work that has
+ * become due before.  KFI_TRIGGER operations on the same counter take part in
+ * that order.
+ *
+ * A transfer makes no entry in its endpoint's CQ, and moves no counter of the
+ * endpoint, unless its flags have KFI_COMPLETION; the endpoint's default flags
+ * do not count for that.  A transfer that fails, also one that cannot start,
+ * increments the error value of @completion_cntr, and makes an error entry in
+ * the CQ.  The target counts it as any operation.  Buffers are treated as those
+ * of an operation with KFI_TRIGGER (struct kfabric_op).
+ *
+ * While work is queued its triggering counter, the counter that it changes and
+ * its endpoint are in use, and its completion counter until the transfer has
+ * completed: closing them gives -EBUSY.
+ *
+ * Returns 0 if at least one request was queued; else the error of the first.
+ *
+ * Errors, of the call or in @error: -EINVAL @count, @work_size, @op_size; an
+ * unknown @op_type; an object of another domain; a @completion_cntr of a
+ * counter operation; CNTR_SET above the counter's maximum; an opcode that is
+ * not @op_type; KFI_TRIGGER among the flags of a transfer; a field that the type
+ * does not have; -ENOSYS a transfer with KFI_MULTI_RECV, KFI_PEEK, KFI_CLAIM or
+ * KFI_DISCARD; -EBADF a handle; -ENOSPC KFABRIC_MAX_WORK requests wait in the
+ * domain; -ENOMEM no memory, or none left of the user's limit; transfers: those
+ * of KFABRIC_IOC_POST that depend neither on the peer, nor on the connection,
+ * nor on the room in a queue, which are reported when the transfer has started.
+ */
+struct kfabric_queue_work {
+	__u32	size;
+	__u32	domain;
+	__u64	works;
+	__u32	count;
+	__u32	work_size;
+	__u32	op_size;
+	__u32	reserved;
+	__u64	flags;
+	__u32	done;
+	__u32	error;
+};
+
+/**
+ * struct kfabric_cancel_work - cancel deferred work (KFI_CANCEL_WORK)
+ * @size: sizeof(struct kfabric_cancel_work)
+ * @triggering_cntr: as in its struct kfabric_work
+ * @threshold: as in its struct kfabric_work
+ * @id: identity of the request
+ *
+ * Cancelled work has no completion and changes no counter.  When the call has
+ * returned, its buffers are not used any more.
+ *
+ * Errors: -ENOENT no such work waits: it was never queued, has been cancelled,
+ * or has become due.
+ */
+struct kfabric_cancel_work {
+	__u32	size;
+	__u32	triggering_cntr;
+	__u64	threshold;
+	__u64	id;
+};
+
+/**
+ * struct kfabric_flush_work - cancel all deferred work (KFI_FLUSH_WORK)
+ * @size: sizeof(struct kfabric_flush_work)
+ * @domain: domain
+ * @triggering_cntr: cancels the work that waits for this counter of the domain;
+ *	0: all work of the domain
+ * @reserved: 0
+ * @flushed: out: requests that were cancelled
+ *
+ * As KFABRIC_IOC_CANCEL_WORK for each.  Operations with KFI_TRIGGER are not
+ * deferred work, and stay.
+ *
+ * Errors: -EINVAL a counter of another domain.
+ */
+struct kfabric_flush_work {
+	__u32	size;
+	__u32	domain;
+	__u32	triggering_cntr;
+	__u32	reserved;
+	__u64	flushed;
+};
+
+/**
+ * struct kfabric_ep_alias - open an alias of an endpoint (kfi_ep_alias)
+ * @size: sizeof(struct kfabric_ep_alias)
+ * @ep: endpoint
+ * @tx_op_flags: default flags of transmits that are posted through the alias, as
+ *	in struct kfabric_ep_open
+ * @rx_op_flags: default flags of receives
+ * @context: a number for the caller's own use
+ * @handle: out: the alias
+ * @reserved: 0
+ *
+ * KFABRIC_IOC_POST takes the alias in place of the endpoint; no other call but
+ * KFABRIC_IOC_CLOSE does.  The alias has no queues of its own: its operations
+ * are those of the endpoint.  The endpoint is in use while it has aliases.
+ *
+ * Errors: -EINVAL flags that cannot be defaults of their side; -EOPNOTSUPP
+ * KFI_TRIGGER of an endpoint without that capability, or a flag that the type
+ * does not have.
+ */
+struct kfabric_ep_alias {
+	__u32	size;
+	__u32	ep;
+	__u64	tx_op_flags;
+	__u64	rx_op_flags;
+	__u64	context;
+	__u32	handle;
+	__u32	reserved;
 };
 
 /* ---- Statistics --------------------------------------------------------- */
@@ -2020,7 +2218,9 @@ struct kfabric_post {
  *	under way, receives posted, unexpected messages, bytes of those;
  *	CQ: size, entries queued, errors queued, entries ever, overruns,
  *	reserved, waiters, 0; counter: value, error value, waiters, lowest
- *	threshold waited for (KFABRIC_FOREVER: none), 0, 0, 0, 0
+ *	threshold waited for (KFABRIC_FOREVER: none), work that waits for it,
+ *	lowest threshold of that (KFABRIC_FOREVER: none), work that has become
+ *	due ever, 0
  *
  * Shows objects on links of the caller's network namespace: all of them with
  * CAP_NET_ADMIN there, else those of the caller's user.
@@ -2267,6 +2467,10 @@ struct kfabric_figures {
 #define KFABRIC_IOC_EP_CONNECT_QP KFABRIC_IO(0x4e, struct kfabric_ep_connect_qp)
 
 #define KFABRIC_IOC_POST	KFABRIC_IO(0x50, struct kfabric_post)
+#define KFABRIC_IOC_QUEUE_WORK	KFABRIC_IO(0x51, struct kfabric_queue_work)
+#define KFABRIC_IOC_CANCEL_WORK	KFABRIC_IO(0x52, struct kfabric_cancel_work)
+#define KFABRIC_IOC_FLUSH_WORK	KFABRIC_IO(0x53, struct kfabric_flush_work)
+#define KFABRIC_IOC_EP_ALIAS	KFABRIC_IO(0x54, struct kfabric_ep_alias)
 
 #define KFABRIC_IOC_PEP_OPEN	KFABRIC_IO(0x58, struct kfabric_pep_open)
 #define KFABRIC_IOC_PEP_LISTEN	KFABRIC_IO(0x59, struct kfabric_pep_listen)

@@ -549,6 +549,9 @@ fn statistics_show_waiters_and_thresholds() {
         err,
         waiters,
         threshold,
+        work: 0,
+        work_threshold: None,
+        work_due: 0,
     };
     assert_eq!(values(), is(0, 0, 0, None));
     let (seven, nine) = (waiter(&cntr, 7), waiter(&cntr, 9));

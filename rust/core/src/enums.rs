@@ -83,6 +83,14 @@ enumerator! {
 }
 
 enumerator! {
+    /// Conditions of triggered operations (`enum kfi_trigger_event`).
+    TriggerEvent {
+        /// A counter reaches a threshold.
+        Threshold = 0,
+    }
+}
+
+enumerator! {
     /// Wait objects (`enum kfi_wait_obj`).
     WaitObj {
         /// Threads do not wait.

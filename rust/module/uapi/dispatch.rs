@@ -32,7 +32,8 @@ use super::{
     post,
     prelude::*,
     stat,
-    wait, //
+    wait,
+    work, //
 };
 use crate::shim::abi::Versioned;
 

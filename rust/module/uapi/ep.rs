@@ -243,6 +243,17 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_EP_ALIAS`. The provider has no aliases yet.
+pub(super) fn alias(
+    file: &OpenFile,
+    arg: &mut kfabric_ep_alias,
+    _ident: Ident,
+) -> Result<Arc<Endpoint>> {
+    must_be_zero(&[arg.reserved])?;
+    file.object::<Endpoint>(arg.ep)?;
+    Err(ENOSYS)
+}
+
 pub(super) fn pep_open(
     file: &OpenFile,
     arg: &mut kfabric_pep_open,

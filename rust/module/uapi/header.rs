@@ -136,6 +136,7 @@ compare! {
             KFI_SHUTDOWN = Shutdown, KFI_MR_COMPLETE = MrComplete, KFI_AV_COMPLETE = AvComplete,
             KFI_JOIN_COMPLETE = JoinComplete,
         }
+        TriggerEvent { KFI_TRIGGER_THRESHOLD = Threshold, }
         EpOpt { KFI_OPT_MIN_MULTI_RECV = MinMultiRecv, KFI_OPT_CM_DATA_SIZE = CmDataSize, }
         Datatype {
             KFI_INT8 = Int8, KFI_UINT8 = Uint8, KFI_INT16 = Int16, KFI_UINT16 = Uint16,
@@ -159,7 +160,7 @@ compare! {
         KFABRIC_MAX_QUEUE = limits::MAX_QUEUE; KFABRIC_MAX_CQ = limits::MAX_CQ;
         KFABRIC_MAX_EQ = limits::MAX_EQ; KFABRIC_MAX_AV = limits::MAX_AV;
         KFABRIC_MAX_EVENT = limits::MAX_EVENT; KFABRIC_MAX_POST = limits::MAX_POST;
-        KFABRIC_MAX_BUFFERED = limits::MAX_BUFFERED;
+        KFABRIC_MAX_BUFFERED = limits::MAX_BUFFERED; KFABRIC_MAX_WORK = limits::MAX_WORK;
         KFABRIC_MAX_CONNECT_DATA = limits::MAX_CONNECT_DATA;
         KFABRIC_MAX_ACCEPT_DATA = limits::MAX_ACCEPT_DATA;
         KFABRIC_MAX_REJECT_DATA = limits::MAX_REJECT_DATA;
@@ -193,6 +194,9 @@ compare! {
         // uapi/cntr.rs uses these constants: each selects a function of a counter.
         KFABRIC_CNTR_ADD = 0; KFABRIC_CNTR_SET = 1; KFABRIC_CNTR_ADDERR = 2;
         KFABRIC_CNTR_SETERR = 3;
+
+        // uapi/work.rs uses these constants: each selects a function of a counter.
+        KFABRIC_OP_CNTR_SET = 9; KFABRIC_OP_CNTR_ADD = 10;
 
         // uapi/post.rs uses this constant.
         KFABRIC_OP_EXPLICIT = 1;

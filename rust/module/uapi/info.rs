@@ -47,6 +47,8 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
         max_av: limits::MAX_AV,
         max_post: limits::MAX_POST,
         max_buffered: limits::MAX_BUFFERED,
+        max_work: limits::MAX_WORK,
+        reserved: 0,
     };
     Ok(())
 }

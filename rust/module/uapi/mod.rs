@@ -45,6 +45,7 @@ mod post;
 mod prelude;
 mod stat;
 mod wait;
+mod work;
 
 pub(crate) use self::{
     file::{

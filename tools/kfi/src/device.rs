@@ -68,6 +68,8 @@ pub struct Query {
     pub max_post: u32,
     /// Bytes of unexpected messages that an endpoint keeps.
     pub max_buffered: u64,
+    /// Deferred work and triggered operations that wait in one domain.
+    pub max_work: u32,
 }
 
 impl Device {
@@ -130,6 +132,7 @@ impl Device {
             max_av: arg.max_av,
             max_post: arg.max_post,
             max_buffered: arg.max_buffered,
+            max_work: arg.max_work,
         })
     }
 

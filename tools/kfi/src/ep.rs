@@ -563,7 +563,8 @@ impl Endpoint {
     }
 
     /// Cancels the operation with this context: the oldest receive, else the
-    /// oldest transmit that still waits.  It completes with `ECANCELED`.
+    /// oldest transmit that still waits, else one that waits for its
+    /// [trigger](Op::trigger).  It completes with `ECANCELED`.
     ///
     /// # Errors
     ///

@@ -83,6 +83,7 @@
 )]
 pub mod abi;
 mod addr;
+mod alias;
 mod av;
 #[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
 pub mod buffer;
@@ -114,8 +115,11 @@ mod qp;
 mod ring;
 mod stat;
 mod wait;
+#[allow(unsafe_code, reason = "addresses of operations in structures")]
+mod work;
 
 pub use addr::{AddressError, FiAddr, parse_address};
+pub use alias::EndpointAlias;
 pub use av::{Av, AvBuilder};
 pub use buffer::{Buffer, Slice};
 pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};
@@ -144,3 +148,4 @@ pub use qp::{PeerAddr, QpAddr, QpInfo, QpOption, ip_of_gid};
 pub use ring::CqRing;
 pub use stat::{Stat, StatClass, StatValues, Stats};
 pub use wait::{WaitFd, WaitSet, WaitSetFd};
+pub use work::{QueuedWork, Work, WorkId};

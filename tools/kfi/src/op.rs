@@ -14,6 +14,7 @@ use crate::{
     abi,
     addr::FiAddr,
     buffer::{Buffer, Slice},
+    cntr::Cntr,
     flags::OpFlags,
 };
 
@@ -296,6 +297,29 @@ impl<'a> Op<'a> {
     pub fn data(mut self, data: u64) -> Self {
         self.raw.data = data;
         self.flags(OpFlags::REMOTE_CQ_DATA)
+    }
+
+    /// Starts the operation when the success value of `cntr` has reached
+    /// `threshold` (`KFI_TRIGGER`), or at once if it has.
+    ///
+    /// The endpoint needs [`Caps::TRIGGER`](crate::Caps::TRIGGER), and the
+    /// counter belongs to its domain.  Until the operation starts, both are in
+    /// use.  [`Endpoint::cancel`](crate::Endpoint::cancel) cancels it.
+    ///
+    /// ```no_run
+    /// # fn f(domain: kfi::Domain, ep: kfi::Endpoint, peer: kfi::FiAddr) -> kfi::Result<()> {
+    /// use kfi::{Buffer, Op};
+    ///
+    /// let (arrived, answer) = (domain.cntr().open()?, Buffer::from_bytes(b"all here")?);
+    /// ep.post_one(&Op::send(peer, &answer).trigger(&arrived, 3))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trigger(mut self, cntr: &Cntr, threshold: u64) -> Self {
+        self.raw.trigger_event = abi::KFI_TRIGGER_THRESHOLD;
+        self.raw.trigger_cntr = cntr.handle();
+        self.raw.threshold = threshold;
+        self.flags(OpFlags::TRIGGER)
     }
 
     /// Uses exactly these flags, without the endpoint's defaults.

@@ -104,6 +104,12 @@ pub enum StatValues {
         waiters: u64,
         /// Lowest threshold of a waiter.
         threshold: Option<u64>,
+        /// Deferred work and triggered operations that wait for it.
+        work: u64,
+        /// Lowest threshold of these.
+        work_threshold: Option<u64>,
+        /// Work that has become due, ever.
+        work_due: u64,
     },
 }
 
@@ -136,6 +142,9 @@ impl Stat {
                 err: v[1],
                 waiters: v[2],
                 threshold: (v[3] != abi::KFABRIC_FOREVER).then_some(v[3]),
+                work: v[4],
+                work_threshold: (v[5] != abi::KFABRIC_FOREVER).then_some(v[5]),
+                work_due: v[6],
             },
         };
         Self {
@@ -241,7 +250,10 @@ mod tests {
                 value: 9,
                 err: 1,
                 waiters: 0,
-                threshold: None
+                threshold: None,
+                work: 0,
+                work_threshold: Some(0),
+                work_due: 0,
             }
         );
     }

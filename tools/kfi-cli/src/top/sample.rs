@@ -297,6 +297,7 @@ impl Change {
                 err,
                 waiters,
                 threshold,
+                ..
             } => self.cntrs.push(CntrRow {
                 owner,
                 value,
@@ -522,6 +523,9 @@ pub(crate) mod tests {
             err: 1,
             waiters: 2,
             threshold: None,
+            work: 0,
+            work_threshold: None,
+            work_due: 0,
         };
         change.add(owner, cntr, None, None);
         change

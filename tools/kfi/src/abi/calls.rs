@@ -379,6 +379,31 @@ pub(crate) fn post(fd: impl AsFd, ep: u32, ops: &[Op<'_>]) -> (kfabric_post, Res
     (arg, result)
 }
 
+/// `KFABRIC_IOC_QUEUE_WORK`; the kernel stores the identities in `works`.
+///
+/// # Safety
+///
+/// The address `op` of each work is 0, or that of a [`kfabric_op`] that belongs to an [`Op`] and is
+/// valid during the call.
+pub(crate) unsafe fn queue_work(
+    fd: impl AsFd,
+    domain: u32,
+    works: &mut [kfabric_work],
+) -> (kfabric_queue_work, Result<()>) {
+    let mut arg = kfabric_queue_work {
+        domain,
+        works: write_to(works),
+        count: u32::try_from(works.len()).unwrap_or(u32::MAX),
+        work_size: size_of::<kfabric_work>() as u32,
+        op_size: size_of::<kfabric_op>() as u32,
+        ..Call::sized()
+    };
+    // SAFETY: the kernel reads and writes `count` structures, and reads the operations that they
+    // name, which the caller promises; what the operations name is as in `post`.
+    let result = unsafe { named(fd, &mut arg) };
+    (arg, result)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -22,6 +22,7 @@ const NOT_USED: &[(&str, &[&str])] = &[
             "KFABRIC_MAX_EQ",
             "KFABRIC_MAX_AV",
             "KFABRIC_MAX_POST",
+            "KFABRIC_MAX_WORK",
             "KFABRIC_MAX_BUFFERED",
             "KFABRIC_MAX_CONNECT_DATA",
             "KFABRIC_MAX_ACCEPT_DATA",
