@@ -73,7 +73,8 @@
 //! }
 //! ```
 //!
-//! `examples/` has programs that run: `counter`, `pingpong`, `ring`.
+//! `examples/` has programs that run: `counter`, `pingpong`, `ring`, and with deferred work
+//! `barrier` and `credits`.
 
 #![deny(unsafe_code)]
 
