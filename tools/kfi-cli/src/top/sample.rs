@@ -97,6 +97,9 @@ pub(crate) struct CntrRow {
     pub(crate) err: u64,
     pub(crate) waiters: u64,
     pub(crate) threshold: Option<u64>,
+    pub(crate) work: u64,
+    pub(crate) work_threshold: Option<u64>,
+    pub(crate) work_due: u64,
     pub(crate) value_per_second: Option<f64>,
 }
 
@@ -297,13 +300,18 @@ impl Change {
                 err,
                 waiters,
                 threshold,
-                ..
+                work,
+                work_threshold,
+                work_due,
             } => self.cntrs.push(CntrRow {
                 owner,
                 value,
                 err,
                 waiters,
                 threshold,
+                work,
+                work_threshold,
+                work_due,
                 value_per_second: first,
             }),
             // A class that this program does not ask for.
@@ -444,12 +452,13 @@ impl Change {
             ">ERROR",
             ">WAITERS",
             ">THRESHOLD",
+            ">WORK",
+            ">WORK-AT",
+            ">WORK-DUE",
         ]);
         for row in &self.cntrs {
             let [pid, handle, link] = owner(&row.owner);
-            let threshold = row
-                .threshold
-                .map_or("-".to_owned(), |value| value.to_string());
+            let text = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
             table.cells(&[
                 &row.owner.id as &dyn Display,
                 &pid,
@@ -459,7 +468,10 @@ impl Change {
                 &rate_text(row.value_per_second),
                 &row.err,
                 &row.waiters,
-                &threshold,
+                &text(row.threshold),
+                &row.work,
+                &text(row.work_threshold),
+                &row.work_due,
             ]);
         }
         table
@@ -523,9 +535,9 @@ pub(crate) mod tests {
             err: 1,
             waiters: 2,
             threshold: None,
-            work: 0,
-            work_threshold: None,
-            work_due: 0,
+            work: 3,
+            work_threshold: Some(12),
+            work_due: 5,
         };
         change.add(owner, cntr, None, None);
         change
@@ -565,7 +577,8 @@ pub(crate) mod tests {
             serde_json::to_string(&change().cntrs[0]).unwrap(),
             r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#
                 .to_owned()
-                + r#""threshold":null,"value_per_second":null}"#
+                + r#""threshold":null,"work":3,"work_threshold":12,"work_due":5,"#
+                + r#""value_per_second":null}"#
         );
     }
 
