@@ -11,6 +11,9 @@ use crate::{cntr::Step, rping, text};
 /// Port of a ping-pong server.
 pub(crate) const PORT: u16 = 7471;
 
+/// Port of a server of `kfi trigger`.
+pub(crate) const TRIGGER_PORT: u16 = 7472;
+
 /// Endpoints, completion queues and counters of the kfabric module
 ///
 /// kfi shows and sets up the software RDMA device of the kfabric module, and lets two programs
@@ -41,6 +44,7 @@ pub(crate) enum Command {
     Bench(Bench),
     Cntr(Cntr),
     Cq(Cq),
+    Trigger(Trigger),
     Top(Top),
     /// Write a shell's completions to standard output
     ///
@@ -453,6 +457,70 @@ pub(crate) enum Format {
     Tagged,
 }
 
+/// Run an allreduce that needs no program
+///
+/// The endpoints of a ring add up a vector: each receives partial sums, adds its own input, sends
+/// the sum on. All of these operations are queued before the start as deferred work. One addition
+/// to a counter starts them, and the program sleeps until all endpoints have the sum, which it
+/// checks. One more run shows what started when. Without an address all endpoints are here; with
+/// the address of another host, where `kfi trigger --serve` runs, every second one is there.
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Trigger {
+    /// Address of the other host (port 7472 if none is given)
+    #[arg(value_name = "HOST[:PORT]", conflicts_with = "serve")]
+    pub(crate) server: Option<HostPort>,
+
+    /// Be the other host: wait for a client
+    #[arg(long)]
+    pub(crate) serve: bool,
+
+    /// Serve one client after another (with --serve)
+    #[arg(short, long, requires = "serve")]
+    pub(crate) keep: bool,
+
+    /// Link to use; without it, the link that has the address, else the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Endpoints of the ring, on both hosts together: 2 to 256
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 8)]
+    pub(crate) endpoints: usize,
+
+    /// Bytes of the vector, a multiple of 8: 8, 64K, 1M, ...
+    #[arg(short, long, value_name = "BYTES", default_value = "8", value_parser = parse_vector)]
+    pub(crate) size: u64,
+
+    /// Measured runs
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=100_000)
+    )]
+    pub(crate) iterations: u64,
+
+    /// Also measure the same operations, posted by programs that read completions
+    #[arg(short, long)]
+    pub(crate) compare: bool,
+
+    /// Show the operations and what starts them, and run nothing
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) show_plan: bool,
+
+    /// Draw what started when into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<std::path::PathBuf>,
+
+    /// Own address; the default port of a server is 7472
+    #[arg(short, long, value_name = "HOST[:PORT]")]
+    pub(crate) bind: Option<HostPort>,
+
+    /// Give up when the other host is silent, or a run not over, for this long
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = text::parse_seconds)]
+    pub(crate) timeout: Duration,
+}
+
 /// Watch links, endpoints, completion queues and counters
 ///
 /// Shows the statistics of this network namespace: of all programs with CAP_NET_ADMIN, else of
@@ -502,6 +570,19 @@ fn parse_rping_size(text: &str) -> Result<u64, String> {
     match text::parse_size(text)? {
         size @ rping::MIN_SIZE..=rping::MAX_SIZE => Ok(size),
         _ => Err(format!("{} to {}", rping::MIN_SIZE, rping::MAX_SIZE)),
+    }
+}
+
+/// The largest vector of `kfi trigger`; each endpoint has three of them.
+const MAX_VECTOR: u64 = 16 << 20;
+
+fn parse_vector(text: &str) -> Result<u64, String> {
+    match text::parse_size(text)? {
+        size if size % 8 == 0 && (8..=MAX_VECTOR).contains(&size) => Ok(size),
+        _ => Err(format!(
+            "a multiple of 8, at most {}",
+            text::bytes(MAX_VECTOR)
+        )),
     }
 }
 
@@ -660,6 +741,32 @@ mod tests {
             "kfi cntr watch add=1",
             "kfi cntr add=1 watch",
             "kfi cntr watch -c 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn trigger_has_two_roles() {
+        let trigger = |line: &str| match parse(line).unwrap().command {
+            Command::Trigger(trigger) => trigger,
+            _ => panic!("not trigger"),
+        };
+        let here = trigger("kfi trigger -n 16 -s 64K --compare --svg x.svg -i 3");
+        assert_eq!((here.endpoints, here.size, here.iterations), (16, 65536, 3));
+        assert!(here.compare && here.server.is_none() && !here.serve);
+        let client = trigger("kfi trigger 10.0.0.1");
+        let server = client.server.map(|server| server.or_port(TRIGGER_PORT));
+        assert_eq!(server, "10.0.0.1:7472".parse().ok());
+        assert!(trigger("kfi trigger --serve --keep").keep);
+        for line in [
+            "kfi trigger 10.0.0.1 --serve",
+            "kfi trigger --keep",
+            "kfi trigger --serve --show-plan",
+            "kfi trigger -s 12",
+            "kfi trigger -s 0",
+            "kfi trigger -s 32M",
+            "kfi trigger -i 0",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -9,6 +9,7 @@
 //! kfi bench         short measurements between two threads
 //! kfi cntr, cq      a counter or a completion queue, step by step
 //! kfi cntr watch    the counters of programs, live
+//! kfi trigger       an allreduce of deferred work
 //! kfi top           live statistics
 //! kfi completions   completions for a shell
 //! ```
@@ -37,6 +38,7 @@ mod screen;
 mod table;
 mod text;
 mod top;
+mod trigger;
 
 use std::process::ExitCode;
 
@@ -57,6 +59,7 @@ fn run(args: Args, out: &mut Out) -> Result<(), Error> {
         Command::Bench(args) => bench::run(&args, out),
         Command::Cntr(args) => cntr::run(&args, out),
         Command::Cq(args) => cq::run(&args, out),
+        Command::Trigger(args) => trigger::run(&args, out),
         Command::Top(args) => top::run(&args, out),
         Command::Completions { shell } => out.text(&args::completions(shell)),
     }

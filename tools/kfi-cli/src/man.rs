@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use serde_json::{Value, json};
 
-use crate::{args::Args, bench, cntr, cq, error, info, link, pingpong, rping, top};
+use crate::{args::Args, bench, cntr, cq, error, info, link, pingpong, rping, top, trigger};
 
 /// Sections of kfi(1) that are not generated from the command line.
 const SECTIONS: &str = include_str!("../man/kfi.sections");
@@ -119,6 +119,7 @@ fn documents() -> Vec<Value> {
         json!(top::tests::change()),
     ];
     documents.extend(pingpong::trace::tests::documents());
+    documents.extend(trigger::tests::documents());
     documents.push(serde_json::from_str(&error::tests::refused().render(true)).unwrap());
     documents
 }
