@@ -9,6 +9,7 @@ pub(crate) mod pingpong;
 pub(crate) mod rping;
 mod terminal;
 pub(crate) mod top;
+pub(crate) mod trigger;
 pub(crate) mod watch;
 
 use std::{io::Read, os::unix::process::CommandExt, process::Command};
@@ -144,6 +145,7 @@ fn a_wrong_command_line_is_status_2() {
         "bench",
         "cntr",
         "cq",
+        "trigger",
         "top",
         "completions",
     ] {

@@ -111,7 +111,7 @@ enum Press {
     Nothing,
 }
 
-/// What is shown, and which part of it.
+/// A page, and the part of it that is shown.
 struct Screen {
     interval: Duration,
     page: Page,

@@ -46,7 +46,7 @@ fn sender(
         domain.cntr().open()?,
         domain.cntr().wait(Wait::Queue).open()?,
     );
-    // What is written does not matter: the counter counts the writes.
+    // The bytes that are written do not matter: the counter counts the writes.
     let word = Buffer::new(8)?;
     let access = Access::REMOTE_WRITE;
     let mr = domain

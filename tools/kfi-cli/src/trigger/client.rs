@@ -9,13 +9,13 @@ use std::{
 
 use kfi::{
     Domain, Link,
-    collective::{Form, Group, Ring},
+    collective::{Group, Ring},
 };
 use serde::Serialize;
 
 use super::{
     check,
-    control::Prepare,
+    control::{By, Prepare},
     hosts::{ClockOffset, OtherHost, SAME_CLOCK},
     micros,
     observe::{Fired, Observers, nanos},
@@ -47,8 +47,10 @@ struct ResultJson {
     iterations: u64,
     /// From the start to the end, without observers.
     deferred_us: Option<Latency>,
-    /// The same, driven by programs.
+    /// The same, posted by programs.
     driven_us: Option<Latency>,
+    /// And without operations for the sums.
+    adding_us: Option<Latency>,
     /// Of the observed run.
     observed_us: f64,
     /// Times of the other host may be wrong by this.
@@ -97,16 +99,11 @@ pub(super) fn run(
         .meet(&all)
         .doing("add the endpoints' addresses")?;
 
-    // Makes the connections.
-    client.once(Form::Deferred, false)?;
-    let deferred = client.times(Form::Deferred)?;
-    let observed = client.once(Form::Deferred, true)?;
-    let driven = match args.compare {
-        true => {
-            client.once(Form::Driven, false)?;
-            client.times(Form::Driven)?
-        }
-        false => Vec::new(),
+    let deferred = client.times(By::Counters)?;
+    let observed = client.once(By::Counters, true)?;
+    let (driven, adding) = match args.compare {
+        true => (client.times(By::Programs)?, client.times(By::Adding)?),
+        false => (Vec::new(), Vec::new()),
     };
     if let Some(other) = &client.other {
         other.bye()?;
@@ -125,6 +122,7 @@ pub(super) fn run(
         iterations: args.iterations,
         deferred_us: Latency::of_times(deferred),
         driven_us: Latency::of_times(driven),
+        adding_us: Latency::of_times(adding),
         observed_us: micros(observed.time),
         clock_error_us: micros(client.offset.error),
     };
@@ -152,25 +150,22 @@ struct Client<'a> {
 struct Run {
     /// From the addition that starts it until the program knows that it has ended here.
     time: Duration,
-    /// What was seen, in nanoseconds since the start.
+    /// The observations, in nanoseconds since the start.
     fired: Vec<Fired>,
 }
 
 impl Client<'_> {
     /// One allreduce.
-    fn once(&mut self, form: Form, observed: bool) -> Result<Run> {
+    fn once(&mut self, by: By, observed: bool) -> Result<Run> {
         let run = self.run;
         self.run += 1;
         set_inputs(&self.group, run);
         if let Some(other) = &self.other {
-            let driven = form == Form::Driven;
-            other.prepare(Prepare {
-                run,
-                driven,
-                observed,
-            })?;
+            other.prepare(Prepare { run, by, observed })?;
         }
-        self.group.prepare(form).doing("queue the operations")?;
+        self.group
+            .prepare(by.into())
+            .doing("queue the operations")?;
         let timeout = self.args.timeout;
         let observers = observed.then(|| Observers::start(&self.group, self.epoch, timeout));
         let (start, begin) = (nanos(self.epoch), Instant::now());
@@ -191,9 +186,11 @@ impl Client<'_> {
     }
 
     /// The times of as many runs as wanted, without observers.
-    fn times(&mut self, form: Form) -> Result<Vec<Duration>> {
+    fn times(&mut self, by: By) -> Result<Vec<Duration>> {
+        // The first one makes the connections, and touches the memory.
+        self.once(by, false)?;
         { 0..self.args.iterations }
-            .map(|_| Ok(self.once(form, false)?.time))
+            .map(|_| Ok(self.once(by, false)?.time))
             .collect()
     }
 }
@@ -248,7 +245,11 @@ fn summary(result: &ResultJson) -> String {
     );
     line(
         &result.driven_us,
-        "the same operations, posted by a program",
+        "the same operations, posted by a program that reads completions",
+    );
+    line(
+        &result.adding_us,
+        "the same, but the program adds by itself",
     );
     text.push_str("every endpoint has the right sum\n\n");
     text.push_str(&format!(
@@ -284,6 +285,7 @@ pub(crate) mod tests {
             iterations: 3,
             deferred_us: Latency::of_times(times),
             driven_us: None,
+            adding_us: None,
             observed_us: 150.0,
             clock_error_us: 12.5,
         }

@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 
+use kfi::collective::Form;
 use serde::{Deserialize, Serialize};
 
 use super::observe::Fired;
@@ -48,10 +49,32 @@ pub(crate) struct Hello {
 pub(crate) struct Prepare {
     /// Its number, which the inputs depend on.
     pub(crate) run: u64,
-    /// Programs drive it.
-    pub(crate) driven: bool,
+    /// The party that starts its operations.
+    pub(crate) by: By,
     /// Threads observe the counters.
     pub(crate) observed: bool,
+}
+
+/// The party that starts the operations of a run: [`Form`], for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum By {
+    /// The module.
+    Counters,
+    /// The programs.
+    Programs,
+    /// The programs, which add up by themselves.
+    Adding,
+}
+
+impl From<By> for Form {
+    fn from(by: By) -> Self {
+        match by {
+            By::Counters => Self::Deferred,
+            By::Programs => Self::Driven,
+            By::Adding => Self::DrivenAdding,
+        }
+    }
 }
 
 /// The server's answers.

@@ -9,7 +9,7 @@
 //! - *observed*: [`observe`] has a thread for each counter, and notes when it saw it change;
 //!   [`timeline`] and [`svg`] draw that;
 //! - with `--compare` also *driven*: the program itself reads completions and posts the operations
-//!   of the same plan.
+//!   of the same plan; and once more without operations for the sums, which it does by itself.
 //!
 //! With `--serve` the command is the other of two hosts, which has every second endpoint;
 //! [`control`] has the messages between the two commands, and [`client`] and [`server`] are their

@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kfi::{
-    Domain, FiAddr, Link,
-    collective::{Form, Group},
-};
+use kfi::{Domain, FiAddr, Link, collective::Group};
 use serde::Serialize;
 
 use super::{
@@ -173,11 +170,9 @@ impl Server<'_> {
         set_inputs(group, prepare.run);
         let observers =
             { prepare.observed }.then(|| Observers::start(group, self.epoch, self.timeout));
-        let form = match prepare.driven {
-            true => Form::Driven,
-            false => Form::Deferred,
-        };
-        group.prepare(form).map_err(|error| failed(&error))?;
+        group
+            .prepare(prepare.by.into())
+            .map_err(|error| failed(&error))?;
         let said = |result: Result<()>| result.map_err(|error| failed(&error));
         said(self.answer(&FromServer::Ready))?;
         group.finish(self.timeout).map_err(|error| failed(&error))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was seen in a run, as a picture: a line for each endpoint, and the way of each chunk.
+//! The observations of a run, as a picture: a line for each endpoint, and the way of each chunk.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was seen in a run, as text: a line for each endpoint, from the left to the right.
+//! The observations of a run, as text: a line for each endpoint, from the left to the right.
 //!
 //! ```text
 //! endpoint  0 us                                                         80.0 us

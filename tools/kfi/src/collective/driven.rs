@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    Counter,
+    Action, Counter,
     group::{Member, context},
 };
 use crate::{CqRing, Deadline, Entry, Errno, Error, Result};
@@ -20,6 +20,8 @@ const RETRY: std::time::Duration = std::time::Duration::from_millis(1);
 /// The state of the ranks of a host.
 #[derive(Debug)]
 pub(super) struct Driver {
+    /// Sums are done here, without an operation.
+    adds: bool,
     ranks: Vec<Progress>,
     /// Counter of the start, and of the end.
     start: Count,
@@ -64,10 +66,11 @@ struct Progress {
 
 impl Driver {
     /// Posts all receives.
-    pub(super) fn new(group: &super::Group) -> Result<Self> {
+    pub(super) fn new(group: &super::Group, adds: bool) -> Result<Self> {
         let members = &group.members;
         let chunks = group.ring.chunks();
         let mut driver = Self {
+            adds,
             ranks: { members.iter() }
                 .map(|member| Progress {
                     rank: member.plan.rank,
@@ -121,8 +124,13 @@ impl Driver {
             let Some(member) = members.get(place) else {
                 continue;
             };
-            match member.op(step) {
-                Some(op) => match member.ep.post_one(&op) {
+            let action = member.plan.steps.get(step).map(|step| &step.action);
+            match (action, member.op(step)) {
+                (Some(Action::Sum { operand, target }), _) if self.adds => {
+                    member.add(operand, target);
+                    self.complete(members, place, step);
+                }
+                (_, Some(op)) => match member.ep.post_one(&op) {
                     Ok(()) => {}
                     Err(error) if error.is_again() => {
                         self.due.push_front((place, step));
@@ -130,7 +138,7 @@ impl Driver {
                     }
                     Err(error) => return Err(error),
                 },
-                None => self.complete(members, place, step),
+                (_, None) => self.complete(members, place, step),
             }
         }
         Ok(())

@@ -12,13 +12,15 @@ use crate::{
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
-/// Who starts the operations.
+/// The party that starts the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The module: all of them are deferred work, and no program runs between start and end.
     Deferred,
     /// The program, which reads completions and posts the operations that are due.
     Driven,
+    /// The program, as [`Form::Driven`]; but it adds the words up itself, without an operation.
+    DrivenAdding,
 }
 
 /// The ranks of a ring that are on one host, in one domain.
@@ -128,13 +130,35 @@ impl Member {
         self.region.slice(self.bytes(span))
     }
 
-    fn words_of(&self, memory: Memory) -> Range<usize> {
+    /// A whole memory.
+    fn all(&self, memory: Memory) -> Span {
         let words = 0..self.words;
-        self.bytes(&Span { memory, words })
+        Span { memory, words }
     }
 
     fn peer(&self, rank: usize) -> FiAddr {
         self.peers.get(rank).copied().unwrap_or(FiAddr::UNSPEC)
+    }
+
+    fn read(&self, span: &Span) -> Vec<u64> {
+        let bytes = self.memory.to_vec(self.bytes(span));
+        let words = bytes.chunks_exact(WORD).map(|word| {
+            let mut value = [0; WORD];
+            value.copy_from_slice(word);
+            u64::from_ne_bytes(value)
+        });
+        words.collect()
+    }
+
+    fn write(&self, span: &Span, words: impl Iterator<Item = u64>) {
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        self.memory.write_at(self.bytes(span).start, &bytes);
+    }
+
+    /// Does a sum by itself.
+    pub(super) fn add(&self, operand: &Span, target: &Span) {
+        let words = { self.read(operand).into_iter() }.zip(self.read(target));
+        self.write(target, words.map(|(one, other)| one.wrapping_add(other)));
     }
 
     /// The operation of a step that is a transfer.
@@ -244,34 +268,24 @@ impl Group {
     /// Sets the input of a rank, word by word. A rank that is not here has none.
     pub fn set_input(&self, rank: usize, word: impl Fn(usize) -> u64) {
         if let Some(member) = self.member(rank) {
-            let bytes: Vec<u8> = (0..member.words)
-                .flat_map(|at| word(at).to_ne_bytes())
-                .collect();
-            let place = member.words_of(Memory::Input);
-            member.memory.write_at(place.start, &bytes);
+            member.write(&member.all(Memory::Input), (0..member.words).map(word));
         }
     }
 
     /// The output of a rank; empty for one that is not here.
     pub fn output(&self, rank: usize) -> Vec<u64> {
-        let Some(member) = self.member(rank) else {
-            return Vec::new();
-        };
-        let bytes = member.memory.to_vec(member.words_of(Memory::Output));
-        let words = bytes.chunks_exact(WORD).map(|word| {
-            let mut value = [0; WORD];
-            value.copy_from_slice(word);
-            u64::from_ne_bytes(value)
-        });
-        words.collect()
+        let member = self.member(rank);
+        member.map_or(Vec::new(), |member| {
+            member.read(&member.all(Memory::Output))
+        })
     }
 
     /// Clears the output of the ranks here, so that the next one cannot be mistaken for it.
     pub fn clear(&self) {
         for member in &self.members {
-            let place = member.words_of(Memory::Partial).start;
-            let zeros = vec![0; 2 * member.words * WORD];
-            member.memory.write_at(place, &zeros);
+            for memory in [Memory::Partial, Memory::Output] {
+                member.write(&member.all(memory), (0..member.words).map(|_| 0));
+            }
         }
     }
 
@@ -293,7 +307,8 @@ impl Group {
     pub fn prepare(&mut self, form: Form) -> Result<()> {
         self.prepared = match form {
             Form::Deferred => Prepared::Deferred(self.queue()?),
-            Form::Driven => Prepared::Driven(Driver::new(self)?),
+            Form::Driven => Prepared::Driven(Driver::new(self, false)?),
+            Form::DrivenAdding => Prepared::Driven(Driver::new(self, true)?),
         };
         Ok(())
     }

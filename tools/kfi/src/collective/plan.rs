@@ -138,7 +138,7 @@ pub enum Action {
     Sum {
         /// The input.
         operand: Span,
-        /// What was received.
+        /// The sums that were received.
         target: Span,
     },
     /// Adds one to the completion counter, and does nothing else.

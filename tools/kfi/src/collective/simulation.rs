@@ -293,7 +293,7 @@ impl Chance {
 fn run(ring: Ring, plans: &[Plan], seed: u64) -> Outcome {
     let mut model = Model::new(ring, plans);
     let mut chance = Chance(seed | 1);
-    // What is due at once starts before the program lets the rest begin.
+    // Work that is due at once starts before the program lets the rest begin.
     loop {
         let due: Vec<Event> = { model.events() }
             .into_iter()
