@@ -18,6 +18,7 @@
 //! ([`process`]). With `--count` the guest's clock counts instructions ([`count`]); the ratios of
 //! some rows are tested then ([`bounds`]).
 
+mod allreduce;
 mod bounds;
 mod calls;
 mod count;
@@ -68,6 +69,7 @@ fn user_cases() -> Vec<Case> {
     cases.extend(calls::cases());
     cases.extend(messages::cases());
     cases.extend(transfers::cases());
+    cases.extend(allreduce::cases());
     cases.extend(wire::cases());
     cases
 }
