@@ -2,8 +2,8 @@
 
 //! The counter: a success value, an error value, and the waiters for them.
 //!
-//! kfi_cntr uses this primitive; verbs' completion counters and triggered operations can use it
-//! too. It consists of a lock-free part and a part under a lock.
+//! kfi_cntr uses this primitive, with the operations that it triggers; verbs' completion counters
+//! can use it too. It consists of a lock-free part and a part under a lock.
 //!
 //! [`CounterValues`] is the lock-free part: the success value, the error value and `due`, the
 //! lowest threshold of any waiter. Programs can map the two values read-only. Reading is a load.
@@ -41,15 +41,16 @@
 //! same value. Success is checked before the error. A change of the error value before a thread
 //! entered does not end its wait; a change between its entry and its arming does.
 //!
-//! # Planned extension
+//! # Work
 //!
-//! A trigger queue will be another [`Due`] beside these waiters, with work in place of waiters that
-//! is released to the endpoint. KFI_TRIGGER compares with the success value and fits in as it is.
-//! Deferred work compares with success + error. The error value changes only under the lock, so the
-//! lowest threshold of deferred work minus the error value can be included in `due`.
+//! [`Works`] are the triggered operations and the deferred work that wait for the counter, in
+//! [`Waiters`] too, because they share the lock and `due`. A triggered operation compares its
+//! threshold with the success value. Deferred work compares with success + error. The error value
+//! changes only under the lock, so `due` includes the lowest threshold of deferred work minus the
+//! error value: adding is the same compare with or without work.
 //!
 //! Cost: reading and adding O(1); arming, disarming and each release O(log n) in the number of
-//! waiters.
+//! waiters or works.
 //!
 //! Source: kfi_cntr(3), fi_trigger(3), ibv_create_comp_cntr(3).
 
@@ -58,6 +59,7 @@ use crate::due::Due;
 
 mod values;
 mod waiters;
+mod work;
 
 pub use values::{
     CounterValues,
@@ -71,4 +73,11 @@ pub use waiters::{
     WaitStart,
     Waiter,
     Waiters, //
+};
+pub use work::{
+    Compared,
+    NoSlot,
+    NoWork,
+    WorkMap,
+    Works, //
 };

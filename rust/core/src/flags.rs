@@ -315,6 +315,8 @@ bit_set! {
         DISCARD = KFI_DISCARD,
         /// Claim a message, or receive a claimed one.
         CLAIM = KFI_CLAIM,
+        /// Wait for a counter before it starts.
+        TRIGGER = KFI_TRIGGER,
     }
 }
 
@@ -451,7 +453,7 @@ mod tests {
     #[test]
     fn unknown_bits_are_refused() {
         assert_eq!(Caps::from_bits(1 << 63), Err(Errno::EINVAL));
-        assert_eq!(OpFlags::from_bits(KFI_TRIGGER), Err(Errno::EINVAL));
+        assert_eq!(OpFlags::from_bits(KFI_MULTICAST), Err(Errno::EINVAL));
         assert_eq!(OpFlags::from_bits(KFI_COMMIT_COMPLETE), Err(Errno::EINVAL));
         assert_eq!(CompFlags::from_bits(KFI_COMPLETION), Err(Errno::EINVAL));
         assert_eq!(Access::from_bits(KFI_SEND | KFI_MSG), Err(Errno::EINVAL));

@@ -33,6 +33,10 @@
 //! concerns the outgoing data (fi_atomic(3)), and operands of atomics are always copied
 //! immediately. A fetching atomic therefore accepts the flag, and it has no effect.
 //!
+//! `KFI_TRIGGER` says when an operation starts, so no kind has it: the front end removes it from the
+//! flags of an operation before it starts. As a default flag it makes all operations of a side
+//! triggered.
+//!
 //! # Successes that make an entry
 //!
 //! [`reports_success`] decides (fi_endpoint(3), fi_msg(3), fi_tagged(3)):
@@ -117,8 +121,11 @@ impl Side {
                 .union(OpFlags::INJECT)
                 .union(OpFlags::INJECT_COMPLETE)
                 .union(OpFlags::TRANSMIT_COMPLETE)
-                .union(OpFlags::DELIVERY_COMPLETE),
-            Side::Receive => OpFlags::COMPLETION.union(OpFlags::MULTI_RECV),
+                .union(OpFlags::DELIVERY_COMPLETE)
+                .union(OpFlags::TRIGGER),
+            Side::Receive => OpFlags::COMPLETION
+                .union(OpFlags::MULTI_RECV)
+                .union(OpFlags::TRIGGER),
         }
     }
 

@@ -8,6 +8,7 @@ mod loom_support;
 
 use kfi_core::cntr::{
     Armed,
+    Compared,
     CounterValues,
     Outcome,
     ThresholdReached,
@@ -29,7 +30,8 @@ use loom::{
 };
 use loom_support::{
     LoomWord,
-    TreeMap, //
+    TreeMap,
+    WorkTrees, //
 };
 
 /// A counter like the module's: the values, and the waiters under a lock.
@@ -317,5 +319,94 @@ fn a_reader_of_an_error_sees_accesses_before_it() {
                 assert_eq!(theirs.load(Relaxed), 5);
             }
         );
+    });
+}
+
+/// A counter with work.
+struct Triggers {
+    values: CounterValues<LoomWord, LoomWord>,
+    waiters: Mutex<Waiters<TreeMap, WorkTrees>>,
+}
+
+impl Triggers {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            values: CounterValues::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), 0),
+            waiters: Mutex::new(Waiters::with_work(
+                TreeMap::default(),
+                TreeMap::default(),
+                WorkTrees::default(),
+            )),
+        })
+    }
+
+    fn add(&self, n: u64) {
+        if let Some(reached) = self.values.add(n) {
+            let mut waiters = self.waiters.lock().unwrap();
+            waiters.fire(&self.values, reached, |_, _| ());
+        }
+    }
+
+    /// Returns whether it waits.
+    fn queue(&self, kind: Compared, threshold: u64, name: u32) -> bool {
+        let mut waiters = self.waiters.lock().unwrap();
+        waiters.queue(&self.values, kind, threshold, name).1
+    }
+
+    /// The names of the works that are due, in order.
+    fn due(&self) -> Vec<u32> {
+        let waiters = self.waiters.lock().unwrap();
+        let due = &waiters.works().map().due;
+        due.iter().map(|(_, name)| *name).collect()
+    }
+}
+
+#[test]
+fn an_add_meets_work_that_is_queued() {
+    for kind in Compared::ALL {
+        loom::model(move || {
+            let c = Triggers::new();
+            on_cpus!(c: { c.queue(kind, 1, 1); }, c.add(1));
+            assert_eq!(c.due(), [1]);
+        });
+    }
+}
+
+#[test]
+fn two_adds_and_work_that_is_queued() {
+    loom::model(|| {
+        let c = Triggers::new();
+        c.queue(Compared::Sum, 2, 2);
+        on_cpus!(c: { c.queue(Compared::Success, 1, 1); }, c.add(1), c.add(1));
+        let mut due = c.due();
+        due.sort_unstable();
+        assert_eq!(due, [1, 2]);
+    });
+}
+
+#[test]
+fn work_is_due_in_order_with_two_adders() {
+    loom::model(|| {
+        let c = Triggers::new();
+        c.queue(Compared::Sum, 2, 2);
+        c.queue(Compared::Success, 1, 1);
+        on_cpus!(c: c.add(1), c.add(1));
+        assert_eq!(c.due(), [1, 2]);
+    });
+}
+
+#[test]
+fn an_error_and_an_add_make_work_due() {
+    loom::model(|| {
+        let c = Triggers::new();
+        c.queue(Compared::Sum, 2, 2);
+        on_cpus!(
+            c: {
+                let mut waiters = c.waiters.lock().unwrap();
+                waiters.add_err(&c.values, 1, |_, _| ());
+            },
+            c.add(1)
+        );
+        assert_eq!(c.due(), [2]);
     });
 }

@@ -25,7 +25,8 @@ use super::{
     eq::Eq,
     fabric::Fabric,
     mr::Mr,
-    prelude::*, //
+    prelude::*,
+    work::WorkQueue, //
 };
 use crate::{
     net::{
@@ -64,6 +65,9 @@ pub(crate) struct Domain {
     /// The EQ that the domain is bound to, and whether it was bound with KFI_REG_MR.
     #[pin]
     eq: Mutex<Option<(UseRef<Eq>, bool)>>,
+    /// Its deferred work and triggered operations.
+    work: Arc<WorkQueue>,
+    fid: u64,
     _memory: Allowance,
 }
 
@@ -79,8 +83,11 @@ impl Domain {
     ) -> Result<Arc<Self>> {
         let fabric = UseRef::new(fabric.clone())?;
         let directory = DirectoryUse::of(fabric.netns())?;
+        let memory = ident.budget.take_for::<Self>(size_of::<WorkQueue>())?;
+        let fid = ident.fid;
+        let work = WorkQueue::new(ident.owner, ident.budget)?;
         Arc::pin_init(
-            try_pin_init!(Self {
+            pin_init!(Self {
                 fabric,
                 link,
                 directory,
@@ -88,7 +95,9 @@ impl Domain {
                 uses: UseCount::new(),
                 keys <- new_spinlock!(RBTree::new(), "Domain::keys"),
                 eq <- new_mutex!(None, "Domain::eq"),
-                _memory: ident.budget.take_for::<Self>(0)?,
+                work,
+                fid,
+                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -129,6 +138,18 @@ impl Domain {
 
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    /// Its deferred work and triggered operations.
+    #[inline]
+    pub(super) fn work(&self) -> &Arc<WorkQueue> {
+        &self.work
+    }
+
+    /// Its identifier for its owner. Does not sleep.
+    #[inline]
+    pub(crate) fn fid(&self) -> u64 {
+        self.fid
     }
 
     /// The directory in which its endpoints find their peers.

@@ -43,7 +43,8 @@
 //! - The mutex of a session with another host -> the locks of its QPs and connections, and those of
 //!   a completion. No other mutex is taken under it.
 //! - The spin lock of a CQ, an EQ or a counter -> the locks of wait queues. The spin lock of a CQ
-//!   or a counter -> that of a callback.
+//!   or a counter -> that of a callback. The spin lock of a counter -> that of its domain's works
+//!   that are due -> that of the workqueue.
 //! - The spin lock of a wait set. The caller has released the lock of the member that signals it.
 //! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
 //!   counter and a wait set, one after the other. The latter are taken under the lock of the buffer
@@ -76,6 +77,7 @@ pub(crate) mod pep;
 pub(crate) mod poll;
 mod prelude;
 pub(crate) mod wait;
+pub(crate) mod work;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/mr.rs"]

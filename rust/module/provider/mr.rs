@@ -33,7 +33,6 @@ use super::{
         Drain,
         DrainGuard, //
     },
-    object_list::StatsSource,
     prelude::*, //
 };
 use crate::{

@@ -78,7 +78,7 @@ macro_rules! calls {
             0x51 KFABRIC_IOC_QUEUE_WORK(kfabric_queue_work: 48) query_always work::queue;
             0x52 KFABRIC_IOC_CANCEL_WORK(kfabric_cancel_work: 24) input work::cancel;
             0x53 KFABRIC_IOC_FLUSH_WORK(kfabric_flush_work: 24) query work::flush;
-            0x54 KFABRIC_IOC_EP_ALIAS(kfabric_ep_alias: 40) make ep::alias;
+            0x54 KFABRIC_IOC_EP_ALIAS(kfabric_ep_alias: 40) make alias::open;
 
             0x58 KFABRIC_IOC_PEP_OPEN(kfabric_pep_open: 56) make ep::pep_open;
             0x59 KFABRIC_IOC_PEP_LISTEN(kfabric_pep_listen: 8) input ep::pep_listen;

@@ -16,6 +16,7 @@ use kernel::ioctl::{
 };
 
 use super::{
+    alias,
     av,
     calls::calls,
     cntr,

@@ -8,6 +8,7 @@ use kfi_core::{
     enums::EpType,
     flags::{
         Caps,
+        OpFlags,
         KFI_RECV,
         KFI_TRANSMIT, //
     },
@@ -67,6 +68,9 @@ pub(super) fn open(
         .default_flags(arg.rx_op_flags)
         .map_err(to_error)?;
     if !kind.tx_op_flags.contains(tx_op_flags) {
+        return Err(EOPNOTSUPP);
+    }
+    if (tx_op_flags | rx_op_flags).contains(OpFlags::TRIGGER) && !caps.contains(Caps::TRIGGER) {
         return Err(EOPNOTSUPP);
     }
     let (default_buffered, max_buffered) = kind.buffered;
@@ -241,17 +245,6 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
         _ => return Err(EBADF),
     }
     Ok(())
-}
-
-/// `KFABRIC_IOC_EP_ALIAS`. The provider has no aliases yet.
-pub(super) fn alias(
-    file: &OpenFile,
-    arg: &mut kfabric_ep_alias,
-    _ident: Ident,
-) -> Result<Arc<Endpoint>> {
-    must_be_zero(&[arg.reserved])?;
-    file.object::<Endpoint>(arg.ep)?;
-    Err(ENOSYS)
 }
 
 pub(super) fn pep_open(

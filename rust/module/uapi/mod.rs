@@ -24,6 +24,7 @@
 //!
 //! Everything here runs in process context, in the program's own task.
 
+mod alias;
 mod av;
 mod calls;
 mod cntr;

@@ -9,7 +9,10 @@ use kfi_core::flags::{
     KFI_REG_MR, //
 };
 
-use super::prelude::*;
+use super::{
+    alias::EpAlias,
+    prelude::*, //
+};
 use crate::{
     provider::{
         av::Av,
@@ -71,10 +74,13 @@ macro_rules! classes {
             }
 
             /// Announces that this object will be closed soon, together with many others. An
-            /// endpoint begins to disconnect from peers on other hosts.
+            /// endpoint begins to disconnect from peers on other hosts. The work of a domain is
+            /// dropped.
             pub(super) fn farewell(&self) {
-                if let Self::Endpoint(endpoint) = self {
-                    endpoint.farewell();
+                match self {
+                    Self::Endpoint(endpoint) => endpoint.farewell(),
+                    Self::Domain(domain) => domain.end_work(),
+                    _ => {}
                 }
             }
 
@@ -111,6 +117,8 @@ pub(super) trait Named: Sized {
 }
 
 classes! {
+    /// An alias of an endpoint.
+    EpAlias(EpAlias),
     Endpoint(Endpoint),
     Pep(Pep),
     Mr(Mr),

@@ -11,6 +11,9 @@
 //! field, except for rules that depend on the endpoint (its state, its capabilities, its default
 //! flags, its peers).
 //!
+//! [`Reader`] gives the operations to a [`Destination`]: to the [`Poster`], or to an [`Admission`]
+//! those that wait for a counter (`KFI_TRIGGER`, and deferred work).
+//!
 //! An operation that is refused ends the call; the operations before it remain posted. A process
 //! that is being killed posts no further operation, so a call ends within the time of one
 //! operation.
@@ -18,8 +21,9 @@
 //! # Buffers
 //!
 //! The bytes of a transmit of at most [`limits::INJECT_SIZE`] bytes are copied when it is posted,
-//! whether it is injected or not: copying them costs less than pinning pages. Larger buffers, and
-//! those of receives and reads, are pinned for the duration of the operation. If the operation
+//! whether it is injected or not: copying them costs less than pinning pages. If it waits for a
+//! counter, only injected bytes are copied, because others are read when it starts. Larger buffers,
+//! and those of receives and reads, are pinned for the duration of the operation. If the operation
 //! names a memory region, the region is already pinned and only a reference is taken. A list of
 //! buffers in a region is checked against the region and pinned separately. The operands of an
 //! atomic are copied; its result buffer is treated like the buffer of a read.
@@ -27,9 +31,13 @@
 use kfi_core::{
     enums::{
         AtomicOp,
-        Datatype, //
+        Datatype,
+        TriggerEvent, //
     },
-    flags::OpFlags,
+    flags::{
+        OpFlags,
+        KFI_TRIGGER, //
+    },
     op::{
         OpType,
         ATOMIC_LEN, //
@@ -37,6 +45,10 @@ use kfi_core::{
 };
 
 use super::{
+    alias::{
+        DefaultFlags,
+        EpAlias, //
+    },
     parse::{
         check_count,
         user_ranges, //
@@ -52,7 +64,9 @@ use crate::{
         UserRange, //
     },
     provider::{
+        cntr::Cntr,
         ep::{
+            admit::Admitted,
             op::{
                 Atomic,
                 Change,
@@ -72,6 +86,10 @@ use crate::{
         mr::{
             pin_access,
             Mr, //
+        },
+        work::{
+            Deferral,
+            Work, //
         }, //
     },
     shim::{
@@ -91,15 +109,93 @@ use crate::{
 };
 
 /// Size of the first version of `struct kfabric_op`; it stays when the structure grows.
-const OP_V1_SIZE: usize = 128;
+pub(super) const OP_V1_SIZE: usize = 128;
 
 /// Operations that are posted between two calls of `cond_resched()`.
 const STRIDE: usize = 64;
 
+/// What becomes of the operations that a [`Reader`] has read.
+pub(super) trait Destination {
+    /// Whether the bytes of short transmits are copied when they are read, and not pinned.
+    const COPIES: bool;
+
+    /// Takes an operation. Sleeps.
+    fn accept(&mut self, op: Op<'_>) -> Result;
+
+    /// Whether there is a reference to a peer, which must be dropped before the task waits for
+    /// memory of the program.
+    fn keeps_peer(&self) -> bool;
+
+    /// Drops that reference.
+    fn forget_peer(&mut self);
+}
+
+impl Destination for Poster<'_> {
+    const COPIES: bool = true;
+
+    #[inline(always)]
+    fn accept(&mut self, op: Op<'_>) -> Result {
+        self.post(op)
+    }
+
+    #[inline(always)]
+    fn keeps_peer(&self) -> bool {
+        Poster::keeps_peer(self)
+    }
+
+    #[inline(always)]
+    fn forget_peer(&mut self) {
+        Poster::forget_peer(self);
+    }
+}
+
+/// Admits an operation that waits for a counter.
+pub(super) struct Admission<'a> {
+    endpoint: &'a Arc<Endpoint>,
+    /// Deferred work: its report.
+    deferral: Option<Deferral>,
+    admitted: Option<Admitted>,
+}
+
+impl<'a> Admission<'a> {
+    /// Of an operation of `endpoint`; deferred work with its report.
+    pub(super) fn new(endpoint: &'a Arc<Endpoint>, deferral: Option<Deferral>) -> Self {
+        Self {
+            endpoint,
+            deferral,
+            admitted: None,
+        }
+    }
+
+    /// The work that was admitted. Fails with `EINVAL` if there is none, `EBADF` if the endpoint is
+    /// closed.
+    pub(super) fn into_work(self) -> Result<Work> {
+        Work::transfer(self.endpoint, self.admitted.ok_or(EINVAL)?)
+    }
+}
+
+impl Destination for Admission<'_> {
+    const COPIES: bool = false;
+
+    fn accept(&mut self, mut op: Op<'_>) -> Result {
+        self.admitted = Some(match self.deferral.take() {
+            Some(deferral) => self.endpoint.admit_deferred(&mut op, deferral)?,
+            None => self.endpoint.admit_waiting(&mut op)?,
+        });
+        Ok(())
+    }
+
+    fn keeps_peer(&self) -> bool {
+        false
+    }
+
+    fn forget_peer(&mut self) {}
+}
+
 /// Reads user memory with `read`. If the memory is not present, `poster` forgets its peer before
 /// `read` is called again and waits for the memory.
 #[inline(always)]
-fn without_peer(poster: &mut Poster<'_>, mut read: impl FnMut() -> Result) -> Result {
+fn without_peer(poster: &mut impl Destination, mut read: impl FnMut() -> Result) -> Result {
     if poster.keeps_peer() {
         if read().is_ok() {
             return Ok(());
@@ -133,10 +229,14 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     if arg.count == 0 || arg.count > limits::MAX_POST {
         return Err(EINVAL);
     }
-    let endpoint = file.object::<Endpoint>(arg.ep)?;
+    let (endpoint, defaults) = match file.object::<Endpoint>(arg.ep) {
+        Ok(endpoint) => (endpoint, None),
+        Err(_) => alias(file, arg.ep)?,
+    };
     let ops = UserPtr::from_addr(usize::try_from(arg.ops).map_err(|_| EFAULT)?);
     let stride = usize::try_from(arg.op_size)?;
-    let mut reader = Reader::new(file);
+    let mut reader = Reader::new(file, defaults);
+    let always = reader.default_trigger(&endpoint);
     let mut poster = Poster::new(&endpoint);
     let mut op = kfabric_op::default();
     for index in 0..arg.count as usize {
@@ -149,10 +249,22 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
         without_peer(&mut poster, || {
             read_element(ops, index, stride, OP_V1_SIZE, &mut op)
         })?;
-        reader.post(&op, &mut poster)?;
+        if ((op.flags | always) & KFI_TRIGGER) | op.threshold | u64::from(op.trigger_cntr) != 0 {
+            reader.trigger(&op, &endpoint, &mut poster)?;
+        } else {
+            must_be_zero(&[op.trigger_event])?;
+            reader.post(&op, &mut poster)?;
+        }
         arg.done = arg.done.wrapping_add(1);
     }
     Ok(())
+}
+
+/// The endpoint of an alias, and the default flags of the alias.
+#[cold]
+fn alias(file: &OpenFile, handle: u32) -> Result<(Arc<Endpoint>, Option<DefaultFlags>)> {
+    let alias = file.object::<EpAlias>(handle)?;
+    Ok((alias.endpoint().clone(), Some(alias.defaults())))
 }
 
 /// The local buffer of an operation: one range, or a list of them.
@@ -171,8 +283,10 @@ impl Ranges {
 }
 
 /// Reads the operations of one call.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     file: &'a OpenFile,
+    /// The default flags of the alias that they are posted through.
+    defaults: Option<DefaultFlags>,
     /// The region of the last operation, because the next one often names the same.
     region: Option<(u32, Arc<Mr>)>,
     /// The bytes of the last small transmit.
@@ -180,28 +294,77 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of operations that name objects of `file`.
-    fn new(file: &'a OpenFile) -> Self {
+    /// A reader of operations that name objects of `file`. `defaults`: the default flags, in place
+    /// of those of the endpoint.
+    pub(super) fn new(file: &'a OpenFile, defaults: Option<DefaultFlags>) -> Self {
         Self {
             file,
+            defaults,
             region: None,
             inline: Inline::new(),
         }
     }
 
-    /// Validates `op`, converts it to an operation of the provider, and posts it. In the context of
-    /// the process whose memory it names; sleeps. Fails with the errors of `struct kfabric_post`.
+    /// `KFI_TRIGGER` if it is a default flag of a side.
+    #[inline]
+    fn default_trigger(&self, endpoint: &Endpoint) -> u64 {
+        let defaults = self.defaults.unwrap_or_else(|| DefaultFlags::of(endpoint));
+        (defaults.transmit | defaults.receive).bits() & KFI_TRIGGER
+    }
+
+    /// Posts `op`, which may be triggered: has it wait for its counter if it is. Fails with the
+    /// errors of `struct kfabric_post`. Sleeps.
+    #[cold]
+    #[inline(never)]
+    fn trigger(
+        &mut self,
+        op: &kfabric_op,
+        endpoint: &Arc<Endpoint>,
+        poster: &mut Poster<'_>,
+    ) -> Result {
+        let side = OpType::try_from(op.opcode).map_err(to_error)?.side();
+        let explicit = op.control & KFABRIC_OP_EXPLICIT != 0;
+        let defaults = self.defaults.unwrap_or_else(|| DefaultFlags::of(endpoint));
+        let by_default = !explicit && defaults.side(side).contains(OpFlags::TRIGGER);
+        if op.flags & KFI_TRIGGER == 0 && !by_default {
+            must_be_zero(&[op.trigger_event, op.trigger_cntr])?;
+            must_be_zero(&[op.threshold])?;
+            return self.post(op, poster);
+        }
+        let TriggerEvent::Threshold = TriggerEvent::try_from(op.trigger_event).map_err(to_error)?;
+        let cntr = self.file.object::<Cntr>(op.trigger_cntr)?;
+        endpoint.check_trigger(&cntr)?;
+        // The operation, and others that are due, may start here and sleep.
+        poster.settle();
+        let mut admission = Admission::new(endpoint, None);
+        let op = kfabric_op {
+            flags: op.flags & !KFI_TRIGGER,
+            ..*op
+        };
+        self.post(&op, &mut admission)?;
+        cntr.trigger(op.threshold, admission.into_work()?)
+    }
+
+    /// Validates `op`, converts it to an operation of the provider, and gives it to `poster`. In the
+    /// context of the process whose memory it names; sleeps. Fails with the errors of `struct
+    /// kfabric_post`. The caller has handled KFI_TRIGGER.
     // Each kind of operation is posted in its own arm, so that the kind is not checked twice.
     #[inline]
-    fn post(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result {
+    pub(super) fn post<D: Destination>(&mut self, op: &kfabric_op, poster: &mut D) -> Result {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
         must_be_zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
-        let flags = Flags {
+        let mut flags = Flags {
             own: kind
                 .flags(op.flags, true, OpFlags::EMPTY)
                 .map_err(to_error)?,
             explicit: op.control & KFABRIC_OP_EXPLICIT != 0,
         };
+        if let Some(defaults) = self.defaults {
+            flags.own = kind
+                .flags(op.flags, flags.explicit, defaults.side(kind.side()))
+                .map_err(to_error)?;
+            flags.explicit = true;
+        }
         if !kind.is_atomic() {
             must_be_zero(&[op.datatype, op.op])?;
             must_be_zero(&[op.compare, op.result, op.result_mr.into()])?;
@@ -214,8 +377,9 @@ impl<'a> Reader<'a> {
 
         match kind {
             OpType::Send | OpType::TSend => {
-                let from = self.source(kind, op.mr, &ranges, len, poster)?;
-                poster.post(Op::Send(Send {
+                let copy = D::COPIES || flags.own.contains(OpFlags::INJECT);
+                let from = self.source(kind, op.mr, &ranges, (len, copy), poster)?;
+                poster.accept(Op::Send(Send {
                     flags,
                     context: op.context,
                     from,
@@ -229,7 +393,7 @@ impl<'a> Reader<'a> {
             }
             OpType::Recv | OpType::TRecv => {
                 let into = self.memory(kind, op.mr, &ranges, len, poster)?;
-                poster.post(Op::Receive(Receive {
+                poster.accept(Op::Receive(Receive {
                     flags,
                     context: op.context,
                     into,
@@ -243,7 +407,7 @@ impl<'a> Reader<'a> {
             }
             OpType::Read => {
                 let into = self.memory(kind, op.mr, &ranges, len, poster)?;
-                poster.post(Op::Read(Read {
+                poster.accept(Op::Read(Read {
                     flags,
                     context: op.context,
                     into,
@@ -252,8 +416,9 @@ impl<'a> Reader<'a> {
                 }))
             }
             OpType::Write => {
-                let from = self.source(kind, op.mr, &ranges, len, poster)?;
-                poster.post(Op::Write(Write {
+                let copy = D::COPIES || flags.own.contains(OpFlags::INJECT);
+                let from = self.source(kind, op.mr, &ranges, (len, copy), poster)?;
+                poster.accept(Op::Write(Write {
                     flags,
                     context: op.context,
                     from,
@@ -264,7 +429,7 @@ impl<'a> Reader<'a> {
             }
             OpType::Atomic | OpType::FetchAtomic | OpType::CompareAtomic => {
                 let change = self.change(kind, op, &ranges, len, poster)?;
-                poster.post(Op::Atomic(Atomic {
+                poster.accept(Op::Atomic(Atomic {
                     flags,
                     context: op.context,
                     change,
@@ -282,7 +447,7 @@ impl<'a> Reader<'a> {
         op: &kfabric_op,
         ranges: &Ranges,
         len: u64,
-        poster: &mut Poster<'_>,
+        poster: &mut impl Destination,
     ) -> Result<Change> {
         let datatype = Datatype::try_from(u32::from(op.datatype)).map_err(to_error)?;
         let what = AtomicOp::try_from(u32::from(op.op)).map_err(to_error)?;
@@ -293,7 +458,7 @@ impl<'a> Reader<'a> {
             must_be_zero(&[op.result, op.result_mr.into()])?;
         }
         kind.check_atomic(datatype, what, len).map_err(to_error)?;
-        let operand = match self.source(kind, op.mr, ranges, len, poster)? {
+        let operand = match self.source(kind, op.mr, ranges, (len, true), poster)? {
             Source::Inline(bytes) => word(bytes)?,
             // An atomic's operand is short, so `source` returns it inline.
             Source::Mem(_) => return Err(EINVAL),
@@ -323,7 +488,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The buffer for the previous value of an atomic's target.
-    fn result(&mut self, op: &kfabric_op, poster: &mut Poster<'_>) -> Result<MemRef> {
+    fn result(&mut self, op: &kfabric_op, poster: &mut impl Destination) -> Result<MemRef> {
         let len = ATOMIC_LEN as u64;
         let addr = op.result;
         let range = Ranges::One([UserRange { addr, len }]);
@@ -343,23 +508,23 @@ impl<'a> Reader<'a> {
         Ok((Ranges::One([range]), op.len))
     }
 
-    /// The source of a transmit.
+    /// The source of a transmit of `len` bytes; with `copy` they are copied if they are few.
     #[inline(always)]
     fn source(
         &mut self,
         kind: OpType,
         mr: u32,
         ranges: &Ranges,
-        len: u64,
-        poster: &mut Poster<'_>,
+        (len, copy): (u64, bool),
+        poster: &mut impl Destination,
     ) -> Result<Source<'_>> {
         match ranges {
             // The most frequent case.
-            Ranges::One([range]) if mr == 0 && len <= limits::INJECT_SIZE as u64 => {
+            Ranges::One([range]) if mr == 0 && copy && len <= limits::INJECT_SIZE as u64 => {
                 without_peer(poster, || self.inline.read_one(range))?;
                 Ok(Source::Inline(&self.inline))
             }
-            _ => self.other_source(kind, mr, ranges, len, poster),
+            _ => self.other_source(kind, mr, ranges, (len, copy), poster),
         }
     }
 
@@ -370,10 +535,10 @@ impl<'a> Reader<'a> {
         kind: OpType,
         mr: u32,
         ranges: &Ranges,
-        len: u64,
-        poster: &mut Poster<'_>,
+        (len, copy): (u64, bool),
+        poster: &mut impl Destination,
     ) -> Result<Source<'_>> {
-        if len > limits::INJECT_SIZE as u64 {
+        if !copy || len > limits::INJECT_SIZE as u64 {
             return Ok(Source::Mem(self.memory(kind, mr, ranges, len, poster)?));
         }
         if mr != 0 {
@@ -391,7 +556,7 @@ impl<'a> Reader<'a> {
         mr: u32,
         ranges: &Ranges,
         len: u64,
-        poster: &mut Poster<'_>,
+        poster: &mut impl Destination,
     ) -> Result<MemRef> {
         let in_region = if mr != 0 {
             self.in_region(kind, mr, ranges)?

@@ -3,11 +3,19 @@
 //! The part of a counter under the lock: the waiters, their conditions and their order.
 //! [`crate::cntr`] describes the algorithm.
 
-use super::values::{
-    AddOutcome,
-    CounterValues,
-    ThresholdReached,
-    NO_WAITER, //
+use super::{
+    values::{
+        AddOutcome,
+        CounterValues,
+        ThresholdReached,
+        NO_WAITER, //
+    },
+    work::{
+        Compared,
+        NoWork,
+        WorkMap,
+        Works, //
+    }, //
 };
 use crate::{
     due::{
@@ -103,12 +111,13 @@ pub enum Armed<S> {
     Waiting(Waiter),
 }
 
-/// The waiters of a counter. There is one for each [`CounterValues`]; each call must be given the
-/// same values.
+/// The waiters and the work of a counter. There is one for each [`CounterValues`]; each call must
+/// be given the same values.
 ///
 /// Context: under the counter's lock. A `release` argument is called under that lock for each
-/// waiter to be woken, in the order in which they became due.
-pub struct Waiters<M: DueMap> {
+/// waiter to be woken, in the order in which they became due. Work that is due is in the list of
+/// the [`WorkMap`] when a call returns.
+pub struct Waiters<M: DueMap, W: WorkMap = NoWork> {
     at_least: Due<M>,
     /// The waiters for any change, keyed by the value in their snapshot.
     any_change: Due<M>,
@@ -116,17 +125,90 @@ pub struct Waiters<M: DueMap> {
     writes: u64,
     /// The number of changes of the error value.
     err_changes: u64,
+    works: Works<W>,
 }
 
 impl<M: DueMap> Waiters<M> {
-    /// Makes an empty set of waiters. Both maps must be empty.
+    /// Makes an empty set of waiters, without work. Both maps must be empty.
     pub const fn new(at_least: M, any_change: M) -> Self {
+        Self::with_work(at_least, any_change, NoWork)
+    }
+}
+
+impl<M: DueMap, W: WorkMap> Waiters<M, W> {
+    /// Makes an empty set of waiters and works. The maps must be empty.
+    pub const fn with_work(at_least: M, any_change: M, works: W) -> Self {
         Self {
             at_least: Due::new(at_least),
             any_change: Due::new(any_change),
             writes: 0,
             err_changes: 0,
+            works: Works::new(works),
         }
+    }
+
+    /// Returns the works.
+    pub fn works(&self) -> &Works<W> {
+        &self.works
+    }
+
+    /// Returns the works.
+    pub fn works_mut(&mut self) -> &mut Works<W> {
+        &mut self.works
+    }
+
+    /// Queues a work. If its threshold is reached, it is due when the call returns, after the works
+    /// that were due before. Returns its key, and whether it waits. O(log n).
+    pub fn queue(
+        &mut self,
+        values: &CounterValues<impl Word, impl Word>,
+        kind: Compared,
+        threshold: u64,
+        slot: W::Slot,
+    ) -> (Key, bool) {
+        let key = self.works.insert(kind, threshold, slot);
+        // ORDERING: as in `arm`: `due` is written before the value is read.
+        values.due.swap(self.bound(values));
+        let waits = !Works::<W>::is_reached(kind, threshold, values);
+        if !waits {
+            self.release_work(values, values.read());
+            self.update_due(values);
+        }
+        (key, waits)
+    }
+
+    /// Makes the works due that the values reach, which an adder may be about to do, and returns
+    /// whether a work with this threshold would be due at once. O(log n) for each.
+    pub fn is_reached(
+        &mut self,
+        values: &CounterValues<impl Word, impl Word>,
+        kind: Compared,
+        threshold: u64,
+    ) -> bool {
+        if !Works::<W>::is_reached(kind, threshold, values) {
+            return false;
+        }
+        self.release_work(values, values.read());
+        true
+    }
+
+    /// Removes a work that waits. Returns `None` if there is none with this key, because it was
+    /// removed or is due. O(log n).
+    pub fn cancel(
+        &mut self,
+        values: &CounterValues<impl Word, impl Word>,
+        kind: Compared,
+        key: &Key,
+    ) -> Option<W::Token> {
+        let token = self.works.remove(kind, key)?;
+        self.update_due(values);
+        Some(token)
+    }
+
+    /// Notes that the caller has taken `count` works out of the map.
+    pub fn taken(&mut self, values: &CounterValues<impl Word, impl Word>, count: u32) {
+        self.works.forget(count);
+        self.update_due(values);
     }
 
     /// Records that a thread enters a wait. Every change of the error value from now on ends the
@@ -154,7 +236,7 @@ impl<M: DueMap> Waiters<M> {
         // ORDERING: fully ordered: `due` is written before the value is read. An adder writes the
         // value before it reads `due`, so either it sees the threshold or its value is seen here.
         // This is done even if `due` already has a lower threshold; arming is not the fast path.
-        values.due.swap(self.bound().min(due_of(threshold)));
+        values.due.swap(self.bound(values).min(due_of(threshold)));
         let over = match cond {
             WaitCondition::AtLeast(threshold, _) if values.read() >= threshold => {
                 Some(Outcome::Reached)
@@ -213,6 +295,7 @@ impl<M: DueMap> Waiters<M> {
             self.writes = self.writes.wrapping_add(1);
             self.release_reached(values.max(), &mut release);
             self.release_any_change(&mut release);
+            self.release_work(values, values.max());
         } else {
             // The value has not decreased since the add; otherwise a set has released the waiters
             // that were due.
@@ -226,6 +309,7 @@ impl<M: DueMap> Waiters<M> {
             {
                 release(token, Outcome::Reached);
             }
+            self.release_work(values, value);
         }
         self.update_due(values);
     }
@@ -249,6 +333,7 @@ impl<M: DueMap> Waiters<M> {
         self.writes = self.writes.wrapping_add(1);
         self.release_reached(old.max(value), &mut release);
         self.release_any_change(&mut release);
+        self.release_work(values, old.max(value));
         self.update_due(values);
         Ok(())
     }
@@ -296,6 +381,7 @@ impl<M: DueMap> Waiters<M> {
         err: u64,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
+        let old = values.err.load();
         // ORDERING: release: a reader of the error value sees all earlier accesses. The lock
         // excludes other writers.
         values.err.store_release(err);
@@ -307,6 +393,11 @@ impl<M: DueMap> Waiters<M> {
         while let Some((_, token)) = self.at_least.pop() {
             release(token, Outcome::ErrorChanged);
         }
+        // ORDERING: fully ordered: a lower bound is written before the value is read, see `arm`.
+        values.due.swap(self.bound(values));
+        let value = values.read();
+        self.works
+            .release(value, value.saturating_add(old.max(err)));
         self.update_due(values);
     }
 
@@ -367,14 +458,22 @@ impl<M: DueMap> Waiters<M> {
         }
     }
 
-    /// Returns the value of `due` for the present waiters.
+    /// Makes the works due that a success value reaches with the present error value.
     #[inline]
-    fn bound(&self) -> u64 {
+    fn release_work(&mut self, values: &CounterValues<impl Word, impl Word>, success: u64) {
+        let err = values.err.load();
+        self.works.release(success, success.saturating_add(err));
+    }
+
+    /// Returns the value of `due` for the present waiters and works.
+    #[inline]
+    fn bound(&self, values: &CounterValues<impl Word, impl Word>) -> u64 {
         let at_least = self.at_least.lowest().map_or(NO_WAITER, due_of);
-        match self.any_change.lowest() {
+        let waiters = match self.any_change.lowest() {
             None => at_least,
             Some(seen) => at_least.min(due_of(beyond(seen))),
-        }
+        };
+        waiters.min(self.works.bound(values.err.load()))
     }
 
     /// Updates `due` after a waiter was removed.
@@ -382,7 +481,7 @@ impl<M: DueMap> Waiters<M> {
         // ORDERING: none needed. This raises `due`, at most to the lowest threshold; an adder that
         // still reads the lower value takes the lock in vain. Each waiter has written its own
         // threshold to `due` in `arm`.
-        values.due.store(self.bound());
+        values.due.store(self.bound(values));
     }
 }
 

@@ -52,8 +52,11 @@ pub struct Kind {
     pub buffered: (u64, u64),
 }
 
-/// The capabilities that all types have for messages.
-const MESSAGES: Caps = Caps::MSG.union(Caps::SEND).union(Caps::RECV);
+/// The capabilities that all types have: messages, and operations that a counter triggers.
+const MESSAGES: Caps = Caps::MSG
+    .union(Caps::SEND)
+    .union(Caps::RECV)
+    .union(Caps::TRIGGER);
 
 /// The capabilities for RMA.
 const RMA: Caps = Caps::RMA

@@ -145,8 +145,9 @@ mod suite {
             | OpFlags::INJECT
             | OpFlags::INJECT_COMPLETE
             | OpFlags::TRANSMIT_COMPLETE
-            | OpFlags::DELIVERY_COMPLETE;
-        let rx = OpFlags::COMPLETION | OpFlags::MULTI_RECV;
+            | OpFlags::DELIVERY_COMPLETE
+            | OpFlags::TRIGGER;
+        let rx = OpFlags::COMPLETION | OpFlags::MULTI_RECV | OpFlags::TRIGGER;
         assert_eq!(Side::Transmit.default_flags(tx.bits()), Ok(tx));
         assert_eq!(Side::Receive.default_flags(rx.bits()), Ok(rx));
         for bit in 0..64 {

@@ -13,5 +13,6 @@ mod shared;
 
 pub(crate) use shared::{
     SharedWord as LoomWord,
-    TreeMap, //
+    TreeMap,
+    WorkTrees, //
 };

@@ -10,5 +10,6 @@ mod shared;
 
 pub(crate) use shared::{
     SharedWord as HostWord,
-    TreeMap, //
+    TreeMap,
+    WorkTrees, //
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A word, and a map for `Due`. The parent module chooses the atomics: the host's or loom's.
+//! A word, a map for `Due`, and one for works. The parent module chooses the atomics: the host's or loom's.
 
 use super::atomic::{
     fence,
@@ -14,6 +14,10 @@ use super::atomic::{
     }, //
 };
 use kfi_core::{
+    cntr::{
+        Compared,
+        WorkMap, //
+    },
     due::{
         DueMap,
         Key, //
@@ -92,5 +96,42 @@ impl DueMap for TreeMap {
 
     fn remove(&mut self, key: &Key) -> Option<u32> {
         self.0.remove(key)
+    }
+}
+
+/// The works of a counter, by name, and the list of those that are due.
+#[derive(Default)]
+pub(crate) struct WorkTrees {
+    trees: [BTreeMap<Key, u32>; 2],
+    pub(crate) due: Vec<(Key, u32)>,
+}
+
+impl WorkTrees {
+    fn tree(&mut self, kind: Compared) -> &mut BTreeMap<Key, u32> {
+        &mut self.trees[usize::from(kind == Compared::Sum)]
+    }
+}
+
+impl WorkMap for WorkTrees {
+    type Slot = u32;
+    type Token = u32;
+
+    fn insert(&mut self, kind: Compared, key: Key, slot: u32) {
+        let before = self.tree(kind).insert(key, slot);
+        assert!(before.is_none(), "a key came twice");
+    }
+
+    fn first(&self, kind: Compared) -> Option<Key> {
+        let tree = &self.trees[usize::from(kind == Compared::Sum)];
+        tree.keys().next().copied()
+    }
+
+    fn make_due(&mut self, kind: Compared) {
+        let first = self.tree(kind).pop_first().expect("a work");
+        self.due.push(first);
+    }
+
+    fn remove(&mut self, kind: Compared, key: &Key) -> Option<u32> {
+        self.tree(kind).remove(key)
     }
 }

@@ -2,8 +2,8 @@
 
 //! Counter: two values, and the waiters for them.
 //!
-//! `kfi_cntr` ([`Cntr`](super::Cntr)) is built on this primitive. The completion counters of verbs
-//! and the source of triggered operations are to use it too. The core defines the values and the
+//! `kfi_cntr` ([`Cntr`](super::Cntr)) is built on this primitive, with the work that waits for it
+//! ([`work`](crate::provider::work)). The completion counters of verbs are to use it too. The core defines the values and the
 //! conditions ([`kfi_core::cntr`]). This file adds memory, a lock, and tasks to wake.
 //!
 //! ```text
@@ -24,7 +24,8 @@
 //!
 //! # Locks
 //!
-//! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry
+//! `Counter::line` is a spin lock. The lock of the domain's due works (`WorkQueue::due`) is taken
+//! under it. The locks of a descriptor are taken under it: that of its entry
 //! in the line (`FdNotifier::entry`), then that of its wait queue. So is the lock of a callback.
 
 use core::mem::offset_of;
@@ -66,6 +67,10 @@ use crate::{
             },
             sleep,
             WakeReason, //
+        },
+        work::{
+            WorkQueue,
+            WorkTrees, //
         }, //
     },
     shim::{
@@ -94,8 +99,8 @@ pub(crate) enum Token {
     Callback(Arc<Callback<Cntr>>),
 }
 
-/// The waiters of a counter.
-pub(super) type Line = Waiters<line::Line<Token>>;
+/// The waiters and the work of a counter.
+pub(super) type Line = Waiters<line::Line<Token>, WorkTrees>;
 
 /// The reason for which a wait ended.
 #[inline]
@@ -182,7 +187,7 @@ impl Counter {
             page,
             closed: AtomicFlag::new(false),
             line <- new_spinlock!(
-                Waiters::new(line::Line::new(), line::Line::new()),
+                Waiters::with_work(line::Line::new(), line::Line::new(), WorkTrees::new()),
                 "Counter::line"
             ),
         }))
@@ -203,7 +208,8 @@ impl Counter {
         self.values.read_err()
     }
 
-    /// Adds to the success value and wakes the waiters that are due.
+    /// Adds to the success value, wakes the waiters that are due, and has the worker start the work
+    /// that is due.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         if let Some(crossed) = self.values.add(n) {
@@ -211,42 +217,85 @@ impl Counter {
         }
     }
 
+    /// [`add`](Self::add) that leaves the work to the caller: it is due in the returned queue, and
+    /// no task starts it.
+    #[inline]
+    pub(super) fn add_here(&self, n: u64) -> Option<Arc<WorkQueue>> {
+        self.values.add(n).and_then(|crossed| self.release(crossed))
+    }
+
     #[cold]
     #[inline(never)]
     #[link_section = ".text.hot"]
     pub(super) fn fire(&self, crossed: ThresholdReached) {
-        self.with_line(|line, due| {
-            line.fire(&self.values, crossed, |left, why| due.one(left, why))
-        });
+        if let Some(queue) = self.release(crossed) {
+            queue.wake();
+        }
     }
 
-    /// Calls `change` under the lock of the waiters, and wakes those that are due.
+    #[inline]
+    fn release(&self, crossed: ThresholdReached) -> Option<Arc<WorkQueue>> {
+        let ((), queue) = self.with_line(|line, due| {
+            line.fire(&self.values, crossed, |left, why| due.one(left, why))
+        });
+        queue
+    }
+
+    /// Calls `change` under the lock of the waiters, and wakes those that are due. Also returns the
+    /// queue in which work is due that no task starts.
     #[inline(always)]
-    fn with_line<R>(&self, change: impl FnOnce(&mut Line, &mut Due) -> R) -> R {
+    fn with_line<R>(
+        &self,
+        change: impl FnOnce(&mut Line, &mut Due) -> R,
+    ) -> (R, Option<Arc<WorkQueue>>) {
         let mut due = Due::default();
-        let result = change(&mut self.line.lock(), &mut due);
+        let mut line = self.line.lock();
+        let result = change(&mut line, &mut due);
+        let after = line.works_mut().map_mut().after_change();
+        drop(line);
         due.finish();
+        (result, after.queue)
+    }
+
+    /// [`with_line`](Self::with_line); the worker starts the work that is due.
+    #[inline]
+    fn change<R>(&self, change: impl FnOnce(&mut Line, &mut Due) -> R) -> R {
+        let (result, queue) = self.with_line(change);
+        if let Some(queue) = queue {
+            queue.wake();
+        }
         result
     }
 
     /// Adds to the error value. A change of the value ends every wait. Returns whether it changed.
     pub(crate) fn adderr(&self, n: u64) -> bool {
-        self.with_line(|line, due| line.add_err(&self.values, n, |left, why| due.one(left, why)))
+        self.change(|line, due| line.add_err(&self.values, n, |left, why| due.one(left, why)))
     }
 
     /// Sets the success value. Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn set(&self, value: u64) -> Result {
-        self.with_line(|line, due| line.set(&self.values, value, |left, why| due.one(left, why)))
+        self.change(|line, due| line.set(&self.values, value, |left, why| due.one(left, why)))
             .map_err(to_error)
     }
 
     /// Sets the error value. A change of the value ends every wait. Returns whether it changed.
     /// Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn seterr(&self, value: u64) -> Result<bool> {
-        self.with_line(|line, due| {
-            line.set_err(&self.values, value, |left, why| due.one(left, why))
-        })
-        .map_err(to_error)
+        self.change(|line, due| line.set_err(&self.values, value, |left, why| due.one(left, why)))
+            .map_err(to_error)
+    }
+
+    /// The largest value.
+    pub(super) fn max(&self) -> u64 {
+        self.values.max()
+    }
+
+    /// The number of works that wait, the lowest threshold of one, and the number of works that
+    /// have become due.
+    pub(super) fn working(&self) -> (u32, Option<u64>, u64) {
+        let line = self.line.lock();
+        let works = line.works();
+        (works.len(), works.lowest(), works.due_ever())
     }
 
     /// Both values as they are now, to be given to [`changed`](Self::changed).

@@ -11,6 +11,7 @@
 //! | [`fd`] | a counter as a file descriptor for poll(2), epoll and io_uring |
 //! | `callback` | callbacks of kernel consumers |
 //! | `irq` | adding in interrupts |
+//! | `work` | the work that waits for it |
 
 #[cfg(kfi_kunit)]
 mod callback;
@@ -18,12 +19,20 @@ mod counter;
 mod fd;
 #[cfg(kfi_kunit)]
 pub(crate) mod irq;
+mod work;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/cntr.rs"]
 mod kunit;
 
-use kernel::page::PAGE_SIZE;
+use kernel::{
+    page::PAGE_SIZE,
+    sync::atomic::AtomicFlag,
+    workqueue::{
+        new_work,
+        Work, //
+    }, //
+};
 
 use kfi_core::{
     cntr::Seen,
@@ -69,6 +78,11 @@ pub(crate) struct Cntr {
     domain: UseRef<Domain>,
     ident: Ident,
     list_entry: ObjectListEntry,
+    /// Whether the domain's work queue has it in its list.
+    listed: AtomicFlag,
+    /// Drops the last reference.
+    #[pin]
+    last: Work<Self>,
     _memory: Allowance,
 }
 
@@ -90,6 +104,8 @@ impl Cntr {
                 domain,
                 ident,
                 list_entry: ObjectListEntry::new(),
+                listed: AtomicFlag::new(false),
+                last <- new_work!("kfabric::Cntr"),
                 _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -128,6 +144,37 @@ impl Cntr {
                 set.signal();
             }
         }
+    }
+
+    /// [`add`](Self::add) in a call of the owner, which starts the work that is due. Sleeps.
+    #[inline]
+    pub(crate) fn add_here(&self, n: u64) {
+        let queue = self.counter.add_here(n);
+        if let WaitObj::Set(set) = &self.wait {
+            if n != 0 {
+                set.signal();
+            }
+        }
+        if let Some(queue) = queue {
+            queue.run_here();
+        }
+    }
+
+    /// Starts the work of the domain that is due, in a call of the owner that has changed the
+    /// counter. Sleeps.
+    pub(crate) fn start_work_here(&self) {
+        if self.domain.work().has_due() {
+            self.domain.work().run_here();
+        }
+    }
+
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        self.domain.arc()
+    }
+
+    /// Its largest value. Does not sleep.
+    pub(in crate::provider) fn max(&self) -> u64 {
+        self.counter.max()
     }
 
     /// Adds to the error value (kfi_cntr_adderr, and each failure of a bound object). Does not
@@ -226,6 +273,7 @@ impl Object for Cntr {
     fn teardown(&self) {
         self.list_entry.leave();
         self.counter.close();
+        self.end_work();
         self.wait.release();
         self.domain.release();
     }
@@ -246,6 +294,7 @@ impl StatsSource for Cntr {
 
     fn stats(&self) -> ObjectStats {
         let (waiters, lowest) = self.counter.waiting();
+        let (works, lowest_work, due) = self.counter.working();
         ObjectStats {
             addr: None,
             values: [
@@ -253,9 +302,9 @@ impl StatsSource for Cntr {
                 self.err(),
                 u64::from(waiters),
                 lowest.unwrap_or(u64::MAX),
-                0,
-                0,
-                0,
+                u64::from(works),
+                lowest_work.unwrap_or(u64::MAX),
+                due,
                 0,
             ],
         }

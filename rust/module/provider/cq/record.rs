@@ -9,6 +9,9 @@
 //! operations fail and never reads the errors therefore uses up its own limit, and its next
 //! operation is refused with `ENOMEM`.
 //!
+//! The record of a deferred transfer also says to whom it reports ([`Deferral`]). It is there even
+//! if the endpoint has no CQ; then it has no memory for an error entry.
+//!
 //! Most operations succeed, so an endpoint keeps the records of some that did ([`RecordPool`]) for
 //! its next operations: allocating, charging and freeing one for each message of 8 bytes costs
 //! 3.5 % of `roce/send_rate_8B`. These records stay charged while the endpoint exists.
@@ -39,11 +42,17 @@ use kfi_core::cq::{
 
 use crate::{
     mem::Budget,
-    provider::prelude::*, //
+    provider::{
+        prelude::*,
+        work::Deferral, //
+    }, //
 };
 
 /// Bytes that a record takes, with the kernel's overhead for a tree node.
 const BYTES: u64 = (size_of::<Recorded>() + size_of::<Reservation>()) as u64 + 64;
+
+/// The same for one without memory for an error entry.
+const SMALL_BYTES: u64 = size_of::<Reservation>() as u64 + 16;
 
 /// An error entry in a record.
 pub(super) struct Recorded {
@@ -55,8 +64,10 @@ pub(super) struct Recorded {
 pub(crate) struct Record(KBox<Reservation>);
 
 struct Reservation {
-    node: RBTreeNodeReservation<u64, Recorded>,
+    /// `None`: the side has no CQ.
+    node: Option<RBTreeNodeReservation<u64, Recorded>>,
     memory: Allowance,
+    deferral: Option<Deferral>,
 }
 
 impl Record {
@@ -64,9 +75,49 @@ impl Record {
     /// `flags` allow that.
     pub(crate) fn new(budget: &Budget, flags: Flags) -> Result<Self> {
         let memory = budget.take(BYTES)?;
-        let node = RBTreeNodeReservation::new(flags)?;
-        let reservation = Reservation { node, memory };
+        let reservation = Reservation {
+            node: Some(RBTreeNodeReservation::new(flags)?),
+            memory,
+            deferral: None,
+        };
         Ok(Self(KBox::new(reservation, flags)?))
+    }
+
+    /// [`new`](Self::new) for a deferred transfer, of a side with a CQ or without. Sleeps.
+    pub(crate) fn deferred(budget: &Budget, has_cq: bool, deferral: Deferral) -> Result<Self> {
+        let memory = budget.take(if has_cq { BYTES } else { SMALL_BYTES })?;
+        let node = match has_cq {
+            true => Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+            false => None,
+        };
+        let reservation = Reservation {
+            node,
+            memory,
+            deferral: Some(deferral),
+        };
+        Ok(Self(KBox::new(reservation, GFP_KERNEL_ACCOUNT)?))
+    }
+
+    /// The report of a deferred transfer.
+    #[inline]
+    pub(crate) fn deferral(&mut self) -> Option<&mut Deferral> {
+        self.0.deferral.as_mut()
+    }
+
+    /// Whether it belongs to a deferred transfer.
+    #[inline]
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.0.deferral.is_some()
+    }
+
+    /// Takes the report of a deferred transfer out.
+    pub(crate) fn take_deferral(&mut self) -> Option<Deferral> {
+        self.0.deferral.take()
+    }
+
+    /// Whether another operation can use it.
+    fn is_plain(&self) -> bool {
+        self.0.node.is_some() && self.0.deferral.is_none()
     }
 }
 
@@ -108,6 +159,9 @@ impl RecordPool {
     /// sleep.
     #[inline]
     pub(crate) fn put(&self, record: Record) {
+        if !record.is_plain() {
+            return;
+        }
         // The lock is released before the record is freed.
         let refused = self.unused.lock().push_within_capacity(record);
         drop(refused);
@@ -128,10 +182,15 @@ impl Records for Tree {
     type Spent = RBTreeNode<u64, Recorded>;
 
     fn insert(&mut self, number: u64, entry: ErrEntry, record: Record) {
-        let Reservation { node, memory } = KBox::into_inner(record.0);
+        let Reservation { node, memory, .. } = KBox::into_inner(record.0);
         let recorded = Recorded {
             entry,
             _memory: memory,
+        };
+        let Some(node) = node else {
+            // A bug: the operations of a CQ have records with a node.
+            kernel::warn_on!(true);
+            return;
         };
         // Numbers are unique, so `insert` replaces no node.
         self.0.insert(node.into_node(number, recorded));

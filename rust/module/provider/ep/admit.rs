@@ -29,6 +29,9 @@
 //! | [`Admitted::start`] | any, also under a spin lock and in hard interrupts |
 //! | [`Admitted::start_here`], [`Admitted::cancel`], drop | process, sleeps |
 //!
+//! Deferred work ([`work`](crate::provider::work)) is an admitted operation whose record says to
+//! whom it reports.
+//!
 //! An owner that has to drop an operation where it may not sleep starts it instead, or leaves the
 //! drop to a worker. The lock of the queue is a `spinlock_t`. So contexts that stay hard interrupts
 //! with `PREEMPT_RT` (`IRQF_NO_THREAD`, timers with a hard mode, a raw spin lock) are not possible.
@@ -49,14 +52,30 @@ use super::{
         CALL_BUDGET, //
     }, //
 };
-use crate::shim::{
-    errno::number,
-    trace,
-    work, //
+use crate::{
+    provider::{
+        cntr::Cntr,
+        work::{
+            Deferral,
+            Node, //
+        }, //
+    },
+    shim::{
+        errno::number,
+        trace,
+        work, //
+    }, //
 };
 
-/// Bytes that the kernel's allocator adds to an entry and its record.
-const OVERHEAD: usize = 128;
+/// Bytes that the kernel's allocator adds to an entry and its record, and those of the node in
+/// which an operation waits for a counter.
+const OVERHEAD: usize = 128 + Node::BYTES;
+
+/// The flags of operations that cannot be deferred work.
+const NOT_DEFERRED: OpFlags = OpFlags::MULTI_RECV
+    .union(OpFlags::PEEK)
+    .union(OpFlags::CLAIM)
+    .union(OpFlags::DISCARD);
 
 /// An admitted operation, as the submission queue has it.
 pub(super) struct Entry {
@@ -114,6 +133,16 @@ impl Admitted {
         }
     }
 
+    /// The length of its local memory in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.op.len()
+    }
+
+    /// Whether it is an operation of `endpoint` with this context.
+    pub(crate) fn is(&self, endpoint: &Endpoint, context: u64) -> bool {
+        core::ptr::eq(&*self.0.endpoint, endpoint) && self.0.op.kind_and_context().1 == context
+    }
+
     fn enqueue(self, wake: bool) {
         let entry = self.0;
         trace::post(|| entry.trace_fields());
@@ -150,14 +179,63 @@ impl Endpoint {
     /// budget is used up; and with the errors of [`Poster::post`] that do not depend on the peer,
     /// the connection, or the room in a queue.
     pub(crate) fn admit(self: &Arc<Self>, op: &mut Op<'_>, context: Context) -> Result<Admitted> {
+        self.admit_as(op, context, None)
+    }
+
+    /// Checks that an operation of the endpoint can wait for `cntr` (KFI_TRIGGER). Fails with
+    /// `EOPNOTSUPP` without the capability, `EINVAL` if the counter belongs to another domain. Does
+    /// not sleep.
+    pub(crate) fn check_trigger(&self, cntr: &Cntr) -> Result {
+        if !self.caps.contains(Caps::TRIGGER) {
+            return Err(EOPNOTSUPP);
+        }
+        self.check_domain(cntr.domain())
+    }
+
+    /// Checks that the endpoint belongs to `domain`. Fails with `EINVAL`. Does not sleep.
+    pub(crate) fn check_domain(&self, domain: &Arc<Domain>) -> Result {
+        if !Arc::ptr_eq(domain, self.domain.arc()) {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// [`admit`](Self::admit) for a triggered operation. Sleeps.
+    pub(crate) fn admit_waiting(self: &Arc<Self>, op: &mut Op<'_>) -> Result<Admitted> {
+        self.admit_as(op, Context::MaySleep, None)
+    }
+
+    /// Admits a transfer of deferred work, which reports to `deferral` and waits in a tree of a
+    /// counter. As [`admit`](Self::admit) with [`Context::MaySleep`]; also fails with `ENOSYS` for
+    /// an operation that has more than one completion, or none by a counter.
+    pub(crate) fn admit_deferred(
+        self: &Arc<Self>,
+        op: &mut Op<'_>,
+        deferral: Deferral,
+    ) -> Result<Admitted> {
+        self.admit_as(op, Context::MaySleep, Some(deferral))
+    }
+
+    fn admit_as(
+        self: &Arc<Self>,
+        op: &mut Op<'_>,
+        context: Context,
+        deferral: Option<Deferral>,
+    ) -> Result<Admitted> {
         let Some((_inside, bound)) = self.enter() else {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         let flags = self.check(bound, op)?;
+        if deferral.is_some() && flags.intersects(NOT_DEFERRED) {
+            return Err(ENOSYS);
+        }
         let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes();
         let memory = self.ident.budget.take(bytes as u64)?;
-        let record = match bound.cq(op.side()) {
-            Some(_) => Some(Record::new(&self.ident.budget, context.alloc())?),
+        let budget = &self.ident.budget;
+        let has_cq = bound.cq(op.side()).is_some();
+        let record = match deferral {
+            Some(deferral) => Some(Record::deferred(budget, has_cq, deferral)?),
+            None if has_cq => Some(Record::new(budget, context.alloc())?),
             None => None,
         };
         let entry = KBox::new_uninit(context.alloc())?;

@@ -13,6 +13,7 @@
 //!   silent, and it may be kept        a record: memory for an error entry
 //!   silent, and it ends in its call   nothing; before it fails, it gets one of these or is refused
 //!   its side has no CQ                nothing; counters count it
+//!   deferred work                     a record that says to whom it reports
 //! ```
 //!
 //! A completion uses the ticket up. The ticket is given back if the operation is refused after all,
@@ -40,7 +41,10 @@ use super::{
     prelude::*, //
 };
 use crate::{
-    provider::cq::Credit,
+    provider::{
+        cq::Credit,
+        work::Deferral, //
+    },
     shim::trace, //
 };
 
@@ -48,7 +52,8 @@ use crate::{
 enum ReservedRoom {
     /// Room for an entry or an error entry.
     Credit(Credit),
-    /// Memory for an error entry.
+    /// Memory for an error entry. Deferred work: also the counter that it reports to, and the credit
+    /// if it makes an entry.
     Record(Record),
     /// Nothing: there is no CQ, or the operation ends without error before its call returns.
     None,
@@ -204,7 +209,7 @@ impl Endpoint {
         len: u64,
         spare: &mut Option<Record>,
     ) -> Result<Ticket> {
-        let mut ticket = self.ticket_at_once(bound, kind, flags, context, len)?;
+        let mut ticket = self.ticket_at_once(bound, kind, flags, context, len, spare)?;
         self.keep(bound, &mut ticket, spare)?;
         Ok(ticket)
     }
@@ -220,6 +225,7 @@ impl Endpoint {
         flags: OpFlags,
         context: u64,
         len: u64,
+        spare: &mut Option<Record>,
     ) -> Result<Ticket> {
         let mut ticket = Ticket {
             kind,
@@ -228,6 +234,12 @@ impl Endpoint {
             len,
             reserved: ReservedRoom::None,
         };
+        if let Some(record) = spare {
+            if record.is_deferred() {
+                self.defer(bound, &mut ticket, spare)?;
+                return Ok(ticket);
+            }
+        }
         if let Some(binding) = bound.cq(kind.side()) {
             ticket.report = op::reports_success(flags, binding.selective);
             // The release of a multi-receive buffer is always reported.
@@ -236,6 +248,23 @@ impl Endpoint {
             }
         }
         Ok(ticket)
+    }
+
+    /// Makes `ticket` that of deferred work, whose record is `spare`. Fails with `EAGAIN` if the CQ
+    /// has no room for an entry that it makes. Does not sleep.
+    #[cold]
+    fn defer(&self, bound: &Bound, ticket: &mut Ticket, spare: &mut Option<Record>) -> Result {
+        if let Some(deferral) = spare.as_mut().and_then(Record::deferral) {
+            if let (true, Some(binding)) = (deferral.report, bound.cq(ticket.kind.side())) {
+                deferral.credit = Some(binding.cq.reserve()?);
+            }
+        }
+        // It does not complete as an operation that is silent.
+        ticket.report = true;
+        ticket.reserved = spare
+            .take()
+            .map_or(ReservedRoom::None, ReservedRoom::Record);
+        Ok(())
     }
 
     /// Prepares a ticket for the failure of its operation, and for being kept after the call
@@ -281,8 +310,21 @@ impl Endpoint {
     #[inline]
     pub(super) fn refuse(&self, bound: &Bound, ticket: Ticket, spare: &mut Option<Record>) {
         match ticket.reserved {
-            ReservedRoom::Record(record) => *spare = Some(record),
+            ReservedRoom::Record(mut record) => {
+                self.give_back_credit(bound, ticket.kind, &mut record);
+                *spare = Some(record);
+            }
             _ => self.give_back(bound, ticket),
+        }
+    }
+
+    /// Gives back the credit of deferred work, if it has one. Does not sleep.
+    fn give_back_credit(&self, bound: &Bound, kind: OpType, record: &mut Record) {
+        let credit = record
+            .deferral()
+            .and_then(|deferral| deferral.credit.take());
+        if let (Some(binding), Some(credit)) = (bound.cq(kind.side()), credit) {
+            binding.cq.unreserve(credit);
         }
     }
 
@@ -290,17 +332,51 @@ impl Endpoint {
     pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
         match (bound.cq(ticket.kind.side()), ticket.reserved) {
             (Some(binding), ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),
-            (_, ReservedRoom::Record(record)) => self.records.put(record),
+            (_, ReservedRoom::Record(mut record)) => {
+                self.give_back_credit(bound, ticket.kind, &mut record);
+                self.records.put(record);
+            }
             _ => {}
         }
     }
 
     /// Completes an operation. Does not sleep.
-    pub(super) fn complete(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
+    pub(super) fn complete(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
+        if let ReservedRoom::Record(record) = &mut ticket.reserved {
+            if let Some(deferral) = record.take_deferral() {
+                return self.complete_deferred(bound, ticket, deferral, outcome);
+            }
+        }
         let (kind, success) = (ticket.kind, outcome.error.is_none());
         // A program that has read the entry knows that the operation has completed, so the counter
         // must not lag behind (kfi_cntr(3)).
         self.count(bound, kind.counts(), success);
+        self.complete_uncounted(bound, ticket, outcome);
+    }
+
+    /// Completes deferred work: on its completion counter and, with KFI_COMPLETION, as any
+    /// operation. A failure always makes an error entry. Does not sleep.
+    #[cold]
+    fn complete_deferred(
+        &self,
+        bound: &Bound,
+        ticket: Ticket,
+        deferral: Deferral,
+        outcome: Outcome,
+    ) {
+        let success = outcome.error.is_none();
+        // Before the entry, as in `complete`.
+        if deferral.report {
+            self.count(bound, ticket.kind.counts(), success);
+        }
+        deferral.count(success);
+        let ticket = match deferral.into_credit() {
+            Some(credit) => Ticket {
+                reserved: ReservedRoom::Credit(credit),
+                ..ticket
+            },
+            None => ticket,
+        };
         self.complete_uncounted(bound, ticket, outcome);
     }
 

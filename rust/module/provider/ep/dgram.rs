@@ -178,7 +178,7 @@ impl Dgram {
         poster: &mut Poster<'_>,
     ) -> Result {
         match op {
-            Op::Send(op) => self.send(endpoint, bound, op),
+            Op::Send(op) => self.send(endpoint, bound, op, &mut poster.spare),
             Op::Receive(op) => endpoint.receive(bound, op, &mut poster.spare),
             Op::Read(_) | Op::Write(_) | Op::Atomic(_) => Err(EOPNOTSUPP),
         }
@@ -198,7 +198,13 @@ impl Dgram {
         Ok((flags, imm_data(flags, op.data)?))
     }
 
-    fn send(&self, endpoint: &Arc<Endpoint>, bound: &Bound, op: &mut Send<'_>) -> Result {
+    fn send(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        bound: &Bound,
+        op: &mut Send<'_>,
+        spare: &mut Option<Record>,
+    ) -> Result {
         let (kind, len) = (op.kind(), op.from.len() as u64);
         let (flags, imm) = self.check_send(endpoint, op)?;
         endpoint.check_link()?;
@@ -211,9 +217,9 @@ impl Dgram {
         };
         let path = self.path(endpoint, bound.name.ip(), addr.ip())?;
         let qp = self.qp.as_ref().ok_or(ENODEV)?;
-        let ticket = endpoint.ticket_at_once(bound, kind, flags, op.context, len)?;
+        let ticket = endpoint.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
         if let Err(error) = qp.send(&path, &to, &op.from) {
-            endpoint.give_back(bound, ticket);
+            endpoint.refuse(bound, ticket, spare);
             return Err(error);
         }
         // The memory is released before the completion is visible.

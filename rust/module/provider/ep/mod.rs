@@ -33,10 +33,7 @@
 
 #[cfg_attr(
     not(kfi_kunit),
-    expect(
-        dead_code,
-        reason = "counters that start operations, and C consumers, will call it"
-    )
+    expect(dead_code, reason = "C consumers will call the rest of it")
 )]
 pub(crate) mod admit;
 mod bound;
@@ -332,8 +329,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Cancels the oldest receive with `context`, or if there is none, the oldest waiting send. It
-    /// completes with ECANCELED.
+    /// Cancels the oldest receive with `context`, or if there is none, the oldest waiting send, or
+    /// an operation that waits for its trigger. It completes with ECANCELED.
     ///
     /// Fails with `ENOENT` if there is no such operation that can still be cancelled,
     /// `KFI_EOPBADSTATE` if the endpoint is not enabled, `EINTR` if the current task is being
@@ -353,6 +350,7 @@ impl Endpoint {
                 || self.cancel_send(bound, context)
                 || self.cancel_remote(context)
                 || self.cancel_started(bound, Side::Transmit, context)?
+                || self.domain.cancel_triggered(self, context)
             {
                 return Ok(());
             }

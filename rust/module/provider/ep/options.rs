@@ -130,12 +130,23 @@ impl Endpoint {
         Ok(flags)
     }
 
-    /// Sets the default flags of a side, which [`Side::default_flags`] has checked. Fails with
-    /// `EOPNOTSUPP` for KFI_DELIVERY_COMPLETE of a datagram endpoint. Does not sleep.
-    pub(crate) fn set_op_flags(&self, side: Side, flags: OpFlags) -> Result {
+    /// Checks that its operations can have these default flags. Fails with `EOPNOTSUPP` for
+    /// KFI_DELIVERY_COMPLETE of a datagram endpoint, and KFI_TRIGGER without the capability. Does
+    /// not sleep.
+    pub(crate) fn check_op_flags(&self, flags: OpFlags) -> Result {
         if matches!(self.wire, Some(Wire::Dgram(_))) && flags.contains(OpFlags::DELIVERY_COMPLETE) {
             return Err(EOPNOTSUPP);
         }
+        if flags.contains(OpFlags::TRIGGER) && !self.caps.contains(Caps::TRIGGER) {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(())
+    }
+
+    /// Sets the default flags of a side, which [`Side::default_flags`] has checked. Fails as
+    /// [`check_op_flags`](Self::check_op_flags). Does not sleep.
+    pub(crate) fn set_op_flags(&self, side: Side, flags: OpFlags) -> Result {
+        self.check_op_flags(flags)?;
         let default_flags = match side {
             Side::Transmit => &self.tx_op_flags,
             Side::Receive => &self.rx_op_flags,

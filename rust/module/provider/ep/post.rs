@@ -104,6 +104,12 @@ impl<'a> Poster<'a> {
         self.last = LastPeer::default();
     }
 
+    /// Sends the queued work, and drops the reference to the last peer: the caller may wait. Sleeps.
+    pub(crate) fn settle(&mut self) {
+        self.push();
+        self.forget_peer();
+    }
+
     /// Posts an operation, in the caller's process. Operations of the same side that were started
     /// before are posted first.
     ///

@@ -174,7 +174,8 @@ impl Endpoint {
             return Err(EAGAIN);
         }
         let len = rma.len as u64;
-        let mut ticket = self.ticket_at_once(bound, rma.kind, rma.flags, rma.context, len)?;
+        let mut ticket =
+            self.ticket_at_once(bound, rma.kind, rma.flags, rma.context, len, spare)?;
         if rma.remote.pieces().len() > 1 {
             // The operation may fail after bytes were copied, and then it cannot be refused.
             self.keep(bound, &mut ticket, spare)?;

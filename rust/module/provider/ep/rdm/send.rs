@@ -93,7 +93,7 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && self.tx.waits_at(target) {
             return Err(EAGAIN);
         }
-        let ticket = self.ticket_at_once(bound, kind, flags, op.context, len)?;
+        let ticket = self.ticket_at_once(bound, kind, flags, op.context, len, &mut poster.spare)?;
         if !target.caps.contains(kind.target_caps()) {
             let outcome = Outcome::failed(Errno::EREMOTEIO);
             op.from.release();

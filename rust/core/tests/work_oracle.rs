@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A model test: the work of a counter against a model that knows for each work whether its
+//! threshold was reached since it was queued.
+//!
+//! Adders may be delayed between their atomic add and the lock, as in `cntr_oracle`. A wrap takes
+//! effect when its adder takes the lock. `loom_cntr` tests adders and queueing tasks on several
+//! CPUs.
+
+mod support;
+
+use kfi_core::{
+    cntr::{
+        Compared,
+        CounterValues,
+        Outcome,
+        ThresholdReached,
+        Waiters, //
+    },
+    due::Key,
+    errno::Errno,
+};
+use proptest::prelude::*;
+use support::{
+    HostWord,
+    TreeMap,
+    WorkTrees, //
+};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// The adder takes the lock immediately if necessary.
+    Add(u64),
+    /// The adder is delayed before the lock.
+    AddDelayed(u64),
+    /// A delayed adder takes the lock.
+    Fire(prop::sample::Index),
+    /// Queues work with the present value of its kind plus this number, modulo 2^64.
+    Queue(Compared, u64),
+    /// Queues work with this threshold.
+    QueueAt(Compared, u64),
+    /// Queues work that need not wait, if it is due at once.
+    Pass(Compared, u64),
+    Cancel(prop::sample::Index),
+    Set(u64),
+    AddErr(u64),
+    SetErr(u64),
+    /// Takes all works of one kind out.
+    Flush,
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        8 => 0..12_u64,
+        2 => u64::MAX - 4..=u64::MAX,
+        1 => any::<u64>(),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = Compared> {
+    prop_oneof![Just(Compared::Success), Just(Compared::Sum)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        4 => number().prop_map(Op::Add),
+        3 => number().prop_map(Op::AddDelayed),
+        4 => index().prop_map(Op::Fire),
+        8 => (kind(), number()).prop_map(|(kind, more)| Op::Queue(kind, more)),
+        3 => (kind(), number()).prop_map(|(kind, at)| Op::QueueAt(kind, at)),
+        2 => (kind(), number()).prop_map(|(kind, at)| Op::Pass(kind, at)),
+        2 => index().prop_map(Op::Cancel),
+        2 => number().prop_map(Op::Set),
+        2 => number().prop_map(Op::AddErr),
+        2 => number().prop_map(Op::SetErr),
+        1 => Just(Op::Flush),
+    ]
+}
+
+struct Work {
+    name: u32,
+    kind: Compared,
+    key: Key,
+    /// The threshold was reached.
+    met: bool,
+}
+
+struct Adder {
+    reached: ThresholdReached,
+    to_add: Option<u64>,
+    wrapped: bool,
+}
+
+struct Model {
+    max: u64,
+    value: u64,
+    err: u64,
+    works: Vec<Work>,
+    delayed: Vec<Adder>,
+}
+
+impl Model {
+    /// The success value reached this height.
+    fn moved(&mut self, height: u64) {
+        for work in &mut self.works {
+            let reached = match work.kind {
+                Compared::Success => height,
+                Compared::Sum => height.saturating_add(self.err),
+            };
+            work.met |= work.key.threshold() <= reached;
+        }
+    }
+
+    fn add(&mut self, n: u64) {
+        let total = u128::from(self.value) + u128::from(n);
+        self.value = (total % (u128::from(self.max) + 1)) as u64;
+        self.moved(self.value);
+    }
+
+    fn arrives(&mut self, adder: &Adder) {
+        if let Some(n) = adder.to_add {
+            let wraps = n > self.max - self.value;
+            self.add(n);
+            if wraps {
+                self.moved(self.max);
+            }
+        }
+        if adder.wrapped {
+            self.moved(self.max);
+        }
+    }
+
+    fn present(&self, kind: Compared) -> u64 {
+        match kind {
+            Compared::Success => self.value,
+            Compared::Sum => self.value.saturating_add(self.err),
+        }
+    }
+}
+
+fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
+    let values: CounterValues<HostWord, HostWord> =
+        CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), max);
+    let mut waiters =
+        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let mut model = Model {
+        max: values.max(),
+        value: 0,
+        err: 0,
+        works: Vec::new(),
+        delayed: Vec::new(),
+    };
+    let mut queued = 0;
+
+    for (name, op) in (0..).zip(ops) {
+        let nobody = |_: u32, _: Outcome| panic!("there are no waiters");
+        match op {
+            Op::Add(n) | Op::AddDelayed(n) => {
+                let wraps = n > model.max - model.value;
+                let reached = values.add(n);
+                let to_add = model.max != u64::MAX && wraps;
+                if !to_add {
+                    model.add(n);
+                }
+                if let Some(reached) = reached {
+                    let adder = Adder {
+                        reached,
+                        to_add: to_add.then_some(n),
+                        wrapped: wraps && !to_add,
+                    };
+                    if matches!(op, Op::AddDelayed(_)) {
+                        model.delayed.push(adder);
+                    } else {
+                        model.arrives(&adder);
+                        waiters.fire(&values, adder.reached, nobody);
+                    }
+                }
+            }
+            Op::Fire(index) => {
+                if model.delayed.is_empty() {
+                    continue;
+                }
+                let adder = model.delayed.remove(index.index(model.delayed.len()));
+                model.arrives(&adder);
+                waiters.fire(&values, adder.reached, nobody);
+            }
+            Op::Queue(kind, number) | Op::QueueAt(kind, number) => {
+                let threshold = match op {
+                    Op::Queue(..) => model.present(kind).wrapping_add(number),
+                    _ => number,
+                };
+                let (key, waits) = waiters.queue(&values, kind, threshold, name);
+                prop_assert_eq!(key, Key::new(threshold, queued));
+                prop_assert_eq!(waits, model.present(kind) < threshold);
+                queued += 1;
+                model.works.push(Work {
+                    name,
+                    kind,
+                    key,
+                    met: !waits,
+                });
+            }
+            Op::Pass(kind, threshold) => {
+                let reached = waiters.is_reached(&values, kind, threshold);
+                prop_assert_eq!(reached, model.present(kind) >= threshold);
+                if reached {
+                    // Whatever is due is in front of it.
+                    prop_assert_eq!(waiters.works_mut().pass(), queued);
+                    queued += 1;
+                }
+            }
+            Op::Cancel(index) => {
+                if model.works.is_empty() {
+                    continue;
+                }
+                let work = model.works.remove(index.index(model.works.len()));
+                let other = match work.kind {
+                    Compared::Success => Compared::Sum,
+                    Compared::Sum => Compared::Success,
+                };
+                prop_assert_eq!(waiters.cancel(&values, other, &work.key), None);
+                let cancelled = waiters.cancel(&values, work.kind, &work.key);
+                prop_assert_eq!(cancelled, Some(work.name));
+                prop_assert_eq!(waiters.cancel(&values, work.kind, &work.key), None);
+            }
+            Op::Set(value) => {
+                let set = waiters.set(&values, value, nobody);
+                prop_assert_eq!(set.is_ok(), value <= model.max);
+                if set.is_ok() {
+                    model.value = value;
+                    model.moved(value);
+                }
+            }
+            Op::AddErr(n) => {
+                waiters.add_err(&values, n, nobody);
+                let total = u128::from(model.err) + u128::from(n);
+                model.err = (total % (u128::from(model.max) + 1)) as u64;
+                model.moved(model.value);
+            }
+            Op::SetErr(err) => {
+                let set = waiters.set_err(&values, err, nobody);
+                if err > model.max {
+                    prop_assert_eq!(set, Err(Errno::EINVAL));
+                } else {
+                    model.err = err;
+                    model.moved(model.value);
+                }
+            }
+            Op::Flush => {
+                let keys: Vec<_> = (model.works.iter())
+                    .filter(|work| work.kind == Compared::Sum)
+                    .map(|work| work.key)
+                    .collect();
+                model.works.retain(|work| work.kind == Compared::Success);
+                for key in &keys {
+                    use kfi_core::cntr::WorkMap;
+                    let map = waiters.works_mut().map_mut();
+                    prop_assert!(map.remove(Compared::Sum, key).is_some());
+                }
+                waiters.taken(&values, keys.len() as u32);
+            }
+        }
+        prop_assert_eq!((values.read(), values.read_err()), (model.value, model.err));
+
+        // Each work that is due was reached, and they come in order.
+        let due = std::mem::take(&mut waiters.works_mut().map_mut().due);
+        prop_assert!(due.is_sorted(), "{due:?}");
+        for (key, name) in due {
+            let index = model.works.iter().position(|work| work.name == name);
+            prop_assert!(index.is_some(), "{} is due twice, or was cancelled", name);
+            let work = model.works.remove(index.unwrap_or_default());
+            prop_assert_eq!(work.key, key);
+            prop_assert!(work.met, "{name} came early");
+        }
+        // Each work that was reached is due: immediately, or by a delayed adder.
+        if model.delayed.is_empty() {
+            let late = model.works.iter().find(|work| work.met);
+            prop_assert!(late.is_none(), "{} stays", late.unwrap().name);
+        }
+        let works = waiters.works();
+        prop_assert_eq!(works.len() as usize, model.works.len());
+        prop_assert_eq!(works.is_empty(), model.works.is_empty());
+        let lowest = model.works.iter().map(|work| work.key.threshold()).min();
+        prop_assert_eq!(works.lowest(), lowest);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 6000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn of_full_width(ops in prop::collection::vec(op(), 0..60)) {
+        run(0, ops)?;
+    }
+
+    #[test]
+    fn with_a_maximum(max in prop_oneof![1..12_u64, Just(u64::MAX - 1)],
+                      ops in prop::collection::vec(op(), 0..60)) {
+        run(max, ops)?;
+    }
+}
+
+fn counter() -> CounterValues<HostWord, HostWord> {
+    CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), 0)
+}
+
+/// One add passes works of both kinds: they are due in one order.
+#[test]
+fn one_add_passes_several() {
+    let values = counter();
+    let mut waiters =
+        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let kinds = [
+        (Compared::Sum, 7),
+        (Compared::Success, 3),
+        (Compared::Sum, 3),
+        (Compared::Success, 7),
+        (Compared::Sum, 9),
+        (Compared::Success, 3),
+    ];
+    for (name, (kind, threshold)) in (0..).zip(kinds) {
+        assert!(waiters.queue(&values, kind, threshold, name).1);
+    }
+    assert_eq!(values.add(2), None);
+    let reached = values.add(6).expect("some are due");
+    waiters.fire(&values, reached, |_, _| ());
+    let due = std::mem::take(&mut waiters.works_mut().map_mut().due);
+    assert_eq!(
+        due.iter().map(|(_, name)| *name).collect::<Vec<_>>(),
+        [1, 2, 5, 0, 3]
+    );
+    assert_eq!((waiters.works().len(), waiters.works().due_ever()), (1, 5));
+    // The error value counts for deferred work only.
+    assert!(waiters.add_err(&values, 1, |_, _| ()));
+    assert_eq!(waiters.works().map().due, [(Key::new(9, 4), 4)]);
+}
+
+/// However many works wait, an add that reaches none takes no lock, also with an error value.
+#[test]
+fn an_add_that_reaches_no_work_takes_no_lock() {
+    let values = counter();
+    let mut waiters =
+        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    assert!(waiters.add_err(&values, 10, |_, _| ()));
+    for name in 0..1000 {
+        let (kind, at) = match name % 2 {
+            0 => (Compared::Success, 1000),
+            _ => (Compared::Sum, 1010),
+        };
+        assert!(waiters.queue(&values, kind, at, name).1);
+    }
+    for _ in 0..999 {
+        assert!(values.add(1).is_none());
+    }
+    let reached = values.add(1).expect("all are due");
+    waiters.fire(&values, reached, |_, _| ());
+    assert_eq!(waiters.works().map().due.len(), 1000);
+    assert!(values.add(1).is_none());
+}

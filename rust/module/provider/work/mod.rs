@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Triggered operations and deferred work: fi_trigger(3).
+//!
+//! A [`Work`] is an operation that waits for a counter. It is a transfer, which was admitted when
+//! it was queued ([`Admitted`]), or a change of a counter. It waits in a tree of its counter
+//! ([`map`]). When the counter reaches its threshold, it moves to the list of the domain's works
+//! that are due, from which one task starts them in order ([`queue`]).
+//!
+//! | | triggered operation | deferred work |
+//! |---|---|---|
+//! | compares with its threshold | the success value | success + error |
+//! | its completion | as that of any operation | its completion counter; on request as any |
+//! | is cancelled | by the context of the operation | by its counter, threshold and number |
+//!
+//! While a work waits, it uses its counter, so that this cannot be closed; its endpoint; and the
+//! counter that it changes. All works of a counter together hold one use of it. A transfer uses its
+//! completion counter until it has completed ([`Deferral`]).
+//!
+//! Everything that can fail happens when a work is queued, except what a posted operation would
+//! report as its completion, too.
+
+mod map;
+mod queue;
+
+use kfi_core::{
+    cntr::Compared,
+    due::Key, //
+};
+
+use super::{
+    cntr::Cntr,
+    cq::Credit,
+    ep::{
+        admit::Admitted,
+        Endpoint, //
+    },
+    prelude::*, //
+};
+
+pub(super) use self::map::{
+    Found,
+    Node,
+    Tree,
+    WorkTrees, //
+};
+use self::queue::Post;
+pub(crate) use self::queue::WorkQueue;
+
+/// Triggered operations that are examined under the lock of their counter at a time.
+const SEARCHED: usize = 64;
+
+/// Bytes that one step of an executor transfers.
+const STEP_BYTES: usize = 4 << 10;
+
+/// The change of a counter.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    /// Adds to the success value.
+    Add(u64),
+    /// Sets the success value, to at most the maximum of the counter.
+    Set(u64),
+}
+
+/// An operation that waits for a counter.
+pub(crate) enum Work {
+    /// A transfer of an endpoint.
+    Transfer {
+        operation: Admitted,
+        /// Keeps the endpoint open.
+        endpoint: UseRef<Endpoint>,
+    },
+    /// A change of a counter.
+    Change {
+        cntr: UseRef<Cntr>,
+        change: Change,
+        /// The memory of its node, charged to the owner of the domain.
+        _memory: Allowance,
+    },
+}
+
+impl Work {
+    /// A transfer that was admitted. Its endpoint belongs to the domain of the triggering counter.
+    /// Fails with `EBADF` if the endpoint is closed.
+    pub(crate) fn transfer(endpoint: &Arc<Endpoint>, operation: Admitted) -> Result<Self> {
+        Ok(Self::Transfer {
+            operation,
+            endpoint: UseRef::new(endpoint.clone())?,
+        })
+    }
+
+    /// A change of `cntr`. Fails with `EINVAL` for a value above its maximum; `ENOMEM` if the
+    /// owner's budget is used up; `EBADF` if it is closed.
+    fn change(queue: &WorkQueue, cntr: &Arc<Cntr>, change: Change) -> Result<Self> {
+        Ok(Self::Change {
+            _memory: queue.budget().take(Node::BYTES as u64)?,
+            cntr: UseRef::new(cntr.clone())?,
+            change,
+        })
+    }
+
+    /// The steps that starting it takes, see [`queue`].
+    fn steps(&self) -> usize {
+        match self {
+            Self::Transfer { operation, .. } => 1 + operation.len() / STEP_BYTES,
+            Self::Change { .. } => 1,
+        }
+    }
+
+    /// Starts it, as the executor of its domain. Works that it makes due are started later. Sleeps
+    /// with [`Post::Here`].
+    fn start(self, post: Post) {
+        match self {
+            Self::Transfer { operation, .. } => match post {
+                Post::Here => operation.start_here(),
+                Post::Workers => operation.start(),
+            },
+            Self::Change { cntr, change, .. } => change.apply(&cntr),
+        }
+    }
+}
+
+impl Change {
+    fn apply(self, cntr: &Cntr) {
+        match self {
+            Self::Add(value) => cntr.add(value),
+            Self::Set(value) => {
+                // Its value was checked.
+                let _ = cntr.set(value);
+            }
+        }
+    }
+}
+
+/// The report of a deferred transfer, in addition to or in place of that of an operation.
+pub(crate) struct Deferral {
+    /// Its completion counter.
+    cntr: Option<UseRef<Cntr>>,
+    /// It has KFI_COMPLETION: it completes as any operation, too.
+    pub(super) report: bool,
+    /// With `report`: the credit for its entry in the CQ, once it was posted.
+    pub(super) credit: Option<Credit>,
+}
+
+impl Deferral {
+    /// The report of a transfer to `cntr`. Fails with `EBADF` if it is closed.
+    pub(crate) fn new(cntr: Option<&Arc<Cntr>>, report: bool) -> Result<Self> {
+        Ok(Self {
+            cntr: cntr.map(|cntr| UseRef::new(cntr.clone())).transpose()?,
+            report,
+            credit: None,
+        })
+    }
+
+    /// Takes the credit, and drops the rest. Does not sleep.
+    pub(super) fn into_credit(mut self) -> Option<Credit> {
+        self.credit.take()
+    }
+
+    /// Counts the completion. Does not sleep.
+    pub(super) fn count(&self, success: bool) {
+        match &self.cntr {
+            Some(cntr) if success => cntr.add(1),
+            Some(cntr) => cntr.adderr(1),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Deferral {
+    /// Does not sleep: a worker drops the last reference to the counter.
+    fn drop(&mut self) {
+        if let Some(cntr) = self.cntr.take() {
+            let counter = cntr.arc().clone();
+            drop(cntr);
+            counter.put();
+        }
+    }
+}
+
+impl Cntr {
+    /// Queues deferred work: a transfer. Returns its number for [`cancel_work`](Self::cancel_work).
+    /// Works that are due start in this call, or a worker starts them.
+    ///
+    /// Fails with `ENOSPC` if [`limits::MAX_WORK`](kfi_core::limits::MAX_WORK) works wait in the
+    /// domain; `ENOMEM`; `EBADF` if the counter is closed. Sleeps.
+    pub(crate) fn queue_transfer(self: &Arc<Self>, threshold: u64, work: Work) -> Result<u64> {
+        self.queue(Compared::Sum, threshold, work)
+    }
+
+    /// Queues deferred work: a change of `cntr`, which belongs to the same domain. As
+    /// [`queue_transfer`](Self::queue_transfer); also fails with `EINVAL` for a value above the
+    /// maximum of `cntr`.
+    pub(crate) fn queue_change(
+        self: &Arc<Self>,
+        threshold: u64,
+        cntr: &Arc<Cntr>,
+        change: Change,
+    ) -> Result<u64> {
+        if matches!(change, Change::Set(value) if value > cntr.max()) {
+            return Err(EINVAL);
+        }
+        // Work that can be done at once takes no memory.
+        if let Some(id) = self.change_now(threshold, cntr, change) {
+            return Ok(id);
+        }
+        let work = Work::change(self.domain().work(), cntr, change)?;
+        self.queue(Compared::Sum, threshold, work)
+    }
+
+    /// Has a triggered operation wait. As [`queue_transfer`](Self::queue_transfer).
+    pub(crate) fn trigger(self: &Arc<Self>, threshold: u64, work: Work) -> Result {
+        self.queue(Compared::Success, threshold, work).map(drop)
+    }
+
+    /// Changes a counter at once, if the threshold is reached and no other work is due. Returns the
+    /// number of the work.
+    #[inline]
+    fn change_now(
+        self: &Arc<Self>,
+        threshold: u64,
+        cntr: &Arc<Cntr>,
+        change: Change,
+    ) -> Option<u64> {
+        let id = self.begin_now(Compared::Sum, threshold)?;
+        change.apply(cntr);
+        self.domain().work().go_on(WorkQueue::call_steps());
+        Some(id)
+    }
+
+    fn queue(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
+        let queue = self.domain().work();
+        if let Some(number) = self.begin_now(kind, threshold) {
+            work.start(Post::Here);
+            queue.go_on(WorkQueue::call_steps());
+            return Ok(number);
+        }
+        let node = Node::new()?;
+        self.list_for_work()?;
+        queue.enter()?;
+        let key = self.enter_work(kind, threshold, (node, work));
+        if key.is_err() {
+            queue.leave(1);
+        }
+        Ok(key?.ticket())
+    }
+
+    /// Cancels deferred work that waits. Nothing reports it. Fails with `ENOENT` if there is none
+    /// with this threshold and number. Sleeps.
+    pub(crate) fn cancel_work(&self, threshold: u64, number: u64) -> Result {
+        let key = Key::new(threshold, number);
+        let work = self.take_work(Compared::Sum, &key).ok_or(ENOENT)?;
+        self.domain().work().leave(1);
+        drop(work);
+        Ok(())
+    }
+
+    /// Cancels all deferred work that waits for the counter. Returns its number. Sleeps.
+    pub(crate) fn flush_work(&self) -> u32 {
+        self.drop_works(Compared::Sum)
+    }
+
+    /// Drops the works of a kind that wait. Sleeps.
+    pub(super) fn drop_works(&self, kind: Compared) -> u32 {
+        let (mut works, count) = self.take_works(kind);
+        while let Some((node, work)) = map::pop_first(&mut works) {
+            drop(node);
+            drop(work);
+            cond_resched();
+        }
+        if count != 0 {
+            self.domain().work().leave(count);
+        }
+        count
+    }
+}
+
+impl Domain {
+    /// Cancels all deferred work of the domain that waits. Returns its number. Sleeps.
+    pub(crate) fn flush_work(&self) -> u64 {
+        let mut flushed = 0u64;
+        self.each_counter(|cntr| flushed += u64::from(cntr.flush_work()));
+        flushed
+    }
+
+    /// Cancels a triggered operation of `endpoint` with `context`: it completes with ECANCELED.
+    /// Returns `false` if none waits. Sleeps.
+    pub(super) fn cancel_triggered(&self, endpoint: &Endpoint, context: u64) -> bool {
+        if self.work().len() == 0 {
+            return false;
+        }
+        let is_it = |work: &Work| match work {
+            Work::Transfer { operation, .. } => operation.is(endpoint, context),
+            Work::Change { .. } => false,
+        };
+        let mut found = None;
+        self.each_counter(|cntr| {
+            if found.is_none() {
+                found = cntr.find_triggered(is_it);
+            }
+        });
+        let Some(Work::Transfer { operation, .. }) = found else {
+            return false;
+        };
+        self.work().leave(1);
+        operation.cancel();
+        true
+    }
+
+    /// Drops all works of the domain, because its file is released. No call of the owner runs.
+    /// Waits for no task. Sleeps.
+    pub(crate) fn end_work(&self) {
+        self.work().close();
+        self.each_counter(|cntr| {
+            for kind in Compared::ALL {
+                cntr.drop_works(kind);
+            }
+        });
+    }
+
+    /// Calls `visit` with each counter for which a work has waited. Sleeps if `visit` does.
+    fn each_counter(&self, mut visit: impl FnMut(&Arc<Cntr>)) {
+        let mut from = 0;
+        while let Some((id, cntr)) = self.work().counter_from(from) {
+            visit(&cntr);
+            let Some(next) = id.checked_add(1) else {
+                break;
+            };
+            from = next;
+            cond_resched();
+        }
+    }
+}
+
+impl Cntr {
+    /// Takes a triggered operation out for which `is_it` holds.
+    fn find_triggered(&self, is_it: impl Fn(&Work) -> bool) -> Option<Work> {
+        let mut from = Key::new(0, 0);
+        loop {
+            from = match self.search_works(from, SEARCHED, &is_it)? {
+                Found::NotBefore(key) => key,
+                Found::At(key) => match self.take_work(Compared::Success, &key) {
+                    Some(work) => return Some(work),
+                    // It has become due meanwhile.
+                    None => key,
+                },
+            };
+            cond_resched();
+        }
+    }
+}

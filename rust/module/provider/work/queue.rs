@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The works of a domain that are due, and the task that starts them.
+//!
+//! ```text
+//!   counter's trees --- threshold reached ---> due works, in order ---> one task starts them
+//!    (`map.rs`)          (counter's lock)        (this file)             one after the other
+//! ```
+//!
+//! A change of a counter moves the works that it makes due to the end of the domain's list, under
+//! the lock of the counter. So the list has the works of a counter in their order, also if several
+//! tasks add to it. One task at a time takes works from the list and starts them: the *executor*. A
+//! work that it starts may change another counter, whose works come to the end of the list and are
+//! started by the same executor. So a chain of works takes no recursion and no lock of two
+//! counters.
+//!
+//! # The executor
+//!
+//! A task that changes a counter of its own file (`KFABRIC_IOC_CNTR_MODIFY`,
+//! `KFABRIC_IOC_QUEUE_WORK`) becomes the executor when its call has released all locks, for
+//! [`CALL_STEPS`] at most. In all other cases, and for the rest, a worker does it on behalf of the
+//! owner of the domain: an operation of a peer that completes here only queues the worker. The
+//! worker goes to the end of the workqueue after [`WORKER_STEPS`], so works that go round in
+//! circles delay others as little as any user's work does. If too many workers of the user run, it
+//! leaves the posting of transfers to the workers of the endpoints.
+//!
+//! # Memory
+//!
+//! A work that waits takes memory, and nothing else. The number of works of a domain is limited
+//! ([`limits::MAX_WORK`]); their memory is charged to the owner of the domain.
+//!
+//! # Locks
+//!
+//! `WorkQueue::due` is taken under the lock of a counter. Only the lock of the workqueue is taken
+//! under it. `WorkQueue::counters` is a leaf.
+
+use kernel::{
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work as WorkStruct,
+        WorkItem, //
+    },
+};
+
+use kfi_core::{
+    due::Key,
+    limits, //
+};
+
+use super::{
+    map::{
+        pop_first,
+        Node,
+        Tree, //
+    },
+    Work, //
+};
+use crate::{
+    mem::Budget,
+    provider::{
+        cntr::Cntr,
+        prelude::*, //
+    },
+    shim::{
+        cred::Owner,
+        sched::fatal_signal_pending,
+        work, //
+    }, //
+};
+
+/// Steps of a call: works, and a step more for each 4 KiB that a transfer posts.
+const CALL_STEPS: usize = 4096;
+
+/// Steps of a worker before it lets other items of the workqueue run.
+const WORKER_STEPS: usize = 1024;
+
+/// Works that are dropped or started between two calls of `cond_resched()`.
+const STRIDE: usize = 32;
+
+struct Due {
+    /// By the order in which they became due.
+    works: Tree,
+    /// The key of the next one.
+    next: u64,
+    /// A task is the executor.
+    busy: bool,
+    /// The domain closes by force: works are dropped.
+    closed: bool,
+}
+
+/// The works of a domain.
+#[pin_data]
+pub(crate) struct WorkQueue {
+    #[pin]
+    due: SpinLock<Due>,
+    /// Works that wait or are due.
+    len: Atomic<u32>,
+    /// The counters for which a work has waited, by identifier.
+    #[pin]
+    counters: SpinLock<RBTree<u64, Arc<Cntr>>>,
+    /// On whose behalf the worker runs.
+    owner: Arc<Owner>,
+    budget: Budget,
+    #[pin]
+    worker: WorkStruct<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for WorkQueue { self.worker }
+}
+
+/// The memory of a counter's entry in the list of counters with work.
+pub(in crate::provider) type Listing = RBTreeNodeReservation<u64, Arc<Cntr>>;
+
+/// Who starts the operations of transfers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Post {
+    /// The executor, which may sleep.
+    Here,
+    /// The workers of the endpoints.
+    Workers,
+}
+
+impl WorkQueue {
+    /// An empty queue of a domain with this owner. Fails with `ENOMEM`. Sleeps.
+    pub(in crate::provider) fn new(owner: Arc<Owner>, budget: Budget) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                due <- new_spinlock!(
+                    Due {
+                        works: RBTree::new(),
+                        next: 0,
+                        busy: false,
+                        closed: false,
+                    },
+                    "WorkQueue::due"
+                ),
+                len: Atomic::new(0),
+                counters <- new_spinlock!(RBTree::new(), "WorkQueue::counters"),
+                owner,
+                budget,
+                worker <- new_work!("kfabric::WorkQueue"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// The budget of the owner.
+    pub(in crate::provider) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The number of works that wait or are due. Any context.
+    pub(in crate::provider) fn len(&self) -> u32 {
+        self.len.load(Relaxed)
+    }
+
+    /// Counts a work that is about to wait. Fails with `ENOSPC` at the limit. Any context.
+    pub(in crate::provider) fn enter(&self) -> Result {
+        if self.len.fetch_add(1, Relaxed) < limits::MAX_WORK {
+            return Ok(());
+        }
+        self.leave(1);
+        Err(ENOSPC)
+    }
+
+    /// Counts works that neither wait nor are due any more. Any context.
+    pub(in crate::provider) fn leave(&self, count: u32) {
+        self.len.fetch_sub(count, Relaxed);
+    }
+
+    /// Adds a work that is due. Returns whether somebody has to be called to start it: there is no
+    /// executor. Called under the lock of its counter.
+    pub(super) fn push(&self, node: Node, work: Work) -> bool {
+        let mut due = self.due.lock();
+        // With one work per nanosecond the number wraps after 584 years.
+        let key = Key::new(due.next, 0);
+        due.next = due.next.wrapping_add(1);
+        due.works.insert(node.with(key, work));
+        !due.busy
+    }
+
+    /// Makes the current task the executor if no work is due and there is none. Called under the
+    /// lock of the counter whose work it is about to start, so no earlier work of this counter can
+    /// become due in between.
+    pub(in crate::provider) fn begin_idle(&self) -> bool {
+        let mut due = self.due.lock();
+        let begins = !due.busy && !due.closed && due.works.is_empty();
+        due.busy |= begins;
+        begins
+    }
+
+    /// Whether a work is due. Process context.
+    pub(in crate::provider) fn has_due(&self) -> bool {
+        self.len() != 0 && !self.due.lock().works.is_empty()
+    }
+
+    /// Has the worker start the works that are due. Any context.
+    pub(in crate::provider) fn wake(self: &Arc<Self>) {
+        // The workqueue refuses an item that is queued already.
+        let _ = work::submit_queue().enqueue(self.clone());
+    }
+
+    /// Starts the works that are due, unless another task does. The worker does the rest. Process
+    /// context, in a call of the owner. Sleeps.
+    pub(crate) fn run_here(self: &Arc<Self>) {
+        if self.begin() {
+            self.go_on(CALL_STEPS);
+        }
+    }
+
+    /// Starts the works that are due as the executor, which the current task is. As
+    /// [`run_here`](Self::run_here).
+    pub(in crate::provider) fn go_on(self: &Arc<Self>, steps: usize) {
+        if self.execute(steps, Post::Here) {
+            self.wake();
+        }
+    }
+
+    /// Steps that a call may take.
+    pub(super) fn call_steps() -> usize {
+        CALL_STEPS
+    }
+
+    /// Makes the current task the executor, if works are due and there is none.
+    fn begin(&self) -> bool {
+        let mut due = self.due.lock();
+        let begins = !due.busy && !due.works.is_empty();
+        due.busy |= begins;
+        begins
+    }
+
+    /// Starts works, as the executor, until none is due or so many steps were taken. Then the
+    /// current task is no executor any more. Returns whether works are left. Sleeps.
+    fn execute(self: &Arc<Self>, steps: usize, post: Post) -> bool {
+        let (mut left, mut count) = (Some(steps), 0usize);
+        loop {
+            let (work, closed) = {
+                let mut due = self.due.lock();
+                let closed = due.closed;
+                let may = closed || (left.is_some() && !fatal_signal_pending());
+                let next = if may { pop_first(&mut due.works) } else { None };
+                let Some((node, work)) = next else {
+                    due.busy = false;
+                    return !due.works.is_empty();
+                };
+                drop(due);
+                drop(node);
+                (work, closed)
+            };
+            self.leave(1);
+            if closed {
+                drop(work);
+            } else {
+                left = left.and_then(|left| left.checked_sub(work.steps()));
+                work.start(post);
+            }
+            count = count.wrapping_add(1);
+            if count % STRIDE == 0 {
+                cond_resched();
+            }
+        }
+    }
+
+    /// Lists a counter for which a work is about to wait. `listing`: memory for its entry. Does not
+    /// sleep.
+    pub(in crate::provider) fn list(&self, id: u64, cntr: &Arc<Cntr>, listing: Listing) {
+        // A second entry of the same counter replaces the first.
+        let before = (self.counters.lock()).insert(listing.into_node(id, cntr.clone()));
+        drop(before);
+    }
+
+    /// Removes a counter from the list. Sleeps.
+    pub(in crate::provider) fn unlist(&self, id: u64) {
+        let before = self.counters.lock().remove_node(&id);
+        drop(before);
+    }
+
+    /// The counter with the lowest identifier from `from` on, and its identifier. Does not sleep.
+    pub(super) fn counter_from(&self, from: u64) -> Option<(u64, Arc<Cntr>)> {
+        let counters = self.counters.lock();
+        let cursor = counters.cursor_lower_bound(&from)?;
+        let (id, cntr) = cursor.current();
+        Some((*id, cntr.clone()))
+    }
+
+    /// Closes the queue by force: drops the works that are due, and those that become due. The
+    /// executor is not waited for. Sleeps.
+    pub(super) fn close(self: &Arc<Self>) {
+        let begins = {
+            let mut due = self.due.lock();
+            due.closed = true;
+            !core::mem::replace(&mut due.busy, true)
+        };
+        // Otherwise the executor drops them.
+        if begins {
+            self.execute(0, Post::Here);
+        }
+    }
+}
+
+/// The worker, which starts works that are due on behalf of the owner.
+impl WorkItem for WorkQueue {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if !this.begin() {
+            return;
+        }
+        let running = this.budget.enter_worker();
+        let post = match running {
+            Some(_) => Post::Here,
+            None => Post::Workers,
+        };
+        // Allocations are charged to the owner of the domain.
+        let more = this
+            .owner
+            .memcg()
+            .charge(|| this.execute(WORKER_STEPS, post));
+        if more {
+            this.wake();
+        }
+    }
+}
