@@ -60,6 +60,7 @@
 #define KFABRIC_MAX_MSG_SIZE	(1ULL << 30)
 #define KFABRIC_MAX_IOV		256	/* elements of an iov or RMA iov list */
 #define KFABRIC_INJECT_SIZE	256	/* bytes that KFI_INJECT can carry */
+#define KFABRIC_MAX_ATOMIC_SIZE	4096	/* bytes of an atomic's elements */
 #define KFABRIC_MAX_QUEUE	16384	/* tx_size, rx_size of an endpoint */
 #define KFABRIC_MAX_CQ		65536	/* entries of a CQ */
 #define KFABRIC_MAX_EQ		4096	/* events of an EQ */
@@ -744,6 +745,38 @@ struct kfabric_domain_open {
 	__u32	mr_mode;
 	__u32	handle;
 	__u64	context;
+};
+
+/**
+ * struct kfabric_query_atomic - whether endpoints have an atomic (kfi_query_atomic,
+ *	kfi_atomicvalid, kfi_fetch_atomicvalid, kfi_compare_atomicvalid)
+ * @size: sizeof(struct kfabric_query_atomic)
+ * @domain: domain handle
+ * @ep_type: enum kfi_ep_type; KFI_EP_UNSPEC: KFI_EP_RDM
+ * @opcode: KFABRIC_OP_ATOMIC, KFABRIC_OP_FETCH_ATOMIC or
+ *	KFABRIC_OP_COMPARE_ATOMIC
+ * @datatype: enum kfi_datatype
+ * @op: enum kfi_op
+ * @flags: 0
+ * @count: out: the most elements of one operation
+ * @elem_size: out: bytes of an element
+ *
+ * The answer depends on the kernel: without floating point in the kernel
+ * (CONFIG_ARCH_HAS_KERNEL_FPU_SUPPORT) there are only integers.
+ *
+ * Errors: -EINVAL unknown type, opcode, datatype, op or flag; -EBADF @domain;
+ * -EOPNOTSUPP endpoints of this type do not have the operation.
+ */
+struct kfabric_query_atomic {
+	__u32	size;
+	__u32	domain;
+	__u32	ep_type;
+	__u32	opcode;
+	__u32	datatype;
+	__u32	op;
+	__u64	flags;
+	__u64	count;
+	__u64	elem_size;
 };
 
 /* ---- Event queue -------------------------------------------------------- */
@@ -1506,8 +1539,8 @@ struct kfabric_poll {
  * @handle: out
  * @caps: capabilities wanted, 0: those of KFI_MSG, KFI_TAGGED and KFI_RMA that
  *	the type has, both ways.  Kinds without a direction get both.
- *	KFI_ATOMIC (KFI_EP_MSG), KFI_SOURCE, KFI_DIRECTED_RECV, KFI_MULTI_RECV,
- *	KFI_TRIGGER as in kfi_getinfo
+ *	KFI_ATOMIC (KFI_EP_MSG, KFI_EP_RDM), KFI_SOURCE, KFI_DIRECTED_RECV,
+ *	KFI_MULTI_RECV, KFI_TRIGGER as in kfi_getinfo
  * @tx_op_flags: default flags of transmits: KFI_COMPLETION, KFI_INJECT,
  *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE,
  *	KFI_TRIGGER
@@ -1895,15 +1928,15 @@ enum kfabric_op_code {
  *	kfi_send: @flags are added to the endpoint's defaults)
  * @flags: transmits: KFI_COMPLETION, KFI_INJECT, KFI_INJECT_COMPLETE,
  *	KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE, KFI_FENCE, KFI_MORE and,
- *	on SEND, TSEND and WRITE, KFI_REMOTE_CQ_DATA; READ cannot have
+ *	on SEND, TSEND, WRITE and ATOMIC, KFI_REMOTE_CQ_DATA; READ cannot have
  *	KFI_INJECT, and on FETCH_ATOMIC and COMPARE_ATOMIC it has no effect.
  *	receives: KFI_COMPLETION, KFI_MORE, KFI_MULTI_RECV (RECV);
  *	KFI_PEEK, KFI_CLAIM, KFI_DISCARD (TRECV)
  *	all, on an endpoint that is capable of it: KFI_TRIGGER
  * @context: returned in the completion
  * @buf: address of the buffer, or of an array of struct kfabric_iov; atomics:
- *	of the operand
- * @len: bytes in the buffer
+ *	of the operands, one for each element; KFI_ATOMIC_READ does not read it
+ * @len: bytes in the buffer; atomics: of all elements
  * @iov_count: 0: @buf is the buffer; else elements of the array
  * @mr: local memory region that holds the buffer, so that its pages are not
  *	pinned again; 0: none.  The buffer is still given by its address
@@ -1916,15 +1949,18 @@ enum kfabric_op_code {
  *	struct kfabric_rma_iov; atomics too
  * @rma_key: READ, WRITE, atomics: remote key
  * @rma_iov_count: 0: @rma_addr, @rma_key; else elements of the array
- * @datatype: atomics: enum kfi_datatype: KFI_UINT64; else 0
- * @op: atomics: enum kfi_op: KFI_SUM (ATOMIC, FETCH_ATOMIC), KFI_CSWAP
- *	(COMPARE_ATOMIC); else 0
- * @compare: COMPARE_ATOMIC: address of the operand that is compared, as long as
- *	@buf; else 0
+ * @datatype: atomics: enum kfi_datatype; else 0
+ * @op: atomics: enum kfi_op; else 0
+ * @compare: COMPARE_ATOMIC: address of the values to compare with, as many bytes
+ *	as @buf, or of an array of struct kfabric_iov; else 0
  * @result: FETCH_ATOMIC, COMPARE_ATOMIC: address of the buffer for the old
- *	value at the peer, as long as @buf; else 0
+ *	values at the peer, as many bytes as @buf, or of an array of struct
+ *	kfabric_iov; else 0
  * @result_mr: FETCH_ATOMIC, COMPARE_ATOMIC: as @mr, for @result; else 0
- * @reserved: 0
+ * @compare_iov_count: COMPARE_ATOMIC: 0: @compare is the buffer; else elements
+ *	of the array; else 0
+ * @result_iov_count: FETCH_ATOMIC, COMPARE_ATOMIC: 0: @result is the buffer;
+ *	else elements of the array; else 0
  * @trigger_event: KFI_TRIGGER: enum kfi_trigger_event; else 0
  * @trigger_cntr: KFI_TRIGGER: counter of the endpoint's domain; else 0
  * @threshold: KFI_TRIGGER: success value of @trigger_cntr at which the
@@ -1937,20 +1973,47 @@ enum kfabric_op_code {
  * the order of thresholds, then of submission, also if one add passes several.
  * KFABRIC_IOC_EP_CANCEL cancels an operation that waits, as any other.  Its
  * flags are those at the time of the post.  Local buffers are pinned then; the
- * operands of atomics, and the bytes of transmits of at most
- * KFABRIC_INJECT_SIZE bytes with KFI_INJECT, are read then; other bytes are
- * read when the operation has started.  While it waits, @trigger_cntr and the
+ * bytes of transmits, and the operands of atomics, of at most
+ * KFABRIC_INJECT_SIZE bytes with KFI_INJECT are read then; other bytes are read
+ * when the operation has started.  While it waits, @trigger_cntr and the
  * endpoint are in use.
  *
- * Atomics are those of InfiniBand, for KFI_EP_MSG only: fetch-and-add, and
- * compare-and-swap, which stores the operand if the old value equals
- * *@compare.  ATOMIC is a fetch-and-add that discards the old value.  Each
- * atomic works on one word of 8 bytes, whose remote address is a multiple of 8;
- * each host has it in its own byte order.  The peer's region and its endpoint
- * need KFI_REMOTE_READ and KFI_REMOTE_WRITE.  Operands are read when the
- * operation is posted.  A completion has KFI_ATOMIC, and KFI_WRITE (ATOMIC) or
- * KFI_READ, and is counted so; the target counts KFI_REMOTE_READ for all three,
- * as each of them fetches.
+ * Atomics change elements of the peer's memory: ATOMIC and FETCH_ATOMIC have
+ * KFI_MIN to KFI_BXOR and KFI_ATOMIC_WRITE, FETCH_ATOMIC also KFI_ATOMIC_READ,
+ * COMPARE_ATOMIC has KFI_CSWAP to KFI_MSWAP.  FETCH_ATOMIC and COMPARE_ATOMIC
+ * return the old values.  KFI_CSWAP_LE and the like store the operand if the
+ * value to compare with is less than (...) the old one; KFI_MSWAP stores the
+ * bits of the operand that are set in the value to compare with.
+ *
+ * KFI_EP_RDM has all of them on the integer types, on KFI_FLOAT and KFI_DOUBLE
+ * without operations on bits, and on KFI_FLOAT_COMPLEX and KFI_DOUBLE_COMPLEX
+ * without those that need an order, too; on up to KFABRIC_MAX_ATOMIC_SIZE bytes
+ * of elements.  KFI_EP_MSG has the atomics of InfiniBand: KFI_SUM and KFI_CSWAP
+ * of one KFI_INT64 or KFI_UINT64.  KFABRIC_IOC_QUERY_ATOMIC tells.
+ *
+ * Integers wrap.  KFI_LOR, KFI_LAND and KFI_LXOR store 1 or 0.  Floating point
+ * is that of IEEE 754, rounded to nearest in each step; a comparison with a NaN
+ * does not hold, so KFI_MIN and KFI_MAX keep the old value then, and -0 equals
+ * +0.
+ *
+ * A remote address, and each piece's, is a multiple of the element's size (of 8
+ * for KFI_DOUBLE_COMPLEX); each host has elements in its own byte order.  An
+ * element of up to 8 bytes is changed by one atomic access of its size: atomic
+ * to all other atomics, of whatever endpoints and hosts, and to atomic
+ * instructions of programs.  A KFI_DOUBLE_COMPLEX is changed under a lock:
+ * atomic to other atomics of this type only.  Elements are changed one by one.
+ *
+ * The peer's region and its endpoint need KFI_REMOTE_WRITE for ATOMIC,
+ * KFI_REMOTE_READ for KFI_ATOMIC_READ, else both; the endpoint of KFI_EP_RDM
+ * KFI_ATOMIC, too.  A completion has KFI_ATOMIC, and KFI_WRITE (ATOMIC) or
+ * KFI_READ, and is counted so; the target counts KFI_REMOTE_WRITE (ATOMIC) or
+ * KFI_REMOTE_READ.  With KFI_EP_MSG an ATOMIC fetches, too, and discards the old
+ * value: it needs both rights, and the target counts KFI_REMOTE_READ.  An ATOMIC
+ * with KFI_REMOTE_CQ_DATA (KFI_EP_RDM) makes an entry at the target, with
+ * KFI_ATOMIC, KFI_REMOTE_WRITE and KFI_REMOTE_CQ_DATA.
+ *
+ * Operands and values to compare with of up to KFABRIC_INJECT_SIZE bytes are
+ * read when the operation is posted.  Longer ones are read until it completes.
  */
 struct kfabric_op {
 	__u32	opcode;
@@ -1973,7 +2036,8 @@ struct kfabric_op {
 	__u64	compare;
 	__u64	result;
 	__u32	result_mr;
-	__u32	reserved;
+	__u16	compare_iov_count;
+	__u16	result_iov_count;
 	__u32	trigger_event;
 	__u32	trigger_cntr;
 	__u64	threshold;
@@ -2005,19 +2069,21 @@ struct kfabric_op {
  * elements (of remote memory: KFI_EP_MSG takes one), lengths that wrap, a
  * buffer that is not within @mr or @result_mr, remote memory that is not as
  * long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM), an
- * atomic on no whole number of words, or at a remote address that is not a
- * multiple of 8; -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the
+ * atomic on no whole number of elements, or with a piece that is none, at a
+ * remote address that is not aligned, or with @compare or @result of another
+ * length; -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the
  * endpoint does not have the capability; a read or an atomic of an endpoint
  * that may have none under way (KFABRIC_OPT_RD_ATOMIC here, or
  * KFABRIC_OPT_DEST_RD_ATOMIC at the peer, is 0); KFI_DELIVERY_COMPLETE of
- * KFI_EP_DGRAM; an atomic with a datatype or op that its opcode does not take;
+ * KFI_EP_DGRAM; an atomic that the type of the endpoint does not have; an atomic
+ * with KFI_REMOTE_CQ_DATA of KFI_EP_MSG;
  * -ENOTCONN a transmit of an endpoint that is not connected yet; -ESHUTDOWN its
  * connection is over; -EAGAIN no room in the transmit or receive queue, in the
  * CQ for an entry, or at the peer for an injected message, KFI_FENCE while an
  * earlier operation waits there, or started operations of the endpoint wait for
  * room: try again after reading completions; -EMSGSIZE longer than
  * KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than the
- * path MTU of a datagram; an atomic on more than one word; -EKEYREJECTED a key
+ * path MTU of a datagram; an atomic on too many elements; -EKEYREJECTED a key
  * of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
  * -EHOSTUNREACH no endpoint at that address of this host, no route to another
  * host (KFI_EP_RDM); -ENETUNREACH no route to it; -ENETDOWN the link's
@@ -2425,6 +2491,7 @@ struct kfabric_figures {
 
 #define KFABRIC_IOC_FABRIC_OPEN	KFABRIC_IO(0x10, struct kfabric_fabric_open)
 #define KFABRIC_IOC_DOMAIN_OPEN	KFABRIC_IO(0x11, struct kfabric_domain_open)
+#define KFABRIC_IOC_QUERY_ATOMIC KFABRIC_IO(0x12, struct kfabric_query_atomic)
 
 #define KFABRIC_IOC_EQ_OPEN	KFABRIC_IO(0x18, struct kfabric_eq_open)
 #define KFABRIC_IOC_EQ_READ	KFABRIC_IO(0x19, struct kfabric_eq_read)

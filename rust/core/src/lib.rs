@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The semantics of the kfabric objects: counters, completion queues, event queues, matching,
-//! addresses and regions, and the protocol of reliable datagrams ([`rdm`]).
+//! addresses and regions, atomics, and the protocol of reliable datagrams ([`rdm`]).
 //!
 //! The crate [`kfi_roce`] contains the wire protocol below: packets, RC, UD and connection
 //! management. It does not depend on kfabric.
@@ -30,6 +30,7 @@
 #![cfg_attr(not(kfi_kunit), forbid(unsafe_code))]
 
 pub mod addr;
+pub mod atomic;
 pub mod av;
 pub mod cntr;
 pub mod cq;

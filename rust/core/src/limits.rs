@@ -19,6 +19,10 @@ pub const MAX_IOV: usize = 256;
 /// so that injecting does not allocate.
 pub const INJECT_SIZE: usize = 256;
 
+/// The maximum length of the elements of an atomic in bytes. Operands and old values are copied
+/// through kernel memory at both ends, and each element is changed by itself; this bounds both.
+pub const MAX_ATOMIC_SIZE: usize = 4096;
+
 /// The largest `tx_size` and `rx_size` of an endpoint. Matching searches the receives in order
 /// under the endpoint's lock; this bounds the search.
 pub const MAX_QUEUE: u32 = 16_384;

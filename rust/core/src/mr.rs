@@ -9,8 +9,8 @@
 //! # Errors at the initiator
 //!
 //! A request that the target refuses completes at its initiator with `EACCES`, whatever the reason
-//! ([`Refusal`]): an unknown key, a missing right, or bytes outside the region. All three give the
-//! same `prov_errno` ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as on the wire, also
+//! ([`Refusal`]): an unknown key, a missing right, bytes outside the region, or for an atomic a
+//! region whose memory is not aligned. All give the same `prov_errno` ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as on the wire, also
 //! within a host. An initiator that tries keys therefore does not learn that a key exists. Refusals
 //! are counted at the target, and delay the initiator's user ([`throttle`](crate::throttle)).
 //!
@@ -32,6 +32,8 @@ pub enum Refusal {
     Rights,
     /// Some bytes are outside the region.
     Bounds,
+    /// An element of an atomic is not aligned in the memory behind the region.
+    Alignment,
 }
 
 impl Refusal {
@@ -176,7 +178,12 @@ mod tests {
 
     #[test]
     fn every_refusal_gives_the_initiator_the_same_error() {
-        for refusal in [Refusal::Key, Refusal::Rights, Refusal::Bounds] {
+        for refusal in [
+            Refusal::Key,
+            Refusal::Rights,
+            Refusal::Bounds,
+            Refusal::Alignment,
+        ] {
             assert_eq!(refusal.errno(), Errno::EACCES);
         }
     }

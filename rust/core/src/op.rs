@@ -12,26 +12,28 @@
 //! | `TSend`         | `TAGGED, SEND`   | `TAGGED, SEND`  | `TAGGED, RECV`              | `SEND` / the receive's |
 //! | `Read`          | `RMA, READ`      | `RMA, READ`     | `RMA, REMOTE_READ`          | `READ`/`REMOTE_READ`   |
 //! | `Write`         | `RMA, WRITE`     | `RMA, WRITE`    | `RMA, REMOTE_WRITE`         | `WRITE`/`REMOTE_WRITE` |
-//! | `Atomic`        | `ATOMIC, WRITE`  | `ATOMIC, WRITE` | `REMOTE_READ, REMOTE_WRITE` | `WRITE`/`REMOTE_READ`  |
-//! | `FetchAtomic`   | `ATOMIC, READ`   | `ATOMIC, READ`  | `REMOTE_READ, REMOTE_WRITE` | `READ`/`REMOTE_READ`   |
-//! | `CompareAtomic` | `ATOMIC, READ`   | `ATOMIC, READ`  | `REMOTE_READ, REMOTE_WRITE` | `READ`/`REMOTE_READ`   |
+//! | `Atomic`        | `ATOMIC, WRITE`  | `ATOMIC, WRITE` | below                       | `WRITE`/`REMOTE_WRITE` |
+//! | `FetchAtomic`   | `ATOMIC, READ`   | `ATOMIC, READ`  | below                       | `READ`/`REMOTE_READ`   |
+//! | `CompareAtomic` | `ATOMIC, READ`   | `ATOMIC, READ`  | below                       | `READ`/`REMOTE_READ`   |
 //!
 //! The completion of a receive has `REMOTE_CQ_DATA` too if its message brought remote CQ data, and
-//! so has the entry `RMA, REMOTE_WRITE` of a write with CQ data at its target. The sender's
-//! completion never has it.
+//! so have the entries `RMA, REMOTE_WRITE` and `ATOMIC, REMOTE_WRITE` of a write or an `Atomic`
+//! with CQ data at its target. The sender's completion never has it.
 //!
 //! # Atomics
 //!
-//! Atomics are those of InfiniBand ([`OpType::check_atomic`]), which always return the old value.
-//! An `Atomic` discards it, and the target cannot distinguish the two.
+//! [`atomic`](crate::atomic) has the operations and data types, and the capabilities and accesses
+//! that each needs at the peer. The atomics of an RC QP always return the old value. So an
+//! `Atomic` of a connected endpoint is a `FetchAtomic` for its target, which cannot distinguish the
+//! two.
 //!
 //! # Flags
 //!
 //! [`OpType::flags`] combines the flags of the caller with the default flags of the endpoint.
 //! Defaults that a kind cannot have (`KFI_INJECT` for a read, `KFI_MULTI_RECV` for a tagged
 //! receive) are ignored; flags of the caller that the kind cannot have are refused. `KFI_INJECT`
-//! concerns the outgoing data (fi_atomic(3)), and operands of atomics are always copied
-//! immediately. A fetching atomic therefore accepts the flag, and it has no effect.
+//! concerns the outgoing data (fi_atomic(3)). A fetching atomic is not complete before its result
+//! has come; it accepts the flag, which has no effect.
 //!
 //! `KFI_TRIGGER` says when an operation starts, so no kind has it: the front end removes it from the
 //! flags of an operation before it starts. As a default flag it makes all operations of a side
@@ -50,11 +52,7 @@
 //! with or without an entry.
 
 use crate::{
-    enums::{
-        enumerator,
-        AtomicOp,
-        Datatype, //
-    },
+    enums::enumerator,
     errno::Errno,
     flags::{
         Access,
@@ -89,9 +87,6 @@ enumerator! {
         CompareAtomic = 8,
     }
 }
-
-/// The length of an atomic in bytes.
-pub const ATOMIC_LEN: usize = 8;
 
 /// The two sides of an endpoint, each with its queue, its default flags and its CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,12 +165,10 @@ impl OpType {
                 .union(OpFlags::PEEK)
                 .union(OpFlags::CLAIM)
                 .union(OpFlags::DISCARD),
-            Self::Send | Self::TSend | Self::Write => TRANSMIT_FLAGS
+            Self::Send | Self::TSend | Self::Write | Self::Atomic => TRANSMIT_FLAGS
                 .union(OpFlags::INJECT)
                 .union(OpFlags::REMOTE_CQ_DATA),
-            Self::Atomic | Self::FetchAtomic | Self::CompareAtomic => {
-                TRANSMIT_FLAGS.union(OpFlags::INJECT)
-            }
+            Self::FetchAtomic | Self::CompareAtomic => TRANSMIT_FLAGS.union(OpFlags::INJECT),
             Self::Read => TRANSMIT_FLAGS,
         }
     }
@@ -228,28 +221,6 @@ impl OpType {
         Ok(())
     }
 
-    /// Checks the operation and the length of an atomic of this kind.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP`: the operation is not a sum, or for [`CompareAtomic`](Self::CompareAtomic) not
-    /// a compare-and-swap, of unsigned 64-bit numbers. `EINVAL`: `len` is not a positive multiple
-    /// of their size. `EMSGSIZE`: there is more than one number.
-    pub fn check_atomic(self, datatype: Datatype, op: AtomicOp, len: u64) -> Result<(), Errno> {
-        const LEN: u64 = ATOMIC_LEN as u64;
-        match (self, datatype, op) {
-            (Self::Atomic | Self::FetchAtomic, Datatype::Uint64, AtomicOp::Sum)
-            | (Self::CompareAtomic, Datatype::Uint64, AtomicOp::Cswap) => {}
-            _ => return Err(Errno::EOPNOTSUPP),
-        }
-        match len {
-            LEN => Ok(()),
-            0 => Err(Errno::EINVAL),
-            len if len % LEN == 0 => Err(Errno::EMSGSIZE),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
     /// Returns the capabilities that the endpoint of the poster needs.
     pub const fn caps(self) -> Caps {
         match self {
@@ -284,7 +255,10 @@ impl OpType {
         Ok(())
     }
 
-    /// Returns the capabilities that the endpoint of the peer needs; none for a receive.
+    /// Returns the capabilities that the endpoint of the peer needs; none for a receive. For an
+    /// atomic they depend on its function
+    /// ([`Function::target_caps`](crate::atomic::Function::target_caps)); these are those of an RC
+    /// atomic.
     pub const fn target_caps(self) -> Caps {
         match self {
             Self::Recv | Self::TRecv => Caps::EMPTY,
@@ -315,12 +289,17 @@ impl OpType {
     }
 
     /// Returns the flags of the entry that this operation makes at its target, besides the
-    /// completion of a receive. Only a write with remote CQ data makes one; otherwise returns
-    /// `None`.
+    /// completion of a receive. Only a write or a base atomic with remote CQ data makes one;
+    /// otherwise returns `None`.
     pub const fn target_comp_flags(self, flags: OpFlags) -> Option<CompFlags> {
         match self {
             Self::Write if flags.contains(OpFlags::REMOTE_CQ_DATA) => Some(
                 CompFlags::RMA
+                    .union(CompFlags::REMOTE_WRITE)
+                    .union(CompFlags::REMOTE_CQ_DATA),
+            ),
+            Self::Atomic if flags.contains(OpFlags::REMOTE_CQ_DATA) => Some(
+                CompFlags::ATOMIC
                     .union(CompFlags::REMOTE_WRITE)
                     .union(CompFlags::REMOTE_CQ_DATA),
             ),
@@ -343,10 +322,8 @@ impl OpType {
     pub const fn counts_at_target(self) -> CntrBind {
         match self {
             Self::Recv | Self::TRecv | Self::Send | Self::TSend => CntrBind::EMPTY,
-            Self::Read | Self::Atomic | Self::FetchAtomic | Self::CompareAtomic => {
-                CntrBind::REMOTE_READ
-            }
-            Self::Write => CntrBind::REMOTE_WRITE,
+            Self::Read | Self::FetchAtomic | Self::CompareAtomic => CntrBind::REMOTE_READ,
+            Self::Write | Self::Atomic => CntrBind::REMOTE_WRITE,
         }
     }
 
@@ -361,7 +338,10 @@ impl OpType {
         }
     }
 
-    /// Returns the access that the region of the peer must allow; none for messages.
+    /// Returns the access that the region of the peer must allow; none for messages. For an atomic
+    /// it depends on its function
+    /// ([`Function::target_access`](crate::atomic::Function::target_access)); this is that of an RC
+    /// atomic.
     pub const fn target_access(self) -> Access {
         match self {
             Self::Recv | Self::TRecv | Self::Send | Self::TSend => Access::EMPTY,

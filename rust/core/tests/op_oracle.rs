@@ -38,8 +38,8 @@ fn documented(kind: OpType) -> u64 {
     match kind {
         OpType::Recv => COMPLETION | MORE | 1 << 16,
         OpType::TRecv => COMPLETION | MORE | 1 << 19 | 1 << 59 | 1 << 58,
-        OpType::Send | OpType::TSend | OpType::Write => TRANSMIT | INJECT_AND_DATA,
-        OpType::Atomic | OpType::FetchAtomic | OpType::CompareAtomic => TRANSMIT | INJECT,
+        OpType::Send | OpType::TSend | OpType::Write | OpType::Atomic => TRANSMIT | INJECT_AND_DATA,
+        OpType::FetchAtomic | OpType::CompareAtomic => TRANSMIT | INJECT,
         OpType::Read => TRANSMIT,
     }
 }

@@ -817,6 +817,7 @@ fn a_request_is_repeated_at_once_with_the_last_cookie() {
         tag: None,
         data: None,
         len: SHORT,
+        atomic: None,
         delivery: false,
         fence: false,
     };

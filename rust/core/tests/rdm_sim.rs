@@ -92,6 +92,10 @@ fn seeds() {
     // Each of these events must occur in some seed.
     for name in [
         "aborted",
+        "atomic: EACCES",
+        "atomic: ECANCELED",
+        "atomic: ECONNRESET",
+        "atomic: ok",
         "close: Closed",
         "close: Idle",
         "close: Lost",
@@ -99,10 +103,16 @@ fn seeds() {
         "close: Superseded",
         "crash",
         "discarded",
+        "executed",
+        "no room",
         "proven",
+        "rc atomic: EACCES",
+        "rc atomic: ECONNRESET",
+        "rc atomic: ok",
         "receive: ECONNRESET",
         "receive: KFI_ETRUNC",
         "receive: ok",
+        "result",
         "retry",
         "rma: EACCES",
         "rma: ECANCELED",
@@ -113,7 +123,8 @@ fn seeds() {
         "send: EPROTO",
         "send: ETIMEDOUT",
         "send: ok",
-        "void",
+        "void Atomics",
+        "void Messages",
     ] {
         assert!(all.contains_key(name), "{name} never happened");
     }

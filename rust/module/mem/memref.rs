@@ -306,6 +306,22 @@ impl Source<'_> {
         }
     }
 
+    /// The first 8 bytes as a word; 0 in the place of bytes that are not there.
+    pub(crate) fn word(&self) -> u64 {
+        let mut bytes = [0; size_of::<u64>()];
+        let mut rest = bytes.as_mut_slice();
+        let mut from = self.cursor(0);
+        while !rest.is_empty() && from.left() > 0 {
+            let piece = from.here().min(rest.len());
+            // SAFETY: The cursor's memory is valid for reads of `piece` bytes, `rest` for writes.
+            // Others may change the former during the copy, which is why C does it.
+            unsafe { shim::kfabric_shim_copy(rest.as_mut_ptr().cast(), from.addr().cast(), piece) };
+            from.advance(piece);
+            rest = rest.get_mut(piece..).unwrap_or_default();
+        }
+        u64::from_ne_bytes(bytes)
+    }
+
     /// Copies all bytes to a new buffer, for a message that no receive was posted for yet. Fails
     /// with `ENOMEM`. Sleeps.
     pub(crate) fn to_buffer(&self) -> Result<MemRef> {

@@ -19,11 +19,13 @@
 //! | [`memref`] | [`MemRef`], [`Source`], and copying between them |
 //! | [`shared`] | pages of the module that programs map |
 //! | [`payload`] | copying between memory and packets |
+//! | [`atomic`] | executing atomics on memory |
 //!
 //! **Memory that a program can write to is never a Rust slice**: the program may change it at any
 //! moment. So the module only copies it, in C, or accesses it as atomic words.
 
 pub(crate) mod account;
+pub(crate) mod atomic;
 mod backing;
 #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
 pub(crate) mod consumer;

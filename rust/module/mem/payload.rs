@@ -120,8 +120,7 @@ fn fetch(room: &mut Room<'_>, mut from: Cursor<'_>) {
     room.fill(0);
 }
 
-/// Copies the bytes of `src` from byte `skip` on to `to`, as far as both have bytes. For tests.
-#[cfg(kfi_kunit)]
+/// Copies the bytes of `src` from byte `skip` on to `to`, as far as both have bytes.
 pub(crate) fn peek(mut to: &mut [u8], src: &MemRef, skip: usize) {
     let mut from = src.cursor(skip);
     while !to.is_empty() && from.left() > 0 {

@@ -91,6 +91,16 @@ void kfabric_shim_copy(void *dst, const void *src, size_t len);
 void kfabric_shim_fill(void *dst, u8 byte, size_t len);
 bool kfabric_shim_equal(const void *a, const void *b, size_t len);
 
+/* Elements of atomics: atomic.c; mem/atomic.rs. */
+u64 kfabric_shim_element_load(const void *addr, size_t size);
+bool kfabric_shim_element_cmpxchg(void *addr, size_t size, u64 *old, u64 new);
+bool kfabric_shim_has_floats(void);
+void kfabric_shim_float_apply(u32 op, u32 datatype, const u64 *target,
+			      const u64 *operand, const u64 *compare,
+			      u64 *value);
+void kfabric_shim_pair_apply(u64 *low, u64 *high, u32 op, u32 datatype,
+			     const u64 *operand, const u64 *compare, u64 *old);
+
 /* Memory of kernel consumers: memory.c; mem/consumer.rs. */
 bool kfabric_shim_is_memory(unsigned long addr);
 bool kfabric_shim_on_stack(unsigned long first, unsigned long last);

@@ -33,6 +33,7 @@ macro_rules! calls {
 
             0x10 KFABRIC_IOC_FABRIC_OPEN(kfabric_fabric_open: 16) make fabric::fabric_open;
             0x11 KFABRIC_IOC_DOMAIN_OPEN(kfabric_domain_open: 40) make fabric::domain_open;
+            0x12 KFABRIC_IOC_QUERY_ATOMIC(kfabric_query_atomic: 48) query fabric::query_atomic;
 
             0x18 KFABRIC_IOC_EQ_OPEN(kfabric_eq_open: 40) make eq::open;
             0x19 KFABRIC_IOC_EQ_READ(kfabric_eq_read: 40) itself eq::read;

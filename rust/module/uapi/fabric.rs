@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The calls for links of the caller's network namespace (`KFABRIC_IOC_LINK_*`), and for what is
-//! made from them: `KFABRIC_IOC_FABRIC_OPEN`, `KFABRIC_IOC_DOMAIN_OPEN`.
+//! made from them: `KFABRIC_IOC_FABRIC_OPEN`, `KFABRIC_IOC_DOMAIN_OPEN`; and the atomics that
+//! endpoints of a domain have: `KFABRIC_IOC_QUERY_ATOMIC`.
 
-use kfi_core::flags;
+use kfi_core::{
+    atomic::Function,
+    enums::{
+        AtomicOp,
+        Datatype,
+        EpType, //
+    },
+    flags,
+    op::OpType, //
+};
 
 use super::prelude::*;
 use crate::{
@@ -17,6 +27,7 @@ use crate::{
     },
     provider::{
         domain::MrMode,
+        ep::atomic,
         fabric::Fabric, //
     }, //
 };
@@ -49,6 +60,19 @@ pub(super) fn domain_open(
     let name = LinkName::new(&arg.link).map_err(|_| ENODEV)?;
     let link = net::find(fabric.netns(), &name)?.open()?;
     Domain::open(&fabric, link, mode, ident)
+}
+
+pub(super) fn query_atomic(file: &OpenFile, arg: &mut kfabric_query_atomic) -> Result {
+    must_be_zero(&[arg.flags])?;
+    file.object::<Domain>(arg.domain)?;
+    let ep_type = EpType::try_from(arg.ep_type).map_err(to_error)?;
+    let kind = OpType::try_from(arg.opcode).map_err(to_error)?;
+    let op = AtomicOp::try_from(arg.op).map_err(to_error)?;
+    let datatype = Datatype::try_from(arg.datatype).map_err(to_error)?;
+    let function = Function::new(kind, op, datatype).map_err(to_error)?;
+    arg.count = atomic::max_count(ep_type, &function)? as u64;
+    arg.elem_size = datatype.size() as u64;
+    Ok(())
 }
 
 pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {

@@ -157,6 +157,7 @@ compare! {
         // Limits.
         KFABRIC_MAX_HANDLES = limits::MAX_HANDLES; KFABRIC_MAX_MSG_SIZE = limits::MAX_MSG_SIZE;
         KFABRIC_MAX_IOV = limits::MAX_IOV; KFABRIC_INJECT_SIZE = limits::INJECT_SIZE;
+        KFABRIC_MAX_ATOMIC_SIZE = limits::MAX_ATOMIC_SIZE;
         KFABRIC_MAX_QUEUE = limits::MAX_QUEUE; KFABRIC_MAX_CQ = limits::MAX_CQ;
         KFABRIC_MAX_EQ = limits::MAX_EQ; KFABRIC_MAX_AV = limits::MAX_AV;
         KFABRIC_MAX_EVENT = limits::MAX_EVENT; KFABRIC_MAX_POST = limits::MAX_POST;

@@ -26,9 +26,11 @@
 //! and those of receives and reads, are pinned for the duration of the operation. If the operation
 //! names a memory region, the region is already pinned and only a reference is taken. A list of
 //! buffers in a region is checked against the region and pinned separately. The operands of an
-//! atomic are copied; its result buffer is treated like the buffer of a read.
+//! atomic, and the values to compare with, are treated like the bytes of a transmit; its result
+//! buffer is treated like the buffer of a read.
 
 use kfi_core::{
+    atomic::Function,
     enums::{
         AtomicOp,
         Datatype,
@@ -38,10 +40,7 @@ use kfi_core::{
         OpFlags,
         KFI_TRIGGER, //
     },
-    op::{
-        OpType,
-        ATOMIC_LEN, //
-    }, //
+    op::OpType, //
 };
 
 use super::{
@@ -69,7 +68,6 @@ use crate::{
             admit::Admitted,
             op::{
                 Atomic,
-                Change,
                 Flags,
                 Op,
                 Read,
@@ -122,6 +120,10 @@ pub(super) trait Destination {
     /// Takes an operation. Sleeps.
     fn accept(&mut self, op: Op<'_>) -> Result;
 
+    /// Checks that the endpoint has this atomic function, of operands of `len` bytes. Fails with
+    /// the errors of `struct kfabric_post`.
+    fn check_function(&self, function: &Function, len: u64) -> Result;
+
     /// Whether there is a reference to a peer, which must be dropped before the task waits for
     /// memory of the program.
     fn keeps_peer(&self) -> bool;
@@ -136,6 +138,10 @@ impl Destination for Poster<'_> {
     #[inline(always)]
     fn accept(&mut self, op: Op<'_>) -> Result {
         self.post(op)
+    }
+
+    fn check_function(&self, function: &Function, len: u64) -> Result {
+        Poster::check_function(self, function, len)
     }
 
     #[inline(always)]
@@ -183,6 +189,10 @@ impl Destination for Admission<'_> {
             None => self.endpoint.admit_waiting(&mut op)?,
         });
         Ok(())
+    }
+
+    fn check_function(&self, function: &Function, len: u64) -> Result {
+        self.endpoint.check_function(function, len)
     }
 
     fn keeps_peer(&self) -> bool {
@@ -291,6 +301,8 @@ pub(super) struct Reader<'a> {
     region: Option<(u32, Arc<Mr>)>,
     /// The bytes of the last small transmit.
     inline: Inline,
+    /// The values to compare with of the last small atomic.
+    compare: Inline,
 }
 
 impl<'a> Reader<'a> {
@@ -302,6 +314,7 @@ impl<'a> Reader<'a> {
             defaults,
             region: None,
             inline: Inline::new(),
+            compare: Inline::new(),
         }
     }
 
@@ -352,7 +365,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn post<D: Destination>(&mut self, op: &kfabric_op, poster: &mut D) -> Result {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
-        must_be_zero(&[op.control & !KFABRIC_OP_EXPLICIT, op.reserved])?;
+        must_be_zero(&[op.control & !KFABRIC_OP_EXPLICIT])?;
         let mut flags = Flags {
             own: kind
                 .flags(op.flags, true, OpFlags::EMPTY)
@@ -368,6 +381,7 @@ impl<'a> Reader<'a> {
         if !kind.is_atomic() {
             must_be_zero(&[op.datatype, op.op])?;
             must_be_zero(&[op.compare, op.result, op.result_mr.into()])?;
+            must_be_zero(&[op.compare_iov_count, op.result_iov_count])?;
         }
         if op.iov_count != 0 || op.rma_iov_count != 0 || kind.is_atomic() {
             poster.forget_peer();
@@ -428,71 +442,81 @@ impl<'a> Reader<'a> {
                 }))
             }
             OpType::Atomic | OpType::FetchAtomic | OpType::CompareAtomic => {
-                let change = self.change(kind, op, &ranges, len, poster)?;
-                poster.accept(Op::Atomic(Atomic {
-                    flags,
-                    context: op.context,
-                    change,
-                    remote: remote(op, len)?,
-                }))
+                self.atomic(kind, flags, op, &ranges, len, poster)
             }
         }
     }
 
-    /// Converts the operands of an atomic.
+    /// Converts an atomic, and posts it.
     #[inline(never)]
-    fn change(
+    fn atomic<D: Destination>(
         &mut self,
         kind: OpType,
+        flags: Flags,
         op: &kfabric_op,
         ranges: &Ranges,
         len: u64,
-        poster: &mut impl Destination,
-    ) -> Result<Change> {
+        poster: &mut D,
+    ) -> Result {
         let datatype = Datatype::try_from(u32::from(op.datatype)).map_err(to_error)?;
         let what = AtomicOp::try_from(u32::from(op.op)).map_err(to_error)?;
         if kind != OpType::CompareAtomic {
-            must_be_zero(&[op.compare])?;
+            must_be_zero(&[op.compare, op.compare_iov_count.into()])?;
         }
         if kind == OpType::Atomic {
-            must_be_zero(&[op.result, op.result_mr.into()])?;
+            must_be_zero(&[op.result, op.result_mr.into(), op.result_iov_count.into()])?;
         }
-        kind.check_atomic(datatype, what, len).map_err(to_error)?;
-        let operand = match self.source(kind, op.mr, ranges, (len, true), poster)? {
-            Source::Inline(bytes) => word(bytes)?,
-            // An atomic's operand is short, so `source` returns it inline.
-            Source::Mem(_) => return Err(EINVAL),
+        let function = Function::new(kind, what, datatype).map_err(to_error)?;
+        poster.check_function(&function, len)?;
+        let copy = D::COPIES || flags.own.contains(OpFlags::INJECT);
+        let (mut operand, mut compare) = (None, None);
+        if function.has_operand() {
+            operand = self.values(kind, op.mr, ranges, (len, copy), poster)?;
+        }
+        if function.compares() {
+            let ranges = same_len(op.compare, op.compare_iov_count, len)?;
+            core::mem::swap(&mut self.inline, &mut self.compare);
+            compare = self.values(kind, 0, &ranges, (len, copy), poster)?;
+            core::mem::swap(&mut self.inline, &mut self.compare);
+        }
+        let mut result = MemRef::empty();
+        if function.fetches() {
+            let ranges = same_len(op.result, op.result_iov_count, len)?;
+            result = self.memory(OpType::Read, op.result_mr, &ranges, len, poster)?;
+        }
+        let remote = remote(op, len)?;
+        let source = |memory: Option<MemRef>, inline, is_used| match memory {
+            Some(memory) => Source::Mem(memory),
+            None if is_used => Source::Inline(inline),
+            None => Source::Mem(MemRef::empty()),
         };
-        Ok(match kind {
-            OpType::CompareAtomic => Change::CompareSwap {
-                compare: self.word_at(op.compare)?,
-                swap: operand,
-                result: self.result(op, poster)?,
-            },
-            OpType::FetchAtomic => Change::FetchSum {
-                add: operand,
-                result: self.result(op, poster)?,
-            },
-            _ => Change::Sum {
-                add: operand,
-                result: None,
-            },
+        poster.accept(Op::Atomic(Atomic {
+            flags,
+            context: op.context,
+            operand: source(operand, &self.inline, function.has_operand()),
+            compare: source(compare, &self.compare, function.compares()),
+            function,
+            result,
+            peer: op.peer,
+            remote,
+            data: op.data,
+        }))
+    }
+
+    /// Takes the bytes of a transmit: copies them to `inline` if they are few, and otherwise returns
+    /// their memory.
+    fn values(
+        &mut self,
+        kind: OpType,
+        mr: u32,
+        ranges: &Ranges,
+        (len, copy): (u64, bool),
+        poster: &mut impl Destination,
+    ) -> Result<Option<MemRef>> {
+        Ok(match self.source(kind, mr, ranges, (len, copy), poster)? {
+            Source::Inline(_) => None,
+            Source::Mem(memory) => Some(memory),
         })
-    }
-
-    /// Reads the word at an address of the program.
-    fn word_at(&mut self, addr: u64) -> Result<u64> {
-        let len = ATOMIC_LEN as u64;
-        self.inline.read_one(&UserRange { addr, len })?;
-        word(&self.inline)
-    }
-
-    /// The buffer for the previous value of an atomic's target.
-    fn result(&mut self, op: &kfabric_op, poster: &mut impl Destination) -> Result<MemRef> {
-        let len = ATOMIC_LEN as u64;
-        let addr = op.result;
-        let range = Ranges::One([UserRange { addr, len }]);
-        self.memory(OpType::Read, op.result_mr, &range, len, poster)
     }
 
     /// The local buffer and its length.
@@ -603,10 +627,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Converts 8 bytes to a word. Fails with `EINVAL` for any other length.
-fn word(bytes: &Inline) -> Result<u64> {
-    let bytes = bytes.as_slice().try_into().map_err(|_| EINVAL)?;
-    Ok(u64::from_ne_bytes(bytes))
+/// The buffer at `addr`, or the list of buffers if `count` is not 0. Fails with `EINVAL` if it does
+/// not have `len` bytes, `EFAULT`, `ENOMEM`.
+fn same_len(addr: u64, count: u16, len: u64) -> Result<Ranges> {
+    if count == 0 {
+        return Ok(Ranges::One([UserRange { addr, len }]));
+    }
+    let (list, sum) = user_ranges(addr, count.into())?;
+    if sum != len {
+        return Err(EINVAL);
+    }
+    Ok(Ranges::List(list))
 }
 
 /// The peer's memory that an operation on `len` local bytes names.

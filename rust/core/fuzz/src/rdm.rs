@@ -5,6 +5,10 @@ use super::Bytes;
 use kfi_core::{
     limits,
     rdm::{
+        atomic::{
+            Piece,
+            MAX_PAYLOAD, //
+        },
         grant::Grant,
         header::{
             Header,
@@ -19,7 +23,8 @@ use kfi_core::{
             Begin,
             End,
             Inbound,
-            OutstandingAnswers, //
+            OutstandingAnswers,
+            Source, //
         }, //
     }, //
 };
@@ -31,7 +36,7 @@ fn help(bytes: &mut Bytes<'_>) -> Vec<u8> {
     let mut header = bytes.take(MAX_HEADER).to_vec();
     if how & 1 == 0 && header.len() > 3 {
         header[0] = 1;
-        header[1] %= 12;
+        header[1] %= 14;
         header[2] &= 0xf;
         header[3] &= 1;
     }
@@ -60,9 +65,23 @@ fn check_header(header: &Header) {
         Header::Rts(message, _) => {
             assert!(message.finish && u64::from(message.len) <= limits::MAX_MSG_SIZE);
         }
+        Header::Atomic(message, call) => {
+            assert_eq!(message.len, call.payload());
+            assert_eq!(header.payload(), call.payload());
+            assert!(call.payload() as usize <= MAX_PAYLOAD);
+            assert!(call.memory_len() <= MAX_PAYLOAD);
+            assert!((1..=limits::MAX_IOV).contains(&call.pieces()));
+            assert!((1..=limits::MAX_ATOMIC_SIZE).contains(&call.len()));
+            assert_eq!(message.finish, call.result_len().is_some());
+            assert!(message.tag.is_none());
+        }
+        Header::Result { len, .. } => {
+            assert!(*len as usize <= limits::MAX_ATOMIC_SIZE);
+            assert_eq!(header.payload(), *len);
+        }
         _ => {}
     }
-    if let Header::Eager(message) | Header::Rts(message, _) = header {
+    if let Header::Eager(message) | Header::Rts(message, _) | Header::Atomic(message, _) = header {
         assert!(message.after < message.id);
     }
 }
@@ -95,6 +114,12 @@ pub fn rdm_header(data: &[u8]) {
         rkey: bytes.u32(),
         len: bytes.u32(),
     };
+    let piece = Piece {
+        addr: reth.va,
+        rkey: reth.rkey,
+        len: reth.len,
+    };
+    assert_eq!(Piece::from_bytes(piece.to_bytes()), piece);
     if let Some(grant) = Grant::of(&reth) {
         let place = Grant::place(grant.id);
         assert_eq!(place.rkey, reth.rkey);
@@ -107,6 +132,7 @@ pub fn rdm_inbound(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut inbound = Inbound::new();
     let mut taken = 0;
+    let mut atomics = 0;
     let mut complete = 0;
     while !bytes.0.is_empty() {
         let first = help(&mut bytes);
@@ -119,15 +145,24 @@ pub fn rdm_inbound(data: &[u8]) {
             return;
         };
         let mut wanted = None;
-        if let Begin::Message(message, _) = begun {
-            assert!(message.id > taken && message.after <= taken && !message.void);
+        let mut room = None;
+        if let Begin::Result { len, .. } = begun {
+            room = Some(len);
+        }
+        if let Begin::Message(message, source) = begun {
+            let last = match source {
+                Source::Atomic(_) => &mut atomics,
+                _ => &mut taken,
+            };
+            assert!(message.id > *last && message.after <= *last && !message.void);
             if bytes.byte() & 1 == 0 {
                 // The peer has to wait; the state is unchanged.
                 continue;
             }
             inbound.take();
-            taken = message.id;
+            *last = message.id;
             wanted = Some(message);
+            room = Some(message.len);
         }
         if begun == Begin::NotReady {
             continue;
@@ -140,10 +175,10 @@ pub fn rdm_inbound(data: &[u8]) {
                 return;
             };
             if let Some((range, at)) = part {
-                let message = wanted.expect("a message to which the bytes belong");
+                let room = room.expect("a message or a result to which the bytes belong");
                 assert!(range.end == len as usize && at == placed);
                 placed += range.len() as u32;
-                assert!(placed <= message.len);
+                assert!(placed <= room);
             }
             offset += len;
         }

@@ -83,6 +83,7 @@ impl Kind {
         caps: MESSAGES
             .union(RMA)
             .union(Caps::TAGGED)
+            .union(Caps::ATOMIC)
             .union(Caps::MULTI_RECV)
             .union(Caps::SOURCE)
             .union(Caps::DIRECTED_RECV)
@@ -162,7 +163,7 @@ mod tests {
         assert!(!Kind::DGRAM.tx_op_flags.contains(OpFlags::DELIVERY_COMPLETE));
         assert!(Kind::MSG.tx_op_flags.contains(OpFlags::DELIVERY_COMPLETE));
         assert!(!Kind::MSG.caps.intersects(Caps::TAGGED | Caps::MULTI_RECV));
-        assert!(Kind::MSG.caps.contains(Caps::ATOMIC));
-        assert!(!(Kind::RDM.caps | Kind::DGRAM.caps).contains(Caps::ATOMIC));
+        assert!((Kind::MSG.caps & Kind::RDM.caps).contains(Caps::ATOMIC));
+        assert!(!Kind::DGRAM.caps.contains(Caps::ATOMIC));
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | [`Cause::Idle`], [`Cause::Superseded`] | there are none | continue | |
 //! | [`Cause::Reset`] | fail | continue | `ECONNRESET` |
-//! | [`Cause::Access`] | fail; the refused one with `EACCES` | RMA fails, messages continue | `ECONNRESET` |
+//! | [`Cause::Access`] | fail; the refused one with `EACCES` | RMA and atomics fail, messages continue | `ECONNRESET` |
 //! | [`Cause::Protocol`] | fail | continue | `EPROTO` |
 //! | [`Cause::Narrow`] | fail | continue | `EMSGSIZE` |
 //! | [`Cause::Lost`] | fail | fail | `ETIMEDOUT` |
@@ -89,8 +89,8 @@ impl Cause {
         )
     }
 
-    /// Returns the same for RMA. RMA operations queued behind a refused one fail: a user that tries
-    /// keys could otherwise queue any number of them, and only posting is delayed.
+    /// Returns the same for RMA and atomics. Those queued behind a refused one fail: a user that
+    /// tries keys could otherwise queue any number of them, and only posting is delayed.
     pub const fn spares_unsent_rma(self) -> bool {
         self.spares_unsent() && !matches!(self, Self::Access)
     }

@@ -14,6 +14,15 @@
 //! +-----------------------+-----------------------+ 56
 //! ```
 //!
+//! An `ATOMIC` has in the place of the address:
+//!
+//! ```text
+//!  40    41    42      43    44          46          48
+//! +-----+-----+--------+-----+-----------+-----------+
+//! |form |op   |datatype| 0   |pieces     |elements   |
+//! +-----+-----+--------+-----+-----------+-----------+
+//! ```
+//!
 //! All fields are big endian. A field that a kind does not use is 0; a header with another value
 //! there is refused, so that later versions can use the field. The length depends on the kind:
 //!
@@ -21,15 +30,21 @@
 //! |---|---|---|
 //! | `EAGER` | 40 | a message whose bytes follow |
 //! | `RTS` | 56 | a message whose bytes the receiver reads from `address` with `key` |
+//! | `ATOMIC` | 48 | an atomic, whose memory and operands follow ([`atomic`](super::atomic)) |
 //! | `FIN` | 16 | the end of the receiver's message `id`, with a status |
 //! | `CANCEL` | 16 | a request to withdraw message `id`, if that is still possible |
 //! | `NOTE` | 40 | CQ data of an earlier WRITE of `length` bytes |
 //! | `PING` | 16 | none: its acknowledgement shows that the peer is alive |
 //! | `RETIRE`, `RETIRED`, `KEEP` | 16 | a request to end an idle connection, consent, refusal |
 //! | `BYE` | 16 | the endpoint closes; it has taken all messages up to `id` |
+//! | `RESULT` | 16 | the end of the receiver's atomic `id`; its old values follow |
 //!
-//! Kind 3 is reserved for atomics; kinds above 11 are unused.
+//! Kinds above 12 are unused.
 
+use super::atomic::{
+    Call,
+    CALL_LEN, //
+};
 use crate::limits;
 use kfi_roce::bytes::{
     Reader,
@@ -44,10 +59,12 @@ pub const MAX_HEADER: usize = RTS_LEN;
 
 const SHORT_LEN: usize = 16;
 const MESSAGE_LEN: usize = 40;
+const ATOMIC_LEN: usize = MESSAGE_LEN + CALL_LEN;
 const RTS_LEN: usize = 56;
 
 const EAGER: u8 = 1;
 const RTS: u8 = 2;
+const ATOMIC: u8 = 3;
 const FIN: u8 = 4;
 const CANCEL: u8 = 5;
 const NOTE: u8 = 6;
@@ -56,6 +73,7 @@ const RETIRE: u8 = 8;
 const RETIRED: u8 = 9;
 const KEEP: u8 = 10;
 const BYE: u8 = 11;
+const RESULT: u8 = 12;
 
 /// The message has a tag.
 const TAGGED: u8 = 1 << 0;
@@ -85,6 +103,8 @@ kfi_roce::counted_reasons! {
         Order = "rdm_order",
         /// The length exceeds the maximum of the kind, or differs from the number of bytes that came.
         Length = "rdm_length",
+        /// The atomic is not one that the interface defines.
+        Atomic = "rdm_atomic",
     }
 }
 
@@ -100,9 +120,10 @@ pub struct Message {
     pub tag: Option<u64>,
     /// The remote CQ data, if there is any.
     pub data: Option<u64>,
-    /// The length in bytes.
+    /// The length in bytes: of the message, or of the payload of an atomic.
     pub len: u32,
-    /// Whether the receiver ends the message with a FIN. Always true for an RTS.
+    /// Whether the receiver ends the message with a FIN, or an atomic with a RESULT. Always true
+    /// for an RTS.
     pub finish: bool,
     /// Whether the message is void: the receiver ignores it, and it will be sent again.
     pub void: bool,
@@ -134,6 +155,8 @@ pub enum Header {
     Eager(Message),
     /// A message whose bytes the sender still has.
     Rts(Message, RemoteAddr),
+    /// An atomic with its memory and its operands.
+    Atomic(Message, Call),
     /// The end of a message of the peer.
     Fin {
         /// The number of the message.
@@ -168,6 +191,13 @@ pub enum Header {
         /// The last message of the receiver that was taken.
         last: u64,
     },
+    /// The end of an atomic of the peer, with the old values.
+    Result {
+        /// The number of the atomic.
+        id: u64,
+        /// The length of the values in bytes.
+        len: u32,
+    },
 }
 
 /// The fields, before they are interpreted.
@@ -182,6 +212,7 @@ struct Fields {
     tag: u64,
     data: u64,
     place: Option<RemoteAddr>,
+    call: Option<Call>,
 }
 
 impl Message {
@@ -213,6 +244,7 @@ impl Message {
             tag: self.tag.unwrap_or(0),
             data: self.data.unwrap_or(0),
             place,
+            call: None,
         }
     }
 }
@@ -224,6 +256,7 @@ impl Header {
     pub const fn len(&self) -> usize {
         match self {
             Self::Eager(_) | Self::Note { .. } => MESSAGE_LEN,
+            Self::Atomic(..) => ATOMIC_LEN,
             Self::Rts(..) => RTS_LEN,
             _ => SHORT_LEN,
         }
@@ -233,7 +266,8 @@ impl Header {
     #[inline]
     pub const fn payload(&self) -> u32 {
         match self {
-            Self::Eager(message) => message.len,
+            Self::Eager(message) | Self::Atomic(message, _) => message.len,
+            Self::Result { len, .. } => *len,
             _ => 0,
         }
     }
@@ -241,7 +275,9 @@ impl Header {
     /// Returns the same header with its message made void; other headers are returned unchanged.
     pub const fn to_void(mut self) -> Self {
         match &mut self {
-            Self::Eager(message) | Self::Rts(message, _) => message.void = true,
+            Self::Eager(message) | Self::Rts(message, _) | Self::Atomic(message, _) => {
+                message.void = true;
+            }
             _ => {}
         }
         self
@@ -265,6 +301,9 @@ impl Header {
             writer.u32(place.rkey)?;
             writer.u32(0)?;
         }
+        if let Some(call) = fields.call {
+            call.put(&mut writer)?;
+        }
         Some(writer.len())
     }
 
@@ -276,6 +315,10 @@ impl Header {
         match self {
             Self::Eager(message) => message.fields(EAGER, None),
             Self::Rts(message, place) => message.fields(RTS, Some(*place)),
+            Self::Atomic(message, call) => Fields {
+                call: Some(*call),
+                ..message.fields(ATOMIC, None)
+            },
             Self::Fin { id, status } => Fields {
                 status: *status as u8,
                 id: *id,
@@ -298,6 +341,11 @@ impl Header {
             Self::Bye { last } => Fields {
                 id: *last,
                 ..plain(BYE)
+            },
+            Self::Result { id, len } => Fields {
+                len: *len,
+                id: *id,
+                ..plain(RESULT)
             },
         }
     }
@@ -322,7 +370,7 @@ impl Header {
             id: reader.u64().ok_or(short)?,
             ..Fields::default()
         };
-        if matches!(kind, EAGER | RTS | NOTE) {
+        if matches!(kind, EAGER | RTS | ATOMIC | NOTE) {
             fields.after = reader.u64().ok_or(short)?;
             fields.tag = reader.u64().ok_or(short)?;
             fields.data = reader.u64().ok_or(short)?;
@@ -335,6 +383,9 @@ impl Header {
                 return Err(Malformed::Reserved);
             }
         }
+        if kind == ATOMIC {
+            fields.call = Some(Call::parse(reader.array().ok_or(short)?)?);
+        }
         fields.meaning()
     }
 }
@@ -345,6 +396,7 @@ impl Fields {
         let (flags, unused) = match self.kind {
             EAGER => (TAGGED | DATA | FINISH | VOID, self.status != 0),
             RTS => (TAGGED | DATA | FINISH | VOID, self.status != 0),
+            ATOMIC => (DATA | FINISH | VOID, self.status != 0),
             FIN => (0, self.len != 0),
             CANCEL => (FINISH, self.status != 0 || self.len != 0),
             NOTE => {
@@ -355,6 +407,7 @@ impl Fields {
                 (0, self.status != 0 || self.len != 0 || self.id != 0)
             }
             BYE => (0, self.status != 0 || self.len != 0),
+            RESULT => (0, self.status != 0),
             _ => return Err(Malformed::Kind),
         };
         if self.flags & !flags != 0 {
@@ -362,6 +415,9 @@ impl Fields {
         }
         if unused {
             return Err(Malformed::Reserved);
+        }
+        if let Some(call) = self.call {
+            return self.atomic(call);
         }
         Ok(match (self.kind, self.place) {
             (EAGER, _) => Header::Eager(self.message(limits::EAGER_SIZE)?),
@@ -393,8 +449,27 @@ impl Fields {
             (RETIRED, _) => Header::Retired,
             (KEEP, _) => Header::Keep,
             (BYE, _) => Header::Bye { last: self.id },
+            (RESULT, _) => Header::Result {
+                id: self.id,
+                len: self.len_up_to(limits::MAX_ATOMIC_SIZE as u64)?,
+            },
             _ => return Err(Malformed::Kind),
         })
+    }
+
+    fn atomic(&self, call: Call) -> Result<Header, Malformed> {
+        let message = self.message(u64::from(call.payload()))?;
+        if message.len != call.payload() {
+            return Err(Malformed::Length);
+        }
+        if message.finish != call.function().fetches() {
+            return Err(Malformed::Flags);
+        }
+        // Only an atomic that returns nothing can have CQ data.
+        if message.finish && message.data.is_some() {
+            return Err(Malformed::Flags);
+        }
+        Ok(Header::Atomic(message, call))
     }
 
     fn len_up_to(&self, max: u64) -> Result<u32, Malformed> {
@@ -429,6 +504,14 @@ impl Fields {
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_rdm_header))]
 mod tests {
     use super::*;
+    use crate::{
+        atomic::Function,
+        enums::{
+            AtomicOp,
+            Datatype, //
+        },
+        op::OpType,
+    };
 
     const MESSAGE: Message = Message {
         id: 0x0102_0304_0506_0708,
@@ -455,8 +538,30 @@ mod tests {
         0x41, 0x42, 0x43, 0x44, 0, 0, 0, 0,
     ];
 
+    const ATOMIC_BYTES: [u8; 48] = [
+        1, 3, 4, 0, 0, 0, 0, 56, //
+        1, 2, 3, 4, 5, 6, 7, 8, //
+        1, 2, 3, 4, 5, 6, 7, 7, //
+        0, 0, 0, 0, 0, 0, 0, 0, //
+        0, 0, 0, 0, 0, 0, 0, 0, //
+        8, 12, 4, 0, 0, 2, 0, 3, //
+    ];
+
+    /// A CSWAP of three INT32 in two pieces.
+    fn atomic() -> Option<Header> {
+        let function = Function::new(OpType::CompareAtomic, AtomicOp::Cswap, Datatype::Int32);
+        let call = Call::new(function.ok()?, 2, 3)?;
+        let message = Message {
+            tag: None,
+            data: None,
+            len: 56,
+            ..MESSAGE
+        };
+        Some(Header::Atomic(message, call))
+    }
+
     /// Returns a header of each kind with its length.
-    fn all() -> [(Header, usize); 10] {
+    fn all() -> [(Header, usize); 12] {
         let id = 7;
         let status = FinStatus::Withdrawn;
         let finish = true;
@@ -464,6 +569,7 @@ mod tests {
         [
             (Header::Eager(MESSAGE), 40),
             (Header::Rts(MESSAGE, PLACE), 56),
+            (atomic().unwrap_or(Header::Ping), 48),
             (Header::Fin { id, status }, 16),
             (Header::Cancel { id, finish }, 16),
             (Header::Note { len, data }, 40),
@@ -472,6 +578,7 @@ mod tests {
             (Header::Retired, 16),
             (Header::Keep, 16),
             (Header::Bye { last: 9 }, 16),
+            (Header::Result { id, len: 4096 }, 16),
         ]
     }
 
@@ -523,7 +630,7 @@ mod tests {
             let void = header.to_void();
             assert_eq!(void.len(), len);
             match void {
-                Header::Eager(message) | Header::Rts(message, _) => {
+                Header::Eager(message) | Header::Rts(message, _) | Header::Atomic(message, _) => {
                     assert!(message.void);
                     let mut bytes = [0; MAX_HEADER];
                     assert_eq!(void.put(&mut bytes), Some(len));
@@ -538,7 +645,7 @@ mod tests {
     fn each_invalid_header_has_its_reason() {
         assert_eq!(changed(0, 0), Err(Malformed::Version));
         assert_eq!(changed(0, 2), Err(Malformed::Version));
-        for kind in [0, 3, 12, 255] {
+        for kind in [0, 13, 255] {
             assert_eq!(changed(1, kind), Err(Malformed::Kind));
         }
         assert_eq!(changed(2, 0x10 | 7), Err(Malformed::Flags));
@@ -571,6 +678,7 @@ mod tests {
             (RETIRED, [false, false, false, false, true]),
             (KEEP, [false, false, false, false, true]),
             (BYE, [false, false, false, true, true]),
+            (RESULT, [false, false, true, true, true]),
         ];
         for (kind, may) in kinds {
             for (at, may) in [2, 3, 7, 15, 23].into_iter().zip(may) {
@@ -585,6 +693,44 @@ mod tests {
                 assert_eq!(Header::parse(&bytes).is_ok(), may);
             }
         }
+    }
+
+    #[test]
+    fn atomics_say_what_their_payload_is() {
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = ATOMIC_BYTES;
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+            Header::parse(&bytes)
+        };
+        let header = atomic();
+        assert_eq!(changed(0, VERSION).ok(), header);
+        assert_eq!(header.map(|header| header.payload()), Some(56));
+        let mut bytes = [0xff; 48];
+        let len = header.and_then(|header| header.put(&mut bytes));
+        assert_eq!((len, bytes), (Some(48), ATOMIC_BYTES));
+        // An unknown form, op and type; a combination that is not defined.
+        for (at, byte) in [(40, 9), (41, 19), (42, 14), (41, 2), (44, 2), (47, 0)] {
+            assert_eq!(changed(at, byte), Err(Malformed::Atomic));
+        }
+        // A length that does not follow from the call.
+        for (at, byte) in [(7, 55), (7, 57), (47, 4), (45, 1), (4, 1)] {
+            assert_eq!(changed(at, byte), Err(Malformed::Length));
+        }
+        assert_eq!(changed(43, 1), Err(Malformed::Reserved));
+        assert_eq!(changed(3, 1), Err(Malformed::Reserved));
+        assert_eq!(changed(31, 1), Err(Malformed::Reserved));
+        assert_eq!(changed(39, 1), Err(Malformed::Reserved));
+        // A tag; data with a result; no result.
+        for flags in [5, 6, 0] {
+            assert_eq!(changed(2, flags), Err(Malformed::Flags));
+        }
+        assert_eq!(changed(23, 8), Err(Malformed::Order));
+        let too_long = Header::Result { id: 1, len: 4097 };
+        let mut bytes = [0; SHORT_LEN];
+        assert_eq!(too_long.put(&mut bytes), Some(SHORT_LEN));
+        assert_eq!(Header::parse(&bytes), Err(Malformed::Length));
     }
 
     #[test]

@@ -50,11 +50,13 @@ pub const REFUSAL_LEN: usize = 16;
 
 /// The capabilities that a peer needs to know: the operations that this endpoint can be the target
 /// of.
-const CAPS: [(u32, Caps); 4] = [
+const CAPS: [(u32, Caps); 6] = [
     (1 << 0, Caps::MSG.union(Caps::RECV)),
     (1 << 1, Caps::TAGGED.union(Caps::RECV)),
     (1 << 2, Caps::RMA.union(Caps::REMOTE_READ)),
     (1 << 3, Caps::RMA.union(Caps::REMOTE_WRITE)),
+    (1 << 4, Caps::ATOMIC.union(Caps::REMOTE_READ)),
+    (1 << 5, Caps::ATOMIC.union(Caps::REMOTE_WRITE)),
 ];
 
 /// The reason for which private data is not a greeting.
@@ -260,6 +262,9 @@ mod tests {
         let rma = changed(7, 0xc).map(|hello| hello.caps);
         let both = Caps::RMA | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
         assert_eq!(rma, Ok(both));
+        let atomic = changed(7, 0x30).map(|hello| hello.caps);
+        let both = Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        assert_eq!(atomic, Ok(both));
         let mut bytes = [0; HELLO_LEN];
         let nowhere = Hello { port: 0, ..HELLO };
         assert_eq!(nowhere.put(&mut bytes), Some(()));

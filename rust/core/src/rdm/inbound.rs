@@ -5,7 +5,8 @@
 //! calls:
 //!
 //! ```text
-//!  begin    with the first bytes: a message to be matched, a SEND to be ignored, or another header
+//!  begin    with the first bytes: a message to be matched, an atomic, the result of an atomic, a
+//!           SEND to be ignored, or another header
 //!  take     the endpoint has room for the message (otherwise the peer must wait, as if the SEND
 //!           had not arrived)
 //!  payload  for each packet: the place of its bytes in the message
@@ -27,9 +28,13 @@
 //!
 //! A message can consist of both void and other packets; the first one decides.
 //!
+//! The same holds for atomics, which are numbered with the messages and refer to each other. So each
+//! is executed once, and in order. Messages do not wait for atomics here, nor atomics for messages;
+//! the sender keeps the order where one is required.
+//!
 //! # Answers
 //!
-//! A message whose sender wants a FIN, and a CANCEL, are answered. An answer uses memory until the
+//! A message whose sender wants a FIN, an atomic that returns values, and a CANCEL are answered. An answer uses memory until the
 //! peer has acknowledged it, and a peer that acknowledges nothing could cause any number of
 //! answers. [`Inbound::begin`] therefore refuses a SEND that would need more than [`ANSWERS`]; the
 //! peer has to wait.
@@ -37,6 +42,7 @@
 //! Context: any, under the lock of the QP's responder.
 
 use super::{
+    atomic::Call,
     header::{
         FinStatus,
         Header,
@@ -57,6 +63,14 @@ pub enum Begin {
     /// A message to be matched. If there is room for it, the caller calls [`Inbound::take`];
     /// otherwise the peer must wait.
     Message(Message, Source),
+    /// The old values of an atomic of this side. The caller knows the atomic and where its values
+    /// go; otherwise the peer violates the protocol.
+    Result {
+        /// The number of the atomic.
+        id: u64,
+        /// The length of the values in bytes.
+        len: u32,
+    },
     /// The peer must wait: the endpoint takes no more messages, or the SEND would need an answer
     /// beyond the limit.
     NotReady,
@@ -71,6 +85,8 @@ pub enum Source {
     Eager,
     /// The sender has the bytes; they are read from this memory.
     Rts(RemoteAddr),
+    /// The message is an atomic. Its payload is in this SEND.
+    Atomic(Call),
 }
 
 /// An event that the peer sent.
@@ -108,6 +124,13 @@ pub enum Event {
         /// The number of the last message that was taken.
         last: u64,
     },
+    /// The old values of an atomic of this side have come.
+    Result {
+        /// The number of the atomic.
+        id: u64,
+        /// The length of the values in bytes.
+        len: u32,
+    },
 }
 
 /// The state of a message that its sender wants to withdraw.
@@ -140,6 +163,8 @@ enum Current {
     Offered(Header),
     /// A message that was taken.
     Taken(Header),
+    /// The result of an atomic.
+    Result(Header),
     /// An ignored message, or another header.
     Other(Header),
 }
@@ -168,6 +193,8 @@ impl OutstandingAnswers {
 /// `complete <= taken`.
 #[derive(Debug)]
 pub struct Inbound {
+    /// The number of the last atomic taken.
+    atomics: u64,
     /// The number of the last message taken.
     taken: u64,
     /// The number of the last message taken that is complete.
@@ -187,6 +214,7 @@ impl Inbound {
     pub const fn new() -> Self {
         // INVARIANT: Messages are numbered from 1.
         Self {
+            atomics: 0,
             taken: 0,
             complete: 0,
             shut: false,
@@ -212,13 +240,22 @@ impl Inbound {
         let (message, source) = match header {
             Header::Eager(message) => (message, Source::Eager),
             Header::Rts(message, place) => (message, Source::Rts(place)),
+            Header::Atomic(message, call) => (message, Source::Atomic(call)),
+            Header::Result { id, len } => {
+                self.current = Current::Result(header);
+                return Ok(Begin::Result { id, len });
+            }
             Header::Cancel { .. } if !answers.has_room(CANCELS_MAX) => return Ok(Begin::NotReady),
             _ => {
                 self.current = Current::Other(header);
                 return Ok(Begin::Other);
             }
         };
-        let is_next = message.after <= self.taken && self.taken < message.id;
+        let last = match source {
+            Source::Atomic(_) => self.atomics,
+            _ => self.taken,
+        };
+        let is_next = message.after <= last && last < message.id;
         if message.void || !is_next {
             self.current = Current::Other(header);
             return Ok(Begin::Other);
@@ -235,22 +272,26 @@ impl Inbound {
         let Current::Offered(header) = self.current else {
             return;
         };
-        if let Header::Eager(message) | Header::Rts(message, _) = header {
-            // INVARIANT: The number is larger than those of all messages taken.
-            self.taken = message.id;
+        match header {
+            Header::Eager(message) | Header::Rts(message, _) => {
+                // INVARIANT: The number is larger than those of all messages taken.
+                self.taken = message.id;
+            }
+            Header::Atomic(message, _) => self.atomics = message.id,
+            _ => {}
         }
         self.current = Current::Taken(header);
     }
 
     /// Returns which of the `len` bytes at `offset` of the SEND belong to the message that was
-    /// taken, and their offset in the message; `None` if there are none.
+    /// taken, or to the result of an atomic, and their offset in it; `None` if there are none.
     ///
     /// # Errors
     ///
     /// [`Malformed::Length`]: there are more bytes than the header says.
     pub fn payload(&self, offset: u32, len: u32) -> Result<Option<(Range<usize>, u32)>, Malformed> {
         let (header, wanted) = match self.current {
-            Current::Taken(header) => (header, true),
+            Current::Taken(header) | Current::Result(header) => (header, true),
             Current::Other(header) => (header, false),
             Current::None | Current::Offered(_) => return Ok(None),
         };
@@ -277,15 +318,17 @@ impl Inbound {
         let current = core::mem::replace(&mut self.current, Current::None);
         let (header, taken) = match current {
             Current::Taken(header) => (header, true),
-            Current::Other(header) => (header, false),
+            Current::Result(header) | Current::Other(header) => (header, false),
             Current::None | Current::Offered(_) => return Ok(End::Nothing),
         };
         if len != (header.len() as u32).saturating_add(header.payload()) {
             return Err(Malformed::Length);
         }
         if taken {
-            // INVARIANT: Both numbers are equal.
-            self.complete = self.taken;
+            if !matches!(header, Header::Atomic(..)) {
+                // INVARIANT: Both numbers are equal.
+                self.complete = self.taken;
+            }
             return Ok(End::Message);
         }
         Ok(match self.event(header) {
@@ -301,7 +344,7 @@ impl Inbound {
 
     fn event(&self, header: Header) -> Option<Event> {
         Some(match header {
-            Header::Eager(_) | Header::Rts(..) | Header::Ping => return None,
+            Header::Eager(_) | Header::Rts(..) | Header::Atomic(..) | Header::Ping => return None,
             Header::Fin { id, status } => Event::Fin { id, status },
             Header::Cancel { id, finish } => {
                 let found = if id > self.taken {
@@ -318,6 +361,7 @@ impl Inbound {
             Header::Retired => Event::Retired,
             Header::Keep => Event::Keep,
             Header::Bye { last } => Event::Bye { last },
+            Header::Result { id, len } => Event::Result { id, len },
         })
     }
 }
@@ -326,7 +370,15 @@ impl Inbound {
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_rdm_inbound))]
 mod tests {
     use super::*;
-    use crate::rdm::header::MAX_HEADER;
+    use crate::{
+        atomic::Function,
+        enums::{
+            AtomicOp,
+            Datatype, //
+        },
+        op::OpType,
+        rdm::header::MAX_HEADER,
+    };
 
     fn message(id: u64, len: u32) -> Message {
         Message {
@@ -467,6 +519,55 @@ mod tests {
         // The message to be withdrawn had been taken.
         assert!(bring(&mut inbound, (3, 4), false));
         assert!(bring(&mut inbound, (3, 5), false));
+    }
+
+    #[test]
+    fn atomics_have_an_order_of_their_own() {
+        let function = Function::new(OpType::Atomic, AtomicOp::Sum, Datatype::Uint8);
+        let call = function.ok().and_then(|function| Call::new(function, 1, 1));
+        let call = call.map(|call| (call.payload(), call));
+        let bring = |inbound: &mut Inbound, (after, id): (u64, u64), void: bool| {
+            let (len, call) = call?;
+            let message = Message {
+                after,
+                void,
+                ..message(id, len)
+            };
+            let begun = begin(inbound, Header::Atomic(message, call));
+            let offered = matches!(begun, Ok(Begin::Message(_, Source::Atomic(_))));
+            if offered {
+                inbound.take();
+            }
+            let end = if offered { End::Message } else { End::Nothing };
+            assert_eq!(inbound.end(48 + len), Ok(end));
+            Some(offered)
+        };
+        let mut inbound = Inbound::new();
+        assert!(self::bring(&mut inbound, (0, 5), false));
+        // Its number is smaller than that of a message that was taken.
+        assert_eq!(bring(&mut inbound, (0, 2), true), Some(false));
+        assert_eq!(bring(&mut inbound, (2, 3), false), Some(false));
+        assert_eq!(bring(&mut inbound, (0, 2), false), Some(true));
+        assert_eq!(bring(&mut inbound, (0, 2), false), Some(false));
+        assert_eq!(bring(&mut inbound, (2, 3), false), Some(true));
+        assert_eq!(bring(&mut inbound, (3, 9), false), Some(true));
+        assert!(self::bring(&mut inbound, (5, 7), false));
+        // A BYE tells only of messages.
+        assert_eq!(inbound.shut(), 7);
+    }
+
+    #[test]
+    fn results_are_placed() {
+        let mut inbound = Inbound::new();
+        let (id, len) = (3, 20);
+        let begun = begin(&mut inbound, Header::Result { id, len });
+        assert_eq!(begun, Ok(Begin::Result { id, len }));
+        assert_eq!(inbound.payload(0, 30), Ok(Some((16..30, 0))));
+        assert_eq!(inbound.payload(30, 6), Ok(Some((0..6, 14))));
+        assert_eq!(inbound.payload(30, 7), Err(Malformed::Length));
+        assert_eq!(inbound.end(36), Ok(End::Event(Event::Result { id, len })));
+        assert!(begin(&mut inbound, Header::Result { id, len }).is_ok());
+        assert_eq!(inbound.end(35), Err(Malformed::Length));
     }
 
     #[test]

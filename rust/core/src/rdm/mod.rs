@@ -13,6 +13,8 @@
 //! | `KFI_DELIVERY_COMPLETE` | the receiver answers with `FIN`, whatever the length |
 //! | RMA READ, WRITE | RDMA READ, RDMA WRITE with the key of the region |
 //! | WRITE with CQ data | RDMA WRITE, then a SEND with the data (`NOTE`) |
+//! | a fetching sum or a CSWAP of one 64-bit integer | the atomic of RC |
+//! | other atomics | a SEND with the operands (`ATOMIC`); if values are returned, a SEND back (`RESULT`) |
 //!
 //! Messages between two endpoints are matched in the order of posting, because their headers are in
 //! SENDs of one connection.
@@ -20,6 +22,7 @@
 //! | file | contents |
 //! |---|---|
 //! | [`header`] | the header of each SEND |
+//! | [`atomic`] | atomics in SENDs |
 //! | [`hello`] | the private data exchanged when connecting |
 //! | [`grant`] | the memory of a message that its receiver reads |
 //! | [`inbound`] | the receiving side: each message once and in order |
@@ -43,15 +46,16 @@
 //! - *A peer is restarted*: its new incarnation requests or accepts with another number. Operations
 //!   that were sent to the old one fail with `ECONNRESET`; no state of the old one is used for the
 //!   new one.
-//! - *A peer refuses access to its memory*: the RMA operation fails with `EACCES`, and the
-//!   connection ends, as InfiniBand requires. Other operations that were sent over it fail with
-//!   `ECONNRESET`. Of those that were not sent, messages continue over another connection and RMA
-//!   operations fail.
+//! - *A peer refuses access to its memory*: the RMA operation or the atomic fails with `EACCES`, and
+//!   the connection ends, as InfiniBand requires. Other operations that were sent over it fail with
+//!   `ECONNRESET`. Of those that were not sent, messages continue over another connection; RMA
+//!   operations and atomics fail.
 //!
 //! An operation that fails after it was sent may have been executed: the peer may have died before
 //! it could acknowledge it.
 
 pub mod answer;
+pub mod atomic;
 pub mod cause;
 pub mod grant;
 pub mod header;

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The operations of an endpoint to one peer: messages and RMA.
+//! The operations of an endpoint to one peer: messages, RMA and atomics.
 //!
-//! One count numbers all operations in the order of posting; the number of a message is its id on
-//! the wire. Messages and RMA operations have a lane each, because messages may have to be sent
-//! again while RMA continues. Apart from that, operations are sent in the order of posting.
+//! An atomic that RC has is an RMA operation here, and any other one is a SEND that the peer takes
+//! once and in order, like a message. "Atomic" stands for the latter in this module.
 //!
-//! # A message
+//! One count numbers all operations in the order of posting; the number of a message or an atomic
+//! is its id on the wire. Messages, atomics and RMA operations have a [lane](Lane) each, because
+//! messages and atomics may have to be sent again. Apart from that, operations are sent in the
+//! order of posting:
+//!
+//! - Atomics and RMA do not wait for a message for which the peer has no room.
+//! - Messages and RMA that were posted after an atomic wait until the peer has acknowledged it.
+//!   Otherwise they could overtake it when it is sent again.
+//!
+//! # A message or an atomic
 //!
 //! ```text
 //!            posted to the QP            acknowledged            FIN
@@ -16,11 +24,14 @@
 //!
 //! A queued message never ends, whatever the peer has sent, because the QP still reads its bytes.
 //! To cancel a message that was posted to the QP, the session asks the peer (`CANCEL`), and the FIN
-//! of the message is the answer.
+//! of the message is the answer. An atomic that was posted to the QP cannot be cancelled.
 
 use super::{
+    atomic::Call,
+    grant::Grant,
     header::{
         FinStatus,
+        Header,
         Message, //
     },
     store::Store,
@@ -34,6 +45,15 @@ use crate::{
     limits,
 };
 
+/// The SENDs that a session sends again in order, independently of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Messages.
+    Messages,
+    /// Atomics.
+    Atomics,
+}
+
 /// A message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
@@ -41,8 +61,11 @@ pub struct Outgoing {
     pub tag: Option<u64>,
     /// The remote CQ data, if there is any.
     pub data: Option<u64>,
-    /// The length in bytes: at most [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE).
+    /// The length in bytes: at most [`MAX_MSG_SIZE`](limits::MAX_MSG_SIZE). For an atomic, that of
+    /// its payload.
     pub len: u32,
+    /// The atomic, if the message is one.
+    pub atomic: Option<Call>,
     /// Whether the message completes only when it was received (`KFI_DELIVERY_COMPLETE`).
     pub delivery: bool,
     /// Whether all earlier operations must complete first (`KFI_FENCE`).
@@ -50,25 +73,76 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns whether the message is sent together with its bytes.
-    pub const fn is_eager(&self) -> bool {
-        self.len as u64 <= limits::EAGER_SIZE
+    /// Returns the atomic with this call and CQ data.
+    pub const fn atomic(call: Call, data: Option<u64>, fence: bool) -> Self {
+        Self {
+            tag: None,
+            data,
+            len: call.payload(),
+            atomic: Some(call),
+            delivery: false,
+            fence,
+        }
     }
 
-    /// Returns whether the receiver ends the message with a FIN.
+    /// Returns the lane.
+    pub const fn lane(&self) -> Lane {
+        match self.atomic {
+            None => Lane::Messages,
+            Some(_) => Lane::Atomics,
+        }
+    }
+
+    /// Returns whether the message is sent together with its bytes.
+    pub const fn is_eager(&self) -> bool {
+        self.atomic.is_some() || self.len as u64 <= limits::EAGER_SIZE
+    }
+
+    /// Returns whether the receiver ends the message with a FIN, or with a RESULT.
     pub const fn has_fin(&self) -> bool {
-        self.delivery || !self.is_eager()
+        match &self.atomic {
+            None => self.delivery || !self.is_eager(),
+            // Otherwise the acknowledgement says that it was executed.
+            Some(call) => call.result_len().is_some(),
+        }
+    }
+
+    /// Returns the length of the RESULT; `None` if the receiver sends none.
+    pub const fn result_len(&self) -> Option<u32> {
+        match &self.atomic {
+            None => None,
+            Some(call) => call.result_len(),
+        }
     }
 
     /// Returns the capabilities that the peer must have.
     pub(super) const fn needs(&self) -> Caps {
-        match self.tag {
-            None => Caps::MSG.union(Caps::RECV),
-            Some(_) => Caps::TAGGED.union(Caps::RECV),
+        match (&self.atomic, self.tag) {
+            (Some(call), _) => call.function().target_caps(),
+            (None, None) => Caps::MSG.union(Caps::RECV),
+            (None, Some(_)) => Caps::TAGGED.union(Caps::RECV),
         }
     }
 
-    pub(super) const fn message(&self, id: u64, after: u64) -> Message {
+    /// Returns the error if the peer does not have them: for an atomic, that of RMA.
+    pub(super) const fn refused(&self) -> Errno {
+        match self.atomic {
+            None => Errno::EREMOTEIO,
+            Some(_) => Errno::EACCES,
+        }
+    }
+
+    /// Returns the header of the message.
+    pub(super) const fn header(&self, id: u64, after: u64) -> Header {
+        let message = self.message(id, after);
+        match self.atomic {
+            Some(call) => Header::Atomic(message, call),
+            None if self.is_eager() => Header::Eager(message),
+            None => Header::Rts(message, Grant::place(id)),
+        }
+    }
+
+    const fn message(&self, id: u64, after: u64) -> Message {
         Message {
             id,
             after,
@@ -153,6 +227,15 @@ pub enum RmaKind {
     Read,
     /// Writes the peer's memory, with CQ data if there are any.
     Write(Option<u64>),
+    /// Changes a word of the peer's memory by an atomic of RC, and returns its old value.
+    Atomic,
+}
+
+impl RmaKind {
+    /// Returns whether the operation uses one of the READs that the peer serves at the same time.
+    pub(super) const fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Atomic)
+    }
 }
 
 /// An RMA operation to be executed.
@@ -174,6 +257,9 @@ impl Transfer {
         match self.kind {
             RmaKind::Read => Caps::RMA.union(Caps::REMOTE_READ),
             RmaKind::Write(_) => Caps::RMA.union(Caps::REMOTE_WRITE),
+            RmaKind::Atomic => Caps::ATOMIC
+                .union(Caps::REMOTE_READ)
+                .union(Caps::REMOTE_WRITE),
         }
     }
 
@@ -239,9 +325,39 @@ impl<M> OpQueue<M> {
     pub(super) fn pass(&mut self, number: u64) {
         self.at = number.wrapping_add(1);
     }
+}
 
-    /// Records that the operation is no longer posted to the QP.
-    pub(super) fn back(&mut self, number: u64) {
+/// The retransmission of SENDs that were made void.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backoff {
+    /// The present interval.
+    pub(super) time: u64,
+    /// The end of the interval; `None` if a SEND may be sent.
+    pub(super) until: Option<u64>,
+    /// A single SEND is being sent.
+    pub(super) trying: bool,
+}
+
+/// The state of a lane.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LaneState {
+    /// All SENDs of the lane before this number were posted to the QP, or have ended.
+    pub(super) at: u64,
+    /// The last SEND that was posted to the QP and is not void.
+    pub(super) after: u64,
+    /// Set while SENDs that were made void are sent again.
+    pub(super) backoff: Option<Backoff>,
+}
+
+impl LaneState {
+    /// Records that all SENDs up to `number` were posted to the QP.
+    pub(super) fn pass(&mut self, number: u64) {
+        self.at = number.wrapping_add(1);
+    }
+
+    /// Records that a SEND, which was posted after another one, is no longer posted to the QP.
+    pub(super) fn back(&mut self, number: u64, after: u64) {
         self.at = self.at.min(number);
+        self.after = self.after.min(after);
     }
 }

@@ -38,7 +38,8 @@ pub trait Store<V> {
 pub trait Stores {
     /// The data of an operation for the endpoint.
     type Op;
-    /// The data of a receive that is being filled by READs.
+    /// The data of a receive that is being filled by READs, or of an atomic whose old values are
+    /// sent.
     type Receive;
     /// The messages to be sent.
     type Sends: Store<super::ops::Send<Self::Op>>;

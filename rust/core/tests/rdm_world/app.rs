@@ -2,12 +2,21 @@
 //! The program of an endpoint, which posts operations.
 
 use kfi_core::{
+    atomic::Function,
+    enums::{
+        AtomicOp,
+        Datatype, //
+    },
     limits::EAGER_SIZE,
     matching::{
         unexpected::Search,
         Criteria, //
     },
-    rdm::times::READ_SIZE, //
+    op::OpType,
+    rdm::{
+        atomic::Call,
+        times::READ_SIZE, //
+    }, //
 };
 
 use super::{
@@ -17,6 +26,7 @@ use super::{
         REGION, //
     },
     oracle::{
+        Atomic,
         Kind,
         Rma, //
     },
@@ -77,7 +87,7 @@ impl World {
         let busy = self.ends[addr]
             .as_ref()
             .is_some_and(|end| end.open.len() >= OPEN);
-        match self.rng.below(20) {
+        match self.rng.below(22) {
             0..=8 if !busy => self.send_any(addr, peer),
             9..=16 => {
                 if self.rng.below(10) >= self.plan.lazy {
@@ -87,6 +97,9 @@ impl World {
             17 => self.search_any(addr, peer),
             18 => self.cancel_any(addr),
             19 if !busy && self.rng.one_in(self.plan.rma) => self.rma_any(addr, peer),
+            20..=21 if !busy && self.rng.one_in(self.plan.atomics) => {
+                self.atomic_any(addr, peer);
+            }
             _ => {}
         }
     }
@@ -195,6 +208,24 @@ impl World {
         };
         let fence = self.rng.one_in(12);
         self.transfer(addr, peer, rma, fence);
+    }
+
+    fn atomic_any(&mut self, addr: Addr, peer: Addr) {
+        let (kind, op) = self.rng.pick(&[
+            (OpType::Atomic, AtomicOp::Sum),
+            (OpType::FetchAtomic, AtomicOp::AtomicRead),
+            (OpType::FetchAtomic, AtomicOp::Prod),
+            (OpType::CompareAtomic, AtomicOp::Mswap),
+        ]);
+        let count = self.rng.pick(&[1, 3, 100, 4096]);
+        let function = Function::new(kind, op, Datatype::Uint8).unwrap();
+        let pieces = 1 + self.rng.index(3);
+        let in_send = !self.rng.one_in(3);
+        let call = in_send.then(|| Call::new(function, pieces, count).unwrap());
+        let bad = self.rng.one_in(self.plan.bad_keys);
+        let key = if bad { KEY + 1 } else { KEY };
+        let fence = self.rng.one_in(12);
+        self.atomic(addr, peer, Atomic { call, key }, fence);
     }
 
     /// Receives everything.

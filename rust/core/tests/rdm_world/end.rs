@@ -101,10 +101,10 @@ pub(crate) struct Model;
 
 impl Stores for Model {
     type Op = u64;
-    type Receive = Filling;
+    type Receive = Answered;
     type Sends = Tree<Send<u64>>;
     type Rmas = Tree<Rma<u64>>;
-    type Answers = Tree<Answer<Filling>, Share>;
+    type Answers = Tree<Answer<Answered>, Share>;
 }
 
 /// A posted receive.
@@ -112,6 +112,24 @@ impl Stores for Model {
 pub(crate) struct Rx {
     pub(crate) id: u64,
     pub(crate) room: u32,
+}
+
+/// What belongs to an answer.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    Filling(Filling),
+    /// The old values of an atomic.
+    Values(Vec<u8>),
+}
+
+impl Answered {
+    /// Returns the receive.
+    pub(crate) fn filling(&mut self) -> &mut Filling {
+        match self {
+            Self::Filling(filling) => filling,
+            Self::Values(_) => panic!("an atomic has no receive"),
+        }
+    }
 }
 
 /// A receive that is being filled by READs.
@@ -145,6 +163,10 @@ pub(crate) enum Held {
 pub(crate) enum Where {
     Receive(Rx),
     Unexpected,
+    /// The payload of an atomic.
+    Atomic(Option<Share>),
+    /// The old values of an atomic of this endpoint.
+    Values,
 }
 
 /// An incoming message.
@@ -152,7 +174,8 @@ pub(crate) enum Where {
 pub(crate) struct Placing {
     pub(crate) at: Where,
     pub(crate) op: u64,
-    pub(crate) message: Message,
+    /// The message; `None` for the old values of an atomic.
+    pub(crate) message: Option<Message>,
     pub(crate) source: Source,
     pub(crate) bytes: Vec<u8>,
 }
@@ -223,6 +246,9 @@ impl End {
         caps |= Caps::REMOTE_READ;
         if !rng.one_in(20) {
             caps |= Caps::REMOTE_WRITE;
+        }
+        if !rng.one_in(20) {
+            caps |= Caps::ATOMIC;
         }
         Self {
             addr,

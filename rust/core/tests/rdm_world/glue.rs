@@ -9,6 +9,7 @@ use kfi_core::{
     matching::Placement,
     rdm::{
         header::Header,
+        inbound::Source,
         ops::{
             Outgoing,
             RmaKind,
@@ -31,6 +32,7 @@ use kfi_core::{
 
 use super::{
     end::{
+        Answered,
         End,
         Filling,
         Held,
@@ -88,11 +90,11 @@ impl World {
                     Action::Post(conn, work, request) => {
                         self.post_work(owner, peer, conn, work, request)
                     }
-                    Action::Void(conn) => {
-                        self.log(|| format!("{owner}-{peer}: void"));
-                        self.oracle.count("void");
+                    Action::Void(conn, lane) => {
+                        self.log(|| format!("{owner}-{peer}: void {lane:?}"));
+                        self.oracle.count(&format!("void {lane:?}"));
                         if let Some(qp) = self.qp_of(owner, peer, conn) {
-                            self.make_void(qp);
+                            self.make_void(qp, lane);
                         }
                     }
                     Action::End(ended) => self.end_op(owner, peer, ended),
@@ -155,12 +157,14 @@ impl World {
     /// Aborts an incoming message.
     pub(crate) fn abort(&mut self, owner: Addr, placing: &Placing) {
         self.oracle.count("aborted");
-        match placing.at {
+        match &placing.at {
+            Where::Atomic(_) | Where::Values => {}
             Where::Receive(rx) => self.end_receive(owner, rx.id, Err(Errno::ECONNRESET)),
             Where::Unexpected => {
                 let len = placing.bytes.len() as u64;
                 if let Some(end) = &mut self.ends[owner] {
-                    let tagged = placing.message.tag.is_some();
+                    let message = placing.message.expect("a message");
+                    let tagged = message.tag.is_some();
                     end.pairs[0].unexpected.uncharge(len);
                     end.pair(tagged).reserved -= 1;
                 }
@@ -185,6 +189,20 @@ impl World {
             Request::Send(Header::Eager(message)) => {
                 let op = op(end, message.id);
                 Oracle::bytes(op, message.len)
+            }
+            Request::Send(Header::Atomic(message, call)) => {
+                let op = op(end, message.id);
+                assert_eq!(message.len, call.payload());
+                Oracle::bytes(op, message.len)
+            }
+            Request::Result { answer, id, len } => {
+                let Some(Answered::Values(values)) = end.session(peer).receive(answer) else {
+                    panic!("an answer with old values");
+                };
+                let values = values.clone();
+                request = Request::Send(Header::Result { id, len });
+                self.oracle.count("result");
+                values
             }
             Request::Rma { number, piece, .. } => {
                 let op = op(end, number);
@@ -220,6 +238,39 @@ impl World {
         }
     }
 
+    /// Returns an atomic of RC, and its operation.
+    pub(crate) fn atomic_of(
+        &mut self,
+        owner: Addr,
+        peer: Addr,
+        number: u64,
+    ) -> Option<(u64, oracle::Atomic)> {
+        let end = self.ends[owner].as_mut()?;
+        let op = *end.session(peer).op(number)?;
+        match &self.oracle.ops[&op].kind {
+            Kind::Atomic(atomic) => Some((op, atomic.clone())),
+            _ => None,
+        }
+    }
+
+    /// Makes room for the old values of an atomic of `owner`.
+    pub(crate) fn expect_values(&mut self, owner: Addr, peer: Addr, id: u64, len: u32) -> Placing {
+        let end = self.ends[owner].as_ref().unwrap();
+        let op = end.numbers[&(peer, id)];
+        let Kind::Atomic(atomic) = &self.oracle.ops[&op].kind else {
+            panic!("it is an atomic");
+        };
+        let call = atomic.call.expect("an atomic in a SEND");
+        assert_eq!(call.result_len(), Some(len));
+        Placing {
+            at: Where::Values,
+            op,
+            message: None,
+            source: Source::Atomic(call),
+            bytes: vec![0; len as usize],
+        }
+    }
+
     /// Returns bytes that `owner` has offered to `reader`.
     pub(crate) fn granted(&mut self, owner: Addr, reader: Addr, grant: &Grant) -> Vec<u8> {
         let end = self.ends[owner].as_mut().unwrap();
@@ -250,7 +301,7 @@ impl World {
         match data {
             Some((Request::Read { answer, offset, .. }, data)) => {
                 let filling = session.receive_mut(answer);
-                let filling = filling.expect("a receive that is being filled");
+                let filling = filling.expect("a receive that is being filled").filling();
                 let from = offset as usize;
                 filling.bytes[from..from + data.len()].copy_from_slice(&data);
             }
@@ -266,14 +317,14 @@ impl World {
         }
     }
 
-    pub(crate) fn end_op(&mut self, owner: Addr, peer: Addr, ended: Ended<u64, Filling>) {
+    pub(crate) fn end_op(&mut self, owner: Addr, peer: Addr, ended: Ended<u64, Answered>) {
         match ended {
             Ended::Op(op, result) => {
                 let end = self.ends[owner].as_mut().unwrap();
                 let (_, number) = end.open.remove(&op).unwrap();
                 self.log(|| format!("{owner}-{peer}: operation {op} ends: {result:?}"));
                 let names = |work: &Work| match work {
-                    Work::Message(of) | Work::Piece(of, _) => *of == number,
+                    Work::Message(of) | Work::Atomic(of) | Work::Piece(of, _) => *of == number,
                     _ => false,
                 };
                 let is_queued = self
@@ -284,7 +335,8 @@ impl World {
                 assert!(!is_queued, "{op} ends while a QP has it");
                 self.op_ended(owner, op, result);
             }
-            Ended::Receive(filling, result) => {
+            Ended::Receive(Answered::Values(_), result) => assert!(result.is_err()),
+            Ended::Receive(Answered::Filling(filling), result) => {
                 let Filling { rx, op, fit, bytes } = filling;
                 match result {
                     Ok(()) => self.fill(owner, rx, op, fit, &bytes),
@@ -337,6 +389,7 @@ impl World {
             tag,
             data,
             len,
+            atomic: None,
             delivery,
             fence,
         };
@@ -366,6 +419,31 @@ impl World {
         end.numbers.insert((peer, number), op);
         end.open.insert(op, (peer, number));
         self.log(|| format!("{addr}-{peer}: operation {op} is number {number}: {transfer:?}"));
+        self.pump(addr, peer);
+    }
+
+    /// Posts an atomic.
+    pub(crate) fn atomic(&mut self, addr: Addr, peer: Addr, atomic: oracle::Atomic, fence: bool) {
+        let now = self.now;
+        let end = self.ends[addr].as_mut().unwrap();
+        let call = atomic.call;
+        let op = self.oracle.posted(end.incarnation, Kind::Atomic(atomic));
+        let session = end.session(peer);
+        let number = match call {
+            Some(call) => session.send(now, Outgoing::atomic(call, None, fence), op, ()),
+            None => {
+                let transfer = Transfer {
+                    kind: RmaKind::Atomic,
+                    len: 8,
+                    pieces: 1,
+                    fence,
+                };
+                session.rma(now, transfer, op, ())
+            }
+        };
+        end.numbers.insert((peer, number), op);
+        end.open.insert(op, (peer, number));
+        self.log(|| format!("{addr}-{peer}: operation {op} is number {number}: {call:?}"));
         self.pump(addr, peer);
     }
 

@@ -31,16 +31,24 @@ use kfi_core::{
 
 use super::{
     end::{
+        Answered,
         Filling,
         Held,
         Placing,
         Rx,
-        Where, //
+        Where,
+        KEY, //
     },
-    oracle::Kind,
+    oracle::{
+        Kind,
+        Oracle, //
+    },
     Addr,
     World, //
 };
+
+/// The endpoint refuses an access.
+pub(crate) struct Refused;
 
 fn envelope_of(message: &Message, src: Addr) -> Envelope<Addr> {
     let tag = message.tag.unwrap_or(0);
@@ -58,6 +66,9 @@ impl World {
     ) -> Option<Placing> {
         let sender = self.ends[peer].as_ref().unwrap();
         let op = sender.numbers[&(addr, message.id)];
+        if let Source::Atomic(_) = source {
+            return self.offer_atomic(addr, peer, op, message, source);
+        }
         let sent = &self.oracle.ops[&op].kind;
         let (tag, data, len) = (message.tag, message.data, message.len);
         assert!(
@@ -88,10 +99,85 @@ impl World {
         Some(Placing {
             at,
             op,
-            message: *message,
+            message: Some(*message),
             source,
             bytes: vec![0; charge as usize],
         })
+    }
+
+    /// Handles the beginning of an atomic. Returns `None` if there is no memory for it.
+    fn offer_atomic(
+        &mut self,
+        addr: Addr,
+        peer: Addr,
+        op: u64,
+        message: &Message,
+        source: Source,
+    ) -> Option<Placing> {
+        if !self.draining && self.rng.one_in(self.plan.no_room) {
+            self.oracle.count("no room");
+            return None;
+        }
+        let end = self.ends[addr].as_mut().unwrap();
+        let share = message
+            .finish
+            .then(|| end.shares.entry(peer).or_default().clone());
+        Some(Placing {
+            at: Where::Atomic(share),
+            op,
+            message: Some(*message),
+            source,
+            bytes: vec![0; message.len as usize],
+        })
+    }
+
+    /// Executes an atomic that has come completely, or refuses it.
+    pub(crate) fn execute_atomic(
+        &mut self,
+        addr: Addr,
+        peer: Addr,
+        conn: Conn,
+        placing: Placing,
+    ) -> Result<(), Refused> {
+        let Placing {
+            at: Where::Atomic(share),
+            op,
+            message: Some(message),
+            source: Source::Atomic(call),
+            bytes,
+        } = placing
+        else {
+            panic!("it is an atomic");
+        };
+        assert!(
+            bytes == Oracle::bytes(op, message.len),
+            "wrong operands of {op}"
+        );
+        let Kind::Atomic(atomic) = &self.oracle.ops[&op].kind else {
+            panic!("it is an atomic");
+        };
+        assert_eq!(atomic.call, Some(call));
+        if atomic.key != KEY {
+            return Err(Refused);
+        }
+        let now = self.now;
+        let end = self.ends[addr].as_mut().unwrap();
+        self.oracle.executed(op, end.incarnation);
+        if let Some(share) = share {
+            let len = call.result_len().expect("an answer");
+            let due = Due {
+                conn,
+                id: message.id,
+                status: FinStatus::Received,
+                read: None,
+                result: Some(len),
+            };
+            let values = Answered::Values(Oracle::values(op, len));
+            // If the connection has gone, the values are dropped.
+            let _ = end.session(peer).answer(now, due, Some(values), share);
+        }
+        self.pump(addr, peer);
+        Ok(())
     }
 
     /// Handles the end of a message.
@@ -103,6 +189,7 @@ impl World {
             source,
             bytes,
         } = placing;
+        let message = message.expect("a message");
         let tagged = message.tag.is_some();
         let id = message.id;
         let envelope = envelope_of(&message, peer);
@@ -115,6 +202,7 @@ impl World {
                 id,
                 addr_of_bytes,
             },
+            Source::Atomic(_) => panic!("an atomic is not matched"),
         };
         let known = Known {
             envelope,
@@ -126,6 +214,7 @@ impl World {
             },
         };
         let rx = match at {
+            Where::Atomic(_) | Where::Values => panic!("an atomic is not matched"),
             Where::Receive(rx) => Some((rx, 0)),
             Where::Unexpected => {
                 let end = self.ends[addr].as_mut().unwrap();
@@ -206,11 +295,15 @@ impl World {
             id,
             status,
             read,
+            result: None,
         };
         let end = self.ends[addr].as_mut().unwrap();
         let share = end.shares.entry(peer).or_default().clone();
-        if let Some(filling) = end.session(peer).answer(now, due, filling, share) {
-            self.end_receive(addr, filling.rx.id, Err(Errno::ECONNRESET));
+        let filling = filling.map(Answered::Filling);
+        if let Some(mut filling) = end.session(peer).answer(now, due, filling, share) {
+            let filling = filling.filling();
+            let id = filling.rx.id;
+            self.end_receive(addr, id, Err(Errno::ECONNRESET));
         }
     }
 

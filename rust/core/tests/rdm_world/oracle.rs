@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The oracle: every operation ends once; a message is received at most once, completely and in
-//! order, and exactly once if its sender was told so.
+//! order, and exactly once if its sender was told so; an atomic is executed at most once, and
+//! exactly once if its initiator was told so.
 
 use std::collections::BTreeMap;
 
-use kfi_core::errno::{
-    Errno,
-    Result, //
+use kfi_core::{
+    errno::{
+        Errno,
+        Result, //
+    },
+    rdm::atomic::Call, //
 };
 
 use super::rng::bytes;
@@ -21,8 +25,17 @@ pub(crate) enum Kind {
         delivery: bool,
     },
     Rma(Rma),
+    Atomic(Atomic),
     Receive,
     Search,
+}
+
+/// An atomic.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Atomic {
+    /// The atomic in a SEND; `None`: it is one of RC.
+    pub(crate) call: Option<Call>,
+    pub(crate) key: u32,
 }
 
 /// An RMA operation.
@@ -56,6 +69,8 @@ pub(crate) struct Oracle {
     open: u64,
     /// The last message that was taken, by the incarnations of sender and receiver.
     last: BTreeMap<(u64, u64), u64>,
+    /// The same for RMA and atomics.
+    accesses: BTreeMap<(u64, u64), u64>,
     /// The CQ data of WRITEs that arrived, with their counts.
     notes: BTreeMap<u64, u64>,
     /// The incarnations that have ended.
@@ -100,6 +115,8 @@ impl Oracle {
         let name = match &op.kind {
             Kind::Message { .. } => "send",
             Kind::Rma(_) => "rma",
+            Kind::Atomic(Atomic { call: None, .. }) => "rc atomic",
+            Kind::Atomic(_) => "atomic",
             Kind::Receive => "receive",
             Kind::Search => "search",
         };
@@ -127,6 +144,33 @@ impl Oracle {
         let last = self.last.entry((op.incarnation, target)).or_default();
         assert!(*last < id, "{op:?} came behind {last}");
         *last = id;
+    }
+
+    /// Records that an RMA operation or an atomic accesses the memory of `target`.
+    pub(crate) fn accesses(&mut self, id: u64, target: u64) {
+        let op = &self.ops[&id];
+        let pair = (op.incarnation, target);
+        let last = self.accesses.entry(pair).or_default();
+        assert!(*last <= id, "{op:?} came behind {last}");
+        *last = id;
+        let message = self.last.get(&pair).copied().unwrap_or(0);
+        assert!(message < id, "{op:?} came behind the message {message}");
+    }
+
+    /// Records that `target` executed an atomic.
+    pub(crate) fn executed(&mut self, id: u64, target: u64) {
+        self.accesses(id, target);
+        let op = self.ops.get_mut(&id).unwrap();
+        assert_eq!(op.seen, None, "{op:?} is executed twice");
+        op.seen = Some(target);
+        let is_over = matches!(op.end, Some(Ok(()) | Err(Errno::ECANCELED | Errno::EACCES)));
+        assert!(!is_over, "{op:?} has ended and is executed");
+        self.count("executed");
+    }
+
+    /// Returns the old values of an atomic.
+    pub(crate) fn values(id: u64, len: u32) -> Vec<u8> {
+        bytes(!id, len as usize)
     }
 
     /// Records that `target` received or discarded the message.
@@ -184,6 +228,16 @@ impl Oracle {
             if let (Kind::Rma(rma), Some(Ok(()))) = (&op.kind, op.end) {
                 if let Some(data) = rma.data {
                     assert!(self.notes.contains_key(&data), "the data of {id} is lost");
+                }
+            }
+            if let Kind::Atomic(_) = op.kind {
+                match op.end {
+                    Some(Ok(())) => assert!(op.seen.is_some(), "{id} was not executed: {op:?}"),
+                    Some(Err(Errno::ECANCELED | Errno::EACCES)) => {
+                        assert_eq!(op.seen, None, "{id} was executed: {op:?}");
+                    }
+                    // It may have been executed.
+                    _ => {}
                 }
             }
             let Kind::Message { delivery, len, .. } = op.kind else {

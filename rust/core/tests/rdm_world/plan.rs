@@ -40,6 +40,10 @@ pub(crate) struct Plan {
     pub(crate) old_messages: bool,
     /// One in this many operations is RMA.
     pub(crate) rma: u64,
+    /// One in this many operations is an atomic.
+    pub(crate) atomics: u64,
+    /// One in this many atomics in SENDs finds no memory at its target.
+    pub(crate) no_room: u64,
     /// One in this many keys is wrong.
     pub(crate) bad_keys: u64,
     /// One in this many requests is refused because the endpoint is busy.
@@ -75,6 +79,8 @@ impl Plan {
             loss: rng.pick(&[3, 20, 1_000_000]),
             old_messages: rng.one_in(2),
             rma: rng.pick(&[2, 6, 1_000_000]),
+            atomics: rng.pick(&[2, 6, 1_000_000]),
+            no_room: rng.pick(&[2, 10, 1_000_000]),
             bad_keys: rng.pick(&[8, 1_000_000_000_000]),
             busy: rng.pick(&[2, 1_000_000, 1_000_000]),
             no_memory: 30,
@@ -103,6 +109,8 @@ impl Plan {
             loss: u64::MAX,
             old_messages: false,
             rma: u64::MAX,
+            atomics: u64::MAX,
+            no_room: u64::MAX,
             bad_keys: u64::MAX,
             busy: u64::MAX,
             no_memory: u64::MAX,

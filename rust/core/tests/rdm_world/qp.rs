@@ -14,9 +14,11 @@ use kfi_core::{
         inbound::{
             Begin,
             End as Ending,
+            Event as InboundEvent,
             Inbound,
             OutstandingAnswers, //
         },
+        ops::Lane,
         session::{
             Conn,
             Request,
@@ -30,7 +32,12 @@ use kfi_core::{
 use kfi_roce::headers::Reth;
 
 use super::{
-    end::Placing,
+    end::{
+        Placing,
+        Where,
+        KEY, //
+    },
+    oracle::Oracle,
     Addr,
     Event,
     World, //
@@ -129,12 +136,15 @@ impl World {
         self.move_on(id, 0);
     }
 
-    /// Makes the messages of a QP void.
-    pub(crate) fn make_void(&mut self, id: QpId) {
+    /// Makes the messages or the atomics of a QP void.
+    pub(crate) fn make_void(&mut self, id: QpId, lane: Lane) {
         if let Some(qp) = self.qps.get_mut(&id) {
             for wqe in &mut qp.queue {
-                if matches!(wqe.work, Work::Message(_)) {
-                    wqe.void = true;
+                match (wqe.work, lane) {
+                    (Work::Message(_), Lane::Messages) | (Work::Atomic(_), Lane::Atomics) => {
+                        wqe.void = true;
+                    }
+                    _ => {}
                 }
             }
         }
@@ -209,7 +219,7 @@ impl World {
                 }
                 self.begin_send(id, remote, header);
             }
-            Request::Bye => unreachable!("it has its header"),
+            Request::Bye | Request::Result { .. } => unreachable!("it has its header"),
             Request::Read { len, va, rkey, .. } => {
                 let reth = Reth { va, rkey, len };
                 let grant = Grant::of(&reth).expect("a grant");
@@ -237,6 +247,10 @@ impl World {
         let addr = there.owner;
         match self.begin(remote, &bytes[..first]) {
             Begin::NotReady => return self.not_ready(id),
+            Begin::Result { id: number, len } => {
+                let placing = self.expect_values(addr, owner, number, len);
+                self.qps.get_mut(&remote).unwrap().placing = Some(placing);
+            }
             Begin::Message(message, source) => match self.offer(addr, owner, &message, source) {
                 None => return self.not_ready(id),
                 Some(placing) => {
@@ -335,6 +349,26 @@ impl World {
         let ending = there.inbound.end(len as u32).expect("no malformed length");
         let placing = there.placing.take();
         match ending {
+            Ending::Message
+                if matches!(
+                    placing,
+                    Some(Placing {
+                        at: Where::Atomic(_),
+                        ..
+                    })
+                ) =>
+            {
+                let placing = placing.unwrap();
+                if self.execute_atomic(addr, peer, conn, placing).is_err() {
+                    return self.refuse(id, remote);
+                }
+            }
+            Ending::Event(event @ InboundEvent::Result { .. }) => {
+                let placing = placing.expect("old values");
+                let len = placing.bytes.len() as u32;
+                assert!(placing.bytes == Oracle::values(placing.op, len));
+                self.handle_event(addr, peer, conn, event);
+            }
             Ending::Message => self.arrived(addr, peer, conn, placing.unwrap()),
             Ending::Event(event) => self.handle_event(addr, peer, conn, event),
             Ending::Nothing => {}
@@ -402,10 +436,20 @@ impl World {
             unreachable!()
         };
         let owner = qp.owner;
+        if let Some((op, atomic)) = self.atomic_of(owner, peer, number) {
+            let end = self.ends[peer].as_mut().unwrap();
+            if atomic.key != KEY {
+                return self.refuse(id, remote);
+            }
+            self.oracle.executed(op, end.incarnation);
+            return self.executed(id);
+        }
         let Some(rma) = self.rma_of(owner, peer, number) else {
             panic!("RMA of an operation that has ended");
         };
+        let op = self.ends[owner].as_ref().unwrap().numbers[&(peer, number)];
         let end = self.ends[peer].as_mut().unwrap();
+        self.oracle.accesses(op, end.incarnation);
         let (offset, len) = rma.pieces[piece as usize];
         let Some(memory) = end.region(rma.key, offset, len) else {
             return self.refuse(id, remote);

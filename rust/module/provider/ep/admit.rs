@@ -19,7 +19,8 @@
 //! nothing else: no room in the CQ, none among `tx_size` or `rx_size`, no timer.
 //!
 //! An admitted operation owns its bytes, also with KFI_INJECT. So an injected message that finds no
-//! receive waits at its peer, where a posted one is refused.
+//! receive waits at its peer, where a posted one is refused. The bytes of other operations, and the
+//! operands of atomics, are read when the operation is posted.
 //!
 //! # Context
 //!
@@ -240,7 +241,7 @@ impl Endpoint {
         };
         let entry = KBox::new_uninit(context.alloc())?;
         // The last step that can fail, because dropping the result may sleep.
-        let replaced = op.own(flags, context == Context::MaySleep)?;
+        let replaced = op.own(flags, self.wire.is_some(), context == Context::MaySleep)?;
         let mut op = op.take();
         // The default flags of the endpoint may change before the start.
         op.set_flags(Flags {
@@ -276,7 +277,9 @@ impl Endpoint {
             Op::Send(op) => self.check_send(op),
             Op::Read(op) => self.check_read(op),
             Op::Write(op) => self.check_write(op),
-            Op::Receive(_) | Op::Atomic(_) => Err(EOPNOTSUPP),
+            Op::Atomic(op) => self.check_atomic(op),
+            // Checked above.
+            Op::Receive(_) => Err(EOPNOTSUPP),
         }
     }
 

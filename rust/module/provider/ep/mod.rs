@@ -36,6 +36,7 @@
     expect(dead_code, reason = "C consumers will call the rest of it")
 )]
 pub(crate) mod admit;
+pub(crate) mod atomic;
 mod bound;
 mod complete;
 mod dgram;

@@ -7,8 +7,11 @@
 //! is posted, a transmit goes to its peer, and a receive is matched or queued.
 
 use kfi_core::{
-    limits,
-    op::ATOMIC_LEN, //
+    atomic::{
+        Function,
+        RC_LEN, //
+    },
+    limits, //
 };
 
 use super::prelude::*;
@@ -151,87 +154,55 @@ pub(crate) struct Write<'a> {
     pub(crate) data: u64,
 }
 
-/// The function of an atomic on the peer's 8 bytes, and the destination of their old value.
-pub(crate) enum Change {
-    /// ATOMIC: adds.
-    Sum {
-        add: u64,
-        /// A buffer for the old value, which is not read; see [`Change::result`].
-        result: Option<MemRef>,
-    },
-    /// FETCH_ATOMIC: adds.
-    FetchSum {
-        add: u64,
-        /// The destination of the old value, 8 bytes.
-        result: MemRef,
-    },
-    /// COMPARE_ATOMIC: replaces the value if it equals `compare`.
-    CompareSwap {
-        /// The expected value.
-        compare: u64,
-        /// The new value.
-        swap: u64,
-        /// The destination of the old value, 8 bytes.
-        result: MemRef,
-    },
-}
-
 /// ATOMIC, FETCH_ATOMIC, COMPARE_ATOMIC.
-pub(crate) struct Atomic {
+pub(crate) struct Atomic<'a> {
     pub(crate) flags: Flags,
     /// Returned in the completion.
     pub(crate) context: u64,
-    pub(crate) change: Change,
-    /// The peer's 8 bytes.
+    pub(crate) function: Function,
+    /// The operands; not used by ATOMIC_READ.
+    pub(crate) operand: Source<'a>,
+    /// The values to compare with; used by COMPARE_ATOMIC.
+    pub(crate) compare: Source<'a>,
+    /// The destination of the old values. For an ATOMIC it may be a buffer that is not read; see
+    /// [`rc_result`](Self::rc_result).
+    pub(crate) result: MemRef,
+    pub(crate) peer: u64,
+    /// The elements, at the peer.
     pub(crate) remote: Remote,
+    /// Data for the peer's completion; valid with `KFI_REMOTE_CQ_DATA`.
+    pub(crate) data: u64,
 }
 
-impl Change {
-    /// The destination of the old value. For an ATOMIC it is a buffer that is made here, because
-    /// the wire returns the old value in any case. Fails with `ENOMEM`. Sleeps with `may_sleep`.
-    pub(super) fn result(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
-        match self {
-            Self::Sum { result, .. } => {
-                if result.is_none() {
-                    *result = Some(MemRef::to_be_filled(ATOMIC_LEN, may_sleep)?);
-                }
-                result.as_mut().ok_or(ENOMEM)
-            }
-            Self::FetchSum { result, .. } | Self::CompareSwap { result, .. } => Ok(result),
-        }
-    }
-
-    /// Takes the function out, and leaves it without memory.
-    fn take(&mut self) -> Self {
-        match self {
-            Self::Sum { add, result } => Self::Sum {
-                add: *add,
-                result: result.take(),
-            },
-            Self::FetchSum { add, result } => Self::FetchSum {
-                add: *add,
-                result: result.take(),
-            },
-            Self::CompareSwap {
-                compare,
-                swap,
-                result,
-            } => Self::CompareSwap {
-                compare: *compare,
-                swap: *swap,
-                result: result.take(),
-            },
-        }
-    }
-}
-
-impl Atomic {
+impl Atomic<'_> {
     pub(super) fn kind(&self) -> OpType {
-        match self.change {
-            Change::Sum { .. } => OpType::Atomic,
-            Change::FetchSum { .. } => OpType::FetchAtomic,
-            Change::CompareSwap { .. } => OpType::CompareAtomic,
+        self.function.kind()
+    }
+
+    /// The length of the elements in bytes.
+    pub(super) fn len(&self) -> usize {
+        if self.function.has_operand() {
+            self.operand.len()
+        } else {
+            self.result.len()
         }
+    }
+
+    /// The destination of the old value of an RC atomic. For an ATOMIC it is a buffer that is made
+    /// here, because RC returns the old value in any case. Fails with `ENOMEM`. Sleeps with
+    /// `may_sleep`.
+    pub(super) fn rc_result(&mut self, may_sleep: bool) -> Result<&mut MemRef> {
+        if !self.function.fetches() && self.result.len() == 0 {
+            self.result = MemRef::to_be_filled(RC_LEN, may_sleep)?;
+        }
+        Ok(&mut self.result)
+    }
+
+    /// Drops the references to its local memory. May sleep.
+    pub(super) fn release(&mut self) {
+        self.operand.release();
+        self.compare.release();
+        drop(self.result.take());
     }
 }
 
@@ -246,7 +217,7 @@ pub(crate) enum Op<'a> {
     /// Write a peer's memory.
     Write(Write<'a>),
     /// Change a peer's memory atomically.
-    Atomic(Atomic),
+    Atomic(Atomic<'a>),
 }
 
 impl Op<'_> {
@@ -293,7 +264,7 @@ impl Op<'_> {
             Self::Receive(op) => op.into.len(),
             Self::Read(op) => op.into.len(),
             Self::Write(op) => op.from.len(),
-            Self::Atomic(_) => ATOMIC_LEN,
+            Self::Atomic(op) => op.len(),
         }
     }
 
@@ -314,14 +285,18 @@ impl Op<'_> {
             Self::Receive(op) => op.into.uncharged_bytes(),
             Self::Read(op) => op.into.uncharged_bytes() + of_list(&op.remote),
             Self::Write(op) => of_source(&op.from) + of_list(&op.remote),
-            Self::Atomic(op) => ATOMIC_LEN + of_list(&op.remote),
+            Self::Atomic(op) => {
+                let values = of_source(&op.operand) + of_source(&op.compare);
+                values + op.result.uncharged_bytes() + RC_LEN + of_list(&op.remote)
+            }
         }
     }
 
     /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes
-    /// and, with KFI_INJECT, of others; a buffer for a discarded result. Returns memory that a copy
-    /// has replaced. Fails with `ENOMEM`. Sleeps with `may_sleep`, otherwise any context.
-    pub(super) fn own(&mut self, flags: OpFlags, may_sleep: bool) -> Result<MemRef> {
+    /// and, with KFI_INJECT, of others; with `rc`, a buffer for the discarded result of an RC
+    /// atomic. Returns memory that a copy has replaced. Fails with `ENOMEM`. Sleeps with
+    /// `may_sleep`, otherwise any context.
+    pub(super) fn own(&mut self, flags: OpFlags, rc: bool, may_sleep: bool) -> Result<MemRef> {
         match self {
             Self::Send(Send { from, .. }) | Self::Write(Write { from, .. }) => {
                 if flags.contains(OpFlags::INJECT) {
@@ -330,7 +305,14 @@ impl Op<'_> {
                 from.own(may_sleep)?;
             }
             Self::Atomic(op) => {
-                op.change.result(may_sleep)?;
+                if rc {
+                    op.rc_result(may_sleep)?;
+                }
+                op.compare.own(may_sleep)?;
+                if flags.contains(OpFlags::INJECT) {
+                    return op.operand.copy_short(may_sleep);
+                }
+                op.operand.own(may_sleep)?;
             }
             Self::Receive(_) | Self::Read(_) => {}
         }
@@ -360,7 +342,9 @@ impl Op<'_> {
                 ..*op
             }),
             Self::Atomic(op) => Op::Atomic(Atomic {
-                change: op.change.take(),
+                operand: op.operand.take_owned(),
+                compare: op.compare.take_owned(),
+                result: op.result.take(),
                 remote: op.remote.take(),
                 ..*op
             }),

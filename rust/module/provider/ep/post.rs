@@ -7,6 +7,8 @@
 //! not look it up. It hands packets to the network once, at the end of the call. The peer is cached
 //! for one call only, because the AV may change before the next one.
 
+use kfi_core::atomic::Function;
+
 use super::{
     op::Op,
     prelude::*,
@@ -98,6 +100,11 @@ impl<'a> Poster<'a> {
         self.last.0.is_some()
     }
 
+    /// See [`Endpoint::check_function`].
+    pub(crate) fn check_function(&self, function: &Function, len: u64) -> Result {
+        self.endpoint.check_function(function, len)
+    }
+
     /// Drops the reference to the last peer. As long as there is one, accesses to user memory that is
     /// not present fail with `EFAULT`.
     pub(crate) fn forget_peer(&mut self) {
@@ -161,7 +168,7 @@ impl<'a> Poster<'a> {
             Op::Receive(op) => endpoint.receive(bound, op, &mut self.spare),
             Op::Read(op) => endpoint.read(bound, op, self),
             Op::Write(op) => endpoint.write(bound, op, self),
-            Op::Atomic(_) => Err(EOPNOTSUPP),
+            Op::Atomic(op) => endpoint.atomic(bound, op, self),
         }
     }
 

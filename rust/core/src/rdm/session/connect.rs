@@ -9,6 +9,7 @@ use super::{
             PeerEpoch,
             Refusal, //
         },
+        ops::Lane,
         store::{
             Store,
             Stores, //
@@ -58,7 +59,7 @@ impl<S: Stores> Session<S> {
     /// Requests a connection if operations are waiting and there is none.
     pub(super) fn start_connecting(&mut self, now: u64) {
         let is_up = self.current.as_ref().is_some_and(Connection::is_open);
-        let nothing = self.sends.map.is_empty() && self.rmas.map.is_empty();
+        let nothing = self.sends.is_empty() && self.rmas.map.is_empty();
         if is_up || nothing || self.leaving || self.attempt.is_some() {
             return;
         }
@@ -240,8 +241,11 @@ impl<S: Stores> Session<S> {
 
     fn up(&mut self, now: u64) {
         self.attempt = None;
-        self.backoff = None;
-        self.after = 0;
+        for lane in [Lane::Messages, Lane::Atomics] {
+            let lane = self.lane(lane);
+            lane.backoff = None;
+            lane.after = 0;
+        }
         self.active_at = now;
         self.received_at = now;
     }

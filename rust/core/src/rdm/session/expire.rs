@@ -4,6 +4,10 @@
 use super::{
     super::{
         cause::Cause,
+        ops::{
+            Lane,
+            LaneState, //
+        },
         store::Stores,
         times::PING_TIME, //
     },
@@ -25,8 +29,10 @@ impl<S: Stores> Session<S> {
                 connection.close(Cause::Unanswered);
             }
         }
-        if let Some(backoff) = &mut self.backoff {
-            backoff.until = backoff.until.filter(|until| now < *until);
+        for lane in [&mut self.messages, &mut self.atomics] {
+            if let Some(backoff) = &mut lane.backoff {
+                backoff.until = backoff.until.filter(|until| now < *until);
+            }
         }
         let idle_at = self.idle_at();
         let ping_at = self.ping_at();
@@ -68,9 +74,11 @@ impl<S: Stores> Session<S> {
         });
         let answered = self.incoming.as_ref().and_then(Connection::until);
         let state = self.current.as_ref().and_then(Connection::until);
-        let held = match &self.current {
-            Some(connection) if connection.state == ConnState::Up && connection.messages == 0 => {
-                self.backoff.and_then(|backoff| backoff.until)
+        let held = |lane: Lane, state: &LaneState| match &self.current {
+            Some(connection)
+                if connection.state == ConnState::Up && connection.sends(lane) == 0 =>
+            {
+                state.backoff.and_then(|backoff| backoff.until)
             }
             _ => None,
         };
@@ -78,7 +86,8 @@ impl<S: Stores> Session<S> {
             attempt,
             answered,
             state,
-            held,
+            held(Lane::Messages, &self.messages),
+            held(Lane::Atomics, &self.atomics),
             self.idle_at(),
             self.ping_at(),
         ];

@@ -2,9 +2,12 @@
 //! Ending the operations of a connection that has ended.
 
 use super::{
-    super::store::{
-        Store,
-        Stores, //
+    super::{
+        ops::Lane,
+        store::{
+            Store,
+            Stores, //
+        },
     },
     Ended,
     Session, //
@@ -22,15 +25,22 @@ impl<S: Stores> Session<S> {
         }
         let mut flush = self.flush?;
         let is_meant = |number: &u64| *number < flush.until;
-        while let Some(number) = self.sends.map.next(flush.sends).filter(is_meant) {
+        while let Some(number) = self.sends.next(flush.sends).filter(is_meant) {
             flush.sends = number.wrapping_add(1);
-            let Some(send) = self.sends.map.get_mut(number) else {
+            let Some(send) = self.sends.get_mut(number) else {
                 continue;
             };
-            if !send.was_posted && flush.cause.spares_unsent() {
+            let spares = match send.out.lane() {
+                Lane::Messages => flush.cause.spares_unsent(),
+                Lane::Atomics => flush.cause.spares_unsent_rma(),
+            };
+            if !send.was_posted && spares {
                 continue;
             }
-            let received = number <= flush.taken && send.was_posted && !send.out.has_fin();
+            let received = number <= flush.taken
+                && send.was_posted
+                && send.out.lane() == Lane::Messages
+                && !send.out.has_fin();
             let result = match send.error {
                 _ if received => Ok(()),
                 Some(error) => Err(error),
@@ -53,9 +63,13 @@ impl<S: Stores> Session<S> {
             return Some(Ended::Op(rma.cookie, Err(error)));
         }
         self.flush = None;
-        self.sends.at = 0;
+        for lane in [Lane::Messages, Lane::Atomics] {
+            let lane = self.lane(lane);
+            lane.at = 0;
+            lane.backoff = None;
+        }
         self.rmas.at = 0;
-        self.backoff = None;
+        self.find_atomic(0);
         self.cancels_wanted = 0;
         self.cancels_unanswered = 0;
         self.find_fence(0);

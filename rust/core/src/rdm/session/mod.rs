@@ -69,6 +69,10 @@
 //! them and continues. They are sent again after an interval that grows, a single one first.
 //! [`inbound`](super::inbound) describes the receiving side.
 //!
+//! An atomic for which the peer has no memory is treated in the same way. Atomics and messages are
+//! made void separately: atomics do not wait for messages that have no room. No message is posted
+//! to the QP while it has atomics, so the oldest of them is a message if there is one.
+//!
 //! # Context
 //!
 //! One lock of the caller protects the session. It is not the lock of the QP: under the QP's lock
@@ -100,6 +104,8 @@ use super::{
     inbound::Event,
     ops::{
         CancelRequest,
+        Lane,
+        LaneState,
         OpQueue,
         Outgoing,
         Rma,
@@ -172,6 +178,8 @@ pub enum Reply {
 pub enum Work {
     /// The message with this number.
     Message(u64),
+    /// The atomic with this number.
+    Atomic(u64),
     /// A piece of the RMA operation with this number. Pieces are counted from 0.
     Piece(u64, u32),
     /// The CQ data of the RMA operation with this number.
@@ -180,7 +188,7 @@ pub enum Work {
     Cancel(u64),
     /// A READ of this many bytes for the answer with this number.
     Read(u64, u32),
-    /// The FIN of the answer with this number.
+    /// The FIN or the RESULT of the answer with this number.
     Finish(u64),
     /// Another header.
     Signal(Signal),
@@ -206,8 +214,18 @@ pub enum Signal {
 pub enum Request {
     /// SEND this header, followed by the bytes of the message if it is an eager one. The bytes of
     /// another message must be readable by the peer from now on, see
-    /// [`Grant`](super::grant::Grant).
+    /// [`Grant`](super::grant::Grant). An atomic is followed by its payload.
     Send(Header),
+    /// SEND [`Header::Result`], followed by the old values of the atomic that this answer belongs
+    /// to.
+    Result {
+        /// The number of the answer.
+        answer: u64,
+        /// The number of the atomic.
+        id: u64,
+        /// The length of the values in bytes.
+        len: u32,
+    },
     /// SEND [`Header::Bye`] with the number that [`Inbound::shut`](super::inbound::Inbound::shut)
     /// returns.
     Bye,
@@ -224,7 +242,7 @@ pub enum Request {
         /// The R_Key.
         rkey: u32,
     },
-    /// READ or WRITE a piece of an RMA operation.
+    /// READ or WRITE a piece of an RMA operation, or change it by an atomic.
     Rma {
         /// The number of the operation.
         number: u64,
@@ -239,9 +257,10 @@ pub enum Request {
 /// An operation that has ended. No QP accesses its memory any more.
 #[derive(Debug)]
 pub enum Ended<O, R> {
-    /// A message or an RMA operation.
+    /// A message, an RMA operation or an atomic.
     Op(O, Result),
-    /// A receive.
+    /// A receive; or the old values of an atomic of the peer that cannot be sent, always with an
+    /// error.
     Receive(R, Result),
 }
 
@@ -250,9 +269,10 @@ pub enum Ended<O, R> {
 pub enum Action<O, R> {
     /// Post a work request to the QP of this connection, which has room for it.
     Post(Conn, Work, Request),
-    /// Make the messages in this QP void: their headers are replaced by [`Header::to_void`] for
-    /// every packet sent from now on. Their work then completes with [`WorkResult::Void`].
-    Void(Conn),
+    /// Make the messages, or the atomics, in this QP void: their headers are replaced by
+    /// [`Header::to_void`] for every packet sent from now on. Their work then completes with
+    /// [`WorkResult::Void`].
+    Void(Conn, Lane),
     /// Report the end of an operation.
     End(Ended<O, R>),
 }
@@ -316,11 +336,13 @@ struct Connection {
     caps: Caps,
     /// The number of READs that the peer serves at the same time.
     reads: u32,
-    /// The number of items of work in the QP: all, messages, READs.
+    /// The number of items of work in the QP: all, messages, atomics, READs. No message is behind
+    /// an atomic.
     queued: u32,
     messages: u32,
+    atomics: u32,
     reading: u32,
-    /// Whether the peer refused the oldest message in the QP.
+    /// Whether the peer refused the oldest message or atomic in the QP.
     blocked: bool,
     /// The signals to be sent.
     signals: Signals,
@@ -338,17 +360,6 @@ struct Signals {
     bye: bool,
     /// A PING is in the QP.
     pinging: bool,
-}
-
-/// The retransmission of messages that were made void.
-#[derive(Clone, Copy, Debug)]
-struct Backoff {
-    /// The present interval.
-    time: u64,
-    /// The end of the interval; `None` if a message may be sent.
-    until: Option<u64>,
-    /// A single message is being sent.
-    trying: bool,
 }
 
 /// The attempt to connect.
@@ -394,9 +405,12 @@ pub struct Session<S: Stores> {
     flush_answers: bool,
     leaving: bool,
     next_op: u64,
-    sends: OpQueue<S::Sends>,
-    /// The last message that was posted to the QP and is not void.
-    after: u64,
+    /// Messages and atomics, with the states of their lanes.
+    sends: S::Sends,
+    messages: LaneState,
+    atomics: LaneState,
+    /// The first atomic that the peer has not acknowledged.
+    first_atomic: Option<u64>,
     rmas: OpQueue<S::Rmas>,
     /// The first operation with a fence that was not posted to the QP.
     fence: Option<u64>,
@@ -405,7 +419,6 @@ pub struct Session<S: Stores> {
     next_cancel: u64,
     /// The number of CANCELs that the peer has not answered.
     cancels_unanswered: u32,
-    backoff: Option<Backoff>,
     answers: Answers<S::Answers>,
     /// The times of the last activity here and of the last packet from the peer.
     active_at: u64,
@@ -426,21 +439,22 @@ impl<S: Stores> Session<S> {
             leaving: false,
             // Messages are numbered from 1; 0 stands for none.
             next_op: 1,
-            sends: OpQueue::new(sends),
-            after: 0,
+            sends,
+            messages: LaneState::default(),
+            atomics: LaneState::default(),
+            first_atomic: None,
             rmas: OpQueue::new(rmas),
             fence: None,
             cancels_wanted: 0,
             next_cancel: 0,
             cancels_unanswered: 0,
-            backoff: None,
             answers: Answers::new(answers),
             active_at: 0,
             received_at: 0,
         }
     }
 
-    /// Posts a message. Returns its number.
+    /// Posts a message or an atomic. Returns its number.
     pub fn send(
         &mut self,
         now: u64,
@@ -449,7 +463,10 @@ impl<S: Stores> Session<S> {
         slot: <S::Sends as Store<Send<S::Op>>>::Slot,
     ) -> u64 {
         let number = self.number(now, out.fence);
-        self.sends.map.insert(number, Send::new(out, cookie), slot);
+        self.sends.insert(number, Send::new(out, cookie), slot);
+        if out.lane() == Lane::Atomics && self.first_atomic.is_none() {
+            self.first_atomic = Some(number);
+        }
         self.start_connecting(now);
         number
     }
@@ -482,7 +499,7 @@ impl<S: Stores> Session<S> {
 
     /// Returns the operation with this number, unless it has ended.
     pub fn op(&self, number: u64) -> Option<&S::Op> {
-        match self.sends.map.get(number) {
+        match self.sends.get(number) {
             Some(send) => Some(&send.cookie),
             None => self.rmas.map.get(number).map(|rma| &rma.cookie),
         }
@@ -490,7 +507,7 @@ impl<S: Stores> Session<S> {
 
     /// Returns a mutable reference to the operation with this number.
     pub fn op_mut(&mut self, number: u64) -> Option<&mut S::Op> {
-        match self.sends.map.get_mut(number) {
+        match self.sends.get_mut(number) {
             Some(send) => Some(&mut send.cookie),
             None => self.rmas.map.get_mut(number).map(|rma| &mut rma.cookie),
         }
@@ -499,7 +516,7 @@ impl<S: Stores> Session<S> {
     /// Returns the number of the first operation from number `from` on for which `wanted` holds.
     /// O(n).
     pub fn find(&self, from: u64, wanted: impl Fn(&S::Op) -> bool) -> Option<u64> {
-        let mut sends = self.sends.map.next(from);
+        let mut sends = self.sends.next(from);
         let mut rmas = self.rmas.map.next(from);
         loop {
             let number = first_of(sends, rmas)?;
@@ -508,7 +525,7 @@ impl<S: Stores> Session<S> {
             }
             let after = number.wrapping_add(1);
             if sends == Some(number) {
-                sends = self.sends.map.next(after);
+                sends = self.sends.next(after);
             } else {
                 rmas = self.rmas.map.next(after);
             }
@@ -536,12 +553,16 @@ impl<S: Stores> Session<S> {
             let removed = self.rmas.map.remove(number);
             return removed.map_or(Cancelled::No, |rma| Cancelled::Ended(rma.cookie));
         }
-        let Some(send) = self.sends.map.get_mut(number) else {
+        let Some(send) = self.sends.get_mut(number) else {
             return Cancelled::No;
         };
+        if send.was_posted && send.out.lane() == Lane::Atomics {
+            return Cancelled::No;
+        }
         if !send.was_posted {
             self.pass_fence(number);
-            let removed = self.sends.map.remove(number);
+            self.pass_atomic(number);
+            let removed = self.sends.remove(number);
             return removed.map_or(Cancelled::No, |send| Cancelled::Ended(send.cookie));
         }
         if send.status.is_some() || send.cancel != CancelRequest::No {
@@ -588,6 +609,7 @@ impl<S: Stores> Session<S> {
         self.received_at = now;
         match event {
             Event::Fin { id, status } => return self.fin(conn, id, status),
+            Event::Result { id, len } => return self.result(conn, id, len),
             Event::Retire => self.retire_asked(now, conn),
             Event::Retired => self.retire_answered(conn, true),
             Event::Keep => self.retire_answered(conn, false),
@@ -599,7 +621,7 @@ impl<S: Stores> Session<S> {
 
     fn fin(&mut self, conn: Conn, id: u64, status: FinStatus) -> Option<Ended<S::Op, S::Receive>> {
         self.current(conn)?;
-        let Some(send) = self.sends.map.get_mut(id) else {
+        let Some(send) = self.sends.get_mut(id) else {
             // A CANCEL that came too late is answered nevertheless.
             self.cancels_unanswered = self.cancels_unanswered.saturating_sub(1);
             return None;
@@ -608,21 +630,58 @@ impl<S: Stores> Session<S> {
         if !send.was_posted || !(send.out.has_fin() || send.cancel != CancelRequest::No) {
             return None;
         }
+        if status == FinStatus::Received && send.out.result_len().is_some() {
+            // The peer does not send the values.
+            self.failed(conn, Cause::Protocol);
+            return None;
+        }
         send.status = Some(status);
         self.end_send(id)
     }
 
+    /// Handles the old values of an atomic, which are in their place.
+    fn result(&mut self, conn: Conn, id: u64, len: u32) -> Option<Ended<S::Op, S::Receive>> {
+        self.current(conn)?;
+        let send = self.sends.get_mut(id);
+        match send.filter(|send| send.was_posted && send.out.result_len() == Some(len)) {
+            Some(send) => {
+                send.status = Some(FinStatus::Received);
+                self.end_send(id)
+            }
+            None => {
+                self.failed(conn, Cause::Protocol);
+                None
+            }
+        }
+    }
+
+    /// Updates the first unacknowledged atomic after this one was acknowledged, or has ended before.
+    fn pass_atomic(&mut self, number: u64) {
+        if self.first_atomic == Some(number) {
+            self.find_atomic(number.wrapping_add(1));
+        }
+    }
+
+    /// The state of a lane.
+    fn lane(&mut self, lane: Lane) -> &mut LaneState {
+        match lane {
+            Lane::Messages => &mut self.messages,
+            Lane::Atomics => &mut self.atomics,
+        }
+    }
+
     /// Removes a message if it has ended.
     fn end_send(&mut self, number: u64) -> Option<Ended<S::Op, S::Receive>> {
-        let result = self.sends.map.get(number)?.end()?;
+        let result = self.sends.get(number)?.end()?;
         self.pass_fence(number);
+        self.pass_atomic(number);
         let send = self.remove_send(number)?;
         Some(Ended::Op(send.cookie, result))
     }
 
     /// Removes a message. An unanswered CANCEL of it still counts.
     fn remove_send(&mut self, number: u64) -> Option<Send<S::Op>> {
-        let send = self.sends.map.remove(number)?;
+        let send = self.sends.remove(number)?;
         if send.cancel == CancelRequest::Sent && send.status.is_some() {
             self.cancels_unanswered = self.cancels_unanswered.saturating_sub(1);
         }
@@ -635,7 +694,7 @@ impl<S: Stores> Session<S> {
             .current
             .as_ref()
             .is_some_and(|connection| connection.state == ConnState::Draining);
-        draining || !self.sends.map.is_empty()
+        draining || !self.sends.is_empty()
     }
 
     /// Returns whether this side has nothing to do.
@@ -645,7 +704,7 @@ impl<S: Stores> Session<S> {
             .as_ref()
             .map_or(0, |connection| connection.queued);
         queued == 0
-            && self.sends.map.is_empty()
+            && self.sends.is_empty()
             && self.rmas.map.is_empty()
             && self.answers.map.is_empty()
     }
@@ -698,6 +757,7 @@ impl Connection {
             reads: 0,
             queued: 0,
             messages: 0,
+            atomics: 0,
             reading: 0,
             blocked: false,
             signals: Signals::default(),
@@ -709,6 +769,22 @@ impl Connection {
     fn close(&mut self, cause: Cause) {
         if !matches!(self.state, ConnState::Closing(..)) {
             self.state = ConnState::Closing(cause, false);
+        }
+    }
+
+    /// Returns the number of SENDs of a lane in the QP.
+    fn sends(&self, lane: Lane) -> u32 {
+        match lane {
+            Lane::Messages => self.messages,
+            Lane::Atomics => self.atomics,
+        }
+    }
+
+    /// The same, to be changed.
+    fn sends_mut(&mut self, lane: Lane) -> &mut u32 {
+        match lane {
+            Lane::Messages => &mut self.messages,
+            Lane::Atomics => &mut self.atomics,
         }
     }
 

@@ -7,10 +7,11 @@
 use super::{
     super::{
         cause::Cause,
-        grant::Grant,
         header::Header,
         ops::{
+            Backoff,
             CancelRequest,
+            Lane,
             RmaKind,
             SendState, //
         },
@@ -28,7 +29,6 @@ use super::{
     },
     first_of,
     Action,
-    Backoff,
     Conn,
     ConnState,
     Ended,
@@ -79,13 +79,20 @@ impl<S: Stores> Session<S> {
             .as_mut()
             .filter(|connection| connection.is_open())?;
         let leaving = matches!(connection.state, ConnState::Leaving(_));
-        let others = connection.queued > connection.messages || leaving;
-        if connection.blocked && connection.messages > 0 && others {
+        // No message is behind an atomic.
+        let lane = match connection.messages {
+            0 => Lane::Atomics,
+            _ => Lane::Messages,
+        };
+        let sends = connection.sends(lane);
+        let others = connection.queued > sends || leaving;
+        if connection.blocked && sends > 0 && others {
             connection.blocked = false;
             let conn = connection.id;
-            // No message may follow those in the QP from now on, because the peer would ignore it.
-            self.back_off(now);
-            return Some(Action::Void(conn));
+            // No SEND of the lane may follow those in the QP from now on, because the peer would
+            // ignore it.
+            self.back_off(now, lane);
+            return Some(Action::Void(conn, lane));
         }
         None
     }
@@ -133,6 +140,7 @@ impl<S: Stores> Session<S> {
             connection.queued = connection.queued.wrapping_add(1);
             match work {
                 Work::Message(_) => connection.messages = connection.messages.wrapping_add(1),
+                Work::Atomic(_) => connection.atomics = connection.atomics.wrapping_add(1),
                 Work::Read(..) => connection.reading = connection.reading.wrapping_add(1),
                 Work::Piece(number, _) if self.rmas.map.get(number).is_some_and(is_read) => {
                     connection.reading = connection.reading.wrapping_add(1);
@@ -148,11 +156,16 @@ impl<S: Stores> Session<S> {
         let number = self.answers.next_to_finish(conn, leaving)?;
         let due = self.answers.map.get(number)?.due;
         self.answers.finishing = number.wrapping_add(1);
-        let header = Header::Fin {
-            id: due.id,
-            status: due.status,
+        let (id, status) = (due.id, due.status);
+        let request = match due.result {
+            None => Request::Send(Header::Fin { id, status }),
+            Some(len) => Request::Result {
+                answer: number,
+                id,
+                len,
+            },
         };
-        Some((Work::Finish(number), Request::Send(header)))
+        Some((Work::Finish(number), request))
     }
 
     /// Returns the BYE, when all other work is done.
@@ -198,9 +211,9 @@ impl<S: Stores> Session<S> {
         if self.cancels_wanted == 0 || self.cancels_unanswered >= CANCELS_MAX {
             return None;
         }
-        while let Some(number) = self.sends.map.next(self.next_cancel) {
+        while let Some(number) = self.sends.next(self.next_cancel) {
             self.next_cancel = number.wrapping_add(1);
-            let send = self.sends.map.get_mut(number)?;
+            let send = self.sends.get_mut(number)?;
             if send.cancel == CancelRequest::Wanted {
                 send.cancel = CancelRequest::Sent;
                 let finish = send.out.has_fin();
@@ -217,42 +230,60 @@ impl<S: Stores> Session<S> {
 
     /// Returns the next operation to post to the QP.
     fn next_op(&mut self, now: u64) -> Option<Next<S>> {
-        let message = self.next_message(now);
+        let message = self.next_send(now, Lane::Messages);
+        let atomic = self.next_send(now, Lane::Atomics);
         let rma = self.rmas.front();
-        let number = first_of(message, rma)?;
+        let number = first_of(first_of(message, atomic), rma)?;
         if self.fence.is_some_and(|fence| fence <= number) && !self.passes_fence(number) {
             return None;
         }
-        if message == Some(number) {
-            self.post_message(number)
-        } else {
-            self.post_rma(number)
+        if atomic == Some(number) {
+            return self.post_send(number, Lane::Atomics);
         }
+        // The operation must not overtake an atomic that may have to be sent again.
+        if self.first_atomic.is_some_and(|atomic| atomic < number) {
+            return None;
+        }
+        if message != Some(number) {
+            return self.post_rma(number);
+        }
+        // A void message that is sent again comes before atomics with larger numbers.
+        if self
+            .current
+            .as_ref()
+            .is_some_and(|connection| connection.atomics > 0)
+        {
+            return None;
+        }
+        self.post_send(number, Lane::Messages)
     }
 
-    /// Returns the number of the next message that may be posted to the QP.
-    fn next_message(&mut self, now: u64) -> Option<u64> {
-        if let Some(backoff) = &self.backoff {
-            let messages = self
+    /// Returns the number of the next SEND of a lane that may be posted to the QP.
+    fn next_send(&mut self, now: u64, lane: Lane) -> Option<u64> {
+        if let Some(backoff) = self.lane(lane).backoff {
+            let sends = self
                 .current
                 .as_ref()
-                .map_or(0, |connection| connection.messages);
-            if messages > 0 || backoff.until.is_some_and(|until| now < until) {
+                .map_or(0, |connection| connection.sends(lane));
+            if sends > 0 || backoff.until.is_some_and(|until| now < until) {
                 return None;
             }
         }
         loop {
-            let number = self.sends.front()?;
-            let send = self.sends.map.get(number)?;
-            if send.state == SendState::Unsent && send.cancel == CancelRequest::No {
-                return Some(number);
+            let at = self.lane(lane).at;
+            let number = self.sends.next(at)?;
+            let send = self.sends.get(number)?;
+            if send.out.lane() == lane {
+                if send.state == SendState::Unsent && send.cancel == CancelRequest::No {
+                    return Some(number);
+                }
+                // The void SEND is still in the QP.
+                if send.state == SendState::Queued {
+                    return None;
+                }
             }
-            // The void message is still in the QP.
-            if send.state == SendState::Queued {
-                return None;
-            }
-            // The message waits for its FIN, or is to be withdrawn.
-            self.sends.pass(number);
+            // It belongs to the other lane, waits for its FIN, or is to be withdrawn.
+            self.lane(lane).pass(number);
         }
     }
 
@@ -260,19 +291,26 @@ impl<S: Stores> Session<S> {
     /// operations before it have completed.
     fn passes_fence(&self, number: u64) -> bool {
         self.fence == Some(number)
-            && self.sends.map.next(0).is_none_or(|first| first >= number)
+            && self.sends.next(0).is_none_or(|first| first >= number)
             && self.rmas.map.next(0).is_none_or(|first| first >= number)
     }
 
     /// Finds the first fence from `from` on. O(n).
     pub(super) fn find_fence(&mut self, from: u64) {
-        let send = find(&self.sends.map, from, |send| {
+        let send = find(&self.sends, from, |send| {
             send.out.fence && send.state == SendState::Unsent
         });
         let rma = find(&self.rmas.map, from, |rma| {
             rma.transfer.fence && rma.queued == 0
         });
         self.fence = first_of(send, rma);
+    }
+
+    /// Finds the first atomic from `from` on that the peer has not acknowledged. O(n).
+    pub(super) fn find_atomic(&mut self, from: u64) {
+        self.first_atomic = find(&self.sends, from, |send| {
+            send.out.lane() == Lane::Atomics && send.state != SendState::Sent
+        });
     }
 
     /// Updates the fence after an operation was posted to the QP, or has ended before.
@@ -282,29 +320,29 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    fn post_message(&mut self, number: u64) -> Option<Next<S>> {
-        self.sends.pass(number);
+    fn post_send(&mut self, number: u64, lane: Lane) -> Option<Next<S>> {
+        self.lane(lane).pass(number);
         self.pass_fence(number);
-        let out = self.sends.map.get(number)?.out;
+        let out = self.sends.get(number)?.out;
         if !self.peer_has(out.needs()) {
-            let send = self.sends.map.remove(number)?;
-            return Some(Action::End(Ended::Op(send.cookie, Err(Errno::EREMOTEIO))));
+            self.pass_atomic(number);
+            let send = self.sends.remove(number)?;
+            return Some(Action::End(Ended::Op(send.cookie, Err(out.refused()))));
         }
-        let send = self.sends.map.get_mut(number)?;
-        send.state = SendState::Queued;
-        send.was_posted = true;
-        send.after = self.after;
-        self.after = number;
-        let message = out.message(number, send.after);
-        if let Some(backoff) = &mut self.backoff {
+        let state = self.lane(lane);
+        let after = core::mem::replace(&mut state.after, number);
+        if let Some(backoff) = &mut state.backoff {
             backoff.trying = true;
         }
-        let header = if out.is_eager() {
-            Header::Eager(message)
-        } else {
-            Header::Rts(message, Grant::place(number))
+        let send = self.sends.get_mut(number)?;
+        send.state = SendState::Queued;
+        send.was_posted = true;
+        send.after = after;
+        let work = match lane {
+            Lane::Messages => Work::Message(number),
+            Lane::Atomics => Work::Atomic(number),
         };
-        Some(self.queue(Work::Message(number), Request::Send(header)))
+        Some(self.queue(work, Request::Send(out.header(number, after))))
     }
 
     fn post_rma(&mut self, number: u64) -> Option<Next<S>> {
@@ -315,7 +353,7 @@ impl<S: Stores> Session<S> {
             let rma = self.rmas.map.remove(number)?;
             return Some(Action::End(Ended::Op(rma.cookie, Err(Errno::EACCES))));
         }
-        if transfer.kind == RmaKind::Read && !self.may_read() {
+        if transfer.kind.is_read() && !self.may_read() {
             return None;
         }
         let rma = self.rmas.map.get_mut(number)?;
@@ -345,7 +383,7 @@ impl<S: Stores> Session<S> {
             .is_some_and(|connection| connection.caps.contains(caps))
     }
 
-    /// Records that the peer has no room for the oldest message in the QP (RNR NAK).
+    /// Records that the peer has no room for the oldest message or atomic in the QP (RNR NAK).
     pub fn refused(&mut self, now: u64, conn: Conn) {
         self.received_at = now;
         if let Some(connection) = self.current(conn) {
@@ -364,7 +402,8 @@ impl<S: Stores> Session<S> {
             self.received_at = now;
         }
         match work {
-            Work::Message(number) => self.message_done(number, done),
+            Work::Message(number) => self.send_done(number, Lane::Messages, done),
+            Work::Atomic(number) => self.send_done(number, Lane::Atomics, done),
             Work::Piece(number, _) | Work::Note(number) => self.rma_done(number, work, done),
             Work::Read(number, len) => self.read_done(number, len, done),
             Work::Finish(number) => {
@@ -381,32 +420,32 @@ impl<S: Stores> Session<S> {
         }
     }
 
-    fn message_done(&mut self, number: u64, done: WorkResult) -> Option<End<S>> {
+    fn send_done(&mut self, number: u64, lane: Lane, done: WorkResult) -> Option<End<S>> {
+        let mut left = 0;
         if let Some(connection) = &mut self.current {
-            connection.messages = connection.messages.saturating_sub(1);
+            let sends = connection.sends_mut(lane);
+            *sends = sends.saturating_sub(1);
+            left = *sends;
         }
-        let send = self.sends.map.get_mut(number)?;
+        let send = self.sends.get_mut(number)?;
         match done {
             WorkResult::Sent => {
                 send.state = SendState::Sent;
-                // Other messages that are still in the QP may be void.
-                let left = self
-                    .current
-                    .as_ref()
-                    .map_or(0, |connection| connection.messages);
+                // Other SENDs of the lane that are still in the QP may be void.
                 if left == 0 {
-                    self.backoff = None;
+                    self.lane(lane).backoff = None;
                 }
+                self.pass_atomic(number);
             }
             WorkResult::Void => {
                 send.state = SendState::Unsent;
-                self.after = self.after.min(send.after);
+                let after = send.after;
                 if send.out.fence {
                     self.fence = Some(self.fence.map_or(number, |fence| fence.min(number)));
                 }
-                self.sends.back(number);
+                self.lane(lane).back(number, after);
             }
-            // The message stays until the connection has gone.
+            // The SEND stays until the connection has gone.
             WorkResult::Failed(error) => {
                 send.error = send.error.or(error);
                 return None;
@@ -415,14 +454,15 @@ impl<S: Stores> Session<S> {
         self.end_send(number)
     }
 
-    /// Starts the interval after which void messages are sent again.
-    fn back_off(&mut self, now: u64) {
-        let time = match self.backoff {
+    /// Starts the interval after which void SENDs of a lane are sent again.
+    fn back_off(&mut self, now: u64, lane: Lane) {
+        let state = self.lane(lane);
+        let time = match state.backoff {
             None => BACKOFF_TIME,
             Some(backoff) if backoff.trying => backoff.time.saturating_mul(2).min(BACKOFF_TIME_MAX),
             Some(backoff) => backoff.time,
         };
-        self.backoff = Some(Backoff {
+        state.backoff = Some(Backoff {
             time,
             until: Some(now.saturating_add(time)),
             trying: false,
@@ -480,7 +520,7 @@ impl<S: Stores> Session<S> {
 }
 
 fn is_read<C>(rma: &super::Rma<C>) -> bool {
-    rma.transfer.kind == RmaKind::Read
+    rma.transfer.kind.is_read()
 }
 
 /// Returns the smallest number from `from` on whose entry `wanted` accepts. O(n).

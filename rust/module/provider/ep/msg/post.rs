@@ -6,7 +6,7 @@
 //! of the slot is the ID of the work request. When the QP reports the status, the ticket is taken
 //! out and the operation completes. There are `tx_size` slots.
 
-use kfi_core::op::ATOMIC_LEN;
+use kfi_core::atomic::RC_LEN;
 use kfi_roce::{
     headers::SendEnd,
     rc::{
@@ -19,7 +19,6 @@ use super::{
     super::{
         op::{
             Atomic,
-            Change,
             Op,
             Read,
             Receive,
@@ -167,7 +166,7 @@ impl Msg {
                 let (va, rkey) = one_piece(&op.remote, len)?;
                 WireOp::Read { va, rkey }
             }
-            Op::Atomic(op) => self.atomic(op)?,
+            Op::Atomic(op) => self.atomic(endpoint, op, flags)?,
             // A receive is no transmit.
             Op::Receive(_) => return Err(EINVAL),
         };
@@ -179,23 +178,17 @@ impl Msg {
         })
     }
 
-    fn atomic(&self, op: &Atomic) -> Result<WireOp> {
-        self.check_rd_atomic()?;
-        let (va, rkey) = one_piece(&op.remote, ATOMIC_LEN)?;
-        if va % ATOMIC_LEN as u64 != 0 {
-            return Err(EINVAL);
+    fn atomic(&self, endpoint: &Endpoint, op: &Atomic<'_>, flags: OpFlags) -> Result<WireOp> {
+        endpoint.check_function(&op.function, op.len() as u64)?;
+        let rc = op.function.rc().ok_or(EOPNOTSUPP)?;
+        // RC cannot send CQ data with an atomic.
+        if flags.contains(OpFlags::REMOTE_CQ_DATA) {
+            return Err(EOPNOTSUPP);
         }
-        Ok(match op.change {
-            Change::Sum { add, .. } | Change::FetchSum { add, .. } => {
-                WireOp::FetchAdd { va, rkey, add }
-            }
-            Change::CompareSwap { compare, swap, .. } => WireOp::CompareSwap {
-                va,
-                rkey,
-                compare,
-                swap,
-            },
-        })
+        self.check_rd_atomic()?;
+        let (va, rkey) = one_piece(&op.remote, RC_LEN)?;
+        op.check_lengths()?;
+        Ok(op.rc_op(rc, va, rkey))
     }
 
     /// Checks that READs and atomics may be outstanding, as the owner set and the peer agreed.
@@ -294,7 +287,7 @@ fn memory_of<'m>(op: &'m mut Op<'_>) -> Result<&'m mut MemRef> {
     match op {
         Op::Send(Send { from, .. }) | Op::Write(Write { from, .. }) => from.own(true),
         Op::Read(Read { into, .. }) | Op::Receive(Receive { into, .. }) => Ok(into),
-        Op::Atomic(op) => op.change.result(true),
+        Op::Atomic(op) => op.rc_result(true),
     }
 }
 

@@ -19,9 +19,7 @@ use kfi_core::{
         CompFlags, //
     },
     matching::Envelope,
-    mr,
-    op::ATOMIC_LEN,
-    word::Word, //
+    mr, //
 };
 use kfi_roce::{
     headers::{
@@ -42,6 +40,10 @@ use kfi_roce::{
 
 use super::{
     super::{
+        atomic::{
+            change_word,
+            RC_ACCESS, //
+        },
         bound::CqBinding,
         complete::Failure,
         prelude::*,
@@ -343,25 +345,17 @@ impl Consumer for Endpoint {
     }
 
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> RequestResult<u64> {
+        let (len, access) = RC_ACCESS;
         let found = self.with_rkey(eth.rkey, |region| {
-            let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
-            let memory = region.remote(eth.va, ATOMIC_LEN as u64, both)?;
-            Ok(payload::word(&memory).map(|word| match atomic {
-                Atomic::FetchAdd => word.fetch_add(eth.swap_add),
-                Atomic::CompareSwap => word
-                    .compare_exchange(eth.compare, eth.swap_add)
-                    .unwrap_or_else(|found| found),
-            }))
+            let memory = region.remote(eth.va, len, access)?;
+            change_word(&memory, atomic, eth)
         })?;
-        // The peer checked the alignment of the address, but the memory behind it may not be
-        // aligned.
-        let found = found.ok_or(Refusal::Access)?;
         let reth = Reth {
             va: eth.va,
             rkey: eth.rkey,
-            len: ATOMIC_LEN as u32,
+            len: len as u32,
         };
-        self.count_access(OpType::FetchAtomic, &reth, u64::from(reth.len));
+        self.count_access(OpType::FetchAtomic, &reth, len);
         Ok(found)
     }
 

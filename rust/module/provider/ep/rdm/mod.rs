@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reliable datagrams: messages and RMA to any endpoint in the AV.
+//! Reliable datagrams: messages, RMA and atomics to any endpoint in the AV.
 //!
 //! An operation reaches a peer on this host by a function call, in the poster's process:
 //!
 //! ```text
 //!  send.rs ---> receive/ of the peer   a message is placed, buffered, or waits (transmit.rs)
-//!  rma.rs  ---> regions of the peer
+//!  rma.rs, atomic.rs ---> regions of the peer
 //! ```
 //!
 //! | file | topic |
@@ -14,11 +14,13 @@
 //! | [`send`] | messages to a peer |
 //! | [`transmit`] | the sends of an endpoint that wait at their peers for a receive |
 //! | [`rma`] | reading and writing a peer's memory |
+//! | [`atomic`] | changing a peer's memory atomically |
 //! | [`remote`] | peers on other hosts: sessions, connections |
 //!
 //! An address is on another host if no endpoint of this host has it and it is not an address of
 //! this host's links.
 
+mod atomic;
 pub(super) mod remote;
 mod rma;
 mod send;

@@ -22,6 +22,7 @@ use kfi_core::{
             CancelState,
             Event, //
         },
+        ops::Lane,
         session::{
             Conn,
             Work, //
@@ -60,6 +61,7 @@ use super::{
         prelude::*,
         receive::remote::ArrivalTarget, //
     },
+    atomic::ReceivedAtomic,
     op::{
         PendingAnswer,
         Reply, //
@@ -108,6 +110,10 @@ pub(super) enum ReceivedSend {
     Nothing,
     /// A message, its destination, and the answer that its sender gets when it has arrived.
     Message(ArrivalTarget, Message, Option<PendingAnswer>),
+    /// An atomic.
+    Atomic(ReceivedAtomic),
+    /// The old values of an atomic of this end, and their destination.
+    Result(MemRef),
     /// A write that is counted at its end.
     Write,
     /// A CANCEL, and the answer to it.
@@ -412,8 +418,8 @@ impl Connection {
         }
     }
 
-    /// Marks the messages in the QP's send queue as void. Sleeps.
-    pub(super) fn make_void(&self, posted_work: &mut PostedWork) {
+    /// Marks the messages or the atomics in the QP's send queue as void. Sleeps.
+    pub(super) fn make_void(&self, posted_work: &mut PostedWork, lane: Lane) {
         let Some(qp) = self.qp.as_ref() else {
             return;
         };
@@ -421,7 +427,11 @@ impl Connection {
             let Some(posted) = posted_work.get_mut(context) else {
                 return;
             };
-            if let (Work::Message(_), Ok(header)) = (posted.work, Header::parse(inline_header)) {
+            match (posted.work, lane) {
+                (Work::Message(_), Lane::Messages) | (Work::Atomic(_), Lane::Atomics) => {}
+                _ => return,
+            }
+            if let Ok(header) = Header::parse(inline_header) {
                 posted.void = header.to_void().put(inline_header).is_some();
             }
         });
@@ -484,6 +494,6 @@ fn access(caps: Caps) -> Access {
     Access {
         write: caps.contains(Caps::REMOTE_WRITE),
         read: true,
-        atomic: false,
+        atomic: caps.contains(Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE),
     }
 }

@@ -7,7 +7,7 @@
 //! made by the first operation to the peer, or by a connection request of the peer. It is freed
 //! when it has had nothing to do for a while. The core has the protocol ([`kfi_core::rdm`]):
 //! connections on demand, SENDs of messages with a header of the module's own, long messages read
-//! by their receiver, RMA as RDMA.
+//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs.
 //!
 //! ```text
 //!  post.rs ----> session.rs ----> conn.rs ----> QP ----> peer
@@ -20,6 +20,7 @@
 //! | file | topic |
 //! |---|---|
 //! | [`post`] | transmits to such peers |
+//! | [`atomic`] | atomics, at both ends |
 //! | [`session`] | one peer: its lock, the actions of the protocol |
 //! | [`conn`] | one connection: its QP |
 //! | [`serve`] | the peer's requests on a connection |
@@ -43,6 +44,7 @@
 //! that closes the endpoint is killed, it waits again when its file is released. The total wait is
 //! not longer.
 
+mod atomic;
 pub(super) mod conn;
 mod manage;
 pub(in crate::provider::ep) mod op;

@@ -12,7 +12,10 @@ use kfi_core::rdm::{
     session::Conn,
     Due, //
 };
-use kfi_roce::rc::Status;
+use kfi_roce::rc::{
+    Op as WireOp,
+    Status, //
+};
 
 use super::{
     super::super::{
@@ -31,27 +34,41 @@ use super::{
     }, //
 };
 use crate::mem::{
+    Allowance,
     Budget,
     Part,
     PartAllowance, //
 };
 
+/// The access of an RMA operation to the peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum TargetAccess {
+    Read,
+    Write,
+    /// An atomic of RC: its work request.
+    Atomic(WireOp),
+}
+
 /// The peer's memory of an RMA operation.
 pub(super) struct Target {
-    /// Whether the operation reads it. Otherwise it writes.
-    pub(super) read: bool,
+    pub(super) access: TargetAccess,
     pub(super) remote: Remote,
 }
 
 /// An outstanding transmit.
 pub(in crate::provider::ep) struct Transmit {
     pub(super) ticket: Ticket,
-    /// The source of a send or write, the destination of a read.
+    /// The source of a send or write, the destination of a read or of an RC atomic's old value; the
+    /// payload of an atomic in a SEND.
     pub(super) memory: MemRef,
     /// Set for RMA.
     pub(super) target: Option<Target>,
     /// The number by which the peer may read the memory, if it may.
     pub(super) grant: Option<u64>,
+    /// The number of an atomic in a SEND whose old values the peer sends.
+    pub(super) result: Option<u64>,
+    /// The charge for a long payload of an atomic.
+    pub(super) charge: Option<Allowance>,
 }
 
 impl Transmit {
@@ -86,8 +103,26 @@ impl RecvRead {
     }
 }
 
-/// The answer that a peer will get for its message: a FIN. If the bytes are still with the peer,
-/// they are read before.
+/// What belongs to an answer until it is sent.
+pub(in crate::provider::ep) enum AnswerData {
+    /// The receive that is being filled.
+    Filling(RecvRead),
+    /// The old values of an atomic.
+    Values(MemRef),
+}
+
+impl AnswerData {
+    /// A part of the memory.
+    pub(super) fn memory(&self, offset: u32, len: u32) -> MemRef {
+        match self {
+            Self::Filling(recv_read) => recv_read.memory(offset, len),
+            Self::Values(values) => values.slice(offset as usize, len as usize),
+        }
+    }
+}
+
+/// The answer that a peer will get for its message: a FIN, or the old values of an atomic. If the
+/// bytes are still with the peer, they are read before.
 pub(in crate::provider::ep) struct PendingAnswer(KBox<AnswerCharge>);
 
 struct AnswerCharge {
@@ -111,8 +146,20 @@ impl PendingAnswer {
         id: u64,
         at: Option<RemoteAddr>,
     ) -> Result<Self> {
+        Self::with_memory(session, conn, id, at, 0)
+    }
+
+    /// [`new`](Self::new) for an atomic, whose values take `bytes` of memory until the answer is
+    /// finished.
+    pub(super) fn with_memory(
+        session: &Arc<Session>,
+        conn: Conn,
+        id: u64,
+        at: Option<RemoteAddr>,
+        bytes: usize,
+    ) -> Result<Self> {
         let budget = &session.endpoint.ident.budget;
-        let share = session.answers.share(budget, Self::BYTES)?;
+        let share = session.answers.share(budget, Self::BYTES.wrapping_add(bytes))?;
         Self::with(share, session, conn, id, at)
     }
 
@@ -168,7 +215,16 @@ impl PendingAnswer {
         Reply {
             answer: self,
             status: FinStatus::Received,
-            recv_read: None,
+            data: None,
+        }
+    }
+
+    /// The reply for an atomic that was executed, with its old values.
+    pub(super) fn values(self, values: MemRef) -> Reply {
+        Reply {
+            answer: self,
+            status: FinStatus::Received,
+            data: Some(AnswerData::Values(values)),
         }
     }
 
@@ -177,7 +233,7 @@ impl PendingAnswer {
         Reply {
             answer: self,
             status: FinStatus::Withdrawn,
-            recv_read: None,
+            data: None,
         }
     }
 
@@ -186,7 +242,7 @@ impl PendingAnswer {
         Reply {
             answer: self,
             status: FinStatus::Received,
-            recv_read: Some(RecvRead { matched, message }),
+            data: Some(AnswerData::Filling(RecvRead { matched, message })),
         }
     }
 }
@@ -196,7 +252,7 @@ impl PendingAnswer {
 pub(in crate::provider::ep) struct Reply {
     answer: PendingAnswer,
     status: FinStatus,
-    recv_read: Option<RecvRead>,
+    data: Option<AnswerData>,
 }
 
 impl Reply {
@@ -207,27 +263,33 @@ impl Reply {
     }
 
     /// The reply in the form of the protocol.
-    pub(super) fn into_parts(self) -> (Due, Option<RecvRead>, AnswerSlot) {
+    pub(super) fn into_parts(self) -> (Due, Option<AnswerData>, AnswerSlot) {
         let Self {
             answer,
             status,
-            recv_read,
+            data,
         } = self;
         let AnswerCharge {
             conn, id, at, slot, ..
         } = KBox::into_inner(answer.0);
-        let read = at.zip(recv_read.as_ref()).map(|(at, recv_read)| {
-            let fit = recv_read.matched.fit(recv_read.message.len);
-            // A message has at most 2^30 bytes.
-            (at, fit.len as u32)
-        });
+        let (read, result) = match &data {
+            None => (None, None),
+            Some(AnswerData::Filling(recv_read)) => {
+                let fit = recv_read.matched.fit(recv_read.message.len);
+                // A message has at most 2^30 bytes.
+                (at.map(|at| (at, fit.len as u32)), None)
+            }
+            // There are at most `MAX_ATOMIC_SIZE` bytes.
+            Some(AnswerData::Values(values)) => (None, Some(values.len() as u32)),
+        };
         let due = Due {
             conn,
             id,
             status,
             read,
+            result,
         };
-        (due, recv_read, slot)
+        (due, data, slot)
     }
 }
 
@@ -255,12 +317,14 @@ impl Endpoint {
             ticket,
             memory,
             target,
+            charge,
             ..
         } = transmit;
         // Before the completion: a program that sees the completion finds the memory and the slot
         // free.
         drop(memory);
         drop(target);
+        drop(charge);
         self.tx.give_back_room();
         if matches!(result, Err(Errno::EACCES)) {
             // Counted before the check below, because a program that guesses keys may have closed

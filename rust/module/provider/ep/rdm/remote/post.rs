@@ -28,6 +28,7 @@ use super::{
     },
     op::{
         Target,
+        TargetAccess,
         Transmit, //
     },
     session::{
@@ -72,6 +73,7 @@ impl Endpoint {
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
             // At most 2^30; the length was checked.
             len: memory.len() as u32,
+            atomic: None,
             delivery: CompletionLevel::of(flags) == CompletionLevel::Delivery,
             fence: flags.contains(OpFlags::FENCE),
         };
@@ -81,16 +83,20 @@ impl Endpoint {
             Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)
         };
         let slot = slot(())?;
-        let ticket = self.remote_ticket(bound, kind, flags, op.context, memory, spare)?;
+        let len = memory.len() as u64;
+        let ticket = self.remote_ticket(bound, kind, flags, op.context, len, spare)?;
         let new = NewSend {
             transmit: Transmit {
                 ticket,
                 memory: memory.take(),
                 target: None,
                 grant: None,
+                result: None,
+                charge: None,
             },
             slot,
             grant,
+            result: None,
         };
         let post = |to: &Arc<Session>, new| to.send(outgoing, new);
         self.hand_over(bound, session, new, post, |new| new.transmit, spare)
@@ -137,7 +143,8 @@ impl Endpoint {
         };
         let slot = slot(())?;
         let (flags, context) = (rma.flags, rma.context);
-        let ticket = self.remote_ticket(bound, rma.kind, flags, context, memory, spare)?;
+        let len = memory.len() as u64;
+        let ticket = self.remote_ticket(bound, rma.kind, flags, context, len, spare)?;
         if !has_keys {
             // RKEYs have 4 bytes, so no region has this key.
             drop(memory.take());
@@ -151,10 +158,15 @@ impl Endpoint {
                 ticket,
                 memory: memory.take(),
                 target: Some(Target {
-                    read: transfer.kind == RmaKind::Read,
+                    access: match transfer.kind {
+                        RmaKind::Read => TargetAccess::Read,
+                        _ => TargetAccess::Write,
+                    },
                     remote: rma.remote.take(),
                 }),
                 grant: None,
+                result: None,
+                charge: None,
             },
             slot,
         };
@@ -166,7 +178,7 @@ impl Endpoint {
     /// and a new session is made. Returns the session that took it. `transmit` extracts the
     /// transmit to be refused if there is no new session. Fails with the errors of
     /// [`remote_peer`](Self::remote_peer). Sleeps.
-    fn hand_over<N>(
+    pub(super) fn hand_over<N>(
         self: &Arc<Self>,
         bound: &Bound,
         session: &Arc<Session>,
@@ -194,17 +206,16 @@ impl Endpoint {
     }
 
     /// Takes the room and the ticket of a transmit. Fails with `EAGAIN`, `ENOMEM`. Sleeps.
-    fn remote_ticket(
+    pub(super) fn remote_ticket(
         &self,
         bound: &Bound,
         kind: OpType,
         flags: OpFlags,
         context: u64,
-        memory: &MemRef,
+        len: u64,
         spare: &mut Option<Record>,
     ) -> Result<Ticket> {
         self.tx.take_room()?;
-        let len = memory.len() as u64;
         self.ticket(bound, kind, flags, context, len, spare)
             .inspect_err(|_| self.tx.give_back_room())
     }

@@ -5,7 +5,9 @@
 //! A SEND begins with a header. If it is the header of a message, the endpoint must have room for
 //! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
 //! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected
-//! message. All other headers are events for the session, which gets them when the run of the QP is
+//! message. An atomic needs memory for its payload, and is executed when all of it has come
+//! ([`atomic`](super::atomic)). The old values of an atomic of this end go to their destination. All
+//! other headers are events for the session, which gets them when the run of the QP is
 //! over ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
@@ -50,7 +52,13 @@ use kfi_roce::{
 };
 
 use super::{
-    super::super::prelude::*,
+    super::super::{
+        atomic::{
+            change_word,
+            RC_ACCESS, //
+        },
+        prelude::*, //
+    },
     conn::{
         Connection,
         Inbox,
@@ -91,18 +99,31 @@ impl Connection {
         } else {
             Caps::REMOTE_READ
         };
+        self.in_region_with(reth.rkey, needs, work)
+    }
+
+    /// Calls `work` inside the region under `rkey`, if the endpoint has the capabilities `needs`.
+    fn in_region_with<T>(
+        &self,
+        rkey: u32,
+        needs: Caps,
+        work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
+    ) -> RequestResult<T> {
         let endpoint = self.endpoint();
         let allowed = endpoint.caps.contains(needs);
         let done = if allowed {
-            endpoint.domain.in_region(u64::from(reth.rkey), work)
+            endpoint.domain.in_region(u64::from(rkey), work)
         } else {
             Err(mr::Refusal::Rights)
         };
-        done.map_err(|_| {
-            endpoint.domain.count_refusal();
-            self.refused.store(true, Relaxed);
-            Refusal::Access
-        })
+        done.map_err(|_| self.refuse())
+    }
+
+    /// Counts a refused access. The connection ends because of it.
+    pub(super) fn refuse(&self) -> Refusal {
+        self.endpoint().domain.count_refusal();
+        self.refused.store(true, Relaxed);
+        Refusal::Access
     }
 
     fn check(&self, reth: &Reth, access: Access) -> RequestResult {
@@ -121,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Finds room for a message. `NotReady`: there is no room, or no memory.
+    /// Finds room for a message or an atomic. `NotReady`: there is no room, or no memory.
     fn offer(&self, message: &header::Message, source: Source) -> RequestResult<ReceivedSend> {
         let endpoint = self.endpoint();
         let offered = Message {
@@ -136,6 +157,9 @@ impl Connection {
         let at = match source {
             Source::Eager => None,
             Source::Rts(at) => Some(at),
+            Source::Atomic(call) => {
+                return self.offer_atomic(message, &call).map(ReceivedSend::Atomic);
+            }
         };
         let answer = if message.finish {
             let answer = PendingAnswer::new(&self.session, self.conn, message.id, at);
@@ -161,6 +185,10 @@ impl Connection {
             .map_err(|_| Refusal::Invalid)?;
         inbox.receiving = match begun {
             Begin::NotReady => return Err(Refusal::NotReady),
+            Begin::Result { id, len } => {
+                // Otherwise the peer sends values that nobody has requested.
+                ReceivedSend::Result(self.session.result(id, len).ok_or(Refusal::Invalid)?)
+            }
             Begin::Message(message, source) => {
                 let received = self.offer(&message, source)?;
                 inbox.inbound.take();
@@ -187,6 +215,7 @@ impl Connection {
                 .endpoint()
                 .arrived(bound, arrival_target, message, answer)
                 .map(SessionEvent::Reply),
+            (End::Message, ReceivedSend::Atomic(atomic)) => self.execute(bound, atomic)?,
             (End::Event(Event::Cancel { id, found }), ReceivedSend::Cancel(answer)) => {
                 Some(SessionEvent::Cancel(id, found, answer))
             }
@@ -290,13 +319,15 @@ impl Consumer for Connection {
             // A packet has at most a path MTU.
             .payload(offset, payload.len() as u32)
             .map_err(|_| Refusal::Invalid)?;
-        if let (Some((range, at)), ReceivedSend::Message(arrival_target, ..)) =
-            (part, &inbox.receiving)
-        {
+        let memory = match &inbox.receiving {
+            ReceivedSend::Message(arrival_target, ..) => arrival_target.memory(),
+            ReceivedSend::Atomic(atomic) => atomic.memory(),
+            ReceivedSend::Result(memory) => memory,
+            _ => return Ok(()),
+        };
+        if let Some((range, at)) = part {
             // Bytes that do not fit are dropped. The completion reports that.
-            payload
-                .part(range)
-                .place(arrival_target.memory(), at as usize);
+            payload.part(range).place(memory, at as usize);
         }
         Ok(())
     }
@@ -392,9 +423,20 @@ impl Consumer for Connection {
         }
     }
 
-    /// Unreachable: the QP does not allow atomics.
-    fn atomic(&self, _atomic: Atomic, _eth: &AtomicEth) -> RequestResult<u64> {
-        Err(Refusal::Access)
+    fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> RequestResult<u64> {
+        self.note_packet();
+        let ((len, access), kind) = (RC_ACCESS, OpType::FetchAtomic);
+        let needs = kind.target_caps() | Caps::ATOMIC;
+        let found = self.in_region_with(eth.rkey, needs, |region| {
+            let memory = region.remote(eth.va, len, access)?;
+            let found = change_word(&memory, atomic, eth)?;
+            region.count(false);
+            Ok(found)
+        })?;
+        let bound = self.bound()?;
+        self.endpoint()
+            .complete_remote(bound, kind, OpFlags::EMPTY, 0, len);
+        Ok(found)
     }
 
     fn completed(&self, context: u64, status: Status) {

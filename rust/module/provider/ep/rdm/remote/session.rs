@@ -82,8 +82,9 @@ use super::{
     conn::Connection,
     op::{
         AnswerCount,
-        RecvRead,
+        AnswerData,
         Reply,
+        TargetAccess,
         Transmit, //
     },
     store::{
@@ -117,6 +118,8 @@ pub(super) struct NewSend {
     pub(super) slot: SendSlot,
     /// For a message that the receiver reads.
     pub(super) grant: Option<GrantSlot>,
+    /// For an atomic that returns values: their destination.
+    pub(super) result: Option<(GrantSlot, MemRef)>,
 }
 
 /// An RMA operation, and its preallocated memory.
@@ -226,10 +229,16 @@ impl SendRequest {
         Some(match *request {
             Request::Send(header) => {
                 let memory = match header {
-                    Header::Eager(message) => core.op(message.id)?.memory.clone(),
+                    Header::Eager(message) | Header::Atomic(message, _) => {
+                        core.op(message.id)?.memory.clone()
+                    }
                     _ => MemRef::empty(),
                 };
                 Self::send(&header, memory)
+            }
+            Request::Result { answer, id, len } => {
+                let memory = core.receive(answer)?.memory(0, len);
+                Self::send(&Header::Result { id, len }, memory)
             }
             Request::Bye => {
                 let last = connection.shut();
@@ -253,21 +262,21 @@ impl SendRequest {
                 let transmit = core.op(number)?;
                 let (range, memory) = transmit.piece(piece)?;
                 let (va, rkey) = (range.addr, u32::try_from(range.key).ok()?);
-                let op = match &transmit.target {
-                    Some(target) if target.read => {
+                let target = transmit.target.as_ref()?;
+                match target.access {
+                    TargetAccess::Read => {
                         let pieces = target.remote.pieces().len();
-                        return Some(Self {
+                        Self {
                             more: (piece as usize).wrapping_add(1) < pieces,
                             ..Self::plain(WireOp::Read { va, rkey }, memory)
-                        });
+                        }
                     }
-                    _ => WireOp::Write {
-                        va,
-                        rkey,
-                        imm: counts.then_some(0),
-                    },
-                };
-                Self::plain(op, memory)
+                    TargetAccess::Write => {
+                        let imm = counts.then_some(0);
+                        Self::plain(WireOp::Write { va, rkey, imm }, memory)
+                    }
+                    TargetAccess::Atomic(op) => Self::plain(op, memory),
+                }
             }
         })
     }
@@ -289,6 +298,9 @@ pub(in crate::provider::ep) struct Session {
     pub(super) state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
+    /// The destinations of the old values of atomics, by the number of the atomic. A leaf.
+    #[pin]
+    results: SpinLock<Grants>,
     /// The count of the answers to the peer that are not finished.
     pub(super) answers: AnswerCount,
     due: Due,
@@ -347,6 +359,7 @@ impl Session {
                 peer,
                 state <- new_mutex!(state, "Session::state"),
                 grants <- new_spinlock!(RBTree::new(), "Session::grants"),
+                results <- new_spinlock!(RBTree::new(), "Session::results"),
                 answers,
                 due: Due::never(),
                 timer <- HrTimer::new(),
@@ -390,6 +403,7 @@ impl Session {
             transmit,
             slot,
             grant,
+            result,
         } = new;
         let memory = transmit.memory.clone();
         let now = now_ns();
@@ -399,6 +413,12 @@ impl Session {
                 transmit.grant = Some(number);
             }
             self.grants.lock().insert(grant.into_node(number, memory));
+        }
+        if let Some((slot, memory)) = result {
+            if let Some(transmit) = state.core.op_mut(number) {
+                transmit.result = Some(number);
+            }
+            self.results.lock().insert(slot.into_node(number, memory));
         }
         self.pump(&mut state, now);
         None
@@ -439,9 +459,9 @@ impl Session {
 
     /// [`answer`](Self::answer) for a caller that holds the lock and calls `follow` afterwards.
     pub(super) fn answer_locked(&self, state: &mut State, now: u64, reply: Reply) {
-        let (due, recv_read, slot) = reply.into_parts();
-        if let Some(recv_read) = state.core.answer(now, due, recv_read, slot) {
-            self.end(Ended::Receive(recv_read, Err(Cause::Reset.errno())));
+        let (due, data, slot) = reply.into_parts();
+        if let Some(data) = state.core.answer(now, due, data, slot) {
+            self.end(Ended::Receive(data, Err(Cause::Reset.errno())));
         }
     }
 
@@ -476,6 +496,14 @@ impl Session {
         }
     }
 
+    /// The destination of the old values of an atomic; `None` if the peer does not have to send so
+    /// many. Does not sleep.
+    pub(super) fn result(&self, number: u64, len: u32) -> Option<MemRef> {
+        let results = self.results.lock();
+        let memory = results.get(&number)?;
+        (memory.len() == len as usize).then(|| memory.clone())
+    }
+
     /// Whether the peer has a grant for these bytes. Does not sleep.
     pub(super) fn has_grant(&self, grant: &Grant) -> bool {
         let grants = self.grants.lock();
@@ -501,14 +529,14 @@ impl Session {
         while let Some(next) = state.core.next(now) {
             match next {
                 Action::Post(conn, piece, request) => self.post(state, now, conn, piece, &request),
-                Action::Void(conn) => {
+                Action::Void(conn, lane) => {
                     if let Some(entry) = state.entry(conn) {
                         let SessionConn {
                             connection,
                             posted_work,
                             ..
                         } = entry;
-                        connection.make_void(posted_work);
+                        connection.make_void(posted_work, lane);
                     }
                 }
                 Action::End(ended) => self.end(ended),
@@ -553,7 +581,7 @@ impl Session {
     }
 
     /// Completes an operation or a receive. Sleeps.
-    pub(super) fn end(&self, ended: Ended<Transmit, RecvRead>) {
+    pub(super) fn end(&self, ended: Ended<Transmit, AnswerData>) {
         // An endpoint that has sessions is enabled.
         let Some(bound) = self.endpoint.bound.as_ref() else {
             return;
@@ -565,11 +593,17 @@ impl Session {
                     // The memory is not dropped under the lock.
                     drop(node);
                 }
+                if let Some(number) = transmit.result {
+                    let node = self.results.lock().remove_node(&number);
+                    drop(node);
+                }
                 self.endpoint.end_transmit(bound, transmit, result);
             }
-            Ended::Receive(recv_read, result) => {
+            Ended::Receive(AnswerData::Filling(recv_read), result) => {
                 self.endpoint.end_filling(bound, recv_read, result)
             }
+            // The initiator of the atomic has gone, or has lost the connection.
+            Ended::Receive(AnswerData::Values(values), _) => drop(values),
         }
     }
 

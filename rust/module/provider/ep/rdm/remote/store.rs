@@ -20,7 +20,7 @@ use kfi_core::rdm::{
 };
 
 use super::op::{
-    RecvRead,
+    AnswerData,
     Share,
     Transmit, //
 };
@@ -42,10 +42,10 @@ pub(super) type SendSlot = Slot<ops::Send<Transmit>>;
 pub(super) type RmaSlot = Slot<ops::Rma<Transmit>>;
 
 /// Memory for an answer to the peer.
-pub(super) type AnswerSlot = Slot<Answer<RecvRead>, Share>;
+pub(super) type AnswerSlot = Slot<Answer<AnswerData>, Share>;
 
 /// Bytes of an [`AnswerSlot`], with the kernel's overhead for a tree node.
-pub(super) const ANSWER_BYTES: usize = size_of::<(Answer<RecvRead>, Share)>() + 64;
+pub(super) const ANSWER_BYTES: usize = size_of::<(Answer<AnswerData>, Share)>() + 64;
 
 /// Allocates memory for one entry. Fails with `ENOMEM`. Sleeps.
 pub(super) fn slot<V, K>(kept: K) -> Result<Slot<V, K>> {
@@ -90,10 +90,10 @@ pub(super) struct Trees;
 
 impl Stores for Trees {
     type Op = Transmit;
-    type Receive = RecvRead;
+    type Receive = AnswerData;
     type Sends = Tree<ops::Send<Transmit>>;
     type Rmas = Tree<ops::Rma<Transmit>>;
-    type Answers = Tree<Answer<RecvRead>, Share>;
+    type Answers = Tree<Answer<AnswerData>, Share>;
 }
 
 /// A piece of work that was queued to a QP.

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_atomic`: atomics executed on memory, among them those on floating point, whose
+//! results are compared with bit patterns.
+
+use super::*;
+use kernel::prelude::*;
+use kfi_core::{
+    enums::{
+        AtomicOp,
+        Datatype, //
+    },
+    op::OpType, //
+};
+
+use crate::{
+    mem::payload,
+    shim::errno::to_error, //
+};
+
+/// Single precision.
+const ONE: u64 = 0x3f80_0000;
+const MINUS_ONE: u64 = 0xbf80_0000;
+const TWO: u64 = 0x4000_0000;
+const THREE: u64 = 0x4040_0000;
+const ZERO: u64 = 0;
+const MINUS_ZERO: u64 = 0x8000_0000;
+const INFINITE: u64 = 0x7f80_0000;
+const MINUS_INFINITE: u64 = 0xff80_0000;
+const NAN: u64 = 0x7fc0_0001;
+/// The largest number.
+const LARGEST: u64 = 0x7f7f_ffff;
+/// The smallest subnormal number, and the smallest normal one.
+const SUBNORMAL: u64 = 1;
+const NORMAL: u64 = 0x0080_0000;
+
+/// Double precision.
+const ONE_64: u64 = 0x3ff0_0000_0000_0000;
+const TWO_64: u64 = 0x4000_0000_0000_0000;
+const THREE_64: u64 = 0x4008_0000_0000_0000;
+const NAN_64: u64 = 0x7ff8_0000_0000_0000;
+
+fn form(op: AtomicOp) -> OpType {
+    match op {
+        AtomicOp::AtomicRead => OpType::FetchAtomic,
+        AtomicOp::Cswap
+        | AtomicOp::CswapNe
+        | AtomicOp::CswapLe
+        | AtomicOp::CswapLt
+        | AtomicOp::CswapGe
+        | AtomicOp::CswapGt
+        | AtomicOp::Mswap => OpType::CompareAtomic,
+        _ => OpType::FetchAtomic,
+    }
+}
+
+/// Memory with these bytes.
+fn memory(bytes: &[u8]) -> Result<MemRef> {
+    let memory = MemRef::buffer(bytes.len())?;
+    payload::store(&memory, 0, bytes);
+    Ok(memory)
+}
+
+/// Executes an operation on one element, and returns the new value. The old value must be returned.
+fn run(op: AtomicOp, datatype: Datatype, values: [Element; 3]) -> Result<Element> {
+    let function = Function::new(form(op), op, datatype).map_err(to_error)?;
+    let size = datatype.size();
+    let bytes = |element: Element| {
+        let mut bytes = [0; BYTES];
+        for (to, from) in bytes.chunks_exact_mut(8).zip(element) {
+            to.copy_from_slice(&from.to_le_bytes());
+        }
+        memory(bytes.get(..size).unwrap_or_default())
+    };
+    let [target, operand, compare] = values;
+    let (at, result) = (bytes(target)?, MemRef::buffer(size)?);
+    let values = Values {
+        operand: &Source::Mem(bytes(operand)?),
+        compare: &Source::Mem(bytes(compare)?),
+        result: Some(&result),
+    };
+    apply(&function, &at, &values, 0);
+    assert_eq!(take(&mut result.cursor(0), size), target);
+    Ok(take(&mut at.cursor(0), size))
+}
+
+#[kunit_tests(kfabric_atomic)]
+mod tests {
+    use super::*;
+
+    /// Rounding, overflow, subnormal numbers, infinities and NaNs of single precision.
+    #[test]
+    fn sums_and_products_are_those_of_ieee_754() -> Result {
+        if !has_floats() {
+            return Ok(());
+        }
+        let single = |op, a, b| run(op, Datatype::Float, [[a, 0], [b, 0], [0, 0]]);
+        let is_nan = |[bits, _]: Element| bits & INFINITE == INFINITE && bits & 0x7f_ffff != 0;
+        for (a, b, sum) in [
+            (ONE, TWO, THREE),
+            (ONE, MINUS_ONE, ZERO),
+            (MINUS_ZERO, MINUS_ZERO, MINUS_ZERO),
+            (MINUS_ZERO, ZERO, ZERO),
+            // 2^24 + 1 is rounded to even.
+            (0x4b80_0000, ONE, 0x4b80_0000),
+            (LARGEST, LARGEST, INFINITE),
+            (INFINITE, ONE, INFINITE),
+            (SUBNORMAL, SUBNORMAL, 2),
+            (NORMAL, SUBNORMAL | MINUS_ZERO, NORMAL - 1),
+        ] {
+            assert_eq!(single(AtomicOp::Sum, a, b)?, [sum, 0]);
+        }
+        assert!(is_nan(single(AtomicOp::Sum, INFINITE, MINUS_INFINITE)?));
+        assert!(is_nan(single(AtomicOp::Sum, ONE, NAN)?));
+        for (a, b, product) in [
+            (TWO, MINUS_ONE, 0xc000_0000),
+            (MINUS_ONE, ZERO, MINUS_ZERO),
+            (LARGEST, TWO, INFINITE),
+            // A half of the smallest normal number.
+            (NORMAL, 0x3f00_0000, 0x0040_0000),
+            // 1/3 times 3, rounded.
+            (0x3eaa_aaab, THREE, ONE),
+        ] {
+            assert_eq!(single(AtomicOp::Prod, a, b)?, [product, 0]);
+        }
+        assert!(is_nan(single(AtomicOp::Prod, INFINITE, ZERO)?));
+        let double = |op, a, b| run(op, Datatype::Double, [[a, 0], [b, 0], [0, 0]]);
+        assert_eq!(double(AtomicOp::Sum, ONE_64, TWO_64)?, [THREE_64, 0]);
+        // 2^53 + 1 is rounded to even, and not kept in a longer format.
+        let large = 0x4340_0000_0000_0000;
+        assert_eq!(double(AtomicOp::Sum, large, ONE_64)?, [large, 0]);
+        Ok(())
+    }
+
+    /// MIN and MAX keep the target if one number is a NaN, or both are zero.
+    #[test]
+    fn comparisons_with_a_nan_do_not_hold() -> Result {
+        if !has_floats() {
+            return Ok(());
+        }
+        let single = |op, a, b, c| run(op, Datatype::Float, [[a, 0], [b, 0], [c, 0]]);
+        for (op, a, b, expected) in [
+            (AtomicOp::Min, ONE, MINUS_ONE, MINUS_ONE),
+            (AtomicOp::Min, MINUS_ONE, ONE, MINUS_ONE),
+            (AtomicOp::Min, NAN, ONE, NAN),
+            (AtomicOp::Min, ONE, NAN, ONE),
+            (AtomicOp::Min, ZERO, MINUS_ZERO, ZERO),
+            (AtomicOp::Min, MINUS_INFINITE, ONE, MINUS_INFINITE),
+            (AtomicOp::Max, ONE, TWO, TWO),
+            (AtomicOp::Max, TWO, INFINITE, INFINITE),
+            (AtomicOp::Max, NAN, ONE, NAN),
+            (AtomicOp::Max, ONE, NAN, ONE),
+            (AtomicOp::Max, MINUS_ZERO, ZERO, MINUS_ZERO),
+            (AtomicOp::Max, ZERO, SUBNORMAL, SUBNORMAL),
+            (AtomicOp::Lor, ZERO, MINUS_ZERO, ZERO),
+            (AtomicOp::Lor, ZERO, NAN, ONE),
+            (AtomicOp::Land, SUBNORMAL, TWO, ONE),
+            (AtomicOp::Land, MINUS_ZERO, TWO, ZERO),
+            (AtomicOp::Lxor, TWO, THREE, ZERO),
+            (AtomicOp::Lxor, ZERO, THREE, ONE),
+            (AtomicOp::AtomicWrite, ONE, NAN, NAN),
+            (AtomicOp::AtomicRead, NAN, ONE, NAN),
+        ] {
+            assert_eq!(single(op, a, b, 0)?, [expected, 0]);
+        }
+        // The operation, the target, the value to compare with; whether it swaps.
+        for (op, target, compare, swaps) in [
+            (AtomicOp::Cswap, ONE, ONE, true),
+            (AtomicOp::Cswap, ZERO, MINUS_ZERO, true),
+            (AtomicOp::Cswap, NAN, NAN, false),
+            (AtomicOp::CswapNe, NAN, NAN, true),
+            (AtomicOp::CswapNe, ONE, ONE, false),
+            (AtomicOp::CswapLe, ONE, ONE, true),
+            (AtomicOp::CswapLe, ONE, TWO, false),
+            (AtomicOp::CswapLe, NAN, ONE, false),
+            (AtomicOp::CswapLt, ONE, MINUS_ONE, true),
+            (AtomicOp::CswapLt, ONE, ONE, false),
+            (AtomicOp::CswapGe, ONE, TWO, true),
+            (AtomicOp::CswapGe, TWO, ONE, false),
+            (AtomicOp::CswapGt, ONE, INFINITE, true),
+            (AtomicOp::CswapGt, ONE, NAN, false),
+        ] {
+            let expected = if swaps { THREE } else { target };
+            assert_eq!(single(op, target, THREE, compare)?, [expected, 0]);
+        }
+        let double = |a, b| run(AtomicOp::Max, Datatype::Double, [[a, 0], [b, 0], [0, 0]]);
+        assert_eq!(double(ONE_64, NAN_64)?, [ONE_64, 0]);
+        assert_eq!(double(ONE_64, TWO_64)?, [TWO_64, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn complex_numbers_have_two_parts() -> Result {
+        if !has_floats() {
+            return Ok(());
+        }
+        let complex = |re: u64, im: u64| im << 32 | re;
+        let single = |op, a, b, c| run(op, Datatype::FloatComplex, [[a, 0], [b, 0], [c, 0]]);
+        let (a, b) = (complex(ONE, TWO), complex(TWO, MINUS_ONE));
+        assert_eq!(single(AtomicOp::Sum, a, b, 0)?, [complex(THREE, ONE), 0]);
+        // (1 + 2i)(2 - i) = 4 + 3i.
+        let product = complex(0x4080_0000, THREE);
+        assert_eq!(single(AtomicOp::Prod, a, b, 0)?, [product, 0]);
+        assert_eq!(single(AtomicOp::Lor, 0, b, 0)?, [complex(ONE, 0), 0]);
+        assert_eq!(single(AtomicOp::Land, a, 0, 0)?, [0, 0]);
+        let imaginary = complex(0, ONE);
+        assert_eq!(single(AtomicOp::Lxor, imaginary, 0, 0)?, [ONE, 0]);
+        assert_eq!(single(AtomicOp::Cswap, a, b, a)?, [b, 0]);
+        assert_eq!(single(AtomicOp::Cswap, a, b, complex(ONE, ONE))?, [a, 0]);
+        assert_eq!(single(AtomicOp::CswapNe, a, b, complex(ONE, ONE))?, [b, 0]);
+        let double = |op, a, b, c| run(op, Datatype::DoubleComplex, [a, b, c]);
+        let (a, b) = ([ONE_64, TWO_64], [TWO_64, ONE_64]);
+        assert_eq!(double(AtomicOp::Sum, a, b, a)?, [THREE_64, THREE_64]);
+        // (1 + 2i)(2 + i) = 5i.
+        let five = 0x4014_0000_0000_0000;
+        assert_eq!(double(AtomicOp::Prod, a, b, a)?, [0, five]);
+        assert_eq!(double(AtomicOp::Cswap, a, b, a)?, b);
+        assert_eq!(double(AtomicOp::Cswap, a, b, b)?, a);
+        assert_eq!(double(AtomicOp::AtomicRead, a, b, b)?, a);
+        assert_eq!(double(AtomicOp::AtomicWrite, a, b, b)?, b);
+        Ok(())
+    }
+
+    /// Elements of each width in memory of several pieces; the neighbours stay.
+    #[test]
+    fn elements_are_changed_one_by_one() -> Result {
+        let parts = [memory(&[1; 8])?, memory(&[2; 16])?];
+        let target = MemRef::gather(&parts)?;
+        let operand = memory(&[3; 16])?;
+        for (datatype, skip) in [
+            (Datatype::Uint8, 5),
+            (Datatype::Int16, 6),
+            (Datatype::Uint32, 4),
+            (Datatype::Int64, 0),
+        ] {
+            let function = Function::new(OpType::FetchAtomic, AtomicOp::Bxor, datatype);
+            let function = function.map_err(to_error)?;
+            let part = target.slice(skip, 16);
+            assert!(is_aligned(&part, datatype.align()));
+            assert_eq!(is_aligned(&target.slice(1, 16), 2), false);
+            let before = target.to_buffer()?;
+            let result = MemRef::buffer(16)?;
+            for _ in 0..2 {
+                let operand = &Source::Mem(operand.clone());
+                let values = Values {
+                    operand,
+                    compare: operand,
+                    result: Some(&result),
+                };
+                apply(&function, &part, &values, 0);
+                assert!(!crate::mem::memref::equal(&result, &part));
+            }
+            // Twice the same bits.
+            assert!(crate::mem::memref::equal(&target, &before));
+        }
+        Ok(())
+    }
+
+    /// Memory that may only be read can be read atomically.
+    #[test]
+    fn reading_needs_no_right_to_write() -> Result {
+        let user = crate::kunit::helpers::UserMemory::map(4096, true)?;
+        user.write(0, &7u64.to_le_bytes())?;
+        let range = crate::mem::UserRange {
+            addr: user.addr() as u64,
+            len: 8,
+        };
+        let pinned = crate::mem::Pinned::new(&[range], crate::mem::Access::Read)?;
+        let target = MemRef::pinned(pinned);
+        let (op, datatype) = (AtomicOp::AtomicRead, Datatype::Uint64);
+        let function = Function::new(OpType::FetchAtomic, op, datatype).map_err(to_error)?;
+        let result = MemRef::buffer(8)?;
+        let none = Source::Mem(MemRef::empty());
+        let values = Values {
+            operand: &none,
+            compare: &none,
+            result: Some(&result),
+        };
+        apply(&function, &target, &values, 0);
+        assert_eq!(take(&mut result.cursor(0), 8), [7, 0]);
+        Ok(())
+    }
+}
