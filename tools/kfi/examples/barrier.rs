@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use kfi::{Av, AvKind, Buffer, Cntr, Device, Domain, Endpoint, FiAddr, Op, Wait, Work};
+use kfi::{Av, AvKind, Buffer, Cntr, Cq, CqBind, Device, Domain, Endpoint, FiAddr, Op, Wait, Work};
 
 /// Tags of messages.
 const UP: u64 = 1;
@@ -34,11 +34,12 @@ struct Node {
 }
 
 impl Node {
-    fn open(domain: &Domain) -> kfi::Result<Self> {
+    fn open(domain: &Domain, cq: &Cq) -> kfi::Result<Self> {
         let av = domain.av().kind(AvKind::Table).open()?;
         let ep = domain.endpoint().open()?;
         ep.bind_av(&av)?;
-        // Counters report everything: there is no completion queue.
+        // Counters report everything; the completion queue would have the failures.
+        ep.bind_cq(cq, CqBind::TRANSMIT | CqBind::RECV)?;
         ep.enable()?;
         Ok(Self {
             ep,
@@ -113,8 +114,9 @@ fn run() -> kfi::Result<()> {
 
     let device = Device::open()?;
     let domain = device.fabric()?.domain(&link).open()?;
+    let cq = domain.cq().open()?;
     let nodes: Vec<Node> = (0..endpoints)
-        .map(|_| Node::open(&domain))
+        .map(|_| Node::open(&domain, &cq))
         .collect::<kfi::Result<_>>()?;
     let addresses: Vec<_> = nodes
         .iter()

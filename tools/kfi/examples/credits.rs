@@ -40,6 +40,8 @@ fn sender(
 ) -> kfi::Result<(Sender, Purse)> {
     let av = domain.av().kind(AvKind::Table).open()?;
     let ep = domain.endpoint().open()?;
+    // Counters report everything; the completion queue would have the failures.
+    ep.bind_cq(&domain.cq().open()?, CqBind::TRANSMIT | CqBind::RECV)?;
     ep.bind_av(&av)?;
     ep.enable()?;
     let (credits, sent) = (

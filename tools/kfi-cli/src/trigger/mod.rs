@@ -40,9 +40,6 @@ use crate::{
     text,
 };
 
-/// Largest number of words that one atomic operation of an endpoint adds.
-const MAX_SUM: usize = 512;
-
 /// Runs `kfi trigger`.
 pub(crate) fn run(args: &Trigger, out: &mut Out) -> Result<()> {
     let hosts = if args.server.is_some() { 2 } else { 1 };
@@ -71,7 +68,6 @@ pub(crate) fn run(args: &Trigger, out: &mut Out) -> Result<()> {
 fn ring(endpoints: usize, words: usize, hosts: usize) -> Result<Ring, String> {
     Ring::new(endpoints, words)
         .and_then(|ring| ring.hosts(hosts))
-        .map(|ring| ring.max_sum(MAX_SUM))
         .map_err(|error| error.to_string())
 }
 

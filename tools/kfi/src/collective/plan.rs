@@ -206,7 +206,7 @@ impl Ring {
             ranks,
             words,
             hosts: 1,
-            max_sum: words,
+            max_sum: crate::abi::KFABRIC_MAX_ATOMIC_SIZE as usize / size_of::<u64>(),
         })
     }
 
@@ -223,7 +223,8 @@ impl Ring {
         Ok(self)
     }
 
-    /// A sum has at most this many words (at least one), as far as one atomic operation reaches.
+    /// A sum has at most this many words (at least one); without this as many as one atomic
+    /// operation can have.
     pub fn max_sum(mut self, words: usize) -> Self {
         self.max_sum = words.max(1);
         self
