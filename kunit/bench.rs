@@ -52,7 +52,8 @@ use crate::{
             Admitted,
             Context, //
         },
-        object::force_close, //
+        object::force_close,
+        work::Change, //
     },
     shim::{
         bindings::{
@@ -71,6 +72,10 @@ const WAKES: u32 = 400;
 
 /// The number of sleepers of which one is woken.
 const CROWD: u32 = 1_000;
+
+/// The links of a chain of deferred work, and how often it runs.
+const CHAIN: usize = 1_000;
+const CHAIN_ROUNDS: u64 = 50;
 
 /// The number of messages that are admitted and started together, and how often.
 const POSTS: u32 = 256;
@@ -134,6 +139,8 @@ pub(crate) struct Bench {
     #[pin]
     wait_event_1000: File<Run>,
     #[pin]
+    chain_1000: File<Run>,
+    #[pin]
     admit_start: File<Run>,
     #[pin]
     from_softirq: File<Run>,
@@ -171,6 +178,7 @@ impl Bench {
                 Run(|| queue_wakes(CROWD)),
                 &show,
             ),
+            chain_1000 <- dir.read_callback_file(c"chain_1000", Run(chains), &show),
             admit_start <- dir.read_callback_file(
                 c"admit_start",
                 Run(|| starts(start_here)),
@@ -266,6 +274,39 @@ fn wakes(sleepers: u32, rotate: bool) -> Result<Measurement> {
     // left them.
     to_result(unsafe { bindings::kfabric_bench_run(&mut bench) })?;
     Ok(Measurement::woken(&bench))
+}
+
+/// Measures a chain of deferred adds: each makes the next one due.
+fn chains() -> Result<Measurement> {
+    let test = TestDomain::open()?;
+    let mut cntrs = KVec::with_capacity(CHAIN + 1, GFP_KERNEL)?;
+    for _ in 0..=CHAIN {
+        cntrs.push(test.cntr(enums::WaitObj::Queue, 3)?, GFP_KERNEL)?;
+    }
+    let (Some(first), Some(last)) = (cntrs.first(), cntrs.last()) else {
+        return Err(EINVAL);
+    };
+    let mut took = 0;
+    for round in 1..=CHAIN_ROUNDS {
+        for pair in cntrs.windows(2) {
+            if let [from, to] = pair {
+                from.queue_change(round, to, Change::Add(1))?;
+            }
+        }
+        let began = now_ns();
+        first.add_here(1);
+        took += now_ns().saturating_sub(began);
+        if last.read() != round {
+            return Err(EIO);
+        }
+    }
+    for cntr in &cntrs {
+        force_close(&**cntr);
+    }
+    Ok(Measurement {
+        ps: per(took.saturating_mul(1000), CHAIN as u64 * CHAIN_ROUNDS),
+        ran: 0,
+    })
 }
 
 /// Measures the operation to which `adds` is compared.

@@ -554,7 +554,7 @@ mod tests {
         assert_eq!(read(last + 1, V1), Some(EFAULT));
         read_element(array, 3, V1, V1, &mut op)?;
         assert_eq!(op.opcode, 5);
-        assert_eq!(op.result_iov_count, 7 << 8);
+        assert_eq!(op.threshold, 7 << 56);
         Ok(())
     }
 }

@@ -9,6 +9,8 @@
 //!   Every add wakes one of them, and each time it is another one: its stack and its task are as
 //!   cold as they are in such a program. The row `(the same)` wakes one of them repeatedly, so that
 //!   it differs from `cntr/wake` by the search only.
+//! - `trigger/chain_1000`: an add that starts a chain of 1,000 deferred adds, each of which makes
+//!   the next one due, for each of them.
 //! - `post/admit_start_8B`: a silent message of 8 bytes to a posted receive of another endpoint is
 //!   admitted, started and posted in one task. The peer is a system call that does nothing.
 //! - `post/from_softirq`: such messages are admitted and started in a softirq, and a worker posts
@@ -104,6 +106,16 @@ pub(crate) fn cases() -> Vec<Case> {
                 measurement.take(&mut || exactly_one("wake_1_of_1000"), &mut || {
                     ns("wait_event_1000")
                 })
+            },
+        },
+        Case {
+            name: "trigger/chain_1000",
+            unit: "ns",
+            peer: "cntr/add_idle",
+            better: Better::Lower,
+            goal: Some(20.0),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("chain_1000"), &mut || ns("add_idle"))
             },
         },
         Case {

@@ -13,7 +13,7 @@
 //! A row is one operation of the module and one peer. They run in turn, several times, and the
 //! medians are compared ([`row`]). Rows of the kernel need a module that was built with its suites
 //! ([`kernel`]), the others use the module without suites ([`calls`], [`counters`], [`messages`],
-//! [`transfers`]; between two hosts: [`wire`]). Where two processes of one host talk, both are
+//! [`transfers`], [`trigger`]; between two hosts: [`wire`]). Where two processes of one host talk, both are
 //! bound to one CPU, so that the row measures code and not the wake-up of another CPU
 //! ([`process`]). With `--count` the guest's clock counts instructions ([`count`]); the ratios of
 //! some rows are tested then ([`bounds`]).
@@ -30,6 +30,7 @@ mod process;
 mod report;
 mod row;
 mod transfers;
+mod trigger;
 mod wire;
 
 use bounds::Bound;
@@ -70,6 +71,7 @@ fn user_cases() -> Vec<Case> {
     cases.extend(messages::cases());
     cases.extend(transfers::cases());
     cases.extend(allreduce::cases());
+    cases.extend(trigger::cases());
     cases.extend(wire::cases());
     cases
 }

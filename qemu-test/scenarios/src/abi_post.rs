@@ -212,7 +212,19 @@ fn operations_of_an_invalid_size_are_refused() {
         refused(post(op_size), Errno::EINVAL);
         rig.check();
     }
-    for op_size in [136, 129, PAGE] {
+    const NOW: usize = size_of::<abi::kfabric_op>();
+    // The first version, and one in between.
+    for op_size in [128, 136, NOW] {
+        let mut bytes = bytes_of(&op);
+        bytes.resize(op_size, 0);
+        list.write(0, &bytes);
+        list.write(op_size, &bytes);
+        assert_eq!(post(op_size as u32).expect("post").done, 2);
+        rig.cancel(op.context);
+        rig.cancel(op.context);
+        rig.check();
+    }
+    for op_size in [NOW + 8, NOW + 1, PAGE] {
         let mut bytes = bytes_of(&op);
         bytes.resize(op_size, 0);
         list.write(0, &bytes);
@@ -221,7 +233,7 @@ fn operations_of_an_invalid_size_are_refused() {
         assert_eq!(posted.done, 2);
         rig.cancel(op.context);
         rig.cancel(op.context);
-        for wrong in [128, op_size - 1] {
+        for wrong in [NOW, op_size - 1] {
             list.write(wrong, &[1]);
             refused(post(op_size as u32), Errno::E2BIG);
             list.write(wrong, &[0]);
@@ -259,6 +271,18 @@ fn unknown_opcodes_and_reserved_fields_are_refused() {
             abi::kfabric_op { result_mr, ..good },
             abi::kfabric_op { datatype, ..good },
             abi::kfabric_op { op, ..good },
+            abi::kfabric_op {
+                trigger_event: reserved,
+                ..good
+            },
+            abi::kfabric_op {
+                trigger_cntr: reserved,
+                ..good
+            },
+            abi::kfabric_op {
+                threshold: compare,
+                ..good
+            },
         ] {
             rig.refuse(wrong, Errno::EINVAL);
         }
@@ -295,7 +319,12 @@ fn invalid_flags_of_operations_are_refused() {
                         control,
                         ..rig.op(opcode, SMALL)
                     };
-                    rig.refuse(wrong, Errno::EINVAL);
+                    // The endpoint lacks the capability.
+                    let errno = match wrong.flags {
+                        abi::KFI_TRIGGER => Errno::EOPNOTSUPP,
+                        _ => Errno::EINVAL,
+                    };
+                    rig.refuse(wrong, errno);
                 }
             }
         }

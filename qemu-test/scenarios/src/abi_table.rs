@@ -9,7 +9,7 @@
 #![allow(unsafe_code, reason = "structures from bytes, and a descriptor")]
 
 use crate::{
-    abi_world::{ADDRS, Class, EVENT, FI_ADDRS, HINTS, INFOS, IOV, OPS, OUT, POSTED, World},
+    abi_world::{ADDRS, Class, EVENT, FI_ADDRS, HINTS, INFOS, IOV, OPS, OUT, POSTED, WORKS, World},
     host::LINK,
     raw::{Make, bytes_of, ipv4, text},
 };
@@ -152,7 +152,8 @@ const TX_FLAGS: u64 = abi::KFI_COMPLETION
     | abi::KFI_INJECT
     | abi::KFI_INJECT_COMPLETE
     | abi::KFI_TRANSMIT_COMPLETE
-    | abi::KFI_DELIVERY_COMPLETE;
+    | abi::KFI_DELIVERY_COMPLETE
+    | abi::KFI_TRIGGER;
 
 /// Capabilities that have a name, whether endpoints can have them or not.
 const CAPS: u64 = abi::KFI_MSG
@@ -199,7 +200,7 @@ fn device_calls() -> Vec<Row> {
             abi_version: Reported, module_version: Reported, page_size: Reported, caps: Reported,
             max_msg_size: Reported, inject_size: Reported, max_iov: Reported, max_handles: Reported,
             max_queue: Reported, max_cq: Reported, max_eq: Reported, max_av: Reported, max_post: Reported,
-            max_buffered: Reported,
+            max_buffered: Reported, max_work: Reported, reserved: Reported,
         } |_| Call::sized(), keep),
         row!(KFABRIC_IOC_NOP kfabric_nop 8 {
             reserved: Reserved,
@@ -542,12 +543,21 @@ fn wait_calls() -> Vec<Row> {
     ]
 }
 
+/// Cancels all work, and returns its number.
+fn flush(world: &World) -> u64 {
+    let flushed = world.file.call(abi::kfabric_flush_work {
+        domain: world.domain,
+        ..Call::sized()
+    });
+    flushed.expect("flush_work").flushed
+}
+
 fn ep_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_EP_OPEN kfabric_ep_open 96 {
             domain: Handle(&[Class::Domain]), type_: Value, handle: Reported, caps: Flags(CAPS),
             tx_op_flags: Flags(TX_FLAGS),
-            rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV),
+            rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
             tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
             context: Value,
         } |world| abi::kfabric_ep_open {
@@ -610,6 +620,51 @@ fn ep_calls() -> Vec<Row> {
             op_size: size_of::<abi::kfabric_op>() as u32,
             ..Call::sized()
         }, |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
+        row!(KFABRIC_IOC_QUEUE_WORK kfabric_queue_work 48 {
+            domain: Handle(&[Class::Domain]), works: In, count: Value, work_size: Value,
+            op_size: Value, reserved: Reserved, flags: Flags(0), done: Reported, error: Reported,
+        } |world| {
+            let work = abi::kfabric_work {
+                threshold: 100,
+                triggering_cntr: world.cntr,
+                op_type: abi::KFABRIC_OP_CNTR_ADD,
+                object: world.cntr,
+                value: 1,
+                ..Default::default()
+            };
+            world.memory.write(WORKS, &bytes_of(&work));
+            abi::kfabric_queue_work {
+                domain: world.domain,
+                works: world.at(WORKS),
+                count: 1,
+                work_size: size_of::<abi::kfabric_work>() as u32,
+                ..Call::sized()
+            }
+        }, |world, arg| {
+            assert_eq!((arg.done, arg.error), (1, 0));
+            assert!(flush(world) >= 1);
+        }),
+        row!(KFABRIC_IOC_CANCEL_WORK kfabric_cancel_work 24 {
+            triggering_cntr: Handle(&[Class::Cntr]), threshold: Value, id: Value,
+        } |world| world.work(), |world, _| {
+            flush(world);
+        }),
+        row!(KFABRIC_IOC_FLUSH_WORK kfabric_flush_work 24 {
+            domain: Handle(&[Class::Domain]), triggering_cntr: Value, reserved: Reserved,
+            flushed: Reported,
+        } |world| abi::kfabric_flush_work {
+            domain: world.domain,
+            ..Call::sized()
+        }, keep),
+        row!(KFABRIC_IOC_EP_ALIAS kfabric_ep_alias 40 {
+            ep: Handle(&[Class::Ep]),
+            tx_op_flags: Flags(TX_FLAGS),
+            rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
+            context: Value, handle: Reported, reserved: Reserved,
+        } |world| abi::kfabric_ep_alias {
+            ep: world.ep,
+            ..Call::sized()
+        }, close),
         row!(KFABRIC_IOC_PEP_OPEN kfabric_pep_open 56 {
             fabric: Handle(&[Class::Fabric]), backlog: Value, handle: Reported, addr: Addr,
             context: Value,

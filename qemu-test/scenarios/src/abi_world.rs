@@ -102,6 +102,7 @@ pub(crate) const ADDRS: usize = 64;
 pub(crate) const FI_ADDRS: usize = 128;
 pub(crate) const EVENT: usize = 192;
 pub(crate) const OPS: usize = 256;
+pub(crate) const WORKS: usize = 512;
 pub(crate) const HINTS: usize = PAGE;
 pub(crate) const INFOS: usize = 2 * PAGE;
 pub(crate) const OUT: usize = 3 * PAGE;
@@ -243,6 +244,31 @@ impl World {
         for cntr in [self.cntr, self.cntr_set] {
             file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
                 .expect("add");
+        }
+    }
+
+    /// Queues work, and returns the argument that cancels it.
+    pub(crate) fn work(&self) -> abi::kfabric_cancel_work {
+        let mut work = abi::kfabric_work {
+            threshold: 100,
+            triggering_cntr: self.cntr,
+            op_type: abi::KFABRIC_OP_CNTR_ADD,
+            object: self.cntr,
+            ..Default::default()
+        };
+        let queued = self.file.call(abi::kfabric_queue_work {
+            domain: self.domain,
+            works: addr_of_mut(&mut work),
+            count: 1,
+            work_size: size_of::<abi::kfabric_work>() as u32,
+            ..Call::sized()
+        });
+        queued.expect("queue_work");
+        abi::kfabric_cancel_work {
+            triggering_cntr: self.cntr,
+            threshold: 100,
+            id: work.id,
+            ..Call::sized()
         }
     }
 

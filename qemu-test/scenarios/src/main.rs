@@ -50,6 +50,8 @@ mod counters;
 mod counting;
 mod crowd;
 mod datagrams;
+mod deferred;
+mod deferred_races;
 mod descriptors;
 mod endpoints;
 mod events;
@@ -87,6 +89,7 @@ mod stalled;
 mod threads;
 mod tracing;
 mod transfers;
+mod triggered;
 mod unscheduled;
 mod uring;
 mod user_namespaces;
@@ -157,6 +160,9 @@ fn main() -> std::process::ExitCode {
             datagrams::TESTS,
             connected::TESTS,
             atomics::TESTS,
+            triggered::TESTS,
+            deferred::TESTS,
+            deferred_races::TESTS,
             connections::TESTS,
             connections::refused::TESTS,
             connections::wire::TESTS,
@@ -194,6 +200,7 @@ fn main() -> std::process::ExitCode {
             user_namespaces::ROLES,
             hosts::peers::ROLES,
             connections::killed::ROLES,
+            deferred_races::ROLES,
         ]
         .concat(),
     )

@@ -224,6 +224,7 @@ impl Object for Domain {
     }
 
     fn teardown(&self) {
+        self.end_work();
         let eq = self.eq.lock().take();
         drop(eq);
         self.link.release();

@@ -76,7 +76,7 @@ macro_rules! calls {
             0x4e KFABRIC_IOC_EP_CONNECT_QP(kfabric_ep_connect_qp: 48) input ep::connect_qp;
 
             0x50 KFABRIC_IOC_POST(kfabric_post: 40) consume_always post::post;
-            0x51 KFABRIC_IOC_QUEUE_WORK(kfabric_queue_work: 48) query_always work::queue;
+            0x51 KFABRIC_IOC_QUEUE_WORK(kfabric_queue_work: 48) consume_always work::queue;
             0x52 KFABRIC_IOC_CANCEL_WORK(kfabric_cancel_work: 24) input work::cancel;
             0x53 KFABRIC_IOC_FLUSH_WORK(kfabric_flush_work: 24) query work::flush;
             0x54 KFABRIC_IOC_EP_ALIAS(kfabric_ep_alias: 40) make alias::open;

@@ -345,8 +345,9 @@ impl<'a> Reader<'a> {
             return self.post(op, poster);
         }
         let TriggerEvent::Threshold = TriggerEvent::try_from(op.trigger_event).map_err(to_error)?;
+        endpoint.check_trigger()?;
         let cntr = self.file.object::<Cntr>(op.trigger_cntr)?;
-        endpoint.check_trigger(&cntr)?;
+        endpoint.check_domain(cntr.domain())?;
         // The operation, and others that are due, may start here and sleep.
         poster.settle();
         let mut admission = Admission::new(endpoint, None);

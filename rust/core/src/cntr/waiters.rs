@@ -188,7 +188,11 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         if !Works::<W>::is_reached(kind, threshold, values) {
             return false;
         }
+        let waiting = self.works.len();
         self.release_work(values, values.read());
+        if self.works.len() != waiting {
+            self.update_due(values);
+        }
         true
     }
 

@@ -54,12 +54,9 @@ use super::{
     }, //
 };
 use crate::{
-    provider::{
-        cntr::Cntr,
-        work::{
-            Deferral,
-            Node, //
-        }, //
+    provider::work::{
+        Deferral,
+        Node, //
     },
     shim::{
         errno::number,
@@ -183,14 +180,13 @@ impl Endpoint {
         self.admit_as(op, context, None)
     }
 
-    /// Checks that an operation of the endpoint can wait for `cntr` (KFI_TRIGGER). Fails with
-    /// `EOPNOTSUPP` without the capability, `EINVAL` if the counter belongs to another domain. Does
-    /// not sleep.
-    pub(crate) fn check_trigger(&self, cntr: &Cntr) -> Result {
+    /// Checks that operations of the endpoint can be triggered (KFI_TRIGGER). Fails with
+    /// `EOPNOTSUPP` without the capability. Does not sleep.
+    pub(crate) fn check_trigger(&self) -> Result {
         if !self.caps.contains(Caps::TRIGGER) {
             return Err(EOPNOTSUPP);
         }
-        self.check_domain(cntr.domain())
+        Ok(())
     }
 
     /// Checks that the endpoint belongs to `domain`. Fails with `EINVAL`. Does not sleep.

@@ -23,6 +23,10 @@
 mod map;
 mod queue;
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/deferred.rs"]
+mod kunit;
+
 use kfi_core::{
     cntr::Compared,
     due::Key, //
@@ -68,7 +72,7 @@ pub(crate) enum Work {
     Transfer {
         operation: Admitted,
         /// Keeps the endpoint open.
-        endpoint: UseRef<Endpoint>,
+        _endpoint: UseRef<Endpoint>,
     },
     /// A change of a counter.
     Change {
@@ -85,7 +89,7 @@ impl Work {
     pub(crate) fn transfer(endpoint: &Arc<Endpoint>, operation: Admitted) -> Result<Self> {
         Ok(Self::Transfer {
             operation,
-            endpoint: UseRef::new(endpoint.clone())?,
+            _endpoint: UseRef::new(endpoint.clone())?,
         })
     }
 

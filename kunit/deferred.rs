@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of deferred work where only a kernel can make them: adds in interrupts and under locks,
+//! many executors, the end of a domain, and the size of a work.
+
+use kernel::prelude::*;
+
+use kernel::sync::Arc;
+
+use kfi_core::enums;
+
+use super::{
+    map::Node,
+    Change, //
+};
+use crate::{
+    kunit::{
+        contexts::in_softirq,
+        fixture::{
+            eventually,
+            thread,
+            TestDomain, //
+        }, //
+    },
+    provider::{
+        cntr::{
+            irq::IrqAdder,
+            Cntr, //
+        },
+        object::force_close,
+        prelude::*, //
+    }, //
+};
+
+/// The counters of a test, closed when dropped.
+struct Cntrs {
+    cntrs: KVec<Arc<Cntr>>,
+    test: TestDomain,
+}
+
+impl Cntrs {
+    fn open(count: usize) -> Result<Self> {
+        let test = TestDomain::open()?;
+        let mut cntrs = KVec::with_capacity(count, GFP_KERNEL)?;
+        for context in 0..count {
+            cntrs.push(
+                test.cntr(enums::WaitObj::Queue, context as u64)?,
+                GFP_KERNEL,
+            )?;
+        }
+        Ok(Self { cntrs, test })
+    }
+
+    fn get(&self, index: usize) -> Result<&Arc<Cntr>> {
+        self.cntrs.get(index).ok_or(EINVAL)
+    }
+}
+
+impl Drop for Cntrs {
+    fn drop(&mut self) {
+        for cntr in &self.cntrs {
+            force_close(&**cntr);
+        }
+    }
+}
+
+#[kunit_tests(kfabric_deferred)]
+mod tests {
+    use super::*;
+
+    /// The worker starts the work.
+    #[test]
+    fn an_add_in_a_softirq_starts_work() -> Result {
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        for threshold in 1..=100 {
+            go.queue_change(threshold, done, Change::Add(1))?;
+        }
+        let adder = IrqAdder::new(go)?;
+        in_softirq(move || {
+            for _ in 0..100 {
+                adder.add(1);
+            }
+        })?;
+        assert!(eventually(|| done.read() == 100));
+        Ok(())
+    }
+
+    /// Whoever adds under a lock starts nothing.
+    #[test]
+    fn an_add_under_a_lock_leaves_work_to_the_worker() -> Result {
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        let lock = Arc::pin_init(new_spinlock!((), "kunit::deferred"), GFP_KERNEL)?;
+        for round in 1..=20 {
+            go.queue_change(round, done, Change::Add(1))?;
+            let guard = lock.lock();
+            go.add(1);
+            drop(guard);
+            assert!(eventually(|| done.read() == round));
+        }
+        Ok(())
+    }
+
+    /// Several tasks add and become executors in turn: no work is lost, none is started twice, and
+    /// the works of a counter are started in order.
+    #[test]
+    fn executors_take_turns() -> Result {
+        const WORKS: u64 = 2000;
+        let cntrs = Cntrs::open(3)?;
+        let (go, last, sum) = (cntrs.get(0)?, cntrs.get(1)?, cntrs.get(2)?);
+        for threshold in 1..=WORKS {
+            go.queue_change(threshold, last, Change::Set(threshold))?;
+            go.queue_change(threshold, sum, Change::Add(1))?;
+        }
+        let mut tasks = KVec::new();
+        for _ in 0..4 {
+            let go = go.clone();
+            let task = thread(move || {
+                for _ in 0..WORKS / 4 {
+                    go.add_here(1);
+                }
+            })?;
+            tasks.push(task, GFP_KERNEL)?;
+        }
+        let (mut seen, mut overtaken) = (0, false);
+        let all = eventually(|| {
+            let now = last.read();
+            overtaken |= now < seen;
+            seen = now;
+            sum.read() == WORKS
+        });
+        assert!(all && !overtaken);
+        for task in tasks {
+            task.join();
+        }
+        assert_eq!((last.read(), sum.read()), (WORKS, WORKS));
+        assert_eq!(cntrs.test.domain.work().len(), 0);
+        Ok(())
+    }
+
+    /// Works that wait, and works that are due while an executor runs, are dropped when the file is
+    /// released.
+    #[test]
+    fn the_end_of_a_domain_drops_its_work() -> Result {
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        for threshold in 1..=3000 {
+            go.queue_change(threshold, go, Change::Add(1))?;
+            go.queue_change(threshold + 10_000, done, Change::Add(1))?;
+        }
+        // The worker begins.
+        go.add(1);
+        cntrs.test.domain.end_work();
+        assert!(eventually(|| cntrs.test.domain.work().len() == 0));
+        // No work starts any more.
+        go.set(100_000)?;
+        assert_eq!(done.read(), 0);
+        Ok(())
+    }
+
+    /// A chain in one call takes no more stack and no more time than its length.
+    #[test]
+    fn a_chain_in_one_call() -> Result {
+        const LINKS: usize = 500;
+        let cntrs = Cntrs::open(LINKS + 1)?;
+        for link in 0..LINKS {
+            cntrs
+                .get(link)?
+                .queue_change(1, cntrs.get(link + 1)?, Change::Add(1))?;
+        }
+        cntrs.get(0)?.add_here(1);
+        assert_eq!(cntrs.get(LINKS)?.read(), 1);
+        Ok(())
+    }
+
+    /// A work that changes a counter is one node in a slab of 96 bytes.
+    #[test]
+    fn a_work_is_small() {
+        assert!(Node::BYTES <= 96 + 16);
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Deferred work beside other tasks: threads that add while work is queued and cancelled, and a
+//! process that is killed with much work.
+
+use crate::{
+    deferred::{cntr, queue, wait},
+    harness::tests,
+    host::{Host, SOON, buffer, device, domain, errno, until},
+    hosts::sanitizing,
+    process::{Process, line},
+};
+use kfi::{Cntr, Errno, Op, StatClass, Work};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+tests![
+    threads_add_while_work_is_queued_and_cancelled => 180,
+    a_cancel_beside_an_add_tells_what_happened => 120,
+    a_flush_beside_adds_loses_nothing => 120,
+    works_of_a_counter_keep_their_order_with_many_adders => 120,
+    a_killed_process_leaves_no_work => 120,
+    a_busy_chain_lets_others_run => 120,
+];
+
+/// Processes of these tests.
+pub(crate) const ROLES: &[(&str, fn())] = &[("queue work", queue_much_work)];
+
+/// Each work is started or cancelled, exactly once.
+fn threads_add_while_work_is_queued_and_cancelled() {
+    let (_, domain) = domain();
+    let (go, done) = (cntr(&domain), cntr(&domain));
+    let (queued, cancelled, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    go.add(1).expect("add");
+                }
+            });
+        }
+        for number in 0..2u64 {
+            let (domain, go, done) = (&domain, &go, &done);
+            let (queued, cancelled) = (&queued, &cancelled);
+            let rounds = if sanitizing() { 300 } else { 3000 };
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let at = go.value() + (round * 7 + number) % 40;
+                    let id = queue(domain, Work::add(go, at, done, 1));
+                    queued.fetch_add(1, Relaxed);
+                    if round % 3 == 0 {
+                        match errno(domain.cancel_work(&id)) {
+                            None => cancelled.fetch_add(1, Relaxed),
+                            Some(error) => {
+                                assert_eq!(error, Errno::ENOENT);
+                                0
+                            }
+                        };
+                    }
+                }
+            });
+        }
+        let begin = Instant::now();
+        let target = if sanitizing() { 600 } else { 6000 };
+        while queued.load(Relaxed) < target && begin.elapsed() < SOON * 6 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Relaxed);
+    });
+    go.add(100).expect("add");
+    wait(&done, queued.load(Relaxed) - cancelled.load(Relaxed));
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(done.value(), queued.load(Relaxed) - cancelled.load(Relaxed));
+}
+
+fn a_cancel_beside_an_add_tells_what_happened() {
+    let (_, domain) = domain();
+    let (go, done) = (cntr(&domain), cntr(&domain));
+    let mut both = [0u64; 2];
+    for round in 1..=2000 {
+        let id = queue(&domain, Work::add(&go, round, &done, 1));
+        let adder = {
+            let go = go.clone();
+            std::thread::spawn(move || go.add(1).expect("add"))
+        };
+        let cancelled = domain.cancel_work(&id).is_ok();
+        adder.join().expect("join");
+        both[usize::from(cancelled)] += 1;
+        until("the rest", || done.value() == both[0]);
+    }
+}
+
+fn a_flush_beside_adds_loses_nothing() {
+    let (_, domain) = domain();
+    let (go, done) = (cntr(&domain), cntr(&domain));
+    let stop = AtomicBool::new(false);
+    let (mut queued, mut flushed) = (0, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    go.add(1).expect("add");
+                }
+            });
+        }
+        for round in 0..200u64 {
+            let works: Vec<_> = (0..50)
+                .map(|n| Work::add(&go, go.value() + n * (round % 7), &done, 1))
+                .collect();
+            queued += domain.queue_work(&works).expect("queue").ids.len() as u64;
+            flushed += domain.flush_work().expect("flush");
+        }
+        stop.store(true, Relaxed);
+    });
+    wait(&done, queued - flushed);
+    assert_eq!(done.value(), queued - flushed);
+}
+
+/// The works set a counter to their numbers: a later one with a lower number would be seen.
+fn works_of_a_counter_keep_their_order_with_many_adders() {
+    let (_, domain) = domain();
+    let (go, last) = (cntr(&domain), cntr(&domain));
+    const WORKS: u64 = 4000;
+    let works: Vec<_> = (1..=WORKS).map(|n| Work::set(&go, n, &last, n)).collect();
+    assert!(domain.queue_work(&works).expect("queue").all());
+    let backwards = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..WORKS / 4 {
+                    go.add(1).expect("add");
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut seen = 0;
+            while seen < WORKS {
+                let now = last.value();
+                backwards.fetch_add(u64::from(now < seen), Relaxed);
+                seen = now;
+            }
+        });
+    });
+    assert_eq!(backwards.load(Relaxed), 0);
+}
+
+/// Works of a process that is killed.
+fn queue_much_work() {
+    let host = Host::new();
+    let (go, done) = (cntr(&host.domain), cntr(&host.domain));
+    let into = buffer(64);
+    let mut works = vec![];
+    for n in 0..10_000u64 {
+        works.push(match n % 10 {
+            0 => Work::transfer(&go, 1 + n, &host.ep, Op::recv(&into)).completion(&done),
+            _ => Work::add(&go, 1 + n, &done, 1),
+        });
+    }
+    for part in works.chunks(4000) {
+        assert!(host.domain.queue_work(part).expect("queue").all());
+    }
+    println!("ready");
+    if line() == "run" {
+        // A ring that goes on and on.
+        let own: Vec<_> = (1..=4000).map(|n| Work::add(&done, n, &done, 1)).collect();
+        for _ in 0..20 {
+            let _ = host.domain.queue_work(&own);
+        }
+        done.add(1).expect("add");
+        println!("running");
+    }
+    line();
+}
+
+fn a_killed_process_leaves_no_work() {
+    let counters = || device().stats(StatClass::Cntr).count();
+    let before = counters();
+    for round in 0..6 {
+        let mut process = Process::in_role("queue work");
+        assert_eq!(process.read_line(), "ready");
+        process.tell(if round % 2 == 0 { "run" } else { "wait" });
+        if round % 4 == 0 {
+            assert_eq!(process.read_line(), "running");
+        }
+        let begin = Instant::now();
+        process.kill();
+        assert!(!process.wait().success());
+        until("the counters gone", || counters() == before);
+        let limit = if sanitizing() { SOON } else { SOON / 4 };
+        assert!(begin.elapsed() < limit, "{:?}", begin.elapsed());
+    }
+}
+
+/// While works of one user start each other all the time, a call of another file takes no longer
+/// than some time slices.
+fn a_busy_chain_lets_others_run() {
+    let (_, domain) = domain();
+    let (a, b) = (cntr(&domain), cntr(&domain));
+    let stop = AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        scope.spawn(|| busy(&domain, &a, &b, &stop));
+        let (_, other) = self::domain();
+        let (go, done) = (cntr(&other), cntr(&other));
+        let mut longest = Duration::ZERO;
+        for round in 1..=200 {
+            let begin = Instant::now();
+            queue(&other, Work::add(&go, round, &done, 1));
+            go.add(1).expect("add");
+            wait(&done, round);
+            longest = longest.max(begin.elapsed());
+        }
+        stop.store(true, Relaxed);
+        longest
+    });
+    let limit = if sanitizing() { SOON } else { SOON / 10 };
+    assert!(longest < limit, "{longest:?}");
+}
+
+/// Has two counters start each other until `stop`.
+fn busy(domain: &kfi::Domain, a: &Cntr, b: &Cntr, stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        let (at_a, at_b) = (a.value(), b.value());
+        let works: Vec<_> = (1..=2000)
+            .flat_map(|n| [Work::add(a, at_a + n, b, 1), Work::add(b, at_b + n, a, 1)])
+            .collect();
+        if domain.queue_work(&works).is_err() {
+            continue;
+        }
+        a.add(1).expect("add");
+        let _ = b.wait(at_b + 2000, SOON);
+    }
+}
