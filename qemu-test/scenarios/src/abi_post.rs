@@ -261,11 +261,18 @@ fn unknown_opcodes_and_reserved_fields_are_refused() {
     // Operations that do not exist, and those that are atomics.
     for bit in 0..64 {
         let (compare, result) = (1 << bit, 1 << bit);
-        let reserved = 1u32.checked_shl(bit).unwrap_or(1);
+        let result_mr = 1u32.checked_shl(bit).unwrap_or(1);
         let datatype = 1u16.checked_shl(bit).unwrap_or(1);
-        let (result_mr, op) = (reserved, datatype);
+        let (op, compare_iov_count, result_iov_count) = (datatype, datatype, datatype);
         for wrong in [
-            abi::kfabric_op { reserved, ..good },
+            abi::kfabric_op {
+                compare_iov_count,
+                ..good
+            },
+            abi::kfabric_op {
+                result_iov_count,
+                ..good
+            },
             abi::kfabric_op { compare, ..good },
             abi::kfabric_op { result, ..good },
             abi::kfabric_op { result_mr, ..good },

@@ -319,6 +319,14 @@ fn fabric_calls() -> Vec<Row> {
             link: text(LINK),
             ..Call::sized()
         }, close),
+        row!(KFABRIC_IOC_QUERY_ATOMIC kfabric_query_atomic 48 {
+            domain: Handle(&[Class::Domain]), ep_type: Value, opcode: Value, datatype: Value,
+            op: Value, flags: Flags(0), count: Reported, elem_size: Reported,
+        } |world| abi::kfabric_query_atomic {
+            domain: world.domain,
+            opcode: abi::KFABRIC_OP_ATOMIC,
+            ..Call::sized()
+        }, keep),
         row!(KFABRIC_IOC_EQ_OPEN kfabric_eq_open 40 {
             fabric: Handle(&[Class::Fabric]), entries: Value, wait_obj: Value,
             wait_set: WAIT_SET, handle: Reported,

@@ -76,6 +76,7 @@ mod process;
 mod processes;
 mod races;
 mod raw;
+mod rdm_atomics;
 mod regions;
 mod regressions;
 mod rings;
@@ -163,6 +164,7 @@ fn main() -> std::process::ExitCode {
             triggered::TESTS,
             deferred::TESTS,
             deferred_races::TESTS,
+            rdm_atomics::TESTS,
             connections::TESTS,
             connections::refused::TESTS,
             connections::wire::TESTS,

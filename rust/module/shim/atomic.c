@@ -37,15 +37,6 @@ u64 kfabric_shim_element_load(const void *addr, size_t size)
 	}
 }
 
-#define KFABRIC_TRY(type, addr, old, new)				\
-({									\
-	type found = (type)*(old);					\
-	bool changed = try_cmpxchg((type *)(addr), &found, (type)(new));\
-									\
-	*(old) = found;							\
-	changed;							\
-})
-
 /**
  * kfabric_shim_element_cmpxchg - change an element if it has a value
  * @addr: its address, a multiple of @size
@@ -59,15 +50,26 @@ u64 kfabric_shim_element_load(const void *addr, size_t size)
  */
 bool kfabric_shim_element_cmpxchg(void *addr, size_t size, u64 *old, u64 new)
 {
+	bool changed;
+	u8 found_8 = *old;
+	u16 found_16 = *old;
+	u32 found_32 = *old;
+
 	switch (size) {
 	case 1:
-		return KFABRIC_TRY(u8, addr, old, new);
+		changed = try_cmpxchg((u8 *)addr, &found_8, (u8)new);
+		*old = found_8;
+		return changed;
 	case 2:
-		return KFABRIC_TRY(u16, addr, old, new);
+		changed = try_cmpxchg((u16 *)addr, &found_16, (u16)new);
+		*old = found_16;
+		return changed;
 	case 4:
-		return KFABRIC_TRY(u32, addr, old, new);
+		changed = try_cmpxchg((u32 *)addr, &found_32, (u32)new);
+		*old = found_32;
+		return changed;
 	default:
-		return KFABRIC_TRY(u64, addr, old, new);
+		return try_cmpxchg((u64 *)addr, old, new);
 	}
 }
 

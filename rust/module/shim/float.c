@@ -24,97 +24,136 @@ union element {
 	double twice[2];
 };
 
-/* The new value of a real number. */
-#define REAL(name, type)						\
-static type name(u32 op, type target, type operand, type compare)	\
-{									\
-	switch (op) {							\
-	case KFI_MIN:							\
-		return operand < target ? operand : target;		\
-	case KFI_MAX:							\
-		return operand > target ? operand : target;		\
-	case KFI_SUM:							\
-		return target + operand;				\
-	case KFI_PROD:							\
-		return target * operand;				\
-	case KFI_LOR:							\
-		return target != 0 || operand != 0;			\
-	case KFI_LAND:							\
-		return target != 0 && operand != 0;			\
-	case KFI_LXOR:							\
-		return (target != 0) != (operand != 0);			\
-	case KFI_ATOMIC_WRITE:						\
-		return operand;						\
-	case KFI_CSWAP:							\
-		return compare == target ? operand : target;		\
-	case KFI_CSWAP_NE:						\
-		return compare != target ? operand : target;		\
-	case KFI_CSWAP_LE:						\
-		return compare <= target ? operand : target;		\
-	case KFI_CSWAP_LT:						\
-		return compare < target ? operand : target;		\
-	case KFI_CSWAP_GE:						\
-		return compare >= target ? operand : target;		\
-	case KFI_CSWAP_GT:						\
-		return compare > target ? operand : target;		\
-	default:							\
-		return target;						\
-	}								\
+/* How a value compares with the target. With a NaN, nothing holds. */
+struct relation {
+	bool less;
+	bool equal;
+	bool greater;
+};
+
+/* Whether the operand is stored: all operations that compute nothing. */
+static bool stores_operand(u32 op, struct relation operand,
+			   struct relation compare)
+{
+	switch (op) {
+	case KFI_MIN:
+		return operand.less;
+	case KFI_MAX:
+		return operand.greater;
+	case KFI_ATOMIC_WRITE:
+		return true;
+	case KFI_CSWAP:
+		return compare.equal;
+	case KFI_CSWAP_NE:
+		return !compare.equal;
+	case KFI_CSWAP_LE:
+		return compare.less || compare.equal;
+	case KFI_CSWAP_LT:
+		return compare.less;
+	case KFI_CSWAP_GE:
+		return compare.greater || compare.equal;
+	case KFI_CSWAP_GT:
+		return compare.greater;
+	default:
+		return false;
+	}
 }
 
-/* The new value of a complex number: real and imaginary part. */
-#define COMPLEX(name, type)						\
-static void name(u32 op, const type *target, const type *operand,	\
-		 const type *compare, type *value)			\
-{									\
-	bool is_true = target[0] != 0 || target[1] != 0;		\
-	bool other = operand[0] != 0 || operand[1] != 0;		\
-	bool equal = compare[0] == target[0] && compare[1] == target[1];\
-	const type *taken = target;					\
-									\
-	switch (op) {							\
-	case KFI_SUM:							\
-		value[0] = target[0] + operand[0];			\
-		value[1] = target[1] + operand[1];			\
-		return;							\
-	case KFI_PROD:							\
-		value[0] = target[0] * operand[0] -			\
-			   target[1] * operand[1];			\
-		value[1] = target[0] * operand[1] +			\
-			   target[1] * operand[0];			\
-		return;							\
-	case KFI_LOR:							\
-		value[0] = is_true || other;				\
-		value[1] = 0;						\
-		return;							\
-	case KFI_LAND:							\
-		value[0] = is_true && other;				\
-		value[1] = 0;						\
-		return;							\
-	case KFI_LXOR:							\
-		value[0] = is_true != other;				\
-		value[1] = 0;						\
-		return;							\
-	case KFI_ATOMIC_WRITE:						\
-		taken = operand;					\
-		break;							\
-	case KFI_CSWAP:							\
-		taken = equal ? operand : target;			\
-		break;							\
-	case KFI_CSWAP_NE:						\
-		taken = equal ? target : operand;			\
-		break;							\
-	default:							\
-		break;							\
-	}								\
-	value[0] = taken[0];						\
-	value[1] = taken[1];						\
+static bool is_logical(u32 op)
+{
+	return op == KFI_LOR || op == KFI_LAND || op == KFI_LXOR;
 }
 
-REAL(real_single, float)
-REAL(real_double, double)
-COMPLEX(complex_single, float)
-COMPLEX(complex_double, double)
+static bool logical(u32 op, bool a, bool b)
+{
+	switch (op) {
+	case KFI_LOR:
+		return a || b;
+	case KFI_LAND:
+		return a && b;
+	default:
+		return a != b;
+	}
+}
+
+static float real_single(u32 op, float target, float operand, float compare)
+{
+	struct relation of_operand = { operand < target, operand == target,
+				       operand > target };
+	struct relation of_compare = { compare < target, compare == target,
+				       compare > target };
+
+	if (op == KFI_SUM)
+		return target + operand;
+	if (op == KFI_PROD)
+		return target * operand;
+	if (is_logical(op))
+		return logical(op, target != 0, operand != 0);
+	return stores_operand(op, of_operand, of_compare) ? operand : target;
+}
+
+static double real_double(u32 op, double target, double operand, double compare)
+{
+	struct relation of_operand = { operand < target, operand == target,
+				       operand > target };
+	struct relation of_compare = { compare < target, compare == target,
+				       compare > target };
+
+	if (op == KFI_SUM)
+		return target + operand;
+	if (op == KFI_PROD)
+		return target * operand;
+	if (is_logical(op))
+		return logical(op, target != 0, operand != 0);
+	return stores_operand(op, of_operand, of_compare) ? operand : target;
+}
+
+/* Complex numbers: real and imaginary part. They have no order. */
+static void complex_single(u32 op, const float *a, const float *b,
+			   const float *c, float *value)
+{
+	struct relation none = { false, false, false };
+	struct relation of_compare = { false, c[0] == a[0] && c[1] == a[1],
+				       false };
+	bool stores = stores_operand(op, none, of_compare);
+
+	value[0] = stores ? b[0] : a[0];
+	value[1] = stores ? b[1] : a[1];
+	if (op == KFI_SUM) {
+		value[0] = a[0] + b[0];
+		value[1] = a[1] + b[1];
+	} else if (op == KFI_PROD) {
+		value[0] = a[0] * b[0] - a[1] * b[1];
+		value[1] = a[0] * b[1] + a[1] * b[0];
+	} else if (is_logical(op)) {
+		value[0] = logical(op, a[0] != 0 || a[1] != 0,
+				   b[0] != 0 || b[1] != 0);
+		value[1] = 0;
+	}
+}
+
+static void complex_double(u32 op, const double *a, const double *b,
+			   const double *c, double *value)
+{
+	struct relation none = { false, false, false };
+	struct relation of_compare = { false, c[0] == a[0] && c[1] == a[1],
+				       false };
+	bool stores = stores_operand(op, none, of_compare);
+
+	value[0] = stores ? b[0] : a[0];
+	value[1] = stores ? b[1] : a[1];
+	if (op == KFI_SUM) {
+		value[0] = a[0] + b[0];
+		value[1] = a[1] + b[1];
+	} else if (op == KFI_PROD) {
+		value[0] = a[0] * b[0] - a[1] * b[1];
+		value[1] = a[0] * b[1] + a[1] * b[0];
+	} else if (is_logical(op)) {
+		value[0] = logical(op, a[0] != 0 || a[1] != 0,
+				   b[0] != 0 || b[1] != 0);
+		value[1] = 0;
+	}
+}
 
 static void load(union element *to, const u64 *words)
 {

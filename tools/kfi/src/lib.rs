@@ -73,8 +73,8 @@
 //! }
 //! ```
 //!
-//! `examples/` has programs that run: `counter`, `pingpong`, `ring`, and with deferred work
-//! `barrier` and `credits`.
+//! `examples/` has programs that run: `atomic`, `counter`, `pingpong`, `ring`, and with deferred
+//! work `barrier` and `credits`.
 
 #![deny(unsafe_code)]
 
@@ -85,6 +85,7 @@
 pub mod abi;
 mod addr;
 mod alias;
+mod atomic;
 mod av;
 #[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
 pub mod buffer;
@@ -121,6 +122,7 @@ mod work;
 
 pub use addr::{AddressError, FiAddr, parse_address};
 pub use alias::EndpointAlias;
+pub use atomic::{AtomicAttr, AtomicForm, Element};
 pub use av::{Av, AvBuilder};
 pub use buffer::{Buffer, Slice};
 pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};

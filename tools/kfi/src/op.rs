@@ -194,7 +194,8 @@ pub struct Op<'a> {
     // bytes that live as long as `'a`, with KFI_INJECT, which no method takes
     // away.  With `rma_iov_count`, `rma_addr` is a list of that many RmaIov
     // that lives as long as `'a`.  `compare` and `result` are 0, or of a
-    // `Slice<'a>` as long as `len` says, with `iov_count` 0.
+    // `Slice<'a>` as long as `len` says, with `iov_count` 0; or lists of as
+    // many IoVec as their counts say, which live as long as `'a`.
     raw: abi::kfabric_op,
     memory: PhantomData<&'a Buffer>,
 }

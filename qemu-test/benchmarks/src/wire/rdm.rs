@@ -2,7 +2,8 @@
 //! Reliable datagrams between two hosts, beside sockets on the same cable: UDP and TCP.
 //!
 //! A waiting process sleeps, on either side, in a read of the CQ or of the socket. These rows have
-//! no goal.
+//! no goal. `rdm/atomic_8B` is the time of a fetching add of a word of the peer, beside that of a read
+//! of the same word.
 
 use super::{
     hosts::{self, Host, Hosts},
@@ -14,8 +15,8 @@ use crate::{
     row::{Better, Case, Measurement},
 };
 use kfi::{
-    Access, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Endpoint, Entry, FiAddr, Mr, Op,
-    OpFlags, Wait,
+    Access, AtomicOp, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Datatype, Endpoint, Entry,
+    FiAddr, Mr, Op, OpFlags, Remote, Wait,
 };
 use std::{
     io::{Read, Write},
@@ -238,6 +239,108 @@ fn bandwidth<const MTU: u32>(measurement: &mut Measurement) -> Result<()> {
     })
 }
 
+// Reads and atomics of a word of the peer.
+
+/// Operations of a run of words.
+const WORDS: u64 = 500;
+
+/// An endpoint that reads and changes a word of its peer, which has registered it.
+struct WordEnd {
+    ep: Endpoint,
+    cq: Cq,
+    mr: Mr,
+    peer: FiAddr,
+    _av: Av,
+}
+
+/// The key of the word at the far host.
+const WORD_KEY: u64 = 1;
+
+impl WordEnd {
+    fn new(host: Host, channel: &mut Channel) -> Result<Self> {
+        let domain = msg::domain(host)?;
+        let cq = domain.cq().entries(64).wait(Wait::Queue).open()?;
+        let mr = domain
+            .mr(&Buffer::new(2 * SHORT)?)
+            .access(Access::REMOTE_READ | Access::REMOTE_WRITE | Access::READ | Access::WRITE)
+            .requested_key(WORD_KEY)
+            .open()?;
+        let ep = domain
+            .endpoint()
+            .caps(Caps::MSG | Caps::RMA | Caps::ATOMIC)
+            .addr(SocketAddr::new(host.ip(), 0))
+            .open()?;
+        let av = domain.av().open()?;
+        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)?;
+        ep.bind_av(&av)?;
+        ep.enable()?;
+        channel.put_addr(ep.name()?)?;
+        let peer = av.insert_one(channel.get_addr()?)?;
+        Ok(Self {
+            ep,
+            cq,
+            mr,
+            peer,
+            _av: av,
+        })
+    }
+
+    /// The time of one operation at a time, in ns.
+    fn time(&self, op: &Op<'_>) -> Result<f64> {
+        let mut began = Instant::now();
+        let mut entry = [Entry::default()];
+        for turn in 0..BEFORE + WORDS {
+            if turn == BEFORE {
+                began = Instant::now();
+            }
+            msg::post(&self.ep, &[*op])?;
+            if self.cq.sread(&mut entry, SILENCE)? == 0 {
+                return Err("the peer is silent".into());
+            }
+        }
+        Ok(began.elapsed().as_nanos() as f64 / WORDS as f64)
+    }
+
+    /// The peer's word.
+    fn word(&self) -> Remote {
+        Remote::new(0, WORD_KEY)
+    }
+
+    fn fetch_add(&self) -> Result<f64> {
+        let (operand, result) = (self.mr.slice(..SHORT), self.mr.slice(SHORT..));
+        let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+        self.time(&Op::fetch_atomic(
+            self.peer,
+            operand,
+            result,
+            self.word(),
+            uint64,
+            sum,
+        ))
+    }
+
+    fn read(&self) -> Result<f64> {
+        self.time(&Op::read(self.peer, self.mr.slice(SHORT..), self.word()))
+    }
+}
+
+/// A fetching add beside a read of the same word.
+fn atomic(measurement: &mut Measurement) -> Result<()> {
+    fn run(hosts: &Hosts, work: fn(&WordEnd) -> Result<f64>) -> Result<f64> {
+        let near = move |channel: &mut Channel| work(&WordEnd::new(Host::Near, channel)?);
+        let far = move |channel: &mut Channel| {
+            let _end = WordEnd::new(Host::Far, channel)?;
+            channel.get().map(drop)
+        };
+        hosts.with_links(|| hosts::between(near, far))
+    }
+    let hosts = Hosts::new(1500)?;
+    measurement.at_most(super::RUNS);
+    measurement.take(&mut || run(&hosts, WordEnd::fetch_add), &mut || {
+        run(&hosts, WordEnd::read)
+    })
+}
+
 /// The rows.
 pub(super) fn cases() -> Vec<Case> {
     let row = |name, unit, peer, better, measure| Case {
@@ -266,5 +369,9 @@ pub(super) fn cases() -> Vec<Case> {
             higher,
             bandwidth::<9000>,
         ),
+        Case {
+            goal: Some(1.1),
+            ..row("rdm/atomic_8B", "ns", "read of 8 B", lower, atomic)
+        },
     ]
 }

@@ -237,20 +237,39 @@ impl Worker {
 
     /// The additional fields of an atomic.
     fn atomic(&mut self, desk: usize, op: &mut abi::kfabric_op) {
-        op.len = self.rng.pick(&[8, 8, 8, 8, 16, op.len]);
+        op.len = self
+            .rng
+            .pick(&[8, 8, 8, 1, 4, 16, 64, 512, 4096, 4104, op.len]);
         if !self.rng.one_in(6) {
             op.rma_addr &= !7;
         }
+        // Often those that connected endpoints have.
+        let is_word = self.rng.one_in(2);
         op.datatype = abi::KFI_UINT64 as u16;
         op.op = abi::KFI_SUM as u16;
+        if !is_word {
+            op.datatype = self.rng.below(12) as u16;
+            op.op = self.rng.below(12) as u16;
+        }
         if op.opcode == abi::KFABRIC_OP_COMPARE_ATOMIC {
             op.op = abi::KFI_CSWAP as u16;
-            op.compare = self.addr(8);
+            if !is_word {
+                op.op += self.rng.below(7) as u16;
+            }
+            op.compare = self.addr(op.len);
+            if self.rng.one_in(6) {
+                op.compare_iov_count = self.rng.pick(&[1, 2, 3, 256, 257]);
+                op.compare = self.iov_list(op.compare_iov_count.into());
+            }
         }
         if op.opcode != abi::KFABRIC_OP_ATOMIC {
-            op.result = self.addr(8);
+            op.result = self.addr(op.len);
             if self.rng.one_in(5) {
                 op.result_mr = self.handle(desk, Kind::Mr);
+            }
+            if self.rng.one_in(6) {
+                op.result_iov_count = self.rng.pick(&[1, 2, 3, 256, 257]);
+                op.result = self.iov_list(op.result_iov_count.into());
             }
         }
         if self.rng.one_in(8) {

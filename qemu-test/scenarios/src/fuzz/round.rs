@@ -452,6 +452,7 @@ pub(super) const MSG_CAPS: u64 = abi::KFI_MSG | abi::KFI_RMA | abi::KFI_ATOMIC;
 pub(super) const ALL_CAPS: u64 = abi::KFI_MSG
     | abi::KFI_TAGGED
     | abi::KFI_RMA
+    | abi::KFI_ATOMIC
     | abi::KFI_MULTI_RECV
     | abi::KFI_SOURCE
     | abi::KFI_DIRECTED_RECV;

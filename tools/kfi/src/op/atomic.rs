@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Atomic operations, before they are posted.
 
-use super::{Local, Op, Remote};
+use super::{IoVec, Local, Op, Remote};
 use crate::{
     abi,
     addr::FiAddr,
@@ -12,12 +12,23 @@ use crate::{
 
 /// Atomics.
 impl<'a> Op<'a> {
-    /// Changes a word of a peer's memory atomically: `operand` is added to it,
-    /// for instance.
+    /// Changes elements of a peer's memory atomically: operands are added to them, for instance.
     ///
-    /// Connected endpoints ([`EpType::Msg`](crate::EpType::Msg)) have the atomics of an RC QP:
-    /// [`AtomicOp::Sum`] of one [`Datatype::Uint64`], at an address at the peer that is a
-    /// multiple of 8.  The operand is read when the operation is posted.
+    /// `operand` has one for each element; their type and number are those of the elements.
+    /// Endpoints for reliable datagrams have all operations of [`AtomicOp`] on most types of
+    /// [`Datatype`]; connected endpoints ([`EpType::Msg`](crate::EpType::Msg)) have those of an RC
+    /// QP: [`AtomicOp::Sum`] and [`AtomicOp::Cswap`] of one [`Datatype::Uint64`] or
+    /// [`Datatype::Int64`].  [`Domain::query_atomic`](crate::Domain::query_atomic) tells.  The
+    /// address at the peer is a multiple of the element's size.
+    ///
+    /// ```
+    /// use kfi::{AtomicOp, Buffer, Element, FiAddr, Op, Remote};
+    ///
+    /// let halves = Buffer::of(&[0.5f32; 4])?;
+    /// let op = Op::atomic(FiAddr(0), &halves, Remote::new(16, 77), f32::DATATYPE, AtomicOp::Prod);
+    /// assert_eq!(op.raw().len, 16);
+    /// # Ok::<(), kfi::Error>(())
+    /// ```
     pub fn atomic(
         peer: FiAddr,
         operand: impl Into<Local<'a>>,
@@ -30,8 +41,8 @@ impl<'a> Op<'a> {
             .what(datatype, op)
     }
 
-    /// Changes a word of a peer's memory as [`Op::atomic`], and stores its old value in
-    /// `result`.
+    /// Changes elements of a peer's memory as [`Op::atomic`], and stores their old values in
+    /// `result`.  [`AtomicOp::AtomicRead`] only stores them; it does not read `operand`.
     ///
     /// ```
     /// use kfi::{AtomicOp, Buffer, Datatype, FiAddr, Op, Remote};
@@ -64,11 +75,11 @@ impl<'a> Op<'a> {
             .result(operand, result.into())
     }
 
-    /// Changes a word of a peer's memory if a comparison holds, and stores its old value in
-    /// `result`, whether it held or not.
+    /// Changes each element of a peer's memory if a comparison with `compare` holds, and stores
+    /// the old values in `result`, whether it held or not.
     ///
-    /// Connected endpoints have [`AtomicOp::Cswap`]: `operand` replaces the word if that is
-    /// equal to `compare`.  See [`Op::atomic`].
+    /// With [`AtomicOp::Cswap`], `operand` replaces an element that is equal to `compare`.
+    /// [`AtomicOp::Mswap`] replaces the bits that are set in `compare`.  See [`Op::atomic`].
     ///
     /// # Panics
     ///
@@ -92,8 +103,7 @@ impl<'a> Op<'a> {
         this
     }
 
-    /// Changes a word of a peer's memory as [`Op::atomic`], silently as
-    /// [`Op::inject`].
+    /// Changes elements of a peer's memory as [`Op::atomic`], silently as [`Op::inject`].
     pub fn inject_atomic(
         peer: FiAddr,
         operand: &'a [u8],
@@ -102,6 +112,34 @@ impl<'a> Op<'a> {
         op: AtomicOp,
     ) -> Self {
         Self::atomic(peer, Local::injected(operand), remote, datatype, op).flags(OpFlags::INJECT)
+    }
+
+    /// The operands of an atomic in pieces, one after the other.
+    pub fn operand_pieces(mut self, pieces: &'a [IoVec<'a>]) -> Self {
+        let local = Local::from(pieces);
+        self.raw.buf = local.buf;
+        self.raw.len = local.len;
+        self.raw.iov_count = local.iov_count;
+        self.raw.mr = local.mr;
+        self
+    }
+
+    /// The values that a comparing atomic compares with in pieces, as many bytes as the operands.
+    pub fn compare_pieces(mut self, pieces: &'a [IoVec<'a>]) -> Self {
+        let local = Local::from(pieces);
+        self.raw.compare = local.buf;
+        // More than the kernel takes in any case.
+        self.raw.compare_iov_count = u16::try_from(local.iov_count).unwrap_or(u16::MAX);
+        self
+    }
+
+    /// The destinations of the old values in pieces, as many bytes as the operands.
+    pub fn result_pieces(mut self, pieces: &'a [IoVec<'a>]) -> Self {
+        let local = Local::from(pieces);
+        self.raw.result = local.buf;
+        self.raw.result_iov_count = u16::try_from(local.iov_count).unwrap_or(u16::MAX);
+        self.raw.result_mr = 0;
+        self
     }
 
     fn what(mut self, datatype: Datatype, op: AtomicOp) -> Self {
@@ -165,6 +203,27 @@ mod tests {
         assert_eq!((raw.flags, raw.len), (abi::KFI_INJECT, 8));
         let unknown = Op::atomic(peer, operand, remote, Datatype::Unknown(65_543), sum);
         assert_eq!(unknown.raw().datatype, u16::MAX);
+    }
+
+    #[test]
+    fn values_may_be_in_pieces() {
+        let words = Buffer::new(24).unwrap();
+        let slices = [0, 8, 16].map(|at| words.slice(at..at + 8));
+        let pieces = slices.map(|slice| {
+            let (from, to) = (IoVec::from(words.slice(..3)), IoVec::from(slice));
+            [from, to]
+        });
+        let [operand, compare, result] = slices;
+        let (peer, to, swap) = (FiAddr(1), Remote::default(), AtomicOp::Mswap);
+        let op = Op::compare_atomic(peer, operand, compare, result, to, Datatype::Int8, swap)
+            .operand_pieces(&pieces[0])
+            .compare_pieces(&pieces[1])
+            .result_pieces(&pieces[2]);
+        let raw = op.raw();
+        let at = |index: usize| pieces[index].as_ptr().addr() as u64;
+        assert_eq!((raw.buf, raw.len, raw.iov_count), (at(0), 0, 2));
+        assert_eq!((raw.compare, raw.compare_iov_count), (at(1), 2));
+        assert_eq!((raw.result, raw.result_iov_count), (at(2), 2));
     }
 
     #[test]

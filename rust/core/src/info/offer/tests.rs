@@ -124,7 +124,7 @@ mod suite {
         assert_eq!(caps(Caps::MSG), Ok(all.bits()));
         let send = Caps::MSG | Caps::SEND | Caps::LOCAL_COMM;
         assert_eq!(caps(Caps::MSG | Caps::SEND), Ok(send.bits()));
-        for missing in [Caps::ATOMIC, Caps::TAGGED_RMA, Caps::REMOTE_COMM] {
+        for missing in [Caps::TAGGED_RMA, Caps::REMOTE_COMM] {
             assert_eq!(caps(Caps::MSG | missing), Err(HintMismatch::Caps));
         }
         assert_eq!(
@@ -137,7 +137,8 @@ mod suite {
         assert_eq!(tx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::SEND).bits()));
         assert_eq!(tx(Caps::RECV.bits()), Err(HintMismatch::TxCaps));
         assert_eq!(tx(1 << 63), Err(HintMismatch::TxCaps));
-        assert_eq!(tx(Caps::ATOMIC.bits()), Err(HintMismatch::TxCaps));
+        let atomic = Caps::ATOMIC | Caps::READ | Caps::WRITE;
+        assert_eq!(tx(Caps::ATOMIC.bits()), Ok(atomic.bits()));
         let rx = |hint: u64| ask(|i| i.rx.caps = hint).map(|i| i.rx.caps);
         assert_eq!(rx(Caps::MSG.bits()), Ok((Caps::MSG | Caps::RECV).bits()));
         assert_eq!(rx(Caps::SEND.bits()), Err(HintMismatch::RxCaps));

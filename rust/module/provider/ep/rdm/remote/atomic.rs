@@ -346,7 +346,8 @@ impl Connection {
             return Err(Refusal::Operation);
         }
         let operands_at = atomic.call.operands_at();
-        let part = |at: usize| Source::Mem(atomic.memory.slice(operands_at.saturating_add(at), len));
+        let part =
+            |at: usize| Source::Mem(atomic.memory.slice(operands_at.saturating_add(at), len));
         let values = atomic.memory.slice(operands_at, len);
         let executed = endpoint.execute(
             function,

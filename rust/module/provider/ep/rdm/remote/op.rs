@@ -159,7 +159,9 @@ impl PendingAnswer {
         bytes: usize,
     ) -> Result<Self> {
         let budget = &session.endpoint.ident.budget;
-        let share = session.answers.share(budget, Self::BYTES.wrapping_add(bytes))?;
+        let share = session
+            .answers
+            .share(budget, Self::BYTES.wrapping_add(bytes))?;
         Self::with(share, session, conn, id, at)
     }
 
