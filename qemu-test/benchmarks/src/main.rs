@@ -18,6 +18,7 @@
 //! ([`process`]). With `--count` the guest's clock counts instructions ([`count`]); the ratios of
 //! some rows are tested then ([`bounds`]).
 
+mod allreduce;
 mod bounds;
 mod calls;
 mod count;
@@ -71,6 +72,7 @@ fn user_cases() -> Vec<Case> {
     cases.extend(messages::cases());
     cases.extend(transfers::cases());
     cases.extend(flows::cases());
+    cases.extend(allreduce::cases());
     cases.extend(trigger::cases());
     cases.extend(wire::cases());
     cases

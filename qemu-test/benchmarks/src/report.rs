@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows that have goals, in the order of the table.
-const ORDER: [&str; 28] = [
+const ORDER: [&str; 31] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
@@ -27,6 +27,9 @@ const ORDER: [&str; 28] = [
     "rdm/local_bw_1MiB",
     "rdm/local_rate_8B",
     "flow/rules_64",
+    "trigger/allreduce_8B",
+    "trigger/allreduce_8B_adding",
+    "trigger/allreduce_64K",
     "roce/send_lat_8B",
     "roce/write_lat_8B",
     "roce/send_bw_64K",

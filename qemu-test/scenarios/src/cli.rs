@@ -8,7 +8,10 @@ mod command;
 pub(crate) mod flow;
 pub(crate) mod pingpong;
 pub(crate) mod rping;
+mod terminal;
 pub(crate) mod top;
+pub(crate) mod trigger;
+pub(crate) mod watch;
 
 use std::{io::Read, os::unix::process::CommandExt, process::Command};
 
@@ -147,6 +150,7 @@ fn a_wrong_command_line_is_status_2() {
         "cntr",
         "comp-cntr",
         "cq",
+        "trigger",
         "top",
         "completions",
     ] {
@@ -377,6 +381,7 @@ fn a_closed_pipe_is_quiet() {
         "cq",
         "top --interval 0.05",
         "top --json",
+        "cntr watch --interval 0.05",
         "completions bash",
     ] {
         let mut child = command(line).spawn().expect("start kfi");

@@ -190,6 +190,8 @@ fn main() -> std::process::ExitCode {
             cli::pingpong::TESTS,
             cli::rping::TESTS,
             cli::top::TESTS,
+            cli::trigger::TESTS,
+            cli::watch::TESTS,
             processes::TESTS,
             tracing::TESTS,
             regressions::TESTS,

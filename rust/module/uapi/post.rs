@@ -123,6 +123,10 @@ pub(super) trait Destination {
     /// Takes an operation. Sleeps.
     fn accept(&mut self, op: Op<'_>) -> Result;
 
+    /// Checks that the endpoint has this atomic function, of operands of `len` bytes. Fails with
+    /// the errors of `struct kfabric_post`.
+    fn check_function(&self, function: &Function, len: u64) -> Result;
+
     /// Whether there is a reference to a peer, which must be dropped before the task waits for
     /// memory of the program.
     fn keeps_peer(&self) -> bool;
@@ -141,6 +145,10 @@ impl Destination for Poster<'_> {
     #[inline(always)]
     fn accept(&mut self, op: Op<'_>) -> Result {
         self.post(op)
+    }
+
+    fn check_function(&self, function: &Function, len: u64) -> Result {
+        Poster::check_function(self, function, len)
     }
 
     #[inline(always)]
@@ -192,6 +200,10 @@ impl Destination for Admission<'_> {
             None => self.endpoint.admit_waiting(&mut op)?,
         });
         Ok(())
+    }
+
+    fn check_function(&self, function: &Function, len: u64) -> Result {
+        self.endpoint.check_function(function, len)
     }
 
     fn keeps_peer(&self) -> bool {
@@ -469,6 +481,7 @@ impl<'a> Reader<'a> {
         let function = Function::new(kind, what, datatype).map_err(to_error)?;
         poster.check_function(&function, len)?;
         let copied = (len, D::COPIES || flags.own.contains(OpFlags::INJECT));
+        let copy = D::COPIES || flags.own.contains(OpFlags::INJECT);
         let (mut operand, mut compare) = (None, None);
         if function.has_operand() {
             operand = self.values(kind, op.mr, ranges, copied, poster)?;

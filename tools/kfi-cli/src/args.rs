@@ -11,6 +11,9 @@ use crate::{cntr::Step, comp_cntr, flow::Rule, rping, text};
 /// Port of a ping-pong server.
 pub(crate) const PORT: u16 = 7471;
 
+/// Port of a server of `kfi trigger`.
+pub(crate) const TRIGGER_PORT: u16 = 7472;
+
 /// Endpoints, completion queues and counters of the kfabric module
 ///
 /// kfi shows and sets up the software RDMA device of the kfabric module, and lets two programs
@@ -43,6 +46,7 @@ pub(crate) enum Command {
     CompCntr(CompCntr),
     Cq(Cq),
     Flow(Flow),
+    Trigger(Trigger),
     Top(Top),
     /// Write a shell's completions to standard output
     ///
@@ -369,7 +373,11 @@ pub(crate) enum Measure {
 /// Another thread does a step with a time before it, such as 100ms:add=1, at that time, so that the
 /// counter can change during a wait. Without steps the command does an example, with explanations.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cntr {
+    #[command(subcommand)]
+    pub(crate) command: Option<CntrCommand>,
+
     // A plain comment, because brackets are links in a doc comment.
     #[arg(value_name = "STEP", help = "Steps: [TIMEms:]NAME[=VALUE]")]
     pub(crate) steps: Vec<Step>,
@@ -426,6 +434,39 @@ pub(crate) enum Unit {
     Wrs,
     /// Bytes of work requests
     Bytes,
+/// Commands on counters of programs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CntrCommand {
+    Watch(CntrWatch),
+}
+
+/// Watch the counters of programs
+///
+/// Shows value, errors, rate and the rates of the last samples as bars: for the counters of all
+/// programs with CAP_NET_ADMIN, else for one's own. A sample in which the error value grew has an
+/// exclamation mark. On a terminal the counters fill the screen (q quits, arrows scroll, space
+/// pauses); without one, each sample adds a line for each counter.
+#[derive(Debug, Parser)]
+pub(crate) struct CntrWatch {
+    /// Only counters of this process
+    #[arg(short, long)]
+    pub(crate) pid: Option<u32>,
+
+    /// Only counters with this handle (as kfi top shows it)
+    #[arg(long)]
+    pub(crate) handle: Option<u32>,
+
+    /// Only counters on this link
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Time between two samples
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
+    pub(crate) interval: Duration,
+
+    /// End after this number of samples
+    #[arg(short, long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
 }
 
 /// Show completions in every format
@@ -455,6 +496,71 @@ pub(crate) enum Format {
     Data,
     /// And the tag
     Tagged,
+}
+
+/// Run an allreduce that needs no program
+///
+/// The endpoints of a ring add up a vector: each receives partial sums, adds its own input, sends
+/// the sum on. All of these operations are queued before the start as deferred work. One addition
+/// to a counter starts them, and the program sleeps until all endpoints have the sum, which it
+/// checks. One more run shows what started when. Without an address all endpoints are here; with
+/// the address of another host, where `kfi trigger --serve` runs, every second one is there.
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Trigger {
+    /// Address of the other host (port 7472 if none is given)
+    #[arg(value_name = "HOST[:PORT]", conflicts_with = "serve")]
+    pub(crate) server: Option<HostPort>,
+
+    /// Be the other host: wait for a client
+    #[arg(long)]
+    pub(crate) serve: bool,
+
+    /// Serve one client after another (with --serve)
+    #[arg(short, long, requires = "serve")]
+    pub(crate) keep: bool,
+
+    /// Link to use; without it, the link that has the address, else the first that is up
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+
+    /// Endpoints of the ring, on both hosts together: 2 to 256
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 8)]
+    pub(crate) endpoints: usize,
+
+    /// Bytes of the vector, a multiple of 8: 8, 64K, 1M, ...
+    #[arg(short, long, value_name = "BYTES", default_value = "8", value_parser = parse_vector)]
+    pub(crate) size: u64,
+
+    /// Measured runs
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=100_000)
+    )]
+    pub(crate) iterations: u64,
+
+    /// Also measure the same operations, posted by programs that read completions, and without those
+    /// for the sums, which the programs do
+    #[arg(short, long)]
+    pub(crate) compare: bool,
+
+    /// Show the operations and what starts them, and run nothing
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) show_plan: bool,
+
+    /// Draw what started when into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<std::path::PathBuf>,
+
+    /// Own address; the default port of a server is 7472
+    #[arg(short, long, value_name = "HOST[:PORT]")]
+    pub(crate) bind: Option<HostPort>,
+
+    /// Give up when the other host is silent, or a run not over, for this long
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = text::parse_seconds)]
+    pub(crate) timeout: Duration,
 }
 
 /// Count the packets that arrive at a datagram endpoint
@@ -550,6 +656,19 @@ fn parse_rping_size(text: &str) -> Result<u64, String> {
     match text::parse_size(text)? {
         size @ rping::MIN_SIZE..=rping::MAX_SIZE => Ok(size),
         _ => Err(format!("{} to {}", rping::MIN_SIZE, rping::MAX_SIZE)),
+    }
+}
+
+/// The largest vector of `kfi trigger`; each endpoint has three of them.
+const MAX_VECTOR: u64 = 16 << 20;
+
+fn parse_vector(text: &str) -> Result<u64, String> {
+    match text::parse_size(text)? {
+        size if size % 8 == 0 && (8..=MAX_VECTOR).contains(&size) => Ok(size),
+        _ => Err(format!(
+            "a multiple of 8, at most {}",
+            text::bytes(MAX_VECTOR)
+        )),
     }
 }
 
@@ -686,6 +805,58 @@ mod tests {
             assert_eq!(address.or_port(PORT), addr.parse().unwrap(), "{text}");
         }
         assert!("here:1".parse::<HostPort>().is_err());
+    }
+
+    #[test]
+    fn cntr_has_steps_or_a_command() {
+        let cntr = |line: &str| match parse(line).unwrap().command {
+            Command::Cntr(cntr) => cntr,
+            _ => panic!("not cntr"),
+        };
+        let steps = cntr("kfi cntr wait=2 100ms:add=2");
+        assert!(steps.command.is_none() && steps.steps.len() == 2);
+        let watch = cntr("kfi cntr watch --pid 7 --handle 3 -l roce0 -i 0.1 -c 5");
+        let Some(CntrCommand::Watch(watch)) = watch.command else {
+            panic!("not watch");
+        };
+        assert_eq!(
+            (watch.pid, watch.handle, watch.count),
+            (Some(7), Some(3), Some(5))
+        );
+        assert_eq!(watch.interval, Duration::from_millis(100));
+        for line in [
+            "kfi cntr watch add=1",
+            "kfi cntr add=1 watch",
+            "kfi cntr watch -c 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn trigger_has_two_roles() {
+        let trigger = |line: &str| match parse(line).unwrap().command {
+            Command::Trigger(trigger) => trigger,
+            _ => panic!("not trigger"),
+        };
+        let here = trigger("kfi trigger -n 16 -s 64K --compare --svg x.svg -i 3");
+        assert_eq!((here.endpoints, here.size, here.iterations), (16, 65536, 3));
+        assert!(here.compare && here.server.is_none() && !here.serve);
+        let client = trigger("kfi trigger 10.0.0.1");
+        let server = client.server.map(|server| server.or_port(TRIGGER_PORT));
+        assert_eq!(server, "10.0.0.1:7472".parse().ok());
+        assert!(trigger("kfi trigger --serve --keep").keep);
+        for line in [
+            "kfi trigger 10.0.0.1 --serve",
+            "kfi trigger --keep",
+            "kfi trigger --serve --show-plan",
+            "kfi trigger -s 12",
+            "kfi trigger -s 0",
+            "kfi trigger -s 32M",
+            "kfi trigger -i 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 
     #[test]

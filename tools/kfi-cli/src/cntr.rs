@@ -12,6 +12,11 @@
 //!   200.4  other   add=1       2      0
 //!   200.5  main    wait=2      2      0  reached after 200.4 ms
 //! ```
+//!
+//! [`watch`] shows the counters of programs.
+
+mod rates;
+pub(crate) mod watch;
 
 use std::{
     fmt,
@@ -273,6 +278,9 @@ impl<'a> DemoObjects<'a> {
 
 /// Runs `kfi cntr`.
 pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
+    if let Some(args::CntrCommand::Watch(args)) = &args.command {
+        return watch::run(args, out);
+    }
     let device = link::open()?;
     let link = link::choose(&device, args.link.as_deref(), None)?;
     let cntr = device

@@ -10,6 +10,8 @@
 //! kfi cntr, cq      a counter or a completion queue, step by step
 //! kfi flow          counts the packets that arrive at an endpoint
 //! kfi comp-cntr     a completion counter of verbs, step by step
+//! kfi cntr watch    the counters of programs, live
+//! kfi trigger       an allreduce of deferred work
 //! kfi top           live statistics
 //! kfi completions   completions for a shell
 //! ```
@@ -36,9 +38,11 @@ mod man;
 mod out;
 mod pingpong;
 mod rping;
+mod screen;
 mod table;
 mod text;
 mod top;
+mod trigger;
 
 use std::process::ExitCode;
 
@@ -61,6 +65,7 @@ fn run(args: Args, out: &mut Out) -> Result<(), Error> {
         Command::CompCntr(args) => comp_cntr::run(&args, out),
         Command::Cq(args) => cq::run(&args, out),
         Command::Flow(args) => flow::run(&args, out),
+        Command::Trigger(args) => trigger::run(&args, out),
         Command::Top(args) => top::run(&args, out),
         Command::Completions { shell } => out.text(&args::completions(shell)),
     }

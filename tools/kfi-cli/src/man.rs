@@ -11,7 +11,9 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use serde_json::{Value, json};
 
-use crate::{args::Args, bench, cntr, comp_cntr, cq, error, flow, info, link, pingpong, rping, top};
+use crate::{
+    args::Args, bench, cntr, comp_cntr, cq, error, flow, info, link, pingpong, rping, top, trigger,
+};
 
 /// Sections of kfi(1) that are not generated from the command line.
 const SECTIONS: &str = include_str!("../man/kfi.sections");
@@ -115,11 +117,13 @@ fn documents() -> Vec<Value> {
         json!({ "link": "x", "results": [bench::tests::result()] }),
         json!(cntr::tests::done()),
         json!(comp_cntr::tests::done()),
+        json!(cntr::watch::CntrsJson::new(&top::tests::change())),
         json!({ "link": "x", "formats": [cq::tests::shown(kfi::CqFormat::Tagged)] }),
         json!(flow::tests::shown()),
         json!(top::tests::change()),
     ];
     documents.extend(pingpong::trace::tests::documents());
+    documents.extend(trigger::tests::documents());
     documents.push(serde_json::from_str(&error::tests::refused().render(true)).unwrap());
     documents
 }

@@ -75,7 +75,8 @@
 //! }
 //! ```
 //!
-//! `examples/` has programs that run: `atomic`, `counter`, `pingpong`, `ring`.
+//! `examples/` has programs that run: `atomic`, `counter`, `pingpong`, `ring`, and with deferred
+//! work `barrier` and `credits`.
 
 #![deny(unsafe_code)]
 
@@ -93,6 +94,7 @@ pub mod buffer;
 mod cntr;
 mod counters;
 mod comp_cntr;
+pub mod collective;
 mod cq;
 mod deadline;
 mod device;

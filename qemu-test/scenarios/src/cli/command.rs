@@ -127,7 +127,12 @@ impl Server {
 
     /// A server with this command line, which has `--json`.
     pub(crate) fn of(line: &str) -> Self {
-        let mut child = command(line).spawn().expect("start the server");
+        Self::run(command(line))
+    }
+
+    /// This command, which has `--json` and is a server.
+    pub(crate) fn run(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("start the server");
         let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
         out.read_line(&mut line).expect("read");

@@ -2,17 +2,17 @@
 //! `kfi top`: owners and waiters of objects, printed and drawn.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    os::fd::OwnedFd,
-    process::{Command, Stdio},
+    io::{BufRead, BufReader},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::{pty::OpenptFlags, termios::Winsize};
 use serde_json::Value;
 
-use super::command::{Server, command, kfi, parse, with_link};
+use super::{
+    command::{Server, command, kfi, parse, with_link},
+    terminal,
+};
 use crate::{harness::tests, host::SOON};
 
 tests![top_shows_who_waits_for_what, top_draws_on_a_terminal];
@@ -73,81 +73,7 @@ fn top_shows_who_waits_for_what() {
     looks.wait().expect("wait");
 }
 
-/// A terminal: its controlling side, and the other.
-fn terminal() -> (OwnedFd, OwnedFd) {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
-    let ours = rustix::pty::openpt(flags).expect("openpt");
-    rustix::pty::grantpt(&ours).expect("grantpt");
-    rustix::pty::unlockpt(&ours).expect("unlockpt");
-    let size = Winsize {
-        ws_row: 24,
-        ws_col: 100,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    rustix::termios::tcsetwinsize(&ours, size).expect("size");
-    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags).expect("the other side");
-    (ours, theirs)
-}
-
 fn top_draws_on_a_terminal() {
     with_link();
-    let (ours, theirs) = terminal();
-    let other = || Stdio::from(theirs.try_clone().expect("dup"));
-    let before = rustix::termios::tcgetattr(&theirs)
-        .expect("tcgetattr")
-        .local_modes;
-    // It is the controlling terminal, as that of a user.
-    let mut child = Command::new("setsid")
-        .args(["-c", "/bin/kfi", "top", "--interval", "0.1"])
-        .env("TERM", "xterm")
-        .stdin(other())
-        .stdout(other())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("start kfi");
-    let mut keyboard = std::fs::File::from(ours);
-    let mut screen = keyboard.try_clone().expect("dup");
-    let (send, drawn) = std::sync::mpsc::channel();
-    // Reads and discards the output until no process has the terminal open.
-    let reader = thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while let Ok(count @ 1..) = screen.read(&mut bytes) {
-            let _ = send.send(bytes[..count].to_vec());
-        }
-    });
-    let mut seen = Vec::new();
-    let end = Instant::now() + SOON;
-    while !String::from_utf8_lossy(&seen).contains("127.0.0.1") {
-        if let Ok(bytes) = drawn.recv_timeout(Duration::from_millis(50)) {
-            seen.extend(bytes);
-        }
-        if Instant::now() > end || child.try_wait().expect("wait").is_some() {
-            let _ = child.kill();
-            let mut err = String::new();
-            child
-                .stderr
-                .take()
-                .expect("a pipe")
-                .read_to_string(&mut err)
-                .expect("read");
-            panic!("drawn: {:?}\n{err}", String::from_utf8_lossy(&seen));
-        }
-    }
-    keyboard.write_all(b"jk q").expect("press keys");
-    assert_eq!(child.wait().expect("wait").code(), Some(0));
-    let mut err = String::new();
-    child
-        .stderr
-        .take()
-        .expect("a pipe")
-        .read_to_string(&mut err)
-        .expect("read");
-    assert_eq!(err, "");
-    let after = rustix::termios::tcgetattr(&theirs)
-        .expect("tcgetattr")
-        .local_modes;
-    assert_eq!(before, after, "the terminal is left as it was");
-    drop(theirs);
-    reader.join().expect("the reader");
+    terminal::draws("top --interval 0.1", &["127.0.0.1"], b"jk q");
 }

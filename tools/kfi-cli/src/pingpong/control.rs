@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Longest message, bytes.
-const ROOM: usize = 1024;
+pub(crate) const ROOM: usize = 8192;
 
 /// A client's message to a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

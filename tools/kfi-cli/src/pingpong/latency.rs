@@ -19,17 +19,22 @@ pub(crate) struct Latency {
 
 impl Latency {
     /// Of one way, given round trips; `None` if there are none.
-    pub(crate) fn of_round_trips(mut trips: Vec<Duration>) -> Option<Self> {
-        trips.sort_unstable();
-        let one_way = |time: Duration| rounded(time.as_secs_f64() * 1e6 / 2.0);
-        let at = |percent: usize| Some(one_way(*trips.get((trips.len() - 1) * percent / 100)?));
-        let total: Duration = trips.iter().sum();
+    pub(crate) fn of_round_trips(trips: Vec<Duration>) -> Option<Self> {
+        Self::of_times(trips.into_iter().map(|time| time / 2).collect())
+    }
+
+    /// Of these times; `None` if there are none.
+    pub(crate) fn of_times(mut times: Vec<Duration>) -> Option<Self> {
+        times.sort_unstable();
+        let micros = |time: Duration| rounded(time.as_secs_f64() * 1e6);
+        let at = |percent: usize| Some(micros(*times.get((times.len() - 1) * percent / 100)?));
+        let total: Duration = times.iter().sum();
         Some(Self {
-            min: one_way(*trips.first()?),
+            min: micros(*times.first()?),
             median: at(50)?,
             p99: at(99)?,
-            max: one_way(*trips.last()?),
-            mean: rounded(total.as_secs_f64() * 1e6 / 2.0 / trips.len() as f64),
+            max: micros(*times.last()?),
+            mean: rounded(total.as_secs_f64() * 1e6 / times.len() as f64),
         })
     }
 }

@@ -99,6 +99,9 @@ pub(crate) struct CntrRow {
     pub(crate) err: u64,
     pub(crate) waiters: u64,
     pub(crate) threshold: Option<u64>,
+    pub(crate) work: u64,
+    pub(crate) work_threshold: Option<u64>,
+    pub(crate) work_due: u64,
     pub(crate) value_per_second: Option<f64>,
 }
 
@@ -136,9 +139,18 @@ impl Sample {
             .iter()
             .map(|link| LinkJson::with_packets(device, link))
             .collect::<Result<_>>()?;
+        let of_objects = Self::of_objects(device, &StatClass::ALL)?;
+        Ok(Self {
+            links,
+            ..of_objects
+        })
+    }
+
+    /// Reads the present statistics of objects of these classes only.
+    pub(crate) fn of_objects(device: &Device, classes: &[StatClass]) -> Result<Self> {
         let mut stats = Vec::new();
         let mut packets = HashMap::new();
-        for class in StatClass::ALL {
+        for &class in classes {
             for stat in device.stats(class) {
                 let stat = stat.doing("read the statistics")?;
                 // An object that is closed meanwhile has none.
@@ -153,7 +165,7 @@ impl Sample {
         let when = Instant::now();
         Ok(Self {
             when,
-            links,
+            links: Vec::new(),
             stats,
             packets,
         })
@@ -169,7 +181,8 @@ impl Sample {
         self.compare(Some(before))
     }
 
-    fn compare(&self, before: Option<&Self>) -> Change {
+    /// The statistics, with rates if there is an earlier sample.
+    pub(crate) fn compare(&self, before: Option<&Self>) -> Change {
         let seconds = before.map(|before| self.when.duration_since(before.when).as_secs_f64());
         // An object that is new, or was made again, has no rate.
         let rate = |now: u64, then: Option<u64>| {
@@ -255,7 +268,7 @@ fn sums(values: &StatValues) -> [u64; 2] {
 }
 
 /// Columns for the owner of an object.
-fn owner(owner: &Owner) -> [String; 3] {
+pub(crate) fn owner(owner: &Owner) -> [String; 3] {
     let pid = owner.pid.map_or("-".to_owned(), |pid| pid.to_string());
     [pid, owner.handle.to_string(), owner.link.clone()]
 }
@@ -268,7 +281,7 @@ fn dropped(packets: Option<&Packets>) -> u64 {
     packets.map_or(0, Packets::dropped)
 }
 
-fn rate_text(rate: Option<f64>) -> String {
+pub(crate) fn rate_text(rate: Option<f64>) -> String {
     rate.map_or("-".to_owned(), |rate| text::si(rate).trim_end().to_owned())
 }
 
@@ -324,13 +337,18 @@ impl Change {
                 err,
                 waiters,
                 threshold,
-                ..
+                work,
+                work_threshold,
+                work_due,
             } => self.cntrs.push(CntrRow {
                 owner,
                 value,
                 err,
                 waiters,
                 threshold,
+                work,
+                work_threshold,
+                work_due,
                 value_per_second: first,
             }),
             StatValues::CompCntr {
@@ -512,12 +530,13 @@ impl Change {
             ">ERROR",
             ">WAITERS",
             ">THRESHOLD",
+            ">WORK",
+            ">WORK-AT",
+            ">WORK-DUE",
         ]);
         for row in &self.cntrs {
             let [pid, handle, link] = owner(&row.owner);
-            let threshold = row
-                .threshold
-                .map_or("-".to_owned(), |value| value.to_string());
+            let text = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
             table.cells(&[
                 &row.owner.id as &dyn Display,
                 &pid,
@@ -527,7 +546,10 @@ impl Change {
                 &rate_text(row.value_per_second),
                 &row.err,
                 &row.waiters,
-                &threshold,
+                &text(row.threshold),
+                &row.work,
+                &text(row.work_threshold),
+                &row.work_due,
             ]);
         }
         table
@@ -651,9 +673,9 @@ pub(crate) mod tests {
             err: 1,
             waiters: 2,
             threshold: None,
-            work: 0,
-            work_threshold: None,
-            work_due: 0,
+            work: 3,
+            work_threshold: Some(12),
+            work_due: 5,
         };
         change.add(owner.clone(), cntr, None, None);
         let flow = StatValues::Flow {
@@ -711,7 +733,8 @@ pub(crate) mod tests {
             serde_json::to_string(&change().cntrs[0]).unwrap(),
             r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#
                 .to_owned()
-                + r#""threshold":null,"value_per_second":null}"#
+                + r#""threshold":null,"work":3,"work_threshold":12,"work_due":5,"#
+                + r#""value_per_second":null}"#
         );
         assert_eq!(
             keys(&json["flows"][0]),

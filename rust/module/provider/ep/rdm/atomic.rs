@@ -54,7 +54,7 @@ impl Endpoint {
             return Err(EAGAIN);
         }
         let (kind, len) = (op.kind(), op.len() as u64);
-        let mut ticket = self.ticket_at_once(bound, kind, flags, op.context, len)?;
+        let mut ticket = self.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
         let pieces = op.remote.pieces();
         if pieces.len() > 1 {
             // The operation may fail after elements were changed, and then it cannot be refused.
