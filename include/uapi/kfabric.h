@@ -2298,6 +2298,8 @@ struct kfabric_flow_open {
 	__u32	family;
 	struct kfabric_flow_match value;
 	struct kfabric_flow_match mask;
+};
+
 /* ---- Completion counter of verbs ---------------------------------------- */
 
 /*
@@ -2496,6 +2498,9 @@ struct kfabric_comp_cntr_attach {
 	__u32	comp_cntr;
 	__u32	op_mask;
 	__u32	comp_mask;
+	__u32	reserved;
+};
+
 /* ---- Deferred work ------------------------------------------------------ */
 
 /**

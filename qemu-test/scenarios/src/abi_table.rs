@@ -780,6 +780,9 @@ fn flow_calls() -> Vec<Row> {
             counters: world.counters,
             ..Call::sized()
         }, close),
+    ]
+}
+
 fn comp_cntr_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_COMP_CNTR_CAPS kfabric_comp_cntr_caps 24 {

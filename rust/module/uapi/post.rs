@@ -117,9 +117,6 @@ pub(super) trait Destination {
     /// Whether the bytes of short transmits are copied when they are read, and not pinned.
     const COPIES: bool;
 
-    /// See [`Endpoint::check_function`].
-    fn check_function(&self, function: &Function, len: u64) -> Result;
-
     /// Takes an operation. Sleeps.
     fn accept(&mut self, op: Op<'_>) -> Result;
 
@@ -137,10 +134,6 @@ pub(super) trait Destination {
 
 impl Destination for Poster<'_> {
     const COPIES: bool = true;
-
-    fn check_function(&self, function: &Function, len: u64) -> Result {
-        Poster::check_function(self, function, len)
-    }
 
     #[inline(always)]
     fn accept(&mut self, op: Op<'_>) -> Result {
@@ -189,10 +182,6 @@ impl<'a> Admission<'a> {
 
 impl Destination for Admission<'_> {
     const COPIES: bool = false;
-
-    fn check_function(&self, function: &Function, len: u64) -> Result {
-        self.endpoint.check_function(function, len)
-    }
 
     fn accept(&mut self, mut op: Op<'_>) -> Result {
         self.admitted = Some(match self.deferral.take() {
@@ -481,7 +470,6 @@ impl<'a> Reader<'a> {
         let function = Function::new(kind, what, datatype).map_err(to_error)?;
         poster.check_function(&function, len)?;
         let copied = (len, D::COPIES || flags.own.contains(OpFlags::INJECT));
-        let copy = D::COPIES || flags.own.contains(OpFlags::INJECT);
         let (mut operand, mut compare) = (None, None);
         if function.has_operand() {
             operand = self.values(kind, op.mr, ranges, copied, poster)?;

@@ -434,6 +434,8 @@ pub(crate) enum Unit {
     Wrs,
     /// Bytes of work requests
     Bytes,
+}
+
 /// Commands on counters of programs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CntrCommand {

@@ -103,6 +103,8 @@ impl Domain {
     /// Counters of flows, to be opened.
     pub fn counters(&self) -> CountersBuilder {
         CountersBuilder::new(self)
+    }
+
     /// A completion counter of verbs, to be created.
     pub fn comp_cntr<'fd>(&self) -> CompCntrBuilder<'fd> {
         CompCntrBuilder::new(self)

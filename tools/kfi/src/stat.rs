@@ -151,6 +151,7 @@ pub enum StatValues {
         points: u64,
         /// Handle of its endpoint.
         ep: u32,
+    },
     /// A completion counter of verbs.
     CompCntr {
         /// Successes: work requests, or bytes.
@@ -213,6 +214,7 @@ impl Stat {
                 priority: v[2] as u32,
                 points: v[3],
                 ep: v[4] as u32,
+            },
             StatClass::CompCntr => StatValues::CompCntr {
                 comp: v[0],
                 err: v[1],
@@ -352,6 +354,11 @@ mod tests {
                 priority: 3,
                 points: 4,
                 ep: 5
+            }
+        );
+    }
+
+    #[test]
     fn completion_counter_statistics_are_decoded() {
         let bytes = abi::kfabric_stat {
             v: [9, 1, 100, 2, 1, 1, 0, 0],

@@ -118,6 +118,8 @@ pub(crate) struct FlowRow {
     pub(crate) bytes: u64,
     pub(crate) packets_per_second: Option<f64>,
     pub(crate) bytes_per_second: Option<f64>,
+}
+
 /// A completion counter of verbs.
 #[derive(Debug, Serialize)]
 pub(crate) struct CompCntrRow {
@@ -392,18 +394,18 @@ impl Change {
     }
 
     /// The tables, with their kinds of objects and numbers of rows.
-    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 5] {
+    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 6] {
         [
             ("links", self.link_table(), self.links.len()),
             ("endpoints", self.endpoint_table(), self.endpoints.len()),
             ("completion queues", self.cq_table(), self.cqs.len()),
             ("counters", self.cntr_table(), self.cntrs.len()),
-            ("flows", self.flow_table(), self.flows.len()),
             (
                 "completion counters",
                 self.comp_cntr_table(),
                 self.comp_cntrs.len(),
             ),
+            ("flows", self.flow_table(), self.flows.len()),
         ]
     }
 
@@ -583,6 +585,11 @@ impl Change {
                 &row.bytes,
                 &rate_text(row.bytes_per_second),
                 &row.points,
+            ]);
+        }
+        table
+    }
+
     fn comp_cntr_table(&self) -> Table {
         let mut table = Table::new(&[
             "COMP-CNTR",
