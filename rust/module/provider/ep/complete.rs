@@ -352,11 +352,13 @@ impl Endpoint {
         // A program that has read the entry knows that the operation has completed, so the counter
         // must not lag behind (kfi_cntr(3)).
         self.count(bound, kind.counts(), success);
-        let len = match kind.side() {
-            Side::Transmit => ticket.len,
-            Side::Receive => outcome.len,
-        };
-        self.count_attached(bound, kind.comp_cntr_op(), success, len);
+        self.count_attached(bound, || {
+            let len = match kind.side() {
+                Side::Transmit => ticket.len,
+                Side::Receive => outcome.len,
+            };
+            (kind.comp_cntr_op(), success, len)
+        });
         self.complete_uncounted(bound, ticket, outcome);
     }
 
@@ -461,7 +463,7 @@ impl Endpoint {
         self.trace(ticket.context, ticket.len, None);
         self.count_tx(ticket.len);
         self.count(bound, ticket.kind.counts(), true);
-        self.count_attached(bound, ticket.kind.comp_cntr_op(), true, ticket.len);
+        self.count_attached(bound, || (ticket.kind.comp_cntr_op(), true, ticket.len));
     }
 
     /// Completes an operation with an error before its call returns and before any bytes have
@@ -494,7 +496,7 @@ impl Endpoint {
         // Before the entry, as in `complete`.
         let success = part.error.is_none();
         self.count(bound, CntrBind::RECV, success);
-        self.count_attached(bound, CompCntrOps::RECV, success, part.len);
+        self.count_attached(bound, || (CompCntrOps::RECV, success, part.len));
         if let Some(binding) = &bound.rx_cq {
             let flags = OpType::Recv.comp_flags(false);
             match part.error {
@@ -523,7 +525,7 @@ impl Endpoint {
         self.count_rx(len);
         // Before the entry, as in `complete`.
         self.count(bound, kind.counts_at_target(), true);
-        self.count_attached(bound, kind.comp_cntr_op_at_target(), true, len);
+        self.count_attached(bound, || (kind.comp_cntr_op_at_target(), true, len));
         if let Some(comp_flags) = kind.target_comp_flags(flags) {
             self.count_immediate(bound);
             if let Some(binding) = &bound.rx_cq {
@@ -567,11 +569,13 @@ impl Endpoint {
         }
     }
 
-    /// Counts an operation on the completion counter that is attached for `op`, one operation or
-    /// none.
+    /// Counts an operation on the completion counter that is attached for it. `ended` returns the
+    /// operation, one or none, whether it succeeded, and its bytes. Most endpoints have no completion
+    /// counters, so it is called only if there are some.
     #[inline(always)]
-    fn count_attached(&self, bound: &Bound, op: CompCntrOps, success: bool, len: u64) {
+    fn count_attached(&self, bound: &Bound, ended: impl FnOnce() -> (CompCntrOps, bool, u64)) {
         if let Some(attached) = &bound.attached {
+            let (op, success, len) = ended();
             attached.count(op, success, len);
         }
     }
@@ -580,6 +584,6 @@ impl Endpoint {
     /// request, which receives no bytes. It takes no receive here, so no other counter counts it.
     #[inline(always)]
     fn count_immediate(&self, bound: &Bound) {
-        self.count_attached(bound, CompCntrOps::RECV, true, 0);
+        self.count_attached(bound, || (CompCntrOps::RECV, true, 0));
     }
 }
