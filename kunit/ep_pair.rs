@@ -100,6 +100,7 @@ impl End {
         let all = Caps::MSG | Caps::SEND | Caps::RECV | rma;
         let caps = match ep_type {
             EpType::Msg => all | Caps::ATOMIC,
+            EpType::Rdm => all | Caps::ATOMIC | Caps::TAGGED | Caps::MULTI_RECV,
             _ => all | Caps::TAGGED | Caps::MULTI_RECV,
         };
         let attr = EpAttr {

@@ -301,8 +301,6 @@ pub(super) struct Reader<'a> {
     region: Option<(u32, Arc<Mr>)>,
     /// The bytes of the last small transmit.
     inline: Inline,
-    /// The values to compare with of the last small atomic.
-    compare: Inline,
 }
 
 impl<'a> Reader<'a> {
@@ -314,7 +312,6 @@ impl<'a> Reader<'a> {
             defaults,
             region: None,
             inline: Inline::new(),
-            compare: Inline::new(),
         }
     }
 
@@ -471,14 +468,16 @@ impl<'a> Reader<'a> {
         poster.check_function(&function, len)?;
         let copied = (len, D::COPIES || flags.own.contains(OpFlags::INJECT));
         let (mut operand, mut compare) = (None, None);
+        // The operands stay in `self.inline`.
+        let mut inline = Inline::new();
         if function.has_operand() {
             operand = self.values(kind, op.mr, ranges, copied, poster)?;
         }
         if function.compares() {
             let ranges = same_len(op.compare, op.compare_iov_count, len)?;
-            core::mem::swap(&mut self.inline, &mut self.compare);
+            core::mem::swap(&mut self.inline, &mut inline);
             compare = self.values(kind, 0, &ranges, copied, poster)?;
-            core::mem::swap(&mut self.inline, &mut self.compare);
+            core::mem::swap(&mut self.inline, &mut inline);
         }
         let mut result = MemRef::empty();
         if function.fetches() {
@@ -495,7 +494,7 @@ impl<'a> Reader<'a> {
             flags,
             context: op.context,
             operand: source(operand, &self.inline, function.has_operand()),
-            compare: source(compare, &self.compare, function.compares()),
+            compare: source(compare, &inline, function.compares()),
             function,
             result,
             peer: op.peer,

@@ -57,6 +57,9 @@ mod kunit;
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/submit.rs"]
 mod kunit_submit;
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/submit_atomic.rs"]
+mod kunit_submit_atomic;
 
 use kernel::{
     time::hrtimer::HrTimer,

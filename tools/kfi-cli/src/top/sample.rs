@@ -747,6 +747,8 @@ pub(crate) mod tests {
             keys(&json["flows"][0]),
             "address bytes bytes_per_second endpoint handle id link packets packets_per_second pid \
              points priority"
+        );
+        assert_eq!(
             keys(&json["comp_cntrs"][0]),
             "attached comp comp_per_second err external handle id link max pid unit"
         );

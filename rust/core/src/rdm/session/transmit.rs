@@ -231,7 +231,11 @@ impl<S: Stores> Session<S> {
     /// Returns the next operation to post to the QP.
     fn next_op(&mut self, now: u64) -> Option<Next<S>> {
         let message = self.next_send(now, Lane::Messages);
-        let atomic = self.next_send(now, Lane::Atomics);
+        // Without an unacknowledged atomic there is none to post.
+        let atomic = match self.first_atomic {
+            None => None,
+            Some(_) => self.next_send(now, Lane::Atomics),
+        };
         let rma = self.rmas.front();
         let number = first_of(first_of(message, atomic), rma)?;
         if self.fence.is_some_and(|fence| fence <= number) && !self.passes_fence(number) {
