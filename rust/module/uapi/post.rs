@@ -45,10 +45,8 @@ use kfi_core::{
 };
 
 use super::{
-    alias::{
-        DefaultFlags,
-        EpAlias, //
-    },
+    alias::DefaultFlags,
+    objects::Entry,
     parse::{
         check_count,
         user_ranges, //
@@ -229,9 +227,10 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     if arg.count == 0 || arg.count > limits::MAX_POST {
         return Err(EINVAL);
     }
-    let (endpoint, defaults) = match file.object::<Endpoint>(arg.ep) {
-        Ok(endpoint) => (endpoint, None),
-        Err(_) => alias(file, arg.ep)?,
+    let (endpoint, defaults) = match file.entry(arg.ep)? {
+        Entry::Endpoint(endpoint) => (endpoint, None),
+        Entry::EpAlias(alias) => (alias.endpoint().clone(), Some(alias.defaults())),
+        _ => return Err(EBADF),
     };
     let ops = UserPtr::from_addr(usize::try_from(arg.ops).map_err(|_| EFAULT)?);
     let stride = usize::try_from(arg.op_size)?;
@@ -258,13 +257,6 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
         arg.done = arg.done.wrapping_add(1);
     }
     Ok(())
-}
-
-/// The endpoint of an alias, and the default flags of the alias.
-#[cold]
-fn alias(file: &OpenFile, handle: u32) -> Result<(Arc<Endpoint>, Option<DefaultFlags>)> {
-    let alias = file.object::<EpAlias>(handle)?;
-    Ok((alias.endpoint().clone(), Some(alias.defaults())))
 }
 
 /// The local buffer of an operation: one range, or a list of them.

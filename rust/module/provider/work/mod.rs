@@ -232,6 +232,8 @@ impl Cntr {
             queue.go_on(WorkQueue::call_steps());
             return Ok(number);
         }
+        // The counter stays open: a closed one must not be listed.
+        let _using = UseGuard::new(&**self)?;
         let node = queue.node()?;
         self.list_for_work()?;
         queue.enter()?;
