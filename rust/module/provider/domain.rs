@@ -88,7 +88,9 @@ impl Domain {
     ) -> Result<Arc<Self>> {
         let fabric = UseRef::new(fabric.clone())?;
         let directory = DirectoryUse::of(fabric.netns())?;
-        let memory = ident.budget.take_for::<Self>(size_of::<WorkQueue>())?;
+        let memory = ident
+            .budget
+            .take_for::<Self>(size_of::<WorkQueue>() + WorkQueue::POOL_BYTES)?;
         let fid = ident.fid;
         let work = WorkQueue::new(ident.owner, ident.budget)?;
         Arc::pin_init(

@@ -44,10 +44,8 @@ use kfi_core::{
 };
 
 use super::{
-    alias::{
-        DefaultFlags,
-        EpAlias, //
-    },
+    alias::DefaultFlags,
+    objects::Entry,
     parse::{
         check_count,
         user_ranges, //
@@ -239,9 +237,10 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     if arg.count == 0 || arg.count > limits::MAX_POST {
         return Err(EINVAL);
     }
-    let (endpoint, defaults) = match file.object::<Endpoint>(arg.ep) {
-        Ok(endpoint) => (endpoint, None),
-        Err(_) => alias(file, arg.ep)?,
+    let (endpoint, defaults) = match file.entry(arg.ep)? {
+        Entry::Endpoint(endpoint) => (endpoint, None),
+        Entry::EpAlias(alias) => (alias.endpoint().clone(), Some(alias.defaults())),
+        _ => return Err(EBADF),
     };
     let ops = UserPtr::from_addr(usize::try_from(arg.ops).map_err(|_| EFAULT)?);
     let stride = usize::try_from(arg.op_size)?;
@@ -259,22 +258,15 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
         without_peer(&mut poster, || {
             read_element(ops, index, stride, OP_V1_SIZE, &mut op)
         })?;
-        if ((op.flags | always) & KFI_TRIGGER) | op.threshold | u64::from(op.trigger_cntr) != 0 {
+        let trigger = op.threshold | u64::from(op.trigger_cntr | op.trigger_event);
+        if (op.flags | always) & KFI_TRIGGER | trigger != 0 {
             reader.trigger(&op, &endpoint, &mut poster)?;
         } else {
-            must_be_zero(&[op.trigger_event])?;
-            reader.post(&op, &mut poster)?;
+            reader.read(&op, &mut poster)?;
         }
         arg.done = arg.done.wrapping_add(1);
     }
     Ok(())
-}
-
-/// The endpoint of an alias, and the default flags of the alias.
-#[cold]
-fn alias(file: &OpenFile, handle: u32) -> Result<(Arc<Endpoint>, Option<DefaultFlags>)> {
-    let alias = file.object::<EpAlias>(handle)?;
-    Ok((alias.endpoint().clone(), Some(alias.defaults())))
 }
 
 /// The local buffer of an operation: one range, or a list of them.
@@ -356,12 +348,19 @@ impl<'a> Reader<'a> {
         cntr.trigger(op.threshold, admission.into_work()?)
     }
 
+    /// [`read`](Self::read), out of the way of the operations that are posted at once.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post<D: Destination>(&mut self, op: &kfabric_op, poster: &mut D) -> Result {
+        self.read(op, poster)
+    }
+
     /// Validates `op`, converts it to an operation of the provider, and gives it to `poster`. In the
     /// context of the process whose memory it names; sleeps. Fails with the errors of `struct
     /// kfabric_post`. The caller has handled KFI_TRIGGER.
     // Each kind of operation is posted in its own arm, so that the kind is not checked twice.
-    #[inline]
-    pub(super) fn post<D: Destination>(&mut self, op: &kfabric_op, poster: &mut D) -> Result {
+    #[inline(always)]
+    fn read<D: Destination>(&mut self, op: &kfabric_op, poster: &mut D) -> Result {
         let kind = OpType::try_from(op.opcode).map_err(to_error)?;
         must_be_zero(&[op.control & !KFABRIC_OP_EXPLICIT])?;
         let mut flags = Flags {

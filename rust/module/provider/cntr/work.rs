@@ -82,10 +82,11 @@ impl Cntr {
     pub(in crate::provider) fn take_work(&self, kind: Compared, key: &Key) -> Option<Work> {
         let counter = &self.counter;
         let mut line = counter.line.lock();
-        let work = line.cancel(&counter.values, kind, key);
+        let taken = line.cancel(&counter.values, kind, key);
         let _after = line.works_mut().map_mut().after_change();
         drop(line);
-        work
+        // The node is freed here.
+        taken.map(|(_node, work)| work)
     }
 
     /// Takes all works of a kind out, and their number. Does not sleep.

@@ -54,10 +54,7 @@ use super::{
     }, //
 };
 use crate::{
-    provider::work::{
-        Deferral,
-        Node, //
-    },
+    provider::work::Deferral,
     shim::{
         errno::number,
         trace,
@@ -65,9 +62,8 @@ use crate::{
     }, //
 };
 
-/// Bytes that the kernel's allocator adds to an entry and its record, and those of the node in
-/// which an operation waits for a counter.
-const OVERHEAD: usize = 128 + Node::BYTES;
+/// Bytes that the kernel's allocator adds to an entry and its record.
+const OVERHEAD: usize = 128;
 
 /// The flags of operations that cannot be deferred work.
 const NOT_DEFERRED: OpFlags = OpFlags::MULTI_RECV

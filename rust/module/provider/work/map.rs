@@ -29,37 +29,55 @@ use super::{
     queue::WorkQueue,
     Work, //
 };
-use crate::provider::{
-    cntr::Cntr,
-    prelude::*, //
+use crate::{
+    mem::Budget,
+    provider::{
+        cntr::Cntr,
+        prelude::*, //
+    }, //
 };
 
-/// Works in the order of their keys. The values are `Some`, except while one is taken out.
-pub(in crate::provider) type Tree = RBTree<Key, Option<Work>>;
+/// A work in a tree.
+pub(in crate::provider) struct Entry {
+    work: Work,
+    /// The memory of its node.
+    memory: Allowance,
+}
 
-/// Memory for a work.
-pub(in crate::provider) struct Node(RBTreeNodeReservation<Key, Option<Work>>);
+/// Works in the order of their keys. The values are `Some`, except while one is taken out.
+pub(in crate::provider) type Tree = RBTree<Key, Option<Entry>>;
+
+/// Memory for a work, charged to the owner of the domain.
+pub(in crate::provider) struct Node {
+    node: RBTreeNodeReservation<Key, Option<Entry>>,
+    memory: Allowance,
+}
 
 impl Node {
     /// Bytes that a node takes, with the allocator's overhead.
-    pub(in crate::provider) const BYTES: usize = 24 + size_of::<(Key, Option<Work>)>() + 16;
+    pub(in crate::provider) const BYTES: usize = 24 + size_of::<(Key, Option<Entry>)>() + 16;
 
-    /// Allocates it. Fails with `ENOMEM`. Sleeps.
-    pub(in crate::provider) fn new() -> Result<Self> {
-        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
+    /// Allocates it, and charges it to `budget`. Fails with `ENOMEM`. Sleeps.
+    pub(in crate::provider) fn new(budget: &Budget) -> Result<Self> {
+        Ok(Self {
+            memory: budget.take(Self::BYTES as u64)?,
+            node: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+        })
     }
 
-    pub(super) fn with(self, key: Key, work: Work) -> RBTreeNode<Key, Option<Work>> {
-        self.0.into_node(key, Some(work))
+    pub(super) fn with(self, key: Key, work: Work) -> RBTreeNode<Key, Option<Entry>> {
+        let Self { node, memory } = self;
+        node.into_node(key, Some(Entry { work, memory }))
     }
 }
 
 /// Takes the first work out of a tree, with its node.
 pub(super) fn pop_first(tree: &mut Tree) -> Option<(Node, Work)> {
     let mut cursor = tree.cursor_front_mut()?;
-    let work = cursor.current_mut().1.take();
-    let node = Node(cursor.remove_current().1.into_reservation());
-    Some((node, work?))
+    let entry = cursor.current_mut().1.take();
+    let node = cursor.remove_current().1.into_reservation();
+    let Entry { work, memory } = entry?;
+    Some((Node { node, memory }, work))
 }
 
 /// The works of one kind.
@@ -177,7 +195,7 @@ impl WorkTrees {
         for _ in 0..most {
             let cursor = self.success.tree.cursor_lower_bound(&from)?;
             let (key, work) = cursor.current();
-            if work.as_ref().is_some_and(&is_it) {
+            if work.as_ref().is_some_and(|entry| is_it(&entry.work)) {
                 return Some(Found::At(*key));
             }
             from = Key::new(key.threshold(), key.ticket().wrapping_add(1));
@@ -188,7 +206,7 @@ impl WorkTrees {
 
 impl WorkMap for WorkTrees {
     type Slot = (Node, Work);
-    type Token = Work;
+    type Token = (Node, Work);
 
     fn insert(&mut self, kind: Compared, key: Key, (node, work): Self::Slot) {
         let kind = self.of(kind);
@@ -217,13 +235,13 @@ impl WorkMap for WorkTrees {
         }
     }
 
-    fn remove(&mut self, kind: Compared, key: &Key) -> Option<Work> {
+    fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token> {
         let kind = self.of(kind);
-        let mut entry = kind.tree.find_mut(key)?;
-        let work = entry.get_mut().take();
-        // Frees the node, which does not sleep.
-        drop(entry.remove_node());
+        let mut found = kind.tree.find_mut(key)?;
+        let entry = found.get_mut().take();
+        let node = found.remove_node().into_reservation();
         kind.len = kind.len.wrapping_sub(1);
-        work
+        let Entry { work, memory } = entry?;
+        Some((Node { node, memory }, work))
     }
 }

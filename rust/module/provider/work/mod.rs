@@ -75,12 +75,7 @@ pub(crate) enum Work {
         _endpoint: UseRef<Endpoint>,
     },
     /// A change of a counter.
-    Change {
-        cntr: UseRef<Cntr>,
-        change: Change,
-        /// The memory of its node, charged to the owner of the domain.
-        _memory: Allowance,
-    },
+    Change { cntr: UseRef<Cntr>, change: Change },
 }
 
 impl Work {
@@ -93,11 +88,9 @@ impl Work {
         })
     }
 
-    /// A change of `cntr`. Fails with `EINVAL` for a value above its maximum; `ENOMEM` if the
-    /// owner's budget is used up; `EBADF` if it is closed.
-    fn change(queue: &WorkQueue, cntr: &Arc<Cntr>, change: Change) -> Result<Self> {
+    /// A change of `cntr`. Fails with `EBADF` if it is closed.
+    fn change(cntr: &Arc<Cntr>, change: Change) -> Result<Self> {
         Ok(Self::Change {
-            _memory: queue.budget().take(Node::BYTES as u64)?,
             cntr: UseRef::new(cntr.clone())?,
             change,
         })
@@ -119,7 +112,7 @@ impl Work {
                 Post::Here => operation.start_here(),
                 Post::Workers => operation.start(),
             },
-            Self::Change { cntr, change, .. } => change.apply(&cntr),
+            Self::Change { cntr, change } => change.apply(&cntr),
         }
     }
 }
@@ -208,7 +201,7 @@ impl Cntr {
         if let Some(id) = self.change_now(threshold, cntr, change) {
             return Ok(id);
         }
-        let work = Work::change(self.domain().work(), cntr, change)?;
+        let work = Work::change(cntr, change)?;
         self.queue(Compared::Sum, threshold, work)
     }
 
@@ -239,7 +232,9 @@ impl Cntr {
             queue.go_on(WorkQueue::call_steps());
             return Ok(number);
         }
-        let node = Node::new()?;
+        // The counter stays open: a closed one must not be listed.
+        let _using = UseGuard::new(&**self)?;
+        let node = queue.node()?;
         self.list_for_work()?;
         queue.enter()?;
         let key = self.enter_work(kind, threshold, (node, work));

@@ -79,6 +79,10 @@ const CALL_STEPS: usize = 4096;
 /// Steps of a worker before it lets other items of the workqueue run.
 const WORKER_STEPS: usize = 1024;
 
+/// Unused nodes that a domain keeps for its next works: allocating, charging and freeing one costs
+/// more than the rest of a work that changes a counter.
+const POOL_SIZE: usize = 64;
+
 /// Works that are dropped or started between two calls of `cond_resched()`.
 const STRIDE: usize = 32;
 
@@ -91,6 +95,8 @@ struct Due {
     busy: bool,
     /// The domain closes by force: works are dropped.
     closed: bool,
+    /// Unused nodes, at most [`POOL_SIZE`]. They stay charged.
+    pool: KVec<Node>,
 }
 
 /// The works of a domain.
@@ -127,8 +133,12 @@ pub(super) enum Post {
 }
 
 impl WorkQueue {
+    /// Bytes of the pool.
+    pub(in crate::provider) const POOL_BYTES: usize = POOL_SIZE * size_of::<Node>();
+
     /// An empty queue of a domain with this owner. Fails with `ENOMEM`. Sleeps.
     pub(in crate::provider) fn new(owner: Arc<Owner>, budget: Budget) -> Result<Arc<Self>> {
+        let pool = KVec::with_capacity(POOL_SIZE, GFP_KERNEL_ACCOUNT)?;
         Arc::pin_init(
             pin_init!(Self {
                 due <- new_spinlock!(
@@ -137,6 +147,7 @@ impl WorkQueue {
                         next: 0,
                         busy: false,
                         closed: false,
+                        pool,
                     },
                     "WorkQueue::due"
                 ),
@@ -150,9 +161,14 @@ impl WorkQueue {
         )
     }
 
-    /// The budget of the owner.
-    pub(in crate::provider) fn budget(&self) -> &Budget {
-        &self.budget
+    /// Memory for a work. Fails with `ENOMEM`. Sleeps.
+    pub(in crate::provider) fn node(&self) -> Result<Node> {
+        // The lock is released at the end of this statement.
+        let unused = self.due.lock().pool.pop();
+        match unused {
+            Some(node) => Ok(node),
+            None => Node::new(&self.budget),
+        }
     }
 
     /// The number of works that wait or are due. Any context.
@@ -239,9 +255,14 @@ impl WorkQueue {
     /// current task is no executor any more. Returns whether works are left. Sleeps.
     fn execute(self: &Arc<Self>, steps: usize, post: Post) -> bool {
         let (mut left, mut count) = (Some(steps), 0usize);
+        let mut unused = None;
         loop {
             let (work, closed) = {
                 let mut due = self.due.lock();
+                // If there are enough, it is freed, which does not sleep.
+                let _refused = unused
+                    .take()
+                    .map(|node| due.pool.push_within_capacity(node));
                 let closed = due.closed;
                 let may = closed || (left.is_some() && !fatal_signal_pending());
                 let next = if may { pop_first(&mut due.works) } else { None };
@@ -250,7 +271,7 @@ impl WorkQueue {
                     return !due.works.is_empty();
                 };
                 drop(due);
-                drop(node);
+                unused = Some(node);
                 (work, closed)
             };
             self.leave(1);
