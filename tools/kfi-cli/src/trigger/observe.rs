@@ -23,7 +23,10 @@ const MAX_OBSERVERS: usize = 256;
 /// Stack of a thread, which does little.
 const STACK: usize = 64 << 10;
 
-/// What a counter shows.
+/// Time in which the threads fall asleep.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// The state that a counter shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum What {
@@ -105,6 +108,8 @@ impl Observers {
                 threads.extend(thread::Builder::new().stack_size(STACK).spawn(body));
             }
         }
+        // A thread that is not asleep yet would see the first changes too late.
+        thread::sleep(SETTLE);
         Self { threads }
     }
 
