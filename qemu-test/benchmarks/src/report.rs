@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows that have goals, in the order of the table.
-const ORDER: [&str; 31] = [
+const ORDER: [&str; 32] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
