@@ -279,11 +279,11 @@ fn unknown_opcodes_and_reserved_fields_are_refused() {
             abi::kfabric_op { datatype, ..good },
             abi::kfabric_op { op, ..good },
             abi::kfabric_op {
-                trigger_event: reserved,
+                trigger_event: result_mr,
                 ..good
             },
             abi::kfabric_op {
-                trigger_cntr: reserved,
+                trigger_cntr: result_mr,
                 ..good
             },
             abi::kfabric_op {
