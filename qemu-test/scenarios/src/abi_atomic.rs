@@ -296,7 +296,12 @@ fn invalid_flags_of_atomics_are_refused() {
                     flags,
                     ..rig.op(opcode)
                 };
-                rig.refuse(wrong, Errno::EINVAL);
+                // The endpoint lacks the capability KFI_TRIGGER.
+                let errno = match flags {
+                    abi::KFI_TRIGGER => Errno::EOPNOTSUPP,
+                    _ => Errno::EINVAL,
+                };
+                rig.refuse(wrong, errno);
             }
         }
         let all = abi::kfabric_op {

@@ -436,7 +436,7 @@ fn getinfo_refuses_invalid_arguments() {
         },
         abi::kfabric_info {
             ep_type: abi::KFI_EP_RDM,
-            caps: abi::KFI_ATOMIC,
+            caps: abi::KFI_MULTICAST,
             ..blank
         },
         abi::kfabric_info {

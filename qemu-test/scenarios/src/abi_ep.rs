@@ -48,7 +48,6 @@ fn unknown_types_and_capabilities_are_refused() {
         refused(open(type_, 0), Errno::EINVAL);
     }
     for caps in [
-        abi::KFI_ATOMIC,
         abi::KFI_MULTICAST,
         abi::KFI_TAGGED_RMA,
         abi::KFI_NAMED_RX_CTX,
