@@ -86,7 +86,7 @@ mod tests {
         Ok(())
     }
 
-    /// Whoever adds under a lock starts nothing.
+    /// A task that adds under a lock starts nothing.
     #[test]
     fn an_add_under_a_lock_leaves_work_to_the_worker() -> Result {
         let cntrs = Cntrs::open(2)?;

@@ -106,7 +106,7 @@ impl<'a> Work<'a> {
     }
 
     /// The structure of the interface, for a call during which `self` lives.
-    fn to_queue(&self) -> abi::kfabric_work {
+    fn queued(&self) -> abi::kfabric_work {
         abi::kfabric_work {
             op: self.op.as_ref().map_or(0, |op| {
                 std::ptr::from_ref(op.raw()).expose_provenance() as u64
@@ -181,7 +181,7 @@ impl Domain {
     /// - For transfers, those of [`Endpoint::post`] that depend neither on the
     ///   peer nor on the room in a queue.
     pub fn queue_work(&self, works: &[Work<'_>]) -> Result<QueuedWork> {
-        let mut raw: Vec<_> = works.iter().map(Work::to_queue).collect();
+        let mut raw: Vec<_> = works.iter().map(Work::queued).collect();
         let arg = self.queue_raw(&mut raw)?;
         Ok(QueuedWork {
             ids: (raw.iter().take(arg.done as usize))
@@ -197,12 +197,12 @@ impl Domain {
     ///
     /// As [`Domain::queue_work`].
     pub fn queue_one(&self, work: &Work<'_>) -> Result<WorkId> {
-        let mut raw = work.to_queue();
+        let mut raw = work.queued();
         self.queue_raw(std::slice::from_mut(&mut raw))?;
         Ok(WorkId::of(&raw))
     }
 
-    /// `works` come from [`Work::to_queue`] of works that are borrowed by the
+    /// `works` come from [`Work::queued`] of works that are borrowed by the
     /// caller.
     fn queue_raw(&self, works: &mut [abi::kfabric_work]) -> Result<abi::kfabric_queue_work> {
         // SAFETY: The callers borrow the works, so the operations live during the call.
@@ -283,7 +283,7 @@ mod tests {
             (0, abi::KFABRIC_OP_TSEND)
         );
         let op = work.op.as_ref().unwrap().raw();
-        let raw = work.to_queue();
+        let raw = work.queued();
         assert_eq!(raw.op, std::ptr::from_ref(op).addr() as u64);
         assert_eq!((raw.threshold, raw.triggering_cntr, raw.object), (3, 7, 9));
         assert_eq!((op.tag, op.flags, op.threshold), (5, 0, 0));

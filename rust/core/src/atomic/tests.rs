@@ -2,7 +2,7 @@
 //! Tests of the functions of atomics.
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_atomic))]
-mod tests {
+mod suite {
     use super::super::*;
 
     const FORMS: [OpType; 3] = [

@@ -123,7 +123,7 @@ impl_has_work! {
 /// The memory of a counter's entry in the list of counters with work.
 pub(in crate::provider) type Listing = RBTreeNodeReservation<u64, Arc<Cntr>>;
 
-/// Who starts the operations of transfers.
+/// The tasks that start the operations of transfers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Post {
     /// The executor, which may sleep.
