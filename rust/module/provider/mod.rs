@@ -68,8 +68,8 @@
 
 pub(crate) mod av;
 pub(crate) mod cntr;
-pub(crate) mod counters;
 pub(crate) mod comp_cntr;
+pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod directory;
 pub(crate) mod domain;

@@ -17,8 +17,8 @@ use crate::{
     provider::{
         av::Av,
         cntr::Cntr,
-        counters::Counters,
         comp_cntr::CompCntr,
+        counters::Counters,
         cq::Cq,
         ep::Endpoint,
         eq::Eq,

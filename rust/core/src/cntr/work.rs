@@ -121,8 +121,8 @@ impl<W: WorkMap> Works<W> {
         &self.map
     }
 
-    /// Returns the map. The caller removes no work from it but by [`Waiters::cancel`](super::Waiters::cancel) and
-    /// notes with [`Waiters::taken`](super::Waiters::taken) what it takes out.
+    /// Returns the map. A caller that takes works out of it notes their number with
+    /// [`Waiters::taken`](super::Waiters::taken).
     pub fn map_mut(&mut self) -> &mut W {
         &mut self.map
     }

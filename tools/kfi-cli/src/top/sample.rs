@@ -724,7 +724,10 @@ pub(crate) mod tests {
             let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
             keys.join(" ")
         };
-        assert_eq!(keys(&json), "cntrs comp_cntrs cqs endpoints flows links seconds");
+        assert_eq!(
+            keys(&json),
+            "cntrs comp_cntrs cqs endpoints flows links seconds"
+        );
         assert_eq!(json["seconds"], 2.0);
         assert_eq!(json["links"][0]["name"], "roce0");
         assert_eq!(
