@@ -21,7 +21,8 @@ help:
 	@echo 'make shell           a guest to play in, module loaded'
 	@echo 'make                 the module alone, for the stock kernel of the guest'
 	@echo 'make KDIR=<tree>     the module for a kernel of your own: its build tree, or Debian'"'"'s headers'
-	@echo 'make modules_install with KDIR=: install it (INSTALL_MOD_PATH= for another root)'
+	@echo 'make modules_install with KDIR=: install it, and the headers for modules that use it'
+	@echo '                     (INSTALL_MOD_PATH= for another root)'
 	@echo 'make load            with KDIR=: load it into the running kernel (as root)'
 	@echo 'make deb             Debian packages in build/deb: kfabric-dkms, kfi, libkfi-dev'
 	@echo 'make clean           remove build/ (the caches stay; see KFABRIC_CACHE)'
@@ -62,6 +63,7 @@ modules_install:
 	+@$(MAKE) -C "$(call KDIR_BUILT,2)" $(call KDIR_LLVM,$(call KDIR_BUILT,2)) \
 		M="$(CURDIR)" MO="$(KDIR_OUT)" \
 		$(if $(wildcard $(call KDIR_BUILT,2)/.rust-symbols),CONFIG_MODULE_SIG_ALL=) modules_install
+	@scripts/install-headers "$(call KDIR_BUILT,2)" "$(KDIR_OUT)" "$(INSTALL_MOD_PATH)"
 
 load:
 	@scripts/load "$(KDIR_OUT)/kfabric.ko" "$(KDIR)"

@@ -69,8 +69,7 @@ typedef u64 kfi_addr_t;
  * @comp: the provider's: completed when @ref_cnt becomes 0
  * @ref_cnt: the provider's: references (kfi_prov.h)
  *
- * A consumer reads @fclass and @context, and may change @context while no call
- * with the object is running.
+ * A consumer reads @fclass and @context.
  */
 struct kfid {
 	size_t			fclass;
@@ -399,7 +398,7 @@ struct kfi_info *kfi_dupinfo(const struct kfi_info *info);
  * @fabric: where the fabric is stored
  * @context: the consumer's
  *
- * An open fabric keeps the provider's module loaded.
+ * A provider keeps its module loaded while a fabric is open.
  *
  * Return: 0; -KFI_EINVAL if @attr, its @prov_name or @fabric is NULL;
  *	-KFI_ENODEV if there is no such provider; -KFI_ENOMEM; what the provider

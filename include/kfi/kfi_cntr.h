@@ -106,7 +106,7 @@ static inline int kfi_cntr_add(struct kfid_cntr *cntr, u64 value)
  * @cntr: the counter
  * @value: what is added; 0 is no change of the value
  *
- * Context: Any.
+ * Context: Process; may be called under a spin lock that no interrupt takes.
  * Return: 0; -KFI_ENOSYS a provider of an older version.
  */
 static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
@@ -120,7 +120,7 @@ static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
  * @cntr: the counter
  * @value: the new value
  *
- * Context: Process or softirq.
+ * Context: Process; may be called under a spin lock that no interrupt takes.
  * Return: 0.
  */
 static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
@@ -133,7 +133,7 @@ static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
  * @cntr: the counter
  * @value: the new value
  *
- * Context: Process or softirq.
+ * Context: Process; may be called under a spin lock that no interrupt takes.
  * Return: 0; -KFI_ENOSYS a provider of an older version.
  */
 static inline int kfi_cntr_seterr(struct kfid_cntr *cntr, u64 value)

@@ -52,9 +52,10 @@ struct kfi_provider {
  * A newer version of a provider replaces one of the same name: the older one
  * gets no further calls, and is deregistered as before.
  *
- * Return: 0; -KFI_EINVAL without a name or a callback; -KFI_ENOSYS @kfi_version
- *	has another major or a newer minor number; -EEXIST a provider of this
- *	name is registered and not older; -KFI_ENOMEM.
+ * Return: 0; -KFI_EINVAL without a callback or a name, or a name of more than 63
+ *	bytes; -KFI_ENOSYS @kfi_version has another major or a newer minor
+ *	number; -EEXIST it is registered already, or one of this name that is
+ *	not older, or is that of kfabric itself; -KFI_ENOMEM.
  */
 int kfi_provider_register(struct kfi_provider *provider);
 

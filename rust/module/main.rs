@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   uapi       /dev/kfabric: the objects for programs
+//!   capi       kfabric 1.7: the objects for kernel modules in C
 //!   registry   the providers, and getinfo
 //!   provider   the objects: domain, endpoint, av, mr, cq, cntr, eq, wait, poll
 //!   net        links: the software device on network interfaces
@@ -26,6 +27,7 @@ use kernel::{
     prelude::*, //
 };
 
+mod capi;
 #[cfg(kfi_kunit)]
 #[path = "../../kunit/mod.rs"]
 mod kunit;
@@ -61,6 +63,7 @@ module! {
 /// The loaded module. Fields are dropped in this order.
 #[pin_data]
 struct Kfabric {
+    _capi: capi::Registration,
     #[pin]
     _debugfs: uapi::Debugfs,
     #[pin]
@@ -83,6 +86,8 @@ impl kernel::InPlaceModule for Kfabric {
             _links: unsafe {
                 net::start(module_parameters::max_links.value(), &provider::LINK_EVENTS)?
             },
+            // SAFETY: The kernel calls this once, before the module's functions can be called.
+            _capi: unsafe { capi::Registration::new()? },
             _device <- uapi::register(),
             _debugfs <- uapi::Debugfs::new(),
             #[cfg(kfi_kunit)]

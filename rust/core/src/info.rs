@@ -30,16 +30,19 @@
 //! | names                  | empty, or the same                  | those of the offer              |
 //! | api_version            | at most 1.7                         | the requested one, or 1.7       |
 //!
-//! An unknown enumerator matches nothing.
+//! An unknown enumerator matches nothing. [`KernelAttr`] has the attributes that only kernel modules
+//! see.
 //!
 //! The consumer kfilnd requires RMA to tagged buffers, named receive contexts and remote peers.
 //! [`Kind::RDM`] does not offer all of these yet, so kfilnd gets no entry, instead of an endpoint
 //! on which its bulk transfers would fail. Its other hints match.
 
+mod kernel_attr;
 mod kind;
 mod offer;
 
 pub use self::{
+    kernel_attr::KernelAttr,
     kind::Kind,
     offer::{
         HintMismatch,

@@ -2,7 +2,7 @@
 
 //! The provider: the objects of kfabric, and the path of operations through them.
 //!
-//! A front end (`uapi`, later `capi`) makes objects and calls their methods, and nothing below
+//! A front end (`uapi` for programs, `capi` for kernel modules) makes objects and calls their methods, and nothing below
 //! them. The provider uses `net`, which has the links and QPs. Each object has a file:
 //!
 //! ```text

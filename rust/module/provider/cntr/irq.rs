@@ -68,7 +68,14 @@ impl IrqAdder {
     pub(crate) fn add(self: &Arc<Self>, n: u64) {
         let reached = self.cntr.counter.values.add_unlocked(n);
         // An add of 0 changes nothing.
-        let signals = n != 0 && matches!(self.cntr.wait, WaitObj::Set(_));
+        let signals = match &self.cntr.wait {
+            WaitObj::Head(head) if n != 0 => {
+                head.wake();
+                false
+            }
+            WaitObj::Set(_) => n != 0,
+            _ => false,
+        };
         if reached.is_some() || signals {
             self.defer(reached.is_some_and(|reached| reached.has_wrapped()));
         }

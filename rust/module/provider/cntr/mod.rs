@@ -17,7 +17,6 @@
 mod callback;
 mod counter;
 mod fd;
-#[cfg(kfi_kunit)]
 pub(crate) mod irq;
 mod work;
 
@@ -138,11 +137,9 @@ impl Cntr {
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         self.counter.add(n);
-        if let WaitObj::Set(set) = &self.wait {
-            // An add of 0 changes nothing.
-            if n != 0 {
-                set.signal();
-            }
+        // An add of 0 changes nothing.
+        if self.wait.is_signalled() && n != 0 {
+            self.wait.signal();
         }
     }
 
@@ -246,6 +243,11 @@ impl Cntr {
         self.wait.getwait(&**self, || {
             PendingFd::new(Fd::new(UseRef::new(self.clone())?)?)
         })
+    }
+
+    /// The wait queue for a kernel consumer. See [`WaitObj::queue`]. Does not sleep.
+    pub(crate) fn queue(&self) -> Result<&WaitQueue> {
+        self.wait.queue()
     }
 
     /// Both values as they are now, to be given to [`changed`](Self::changed). Does not sleep.

@@ -9,6 +9,7 @@
 //! | `KFI_WAIT_NONE` | no | no | no |
 //! | `KFI_WAIT_UNSPEC` | yes | yes | no |
 //! | `KFI_WAIT_QUEUE` | yes | yes | no |
+//! | the same of a kernel consumer | yes | no | no |
 //! | `KFI_WAIT_SET` | counter only | the set's | yes |
 //!
 //! A task that sleeps in a call waits for one condition. It is in a line of the object that it
@@ -40,10 +41,12 @@
 //! |---|---|
 //! | [`line`] | the line: waiters in the order in which they become due |
 //! | [`set`] | the wait set: one object to wait on for many |
+//! | [`head`] | a `wait_queue_head_t` for kernel consumers |
 //! | `callback` | a callback of a kernel consumer |
 
 #[cfg(kfi_kunit)]
 pub(crate) mod callback;
+pub(crate) mod head;
 pub(super) mod line;
 pub(crate) mod set;
 
@@ -55,9 +58,12 @@ use core::num::NonZeroU32;
 
 use kfi_core::enums;
 
-use self::line::{
-    Memory,
-    RemovedWaiter, //
+use self::{
+    head::WaitHead,
+    line::{
+        Memory,
+        RemovedWaiter, //
+    }, //
 };
 use super::{
     fabric::Fabric,
@@ -92,6 +98,8 @@ pub(crate) enum WaitObj {
     Set(UseRef<WaitSet>),
     /// Calls that sleep, and descriptors.
     Queue,
+    /// Calls that sleep, and a wait queue that every change wakes.
+    Head(Arc<WaitHead>),
 }
 
 impl WaitObj {
@@ -121,7 +129,7 @@ impl WaitObj {
     /// Whether the object itself has descriptors, and whether a read of a queue with this wait
     /// object may sleep.
     pub(super) fn is_pollable(&self) -> bool {
-        matches!(self, Self::Unspec | Self::Queue)
+        matches!(self, Self::Unspec | Self::Queue | Self::Head(_))
     }
 
     /// Makes a descriptor for waiting on `object`, which has this wait object (KFI_GETWAIT): that
@@ -135,7 +143,8 @@ impl WaitObj {
         open: impl FnOnce() -> Result<PendingFd>,
     ) -> Result<PendingFd> {
         match self {
-            Self::None => Err(EINVAL),
+            // A kernel consumer gets no descriptor.
+            Self::None | Self::Head(_) => Err(EINVAL),
             Self::Unspec | Self::Queue => open(),
             Self::Set(set) => {
                 let _using = UseGuard::new(object)?;
@@ -144,12 +153,31 @@ impl WaitObj {
         }
     }
 
-    /// Signals the wait set, if there is one. Does not sleep. Process context. The caller holds no
-    /// spin lock of a counter, CQ or EQ; it may hold that of a multi-receive buffer.
+    /// The wait queue for a kernel consumer (KFI_GETWAIT): that of the object, or of its wait set.
+    /// Fails with `EINVAL` if there is none. Does not sleep.
+    pub(crate) fn queue(&self) -> Result<&WaitQueue> {
+        match self {
+            Self::Head(head) => Ok(head.queue()),
+            Self::Set(set) => Ok(set.arc().queue()),
+            Self::None | Self::Unspec | Self::Queue => Err(EINVAL),
+        }
+    }
+
+    /// Whether a change of the object has to be signalled.
+    #[inline]
+    pub(super) fn is_signalled(&self) -> bool {
+        matches!(self, Self::Set(_) | Self::Head(_))
+    }
+
+    /// Signals the wait set, or wakes the wait queue, if there is one. Does not sleep. Process
+    /// context. The caller holds no spin lock of a counter, CQ or EQ; it may hold that of a
+    /// multi-receive buffer.
     #[inline]
     pub(super) fn signal(&self) {
-        if let Self::Set(set) = self {
-            set.signal();
+        match self {
+            Self::Set(set) => set.signal(),
+            Self::Head(head) => head.wake(),
+            Self::None | Self::Unspec | Self::Queue => {}
         }
     }
 

@@ -172,6 +172,11 @@ impl WaitSet {
         }))
     }
 
+    /// The wait queue of pollers and of kernel consumers. Does not sleep.
+    pub(crate) fn queue(&self) -> &WaitQueue {
+        &self.readable
+    }
+
     /// Whether a signal is pending. Does not sleep.
     pub(super) fn pending(&self) -> bool {
         self.line.lock().pending()

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry: the module's provider, and getinfo.
+//! What the provider of this module offers: getinfo.
 //!
-//! There is one provider, the module's own, with endpoints of every type on the links of a network
-//! namespace. [`getinfo`] makes the entries that fit the caller's request and hints. Providers of
-//! other modules, which will register through the C interface, will be asked after it.
+//! The provider has endpoints of every type on the links of a network namespace. [`getinfo`] makes
+//! the entries that fit the caller's request and hints.
 //!
 //! Process context. No lock is held while an entry is passed on.
 
@@ -12,6 +11,7 @@ use kernel::prelude::*;
 
 use kfi_core::{
     addr::SockAddr,
+    enums::EpType,
     errno::Errno,
     info::{
         Info,
@@ -38,7 +38,7 @@ use crate::{
 pub(crate) const VERSION: u32 = 1 << 16;
 
 /// The name of the provider.
-const NAME: &[u8] = b"kfabric";
+pub(crate) const NAME: &[u8] = b"kfabric";
 
 /// Passes every entry in `netns` that fits `request` and `hints` to `found`, as kfi_getinfo().
 ///
@@ -77,6 +77,11 @@ pub(crate) fn getinfo(
         }
     }
     any.then_some(()).ok_or(ENODATA)
+}
+
+/// The endpoint type of an entry that [`getinfo`] made.
+pub(crate) fn kind_of(entry: &Info) -> &'static Kind {
+    Kind::of(EpType::try_from(entry.ep.ep_type).unwrap_or(EpType::Unspec))
 }
 
 /// The endpoint types of `link` and their attributes.

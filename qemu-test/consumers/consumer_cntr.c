@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters: kfi_cntr(3), and the contexts in which they may be used.
+ */
+
+#include <linux/delay.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/sched/signal.h>
+#include <linux/timer.h>
+#include <linux/wait.h>
+
+#include "fixture.h"
+
+/* Milliseconds that are long enough on a busy machine. */
+#define LONG	20000
+
+static void values(struct kunit *test)
+{
+	struct kfid_cntr *cntr;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_NONE, NULL, &f);
+	KUNIT_EXPECT_EQ(test, cntr->fid.fclass, KFI_CLASS_CNTR);
+	KUNIT_EXPECT_PTR_EQ(test, cntr->fid.context, (void *)&f);
+	KUNIT_EXPECT_EQ(test, cntr->ops->size, sizeof(*cntr->ops));
+	KUNIT_EXPECT_EQ(test, cntr->fid.ops->size, sizeof(*cntr->fid.ops));
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(cntr), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(cntr), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_add(cntr, 5), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_adderr(cntr, 2), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(cntr), 5);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(cntr), 2);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_set(cntr, ~0ULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_seterr(cntr, 9), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_add(cntr, 3), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(cntr), 2);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(cntr), 9);
+	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
+static void attributes(struct kunit *test)
+{
+	struct kfi_cntr_attr attr = {};
+	struct kfid_cntr *cntr = NULL;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	attr.flags = 1;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_open(f.domain, &attr, &cntr, NULL), -KFI_EINVAL);
+	attr.flags = 0;
+	attr.events = 1;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_open(f.domain, &attr, &cntr, NULL), -KFI_EINVAL);
+	attr.events = KFI_CNTR_EVENTS_COMP;
+	attr.wait_obj = 4;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_open(f.domain, &attr, &cntr, NULL), -KFI_EINVAL);
+	attr.wait_obj = KFI_WAIT_SET;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_open(f.domain, &attr, &cntr, NULL), -KFI_EINVAL);
+	/* Not a wait set. */
+	attr.wait_set = (struct kfid_wait *)f.domain;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_open(f.domain, &attr, &cntr, NULL), -KFI_EINVAL);
+	KUNIT_EXPECT_NULL(test, cntr);
+	/* Ignored without KFI_WAIT_SET. */
+	attr.wait_obj = KFI_WAIT_UNSPEC;
+	KUNIT_ASSERT_EQ(test, kfi_cntr_open(f.domain, &attr, &cntr, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	/* Without attributes, calls can wait. */
+	KUNIT_ASSERT_EQ(test, kfi_cntr_open(f.domain, NULL, &cntr, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, 1), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
+static void timeouts(struct kunit *test)
+{
+	struct kfid_cntr *cntr, *none;
+	struct fixture f;
+	ktime_t begin;
+
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	none = open_cntr(test, &f, KFI_WAIT_NONE, NULL, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 0, -1), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, 0), -KFI_ETIMEDOUT);
+	/* Milliseconds: not microseconds, not seconds. */
+	begin = ktime_get();
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, 100), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_GE(test, ktime_ms_delta(ktime_get(), begin), 100);
+	KUNIT_EXPECT_LT(test, ktime_ms_delta(ktime_get(), begin), LONG);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(cntr), 0);
+	/* KFI_WAIT_NONE: the counter can be asked, not waited on. */
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(none, 1, 1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(none, 1, -1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(none, 1, 0), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(none, 0, 0), 0);
+	/* An error from before the wait does not end it, success is looked at first. */
+	kfi_cntr_adderr(cntr, 1);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, 1), -KFI_ETIMEDOUT);
+	kfi_cntr_add(cntr, 1);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, -1), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&none->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* A thread that waits on a counter. */
+struct waiter {
+	struct kfid_cntr	*cntr;
+	u64			threshold;
+	bool			signals;
+	int			result;
+	struct completion	done;
+};
+
+static int wait_on_it(void *arg)
+{
+	struct waiter *waiter = arg;
+
+	if (waiter->signals)
+		allow_signal(SIGINT);
+	waiter->result = kfi_cntr_wait(waiter->cntr, waiter->threshold, LONG);
+	complete(&waiter->done);
+	return 0;
+}
+
+static struct task_struct *begin(struct kunit *test, struct waiter *waiter)
+{
+	struct task_struct *task;
+
+	init_completion(&waiter->done);
+	task = kthread_run(wait_on_it, waiter, "consumer_cntr");
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, task);
+	/* It sleeps, or the outcome is the same. */
+	msleep(20);
+	return task;
+}
+
+static void end(struct kunit *test, struct waiter *waiter, int result)
+{
+	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&waiter->done, 2 * LONG * HZ / 1000), 0);
+	KUNIT_EXPECT_EQ(test, waiter->result, result);
+}
+
+static void waiters(struct kunit *test)
+{
+	struct waiter low = { .threshold = 2 }, high = { .threshold = 5 };
+	struct kfid_cntr *cntr;
+	struct task_struct *task;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
+	low.cntr = cntr;
+	high.cntr = cntr;
+	begin(test, &low);
+	begin(test, &high);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
+	kfi_cntr_add(cntr, 1);
+	KUNIT_EXPECT_FALSE(test, completion_done(&low.done));
+	kfi_cntr_add(cntr, 1);
+	end(test, &low, 0);
+	KUNIT_EXPECT_FALSE(test, completion_done(&high.done));
+	/* Reached at any moment is reached. */
+	kfi_cntr_set(cntr, 5);
+	kfi_cntr_set(cntr, 0);
+	end(test, &high, 0);
+	/* A change of the error value ends a wait, also one that is taken back. */
+	begin(test, &high);
+	kfi_cntr_adderr(cntr, 1);
+	kfi_cntr_seterr(cntr, 0);
+	end(test, &high, -KFI_EAVAIL);
+	/* No change, no end. */
+	begin(test, &high);
+	kfi_cntr_adderr(cntr, 0);
+	kfi_cntr_seterr(cntr, 0);
+	msleep(20);
+	KUNIT_EXPECT_FALSE(test, completion_done(&high.done));
+	kfi_cntr_set(cntr, 7);
+	end(test, &high, 0);
+	/* A signal. */
+	kfi_cntr_set(cntr, 0);
+	high.signals = true;
+	task = begin(test, &high);
+	send_sig(SIGINT, task, 1);
+	end(test, &high, -EINTR);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
+struct sleeper {
+	struct kfid_cntr	*cntr;
+	wait_queue_head_t	*queue;
+	u64			threshold;
+	bool			errors;
+	bool			woken;
+	struct completion	done;
+};
+
+static int sleep_in_queue(void *arg)
+{
+	struct sleeper *it = arg;
+
+	it->woken = wait_event_timeout(*it->queue,
+				       (it->errors ? kfi_cntr_readerr(it->cntr) :
+					kfi_cntr_read(it->cntr)) >= it->threshold,
+				       LONG * HZ / 1000);
+	complete(&it->done);
+	return 0;
+}
+
+static void sleep_begin(struct kunit *test, struct sleeper *it)
+{
+	init_completion(&it->done);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(sleep_in_queue, it, "consumer_cntr"));
+	msleep(20);
+}
+
+static void sleep_end(struct kunit *test, struct sleeper *it)
+{
+	wait_for_completion(&it->done);
+	KUNIT_EXPECT_TRUE(test, it->woken);
+}
+
+static void the_wait_queue(struct kunit *test)
+{
+	struct sleeper it = {};
+	wait_queue_head_t *queue = NULL;
+	struct kfid_cntr *cntr, *none;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
+	none = open_cntr(test, &f, KFI_WAIT_NONE, NULL, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&none->fid, KFI_GETWAIT, &queue), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_GETWAIT, NULL), -KFI_EINVAL);
+	KUNIT_ASSERT_EQ(test, kfi_control(&cntr->fid, KFI_GETWAIT, &queue), 0);
+	KUNIT_ASSERT_NOT_NULL(test, queue);
+	it.cntr = cntr;
+	it.queue = queue;
+	it.threshold = 3;
+	sleep_begin(test, &it);
+	kfi_cntr_add(cntr, 1);
+	msleep(20);
+	KUNIT_EXPECT_FALSE(test, completion_done(&it.done));
+	kfi_cntr_add(cntr, 2);
+	sleep_end(test, &it);
+	it.threshold = 9;
+	sleep_begin(test, &it);
+	kfi_cntr_set(cntr, 9);
+	sleep_end(test, &it);
+	it.errors = true;
+	it.threshold = 1;
+	sleep_begin(test, &it);
+	kfi_cntr_adderr(cntr, 1);
+	sleep_end(test, &it);
+	it.threshold = 4;
+	sleep_begin(test, &it);
+	kfi_cntr_seterr(cntr, 4);
+	sleep_end(test, &it);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&none->fid), 0);
+	fixture_close(test, &f);
+}
+
+static void flags(struct kunit *test)
+{
+	struct kfid_cntr *cntr;
+	struct fixture f;
+	u64 value = 7;
+
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_NONE, NULL, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_GETOPSFLAG, &value), 0);
+	KUNIT_EXPECT_EQ(test, value, 0);
+	value = KFI_COMPLETION;
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_SETOPSFLAG, &value), 0);
+	value = 0;
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_GETOPSFLAG, &value), 0);
+	KUNIT_EXPECT_EQ(test, value, KFI_COMPLETION);
+	value = BIT_ULL(40);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_SETOPSFLAG, &value), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_GETOPSFLAG, NULL), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_ENABLE, NULL), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, -1, NULL), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, cntr->fid.ops->bind(&cntr->fid, &f.domain->fid, 0), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* Adds in interrupts while a thread waits for each of them. */
+struct adder {
+	struct kfid_cntr	*cntr;
+	struct timer_list	timer;
+	struct hrtimer		hrtimer;
+	u64			seen;
+};
+
+static void add_in_softirq(struct timer_list *timer)
+{
+	struct adder *adder = container_of(timer, struct adder, timer);
+
+	kfi_cntr_add(adder->cntr, 1);
+	adder->seen = kfi_cntr_read(adder->cntr);
+}
+
+static enum hrtimer_restart add_in_hardirq(struct hrtimer *timer)
+{
+	struct adder *adder = container_of(timer, struct adder, hrtimer);
+
+	kfi_cntr_add(adder->cntr, 1);
+	adder->seen = kfi_cntr_read(adder->cntr);
+	return HRTIMER_NORESTART;
+}
+
+static void contexts(struct kunit *test)
+{
+	struct adder *adder = kunit_kzalloc(test, sizeof(*adder), GFP_KERNEL);
+	static DEFINE_SPINLOCK(lock);
+	struct kfid_cntr *cntr;
+	unsigned long irqs;
+	struct fixture f;
+	u64 i, value = 0;
+
+	KUNIT_ASSERT_NOT_NULL(test, adder);
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
+	adder->cntr = cntr;
+	timer_setup(&adder->timer, add_in_softirq, 0);
+	hrtimer_setup(&adder->hrtimer, add_in_hardirq, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+	for (i = 0; i < 20; i++) {
+		mod_timer(&adder->timer, jiffies + 1);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, ++value, LONG), 0);
+		timer_delete_sync(&adder->timer);
+		KUNIT_EXPECT_EQ(test, adder->seen, value);
+		hrtimer_start(&adder->hrtimer, ms_to_ktime(1), HRTIMER_MODE_REL);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, ++value, LONG), 0);
+		hrtimer_cancel(&adder->hrtimer);
+		KUNIT_EXPECT_EQ(test, adder->seen, value);
+	}
+	/* Under a lock, with softirqs or interrupts disabled. */
+	spin_lock(&lock);
+	kfi_cntr_add(cntr, 1);
+	spin_unlock(&lock);
+	spin_lock_bh(&lock);
+	kfi_cntr_add(cntr, 1);
+	spin_unlock_bh(&lock);
+	spin_lock_irqsave(&lock, irqs);
+	kfi_cntr_add(cntr, 1);
+	spin_unlock_irqrestore(&lock, irqs);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(cntr), value + 3);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(values),
+	KUNIT_CASE(attributes),
+	KUNIT_CASE(timeouts),
+	KUNIT_CASE(waiters),
+	KUNIT_CASE(the_wait_queue),
+	KUNIT_CASE(flags),
+	KUNIT_CASE(contexts),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_cntr",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: counters");
+MODULE_LICENSE("GPL");

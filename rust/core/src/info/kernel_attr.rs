@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Attributes that only the interface for kernel modules has.
+//!
+//! `struct kfi_info` has more attributes than [`Info`](super::Info), which programs see too. They
+//! are about things that the provider does not have, or has in one way only.
+//!
+//! | attribute                      | a hint matches if it is        | value in the entry          |
+//! |--------------------------------|--------------------------------|-----------------------------|
+//! | tclass                         | a label, a DSCP value, or 0    | `KFI_TC_BEST_EFFORT`        |
+//! | msg_prefix_size                | anything                       | 0: no prefix is needed      |
+//! | max_order_*_size               | 0                              | 0: bytes have no order      |
+//! | tx_ctx_cnt, rx_ctx_cnt (ep)    | 0 or 1                         | 1: inside the endpoint      |
+//! | auth_key_size                  | 0                              | 0: there are no keys        |
+//! | tx_ctx_cnt, rx_ctx_cnt (domain) | at most that of the offer     | that of the offer           |
+//! | max_ep_tx_ctx, max_ep_rx_ctx   | at most 1                      | 1                           |
+//! | max_ep_stx_ctx, max_ep_srx_ctx | 0                              | 0: none are shared          |
+//! | caps (domain)                  | a subset of those offered      | those offered               |
+//! | max_err_data                   | anything                       | 0: there are no data        |
+
+use super::Kind;
+use crate::{
+    errno::Errno,
+    flags::Caps,
+    limits, //
+};
+
+/// A traffic class that is a DSCP value.
+const TC_DSCP: u32 = 0x100;
+
+/// The traffic class of ordinary traffic, the first label.
+const TC_BEST_EFFORT: u32 = 0x200;
+
+/// The last label.
+const TC_NETWORK_CTRL: u32 = 0x205;
+
+/// The largest DSCP value.
+const DSCP_MAX: u32 = 63;
+
+/// Hints, or attributes of an entry. In hints, 0 leaves the choice to the provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "members of struct kfi_info's attributes")]
+pub struct KernelAttr {
+    pub tx_tclass: u32,
+    pub msg_prefix_size: u64,
+    pub max_order_raw_size: u64,
+    pub max_order_war_size: u64,
+    pub max_order_waw_size: u64,
+    pub ep_tx_ctx_cnt: u64,
+    pub ep_rx_ctx_cnt: u64,
+    pub ep_auth_key_size: u64,
+    pub tx_ctx_cnt: u64,
+    pub rx_ctx_cnt: u64,
+    pub max_ep_tx_ctx: u64,
+    pub max_ep_rx_ctx: u64,
+    pub max_ep_stx_ctx: u64,
+    pub max_ep_srx_ctx: u64,
+    pub domain_caps: u64,
+    pub domain_auth_key_size: u64,
+    pub max_err_data: u64,
+    pub domain_tclass: u32,
+}
+
+impl KernelAttr {
+    /// Returns the attributes of an entry for endpoints of `kind`.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA`: a hint does not match.
+    pub fn negotiate(&self, kind: &Kind) -> Result<Self, Errno> {
+        let caps = kind.caps & (Caps::LOCAL_COMM | Caps::REMOTE_COMM);
+        let offer = Self {
+            tx_tclass: TC_BEST_EFFORT,
+            ep_tx_ctx_cnt: 1,
+            ep_rx_ctx_cnt: 1,
+            tx_ctx_cnt: limits::MAX_OBJECTS,
+            rx_ctx_cnt: limits::MAX_OBJECTS,
+            max_ep_tx_ctx: 1,
+            max_ep_rx_ctx: 1,
+            domain_caps: caps.bits(),
+            domain_tclass: TC_BEST_EFFORT,
+            ..Self::default()
+        };
+        let bounds = [
+            (self.max_order_raw_size, offer.max_order_raw_size),
+            (self.max_order_war_size, offer.max_order_war_size),
+            (self.max_order_waw_size, offer.max_order_waw_size),
+            (self.ep_tx_ctx_cnt, offer.ep_tx_ctx_cnt),
+            (self.ep_rx_ctx_cnt, offer.ep_rx_ctx_cnt),
+            (self.ep_auth_key_size, offer.ep_auth_key_size),
+            (self.tx_ctx_cnt, offer.tx_ctx_cnt),
+            (self.rx_ctx_cnt, offer.rx_ctx_cnt),
+            (self.max_ep_tx_ctx, offer.max_ep_tx_ctx),
+            (self.max_ep_rx_ctx, offer.max_ep_rx_ctx),
+            (self.max_ep_stx_ctx, offer.max_ep_stx_ctx),
+            (self.max_ep_srx_ctx, offer.max_ep_srx_ctx),
+            (self.domain_auth_key_size, offer.domain_auth_key_size),
+            // Bits of the hint that are not offered.
+            (self.domain_caps & !offer.domain_caps, 0),
+        ];
+        let classes = [self.tx_tclass, self.domain_tclass];
+        if bounds.iter().any(|(hint, max)| hint > max) || !classes.into_iter().all(is_class) {
+            return Err(Errno::ENODATA);
+        }
+        Ok(offer)
+    }
+}
+
+/// Whether a number is a traffic class.
+fn is_class(class: u32) -> bool {
+    match class {
+        0 | TC_BEST_EFFORT..=TC_NETWORK_CTRL => true,
+        class => class & !DSCP_MAX == TC_DSCP,
+    }
+}
+
+#[cfg(any(test, kfi_kunit))]
+#[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_kernel_attr))]
+mod tests {
+    use super::*;
+
+    const ANY: KernelAttr = KernelAttr {
+        tx_tclass: 0,
+        msg_prefix_size: 0,
+        max_order_raw_size: 0,
+        max_order_war_size: 0,
+        max_order_waw_size: 0,
+        ep_tx_ctx_cnt: 0,
+        ep_rx_ctx_cnt: 0,
+        ep_auth_key_size: 0,
+        tx_ctx_cnt: 0,
+        rx_ctx_cnt: 0,
+        max_ep_tx_ctx: 0,
+        max_ep_rx_ctx: 0,
+        max_ep_stx_ctx: 0,
+        max_ep_srx_ctx: 0,
+        domain_caps: 0,
+        domain_auth_key_size: 0,
+        max_err_data: 0,
+        domain_tclass: 0,
+    };
+
+    fn matches(hints: KernelAttr) -> bool {
+        hints.negotiate(&Kind::MSG).is_ok()
+    }
+
+    #[test]
+    fn an_entry_matches_itself() {
+        for kind in [Kind::RDM, Kind::MSG, Kind::DGRAM] {
+            let Ok(entry) = ANY.negotiate(&kind) else {
+                assert!(false);
+                return;
+            };
+            assert_eq!(entry.negotiate(&kind), Ok(entry));
+            assert_eq!(entry.domain_caps & !kind.caps.bits(), 0);
+            assert_eq!((entry.ep_tx_ctx_cnt, entry.max_ep_stx_ctx), (1, 0));
+        }
+    }
+
+    #[test]
+    fn one_more_than_the_offer_does_not_match() {
+        let Ok(entry) = ANY.negotiate(&Kind::MSG) else {
+            assert!(false);
+            return;
+        };
+        let more: [(fn(&mut KernelAttr) -> &mut u64, bool); 14] = [
+            (|attr| &mut attr.max_order_raw_size, false),
+            (|attr| &mut attr.max_order_war_size, false),
+            (|attr| &mut attr.max_order_waw_size, false),
+            (|attr| &mut attr.ep_tx_ctx_cnt, false),
+            (|attr| &mut attr.ep_rx_ctx_cnt, false),
+            (|attr| &mut attr.ep_auth_key_size, false),
+            (|attr| &mut attr.tx_ctx_cnt, false),
+            (|attr| &mut attr.rx_ctx_cnt, false),
+            (|attr| &mut attr.max_ep_tx_ctx, false),
+            (|attr| &mut attr.max_ep_rx_ctx, false),
+            (|attr| &mut attr.max_ep_stx_ctx, false),
+            (|attr| &mut attr.max_ep_srx_ctx, false),
+            (|attr| &mut attr.domain_auth_key_size, false),
+            // The consumer has room for more than there is.
+            (|attr| &mut attr.max_err_data, true),
+        ];
+        for (field, fits) in more {
+            let mut hints = entry;
+            let value = field(&mut hints);
+            *value = value.wrapping_add(1);
+            assert_eq!(matches(hints), fits);
+        }
+        // Shared contexts.
+        assert!(!matches(KernelAttr {
+            ep_rx_ctx_cnt: u64::MAX,
+            ..ANY
+        }));
+        assert!(!matches(KernelAttr {
+            domain_caps: 1 << 53,
+            ..ANY
+        }));
+    }
+
+    #[test]
+    fn traffic_classes_are_labels_and_dscp_values() {
+        for (class, fits) in [
+            (0, true),
+            (1, false),
+            (TC_DSCP, true),
+            (TC_DSCP | 63, true),
+            (TC_DSCP | 64, false),
+            (TC_BEST_EFFORT, true),
+            (TC_NETWORK_CTRL, true),
+            (TC_NETWORK_CTRL + 1, false),
+            (u32::MAX, false),
+        ] {
+            for hints in [
+                KernelAttr {
+                    tx_tclass: class,
+                    ..ANY
+                },
+                KernelAttr {
+                    domain_tclass: class,
+                    ..ANY
+                },
+            ] {
+                assert_eq!(matches(hints), fits);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The interface for kernel modules, as the front end capi uses it, and the C
+ * functions that it needs. bindgen generates bindings from this header (see
+ * Kbuild), apart from those of shim/bindings.h: both define the constants of
+ * kfabric.
+ */
+#ifndef _KFABRIC_CAPI_BINDINGS_H
+#define _KFABRIC_CAPI_BINDINGS_H
+
+#include <kfi/kfi_atomic.h>
+#include <kfi/kfi_cm.h>
+#include <kfi/kfi_prov.h>
+#include <kfi/kfi_rma.h>
+#include <kfi/kfi_tagged.h>
+
+/* In Rust, behind the exported functions of capi.c: capi/provider.rs. */
+int kfabric_capi_getinfo(u32 version, const char *node, const char *service,
+			 u64 flags, struct kfi_info *hints,
+			 struct kfi_info **info);
+int kfabric_capi_fabric(struct kfi_fabric_attr *attr,
+			struct kfid_fabric **fabric, void *context);
+int kfabric_capi_provider_register(struct kfi_provider *provider);
+int kfabric_capi_provider_deregister(struct kfi_provider *provider);
+
+/* In C: shim/capi.c. */
+bool kfabric_capi_may_lock(void);
+void kfabric_capi_module_get(void);
+void kfabric_capi_module_put(void);
+void *kfabric_capi_memdup(const void *from, size_t len);
+char *kfabric_capi_textdup(const char *from, size_t len);
+void kfabric_capi_provider_init(struct kfi_provider *provider);
+void kfabric_capi_provider_put(struct kfi_provider *provider);
+void kfabric_capi_provider_wait(struct kfi_provider *provider);
+
+#endif /* _KFABRIC_CAPI_BINDINGS_H */

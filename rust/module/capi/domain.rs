@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Domain: the objects on one link.
+
+use core::ptr;
+
+use kernel::{
+    bindings::{
+        bio_vec,
+        kvec,
+        scatterlist, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::flags;
+
+use super::{
+    cntr,
+    info::text,
+    object::{
+        fid_ops,
+        inner,
+        store,
+        Head,
+        Inner,
+        Slot, //
+    },
+    poll,
+    raw::{
+        self,
+        kfi_atomic_attr,
+        kfi_av_attr,
+        kfi_comp_handler,
+        kfi_cq_attr,
+        kfi_datatype,
+        kfi_info,
+        kfi_mr_attr,
+        kfi_op,
+        kfi_ops,
+        kfi_ops_domain,
+        kfi_ops_mr,
+        kfi_rx_attr,
+        kfi_tx_attr,
+        kfid,
+        kfid_av,
+        kfid_cq,
+        kfid_domain,
+        kfid_ep,
+        kfid_fabric,
+        kfid_mr,
+        kfid_stx, //
+    },
+    Opener, //
+};
+use crate::{
+    net::{
+        self,
+        LinkName, //
+    },
+    provider::{
+        domain::{
+            Domain,
+            MrMode, //
+        },
+        object, //
+    },
+    shim::{
+        bindings::KFABRIC_LINK_NAME_MAX,
+        errno::to_error, //
+    }, //
+};
+
+/// The value behind a `struct kfid_domain`.
+pub(super) struct OpenDomain {
+    pub(super) domain: Arc<Domain>,
+    pub(super) opener: Opener,
+}
+
+impl Inner for OpenDomain {
+    fn close(&self) -> Result {
+        object::close(&*self.domain)
+    }
+}
+
+static FID_OPS: kfi_ops = fid_ops::<kfid_domain>(None);
+
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
+// used for domains only.
+unsafe impl Head for kfid_domain {
+    type Inner = OpenDomain;
+
+    const CLASS: u32 = raw::KFI_CLASS_DOMAIN;
+
+    fn fid_ops() -> &'static kfi_ops {
+        &FID_OPS
+    }
+}
+
+/// The name of the link and the mr_mode that an entry has. Fails with `EINVAL` if the entry has no
+/// attributes of a domain, or an mr_mode that the provider does not have; `ENODEV` if its name is
+/// that of no link.
+///
+/// # Safety
+///
+/// `info` is null, or it and what it points to are valid.
+unsafe fn attributes(info: *const kfi_info) -> Result<(LinkName, MrMode)> {
+    const MODES: flags::MrMode = flags::MrMode::VIRT_ADDR.union(flags::MrMode::PROV_KEY);
+
+    if info.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirement above.
+    let attr = unsafe { (*info).domain_attr };
+    if attr.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirement above.
+    let (name, mode) = unsafe { (text((*attr).name)?, (*attr).mr_mode) };
+    let mode = u32::try_from(mode).map_err(|_| EINVAL)?;
+    let mode = flags::MrMode::from_bits(mode).map_err(to_error)?;
+    if !MODES.contains(mode) {
+        return Err(EINVAL);
+    }
+    let mut raw_name = [0; KFABRIC_LINK_NAME_MAX as usize];
+    if name.as_bytes().len() >= raw_name.len() {
+        return Err(ENODEV);
+    }
+    for (to, from) in raw_name.iter_mut().zip(name.as_bytes()) {
+        *to = *from;
+    }
+    // No link has a name that is not valid.
+    let name = LinkName::new(&raw_name).map_err(|_| ENODEV)?;
+    let mode = MrMode {
+        virt_addr: mode.contains(flags::MrMode::VIRT_ADDR),
+        prov_key: mode.contains(flags::MrMode::PROV_KEY),
+    };
+    Ok((name, mode))
+}
+
+/// kfi_domain().
+pub(super) unsafe extern "C" fn open(
+    fabric: *mut kfid_fabric,
+    info: *mut kfi_info,
+    domain: *mut *mut kfid_domain,
+    context: *mut c_void,
+) -> c_int {
+    let make = || {
+        // SAFETY: By the interface, the arguments are valid, and `fabric` is an open fabric of this
+        // module, whose table has this function.
+        let (fabric, (name, mode)) = unsafe { (inner(fabric), attributes(info)?) };
+        let slot = Slot::<kfid_domain>::new()?;
+        let link = net::find(fabric.fabric.netns(), &name)?.open()?;
+        let opener = fabric.opener.clone();
+        let ident = opener.ident(slot.addr(), context);
+        let domain = Domain::open(&fabric.fabric, link, mode, ident)?;
+        Ok(slot.fill(
+            context,
+            OpenDomain { domain, opener },
+            |head: &mut kfid_domain| {
+                head.ops = ptr::from_ref(&OPS).cast_mut();
+                head.mr = ptr::from_ref(&MR_OPS).cast_mut();
+            },
+        ))
+    };
+    // SAFETY: By the interface, `domain` can be written.
+    unsafe { store(domain, make()) }
+}
+
+/// Defines operations that are not there yet: each returns `-KFI_ENOSYS`.
+macro_rules! not_there {
+    ($( $name:ident($($arg:ty),*); )*) => {
+        $(
+            /// Not there yet.
+            unsafe extern "C" fn $name($(_: $arg),*) -> c_int {
+                ENOSYS.to_errno()
+            }
+        )*
+    };
+}
+
+not_there! {
+    av_open(*mut kfid_domain, *mut kfi_av_attr, *mut *mut kfid_av, *mut c_void);
+    cq_open(*mut kfid_domain, *mut kfi_cq_attr, *mut *mut kfid_cq, kfi_comp_handler, *mut c_void);
+    endpoint(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
+    stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
+    srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
+    query_atomic(*mut kfid_domain, kfi_datatype, kfi_op, *mut kfi_atomic_attr, u64);
+    mr_reg(*mut kfid, *const c_void, usize, u64, u64, u64, u64, *mut *mut kfid_mr, *mut c_void);
+    mr_regv(*mut kfid, *const kvec, usize, u64, u64, u64, u64, *mut *mut kfid_mr, *mut c_void);
+    mr_regbv(*mut kfid, *const bio_vec, usize, u64, u64, u64, u64, *mut *mut kfid_mr, *mut c_void);
+    mr_regattr(*mut kfid, *const kfi_mr_attr, u64, *mut *mut kfid_mr);
+    mr_regsgl(*mut kfid, *const scatterlist, usize, u64, u64, u64, u64, *mut *mut kfid_mr,
+        *mut c_void);
+}
+
+static OPS: kfi_ops_domain = kfi_ops_domain {
+    size: size_of::<kfi_ops_domain>(),
+    av_open: Some(av_open),
+    cq_open: Some(cq_open),
+    endpoint: Some(endpoint),
+    scalable_ep: Some(endpoint),
+    cntr_open: Some(cntr::open),
+    poll_open: Some(poll::open),
+    stx_ctx: Some(stx_ctx),
+    srx_ctx: Some(srx_ctx),
+    query_atomic: Some(query_atomic),
+};
+
+static MR_OPS: kfi_ops_mr = kfi_ops_mr {
+    size: size_of::<kfi_ops_mr>(),
+    reg: Some(mr_reg),
+    regv: Some(mr_regv),
+    regbv: Some(mr_regbv),
+    regattr: Some(mr_regattr),
+    regsgl: Some(mr_regsgl),
+};

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fabric: the links of the network namespace of the process that opens it.
+
+use core::ptr;
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    domain,
+    object::{
+        fid_ops,
+        Head,
+        Inner,
+        Slot, //
+    },
+    raw::{
+        self,
+        kfi_eq_attr,
+        kfi_event_handler,
+        kfi_fabric_attr,
+        kfi_info,
+        kfi_ops,
+        kfi_ops_fabric,
+        kfid_eq,
+        kfid_fabric,
+        kfid_pep, //
+    },
+    wait,
+    Opener, //
+};
+use crate::{
+    net::NetNsId,
+    provider::{
+        fabric::Fabric,
+        object, //
+    }, //
+};
+
+/// Keeps the module loaded.
+struct ModuleUse;
+
+impl ModuleUse {
+    /// For a caller that keeps the module loaded during this call.
+    fn new() -> Self {
+        // SAFETY: A consumer that calls an exported function keeps the module loaded.
+        unsafe { raw::kfabric_capi_module_get() };
+        Self
+    }
+}
+
+impl Drop for ModuleUse {
+    fn drop(&mut self) {
+        // SAFETY: `new` took the reference that ends here.
+        unsafe { raw::kfabric_capi_module_put() };
+    }
+}
+
+/// The value behind a `struct kfid_fabric`.
+pub(super) struct OpenFabric {
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) opener: Opener,
+    _module: ModuleUse,
+}
+
+impl Inner for OpenFabric {
+    fn close(&self) -> Result {
+        object::close(&*self.fabric)
+    }
+}
+
+static FID_OPS: kfi_ops = fid_ops::<kfid_fabric>(None);
+
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
+// used for fabrics only.
+unsafe impl Head for kfid_fabric {
+    type Inner = OpenFabric;
+
+    const CLASS: u32 = raw::KFI_CLASS_FABRIC;
+
+    fn fid_ops() -> &'static kfi_ops {
+        &FID_OPS
+    }
+}
+
+/// kfi_fabric() of this provider. Fails with `EINVAL` for another name than that of the fabric;
+/// `ENOMEM`. Sleeps.
+///
+/// # Safety
+///
+/// `attr` and what it points to are valid.
+pub(super) unsafe fn open(
+    attr: *const kfi_fabric_attr,
+    context: *mut c_void,
+) -> Result<*mut kfid_fabric> {
+    // SAFETY: By the requirement above.
+    let (name, version) = unsafe { (super::info::text((*attr).name)?, (*attr).api_version) };
+    if !name.is_empty() && name.as_bytes() != Fabric::NAME.as_bytes() {
+        return Err(EINVAL);
+    }
+    let slot = Slot::<kfid_fabric>::new()?;
+    let opener = Opener::current()?;
+    let fabric = Fabric::open(NetNsId::current()?, opener.ident(slot.addr(), context))?;
+    let inner = OpenFabric {
+        fabric,
+        opener,
+        _module: ModuleUse::new(),
+    };
+    Ok(slot.fill(context, inner, |head| {
+        head.ops = ptr::from_ref(&OPS).cast_mut();
+        head.api_version = version;
+    }))
+}
+
+/// Not there yet.
+unsafe extern "C" fn passive_ep(
+    _fabric: *mut kfid_fabric,
+    _info: *mut kfi_info,
+    _pep: *mut *mut kfid_pep,
+    _context: *mut c_void,
+) -> c_int {
+    ENOSYS.to_errno()
+}
+
+/// Not there yet.
+unsafe extern "C" fn eq_open(
+    _fabric: *mut kfid_fabric,
+    _attr: *mut kfi_eq_attr,
+    _eq: *mut *mut kfid_eq,
+    _handler: kfi_event_handler,
+    _context: *mut c_void,
+) -> c_int {
+    ENOSYS.to_errno()
+}
+
+static OPS: kfi_ops_fabric = kfi_ops_fabric {
+    size: size_of::<kfi_ops_fabric>(),
+    domain: Some(domain::open),
+    passive_ep: Some(passive_ep),
+    eq_open: Some(eq_open),
+    wait_open: Some(wait::open),
+};

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all objects have: their memory, their class, closing.
+//!
+//! An object's memory is a [`Boxed`]: the C structure, of which the consumer has the address, and
+//! the Rust value behind it. The address of the structure is that of its `struct kfid` and that of
+//! the memory.
+//!
+//! A consumer may pass an object of another class or of another provider where the interface has a
+//! `struct kfid *`. [`of_class`] recognises the module's own by the address of their table of
+//! operations.
+
+use core::{
+    mem::MaybeUninit,
+    ptr, //
+};
+
+use kernel::prelude::*;
+
+use super::{
+    code,
+    raw::{
+        kfi_ops,
+        kfid, //
+    }, //
+};
+
+/// A C structure of an object.
+///
+/// # Safety
+///
+/// The type is `repr(C)`, begins with a `struct kfid`, and is valid if all its bytes are 0. `OPS` is
+/// the table of this class only.
+pub(super) unsafe trait Head: Sized {
+    /// The value behind it.
+    type Inner: Inner;
+
+    /// KFI_CLASS_*.
+    const CLASS: u32;
+
+    /// The operations that all objects have.
+    fn fid_ops() -> &'static kfi_ops;
+}
+
+/// The value behind a C structure.
+pub(super) trait Inner {
+    /// Closes the provider's object. Fails with `EBUSY` if it is in use. Sleeps.
+    fn close(&self) -> Result;
+}
+
+/// The memory of an object.
+#[repr(C)]
+struct Boxed<H: Head> {
+    head: H,
+    inner: H::Inner,
+}
+
+/// Memory for an object that is being opened.
+pub(super) struct Slot<H: Head>(KBox<MaybeUninit<Boxed<H>>>);
+
+impl<H: Head> Slot<H> {
+    /// Allocates it. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(KBox::new_uninit(GFP_KERNEL_ACCOUNT)?))
+    }
+
+    /// The address that the object will have, by which the provider knows it.
+    pub(super) fn addr(&self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+
+    /// Makes the object, and returns it for the consumer. `fill` sets the fields of the C structure
+    /// besides its head.
+    pub(super) fn fill(
+        self,
+        context: *mut c_void,
+        inner: H::Inner,
+        fill: impl FnOnce(&mut H),
+    ) -> *mut H {
+        // SAFETY: Zeros are a valid value by the requirements of the trait.
+        let mut head: H = unsafe { MaybeUninit::zeroed().assume_init() };
+        let fid: *mut kfid = ptr::from_mut(&mut head).cast();
+        // SAFETY: `head` begins with a `struct kfid` by the requirements of the trait.
+        unsafe {
+            (*fid).fclass = H::CLASS as usize;
+            (*fid).context = context;
+            (*fid).ops = ptr::from_ref(H::fid_ops()).cast_mut();
+        }
+        fill(&mut head);
+        KBox::into_raw(KBox::write(self.0, Boxed { head, inner })).cast()
+    }
+}
+
+/// The value behind an object.
+///
+/// # Safety
+///
+/// `head` is an object of this class of the module, which is not closed during `'a`.
+#[inline]
+pub(super) unsafe fn inner<'a, H: Head>(head: *mut H) -> &'a H::Inner {
+    // SAFETY: A `Slot` has made the object, so it is a `Boxed<H>`, alive by the requirement above.
+    // There is no mutable reference to it.
+    unsafe { &(*head.cast::<Boxed<H>>()).inner }
+}
+
+/// The value behind an object if it is of this class and of this module. Fails with `EINVAL`
+/// otherwise.
+///
+/// # Safety
+///
+/// `fid` is null, or an object of any class and any provider, which is not closed during `'a`.
+pub(super) unsafe fn of_class<'a, H: Head>(fid: *mut kfid) -> Result<&'a H::Inner> {
+    if fid.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: `fid` is an object by the requirement above. Its head does not change.
+    let (class, ops) = unsafe { ((*fid).fclass, (*fid).ops) };
+    if class != H::CLASS as usize || !ptr::eq(ops, H::fid_ops()) {
+        return Err(EINVAL);
+    }
+    // SAFETY: The table of operations belongs to this class of the module only, by the requirements
+    // of the trait. The object is alive by the requirement above.
+    Ok(unsafe { inner::<H>(fid.cast()) })
+}
+
+/// Stores an object for the consumer.
+///
+/// # Safety
+///
+/// `to` can be written.
+pub(super) unsafe fn store<H>(to: *mut *mut H, object: Result<*mut H>) -> c_int {
+    match object {
+        Ok(object) => {
+            // SAFETY: By the requirement above.
+            unsafe { *to = object };
+            0
+        }
+        Err(error) => code(Err(error)),
+    }
+}
+
+/// kfi_close(): frees the object unless it is in use.
+unsafe extern "C" fn close<H: Head>(fid: *mut kfid) -> c_int {
+    // SAFETY: The slot of this function is in a table of this class, so `fid` is of this class. By
+    // the interface it is open.
+    if let Err(error) = unsafe { inner::<H>(fid.cast()) }.close() {
+        return code(Err(error));
+    }
+    // SAFETY: `Slot::fill` has leaked this box. By the interface the consumer does not use the
+    // object any more, and the provider has closed it.
+    drop(unsafe { KBox::from_raw(fid.cast::<Boxed<H>>()) });
+    0
+}
+
+/// Nothing can be bound to this object.
+unsafe extern "C" fn no_bind(_fid: *mut kfid, _to: *mut kfid, _flags: u64) -> c_int {
+    ENOSYS.to_errno()
+}
+
+/// This object has no commands.
+unsafe extern "C" fn no_control(_fid: *mut kfid, _command: c_int, _arg: *mut c_void) -> c_int {
+    ENOSYS.to_errno()
+}
+
+/// The provider has no operations of its own.
+unsafe extern "C" fn no_ops_open(
+    _fid: *mut kfid,
+    _name: *const c_char,
+    _flags: u64,
+    _ops: *mut *mut c_void,
+    _context: *mut c_void,
+) -> c_int {
+    ENOSYS.to_errno()
+}
+
+/// kfi_control() of a class.
+pub(super) type Control = unsafe extern "C" fn(*mut kfid, c_int, *mut c_void) -> c_int;
+
+/// The operations that all objects of a class have.
+pub(super) const fn fid_ops<H: Head>(control: Option<Control>) -> kfi_ops {
+    kfi_ops {
+        size: size_of::<kfi_ops>(),
+        close: Some(close::<H>),
+        bind: Some(no_bind),
+        control: match control {
+            Some(control) => Some(control),
+            None => Some(no_control),
+        },
+        ops_open: Some(no_ops_open),
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Poll set: which of several counters have changed.
+
+use core::ptr;
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    code,
+    object::{
+        fid_ops,
+        inner,
+        of_class,
+        store,
+        Head,
+        Inner,
+        Slot, //
+    },
+    raw::{
+        self,
+        kfi_ops,
+        kfi_ops_poll,
+        kfi_poll_attr,
+        kfid,
+        kfid_cntr,
+        kfid_domain,
+        kfid_poll, //
+    }, //
+};
+use crate::provider::{
+    object,
+    poll::PollSet, //
+};
+
+/// The value behind a `struct kfid_poll`.
+pub(super) struct OpenPollSet(Arc<PollSet>);
+
+impl Inner for OpenPollSet {
+    fn close(&self) -> Result {
+        object::close(&*self.0)
+    }
+}
+
+static FID_OPS: kfi_ops = fid_ops::<kfid_poll>(None);
+
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
+// used for poll sets only.
+unsafe impl Head for kfid_poll {
+    type Inner = OpenPollSet;
+
+    const CLASS: u32 = raw::KFI_CLASS_POLL;
+
+    fn fid_ops() -> &'static kfi_ops {
+        &FID_OPS
+    }
+}
+
+/// kfi_poll_open().
+pub(super) unsafe extern "C" fn open(
+    domain: *mut kfid_domain,
+    attr: *mut kfi_poll_attr,
+    pollset: *mut *mut kfid_poll,
+) -> c_int {
+    let make = || {
+        // SAFETY: By the interface, `domain` is an open domain of this module.
+        let domain = unsafe { inner(domain) };
+        // SAFETY: By the interface, `attr` is valid if it is not null.
+        if !attr.is_null() && unsafe { (*attr).flags } != 0 {
+            return Err(EINVAL);
+        }
+        let slot = Slot::<kfid_poll>::new()?;
+        let ident = domain.opener.ident(slot.addr(), ptr::null_mut());
+        let set = PollSet::open(&domain.domain, ident)?;
+        Ok(
+            slot.fill(ptr::null_mut(), OpenPollSet(set), |head: &mut kfid_poll| {
+                head.ops = ptr::from_ref(&OPS).cast_mut();
+            }),
+        )
+    };
+    // SAFETY: By the interface, `pollset` can be written.
+    unsafe { store(pollset, make()) }
+}
+
+/// kfi_poll().
+unsafe extern "C" fn poll(
+    pollset: *mut kfid_poll,
+    contexts: *mut *mut c_void,
+    count: c_int,
+) -> c_int {
+    // SAFETY: By the interface, `pollset` is an open poll set of this module, here and below.
+    let set = unsafe { inner(pollset) };
+    let room = match usize::try_from(count) {
+        Ok(room) if room != 0 && !contexts.is_null() => room,
+        _ => return EINVAL.to_errno(),
+    };
+    let sink = |index: usize, context: u64| {
+        let context = ptr::with_exposed_provenance_mut(context as usize);
+        // SAFETY: By the interface, there is room for `count` contexts, and `index` is below that.
+        unsafe { *contexts.add(index) = context };
+        Ok(())
+    };
+    // The number is at most `count`.
+    match set.0.poll(room, sink, |_| Ok(())) {
+        Ok(found) => c_int::try_from(found).unwrap_or(count),
+        Err(error) => code(Err(error)),
+    }
+}
+
+/// kfi_poll_add(), kfi_poll_del(): calls `change` with the set and a counter.
+///
+/// # Safety
+///
+/// `pollset` is an open poll set of this module; `fid` is null or an open object.
+unsafe fn change(
+    pollset: *mut kfid_poll,
+    fid: *mut kfid,
+    flags: u64,
+    change: impl FnOnce(&PollSet, &super::cntr::OpenCntr) -> Result,
+) -> c_int {
+    if flags != 0 {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the requirements above.
+    code(unsafe { of_class::<kfid_cntr>(fid).and_then(|cntr| change(&inner(pollset).0, cntr)) })
+}
+
+unsafe extern "C" fn poll_add(pollset: *mut kfid_poll, fid: *mut kfid, flags: u64) -> c_int {
+    // SAFETY: By the interface, see `poll`.
+    unsafe { change(pollset, fid, flags, |set, cntr| set.add_cntr(&cntr.cntr)) }
+}
+
+unsafe extern "C" fn poll_del(pollset: *mut kfid_poll, fid: *mut kfid, flags: u64) -> c_int {
+    // SAFETY: By the interface, see `poll`.
+    unsafe { change(pollset, fid, flags, |set, cntr| set.remove_cntr(&cntr.cntr)) }
+}
+
+static OPS: kfi_ops_poll = kfi_ops_poll {
+    size: size_of::<kfi_ops_poll>(),
+    poll: Some(poll),
+    poll_add: Some(poll_add),
+    poll_del: Some(poll_del),
+};
