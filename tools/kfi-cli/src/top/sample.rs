@@ -693,7 +693,7 @@ pub(crate) mod tests {
             points: 2,
             ep: 5,
         };
-        change.add(owner, flow, Some(3.0), Some(96.0));
+        change.add(owner.clone(), flow, Some(3.0), Some(96.0));
         let comp_cntr = StatValues::CompCntr {
             comp: 4096,
             err: 1,
