@@ -182,7 +182,7 @@ impl Cntr {
     /// Fails with `ENOSPC` if [`limits::MAX_WORK`](kfi_core::limits::MAX_WORK) works wait in the
     /// domain; `ENOMEM`; `EBADF` if the counter is closed. Sleeps.
     pub(crate) fn queue_transfer(self: &Arc<Self>, threshold: u64, work: Work) -> Result<u64> {
-        self.queue(Compared::Sum, threshold, work)
+        self.queue_work(Compared::Sum, threshold, work)
     }
 
     /// Queues deferred work: a change of `cntr`, which belongs to the same domain. As
@@ -202,12 +202,12 @@ impl Cntr {
             return Ok(id);
         }
         let work = Work::change(cntr, change)?;
-        self.queue(Compared::Sum, threshold, work)
+        self.queue_work(Compared::Sum, threshold, work)
     }
 
     /// Has a triggered operation wait. As [`queue_transfer`](Self::queue_transfer).
     pub(crate) fn trigger(self: &Arc<Self>, threshold: u64, work: Work) -> Result {
-        self.queue(Compared::Success, threshold, work).map(drop)
+        self.queue_work(Compared::Success, threshold, work).map(drop)
     }
 
     /// Changes a counter at once, if the threshold is reached and no other work is due. Returns the
@@ -225,7 +225,7 @@ impl Cntr {
         Some(id)
     }
 
-    fn queue(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
+    fn queue_work(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
         let queue = self.domain().work();
         if let Some(number) = self.begin_now(kind, threshold) {
             work.start(Post::Here);
