@@ -630,8 +630,9 @@ impl<S: Stores> Session<S> {
         if !send.was_posted || !(send.out.has_fin() || send.cancel != CancelRequest::No) {
             return None;
         }
-        if status == FinStatus::Received && send.out.result_len().is_some() {
-            // The peer does not send the values.
+        if send.out.lane() == Lane::Atomics {
+            // A posted atomic is not withdrawn, and ends with its ACK or its old values. A FIN could
+            // end it while its old values arrive.
             self.failed(conn, Cause::Protocol);
             return None;
         }

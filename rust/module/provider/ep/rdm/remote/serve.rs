@@ -187,7 +187,8 @@ impl Connection {
             Begin::NotReady => return Err(Refusal::NotReady),
             Begin::Result { id, len } => {
                 // Otherwise the peer sends values that nobody has requested.
-                ReceivedSend::Result(self.session.result(id, len).ok_or(Refusal::Invalid)?)
+                let memory = self.session.take_result(self.conn, id, len);
+                ReceivedSend::Result(memory.ok_or(Refusal::Invalid)?)
             }
             Begin::Message(message, source) => {
                 let received = self.offer(&message, source)?;

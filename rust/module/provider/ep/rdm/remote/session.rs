@@ -119,7 +119,7 @@ pub(super) struct NewSend {
     /// For a message that the receiver reads.
     pub(super) grant: Option<GrantSlot>,
     /// For an atomic that returns values: their destination.
-    pub(super) result: Option<(GrantSlot, MemRef)>,
+    pub(super) result: Option<(ResultSlot, MemRef)>,
 }
 
 /// An RMA operation, and its preallocated memory.
@@ -285,6 +285,16 @@ impl SendRequest {
 /// Memory that the peer may read, by the ID of the message.
 type Grants = RBTree<u64, MemRef>;
 
+/// The destination of the old values of an atomic.
+pub(super) struct ResultPlace {
+    memory: MemRef,
+    /// The connection on which the atomic was posted last.
+    conn: Option<Conn>,
+}
+
+/// Preallocated memory for a [`ResultPlace`].
+pub(super) type ResultSlot = RBTreeNodeReservation<u64, ResultPlace>;
+
 /// Preallocated memory for a grant.
 pub(super) type GrantSlot = RBTreeNodeReservation<u64, MemRef>;
 
@@ -300,7 +310,7 @@ pub(in crate::provider::ep) struct Session {
     grants: SpinLock<Grants>,
     /// The destinations of the old values of atomics, by the number of the atomic. A leaf.
     #[pin]
-    results: SpinLock<Grants>,
+    results: SpinLock<RBTree<u64, ResultPlace>>,
     /// The count of the answers to the peer that are not finished.
     pub(super) answers: AnswerCount,
     due: Due,
@@ -418,7 +428,8 @@ impl Session {
             if let Some(transmit) = state.core.op_mut(number) {
                 transmit.result = Some(number);
             }
-            self.results.lock().insert(slot.into_node(number, memory));
+            let place = ResultPlace { memory, conn: None };
+            self.results.lock().insert(slot.into_node(number, place));
         }
         self.pump(&mut state, now);
         None
@@ -496,12 +507,19 @@ impl Session {
         }
     }
 
-    /// The destination of the old values of an atomic; `None` if the peer does not have to send so
-    /// many. Does not sleep.
-    pub(super) fn result(&self, number: u64, len: u32) -> Option<MemRef> {
-        let results = self.results.lock();
-        let memory = results.get(&number)?;
-        (memory.len() == len as usize).then(|| memory.clone())
+    /// Takes the destination of the old values of an atomic. `None` if it was not posted on this
+    /// connection, the peer does not have to send so many, or the values have begun to arrive before.
+    /// So no byte arrives after the atomic has completed. Does not sleep.
+    pub(super) fn take_result(&self, conn: Conn, number: u64, len: u32) -> Option<MemRef> {
+        let node = {
+            let mut results = self.results.lock();
+            let place = results.get(&number)?;
+            if place.conn != Some(conn) || place.memory.len() != len as usize {
+                return None;
+            }
+            results.remove_node(&number)?
+        };
+        Some(node.to_key_value().1.memory)
     }
 
     /// Whether the peer has a grant for these bytes. Does not sleep.
@@ -566,6 +584,11 @@ impl Session {
                     .get(..send.header_len)
                     .unwrap_or_default();
                 let (op, more, memory) = (send.op, send.more, send.memory);
+                if let Piece::Atomic(number) = piece {
+                    if let Some(place) = self.results.lock().get_mut(&number) {
+                        place.conn = Some(conn);
+                    }
+                }
                 let queued = entry.connection.queue(op, more, header, memory, context);
                 if queued.is_ok() {
                     entry.unsent = true;
