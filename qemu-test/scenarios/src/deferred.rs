@@ -38,6 +38,7 @@ tests![
     errors_count_towards_the_threshold,
     work_that_is_due_starts_at_once,
     one_add_starts_work_in_order,
+    one_add_starts_very_much_work,
     a_threshold_that_was_reached_counts,
     a_wrap_reaches_every_threshold,
     buffers_are_read_when_the_work_starts,
@@ -410,6 +411,23 @@ fn one_add_starts_work_in_order() {
     }
     b.ep.recv(&into, 1).expect("recv");
     b.expect_nothing();
+}
+
+/// More work than a change of a counter makes due in one hold of its lock.
+fn one_add_starts_very_much_work() {
+    const WORKS: u64 = 5000;
+    let (_, domain) = domain();
+    let (go, sum, last) = (cntr(&domain), cntr(&domain), cntr(&domain));
+    for number in 1..=WORKS {
+        queue(&domain, Work::add(&go, number, &sum, 1));
+        queue(&domain, Work::set(&go, number, &last, number));
+    }
+    assert_eq!((sum.value(), last.value()), (0, 0));
+    go.add(WORKS).expect("add");
+    sum.wait(WORKS, SOON).expect("all works have started");
+    last.wait(WORKS, SOON).expect("the last one has started");
+    assert_eq!((sum.value(), last.value()), (WORKS, WORKS));
+    assert_eq!(domain.flush_work().expect("flush"), 0);
 }
 
 fn a_threshold_that_was_reached_counts() {

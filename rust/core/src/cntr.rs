@@ -80,4 +80,5 @@ pub use work::{
     NoWork,
     WorkMap,
     Works, //
+    BATCH,
 };

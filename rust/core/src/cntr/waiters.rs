@@ -313,8 +313,15 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
             {
                 release(token, Outcome::Reached);
             }
-            self.release_work(values, value);
+            self.release_some_work(values, value);
         }
+        self.update_due(values);
+    }
+
+    /// Makes more of the works due that the values reach, after
+    /// [`WorkMap::leave_rest`].
+    pub fn release_rest(&mut self, values: &CounterValues<impl Word, impl Word>) {
+        self.release_some_work(values, values.read());
         self.update_due(values);
     }
 
@@ -400,8 +407,11 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         // ORDERING: fully ordered: a lower bound is written before the value is read, see `arm`.
         values.due.swap(self.bound(values));
         let value = values.read();
-        self.works
-            .release(value, value.saturating_add(old.max(err)));
+        if err < old {
+            self.works.release(value, value.saturating_add(old));
+        } else {
+            self.works.release_some(value, value.saturating_add(err));
+        }
         self.update_due(values);
     }
 
@@ -467,6 +477,14 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     fn release_work(&mut self, values: &CounterValues<impl Word, impl Word>, success: u64) {
         let err = values.err.load();
         self.works.release(success, success.saturating_add(err));
+    }
+
+    /// The same for a value that has not decreased, which leaves the rest of many works.
+    #[inline]
+    fn release_some_work(&mut self, values: &CounterValues<impl Word, impl Word>, success: u64) {
+        let err = values.err.load();
+        self.works
+            .release_some(success, success.saturating_add(err));
     }
 
     /// Returns the value of `due` for the present waiters and works.

@@ -34,6 +34,11 @@ use crate::{
     word::Word, //
 };
 
+/// Works that one change of the values makes due while it holds the lock, at most. It may be a
+/// completion of another user's task. The owner of the works makes the rest due
+/// ([`Waiters::release_rest`](super::Waiters::release_rest)).
+pub const BATCH: u32 = 512;
+
 /// The value that a work compares with its threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compared {
@@ -68,6 +73,10 @@ pub trait WorkMap {
 
     /// Removes the work with this key, if there is one.
     fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token>;
+
+    /// Notes that more than [`BATCH`] works have become due at once. The owner calls
+    /// [`Waiters::release_rest`](super::Waiters::release_rest) soon.
+    fn leave_rest(&mut self) {}
 }
 
 /// The map of a counter for which no work waits, and can wait.
@@ -184,12 +193,29 @@ impl<W: WorkMap> Works<W> {
         self.len = self.len.wrapping_sub(count);
     }
 
+    /// Makes the works due whose thresholds these values reach, in order, at most [`BATCH`] of them.
+    /// For values that do not decrease before the rest is made due.
+    pub(super) fn release_some(&mut self, success: u64, sum: u64) {
+        self.release_most(success, sum, BATCH);
+        let is_due = |kind, reached| {
+            let first = self.map.first(kind);
+            first.is_some_and(|key| key.threshold() <= reached)
+        };
+        if self.len != 0 && (is_due(Compared::Success, success) || is_due(Compared::Sum, sum)) {
+            self.map.leave_rest();
+        }
+    }
+
     /// Makes the works due whose thresholds these values reach, in order.
     pub(super) fn release(&mut self, success: u64, sum: u64) {
+        self.release_most(success, sum, u32::MAX);
+    }
+
+    fn release_most(&mut self, success: u64, sum: u64, most: u32) {
         if self.len == 0 {
             return;
         }
-        loop {
+        for _ in 0..most {
             let due = |kind, reached| {
                 let key = self.map.first(kind)?;
                 (key.threshold() <= reached).then_some((key, kind))

@@ -100,6 +100,16 @@ impl Cntr {
         (works, count)
     }
 
+    /// Makes more of its works due, after it has left some. Called by the executor. Does not sleep.
+    pub(in crate::provider) fn release_rest(&self) {
+        let counter = &self.counter;
+        let mut line = counter.line.lock();
+        line.release_rest(&counter.values);
+        // The executor finds what is due.
+        let _after = line.works_mut().map_mut().after_change();
+        drop(line);
+    }
+
     /// Searches some of the triggered operations. See
     /// [`WorkTrees::find_triggered`](crate::provider::work::WorkTrees::find_triggered). Does not
     /// sleep.

@@ -235,6 +235,12 @@ impl WorkMap for WorkTrees {
         }
     }
 
+    fn leave_rest(&mut self) {
+        if let Some(queue) = &self.queue {
+            self.wake |= queue.leave_rest();
+        }
+    }
+
     fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token> {
         let kind = self.of(kind);
         let mut found = kind.tree.find_mut(key)?;

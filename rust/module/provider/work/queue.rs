@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A change of a counter moves the works that it makes due to the end of the domain's list, under
-//! the lock of the counter. So the list has the works of a counter in their order, also if several
+//! the lock of the counter, at most [`BATCH`](kfi_core::cntr::BATCH) at once; the executor makes the
+//! rest due when it has started these. So the list has the works of a counter in their order, also if several
 //! tasks add to it. One task at a time takes works from the list and starts them: the *executor*. A
 //! work that it starts may change another counter, whose works come to the end of the list and are
 //! started by the same executor. So a chain of works takes no recursion and no lock of two
@@ -91,12 +92,21 @@ struct Due {
     works: Tree,
     /// The key of the next one.
     next: u64,
+    /// A counter has reached works that are still in its trees. They come after `works`.
+    rest: bool,
     /// A task is the executor.
     busy: bool,
     /// The domain closes by force: works are dropped.
     closed: bool,
     /// Unused nodes, at most [`POOL_SIZE`]. They stay charged.
     pool: KVec<Node>,
+}
+
+impl Due {
+    /// Whether no work is due.
+    fn is_empty(&self) -> bool {
+        self.works.is_empty() && !self.rest
+    }
 }
 
 /// The works of a domain.
@@ -145,6 +155,7 @@ impl WorkQueue {
                     Due {
                         works: RBTree::new(),
                         next: 0,
+                        rest: false,
                         busy: false,
                         closed: false,
                         pool,
@@ -201,19 +212,26 @@ impl WorkQueue {
         !due.busy
     }
 
+    /// Notes that a counter has more works that are due. As [`push`](Self::push).
+    pub(super) fn leave_rest(&self) -> bool {
+        let mut due = self.due.lock();
+        due.rest = true;
+        !due.busy
+    }
+
     /// Makes the current task the executor if no work is due and there is none. Called under the
     /// lock of the counter whose work it is about to start, so no earlier work of this counter can
     /// become due in between.
     pub(in crate::provider) fn begin_idle(&self) -> bool {
         let mut due = self.due.lock();
-        let begins = !due.busy && !due.closed && due.works.is_empty();
+        let begins = !due.busy && !due.closed && due.is_empty();
         due.busy |= begins;
         begins
     }
 
     /// Whether a work is due. Process context.
     pub(in crate::provider) fn has_due(&self) -> bool {
-        self.len() != 0 && !self.due.lock().works.is_empty()
+        self.len() != 0 && !self.due.lock().is_empty()
     }
 
     /// Has the worker start the works that are due. Any context.
@@ -246,7 +264,7 @@ impl WorkQueue {
     /// Makes the current task the executor, if works are due and there is none.
     fn begin(&self) -> bool {
         let mut due = self.due.lock();
-        let begins = !due.busy && !due.works.is_empty();
+        let begins = !due.busy && !due.is_empty();
         due.busy |= begins;
         begins
     }
@@ -267,8 +285,13 @@ impl WorkQueue {
                 let may = closed || (left.is_some() && !fatal_signal_pending());
                 let next = if may { pop_first(&mut due.works) } else { None };
                 let Some((node, work)) = next else {
+                    if may && core::mem::replace(&mut due.rest, false) {
+                        drop(due);
+                        self.release_rest();
+                        continue;
+                    }
                     due.busy = false;
-                    return !due.works.is_empty();
+                    return !due.is_empty();
                 };
                 drop(due);
                 unused = Some(node);
@@ -281,6 +304,19 @@ impl WorkQueue {
                 left = left.and_then(|left| left.checked_sub(work.steps()));
                 work.start(post);
             }
+            count = count.wrapping_add(1);
+            if count % STRIDE == 0 {
+                cond_resched();
+            }
+        }
+    }
+
+    /// Makes more works due of the counters that have left some. The executor calls it. Sleeps.
+    fn release_rest(&self) {
+        let (mut from, mut count) = (0, 0usize);
+        while let Some((id, cntr)) = self.counter_from(from) {
+            cntr.release_rest();
+            from = id.wrapping_add(1);
             count = count.wrapping_add(1);
             if count % STRIDE == 0 {
                 cond_resched();
