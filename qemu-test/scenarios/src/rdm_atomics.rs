@@ -826,7 +826,7 @@ fn count_up<T: Number>(
 }
 
 /// One word, changed by atomics of RC and in SENDs, from this host and from another one, by reliable
-/// datagrams and over a connection, and by the program.
+/// datagrams and over a connection.
 fn all_ways_add_up() {
     const EACH: u64 = 500;
     let (a, to_b, b) = pair(Way::TwoHosts);

@@ -64,8 +64,7 @@ pub const MAX_COMP_CNTR: u32 = 4_096;
 /// The maximum number of operations in one post call, which bounds the time of the call.
 pub const MAX_POST: u32 = 4_096;
 
-/// The maximum number of deferred works and triggered operations that wait in one domain. A change
-/// of a counter can make all of them due, and moves them under the lock of the counter.
+/// The maximum number of deferred works and triggered operations that wait in one domain.
 pub const MAX_WORK: u32 = 131_072;
 
 /// The largest `total_buffered_recv` of an endpoint, in bytes of kernel memory.

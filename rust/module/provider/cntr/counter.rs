@@ -3,8 +3,9 @@
 //! Counter: two values, and the waiters for them.
 //!
 //! `kfi_cntr` ([`Cntr`](super::Cntr)) is built on this primitive, with the work that waits for it
-//! ([`work`](crate::provider::work)). The completion counters of verbs are to use it too. The core defines the values and the
-//! conditions ([`kfi_core::cntr`]). This file adds memory, a lock, and tasks to wake.
+//! ([`work`](crate::provider::work)), and so are the completion counters of verbs
+//! ([`comp_cntr`](crate::provider::comp_cntr)). The core defines the values and the conditions
+//! ([`kfi_core::cntr`]). This file adds memory, a lock, and tasks to wake.
 //!
 //! ```text
 //!   add: one atomic add, one compare --- below every threshold ---> done, no lock
@@ -24,9 +25,9 @@
 //!
 //! # Locks
 //!
-//! `Counter::line` is a spin lock. The lock of the domain's due works (`WorkQueue::due`) is taken
-//! under it. The locks of a descriptor are taken under it: that of its entry
-//! in the line (`FdNotifier::entry`), then that of its wait queue. So is the lock of a callback.
+//! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry
+//! in the line (`FdNotifier::entry`), then that of its wait queue. So are the lock of a callback and
+//! that of the domain's due works (`WorkQueue::due`).
 
 use core::mem::offset_of;
 
