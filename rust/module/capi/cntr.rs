@@ -104,6 +104,11 @@ unsafe fn attributes(attr: *const kfi_cntr_attr) -> Result<CntrAttr> {
 }
 
 /// kfi_cntr_open().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 pub(super) unsafe extern "C" fn open(
     domain: *mut kfid_domain,
     attr: *mut kfi_cntr_attr,
@@ -128,17 +133,29 @@ pub(super) unsafe extern "C" fn open(
     unsafe { store(cntr, make()) }
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 #[link_section = ".text.hot"]
 unsafe extern "C" fn read(cntr: *mut kfid_cntr) -> u64 {
     // SAFETY: By the interface, `cntr` is an open counter of this module, here and below.
     unsafe { inner(cntr) }.cntr.read()
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn readerr(cntr: *mut kfid_cntr) -> u64 {
     // SAFETY: See `read`.
     unsafe { inner(cntr) }.cntr.err()
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 #[link_section = ".text.hot"]
 unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
@@ -152,22 +169,38 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     0
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     code(unsafe { inner(cntr) }.cntr.set(value))
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     unsafe { inner(cntr) }.cntr.adderr(value);
     0
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn seterr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     code(unsafe { inner(cntr) }.cntr.seterr(value))
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 #[link_section = ".text.hot"]
 unsafe extern "C" fn wait(cntr: *mut kfid_cntr, threshold: u64, timeout: c_int) -> c_int {
     // SAFETY: See `read`.
@@ -175,6 +208,10 @@ unsafe extern "C" fn wait(cntr: *mut kfid_cntr, threshold: u64, timeout: c_int) 
     code(cntr.cntr.wait(threshold, deadline(timeout), &mut 0))
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: By the interface, `fid` is an open object; this table is of counters.
     let cntr = &unsafe { inner::<kfid_cntr>(fid.cast()) }.cntr;

@@ -140,6 +140,11 @@ unsafe fn attributes(info: *const kfi_info) -> Result<(LinkName, MrMode)> {
 }
 
 /// kfi_domain().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 pub(super) unsafe extern "C" fn open(
     fabric: *mut kfid_fabric,
     info: *mut kfi_info,
@@ -173,6 +178,11 @@ macro_rules! not_there {
     ($( $name:ident($($arg:ty),*); )*) => {
         $(
             /// Not there yet.
+            ///
+            /// # Safety
+            ///
+            /// The requirements of the C interface: pointers are valid, and objects are open objects of this
+            /// module.
             unsafe extern "C" fn $name($(_: $arg),*) -> c_int {
                 ENOSYS.to_errno()
             }

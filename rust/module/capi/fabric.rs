@@ -116,6 +116,11 @@ pub(super) unsafe fn open(
 }
 
 /// Not there yet.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn passive_ep(
     _fabric: *mut kfid_fabric,
     _info: *mut kfi_info,
@@ -126,6 +131,11 @@ unsafe extern "C" fn passive_ep(
 }
 
 /// Not there yet.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn eq_open(
     _fabric: *mut kfid_fabric,
     _attr: *mut kfi_eq_attr,

@@ -327,13 +327,10 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
     info.caps = hints.caps;
     info.mode = hints.mode;
     info.addr_format = hints.addr_format;
-    // SAFETY: By the requirement above, the addresses have the lengths that stand beside them.
-    (info.src_addr, info.dest_addr) = unsafe {
-        (
-            sockaddr(hints.src_addr, hints.src_addrlen)?,
-            sockaddr(hints.dest_addr, hints.dest_addrlen)?,
-        )
-    };
+    // SAFETY: By the requirement above, the address has the length that stands beside it.
+    info.src_addr = unsafe { sockaddr(hints.src_addr, hints.src_addrlen) }?;
+    // SAFETY: As above.
+    info.dest_addr = unsafe { sockaddr(hints.dest_addr, hints.dest_addrlen) }?;
     if info.addr_format == u32::from(AddrFormat::Sockaddr) {
         info.addr_format = AddrFormat::Unspec.into();
     }

@@ -55,6 +55,8 @@ mod wait;
     unsafe_op_in_unsafe_fn,
     unused_imports,
     clippy::all,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
     clippy::undocumented_unsafe_blocks,
     reason = "made by bindgen"
 )]

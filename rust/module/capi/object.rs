@@ -140,6 +140,11 @@ pub(super) unsafe fn store<H>(to: *mut *mut H, object: Result<*mut H>) -> c_int 
 }
 
 /// kfi_close(): frees the object unless it is in use.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn close<H: Head>(fid: *mut kfid) -> c_int {
     // SAFETY: The slot of this function is in a table of this class, so `fid` is of this class. By
     // the interface it is open.
@@ -153,16 +158,31 @@ unsafe extern "C" fn close<H: Head>(fid: *mut kfid) -> c_int {
 }
 
 /// Nothing can be bound to this object.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn no_bind(_fid: *mut kfid, _to: *mut kfid, _flags: u64) -> c_int {
     ENOSYS.to_errno()
 }
 
 /// This object has no commands.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn no_control(_fid: *mut kfid, _command: c_int, _arg: *mut c_void) -> c_int {
     ENOSYS.to_errno()
 }
 
 /// The provider has no operations of its own.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn no_ops_open(
     _fid: *mut kfid,
     _name: *const c_char,

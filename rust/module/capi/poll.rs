@@ -60,6 +60,11 @@ unsafe impl Head for kfid_poll {
 }
 
 /// kfi_poll_open().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 pub(super) unsafe extern "C" fn open(
     domain: *mut kfid_domain,
     attr: *mut kfi_poll_attr,
@@ -86,6 +91,11 @@ pub(super) unsafe extern "C" fn open(
 }
 
 /// kfi_poll().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn poll(
     pollset: *mut kfid_poll,
     contexts: *mut *mut c_void,
@@ -128,11 +138,19 @@ unsafe fn change(
     code(unsafe { of_class::<kfid_cntr>(fid).and_then(|cntr| change(&inner(pollset).0, cntr)) })
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn poll_add(pollset: *mut kfid_poll, fid: *mut kfid, flags: u64) -> c_int {
     // SAFETY: By the interface, see `poll`.
     unsafe { change(pollset, fid, flags, |set, cntr| set.add_cntr(&cntr.cntr)) }
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn poll_del(pollset: *mut kfid_poll, fid: *mut kfid, flags: u64) -> c_int {
     // SAFETY: By the interface, see `poll`.
     unsafe { change(pollset, fid, flags, |set, cntr| set.remove_cntr(&cntr.cntr)) }

@@ -106,6 +106,11 @@ pub(super) unsafe fn store_queue(queue: Result<&WaitQueue>, arg: *mut c_void) ->
 }
 
 /// kfi_wait_open().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 pub(super) unsafe extern "C" fn open(
     fabric: *mut kfid_fabric,
     attr: *mut kfi_wait_attr,
@@ -135,11 +140,20 @@ pub(super) unsafe extern "C" fn open(
 }
 
 /// kfi_wait().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn wait(waitset: *mut kfid_wait, timeout: c_int) -> c_int {
     // SAFETY: By the interface, `waitset` is an open wait set of this module.
     code(unsafe { inner(waitset) }.0.wait(deadline(timeout)))
 }
 
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
 unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: By the interface, `fid` is an open object; this table is of wait sets.
     let set = unsafe { inner::<kfid_wait>(fid.cast()) };

@@ -211,7 +211,7 @@ impl Counter {
 
     /// Adds to the success value, wakes the waiters that are due, and has the worker start the work
     /// that is due.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         if let Some(crossed) = self.values.add(n) {
             self.fire(crossed);

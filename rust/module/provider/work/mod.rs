@@ -207,7 +207,8 @@ impl Cntr {
 
     /// Has a triggered operation wait. As [`queue_transfer`](Self::queue_transfer).
     pub(crate) fn trigger(self: &Arc<Self>, threshold: u64, work: Work) -> Result {
-        self.queue_work(Compared::Success, threshold, work).map(drop)
+        self.queue_work(Compared::Success, threshold, work)
+            .map(drop)
     }
 
     /// Changes a counter at once, if the threshold is reached and no other work is due. Returns the
