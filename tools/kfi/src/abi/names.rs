@@ -17,7 +17,6 @@ const NOT_USED: &[(&str, &[&str])] = &[
             "KFABRIC_MAX_MSG_SIZE",
             "KFABRIC_MAX_IOV",
             "KFABRIC_INJECT_SIZE",
-            "KFABRIC_MAX_ATOMIC_SIZE",
             "KFABRIC_MAX_QUEUE",
             "KFABRIC_MAX_CQ",
             "KFABRIC_MAX_EQ",
