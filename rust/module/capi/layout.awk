@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# awk [-v only=NAMES] -f layout.awk layout.txt: a C file that compiles only if include/kfi/, which
-# it includes, is as layout.txt states: the size of each structure, the offset, size and type of
+# awk [-v only=NAMES] -f layout.awk layout.list: a C file that compiles only if include/kfi/, which
+# it includes, is as layout.list states: the size of each structure, the offset, size and type of
 # each member, the value of each constant, the prototype of each function.
 #
 # With `only`, a file of names, the C file includes the interface of ioctls instead, and compares
@@ -14,7 +14,7 @@ BEGIN {
 	while (only && (getline name < only) > 0)
 		wanted[name] = 1
 	print "// SPDX-License-Identifier: GPL-2.0"
-	print "// Made by layout.awk from layout.txt."
+	print "// Made by layout.awk from layout.list."
 	if (only) {
 		print "#include <uapi/kfabric.h>"
 	} else {
