@@ -1988,10 +1988,11 @@ enum kfabric_op_code {
  * once, though never ahead of work that has become due before.  Work starts in
  * the order of thresholds, then of submission, also if one add passes several.
  * KFABRIC_IOC_EP_CANCEL cancels an operation that waits, as any other.  Its
- * flags are those at the time of the post.  Local buffers are pinned then.  The
- * bytes of transmits and the operands of atomics are read then with KFI_INJECT,
- * and otherwise when the operation has started.  While it waits, @trigger_cntr
- * and the endpoint are in use.
+ * flags are those at the time of the post.  Local buffers are pinned at the post.
+ * With KFI_INJECT the bytes of a transmit and the operands of an ATOMIC are read
+ * at the post.  Otherwise the bytes of a transmit, operands and values to compare
+ * with are read after the operation has started, however few they are.  While it
+ * waits, @trigger_cntr and the endpoint are in use.
  *
  * Atomics change elements of the peer's memory: ATOMIC and FETCH_ATOMIC have
  * KFI_MIN to KFI_BXOR and KFI_ATOMIC_WRITE, FETCH_ATOMIC also KFI_ATOMIC_READ,
@@ -2014,9 +2015,10 @@ enum kfabric_op_code {
  * A remote address, and each piece's, is a multiple of the element's size (of 8
  * for KFI_DOUBLE_COMPLEX); each host has elements in its own byte order.  An
  * element of up to 8 bytes is changed by one atomic access of its size: atomic
- * to all other atomics, of whatever endpoints and hosts, and to atomic
- * instructions of programs.  A KFI_DOUBLE_COMPLEX is changed under a lock:
- * atomic to other atomics of this type only.  Elements are changed one by one.
+ * with respect to all other atomics, of whatever endpoints and hosts, and to
+ * atomic instructions of programs.  A KFI_DOUBLE_COMPLEX is changed under a lock:
+ * atomic with respect to other atomics of this type only.  Elements are changed
+ * one by one.
  *
  * The peer's region and its endpoint need KFI_REMOTE_WRITE for ATOMIC,
  * KFI_REMOTE_READ for KFI_ATOMIC_READ, else both; the endpoint of KFI_EP_RDM
@@ -2029,6 +2031,8 @@ enum kfabric_op_code {
  *
  * Operands and values to compare with of up to KFABRIC_INJECT_SIZE bytes are
  * read when the operation is posted.  Longer ones are read until it completes.
+ * Those of an operation that waits for a counter (KFI_TRIGGER, deferred work) are
+ * read as described above.
  */
 struct kfabric_op {
 	__u32	opcode;
@@ -2084,10 +2088,10 @@ struct kfabric_op {
  * elements (of remote memory: KFI_EP_MSG takes one), lengths that wrap, a
  * buffer that is not within @mr or @result_mr, remote memory that is not as
  * long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM), an
- * atomic on no whole number of elements, or with a piece that is none, at a
- * remote address that is not aligned, or with @compare or @result of another
- * length; -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP the
- * endpoint does not have the capability; a read or an atomic of an endpoint
+ * atomic on no whole number of elements, or with a piece that has no whole number
+ * of them, at a remote address that is not aligned, or with @compare or @result
+ * of another length; -KFI_EOPBADSTATE the endpoint is not enabled; -EOPNOTSUPP
+ * the endpoint does not have the capability; a read or an atomic of an endpoint
  * that may have none under way (KFABRIC_OPT_RD_ATOMIC here, or
  * KFABRIC_OPT_DEST_RD_ATOMIC at the peer, is 0); KFI_DELIVERY_COMPLETE of
  * KFI_EP_DGRAM; an atomic that the type of the endpoint does not have; an atomic
@@ -2300,7 +2304,7 @@ struct kfabric_flow_open {
 	struct kfabric_flow_match mask;
 };
 
-/* ---- Completion counter of verbs ---------------------------------------- */
+/* ---- Completion counters of verbs --------------------------------------- */
 
 /*
  * Completion counters are those of ibv_create_comp_cntr(3).  A counter has a
@@ -2501,7 +2505,7 @@ struct kfabric_comp_cntr_attach {
 	__u32	reserved;
 };
 
-/* ---- Deferred work ------------------------------------------------------ */
+/* ---- Deferred work, and aliases of endpoints ---------------------------- */
 
 /**
  * struct kfabric_work - one request of the deferred work queue
