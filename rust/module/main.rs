@@ -8,7 +8,8 @@
 //!   uapi       /dev/kfabric: the objects for programs
 //!   capi       kfabric 1.7: the objects for kernel modules in C
 //!   registry   the providers, and getinfo
-//!   provider   the objects: domain, endpoint, av, mr, cq, cntr, eq, wait, poll
+//!   provider   the objects: domain, endpoint, av, mr, cq, cntr, comp_cntr, eq, wait, poll, flow,
+//!              counters; work that waits for counters
 //!   net        links: the software device on network interfaces
 //!   mem        the memory that operations read and write; accounting
 //!   shim       wrappers of kernel functions, C code, bindings

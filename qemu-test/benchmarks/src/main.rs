@@ -13,10 +13,10 @@
 //! A row is one operation of the module and one peer. They run in turn, several times, and the
 //! medians are compared ([`row`]). Rows of the kernel need a module that was built with its suites
 //! ([`kernel`]), the others use the module without suites ([`calls`], [`counters`], [`messages`],
-//! [`transfers`], [`flows`], [`trigger`]; between two hosts: [`wire`]). Where two processes of one host talk, both are
-//! bound to one CPU, so that the row measures code and not the wake-up of another CPU
-//! ([`process`]). With `--count` the guest's clock counts instructions ([`count`]); the ratios of
-//! some rows are tested then ([`bounds`]).
+//! [`transfers`], [`flows`], [`allreduce`], [`trigger`]; between two hosts: [`wire`]). Where two
+//! processes of one host talk, both are bound to one CPU, so that the row measures code and not the
+//! wake-up of another CPU ([`process`]). With `--count` the guest's clock counts instructions
+//! ([`count`]); the ratios of some rows are tested then ([`bounds`]).
 
 mod allreduce;
 mod bounds;

@@ -427,13 +427,13 @@ bit_set! {
     }
 }
 
-/// `flags` when a completion counter is created: its values are in memory of the program.
+/// `flags` when a completion counter is created: its values are copied to memory of the program.
 pub const KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM: u32 = 1 << 0;
 
 bit_set! {
     /// Flags for creating a completion counter (ibv_create_comp_cntr(3)).
     CompCntrInit: u32 {
-        /// The values are in memory of the program.
+        /// The values are copied to memory of the program.
         WITH_EXTERNAL_MEM = KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
     }
 }

@@ -10,9 +10,10 @@
 //!
 //! A request that the target refuses completes at its initiator with `EACCES`, whatever the reason
 //! ([`Refusal`]): an unknown key, a missing right, bytes outside the region, or for an atomic a
-//! region whose memory is not aligned. All give the same `prov_errno` ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as on the wire, also
-//! within a host. An initiator that tries keys therefore does not learn that a key exists. Refusals
-//! are counted at the target, and delay the initiator's user ([`throttle`](crate::throttle)).
+//! region whose memory is not aligned. All give the same `prov_errno`
+//! ([`prov_errno::REFUSED`](crate::prov_errno::REFUSED)), as on the wire, also within a host. An
+//! initiator that tries keys therefore does not learn that a key exists. Refusals are counted at
+//! the target, and delay the initiator's user ([`throttle`](crate::throttle)).
 //!
 //! A request of no bytes is allowed at every address of the region and at its end; the rights are
 //! checked.

@@ -181,8 +181,8 @@ macro_rules! not_there {
             ///
             /// # Safety
             ///
-            /// The requirements of the C interface: pointers are valid, and objects are open objects of this
-            /// module.
+            /// The requirements of the C interface: pointers are valid, and objects are open objects
+            /// of this module.
             unsafe extern "C" fn $name($(_: $arg),*) -> c_int {
                 ENOSYS.to_errno()
             }

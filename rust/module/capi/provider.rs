@@ -7,8 +7,8 @@
 //! and with a reference to the provider. kfi_provider_deregister() takes the provider from the list
 //! and waits until all references are gone.
 //!
-//! `shim/capi.c` exports the functions under their names, `shim/kfi_info.c` and `shim/kfi_text.c` have those that need
-//! no provider.
+//! `shim/capi.c` exports the functions under their names, `shim/kfi_info.c` and `shim/kfi_text.c`
+//! have those that need no provider.
 
 use core::ptr::{
     self,

@@ -4,8 +4,8 @@
 //!
 //! A softirq that receives a packet for a QP looks for the flows that the packet belongs to, and
 //! adds to their counters ([`FlowTable::count`]). [`kfi_core::flow::rule`] has the fields that are
-//! compared, and the order of the rules. A flow never changes what happens to a packet: the QP number alone
-//! determines the QP that gets it.
+//! compared, and the order of the rules. A flow never changes what happens to a packet: the QP
+//! number alone determines the QP that gets it.
 //!
 //! # Packets that are counted
 //!

@@ -77,9 +77,9 @@ impl Flow {
     ///
     /// Fails with `EOPNOTSUPP` if the endpoint is not one for datagrams; `EPERM` if the current
     /// task lacks CAP_NET_RAW in the user namespace that owns the link's network namespace;
-    /// `ENODEV` if the link has gone; `EINVAL` if the counters
-    /// belong to another domain or have no static points; `ENOSPC` if the endpoint has too many
-    /// flows; `EBADF` if an object is closed; `ENOMEM`. Sleeps.
+    /// `ENODEV` if the link has gone; `EINVAL` if the counters belong to another domain or have no
+    /// static points; `ENOSPC` if the endpoint has too many flows; `EBADF` if an object is closed;
+    /// `ENOMEM`. Sleeps.
     pub(crate) fn open(
         endpoint: &Arc<Endpoint>,
         counters: Option<&Arc<Counters>>,

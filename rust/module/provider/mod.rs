@@ -2,20 +2,24 @@
 
 //! The provider: the objects of kfabric, and the path of operations through them.
 //!
-//! A front end (`uapi` for programs, `capi` for kernel modules) makes objects and calls their methods, and nothing below
-//! them. The provider uses `net`, which has the links and QPs. Each object has a file:
+//! A front end (`uapi` for programs, `capi` for kernel modules) makes objects and calls their
+//! methods, and nothing below them. The provider uses `net`, which has the links and QPs. Each
+//! object has a file:
 //!
 //! ```text
-//! fabric -> domain -> ep  -> av, cq, cntr, mr, comp_cntr
-//!                                               (an arrow: "is made from" or "is bound to")
-//!        -> eq, wait      poll -> cq, cntr
-//!        -> pep -> eq     flow -> ep, counters
+//! fabric -> domain -> ep   -> av, cq, cntr, mr, comp_cntr
+//!                     poll -> cq, cntr          (an arrow: "is made from" or "is bound to")
+//!                     flow -> ep, counters
+//!        -> eq, wait
+//!        -> pep -> eq
 //! ```
+//!
+//! [`work`] has the operations that wait for a counter: triggered operations and deferred work.
 //!
 //! An operation enters at [`ep::post::Poster::post`], or is admitted and started
 //! (`Endpoint::admit`) and posted later. It finds its peer on this host through [`directory`], or
-//! goes to another host over the network. It ends in [`ep::complete`]. Only that reports to CQs and
-//! counters; they signal the wait objects.
+//! goes to another host over the network. It ends in [`ep::complete`]. Only that reports to CQs,
+//! counters and completion counters; they signal the wait objects.
 //!
 //! The documentation of a function lists its errors after "Fails with", each with its cause unless
 //! that is evident. "Sleeps" means that the function may sleep.

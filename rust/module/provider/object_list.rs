@@ -3,8 +3,8 @@
 //! The object list: the objects whose statistics can be read.
 //!
 //! Endpoints, CQs, counters of all kinds and flows are entered when they are opened and removed in
-//! teardown, so that `kfi top` can show the statistics of all of them. An entry is not a use of the object. Each
-//! value of the statistics is exact, but they are not read at one instant.
+//! teardown, so that `kfi top` can show the statistics of all of them. An entry is not a use of the
+//! object. Each value of the statistics is exact, but they are not read at one instant.
 //!
 //! IDs grow and are never reused, so that a walk ([`next`]) meets each object at most once even if
 //! the object list changes meanwhile. Its lock is taken when objects are opened and closed and when

@@ -17,10 +17,10 @@
 //!
 //! # Mappings
 //!
-//! mmap(2) maps the ring of a CQ (read and write) or the values of a counter or a completion counter
-//! (read-only). The
-//! offset selects the object: each handle has its own range of offsets, so an offset needs no
-//! allocation and reveals nothing. Offsets are below 2^44, which 32-bit programs can still pass.
+//! mmap(2) maps the ring of a CQ (read and write) or the values of a counter or a completion
+//! counter (read-only). The offset selects the object: each handle has its own range of offsets, so
+//! an offset needs no allocation and reveals nothing. Offsets are below 2^44, which 32-bit programs
+//! can still pass.
 //!
 //! ```text
 //!   44            24          0

@@ -11,7 +11,7 @@
 //! field, except for rules that depend on the endpoint (its state, its capabilities, its default
 //! flags, its peers).
 //!
-//! [`Reader`] gives the operations to a [`Destination`]: to the [`Poster`], or to an [`Admission`]
+//! It gives the operations to a [`Destination`]: to the [`Poster`], or to an [`Admission`]
 //! those that wait for a counter (`KFI_TRIGGER`, and deferred work).
 //!
 //! An operation that is refused ends the call; the operations before it remain posted. A process

@@ -2,8 +2,8 @@
 //! Reliable datagrams between two hosts, beside sockets on the same cable: UDP and TCP.
 //!
 //! A waiting process sleeps, on either side, in a read of the CQ or of the socket. These rows have
-//! no goal. `rdm/atomic_8B` is the time of a fetching add of a word of the peer, beside that of a read
-//! of the same word.
+//! no goal. `rdm/atomic_8B` is the time of a fetching add of a word of the peer, beside that of a
+//! read of the same word.
 
 use super::{
     hosts::{self, Host, Hosts},

@@ -34,10 +34,10 @@
 //!
 //! # Answers
 //!
-//! A message whose sender wants a FIN, an atomic that returns values, and a CANCEL are answered. An answer uses memory until the
-//! peer has acknowledged it, and a peer that acknowledges nothing could cause any number of
-//! answers. [`Inbound::begin`] therefore refuses a SEND that would need more than [`ANSWERS`]; the
-//! peer has to wait.
+//! A message whose sender wants a FIN, an atomic that returns values, and a CANCEL are answered. An
+//! answer uses memory until the peer has acknowledged it, and a peer that acknowledges nothing
+//! could cause any number of answers. [`Inbound::begin`] therefore refuses a SEND that would need
+//! more than [`ANSWERS`]; the peer has to wait.
 //!
 //! Context: any, under the lock of the QP's responder.
 

@@ -5,9 +5,9 @@
 //! once and in order, like a message. "Atomic" stands for the latter in this module.
 //!
 //! One count numbers all operations in the order of posting; the number of a message or an atomic
-//! is its id on the wire. Messages, atomics and RMA operations have a [lane](Lane) each, because
-//! messages and atomics may have to be sent again. Apart from that, operations are sent in the
-//! order of posting:
+//! is its id on the wire. Messages and atomics have a [lane](Lane) each, because they may have to be
+//! sent again; RMA operations have none. Apart from that, operations are sent in the order of
+//! posting:
 //!
 //! - Atomics and RMA do not wait for a message for which the peer has no room.
 //! - Messages and RMA that were posted after an atomic wait until the peer has acknowledged it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A word, a map for `Due`, and one for works. The parent module chooses the atomics: the host's or loom's.
+//! A word, a map for `Due`, and one for works. The parent module chooses the atomics: the host's or
+//! loom's.
 
 use super::atomic::{
     fence,

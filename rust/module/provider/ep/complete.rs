@@ -4,9 +4,9 @@
 //!
 //! Every operation, local or of a peer, ends in a function of this file, mostly in
 //! [`Endpoint::complete`]. Only this file reports to CQs, counters and completion counters; they
-//! signal the wait objects. An accepted operation has a [`Ticket`], which is taken before the operation does
-//! anything else, so that its completion can always be reported. The content of a ticket depends on
-//! how the operation can end:
+//! signal the wait objects. An accepted operation has a [`Ticket`], which is taken before the
+//! operation does anything else, so that its completion can always be reported. The content of a
+//! ticket depends on how the operation can end:
 //!
 //! ```text
 //!   its success makes an entry        a credit: room for one entry in the CQ of its side

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! A change of a counter moves the works that it makes due to the end of the domain's list, under
-//! the lock of the counter, at most [`BATCH`](kfi_core::cntr::BATCH) at once; the executor makes the
-//! rest due when it has started these. So the list has the works of a counter in their order, also if several
-//! tasks add to it. One task at a time takes works from the list and starts them: the *executor*. A
-//! work that it starts may change another counter, whose works come to the end of the list and are
-//! started by the same executor. So a chain of works takes no recursion and no lock of two
-//! counters.
+//! the lock of the counter, at most [`BATCH`](kfi_core::cntr::BATCH) at once; the executor makes
+//! the rest due when it has started these. So the list has the works of a counter in their order,
+//! also if several tasks add to it. One task at a time takes works from the list and starts them:
+//! the *executor*. A work that it starts may change another counter, whose works come to the end of
+//! the list and are started by the same executor. So a chain of works takes no recursion and no
+//! lock of two counters.
 //!
 //! # The executor
 //!
