@@ -13,7 +13,11 @@ use kfi::{
     Access, AtomicForm, AtomicOp, Buffer, Caps, CntrBind, CompFlags, CqBind, Datatype, Element,
     EpType, Errno, FiAddr, IoVec, Mr, Op, OpFlags, Remote, RmaIov,
 };
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::Duration,
+};
 
 const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
 const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
@@ -826,9 +830,11 @@ fn count_up<T: Number>(
 }
 
 /// One word, changed by atomics of RC and in SENDs, from this host and from another one, by reliable
-/// datagrams and over a connection.
+/// datagrams and over a connection, and by atomic instructions of the target's program.
 fn all_ways_add_up() {
     const EACH: u64 = 500;
+    /// What the program adds before each of `EACH` pauses, so that it adds while the others do.
+    const BURST: u64 = 20;
     let (a, to_b, b) = pair(Way::TwoHosts);
     let theirs = Buffer::of(&[0u64]).expect("buffer");
     let mr = open_region(&b, &theirs, 1);
@@ -851,9 +857,21 @@ fn all_ways_add_up() {
     crate::connected::connect(&far, &end);
     let unspec = FiAddr::UNSPEC;
     let (word, half) = (|word: u64| word, |half: u32| u64::from(half));
+    let by_program = || {
+        // SAFETY: the word is at the start of a page, which `theirs` keeps, and all accesses to it
+        // are atomic.
+        let word = unsafe { AtomicU64::from_ptr(theirs.as_ptr().cast()) };
+        let mut found = Vec::new();
+        for _ in 0..EACH {
+            found.extend((0..BURST).map(|_| word.fetch_add(1, SeqCst)));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        found
+    };
     let mut words: Vec<u64> = Vec::new();
     std::thread::scope(|scope| {
         let threads = [
+            scope.spawn(by_program),
             scope.spawn(|| count_up(&a, to_b, at, EACH, 1u64, word)),
             scope.spawn(|| count_up(&near, to_near, at, EACH, 1u64, word)),
             scope.spawn(|| count_up(&far, unspec, at, EACH, 1u64, word)),
@@ -862,10 +880,10 @@ fn all_ways_add_up() {
             scope.spawn(|| count_up(&two, two_to_b, at, EACH, 1u32, half)),
         ];
         for thread in threads {
-            words.extend(thread.join().expect("an initiator"));
+            words.extend(thread.join().expect("a thread that adds"));
         }
     });
-    let total = 5 * EACH;
+    let total = (5 + BURST) * EACH;
     assert_eq!(theirs.elements::<u64>(), [total]);
     let words: HashSet<u64> = words.into_iter().collect();
     assert!((0..total).all(|value| words.contains(&value)));
