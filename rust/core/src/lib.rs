@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The semantics of the kfabric objects: counters, completion queues, event queues, matching,
-//! addresses and regions, atomics, and the protocol of reliable datagrams ([`rdm`]).
+//! The semantics of the kfabric objects: counters and the work that waits for them, completion
+//! counters of verbs, completion queues, event queues, matching, addresses and regions, atomics,
+//! flows, and the protocol of reliable datagrams ([`rdm`]).
 //!
 //! The crate [`kfi_roce`] contains the wire protocol below: packets, RC, UD and connection
 //! management. It does not depend on kfabric.

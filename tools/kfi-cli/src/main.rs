@@ -8,9 +8,9 @@
 //! kfi rping         rping, with that of rdma-core
 //! kfi bench         short measurements between two threads
 //! kfi cntr, cq      a counter or a completion queue, step by step
-//! kfi flow          counts the packets that arrive at an endpoint
-//! kfi comp-cntr     a completion counter of verbs, step by step
 //! kfi cntr watch    the counters of programs, live
+//! kfi comp-cntr     a completion counter of verbs, step by step
+//! kfi flow          counts the packets that arrive at an endpoint
 //! kfi trigger       an allreduce of deferred work
 //! kfi top           live statistics
 //! kfi completions   completions for a shell

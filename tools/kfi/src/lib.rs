@@ -2,7 +2,7 @@
 //! Safe types over `/dev/kfabric`.
 //!
 //! The kfabric module gives programs message endpoints, remote memory access, completion
-//! queues and completion counters.  This crate has a type for each object of its interface,
+//! queues and counters.  This crate has a type for each object of its interface,
 //! and uses the terms of kfabric and libfabric.
 //!
 //! # Objects
@@ -18,6 +18,9 @@
 //!       Av, Mr, PollSet  peers' addresses; registered memory; polling
 //!       Flow, Counters   count the packets that arrive at an endpoint
 //! ```
+//!
+//! [`Work`] is an operation that starts when a counter has reached a threshold, without the
+//! program; [`collective`] makes an allreduce of such operations.
 //!
 //! A value is a reference to its object, cheap to clone.  An object is closed when the last
 //! reference is dropped and no other object depends on it any more: each object holds the
