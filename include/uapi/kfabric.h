@@ -2558,8 +2558,8 @@ struct kfabric_work {
  * that order.
  *
  * A transfer makes no entry in its endpoint's CQ, and moves no counter of the
- * endpoint, unless its flags have KFI_COMPLETION; the endpoint's default flags
- * do not count for that.  A transfer that fails, also one that cannot start,
+ * endpoint and no completion counter of verbs that is attached to it, unless its
+ * flags have KFI_COMPLETION; the endpoint's default flags do not count for that.  A transfer that fails, also one that cannot start,
  * increments the error value of @completion_cntr, and makes an error entry in
  * the CQ.  The target counts it as any operation.  Buffers are treated as those
  * of an operation with KFI_TRIGGER (struct kfabric_op).

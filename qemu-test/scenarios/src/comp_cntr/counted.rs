@@ -4,6 +4,7 @@
 use super::{ALL, counts};
 use crate::{
     connected::connect,
+    deferred::{cntr, queue},
     harness::tests,
     host::{Host, Options, domain, until},
     hosts::apart,
@@ -11,7 +12,7 @@ use crate::{
 };
 use kfi::{
     Access, AtomicOp, Buffer, Caps, CompCntr, CompCntrOps, CompCntrType, CqBind, Datatype, Domain,
-    EpType, Errno, FiAddr, Mr, Op, OpFlags, Remote,
+    EpType, Errno, FiAddr, Mr, Op, OpFlags, Remote, Work,
 };
 
 tests![
@@ -33,6 +34,7 @@ tests![
     immediate_data_count_without_a_cq,
     atomics_count_nowhere,
     unsignalled_work_requests_count,
+    deferred_work_counts_on_request,
     failures_count_as_errors,
     failures_count_as_errors_between_hosts,
     flushed_work_requests_count_as_errors,
@@ -487,5 +489,49 @@ fn a_counter_of_one_operation_counts_no_other() {
             host.comps().to_vec() == expected
         });
         assert_eq!(host.errs(), [0; 6]);
+    }
+}
+
+/// Deferred work is no completion of the endpoint; with KFI_COMPLETION it is one, as any other.
+/// Failures, too.
+fn deferred_work_counts_on_request() {
+    for way in [Way::OneHost, Way::TwoHosts, Way::Connection, Way::Datagrams] {
+        for (unit, amount) in [(CompCntrType::Wrs, 1), (CompCntrType::Bytes, 64)] {
+            let (a, to_b, b) = pair(way, unit);
+            let (ours, theirs) = (Buffer::new(64), Buffer::new(64));
+            let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+            let (go, done) = (cntr(&a.host.domain), cntr(&a.host.domain));
+            for context in 0..2 {
+                b.host.ep.recv(&theirs, context).expect("recv");
+            }
+            let run = |op: Op<'_>| {
+                let (due, ended) = (go.value() + 1, done.value() + done.err() + 1);
+                let work = Work::transfer(&go, due, &a.host.ep, op).completion(&done);
+                queue(&a.host.domain, work);
+                go.add(1).expect("add");
+                until("the end of the work", || done.value() + done.err() == ended);
+            };
+            let send = Op::send(to_b, &ours).context(1);
+            run(send);
+            // Its target counts it as any operation.
+            b.reaches([0, amount, 0, 0, 0, 0], [0; 6]);
+            a.reaches([0; 6], [0; 6]);
+            a.host.expect_nothing();
+            run(send.flags(OpFlags::COMPLETION));
+            a.reaches([amount, 0, 0, 0, 0, 0], [0; 6]);
+            b.reaches([0, 2 * amount, 0, 0, 0, 0], [0; 6]);
+            a.host.completion();
+            // A refused write ends a connection, so that way is not tried.
+            if matches!(way, Way::OneHost | Way::TwoHosts) {
+                let write = Op::write(to_b, &ours, Remote::new(0, 0xdead)).context(2);
+                run(write);
+                assert_eq!(a.host.failure().op_context, 2);
+                a.reaches([amount, 0, 0, 0, 0, 0], [0; 6]);
+                run(write.flags(OpFlags::COMPLETION));
+                assert_eq!(a.host.failure().op_context, 2);
+                a.reaches([amount, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0]);
+                assert_eq!((done.value(), done.err()), (2, 2));
+            }
+        }
     }
 }

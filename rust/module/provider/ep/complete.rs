@@ -348,9 +348,17 @@ impl Endpoint {
                 return self.complete_deferred(bound, ticket, deferral, outcome);
             }
         }
-        let (kind, success) = (ticket.kind, outcome.error.is_none());
         // A program that has read the entry knows that the operation has completed, so the counter
         // must not lag behind (kfi_cntr(3)).
+        self.count_completion(bound, &ticket, &outcome);
+        self.complete_uncounted(bound, ticket, outcome);
+    }
+
+    /// Counts an operation on the counters of the endpoint and on the completion counters that are
+    /// attached to it. Does not sleep.
+    #[inline(always)]
+    fn count_completion(&self, bound: &Bound, ticket: &Ticket, outcome: &Outcome) {
+        let (kind, success) = (ticket.kind, outcome.error.is_none());
         self.count(bound, kind.counts(), success);
         self.count_attached(bound, || {
             let len = match kind.side() {
@@ -359,7 +367,6 @@ impl Endpoint {
             };
             (kind.comp_cntr_op(), success, len)
         });
-        self.complete_uncounted(bound, ticket, outcome);
     }
 
     /// Completes deferred work: on its completion counter and, with KFI_COMPLETION, as any
@@ -375,7 +382,7 @@ impl Endpoint {
         let success = outcome.error.is_none();
         // Before the entry, as in `complete`.
         if deferral.report {
-            self.count(bound, ticket.kind.counts(), success);
+            self.count_completion(bound, &ticket, &outcome);
         }
         deferral.count(success);
         let ticket = match deferral.into_credit() {
