@@ -2559,10 +2559,11 @@ struct kfabric_work {
  *
  * A transfer makes no entry in its endpoint's CQ, and moves no counter of the
  * endpoint and no completion counter of verbs that is attached to it, unless its
- * flags have KFI_COMPLETION; the endpoint's default flags do not count for that.  A transfer that fails, also one that cannot start,
- * increments the error value of @completion_cntr, and makes an error entry in
- * the CQ.  The target counts it as any operation.  Buffers are treated as those
- * of an operation with KFI_TRIGGER (struct kfabric_op).
+ * flags have KFI_COMPLETION; the endpoint's default flags do not count for that.
+ * A transfer that fails, also one that cannot start, increments the error value
+ * of @completion_cntr, and makes an error entry in the CQ.  The target counts it
+ * as any operation.  Buffers are treated as those of an operation with
+ * KFI_TRIGGER (struct kfabric_op).
  *
  * While work is queued its triggering counter, the counter that it changes and
  * its endpoint are in use, and its completion counter until the transfer has

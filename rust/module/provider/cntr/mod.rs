@@ -138,23 +138,25 @@ impl Cntr {
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         self.counter.add(n);
-        // An add of 0 changes nothing.
-        if self.wait.is_signalled() && n != 0 {
-            self.wait.signal();
-        }
+        self.signal_add(n);
     }
 
     /// [`add`](Self::add) in a call of the owner, which starts the work that is due. Sleeps.
     #[inline]
     pub(crate) fn add_here(&self, n: u64) {
         let queue = self.counter.add_here(n);
-        if let WaitObj::Set(set) = &self.wait {
-            if n != 0 {
-                set.signal();
-            }
-        }
+        self.signal_add(n);
         if let Some(queue) = queue {
             queue.run_here();
+        }
+    }
+
+    /// Signals the wait object after an add. Does not sleep.
+    #[inline(always)]
+    fn signal_add(&self, n: u64) {
+        // An add of 0 changes nothing.
+        if self.wait.is_signalled() && n != 0 {
+            self.wait.signal();
         }
     }
 
