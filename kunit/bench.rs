@@ -341,7 +341,7 @@ fn admit(pair: &Pair, context: Context, start: impl Fn(Admitted)) -> Result {
 
 fn start_here(pair: &Arc<Pair>) -> Result {
     for _ in 0..POSTS {
-        admit(pair, Context::MaySleep, Admitted::start_here)?;
+        admit(pair, Context::MaySleep, |op| op.start_here(usize::MAX))?;
     }
     Ok(())
 }

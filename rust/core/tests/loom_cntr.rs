@@ -350,7 +350,8 @@ impl Triggers {
     /// Returns whether it waits.
     fn queue(&self, kind: Compared, threshold: u64, name: u32) -> bool {
         let mut waiters = self.waiters.lock().unwrap();
-        waiters.queue(&self.values, kind, threshold, name).1
+        let queued = waiters.queue(&self.values, kind, threshold, name);
+        queued.expect("nothing is left").1
     }
 
     /// The names of the works that are due, in order.

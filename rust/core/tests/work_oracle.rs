@@ -191,7 +191,8 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     Op::Queue(..) => model.present(kind).wrapping_add(number),
                     _ => number,
                 };
-                let (key, waits) = waiters.queue(&values, kind, threshold, name);
+                let entered = waiters.queue(&values, kind, threshold, name);
+                let (key, waits) = entered.expect("nothing is left");
                 prop_assert_eq!(key, Key::new(threshold, queued));
                 prop_assert_eq!(waits, model.present(kind) < threshold);
                 queued += 1;
@@ -326,7 +327,7 @@ fn one_add_passes_several() {
         (Compared::Success, 3),
     ];
     for (name, (kind, threshold)) in (0..).zip(kinds) {
-        assert!(waiters.queue(&values, kind, threshold, name).1);
+        assert!(waiters.queue(&values, kind, threshold, name).unwrap().1);
     }
     assert_eq!(values.add(2), None);
     let reached = values.add(6).expect("some are due");
@@ -354,7 +355,7 @@ fn an_add_that_reaches_no_work_takes_no_lock() {
             0 => (Compared::Success, 1000),
             _ => (Compared::Sum, 1010),
         };
-        assert!(waiters.queue(&values, kind, at, name).1);
+        assert!(waiters.queue(&values, kind, at, name).unwrap().1);
     }
     for _ in 0..999 {
         assert!(values.add(1).is_none());
@@ -368,4 +369,80 @@ fn an_add_that_reaches_no_work_takes_no_lock() {
     assert_eq!(due.len(), 1000);
     assert!(due.is_sorted());
     assert!(values.add(1).is_none());
+}
+
+/// No call makes more than a batch due, also if it lowers a value. What the higher value has reached
+/// is due nevertheless, and does not count for work that is queued later.
+#[test]
+fn no_call_makes_more_than_a_batch_due() {
+    type Lower = fn(&mut Waiters<TreeMap, WorkTrees>, &CounterValues<HostWord, HostWord>);
+    const WORKS: u32 = 3 * BATCH;
+    let nobody = |_: u32, _: Outcome| panic!("there are no waiters");
+    let by_set: Lower = |waiters, values| {
+        assert_eq!(values.add(u64::from(WORKS) - 1), None);
+        let reached = values.add(1).expect("the first is due");
+        waiters.set(values, 0, |_, _| ()).unwrap();
+        // The adder comes to the lock later.
+        waiters.fire(values, reached, |_, _| ());
+    };
+    let by_wrap: Lower = |waiters, values| {
+        let reached = values.add(u64::from(WORKS) + 2).expect("it wraps");
+        waiters.fire(values, reached, |_, _| ());
+        waiters.set(values, 0, |_, _| ()).unwrap();
+    };
+    let by_error: Lower = |waiters, values| {
+        assert!(waiters.set_err(values, u64::from(WORKS), |_, _| ()).unwrap());
+        assert!(waiters.set_err(values, 0, |_, _| ()).unwrap());
+    };
+    for (lower, max) in [(by_set, 0), (by_wrap, u64::from(WORKS)), (by_error, 0)] {
+        let values = CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), max);
+        let mut waiters =
+            Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+        for name in 0..WORKS {
+            let queued = waiters.queue(&values, Compared::Sum, u64::from(WORKS), name);
+            assert!(queued.unwrap().1);
+        }
+        lower(&mut waiters, &values);
+        assert_eq!((values.read(), values.read_err()), (0, 0));
+        let mut due = waiters.works().map().due.len();
+        assert!(due > 0 && due <= 2 * BATCH as usize, "{due}");
+        // Nothing enters before the rest is due.
+        while let Err(name) = waiters.queue(&values, Compared::Sum, 1, WORKS) {
+            assert_eq!(name, WORKS);
+            waiters.release_rest(&values);
+            let now = waiters.works().map().due.len();
+            assert!(now > due && now <= due + BATCH as usize, "{now}");
+            due = now;
+        }
+        let due = std::mem::take(&mut waiters.works_mut().map_mut().due);
+        assert!(due.iter().map(|(_, name)| *name).eq(0..WORKS));
+        // The new work waits.
+        assert_eq!(waiters.works().len(), 1);
+        let reached = values.add(1).expect("it is due");
+        waiters.fire(&values, reached, nobody);
+        assert_eq!(waiters.works().map().due, [(Key::new(1, u64::from(WORKS)), WORKS)]);
+    }
+}
+
+/// Work that was left and is cancelled is not due, and the next work can enter.
+#[test]
+fn work_that_was_left_can_be_cancelled() {
+    let values = counter();
+    let mut waiters =
+        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    for name in 0..=BATCH {
+        assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);
+    }
+    let reached = values.add(1).expect("all are due");
+    waiters.fire(&values, reached, |_, _| ());
+    assert_eq!(waiters.works().len(), 1);
+    let last = Key::new(1, u64::from(BATCH));
+    assert_eq!(
+        waiters.cancel(&values, Compared::Sum, &last),
+        Some(BATCH)
+    );
+    assert!(waiters.queue(&values, Compared::Sum, 9, 1).is_err());
+    waiters.release_rest(&values);
+    assert!(waiters.queue(&values, Compared::Sum, 9, 1).unwrap().1);
+    assert_eq!(waiters.works().map().due.len(), BATCH as usize);
 }

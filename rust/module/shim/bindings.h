@@ -44,6 +44,8 @@ bool kfabric_shim_has_sleeper(struct wait_queue_head *head);
 void kfabric_shim_cond_resched(void);
 int kfabric_shim_pause_until(u64 until);
 bool kfabric_shim_fatal_signal_pending(void);
+int kfabric_shim_nice(void);
+void kfabric_shim_set_nice(int nice);
 
 /* Timers: shim/deadline.rs. */
 void kfabric_shim_deadline_init(struct timer_list *timer,

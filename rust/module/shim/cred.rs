@@ -2,7 +2,10 @@
 
 //! Owners of files and principals of work, memory control groups, and charges for locked memory.
 
-use crate::shim::bindings as shim;
+use crate::shim::{
+    bindings as shim,
+    sched::Nice, //
+};
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -24,6 +27,7 @@ pub(crate) struct Owner {
     uid: Kuid,
     pid: NonNull<bindings::pid>,
     memcg: MemCgroup,
+    nice: Nice,
 }
 
 // SAFETY: A `struct pid` is reference-counted and may be used and put by any task; a kuid is a
@@ -45,6 +49,7 @@ impl Owner {
             uid: Kuid::current_euid(),
             pid: NonNull::new(pid).ok_or(ESRCH)?,
             memcg: MemCgroup::current(),
+            nice: Nice::current(),
         };
         Ok(Arc::new(owner, GFP_KERNEL_ACCOUNT)?)
     }
@@ -52,6 +57,11 @@ impl Owner {
     /// The memory control group of the process when it opened the file.
     pub(crate) fn memcg(&self) -> &MemCgroup {
         &self.memcg
+    }
+
+    /// The nice value of the task that opened the file, when it did.
+    pub(crate) fn nice(&self) -> Nice {
+        self.nice
     }
 
     /// Whether the current task acts for the same user.

@@ -10,7 +10,8 @@ use kernel::{
     time::{
         ClockSource,
         Monotonic, //
-    }, //
+    },
+    types::NotThreadSafe, //
 };
 
 /// The time of `CLOCK_MONOTONIC` in nanoseconds, the clock of all deadlines. Any context.
@@ -73,6 +74,50 @@ pub(crate) fn heed_signals() -> Result {
         Err(ERESTARTSYS)
     } else {
         Ok(())
+    }
+}
+
+/// The nice value of a task: its weight among the tasks that share a CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nice(i32);
+
+impl Nice {
+    /// That of the current task. Process context.
+    pub(crate) fn current() -> Self {
+        // SAFETY: Only reads the current task.
+        Self(unsafe { bindings::kfabric_shim_nice() })
+    }
+
+    /// Gives the current task this value, which is that of another task, until the result is
+    /// dropped. Workers call it before long work for a user. Process context.
+    #[must_use = "the value is restored when this is dropped"]
+    pub(crate) fn borrow(self) -> BorrowedNice {
+        let own = Self::current();
+        self.set();
+        BorrowedNice {
+            own,
+            _not_send: NotThreadSafe,
+        }
+    }
+
+    fn set(self) {
+        if self != Self::current() {
+            // SAFETY: The value was read from a task, so it is in the range. The current task is
+            // valid.
+            unsafe { bindings::kfabric_shim_set_nice(self.0) }
+        }
+    }
+}
+
+/// See [`Nice::borrow`]. It stays with the task that made it.
+pub(crate) struct BorrowedNice {
+    own: Nice,
+    _not_send: NotThreadSafe,
+}
+
+impl Drop for BorrowedNice {
+    fn drop(&mut self) {
+        self.own.set();
     }
 }
 

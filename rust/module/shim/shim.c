@@ -138,6 +138,23 @@ bool kfabric_shim_fatal_signal_pending(void)
 }
 
 /**
+ * kfabric_shim_nice - the nice value of the current task
+ */
+int kfabric_shim_nice(void)
+{
+	return task_nice(current);
+}
+
+/**
+ * kfabric_shim_set_nice - set the nice value of the current task
+ * @nice: the value, from MIN_NICE to MAX_NICE
+ */
+void kfabric_shim_set_nice(int nice)
+{
+	set_user_nice(current, nice);
+}
+
+/**
  * kfabric_shim_deadline_init - prepare the timer of a deadline
  * @timer: the timer, on the heap
  * @expired: its callback, in softirq

@@ -158,14 +158,21 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     }
 
     /// Queues a work. If its threshold is reached, it is due when the call returns, after the works
-    /// that were due before. Returns its key, and whether it waits. O(log n).
+    /// of this counter that were due before. Returns its key, and whether it waits. O(log n).
+    ///
+    /// Returns the slot while works are in the map whose thresholds were reached
+    /// ([`WorkMap::leave_rest`]). The caller calls [`release_rest`](Self::release_rest) and tries
+    /// again.
     pub fn queue(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
         kind: Compared,
         threshold: u64,
         slot: W::Slot,
-    ) -> (Key, bool) {
+    ) -> core::result::Result<(Key, bool), W::Slot> {
+        if self.works.has_rest() {
+            return Err(slot);
+        }
         let key = self.works.insert(kind, threshold, slot);
         // ORDERING: as in `arm`: `due` is written before the value is read.
         values.due.swap(self.bound(values));
@@ -174,11 +181,11 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
             self.release_work(values, values.read());
             self.update_due(values);
         }
-        (key, waits)
+        Ok((key, waits))
     }
 
-    /// Makes the works due that the values reach, which an adder may be about to do, and returns
-    /// whether a work with this threshold would be due at once. O(log n) for each.
+    /// Makes works due that the values reach, which an adder may be about to do, and returns whether
+    /// a work with this threshold would be due at once. O(log n) for each.
     pub fn is_reached(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
@@ -313,15 +320,15 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
             {
                 release(token, Outcome::Reached);
             }
-            self.release_some_work(values, value);
+            self.release_work(values, value);
         }
         self.update_due(values);
     }
 
-    /// Makes more of the works due that the values reach, after
+    /// Makes more of the works due whose thresholds are or were reached, after
     /// [`WorkMap::leave_rest`].
     pub fn release_rest(&mut self, values: &CounterValues<impl Word, impl Word>) {
-        self.release_some_work(values, values.read());
+        self.release_work(values, values.read());
         self.update_due(values);
     }
 
@@ -407,11 +414,8 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         // ORDERING: fully ordered: a lower bound is written before the value is read, see `arm`.
         values.due.swap(self.bound(values));
         let value = values.read();
-        if err < old {
-            self.works.release(value, value.saturating_add(old));
-        } else {
-            self.works.release_some(value, value.saturating_add(err));
-        }
+        self.works
+            .release(value, value.saturating_add(err.max(old)));
         self.update_due(values);
     }
 
@@ -472,19 +476,11 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         }
     }
 
-    /// Makes the works due that a success value reaches with the present error value.
+    /// Makes works due that a success value reaches with the present error value.
     #[inline]
     fn release_work(&mut self, values: &CounterValues<impl Word, impl Word>, success: u64) {
         let err = values.err.load();
         self.works.release(success, success.saturating_add(err));
-    }
-
-    /// The same for a value that has not decreased, which leaves the rest of many works.
-    #[inline]
-    fn release_some_work(&mut self, values: &CounterValues<impl Word, impl Word>, success: u64) {
-        let err = values.err.load();
-        self.works
-            .release_some(success, success.saturating_add(err));
     }
 
     /// Returns the value of `due` for the present waiters and works.

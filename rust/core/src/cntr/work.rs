@@ -34,8 +34,8 @@ use crate::{
     word::Word, //
 };
 
-/// Works that one change of the values makes due while it holds the lock, at most. It may be a
-/// completion of another user's task. The owner of the works makes the rest due
+/// Works that one call makes due while the caller holds the lock, at most. It may be a completion of
+/// another user's task. The owner of the works makes the rest due
 /// ([`Waiters::release_rest`](super::Waiters::release_rest)).
 pub const BATCH: u32 = 512;
 
@@ -74,8 +74,8 @@ pub trait WorkMap {
     /// Removes the work with this key, if there is one.
     fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token>;
 
-    /// Notes that more than [`BATCH`] works have become due at once. The owner calls
-    /// [`Waiters::release_rest`](super::Waiters::release_rest) soon.
+    /// Notes that works whose thresholds are reached are still in the map, because there are more
+    /// than [`BATCH`]. The owner calls [`Waiters::release_rest`](super::Waiters::release_rest) soon.
     fn leave_rest(&mut self) {}
 }
 
@@ -112,6 +112,9 @@ pub struct Works<W: WorkMap> {
     next_ticket: u64,
     len: u32,
     due_ever: u64,
+    /// The success value and the sum of values that were reached while works that they reach are
+    /// still in the map.
+    reached: Option<(u64, u64)>,
 }
 
 impl<W: WorkMap> Works<W> {
@@ -122,6 +125,7 @@ impl<W: WorkMap> Works<W> {
             next_ticket: 0,
             len: 0,
             due_ever: 0,
+            reached: None,
         }
     }
 
@@ -193,46 +197,49 @@ impl<W: WorkMap> Works<W> {
         self.len = self.len.wrapping_sub(count);
     }
 
-    /// Makes the works due whose thresholds these values reach, in order, at most [`BATCH`] of them.
-    /// For values that do not decrease before the rest is made due.
-    pub(super) fn release_some(&mut self, success: u64, sum: u64) {
-        self.release_most(success, sum, BATCH);
-        let is_due = |kind, reached| {
-            let first = self.map.first(kind);
-            first.is_some_and(|key| key.threshold() <= reached)
+    /// Returns whether works are in the map whose thresholds were reached. No other work may enter
+    /// then: the values that these works have reached do not count for it.
+    pub(super) fn has_rest(&self) -> bool {
+        self.reached.is_some()
+    }
+
+    /// Makes the works due whose thresholds these values reach, or values before that were reached,
+    /// in order, at most [`BATCH`] of them.
+    pub(super) fn release(&mut self, success: u64, sum: u64) {
+        if self.len == 0 {
+            self.reached = None;
+            return;
+        }
+        let (success, sum) = match self.reached.take() {
+            Some(before) => (success.max(before.0), sum.max(before.1)),
+            None => (success, sum),
         };
-        if self.len != 0 && (is_due(Compared::Success, success) || is_due(Compared::Sum, sum)) {
+        for _ in 0..BATCH {
+            let Some(kind) = self.next_due(success, sum) else {
+                return;
+            };
+            self.map.make_due(kind);
+            self.len = self.len.wrapping_sub(1);
+            self.due_ever = self.due_ever.wrapping_add(1);
+        }
+        if self.next_due(success, sum).is_some() {
+            self.reached = Some((success, sum));
             self.map.leave_rest();
         }
     }
 
-    /// Makes the works due whose thresholds these values reach, in order.
-    pub(super) fn release(&mut self, success: u64, sum: u64) {
-        self.release_most(success, sum, u32::MAX);
-    }
-
-    fn release_most(&mut self, success: u64, sum: u64, most: u32) {
-        if self.len == 0 {
-            return;
-        }
-        for _ in 0..most {
-            let due = |kind, reached| {
-                let key = self.map.first(kind)?;
-                (key.threshold() <= reached).then_some((key, kind))
-            };
-            let first = match (due(Compared::Success, success), due(Compared::Sum, sum)) {
-                (Some(one), Some(other)) => one.0.min(other.0) == one.0,
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (None, None) => return,
-            };
-            self.map.make_due(if first {
-                Compared::Success
-            } else {
-                Compared::Sum
-            });
-            self.len = self.len.wrapping_sub(1);
-            self.due_ever = self.due_ever.wrapping_add(1);
+    /// Returns the kind of the first work in order whose threshold these values reach.
+    #[inline]
+    fn next_due(&self, success: u64, sum: u64) -> Option<Compared> {
+        let due = |kind, reached| {
+            let first = self.map.first(kind);
+            first.filter(|key| key.threshold() <= reached)
+        };
+        match (due(Compared::Success, success), due(Compared::Sum, sum)) {
+            (Some(one), Some(other)) if other < one => Some(Compared::Sum),
+            (Some(_), _) => Some(Compared::Success),
+            (None, Some(_)) => Some(Compared::Sum),
+            (None, None) => None,
         }
     }
 

@@ -70,8 +70,8 @@ use crate::{
             WakeReason, //
         },
         work::{
-            WorkQueue,
-            WorkTrees, //
+            WorkLists,
+            WorkQueue, //
         }, //
     },
     shim::{
@@ -101,7 +101,7 @@ pub(crate) enum Token {
 }
 
 /// The waiters and the work of a counter.
-pub(super) type Line = Waiters<line::Line<Token>, WorkTrees>;
+pub(super) type Line = Waiters<line::Line<Token>, WorkLists>;
 
 /// The reason for which a wait ended.
 #[inline]
@@ -188,7 +188,7 @@ impl Counter {
             page,
             closed: AtomicFlag::new(false),
             line <- new_spinlock!(
-                Waiters::with_work(line::Line::new(), line::Line::new(), WorkTrees::new()),
+                Waiters::with_work(line::Line::new(), line::Line::new(), WorkLists::new()),
                 "Counter::line"
             ),
         }))

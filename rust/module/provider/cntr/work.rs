@@ -25,8 +25,8 @@ use crate::{
         work::{
             Found,
             Node,
-            Tree,
-            Work, //
+            Work,
+            WorkList, //
         }, //
     },
     shim::work, //
@@ -62,20 +62,32 @@ impl Cntr {
     ) -> Result<Key> {
         let mut keeper = Some(UseRef::new(self.clone())?);
         let counter = &self.counter;
-        let mut line = counter.line.lock();
-        if counter.is_closed() {
-            return Err(EBADF);
-        }
-        line.works_mut()
-            .map_mut()
-            .begin(self.domain.work(), &mut keeper);
-        let (key, _) = line.queue(&counter.values, kind, threshold, slot);
-        let after = line.works_mut().map_mut().after_change();
-        drop(line);
-        if let Some(queue) = after.queue {
+        let (mut slot, mut run) = (slot, None);
+        let key = loop {
+            let mut line = counter.line.lock();
+            if counter.is_closed() {
+                break Err(EBADF);
+            }
+            line.works_mut()
+                .map_mut()
+                .begin(self.domain.work(), &mut keeper);
+            let queued = line.queue(&counter.values, kind, threshold, slot);
+            if queued.is_err() {
+                line.release_rest(&counter.values);
+            }
+            let after = line.works_mut().map_mut().after_change();
+            drop(line);
+            run = after.queue.or(run);
+            match queued {
+                Ok((key, _)) => break Ok(key),
+                Err(back) => slot = back,
+            }
+            cond_resched();
+        };
+        if let Some(queue) = run {
             queue.run_here();
         }
-        Ok(key)
+        key
     }
 
     /// Takes a work out that waits. Does not sleep.
@@ -90,7 +102,7 @@ impl Cntr {
     }
 
     /// Takes all works of a kind out, and their number. Does not sleep.
-    pub(in crate::provider) fn take_works(&self, kind: Compared) -> (Tree, u32) {
+    pub(in crate::provider) fn take_works(&self, kind: Compared) -> (WorkList, u32) {
         let counter = &self.counter;
         let mut line = counter.line.lock();
         let (works, count) = line.works_mut().map_mut().take_all(kind);
@@ -111,7 +123,7 @@ impl Cntr {
     }
 
     /// Searches some of the triggered operations. See
-    /// [`WorkTrees::find_triggered`](crate::provider::work::WorkTrees::find_triggered). Does not
+    /// [`WorkLists::find_triggered`](crate::provider::work::WorkLists::find_triggered). Does not
     /// sleep.
     pub(in crate::provider) fn search_works(
         &self,

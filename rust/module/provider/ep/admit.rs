@@ -116,14 +116,15 @@ impl Admitted {
     }
 
     /// Starts the operation and posts it in the caller's context, with the operations that were
-    /// started before. If one of them finds no room, or another task posts them, the worker goes
-    /// on. Process context, sleeps.
-    pub(crate) fn start_here(self) {
+    /// started before, until their bytes exceed `budget` or [`CALL_BUDGET`]. For the rest, if one of
+    /// them finds no room, or if another task posts them, the worker goes on. Process context,
+    /// sleeps.
+    pub(crate) fn start_here(self, budget: usize) {
         let (endpoint, side) = (self.0.endpoint.clone(), self.0.op.side());
         self.enqueue(false);
         // If another task posts them, that task finds it, or wakes the worker.
         if let Some(run) = endpoint.submission.begin(side) {
-            let _ = Poster::new(&endpoint).post_started(run, CALL_BUDGET);
+            let _ = Poster::new(&endpoint).post_started(run, budget.min(CALL_BUDGET));
         }
     }
 

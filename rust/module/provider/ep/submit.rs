@@ -533,6 +533,7 @@ impl WorkItem for Endpoint {
         if running.is_none() && this.submission.try_later(&this) {
             return;
         }
+        let _nice = this.ident.owner.nice().borrow();
         // Allocations are charged to the owner of the endpoint.
         this.ident.owner.memcg().charge(|| {
             for side in [Side::Transmit, Side::Receive] {

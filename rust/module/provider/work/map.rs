@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The works that wait for a counter, in two red-black trees, and their way to the domain's queue.
+//! The works that wait for a counter, in two ordered lists, and their way to the domain's queue.
 //!
 //! The core defines the order and decides what is due ([`kfi_core::cntr::Works`]). This file is the
-//! map that it uses. A work is the value of one tree node, which it brings, so nothing is allocated
-//! under the counter's lock. When the work becomes due, the same node is moved to the tree of the
-//! domain's [`WorkQueue`].
+//! map that it uses. A list keeps its first work in itself, and the others in a red-black tree. So
+//! a counter for which one work waits, as in most chains, needs no operation of a tree. Each work
+//! brings the memory of a tree node, so nothing is allocated under the counter's lock. When the work
+//! becomes due, it takes its node along to the list of the domain's [`WorkQueue`].
 //!
 //! # Context
 //!
@@ -38,14 +39,14 @@ use crate::{
 };
 
 /// A work in a tree.
-pub(in crate::provider) struct Entry {
+struct Entry {
     work: Work,
     /// The memory of its node.
     memory: Allowance,
 }
 
 /// Works in the order of their keys. The values are `Some`, except while one is taken out.
-pub(in crate::provider) type Tree = RBTree<Key, Option<Entry>>;
+type Tree = RBTree<Key, Option<Entry>>;
 
 /// Memory for a work, charged to the owner of the domain.
 pub(in crate::provider) struct Node {
@@ -65,38 +66,130 @@ impl Node {
         })
     }
 
-    pub(super) fn with(self, key: Key, work: Work) -> RBTreeNode<Key, Option<Entry>> {
+    fn with(self, key: Key, work: Work) -> RBTreeNode<Key, Option<Entry>> {
         let Self { node, memory } = self;
         node.into_node(key, Some(Entry { work, memory }))
     }
 }
 
-/// Takes the first work out of a tree, with its node.
-pub(super) fn pop_first(tree: &mut Tree) -> Option<(Node, Work)> {
+/// A work, its key, and the memory of a node.
+struct Keyed {
+    key: Key,
+    node: Node,
+    work: Work,
+}
+
+/// Works in the order of their keys.
+///
+/// # Invariants
+///
+/// The key of `first` is below all keys in `rest`. If `first` is `None`, `rest` is empty.
+pub(in crate::provider) struct WorkList {
+    first: Option<Keyed>,
+    rest: Tree,
+}
+
+impl WorkList {
+    pub(super) fn new() -> Self {
+        // INVARIANT: Both are empty.
+        Self {
+            first: None,
+            rest: RBTree::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The lowest key.
+    #[inline]
+    fn first(&self) -> Option<Key> {
+        self.first.as_ref().map(|first| first.key)
+    }
+
+    /// Inserts a work. No other one has this key.
+    pub(super) fn insert(&mut self, key: Key, node: Node, work: Work) {
+        let new = Keyed { key, node, work };
+        // INVARIANT: The lower key stays or becomes the first.
+        let later = match &mut self.first {
+            None => {
+                self.first = Some(new);
+                return;
+            }
+            Some(first) if key < first.key => core::mem::replace(first, new),
+            Some(_) => new,
+        };
+        // Keys are unique, so `insert` replaces no node.
+        self.rest.insert(later.node.with(later.key, later.work));
+    }
+
+    /// Takes the first work out, with its node.
+    #[inline]
+    pub(super) fn pop_first(&mut self) -> Option<(Node, Work)> {
+        let Keyed { node, work, .. } = self.first.take()?;
+        // INVARIANT: The lowest key of `rest` becomes the first.
+        if !self.rest.is_empty() {
+            self.first = pop_first_of(&mut self.rest);
+        }
+        Some((node, work))
+    }
+
+    /// Takes the work with this key out.
+    fn remove(&mut self, key: &Key) -> Option<(Node, Work)> {
+        if self.first() == Some(*key) {
+            return self.pop_first();
+        }
+        let mut found = self.rest.find_mut(key)?;
+        let entry = found.get_mut().take();
+        let node = found.remove_node().into_reservation();
+        let Entry { work, memory } = entry?;
+        Some((Node { node, memory }, work))
+    }
+
+    /// The lowest key that is not below `from`, and whether `is_it` holds for its work.
+    fn not_below(&self, from: &Key, is_it: impl Fn(&Work) -> bool) -> Option<(Key, bool)> {
+        if let Some(first) = self.first.as_ref().filter(|first| first.key >= *from) {
+            return Some((first.key, is_it(&first.work)));
+        }
+        let cursor = self.rest.cursor_lower_bound(from)?;
+        let (key, entry) = cursor.current();
+        Some((*key, entry.as_ref().is_some_and(|entry| is_it(&entry.work))))
+    }
+}
+
+/// Takes the first work out of a tree.
+#[inline(never)]
+fn pop_first_of(tree: &mut Tree) -> Option<Keyed> {
     let mut cursor = tree.cursor_front_mut()?;
+    let key = *cursor.current().0;
     let entry = cursor.current_mut().1.take();
     let node = cursor.remove_current().1.into_reservation();
     let Entry { work, memory } = entry?;
-    Some((Node { node, memory }, work))
+    Some(Keyed {
+        key,
+        node: Node { node, memory },
+        work,
+    })
 }
 
 /// The works of one kind.
 struct Kind {
-    tree: Tree,
+    list: WorkList,
     len: u32,
 }
 
 impl Kind {
     fn new() -> Self {
         Self {
-            tree: RBTree::new(),
+            list: WorkList::new(),
             len: 0,
         }
     }
 }
 
 /// The works that wait for a counter, without those that are due.
-pub(in crate::provider) struct WorkTrees {
+pub(in crate::provider) struct WorkLists {
     success: Kind,
     sum: Kind,
     /// The queue of the counter's domain, from the first work on.
@@ -125,7 +218,7 @@ pub(in crate::provider) enum Found {
     NotBefore(Key),
 }
 
-impl WorkTrees {
+impl WorkLists {
     pub(in crate::provider) fn new() -> Self {
         Self {
             success: Kind::new(),
@@ -178,9 +271,9 @@ impl WorkTrees {
     }
 
     /// Takes all works of a kind out. The caller informs [`Waiters`](kfi_core::cntr::Waiters).
-    pub(in crate::provider) fn take_all(&mut self, kind: Compared) -> (Tree, u32) {
+    pub(in crate::provider) fn take_all(&mut self, kind: Compared) -> (WorkList, u32) {
         let kind = core::mem::replace(self.of(kind), Kind::new());
-        (kind.tree, kind.len)
+        (kind.list, kind.len)
     }
 
     /// Searches the triggered operations from the key `from` on, at most `most` of them, for the
@@ -193,10 +286,9 @@ impl WorkTrees {
         is_it: impl Fn(&Work) -> bool,
     ) -> Option<Found> {
         for _ in 0..most {
-            let cursor = self.success.tree.cursor_lower_bound(&from)?;
-            let (key, work) = cursor.current();
-            if work.as_ref().is_some_and(|entry| is_it(&entry.work)) {
-                return Some(Found::At(*key));
+            let (key, found) = self.success.list.not_below(&from, &is_it)?;
+            if found {
+                return Some(Found::At(key));
             }
             from = Key::new(key.threshold(), key.ticket().wrapping_add(1));
         }
@@ -204,29 +296,27 @@ impl WorkTrees {
     }
 }
 
-impl WorkMap for WorkTrees {
+impl WorkMap for WorkLists {
     type Slot = (Node, Work);
     type Token = (Node, Work);
 
     fn insert(&mut self, kind: Compared, key: Key, (node, work): Self::Slot) {
         let kind = self.of(kind);
-        // Keys are unique, so `insert` replaces no node.
-        kind.tree.insert(node.with(key, work));
+        kind.list.insert(key, node, work);
         kind.len = kind.len.wrapping_add(1);
     }
 
     #[inline]
     fn first(&self, kind: Compared) -> Option<Key> {
-        let tree = match kind {
-            Compared::Success => &self.success.tree,
-            Compared::Sum => &self.sum.tree,
-        };
-        Some(*tree.cursor_front()?.current().0)
+        match kind {
+            Compared::Success => self.success.list.first(),
+            Compared::Sum => self.sum.list.first(),
+        }
     }
 
     fn make_due(&mut self, kind: Compared) {
         let kind = self.of(kind);
-        let Some((node, work)) = pop_first(&mut kind.tree) else {
+        let Some((node, work)) = kind.list.pop_first() else {
             return;
         };
         kind.len = kind.len.wrapping_sub(1);
@@ -243,11 +333,8 @@ impl WorkMap for WorkTrees {
 
     fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token> {
         let kind = self.of(kind);
-        let mut found = kind.tree.find_mut(key)?;
-        let entry = found.get_mut().take();
-        let node = found.remove_node().into_reservation();
+        let removed = kind.list.remove(key)?;
         kind.len = kind.len.wrapping_sub(1);
-        let Entry { work, memory } = entry?;
-        Some((Node { node, memory }, work))
+        Some(removed)
     }
 }

@@ -45,8 +45,8 @@ use super::{
 pub(super) use self::map::{
     Found,
     Node,
-    Tree,
-    WorkTrees, //
+    WorkList,
+    WorkLists, //
 };
 use self::queue::Post;
 pub(crate) use self::queue::WorkQueue;
@@ -109,7 +109,10 @@ impl Work {
     fn start(self, post: Post) {
         match self {
             Self::Transfer { operation, .. } => match post {
-                Post::Here => operation.start_here(),
+                Post::Here => {
+                    let budget = (1 + operation.len() / STEP_BYTES).saturating_mul(STEP_BYTES);
+                    operation.start_here(budget);
+                }
                 Post::Workers => operation.start(),
             },
             Self::Change { cntr, change } => change.apply(&cntr),
@@ -202,7 +205,7 @@ impl Cntr {
             return Ok(id);
         }
         let work = Work::change(cntr, change)?;
-        self.queue_work(Compared::Sum, threshold, work)
+        self.queue_waiting(Compared::Sum, threshold, work)
     }
 
     /// Has a triggered operation wait. As [`queue_transfer`](Self::queue_transfer).
@@ -226,13 +229,19 @@ impl Cntr {
         Some(id)
     }
 
+    /// Starts a work at once, if it is due and no other work is; otherwise it waits.
     fn queue_work(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
-        let queue = self.domain().work();
         if let Some(number) = self.begin_now(kind, threshold) {
             work.start(Post::Here);
-            queue.go_on(WorkQueue::call_steps());
+            self.domain().work().go_on(WorkQueue::call_steps());
             return Ok(number);
         }
+        self.queue_waiting(kind, threshold, work)
+    }
+
+    /// Has a work wait, and starts it with others if it is due.
+    fn queue_waiting(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
+        let queue = self.domain().work();
         // The counter stays open: a closed one must not be listed.
         let _using = UseGuard::new(&**self)?;
         let node = queue.node()?;
@@ -263,7 +272,7 @@ impl Cntr {
     /// Drops the works of a kind that wait. Sleeps.
     pub(super) fn drop_works(&self, kind: Compared) -> u32 {
         let (mut works, count) = self.take_works(kind);
-        while let Some((node, work)) = map::pop_first(&mut works) {
+        while let Some((node, work)) = works.pop_first() {
             drop(node);
             drop(work);
             cond_resched();

@@ -22,7 +22,8 @@
 //! [`CALL_STEPS`] at most. In all other cases, and for the rest, a worker does it on behalf of the
 //! owner of the domain: an operation of a peer that completes here only queues the worker. The
 //! worker goes to the end of the workqueue after [`WORKER_STEPS`], so works that go round in
-//! circles delay others as little as any user's work does. If too many workers of the user run, it
+//! circles delay others as little as any user's work does. It has the nice value that the owner had
+//! when it opened the file. If too many workers of the user run, it takes few steps in a turn, and
 //! leaves the posting of transfers to the workers of the endpoints.
 //!
 //! # Memory
@@ -55,9 +56,8 @@ use kfi_core::{
 
 use super::{
     map::{
-        pop_first,
         Node,
-        Tree, //
+        WorkList, //
     },
     Work, //
 };
@@ -89,7 +89,7 @@ const STRIDE: usize = 32;
 
 struct Due {
     /// By the order in which they became due.
-    works: Tree,
+    works: WorkList,
     /// The key of the next one.
     next: u64,
     /// A counter has reached works that are still in its trees. They come after `works`.
@@ -153,7 +153,7 @@ impl WorkQueue {
             pin_init!(Self {
                 due <- new_spinlock!(
                     Due {
-                        works: RBTree::new(),
+                        works: WorkList::new(),
                         next: 0,
                         rest: false,
                         busy: false,
@@ -208,7 +208,7 @@ impl WorkQueue {
         // With one work per nanosecond the number wraps after 584 years.
         let key = Key::new(due.next, 0);
         due.next = due.next.wrapping_add(1);
-        due.works.insert(node.with(key, work));
+        due.works.insert(key, node, work);
         !due.busy
     }
 
@@ -283,7 +283,7 @@ impl WorkQueue {
                     .map(|node| due.pool.push_within_capacity(node));
                 let closed = due.closed;
                 let may = closed || (left.is_some() && !fatal_signal_pending());
-                let next = if may { pop_first(&mut due.works) } else { None };
+                let next = if may { due.works.pop_first() } else { None };
                 let Some((node, work)) = next else {
                     if may && core::mem::replace(&mut due.rest, false) {
                         drop(due);
@@ -370,15 +370,13 @@ impl WorkItem for WorkQueue {
             return;
         }
         let running = this.budget.enter_worker();
-        let post = match running {
-            Some(_) => Post::Here,
-            None => Post::Workers,
+        let (steps, post) = match running {
+            Some(_) => (WORKER_STEPS, Post::Here),
+            None => (STRIDE, Post::Workers),
         };
+        let _nice = this.owner.nice().borrow();
         // Allocations are charged to the owner of the domain.
-        let more = this
-            .owner
-            .memcg()
-            .charge(|| this.execute(WORKER_STEPS, post));
+        let more = this.owner.memcg().charge(|| this.execute(steps, post));
         if more {
             this.wake();
         }
