@@ -184,6 +184,7 @@ fn main() -> std::process::ExitCode {
             networks::many::TESTS,
             routed::TESTS,
             hostile::TESTS,
+            hostile::atomics::TESTS,
             hostile::unproven::TESTS,
             cli::TESTS,
             cli::flow::TESTS,
