@@ -175,6 +175,8 @@ fn main() -> std::process::ExitCode {
             deferred::TESTS,
             deferred_races::TESTS,
             rdm_atomics::TESTS,
+            rdm_atomics::functions::TESTS,
+            rdm_atomics::shared_word::TESTS,
             connections::TESTS,
             connections::refused::TESTS,
             connections::wire::TESTS,
