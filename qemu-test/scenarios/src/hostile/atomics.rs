@@ -315,7 +315,8 @@ fn values_that_come_twice_are_refused() {
         peer.is_dead()
     });
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(into.to_vec(..), [7; MEMORY], "{result:?}");
+    let changed = into.to_vec(..).iter().filter(|byte| **byte != 7).count();
+    assert_eq!(changed, 0, "bytes were changed after the end: {result:?}");
     assert_eq!(scene.count(PacketCounter::NakInvalidTx), 1);
     scene.is_unharmed();
 }
