@@ -16,7 +16,7 @@ use kfi_core::{
 
 /// A SEND that is refused.
 pub(super) struct BadSend {
-    /// What is wrong.
+    /// The defect.
     pub(super) what: String,
     /// The header and the payload.
     pub(super) bytes: Vec<u8>,
