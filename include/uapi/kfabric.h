@@ -2949,14 +2949,14 @@ struct kfabric_figures {
 #define KFABRIC_IOC_EP_SHUTDOWN	KFABRIC_IO(0x5d, struct kfabric_ep_shutdown)
 #define KFABRIC_IOC_EP_PEER	KFABRIC_IO(0x5e, struct kfabric_ep_peer)
 
-#define KFABRIC_IOC_COUNTERS_OPEN KFABRIC_IO(0x70, struct kfabric_counters_open)
-#define KFABRIC_IOC_COUNTERS_ATTACH KFABRIC_IO(0x71, struct kfabric_counters_attach)
-#define KFABRIC_IOC_COUNTERS_READ KFABRIC_IO(0x72, struct kfabric_counters_read)
-#define KFABRIC_IOC_FLOW_OPEN	KFABRIC_IO(0x73, struct kfabric_flow_open)
 #define KFABRIC_IOC_COMP_CNTR_CAPS KFABRIC_IO(0x60, struct kfabric_comp_cntr_caps)
 #define KFABRIC_IOC_COMP_CNTR_CREATE KFABRIC_IO(0x61, struct kfabric_comp_cntr_create)
 #define KFABRIC_IOC_COMP_CNTR_MODIFY KFABRIC_IO(0x62, struct kfabric_comp_cntr_modify)
 #define KFABRIC_IOC_COMP_CNTR_READ KFABRIC_IO(0x63, struct kfabric_comp_cntr_read)
 #define KFABRIC_IOC_COMP_CNTR_ATTACH KFABRIC_IO(0x64, struct kfabric_comp_cntr_attach)
+#define KFABRIC_IOC_COUNTERS_OPEN KFABRIC_IO(0x70, struct kfabric_counters_open)
+#define KFABRIC_IOC_COUNTERS_ATTACH KFABRIC_IO(0x71, struct kfabric_counters_attach)
+#define KFABRIC_IOC_COUNTERS_READ KFABRIC_IO(0x72, struct kfabric_counters_read)
+#define KFABRIC_IOC_FLOW_OPEN	KFABRIC_IO(0x73, struct kfabric_flow_open)
 
 #endif /* _UAPI_KFABRIC_H */

@@ -39,12 +39,13 @@ mod posting;
 use changing::looking_and_changing;
 use connecting::connecting;
 use making::making_objects;
-use posting::{mapping, posting};
+use posting::{mapping, posting, posting_between_hosts};
 
 tests![
     making_objects => 600,
     looking_and_changing => 600,
     posting => 600,
+    posting_between_hosts => 600,
     connecting => 600,
     mapping => 300,
 ];
@@ -60,7 +61,8 @@ enum Made {
     Link([c_char; 16]),
 }
 
-type Case = (&'static str, fn(&World) -> Result<Made, Errno>);
+/// A name, and calls with the objects of a world.
+type Case<W = World> = (&'static str, fn(&W) -> Result<Made, Errno>);
 
 /// Objects for the calls.
 struct World {
@@ -96,6 +98,7 @@ impl World {
             cq_entries: 4096,
             rx_size: 1024,
             tx_size: 1024,
+            caps: Options::default().caps | Caps::ATOMIC,
             ..Options::default()
         };
         let (a, b) = (Host::on(&domain, &options), Host::on(&domain, &options));
@@ -210,15 +213,20 @@ fn with_fault<T>(fail_nth: &File, nth: u32, call: impl FnOnce() -> T) -> (T, boo
 }
 
 fn sweep(cases: &[Case]) {
+    sweep_of(World::new, World::undo, cases);
+}
+
+/// Sweeps cases that are called with what `make` makes, which `undo` undoes.
+fn sweep_of<W>(make: impl Fn() -> W, undo: impl Fn(&W, Made), cases: &[Case<W>]) {
     let fail_nth = prepare();
     for (name, call) in cases {
-        let world = World::new();
+        let world = make();
         let mut met_any = 0;
         for nth in 1..=MOST {
             let (result, met) = with_fault(&fail_nth, nth, || call(&world));
             match result {
                 Ok(made) => {
-                    world.undo(made);
+                    undo(&world, made);
                     if !met {
                         break;
                     }
@@ -233,7 +241,7 @@ fn sweep(cases: &[Case]) {
                     );
                     let again =
                         call(&world).unwrap_or_else(|e| panic!("{name} after fault {nth}: {e}"));
-                    world.undo(again);
+                    undo(&world, again);
                 }
             }
             assert!(nth < MOST, "{name}: more than {MOST} faults");

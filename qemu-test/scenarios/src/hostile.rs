@@ -15,6 +15,8 @@
 //! | [`attacks`] | the list of attacks, and those on connection management |
 //! | [`blind`] | attacks on QPs, without a connection |
 //! | [`datagrams`] | datagrams, good and damaged ones, to an endpoint with flows |
+//! | [`atomics`] | atomics of a peer, and answers to atomics, that are invalid |
+//! | [`bad_atomics`] | the list of invalid atomics |
 //! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
 //! | [`evidence`] | statistics that show that packets have reached the module |
@@ -22,7 +24,9 @@
 //! | [`siege`] | the run |
 //! | [`unproven`] | the number of answers to messages of connection management that may be forged |
 
+pub(crate) mod atomics;
 mod attacks;
+mod bad_atomics;
 mod blind;
 mod datagrams;
 mod evidence;

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Atomics of reliable datagrams, on one host and between two hosts: two network namespaces, joined
 //! by a veth pair. `atomics` has those of connected endpoints.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`functions`] | every operation on every data type |
+//! | [`shared_word`] | atomics of several endpoints and programs on one word |
+
+pub(crate) mod functions;
+pub(crate) mod shared_word;
 
 use crate::{
     connected::open_region,
@@ -10,28 +18,16 @@ use crate::{
     ways::{Way, on_ways},
 };
 use kfi::{
-    Access, AtomicForm, AtomicOp, Buffer, Caps, CntrBind, CompFlags, CqBind, Datatype, Element,
-    EpType, Errno, FiAddr, IoVec, Mr, Op, OpFlags, Remote, RmaIov,
+    Access, AtomicForm, AtomicOp, Buffer, Caps, CntrBind, CompFlags, CqBind, Datatype, EpType,
+    Errno, FiAddr, IoVec, Mr, Op, OpFlags, Remote, RmaIov,
 };
-use std::{
-    collections::HashSet,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
-    time::Duration,
-};
-
-const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
-const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
+pub(crate) const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
+pub(crate) const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
 const NOTED: CompFlags = CompFlags::ATOMIC
     .union(CompFlags::REMOTE_WRITE)
     .union(CompFlags::REMOTE_CQ_DATA);
 
 tests![
-    every_integer_on_one_host => 120,
-    every_integer_between_two_hosts => 120,
-    every_float_on_one_host,
-    every_float_between_two_hosts,
-    complex_numbers_on_one_host,
-    complex_numbers_between_two_hosts,
     pieces_on_one_host,
     pieces_between_two_hosts,
     long_operands_on_one_host,
@@ -48,17 +44,10 @@ tests![
     capabilities_between_two_hosts,
     the_query_tells_what_endpoints_have,
     invalid_atomics_are_refused,
-    writes_and_atomics_keep_their_order,
     atomics_pass_messages_without_room,
-    all_ways_add_up => 180,
-    each_atomic_executes_once_over_a_lossy_network => 300,
 ];
 
 on_ways! {
-    every_integer: every_integer_on_one_host => OneHost, every_integer_between_two_hosts => TwoHosts;
-    every_float: every_float_on_one_host => OneHost, every_float_between_two_hosts => TwoHosts;
-    complex_numbers: complex_numbers_on_one_host => OneHost,
-        complex_numbers_between_two_hosts => TwoHosts;
     pieces: pieces_on_one_host => OneHost, pieces_between_two_hosts => TwoHosts;
     long_operands: long_operands_on_one_host => OneHost, long_operands_between_two_hosts => TwoHosts;
     counters: counters_on_one_host => OneHost, counters_between_two_hosts => TwoHosts;
@@ -70,258 +59,17 @@ on_ways! {
     capabilities: capabilities_on_one_host => OneHost, capabilities_between_two_hosts => TwoHosts;
 }
 
-const CAPS: Caps = Caps::MSG.union(Caps::RMA).union(Caps::ATOMIC);
+pub(crate) const CAPS: Caps = Caps::MSG.union(Caps::RMA).union(Caps::ATOMIC);
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         caps: CAPS,
         ..Options::default()
     }
 }
 
-fn pair(way: Way) -> (Host, FiAddr, Host) {
+pub(crate) fn pair(way: Way) -> (Host, FiAddr, Host) {
     way.pair_with(&options())
-}
-
-/// The operations, in the order of their numbers.
-const OPS: [AtomicOp; 19] = [
-    AtomicOp::Min,
-    AtomicOp::Max,
-    AtomicOp::Sum,
-    AtomicOp::Prod,
-    AtomicOp::Lor,
-    AtomicOp::Land,
-    AtomicOp::Bor,
-    AtomicOp::Band,
-    AtomicOp::Lxor,
-    AtomicOp::Bxor,
-    AtomicOp::AtomicRead,
-    AtomicOp::AtomicWrite,
-    AtomicOp::Cswap,
-    AtomicOp::CswapNe,
-    AtomicOp::CswapLe,
-    AtomicOp::CswapLt,
-    AtomicOp::CswapGe,
-    AtomicOp::CswapGt,
-    AtomicOp::Mswap,
-];
-
-/// The forms that have an operation.
-fn forms(op: AtomicOp) -> &'static [AtomicForm] {
-    match op {
-        AtomicOp::AtomicRead => &[AtomicForm::Fetch],
-        AtomicOp::Cswap
-        | AtomicOp::CswapNe
-        | AtomicOp::CswapLe
-        | AtomicOp::CswapLt
-        | AtomicOp::CswapGe
-        | AtomicOp::CswapGt
-        | AtomicOp::Mswap => &[AtomicForm::Compare],
-        _ => &[AtomicForm::Base, AtomicForm::Fetch],
-    }
-}
-
-/// An element whose new value this CPU computes. `None`: the type does not have the operation.
-trait Number: Element + PartialEq + std::fmt::Debug {
-    /// Values at the limits of the type.
-    fn limits() -> Vec<Self>;
-    fn new_value(op: AtomicOp, old: Self, operand: Self, compare: Self) -> Option<Self>;
-    /// The bits, by which zeros differ; `None` for a NaN.
-    fn bits(self) -> Option<u64>;
-}
-
-/// What integers and floating point have in common.
-macro_rules! common {
-    ($op:ident $a:ident $b:ident $c:ident $zero:expr, $one:expr) => {{
-        let truth = |holds: bool| if holds { $one } else { $zero };
-        let choose = |holds: bool| if holds { $b } else { $a };
-        match $op {
-            AtomicOp::Min => choose($b < $a),
-            AtomicOp::Max => choose($b > $a),
-            AtomicOp::Lor => truth($a != $zero || $b != $zero),
-            AtomicOp::Land => truth($a != $zero && $b != $zero),
-            AtomicOp::Lxor => truth(($a != $zero) != ($b != $zero)),
-            AtomicOp::AtomicRead => $a,
-            AtomicOp::AtomicWrite => $b,
-            AtomicOp::Cswap => choose($c == $a),
-            AtomicOp::CswapNe => choose($c != $a),
-            AtomicOp::CswapLe => choose($c <= $a),
-            AtomicOp::CswapLt => choose($c < $a),
-            AtomicOp::CswapGe => choose($c >= $a),
-            AtomicOp::CswapGt => choose($c > $a),
-            _ => return None,
-        }
-    }};
-}
-
-macro_rules! integers {
-    ($($type:ty),*) => {
-        $(impl Number for $type {
-            fn limits() -> Vec<Self> {
-                let third = Self::MAX / 3;
-                vec![0, 1, Self::MAX, Self::MIN, Self::MAX - 1, Self::MIN + 2, third, !third]
-            }
-
-            fn new_value(op: AtomicOp, a: Self, b: Self, c: Self) -> Option<Self> {
-                Some(match op {
-                    AtomicOp::Sum => a.wrapping_add(b),
-                    AtomicOp::Prod => a.wrapping_mul(b),
-                    AtomicOp::Bor => a | b,
-                    AtomicOp::Band => a & b,
-                    AtomicOp::Bxor => a ^ b,
-                    AtomicOp::Mswap => (b & c) | (a & !c),
-                    op => common!(op a b c 0, 1),
-                })
-            }
-
-            fn bits(self) -> Option<u64> {
-                Some(self as u64)
-            }
-        })*
-    };
-}
-
-integers!(i8, u8, i16, u16, i32, u32, i64, u64);
-
-macro_rules! floats {
-    ($($type:ty),*) => {
-        $(impl Number for $type {
-            fn limits() -> Vec<Self> {
-                let subnormal = Self::from_bits(1);
-                vec![0.0, -0.0, 1.5, -2.75, Self::MAX, Self::INFINITY, Self::NAN, subnormal]
-            }
-
-            fn new_value(op: AtomicOp, a: Self, b: Self, c: Self) -> Option<Self> {
-                Some(match op {
-                    AtomicOp::Sum => a + b,
-                    AtomicOp::Prod => a * b,
-                    op => common!(op a b c 0.0, 1.0),
-                })
-            }
-
-            fn bits(self) -> Option<u64> {
-                (!self.is_nan()).then(|| u64::from(self.to_bits()))
-            }
-        })*
-    };
-}
-
-floats!(f32, f64);
-
-/// Whether elements have the same bits; all NaNs are the same.
-fn same<T: Number>(some: &[T], others: &[T]) -> bool {
-    let is_same = |(a, b): (&T, &T)| a.bits() == b.bits();
-    some.len() == others.len() && some.iter().zip(others).all(is_same)
-}
-
-/// The completion of a form.
-fn completion(form: AtomicForm) -> CompFlags {
-    match form {
-        AtomicForm::Base => ADDED,
-        AtomicForm::Fetch | AtomicForm::Compare => FETCHED,
-    }
-}
-
-/// Every operation of a type that endpoints have, on all combinations of limits.
-fn every_function<T: Number>(a: &Host, to_b: FiAddr, b: &Host, key: u64) {
-    let limits = T::limits();
-    let mut cases = Vec::new();
-    for old in &limits {
-        for operand in &limits {
-            cases.extend(limits.iter().map(|compare| (*old, *operand, *compare)));
-        }
-    }
-    let all = |part: fn(&(T, T, T)) -> T| {
-        let elements: Vec<T> = cases.iter().map(part).collect();
-        Buffer::of(&elements).expect("buffer")
-    };
-    let (olds, operands, compares) = (all(|case| case.0), all(|case| case.1), all(|case| case.2));
-    let theirs = Buffer::new(olds.len() + 16).expect("buffer");
-    let mr = open_region(b, &theirs, key);
-    for op in OPS {
-        let Some(_) = T::new_value(op, limits[0], limits[0], limits[0]) else {
-            continue;
-        };
-        for form in forms(op) {
-            theirs.write_at(8, &olds.to_vec(..));
-            let result = Buffer::new(olds.len()).expect("buffer");
-            let remote = mr.remote(8);
-            let posted = match form {
-                AtomicForm::Base => Op::atomic(to_b, &operands, remote, T::DATATYPE, op),
-                AtomicForm::Fetch => {
-                    Op::fetch_atomic(to_b, &operands, &result, remote, T::DATATYPE, op)
-                }
-                AtomicForm::Compare => {
-                    Op::compare_atomic(to_b, &operands, &compares, &result, remote, T::DATATYPE, op)
-                }
-            };
-            let what = format!("{form:?} {op:?} {:?}", T::DATATYPE);
-            a.ep.post_one(&posted.context(3)).expect(&what);
-            a.expect(completion(*form), 3);
-            let expected: Vec<T> = cases
-                .iter()
-                .flat_map(|(old, operand, compare)| T::new_value(op, *old, *operand, *compare))
-                .collect();
-            let found = Buffer::from_bytes(&theirs.to_vec(8..8 + olds.len())).expect("buffer");
-            let found = found.elements::<T>();
-            assert!(same(&found, &expected), "{what}: {found:?}, {expected:?}");
-            if *form != AtomicForm::Base {
-                assert!(result.to_vec(..) == olds.to_vec(..), "{what}: old values");
-            }
-            assert_eq!(theirs.to_vec(..8), [0; 8]);
-            assert_eq!(theirs.to_vec(8 + olds.len()..), [0; 8]);
-        }
-    }
-    b.expect_nothing();
-}
-
-fn every_integer(way: Way) {
-    let (a, to_b, b) = pair(way);
-    every_function::<i8>(&a, to_b, &b, 1);
-    every_function::<u8>(&a, to_b, &b, 2);
-    every_function::<i16>(&a, to_b, &b, 3);
-    every_function::<u16>(&a, to_b, &b, 4);
-    every_function::<i32>(&a, to_b, &b, 5);
-    every_function::<u32>(&a, to_b, &b, 6);
-    every_function::<i64>(&a, to_b, &b, 7);
-    every_function::<u64>(&a, to_b, &b, 8);
-}
-
-fn every_float(way: Way) {
-    let (a, to_b, b) = pair(way);
-    every_function::<f32>(&a, to_b, &b, 1);
-    every_function::<f64>(&a, to_b, &b, 2);
-}
-
-fn complex_numbers(way: Way) {
-    fn product<T: Number>(a: &Host, to_b: FiAddr, b: &Host, datatype: Datatype, numbers: [T; 8]) {
-        let [re, im, by_re, by_im, new_re, new_im, other_re, other_im] = numbers;
-        let theirs = Buffer::of(&[re, im, re, im]).expect("buffer");
-        let mr = open_region(b, &theirs, datatype.raw().into());
-        let (by, before) = (Buffer::of(&[by_re, by_im]), Buffer::of(&[re, re]));
-        let (by, before) = (by.expect("buffer"), before.expect("buffer"));
-        let at = mr.remote(by.len() as u64);
-        let op = Op::fetch_atomic(to_b, &by, &before, at, datatype, AtomicOp::Prod);
-        a.ep.post_one(&op.context(1)).expect("fetch_atomic");
-        a.expect(FETCHED, 1);
-        assert_eq!(before.elements::<T>(), [re, im]);
-        assert_eq!(theirs.elements::<T>(), [re, im, new_re, new_im]);
-        let (other, equal) = (
-            Buffer::of(&[other_re, other_im]),
-            Buffer::of(&[new_re, new_im]),
-        );
-        let (other, equal) = (other.expect("buffer"), equal.expect("buffer"));
-        let swap = AtomicOp::Cswap;
-        let op = Op::compare_atomic(to_b, &other, &equal, &before, at, datatype, swap);
-        a.ep.post_one(&op.context(2)).expect("compare_atomic");
-        a.expect(FETCHED, 2);
-        assert_eq!(theirs.elements::<T>(), [re, im, other_re, other_im]);
-    }
-    let (a, to_b, b) = pair(way);
-    let single = [1.0f32, 2.0, 2.0, -1.0, 4.0, 3.0, 7.0, -7.0];
-    product(&a, to_b, &b, Datatype::FloatComplex, single);
-    let double = single.map(f64::from);
-    product(&a, to_b, &b, Datatype::DoubleComplex, double);
 }
 
 fn pieces(way: Way) {
@@ -631,7 +379,7 @@ fn the_query_tells_what_endpoints_have() {
     let (values, result) = (values.expect("buffer"), result.expect("buffer"));
     let mut counts = [0; 3];
     for datatype in (0..14).map(Datatype::from_raw) {
-        for op in OPS {
+        for op in functions::OPS {
             for (index, form) in [AtomicForm::Base, AtomicForm::Fetch, AtomicForm::Compare]
                 .into_iter()
                 .enumerate()
@@ -737,38 +485,6 @@ fn invalid_atomics_are_refused() {
     }
 }
 
-fn writes_and_atomics_keep_their_order() {
-    const ROUNDS: u64 = 200;
-    let (a, to_b, b) = pair(Way::TwoHosts);
-    let theirs = Buffer::of(&[0u64; 2]).expect("buffer");
-    let mr = open_region(&b, &theirs, 1);
-    let (word, three) = (mr.remote(8), Buffer::of(&[3u64]).expect("buffer"));
-    let numbers: Vec<u64> = (0..ROUNDS).collect();
-    let (numbers, sums) = (
-        Buffer::of(&numbers),
-        Buffer::of(&vec![0u64; ROUNDS as usize]),
-    );
-    let (numbers, sums) = (numbers.expect("buffer"), sums.expect("buffer"));
-    let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
-    for round in 0..ROUNDS as usize {
-        let part = round * 8..round * 8 + 8;
-        // The word is set, 3 is added twice, and it is read: by RDMA, a SEND, RC, RDMA.
-        a.ep.write(to_b, numbers.slice(part.clone()), word, 1)
-            .expect("write");
-        a.ep.atomic(to_b, &three, word, uint64, sum, 2)
-            .expect("atomic");
-        a.ep.fetch_atomic(to_b, &three, sums.slice(part.clone()), word, uint64, sum, 3)
-            .expect("fetch_atomic");
-        a.ep.read(to_b, sums.slice(part), word, 4).expect("read");
-        // A write may overtake a read before it, so the next round waits.
-        for _ in 0..4 {
-            a.completion();
-        }
-    }
-    let expected: Vec<u64> = (6..ROUNDS + 6).collect();
-    assert_eq!(sums.elements::<u64>(), expected);
-}
-
 fn atomics_pass_messages_without_room() {
     let (a, to_b, b) = Way::TwoHosts.pair_with(&Options {
         rx_size: 1,
@@ -796,109 +512,4 @@ fn atomics_pass_messages_without_room() {
     for _ in 0..28 {
         a.completion();
     }
-}
-
-/// Adds 1 to a number `count` times, several at a time, with an atomic of the way that the type has.
-/// Returns the old values.
-fn count_up<T: Number>(
-    host: &Host,
-    to: FiAddr,
-    at: Remote,
-    count: u64,
-    one: T,
-    number: fn(T) -> u64,
-) -> Vec<u64> {
-    const DEPTH: u64 = 8;
-    let size = size_of::<T>();
-    let (one, before) = (Buffer::of(&[one]), Buffer::new(size * DEPTH as usize));
-    let (one, before) = (one.expect("buffer"), before.expect("buffer"));
-    let mut found = Vec::new();
-    let mut posted = 0;
-    while (found.len() as u64) < count {
-        while posted < count && posted < found.len() as u64 + DEPTH {
-            let slot = (posted % DEPTH) as usize * size;
-            let into = before.slice(slot..slot + size);
-            host.ep
-                .fetch_atomic(to, &one, into, at, T::DATATYPE, AtomicOp::Sum, posted)
-                .expect("fetch_atomic");
-            posted += 1;
-        }
-        let done = host.completion().op_context;
-        found.push(number(before.elements::<T>()[(done % DEPTH) as usize]));
-    }
-    found
-}
-
-/// One word, changed by atomics of RC and in SENDs, from this host and from another one, by reliable
-/// datagrams and over a connection, and by atomic instructions of the target's program.
-fn all_ways_add_up() {
-    const EACH: u64 = 500;
-    /// What the program adds before each of `EACH` pauses, so that it adds while the others do.
-    const BURST: u64 = 20;
-    let (a, to_b, b) = pair(Way::TwoHosts);
-    let theirs = Buffer::of(&[0u64]).expect("buffer");
-    let mr = open_region(&b, &theirs, 1);
-    let at = mr.remote(0);
-    let near = Host::on(&b.domain, &options());
-    let to_near = near.meet(&b);
-    let (one, two) = (
-        Host::on(&a.domain, &options()),
-        Host::on(&b.domain, &options()),
-    );
-    let (one_to_b, two_to_b) = (one.meet(&b), two.meet(&b));
-    let connected = Options {
-        ep_type: EpType::Msg,
-        ..options()
-    };
-    let (far, end) = (
-        Host::on(&a.domain, &connected),
-        Host::on(&b.domain, &connected),
-    );
-    crate::connected::connect(&far, &end);
-    let unspec = FiAddr::UNSPEC;
-    let (word, half) = (|word: u64| word, |half: u32| u64::from(half));
-    let by_program = || {
-        // SAFETY: the word is at the start of a page, which `theirs` keeps, and all accesses to it
-        // are atomic.
-        let word = unsafe { AtomicU64::from_ptr(theirs.as_ptr().cast()) };
-        let mut found = Vec::new();
-        for _ in 0..EACH {
-            found.extend((0..BURST).map(|_| word.fetch_add(1, SeqCst)));
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        found
-    };
-    let mut words: Vec<u64> = Vec::new();
-    std::thread::scope(|scope| {
-        let threads = [
-            scope.spawn(by_program),
-            scope.spawn(|| count_up(&a, to_b, at, EACH, 1u64, word)),
-            scope.spawn(|| count_up(&near, to_near, at, EACH, 1u64, word)),
-            scope.spawn(|| count_up(&far, unspec, at, EACH, 1u64, word)),
-            // In SENDs, and locally, on the low half of the word.
-            scope.spawn(|| count_up(&one, one_to_b, at, EACH, 1u32, half)),
-            scope.spawn(|| count_up(&two, two_to_b, at, EACH, 1u32, half)),
-        ];
-        for thread in threads {
-            words.extend(thread.join().expect("a thread that adds"));
-        }
-    });
-    let total = (5 + BURST) * EACH;
-    assert_eq!(theirs.elements::<u64>(), [total]);
-    let words: HashSet<u64> = words.into_iter().collect();
-    assert!((0..total).all(|value| words.contains(&value)));
-}
-
-fn each_atomic_executes_once_over_a_lossy_network() {
-    const ADDS: u64 = 300;
-    let (a, to_b, b) = pair(Way::TwoHosts);
-    let theirs = Buffer::of(&[0u64; 2]).expect("buffer");
-    let mr = open_region(&b, &theirs, 1);
-    let network = hosts::apart();
-    network.network("delay 1ms 1ms loss 3% duplicate 3% reorder 10%");
-    let found = count_up(&a, to_b, mr.remote(0), ADDS, 1u32, u64::from);
-    assert!(found.into_iter().eq(0..ADDS));
-    let found = count_up(&a, to_b, mr.remote(8), ADDS, 1u64, |word| word);
-    assert!(found.into_iter().eq(0..ADDS));
-    assert_eq!(theirs.elements::<u64>(), [ADDS, ADDS]);
 }

@@ -29,7 +29,9 @@ use super::{
     pinned::{
         Access,
         PINNED_MAX, //
-    }, //
+    },
+    Allowance,
+    Budget, //
 };
 use crate::shim::bindings as shim;
 use core::ptr::NonNull;
@@ -78,17 +80,28 @@ unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
     /// Does the same as [`new`](Self::new) for the DMA-BUF of descriptor `fd` of the current
-    /// process. The descriptor may be closed afterwards. Fails as `new`, and with `EBADF` if the
-    /// descriptor is not open; `EINVAL` if it is none of a DMA-BUF.
-    pub(crate) fn of_fd(fd: i32, offset: usize, len: usize, access: Access) -> Result<Arc<Self>> {
+    /// process. The descriptor may be closed afterwards. The mapping is charged to `budget` before
+    /// it is made. Fails as `new`, and with `EBADF` if the descriptor is not open; `EINVAL` if it is
+    /// none of a DMA-BUF.
+    pub(crate) fn of_fd(
+        fd: i32,
+        offset: usize,
+        len: usize,
+        access: Access,
+        budget: &Budget,
+    ) -> Result<(Arc<Self>, Allowance)> {
         task::might_sleep();
-        let mut dmabuf = core::ptr::null_mut();
-        // SAFETY: `dmabuf` is an output. Any descriptor is allowed.
-        to_result(unsafe { shim::kfabric_shim_dma_buf_get(fd, &mut dmabuf) })?;
+        let (mut dmabuf, mut size) = (core::ptr::null_mut(), 0);
+        // SAFETY: `dmabuf` and `size` are outputs. Any descriptor is allowed.
+        to_result(unsafe { shim::kfabric_shim_dma_buf_get(fd, &mut dmabuf, &mut size) })?;
         // It is not null when the call succeeds.
         let dmabuf = NonNull::new(dmabuf).ok_or(EBADF)?;
-        // SAFETY: The reference that was just taken keeps it.
-        let mapped = unsafe { Self::new(dmabuf, offset, len, access) };
+        let charge = budget.take(mapping_bytes(size) as u64);
+        let mapped = charge.and_then(|charge| {
+            // SAFETY: The reference that was just taken keeps it.
+            let mapped = unsafe { Self::new(dmabuf, offset, len, access) };
+            Ok((mapped?, charge))
+        });
         // SAFETY: This is the reference that was just taken; `mapped` has one of its own.
         unsafe { shim::kfabric_shim_dma_buf_put(dmabuf.as_ptr()) };
         mapped
@@ -143,10 +156,9 @@ impl DmaBuf {
         self.access == Access::Write
     }
 
-    /// Bytes of kernel memory that the mapping uses, approximately: a page table entry for each
-    /// page of the whole DMA-BUF, because the exporter maps all of it.
+    /// Bytes of kernel memory that the mapping uses, approximately.
     pub(crate) fn heap_bytes(&self) -> usize {
-        (self.mapped >> PAGE_SHIFT).saturating_mul(size_of::<u64>())
+        mapping_bytes(self.mapped)
     }
 
     /// Begins an access to `len` bytes at `offset`, clipped to the length of the memory. The access
@@ -183,6 +195,12 @@ impl DmaBuf {
             Backing::dma_buf(addr, len, access, cpu_access)?
         }))
     }
+}
+
+/// Bytes of kernel memory that the mapping of a DMA-BUF uses, approximately: a page table entry for
+/// each page of the whole DMA-BUF, because the exporter maps all of it.
+fn mapping_bytes(size: usize) -> usize {
+    (size >> PAGE_SHIFT).saturating_mul(size_of::<u64>())
 }
 
 impl Drop for DmaBuf {

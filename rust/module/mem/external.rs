@@ -82,8 +82,7 @@ impl PinnedWord {
         if offset % LEN != 0 {
             return Err(EINVAL);
         }
-        let dma_buf = DmaBuf::of_fd(fd, offset, LEN, Access::Write)?;
-        let mapping = budget.take(dma_buf.heap_bytes() as u64)?;
+        let (dma_buf, mapping) = DmaBuf::of_fd(fd, offset, LEN, Access::Write, budget)?;
         Self::new(dma_buf.open(0, LEN, Access::Write)?, Some(mapping))
     }
 

@@ -247,6 +247,10 @@ pub(crate) struct FlowTable {
 }
 
 impl FlowTable {
+    /// Bytes of memory in the table that a flow uses, and that its owner is charged for. The list
+    /// grows to twice its length.
+    pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<Registered>();
+
     /// A table without flows, whose arrays are charged to `owner`. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new(owner: &Budget) -> Result<Arc<Self>> {
         let owner = owner.clone();

@@ -10,6 +10,11 @@
 //! Closing a flow waits for nothing, so a file with many flows is released at once. See
 //! [`net::flow`](crate::net::flow) for packets that arrive at the same time.
 
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+
 use kfi_core::{
     flow::{
         Point,
@@ -50,10 +55,24 @@ pub(crate) struct FlowAttr {
     pub(crate) dont_trap: bool,
 }
 
-/// The counter points of a flow, static and dynamic ones.
+/// The counter points of a flow, static and dynamic ones. Both have room for [`MAX_FLOW_POINTS`].
 struct Points {
     points: KVec<(Arc<FlowValues>, Point)>,
     bindings: KVec<Binding>,
+}
+
+impl Points {
+    /// Bytes of memory.
+    const BYTES: usize =
+        MAX_FLOW_POINTS * (size_of::<(Arc<FlowValues>, Point)>() + size_of::<Binding>());
+
+    /// No points. Fails with `ENOMEM`. Sleeps.
+    fn new() -> Result<Self> {
+        Ok(Self {
+            points: KVec::with_capacity(MAX_FLOW_POINTS, GFP_KERNEL_ACCOUNT)?,
+            bindings: KVec::with_capacity(MAX_FLOW_POINTS, GFP_KERNEL_ACCOUNT)?,
+        })
+    }
 }
 
 /// A flow.
@@ -66,6 +85,9 @@ pub(crate) struct Flow {
     /// Held across allocations and the replacement of what packets add to.
     #[pin]
     points: Mutex<Points>,
+    /// The number of points. Readers of statistics do not take the lock: they may be tasks of
+    /// another user, and closing the flow would wait for them.
+    points_len: Atomic<u32>,
     uses: UseCount,
     ident: Ident,
     list_entry: ObjectListEntry,
@@ -92,15 +114,16 @@ impl Flow {
         if link.state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        let memory = ident.budget.take_for::<Self>(Counted::bytes())?;
+        let memory = ident.budget.take_for::<Self>(Self::more_bytes())?;
         let counted = Counted::new()?;
-        let mut points = KVec::with_capacity(MAX_FLOW_POINTS, GFP_KERNEL_ACCOUNT)?;
-        let mut bindings = KVec::new();
+        let Points {
+            mut points,
+            mut bindings,
+        } = Points::new()?;
         if let Some(counters) = counters {
             if !Arc::ptr_eq(counters.domain(), endpoint.domain()) {
                 return Err(EINVAL);
             }
-            bindings.reserve(1, GFP_KERNEL_ACCOUNT)?;
             // Both have room: a counters object has no more points than a flow can have.
             let binding = Binding::of_static(counters, |point| {
                 let point = (counters.values().clone(), point);
@@ -109,6 +132,7 @@ impl Flow {
             bindings.push_within_capacity(binding).map_err(|_| ENOMEM)?;
             counted.set_points(points.iter().map(of_point), &ident.budget)?;
         }
+        let points_len = u32::try_from(points.len())?;
         let flow = Arc::pin_init(
             try_pin_init!(Self {
                 endpoint: UseRef::new(endpoint.clone())?,
@@ -116,6 +140,7 @@ impl Flow {
                 counted,
                 priority: attr.priority,
                 points <- new_mutex!(Points { points, bindings }, "Flow::points"),
+                points_len: Atomic::new(points_len),
                 uses: UseCount::new(),
                 ident,
                 list_entry: ObjectListEntry::new(),
@@ -148,8 +173,10 @@ impl Flow {
         if points.len() >= MAX_FLOW_POINTS {
             return Err(ENOSPC);
         }
-        bindings.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        points.push((counters.values().clone(), point), GFP_KERNEL_ACCOUNT)?;
+        // Both have room: there are no more bindings than points.
+        points
+            .push_within_capacity((counters.values().clone(), point))
+            .map_err(|_| ENOSPC)?;
         let set = self
             .counted
             .set_points(points.iter().map(of_point), &self.ident.budget);
@@ -158,7 +185,13 @@ impl Flow {
             drop(refused);
             return Err(error);
         }
+        self.points_len.store(points.len() as u32, Relaxed);
         bindings.push_within_capacity(binding).map_err(|_| ENOMEM)
+    }
+
+    /// Bytes of memory that a flow uses beside its own.
+    fn more_bytes() -> usize {
+        Counted::bytes() + FlowTable::ENTRY_BYTES + Points::BYTES
     }
 }
 
@@ -196,14 +229,13 @@ impl StatsSource for Flow {
 
     fn stats(&self) -> ObjectStats {
         let (packets, bytes) = self.counted.totals();
-        let points = self.points.lock().points.len();
         ObjectStats {
             addr: self.endpoint.addr(),
             values: [
                 packets,
                 bytes,
                 self.priority.into(),
-                points as u64,
+                self.points_len.load(Relaxed).into(),
                 self.endpoint.ident().handle().into(),
                 0,
                 0,

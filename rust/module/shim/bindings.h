@@ -112,7 +112,7 @@ struct scatterlist *kfabric_shim_sg(struct scatterlist *sg, struct page **page,
 				    size_t *offset, size_t *len);
 
 /* DMA-BUFs: memory.c; mem/dma_buf.rs. */
-int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf);
+int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf, size_t *size);
 void kfabric_shim_dma_buf_put(struct dma_buf *dmabuf);
 int kfabric_shim_dma_buf_map(struct dma_buf *dmabuf, size_t end, bool write,
 			     void **addr, size_t *size);

@@ -104,17 +104,19 @@ struct scatterlist *kfabric_shim_sg(struct scatterlist *sg, struct page **page,
  * kfabric_shim_dma_buf_get - take a reference to the DMA-BUF of a descriptor
  * @fd: a descriptor of the current process
  * @dmabuf: out: the DMA-BUF
+ * @size: out: its size
  *
  * Return: 0; -EBADF if the descriptor is not open; -EINVAL if it is none of a
  * DMA-BUF; -EOPNOTSUPP if the kernel has no DMA-BUFs.
  */
-int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf)
+int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf, size_t *size)
 {
 	struct dma_buf *got = dma_buf_get(fd);
 
 	if (IS_ERR(got))
 		return PTR_ERR(got);
 	*dmabuf = got;
+	*size = got->size;
 	return 0;
 }
 
@@ -212,7 +214,7 @@ int kfabric_shim_dma_buf_end(struct dma_buf *dmabuf, bool write)
 
 #else /* !CONFIG_DMA_SHARED_BUFFER */
 
-int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf)
+int kfabric_shim_dma_buf_get(int fd, struct dma_buf **dmabuf, size_t *size)
 {
 	return -EOPNOTSUPP;
 }

@@ -89,15 +89,15 @@ macro_rules! calls {
             0x5d KFABRIC_IOC_EP_SHUTDOWN(kfabric_ep_shutdown: 16) input ep::shutdown;
             0x5e KFABRIC_IOC_EP_PEER(kfabric_ep_peer: 40) query ep::peer;
 
-            0x70 KFABRIC_IOC_COUNTERS_OPEN(kfabric_counters_open: 32) make flow::counters_open;
-            0x71 KFABRIC_IOC_COUNTERS_ATTACH(kfabric_counters_attach: 24) input flow::attach;
-            0x72 KFABRIC_IOC_COUNTERS_READ(kfabric_counters_read: 32) input flow::read;
-            0x73 KFABRIC_IOC_FLOW_OPEN(kfabric_flow_open: 136) make flow::open;
             0x60 KFABRIC_IOC_COMP_CNTR_CAPS(kfabric_comp_cntr_caps: 24) query comp_cntr::caps;
             0x61 KFABRIC_IOC_COMP_CNTR_CREATE(kfabric_comp_cntr_create: 104) make comp_cntr::create;
             0x62 KFABRIC_IOC_COMP_CNTR_MODIFY(kfabric_comp_cntr_modify: 24) input comp_cntr::modify;
             0x63 KFABRIC_IOC_COMP_CNTR_READ(kfabric_comp_cntr_read: 24) query comp_cntr::read;
             0x64 KFABRIC_IOC_COMP_CNTR_ATTACH(kfabric_comp_cntr_attach: 24) input comp_cntr::attach;
+            0x70 KFABRIC_IOC_COUNTERS_OPEN(kfabric_counters_open: 32) make flow::counters_open;
+            0x71 KFABRIC_IOC_COUNTERS_ATTACH(kfabric_counters_attach: 24) input flow::attach;
+            0x72 KFABRIC_IOC_COUNTERS_READ(kfabric_counters_read: 32) input flow::read;
+            0x73 KFABRIC_IOC_FLOW_OPEN(kfabric_flow_open: 136) make flow::open;
         }
     };
 }

@@ -35,6 +35,7 @@ struct ModuleJson {
     max_flow_points: u32,
     max_counters: u32,
     max_comp_cntr: u32,
+    max_work: u32,
 }
 
 impl From<&Query> for ModuleJson {
@@ -58,6 +59,7 @@ impl From<&Query> for ModuleJson {
             max_flow_points: query.max_flow_points,
             max_counters: query.max_counters,
             max_comp_cntr: query.max_comp_cntr,
+            max_work: query.max_work,
         }
     }
 }
@@ -242,7 +244,7 @@ fn module_text(module: &ModuleJson) -> String {
         "  capabilities: {}\n  limits: {} objects a file, {} operations a queue, {} CQ entries, \
          {} events, {} addresses, {} operations a post, {} pieces a list, {} of unexpected \
          messages, {} completion counters a domain, {} flows of an endpoint, {} points a flow, {} values \
-         of counters\n",
+         of counters, {} works that wait in a domain\n",
         text::row(&module.caps),
         module.max_handles,
         module.max_queue,
@@ -256,6 +258,7 @@ fn module_text(module: &ModuleJson) -> String {
         module.max_flows,
         module.max_flow_points,
         module.max_counters,
+        module.max_work,
     )
 }
 
@@ -372,6 +375,7 @@ pub(crate) mod tests {
             max_flow_points: 1,
             max_counters: 1,
             max_comp_cntr: 1,
+            max_work: 1,
         }
     }
 

@@ -22,6 +22,29 @@ pub(super) fn looking_and_changing() {
         ("QUERY", |w| {
             w.call(abi::kfabric_query::sized()).map(|_| Made::Nothing)
         }),
+        ("QUERY_ATOMIC", |w| {
+            let arg = abi::kfabric_query_atomic {
+                domain: w.domain.handle(),
+                ep_type: abi::KFI_EP_RDM,
+                opcode: abi::KFABRIC_OP_ATOMIC,
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| Made::Nothing)
+        }),
+        ("EP_QP", |w| {
+            let arg = abi::kfabric_ep_qp {
+                ep: w.dgram.handle(),
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| Made::Nothing)
+        }),
+        ("FIGURES", |w| {
+            let arg = abi::kfabric_figures {
+                of: abi::KFABRIC_FIGURES_NETNS,
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| Made::Nothing)
+        }),
         ("LINK_GET", |w| {
             w.call(abi::kfabric_link_get::sized())
                 .map(|_| Made::Nothing)

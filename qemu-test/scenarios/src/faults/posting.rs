@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Failures injected while operations are posted, and while rings and counters are mapped.
 
-use super::{Made, World, sweep};
-use crate::host::Host;
+use super::{Made, World, sweep, sweep_of};
+use crate::{
+    connected::open_region,
+    host::{Host, Options, buffer, errno},
+    ways::Way,
+};
 use kfi::{
-    Errno, FiAddr,
+    AtomicOp, Buffer, Caps, Datatype, Errno, FiAddr, Mr, Op, Remote, RmaIov,
     abi::{self, Call},
 };
 use std::os::fd::AsFd;
@@ -133,7 +137,218 @@ pub(super) fn posting() {
             op.rma_iov_count = 2;
             post(w, &w.a, op).inspect(|_| drain(&w.a))
         }),
+        ("ATOMIC", |w| {
+            atomics(w, abi::KFABRIC_OP_ATOMIC, abi::KFI_SUM)
+        }),
+        ("FETCH_ATOMIC", |w| {
+            atomics(w, abi::KFABRIC_OP_FETCH_ATOMIC, abi::KFI_PROD)
+        }),
+        ("COMPARE_ATOMIC", |w| {
+            atomics(w, abi::KFABRIC_OP_COMPARE_ATOMIC, abi::KFI_CSWAP_NE)
+        }),
+        ("QUEUE_WORK and FLUSH_WORK", |w| {
+            let op = op(w, abi::KFABRIC_OP_SEND, 8);
+            let transfer = abi::kfabric_work {
+                threshold: u64::MAX,
+                triggering_cntr: w.cntr.handle(),
+                completion_cntr: w.cntr.handle(),
+                op_type: op.opcode,
+                object: w.a.ep.handle(),
+                op: (&raw const op).expose_provenance() as u64,
+                ..Default::default()
+            };
+            queue(w, transfer)
+        }),
+        ("QUEUE_WORK of an addition, and CANCEL_WORK", |w| {
+            let addition = abi::kfabric_work {
+                threshold: u64::MAX,
+                triggering_cntr: w.cntr.handle(),
+                op_type: abi::KFABRIC_OP_CNTR_ADD,
+                object: w.cntr.handle(),
+                value: 1,
+                ..Default::default()
+            };
+            queue(w, addition)
+        }),
+        ("EP_ALIAS", |w| {
+            let arg = w.call(abi::kfabric_ep_alias {
+                ep: w.a.ep.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
     ]);
+}
+
+/// Queues a request, and cancels it: a transfer with all others, another one by its identity.
+fn queue(w: &World, mut work: abi::kfabric_work) -> Result<Made, Errno> {
+    let queued = w.call(abi::kfabric_queue_work {
+        domain: w.domain.handle(),
+        works: (&raw mut work).expose_provenance() as u64,
+        count: 1,
+        work_size: size_of::<abi::kfabric_work>() as u32,
+        op_size: size_of::<abi::kfabric_op>() as u32,
+        ..Call::sized()
+    })?;
+    match queued.error {
+        0 => assert_eq!(queued.done, 1),
+        errno => return Err(Errno::from_raw(errno as i32)),
+    }
+    // A call that fails for want of memory has cancelled nothing.
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let cancelled = if work.op == 0 {
+            let arg = abi::kfabric_cancel_work {
+                triggering_cntr: work.triggering_cntr,
+                threshold: work.threshold,
+                id: work.id,
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| 1)
+        } else {
+            let arg = abi::kfabric_flush_work {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            };
+            w.call(arg).map(|arg| arg.flushed)
+        };
+        match cancelled {
+            Err(Errno::ENOMEM | Errno::EFAULT) if tries == 1 => {}
+            other => {
+                assert_eq!(other, Ok(1));
+                return Ok(Made::Nothing);
+            }
+        }
+    }
+}
+
+/// An atomic on 64 words of the world's memory.
+fn atomic(w: &World, opcode: u32, function: u32) -> abi::kfabric_op {
+    abi::kfabric_op {
+        rma_addr: 4096,
+        rma_key: w.mr.key(),
+        datatype: abi::KFI_UINT64 as u16,
+        op: function as u16,
+        compare: w.buffer.addr() + 8192,
+        result: w.buffer.addr() + 16384,
+        ..op(w, opcode, 512)
+    }
+}
+
+/// An atomic that succeeds, and one whose values are in lists of pieces.
+fn atomics(w: &World, opcode: u32, function: u32) -> Result<Made, Errno> {
+    let mut op = atomic(w, opcode, function);
+    if opcode == abi::KFABRIC_OP_ATOMIC {
+        op.result = 0;
+    }
+    if opcode != abi::KFABRIC_OP_COMPARE_ATOMIC {
+        op.compare = 0;
+    }
+    post(w, &w.a, op)?;
+    drain(&w.a);
+    let halves = |at: u64| {
+        [at, at + 256].map(|at| abi::kfabric_iov {
+            addr: w.buffer.addr() + at,
+            len: 256,
+        })
+    };
+    let (operands, compares, results) = (halves(0), halves(8192), halves(16384));
+    let remote = [4096, 4608].map(|addr| abi::kfabric_rma_iov {
+        addr,
+        len: 256,
+        key: w.mr.key(),
+    });
+    let at = |list: &[abi::kfabric_iov; 2]| (&raw const *list).expose_provenance() as u64;
+    (op.buf, op.iov_count) = (at(&operands), 2);
+    op.rma_addr = (&raw const remote).expose_provenance() as u64;
+    op.rma_iov_count = 2;
+    if op.compare != 0 {
+        (op.compare, op.compare_iov_count) = (at(&compares), 2);
+    }
+    if op.result != 0 {
+        (op.result, op.result_iov_count) = (at(&results), 2);
+    }
+    loop {
+        match post(w, &w.a, op) {
+            // The first one is not posted again.
+            Err(Errno::ENOMEM | Errno::EFAULT) => {}
+            other => return other.inspect(|_| drain(&w.a)),
+        }
+    }
+}
+
+/// Two hosts, and memory of the second one.
+struct Far {
+    a: Host,
+    to_b: FiAddr,
+    _b: Host,
+    mr: Mr,
+    _memory: Buffer,
+}
+
+impl Far {
+    fn new() -> Self {
+        let options = Options {
+            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
+            ..Options::default()
+        };
+        let (a, to_b, b) = Way::TwoHosts.pair_with(&options);
+        let memory = buffer(4096);
+        let mr = open_region(&b, &memory, 7);
+        let far = Self {
+            a,
+            to_b,
+            _b: b,
+            mr,
+            _memory: memory,
+        };
+        // The first one makes the connection.
+        let one = buffer(8);
+        far.post(|at| Op::atomic(far.to_b, &one, at, Datatype::Uint64, AtomicOp::Sum))
+            .expect("an atomic without faults");
+        far
+    }
+
+    /// Posts an operation. If that succeeds, so does the operation.
+    fn post<'a>(&self, op: impl FnOnce(Remote) -> Op<'a>) -> Result<Made, Errno> {
+        match errno(self.a.ep.post_one(&op(self.mr.remote(0)))) {
+            Some(errno) => Err(errno),
+            None => {
+                self.a.completion();
+                Ok(Made::Nothing)
+            }
+        }
+    }
+}
+
+pub(super) fn posting_between_hosts() {
+    let undo = |_: &Far, _| ();
+    sweep_of(
+        Far::new,
+        undo,
+        &[
+            ("ATOMIC in a SEND", |far| {
+                let one = buffer(8);
+                let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+                far.post(|at| Op::atomic(far.to_b, &one, at, uint64, sum))
+            }),
+            ("FETCH_ATOMIC of RC", |far| {
+                let (one, before) = (buffer(8), buffer(8));
+                let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+                far.post(|at| Op::fetch_atomic(far.to_b, &one, &before, at, uint64, sum))
+            }),
+            ("COMPARE_ATOMIC in a SEND, of two pieces", |far| {
+                let [one, compare, before] = [(); 3].map(|()| buffer(4096));
+                let pieces = [0, 2048].map(|at| RmaIov::new(far.mr.remote(at), 2048));
+                let (uint8, swap) = (Datatype::Uint8, AtomicOp::CswapNe);
+                far.post(|at| {
+                    Op::compare_atomic(far.to_b, &one, &compare, &before, at, uint8, swap)
+                        .remote_iov(&pieces)
+                })
+            }),
+        ],
+    );
 }
 
 pub(super) fn mapping() {

@@ -8,6 +8,7 @@ mod completion;
 mod connections;
 mod flows;
 mod objects;
+mod work;
 
 use super::{
     round::{Kind, PORTS, World},
@@ -29,7 +30,7 @@ use rustix::{
 use std::sync::Arc;
 
 /// Flags of operations.
-const OP_FLAGS: [u64; 13] = [
+const OP_FLAGS: [u64; 14] = [
     abi::KFI_COMPLETION,
     abi::KFI_COMPLETION,
     abi::KFI_INJECT,
@@ -43,6 +44,7 @@ const OP_FLAGS: [u64; 13] = [
     abi::KFI_PEEK,
     abi::KFI_CLAIM,
     abi::KFI_DISCARD,
+    abi::KFI_TRIGGER,
 ];
 
 /// A thread that makes calls.
@@ -207,6 +209,11 @@ impl Worker {
         if opcode >= abi::KFABRIC_OP_ATOMIC {
             self.atomic(desk, &mut op);
         }
+        if op.flags & abi::KFI_TRIGGER != 0 {
+            op.trigger_event = abi::KFI_TRIGGER_THRESHOLD;
+            op.trigger_cntr = self.handle(desk, Kind::Cntr);
+            op.threshold = self.threshold();
+        }
         op.buf = self.addr(op.len);
         if self.rng.one_in(4) {
             op.iov_count = self.rng.pick(&[1, 2, 3, 17, 256, 257]);
@@ -225,9 +232,9 @@ impl Worker {
             self.world.scratch.put(op.rma_addr, &words);
         }
         if self.rng.one_in(12) {
-            let word = self.rng.below(16) as usize * 8;
+            let word = self.rng.below(size_of_val(&op) as u64 / 8) as usize * 8;
             let value = self.rng.edge().to_ne_bytes();
-            // SAFETY: the structure is 128 bytes of numbers.
+            // SAFETY: the structure consists of numbers, without padding.
             let bytes = unsafe {
                 std::slice::from_raw_parts_mut((&raw mut op).cast::<u8>(), size_of_val(&op))
             };
@@ -306,7 +313,7 @@ impl Worker {
             ep: self.ep(desk),
             ops: ops_at,
             count: count as u32,
-            op_size: 128,
+            op_size: size_of::<abi::kfabric_op>() as u32,
             ..Call::sized()
         };
         let _ = self.call(file, arg);
@@ -419,7 +426,9 @@ impl Worker {
     }
 
     fn rare(&mut self, desk: usize, file: &File) {
-        match self.rng.below(14) {
+        match self.rng.below(16) {
+            14 => self.alias(desk, file),
+            15 => self.capabilities(desk, file),
             0 => {
                 let _ = self.call(file, abi::kfabric_query::sized());
             }
@@ -485,8 +494,9 @@ impl Worker {
     fn step(&mut self, desk: usize) {
         let file = self.world.desks[desk].file();
         let file = &*file;
-        match self.rng.below(100) {
+        match self.rng.below(105) {
             0..=33 => self.post(desk, file),
+            100..=104 => self.work(desk, file),
             34..=36 => self.flows(desk, file),
             37..=42 => self.connections(desk, file),
             43..=55 => self.queues(desk, file),

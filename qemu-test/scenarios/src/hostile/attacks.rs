@@ -96,7 +96,7 @@ pub(super) trait Attack {
 /// All attacks. An attack that needs source addresses of its own gets a number ([`crowd`]). The
 /// last one may bar newcomers for some time.
 pub(super) fn all() -> Vec<Box<dyn Attack>> {
-    let make: [fn(u8) -> Box<dyn Attack>; 19] = [
+    let make: [fn(u8) -> Box<dyn Attack>; 20] = [
         |number| Box::new(blind::Flood { number }),
         |_| Box::new(blind::FarRequests),
         |_| Box::new(blind::FarResponses),
@@ -107,6 +107,7 @@ pub(super) fn all() -> Vec<Box<dyn Attack>> {
         |number| Box::new(owned::Owed::cancels(number)),
         |number| Box::new(owned::Owed::deliveries(number)),
         |number| Box::new(owned::Keys::new(number)),
+        |number| Box::new(owned::BadAtomics::new(number)),
         |number| Box::new(Rejected { number }),
         |number| Box::new(Disconnects { number }),
         |number| Box::new(Stale { number }),

@@ -5,11 +5,12 @@
 use super::{
     B,
     attacks::{Attack, SOME, ip_header},
+    bad_atomics::{self, Target},
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, crowd},
     packet::{Captured, Way},
     peer::{Peer, epoch, greeting},
-    victims::MEMORY,
+    victims::{MEMORY, READ_ONLY},
 };
 use crate::rng::Rng;
 use kfi::PacketCounter;
@@ -23,7 +24,7 @@ use kfi_core::{
 };
 use kfi_roce::{
     cm::{ServiceId, Timeout},
-    headers::{AtomicEth, Headers, Reth, RnrTimer, Syndrome},
+    headers::{AtomicEth, Headers, Reth, RnrTimer, SendEnd, Syndrome},
 };
 use std::time::{Duration, Instant};
 
@@ -132,6 +133,18 @@ impl Peers {
             return Err("nothing that the attacker sent was acknowledged".into());
         }
         Ok(())
+    }
+
+    /// Ends all connections, and checks that some were made and no packet was acknowledged.
+    fn end_refused(&mut self, what: &str) -> Result<(), String> {
+        self.peers.clear();
+        if self.made == 0 {
+            return Err("no connection of the attacker was accepted".into());
+        }
+        match self.acknowledged {
+            0 => Ok(()),
+            some => Err(format!("{some} {what} were acknowledged")),
+        }
     }
 }
 
@@ -276,7 +289,7 @@ impl Attack for Keys {
                 6 => {
                     let atomic = AtomicEth {
                         va: 0,
-                        rkey: at.key,
+                        rkey: READ_ONLY as u32,
                         swap_add: 1,
                         compare: 0,
                     };
@@ -297,14 +310,54 @@ impl Attack for Keys {
     }
 
     fn end(&mut self) -> Result<(), String> {
-        self.peers.peers.clear();
-        if self.peers.made == 0 {
-            return Err("no connection of the attacker was accepted".into());
+        self.peers.end_refused("accesses without a key")
+    }
+}
+
+/// Atomics, and old values of atomics, that are invalid.
+pub(super) struct BadAtomics {
+    peers: Peers,
+}
+
+impl BadAtomics {
+    pub(super) fn new(number: u8) -> Self {
+        let peers = Peers::new(number);
+        Self { peers }
+    }
+}
+
+impl Attack for BadAtomics {
+    fn name(&self) -> &'static str {
+        "invalid atomics"
+    }
+
+    fn evidence(&self) -> Option<Evidence> {
+        // A refused SEND ends its connection.
+        let counters = &[PacketCounter::NakAccessTx, PacketCounter::NakInvalidTx];
+        Some(Evidence::new(Counter::Packets(counters), SOME))
+    }
+
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(attacker, at, rng);
+        let target = Target {
+            key: at.key,
+            len: END,
+            read_only: READ_ONLY as u32,
+        };
+        let all = bad_atomics::all(&target);
+        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
+            let bad = &all[rng.below(all.len() as u64) as usize];
+            let headers = Headers::SendOnly(SendEnd::Plain);
+            peer.request(attacker, 0, headers, &bad.bytes);
         }
-        match self.peers.acknowledged {
-            0 => Ok(()),
-            some => Err(format!("{some} accesses without a key were acknowledged")),
-        }
+    }
+
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
+        self.peers.receive(attacker, captured);
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.peers.end_refused("invalid atomics")
     }
 }
 

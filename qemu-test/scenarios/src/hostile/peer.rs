@@ -7,10 +7,13 @@ use super::{
     packet::{Captured, Way, to_gsi, whole},
 };
 use crate::{raw::now, rng::Rng};
-use kfi_core::rdm::{
-    Cookie, Hello,
-    header::{Header, MAX_HEADER},
-    hello::{HELLO_LEN, PeerEpoch, Refusal},
+use kfi_core::{
+    flags::Caps,
+    rdm::{
+        Cookie, Hello,
+        header::{Header, MAX_HEADER},
+        hello::{HELLO_LEN, PeerEpoch, Refusal},
+    },
 };
 use kfi_roce::{
     cm::{self, Body, Event, Message},
@@ -30,7 +33,7 @@ pub(super) fn greeting(epoch: PeerEpoch, port: u16) -> [u8; HELLO_LEN] {
         peer_epoch: epoch,
         port,
         reads: 16,
-        caps: kfi_core::flags::Caps::MSG | kfi_core::flags::Caps::RECV,
+        caps: Caps::MSG | Caps::RECV | Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE,
         cookie: None,
     };
     bytes_of(&hello)

@@ -12,8 +12,8 @@ use crate::{
     networks::Wire,
 };
 use kfi::{
-    Access, Buffer, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, EpType, Eq, Errno,
-    Error, EventKind, Fabric, FiAddr, PassiveEndpoint, Wait,
+    Access, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, EpType, Eq,
+    Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, Wait,
 };
 use std::{
     net::SocketAddr,
@@ -28,6 +28,9 @@ use std::{
 /// The key of the open endpoint's memory, and its bytes.
 const KEY: u64 = 0x1234;
 pub(super) const MEMORY: usize = 256 << 10;
+
+/// The key of a region of the same memory that may be read only.
+pub(super) const READ_ONLY: u64 = 0x1300;
 
 /// Receives that are posted at the open endpoint, and their bytes.
 const RECEIVES: usize = 16;
@@ -60,7 +63,14 @@ impl Victims {
     pub(super) fn begin(field: &Field, facts: &mut Facts) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let given_up = Arc::new(AtomicU64::new(0));
-        let open = Wire::host(&field.b, &Options::default());
+        let options = Options::default();
+        let open = Wire::host(
+            &field.b,
+            &Options {
+                caps: options.caps | Caps::ATOMIC,
+                ..options
+            },
+        );
         facts.open = open.ep.name().expect("name").port();
         facts.key = KEY as u32;
         let greeted = Arc::new(AtomicU64::new(0));
@@ -100,13 +110,14 @@ impl Victims {
 /// Runs the open endpoint: takes all messages, and checks that its memory is not written.
 fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
     let memory = Buffer::new(MEMORY).expect("buffer");
-    let _region = host
-        .domain
-        .mr(&memory)
-        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-        .requested_key(KEY)
-        .open()
-        .expect("mr");
+    let region = |key, access| {
+        let mr = host.domain.mr(&memory).access(access).requested_key(key);
+        mr.open().expect("mr")
+    };
+    let _regions = [
+        region(KEY, Access::REMOTE_READ | Access::REMOTE_WRITE),
+        region(READ_ONLY, Access::REMOTE_READ),
+    ];
     let into: Vec<_> = (0..RECEIVES)
         .map(|_| Buffer::new(RECEIVE).expect("buffer"))
         .collect();

@@ -12,19 +12,26 @@ use kfi_core::{
 };
 
 use super::CompCntr;
-use crate::provider::prelude::*;
+use crate::{
+    mem::Budget,
+    provider::prelude::*, //
+};
 
 /// The completion counters of an endpoint, or of a QP.
-pub(crate) struct Attached(AttachedCounters<UseRef<CompCntr>>);
+pub(crate) struct Attached {
+    counters: AttachedCounters<UseRef<CompCntr>>,
+    _memory: Allowance,
+}
 
 impl Attached {
-    /// An empty set, in memory of its own, because most endpoints have none. Fails with `ENOMEM`.
-    /// Sleeps.
-    pub(crate) fn new() -> Result<KBox<Self>> {
-        Ok(KBox::new(
-            Self(AttachedCounters::new()),
-            GFP_KERNEL_ACCOUNT,
-        )?)
+    /// An empty set, in memory of its own, because most endpoints have none. The memory is charged
+    /// to `budget`. Fails with `ENOMEM`. Sleeps.
+    pub(crate) fn new(budget: &Budget) -> Result<KBox<Self>> {
+        let attached = Self {
+            counters: AttachedCounters::new(),
+            _memory: budget.take_for::<Self>(0)?,
+        };
+        Ok(KBox::new(attached, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Attaches a counter for `ops`, of which the QP can count `supported`.
@@ -39,25 +46,25 @@ impl Attached {
         supported: CompCntrOps,
     ) -> Result {
         let cntr = UseRef::new(cntr.clone())?;
-        self.0.attach(ops, supported, cntr).map_err(to_error)
+        self.counters.attach(ops, supported, cntr).map_err(to_error)
     }
 
     /// Whether an operation in `ops` has a counter.
     pub(crate) fn counts(&self, ops: CompCntrOps) -> bool {
-        self.0.ops().intersects(ops)
+        self.counters.ops().intersects(ops)
     }
 
     /// Counts an operation with `len` bytes that has ended, if `op`, one operation or none, has a
     /// counter. Does not sleep.
     #[cold]
     pub(crate) fn count(&self, op: CompCntrOps, success: bool, len: u64) {
-        if let Some(cntr) = self.0.get(op) {
+        if let Some(cntr) = self.counters.get(op) {
             cntr.count(success, len);
         }
     }
 
     /// Releases all counters. Idempotent.
     pub(crate) fn release(&self) {
-        self.0.iter().for_each(UseRef::release);
+        self.counters.iter().for_each(UseRef::release);
     }
 }

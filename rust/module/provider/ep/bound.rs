@@ -292,7 +292,7 @@ impl Endpoint {
         match &mut bindings.attached {
             Some(attached) => attached.attach(cntr, ops, supported),
             none => {
-                let mut attached = Attached::new()?;
+                let mut attached = Attached::new(&self.ident.budget)?;
                 attached.attach(cntr, ops, supported)?;
                 *none = Some(attached);
                 Ok(())

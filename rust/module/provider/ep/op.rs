@@ -110,14 +110,18 @@ impl Remote {
         }
     }
 
-    /// Takes the pieces, and leaves none.
-    pub(super) fn take(&mut self) -> Self {
-        let none = RemoteRange {
+    /// One piece without bytes.
+    pub(super) fn none() -> Self {
+        Self::One(RemoteRange {
             addr: 0,
             len: 0,
             key: 0,
-        };
-        core::mem::replace(self, Self::One(none))
+        })
+    }
+
+    /// Takes the pieces, and leaves none.
+    pub(super) fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::none())
     }
 
     /// The bytes of all pieces; `None`: the sum overflows.

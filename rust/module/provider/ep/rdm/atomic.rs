@@ -65,7 +65,7 @@ impl Endpoint {
             compare: &op.compare,
             result: op.function.fetches().then_some(&op.result),
         };
-        let executed = target.execute(&op.function, pieces.iter().copied(), &values);
+        let executed = target.execute(&op.function, pieces, &values);
         op.release();
         match executed {
             Ok(()) => {

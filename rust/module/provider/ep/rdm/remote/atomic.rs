@@ -40,6 +40,7 @@ use super::{
     super::super::{
         op::{
             Atomic,
+            Remote,
             RemoteRange, //
         },
         prelude::*, //
@@ -255,6 +256,8 @@ pub(super) struct ReceivedAtomic {
     data: Option<u64>,
     /// The payload, and room for the old values; see [`Call::memory_len`].
     memory: MemRef,
+    /// Room for the pieces of this endpoint's memory, which are in the payload.
+    remote: Remote,
     /// The answer, if values are returned. It has the charge of the memory.
     answer: Option<PendingAnswer>,
     /// Otherwise the charge of the memory.
@@ -267,28 +270,60 @@ impl ReceivedAtomic {
         &self.memory
     }
 
-    /// The pieces of this endpoint's memory.
-    fn pieces(&self) -> impl Iterator<Item = RemoteRange> + Clone + '_ {
-        (0..self.call.pieces()).map(|index| {
-            let mut bytes = [0; PIECE_LEN];
-            payload::peek(&mut bytes, &self.memory, index * PIECE_LEN);
-            let piece = Piece::from_bytes(bytes);
-            RemoteRange {
-                addr: piece.addr,
-                len: u64::from(piece.len),
-                key: u64::from(piece.rkey),
-            }
-        })
+    /// Bytes of memory for the atomic: for its payload, and for a list of its pieces.
+    fn bytes(call: &Call) -> usize {
+        let list = match call.pieces() {
+            0 | 1 => 0,
+            pieces => pieces.saturating_mul(size_of::<RemoteRange>()),
+        };
+        call.memory_len().saturating_add(list)
     }
 
-    /// Checks that the pieces have whole, aligned elements, as many as the header says.
-    fn is_valid(&self) -> bool {
-        let function = self.call.function();
+    /// Memory for the payload, and for the pieces. Fails with `ENOMEM`. Sleeps.
+    fn memory_for(call: &Call) -> Result<(MemRef, Remote)> {
+        let memory = MemRef::to_be_filled(call.memory_len(), true)?;
+        let remote = match call.pieces() {
+            0 | 1 => Remote::none(),
+            pieces => Remote::List(KVVec::with_capacity(pieces, GFP_KERNEL_ACCOUNT)?),
+        };
+        Ok((memory, remote))
+    }
+
+    /// The piece at `index` of the payload.
+    fn piece(&self, index: usize) -> RemoteRange {
+        let mut bytes = [0; PIECE_LEN];
+        payload::peek(&mut bytes, &self.memory, index * PIECE_LEN);
+        let piece = Piece::from_bytes(bytes);
+        RemoteRange {
+            addr: piece.addr,
+            len: u64::from(piece.len),
+            key: u64::from(piece.rkey),
+        }
+    }
+
+    /// Reads the pieces. Fails with `Invalid` unless they have whole, aligned elements, as many as
+    /// the header says.
+    fn read_pieces(&mut self) -> Result<(), Refusal> {
         let mut sum = 0u64;
-        self.pieces().all(|piece| {
+        for index in 0..self.call.pieces() {
+            let piece = self.piece(index);
             sum = sum.saturating_add(piece.len);
-            function.check_piece(piece.addr, piece.len).is_ok()
-        }) && sum == self.call.len() as u64
+            self.call
+                .function()
+                .check_piece(piece.addr, piece.len)
+                .map_err(|_| Refusal::Invalid)?;
+            match &mut self.remote {
+                Remote::One(one) => *one = piece,
+                // The list has room for all of them.
+                Remote::List(list) => list
+                    .push_within_capacity(piece)
+                    .map_err(|_| Refusal::Operation)?,
+            }
+        }
+        if sum != self.call.len() as u64 {
+            return Err(Refusal::Invalid);
+        }
+        Ok(())
     }
 }
 
@@ -300,7 +335,7 @@ impl Connection {
         call: &Call,
     ) -> Result<ReceivedAtomic, Refusal> {
         let endpoint = self.endpoint();
-        let (budget, bytes) = (&endpoint.ident.budget, call.memory_len());
+        let (budget, bytes) = (&endpoint.ident.budget, ReceivedAtomic::bytes(call));
         let (mut answer, mut charge) = (None, None);
         if message.finish {
             let session = &self.session;
@@ -318,11 +353,13 @@ impl Connection {
             .ident
             .owner
             .memcg()
-            .charge(|| MemRef::to_be_filled(bytes, true));
+            .charge(|| ReceivedAtomic::memory_for(call));
+        let (memory, remote) = memory.map_err(|_| Refusal::NotReady)?;
         Ok(ReceivedAtomic {
             call: *call,
             data: message.data,
-            memory: memory.map_err(|_| Refusal::NotReady)?,
+            memory,
+            remote,
             answer,
             _charge: charge,
         })
@@ -334,14 +371,12 @@ impl Connection {
     pub(super) fn execute(
         &self,
         bound: &Bound,
-        atomic: ReceivedAtomic,
+        mut atomic: ReceivedAtomic,
     ) -> Result<Option<SessionEvent>, Refusal> {
         let endpoint = self.endpoint();
+        atomic.read_pieces()?;
         let function = atomic.call.function();
         let len = atomic.call.len();
-        if !atomic.is_valid() {
-            return Err(Refusal::Invalid);
-        }
         if endpoint.check_function(function, len as u64).is_err() {
             return Err(Refusal::Operation);
         }
@@ -351,7 +386,7 @@ impl Connection {
         let values = atomic.memory.slice(operands_at, len);
         let executed = endpoint.execute(
             function,
-            atomic.pieces(),
+            atomic.remote.pieces(),
             &Values {
                 operand: &part(0),
                 compare: &part(len),

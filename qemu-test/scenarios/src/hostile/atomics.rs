@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Atomics of reliable datagrams between a host and a peer that does not keep the protocol. The
+//! peer has made its connection as any other does.
+
+use super::{
+    B,
+    bad_atomics::{self, BadSend, Target, addition, send_of},
+    field::{Attacker, Field, crowd},
+    packet::{Captured, Way},
+    peer::{Peer, epoch, greeting},
+};
+use crate::{
+    harness::tests,
+    host::{Host, Options, buffer, link_count},
+    networks::Wire,
+    rng::Rng,
+};
+use kfi::{
+    Access, AtomicOp, Buffer, Caps, CompFlags, Datatype, Errno, Error, FiAddr, Mr, Op,
+    PacketCounter,
+};
+use kfi_core::rdm::{
+    header::{FinStatus, Header},
+    service_id,
+};
+use kfi_roce::{
+    headers::{Headers, SendEnd, Syndrome},
+    packet::Packet,
+};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+tests![
+    invalid_atomics_are_refused => 300,
+    atomics_that_do_not_come_in_turn_are_not_executed => 60,
+    values_that_come_twice_are_refused => 60,
+    values_of_another_length_are_refused => 60,
+    a_fin_does_not_end_an_atomic => 60,
+];
+
+const KEY: u64 = 0x1234;
+const READ_ONLY: u64 = 0x1235;
+
+/// Bytes of the open memory.
+const MEMORY: usize = 4096;
+
+/// Bytes of a packet over a connection of the attacker.
+const MTU: usize = 1024;
+
+/// The longest time until an answer to a packet.
+const ANSWERED: Duration = Duration::from_secs(10);
+
+/// The victim at `b`, a good peer of it at `a`, and the attacker.
+struct Scene {
+    field: Field,
+    attacker: Attacker,
+    rng: Rng,
+    b: Host,
+    /// The memory of `b`, with a region for all accesses and one for reading.
+    memory: Buffer,
+    _regions: [Mr; 2],
+    a: Host,
+    to_b: FiAddr,
+    added: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let field = Field::new();
+        let options = Options {
+            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
+            ..Options::default()
+        };
+        let [a, b] = [&field.a, &field.b].map(|netns| Wire::host(netns, &options));
+        let memory = buffer(MEMORY);
+        let region = |key, access| {
+            let mr = b.domain.mr(&memory).access(access).requested_key(key);
+            mr.open().expect("mr")
+        };
+        let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let regions = [region(KEY, both), region(READ_ONLY, Access::REMOTE_READ)];
+        let mut attacker = Attacker::new(&field);
+        attacker.is_silent = false;
+        let mut scene = Self {
+            to_b: a.meet(&b),
+            attacker,
+            rng: Rng::new(1),
+            field,
+            b,
+            memory,
+            _regions: regions,
+            a,
+            added: 0,
+        };
+        scene.is_unharmed();
+        scene
+    }
+
+    const TARGET: Target = Target {
+        key: KEY as u32,
+        len: MEMORY as u64,
+        read_only: READ_ONLY as u32,
+    };
+
+    /// A counter of the victim's link.
+    fn count(&self, counter: PacketCounter) -> u64 {
+        self.field.b.run(|| link_count(counter))
+    }
+
+    /// The good peer adds to the last word of the memory, whose other bytes are 0.
+    #[track_caller]
+    fn is_unharmed(&mut self) {
+        let last = MEMORY - 8;
+        let one = Buffer::of(&[1u64]).expect("buffer");
+        let before = buffer(8);
+        let at = self._regions[0].remote(last as u64);
+        let (datatype, sum) = (Datatype::Uint64, AtomicOp::Sum);
+        let op = Op::fetch_atomic(self.to_b, &one, &before, at, datatype, sum);
+        self.a.ep.post_one(&op.context(1)).expect("fetch_atomic");
+        self.a.expect(CompFlags::ATOMIC | CompFlags::READ, 1);
+        assert_eq!(before.elements::<u64>(), [self.added]);
+        self.added += 1;
+        assert!(self.memory.to_vec(..last).iter().all(|byte| *byte == 0));
+        assert_eq!(self.memory.to_vec(last..), self.added.to_ne_bytes());
+    }
+
+    /// A connection of the attacker to the victim, of an endpoint at its address, which is returned.
+    fn connect(&mut self) -> (Peer, SocketAddr) {
+        let way = Way::new(crowd(0, &mut self.rng), B);
+        let port = 1 + self.rng.below(0xffff) as u16;
+        let private = greeting(epoch(&mut self.rng), port);
+        let service = service_id(self.b.ep.name().expect("name").port());
+        let (attacker, rng) = (&mut self.attacker, &mut self.rng);
+        let mut peer = Peer::ask(attacker, rng, way, service, &private, |_| ());
+        self.hear(&mut peer, "a connection", |peer, _| peer.is_up());
+        (peer, SocketAddr::from((way.from, port)))
+    }
+
+    /// Passes packets to the attacker's end of a connection until `done` returns true. It is called
+    /// at first, and with each packet to its QP.
+    #[track_caller]
+    fn hear(
+        &mut self,
+        peer: &mut Peer,
+        what: &str,
+        mut done: impl FnMut(&mut Peer, Option<(&Captured, &Packet)>) -> bool,
+    ) {
+        let begin = Instant::now();
+        while !done(peer, None) {
+            assert!(
+                begin.elapsed() < ANSWERED,
+                "{what}: not within {ANSWERED:?}"
+            );
+            match self.attacker.receive() {
+                None => std::thread::sleep(Duration::from_millis(1)),
+                Some(captured) if peer.is_for(&captured) => {
+                    if let Some(packet) = peer.receive(&mut self.attacker, &captured)
+                        && done(peer, Some((&captured, &packet)))
+                    {
+                        return;
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Posts an atomic of the victim to the attacker, which reads `into.len()` bytes. Returns its
+    /// number, and its first packet, which is not acknowledged.
+    fn post(&mut self, peer: &mut Peer, to: SocketAddr, into: &Buffer) -> (u64, Packet) {
+        let to = self.b.av.insert_one(to).expect("av insert");
+        let remote = kfi::Remote::new(0, 1);
+        let none = buffer(into.len());
+        let (datatype, read) = (Datatype::Uint64, AtomicOp::AtomicRead);
+        let op = Op::fetch_atomic(to, &none, into, remote, datatype, read);
+        self.b.ep.post_one(&op.context(5)).expect("fetch_atomic");
+        let mut found = None;
+        self.hear(peer, "an atomic", |_, heard| {
+            let Some((captured, packet)) = heard else {
+                return false;
+            };
+            let header = captured.body().get(packet.payload()).map(Header::parse);
+            if let Some(Ok(Header::Atomic(message, _))) = header {
+                found = Some((message.id, *packet));
+            }
+            found.is_some()
+        });
+        found.expect("an atomic")
+    }
+
+    /// The result of the victim's atomic.
+    fn result(&self) -> Result<(), Errno> {
+        match self.b.cq.next(ANSWERED) {
+            Ok(Some(entry)) => {
+                assert_eq!(entry.op_context, 5);
+                Ok(())
+            }
+            Err(Error::Completion(entry)) => {
+                assert_eq!(entry.op_context, 5);
+                Err(entry.err)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The packets of a SEND.
+fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
+    let count = bytes.len().div_ceil(MTU).max(1);
+    let end = SendEnd::Plain;
+    let headers = |index| match (index, count) {
+        (_, 1) => Headers::SendOnly(end),
+        (0, _) => Headers::SendFirst,
+        (index, count) if index + 1 == count => Headers::SendLast(end),
+        _ => Headers::SendMiddle,
+    };
+    let part = |index| &bytes[index * MTU..bytes.len().min((index + 1) * MTU)];
+    (0..count)
+        .map(|index| (headers(index), part(index)))
+        .collect()
+}
+
+/// Sends packets, of which the first is `number` behind the first of the connection. Returns the
+/// number of the next packet.
+fn send(scene: &mut Scene, peer: &Peer, number: u32, packets: &[(Headers, &[u8])]) -> u32 {
+    let mut number = number;
+    for (headers, payload) in packets {
+        peer.request(&mut scene.attacker, number, *headers, payload);
+        number += 1;
+    }
+    number
+}
+
+fn invalid_atomics_are_refused() {
+    let mut scene = Scene::new();
+    for bad in bad_atomics::all(&Scene::TARGET) {
+        let BadSend {
+            what,
+            bytes,
+            counter,
+        } = bad;
+        let naks = [
+            PacketCounter::NakInvalidTx,
+            PacketCounter::NakAccessTx,
+            PacketCounter::NakOperationTx,
+        ];
+        let before = naks.map(|counter| scene.count(counter));
+        let (mut peer, _) = scene.connect();
+        send(&mut scene, &peer, 0, &packets_of(&bytes));
+        scene.hear(&mut peer, &what, |peer, _| peer.is_dead());
+        assert_eq!(peer.acknowledged, 0, "{what}");
+        let expected = naks.map(|nak| u64::from(nak == counter));
+        let after = naks.map(|counter| scene.count(counter));
+        let grown = [0, 1, 2].map(|nak| after[nak] - before[nak]);
+        assert_eq!(grown, expected, "{what}");
+        scene.is_unharmed();
+        scene.b.expect_nothing();
+    }
+}
+
+/// Void ones, those that were executed, and those behind one that was not.
+fn atomics_that_do_not_come_in_turn_are_not_executed() {
+    let mut scene = Scene::new();
+    let (mut peer, _) = scene.connect();
+    let word = [Scene::TARGET.word(0)];
+    let sends = [
+        addition(2, true, &word, &[100]),
+        addition(1, false, &word, &[1]),
+        addition(1, false, &word, &[100]),
+        addition(1, true, &word, &[100]),
+        addition(3, false, &word, &[100]),
+        addition(2, false, &word, &[2]),
+        addition(2, false, &word, &[100]),
+    ];
+    for (number, bytes) in (0..).zip(&sends) {
+        send(&mut scene, &peer, number, &packets_of(bytes));
+    }
+    let all = sends.len() as u32;
+    scene.hear(&mut peer, "acknowledgements", |peer, _| {
+        peer.acknowledged == all
+    });
+    assert!(peer.is_up());
+    assert_eq!(scene.memory.to_vec(..8), 3u64.to_ne_bytes());
+    scene.memory.write_at(0, &[0; 8]);
+    scene.is_unharmed();
+}
+
+/// The peer begins to send the old values of an atomic for the second time. The atomic may complete,
+/// and then the program uses the memory for something else. No byte of the second time arrives there.
+fn values_that_come_twice_are_refused() {
+    let mut scene = Scene::new();
+    let (mut peer, addr) = scene.connect();
+    let into = buffer(MEMORY);
+    let (id, request) = scene.post(&mut peer, addr, &into);
+    let len = MEMORY as u32;
+    let send_values = |byte| send_of(&Header::Result { id, len }, &vec![byte; MEMORY]);
+    let (first, second) = (send_values(1), send_values(2));
+    let (first, second) = (packets_of(&first), packets_of(&second));
+    // The atomic cannot complete before it is acknowledged.
+    let next = send(&mut scene, &peer, 0, &first);
+    let next = send(&mut scene, &peer, next, &second[..1]);
+    // All of it has been processed before the acknowledgement, which comes behind it.
+    peer.answer(&mut scene.attacker, &request, Syndrome::ACK);
+    let result = scene.result();
+    // A connection that fails ends atomics that were not acknowledged.
+    assert!(
+        matches!(result, Ok(()) | Err(Errno::ECONNRESET)),
+        "{result:?}"
+    );
+    into.write_at(0, &[7; MEMORY]);
+    send(&mut scene, &peer, next, &second[1..]);
+    scene.hear(&mut peer, "the end of the connection", |peer, _| {
+        peer.is_dead()
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let changed = into.to_vec(..).iter().filter(|byte| **byte != 7).count();
+    assert_eq!(changed, 0, "bytes were changed after the end: {result:?}");
+    assert_eq!(scene.count(PacketCounter::NakInvalidTx), 1);
+    scene.is_unharmed();
+}
+
+fn values_of_another_length_are_refused() {
+    let mut scene = Scene::new();
+    for len in [0, 56, 72, 4096] {
+        let (mut peer, addr) = scene.connect();
+        let into = buffer(64);
+        let (id, _) = scene.post(&mut peer, addr, &into);
+        let before = scene.count(PacketCounter::NakInvalidTx);
+        let bytes = vec![9; len];
+        let len = len as u32;
+        let bytes = send_of(&Header::Result { id, len }, &bytes);
+        send(&mut scene, &peer, 0, &packets_of(&bytes)[..1]);
+        scene.hear(&mut peer, "a NAK", |peer, _| peer.is_dead());
+        assert_eq!(scene.count(PacketCounter::NakInvalidTx), before + 1);
+        assert_eq!(scene.result(), Err(Errno::ECONNRESET));
+        assert_eq!(into.to_vec(..), [0; 64]);
+        scene.is_unharmed();
+    }
+}
+
+/// A FIN ends messages. An atomic that returns values ends with them: the peer breaks the protocol.
+fn a_fin_does_not_end_an_atomic() {
+    let mut scene = Scene::new();
+    for status in [FinStatus::Received, FinStatus::Withdrawn] {
+        let (mut peer, addr) = scene.connect();
+        let into = buffer(64);
+        let (id, request) = scene.post(&mut peer, addr, &into);
+        peer.answer(&mut scene.attacker, &request, Syndrome::ACK);
+        peer.say(&mut scene.attacker, 0, &Header::Fin { id, status }, &[]);
+        assert_eq!(scene.result(), Err(Errno::EPROTO), "{status:?}");
+        scene.is_unharmed();
+    }
+}

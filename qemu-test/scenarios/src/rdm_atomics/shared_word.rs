@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Atomics of reliable datagrams on one word: of several endpoints and programs at the same time,
+//! behind writes, and over a network that loses packets. Each is executed once, and none is lost.
+
+use super::{options, pair};
+use crate::{
+    connected::open_region,
+    harness::tests,
+    host::{Host, Options},
+    hosts,
+    ways::Way,
+};
+use kfi::{AtomicOp, Buffer, Datatype, Element, EpType, FiAddr, Remote};
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::Duration,
+};
+
+tests![
+    writes_and_atomics_keep_their_order,
+    all_ways_add_up => 180,
+    each_atomic_executes_once_over_a_lossy_network => 300,
+];
+
+fn writes_and_atomics_keep_their_order() {
+    const ROUNDS: u64 = 200;
+    let (a, to_b, b) = pair(Way::TwoHosts);
+    let theirs = Buffer::of(&[0u64; 2]).expect("buffer");
+    let mr = open_region(&b, &theirs, 1);
+    let (word, three) = (mr.remote(8), Buffer::of(&[3u64]).expect("buffer"));
+    let numbers: Vec<u64> = (0..ROUNDS).collect();
+    let (numbers, sums) = (
+        Buffer::of(&numbers),
+        Buffer::of(&vec![0u64; ROUNDS as usize]),
+    );
+    let (numbers, sums) = (numbers.expect("buffer"), sums.expect("buffer"));
+    let (uint64, sum) = (Datatype::Uint64, AtomicOp::Sum);
+    for round in 0..ROUNDS as usize {
+        let part = round * 8..round * 8 + 8;
+        // The word is set, 3 is added twice, and it is read: by RDMA, a SEND, RC, RDMA.
+        a.ep.write(to_b, numbers.slice(part.clone()), word, 1)
+            .expect("write");
+        a.ep.atomic(to_b, &three, word, uint64, sum, 2)
+            .expect("atomic");
+        a.ep.fetch_atomic(to_b, &three, sums.slice(part.clone()), word, uint64, sum, 3)
+            .expect("fetch_atomic");
+        a.ep.read(to_b, sums.slice(part), word, 4).expect("read");
+        // A write may overtake a read before it, so the next round waits.
+        for _ in 0..4 {
+            a.completion();
+        }
+    }
+    let expected: Vec<u64> = (6..ROUNDS + 6).collect();
+    assert_eq!(sums.elements::<u64>(), expected);
+}
+
+/// Adds 1 to a number `count` times, several at a time, with an atomic of the way that the type has.
+/// Returns the old values.
+fn count_up<T: Element>(
+    host: &Host,
+    to: FiAddr,
+    at: Remote,
+    count: u64,
+    one: T,
+    number: fn(T) -> u64,
+) -> Vec<u64> {
+    const DEPTH: u64 = 8;
+    let size = size_of::<T>();
+    let (one, before) = (Buffer::of(&[one]), Buffer::new(size * DEPTH as usize));
+    let (one, before) = (one.expect("buffer"), before.expect("buffer"));
+    let mut found = Vec::new();
+    let mut posted = 0;
+    while (found.len() as u64) < count {
+        while posted < count && posted < found.len() as u64 + DEPTH {
+            let slot = (posted % DEPTH) as usize * size;
+            let into = before.slice(slot..slot + size);
+            host.ep
+                .fetch_atomic(to, &one, into, at, T::DATATYPE, AtomicOp::Sum, posted)
+                .expect("fetch_atomic");
+            posted += 1;
+        }
+        let done = host.completion().op_context;
+        found.push(number(before.elements::<T>()[(done % DEPTH) as usize]));
+    }
+    found
+}
+
+/// One word, changed by seven endpoints on two hosts, each with a thread of its own: by atomics of RC
+/// and in SENDs, by reliable datagrams and over a connection. The target's program changes it too, by
+/// atomic instructions.
+fn all_ways_add_up() {
+    const EACH: u64 = 500;
+    /// What the program adds before each of `EACH` pauses, so that it adds while the others do.
+    const BURST: u64 = 20;
+    let (a, to_b, b) = pair(Way::TwoHosts);
+    let theirs = Buffer::of(&[0u64]).expect("buffer");
+    let mr = open_region(&b, &theirs, 1);
+    let at = mr.remote(0);
+    let near = Host::on(&b.domain, &options());
+    let to_near = near.meet(&b);
+    let [one, two, three] = [&a, &b, &a].map(|host| Host::on(&host.domain, &options()));
+    let [one_to_b, two_to_b, three_to_b] = [&one, &two, &three].map(|host| host.meet(&b));
+    let connected = Options {
+        ep_type: EpType::Msg,
+        ..options()
+    };
+    let (far, end) = (
+        Host::on(&a.domain, &connected),
+        Host::on(&b.domain, &connected),
+    );
+    crate::connected::connect(&far, &end);
+    let unspec = FiAddr::UNSPEC;
+    let (word, half) = (|word: u64| word, |half: u32| u64::from(half));
+    let by_program = || {
+        // SAFETY: the word is at the start of a page, which `theirs` keeps, and all accesses to it
+        // are atomic.
+        let word = unsafe { AtomicU64::from_ptr(theirs.as_ptr().cast()) };
+        let mut found = Vec::new();
+        for _ in 0..EACH {
+            found.extend((0..BURST).map(|_| word.fetch_add(1, SeqCst)));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        found
+    };
+    let mut words: Vec<u64> = Vec::new();
+    std::thread::scope(|scope| {
+        let threads = [
+            scope.spawn(by_program),
+            scope.spawn(|| count_up(&a, to_b, at, EACH, 1u64, word)),
+            scope.spawn(|| count_up(&near, to_near, at, EACH, 1u64, word)),
+            scope.spawn(|| count_up(&far, unspec, at, EACH, 1u64, word)),
+            scope.spawn(|| count_up(&three, three_to_b, at, EACH, 1u64, word)),
+            // In SENDs, and locally, on the low half of the word.
+            scope.spawn(|| count_up(&one, one_to_b, at, EACH, 1u32, half)),
+            scope.spawn(|| count_up(&two, two_to_b, at, EACH, 1u32, half)),
+        ];
+        for thread in threads {
+            words.extend(thread.join().expect("a thread that adds"));
+        }
+    });
+    let total = (6 + BURST) * EACH;
+    assert_eq!(theirs.elements::<u64>(), [total]);
+    let words: HashSet<u64> = words.into_iter().collect();
+    assert!((0..total).all(|value| words.contains(&value)));
+}
+
+fn each_atomic_executes_once_over_a_lossy_network() {
+    const ADDS: u64 = 300;
+    let (a, to_b, b) = pair(Way::TwoHosts);
+    let theirs = Buffer::of(&[0u64; 2]).expect("buffer");
+    let mr = open_region(&b, &theirs, 1);
+    let network = hosts::apart();
+    network.network("delay 1ms 1ms loss 3% duplicate 3% reorder 10%");
+    let found = count_up(&a, to_b, mr.remote(0), ADDS, 1u32, u64::from);
+    assert!(found.into_iter().eq(0..ADDS));
+    let found = count_up(&a, to_b, mr.remote(8), ADDS, 1u64, |word| word);
+    assert!(found.into_iter().eq(0..ADDS));
+    assert_eq!(theirs.elements::<u64>(), [ADDS, ADDS]);
+}
