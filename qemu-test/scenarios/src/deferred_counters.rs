@@ -20,6 +20,8 @@ tests![
     completions_are_made_on_request_between_two_hosts,
     deferred_work_is_silent_at_its_endpoint_on_one_host,
     deferred_work_is_silent_at_its_endpoint_between_two_hosts,
+    deferred_work_is_silent_at_its_endpoint_of_a_connection,
+    deferred_work_is_silent_at_its_endpoint_of_datagrams,
     a_counter_of_the_endpoint_can_be_the_completion_counter,
     a_failure_is_counted_and_makes_an_error_entry,
     a_failure_counts_at_the_endpoint_on_request,
@@ -34,7 +36,9 @@ on_ways! {
         completions_are_made_on_request_between_two_hosts => TwoHosts;
     deferred_work_is_silent_at_its_endpoint:
         deferred_work_is_silent_at_its_endpoint_on_one_host => OneHost,
-        deferred_work_is_silent_at_its_endpoint_between_two_hosts => TwoHosts;
+        deferred_work_is_silent_at_its_endpoint_between_two_hosts => TwoHosts,
+        deferred_work_is_silent_at_its_endpoint_of_a_connection => Connection,
+        deferred_work_is_silent_at_its_endpoint_of_datagrams => Datagrams;
     deferred_work_counts_at_its_target:
         deferred_work_counts_at_its_target_on_one_host => OneHost,
         deferred_work_counts_at_its_target_between_two_hosts => TwoHosts;
@@ -59,12 +63,14 @@ fn counted_pair<const N: usize>(
     if way == Way::TwoHosts {
         hosts::apart();
     }
-    let options = Options {
-        caps: Options::default().caps | Caps::ATOMIC,
-        ..Options::default()
+    let usual = way.options(&Options::default());
+    let caps = match way {
+        Way::Datagrams => usual.caps,
+        _ => usual.caps | Caps::ATOMIC,
     };
+    let options = Options { caps, ..usual };
     let (a, b) = (counted(&options, kinds), counted(&options, kinds));
-    let to_b = a.0.meet(&b.0);
+    let to_b = way.introduce(&a.0, &b.0);
     (a, to_b, b)
 }
 
@@ -124,6 +130,9 @@ fn completions_are_made_on_request(way: Way) {
 /// work of each kind; and with KFI_COMPLETION they are.
 fn deferred_work_is_silent_at_its_endpoint(way: Way) {
     const UINT64: Datatype = Datatype::Uint64;
+    let has_tags = matches!(way, Way::OneHost | Way::TwoHosts);
+    let messages = 1 + usize::from(has_tags);
+    let (writes, reads) = if way.has_rma() { (2, 3) } else { (0, 0) };
     let kinds = [
         CntrBind::SEND,
         CntrBind::RECV,
@@ -144,19 +153,24 @@ fn deferred_work_is_silent_at_its_endpoint(way: Way) {
             false => OpFlags::empty(),
         };
         // At the receiver.
-        for op in [Op::recv(&into), Op::trecv(&into, 7, 0)] {
+        let receives = [Op::recv(&into), Op::trecv(&into, 7, 0)];
+        for op in receives.into_iter().take(messages) {
             let work = Work::transfer(&ready, 0, &b.ep, op.flags(flags).context(9));
             queue(&b.domain, work.completion(&received));
         }
-        let ops = [
-            Op::send(to_b, &word),
-            Op::tsend(to_b, &word, 7),
-            Op::write(to_b, &word, at),
-            Op::read(to_b, &before, at),
-            Op::atomic(to_b, &word, at, UINT64, AtomicOp::Sum),
-            Op::fetch_atomic(to_b, &word, &before, at, UINT64, AtomicOp::Sum),
-            Op::compare_atomic(to_b, &word, &word, &before, at, UINT64, AtomicOp::Cswap),
-        ];
+        let mut ops = vec![Op::send(to_b, &word)];
+        if has_tags {
+            ops.push(Op::tsend(to_b, &word, 7));
+        }
+        if way.has_rma() {
+            ops.extend([
+                Op::write(to_b, &word, at),
+                Op::read(to_b, &before, at),
+                Op::atomic(to_b, &word, at, UINT64, AtomicOp::Sum),
+                Op::fetch_atomic(to_b, &word, &before, at, UINT64, AtomicOp::Sum),
+                Op::compare_atomic(to_b, &word, &word, &before, at, UINT64, AtomicOp::Cswap),
+            ]);
+        }
         for op in ops {
             let (due, finished) = (go.value() + 1, done.value() + 1);
             let work = Work::transfer(&go, due, &a.ep, op.flags(flags).context(5));
@@ -168,12 +182,15 @@ fn deferred_work_is_silent_at_its_endpoint(way: Way) {
             }
             a.expect_nothing();
         }
-        wait(&received, if told { 4 } else { 2 });
+        let sends = messages as u64;
+        wait(&received, if told { 2 * sends } else { sends });
         if told {
-            assert_eq!(b.completion().op_context, 9);
-            assert_eq!(b.completion().op_context, 9);
-            assert_eq!(values(&at_a), [(2, 0), (0, 0), (2, 0), (3, 0)]);
-            assert_eq!(values(&at_b), [(0, 0), (2, 0), (0, 0), (0, 0)]);
+            for _ in 0..sends {
+                assert_eq!(b.completion().op_context, 9);
+            }
+            let at_target = [(0, 0), (sends, 0), (0, 0), (0, 0)];
+            assert_eq!(values(&at_a), [(sends, 0), (0, 0), (writes, 0), (reads, 0)]);
+            assert_eq!(values(&at_b), at_target);
         } else {
             std::thread::sleep(QUIET);
             assert_eq!(values(&at_a), [(0, 0); 4]);

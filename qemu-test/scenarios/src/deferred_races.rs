@@ -23,6 +23,7 @@ tests![
     a_flush_beside_adds_loses_nothing => 120,
     works_of_a_counter_keep_their_order_with_many_adders => 120,
     one_add_starts_very_much_work_in_order => 120,
+    work_that_is_due_comes_after_earlier_work => 120,
     a_flush_beside_one_add_takes_the_last_works => 120,
     a_cancel_of_a_trigger_beside_an_add_tells_what_happened => 120,
     a_killed_process_leaves_no_work => 120,
@@ -150,6 +151,11 @@ fn works_of_a_counter_keep_their_order_with_many_adders() {
     assert_eq!(backwards.load(Relaxed), 0);
 }
 
+/// Whether tasks of a test run at once.
+fn parallel() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
+}
+
 /// Works that set `last` to their numbers, which are their thresholds.
 fn queue_numbers(domain: &Domain, go: &Cntr, last: &Cntr, numbers: RangeInclusive<u64>) {
     let works: Vec<_> = numbers.map(|n| Work::set(go, n, last, n)).collect();
@@ -182,6 +188,35 @@ fn one_add_starts_very_much_work_in_order() {
     assert_eq!(domain.flush_work().expect("flush"), 0);
 }
 
+/// Work of a low threshold that is queued while one add starts very much work of high ones: it is
+/// due at once, and comes after them.
+fn work_that_is_due_comes_after_earlier_work() {
+    const WORKS: u64 = 5000;
+    const ROUNDS: u64 = 50;
+    let (_, domain) = domain();
+    let (go, last) = (cntr(&domain), cntr(&domain));
+    let mut between = 0;
+    for round in 0..ROUNDS {
+        let (first, end) = (round * (WORKS + 1) + 1, (round + 1) * (WORKS + 1));
+        queue_numbers(&domain, &go, &last, first..=end - 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| go.add(WORKS + 1).expect("add"));
+            while last.value() < first {
+                std::hint::spin_loop();
+            }
+            queue(&domain, Work::set(&go, 0, &last, end));
+            between += u64::from(last.value() != end);
+        });
+        // Its number is the last one that is set.
+        until("the last work", || last.value() == end);
+        assert_eq!(domain.flush_work().expect("flush"), 0);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(last.value(), end);
+    }
+    println!("{between} of {ROUNDS} works waited for others");
+    assert!(between != 0 || !parallel());
+}
+
 /// A flush while one add starts very much work: what has not begun is cancelled, and that is the end
 /// of the order.
 fn a_flush_beside_one_add_takes_the_last_works() {
@@ -210,11 +245,7 @@ fn a_flush_beside_one_add_takes_the_last_works() {
         last.set(before + WORKS).expect("set");
     }
     println!("{between} of {ROUNDS} flushes came between");
-    let parallel = std::thread::available_parallelism()
-        .expect("processors")
-        .get()
-        > 1;
-    assert!(between != 0 || !parallel);
+    assert!(between != 0 || !parallel());
 }
 
 /// An operation that is about to start may not be found: then it starts. It completes once in any
