@@ -1647,7 +1647,13 @@ struct kfabric_ep_name {
  * @context: context of the operation
  *
  * The oldest receive, else the oldest waiting transmit, with that context
- * completes with the error ECANCELED.
+ * completes with the error ECANCELED; else an operation with KFI_TRIGGER that
+ * waits for its counter.
+ *
+ * As with fi_cancel(3) there is no guarantee that an operation is cancelled.  One
+ * whose counter has reached its threshold, and that is about to start, is not:
+ * the call fails with -ENOENT, and the operation starts afterwards.  Deferred
+ * work is not found before it has started (KFABRIC_IOC_CANCEL_WORK).
  *
  * Errors: -ENOENT there is no such operation that can still be cancelled;
  * -KFI_EOPBADSTATE not enabled.
@@ -1985,8 +1991,9 @@ enum kfabric_op_code {
  * An operation with KFI_TRIGGER is accepted and checked when it is posted, and
  * waits until @trigger_cntr has reached @threshold.  Then it starts, and
  * completes as any other.  If the counter has reached it already, it starts at
- * once, though never ahead of work that has become due before.  Work starts in
- * the order of thresholds, then of submission, also if one add passes several.
+ * once, though never ahead of earlier work of the same counter that is due.  Work
+ * of a counter starts in the order of thresholds, then of submission, also if one
+ * add passes several; work of different counters starts in no particular order.
  * KFABRIC_IOC_EP_CANCEL cancels an operation that waits, as any other.  Its
  * flags are those at the time of the post.  Local buffers are pinned at the post.
  * With KFI_INJECT the bytes of a transmit and the operands of an ATOMIC are read
@@ -2550,20 +2557,27 @@ struct kfabric_work {
  * @error: out: reason why the next one was not, a positive error number; 0: all
  *	were queued
  *
- * Work is checked and copied when it is queued.  Work that is due starts in the
- * order of thresholds, then of submission, also if one change of the counter
- * passes several; a threshold that was reached at any moment counts.  If it is
- * reached already, the work starts at once, though never ahead of work that has
- * become due before.  KFI_TRIGGER operations on the same counter take part in
- * that order.
+ * Work is checked and copied when it is queued.  Work of a counter that is due
+ * starts in the order of thresholds, then of submission, also if one change of
+ * the counter passes several; a threshold that was reached at any moment counts.
+ * If it is reached already, the work starts at once, though never ahead of earlier
+ * work of the same counter that is due.  KFI_TRIGGER operations on the same
+ * counter take part in that order.  Work of different counters starts in no
+ * particular order.
  *
  * A transfer makes no entry in its endpoint's CQ, and moves no counter of the
  * endpoint and no completion counter of verbs that is attached to it, unless its
  * flags have KFI_COMPLETION; the endpoint's default flags do not count for that.
+ * A counter that is bound to the endpoint can be the completion counter, too:
+ * with KFI_COMPLETION it is incremented for both, so by two.
  * A transfer that fails, also one that cannot start, increments the error value
  * of @completion_cntr, and makes an error entry in the CQ.  The target counts it
  * as any operation.  Buffers are treated as those of an operation with
  * KFI_TRIGGER (struct kfabric_op).
+ *
+ * The other default flags of the endpoint do count.  KFI_TRIGGER among them has no
+ * effect, because the work has a condition of its own.  With KFI_MULTI_RECV among
+ * them every deferred RECV is refused, unless it has KFABRIC_OP_EXPLICIT.
  *
  * While work is queued its triggering counter, the counter that it changes and
  * its endpoint are in use, and its completion counter until the transfer has
@@ -2576,10 +2590,11 @@ struct kfabric_work {
  * counter operation; CNTR_SET above the counter's maximum; an opcode that is
  * not @op_type; KFI_TRIGGER among the flags of a transfer; a field that the type
  * does not have; -ENOSYS a transfer with KFI_MULTI_RECV, KFI_PEEK, KFI_CLAIM or
- * KFI_DISCARD; -EBADF a handle; -ENOSPC KFABRIC_MAX_WORK requests wait in the
- * domain; -ENOMEM no memory, or none left of the user's limit; transfers: those
- * of KFABRIC_IOC_POST that depend neither on the peer, nor on the connection,
- * nor on the room in a queue, which are reported when the transfer has started.
+ * KFI_DISCARD, or one that KFABRIC_IOC_POST refuses with -EOPNOTSUPP; -EBADF a
+ * handle; -ENOSPC KFABRIC_MAX_WORK requests wait in the domain; -ENOMEM no memory,
+ * or none left of the user's limit; transfers: the other errors of
+ * KFABRIC_IOC_POST that depend neither on the peer, nor on the connection, nor on
+ * the room in a queue, which are reported when the transfer has started.
  */
 struct kfabric_queue_work {
 	__u32	size;
@@ -2605,7 +2620,7 @@ struct kfabric_queue_work {
  * returned, its buffers are not used any more.
  *
  * Errors: -ENOENT no such work waits: it was never queued, has been cancelled,
- * or has become due.
+ * or has started or is about to start.
  */
 struct kfabric_cancel_work {
 	__u32	size;
@@ -2623,7 +2638,9 @@ struct kfabric_cancel_work {
  * @reserved: 0
  * @flushed: out: requests that were cancelled
  *
- * As KFABRIC_IOC_CANCEL_WORK for each.  Operations with KFI_TRIGGER are not
+ * As KFABRIC_IOC_CANCEL_WORK for each.  Work whose threshold is reached, but that
+ * is not about to start because much other work is due, is cancelled too, and
+ * counted in @flushed.  Operations with KFI_TRIGGER are not
  * deferred work, and stay.
  *
  * Errors: -EINVAL a counter of another domain.

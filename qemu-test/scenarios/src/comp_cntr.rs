@@ -27,7 +27,7 @@ tests![
     capabilities_are_reported,
     each_count_is_set_and_incremented,
     counts_wrap_at_the_full_width,
-    a_value_above_the_maximum_is_refused,
+    increments_by_the_maximum_wrap,
     counts_are_mapped_read_only,
     attributes_of_a_counter_are_checked,
     the_number_of_counters_is_limited => 300,
@@ -119,8 +119,8 @@ fn counts_wrap_at_the_full_width() {
     assert_eq!(counts(&cntr), (3, 5));
 }
 
-/// With the full width there is no such value; see [`module`](crate::module) for a lower maximum.
-fn a_value_above_the_maximum_is_refused() {
+/// With the full width no value is above the maximum; see [`module`](crate::module) for a lower one.
+fn increments_by_the_maximum_wrap() {
     let cntr = counter();
     assert_eq!(cntr.comp_count_max_value(), u64::MAX);
     cntr.set(u64::MAX).expect("set");

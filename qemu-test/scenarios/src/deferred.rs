@@ -3,15 +3,14 @@
 //! their completions, on one host and over the wire.
 
 use crate::{
-    connected::{connect, open_region},
+    connected::open_region,
     harness::tests,
-    host::{Host, LINK, Options, SOON, buffer, domain, errno, pair, pattern, until},
+    host::{Host, LINK, Options, SOON, buffer, domain, errno, pair, pattern},
     hosts,
     ways::{Way, on_ways},
 };
 use kfi::{
-    AtomicOp, Buffer, Caps, Cntr, CntrBind, CompFlags, CqBind, Datatype, Domain, EpType, Errno,
-    FiAddr, Op, OpFlags, Remote, StatClass, StatValues, Work,
+    Buffer, Cntr, CompFlags, Domain, Errno, Op, OpFlags, Remote, StatClass, StatValues, Work,
 };
 use std::time::Duration;
 
@@ -29,11 +28,6 @@ tests![
     a_region_is_written_and_read_when_due_of_a_connection,
     a_tagged_message_is_deferred_at_both_ends_on_one_host,
     a_tagged_message_is_deferred_at_both_ends_between_two_hosts,
-    atomics_start_when_due,
-    completions_are_made_on_request_on_one_host,
-    completions_are_made_on_request_between_two_hosts,
-    a_failure_is_counted_and_makes_an_error_entry,
-    a_transfer_that_cannot_start_has_failed,
     a_counter_is_changed_when_due,
     errors_count_towards_the_threshold,
     work_that_is_due_starts_at_once,
@@ -41,8 +35,6 @@ tests![
     one_add_starts_very_much_work,
     a_threshold_that_was_reached_counts,
     a_wrap_reaches_every_threshold,
-    buffers_are_read_when_the_work_starts,
-    injected_bytes_are_copied_when_the_work_is_queued,
     a_chain_runs_by_itself,
     a_ring_of_counters_ends,
     a_ring_of_endpoints_runs_by_itself,
@@ -72,16 +64,13 @@ on_ways! {
     a_tagged_message_is_deferred_at_both_ends:
         a_tagged_message_is_deferred_at_both_ends_on_one_host => OneHost,
         a_tagged_message_is_deferred_at_both_ends_between_two_hosts => TwoHosts;
-    completions_are_made_on_request:
-        completions_are_made_on_request_on_one_host => OneHost,
-        completions_are_made_on_request_between_two_hosts => TwoHosts;
 }
 
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+pub(crate) const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+pub(crate) const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 
 /// The time during which nothing may happen.
-const QUIET: Duration = Duration::from_millis(100);
+pub(crate) const QUIET: Duration = Duration::from_millis(100);
 
 pub(crate) fn cntr(domain: &Domain) -> Cntr {
     domain.cntr().open().expect("cntr")
@@ -173,156 +162,6 @@ fn a_tagged_message_is_deferred_at_both_ends(way: Way) {
     assert_eq!(into.to_vec(..), b"tagged");
     a.expect_nothing();
     b.expect_nothing();
-}
-
-fn atomics_start_when_due() {
-    const UINT64: Datatype = Datatype::Uint64;
-    let options = Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
-        ..Options::default()
-    };
-    hosts::apart();
-    let (a, b) = (Host::with(&options), Host::with(&options));
-    connect(&a, &b);
-    let word = |value: u64| Buffer::from_bytes(&value.to_ne_bytes()).expect("buffer");
-    let value = |buffer: &Buffer| u64::from_ne_bytes(buffer.to_vec(..).try_into().expect("8"));
-    let theirs = word(10);
-    let mr = open_region(&b, &theirs, 1);
-    let (peer, at) = (FiAddr::UNSPEC, Remote::new(0, mr.key()));
-    let (one, before, swap, compare, old) = (word(1), word(0), word(99), word(12), word(0));
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
-    let sum = AtomicOp::Sum;
-    let queued = a.domain.queue_work(&[
-        Work::transfer(&go, 1, &a.ep, Op::atomic(peer, &one, at, UINT64, sum)).completion(&done),
-        Work::transfer(
-            &done,
-            1,
-            &a.ep,
-            Op::fetch_atomic(peer, &one, &before, at, UINT64, sum),
-        )
-        .completion(&done),
-        Work::transfer(
-            &done,
-            2,
-            &a.ep,
-            Op::compare_atomic(peer, &swap, &compare, &old, at, UINT64, AtomicOp::Cswap),
-        )
-        .completion(&done),
-    ]);
-    assert!(queued.expect("queue_work").all());
-    std::thread::sleep(QUIET);
-    assert_eq!(value(&theirs), 10);
-    go.add(1).expect("add");
-    wait(&done, 3);
-    assert_eq!((value(&before), value(&old), value(&theirs)), (11, 12, 99));
-    a.expect_nothing();
-}
-
-/// With KFI_COMPLETION a transfer completes as any other, and counts on its completion counter too.
-fn completions_are_made_on_request(way: Way) {
-    let options = Options {
-        bind: CqBind::TRANSMIT | CqBind::RECV | CqBind::SELECTIVE,
-        ..Options::default()
-    };
-    let (a, to_b, b) = way.pair_with(&options);
-    // Endpoints with counters of their own.
-    let counted = |host: &Host| {
-        let sends = cntr(&host.domain);
-        let ep = host
-            .domain
-            .endpoint()
-            .caps(options.caps)
-            .open()
-            .expect("ep");
-        ep.bind_cq(&host.cq, options.bind).expect("bind cq");
-        ep.bind_av(&host.av).expect("bind av");
-        ep.bind_cntr(&sends, CntrBind::SEND | CntrBind::RECV)
-            .expect("bind cntr");
-        ep.enable().expect("enable");
-        (ep, sends)
-    };
-    let (ep, sends) = counted(&a);
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
-    let (from, into) = (buffer(8), buffer(8));
-    for _ in 0..2 {
-        let receive = Op::recv(&into).flags(OpFlags::COMPLETION).context(1);
-        b.ep.post_one(&receive).expect("recv");
-    }
-    let silent = Op::send(to_b, &from).context(2);
-    let told = silent.flags(OpFlags::COMPLETION).context(3);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &ep, silent).completion(&done),
-    );
-    queue(
-        &a.domain,
-        Work::transfer(&go, 2, &ep, told).completion(&done),
-    );
-    go.add(1).expect("add");
-    b.expect(RECEIVED, 1);
-    wait(&done, 1);
-    a.expect_nothing();
-    assert_eq!(sends.value(), 0);
-    go.add(1).expect("add");
-    a.expect(SENT, 3);
-    // A program that has seen the entry sees the counters.
-    assert_eq!((done.value(), sends.value()), (2, 1));
-    b.expect(RECEIVED, 1);
-}
-
-/// Without KFI_COMPLETION, too: the error counts on the completion counter, and not on the
-/// endpoint's.
-fn a_failure_is_counted_and_makes_an_error_entry() {
-    let (a, to_b, b, _) = pair();
-    let theirs = buffer(8);
-    let mr = open_region(&b, &theirs, 1);
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
-    let from = buffer(8);
-    let outside = Op::write(to_b, &from, Remote::new(4, mr.key())).context(11);
-    let receive = Op::recv(&from).context(12);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, outside).completion(&done),
-    );
-    go.add(1).expect("add");
-    until("the failure", || done.err() == 1);
-    let entry = a.failure();
-    assert_eq!(entry.op_context, 11);
-    assert_eq!(done.value(), 0);
-    // A receive that is cancelled has failed.
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, receive).completion(&done),
-    );
-    a.ep.cancel(12).expect("cancel");
-    assert_eq!((a.failure().err, done.err()), (Errno::ECANCELED, 2));
-    a.expect_nothing();
-}
-
-/// The peer is looked up when the work starts.
-fn a_transfer_that_cannot_start_has_failed() {
-    let a = Host::new();
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
-    let from = buffer(8);
-    let nobody = Op::send(FiAddr(77), &from).context(13);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, nobody).completion(&done),
-    );
-    std::thread::sleep(QUIET);
-    assert_eq!(done.err(), 0);
-    go.add(1).expect("add");
-    let entry = a.failure();
-    assert_eq!(
-        (entry.err, entry.op_context, entry.flags),
-        (Errno::ENOENT, 13, SENT)
-    );
-    assert_eq!((done.value(), done.err()), (0, 1));
-    // The error counts towards the thresholds of the completion counter.
-    let next = cntr(&a.domain);
-    queue(&a.domain, Work::add(&done, 1, &next, 5));
-    assert_eq!(next.value(), 5);
 }
 
 fn a_counter_is_changed_when_due() {
@@ -457,42 +296,6 @@ fn a_wrap_reaches_every_threshold() {
     // With the error value the sum may exceed the maximum.
     go.adderr(8).expect("adderr");
     assert_eq!(done.value(), 101);
-}
-
-/// "Referenced data buffers are not read or otherwise accessed" when the work is queued.
-fn buffers_are_read_when_the_work_starts() {
-    let (a, to_b, b, _) = pair();
-    let go = cntr(&a.domain);
-    for (len, key) in [(4, 1), (5_000, 2)] {
-        let (from, into) = (buffer(len), buffer(len));
-        let mr = open_region(&b, &into, key);
-        let remote = Remote::new(0, mr.key());
-        let due = go.value() + 1;
-        queue(
-            &a.domain,
-            Work::transfer(&go, due, &a.ep, Op::write(to_b, &from, remote)),
-        );
-        let bytes = pattern(len, key);
-        from.write_at(0, &bytes);
-        go.add(1).expect("add");
-        until("the bytes", || into.to_vec(..) == bytes);
-    }
-}
-
-fn injected_bytes_are_copied_when_the_work_is_queued() {
-    let (a, to_b, b, _) = pair();
-    let go = cntr(&a.domain);
-    let into = buffer(4);
-    b.ep.recv(&into, 1).expect("recv");
-    let mut bytes = *b"then";
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, Op::inject(to_b, &bytes)),
-    );
-    bytes.fill(0);
-    go.add(1).expect("add");
-    b.expect(RECEIVED, 1);
-    assert_eq!((into.to_vec(..), bytes), (b"then".to_vec(), [0; 4]));
 }
 
 fn a_chain_runs_by_itself() {

@@ -3,14 +3,16 @@
 //! process that is killed with much work.
 
 use crate::{
+    connected::open_region,
     deferred::{cntr, queue, wait},
     harness::tests,
-    host::{Host, SOON, buffer, device, domain, errno, until},
+    host::{Host, Options, SOON, buffer, device, domain, errno, until},
     hosts::sanitizing,
     process::{Process, line},
 };
-use kfi::{Cntr, Errno, Op, StatClass, Work};
+use kfi::{Caps, Cntr, Domain, Errno, Op, OpFlags, StatClass, Work};
 use std::{
+    ops::RangeInclusive,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -20,6 +22,10 @@ tests![
     a_cancel_beside_an_add_tells_what_happened => 120,
     a_flush_beside_adds_loses_nothing => 120,
     works_of_a_counter_keep_their_order_with_many_adders => 120,
+    one_add_starts_very_much_work_in_order => 120,
+    work_that_is_due_comes_after_earlier_work => 120,
+    a_flush_beside_one_add_takes_the_last_works => 120,
+    a_cancel_of_a_trigger_beside_an_add_tells_what_happened => 120,
     a_killed_process_leaves_no_work => 120,
     a_busy_chain_lets_others_run => 120,
 ];
@@ -143,6 +149,141 @@ fn works_of_a_counter_keep_their_order_with_many_adders() {
         });
     });
     assert_eq!(backwards.load(Relaxed), 0);
+}
+
+/// Whether tasks of a test run at once.
+fn parallel() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
+}
+
+/// Works that set `last` to their numbers, which are their thresholds.
+fn queue_numbers(domain: &Domain, go: &Cntr, last: &Cntr, numbers: RangeInclusive<u64>) {
+    let works: Vec<_> = numbers.map(|n| Work::set(go, n, last, n)).collect();
+    for part in works.chunks(4000) {
+        assert!(domain.queue_work(part).expect("queue").all());
+    }
+}
+
+/// One add reaches many times the works that it may make due under the counter's lock; the executor
+/// moves the rest. Their order stays.
+fn one_add_starts_very_much_work_in_order() {
+    const WORKS: u64 = 20_000;
+    let (_, domain) = domain();
+    let (go, last) = (cntr(&domain), cntr(&domain));
+    queue_numbers(&domain, &go, &last, 1..=WORKS);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut seen, mut backwards) = (0, 0);
+            while seen < WORKS {
+                let now = last.value();
+                backwards += u64::from(now < seen);
+                seen = seen.max(now);
+            }
+            backwards
+        });
+        go.add(WORKS).expect("add");
+        assert_eq!(reader.join().expect("join"), 0);
+    });
+    assert_eq!(last.value(), WORKS);
+    assert_eq!(domain.flush_work().expect("flush"), 0);
+}
+
+/// Work of a low threshold that is queued while one add starts very much work of high ones: it is
+/// due at once, and comes after them.
+fn work_that_is_due_comes_after_earlier_work() {
+    const WORKS: u64 = 5000;
+    const ROUNDS: u64 = 50;
+    let (_, domain) = domain();
+    let (go, last) = (cntr(&domain), cntr(&domain));
+    let mut between = 0;
+    for round in 0..ROUNDS {
+        let (first, end) = (round * (WORKS + 1) + 1, (round + 1) * (WORKS + 1));
+        queue_numbers(&domain, &go, &last, first..=end - 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| go.add(WORKS + 1).expect("add"));
+            while last.value() < first {
+                std::hint::spin_loop();
+            }
+            queue(&domain, Work::set(&go, 0, &last, end));
+            between += u64::from(last.value() != end);
+        });
+        // Its number is the last one that is set.
+        until("the last work", || last.value() == end);
+        assert_eq!(domain.flush_work().expect("flush"), 0);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(last.value(), end);
+    }
+    println!("{between} of {ROUNDS} works waited for others");
+    assert!(between != 0 || !parallel());
+}
+
+/// A flush while one add starts very much work: what has not begun is cancelled, and that is the end
+/// of the order.
+fn a_flush_beside_one_add_takes_the_last_works() {
+    const WORKS: u64 = 5000;
+    const ROUNDS: u64 = 50;
+    let (_, domain) = domain();
+    let (go, last) = (cntr(&domain), cntr(&domain));
+    let mut between = 0;
+    for round in 0..ROUNDS {
+        let before = round * WORKS;
+        queue_numbers(&domain, &go, &last, before + 1..=before + WORKS);
+        let flushed = std::thread::scope(|scope| {
+            let flush = scope.spawn(|| {
+                while last.value() <= before {
+                    std::hint::spin_loop();
+                }
+                domain.flush_work().expect("flush")
+            });
+            go.add(WORKS).expect("add");
+            flush.join().expect("join")
+        });
+        let reached = before + WORKS - flushed;
+        until("the works before the flush", || last.value() == reached);
+        between += u64::from(flushed != 0);
+        // For the next round.
+        last.set(before + WORKS).expect("set");
+    }
+    println!("{between} of {ROUNDS} flushes came between");
+    assert!(between != 0 || !parallel());
+}
+
+/// An operation that is about to start may not be found: then it starts. It completes once in any
+/// case.
+fn a_cancel_of_a_trigger_beside_an_add_tells_what_happened() {
+    let host = Host::with(&Options {
+        caps: Options::default().caps | Caps::TRIGGER,
+        ..Options::default()
+    });
+    let me = host.meet(&host);
+    let theirs = buffer(8);
+    let mr = open_region(&host, &theirs, 1);
+    let go = cntr(&host.domain);
+    let mut started = 0;
+    for round in 1..=1000 {
+        let op = Op::inject_write(me, b"at once.", mr.remote(0)).flags(OpFlags::COMPLETION);
+        let op = op.context(round).trigger(&go, round);
+        host.ep.post_one(&op).expect("post");
+        let adder = {
+            let go = go.clone();
+            std::thread::spawn(move || go.add(1).expect("add"))
+        };
+        let result = errno(host.ep.cancel(round));
+        adder.join().expect("join");
+        match result {
+            None => {
+                let entry = host.failure();
+                assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, round));
+            }
+            Some(error) => {
+                assert_eq!(error, Errno::ENOENT);
+                assert_eq!(host.completion().op_context, round);
+                started += 1;
+            }
+        }
+        host.expect_nothing();
+    }
+    println!("{started} of 1000 started");
 }
 
 /// Works of a process that is killed.

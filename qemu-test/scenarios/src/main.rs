@@ -52,6 +52,8 @@ mod counting;
 mod crowd;
 mod datagrams;
 mod deferred;
+mod deferred_counters;
+mod deferred_memory;
 mod deferred_races;
 mod descriptors;
 mod dma_buf;
@@ -102,6 +104,7 @@ mod verbs_peer;
 mod waiting;
 mod ways;
 mod without_cq;
+mod work_fields;
 
 fn main() -> std::process::ExitCode {
     let mode = fuzz::main()
@@ -173,7 +176,10 @@ fn main() -> std::process::ExitCode {
             atomics::TESTS,
             triggered::TESTS,
             deferred::TESTS,
+            deferred_counters::TESTS,
+            deferred_memory::TESTS,
             deferred_races::TESTS,
+            work_fields::TESTS,
             rdm_atomics::TESTS,
             rdm_atomics::functions::TESTS,
             rdm_atomics::shared_word::TESTS,

@@ -4,15 +4,15 @@
 
 use crate::{
     connected::open_region,
-    deferred::{cntr, queue},
+    deferred::{QUIET, RECEIVED, SENT, cntr, queue},
     harness::tests,
     host::{Host, LINK, Options, buffer, domain, errno, pattern},
     ways::{Way, on_ways},
 };
 use kfi::{
-    Buffer, Caps, CompFlags, Domain, EpType, Errno, FiAddr, Op, OpFlags, Remote, Side, Work,
+    AtomicOp, Buffer, Caps, CompFlags, Datatype, EpType, Errno, FiAddr, Op, OpFlags, Remote, Side,
+    Work,
 };
-use std::time::Duration;
 
 tests![
     operations_start_when_due_on_one_host,
@@ -27,6 +27,9 @@ tests![
     an_alias_has_flags_of_its_own,
     invalid_triggers_are_refused,
     objects_of_a_trigger_stay_open,
+    every_kind_is_triggered_on_one_host,
+    every_kind_is_triggered_between_two_hosts,
+    triggered_operations_are_limited => 300,
 ];
 
 on_ways! {
@@ -35,15 +38,13 @@ on_ways! {
         operations_start_when_due_between_two_hosts => TwoHosts,
         operations_start_when_due_of_a_connection => Connection,
         operations_start_when_due_of_datagrams => Datagrams;
+    every_kind_is_triggered:
+        every_kind_is_triggered_on_one_host => OneHost,
+        every_kind_is_triggered_between_two_hosts => TwoHosts;
 }
 
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
-
-/// The time during which nothing may happen.
-const QUIET: Duration = Duration::from_millis(100);
 
 /// Two hosts whose endpoints are capable of triggers.
 fn pair(way: Way) -> (Host, FiAddr, Host) {
@@ -195,10 +196,10 @@ fn an_alias_triggers() {
         b.ep.recv(&into, context).expect("recv");
     }
     // "All data transfer operations on a trigger-able endpoint are deferred."
-    let named = Op::inject(to_b, b"deferred").trigger(&go, 1);
-    let posted = alias.post(&[named.explicit()]).expect("post");
-    assert!(posted.all());
-    // The other side of the alias, and the endpoint itself, trigger nothing.
+    alias
+        .post_one(&Op::inject(to_b, b"deferred").condition(&go, 1))
+        .expect("post");
+    // The endpoint itself has none of the flags of its alias.
     a.ep.inject(to_b, b"at once.").expect("inject");
     b.expect(RECEIVED, 1);
     assert_eq!(into.to_vec(..), b"at once.");
@@ -207,12 +208,6 @@ fn an_alias_triggers() {
     assert_eq!(into.to_vec(..), b"deferred");
     assert_eq!(errno(a.ep.clone().close()), Some(Errno::EBUSY));
     alias.close().expect("close");
-}
-
-/// The trigger of an operation by default is in its fields, without the flag.
-fn by_default<'a>(op: Op<'a>, domain: &Domain, at: u64) -> (Op<'a>, kfi::Cntr) {
-    let go = cntr(domain);
-    (op.trigger(&go, at), go)
 }
 
 fn a_default_flag_triggers() {
@@ -226,8 +221,8 @@ fn a_default_flag_triggers() {
     let plain = Op::inject(to_b, b"late");
     // The handle 0 names no counter.
     assert_eq!(errno(a.ep.post_one(&plain)), Some(Errno::EBADF));
-    let (op, go) = by_default(plain, &a.domain, 1);
-    a.ep.post_one(&op).expect("post");
+    let go = cntr(&a.domain);
+    a.ep.post_one(&plain.condition(&go, 1)).expect("post");
     std::thread::sleep(QUIET);
     b.expect_nothing();
     go.add(1).expect("add");
@@ -315,4 +310,115 @@ fn objects_of_a_trigger_stay_open() {
     a.ep.cancel(1).expect("cancel");
     go.close().expect("close");
     a.ep.close().expect("close");
+}
+
+/// "Any data transfer operation is potentially trigger-able."
+fn every_kind_is_triggered(way: Way) {
+    let options = Options {
+        caps: Options::default().caps | Caps::ATOMIC | Caps::TRIGGER,
+        ..Options::default()
+    };
+    let (a, to_b, b) = way.pair_with(&options);
+    let (go, ready) = (cntr(&a.domain), cntr(&b.domain));
+    let nothing = || {
+        std::thread::sleep(QUIET);
+        a.expect_nothing();
+        b.expect_nothing();
+    };
+    // Tagged.
+    let (from, into) = (Buffer::from_bytes(b"tags").expect("buffer"), buffer(4));
+    b.ep.post_one(&Op::trecv(&into, 7, 0).context(1).trigger(&ready, 1))
+        .expect("trecv");
+    a.ep.post_one(&Op::tsend(to_b, &from, 7).context(2).trigger(&go, 1))
+        .expect("tsend");
+    nothing();
+    ready.add(1).expect("add");
+    go.add(1).expect("add");
+    assert_eq!(a.completion().op_context, 2);
+    assert_eq!(b.completion().op_context, 1);
+    assert_eq!(into.to_vec(..), b"tags");
+    // A search, which finds nothing when it is due.
+    b.ep.post_one(&Op::tpeek(9, 0).context(3).trigger(&ready, 2))
+        .expect("peek");
+    nothing();
+    ready.add(1).expect("add");
+    let entry = b.failure();
+    assert_eq!((entry.err, entry.op_context), (Errno::ENOMSG, 3));
+    // A multi-receive buffer.
+    let many = buffer(4096);
+    b.ep.post_one(&Op::multi_recv(&many).context(4).trigger(&ready, 3))
+        .expect("multi_recv");
+    nothing();
+    ready.add(1).expect("add");
+    for bytes in [b"one", b"two"] {
+        a.ep.inject(to_b, bytes).expect("inject");
+        assert_eq!(b.completion().op_context, 4);
+    }
+    assert_eq!(many.to_vec(..6), b"onetwo");
+    b.ep.cancel(4).expect("cancel");
+    assert_eq!(b.failure().op_context, 4);
+    // Atomics of each form.
+    let theirs = Buffer::of(&[10u64]).expect("buffer");
+    let mr = open_region(&b, &theirs, 1);
+    let (at, uint64) = (mr.remote(0), Datatype::Uint64);
+    let word = |value: u64| Buffer::of(&[value]).expect("buffer");
+    let (one, before, swap, compare, old) = (word(1), word(0), word(99), word(12), word(0));
+    let ops = [
+        Op::atomic(to_b, &one, at, uint64, AtomicOp::Sum),
+        Op::fetch_atomic(to_b, &one, &before, at, uint64, AtomicOp::Sum),
+        Op::compare_atomic(to_b, &swap, &compare, &old, at, uint64, AtomicOp::Cswap),
+    ];
+    for (number, op) in (0..).zip(ops) {
+        let op = op.context(10 + number).trigger(&go, 2 + number);
+        a.ep.post_one(&op).expect("atomic");
+    }
+    nothing();
+    assert_eq!(theirs.elements::<u64>(), [10]);
+    for number in 0..3 {
+        go.add(1).expect("add");
+        assert_eq!(a.completion().op_context, 10 + number);
+    }
+    assert_eq!(before.elements::<u64>(), [11]);
+    assert_eq!(old.elements::<u64>(), [12]);
+    assert_eq!(theirs.elements::<u64>(), [99]);
+    // "If the condition is met when the request is made": at once.
+    let op = Op::atomic(to_b, &one, at, uint64, AtomicOp::Sum).context(20);
+    a.ep.post_one(&op.trigger(&go, 0)).expect("atomic");
+    assert_eq!(a.completion().op_context, 20);
+    a.ep.post_one(&op.trigger(&go, go.value())).expect("atomic");
+    assert_eq!(a.completion().op_context, 20);
+    assert_eq!(theirs.elements::<u64>(), [101]);
+}
+
+/// The limit of a domain is one for triggered operations and deferred work.
+fn triggered_operations_are_limited() {
+    let (a, to_b, _b) = on_one_host();
+    let (go, other, done) = (cntr(&a.domain), cntr(&a.domain), cntr(&a.domain));
+    let waiting = |context| Op::inject(to_b, b"x").context(context).trigger(&go, 1);
+    a.ep.post_one(&waiting(1)).expect("post");
+    let works = vec![Work::add(&other, 7, &done, 1); 4096];
+    let mut queued = 0;
+    while let Ok(call) = a.domain.queue_work(&works) {
+        queued += call.ids.len() as u32;
+        if !call.all() {
+            break;
+        }
+    }
+    let max = crate::host::device().query().expect("query").max_work;
+    assert_eq!(queued, max - 1);
+    assert_eq!(errno(a.ep.post_one(&waiting(2))), Some(Errno::ENOSPC));
+    // What was refused has left nothing, and there is room for one when one is cancelled.
+    assert_eq!(errno(a.ep.cancel(2)), Some(Errno::ENOENT));
+    a.ep.cancel(1).expect("cancel");
+    assert_eq!(a.failure().err, Errno::ECANCELED);
+    a.ep.post_one(&waiting(3)).expect("post");
+    assert_eq!(errno(a.ep.post_one(&waiting(4))), Some(Errno::ENOSPC));
+    // Work that is due at once does not wait, and needs no room.
+    a.domain
+        .queue_one(&Work::add(&go, 0, &done, 1))
+        .expect("at once");
+    assert_eq!(done.value(), 1);
+    assert_eq!(a.domain.flush_work().expect("flush"), u64::from(max - 1));
+    a.ep.cancel(3).expect("cancel");
+    assert_eq!(a.failure().err, Errno::ECANCELED);
 }

@@ -199,7 +199,13 @@ impl<'a> Queue<'a> {
         let report = op.flags & KFI_COMPLETION != 0;
         let deferral = Deferral::new(completion, report)?;
         let mut admission = Admission::new(endpoint, Some(deferral));
-        Reader::new(file, None).post(&op, &mut admission)?;
+        // Deferred work has one errno for everything that is not supported.
+        Reader::new(file, None)
+            .post(&op, &mut admission)
+            .map_err(|error| match error {
+                EOPNOTSUPP => ENOSYS,
+                error => error,
+            })?;
         trigger.queue_transfer(work.threshold, admission.into_work()?)
     }
 }

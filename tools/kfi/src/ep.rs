@@ -593,6 +593,9 @@ impl Endpoint {
     /// oldest transmit that still waits, else one that waits for its
     /// [trigger](Op::trigger).  It completes with `ECANCELED`.
     ///
+    /// There is no guarantee: an operation whose trigger has been reached, and
+    /// that is about to start, is not found, and starts afterwards.
+    ///
     /// # Errors
     ///
     /// `ENOENT`: there is none that can still be cancelled;

@@ -316,11 +316,32 @@ impl<'a> Op<'a> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn trigger(mut self, cntr: &Cntr, threshold: u64) -> Self {
+    pub fn trigger(self, cntr: &Cntr, threshold: u64) -> Self {
+        self.condition(cntr, threshold).flags(OpFlags::TRIGGER)
+    }
+
+    /// Names the counter and the threshold without the flag: for an endpoint or
+    /// an alias that has [`OpFlags::TRIGGER`] as a default flag, all of whose
+    /// operations wait for the counter that they name.
+    ///
+    /// An operation that has a condition, but neither the flag nor the default
+    /// flag, is refused with `EINVAL`.
+    ///
+    /// ```no_run
+    /// # fn f(domain: kfi::Domain, ep: kfi::Endpoint, peer: kfi::FiAddr) -> kfi::Result<()> {
+    /// use kfi::{Buffer, Op, OpFlags};
+    ///
+    /// let (arrived, answer) = (domain.cntr().open()?, Buffer::from_bytes(b"all here")?);
+    /// let later = ep.alias(OpFlags::TRIGGER, OpFlags::empty())?;
+    /// later.post_one(&Op::send(peer, &answer).condition(&arrived, 3))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn condition(mut self, cntr: &Cntr, threshold: u64) -> Self {
         self.raw.trigger_event = abi::KFI_TRIGGER_THRESHOLD;
         self.raw.trigger_cntr = cntr.handle();
         self.raw.threshold = threshold;
-        self.flags(OpFlags::TRIGGER)
+        self
     }
 
     /// Uses exactly these flags, without the endpoint's defaults.

@@ -4,9 +4,10 @@
 //!
 //! A [`Work`] names a triggering counter and a threshold, and a transfer of an
 //! endpoint, or a change of a counter.  It is due when the success value plus
-//! the error value of the counter has reached the threshold.  Works that are
-//! due start in the order of their thresholds, then in the order in which they
-//! were queued.
+//! the error value of the counter has reached the threshold.  Works of a counter
+//! that are due start in the order of their thresholds, then in the order in
+//! which they were queued; works of different counters start in no particular
+//! order.
 //!
 //! A transfer makes no CQ entry, and moves no counter of its endpoint, unless
 //! it has [`OpFlags::COMPLETION`](crate::OpFlags::COMPLETION).  It reports to
@@ -165,7 +166,8 @@ impl QueuedWork {
 /// Deferred work.
 impl Domain {
     /// Queues work, in order, in one call (`KFI_QUEUE_WORK`).  Work that is due
-    /// already starts at once, though never ahead of other work that is due.
+    /// already starts at once, though never ahead of earlier work of the same
+    /// counter that is due.
     ///
     /// # Errors
     ///
@@ -175,7 +177,9 @@ impl Domain {
     ///   of a change of a counter; a set above the counter's
     ///   [maximum](crate::CntrBuilder::max_value); an operation with a
     ///   [trigger](Op::trigger).
-    /// - `ENOSYS`: a receive into a multi-receive buffer, a peek or a claim.
+    /// - `ENOSYS`: an operation that the endpoint, or its type, does not have; a
+    ///   receive into a multi-receive buffer (also if that is a default flag of
+    ///   the endpoint), a peek or a claim.
     /// - `ENOSPC`: [`Query::max_work`](crate::Query::max_work) works wait.
     /// - `ENOMEM`: the user's limit.
     /// - For transfers, those of [`Endpoint::post`] that depend neither on the
@@ -214,7 +218,7 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `ENOENT`: it has become due, or has been cancelled.
+    /// `ENOENT`: it has started or is about to start, or has been cancelled.
     pub fn cancel_work(&self, work: &WorkId) -> Result<()> {
         let mut arg = abi::kfabric_cancel_work {
             triggering_cntr: work.triggering_cntr,

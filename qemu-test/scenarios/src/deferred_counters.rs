@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completions of deferred work: its completion counter, the CQ and the counters of its endpoint, and
+//! the counters of its target; successes and failures.
+
+use crate::{
+    connected::open_region,
+    deferred::{QUIET, RECEIVED, SENT, cntr, queue, wait},
+    harness::tests,
+    host::{Host, Options, buffer, domain, pair, until},
+    hosts,
+    ways::{Way, on_ways},
+};
+use kfi::{
+    AtomicOp, Buffer, Caps, Cntr, CntrBind, CqBind, Datatype, Errno, FiAddr, Op, OpFlags, Remote,
+    Work,
+};
+
+tests![
+    completions_are_made_on_request_on_one_host,
+    completions_are_made_on_request_between_two_hosts,
+    deferred_work_is_silent_at_its_endpoint_on_one_host,
+    deferred_work_is_silent_at_its_endpoint_between_two_hosts,
+    deferred_work_is_silent_at_its_endpoint_of_a_connection,
+    deferred_work_is_silent_at_its_endpoint_of_datagrams,
+    a_counter_of_the_endpoint_can_be_the_completion_counter,
+    a_failure_is_counted_and_makes_an_error_entry,
+    a_failure_counts_at_the_endpoint_on_request,
+    a_transfer_that_cannot_start_has_failed,
+    deferred_work_counts_at_its_target_on_one_host,
+    deferred_work_counts_at_its_target_between_two_hosts,
+];
+
+on_ways! {
+    completions_are_made_on_request:
+        completions_are_made_on_request_on_one_host => OneHost,
+        completions_are_made_on_request_between_two_hosts => TwoHosts;
+    deferred_work_is_silent_at_its_endpoint:
+        deferred_work_is_silent_at_its_endpoint_on_one_host => OneHost,
+        deferred_work_is_silent_at_its_endpoint_between_two_hosts => TwoHosts,
+        deferred_work_is_silent_at_its_endpoint_of_a_connection => Connection,
+        deferred_work_is_silent_at_its_endpoint_of_datagrams => Datagrams;
+    deferred_work_counts_at_its_target:
+        deferred_work_counts_at_its_target_on_one_host => OneHost,
+        deferred_work_counts_at_its_target_between_two_hosts => TwoHosts;
+}
+
+/// A host whose endpoint has a counter for each of these kinds.
+fn counted<const N: usize>(options: &Options, kinds: [CntrBind; N]) -> (Host, [Cntr; N]) {
+    let (_, domain) = domain();
+    let counters = kinds.map(|_| cntr(&domain));
+    let host = Host::prepared(&domain, options, None, |ep| {
+        for (cntr, kind) in counters.iter().zip(kinds) {
+            ep.bind_cntr(cntr, kind).expect("bind cntr");
+        }
+    });
+    (host, counters)
+}
+
+fn counted_pair<const N: usize>(
+    way: Way,
+    kinds: [CntrBind; N],
+) -> ((Host, [Cntr; N]), FiAddr, (Host, [Cntr; N])) {
+    if way == Way::TwoHosts {
+        hosts::apart();
+    }
+    let usual = way.options(&Options::default());
+    let caps = match way {
+        Way::Datagrams => usual.caps,
+        _ => usual.caps | Caps::ATOMIC,
+    };
+    let options = Options { caps, ..usual };
+    let (a, b) = (counted(&options, kinds), counted(&options, kinds));
+    let to_b = way.introduce(&a.0, &b.0);
+    (a, to_b, b)
+}
+
+/// With KFI_COMPLETION a transfer completes as any other, and counts on its completion counter too.
+fn completions_are_made_on_request(way: Way) {
+    let options = Options {
+        bind: CqBind::TRANSMIT | CqBind::RECV | CqBind::SELECTIVE,
+        ..Options::default()
+    };
+    let (a, to_b, b) = way.pair_with(&options);
+    // Endpoints with counters of their own.
+    let counted = |host: &Host| {
+        let sends = cntr(&host.domain);
+        let ep = host
+            .domain
+            .endpoint()
+            .caps(options.caps)
+            .open()
+            .expect("ep");
+        ep.bind_cq(&host.cq, options.bind).expect("bind cq");
+        ep.bind_av(&host.av).expect("bind av");
+        ep.bind_cntr(&sends, CntrBind::SEND | CntrBind::RECV)
+            .expect("bind cntr");
+        ep.enable().expect("enable");
+        (ep, sends)
+    };
+    let (ep, sends) = counted(&a);
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let (from, into) = (buffer(8), buffer(8));
+    for _ in 0..2 {
+        let receive = Op::recv(&into).flags(OpFlags::COMPLETION).context(1);
+        b.ep.post_one(&receive).expect("recv");
+    }
+    let silent = Op::send(to_b, &from).context(2);
+    let told = silent.flags(OpFlags::COMPLETION).context(3);
+    queue(
+        &a.domain,
+        Work::transfer(&go, 1, &ep, silent).completion(&done),
+    );
+    queue(
+        &a.domain,
+        Work::transfer(&go, 2, &ep, told).completion(&done),
+    );
+    go.add(1).expect("add");
+    b.expect(RECEIVED, 1);
+    wait(&done, 1);
+    a.expect_nothing();
+    assert_eq!(sends.value(), 0);
+    go.add(1).expect("add");
+    a.expect(SENT, 3);
+    // A program that has seen the entry sees the counters.
+    assert_eq!((done.value(), sends.value()), (2, 1));
+    b.expect(RECEIVED, 1);
+}
+
+/// "completed operations are not written to the EP's completion queue or update the EP counter":
+/// work of each kind; and with KFI_COMPLETION they are.
+fn deferred_work_is_silent_at_its_endpoint(way: Way) {
+    const UINT64: Datatype = Datatype::Uint64;
+    let has_tags = matches!(way, Way::OneHost | Way::TwoHosts);
+    let messages = 1 + usize::from(has_tags);
+    let (writes, reads) = if way.has_rma() { (2, 3) } else { (0, 0) };
+    let kinds = [
+        CntrBind::SEND,
+        CntrBind::RECV,
+        CntrBind::WRITE,
+        CntrBind::READ,
+    ];
+    let ((a, at_a), to_b, (b, at_b)) = counted_pair(way, kinds);
+    let values = |counters: &[Cntr; 4]| counters.each_ref().map(|cntr| (cntr.value(), cntr.err()));
+    let theirs = Buffer::of(&[0u64; 2]).expect("buffer");
+    let mr = open_region(&b, &theirs, 1);
+    let at = mr.remote(0);
+    let (word, before, into) = (buffer(8), buffer(8), buffer(8));
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let (ready, received) = (cntr(&b.domain), cntr(&b.domain));
+    for told in [false, true] {
+        let flags = match told {
+            true => OpFlags::COMPLETION,
+            false => OpFlags::empty(),
+        };
+        // At the receiver.
+        let receives = [Op::recv(&into), Op::trecv(&into, 7, 0)];
+        for op in receives.into_iter().take(messages) {
+            let work = Work::transfer(&ready, 0, &b.ep, op.flags(flags).context(9));
+            queue(&b.domain, work.completion(&received));
+        }
+        let mut ops = vec![Op::send(to_b, &word)];
+        if has_tags {
+            ops.push(Op::tsend(to_b, &word, 7));
+        }
+        if way.has_rma() {
+            ops.extend([
+                Op::write(to_b, &word, at),
+                Op::read(to_b, &before, at),
+                Op::atomic(to_b, &word, at, UINT64, AtomicOp::Sum),
+                Op::fetch_atomic(to_b, &word, &before, at, UINT64, AtomicOp::Sum),
+                Op::compare_atomic(to_b, &word, &word, &before, at, UINT64, AtomicOp::Cswap),
+            ]);
+        }
+        for op in ops {
+            let (due, finished) = (go.value() + 1, done.value() + 1);
+            let work = Work::transfer(&go, due, &a.ep, op.flags(flags).context(5));
+            queue(&a.domain, work.completion(&done));
+            go.add(1).expect("add");
+            wait(&done, finished);
+            if told {
+                assert_eq!(a.completion().op_context, 5);
+            }
+            a.expect_nothing();
+        }
+        let sends = messages as u64;
+        wait(&received, if told { 2 * sends } else { sends });
+        if told {
+            for _ in 0..sends {
+                assert_eq!(b.completion().op_context, 9);
+            }
+            let at_target = [(0, 0), (sends, 0), (0, 0), (0, 0)];
+            assert_eq!(values(&at_a), [(sends, 0), (0, 0), (writes, 0), (reads, 0)]);
+            assert_eq!(values(&at_b), at_target);
+        } else {
+            std::thread::sleep(QUIET);
+            assert_eq!(values(&at_a), [(0, 0); 4]);
+            assert_eq!(values(&at_b), [(0, 0); 4]);
+        }
+        b.expect_nothing();
+    }
+    assert_eq!((done.err(), received.err()), (0, 0));
+}
+
+/// "(unless the EP counter is explicitly referenced as the completion_cntr)". With KFI_COMPLETION
+/// it counts as both.
+fn a_counter_of_the_endpoint_can_be_the_completion_counter() {
+    let ((a, [sends, others]), to_b, (b, _)) = counted_pair(
+        Way::OneHost,
+        [CntrBind::SEND, CntrBind::RECV | CntrBind::WRITE],
+    );
+    let go = cntr(&a.domain);
+    let (from, into) = (buffer(8), buffer(8));
+    for context in 1..=2 {
+        b.ep.recv(&into, context).expect("recv");
+    }
+    let send = Op::send(to_b, &from).context(5);
+    queue(
+        &a.domain,
+        Work::transfer(&go, 1, &a.ep, send).completion(&sends),
+    );
+    go.add(1).expect("add");
+    wait(&sends, 1);
+    b.expect(RECEIVED, 1);
+    std::thread::sleep(QUIET);
+    assert_eq!((sends.value(), others.value()), (1, 0));
+    a.expect_nothing();
+    let told = send.flags(OpFlags::COMPLETION);
+    queue(
+        &a.domain,
+        Work::transfer(&go, 2, &a.ep, told).completion(&sends),
+    );
+    go.add(1).expect("add");
+    a.expect(SENT, 5);
+    assert_eq!((sends.value(), sends.err(), others.value()), (3, 0, 0));
+}
+
+/// Without KFI_COMPLETION, too: the error counts on the completion counter, and not on the
+/// endpoint's.
+fn a_failure_is_counted_and_makes_an_error_entry() {
+    let (a, to_b, b, _) = pair();
+    let theirs = buffer(8);
+    let mr = open_region(&b, &theirs, 1);
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let from = buffer(8);
+    let outside = Op::write(to_b, &from, Remote::new(4, mr.key())).context(11);
+    let receive = Op::recv(&from).context(12);
+    queue(
+        &a.domain,
+        Work::transfer(&go, 1, &a.ep, outside).completion(&done),
+    );
+    go.add(1).expect("add");
+    until("the failure", || done.err() == 1);
+    let entry = a.failure();
+    assert_eq!(entry.op_context, 11);
+    assert_eq!(done.value(), 0);
+    // A receive that is cancelled has failed.
+    queue(
+        &a.domain,
+        Work::transfer(&go, 1, &a.ep, receive).completion(&done),
+    );
+    a.ep.cancel(12).expect("cancel");
+    assert_eq!((a.failure().err, done.err()), (Errno::ECANCELED, 2));
+    a.expect_nothing();
+}
+
+/// A failure: the error value of the completion counter, and an error entry. The endpoint's counter
+/// has it with KFI_COMPLETION only. Without a CQ the completion counter alone has it.
+fn a_failure_counts_at_the_endpoint_on_request() {
+    let ((a, [writes]), to_b, (b, _)) = counted_pair(Way::OneHost, [CntrBind::WRITE]);
+    let theirs = buffer(8);
+    let mr = open_region(&b, &theirs, 1);
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let from = buffer(8);
+    let outside = Op::write(to_b, &from, mr.remote(4));
+    for (round, flags, err) in [(1, OpFlags::empty(), 0), (2, OpFlags::COMPLETION, 1)] {
+        let op = outside.flags(flags).context(round);
+        queue(
+            &a.domain,
+            Work::transfer(&go, round, &a.ep, op).completion(&done),
+        );
+        go.add(1).expect("add");
+        assert_eq!(a.failure().op_context, round);
+        assert_eq!((done.value(), done.err()), (0, round));
+        assert_eq!((writes.value(), writes.err()), (0, err));
+    }
+    a.expect_nothing();
+    // An endpoint without a CQ.
+    let ep = a.domain.endpoint().caps(Options::default().caps).open();
+    let ep = ep.expect("endpoint");
+    let own = cntr(&a.domain);
+    let every = CntrBind::SEND | CntrBind::RECV | CntrBind::WRITE | CntrBind::READ;
+    ep.bind_av(&a.av).expect("bind av");
+    ep.bind_cntr(&own, every).expect("bind cntr");
+    ep.enable().expect("enable");
+    for (round, flags, err) in [(3, OpFlags::empty(), 0), (4, OpFlags::COMPLETION, 1)] {
+        queue(
+            &a.domain,
+            Work::transfer(&go, round, &ep, outside.flags(flags)).completion(&done),
+        );
+        go.add(1).expect("add");
+        until("the failure", || done.err() == round);
+        assert_eq!((own.value(), own.err()), (0, err));
+    }
+    assert_eq!(done.value(), 0);
+    a.expect_nothing();
+    // The completion counter is in use no longer.
+    done.close().expect("close");
+}
+
+/// The peer is looked up when the work starts.
+fn a_transfer_that_cannot_start_has_failed() {
+    let a = Host::new();
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let from = buffer(8);
+    let nobody = Op::send(FiAddr(77), &from).context(13);
+    queue(
+        &a.domain,
+        Work::transfer(&go, 1, &a.ep, nobody).completion(&done),
+    );
+    std::thread::sleep(QUIET);
+    assert_eq!(done.err(), 0);
+    go.add(1).expect("add");
+    let entry = a.failure();
+    assert_eq!(
+        (entry.err, entry.op_context, entry.flags),
+        (Errno::ENOENT, 13, SENT)
+    );
+    assert_eq!((done.value(), done.err()), (0, 1));
+    // The error counts towards the thresholds of the completion counter.
+    let next = cntr(&a.domain);
+    queue(&a.domain, Work::add(&done, 1, &next, 5));
+    assert_eq!(next.value(), 5);
+}
+
+/// The target's counters, of the endpoint and of the region, count operations that arrive because of
+/// deferred work.
+fn deferred_work_counts_at_its_target(way: Way) {
+    let kinds = [
+        CntrBind::RECV,
+        CntrBind::REMOTE_WRITE,
+        CntrBind::REMOTE_READ,
+    ];
+    let ((a, _), to_b, (b, at_b)) = counted_pair(way, kinds);
+    let theirs = Buffer::of(&[0u64; 2]).expect("buffer");
+    let mr = open_region(&b, &theirs, 1);
+    let of_region = [CntrBind::REMOTE_WRITE, CntrBind::REMOTE_READ].map(|kind| {
+        let counter = cntr(&b.domain);
+        mr.bind_cntr(&counter, kind).expect("bind");
+        counter
+    });
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let (word, before, into) = (buffer(8), buffer(8), buffer(8));
+    b.ep.recv(&into, 1).expect("recv");
+    let (uint64, sum, at) = (Datatype::Uint64, AtomicOp::Sum, mr.remote(0));
+    let ops = [
+        Op::send(to_b, &word),
+        Op::write(to_b, &word, at),
+        Op::atomic(to_b, &word, at, uint64, sum),
+        Op::read(to_b, &before, at),
+        Op::fetch_atomic(to_b, &word, &before, at, uint64, sum),
+    ];
+    let works = ops.map(|op| Work::transfer(&go, 1, &a.ep, op).completion(&done));
+    assert!(a.domain.queue_work(&works).expect("queue").all());
+    std::thread::sleep(QUIET);
+    assert_eq!(at_b.each_ref().map(Cntr::value), [0; 3]);
+    go.add(1).expect("add");
+    wait(&done, 5);
+    until("the target has counted", || {
+        at_b.each_ref().map(Cntr::value) == [1, 2, 2]
+            && of_region.each_ref().map(Cntr::value) == [2, 2]
+    });
+    b.expect(RECEIVED, 1);
+    a.expect_nothing();
+}
