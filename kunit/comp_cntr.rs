@@ -24,6 +24,7 @@ use crate::{
     mem::{
         kunit_kinds::Exporter,
         Access,
+        Budget,
         PinnedWord, //
     },
     provider::{
@@ -338,10 +339,8 @@ mod tests {
         assert_eq!(endpoint.attach_comp_cntr(&cntr, sends), Err(EBADF));
         close(&*datagrams)?;
         close(&*cntr)?;
-        assert_eq!(
-            error(Attached::new()?.attach(&cntr, sends, sends)),
-            Some(EBADF)
-        );
+        let mut attached = Attached::new(&Budget::current()?)?;
+        assert_eq!(error(attached.attach(&cntr, sends, sends)), Some(EBADF));
         Ok(())
     }
 
