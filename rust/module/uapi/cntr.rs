@@ -45,17 +45,12 @@ pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
     must_be_zero(&[arg.reserved])?;
     let cntr = file.object::<Cntr>(arg.cntr)?;
     match arg.what {
-        KFABRIC_CNTR_ADD => {
-            cntr.add_here(arg.value);
-            return Ok(());
-        }
-        KFABRIC_CNTR_SET => cntr.set(arg.value)?,
-        KFABRIC_CNTR_ADDERR => cntr.adderr(arg.value),
-        KFABRIC_CNTR_SETERR => cntr.seterr(arg.value)?,
+        KFABRIC_CNTR_ADD => cntr.add_here(arg.value),
+        KFABRIC_CNTR_SET => cntr.set_here(arg.value)?,
+        KFABRIC_CNTR_ADDERR => cntr.adderr_here(arg.value),
+        KFABRIC_CNTR_SETERR => cntr.seterr_here(arg.value)?,
         _ => return Err(EINVAL),
     }
-    // The worker has been called too, and finds nothing.
-    cntr.start_work_here();
     Ok(())
 }
 

@@ -160,6 +160,15 @@ impl Due {
     }
 }
 
+/// Has the worker start the work that a change has left in a queue. Returns the change's result.
+#[inline]
+fn started_by_worker<R>((result, queue): (R, Option<Arc<WorkQueue>>)) -> R {
+    if let Some(queue) = queue {
+        queue.wake();
+    }
+    result
+}
+
 /// The counter primitive.
 #[pin_data]
 pub(crate) struct Counter {
@@ -258,32 +267,41 @@ impl Counter {
         (result, after.queue)
     }
 
-    /// [`with_line`](Self::with_line); the worker starts the work that is due.
-    #[inline]
-    fn change<R>(&self, change: impl FnOnce(&mut Line, &mut Due) -> R) -> R {
-        let (result, queue) = self.with_line(change);
-        if let Some(queue) = queue {
-            queue.wake();
-        }
-        result
-    }
-
     /// Adds to the error value. A change of the value ends every wait. Returns whether it changed.
     pub(crate) fn adderr(&self, n: u64) -> bool {
-        self.change(|line, due| line.add_err(&self.values, n, |left, why| due.one(left, why)))
+        started_by_worker(self.adderr_here(n))
     }
 
     /// Sets the success value. Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn set(&self, value: u64) -> Result {
-        self.change(|line, due| line.set(&self.values, value, |left, why| due.one(left, why)))
-            .map_err(to_error)
+        started_by_worker(self.set_here(value))
     }
 
     /// Sets the error value. A change of the value ends every wait. Returns whether it changed.
     /// Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn seterr(&self, value: u64) -> Result<bool> {
-        self.change(|line, due| line.set_err(&self.values, value, |left, why| due.one(left, why)))
-            .map_err(to_error)
+        started_by_worker(self.seterr_here(value))
+    }
+
+    /// [`adderr`](Self::adderr) that leaves the work to the caller, as [`add_here`](Self::add_here).
+    pub(super) fn adderr_here(&self, n: u64) -> (bool, Option<Arc<WorkQueue>>) {
+        self.with_line(|line, due| line.add_err(&self.values, n, |left, why| due.one(left, why)))
+    }
+
+    /// [`set`](Self::set) that leaves the work to the caller, as [`add_here`](Self::add_here).
+    pub(super) fn set_here(&self, value: u64) -> (Result, Option<Arc<WorkQueue>>) {
+        let (result, queue) = self
+            .with_line(|line, due| line.set(&self.values, value, |left, why| due.one(left, why)));
+        (result.map_err(to_error), queue)
+    }
+
+    /// [`seterr`](Self::seterr) that leaves the work to the caller, as
+    /// [`add_here`](Self::add_here).
+    pub(super) fn seterr_here(&self, value: u64) -> (Result<bool>, Option<Arc<WorkQueue>>) {
+        let (result, queue) = self.with_line(|line, due| {
+            line.set_err(&self.values, value, |left, why| due.one(left, why))
+        });
+        (result.map_err(to_error), queue)
     }
 
     /// The largest value.

@@ -50,7 +50,8 @@ use super::{
         StatsSource, //
     },
     prelude::*,
-    wait::WaitObj, //
+    wait::WaitObj,
+    work::WorkQueue, //
 };
 use crate::{
     mem::SharedPages,
@@ -160,14 +161,6 @@ impl Cntr {
         }
     }
 
-    /// Starts the work of the domain that is due, in a call of the owner that has changed the
-    /// counter. Sleeps.
-    pub(crate) fn start_work_here(&self) {
-        if self.domain.work().has_due() {
-            self.domain.work().run_here();
-        }
-    }
-
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         self.domain.arc()
     }
@@ -202,6 +195,36 @@ impl Cntr {
             self.wait.signal();
         }
         Ok(())
+    }
+
+    /// [`adderr`](Self::adderr) in a call of the owner, which starts the work that is due. Sleeps.
+    pub(crate) fn adderr_here(&self, n: u64) {
+        let (changed, queue) = self.counter.adderr_here(n);
+        self.changed_here(changed, queue);
+    }
+
+    /// [`set`](Self::set) in a call of the owner, which starts the work that is due. Sleeps.
+    pub(crate) fn set_here(&self, value: u64) -> Result {
+        let (result, queue) = self.counter.set_here(value);
+        self.changed_here(result.is_ok(), queue);
+        result
+    }
+
+    /// [`seterr`](Self::seterr) in a call of the owner, which starts the work that is due. Sleeps.
+    pub(crate) fn seterr_here(&self, value: u64) -> Result {
+        let (result, queue) = self.counter.seterr_here(value);
+        self.changed_here(result == Ok(true), queue);
+        result.map(drop)
+    }
+
+    /// Signals the wait object if a value has changed, and starts the work in `queue`. Sleeps.
+    fn changed_here(&self, changed: bool, queue: Option<Arc<WorkQueue>>) {
+        if changed {
+            self.wait.signal();
+        }
+        if let Some(queue) = queue {
+            queue.run_here();
+        }
     }
 
     /// Waits until the success value reaches `threshold` (kfi_cntr_wait).

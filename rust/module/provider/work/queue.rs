@@ -229,11 +229,6 @@ impl WorkQueue {
         begins
     }
 
-    /// Whether a work is due. Process context.
-    pub(in crate::provider) fn has_due(&self) -> bool {
-        self.len() != 0 && !self.due.lock().is_empty()
-    }
-
     /// Has the worker start the works that are due. Any context.
     pub(in crate::provider) fn wake(self: &Arc<Self>) {
         // The workqueue refuses an item that is queued already.
