@@ -20,14 +20,14 @@ use crate::{
 };
 use kfi::{
     Access, Buffer, Caps, Cntr, CompCntr, CounterDescription, Counters, Device, Domain, Endpoint,
-    EpType, Eq, Errno, Fabric, FiAddr, Flow, Mr, PollSet, Wait, WaitSet,
+    EpType, Eq, Errno, Fabric, FiAddr, Flow, MemoryLocation, Mr, PollSet, Wait, WaitSet,
     abi::{self, Call},
 };
 use std::{
     ffi::c_char,
     fs::File,
     net::SocketAddr,
-    os::fd::{FromRawFd, OwnedFd},
+    os::fd::{AsFd, FromRawFd, OwnedFd},
     os::unix::fs::FileExt,
 };
 
@@ -73,6 +73,8 @@ struct World {
     cntr: Cntr,
     comp_cntr: CompCntr,
     dma_buf: DmaBuf,
+    /// Keeps the DMA-BUF mapped. The kernel warns when its exporter cannot map it.
+    _mapped: CompCntr,
     wait_set: WaitSet,
     poll: PollSet,
     mr: Mr,
@@ -106,6 +108,10 @@ impl World {
         let eq = fabric.eq().wait(Wait::Queue).writable().open().expect("eq");
         let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
         let comp_cntr = domain.comp_cntr().create().expect("completion counter");
+        let dma_buf = Exporter::SystemHeap.make(1);
+        let [comp, err] = [16, 24].map(|at| MemoryLocation::dma_buf(dma_buf.fd.as_fd(), at));
+        let mapped = domain.comp_cntr().external(comp, err).create();
+        let mapped = mapped.expect("completion counter in a DMA-BUF");
         let wait_set = fabric.wait_set().expect("wait set");
         let poll = domain.poll_set().expect("poll set");
         let buffer = Buffer::from_bytes(&pattern(256 * 1024, 1)).expect("buffer");
@@ -130,7 +136,8 @@ impl World {
             eq,
             cntr,
             comp_cntr,
-            dma_buf: Exporter::SystemHeap.make(1),
+            dma_buf,
+            _mapped: mapped,
             wait_set,
             poll,
             mr,

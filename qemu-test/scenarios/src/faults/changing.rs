@@ -31,13 +31,6 @@ pub(super) fn looking_and_changing() {
             };
             w.call(arg).map(|_| Made::Nothing)
         }),
-        ("EP_QP", |w| {
-            let arg = abi::kfabric_ep_qp {
-                ep: w.dgram.handle(),
-                ..Call::sized()
-            };
-            w.call(arg).map(|_| Made::Nothing)
-        }),
         ("FIGURES", |w| {
             let arg = abi::kfabric_figures {
                 of: abi::KFABRIC_FIGURES_NETNS,
