@@ -299,7 +299,7 @@ fn waiting_work_counts_for_its_user() {
         // One limit for both.
         refused(waiting_receive(&file, names, op, true), Errno::ENOMEM);
         assert_eq!(flush(), Ok(first));
-        // What flushed work had can be had again, and that of triggered operations, too.
+        // The memory of flushed work can be used again, and that of triggered operations, too.
         let second = until_refused(true);
         assert!(
             second >= first / 2,

@@ -407,7 +407,7 @@ fn triggered_operations_are_limited() {
     let max = crate::host::device().query().expect("query").max_work;
     assert_eq!(queued, max - 1);
     assert_eq!(errno(a.ep.post_one(&waiting(2))), Some(Errno::ENOSPC));
-    // What was refused has left nothing, and there is room for one when one is cancelled.
+    // The refused one has left nothing, and there is room for one when one is cancelled.
     assert_eq!(errno(a.ep.cancel(2)), Some(Errno::ENOENT));
     a.ep.cancel(1).expect("cancel");
     assert_eq!(a.failure().err, Errno::ECANCELED);
