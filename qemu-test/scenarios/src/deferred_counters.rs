@@ -44,8 +44,11 @@ on_ways! {
         deferred_work_counts_at_its_target_between_two_hosts => TwoHosts;
 }
 
+/// A host, and the counters of its endpoint.
+type Counted<const N: usize> = (Host, [Cntr; N]);
+
 /// A host whose endpoint has a counter for each of these kinds.
-fn counted<const N: usize>(options: &Options, kinds: [CntrBind; N]) -> (Host, [Cntr; N]) {
+fn counted<const N: usize>(options: &Options, kinds: [CntrBind; N]) -> Counted<N> {
     let (_, domain) = domain();
     let counters = kinds.map(|_| cntr(&domain));
     let host = Host::prepared(&domain, options, None, |ep| {
@@ -59,7 +62,7 @@ fn counted<const N: usize>(options: &Options, kinds: [CntrBind; N]) -> (Host, [C
 fn counted_pair<const N: usize>(
     way: Way,
     kinds: [CntrBind; N],
-) -> ((Host, [Cntr; N]), FiAddr, (Host, [Cntr; N])) {
+) -> (Counted<N>, FiAddr, Counted<N>) {
     if way == Way::TwoHosts {
         hosts::apart();
     }
