@@ -391,7 +391,9 @@ fn no_call_makes_more_than_a_batch_due() {
         waiters.set(values, 0, |_, _| ()).unwrap();
     };
     let by_error: Lower = |waiters, values| {
-        assert!(waiters.set_err(values, u64::from(WORKS), |_, _| ()).unwrap());
+        assert!(waiters
+            .set_err(values, u64::from(WORKS), |_, _| ())
+            .unwrap());
         assert!(waiters.set_err(values, 0, |_, _| ()).unwrap());
     };
     for (lower, max) in [(by_set, 0), (by_wrap, u64::from(WORKS)), (by_error, 0)] {
@@ -420,7 +422,10 @@ fn no_call_makes_more_than_a_batch_due() {
         assert_eq!(waiters.works().len(), 1);
         let reached = values.add(1).expect("it is due");
         waiters.fire(&values, reached, nobody);
-        assert_eq!(waiters.works().map().due, [(Key::new(1, u64::from(WORKS)), WORKS)]);
+        assert_eq!(
+            waiters.works().map().due,
+            [(Key::new(1, u64::from(WORKS)), WORKS)]
+        );
     }
 }
 
@@ -437,10 +442,7 @@ fn work_that_was_left_can_be_cancelled() {
     waiters.fire(&values, reached, |_, _| ());
     assert_eq!(waiters.works().len(), 1);
     let last = Key::new(1, u64::from(BATCH));
-    assert_eq!(
-        waiters.cancel(&values, Compared::Sum, &last),
-        Some(BATCH)
-    );
+    assert_eq!(waiters.cancel(&values, Compared::Sum, &last), Some(BATCH));
     assert!(waiters.queue(&values, Compared::Sum, 9, 1).is_err());
     waiters.release_rest(&values);
     assert!(waiters.queue(&values, Compared::Sum, 9, 1).unwrap().1);
