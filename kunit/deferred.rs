@@ -7,11 +7,15 @@ use kernel::prelude::*;
 
 use kernel::sync::Arc;
 
-use kfi_core::enums;
+use kfi_core::{
+    cntr::BATCH,
+    enums, //
+};
 
 use super::{
     map::Node,
-    Change, //
+    Change,
+    WorkQueue, //
 };
 use crate::{
     kunit::{
@@ -27,7 +31,10 @@ use crate::{
             irq::IrqAdder,
             Cntr, //
         },
-        object::force_close,
+        object::{
+            close,
+            force_close, //
+        },
         prelude::*, //
     }, //
 };
@@ -156,6 +163,27 @@ mod tests {
         // No work starts any more.
         go.set(100_000)?;
         assert_eq!(done.read(), 0);
+        Ok(())
+    }
+
+    /// Works are left while an executor runs, and flushed. A work that is queued afterwards keeps
+    /// its counter open.
+    #[test]
+    fn work_after_a_flushed_rest_uses_its_counter() -> Result {
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        let queue = cntrs.test.domain.work();
+        for _ in 0..=BATCH {
+            go.queue_change(1, done, Change::Add(1))?;
+        }
+        assert!(queue.begin_idle());
+        go.add(1);
+        assert_eq!(go.flush_work(), 1);
+        go.queue_change(2, done, Change::Add(1))?;
+        assert_eq!(close(&**go), Err(EBUSY));
+        assert_eq!(go.flush_work(), 1);
+        queue.go_on(WorkQueue::call_steps());
+        assert_eq!(done.read(), u64::from(BATCH));
         Ok(())
     }
 

@@ -60,10 +60,14 @@ impl Cntr {
         threshold: u64,
         slot: (Node, Work),
     ) -> Result<Key> {
-        let mut keeper = Some(UseRef::new(self.clone())?);
         let counter = &self.counter;
         let (mut slot, mut run) = (slot, None);
         let key = loop {
+            // A turn that only moves works may leave none, and gives its use back.
+            let mut keeper = match UseRef::new(self.clone()) {
+                Ok(using) => Some(using),
+                Err(error) => break Err(error),
+            };
             let mut line = counter.line.lock();
             if counter.is_closed() {
                 break Err(EBADF);
