@@ -107,12 +107,10 @@ impl Work {
     /// Starts it, as the executor of its domain. Works that it makes due are started later. Sleeps
     /// with [`Post::Here`].
     fn start(self, post: Post) {
+        let steps = self.steps();
         match self {
             Self::Transfer { operation, .. } => match post {
-                Post::Here => {
-                    let budget = (1 + operation.len() / STEP_BYTES).saturating_mul(STEP_BYTES);
-                    operation.start_here(budget);
-                }
+                Post::Here => operation.start_here(steps.saturating_mul(STEP_BYTES)),
                 Post::Workers => operation.start(),
             },
             Self::Change { cntr, change } => change.apply(&cntr),
