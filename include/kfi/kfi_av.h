@@ -76,7 +76,9 @@ struct kfid_av {
  * @av: where the address vector is stored
  * @context: the consumer's
  *
- * Return: 0; -KFI_EINVAL an attribute is not valid; -KFI_ENOMEM.
+ * Return: 0; -KFI_EINVAL an attribute is not valid; -KFI_ENOSYS the provider
+ *	has no events, receive contexts or shared map of address vectors;
+ *	-KFI_ENOMEM.
  */
 static inline int kfi_av_open(struct kfid_domain *domain,
 			      struct kfi_av_attr *attr, struct kfid_av **av,
@@ -101,7 +103,8 @@ static inline int kfi_av_bind(struct kfid_av *av, struct kfid *fid, u64 flags)
 /**
  * kfi_av_insert() - insert addresses
  * @av: the address vector
- * @addr: array of addresses, of the format that kfi_getinfo() gave
+ * @addr: array of addresses, of the format that kfi_getinfo() gave; each is as
+ *	long as its family has it, so behind one of an unknown family all fail
  * @count: their number
  * @kfi_addr: where their kfi_addr_t are stored, KFI_ADDR_NOTAVAIL for an
  *	address that was not inserted; NULL: not wanted (KFI_AV_TABLE only)
@@ -147,7 +150,7 @@ static inline int kfi_av_insertsvc(struct kfid_av *av, const char *node,
  * @flags: as kfi_av_insert()
  * @context: as kfi_av_insert()
  *
- * Return: as kfi_av_insert().
+ * Return: as kfi_av_insert(); -KFI_ENOSYS the provider does not have it.
  */
 static inline int kfi_av_insertsym(struct kfid_av *av, const char *node,
 				   size_t nodecnt, const char *service,
@@ -195,7 +198,7 @@ static inline int kfi_av_lookup(struct kfid_av *av, kfi_addr_t kfi_addr,
  * @buf: where the text is stored, as much of it as fits
  * @len: in: room in @buf, bytes; out: bytes of the whole text with its NUL
  *
- * Return: @buf.
+ * Return: @buf; the text is empty if the provider cannot have the address.
  */
 static inline const char *kfi_av_straddr(struct kfid_av *av, const void *addr,
 					 char *buf, size_t *len)

@@ -17,6 +17,7 @@ use kernel::{
 use kfi_core::flags;
 
 use super::{
+    av,
     cntr,
     info::text,
     object::{
@@ -31,7 +32,6 @@ use super::{
     raw::{
         self,
         kfi_atomic_attr,
-        kfi_av_attr,
         kfi_comp_handler,
         kfi_cq_attr,
         kfi_datatype,
@@ -44,7 +44,6 @@ use super::{
         kfi_rx_attr,
         kfi_tx_attr,
         kfid,
-        kfid_av,
         kfid_cq,
         kfid_domain,
         kfid_ep,
@@ -191,7 +190,6 @@ macro_rules! not_there {
 }
 
 not_there! {
-    av_open(*mut kfid_domain, *mut kfi_av_attr, *mut *mut kfid_av, *mut c_void);
     cq_open(*mut kfid_domain, *mut kfi_cq_attr, *mut *mut kfid_cq, kfi_comp_handler, *mut c_void);
     endpoint(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
     stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
@@ -207,7 +205,7 @@ not_there! {
 
 static OPS: kfi_ops_domain = kfi_ops_domain {
     size: size_of::<kfi_ops_domain>(),
-    av_open: Some(av_open),
+    av_open: Some(av::open),
     cq_open: Some(cq_open),
     endpoint: Some(endpoint),
     scalable_ep: Some(endpoint),

@@ -47,8 +47,8 @@ use super::{
 use crate::shim::errno::to_error;
 
 /// Bytes of a `struct sockaddr_in` and a `struct sockaddr_in6`.
-const SOCKADDR_IN_LEN: usize = 16;
-const SOCKADDR_IN6_LEN: usize = 28;
+pub(super) const SOCKADDR_IN_LEN: usize = 16;
+pub(super) const SOCKADDR_IN6_LEN: usize = 28;
 
 /// The part of a `struct sockaddr_in` that has a meaning. Padding follows.
 const SOCKADDR_IN_USED: usize = 8;
@@ -217,15 +217,20 @@ fn textdup(name: &Name) -> Result<*mut c_char> {
     Ok(text)
 }
 
+/// Bytes of an address in C.
+pub(super) fn sockaddr_len(addr: &SockAddr) -> usize {
+    match addr.ip() {
+        core::net::IpAddr::V4(_) => SOCKADDR_IN_LEN,
+        core::net::IpAddr::V6(_) => SOCKADDR_IN6_LEN,
+    }
+}
+
 /// A copy of an address for an entry, and its length. Fails with `ENOMEM`. Sleeps.
 fn addrdup(addr: Option<SockAddr>) -> Result<(*mut c_void, usize)> {
     let Some(addr) = addr else {
         return Ok((ptr::null_mut(), 0));
     };
-    let len = match addr.ip() {
-        core::net::IpAddr::V4(_) => SOCKADDR_IN_LEN,
-        core::net::IpAddr::V6(_) => SOCKADDR_IN6_LEN,
-    };
+    let len = sockaddr_len(&addr);
     let bytes = addr.to_raw();
     // SAFETY: There are at least `len` bytes.
     let copy = unsafe { raw::kfabric_capi_memdup(bytes.as_ptr().cast(), len) };
@@ -264,7 +269,7 @@ pub(super) unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
 /// # Safety
 ///
 /// `addr` is null, or points to `len` bytes.
-unsafe fn sockaddr(addr: *const c_void, len: usize) -> Result<Option<SockAddr>> {
+pub(super) unsafe fn sockaddr(addr: *const c_void, len: usize) -> Result<Option<SockAddr>> {
     if addr.is_null() {
         return Ok(None);
     }

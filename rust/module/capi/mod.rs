@@ -14,12 +14,13 @@
 //! | [`object`] | what all objects have: memory, classes, closing |
 //! | [`fabric`] | operations of fabrics |
 //! | [`domain`] | operations of domains |
+//! | [`av`] | operations of address vectors |
 //! | [`cntr`] | operations of counters |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Completion queues, event queues, endpoints, address vectors, memory regions and passive endpoints
-//! are not here yet: the operations that open them return `-KFI_ENOSYS`.
+//! Completion queues, event queues, endpoints, memory regions and passive endpoints are not here
+//! yet: the operations that open them return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -35,6 +36,7 @@
 //! A fabric belongs to the process that opens it, with its user and its memory cgroup, and so do all
 //! objects that are made from it. An open fabric keeps the module loaded.
 
+mod av;
 mod cntr;
 mod domain;
 mod fabric;

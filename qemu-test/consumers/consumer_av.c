@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Address vectors: inserting, looking up, removing, and the text of an address.
+ */
+
+#include <linux/in.h>
+#include <linux/inet.h>
+#include <linux/module.h>
+
+#include "fixture.h"
+
+static struct sockaddr_in address(u32 ip, u16 port)
+{
+	return (struct sockaddr_in) {
+		.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(ip),
+	};
+}
+
+static struct kfid_av *open_av(struct kunit *test, struct fixture *f,
+			       enum kfi_av_type type)
+{
+	struct kfi_av_attr attr = { .type = type };
+	struct kfid_av *av;
+
+	KUNIT_ASSERT_EQ(test, kfi_av_open(f->domain, &attr, &av, f), 0);
+	KUNIT_EXPECT_NE(test, attr.type, KFI_AV_UNSPEC);
+	KUNIT_EXPECT_EQ(test, av->fid.fclass, KFI_CLASS_AV);
+	KUNIT_EXPECT_PTR_EQ(test, av->fid.context, (void *)f);
+	KUNIT_EXPECT_EQ(test, av->ops->size, sizeof(struct kfi_ops_av));
+	return av;
+}
+
+/* Addresses go in, are found, and go. */
+static void addresses_are_inserted_and_removed(struct kunit *test)
+{
+	struct sockaddr_in in[2] = { address(0x0a000001, 7), address(0x0a000002, 8) };
+	struct sockaddr_in out;
+	size_t len = sizeof(out);
+	kfi_addr_t addr[2];
+	struct kfid_av *av;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	av = open_av(test, &f, KFI_AV_UNSPEC);
+	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -EBUSY);
+	KUNIT_ASSERT_EQ(test, kfi_av_insert(av, in, 2, addr, 0, NULL), 2);
+	KUNIT_EXPECT_NE(test, addr[0], addr[1]);
+	memset(&out, 0xff, sizeof(out));
+	KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, addr[1], &out, &len), 0);
+	KUNIT_EXPECT_EQ(test, len, sizeof(out));
+	KUNIT_EXPECT_MEMEQ(test, &out, &in[1], sizeof(out));
+	len = 4;
+	memset(&out, 0xff, sizeof(out));
+	KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, addr[1], &out, &len),
+			-KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, len, sizeof(out));
+	KUNIT_EXPECT_EQ(test, out.sin_port, htons(8));
+	KUNIT_EXPECT_EQ(test, out.sin_addr.s_addr, 0xffffffff);
+	KUNIT_EXPECT_EQ(test, kfi_av_remove(av, addr, 2, 1), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_remove(av, addr, 0, 0), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_remove(av, addr, 2, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_av_remove(av, addr, 1, 0), -ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, addr[0], &out, &len), -ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* A bad address among good ones has an error of its own. */
+static void each_address_has_its_result(struct kunit *test)
+{
+	struct sockaddr_in in[2] = { address(0x0a000001, 7), address(0x0a000002, 8) };
+	kfi_addr_t addr[2];
+	int errors[2] = { -1, -1 };
+	struct kfid_av *av;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	av = open_av(test, &f, KFI_AV_MAP);
+	in[1].sin_family = AF_UNIX;
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 2, addr, KFI_SYNC_ERR, errors), 1);
+	KUNIT_EXPECT_EQ(test, errors[0], 0);
+	KUNIT_EXPECT_EQ(test, errors[1], EINVAL);
+	KUNIT_EXPECT_EQ(test, addr[1], KFI_ADDR_NOTAVAIL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, &in[1], 1, addr, 0, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, addr, KFI_SYNC_ERR, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, NULL, 0, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 0, addr, 0, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, addr, KFI_READ, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* Addresses as text, in and out. */
+static void addresses_have_a_text(struct kunit *test)
+{
+	struct sockaddr_in want = address(0x0a000003, 9);
+	struct sockaddr_in out;
+	size_t len = sizeof(out);
+	char text[128], part[4];
+	struct kfid_av *av;
+	kfi_addr_t addr;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	av = open_av(test, &f, KFI_AV_TABLE);
+	KUNIT_ASSERT_EQ(test, kfi_av_insertsvc(av, "10.0.0.3", "9", &addr, 0, NULL), 1);
+	KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, addr, &out, &len), 0);
+	KUNIT_EXPECT_MEMEQ(test, &out, &want, len);
+	KUNIT_EXPECT_LT(test, kfi_av_insertsvc(av, "no address", "9", &addr, 0, NULL), 0);
+	KUNIT_EXPECT_EQ(test, addr, KFI_ADDR_NOTAVAIL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "10.0.0.3", 2, "9", 1, NULL, 0, NULL),
+			-ENOSYS);
+	len = sizeof(text);
+	KUNIT_EXPECT_PTR_EQ(test, kfi_av_straddr(av, &want, text, &len),
+			    (const char *)text);
+	KUNIT_EXPECT_EQ(test, len, strlen(text) + 1);
+	KUNIT_EXPECT_NOT_NULL(test, strstr(text, "10.0.0.3"));
+	len = sizeof(part);
+	kfi_av_straddr(av, &want, part, &len);
+	KUNIT_EXPECT_EQ(test, len, strlen(text) + 1);
+	KUNIT_EXPECT_EQ(test, strlen(part), sizeof(part) - 1);
+	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* What an address vector cannot have yet is refused. */
+static void attributes_are_checked(struct kunit *test)
+{
+	struct kfi_av_attr events = { .flags = KFI_EVENT };
+	struct kfi_av_attr contexts = { .rx_ctx_bits = 8 };
+	struct kfi_av_attr named = { .name = "shared" };
+	struct kfi_av_attr flags = { .flags = KFI_READ };
+	struct kfi_av_attr many = { .count = SIZE_MAX };
+	struct kfi_av_attr type = { .type = 77 };
+	struct kfid_av *av;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &events, &av, NULL), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &contexts, &av, NULL), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &named, &av, NULL), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &flags, &av, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &many, &av, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &type, &av, NULL), -EINVAL);
+	KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, NULL, &av, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &f.domain->fid, 0), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	fixture_close(test, &f);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(addresses_are_inserted_and_removed),
+	KUNIT_CASE(each_address_has_its_result),
+	KUNIT_CASE(addresses_have_a_text),
+	KUNIT_CASE(attributes_are_checked),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_av",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: address vectors");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Address vector: the peers that operations can name.
+//!
+//! Insertions are complete when their call returns. Events of insertions need an event queue, and
+//! there is none yet: `KFI_EVENT`, and binding, return `-KFI_ENOSYS`.
+
+use core::{
+    ptr,
+    slice, //
+};
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use kfi_core::{
+    addr::{
+        SockAddr,
+        AF_INET,
+        AF_INET6,
+        TEXT_MAX, //
+    },
+    enums::AvType,
+    errno::Errno,
+    flags::{
+        KFI_ADDR_NOTAVAIL,
+        KFI_EVENT,
+        KFI_MORE,
+        KFI_SYNC_ERR, //
+    },
+    limits::MAX_AV, //
+};
+
+use super::{
+    code,
+    info::{
+        self,
+        SOCKADDR_IN6_LEN,
+        SOCKADDR_IN_LEN, //
+    },
+    object::{
+        fid_ops,
+        inner,
+        store,
+        Head,
+        Inner,
+        Slot, //
+    },
+    raw::{
+        self,
+        kfi_addr_t,
+        kfi_av_attr,
+        kfi_ops,
+        kfi_ops_av,
+        kfid_av,
+        kfid_domain, //
+    }, //
+};
+use crate::{
+    provider::{
+        av::{
+            Av,
+            AvAttr, //
+        },
+        object, //
+    },
+    shim::{
+        errno::to_error,
+        sched::cond_resched, //
+    }, //
+};
+
+/// Addresses that are inserted between two calls of `cond_resched()`.
+const STRIDE: usize = 256;
+
+/// The value behind a `struct kfid_av`.
+pub(super) struct OpenAv(Arc<Av>);
+
+impl Inner for OpenAv {
+    fn close(&self) -> Result {
+        object::close(&*self.0)
+    }
+}
+
+static FID_OPS: kfi_ops = fid_ops::<kfid_av>(None);
+
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
+// used for address vectors only.
+unsafe impl Head for kfid_av {
+    type Inner = OpenAv;
+
+    const CLASS: u32 = raw::KFI_CLASS_AV;
+
+    fn fid_ops() -> &'static kfi_ops {
+        &FID_OPS
+    }
+}
+
+/// The attributes of an AV. Fails with `ENOSYS` for events, receive contexts and a shared map,
+/// which are not there; `EINVAL` for an attribute that is not valid.
+fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
+    let Some(attr) = attr else {
+        return Ok(AvAttr {
+            kind: AvType::try_from(0).map_err(to_error)?,
+            count: 0,
+            events: false,
+        });
+    };
+    if attr.flags & !KFI_EVENT != 0 || attr.rx_ctx_bits < 0 || attr.count > MAX_AV as usize {
+        return Err(EINVAL);
+    }
+    let kind = AvType::try_from(attr.type_).map_err(to_error)?;
+    let shared = !attr.name.is_null() || !attr.map_addr.is_null();
+    if attr.flags != 0 || attr.rx_ctx_bits != 0 || shared {
+        return Err(ENOSYS);
+    }
+    Ok(AvAttr {
+        kind,
+        count: u32::try_from(attr.count)?,
+        events: false,
+    })
+}
+
+/// kfi_av_open().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+pub(super) unsafe extern "C" fn open(
+    domain: *mut kfid_domain,
+    attr: *mut kfi_av_attr,
+    av: *mut *mut kfid_av,
+    context: *mut c_void,
+) -> c_int {
+    let make = || {
+        // SAFETY: By the interface, `domain` is an open domain of this module, and `attr` is null
+        // or valid.
+        let (domain, given) = unsafe { (inner(domain), attributes(attr.as_ref())?) };
+        let slot = Slot::<kfid_av>::new()?;
+        let ident = domain.opener.ident(slot.addr(), context);
+        let av = Av::open(&domain.domain, given, ident)?;
+        // SAFETY: By the interface, `attr` is null or can be written.
+        if let Some(attr) = unsafe { attr.as_mut() } {
+            attr.type_ = av.kind().into();
+        }
+        Ok(slot.fill(context, OpenAv(av), |head: &mut kfid_av| {
+            head.ops = ptr::from_ref(&OPS).cast_mut();
+        }))
+    };
+    // SAFETY: By the interface, `av` can be written.
+    unsafe { store(av, make()) }
+}
+
+/// Checks the flags of an insertion. Fails with `EINVAL` for others than `KFI_SYNC_ERR`, which
+/// needs an array of errors, and `KFI_MORE`.
+fn check_flags(flags: u64, context: *mut c_void) -> Result {
+    if flags & !(KFI_SYNC_ERR | KFI_MORE) != 0 {
+        return Err(EINVAL);
+    }
+    if flags & KFI_SYNC_ERR != 0 && context.is_null() {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+/// Bytes of an address. Fails with `EINVAL` for a family that the provider does not have.
+///
+/// # Safety
+///
+/// `addr` points to an address.
+unsafe fn addr_len(addr: *const u8) -> Result<usize> {
+    // SAFETY: By the requirement above; each address begins with its family.
+    match unsafe { addr.cast::<u16>().read_unaligned() } {
+        AF_INET => Ok(SOCKADDR_IN_LEN),
+        AF_INET6 => Ok(SOCKADDR_IN6_LEN),
+        _ => Err(EINVAL),
+    }
+}
+
+/// An address. Fails with `EINVAL` if the provider cannot have it.
+///
+/// # Safety
+///
+/// `addr` is null, or points to an address.
+unsafe fn read_addr(addr: *const u8) -> Result<SockAddr> {
+    if addr.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirement above, the address has the length of its family.
+    let addr = unsafe { info::sockaddr(addr.cast(), addr_len(addr)?) };
+    addr.ok().flatten().ok_or(EINVAL)
+}
+
+/// Stores the result for the address with this index.
+///
+/// # Safety
+///
+/// `fi_addrs` is null or has room for it. With `KFI_SYNC_ERR`, so has `context`, of `int`.
+unsafe fn put_result(
+    result: Result<u64>,
+    index: usize,
+    fi_addrs: *mut kfi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) {
+    if !fi_addrs.is_null() {
+        // SAFETY: By the requirement above.
+        unsafe { *fi_addrs.add(index) = result.unwrap_or(KFI_ADDR_NOTAVAIL) };
+    }
+    if flags & KFI_SYNC_ERR != 0 {
+        let errno = result
+            .err()
+            .map_or(0, |error| error.to_errno().wrapping_neg());
+        // SAFETY: By the requirement above.
+        unsafe { *context.cast::<c_int>().add(index) = errno };
+    }
+}
+
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn insert(
+    av: *mut kfid_av,
+    addrs: *const c_void,
+    count: usize,
+    fi_addrs: *mut kfi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: By the interface, `av` is an open AV of this module.
+    let av = &unsafe { inner(av) }.0;
+    if let Err(error) = check_flags(flags, context) {
+        return code(Err(error));
+    }
+    let unnamed = fi_addrs.is_null() && av.kind() != AvType::Table;
+    if addrs.is_null() || unnamed || count == 0 || count > MAX_AV as usize {
+        return EINVAL.to_errno();
+    }
+    let mut addr: *const u8 = addrs.cast();
+    let mut inserted: c_int = 0;
+    let mut first = Ok(());
+    for index in 0..count {
+        if index % STRIDE == STRIDE - 1 {
+            cond_resched();
+        }
+        // SAFETY: By the interface there are `count` addresses, one behind the other. `addr` is
+        // that with this index, or an earlier one of an unknown family.
+        let result = unsafe { read_addr(addr) }.and_then(|addr| av.insert(addr));
+        // SAFETY: By the interface there is room for `count` results.
+        unsafe { put_result(result, index, fi_addrs, flags, context) };
+        match result {
+            Ok(_) => inserted = inserted.saturating_add(1),
+            Err(error) => first = first.and(Err(error)),
+        }
+        // The length of an unknown family is unknown, so it and those that follow all fail.
+        // SAFETY: As above.
+        let len = unsafe { addr_len(addr) }.unwrap_or(0);
+        addr = addr.wrapping_add(len);
+    }
+    match first {
+        Err(error) if inserted == 0 => code(Err(error)),
+        _ => inserted,
+    }
+}
+
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn insertsvc(
+    av: *mut kfid_av,
+    node: *const c_char,
+    service: *const c_char,
+    fi_addr: *mut kfi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: By the interface, `av` is an open AV of this module.
+    let av = &unsafe { inner(av) }.0;
+    if let Err(error) = check_flags(flags, context) {
+        return code(Err(error));
+    }
+    if fi_addr.is_null() && av.kind() != AvType::Table {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the interface, each is null or a text with a NUL.
+    let (node, service) = unsafe { (info::bytes(node), info::bytes(service)) };
+    let addr = SockAddr::parse(node, service).map_err(to_error);
+    let result = addr.and_then(|addr| av.insert(addr));
+    // SAFETY: By the interface there is room for one result.
+    unsafe { put_result(result, 0, fi_addr, flags, context) };
+    match result {
+        Ok(_) => 1,
+        Err(error) => code(Err(error)),
+    }
+}
+
+/// Not there yet.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn insertsym(
+    _av: *mut kfid_av,
+    _node: *const c_char,
+    _nodecnt: usize,
+    _service: *const c_char,
+    _svccnt: usize,
+    _fi_addrs: *mut kfi_addr_t,
+    _flags: u64,
+    _context: *mut c_void,
+) -> c_int {
+    ENOSYS.to_errno()
+}
+
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn remove(
+    av: *mut kfid_av,
+    fi_addrs: *mut kfi_addr_t,
+    count: usize,
+    flags: u64,
+) -> c_int {
+    if flags != 0 || fi_addrs.is_null() || count == 0 || count > MAX_AV as usize {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the interface, `av` is an open AV of this module, and there are `count` addresses,
+    // which do not change during the call.
+    let (av, fi_addrs) = unsafe { (&inner(av).0, slice::from_raw_parts(fi_addrs, count)) };
+    code(av.remove(fi_addrs))
+}
+
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn lookup(
+    av: *mut kfid_av,
+    fi_addr: kfi_addr_t,
+    addr: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    if len.is_null() {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the interface, `av` is an open AV of this module.
+    let found = match unsafe { inner(av) }.0.lookup(fi_addr) {
+        Ok(found) => found,
+        Err(error) => return code(Err(error)),
+    };
+    let whole = info::sockaddr_len(&found);
+    // SAFETY: By the interface, `len` can be read and written.
+    let room = unsafe { ptr::replace(len, whole) };
+    if !addr.is_null() {
+        let raw = found.to_raw();
+        // SAFETY: By the interface there is room for `room` bytes; there are at least `whole` in
+        // `raw`, which is on this stack.
+        unsafe { ptr::copy_nonoverlapping(raw.as_ptr(), addr.cast(), room.min(whole)) };
+    }
+    if addr.is_null() || room < whole {
+        return to_error(Errno::KFI_ETOOSMALL).to_errno();
+    }
+    0
+}
+
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn straddr(
+    _av: *mut kfid_av,
+    addr: *const c_void,
+    buf: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    // An address that the provider cannot have gives an empty text.
+    let mut words = [0; TEXT_MAX];
+    // SAFETY: By the interface, `addr` is null or points to an address.
+    if let Ok(addr) = unsafe { read_addr(addr.cast()) } {
+        addr.straddr(&mut words);
+    }
+    let used = words.iter().take_while(|byte| **byte != 0).count();
+    if len.is_null() {
+        return buf;
+    }
+    // SAFETY: By the interface, `len` can be read and written.
+    let room = unsafe { ptr::replace(len, used.saturating_add(1)) };
+    if let Some(last) = room.checked_sub(1).filter(|_| !buf.is_null()) {
+        let part = used.min(last);
+        // SAFETY: By the interface there is room for `room` bytes: `part` and a NUL are not more.
+        unsafe {
+            ptr::copy_nonoverlapping(words.as_ptr().cast::<c_char>(), buf, part);
+            *buf.add(part) = 0;
+        }
+    }
+    buf
+}
+
+static OPS: kfi_ops_av = kfi_ops_av {
+    size: size_of::<kfi_ops_av>(),
+    insert: Some(insert),
+    insertsvc: Some(insertsvc),
+    insertsym: Some(insertsym),
+    remove: Some(remove),
+    lookup: Some(lookup),
+    straddr: Some(straddr),
+};
