@@ -25,6 +25,7 @@ int kfabric_capi_provider_deregister(struct kfi_provider *provider);
 
 /* In C: shim/capi.c. */
 bool kfabric_capi_may_lock(void);
+bool kfabric_capi_may_sleep(void);
 void kfabric_capi_module_get(void);
 void kfabric_capi_module_put(void);
 void *kfabric_capi_memdup(const void *from, size_t len);

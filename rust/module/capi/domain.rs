@@ -17,8 +17,10 @@ use kernel::{
 use kfi_core::flags;
 
 use super::{
+    absent::not_there,
     av,
     cntr,
+    ep,
     info::text,
     object::{
         fid_ops,
@@ -172,26 +174,9 @@ pub(super) unsafe extern "C" fn open(
     unsafe { store(domain, make()) }
 }
 
-/// Defines operations that are not there yet: each returns `-KFI_ENOSYS`.
-macro_rules! not_there {
-    ($( $name:ident($($arg:ty),*); )*) => {
-        $(
-            /// Not there yet.
-            ///
-            /// # Safety
-            ///
-            /// The requirements of the C interface: pointers are valid, and objects are open objects
-            /// of this module.
-            unsafe extern "C" fn $name($(_: $arg),*) -> c_int {
-                ENOSYS.to_errno()
-            }
-        )*
-    };
-}
-
 not_there! {
     cq_open(*mut kfid_domain, *mut kfi_cq_attr, *mut *mut kfid_cq, kfi_comp_handler, *mut c_void);
-    endpoint(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
+    scalable_ep(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
     stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
     srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
     query_atomic(*mut kfid_domain, kfi_datatype, kfi_op, *mut kfi_atomic_attr, u64);
@@ -207,8 +192,8 @@ static OPS: kfi_ops_domain = kfi_ops_domain {
     size: size_of::<kfi_ops_domain>(),
     av_open: Some(av::open),
     cq_open: Some(cq_open),
-    endpoint: Some(endpoint),
-    scalable_ep: Some(endpoint),
+    endpoint: Some(ep::open),
+    scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
     stx_ctx: Some(stx_ctx),

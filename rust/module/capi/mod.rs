@@ -15,12 +15,16 @@
 //! | [`fabric`] | operations of fabrics |
 //! | [`domain`] | operations of domains |
 //! | [`av`] | operations of address vectors |
+//! | [`ep`] | operations of endpoints, and their aliases |
+//! | [`cm`] | addresses and connections of endpoints |
+//! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
+//! | [`msg`], [`tagged`] | messages |
+//! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Completion queues, event queues, endpoints, memory regions and passive endpoints are not here
-//! yet: the operations that open them return `-KFI_ENOSYS`.
+//! Completion queues, event queues, memory regions and passive endpoints are not here yet: the operations that open them return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -36,14 +40,20 @@
 //! A fabric belongs to the process that opens it, with its user and its memory cgroup, and so do all
 //! objects that are made from it. An open fabric keeps the module loaded.
 
+mod absent;
 mod av;
+mod cm;
 mod cntr;
 mod domain;
+mod ep;
 mod fabric;
 mod info;
+mod msg;
 mod object;
 mod poll;
 mod provider;
+mod tagged;
+mod transfer;
 mod wait;
 
 #[allow(

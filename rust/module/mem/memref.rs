@@ -268,6 +268,23 @@ impl Inline {
         Ok(())
     }
 
+    /// Adds `len` bytes at a kernel address. Fails with `EMSGSIZE` if there would be more than
+    /// [`INLINE_MAX`]; then nothing was added. Any context.
+    ///
+    /// # Safety
+    ///
+    /// The bytes can be read.
+    pub(crate) unsafe fn append_kernel(&mut self, addr: *const u8, len: usize) -> Result {
+        let end = self.len.checked_add(len).ok_or(EMSGSIZE)?;
+        let room = self.bytes.get_mut(self.len..end).ok_or(EMSGSIZE)?;
+        // SAFETY: There is room for `len` bytes, and by the requirement they can be read. Others may
+        // change them during the copy, which is why C does it.
+        unsafe { shim::kfabric_shim_copy(room.as_mut_ptr().cast(), addr.cast(), len) };
+        // INVARIANT: The bytes up to `end` were just copied.
+        self.len = end;
+        Ok(())
+    }
+
     /// A copy of `bytes`; `None` if there are more than [`INLINE_MAX`].
     pub(crate) fn from_slice(bytes: &[u8]) -> Option<Self> {
         let mut inline = Self::new();
