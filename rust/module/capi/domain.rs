@@ -19,6 +19,7 @@ use kfi_core::flags;
 use super::{
     av,
     cntr,
+    cq,
     info::text,
     object::{
         fid_ops,
@@ -32,8 +33,6 @@ use super::{
     raw::{
         self,
         kfi_atomic_attr,
-        kfi_comp_handler,
-        kfi_cq_attr,
         kfi_datatype,
         kfi_info,
         kfi_mr_attr,
@@ -44,7 +43,6 @@ use super::{
         kfi_rx_attr,
         kfi_tx_attr,
         kfid,
-        kfid_cq,
         kfid_domain,
         kfid_ep,
         kfid_fabric,
@@ -190,7 +188,6 @@ macro_rules! not_there {
 }
 
 not_there! {
-    cq_open(*mut kfid_domain, *mut kfi_cq_attr, *mut *mut kfid_cq, kfi_comp_handler, *mut c_void);
     endpoint(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
     stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
     srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
@@ -206,7 +203,7 @@ not_there! {
 static OPS: kfi_ops_domain = kfi_ops_domain {
     size: size_of::<kfi_ops_domain>(),
     av_open: Some(av::open),
-    cq_open: Some(cq_open),
+    cq_open: Some(cq::open),
     endpoint: Some(endpoint),
     scalable_ep: Some(endpoint),
     cntr_open: Some(cntr::open),

@@ -16,10 +16,11 @@
 //! | [`domain`] | operations of domains |
 //! | [`av`] | operations of address vectors |
 //! | [`cntr`] | operations of counters |
+//! | [`cq`] | operations of completion queues |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Completion queues, event queues, endpoints, memory regions and passive endpoints are not here
+//! Event queues, endpoints, memory regions and passive endpoints are not here
 //! yet: the operations that open them return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
@@ -38,6 +39,7 @@
 
 mod av;
 mod cntr;
+mod cq;
 mod domain;
 mod fabric;
 mod info;
