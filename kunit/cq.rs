@@ -75,7 +75,7 @@ use kfi_core::{
 };
 
 pub(super) fn queue(size: u32) -> Result<Arc<Queue>> {
-    Arc::pin_init(Queue::new(size, Format::Context, true)?, GFP_KERNEL)
+    Arc::pin_init(Queue::new(size, Format::Context, true, None)?, GFP_KERNEL)
 }
 
 fn avail() -> Error {
@@ -177,11 +177,11 @@ pub(super) fn readerr(queue: &Queue) -> Result<u64> {
 }
 
 fn waiting(queue: &Queue) -> u32 {
-    queue.state.lock().sleepers()
+    queue.lock().sleepers()
 }
 
 fn inside(queue: &Queue) -> u32 {
-    queue.state.lock().inside()
+    queue.lock().inside()
 }
 
 /// Returns the word of the ring's page at `offset`.
@@ -211,7 +211,7 @@ mod tests {
             (Format::Data, 40),
             (Format::Tagged, 48),
         ] {
-            let queue = Arc::pin_init(Queue::new(4, format, false)?, GFP_KERNEL)?;
+            let queue = Arc::pin_init(Queue::new(4, format, false, None)?, GFP_KERNEL)?;
             push(&queue, 100)?;
             let mut right = false;
             let read = queue.read(1, |words: &[u64], source: u64| {
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(queue(0)?.size(), 1);
         assert_eq!(queue(1)?.size(), 1);
         assert_eq!(queue(1000)?.size(), 1024);
-        assert!(Queue::new(u32::MAX, Format::Context, true).is_err());
+        assert!(Queue::new(u32::MAX, Format::Context, true, None).is_err());
         let attr = |entries, format, cond| {
             let wait = wait_obj(enums::WaitObj::None)?;
             CqAttr::new(entries, format, wait, cond).map(|attr| attr.entries)
@@ -763,7 +763,7 @@ mod tests {
         assert_eq!(unspec.entries(), 8);
         assert_eq!(unspec.strerror(0).is_empty(), false);
         assert!(unspec.strerror(257) != unspec.strerror(266));
-        assert_eq!(unspec.strerror(12345), "Unknown error");
+        assert_eq!(unspec.strerror(12345), c"Unknown error");
 
         assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
         member.push(member.reserve()?, &entry(1));

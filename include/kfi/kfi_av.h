@@ -12,7 +12,8 @@
 /**
  * struct kfi_av_attr - an address vector
  * @type: what its addresses are; KFI_AV_UNSPEC is replaced by the choice
- * @rx_ctx_bits: bits of an address that select a receive context
+ * @rx_ctx_bits: upper bits of an address that select a receive context, see
+ *	kfi_rx_addr(); at most 16
  * @count: expected number of addresses; 0 is the default
  * @ep_per_node: expected number of endpoints per node; 0: unknown
  * @name: name of a shared address vector, or NULL
@@ -77,8 +78,7 @@ struct kfid_av {
  * @context: the consumer's
  *
  * Return: 0; -KFI_EINVAL an attribute is not valid; -KFI_ENOSYS the provider
- *	has no events, receive contexts or shared map of address vectors;
- *	-KFI_ENOMEM.
+ *	has no events or shared map of address vectors; -KFI_ENOMEM.
  */
 static inline int kfi_av_open(struct kfid_domain *domain,
 			      struct kfi_av_attr *attr, struct kfid_av **av,

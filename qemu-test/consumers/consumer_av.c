@@ -125,11 +125,39 @@ static void addresses_have_a_text(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/* The upper bits name a receive context: the first is the peer itself. */
+static void contexts_have_addresses(struct kunit *test)
+{
+	struct kfi_av_attr attr = { .rx_ctx_bits = 8 };
+	struct sockaddr_in in = address(0x0a000001, 7), out;
+	enum kfi_av_type type;
+	struct kfid_av *av;
+	kfi_addr_t addr;
+	struct fixture f;
+	size_t len;
+
+	fixture_open(test, &f);
+	for (type = KFI_AV_MAP; type <= KFI_AV_TABLE; type++) {
+		attr.type = type;
+		KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, &attr, &av, NULL), 0);
+		KUNIT_ASSERT_EQ(test, kfi_av_insert(av, &in, 1, &addr, 0, NULL), 1);
+		len = sizeof(out);
+		KUNIT_EXPECT_EQ(test, kfi_rx_addr(addr, 0, 8), addr);
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 0, 8), &out, &len), 0);
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 1, 8), &out, &len),
+				-ENOENT);
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 255, 8), &out, &len),
+				-ENOENT);
+		KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	}
+	fixture_close(test, &f);
+}
+
 /* What an address vector cannot have yet is refused. */
 static void attributes_are_checked(struct kunit *test)
 {
 	struct kfi_av_attr events = { .flags = KFI_EVENT };
-	struct kfi_av_attr contexts = { .rx_ctx_bits = 8 };
+	struct kfi_av_attr contexts = { .rx_ctx_bits = 17 };
 	struct kfi_av_attr named = { .name = "shared" };
 	struct kfi_av_attr flags = { .flags = KFI_READ };
 	struct kfi_av_attr many = { .count = SIZE_MAX };
@@ -139,7 +167,7 @@ static void attributes_are_checked(struct kunit *test)
 
 	fixture_open(test, &f);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &events, &av, NULL), -ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &contexts, &av, NULL), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &contexts, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &named, &av, NULL), -ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &flags, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &many, &av, NULL), -EINVAL);
@@ -154,6 +182,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(addresses_are_inserted_and_removed),
 	KUNIT_CASE(each_address_has_its_result),
 	KUNIT_CASE(addresses_have_a_text),
+	KUNIT_CASE(contexts_have_addresses),
 	KUNIT_CASE(attributes_are_checked),
 	{}
 };

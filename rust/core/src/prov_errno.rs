@@ -21,6 +21,7 @@
 //! | any other | `EIO` |
 
 use crate::errno::Errno;
+use core::ffi::CStr;
 use kfi_roce::rc::Status;
 
 /// The first number of the wire.
@@ -54,7 +55,7 @@ pub const fn of_transmit(status: Status) -> Option<(Errno, u32)> {
 }
 
 /// Returns the text of a `prov_errno` (kfi_cq_strerror()).
-pub const fn text(prov_errno: u32) -> &'static str {
+pub const fn text(prov_errno: u32) -> &'static CStr {
     const LOCAL_LENGTH: u32 = WIRE | Status::LocalLength as u32;
     const LOCAL_OPERATION: u32 = WIRE | Status::LocalOperation as u32;
     const LOCAL_PROTECTION: u32 = WIRE | Status::LocalProtection as u32;
@@ -66,21 +67,21 @@ pub const fn text(prov_errno: u32) -> &'static str {
     const RETRY_EXCEEDED: u32 = WIRE | Status::RetryExceeded as u32;
     const RNR_RETRY_EXCEEDED: u32 = WIRE | Status::RnrRetryExceeded as u32;
     match prov_errno {
-        0 => "No more is known",
+        0 => c"No more is known",
         LOCAL_LENGTH => {
-            "The message is longer than the receive, or its packets than the path carries"
+            c"The message is longer than the receive, or its packets than the path carries"
         }
-        LOCAL_OPERATION => "An error inside the device",
-        LOCAL_PROTECTION => "The local memory could not be reached",
-        FLUSHED => "The connection ended before",
-        BAD_RESPONSE => "The peer's answer makes no sense",
-        LOCAL_ACCESS => "The local memory could not be written",
-        REMOTE_INVALID_REQUEST => "The peer refused the request as invalid",
-        REFUSED => "The peer refused access to its memory",
-        REMOTE_OPERATION => "The peer could not do it",
-        RETRY_EXCEEDED => "The peer did not answer",
-        RNR_RETRY_EXCEEDED => "The peer had no receive",
-        _ => "Unknown error",
+        LOCAL_OPERATION => c"An error inside the device",
+        LOCAL_PROTECTION => c"The local memory could not be reached",
+        FLUSHED => c"The connection ended before",
+        BAD_RESPONSE => c"The peer's answer makes no sense",
+        LOCAL_ACCESS => c"The local memory could not be written",
+        REMOTE_INVALID_REQUEST => c"The peer refused the request as invalid",
+        REFUSED => c"The peer refused access to its memory",
+        REMOTE_OPERATION => c"The peer could not do it",
+        RETRY_EXCEEDED => c"The peer did not answer",
+        RNR_RETRY_EXCEEDED => c"The peer had no receive",
+        _ => c"Unknown error",
     }
 }
 
@@ -125,7 +126,7 @@ mod tests {
                 _ => assert_eq!(result, of_status(status)),
             }
         }
-        assert_eq!(text(0), "No more is known");
+        assert_eq!(text(0), c"No more is known");
         assert_eq!(text(256), text(4));
     }
 }

@@ -74,6 +74,10 @@ use crate::{
 /// Addresses that are inserted between two calls of `cond_resched()`.
 const STRIDE: usize = 256;
 
+/// The most `rx_ctx_bits`: the upper bits that no address uses (see [`kfi_core::av`]).
+/// kfi_rx_addr() puts the index of a receive context there.
+const MAX_RX_CTX_BITS: c_int = 16;
+
 /// The value behind a `struct kfid_av`.
 pub(super) struct OpenAv(pub(super) Arc<Av>);
 
@@ -97,8 +101,11 @@ unsafe impl Head for kfid_av {
     }
 }
 
-/// The attributes of an AV. Fails with `ENOSYS` for events, receive contexts and a shared map,
-/// which are not there; `EINVAL` for an attribute that is not valid.
+/// The attributes of an AV. Fails with `ENOSYS` for events and a shared map, which are not there;
+/// `EINVAL` for an attribute that is not valid.
+///
+/// `rx_ctx_bits` need not be kept: an address whose upper bits name a receive context other than
+/// the first is in no AV, so operations that use it fail with `ENOENT`.
 fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
     let Some(attr) = attr else {
         return Ok(AvAttr {
@@ -107,12 +114,16 @@ fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
             events: false,
         });
     };
-    if attr.flags & !KFI_EVENT != 0 || attr.rx_ctx_bits < 0 || attr.count > MAX_AV as usize {
+    let bits = 0..=MAX_RX_CTX_BITS;
+    if attr.flags & !KFI_EVENT != 0
+        || !bits.contains(&attr.rx_ctx_bits)
+        || attr.count > MAX_AV as usize
+    {
         return Err(EINVAL);
     }
     let kind = AvType::try_from(attr.type_).map_err(to_error)?;
     let shared = !attr.name.is_null() || !attr.map_addr.is_null();
-    if attr.flags != 0 || attr.rx_ctx_bits != 0 || shared {
+    if attr.flags != 0 || shared {
         return Err(ENOSYS);
     }
     Ok(AvAttr {

@@ -20,6 +20,7 @@ use super::{
     absent::not_there,
     av,
     cntr,
+    cq,
     ep,
     info::text,
     object::{
@@ -34,8 +35,6 @@ use super::{
     raw::{
         self,
         kfi_atomic_attr,
-        kfi_comp_handler,
-        kfi_cq_attr,
         kfi_datatype,
         kfi_info,
         kfi_mr_attr,
@@ -46,7 +45,6 @@ use super::{
         kfi_rx_attr,
         kfi_tx_attr,
         kfid,
-        kfid_cq,
         kfid_domain,
         kfid_ep,
         kfid_fabric,
@@ -175,7 +173,6 @@ pub(super) unsafe extern "C" fn open(
 }
 
 not_there! {
-    cq_open(*mut kfid_domain, *mut kfi_cq_attr, *mut *mut kfid_cq, kfi_comp_handler, *mut c_void);
     scalable_ep(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
     stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
     srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
@@ -191,7 +188,7 @@ not_there! {
 static OPS: kfi_ops_domain = kfi_ops_domain {
     size: size_of::<kfi_ops_domain>(),
     av_open: Some(av::open),
-    cq_open: Some(cq_open),
+    cq_open: Some(cq::open),
     endpoint: Some(ep::open),
     scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr::open),

@@ -28,6 +28,7 @@ use kfi_core::{
     errno::Errno,
     flags::{
         CntrBind,
+        CqBind,
         OpFlags,
         KFI_RECV,
         KFI_TRANSMIT, //
@@ -62,6 +63,7 @@ use super::{
         kfid,
         kfid_av,
         kfid_cntr,
+        kfid_cq,
         kfid_domain,
         kfid_ep, //
     },
@@ -282,6 +284,11 @@ unsafe fn bind_to(ep: &OpenEp, to: *mut kfid, flags: u64) -> Result {
             let flags = CntrBind::from_bits(flags).map_err(to_error)?;
             // SAFETY: By the requirement above.
             endpoint.bind_cntr(&unsafe { of_class::<kfid_cntr>(to) }?.cntr, flags)
+        }
+        raw::KFI_CLASS_CQ => {
+            let flags = CqBind::from_bits(flags).map_err(to_error)?;
+            // SAFETY: By the requirement above.
+            endpoint.bind_cq(&unsafe { of_class::<kfid_cq>(to) }?.cq, flags)
         }
         // Shared contexts.
         raw::KFI_CLASS_STX_CTX | raw::KFI_CLASS_SRX_CTX => Err(ENOSYS),

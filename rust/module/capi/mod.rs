@@ -21,10 +21,12 @@
 //! | [`msg`], [`tagged`] | messages |
 //! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
+//! | [`cq`] | operations of completion queues |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Completion queues, event queues, memory regions and passive endpoints are not here yet: the operations that open them return `-KFI_ENOSYS`.
+//! Event queues, memory regions and passive endpoints are not here yet: the operations that open them
+//! return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -44,6 +46,7 @@ mod absent;
 mod av;
 mod cm;
 mod cntr;
+mod cq;
 mod domain;
 mod ep;
 mod fabric;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Poll set: which of several counters have changed.
+//! Poll set: which of several counters and completion queues have something to read.
 
 use core::ptr;
 
@@ -27,11 +27,14 @@ use super::{
         kfi_poll_attr,
         kfid,
         kfid_cntr,
+        kfid_cq,
         kfid_domain,
         kfid_poll, //
     }, //
 };
 use crate::provider::{
+    cntr::Cntr,
+    cq::Cq,
     object,
     poll::PollSet, //
 };
@@ -120,7 +123,13 @@ unsafe extern "C" fn poll(
     }
 }
 
-/// kfi_poll_add(), kfi_poll_del(): calls `change` with the set and a counter.
+/// A member of a poll set.
+enum Member<'a> {
+    Cntr(&'a Arc<Cntr>),
+    Cq(&'a Arc<Cq>),
+}
+
+/// kfi_poll_add(), kfi_poll_del(): calls `change` with the set and a member.
 ///
 /// # Safety
 ///
@@ -129,13 +138,24 @@ unsafe fn change(
     pollset: *mut kfid_poll,
     fid: *mut kfid,
     flags: u64,
-    change: impl FnOnce(&PollSet, &super::cntr::OpenCntr) -> Result,
+    change: impl FnOnce(&PollSet, Member<'_>) -> Result,
 ) -> c_int {
     if flags != 0 {
         return EINVAL.to_errno();
     }
     // SAFETY: By the requirements above.
-    code(unsafe { of_class::<kfid_cntr>(fid).and_then(|cntr| change(&inner(pollset).0, cntr)) })
+    let (set, cntr, cq) = unsafe {
+        (
+            &inner(pollset).0,
+            of_class::<kfid_cntr>(fid),
+            of_class::<kfid_cq>(fid),
+        )
+    };
+    code(match (cntr, cq) {
+        (Ok(cntr), _) => change(set, Member::Cntr(&cntr.cntr)),
+        (_, Ok(cq)) => change(set, Member::Cq(&cq.cq)),
+        (Err(error), _) => Err(error),
+    })
 }
 
 /// # Safety
@@ -144,7 +164,12 @@ unsafe fn change(
 /// module.
 unsafe extern "C" fn poll_add(pollset: *mut kfid_poll, fid: *mut kfid, flags: u64) -> c_int {
     // SAFETY: By the interface, see `poll`.
-    unsafe { change(pollset, fid, flags, |set, cntr| set.add_cntr(&cntr.cntr)) }
+    unsafe {
+        change(pollset, fid, flags, |set, member| match member {
+            Member::Cntr(cntr) => set.add_cntr(cntr),
+            Member::Cq(cq) => set.add_cq(cq),
+        })
+    }
 }
 
 /// # Safety
@@ -153,7 +178,12 @@ unsafe extern "C" fn poll_add(pollset: *mut kfid_poll, fid: *mut kfid, flags: u6
 /// module.
 unsafe extern "C" fn poll_del(pollset: *mut kfid_poll, fid: *mut kfid, flags: u64) -> c_int {
     // SAFETY: By the interface, see `poll`.
-    unsafe { change(pollset, fid, flags, |set, cntr| set.remove_cntr(&cntr.cntr)) }
+    unsafe {
+        change(pollset, fid, flags, |set, member| match member {
+            Member::Cntr(cntr) => set.remove_cntr(cntr),
+            Member::Cq(cq) => set.remove_cq(cq),
+        })
+    }
 }
 
 static OPS: kfi_ops_poll = kfi_ops_poll {

@@ -130,7 +130,7 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run);
 
 /* Workqueues: rcu.c; shim/work.rs. */
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
-						      bool packets);
+						      bool percpu);
 void kfabric_shim_workqueue_flush(struct workqueue_struct *wq);
 
 /* Receive work that a task passes to its softirqs: inline_work.c. */
@@ -138,6 +138,9 @@ void kfabric_shim_bh_disable(void);
 void kfabric_shim_bh_enable(void);
 void kfabric_shim_bh_enable_with(void *list);
 void *kfabric_shim_inline_list(void);
+
+/* CPUs: percpu.c; shim/cpu.rs. */
+bool kfabric_shim_cpu_online(int cpu);
 
 /* Per-CPU statistics: percpu.c. */
 u64 *kfabric_shim_percpu_alloc(u32 count);

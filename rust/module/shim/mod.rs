@@ -15,6 +15,7 @@
 //! | [`wait`] | wait queues and single sleepers, with absolute deadlines |
 //! | [`sched`] | `cond_resched()`, pending signals, the clock |
 //! | [`anon_file`] | anonymous files, for poll, read and write |
+//! | [`cpu`] | naming a CPU, and keeping softirqs off the current one |
 //! | [`cred`] | owners, principals, memory control groups, charges for locked memory |
 //! | [`word`] | 64-bit words shared without a lock |
 //! | [`net`] | network namespaces and interfaces |
@@ -57,6 +58,7 @@ pub(crate) mod bindings {
 
     include!(env!("KFI_BINDINGS"));
 }
+pub(crate) mod cpu;
 pub(crate) mod cred;
 pub(crate) mod deadline;
 pub(crate) mod errno;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/percpu.rs: per-CPU statistics.
+ * The C side of shim/percpu.rs and shim/cpu.rs: per-CPU statistics, and which
+ * CPUs there are.
  */
 
 #include "bindings.h"
 
+#include <linux/cpumask.h>
 #include <linux/gfp.h>
 #include <linux/percpu.h>
 
@@ -82,4 +84,15 @@ u64 kfabric_shim_percpu_sum(const u64 *counter)
 		sum += READ_ONCE(*per_cpu_ptr(kfabric_shim_percpu_ptr(counter),
 					      cpu));
 	return sum;
+}
+
+/**
+ * kfabric_shim_cpu_online - whether a CPU is online
+ * @cpu: its number, or any other
+ *
+ * Context: any.
+ */
+bool kfabric_shim_cpu_online(int cpu)
+{
+	return cpu >= 0 && cpu < nr_cpu_ids && cpu_online(cpu);
 }

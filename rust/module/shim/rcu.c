@@ -79,15 +79,16 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
 /**
  * kfabric_shim_workqueue_alloc - allocate a workqueue
  * @name: its name
- * @packets: whether it processes packets; otherwise its items run on any CPU
+ * @percpu: whether its items run on one CPU; otherwise they run on any
  *
  * Items for packets run on the CPU that queues them. On another CPU on which a
  * program spins they would wait for the next tick, because a lazily preempted
  * kernel sends no interrupt for them. They have the priority of ordinary tasks,
  * because any host on the network can cause them: a flood of packets gets a
- * share of the CPU, not all of it. The queue has a rescuer thread for low
- * memory, because processing packets may be what frees memory. Its items must
- * not wait for each other.
+ * share of the CPU, not all of it. Functions of kernel consumers run on the CPU
+ * that the consumer names. Such a queue has a rescuer thread for low memory,
+ * because processing packets and completions may be what frees memory. Its
+ * items must not wait for each other.
  *
  * Items of other queues may wait for different locks that system calls hold, so
  * as many may run at the same time as the kernel allows.
@@ -95,9 +96,9 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  * Context: process, may sleep. Return: the queue, or NULL.
  */
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
-						      bool packets)
+						      bool percpu)
 {
-	if (packets)
+	if (percpu)
 		return alloc_workqueue("%s", WQ_PERCPU | WQ_MEM_RECLAIM, 0, name);
 	return alloc_workqueue("%s", WQ_UNBOUND, WQ_MAX_ACTIVE, name);
 }

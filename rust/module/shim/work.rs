@@ -8,8 +8,11 @@
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
 //! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of posting calls |
 //! | [`slow_queue`] | calls of consumers, listeners and callbacks | anything, including items of the others |
+//! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of [`slow_queue`] |
 //!
-//! Items of [`queue`] free memory, so they must not wait for some.
+//! Items of [`queue`] free memory, so they must not wait for some. Handlers of kernel consumers may
+//! be what frees memory too: that is the consumer's to know, and the queue needs no memory to call
+//! them.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that
@@ -19,7 +22,10 @@
 #[path = "../../../kunit/work.rs"]
 mod kunit;
 
-use crate::shim::bindings as shim;
+use crate::shim::{
+    bindings as shim,
+    cpu::Cpu, //
+};
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -30,10 +36,12 @@ use kernel::{
             Atomic,
             Release, //
         },
-        rcu, //
+        rcu,
+        Arc, //
     },
     workqueue::{
         Queue,
+        RawWorkItem,
         Work, //
     }, //
 };
@@ -95,6 +103,30 @@ pub(crate) fn slow_queue() -> &'static Queue {
     unsafe { Queue::from_raw(raw(&SLOW)) }
 }
 
+/// The address of the queue of [`call_handler`], or 0.
+static HANDLERS: Atomic<usize> = Atomic::new(0);
+
+/// Queues the item of a handler, to run on `cpu` while that is online, or else on the current one.
+/// Nothing happens if the item is queued already. Any context but NMIs; the reference is not the
+/// last one.
+pub(crate) fn call_handler<T>(item: Arc<T>, cpu: Option<Cpu>)
+where
+    Arc<T>: RawWorkItem<0> + Send + 'static,
+{
+    let cpu = match cpu {
+        // CAST: Numbers of CPUs are small.
+        Some(cpu) => cpu.number() as u32,
+        None => bindings::wq_misc_consts_WORK_CPU_UNBOUND,
+    };
+    // SAFETY: `queue_work_on()` returns false if the item is queued already. The item is `Send` and
+    // has no lifetime.
+    let _ = unsafe {
+        // SAFETY: The queue exists as long as any owner of work items. The CPU is one that was
+        // online, or any.
+        item.__enqueue(|work| bindings::queue_work_on(cpu as c_int, raw(&HANDLERS), work))
+    };
+}
+
 /// Makes a field of a type a work item: names the field, and the function that the item runs. The
 /// function takes `&Arc<Self>`, in process context. A type with several items gives all but one of
 /// them an ID.
@@ -143,9 +175,9 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    fn new(name: &'static CStr, packets: bool, address: &'static Atomic<usize>) -> Result<Self> {
+    fn new(name: &'static CStr, percpu: bool, address: &'static Atomic<usize>) -> Result<Self> {
         // SAFETY: The name is static; process context.
-        let queue = unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), packets) };
+        let queue = unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), percpu) };
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
         // Release pairs with the acquire in `raw`.
         address.store(queue.as_ptr() as usize, Release);
@@ -194,10 +226,11 @@ impl Drop for Barrier {
 /// A value that is dropped after a grace period may queue another one for a grace period: the last
 /// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
 pub(crate) struct WorkQueues {
-    // Fields are dropped in this order. The items that post operations are those of endpoints that
+    // Fields are dropped in this order. No kernel consumer is left, so no handler. The items that post operations are those of endpoints that
     // have been closed; they free them. A service of connection management ends in the control
     // queue, which queues the closing of QP 1 to the slow queue. When QP 1 is closed, packets do
     // not wake the service.
+    _handlers: WorkQueue,
     _submit: WorkQueue,
     _ended: Flush,
     _slow: WorkQueue,
@@ -213,6 +246,7 @@ impl WorkQueues {
         let queue = WorkQueue::new(c"kfabric", true, &QUEUE)?;
         let control = WorkQueue::new(c"kfabric_cm", false, &CONTROL)?;
         Ok(Self {
+            _handlers: WorkQueue::new(c"kfabric_handlers", true, &HANDLERS)?,
             _submit: WorkQueue::new(c"kfabric_submit", false, &SUBMIT)?,
             _ended: Flush(&CONTROL),
             _slow: WorkQueue::new(c"kfabric_slow", false, &SLOW)?,

@@ -154,6 +154,6 @@ pub(super) fn signal(file: &OpenFile, arg: &kfabric_cq_signal) -> Result {
 pub(super) fn strerror(file: &OpenFile, arg: &mut kfabric_cq_strerror) -> Result {
     must_be_zero(&[arg.reserved])?;
     let cq = file.object::<Cq>(arg.cq)?;
-    put_text(&mut arg.text, cq.strerror(arg.prov_errno).as_bytes());
+    put_text(&mut arg.text, cq.strerror(arg.prov_errno).to_bytes());
     Ok(())
 }

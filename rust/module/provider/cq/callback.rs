@@ -47,7 +47,7 @@ impl Watched for Cq {
         callback: &Arc<Callback<Self>>,
         cond: CallbackCondition,
     ) -> Result<Option<WakeReason>> {
-        let mut state = self.queue.state.lock();
+        let mut state = self.queue.lock();
         if self.queue.is_closed() {
             return Err(EBADF);
         }
@@ -71,7 +71,7 @@ impl Watched for Cq {
     }
 
     fn disarm(&self, callback: &Callback<Self>) {
-        let mut state = self.queue.state.lock();
+        let mut state = self.queue.lock();
         callback.last_entry(|entry| disarm(&mut state, entry));
     }
 }

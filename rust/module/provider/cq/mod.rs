@@ -47,6 +47,10 @@ use super::{
     prelude::*,
     wait::{
         self,
+        handler::{
+            ConsumerSide,
+            Handler, //
+        },
         Readable,
         WaitObj, //
     }, //
@@ -71,6 +75,7 @@ pub(crate) struct CqAttr {
     format: Format,
     wait: WaitObj,
     cond: CqWaitCond,
+    consumer: Option<ConsumerSide>,
 }
 
 impl CqAttr {
@@ -92,7 +97,16 @@ impl CqAttr {
                 _ => CqWaitCond::try_from(cond).map_err(to_error)?,
             },
             wait,
+            consumer: None,
         })
+    }
+
+    /// Attributes of the CQ of a kernel consumer, with its handler.
+    pub(crate) fn of_consumer(self, handler: Option<Arc<Handler>>) -> Self {
+        Self {
+            consumer: Some(ConsumerSide::new(handler)),
+            ..self
+        }
     }
 }
 
@@ -116,10 +130,11 @@ impl Cq {
     pub(crate) fn open(domain: &Arc<Domain>, attr: CqAttr, ident: Ident) -> Result<Arc<Self>> {
         attr.wait.check_fabric(domain.fabric())?;
         let domain = UseRef::new(domain.clone())?;
-        let pollable = attr.wait.is_pollable();
+        // A kernel consumer has no descriptors.
+        let pollable = attr.wait.is_pollable() && attr.consumer.is_none();
         let memory = ident.budget.take_for::<Self>(Queue::extra(attr.entries))?;
         let ring_memory = ident.budget.take(Queue::ring_bytes(attr.entries) as u64)?;
-        let queue = Queue::new(attr.entries, attr.format, pollable)?;
+        let queue = Queue::new(attr.entries, attr.format, pollable, attr.consumer)?;
         let cq = Arc::pin_init(
             pin_init!(Self {
                 queue <- queue,
@@ -201,6 +216,23 @@ impl Cq {
         self.wait.signal();
     }
 
+    /// Whether waits have a condition of their own (KFI_CQ_COND_THRESHOLD).
+    pub(crate) fn has_threshold(&self) -> bool {
+        matches!(self.cond, CqWaitCond::Threshold)
+    }
+
+    /// What the CQ of a kernel consumer has for it.
+    pub(crate) fn consumer(&self) -> Option<&ConsumerSide> {
+        self.queue.consumer.as_ref()
+    }
+
+    /// [`sread`](Self::sread) that does not wait (kfi_cq_read, kfi_cq_readfrom). For the CQ of a
+    /// kernel consumer: process context or softirq, does not sleep.
+    #[inline]
+    pub(crate) fn read(&self, count: usize, sink: impl Sink) -> Result<usize> {
+        self.queue.read(count, sink)
+    }
+
     /// Takes at most `count` entries (kfi_cq_sread, kfi_cq_sreadfrom). Waits until there are some,
     /// with `KFI_CQ_COND_THRESHOLD` at least `cond` of them, or until there is an error entry. With
     /// [`Deadline::Poll`] it does not wait (kfi_cq_read, kfi_cq_readfrom). `sink` gets, for each
@@ -239,7 +271,8 @@ impl Cq {
     /// Takes the oldest error entry after `sink` has accepted it (kfi_cq_readerr). `sink` does not
     /// fault pages in: it returns `EFAULT`, and then `fault_in` faults them in, as for a [`Sink`].
     /// Fails with `EAGAIN` if there is no error entry; the error of `sink`, after which the entry
-    /// stays. Sleeps.
+    /// stays. Sleeps. For the CQ of a kernel consumer: `sink` is called under the lock; process
+    /// context or softirq, does not sleep.
     pub(crate) fn readerr(
         &self,
         sink: impl FnMut(&ErrEntry) -> Result,
@@ -262,8 +295,13 @@ impl Cq {
 
     /// The text for a `prov_errno` of an error entry (kfi_cq_strerror). See
     /// [`prov_errno`](kfi_core::prov_errno). Does not sleep.
-    pub(crate) fn strerror(&self, number: u32) -> &'static str {
+    pub(crate) fn strerror(&self, number: u32) -> &'static CStr {
         prov_errno::text(number)
+    }
+
+    /// The wait queue for a kernel consumer. See [`WaitObj::queue`].
+    pub(crate) fn wait_queue(&self) -> Result<&WaitQueue> {
+        self.wait.queue()
     }
 
     /// Makes a descriptor, which is a use of the CQ. See [`WaitObj::getwait`]. Also fails with

@@ -19,25 +19,41 @@
 //! entries, it reads what it wrote. The module uses the head that a program writes, and the number
 //! of losses that it claims to know, only if they are possible values.
 //!
+//! The ring of a kernel consumer is not mapped, and its memory is always present. A read copies
+//! under the spin lock instead of the mutex, so softirqs can read too ([`ConsumerSide`]).
+//!
 //! A thread that waits for a number of entries is woken when they are queued. If another reader has
 //! taken them meanwhile, the thread sleeps again.
 //!
 //! # Context
 //!
 //! Credits and completions: process context, under any lock that is not one of the queue's. These
-//! functions neither allocate nor sleep. Reading sleeps.
+//! functions neither allocate nor sleep. Reading sleeps. A queue of a kernel consumer is read in
+//! softirqs too, so its spin lock is held with softirqs off.
 //!
 //! # Locks
 //!
-//! `Queue::reader` (mutex) -> `Queue::state` (spin lock) -> the lock of a callback. The wait
-//! queue's lock is not taken under the spin lock.
+//! `Queue::reader` (mutex) -> `Queue::state` (spin lock) -> the lock of a callback, or of the queue
+//! of handlers. The wait queue's lock is not taken under the spin lock.
 
-use core::mem::offset_of;
+use core::{
+    mem::offset_of,
+    ops::{
+        Deref,
+        DerefMut, //
+    }, //
+};
 
-use kernel::sync::atomic::{
-    Acquire,
-    AtomicFlag,
-    Release, //
+use kernel::{
+    static_lock_class,
+    sync::{
+        atomic::{
+            Acquire,
+            AtomicFlag,
+            Release, //
+        },
+        SpinLockGuard, //
+    }, //
 };
 
 use kfi_core::{
@@ -65,6 +81,7 @@ use crate::{
     provider::{
         prelude::*,
         wait::{
+            handler::ConsumerSide,
             line::{
                 Line,
                 Memory,
@@ -81,6 +98,7 @@ use crate::{
             kfabric_cq_entry,
             kfabric_cq_ring, //
         },
+        cpu::SoftirqsOff,
         wait::Waker, //
     }, //
 };
@@ -137,12 +155,38 @@ pub(crate) struct Queue {
     /// Set under the lock of `state`. No thread goes to sleep there afterwards.
     closed: AtomicFlag,
     ring: Arc<SharedPages>,
+    /// Of a queue of a kernel consumer.
+    pub(super) consumer: Option<ConsumerSide>,
     #[pin]
-    pub(super) state: SpinLock<State>,
+    state: SpinLock<State>,
+    /// Serialises readers that copy to a program.
     #[pin]
     pub(super) reader: Mutex<()>,
     #[pin]
     readable: WaitQueue,
+}
+
+/// The state of a queue, locked.
+pub(super) struct Locked<'a> {
+    // Dropped in this order.
+    state: SpinLockGuard<'a, State>,
+    _softirqs: Option<SoftirqsOff>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
 }
 
 /// Returns the function that wakes waiters. It is called under the lock of `state`.
@@ -157,9 +201,14 @@ fn waker(wakeup: &mut Wakeup<Token>) -> impl FnMut(RemovedWaiter<Token>, Woken) 
 }
 
 impl Queue {
-    /// Makes an empty queue of `size` completions, rounded up to a power of two. Fails with
-    /// `EINVAL` if no such power of two exists, `ENOMEM`. Sleeps.
-    pub(crate) fn new(size: u32, format: Format, pollable: bool) -> Result<impl PinInit<Self>> {
+    /// Makes an empty queue of `size` completions, rounded up to a power of two, for a program or a
+    /// kernel consumer. Fails with `EINVAL` if no such power of two exists, `ENOMEM`. Sleeps.
+    pub(crate) fn new(
+        size: u32,
+        format: Format,
+        pollable: bool,
+        consumer: Option<ConsumerSide>,
+    ) -> Result<impl PinInit<Self>> {
         let size = size.max(1).checked_next_power_of_two().ok_or(EINVAL)?;
         let slots = size as usize;
         let bytes = slots.checked_mul(ENTRY_SIZE).ok_or(EINVAL)?;
@@ -180,13 +229,19 @@ impl Queue {
         let errors = KVVec::from_elem(ErrEntry::default(), slots, GFP_KERNEL_ACCOUNT)?;
         let state = CompletionQueue::new(words, size, errors, Tree::new(), Line::new())
             .map_err(to_error)?;
+        // The lock is also taken in softirqs if the queue is a consumer's, so it has another class.
+        let (name, class) = match consumer {
+            None => (c"cq::Queue::state", static_lock_class!()),
+            Some(_) => (c"cq::Queue::state of a consumer", static_lock_class!()),
+        };
         Ok(pin_init!(Self {
             format,
             size,
             pollable,
             closed: AtomicFlag::new(false),
             ring,
-            state <- new_spinlock!(state, "cq::Queue::state"),
+            consumer,
+            state <- SpinLock::new(state, name, class),
             reader <- new_mutex!((), "cq::Queue::reader"),
             readable <- new_wait_queue!("cq::Queue::readable"),
         }))
@@ -212,25 +267,44 @@ impl Queue {
         &self.ring
     }
 
+    /// Locks the state.
+    #[inline]
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let softirqs = self.consumer.as_ref().map(|_| SoftirqsOff::new());
+        Locked {
+            state: self.state.lock(),
+            _softirqs: softirqs,
+        }
+    }
+
+    /// Locks the state, to which something is added.
+    #[inline]
+    fn lock_for_arrival(&self) -> Locked<'_> {
+        let state = self.lock();
+        if let Some(consumer) = &self.consumer {
+            consumer.arrives();
+        }
+        state
+    }
+
     /// Reserves room for a completion. Fails with `EAGAIN` if there is no room.
     #[inline]
     #[link_section = ".text.hot"]
     pub(crate) fn reserve(&self) -> Result<Credit> {
-        self.state.lock().reserve().map_err(to_error)
+        self.lock().reserve().map_err(to_error)
     }
 
     /// Returns an unused credit.
     #[inline]
     pub(crate) fn unreserve(&self, credit: Credit) {
-        self.state.lock().release(credit);
+        self.lock().release(credit);
     }
 
     /// Queues a completion that has a credit.
     #[inline]
     pub(crate) fn push(&self, credit: Credit, entry: &Entry) {
         let mut wakeup = Wakeup::new();
-        self.state
-            .lock()
+        self.lock_for_arrival()
             .push(credit, |slot| self.store(slot, entry), waker(&mut wakeup));
         self.arrived();
     }
@@ -254,8 +328,7 @@ impl Queue {
     pub(crate) fn push_unposted(&self, entry: &Entry) -> Push {
         let mut wakeup = Wakeup::new();
         let push = self
-            .state
-            .lock()
+            .lock_for_arrival()
             .push_uncredited(|slot| self.store(slot, entry), waker(&mut wakeup));
         self.arrived();
         push
@@ -270,13 +343,13 @@ impl Queue {
     /// See [`Cq::signal`](super::Cq::signal).
     pub(crate) fn signal(&self) {
         let mut wakeup = Wakeup::new();
-        self.state.lock().signal(waker(&mut wakeup));
+        self.lock().signal(waker(&mut wakeup));
     }
 
     /// Adds an error entry with `push` under the lock, and wakes the waiters and pollers.
     fn add_err<R>(&self, push: impl FnOnce(&mut State, &mut Wakeup<Token>) -> R) -> R {
         let mut wakeup = Wakeup::new();
-        let result = push(&mut self.state.lock(), &mut wakeup);
+        let result = push(&mut self.lock_for_arrival(), &mut wakeup);
         self.arrived();
         result
     }
@@ -298,7 +371,7 @@ impl Queue {
 
     /// Whether there is something to read. Does not sleep.
     pub(crate) fn is_ready(&self) -> bool {
-        self.state.lock().ready()
+        self.lock().ready()
     }
 
     fn offset(slot: u32) -> usize {
@@ -324,7 +397,7 @@ impl Queue {
     /// Pollers are woken. Idempotent.
     pub(crate) fn close(&self) {
         let mut wakeup = Wakeup::new();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.closed.store(true, Release);
         state.release_all(|left| wakeup.one(left, WakeReason::Closed));
         drop(state);
@@ -338,7 +411,7 @@ impl Queue {
 
     /// Its current statistics, in the order of `struct kfabric_stat`.
     pub(super) fn stats(&self) -> [u64; 8] {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         // Reads the head that the program wrote to the mapped ring.
         state.ready();
         [

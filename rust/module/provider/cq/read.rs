@@ -12,7 +12,11 @@
 //! `EFAULT`, the reader releases the mutex, and faults the page in before it continues ([`Sink`]).
 //! So a reader whose memory is slow delays no other reader.
 //!
-//! All functions here sleep.
+//! The entries of a kernel consumer are copied under the spin lock instead. While a read has found
+//! its queue empty and nothing has arrived, another read takes no lock ([`ConsumerSide::is_empty`]).
+//!
+//! All functions here sleep, but not [`Queue::read`] and [`Queue::readerr`] for a kernel consumer,
+//! which softirqs may call.
 
 use kfi_core::{
     cq::{
@@ -31,6 +35,7 @@ use crate::{
     provider::{
         prelude::*,
         wait::{
+            handler::ConsumerSide,
             line::{
                 with_memory,
                 NewWaiter, //
@@ -112,7 +117,7 @@ impl Queue {
         }
         // Taken before anything that takes time: a later `signal()` releases this thread.
         let inside = {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             match number {
                 0 => state.enter(),
                 number => state.enter_again(number),
@@ -122,7 +127,7 @@ impl Queue {
         if result == Err(ERESTARTSYS) {
             *began = inside.number();
         }
-        self.state.lock().leave(inside);
+        self.lock().leave(inside);
         result
     }
 
@@ -138,7 +143,7 @@ impl Queue {
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let sleeper = sleeper.as_ref();
         loop {
-            if self.state.lock().holds(want) {
+            if self.lock().holds(want) {
                 match self.drain(count, sink) {
                     // Another reader was faster, or a program took them from its mapping.
                     Err(error) if error == EAGAIN => {}
@@ -147,7 +152,7 @@ impl Queue {
             }
             let armed = with_memory(|memory| {
                 let token = Token::Sleeper(sleeper.waker());
-                let mut state = self.state.lock();
+                let mut state = self.lock();
                 if self.is_closed() {
                     return Err(EBADF);
                 }
@@ -162,7 +167,7 @@ impl Queue {
                 Armed::Signalled(_slot) => return self.drain(count, sink),
                 Armed::Waiting(key) => key,
             };
-            let leave = || self.state.lock().disarm(&key).is_some();
+            let leave = || self.lock().disarm(&key).is_some();
             match sleep(&sleeper, deadline, leave) {
                 Ok(WakeReason::Ready | WakeReason::ErrorChanged) => {}
                 Ok(WakeReason::Signalled) => return self.drain(count, sink),
@@ -189,14 +194,20 @@ impl Queue {
     ) -> Result {
         // The rest of the operation's record. It is dropped outside the locks.
         let mut _spent = None;
+        if self.consumer.is_some() {
+            let mut state = self.lock();
+            sink(&state.peek_err().map_err(to_error)?)?;
+            (_, _spent) = state.read_err().map_err(to_error)?;
+            return Ok(());
+        }
         loop {
             let result = {
                 let _reader = self.reader.lock();
-                let entry = self.state.lock().peek_err().map_err(to_error)?;
+                let entry = self.lock().peek_err().map_err(to_error)?;
                 let _no_faults = PagefaultDisabled::new();
                 sink(&entry).and_then(|()| {
                     // Error entries are taken only by a call, and this thread is the only reader.
-                    let (_, record) = self.state.lock().read_err().map_err(to_error)?;
+                    let (_, record) = self.lock().read_err().map_err(to_error)?;
                     _spent = record;
                     Ok(())
                 })
@@ -213,6 +224,9 @@ impl Queue {
 
     /// [`read`](Self::read), a chunk at a time.
     fn drain(&self, count: usize, sink: &mut impl Sink) -> Result<usize> {
+        if let Some(consumer) = &self.consumer {
+            return self.drain_locked(consumer, count, sink);
+        }
         let mut done = 0usize;
         loop {
             let chunk = self.chunk(count.saturating_sub(done), done == 0, sink);
@@ -232,6 +246,47 @@ impl Queue {
         }
     }
 
+    /// [`drain`](Self::drain) for a kernel consumer, whose memory is present: copies under the spin
+    /// lock. Process context or softirq.
+    fn drain_locked(
+        &self,
+        consumer: &ConsumerSide,
+        count: usize,
+        sink: &mut impl Sink,
+    ) -> Result<usize> {
+        let mut done = 0usize;
+        loop {
+            if consumer.is_empty() && done == 0 {
+                return Err(EAGAIN);
+            }
+            // A chunk fits in every integer type.
+            let want = count.saturating_sub(done).min(CHUNK) as u32;
+            let mut state = self.lock();
+            let batch = match done {
+                0 => state.peek(want),
+                _ => Ok(state.more(want)),
+            };
+            let batch = batch.map_err(|error| {
+                if error == Errno::EAGAIN {
+                    consumer.finds_empty();
+                }
+                to_error(error)
+            })?;
+            let (copied, result) = self.copy(&batch, sink);
+            state.take(&batch, copied);
+            done = done.saturating_add(copied as usize);
+            let short = copied < want;
+            if short && !state.ready() {
+                consumer.finds_empty();
+            }
+            match result {
+                Err(error) if done == 0 => return Err(error),
+                Ok(()) if !short && done < count => {}
+                _ => return Ok(done),
+            }
+        }
+    }
+
     /// Takes a chunk of at most `count` entries under the reader mutex. With `first`, an empty
     /// queue is an error.
     fn chunk(&self, count: usize, first: bool, sink: &mut impl Sink) -> Chunk {
@@ -239,7 +294,7 @@ impl Queue {
         // A chunk fits in every integer type.
         let want = count.min(CHUNK) as u32;
         let batch = {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             if first {
                 state.peek(want).map_err(to_error)
             } else {
@@ -257,7 +312,7 @@ impl Queue {
             }
         };
         let (copied, result) = self.copy(&batch, sink);
-        self.state.lock().take(&batch, copied);
+        self.lock().take(&batch, copied);
         let taken = copied as usize;
         Chunk {
             taken,

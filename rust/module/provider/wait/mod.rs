@@ -19,7 +19,8 @@
 //!
 //! There are three kinds of waiters: a task that sleeps, a descriptor, and a callback of a kernel
 //! consumer, which needs no wait object. So far the suites are the only users of callbacks, and
-//! builds without suites leave them out (cfg `kfi_kunit`).
+//! builds without suites leave them out (cfg `kfi_kunit`). The handler of a kernel consumer's CQ or
+//! EQ is no waiter: it has no condition, and the queue calls it.
 //!
 //! A descriptor of a CQ or an EQ ([`Readable`]) is readable while the queue has something to read,
 //! by a call or through the mapped ring. All descriptors of a queue share its wait queue, because
@@ -42,10 +43,12 @@
 //! | [`line`] | the line: waiters in the order in which they become due |
 //! | [`set`] | the wait set: one object to wait on for many |
 //! | [`head`] | a `wait_queue_head_t` for kernel consumers |
+//! | [`handler`] | the function of a kernel consumer that is told of completions and events |
 //! | `callback` | a callback of a kernel consumer |
 
 #[cfg(kfi_kunit)]
 pub(crate) mod callback;
+pub(crate) mod handler;
 pub(crate) mod head;
 pub(super) mod line;
 pub(crate) mod set;
