@@ -17,6 +17,7 @@
 //! | [`av`] | operations of address vectors |
 //! | [`ep`] | operations of endpoints, and their aliases |
 //! | [`cm`] | addresses and connections of endpoints |
+//! | [`buffers`] | what a consumer passes as memory: addresses, pages, scatterlists |
 //! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
 //! | [`msg`], [`tagged`] | messages |
 //! | [`absent`] | operations that are not there yet |
@@ -44,6 +45,7 @@
 
 mod absent;
 mod av;
+mod buffers;
 mod cm;
 mod cntr;
 mod cq;

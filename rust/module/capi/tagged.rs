@@ -19,6 +19,10 @@ use kernel::{
 use kfi_core::flags::OpFlags;
 
 use super::{
+    buffers::{
+        Elements,
+        Local, //
+    },
     code,
     object::inner,
     raw::{
@@ -28,9 +32,7 @@ use super::{
         kfid_ep, //
     },
     transfer::{
-        Elements,
         Given,
-        Local,
         ReceiveArgs,
         SendArgs, //
     }, //

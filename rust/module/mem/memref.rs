@@ -50,7 +50,8 @@ const RUN_BYTES: usize = 256;
 
 /// A reference to a range of bytes, which are writable if [`writable`](Self::writable) says so.
 ///
-/// **Dropping the last reference may sleep**: do it in process context, with no spin lock held.
+/// **Dropping the last reference may sleep**: do it in process context, with no spin lock held. For
+/// exceptions see [`Backing`].
 ///
 /// # Invariants
 ///
