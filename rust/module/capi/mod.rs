@@ -17,10 +17,11 @@
 //! | [`av`] | operations of address vectors |
 //! | [`cntr`] | operations of counters |
 //! | [`cq`] | operations of completion queues |
+//! | [`eq`] | operations of event queues |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Event queues, endpoints, memory regions and passive endpoints are not here
+//! Endpoints, memory regions and passive endpoints are not here
 //! yet: the operations that open them return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
@@ -41,6 +42,7 @@ mod av;
 mod cntr;
 mod cq;
 mod domain;
+mod eq;
 mod fabric;
 mod info;
 mod object;
