@@ -23,11 +23,12 @@
 //! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
 //! | [`cq`] | operations of completion queues |
+//! | [`eq`] | operations of event queues |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Event queues, memory regions and passive endpoints are not here yet: the operations that open them
-//! return `-KFI_ENOSYS`.
+//! Memory regions and passive endpoints are not here yet: the operations that open them return
+//! `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -51,6 +52,7 @@ mod cntr;
 mod cq;
 mod domain;
 mod ep;
+mod eq;
 mod fabric;
 mod info;
 mod msg;
