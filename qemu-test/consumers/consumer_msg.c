@@ -324,9 +324,9 @@ static void arguments_are_checked(struct kunit *test)
 	ep = ends[0].ep;
 	msg.addr = ends[0].peer;
 	KUNIT_EXPECT_EQ(test, kfi_send(ep, buf, 8, NULL, KFI_ADDR_NOTAVAIL, buf), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_send(ep, NULL, 8, NULL, msg.addr, buf), -KFI_EFAULT);
-	KUNIT_EXPECT_EQ(test, kfi_recv(ep, NULL, 8, NULL, 0, buf), -KFI_EFAULT);
-	KUNIT_EXPECT_EQ(test, kfi_recv(ep, (void *)0x1000, 8, NULL, 0, buf), -KFI_EFAULT);
+	KUNIT_EXPECT_EQ(test, kfi_send(ep, NULL, 8, NULL, msg.addr, buf), -EFAULT);
+	KUNIT_EXPECT_EQ(test, kfi_recv(ep, NULL, 8, NULL, 0, buf), -EFAULT);
+	KUNIT_EXPECT_EQ(test, kfi_recv(ep, (void *)0x1000, 8, NULL, 0, buf), -EFAULT);
 	KUNIT_EXPECT_EQ(test, kfi_sendv(ep, NULL, NULL, 1, msg.addr, buf), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_sendbv(ep, NULL, NULL, 1, msg.addr, buf), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_recvsgl(ep, NULL, NULL, 1, 0, buf), -KFI_EINVAL);
