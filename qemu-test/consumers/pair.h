@@ -54,7 +54,10 @@ static inline struct kfi_info *entry_of(struct kunit *test, enum kfi_ep_type typ
 static inline void end_open(struct kunit *test, struct fixture *f, struct kfi_info *info,
 			    struct end *end, u64 flags)
 {
-	struct kfi_cq_attr attr = { .format = KFI_CQ_FORMAT_TAGGED };
+	struct kfi_cq_attr attr = {
+		.format = KFI_CQ_FORMAT_TAGGED,
+		.wait_obj = KFI_WAIT_UNSPEC,
+	};
 
 	KUNIT_ASSERT_EQ(test, kfi_endpoint(f->domain, info, &end->ep, end), 0);
 	KUNIT_ASSERT_EQ(test, kfi_av_open(f->domain, NULL, &end->av, NULL), 0);
