@@ -20,6 +20,7 @@
 //! | [`buffers`] | what a consumer passes as memory: addresses, pages, scatterlists |
 //! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
 //! | [`msg`], [`tagged`] | messages |
+//! | [`work`] | deferred work |
 //! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
 //! | [`cq`] | operations of completion queues |
@@ -62,6 +63,7 @@ mod provider;
 mod tagged;
 mod transfer;
 mod wait;
+mod work;
 
 #[allow(
     dead_code,
