@@ -113,8 +113,8 @@ impl Target {
     fn reports(&self, event: EqEvent) -> bool {
         let next = wait_for(|| {
             let mut reported = None;
-            let read = self.eq.read(false, |number, _| {
-                reported = Some(number);
+            let read = self.eq.read(false, |read| {
+                reported = Some(read.event);
                 Ok(())
             });
             reported.filter(|_| read.is_ok())

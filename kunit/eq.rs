@@ -4,7 +4,8 @@
 
 use super::{
     Eq,
-    EqAttr, //
+    EqAttr,
+    EventRead, //
 };
 use crate::{
     kunit::fixture::{
@@ -54,8 +55,8 @@ fn overrun() -> Error {
 /// Reads an event. Returns its number and its length.
 fn read(eq: &Eq, peek: bool) -> Result<(u32, usize)> {
     let mut event = (0, 0);
-    eq.read(peek, |number, data| {
-        event = (number, data.len());
+    eq.read(peek, |read| {
+        event = (read.event, read.data.len());
         Ok(())
     })?;
     Ok(event)
@@ -64,9 +65,9 @@ fn read(eq: &Eq, peek: bool) -> Result<(u32, usize)> {
 /// Takes the next event. Returns its number and its words.
 fn words(eq: &Eq) -> Result<(u32, [u64; 3])> {
     let mut event = (0, [0; 3]);
-    eq.read(false, |number, data| {
-        event.0 = number;
-        for (to, word) in event.1.iter_mut().zip(data.chunks_exact(8)) {
+    eq.read(false, |read| {
+        event.0 = read.event;
+        for (to, word) in event.1.iter_mut().zip(read.data.chunks_exact(8)) {
             *to = u64::from_ne_bytes(*word.first_chunk().ok_or(EINVAL)?);
         }
         Ok(())
@@ -78,7 +79,7 @@ fn waiting(eq: &Eq) -> u32 {
     eq.state.lock().sleepers()
 }
 
-fn ignore(_event: u32, _data: &[u8]) -> Result {
+fn ignore(_read: EventRead<'_>) -> Result {
     Ok(())
 }
 
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(eq.readerr(false, |_| Err(EFAULT)), Err(EFAULT));
         for peek in [true, false] {
             let read = eq.readerr(peek, |error| {
-                assert_eq!((error.handle, error.err, error.prov_errno), (6, 22, 0));
+                assert_eq!((error.fid, error.err, error.prov_errno), (6, 22, 0));
                 assert_eq!((error.context, error.data), (99, 2));
                 Ok(())
             });
@@ -132,8 +133,8 @@ mod tests {
         let eq = eq(&fabric, 4)?;
         eq.write(1, b"one")?;
         let too_small = to_error(Errno::KFI_ETOOSMALL);
-        assert_eq!(eq.read(false, |_, _| Err(too_small)), Err(too_small));
-        assert_eq!(eq.sread(false, soon(), |_, _| Err(EFAULT)), Err(EFAULT));
+        assert_eq!(eq.read(false, |_| Err(too_small)), Err(too_small));
+        assert_eq!(eq.sread(false, soon(), |_| Err(EFAULT)), Err(EFAULT));
         assert_eq!(read(&eq, false), Ok((1, 3)));
         Ok(())
     }
@@ -225,6 +226,7 @@ mod tests {
                 entries: 4,
                 wait: WaitObj::new(enums::WaitObj::Set.into(), Some(set.clone()))?,
                 writable: true,
+                consumer: None,
             })
         };
         let member = Eq::open(&fabric.0, in_set()?, ident(3, 3)?)?;

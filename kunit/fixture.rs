@@ -128,6 +128,7 @@ impl TestFabric {
             entries,
             wait: wait_obj(wait)?,
             writable,
+            consumer: None,
         };
         Eq::open(&self.0, attr, ident(9, 9)?)
     }

@@ -122,9 +122,9 @@ struct kfi_cq_err_entry {
 /*
  * Told that a completion queue has entries.  Called in process context, never
  * twice at the same time for one queue; may sleep, read and post.  It is called
- * once after the queue was opened or a read found it empty (or took fewer
- * entries than asked for); a call without an entry is possible.  It must not
- * close the queue.
+ * once after the queue was opened, or after a read of entries that left it
+ * empty and took fewer than asked for; a call without an entry is possible.  It
+ * must not close the queue, which fails with -KFI_EBUSY there.
  */
 typedef void (*kfi_comp_handler)(struct kfid_cq *cq, void *context);
 
@@ -134,7 +134,8 @@ typedef void (*kfi_comp_handler)(struct kfid_cq *cq, void *context);
  * @flags: KFI_AFFINITY or 0
  * @format: format of entries; KFI_CQ_FORMAT_UNSPEC is replaced by the choice
  * @wait_obj: how waiters are told
- * @signaling_vector: CPU of the completion handler, with KFI_AFFINITY
+ * @signaling_vector: CPU of the completion handler, which is online, with
+ *	KFI_AFFINITY; without, it is that of the completion
  * @wait_cond: what ends a wait
  * @wait_set: the wait set, with KFI_WAIT_SET
  */
@@ -227,8 +228,10 @@ static inline ssize_t kfi_cq_readfrom(struct kfid_cq *cq, void *buf,
  * @buf: where it is stored
  * @flags: 0
  *
+ * It does not arm the completion handler.
+ *
  * Context: Process or softirq.
- * Return: 1; -KFI_EAGAIN there is none.
+ * Return: 1; -KFI_EAGAIN there is none; -KFI_EINVAL flags.
  */
 static inline ssize_t kfi_cq_readerr(struct kfid_cq *cq,
 				     struct kfi_cq_err_entry *buf, u64 flags)

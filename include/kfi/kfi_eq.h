@@ -26,7 +26,8 @@ enum {
 /*
  * Told that an event queue has events.  Called in process context, never twice
  * at the same time for one queue; may sleep.  It is called once after the queue
- * was opened or found empty by a read; a call without an event is possible.
+ * was opened or found empty by a read of events; a call without an event is
+ * possible.  It must not close the queue, which fails with -KFI_EBUSY there.
  */
 typedef void (*kfi_event_handler)(struct kfid_eq *eq, void *context);
 
@@ -35,7 +36,8 @@ typedef void (*kfi_event_handler)(struct kfid_eq *eq, void *context);
  * @size: events it holds; 0 is the default
  * @flags: KFI_WRITE: kfi_eq_write() is allowed; KFI_AFFINITY
  * @wait_obj: how waiters are told
- * @signaling_vector: CPU of the event handler, with KFI_AFFINITY
+ * @signaling_vector: CPU of the event handler, which is online, with
+ *	KFI_AFFINITY; without, it is that of the event
  * @wait_set: the wait set, with KFI_WAIT_SET
  */
 struct kfi_eq_attr {

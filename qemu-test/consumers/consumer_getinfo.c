@@ -265,8 +265,6 @@ static void fabrics_and_domains(struct kunit *test)
 	struct kfi_fabric_attr attr = {};
 	struct kfid_fabric *fabric = NULL;
 	struct kfid_domain *domain = NULL;
-	struct kfid_eq *eq = NULL;
-	struct kfid_cq *cq = NULL;
 	struct fixture f;
 	char *name;
 
@@ -300,8 +298,6 @@ static void fabrics_and_domains(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, domain);
 
 	/* Calls that are not there yet say so. */
-	KUNIT_EXPECT_EQ(test, kfi_eq_open(f.fabric, NULL, &eq, NULL, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_cq_open(f.domain, NULL, &cq, NULL, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &f.fabric->fid, 0), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_control(&f.domain->fid, KFI_GETWAIT, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_open_ops(&f.domain->fid, "x", 0, NULL, NULL), -KFI_ENOSYS);

@@ -46,6 +46,8 @@ pub struct Event {
     event: u32,
     /// At most `MAX_EVENT`.
     len: u16,
+    /// A user has written it.
+    written: bool,
     data: [u8; MAX_EVENT],
 }
 
@@ -54,6 +56,7 @@ impl Event {
     pub const EMPTY: Self = Self {
         event: 0,
         len: 0,
+        written: false,
         data: [0; MAX_EVENT],
     };
 
@@ -67,9 +70,10 @@ impl Event {
         self.data.get(..usize::from(self.len)).unwrap_or(&[])
     }
 
-    /// Writes the slot. `data` is cut at `MAX_EVENT`.
-    fn write(&mut self, event: u32, data: &[u8]) {
+    /// Fills the slot. `data` is cut at `MAX_EVENT`.
+    fn fill(&mut self, event: u32, data: &[u8], written: bool) {
         self.event = event;
+        self.written = written;
         self.len = 0;
         for (to, from) in self.data.iter_mut().zip(data) {
             *to = *from;
@@ -88,8 +92,8 @@ impl Default for Event {
 /// An error event, as KFABRIC_IOC_EQ_READERR returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrEvent {
-    /// The handle of the object.
-    pub handle: u32,
+    /// The identifier of the object in its front end.
+    pub fid: u64,
     /// The positive error number.
     pub err: u32,
     /// The provider's error number; 0 if there is none.
@@ -204,7 +208,7 @@ where
         if data.len() <= MAX_EVENT && self.events.is_full() {
             return Ok(self.overrun(wake));
         }
-        self.write(event, data, wake)?;
+        self.append(event, data, false, wake)?;
         Ok(Push::Queued)
     }
 
@@ -212,10 +216,23 @@ where
     ///
     /// Errors: EINVAL if there are more than [`MAX_EVENT`] bytes; EAGAIN if the queue is full.
     pub fn write(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result {
+        self.append(event, data, true, wake)
+    }
+
+    fn append(
+        &mut self,
+        event: u32,
+        data: &[u8],
+        written: bool,
+        wake: impl FnMut(M::Token),
+    ) -> Result {
         if data.len() > MAX_EVENT {
             return Err(Errno::EINVAL);
         }
-        if !self.events.push_with(|slot| slot.write(event, data)) {
+        if !self
+            .events
+            .push_with(|slot| slot.fill(event, data, written))
+        {
             return Err(Errno::EAGAIN);
         }
         self.release_all(wake);
@@ -267,6 +284,11 @@ where
             self.events.pop();
         }
         Ok(read)
+    }
+
+    /// Returns whether a user has written the oldest event.
+    pub fn front_is_written(&self) -> bool {
+        self.events.front().is_some_and(|event| event.written)
     }
 
     /// Removes the oldest event, which the caller has read with [`Mode::Peek`] and copied to the
@@ -348,7 +370,7 @@ mod tests {
     };
 
     const EMPTY_ERR: ErrEvent = ErrEvent {
-        handle: 0,
+        fid: 0,
         err: 0,
         prov_errno: 0,
         context: 0,
@@ -365,6 +387,7 @@ mod tests {
         let mut buf = [0; 8];
         assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
         assert_eq!(eq.write(7, b"abc", |_| ()), Ok(()));
+        assert!(eq.front_is_written());
         assert_eq!(eq.read(&mut buf, Mode::Peek), READ_7);
         assert_eq!(eq.read(&mut buf, Mode::Peek), READ_7);
         eq.drop_front();
@@ -438,7 +461,9 @@ mod tests {
         let (mut events, mut errors) = ([Event::EMPTY; 1], [EMPTY_ERR; 1]);
         let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
         let mut buf = [0; 8];
+        assert!(!eq.front_is_written());
         assert_eq!(eq.push(7, b"abc", |_| ()), Ok(Push::Queued));
+        assert!(!eq.front_is_written());
         assert_eq!(eq.write(8, b"", |_| ()), Err(Errno::EAGAIN));
         assert_eq!(eq.overruns(), 0);
         assert_eq!(eq.push(8, b"", |_| ()), Ok(Push::Overrun));

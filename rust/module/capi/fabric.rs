@@ -11,6 +11,7 @@ use kernel::{
 
 use super::{
     domain,
+    eq,
     object::{
         fid_ops,
         Head,
@@ -19,13 +20,10 @@ use super::{
     },
     raw::{
         self,
-        kfi_eq_attr,
-        kfi_event_handler,
         kfi_fabric_attr,
         kfi_info,
         kfi_ops,
         kfi_ops_fabric,
-        kfid_eq,
         kfid_fabric,
         kfid_pep, //
     },
@@ -130,26 +128,10 @@ unsafe extern "C" fn passive_ep(
     ENOSYS.to_errno()
 }
 
-/// Not there yet.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn eq_open(
-    _fabric: *mut kfid_fabric,
-    _attr: *mut kfi_eq_attr,
-    _eq: *mut *mut kfid_eq,
-    _handler: kfi_event_handler,
-    _context: *mut c_void,
-) -> c_int {
-    ENOSYS.to_errno()
-}
-
 static OPS: kfi_ops_fabric = kfi_ops_fabric {
     size: size_of::<kfi_ops_fabric>(),
     domain: Some(domain::open),
     passive_ep: Some(passive_ep),
-    eq_open: Some(eq_open),
+    eq_open: Some(eq::open),
     wait_open: Some(wait::open),
 };

@@ -21,6 +21,8 @@
 #[path = "../../../kunit/eq.rs"]
 mod kunit;
 
+use kernel::sync::SpinLockGuard;
+
 use kfi_core::{
     enums::EqEvent,
     eq::{
@@ -41,6 +43,7 @@ use super::{
     prelude::*,
     wait::{
         self,
+        handler::ConsumerSide,
         line::{
             with_memory,
             Line,
@@ -79,6 +82,16 @@ pub(crate) struct EqAttr {
     pub(crate) wait: WaitObj,
     /// Whether the owner may write events.
     pub(crate) writable: bool,
+    /// Of the EQ of a kernel consumer.
+    pub(crate) consumer: Option<ConsumerSide>,
+}
+
+/// An event as a reader sees it.
+pub(crate) struct EventRead<'a> {
+    pub(crate) event: u32,
+    pub(crate) data: &'a [u8],
+    /// The owner has written it.
+    pub(crate) written: bool,
 }
 
 /// The content of a connection event.
@@ -96,6 +109,9 @@ pub(super) struct Connection<'a> {
 // An event has room for an entry and the longest private data.
 kernel::static_assert!(size_of::<kfabric_eq_cm_entry>() + limits::MAX_ACCEPT_DATA <= MAX_EVENT);
 
+/// Bytes of an event that is not of a connection.
+const ENTRY_LEN: usize = size_of::<kfabric_eq_entry>();
+
 /// An address in the format of the interface.
 fn raw(addr: &SockAddr) -> kfabric_sockaddr {
     kernel::transmute::FromBytes::from_bytes_copy(&addr.to_raw()).unwrap_or_default()
@@ -110,6 +126,7 @@ pub(crate) struct Eq {
     entries: u32,
     writable: bool,
     wait: WaitObj,
+    consumer: Option<ConsumerSide>,
     uses: UseCount,
     #[pin]
     state: SpinLock<State>,
@@ -151,6 +168,7 @@ impl Eq {
                 entries,
                 writable: attr.writable,
                 wait: attr.wait,
+                consumer: attr.consumer,
                 uses: UseCount::new(),
                 state <- new_spinlock!(state, "Eq::state"),
                 reader <- new_mutex!((), "Eq::reader"),
@@ -185,7 +203,7 @@ impl Eq {
     /// sleep.
     pub(super) fn av_error(&self, av: &Ident, context: u64, index: u64, error: Error) {
         self.post_error(ErrEvent {
-            handle: av.handle(),
+            fid: av.fid,
             err: number(error),
             prov_errno: 0,
             context,
@@ -194,13 +212,18 @@ impl Eq {
         });
     }
 
-    /// Reports an event of a connection. Returns whether the queue had room. Does not sleep.
+    /// Reports an event of a connection. Returns whether the queue had room. In the EQ of a kernel
+    /// consumer the entry has the identifier of the endpoint in place of its context, because an
+    /// event has no context there. Does not sleep.
     pub(super) fn connection(&self, event: EqEvent, about: &Ident, what: &Connection<'_>) -> bool {
         let mut bytes = [0; MAX_EVENT];
         let head = kfabric_eq_cm_entry {
             handle: about.handle(),
             connreq: what.connreq,
-            context: about.context,
+            context: match self.consumer {
+                None => about.context,
+                Some(_) => about.fid,
+            },
             src_addr: raw(&what.local),
             dest_addr: raw(&what.peer),
             link: what.link.to_array(),
@@ -212,7 +235,9 @@ impl Eq {
             *to = *from;
         }
         let event_bytes = bytes.get(..len).unwrap_or(&bytes);
-        let pushed = self.state.lock().push(event.into(), event_bytes, wake);
+        let pushed = self
+            .lock_for_arrival()
+            .push(event.into(), event_bytes, wake);
         self.arrived();
         pushed == Ok(Push::Queued)
     }
@@ -221,7 +246,7 @@ impl Eq {
     /// and `private` its private data. Does not sleep.
     pub(super) fn not_connected(&self, about: &Ident, err: Errno, prov_errno: u32, private: &[u8]) {
         self.post_error(ErrEvent {
-            handle: about.handle(),
+            fid: about.fid,
             err: err.number(),
             prov_errno,
             context: about.context,
@@ -233,29 +258,52 @@ impl Eq {
     /// Queues an event of the module. If there is no room, the event is lost; the EQ counts that
     /// and reports it to its readers.
     fn post(&self, event: EqEvent, about: &Ident, context: u64, data: u64) {
-        let words = Self::entry_bytes(about.handle(), context, data);
+        let words = self.entry_bytes(about, context, data);
         // An entry is not longer than an event can be, so it is queued or an overrun.
-        let pushed: Result<Push, _> = self.state.lock().push(event.into(), &words, wake);
+        let pushed: Result<Push, _> = self.lock_for_arrival().push(event.into(), &words, wake);
         debug_assert!(pushed.is_ok());
         self.arrived();
     }
 
-    /// The bytes of `struct kfabric_eq_entry`.
-    fn entry_bytes(handle: u32, context: u64, data: u64) -> [u8; size_of::<kfabric_eq_entry>()] {
+    /// The bytes of `struct kfabric_eq_entry`; for a kernel consumer those of `struct
+    /// kfi_eq_entry`, which has the whole identifier in place of the handle.
+    fn entry_bytes(&self, about: &Ident, context: u64, data: u64) -> [u8; ENTRY_LEN] {
         let entry = kfabric_eq_entry {
-            handle,
+            handle: about.handle(),
             reserved: 0,
             context,
             data,
         };
-        let mut bytes = [0; size_of::<kfabric_eq_entry>()];
+        let mut bytes = [0; ENTRY_LEN];
         bytes.copy_from_slice(kernel::transmute::AsBytes::as_bytes(&entry));
+        if let (Some(_), Some(head)) = (&self.consumer, bytes.first_chunk_mut()) {
+            *head = about.fid.to_ne_bytes();
+        }
         bytes
+    }
+
+    /// Locks the state, to which something is added.
+    fn lock_for_arrival(&self) -> SpinLockGuard<'_, State> {
+        let state = self.state.lock();
+        if let Some(consumer) = &self.consumer {
+            consumer.arrives();
+        }
+        state
+    }
+
+    /// What the EQ of a kernel consumer has for it.
+    pub(crate) fn consumer(&self) -> Option<&ConsumerSide> {
+        self.consumer.as_ref()
+    }
+
+    /// The wait queue for a kernel consumer. See [`WaitObj::queue`].
+    pub(crate) fn wait_queue(&self) -> Result<&WaitQueue> {
+        self.wait.queue()
     }
 
     fn post_error(&self, error: ErrEvent) {
         // The event is queued or lost; the queue counts losses.
-        let _ = self.state.lock().push_err(error, wake);
+        let _ = self.lock_for_arrival().push_err(error, wake);
         self.arrived();
     }
 
@@ -266,8 +314,7 @@ impl Eq {
         if !self.writable {
             return Err(EINVAL);
         }
-        self.state
-            .lock()
+        self.lock_for_arrival()
             .write(event, data, wake)
             .map_err(to_error)?;
         self.arrived();
@@ -284,20 +331,22 @@ impl Eq {
         self.wait.signal();
     }
 
-    /// Gives the number and the data of the oldest event to `sink`, and then removes the event
-    /// unless `peek` is set (kfi_eq_read).
+    /// Gives the oldest event to `sink`, and then removes it unless `peek` is set (kfi_eq_read).
     ///
     /// Fails with `KFI_EAVAIL` if an error event must be read first; the error of `sink`, after
     /// which the event stays, among them `EFAULT` if the program's memory is not present;
     /// `KFI_EOVERRUN` if events were lost, reported once; `EAGAIN` if the queue is empty. Sleeps.
-    pub(crate) fn read(&self, peek: bool, sink: impl FnOnce(u32, &[u8]) -> Result) -> Result {
+    pub(crate) fn read(&self, peek: bool, sink: impl FnOnce(EventRead<'_>) -> Result) -> Result {
         let _reader = self.reader.lock();
         let mut data = [0; MAX_EVENT];
-        let read = {
+        let (read, written) = {
             let mut state = self.state.lock();
             match state.read(&mut data, Mode::Peek) {
-                Ok(read) => read,
+                Ok(read) => (read, state.front_is_written()),
                 Err(error) => {
+                    if let (Errno::EAGAIN, Some(consumer)) = (error, &self.consumer) {
+                        consumer.finds_empty();
+                    }
                     if !peek && error == Errno::KFI_EOVERRUN {
                         // The loss was reported and is not reported again.
                         let _ = state.read(&mut [], Mode::Take);
@@ -307,7 +356,11 @@ impl Eq {
             }
         };
         let _no_faults = PagefaultDisabled::new();
-        sink(read.event, data.get(..read.len).unwrap_or_default())?;
+        sink(EventRead {
+            event: read.event,
+            data: data.get(..read.len).unwrap_or_default(),
+            written,
+        })?;
         if !peek {
             // Only readers remove events, and this thread is the only reader.
             self.state.lock().drop_front();
@@ -324,7 +377,7 @@ impl Eq {
         self: &Arc<Self>,
         peek: bool,
         deadline: Deadline,
-        mut sink: impl FnMut(u32, &[u8]) -> Result,
+        mut sink: impl FnMut(EventRead<'_>) -> Result,
     ) -> Result {
         if deadline == Deadline::Poll {
             return self.read(peek, sink);

@@ -28,7 +28,8 @@ use crate::{
     provider::{
         eq::{
             Eq,
-            EqAttr, //
+            EqAttr,
+            EventRead, //
         },
         fabric::Fabric, //
     },
@@ -47,6 +48,7 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_eq_open, ident: Ident) -> 
         entries: arg.entries,
         wait: wait_obj(file, arg.wait_obj, arg.wait_set)?,
         writable: arg.flags & KFI_WRITE != 0,
+        consumer: None,
     };
     let eq = Eq::open(&fabric, attr, ident)?;
     arg.entries = eq.entries();
@@ -61,7 +63,8 @@ pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     let (buf, room, deadline) = (value.buf, value.len as usize, value.deadline);
     loop {
         let limit = self::deadline(deadline);
-        let result = eq.sread(peek, limit, |event, data| {
+        let result = eq.sread(peek, limit, |read| {
+            let EventRead { event, data, .. } = read;
             value.len = u32::try_from(data.len())?;
             value.event = event;
             if data.len() > room {
@@ -109,7 +112,7 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
                 user_slice::<u8>(buf, len)?.writer().write_slice(fits)?;
             }
             value.err_data_size = u32::try_from(data.len())?;
-            value.handle = error.handle;
+            value.handle = u32::try_from(error.fid).unwrap_or(0);
             value.err = error.err;
             value.prov_errno = error.prov_errno;
             value.context = error.context;

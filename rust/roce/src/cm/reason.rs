@@ -6,6 +6,8 @@
 //!
 //! Source: InfiniBand specification, volume 1, section 12.6.7.2; `enum ib_cm_rej_reason`.
 
+use core::ffi::CStr;
+
 use super::{
     Body,
     CommId,
@@ -26,10 +28,10 @@ macro_rules! reasons {
             $( $(#[$doc])* pub const $name: Self = Self($code); )*
 
             /// Returns the meaning; `"unknown reason"` for a number without a name.
-            pub const fn text(self) -> &'static str {
+            pub const fn text(self) -> &'static CStr {
                 match self.0 {
                     $( $code => $text, )*
-                    _ => "unknown reason",
+                    _ => c"unknown reason",
                 }
             }
         }
@@ -38,75 +40,75 @@ macro_rules! reasons {
 
 reasons! {
     /// No QP is available.
-    NO_QP = 1, "no QP";
+    NO_QP = 1, c"no QP";
     /// No end-to-end context is available (reliable datagrams of InfiniBand).
-    NO_EEC = 2, "no EEC";
+    NO_EEC = 2, c"no EEC";
     /// No resources are available.
-    NO_RESOURCES = 3, "no resources";
+    NO_RESOURCES = 3, c"no resources";
     /// The peer did not answer in time. The additional information is the sender's GUID.
-    TIMEOUT = 4, "timeout";
+    TIMEOUT = 4, c"timeout";
     /// The request cannot be supported.
-    UNSUPPORTED = 5, "unsupported request";
+    UNSUPPORTED = 5, c"unsupported request";
     /// The communication ID is not known.
-    INVALID_COMM_ID = 6, "invalid communication ID";
+    INVALID_COMM_ID = 6, c"invalid communication ID";
     /// The communication IDs do not belong together.
-    INVALID_COMM_INSTANCE = 7, "invalid communication instance";
+    INVALID_COMM_INSTANCE = 7, c"invalid communication instance";
     /// No listener has this service ID.
-    INVALID_SERVICE_ID = 8, "invalid service ID";
+    INVALID_SERVICE_ID = 8, c"invalid service ID";
     /// The transport service is not RC.
-    INVALID_TRANSPORT_TYPE = 9, "invalid transport service type";
+    INVALID_TRANSPORT_TYPE = 9, c"invalid transport service type";
     /// A connection with these IDs exists, or existed until a moment ago.
-    STALE_CONN = 10, "stale connection";
+    STALE_CONN = 10, c"stale connection";
     /// The RDC does not exist.
-    RDC_NOT_EXIST = 11, "RDC does not exist";
+    RDC_NOT_EXIST = 11, c"RDC does not exist";
     /// The remote GID of the primary path is not the receiver's. The additional information is the
     /// receiver's GID.
-    INVALID_GID = 12, "invalid GID";
+    INVALID_GID = 12, c"invalid GID";
     /// The primary path's LID is not valid.
-    INVALID_LID = 13, "invalid LID";
+    INVALID_LID = 13, c"invalid LID";
     /// The primary path's service level is not valid.
-    INVALID_SL = 14, "invalid SL";
+    INVALID_SL = 14, c"invalid SL";
     /// The primary path's traffic class is not valid.
-    INVALID_TRAFFIC_CLASS = 15, "invalid traffic class";
+    INVALID_TRAFFIC_CLASS = 15, c"invalid traffic class";
     /// The primary path's hop limit is not valid.
-    INVALID_HOP_LIMIT = 16, "invalid hop limit";
+    INVALID_HOP_LIMIT = 16, c"invalid hop limit";
     /// The primary path's packet rate is not valid.
-    INVALID_PACKET_RATE = 17, "invalid packet rate";
+    INVALID_PACKET_RATE = 17, c"invalid packet rate";
     /// The alternate path's remote GID is not valid.
-    INVALID_ALT_GID = 18, "invalid alternate GID";
+    INVALID_ALT_GID = 18, c"invalid alternate GID";
     /// The alternate path's LID is not valid.
-    INVALID_ALT_LID = 19, "invalid alternate LID";
+    INVALID_ALT_LID = 19, c"invalid alternate LID";
     /// The alternate path's service level is not valid.
-    INVALID_ALT_SL = 20, "invalid alternate SL";
+    INVALID_ALT_SL = 20, c"invalid alternate SL";
     /// The alternate path's traffic class is not valid.
-    INVALID_ALT_TRAFFIC_CLASS = 21, "invalid alternate traffic class";
+    INVALID_ALT_TRAFFIC_CLASS = 21, c"invalid alternate traffic class";
     /// The alternate path's hop limit is not valid.
-    INVALID_ALT_HOP_LIMIT = 22, "invalid alternate hop limit";
+    INVALID_ALT_HOP_LIMIT = 22, c"invalid alternate hop limit";
     /// The alternate path's packet rate is not valid.
-    INVALID_ALT_PACKET_RATE = 23, "invalid alternate packet rate";
+    INVALID_ALT_PACKET_RATE = 23, c"invalid alternate packet rate";
     /// The requester must ask the CM of another port.
-    PORT_CM_REDIRECT = 24, "port and CM redirection";
+    PORT_CM_REDIRECT = 24, c"port and CM redirection";
     /// The requester must use another port.
-    PORT_REDIRECT = 25, "port redirection";
+    PORT_REDIRECT = 25, c"port redirection";
     /// The path MTU cannot be used. The additional information is the code of the largest usable
     /// one.
-    INVALID_MTU = 26, "invalid path MTU";
+    INVALID_MTU = 26, c"invalid path MTU";
     /// The peer wants more responder resources than are available.
-    INSUFFICIENT_RESP_RESOURCES = 27, "insufficient responder resources";
+    INSUFFICIENT_RESP_RESOURCES = 27, c"insufficient responder resources";
     /// The consumer has rejected the request; the private data may give its reason.
-    CONSUMER_DEFINED = 28, "consumer reject";
+    CONSUMER_DEFINED = 28, c"consumer reject";
     /// The RNR retry count is not supported.
-    INVALID_RNR_RETRY = 29, "RNR retry count reject";
+    INVALID_RNR_RETRY = 29, c"RNR retry count reject";
     /// Another request has the same communication ID.
-    DUPLICATE_LOCAL_COMM_ID = 30, "duplicate local communication ID";
+    DUPLICATE_LOCAL_COMM_ID = 30, c"duplicate local communication ID";
     /// The class version is not supported.
-    INVALID_CLASS_VERSION = 31, "invalid class version";
+    INVALID_CLASS_VERSION = 31, c"invalid class version";
     /// The flow label of the primary path is not valid.
-    INVALID_FLOW_LABEL = 32, "invalid flow label";
+    INVALID_FLOW_LABEL = 32, c"invalid flow label";
     /// The alternate path's flow label is not valid.
-    INVALID_ALT_FLOW_LABEL = 33, "invalid alternate flow label";
+    INVALID_ALT_FLOW_LABEL = 33, c"invalid alternate flow label";
     /// A vendor's option is not supported.
-    VENDOR_OPTION_NOT_SUPPORTED = 35, "vendor option not supported";
+    VENDOR_OPTION_NOT_SUPPORTED = 35, c"vendor option not supported";
 }
 
 impl Reason {
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn reasons_have_codes_and_texts() {
-        let named = |code: &u16| Reason::new(*code).text() != "unknown reason";
+        let named = |code: &u16| Reason::new(*code).text() != c"unknown reason";
         assert_eq!((0..=u16::MAX).filter(named).count(), 34);
         assert!(!named(&0) && !named(&34) && !named(&36));
         assert_eq!(Reason::STALE_CONN.code(), 10);

@@ -173,7 +173,7 @@ pub(super) fn describe(message: &Message<'_>) -> String {
             "{name} {:x} -> {:x}: {}",
             rej.local_id.0,
             rej.remote_id.0,
-            rej.reason.text()
+            rej.reason.text().to_str().unwrap()
         ),
         _ => match message.route() {
             Route::Local(id) => format!("{name} -> {:x}", id.0),

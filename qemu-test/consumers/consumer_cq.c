@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Completion queues: opening them, and the calls on an empty one.
+ */
+
+#include <linux/bottom_half.h>
+#include <linux/completion.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/wait.h>
+
+#include "fixture.h"
+
+/* Milliseconds that are long enough on a busy machine. */
+#define LONG	20000
+
+static struct kfid_cq *open_cq(struct kunit *test, struct fixture *f,
+			       enum kfi_wait_obj wait_obj, void *context)
+{
+	struct kfi_cq_attr attr = {
+		.format = KFI_CQ_FORMAT_TAGGED,
+		.wait_obj = wait_obj,
+	};
+	struct kfid_cq *cq;
+
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f->domain, &attr, &cq, NULL, context), 0);
+	return cq;
+}
+
+static void never_called(struct kfid_cq *cq, void *context)
+{
+	WARN_ON(1);
+}
+
+static void attributes_are_checked(struct kunit *test)
+{
+	struct kfi_cq_attr attr = {};
+	struct kfid_cq *cq = NULL;
+	struct fixture f;
+
+	fixture_open(test, &f);
+#define REFUSED() \
+	KUNIT_EXPECT_EQ(test, kfi_cq_open(f.domain, &attr, &cq, NULL, NULL), -KFI_EINVAL)
+	attr.flags = KFI_READ;
+	REFUSED();
+	attr.flags = KFI_AFFINITY;
+	attr.signaling_vector = -1;
+	REFUSED();
+	attr.signaling_vector = INT_MAX;
+	REFUSED();
+	attr.flags = 0;
+	attr.size = SIZE_MAX;
+	REFUSED();
+	attr.size = 0;
+	attr.format = KFI_CQ_FORMAT_TAGGED + 1;
+	REFUSED();
+	attr.format = KFI_CQ_FORMAT_DATA;
+	/* There is no KFI_WAIT_FD. */
+	attr.wait_obj = KFI_WAIT_QUEUE + 1;
+	REFUSED();
+	attr.wait_obj = KFI_WAIT_SET;
+	REFUSED();
+	/* Not a wait set. */
+	attr.wait_set = (struct kfid_wait *)f.domain;
+	REFUSED();
+	attr.wait_obj = KFI_WAIT_UNSPEC;
+	attr.wait_cond = KFI_CQ_COND_THRESHOLD + 1;
+	REFUSED();
+	KUNIT_EXPECT_NULL(test, cq);
+	/* Ignored without a wait object, as the vector is without affinity. */
+	attr.wait_obj = KFI_WAIT_NONE;
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, &attr, &cq, never_called, &f), 0);
+	KUNIT_EXPECT_EQ(test, attr.format, KFI_CQ_FORMAT_DATA);
+	KUNIT_EXPECT_EQ(test, cq->fid.fclass, KFI_CLASS_CQ);
+	KUNIT_EXPECT_PTR_EQ(test, cq->fid.context, (void *)&f);
+	KUNIT_EXPECT_PTR_EQ(test, (void *)cq->comp_handler, (void *)never_called);
+	KUNIT_EXPECT_EQ(test, cq->ops->size, sizeof(*cq->ops));
+	KUNIT_EXPECT_EQ(test, cq->fid.ops->size, sizeof(*cq->fid.ops));
+	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	/* The choice is told. */
+	attr = (struct kfi_cq_attr){
+		.flags = KFI_AFFINITY,
+		.size = 7,
+	};
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, &attr, &cq, NULL, NULL), 0);
+	KUNIT_EXPECT_EQ(test, attr.format, KFI_CQ_FORMAT_CONTEXT);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	/* Without attributes, calls can wait. */
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, NULL, &cq, NULL, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 1), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	fixture_close(test, &f);
+}
+
+static void an_empty_queue_is_read(struct kunit *test)
+{
+	struct kfi_cq_err_entry error = {};
+	struct kfi_cq_tagged_entry entry[2];
+	kfi_addr_t source[2];
+	struct kfid_cq *cq;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	cq = open_cq(test, &f, KFI_WAIT_NONE, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_read(cq, entry, 2), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_cq_read(cq, NULL, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_cq_read(cq, NULL, 1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_readfrom(cq, entry, 2, source), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_cq_readerr(cq, &error, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_cq_readerr(cq, &error, 1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_readerr(cq, NULL, 0), -KFI_EINVAL);
+	local_bh_disable();
+	KUNIT_EXPECT_EQ(test, kfi_cq_read(cq, entry, 2), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_cq_readerr(cq, &error, 0), -KFI_EAGAIN);
+	local_bh_enable();
+	/* KFI_WAIT_NONE: it can be asked, not waited on. */
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entry, 2, NULL, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entry, 2, NULL, 1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sreadfrom(cq, entry, 2, source, NULL, -1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cq->fid, 77, NULL), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* A thread that waits for an entry. */
+struct waiter {
+	struct kfid_cq		*cq;
+	ssize_t			result;
+	struct completion	done;
+};
+
+static int wait_for_entry(void *arg)
+{
+	struct waiter *waiter = arg;
+	struct kfi_cq_tagged_entry entry;
+
+	waiter->result = kfi_cq_sread(waiter->cq, &entry, 1, NULL, LONG);
+	complete(&waiter->done);
+	return 0;
+}
+
+static void a_signal_ends_a_wait(struct kunit *test)
+{
+	struct kfi_cq_tagged_entry entry;
+	struct waiter waiter;
+	struct fixture f;
+	ktime_t begin;
+
+	fixture_open(test, &f);
+	waiter.cq = open_cq(test, &f, KFI_WAIT_QUEUE, NULL);
+	init_completion(&waiter.done);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(wait_for_entry, &waiter, "consumer_cq"));
+	msleep(20);
+	KUNIT_EXPECT_FALSE(test, completion_done(&waiter.done));
+	KUNIT_EXPECT_EQ(test, kfi_close(&waiter.cq->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_cq_signal(waiter.cq), 0);
+	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&waiter.done, 2 * LONG * HZ / 1000), 0);
+	KUNIT_EXPECT_EQ(test, waiter.result, -KFI_EAGAIN);
+	/* A signal without a thread inside is kept for the next. */
+	KUNIT_EXPECT_EQ(test, kfi_cq_signal(waiter.cq), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(waiter.cq, &entry, 1, NULL, -1), -KFI_EAGAIN);
+	begin = ktime_get();
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(waiter.cq, &entry, 1, NULL, 50), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_GE(test, ktime_ms_delta(ktime_get(), begin), 50);
+	KUNIT_EXPECT_EQ(test, kfi_close(&waiter.cq->fid), 0);
+	fixture_close(test, &f);
+}
+
+static void each_wait_object_has_its_queue(struct kunit *test)
+{
+	struct kfi_cq_attr attr = { .wait_obj = KFI_WAIT_SET };
+	wait_queue_head_t *queue = NULL, *of_set = NULL;
+	struct kfid_cq *cq;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	cq = open_cq(test, &f, KFI_WAIT_QUEUE, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cq->fid, KFI_GETWAIT, NULL), -KFI_EINVAL);
+	KUNIT_ASSERT_EQ(test, kfi_control(&cq->fid, KFI_GETWAIT, &queue), 0);
+	KUNIT_EXPECT_NOT_NULL(test, queue);
+	KUNIT_EXPECT_FALSE(test, wq_has_sleeper(queue));
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	cq = open_cq(test, &f, KFI_WAIT_NONE, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&cq->fid, KFI_GETWAIT, &queue), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+
+	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &attr.wait_set), 0);
+	KUNIT_ASSERT_EQ(test, kfi_control(&attr.wait_set->kfid, KFI_GETWAIT, &of_set), 0);
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, &attr, &cq, NULL, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&attr.wait_set->kfid), -KFI_EBUSY);
+	KUNIT_ASSERT_EQ(test, kfi_control(&cq->fid, KFI_GETWAIT, &queue), 0);
+	KUNIT_EXPECT_PTR_EQ(test, queue, of_set);
+	/* The set is what is waited on. */
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
+	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&attr.wait_set->kfid), 0);
+	fixture_close(test, &f);
+}
+
+static void a_poll_set_takes_queues(struct kunit *test)
+{
+	struct kfid_cq *cq, *other;
+	struct kfid_poll *set;
+	struct kfid_cntr *cntr;
+	void *contexts[2];
+	struct fixture f;
+
+	fixture_open(test, &f);
+	KUNIT_ASSERT_EQ(test, kfi_poll_open(f.domain, NULL, &set), 0);
+	cq = open_cq(test, &f, KFI_WAIT_NONE, &cq);
+	other = open_cq(test, &f, KFI_WAIT_NONE, &other);
+	cntr = open_cntr(test, &f, KFI_WAIT_NONE, NULL, &cntr);
+	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cq->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cq->fid, 0), -EEXIST);
+	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cntr->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &other->fid, 0), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 2), 0);
+	kfi_cntr_add(cntr, 1);
+	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 2), 1);
+	KUNIT_EXPECT_PTR_EQ(test, contexts[0], (void *)&cntr);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cq->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
+	fixture_close(test, &f);
+}
+
+static void numbers_of_errors_have_a_text(struct kunit *test)
+{
+	char text[64], part[4];
+	struct kfid_cq *cq;
+	struct fixture f;
+	const char *own;
+
+	fixture_open(test, &f);
+	cq = open_cq(test, &f, KFI_WAIT_NONE, NULL);
+	own = kfi_cq_strerror(cq, 257, NULL, NULL, 0);
+	KUNIT_EXPECT_STREQ(test, own, kfi_cq_strerror(cq, 257, NULL, part, 0));
+	KUNIT_EXPECT_STRNEQ(test, own, kfi_cq_strerror(cq, 266, NULL, NULL, 0));
+	own = kfi_cq_strerror(cq, -1, NULL, text, sizeof(text));
+	KUNIT_EXPECT_STREQ(test, own, text);
+	kfi_cq_strerror(cq, -1, NULL, part, sizeof(part));
+	KUNIT_EXPECT_EQ(test, strlen(part), sizeof(part) - 1);
+	KUNIT_EXPECT_EQ(test, strncmp(own, part, strlen(part)), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	fixture_close(test, &f);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(attributes_are_checked),
+	KUNIT_CASE(an_empty_queue_is_read),
+	KUNIT_CASE(a_signal_ends_a_wait),
+	KUNIT_CASE(each_wait_object_has_its_queue),
+	KUNIT_CASE(a_poll_set_takes_queues),
+	KUNIT_CASE(numbers_of_errors_have_a_text),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_cq",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: completion queues");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Event queues: events that the consumer writes itself, waiting for them, and
+ * the event handler.
+ */
+
+#include <linux/completion.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/preempt.h>
+#include <linux/smp.h>
+#include <linux/wait.h>
+
+#include "fixture.h"
+
+/* Milliseconds that are long enough on a busy machine. */
+#define LONG	20000
+
+/* An event of the consumer's own. */
+#define MINE	1000
+
+static struct kfid_eq *open_eq(struct kunit *test, struct fixture *f,
+			       enum kfi_wait_obj wait_obj)
+{
+	struct kfi_eq_attr attr = {
+		.size = 2,
+		.flags = KFI_WRITE,
+		.wait_obj = wait_obj,
+	};
+	struct kfid_eq *eq;
+
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f->fabric, &attr, &eq, NULL, f), 0);
+	return eq;
+}
+
+static void attributes_are_checked(struct kunit *test)
+{
+	struct kfi_eq_attr attr = {};
+	struct kfid_eq *eq = NULL;
+	struct fixture f;
+	u32 event;
+
+	fixture_open(test, &f);
+#define REFUSED() \
+	KUNIT_EXPECT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, NULL, NULL), -KFI_EINVAL)
+	attr.flags = KFI_READ;
+	REFUSED();
+	attr.flags = KFI_AFFINITY;
+	attr.signaling_vector = -1;
+	REFUSED();
+	attr.flags = 0;
+	attr.size = SIZE_MAX;
+	REFUSED();
+	attr.size = 0;
+	attr.wait_obj = KFI_WAIT_QUEUE + 1;
+	REFUSED();
+	attr.wait_obj = KFI_WAIT_SET;
+	REFUSED();
+	KUNIT_EXPECT_NULL(test, eq);
+	/* Without attributes, calls can wait, and the consumer does not write. */
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, NULL, &eq, NULL, &f), 0);
+	KUNIT_EXPECT_EQ(test, eq->fid.fclass, KFI_CLASS_EQ);
+	KUNIT_EXPECT_PTR_EQ(test, eq->fid.context, (void *)&f);
+	KUNIT_EXPECT_EQ(test, eq->ops->size, sizeof(*eq->ops));
+	KUNIT_EXPECT_EQ(test, kfi_eq_sread(eq, &event, NULL, 0, 1, 0), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, &event, sizeof(event), 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
+	kfi_freeinfo(f.info);
+}
+
+static void events_are_written_and_read(struct kunit *test)
+{
+	struct kfi_eq_err_entry error = {};
+	struct kfid_eq *eq;
+	char data[8] = {};
+	struct fixture f;
+	u32 event = 0;
+
+	fixture_open(test, &f);
+	eq = open_eq(test, &f, KFI_WAIT_NONE);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, data, sizeof(data), 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_eq_readerr(eq, &error, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_eq_readerr(eq, &error, KFI_READ), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, "abc", 3, 1), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 3, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, "abc", SIZE_MAX, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, "abc", 3, 0), 3);
+	/* What looks like an event of the provider is the consumer's as well. */
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, KFI_CONNECTED, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, "d", 1, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, NULL, data, sizeof(data), 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 3, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, data, 3, KFI_READ), -KFI_EINVAL);
+	/* Neither a look nor a short buffer takes it. */
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, data, sizeof(data), KFI_PEEK), 3);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, data, 2, 0), -KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, data, 3, 0), 3);
+	KUNIT_EXPECT_EQ(test, event, MINE);
+	KUNIT_EXPECT_STREQ(test, data, "abc");
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, event, KFI_CONNECTED);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, data, 3, KFI_PEEK), -KFI_EAGAIN);
+	/* KFI_WAIT_NONE: it can be asked, not waited on. */
+	KUNIT_EXPECT_EQ(test, kfi_eq_sread(eq, &event, data, 3, 0, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_eq_sread(eq, &event, data, 3, 1, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_STREQ(test, kfi_eq_strerror(eq, 28, NULL, data, sizeof(data)),
+			   "consumer reject");
+	KUNIT_EXPECT_STREQ(test, data, "consume");
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* A thread that waits for an event. */
+struct waiter {
+	struct kfid_eq		*eq;
+	wait_queue_head_t	*queue;
+	ssize_t			result;
+	u32			event;
+	struct completion	done;
+};
+
+static int wait_for_event(void *arg)
+{
+	struct waiter *it = arg;
+	char data[8];
+
+	if (it->queue)
+		wait_event(*it->queue,
+			   (it->result = kfi_eq_read(it->eq, &it->event, data,
+						     sizeof(data), 0)) >= 0);
+	else
+		it->result = kfi_eq_sread(it->eq, &it->event, data, sizeof(data), LONG, 0);
+	complete(&it->done);
+	return 0;
+}
+
+static void a_waiter_gets_an_event(struct kunit *test, struct waiter *it)
+{
+	init_completion(&it->done);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(wait_for_event, it, "consumer_eq"));
+	msleep(20);
+	KUNIT_EXPECT_FALSE(test, completion_done(&it->done));
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(it->eq, MINE, "abc", 3, 0), 3);
+	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&it->done, 2 * LONG * HZ / 1000), 0);
+	KUNIT_EXPECT_EQ(test, it->result, 3);
+	KUNIT_EXPECT_EQ(test, it->event, MINE);
+}
+
+static void waiters_are_woken(struct kunit *test)
+{
+	struct kfi_eq_attr attr = { .flags = KFI_WRITE, .wait_obj = KFI_WAIT_SET };
+	struct waiter it = {};
+	struct fixture f;
+	ktime_t begin;
+	u32 event;
+
+	fixture_open(test, &f);
+	it.eq = open_eq(test, &f, KFI_WAIT_QUEUE);
+	begin = ktime_get();
+	KUNIT_EXPECT_EQ(test, kfi_eq_sread(it.eq, &event, NULL, 0, 50, 0), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_GE(test, ktime_ms_delta(ktime_get(), begin), 50);
+	a_waiter_gets_an_event(test, &it);
+	KUNIT_ASSERT_EQ(test, kfi_control(&it.eq->fid, KFI_GETWAIT, &it.queue), 0);
+	a_waiter_gets_an_event(test, &it);
+	KUNIT_EXPECT_EQ(test, kfi_close(&it.eq->fid), 0);
+
+	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &attr.wait_set), 0);
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &it.eq, NULL, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, 1), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(it.eq, MINE, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_sread(it.eq, &event, NULL, 0, 1, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_close(&it.eq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&attr.wait_set->kfid), 0);
+	fixture_close(test, &f);
+}
+
+/* What a handler was called for. */
+struct told {
+	int		cpu;
+	bool		drains;
+	atomic_t	calls;
+	atomic_t	wrong;
+	atomic_t	events;
+	int		closed;
+};
+
+static void on_event(struct kfid_eq *eq, void *context)
+{
+	struct told *told = context;
+	u32 event;
+
+	might_sleep();
+	if (in_interrupt() || raw_smp_processor_id() != told->cpu)
+		atomic_inc(&told->wrong);
+	/* It may not, and is told so. */
+	told->closed = kfi_close(&eq->fid);
+	msleep(10);
+	while (told->drains && kfi_eq_read(eq, &event, NULL, 0, 0) >= 0)
+		atomic_inc(&told->events);
+	atomic_inc(&told->calls);
+}
+
+/* Waits for calls, and for those that should not come. */
+static int calls(struct told *told, int wanted)
+{
+	int i;
+
+	for (i = 0; i < LONG / 10 && atomic_read(&told->calls) < wanted; i++)
+		msleep(10);
+	msleep(50);
+	return atomic_read(&told->calls);
+}
+
+static void a_handler_is_told_of_events(struct kunit *test)
+{
+	struct kfi_eq_attr attr = { .flags = KFI_WRITE | KFI_AFFINITY };
+	struct told told = {};
+	struct kfid_eq *eq;
+	struct fixture f;
+	u32 event;
+	int i;
+
+	fixture_open(test, &f);
+	told.cpu = cpumask_last(cpu_online_mask);
+	attr.signaling_vector = told.cpu;
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, on_event, &told), 0);
+	KUNIT_EXPECT_PTR_EQ(test, (void *)eq->event_handler, (void *)on_event);
+	KUNIT_EXPECT_EQ(test, calls(&told, 0), 0);
+	/* Armed when it is opened, disarmed when it is called. */
+	for (i = 0; i < 3; i++) {
+		KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);
+		KUNIT_EXPECT_EQ(test, calls(&told, 1), 1);
+	}
+	for (i = 0; i < 3; i++)
+		KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, calls(&told, 1), 1);
+	/* Armed again by a read that finds nothing. */
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, calls(&told, 2), 2);
+	KUNIT_EXPECT_EQ(test, told.closed, -KFI_EBUSY);
+	/* A handler that reads all is told of all. */
+	told.drains = true;
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), -KFI_EAGAIN);
+	for (i = 0; i < 100; i++) {
+		if (kfi_eq_write(eq, MINE, NULL, 0, 0) < 0) {
+			i--;
+			msleep(1);
+		}
+	}
+	for (i = 0; i < LONG / 10 && atomic_read(&told.events) < 100; i++)
+		msleep(10);
+	KUNIT_EXPECT_EQ(test, atomic_read(&told.events), 100);
+	/* The close waits for a call. */
+	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	i = atomic_read(&told.calls);
+	KUNIT_EXPECT_EQ(test, calls(&told, i), i);
+	KUNIT_EXPECT_EQ(test, atomic_read(&told.wrong), 0);
+	fixture_close(test, &f);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(attributes_are_checked),
+	KUNIT_CASE(events_are_written_and_read),
+	KUNIT_CASE(waiters_are_woken),
+	KUNIT_CASE(a_handler_is_told_of_events),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_eq",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: event queues");
+MODULE_LICENSE("GPL");
