@@ -17,9 +17,11 @@
 //! | [`av`] | operations of address vectors |
 //! | [`ep`] | operations of endpoints, and their aliases |
 //! | [`cm`] | addresses and connections of endpoints |
+//! | [`mr`] | operations of memory regions, and those that register memory |
 //! | [`buffers`] | what a consumer passes as memory: addresses, pages, scatterlists |
 //! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
 //! | [`msg`], [`tagged`] | messages |
+//! | [`atomic`] | atomics |
 //! | [`work`] | deferred work |
 //! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
@@ -28,8 +30,8 @@
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Memory regions and passive endpoints are not here yet: the operations that open them return
-//! `-KFI_ENOSYS`.
+//! Scalable endpoints, shared contexts and passive endpoints are not here yet: the operations that
+//! open them return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -46,6 +48,7 @@
 //! objects that are made from it. An open fabric keeps the module loaded.
 
 mod absent;
+mod atomic;
 mod av;
 mod buffers;
 mod cm;
@@ -56,6 +59,7 @@ mod ep;
 mod eq;
 mod fabric;
 mod info;
+mod mr;
 mod msg;
 mod object;
 mod poll;
