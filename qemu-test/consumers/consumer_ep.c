@@ -21,7 +21,7 @@ static void all_entries_can_be_opened(struct kunit *test)
 		struct sockaddr_storage addr;
 		size_t len = sizeof(addr);
 
-		end_open(test, &f, entry, &end);
+		end_open(test, &f, entry, &end, 0);
 		KUNIT_EXPECT_EQ(test, end.ep->fid.fclass, KFI_CLASS_EP);
 		KUNIT_EXPECT_PTR_EQ(test, end.ep->fid.context, (void *)&end);
 		KUNIT_EXPECT_EQ(test, end.ep->fid.ops->size, sizeof(struct kfi_ops));
@@ -97,6 +97,7 @@ static void bindings_are_checked(struct kunit *test)
 	struct kfid_cntr *cntr, *alien;
 	struct fixture f, other;
 	struct kfid_av *av;
+	struct kfid_cq *cq;
 	struct kfid_ep *ep;
 
 	fixture_open(test, &f);
@@ -104,6 +105,7 @@ static void bindings_are_checked(struct kunit *test)
 	info = entry_of(test, KFI_EP_RDM);
 	KUNIT_ASSERT_EQ(test, kfi_endpoint(f.domain, info, &ep, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, NULL, &av, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, NULL, &cq, NULL, NULL), 0);
 	cntr = open_cntr(test, &f, KFI_WAIT_NONE, NULL, NULL);
 	alien = open_cntr(test, &other, KFI_WAIT_NONE, NULL, NULL);
 
@@ -113,6 +115,11 @@ static void bindings_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, KFI_FENCE), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &alien->fid, KFI_SEND), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cq->fid, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cq->fid, KFI_SELECTIVE_COMPLETION), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cq->fid, KFI_RECV | KFI_READ), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cq->fid, KFI_RECV), 0);
+	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cq->fid, KFI_TRANSMIT | KFI_RECV), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_enable(ep), -KFI_ENOCQ);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, KFI_SEND | KFI_READ | KFI_WRITE), 0);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, KFI_READ), -KFI_EINVAL);
@@ -125,7 +132,9 @@ static void bindings_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &av->fid, 0), -KFI_EOPBADSTATE);
 	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
@@ -226,7 +235,7 @@ static void names_are_set_and_told(struct kunit *test)
 
 	fixture_open(test, &f);
 	info = entry_of(test, KFI_EP_RDM);
-	end_open(test, &f, info, &end);
+	end_open(test, &f, info, &end, 0);
 	memcpy(&addr, info->src_addr, sizeof(addr));
 	KUNIT_EXPECT_EQ(test, kfi_setname(&end.ep->fid, &addr, 4), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_setname(&end.ep->fid, NULL, sizeof(addr)), -KFI_EINVAL);

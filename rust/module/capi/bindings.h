@@ -13,6 +13,7 @@
 #include <kfi/kfi_prov.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_tagged.h>
+#include <kfi/kfi_trigger.h>
 
 /* In Rust, behind the exported functions of capi.c: capi/provider.rs. */
 int kfabric_capi_getinfo(u32 version, const char *node, const char *service,

@@ -48,6 +48,7 @@ use super::{
         kfid_fabric,
         kfid_stx, //
     },
+    work,
     Opener, //
 };
 use crate::{
@@ -80,7 +81,7 @@ impl Inner for OpenDomain {
     }
 }
 
-static FID_OPS: kfi_ops = bound_fid_ops::<kfid_domain>(bind, mr::control_domain);
+static FID_OPS: kfi_ops = bound_fid_ops::<kfid_domain>(bind, control);
 
 // SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
 // used for domains only.
@@ -200,6 +201,26 @@ not_there! {
     scalable_ep(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
     stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
     srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
+}
+
+/// kfi_control() of domains.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: By the interface, `fid` is an open object; this table is of domains. `arg` points to
+    // what the command needs.
+    unsafe {
+        let domain = inner::<kfid_domain>(fid.cast());
+        code(match u32::try_from(command) {
+            Ok(raw::KFI_QUEUE_WORK) => work::queue(domain, arg.cast()),
+            Ok(raw::KFI_CANCEL_WORK) => work::cancel(domain, arg.cast()),
+            Ok(raw::KFI_FLUSH_WORK) => work::flush(domain, arg.cast()),
+            _ => return mr::control_domain(fid, command, arg),
+        })
+    }
 }
 
 static OPS: kfi_ops_domain = kfi_ops_domain {

@@ -65,7 +65,8 @@ use super::{
         kfid_cntr,
         kfid_cq,
         kfid_domain,
-        kfid_ep, //
+        kfid_ep,
+        kfid_eq, //
     },
     tagged,
     Opener, //
@@ -289,6 +290,10 @@ unsafe fn bind_to(ep: &OpenEp, to: *mut kfid, flags: u64) -> Result {
             let flags = CqBind::from_bits(flags).map_err(to_error)?;
             // SAFETY: By the requirement above.
             endpoint.bind_cq(&unsafe { of_class::<kfid_cq>(to) }?.cq, flags)
+        }
+        raw::KFI_CLASS_EQ if flags == 0 => {
+            // SAFETY: By the requirement above.
+            endpoint.bind_eq(&unsafe { of_class::<kfid_eq>(to) }?.eq)
         }
         // Shared contexts.
         raw::KFI_CLASS_STX_CTX | raw::KFI_CLASS_SRX_CTX => Err(ENOSYS),

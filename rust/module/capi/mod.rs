@@ -22,6 +22,7 @@
 //! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
 //! | [`msg`], [`tagged`] | messages |
 //! | [`atomic`] | atomics |
+//! | [`work`] | deferred work |
 //! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
 //! | [`cq`] | operations of completion queues |
@@ -66,6 +67,7 @@ mod provider;
 mod tagged;
 mod transfer;
 mod wait;
+mod work;
 
 #[allow(
     dead_code,

@@ -38,6 +38,37 @@ use super::{
     }, //
 };
 
+/// The local memory that a message names. Fails with `EINVAL` for an unknown type of list, or if
+/// there are elements but no list.
+///
+/// # Safety
+///
+/// By the interface, the memory is that of an operation.
+pub(super) unsafe fn local(msg: &kfi_msg) -> Result<Local> {
+    // SAFETY: By the requirement above, the list is the union's member that the type names. All
+    // members are pointers.
+    unsafe { Local::of_msg(msg.type_, msg.__bindgen_anon_1.msg_iov, msg.iov_count) }
+}
+
+/// The other arguments of a send.
+pub(super) fn send_args(msg: &kfi_msg) -> SendArgs {
+    SendArgs {
+        peer: msg.addr,
+        data: msg.data,
+        tag: None,
+        context: msg.context,
+    }
+}
+
+/// The other arguments of a receive.
+pub(super) fn receive_args(msg: &kfi_msg) -> ReceiveArgs {
+    ReceiveArgs {
+        peer: msg.addr,
+        tag: None,
+        context: msg.context,
+    }
+}
+
 /// kfi_recv().
 ///
 /// # Safety
@@ -60,7 +91,8 @@ unsafe extern "C" fn recv(
         tag: None,
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_recvv().
@@ -85,7 +117,8 @@ unsafe extern "C" fn recvv(
         tag: None,
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_recvbv().
@@ -110,7 +143,8 @@ unsafe extern "C" fn recvbv(
         tag: None,
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_recvsgl().
@@ -135,7 +169,8 @@ unsafe extern "C" fn recvsgl(
         tag: None,
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_recvmsg().
@@ -150,15 +185,8 @@ unsafe extern "C" fn recvmsg(ep: *mut kfid_ep, msg: *const kfi_msg, flags: u64) 
     let Some(msg) = msg else {
         return code(Err(EINVAL)) as isize;
     };
-    // SAFETY: By the interface, the list is the union's member that the type names, and the memory
-    // that of an operation. All members are pointers.
-    let local = unsafe { Local::of_msg(msg.type_, msg.__bindgen_anon_1.msg_iov, msg.iov_count) };
-    let args = ReceiveArgs {
-        peer: msg.addr,
-        tag: None,
-        context: msg.context,
-    };
-    ep.receive(Given::Explicit(flags), local, args)
+    // SAFETY: By the interface, the memory and the context are those of an operation.
+    unsafe { ep.receive(Given::Explicit(flags), local(msg), receive_args(msg)) }
 }
 
 /// kfi_send().
@@ -184,7 +212,8 @@ unsafe extern "C" fn send(
         tag: None,
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_sendv().
@@ -210,7 +239,8 @@ unsafe extern "C" fn sendv(
         tag: None,
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_sendbv().
@@ -236,7 +266,8 @@ unsafe extern "C" fn sendbv(
         tag: None,
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_sendsgl().
@@ -262,7 +293,8 @@ unsafe extern "C" fn sendsgl(
         tag: None,
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_sendmsg().
@@ -277,16 +309,8 @@ unsafe extern "C" fn sendmsg(ep: *mut kfid_ep, msg: *const kfi_msg, flags: u64) 
     let Some(msg) = msg else {
         return code(Err(EINVAL)) as isize;
     };
-    // SAFETY: By the interface, the list is the union's member that the type names, and the memory
-    // that of an operation. All members are pointers.
-    let local = unsafe { Local::of_msg(msg.type_, msg.__bindgen_anon_1.msg_iov, msg.iov_count) };
-    let args = SendArgs {
-        peer: msg.addr,
-        data: msg.data,
-        tag: None,
-        context: msg.context,
-    };
-    ep.send(Given::Explicit(flags), local, args)
+    // SAFETY: By the interface, the memory and the context are those of an operation.
+    unsafe { ep.send(Given::Explicit(flags), local(msg), send_args(msg)) }
 }
 
 /// kfi_inject().
@@ -310,7 +334,8 @@ unsafe extern "C" fn inject(
         tag: None,
         context: core::ptr::null_mut(),
     };
-    ep.send(Given::Inject(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Inject(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_senddata().
@@ -337,7 +362,8 @@ unsafe extern "C" fn senddata(
         tag: None,
         context,
     };
-    ep.send(Given::Default(OpFlags::REMOTE_CQ_DATA), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::REMOTE_CQ_DATA), local, args) }
 }
 
 /// kfi_injectdata().
@@ -362,7 +388,8 @@ unsafe extern "C" fn injectdata(
         tag: None,
         context: core::ptr::null_mut(),
     };
-    ep.send(Given::Inject(OpFlags::REMOTE_CQ_DATA), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Inject(OpFlags::REMOTE_CQ_DATA), local, args) }
 }
 
 pub(super) static OPS: kfi_ops_msg = kfi_ops_msg {

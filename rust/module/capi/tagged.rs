@@ -39,6 +39,43 @@ use super::{
 };
 use crate::provider::ep::op::Tag;
 
+/// The local memory that a message names. Fails with `EINVAL` for an unknown type of list, or if
+/// there are elements but no list.
+///
+/// # Safety
+///
+/// By the interface, the memory is that of an operation.
+pub(super) unsafe fn local(msg: &kfi_msg_tagged) -> Result<Local> {
+    // SAFETY: By the requirement above, the list is the union's member that the type names. All
+    // members are pointers.
+    unsafe { Local::of_msg(msg.type_, msg.__bindgen_anon_1.msg_iov, msg.iov_count) }
+}
+
+/// The other arguments of a send.
+pub(super) fn send_args(msg: &kfi_msg_tagged) -> SendArgs {
+    SendArgs {
+        peer: msg.addr,
+        data: msg.data,
+        tag: Some(Tag {
+            tag: msg.tag,
+            ignore: 0,
+        }),
+        context: msg.context,
+    }
+}
+
+/// The other arguments of a receive.
+pub(super) fn receive_args(msg: &kfi_msg_tagged) -> ReceiveArgs {
+    ReceiveArgs {
+        peer: msg.addr,
+        tag: Some(Tag {
+            tag: msg.tag,
+            ignore: msg.ignore,
+        }),
+        context: msg.context,
+    }
+}
+
 /// kfi_trecv().
 ///
 /// # Safety
@@ -63,7 +100,8 @@ unsafe extern "C" fn recv(
         tag: Some(Tag { tag, ignore }),
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_trecvv().
@@ -90,7 +128,8 @@ unsafe extern "C" fn recvv(
         tag: Some(Tag { tag, ignore }),
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_trecvbv().
@@ -117,7 +156,8 @@ unsafe extern "C" fn recvbv(
         tag: Some(Tag { tag, ignore }),
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_trecvsgl().
@@ -144,7 +184,8 @@ unsafe extern "C" fn recvsgl(
         tag: Some(Tag { tag, ignore }),
         context,
     };
-    ep.receive(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_trecvmsg().
@@ -159,18 +200,8 @@ unsafe extern "C" fn recvmsg(ep: *mut kfid_ep, msg: *const kfi_msg_tagged, flags
     let Some(msg) = msg else {
         return code(Err(EINVAL)) as isize;
     };
-    // SAFETY: By the interface, the list is the union's member that the type names, and the memory
-    // that of an operation. All members are pointers.
-    let local = unsafe { Local::of_msg(msg.type_, msg.__bindgen_anon_1.msg_iov, msg.iov_count) };
-    let args = ReceiveArgs {
-        peer: msg.addr,
-        tag: Some(Tag {
-            tag: msg.tag,
-            ignore: msg.ignore,
-        }),
-        context: msg.context,
-    };
-    ep.receive(Given::Explicit(flags), local, args)
+    // SAFETY: By the interface, the memory and the context are those of an operation.
+    unsafe { ep.receive(Given::Explicit(flags), local(msg), receive_args(msg)) }
 }
 
 /// kfi_tsend().
@@ -197,7 +228,8 @@ unsafe extern "C" fn send(
         tag: Some(Tag { tag, ignore: 0 }),
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_tsendv().
@@ -224,7 +256,8 @@ unsafe extern "C" fn sendv(
         tag: Some(Tag { tag, ignore: 0 }),
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_tsendbv().
@@ -251,7 +284,8 @@ unsafe extern "C" fn sendbv(
         tag: Some(Tag { tag, ignore: 0 }),
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_tsendsgl().
@@ -278,7 +312,8 @@ unsafe extern "C" fn sendsgl(
         tag: Some(Tag { tag, ignore: 0 }),
         context,
     };
-    ep.send(Given::Default(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_tsendmsg().
@@ -293,19 +328,8 @@ unsafe extern "C" fn sendmsg(ep: *mut kfid_ep, msg: *const kfi_msg_tagged, flags
     let Some(msg) = msg else {
         return code(Err(EINVAL)) as isize;
     };
-    // SAFETY: By the interface, the list is the union's member that the type names, and the memory
-    // that of an operation. All members are pointers.
-    let local = unsafe { Local::of_msg(msg.type_, msg.__bindgen_anon_1.msg_iov, msg.iov_count) };
-    let args = SendArgs {
-        peer: msg.addr,
-        data: msg.data,
-        tag: Some(Tag {
-            tag: msg.tag,
-            ignore: 0,
-        }),
-        context: msg.context,
-    };
-    ep.send(Given::Explicit(flags), local, args)
+    // SAFETY: By the interface, the memory and the context are those of an operation.
+    unsafe { ep.send(Given::Explicit(flags), local(msg), send_args(msg)) }
 }
 
 /// kfi_tinject().
@@ -330,7 +354,8 @@ unsafe extern "C" fn inject(
         tag: Some(Tag { tag, ignore: 0 }),
         context: core::ptr::null_mut(),
     };
-    ep.send(Given::Inject(OpFlags::EMPTY), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Inject(OpFlags::EMPTY), local, args) }
 }
 
 /// kfi_tsenddata().
@@ -358,7 +383,8 @@ unsafe extern "C" fn senddata(
         tag: Some(Tag { tag, ignore: 0 }),
         context,
     };
-    ep.send(Given::Default(OpFlags::REMOTE_CQ_DATA), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Default(OpFlags::REMOTE_CQ_DATA), local, args) }
 }
 
 /// kfi_tinjectdata().
@@ -384,7 +410,8 @@ unsafe extern "C" fn injectdata(
         tag: Some(Tag { tag, ignore: 0 }),
         context: core::ptr::null_mut(),
     };
-    ep.send(Given::Inject(OpFlags::REMOTE_CQ_DATA), local, args)
+    // SAFETY: By the interface, the context is that of an operation.
+    unsafe { ep.send(Given::Inject(OpFlags::REMOTE_CQ_DATA), local, args) }
 }
 
 pub(super) static OPS: kfi_ops_tagged = kfi_ops_tagged {
