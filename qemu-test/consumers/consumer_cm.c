@@ -199,8 +199,8 @@ static void requests_are_rejected(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
 	kfi_freeinfo(info);
 
-	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head, sizeof(event.head), LONG,
-					   0), -KFI_EAVAIL);
+	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head, sizeof(event.head),
+					   LONG, 0), -KFI_EAVAIL);
 	KUNIT_ASSERT_EQ(test, kfi_eq_readerr(w.client_eq, &error, 0), sizeof(error));
 	KUNIT_EXPECT_PTR_EQ(test, error.fid, &w.client.ep->fid);
 	KUNIT_EXPECT_EQ(test, error.err, KFI_ECONNREFUSED);
@@ -249,8 +249,8 @@ static void an_event_survives_its_endpoint(struct kunit *test)
 					  sizeof(event.head) + sizeof(event.data), 0),
 			sizeof(event.head) + ASKED);
 	KUNIT_EXPECT_NULL(test, event.head.info);
-	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head, sizeof(event.head), LONG,
-					   0), -KFI_EAVAIL);
+	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head, sizeof(event.head),
+					   LONG, 0), -KFI_EAVAIL);
 	KUNIT_ASSERT_EQ(test, kfi_eq_readerr(w.client_eq, &error, 0), sizeof(error));
 	KUNIT_EXPECT_EQ(test, error.err, KFI_ECONNREFUSED);
 	world_close(test, &w);
