@@ -39,6 +39,7 @@ use kfi_core::{
 
 use super::{
     absent,
+    atomic,
     cm,
     code,
     info::hints,
@@ -69,6 +70,7 @@ use super::{
         kfid_ep,
         kfid_eq, //
     },
+    rma,
     tagged,
     Opener, //
 };
@@ -233,9 +235,9 @@ fn fill(slot: Slot<kfid_ep>, context: *mut c_void, inner: OpenEp) -> *mut kfid_e
         head.ops = ptr::from_ref(&OPS).cast_mut();
         head.cm = ptr::from_ref(&cm::OPS).cast_mut();
         head.msg = ptr::from_ref(&msg::OPS).cast_mut();
-        head.rma = ptr::from_ref(&absent::RMA_OPS).cast_mut();
+        head.rma = ptr::from_ref(&rma::OPS).cast_mut();
         head.tagged = ptr::from_ref(&tagged::OPS).cast_mut();
-        head.atomic = ptr::from_ref(&absent::ATOMIC_OPS).cast_mut();
+        head.atomic = ptr::from_ref(&atomic::OPS).cast_mut();
     })
 }
 

@@ -22,7 +22,9 @@
 //! | [`buffers`] | what a consumer passes as memory: addresses, pages, scatterlists |
 //! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
 //! | [`msg`], [`tagged`] | messages |
+//! | [`rma`] | remote memory access |
 //! | [`atomic`] | atomics |
+//! | [`remote`] | what a consumer passes as memory of a peer |
 //! | [`work`] | deferred work |
 //! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
@@ -66,6 +68,8 @@ mod object;
 mod pep;
 mod poll;
 mod provider;
+mod remote;
+mod rma;
 mod tagged;
 mod transfer;
 mod wait;

@@ -158,7 +158,7 @@ pub(super) struct Call {
 
 impl Call {
     /// The context of the caller.
-    fn context(&self) -> Context {
+    pub(super) fn context(&self) -> Context {
         match self.start {
             Start::Now(context) => context,
             Start::Trigger { .. } => Context::MaySleep,

@@ -13,6 +13,10 @@ use kernel::prelude::*;
 use kfi_core::op::OpType;
 
 use super::{
+    atomic::{
+        AtomicArgs,
+        Values, //
+    },
     domain::OpenDomain,
     msg,
     object::of_class,
@@ -23,6 +27,7 @@ use super::{
         kfid_cntr,
         kfid_ep, //
     },
+    rma,
     tagged, //
 };
 use crate::{
@@ -109,7 +114,44 @@ unsafe fn queue_one(domain: &OpenDomain, work: &kfi_deferred_work) -> Result<u64
                 _ => ep.post_receive(call, &local, &tagged::receive_args(&op.msg)),
             }
         }
-        _ => Err(ENOSYS),
+        OpType::Read | OpType::Write => {
+            // SAFETY: See above.
+            let op = unsafe { work.op.rma.as_ref() }.ok_or(EINVAL)?;
+            let (ep, call) = begin(op.ep, op.flags)?;
+            // SAFETY: See above.
+            let (local, args) = unsafe { (rma::local(&op.msg)?, rma::args(&op.msg)?) };
+            match kind {
+                OpType::Read => ep.post_read(call, &local, &args),
+                _ => ep.post_write(call, &local, &args),
+            }
+        }
+        OpType::Atomic => {
+            // SAFETY: See above.
+            let op = unsafe { work.op.atomic.as_ref() }.ok_or(EINVAL)?;
+            let (ep, call) = begin(op.ep, op.flags)?;
+            // SAFETY: See above.
+            let args = unsafe { AtomicArgs::of_msg(kind, &op.msg, Values::None, Values::None) };
+            ep.post_atomic(call, &args)
+        }
+        OpType::FetchAtomic => {
+            // SAFETY: See above.
+            let op = unsafe { work.op.fetch_atomic.as_ref() }.ok_or(EINVAL)?;
+            let (ep, call) = begin(op.ep, op.flags)?;
+            let result = Values::List(op.fetch.msg_iov, op.fetch.iov_count);
+            // SAFETY: See above.
+            let args = unsafe { AtomicArgs::of_msg(kind, &op.msg, Values::None, result) };
+            ep.post_atomic(call, &args)
+        }
+        OpType::CompareAtomic => {
+            // SAFETY: See above.
+            let op = unsafe { work.op.compare_atomic.as_ref() }.ok_or(EINVAL)?;
+            let (ep, call) = begin(op.ep, op.flags)?;
+            let compare = Values::List(op.compare.msg_iov, op.compare.iov_count);
+            let result = Values::List(op.fetch.msg_iov, op.fetch.iov_count);
+            // SAFETY: See above.
+            let args = unsafe { AtomicArgs::of_msg(kind, &op.msg, compare, result) };
+            ep.post_atomic(call, &args)
+        }
     }
 }
 

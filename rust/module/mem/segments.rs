@@ -33,6 +33,16 @@ pub(super) fn atomic_flags() -> Flags {
     (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_ATOMIC
 }
 
+/// A vector with room for `count` elements, in memory of `kmalloc()`. So it can be freed in any
+/// context but NMIs, like this can be called. Fails with `ENOMEM`.
+pub(crate) fn atomic_vec<T>(count: usize) -> Result<KVVec<T>> {
+    let list = KVec::with_capacity(count, atomic_flags())?;
+    let (addr, len, capacity) = list.into_raw_parts();
+    // SAFETY: The parts are those of a vector of this type. `KVmalloc` frees and reallocates memory
+    // of `Kmalloc` too: `kvfree()` and `kvrealloc()` take both.
+    Ok(unsafe { KVVec::from_raw_parts(addr, len, capacity) })
+}
+
 /// Contiguous bytes at kernel addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
@@ -137,14 +147,9 @@ impl Segments {
     /// Makes room for `count` segments of an empty list, in memory of `kmalloc()`. So the list can
     /// be freed in any context but NMIs, like this can be called. Fails with `ENOMEM`.
     pub(super) fn reserve_atomic(&mut self, count: usize) -> Result {
-        if count <= FEW {
-            return Ok(());
+        if count > FEW {
+            self.list = List::Many(atomic_vec(count)?);
         }
-        let list = KVec::with_capacity(count, atomic_flags())?;
-        let (addr, len, capacity) = list.into_raw_parts();
-        // SAFETY: The parts are those of a vector of this type. `KVmalloc` frees and reallocates
-        // memory of `Kmalloc` too: `kvfree()` and `kvrealloc()` take both.
-        self.list = List::Many(unsafe { KVVec::from_raw_parts(addr, len, capacity) });
         Ok(())
     }
 

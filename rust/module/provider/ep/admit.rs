@@ -96,7 +96,8 @@ pub(crate) enum Context {
 }
 
 impl Context {
-    fn alloc(self) -> AllocFlags {
+    /// The flags of small allocations.
+    pub(crate) fn alloc(self) -> AllocFlags {
         match self {
             Self::MaySleep => GFP_KERNEL_ACCOUNT,
             Self::Atomic => (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_ATOMIC,

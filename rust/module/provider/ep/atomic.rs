@@ -123,6 +123,16 @@ impl Endpoint {
         }
     }
 
+    /// The most elements of one atomic. Fails with `EOPNOTSUPP` if the endpoint does not have the
+    /// function, or not the capability. Any context.
+    pub(crate) fn max_count(&self, function: &Function) -> Result<usize> {
+        function
+            .kind()
+            .check_caps(self.caps, OpFlags::EMPTY, false)
+            .map_err(to_error)?;
+        max_count(self.ep_type(), function)
+    }
+
     /// Checks that the endpoint has a function for `len` bytes of elements. Fails with `EOPNOTSUPP`,
     /// `EINVAL`, `EMSGSIZE`; see [`Function::check`]. Any context.
     pub(crate) fn check_function(&self, function: &Function, len: u64) -> Result {
