@@ -111,7 +111,7 @@ static void addresses_have_a_text(struct kunit *test)
 	KUNIT_EXPECT_LT(test, kfi_av_insertsvc(av, "no address", "9", &addr, 0, NULL), 0);
 	KUNIT_EXPECT_EQ(test, addr, KFI_ADDR_NOTAVAIL);
 	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "10.0.0.3", 2, "9", 1, NULL, 0, NULL),
-			-ENOSYS);
+			-KFI_ENOSYS);
 	len = sizeof(text);
 	KUNIT_EXPECT_PTR_EQ(test, kfi_av_straddr(av, &want, text, &len),
 			    (const char *)text);
@@ -166,14 +166,14 @@ static void attributes_are_checked(struct kunit *test)
 	struct fixture f;
 
 	fixture_open(test, &f);
-	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &events, &av, NULL), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &events, &av, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &contexts, &av, NULL), -EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &named, &av, NULL), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &named, &av, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &flags, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &many, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &type, &av, NULL), -EINVAL);
 	KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, NULL, &av, NULL), 0);
-	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &f.domain->fid, 0), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &f.domain->fid, 0), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
 	fixture_close(test, &f);
 }

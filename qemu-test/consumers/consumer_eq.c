@@ -200,7 +200,7 @@ static void on_event(struct kfid_eq *eq, void *context)
 		atomic_inc(&told->wrong);
 	/* It may not, and is told so. */
 	told->closed = kfi_close(&eq->fid);
-	msleep(10);
+	msleep(20);
 	while (told->drains && kfi_eq_read(eq, &event, NULL, 0, 0) >= 0)
 		atomic_inc(&told->events);
 	atomic_inc(&told->calls);
@@ -211,8 +211,8 @@ static int calls(struct told *told, int wanted)
 {
 	int i;
 
-	for (i = 0; i < LONG / 10 && atomic_read(&told->calls) < wanted; i++)
-		msleep(10);
+	for (i = 0; i < LONG / 20 && atomic_read(&told->calls) < wanted; i++)
+		msleep(20);
 	msleep(50);
 	return atomic_read(&told->calls);
 }
@@ -254,11 +254,11 @@ static void a_handler_is_told_of_events(struct kunit *test)
 	for (i = 0; i < 100; i++) {
 		if (kfi_eq_write(eq, MINE, NULL, 0, 0) < 0) {
 			i--;
-			msleep(1);
+			msleep(20);
 		}
 	}
-	for (i = 0; i < LONG / 10 && atomic_read(&told.events) < 100; i++)
-		msleep(10);
+	for (i = 0; i < LONG / 20 && atomic_read(&told.events) < 100; i++)
+		msleep(20);
 	KUNIT_EXPECT_EQ(test, atomic_read(&told.events), 100);
 	/* The close waits for a call. */
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);

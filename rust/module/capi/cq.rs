@@ -202,10 +202,7 @@ pub(super) unsafe extern "C" fn open(
         // valid.
         let (domain, given) = unsafe { (inner(domain), attr.as_mut()) };
         // SAFETY: By the interface, the attributes name an open wait set. The default names none.
-        let (attr, cpu) = match &given {
-            Some(given) => unsafe { attributes(given) },
-            None => unsafe { attributes(&DEFAULT) },
-        }?;
+        let (attr, cpu) = unsafe { attributes(given.as_deref().unwrap_or(&DEFAULT)) }?;
         let slot = Slot::<kfid_cq>::new()?;
         // SAFETY: By the interface, a completion handler may be called with the queue and the
         // context. It is called when something has arrived, so after this call, and until
@@ -453,7 +450,7 @@ pub(super) unsafe fn put_text(text: &'static CStr, buf: *mut c_char, len: usize)
             *buf.add(copied) = 0;
         }
     }
-    text.as_ptr().cast()
+    text.as_char_ptr()
 }
 
 /// # Safety
