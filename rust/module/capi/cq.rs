@@ -274,7 +274,8 @@ impl Entries {
 /// # Safety
 ///
 /// `cq` is an open CQ of this module. Each pointer is null or has room for `count` elements.
-#[inline]
+#[inline(never)]
+#[link_section = ".text.hot"]
 unsafe fn take(
     cq: *mut kfid_cq,
     buf: *mut c_void,
@@ -303,8 +304,11 @@ unsafe fn take(
 /// module.
 #[link_section = ".text.hot"]
 unsafe extern "C" fn read(cq: *mut kfid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: By the interface, `cq` is an open CQ of this module, and there is room for `count`
-    // entries.
+    // SAFETY: By the interface, `cq` is an open CQ of this module.
+    if unsafe { inner(cq) }.cq.is_found_empty() && !buf.is_null() {
+        return EAGAIN.to_errno() as isize;
+    }
+    // SAFETY: By the interface, as above, and there is room for `count` entries.
     unsafe { take(cq, buf, count, ptr::null_mut()) }
 }
 
