@@ -24,6 +24,7 @@ use crate::{
             CqAttr, //
         },
         ep::{
+            attr::EpAttr,
             op::{
                 Flags,
                 Op,
@@ -31,8 +32,7 @@ use crate::{
                 Send, //
             },
             post::Poster,
-            Endpoint,
-            EpAttr, //
+            Endpoint, //
         },
         object::{
             force_close,

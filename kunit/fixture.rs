@@ -47,7 +47,7 @@ use crate::{
             Domain,
             MrMode, //
         },
-        ep::EpAttr,
+        ep::attr::EpAttr,
         eq::{
             Eq,
             EqAttr, //

@@ -198,7 +198,7 @@ impl Held {
             at = at.wrapping_add(len + GAP);
         }
         // SAFETY: The bytes are allocated as long as `allocated`, which tests drop last.
-        let memory = unsafe { consumer::kvec(&list, Access::Write)? };
+        let memory = unsafe { consumer::kvec(&list, Access::Write, true)? };
         Ok(Self {
             memory: memory.into(),
             pieces,
@@ -217,7 +217,7 @@ impl Held {
             Ok(list.push(element, GFP_KERNEL)?)
         })?;
         // SAFETY: The pages were allocated with these bytes.
-        let memory = unsafe { consumer::bio_vec(&list, Access::Write)? };
+        let memory = unsafe { consumer::bio_vec(&list, Access::Write, true)? };
         Ok(Self {
             memory: memory.into(),
             pieces,
@@ -235,7 +235,7 @@ impl Held {
             Ok(())
         })?;
         // SAFETY: All entries of the table are set, to pages that were allocated with these bytes.
-        let memory = unsafe { consumer::sg_table(&table.0, Access::Write)? };
+        let memory = unsafe { consumer::sg_table(&table.0, Access::Write, true)? };
         Ok(Self {
             memory: memory.into(),
             pieces,

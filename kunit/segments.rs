@@ -6,7 +6,11 @@
 //! not with the module's view. Suite `kfabric_mr` tests operations on registered memory.
 
 use super::{
-    consumer,
+    consumer::{
+        self,
+        ATOMIC_ELEMENTS,
+        ATOMIC_PAGES, //
+    },
     kunit::error,
     kunit_kinds::{
         buffer,
@@ -29,8 +33,10 @@ use crate::{
 };
 use kernel::{
     bindings,
+    new_spinlock,
     page::PAGE_SIZE,
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 
 /// The lengths of pieces: one byte; empty pieces, single bytes and whole pages; a byte between
@@ -55,7 +61,7 @@ fn element(addr: usize, len: usize) -> bindings::kvec {
 /// Returns the error of a kvec with one element.
 fn kvec_error(addr: usize, len: usize) -> Option<Error> {
     // SAFETY: The call must refuse the address, or does not access it.
-    error(unsafe { consumer::kvec(&[element(addr, len)], Access::Read) })
+    error(unsafe { consumer::kvec(&[element(addr, len)], Access::Read, true) })
 }
 
 /// Returns an error and prints `what` unless `holds`.
@@ -250,19 +256,19 @@ mod tests {
         assert_eq!(kvec_error(addr, PINNED_MAX + 1), Some(EINVAL));
         let halves = [element(addr, 1), element(addr, PINNED_MAX)];
         // SAFETY: The call must refuse the list.
-        let refused = unsafe { consumer::kvec(&halves, Access::Read) };
+        let refused = unsafe { consumer::kvec(&halves, Access::Read, true) };
         assert_eq!(error(refused), Some(EINVAL));
         let mut list = KVVec::with_capacity(SEGMENTS_MAX + 1, GFP_KERNEL)?;
         for _ in 0..SEGMENTS_MAX {
             list.push(element(addr, 1), GFP_KERNEL)?;
         }
         // SAFETY: The byte exists as long as the result.
-        let most = unsafe { consumer::kvec(&list, Access::Read)? };
+        let most = unsafe { consumer::kvec(&list, Access::Read, true)? };
         assert_eq!(most.len(), SEGMENTS_MAX);
         assert!(most.heap_bytes() >= SEGMENTS_MAX * 24);
         list.push(element(addr, 0), GFP_KERNEL)?;
         // SAFETY: The call must refuse the list.
-        let refused = unsafe { consumer::kvec(&list, Access::Read) };
+        let refused = unsafe { consumer::kvec(&list, Access::Read, true) };
         assert_eq!(error(refused), Some(E2BIG));
         // A gather list with more segments.
         assert_eq!(error(MemRef::gather(&[most.clone(), most])), Some(E2BIG));
@@ -286,13 +292,74 @@ mod tests {
             },
         ];
         // SAFETY: The pages contain these bytes.
-        let memory = unsafe { consumer::bio_vec(&elements, Access::Write)? };
+        let memory = unsafe { consumer::bio_vec(&elements, Access::Write, true)? };
         // The first element uses three pages, the second one.
         assert_eq!(pages.count(0), before + 4);
         let part = memory.slice(5, 5);
         drop(memory);
         assert_eq!(pages.count(0), before + 4);
         drop(part);
+        assert_eq!(pages.count(0), before);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_is_passed_and_dropped_under_a_spin_lock() -> Result {
+        let lock = Arc::pin_init(new_spinlock!((), "kunit::segments"), GFP_KERNEL)?;
+        let pages = Pages::new(2, true)?;
+        let before = pages.count(0);
+        let bytes = KVec::from_elem(7u8, PAGE_SIZE, GFP_KERNEL)?;
+        let addr = bytes.as_ptr().expose_provenance();
+        let kvec = KVec::from_elem(element(addr, 3), ATOMIC_ELEMENTS, GFP_KERNEL)?;
+        let page = bindings::bio_vec {
+            bv_page: pages.page,
+            bv_offset: 100,
+            bv_len: 2 * PAGE_SIZE as u32,
+        };
+        let bio_vec = KVec::from_elem(page, ATOMIC_ELEMENTS, GFP_KERNEL)?;
+        let guard = lock.lock();
+        // SAFETY: The bytes exist as long as the results, here and below.
+        let memory = unsafe { consumer::kvec(&kvec, Access::Read, false) };
+        let of_pages = unsafe { consumer::bio_vec(&bio_vec, Access::Write, false) };
+        let counted = pages.count(0);
+        let lens = [&memory, &of_pages].map(|made| made.as_ref().map_or(0, MemRef::len));
+        drop((memory, of_pages));
+        drop(guard);
+        assert_eq!(lens, [3 * ATOMIC_ELEMENTS, 2 * PAGE_SIZE * ATOMIC_ELEMENTS]);
+        assert_eq!(counted, before + 3 * ATOMIC_ELEMENTS as i32);
+        assert_eq!(pages.count(0), before);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_that_is_passed_under_a_spin_lock_has_limits() -> Result {
+        let bytes = VVec::from_elem(0u8, ATOMIC_PAGES * PAGE_SIZE, GFP_KERNEL)?;
+        let addr = bytes.as_ptr().expose_provenance();
+        let pages = Pages::new(2, true)?;
+        let before = pages.count(0);
+        let page = bindings::bio_vec {
+            bv_page: pages.page,
+            bv_offset: 0,
+            bv_len: 4 * PAGE_SIZE as u32,
+        };
+        // An element counts, too.
+        let most = (ATOMIC_PAGES - 1) * PAGE_SIZE;
+        let many = KVec::from_elem(element(addr, 0), ATOMIC_ELEMENTS + 1, GFP_KERNEL)?;
+        for (list, error) in [
+            (&many[..], Some(E2BIG)),
+            (&[element(addr, most)][..], None),
+            (&[element(addr, most + 1)][..], Some(E2BIG)),
+            (&[element(8, 8)][..], Some(EFAULT)),
+        ] {
+            // SAFETY: The call must refuse the list, or the bytes exist as long as the result.
+            let memory = unsafe { consumer::kvec(list, Access::Read, false) };
+            assert_eq!(super::error(memory), error);
+        }
+        let list = KVec::from_elem(page, ATOMIC_ELEMENTS, GFP_KERNEL)?;
+        // SAFETY: The pages exist as long as the result.
+        let memory = unsafe { consumer::bio_vec(&list, Access::Read, false)? };
+        assert_eq!(memory.len(), 4 * PAGE_SIZE * ATOMIC_ELEMENTS);
+        drop(memory);
         assert_eq!(pages.count(0), before);
         Ok(())
     }
@@ -324,7 +391,7 @@ mod tests {
                 },
             ];
             // SAFETY: The elements are pages, or the call must refuse them.
-            let refused = unsafe { consumer::bio_vec(&elements, Access::Read) };
+            let refused = unsafe { consumer::bio_vec(&elements, Access::Read, true) };
             assert_eq!(error(refused), Some(EINVAL));
             // References that were taken before the failure are put.
             assert_eq!(good.count(0), before);

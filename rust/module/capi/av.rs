@@ -23,7 +23,6 @@ use kfi_core::{
         TEXT_MAX, //
     },
     enums::AvType,
-    errno::Errno,
     flags::{
         KFI_ADDR_NOTAVAIL,
         KFI_EVENT,
@@ -80,7 +79,7 @@ const STRIDE: usize = 256;
 const MAX_RX_CTX_BITS: c_int = 16;
 
 /// The value behind a `struct kfid_av`.
-pub(super) struct OpenAv(Arc<Av>);
+pub(super) struct OpenAv(pub(super) Arc<Av>);
 
 impl Inner for OpenAv {
     fn close(&self) -> Result {
@@ -196,7 +195,7 @@ unsafe fn addr_len(addr: *const u8) -> Result<usize> {
 /// # Safety
 ///
 /// `addr` is null, or points to an address.
-unsafe fn read_addr(addr: *const u8) -> Result<SockAddr> {
+pub(super) unsafe fn read_addr(addr: *const u8) -> Result<SockAddr> {
     if addr.is_null() {
         return Err(EINVAL);
     }
@@ -358,27 +357,10 @@ unsafe extern "C" fn lookup(
     addr: *mut c_void,
     len: *mut usize,
 ) -> c_int {
-    if len.is_null() {
-        return EINVAL.to_errno();
-    }
     // SAFETY: By the interface, `av` is an open AV of this module.
-    let found = match unsafe { inner(av) }.0.lookup(fi_addr) {
-        Ok(found) => found,
-        Err(error) => return code(Err(error)),
-    };
-    let whole = info::sockaddr_len(&found);
-    // SAFETY: By the interface, `len` can be read and written.
-    let room = unsafe { ptr::replace(len, whole) };
-    if !addr.is_null() {
-        let raw = found.to_raw();
-        // SAFETY: By the interface there is room for `room` bytes; there are at least `whole` in
-        // `raw`, which is on this stack.
-        unsafe { ptr::copy_nonoverlapping(raw.as_ptr(), addr.cast(), room.min(whole)) };
-    }
-    if addr.is_null() || room < whole {
-        return to_error(Errno::KFI_ETOOSMALL).to_errno();
-    }
-    0
+    let found = unsafe { inner(av) }.0.lookup(fi_addr);
+    // SAFETY: By the interface, `len` and `addr` can be written.
+    code(found.and_then(|found| unsafe { info::put_sockaddr(&found, addr, len) }))
 }
 
 /// # Safety

@@ -13,6 +13,7 @@
 #include <kfi/kfi_prov.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_tagged.h>
+#include <kfi/kfi_trigger.h>
 
 /* In Rust, behind the exported functions of capi.c: capi/provider.rs. */
 int kfabric_capi_getinfo(u32 version, const char *node, const char *service,
@@ -25,6 +26,7 @@ int kfabric_capi_provider_deregister(struct kfi_provider *provider);
 
 /* In C: shim/capi.c. */
 bool kfabric_capi_may_lock(void);
+bool kfabric_capi_may_sleep(void);
 void kfabric_capi_module_get(void);
 void kfabric_capi_module_put(void);
 void *kfabric_capi_memdup(const void *from, size_t len);

@@ -5,25 +5,29 @@
 use core::ptr;
 
 use kernel::{
-    bindings::{
-        bio_vec,
-        kvec,
-        scatterlist, //
-    },
     prelude::*,
     sync::Arc, //
 };
 
-use kfi_core::flags;
+use kfi_core::flags::{
+    self,
+    KFI_REG_MR, //
+};
 
 use super::{
+    absent::not_there,
+    atomic,
     av,
     cntr,
+    code,
     cq,
+    ep,
     info::text,
+    mr,
     object::{
-        fid_ops,
+        bound_fid_ops,
         inner,
+        of_class,
         store,
         Head,
         Inner,
@@ -32,23 +36,19 @@ use super::{
     poll,
     raw::{
         self,
-        kfi_atomic_attr,
-        kfi_datatype,
         kfi_info,
-        kfi_mr_attr,
-        kfi_op,
         kfi_ops,
         kfi_ops_domain,
-        kfi_ops_mr,
         kfi_rx_attr,
         kfi_tx_attr,
         kfid,
         kfid_domain,
         kfid_ep,
+        kfid_eq,
         kfid_fabric,
-        kfid_mr,
         kfid_stx, //
     },
+    work,
     Opener, //
 };
 use crate::{
@@ -81,7 +81,7 @@ impl Inner for OpenDomain {
     }
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_domain>(None);
+static FID_OPS: kfi_ops = bound_fid_ops::<kfid_domain>(bind, control);
 
 // SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
 // used for domains only.
@@ -162,7 +162,7 @@ pub(super) unsafe extern "C" fn open(
             OpenDomain { domain, opener },
             |head: &mut kfid_domain| {
                 head.ops = ptr::from_ref(&OPS).cast_mut();
-                head.mr = ptr::from_ref(&MR_OPS).cast_mut();
+                head.mr = ptr::from_ref(&mr::OPS).cast_mut();
             },
         ))
     };
@@ -170,54 +170,68 @@ pub(super) unsafe extern "C" fn open(
     unsafe { store(domain, make()) }
 }
 
-/// Defines operations that are not there yet: each returns `-KFI_ENOSYS`.
-macro_rules! not_there {
-    ($( $name:ident($($arg:ty),*); )*) => {
-        $(
-            /// Not there yet.
-            ///
-            /// # Safety
-            ///
-            /// The requirements of the C interface: pointers are valid, and objects are open objects
-            /// of this module.
-            unsafe extern "C" fn $name($(_: $arg),*) -> c_int {
-                ENOSYS.to_errno()
-            }
-        )*
+/// kfi_domain_bind(), for arguments that are valid.
+///
+/// # Safety
+///
+/// `to` is null, or an open object of any class and any provider.
+unsafe fn bind_to(domain: &Domain, to: *mut kfid, flags: u64) -> Result {
+    let reg_mr = match flags {
+        0 => false,
+        KFI_REG_MR => true,
+        _ => return Err(EINVAL),
     };
+    // SAFETY: By the requirement above.
+    domain.bind_eq(&unsafe { of_class::<kfid_eq>(to) }?.eq, reg_mr)
+}
+
+/// kfi_domain_bind().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
+    // SAFETY: By the interface, `fid` is an open object; this table is of domains. `to` is null or
+    // an open object.
+    code(unsafe { bind_to(&inner::<kfid_domain>(fid.cast()).domain, to, flags) })
 }
 
 not_there! {
-    endpoint(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
+    scalable_ep(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
     stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
     srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
-    query_atomic(*mut kfid_domain, kfi_datatype, kfi_op, *mut kfi_atomic_attr, u64);
-    mr_reg(*mut kfid, *const c_void, usize, u64, u64, u64, u64, *mut *mut kfid_mr, *mut c_void);
-    mr_regv(*mut kfid, *const kvec, usize, u64, u64, u64, u64, *mut *mut kfid_mr, *mut c_void);
-    mr_regbv(*mut kfid, *const bio_vec, usize, u64, u64, u64, u64, *mut *mut kfid_mr, *mut c_void);
-    mr_regattr(*mut kfid, *const kfi_mr_attr, u64, *mut *mut kfid_mr);
-    mr_regsgl(*mut kfid, *const scatterlist, usize, u64, u64, u64, u64, *mut *mut kfid_mr,
-        *mut c_void);
+}
+
+/// kfi_control() of domains.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: By the interface, `fid` is an open object; this table is of domains. `arg` points to
+    // what the command needs.
+    unsafe {
+        let domain = inner::<kfid_domain>(fid.cast());
+        code(match u32::try_from(command) {
+            Ok(raw::KFI_QUEUE_WORK) => work::queue(domain, arg.cast()),
+            Ok(raw::KFI_CANCEL_WORK) => work::cancel(domain, arg.cast()),
+            Ok(raw::KFI_FLUSH_WORK) => work::flush(domain, arg.cast()),
+            _ => return mr::control_domain(fid, command, arg),
+        })
+    }
 }
 
 static OPS: kfi_ops_domain = kfi_ops_domain {
     size: size_of::<kfi_ops_domain>(),
     av_open: Some(av::open),
     cq_open: Some(cq::open),
-    endpoint: Some(endpoint),
-    scalable_ep: Some(endpoint),
+    endpoint: Some(ep::open),
+    scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
     stx_ctx: Some(stx_ctx),
     srx_ctx: Some(srx_ctx),
-    query_atomic: Some(query_atomic),
-};
-
-static MR_OPS: kfi_ops_mr = kfi_ops_mr {
-    size: size_of::<kfi_ops_mr>(),
-    reg: Some(mr_reg),
-    regv: Some(mr_regv),
-    regbv: Some(mr_regbv),
-    regattr: Some(mr_regattr),
-    regsgl: Some(mr_regsgl),
+    query_atomic: Some(atomic::query),
 };

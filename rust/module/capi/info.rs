@@ -23,6 +23,7 @@ use kfi_core::{
         AddrFormat,
         Threading, //
     },
+    errno::Errno,
     info::{
         DomainAttr,
         EpAttr,
@@ -290,6 +291,31 @@ pub(super) unsafe fn sockaddr(addr: *const c_void, len: usize) -> Result<Option<
         *to = *from;
     }
     SockAddr::from_raw(&raw).map(Some).map_err(|_| ENODATA)
+}
+
+/// Stores as much of an address as fits, and its length. Fails with `EINVAL` without `len`;
+/// `KFI_ETOOSMALL` if it does not fit.
+///
+/// # Safety
+///
+/// `len` is null, or can be read and written. `addr` is null, or there is room for `*len` bytes.
+pub(super) unsafe fn put_sockaddr(from: &SockAddr, addr: *mut c_void, len: *mut usize) -> Result {
+    if len.is_null() {
+        return Err(EINVAL);
+    }
+    let whole = sockaddr_len(from);
+    // SAFETY: By the requirement above.
+    let room = unsafe { ptr::replace(len, whole) };
+    if !addr.is_null() {
+        let raw = from.to_raw();
+        // SAFETY: By the requirement above there is room for `room` bytes; there are at least
+        // `whole` in `raw`, which is on this stack.
+        unsafe { ptr::copy_nonoverlapping(raw.as_ptr(), addr.cast(), room.min(whole)) };
+    }
+    if addr.is_null() || room < whole {
+        return Err(to_error(Errno::KFI_ETOOSMALL));
+    }
+    Ok(())
 }
 
 /// The threading that a provider must support. This one supports all, so the others count as the

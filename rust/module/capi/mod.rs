@@ -15,14 +15,23 @@
 //! | [`fabric`] | operations of fabrics |
 //! | [`domain`] | operations of domains |
 //! | [`av`] | operations of address vectors |
+//! | [`ep`] | operations of endpoints, and their aliases |
+//! | [`cm`] | addresses and connections of endpoints |
+//! | [`mr`] | operations of memory regions, and those that register memory |
+//! | [`buffers`] | what a consumer passes as memory: addresses, pages, scatterlists |
+//! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
+//! | [`msg`], [`tagged`] | messages |
+//! | [`atomic`] | atomics |
+//! | [`work`] | deferred work |
+//! | [`absent`] | operations that are not there yet |
 //! | [`cntr`] | operations of counters |
 //! | [`cq`] | operations of completion queues |
 //! | [`eq`] | operations of event queues |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Endpoints, memory regions and passive endpoints are not here
-//! yet: the operations that open them return `-KFI_ENOSYS`.
+//! Scalable endpoints, shared contexts and passive endpoints are not here yet: the operations that
+//! open them return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -38,17 +47,27 @@
 //! A fabric belongs to the process that opens it, with its user and its memory cgroup, and so do all
 //! objects that are made from it. An open fabric keeps the module loaded.
 
+mod absent;
+mod atomic;
 mod av;
+mod buffers;
+mod cm;
 mod cntr;
 mod cq;
 mod domain;
+mod ep;
 mod eq;
 mod fabric;
 mod info;
+mod mr;
+mod msg;
 mod object;
 mod poll;
 mod provider;
+mod tagged;
+mod transfer;
 mod wait;
+mod work;
 
 #[allow(
     dead_code,

@@ -193,6 +193,9 @@ unsafe extern "C" fn no_ops_open(
     ENOSYS.to_errno()
 }
 
+/// kfi_ep_bind() and the like of a class.
+pub(super) type Bind = unsafe extern "C" fn(*mut kfid, *mut kfid, u64) -> c_int;
+
 /// kfi_control() of a class.
 pub(super) type Control = unsafe extern "C" fn(*mut kfid, c_int, *mut c_void) -> c_int;
 
@@ -207,5 +210,13 @@ pub(super) const fn fid_ops<H: Head>(control: Option<Control>) -> kfi_ops {
             None => Some(no_control),
         },
         ops_open: Some(no_ops_open),
+    }
+}
+
+/// The same for a class whose objects are bound to others.
+pub(super) const fn bound_fid_ops<H: Head>(bind: Bind, control: Control) -> kfi_ops {
+    kfi_ops {
+        bind: Some(bind),
+        ..fid_ops::<H>(Some(control))
     }
 }

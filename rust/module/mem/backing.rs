@@ -56,9 +56,9 @@ pub(super) enum MemoryOwner {
     /// The only segment, if there is one, is the result of `kfabric_shim_buffer_alloc`.
     Buffer,
     /// The kernel consumer that passed the memory keeps it valid.
-    Kernel,
+    Kernel { may_sleep: bool },
     /// Each page of a segment has a reference for the segment.
-    Pages,
+    Pages { may_sleep: bool },
     /// CPU access to a mapped DMA-BUF.
     DmaBuf { _access: CpuAccess },
     /// The parts of a gather list. None of them is a gather list itself.
@@ -68,7 +68,8 @@ pub(super) enum MemoryOwner {
 /// Memory of one kind.
 ///
 /// Shared in an [`Arc`]. **Dropping the last reference may sleep**: do it in process context, with
-/// no spin lock held.
+/// no spin lock held. The exceptions are a buffer, and memory of a kernel consumer that was made
+/// where its caller may not sleep: those can be dropped in any context.
 ///
 /// # Invariants
 ///
@@ -256,7 +257,12 @@ impl Drop for Backing {
             }
             return;
         }
-        task::might_sleep();
+        if !matches!(
+            self.owner,
+            MemoryOwner::Kernel { may_sleep: false } | MemoryOwner::Pages { may_sleep: false }
+        ) {
+            task::might_sleep();
+        }
         match &mut self.owner {
             // SAFETY: By the invariants each page is pinned once for its segment; nothing uses it
             // any more.
@@ -265,7 +271,9 @@ impl Drop for Backing {
             },
             // SAFETY: By the invariants each page has a reference for its segment; nothing uses it
             // any more.
-            MemoryOwner::Pages => unsafe { consumer::put_pages(self.segments.as_slice()) },
+            MemoryOwner::Pages { may_sleep } => unsafe {
+                consumer::put_pages(self.segments.as_slice(), *may_sleep);
+            },
             MemoryOwner::Gather(parts) => {
                 let mut resched = Resched::new();
                 while let Some(part) = parts.pop() {
@@ -276,7 +284,7 @@ impl Drop for Backing {
                 }
             }
             // The access to a DMA-BUF ends when the `CpuAccess` is dropped.
-            MemoryOwner::DmaBuf { .. } | MemoryOwner::Kernel | MemoryOwner::Buffer => {}
+            MemoryOwner::DmaBuf { .. } | MemoryOwner::Kernel { .. } | MemoryOwner::Buffer => {}
         }
     }
 }

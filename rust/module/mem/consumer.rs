@@ -18,6 +18,16 @@
 //!
 //! The module does not charge the bytes again: they were charged when the consumer allocated them.
 //! It charges the segment lists, see [`backing`](super::backing).
+//!
+//! # Context
+//!
+//! The functions take `may_sleep`. Without it they can be called in any context, but for NMIs: they
+//! allocate with `GFP_ATOMIC`, and the result can be dropped in the same contexts. It has at most
+//! [`ATOMIC_ELEMENTS`] elements, so that its list is memory of `kmalloc()`, which can be freed in
+//! any context, and elements and pages are at most [`ATOMIC_PAGES`] in total, which limits the time
+//! that the call takes. With `may_sleep` they sleep, and so may the drop of the result.
+//!
+//! The stack of an interrupt is not recognised as the stack of the caller.
 
 use super::{
     backing::{
@@ -30,6 +40,7 @@ use super::{
         PINNED_MAX, //
     },
     segments::{
+        self,
         pages_of,
         Segment,
         SEGMENTS_MAX, //
@@ -52,35 +63,81 @@ use kernel::{
     task, //
 };
 
+/// The largest number of elements of a list that is passed where the caller may not sleep.
+pub(crate) const ATOMIC_ELEMENTS: usize = 256;
+
+/// The largest number of elements of such a list and pages that they touch, in total.
+pub(crate) const ATOMIC_PAGES: usize = 4096;
+
+/// The steps of a call, each of which handles a page or an element.
+enum Steps {
+    /// The caller may sleep.
+    Sleeping { elements: usize, resched: Resched },
+    /// The caller may not sleep. So many steps are left.
+    Atomic { left: usize },
+}
+
+impl Steps {
+    /// Counts an element. Fails with `E2BIG` for too many.
+    fn element(&mut self) -> Result {
+        if let Self::Sleeping { elements, .. } = self {
+            *elements += 1;
+            if *elements > SEGMENTS_MAX {
+                return Err(E2BIG);
+            }
+        }
+        self.page()
+    }
+
+    /// Counts a page. Fails with `E2BIG` for too many.
+    fn page(&mut self) -> Result {
+        match self {
+            Self::Sleeping { resched, .. } => resched.step(),
+            Self::Atomic { left } => *left = left.checked_sub(1).ok_or(E2BIG)?,
+        }
+        Ok(())
+    }
+}
+
 /// A segment list under construction.
 struct Builder {
     memory: Backing,
-    elements: usize,
-    resched: Resched,
+    steps: Steps,
 }
 
 impl Builder {
-    fn new(access: Access, owner: MemoryOwner) -> Self {
-        task::might_sleep();
-        Self {
-            memory: Backing::new(access, owner),
-            elements: 0,
-            resched: Resched::new(),
+    /// For a list of `elements`. Fails with `E2BIG` for too many where the caller may not sleep;
+    /// `ENOMEM`.
+    fn new(access: Access, owner: MemoryOwner, elements: usize, may_sleep: bool) -> Result<Self> {
+        if may_sleep {
+            task::might_sleep();
+            let (memory, resched) = (Backing::new(access, owner), Resched::new());
+            let elements = 0;
+            let steps = Steps::Sleeping { elements, resched };
+            return Ok(Self { memory, steps });
         }
+        if elements > ATOMIC_ELEMENTS {
+            return Err(E2BIG);
+        }
+        let mut memory = Backing::new(access, owner);
+        memory.segments_mut().reserve_atomic(elements)?;
+        let left = ATOMIC_PAGES;
+        let steps = Steps::Atomic { left };
+        Ok(Self { memory, steps })
     }
 
     /// Prepares for another element of `len` bytes. Fails with `E2BIG` for too many elements,
     /// `EINVAL` for too many bytes, `ENOMEM`.
     fn element(&mut self, len: usize) -> Result {
-        self.elements += 1;
-        if self.elements > SEGMENTS_MAX {
-            return Err(E2BIG);
-        }
+        self.steps.element()?;
         if len > PINNED_MAX - self.memory.len().min(PINNED_MAX) {
             return Err(EINVAL);
         }
-        self.resched.step();
-        self.memory.segments_mut().reserve(1)
+        match self.steps {
+            Steps::Sleeping { .. } => self.memory.segments_mut().reserve(1),
+            // There is room for all elements.
+            Steps::Atomic { .. } => Ok(()),
+        }
     }
 
     /// Adds `len` bytes at the kernel virtual address `addr`.
@@ -95,7 +152,7 @@ impl Builder {
             return Err(EINVAL);
         }
         for page in 0..pages_of(addr, len) {
-            self.resched.step();
+            self.steps.page()?;
             // SAFETY: The function takes any address.
             if !unsafe { shim::kfabric_shim_is_memory((addr & PAGE_MASK) + (page << PAGE_SHIFT)) } {
                 return Err(EFAULT);
@@ -125,7 +182,7 @@ impl Builder {
         let mut addr = base.wrapping_add(offset);
         let mut left = len;
         while left > 0 {
-            self.resched.step();
+            self.steps.page()?;
             let in_page = (PAGE_SIZE - (addr.addr() & !PAGE_MASK)).min(left);
             // SAFETY: The element has a page at this address, by the requirement.
             to_result(unsafe { shim::kfabric_shim_page_get(addr.cast()) })?;
@@ -139,37 +196,54 @@ impl Builder {
     }
 
     fn finish(mut self) -> Result<MemRef> {
-        self.memory.segments_mut().shrink();
-        Ok(MemRef::new(Arc::new(self.memory, GFP_KERNEL_ACCOUNT)?))
+        let flags = match self.steps {
+            Steps::Sleeping { .. } => {
+                self.memory.segments_mut().shrink();
+                GFP_KERNEL_ACCOUNT
+            }
+            Steps::Atomic { .. } => segments::atomic_flags(),
+        };
+        Ok(MemRef::new(Arc::new(self.memory, flags)?))
     }
 }
 
-/// Memory at kernel virtual addresses, in the order of `list`. Sleeps. Fails with `EFAULT` if an
-/// address is not mapped memory; `EINVAL` for the stack of the current task, or more than
-/// [`PINNED_MAX`] bytes; `E2BIG` for more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
+/// Memory at kernel virtual addresses, in the order of `list`. Fails with `EFAULT` if an address is
+/// not mapped memory; `EINVAL` for the stack of the current task, or more than [`PINNED_MAX`] bytes;
+/// `E2BIG` for more than [`SEGMENTS_MAX`] elements, or without `may_sleep` more than
+/// [`ATOMIC_ELEMENTS`] or [`ATOMIC_PAGES`]; `ENOMEM`.
 ///
 /// # Safety
 ///
 /// Until the last reference to the result is dropped, the memory stays mapped at these addresses
 /// and may be read, and with [`Access::Write`] written.
-pub(crate) unsafe fn kvec(list: &[bindings::kvec], access: Access) -> Result<MemRef> {
-    let mut builder = Builder::new(access, MemoryOwner::Kernel);
+pub(crate) unsafe fn kvec(
+    list: &[bindings::kvec],
+    access: Access,
+    may_sleep: bool,
+) -> Result<MemRef> {
+    let owner = MemoryOwner::Kernel { may_sleep };
+    let mut builder = Builder::new(access, owner, list.len(), may_sleep)?;
     for element in list {
         builder.range(element.iov_base.expose_provenance(), element.iov_len)?;
     }
     builder.finish()
 }
 
-/// The bytes of pages, in the order of `list`. Sleeps. Fails with `EINVAL` for no page, a page
-/// without a reference count, or more than [`PINNED_MAX`] bytes; `EOPNOTSUPP` for device memory;
-/// `E2BIG` for more than [`SEGMENTS_MAX`] elements; `ENOMEM`.
+/// The bytes of pages, in the order of `list`. Fails with `EINVAL` for no page, a page without a
+/// reference count, or more than [`PINNED_MAX`] bytes; `EOPNOTSUPP` for device memory; `E2BIG` and
+/// `ENOMEM` as [`kvec`].
 ///
 /// # Safety
 ///
 /// The caller keeps the pages valid during the call. The bytes may be read, and with
 /// [`Access::Write`] written, until the last reference to the result is dropped.
-pub(crate) unsafe fn bio_vec(list: &[bindings::bio_vec], access: Access) -> Result<MemRef> {
-    let mut builder = Builder::new(access, MemoryOwner::Pages);
+pub(crate) unsafe fn bio_vec(
+    list: &[bindings::bio_vec],
+    access: Access,
+    may_sleep: bool,
+) -> Result<MemRef> {
+    let owner = MemoryOwner::Pages { may_sleep };
+    let mut builder = Builder::new(access, owner, list.len(), may_sleep)?;
     for element in list {
         let (offset, len) = (element.bv_offset as usize, element.bv_len as usize);
         // SAFETY: An element of the list, by the requirement.
@@ -178,14 +252,20 @@ pub(crate) unsafe fn bio_vec(list: &[bindings::bio_vec], access: Access) -> Resu
     builder.finish()
 }
 
-/// The bytes of pages, in the order of `table`, as the CPU sees them (`orig_nents`). Sleeps. Fails
-/// as [`bio_vec`] does.
+/// The bytes of pages, in the order of `table`, as the CPU sees them (`orig_nents`). Fails as
+/// [`bio_vec`] does.
 ///
 /// # Safety
 ///
 /// `table` is a valid table; otherwise as for [`bio_vec`].
-pub(crate) unsafe fn sg_table(table: &bindings::sg_table, access: Access) -> Result<MemRef> {
-    let mut builder = Builder::new(access, MemoryOwner::Pages);
+pub(crate) unsafe fn sg_table(
+    table: &bindings::sg_table,
+    access: Access,
+    may_sleep: bool,
+) -> Result<MemRef> {
+    let owner = MemoryOwner::Pages { may_sleep };
+    let elements = table.orig_nents as usize;
+    let mut builder = Builder::new(access, owner, elements, may_sleep)?;
     let mut next = table.sgl;
     for _ in 0..table.orig_nents {
         if next.is_null() {
@@ -200,19 +280,22 @@ pub(crate) unsafe fn sg_table(table: &bindings::sg_table, access: Access) -> Res
     builder.finish()
 }
 
-/// Puts the reference to each page of `segments`, in bounded steps. Process context; may sleep.
+/// Puts the reference to each page of `segments`. With `may_sleep` it needs process context and
+/// calls `cond_resched()`; otherwise any context but NMIs.
 ///
 /// # Safety
 ///
 /// Each page has a reference for its segment, and the segments are not used again.
-pub(super) unsafe fn put_pages(segments: &[Segment]) {
+pub(super) unsafe fn put_pages(segments: &[Segment], may_sleep: bool) {
     let mut resched = Resched::new();
     for segment in segments {
         let base = segment.addr.map_addr(|addr| addr & PAGE_MASK);
         for page in 0..pages_of(segment.addr.addr(), segment.len) {
             // SAFETY: By the requirement.
             unsafe { shim::kfabric_shim_page_put(base.wrapping_add(page << PAGE_SHIFT).cast()) };
-            resched.step();
+            if may_sleep {
+                resched.step();
+            }
         }
     }
 }

@@ -50,7 +50,8 @@ const RUN_BYTES: usize = 256;
 
 /// A reference to a range of bytes, which are writable if [`writable`](Self::writable) says so.
 ///
-/// **Dropping the last reference may sleep**: do it in process context, with no spin lock held.
+/// **Dropping the last reference may sleep**: do it in process context, with no spin lock held. For
+/// exceptions see [`Backing`].
 ///
 /// # Invariants
 ///
@@ -264,6 +265,23 @@ impl Inline {
             user::read_bytes(UserPtr::from_addr(usize::try_from(range.addr)?), room)?;
         }
         // INVARIANT: The bytes up to `end` were just read.
+        self.len = end;
+        Ok(())
+    }
+
+    /// Adds `len` bytes at a kernel address. Fails with `EMSGSIZE` if there would be more than
+    /// [`INLINE_MAX`]; then nothing was added. Any context.
+    ///
+    /// # Safety
+    ///
+    /// The bytes can be read.
+    pub(crate) unsafe fn append_kernel(&mut self, addr: *const u8, len: usize) -> Result {
+        let end = self.len.checked_add(len).ok_or(EMSGSIZE)?;
+        let room = self.bytes.get_mut(self.len..end).ok_or(EMSGSIZE)?;
+        // SAFETY: There is room for `len` bytes, and by the requirement they can be read. Others may
+        // change them during the copy, which is why C does it.
+        unsafe { shim::kfabric_shim_copy(room.as_mut_ptr().cast(), addr.cast(), len) };
+        // INVARIANT: The bytes up to `end` were just copied.
         self.len = end;
         Ok(())
     }

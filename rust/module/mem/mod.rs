@@ -28,7 +28,6 @@
 pub(crate) mod account;
 pub(crate) mod atomic;
 mod backing;
-#[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
 pub(crate) mod consumer;
 pub(crate) mod dma_buf;
 pub(crate) mod external;

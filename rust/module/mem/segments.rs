@@ -13,6 +13,7 @@
 //! `cond_resched()` after a bounded number of steps.
 
 use kernel::{
+    alloc::Flags,
     page::{
         PAGE_MASK,
         PAGE_SIZE, //
@@ -26,6 +27,11 @@ const FEW: usize = 2;
 /// The largest number of segments of a list of kernel memory: as many as the pages of the largest
 /// region.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 18;
+
+/// The flags of an allocation in any context but NMIs, charged to the active memory control group.
+pub(super) fn atomic_flags() -> Flags {
+    (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_ATOMIC
+}
 
 /// Contiguous bytes at kernel addresses.
 #[derive(Clone, Copy)]
@@ -125,6 +131,20 @@ impl Segments {
             }
             List::Many(list) => list.reserve(more, GFP_KERNEL_ACCOUNT)?,
         }
+        Ok(())
+    }
+
+    /// Makes room for `count` segments of an empty list, in memory of `kmalloc()`. So the list can
+    /// be freed in any context but NMIs, like this can be called. Fails with `ENOMEM`.
+    pub(super) fn reserve_atomic(&mut self, count: usize) -> Result {
+        if count <= FEW {
+            return Ok(());
+        }
+        let list = KVec::with_capacity(count, atomic_flags())?;
+        let (addr, len, capacity) = list.into_raw_parts();
+        // SAFETY: The parts are those of a vector of this type. `KVmalloc` frees and reallocates
+        // memory of `Kmalloc` too: `kvfree()` and `kvrealloc()` take both.
+        self.list = List::Many(unsafe { KVVec::from_raw_parts(addr, len, capacity) });
         Ok(())
     }
 

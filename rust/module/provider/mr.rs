@@ -33,6 +33,7 @@ use super::{
         Drain,
         DrainGuard, //
     },
+    ep::Endpoint,
     prelude::*, //
 };
 use crate::{
@@ -62,6 +63,8 @@ pub(crate) struct Mr {
     /// Counters of remote accesses. Set at most once, and read by every remote access.
     remote_read: SetOnce<UseRef<Cntr>>,
     remote_write: SetOnce<UseRef<Cntr>>,
+    /// The endpoint that it keeps open. Set at most once.
+    endpoint: SetOnce<UseRef<Endpoint>>,
     /// Serialises binding.
     #[pin]
     binding: Mutex<()>,
@@ -144,6 +147,7 @@ impl Mr {
                 drain <- Drain::new(),
                 remote_read: SetOnce::new(),
                 remote_write: SetOnce::new(),
+                endpoint: SetOnce::new(),
                 binding <- new_mutex!(()),
                 end <- new_work!("kfabric::Mr"),
             }),
@@ -197,6 +201,25 @@ impl Mr {
         if let Some(used) = for_write {
             self.remote_write.populate(used);
         }
+        Ok(())
+    }
+
+    /// Binds an endpoint, which cannot be closed before the region then. All endpoints of the domain
+    /// may use the region in any case.
+    ///
+    /// Fails with `EINVAL` if the endpoint belongs to another domain, or one is bound already;
+    /// `EBADF` if the region or the endpoint is closed. Sleeps.
+    pub(crate) fn bind_ep(&self, endpoint: &Arc<Endpoint>) -> Result {
+        endpoint.check_domain(self.domain.arc())?;
+        let _binding = self.binding.lock();
+        // As for a counter.
+        if self.uses.is_closed() {
+            return Err(EBADF);
+        }
+        if self.endpoint.as_ref().is_some() {
+            return Err(EINVAL);
+        }
+        self.endpoint.populate(UseRef::new(endpoint.clone())?);
         Ok(())
     }
 
@@ -307,6 +330,9 @@ impl Object for Mr {
             if let Some(used) = cntr.as_ref() {
                 used.release();
             }
+        }
+        if let Some(used) = self.endpoint.as_ref() {
+            used.release();
         }
         self.domain.release();
     }

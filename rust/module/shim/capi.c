@@ -8,6 +8,7 @@
 #include <linux/irqflags.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -49,6 +50,16 @@ EXPORT_SYMBOL(kfi_provider_deregister);
 bool kfabric_capi_may_lock(void)
 {
 	return in_task() && !in_softirq() && !irqs_disabled();
+}
+
+/**
+ * kfabric_capi_may_sleep - whether the caller may sleep
+ *
+ * A kernel that does not count preemption cannot tell, so no caller may there.
+ */
+bool kfabric_capi_may_sleep(void)
+{
+	return preemptible() && !rcu_preempt_depth();
 }
 
 /** kfabric_capi_module_get - keep this module loaded; a consumer calls, so it is */

@@ -2,7 +2,8 @@
 /*
  * Memory of kernel consumers: addresses, pages, DMA-BUFs.
  *
- * All functions need process context.
+ * The functions for addresses, pages and scatterlists can be called in any
+ * context but NMIs; those for DMA-BUFs need process context.
  */
 
 #include "bindings.h"

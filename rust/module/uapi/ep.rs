@@ -5,18 +5,11 @@
 use core::net::IpAddr;
 
 use kfi_core::{
-    enums::EpType,
     flags::{
-        Caps,
-        OpFlags,
         KFI_RECV,
         KFI_TRANSMIT, //
     },
-    info::Kind,
-    op::{
-        expand_caps,
-        Side, //
-    }, //
+    op::Side, //
 };
 use kfi_roce::{
     mtu::PathMtu,
@@ -36,12 +29,12 @@ use super::{
 };
 use crate::provider::{
     ep::{
+        attr::EpRequest,
         options::{
             Opt,
             QpOpt, //
         },
-        Endpoint,
-        EpAttr, //
+        Endpoint, //
     },
     fabric::Fabric,
     pep::{
@@ -55,52 +48,17 @@ pub(super) fn open(
     arg: &mut kfabric_ep_open,
     ident: Ident,
 ) -> Result<Arc<Endpoint>> {
-    let ep_type = EpType::try_from(arg.type_).map_err(to_error)?;
-    let kind = Kind::of(ep_type);
-    let caps = expand_caps(Caps::from_bits(arg.caps).map_err(to_error)?, kind.caps);
-    if !kind.caps.contains(caps) {
-        return Err(EOPNOTSUPP);
-    }
-    let tx_op_flags = Side::Transmit
-        .default_flags(arg.tx_op_flags)
-        .map_err(to_error)?;
-    let rx_op_flags = Side::Receive
-        .default_flags(arg.rx_op_flags)
-        .map_err(to_error)?;
-    if !kind.tx_op_flags.contains(tx_op_flags) {
-        return Err(EOPNOTSUPP);
-    }
-    if (tx_op_flags | rx_op_flags).contains(OpFlags::TRIGGER) && !caps.contains(Caps::TRIGGER) {
-        return Err(EOPNOTSUPP);
-    }
-    let (default_buffered, max_buffered) = kind.buffered;
-    if max_buffered == 0 && arg.total_buffered_recv != 0 {
-        return Err(EOPNOTSUPP);
-    }
-    let attr = EpAttr {
-        ep_type,
-        caps,
-        tx_op_flags,
-        rx_op_flags,
-        tx_size: queue_size(arg.tx_size, limits::DEFAULT_TX_SIZE)?,
-        rx_size: queue_size(arg.rx_size, limits::DEFAULT_RX_SIZE)?,
-        total_buffered_recv: match arg.total_buffered_recv {
-            0 => default_buffered,
-            bytes if bytes > max_buffered => return Err(EINVAL),
-            bytes => bytes,
-        },
+    let request = EpRequest {
+        ep_type: arg.type_,
+        caps: arg.caps,
+        tx_op_flags: arg.tx_op_flags,
+        rx_op_flags: arg.rx_op_flags,
+        tx_size: arg.tx_size.into(),
+        rx_size: arg.rx_size.into(),
+        total_buffered_recv: arg.total_buffered_recv,
         src_addr: own_sockaddr_or_none(&arg.src_addr)?,
     };
-    Endpoint::open(&file.object::<Domain>(arg.domain)?, attr, ident)
-}
-
-/// The size of a queue. Fails with `EINVAL` if it is too large.
-fn queue_size(size: u32, default: u32) -> Result<usize> {
-    let size = if size == 0 { default } else { size };
-    if size > limits::MAX_QUEUE {
-        return Err(EINVAL);
-    }
-    Ok(usize::try_from(size)?)
+    Endpoint::open(&file.object::<Domain>(arg.domain)?, request.check()?, ident)
 }
 
 pub(super) fn enable(file: &OpenFile, arg: &kfabric_ep_enable) -> Result {

@@ -31,12 +31,9 @@
 //! All functions run in process context, with the exceptions in [`provider`](crate::provider).
 //! Functions that copy, allocate or drop pinned memory may sleep.
 
-#[cfg_attr(
-    not(kfi_kunit),
-    expect(dead_code, reason = "C consumers will call the rest of it")
-)]
 pub(crate) mod admit;
 pub(crate) mod atomic;
+pub(crate) mod attr;
 mod bound;
 mod complete;
 mod dgram;
@@ -76,6 +73,7 @@ use kfi_core::{
 };
 
 use self::{
+    attr::EpAttr,
     bound::Bindings,
     dgram::Dgram,
     msg::Msg,
@@ -114,25 +112,6 @@ use crate::{
         word::AtomicWord, //
     }, //
 };
-
-/// The attributes of an endpoint. The front end has checked them.
-pub(crate) struct EpAttr {
-    pub(crate) ep_type: EpType,
-    /// Capabilities. The front end has replaced 0 by the default.
-    pub(crate) caps: Caps,
-    /// Default flags of transmits.
-    pub(crate) tx_op_flags: OpFlags,
-    /// Default flags of receives.
-    pub(crate) rx_op_flags: OpFlags,
-    /// The number of sends that can wait at their peers.
-    pub(crate) tx_size: usize,
-    /// The number of receives that can be posted, of each kind (plain, tagged).
-    pub(crate) rx_size: usize,
-    /// Bytes of unexpected messages that the endpoint buffers.
-    pub(crate) total_buffered_recv: u64,
-    /// The requested address; `None`: the first one of the link. Port 0: any.
-    pub(crate) src_addr: Option<SockAddr>,
-}
 
 /// Makes `len` slots with `new`. Fails with `ENOMEM`. Sleeps.
 fn slots<T>(len: usize, new: impl Fn() -> T) -> Result<KVVec<T>> {

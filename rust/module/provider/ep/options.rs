@@ -106,6 +106,14 @@ impl Endpoint {
         OpFlags::from_bits_truncate(flags.load(Relaxed))
     }
 
+    /// Whether successes of a side make no CQ entry without `KFI_COMPLETION`. Does not sleep.
+    pub(crate) fn is_selective(&self, side: Side) -> bool {
+        let bound = self.bound.as_ref();
+        bound
+            .and_then(|bound| bound.cq(side))
+            .is_some_and(|binding| binding.selective)
+    }
+
     /// The effective flags of an operation: its own and, unless they are explicit, the defaults of
     /// the endpoint. Fails with `EINVAL` for a flag that `kind` cannot have. Does not sleep.
     pub(super) fn flags_of(&self, kind: OpType, flags: Flags) -> Result<OpFlags> {

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Messages of several threads, and posts from where nobody may sleep.
+ */
+
+#include <linux/gfp.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/spinlock.h>
+#include <linux/timer.h>
+#include <linux/uio.h>
+
+#include "pair.h"
+
+#define SENT		(KFI_MSG | KFI_SEND)
+#define RECEIVED	(KFI_MSG | KFI_RECV)
+#define ROOM		PAGE_SIZE
+#define ROUNDS		200
+
+/**
+ * struct player - one side of a game of ping-pong
+ * @end: its endpoint
+ * @buf: its memory: a page for receives, then one for sends
+ * @serves: sends first
+ * @error: the first thing that went wrong
+ * @done: the game is over
+ */
+struct player {
+	struct end		*end;
+	u8			*buf;
+	bool			serves;
+	int			error;
+	struct completion	done;
+};
+
+/* Waits for one completion with these flags. */
+static int await(struct end *end, u64 flags)
+{
+	struct kfi_cq_tagged_entry entry;
+	ssize_t ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
+
+	if (ret != 1)
+		return ret ?: -EIO;
+	return entry.flags == flags ? 0 : -EBADMSG;
+}
+
+static int send_one(struct player *player, u32 number)
+{
+	u32 *from = (u32 *)(player->buf + ROOM);
+	int ret;
+
+	from[0] = number;
+	from[ROOM / 4 - 1] = ~number;
+	ret = kfi_send(player->end->ep, from, ROOM, NULL, player->end->peer, NULL);
+	return ret ?: await(player->end, SENT);
+}
+
+static int play(struct player *player)
+{
+	u32 *to = (u32 *)player->buf;
+	u32 i;
+	int ret;
+
+	for (i = 0; i < ROUNDS; i++) {
+		ret = kfi_recv(player->end->ep, to, ROOM, NULL, 0, NULL);
+		if (!ret && player->serves)
+			ret = send_one(player, i);
+		if (!ret)
+			ret = await(player->end, RECEIVED);
+		if (!ret && (to[0] != i || to[ROOM / 4 - 1] != ~i))
+			ret = -EILSEQ;
+		if (!ret && !player->serves)
+			ret = send_one(player, i);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static int play_thread(void *arg)
+{
+	struct player *player = arg;
+
+	player->error = play(player);
+	complete(&player->done);
+	return 0;
+}
+
+static void threads_play_ping_pong(struct kunit *test)
+{
+	struct player players[2] = {};
+	struct task_struct *thread;
+	struct fixture f;
+	struct end ends[2];
+	int i;
+
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	for (i = 0; i < 2; i++) {
+		players[i].end = &ends[i];
+		players[i].serves = !i;
+		players[i].buf = (u8 *)__get_free_pages(GFP_KERNEL, 1);
+		KUNIT_ASSERT_NOT_NULL(test, players[i].buf);
+		init_completion(&players[i].done);
+	}
+	for (i = 0; i < 2; i++) {
+		thread = kthread_run(play_thread, &players[i], "player%d", i);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	}
+	for (i = 0; i < 2; i++) {
+		wait_for_completion(&players[i].done);
+		KUNIT_EXPECT_EQ(test, players[i].error, 0);
+	}
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(ends[1].sent, ROUNDS, LONG), 0);
+	nothing(test, &ends[0]);
+	nothing(test, &ends[1]);
+	pair_close(test, &f, ends);
+	for (i = 0; i < 2; i++)
+		free_pages((unsigned long)players[i].buf, 1);
+}
+
+/**
+ * struct burst - what a timer posts
+ * @timer: the timer, which runs in a softirq
+ * @ends: receives at the second, sends from the first
+ * @to: memory for receives
+ * @from: bytes to send
+ * @len: their number
+ * @count: posted messages
+ * @ret: the first error
+ * @done: the timer has expired
+ */
+struct burst {
+	struct timer_list	timer;
+	struct end		*ends;
+	u8			*to;
+	u8			*from;
+	size_t			len;
+	int			count;
+	int			ret;
+	struct completion	done;
+};
+
+static int post(struct burst *burst)
+{
+	struct end *ends = burst->ends;
+	int i, ret = 0;
+
+	for (i = 0; i < burst->count && !ret; i++) {
+		ret = kfi_recv(ends[1].ep, burst->to, ROOM, NULL, 0, burst->to);
+		if (!ret)
+			ret = kfi_send(ends[0].ep, burst->from, burst->len, NULL, ends[0].peer,
+				       burst->from);
+	}
+	/* Injected bytes may change at once. */
+	if (!ret)
+		ret = kfi_recv(ends[1].ep, burst->to, ROOM, NULL, 0, burst->to);
+	if (!ret) {
+		char text[] = "injected";
+
+		ret = kfi_inject(ends[0].ep, text, sizeof(text), ends[0].peer);
+		memset(text, 'x', sizeof(text) - 1);
+	}
+	return ret;
+}
+
+static void post_in_softirq(struct timer_list *timer)
+{
+	struct burst *burst = container_of(timer, struct burst, timer);
+
+	burst->ret = post(burst);
+	complete(&burst->done);
+}
+
+/* Everything of a burst completes, in its order. */
+static void burst_completes(struct kunit *test, struct burst *burst)
+{
+	int i;
+
+	KUNIT_EXPECT_EQ(test, burst->ret, 0);
+	for (i = 0; i < burst->count; i++) {
+		completed(test, &burst->ends[1], burst->to, RECEIVED, burst->len);
+		completed(test, &burst->ends[0], burst->from, SENT, burst->len);
+	}
+	completed(test, &burst->ends[1], burst->to, RECEIVED, sizeof("injected"));
+	KUNIT_EXPECT_STREQ(test, burst->to, "injected");
+	nothing(test, &burst->ends[0]);
+	nothing(test, &burst->ends[1]);
+}
+
+static void posts_need_not_sleep(struct kunit *test)
+{
+	static const size_t lengths[] = { 0, 8, 256, 257, 3000 };
+	struct burst *burst = kunit_kzalloc(test, sizeof(*burst), GFP_KERNEL);
+	DEFINE_SPINLOCK(lock);
+	unsigned long flags;
+	struct fixture f;
+	struct end ends[2];
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, burst);
+	burst->to = (u8 *)get_zeroed_page(GFP_KERNEL);
+	burst->from = (u8 *)get_zeroed_page(GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, burst->to);
+	KUNIT_ASSERT_NOT_NULL(test, burst->from);
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	burst->ends = ends;
+	burst->count = 20;
+	timer_setup(&burst->timer, post_in_softirq, 0);
+	for (i = 0; i < ARRAY_SIZE(lengths); i++) {
+		burst->len = lengths[i];
+		/* In a softirq. */
+		init_completion(&burst->done);
+		mod_timer(&burst->timer, jiffies + 1);
+		wait_for_completion(&burst->done);
+		burst_completes(test, burst);
+		/* Under a spin lock, with and without interrupts. */
+		spin_lock(&lock);
+		burst->ret = post(burst);
+		spin_unlock(&lock);
+		burst_completes(test, burst);
+		spin_lock_irqsave(&lock, flags);
+		burst->ret = post(burst);
+		spin_unlock_irqrestore(&lock, flags);
+		burst_completes(test, burst);
+		/* In an RCU read-side critical section. */
+		rcu_read_lock();
+		burst->ret = post(burst);
+		rcu_read_unlock();
+		burst_completes(test, burst);
+	}
+	timer_delete_sync(&burst->timer);
+	pair_close(test, &f, ends);
+	free_page((unsigned long)burst->to);
+	free_page((unsigned long)burst->from);
+}
+
+/* What only posting finds out is an error of the completion there. */
+static void a_late_error_is_an_entry(struct kunit *test)
+{
+	DEFINE_SPINLOCK(lock);
+	struct fixture f;
+	struct end ends[2];
+	ssize_t ret, bad;
+	u8 byte = 1;
+
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	spin_lock(&lock);
+	ret = kfi_send(ends[0].ep, &byte, 1, NULL, KFI_ADDR_NOTAVAIL, &lock);
+	bad = kfi_inject(ends[0].ep, NULL, 257, ends[0].peer);
+	spin_unlock(&lock);
+	KUNIT_EXPECT_EQ(test, ret, 0);
+	KUNIT_EXPECT_LT(test, bad, 0);
+	failed(test, &ends[0], &lock, KFI_ENOENT);
+	nothing(test, &ends[0]);
+	pair_close(test, &f, ends);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(threads_play_ping_pong),
+	KUNIT_CASE(posts_need_not_sleep),
+	KUNIT_CASE(a_late_error_is_an_entry),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_contexts",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: threads and contexts");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Addresses and connections of endpoints: fi_cm(3). All operations need process context and may
+//! sleep.
+
+use core::slice;
+
+use kernel::prelude::*;
+
+use kfi_core::limits::MAX_CONNECT_DATA;
+
+use super::{
+    absent::not_there,
+    av::read_addr,
+    code,
+    info::{
+        put_sockaddr,
+        sockaddr, //
+    },
+    object::inner,
+    raw::{
+        kfi_ops_cm,
+        kfid,
+        kfid_ep,
+        kfid_mc,
+        kfid_pep,
+        kfid_t, //
+    }, //
+};
+/// The private data of a connection request. Fails with `EINVAL` for more than `max` bytes.
+///
+/// # Safety
+///
+/// `param` is null, or points to `len` bytes, which live during `'a`.
+unsafe fn private<'a>(param: *const c_void, len: usize, max: usize) -> Result<&'a [u8]> {
+    if len > max || (param.is_null() && len != 0) {
+        return Err(EINVAL);
+    }
+    if len == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: By the requirement above.
+    Ok(unsafe { slice::from_raw_parts(param.cast(), len) })
+}
+
+/// kfi_setname().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn setname(fid: kfid_t, addr: *mut c_void, len: usize) -> c_int {
+    let set = || {
+        // SAFETY: By the interface, `fid` is an open endpoint of this module, and there are `len`
+        // bytes.
+        let (ep, addr) = unsafe { (inner::<kfid_ep>(fid.cast()), sockaddr(addr, len)) };
+        let addr = addr.map_err(|_| EINVAL)?.ok_or(EINVAL)?;
+        ep.endpoint.set_name(addr)
+    };
+    code(set())
+}
+
+/// kfi_getname().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn getname(fid: *mut kfid, addr: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: By the interface, `fid` is an open endpoint of this module.
+    let name = unsafe { inner::<kfid_ep>(fid.cast()) }.endpoint.name();
+    // SAFETY: By the interface, `len` and `addr` can be written.
+    code(name.and_then(|name| unsafe { put_sockaddr(&name, addr, len) }))
+}
+
+/// kfi_getpeer().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn getpeer(ep: *mut kfid_ep, addr: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: By the interface, `ep` is an open endpoint of this module.
+    let peer = unsafe { inner(ep) }.endpoint.peer_addr();
+    // SAFETY: By the interface, `len` and `addr` can be written.
+    code(peer.and_then(|peer| unsafe { put_sockaddr(&peer, addr, len) }))
+}
+
+/// kfi_connect().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn connect(
+    ep: *mut kfid_ep,
+    addr: *const c_void,
+    param: *const c_void,
+    len: usize,
+) -> c_int {
+    let connect = || {
+        // SAFETY: By the interface, `ep` is an open endpoint of this module, `addr` points to an
+        // address, whose family tells its length, and `param` to `len` bytes.
+        let (ep, peer, private) = unsafe {
+            (
+                inner(ep),
+                read_addr(addr.cast())?,
+                private(param, len, MAX_CONNECT_DATA)?,
+            )
+        };
+        ep.endpoint.connect(peer, private)
+    };
+    code(connect())
+}
+
+/// kfi_shutdown().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn shutdown(ep: *mut kfid_ep, flags: u64) -> c_int {
+    if flags != 0 {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module.
+    code(unsafe { inner(ep) }.endpoint.shutdown())
+}
+
+not_there! {
+    listen(*mut kfid_pep);
+    accept(*mut kfid_ep, *const c_void, usize);
+    reject(*mut kfid_pep, kfid_t, *const c_void, usize);
+    join(*mut kfid_ep, *const c_void, u64, *mut *mut kfid_mc, *mut c_void);
+}
+
+pub(super) static OPS: kfi_ops_cm = kfi_ops_cm {
+    size: size_of::<kfi_ops_cm>(),
+    setname: Some(setname),
+    getname: Some(getname),
+    getpeer: Some(getpeer),
+    connect: Some(connect),
+    listen: Some(listen),
+    accept: Some(accept),
+    reject: Some(reject),
+    shutdown: Some(shutdown),
+    join: Some(join),
+};

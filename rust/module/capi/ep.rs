@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Endpoints: fi_endpoint(3). [`cm`] has their addresses and connections, [`msg`] and [`tagged`]
+//! their messages.
+//!
+//! An alias (kfi_ep_alias()) is a `struct kfid_ep` of its own. It uses the endpoint that it is made
+//! from, and differs from it by its default flags only.
+//!
+//! # Context
+//!
+//! The operations of this file need process context and may sleep.
+
+use core::ptr;
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+use kfi_core::{
+    enums::EpType,
+    errno::Errno,
+    flags::{
+        CntrBind,
+        CqBind,
+        OpFlags,
+        KFI_RECV,
+        KFI_TRANSMIT, //
+    },
+    info::Kind,
+    op::Side, //
+};
+
+use super::{
+    absent,
+    cm,
+    code,
+    info::hints,
+    msg,
+    object::{
+        bound_fid_ops,
+        inner,
+        of_class,
+        store,
+        Head,
+        Inner,
+        Slot, //
+    },
+    raw::{
+        self,
+        kfi_alias,
+        kfi_info,
+        kfi_ops,
+        kfi_ops_ep,
+        kfi_rx_attr,
+        kfi_tx_attr,
+        kfid,
+        kfid_av,
+        kfid_cntr,
+        kfid_cq,
+        kfid_domain,
+        kfid_ep,
+        kfid_eq, //
+    },
+    tagged,
+    Opener, //
+};
+use crate::{
+    mem::Allowance,
+    provider::{
+        ep::{
+            attr::{
+                EpAttr,
+                EpRequest, //
+            },
+            options::Opt,
+            Endpoint, //
+        },
+        object::{
+            self,
+            UseRef, //
+        }, //
+    },
+    shim::errno::to_error, //
+};
+
+/// The value behind a `struct kfid_ep`.
+pub(super) struct OpenEp {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) opener: Opener,
+    /// `None`: the endpoint itself.
+    alias: Option<Alias>,
+}
+
+/// What an alias has of its own.
+struct Alias {
+    used: UseRef<Endpoint>,
+    tx_op_flags: Atomic<u64>,
+    rx_op_flags: Atomic<u64>,
+    _memory: Allowance,
+}
+
+impl Alias {
+    fn op_flags(&self, side: Side) -> &Atomic<u64> {
+        match side {
+            Side::Transmit => &self.tx_op_flags,
+            Side::Receive => &self.rx_op_flags,
+        }
+    }
+}
+
+impl OpenEp {
+    /// The default flags of a side. Any context.
+    #[inline]
+    pub(super) fn op_flags(&self, side: Side) -> OpFlags {
+        match &self.alias {
+            None => self.endpoint.op_flags(side),
+            Some(alias) => OpFlags::from_bits_truncate(alias.op_flags(side).load(Relaxed)),
+        }
+    }
+
+    /// Sets the default flags of a side.
+    fn set_op_flags(&self, side: Side, flags: u64) -> Result {
+        let flags = side.default_flags(flags).map_err(to_error)?;
+        match &self.alias {
+            None => self.endpoint.set_op_flags(side, flags),
+            Some(alias) => {
+                self.endpoint.check_op_flags(flags)?;
+                alias.op_flags(side).store(flags.bits(), Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Another alias of the endpoint, with `flags` as default flags of the side that they name.
+    fn alias(&self, flags: u64) -> Result<Self> {
+        let made = Self {
+            endpoint: self.endpoint.clone(),
+            opener: self.opener.clone(),
+            alias: Some(Alias {
+                tx_op_flags: Atomic::new(self.op_flags(Side::Transmit).bits()),
+                rx_op_flags: Atomic::new(self.op_flags(Side::Receive).bits()),
+                _memory: self.opener.budget.take_for::<Self>(0)?,
+                used: UseRef::new(self.endpoint.clone())?,
+            }),
+        };
+        made.set_op_flags(side_of(flags)?, flags & !SIDES)?;
+        Ok(made)
+    }
+}
+
+impl Inner for OpenEp {
+    fn close(&self) -> Result {
+        match &self.alias {
+            None => object::close(&*self.endpoint),
+            Some(alias) => {
+                alias.used.release();
+                Ok(())
+            }
+        }
+    }
+}
+
+static FID_OPS: kfi_ops = bound_fid_ops::<kfid_ep>(bind, control);
+
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
+// used for endpoints and their aliases only.
+unsafe impl Head for kfid_ep {
+    type Inner = OpenEp;
+
+    const CLASS: u32 = raw::KFI_CLASS_EP;
+
+    fn fid_ops() -> &'static kfi_ops {
+        &FID_OPS
+    }
+}
+
+/// The flags that name a side.
+const SIDES: u64 = KFI_TRANSMIT | KFI_RECV;
+
+/// The side that flags name. Fails with `EINVAL` for neither or both.
+fn side_of(flags: u64) -> Result<Side> {
+    match flags & SIDES {
+        KFI_TRANSMIT => Ok(Side::Transmit),
+        KFI_RECV => Ok(Side::Receive),
+        _ => Err(EINVAL),
+    }
+}
+
+/// The attributes of an endpoint, as an entry has them. Fails with `EINVAL`, `EOPNOTSUPP` for what
+/// no entry of this provider has; `ENOMEM`. Sleeps.
+///
+/// # Safety
+///
+/// `info` is null, or an entry by the interface.
+unsafe fn attributes(info: *const kfi_info) -> Result<EpAttr> {
+    if info.is_null() {
+        return Err(EINVAL);
+    }
+    // What matches no entry is not valid.
+    let not_valid = |error| if error == ENODATA { EINVAL } else { error };
+    // SAFETY: By the requirement above.
+    let entry = unsafe { hints(info) }.map_err(not_valid)?;
+    let (info, more) = &*entry;
+    let ep_type = EpType::try_from(info.ep.ep_type).map_err(to_error)?;
+    more.negotiate(Kind::of(ep_type)).map_err(|_| EINVAL)?;
+    let request = EpRequest {
+        ep_type: info.ep.ep_type,
+        caps: info.caps,
+        tx_op_flags: info.tx.op_flags,
+        rx_op_flags: info.rx.op_flags,
+        tx_size: info.tx.size,
+        rx_size: info.rx.size,
+        total_buffered_recv: info.rx.total_buffered_recv,
+        src_addr: info.src_addr,
+    };
+    request.check()
+}
+
+/// Makes the object for a consumer.
+fn fill(slot: Slot<kfid_ep>, context: *mut c_void, inner: OpenEp) -> *mut kfid_ep {
+    slot.fill(context, inner, |head: &mut kfid_ep| {
+        head.ops = ptr::from_ref(&OPS).cast_mut();
+        head.cm = ptr::from_ref(&cm::OPS).cast_mut();
+        head.msg = ptr::from_ref(&msg::OPS).cast_mut();
+        head.rma = ptr::from_ref(&absent::RMA_OPS).cast_mut();
+        head.tagged = ptr::from_ref(&tagged::OPS).cast_mut();
+        head.atomic = ptr::from_ref(&absent::ATOMIC_OPS).cast_mut();
+    })
+}
+
+/// kfi_endpoint().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+pub(super) unsafe extern "C" fn open(
+    domain: *mut kfid_domain,
+    info: *mut kfi_info,
+    ep: *mut *mut kfid_ep,
+    context: *mut c_void,
+) -> c_int {
+    let make = || {
+        // SAFETY: By the interface, `domain` is an open domain of this module, and `info` an entry.
+        let (domain, attr) = unsafe { (inner(domain), attributes(info)?) };
+        let slot = Slot::<kfid_ep>::new()?;
+        let opener = domain.opener.clone();
+        let ident = opener.ident(slot.addr(), context);
+        let endpoint = Endpoint::open(&domain.domain, attr, ident)?;
+        let inner = OpenEp {
+            endpoint,
+            opener,
+            alias: None,
+        };
+        Ok(fill(slot, context, inner))
+    };
+    // SAFETY: By the interface, `ep` can be written.
+    unsafe { store(ep, make()) }
+}
+
+/// kfi_ep_bind(), for arguments that are valid.
+///
+/// # Safety
+///
+/// `to` is null, or an open object of any class and any provider.
+unsafe fn bind_to(ep: &OpenEp, to: *mut kfid, flags: u64) -> Result {
+    if to.is_null() {
+        return Err(EINVAL);
+    }
+    let endpoint = &ep.endpoint;
+    // SAFETY: By the requirement above.
+    match u32::try_from(unsafe { (*to).fclass })? {
+        raw::KFI_CLASS_AV if flags == 0 => {
+            // SAFETY: By the requirement above.
+            endpoint.bind_av(&unsafe { of_class::<kfid_av>(to) }?.0)
+        }
+        raw::KFI_CLASS_CNTR => {
+            let flags = CntrBind::from_bits(flags).map_err(to_error)?;
+            // SAFETY: By the requirement above.
+            endpoint.bind_cntr(&unsafe { of_class::<kfid_cntr>(to) }?.cntr, flags)
+        }
+        raw::KFI_CLASS_CQ => {
+            let flags = CqBind::from_bits(flags).map_err(to_error)?;
+            // SAFETY: By the requirement above.
+            endpoint.bind_cq(&unsafe { of_class::<kfid_cq>(to) }?.cq, flags)
+        }
+        raw::KFI_CLASS_EQ if flags == 0 => {
+            // SAFETY: By the requirement above.
+            endpoint.bind_eq(&unsafe { of_class::<kfid_eq>(to) }?.eq)
+        }
+        // Shared contexts.
+        raw::KFI_CLASS_STX_CTX | raw::KFI_CLASS_SRX_CTX => Err(ENOSYS),
+        _ => Err(EINVAL),
+    }
+}
+
+/// kfi_ep_bind().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
+    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints. `to` is null or
+    // an open object.
+    code(unsafe { bind_to(inner::<kfid_ep>(fid.cast()), to, flags) })
+}
+
+/// KFI_ALIAS: makes an alias.
+///
+/// # Safety
+///
+/// `arg` is null, or points to a `struct kfi_alias`, whose `fid` is null or can be written.
+unsafe fn make_alias(ep: &OpenEp, context: *mut c_void, arg: *mut kfi_alias) -> Result {
+    // SAFETY: By the requirement above.
+    let arg = unsafe { arg.as_ref() }.ok_or(EINVAL)?;
+    if arg.fid.is_null() {
+        return Err(EINVAL);
+    }
+    let slot = Slot::<kfid_ep>::new()?;
+    let alias = fill(slot, context, ep.alias(arg.flags)?);
+    // SAFETY: By the requirement above.
+    unsafe { *arg.fid = alias.cast() };
+    Ok(())
+}
+
+/// kfi_control(), kfi_enable(), kfi_ep_alias().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints.
+    let (ep, context) = unsafe { (inner::<kfid_ep>(fid.cast()), (*fid).context) };
+    let flags: *mut u64 = arg.cast();
+    let result = match u32::try_from(command) {
+        Ok(raw::KFI_ENABLE) => ep.endpoint.enable(),
+        // SAFETY: By the interface, `arg` points to a `struct kfi_alias`.
+        Ok(raw::KFI_ALIAS) => unsafe { make_alias(ep, context, arg.cast()) },
+        Ok(raw::KFI_GETOPSFLAG | raw::KFI_SETOPSFLAG) if arg.is_null() => Err(EINVAL),
+        // SAFETY: By the interface, `arg` points to a u64 that can be written.
+        Ok(raw::KFI_GETOPSFLAG) => side_of(unsafe { *flags }).map(|side| unsafe {
+            *flags = *flags & SIDES | ep.op_flags(side).bits();
+        }),
+        Ok(raw::KFI_SETOPSFLAG) => {
+            // SAFETY: By the interface, `arg` points to a u64.
+            let flags = unsafe { *flags };
+            side_of(flags).and_then(|side| ep.set_op_flags(side, flags & !SIDES))
+        }
+        _ => Err(ENOSYS),
+    };
+    code(result)
+}
+
+/// kfi_cancel().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn cancel(fid: *mut kfid, context: *mut c_void) -> isize {
+    // SAFETY: By the interface, `fid` is an open endpoint of this module.
+    let ep = unsafe { inner::<kfid_ep>(fid.cast()) };
+    code(ep.endpoint.cancel(context.expose_provenance() as u64)) as isize
+}
+
+/// The option with a level and a name. Fails with `ENOPROTOOPT` if there is none.
+fn option(level: c_int, name: c_int) -> Result<Opt> {
+    match (u32::try_from(level), u32::try_from(name)) {
+        (Ok(raw::KFI_OPT_ENDPOINT), Ok(raw::KFI_OPT_MIN_MULTI_RECV)) => Ok(Opt::MinMultiRecv),
+        (Ok(raw::KFI_OPT_ENDPOINT), Ok(raw::KFI_OPT_CM_DATA_SIZE)) => Ok(Opt::CmDataSize),
+        _ => Err(to_error(Errno::ENOPROTOOPT)),
+    }
+}
+
+/// kfi_getopt().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn getopt(
+    fid: *mut kfid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    let get = || {
+        let opt = option(level, name)?;
+        if value.is_null() || len.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the interface, `len` can be read and written.
+        let room = unsafe { ptr::replace(len, size_of::<usize>()) };
+        if room < size_of::<usize>() {
+            return Err(to_error(Errno::KFI_ETOOSMALL));
+        }
+        // SAFETY: By the interface, `fid` is an open endpoint of this module.
+        let found = unsafe { inner::<kfid_ep>(fid.cast()) }.endpoint.opt(opt)?;
+        // CAST: A usize has 64 bits.
+        // SAFETY: By the interface there is room for a `size_t`.
+        unsafe { value.cast::<usize>().write_unaligned(found as usize) };
+        Ok(())
+    };
+    code(get())
+}
+
+/// kfi_setopt().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn setopt(
+    fid: *mut kfid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    let set = || {
+        let opt = option(level, name)?;
+        if value.is_null() || len != size_of::<usize>() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the interface, `value` points to a `size_t`.
+        let value = unsafe { value.cast::<usize>().read_unaligned() };
+        // SAFETY: By the interface, `fid` is an open endpoint of this module.
+        let ep = unsafe { inner::<kfid_ep>(fid.cast()) };
+        // CAST: A usize has 64 bits.
+        ep.endpoint.set_opt(opt, value as u64)
+    };
+    code(set())
+}
+
+absent::not_there! {
+    tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
+    rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
+}
+
+static OPS: kfi_ops_ep = kfi_ops_ep {
+    size: size_of::<kfi_ops_ep>(),
+    cancel: Some(cancel),
+    getopt: Some(getopt),
+    setopt: Some(setopt),
+    tx_ctx: Some(tx_ctx),
+    rx_ctx: Some(rx_ctx),
+};
