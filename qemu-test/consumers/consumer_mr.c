@@ -71,8 +71,8 @@ static void arguments_are_checked(struct kunit *test)
 	REFUSED(buf, 100, KFI_SEND, 0, KFI_COMPLETION, -KFI_EINVAL);
 	REFUSED(buf, 0, KFI_SEND, 0, 0, -KFI_EINVAL);
 	REFUSED(buf, SIZE_MAX, KFI_SEND, 0, 0, -KFI_EINVAL);
-	REFUSED(NULL, 8, KFI_SEND, 0, 0, -KFI_EFAULT);
-	REFUSED((void *)4096, 8, KFI_SEND, 0, 0, -KFI_EFAULT);
+	REFUSED(NULL, 8, KFI_SEND, 0, 0, -EFAULT);
+	REFUSED((void *)4096, 8, KFI_SEND, 0, 0, -EFAULT);
 	REFUSED(stack, sizeof(stack), KFI_SEND, 0, 0, -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_mr_regv(f.domain, NULL, 1, KFI_SEND, 0, 0, 0, &mr, NULL),
 			-KFI_EINVAL);
