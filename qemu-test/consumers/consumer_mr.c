@@ -89,17 +89,16 @@ static void arguments_are_checked(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* Closes a region that was just made. */
-static void made(struct kunit *test, int result, struct kfid_mr *mr)
-{
-	KUNIT_ASSERT_EQ(test, result, 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-}
-
 static void all_kinds_of_memory_are_registered(struct kunit *test)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
-	struct kfi_mr_attr attr = { .access = REMOTE, .requested_key = 3, .context = test };
+	struct kfi_mr_attr attr = {
+		.type = KFI_KVEC,
+		.iov_count = 2,
+		.access = REMOTE,
+		.requested_key = 3,
+		.context = test,
+	};
 	struct scatterlist sgl[2];
 	struct bio_vec biov[2];
 	struct kvec iov[2];
@@ -117,13 +116,16 @@ static void all_kinds_of_memory_are_registered(struct kunit *test)
 	sg_set_page(&sgl[1], page, 20, 100);
 	before = page_count(page);
 	fixture_open(test, &f);
-	made(test, kfi_mr_regv(f.domain, iov, 2, REMOTE, 0, 3, 0, &mr, NULL), mr);
-	made(test, kfi_mr_regbv(f.domain, biov, 2, REMOTE, 0, 3, 0, &mr, NULL), mr);
+#define MADE(result) do { \
+	KUNIT_ASSERT_EQ(test, result, 0); \
+	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0); \
+} while (0)
+	MADE(kfi_mr_regv(f.domain, iov, 2, REMOTE, 0, 3, 0, &mr, NULL));
+	MADE(kfi_mr_regbv(f.domain, biov, 2, REMOTE, 0, 3, 0, &mr, NULL));
 	KUNIT_EXPECT_EQ(test, page_count(page), before);
-	made(test, kfi_mr_regsgl(f.domain, sgl, 2, REMOTE, 0, 3, 0, &mr, NULL), mr);
+	MADE(kfi_mr_regsgl(f.domain, sgl, 2, REMOTE, 0, 3, 0, &mr, NULL));
 	attr.mr_iov = iov;
-	attr.iov_count = 2;
-	made(test, kfi_mr_regattr(f.domain, &attr, 0, &mr), mr);
+	MADE(kfi_mr_regattr(f.domain, &attr, 0, &mr));
 	attr.type = KFI_BVEC;
 	attr.mr_biov = biov;
 	KUNIT_ASSERT_EQ(test, kfi_mr_regattr(f.domain, &attr, 0, &mr), 0);
@@ -133,7 +135,7 @@ static void all_kinds_of_memory_are_registered(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	attr.type = KFI_SGL;
 	attr.mr_sgl = sgl;
-	made(test, kfi_mr_regattr(f.domain, &attr, 0, &mr), mr);
+	MADE(kfi_mr_regattr(f.domain, &attr, 0, &mr));
 	KUNIT_EXPECT_EQ(test, page_count(page), before);
 	fixture_close(test, &f);
 	__free_page(page);
