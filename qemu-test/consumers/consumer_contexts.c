@@ -22,6 +22,8 @@
  * @end: its endpoint
  * @buf: its memory: a page for receives, then one for sends
  * @serves: sends first
+ * @sent: completed sends
+ * @received: completed receives
  * @error: the first thing that went wrong
  * @done: the game is over
  */
@@ -29,19 +31,30 @@ struct player {
 	struct end		*end;
 	u8			*buf;
 	bool			serves;
+	u32			sent;
+	u32			received;
 	int			error;
 	struct completion	done;
 };
 
-/* Waits for one completion with these flags. */
-static int await(struct end *end, u64 flags)
+/* Waits until *@count is @want. Completions of both sides come in any order. */
+static int await(struct player *player, const u32 *count, u32 want)
 {
 	struct kfi_cq_tagged_entry entry;
-	ssize_t ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
+	ssize_t ret;
 
-	if (ret != 1)
-		return ret ?: -EIO;
-	return entry.flags == flags ? 0 : -EBADMSG;
+	while (*count < want) {
+		ret = kfi_cq_sread(player->end->cq, &entry, 1, NULL, LONG);
+		if (ret != 1)
+			return ret ?: -EIO;
+		if (entry.flags == SENT)
+			player->sent++;
+		else if (entry.flags == RECEIVED)
+			player->received++;
+		else
+			return -EBADMSG;
+	}
+	return 0;
 }
 
 static int send_one(struct player *player, u32 number)
@@ -52,7 +65,7 @@ static int send_one(struct player *player, u32 number)
 	from[0] = number;
 	from[ROOM / 4 - 1] = ~number;
 	ret = kfi_send(player->end->ep, from, ROOM, NULL, player->end->peer, NULL);
-	return ret ?: await(player->end, SENT);
+	return ret ?: await(player, &player->sent, number + 1);
 }
 
 static int play(struct player *player)
@@ -66,7 +79,7 @@ static int play(struct player *player)
 		if (!ret && player->serves)
 			ret = send_one(player, i);
 		if (!ret)
-			ret = await(player->end, RECEIVED);
+			ret = await(player, &player->received, i + 1);
 		if (!ret && (to[0] != i || to[ROOM / 4 - 1] != ~i))
 			ret = -EILSEQ;
 		if (!ret && !player->serves)

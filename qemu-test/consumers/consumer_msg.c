@@ -294,7 +294,7 @@ static void errors_are_entries(struct kunit *test)
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, to, 100, NULL, 0, to), 0);
 	KUNIT_EXPECT_EQ(test, kfi_send(ends[0].ep, from, LENGTH, NULL, ends[0].peer, from), 0);
-	error = failed(test, &ends[1], to, KFI_EMSGSIZE);
+	error = failed(test, &ends[1], to, KFI_ETRUNC);
 	KUNIT_EXPECT_EQ(test, error.flags, RECEIVED);
 	KUNIT_EXPECT_EQ(test, error.len, 100);
 	KUNIT_EXPECT_EQ(test, error.olen, LENGTH - 100);

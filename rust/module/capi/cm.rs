@@ -7,7 +7,10 @@ use core::slice;
 
 use kernel::prelude::*;
 
-use kfi_core::limits::MAX_CONNECT_DATA;
+use kfi_core::limits::{
+    MAX_ACCEPT_DATA,
+    MAX_CONNECT_DATA, //
+};
 
 use super::{
     absent::not_there,
@@ -32,7 +35,7 @@ use super::{
 /// # Safety
 ///
 /// `param` is null, or points to `len` bytes, which live during `'a`.
-unsafe fn private<'a>(param: *const c_void, len: usize, max: usize) -> Result<&'a [u8]> {
+pub(super) unsafe fn private<'a>(param: *const c_void, len: usize, max: usize) -> Result<&'a [u8]> {
     if len > max || (param.is_null() && len != 0) {
         return Err(EINVAL);
     }
@@ -113,6 +116,23 @@ unsafe extern "C" fn connect(
     code(connect())
 }
 
+/// kfi_accept().
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn accept(ep: *mut kfid_ep, param: *const c_void, len: usize) -> c_int {
+    let accept = || {
+        // SAFETY: By the interface, `ep` is an open endpoint of this module, and there are `len`
+        // bytes.
+        let (ep, private) = unsafe { (inner(ep), private(param, len, MAX_ACCEPT_DATA)?) };
+        let request = ep.request.as_ref().ok_or(EINVAL)?;
+        ep.endpoint.accept(&request.pep, request.number, private)
+    };
+    code(accept())
+}
+
 /// kfi_shutdown().
 ///
 /// # Safety
@@ -129,7 +149,6 @@ unsafe extern "C" fn shutdown(ep: *mut kfid_ep, flags: u64) -> c_int {
 
 not_there! {
     listen(*mut kfid_pep);
-    accept(*mut kfid_ep, *const c_void, usize);
     reject(*mut kfid_pep, kfid_t, *const c_void, usize);
     join(*mut kfid_ep, *const c_void, u64, *mut *mut kfid_mc, *mut c_void);
 }

@@ -52,6 +52,7 @@ use super::{
         Inner,
         Slot, //
     },
+    pep::ConnReq,
     raw::{
         self,
         kfi_alias,
@@ -94,6 +95,8 @@ use crate::{
 pub(super) struct OpenEp {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) opener: Opener,
+    /// The request for a connection that it was opened to accept.
+    pub(super) request: Option<ConnReq>,
     /// `None`: the endpoint itself.
     alias: Option<Alias>,
 }
@@ -143,6 +146,7 @@ impl OpenEp {
         let made = Self {
             endpoint: self.endpoint.clone(),
             opener: self.opener.clone(),
+            request: None,
             alias: Some(Alias {
                 tx_op_flags: Atomic::new(self.op_flags(Side::Transmit).bits()),
                 rx_op_flags: Atomic::new(self.op_flags(Side::Receive).bits()),
@@ -250,6 +254,13 @@ pub(super) unsafe extern "C" fn open(
     let make = || {
         // SAFETY: By the interface, `domain` is an open domain of this module, and `info` an entry.
         let (domain, attr) = unsafe { (inner(domain), attributes(info)?) };
+        // SAFETY: `info` is not null: it has attributes. By the interface, its handle is null, an
+        // open object, or a handle of a request.
+        let request = match unsafe { (*info).handle } {
+            handle if handle.is_null() => None,
+            // SAFETY: See above.
+            handle => Some(unsafe { ConnReq::of(handle) }?),
+        };
         let slot = Slot::<kfid_ep>::new()?;
         let opener = domain.opener.clone();
         let ident = opener.ident(slot.addr(), context);
@@ -257,6 +268,7 @@ pub(super) unsafe extern "C" fn open(
         let inner = OpenEp {
             endpoint,
             opener,
+            request,
             alias: None,
         };
         Ok(fill(slot, context, inner))

@@ -17,10 +17,15 @@ use core::{
 use kernel::{
     prelude::*,
     sync::Arc,
+    transmute::{
+        AsBytes,
+        FromBytes, //
+    },
     types::Opaque, //
 };
 
 use kfi_core::{
+    addr::SockAddr,
     enums::EqEvent,
     eq::{
         ErrEvent,
@@ -56,6 +61,10 @@ use super::{
         Inner,
         Slot, //
     },
+    pep::{
+        self,
+        Asked, //
+    },
     raw::{
         self,
         kfi_eq_attr,
@@ -63,6 +72,7 @@ use super::{
         kfi_eq_entry,
         kfi_eq_err_entry,
         kfi_event_handler,
+        kfi_info,
         kfi_ops,
         kfi_ops_eq,
         kfid,
@@ -75,6 +85,7 @@ use super::{
     }, //
 };
 use crate::{
+    net::LinkName,
     provider::{
         eq::{
             Eq,
@@ -87,7 +98,8 @@ use crate::{
     shim::{
         bindings::{
             kfabric_eq_cm_entry,
-            kfabric_eq_entry, //
+            kfabric_eq_entry,
+            kfabric_sockaddr, //
         },
         cpu::Cpu,
         errno::to_error, //
@@ -240,9 +252,31 @@ fn parts<'a>(
         .get(FID..)
         .and_then(|bytes| bytes.first_chunk::<8>())
         .ok_or(EIO)?;
-    // There is no `info` besides that of a request, and passive endpoints are not there yet.
+    // The reader adds the `info` of a request.
     *head.first_chunk_mut().ok_or(EIO)? = *fid;
     Ok((head, private))
+}
+
+/// The `info` of an event; null for others than requests. Fails with `ENOMEM`. Sleeps.
+fn info_of(eq: &Eq, read: &EventRead<'_>) -> Result<*mut kfi_info> {
+    let is_request = EqEvent::try_from(read.event) == Ok(EqEvent::ConnReq);
+    if read.written || !is_request {
+        return Ok(ptr::null_mut());
+    }
+    let (head, _) = kfabric_eq_cm_entry::from_bytes_copy_prefix(read.data).ok_or(EIO)?;
+    let address = |addr: &kfabric_sockaddr| {
+        let addr = addr.as_bytes().try_into().map_err(|_| EIO)?;
+        SockAddr::from_raw(addr).map_err(to_error)
+    };
+    let asked = Asked {
+        // The provider has put the address of the passive endpoint in place of the context.
+        pep: usize::try_from(head.context)?,
+        number: head.connreq,
+        local: address(&head.src_addr)?,
+        peer: address(&head.dest_addr)?,
+        link: LinkName::new(&head.link).map_err(|_| EIO)?,
+    };
+    pep::entry(eq.fabric(), &asked)
 }
 
 /// A read that waits until `timeout` milliseconds have passed.
@@ -266,19 +300,28 @@ unsafe fn take(
             return Err(EINVAL);
         }
         let mut whole = 0;
-        eq.sread(peek(flags)?, deadline(timeout), |read| {
+        let is_peek = peek(flags)?;
+        eq.sread(is_peek, deadline(timeout), |read| {
             let mut head = [0; size_of::<kfi_eq_cm_entry>()];
             let (head, rest) = parts(&read, &mut head)?;
             whole = head.len().wrapping_add(rest.len());
             if whole > len {
                 return Err(to_error(Errno::KFI_ETOOSMALL));
             }
+            let info = match is_peek {
+                true => ptr::null_mut(),
+                false => info_of(eq, &read)?,
+            };
             let to: *mut u8 = buf.cast();
             // SAFETY: By the requirements above; both parts fit.
             unsafe {
                 *event = read.event;
                 ptr::copy_nonoverlapping(head.as_ptr(), to, head.len());
                 ptr::copy_nonoverlapping(rest.as_ptr(), to.wrapping_add(head.len()), rest.len());
+                if !info.is_null() {
+                    let at = to.wrapping_add(offset_of!(kfi_eq_cm_entry, info));
+                    at.cast::<*mut kfi_info>().write_unaligned(info);
+                }
             }
             Ok(())
         })?;

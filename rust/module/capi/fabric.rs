@@ -18,14 +18,13 @@ use super::{
         Inner,
         Slot, //
     },
+    pep,
     raw::{
         self,
         kfi_fabric_attr,
-        kfi_info,
         kfi_ops,
         kfi_ops_fabric,
-        kfid_fabric,
-        kfid_pep, //
+        kfid_fabric, //
     },
     wait,
     Opener, //
@@ -113,25 +112,10 @@ pub(super) unsafe fn open(
     }))
 }
 
-/// Not there yet.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn passive_ep(
-    _fabric: *mut kfid_fabric,
-    _info: *mut kfi_info,
-    _pep: *mut *mut kfid_pep,
-    _context: *mut c_void,
-) -> c_int {
-    ENOSYS.to_errno()
-}
-
 static OPS: kfi_ops_fabric = kfi_ops_fabric {
     size: size_of::<kfi_ops_fabric>(),
     domain: Some(domain::open),
-    passive_ep: Some(passive_ep),
+    passive_ep: Some(pep::open),
     eq_open: Some(eq::open),
     wait_open: Some(wait::open),
 };

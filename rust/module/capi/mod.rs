@@ -17,6 +17,7 @@
 //! | [`av`] | operations of address vectors |
 //! | [`ep`] | operations of endpoints, and their aliases |
 //! | [`cm`] | addresses and connections of endpoints |
+//! | [`pep`] | operations of passive endpoints, requests for connections |
 //! | [`mr`] | operations of memory regions, and those that register memory |
 //! | [`buffers`] | what a consumer passes as memory: addresses, pages, scatterlists |
 //! | [`transfer`] | what all transfers have: flags, local memory, the context of the caller |
@@ -30,8 +31,8 @@
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Scalable endpoints, shared contexts and passive endpoints are not here yet: the operations that
-//! open them return `-KFI_ENOSYS`.
+//! Scalable endpoints and shared contexts are not here yet: the operations that open them return
+//! `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -62,6 +63,7 @@ mod info;
 mod mr;
 mod msg;
 mod object;
+mod pep;
 mod poll;
 mod provider;
 mod tagged;

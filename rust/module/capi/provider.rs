@@ -40,6 +40,7 @@ use super::{
         Entries, //
     },
     object::store,
+    pep,
     raw::{
         self,
         kfi_fabric_attr,
@@ -108,7 +109,10 @@ impl Registration {
     /// Must be called once, before the module's init function returns.
     pub(crate) unsafe fn new() -> Result<Self> {
         // SAFETY: Called once, by the requirement above.
-        unsafe { PROVIDERS.init() };
+        unsafe {
+            PROVIDERS.init();
+            pep::init();
+        }
         let own = Arc::new(Backend::Own, GFP_KERNEL)?;
         let name = Name::new(registry::NAME).map_err(|_| EINVAL)?;
         let registered = PROVIDERS

@@ -223,6 +223,13 @@ impl Pep {
         self.backlog
     }
 
+    /// The slot of the request with this number, below [`backlog`](Self::backlog). Requests that
+    /// wait at the same time have different slots.
+    pub(crate) fn slot_of(&self, number: u32) -> usize {
+        let slot = number.wrapping_sub(1).checked_rem(self.backlog);
+        slot.unwrap_or(0) as usize
+    }
+
     /// Calls `change` with the state before it listens. Fails with `KFI_EOPBADSTATE` if it listens,
     /// `EBADF` if it is closed. Sleeps.
     fn set_up(&self, change: impl FnOnce(&mut State) -> Result) -> Result {
