@@ -124,15 +124,29 @@ struct waiter {
 	struct completion	done;
 };
 
+/* Reading may sleep, so it is no condition of wait_event(). */
+static void wait_in_queue(struct waiter *it, void *data, size_t len)
+{
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	long left = LONG * HZ / 1000;
+
+	add_wait_queue(it->queue, &wait);
+	for (;;) {
+		it->result = kfi_eq_read(it->eq, &it->event, data, len, 0);
+		if (it->result >= 0 || !left)
+			break;
+		left = wait_woken(&wait, TASK_UNINTERRUPTIBLE, left);
+	}
+	remove_wait_queue(it->queue, &wait);
+}
+
 static int wait_for_event(void *arg)
 {
 	struct waiter *it = arg;
 	char data[8];
 
 	if (it->queue)
-		wait_event(*it->queue,
-			   (it->result = kfi_eq_read(it->eq, &it->event, data,
-						     sizeof(data), 0)) >= 0);
+		wait_in_queue(it, data, sizeof(data));
 	else
 		it->result = kfi_eq_sread(it->eq, &it->event, data, sizeof(data), LONG, 0);
 	complete(&it->done);

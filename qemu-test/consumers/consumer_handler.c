@@ -283,7 +283,7 @@ static void readers_share_a_queue(struct kunit *test)
 	for (i = 1; i < ARRAY_SIZE(readers); i++)
 		KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(read_until_all, &readers[i],
 							       "consumer_handler/%d", i));
-	hrtimer_setup(&readers[0].timer, read_in_softirq, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	hrtimer_setup_on_stack(&readers[0].timer, read_in_softirq, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	hrtimer_start(&readers[0].timer, us_to_ktime(100), HRTIMER_MODE_REL_SOFT);
 	for (i = 0; i < MANY; i++) {
 		/* Each message has a receive of its own. */
@@ -297,6 +297,7 @@ static void readers_share_a_queue(struct kunit *test)
 	for (i = 1; i < ARRAY_SIZE(readers); i++)
 		wait_for_completion(&readers[i].done);
 	hrtimer_cancel(&readers[0].timer);
+	destroy_hrtimer_on_stack(&readers[0].timer);
 	KUNIT_EXPECT_TRUE(test, bitmap_full(found->numbers, MANY));
 	KUNIT_EXPECT_EQ(test, atomic_read(&found->wrong), 0);
 	pair_close(test, &f, ends);
@@ -429,8 +430,13 @@ static void waits_have_a_condition(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(ends[1].cq, entry, DEPTH, &wanted, LONG), 3);
 	send(test, ends, 5);
 	KUNIT_ASSERT_EQ(test, kfi_control(&ends[1].cq->fid, KFI_GETWAIT, &queue), 0);
-	wait_event(*queue, kfi_poll(set, &context, 1) == 1);
+	KUNIT_EXPECT_NE(test, wait_event_timeout(*queue, kfi_cq_read(ends[1].cq, entry, 1) == 1,
+						 LONG * HZ / 1000), 0);
+	send(test, ends, 6);
+	for (i = 0; i < LONG / 20 && kfi_poll(set, &context, 1) == 0; i++)
+		msleep(20);
 	KUNIT_EXPECT_PTR_EQ(test, context, (void *)found);
+	KUNIT_EXPECT_EQ(test, kfi_poll(set, &context, 1), 1);
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[1].cq, entry, DEPTH), 1);
 	KUNIT_EXPECT_EQ(test, kfi_poll(set, &context, 1), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
