@@ -76,6 +76,7 @@ use super::{
     }, //
 };
 use crate::{
+    mem::Allowance,
     net::LinkName,
     provider::{
         fabric::Fabric,
@@ -105,6 +106,12 @@ pub(super) unsafe fn init() {
     unsafe { OPEN.init() };
 }
 
+/// Frees the memory of [`OPEN`]. No passive endpoint is open.
+pub(super) fn exit() {
+    let list = core::mem::replace(&mut *OPEN.lock(), KVVec::new());
+    drop(list);
+}
+
 /// The value behind a `struct kfid_pep`.
 pub(super) struct OpenPep {
     pep: Arc<Pep>,
@@ -112,6 +119,7 @@ pub(super) struct OpenPep {
     addr: usize,
     /// Those of the requests, by [`Pep::slot_of`].
     handles: KVVec<Handle>,
+    _memory: Allowance,
 }
 
 impl Inner for OpenPep {
@@ -294,15 +302,19 @@ pub(super) unsafe extern "C" fn open(
         let slot = Slot::<kfid_pep>::new()?;
         let addr = slot.addr() as usize;
         let ident = fabric.opener.ident(slot.addr(), context);
+        let budget = ident.budget.clone();
         let pep = Pep::open(&fabric.fabric, attr, ident)?;
-        let handles = handles(&pep, addr).and_then(|handles| {
+        let made = handles(&pep, addr).and_then(|handles| {
+            let memory = budget.take_for::<OpenPep>(handles.capacity() * size_of::<Handle>())?;
             OPEN.lock().push(addr, GFP_KERNEL)?;
-            Ok(handles)
+            Ok((handles, memory))
         });
+        let (handles, memory) = made.inspect_err(|_| object::force_close(&*pep))?;
         let inner = OpenPep {
-            addr,
-            handles: handles.inspect_err(|_| object::force_close(&*pep))?,
             pep,
+            addr,
+            handles,
+            _memory: memory,
         };
         Ok(slot.fill(context, inner, |head: &mut kfid_pep| {
             head.ops = ptr::from_ref(&OPS).cast_mut();

@@ -126,6 +126,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let all = core::mem::replace(&mut *PROVIDERS.lock(), Providers::new());
         drop(all);
+        pep::exit();
     }
 }
 
