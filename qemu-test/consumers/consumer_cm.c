@@ -293,7 +293,12 @@ static void calls_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_control(&pep->fid, KFI_BACKLOG, &backlog), -KFI_ENOSYS);
 	len = sizeof(value);
 	KUNIT_EXPECT_EQ(test, kfi_getopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE, &value,
-					 &len), -KFI_ENOSYS);
+					 &len), 0);
+	KUNIT_EXPECT_EQ(test, value, ASKED);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV, &value,
+					 &len), -KFI_ENOPROTOOPT);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE, &value,
+					 len), -KFI_ENOPROTOOPT);
 	KUNIT_EXPECT_EQ(test, kfi_cancel(&pep->fid, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_close(&pep->fid), 0);
 

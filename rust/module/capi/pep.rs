@@ -29,6 +29,7 @@ use kernel::{
 use kfi_core::{
     addr::SockAddr,
     enums::EpType,
+    errno::Errno,
     info::{
         Info,
         KernelAttr,
@@ -42,6 +43,10 @@ use super::{
     absent::not_there,
     cm::private,
     code,
+    ep::{
+        option,
+        put_option, //
+    },
     info::{
         hints,
         put_sockaddr,
@@ -79,6 +84,10 @@ use crate::{
     mem::Allowance,
     net::LinkName,
     provider::{
+        ep::options::{
+            Opt,
+            CM_DATA_SIZE, //
+        },
         fabric::Fabric,
         object,
         pep::{
@@ -86,7 +95,8 @@ use crate::{
             PepAttr, //
         }, //
     },
-    registry, //
+    registry,
+    shim::errno::to_error, //
 };
 
 kernel::sync::global_lock! {
@@ -371,6 +381,43 @@ unsafe extern "C" fn getname(fid: *mut kfid, addr: *mut c_void, len: *mut usize)
     code(unsafe { put_sockaddr(&inner::<kfid_pep>(fid.cast()).pep.name(), addr, len) })
 }
 
+/// kfi_getopt(): a passive endpoint has KFI_OPT_CM_DATA_SIZE.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn getopt(
+    _pep: *mut kfid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    let get = || match option(level, name)? {
+        // SAFETY: By the interface, the value and its length can be written.
+        Opt::CmDataSize => unsafe { put_option(CM_DATA_SIZE, value, len) },
+        _ => Err(to_error(Errno::ENOPROTOOPT)),
+    };
+    code(get())
+}
+
+/// kfi_setopt(): a passive endpoint has no option that can be set.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn setopt(
+    _pep: *mut kfid,
+    _level: c_int,
+    _name: c_int,
+    _value: *const c_void,
+    _len: usize,
+) -> c_int {
+    to_error(Errno::ENOPROTOOPT).to_errno()
+}
+
 /// kfi_listen().
 ///
 /// # Safety
@@ -415,8 +462,6 @@ unsafe extern "C" fn reject(
 not_there! {
     control(*mut kfid, c_int, *mut c_void);
     cancel(*mut kfid, *mut c_void) -> isize;
-    getopt(*mut kfid, c_int, c_int, *mut c_void, *mut usize);
-    setopt(*mut kfid, c_int, c_int, *const c_void, usize);
     tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
     rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
     getpeer(*mut kfid_ep, *mut c_void, *mut usize);
