@@ -318,5 +318,5 @@ static struct kunit_suite suite = {
 
 kunit_test_suite(suite);
 
-MODULE_DESCRIPTION("Consumer of kfabric: memory regions");
+MODULE_DESCRIPTION("kfabric consumer: memory regions");
 MODULE_LICENSE("GPL");

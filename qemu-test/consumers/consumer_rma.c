@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Remote memory access: every form of reads and writes, what their completions
+ * say, refused accesses, posts from a softirq, and a region that is closed while
+ * a peer writes to it.
+ */
+
+#include <linux/bvec.h>
+#include <linux/delay.h>
+#include <linux/gfp.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/scatterlist.h>
+#include <linux/timer.h>
+#include <linux/uio.h>
+
+#include <kfi/kfi_rma.h>
+
+#include "pair.h"
+
+#define WRITTEN	(KFI_RMA | KFI_WRITE)
+#define READ_	(KFI_RMA | KFI_READ)
+#define REMOTE	(KFI_REMOTE_READ | KFI_REMOTE_WRITE)
+#define KEY	7
+#define ROOM	PAGE_SIZE
+
+/**
+ * struct target - two endpoints, and a region of the second for the first
+ * @f: their domain
+ * @ends: the endpoints
+ * @mr: the region: all of @there
+ * @here: memory of the first
+ * @there: memory of the second
+ */
+struct target {
+	struct fixture	f;
+	struct end	ends[2];
+	struct kfid_mr	*mr;
+	u8		*here;
+	u8		*there;
+};
+
+static void target_open(struct kunit *test, struct target *t, u64 access)
+{
+	pair_open(test, &t->f, KFI_EP_RDM, t->ends);
+	t->here = (u8 *)get_zeroed_page(GFP_KERNEL);
+	t->there = (u8 *)get_zeroed_page(GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, t->here);
+	KUNIT_ASSERT_NOT_NULL(test, t->there);
+	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t->f.domain, t->there, ROOM, access, 0, KEY, 0, &t->mr,
+					 NULL), 0);
+}
+
+static void target_close(struct kunit *test, struct target *t)
+{
+	KUNIT_EXPECT_EQ(test, kfi_close(&t->mr->fid), 0);
+	pair_close(test, &t->f, t->ends);
+	free_page((unsigned long)t->here);
+	free_page((unsigned long)t->there);
+}
+
+static void bytes_are_written_and_read(struct kunit *test)
+{
+	static const size_t lengths[] = { 1, 8, 256, 257, ROOM };
+	struct kfid_ep *ep;
+	struct target t;
+	int i;
+
+	target_open(test, &t, REMOTE);
+	ep = t.ends[0].ep;
+	for (i = 0; i < ARRAY_SIZE(lengths); i++) {
+		size_t len = lengths[i], at = ROOM - len;
+		void *desc = kfi_mr_desc(t.mr);
+
+		memset(t.here, 'a' + i, ROOM);
+		KUNIT_EXPECT_EQ(test, kfi_write(ep, t.here, len, desc, t.ends[0].peer, at, KEY, &i),
+				0);
+		completed(test, &t.ends[0], &i, WRITTEN, 0);
+		KUNIT_EXPECT_MEMEQ(test, t.there + at, t.here, len);
+		memset(t.here, 0, ROOM);
+		KUNIT_EXPECT_EQ(test, kfi_read(ep, t.here, len, NULL, t.ends[0].peer, at, KEY, &i),
+				0);
+		completed(test, &t.ends[0], &i, READ_, 0);
+		KUNIT_EXPECT_MEMEQ(test, t.here, t.there + at, len);
+	}
+	nothing(test, &t.ends[0]);
+	nothing(test, &t.ends[1]);
+	target_close(test, &t);
+}
+
+/* Posts a write and a read with one form of a list. */
+static void post_form(struct kunit *test, struct target *t, int form, struct kvec *iov,
+		      struct bio_vec *biov, struct scatterlist *sgl)
+{
+	struct kfid_ep *ep = t->ends[0].ep;
+	kfi_addr_t peer = t->ends[0].peer;
+	struct kfi_rma_iov remote[] = {
+		{ .addr = 0, .len = 1000, .key = KEY },
+		{ .addr = 2000, .len = 400, .key = KEY },
+	};
+	struct kfi_msg_rma msg = {
+		.iov_count = 2,
+		.addr = peer,
+		.rma_iov = remote,
+		.rma_iov_count = 2,
+		.context = t,
+	};
+	ssize_t (*post)(struct kfid_ep *ep, const struct kfi_msg_rma *msg, u64 flags);
+	bool read = form & 1;
+
+	switch (form / 2) {
+	case 0:
+		KUNIT_EXPECT_EQ(test, read ? kfi_readv(ep, iov, NULL, 2, peer, 0, KEY, t) :
+				kfi_writev(ep, iov, NULL, 2, peer, 0, KEY, t), 0);
+		return;
+	case 1:
+		KUNIT_EXPECT_EQ(test, read ? kfi_readbv(ep, biov, NULL, 2, peer, 0, KEY, t) :
+				kfi_writebv(ep, biov, NULL, 2, peer, 0, KEY, t), 0);
+		return;
+	case 2:
+		KUNIT_EXPECT_EQ(test, read ? kfi_readsgl(ep, sgl, NULL, 2, peer, 0, KEY, t) :
+				kfi_writesgl(ep, sgl, NULL, 2, peer, 0, KEY, t), 0);
+		return;
+	case 3:
+		msg.type = KFI_KVEC;
+		msg.msg_iov = iov;
+		break;
+	case 4:
+		msg.type = KFI_BVEC;
+		msg.msg_biov = biov;
+		break;
+	default:
+		msg.type = KFI_SGL;
+		msg.msg_sgl = sgl;
+	}
+	post = read ? kfi_readmsg : kfi_writemsg;
+	KUNIT_EXPECT_EQ(test, post(ep, &msg, KFI_COMPLETION), 0);
+}
+
+/* The bytes of two elements that are not neighbours, in each form of a list. */
+static void lists_are_gathered_and_scattered(struct kunit *test)
+{
+	struct scatterlist sgl[2];
+	struct bio_vec biov[2];
+	struct kvec iov[2];
+	struct target t;
+	int form, i;
+
+	target_open(test, &t, REMOTE);
+	sg_init_table(sgl, 2);
+	for (i = 0; i < 2; i++) {
+		u8 *part = t.here + 2048 * i;
+
+		iov[i] = (struct kvec){ part, 700 };
+		bvec_set_virt(&biov[i], part, 700);
+		sg_set_buf(&sgl[i], part, 700);
+	}
+	for (form = 0; form < 12; form++) {
+		/* Where the second half is. With a msg form, the peer's memory is a list, too. */
+		u8 *half = t.there + 700;
+
+		if (form & 1) {
+			memset(t.here, 0, ROOM);
+		} else {
+			memset(t.there, 0, ROOM);
+			memset(t.here, '0' + form, 700);
+			memset(t.here + 2048, 'a' + form, 700);
+		}
+		post_form(test, &t, form, iov, biov, sgl);
+		completed(test, &t.ends[0], &t, form & 1 ? READ_ : WRITTEN, 0);
+		KUNIT_EXPECT_MEMEQ(test, t.here, t.there, 700);
+		KUNIT_EXPECT_MEMEQ(test, t.here + 2048, half, 300);
+		KUNIT_EXPECT_MEMEQ(test, t.here + 2048 + 300, form < 6 ? half + 300 : t.there + 2000,
+				   400);
+		KUNIT_EXPECT_EQ(test, t.here[0], '0' + (form & ~1));
+	}
+	target_close(test, &t);
+}
+
+static void data_and_injected_bytes_arrive(struct kunit *test)
+{
+	struct kfi_cq_tagged_entry entry;
+	struct kfid_cntr *cntr;
+	struct kfid_ep *ep;
+	kfi_addr_t peer;
+	struct target t;
+	u8 text[8] = "injected";
+
+	target_open(test, &t, REMOTE);
+	ep = t.ends[0].ep;
+	peer = t.ends[0].peer;
+	cntr = open_cntr(test, &t.f, KFI_WAIT_UNSPEC, NULL, NULL);
+	KUNIT_ASSERT_EQ(test, kfi_mr_bind(t.mr, &cntr->fid, KFI_REMOTE_WRITE), 0);
+	memset(t.here, 'x', 100);
+	KUNIT_EXPECT_EQ(test, kfi_writedata(ep, t.here, 100, NULL, 0x1234, peer, 0, KEY, &t), 0);
+	completed(test, &t.ends[0], &t, WRITTEN, 0);
+	entry = completed(test, &t.ends[1], NULL, KFI_RMA | KFI_REMOTE_WRITE | KFI_REMOTE_CQ_DATA,
+			  0);
+	KUNIT_EXPECT_EQ(test, entry.data, 0x1234);
+	/* Injected bytes may change at once. There is no completion of its own. */
+	KUNIT_EXPECT_EQ(test, kfi_inject_write(ep, text, sizeof(text), peer, 200, KEY), 0);
+	memset(text, 0, sizeof(text));
+	KUNIT_EXPECT_EQ(test, kfi_inject_writedata(ep, "data", 4, 5, peer, 300, KEY), 0);
+	entry = completed(test, &t.ends[1], NULL, KFI_RMA | KFI_REMOTE_WRITE | KFI_REMOTE_CQ_DATA,
+			  0);
+	KUNIT_EXPECT_EQ(test, entry.data, 5);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 3, LONG), 0);
+	KUNIT_EXPECT_MEMEQ(test, t.there + 200, "injected", 8);
+	KUNIT_EXPECT_MEMEQ(test, t.there + 300, "data", 4);
+	KUNIT_EXPECT_EQ(test, kfi_inject_write(ep, t.here, 257, peer, 0, KEY), -KFI_EMSGSIZE);
+	nothing(test, &t.ends[0]);
+	nothing(test, &t.ends[1]);
+	KUNIT_EXPECT_EQ(test, kfi_close(&t.mr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t.f.domain, t.there, ROOM, REMOTE, 0, KEY, 0, &t.mr,
+					 NULL), 0);
+	target_close(test, &t);
+}
+
+static void refused_accesses_fail(struct kunit *test)
+{
+	struct kfid_ep *ep;
+	kfi_addr_t peer;
+	struct target t;
+
+	target_open(test, &t, KFI_REMOTE_WRITE);
+	ep = t.ends[0].ep;
+	peer = t.ends[0].peer;
+#define FAILS(call) do { \
+	KUNIT_EXPECT_EQ(test, call, 0); \
+	failed(test, &t.ends[0], &t, KFI_EACCES); \
+} while (0)
+	/* No right, no such key, bytes behind the end. */
+	FAILS(kfi_read(ep, t.here, 8, NULL, peer, 0, KEY, &t));
+	FAILS(kfi_write(ep, t.here, 8, NULL, peer, 0, KEY + 1, &t));
+	FAILS(kfi_write(ep, t.here, 8, NULL, peer, ROOM - 7, KEY, &t));
+	FAILS(kfi_write(ep, t.here, 8, NULL, peer, 0, KEY | 1ULL << 32, &t));
+	KUNIT_EXPECT_EQ(test, t.there[ROOM - 1], 0);
+	target_close(test, &t);
+}
+
+static void arguments_are_checked(struct kunit *test)
+{
+	struct kfi_rma_iov remote = { .len = 8, .key = KEY };
+	struct kvec iov = {};
+	struct kfi_msg_rma msg = {
+		.type = KFI_KVEC,
+		.msg_iov = &iov,
+		.iov_count = 1,
+		.rma_iov = &remote,
+		.rma_iov_count = 1,
+	};
+	struct kfid_ep *ep;
+	kfi_addr_t peer;
+	struct target t;
+	u8 stack[300];
+
+	target_open(test, &t, REMOTE);
+	ep = t.ends[0].ep;
+	peer = t.ends[0].peer;
+	msg.addr = peer;
+	iov = (struct kvec){ t.here, 8 };
+#define REFUSED(call, error) KUNIT_EXPECT_EQ(test, call, error)
+	REFUSED(kfi_writemsg(ep, NULL, 0), -KFI_EINVAL);
+	REFUSED(kfi_readmsg(ep, &msg, KFI_INJECT), -KFI_EINVAL);
+	REFUSED(kfi_writemsg(ep, &msg, KFI_RECV), -KFI_EINVAL);
+	/* The memory of a tagged receive cannot be the remote memory. */
+	REFUSED(kfi_writemsg(ep, &msg, KFI_TAGGED), -KFI_ENOSYS);
+	REFUSED(kfi_readmsg(ep, &msg, KFI_TAGGED | KFI_COMPLETION), -KFI_ENOSYS);
+	remote.len = 7;
+	REFUSED(kfi_writemsg(ep, &msg, 0), -KFI_EINVAL);
+	remote.len = 8;
+	msg.rma_iov_count = 257;
+	REFUSED(kfi_writemsg(ep, &msg, 0), -KFI_E2BIG);
+	msg.rma_iov_count = 0;
+	REFUSED(kfi_writemsg(ep, &msg, 0), -KFI_EINVAL);
+	msg.rma_iov_count = 1;
+	msg.rma_iov = NULL;
+	REFUSED(kfi_writemsg(ep, &msg, 0), -KFI_EINVAL);
+	msg.rma_iov = &remote;
+	msg.type = KFI_SGL + 1;
+	REFUSED(kfi_writemsg(ep, &msg, 0), -KFI_EINVAL);
+	REFUSED(kfi_writev(ep, NULL, NULL, 1, peer, 0, KEY, NULL), -KFI_EINVAL);
+	REFUSED(kfi_read(ep, NULL, 8, NULL, peer, 0, KEY, NULL), -EFAULT);
+	REFUSED(kfi_write(ep, (void *)4096, 300, NULL, peer, 0, KEY, NULL), -EFAULT);
+	/* The stack of the caller, unless the bytes are copied by the call. */
+	REFUSED(kfi_write(ep, stack, sizeof(stack), NULL, peer, 0, KEY, NULL), -KFI_EINVAL);
+	REFUSED(kfi_read(ep, stack, 8, NULL, peer, 0, KEY, NULL), -KFI_EINVAL);
+	nothing(test, &t.ends[0]);
+	target_close(test, &t);
+}
+
+/**
+ * struct softirq - what a timer posts
+ * @timer: the timer, which runs in a softirq
+ * @t: the endpoints
+ * @biov: pages of @t->here
+ * @ret: the first error
+ * @too_long: the error of a list that is too long there
+ * @done: the timer has expired
+ */
+struct softirq {
+	struct timer_list	timer;
+	struct target		*t;
+	struct bio_vec		biov[257];
+	ssize_t			ret;
+	ssize_t			too_long;
+	struct completion	done;
+};
+
+static void post_in_softirq(struct timer_list *timer)
+{
+	struct softirq *s = container_of(timer, struct softirq, timer);
+	struct kfi_rma_iov remote[] = {
+		{ .addr = 0, .len = 2, .key = KEY },
+		{ .addr = 2, .len = 254, .key = KEY },
+	};
+	struct kfi_msg_rma msg = {
+		.type = KFI_BVEC,
+		.msg_biov = s->biov,
+		.iov_count = 256,
+		.addr = s->t->ends[0].peer,
+		.rma_iov = remote,
+		.rma_iov_count = 2,
+		.context = s,
+	};
+
+	s->ret = kfi_writemsg(s->t->ends[0].ep, &msg, KFI_COMPLETION);
+	msg.iov_count = 257;
+	s->too_long = kfi_writemsg(s->t->ends[0].ep, &msg, KFI_COMPLETION);
+	if (!s->ret)
+		s->ret = kfi_read(s->t->ends[0].ep, s->t->here + 1000, 1000, NULL, msg.addr, 0,
+				  KEY, s);
+	complete(&s->done);
+}
+
+static void posts_need_not_sleep(struct kunit *test)
+{
+	struct softirq *s = kunit_kzalloc(test, sizeof(*s), GFP_KERNEL);
+	struct target t;
+	int i, before;
+
+	KUNIT_ASSERT_NOT_NULL(test, s);
+	target_open(test, &t, REMOTE);
+	s->t = &t;
+	for (i = 0; i < ARRAY_SIZE(s->biov); i++)
+		bvec_set_virt(&s->biov[i], t.here + i, 1);
+	memset(t.here, 's', 257);
+	before = page_count(virt_to_page(t.here));
+	init_completion(&s->done);
+	timer_setup(&s->timer, post_in_softirq, 0);
+	mod_timer(&s->timer, jiffies + 1);
+	wait_for_completion(&s->done);
+	KUNIT_EXPECT_EQ(test, s->ret, 0);
+	KUNIT_EXPECT_EQ(test, s->too_long, -KFI_E2BIG);
+	completed(test, &t.ends[0], s, WRITTEN, 0);
+	completed(test, &t.ends[0], s, READ_, 0);
+	KUNIT_EXPECT_MEMEQ(test, t.there, t.here, 256);
+	KUNIT_EXPECT_EQ(test, t.there[256], 0);
+	KUNIT_EXPECT_MEMEQ(test, t.here + 1000, t.there, 1000);
+	timer_delete_sync(&s->timer);
+	/* A worker has posted, and drops its references soon after. */
+	for (i = 0; i < LONG && page_count(virt_to_page(t.here)) != before; i++)
+		msleep(1);
+	KUNIT_EXPECT_EQ(test, page_count(virt_to_page(t.here)), before);
+	target_close(test, &t);
+}
+
+/**
+ * struct writer - a thread that writes all the time
+ * @t: from the first endpoint to the region of the second
+ * @written: writes that succeeded
+ * @refused: writes that failed because the region was closed
+ * @error: the first thing that went wrong
+ */
+struct writer {
+	struct target	*t;
+	unsigned long	written;
+	unsigned long	refused;
+	ssize_t		error;
+};
+
+static void write_once(struct writer *writer)
+{
+	struct end *end = &writer->t->ends[0];
+	struct kfi_cq_tagged_entry entry;
+	struct kfi_cq_err_entry failure;
+	ssize_t ret;
+
+	ret = kfi_write(end->ep, writer->t->here, ROOM, NULL, end->peer, 0, KEY, NULL);
+	if (!ret)
+		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
+	if (ret == 1) {
+		WRITE_ONCE(writer->written, writer->written + 1);
+		return;
+	}
+	if (ret == -KFI_EAVAIL && kfi_cq_readerr(end->cq, &failure, 0) == 1 &&
+	    failure.err == KFI_EACCES) {
+		WRITE_ONCE(writer->refused, writer->refused + 1);
+		return;
+	}
+	if (!writer->error)
+		writer->error = ret ?: -EIO;
+}
+
+static int write_always(void *arg)
+{
+	while (!kthread_should_stop()) {
+		write_once(arg);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* After a close, no peer writes to the region. */
+static void a_region_is_closed_while_a_peer_writes(struct kunit *test)
+{
+	struct target t;
+	struct writer writer = { .t = &t };
+	struct task_struct *thread;
+	unsigned long before;
+	int round, i, waited;
+
+	target_open(test, &t, REMOTE);
+	memset(t.here, 'w', ROOM);
+	thread = kthread_run(write_always, &writer, "writer");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	for (round = 0; round < 100; round++) {
+		before = READ_ONCE(writer.written);
+		for (waited = 0; waited < LONG && READ_ONCE(writer.written) == before; waited++)
+			usleep_range(100, 1000);
+		KUNIT_EXPECT_EQ(test, kfi_close(&t.mr->fid), 0);
+		memset(t.there, 0, ROOM);
+		before = READ_ONCE(writer.refused);
+		for (waited = 0; waited < LONG && READ_ONCE(writer.refused) == before; waited++)
+			usleep_range(100, 1000);
+		for (i = 0; i < ROOM && !t.there[i]; i++)
+			;
+		KUNIT_EXPECT_EQ(test, i, ROOM);
+		KUNIT_ASSERT_EQ(test, kfi_mr_reg(t.f.domain, t.there, ROOM, REMOTE, 0, KEY, 0,
+						 &t.mr, NULL), 0);
+	}
+	kthread_stop(thread);
+	KUNIT_EXPECT_EQ(test, writer.error, 0);
+	KUNIT_EXPECT_GE(test, writer.refused, 100);
+	target_close(test, &t);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(bytes_are_written_and_read),
+	KUNIT_CASE(lists_are_gathered_and_scattered),
+	KUNIT_CASE(data_and_injected_bytes_arrive),
+	KUNIT_CASE(refused_accesses_fail),
+	KUNIT_CASE(arguments_are_checked),
+	KUNIT_CASE(posts_need_not_sleep),
+	KUNIT_CASE(a_region_is_closed_while_a_peer_writes),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_rma",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: remote memory access");
+MODULE_LICENSE("GPL");
