@@ -30,16 +30,16 @@ module_param(seconds, uint, 0444);
 MODULE_PARM_DESC(seconds, "how long the ring turns");
 
 /* Operations of a round, by the contexts of their completions. */
-enum op { RECEIVE, TRECEIVE, SEND, TSEND, WRITE, READ, ADD, OPS };
+enum op { OP_RECV, OP_TRECV, OP_SEND, OP_TSEND, OP_WRITE, OP_READ, OP_ADD, OPS };
 
 static const u64 flags_of[OPS] = {
-	[RECEIVE]	= KFI_MSG | KFI_RECV,
-	[TRECEIVE]	= KFI_TAGGED | KFI_RECV,
-	[SEND]		= KFI_MSG | KFI_SEND,
-	[TSEND]		= KFI_TAGGED | KFI_SEND,
-	[WRITE]		= KFI_RMA | KFI_WRITE,
-	[READ]		= KFI_RMA | KFI_READ,
-	[ADD]		= KFI_ATOMIC | KFI_READ,
+	[OP_RECV]	= KFI_MSG | KFI_RECV,
+	[OP_TRECV]	= KFI_TAGGED | KFI_RECV,
+	[OP_SEND]		= KFI_MSG | KFI_SEND,
+	[OP_TSEND]		= KFI_TAGGED | KFI_SEND,
+	[OP_WRITE]		= KFI_RMA | KFI_WRITE,
+	[OP_READ]		= KFI_RMA | KFI_READ,
+	[OP_ADD]		= KFI_ATOMIC | KFI_READ,
 };
 
 /**
@@ -137,20 +137,20 @@ static int turn(struct member *member, u64 round)
 	u64 one = 1;
 	int part;
 
-	TRY(kfi_recv(ep, part_of(member, PLAIN_TO), PART, NULL, KFI_ADDR_UNSPEC, CONTEXT(RECEIVE)));
+	TRY(kfi_recv(ep, part_of(member, PLAIN_TO), PART, NULL, KFI_ADDR_UNSPEC, CONTEXT(OP_RECV)));
 	TRY(kfi_trecv(ep, part_of(member, TAGGED_TO), PART, NULL, KFI_ADDR_UNSPEC, round, 0,
-		      CONTEXT(TRECEIVE)));
+		      CONTEXT(OP_TRECV)));
 	for (part = PLAIN_FROM; part <= WRITE_FROM; part++)
 		memset(part_of(member, part), byte_of(member->index, part, round), PART);
-	TRY(kfi_tsend(ep, part_of(member, TAGGED_FROM), len, NULL, peer, round, CONTEXT(TSEND)));
-	TRY(kfi_send(ep, part_of(member, PLAIN_FROM), len, NULL, peer, CONTEXT(SEND)));
+	TRY(kfi_tsend(ep, part_of(member, TAGGED_FROM), len, NULL, peer, round, CONTEXT(OP_TSEND)));
+	TRY(kfi_send(ep, part_of(member, PLAIN_FROM), len, NULL, peer, CONTEXT(OP_SEND)));
 	TRY(kfi_write(ep, part_of(member, WRITE_FROM), WORD_AT, NULL, peer, 0, key,
-		      CONTEXT(WRITE)));
+		      CONTEXT(OP_WRITE)));
 	TRY(kfi_fetch_atomic(ep, &one, 1, NULL, &member->old, NULL, peer, WORD_AT, key, KFI_UINT64,
-			     KFI_SUM, CONTEXT(ADD)));
-	TRY(await(member, &completed, BIT(WRITE) | BIT(ADD)));
+			     KFI_SUM, CONTEXT(OP_ADD)));
+	TRY(await(member, &completed, BIT(OP_WRITE) | BIT(OP_ADD)));
 	TRY(member->old != round ? -ERANGE : 0);
-	TRY(kfi_read(ep, part_of(member, READ_TO), WORD_AT, NULL, peer, 0, key, CONTEXT(READ)));
+	TRY(kfi_read(ep, part_of(member, READ_TO), WORD_AT, NULL, peer, 0, key, CONTEXT(OP_READ)));
 	TRY(await(member, &completed, BIT(OPS) - 1));
 	TRY(compare(member, PLAIN_TO, previous, PLAIN_FROM, round, sent));
 	TRY(compare(member, TAGGED_TO, previous, TAGGED_FROM, round, sent));
