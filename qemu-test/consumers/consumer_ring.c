@@ -35,11 +35,11 @@ enum op { OP_RECV, OP_TRECV, OP_SEND, OP_TSEND, OP_WRITE, OP_READ, OP_ADD, OPS }
 static const u64 flags_of[OPS] = {
 	[OP_RECV]	= KFI_MSG | KFI_RECV,
 	[OP_TRECV]	= KFI_TAGGED | KFI_RECV,
-	[OP_SEND]		= KFI_MSG | KFI_SEND,
-	[OP_TSEND]		= KFI_TAGGED | KFI_SEND,
-	[OP_WRITE]		= KFI_RMA | KFI_WRITE,
-	[OP_READ]		= KFI_RMA | KFI_READ,
-	[OP_ADD]		= KFI_ATOMIC | KFI_READ,
+	[OP_SEND]	= KFI_MSG | KFI_SEND,
+	[OP_TSEND]	= KFI_TAGGED | KFI_SEND,
+	[OP_WRITE]	= KFI_RMA | KFI_WRITE,
+	[OP_READ]	= KFI_RMA | KFI_READ,
+	[OP_ADD]	= KFI_ATOMIC | KFI_READ,
 };
 
 /**
@@ -53,7 +53,6 @@ static const u64 flags_of[OPS] = {
  * @stop: all members stop after this round
  * @old: result of its last atomic
  * @error: the first thing that went wrong
- * @at: the line where
  * @done: the thread has ended
  */
 struct member {
@@ -66,7 +65,6 @@ struct member {
 	u64			*stop;
 	u64			old;
 	int			error;
-	int			at;
 	struct completion	done;
 };
 
@@ -113,16 +111,6 @@ static int compare(struct member *member, enum part part, u64 index, enum part f
 	return memchr_inv(part_of(member, part), byte_of(index, from, round), len) ? -EILSEQ : 0;
 }
 
-#define TRY(call)						\
-	do {							\
-		int error = (call);				\
-								\
-		if (error) {					\
-			member->at = __LINE__;			\
-			return error;				\
-		}						\
-	} while (0)
-
 /* The context of an operation. */
 #define CONTEXT(op)	((void *)(unsigned long)(op))
 
@@ -135,27 +123,30 @@ static int turn(struct member *member, u64 round)
 	kfi_addr_t peer = member->end.peer;
 	unsigned long completed = 0;
 	u64 one = 1;
-	int part;
+	int part, ret;
 
-	TRY(kfi_recv(ep, part_of(member, PLAIN_TO), PART, NULL, KFI_ADDR_UNSPEC, CONTEXT(OP_RECV)));
-	TRY(kfi_trecv(ep, part_of(member, TAGGED_TO), PART, NULL, KFI_ADDR_UNSPEC, round, 0,
-		      CONTEXT(OP_TRECV)));
+	ret = kfi_recv(ep, part_of(member, PLAIN_TO), PART, NULL, KFI_ADDR_UNSPEC,
+		       CONTEXT(OP_RECV));
+	ret = ret ?: kfi_trecv(ep, part_of(member, TAGGED_TO), PART, NULL, KFI_ADDR_UNSPEC, round,
+			       0, CONTEXT(OP_TRECV));
 	for (part = PLAIN_FROM; part <= WRITE_FROM; part++)
 		memset(part_of(member, part), byte_of(member->index, part, round), PART);
-	TRY(kfi_tsend(ep, part_of(member, TAGGED_FROM), len, NULL, peer, round, CONTEXT(OP_TSEND)));
-	TRY(kfi_send(ep, part_of(member, PLAIN_FROM), len, NULL, peer, CONTEXT(OP_SEND)));
-	TRY(kfi_write(ep, part_of(member, WRITE_FROM), WORD_AT, NULL, peer, 0, key,
-		      CONTEXT(OP_WRITE)));
-	TRY(kfi_fetch_atomic(ep, &one, 1, NULL, &member->old, NULL, peer, WORD_AT, key, KFI_UINT64,
-			     KFI_SUM, CONTEXT(OP_ADD)));
-	TRY(await(member, &completed, BIT(OP_WRITE) | BIT(OP_ADD)));
-	TRY(member->old != round ? -ERANGE : 0);
-	TRY(kfi_read(ep, part_of(member, READ_TO), WORD_AT, NULL, peer, 0, key, CONTEXT(OP_READ)));
-	TRY(await(member, &completed, BIT(OPS) - 1));
-	TRY(compare(member, PLAIN_TO, previous, PLAIN_FROM, round, sent));
-	TRY(compare(member, TAGGED_TO, previous, TAGGED_FROM, round, sent));
-	TRY(compare(member, READ_TO, member->index, WRITE_FROM, round, WORD_AT));
-	return 0;
+	ret = ret ?: kfi_tsend(ep, part_of(member, TAGGED_FROM), len, NULL, peer, round,
+			       CONTEXT(OP_TSEND));
+	ret = ret ?: kfi_send(ep, part_of(member, PLAIN_FROM), len, NULL, peer, CONTEXT(OP_SEND));
+	ret = ret ?: kfi_write(ep, part_of(member, WRITE_FROM), WORD_AT, NULL, peer, 0, key,
+			       CONTEXT(OP_WRITE));
+	ret = ret ?: kfi_fetch_atomic(ep, &one, 1, NULL, &member->old, NULL, peer, WORD_AT, key,
+				      KFI_UINT64, KFI_SUM, CONTEXT(OP_ADD));
+	ret = ret ?: await(member, &completed, BIT(OP_WRITE) | BIT(OP_ADD));
+	if (!ret && member->old != round)
+		return -ERANGE;
+	ret = ret ?: kfi_read(ep, part_of(member, READ_TO), WORD_AT, NULL, peer, 0, key,
+			      CONTEXT(OP_READ));
+	ret = ret ?: await(member, &completed, BIT(OPS) - 1);
+	ret = ret ?: compare(member, PLAIN_TO, previous, PLAIN_FROM, round, sent);
+	ret = ret ?: compare(member, TAGGED_TO, previous, TAGGED_FROM, round, sent);
+	return ret ?: compare(member, READ_TO, member->index, WRITE_FROM, round, WORD_AT);
 }
 
 /*
@@ -220,8 +211,8 @@ static void every_operation_at_once(struct kunit *test)
 	}
 	for (i = 0; i < MEMBERS; i++) {
 		wait_for_completion(&members[i].done);
-		KUNIT_EXPECT_EQ_MSG(test, members[i].error, 0, "member %d, line %d", i,
-				    members[i].at);
+		KUNIT_EXPECT_EQ_MSG(test, members[i].error, 0, "member %d, round %llu", i,
+				    members[i].rounds);
 		KUNIT_EXPECT_EQ(test, members[i].rounds, stop);
 	}
 	kunit_info(test, "%llu rounds of %d members\n", members[0].rounds, MEMBERS);
