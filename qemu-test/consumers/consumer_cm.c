@@ -295,8 +295,8 @@ static void calls_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_getopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE, &value,
 					 &len), 0);
 	KUNIT_EXPECT_EQ(test, value, ASKED);
-	KUNIT_EXPECT_EQ(test, kfi_getopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV, &value,
-					 &len), -KFI_ENOPROTOOPT);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV,
+					 &value, &len), -KFI_ENOPROTOOPT);
 	KUNIT_EXPECT_EQ(test, kfi_setopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE, &value,
 					 len), -KFI_ENOPROTOOPT);
 	KUNIT_EXPECT_EQ(test, kfi_cancel(&pep->fid, NULL), -KFI_ENOSYS);

@@ -177,8 +177,8 @@ static void member_open(struct kunit *test, struct fixture *f, struct kfi_info *
 	member->mem = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, ORDER);
 	KUNIT_ASSERT_NOT_NULL(test, member->mem);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(f->domain, part_of(member, REGION), PART,
-					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, member->index + 1, 0,
-					 &member->mr, NULL), 0);
+					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, member->index + 1,
+					 0, &member->mr, NULL), 0);
 	init_completion(&member->done);
 }
 
