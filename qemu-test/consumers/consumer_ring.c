@@ -161,9 +161,9 @@ static int ring_thread(void *arg)
 	do {
 		if (!member->index && *member->stop == U64_MAX &&
 		    time_after(jiffies, member->until))
-			smp_store_release(member->stop, round + 1);
+			WRITE_ONCE(*member->stop, round + 1);
 		member->error = turn(member, round);
-	} while (!member->error && ++round < smp_load_acquire(member->stop));
+	} while (!member->error && ++round < READ_ONCE(*member->stop));
 	member->rounds = round;
 	complete(&member->done);
 	return 0;
