@@ -36,4 +36,40 @@ struct kfabric_bench {
 int kfabric_bench_run(struct kfabric_bench *bench);
 int kfabric_bench_wait_event(struct kfabric_bench *bench);
 u64 kfabric_bench_atomic(u64 count);
+
+/**
+ * enum kfabric_bench_call - calls of kernel consumers
+ * @KFABRIC_BENCH_CQ_READ: kfi_cq_read() of an empty queue
+ * @KFABRIC_BENCH_CNTR_READ: kfi_cntr_read()
+ * @KFABRIC_BENCH_CNTR_ADD: kfi_cntr_add() with no waiter
+ */
+enum kfabric_bench_call {
+	KFABRIC_BENCH_CQ_READ,
+	KFABRIC_BENCH_CNTR_READ,
+	KFABRIC_BENCH_CNTR_ADD,
+};
+
+struct kfabric_bench_round;
+
+/**
+ * struct kfabric_bench_calls - functions that are called when that is asked for
+ * @data: argument of @prepare and @fire
+ * @prepare: before a round: the function will call kfabric_bench_called() for it
+ * @fire: asks for the call
+ * @rounds: number of calls
+ * @median: out: nanoseconds from before @fire to the beginning of the call
+ */
+struct kfabric_bench_calls {
+	void *data;
+	void (*prepare)(void *data, struct kfabric_bench_round *round);
+	void (*fire)(void *data);
+	u32 rounds;
+	u64 median;
+};
+
+u64 kfabric_bench_indirect(u64 count);
+u64 kfabric_bench_consumer(enum kfabric_bench_call call, u64 count);
+void kfabric_bench_called(struct kfabric_bench_round *round);
+int kfabric_bench_calls_run(struct kfabric_bench_calls *bench);
+int kfabric_bench_queue_work(struct kfabric_bench_calls *bench);
 #endif

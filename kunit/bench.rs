@@ -29,6 +29,7 @@ use kfi_core::{
 };
 
 use super::{
+    bench_consumer,
     contexts::in_softirq,
     ep_pair::{
         Pair,
@@ -82,7 +83,7 @@ const POSTS: u32 = 256;
 const POST_ROUNDS: u32 = 20;
 
 /// The results of a run.
-struct Measurement {
+pub(super) struct Measurement {
     /// Picoseconds per operation, because an add takes only few nanoseconds.
     ps: u64,
     /// How often sleepers ran, per thousand operations.
@@ -90,6 +91,11 @@ struct Measurement {
 }
 
 impl Measurement {
+    /// A result without sleepers.
+    pub(super) fn of(ps: u64) -> Self {
+        Self { ps, ran: 0 }
+    }
+
     /// The results of `bench`, which has run.
     fn woken(bench: &kfabric_bench) -> Self {
         Self {
@@ -99,7 +105,7 @@ impl Measurement {
     }
 }
 
-fn per(sum: u64, count: u64) -> u64 {
+pub(super) fn per(sum: u64, count: u64) -> u64 {
     sum.checked_div(count).unwrap_or(0)
 }
 
@@ -144,6 +150,18 @@ pub(crate) struct Bench {
     admit_start: File<Run>,
     #[pin]
     from_softirq: File<Run>,
+    #[pin]
+    indirect_call: File<Run>,
+    #[pin]
+    consumer_cq_read: File<Run>,
+    #[pin]
+    consumer_cntr_read: File<Run>,
+    #[pin]
+    consumer_cntr_add: File<Run>,
+    #[pin]
+    consumer_handler: File<Run>,
+    #[pin]
+    queue_work: File<Run>,
 }
 
 impl Bench {
@@ -187,6 +205,36 @@ impl Bench {
             from_softirq <- dir.read_callback_file(
                 c"from_softirq",
                 Run(|| starts(start_in_softirq)),
+                &show,
+            ),
+            indirect_call <- dir.read_callback_file(
+                c"indirect_call",
+                Run(bench_consumer::indirect),
+                &show,
+            ),
+            consumer_cq_read <- dir.read_callback_file(
+                c"consumer_cq_read",
+                Run(bench_consumer::cq_read),
+                &show,
+            ),
+            consumer_cntr_read <- dir.read_callback_file(
+                c"consumer_cntr_read",
+                Run(bench_consumer::cntr_read),
+                &show,
+            ),
+            consumer_cntr_add <- dir.read_callback_file(
+                c"consumer_cntr_add",
+                Run(bench_consumer::cntr_add),
+                &show,
+            ),
+            consumer_handler <- dir.read_callback_file(
+                c"consumer_handler",
+                Run(bench_consumer::handler),
+                &show,
+            ),
+            queue_work <- dir.read_callback_file(
+                c"queue_work",
+                Run(bench_consumer::queue_work),
                 &show,
             ),
         })

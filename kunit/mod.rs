@@ -5,6 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`bench`] | benchmarks of counters and posting, in debugfs; `bench.c` is the code that measures |
+//! | [`bench_consumer`] | those of the interface for kernel modules, with `bench_consumer.c` |
 //! | [`contexts`] | closures that run in softirqs and in hard interrupts |
 //! | [`ep_pair`] | two endpoints that know each other |
 //! | [`fixture`] | a fabric and a domain for the suites of the provider |
@@ -13,6 +14,7 @@
 //! The suites themselves are modules of the files that they test, whose private items they use.
 
 pub(crate) mod bench;
+mod bench_consumer;
 pub(crate) mod contexts;
 pub(crate) mod ep_pair;
 pub(crate) mod fixture;

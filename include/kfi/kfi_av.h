@@ -78,7 +78,7 @@ struct kfid_av {
  * @context: the consumer's
  *
  * Return: 0; -KFI_EINVAL an attribute is not valid; -KFI_ENOSYS the provider
- *	has no events or shared map of address vectors; -KFI_ENOMEM.
+ *	has no shared map of address vectors; -KFI_ENOMEM.
  */
 static inline int kfi_av_open(struct kfid_domain *domain,
 			      struct kfi_av_attr *attr, struct kfid_av **av,
@@ -108,8 +108,11 @@ static inline int kfi_av_bind(struct kfid_av *av, struct kfid *fid, u64 flags)
  * @count: their number
  * @kfi_addr: where their kfi_addr_t are stored, KFI_ADDR_NOTAVAIL for an
  *	address that was not inserted; NULL: not wanted (KFI_AV_TABLE only)
- * @flags: KFI_MORE, KFI_SYNC_ERR (@context is an array of int, an error each)
- * @context: context of the events
+ * @flags: KFI_MORE, KFI_SYNC_ERR (@context is an array of int, an error each;
+ *	not with events)
+ * @context: context of the events: an error event for each address that was
+ *	not inserted, with its index, then KFI_AV_COMPLETE with the number of
+ *	those that were
  *
  * Return: how many were inserted; 0 if an event tells; -KFI_EINVAL;
  *	-KFI_ENOEQ an event queue is not bound; -KFI_ENOSPC.

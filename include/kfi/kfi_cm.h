@@ -87,7 +87,7 @@ static inline int kfi_getname(struct kfid *fid, void *addr, size_t *addrlen)
  * @addr: where the address is stored, as much of it as fits
  * @addrlen: in: room in @addr, bytes; out: bytes of the address
  *
- * Return: 0; -KFI_ETOOSMALL; -KFI_ENOTCONN.
+ * Return: 0; -KFI_ETOOSMALL; -KFI_ENOTCONN; -KFI_EOPNOTSUPP another type.
  */
 static inline int kfi_getpeer(struct kfid_ep *ep, void *addr, size_t *addrlen)
 {
@@ -100,7 +100,8 @@ static inline int kfi_getpeer(struct kfid_ep *ep, void *addr, size_t *addrlen)
  *
  * The event KFI_CONNREQ tells of each request.
  *
- * Return: 0; -KFI_ENOEQ; -KFI_EADDRINUSE; -KFI_EOPBADSTATE it listens.
+ * Return: 0; -KFI_ENOEQ; -KFI_EADDRINUSE; -KFI_EADDRNOTAVAIL no link has the
+ *	address; -KFI_EOPBADSTATE it listens.
  */
 static inline int kfi_listen(struct kfid_pep *pep)
 {
@@ -112,11 +113,13 @@ static inline int kfi_listen(struct kfid_pep *pep)
  * @ep: the endpoint, bound to an event queue
  * @addr: address of the peer
  * @param: private data for the peer, or NULL
- * @paramlen: their bytes
+ * @paramlen: their bytes, at most KFI_OPT_CM_DATA_SIZE
  *
- * An event tells the result: KFI_CONNECTED, or an error.
+ * Enables the endpoint if it is not.  An event tells the result: KFI_CONNECTED,
+ * or an error.
  *
- * Return: 0: begun; -KFI_ENOEQ; -KFI_EINVAL; -KFI_EALREADY; -KFI_EISCONN.
+ * Return: 0: begun; -KFI_ENOEQ; -KFI_EINVAL; -KFI_EALREADY; -KFI_EISCONN;
+ *	-KFI_EOPNOTSUPP another type; what kfi_enable() returns.
  */
 static inline int kfi_connect(struct kfid_ep *ep, const void *addr,
 			      const void *param, size_t paramlen)

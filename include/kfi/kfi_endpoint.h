@@ -101,7 +101,10 @@ struct kfid_stx {
  * @pep: where the passive endpoint is stored
  * @context: the consumer's
  *
- * Return: 0; -KFI_EINVAL an attribute of @info is not valid; -KFI_ENOMEM.
+ * It listens at the address of @info, or at that of kfi_setname().
+ *
+ * Return: 0; -KFI_EINVAL an attribute of @info is not valid, or there is no
+ *	address; -KFI_ENOMEM.
  */
 static inline int kfi_passive_ep(struct kfid_fabric *fabric,
 				 struct kfi_info *info, struct kfid_pep **pep,
@@ -117,7 +120,11 @@ static inline int kfi_passive_ep(struct kfid_fabric *fabric,
  * @ep: where the endpoint is stored
  * @context: the consumer's
  *
- * Return: 0; -KFI_EINVAL an attribute of @info is not valid; -KFI_ENOMEM.
+ * With the @info of a KFI_CONNREQ, the endpoint is for kfi_accept().
+ *
+ * Return: 0; -KFI_EINVAL an attribute of @info is not valid; -KFI_EOPNOTSUPP a
+ *	capability or a default flag that the type does not have;
+ *	-KFI_EADDRNOTAVAIL the domain does not have the address; -KFI_ENOMEM.
  */
 static inline int kfi_endpoint(struct kfid_domain *domain,
 			       struct kfi_info *info, struct kfid_ep **ep,
@@ -191,7 +198,9 @@ static inline int kfi_scalable_ep_bind(struct kfid_ep *sep, struct kfid *bfid,
  * @ep: the endpoint
  *
  * Return: 0; -KFI_ENOAV, -KFI_ENOCQ, -KFI_ENOEQ an object is not bound;
- *	-KFI_EADDRINUSE its address is in use; -KFI_EOPBADSTATE it is enabled.
+ *	-KFI_EADDRINUSE its address is in use; -KFI_EADDRNOTAVAIL the domain
+ *	has lost the address; -KFI_EBUSY too many QPs; -KFI_EOPBADSTATE it is
+ *	enabled.
  */
 static inline int kfi_enable(struct kfid_ep *ep)
 {
@@ -205,7 +214,8 @@ static inline int kfi_enable(struct kfid_ep *ep)
  *
  * A cancelled operation completes with the error KFI_ECANCELED.
  *
- * Return: 0; -KFI_ENOENT there is no such operation any more.
+ * Return: 0; -KFI_ENOENT there is no such operation any more; -KFI_EOPBADSTATE
+ *	the endpoint is not enabled; -EINTR the task is being killed.
  */
 static inline ssize_t kfi_cancel(struct kfid *fid, void *context)
 {
@@ -254,7 +264,10 @@ static inline int kfi_getopt(struct kfid *fid, int level, int optname,
  * kfi_ep_alias() - make another endpoint with the same resources
  * @ep: the endpoint
  * @alias_ep: where the alias is stored
- * @flags: default flags of the alias's operations
+ * @flags: KFI_TRANSMIT or KFI_RECV, with the default flags of that side; the
+ *	other side has those of @ep
+ *
+ * kfi_control() with KFI_SETOPSFLAG changes the flags of the alias only.
  *
  * Return: as kfi_alias().
  */

@@ -84,7 +84,8 @@ struct kfi_eq_err_entry {
 /**
  * struct kfi_eq_cm_entry - an event about a connection
  * @fid: the endpoint; KFI_CONNREQ: the passive endpoint
- * @info: KFI_CONNREQ: for the endpoint that accepts; kfi_freeinfo() frees it
+ * @info: KFI_CONNREQ: for the endpoint that accepts; kfi_freeinfo() frees it.
+ *	NULL with KFI_PEEK, and if the passive endpoint was closed
  * @data: the peer's private data
  */
 struct kfi_eq_cm_entry {
@@ -175,6 +176,8 @@ static inline int kfi_eq_open(struct kfid_fabric *fabric,
  * @len: room in @buf, bytes
  * @flags: KFI_PEEK: leave the event; or 0
  *
+ * Context: Process, may sleep; so it is no condition of wait_event(), but of
+ *	wait_woken().
  * Return: bytes of the data; -KFI_EAGAIN no event; -KFI_EAVAIL an error event
  *	must be read first; -KFI_ETOOSMALL they do not fit, the event stays;
  *	-KFI_EOVERRUN events were lost (told once).

@@ -2,7 +2,12 @@
 /*
  * Messages.  kfi_endpoint.h includes this file.
  *
- * Memory of an operation stays as it is until the operation completes.
+ * Memory of an operation stays as it is until the operation completes, and is
+ * not on a stack.  But sends copy up to 256 bytes at kernel addresses.
+ *
+ * A caller that may not sleep has an operation accepted that a worker posts: what
+ * only posting finds out (-KFI_ENOENT, -KFI_EHOSTUNREACH) is then an error of the
+ * completion.  Operations with KFI_TRIGGER need process context.
  *
  * Source: fi_msg(3).
  */
@@ -103,9 +108,10 @@ struct kfi_ops_msg {
  *
  * Context: Process or softirq.
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
- *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
- *	not enabled; -KFI_EOPNOTSUPP it does not have the capability;
- *	-KFI_ENOMEM.
+ *	-KFI_EINVAL an argument is not valid; -EFAULT an address is not mapped;
+ *	-KFI_EMSGSIZE too many bytes; -KFI_ENOENT @src_addr is unknown;
+ *	-KFI_EOPBADSTATE the endpoint is not enabled; -KFI_EOPNOTSUPP it does
+ *	not have the capability; -KFI_ENOMEM.
  */
 static inline ssize_t kfi_recv(struct kfid_ep *ep, void *buf, size_t len,
 			       void *desc, kfi_addr_t src_addr, void *context)
@@ -204,9 +210,11 @@ static inline ssize_t kfi_recvmsg(struct kfid_ep *ep, const struct kfi_msg *msg,
  *
  * Context: Process or softirq.
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
- *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
- *	not enabled; -KFI_EOPNOTSUPP it does not have the capability;
- *	-KFI_ENOMEM.
+ *	-KFI_EINVAL an argument is not valid; -EFAULT an address is not mapped;
+ *	-KFI_EMSGSIZE too many bytes; -KFI_ENOENT @dest_addr is unknown;
+ *	-KFI_EHOSTUNREACH the peer is gone; -KFI_ENOTCONN a connected endpoint
+ *	has no connection; -KFI_EOPBADSTATE the endpoint is not enabled;
+ *	-KFI_EOPNOTSUPP it does not have the capability; -KFI_ENOMEM.
  */
 static inline ssize_t kfi_send(struct kfid_ep *ep, const void *buf, size_t len,
 			       void *desc, kfi_addr_t dest_addr, void *context)

@@ -8,6 +8,9 @@
  * KFI_CANCEL_WORK and KFI_FLUSH_WORK.  Either starts when a counter reaches a
  * threshold.
  *
+ * Both need process context.  The bytes of a send are read when it starts, unless
+ * it has KFI_INJECT.
+ *
  * Source: fi_trigger(3).
  */
 #ifndef _KFI_TRIGGER_H

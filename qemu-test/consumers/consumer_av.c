@@ -111,7 +111,7 @@ static void addresses_have_a_text(struct kunit *test)
 	KUNIT_EXPECT_LT(test, kfi_av_insertsvc(av, "no address", "9", &addr, 0, NULL), 0);
 	KUNIT_EXPECT_EQ(test, addr, KFI_ADDR_NOTAVAIL);
 	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "10.0.0.3", 2, "9", 1, NULL, 0, NULL),
-			-ENOSYS);
+			-KFI_ENOSYS);
 	len = sizeof(text);
 	KUNIT_EXPECT_PTR_EQ(test, kfi_av_straddr(av, &want, text, &len),
 			    (const char *)text);
@@ -153,10 +153,70 @@ static void contexts_have_addresses(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/* The results of insertions are events. */
+static void insertions_are_reported(struct kunit *test)
+{
+	struct sockaddr_in in[2] = { address(0x0a000001, 7), address(0x0a000002, 8) };
+	struct kfi_av_attr attr = { .flags = KFI_EVENT };
+	struct kfi_eq_err_entry error = {};
+	struct kfi_eq_entry entry = {};
+	kfi_addr_t addr[2];
+	int errors[2];
+	struct kfid_eq *eq, *alien;
+	struct fixture f, other;
+	struct kfid_av *av;
+	u32 event = 0;
+
+	fixture_open(test, &f);
+	fixture_open(test, &other);
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, NULL, &eq, NULL, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(other.fabric, NULL, &alien, NULL, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, &attr, &av, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, addr, 0, NULL), -KFI_ENOEQ);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, NULL, 0), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &f.domain->fid, 0), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &alien->fid, 0), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &eq->fid, 1), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &eq->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &eq->fid, 0), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), -EBUSY);
+	/* An array of errors is for insertions without events. */
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, addr, KFI_SYNC_ERR, errors), -EINVAL);
+
+	in[1].sin_family = AF_UNIX;
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 2, addr, 0, &in), 0);
+	KUNIT_EXPECT_EQ(test, addr[1], KFI_ADDR_NOTAVAIL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAVAIL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_readerr(eq, &error, KFI_PEEK), sizeof(error));
+	KUNIT_EXPECT_EQ(test, kfi_eq_readerr(eq, &error, 0), sizeof(error));
+	KUNIT_EXPECT_PTR_EQ(test, error.fid, &av->fid);
+	KUNIT_EXPECT_PTR_EQ(test, error.context, (void *)&in);
+	KUNIT_EXPECT_EQ(test, error.data, 1);
+	KUNIT_EXPECT_EQ(test, error.err, EINVAL);
+	KUNIT_EXPECT_NULL(test, error.err_data);
+	KUNIT_EXPECT_EQ(test, kfi_eq_readerr(eq, &error, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry) - 1, 0),
+			-KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), sizeof(entry));
+	KUNIT_EXPECT_EQ(test, event, KFI_AV_COMPLETE);
+	KUNIT_EXPECT_PTR_EQ(test, entry.fid, &av->fid);
+	KUNIT_EXPECT_PTR_EQ(test, entry.context, (void *)&in);
+	KUNIT_EXPECT_EQ(test, entry.data, 1);
+
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsvc(av, "10.0.0.3", "9", addr, 0, &f), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), sizeof(entry));
+	KUNIT_EXPECT_PTR_EQ(test, entry.context, (void *)&f);
+	KUNIT_EXPECT_EQ(test, entry.data, 1);
+	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
+	fixture_close(test, &other);
+	fixture_close(test, &f);
+}
+
 /* What an address vector cannot have yet is refused. */
 static void attributes_are_checked(struct kunit *test)
 {
-	struct kfi_av_attr events = { .flags = KFI_EVENT };
 	struct kfi_av_attr contexts = { .rx_ctx_bits = 17 };
 	struct kfi_av_attr named = { .name = "shared" };
 	struct kfi_av_attr flags = { .flags = KFI_READ };
@@ -166,14 +226,13 @@ static void attributes_are_checked(struct kunit *test)
 	struct fixture f;
 
 	fixture_open(test, &f);
-	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &events, &av, NULL), -ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &contexts, &av, NULL), -EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &named, &av, NULL), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &named, &av, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &flags, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &many, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &type, &av, NULL), -EINVAL);
 	KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, NULL, &av, NULL), 0);
-	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &f.domain->fid, 0), -ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_bind(av, &f.domain->fid, 0), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
 	fixture_close(test, &f);
 }
@@ -183,6 +242,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(each_address_has_its_result),
 	KUNIT_CASE(addresses_have_a_text),
 	KUNIT_CASE(contexts_have_addresses),
+	KUNIT_CASE(insertions_are_reported),
 	KUNIT_CASE(attributes_are_checked),
 	{}
 };

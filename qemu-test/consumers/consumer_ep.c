@@ -90,7 +90,7 @@ static void attributes_are_checked(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* What is bound is checked, and in use until the endpoint is closed. */
+/* A binding is checked, and uses its object until the endpoint is closed. */
 static void bindings_are_checked(struct kunit *test)
 {
 	struct kfi_info *info;
@@ -145,6 +145,8 @@ static void bindings_are_checked(struct kunit *test)
 
 static void options_are_kept(struct kunit *test)
 {
+	const int level = KFI_OPT_ENDPOINT, least = KFI_OPT_MIN_MULTI_RECV;
+	const int data = KFI_OPT_CM_DATA_SIZE;
 	struct kfid *fid;
 	struct fixture f;
 	struct end ends[2];
@@ -152,26 +154,20 @@ static void options_are_kept(struct kunit *test)
 
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	fid = &ends[0].ep->fid;
-	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV, &value, &len),
-			-KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, level, least, &value, &len), -KFI_ETOOSMALL);
 	KUNIT_EXPECT_EQ(test, len, sizeof(value));
 	KUNIT_EXPECT_EQ(test, value, 100);
-	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV, &value, 4),
-			-KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV, &value, 8), 0);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, &value, 4), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, &value, 8), 0);
 	value = 0;
-	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV, &value, &len),
-			0);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, level, least, &value, &len), 0);
 	KUNIT_EXPECT_EQ(test, value, 100);
-	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE, &value, 8),
-			-KFI_ENOPROTOOPT);
-	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE, &value, &len), 0);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, data, &value, 8), -KFI_ENOPROTOOPT);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, level, data, &value, &len), 0);
 	KUNIT_EXPECT_EQ(test, value, 56);
-	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, KFI_OPT_ENDPOINT, 77, &value, &len), -KFI_ENOPROTOOPT);
-	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, 77, KFI_OPT_MIN_MULTI_RECV, &value, &len),
-			-KFI_ENOPROTOOPT);
-	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV, NULL, &len),
-			-KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, level, 77, &value, &len), -KFI_ENOPROTOOPT);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, 77, least, &value, &len), -KFI_ENOPROTOOPT);
+	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, level, least, NULL, &len), -KFI_EINVAL);
 	pair_close(test, &f, ends);
 }
 

@@ -124,15 +124,29 @@ struct waiter {
 	struct completion	done;
 };
 
+/* Reading may sleep, so it is no condition of wait_event(). */
+static void wait_in_queue(struct waiter *it, void *data, size_t len)
+{
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	long left = LONG * HZ / 1000;
+
+	add_wait_queue(it->queue, &wait);
+	for (;;) {
+		it->result = kfi_eq_read(it->eq, &it->event, data, len, 0);
+		if (it->result >= 0 || !left)
+			break;
+		left = wait_woken(&wait, TASK_UNINTERRUPTIBLE, left);
+	}
+	remove_wait_queue(it->queue, &wait);
+}
+
 static int wait_for_event(void *arg)
 {
 	struct waiter *it = arg;
 	char data[8];
 
 	if (it->queue)
-		wait_event(*it->queue,
-			   (it->result = kfi_eq_read(it->eq, &it->event, data,
-						     sizeof(data), 0)) >= 0);
+		wait_in_queue(it, data, sizeof(data));
 	else
 		it->result = kfi_eq_sread(it->eq, &it->event, data, sizeof(data), LONG, 0);
 	complete(&it->done);
@@ -200,7 +214,7 @@ static void on_event(struct kfid_eq *eq, void *context)
 		atomic_inc(&told->wrong);
 	/* It may not, and is told so. */
 	told->closed = kfi_close(&eq->fid);
-	msleep(10);
+	msleep(20);
 	while (told->drains && kfi_eq_read(eq, &event, NULL, 0, 0) >= 0)
 		atomic_inc(&told->events);
 	atomic_inc(&told->calls);
@@ -211,8 +225,8 @@ static int calls(struct told *told, int wanted)
 {
 	int i;
 
-	for (i = 0; i < LONG / 10 && atomic_read(&told->calls) < wanted; i++)
-		msleep(10);
+	for (i = 0; i < LONG / 20 && atomic_read(&told->calls) < wanted; i++)
+		msleep(20);
 	msleep(50);
 	return atomic_read(&told->calls);
 }
@@ -254,11 +268,11 @@ static void a_handler_is_told_of_events(struct kunit *test)
 	for (i = 0; i < 100; i++) {
 		if (kfi_eq_write(eq, MINE, NULL, 0, 0) < 0) {
 			i--;
-			msleep(1);
+			msleep(20);
 		}
 	}
-	for (i = 0; i < LONG / 10 && atomic_read(&told.events) < 100; i++)
-		msleep(10);
+	for (i = 0; i < LONG / 20 && atomic_read(&told.events) < 100; i++)
+		msleep(20);
 	KUNIT_EXPECT_EQ(test, atomic_read(&told.events), 100);
 	/* The close waits for a call. */
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);

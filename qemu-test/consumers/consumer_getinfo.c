@@ -298,7 +298,7 @@ static void fabrics_and_domains(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, domain);
 
 	/* Calls that are not there yet say so. */
-	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &f.fabric->fid, 0), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &f.fabric->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_control(&f.domain->fid, KFI_GETWAIT, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_open_ops(&f.domain->fid, "x", 0, NULL, NULL), -KFI_ENOSYS);
 

@@ -67,11 +67,12 @@ static void lists_have_tags(struct kunit *test)
 	struct kvec iov = { from, 1000 }, into = { to, 1000 };
 	struct bio_vec biov, biov_into;
 	struct scatterlist sgl, sgl_into;
-	struct kfid_ep *sender, *receiver;
+	struct kfid_ep *tx, *rx;
 	struct kfi_msg_tagged msg = { .type = KFI_BVEC, .iov_count = 1 };
 	struct kfi_cq_tagged_entry entry;
 	struct fixture f;
 	struct end ends[2];
+	kfi_addr_t peer;
 	u64 tag;
 
 	bvec_set_virt(&biov, from, 1000);
@@ -80,37 +81,35 @@ static void lists_have_tags(struct kunit *test)
 	sg_init_one(&sgl_into, to, 1000);
 	memset(from, 'x', 1000);
 	pair_open(test, &f, KFI_EP_RDM, ends);
-	sender = ends[0].ep;
-	receiver = ends[1].ep;
-	msg.addr = ends[0].peer;
+	tx = ends[0].ep;
+	rx = ends[1].ep;
+	peer = ends[0].peer;
+	msg.addr = peer;
 	for (tag = 0; tag < 4; tag++) {
 		memset(to, 0, ROOM);
 		msg.tag = tag;
 		switch (tag) {
 		case 0:
-			KUNIT_EXPECT_EQ(test, kfi_trecvv(receiver, &into, NULL, 1, 0, tag, 0, to), 0);
-			KUNIT_EXPECT_EQ(test, kfi_tsendv(sender, &iov, NULL, 1, msg.addr, tag, from),
-					0);
+			KUNIT_EXPECT_EQ(test, kfi_trecvv(rx, &into, NULL, 1, 0, tag, 0, to), 0);
+			KUNIT_EXPECT_EQ(test, kfi_tsendv(tx, &iov, NULL, 1, peer, tag, from), 0);
 			break;
 		case 1:
-			KUNIT_EXPECT_EQ(test, kfi_trecvbv(receiver, &biov_into, NULL, 1, 0, tag, 0, to),
+			KUNIT_EXPECT_EQ(test, kfi_trecvbv(rx, &biov_into, NULL, 1, 0, tag, 0, to),
 					0);
-			KUNIT_EXPECT_EQ(test, kfi_tsendbv(sender, &biov, NULL, 1, msg.addr, tag, from),
-					0);
+			KUNIT_EXPECT_EQ(test, kfi_tsendbv(tx, &biov, NULL, 1, peer, tag, from), 0);
 			break;
 		case 2:
-			KUNIT_EXPECT_EQ(test, kfi_trecvsgl(receiver, &sgl_into, NULL, 1, 0, tag, 0, to),
+			KUNIT_EXPECT_EQ(test, kfi_trecvsgl(rx, &sgl_into, NULL, 1, 0, tag, 0, to),
 					0);
-			KUNIT_EXPECT_EQ(test, kfi_tsendsgl(sender, &sgl, NULL, 1, msg.addr, tag, from),
-					0);
+			KUNIT_EXPECT_EQ(test, kfi_tsendsgl(tx, &sgl, NULL, 1, peer, tag, from), 0);
 			break;
 		case 3:
 			msg.context = to;
 			msg.msg_biov = &biov_into;
-			KUNIT_EXPECT_EQ(test, kfi_trecvmsg(receiver, &msg, 0), 0);
+			KUNIT_EXPECT_EQ(test, kfi_trecvmsg(rx, &msg, 0), 0);
 			msg.context = from;
 			msg.msg_biov = &biov;
-			KUNIT_EXPECT_EQ(test, kfi_tsendmsg(sender, &msg, 0), 0);
+			KUNIT_EXPECT_EQ(test, kfi_tsendmsg(tx, &msg, 0), 0);
 			break;
 		}
 		entry = completed(test, &ends[1], to, RECEIVED, 1000);

@@ -16,6 +16,10 @@
 //! - `post/from_softirq`: such messages are admitted and started in a softirq, and a worker posts
 //!   them. The peer is the row before: the same in process context. Both are the time until the
 //!   last message of a batch has arrived, for each message.
+//! - `consumer/...`: calls of the interface for kernel modules, made as a consumer makes them. The
+//!   peer of two is a call through a table of operations that does nothing. `consumer/handler` is
+//!   the time from a completion to the beginning of the completion handler, that of its peer from
+//!   `queue_work()` to the beginning of the work item.
 
 use crate::{
     Result, calls, process,
@@ -139,6 +143,48 @@ pub(crate) fn cases() -> Vec<Case> {
             goal: None,
             measure: |measurement: &mut Measurement| {
                 measurement.take(&mut || ns("from_softirq"), &mut || ns("admit_start"))
+            },
+        },
+        Case {
+            name: "consumer/cq_read (empty)",
+            unit: "ns",
+            peer: "an indirect call",
+            better: Better::Lower,
+            goal: Some(2.0),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("consumer_cq_read"), &mut || ns("indirect_call"))
+            },
+        },
+        Case {
+            name: "consumer/cntr_read",
+            unit: "ns",
+            peer: "an indirect call",
+            better: Better::Lower,
+            goal: Some(1.5),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("consumer_cntr_read"), &mut || ns("indirect_call"))
+            },
+        },
+        Case {
+            name: "consumer/cntr_add",
+            unit: "ns",
+            peer: "atomic64_add_return",
+            better: Better::Lower,
+            goal: Some(2.0),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("consumer_cntr_add"), &mut || {
+                    ns("atomic64_add_return")
+                })
+            },
+        },
+        Case {
+            name: "consumer/handler",
+            unit: "ns",
+            peer: "queue_work",
+            better: Better::Lower,
+            goal: None,
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("consumer_handler"), &mut || ns("queue_work"))
             },
         },
     ]

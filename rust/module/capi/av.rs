@@ -2,8 +2,8 @@
 
 //! Address vector: the peers that operations can name.
 //!
-//! Insertions are complete when their call returns. Events of insertions need an event queue, and
-//! there is none yet: `KFI_EVENT`, and binding, return `-KFI_ENOSYS`.
+//! Insertions are complete when their call returns, also those of an AV with `KFI_EVENT`, which
+//! report their results to the event queue that the AV is bound to.
 
 use core::{
     ptr,
@@ -42,6 +42,7 @@ use super::{
     object::{
         fid_ops,
         inner,
+        of_class,
         store,
         Head,
         Inner,
@@ -53,8 +54,10 @@ use super::{
         kfi_av_attr,
         kfi_ops,
         kfi_ops_av,
+        kfid,
         kfid_av,
-        kfid_domain, //
+        kfid_domain,
+        kfid_eq, //
     }, //
 };
 use crate::{
@@ -87,7 +90,10 @@ impl Inner for OpenAv {
     }
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_av>(None);
+static FID_OPS: kfi_ops = kfi_ops {
+    bind: Some(bind),
+    ..fid_ops::<kfid_av>(None)
+};
 
 // SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
 // used for address vectors only.
@@ -101,8 +107,8 @@ unsafe impl Head for kfid_av {
     }
 }
 
-/// The attributes of an AV. Fails with `ENOSYS` for events and a shared map, which are not there;
-/// `EINVAL` for an attribute that is not valid.
+/// The attributes of an AV. Fails with `ENOSYS` for a shared map, which is not there; `EINVAL` for
+/// an attribute that is not valid.
 ///
 /// `rx_ctx_bits` need not be kept: an address whose upper bits name a receive context other than
 /// the first is in no AV, so operations that use it fail with `ENOENT`.
@@ -123,13 +129,13 @@ fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
     }
     let kind = AvType::try_from(attr.type_).map_err(to_error)?;
     let shared = !attr.name.is_null() || !attr.map_addr.is_null();
-    if attr.flags != 0 || shared {
+    if shared {
         return Err(ENOSYS);
     }
     Ok(AvAttr {
         kind,
         count: u32::try_from(attr.count)?,
-        events: false,
+        events: attr.flags & KFI_EVENT != 0,
     })
 }
 
@@ -164,16 +170,34 @@ pub(super) unsafe extern "C" fn open(
     unsafe { store(av, make()) }
 }
 
-/// Checks the flags of an insertion. Fails with `EINVAL` for others than `KFI_SYNC_ERR`, which
-/// needs an array of errors, and `KFI_MORE`.
-fn check_flags(flags: u64, context: *mut c_void) -> Result {
+/// kfi_av_bind(): the EQ of an AV with events.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
+    if flags != 0 {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the interface, `fid` is an open object; this table is of AVs. `to` is null or an
+    // open object.
+    let (av, eq) = unsafe { (&inner::<kfid_av>(fid.cast()).0, of_class::<kfid_eq>(to)) };
+    code(eq.and_then(|eq| av.bind_eq(&eq.eq)))
+}
+
+/// Checks the flags of an insertion, and returns whether it reports to the EQ. Fails with `EINVAL`
+/// for flags other than `KFI_MORE` and `KFI_SYNC_ERR`, and for the latter without an array of
+/// errors, or if the insertion reports to an EQ; `KFI_ENOEQ` if no EQ is bound.
+fn check_flags(av: &Av, flags: u64, context: *mut c_void) -> Result<bool> {
     if flags & !(KFI_SYNC_ERR | KFI_MORE) != 0 {
         return Err(EINVAL);
     }
-    if flags & KFI_SYNC_ERR != 0 && context.is_null() {
+    let reports = av.reports()?;
+    if flags & KFI_SYNC_ERR != 0 && (reports || context.is_null()) {
         return Err(EINVAL);
     }
-    Ok(())
+    Ok(reports)
 }
 
 /// Bytes of an address. Fails with `EINVAL` for a family that the provider does not have.
@@ -243,13 +267,20 @@ unsafe extern "C" fn insert(
 ) -> c_int {
     // SAFETY: By the interface, `av` is an open AV of this module.
     let av = &unsafe { inner(av) }.0;
-    if let Err(error) = check_flags(flags, context) {
-        return code(Err(error));
-    }
+    let reports = match check_flags(av, flags, context) {
+        Ok(reports) => reports,
+        Err(error) => return code(Err(error)),
+    };
     let unnamed = fi_addrs.is_null() && av.kind() != AvType::Table;
     if addrs.is_null() || unnamed || count == 0 || count > MAX_AV as usize {
         return EINVAL.to_errno();
     }
+    // Whether there is memory for all reports is known before the first address is inserted.
+    let room = if reports { count } else { 0 };
+    let mut failed = match KVVec::with_capacity(room, GFP_KERNEL_ACCOUNT) {
+        Ok(failed) => failed,
+        Err(_) => return ENOMEM.to_errno(),
+    };
     let mut addr: *const u8 = addrs.cast();
     let mut inserted: c_int = 0;
     let mut first = Ok(());
@@ -264,7 +295,11 @@ unsafe extern "C" fn insert(
         unsafe { put_result(result, index, fi_addrs, flags, context) };
         match result {
             Ok(_) => inserted = inserted.saturating_add(1),
-            Err(error) => first = first.and(Err(error)),
+            Err(error) => {
+                first = first.and(Err(error));
+                // Without events there is no room and nobody to tell.
+                let _ = failed.push_within_capacity((index as u64, error));
+            }
         }
         // The length of an unknown family is unknown, so it and those that follow all fail.
         // SAFETY: As above.
@@ -272,6 +307,11 @@ unsafe extern "C" fn insert(
         addr = addr.wrapping_add(len);
     }
     match first {
+        _ if reports => {
+            let failed = failed.iter().copied();
+            av.report(context.expose_provenance() as u64, inserted as u64, failed);
+            0
+        }
         Err(error) if inserted == 0 => code(Err(error)),
         _ => inserted,
     }
@@ -291,9 +331,10 @@ unsafe extern "C" fn insertsvc(
 ) -> c_int {
     // SAFETY: By the interface, `av` is an open AV of this module.
     let av = &unsafe { inner(av) }.0;
-    if let Err(error) = check_flags(flags, context) {
-        return code(Err(error));
-    }
+    let reports = match check_flags(av, flags, context) {
+        Ok(reports) => reports,
+        Err(error) => return code(Err(error)),
+    };
     if fi_addr.is_null() && av.kind() != AvType::Table {
         return EINVAL.to_errno();
     }
@@ -303,6 +344,16 @@ unsafe extern "C" fn insertsvc(
     let result = addr.and_then(|addr| av.insert(addr));
     // SAFETY: By the interface there is room for one result.
     unsafe { put_result(result, 0, fi_addr, flags, context) };
+    if reports {
+        let failed = result.err().map(|error| (0, error));
+        let inserted = u64::from(result.is_ok());
+        av.report(
+            context.expose_provenance() as u64,
+            inserted,
+            failed.into_iter(),
+        );
+        return 0;
+    }
     match result {
         Ok(_) => 1,
         Err(error) => code(Err(error)),

@@ -161,11 +161,8 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     let cntr = unsafe { inner(cntr) };
     // SAFETY: Any context.
-    if unsafe { raw::kfabric_capi_may_lock() } {
-        cntr.cntr.add(value);
-    } else {
-        cntr.adder.add(value);
-    }
+    let may_lock = || unsafe { raw::kfabric_capi_may_lock() };
+    cntr.adder.add_anywhere(value, may_lock);
     0
 }
 

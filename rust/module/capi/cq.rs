@@ -202,10 +202,7 @@ pub(super) unsafe extern "C" fn open(
         // valid.
         let (domain, given) = unsafe { (inner(domain), attr.as_mut()) };
         // SAFETY: By the interface, the attributes name an open wait set. The default names none.
-        let (attr, cpu) = match &given {
-            Some(given) => unsafe { attributes(given) },
-            None => unsafe { attributes(&DEFAULT) },
-        }?;
+        let (attr, cpu) = unsafe { attributes(given.as_deref().unwrap_or(&DEFAULT)) }?;
         let slot = Slot::<kfid_cq>::new()?;
         // SAFETY: By the interface, a completion handler may be called with the queue and the
         // context. It is called when something has arrived, so after this call, and until
@@ -277,7 +274,8 @@ impl Entries {
 /// # Safety
 ///
 /// `cq` is an open CQ of this module. Each pointer is null or has room for `count` elements.
-#[inline]
+#[inline(never)]
+#[link_section = ".text.hot"]
 unsafe fn take(
     cq: *mut kfid_cq,
     buf: *mut c_void,
@@ -306,8 +304,11 @@ unsafe fn take(
 /// module.
 #[link_section = ".text.hot"]
 unsafe extern "C" fn read(cq: *mut kfid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: By the interface, `cq` is an open CQ of this module, and there is room for `count`
-    // entries.
+    // SAFETY: By the interface, `cq` is an open CQ of this module.
+    if unsafe { inner(cq) }.cq.is_found_empty() && !buf.is_null() {
+        return EAGAIN.to_errno() as isize;
+    }
+    // SAFETY: By the interface, as above, and there is room for `count` entries.
     unsafe { take(cq, buf, count, ptr::null_mut()) }
 }
 
@@ -453,7 +454,7 @@ pub(super) unsafe fn put_text(text: &'static CStr, buf: *mut c_char, len: usize)
             *buf.add(copied) = 0;
         }
     }
-    text.as_ptr().cast()
+    text.as_char_ptr()
 }
 
 /// # Safety

@@ -387,12 +387,32 @@ unsafe extern "C" fn cancel(fid: *mut kfid, context: *mut c_void) -> isize {
 }
 
 /// The option with a level and a name. Fails with `ENOPROTOOPT` if there is none.
-fn option(level: c_int, name: c_int) -> Result<Opt> {
+pub(super) fn option(level: c_int, name: c_int) -> Result<Opt> {
     match (u32::try_from(level), u32::try_from(name)) {
         (Ok(raw::KFI_OPT_ENDPOINT), Ok(raw::KFI_OPT_MIN_MULTI_RECV)) => Ok(Opt::MinMultiRecv),
         (Ok(raw::KFI_OPT_ENDPOINT), Ok(raw::KFI_OPT_CM_DATA_SIZE)) => Ok(Opt::CmDataSize),
         _ => Err(to_error(Errno::ENOPROTOOPT)),
     }
+}
+
+/// Stores the value of an option. Fails with `EINVAL` for a null pointer, `KFI_ETOOSMALL`.
+///
+/// # Safety
+///
+/// Each pointer is null or can be written; there is room for `*len` bytes at `to`.
+pub(super) unsafe fn put_option(value: u64, to: *mut c_void, len: *mut usize) -> Result {
+    if to.is_null() || len.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirement above.
+    let room = unsafe { ptr::replace(len, size_of::<usize>()) };
+    if room < size_of::<usize>() {
+        return Err(to_error(Errno::KFI_ETOOSMALL));
+    }
+    // CAST: A usize has 64 bits.
+    // SAFETY: By the requirement above.
+    unsafe { to.cast::<usize>().write_unaligned(value as usize) };
+    Ok(())
 }
 
 /// kfi_getopt().
@@ -410,20 +430,10 @@ unsafe extern "C" fn getopt(
 ) -> c_int {
     let get = || {
         let opt = option(level, name)?;
-        if value.is_null() || len.is_null() {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the interface, `len` can be read and written.
-        let room = unsafe { ptr::replace(len, size_of::<usize>()) };
-        if room < size_of::<usize>() {
-            return Err(to_error(Errno::KFI_ETOOSMALL));
-        }
         // SAFETY: By the interface, `fid` is an open endpoint of this module.
         let found = unsafe { inner::<kfid_ep>(fid.cast()) }.endpoint.opt(opt)?;
-        // CAST: A usize has 64 bits.
-        // SAFETY: By the interface there is room for a `size_t`.
-        unsafe { value.cast::<usize>().write_unaligned(found as usize) };
-        Ok(())
+        // SAFETY: By the interface, the value and its length can be written.
+        unsafe { put_option(found, value, len) }
     };
     code(get())
 }

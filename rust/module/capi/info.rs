@@ -351,10 +351,6 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
             hints.fabric_attr.as_ref(),
         )
     };
-    // A connection request. There are none yet.
-    if !hints.handle.is_null() {
-        return Err(ENODATA);
-    }
     info.caps = hints.caps;
     info.mode = hints.mode;
     info.addr_format = hints.addr_format;

@@ -29,6 +29,7 @@ use kernel::{
 use kfi_core::{
     addr::SockAddr,
     enums::EpType,
+    errno::Errno,
     info::{
         Info,
         KernelAttr,
@@ -42,6 +43,10 @@ use super::{
     absent::not_there,
     cm::private,
     code,
+    ep::{
+        option,
+        put_option, //
+    },
     info::{
         hints,
         put_sockaddr,
@@ -76,8 +81,13 @@ use super::{
     }, //
 };
 use crate::{
+    mem::Allowance,
     net::LinkName,
     provider::{
+        ep::options::{
+            Opt,
+            CM_DATA_SIZE, //
+        },
         fabric::Fabric,
         object,
         pep::{
@@ -85,7 +95,8 @@ use crate::{
             PepAttr, //
         }, //
     },
-    registry, //
+    registry,
+    shim::errno::to_error, //
 };
 
 kernel::sync::global_lock! {
@@ -105,6 +116,12 @@ pub(super) unsafe fn init() {
     unsafe { OPEN.init() };
 }
 
+/// Frees the memory of [`OPEN`]. No passive endpoint is open.
+pub(super) fn exit() {
+    let list = core::mem::replace(&mut *OPEN.lock(), KVVec::new());
+    drop(list);
+}
+
 /// The value behind a `struct kfid_pep`.
 pub(super) struct OpenPep {
     pep: Arc<Pep>,
@@ -112,6 +129,7 @@ pub(super) struct OpenPep {
     addr: usize,
     /// Those of the requests, by [`Pep::slot_of`].
     handles: KVVec<Handle>,
+    _memory: Allowance,
 }
 
 impl Inner for OpenPep {
@@ -294,15 +312,19 @@ pub(super) unsafe extern "C" fn open(
         let slot = Slot::<kfid_pep>::new()?;
         let addr = slot.addr() as usize;
         let ident = fabric.opener.ident(slot.addr(), context);
+        let budget = ident.budget.clone();
         let pep = Pep::open(&fabric.fabric, attr, ident)?;
-        let handles = handles(&pep, addr).and_then(|handles| {
+        let made = handles(&pep, addr).and_then(|handles| {
+            let memory = budget.take_for::<OpenPep>(handles.capacity() * size_of::<Handle>())?;
             OPEN.lock().push(addr, GFP_KERNEL)?;
-            Ok(handles)
+            Ok((handles, memory))
         });
+        let (handles, memory) = made.inspect_err(|_| object::force_close(&*pep))?;
         let inner = OpenPep {
-            addr,
-            handles: handles.inspect_err(|_| object::force_close(&*pep))?,
             pep,
+            addr,
+            handles,
+            _memory: memory,
         };
         Ok(slot.fill(context, inner, |head: &mut kfid_pep| {
             head.ops = ptr::from_ref(&OPS).cast_mut();
@@ -359,6 +381,43 @@ unsafe extern "C" fn getname(fid: *mut kfid, addr: *mut c_void, len: *mut usize)
     code(unsafe { put_sockaddr(&inner::<kfid_pep>(fid.cast()).pep.name(), addr, len) })
 }
 
+/// kfi_getopt(): a passive endpoint has KFI_OPT_CM_DATA_SIZE.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn getopt(
+    _pep: *mut kfid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    let get = || match option(level, name)? {
+        // SAFETY: By the interface, the value and its length can be written.
+        Opt::CmDataSize => unsafe { put_option(CM_DATA_SIZE, value, len) },
+        _ => Err(to_error(Errno::ENOPROTOOPT)),
+    };
+    code(get())
+}
+
+/// kfi_setopt(): a passive endpoint has no option that can be set.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn setopt(
+    _pep: *mut kfid,
+    _level: c_int,
+    _name: c_int,
+    _value: *const c_void,
+    _len: usize,
+) -> c_int {
+    to_error(Errno::ENOPROTOOPT).to_errno()
+}
+
 /// kfi_listen().
 ///
 /// # Safety
@@ -403,8 +462,6 @@ unsafe extern "C" fn reject(
 not_there! {
     control(*mut kfid, c_int, *mut c_void);
     cancel(*mut kfid, *mut c_void) -> isize;
-    getopt(*mut kfid, c_int, c_int, *mut c_void, *mut usize);
-    setopt(*mut kfid, c_int, c_int, *const c_void, usize);
     tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
     rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
     getpeer(*mut kfid_ep, *mut c_void, *mut usize);

@@ -126,6 +126,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let all = core::mem::replace(&mut *PROVIDERS.lock(), Providers::new());
         drop(all);
+        pep::exit();
     }
 }
 
@@ -149,6 +150,12 @@ unsafe fn own_getinfo(query: &Query, entries: &mut Entries) -> Result {
     let (node, service) = unsafe { (bytes(query.node), bytes(query.service)) };
     // A node or a service that this provider cannot read is one that it does not have.
     let request = Request::new(query.version, flags, node, service).map_err(|_| ENODATA)?;
+    // SAFETY: By the requirement above.
+    let has_handle = unsafe { query.hints.as_ref() }.is_some_and(|hints| !hints.handle.is_null());
+    // Only the event of a request makes an entry with a handle.
+    if has_handle {
+        return Err(ENODATA);
+    }
     // SAFETY: By the requirement above.
     let hints = unsafe { read_hints(query.hints) }?;
     let (info, more) = &*hints;

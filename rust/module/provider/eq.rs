@@ -337,6 +337,9 @@ impl Eq {
     /// which the event stays, among them `EFAULT` if the program's memory is not present;
     /// `KFI_EOVERRUN` if events were lost, reported once; `EAGAIN` if the queue is empty. Sleeps.
     pub(crate) fn read(&self, peek: bool, sink: impl FnOnce(EventRead<'_>) -> Result) -> Result {
+        if self.consumer.as_ref().is_some_and(ConsumerSide::is_empty) {
+            return Err(EAGAIN);
+        }
         let _reader = self.reader.lock();
         let mut data = [0; MAX_EVENT];
         let (read, written) = {

@@ -66,7 +66,29 @@ impl IrqAdder {
     /// caller's reference is not the last one.
     #[inline]
     pub(crate) fn add(self: &Arc<Self>, n: u64) {
+        self.add_anywhere(n, || false);
+    }
+
+    /// [`add`](Self::add) that releases the waiters before it returns if `may_lock` says that the
+    /// caller may take the lock of the counter. It is asked only if there is something to do.
+    #[inline]
+    pub(crate) fn add_anywhere(self: &Arc<Self>, n: u64, may_lock: impl FnOnce() -> bool) {
         let reached = self.cntr.counter.values.add_unlocked(n);
+        if reached.is_some() || self.cntr.wait.is_signalled() {
+            self.tell(reached, n, may_lock());
+        }
+    }
+
+    /// Releases the waiters that an add of `n` has reached, and signals the wait object.
+    #[inline(never)]
+    fn tell(self: &Arc<Self>, reached: Option<ThresholdReached>, n: u64, may_lock: bool) {
+        if may_lock {
+            if let Some(reached) = reached {
+                self.cntr.counter.fire(reached);
+            }
+            self.cntr.signal_add(n);
+            return;
+        }
         // An add of 0 changes nothing.
         let signals = match &self.cntr.wait {
             WaitObj::Head(head) if n != 0 => {

@@ -222,8 +222,16 @@ impl Cq {
     }
 
     /// What the CQ of a kernel consumer has for it.
+    #[inline]
     pub(crate) fn consumer(&self) -> Option<&ConsumerSide> {
         self.queue.consumer.as_ref()
+    }
+
+    /// Whether a read of a kernel consumer has found the CQ empty and nothing has arrived since. Any
+    /// context.
+    #[inline]
+    pub(crate) fn is_found_empty(&self) -> bool {
+        self.consumer().is_some_and(ConsumerSide::is_empty)
     }
 
     /// [`sread`](Self::sread) that does not wait (kfi_cq_read, kfi_cq_readfrom). For the CQ of a

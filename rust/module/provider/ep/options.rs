@@ -10,7 +10,7 @@ use super::{
 
 /// The bytes of private data in a connection request (`KFI_OPT_CM_DATA_SIZE`): an IB CM message
 /// without the header of the RDMA CM.
-const CM_DATA_SIZE: u64 = 56;
+pub(crate) const CM_DATA_SIZE: u64 = 56;
 
 /// The options of an endpoint.
 #[derive(Clone, Copy)]

@@ -83,7 +83,7 @@ impl ConsumerSide {
     /// Whether a read has found the queue empty and nothing has arrived since. Any context, without
     /// the lock of the queue.
     #[inline]
-    pub(in crate::provider) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         // Acquire: what the caller reads afterwards is not older than this.
         self.found_empty.load(Acquire)
     }
