@@ -162,7 +162,7 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     let cntr = unsafe { inner(cntr) };
     // SAFETY: Any context.
     let may_lock = || unsafe { raw::kfabric_capi_may_lock() };
-    cntr.adder.add_anywhere(value, may_lock);
+    cntr.adder.add(value, may_lock);
     0
 }
 
