@@ -119,7 +119,7 @@ free:
 	return took;
 }
 
-/* What is called, and when that was asked for. */
+/* One call of a function: when it was asked for, and how long that took. */
 struct kfabric_bench_round {
 	u64 began;
 	u64 took;

@@ -61,7 +61,7 @@ fn adds(cntr: &Arc<Cntr>, irq: Irq, times: u64, count: &Arc<Count>) -> Result<im
     let (adder, count) = (IrqAdder::new(cntr)?, count.clone());
     Ok(move || {
         count.add(u32::from(Irq::current() == irq));
-        adder.add(1);
+        adder.add(1, || false);
         u64::from(count.get()) < times
     })
 }

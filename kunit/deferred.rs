@@ -86,7 +86,7 @@ mod tests {
         let adder = IrqAdder::new(go)?;
         in_softirq(move || {
             for _ in 0..100 {
-                adder.add(1);
+                adder.add(1, || false);
             }
         })?;
         assert!(eventually(|| done.read() == 100));

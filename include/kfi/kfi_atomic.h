@@ -188,7 +188,8 @@ struct kfi_ops_atomic {
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
  *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
  *	not enabled; -KFI_EOPNOTSUPP it does not have this atomic;
- *	-KFI_ENOMEM.
+ *	-KFI_EMSGSIZE too many values; -KFI_E2BIG too many elements of a list;
+ *	-EFAULT an address is not memory; -KFI_ENOMEM.
  */
 static inline ssize_t kfi_atomic(struct kfid_ep *ep, const void *buf,
 				 size_t count, void *desc, kfi_addr_t dest_addr,
@@ -465,7 +466,8 @@ static inline ssize_t kfi_compare_atomicmsg(struct kfid_ep *ep,
  *	stored
  *
  * Context: Any.
- * Return: 0; -KFI_EOPNOTSUPP the endpoint does not have this atomic.
+ * Return: 0; -KFI_EINVAL unknown type or operation, or no @count;
+ *	-KFI_EOPNOTSUPP the endpoint does not have this atomic.
  */
 static inline int kfi_atomicvalid(struct kfid_ep *ep,
 				  enum kfi_datatype datatype, enum kfi_op op,
@@ -483,7 +485,8 @@ static inline int kfi_atomicvalid(struct kfid_ep *ep,
  *	stored
  *
  * Context: Any.
- * Return: 0; -KFI_EOPNOTSUPP the endpoint does not have this atomic.
+ * Return: 0; -KFI_EINVAL unknown type or operation, or no @count;
+ *	-KFI_EOPNOTSUPP the endpoint does not have this atomic.
  */
 static inline int kfi_fetch_atomicvalid(struct kfid_ep *ep,
 					enum kfi_datatype datatype,
@@ -501,7 +504,8 @@ static inline int kfi_fetch_atomicvalid(struct kfid_ep *ep,
  *	stored
  *
  * Context: Any.
- * Return: 0; -KFI_EOPNOTSUPP the endpoint does not have this atomic.
+ * Return: 0; -KFI_EINVAL unknown type or operation, or no @count;
+ *	-KFI_EOPNOTSUPP the endpoint does not have this atomic.
  */
 static inline int kfi_compare_atomicvalid(struct kfid_ep *ep,
 					  enum kfi_datatype datatype,
@@ -518,8 +522,14 @@ static inline int kfi_compare_atomicvalid(struct kfid_ep *ep,
  * @attr: where the limits are stored
  * @flags: 0
  *
- * Return: 0; -KFI_EOPNOTSUPP the domain does not have it; -KFI_ENOSYS a provider
- *	of an older version.
+ * The answer is that for endpoints of the type KFI_EP_RDM, in the form that has
+ * the fewest operands and results; kfi_atomicvalid() and its siblings answer for
+ * an endpoint and a form.
+ *
+ * Context: Any.
+ * Return: 0; -KFI_EINVAL unknown type or operation, flags, or no @attr;
+ *	-KFI_EOPNOTSUPP the domain does not have it; -KFI_ENOSYS a provider of an
+ *	older version.
  */
 static inline int kfi_query_atomic(struct kfid_domain *domain,
 				   enum kfi_datatype datatype, enum kfi_op op,

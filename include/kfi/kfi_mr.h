@@ -138,10 +138,15 @@ struct kfid_mr {
  * @context: the consumer's
  *
  * With a domain that is bound to an event queue with KFI_REG_MR, the event
- * KFI_MR_COMPLETE tells when the region can be used.
+ * KFI_MR_COMPLETE follows.  The provider of kfabric.ko stores the region before,
+ * and it can be used at once.
  *
- * Return: 0; -KFI_EINVAL an argument is not valid; -KFI_ENOKEY the key is in
- *	use; -KFI_EKEYREJECTED it is too long; -KFI_ENOMEM.
+ * Context: Process, may sleep.
+ * Return: 0; -KFI_EINVAL an argument is not valid, no bytes, more than 1 GiB,
+ *	the stack of the caller, or a page without a reference count; -EFAULT an
+ *	address is not memory; -KFI_EOPNOTSUPP it is device memory; -KFI_E2BIG
+ *	more than 262,144 elements; -KFI_ENOKEY the key is in use;
+ *	-KFI_EKEYREJECTED it has more than 32 bits; -KFI_ENOMEM.
  */
 static inline int kfi_mr_reg(struct kfid_domain *domain, const void *buf,
 			     size_t len, u64 access, u64 offset,
@@ -269,7 +274,10 @@ static inline u64 kfi_mr_key(struct kfid_mr *mr)
  * @key_size: in: room in @raw_key, bytes; out: bytes of the key
  * @flags: 0
  *
- * Return: 0; -KFI_ETOOSMALL; as kfi_control().
+ * A key of kfabric.ko has 8 bytes here, those of kfi_mr_key().
+ *
+ * Return: 0; -KFI_EINVAL flags, or nowhere to store the result; -KFI_ETOOSMALL
+ *	@key_size is too small, and is the size now; as kfi_control().
  */
 static inline int kfi_mr_raw_attr(struct kfid_mr *mr, u64 *base_addr,
 				  u8 *raw_key, size_t *key_size, u64 flags)
@@ -328,6 +336,11 @@ static inline int kfi_mr_unmap_key(struct kfid_domain *domain, u64 key)
  * @bfid: the counter or endpoint
  * @flags: counter: KFI_REMOTE_READ, KFI_REMOTE_WRITE or both; endpoint: 0
  *
+ * A counter and an endpoint that a region is bound to cannot be closed before
+ * the region.  One counter can be bound for each kind of access, and one
+ * endpoint.
+ *
+ * Context: Process, may sleep.
  * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already.
  */
 static inline int kfi_mr_bind(struct kfid_mr *mr, struct kfid *bfid, u64 flags)
@@ -342,7 +355,11 @@ static inline int kfi_mr_bind(struct kfid_mr *mr, struct kfid *bfid, u64 flags)
  * @count: elements of @iov
  * @flags: 0
  *
- * Return: as kfi_control().
+ * The provider of kfabric.ko has nothing to do: it uses kernel addresses as they
+ * are mapped when an operation accesses them.
+ *
+ * Context: Process, may sleep.
+ * Return: 0; -KFI_EINVAL flags, or elements without a list.
  */
 static inline int kfi_mr_refresh(struct kfid_mr *mr, const struct kvec *iov,
 				 size_t count, u64 flags)
@@ -363,7 +380,10 @@ static inline int kfi_mr_refresh(struct kfid_mr *mr, const struct kvec *iov,
  * kfi_mr_enable() - make a region usable that was bound
  * @mr: the region
  *
- * Return: as kfi_control().
+ * A region of kfabric.ko is usable since its registration.
+ *
+ * Context: Process, may sleep.
+ * Return: 0, or as kfi_control().
  */
 static inline int kfi_mr_enable(struct kfid_mr *mr)
 {

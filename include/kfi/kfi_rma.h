@@ -2,7 +2,9 @@
 /*
  * Remote memory access.
  *
- * Memory of an operation stays as it is until the operation completes.
+ * Memory of an operation stays as it is until the operation completes.  A call
+ * that cannot sleep takes at most 256 elements of a list.  An access that the
+ * peer refuses fails with KFI_EACCES in the completion.
  *
  * Source: fi_rma(3).
  */
@@ -124,7 +126,8 @@ struct kfi_ops_rma {
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
  *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
  *	not enabled; -KFI_EOPNOTSUPP it does not have the capability;
- *	-KFI_ENOMEM.
+ *	-KFI_EMSGSIZE too many bytes; -KFI_E2BIG too many elements; -EFAULT an
+ *	address is not memory; -KFI_ENOMEM.
  */
 static inline ssize_t kfi_read(struct kfid_ep *ep, void *buf, size_t len,
 			       void *desc, kfi_addr_t src_addr, u64 addr,
@@ -206,8 +209,11 @@ static inline ssize_t kfi_readsgl(struct kfid_ep *ep,
  * @msg: the operation
  * @flags: flags of the operation, instead of the default ones
  *
+ * Both lists have the same number of bytes, the remote one at most 256 pieces.
+ * kfabric.ko does not have KFI_TAGGED here.
+ *
  * Context: As kfi_read().
- * Return: as kfi_read().
+ * Return: as kfi_read(); -KFI_E2BIG too many pieces; -KFI_ENOSYS KFI_TAGGED.
  */
 static inline ssize_t kfi_readmsg(struct kfid_ep *ep,
 				  const struct kfi_msg_rma *msg, u64 flags)
@@ -230,7 +236,8 @@ static inline ssize_t kfi_readmsg(struct kfid_ep *ep,
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
  *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
  *	not enabled; -KFI_EOPNOTSUPP it does not have the capability;
- *	-KFI_ENOMEM.
+ *	-KFI_EMSGSIZE too many bytes; -KFI_E2BIG too many elements; -EFAULT an
+ *	address is not memory; -KFI_ENOMEM.
  */
 static inline ssize_t kfi_write(struct kfid_ep *ep, const void *buf, size_t len,
 				void *desc, kfi_addr_t dest_addr, u64 addr,
@@ -315,8 +322,11 @@ static inline ssize_t kfi_writesgl(struct kfid_ep *ep,
  * @msg: the operation
  * @flags: flags of the operation, instead of the default ones
  *
+ * Both lists have the same number of bytes, the remote one at most 256 pieces.
+ * kfabric.ko does not have KFI_TAGGED here.
+ *
  * Context: As kfi_write().
- * Return: as kfi_write().
+ * Return: as kfi_write(); -KFI_E2BIG too many pieces; -KFI_ENOSYS KFI_TAGGED.
  */
 static inline ssize_t kfi_writemsg(struct kfid_ep *ep,
 				   const struct kfi_msg_rma *msg, u64 flags)

@@ -151,6 +151,14 @@ static struct found *found_new(struct kunit *test)
 	return found;
 }
 
+/* There have been as many calls, and there are no more. */
+static void calls_are(struct kunit *test, struct found *found, int wanted)
+{
+	KUNIT_EXPECT_EQ(test, reach(&found->calls, wanted), wanted);
+	msleep(50);
+	KUNIT_EXPECT_EQ(test, atomic_read(&found->calls), wanted);
+}
+
 static void a_handler_is_armed_by_a_read(struct kunit *test)
 {
 	struct found *found = found_new(test);
@@ -162,34 +170,29 @@ static void a_handler_is_armed_by_a_read(struct kunit *test)
 	ends_open(test, &f, ends, &attr, on_completion, found);
 	found->ep = ends[1].ep;
 	post_all(test, found);
-#define AFTER(n, calls_then) do {							\
-	KUNIT_EXPECT_EQ(test, reach(&found->calls, calls_then), calls_then);		\
-	msleep(50);									\
-	KUNIT_EXPECT_EQ(test, atomic_read(&found->calls), calls_then);			\
-} while (0)
-	AFTER(0, 0);
+	calls_are(test, found, 0);
 	/* It was armed when the queue was opened. */
 	send(test, ends, 1);
-	AFTER(1, 1);
+	calls_are(test, found, 1);
 	send(test, ends, 2);
-	AFTER(2, 1);
+	calls_are(test, found, 1);
 	/* These reads take all, and do not find the queue empty. */
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[1].cq, entry, 1), 1);
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[1].cq, entry, 1), 1);
 	send(test, ends, 3);
-	AFTER(3, 1);
+	calls_are(test, found, 1);
 	/* A short read does. */
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[1].cq, entry, 2), 1);
 	send(test, ends, 4);
-	AFTER(4, 2);
+	calls_are(test, found, 2);
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[1].cq, entry, 1), 1);
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[1].cq, entry, 1), -KFI_EAGAIN);
 	send(test, ends, 5);
-	AFTER(5, 3);
+	calls_are(test, found, 3);
 	KUNIT_EXPECT_EQ(test, atomic_read(&found->wrong), 0);
 	pair_close(test, &f, ends);
 	/* The close was the last time that the handler could run. */
-	AFTER(5, 3);
+	calls_are(test, found, 3);
 }
 
 static void a_handler_takes_all_completions(struct kunit *test)
@@ -283,7 +286,8 @@ static void readers_share_a_queue(struct kunit *test)
 	for (i = 1; i < ARRAY_SIZE(readers); i++)
 		KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(read_until_all, &readers[i],
 							       "consumer_handler/%d", i));
-	hrtimer_setup_on_stack(&readers[0].timer, read_in_softirq, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	hrtimer_setup_on_stack(&readers[0].timer, read_in_softirq, CLOCK_MONOTONIC,
+			       HRTIMER_MODE_REL_SOFT);
 	hrtimer_start(&readers[0].timer, us_to_ktime(100), HRTIMER_MODE_REL_SOFT);
 	for (i = 0; i < MANY; i++) {
 		/* Each message has a receive of its own. */

@@ -162,7 +162,9 @@ pub(crate) fn cases() -> Vec<Case> {
             better: Better::Lower,
             goal: Some(1.5),
             measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("consumer_cntr_read"), &mut || ns("indirect_call"))
+                measurement.take(&mut || ns("consumer_cntr_read"), &mut || {
+                    ns("indirect_call")
+                })
             },
         },
         Case {

@@ -155,7 +155,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: By the interface, `domain` is an open domain of this module, and `attr` is null
         // or valid.
         let (domain, given) = unsafe { (inner(domain), attributes(attr.as_ref())?) };
-        let slot = Slot::<kfid_av>::new()?;
+        let slot = Slot::<kfid_av>::new(&domain.opener)?;
         let ident = domain.opener.ident(slot.addr(), context);
         let av = Av::open(&domain.domain, given, ident)?;
         // SAFETY: By the interface, `attr` is null or can be written.

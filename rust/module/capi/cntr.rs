@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: By the interface, the arguments are valid, and `domain` is an open domain of this
         // module.
         let (domain, attr) = unsafe { (inner(domain), attributes(attr)?) };
-        let slot = Slot::<kfid_cntr>::new()?;
+        let slot = Slot::<kfid_cntr>::new(&domain.opener)?;
         let ident = domain.opener.ident(slot.addr(), context);
         let cntr = Cntr::open(&domain.domain, attr, ident)?;
         let adder = IrqAdder::new(&cntr).inspect_err(|_| object::force_close(&*cntr))?;
@@ -162,7 +162,7 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     let cntr = unsafe { inner(cntr) };
     // SAFETY: Any context.
     let may_lock = || unsafe { raw::kfabric_capi_may_lock() };
-    cntr.adder.add_anywhere(value, may_lock);
+    cntr.adder.add(value, may_lock);
     0
 }
 

@@ -203,7 +203,7 @@ pub(super) unsafe extern "C" fn open(
         let (domain, given) = unsafe { (inner(domain), attr.as_mut()) };
         // SAFETY: By the interface, the attributes name an open wait set. The default names none.
         let (attr, cpu) = unsafe { attributes(given.as_deref().unwrap_or(&DEFAULT)) }?;
-        let slot = Slot::<kfid_cq>::new()?;
+        let slot = Slot::<kfid_cq>::new(&domain.opener)?;
         // SAFETY: By the interface, a completion handler may be called with the queue and the
         // context. It is called when something has arrived, so after this call, and until
         // kfi_close() has stopped it.

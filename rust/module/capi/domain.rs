@@ -152,7 +152,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: By the interface, the arguments are valid, and `fabric` is an open fabric of this
         // module, whose table has this function.
         let (fabric, (name, mode)) = unsafe { (inner(fabric), attributes(info)?) };
-        let slot = Slot::<kfid_domain>::new()?;
+        let slot = Slot::<kfid_domain>::new(&fabric.opener)?;
         let link = net::find(fabric.fabric.netns(), &name)?.open()?;
         let opener = fabric.opener.clone();
         let ident = opener.ident(slot.addr(), context);

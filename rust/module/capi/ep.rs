@@ -263,7 +263,7 @@ pub(super) unsafe extern "C" fn open(
             // SAFETY: See above.
             handle => Some(unsafe { ConnReq::of(handle) }?),
         };
-        let slot = Slot::<kfid_ep>::new()?;
+        let slot = Slot::<kfid_ep>::new(&domain.opener)?;
         let opener = domain.opener.clone();
         let ident = opener.ident(slot.addr(), context);
         let endpoint = Endpoint::open(&domain.domain, attr, ident)?;
@@ -338,7 +338,7 @@ unsafe fn make_alias(ep: &OpenEp, context: *mut c_void, arg: *mut kfi_alias) -> 
     if arg.fid.is_null() {
         return Err(EINVAL);
     }
-    let slot = Slot::<kfid_ep>::new()?;
+    let slot = Slot::<kfid_ep>::new(&ep.opener)?;
     let alias = fill(slot, context, ep.alias(arg.flags)?);
     // SAFETY: By the requirement above.
     unsafe { *arg.fid = alias.cast() };

@@ -192,7 +192,7 @@ pub(super) unsafe extern "C" fn open(
             let attr = attributes(attr.as_ref().unwrap_or(&DEFAULT))?;
             (inner(fabric), attr)
         };
-        let slot = Slot::<kfid_eq>::new()?;
+        let slot = Slot::<kfid_eq>::new(&fabric.opener)?;
         // SAFETY: By the interface, an event handler may be called with the queue and the context.
         // It is called when an event has come, so after this call, and until kfi_close() has
         // stopped it.

@@ -65,7 +65,11 @@ pub(super) struct OpenFabric {
 
 impl Inner for OpenFabric {
     fn close(&self) -> Result {
-        object::close(&*self.fabric)
+        object::close(&*self.fabric).inspect_err(|error| {
+            if *error == EBUSY {
+                self.opener.opened.tell();
+            }
+        })
     }
 }
 
@@ -98,8 +102,8 @@ pub(super) unsafe fn open(
     if !name.is_empty() && name.as_bytes() != Fabric::NAME.as_bytes() {
         return Err(EINVAL);
     }
-    let slot = Slot::<kfid_fabric>::new()?;
     let opener = Opener::current()?;
+    let slot = Slot::<kfid_fabric>::new(&opener)?;
     let fabric = Fabric::open(NetNsId::current()?, opener.ident(slot.addr(), context))?;
     let inner = OpenFabric {
         fabric,

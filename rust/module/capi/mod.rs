@@ -12,6 +12,7 @@
 //! | [`provider`] | exported functions: registration, kfi_getinfo(), kfi_fabric() |
 //! | [`info`] | entries and hints of kfi_getinfo() |
 //! | [`object`] | what all objects have: memory, classes, closing |
+//! | [`opened`] | what is open of a fabric, told when it cannot be closed |
 //! | [`fabric`] | operations of fabrics |
 //! | [`domain`] | operations of domains |
 //! | [`av`] | operations of address vectors |
@@ -65,6 +66,7 @@ mod info;
 mod mr;
 mod msg;
 mod object;
+mod opened;
 mod pep;
 mod poll;
 mod provider;
@@ -116,6 +118,8 @@ use crate::{
 
 pub(crate) use self::provider::Registration;
 
+use self::opened::Opened;
+
 /// Nanoseconds of a millisecond, the unit of timeouts.
 const MS: u64 = 1_000_000;
 
@@ -143,6 +147,7 @@ fn deadline(timeout: c_int) -> Deadline {
 struct Opener {
     owner: Arc<Owner>,
     budget: Budget,
+    opened: Arc<Opened>,
 }
 
 impl Opener {
@@ -151,6 +156,7 @@ impl Opener {
         Ok(Self {
             owner: Owner::current()?,
             budget: Budget::current()?,
+            opened: Opened::new()?,
         })
     }
 

@@ -126,7 +126,7 @@ unsafe fn reg(
         let local = local?;
         // SAFETY: By the requirement above.
         let domain = unsafe { inner::<kfid_domain>(domain.cast()) };
-        let slot = Slot::<kfid_mr>::new()?;
+        let slot = Slot::<kfid_mr>::new(&domain.opener)?;
         let memory = local.memory(mr::pin_access(access), Context::MaySleep)?;
         let range = UserRange {
             addr: local.addr(),

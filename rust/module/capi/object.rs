@@ -19,10 +19,12 @@ use kernel::prelude::*;
 
 use super::{
     code,
+    opened::Counted,
     raw::{
         kfi_ops,
         kfid, //
-    }, //
+    },
+    Opener, //
 };
 
 /// A C structure of an object.
@@ -53,20 +55,27 @@ pub(super) trait Inner {
 struct Boxed<H: Head> {
     head: H,
     inner: H::Inner,
+    _counted: Counted,
 }
 
 /// Memory for an object that is being opened.
-pub(super) struct Slot<H: Head>(KBox<MaybeUninit<Boxed<H>>>);
+pub(super) struct Slot<H: Head> {
+    memory: KBox<MaybeUninit<Boxed<H>>>,
+    counted: Counted,
+}
 
 impl<H: Head> Slot<H> {
     /// Allocates it. Fails with `ENOMEM`. Sleeps.
-    pub(super) fn new() -> Result<Self> {
-        Ok(Self(KBox::new_uninit(GFP_KERNEL_ACCOUNT)?))
+    pub(super) fn new(opener: &Opener) -> Result<Self> {
+        Ok(Self {
+            memory: KBox::new_uninit(GFP_KERNEL_ACCOUNT)?,
+            counted: opener.opened.count(H::CLASS),
+        })
     }
 
     /// The address that the object will have, by which the provider knows it.
     pub(super) fn addr(&self) -> u64 {
-        self.0.as_ptr().expose_provenance() as u64
+        self.memory.as_ptr().expose_provenance() as u64
     }
 
     /// Makes the object, and returns it for the consumer. `fill` sets the fields of the C structure
@@ -87,7 +96,12 @@ impl<H: Head> Slot<H> {
             (*fid).ops = ptr::from_ref(H::fid_ops()).cast_mut();
         }
         fill(&mut head);
-        KBox::into_raw(KBox::write(self.0, Boxed { head, inner })).cast()
+        let object = Boxed {
+            head,
+            inner,
+            _counted: self.counted,
+        };
+        KBox::into_raw(KBox::write(self.memory, object)).cast()
     }
 }
 

@@ -309,7 +309,7 @@ pub(super) unsafe extern "C" fn open(
             addr: info.src_addr.ok_or(EINVAL)?,
             backlog: 0,
         };
-        let slot = Slot::<kfid_pep>::new()?;
+        let slot = Slot::<kfid_pep>::new(&fabric.opener)?;
         let addr = slot.addr() as usize;
         let ident = fabric.opener.ident(slot.addr(), context);
         let budget = ident.budget.clone();

@@ -80,7 +80,7 @@ pub(super) unsafe extern "C" fn open(
         if !attr.is_null() && unsafe { (*attr).flags } != 0 {
             return Err(EINVAL);
         }
-        let slot = Slot::<kfid_poll>::new()?;
+        let slot = Slot::<kfid_poll>::new(&domain.opener)?;
         let ident = domain.opener.ident(slot.addr(), ptr::null_mut());
         let set = PollSet::open(&domain.domain, ident)?;
         Ok(

@@ -126,7 +126,7 @@ pub(super) unsafe extern "C" fn open(
                 return Err(EINVAL);
             }
         }
-        let slot = Slot::<kfid_wait>::new()?;
+        let slot = Slot::<kfid_wait>::new(&fabric.opener)?;
         let ident = fabric.opener.ident(slot.addr(), ptr::null_mut());
         let set = WaitSet::open(&fabric.fabric, ident)?;
         Ok(

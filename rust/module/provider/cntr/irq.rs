@@ -61,18 +61,13 @@ impl IrqAdder {
         )
     }
 
-    /// Adds to the success value. The value has changed when this returns; waiters are released
-    /// soon after. Adds one after another may be released together. Any context but NMIs; the
-    /// caller's reference is not the last one.
+    /// Adds to the success value, which has changed when this returns. If `may_lock` says that the
+    /// caller may take the lock of the counter, waiters are released before this returns too;
+    /// otherwise soon after, and those of several adds may be released together. `may_lock` is
+    /// called only if there is something to do. Any context but NMIs; the caller's reference is not
+    /// the last one.
     #[inline]
-    pub(crate) fn add(self: &Arc<Self>, n: u64) {
-        self.add_anywhere(n, || false);
-    }
-
-    /// [`add`](Self::add) that releases the waiters before it returns if `may_lock` says that the
-    /// caller may take the lock of the counter. It is asked only if there is something to do.
-    #[inline]
-    pub(crate) fn add_anywhere(self: &Arc<Self>, n: u64, may_lock: impl FnOnce() -> bool) {
+    pub(crate) fn add(self: &Arc<Self>, n: u64, may_lock: impl FnOnce() -> bool) {
         let reached = self.cntr.counter.values.add_unlocked(n);
         if reached.is_some() || self.cntr.wait.is_signalled() {
             self.tell(reached, n, may_lock());

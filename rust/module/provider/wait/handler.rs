@@ -43,8 +43,7 @@ use kernel::{
         Atomic,
         AtomicFlag,
         Full,
-        Relaxed,
-        Release, //
+        Relaxed, //
     },
     task::Task,
     workqueue::{
@@ -55,19 +54,22 @@ use kernel::{
     }, //
 };
 
+use kfi_core::word::Word;
+
 use crate::{
     provider::prelude::*,
     shim::{
         cpu::Cpu,
+        word::AtomicWord,
         work, //
     }, //
 };
 
 /// What a queue has for the kernel consumer that reads it.
 pub(crate) struct ConsumerSide {
-    /// A read has found the queue empty, and nothing has arrived since. Changed under the lock of
-    /// the queue.
-    found_empty: AtomicFlag,
+    /// 1: a read has found the queue empty, and nothing has arrived since. Otherwise 0. Changed
+    /// under the lock of the queue. A word, because reading a flag is a call.
+    found_empty: AtomicWord,
     handler: Option<Arc<Handler>>,
 }
 
@@ -75,7 +77,7 @@ impl ConsumerSide {
     /// The side of a queue that is opened, so empty, with a handler or without.
     pub(crate) fn new(handler: Option<Arc<Handler>>) -> Self {
         Self {
-            found_empty: AtomicFlag::new(true),
+            found_empty: AtomicWord::new(1),
             handler,
         }
     }
@@ -85,22 +87,22 @@ impl ConsumerSide {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Acquire: what the caller reads afterwards is not older than this.
-        self.found_empty.load(Acquire)
+        self.found_empty.load_acquire() != 0
     }
 
     /// Notes that a read finds the queue empty, which arms the handler. The caller holds the lock
     /// of the queue.
     #[inline]
     pub(in crate::provider) fn finds_empty(&self) {
-        self.found_empty.store(true, Release);
+        self.found_empty.store_release(1);
     }
 
     /// Notes that something arrives, which makes a call due if the handler is armed. The caller
     /// holds the lock of the queue.
     #[inline]
     pub(in crate::provider) fn arrives(&self) {
-        if self.found_empty.load(Relaxed) {
-            self.found_empty.store(false, Release);
+        if self.found_empty.load() != 0 {
+            self.found_empty.store_release(0);
             if let Some(handler) = &self.handler {
                 handler.fire();
             }
