@@ -19,7 +19,7 @@ static void a_fabric_in_use_is_not_closed(struct kunit *test)
 	for (i = 0; i < 2; i++)
 		cntrs[i] = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &set), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&set->kfid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), -KFI_EBUSY);
 	/* Nothing has changed. */
