@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Atomics: every form, what an endpoint has, posts under a spin lock, deferred
- * work, and sums of two threads.
+ * Atomics: every form, what an endpoint has, posts under a spin lock, and sums of
+ * two threads.
  */
 
 #include <linux/kthread.h>
@@ -10,7 +10,6 @@
 #include <linux/spinlock.h>
 
 #include <kfi/kfi_atomic.h>
-#include <kfi/kfi_trigger.h>
 
 #include "pair.h"
 
@@ -273,82 +272,6 @@ static void posts_need_not_sleep(struct kunit *test)
 	target_close(test, t);
 }
 
-/* A write, an atomic that adds to what it wrote, and one that fetches that. */
-static void deferred_work_follows_its_counter(struct kunit *test)
-{
-	struct target *t = target_open(test);
-	struct kvec iov = { t->operand, 8 };
-	struct kfi_rma_iov to = { .len = 8, .key = KEY };
-	struct kfi_ioc operand = { t->compare, 1 }, result = { t->result, 1 };
-	struct kfi_rma_ioc value = { .count = 1, .key = KEY };
-	struct kfi_op_rma rma = {
-		.ep = t->ends[0].ep,
-		.msg = {
-			.type = KFI_KVEC,
-			.msg_iov = &iov,
-			.iov_count = 1,
-			.addr = t->ends[0].peer,
-			.rma_iov = &to,
-			.rma_iov_count = 1,
-		},
-	};
-	struct kfi_op_fetch_atomic fetch = {
-		.ep = t->ends[0].ep,
-		.msg = {
-			.msg_iov = &operand,
-			.iov_count = 1,
-			.addr = t->ends[0].peer,
-			.rma_iov = &value,
-			.rma_iov_count = 1,
-			.datatype = KFI_UINT64,
-			.op = KFI_SUM,
-		},
-		.fetch = { .msg_iov = &result, .iov_count = 1 },
-	};
-	struct kfi_op_atomic sum = { .ep = fetch.ep, .msg = fetch.msg };
-	struct kfi_op_compare_atomic swap = {
-		.ep = fetch.ep,
-		.msg = fetch.msg,
-		.fetch = fetch.fetch,
-		.compare = { .msg_iov = &operand, .iov_count = 1 },
-	};
-	struct kfi_deferred_work works[4] = {
-		{ .op_type = KFI_OP_WRITE, .op.rma = &rma },
-		{ .op_type = KFI_OP_ATOMIC, .op.atomic = &sum },
-		{ .op_type = KFI_OP_FETCH_ATOMIC, .op.fetch_atomic = &fetch },
-		{ .op_type = KFI_OP_COMPARE_ATOMIC, .op.compare_atomic = &swap },
-	};
-	struct kfid_cntr *cntr = open_cntr(test, &t->f, KFI_WAIT_UNSPEC, NULL, NULL);
-	int i;
-
-	/* All else is as with the calls that begin at once. */
-	swap.msg.op = KFI_CSWAP_NE;
-	for (i = 0; i < 4; i++) {
-		works[i].threshold = i + 1;
-		works[i].triggering_cntr = cntr;
-		works[i].completion_cntr = cntr;
-		KUNIT_EXPECT_EQ(test, kfi_control(&t->f.domain->fid, KFI_QUEUE_WORK, &works[i]),
-				0);
-	}
-	t->operand[0] = 100;
-	KUNIT_EXPECT_EQ(test, t->there[0], 10);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_add(cntr, 1), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 5, LONG), 0);
-	/* 100 is written, 10 is added twice, and 120 is not 10. */
-	KUNIT_EXPECT_EQ(test, t->there[0], 10);
-	KUNIT_EXPECT_EQ(test, t->result[0], 120);
-	swap.compare.msg_iov = NULL;
-	works[3].threshold = 6;
-	KUNIT_EXPECT_EQ(test, kfi_control(&t->f.domain->fid, KFI_QUEUE_WORK, &works[3]),
-			-KFI_EINVAL);
-	rma.msg.rma_iov_count = 0;
-	works[0].threshold = 6;
-	KUNIT_EXPECT_EQ(test, kfi_control(&t->f.domain->fid, KFI_QUEUE_WORK, &works[0]),
-			-KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	target_close(test, t);
-}
-
 /**
  * struct adder - a thread that adds 1 to the peer's first value
  * @end: that of this thread
@@ -414,7 +337,6 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(an_endpoint_tells_its_atomics),
 	KUNIT_CASE(arguments_are_checked),
 	KUNIT_CASE(posts_need_not_sleep),
-	KUNIT_CASE(deferred_work_follows_its_counter),
 	KUNIT_CASE(sums_of_two_threads_are_complete),
 	{}
 };
