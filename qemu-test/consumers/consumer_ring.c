@@ -150,8 +150,9 @@ static int turn(struct member *member, u64 round)
 }
 
 /*
- * The first member says in which round all stop. The others cannot be so far
- * yet: they wait for its messages.
+ * The first member says in which round all stop. A member sends before it waits,
+ * so it is at most one round ahead of the previous one, and nobody is MEMBERS
+ * rounds ahead of the first.
  */
 static int ring_thread(void *arg)
 {
@@ -161,7 +162,7 @@ static int ring_thread(void *arg)
 	do {
 		if (!member->index && *member->stop == U64_MAX &&
 		    time_after(jiffies, member->until))
-			WRITE_ONCE(*member->stop, round + 1);
+			WRITE_ONCE(*member->stop, round + MEMBERS);
 		member->error = turn(member, round);
 	} while (!member->error && ++round < READ_ONCE(*member->stop));
 	member->rounds = round;
