@@ -35,6 +35,7 @@ use crate::{
             close,
             force_close, //
         },
+        object_list::StatsSource,
         prelude::*, //
     }, //
 };
@@ -184,6 +185,30 @@ mod tests {
         assert_eq!(go.flush_work(), 1);
         queue.go_on(WorkQueue::call_steps());
         assert_eq!(done.read(), u64::from(BATCH));
+        Ok(())
+    }
+
+    /// The adds after the one that made works due do not make more of them due: a peer does not pay
+    /// for the works of the counter that it counts at.
+    #[test]
+    fn adds_leave_the_rest_to_the_executor() -> Result {
+        const WORKS: u64 = 8 * BATCH as u64;
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        let queue = cntrs.test.domain.work();
+        for number in 0..WORKS {
+            go.queue_change(1 + number / u64::from(BATCH), done, Change::Add(1))?;
+        }
+        let waiting = || go.stats().values.get(4).copied();
+        assert!(queue.begin_idle());
+        go.add(WORKS);
+        for _ in 0..100 {
+            assert_eq!(waiting(), Some(WORKS - u64::from(BATCH)));
+            go.add(1);
+        }
+        queue.go_on(WorkQueue::call_steps());
+        assert!(eventually(|| done.read() == WORKS));
+        assert_eq!(waiting(), Some(0));
         Ok(())
     }
 

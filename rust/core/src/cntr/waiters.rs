@@ -328,7 +328,15 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     /// Makes more of the works due whose thresholds are or were reached, after
     /// [`WorkMap::leave_rest`].
     pub fn release_rest(&mut self, values: &CounterValues<impl Word, impl Word>) {
-        self.release_work(values, values.read());
+        let (value, err) = (values.read(), values.err.load());
+        self.works.release_rest(value, value.saturating_add(err));
+        if !self.works.has_rest() {
+            // ORDERING: as in `arm`: `due` is written before the value is read, because adders did
+            // not come to the lock while works were left.
+            values.due.swap(self.bound(values));
+            let value = values.read();
+            self.works.leave_rest(value, value.saturating_add(err));
+        }
         self.update_due(values);
     }
 
