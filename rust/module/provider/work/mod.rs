@@ -3,7 +3,7 @@
 //! Triggered operations and deferred work: fi_trigger(3).
 //!
 //! A [`Work`] is an operation that waits for a counter. It is a transfer, which was admitted when
-//! it was queued ([`Admitted`]), or a change of a counter. It waits in a tree of its counter
+//! it was queued ([`Admitted`]), or a change of a counter. It waits in a list of its counter
 //! ([`map`]). When the counter reaches its threshold, it moves to the list of the domain's works
 //! that are due, from which one task starts them in order ([`queue`]).
 //!

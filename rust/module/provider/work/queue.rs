@@ -3,7 +3,7 @@
 //! The works of a domain that are due, and the task that starts them.
 //!
 //! ```text
-//!   counter's trees --- threshold reached ---> due works, in order ---> one task starts them
+//!   counter's lists --- threshold reached ---> due works, in order ---> one task starts them
 //!    (`map.rs`)          (counter's lock)        (this file)             one after the other
 //! ```
 //!
@@ -92,7 +92,7 @@ struct Due {
     works: WorkList,
     /// The key of the next one.
     next: u64,
-    /// A counter has reached works that are still in its trees. They come after `works`.
+    /// A counter has reached works that are still in its lists. They come after `works`.
     rest: bool,
     /// A task is the executor.
     busy: bool,
