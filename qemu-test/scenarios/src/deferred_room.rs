@@ -11,13 +11,19 @@ use crate::{
     raw::ip,
     ways::{Way, on_ways},
 };
-use kfi::{Buffer, CntrBind, Device, Errno, FiAddr, Op, OpFlags, Remote, Work};
+use kfi::{Buffer, Caps, Cntr, CntrBind, Device, Errno, FiAddr, Op, OpFlags, Remote, Work};
 
 tests![
     waiting_work_takes_no_room_on_one_host,
     waiting_work_takes_no_room_between_two_hosts,
     waiting_work_takes_no_room_of_a_connection,
     waiting_work_takes_no_room_of_datagrams,
+    waiting_triggers_take_no_room_on_one_host,
+    waiting_triggers_take_no_room_between_two_hosts,
+    waiting_triggers_take_no_room_of_a_connection,
+    waiting_triggers_take_no_room_of_datagrams,
+    injected_work_waits_for_room_at_its_peer_on_one_host,
+    injected_work_waits_for_room_at_its_peer_between_two_hosts,
     started_receives_wait_for_room_on_one_host,
     started_receives_wait_for_room_between_two_hosts,
     started_receives_wait_for_room_of_a_connection,
@@ -25,7 +31,7 @@ tests![
     work_without_an_entry_starts_beside_a_full_cq_between_two_hosts,
     work_without_an_entry_starts_beside_a_full_cq_of_a_connection,
     work_without_an_entry_starts_beside_a_full_cq_of_datagrams,
-    an_endpoint_that_closes_its_peer_fails_the_work_that_starts_later,
+    work_for_a_peer_that_has_closed_fails,
     work_of_a_removed_link_fails,
 ];
 
@@ -35,6 +41,14 @@ on_ways! {
         waiting_work_takes_no_room_between_two_hosts => TwoHosts,
         waiting_work_takes_no_room_of_a_connection => Connection,
         waiting_work_takes_no_room_of_datagrams => Datagrams;
+    waiting_triggers_take_no_room:
+        waiting_triggers_take_no_room_on_one_host => OneHost,
+        waiting_triggers_take_no_room_between_two_hosts => TwoHosts,
+        waiting_triggers_take_no_room_of_a_connection => Connection,
+        waiting_triggers_take_no_room_of_datagrams => Datagrams;
+    injected_work_waits_for_room_at_its_peer:
+        injected_work_waits_for_room_at_its_peer_on_one_host => OneHost,
+        injected_work_waits_for_room_at_its_peer_between_two_hosts => TwoHosts;
     started_receives_wait_for_room:
         started_receives_wait_for_room_on_one_host => OneHost,
         started_receives_wait_for_room_between_two_hosts => TwoHosts,
@@ -57,7 +71,11 @@ fn small_and_large(way: Way) -> (Host, FiAddr, Host) {
     if way == Way::TwoHosts {
         crate::hosts::apart();
     }
-    let large = way.options(&Options::default());
+    let usual = way.options(&Options::default());
+    let large = Options {
+        caps: usual.caps | Caps::TRIGGER,
+        ..usual
+    };
     let small = Options {
         cq_entries: ROOM,
         tx_size: ROOM,
@@ -84,17 +102,42 @@ fn fill(a: &Host, to_b: FiAddr, from: &Buffer) -> u64 {
 /// Waiting work takes no room; when it has started it waits for room, and none of it is lost.
 fn waiting_work_takes_no_room(way: Way) {
     let (a, to_b, b) = small_and_large(way);
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let done = cntr(&a.domain);
+    let queue = |go: &Cntr, op: Op<'_>| {
+        let work = Work::transfer(go, 1, &a.ep, op).completion(&done);
+        queue(&a.domain, work);
+    };
+    take_no_room(&a, to_b, &b, queue, || {
+        let ended = done.value();
+        assert!(ended <= u64::from(ROOM), "{ended} have room for an entry");
+    });
+    assert_eq!((done.value(), done.err()), (WORKS, 0));
+}
+
+fn waiting_triggers_take_no_room(way: Way) {
+    let (a, to_b, b) = small_and_large(way);
+    let post = |go: &Cntr, op: Op<'_>| a.ep.post_one(&op.trigger(go, 1)).expect("post");
+    take_no_room(&a, to_b, &b, post, || ());
+}
+
+/// Sends of `a` that `wait` lets wait for a counter; `started` is called when they have started.
+fn take_no_room(
+    a: &Host,
+    to_b: FiAddr,
+    b: &Host,
+    wait: impl Fn(&Cntr, Op<'_>),
+    started: impl Fn(),
+) {
+    let go = cntr(&a.domain);
     let (from, into) = (buffer(8), buffer(8));
     for context in 0..2 * WORKS {
         b.ep.recv(&into, context).expect("recv");
     }
     for context in 0..WORKS {
         let told = Op::send(to_b, &from).flags(OpFlags::COMPLETION);
-        let work = Work::transfer(&go, 1, &a.ep, told.context(100 + context));
-        queue(&a.domain, work.completion(&done));
+        wait(&go, told.context(100 + context));
     }
-    let direct = fill(&a, to_b, &from);
+    let direct = fill(a, to_b, &from);
     assert_eq!(direct, u64::from(ROOM));
     for context in 0..direct {
         a.expect(SENT, context);
@@ -102,21 +145,55 @@ fn waiting_work_takes_no_room(way: Way) {
     a.expect_nothing();
     go.add(1).expect("add");
     std::thread::sleep(QUIET);
-    let ended = done.value();
-    assert!(ended <= u64::from(ROOM), "{ended} have room for their entry");
+    started();
     // A direct post does not overtake them.
     assert_eq!(errno(a.ep.send(to_b, &from, 1)), Some(Errno::EAGAIN));
     for context in 0..WORKS {
         a.expect(SENT, 100 + context);
     }
     a.expect_nothing();
-    assert_eq!((done.value(), done.err()), (WORKS, 0));
     for context in 0..direct + WORKS {
         b.expect(RECEIVED, context);
     }
     a.ep.send(to_b, &from, 1).expect("send");
     a.expect(SENT, 1);
     b.expect(RECEIVED, direct + WORKS);
+}
+
+/// A post of an injected message is refused while its peer has neither a receive nor room.
+fn injected_work_waits_for_room_at_its_peer(way: Way) {
+    const BYTES: usize = 200;
+    if way == Way::TwoHosts {
+        crate::hosts::apart();
+    }
+    let few = Options {
+        buffered: 1024,
+        ..Options::default()
+    };
+    let (a, b) = (Host::new(), Host::with(&few));
+    let to_b = a.meet(&b);
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    for number in 0..WORKS as u8 {
+        let bytes = [number; BYTES];
+        let work = Work::transfer(&go, 1, &a.ep, Op::inject(to_b, &bytes));
+        queue(&a.domain, work.completion(&done));
+    }
+    go.add(1).expect("add");
+    std::thread::sleep(QUIET);
+    let ended = done.value();
+    assert!(
+        way == Way::TwoHosts || ended < WORKS,
+        "{ended} have room at the peer"
+    );
+    let into = buffer(BYTES);
+    for number in 0..WORKS as u8 {
+        b.ep.recv(&into, 1).expect("recv");
+        b.expect(RECEIVED, 1);
+        assert_eq!(into.to_vec(..), [number; BYTES]);
+    }
+    wait(&done, WORKS);
+    assert_eq!(done.err(), 0);
+    a.expect_nothing();
 }
 
 fn started_receives_wait_for_room(way: Way) {
@@ -186,19 +263,27 @@ fn work_without_an_entry_starts_beside_a_full_cq(way: Way) {
 }
 
 /// What the peer has become by then is known when the work starts.
-fn an_endpoint_that_closes_its_peer_fails_the_work_that_starts_later() {
+fn work_for_a_peer_that_has_closed_fails() {
     let (a, to_b, b) = Way::OneHost.pair();
     let (go, done) = (cntr(&a.domain), cntr(&a.domain));
     let from = buffer(8);
     for threshold in 1..=2 {
-        let work = Work::transfer(&go, threshold, &a.ep, Op::send(to_b, &from).context(threshold));
+        let work = Work::transfer(
+            &go,
+            threshold,
+            &a.ep,
+            Op::send(to_b, &from).context(threshold),
+        );
         queue(&a.domain, work.completion(&done));
     }
     b.ep.close().expect("close");
     go.add(2).expect("add");
     for context in 1..=2 {
         let entry = a.failure();
-        assert_eq!((entry.err, entry.op_context), (Errno::EHOSTUNREACH, context));
+        assert_eq!(
+            (entry.err, entry.op_context),
+            (Errno::EHOSTUNREACH, context)
+        );
     }
     assert_eq!((done.value(), done.err()), (0, 2));
 }
@@ -223,7 +308,10 @@ fn work_of_a_removed_link_fails() {
         let work = Work::transfer(&go, 1, &a.ep, Op::send(to_a, &from).context(5));
         let works = [work.completion(&done), Work::add(&done, 1, &after, 3)];
         assert!(domain.queue_work(&works).expect("queue").all());
-        let late = queue(&domain, Work::transfer(&go, 2, &a.ep, Op::send(to_a, &from)));
+        let late = queue(
+            &domain,
+            Work::transfer(&go, 2, &a.ep, Op::send(to_a, &from)),
+        );
         ip("link del kfl0");
         go.add(1).expect("add");
         // The failure counts, and makes an entry; what depends on it starts.
