@@ -14,8 +14,7 @@ use kfi_core::{
 
 use super::{
     map::Node,
-    Change,
-    WorkQueue, //
+    Change, //
 };
 use crate::{
     kunit::{
@@ -182,7 +181,7 @@ mod tests {
         go.queue_change(2, done, Change::Add(1))?;
         assert_eq!(close(&**go), Err(EBUSY));
         assert_eq!(go.flush_work(), 1);
-        queue.go_on(WorkQueue::call_steps());
+        queue.go_on(None);
         assert_eq!(done.read(), u64::from(BATCH));
         Ok(())
     }

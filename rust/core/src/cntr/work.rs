@@ -221,6 +221,9 @@ impl<W: WorkMap> Works<W> {
             self.map.make_due(kind);
             self.len = self.len.wrapping_sub(1);
             self.due_ever = self.due_ever.wrapping_add(1);
+            if self.len == 0 {
+                return;
+            }
         }
         if self.next_due(success, sum).is_some() {
             self.reached = Some((success, sum));

@@ -6,7 +6,8 @@
 //! map that it uses. A list keeps its first work in itself, and the others in a red-black tree. So
 //! a counter for which one work waits, as in most chains, needs no operation of a tree. Each work
 //! brings the memory of a tree node, so nothing is allocated under the counter's lock. When the work
-//! becomes due, it takes its node along to the list of the domain's [`WorkQueue`].
+//! becomes due, it takes its node along to the list of the domain's [`WorkQueue`], or the executor
+//! starts it without that list, and the node stays with the counter for its next work.
 //!
 //! # Context
 //!
@@ -27,7 +28,10 @@ use kfi_core::{
 };
 
 use super::{
-    queue::WorkQueue,
+    queue::{
+        Next,
+        WorkQueue, //
+    },
     Work, //
 };
 use crate::{
@@ -194,20 +198,60 @@ pub(in crate::provider) struct WorkLists {
     sum: Kind,
     /// The queue of the counter's domain, from the first work on.
     queue: Option<Arc<WorkQueue>>,
-    /// A use of the counter while a work waits for it.
-    keeper: Option<UseRef<Cntr>>,
+    /// A use of the counter, from the first work until it is closed. A close takes it, if no work
+    /// waits.
+    keeper: Option<OwnedUse<Cntr>>,
+    /// The last work that the present change has made due. It is in no list. `None` when the lock is
+    /// released.
+    fresh: Option<(Node, Work)>,
+    /// Memory for the next work.
+    spare: Option<Node>,
     /// A work is due, and no task starts those that are due: somebody has to be called.
     wake: bool,
 }
 
+/// The task that changes a counter, and what it may do with the works that are due then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::provider) enum Starter {
+    /// Any task. It leaves the works to the worker.
+    Worker,
+    /// A call of the owner. It may become the executor.
+    Call,
+    /// The executor of the counter's domain.
+    Executor,
+}
+
 /// What a change of a counter leaves to be done when its lock was released.
-#[derive(Default)]
 #[must_use = "the works that are due are not started otherwise"]
-pub(in crate::provider) struct AfterChange {
+pub(in crate::provider) enum AfterChange {
+    Nothing,
     /// Works are due in this queue, and no task starts them.
-    pub(in crate::provider) queue: Option<Arc<WorkQueue>>,
-    /// The use of the counter by its works, if none waits any more. Dropped last.
-    _keeper: Option<UseRef<Cntr>>,
+    Due(Arc<WorkQueue>),
+    /// The current task, which is no [`Starter::Worker`], is the executor and starts this work next.
+    Start(Next),
+}
+
+impl AfterChange {
+    /// Has the worker start the works that are due, after a change by [`Starter::Worker`]. Any
+    /// context.
+    pub(in crate::provider) fn wake(self) {
+        if let Self::Due(queue) = self {
+            queue.wake();
+        }
+    }
+}
+
+/// What a caller brings for a work that is about to wait, if the counter does not have it.
+#[derive(Default)]
+pub(in crate::provider) struct Means {
+    pub(in crate::provider) keeper: Option<OwnedUse<Cntr>>,
+    pub(in crate::provider) node: Option<Node>,
+}
+
+/// The part of the [`Means`] that is missing.
+pub(in crate::provider) enum Missing {
+    Keeper,
+    Node,
 }
 
 /// The result of a search.
@@ -225,6 +269,8 @@ impl WorkLists {
             sum: Kind::new(),
             queue: None,
             keeper: None,
+            fresh: None,
+            spare: None,
             wake: false,
         }
     }
@@ -236,38 +282,70 @@ impl WorkLists {
         }
     }
 
-    /// Prepares for the first work: it has a use of the counter, and the queue of its domain.
+    /// Prepares for a work: the works have a use of the counter, and `queue`, which is that of its
+    /// domain. Returns memory for the work.
     pub(in crate::provider) fn begin(
         &mut self,
         queue: &Arc<WorkQueue>,
-        keeper: &mut Option<UseRef<Cntr>>,
-    ) {
+        means: &mut Means,
+    ) -> core::result::Result<Node, Missing> {
+        if self.keeper.is_none() {
+            self.keeper = means.keeper.take();
+        }
+        if self.keeper.is_none() {
+            return Err(Missing::Keeper);
+        }
         if self.queue.is_none() {
             self.queue = Some(queue.clone());
         }
-        if self.keeper.is_none() {
-            self.keeper = keeper.take();
-        }
+        let own = means.node.take().or_else(|| self.spare.take());
+        own.or_else(|| queue.unused_node()).ok_or(Missing::Node)
+    }
+
+    /// Takes the use of the counter, if no work waits.
+    pub(in crate::provider) fn take_keeper(&mut self) -> Option<OwnedUse<Cntr>> {
+        let is_empty = self.success.len == 0 && self.sum.len == 0;
+        is_empty.then(|| self.keeper.take()).flatten()
     }
 
     /// Returns what is to be done when the lock was released. Called after each change.
     #[inline(always)]
-    pub(in crate::provider) fn after_change(&mut self) -> AfterChange {
-        // Most counters have no work, ever.
-        if self.queue.is_none() {
-            return AfterChange::default();
+    pub(in crate::provider) fn after_change(&mut self, starter: Starter) -> AfterChange {
+        // Most changes make no work due.
+        if self.fresh.is_none() {
+            return AfterChange::Nothing;
         }
-        self.after_change_of_some()
+        self.after_change_of_some(starter)
     }
 
+    /// The executor starts the work that has become due next, if no other one is due. Otherwise the
+    /// work goes to the end of the queue. Works of this counter enter the queue under its lock only,
+    /// so if the queue is empty, all earlier works of the counter have been started.
     #[inline(never)]
-    fn after_change_of_some(&mut self) -> AfterChange {
+    fn after_change_of_some(&mut self, starter: Starter) -> AfterChange {
         let wake = core::mem::replace(&mut self.wake, false);
-        let is_empty = self.success.len == 0 && self.sum.len == 0;
-        AfterChange {
-            queue: wake.then(|| self.queue.clone()).flatten(),
-            _keeper: is_empty.then(|| self.keeper.take()).flatten(),
+        let (Some(queue), Some((node, work))) = (&self.queue, self.fresh.take()) else {
+            return AfterChange::Nothing;
+        };
+        let starts = match starter {
+            Starter::Worker => false,
+            Starter::Call => queue.begin_idle(),
+            Starter::Executor => queue.has_only_executor(),
+        };
+        if starts {
+            let node = match self.spare {
+                None => {
+                    self.spare = Some(node);
+                    None
+                }
+                Some(_) => Some(node),
+            };
+            return AfterChange::Start(Next { work, node });
         }
+        if queue.push(node, work) || wake {
+            return AfterChange::Due(queue.clone());
+        }
+        AfterChange::Nothing
     }
 
     /// Takes all works of a kind out. The caller informs [`Waiters`](kfi_core::cntr::Waiters).
@@ -320,12 +398,13 @@ impl WorkMap for WorkLists {
             return;
         };
         kind.len = kind.len.wrapping_sub(1);
-        if let Some(queue) = &self.queue {
+        if let (Some((node, work)), Some(queue)) = (self.fresh.replace((node, work)), &self.queue) {
             self.wake |= queue.push(node, work);
         }
     }
 
     fn leave_rest(&mut self) {
+        // The last work that is due follows in `after_change`, before the rest.
         if let Some(queue) = &self.queue {
             self.wake |= queue.leave_rest();
         }
