@@ -205,6 +205,7 @@ impl<W: WorkMap> Works<W> {
 
     /// Makes the works due whose thresholds these values reach, or values before that were reached,
     /// in order, at most [`BATCH`] of them.
+    #[inline(always)]
     pub(super) fn release(&mut self, success: u64, sum: u64) {
         if self.len == 0 {
             self.reached = None;

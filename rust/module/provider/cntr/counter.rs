@@ -231,7 +231,7 @@ impl Counter {
     pub(super) fn add_for(&self, n: u64, starter: Starter) -> AfterChange {
         match self.values.add(n) {
             None => AfterChange::Nothing,
-            Some(crossed) => self.release(crossed, starter),
+            Some(crossed) => self.fire_for(crossed, starter),
         }
     }
 
@@ -242,9 +242,14 @@ impl Counter {
         self.release(crossed, Starter::Worker).wake();
     }
 
-    /// Wakes the waiters that are due after an add, and leaves the work to the caller.
-    #[inline]
-    pub(super) fn release(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
+    /// [`fire`](Self::fire) that leaves the work to the caller.
+    #[inline(never)]
+    pub(super) fn fire_for(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
+        self.release(crossed, starter)
+    }
+
+    #[inline(always)]
+    fn release(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
         let ((), after) = self.with_line(starter, |line, due| {
             line.fire(&self.values, crossed, |left, why| due.one(left, why))
         });

@@ -76,7 +76,7 @@ impl Cntr {
         let (number, crossed) = added?;
         target.signal_add(n);
         if let Some(crossed) = crossed {
-            target.start_here(target.counter.release(crossed, Starter::Call));
+            target.start_here(target.counter.fire_for(crossed, Starter::Call));
         }
         Some(number)
     }

@@ -321,7 +321,7 @@ impl WorkLists {
     /// The executor starts the work that has become due next, if no other one is due. Otherwise the
     /// work goes to the end of the queue. Works of this counter enter the queue under its lock only,
     /// so if the queue is empty, all earlier works of the counter have been started.
-    #[inline(never)]
+    #[inline]
     fn after_change_of_some(&mut self, starter: Starter) -> AfterChange {
         let wake = core::mem::replace(&mut self.wake, false);
         let (Some(queue), Some((node, work))) = (&self.queue, self.fresh.take()) else {
@@ -392,6 +392,7 @@ impl WorkMap for WorkLists {
         }
     }
 
+    #[inline]
     fn make_due(&mut self, kind: Compared) {
         let kind = self.of(kind);
         let Some((node, work)) = kind.list.pop_first() else {
