@@ -227,7 +227,7 @@ impl Counter {
     }
 
     /// [`add`](Self::add) that leaves the work to the caller.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_for(&self, n: u64, starter: Starter) -> AfterChange {
         match self.values.add(n) {
             None => AfterChange::Nothing,
@@ -239,17 +239,13 @@ impl Counter {
     #[inline(never)]
     #[link_section = ".text.hot"]
     pub(super) fn fire(&self, crossed: ThresholdReached) {
-        self.release(crossed, Starter::Worker).wake();
+        self.fire_for(crossed, Starter::Worker).wake();
     }
 
     /// [`fire`](Self::fire) that leaves the work to the caller.
     #[inline(never)]
+    #[link_section = ".text.hot"]
     pub(super) fn fire_for(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
-        self.release(crossed, starter)
-    }
-
-    #[inline(always)]
-    fn release(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
         let ((), after) = self.with_line(starter, |line, due| {
             line.fire(&self.values, crossed, |left, why| due.one(left, why))
         });

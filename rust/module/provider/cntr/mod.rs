@@ -152,7 +152,7 @@ impl Cntr {
     }
 
     /// [`add`](Self::add) that leaves the work that is due to the caller. Does not sleep.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_for(&self, n: u64, starter: Starter) -> AfterChange {
         let after = self.counter.add_for(n, starter);
         self.signal_add(n);

@@ -129,7 +129,7 @@ impl WorkList {
     }
 
     /// Takes the first work out, with its node.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop_first(&mut self) -> Option<(Node, Work)> {
         let Keyed { node, work, .. } = self.first.take()?;
         // INVARIANT: The lowest key of `rest` becomes the first.
@@ -321,7 +321,8 @@ impl WorkLists {
     /// The executor starts the work that has become due next, if no other one is due. Otherwise the
     /// work goes to the end of the queue. Works of this counter enter the queue under its lock only,
     /// so if the queue is empty, all earlier works of the counter have been started.
-    #[inline]
+    // Always: see `Waiters::fire`.
+    #[inline(always)]
     fn after_change_of_some(&mut self, starter: Starter) -> AfterChange {
         let wake = core::mem::replace(&mut self.wake, false);
         let (Some(queue), Some((node, work))) = (&self.queue, self.fresh.take()) else {
@@ -392,7 +393,7 @@ impl WorkMap for WorkLists {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn make_due(&mut self, kind: Compared) {
         let kind = self.of(kind);
         let Some((node, work)) = kind.list.pop_first() else {
