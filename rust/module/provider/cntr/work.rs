@@ -106,7 +106,7 @@ impl Cntr {
             if counter.is_closed() {
                 break Err(EBADF);
             }
-            let node = match line.works_mut().map_mut().begin(queue, &mut means) {
+            let node = match line.works_mut().map_mut().begin(kind, queue, &mut means) {
                 Ok(node) => node,
                 Err(missing) => {
                     drop(line);
@@ -122,7 +122,7 @@ impl Cntr {
                     break Ok((key, after));
                 }
                 Err((node, back)) => {
-                    means.node = Some(node);
+                    means.node = node;
                     work = back;
                 }
             }

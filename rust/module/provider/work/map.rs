@@ -6,8 +6,8 @@
 //! map that it uses. A list keeps its first work in itself, and the others in a red-black tree. So
 //! a counter for which one work waits, as in most chains, needs no operation of a tree. Each work
 //! brings the memory of a tree node, so nothing is allocated under the counter's lock. When the work
-//! becomes due, it takes its node along to the list of the domain's [`WorkQueue`], or the executor
-//! starts it without that list, and the node stays with the counter for its next work.
+//! becomes due, it takes a node along to the list of the domain's [`WorkQueue`]. If the executor
+//! starts it without that list, the node stays in the list of the counter for its next work.
 //!
 //! # Context
 //!
@@ -28,10 +28,7 @@ use kfi_core::{
 };
 
 use super::{
-    queue::{
-        Next,
-        WorkQueue, //
-    },
+    queue::WorkQueue,
     Work, //
 };
 use crate::{
@@ -76,10 +73,9 @@ impl Node {
     }
 }
 
-/// A work, its key, and the memory of a node.
+/// A work and its key.
 struct Keyed {
     key: Key,
-    node: Node,
     work: Work,
 }
 
@@ -87,9 +83,12 @@ struct Keyed {
 ///
 /// # Invariants
 ///
-/// The key of `first` is below all keys in `rest`. If `first` is `None`, `rest` is empty.
+/// The key of `first` is below all keys in `rest`. If `first` is `None`, `rest` is empty; otherwise
+/// `node` is `Some`.
 pub(in crate::provider) struct WorkList {
     first: Option<Keyed>,
+    /// The memory of the first work. It stays when the last work leaves.
+    node: Option<Node>,
     rest: Tree,
 }
 
@@ -98,6 +97,7 @@ impl WorkList {
         // INVARIANT: Both are empty.
         Self {
             first: None,
+            node: None,
             rest: RBTree::new(),
         }
     }
@@ -112,35 +112,56 @@ impl WorkList {
         self.first.as_ref().map(|first| first.key)
     }
 
-    /// Inserts a work. No other one has this key.
-    pub(super) fn insert(&mut self, key: Key, node: Node, work: Work) {
-        let new = Keyed { key, node, work };
+    /// Whether [`insert`](Self::insert) needs a node.
+    fn needs_node(&self) -> bool {
+        self.node.is_none() || self.first.is_some()
+    }
+
+    /// Takes the node that the last work has left.
+    fn take_spare(&mut self) -> Option<Node> {
+        if self.first.is_some() {
+            return None;
+        }
+        self.node.take()
+    }
+
+    /// Inserts a work, with `node` if it is [needed](Self::needs_node). No other one has this key.
+    /// Returns the node if it was not needed.
+    pub(super) fn insert(&mut self, key: Key, node: Option<Node>, work: Work) -> Option<Node> {
+        let new = Keyed { key, work };
         // INVARIANT: The lower key stays or becomes the first.
         let later = match &mut self.first {
             None => {
                 self.first = Some(new);
-                return;
+                if self.node.is_some() {
+                    return node;
+                }
+                self.node = node;
+                return None;
             }
             Some(first) if key < first.key => core::mem::replace(first, new),
             Some(_) => new,
         };
         // Keys are unique, so `insert` replaces no node.
-        self.rest.insert(later.node.with(later.key, later.work));
+        self.rest.insert(node?.with(later.key, later.work));
+        None
     }
 
-    /// Takes the first work out, with its node.
+    /// Takes the first work out, with a node unless it was the last work.
     #[inline(always)]
-    pub(super) fn pop_first(&mut self) -> Option<(Node, Work)> {
-        let Keyed { node, work, .. } = self.first.take()?;
-        // INVARIANT: The lowest key of `rest` becomes the first.
-        if !self.rest.is_empty() {
-            self.first = pop_first_of(&mut self.rest);
+    pub(super) fn pop_first(&mut self) -> Option<(Option<Node>, Work)> {
+        let Keyed { work, .. } = self.first.take()?;
+        if self.rest.is_empty() {
+            return Some((None, work));
         }
-        Some((node, work))
+        // INVARIANT: The lowest key of `rest` becomes the first.
+        let (node, next) = pop_first_of(&mut self.rest)?;
+        self.first = Some(next);
+        Some((Some(node), work))
     }
 
-    /// Takes the work with this key out.
-    fn remove(&mut self, key: &Key) -> Option<(Node, Work)> {
+    /// Takes the work with this key out, with a node unless it was the last work.
+    fn remove(&mut self, key: &Key) -> Option<(Option<Node>, Work)> {
         if self.first() == Some(*key) {
             return self.pop_first();
         }
@@ -148,7 +169,7 @@ impl WorkList {
         let entry = found.get_mut().take();
         let node = found.remove_node().into_reservation();
         let Entry { work, memory } = entry?;
-        Some((Node { node, memory }, work))
+        Some((Some(Node { node, memory }), work))
     }
 
     /// The lowest key that is not below `from`, and whether `is_it` holds for its work.
@@ -162,19 +183,15 @@ impl WorkList {
     }
 }
 
-/// Takes the first work out of a tree.
+/// Takes the first work out of a tree, and its node.
 #[inline(never)]
-fn pop_first_of(tree: &mut Tree) -> Option<Keyed> {
+fn pop_first_of(tree: &mut Tree) -> Option<(Node, Keyed)> {
     let mut cursor = tree.cursor_front_mut()?;
     let key = *cursor.current().0;
     let entry = cursor.current_mut().1.take();
     let node = cursor.remove_current().1.into_reservation();
     let Entry { work, memory } = entry?;
-    Some(Keyed {
-        key,
-        node: Node { node, memory },
-        work,
-    })
+    Some((Node { node, memory }, Keyed { key, work }))
 }
 
 /// The works of one kind.
@@ -201,11 +218,9 @@ pub(in crate::provider) struct WorkLists {
     /// A use of the counter, from the first work until it is closed. A close takes it, if no work
     /// waits.
     keeper: Option<OwnedUse<Cntr>>,
-    /// The last work that the present change has made due. It is in no list. `None` when the lock is
-    /// released.
-    fresh: Option<(Node, Work)>,
-    /// Memory for the next work.
-    spare: Option<Node>,
+    /// The last work that the present change has made due, with a node unless the last work of its
+    /// list has left that there. It is in no list. `None` when the lock is released.
+    fresh: Option<(Option<Node>, Work)>,
     /// A work is due, and no task starts those that are due: somebody has to be called.
     wake: bool,
 }
@@ -228,7 +243,7 @@ pub(in crate::provider) enum AfterChange {
     /// Works are due in this queue, and no task starts them.
     Due(Arc<WorkQueue>),
     /// The current task, which is no [`Starter::Worker`], is the executor and starts this work next.
-    Start(Next),
+    Start(Work),
 }
 
 impl AfterChange {
@@ -270,7 +285,6 @@ impl WorkLists {
             queue: None,
             keeper: None,
             fresh: None,
-            spare: None,
             wake: false,
         }
     }
@@ -282,13 +296,14 @@ impl WorkLists {
         }
     }
 
-    /// Prepares for a work: the works have a use of the counter, and `queue`, which is that of its
-    /// domain. Returns memory for the work.
+    /// Prepares for a work of a kind: the works have a use of the counter, and `queue`, which is that
+    /// of its domain. Returns a node for the work, if its list needs one.
     pub(in crate::provider) fn begin(
         &mut self,
+        kind: Compared,
         queue: &Arc<WorkQueue>,
         means: &mut Means,
-    ) -> core::result::Result<Node, Missing> {
+    ) -> core::result::Result<Option<Node>, Missing> {
         if self.keeper.is_none() {
             self.keeper = means.keeper.take();
         }
@@ -298,8 +313,11 @@ impl WorkLists {
         if self.queue.is_none() {
             self.queue = Some(queue.clone());
         }
-        let own = means.node.take().or_else(|| self.spare.take());
-        own.or_else(|| queue.unused_node()).ok_or(Missing::Node)
+        if !self.of(kind).list.needs_node() {
+            return Ok(None);
+        }
+        let node = means.node.take().or_else(|| queue.unused_node());
+        node.ok_or(Missing::Node).map(Some)
     }
 
     /// Takes the use of the counter, if no work waits.
@@ -334,19 +352,27 @@ impl WorkLists {
             Starter::Executor => queue.has_only_executor(),
         };
         if starts {
-            let node = match self.spare {
-                None => {
-                    self.spare = Some(node);
-                    None
-                }
-                Some(_) => Some(node),
-            };
-            return AfterChange::Start(Next { work, node });
+            if let Some(node) = node {
+                queue.keep(node);
+            }
+            return AfterChange::Start(work);
         }
-        if queue.push(node, work) || wake {
-            return AfterChange::Due(queue.clone());
+        let queue = queue.clone();
+        self.push(node, work);
+        if core::mem::replace(&mut self.wake, false) || wake {
+            return AfterChange::Due(queue);
         }
         AfterChange::Nothing
+    }
+
+    /// Moves a work that is due to the queue, with its node or the one that it has left in its list.
+    #[inline(never)]
+    fn push(&mut self, node: Option<Node>, work: Work) {
+        let left = node.or_else(|| self.success.list.take_spare());
+        let node = left.or_else(|| self.sum.list.take_spare());
+        if let Some(queue) = &self.queue {
+            self.wake |= queue.push(node, work);
+        }
     }
 
     /// Takes all works of a kind out. The caller informs [`Waiters`](kfi_core::cntr::Waiters).
@@ -376,12 +402,13 @@ impl WorkLists {
 }
 
 impl WorkMap for WorkLists {
-    type Slot = (Node, Work);
-    type Token = (Node, Work);
+    type Slot = (Option<Node>, Work);
+    type Token = (Option<Node>, Work);
 
     fn insert(&mut self, kind: Compared, key: Key, (node, work): Self::Slot) {
         let kind = self.of(kind);
-        kind.list.insert(key, node, work);
+        // `begin` brings a node only if it is needed.
+        let _unused = kind.list.insert(key, node, work);
         kind.len = kind.len.wrapping_add(1);
     }
 
@@ -396,12 +423,14 @@ impl WorkMap for WorkLists {
     #[inline(always)]
     fn make_due(&mut self, kind: Compared) {
         let kind = self.of(kind);
-        let Some((node, work)) = kind.list.pop_first() else {
+        let Some(due) = kind.list.pop_first() else {
             return;
         };
         kind.len = kind.len.wrapping_sub(1);
-        if let (Some((node, work)), Some(queue)) = (self.fresh.replace((node, work)), &self.queue) {
-            self.wake |= queue.push(node, work);
+        if self.fresh.is_none() {
+            self.fresh = Some(due);
+        } else if let Some((node, work)) = self.fresh.replace(due) {
+            self.push(node, work);
         }
     }
 

@@ -42,17 +42,14 @@ use super::{
     prelude::*, //
 };
 
-pub(super) use self::{
-    map::{
-        AfterChange,
-        Found,
-        Means,
-        Missing,
-        Starter,
-        WorkList,
-        WorkLists, //
-    },
-    queue::Next, //
+pub(super) use self::map::{
+    AfterChange,
+    Found,
+    Means,
+    Missing,
+    Starter,
+    WorkList,
+    WorkLists, //
 };
 use self::queue::Post;
 pub(crate) use self::queue::WorkQueue;
@@ -113,7 +110,7 @@ impl Work {
     /// Starts it, as the executor of its domain. Works that it makes due are started later; the
     /// executor starts the returned one next. Sleeps with [`Post::Here`].
     #[inline(always)]
-    fn start(self, post: Post) -> Option<Next> {
+    fn start(self, post: Post) -> Option<Self> {
         match self {
             Self::Transfer { .. } => {
                 self.start_transfer(post);
@@ -139,7 +136,7 @@ impl Change {
     /// Changes a counter of the domain whose executor the current task is. Returns the work that it
     /// starts next. Does not sleep.
     #[inline(always)]
-    fn apply(self, cntr: &Cntr) -> Option<Next> {
+    fn apply(self, cntr: &Cntr) -> Option<Work> {
         let after = match self {
             Self::Add(value) => cntr.add_for(value, Starter::Executor),
             // Its value was checked.

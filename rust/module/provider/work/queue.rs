@@ -16,8 +16,8 @@
 //! lock of two counters.
 //!
 //! If a change makes one work due, by the executor or by a task that becomes it, and the list is
-//! empty, this work needs no list: the executor starts it next ([`Next`]). The links of a chain are
-//! such works. While the list is not empty, each work goes to its end, so a chain delays no other
+//! empty, this work needs no list: the executor starts it next. The links of a chain are such works.
+//! While the list is not empty, each work goes to its end, so a chain delays no other
 //! work for longer than one step.
 //!
 //! # The executor
@@ -105,13 +105,6 @@ const DUE: u64 = 1 << 1;
 /// The domain closes by force.
 const CLOSED: u64 = 1 << 2;
 
-/// A work that the executor starts next.
-pub(in crate::provider) struct Next {
-    pub(super) work: Work,
-    /// Its memory, which is not used any more.
-    pub(super) node: Option<Node>,
-}
-
 struct Due {
     /// A work that an executor had no steps left for. It comes before `works`.
     left: Option<Work>,
@@ -150,23 +143,21 @@ impl Due {
     }
 
     /// Takes the first work that is due.
-    fn pop(&mut self) -> Option<Next> {
+    fn pop(&mut self) -> Option<Work> {
         if let Some(work) = self.left.take() {
-            return Some(Next { work, node: None });
+            return Some(work);
         }
         let (node, work) = self.works.pop_first()?;
-        Some(Next {
-            work,
-            node: Some(node),
-        })
+        self.keep(node);
+        Some(work)
     }
 }
 
 /// What the executor does next.
 enum Turn {
-    Start(Next),
+    Start(Work),
     /// The domain closes by force.
-    Drop(Next),
+    Drop(Work),
     /// It makes more works due of the counters that have left some.
     ReleaseRest,
     /// It is no executor any more. Works may be left.
@@ -281,14 +272,21 @@ impl WorkQueue {
         self.len.fetch_sub(count, Relaxed);
     }
 
+    /// Keeps an unused node. Does not sleep.
+    #[inline(never)]
+    pub(super) fn keep(&self, node: Node) {
+        self.due.lock().keep(Some(node));
+    }
+
     /// Adds a work that is due. Returns whether somebody has to be called to start it: there is no
-    /// executor. Called under the lock of its counter.
-    pub(super) fn push(&self, node: Node, work: Work) -> bool {
+    /// executor. Called under the lock of its counter. `node` is `Some`.
+    pub(super) fn push(&self, node: Option<Node>, work: Work) -> bool {
         self.change(|due| {
             // With one work per nanosecond the number wraps after 584 years.
             let key = Key::new(due.next, 0);
             due.next = due.next.wrapping_add(1);
-            due.works.insert(key, node, work);
+            let unused = due.works.insert(key, node, work);
+            due.keep(unused);
             !due.busy
         })
     }
@@ -344,7 +342,7 @@ impl WorkQueue {
 
     /// Starts `next`, and then the works that are due, as the executor, which the current task is.
     /// As [`run_here`](Self::run_here).
-    pub(in crate::provider) fn go_on(self: &Arc<Self>, next: Option<Next>) {
+    pub(in crate::provider) fn go_on(self: &Arc<Self>, next: Option<Work>) {
         if self.execute(next, CALL_STEPS, Post::Here) {
             self.wake();
         }
@@ -362,16 +360,14 @@ impl WorkQueue {
     /// Starts `next` and the works that are due, as the executor, until there is none or so many
     /// steps were taken. Then the current task is no executor any more. Returns whether works are
     /// left. Sleeps.
-    fn execute(self: &Arc<Self>, next: Option<Next>, steps: usize, post: Post) -> bool {
+    fn execute(self: &Arc<Self>, next: Option<Work>, steps: usize, post: Post) -> bool {
         let (mut next, mut left, mut count) = (next, Some(steps), 0usize);
-        let mut unused = None;
         loop {
             let may_start = left.is_some() && !fatal_signal_pending();
             if next.is_none() || !may_start {
-                match self.take_turn(next.take(), unused.take(), may_start) {
+                match self.take_turn(next.take(), may_start) {
                     Turn::Start(first) => next = Some(first),
-                    Turn::Drop(Next { work, node }) => {
-                        unused = node;
+                    Turn::Drop(work) => {
                         self.leave(1);
                         drop(work);
                     }
@@ -379,10 +375,7 @@ impl WorkQueue {
                     Turn::Ended { more } => return more,
                 }
             }
-            if let Some(Next { work, node }) = next.take() {
-                if node.is_some() {
-                    unused = node;
-                }
+            if let Some(work) = next.take() {
                 self.leave(1);
                 left = left.and_then(|left| left.checked_sub(work.steps()));
                 next = work.start(post);
@@ -394,19 +387,17 @@ impl WorkQueue {
         }
     }
 
-    /// Decides what the executor does next, which has kept `next` if it may not start it, and a node
-    /// that it does not use. Does not sleep.
-    fn take_turn(&self, next: Option<Next>, unused: Option<Node>, may_start: bool) -> Turn {
+    /// Decides what the executor does next. `next`: a work that it may not start. Does not sleep.
+    #[inline(never)]
+    fn take_turn(&self, next: Option<Work>, may_start: bool) -> Turn {
         self.change(|due| {
-            due.keep(unused);
-            if let Some(Next { work, node }) = next {
-                due.keep(node);
-                due.left = Some(work);
+            if next.is_some() {
+                due.left = next;
             }
             if due.closed || may_start {
                 match due.pop() {
-                    Some(next) if due.closed => return Turn::Drop(next),
-                    Some(next) => return Turn::Start(next),
+                    Some(work) if due.closed => return Turn::Drop(work),
+                    Some(work) => return Turn::Start(work),
                     None if core::mem::replace(&mut due.rest, false) => return Turn::ReleaseRest,
                     None => {}
                 }
