@@ -211,8 +211,11 @@ impl<W: WorkMap> Works<W> {
             self.reached = None;
             return;
         }
-        let (success, sum) = match self.reached.take() {
-            Some(before) => (success.max(before.0), sum.max(before.1)),
+        let (success, sum) = match self.reached {
+            Some(before) => {
+                self.reached = None;
+                (success.max(before.0), sum.max(before.1))
+            }
             None => (success, sum),
         };
         for _ in 0..BATCH {

@@ -218,9 +218,11 @@ pub(in crate::provider) struct WorkLists {
     /// A use of the counter, from the first work until it is closed. A close takes it, if no work
     /// waits.
     keeper: Option<OwnedUse<Cntr>>,
-    /// The last work that the present change has made due, with a node unless the last work of its
-    /// list has left that there. It is in no list. `None` when the lock is released.
-    fresh: Option<(Option<Node>, Work)>,
+    /// The last work that the present change has made due. It is in no list. `None` when the lock is
+    /// released.
+    fresh: Option<Work>,
+    /// The node of `fresh`, unless that has left it in its list as the last work.
+    fresh_node: Option<Node>,
     /// A work is due, and no task starts those that are due: somebody has to be called.
     wake: bool,
 }
@@ -285,6 +287,7 @@ impl WorkLists {
             queue: None,
             keeper: None,
             fresh: None,
+            fresh_node: None,
             wake: false,
         }
     }
@@ -342,8 +345,7 @@ impl WorkLists {
     // Always: see `Waiters::fire`.
     #[inline(always)]
     fn after_change_of_some(&mut self, starter: Starter) -> AfterChange {
-        let wake = core::mem::replace(&mut self.wake, false);
-        let (Some(queue), Some((node, work))) = (&self.queue, self.fresh.take()) else {
+        let (Some(queue), Some(work)) = (&self.queue, self.fresh.take()) else {
             return AfterChange::Nothing;
         };
         let starts = match starter {
@@ -352,22 +354,26 @@ impl WorkLists {
             Starter::Executor => queue.has_only_executor(),
         };
         if starts {
-            if let Some(node) = node {
+            if let Some(node) = self.fresh_node.take() {
                 queue.keep(node);
             }
             return AfterChange::Start(work);
         }
         let queue = queue.clone();
-        self.push(node, work);
-        if core::mem::replace(&mut self.wake, false) || wake {
+        self.push(work);
+        // If it is left over from a change whose works have been started meanwhile, it calls somebody
+        // in vain.
+        if core::mem::replace(&mut self.wake, false) {
             return AfterChange::Due(queue);
         }
         AfterChange::Nothing
     }
 
-    /// Moves a work that is due to the queue, with its node or the one that it has left in its list.
+    /// Moves the work that was `fresh` to the queue, with its node or the one that it has left in its
+    /// list.
     #[inline(never)]
-    fn push(&mut self, node: Option<Node>, work: Work) {
+    fn push(&mut self, work: Work) {
+        let node = self.fresh_node.take();
         let left = node.or_else(|| self.success.list.take_spare());
         let node = left.or_else(|| self.sum.list.take_spare());
         if let Some(queue) = &self.queue {
@@ -423,14 +429,15 @@ impl WorkMap for WorkLists {
     #[inline(always)]
     fn make_due(&mut self, kind: Compared) {
         let kind = self.of(kind);
-        let Some(due) = kind.list.pop_first() else {
+        let Some((node, work)) = kind.list.pop_first() else {
             return;
         };
         kind.len = kind.len.wrapping_sub(1);
-        if self.fresh.is_none() {
-            self.fresh = Some(due);
-        } else if let Some((node, work)) = self.fresh.replace(due) {
-            self.push(node, work);
+        if let Some(before) = self.fresh.replace(work) {
+            self.push(before);
+        }
+        if node.is_some() {
+            self.fresh_node = node;
         }
     }
 

@@ -364,22 +364,27 @@ impl WorkQueue {
         let (mut next, mut left, mut count) = (next, Some(steps), 0usize);
         loop {
             let may_start = left.is_some() && !fatal_signal_pending();
-            if next.is_none() || !may_start {
-                match self.take_turn(next.take(), may_start) {
-                    Turn::Start(first) => next = Some(first),
-                    Turn::Drop(work) => {
-                        self.leave(1);
-                        drop(work);
-                    }
-                    Turn::ReleaseRest => self.release_rest(),
-                    Turn::Ended { more } => return more,
+            let turn = match next {
+                Some(work) if may_start => Turn::Start(work),
+                next => self.take_turn(next, may_start),
+            };
+            next = match turn {
+                Turn::Start(work) => {
+                    self.leave(1);
+                    left = left.and_then(|left| left.checked_sub(work.steps()));
+                    work.start(post)
                 }
-            }
-            if let Some(work) = next.take() {
-                self.leave(1);
-                left = left.and_then(|left| left.checked_sub(work.steps()));
-                next = work.start(post);
-            }
+                Turn::Drop(work) => {
+                    self.leave(1);
+                    drop(work);
+                    None
+                }
+                Turn::ReleaseRest => {
+                    self.release_rest();
+                    None
+                }
+                Turn::Ended { more } => return more,
+            };
             count = count.wrapping_add(1);
             if count % STRIDE == 0 {
                 cond_resched();
