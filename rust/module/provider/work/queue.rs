@@ -478,7 +478,10 @@ impl WorkItem for WorkQueue {
         };
         let _nice = this.owner.nice().borrow();
         // Allocations are charged to the owner of the domain.
-        let more = this.owner.memcg().charge(|| this.execute(None, steps, post));
+        let more = this
+            .owner
+            .memcg()
+            .charge(|| this.execute(None, steps, post));
         if more {
             this.wake();
         }
