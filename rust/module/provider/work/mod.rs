@@ -78,7 +78,10 @@ pub(crate) enum Work {
         _endpoint: OwnedUse<Endpoint>,
     },
     /// A change of a counter.
-    Change { cntr: OwnedUse<Cntr>, change: Change },
+    Change {
+        cntr: OwnedUse<Cntr>,
+        change: Change,
+    },
 }
 
 impl Work {
