@@ -207,6 +207,7 @@ impl<W: WorkMap> Works<W> {
     /// Makes the works due whose thresholds these values reach, in order, at most [`BATCH`] of them.
     /// If works were left before, only notes the values: the owner makes these works due, however
     /// often others change the counter meanwhile.
+    #[inline(always)]
     pub(super) fn release(&mut self, success: u64, sum: u64) {
         match &mut self.reached {
             Some(before) => *before = (success.max(before.0), sum.max(before.1)),
@@ -224,6 +225,7 @@ impl<W: WorkMap> Works<W> {
         self.release_batch(success, sum);
     }
 
+    #[inline(always)]
     fn release_batch(&mut self, success: u64, sum: u64) {
         if self.len == 0 {
             return;
@@ -235,6 +237,9 @@ impl<W: WorkMap> Works<W> {
             self.map.make_due(kind);
             self.len = self.len.wrapping_sub(1);
             self.due_ever = self.due_ever.wrapping_add(1);
+            if self.len == 0 {
+                return;
+            }
         }
         self.leave_rest(success, sum);
     }
