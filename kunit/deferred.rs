@@ -205,7 +205,7 @@ mod tests {
             assert_eq!(waiting(), Some(WORKS - u64::from(BATCH)));
             go.add(1);
         }
-        queue.go_on(WorkQueue::call_steps());
+        queue.go_on(None);
         assert!(eventually(|| done.read() == WORKS));
         assert_eq!(waiting(), Some(0));
         Ok(())
