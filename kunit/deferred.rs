@@ -14,8 +14,7 @@ use kfi_core::{
 
 use super::{
     map::Node,
-    Change,
-    WorkQueue, //
+    Change, //
 };
 use crate::{
     kunit::{
@@ -35,6 +34,7 @@ use crate::{
             close,
             force_close, //
         },
+        object_list::StatsSource,
         prelude::*, //
     }, //
 };
@@ -182,8 +182,32 @@ mod tests {
         go.queue_change(2, done, Change::Add(1))?;
         assert_eq!(close(&**go), Err(EBUSY));
         assert_eq!(go.flush_work(), 1);
-        queue.go_on(WorkQueue::call_steps());
+        queue.go_on(None);
         assert_eq!(done.read(), u64::from(BATCH));
+        Ok(())
+    }
+
+    /// The adds after the one that made works due do not make more of them due: a peer does not pay
+    /// for the works of the counter that it counts at.
+    #[test]
+    fn adds_leave_the_rest_to_the_executor() -> Result {
+        const WORKS: u64 = 8 * BATCH as u64;
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        let queue = cntrs.test.domain.work();
+        for number in 0..WORKS {
+            go.queue_change(1 + number / u64::from(BATCH), done, Change::Add(1))?;
+        }
+        let waiting = || go.stats().values.get(4).copied();
+        assert!(queue.begin_idle());
+        go.add(WORKS);
+        for _ in 0..100 {
+            assert_eq!(waiting(), Some(WORKS - u64::from(BATCH)));
+            go.add(1);
+        }
+        queue.go_on(None);
+        assert!(eventually(|| done.read() == WORKS));
+        assert_eq!(waiting(), Some(0));
         Ok(())
     }
 
@@ -199,6 +223,64 @@ mod tests {
         }
         cntrs.get(0)?.add_here(1);
         assert_eq!(cntrs.get(LINKS)?.read(), 1);
+        Ok(())
+    }
+
+    /// A chain that is longer than the steps of a call: the worker starts the rest, from the link that
+    /// the call has left.
+    #[test]
+    fn the_worker_goes_on_with_a_long_chain() -> Result {
+        const LINKS: u64 = 6000;
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        for threshold in 1..=LINKS {
+            go.queue_change(threshold, go, Change::Add(1))?;
+        }
+        go.queue_change(LINKS + 1, done, Change::Add(1))?;
+        go.add_here(1);
+        assert!(eventually(|| done.read() == 1));
+        assert_eq!(go.read(), LINKS + 1);
+        assert!(eventually(|| cntrs.test.domain.work().len() == 0));
+        Ok(())
+    }
+
+    /// Adds that are due when they are queued do not overtake a work of their counter that is due and
+    /// not started yet.
+    #[test]
+    fn an_add_that_is_due_waits_for_earlier_work() -> Result {
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        let queue = cntrs.test.domain.work();
+        go.queue_change(1, done, Change::Set(40))?;
+        assert!(queue.begin_idle());
+        go.add(1);
+        go.queue_change(1, done, Change::Add(1))?;
+        go.queue_change(0, done, Change::Add(1))?;
+        assert_eq!((done.read(), queue.len()), (0, 3));
+        queue.go_on(None);
+        assert_eq!((done.read(), queue.len()), (42, 0));
+        go.queue_change(0, done, Change::Add(1))?;
+        assert_eq!(done.read(), 43);
+        Ok(())
+    }
+
+    /// A counter can be closed as soon as its works are due, and not before.
+    #[test]
+    fn work_keeps_its_counter_open_while_it_waits() -> Result {
+        let cntrs = Cntrs::open(2)?;
+        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
+        for threshold in 1..=3 {
+            go.queue_change(threshold, done, Change::Add(1))?;
+        }
+        for round in 1..=3 {
+            assert_eq!(close(&**go), Err(EBUSY));
+            assert_eq!(close(&**done), Err(EBUSY));
+            go.add_here(1);
+            assert_eq!(done.read(), round);
+        }
+        close(&**go)?;
+        close(&**done)?;
+        assert_eq!(go.queue_change(0, go, Change::Add(1)), Err(EBADF));
         Ok(())
     }
 

@@ -1999,7 +1999,9 @@ enum kfabric_op_code {
  * With KFI_INJECT the bytes of a transmit and the operands of an ATOMIC are read
  * at the post.  Otherwise the bytes of a transmit, operands and values to compare
  * with are read after the operation has started, however few they are.  While it
- * waits, @trigger_cntr and the endpoint are in use.
+ * waits, @trigger_cntr and the endpoint are in use, and it takes no room in a
+ * queue or a CQ.  When it has started and finds none, it waits for room, as
+ * deferred work does (struct kfabric_queue_work).
  *
  * Atomics change elements of the peer's memory: ATOMIC and FETCH_ATOMIC have
  * KFI_MIN to KFI_BXOR and KFI_ATOMIC_WRITE, FETCH_ATOMIC also KFI_ATOMIC_READ,
@@ -2575,6 +2577,10 @@ struct kfabric_work {
  * as any operation.  Buffers are treated as those of an operation with
  * KFI_TRIGGER (struct kfabric_op).
  *
+ * Work that waits takes no room in a queue or a CQ.  A transfer that has started
+ * and finds no room waits for it, and so do later ones of its side of the
+ * endpoint, also those that KFABRIC_IOC_POST would post (-EAGAIN).
+ *
  * The other default flags of the endpoint do count.  KFI_TRIGGER among them has no
  * effect, because the work has a condition of its own.  With KFI_MULTI_RECV among
  * them every deferred RECV is refused, unless it has KFABRIC_OP_EXPLICIT.
@@ -2594,7 +2600,8 @@ struct kfabric_work {
  * handle; -ENOSPC KFABRIC_MAX_WORK requests wait in the domain; -ENOMEM no memory,
  * or none left of the user's limit; transfers: the other errors of
  * KFABRIC_IOC_POST that depend neither on the peer, nor on the connection, nor on
- * the room in a queue, which are reported when the transfer has started.
+ * room.  Those that depend on the peer or the connection are reported when the
+ * transfer has started.
  */
 struct kfabric_queue_work {
 	__u32	size;

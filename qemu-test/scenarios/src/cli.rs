@@ -126,8 +126,26 @@ fn info_shows_the_available_endpoints() {
             "{atomic}"
         );
     }
+    for info in types {
+        let atomics = info["atomics"].as_array().expect("a list");
+        let has = |form: &str, op: &str, datatype: &str| {
+            let holds = |list: &serde_json::Value, name: &str| {
+                let list = list.as_array().expect("a list");
+                list.iter().any(|entry| entry == name)
+            };
+            atomics.iter().any(|row| {
+                row["form"] == form && holds(&row["ops"], op) && holds(&row["datatypes"], datatype)
+            })
+        };
+        assert!(has("fetch", "sum", "uint64"), "{info}");
+        assert!(has("compare", "cswap", "uint64"), "{info}");
+        assert_eq!(has("base", "min", "int8"), info["ep_type"] == "rdm");
+        assert!(!has("compare", "sum", "uint64"), "{info}");
+    }
+    let dgram = kfi("info --json -e dgram").succeeds().json();
+    assert_eq!(dgram["infos"][0]["atomics"], serde_json::json!([]));
     let text = kfi("info -v").succeeds().out;
-    for word in ["tx.inject_size", "mr_key_size", "limits:"] {
+    for word in ["tx.inject_size", "mr_key_size", "limits:", "atomics.fetch"] {
         assert!(text.contains(word), "{word}: {text}");
     }
 }

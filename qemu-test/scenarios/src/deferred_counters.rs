@@ -267,7 +267,7 @@ fn a_failure_is_counted_and_makes_an_error_entry() {
 }
 
 /// A failure: the error value of the completion counter, and an error entry. The endpoint's counter
-/// has it with KFI_COMPLETION only. Without a CQ the completion counter alone has it.
+/// counts it only with KFI_COMPLETION. Without a CQ only the completion counter reports it.
 fn a_failure_counts_at_the_endpoint_on_request() {
     let ((a, [writes]), to_b, (b, _)) = counted_pair(Way::OneHost, [CntrBind::WRITE]);
     let theirs = buffer(8);

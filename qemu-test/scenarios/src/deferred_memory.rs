@@ -70,8 +70,8 @@ fn injected_bytes_are_copied_when_the_work_is_queued() {
     assert_eq!((into.to_vec(..), bytes), (b"then".to_vec(), [0; 4]));
 }
 
-fn atomics_start_when_due() {
-    const UINT64: Datatype = Datatype::Uint64;
+/// Connected endpoints, on two hosts.
+fn connected_with_atomics() -> (Host, Host) {
     let options = Options {
         ep_type: EpType::Msg,
         caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
@@ -80,6 +80,12 @@ fn atomics_start_when_due() {
     hosts::apart();
     let (a, b) = (Host::with(&options), Host::with(&options));
     connect(&a, &b);
+    (a, b)
+}
+
+fn atomics_start_when_due() {
+    const UINT64: Datatype = Datatype::Uint64;
+    let (a, b) = connected_with_atomics();
     let word = |value: u64| Buffer::from_bytes(&value.to_ne_bytes()).expect("buffer");
     let value = |buffer: &Buffer| u64::from_ne_bytes(buffer.to_vec(..).try_into().expect("8"));
     let theirs = word(10);
@@ -200,14 +206,7 @@ fn operands_are_read_when_the_work_starts(way: Way) {
 }
 
 fn operands_are_read_when_the_work_starts_of_a_connection() {
-    let options = Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
-        ..Options::default()
-    };
-    hosts::apart();
-    let (a, b) = (Host::with(&options), Host::with(&options));
-    connect(&a, &b);
+    let (a, b) = connected_with_atomics();
     operands_of(&a, FiAddr::UNSPEC, &b, &[1]);
 }
 

@@ -156,7 +156,7 @@ fn parallel() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
 }
 
-/// Works that set `last` to their numbers, which are their thresholds.
+/// Queues works that set `last` to their numbers, which are their thresholds.
 fn queue_numbers(domain: &Domain, go: &Cntr, last: &Cntr, numbers: RangeInclusive<u64>) {
     let works: Vec<_> = numbers.map(|n| Work::set(go, n, last, n)).collect();
     for part in works.chunks(4000) {
@@ -217,8 +217,8 @@ fn work_that_is_due_comes_after_earlier_work() {
     assert!(between != 0 || !parallel());
 }
 
-/// A flush while one add starts very much work: what has not begun is cancelled, and that is the end
-/// of the order.
+/// A flush while one add starts very much work cancels the works that have not begun. These are the
+/// last ones of the order.
 fn a_flush_beside_one_add_takes_the_last_works() {
     const WORKS: u64 = 5000;
     const ROUNDS: u64 = 50;

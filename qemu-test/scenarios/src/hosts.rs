@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reliable datagrams between two hosts: two network namespaces, joined by a veth pair.
+//! Endpoints of two hosts: two network namespaces, joined by a veth pair.
 //!
 //! Properties on one host also hold between two: this file runs tests of other groups again, with
 //! the endpoints of a pair on different hosts. Groups of their own test properties of networks:
@@ -52,6 +52,14 @@ as_on_one_host! {
     capabilities: a_directed_receive_takes_messages_of_its_source_only,
         without_the_capability_a_source_is_ignored;
     counting: a_search_counts_nothing;
+    triggered: operations_start_when_due_of_a_connection, operations_start_when_due_of_datagrams;
+    deferred: a_message_is_sent_when_due_of_a_connection, a_message_is_sent_when_due_of_datagrams,
+        a_receive_is_posted_when_due_of_a_connection, a_receive_is_posted_when_due_of_datagrams,
+        a_region_is_written_and_read_when_due_of_a_connection;
+    deferred_counters: deferred_work_is_silent_at_its_endpoint_of_a_connection,
+        deferred_work_is_silent_at_its_endpoint_of_datagrams;
+    deferred_room: waiting_work_takes_no_room_of_a_connection,
+        waiting_work_takes_no_room_of_datagrams, started_receives_wait_for_room_of_a_connection;
 }
 
 tests![
@@ -77,6 +85,18 @@ tests![
     a_directed_receive_takes_messages_of_its_source_only,
     without_the_capability_a_source_is_ignored,
     a_search_counts_nothing,
+    operations_start_when_due_of_a_connection,
+    operations_start_when_due_of_datagrams,
+    a_message_is_sent_when_due_of_a_connection,
+    a_message_is_sent_when_due_of_datagrams,
+    a_receive_is_posted_when_due_of_a_connection,
+    a_receive_is_posted_when_due_of_datagrams,
+    a_region_is_written_and_read_when_due_of_a_connection,
+    deferred_work_is_silent_at_its_endpoint_of_a_connection,
+    deferred_work_is_silent_at_its_endpoint_of_datagrams,
+    waiting_work_takes_no_room_of_a_connection,
+    waiting_work_takes_no_room_of_datagrams,
+    started_receives_wait_for_room_of_a_connection,
 ];
 
 /// Two hosts.

@@ -55,6 +55,7 @@ mod deferred;
 mod deferred_counters;
 mod deferred_memory;
 mod deferred_races;
+mod deferred_room;
 mod descriptors;
 mod dma_buf;
 mod endpoints;
@@ -179,6 +180,7 @@ fn main() -> std::process::ExitCode {
             deferred_counters::TESTS,
             deferred_memory::TESTS,
             deferred_races::TESTS,
+            deferred_room::TESTS,
             work_fields::TESTS,
             rdm_atomics::TESTS,
             rdm_atomics::functions::TESTS,

@@ -6,7 +6,7 @@ use crate::{
     connected::open_region,
     deferred::{QUIET, RECEIVED, SENT, cntr, queue},
     harness::tests,
-    host::{Host, LINK, Options, buffer, domain, errno, pattern},
+    host::{Host, LINK, Options, SOON, buffer, domain, errno, pattern, until},
     ways::{Way, on_ways},
 };
 use kfi::{
@@ -29,6 +29,8 @@ tests![
     objects_of_a_trigger_stay_open,
     every_kind_is_triggered_on_one_host,
     every_kind_is_triggered_between_two_hosts,
+    a_claim_is_triggered_on_one_host,
+    a_claim_is_triggered_between_two_hosts,
     triggered_operations_are_limited => 300,
 ];
 
@@ -41,6 +43,9 @@ on_ways! {
     every_kind_is_triggered:
         every_kind_is_triggered_on_one_host => OneHost,
         every_kind_is_triggered_between_two_hosts => TwoHosts;
+    a_claim_is_triggered:
+        a_claim_is_triggered_on_one_host => OneHost,
+        a_claim_is_triggered_between_two_hosts => TwoHosts;
 }
 
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
@@ -388,6 +393,50 @@ fn every_kind_is_triggered(way: Way) {
     a.ep.post_one(&op.trigger(&go, go.value())).expect("atomic");
     assert_eq!(a.completion().op_context, 20);
     assert_eq!(theirs.elements::<u64>(), [101]);
+}
+
+/// Searches that claim or discard a message, and the receives of claimed messages.
+fn a_claim_is_triggered(way: Way) {
+    let (a, to_b, b) = pair(way);
+    let go = cntr(&b.domain);
+    let into = buffer(5);
+    for tag in 1..=3 {
+        a.ep.tinject(to_b, &[tag as u8; 5], tag).expect("tinject");
+    }
+    // The last one has come when it is found, and so have those before it.
+    until("the messages have come", || {
+        b.ep.post_one(&Op::tpeek(3, 0)).expect("peek");
+        b.cq.next(SOON).is_ok()
+    });
+    let post = |op: Op<'_>, tag, flags, threshold| {
+        let op = op.context(tag).flags(flags).trigger(&go, threshold);
+        b.ep.post_one(&op).expect("post");
+    };
+    let found = |tag| {
+        std::thread::sleep(QUIET);
+        b.expect_nothing();
+        go.add(1).expect("add");
+        assert_eq!(b.completion().op_context, tag);
+    };
+    let (claim, discard) = (OpFlags::CLAIM, OpFlags::DISCARD);
+    post(Op::tpeek(1, 0), 1, claim, 1);
+    post(Op::tpeek(2, 0), 2, claim, 2);
+    post(Op::tpeek(3, 0), 3, discard, 3);
+    for tag in 1..=3 {
+        found(tag);
+    }
+    post(Op::trecv(&into, 1, 0), 1, claim, 4);
+    post(Op::trecv(&into, 2, 0), 2, claim | discard, 5);
+    found(1);
+    assert_eq!(into.to_vec(..), [1; 5]);
+    found(2);
+    assert_eq!(into.to_vec(..), [1; 5]);
+    // That nothing was claimed is found out when it starts.
+    post(Op::trecv(&into, 1, 0), 7, claim, 6);
+    go.add(1).expect("add");
+    let entry = b.failure();
+    assert_eq!((entry.err, entry.op_context), (Errno::ENOMSG, 7));
+    b.expect_nothing();
 }
 
 /// The limit of a domain is one for triggered operations and deferred work.

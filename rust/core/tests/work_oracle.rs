@@ -429,6 +429,68 @@ fn no_call_makes_more_than_a_batch_due() {
     }
 }
 
+/// While works are left, adds take no lock and make nothing due. What they reach is due afterwards,
+/// also if the value wraps.
+#[test]
+fn adds_leave_the_rest_to_the_owner() {
+    type Add = fn(&mut Waiters<TreeMap, WorkTrees>, &CounterValues<HostWord, HostWord>);
+    let below: Add = |_, values| {
+        for _ in 0..8 {
+            assert_eq!(values.add(1), None);
+        }
+    };
+    let wraps: Add = |waiters, values| {
+        let reached = values.add(u64::MAX).expect("it wraps");
+        waiters.fire(values, reached, |_, _| ());
+        assert_eq!(values.read(), 0);
+    };
+    for (add, last) in [(below, 9), (wraps, u64::MAX)] {
+        let values = counter();
+        let mut waiters =
+            Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+        for name in 0..2 * BATCH {
+            let kind = Compared::ALL[name as usize % 2];
+            assert!(waiters.queue(&values, kind, 1, name).unwrap().1);
+        }
+        for name in 2 * BATCH..=3 * BATCH {
+            assert!(waiters.queue(&values, Compared::Sum, last, name).unwrap().1);
+        }
+        let reached = values.add(1).expect("the first are due");
+        waiters.fire(&values, reached, |_, _| ());
+        add(&mut waiters, &values);
+        assert_eq!(waiters.works().map().due.len(), BATCH as usize);
+        for batches in 2..=3 {
+            waiters.release_rest(&values);
+            let due = waiters.works().map().due.len();
+            assert_eq!(due, (batches * BATCH) as usize);
+        }
+        waiters.release_rest(&values);
+        assert!(waiters.works().is_empty());
+        let due = &waiters.works().map().due;
+        assert!(due.iter().map(|(_, name)| *name).eq(0..=3 * BATCH));
+    }
+}
+
+/// An add that reaches a later work while the last of the rest is made due is not missed.
+#[test]
+fn a_threshold_counts_that_is_reached_while_works_are_left() {
+    let values = counter();
+    let mut waiters =
+        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    for name in 0..=BATCH {
+        assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);
+    }
+    let later = BATCH + 1;
+    assert!(waiters.queue(&values, Compared::Sum, 5, later).unwrap().1);
+    let reached = values.add(1).expect("the first are due");
+    waiters.fire(&values, reached, |_, _| ());
+    waiters.release_rest(&values);
+    // The rest is due, so an add comes to the lock again.
+    let reached = values.add(4).expect("the last is due");
+    waiters.fire(&values, reached, |_, _| ());
+    assert!(waiters.works().is_empty());
+}
+
 /// Work that was left and is cancelled is not due, and the next work can enter.
 #[test]
 fn work_that_was_left_can_be_cancelled() {

@@ -224,6 +224,10 @@ impl UseCount {
 pub(crate) trait Object: Send + Sync {
     fn uses(&self) -> &UseCount;
 
+    /// Releases uses of the object by itself that need not keep it open. [`close`] calls it first,
+    /// also if it fails then. Does not sleep.
+    fn before_close(&self) {}
+
     /// Keeps operations of others from beginning to access the object's memory. Called after the
     /// object was marked closed, and again if a signal ended the wait. Does not wait for
     /// operations. Sleeps.
@@ -245,6 +249,7 @@ pub(crate) trait Object: Send + Sync {
 /// use, without any change; `EBADF` if it is closed, or another task is closing it; `EINTR` if the
 /// current task is being killed, and the object has to be closed again. Sleeps.
 pub(crate) fn close<T: Object>(object: &T) -> Result {
+    object.before_close();
     object.uses().begin_to_close()?;
     object.shut();
     if let Err(error) = object.wait() {
@@ -282,6 +287,37 @@ impl Drop for UseGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.put();
+    }
+}
+
+/// A use of an object and a reference to it, until it is dropped. It has the size of a reference.
+pub(crate) struct OwnedUse<T: Object>(Arc<T>);
+
+impl<T: Object> OwnedUse<T> {
+    /// Takes a use of `object`. Fails with `EBADF` if it is closed.
+    pub(crate) fn new(object: Arc<T>) -> Result<Self> {
+        object.uses().take()?;
+        Ok(Self(object))
+    }
+
+    /// The object itself, to be referenced without a use.
+    pub(crate) fn arc(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<T: Object> core::ops::Deref for OwnedUse<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Object> Drop for OwnedUse<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.uses().put();
     }
 }
 

@@ -139,10 +139,12 @@ bool kfabric_shim_fatal_signal_pending(void)
 
 /**
  * kfabric_shim_nice - the nice value of the current task
+ *
+ * Return: the value; MAX_NICE for SCHED_IDLE, which is below all of them.
  */
 int kfabric_shim_nice(void)
 {
-	return task_nice(current);
+	return current->policy == SCHED_IDLE ? MAX_NICE : task_nice(current);
 }
 
 /**

@@ -529,7 +529,7 @@ pub(crate) struct Trigger {
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 8)]
     pub(crate) endpoints: usize,
 
-    /// Bytes of the vector, a multiple of 8: 8, 64K, 1M, ...
+    /// Bytes of the vector, a multiple of 8, at most 16M: 8, 64K, 1M, ...
     #[arg(short, long, value_name = "BYTES", default_value = "8", value_parser = parse_vector)]
     pub(crate) size: u64,
 
@@ -665,12 +665,11 @@ fn parse_rping_size(text: &str) -> Result<u64, String> {
 const MAX_VECTOR: u64 = 16 << 20;
 
 fn parse_vector(text: &str) -> Result<u64, String> {
-    match text::parse_size(text)? {
-        size if size % 8 == 0 && (8..=MAX_VECTOR).contains(&size) => Ok(size),
-        _ => Err(format!(
-            "a multiple of 8, at most {}",
-            text::bytes(MAX_VECTOR)
-        )),
+    let bounds = format!("a multiple of 8, at most {}", text::bytes(MAX_VECTOR));
+    match text::parse_size(text) {
+        Ok(size) if size % 8 == 0 && (8..=MAX_VECTOR).contains(&size) => Ok(size),
+        Ok(_) => Err(bounds),
+        Err(error) => Err(format!("{error}; the size is {bounds}")),
     }
 }
 

@@ -75,7 +75,10 @@ impl FromStr for Step {
                 let value = value.parse::<u64>();
                 (
                     name,
-                    Some(value.map_err(|_| "the value after '=' is a whole number")?),
+                    Some(
+                        value
+                            .map_err(|_| "the value after '=' is a whole number, less than 2^64")?,
+                    ),
                 )
             }
             None => (what, None),

@@ -106,11 +106,16 @@ impl FromStr for Rule {
             dont_trap: false,
             text: text.to_owned(),
         };
+        let mut names = Vec::new();
         for part in text.split(',') {
             let (name, value) = match part.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (part, None),
             };
+            if names.contains(&name) {
+                return Err(format!("{name} is there twice"));
+            }
+            names.push(name);
             let field = match (name, value) {
                 ("any", None) => continue,
                 ("continue", None) => {
@@ -475,6 +480,8 @@ pub(crate) mod tests {
             "prio",
             "any=1",
             "jump=1",
+            "prio=1,prio=2",
+            "src=10.0.0.1,src=10.0.0.2",
         ] {
             assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi info`: shows the module, its limits, and the available endpoints.
 
+mod atomics;
+
 use kfi::{EpType, Errno, Hints, Info, Query, Version};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -13,6 +15,7 @@ use crate::{
     table::Table,
     text,
 };
+use atomics::{Atomics, AtomicsJson};
 
 /// The module in JSON.
 #[derive(Serialize)]
@@ -94,6 +97,7 @@ pub(crate) struct InfoJson {
     ep_cnt: u64,
     cntr_cnt: u64,
     mr_cnt: u64,
+    atomics: Vec<AtomicsJson>,
     tx: SideJson,
     rx: SideJson,
 }
@@ -112,8 +116,8 @@ pub(crate) struct SideJson {
     total_buffered_recv: Option<u64>,
 }
 
-impl From<&Info> for InfoJson {
-    fn from(info: &Info) -> Self {
+impl InfoJson {
+    fn new(info: &Info, atomics: Vec<AtomicsJson>) -> Self {
         Self {
             provider: info.prov_name.clone(),
             provider_version: info.prov_version.to_string(),
@@ -142,6 +146,7 @@ impl From<&Info> for InfoJson {
             ep_cnt: info.ep_cnt,
             cntr_cnt: info.cntr_cnt,
             mr_cnt: info.mr_cnt,
+            atomics,
             tx: SideJson {
                 caps: text::caps(info.tx.caps),
                 op_flags: text::op_flags(info.tx.op_flags),
@@ -212,7 +217,18 @@ pub(crate) fn run(args: &args::Info, out: &mut Out) -> Result<()> {
         infos => infos.doing("find entries that match the hints")?,
     };
     let module = ModuleJson::from(&query);
-    let infos: Vec<InfoJson> = infos.iter().map(InfoJson::from).collect();
+    let mut atomics = Atomics::default();
+    let infos: Vec<InfoJson> = infos
+        .iter()
+        .map(|info| {
+            // The table does not show them.
+            let atomics = match out.is_json() || args.verbose {
+                true => atomics.of(&device, info)?,
+                false => Vec::new(),
+            };
+            Ok(InfoJson::new(info, atomics))
+        })
+        .collect::<Result<_>>()?;
     if out.is_json() {
         return out.document(&serde_json::json!({ "module": module, "infos": infos }));
     }
@@ -328,6 +344,12 @@ fn attributes(info: &InfoJson) -> Result<String> {
         text.push_str(&format!("    {name:<24} {value}\n"));
     };
     for (name, value) in json.as_object().into_iter().flatten() {
+        if name == "atomics" {
+            for row in &info.atomics {
+                put(&format!("{name}.{}", row.form), &row.text().into());
+            }
+            continue;
+        }
         match value.as_object() {
             Some(side) => side
                 .iter()
@@ -408,6 +430,11 @@ pub(crate) mod tests {
             ep_cnt: 1,
             cntr_cnt: 1,
             mr_cnt: 1,
+            atomics: vec![AtomicsJson {
+                form: "fetch",
+                ops: vec!["sum", "prod"],
+                datatypes: vec!["int8"],
+            }],
             tx: side(),
             rx: side(),
         }
@@ -419,7 +446,7 @@ pub(crate) mod tests {
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(|key| &**key).collect();
         assert_eq!(
             keys.join(" "),
-            "addr_format api_version av_type caps cntr_cnt control_progress cq_cnt cq_data_size \
+            "addr_format api_version atomics av_type caps cntr_cnt control_progress cq_cnt cq_data_size \
              data_progress dest_addr domain ep_cnt ep_type fabric max_msg_size mem_tag_format \
              mr_cnt mr_iov_limit mr_key_size mr_mode protocol protocol_version provider \
              provider_version resource_mgmt rx src_addr threading tx"
@@ -442,6 +469,8 @@ pub(crate) mod tests {
         let all = attributes(&info()).unwrap();
         assert!(all.starts_with("roce0 rdm 127.0.0.1\n"), "{all}");
         assert!(all.contains("    tx.inject_size           256\n"), "{all}");
+        let atomics = "    atomics.fetch            sum|prod of int8\n";
+        assert!(all.contains(atomics), "{all}");
         assert!(!all.contains("total_buffered_recv"), "{all}");
     }
 

@@ -49,9 +49,9 @@ macro_rules! choice {
             }
         }
 
-        #[cfg(test)]
         impl $name {
-            const ALL: &[Self] = &[$( Self::$variant, )*];
+            /// Those that this crate knows, in the order of their numbers.
+            pub const ALL: &[Self] = &[$( Self::$variant, )*];
         }
     };
 }

@@ -183,7 +183,8 @@ impl Domain {
     /// - `ENOSPC`: [`Query::max_work`](crate::Query::max_work) works wait.
     /// - `ENOMEM`: the user's limit.
     /// - For transfers, those of [`Endpoint::post`] that depend neither on the
-    ///   peer nor on the room in a queue.
+    ///   peer, nor on the connection, nor on room.  Work that waits takes no room
+    ///   in a queue or a CQ; a transfer that has started waits for room.
     pub fn queue_work(&self, works: &[Work<'_>]) -> Result<QueuedWork> {
         let mut raw: Vec<_> = works.iter().map(Work::queued).collect();
         let arg = self.queue_raw(&mut raw)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Failures injected while passive endpoints listen, and endpoints connect and are
-//! accepted.
+//! Failures injected while passive endpoints listen, and endpoints connect, are accepted, are
+//! connected by hand, and end a connection.
 
 use super::{Made, World, sweep};
 use crate::raw::{addr_of, addr_of_mut, in_ms, ipv4};
@@ -51,6 +51,29 @@ impl Opened<'_> {
         );
         self.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)?;
         self.bind(ep, w.eq.handle(), 0)?;
+        Ok(ep)
+    }
+
+    /// An endpoint whose QP is connected to itself by hand.
+    fn self_connected(&mut self) -> Result<u32, Errno> {
+        let ep = self.ep([127, 0, 0, 1])?;
+        self.0.call(abi::kfabric_ep_enable {
+            ep,
+            ..Call::sized()
+        })?;
+        let qp = self.0.call(abi::kfabric_ep_qp {
+            ep,
+            ..Call::sized()
+        })?;
+        self.0.call(abi::kfabric_ep_connect_qp {
+            ep,
+            addr: abi::kfabric_sockaddr {
+                qpn: qp.qpn,
+                ..ipv4([127, 0, 0, 1], 0)
+            },
+            psn: qp.psn,
+            ..Call::sized()
+        })?;
         Ok(ep)
     }
 
@@ -137,6 +160,32 @@ pub(super) fn connecting() {
             let mut opened = Opened(w, Vec::new());
             let ep = opened.ep([127, 0, 0, 1])?;
             opened.connect(ep, ipv4([127, 0, 0, 2], 5))?;
+            Ok(Made::Nothing)
+        }),
+        ("EP_QP and EP_CONNECT_QP", |w| {
+            Opened(w, Vec::new()).self_connected()?;
+            Ok(Made::Nothing)
+        }),
+        ("EP_PEER", |w| {
+            let mut opened = Opened(w, Vec::new());
+            let ep = opened.self_connected()?;
+            w.call(abi::kfabric_ep_peer {
+                ep,
+                ..Call::sized()
+            })?;
+            Ok(Made::Nothing)
+        }),
+        ("EP_SHUTDOWN", |w| {
+            let mut opened = Opened(w, Vec::new());
+            let ep = opened.self_connected()?;
+            let shutdown = abi::kfabric_ep_shutdown {
+                ep,
+                ..Call::sized()
+            };
+            w.call(shutdown).inspect_err(|_| {
+                // The failed call left the connection, if it came so far.
+                w.call(shutdown).expect("shut it down again");
+            })?;
             Ok(Made::Nothing)
         }),
         ("EP_ACCEPT", |w| {

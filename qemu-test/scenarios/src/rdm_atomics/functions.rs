@@ -104,18 +104,25 @@ macro_rules! common {
     }};
 }
 
+/// What types of Rust that are elements have in common.
+macro_rules! element {
+    ($type:ty) => {
+        const DATATYPE: Datatype = <$type as Element>::DATATYPE;
+
+        fn buffer_of(values: &[Self]) -> Buffer {
+            Buffer::of(values).expect("buffer")
+        }
+
+        fn values_of(buffer: &Buffer) -> Vec<Self> {
+            buffer.elements()
+        }
+    };
+}
+
 macro_rules! integers {
     ($($type:ty),*) => {
         $(impl Number for $type {
-            const DATATYPE: Datatype = <$type as Element>::DATATYPE;
-
-            fn buffer_of(values: &[Self]) -> Buffer {
-                Buffer::of(values).expect("buffer")
-            }
-
-            fn values_of(buffer: &Buffer) -> Vec<Self> {
-                buffer.elements()
-            }
+            element!($type);
 
             fn limits() -> Vec<Self> {
                 let third = Self::MAX / 3;
@@ -146,15 +153,7 @@ integers!(i8, u8, i16, u16, i32, u32, i64, u64);
 macro_rules! floats {
     ($($type:ty),*) => {
         $(impl Number for $type {
-            const DATATYPE: Datatype = <$type as Element>::DATATYPE;
-
-            fn buffer_of(values: &[Self]) -> Buffer {
-                Buffer::of(values).expect("buffer")
-            }
-
-            fn values_of(buffer: &Buffer) -> Vec<Self> {
-                buffer.elements()
-            }
+            element!($type);
 
             fn limits() -> Vec<Self> {
                 let subnormal = Self::from_bits(1);

@@ -290,6 +290,8 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     }
 
     /// Releases the waiters that are due after an add. O(log n) for each.
+    // Always: each link of a chain of works comes here, and the calls cost as much as the rest.
+    #[inline(always)]
     pub fn fire(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
@@ -301,12 +303,12 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
             AddOutcome::Wrapped => true,
             AddOutcome::ToAdd(n) => values.add_modulo(n),
         };
-        if wrapped {
+        let reached = if wrapped {
             // The value passed all thresholds that a counter with this maximum can reach.
             self.writes = self.writes.wrapping_add(1);
             self.release_reached(values.max(), &mut release);
             self.release_any_change(&mut release);
-            self.release_work(values, values.max());
+            values.max()
         } else {
             // The value has not decreased since the add; otherwise a set has released the waiters
             // that were due.
@@ -320,15 +322,25 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
             {
                 release(token, Outcome::Reached);
             }
-            self.release_work(values, value);
-        }
+            value
+        };
+        let sum = reached.saturating_add(values.err.load());
+        self.works.release(reached, sum);
         self.update_due(values);
     }
 
     /// Makes more of the works due whose thresholds are or were reached, after
     /// [`WorkMap::leave_rest`].
     pub fn release_rest(&mut self, values: &CounterValues<impl Word, impl Word>) {
-        self.release_work(values, values.read());
+        let (value, err) = (values.read(), values.err.load());
+        self.works.release_rest(value, value.saturating_add(err));
+        if !self.works.has_rest() {
+            // ORDERING: as in `arm`: `due` is written before the value is read, because adders did
+            // not come to the lock while works were left.
+            values.due.swap(self.bound(values));
+            let value = values.read();
+            self.works.leave_rest(value, value.saturating_add(err));
+        }
         self.update_due(values);
     }
 
@@ -477,7 +489,7 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     }
 
     /// Makes works due that a success value reaches with the present error value.
-    #[inline]
+    #[inline(never)]
     fn release_work(&mut self, values: &CounterValues<impl Word, impl Word>, success: u64) {
         let err = values.err.load();
         self.works.release(success, success.saturating_add(err));

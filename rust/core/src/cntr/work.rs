@@ -36,7 +36,8 @@ use crate::{
 
 /// Works that one call makes due while the caller holds the lock, at most. It may be a completion of
 /// another user's task. The owner of the works makes the rest due
-/// ([`Waiters::release_rest`](super::Waiters::release_rest)).
+/// ([`Waiters::release_rest`](super::Waiters::release_rest)), and until then no other call makes any
+/// due.
 pub const BATCH: u32 = 512;
 
 /// The value that a work compares with its threshold.
@@ -203,17 +204,32 @@ impl<W: WorkMap> Works<W> {
         self.reached.is_some()
     }
 
-    /// Makes the works due whose thresholds these values reach, or values before that were reached,
-    /// in order, at most [`BATCH`] of them.
+    /// Makes the works due whose thresholds these values reach, in order, at most [`BATCH`] of them.
+    /// If works were left before, only notes the values: the owner makes these works due, however
+    /// often others change the counter meanwhile.
+    #[inline(always)]
     pub(super) fn release(&mut self, success: u64, sum: u64) {
-        if self.len == 0 {
-            self.reached = None;
-            return;
+        match &mut self.reached {
+            Some(before) => *before = (success.max(before.0), sum.max(before.1)),
+            None => self.release_batch(success, sum),
         }
+    }
+
+    /// Makes the works due whose thresholds these values reach, or values that were noted, in order,
+    /// at most [`BATCH`] of them.
+    pub(super) fn release_rest(&mut self, success: u64, sum: u64) {
         let (success, sum) = match self.reached.take() {
             Some(before) => (success.max(before.0), sum.max(before.1)),
             None => (success, sum),
         };
+        self.release_batch(success, sum);
+    }
+
+    #[inline(always)]
+    fn release_batch(&mut self, success: u64, sum: u64) {
+        if self.len == 0 {
+            return;
+        }
         for _ in 0..BATCH {
             let Some(kind) = self.next_due(success, sum) else {
                 return;
@@ -221,7 +237,15 @@ impl<W: WorkMap> Works<W> {
             self.map.make_due(kind);
             self.len = self.len.wrapping_sub(1);
             self.due_ever = self.due_ever.wrapping_add(1);
+            if self.len == 0 {
+                return;
+            }
         }
+        self.leave_rest(success, sum);
+    }
+
+    /// Leaves the works whose thresholds these values reach to the owner, if there are any.
+    pub(super) fn leave_rest(&mut self, success: u64, sum: u64) {
         if self.next_due(success, sum).is_some() {
             self.reached = Some((success, sum));
             self.map.leave_rest();
@@ -243,11 +267,15 @@ impl<W: WorkMap> Works<W> {
         }
     }
 
-    /// Returns the success value from which a work is due while the error value is `err`.
+    /// Returns the success value from which a work is due while the error value is `err`. While works
+    /// are left, adders do not come to the lock unless the value wraps: the owner reads the value.
     #[inline]
     pub(super) fn bound(&self, err: u64) -> u64 {
         if self.len == 0 {
             return NO_WAITER;
+        }
+        if self.has_rest() {
+            return NO_WAITER.wrapping_sub(1);
         }
         let success = self.map.first(Compared::Success);
         let sum = self.map.first(Compared::Sum);

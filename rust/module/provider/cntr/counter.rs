@@ -70,8 +70,9 @@ use crate::{
             WakeReason, //
         },
         work::{
-            WorkLists,
-            WorkQueue, //
+            AfterChange,
+            Starter,
+            WorkLists, //
         }, //
     },
     shim::{
@@ -160,12 +161,10 @@ impl Due {
     }
 }
 
-/// Has the worker start the work that a change has left in a queue. Returns the change's result.
+/// Has the worker start the work that a change has left. Returns the change's result.
 #[inline]
-fn started_by_worker<R>((result, queue): (R, Option<Arc<WorkQueue>>)) -> R {
-    if let Some(queue) = queue {
-        queue.wake();
-    }
+fn started_by_worker<R>((result, after): (R, AfterChange)) -> R {
+    after.wake();
     result
 }
 
@@ -227,81 +226,86 @@ impl Counter {
         }
     }
 
-    /// [`add`](Self::add) that leaves the work to the caller: it is due in the returned queue, and
-    /// no task starts it.
-    #[inline]
-    pub(super) fn add_here(&self, n: u64) -> Option<Arc<WorkQueue>> {
-        self.values.add(n).and_then(|crossed| self.release(crossed))
+    /// [`add`](Self::add) that leaves the work to the caller.
+    #[inline(always)]
+    pub(super) fn add_for(&self, n: u64, starter: Starter) -> AfterChange {
+        match self.values.add(n) {
+            None => AfterChange::Nothing,
+            Some(crossed) => self.fire_for(crossed, starter),
+        }
     }
 
     #[cold]
     #[inline(never)]
     #[link_section = ".text.hot"]
     pub(super) fn fire(&self, crossed: ThresholdReached) {
-        if let Some(queue) = self.release(crossed) {
-            queue.wake();
-        }
+        self.fire_for(crossed, Starter::Worker).wake();
     }
 
-    #[inline]
-    fn release(&self, crossed: ThresholdReached) -> Option<Arc<WorkQueue>> {
-        let ((), queue) = self.with_line(|line, due| {
+    /// [`fire`](Self::fire) that leaves the work to the caller.
+    #[inline(never)]
+    #[link_section = ".text.hot"]
+    pub(super) fn fire_for(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
+        let ((), after) = self.with_line(starter, |line, due| {
             line.fire(&self.values, crossed, |left, why| due.one(left, why))
         });
-        queue
+        after
     }
 
-    /// Calls `change` under the lock of the waiters, and wakes those that are due. Also returns the
-    /// queue in which work is due that no task starts.
+    /// Calls `change` under the lock of the waiters, and wakes those that are due. Also returns what
+    /// the caller has to do with the works that are due.
     #[inline(always)]
     fn with_line<R>(
         &self,
+        starter: Starter,
         change: impl FnOnce(&mut Line, &mut Due) -> R,
-    ) -> (R, Option<Arc<WorkQueue>>) {
+    ) -> (R, AfterChange) {
         let mut due = Due::default();
         let mut line = self.line.lock();
         let result = change(&mut line, &mut due);
-        let after = line.works_mut().map_mut().after_change();
+        let after = line.works_mut().map_mut().after_change(starter);
         drop(line);
         due.finish();
-        (result, after.queue)
+        (result, after)
     }
 
     /// Adds to the error value. A change of the value ends every wait. Returns whether it changed.
     pub(crate) fn adderr(&self, n: u64) -> bool {
-        started_by_worker(self.adderr_here(n))
+        started_by_worker(self.adderr_for(n, Starter::Worker))
     }
 
     /// Sets the success value. Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn set(&self, value: u64) -> Result {
-        started_by_worker(self.set_here(value))
+        started_by_worker(self.set_for(value, Starter::Worker))
     }
 
     /// Sets the error value. A change of the value ends every wait. Returns whether it changed.
     /// Fails with `EINVAL` for a value above the maximum.
     pub(crate) fn seterr(&self, value: u64) -> Result<bool> {
-        started_by_worker(self.seterr_here(value))
+        started_by_worker(self.seterr_for(value, Starter::Worker))
     }
 
-    /// [`adderr`](Self::adderr) that leaves the work to the caller, as [`add_here`](Self::add_here).
-    pub(super) fn adderr_here(&self, n: u64) -> (bool, Option<Arc<WorkQueue>>) {
-        self.with_line(|line, due| line.add_err(&self.values, n, |left, why| due.one(left, why)))
+    /// [`adderr`](Self::adderr) that leaves the work to the caller.
+    pub(super) fn adderr_for(&self, n: u64, starter: Starter) -> (bool, AfterChange) {
+        self.with_line(starter, |line, due| {
+            line.add_err(&self.values, n, |left, why| due.one(left, why))
+        })
     }
 
-    /// [`set`](Self::set) that leaves the work to the caller, as [`add_here`](Self::add_here).
-    pub(super) fn set_here(&self, value: u64) -> (Result, Option<Arc<WorkQueue>>) {
-        let (result, queue) = self
-            .with_line(|line, due| line.set(&self.values, value, |left, why| due.one(left, why)));
-        (result.map_err(to_error), queue)
+    /// [`set`](Self::set) that leaves the work to the caller.
+    pub(super) fn set_for(&self, value: u64, starter: Starter) -> (Result, AfterChange) {
+        let (result, after) = self.with_line(starter, |line, due| {
+            line.set(&self.values, value, |left, why| due.one(left, why))
+        });
+        (result.map_err(to_error), after)
     }
 
-    /// [`seterr`](Self::seterr) that leaves the work to the caller, as
-    /// [`add_here`](Self::add_here).
-    pub(super) fn seterr_here(&self, value: u64) -> (Result<bool>, Option<Arc<WorkQueue>>) {
-        let (result, queue) = self.with_line(|line, due| {
+    /// [`seterr`](Self::seterr) that leaves the work to the caller.
+    pub(super) fn seterr_for(&self, value: u64, starter: Starter) -> (Result<bool>, AfterChange) {
+        let (result, after) = self.with_line(starter, |line, due| {
             line.set_err(&self.values, value, |left, why| due.one(left, why))
         });
-        (result.map_err(to_error), queue)
+        (result.map_err(to_error), after)
     }
 
     /// The largest value.

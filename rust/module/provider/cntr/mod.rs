@@ -51,7 +51,10 @@ use super::{
     },
     prelude::*,
     wait::WaitObj,
-    work::WorkQueue, //
+    work::{
+        AfterChange,
+        Starter, //
+    }, //
 };
 use crate::{
     mem::SharedPages,
@@ -145,11 +148,15 @@ impl Cntr {
     /// [`add`](Self::add) in a call of the owner, which starts the work that is due. Sleeps.
     #[inline]
     pub(crate) fn add_here(&self, n: u64) {
-        let queue = self.counter.add_here(n);
+        self.start_here(self.add_for(n, Starter::Call));
+    }
+
+    /// [`add`](Self::add) that leaves the work that is due to the caller. Does not sleep.
+    #[inline(always)]
+    pub(super) fn add_for(&self, n: u64, starter: Starter) -> AfterChange {
+        let after = self.counter.add_for(n, starter);
         self.signal_add(n);
-        if let Some(queue) = queue {
-            queue.run_here();
-        }
+        after
     }
 
     /// Signals the wait object after an add. Does not sleep.
@@ -199,32 +206,38 @@ impl Cntr {
 
     /// [`adderr`](Self::adderr) in a call of the owner, which starts the work that is due. Sleeps.
     pub(crate) fn adderr_here(&self, n: u64) {
-        let (changed, queue) = self.counter.adderr_here(n);
-        self.changed_here(changed, queue);
+        let (changed, after) = self.counter.adderr_for(n, Starter::Call);
+        self.changed_here(changed, after);
     }
 
     /// [`set`](Self::set) in a call of the owner, which starts the work that is due. Sleeps.
     pub(crate) fn set_here(&self, value: u64) -> Result {
-        let (result, queue) = self.counter.set_here(value);
-        self.changed_here(result.is_ok(), queue);
-        result
+        self.set_for(value, Starter::Call)
+            .map(|after| self.start_here(after))
+    }
+
+    /// [`set`](Self::set) that leaves the work that is due to the caller. Does not sleep.
+    pub(super) fn set_for(&self, value: u64, starter: Starter) -> Result<AfterChange> {
+        let (result, after) = self.counter.set_for(value, starter);
+        // A refused value changes nothing.
+        result?;
+        self.wait.signal();
+        Ok(after)
     }
 
     /// [`seterr`](Self::seterr) in a call of the owner, which starts the work that is due. Sleeps.
     pub(crate) fn seterr_here(&self, value: u64) -> Result {
-        let (result, queue) = self.counter.seterr_here(value);
-        self.changed_here(result == Ok(true), queue);
+        let (result, after) = self.counter.seterr_for(value, Starter::Call);
+        self.changed_here(result == Ok(true), after);
         result.map(drop)
     }
 
-    /// Signals the wait object if a value has changed, and starts the work in `queue`. Sleeps.
-    fn changed_here(&self, changed: bool, queue: Option<Arc<WorkQueue>>) {
+    /// Signals the wait object if a value has changed, and starts the work that is due. Sleeps.
+    fn changed_here(&self, changed: bool, after: AfterChange) {
         if changed {
             self.wait.signal();
         }
-        if let Some(queue) = queue {
-            queue.run_here();
-        }
+        self.start_here(after);
     }
 
     /// Waits until the success value reaches `threshold` (kfi_cntr_wait).
@@ -296,6 +309,10 @@ impl CounterRef for UseRef<Cntr> {
 impl Object for Cntr {
     fn uses(&self) -> &UseCount {
         &self.uses
+    }
+
+    fn before_close(&self) {
+        self.release_keeper();
     }
 
     fn teardown(&self) {

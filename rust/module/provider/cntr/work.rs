@@ -23,8 +23,11 @@ use crate::{
     provider::{
         prelude::*,
         work::{
+            AfterChange,
             Found,
-            Node,
+            Means,
+            Missing,
+            Starter,
             Work,
             WorkList, //
         }, //
@@ -39,17 +42,53 @@ impl Cntr {
     pub(in crate::provider) fn begin_now(&self, kind: Compared, threshold: u64) -> Option<u64> {
         let counter = &self.counter;
         let mut line = counter.line.lock();
-        let begins = line.is_reached(&counter.values, kind, threshold)
-            && !counter.is_closed()
-            && self.domain.work().begin_idle();
+        let reached = line.is_reached(&counter.values, kind, threshold) && !counter.is_closed();
+        let after = line.works_mut().map_mut().after_change(Starter::Worker);
+        let begins = reached && self.domain.work().begin_idle();
         let number = begins.then(|| line.works_mut().pass());
-        let after = line.works_mut().map_mut().after_change();
         drop(line);
-        if let Some(queue) = after.queue {
-            // An adder is about to call it, too.
-            queue.wake();
-        }
+        // An adder is about to call it, too.
+        after.wake();
         number
+    }
+
+    /// Adds to `target` as a work of this counter that is due at once, under the conditions of
+    /// [`begin_now`](Self::begin_now), and starts what that makes due. Returns the number of the
+    /// work. `target` has no maximum of its own. Process context, in a call of the owner. Sleeps.
+    ///
+    /// The value changes under the lock of this counter. So no later work of it can be started
+    /// before, and the current task need not be the executor.
+    pub(in crate::provider) fn add_now(
+        &self,
+        threshold: u64,
+        target: &Cntr,
+        n: u64,
+    ) -> Option<u64> {
+        let counter = &self.counter;
+        let mut line = counter.line.lock();
+        let reached =
+            line.is_reached(&counter.values, Compared::Sum, threshold) && !counter.is_closed();
+        let after = line.works_mut().map_mut().after_change(Starter::Worker);
+        let added = (reached && self.domain.work().is_idle())
+            .then(|| (line.works_mut().pass(), target.counter.values.add(n)));
+        drop(line);
+        after.wake();
+        let (number, crossed) = added?;
+        target.signal_add(n);
+        if let Some(crossed) = crossed {
+            target.start_here(target.counter.fire_for(crossed, Starter::Call));
+        }
+        Some(number)
+    }
+
+    /// Starts what a change by [`Starter::Call`] has made due. In a call of the owner. Sleeps.
+    #[inline]
+    pub(super) fn start_here(&self, after: AfterChange) {
+        match after {
+            AfterChange::Nothing => {}
+            AfterChange::Due(queue) => queue.run_here(),
+            AfterChange::Start(next) => self.domain.work().go_on(Some(next)),
+        }
     }
 
     /// Enters a work, and starts it with others if it is due. Returns its key. Fails with `EBADF`
@@ -58,40 +97,60 @@ impl Cntr {
         self: &Arc<Self>,
         kind: Compared,
         threshold: u64,
-        slot: (Node, Work),
+        work: Work,
     ) -> Result<Key> {
-        let counter = &self.counter;
-        let (mut slot, mut run) = (slot, None);
-        let key = loop {
-            // A turn that only moves works may leave none, and gives its use back.
-            let mut keeper = match UseRef::new(self.clone()) {
-                Ok(using) => Some(using),
-                Err(error) => break Err(error),
-            };
+        let (counter, queue) = (&self.counter, self.domain.work());
+        let (mut work, mut means, mut moved) = (work, Means::default(), false);
+        let entered = loop {
             let mut line = counter.line.lock();
             if counter.is_closed() {
                 break Err(EBADF);
             }
-            line.works_mut()
-                .map_mut()
-                .begin(self.domain.work(), &mut keeper);
-            let queued = line.queue(&counter.values, kind, threshold, slot);
-            if queued.is_err() {
-                line.release_rest(&counter.values);
+            let node = match line.works_mut().map_mut().begin(kind, queue, &mut means) {
+                Ok(node) => node,
+                Err(missing) => {
+                    drop(line);
+                    match self.bring(missing, &mut means) {
+                        Ok(()) => continue,
+                        Err(error) => break Err(error),
+                    }
+                }
+            };
+            match line.queue(&counter.values, kind, threshold, (node, work)) {
+                Ok((key, _)) => {
+                    let after = line.works_mut().map_mut().after_change(Starter::Call);
+                    break Ok((key, after));
+                }
+                Err((node, back)) => {
+                    means.node = node;
+                    work = back;
+                }
             }
-            let after = line.works_mut().map_mut().after_change();
+            // Works that were due before move to the queue first.
+            line.release_rest(&counter.values);
+            let after = line.works_mut().map_mut().after_change(Starter::Worker);
             drop(line);
-            run = after.queue.or(run);
-            match queued {
-                Ok((key, _)) => break Ok(key),
-                Err(back) => slot = back,
-            }
+            moved |= matches!(after, AfterChange::Due(_));
             cond_resched();
         };
-        if let Some(queue) = run {
+        let key = entered.map(|(key, after)| {
+            self.start_here(after);
+            key
+        });
+        if moved {
             queue.run_here();
         }
         key
+    }
+
+    /// Brings what the counter does not have for a work. Fails with `EBADF` if it is closed,
+    /// `ENOMEM`. Sleeps.
+    fn bring(self: &Arc<Self>, missing: Missing, means: &mut Means) -> Result {
+        match missing {
+            Missing::Keeper => means.keeper = Some(OwnedUse::new(self.clone())?),
+            Missing::Node => means.node = Some(self.domain.work().new_node()?),
+        }
+        Ok(())
     }
 
     /// Takes a work out that waits. Does not sleep.
@@ -99,7 +158,6 @@ impl Cntr {
         let counter = &self.counter;
         let mut line = counter.line.lock();
         let taken = line.cancel(&counter.values, kind, key);
-        let _after = line.works_mut().map_mut().after_change();
         drop(line);
         // The node is freed here.
         taken.map(|(_node, work)| work)
@@ -111,9 +169,14 @@ impl Cntr {
         let mut line = counter.line.lock();
         let (works, count) = line.works_mut().map_mut().take_all(kind);
         line.taken(&counter.values, count);
-        let _after = line.works_mut().map_mut().after_change();
         drop(line);
         (works, count)
+    }
+
+    /// Gives the use of the counter by its works back, if none waits. Does not sleep.
+    pub(super) fn release_keeper(&self) {
+        let keeper = self.counter.line.lock().works_mut().map_mut().take_keeper();
+        drop(keeper);
     }
 
     /// Makes more of its works due, after it has left some. Called by the executor. Does not sleep.
@@ -121,9 +184,10 @@ impl Cntr {
         let counter = &self.counter;
         let mut line = counter.line.lock();
         line.release_rest(&counter.values);
-        // The executor finds what is due.
-        let _after = line.works_mut().map_mut().after_change();
+        let after = line.works_mut().map_mut().after_change(Starter::Worker);
         drop(line);
+        // The executor, which the current task is, finds what is due.
+        drop(after);
     }
 
     /// Searches some of the triggered operations. See
@@ -162,6 +226,8 @@ impl Cntr {
         for kind in Compared::ALL {
             self.drop_works(kind);
         }
+        // It keeps the memory of the counter.
+        self.release_keeper();
         if self.listed.xchg(false, Full) {
             self.domain.work().unlist(self.id());
         }

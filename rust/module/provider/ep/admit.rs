@@ -113,7 +113,11 @@ impl Admitted {
     /// Starts the operation: a worker posts it after the operations that were started before. Any
     /// context.
     pub(crate) fn start(self) {
-        self.enqueue(true);
+        let entry = self.0;
+        trace::post(|| entry.trace_fields());
+        let endpoint = entry.endpoint.clone();
+        submit::push(&endpoint, entry);
+        endpoint.put();
     }
 
     /// Starts the operation and posts it in the caller's context, with the operations that were
@@ -121,10 +125,11 @@ impl Admitted {
     /// them finds no room, or if another task posts them, the worker goes on. Process context,
     /// sleeps.
     pub(crate) fn start_here(self, budget: usize) {
-        let (endpoint, side) = (self.0.endpoint.clone(), self.0.op.side());
-        self.enqueue(false);
+        let entry = self.0;
+        trace::post(|| entry.trace_fields());
+        let endpoint = entry.endpoint.clone();
         // If another task posts them, that task finds it, or wakes the worker.
-        if let Some(run) = endpoint.submission.begin(side) {
+        if let Some(run) = submit::push_and_begin(&endpoint, entry) {
             let _ = Poster::new(&endpoint).post_started(run, budget.min(CALL_BUDGET));
         }
     }
@@ -137,14 +142,6 @@ impl Admitted {
     /// Whether it is an operation of `endpoint` with this context.
     pub(crate) fn is(&self, endpoint: &Endpoint, context: u64) -> bool {
         core::ptr::eq(&*self.0.endpoint, endpoint) && self.0.op.kind_and_context().1 == context
-    }
-
-    fn enqueue(self, wake: bool) {
-        let entry = self.0;
-        trace::post(|| entry.trace_fields());
-        let endpoint = entry.endpoint.clone();
-        submit::push(&endpoint, entry, wake);
-        endpoint.put();
     }
 
     /// Completes the operation with ECANCELED instead of starting it. Process context, sleeps.

@@ -425,17 +425,35 @@ impl Submission {
     }
 }
 
-/// Adds a started operation of `endpoint` to its queue. `wake`: the worker posts it. Any context.
-pub(super) fn push(endpoint: &Arc<Endpoint>, entry: KBox<Entry>, wake: bool) {
+/// Adds a started operation of `endpoint` to its queue, for the worker. Any context.
+pub(super) fn push(endpoint: &Arc<Endpoint>, entry: KBox<Entry>) {
     let (submission, side) = (&endpoint.submission, entry.op.side());
     let mut inner = submission.inner.lock();
     submission.count(side).fetch_add(1);
     let queue = inner.queue(side);
     queue.started.push(entry);
     // A run that is in progress finds it, or wakes the worker when it ends.
-    if wake && !queue.busy && !queue.blocked {
+    if !queue.busy && !queue.blocked {
         endpoint.wake_submission();
     }
+}
+
+/// Adds a started operation of `endpoint` to its queue, and begins to take operations from there;
+/// `None` if another task does that. Process context.
+pub(super) fn push_and_begin(endpoint: &Arc<Endpoint>, entry: KBox<Entry>) -> Option<Run<'_>> {
+    let (submission, side) = (&endpoint.submission, entry.op.side());
+    let mut inner = submission.inner.lock();
+    submission.count(side).fetch_add(1);
+    let queue = inner.queue(side);
+    // The oldest one, if it is alone: the run need not fetch it.
+    let is_oldest = !queue.busy && queue.endpoint().is_none();
+    let operations = if is_oldest {
+        &mut queue.ready
+    } else {
+        &mut queue.started
+    };
+    operations.push(entry);
+    submission.begin_in(&mut inner, side)
 }
 
 /// The right to take operations from the queue of one side. Ends with [`end`](Self::end).

@@ -6,7 +6,8 @@
 //! map that it uses. A list keeps its first work in itself, and the others in a red-black tree. So
 //! a counter for which one work waits, as in most chains, needs no operation of a tree. Each work
 //! brings the memory of a tree node, so nothing is allocated under the counter's lock. When the work
-//! becomes due, it takes its node along to the list of the domain's [`WorkQueue`].
+//! becomes due, it takes a node along to the list of the domain's [`WorkQueue`]. If the executor
+//! starts it without that list, the node stays in the list of the counter for its next work.
 //!
 //! # Context
 //!
@@ -72,10 +73,9 @@ impl Node {
     }
 }
 
-/// A work, its key, and the memory of a node.
+/// A work and its key.
 struct Keyed {
     key: Key,
-    node: Node,
     work: Work,
 }
 
@@ -83,9 +83,12 @@ struct Keyed {
 ///
 /// # Invariants
 ///
-/// The key of `first` is below all keys in `rest`. If `first` is `None`, `rest` is empty.
+/// The key of `first` is below all keys in `rest`. If `first` is `None`, `rest` is empty; otherwise
+/// `node` is `Some`.
 pub(in crate::provider) struct WorkList {
     first: Option<Keyed>,
+    /// The memory of the first work. It stays when the last work leaves.
+    node: Option<Node>,
     rest: Tree,
 }
 
@@ -94,6 +97,7 @@ impl WorkList {
         // INVARIANT: Both are empty.
         Self {
             first: None,
+            node: None,
             rest: RBTree::new(),
         }
     }
@@ -108,35 +112,56 @@ impl WorkList {
         self.first.as_ref().map(|first| first.key)
     }
 
-    /// Inserts a work. No other one has this key.
-    pub(super) fn insert(&mut self, key: Key, node: Node, work: Work) {
-        let new = Keyed { key, node, work };
+    /// Whether [`insert`](Self::insert) needs a node.
+    fn needs_node(&self) -> bool {
+        self.node.is_none() || self.first.is_some()
+    }
+
+    /// Takes the node that the last work has left.
+    fn take_spare(&mut self) -> Option<Node> {
+        if self.first.is_some() {
+            return None;
+        }
+        self.node.take()
+    }
+
+    /// Inserts a work, with `node` if it is [needed](Self::needs_node). No other one has this key.
+    /// Returns the node if it was not needed.
+    pub(super) fn insert(&mut self, key: Key, node: Option<Node>, work: Work) -> Option<Node> {
+        let new = Keyed { key, work };
         // INVARIANT: The lower key stays or becomes the first.
         let later = match &mut self.first {
             None => {
                 self.first = Some(new);
-                return;
+                if self.node.is_some() {
+                    return node;
+                }
+                self.node = node;
+                return None;
             }
             Some(first) if key < first.key => core::mem::replace(first, new),
             Some(_) => new,
         };
         // Keys are unique, so `insert` replaces no node.
-        self.rest.insert(later.node.with(later.key, later.work));
+        self.rest.insert(node?.with(later.key, later.work));
+        None
     }
 
-    /// Takes the first work out, with its node.
-    #[inline]
-    pub(super) fn pop_first(&mut self) -> Option<(Node, Work)> {
-        let Keyed { node, work, .. } = self.first.take()?;
-        // INVARIANT: The lowest key of `rest` becomes the first.
-        if !self.rest.is_empty() {
-            self.first = pop_first_of(&mut self.rest);
+    /// Takes the first work out, with a node unless it was the last work.
+    #[inline(always)]
+    pub(super) fn pop_first(&mut self) -> Option<(Option<Node>, Work)> {
+        let Keyed { work, .. } = self.first.take()?;
+        if self.rest.is_empty() {
+            return Some((None, work));
         }
-        Some((node, work))
+        // INVARIANT: The lowest key of `rest` becomes the first.
+        let (node, next) = pop_first_of(&mut self.rest)?;
+        self.first = Some(next);
+        Some((Some(node), work))
     }
 
-    /// Takes the work with this key out.
-    fn remove(&mut self, key: &Key) -> Option<(Node, Work)> {
+    /// Takes the work with this key out, with a node unless it was the last work.
+    fn remove(&mut self, key: &Key) -> Option<(Option<Node>, Work)> {
         if self.first() == Some(*key) {
             return self.pop_first();
         }
@@ -144,7 +169,7 @@ impl WorkList {
         let entry = found.get_mut().take();
         let node = found.remove_node().into_reservation();
         let Entry { work, memory } = entry?;
-        Some((Node { node, memory }, work))
+        Some((Some(Node { node, memory }), work))
     }
 
     /// The lowest key that is not below `from`, and whether `is_it` holds for its work.
@@ -158,19 +183,15 @@ impl WorkList {
     }
 }
 
-/// Takes the first work out of a tree.
+/// Takes the first work out of a tree, and its node.
 #[inline(never)]
-fn pop_first_of(tree: &mut Tree) -> Option<Keyed> {
+fn pop_first_of(tree: &mut Tree) -> Option<(Node, Keyed)> {
     let mut cursor = tree.cursor_front_mut()?;
     let key = *cursor.current().0;
     let entry = cursor.current_mut().1.take();
     let node = cursor.remove_current().1.into_reservation();
     let Entry { work, memory } = entry?;
-    Some(Keyed {
-        key,
-        node: Node { node, memory },
-        work,
-    })
+    Some((Node { node, memory }, Keyed { key, work }))
 }
 
 /// The works of one kind.
@@ -194,20 +215,60 @@ pub(in crate::provider) struct WorkLists {
     sum: Kind,
     /// The queue of the counter's domain, from the first work on.
     queue: Option<Arc<WorkQueue>>,
-    /// A use of the counter while a work waits for it.
-    keeper: Option<UseRef<Cntr>>,
+    /// A use of the counter, from the first work until it is closed. A close takes it, if no work
+    /// waits.
+    keeper: Option<OwnedUse<Cntr>>,
+    /// The last work that the present change has made due. It is in no list. `None` when the lock is
+    /// released.
+    fresh: Option<Work>,
+    /// The node of `fresh`, unless that has left it in its list as the last work.
+    fresh_node: Option<Node>,
     /// A work is due, and no task starts those that are due: somebody has to be called.
     wake: bool,
 }
 
+/// The task that changes a counter, and what it may do with the works that are due then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::provider) enum Starter {
+    /// Any task. It leaves the works to the worker.
+    Worker,
+    /// A call of the owner. It may become the executor.
+    Call,
+    /// The executor of the counter's domain.
+    Executor,
+}
+
 /// What a change of a counter leaves to be done when its lock was released.
-#[derive(Default)]
 #[must_use = "the works that are due are not started otherwise"]
-pub(in crate::provider) struct AfterChange {
+pub(in crate::provider) enum AfterChange {
+    Nothing,
     /// Works are due in this queue, and no task starts them.
-    pub(in crate::provider) queue: Option<Arc<WorkQueue>>,
-    /// The use of the counter by its works, if none waits any more. Dropped last.
-    _keeper: Option<UseRef<Cntr>>,
+    Due(Arc<WorkQueue>),
+    /// The current task, which is no [`Starter::Worker`], is the executor and starts this work next.
+    Start(Work),
+}
+
+impl AfterChange {
+    /// Has the worker start the works that are due, after a change by [`Starter::Worker`]. Any
+    /// context.
+    pub(in crate::provider) fn wake(self) {
+        if let Self::Due(queue) = self {
+            queue.wake();
+        }
+    }
+}
+
+/// What a caller brings for a work that is about to wait, if the counter does not have it.
+#[derive(Default)]
+pub(in crate::provider) struct Means {
+    pub(in crate::provider) keeper: Option<OwnedUse<Cntr>>,
+    pub(in crate::provider) node: Option<Node>,
+}
+
+/// The part of the [`Means`] that is missing.
+pub(in crate::provider) enum Missing {
+    Keeper,
+    Node,
 }
 
 /// The result of a search.
@@ -225,6 +286,8 @@ impl WorkLists {
             sum: Kind::new(),
             queue: None,
             keeper: None,
+            fresh: None,
+            fresh_node: None,
             wake: false,
         }
     }
@@ -236,37 +299,85 @@ impl WorkLists {
         }
     }
 
-    /// Prepares for the first work: it has a use of the counter, and the queue of its domain.
+    /// Prepares for a work of a kind: the works have a use of the counter, and `queue`, which is that
+    /// of its domain. Returns a node for the work, if its list needs one.
     pub(in crate::provider) fn begin(
         &mut self,
+        kind: Compared,
         queue: &Arc<WorkQueue>,
-        keeper: &mut Option<UseRef<Cntr>>,
-    ) {
+        means: &mut Means,
+    ) -> core::result::Result<Option<Node>, Missing> {
+        if self.keeper.is_none() {
+            self.keeper = means.keeper.take();
+        }
+        if self.keeper.is_none() {
+            return Err(Missing::Keeper);
+        }
         if self.queue.is_none() {
             self.queue = Some(queue.clone());
         }
-        if self.keeper.is_none() {
-            self.keeper = keeper.take();
+        if !self.of(kind).list.needs_node() {
+            return Ok(None);
         }
+        let node = means.node.take().or_else(|| queue.unused_node());
+        node.ok_or(Missing::Node).map(Some)
+    }
+
+    /// Takes the use of the counter, if no work waits.
+    pub(in crate::provider) fn take_keeper(&mut self) -> Option<OwnedUse<Cntr>> {
+        let is_empty = self.success.len == 0 && self.sum.len == 0;
+        is_empty.then(|| self.keeper.take()).flatten()
     }
 
     /// Returns what is to be done when the lock was released. Called after each change.
     #[inline(always)]
-    pub(in crate::provider) fn after_change(&mut self) -> AfterChange {
-        // Most counters have no work, ever.
-        if self.queue.is_none() {
-            return AfterChange::default();
+    pub(in crate::provider) fn after_change(&mut self, starter: Starter) -> AfterChange {
+        // Most changes make no work due.
+        if self.fresh.is_none() {
+            return AfterChange::Nothing;
         }
-        self.after_change_of_some()
+        self.after_change_of_some(starter)
     }
 
+    /// The executor starts the work that has become due next, if no other one is due. Otherwise the
+    /// work goes to the end of the queue. Works of this counter enter the queue under its lock only,
+    /// so if the queue is empty, all earlier works of the counter have been started.
+    // Always: see `Waiters::fire`.
+    #[inline(always)]
+    fn after_change_of_some(&mut self, starter: Starter) -> AfterChange {
+        let (Some(queue), Some(work)) = (&self.queue, self.fresh.take()) else {
+            return AfterChange::Nothing;
+        };
+        let starts = match starter {
+            Starter::Worker => false,
+            Starter::Call => queue.begin_idle(),
+            Starter::Executor => queue.has_only_executor(),
+        };
+        if starts {
+            if let Some(node) = self.fresh_node.take() {
+                queue.keep(node);
+            }
+            return AfterChange::Start(work);
+        }
+        let queue = queue.clone();
+        self.push(work);
+        // If it is left over from a change whose works have been started meanwhile, it calls somebody
+        // in vain.
+        if core::mem::replace(&mut self.wake, false) {
+            return AfterChange::Due(queue);
+        }
+        AfterChange::Nothing
+    }
+
+    /// Moves the work that was `fresh` to the queue, with its node or the one that it has left in its
+    /// list.
     #[inline(never)]
-    fn after_change_of_some(&mut self) -> AfterChange {
-        let wake = core::mem::replace(&mut self.wake, false);
-        let is_empty = self.success.len == 0 && self.sum.len == 0;
-        AfterChange {
-            queue: wake.then(|| self.queue.clone()).flatten(),
-            _keeper: is_empty.then(|| self.keeper.take()).flatten(),
+    fn push(&mut self, work: Work) {
+        let node = self.fresh_node.take();
+        let left = node.or_else(|| self.success.list.take_spare());
+        let node = left.or_else(|| self.sum.list.take_spare());
+        if let Some(queue) = &self.queue {
+            self.wake |= queue.push(node, work);
         }
     }
 
@@ -297,12 +408,13 @@ impl WorkLists {
 }
 
 impl WorkMap for WorkLists {
-    type Slot = (Node, Work);
-    type Token = (Node, Work);
+    type Slot = (Option<Node>, Work);
+    type Token = (Option<Node>, Work);
 
     fn insert(&mut self, kind: Compared, key: Key, (node, work): Self::Slot) {
         let kind = self.of(kind);
-        kind.list.insert(key, node, work);
+        // `begin` brings a node only if it is needed.
+        let _unused = kind.list.insert(key, node, work);
         kind.len = kind.len.wrapping_add(1);
     }
 
@@ -314,18 +426,23 @@ impl WorkMap for WorkLists {
         }
     }
 
+    #[inline(always)]
     fn make_due(&mut self, kind: Compared) {
         let kind = self.of(kind);
         let Some((node, work)) = kind.list.pop_first() else {
             return;
         };
         kind.len = kind.len.wrapping_sub(1);
-        if let Some(queue) = &self.queue {
-            self.wake |= queue.push(node, work);
+        if let Some(before) = self.fresh.replace(work) {
+            self.push(before);
+        }
+        if node.is_some() {
+            self.fresh_node = node;
         }
     }
 
     fn leave_rest(&mut self) {
+        // The last work that is due follows in `after_change`, before the rest.
         if let Some(queue) = &self.queue {
             self.wake |= queue.leave_rest();
         }

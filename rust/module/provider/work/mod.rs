@@ -3,7 +3,7 @@
 //! Triggered operations and deferred work: fi_trigger(3).
 //!
 //! A [`Work`] is an operation that waits for a counter. It is a transfer, which was admitted when
-//! it was queued ([`Admitted`]), or a change of a counter. It waits in a tree of its counter
+//! it was queued ([`Admitted`]), or a change of a counter. It waits in a list of its counter
 //! ([`map`]). When the counter reaches its threshold, it moves to the list of the domain's works
 //! that are due, from which one task starts them in order ([`queue`]).
 //!
@@ -14,8 +14,8 @@
 //! | is cancelled | by the context of the operation | by its counter, threshold and number |
 //!
 //! While a work waits, it uses its counter, so that this cannot be closed; its endpoint; and the
-//! counter that it changes. All works of a counter together hold one use of it. A transfer uses its
-//! completion counter until it has completed ([`Deferral`]).
+//! counter that it changes. All works of a counter together hold one use of it, which a close gives
+//! back if none waits. A transfer uses its completion counter until it has completed ([`Deferral`]).
 //!
 //! Everything that can fail happens when a work is queued, except what a posted operation would
 //! report as its completion, too.
@@ -43,8 +43,11 @@ use super::{
 };
 
 pub(super) use self::map::{
+    AfterChange,
     Found,
-    Node,
+    Means,
+    Missing,
+    Starter,
     WorkList,
     WorkLists, //
 };
@@ -72,10 +75,13 @@ pub(crate) enum Work {
     Transfer {
         operation: Admitted,
         /// Keeps the endpoint open.
-        _endpoint: UseRef<Endpoint>,
+        _endpoint: OwnedUse<Endpoint>,
     },
     /// A change of a counter.
-    Change { cntr: UseRef<Cntr>, change: Change },
+    Change {
+        cntr: OwnedUse<Cntr>,
+        change: Change,
+    },
 }
 
 impl Work {
@@ -84,14 +90,14 @@ impl Work {
     pub(crate) fn transfer(endpoint: &Arc<Endpoint>, operation: Admitted) -> Result<Self> {
         Ok(Self::Transfer {
             operation,
-            _endpoint: UseRef::new(endpoint.clone())?,
+            _endpoint: OwnedUse::new(endpoint.clone())?,
         })
     }
 
     /// A change of `cntr`. Fails with `EBADF` if it is closed.
     fn change(cntr: &Arc<Cntr>, change: Change) -> Result<Self> {
         Ok(Self::Change {
-            cntr: UseRef::new(cntr.clone())?,
+            cntr: OwnedUse::new(cntr.clone())?,
             change,
         })
     }
@@ -104,28 +110,45 @@ impl Work {
         }
     }
 
-    /// Starts it, as the executor of its domain. Works that it makes due are started later. Sleeps
-    /// with [`Post::Here`].
-    fn start(self, post: Post) {
-        let steps = self.steps();
+    /// Starts it, as the executor of its domain. Works that it makes due are started later; the
+    /// executor starts the returned one next. Sleeps with [`Post::Here`].
+    #[inline(always)]
+    fn start(self, post: Post) -> Option<Self> {
         match self {
-            Self::Transfer { operation, .. } => match post {
+            Self::Transfer { .. } => {
+                self.start_transfer(post);
+                None
+            }
+            Self::Change { cntr, change } => change.apply(&cntr),
+        }
+    }
+
+    #[inline(never)]
+    fn start_transfer(self, post: Post) {
+        let steps = self.steps();
+        if let Self::Transfer { operation, .. } = self {
+            match post {
                 Post::Here => operation.start_here(steps.saturating_mul(STEP_BYTES)),
                 Post::Workers => operation.start(),
-            },
-            Self::Change { cntr, change } => change.apply(&cntr),
+            }
         }
     }
 }
 
 impl Change {
-    fn apply(self, cntr: &Cntr) {
-        match self {
-            Self::Add(value) => cntr.add(value),
-            Self::Set(value) => {
-                // Its value was checked.
-                let _ = cntr.set(value);
-            }
+    /// Changes a counter of the domain whose executor the current task is. Returns the work that it
+    /// starts next. Does not sleep.
+    #[inline(always)]
+    fn apply(self, cntr: &Cntr) -> Option<Work> {
+        let after = match self {
+            Self::Add(value) => cntr.add_for(value, Starter::Executor),
+            // Its value was checked.
+            Self::Set(value) => cntr.set_for(value, Starter::Executor).ok()?,
+        };
+        match after {
+            AfterChange::Start(next) => Some(next),
+            // The executor finds the others in the queue.
+            AfterChange::Due(_) | AfterChange::Nothing => None,
         }
     }
 }
@@ -133,7 +156,7 @@ impl Change {
 /// The report of a deferred transfer, in addition to or in place of that of an operation.
 pub(crate) struct Deferral {
     /// Its completion counter.
-    cntr: Option<UseRef<Cntr>>,
+    cntr: Option<OwnedUse<Cntr>>,
     /// It has KFI_COMPLETION: it completes as any operation, too.
     pub(super) report: bool,
     /// With `report`: the credit for its entry in the CQ, once it was posted.
@@ -144,7 +167,7 @@ impl Deferral {
     /// The report of a transfer to `cntr`. Fails with `EBADF` if it is closed.
     pub(crate) fn new(cntr: Option<&Arc<Cntr>>, report: bool) -> Result<Self> {
         Ok(Self {
-            cntr: cntr.map(|cntr| UseRef::new(cntr.clone())).transpose()?,
+            cntr: cntr.map(|cntr| OwnedUse::new(cntr.clone())).transpose()?,
             report,
             credit: None,
         })
@@ -221,17 +244,21 @@ impl Cntr {
         cntr: &Arc<Cntr>,
         change: Change,
     ) -> Option<u64> {
-        let id = self.begin_now(Compared::Sum, threshold)?;
-        change.apply(cntr);
-        self.domain().work().go_on(WorkQueue::call_steps());
-        Some(id)
+        match change {
+            Change::Add(n) if cntr.max() == u64::MAX => self.add_now(threshold, cntr, n),
+            _ => {
+                let number = self.begin_now(Compared::Sum, threshold)?;
+                self.domain().work().go_on(change.apply(cntr));
+                Some(number)
+            }
+        }
     }
 
     /// Starts a work at once, if it is due and no other work is; otherwise it waits.
     fn queue_work(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
         if let Some(number) = self.begin_now(kind, threshold) {
-            work.start(Post::Here);
-            self.domain().work().go_on(WorkQueue::call_steps());
+            let next = work.start(Post::Here);
+            self.domain().work().go_on(next);
             return Ok(number);
         }
         self.queue_waiting(kind, threshold, work)
@@ -242,10 +269,9 @@ impl Cntr {
         let queue = self.domain().work();
         // The counter stays open: a closed one must not be listed.
         let _using = UseGuard::new(&**self)?;
-        let node = queue.node()?;
         self.list_for_work()?;
         queue.enter()?;
-        let key = self.enter_work(kind, threshold, (node, work));
+        let key = self.enter_work(kind, threshold, work);
         if key.is_err() {
             queue.leave(1);
         }

@@ -3,7 +3,7 @@
 //! The works of a domain that are due, and the task that starts them.
 //!
 //! ```text
-//!   counter's trees --- threshold reached ---> due works, in order ---> one task starts them
+//!   counter's lists --- threshold reached ---> due works, in order ---> one task starts them
 //!    (`map.rs`)          (counter's lock)        (this file)             one after the other
 //! ```
 //!
@@ -14,6 +14,11 @@
 //! the *executor*. A work that it starts may change another counter, whose works come to the end of
 //! the list and are started by the same executor. So a chain of works takes no recursion and no
 //! lock of two counters.
+//!
+//! If a change makes one work due, by the executor or by a task that becomes it, and the list is
+//! empty, this work needs no list: the executor starts it next. The links of a chain are such works.
+//! While the list is not empty, each work goes to its end, so a chain delays no other
+//! work for longer than one step.
 //!
 //! # The executor
 //!
@@ -29,12 +34,14 @@
 //! # Memory
 //!
 //! A work that waits takes memory, and nothing else. The number of works of a domain is limited
-//! ([`limits::MAX_WORK`]); their memory is charged to the owner of the domain.
+//! ([`limits::MAX_WORK`]); their memory is charged to the owner of the domain. A counter keeps the
+//! memory of one work for its next one, the domain that of [`POOL_SIZE`] works.
 //!
 //! # Locks
 //!
 //! `WorkQueue::due` is taken under the lock of a counter. Only the lock of the workqueue is taken
-//! under it. `WorkQueue::counters` is a leaf.
+//! under it. `WorkQueue::state` says without the lock what is in it. `WorkQueue::counters` is a
+//! leaf.
 
 use kernel::{
     rbtree::{
@@ -51,7 +58,8 @@ use kernel::{
 
 use kfi_core::{
     due::Key,
-    limits, //
+    limits,
+    word::Word, //
 };
 
 use super::{
@@ -70,6 +78,7 @@ use crate::{
     shim::{
         cred::Owner,
         sched::fatal_signal_pending,
+        word::AtomicWord,
         work, //
     }, //
 };
@@ -87,12 +96,23 @@ const POOL_SIZE: usize = 64;
 /// Works that are dropped or started between two calls of `cond_resched()`.
 const STRIDE: usize = 32;
 
+/// Bits of `WorkQueue::state`: a task is the executor.
+const BUSY: u64 = 1 << 0;
+
+/// Works are due, beside one that the executor has.
+const DUE: u64 = 1 << 1;
+
+/// The domain closes by force.
+const CLOSED: u64 = 1 << 2;
+
 struct Due {
+    /// A work that an executor had no steps left for. It comes before `works`.
+    left: Option<Work>,
     /// By the order in which they became due.
     works: WorkList,
     /// The key of the next one.
     next: u64,
-    /// A counter has reached works that are still in its trees. They come after `works`.
+    /// A counter has reached works that are still in its lists. They come after `works`.
     rest: bool,
     /// A task is the executor.
     busy: bool,
@@ -105,8 +125,45 @@ struct Due {
 impl Due {
     /// Whether no work is due.
     fn is_empty(&self) -> bool {
-        self.works.is_empty() && !self.rest
+        self.left.is_none() && self.works.is_empty() && !self.rest
     }
+
+    /// The bits of [`WorkQueue::state`].
+    fn state(&self) -> u64 {
+        let bit = |is_set: bool, bit| if is_set { bit } else { 0 };
+        bit(self.busy, BUSY) | bit(!self.is_empty(), DUE) | bit(self.closed, CLOSED)
+    }
+
+    /// Keeps an unused node, if there are not enough.
+    fn keep(&mut self, node: Option<Node>) {
+        if let Some(node) = node {
+            // A refused one is freed, which does not sleep.
+            let _refused = self.pool.push_within_capacity(node);
+        }
+    }
+
+    /// Takes the first work that is due.
+    fn pop(&mut self) -> Option<Work> {
+        if let Some(work) = self.left.take() {
+            return Some(work);
+        }
+        let (node, work) = self.works.pop_first()?;
+        self.keep(node);
+        Some(work)
+    }
+}
+
+/// What the executor does next.
+enum Turn {
+    Start(Work),
+    /// The domain closes by force.
+    Drop(Work),
+    /// It makes more works due of the counters that have left some.
+    ReleaseRest,
+    /// It is no executor any more. Works may be left.
+    Ended {
+        more: bool,
+    },
 }
 
 /// The works of a domain.
@@ -114,6 +171,8 @@ impl Due {
 pub(crate) struct WorkQueue {
     #[pin]
     due: SpinLock<Due>,
+    /// [`Due::state`]. Written under the lock of `due`.
+    state: AtomicWord,
     /// Works that wait or are due.
     len: Atomic<u32>,
     /// The counters for which a work has waited, by identifier.
@@ -153,6 +212,7 @@ impl WorkQueue {
             pin_init!(Self {
                 due <- new_spinlock!(
                     Due {
+                        left: None,
                         works: WorkList::new(),
                         next: 0,
                         rest: false,
@@ -162,6 +222,7 @@ impl WorkQueue {
                     },
                     "WorkQueue::due"
                 ),
+                state: AtomicWord::new(0),
                 len: Atomic::new(0),
                 counters <- new_spinlock!(RBTree::new(), "WorkQueue::counters"),
                 owner,
@@ -172,14 +233,24 @@ impl WorkQueue {
         )
     }
 
+    /// Changes what is due, and writes `state`.
+    #[inline(always)]
+    fn change<R>(&self, change: impl FnOnce(&mut Due) -> R) -> R {
+        let mut due = self.due.lock();
+        let result = change(&mut due);
+        // ORDERING: release: who sees that no work is due sees the effects of those that were.
+        self.state.store_release(due.state());
+        result
+    }
+
+    /// Memory for a work, if an unused node is left. Does not sleep.
+    pub(super) fn unused_node(&self) -> Option<Node> {
+        self.due.lock().pool.pop()
+    }
+
     /// Memory for a work. Fails with `ENOMEM`. Sleeps.
-    pub(in crate::provider) fn node(&self) -> Result<Node> {
-        // The lock is released at the end of this statement.
-        let unused = self.due.lock().pool.pop();
-        match unused {
-            Some(node) => Ok(node),
-            None => Node::new(&self.budget),
-        }
+    pub(in crate::provider) fn new_node(&self) -> Result<Node> {
+        Node::new(&self.budget)
     }
 
     /// The number of works that wait or are due. Any context.
@@ -201,32 +272,58 @@ impl WorkQueue {
         self.len.fetch_sub(count, Relaxed);
     }
 
+    /// Keeps an unused node. Does not sleep.
+    #[inline(never)]
+    pub(super) fn keep(&self, node: Node) {
+        self.due.lock().keep(Some(node));
+    }
+
     /// Adds a work that is due. Returns whether somebody has to be called to start it: there is no
-    /// executor. Called under the lock of its counter.
-    pub(super) fn push(&self, node: Node, work: Work) -> bool {
-        let mut due = self.due.lock();
-        // With one work per nanosecond the number wraps after 584 years.
-        let key = Key::new(due.next, 0);
-        due.next = due.next.wrapping_add(1);
-        due.works.insert(key, node, work);
-        !due.busy
+    /// executor. Called under the lock of its counter. `node` is `Some`.
+    pub(super) fn push(&self, node: Option<Node>, work: Work) -> bool {
+        self.change(|due| {
+            // With one work per nanosecond the number wraps after 584 years.
+            let key = Key::new(due.next, 0);
+            due.next = due.next.wrapping_add(1);
+            let unused = due.works.insert(key, node, work);
+            due.keep(unused);
+            !due.busy
+        })
     }
 
     /// Notes that a counter has more works that are due. As [`push`](Self::push).
     pub(super) fn leave_rest(&self) -> bool {
-        let mut due = self.due.lock();
-        due.rest = true;
-        !due.busy
+        self.change(|due| {
+            due.rest = true;
+            !due.busy
+        })
     }
 
     /// Makes the current task the executor if no work is due and there is none. Called under the
     /// lock of the counter whose work it is about to start, so no earlier work of this counter can
     /// become due in between.
     pub(in crate::provider) fn begin_idle(&self) -> bool {
-        let mut due = self.due.lock();
-        let begins = !due.busy && !due.closed && due.is_empty();
-        due.busy |= begins;
-        begins
+        self.change(|due| {
+            let begins = !due.busy && !due.closed && due.is_empty();
+            due.busy |= begins;
+            begins
+        })
+    }
+
+    /// Whether no work is due and there is no executor. Called under the lock of a counter: then all
+    /// works of this counter that were due have been started, and none becomes due before the lock
+    /// is released. Those of other counters may.
+    #[inline]
+    pub(in crate::provider) fn is_idle(&self) -> bool {
+        // ORDERING: acquire, see `change`.
+        self.state.load_acquire() == 0
+    }
+
+    /// Whether no work is due, except for those that the executor has taken, which is the current
+    /// task. As [`is_idle`](Self::is_idle).
+    #[inline]
+    pub(super) fn has_only_executor(&self) -> bool {
+        self.state.load_acquire() == BUSY
     }
 
     /// Has the worker start the works that are due. Any context.
@@ -239,71 +336,82 @@ impl WorkQueue {
     /// context, in a call of the owner. Sleeps.
     pub(crate) fn run_here(self: &Arc<Self>) {
         if self.begin() {
-            self.go_on(CALL_STEPS);
+            self.go_on(None);
         }
     }
 
-    /// Starts the works that are due as the executor, which the current task is. As
-    /// [`run_here`](Self::run_here).
-    pub(in crate::provider) fn go_on(self: &Arc<Self>, steps: usize) {
-        if self.execute(steps, Post::Here) {
+    /// Starts `next`, and then the works that are due, as the executor, which the current task is.
+    /// As [`run_here`](Self::run_here).
+    pub(in crate::provider) fn go_on(self: &Arc<Self>, next: Option<Work>) {
+        if self.execute(next, CALL_STEPS, Post::Here) {
             self.wake();
         }
     }
 
-    /// Steps that a call may take.
-    pub(super) fn call_steps() -> usize {
-        CALL_STEPS
-    }
-
     /// Makes the current task the executor, if works are due and there is none.
     fn begin(&self) -> bool {
-        let mut due = self.due.lock();
-        let begins = !due.busy && !due.is_empty();
-        due.busy |= begins;
-        begins
+        self.change(|due| {
+            let begins = !due.busy && !due.is_empty();
+            due.busy |= begins;
+            begins
+        })
     }
 
-    /// Starts works, as the executor, until none is due or so many steps were taken. Then the
-    /// current task is no executor any more. Returns whether works are left. Sleeps.
-    fn execute(self: &Arc<Self>, steps: usize, post: Post) -> bool {
-        let (mut left, mut count) = (Some(steps), 0usize);
-        let mut unused = None;
+    /// Starts `next` and the works that are due, as the executor, until there is none or so many
+    /// steps were taken. Then the current task is no executor any more. Returns whether works are
+    /// left. Sleeps.
+    fn execute(self: &Arc<Self>, next: Option<Work>, steps: usize, post: Post) -> bool {
+        let (mut next, mut left, mut count) = (next, Some(steps), 0usize);
         loop {
-            let (work, closed) = {
-                let mut due = self.due.lock();
-                // If there are enough, it is freed, which does not sleep.
-                let _refused = unused
-                    .take()
-                    .map(|node| due.pool.push_within_capacity(node));
-                let closed = due.closed;
-                let may = closed || (left.is_some() && !fatal_signal_pending());
-                let next = if may { due.works.pop_first() } else { None };
-                let Some((node, work)) = next else {
-                    if may && core::mem::replace(&mut due.rest, false) {
-                        drop(due);
-                        self.release_rest();
-                        continue;
-                    }
-                    due.busy = false;
-                    return !due.is_empty();
-                };
-                drop(due);
-                unused = Some(node);
-                (work, closed)
+            let may_start = left.is_some() && !fatal_signal_pending();
+            let turn = match next {
+                Some(work) if may_start => Turn::Start(work),
+                next => self.take_turn(next, may_start),
             };
-            self.leave(1);
-            if closed {
-                drop(work);
-            } else {
-                left = left.and_then(|left| left.checked_sub(work.steps()));
-                work.start(post);
-            }
+            next = match turn {
+                Turn::Start(work) => {
+                    self.leave(1);
+                    left = left.and_then(|left| left.checked_sub(work.steps()));
+                    work.start(post)
+                }
+                Turn::Drop(work) => {
+                    self.leave(1);
+                    drop(work);
+                    None
+                }
+                Turn::ReleaseRest => {
+                    self.release_rest();
+                    None
+                }
+                Turn::Ended { more } => return more,
+            };
             count = count.wrapping_add(1);
             if count % STRIDE == 0 {
                 cond_resched();
             }
         }
+    }
+
+    /// Decides what the executor does next. `next`: a work that it may not start. Does not sleep.
+    #[inline(never)]
+    fn take_turn(&self, next: Option<Work>, may_start: bool) -> Turn {
+        self.change(|due| {
+            if next.is_some() {
+                due.left = next;
+            }
+            if due.closed || may_start {
+                match due.pop() {
+                    Some(work) if due.closed => return Turn::Drop(work),
+                    Some(work) => return Turn::Start(work),
+                    None if core::mem::replace(&mut due.rest, false) => return Turn::ReleaseRest,
+                    None => {}
+                }
+            }
+            due.busy = false;
+            Turn::Ended {
+                more: !due.is_empty(),
+            }
+        })
     }
 
     /// Makes more works due of the counters that have left some. The executor calls it. Sleeps.
@@ -344,14 +452,13 @@ impl WorkQueue {
     /// Closes the queue by force: drops the works that are due, and those that become due. The
     /// executor is not waited for. Sleeps.
     pub(super) fn close(self: &Arc<Self>) {
-        let begins = {
-            let mut due = self.due.lock();
+        let begins = self.change(|due| {
             due.closed = true;
             !core::mem::replace(&mut due.busy, true)
-        };
+        });
         // Otherwise the executor drops them.
         if begins {
-            self.execute(0, Post::Here);
+            self.execute(None, 0, Post::Here);
         }
     }
 }
@@ -371,7 +478,10 @@ impl WorkItem for WorkQueue {
         };
         let _nice = this.owner.nice().borrow();
         // Allocations are charged to the owner of the domain.
-        let more = this.owner.memcg().charge(|| this.execute(steps, post));
+        let more = this
+            .owner
+            .memcg()
+            .charge(|| this.execute(None, steps, post));
         if more {
             this.wake();
         }

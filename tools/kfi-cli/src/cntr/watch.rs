@@ -24,7 +24,10 @@ use crate::{
     screen::{self, Page},
     table::Table,
     text,
-    top::sample::{Change, CntrRow, Sample, owner, rate_text},
+    top::{
+        sample::{Change, CntrRow, Sample},
+        tables::{owner, rate_text},
+    },
 };
 
 /// Runs `kfi cntr watch`.

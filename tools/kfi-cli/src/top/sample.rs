@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Statistics at one time, and the rates since an earlier time.
 
-use std::{collections::HashMap, fmt::Display, net::SocketAddr, time::Instant};
+use std::{collections::HashMap, net::SocketAddr, time::Instant};
 
-use kfi::{Device, PacketCounter, Packets, PacketsOf, Stat, StatClass, StatValues};
+use kfi::{Device, Packets, PacketsOf, Stat, StatClass, StatValues};
 use serde::Serialize;
 
 use crate::{
     error::{Doing, Result},
     link::{self, LinkJson},
-    table::Table,
     text,
 };
 
@@ -269,24 +268,6 @@ fn sums(values: &StatValues) -> [u64; 2] {
     }
 }
 
-/// Columns for the owner of an object.
-pub(crate) fn owner(owner: &Owner) -> [String; 3] {
-    let pid = owner.pid.map_or("-".to_owned(), |pid| pid.to_string());
-    [pid, owner.handle.to_string(), owner.link.clone()]
-}
-
-fn resent(packets: Option<&Packets>) -> u64 {
-    packets.map_or(0, |packets| packets.get(PacketCounter::Resent))
-}
-
-fn dropped(packets: Option<&Packets>) -> u64 {
-    packets.map_or(0, Packets::dropped)
-}
-
-pub(crate) fn rate_text(rate: Option<f64>) -> String {
-    rate.map_or("-".to_owned(), |rate| text::si(rate).trim_end().to_owned())
-}
-
 impl Change {
     fn add(&mut self, owner: Owner, values: StatValues, first: Option<f64>, second: Option<f64>) {
         match values {
@@ -391,234 +372,6 @@ impl Change {
             // A class that is not shown.
             _ => {}
         }
-    }
-
-    /// The tables, with their kinds of objects and numbers of rows.
-    pub(crate) fn tables(&self) -> [(&'static str, Table, usize); 6] {
-        [
-            ("links", self.link_table(), self.links.len()),
-            ("endpoints", self.endpoint_table(), self.endpoints.len()),
-            ("completion queues", self.cq_table(), self.cqs.len()),
-            ("counters", self.cntr_table(), self.cntrs.len()),
-            (
-                "completion counters",
-                self.comp_cntr_table(),
-                self.comp_cntrs.len(),
-            ),
-            ("flows", self.flow_table(), self.flows.len()),
-        ]
-    }
-
-    fn link_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "LINK",
-            "NETDEV",
-            "STATE",
-            "ADDRESS",
-            ">ENDPOINTS",
-            ">TX-OPS",
-            ">TX-OPS/S",
-            ">TX-B/S",
-            ">RX-OPS",
-            ">RX-OPS/S",
-            ">RX-B/S",
-            ">RESENT",
-            ">DROPPED",
-        ]);
-        for row in &self.links {
-            table.cells(&[
-                &row.link.name,
-                &row.link.netdev,
-                &row.link.state,
-                &row.link.addresses(),
-                &row.link.endpoints,
-                &row.link.tx_ops,
-                &rate_text(row.tx_ops_per_second),
-                &rate_text(row.tx_bytes_per_second),
-                &row.link.rx_ops,
-                &rate_text(row.rx_ops_per_second),
-                &rate_text(row.rx_bytes_per_second),
-                &resent(row.link.packets.as_ref()),
-                &dropped(row.link.packets.as_ref()),
-            ]);
-        }
-        table
-    }
-
-    fn endpoint_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "ENDPOINT",
-            ">PID",
-            ">HANDLE",
-            "LINK",
-            ">TX-OPS",
-            ">TX-OPS/S",
-            ">TX-B",
-            ">RX-OPS",
-            ">RX-OPS/S",
-            ">RX-B",
-            ">PENDING",
-            ">POSTED",
-            ">UNEXPECTED",
-            ">RESENT",
-            ">DROPPED",
-        ]);
-        for row in &self.endpoints {
-            let [pid, handle, link] = owner(&row.owner);
-            table.cells(&[
-                &text::address(row.address),
-                &pid,
-                &handle,
-                &link,
-                &row.tx_ops,
-                &rate_text(row.tx_ops_per_second),
-                &row.tx_bytes,
-                &row.rx_ops,
-                &rate_text(row.rx_ops_per_second),
-                &row.rx_bytes,
-                &row.tx_pending,
-                &row.rx_posted,
-                &row.unexpected,
-                &resent(row.packets.as_ref()),
-                &dropped(row.packets.as_ref()),
-            ]);
-        }
-        table
-    }
-
-    fn cq_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "CQ",
-            ">PID",
-            ">HANDLE",
-            "LINK",
-            ">ENTRIES",
-            ">ENTRIES/S",
-            ">QUEUED",
-            ">SIZE",
-            ">RESERVED",
-            ">ERRORS",
-            ">OVERRUNS",
-            ">WAITERS",
-        ]);
-        for row in &self.cqs {
-            let [pid, handle, link] = owner(&row.owner);
-            table.cells(&[
-                &row.owner.id as &dyn Display,
-                &pid,
-                &handle,
-                &link,
-                &row.total,
-                &rate_text(row.total_per_second),
-                &row.queued,
-                &row.size,
-                &row.reserved,
-                &row.errors,
-                &row.overruns,
-                &row.waiters,
-            ]);
-        }
-        table
-    }
-
-    fn cntr_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "COUNTER",
-            ">PID",
-            ">HANDLE",
-            "LINK",
-            ">VALUE",
-            ">VALUE/S",
-            ">ERROR",
-            ">WAITERS",
-            ">THRESHOLD",
-            ">WORK",
-            ">WORK-AT",
-            ">WORK-DUE",
-        ]);
-        for row in &self.cntrs {
-            let [pid, handle, link] = owner(&row.owner);
-            let text = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
-            table.cells(&[
-                &row.owner.id as &dyn Display,
-                &pid,
-                &handle,
-                &link,
-                &row.value,
-                &rate_text(row.value_per_second),
-                &row.err,
-                &row.waiters,
-                &text(row.threshold),
-                &row.work,
-                &text(row.work_threshold),
-                &row.work_due,
-            ]);
-        }
-        table
-    }
-
-    fn flow_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "FLOW",
-            ">PID",
-            ">HANDLE",
-            "LINK",
-            "ENDPOINT",
-            ">PRIORITY",
-            ">PACKETS",
-            ">PACKETS/S",
-            ">BYTES",
-            ">BYTES/S",
-            ">POINTS",
-        ]);
-        for row in &self.flows {
-            let [pid, handle, link] = owner(&row.owner);
-            table.cells(&[
-                &row.owner.id as &dyn Display,
-                &pid,
-                &handle,
-                &link,
-                &text::address(row.address),
-                &row.priority,
-                &row.packets,
-                &rate_text(row.packets_per_second),
-                &row.bytes,
-                &rate_text(row.bytes_per_second),
-                &row.points,
-            ]);
-        }
-        table
-    }
-
-    fn comp_cntr_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "COMP-CNTR",
-            ">PID",
-            ">HANDLE",
-            "LINK",
-            "UNIT",
-            ">COMP",
-            ">COMP/S",
-            ">ERROR",
-            ">ATTACHED",
-            "EXTERNAL",
-        ]);
-        for row in &self.comp_cntrs {
-            let [pid, handle, link] = owner(&row.owner);
-            table.cells(&[
-                &row.owner.id as &dyn Display,
-                &pid,
-                &handle,
-                &link,
-                &row.unit,
-                &row.comp,
-                &rate_text(row.comp_per_second),
-                &row.err,
-                &row.attached,
-                &if row.external { "yes" } else { "no" },
-            ]);
-        }
-        table
     }
 }
 
@@ -755,18 +508,5 @@ pub(crate) mod tests {
             keys(&json["comp_cntrs"][0]),
             "attached comp comp_per_second err external handle id link max pid unit"
         );
-    }
-
-    #[test]
-    fn tables_show_every_object() {
-        let tables = change().tables();
-        assert_eq!(
-            tables[1].1.to_string(),
-            "ENDPOINT        PID  HANDLE  LINK   TX-OPS  TX-OPS/S  TX-B  RX-OPS  RX-OPS/S  RX-B  \
-             PENDING  POSTED  UNEXPECTED  RESENT  DROPPED\n\
-             127.0.0.1:7471  321       4  roce0       1      1.50     2       3    2.50 k     4  \
-             \u{20}     5       6           7       0        0\n"
-        );
-        assert!(tables.iter().all(|(_, _, rows)| *rows == 1));
     }
 }

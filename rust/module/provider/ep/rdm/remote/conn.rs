@@ -238,6 +238,8 @@ pub(in crate::provider::ep) struct Connection {
     established: Atomic<bool>,
     /// Whether this end refused the peer an access to memory.
     pub(super) refused: Atomic<bool>,
+    /// Whether this end refused a SEND of the peer because it violates the protocol.
+    pub(super) invalid: Atomic<bool>,
     _memory: Allowance,
     /// Its charge to the part for unconfirmed connections, until the peer has confirmed it.
     #[pin]
@@ -288,6 +290,7 @@ impl Connection {
                 last_packet: Atomic::new(0),
                 established: Atomic::new(established),
                 refused: Atomic::new(false),
+                invalid: Atomic::new(false),
                 _memory: memory,
                 half_open <- new_mutex!(half_open, "Connection::half_open"),
                 _of_peers: of_peers,
@@ -470,6 +473,8 @@ impl Connection {
             Cause::LinkGone
         } else if self.refused.load(Relaxed) {
             Cause::Access
+        } else if self.invalid.load(Relaxed) {
+            Cause::Protocol
         } else {
             Cause::Reset
         }

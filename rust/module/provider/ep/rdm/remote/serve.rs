@@ -126,6 +126,14 @@ impl Connection {
         Refusal::Access
     }
 
+    /// Notes the result of a SEND. If the SEND is invalid, the connection ends because of it.
+    fn note_send<T>(&self, result: RequestResult<T>) -> RequestResult<T> {
+        if let Err(Refusal::Invalid) = result {
+            self.invalid.store(true, Relaxed);
+        }
+        result
+    }
+
     fn check(&self, reth: &Reth, access: Access) -> RequestResult {
         self.note_packet();
         self.in_region(reth, access, |region| {
@@ -310,7 +318,8 @@ impl Consumer for Connection {
         if !payload.copy_to_slice(bytes) {
             return Err(Refusal::Operation);
         }
-        self.begin(&mut inbox, bytes)
+        let begun = self.begin(&mut inbox, bytes);
+        self.note_send(begun)
     }
 
     fn place(&self, offset: u32, payload: &Payload<'_>) -> RequestResult {
@@ -319,7 +328,8 @@ impl Consumer for Connection {
             .inbound
             // A packet has at most a path MTU.
             .payload(offset, payload.len() as u32)
-            .map_err(|_| Refusal::Invalid)?;
+            .map_err(|_| Refusal::Invalid);
+        let part = self.note_send(part)?;
         let memory = match &inbox.receiving {
             ReceivedSend::Message(arrival_target, ..) => arrival_target.memory(),
             ReceivedSend::Atomic(atomic) => atomic.memory(),
@@ -346,10 +356,14 @@ impl Consumer for Connection {
                 .complete_remote(bound, kind, OpFlags::EMPTY, 0, len);
             return Ok(());
         }
-        self.ended(&mut inbox, ended.len)
+        let ended = self.ended(&mut inbox, ended.len);
+        self.note_send(ended)
     }
 
-    fn abort_receive(&self, _why: Option<Refusal>) {
+    fn abort_receive(&self, why: Option<Refusal>) {
+        if why == Some(Refusal::Invalid) {
+            self.invalid.store(true, Relaxed);
+        }
         self.abort(Cause::Reset);
     }
 

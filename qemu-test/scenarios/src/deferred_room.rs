@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Deferred work and queues: work that waits takes no room in a queue of its endpoint or in a CQ;
+//! work that has started waits for the room that it needs, in its order; and work that makes no
+//! entry needs none in the CQ. A link that is removed ends work as a failure.
+
+use crate::{
+    abi_threads::NetNs,
+    deferred::{QUIET, RECEIVED, SENT, cntr, queue, wait},
+    harness::tests,
+    host::{Host, Options, buffer, domain_on, errno, until},
+    raw::ip,
+    ways::{Way, on_ways},
+};
+use kfi::{Buffer, Caps, Cntr, CntrBind, Device, Errno, FiAddr, Op, OpFlags, Remote, Work};
+
+tests![
+    waiting_work_takes_no_room_on_one_host,
+    waiting_work_takes_no_room_between_two_hosts,
+    waiting_work_takes_no_room_of_a_connection,
+    waiting_work_takes_no_room_of_datagrams,
+    waiting_triggers_take_no_room_on_one_host,
+    waiting_triggers_take_no_room_between_two_hosts,
+    waiting_triggers_take_no_room_of_a_connection,
+    waiting_triggers_take_no_room_of_datagrams,
+    injected_work_waits_for_room_at_its_peer_on_one_host,
+    injected_work_waits_for_room_at_its_peer_between_two_hosts,
+    started_receives_wait_for_room_on_one_host,
+    started_receives_wait_for_room_between_two_hosts,
+    started_receives_wait_for_room_of_a_connection,
+    work_without_an_entry_starts_beside_a_full_cq_on_one_host,
+    work_without_an_entry_starts_beside_a_full_cq_between_two_hosts,
+    work_without_an_entry_starts_beside_a_full_cq_of_a_connection,
+    work_without_an_entry_starts_beside_a_full_cq_of_datagrams,
+    work_for_a_peer_that_has_closed_fails,
+    work_of_a_removed_link_fails,
+];
+
+on_ways! {
+    waiting_work_takes_no_room:
+        waiting_work_takes_no_room_on_one_host => OneHost,
+        waiting_work_takes_no_room_between_two_hosts => TwoHosts,
+        waiting_work_takes_no_room_of_a_connection => Connection,
+        waiting_work_takes_no_room_of_datagrams => Datagrams;
+    waiting_triggers_take_no_room:
+        waiting_triggers_take_no_room_on_one_host => OneHost,
+        waiting_triggers_take_no_room_between_two_hosts => TwoHosts,
+        waiting_triggers_take_no_room_of_a_connection => Connection,
+        waiting_triggers_take_no_room_of_datagrams => Datagrams;
+    injected_work_waits_for_room_at_its_peer:
+        injected_work_waits_for_room_at_its_peer_on_one_host => OneHost,
+        injected_work_waits_for_room_at_its_peer_between_two_hosts => TwoHosts;
+    started_receives_wait_for_room:
+        started_receives_wait_for_room_on_one_host => OneHost,
+        started_receives_wait_for_room_between_two_hosts => TwoHosts,
+        started_receives_wait_for_room_of_a_connection => Connection;
+    work_without_an_entry_starts_beside_a_full_cq:
+        work_without_an_entry_starts_beside_a_full_cq_on_one_host => OneHost,
+        work_without_an_entry_starts_beside_a_full_cq_between_two_hosts => TwoHosts,
+        work_without_an_entry_starts_beside_a_full_cq_of_a_connection => Connection,
+        work_without_an_entry_starts_beside_a_full_cq_of_datagrams => Datagrams;
+}
+
+/// Entries of the small queues.
+const ROOM: u32 = 8;
+
+/// Works, many more than there is room for.
+const WORKS: u64 = 40;
+
+/// A host with small queues, what it calls the other one, and one with large ones.
+fn small_and_large(way: Way) -> (Host, FiAddr, Host) {
+    if way == Way::TwoHosts {
+        crate::hosts::apart();
+    }
+    let usual = way.options(&Options::default());
+    let large = Options {
+        caps: usual.caps | Caps::TRIGGER,
+        ..usual
+    };
+    let small = Options {
+        cq_entries: ROOM,
+        tx_size: ROOM,
+        rx_size: ROOM,
+        ..large
+    };
+    let (a, b) = (Host::with(&small), Host::with(&large));
+    let to_b = way.introduce(&a, &b);
+    (a, to_b, b)
+}
+
+/// Posts sends directly until there is no room. Returns their number.
+fn fill(a: &Host, to_b: FiAddr, from: &Buffer) -> u64 {
+    let mut posted = 0;
+    loop {
+        match a.ep.send(to_b, from, posted) {
+            Ok(()) => posted += 1,
+            Err(error) if error.errno() == Some(Errno::EAGAIN) => return posted,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Waiting work takes no room; when it has started it waits for room, and none of it is lost.
+fn waiting_work_takes_no_room(way: Way) {
+    let (a, to_b, b) = small_and_large(way);
+    let done = cntr(&a.domain);
+    let queue = |go: &Cntr, op: Op<'_>| {
+        let work = Work::transfer(go, 1, &a.ep, op).completion(&done);
+        queue(&a.domain, work);
+    };
+    take_no_room(&a, to_b, &b, queue, || {
+        let ended = done.value();
+        assert!(ended <= u64::from(ROOM), "{ended} have room for an entry");
+    });
+    assert_eq!((done.value(), done.err()), (WORKS, 0));
+}
+
+fn waiting_triggers_take_no_room(way: Way) {
+    let (a, to_b, b) = small_and_large(way);
+    let post = |go: &Cntr, op: Op<'_>| a.ep.post_one(&op.trigger(go, 1)).expect("post");
+    take_no_room(&a, to_b, &b, post, || ());
+}
+
+/// Sends of `a` that `wait` lets wait for a counter; `started` is called when they have started.
+fn take_no_room(
+    a: &Host,
+    to_b: FiAddr,
+    b: &Host,
+    wait: impl Fn(&Cntr, Op<'_>),
+    started: impl Fn(),
+) {
+    let go = cntr(&a.domain);
+    let (from, into) = (buffer(8), buffer(8));
+    for context in 0..2 * WORKS {
+        b.ep.recv(&into, context).expect("recv");
+    }
+    for context in 0..WORKS {
+        let told = Op::send(to_b, &from).flags(OpFlags::COMPLETION);
+        wait(&go, told.context(100 + context));
+    }
+    let direct = fill(a, to_b, &from);
+    assert_eq!(direct, u64::from(ROOM));
+    for context in 0..direct {
+        a.expect(SENT, context);
+    }
+    a.expect_nothing();
+    go.add(1).expect("add");
+    std::thread::sleep(QUIET);
+    started();
+    // A direct post does not overtake them.
+    assert_eq!(errno(a.ep.send(to_b, &from, 1)), Some(Errno::EAGAIN));
+    for context in 0..WORKS {
+        a.expect(SENT, 100 + context);
+    }
+    a.expect_nothing();
+    for context in 0..direct + WORKS {
+        b.expect(RECEIVED, context);
+    }
+    a.ep.send(to_b, &from, 1).expect("send");
+    a.expect(SENT, 1);
+    b.expect(RECEIVED, direct + WORKS);
+}
+
+/// A post of an injected message is refused while its peer has neither a receive nor room.
+fn injected_work_waits_for_room_at_its_peer(way: Way) {
+    const BYTES: usize = 200;
+    if way == Way::TwoHosts {
+        crate::hosts::apart();
+    }
+    let few = Options {
+        buffered: 1024,
+        ..Options::default()
+    };
+    let (a, b) = (Host::new(), Host::with(&few));
+    let to_b = a.meet(&b);
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    for number in 0..WORKS as u8 {
+        let bytes = [number; BYTES];
+        let work = Work::transfer(&go, 1, &a.ep, Op::inject(to_b, &bytes));
+        queue(&a.domain, work.completion(&done));
+    }
+    go.add(1).expect("add");
+    std::thread::sleep(QUIET);
+    let ended = done.value();
+    assert!(
+        way == Way::TwoHosts || ended < WORKS,
+        "{ended} have room at the peer"
+    );
+    let into = buffer(BYTES);
+    for number in 0..WORKS as u8 {
+        b.ep.recv(&into, 1).expect("recv");
+        b.expect(RECEIVED, 1);
+        assert_eq!(into.to_vec(..), [number; BYTES]);
+    }
+    wait(&done, WORKS);
+    assert_eq!(done.err(), 0);
+    a.expect_nothing();
+}
+
+fn started_receives_wait_for_room(way: Way) {
+    let (b, to_a, a) = small_and_large(way);
+    let to_b = match way {
+        Way::Connection => to_a,
+        _ => a.meet(&b),
+    };
+    let (go, received) = (cntr(&b.domain), cntr(&b.domain));
+    let into: Vec<_> = (0..WORKS).map(|_| buffer(1)).collect();
+    for into in &into {
+        queue(
+            &b.domain,
+            Work::transfer(&go, 1, &b.ep, Op::recv(into)).completion(&received),
+        );
+    }
+    let other = buffer(1);
+    b.ep.recv(&other, 1).expect("waiting work takes no room");
+    b.ep.cancel(1).expect("cancel");
+    assert_eq!(b.failure().err, Errno::ECANCELED);
+    go.add(1).expect("add");
+    assert_eq!(errno(b.ep.recv(&other, 1)), Some(Errno::EAGAIN));
+    for number in 0..WORKS {
+        let bytes = Buffer::from_bytes(&[number as u8]).expect("buffer");
+        a.ep.send(to_b, &bytes, number).expect("send");
+        a.expect(SENT, number);
+    }
+    wait(&received, WORKS);
+    for (number, into) in (0..).zip(&into) {
+        assert_eq!(into.to_vec(..), [number]);
+    }
+    b.expect_nothing();
+}
+
+/// "An operation whose success makes no entry needs no room in the CQ." A failure makes an entry
+/// beyond its size.
+fn work_without_an_entry_starts_beside_a_full_cq(way: Way) {
+    let (a, to_b, b) = small_and_large(way);
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let (from, into) = (buffer(8), buffer(8));
+    for context in 0..2 * WORKS {
+        b.ep.recv(&into, context).expect("recv");
+    }
+    let direct = fill(&a, to_b, &from);
+    for context in 0..direct {
+        b.expect(RECEIVED, context);
+    }
+    let works = vec![Work::transfer(&go, 1, &a.ep, Op::send(to_b, &from)).completion(&done); 40];
+    assert!(a.domain.queue_work(&works).expect("queue").all());
+    go.add(1).expect("add");
+    wait(&done, WORKS);
+    for context in direct..direct + WORKS {
+        b.expect(RECEIVED, context);
+    }
+    if way.has_rma() {
+        let refused = Op::write(to_b, &from, Remote::new(0, 0xdead)).context(7);
+        let work = Work::transfer(&go, 2, &a.ep, refused).completion(&done);
+        queue(&a.domain, work);
+        go.add(1).expect("add");
+        until("the failure", || done.err() == 1);
+        assert_eq!(a.failure().op_context, 7);
+    }
+    for context in 0..direct {
+        a.expect(SENT, context);
+    }
+    a.expect_nothing();
+}
+
+/// What the peer has become by then is known when the work starts.
+fn work_for_a_peer_that_has_closed_fails() {
+    let (a, to_b, b) = Way::OneHost.pair();
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let from = buffer(8);
+    for threshold in 1..=2 {
+        let work = Work::transfer(
+            &go,
+            threshold,
+            &a.ep,
+            Op::send(to_b, &from).context(threshold),
+        );
+        queue(&a.domain, work.completion(&done));
+    }
+    b.ep.close().expect("close");
+    go.add(2).expect("add");
+    for context in 1..=2 {
+        let entry = a.failure();
+        assert_eq!(
+            (entry.err, entry.op_context),
+            (Errno::EHOSTUNREACH, context)
+        );
+    }
+    assert_eq!((done.value(), done.err()), (0, 2));
+}
+
+/// Work that waits when the link goes: transfers fail when they are due, counters go on.
+fn work_of_a_removed_link_fails() {
+    let netns = NetNs::new();
+    netns.run(|| {
+        ip("link add kfl0 type dummy");
+        ip("address add 10.99.0.1/24 dev kfl0");
+        ip("link set kfl0 up");
+        let device = Device::open().expect("open");
+        device.link_add("gone", "kfl0").expect("link_add");
+        let (_fabric, domain) = domain_on("gone");
+        let sends = cntr(&domain);
+        let a = Host::prepared(&domain, &Options::default(), None, |ep| {
+            ep.bind_cntr(&sends, CntrBind::SEND).expect("bind");
+        });
+        let to_a = a.meet(&a);
+        let (go, done, after) = (cntr(&domain), cntr(&domain), cntr(&domain));
+        let from = buffer(8);
+        let work = Work::transfer(&go, 1, &a.ep, Op::send(to_a, &from).context(5));
+        let works = [work.completion(&done), Work::add(&done, 1, &after, 3)];
+        assert!(domain.queue_work(&works).expect("queue").all());
+        let late = queue(
+            &domain,
+            Work::transfer(&go, 2, &a.ep, Op::send(to_a, &from)),
+        );
+        ip("link del kfl0");
+        go.add(1).expect("add");
+        // The failure counts, and makes an entry; what depends on it starts.
+        wait(&after, 3);
+        assert_eq!((done.value(), done.err()), (0, 1));
+        assert_eq!((sends.value(), sends.err()), (0, 0));
+        let entry = a.failure();
+        assert_eq!((entry.err, entry.op_context), (Errno::ENODEV, 5));
+        // Work that waits can be cancelled, and closes with its file.
+        domain.cancel_work(&late).expect("cancel");
+        queue(&domain, Work::add(&go, 9, &after, 1));
+        assert_eq!(domain.flush_work().expect("flush"), 1);
+    });
+}
