@@ -157,7 +157,7 @@ static void lists_are_gathered_and_scattered(struct kunit *test)
 	}
 	for (form = 0; form < 12; form++) {
 		/* Where the second half is. With a msg form, the peer's memory is a list, too. */
-		u8 *half = t.there + 700;
+		u8 *half = t.there + 700, *rest;
 
 		if (form & 1) {
 			memset(t.here, 0, ROOM);
@@ -170,8 +170,8 @@ static void lists_are_gathered_and_scattered(struct kunit *test)
 		completed(test, &t.ends[0], &t, form & 1 ? READ_ : WRITTEN, 0);
 		KUNIT_EXPECT_MEMEQ(test, t.here, t.there, 700);
 		KUNIT_EXPECT_MEMEQ(test, t.here + 2048, half, 300);
-		KUNIT_EXPECT_MEMEQ(test, t.here + 2048 + 300, form < 6 ? half + 300 : t.there + 2000,
-				   400);
+		rest = form < 6 ? half + 300 : t.there + 2000;
+		KUNIT_EXPECT_MEMEQ(test, t.here + 2048 + 300, rest, 400);
 		KUNIT_EXPECT_EQ(test, t.here[0], '0' + (form & ~1));
 	}
 	target_close(test, &t);
@@ -361,7 +361,7 @@ static void posts_need_not_sleep(struct kunit *test)
 	timer_delete_sync(&s->timer);
 	/* A worker has posted, and drops its references soon after. */
 	for (i = 0; i < LONG && page_count(virt_to_page(t.here)) != before; i++)
-		msleep(1);
+		usleep_range(1000, 2000);
 	KUNIT_EXPECT_EQ(test, page_count(virt_to_page(t.here)), before);
 	target_close(test, &t);
 }
