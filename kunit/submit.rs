@@ -221,7 +221,7 @@ mod tests {
         let pair = Pair::new(EpType::Rdm)?;
         let bytes = receive_bytes(&pair.b, 8)?;
         for byte in 0..4 {
-            admit_byte(&pair.a, byte, Context::MaySleep)?.start_here(usize::MAX);
+            admit_byte(&pair.a, byte, Context::MaySleep)?.start_here(&pair.a.endpoint, usize::MAX);
         }
         for byte in 4..8 {
             admit_byte(&pair.a, byte, Context::MaySleep)?.start();

@@ -321,6 +321,35 @@ impl<T: Object> Drop for OwnedUse<T> {
     }
 }
 
+/// A use of an object and a reference to it, until it is [ended](Self::end). For owners that may not
+/// drop the last reference. It has the size of a reference.
+#[must_use = "a use that does not end keeps the object open"]
+pub(crate) struct HeldUse<T: Object>(Arc<T>);
+
+impl<T: Object> HeldUse<T> {
+    /// Takes a use of `object`. Fails with `EBADF` if it is closed.
+    pub(crate) fn new(object: Arc<T>) -> Result<Self> {
+        object.uses().take()?;
+        Ok(Self(object))
+    }
+
+    /// Ends the use, and returns the reference. Any context.
+    #[inline]
+    pub(crate) fn end(self) -> Arc<T> {
+        self.0.uses().put();
+        self.0
+    }
+}
+
+impl<T: Object> core::ops::Deref for HeldUse<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// A use of an object, until it is released or dropped.
 pub(crate) struct UseRef<T: Object> {
     object: Arc<T>,

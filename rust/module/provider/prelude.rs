@@ -7,6 +7,7 @@ pub(in crate::provider) use super::{
     object::{
         Ident,
         Object,
+        HeldUse,
         OwnedUse,
         UseCount,
         UseGuard,

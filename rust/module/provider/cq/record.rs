@@ -10,7 +10,7 @@
 //! operation is refused with `ENOMEM`.
 //!
 //! The record of a deferred transfer also says to whom it reports ([`Deferral`]). It is there even
-//! if the endpoint has no CQ; then it has no memory for an error entry.
+//! if the side of the endpoint has no CQ; then it has no memory, and nothing is charged for it.
 //!
 //! Most operations succeed, so an endpoint keeps the records of some that did ([`RecordPool`]) for
 //! its next operations: allocating, charging and freeing one for each message of 8 bytes costs
@@ -51,23 +51,27 @@ use crate::{
 /// Bytes that a record takes, with the kernel's overhead for a tree node.
 const BYTES: u64 = (size_of::<Recorded>() + size_of::<Reservation>()) as u64 + 64;
 
-/// The same for one without memory for an error entry.
-const SMALL_BYTES: u64 = size_of::<Reservation>() as u64 + 16;
-
 /// An error entry in a record.
 pub(super) struct Recorded {
     entry: ErrEntry,
     _memory: Allowance,
 }
 
-/// Memory for one error entry. A pointer, because every ticket has room for one.
-pub(crate) struct Record(KBox<Reservation>);
-
-struct Reservation {
+/// What an operation has to report with: memory for one error entry, and the report of deferred
+/// work.
+pub(crate) struct Record {
     /// `None`: the side has no CQ.
-    node: Option<RBTreeNodeReservation<u64, Recorded>>,
-    memory: Allowance,
+    memory: Option<KBox<Reservation>>,
     deferral: Option<Deferral>,
+}
+
+// Every ticket has room for one.
+kernel::static_assert!(size_of::<Option<Record>>() <= 24);
+
+/// Memory for one error entry. A pointer, because every ticket has room for one.
+struct Reservation {
+    node: RBTreeNodeReservation<u64, Recorded>,
+    memory: Allowance,
 }
 
 impl Record {
@@ -76,64 +80,63 @@ impl Record {
     pub(crate) fn new(budget: &Budget, flags: Flags) -> Result<Self> {
         let memory = budget.take(BYTES)?;
         let reservation = Reservation {
-            node: Some(RBTreeNodeReservation::new(flags)?),
+            node: RBTreeNodeReservation::new(flags)?,
             memory,
-            deferral: None,
         };
-        Ok(Self(KBox::new(reservation, flags)?))
+        Ok(Self {
+            memory: Some(KBox::new(reservation, flags)?),
+            deferral: None,
+        })
     }
 
-    /// [`new`](Self::new) for a deferred transfer, of a side with a CQ or without. Sleeps.
-    pub(crate) fn deferred(budget: &Budget, has_cq: bool, deferral: Deferral) -> Result<Self> {
-        let memory = budget.take(if has_cq { BYTES } else { SMALL_BYTES })?;
-        let node = match has_cq {
-            true => Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
-            false => None,
-        };
-        let reservation = Reservation {
-            node,
-            memory,
+    /// The record of a deferred transfer of a side without a CQ. It has no memory. Any context.
+    pub(crate) fn without_memory(deferral: Deferral) -> Self {
+        Self {
+            memory: None,
             deferral: Some(deferral),
-        };
-        Ok(Self(KBox::new(reservation, GFP_KERNEL_ACCOUNT)?))
+        }
+    }
+
+    /// Makes it the record of a deferred transfer. Any context.
+    pub(crate) fn with(self, deferral: Deferral) -> Self {
+        Self {
+            deferral: Some(deferral),
+            ..self
+        }
     }
 
     /// The report of a deferred transfer.
     #[inline]
     pub(crate) fn deferral(&mut self) -> Option<&mut Deferral> {
-        self.0.deferral.as_mut()
+        self.deferral.as_mut()
     }
 
     /// Whether it belongs to a deferred transfer.
     #[inline]
     pub(crate) fn is_deferred(&self) -> bool {
-        self.0.deferral.is_some()
+        self.deferral.is_some()
     }
 
     /// Takes the report of a deferred transfer out.
+    #[inline]
     pub(crate) fn take_deferral(&mut self) -> Option<Deferral> {
-        self.0.deferral.take()
-    }
-
-    /// Whether another operation can use it.
-    fn is_plain(&self) -> bool {
-        self.0.node.is_some() && self.0.deferral.is_none()
+        self.deferral.take()
     }
 }
 
 /// Records that a pool keeps.
 const POOL_SIZE: usize = 64;
 
-/// The unused records of an endpoint, at most [`POOL_SIZE`].
+/// The memory of unused records of an endpoint, at most [`POOL_SIZE`].
 #[pin_data]
 pub(crate) struct RecordPool {
     #[pin]
-    unused: SpinLock<KVec<Record>>,
+    unused: SpinLock<KVec<KBox<Reservation>>>,
 }
 
 impl RecordPool {
     /// Bytes that an empty pool takes in addition to its own size.
-    pub(crate) const BYTES: usize = POOL_SIZE * size_of::<Record>();
+    pub(crate) const BYTES: usize = POOL_SIZE * size_of::<KBox<Reservation>>();
 
     /// An empty pool. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new() -> Result<impl PinInit<Self>> {
@@ -150,7 +153,10 @@ impl RecordPool {
         // The lock is released at the end of this statement.
         let unused = self.unused.lock().pop();
         match unused {
-            Some(record) => Ok(record),
+            Some(memory) => Ok(Record {
+                memory: Some(memory),
+                deferral: None,
+            }),
             None => Record::new(budget, GFP_KERNEL_ACCOUNT),
         }
     }
@@ -159,12 +165,13 @@ impl RecordPool {
     /// sleep.
     #[inline]
     pub(crate) fn put(&self, record: Record) {
-        if !record.is_plain() {
-            return;
+        let Record { memory, deferral } = record;
+        if let Some(memory) = memory {
+            // The lock is released before the memory is freed.
+            let refused = self.unused.lock().push_within_capacity(memory);
+            drop(refused);
         }
-        // The lock is released before the record is freed.
-        let refused = self.unused.lock().push_within_capacity(record);
-        drop(refused);
+        drop(deferral);
     }
 }
 
@@ -182,15 +189,15 @@ impl Records for Tree {
     type Spent = RBTreeNode<u64, Recorded>;
 
     fn insert(&mut self, number: u64, entry: ErrEntry, record: Record) {
-        let Reservation { node, memory, .. } = KBox::into_inner(record.0);
+        let Some(reservation) = record.memory else {
+            // A bug: the records of operations of a CQ have memory.
+            kernel::warn_on!(true);
+            return;
+        };
+        let Reservation { node, memory } = KBox::into_inner(reservation);
         let recorded = Recorded {
             entry,
             _memory: memory,
-        };
-        let Some(node) = node else {
-            // A bug: the operations of a CQ have records with a node.
-            kernel::warn_on!(true);
-            return;
         };
         // Numbers are unique, so `insert` replaces no node.
         self.0.insert(node.into_node(number, recorded));

@@ -120,17 +120,16 @@ impl Admitted {
         endpoint.put();
     }
 
-    /// Starts the operation and posts it in the caller's context, with the operations that were
-    /// started before, until their bytes exceed `budget` or [`CALL_BUDGET`]. For the rest, if one of
-    /// them finds no room, or if another task posts them, the worker goes on. Process context,
-    /// sleeps.
-    pub(crate) fn start_here(self, budget: usize) {
+    /// Starts the operation, which is one of `endpoint`, and posts it in the caller's context, with
+    /// the operations that were started before, until their bytes exceed `budget` or
+    /// [`CALL_BUDGET`]. For the rest, if one of them finds no room, or if another task posts them,
+    /// the worker goes on. Process context, sleeps.
+    pub(crate) fn start_here(self, endpoint: &Arc<Endpoint>, budget: usize) {
         let entry = self.0;
         trace::post(|| entry.trace_fields());
-        let endpoint = entry.endpoint.clone();
         // If another task posts them, that task finds it, or wakes the worker.
-        if let Some(run) = submit::push_and_begin(&endpoint, entry) {
-            let _ = Poster::new(&endpoint).post_started(run, budget.min(CALL_BUDGET));
+        if let Some(run) = submit::push_and_begin(endpoint, entry) {
+            let _ = Poster::new(endpoint).post_started(run, budget.min(CALL_BUDGET));
         }
     }
 
@@ -225,10 +224,11 @@ impl Endpoint {
         let memory = self.ident.budget.take(bytes as u64)?;
         let budget = &self.ident.budget;
         let has_cq = bound.cq(op.side()).is_some();
-        let record = match deferral {
-            Some(deferral) => Some(Record::deferred(budget, has_cq, deferral)?),
-            None if has_cq => Some(Record::new(budget, context.alloc())?),
-            None => None,
+        let record = match (deferral, has_cq) {
+            (Some(deferral), true) => Some(self.records.take(budget)?.with(deferral)),
+            (Some(deferral), false) => Some(Record::without_memory(deferral)),
+            (None, true) => Some(Record::new(budget, context.alloc())?),
+            (None, false) => None,
         };
         let entry = KBox::new_uninit(context.alloc())?;
         // The last step that can fail, because dropping the result may sleep.

@@ -525,7 +525,10 @@ impl Run<'_> {
         let must_teardown = is_last && core::mem::replace(&mut inner.must_teardown, false);
         inner.ended |= must_teardown;
         drop(guard);
-        submission.idle.wake_all();
+        // A task that begins to wait now sees that the queue is not busy.
+        if submission.idle.has_sleepers() {
+            submission.idle.wake_all();
+        }
         must_teardown
     }
 }

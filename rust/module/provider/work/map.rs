@@ -359,26 +359,36 @@ impl WorkLists {
             }
             return AfterChange::Start(work);
         }
-        let queue = queue.clone();
         self.push(work);
         // If it is left over from a change whose works have been started meanwhile, it calls somebody
         // in vain.
-        if core::mem::replace(&mut self.wake, false) {
-            return AfterChange::Due(queue);
+        if !core::mem::replace(&mut self.wake, false) {
+            return AfterChange::Nothing;
         }
-        AfterChange::Nothing
+        self.queue.clone().map_or(AfterChange::Nothing, AfterChange::Due)
     }
 
-    /// Moves the work that was `fresh` to the queue, with its node or the one that it has left in its
-    /// list.
+    /// Moves the work that was `fresh` to the queue. Unless it is the only one that is due, it takes
+    /// its node or the one that it has left in its list.
     #[inline(never)]
     fn push(&mut self, work: Work) {
-        let node = self.fresh_node.take();
-        let left = node.or_else(|| self.success.list.take_spare());
-        let node = left.or_else(|| self.sum.list.take_spare());
-        if let Some(queue) = &self.queue {
-            self.wake |= queue.push(node, work);
-        }
+        let Some(queue) = &self.queue else {
+            return;
+        };
+        self.wake |= match queue.push_single(work) {
+            Ok(wake) => {
+                if let Some(node) = self.fresh_node.take() {
+                    queue.keep(node);
+                }
+                wake
+            }
+            Err(work) => {
+                let node = self.fresh_node.take();
+                let left = node.or_else(|| self.success.list.take_spare());
+                let node = left.or_else(|| self.sum.list.take_spare());
+                queue.push(node, work)
+            }
+        };
     }
 
     /// Takes all works of a kind out. The caller informs [`Waiters`](kfi_core::cntr::Waiters).

@@ -74,8 +74,8 @@ pub(crate) enum Work {
     /// A transfer of an endpoint.
     Transfer {
         operation: Admitted,
-        /// Keeps the endpoint open.
-        _endpoint: OwnedUse<Endpoint>,
+        /// That of the operation. It stays open.
+        endpoint: OwnedUse<Endpoint>,
     },
     /// A change of a counter.
     Change {
@@ -90,7 +90,7 @@ impl Work {
     pub(crate) fn transfer(endpoint: &Arc<Endpoint>, operation: Admitted) -> Result<Self> {
         Ok(Self::Transfer {
             operation,
-            _endpoint: OwnedUse::new(endpoint.clone())?,
+            endpoint: OwnedUse::new(endpoint.clone())?,
         })
     }
 
@@ -126,9 +126,15 @@ impl Work {
     #[inline(never)]
     fn start_transfer(self, post: Post) {
         let steps = self.steps();
-        if let Self::Transfer { operation, .. } = self {
+        if let Self::Transfer {
+            operation,
+            endpoint,
+        } = self
+        {
             match post {
-                Post::Here => operation.start_here(steps.saturating_mul(STEP_BYTES)),
+                Post::Here => {
+                    operation.start_here(endpoint.arc(), steps.saturating_mul(STEP_BYTES));
+                }
                 Post::Workers => operation.start(),
             }
         }
@@ -156,7 +162,7 @@ impl Change {
 /// The report of a deferred transfer, in addition to or in place of that of an operation.
 pub(crate) struct Deferral {
     /// Its completion counter.
-    cntr: Option<OwnedUse<Cntr>>,
+    cntr: Option<HeldUse<Cntr>>,
     /// It has KFI_COMPLETION: it completes as any operation, too.
     pub(super) report: bool,
     /// With `report`: the credit for its entry in the CQ, once it was posted.
@@ -167,7 +173,7 @@ impl Deferral {
     /// The report of a transfer to `cntr`. Fails with `EBADF` if it is closed.
     pub(crate) fn new(cntr: Option<&Arc<Cntr>>, report: bool) -> Result<Self> {
         Ok(Self {
-            cntr: cntr.map(|cntr| OwnedUse::new(cntr.clone())).transpose()?,
+            cntr: cntr.map(|cntr| HeldUse::new(cntr.clone())).transpose()?,
             report,
             credit: None,
         })
@@ -192,9 +198,7 @@ impl Drop for Deferral {
     /// Does not sleep: a worker drops the last reference to the counter.
     fn drop(&mut self) {
         if let Some(cntr) = self.cntr.take() {
-            let counter = cntr.arc().clone();
-            drop(cntr);
-            counter.put();
+            cntr.end().put();
         }
     }
 }

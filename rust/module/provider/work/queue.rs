@@ -106,32 +106,29 @@ const DUE: u64 = 1 << 1;
 const CLOSED: u64 = 1 << 2;
 
 struct Due {
-    /// A work that an executor had no steps left for. It comes before `works`.
+    /// A work that an executor had no steps left for. It comes first.
     left: Option<Work>,
+    /// A work that became due when no other one was. It comes before `works`.
+    single: Option<Work>,
     /// By the order in which they became due.
     works: WorkList,
     /// The key of the next one.
     next: u64,
     /// A counter has reached works that are still in its lists. They come after `works`.
     rest: bool,
-    /// A task is the executor.
-    busy: bool,
     /// The domain closes by force: works are dropped.
     closed: bool,
+    /// Whether [`WorkQueue::state`] has [`DUE`].
+    noted: bool,
     /// Unused nodes, at most [`POOL_SIZE`]. They stay charged.
     pool: KVec<Node>,
 }
 
 impl Due {
     /// Whether no work is due.
+    #[inline]
     fn is_empty(&self) -> bool {
-        self.left.is_none() && self.works.is_empty() && !self.rest
-    }
-
-    /// The bits of [`WorkQueue::state`].
-    fn state(&self) -> u64 {
-        let bit = |is_set: bool, bit| if is_set { bit } else { 0 };
-        bit(self.busy, BUSY) | bit(!self.is_empty(), DUE) | bit(self.closed, CLOSED)
+        self.left.is_none() && self.single.is_none() && self.works.is_empty() && !self.rest
     }
 
     /// Keeps an unused node, if there are not enough.
@@ -144,7 +141,7 @@ impl Due {
 
     /// Takes the first work that is due.
     fn pop(&mut self) -> Option<Work> {
-        if let Some(work) = self.left.take() {
+        if let Some(work) = self.left.take().or_else(|| self.single.take()) {
             return Some(work);
         }
         let (node, work) = self.works.pop_first()?;
@@ -171,7 +168,7 @@ enum Turn {
 pub(crate) struct WorkQueue {
     #[pin]
     due: SpinLock<Due>,
-    /// [`Due::state`]. Written under the lock of `due`.
+    /// [`BUSY`], changed atomically; [`DUE`] and [`CLOSED`], changed under the lock of `due`, too.
     state: AtomicWord,
     /// Works that wait or are due.
     len: Atomic<u32>,
@@ -213,11 +210,12 @@ impl WorkQueue {
                 due <- new_spinlock!(
                     Due {
                         left: None,
+                        single: None,
                         works: WorkList::new(),
                         next: 0,
                         rest: false,
-                        busy: false,
                         closed: false,
+                        noted: false,
                         pool,
                     },
                     "WorkQueue::due"
@@ -233,14 +231,20 @@ impl WorkQueue {
         )
     }
 
-    /// Changes what is due, and writes `state`.
+    /// Changes what is due, and notes in `state` whether something is. Returns the change's result,
+    /// and whether a task was the executor afterwards.
     #[inline(always)]
-    fn change<R>(&self, change: impl FnOnce(&mut Due) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Due) -> R) -> (R, bool) {
         let mut due = self.due.lock();
         let result = change(&mut due);
-        // ORDERING: release: who sees that no work is due sees the effects of those that were.
-        self.state.store_release(due.state());
-        result
+        let is_due = !due.is_empty();
+        let state = match (core::mem::replace(&mut due.noted, is_due), is_due) {
+            (false, true) => self.state.fetch_add(DUE),
+            // The bit is set.
+            (true, false) => self.state.fetch_add(DUE.wrapping_neg()),
+            _ => self.state.load(),
+        };
+        (result, state & BUSY != 0)
     }
 
     /// Memory for a work, if an unused node is left. Does not sleep.
@@ -278,36 +282,48 @@ impl WorkQueue {
         self.due.lock().keep(Some(node));
     }
 
-    /// Adds a work that is due. Returns whether somebody has to be called to start it: there is no
-    /// executor. Called under the lock of its counter. `node` is `Some`.
+    /// Adds a work that is due, if no other one is; otherwise returns it. It needs no node. Returns
+    /// whether somebody has to be called to start it: there is no executor. Called under the lock of
+    /// its counter.
+    pub(super) fn push_single(&self, work: Work) -> core::result::Result<bool, Work> {
+        if self.state.load() & DUE != 0 {
+            return Err(work);
+        }
+        let (refused, busy) = self.change(|due| {
+            if !due.is_empty() {
+                return Some(work);
+            }
+            due.single = Some(work);
+            None
+        });
+        refused.map_or(Ok(!busy), Err)
+    }
+
+    /// Adds a work that is due. `node` is `Some`. Otherwise as [`push_single`](Self::push_single).
     pub(super) fn push(&self, node: Option<Node>, work: Work) -> bool {
-        self.change(|due| {
+        let ((), busy) = self.change(|due| {
             // With one work per nanosecond the number wraps after 584 years.
             let key = Key::new(due.next, 0);
             due.next = due.next.wrapping_add(1);
             let unused = due.works.insert(key, node, work);
             due.keep(unused);
-            !due.busy
-        })
+        });
+        !busy
     }
 
     /// Notes that a counter has more works that are due. As [`push`](Self::push).
     pub(super) fn leave_rest(&self) -> bool {
-        self.change(|due| {
-            due.rest = true;
-            !due.busy
-        })
+        let ((), busy) = self.change(|due| due.rest = true);
+        !busy
     }
 
     /// Makes the current task the executor if no work is due and there is none. Called under the
     /// lock of the counter whose work it is about to start, so no earlier work of this counter can
     /// become due in between.
+    #[inline]
     pub(in crate::provider) fn begin_idle(&self) -> bool {
-        self.change(|due| {
-            let begins = !due.busy && !due.closed && due.is_empty();
-            due.busy |= begins;
-            begins
-        })
+        // ORDERING: fully ordered, see `is_idle`.
+        self.state.compare_exchange(0, BUSY).is_ok()
     }
 
     /// Whether no work is due and there is no executor. Called under the lock of a counter: then all
@@ -315,7 +331,8 @@ impl WorkQueue {
     /// is released. Those of other counters may.
     #[inline]
     pub(in crate::provider) fn is_idle(&self) -> bool {
-        // ORDERING: acquire, see `change`.
+        // ORDERING: acquire: who sees that no work is due sees the effects of those that were. All
+        // changes of `state` are fully ordered.
         self.state.load_acquire() == 0
     }
 
@@ -350,11 +367,19 @@ impl WorkQueue {
 
     /// Makes the current task the executor, if works are due and there is none.
     fn begin(&self) -> bool {
-        self.change(|due| {
-            let begins = !due.busy && !due.is_empty();
-            due.busy |= begins;
-            begins
-        })
+        self.begin_if(|state| state & DUE != 0)
+    }
+
+    /// Makes the current task the executor, if there is none and `wanted` holds for `state`.
+    fn begin_if(&self, wanted: impl Fn(u64) -> bool) -> bool {
+        let mut seen = self.state.load();
+        while seen & BUSY == 0 && wanted(seen) {
+            match self.state.compare_exchange(seen, seen | BUSY) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
     }
 
     /// Starts `next` and the works that are due, as the executor, until there is none or so many
@@ -393,25 +418,42 @@ impl WorkQueue {
     }
 
     /// Decides what the executor does next. `next`: a work that it may not start. Does not sleep.
-    #[inline(never)]
+    #[inline]
     fn take_turn(&self, next: Option<Work>, may_start: bool) -> Turn {
-        self.change(|due| {
+        // A work that becomes due after this finds no executor.
+        if next.is_none() && self.state.compare_exchange(BUSY, 0).is_ok() {
+            return Turn::Ended { more: false };
+        }
+        self.take_from(next, may_start)
+    }
+
+    /// [`take_turn`](Self::take_turn), if a work may be due.
+    #[inline(never)]
+    fn take_from(&self, next: Option<Work>, may_start: bool) -> Turn {
+        let (turn, _) = self.change(|due| {
             if next.is_some() {
                 due.left = next;
             }
             if due.closed || may_start {
                 match due.pop() {
-                    Some(work) if due.closed => return Turn::Drop(work),
-                    Some(work) => return Turn::Start(work),
-                    None if core::mem::replace(&mut due.rest, false) => return Turn::ReleaseRest,
+                    Some(work) if due.closed => return Some(Turn::Drop(work)),
+                    Some(work) => return Some(Turn::Start(work)),
+                    None if core::mem::replace(&mut due.rest, false) => {
+                        return Some(Turn::ReleaseRest);
+                    }
                     None => {}
                 }
             }
-            due.busy = false;
-            Turn::Ended {
-                more: !due.is_empty(),
-            }
-        })
+            None
+        });
+        if let Some(turn) = turn {
+            return turn;
+        }
+        // The bit is set.
+        let state = self.state.fetch_add(BUSY.wrapping_neg());
+        Turn::Ended {
+            more: state & DUE != 0,
+        }
     }
 
     /// Makes more works due of the counters that have left some. The executor calls it. Sleeps.
@@ -452,10 +494,12 @@ impl WorkQueue {
     /// Closes the queue by force: drops the works that are due, and those that become due. The
     /// executor is not waited for. Sleeps.
     pub(super) fn close(self: &Arc<Self>) {
-        let begins = self.change(|due| {
-            due.closed = true;
-            !core::mem::replace(&mut due.busy, true)
-        });
+        let (was_closed, _) = self.change(|due| core::mem::replace(&mut due.closed, true));
+        if !was_closed {
+            self.state.fetch_add(CLOSED);
+        }
+        // An executor that ends after this sees that the queue is closed.
+        let begins = self.begin_if(|_| true);
         // Otherwise the executor drops them.
         if begins {
             self.execute(None, 0, Post::Here);
