@@ -389,7 +389,9 @@ fn admit(pair: &Pair, context: Context, start: impl Fn(Admitted)) -> Result {
 
 fn start_here(pair: &Arc<Pair>) -> Result {
     for _ in 0..POSTS {
-        admit(pair, Context::MaySleep, |op| op.start_here(&pair.a.endpoint, usize::MAX))?;
+        admit(pair, Context::MaySleep, |op| {
+            op.start_here(&pair.a.endpoint, usize::MAX)
+        })?;
     }
     Ok(())
 }

@@ -140,4 +140,23 @@ mod tests {
         assert!(pool.take(&owner).is_ok());
         Ok(())
     }
+
+    /// The record of a deferred transfer takes its memory from the pool and gives it back. Without a
+    /// CQ it has none.
+    #[test]
+    fn a_record_of_deferred_work_is_used_again() -> Result {
+        let owner = Budget::of(user(306), Some(BYTES))?;
+        let pool = KBox::pin_init(RecordPool::new()?, GFP_KERNEL)?;
+        let record = pool.take(&owner)?.with(Deferral::new(None, true)?);
+        assert!(record.is_deferred());
+        pool.put(record);
+        assert_eq!(charged(&owner), BYTES);
+        pool.put(Record::without_memory(Deferral::new(None, true)?));
+        let record = pool.take(&owner)?;
+        assert!(!record.is_deferred());
+        assert_eq!(charged(&owner), BYTES);
+        // The record without memory is not in the pool.
+        assert_eq!(pool.take(&owner).err(), Some(ENOMEM));
+        Ok(())
+    }
 }

@@ -211,6 +211,27 @@ mod tests {
         Ok(())
     }
 
+    /// Works of several counters start in the order in which they have become due: the first of them,
+    /// which waits without a node, and the others.
+    #[test]
+    fn works_start_in_the_order_in_which_they_become_due() -> Result {
+        let cntrs = Cntrs::open(4)?;
+        let done = cntrs.get(3)?;
+        let queue = cntrs.test.domain.work();
+        let changes = [Change::Add(5), Change::Set(10), Change::Add(1)];
+        for (at, change) in changes.iter().enumerate() {
+            cntrs.get(at)?.queue_change(1, done, *change)?;
+        }
+        assert!(queue.begin_idle());
+        for at in 0..changes.len() {
+            cntrs.get(at)?.add(1);
+        }
+        assert_eq!((done.read(), queue.len()), (0, 3));
+        queue.go_on(None);
+        assert_eq!((done.read(), queue.len()), (11, 0));
+        Ok(())
+    }
+
     /// A chain in one call takes no more stack and no more time than its length.
     #[test]
     fn a_chain_in_one_call() -> Result {

@@ -390,16 +390,30 @@ impl Budget {
     /// Charges `bytes` to the account and its ancestors. Does not sleep. Fails with `ENOMEM` if one
     /// of them would exceed the limit.
     pub(crate) fn take(&self, bytes: u64) -> Result<Allowance> {
+        self.charge(bytes)?;
+        Ok(Allowance {
+            account: self.account.clone(),
+            bytes,
+        })
+    }
+
+    /// [`take`](Self::take) without a reference to the account. The caller [returns
+    /// it](Self::uncharge) while it has this budget or another one of the account.
+    pub(crate) fn charge(&self, bytes: u64) -> Result {
         self.account.0.charge_all(
             |account| charge(&account.used, bytes, self.limit),
             |account| {
                 account.used.fetch_sub(bytes, Relaxed);
             },
-        )?;
-        Ok(Allowance {
-            account: self.account.clone(),
-            bytes,
-        })
+        )
+    }
+
+    /// Returns what [`charge`](Self::charge) has charged. Any context.
+    #[inline]
+    pub(crate) fn uncharge(&self, bytes: u64) {
+        for account in self.account.0.with_ancestors() {
+            account.used.fetch_sub(bytes, Relaxed);
+        }
     }
 
     /// Bytes that a part may have.

@@ -5,9 +5,9 @@
 pub(in crate::provider) use super::{
     domain::Domain,
     object::{
+        HeldUse,
         Ident,
         Object,
-        HeldUse,
         OwnedUse,
         UseCount,
         UseGuard,

@@ -75,15 +75,46 @@ const NOT_DEFERRED: OpFlags = OpFlags::MULTI_RECV
 pub(super) struct Entry {
     /// The next entry of its list.
     pub(super) next: Option<KBox<Entry>>,
-    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) endpoint: Charged,
     pub(super) op: Op<'static>,
     /// Memory for its error entry; `None` if its side has no CQ.
     pub(super) record: Option<Record>,
     origin: Origin,
     /// Memory of injected bytes that were copied where it cannot be released.
     _replaced: MemRef,
-    /// Its memory, charged to the owner of the endpoint.
-    _memory: Allowance,
+}
+
+/// The endpoint of an entry. Its owner is charged for the memory of the entry.
+pub(super) struct Charged {
+    endpoint: Arc<Endpoint>,
+    bytes: u64,
+}
+
+impl Charged {
+    /// Charges the owner of `endpoint`. Fails with `ENOMEM`. Any context.
+    fn new(endpoint: &Arc<Endpoint>, bytes: u64) -> Result<Self> {
+        endpoint.ident.budget.charge(bytes)?;
+        Ok(Self {
+            endpoint: endpoint.clone(),
+            bytes,
+        })
+    }
+}
+
+impl core::ops::Deref for Charged {
+    type Target = Arc<Endpoint>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+}
+
+impl Drop for Charged {
+    #[inline]
+    fn drop(&mut self) {
+        self.endpoint.ident.budget.uncharge(self.bytes);
+    }
 }
 
 /// Whether an operation is admitted where the caller may sleep.
@@ -115,7 +146,7 @@ impl Admitted {
     pub(crate) fn start(self) {
         let entry = self.0;
         trace::post(|| entry.trace_fields());
-        let endpoint = entry.endpoint.clone();
+        let endpoint = Arc::clone(&entry.endpoint);
         submit::push(&endpoint, entry);
         endpoint.put();
     }
@@ -140,12 +171,12 @@ impl Admitted {
 
     /// Whether it is an operation of `endpoint` with this context.
     pub(crate) fn is(&self, endpoint: &Endpoint, context: u64) -> bool {
-        core::ptr::eq(&*self.0.endpoint, endpoint) && self.0.op.kind_and_context().1 == context
+        core::ptr::eq(&**self.0.endpoint, endpoint) && self.0.op.kind_and_context().1 == context
     }
 
     /// Completes the operation with ECANCELED instead of starting it. Process context, sleeps.
     pub(crate) fn cancel(self) {
-        let endpoint = self.0.endpoint.clone();
+        let endpoint = Arc::clone(&self.0.endpoint);
         let Some((_inside, bound)) = endpoint.enter() else {
             // A closed endpoint reports nothing.
             return;
@@ -221,7 +252,7 @@ impl Endpoint {
             return Err(ENOSYS);
         }
         let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes();
-        let memory = self.ident.budget.take(bytes as u64)?;
+        let endpoint = Charged::new(self, bytes as u64)?;
         let budget = &self.ident.budget;
         let has_cq = bound.cq(op.side()).is_some();
         let record = match (deferral, has_cq) {
@@ -243,7 +274,7 @@ impl Endpoint {
             entry,
             Entry {
                 next: None,
-                endpoint: self.clone(),
+                endpoint,
                 op,
                 record,
                 origin: Origin::Started { turn: None },
@@ -251,7 +282,6 @@ impl Endpoint {
                     Context::MaySleep => MemRef::empty(),
                     Context::Atomic => replaced,
                 },
-                _memory: memory,
             },
         )))
     }

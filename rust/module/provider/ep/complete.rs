@@ -42,10 +42,7 @@ use super::{
     prelude::*, //
 };
 use crate::{
-    provider::{
-        cq::Credit,
-        work::Deferral, //
-    },
+    provider::cq::Credit,
     shim::trace, //
 };
 
@@ -228,6 +225,9 @@ impl Endpoint {
         len: u64,
         spare: &mut Option<Record>,
     ) -> Result<Ticket> {
+        if spare.as_ref().is_some_and(Record::is_deferred) {
+            return self.deferred_ticket(bound, kind, context, len, spare);
+        }
         let mut ticket = Ticket {
             kind,
             report: false,
@@ -235,12 +235,6 @@ impl Endpoint {
             len,
             reserved: ReservedRoom::None,
         };
-        if let Some(record) = spare {
-            if record.is_deferred() {
-                self.defer(bound, &mut ticket, spare)?;
-                return Ok(ticket);
-            }
-        }
         if let Some(binding) = bound.cq(kind.side()) {
             ticket.report = op::reports_success(flags, binding.selective);
             // The release of a multi-receive buffer is always reported.
@@ -251,21 +245,33 @@ impl Endpoint {
         Ok(ticket)
     }
 
-    /// Makes `ticket` that of deferred work, whose record is `spare`. Fails with `EAGAIN` if the CQ
-    /// has no room for an entry that it makes. Does not sleep.
+    /// The ticket of deferred work, whose record is `spare`. Fails with `EAGAIN` if the CQ has no
+    /// room for an entry that it makes. Does not sleep.
     #[cold]
-    fn defer(&self, bound: &Bound, ticket: &mut Ticket, spare: &mut Option<Record>) -> Result {
+    fn deferred_ticket(
+        &self,
+        bound: &Bound,
+        kind: OpType,
+        context: u64,
+        len: u64,
+        spare: &mut Option<Record>,
+    ) -> Result<Ticket> {
         if let Some(deferral) = spare.as_mut().and_then(Record::deferral) {
-            if let (true, Some(binding)) = (deferral.report, bound.cq(ticket.kind.side())) {
+            if let (true, Some(binding)) = (deferral.report, bound.cq(kind.side())) {
                 deferral.credit = Some(binding.cq.reserve()?);
             }
         }
-        // It does not complete as an operation that is silent.
-        ticket.report = true;
-        ticket.reserved = spare
-            .take()
-            .map_or(ReservedRoom::None, ReservedRoom::Record);
-        Ok(())
+        Ok(Ticket {
+            kind,
+            // It does not complete as an operation that is silent.
+            report: true,
+            context,
+            len,
+            reserved: match spare.take() {
+                Some(record) => ReservedRoom::Record(record),
+                None => ReservedRoom::None,
+            },
+        })
     }
 
     /// Prepares a ticket for the failure of its operation, and for being kept after the call
@@ -344,8 +350,13 @@ impl Endpoint {
     /// Completes an operation. Does not sleep.
     pub(super) fn complete(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
         if let ReservedRoom::Record(record) = &mut ticket.reserved {
-            if let Some(deferral) = record.take_deferral() {
-                return self.complete_deferred(bound, ticket, deferral, outcome);
+            if let Some(deferral) = record.deferral() {
+                if deferral.report || outcome.error.is_some() {
+                    return self.complete_deferred(bound, ticket, outcome);
+                }
+                // Most deferred work is reported by its counter only.
+                deferral.count(true);
+                return self.complete_counted(ticket, outcome.len);
             }
         }
         // A program that has read the entry knows that the operation has completed, so the counter
@@ -369,16 +380,29 @@ impl Endpoint {
         });
     }
 
+    /// Completes deferred work that has succeeded and makes no entry, and that was counted. Does not
+    /// sleep.
+    #[inline(always)]
+    fn complete_counted(&self, ticket: Ticket, len: u64) {
+        self.trace(ticket.context, len, None);
+        if let ReservedRoom::Record(record) = ticket.reserved {
+            self.records.put(record);
+        }
+        // See `complete_uncounted`.
+        self.submission.kick();
+    }
+
     /// Completes deferred work: on its completion counter and, with KFI_COMPLETION, as any
     /// operation. A failure always makes an error entry. Does not sleep.
     #[cold]
-    fn complete_deferred(
-        &self,
-        bound: &Bound,
-        ticket: Ticket,
-        deferral: Deferral,
-        outcome: Outcome,
-    ) {
+    fn complete_deferred(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
+        let deferral = match &mut ticket.reserved {
+            ReservedRoom::Record(record) => record.take_deferral(),
+            _ => None,
+        };
+        let Some(deferral) = deferral else {
+            return;
+        };
         let success = outcome.error.is_none();
         // Before the entry, as in `complete`.
         if deferral.report {

@@ -162,7 +162,7 @@ impl Queue {
     /// The endpoint, if the queue is not empty.
     fn endpoint(&self) -> Option<&Arc<Endpoint>> {
         let first = self.ready.0.as_ref().or(self.started.0.as_ref());
-        first.map(|first| &first.endpoint)
+        first.map(|first| &*first.endpoint)
     }
 }
 
@@ -469,6 +469,10 @@ impl Run<'_> {
     /// Takes the oldest operation. Sleeps.
     fn next(&mut self) -> Option<KBox<Entry>> {
         if self.ready.0.is_none() {
+            // The end of the run finds those that are started from now on.
+            if !self.submission.has_started(self.side) {
+                return None;
+            }
             let mut started = {
                 let mut inner = self.submission.inner.lock();
                 core::mem::replace(&mut inner.queue(self.side).started, Stack(None))

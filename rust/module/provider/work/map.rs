@@ -365,7 +365,9 @@ impl WorkLists {
         if !core::mem::replace(&mut self.wake, false) {
             return AfterChange::Nothing;
         }
-        self.queue.clone().map_or(AfterChange::Nothing, AfterChange::Due)
+        self.queue
+            .clone()
+            .map_or(AfterChange::Nothing, AfterChange::Due)
     }
 
     /// Moves the work that was `fresh` to the queue. Unless it is the only one that is due, it takes
@@ -375,20 +377,18 @@ impl WorkLists {
         let Some(queue) = &self.queue else {
             return;
         };
-        self.wake |= match queue.push_single(work) {
-            Ok(wake) => {
-                if let Some(node) = self.fresh_node.take() {
-                    queue.keep(node);
-                }
-                wake
+        let mut work = Some(work);
+        self.wake |= queue.push_single(&mut work);
+        let Some(work) = work else {
+            if let Some(node) = self.fresh_node.take() {
+                queue.keep(node);
             }
-            Err(work) => {
-                let node = self.fresh_node.take();
-                let left = node.or_else(|| self.success.list.take_spare());
-                let node = left.or_else(|| self.sum.list.take_spare());
-                queue.push(node, work)
-            }
+            return;
         };
+        let node = self.fresh_node.take();
+        let left = node.or_else(|| self.success.list.take_spare());
+        let node = left.or_else(|| self.sum.list.take_spare());
+        self.wake |= queue.push(node, work);
     }
 
     /// Takes all works of a kind out. The caller informs [`Waiters`](kfi_core::cntr::Waiters).

@@ -17,6 +17,8 @@
 //!
 //! If a change makes one work due, by the executor or by a task that becomes it, and the list is
 //! empty, this work needs no list: the executor starts it next. The links of a chain are such works.
+//! A single work that another change makes due needs no node ([`Due::single`]): mostly the change is
+//! the completion of a transfer that the executor has just posted.
 //! While the list is not empty, each work goes to its end, so a chain delays no other
 //! work for longer than one step.
 //!
@@ -40,8 +42,10 @@
 //! # Locks
 //!
 //! `WorkQueue::due` is taken under the lock of a counter. Only the lock of the workqueue is taken
-//! under it. `WorkQueue::state` says without the lock what is in it. `WorkQueue::counters` is a
-//! leaf.
+//! under it. `WorkQueue::state` says without the lock whether a work is due and whether there is an
+//! executor. A task becomes the executor, and ceases to be it, with an atomic change of `state`; it
+//! ceases without the lock only if no work is due. So either the executor sees a new work, or who
+//! adds the work sees that there is no executor. `WorkQueue::counters` is a leaf.
 
 use kernel::{
     rbtree::{
@@ -282,21 +286,22 @@ impl WorkQueue {
         self.due.lock().keep(Some(node));
     }
 
-    /// Adds a work that is due, if no other one is; otherwise returns it. It needs no node. Returns
+    /// Takes a work that is due, if no other one is; otherwise leaves it. It needs no node. Returns
     /// whether somebody has to be called to start it: there is no executor. Called under the lock of
     /// its counter.
-    pub(super) fn push_single(&self, work: Work) -> core::result::Result<bool, Work> {
+    #[inline(always)]
+    pub(super) fn push_single(&self, work: &mut Option<Work>) -> bool {
         if self.state.load() & DUE != 0 {
-            return Err(work);
+            return false;
         }
-        let (refused, busy) = self.change(|due| {
-            if !due.is_empty() {
-                return Some(work);
+        let (moved, busy) = self.change(|due| {
+            let is_empty = due.is_empty();
+            if is_empty {
+                core::mem::swap(&mut due.single, work);
             }
-            due.single = Some(work);
-            None
+            is_empty
         });
-        refused.map_or(Ok(!busy), Err)
+        moved && !busy
     }
 
     /// Adds a work that is due. `node` is `Some`. Otherwise as [`push_single`](Self::push_single).
@@ -391,7 +396,11 @@ impl WorkQueue {
             let may_start = left.is_some() && !fatal_signal_pending();
             let turn = match next {
                 Some(work) if may_start => Turn::Start(work),
-                next => self.take_turn(next, may_start),
+                Some(work) => {
+                    self.change(|due| due.left = Some(work));
+                    self.take_from(false)
+                }
+                None => self.take_turn(may_start),
             };
             next = match turn {
                 Turn::Start(work) => {
@@ -417,23 +426,20 @@ impl WorkQueue {
         }
     }
 
-    /// Decides what the executor does next. `next`: a work that it may not start. Does not sleep.
+    /// Decides what the executor does next. Does not sleep.
     #[inline]
-    fn take_turn(&self, next: Option<Work>, may_start: bool) -> Turn {
+    fn take_turn(&self, may_start: bool) -> Turn {
         // A work that becomes due after this finds no executor.
-        if next.is_none() && self.state.compare_exchange(BUSY, 0).is_ok() {
+        if self.state.load() == BUSY && self.state.compare_exchange(BUSY, 0).is_ok() {
             return Turn::Ended { more: false };
         }
-        self.take_from(next, may_start)
+        self.take_from(may_start)
     }
 
     /// [`take_turn`](Self::take_turn), if a work may be due.
     #[inline(never)]
-    fn take_from(&self, next: Option<Work>, may_start: bool) -> Turn {
+    fn take_from(&self, may_start: bool) -> Turn {
         let (turn, _) = self.change(|due| {
-            if next.is_some() {
-                due.left = next;
-            }
             if due.closed || may_start {
                 match due.pop() {
                     Some(work) if due.closed => return Some(Turn::Drop(work)),
