@@ -232,6 +232,33 @@ mod tests {
         Ok(())
     }
 
+    /// Several counters have left works. The executor makes the works of each due, one of them was
+    /// flushed meanwhile.
+    #[test]
+    fn several_counters_leave_works() -> Result {
+        const WORKS: u64 = 3 * BATCH as u64;
+        const COUNTERS: usize = 4;
+        let cntrs = Cntrs::open(COUNTERS + 1)?;
+        let done = cntrs.get(COUNTERS)?;
+        let queue = cntrs.test.domain.work();
+        assert!(queue.begin_idle());
+        for number in 0..COUNTERS {
+            let go = cntrs.get(number)?;
+            for _ in 0..WORKS {
+                go.queue_change(1, done, Change::Add(1))?;
+            }
+            go.add(1);
+        }
+        let flushed = u64::from(cntrs.get(1)?.flush_work());
+        assert_eq!(flushed, WORKS - u64::from(BATCH));
+        assert_eq!(done.read(), 0);
+        queue.go_on(None);
+        let all = WORKS * COUNTERS as u64 - flushed;
+        assert!(eventually(|| done.read() == all));
+        assert!(eventually(|| queue.len() == 0));
+        Ok(())
+    }
+
     /// A chain in one call takes no more stack and no more time than its length.
     #[test]
     fn a_chain_in_one_call() -> Result {

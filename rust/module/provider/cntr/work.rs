@@ -179,15 +179,19 @@ impl Cntr {
         drop(keeper);
     }
 
-    /// Makes more of its works due, after it has left some. Called by the executor. Does not sleep.
-    pub(in crate::provider) fn release_rest(&self) {
+    /// Makes more of its works due, after it has left some. Returns the next counter that has left
+    /// some. Called by the executor. Does not sleep.
+    pub(in crate::provider) fn release_rest(&self) -> Option<Arc<Self>> {
         let counter = &self.counter;
         let mut line = counter.line.lock();
+        // It enters the list again if it leaves more.
+        let next = line.works_mut().map_mut().end_rest();
         line.release_rest(&counter.values);
         let after = line.works_mut().map_mut().after_change(Starter::Worker);
         drop(line);
         // The executor, which the current task is, finds what is due.
         drop(after);
+        next
     }
 
     /// Searches some of the triggered operations. See

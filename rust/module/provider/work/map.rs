@@ -225,6 +225,10 @@ pub(in crate::provider) struct WorkLists {
     fresh_node: Option<Node>,
     /// A work is due, and no task starts those that are due: somebody has to be called.
     wake: bool,
+    /// The counter is in the queue's list of counters that have left works.
+    in_rest: bool,
+    /// The counter behind it in that list.
+    next_rest: Option<Arc<Cntr>>,
 }
 
 /// The task that changes a counter, and what it may do with the works that are due then.
@@ -289,6 +293,8 @@ impl WorkLists {
             fresh: None,
             fresh_node: None,
             wake: false,
+            in_rest: false,
+            next_rest: None,
         }
     }
 
@@ -321,6 +327,13 @@ impl WorkLists {
         }
         let node = means.node.take().or_else(|| queue.unused_node());
         node.ok_or(Missing::Node).map(Some)
+    }
+
+    /// Takes the counter out of the queue's list of counters that have left works, of which it is the
+    /// first. Returns the next one.
+    pub(in crate::provider) fn end_rest(&mut self) -> Option<Arc<Cntr>> {
+        self.in_rest = false;
+        self.next_rest.take()
     }
 
     /// Takes the use of the counter, if no work waits.
@@ -452,10 +465,15 @@ impl WorkMap for WorkLists {
     }
 
     fn leave_rest(&mut self) {
-        // The last work that is due follows in `after_change`, before the rest.
-        if let Some(queue) = &self.queue {
-            self.wake |= queue.leave_rest();
-        }
+        // The last work that is due follows in `after_change`, before the rest. While works wait,
+        // there is a keeper.
+        let (Some(queue), Some(keeper), false) = (&self.queue, &self.keeper, self.in_rest) else {
+            return;
+        };
+        self.in_rest = true;
+        let (next, wake) = queue.leave_rest(keeper.arc().clone());
+        self.next_rest = next;
+        self.wake |= wake;
     }
 
     fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token> {

@@ -118,8 +118,9 @@ struct Due {
     works: WorkList,
     /// The key of the next one.
     next: u64,
-    /// A counter has reached works that are still in its lists. They come after `works`.
-    rest: bool,
+    /// The first of the counters that have reached works which are still in their lists. The lists
+    /// of the others name the next one. These works come after `works`.
+    rest: Option<Arc<Cntr>>,
     /// The domain closes by force: works are dropped.
     closed: bool,
     /// Whether [`WorkQueue::state`] has [`DUE`].
@@ -132,7 +133,7 @@ impl Due {
     /// Whether no work is due.
     #[inline]
     fn is_empty(&self) -> bool {
-        self.left.is_none() && self.single.is_none() && self.works.is_empty() && !self.rest
+        self.left.is_none() && self.single.is_none() && self.works.is_empty() && self.rest.is_none()
     }
 
     /// Keeps an unused node, if there are not enough.
@@ -159,8 +160,8 @@ enum Turn {
     Start(Work),
     /// The domain closes by force.
     Drop(Work),
-    /// It makes more works due of the counters that have left some.
-    ReleaseRest,
+    /// It makes more works due of the counters that have left some, from this one on.
+    ReleaseRest(Arc<Cntr>),
     /// It is no executor any more. Works may be left.
     Ended {
         more: bool,
@@ -217,7 +218,7 @@ impl WorkQueue {
                         single: None,
                         works: WorkList::new(),
                         next: 0,
-                        rest: false,
+                        rest: None,
                         closed: false,
                         noted: false,
                         pool,
@@ -316,10 +317,11 @@ impl WorkQueue {
         !busy
     }
 
-    /// Notes that a counter has more works that are due. As [`push`](Self::push).
-    pub(super) fn leave_rest(&self) -> bool {
-        let ((), busy) = self.change(|due| due.rest = true);
-        !busy
+    /// Notes that a counter, which is not in the list of those, has more works that are due. Returns
+    /// the counter behind it in the list, and what [`push`](Self::push) returns.
+    pub(super) fn leave_rest(&self, cntr: Arc<Cntr>) -> (Option<Arc<Cntr>>, bool) {
+        let (next, busy) = self.change(|due| due.rest.replace(cntr));
+        (next, !busy)
     }
 
     /// Makes the current task the executor if no work is due and there is none. Called under the
@@ -413,8 +415,8 @@ impl WorkQueue {
                     drop(work);
                     None
                 }
-                Turn::ReleaseRest => {
-                    self.release_rest();
+                Turn::ReleaseRest(first) => {
+                    Self::release_rest(first);
                     None
                 }
                 Turn::Ended { more } => return more,
@@ -440,17 +442,14 @@ impl WorkQueue {
     #[inline(never)]
     fn take_from(&self, may_start: bool) -> Turn {
         let (turn, _) = self.change(|due| {
-            if due.closed || may_start {
-                match due.pop() {
-                    Some(work) if due.closed => return Some(Turn::Drop(work)),
-                    Some(work) => return Some(Turn::Start(work)),
-                    None if core::mem::replace(&mut due.rest, false) => {
-                        return Some(Turn::ReleaseRest);
-                    }
-                    None => {}
-                }
+            if !due.closed && !may_start {
+                return None;
             }
-            None
+            match due.pop() {
+                Some(work) if due.closed => Some(Turn::Drop(work)),
+                Some(work) => Some(Turn::Start(work)),
+                None => due.rest.take().map(Turn::ReleaseRest),
+            }
         });
         if let Some(turn) = turn {
             return turn;
@@ -462,12 +461,13 @@ impl WorkQueue {
         }
     }
 
-    /// Makes more works due of the counters that have left some. The executor calls it. Sleeps.
-    fn release_rest(&self) {
-        let (mut from, mut count) = (0, 0usize);
-        while let Some((id, cntr)) = self.counter_from(from) {
-            cntr.release_rest();
-            from = id.wrapping_add(1);
+    /// Makes more works due of the counters that have left some, of which `first` is the first. A
+    /// counter is in the list because works of it are due, so the visits cost less than the works.
+    /// The executor calls it. Sleeps.
+    fn release_rest(first: Arc<Cntr>) {
+        let (mut next, mut count) = (Some(first), 0usize);
+        while let Some(cntr) = next {
+            next = cntr.release_rest();
             count = count.wrapping_add(1);
             if count % STRIDE == 0 {
                 cond_resched();
