@@ -246,17 +246,14 @@ impl Function {
     ///
     /// `EOPNOTSUPP`: the endpoint does not have the function.
     pub const fn max_count(&self, ep_type: EpType, floats: bool) -> Result<usize, Errno> {
-        let max = match (ep_type, self.datatype.class()) {
-            (EpType::Msg, _) if self.rc().is_some() => 1,
-            (EpType::Msg | EpType::Dgram, _) => 0,
-            (_, Class::Integer) => limits::MAX_ATOMIC_SIZE / self.datatype.size(),
-            (_, _) if floats => limits::MAX_ATOMIC_SIZE / self.datatype.size(),
-            _ => 0,
-        };
-        if max == 0 {
-            return Err(Errno::EOPNOTSUPP);
+        let fits = limits::MAX_ATOMIC_SIZE.checked_div(self.datatype.size());
+        match (ep_type, self.datatype.class(), fits) {
+            (EpType::Msg, _, _) if self.rc().is_some() => Ok(1),
+            (EpType::Msg | EpType::Dgram, _, _) => Err(Errno::EOPNOTSUPP),
+            (_, Class::Integer, Some(fits)) => Ok(fits),
+            (_, _, Some(fits)) if floats => Ok(fits),
+            _ => Err(Errno::EOPNOTSUPP),
         }
-        Ok(max)
     }
 
     /// Checks that an endpoint can post the function on `len` bytes of elements. `floats` as in
