@@ -30,6 +30,10 @@
 //! Arming and taking the values each hold the counter's lock once. The memory of the waiter stays
 //! with the descriptor, so nothing is allocated while one reader uses it.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/cntr_fd.rs"]
+mod kunit;
+
 use kernel::{
     sync::{
         atomic::{
