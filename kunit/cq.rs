@@ -69,7 +69,7 @@ pub(super) fn avail() -> Error {
 }
 
 /// Returns a completion with the context `n`.
-pub(super) fn entry(n: u64) -> Entry {
+fn entry(n: u64) -> Entry {
     Entry {
         op_context: n,
         flags: n + 1,

@@ -7,7 +7,6 @@ use super::{
     super::kunit::{
         avail,
         context,
-        entry,
         error,
         ignore,
         push,
