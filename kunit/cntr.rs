@@ -7,30 +7,24 @@
 
 use super::{
     counter::Counter,
-    fd::{
-        CounterRef,
-        Fd, //
-    },
+    fd::Fd,
     Cntr,
     CntrAttr, //
 };
 use crate::{
-    kunit::{
-        fixture::{
-            a_while,
-            count_if,
-            eventually,
-            ident,
-            soon,
-            thread,
-            wait_obj,
-            within,
-            Count,
-            TestDomain,
-            TestFabric,
-            MS, //
-        },
-        helpers::UserMemory, //
+    kunit::fixture::{
+        a_while,
+        count_if,
+        eventually,
+        ident,
+        soon,
+        thread,
+        wait_obj,
+        within,
+        Count,
+        TestDomain,
+        TestFabric,
+        MS, //
     },
     provider::{
         object::{
@@ -43,18 +37,13 @@ use crate::{
         }, //
     },
     shim::{
-        anon_file::AnonFile,
         errno::to_error,
         sched::now_ns, //
     }, //
 };
 use kernel::{
     prelude::*,
-    sync::Arc,
-    uaccess::{
-        UserPtr,
-        UserSlice, //
-    }, //
+    sync::Arc, //
 };
 use kfi_core::{
     enums,
@@ -73,22 +62,6 @@ fn error_changed() -> Error {
 /// Returns the number of waiters.
 fn waiting(counter: &Counter) -> u32 {
     counter.waiting().0
-}
-
-impl CounterRef for Arc<Counter> {
-    fn counter(&self) -> &Counter {
-        self
-    }
-}
-
-/// Reads both values from a descriptor.
-fn take<H: CounterRef>(fd: &Fd<H>) -> Result<(u64, u64)> {
-    let mut values = (0, 0);
-    fd.take(|taken| {
-        values = (taken.value, taken.err);
-        Ok(())
-    })?;
-    Ok(values)
 }
 
 /// Returns the values in the page that programs map.
@@ -402,152 +375,6 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_reports_changes() -> Result {
-        let counter = counter(0)?;
-        counter.add(1);
-        let fd = Fd::new(counter.clone())?;
-        assert!(!fd.is_readable());
-        assert_eq!(take(&fd), Err(EAGAIN));
-        counter.add(0);
-        assert!(!fd.is_readable());
-        counter.add(2);
-        assert!(fd.is_readable());
-        // The descriptor has a waiter only while it is armed.
-        assert_eq!(waiting(&counter), 0);
-        counter.add(2);
-        assert_eq!(take(&fd), Ok((5, 0)));
-        assert!(!fd.is_readable());
-        assert_eq!(waiting(&counter), 1);
-        assert!(counter.adderr(1));
-        assert_eq!(take(&fd), Ok((5, 1)));
-        // The value was set, although it is the same.
-        counter.set(5)?;
-        assert_eq!(take(&fd), Ok((5, 1)));
-        counter.set(2)?;
-        assert_eq!(take(&fd), Ok((2, 1)));
-        counter.seterr(0)?;
-        assert_eq!(take(&fd), Ok((2, 0)));
-        assert_eq!(take(&fd), Err(EAGAIN));
-        drop(fd);
-        assert_eq!(waiting(&counter), 0);
-        Ok(())
-    }
-
-    #[test]
-    fn a_descriptor_waits_for_a_threshold() -> Result {
-        let counter = counter(0)?;
-        let (five, eight) = (Fd::new(counter.clone())?, Fd::new(counter.clone())?);
-        five.arm_threshold(5)?;
-        eight.arm_threshold(8)?;
-        assert_eq!(counter.waiting(), (2, Some(5)));
-        counter.add(4);
-        assert!(!five.is_readable() && !eight.is_readable());
-        counter.add(1);
-        assert!(five.is_readable() && !eight.is_readable());
-        // The descriptor is readable until it is read, although the value decreases.
-        counter.set(0)?;
-        assert!(five.is_readable() && !eight.is_readable());
-        assert_eq!(take(&five), Ok((0, 0)));
-        assert!(counter.adderr(1));
-        assert!(five.is_readable() && eight.is_readable());
-        // A threshold that is already reached makes the descriptor readable immediately.
-        five.arm_threshold(1)?;
-        assert!(!five.is_readable());
-        five.arm_threshold(0)?;
-        assert!(five.is_readable());
-        drop((five, eight));
-        assert_eq!(waiting(&counter), 0);
-        Ok(())
-    }
-
-    #[test]
-    fn values_that_cannot_be_copied_are_not_consumed() -> Result {
-        let counter = counter(0)?;
-        let fd = Fd::new(counter.clone())?;
-        counter.add(1);
-        assert_eq!(fd.take(|_| Err(EFAULT)), Err(EFAULT));
-        assert!(fd.is_readable());
-        // A change between the copy and the new arming is not lost.
-        assert!(fd
-            .take(|values| {
-                counter.add(1);
-                assert_eq!(values.value, 1);
-                Ok(())
-            })
-            .is_ok());
-        assert!(fd.is_readable());
-        assert_eq!(take(&fd), Ok((2, 0)));
-        Ok(())
-    }
-
-    #[test]
-    fn a_descriptor_is_read_and_written() -> Result {
-        let counter = counter(0)?;
-        let fd = Fd::new(counter.clone())?;
-        let memory = UserMemory::map(64, true)?;
-        let to = |len| UserSlice::new(memory.ptr(0), len).writer();
-        let from = |len| UserSlice::new(memory.ptr(32), len).reader();
-        assert_eq!(fd.read(&mut to(16), true), Err(EAGAIN));
-        counter.add(7);
-        for short in [0, 8, 15] {
-            assert_eq!(fd.read(&mut to(short), true), Err(EINVAL));
-        }
-        let unmapped = UserSlice::new(UserPtr::from_addr(0), 16);
-        assert_eq!(fd.read(&mut unmapped.writer(), true), Err(EFAULT));
-        assert!(fd.is_readable());
-        assert_eq!(fd.read(&mut to(64), false), Ok(16));
-        let mut bytes = [0; 16];
-        memory.read(0, &mut bytes)?;
-        assert_eq!(u128::from_ne_bytes(bytes), 7);
-
-        for wrong in [0, 4, 7, 9, 16] {
-            assert_eq!(fd.write(&mut from(wrong), false), Err(EINVAL));
-        }
-        let unmapped = UserSlice::new(UserPtr::from_addr(0), 8);
-        assert_eq!(fd.write(&mut unmapped.reader(), false), Err(EFAULT));
-        assert!(!fd.is_readable());
-        memory.write(32, &9u64.to_ne_bytes())?;
-        assert_eq!(fd.write(&mut from(8), false), Ok(8));
-        counter.add(1);
-        assert!(!fd.is_readable());
-        counter.add(1);
-        assert!(fd.is_readable());
-        counter.close();
-        assert_eq!(fd.read(&mut to(16), false), Err(EBADF));
-        assert_eq!(fd.write(&mut from(8), false), Err(EBADF));
-        assert!(fd.is_readable());
-        Ok(())
-    }
-
-    #[test]
-    fn reading_a_descriptor_waits() -> Result {
-        const ROUNDS: u64 = 300;
-        let (ping, pong) = (counter(0)?, counter(0)?);
-        let fd = Fd::new(pong.clone())?;
-        let memory = UserMemory::map(16, true)?;
-        let other = ping.clone();
-        let answers = pong.clone();
-        let thread = thread(move || {
-            for round in 1..=ROUNDS {
-                if other.wait(round, soon(), &mut 0).is_err() {
-                    break;
-                }
-                answers.add(1);
-            }
-        })?;
-        for round in 1..=ROUNDS {
-            ping.add(1);
-            let mut to = UserSlice::new(memory.ptr(0), 16).writer();
-            assert_eq!(fd.read(&mut to, false), Ok(16));
-            let mut value = [0; 8];
-            memory.read(0, &mut value)?;
-            assert_eq!(u64::from_ne_bytes(value), round);
-        }
-        thread.join();
-        Ok(())
-    }
-
-    #[test]
     fn the_wait_object_determines_how_to_wait() -> Result {
         let test = TestDomain::open()?;
         let open = |wait: WaitObj| {
@@ -616,7 +443,11 @@ mod tests {
         let fd = Fd::new(crate::provider::object::UseRef::new(cntr.clone())?)?;
         assert_eq!(close(&*cntr), Err(EBUSY));
         cntr.add(1);
-        assert_eq!(take(&fd), Ok((1, 0)));
+        let taken = fd.take(|values| {
+            assert_eq!((values.value, values.err), (1, 0));
+            Ok(())
+        });
+        assert_eq!(taken, Ok(()));
         drop(fd);
         assert_eq!(close(&*cntr), Ok(()));
         assert_eq!(close(&*test.domain), Ok(()));

@@ -152,7 +152,8 @@ static inline int kfi_cntr_seterr(struct kfid_cntr *cntr, u64 value)
  * not.
  *
  * Return: 0: the threshold was reached; -KFI_EAVAIL the error value changed;
- *	-KFI_ETIMEDOUT; -EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE.
+ *	-KFI_ETIMEDOUT; -EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE;
+ *	-KFI_ENOSPC 1,024 tasks wait for the counter.
  */
 static inline int kfi_cntr_wait(struct kfid_cntr *cntr, u64 threshold,
 				int timeout)

@@ -67,6 +67,7 @@
 #define KFABRIC_MAX_AV		65536	/* addresses in an AV */
 #define KFABRIC_MAX_EVENT	320	/* bytes of an event's data */
 #define KFABRIC_MAX_POST	4096	/* operations in one KFABRIC_IOC_POST */
+#define KFABRIC_MAX_WAITERS	1024	/* waits and descriptors of a counter */
 #define KFABRIC_MAX_WORK	131072	/* queued and triggered work of a domain */
 #define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
 #define KFABRIC_MAX_COMP_CNTR	4096	/* completion counters of a domain */
@@ -666,7 +667,8 @@ struct kfabric_close {
  * The descriptor counts as a use of the object: close gives -EBUSY while it is
  * open.
  *
- * Errors: -EINVAL the object has KFI_WAIT_NONE; -EMFILE, -ENFILE.
+ * Errors: -EINVAL the object has KFI_WAIT_NONE; -EMFILE, -ENFILE; -ENOSPC a counter
+ * has %KFABRIC_MAX_WAITERS waits under way and descriptors.
  */
 struct kfabric_getwait {
 	__u32	size;
@@ -1440,7 +1442,9 @@ struct kfabric_cntr_modify {
  *
  * Errors: -KFI_EAVAIL the error value changed since the call began (adding 0 to
  * it or setting it to its present value is no change); -ETIMEDOUT; -EINVAL a
- * wait (@deadline does not poll) on a counter with KFI_WAIT_NONE; -EINTR.
+ * wait (@deadline does not poll) on a counter with KFI_WAIT_NONE; -ENOSPC the
+ * threshold is not reached, and %KFABRIC_MAX_WAITERS waits are under way and
+ * descriptors open; -EINTR.
  */
 struct kfabric_cntr_wait {
 	__u32	size;

@@ -35,7 +35,7 @@ tests![
 ];
 
 /// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
+pub(crate) fn domain() -> (File, u32, u32) {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
@@ -43,7 +43,7 @@ fn domain() -> (File, u32, u32) {
 }
 
 /// Waits; returns the values, too.
-fn cntr_wait(
+pub(crate) fn cntr_wait(
     file: &File,
     cntr: u32,
     threshold: u64,

@@ -17,6 +17,7 @@
 //! | [`datagrams`] | datagrams, good and damaged ones, to an endpoint with flows |
 //! | [`atomics`] | atomics of a peer, and answers to atomics, that are invalid |
 //! | [`bad_atomics`] | the list of invalid atomics |
+//! | [`receives`] | messages of a peer that violates the protocol when a part of them has come |
 //! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
 //! | [`evidence`] | statistics that show that packets have reached the module |
@@ -37,6 +38,7 @@ mod mutate;
 mod owned;
 mod packet;
 mod peer;
+pub(crate) mod receives;
 pub(crate) mod siege;
 pub(crate) mod unproven;
 mod victims;

@@ -102,6 +102,7 @@ mod uring;
 mod user_namespaces;
 mod userfault;
 mod verbs_peer;
+mod waiter_limit;
 mod waiting;
 mod ways;
 mod without_cq;
@@ -157,6 +158,7 @@ fn main() -> std::process::ExitCode {
             events::TESTS,
             flooded::TESTS,
             addresses::TESTS,
+            waiter_limit::TESTS,
             waiting::TESTS,
             endpoints::TESTS,
             transfers::TESTS,
@@ -195,6 +197,7 @@ fn main() -> std::process::ExitCode {
             routed::TESTS,
             hostile::TESTS,
             hostile::atomics::TESTS,
+            hostile::receives::TESTS,
             hostile::unproven::TESTS,
             cli::TESTS,
             cli::flow::TESTS,

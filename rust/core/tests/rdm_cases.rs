@@ -252,6 +252,21 @@ fn a_receive_that_is_being_filled_ends_when_its_sender_dies() {
 }
 
 #[test]
+fn a_receive_that_is_being_filled_ends_when_the_protocol_is_violated() {
+    let mut world = world(|_| ());
+    let receive = world.post_receive(1);
+    world.no_acks = true;
+    world.post_send(0, 1, LONG, false);
+    world.run_for(10 * MS);
+    assert_eq!(world.happened("reading"), 1);
+    for qp in world.qps.keys().copied().collect::<Vec<_>>() {
+        world.fail_qp(qp, kfi_core::rdm::Cause::Protocol);
+    }
+    world.run_for(10 * MS);
+    assert_eq!(world.result(receive), failed(Errno::EPROTO));
+}
+
+#[test]
 fn messages_that_a_dead_sender_still_had_are_dropped() {
     let mut world = world(|_| ());
     let lost = world.post_send(0, 1, LONG, false);

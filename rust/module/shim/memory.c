@@ -143,6 +143,9 @@ static enum dma_data_direction kfabric_shim_direction(bool write)
  * @addr: out: the address of the mapping, never NULL
  * @size: out: the size of the mapping, which is that of the DMA-BUF
  *
+ * If the exporter fails, for lack of memory for example, dma_buf_vmap() warns
+ * (WARN_ON_ONCE). Its counting of mappings leaves importers no other way.
+ *
  * Return: 0; -EINVAL if it is smaller; -EACCES if it may not be written;
  * -EOPNOTSUPP if its exporter cannot map it, if it is I/O memory, or if the
  * kernel has no DMA-BUFs; or an error of the exporter.

@@ -291,19 +291,15 @@ pub(crate) fn run(args: &args::CompCntr, out: &mut Out) -> Result<()> {
     let caps = domain
         .comp_cntr_caps()
         .doing("query the capabilities of completion counters")?;
+    let steps = steps(args)?;
+    let widths = Widths::of(steps.iter().map(|(step, _)| step), caps.max_value);
     if !out.is_json() {
         out.line(head(&link.name, args, &caps))?;
-        let memory = if args.external {
-            "  MEMORY-COMP  MEMORY-ERROR"
-        } else {
-            ""
-        };
-        out.line(format!(
-            "{:<16}  {:>8}  {:>6}{memory}",
-            "STEP", "COMP", "ERROR"
-        ))?;
+        let columns = ["STEP", "COMP", "ERROR", "MEMORY-COMP", "MEMORY-ERROR"];
+        let shown = if args.external { 5 } else { 3 };
+        out.line(widths.line(&columns[..shown]))?;
     }
-    for (step, explanation) in steps(args)? {
+    for (step, explanation) in steps {
         if !explanation.is_empty() && !out.is_json() {
             out.line(format!("  # {explanation}"))?;
         }
@@ -313,7 +309,7 @@ pub(crate) fn run(args: &args::CompCntr, out: &mut Out) -> Result<()> {
         if out.is_json() {
             out.document(&done)?;
         } else {
-            out.line(row(&done))?;
+            out.line(row(&widths, &done))?;
         }
     }
     Ok(())
@@ -334,15 +330,65 @@ fn head(link: &str, args: &args::CompCntr, caps: &CompCntrCaps) -> String {
     )
 }
 
-fn row(done: &Done<'_>) -> String {
-    let mut line = format!(
-        "{:<16}  {:>8}  {:>6}",
-        done.step, done.comp_count, done.err_count
-    );
-    if let (Some(comp), Some(err)) = (done.memory_comp_count, done.memory_err_count) {
-        line += &format!("  {comp:>11}  {err:>12}");
+/// Widths of the columns. A row is shown when its step is done, so they are known before the steps.
+struct Widths {
+    step: usize,
+    count: usize,
+}
+
+impl Widths {
+    /// Those for these steps: no count exceeds the sum of what the steps add and set, or `max_value`.
+    fn of<'a>(steps: impl Iterator<Item = &'a Step>, max_value: u64) -> Self {
+        let (mut step, mut largest) = (16, 0u64);
+        let mut copy = 0;
+        for Step { action, text } in steps {
+            step = step.max(text.chars().count());
+            largest = largest.saturating_add(match *action {
+                Action::Set(value) | Action::SetErr(value) => value,
+                Action::Inc(amount) | Action::IncErr(amount) => amount,
+                Action::Read => 0,
+                // Two operations, of work requests or bytes.
+                Action::Send(len) | Action::RdmaRead(len) | Action::RdmaWrite(len) => {
+                    2 * len.max(1) as u64
+                }
+                Action::Fail => 2,
+                Action::Overwrite(value) => {
+                    copy = copy.max(value);
+                    0
+                }
+            });
+        }
+        let largest = largest.min(max_value).max(copy);
+        Self {
+            step,
+            count: largest.to_string().len(),
+        }
     }
-    line
+
+    /// A line of these cells, or of fewer.
+    fn line(&self, cells: &[impl AsRef<str>]) -> String {
+        let mut line = String::new();
+        for (at, cell) in cells.iter().enumerate() {
+            let cell = cell.as_ref();
+            match at {
+                0 => line += &format!("{cell:<0$}", self.step),
+                _ => {
+                    let width = self.count.max([0, 8, 6, 11, 12][at]);
+                    line += &format!("  {cell:>width$}");
+                }
+            }
+        }
+        line
+    }
+}
+
+fn row(widths: &Widths, done: &Done<'_>) -> String {
+    let counts = [done.comp_count, done.err_count];
+    let copies = [done.memory_comp_count, done.memory_err_count];
+    let counts = counts.into_iter().chain(copies.into_iter().flatten());
+    let mut cells = vec![done.step.to_owned()];
+    cells.extend(counts.map(|count| count.to_string()));
+    widths.line(&cells)
 }
 
 /// The steps of the command line, or those of the example with explanations.
@@ -423,14 +469,67 @@ pub(crate) mod tests {
         );
     }
 
+    fn widths(steps: &[&str], max_value: u64) -> Widths {
+        let steps: Vec<Step> = steps.iter().map(|text| text.parse().unwrap()).collect();
+        Widths::of(steps.iter(), max_value)
+    }
+
     #[test]
     fn rows_show_memory_only_where_there_is_some() {
-        let line = row(&done());
+        let widths = widths(&["send=8"], u64::MAX);
+        let line = row(&widths, &done());
         assert_eq!(line.split_whitespace().count(), 5, "{line}");
         let without = Done {
             memory_comp_count: None,
+            memory_err_count: None,
             ..done()
         };
-        assert_eq!(row(&without).split_whitespace().count(), 3);
+        assert_eq!(row(&widths, &without).split_whitespace().count(), 3);
+    }
+
+    #[test]
+    fn columns_stay_in_line_for_wide_values() {
+        let most = u64::MAX;
+        for texts in [
+            &["set=18446744073709551615", "inc=1"][..],
+            &["set-err=18446744073709551615", "read"],
+            &["overwrite=18446744073709551615", "inc-err"],
+            &["set=9999999999", "inc=9999999999"],
+            &["send=65536", "rdma-write=65536"],
+        ] {
+            let widths = widths(texts, most);
+            let head = widths.line(&["STEP", "COMP", "ERROR", "MEMORY-COMP", "MEMORY-ERROR"]);
+            let width = head.len();
+            for step in texts {
+                // No count is wider than the sum of the steps.
+                let digits = "9".repeat(widths.count);
+                let count = digits.parse().unwrap_or(most);
+                let done = Done {
+                    step,
+                    comp_count: count,
+                    err_count: 0,
+                    memory_comp_count: Some(0),
+                    memory_err_count: Some(count),
+                };
+                let line = row(&widths, &done);
+                assert_eq!(line.len(), width, "{head}\n{line}");
+                // Counts end where their names do.
+                for name in ["COMP ", "ERROR ", "MEMORY-COMP "] {
+                    let end = head.find(name).unwrap() + name.len() - 1;
+                    let cell = &line[..end];
+                    assert!(cell.ends_with(|last: char| last.is_ascii_digit()), "{head}\n{line}");
+                    assert!(line[end..].starts_with(' '), "{head}\n{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_values_have_narrow_columns() {
+        let narrow = widths(&["send=8"], u64::MAX);
+        assert_eq!(narrow.line(&["STEP", "COMP", "ERROR"]), "STEP                  COMP   ERROR");
+        // A counter that wraps early has no wide value.
+        assert_eq!(widths(&["set=99", "inc=18446744073709551615"], 99).count, 2);
+        assert_eq!(widths(&["inc=900", "inc=900"], u64::MAX).count, 4);
     }
 }

@@ -46,8 +46,6 @@ mod trigger;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::{
     args::{Args, Command},
     error::Error,
@@ -72,7 +70,7 @@ fn run(args: Args, out: &mut Out) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let json = args.json;
     match run(args, &mut Out::stdout(json)) {
         Ok(()) => ExitCode::SUCCESS,

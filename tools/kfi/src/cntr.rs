@@ -241,6 +241,7 @@ impl Cntr {
     ///   [`Deadline::POLL`].
     /// - `EINVAL`: this counter has no wait object ([`Wait::None`]), unless the
     ///   deadline is [`Deadline::POLL`].
+    /// - `ENOSPC`: 1,024 other threads and descriptors wait for it.
     /// - `EINTR`: a signal.
     pub fn wait(&self, threshold: u64, deadline: impl Into<Deadline>) -> Result<Values> {
         let mut arg = abi::kfabric_cntr_wait {
@@ -261,7 +262,8 @@ impl Cntr {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: opened with [`Wait::None`]; `EMFILE`, `ENFILE`.
+    /// `EINVAL`: opened with [`Wait::None`]; `EMFILE`, `ENFILE`; `ENOSPC`: 1,024
+    /// other threads and descriptors wait for it.
     pub fn wait_fd(&self) -> Result<CntrFd> {
         let fd = calls::getwait(self.device(), self.handle())?;
         Ok(CntrFd {

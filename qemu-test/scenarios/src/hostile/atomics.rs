@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     harness::tests,
-    host::{Host, Options, buffer, link_count},
+    host::{Host, Options, buffer, link_count, until},
     networks::Wire,
     rng::Rng,
 };
@@ -53,11 +53,11 @@ const MTU: usize = 1024;
 const ANSWERED: Duration = Duration::from_secs(10);
 
 /// The victim at `b`, a good peer of it at `a`, and the attacker.
-struct Scene {
+pub(super) struct Scene {
     field: Field,
-    attacker: Attacker,
+    pub(super) attacker: Attacker,
     rng: Rng,
-    b: Host,
+    pub(super) b: Host,
     /// The memory of `b`, with a region for all accesses and one for reading.
     memory: Buffer,
     _regions: [Mr; 2],
@@ -67,7 +67,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let field = Field::new();
         let options = Options {
             caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
@@ -105,13 +105,13 @@ impl Scene {
     };
 
     /// A counter of the victim's link.
-    fn count(&self, counter: PacketCounter) -> u64 {
+    pub(super) fn count(&self, counter: PacketCounter) -> u64 {
         self.field.b.run(|| link_count(counter))
     }
 
     /// The good peer adds to the last word of the memory, whose other bytes are 0.
     #[track_caller]
-    fn is_unharmed(&mut self) {
+    pub(super) fn is_unharmed(&mut self) {
         let last = MEMORY - 8;
         let one = Buffer::of(&[1u64]).expect("buffer");
         let before = buffer(8);
@@ -127,7 +127,7 @@ impl Scene {
     }
 
     /// A connection of the attacker to the victim, of an endpoint at its address, which is returned.
-    fn connect(&mut self) -> (Peer, SocketAddr) {
+    pub(super) fn connect(&mut self) -> (Peer, SocketAddr) {
         let way = Way::new(crowd(0, &mut self.rng), B);
         let port = 1 + self.rng.below(0xffff) as u16;
         let private = greeting(epoch(&mut self.rng), port);
@@ -141,7 +141,7 @@ impl Scene {
     /// Passes packets to the attacker's end of a connection until `done` returns true. It is called
     /// at first, and with each packet to its QP.
     #[track_caller]
-    fn hear(
+    pub(super) fn hear(
         &mut self,
         peer: &mut Peer,
         what: &str,
@@ -190,8 +190,8 @@ impl Scene {
         found.expect("an atomic")
     }
 
-    /// The result of the victim's atomic.
-    fn result(&self) -> Result<(), Errno> {
+    /// The result of the victim's operation, which has context 5.
+    pub(super) fn result(&self) -> Result<(), Errno> {
         match self.b.cq.next(ANSWERED) {
             Ok(Some(entry)) => {
                 assert_eq!(entry.op_context, 5);
@@ -207,7 +207,7 @@ impl Scene {
 }
 
 /// The packets of a SEND.
-fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
+pub(super) fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
     let count = bytes.len().div_ceil(MTU).max(1);
     let end = SendEnd::Plain;
     let headers = |index| match (index, count) {
@@ -224,7 +224,7 @@ fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
 
 /// Sends packets, of which the first is `number` behind the first of the connection. Returns the
 /// number of the next packet.
-fn send(scene: &mut Scene, peer: &Peer, number: u32, packets: &[(Headers, &[u8])]) -> u32 {
+pub(super) fn send(scene: &mut Scene, peer: &Peer, number: u32, packets: &[(Headers, &[u8])]) -> u32 {
     let mut number = number;
     for (headers, payload) in packets {
         peer.request(&mut scene.attacker, number, *headers, payload);
@@ -252,9 +252,13 @@ fn invalid_atomics_are_refused() {
         scene.hear(&mut peer, &what, |peer, _| peer.is_dead());
         assert_eq!(peer.acknowledged, 0, "{what}");
         let expected = naks.map(|nak| u64::from(nak == counter));
-        let after = naks.map(|counter| scene.count(counter));
-        let grown = [0, 1, 2].map(|nak| after[nak] - before[nak]);
-        assert_eq!(grown, expected, "{what}");
+        let grown = || {
+            let after = naks.map(|counter| scene.count(counter));
+            [0, 1, 2].map(|nak| after[nak] - before[nak])
+        };
+        // The NAK is counted after it was sent.
+        until(&what, || grown() != [0; 3]);
+        assert_eq!(grown(), expected, "{what}");
         scene.is_unharmed();
         scene.b.expect_nothing();
     }

@@ -17,6 +17,8 @@
 //! | [`Cause::LinkGone`] | fail | fail | `ENODEV` |
 //! | [`Cause::Closed`] | end without a report | end | `ECANCELED` |
 //!
+//! A receive whose message had arrived in part fails with [`Cause::of_receive`].
+//!
 //! Operations that continue use a new connection to the peer. Operations that are posted after a
 //! failure also use a new connection; earlier failures do not affect them.
 //!
@@ -76,6 +78,15 @@ impl Cause {
         }
     }
 
+    /// Returns the cause for a receive whose message had arrived in part: the message is lost, for
+    /// whichever cause, or the peer violated the protocol, or this end closes.
+    pub const fn of_receive(self) -> Self {
+        match self {
+            Self::Protocol | Self::Closed => self,
+            _ => Self::Reset,
+        }
+    }
+
     /// Returns whether operations that were not sent continue, over another connection.
     pub const fn spares_unsent(self) -> bool {
         matches!(
@@ -129,5 +140,23 @@ mod tests {
         assert_eq!(Cause::Narrow.errno(), Errno::EMSGSIZE);
         assert_eq!(Cause::of(Refusal::Nobody).errno(), Errno::ECONNREFUSED);
         assert_eq!(Cause::Reset.errno(), Errno::ECONNRESET);
+    }
+
+    #[test]
+    fn a_violation_of_the_protocol_has_an_error_of_its_own() {
+        assert_eq!(Cause::Protocol.errno(), Errno::EPROTO);
+        assert!(Cause::Protocol.spares_unsent() && Cause::Protocol.spares_unsent_rma());
+        assert_eq!(Cause::Protocol.of_receive(), Cause::Protocol);
+        assert_eq!(Cause::Closed.of_receive(), Cause::Closed);
+        for cause in [
+            Cause::Reset,
+            Cause::Access,
+            Cause::Lost,
+            Cause::Narrow,
+            Cause::Unreachable,
+            Cause::LinkGone,
+        ] {
+            assert_eq!(cause.of_receive(), Cause::Reset);
+        }
     }
 }

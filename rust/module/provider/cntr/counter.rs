@@ -15,7 +15,9 @@
 //! The values are at the beginning of a page that programs map read-only, so a program reads them
 //! with a load. Waiters are queued under a spin lock in the order of their thresholds. A waiter is
 //! a task in a call, a descriptor ([`Fd`](super::fd::Fd)) or a callback. Exactly the waiters that
-//! are due are removed and woken, in O(log n) each, however many others wait.
+//! are due are removed and woken, in O(log n) each, however many others wait. They are woken under
+//! the lock, possibly by another user's completion, so their number is limited
+//! ([`limits::MAX_WAITERS`]).
 //!
 //! # Context
 //!
@@ -37,16 +39,19 @@ use kernel::sync::atomic::{
     Release, //
 };
 
-use kfi_core::cntr::{
-    Armed,
-    CounterValues,
-    Outcome,
-    Seen,
-    ThresholdReached,
-    WaitCondition,
-    WaitStart,
-    Waiter,
-    Waiters, //
+use kfi_core::{
+    cntr::{
+        Armed,
+        CounterValues,
+        Outcome,
+        Seen,
+        ThresholdReached,
+        WaitCondition,
+        WaitStart,
+        Waiter,
+        Waiters, //
+    },
+    limits, //
 };
 
 use super::fd::FdNotifier;
@@ -168,6 +173,15 @@ fn started_by_worker<R>((result, after): (R, AfterChange)) -> R {
     result
 }
 
+/// A waiter of a counter, counted against [`limits::MAX_WAITERS`] until it is dropped.
+struct CountedWaiter<'a>(&'a Counter);
+
+impl Drop for CountedWaiter<'_> {
+    fn drop(&mut self) {
+        self.0.leave_waiters();
+    }
+}
+
 /// The counter primitive.
 #[pin_data]
 pub(crate) struct Counter {
@@ -175,6 +189,8 @@ pub(crate) struct Counter {
     page: Arc<SharedPages>,
     /// Set under the lock of `line`. No waiter enters afterwards.
     closed: AtomicFlag,
+    /// The tasks in a wait, and the descriptors, whether they are in the line or not.
+    waiters: Atomic<u32>,
     #[pin]
     pub(super) line: SpinLock<Line>,
 }
@@ -195,6 +211,7 @@ impl Counter {
             values,
             page,
             closed: AtomicFlag::new(false),
+            waiters: Atomic::new(0),
             line <- new_spinlock!(
                 Waiters::with_work(line::Line::new(), line::Line::new(), WorkLists::new()),
                 "Counter::line"
@@ -360,8 +377,24 @@ impl Counter {
         result
     }
 
-    /// [`wait`](Self::wait) for a thread that has `entered`.
+    /// Counts a waiter. Fails with `ENOSPC` at the limit.
+    pub(super) fn enter_waiters(&self) -> Result {
+        if self.waiters.fetch_add(1, Relaxed) < limits::MAX_WAITERS {
+            return Ok(());
+        }
+        self.leave_waiters();
+        Err(ENOSPC)
+    }
+
+    /// Counts a waiter that waits no more.
+    pub(super) fn leave_waiters(&self) {
+        self.waiters.fetch_sub(1, Relaxed);
+    }
+
+    /// [`wait`](Self::wait) for a thread that has `entered`. Also fails with `ENOSPC`.
     fn wait_since(&self, threshold: u64, deadline: Deadline, entered: WaitStart) -> Result {
+        self.enter_waiters()?;
+        let _counted = CountedWaiter(self);
         pin_init::stack_pin_init!(let sleeper = Sleeper::new());
         let sleeper = sleeper.as_ref();
         let cond = WaitCondition::AtLeast(threshold, entered);

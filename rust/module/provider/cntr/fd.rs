@@ -30,6 +30,10 @@
 //! Arming and taking the values each hold the counter's lock once. The memory of the waiter stays
 //! with the descriptor, so nothing is allocated while one reader uses it.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/cntr_fd.rs"]
+mod kunit;
+
 use kernel::{
     sync::{
         atomic::{
@@ -155,9 +159,11 @@ pub(super) struct Fd<H: CounterRef> {
 
 impl<H: CounterRef> Fd<H> {
     /// Makes a descriptor of `holder`'s counter, armed for the next change. Fails with `EBADF` if
-    /// the counter was closed by force, `ENOMEM`. Sleeps.
+    /// the counter was closed by force, `ENOSPC` if it has too many waiters, `ENOMEM`. Sleeps.
     pub(super) fn new(holder: H) -> Result<Arc<Self>> {
         let notifier = Arc::pin_init(FdNotifier::new(), GFP_KERNEL_ACCOUNT)?;
+        // A descriptor is counted until it is dropped, so arming and reading it find room.
+        holder.counter().enter_waiters()?;
         let fd = Arc::new(Self { holder, notifier }, GFP_KERNEL_ACCOUNT)?;
         fd.arm(WaitCondition::AnyChange(fd.counter().seen()))?;
         Ok(fd)
@@ -212,6 +218,7 @@ impl<H: CounterRef> Fd<H> {
 impl<H: CounterRef> Drop for Fd<H> {
     fn drop(&mut self) {
         self.counter().remove(&self.notifier);
+        self.counter().leave_waiters();
     }
 }
 

@@ -18,6 +18,10 @@
 //! All functions here sleep, but not [`Queue::read`] and [`Queue::readerr`] for a kernel consumer,
 //! which softirqs may call.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/cq_wait.rs"]
+mod kunit;
+
 use kfi_core::{
     cq::{
         Armed,

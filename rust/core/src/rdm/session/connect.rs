@@ -297,11 +297,11 @@ impl<S: Stores> Session<S> {
     /// Records that a connection is gone: no QP accesses the memory of its operations any more.
     pub fn closed(&mut self, now: u64, conn: Conn) {
         let is_it = |connection: &mut Connection| connection.id == conn;
-        if self.incoming.take_if(is_it).is_some() {
-            self.flush_answers = true;
+        if let Some(connection) = self.incoming.take_if(is_it) {
+            self.flush_answers = Some(connection.cause_of_receives());
         }
         if let Some(connection) = self.current.take_if(is_it) {
-            self.flush_answers = true;
+            self.flush_answers = Some(connection.cause_of_receives());
             let cause = match connection.state {
                 ConnState::Closing(cause, _) if !self.leaving => cause,
                 _ => Cause::Closed,

@@ -3,6 +3,7 @@
 
 use super::{
     super::{
+        cause::Cause,
         ops::Lane,
         store::{
             Store,
@@ -17,11 +18,11 @@ use crate::errno::Result;
 impl<S: Stores> Session<S> {
     /// Takes one operation or receive that ends because its connection has ended.
     pub(super) fn flush_one(&mut self, now: u64) -> Option<Ended<S::Op, S::Receive>> {
-        if self.flush_answers {
-            if let Some(receive) = self.flush_answer() {
+        if let Some(cause) = self.flush_answers {
+            if let Some(receive) = self.flush_answer(cause) {
                 return Some(receive);
             }
-            self.flush_answers = false;
+            self.flush_answers = None;
         }
         let mut flush = self.flush?;
         let is_meant = |number: &u64| *number < flush.until;
@@ -94,8 +95,8 @@ impl<S: Stores> Session<S> {
         Some(Ended::Op(send.cookie, result))
     }
 
-    /// Takes an answer whose connection has ended, and returns its receive.
-    fn flush_answer(&mut self) -> Option<Ended<S::Op, S::Receive>> {
+    /// Takes an answer whose connection has ended for `cause`, and returns its receive.
+    fn flush_answer(&mut self, cause: Cause) -> Option<Ended<S::Op, S::Receive>> {
         let mut from = 0;
         while let Some(number) = self.answers.map.next(from) {
             from = number.wrapping_add(1);
@@ -105,8 +106,7 @@ impl<S: Stores> Session<S> {
             }
             let answer = self.answers.map.remove(number)?;
             if let Some(receive) = answer.receive {
-                let error = super::Cause::Reset.errno();
-                return Some(Ended::Receive(receive, Err(error)));
+                return Some(Ended::Receive(receive, Err(cause.errno())));
             }
         }
         None

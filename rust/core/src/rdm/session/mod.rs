@@ -401,8 +401,8 @@ pub struct Session<S: Stores> {
     seen: Option<PeerEpoch>,
     attempt: Option<ConnectAttempt>,
     flush: Option<Flush>,
-    /// Whether answers of connections that have ended may have to be flushed.
-    flush_answers: bool,
+    /// The cause for receives if answers of connections that have ended may have to be flushed.
+    flush_answers: Option<Cause>,
     leaving: bool,
     next_op: u64,
     /// Messages and atomics, with the states of their lanes.
@@ -435,7 +435,7 @@ impl<S: Stores> Session<S> {
             seen: None,
             attempt: None,
             flush: None,
-            flush_answers: false,
+            flush_answers: None,
             leaving: false,
             // Messages are numbered from 1; 0 stands for none.
             next_op: 1,
@@ -770,6 +770,14 @@ impl Connection {
     fn close(&mut self, cause: Cause) {
         if !matches!(self.state, ConnState::Closing(..)) {
             self.state = ConnState::Closing(cause, false);
+        }
+    }
+
+    /// Returns the cause for receives that are filled from the peer when the connection has ended.
+    fn cause_of_receives(&self) -> Cause {
+        match self.state {
+            ConnState::Closing(cause, _) => cause.of_receive(),
+            _ => Cause::Reset,
         }
     }
 

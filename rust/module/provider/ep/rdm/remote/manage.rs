@@ -170,10 +170,7 @@ impl Session {
             connection.close();
             // Handles the events that had come before.
             self.with(|state, now| connection.deliver_events(state, now));
-            connection.abort(match cause {
-                Cause::Closed => cause,
-                _ => Cause::Reset,
-            });
+            connection.abort(cause.of_receive());
             self.endpoint.forget_messages(self, conn);
         }
         let entry = self.with(|state, now| {

@@ -364,7 +364,12 @@ impl Consumer for Connection {
         if why == Some(Refusal::Invalid) {
             self.invalid.store(true, Relaxed);
         }
-        self.abort(Cause::Reset);
+        let cause = if self.invalid.load(Relaxed) {
+            Cause::Protocol
+        } else {
+            Cause::Reset
+        };
+        self.abort(cause);
     }
 
     fn check_write(&self, reth: &Reth) -> RequestResult {

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_cq_wait`: threads that wait in reads of a completion queue, with the real scheduler
+//! and clock.
+
+use super::{
+    super::kunit::{
+        avail,
+        context,
+        error,
+        ignore,
+        push,
+        push_err,
+        queue,
+        readerr,
+        sread,
+        waiting, //
+    },
+    Queue,
+    Sink, //
+};
+use crate::{
+    kunit::{
+        fixture::{
+            a_while,
+            eventually,
+            soon,
+            within,
+            Count,
+            LONG,
+            MS, //
+        },
+        helpers::{
+            self,
+            Join, //
+        }, //
+    },
+    shim::{
+        errno::to_error,
+        sched::now_ns, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    }, //
+};
+use kfi_core::{
+    cq::Push,
+    errno::Errno,
+    wait::Deadline, //
+};
+
+/// Returns a sink that adds up contexts.
+fn sum(total: &mut u64) -> impl FnMut(&[u64], u64) -> Result + '_ {
+    |words: &[u64], _: u64| {
+        *total += context(words);
+        Ok(())
+    }
+}
+
+/// A sink whose memory is not present at first, and cannot be brought in before `go_on`.
+struct Slow {
+    stalled: Arc<Count>,
+    go_on: Arc<Count>,
+    taken: u32,
+}
+
+impl Sink for Slow {
+    fn take(&mut self, _words: &[u64], _source: u64) -> Result {
+        if self.stalled.get() == 0 {
+            return Err(EFAULT);
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    fn fault_in(&mut self) -> Result {
+        self.stalled.add(1);
+        if eventually(|| self.go_on.get() == 1) {
+            Ok(())
+        } else {
+            Err(ETIMEDOUT)
+        }
+    }
+}
+
+fn inside(queue: &Queue) -> u32 {
+    queue.lock().inside()
+}
+
+/// Runs `run` with `queue` in a thread, and counts if it returns true.
+fn count_if(
+    queue: &Arc<Queue>,
+    count: &Arc<Count>,
+    run: impl FnOnce(&Queue) -> bool + Send + 'static,
+) -> Result<Join> {
+    let queue = queue.clone();
+    helpers::count_if(count, move || run(&queue))
+}
+
+#[kunit_tests(kfabric_cq_wait)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_ends_at_its_deadline() -> Result {
+        let queue = queue(8)?;
+        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, Deadline::At(1)), Err(ETIMEDOUT));
+        let end = now_ns() + 20 * MS;
+        assert_eq!(sread(&queue, 1, 0, Deadline::At(end)), Err(ETIMEDOUT));
+        assert!(now_ns() >= end);
+        assert_eq!(waiting(&queue), 0);
+        // With fewer entries than wanted, the read returns those at the deadline.
+        push(&queue, 1)?;
+        push(&queue, 2)?;
+        let end = now_ns() + 20 * MS;
+        assert_eq!(sread(&queue, 8, 3, Deadline::At(end)), Ok(2));
+        assert!(now_ns() >= end);
+        // With as many as wanted, the read returns immediately, limited to the room of the caller.
+        push(&queue, 1)?;
+        push(&queue, 2)?;
+        assert_eq!(sread(&queue, 1, 2, Deadline::Forever), Ok(1));
+        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Ok(1));
+        Ok(())
+    }
+
+    #[test]
+    fn sleepers_are_woken_when_their_number_is_reached() -> Result {
+        let queue = queue(16)?;
+        let woken = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [3, 1, 2, 2, 100] {
+            // These threads only wait; they take no entry.
+            let thread = count_if(&queue, &woken, move |queue| {
+                sread(queue, 0, want, soon()) == Ok(0)
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 5));
+        // When the push returns, exactly the sleepers whose number is reached have been removed.
+        for (n, left) in [(1, 4), (2, 2), (3, 1)] {
+            push(&queue, n)?;
+            assert_eq!(waiting(&queue), left);
+            assert!(eventually(|| woken.get() == 5 - left));
+        }
+        // A number above the size counts as the size.
+        for n in 3..15 {
+            push(&queue, n)?;
+            assert_eq!(waiting(&queue), 1);
+        }
+        push(&queue, 15)?;
+        assert_eq!(waiting(&queue), 0);
+        drop(threads);
+        assert_eq!(woken.get(), 5);
+        assert_eq!(queue.read(100, ignore), Ok(16));
+        Ok(())
+    }
+
+    #[test]
+    fn errors_and_overruns_wake_all_sleepers() -> Result {
+        let queue = queue(2)?;
+        let woken = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [1, 2] {
+            let thread = count_if(&queue, &woken, move |queue| {
+                sread(queue, 1, want, soon()) == Err(avail())
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 2));
+        push_err(&queue, 1)?;
+        assert_eq!(waiting(&queue), 0);
+        threads.clear();
+        assert_eq!(woken.get(), 2);
+        assert_eq!(readerr(&queue), Ok(1));
+
+        let (one, two) = (queue.reserve()?, queue.reserve()?);
+        let thread = count_if(&queue, &woken, |queue| {
+            sread(queue, 1, 2, soon()) == Err(to_error(Errno::KFI_EOVERRUN))
+        })?;
+        assert!(eventually(|| waiting(&queue) == 1));
+        assert_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
+        thread.join();
+        assert_eq!(woken.get(), 3);
+        queue.unreserve(one);
+        queue.unreserve(two);
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_ends_waits() -> Result {
+        let queue = queue(8)?;
+        let ended = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [1, 5] {
+            let thread = count_if(&queue, &ended, move |queue| {
+                sread(queue, 1, want, soon()) == Err(EAGAIN)
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 2));
+        queue.signal();
+        threads.clear();
+        assert_eq!(ended.get(), 2);
+        // No thread sleeps: one signal is kept for the next thread that would.
+        queue.signal();
+        queue.signal();
+        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, Deadline::Forever), Err(EAGAIN));
+        assert_eq!(sread(&queue, 1, 0, within(20)), Err(ETIMEDOUT));
+        // With a kept signal the read takes the entries that are there.
+        queue.signal();
+        push(&queue, 1)?;
+        assert_eq!(sread(&queue, 8, 5, Deadline::Forever), Ok(1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_reaches_a_thread_that_is_not_asleep_yet() -> Result {
+        let queue = queue(8)?;
+        let (ended, stalled, go_on) = (Count::new()?, Count::new()?, Count::new()?);
+        push(&queue, 1)?;
+        let reader = {
+            let (stalled, go_on) = (stalled.clone(), go_on.clone());
+            count_if(&queue, &ended, move |queue| {
+                let read = queue.read(1, |_: &[u64], _: u64| {
+                    stalled.add(1);
+                    eventually(|| go_on.get() == 1);
+                    Ok(())
+                });
+                read == Ok(1)
+            })?
+        };
+        assert!(eventually(|| stalled.get() == 1));
+        let asleep = count_if(&queue, &ended, |queue| {
+            sread(queue, 1, 5, soon()) == Err(EAGAIN)
+        })?;
+        assert!(eventually(|| waiting(&queue) == 1));
+        let waiter = count_if(&queue, &ended, |queue| {
+            sread(queue, 1, 1, soon()) == Err(EAGAIN)
+        })?;
+        assert!(eventually(|| inside(&queue) == 2));
+        a_while();
+        assert_eq!((waiting(&queue), inside(&queue)), (1, 2));
+        let begin = now_ns();
+        queue.signal();
+        go_on.add(1);
+        reader.join();
+        asleep.join();
+        waiter.join();
+        assert_eq!(ended.get(), 3);
+        // The thread did not sleep until its deadline.
+        assert!(now_ns() - begin < LONG / 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_that_waits_for_memory_delays_no_other() -> Result {
+        let queue = queue(8)?;
+        let (ended, stalled, go_on) = (Count::new()?, Count::new()?, Count::new()?);
+        push(&queue, 1)?;
+        push(&queue, 2)?;
+        let reader = {
+            let slow = Slow {
+                stalled: stalled.clone(),
+                go_on: go_on.clone(),
+                taken: 0,
+            };
+            count_if(&queue, &ended, move |queue| queue.read(2, slow) == Ok(1))?
+        };
+        assert!(eventually(|| stalled.get() == 1));
+        // The reader has not taken an entry yet.
+        assert_eq!(sread(&queue, 1, 5, within(20)), Ok(1));
+        push_err(&queue, 9)?;
+        assert_eq!(readerr(&queue), Ok(9));
+        assert_eq!(queue.read(0, ignore), Ok(0));
+        go_on.add(1);
+        reader.join();
+        assert_eq!(ended.get(), 1);
+        assert_eq!(queue.read(1, ignore), Err(EAGAIN));
+        // The same with an error entry.
+        push_err(&queue, 5)?;
+        let mut tries = 0;
+        let result = queue.readerr(
+            |_| {
+                tries += 1;
+                if tries == 1 {
+                    Err(EFAULT)
+                } else {
+                    Ok(())
+                }
+            },
+            || {
+                // Another reader takes the error entry in the meantime.
+                assert_eq!(readerr(&queue), Ok(5));
+                push_err(&queue, 6)
+            },
+        );
+        assert_eq!(result, Ok(()));
+        assert_eq!(tries, 2);
+        assert_eq!(readerr(&queue), Err(EAGAIN));
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_that_comes_too_late_sleeps_again() -> Result {
+        let queue = queue(8)?;
+        let got = Count::new()?;
+        let mut threads = KVec::new();
+        for _ in 0..3 {
+            let thread = count_if(&queue, &got, |queue| sread(queue, 1, 1, soon()) == Ok(1))?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 3));
+        for n in 1..=3 {
+            push(&queue, 1)?;
+            assert!(eventually(|| got.get() == n && waiting(&queue) == 3 - n));
+            a_while();
+            assert_eq!(got.get(), n);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn closing_by_force_wakes_all_and_refuses_sleepers() -> Result {
+        let queue = queue(8)?;
+        let closed = Count::new()?;
+        let mut threads = KVec::new();
+        for want in [1, 3] {
+            let thread = count_if(&queue, &closed, move |queue| {
+                sread(queue, 1, want, soon()) == Err(EBADF)
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        assert!(eventually(|| waiting(&queue) == 2));
+        queue.close();
+        threads.clear();
+        assert_eq!(closed.get(), 2);
+        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Err(EBADF));
+        Ok(())
+    }
+
+    #[test]
+    fn many_readers_lose_no_completion() -> Result {
+        const PRODUCERS: u64 = 2;
+        const EACH: u64 = 5000;
+        const ALL: u64 = PRODUCERS * EACH;
+        let queue = queue(32)?;
+        let taken = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
+        let total = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
+        let good = Count::new()?;
+        let mut threads = KVec::new();
+        for producer in 0..PRODUCERS {
+            let thread = count_if(&queue, &good, move |queue| {
+                let end = now_ns() + 20_000_000_000;
+                let mut n = producer;
+                while n < ALL && now_ns() < end {
+                    if push(queue, n).is_ok() {
+                        n += PRODUCERS;
+                    } else {
+                        crate::shim::sched::cond_resched();
+                    }
+                }
+                n >= ALL
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        for want in [1, 1, 7] {
+            let (taken, total) = (taken.clone(), total.clone());
+            let thread = count_if(&queue, &good, move |queue| loop {
+                let mut contexts = 0;
+                match queue.sread(5, want, soon(), &mut 0, sum(&mut contexts)) {
+                    Ok(n) => {
+                        total.fetch_add(contexts, Full);
+                        if taken.fetch_add(n as u64, Full) + n as u64 == ALL {
+                            // The other threads sleep, or will.
+                            queue.close();
+                            return true;
+                        }
+                    }
+                    Err(error) => return error == EBADF,
+                }
+            })?;
+            threads.push(thread, GFP_KERNEL)?;
+        }
+        // The thread that wants many entries may sleep while few are left; the others take them.
+        drop(threads);
+        assert_eq!(good.get(), 5);
+        assert_eq!(taken.load(Acquire), ALL);
+        assert_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
+        let stats = queue.stats();
+        assert_eq!(stats, [32, 0, 0, ALL, 0, 0, 0, 0]);
+        Ok(())
+    }
+}
