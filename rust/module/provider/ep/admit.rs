@@ -338,14 +338,19 @@ impl Poster<'_> {
     /// Posts a started operation. With `EAGAIN`, `entry` is as before. Errors: see
     /// [`post`](Self::post). Sleeps.
     pub(super) fn post_admitted(&mut self, entry: &mut Entry) -> Result {
-        self.spare = entry.record.take();
-        self.origin = entry.origin;
+        // The poster has no record, and the origin of a call, before and after.
+        core::mem::swap(&mut self.spare, &mut entry.record);
+        core::mem::swap(&mut self.origin, &mut entry.origin);
         let result = self.run(&mut entry.op);
-        entry.origin = core::mem::replace(&mut self.origin, Origin::Call);
-        match (result, self.spare.take()) {
+        core::mem::swap(&mut self.origin, &mut entry.origin);
+        if self.spare.is_some() {
+            core::mem::swap(&mut self.spare, &mut entry.record);
+        }
+        if result.is_ok() {
             // The operation reports its success in a credit, or failed without a ticket.
-            (Ok(()), Some(record)) => self.endpoint.keep_record(record),
-            (_, record) => entry.record = record,
+            if let Some(record) = entry.record.take() {
+                self.endpoint.keep_record(record);
+            }
         }
         result
     }

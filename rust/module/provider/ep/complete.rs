@@ -78,6 +78,22 @@ impl Ticket {
             reserved: record.map_or(ReservedRoom::None, ReservedRoom::Record),
         }
     }
+
+    /// Counts the success of deferred work that only its counter reports, as most is. Returns whether
+    /// it is such work. Does not sleep.
+    #[inline(always)]
+    fn count_deferred(&mut self) -> bool {
+        let ReservedRoom::Record(record) = &mut self.reserved else {
+            return false;
+        };
+        match record.deferral() {
+            Some(deferral) if !deferral.report => {
+                deferral.count(true);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The result of an operation, in addition to the content of its ticket.
@@ -349,15 +365,11 @@ impl Endpoint {
 
     /// Completes an operation. Does not sleep.
     pub(super) fn complete(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
-        if let ReservedRoom::Record(record) = &mut ticket.reserved {
-            if let Some(deferral) = record.deferral() {
-                if deferral.report || outcome.error.is_some() {
-                    return self.complete_deferred(bound, ticket, outcome);
-                }
-                // Most deferred work is reported by its counter only.
-                deferral.count(true);
-                return self.complete_counted(ticket, outcome.len);
-            }
+        if outcome.error.is_none() && ticket.count_deferred() {
+            return self.complete_counted(ticket, outcome.len);
+        }
+        if matches!(&ticket.reserved, ReservedRoom::Record(record) if record.is_deferred()) {
+            return self.complete_deferred(bound, ticket, outcome);
         }
         // A program that has read the entry knows that the operation has completed, so the counter
         // must not lag behind (kfi_cntr(3)).
@@ -477,9 +489,12 @@ impl Endpoint {
     }
 
     /// Completes a successful transmit. Does not sleep.
-    pub(super) fn complete_transmit(&self, bound: &Bound, ticket: Ticket) {
+    pub(super) fn complete_transmit(&self, bound: &Bound, mut ticket: Ticket) {
         let len = ticket.len;
         self.count_tx(len);
+        if ticket.count_deferred() {
+            return self.complete_counted(ticket, 0);
+        }
         // fi_cq(3): `len` is for receives only.
         self.complete(bound, ticket, Outcome::done(0));
     }

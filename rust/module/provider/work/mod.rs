@@ -110,34 +110,30 @@ impl Work {
         }
     }
 
-    /// Starts it, as the executor of its domain. Works that it makes due are started later; the
-    /// executor starts the returned one next. Sleeps with [`Post::Here`].
+    /// Starts it, as the executor of its domain. `steps` are [its steps](Self::steps). Works that it
+    /// makes due are started later; the executor starts the returned one next. Sleeps with
+    /// [`Post::Here`].
     #[inline(always)]
-    fn start(self, post: Post) -> Option<Self> {
+    fn start(self, post: Post, steps: usize) -> Option<Self> {
         match self {
-            Self::Transfer { .. } => {
-                self.start_transfer(post);
+            Self::Transfer {
+                operation,
+                endpoint,
+            } => {
+                start_transfer(operation, &endpoint, post, steps);
                 None
             }
             Self::Change { cntr, change } => change.apply(&cntr),
         }
     }
+}
 
-    #[inline(never)]
-    fn start_transfer(self, post: Post) {
-        let steps = self.steps();
-        if let Self::Transfer {
-            operation,
-            endpoint,
-        } = self
-        {
-            match post {
-                Post::Here => {
-                    operation.start_here(endpoint.arc(), steps.saturating_mul(STEP_BYTES));
-                }
-                Post::Workers => operation.start(),
-            }
-        }
+/// Starts a transfer of `endpoint`. Sleeps with [`Post::Here`].
+#[inline(never)]
+fn start_transfer(operation: Admitted, endpoint: &OwnedUse<Endpoint>, post: Post, steps: usize) {
+    match post {
+        Post::Here => operation.start_here(endpoint.arc(), steps.saturating_mul(STEP_BYTES)),
+        Post::Workers => operation.start(),
     }
 }
 
@@ -261,7 +257,8 @@ impl Cntr {
     /// Starts a work at once, if it is due and no other work is; otherwise it waits.
     fn queue_work(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
         if let Some(number) = self.begin_now(kind, threshold) {
-            let next = work.start(Post::Here);
+            let steps = work.steps();
+            let next = work.start(Post::Here, steps);
             self.domain().work().go_on(next);
             return Ok(number);
         }

@@ -407,8 +407,9 @@ impl WorkQueue {
             next = match turn {
                 Turn::Start(work) => {
                     self.leave(1);
-                    left = left.and_then(|left| left.checked_sub(work.steps()));
-                    work.start(post)
+                    let steps = work.steps();
+                    left = left.and_then(|left| left.checked_sub(steps));
+                    work.start(post, steps)
                 }
                 Turn::Drop(work) => {
                     self.leave(1);
