@@ -146,10 +146,13 @@ fn take_no_room(
     go.add(1).expect("add");
     std::thread::sleep(QUIET);
     started();
-    // A direct post does not overtake them.
     assert_eq!(errno(a.ep.send(to_b, &from, 1)), Some(Errno::EAGAIN));
     for context in 0..WORKS {
         a.expect(SENT, 100 + context);
+        // There is room for one entry. A direct post does not overtake those that wait for it.
+        if context + 1 + u64::from(ROOM) < WORKS {
+            assert_eq!(errno(a.ep.send(to_b, &from, 1)), Some(Errno::EAGAIN));
+        }
     }
     a.expect_nothing();
     for context in 0..direct + WORKS {
@@ -220,8 +223,12 @@ fn started_receives_wait_for_room(way: Way) {
         let bytes = Buffer::from_bytes(&[number as u8]).expect("buffer");
         a.ep.send(to_b, &bytes, number).expect("send");
         a.expect(SENT, number);
+        wait(&received, number + 1);
+        // There is room for one receive, for which others wait.
+        if number + 1 + u64::from(ROOM) < WORKS {
+            assert_eq!(errno(b.ep.recv(&other, 1)), Some(Errno::EAGAIN));
+        }
     }
-    wait(&received, WORKS);
     for (number, into) in (0..).zip(&into) {
         assert_eq!(into.to_vec(..), [number]);
     }

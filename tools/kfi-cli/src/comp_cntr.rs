@@ -517,7 +517,10 @@ pub(crate) mod tests {
                 for name in ["COMP ", "ERROR ", "MEMORY-COMP "] {
                     let end = head.find(name).unwrap() + name.len() - 1;
                     let cell = &line[..end];
-                    assert!(cell.ends_with(|last: char| last.is_ascii_digit()), "{head}\n{line}");
+                    assert!(
+                        cell.ends_with(|last: char| last.is_ascii_digit()),
+                        "{head}\n{line}"
+                    );
                     assert!(line[end..].starts_with(' '), "{head}\n{line}");
                 }
             }
@@ -527,7 +530,10 @@ pub(crate) mod tests {
     #[test]
     fn narrow_values_have_narrow_columns() {
         let narrow = widths(&["send=8"], u64::MAX);
-        assert_eq!(narrow.line(&["STEP", "COMP", "ERROR"]), "STEP                  COMP   ERROR");
+        assert_eq!(
+            narrow.line(&["STEP", "COMP", "ERROR"]),
+            "STEP                  COMP   ERROR"
+        );
         // A counter that wraps early has no wide value.
         assert_eq!(widths(&["set=99", "inc=18446744073709551615"], 99).count, 2);
         assert_eq!(widths(&["inc=900", "inc=900"], u64::MAX).count, 4);

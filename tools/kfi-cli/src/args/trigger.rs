@@ -88,7 +88,14 @@ pub(crate) struct Trigger {
 }
 
 /// The arguments of a client, which a server does not use.
-const OF_CLIENT: &[&str] = &["endpoints", "size", "iterations", "compare", "show_plan", "svg"];
+const OF_CLIENT: &[&str] = &[
+    "endpoints",
+    "size",
+    "iterations",
+    "compare",
+    "show_plan",
+    "svg",
+];
 
 impl Trigger {
     /// Refuses the arguments of a client beside `--serve`: the client chooses, and the server does
@@ -164,7 +171,10 @@ mod tests {
     fn a_number_of_endpoints_out_of_range_is_a_usage_error() {
         let error = Args::of(["kfi", "trigger", "-n", "1"]).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("--endpoints") && text.contains("2..=256"), "{text}");
+        assert!(
+            text.contains("--endpoints") && text.contains("2..=256"),
+            "{text}"
+        );
         assert_eq!(error.exit_code(), 2);
         for count in ["2", "256"] {
             assert!(Args::of(["kfi", "trigger", "-n", count]).is_ok());
@@ -187,7 +197,10 @@ mod tests {
             assert_eq!(error.exit_code(), 2);
             let text = error.to_string();
             let what = format!("{option} is an option of the client: give it to 'kfi trigger HOST");
-            assert!(text.contains(&what) && text.contains("Usage: kfi trigger"), "{text}");
+            assert!(
+                text.contains(&what) && text.contains("Usage: kfi trigger"),
+                "{text}"
+            );
         }
         // Any prefix of the command is the command.
         assert!(Args::of(["kfi", "tr", "--serve", "-n", "8"]).is_err());
