@@ -818,6 +818,7 @@ fn a_request_is_repeated_at_once_with_the_last_cookie() {
         data: None,
         len: SHORT,
         atomic: None,
+        rma: None,
         delivery: false,
         fence: false,
     };

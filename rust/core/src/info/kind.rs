@@ -83,11 +83,13 @@ impl Kind {
         caps: MESSAGES
             .union(RMA)
             .union(Caps::TAGGED)
+            .union(Caps::TAGGED_RMA)
             .union(Caps::ATOMIC)
             .union(Caps::MULTI_RECV)
             .union(Caps::SOURCE)
             .union(Caps::DIRECTED_RECV)
-            .union(Caps::LOCAL_COMM),
+            .union(Caps::LOCAL_COMM)
+            .union(Caps::REMOTE_COMM),
         msg_order: RDM_ORDER,
         tx_op_flags: Side::Transmit.default_flags_allowed(),
         max_msg_size: limits::MAX_MSG_SIZE,

@@ -50,13 +50,14 @@ pub const REFUSAL_LEN: usize = 16;
 
 /// The capabilities that a peer needs to know: the operations that this endpoint can be the target
 /// of.
-const CAPS: [(u32, Caps); 6] = [
+const CAPS: [(u32, Caps); 7] = [
     (1 << 0, Caps::MSG.union(Caps::RECV)),
     (1 << 1, Caps::TAGGED.union(Caps::RECV)),
     (1 << 2, Caps::RMA.union(Caps::REMOTE_READ)),
     (1 << 3, Caps::RMA.union(Caps::REMOTE_WRITE)),
     (1 << 4, Caps::ATOMIC.union(Caps::REMOTE_READ)),
     (1 << 5, Caps::ATOMIC.union(Caps::REMOTE_WRITE)),
+    (1 << 6, Caps::TAGGED_RMA),
 ];
 
 /// The reason for which private data is not a greeting.
