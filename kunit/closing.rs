@@ -157,6 +157,7 @@ fn message(from: &End) -> Result<Message> {
         },
         data: None,
         len: LEN as u64,
+        rma: None,
     })
 }
 

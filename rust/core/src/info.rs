@@ -9,7 +9,7 @@
 //!
 //! | attribute              | a hint matches if it is             | value in the entry              |
 //! |------------------------|-------------------------------------|---------------------------------|
-//! | caps                   | a subset of those offered           | the hint, completed, and `*_COMM` |
+//! | caps                   | a subset of those offered           | the hint, completed, and `*_COMM`; without a hint all but `TAGGED_RMA` |
 //! | mode                   | anything                            | 0: nothing is required          |
 //! | addr_format            | unspecified, sockaddr or the family | that of the family              |
 //! | ep_type, protocol      | unspecified, or that of the offer   | that of the offer               |
@@ -33,9 +33,8 @@
 //! An unknown enumerator matches nothing. [`KernelAttr`] has the attributes that only kernel modules
 //! see.
 //!
-//! The consumer kfilnd requires RMA to tagged buffers, named receive contexts and remote peers.
-//! [`Kind::RDM`] does not offer all of these yet, so kfilnd gets no entry, instead of an endpoint
-//! on which its bulk transfers would fail. Its other hints match.
+//! The consumer kfilnd requires named receive contexts, which [`Kind::RDM`] does not offer yet, so it
+//! gets no entry. Its other hints match.
 
 mod kernel_attr;
 mod kind;

@@ -2,8 +2,8 @@
 
 //! Remote memory access: fi_rma(3).
 //!
-//! With KFI_TAGGED, the memory of a read or a write would be that of a tagged receive of the peer
-//! instead of a region. The provider does not have that: such an operation fails with ENOSYS.
+//! With KFI_TAGGED, the memory of a read or a write is that of a tagged receive of the peer instead
+//! of a region.
 //!
 //! # Context
 //!
@@ -22,10 +22,7 @@ use kernel::{
 };
 
 use kfi_core::{
-    flags::{
-        OpFlags,
-        KFI_TAGGED, //
-    },
+    flags::OpFlags,
     op::OpType, //
 };
 
@@ -274,9 +271,6 @@ unsafe extern "C" fn readsgl(
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn readmsg(ep: *mut kfid_ep, msg: *const kfi_msg_rma, flags: u64) -> isize {
-    if flags & KFI_TAGGED != 0 {
-        return code(Err(ENOSYS)) as isize;
-    }
     // SAFETY: By the interface, `msg` is null or valid.
     let Some(msg) = (unsafe { msg.as_ref() }) else {
         return code(Err(EINVAL)) as isize;
@@ -389,9 +383,6 @@ unsafe extern "C" fn writesgl(
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn writemsg(ep: *mut kfid_ep, msg: *const kfi_msg_rma, flags: u64) -> isize {
-    if flags & KFI_TAGGED != 0 {
-        return code(Err(ENOSYS)) as isize;
-    }
     // SAFETY: By the interface, `msg` is null or valid.
     let Some(msg) = (unsafe { msg.as_ref() }) else {
         return code(Err(EINVAL)) as isize;

@@ -43,6 +43,11 @@ use core::net::IpAddr;
 /// The locality of peers, which every entry contains.
 const REACH: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
+/// Capabilities that an entry has only if the hints name them. A peer can read the memory of the
+/// receives of an endpoint that has `TAGGED_RMA`, so an endpoint whose owner does not know that must
+/// not have it.
+const ON_REQUEST: Caps = Caps::TAGGED_RMA;
+
 const KINDS: Caps = Caps::MSG
     .union(Caps::RMA)
     .union(Caps::TAGGED)
@@ -181,7 +186,7 @@ impl Offer {
 
     fn caps_for(&self, hint: u64) -> Result<Caps, HintMismatch> {
         if hint == 0 {
-            return Ok(self.kind.caps);
+            return Ok(self.kind.caps.without(ON_REQUEST));
         }
         let hint = Caps::from_bits(hint).map_err(|_| HintMismatch::Caps)?;
         let wanted = expand_caps(hint, self.kind.caps);

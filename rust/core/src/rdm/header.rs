@@ -620,6 +620,11 @@ mod tests {
         void: false,
     };
 
+    const READ: Message = Message {
+        data: None,
+        ..MESSAGE
+    };
+
     const PLACE: RemoteAddr = RemoteAddr {
         va: 0x3132_3334_3536_3738,
         rkey: 0x4142_4344,
@@ -658,7 +663,7 @@ mod tests {
     }
 
     /// Returns a header of each kind with its length.
-    fn all() -> [(Header, usize); 12] {
+    fn all() -> [(Header, usize); 14] {
         let id = 7;
         let status = FinStatus::Withdrawn;
         let finish = true;
@@ -666,6 +671,8 @@ mod tests {
         [
             (Header::Eager(MESSAGE), 40),
             (Header::Rts(MESSAGE, PLACE), 56),
+            (Header::TaggedWrite(MESSAGE, PLACE, 1 << 30), 56),
+            (Header::TaggedRead(READ, 7), 48),
             (atomic().unwrap_or(Header::Ping), 48),
             (Header::Fin { id, status }, 16),
             (Header::Cancel { id, finish }, 16),
@@ -727,7 +734,11 @@ mod tests {
             let void = header.to_void();
             assert_eq!(void.len(), len);
             match void {
-                Header::Eager(message) | Header::Rts(message, _) | Header::Atomic(message, _) => {
+                Header::Eager(message)
+                | Header::Rts(message, _)
+                | Header::TaggedWrite(message, ..)
+                | Header::TaggedRead(message, _)
+                | Header::Atomic(message, _) => {
                     assert!(message.void);
                     let mut bytes = [0; MAX_HEADER];
                     assert_eq!(void.put(&mut bytes), Some(len));
@@ -742,7 +753,7 @@ mod tests {
     fn each_invalid_header_has_its_reason() {
         assert_eq!(changed(0, 0), Err(Malformed::Version));
         assert_eq!(changed(0, 2), Err(Malformed::Version));
-        for kind in [0, 13, 255] {
+        for kind in [0, 15, 255] {
             assert_eq!(changed(1, kind), Err(Malformed::Kind));
         }
         assert_eq!(changed(2, 0x10 | 7), Err(Malformed::Flags));
@@ -824,10 +835,62 @@ mod tests {
             assert_eq!(changed(2, flags), Err(Malformed::Flags));
         }
         assert_eq!(changed(23, 8), Err(Malformed::Order));
-        let too_long = Header::Result { id: 1, len: 4097 };
+        let too_long = Header::Result {
+            id: 1,
+            len: (1 << 30) + 1,
+        };
         let mut bytes = [0; SHORT_LEN];
         assert_eq!(too_long.put(&mut bytes), Some(SHORT_LEN));
         assert_eq!(Header::parse(&bytes), Err(Malformed::Length));
+    }
+
+    #[test]
+    fn tagged_rma_has_a_tag_an_answer_and_an_offset() {
+        let write = Header::TaggedWrite(MESSAGE, PLACE, 0x0051_5253);
+        let read = Header::TaggedRead(READ, 0x0051_5253);
+        let changed = |header: Header, at: usize, byte: u8| {
+            let mut bytes = [0; MAX_HEADER];
+            assert_eq!(header.put(&mut bytes), Some(header.len()));
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+            Header::parse(&bytes)
+        };
+        // The offsets are where they belong.
+        for (header, at) in [(write, 52), (read, 40)] {
+            let parsed = changed(header, at + 3, 0x54).ok();
+            let rma = parsed.and_then(|header| header.tagged_rma());
+            assert_eq!(rma.map(|rma| rma.offset), Some(0x0051_5254));
+            assert_eq!(rma.map(|rma| rma.read), Some(header == read));
+            assert_eq!(changed(header, at, 0x41), Err(Malformed::Length));
+            // A length of more than 1 GiB.
+            assert_eq!(changed(header, 4, 0x41), Err(Malformed::Length));
+            assert_eq!(changed(header, 3, 1), Err(Malformed::Reserved));
+            assert_eq!(changed(header, 23, 8), Err(Malformed::Order));
+            assert_eq!(header.payload(), 0);
+        }
+        // Without an answer; without a tag, whose field is 0 then.
+        assert_eq!(changed(write, 2, TAGGED | DATA), Err(Malformed::Flags));
+        assert_eq!(changed(read, 2, TAGGED), Err(Malformed::Flags));
+        let plain = |message| Message { tag: None, ..message };
+        let without = Header::TaggedWrite(plain(MESSAGE), PLACE, 0);
+        assert_eq!(changed(without, 43, 1), Err(Malformed::Flags));
+        assert_eq!(changed(Header::TaggedRead(plain(READ), 0), 43, 1), Err(Malformed::Flags));
+        // A read has no data.
+        assert_eq!(changed(read, 2, 7), Err(Malformed::Flags));
+        assert_eq!(changed(read, 47, 1), Err(Malformed::Reserved));
+        let fin = |status| {
+            let id = 7;
+            changed(Header::Fin { id, status: FinStatus::Received }, 3, status)
+        };
+        for (byte, status) in [(2, FinStatus::Truncated), (3, FinStatus::NoReceive)] {
+            assert_eq!(fin(byte), Ok(Header::Fin { id: 7, status }));
+        }
+        assert_eq!(fin(4), Err(Malformed::Status));
+        assert_eq!(FinStatus::Received.result(), Ok(()));
+        assert_eq!(FinStatus::Withdrawn.result(), Err(Errno::ECANCELED));
+        assert_eq!(FinStatus::Truncated.result(), Err(Errno::EMSGSIZE));
+        assert_eq!(FinStatus::NoReceive.result(), Err(Errno::EREMOTEIO));
     }
 
     #[test]

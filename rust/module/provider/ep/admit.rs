@@ -287,7 +287,7 @@ impl Endpoint {
             // The error is the release of the buffer, too.
             outcome.flags = CompFlags::MULTI_RECV;
         }
-        let ticket = Ticket::of_admitted(kind, context, record);
+        let ticket = Ticket::of_admitted(kind, flags, context, record);
         if flags.contains(OpFlags::PEEK) {
             self.complete_uncounted(bound, ticket, outcome);
         } else {

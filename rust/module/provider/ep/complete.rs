@@ -34,7 +34,10 @@ use kfi_core::{
         KFI_ADDR_NOTAVAIL, //
     },
     mr::Refusal,
-    op, //
+    op::{
+        self,
+        TaggedRma, //
+    }, //
 };
 
 use super::{
@@ -65,17 +68,35 @@ pub(super) struct Ticket {
     kind: OpType,
     /// Whether success makes an entry; errors always do.
     pub(super) report: bool,
+    /// Whether it is tagged RMA.
+    tagged: bool,
     pub(super) context: u64,
     len: u64,
     reserved: ReservedRoom,
 }
 
 impl Ticket {
+    /// The flags of its completion, for success and error.
+    #[inline(always)]
+    fn comp_flags(&self) -> CompFlags {
+        let flags = self.kind.comp_flags(false);
+        if self.tagged {
+            return flags.union(TaggedRma::COMP_FLAGS);
+        }
+        flags
+    }
+
     /// The ticket of an admitted operation that fails before it is posted.
-    pub(super) fn of_admitted(kind: OpType, context: u64, record: Option<Record>) -> Self {
+    pub(super) fn of_admitted(
+        kind: OpType,
+        flags: OpFlags,
+        context: u64,
+        record: Option<Record>,
+    ) -> Self {
         Self {
             kind,
             report: false,
+            tagged: flags.contains(OpFlags::TAGGED),
             context,
             len: 0,
             reserved: record.map_or(ReservedRoom::None, ReservedRoom::Record),
@@ -231,6 +252,7 @@ impl Endpoint {
         let mut ticket = Ticket {
             kind,
             report: false,
+            tagged: flags.contains(OpFlags::TAGGED),
             context,
             len,
             reserved: ReservedRoom::None,
@@ -409,7 +431,7 @@ impl Endpoint {
     /// Reports a completion to the CQ of its side. Does not sleep.
     #[inline(always)]
     fn report(&self, binding: &CqBinding, ticket: Ticket, outcome: Outcome) {
-        let flags = ticket.kind.comp_flags(false);
+        let flags = ticket.comp_flags();
         match (outcome.error, ticket.reserved) {
             (None, ReservedRoom::Credit(credit)) if ticket.report => {
                 let entry = outcome.entry(ticket.context, flags);

@@ -278,6 +278,7 @@ impl Consumer for Endpoint {
             },
             data: datagram.imm().map(u64::from),
             len: payload.len() as u64,
+            rma: None,
         };
         let Some(matched) = self.take(&message) else {
             return false;

@@ -34,7 +34,9 @@ mod suite {
     #[test]
     fn empty_hints_match() -> Result<(), HintMismatch> {
         let info = ask(|_| ())?;
-        assert_eq!(info.caps, Kind::RDM.caps.bits());
+        // Only a hint gives an endpoint this one.
+        let caps = Kind::RDM.caps.without(Caps::TAGGED_RMA);
+        assert_eq!(info.caps, caps.bits());
         assert_eq!(info.mode, 0);
         assert_eq!(info.addr_format, 2);
         assert_eq!(info.src_addr, Some(link()));
@@ -120,13 +122,17 @@ mod suite {
     #[test]
     fn capabilities_are_completed() {
         let caps = |hint: Caps| ask(|i| i.caps = hint.bits()).map(|i| i.caps);
-        let all = Caps::MSG | Caps::SEND | Caps::RECV | Caps::LOCAL_COMM;
+        let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+        let all = Caps::MSG | Caps::SEND | Caps::RECV | reach;
         assert_eq!(caps(Caps::MSG), Ok(all.bits()));
-        let send = Caps::MSG | Caps::SEND | Caps::LOCAL_COMM;
+        let send = Caps::MSG | Caps::SEND | reach;
         assert_eq!(caps(Caps::MSG | Caps::SEND), Ok(send.bits()));
-        for missing in [Caps::TAGGED_RMA, Caps::REMOTE_COMM] {
-            assert_eq!(caps(Caps::MSG | missing), Err(HintMismatch::Caps));
-        }
+        assert_eq!(caps(Caps::MSG | Caps::REMOTE_COMM), Ok(all.bits()));
+        let tagged_rma = Caps::TAGGED_RMA | Caps::TAGGED | Caps::RMA;
+        let directions = Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        let whole = tagged_rma | directions | Caps::SEND | Caps::RECV | reach;
+        assert_eq!(caps(tagged_rma), Ok(whole.bits()));
+        assert_eq!(caps(Caps::MSG | Caps::MULTICAST), Err(HintMismatch::Caps));
         assert_eq!(
             caps(Caps::MSG | Caps::TRIGGER),
             Ok((all | Caps::TRIGGER).bits())
@@ -147,7 +153,7 @@ mod suite {
         let info = ask(|i| i.caps = read);
         assert_eq!(
             info.map(|i| i.rx.caps),
-            Ok((Caps::RMA | Caps::LOCAL_COMM).bits())
+            Ok((Caps::RMA | reach).bits())
         );
         let again = info.and_then(|info| offer().negotiate(&Request::ANY, &info));
         assert_eq!(again, info);
@@ -319,10 +325,11 @@ mod suite {
 
     #[test]
     fn hints_of_kfilnd_are_refused_for_missing_capabilities() {
-        let missing = Caps::REMOTE_COMM | Caps::NAMED_RX_CTX | Caps::TAGGED_RMA;
+        let missing = Caps::NAMED_RX_CTX;
         let caps = Kind::RDM
             .caps
             .without(Caps::SOURCE | Caps::FENCE | Caps::RMA_EVENT | Caps::LOCAL_COMM);
+        assert!(caps.contains(Caps::REMOTE_COMM | Caps::TAGGED_RMA));
         let hints = |caps: Caps| {
             let mut hints = Info::ANY;
             hints.caps = caps.bits();

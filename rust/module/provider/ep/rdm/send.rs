@@ -108,6 +108,7 @@ impl Endpoint {
             },
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
             len,
+            rma: None,
         };
         let eager = len <= EAGER_SIZE && CompletionLevel::of(flags) != CompletionLevel::Delivery;
         let charged = match target.offer(&message, eager) {

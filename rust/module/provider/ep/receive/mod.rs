@@ -13,6 +13,9 @@
 //! or with its sender ([`Location::Sender`], [`Location::RemoteSender`]). [`remote`] receives
 //! messages from other hosts.
 //!
+//! Tagged RMA ([`TaggedRma`]) matches posted receives like a tagged message, but does not wait for
+//! one ([`Endpoint::take_for_rma`]).
+//!
 //! This file has the messages from this host. [`post`] has the receives: posting, searching,
 //! cancelling, teardown.
 //!
@@ -39,7 +42,8 @@ use kfi_core::{
         Posted,
         Unexpected, //
     },
-    multi_recv::Part, //
+    multi_recv::Part,
+    op::TaggedRma, //
 };
 
 use super::{
@@ -57,12 +61,14 @@ use super::{
 };
 use crate::mem;
 
-/// A message to this endpoint.
+/// A message to this endpoint, or tagged RMA.
 pub(super) struct Message {
     pub(super) tagged: bool,
     pub(super) envelope: Envelope<SockAddr>,
     pub(super) data: Option<u64>,
     pub(super) len: u64,
+    /// The access of tagged RMA to the memory of its receive.
+    pub(super) rma: Option<TaggedRma>,
 }
 
 impl Message {
@@ -85,7 +91,14 @@ impl Message {
             envelope: unexpected.envelope,
             data: unexpected.data,
             len: unexpected.len,
+            rma: None,
         }
+    }
+
+    /// The flags that the completion of its receive has besides those of the receive.
+    #[inline(always)]
+    fn comp_flags(&self) -> CompFlags {
+        self.rma.map_or(CompFlags::EMPTY, TaggedRma::receive_flags)
     }
 }
 
@@ -358,6 +371,19 @@ impl Endpoint {
             .take_match(message)
     }
 
+    /// Removes the receive that tagged RMA accesses, if there is one. Its memory begins at the offset
+    /// of the access, and is empty if it is shorter. Does not sleep.
+    pub(super) fn take_for_rma(&self, message: &Message, rma: TaggedRma) -> Option<MatchedReceive> {
+        if !self.caps.contains(rma.target_caps()) {
+            return None;
+        }
+        let mut matched = self.take(message)?;
+        if let MatchedReceive::Single(single) = &mut matched {
+            single.into = single.into.slice(rma.offset as usize, usize::MAX);
+        }
+        Some(matched)
+    }
+
     /// Removes the receive for a plain message whose length is not unexpected yet. Does not sleep.
     pub(super) fn take_single(&self, envelope: &Envelope<SockAddr>) -> Option<Single> {
         let mut queues = self.rx.queues.lock();
@@ -496,18 +522,20 @@ impl Endpoint {
 
     #[inline(always)]
     fn outcome(&self, bound: &Bound, message: &Message, fit: Placement, buf: u64) -> Outcome {
+        let flags = match message.data {
+            Some(_) => CompFlags::REMOTE_CQ_DATA,
+            None => CompFlags::EMPTY,
+        };
         Outcome {
-            flags: match message.data {
-                Some(_) => CompFlags::REMOTE_CQ_DATA,
-                None => CompFlags::EMPTY,
-            },
+            flags: flags | message.comp_flags(),
             len: fit.len,
             buf,
             data: message.data.unwrap_or(0),
             tag: message.envelope.tag,
             src: self.source(bound, &message.envelope.src),
             error: fit.status().err().map(|errno| Failure {
-                errno,
+                // Both ends of tagged RMA have the same error.
+                errno: message.rma.map_or(errno, |_| Errno::EMSGSIZE),
                 prov_errno: 0,
                 olen: fit.olen,
             }),

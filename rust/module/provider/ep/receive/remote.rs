@@ -13,12 +13,20 @@
 //!                     '-- None: the sender has to wait (RNR NAK)
 //! ```
 //!
+//! Tagged RMA has no bytes in its SEND. It takes a posted receive ([`rma_target`]
+//! (Endpoint::rma_target)) or has no destination. Then `arrived` answers: the receive is filled, or
+//! its bytes are sent, or the peer learns that there is none.
+//!
 //! If the connection fails before the message has arrived, [`not_arrived`](Endpoint::not_arrived)
 //! is called instead of `arrived`.
 
-use kfi_core::rdm::{
-    inbound::CancelState,
-    session::Conn, //
+use kfi_core::{
+    op::TaggedRma,
+    rdm::{
+        header::FinStatus,
+        inbound::CancelState,
+        session::Conn, //
+    }, //
 };
 
 use super::{
@@ -46,6 +54,8 @@ pub(in crate::provider::ep) enum ArrivalTarget {
     Buffer(Buffered),
     /// The message stays with its sender. A slot for an unexpected message is reserved.
     Away(MemRef),
+    /// No receive matches tagged RMA.
+    Nowhere(MemRef),
 }
 
 impl ArrivalTarget {
@@ -54,7 +64,7 @@ impl ArrivalTarget {
         match self {
             Self::Matched(matched) => matched.memory(),
             Self::Buffer(buffer) => &buffer.copy,
-            Self::Away(none) => none,
+            Self::Away(none) | Self::Nowhere(none) => none,
         }
     }
 }
@@ -91,6 +101,19 @@ impl Endpoint {
             self.release_slot(message.tagged, message.len);
         }
         buffer.map(ArrivalTarget::Buffer)
+    }
+
+    /// Finds the receive of tagged RMA. `None`: the endpoint is closing. Sleeps.
+    pub(in crate::provider::ep) fn rma_target(
+        &self,
+        message: &Message,
+        rma: TaggedRma,
+    ) -> Option<ArrivalTarget> {
+        let _inside = self.drain.enter()?;
+        Some(match self.take_for_rma(message, rma) {
+            Some(matched) => ArrivalTarget::Matched(matched),
+            None => ArrivalTarget::Nowhere(MemRef::empty()),
+        })
     }
 
     fn empty_buffer(&self, len: u64) -> Option<Buffered> {
@@ -132,6 +155,9 @@ impl Endpoint {
             ArrivalTarget::Buffer(buffer) => Location::Buffer(Buffered { answer, ..buffer }),
             // A message that stays with its sender always has an answer.
             ArrivalTarget::Away(_) => Location::RemoteSender(answer?),
+            ArrivalTarget::Nowhere(_) => {
+                return answer.map(|answer| answer.finish_with(FinStatus::NoReceive));
+            }
         };
         let (matched, location) = {
             let mut queues = self.rx.queues.lock();
@@ -171,6 +197,7 @@ impl Endpoint {
     ) -> Option<Reply> {
         match answer {
             Some(answer) if answer.is_away() => Some(self.fill(bound, matched, message, answer)),
+            Some(answer) if message.rma.is_some() => Some(answer.serve(matched, message)),
             answer => {
                 self.finish(bound, matched, &message);
                 answer.map(PendingAnswer::finish)
@@ -187,9 +214,13 @@ impl Endpoint {
         message: Message,
         answer: PendingAnswer,
     ) -> Reply {
-        if matched.fit(message.len).len == 0 {
+        let fit = matched.fit(message.len);
+        if fit.len == 0 {
             self.finish(bound, matched, &message);
-            return answer.finish();
+            return match message.rma {
+                Some(_) if fit.olen > 0 => answer.finish_with(FinStatus::Truncated),
+                _ => answer.finish(),
+            };
         }
         answer.fill(matched, message)
     }
@@ -212,6 +243,7 @@ impl Endpoint {
                 self.release_slot(message.tagged, message.len);
             }
             ArrivalTarget::Away(_) => self.release_slot(message.tagged, 0),
+            ArrivalTarget::Nowhere(_) => {}
         }
     }
 
@@ -234,6 +266,7 @@ impl Endpoint {
         error: Errno,
     ) {
         let mut outcome = Outcome::failed(error);
+        outcome.flags = message.comp_flags();
         outcome.tag = message.envelope.tag;
         outcome.src = self.source(bound, &message.envelope.src);
         match matched {

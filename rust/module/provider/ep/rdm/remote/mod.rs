@@ -7,7 +7,8 @@
 //! made by the first operation to the peer, or by a connection request of the peer. It is freed
 //! when it has had nothing to do for a while. The core has the protocol ([`kfi_core::rdm`]):
 //! connections on demand, SENDs of messages with a header of the module's own, long messages read
-//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs.
+//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs, tagged RMA as messages with an
+//! answer.
 //!
 //! ```text
 //!  post.rs ----> session.rs ----> conn.rs ----> QP ----> peer
@@ -21,6 +22,7 @@
 //! |---|---|
 //! | [`post`] | transmits to such peers |
 //! | [`atomic`] | atomics, at both ends |
+//! | [`tagged`] | tagged RMA to such peers |
 //! | [`session`] | one peer: its lock, the actions of the protocol |
 //! | [`conn`] | one connection: its QP |
 //! | [`serve`] | the peer's requests on a connection |
@@ -52,6 +54,7 @@ mod post;
 mod serve;
 pub(in crate::provider::ep) mod session;
 mod store;
+mod tagged;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../../../kunit/half_open.rs"]

@@ -6,8 +6,8 @@
 //! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
 //! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected
 //! message. An atomic needs memory for its payload, and is executed when all of it has come
-//! ([`atomic`](super::atomic)). The old values of an atomic of this end go to their destination. All
-//! other headers are events for the session, which gets them when the run of the QP is
+//! ([`atomic`](super::atomic)). The old values of an atomic, and the bytes of a tagged read, of this
+//! end go to their destination. Tagged RMA takes a posted receive, or none. All other headers are events for the session, which gets them when the run of the QP is
 //! over ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
@@ -161,23 +161,23 @@ impl Connection {
             },
             data: message.data,
             len: u64::from(message.len),
+            rma: source.tagged_rma(),
         };
-        let at = match source {
-            Source::Eager => None,
-            Source::Rts(at) => Some(at),
-            Source::Atomic(call) => {
-                return self.offer_atomic(message, &call).map(ReceivedSend::Atomic);
-            }
-        };
+        if let Source::Atomic(call) = source {
+            return self.offer_atomic(message, &call).map(ReceivedSend::Atomic);
+        }
+        let at = source.at();
         let answer = if message.finish {
             let answer = PendingAnswer::new(&self.session, self.conn, message.id, at);
             Some(answer.map_err(|_| Refusal::NotReady)?)
         } else {
             None
         };
-        let arrival_target = endpoint
-            .arrival_target(&offered, at.is_none())
-            .ok_or(Refusal::NotReady)?;
+        let arrival_target = match offered.rma {
+            Some(rma) => endpoint.rma_target(&offered, rma),
+            None => endpoint.arrival_target(&offered, at.is_none()),
+        }
+        .ok_or(Refusal::NotReady)?;
         Ok(ReceivedSend::Message(arrival_target, offered, answer))
     }
 
@@ -239,7 +239,13 @@ impl Connection {
                     .complete_remote(bound, kind, flags, data, len);
                 None
             }
-            (End::Event(event), _) => Some(SessionEvent::Event(event)),
+            (End::Event(event), _) => {
+                if let Event::Fin { id, .. } = event {
+                    // No byte arrives for a read that the FIN ends.
+                    self.session.forget_result(self.conn, id);
+                }
+                Some(SessionEvent::Event(event))
+            }
             _ => None,
         };
         if let Some(event) = event {
