@@ -49,7 +49,6 @@ fn unknown_types_and_capabilities_are_refused() {
     }
     for caps in [
         abi::KFI_MULTICAST,
-        abi::KFI_TAGGED_RMA,
         abi::KFI_NAMED_RX_CTX,
     ] {
         refused(open(abi::KFI_EP_RDM, caps), Errno::EOPNOTSUPP);

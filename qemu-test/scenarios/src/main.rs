@@ -93,6 +93,7 @@ mod run_inline;
 mod selective;
 mod sleepers;
 mod stalled;
+mod tagged_rma;
 mod threads;
 mod tracing;
 mod transfers;
@@ -163,6 +164,7 @@ fn main() -> std::process::ExitCode {
             capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
+            tagged_rma::TESTS,
             regions::TESTS,
             keys::TESTS,
             hosts::TESTS,
