@@ -398,7 +398,7 @@ impl Endpoint {
         &self,
         bound: &Bound,
         ticket: Ticket,
-        deferral: Deferral,
+        mut deferral: Deferral,
         outcome: Outcome,
     ) {
         let success = outcome.error.is_none();

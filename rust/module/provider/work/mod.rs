@@ -14,8 +14,10 @@
 //! | is cancelled | by the context of the operation | by its counter, threshold and number |
 //!
 //! While a work waits, it uses its counter, so that this cannot be closed; its endpoint; and the
-//! counter that it changes. All works of a counter together hold one use of it, which a close gives
-//! back if none waits. A transfer uses its completion counter until it has completed ([`Deferral`]).
+//! counter that it changes. These uses end when it starts, before anybody can see what it does: who
+//! has waited for its effect can close the objects. All works of a counter together hold one use of it, which a close gives
+//! back if none waits. A transfer uses its completion counter until it has completed, and gives the
+//! use back before it counts there ([`Deferral`]).
 //!
 //! Everything that can fail happens when a work is queued, except what a posted operation would
 //! report as its completion, too.
@@ -75,7 +77,7 @@ pub(crate) enum Work {
     Transfer {
         operation: Admitted,
         /// Keeps the endpoint open.
-        _endpoint: OwnedUse<Endpoint>,
+        endpoint: OwnedUse<Endpoint>,
     },
     /// A change of a counter.
     Change {
@@ -90,7 +92,7 @@ impl Work {
     pub(crate) fn transfer(endpoint: &Arc<Endpoint>, operation: Admitted) -> Result<Self> {
         Ok(Self::Transfer {
             operation,
-            _endpoint: OwnedUse::new(endpoint.clone())?,
+            endpoint: OwnedUse::new(endpoint.clone())?,
         })
     }
 
@@ -119,14 +121,26 @@ impl Work {
                 self.start_transfer(post);
                 None
             }
-            Self::Change { cntr, change } => change.apply(&cntr),
+            Self::Change { cntr, change } => {
+                let changed = cntr.arc().clone();
+                // Before the change is visible.
+                drop(cntr);
+                change.apply(&changed)
+            }
         }
     }
 
     #[inline(never)]
     fn start_transfer(self, post: Post) {
         let steps = self.steps();
-        if let Self::Transfer { operation, .. } = self {
+        if let Self::Transfer {
+            operation,
+            endpoint,
+        } = self
+        {
+            // Before the operation completes. A close of the endpoint drops it from now on, as it
+            // does other started operations.
+            drop(endpoint);
             match post {
                 Post::Here => operation.start_here(steps.saturating_mul(STEP_BYTES)),
                 Post::Workers => operation.start(),
@@ -178,22 +192,33 @@ impl Deferral {
         self.credit.take()
     }
 
-    /// Counts the completion. Does not sleep.
-    pub(super) fn count(&self, success: bool) {
-        match &self.cntr {
-            Some(cntr) if success => cntr.add(1),
-            Some(cntr) => cntr.adderr(1),
-            None => {}
+    /// Counts the completion, once. Does not sleep.
+    pub(super) fn count(&mut self, success: bool) {
+        let Some(counter) = self.take_cntr() else {
+            return;
+        };
+        if success {
+            counter.add(1);
+        } else {
+            counter.adderr(1);
         }
+        // A worker drops the last reference.
+        counter.put();
+    }
+
+    /// Takes the completion counter, and gives the use of it back.
+    fn take_cntr(&mut self) -> Option<Arc<Cntr>> {
+        let used = self.cntr.take()?;
+        let counter = used.arc().clone();
+        drop(used);
+        Some(counter)
     }
 }
 
 impl Drop for Deferral {
     /// Does not sleep: a worker drops the last reference to the counter.
     fn drop(&mut self) {
-        if let Some(cntr) = self.cntr.take() {
-            let counter = cntr.arc().clone();
-            drop(cntr);
+        if let Some(counter) = self.take_cntr() {
             counter.put();
         }
     }
