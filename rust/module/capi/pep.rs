@@ -16,13 +16,15 @@
 use core::ptr;
 
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     }, //
 };
 
@@ -36,7 +38,10 @@ use kfi_core::{
         Name,
         Request, //
     },
-    limits::MAX_REJECT_DATA, //
+    limits::{
+        MAX_BACKLOG,
+        MAX_REJECT_DATA, //
+    }, //
 };
 
 use super::{
@@ -81,7 +86,10 @@ use super::{
     }, //
 };
 use crate::{
-    mem::Allowance,
+    mem::{
+        Allowance,
+        Budget, //
+    },
     net::LinkName,
     provider::{
         ep::options::{
@@ -127,8 +135,15 @@ pub(super) struct OpenPep {
     pep: Arc<Pep>,
     /// The address of its object.
     addr: usize,
+    budget: Budget,
     /// Those of the requests, by [`Pep::slot_of`].
-    handles: KVVec<Handle>,
+    handles: Pin<KBox<Mutex<Handles>>>,
+}
+
+/// The handles of a passive endpoint. They are replaced only before it listens, when no consumer has
+/// any of them.
+struct Handles {
+    list: KVVec<Handle>,
     _memory: Allowance,
 }
 
@@ -254,7 +269,8 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
     // SAFETY: It is open, and its close waits for the lock.
     let pep = unsafe { inner::<kfid_pep>(ptr::with_exposed_provenance_mut(asked.pep)) };
     let slot = pep.pep.slot_of(asked.number);
-    let handle = pep.handles.get(slot).ok_or(EINVAL)?;
+    let handles = pep.handles.lock();
+    let handle = handles.list.get(slot).ok_or(EINVAL)?;
     handle.number.store(asked.number, Relaxed);
     let entry = entries.into_raw();
     // SAFETY: The entry was just made.
@@ -262,9 +278,9 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
     Ok(entry)
 }
 
-/// The handles of a passive endpoint at `addr`. Fails with `ENOMEM`. Sleeps.
-fn handles(pep: &Pep, addr: usize) -> Result<KVVec<Handle>> {
-    let count = pep.backlog() as usize;
+/// So many handles of a passive endpoint at `addr`. Fails with `ENOMEM`. Sleeps.
+fn handles(count: usize, addr: usize, budget: &Budget) -> Result<Handles> {
+    let memory = budget.take_for::<OpenPep>(count * size_of::<Handle>())?;
     let mut handles = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
     for _ in 0..count {
         let fid = kfid {
@@ -279,7 +295,10 @@ fn handles(pep: &Pep, addr: usize) -> Result<KVVec<Handle>> {
         };
         handles.push(handle, GFP_KERNEL_ACCOUNT)?;
     }
-    Ok(handles)
+    Ok(Handles {
+        list: handles,
+        _memory: memory,
+    })
 }
 
 /// kfi_passive_ep().
@@ -314,17 +333,20 @@ pub(super) unsafe extern "C" fn open(
         let ident = fabric.opener.ident(slot.addr(), context);
         let budget = ident.budget.clone();
         let pep = Pep::open(&fabric.fabric, attr, ident)?;
-        let made = handles(&pep, addr).and_then(|handles| {
-            let memory = budget.take_for::<OpenPep>(handles.capacity() * size_of::<Handle>())?;
+        let made = handles(pep.backlog() as usize, addr, &budget).and_then(|handles| {
+            let handles = KBox::pin_init(
+                new_mutex!(handles, "OpenPep::handles"),
+                GFP_KERNEL_ACCOUNT,
+            )?;
             OPEN.lock().push(addr, GFP_KERNEL)?;
-            Ok((handles, memory))
+            Ok(handles)
         });
-        let (handles, memory) = made.inspect_err(|_| object::force_close(&*pep))?;
+        let handles = made.inspect_err(|_| object::force_close(&*pep))?;
         let inner = OpenPep {
             pep,
             addr,
+            budget,
             handles,
-            _memory: memory,
         };
         Ok(slot.fill(context, inner, |head: &mut kfid_pep| {
             head.ops = ptr::from_ref(&OPS).cast_mut();
@@ -459,8 +481,38 @@ unsafe extern "C" fn reject(
     code(reject())
 }
 
+/// kfi_control() with KFI_BACKLOG.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
+    if command != raw::KFI_BACKLOG as c_int {
+        return ENOSYS.to_errno();
+    }
+    let set = || {
+        // SAFETY: By the interface, `fid` is an open passive endpoint of this module, and `arg` is
+        // null or points to an `int`.
+        let (pep, count) = unsafe {
+            (
+                inner::<kfid_pep>(fid.cast()),
+                arg.cast::<c_int>().as_ref().ok_or(EINVAL)?,
+            )
+        };
+        // None is no backlog, and a negative one not either.
+        let count = u32::try_from(*count).unwrap_or(0).min(MAX_BACKLOG.saturating_add(1));
+        let mut handles = Some(handles(count as usize, pep.addr, &pep.budget)?);
+        pep.pep.set_backlog(count, || {
+            if let Some(handles) = handles.take() {
+                *pep.handles.lock() = handles;
+            }
+        })
+    };
+    code(set())
+}
+
 not_there! {
-    control(*mut kfid, c_int, *mut c_void);
     cancel(*mut kfid, *mut c_void) -> isize;
     tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
     rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);

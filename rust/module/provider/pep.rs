@@ -71,6 +71,8 @@ struct State {
     addr: SockAddr,
     listening: Option<Listening>,
     closed: bool,
+    /// Of the waiting requests, and of what they become.
+    _memory: Allowance,
 }
 
 /// The waiting requests, and the EQ that reports them.
@@ -173,12 +175,12 @@ pub(crate) struct Pep {
     ident: Ident,
     fabric: UseRef<Fabric>,
     uses: UseCount,
-    backlog: u32,
+    /// Changes under `state`, while it does not listen.
+    backlog: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
     #[pin]
     requests: SpinLock<Requests>,
-    _memory: Allowance,
 }
 
 impl Pep {
@@ -190,10 +192,7 @@ impl Pep {
             backlog if backlog <= limits::MAX_BACKLOG => backlog,
             _ => return Err(EINVAL),
         };
-        let room = backlog as usize;
-        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES);
-        let bytes = bytes.saturating_add(cm::listening_bytes(room));
-        let memory = ident.budget.take_for::<Self>(bytes)?;
+        let memory = ident.budget.take_for::<Self>(Self::bytes_of(backlog))?;
         let requests = Requests {
             eq: None,
             waiting: WaitingRequests::new(backlog)?,
@@ -202,6 +201,7 @@ impl Pep {
             addr: attr.addr,
             listening: None,
             closed: false,
+            _memory: memory,
         };
         let fabric = UseRef::new(fabric.clone())?;
         Arc::pin_init(
@@ -209,24 +209,50 @@ impl Pep {
                 ident,
                 fabric,
                 uses: UseCount::new(),
-                backlog,
+                backlog: Atomic::new(backlog),
                 state <- new_mutex!(state, "Pep::state"),
                 requests <- new_spinlock!(requests, "Pep::requests"),
-                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
+    /// Bytes of memory that a backlog takes.
+    fn bytes_of(backlog: u32) -> usize {
+        let room = backlog as usize;
+        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES);
+        bytes.saturating_add(cm::listening_bytes(room))
+    }
+
     /// The most requests that wait.
     pub(crate) fn backlog(&self) -> u32 {
-        self.backlog
+        self.backlog.load(Relaxed)
+    }
+
+    /// Changes the most requests that wait (KFI_BACKLOG), and calls `changed` before it can listen.
+    /// Fails with `EINVAL` for none or more than `KFABRIC_MAX_BACKLOG`; `KFI_EOPBADSTATE` if it
+    /// listens; `EBADF` if it is closed; `ENOMEM`. Sleeps.
+    pub(crate) fn set_backlog(&self, backlog: u32, changed: impl FnOnce()) -> Result {
+        if backlog == 0 || backlog > limits::MAX_BACKLOG {
+            return Err(EINVAL);
+        }
+        let memory = self.ident.budget.take_for::<Self>(Self::bytes_of(backlog))?;
+        let waiting = WaitingRequests::new(backlog)?;
+        self.set_up(|state| {
+            // No request waits before it listens.
+            let before = core::mem::replace(&mut self.requests.lock().waiting, waiting);
+            drop(before);
+            self.backlog.store(backlog, Relaxed);
+            state._memory = memory;
+            changed();
+            Ok(())
+        })
     }
 
     /// The slot of the request with this number, below [`backlog`](Self::backlog). Requests that
     /// wait at the same time have different slots.
     pub(crate) fn slot_of(&self, number: u32) -> usize {
-        let slot = number.wrapping_sub(1).checked_rem(self.backlog);
+        let slot = number.wrapping_sub(1).checked_rem(self.backlog());
         slot.unwrap_or(0) as usize
     }
 
@@ -293,7 +319,7 @@ impl Pep {
             }
             let listen = |port| {
                 let service = ServiceId::tcp(port);
-                cm::listen(&socket, addr.ip(), service, self.backlog, self.clone())
+                cm::listen(&socket, addr.ip(), service, self.backlog(), self.clone())
             };
             let (port, listening) = match addr.port() {
                 0 => at_any_port(listen)?,
