@@ -256,6 +256,56 @@ static void an_event_survives_its_endpoint(struct kunit *test)
 	world_close(test, &w);
 }
 
+/* The backlog is what may wait: further requests are refused. */
+static void a_backlog_limits_requests(struct kunit *test)
+{
+	static const int bad[] = { 0, -1, INT_MIN, 4097, INT_MAX };
+	struct kfi_eq_err_entry error = {};
+	struct kfid_eq *eq, *peer_eq;
+	struct event event = {};
+	struct sockaddr_in addr;
+	size_t len = sizeof(addr);
+	struct kfi_info *info;
+	struct kfid_pep *pep;
+	struct end peer;
+	struct world w;
+	int i, backlog;
+	u32 number;
+
+	world_open(test, &w);
+	eq = eq_open(test, &w);
+	peer_eq = eq_open(test, &w);
+	KUNIT_ASSERT_EQ(test, kfi_passive_ep(w.f.fabric, w.info, &pep, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_control(&pep->fid, KFI_BACKLOG, NULL), -KFI_EINVAL);
+	for (i = 0; i < ARRAY_SIZE(bad); i++) {
+		backlog = bad[i];
+		KUNIT_EXPECT_EQ(test, kfi_control(&pep->fid, KFI_BACKLOG, &backlog), -KFI_EINVAL);
+	}
+	for (backlog = 4096; backlog; backlog /= 16)
+		KUNIT_EXPECT_EQ(test, kfi_control(&pep->fid, KFI_BACKLOG, &backlog), 0);
+	KUNIT_EXPECT_EQ(test, kfi_pep_bind(pep, &eq->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_listen(pep), 0);
+	KUNIT_EXPECT_EQ(test, kfi_getname(&pep->fid, &addr, &len), 0);
+	/* One may wait. */
+	KUNIT_EXPECT_EQ(test, kfi_connect(w.client.ep, &addr, NULL, 0), 0);
+	next(test, eq, &event, KFI_CONNREQ, &pep->fid, ASKED);
+	info = event.head.info;
+	connected_open(test, &w, w.info, &peer, peer_eq);
+	KUNIT_EXPECT_EQ(test, kfi_connect(peer.ep, &addr, NULL, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_sread(peer_eq, &number, &event.head, sizeof(event.head),
+					   LONG, 0), -KFI_EAVAIL);
+	KUNIT_ASSERT_EQ(test, kfi_eq_readerr(peer_eq, &error, 0), sizeof(error));
+	KUNIT_EXPECT_EQ(test, error.err, KFI_ECONNREFUSED);
+	/* The first still stands for its request. */
+	KUNIT_EXPECT_EQ(test, kfi_reject(pep, info->handle, NULL, 0), 0);
+	kfi_freeinfo(info);
+	end_close(test, &peer);
+	KUNIT_EXPECT_EQ(test, kfi_close(&pep->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&peer_eq->fid), 0);
+	world_close(test, &w);
+}
+
 static void calls_are_checked(struct kunit *test)
 {
 	struct sockaddr_in addr;
@@ -290,7 +340,8 @@ static void calls_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_listen(pep), -KFI_EOPBADSTATE);
 	KUNIT_EXPECT_EQ(test, kfi_getname(&pep->fid, &addr, &len), 0);
 	KUNIT_EXPECT_EQ(test, addr.sin_port, htons(PORT));
-	KUNIT_EXPECT_EQ(test, kfi_control(&pep->fid, KFI_BACKLOG, &backlog), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_control(&pep->fid, KFI_BACKLOG, &backlog), -KFI_EOPBADSTATE);
+	KUNIT_EXPECT_EQ(test, kfi_control(&pep->fid, KFI_ENABLE, NULL), -KFI_ENOSYS);
 	len = sizeof(value);
 	KUNIT_EXPECT_EQ(test, kfi_getopt(&pep->fid, KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE, &value,
 					 &len), 0);
@@ -317,6 +368,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(requests_are_rejected),
 	KUNIT_CASE(a_request_can_be_peeked_at),
 	KUNIT_CASE(an_event_survives_its_endpoint),
+	KUNIT_CASE(a_backlog_limits_requests),
 	KUNIT_CASE(calls_are_checked),
 	{}
 };
