@@ -153,7 +153,12 @@ static inline int kfi_av_insertsvc(struct kfid_av *av, const char *node,
  * @flags: as kfi_av_insert()
  * @context: as kfi_av_insert()
  *
- * Return: as kfi_av_insert(); -KFI_ENOSYS the provider does not have it.
+ * All ports of an address are inserted before the next address, so the results
+ * have room for @nodecnt times @svccnt.
+ *
+ * Return: as kfi_av_insert(); -KFI_EINVAL a number is 0, there are more than
+ *	65,536, or the last port or address does not exist: nothing is inserted
+ *	then.
  */
 static inline int kfi_av_insertsym(struct kfid_av *av, const char *node,
 				   size_t nodecnt, const char *service,

@@ -177,6 +177,8 @@ static inline int kfi_shutdown(struct kfid_ep *ep, u64 flags)
  * @mc: where the group is stored
  * @context: the consumer's
  *
+ * kfabric.ko has no multicast.
+ *
  * Return: 0: the event KFI_JOIN_COMPLETE follows; -KFI_ENOSYS.
  */
 static inline int kfi_join(struct kfid_ep *ep, const void *addr, u64 flags,

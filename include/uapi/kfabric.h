@@ -1556,7 +1556,7 @@ struct kfabric_poll {
  * @caps: capabilities wanted, 0: those of KFI_MSG, KFI_TAGGED and KFI_RMA that
  *	the type has, both ways.  Kinds without a direction get both.
  *	KFI_ATOMIC (KFI_EP_MSG, KFI_EP_RDM), KFI_SOURCE, KFI_DIRECTED_RECV,
- *	KFI_MULTI_RECV, KFI_TRIGGER as in kfi_getinfo
+ *	KFI_MULTI_RECV, KFI_TRIGGER, KFI_TAGGED_RMA (KFI_EP_RDM) as in kfi_getinfo
  * @tx_op_flags: default flags of transmits: KFI_COMPLETION, KFI_INJECT,
  *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE,
  *	KFI_TRIGGER
@@ -1952,6 +1952,7 @@ enum kfabric_op_code {
  *	KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE, KFI_FENCE, KFI_MORE and,
  *	on SEND, TSEND, WRITE and ATOMIC, KFI_REMOTE_CQ_DATA; READ cannot have
  *	KFI_INJECT, and on FETCH_ATOMIC and COMPARE_ATOMIC it has no effect.
+ *	READ, WRITE: KFI_TAGGED (tagged RMA, below)
  *	receives: KFI_COMPLETION, KFI_MORE, KFI_MULTI_RECV (RECV);
  *	KFI_PEEK, KFI_CLAIM, KFI_DISCARD (TRECV)
  *	all, on an endpoint that is capable of it: KFI_TRIGGER
@@ -1969,7 +1970,7 @@ enum kfabric_op_code {
  * @ignore: TRECV: bits of @tag that do not matter
  * @rma_addr: READ, WRITE: remote address or offset, or address of an array of
  *	struct kfabric_rma_iov; atomics too
- * @rma_key: READ, WRITE, atomics: remote key
+ * @rma_key: READ, WRITE, atomics: remote key; KFI_TAGGED: the tag
  * @rma_iov_count: 0: @rma_addr, @rma_key; else elements of the array
  * @datatype: atomics: enum kfi_datatype; else 0
  * @op: atomics: enum kfi_op; else 0
@@ -2002,6 +2003,18 @@ enum kfabric_op_code {
  * waits, @trigger_cntr and the endpoint are in use, and it takes no room in a
  * queue or a CQ.  When it has started and finds none, it waits for room, as
  * deferred work does (struct kfabric_queue_work).
+ *
+ * Tagged RMA: a READ or WRITE with KFI_TAGGED accesses the memory of a TRECV that
+ * the peer has posted.  It has one piece of remote memory: the key is the tag, the
+ * address an offset in that memory, at most KFABRIC_MAX_MSG_SIZE.  The receive is
+ * matched by tag and source, as by a message, and completes.  Both endpoints need
+ * KFI_TAGGED_RMA.  It waits for no receive: without one it fails with EREMOTEIO,
+ * and so it does if the peer's endpoint has no KFI_TAGGED_RMA, or no
+ * KFI_REMOTE_READ or KFI_REMOTE_WRITE.  If the receive is too short, what fits is
+ * transferred, and both completions are errors with EMSGSIZE.  A completion has
+ * KFI_TAGGED, KFI_RMA, KFI_READ or KFI_WRITE, and KFI_SEND; that of the receive has
+ * KFI_RECV instead of KFI_SEND, and KFI_REMOTE_CQ_DATA if there are data.  It
+ * counts as a read or a write here, and as a receive there.
  *
  * Atomics change elements of the peer's memory: ATOMIC and FETCH_ATOMIC have
  * KFI_MIN to KFI_BXOR and KFI_ATOMIC_WRITE, FETCH_ATOMIC also KFI_ATOMIC_READ,
@@ -2094,7 +2107,8 @@ struct kfabric_op {
  *
  * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown opcode,
  * flag, datatype or op, a field that the opcode does not have, too many
- * elements (of remote memory: KFI_EP_MSG takes one), lengths that wrap, a
+ * elements (of remote memory: KFI_EP_MSG and KFI_TAGGED take one), lengths that
+ * wrap, an offset of tagged RMA above KFABRIC_MAX_MSG_SIZE, a
  * buffer that is not within @mr or @result_mr, remote memory that is not as
  * long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM), an
  * atomic on no whole number of elements, or with a piece that has no whole number

@@ -451,7 +451,7 @@ static void arguments_are_checked(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, post(&s, &a, read, 0), -KFI_EINVAL);
 		a.remote.addr = 0;
 		a.msg.addr = 77;
-		KUNIT_EXPECT_EQ(test, post(&s, &a, read, 0), -KFI_EINVAL);
+		KUNIT_EXPECT_EQ(test, post(&s, &a, read, 0), -KFI_ENOENT);
 	}
 	access_init(&a, &s, 8, 1);
 	KUNIT_EXPECT_EQ(test, post(&s, &a, true, KFI_REMOTE_CQ_DATA), -KFI_EINVAL);
