@@ -17,6 +17,7 @@
 //! | [`datagrams`] | datagrams, good and damaged ones, to an endpoint with flows |
 //! | [`atomics`] | atomics of a peer, and answers to atomics, that are invalid |
 //! | [`bad_atomics`] | the list of invalid atomics |
+//! | [`tagged`] | tagged RMA of a peer, and answers to tagged RMA, that are invalid |
 //! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
 //! | [`evidence`] | statistics that show that packets have reached the module |
@@ -38,6 +39,7 @@ mod owned;
 mod packet;
 mod peer;
 pub(crate) mod siege;
+pub(crate) mod tagged;
 pub(crate) mod unproven;
 mod victims;
 

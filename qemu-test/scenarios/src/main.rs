@@ -197,6 +197,7 @@ fn main() -> std::process::ExitCode {
             routed::TESTS,
             hostile::TESTS,
             hostile::atomics::TESTS,
+            hostile::tagged::TESTS,
             hostile::unproven::TESTS,
             cli::TESTS,
             cli::flow::TESTS,

@@ -44,7 +44,7 @@ const KEY: u64 = 0x1234;
 const READ_ONLY: u64 = 0x1235;
 
 /// Bytes of the open memory.
-const MEMORY: usize = 4096;
+pub(super) const MEMORY: usize = 4096;
 
 /// Bytes of a packet over a connection of the attacker.
 const MTU: usize = 1024;
@@ -53,11 +53,11 @@ const MTU: usize = 1024;
 const ANSWERED: Duration = Duration::from_secs(10);
 
 /// The victim at `b`, a good peer of it at `a`, and the attacker.
-struct Scene {
+pub(super) struct Scene {
     field: Field,
-    attacker: Attacker,
+    pub(super) attacker: Attacker,
     rng: Rng,
-    b: Host,
+    pub(super) b: Host,
     /// The memory of `b`, with a region for all accesses and one for reading.
     memory: Buffer,
     _regions: [Mr; 2],
@@ -67,10 +67,10 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let field = Field::new();
         let options = Options {
-            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
+            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC | Caps::TAGGED | Caps::TAGGED_RMA,
             ..Options::default()
         };
         let [a, b] = [&field.a, &field.b].map(|netns| Wire::host(netns, &options));
@@ -105,13 +105,13 @@ impl Scene {
     };
 
     /// A counter of the victim's link.
-    fn count(&self, counter: PacketCounter) -> u64 {
+    pub(super) fn count(&self, counter: PacketCounter) -> u64 {
         self.field.b.run(|| link_count(counter))
     }
 
     /// The good peer adds to the last word of the memory, whose other bytes are 0.
     #[track_caller]
-    fn is_unharmed(&mut self) {
+    pub(super) fn is_unharmed(&mut self) {
         let last = MEMORY - 8;
         let one = Buffer::of(&[1u64]).expect("buffer");
         let before = buffer(8);
@@ -127,7 +127,7 @@ impl Scene {
     }
 
     /// A connection of the attacker to the victim, of an endpoint at its address, which is returned.
-    fn connect(&mut self) -> (Peer, SocketAddr) {
+    pub(super) fn connect(&mut self) -> (Peer, SocketAddr) {
         let way = Way::new(crowd(0, &mut self.rng), B);
         let port = 1 + self.rng.below(0xffff) as u16;
         let private = greeting(epoch(&mut self.rng), port);
@@ -141,7 +141,7 @@ impl Scene {
     /// Passes packets to the attacker's end of a connection until `done` returns true. It is called
     /// at first, and with each packet to its QP.
     #[track_caller]
-    fn hear(
+    pub(super) fn hear(
         &mut self,
         peer: &mut Peer,
         what: &str,
@@ -175,23 +175,35 @@ impl Scene {
         let none = buffer(into.len());
         let (datatype, read) = (Datatype::Uint64, AtomicOp::AtomicRead);
         let op = Op::fetch_atomic(to, &none, into, remote, datatype, read);
-        self.b.ep.post_one(&op.context(5)).expect("fetch_atomic");
+        self.post_op(peer, op)
+    }
+
+    /// Posts an operation of the victim to the attacker that begins with a SEND. Returns its number,
+    /// and its first packet, which is not acknowledged.
+    pub(super) fn post_op(&mut self, peer: &mut Peer, op: Op<'_>) -> (u64, Packet) {
+        self.b.ep.post_one(&op.context(5)).expect("post");
         let mut found = None;
-        self.hear(peer, "an atomic", |_, heard| {
+        self.hear(peer, "an operation", |_, heard| {
             let Some((captured, packet)) = heard else {
                 return false;
             };
             let header = captured.body().get(packet.payload()).map(Header::parse);
-            if let Some(Ok(Header::Atomic(message, _))) = header {
+            if let Some(Ok(
+                Header::Atomic(message, _)
+                | Header::Rts(message, _)
+                | Header::TaggedWrite(message, ..)
+                | Header::TaggedRead(message, _),
+            )) = header
+            {
                 found = Some((message.id, *packet));
             }
             found.is_some()
         });
-        found.expect("an atomic")
+        found.expect("an operation")
     }
 
-    /// The result of the victim's atomic.
-    fn result(&self) -> Result<(), Errno> {
+    /// The result of the victim's operation.
+    pub(super) fn result(&self) -> Result<(), Errno> {
         match self.b.cq.next(ANSWERED) {
             Ok(Some(entry)) => {
                 assert_eq!(entry.op_context, 5);
@@ -207,7 +219,7 @@ impl Scene {
 }
 
 /// The packets of a SEND.
-fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
+pub(super) fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
     let count = bytes.len().div_ceil(MTU).max(1);
     let end = SendEnd::Plain;
     let headers = |index| match (index, count) {
@@ -224,7 +236,7 @@ fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
 
 /// Sends packets, of which the first is `number` behind the first of the connection. Returns the
 /// number of the next packet.
-fn send(scene: &mut Scene, peer: &Peer, number: u32, packets: &[(Headers, &[u8])]) -> u32 {
+pub(super) fn send(scene: &mut Scene, peer: &Peer, number: u32, packets: &[(Headers, &[u8])]) -> u32 {
     let mut number = number;
     for (headers, payload) in packets {
         peer.request(&mut scene.attacker, number, *headers, payload);
