@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Deferred work of every type. Who has waited for the completion counter can
- * close all objects at once.
+ * Deferred work of every type. A consumer that has waited for the completion
+ * counter can close all objects at once.
  */
 
 #include <linux/gfp.h>

@@ -406,7 +406,7 @@ static void both_ends_need_the_capability(struct kunit *test)
 	for (read = 0; read < 2; read++)
 		KUNIT_EXPECT_EQ(test, post(&s, &a, read, 0), -KFI_EOPNOTSUPP);
 	setup_close(test, &s);
-	/* Nobody reads the receives of an endpoint that does not allow it. */
+	/* No peer reads the receives of an endpoint that does not allow it. */
 	setup_with(test, &s, CAPS, KFI_RMA | KFI_TAGGED);
 	receive(test, &s, 8, 1);
 	for (read = 0; read < 2; read++) {

@@ -62,8 +62,12 @@ on_ways! {
         it_is_deferred_and_triggered_between_two_hosts => TwoHosts;
 }
 
-const OUT: CompFlags = CompFlags::TAGGED.union(CompFlags::RMA).union(CompFlags::SEND);
-const IN: CompFlags = CompFlags::TAGGED.union(CompFlags::RMA).union(CompFlags::RECV);
+const OUT: CompFlags = CompFlags::TAGGED
+    .union(CompFlags::RMA)
+    .union(CompFlags::SEND);
+const IN: CompFlags = CompFlags::TAGGED
+    .union(CompFlags::RMA)
+    .union(CompFlags::RECV);
 const RECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
 
 /// Contexts: of the operation, and of the receive.
@@ -112,7 +116,10 @@ fn fails(host: &Host, flags: CompFlags, context: u64, err: Errno) -> kfi::ErrEnt
 fn receives_are_written_and_read(way: Way) {
     let (a, to_b, b) = pair(way);
     let longest = if sanitizing() { 1 << 20 } else { 5 << 20 };
-    for (tag, len) in [0, 1, 256, 257, 8192, 8193, 100_000, longest].into_iter().enumerate() {
+    for (tag, len) in [0, 1, 256, 257, 8192, 8193, 100_000, longest]
+        .into_iter()
+        .enumerate()
+    {
         let (tag, room) = (u64::MAX - tag as u64, len.max(1));
         let bytes = pattern(room + 8, tag);
         for read in [false, true] {
@@ -195,7 +202,10 @@ fn what_does_not_fit_is_reported_at_both_ends(way: Way) {
                 .expect("post");
             fails(&a, OUT | kind(read), OP, Errno::EMSGSIZE);
             let entry = fails(&b, IN | kind(read), RX, Errno::EMSGSIZE);
-            assert_eq!((entry.len, entry.olen, entry.tag), (moved, 20_000 - moved, 3));
+            assert_eq!(
+                (entry.len, entry.olen, entry.tag),
+                (moved, 20_000 - moved, 3)
+            );
             let moved = moved as usize;
             if read {
                 assert!(ours.to_vec(..moved) == bytes[offset..offset + moved]);
@@ -266,10 +276,12 @@ fn a_receive_has_its_source(way: Way) {
             b.ep.post_one(&Op::trecv(&theirs, 1, 0).from(from).context(context))
                 .expect("trecv");
         }
-        a.ep.post_one(&op(read, to_b, &ours, 8, 1, 0)).expect("post");
+        a.ep.post_one(&op(read, to_b, &ours, 8, 1, 0))
+            .expect("post");
         a.expect(OUT | kind(read), OP);
         b.expect(IN | kind(read), RX + 1);
-        a.ep.post_one(&op(read, to_b, &ours, 8, 1, 0)).expect("post");
+        a.ep.post_one(&op(read, to_b, &ours, 8, 1, 0))
+            .expect("post");
         fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
         b.ep.cancel(RX).expect("cancel");
         fails(&b, RECEIVED, RX, Errno::ECANCELED);
@@ -299,8 +311,16 @@ fn both_ends_need_the_capability(way: Way) {
     for (without, read, write) in [
         (all.difference(Caps::TAGGED_RMA), false, false),
         (all | sends, false, false),
-        (all | Caps::SEND | Caps::RECV | Caps::REMOTE_READ, true, false),
-        (all | Caps::SEND | Caps::RECV | Caps::REMOTE_WRITE, false, true),
+        (
+            all | Caps::SEND | Caps::RECV | Caps::REMOTE_READ,
+            true,
+            false,
+        ),
+        (
+            all | Caps::SEND | Caps::RECV | Caps::REMOTE_WRITE,
+            false,
+            true,
+        ),
     ] {
         let (a, b) = (host(all), host(without));
         let to_b = a.meet(&b);
@@ -309,7 +329,8 @@ fn both_ends_need_the_capability(way: Way) {
             if receives {
                 b.ep.trecv(&theirs, 1, 0, RX).expect("trecv");
             }
-            a.ep.post_one(&op(reads, to_b, &ours, 8, 1, 0)).expect("post");
+            a.ep.post_one(&op(reads, to_b, &ours, 8, 1, 0))
+                .expect("post");
             if allowed {
                 a.expect(OUT | kind(reads), OP);
                 b.expect(IN | kind(reads), RX);
@@ -462,7 +483,8 @@ fn a_close_of_the_target_ends_operations() {
         let (ours, theirs) = (buffer(LONG), buffer(LONG));
         b.ep.trecv(&theirs, 1, 0, RX).expect("trecv");
         // The connection is there.
-        a.ep.post_one(&op(read, to_b, &ours, 8, 2, 0)).expect("post");
+        a.ep.post_one(&op(read, to_b, &ours, 8, 2, 0))
+            .expect("post");
         fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
         a.ep.post_one(&op(read, to_b, &ours, LONG, 1, 0))
             .expect("post");
@@ -480,7 +502,8 @@ fn a_close_of_the_initiator_ends_receives() {
         let (a, to_b, b) = pair(Way::TwoHosts);
         let (ours, theirs) = (buffer(LONG), buffer(LONG));
         b.ep.trecv(&theirs, 1, 0, RX).expect("trecv");
-        a.ep.post_one(&op(read, to_b, &ours, 8, 2, 0)).expect("post");
+        a.ep.post_one(&op(read, to_b, &ours, 8, 2, 0))
+            .expect("post");
         fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
         a.ep.post_one(&op(read, to_b, &ours, LONG, 1, 0))
             .expect("post");

@@ -334,10 +334,8 @@ pub(super) unsafe extern "C" fn open(
         let budget = ident.budget.clone();
         let pep = Pep::open(&fabric.fabric, attr, ident)?;
         let made = handles(pep.backlog() as usize, addr, &budget).and_then(|handles| {
-            let handles = KBox::pin_init(
-                new_mutex!(handles, "OpenPep::handles"),
-                GFP_KERNEL_ACCOUNT,
-            )?;
+            let handles =
+                KBox::pin_init(new_mutex!(handles, "OpenPep::handles"), GFP_KERNEL_ACCOUNT)?;
             OPEN.lock().push(addr, GFP_KERNEL)?;
             Ok(handles)
         });
@@ -501,7 +499,9 @@ unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -
             )
         };
         // None is no backlog, and a negative one not either.
-        let count = u32::try_from(*count).unwrap_or(0).min(MAX_BACKLOG.saturating_add(1));
+        let count = u32::try_from(*count)
+            .unwrap_or(0)
+            .min(MAX_BACKLOG.saturating_add(1));
         let mut handles = Some(handles(count as usize, pep.addr, &pep.budget)?);
         pep.pep.set_backlog(count, || {
             if let Some(handles) = handles.take() {

@@ -236,7 +236,10 @@ impl Pep {
         if backlog == 0 || backlog > limits::MAX_BACKLOG {
             return Err(EINVAL);
         }
-        let memory = self.ident.budget.take_for::<Self>(Self::bytes_of(backlog))?;
+        let memory = self
+            .ident
+            .budget
+            .take_for::<Self>(Self::bytes_of(backlog))?;
         let waiting = WaitingRequests::new(backlog)?;
         self.set_up(|state| {
             // No request waits before it listens.

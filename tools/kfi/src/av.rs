@@ -325,6 +325,9 @@ mod tests {
         assert_eq!(row("10.0.0.1:1", 1, 0), None);
         assert_eq!(row("10.0.0.1:1", 65_536, 65_536), None);
         assert_eq!(row("10.0.0.1:1", MAX_ROW + 1, 1), None);
-        assert_eq!(row("10.0.0.1:1", 1, 65_535).map(|row| row.len()), Some(65_535));
+        assert_eq!(
+            row("10.0.0.1:1", 1, 65_535).map(|row| row.len()),
+            Some(65_535)
+        );
     }
 }

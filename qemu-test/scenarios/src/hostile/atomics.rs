@@ -236,7 +236,12 @@ pub(super) fn packets_of(bytes: &[u8]) -> Vec<(Headers, &[u8])> {
 
 /// Sends packets, of which the first is `number` behind the first of the connection. Returns the
 /// number of the next packet.
-pub(super) fn send(scene: &mut Scene, peer: &Peer, number: u32, packets: &[(Headers, &[u8])]) -> u32 {
+pub(super) fn send(
+    scene: &mut Scene,
+    peer: &Peer,
+    number: u32,
+    packets: &[(Headers, &[u8])],
+) -> u32 {
     let mut number = number;
     for (headers, payload) in packets {
         peer.request(&mut scene.attacker, number, *headers, payload);

@@ -198,12 +198,7 @@ fn a_read_gets_the_memory_of_the_receive_only() {
 }
 
 /// Posts a tagged read of the victim. Returns its number, and its first packet.
-fn post_read(
-    scene: &mut Scene,
-    peer: &mut Peer,
-    to: SocketAddr,
-    into: &Buffer,
-) -> (u64, Packet) {
+fn post_read(scene: &mut Scene, peer: &mut Peer, to: SocketAddr, into: &Buffer) -> (u64, Packet) {
     let to = scene.b.av.insert_one(to).expect("av insert");
     scene.post_op(peer, Op::tread(to, into, TAG, 0))
 }

@@ -86,7 +86,10 @@ mod suite {
         });
         assert_eq!((read.read, read.offset), (true, 5));
         assert_eq!(read.receive_flags().bits(), (1 << 2) | (1 << 8));
-        let write = TaggedRma { read: false, ..read };
+        let write = TaggedRma {
+            read: false,
+            ..read
+        };
         assert_eq!(TaggedRma::new(OpType::Write, 5), Ok(write));
         assert_eq!(write.receive_flags().bits(), (1 << 2) | (1 << 9));
         assert_eq!(TaggedRma::COMP_FLAGS.bits(), (1 << 3) | (1 << 11));

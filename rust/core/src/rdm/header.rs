@@ -872,16 +872,29 @@ mod tests {
         // Without an answer; without a tag, whose field is 0 then.
         assert_eq!(changed(write, 2, TAGGED | DATA), Err(Malformed::Flags));
         assert_eq!(changed(read, 2, TAGGED), Err(Malformed::Flags));
-        let plain = |message| Message { tag: None, ..message };
+        let plain = |message| Message {
+            tag: None,
+            ..message
+        };
         let without = Header::TaggedWrite(plain(MESSAGE), PLACE, 0);
         assert_eq!(changed(without, 43, 1), Err(Malformed::Flags));
-        assert_eq!(changed(Header::TaggedRead(plain(READ), 0), 43, 1), Err(Malformed::Flags));
+        assert_eq!(
+            changed(Header::TaggedRead(plain(READ), 0), 43, 1),
+            Err(Malformed::Flags)
+        );
         // A read has no data.
         assert_eq!(changed(read, 2, 7), Err(Malformed::Flags));
         assert_eq!(changed(read, 47, 1), Err(Malformed::Reserved));
         let fin = |status| {
             let id = 7;
-            changed(Header::Fin { id, status: FinStatus::Received }, 3, status)
+            changed(
+                Header::Fin {
+                    id,
+                    status: FinStatus::Received,
+                },
+                3,
+                status,
+            )
         };
         for (byte, status) in [(2, FinStatus::Truncated), (3, FinStatus::NoReceive)] {
             assert_eq!(fin(byte), Ok(Header::Fin { id: 7, status }));

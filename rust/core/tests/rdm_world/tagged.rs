@@ -105,9 +105,7 @@ impl World {
         rma: TaggedRma,
         placing: Placing,
     ) {
-        let Placing {
-            at, op, source, ..
-        } = placing;
+        let Placing { at, op, source, .. } = placing;
         let message = placing.message.expect("a message");
         let mut due = Due {
             conn,

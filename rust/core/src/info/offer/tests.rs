@@ -151,10 +151,7 @@ mod suite {
         // A kind without a direction on one side is accepted if the hint has a direction.
         let read = (Caps::RMA | Caps::READ).bits();
         let info = ask(|i| i.caps = read);
-        assert_eq!(
-            info.map(|i| i.rx.caps),
-            Ok((Caps::RMA | reach).bits())
-        );
+        assert_eq!(info.map(|i| i.rx.caps), Ok((Caps::RMA | reach).bits()));
         let again = info.and_then(|info| offer().negotiate(&Request::ANY, &info));
         assert_eq!(again, info);
         // No more than the endpoint has.

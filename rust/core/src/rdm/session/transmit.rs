@@ -500,8 +500,8 @@ impl<S: Stores> Session<S> {
         Some(Ended::Receive(receive, Ok(())))
     }
 
-    /// Ends an answer whose FIN or RESULT the peer has acknowledged. What was sent in the RESULT ends
-    /// with it.
+    /// Ends an answer whose FIN or RESULT the peer has acknowledged, and with it the receive whose
+    /// bytes were in the RESULT.
     fn finish_done(&mut self, number: u64, done: WorkResult) -> Option<End<S>> {
         if done != WorkResult::Sent {
             return None;
