@@ -328,7 +328,7 @@ unsafe extern "C" fn insert(
     let av = &unsafe { inner(av) }.0;
     let mut addr: *const u8 = addrs.cast();
     let count = if addrs.is_null() { 0 } else { count };
-    let next = |_| {
+    let next = |_: usize| {
         // SAFETY: By the interface there are `count` addresses, one behind the other. `addr` is the
         // next one, or an earlier one of an unknown family.
         let (next, len) = unsafe { (read_addr(addr), addr_len(addr)) };
@@ -381,7 +381,8 @@ unsafe extern "C" fn insertsym(
             unsafe { (&inner(av).0, info::bytes(node), info::bytes(service)) };
         let first = SockAddr::parse(node, service).map_err(to_error)?;
         let row = Symmetric::new(first, nodecnt, svccnt).map_err(to_error)?;
-        let next = |index| row.get(u32::try_from(index)?).ok_or(EINVAL);
+        let next =
+            |index: usize| -> Result<SockAddr> { row.get(u32::try_from(index)?).ok_or(EINVAL) };
         // SAFETY: By the interface there is room for the results of all addresses.
         unsafe { insert_all(av, row.len(), next, fi_addrs, flags, context) }
     };
