@@ -15,9 +15,9 @@
 //!
 //! While a work waits, it uses its counter, so that this cannot be closed; its endpoint; and the
 //! counter that it changes. These uses end when it starts, before anybody can see what it does: who
-//! has waited for its effect can close the objects. All works of a counter together hold one use of it, which a close gives
-//! back if none waits. A transfer uses its completion counter until it has completed, and gives the
-//! use back before it counts there ([`Deferral`]).
+//! has waited for its effect can close the objects. All works of a counter together hold one use of
+//! it, which a close gives back if none waits. A transfer uses its completion counter until it has
+//! completed, and gives the use back before it counts there ([`Deferral`]).
 //!
 //! Everything that can fail happens when a work is queued, except what a posted operation would
 //! report as its completion, too.

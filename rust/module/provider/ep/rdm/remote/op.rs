@@ -361,8 +361,8 @@ impl Endpoint {
         }
     }
 
-    /// Completes a receive that was being filled, or read by the peer. Reports nothing while the endpoint closes.
-    /// Sleeps.
+    /// Completes a receive that was being filled, or read by the peer. Reports nothing while the
+    /// endpoint closes. Sleeps.
     pub(super) fn end_filling(
         &self,
         bound: &Bound,

@@ -7,8 +7,9 @@
 //! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected
 //! message. An atomic needs memory for its payload, and is executed when all of it has come
 //! ([`atomic`](super::atomic)). The old values of an atomic, and the bytes of a tagged read, of this
-//! end go to their destination. Tagged RMA takes a posted receive, or none. All other headers are events for the session, which gets them when the run of the QP is
-//! over ([`Consumer::run_ended`]).
+//! end go to their destination. Tagged RMA takes a posted receive, or none. All other headers are
+//! events for the session, which gets them when the run of the QP is over
+//! ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
 //! grants.
