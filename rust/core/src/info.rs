@@ -40,13 +40,23 @@
 mod kernel_attr;
 mod kind;
 mod offer;
+mod shared;
 
 pub use self::{
-    kernel_attr::KernelAttr,
+    kernel_attr::{
+        KernelAttr,
+        SHARED_CONTEXT, //
+    },
     kind::Kind,
     offer::{
         HintMismatch,
         Offer, //
+    },
+    shared::{
+        shared_rx,
+        shared_tx,
+        used_of_rx,
+        used_of_tx, //
     }, //
 };
 

@@ -9,11 +9,13 @@
 //! | tclass                         | a label, a DSCP value, or 0    | `KFI_TC_BEST_EFFORT`        |
 //! | msg_prefix_size                | anything                       | 0: no prefix is needed      |
 //! | max_order_*_size               | 0                              | 0: bytes have no order      |
-//! | tx_ctx_cnt, rx_ctx_cnt (ep)    | 0 or 1                         | 1: inside the endpoint      |
+//! | tx_ctx_cnt, rx_ctx_cnt (ep)    | 0, 1, `KFI_SHARED_CONTEXT`     | 1: inside the endpoint, or  |
+//! |                                |                                | `KFI_SHARED_CONTEXT`        |
 //! | auth_key_size                  | 0                              | 0: there are no keys        |
 //! | tx_ctx_cnt, rx_ctx_cnt (domain) | at most that of the offer     | that of the offer           |
 //! | max_ep_tx_ctx, max_ep_rx_ctx   | at most 1                      | 1                           |
-//! | max_ep_stx_ctx, max_ep_srx_ctx | 0                              | 0: none are shared          |
+//! | max_ep_stx_ctx, max_ep_srx_ctx | at most that of the offer      | that of the offer: all      |
+//! |                                |                                | endpoints can share one     |
 //! | caps (domain)                  | a subset of those offered      | those offered               |
 //! | max_err_data                   | anything                       | 0: there are no data        |
 
@@ -35,6 +37,18 @@ const TC_NETWORK_CTRL: u32 = 0x205;
 
 /// The largest DSCP value.
 const DSCP_MAX: u32 = 63;
+
+/// `KFI_SHARED_CONTEXT`: a side of the endpoint uses a shared context.
+pub const SHARED_CONTEXT: u64 = u64::MAX;
+
+/// The number of contexts of a side that an entry has for a hint. `None`: the hint does not match.
+const fn contexts(hint: u64) -> Option<u64> {
+    match hint {
+        0 | 1 => Some(1),
+        SHARED_CONTEXT => Some(SHARED_CONTEXT),
+        _ => None,
+    }
+}
 
 /// Hints, or attributes of an entry. In hints, 0 leaves the choice to the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,12 +84,14 @@ impl KernelAttr {
         let caps = kind.caps & (Caps::LOCAL_COMM | Caps::REMOTE_COMM);
         let offer = Self {
             tx_tclass: TC_BEST_EFFORT,
-            ep_tx_ctx_cnt: 1,
-            ep_rx_ctx_cnt: 1,
+            ep_tx_ctx_cnt: contexts(self.ep_tx_ctx_cnt).ok_or(Errno::ENODATA)?,
+            ep_rx_ctx_cnt: contexts(self.ep_rx_ctx_cnt).ok_or(Errno::ENODATA)?,
             tx_ctx_cnt: limits::MAX_OBJECTS,
             rx_ctx_cnt: limits::MAX_OBJECTS,
             max_ep_tx_ctx: 1,
             max_ep_rx_ctx: 1,
+            max_ep_stx_ctx: limits::MAX_OBJECTS,
+            max_ep_srx_ctx: limits::MAX_OBJECTS,
             domain_caps: caps.bits(),
             domain_tclass: TC_BEST_EFFORT,
             ..Self::default()
@@ -84,8 +100,6 @@ impl KernelAttr {
             (self.max_order_raw_size, offer.max_order_raw_size),
             (self.max_order_war_size, offer.max_order_war_size),
             (self.max_order_waw_size, offer.max_order_waw_size),
-            (self.ep_tx_ctx_cnt, offer.ep_tx_ctx_cnt),
-            (self.ep_rx_ctx_cnt, offer.ep_rx_ctx_cnt),
             (self.ep_auth_key_size, offer.ep_auth_key_size),
             (self.tx_ctx_cnt, offer.tx_ctx_cnt),
             (self.rx_ctx_cnt, offer.rx_ctx_cnt),
@@ -153,7 +167,7 @@ mod tests {
             };
             assert_eq!(entry.negotiate(&kind), Ok(entry));
             assert_eq!(entry.domain_caps & !kind.caps.bits(), 0);
-            assert_eq!((entry.ep_tx_ctx_cnt, entry.max_ep_stx_ctx), (1, 0));
+            assert_eq!((entry.ep_tx_ctx_cnt, entry.ep_rx_ctx_cnt), (1, 1));
         }
     }
 
@@ -188,15 +202,24 @@ mod tests {
             *value = value.wrapping_add(1);
             assert_eq!(matches(hints), fits);
         }
-        // Shared contexts.
-        assert!(!matches(KernelAttr {
-            ep_rx_ctx_cnt: u64::MAX,
-            ..ANY
-        }));
         assert!(!matches(KernelAttr {
             domain_caps: 1 << 53,
             ..ANY
         }));
+    }
+
+    #[test]
+    fn each_side_can_use_a_shared_context() {
+        for (tx, rx) in [(SHARED_CONTEXT, 0), (0, SHARED_CONTEXT)] {
+            let hints = KernelAttr {
+                ep_tx_ctx_cnt: tx,
+                ep_rx_ctx_cnt: rx,
+                ..ANY
+            };
+            let entry = hints.negotiate(&Kind::MSG);
+            let counts = entry.map(|entry| (entry.ep_tx_ctx_cnt, entry.ep_rx_ctx_cnt));
+            assert_eq!(counts, Ok((tx.max(1), rx.max(1))));
+        }
     }
 
     #[test]

@@ -134,6 +134,13 @@ impl Kind {
         buffered: (0, 0),
     };
 
+    /// Shared contexts, which endpoints of all types can use: what any type has.
+    pub const SHARED: Self = Self {
+        caps: Self::RDM.caps.union(Self::MSG.caps).union(Self::DGRAM.caps),
+        msg_order: RC_ORDER,
+        ..Self::RDM
+    };
+
     /// Returns the kind for an endpoint type; `Unspec` gives reliable datagrams.
     pub const fn of(ep_type: EpType) -> &'static Self {
         match ep_type {

@@ -51,7 +51,7 @@ const KINDS: Caps = Caps::MSG
     .union(Caps::TAGGED_RMA);
 
 /// Capabilities of the transmit side.
-const TX_CAPS: Caps = KINDS
+pub(super) const TX_CAPS: Caps = KINDS
     .union(REACH)
     .union(Caps::SEND)
     .union(Caps::READ)
@@ -60,7 +60,7 @@ const TX_CAPS: Caps = KINDS
     .union(Caps::FENCE);
 
 /// Capabilities of the receive side.
-const RX_CAPS: Caps = KINDS
+pub(super) const RX_CAPS: Caps = KINDS
     .union(REACH)
     .union(Caps::RECV)
     .union(Caps::REMOTE_READ)
@@ -226,7 +226,7 @@ impl Offer {
         Ok((self.addr.with_port(port), dest))
     }
 
-    fn tx(&self, caps: Caps, hint: &TxAttr) -> Result<TxAttr, HintMismatch> {
+    pub(super) fn tx(&self, caps: Caps, hint: &TxAttr) -> Result<TxAttr, HintMismatch> {
         let (inject_size, iov_limit) = (limits::INJECT_SIZE as u64, limits::MAX_IOV as u64);
         at_most(hint.inject_size, inject_size, HintMismatch::TxInjectSize)?;
         at_most(hint.iov_limit, iov_limit, HintMismatch::TxIovLimit)?;
@@ -258,7 +258,7 @@ impl Offer {
         })
     }
 
-    fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, HintMismatch> {
+    pub(super) fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, HintMismatch> {
         let iov_limit = limits::MAX_IOV as u64;
         at_most(hint.iov_limit, iov_limit, HintMismatch::RxIovLimit)?;
         let (default_buffered, max_buffered) = self.kind.buffered;
