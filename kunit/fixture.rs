@@ -47,7 +47,10 @@ use crate::{
             Domain,
             MrMode, //
         },
-        ep::attr::EpAttr,
+        ep::attr::{
+            EpAttr,
+            Shares, //
+        },
         eq::{
             Eq,
             EqAttr, //
@@ -111,6 +114,7 @@ pub(crate) fn ep_attr(ep_type: EpType, caps: Caps) -> EpAttr {
         rx_size: 1,
         total_buffered_recv: 0,
         src_addr: None,
+        shares: Shares::default(),
     }
 }
 

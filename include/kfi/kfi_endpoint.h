@@ -87,7 +87,7 @@ struct kfid_pep {
 /**
  * struct kfid_stx - a transmit context that several endpoints share
  * @fid: head
- * @ops: operations of endpoints
+ * @ops: operations of endpoints; all of them return -KFI_ENOSYS
  */
 struct kfid_stx {
 	struct kfid		fid;
@@ -157,7 +157,9 @@ static inline int kfi_scalable_ep(struct kfid_domain *domain,
  *	counter: KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE, KFI_REMOTE_READ,
  *	KFI_REMOTE_WRITE; else 0
  *
- * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already;
+ * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already,
+ *	or a shared context for a side that was not opened with
+ *	KFI_SHARED_CONTEXT or has more capabilities than the context;
  *	-KFI_EOPBADSTATE the endpoint is enabled.
  */
 static inline int kfi_ep_bind(struct kfid_ep *ep, struct kfid *bfid, u64 flags)
@@ -200,7 +202,8 @@ static inline int kfi_scalable_ep_bind(struct kfid_ep *sep, struct kfid *bfid,
  * Return: 0; -KFI_ENOAV, -KFI_ENOCQ, -KFI_ENOEQ an object is not bound;
  *	-KFI_EADDRINUSE its address is in use; -KFI_EADDRNOTAVAIL the domain
  *	has lost the address; -KFI_EBUSY too many QPs; -KFI_EOPBADSTATE it is
- *	enabled.
+ *	enabled, or a shared context is not bound.  With a shared receive
+ *	context also -KFI_EINVAL, -KFI_EAGAIN: see kfi_srx_context().
  */
 static inline int kfi_enable(struct kfid_ep *ep)
 {
@@ -319,11 +322,23 @@ static inline int kfi_rx_context(struct kfid_ep *ep, int index,
 /**
  * kfi_stx_context() - open a transmit context for several endpoints
  * @domain: the domain
- * @attr: attributes, or NULL: the default
+ * @attr: in: attributes, 0 leaves the choice to the provider; out: those that
+ *	the context has.  NULL: the default
  * @stx: where the context is stored
  * @context: the consumer's
  *
- * Return: 0; -KFI_EINVAL; -KFI_ENOMEM.
+ * Endpoints of any type, opened with ep_attr->tx_ctx_cnt = KFI_SHARED_CONTEXT,
+ * are bound to it by kfi_ep_bind() before they are enabled.  Their operations
+ * are posted to them, and complete in their own completion queues and counters.
+ * Together they have room for @attr->size operations that have not completed;
+ * the size of each endpoint limits it, too.  Without room a call returns
+ * -KFI_EAGAIN.  The capabilities of an endpoint's transmit side must be a subset
+ * of those of the context.
+ *
+ * kfi_close() returns -KFI_EBUSY while endpoints are bound to it.
+ *
+ * Context: Process.  May sleep.
+ * Return: 0; -KFI_EINVAL an attribute that no endpoint can have; -KFI_ENOMEM.
  */
 static inline int kfi_stx_context(struct kfid_domain *domain,
 				  struct kfi_tx_attr *attr,
@@ -335,10 +350,38 @@ static inline int kfi_stx_context(struct kfid_domain *domain,
 /**
  * kfi_srx_context() - open a receive context for several endpoints
  * @domain: the domain
- * @attr: attributes, or NULL: the default
+ * @attr: in: attributes, 0 leaves the choice to the provider; out: those that
+ *	the context has.  NULL: the default
  * @rx_ep: where the context is stored
  * @context: the consumer's
  *
+ * Endpoints of any type, opened with ep_attr->rx_ctx_cnt = KFI_SHARED_CONTEXT,
+ * are bound to it by kfi_ep_bind() before they are enabled.  Receives are posted
+ * to @rx_ep, plain and tagged ones and multi-receive buffers, at any time, also
+ * before there are endpoints; those on an endpoint return -KFI_ENOSYS.  A message
+ * to any of the endpoints takes the oldest receive that matches, and a receive
+ * the oldest message.  kfi_cancel(), kfi_setopt(), kfi_getopt(), kfi_ep_alias()
+ * and the default flags work on @rx_ep as on an endpoint; operations of deferred
+ * work return -KFI_ENOSYS, other operations -KFI_EOPNOTSUPP.  Connected
+ * endpoints pass multi-receive buffers over.
+ *
+ * A receive completes in the completion queue and the counter that are bound to
+ * the endpoint whose message it took.  So that there is room for its completion
+ * when it is posted, all endpoints that are enabled at the same time have the
+ * same completion queue for receives, with the same flags, and the same address
+ * vector; kfi_enable() returns -KFI_EINVAL otherwise, and -KFI_EAGAIN if the
+ * queue has no room for the receives that were posted before the first endpoint
+ * is enabled.  A receive that is cancelled completes there too; while no endpoint
+ * is enabled, it completes nowhere.  A receive from one source returns
+ * -KFI_ENOAV then, and KFI_PEEK -KFI_ENOCQ.
+ *
+ * An endpoint that closes fails a receive that was taking one of its messages
+ * (KFI_ECANCELED); its messages without a receive are dropped.  kfi_close() of
+ * the context returns -KFI_EBUSY while endpoints are bound to it, and drops its
+ * receives otherwise.
+ *
+ * Context: Process.  May sleep.  Receives are posted from process context and
+ * softirqs, as on an endpoint.
  * Return: as kfi_stx_context().
  */
 static inline int kfi_srx_context(struct kfid_domain *domain,

@@ -39,15 +39,13 @@ use super::{
         kfi_info,
         kfi_ops,
         kfi_ops_domain,
-        kfi_rx_attr,
-        kfi_tx_attr,
         kfid,
         kfid_domain,
         kfid_ep,
         kfid_eq,
-        kfid_fabric,
-        kfid_stx, //
+        kfid_fabric, //
     },
+    shared,
     work,
     Opener, //
 };
@@ -199,8 +197,6 @@ unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
 
 not_there! {
     scalable_ep(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
-    stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
-    srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
 }
 
 /// kfi_control() of domains.
@@ -231,7 +227,7 @@ static OPS: kfi_ops_domain = kfi_ops_domain {
     scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
-    stx_ctx: Some(stx_ctx),
-    srx_ctx: Some(srx_ctx),
+    stx_ctx: Some(shared::open_stx),
+    srx_ctx: Some(shared::open_srx),
     query_atomic: Some(atomic::query),
 };

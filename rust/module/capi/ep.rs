@@ -33,7 +33,10 @@ use kfi_core::{
         KFI_RECV,
         KFI_TRANSMIT, //
     },
-    info::Kind,
+    info::{
+        Kind,
+        SHARED_CONTEXT, //
+    },
     op::Side, //
 };
 
@@ -68,9 +71,11 @@ use super::{
         kfid_cq,
         kfid_domain,
         kfid_ep,
-        kfid_eq, //
+        kfid_eq,
+        kfid_stx, //
     },
     rma,
+    shared::SharedRx,
     tagged,
     Opener, //
 };
@@ -80,7 +85,8 @@ use crate::{
         ep::{
             attr::{
                 EpAttr,
-                EpRequest, //
+                EpRequest,
+                Shares, //
             },
             options::Opt,
             Endpoint, //
@@ -121,6 +127,16 @@ impl Alias {
 }
 
 impl OpenEp {
+    /// An endpoint that is no alias and accepts no request.
+    pub(super) fn new(endpoint: Arc<Endpoint>, opener: Opener) -> Self {
+        Self {
+            endpoint,
+            opener,
+            request: None,
+            alias: None,
+        }
+    }
+
     /// The default flags of a side. Any context.
     #[inline]
     pub(super) fn op_flags(&self, side: Side) -> OpFlags {
@@ -215,7 +231,7 @@ unsafe fn attributes(info: *const kfi_info) -> Result<EpAttr> {
     let entry = unsafe { hints(info) }.map_err(not_valid)?;
     let (info, more) = &*entry;
     let ep_type = EpType::try_from(info.ep.ep_type).map_err(to_error)?;
-    more.negotiate(Kind::of(ep_type)).map_err(|_| EINVAL)?;
+    let more = more.negotiate(Kind::of(ep_type)).map_err(|_| EINVAL)?;
     let request = EpRequest {
         ep_type: info.ep.ep_type,
         caps: info.caps,
@@ -225,20 +241,27 @@ unsafe fn attributes(info: *const kfi_info) -> Result<EpAttr> {
         rx_size: info.rx.size,
         total_buffered_recv: info.rx.total_buffered_recv,
         src_addr: info.src_addr,
+        shares: Shares {
+            tx: more.ep_tx_ctx_cnt == SHARED_CONTEXT,
+            rx: more.ep_rx_ctx_cnt == SHARED_CONTEXT,
+        },
     };
     request.check()
 }
 
 /// Makes the object for a consumer.
 fn fill(slot: Slot<kfid_ep>, context: *mut c_void, inner: OpenEp) -> *mut kfid_ep {
-    slot.fill(context, inner, |head: &mut kfid_ep| {
-        head.ops = ptr::from_ref(&OPS).cast_mut();
-        head.cm = ptr::from_ref(&cm::OPS).cast_mut();
-        head.msg = ptr::from_ref(&msg::OPS).cast_mut();
-        head.rma = ptr::from_ref(&rma::OPS).cast_mut();
-        head.tagged = ptr::from_ref(&tagged::OPS).cast_mut();
-        head.atomic = ptr::from_ref(&atomic::OPS).cast_mut();
-    })
+    slot.fill(context, inner, set_tables)
+}
+
+/// Sets the tables of the operations of an endpoint.
+pub(super) fn set_tables(head: &mut kfid_ep) {
+    head.ops = ptr::from_ref(&OPS).cast_mut();
+    head.cm = ptr::from_ref(&cm::OPS).cast_mut();
+    head.msg = ptr::from_ref(&msg::OPS).cast_mut();
+    head.rma = ptr::from_ref(&rma::OPS).cast_mut();
+    head.tagged = ptr::from_ref(&tagged::OPS).cast_mut();
+    head.atomic = ptr::from_ref(&atomic::OPS).cast_mut();
 }
 
 /// kfi_endpoint().
@@ -268,10 +291,8 @@ pub(super) unsafe extern "C" fn open(
         let ident = opener.ident(slot.addr(), context);
         let endpoint = Endpoint::open(&domain.domain, attr, ident)?;
         let inner = OpenEp {
-            endpoint,
-            opener,
             request,
-            alias: None,
+            ..OpenEp::new(endpoint, opener)
         };
         Ok(fill(slot, context, inner))
     };
@@ -309,8 +330,14 @@ unsafe fn bind_to(ep: &OpenEp, to: *mut kfid, flags: u64) -> Result {
             // SAFETY: By the requirement above.
             endpoint.bind_eq(&unsafe { of_class::<kfid_eq>(to) }?.eq)
         }
-        // Shared contexts.
-        raw::KFI_CLASS_STX_CTX | raw::KFI_CLASS_SRX_CTX => Err(ENOSYS),
+        raw::KFI_CLASS_STX_CTX if flags == 0 => {
+            // SAFETY: By the requirement above.
+            endpoint.bind_stx(&unsafe { of_class::<kfid_stx>(to) }?.0)
+        }
+        raw::KFI_CLASS_SRX_CTX if flags == 0 => {
+            // SAFETY: By the requirement above.
+            endpoint.bind_srx(&unsafe { of_class::<SharedRx>(to) }?.endpoint)
+        }
         _ => Err(EINVAL),
     }
 }
@@ -351,8 +378,9 @@ unsafe fn make_alias(ep: &OpenEp, context: *mut c_void, arg: *mut kfi_alias) -> 
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
-unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints.
+pub(super) unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints and shared
+    // receive contexts.
     let (ep, context) = unsafe { (inner::<kfid_ep>(fid.cast()), (*fid).context) };
     let flags: *mut u64 = arg.cast();
     let result = match u32::try_from(command) {

@@ -17,6 +17,7 @@
 //! | [`domain`] | operations of domains |
 //! | [`av`] | operations of address vectors |
 //! | [`ep`] | operations of endpoints, and their aliases |
+//! | [`shared`] | shared contexts |
 //! | [`cm`] | addresses and connections of endpoints |
 //! | [`pep`] | operations of passive endpoints, requests for connections |
 //! | [`mr`] | operations of memory regions, and those that register memory |
@@ -34,8 +35,7 @@
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
 //!
-//! Scalable endpoints and shared contexts are not here yet: the operations that open them return
-//! `-KFI_ENOSYS`.
+//! Scalable endpoints are not here yet: the operations that open them return `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -72,6 +72,7 @@ mod poll;
 mod provider;
 mod remote;
 mod rma;
+mod shared;
 mod tagged;
 mod transfer;
 mod wait;

@@ -109,11 +109,12 @@ impl<H: Head> Slot<H> {
 ///
 /// # Safety
 ///
-/// `head` is an object of this class of the module, which is not closed during `'a`.
+/// `head` is an object of this class of the module, or of another class with the same layout and
+/// the same value, which is not closed during `'a`.
 #[inline]
 pub(super) unsafe fn inner<'a, H: Head>(head: *mut H) -> &'a H::Inner {
-    // SAFETY: A `Slot` has made the object, so it is a `Boxed<H>`, alive by the requirement above.
-    // There is no mutable reference to it.
+    // SAFETY: A `Slot` has made the object, so it is a `Boxed<H>`, or has the layout of one, alive
+    // by the requirement above. There is no mutable reference to it.
     unsafe { &(*head.cast::<Boxed<H>>()).inner }
 }
 

@@ -28,6 +28,7 @@ use super::{
         kfid_ep, //
     },
     rma,
+    shared::SharedRx,
     tagged, //
 };
 use crate::{
@@ -87,7 +88,8 @@ unsafe fn queue_one(domain: &OpenDomain, work: &kfi_deferred_work) -> Result<u64
     };
     let begin = |ep: *mut kfid_ep, flags| {
         // SAFETY: See above.
-        let ep = unsafe { of_class::<kfid_ep>(ep.cast::<kfid>()) }?;
+        let ep =
+            unsafe { of_class::<kfid_ep>(ep.cast()).or_else(|_| of_class::<SharedRx>(ep.cast())) }?;
         let call = ep.begin_deferred(kind, flags, (cntr, threshold), completion)?;
         Ok::<_, Error>((ep, call))
     };

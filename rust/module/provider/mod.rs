@@ -7,7 +7,7 @@
 //! object has a file:
 //!
 //! ```text
-//! fabric -> domain -> ep   -> av, cq, cntr, mr, comp_cntr
+//! fabric -> domain -> ep   -> av, cq, cntr, mr, comp_cntr, stx, ep (a shared receive context)
 //!                     poll -> cq, cntr          (an arrow: "is made from" or "is bound to")
 //!                     flow -> ep, counters
 //!        -> eq, wait
@@ -53,7 +53,9 @@
 //! - The spin lock of a wait set. The caller has released the lock of the member that signals it.
 //! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
 //!   counter, a completion counter's copies and a wait set, one after the other. The latter are
-//!   taken under the lock of the buffer only.
+//!   taken under the lock of the buffer only. The lock of the receive side of a shared receive
+//!   context -> that of the CQ of its endpoints, when the first of them is enabled
+//!   (`ep/receive/shared.rs`).
 //! - The locks of an endpoint's transmit side and of a waiting send are leaves.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).
@@ -88,6 +90,7 @@ pub(crate) mod object_list;
 pub(crate) mod pep;
 pub(crate) mod poll;
 mod prelude;
+pub(crate) mod stx;
 pub(crate) mod wait;
 pub(crate) mod work;
 

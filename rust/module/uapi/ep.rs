@@ -29,7 +29,10 @@ use super::{
 };
 use crate::provider::{
     ep::{
-        attr::EpRequest,
+        attr::{
+            EpRequest,
+            Shares, //
+        },
         options::{
             Opt,
             QpOpt, //
@@ -57,6 +60,7 @@ pub(super) fn open(
         rx_size: arg.rx_size.into(),
         total_buffered_recv: arg.total_buffered_recv,
         src_addr: own_sockaddr_or_none(&arg.src_addr)?,
+        shares: Shares::default(),
     };
     Endpoint::open(&file.object::<Domain>(arg.domain)?, request.check()?, ident)
 }

@@ -7,10 +7,13 @@
 //! never changes, so that operations read it without a lock. Each binding is a use of the bound
 //! object. It is released when the endpoint closes.
 
-use kfi_core::flags::{
-    CntrBind,
-    CompCntrOps,
-    CqBind, //
+use kfi_core::{
+    flags::{
+        CntrBind,
+        CompCntrOps,
+        CqBind, //
+    },
+    info::used_of_tx, //
 };
 
 use super::{
@@ -27,7 +30,8 @@ use crate::provider::{
     },
     cq::Cq,
     eq::Eq,
-    object_list::StatsSource, //
+    object_list::StatsSource,
+    stx::Stx, //
 };
 
 /// A CQ bound to one side of an endpoint.
@@ -186,9 +190,28 @@ impl Endpoint {
     ) -> Result<T> {
         match &mut *self.state.lock() {
             State::Setup(bindings, addr) => change(bindings, addr),
-            State::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            State::Enabled { .. } | State::Srx => Err(to_error(Errno::KFI_EOPBADSTATE)),
             State::Closed => Err(EBADF),
         }
+    }
+
+    /// Binds a shared transmit context. Fails with `EINVAL` if the endpoint was not opened to use
+    /// one, has one, or has capabilities that the context does not have; if the context belongs to
+    /// another domain; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    pub(crate) fn bind_stx(&self, stx: &Arc<Stx>) -> Result {
+        if !self.shares.tx
+            || !Arc::ptr_eq(stx.domain(), self.domain.arc())
+            || !stx.caps().contains(used_of_tx(self.caps))
+        {
+            return Err(EINVAL);
+        }
+        self.set_up(|_, _| {
+            let used = UseRef::new(stx.clone())?;
+            if !self.tx.stx.populate(used) {
+                return Err(EINVAL);
+            }
+            Ok(())
+        })
     }
 
     /// Binds the AV. Fails with `EINVAL` if the AV belongs to another domain, or the endpoint has
@@ -286,7 +309,7 @@ impl Endpoint {
         let mut state = self.state.lock();
         let bindings = match &mut *state {
             State::Setup(bindings, _) => bindings,
-            State::Enabled { .. } => return Err(EINVAL),
+            State::Enabled { .. } | State::Srx => return Err(EINVAL),
             State::Closed => return Err(EBADF),
         };
         match &mut bindings.attached {

@@ -255,7 +255,7 @@ impl Endpoint {
 
     /// Its address, if it is enabled. Any context.
     pub(crate) fn addr(&self) -> Option<SockAddr> {
-        self.bound.as_ref().map(|bound| bound.name)
+        self.name().ok()
     }
 }
 

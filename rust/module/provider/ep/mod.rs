@@ -73,7 +73,10 @@ use kfi_core::{
 };
 
 use self::{
-    attr::EpAttr,
+    attr::{
+        EpAttr,
+        Shares, //
+    },
     bound::Bindings,
     dgram::Dgram,
     msg::Msg,
@@ -134,6 +137,8 @@ enum State {
     Enabled {
         _on_link: EndpointCount,
     },
+    /// A shared receive context, which is never enabled.
+    Srx,
     Closed,
 }
 
@@ -177,6 +182,11 @@ pub(crate) struct Endpoint {
     drain: Drain,
     #[pin]
     rx: RxSide,
+    shares: Shares,
+    /// Whether it is a shared receive context itself.
+    is_srx: bool,
+    /// The shared receive context that it uses, set when it is bound.
+    srx: SetOnce<UseRef<Endpoint>>,
     #[pin]
     tx: TxSide,
     /// The sessions with peers on other hosts.
@@ -200,20 +210,39 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// Opens a shared receive context with the receive side of `attr`. It can be used at once.
+    /// Fails with `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
+    pub(crate) fn open_srx(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
+        let attr = EpAttr { tx_size: 0, ..attr };
+        let srx = Self::make(domain, attr, ident, true)?;
+        srx.become_srx();
+        Ok(srx)
+    }
+
     /// Opens an endpoint.
     ///
     /// Fails with `EADDRNOTAVAIL` if the link does not have the address; `EBADF` if the domain is
     /// closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
+        Self::make(domain, attr, ident, false)
+    }
+
+    fn make(domain: &Arc<Domain>, attr: EpAttr, ident: Ident, is_srx: bool) -> Result<Arc<Self>> {
         let domain = UseRef::new(domain.clone())?;
         if let Some(addr) = &attr.src_addr {
             if !domain.link().has_address(addr) {
                 return Err(EADDRNOTAVAIL);
             }
         }
-        let wire_bytes = Queues::wire_bytes(attr.rx_size);
+        // With a shared receive context its own queues stay empty.
+        let rx_size = if attr.shares.rx { 0 } else { attr.rx_size };
+        let wire_bytes = Queues::wire_bytes(rx_size);
+        let rdm_bytes = match attr.shares.rx {
+            true => wire_bytes,
+            false => Queues::bytes(rx_size),
+        };
         let bytes = match attr.ep_type {
-            EpType::Unspec | EpType::Rdm => Queues::bytes(attr.rx_size)
+            EpType::Unspec | EpType::Rdm => rdm_bytes
                 .saturating_add(TxSide::bytes(attr.tx_size))
                 .saturating_add(Remote::BYTES),
             EpType::Msg => wire_bytes.saturating_add(Msg::bytes(attr.tx_size)),
@@ -224,8 +253,8 @@ impl Endpoint {
         let records = RecordPool::new()?;
         let wire = Wire::new(attr.ep_type, attr.tx_size, &ident.budget)?;
         let queues = match wire {
-            None => Queues::new(attr.rx_size, attr.total_buffered_recv)?,
-            Some(_) => Queues::new_wire(attr.rx_size)?,
+            None if !attr.shares.rx => Queues::new(rx_size, attr.total_buffered_recv)?,
+            _ => Queues::new_wire(rx_size)?,
         };
         let endpoint = Arc::pin_init(
             try_pin_init!(Self {
@@ -244,6 +273,9 @@ impl Endpoint {
                 bound: SetOnce::new(),
                 drain <- Drain::new_shut(),
                 rx <- RxSide::new(queues),
+                shares: attr.shares,
+                is_srx,
+                srx: SetOnce::new(),
                 tx <- TxSide::new(attr.tx_size),
                 remote <- Remote::new(),
                 records <- records,
@@ -266,14 +298,22 @@ impl Endpoint {
     /// Fails with `KFI_ENOCQ` if a direction of its capabilities has neither a CQ nor a counter;
     /// `KFI_ENOAV`; `EADDRINUSE`; `EADDRNOTAVAIL` if the link has no address, or not the requested
     /// one; `ENODEV` if the link was removed; `EBUSY` if there are too many QPs in the network
-    /// namespace; `KFI_EOPBADSTATE` if it is enabled; `EBADF`. Sleeps.
+    /// namespace; `KFI_EOPBADSTATE` if it is enabled, or a shared context is not bound; `EBADF`;
+    /// and as [`join_srx`](Self::join_srx). Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut state = self.state.lock();
         let (bindings, requested) = match &mut *state {
             State::Setup(bindings, addr) => (bindings, addr),
             State::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
+            // It is ready.
+            State::Srx => return Ok(()),
             State::Closed => return Err(EBADF),
         };
+        if (self.shares.tx && self.tx.stx.as_ref().is_none())
+            || (self.shares.rx && self.srx.as_ref().is_none())
+        {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        }
         let transmits = self.caps.intersects(Caps::SEND | Caps::READ | Caps::WRITE);
         if (transmits && !bindings.report(Side::Transmit))
             || (self.caps.contains(Caps::RECV) && !bindings.report(Side::Receive))
@@ -296,17 +336,8 @@ impl Endpoint {
                 .or_else(|| link.first_ipv6())
                 .ok_or(EADDRNOTAVAIL)?,
         };
-        let name = match &self.wire {
-            None => {
-                let name = self.domain.directory().enter(addr, self)?;
-                if let Err(error) = self.listen(&name) {
-                    self.domain.directory().leave(&name);
-                    return Err(error);
-                }
-                name
-            }
-            Some(wire) => wire.enable(self, &addr)?,
-        };
+        self.join_srx(bindings)?;
+        let name = self.appear(addr).inspect_err(|_| self.leave_srx())?;
         let bindings = core::mem::take(bindings);
         self.bound.populate(Bound { bindings, name });
         *state = State::Enabled {
@@ -314,6 +345,22 @@ impl Endpoint {
         };
         self.drain.start();
         Ok(())
+    }
+
+    /// Takes its address, or makes its QP. Returns the final address. Fails as
+    /// [`enable`](Self::enable). Sleeps.
+    fn appear(self: &Arc<Self>, addr: SockAddr) -> Result<SockAddr> {
+        match &self.wire {
+            None => {
+                let name = self.domain.directory().enter(addr, self)?;
+                if let Err(error) = self.listen(&name) {
+                    self.domain.directory().leave(&name);
+                    return Err(error);
+                }
+                Ok(name)
+            }
+            Some(wire) => wire.enable(self, &addr),
+        }
     }
 
     /// Cancels the oldest receive with `context`, or if there is none, the oldest waiting send, or
@@ -375,7 +422,14 @@ impl Endpoint {
             self.drop_receives(bound);
             self.fail_unexpected();
             self.take_back_sends(bound);
+            self.leave_srx();
             bound.release();
+        }
+        if let Some(srx) = self.srx.as_ref() {
+            srx.release();
+        }
+        if let Some(stx) = self.tx.stx.as_ref() {
+            stx.release();
         }
         self.domain.release();
     }

@@ -48,8 +48,8 @@ impl Endpoint {
     /// Its address. Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled. Does not sleep.
     pub(crate) fn name(&self) -> Result<SockAddr> {
         match self.bound.as_ref() {
-            Some(bound) => Ok(bound.name),
-            None => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            Some(bound) if !self.is_srx => Ok(bound.name),
+            _ => Err(to_error(Errno::KFI_EOPBADSTATE)),
         }
     }
 

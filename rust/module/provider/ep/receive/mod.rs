@@ -18,9 +18,12 @@
 //!
 //! The lock is a spin lock. Only that of a multi-receive buffer is taken under it. No memory is
 //! dropped under it, because that can sleep.
+//!
+//! [`shared`] has the queues that several endpoints share.
 
 mod post;
 pub(super) mod remote;
+mod shared;
 
 use kfi_core::{
     flags::{
@@ -42,6 +45,7 @@ use kfi_core::{
     multi_recv::Part, //
 };
 
+use self::shared::Sharing;
 use super::{
     complete::Failure,
     multi_recv::{
@@ -99,6 +103,27 @@ pub(super) enum Location {
     RemoteSender(PendingAnswer),
 }
 
+impl Location {
+    /// The endpoint of a message in the queues of a shared receive context.
+    fn target(&self) -> Option<&Arc<Endpoint>> {
+        match self {
+            Self::Buffer(buffer) => buffer.target.as_ref(),
+            Self::Sender(send) => Some(&send.target),
+            Self::RemoteSender(answer) => Some(answer.endpoint()),
+        }
+    }
+
+    /// Drops a message because its endpoint closes. If it waits at its sender on this host, the
+    /// send fails. Sleeps.
+    fn fail(self) {
+        match self {
+            Self::Buffer(buffer) => drop(buffer),
+            Self::Sender(send) => send.fail(Errno::EHOSTUNREACH),
+            Self::RemoteSender(answer) => drop(answer),
+        }
+    }
+}
+
 /// A buffered message. Charged to the endpoint's budget of buffered bytes and to its owner's budget
 /// of kernel memory.
 pub(super) struct Buffered {
@@ -106,6 +131,8 @@ pub(super) struct Buffered {
     _memory: Allowance,
     /// The answer to its sender, if that is on another host and waits for one.
     answer: Option<PendingAnswer>,
+    /// The endpoint, if the message is in the queues of a shared receive context.
+    target: Option<Arc<Endpoint>>,
 }
 
 /// A posted receive for one message.
@@ -248,6 +275,7 @@ impl Pair {
 pub(super) struct Queues {
     plain: Pair,
     tagged: Pair,
+    sharing: Sharing,
 }
 
 impl Queues {
@@ -258,6 +286,7 @@ impl Queues {
             // The plain queue accounts for the budget of both.
             plain: Pair::new(rx_size, budget)?,
             tagged: Pair::new(rx_size, 0)?,
+            sharing: Sharing::default(),
         })
     }
 
@@ -275,6 +304,7 @@ impl Queues {
         Ok(Self {
             plain: Pair::with_room(rx_size, 0, 0)?,
             tagged: Pair::with_room(0, 0, 0)?,
+            sharing: Sharing::default(),
         })
     }
 
@@ -338,7 +368,7 @@ impl Endpoint {
     /// for a copy. Does not sleep.
     #[inline(always)]
     pub(super) fn offer(&self, message: &Message, eager: bool) -> MatchResult {
-        let mut queues = self.rx.queues.lock();
+        let mut queues = self.rx_side().queues.lock();
         if let Some(matched) = queues.pair(message.tagged).take_match(message) {
             return MatchResult::Taken(matched);
         }
@@ -351,19 +381,23 @@ impl Endpoint {
     /// Removes the receive, or takes the part of a buffer, that a message matches. The message
     /// cannot wait if there is none. Does not sleep.
     pub(super) fn take(&self, message: &Message) -> Option<MatchedReceive> {
-        self.rx
+        self.rx_side()
             .queues
             .lock()
             .pair(message.tagged)
             .take_match(message)
     }
 
-    /// Removes the receive for a plain message whose length is not unexpected yet. Does not sleep.
+    /// Removes the receive for a plain message whose length is not known yet. Multi-receive
+    /// buffers, which a shared receive context may have, are passed over: connected endpoints do
+    /// not use them. Does not sleep.
     pub(super) fn take_single(&self, envelope: &Envelope<SockAddr>) -> Option<Single> {
-        let mut queues = self.rx.queues.lock();
-        match queues.plain.posted.match_message(envelope)?.take()?.token {
+        let mut queues = self.rx_side().queues.lock();
+        let is_single = |receive: &PostedReceive| matches!(receive, PostedReceive::Single(_));
+        let found = queues.plain.posted.match_usable(envelope, is_single);
+        match found?.take()?.token {
             PostedReceive::Single(single) => Some(single),
-            // Connected endpoints have no multi-receive buffers.
+            // Unreachable: passed over.
             PostedReceive::Multi(_) => None,
         }
     }
@@ -371,7 +405,7 @@ impl Endpoint {
     /// Copies a message after [`MatchResult::Charged`]. `None`: the owner's budget of kernel memory
     /// has no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
     /// `ENOMEM`. Sleeps.
-    pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
+    pub(super) fn buffer(self: &Arc<Self>, from: &Source<'_>) -> Result<Option<Buffered>> {
         let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
             return Ok(None);
         };
@@ -379,6 +413,7 @@ impl Endpoint {
             copy: self.ident.owner.memcg().charge(|| from.to_buffer())?,
             _memory: memory,
             answer: None,
+            target: self.srx.as_ref().map(|_| self.clone()),
         }))
     }
 
@@ -388,7 +423,8 @@ impl Endpoint {
     }
 
     fn uncharge_bytes(&self, bytes: u64) {
-        self.rx.queues.lock().plain.unexpected.uncharge(bytes);
+        let mut queues = self.rx_side().queues.lock();
+        queues.plain.unexpected.uncharge(bytes);
     }
 
     /// Adds a message to the unexpected ones, unless a receive was posted for it meanwhile. Drops
@@ -400,7 +436,7 @@ impl Endpoint {
     pub(super) fn arrive(&self, message: &Message, location: Location) -> EnqueueResult {
         let unexpected = message.as_unexpected(&location);
         let (arrival, not_kept) = {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             let pair = queues.pair(message.tagged);
             match pair.take_match(message) {
                 Some(matched) => (EnqueueResult::Taken(matched), Some(location)),
@@ -529,7 +565,7 @@ impl Endpoint {
             Location::Buffer(_) | Location::RemoteSender(_) => false,
         };
         let withdrawn = {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             queues.in_either(|pair| pair.unexpected.withdraw(is_it))
         };
         drop(withdrawn);

@@ -33,6 +33,7 @@ use super::{
             session::Session, //
         }, //
     },
+    cancelled_buffer,
     Buffered,
     Location,
     MatchedReceive, //
@@ -63,13 +64,13 @@ impl Endpoint {
     /// Finds the destination of a message. `here`: its bytes come with it. `None`: there is no room
     /// now, or the endpoint is closing. Sleeps.
     pub(in crate::provider::ep) fn arrival_target(
-        &self,
+        self: &Arc<Self>,
         message: &Message,
         here: bool,
     ) -> Option<ArrivalTarget> {
         let _inside = self.drain.enter()?;
         {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             let pair = queues.pair(message.tagged);
             if let Some(matched) = pair.take_match(message) {
                 return Some(ArrivalTarget::Matched(matched));
@@ -93,7 +94,7 @@ impl Endpoint {
         buffer.map(ArrivalTarget::Buffer)
     }
 
-    fn empty_buffer(&self, len: u64) -> Option<Buffered> {
+    fn empty_buffer(self: &Arc<Self>, len: u64) -> Option<Buffered> {
         let memory = self.ident.budget.take(len).ok()?;
         Some(Buffered {
             // The current task is a worker or the sender. The owner's memory cgroup is charged.
@@ -105,12 +106,13 @@ impl Endpoint {
                 .ok()?,
             _memory: memory,
             answer: None,
+            target: self.srx.as_ref().map(|_| self.clone()),
         })
     }
 
     /// Returns the slot that was reserved for a message, and its charge.
     fn release_slot(&self, tagged: bool, charged: u64) {
-        let mut queues = self.rx.queues.lock();
+        let mut queues = self.rx_side().queues.lock();
         let pair = queues.pair(tagged);
         pair.reserved = pair.reserved.saturating_sub(1);
         queues.plain.unexpected.uncharge(charged);
@@ -134,7 +136,7 @@ impl Endpoint {
             ArrivalTarget::Away(_) => Location::RemoteSender(answer?),
         };
         let (matched, location) = {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             let pair = queues.pair(message.tagged);
             pair.reserved = pair.reserved.saturating_sub(1);
             // A receive may have been posted meanwhile.
@@ -246,7 +248,8 @@ impl Endpoint {
         }
     }
 
-    /// For teardown: drops a receive without a completion. Sleeps.
+    /// For teardown: drops a receive without a completion. A receive of a shared receive context
+    /// fails, because that does not close. Sleeps.
     pub(in crate::provider::ep) fn drop_receive(&self, bound: &Bound, matched: MatchedReceive) {
         match matched {
             MatchedReceive::Single(single) => self.give_back(bound, single.into_ticket()),
@@ -254,9 +257,10 @@ impl Endpoint {
                 drop(memory);
                 buffer.finish(|end| match end {
                     End::Part => {}
-                    End::Last(ticket) | End::LastOfCancelled(ticket) => {
-                        self.give_back(bound, ticket);
-                    }
+                    End::Last(ticket) | End::LastOfCancelled(ticket) => match self.srx.as_ref() {
+                        None => self.give_back(bound, ticket),
+                        Some(_) => self.complete(bound, ticket, cancelled_buffer()),
+                    },
                 });
             }
         }
@@ -299,7 +303,7 @@ impl Endpoint {
             Location::RemoteSender(answer) => wanted(answer),
             Location::Sender(_) => false,
         };
-        let mut queues = self.rx.queues.lock();
+        let mut queues = self.rx_side().queues.lock();
         let (unexpected, location) = queues.in_either(|pair| pair.unexpected.withdraw(is_it))?;
         queues.plain.unexpected.uncharge(unexpected.charged);
         Some(location)

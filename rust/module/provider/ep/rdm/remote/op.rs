@@ -207,6 +207,11 @@ impl PendingAnswer {
             && id.is_none_or(|id| id == self.0.id)
     }
 
+    /// The endpoint that the message came to.
+    pub(in crate::provider::ep) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.0.session.endpoint
+    }
+
     /// Whether the bytes are still with the peer.
     pub(in crate::provider::ep) fn is_away(&self) -> bool {
         self.0.at.is_some()

@@ -146,7 +146,7 @@ impl Connection {
     fn outstanding_answers(&self) -> OutstandingAnswers {
         OutstandingAnswers {
             total: self.session.answers.count(),
-            waiting: self.endpoint().rx.waiting_max,
+            waiting: self.endpoint().rx_side().waiting_max,
         }
     }
 
