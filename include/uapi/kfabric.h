@@ -1547,6 +1547,10 @@ struct kfabric_poll {
 
 /* ---- Endpoint ----------------------------------------------------------- */
 
+/* Sides of an endpoint that use a shared context (KFI_SHARED_CONTEXT). */
+#define KFABRIC_SHARED_TX	(1U << 0)
+#define KFABRIC_SHARED_RX	(1U << 1)
+
 /**
  * struct kfabric_ep_open - open an endpoint
  * @size: sizeof(struct kfabric_ep_open)
@@ -1569,6 +1573,9 @@ struct kfabric_poll {
  * @src_addr: address and port to have; family 0: any address of the link;
  *	port 0: the module chooses one when the endpoint is enabled
  * @context: the caller's
+ * @shared: KFABRIC_SHARED_*: sides that use a shared context, which is bound
+ *	before the endpoint is enabled
+ * @reserved: 0
  *
  * KFI_EP_MSG is one RC QP, connected to one peer.  KFI_EP_DGRAM is one UD QP: a
  * message is at most a path MTU, and may be lost.  A received message has no
@@ -1593,6 +1600,8 @@ struct kfabric_ep_open {
 	__u64	total_buffered_recv;
 	struct kfabric_sockaddr src_addr;
 	__u64	context;
+	__u32	shared;
+	__u32	reserved;
 };
 
 /**
@@ -2689,6 +2698,77 @@ struct kfabric_ep_alias {
 	__u32	reserved;
 };
 
+/**
+ * struct kfabric_stx_open - open a shared transmit context (kfi_stx_context)
+ * @size: sizeof(struct kfabric_stx_open)
+ * @domain: domain handle
+ * @caps: in: capabilities of the transmit side, 0: all; out: those that the
+ *	context has
+ * @tx_size: in: transmits that can be under way, 0: default; out: that number
+ * @handle: out
+ * @context: the caller's
+ *
+ * Endpoints of any type that were opened with KFABRIC_SHARED_TX are bound to it.
+ * Together they have room for @tx_size transmits, in addition to the tx_size of
+ * each; without room a post gives -EAGAIN.  The transmit capabilities of an
+ * endpoint must be a subset of @caps.  Its CQ and counters report its transmits.
+ *
+ * Errors: -EINVAL @caps that no endpoint has for transmits, @tx_size above
+ * KFABRIC_MAX_QUEUE.
+ */
+struct kfabric_stx_open {
+	__u32	size;
+	__u32	domain;
+	__u64	caps;
+	__u32	tx_size;
+	__u32	handle;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_srx_open - open a shared receive context (kfi_srx_context)
+ * @size: sizeof(struct kfabric_srx_open)
+ * @domain: domain handle
+ * @caps: in: capabilities of the receive side, 0: all; out: those that the
+ *	context has
+ * @rx_op_flags: default flags of receives, as in struct kfabric_ep_open
+ * @rx_size: in: receives of each kind that can be posted, 0: default; out: that
+ *	number
+ * @handle: out
+ * @total_buffered_recv: in: bytes of unexpected messages kept here, 0: default;
+ *	out: that number
+ * @context: the caller's
+ *
+ * Endpoints of any type that were opened with KFABRIC_SHARED_RX are bound to it.
+ * KFABRIC_IOC_POST takes the context in place of an endpoint and posts receives,
+ * also before there are endpoints; so do KFABRIC_IOC_EP_CANCEL, KFABRIC_IOC_EP_OPT,
+ * KFABRIC_IOC_OPSFLAG and KFABRIC_IOC_EP_ALIAS.  A post of a receive to an
+ * endpoint that uses a context gives -ENOSYS.  A message to any of the endpoints
+ * takes the oldest receive that matches.  KFI_EP_MSG endpoints pass multi-receive
+ * buffers over.
+ *
+ * A receive completes in the CQ and the counter of the endpoint whose message it
+ * took.  All endpoints that are enabled at the same time have the same CQ for
+ * receives, bound with the same flags, and the same AV.  KFABRIC_IOC_EP_ENABLE
+ * gives -EINVAL otherwise, and -EAGAIN if the CQ has no room for the receives that
+ * were posted before the first endpoint is enabled.  A receive that is cancelled
+ * while no endpoint is enabled completes nowhere; a receive from one source gives
+ * -KFI_ENOAV then, and a search (KFI_PEEK) -KFI_ENOCQ.
+ *
+ * Errors: -EINVAL @caps that no endpoint has for receives, unknown flags, @rx_size
+ * above KFABRIC_MAX_QUEUE, @total_buffered_recv above KFABRIC_MAX_BUFFERED.
+ */
+struct kfabric_srx_open {
+	__u32	size;
+	__u32	domain;
+	__u64	caps;
+	__u64	rx_op_flags;
+	__u32	rx_size;
+	__u32	handle;
+	__u64	total_buffered_recv;
+	__u64	context;
+};
+
 /* ---- Statistics --------------------------------------------------------- */
 
 /**
@@ -2964,6 +3044,8 @@ struct kfabric_figures {
 #define KFABRIC_IOC_CANCEL_WORK	KFABRIC_IO(0x52, struct kfabric_cancel_work)
 #define KFABRIC_IOC_FLUSH_WORK	KFABRIC_IO(0x53, struct kfabric_flush_work)
 #define KFABRIC_IOC_EP_ALIAS	KFABRIC_IO(0x54, struct kfabric_ep_alias)
+#define KFABRIC_IOC_STX_OPEN	KFABRIC_IO(0x55, struct kfabric_stx_open)
+#define KFABRIC_IOC_SRX_OPEN	KFABRIC_IO(0x56, struct kfabric_srx_open)
 
 #define KFABRIC_IOC_PEP_OPEN	KFABRIC_IO(0x58, struct kfabric_pep_open)
 #define KFABRIC_IOC_PEP_LISTEN	KFABRIC_IO(0x59, struct kfabric_pep_listen)

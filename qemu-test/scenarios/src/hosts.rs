@@ -52,6 +52,11 @@ as_on_one_host! {
     capabilities: a_directed_receive_takes_messages_of_its_source_only,
         without_the_capability_a_source_is_ignored;
     counting: a_search_counts_nothing;
+    shared_contexts: the_oldest_shared_receive_takes_a_message, messages_wait_for_a_shared_receive,
+        an_endpoint_closes_and_shared_receives_stay,
+        a_shared_buffer_takes_messages_of_all_endpoints,
+        a_peer_sends_much_to_shared_receives, connections_share_receives,
+        datagram_endpoints_share_receives, transmits_share_room;
     triggered: operations_start_when_due_of_a_connection, operations_start_when_due_of_datagrams;
     deferred: a_message_is_sent_when_due_of_a_connection, a_message_is_sent_when_due_of_datagrams,
         a_receive_is_posted_when_due_of_a_connection, a_receive_is_posted_when_due_of_datagrams,
@@ -85,6 +90,14 @@ tests![
     a_directed_receive_takes_messages_of_its_source_only,
     without_the_capability_a_source_is_ignored,
     a_search_counts_nothing,
+    the_oldest_shared_receive_takes_a_message,
+    messages_wait_for_a_shared_receive,
+    an_endpoint_closes_and_shared_receives_stay,
+    a_shared_buffer_takes_messages_of_all_endpoints,
+    a_peer_sends_much_to_shared_receives,
+    connections_share_receives,
+    datagram_endpoints_share_receives,
+    transmits_share_room,
     operations_start_when_due_of_a_connection,
     operations_start_when_due_of_datagrams,
     a_message_is_sent_when_due_of_a_connection,

@@ -91,6 +91,7 @@ mod rng;
 mod routed;
 mod run_inline;
 mod selective;
+mod shared_contexts;
 mod sleepers;
 mod stalled;
 mod threads;
@@ -145,6 +146,7 @@ fn main() -> std::process::ExitCode {
             comp_cntr::gone::TESTS,
             completions::TESTS,
             selective::TESTS,
+            shared_contexts::TESTS,
             posting::TESTS,
             ordering::TESTS,
             cancelling::TESTS,

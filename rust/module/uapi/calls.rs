@@ -80,6 +80,8 @@ macro_rules! calls {
             0x52 KFABRIC_IOC_CANCEL_WORK(kfabric_cancel_work: 24) input work::cancel;
             0x53 KFABRIC_IOC_FLUSH_WORK(kfabric_flush_work: 24) query work::flush;
             0x54 KFABRIC_IOC_EP_ALIAS(kfabric_ep_alias: 40) make alias::open;
+            0x55 KFABRIC_IOC_STX_OPEN(kfabric_stx_open: 32) make shared::open_stx;
+            0x56 KFABRIC_IOC_SRX_OPEN(kfabric_srx_open: 48) make shared::open_srx;
 
             0x58 KFABRIC_IOC_PEP_OPEN(kfabric_pep_open: 56) make ep::pep_open;
             0x59 KFABRIC_IOC_PEP_LISTEN(kfabric_pep_listen: 8) input ep::pep_listen;

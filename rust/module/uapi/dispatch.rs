@@ -34,6 +34,7 @@ use super::{
     },
     post,
     prelude::*,
+    shared,
     stat,
     wait,
     work, //

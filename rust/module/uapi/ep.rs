@@ -51,6 +51,10 @@ pub(super) fn open(
     arg: &mut kfabric_ep_open,
     ident: Ident,
 ) -> Result<Arc<Endpoint>> {
+    must_be_zero(&[arg.reserved])?;
+    if arg.shared & !(KFABRIC_SHARED_TX | KFABRIC_SHARED_RX) != 0 {
+        return Err(EINVAL);
+    }
     let request = EpRequest {
         ep_type: arg.type_,
         caps: arg.caps,
@@ -60,7 +64,10 @@ pub(super) fn open(
         rx_size: arg.rx_size.into(),
         total_buffered_recv: arg.total_buffered_recv,
         src_addr: own_sockaddr_or_none(&arg.src_addr)?,
-        shares: Shares::default(),
+        shares: Shares {
+            tx: arg.shared & KFABRIC_SHARED_TX != 0,
+            rx: arg.shared & KFABRIC_SHARED_RX != 0,
+        },
     };
     Endpoint::open(&file.object::<Domain>(arg.domain)?, request.check()?, ident)
 }

@@ -219,7 +219,7 @@ compare! {
         KFABRIC_OP_CNTR_SET = 9; KFABRIC_OP_CNTR_ADD = 10;
 
         // uapi/post.rs uses this constant.
-        KFABRIC_OP_EXPLICIT = 1;
+        KFABRIC_OP_EXPLICIT = 1; KFABRIC_SHARED_TX = 1; KFABRIC_SHARED_RX = 2;
 
         // uapi/stat.rs and net/stats.rs use these constants.
         KFABRIC_MAX_FIGURES = 64; KFABRIC_FIGURES_NETNS = 0; KFABRIC_FIGURES_LINK = 1;

@@ -46,6 +46,7 @@ mod objects;
 mod parse;
 mod post;
 mod prelude;
+mod shared;
 mod stat;
 mod wait;
 mod work;

@@ -28,6 +28,7 @@ use crate::{
         object,
         pep::Pep,
         poll::PollSet,
+        stx::Stx,
         wait::WaitSet, //
     },
     shim::bindings::{
@@ -123,7 +124,10 @@ classes! {
     Flow(Flow),
     /// An alias of an endpoint.
     EpAlias(EpAlias),
+    /// An endpoint, or a shared receive context.
     Endpoint(Endpoint),
+    /// A shared transmit context.
+    Stx(Stx),
     Pep(Pep),
     Mr(Mr),
     /// An address vector.
@@ -163,6 +167,8 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
         (Entry::Av(av), Entry::Eq(eq)) if flags == 0 => av.bind_eq(&eq),
         (Entry::Endpoint(ep), Entry::Av(av)) if flags == 0 => ep.bind_av(&av),
         (Entry::Endpoint(ep), Entry::Eq(eq)) if flags == 0 => ep.bind_eq(&eq),
+        (Entry::Endpoint(ep), Entry::Endpoint(srx)) if flags == 0 => ep.bind_srx(&srx),
+        (Entry::Endpoint(ep), Entry::Stx(stx)) if flags == 0 => ep.bind_stx(&stx),
         (Entry::Pep(pep), Entry::Eq(eq)) if flags == 0 => pep.bind_eq(&eq),
         (Entry::Endpoint(ep), Entry::Cq(cq)) => {
             let flags = CqBind::from_bits(flags).map_err(to_error)?;

@@ -24,7 +24,7 @@ use crate::{
     error::Result,
     flags::{Caps, CntrBind, CompCntrOps, CqBind, OpFlags},
     flow::FlowBuilder,
-    object::{Inner, object},
+    object::{Hold, Inner, object},
     op::{Local, Op, Remote},
 };
 
@@ -94,6 +94,20 @@ impl EndpointBuilder {
     /// chooses.
     pub fn addr(mut self, addr: SocketAddr) -> Self {
         self.raw.src_addr = addr.into();
+        self
+    }
+
+    /// It takes room for transmits from a shared context, which is bound with
+    /// [`Endpoint::bind_stx`] before it is enabled.
+    pub fn shared_tx(mut self) -> Self {
+        self.raw.shared |= abi::KFABRIC_SHARED_TX;
+        self
+    }
+
+    /// Its messages take the receives of a shared context, which is bound with
+    /// [`Endpoint::bind_srx`] before it is enabled.
+    pub fn shared_rx(mut self) -> Self {
+        self.raw.shared |= abi::KFABRIC_SHARED_RX;
         self
     }
 
@@ -169,6 +183,16 @@ object!(Endpoint);
 
 /// Set-up.
 impl Endpoint {
+    /// An object that the module takes as an endpoint.
+    pub(crate) fn from_inner(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    /// Binds another object, without flags.
+    pub(crate) fn bind(&self, to: u32, hold: Hold) -> Result<()> {
+        self.inner.node.bind(to, 0, hold)
+    }
+
     /// Reports completions of one or both sides to a CQ.
     ///
     /// # Errors
@@ -243,7 +267,9 @@ impl Endpoint {
     ///
     /// `KFI_ENOCQ`: neither a CQ nor a counter for a side that it has;
     /// `KFI_ENOAV`: no address vector; `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: the link has
-    /// no address; `KFI_EOPBADSTATE`: enabled already.
+    /// no address; `KFI_EOPBADSTATE`: enabled already, or a shared context is not bound; with a
+    /// shared receive context `EINVAL`: other endpoints of the context have another CQ or address
+    /// vector, and `EAGAIN`: the CQ has no room for the receives that are posted to it.
     pub fn enable(&self) -> Result<()> {
         let mut arg = abi::kfabric_ep_enable {
             ep: self.handle(),

@@ -21,6 +21,28 @@ fn flush(world: &World) -> u64 {
     flushed.expect("flush_work").flushed
 }
 
+/// Capabilities that both sides have.
+const BOTH_CAPS: u64 = abi::KFI_MSG
+    | abi::KFI_TAGGED
+    | abi::KFI_RMA
+    | abi::KFI_ATOMIC
+    | abi::KFI_TRIGGER
+    | abi::KFI_LOCAL_COMM
+    | abi::KFI_REMOTE_COMM;
+
+/// Capabilities of shared transmit contexts.
+const TX_CAPS: u64 = BOTH_CAPS | abi::KFI_SEND | abi::KFI_READ | abi::KFI_WRITE | abi::KFI_FENCE;
+
+/// Capabilities of shared receive contexts.
+const RX_CAPS: u64 = BOTH_CAPS
+    | abi::KFI_RECV
+    | abi::KFI_REMOTE_READ
+    | abi::KFI_REMOTE_WRITE
+    | abi::KFI_MULTI_RECV
+    | abi::KFI_SOURCE
+    | abi::KFI_DIRECTED_RECV
+    | abi::KFI_RMA_EVENT;
+
 pub(super) fn ep_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_EP_OPEN kfabric_ep_open 96 {
@@ -29,6 +51,8 @@ pub(super) fn ep_calls() -> Vec<Row> {
             rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
             tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
             context: Value,
+            shared: Flags((abi::KFABRIC_SHARED_TX | abi::KFABRIC_SHARED_RX) as u64),
+            reserved: Reserved,
         } |world| abi::kfabric_ep_open {
             domain: world.domain,
             type_: abi::KFI_EP_RDM,
@@ -132,6 +156,21 @@ pub(super) fn ep_calls() -> Vec<Row> {
             context: Value, handle: Reported, reserved: Reserved,
         } |world| abi::kfabric_ep_alias {
             ep: world.ep,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_STX_OPEN kfabric_stx_open 32 {
+            domain: Handle(&[Class::Domain]), caps: Flags(TX_CAPS), tx_size: Value,
+            handle: Reported, context: Value,
+        } |world| abi::kfabric_stx_open {
+            domain: world.domain,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_SRX_OPEN kfabric_srx_open 48 {
+            domain: Handle(&[Class::Domain]), caps: Flags(RX_CAPS),
+            rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
+            rx_size: Value, handle: Reported, total_buffered_recv: Value, context: Value,
+        } |world| abi::kfabric_srx_open {
+            domain: world.domain,
             ..Call::sized()
         }, close),
         row!(KFABRIC_IOC_PEP_OPEN kfabric_pep_open 56 {
