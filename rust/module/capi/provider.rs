@@ -259,6 +259,8 @@ unsafe fn getinfo(query: &Query) -> Result<*mut kfi_info> {
         match unsafe { provider.getinfo(query, &mut entries) } {
             Ok(()) => {}
             Err(error) if error == ENODATA => {}
+            // A list that lacks entries for want of memory would look like all that there is.
+            Err(error) if error == ENOMEM => return Err(error),
             Err(error) => pr_warn!(
                 "provider {}: getinfo fails: {}\n",
                 BStr::from_bytes(name.as_bytes()),
