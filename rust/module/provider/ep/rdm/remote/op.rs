@@ -19,6 +19,7 @@ use kfi_roce::rc::{
 
 use super::{
     super::super::{
+        admit::Context,
         op::{
             Remote,
             RemoteRange, //
@@ -28,7 +29,7 @@ use super::{
     },
     session::Session,
     store::{
-        slot,
+        slot_of_peer,
         AnswerSlot,
         ANSWER_BYTES, //
     }, //
@@ -188,9 +189,9 @@ impl PendingAnswer {
                 conn,
                 id,
                 at,
-                slot: slot(share)?,
+                slot: slot_of_peer(share)?,
             };
-            Ok(Self(KBox::new(charge, GFP_KERNEL_ACCOUNT)?))
+            Ok(Self(KBox::new(charge, Context::Atomic.alloc())?))
         })
     }
 

@@ -53,6 +53,7 @@ use kfi_roce::{
 
 use super::{
     super::super::{
+        admit::Context,
         atomic::{
             change_word,
             RC_ACCESS, //
@@ -183,8 +184,8 @@ impl Connection {
 
     /// Handles the beginning of a SEND.
     fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> RequestResult {
-        // Reserves room for the event at the end.
-        if inbox.events.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
+        // Reserves room for the event at the end. It does not wait for memory, see `slot_of_peer`.
+        if inbox.events.reserve(1, Context::Atomic.alloc()).is_err() {
             return Err(Refusal::NotReady);
         }
         let begun = inbox
