@@ -161,8 +161,8 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     let cntr = unsafe { inner(cntr) };
     // SAFETY: Any context.
-    let may_lock = || unsafe { raw::kfabric_capi_may_lock() };
-    cntr.adder.add(value, may_lock);
+    cntr.adder
+        .add(value, || unsafe { raw::kfabric_capi_may_lock() });
     0
 }
 
