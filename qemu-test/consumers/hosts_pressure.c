@@ -36,8 +36,9 @@ static int turn(struct end *ends, u8 **mem, int round)
 	return memcmp(mem[0], mem[1], ROOM) ? -EILSEQ : 0;
 }
 
-static void in_a_noreclaim_scope(struct kunit *test)
+static void messages_arrive(struct kunit *test, enum kfi_ep_type type)
 {
+	struct connection connection = {};
 	struct fixture f[HOSTS];
 	struct end ends[HOSTS];
 	struct pressure pressure;
@@ -46,12 +47,15 @@ static void in_a_noreclaim_scope(struct kunit *test)
 	int i, round = 0, ret;
 	bool began;
 
-	hosts_pair_open(test, f, KFI_EP_RDM, ends);
+	if (type == KFI_EP_MSG)
+		hosts_connect(test, f, ends, &connection);
+	else
+		hosts_pair_open(test, f, type, ends);
 	for (i = 0; i < HOSTS; i++) {
 		mem[i] = vzalloc(ROOM);
 		KUNIT_ASSERT_NOT_NULL(test, mem[i]);
 	}
-	/* The connection is there before. */
+	/* A connection of reliable datagrams is there before, too. */
 	KUNIT_ASSERT_EQ(test, turn(ends, mem, 0), 0);
 	pressure_begin(&pressure, 0);
 	began = pressure_lasts();
@@ -64,13 +68,28 @@ static void in_a_noreclaim_scope(struct kunit *test)
 	pressure_end(&pressure);
 	KUNIT_EXPECT_TRUE(test, began);
 	KUNIT_EXPECT_EQ_MSG(test, ret, 0, "round %d", round);
-	hosts_pair_close(test, f, ends);
-	vfree(mem[0]);
-	vfree(mem[1]);
+	kunit_info(test, "%d rounds\n", round);
+	for (i = 0; i < HOSTS; i++) {
+		end_close(test, &ends[i]);
+		vfree(mem[i]);
+	}
+	connection_close(test, &connection);
+	hosts_close(test, f);
+}
+
+static void msg_messages(struct kunit *test)
+{
+	messages_arrive(test, KFI_EP_MSG);
+}
+
+static void rdm_messages(struct kunit *test)
+{
+	messages_arrive(test, KFI_EP_RDM);
 }
 
 static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(in_a_noreclaim_scope),
+	KUNIT_CASE_SLOW(msg_messages),
+	KUNIT_CASE_SLOW(rdm_messages),
 	{}
 };
 

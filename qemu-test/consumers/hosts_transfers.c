@@ -24,68 +24,15 @@
  * @ends: an endpoint on each
  * @mem: memory of each, @ROOM bytes
  * @mr: a region: all memory of the second
- * @pep: of the second host, if the endpoints are connected
- * @eqs: events of connections
+ * @connection: of both, if they are connected
  */
 struct world {
-	struct fixture	f[HOSTS];
-	struct end	ends[HOSTS];
-	u8		*mem[HOSTS];
-	struct kfid_mr	*mr;
-	struct kfid_pep	*pep;
-	struct kfid_eq	*eqs[HOSTS];
+	struct fixture		f[HOSTS];
+	struct end		ends[HOSTS];
+	u8			*mem[HOSTS];
+	struct kfid_mr		*mr;
+	struct connection	connection;
 };
-
-/* Waits for an event of a connection. Returns its entry. */
-static struct kfi_info *event(struct kunit *test, struct kfid_eq *eq, u32 number)
-{
-	struct {
-		struct kfi_eq_cm_entry	head;
-		u8			data[256];
-	} entry = {};
-	u32 got = 0;
-
-	KUNIT_ASSERT_GE(test, kfi_eq_sread(eq, &got, &entry, sizeof(entry), LONG, 0),
-			sizeof(entry.head));
-	KUNIT_EXPECT_EQ(test, got, number);
-	return entry.head.info;
-}
-
-static void bind_and_enable(struct kunit *test, struct world *w, int i)
-{
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(w->ends[i].ep, &w->eqs[i]->fid, 0), 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(w->ends[i].ep), 0);
-}
-
-/* Opens two endpoints that are connected. The second host listens. */
-static void connect_hosts(struct kunit *test, struct world *w)
-{
-	struct kfi_eq_attr attr = { .wait_obj = KFI_WAIT_UNSPEC };
-	struct kfi_info *request;
-	struct sockaddr_in addr;
-	size_t len = sizeof(addr);
-	int i;
-
-	hosts_open(test, w->f, KFI_EP_MSG);
-	for (i = 0; i < HOSTS; i++)
-		KUNIT_ASSERT_EQ(test, kfi_eq_open(w->f[i].fabric, &attr, &w->eqs[i], NULL, NULL),
-				0);
-	KUNIT_ASSERT_EQ(test, kfi_passive_ep(w->f[1].fabric, w->f[1].info, &w->pep, NULL), 0);
-	KUNIT_ASSERT_EQ(test, kfi_pep_bind(w->pep, &w->eqs[1]->fid, 0), 0);
-	KUNIT_ASSERT_EQ(test, kfi_listen(w->pep), 0);
-	KUNIT_ASSERT_EQ(test, kfi_getname(&w->pep->fid, &addr, &len), 0);
-	end_open(test, &w->f[0], w->f[0].info, &w->ends[0], 0);
-	bind_and_enable(test, w, 0);
-	KUNIT_ASSERT_EQ(test, kfi_connect(w->ends[0].ep, &addr, NULL, 0), 0);
-	request = event(test, w->eqs[1], KFI_CONNREQ);
-	KUNIT_ASSERT_NOT_NULL(test, request);
-	end_open(test, &w->f[1], request, &w->ends[1], 0);
-	bind_and_enable(test, w, 1);
-	KUNIT_ASSERT_EQ(test, kfi_accept(w->ends[1].ep, NULL, 0), 0);
-	kfi_freeinfo(request);
-	for (i = 0; i < HOSTS; i++)
-		event(test, w->eqs[i], KFI_CONNECTED);
-}
 
 static struct world *world_open(struct kunit *test, enum kfi_ep_type type)
 {
@@ -98,7 +45,7 @@ static struct world *world_open(struct kunit *test, enum kfi_ep_type type)
 		KUNIT_ASSERT_NOT_NULL(test, w->mem[i]);
 	}
 	if (type == KFI_EP_MSG)
-		connect_hosts(test, w);
+		hosts_connect(test, w->f, w->ends, &w->connection);
 	else
 		hosts_pair_open(test, w->f, type, w->ends);
 	if (type != KFI_EP_DGRAM)
@@ -116,14 +63,9 @@ static void world_close(struct kunit *test, struct world *w)
 	for (i = 0; i < HOSTS; i++) {
 		nothing(test, &w->ends[i]);
 		end_close(test, &w->ends[i]);
-	}
-	if (w->pep)
-		KUNIT_EXPECT_EQ(test, kfi_close(&w->pep->fid), 0);
-	for (i = 0; i < HOSTS; i++) {
-		if (w->eqs[i])
-			KUNIT_EXPECT_EQ(test, kfi_close(&w->eqs[i]->fid), 0);
 		vfree(w->mem[i]);
 	}
+	connection_close(test, &w->connection);
 	hosts_close(test, w->f);
 }
 
