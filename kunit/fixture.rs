@@ -18,7 +18,8 @@ use kfi_core::{
     flags::{
         Caps,
         OpFlags, //
-    }, //
+    },
+    peer::RxCtxBits, //
 };
 
 use crate::{
@@ -187,6 +188,7 @@ impl TestDomain {
             kind: AvType::Table,
             count: 0,
             events: false,
+            rx_ctx_bits: RxCtxBits::default(),
         };
         Av::open(&self.domain, attr, owner)
     }

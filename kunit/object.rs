@@ -41,7 +41,8 @@ use kernel::{
 };
 use kfi_core::{
     enums,
-    flags::Access, //
+    flags::Access,
+    peer::RxCtxBits, //
 };
 
 fn eq(test: &TestDomain) -> Result<Arc<Eq>> {
@@ -57,6 +58,7 @@ fn av(test: &TestDomain) -> Result<Arc<Av>> {
         kind: enums::AvType::Table,
         count: 0,
         events: true,
+        rx_ctx_bits: RxCtxBits::default(),
     };
     Av::open(&test.domain, attr, ident(5, 5)?)
 }

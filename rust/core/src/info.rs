@@ -33,16 +33,19 @@
 //! An unknown enumerator matches nothing. [`KernelAttr`] has the attributes that only kernel modules
 //! see.
 //!
-//! The consumer kfilnd requires RMA to tagged buffers, named receive contexts and remote peers.
-//! [`Kind::RDM`] does not offer all of these yet, so kfilnd gets no entry, instead of an endpoint
-//! on which its bulk transfers would fail. Its other hints match.
+//! The consumer kfilnd requires RMA to tagged buffers. [`Kind::RDM`] does not offer that yet, so
+//! kfilnd gets no entry, instead of an endpoint on which its bulk transfers would fail. Its other
+//! hints match.
 
 mod kernel_attr;
 mod kind;
 mod offer;
 
 pub use self::{
-    kernel_attr::KernelAttr,
+    kernel_attr::{
+        is_class,
+        KernelAttr, //
+    },
     kind::Kind,
     offer::{
         HintMismatch,
@@ -127,7 +130,7 @@ impl Name {
 }
 
 /// Attributes of the transmit side (`struct kfi_tx_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the members of struct kfi_tx_attr")]
 pub struct TxAttr {
     pub caps: u64,
@@ -141,7 +144,7 @@ pub struct TxAttr {
 }
 
 /// Attributes of the receive side (`struct kfi_rx_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the members of struct kfi_rx_attr")]
 pub struct RxAttr {
     pub caps: u64,

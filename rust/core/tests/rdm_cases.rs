@@ -515,6 +515,7 @@ fn hello(incarnation: u64, epoch: u64) -> Hello {
     Hello {
         peer_epoch: kfi_core::rdm::hello::PeerEpoch { incarnation, epoch },
         port: 1000,
+        name_port: 1000,
         reads: 1,
         caps: kfi_core::flags::Caps::EMPTY,
         cookie: None,

@@ -29,7 +29,8 @@ use kfi_core::{
         KFI_MORE,
         KFI_SYNC_ERR, //
     },
-    limits::MAX_AV, //
+    limits::MAX_AV,
+    peer::RxCtxBits, //
 };
 
 use super::{
@@ -77,10 +78,6 @@ use crate::{
 /// Addresses that are inserted between two calls of `cond_resched()`.
 const STRIDE: usize = 256;
 
-/// The most `rx_ctx_bits`: the upper bits that no address uses (see [`kfi_core::av`]).
-/// kfi_rx_addr() puts the index of a receive context there.
-const MAX_RX_CTX_BITS: c_int = 16;
-
 /// The value behind a `struct kfid_av`.
 pub(super) struct OpenAv(pub(super) Arc<Av>);
 
@@ -109,24 +106,20 @@ unsafe impl Head for kfid_av {
 
 /// The attributes of an AV. Fails with `ENOSYS` for a shared map, which is not there; `EINVAL` for
 /// an attribute that is not valid.
-///
-/// `rx_ctx_bits` need not be kept: an address whose upper bits name a receive context other than
-/// the first is in no AV, so operations that use it fail with `ENOENT`.
 fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
     let Some(attr) = attr else {
         return Ok(AvAttr {
             kind: AvType::try_from(0).map_err(to_error)?,
             count: 0,
             events: false,
+            rx_ctx_bits: RxCtxBits::default(),
         });
     };
-    let bits = 0..=MAX_RX_CTX_BITS;
-    if attr.flags & !KFI_EVENT != 0
-        || !bits.contains(&attr.rx_ctx_bits)
-        || attr.count > MAX_AV as usize
-    {
+    if attr.flags & !KFI_EVENT != 0 || attr.count > MAX_AV as usize {
         return Err(EINVAL);
     }
+    let rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).map_err(|_| EINVAL)?;
+    let rx_ctx_bits = RxCtxBits::new(rx_ctx_bits).map_err(to_error)?;
     let kind = AvType::try_from(attr.type_).map_err(to_error)?;
     let shared = !attr.name.is_null() || !attr.map_addr.is_null();
     if shared {
@@ -136,6 +129,7 @@ fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
         kind,
         count: u32::try_from(attr.count)?,
         events: attr.flags & KFI_EVENT != 0,
+        rx_ctx_bits,
     })
 }
 

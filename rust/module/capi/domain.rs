@@ -48,6 +48,7 @@ use super::{
         kfid_fabric,
         kfid_stx, //
     },
+    sep,
     work,
     Opener, //
 };
@@ -198,7 +199,6 @@ unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
 }
 
 not_there! {
-    scalable_ep(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
     stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
     srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
 }
@@ -228,7 +228,7 @@ static OPS: kfi_ops_domain = kfi_ops_domain {
     av_open: Some(av::open),
     cq_open: Some(cq::open),
     endpoint: Some(ep::open),
-    scalable_ep: Some(scalable_ep),
+    scalable_ep: Some(sep::open),
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
     stx_ctx: Some(stx_ctx),

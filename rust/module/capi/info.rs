@@ -41,6 +41,8 @@ use super::{
     raw::{
         self,
         kfi_info,
+        kfi_rx_attr,
+        kfi_tx_attr,
         kfid_domain,
         kfid_fabric, //
     }, //
@@ -327,6 +329,35 @@ fn threading(hint: u32) -> u32 {
     }
 }
 
+/// Reads attributes of the transmit side.
+pub(super) fn tx_hint(tx: &kfi_tx_attr) -> TxAttr {
+    // CASTS: A usize has 64 bits.
+    TxAttr {
+        caps: tx.caps,
+        op_flags: tx.op_flags,
+        msg_order: tx.msg_order,
+        comp_order: tx.comp_order,
+        inject_size: tx.inject_size as u64,
+        size: tx.size as u64,
+        iov_limit: tx.iov_limit as u64,
+        rma_iov_limit: tx.rma_iov_limit as u64,
+    }
+}
+
+/// Reads attributes of the receive side.
+pub(super) fn rx_hint(rx: &kfi_rx_attr) -> RxAttr {
+    // CASTS: A usize has 64 bits.
+    RxAttr {
+        caps: rx.caps,
+        op_flags: rx.op_flags,
+        msg_order: rx.msg_order,
+        comp_order: rx.comp_order,
+        total_buffered_recv: rx.total_buffered_recv as u64,
+        size: rx.size as u64,
+        iov_limit: rx.iov_limit as u64,
+    }
+}
+
 /// Reads hints. They are large, so they are allocated and not on the stack. Fails with `ENODATA` if
 /// they match no entry of this provider; `ENOMEM`. Sleeps.
 ///
@@ -363,28 +394,11 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
     }
     // CASTS: A usize has 64 bits.
     if let Some(tx) = tx {
-        info.tx = TxAttr {
-            caps: tx.caps,
-            op_flags: tx.op_flags,
-            msg_order: tx.msg_order,
-            comp_order: tx.comp_order,
-            inject_size: tx.inject_size as u64,
-            size: tx.size as u64,
-            iov_limit: tx.iov_limit as u64,
-            rma_iov_limit: tx.rma_iov_limit as u64,
-        };
+        info.tx = tx_hint(tx);
         more.tx_tclass = tx.tclass;
     }
     if let Some(rx) = rx {
-        info.rx = RxAttr {
-            caps: rx.caps,
-            op_flags: rx.op_flags,
-            msg_order: rx.msg_order,
-            comp_order: rx.comp_order,
-            total_buffered_recv: rx.total_buffered_recv as u64,
-            size: rx.size as u64,
-            iov_limit: rx.iov_limit as u64,
-        };
+        info.rx = rx_hint(rx);
     }
     if let Some(ep) = ep {
         info.ep = EpAttr {

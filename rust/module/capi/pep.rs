@@ -238,7 +238,7 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
             fabric.netns(),
             &Request::ANY,
             &wanted,
-            |info| match KernelAttr::default().negotiate(registry::kind_of(info)) {
+            |info| match KernelAttr::default().negotiate(registry::kind_of(info), 0) {
                 Ok(more) if entries.is_empty() => entries.add_info(info, &more),
                 _ => Ok(()),
             },

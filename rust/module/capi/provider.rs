@@ -162,7 +162,7 @@ unsafe fn own_getinfo(query: &Query, entries: &mut Entries) -> Result {
     let mut found = Entries::new();
     registry::getinfo(NetNsId::current()?, &request, info, |entry| {
         let kind = registry::kind_of(entry);
-        match more.negotiate(kind) {
+        match more.negotiate(kind, info.caps) {
             Ok(more) => found.add_info(entry, &more),
             Err(_) => Ok(()),
         }

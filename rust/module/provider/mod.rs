@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! fabric -> domain -> ep   -> av, cq, cntr, mr, comp_cntr
+//!                     sep  -> av; ep            (the contexts of a scalable endpoint)
 //!                     poll -> cq, cntr          (an arrow: "is made from" or "is bound to")
 //!                     flow -> ep, counters
 //!        -> eq, wait
@@ -43,6 +44,7 @@
 //! An arrow means "is taken before". Locks of different items are not held together, except as
 //! stated.
 //!
+//! - An endpoint's state -> the state of the scalable endpoint of which it is a context.
 //! - Mutexes of one object: an endpoint's state, a passive endpoint's state, an AV's change, the
 //!   readers of a CQ, an EQ or a poll set -> those of connection management -> spin locks.
 //! - The mutex of a session with another host -> the locks of its QPs and connections, and those of
@@ -88,6 +90,7 @@ pub(crate) mod object_list;
 pub(crate) mod pep;
 pub(crate) mod poll;
 mod prelude;
+pub(crate) mod sep;
 pub(crate) mod wait;
 pub(crate) mod work;
 

@@ -228,6 +228,11 @@ pub(crate) trait Object: Send + Sync {
     /// also if it fails then. Does not sleep.
     fn before_close(&self) {}
 
+    /// Whether operations of its owner keep the object open, although it has no uses. Does not sleep.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     /// Keeps operations of others from beginning to access the object's memory. Called after the
     /// object was marked closed, and again if a signal ended the wait. Does not wait for
     /// operations. Sleeps.
@@ -246,10 +251,14 @@ pub(crate) trait Object: Send + Sync {
 }
 
 /// Closes `object`, and waits until no operation places data for it. Fails with `EBUSY` if it is in
-/// use, without any change; `EBADF` if it is closed, or another task is closing it; `EINTR` if the
+/// use or busy, without any change; `EBADF` if it is closed, or another task is closing it; `EINTR` if the
 /// current task is being killed, and the object has to be closed again. Sleeps.
 pub(crate) fn close<T: Object>(object: &T) -> Result {
     object.before_close();
+    // An operation that is posted from here on is dropped.
+    if !object.uses().is_closed() && object.is_busy() {
+        return Err(EBUSY);
+    }
     object.uses().begin_to_close()?;
     object.shut();
     if let Err(error) = object.wait() {

@@ -17,7 +17,8 @@ use kfi_core::{
         KFI_EVENT,
         KFI_MORE,
         KFI_SYNC_ERR, //
-    }, //
+    },
+    peer::RxCtxBits, //
 };
 
 use super::{
@@ -51,6 +52,7 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> 
         kind: AvType::try_from(arg.type_).map_err(to_error)?,
         count: arg.count,
         events: arg.flags & KFI_EVENT != 0,
+        rx_ctx_bits: RxCtxBits::default(),
     };
     let av = Av::open(&file.object::<Domain>(arg.domain)?, attr, ident)?;
     arg.type_ = av.kind().into();

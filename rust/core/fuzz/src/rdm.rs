@@ -101,7 +101,7 @@ pub fn rdm_header(data: &[u8]) {
         }
     }
     if let Ok(hello) = Hello::parse(&private) {
-        assert!(hello.port != 0 && hello.reads != 0);
+        assert!(hello.port != 0 && hello.name_port != 0 && hello.reads != 0);
         let mut again = [0; HELLO_LEN];
         assert_eq!(hello.put(&mut again), Some(()));
         assert_eq!(Hello::parse(&again), Ok(hello));

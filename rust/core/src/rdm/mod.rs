@@ -2,9 +2,10 @@
 //! The protocol of reliable datagrams between hosts: messages with tags, of any length, to any
 //! peer.
 //!
-//! An endpoint has a [`Session`] for each active peer, identified by the peer's address. The
-//! session makes an RC connection when it has something to send, and ends the connection after some
-//! time without work. The operations are transmitted as follows:
+//! An endpoint has a [`Session`] for each active peer, identified by the peer's address and name
+//! ([`PeerAddr`](crate::peer::PeerAddr)). The session makes an RC connection when it has something to
+//! send, and ends the connection after some time without work. The operations are transmitted as
+//! follows:
 //!
 //! | operation | transmission |
 //! |---|---|

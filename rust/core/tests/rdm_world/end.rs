@@ -256,6 +256,7 @@ impl End {
             config: Config {
                 incarnation,
                 port: 1000 + addr as u16,
+                name_port: 1000 + addr as u16,
                 caps,
                 depth: plan.depth,
                 reads: plan.reads,

@@ -222,7 +222,12 @@ impl Dgram {
         let (kind, len) = (op.kind(), op.from.len() as u64);
         let (flags, imm) = self.check_send(endpoint, op)?;
         endpoint.check_link()?;
-        let addr = bound.av()?.lookup(op.peer)?;
+        let peer = bound.av()?.peer(op.peer)?;
+        let addr = *peer.addr();
+        if addr != peer.name() {
+            // Datagram endpoints have no contexts.
+            return Err(EHOSTUNREACH);
+        }
         let to = Destination {
             qp: Qpn::new(addr.qpn().ok_or(EHOSTUNREACH)?),
             qkey: self.qkey(),

@@ -15,7 +15,8 @@
 //! the order. Bytes are copied under neither.
 //!
 //! Code for one type of endpoint only is in [`rdm`] (reliable datagrams), [`msg`] (connected
-//! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]).
+//! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]). A
+//! context of a scalable endpoint is an endpoint with one side ([`context`]).
 //!
 //! Every operation runs inside the endpoint's [`Drain`], and inside that of its peer while it
 //! accesses the peer. Closing removes the endpoint from the directory and shuts the drain. A
@@ -36,6 +37,7 @@ pub(crate) mod atomic;
 pub(crate) mod attr;
 mod bound;
 mod complete;
+pub(crate) mod context;
 mod dgram;
 mod msg;
 mod multi_recv;
@@ -75,6 +77,7 @@ use kfi_core::{
 use self::{
     attr::EpAttr,
     bound::Bindings,
+    context::Context,
     dgram::Dgram,
     msg::Msg,
     prelude::*,
@@ -165,6 +168,8 @@ pub(crate) struct Endpoint {
     caps: Caps,
     /// Its QP; `None` for reliable datagrams.
     wire: Option<Wire>,
+    /// What it has of a scalable endpoint if it is a context.
+    context: Option<Context>,
     tx_op_flags: Atomic<u64>,
     rx_op_flags: Atomic<u64>,
     /// The room in bytes below which a multi-receive buffer is released.
@@ -205,7 +210,32 @@ impl Endpoint {
     /// Fails with `EADDRNOTAVAIL` if the link does not have the address; `EBADF` if the domain is
     /// closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
+        Self::make(domain, attr, ident, None)
+    }
+
+    /// Opens a context of a scalable endpoint. It has no room for operations of the other side. The
+    /// caller has chosen the capabilities. Fails as [`open`](Self::open). Sleeps.
+    pub(in crate::provider) fn open_context(
+        domain: &Arc<Domain>,
+        attr: EpAttr,
+        ident: Ident,
+        context: Context,
+    ) -> Result<Arc<Self>> {
+        let attr = match context.side() {
+            Side::Transmit => EpAttr { rx_size: 0, ..attr },
+            Side::Receive => EpAttr { tx_size: 0, ..attr },
+        };
+        Self::make(domain, attr, ident, Some(context))
+    }
+
+    fn make(
+        domain: &Arc<Domain>,
+        attr: EpAttr,
+        ident: Ident,
+        context: Option<Context>,
+    ) -> Result<Arc<Self>> {
         let domain = UseRef::new(domain.clone())?;
+        let receives = !matches!(&context, Some(context) if context.side() == Side::Transmit);
         if let Some(addr) = &attr.src_addr {
             if !domain.link().has_address(addr) {
                 return Err(EADDRNOTAVAIL);
@@ -213,6 +243,7 @@ impl Endpoint {
         }
         let wire_bytes = Queues::wire_bytes(attr.rx_size);
         let bytes = match attr.ep_type {
+            EpType::Unspec | EpType::Rdm if !receives => TxSide::bytes(attr.tx_size),
             EpType::Unspec | EpType::Rdm => Queues::bytes(attr.rx_size)
                 .saturating_add(TxSide::bytes(attr.tx_size))
                 .saturating_add(Remote::BYTES),
@@ -224,8 +255,8 @@ impl Endpoint {
         let records = RecordPool::new()?;
         let wire = Wire::new(attr.ep_type, attr.tx_size, &ident.budget)?;
         let queues = match wire {
-            None => Queues::new(attr.rx_size, attr.total_buffered_recv)?,
-            Some(_) => Queues::new_wire(attr.rx_size)?,
+            None if receives => Queues::new(attr.rx_size, attr.total_buffered_recv)?,
+            _ => Queues::new_wire(attr.rx_size)?,
         };
         let endpoint = Arc::pin_init(
             try_pin_init!(Self {
@@ -234,6 +265,7 @@ impl Endpoint {
                 uses: UseCount::new(),
                 caps: attr.caps,
                 wire,
+                context,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
                 rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
                 min_multi_recv: Atomic::new(limits::DEFAULT_MIN_MULTI_RECV),
@@ -264,9 +296,10 @@ impl Endpoint {
     /// Enables the endpoint. It has its address and takes operations afterwards.
     ///
     /// Fails with `KFI_ENOCQ` if a direction of its capabilities has neither a CQ nor a counter;
-    /// `KFI_ENOAV`; `EADDRINUSE`; `EADDRNOTAVAIL` if the link has no address, or not the requested
-    /// one; `ENODEV` if the link was removed; `EBUSY` if there are too many QPs in the network
-    /// namespace; `KFI_EOPBADSTATE` if it is enabled; `EBADF`. Sleeps.
+    /// `KFI_ENOAV`; `EADDRINUSE`, for a context also if its scalable endpoint cannot get its name;
+    /// `EADDRNOTAVAIL` if the link has no address, or not the requested one; `ENODEV` if the link was
+    /// removed; `EBUSY` if there are too many QPs in the network namespace; `KFI_EOPBADSTATE` if it is
+    /// enabled; `EBADF`. Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut state = self.state.lock();
         let (bindings, requested) = match &mut *state {
@@ -280,6 +313,10 @@ impl Endpoint {
         {
             return Err(to_error(Errno::KFI_ENOCQ));
         }
+        let context = self.context.as_ref().map(Context::name).transpose()?;
+        if let (Some(context), None) = (&context, &bindings.av) {
+            bindings.av = Some(UseRef::new(context.av.clone())?);
+        }
         if bindings.av.is_none() && !matches!(self.wire, Some(Wire::Msg(_))) {
             return Err(to_error(Errno::KFI_ENOAV));
         }
@@ -287,10 +324,13 @@ impl Endpoint {
         if link.state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        let addr = match requested {
+        let addr = match context
+            .as_ref()
+            .map_or(*requested, |context| Some(context.addr))
+        {
             // The link may have lost the address since the endpoint was opened.
-            Some(addr) if !link.has_address(addr) => return Err(EADDRNOTAVAIL),
-            Some(addr) => *addr,
+            Some(addr) if !link.has_address(&addr) => return Err(EADDRNOTAVAIL),
+            Some(addr) => addr,
             None => link
                 .first_ipv4()
                 .or_else(|| link.first_ipv6())
@@ -298,22 +338,46 @@ impl Endpoint {
         };
         let name = match &self.wire {
             None => {
-                let name = self.domain.directory().enter(addr, self)?;
+                let name = self.enter_directory(addr)?;
                 if let Err(error) = self.listen(&name) {
-                    self.domain.directory().leave(&name);
+                    self.leave_directory(&name);
                     return Err(error);
                 }
                 name
             }
             Some(wire) => wire.enable(self, &addr)?,
         };
-        let bindings = core::mem::take(bindings);
-        self.bound.populate(Bound { bindings, name });
+        self.bound.populate(Bound {
+            bindings: core::mem::take(bindings),
+            name,
+            source: context.map_or(name, |context| context.name),
+        });
         *state = State::Enabled {
             _on_link: link.add_endpoint(),
         };
         self.drain.start();
         Ok(())
+    }
+
+    /// Enters the directory at `addr`. A receive context takes the place that its scalable endpoint
+    /// has reserved. A transmit context reserves a place, where peers do not find it. Fails with
+    /// `EADDRINUSE`; `EBADF` if the scalable endpoint was closed by force; `ENOMEM`. Sleeps.
+    fn enter_directory(self: &Arc<Self>, addr: SockAddr) -> Result<SockAddr> {
+        let directory = self.domain.directory();
+        match self.only_side() {
+            Some(Side::Receive) => directory.occupy(&addr, self).map(|()| addr),
+            Some(Side::Transmit) => directory.reserve(addr, 1),
+            None => directory.enter(addr, self),
+        }
+    }
+
+    /// Leaves the directory. Does not sleep.
+    fn leave_directory(&self, name: &SockAddr) {
+        let directory = self.domain.directory();
+        match self.only_side() {
+            Some(Side::Receive) => directory.vacate(name, self),
+            _ => directory.leave(name),
+        }
     }
 
     /// Cancels the oldest receive with `context`, or if there is none, the oldest waiting send, or
@@ -377,6 +441,9 @@ impl Endpoint {
             self.take_back_sends(bound);
             bound.release();
         }
+        if let Some(context) = &self.context {
+            context.leave();
+        }
         self.domain.release();
     }
 
@@ -400,6 +467,10 @@ impl Object for Endpoint {
         &self.uses
     }
 
+    fn is_busy(&self) -> bool {
+        self.only_side() == Some(Side::Transmit) && self.has_transmits()
+    }
+
     fn shut(&self) {
         self.list_entry.leave();
         // Releases the bindings of an endpoint that was never enabled, or its count on the link.
@@ -409,7 +480,7 @@ impl Object for Endpoint {
                 self.stop_listening();
                 // Only on the first call. Another endpoint may have the address afterwards.
                 if matches!(state, State::Enabled { .. }) {
-                    self.domain.directory().leave(&bound.name);
+                    self.leave_directory(&bound.name);
                 }
             }
             (Some(wire), _) => wire.close(),

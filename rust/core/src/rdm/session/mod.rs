@@ -139,6 +139,8 @@ pub struct Config {
     pub incarnation: u64,
     /// The port of its address.
     pub port: u16,
+    /// The port of its name: of the scalable endpoint if it is a context, otherwise `port`.
+    pub name_port: u16,
     /// Its capabilities.
     pub caps: Caps,
     /// The number of work requests that a QP holds: [`DEPTH`](super::times::DEPTH).

@@ -103,7 +103,7 @@ impl Endpoint {
         let message = Message {
             tagged: op.tag.is_some(),
             envelope: Envelope {
-                src: bound.name,
+                src: bound.source,
                 tag: op.tag.map_or(0, |tag| tag.tag),
             },
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),

@@ -156,7 +156,7 @@ impl Connection {
         let offered = Message {
             tagged: message.tag.is_some(),
             envelope: Envelope {
-                src: self.session.peer,
+                src: self.session.peer.name(),
                 tag: message.tag.unwrap_or(0),
             },
             data: message.data,

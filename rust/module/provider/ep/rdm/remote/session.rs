@@ -302,7 +302,7 @@ pub(super) type GrantSlot = RBTreeNodeReservation<u64, MemRef>;
 #[pin_data]
 pub(in crate::provider::ep) struct Session {
     pub(super) endpoint: Arc<Endpoint>,
-    pub(super) peer: SockAddr,
+    pub(super) peer: PeerAddr,
     /// A caller that changes the state calls [`follow`](Self::follow) afterwards.
     #[pin]
     pub(super) state: Mutex<State>,
@@ -340,17 +340,18 @@ impl_alarm! {
 }
 
 impl Session {
-    /// Makes a session of `endpoint` with the peer at `peer`. Fails with `ENOMEM`. Sleeps.
+    /// Makes a session of `endpoint` with `peer`. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
-        peer: SockAddr,
+        peer: PeerAddr,
     ) -> Result<Arc<Self>> {
         let memory = endpoint.ident.budget.take_for::<Self>(0)?;
         let answers = AnswerCount::new()?;
         let config = Config {
             incarnation: endpoint.remote.incarnation,
             port: bound.name.port(),
+            name_port: bound.source.port(),
             caps: endpoint.caps,
             depth: DEPTH,
             reads: READS,
