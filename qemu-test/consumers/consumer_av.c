@@ -131,8 +131,8 @@ static void contexts_have_addresses(struct kunit *test)
 	struct kfi_av_attr attr = { .rx_ctx_bits = 8 };
 	struct sockaddr_in in = address(0x0a000001, 7), out;
 	enum kfi_av_type type;
+	kfi_addr_t addr, other;
 	struct kfid_av *av;
-	kfi_addr_t addr;
 	struct fixture f;
 	size_t len;
 
@@ -144,9 +144,12 @@ static void contexts_have_addresses(struct kunit *test)
 		len = sizeof(out);
 		KUNIT_EXPECT_EQ(test, kfi_rx_addr(addr, 0, 8), addr);
 		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 0, 8), &out, &len), 0);
-		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 1, 8), &out, &len),
-				-ENOENT);
-		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 255, 8), &out, &len),
+		/* All contexts of a peer have the address that was inserted. */
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 255, 8), &out, &len), 0);
+		KUNIT_EXPECT_MEMEQ(test, &out, &in, 8);
+		other = kfi_rx_addr(addr, 1, 8);
+		KUNIT_EXPECT_EQ(test, kfi_av_remove(av, &other, 1, 0), -ENOENT);
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr + 1, 1, 8), &out, &len),
 				-ENOENT);
 		KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
 	}

@@ -275,7 +275,6 @@ static void no_slot_is_empty(struct kunit *test)
 	ep = ends[0].ep;
 	KUNIT_EXPECT_EQ(test, kfi_tx_context(ep, 0, NULL, &other, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_rx_context(ep, 0, NULL, &other, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_scalable_ep(f.domain, f.info, &other, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_join(ep, NULL, 0, &mc, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_open_ops(&ep->fid, "mine", 0, &ops, NULL), -KFI_ENOSYS);
 	pair_close(test, &f, ends);
