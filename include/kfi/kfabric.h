@@ -186,8 +186,9 @@ struct kfi_rx_attr {
  * @max_order_war_size: the same for a write after a read
  * @max_order_waw_size: the same for a write after a write
  * @mem_tag_format: which bits of a tag form a field: they alternate
- * @tx_ctx_cnt: transmit contexts; 0 is one inside the endpoint; or
- *	KFI_SHARED_CONTEXT
+ * @tx_ctx_cnt: transmit contexts; 1 is one inside the endpoint, more are for
+ *	kfi_scalable_ep(); or KFI_SHARED_CONTEXT. In hints 0 is one, or, with
+ *	KFI_NAMED_RX_CTX in the capabilities, max_ep_tx_ctx
  * @rx_ctx_cnt: the same for receive contexts
  * @auth_key_size: bytes of @auth_key
  * @auth_key: key that peers must have too

@@ -215,8 +215,14 @@ static inline const char *kfi_av_straddr(struct kfid_av *av, const void *addr,
  * @rx_index: index of the receive context
  * @rx_ctx_bits: that of the address vector
  *
+ * The address is for transmits. kfi_av_lookup() and receives that name a source
+ * ignore the index, because all contexts of a peer have one address in the
+ * address vector; kfi_av_remove() knows @kfi_addr only.
+ *
  * Context: Any.
- * Return: the address: the index is in its upper @rx_ctx_bits bits.
+ * Return: the address: the index is in its upper @rx_ctx_bits bits. A transmit
+ *	to a context that the peer does not have fails with -KFI_EHOSTUNREACH on
+ *	one host, and completes with the error KFI_ECONNREFUSED on another host.
  */
 static inline kfi_addr_t kfi_rx_addr(kfi_addr_t kfi_addr, int rx_index,
 				     int rx_ctx_bits)

@@ -136,11 +136,22 @@ static inline int kfi_endpoint(struct kfid_domain *domain,
 /**
  * kfi_scalable_ep() - open an endpoint with contexts of its own
  * @domain: the domain
- * @info: an entry of kfi_getinfo(), with the numbers of contexts
+ * @info: an entry of kfi_getinfo(); ep_attr has the numbers of contexts, tx_attr
+ *	and rx_attr what the contexts have unless they are opened with others
  * @sep: where the endpoint is stored
  * @context: the consumer's
  *
- * Return: as kfi_endpoint().
+ * The endpoint has a name (kfi_setname(), kfi_getname()), which all contexts
+ * share, and an address vector. It transfers nothing itself: its calls of
+ * kfi_msg.h, kfi_tagged.h, kfi_rma.h and kfi_atomic.h, kfi_cancel() and
+ * kfi_ep_alias() return -KFI_ENOSYS. kfi_setopt() and the default flags of
+ * kfi_control() are those of contexts that are opened later. It cannot be closed
+ * before its contexts: -KFI_EBUSY.
+ *
+ * Context: Process context, may sleep.
+ * Return: as kfi_endpoint(); -KFI_EINVAL more contexts than max_ep_tx_ctx or
+ *	max_ep_rx_ctx; -KFI_EOPNOTSUPP a type without contexts (ours: all but
+ *	KFI_EP_RDM).
  */
 static inline int kfi_scalable_ep(struct kfid_domain *domain,
 				  struct kfi_info *info, struct kfid_ep **sep,
@@ -153,8 +164,9 @@ static inline int kfi_scalable_ep(struct kfid_domain *domain,
  * kfi_ep_bind() - bind an endpoint or a context
  * @ep: the endpoint, not enabled yet
  * @bfid: address vector, event queue, completion queue, counter, shared context
- * @flags: completion queue: KFI_TRANSMIT, KFI_RECV, KFI_SELECTIVE_COMPLETION;
- *	counter: KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE, KFI_REMOTE_READ,
+ * @flags: completion queue: KFI_TRANSMIT, KFI_RECV, KFI_SELECTIVE_COMPLETION
+ *	(of a context, which has one side, neither of the first two need be
+ *	named); counter: KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE, KFI_REMOTE_READ,
  *	KFI_REMOTE_WRITE; else 0
  *
  * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already;
@@ -181,10 +193,11 @@ static inline int kfi_pep_bind(struct kfid_pep *pep, struct kfid *bfid,
 
 /**
  * kfi_scalable_ep_bind() - bind an endpoint with contexts of its own
- * @sep: the endpoint
- * @bfid: address vector or event queue
+ * @sep: the endpoint, not named yet: neither it nor a context is enabled
+ * @bfid: address vector, which its contexts use too
  * @flags: 0
  *
+ * Context: Process context, may sleep.
  * Return: as kfi_ep_bind().
  */
 static inline int kfi_scalable_ep_bind(struct kfid_ep *sep, struct kfid *bfid,
@@ -286,11 +299,21 @@ static inline int kfi_ep_alias(struct kfid_ep *ep, struct kfid_ep **alias_ep,
  * kfi_tx_context() - open a transmit context of a scalable endpoint
  * @ep: the scalable endpoint
  * @index: which one, 0 ... tx_ctx_cnt - 1
- * @attr: attributes, or NULL: the endpoint's
+ * @attr: attributes, or NULL: the endpoint's; 0 in a member is the endpoint's;
+ *	out: as they are
  * @tx_ep: where the context is stored
  * @context: the consumer's
  *
- * Return: 0; -KFI_EINVAL; -KFI_EBUSY it is open already; -KFI_ENOMEM.
+ * A context is bound, enabled, used and closed as an endpoint, of its own class
+ * KFI_CLASS_TX_CTX. It has neither an address vector nor a name of its own: to
+ * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context with
+ * operations that have not completed is -KFI_EBUSY.
+ *
+ * Context: Process context, may sleep.
+ * Return: 0; -KFI_EINVAL there is no such context, or an attribute that cannot
+ *	be; -KFI_EBUSY it is open; -KFI_EOPNOTSUPP the endpoint has no
+ *	capabilities of this side; -KFI_ENOMEM; -KFI_ENOSYS not a scalable
+ *	endpoint.
  */
 static inline int kfi_tx_context(struct kfid_ep *ep, int index,
 				 struct kfi_tx_attr *attr,
@@ -303,10 +326,17 @@ static inline int kfi_tx_context(struct kfid_ep *ep, int index,
  * kfi_rx_context() - open a receive context of a scalable endpoint
  * @ep: the scalable endpoint
  * @index: which one, 0 ... rx_ctx_cnt - 1
- * @attr: attributes, or NULL: the endpoint's
+ * @attr: attributes, or NULL: the endpoint's; 0 in a member is the endpoint's;
+ *	out: as they are
  * @rx_ep: where the context is stored
  * @context: the consumer's
  *
+ * As kfi_tx_context(), with the class KFI_CLASS_RX_CTX. Peers send to it and
+ * access memory through it at kfi_rx_addr() of the endpoint's address. kfi_close()
+ * drops posted receives without completions; it is -KFI_EBUSY while a memory
+ * region is bound.
+ *
+ * Context: Process context, may sleep.
  * Return: as kfi_tx_context().
  */
 static inline int kfi_rx_context(struct kfid_ep *ep, int index,
