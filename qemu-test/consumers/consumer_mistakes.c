@@ -4,7 +4,9 @@
  */
 
 #include <linux/module.h>
+#include <linux/string.h>
 #include <linux/uio.h>
+#include <linux/wait.h>
 
 #include <kfi/kfi_trigger.h>
 
@@ -40,8 +42,62 @@ static void only_a_queued_work_is_cancelled(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/**
+ * struct release - what reuses the memory of a work when it has completed
+ * @entry: told of the counter that the work changes
+ * @work: the work
+ * @done: it has completed
+ */
+struct release {
+	struct wait_queue_entry		entry;
+	struct kfi_deferred_work	*work;
+	bool				done;
+};
+
+static int release_work(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	struct release *release = container_of(entry, struct release, entry);
+
+	/* In place of kfree(). */
+	memset(release->work, 'f', sizeof(*release->work));
+	release->done = true;
+	return 0;
+}
+
+/* The memory of a work is the consumer's again when the work has completed. */
+static void a_work_may_be_freed_when_it_completes(struct kunit *test)
+{
+	struct kfi_op_cntr add = { .value = 1 };
+	struct kfi_deferred_work work = {};
+	struct release release = { .work = &work };
+	struct kfid_cntr *trigger, *changed;
+	wait_queue_head_t *queue;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	trigger = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	changed = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
+	KUNIT_ASSERT_EQ(test, kfi_control(&changed->fid, KFI_GETWAIT, &queue), 0);
+	init_waitqueue_func_entry(&release.entry, release_work);
+	add_wait_queue(queue, &release.entry);
+	add.cntr = changed;
+	work.op_type = KFI_OP_CNTR_ADD;
+	work.op.cntr = &add;
+	work.triggering_cntr = trigger;
+	/* Due at once. */
+	work.threshold = 0;
+	KUNIT_EXPECT_EQ(test, kfi_control(&f.domain->fid, KFI_QUEUE_WORK, &work), 0);
+	KUNIT_EXPECT_TRUE(test, release.done);
+	KUNIT_EXPECT_NULL(test, memchr_inv(&work, 'f', sizeof(work)));
+	remove_wait_queue(queue, &release.entry);
+	KUNIT_EXPECT_EQ(test, kfi_close(&trigger->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
+	fixture_close(test, &f);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(only_a_queued_work_is_cancelled),
+	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
 	{}
 };
 
