@@ -256,6 +256,33 @@ static void an_event_survives_its_endpoint(struct kunit *test)
 	world_close(test, &w);
 }
 
+/* The handle of a request that was rejected stands for no other request. */
+static void a_rejected_request_stays_rejected(struct kunit *test)
+{
+	struct kfid_eq *second_eq;
+	struct event first, second;
+	struct end client;
+	struct world w;
+
+	world_open(test, &w);
+	second_eq = eq_open(test, &w);
+	connected_open(test, &w, w.info, &client, second_eq);
+	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, "first", 6), 0);
+	next(test, w.eq, &first, KFI_CONNREQ, &w.pep->fid, ASKED);
+	KUNIT_EXPECT_EQ(test, kfi_reject(w.pep, first.head.info->handle, NULL, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_reject(w.pep, first.head.info->handle, NULL, 0), -KFI_ENOENT);
+	KUNIT_ASSERT_EQ(test, kfi_connect(client.ep, &w.addr, "second", 7), 0);
+	next(test, w.eq, &second, KFI_CONNREQ, &w.pep->fid, ASKED);
+	KUNIT_EXPECT_STREQ(test, second.data, "second");
+	KUNIT_EXPECT_EQ(test, kfi_reject(w.pep, first.head.info->handle, NULL, 0), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_reject(w.pep, second.head.info->handle, NULL, 0), 0);
+	kfi_freeinfo(first.head.info);
+	kfi_freeinfo(second.head.info);
+	end_close(test, &client);
+	KUNIT_EXPECT_EQ(test, kfi_close(&second_eq->fid), 0);
+	world_close(test, &w);
+}
+
 static void calls_are_checked(struct kunit *test)
 {
 	struct sockaddr_in addr;
@@ -317,6 +344,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(requests_are_rejected),
 	KUNIT_CASE(a_request_can_be_peeked_at),
 	KUNIT_CASE(an_event_survives_its_endpoint),
+	KUNIT_CASE(a_rejected_request_stays_rejected),
 	KUNIT_CASE(calls_are_checked),
 	{}
 };
