@@ -256,6 +256,70 @@ static void an_event_survives_its_endpoint(struct kunit *test)
 	world_close(test, &w);
 }
 
+/*
+ * The event of a passive endpoint that is closed comes without an entry, also if another passive
+ * endpoint has the same address in memory meanwhile.
+ */
+static void an_event_names_no_later_endpoint(struct kunit *test)
+{
+	struct kfid_pep *peps[64] = {}, *pep = NULL;
+	struct event old = {}, new = {};
+	struct kfid_eq *second_eq;
+	struct sockaddr_in addr;
+	size_t len = sizeof(addr);
+	struct end client;
+	struct world w;
+	void *before;
+	u32 number;
+	int i;
+
+	world_open(test, &w);
+	second_eq = eq_open(test, &w);
+	connected_open(test, &w, w.info, &client, second_eq);
+	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, "old", 4), 0);
+	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.eq, &number, &old.head,
+					   sizeof(old.head) + sizeof(old.data), LONG, KFI_PEEK),
+			sizeof(old.head) + ASKED);
+	before = w.pep;
+	KUNIT_EXPECT_EQ(test, kfi_close(&w.pep->fid), 0);
+	w.pep = NULL;
+	for (i = 0; i < ARRAY_SIZE(peps) && !pep; i++) {
+		KUNIT_ASSERT_EQ(test, kfi_passive_ep(w.f.fabric, w.info, &peps[i], NULL), 0);
+		if (peps[i] == before)
+			swap(pep, peps[i]);
+	}
+	for (i = 0; i < ARRAY_SIZE(peps); i++)
+		if (peps[i])
+			KUNIT_EXPECT_EQ(test, kfi_close(&peps[i]->fid), 0);
+	if (pep) {
+		KUNIT_ASSERT_EQ(test, kfi_pep_bind(pep, &w.eq->fid, 0), 0);
+		KUNIT_ASSERT_EQ(test, kfi_listen(pep), 0);
+		KUNIT_ASSERT_EQ(test, kfi_getname(&pep->fid, &addr, &len), 0);
+		KUNIT_ASSERT_EQ(test, kfi_connect(client.ep, &addr, "new", 4), 0);
+	}
+	KUNIT_ASSERT_EQ(test, kfi_eq_read(w.eq, &number, &old.head,
+					  sizeof(old.head) + sizeof(old.data), 0),
+			sizeof(old.head) + ASKED);
+	KUNIT_EXPECT_STREQ(test, old.data, "old");
+	KUNIT_EXPECT_NULL(test, old.head.info);
+	if (pep) {
+		next(test, w.eq, &new, KFI_CONNREQ, &pep->fid, ASKED);
+		KUNIT_EXPECT_STREQ(test, new.data, "new");
+		/* What the entry of the old request rejects is the new one. */
+		if (old.head.info)
+			KUNIT_EXPECT_NE(test, kfi_reject(pep, old.head.info->handle, NULL, 0), 0);
+		KUNIT_EXPECT_EQ(test, kfi_reject(pep, new.head.info->handle, NULL, 0), 0);
+		kfi_freeinfo(new.head.info);
+		KUNIT_EXPECT_EQ(test, kfi_close(&pep->fid), 0);
+	}
+	kfi_freeinfo(old.head.info);
+	end_close(test, &client);
+	KUNIT_EXPECT_EQ(test, kfi_close(&second_eq->fid), 0);
+	world_close(test, &w);
+	if (!pep)
+		kunit_skip(test, "no passive endpoint had the address of the first one");
+}
+
 /* The handle of a request that was rejected stands for no other request. */
 static void a_rejected_request_stays_rejected(struct kunit *test)
 {
@@ -344,6 +408,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(requests_are_rejected),
 	KUNIT_CASE(a_request_can_be_peeked_at),
 	KUNIT_CASE(an_event_survives_its_endpoint),
+	KUNIT_CASE(an_event_names_no_later_endpoint),
 	KUNIT_CASE(a_rejected_request_stays_rejected),
 	KUNIT_CASE(calls_are_checked),
 	{}
