@@ -4,6 +4,7 @@
  */
 
 #include <linux/module.h>
+#include <linux/preempt.h>
 #include <linux/string.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
@@ -95,9 +96,38 @@ static void a_work_may_be_freed_when_it_completes(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/*
+ * Where the caller may not sleep, too, a peer that takes nothing ends in -KFI_EAGAIN, and not in
+ * memory without bound. An entry says how many operations may be outstanding.
+ */
+static void posts_that_may_not_sleep_are_bounded(struct kunit *test)
+{
+	struct kfi_info *info;
+	struct fixture f;
+	struct end ends[2];
+	ssize_t ret = 0;
+	size_t posted, room, i;
+	u64 word = 0;
+
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	info = entry_of(test, KFI_EP_RDM);
+	room = info->tx_attr->size;
+	kfi_freeinfo(info);
+	KUNIT_EXPECT_GT(test, room, 0);
+	for (posted = 0; !ret && posted < 20 * room; posted += i) {
+		preempt_disable();
+		for (i = 0; !ret && i < 256; i++)
+			ret = kfi_send(ends[0].ep, &word, sizeof(word), NULL, ends[0].peer, NULL);
+		preempt_enable();
+	}
+	KUNIT_EXPECT_EQ(test, ret, -KFI_EAGAIN);
+	pair_close(test, &f, ends);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(only_a_queued_work_is_cancelled),
 	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
+	KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
 	{}
 };
 
