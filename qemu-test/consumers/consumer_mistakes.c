@@ -7,6 +7,7 @@
 #include <linux/preempt.h>
 #include <linux/string.h>
 #include <linux/uio.h>
+#include <linux/vmalloc.h>
 #include <linux/wait.h>
 
 #include <kfi/kfi_trigger.h>
@@ -124,10 +125,40 @@ static void posts_that_may_not_sleep_are_bounded(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
+/* Elements of a list: the most, and the most where the caller may not sleep. */
+#define ELEMENTS	(1 << 18)
+#define FEW_ELEMENTS	256
+
+/* A list that is too long is refused, whatever its elements are, before they are read. */
+static void long_lists_are_refused(struct kunit *test)
+{
+	struct kvec *list = vzalloc(array_size(ELEMENTS + 1, sizeof(*list)));
+	struct fixture f;
+	struct end ends[2];
+	ssize_t ret, late;
+	u64 word = 0;
+
+	KUNIT_ASSERT_NOT_NULL(test, list);
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	list[0] = (struct kvec) { &word, sizeof(word) };
+	ret = kfi_sendv(ends[0].ep, list, NULL, ELEMENTS + 1, ends[0].peer, NULL);
+	preempt_disable();
+	late = kfi_sendv(ends[0].ep, list, NULL, FEW_ELEMENTS + 1, ends[0].peer, NULL);
+	preempt_enable();
+	KUNIT_EXPECT_EQ(test, ret, -KFI_E2BIG);
+	KUNIT_EXPECT_EQ(test, late, -KFI_E2BIG);
+	list[0].iov_len = 0;
+	ret = kfi_recvv(ends[1].ep, list, NULL, ELEMENTS + 1, 0, NULL);
+	KUNIT_EXPECT_EQ(test, ret, -KFI_E2BIG);
+	pair_close(test, &f, ends);
+	vfree(list);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(only_a_queued_work_is_cancelled),
 	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
 	KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
+	KUNIT_CASE(long_lists_are_refused),
 	{}
 };
 
