@@ -3,8 +3,10 @@
  * What a consumer gets wrong, or does at an unexpected moment, and what becomes of it.
  */
 
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
+#include <linux/sched/signal.h>
 #include <linux/string.h>
 #include <linux/uio.h>
 #include <linux/vmalloc.h>
@@ -154,11 +156,103 @@ static void long_lists_are_refused(struct kunit *test)
 	vfree(list);
 }
 
+/* Bytes of a message whose copy takes a while. */
+#define LARGE		(64UL << 20)
+
+/**
+ * struct copy - a large message on its way, and a task that closes its destination
+ * @ends: the first sends to the second
+ * @from: the bytes
+ * @ret: result of the send
+ * @close: result of the close
+ * @sent: the send has returned
+ * @closed: the close has returned
+ */
+struct copy {
+	struct end		ends[2];
+	u8			*from;
+	ssize_t			ret;
+	int			close;
+	struct completion	sent;
+	struct completion	closed;
+};
+
+static int send_large(void *arg)
+{
+	struct copy *copy = arg;
+
+	copy->ret = kfi_send(copy->ends[0].ep, copy->from, LARGE, NULL, copy->ends[0].peer, NULL);
+	complete(&copy->sent);
+	return 0;
+}
+
+/* A task that is being killed, as a process that runs rmmod may be. */
+static int close_killed(void *arg)
+{
+	struct copy *copy = arg;
+
+	allow_signal(SIGKILL);
+	send_sig(SIGKILL, current, 1);
+	copy->close = kfi_close(&copy->ends[1].ep->fid);
+	complete(&copy->closed);
+	return 0;
+}
+
+/*
+ * kfi_close() returns 0 or -KFI_EBUSY, also to a task that is being killed. The memory of the
+ * endpoint's receives is the consumer's when it has returned.
+ */
+static void a_killed_task_closes(struct kunit *test)
+{
+	struct copy *copy = kunit_kzalloc(test, sizeof(*copy), GFP_KERNEL);
+	struct task_struct *thread;
+	struct fixture f;
+	u8 *to = vzalloc(LARGE);
+	u8 last;
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, copy);
+	copy->from = vmalloc(LARGE);
+	KUNIT_ASSERT_NOT_NULL(test, to);
+	KUNIT_ASSERT_NOT_NULL(test, copy->from);
+	memset(copy->from, 'c', LARGE);
+	init_completion(&copy->sent);
+	init_completion(&copy->closed);
+	pair_open(test, &f, KFI_EP_RDM, copy->ends);
+	KUNIT_EXPECT_EQ(test, kfi_recv(copy->ends[1].ep, to, LARGE, NULL, 0, to), 0);
+	thread = kthread_run(send_large, copy, "sender");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	for (i = 0; i < 1000000 && !READ_ONCE(to[0]); i++)
+		cpu_relax();
+	thread = kthread_run(close_killed, copy, "closer");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	wait_for_completion(&copy->closed);
+	last = READ_ONCE(to[LARGE - 1]);
+	if (completion_done(&copy->sent))
+		kunit_info(test, "the copy was over before the close");
+	KUNIT_EXPECT_EQ(test, copy->close, 0);
+	wait_for_completion(&copy->sent);
+	KUNIT_EXPECT_EQ(test, copy->ret, 0);
+	/* Nothing is placed after the close. */
+	KUNIT_EXPECT_EQ(test, last, to[LARGE - 1]);
+	if (copy->close)
+		KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].ep->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].av->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].cq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].sent->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].received->fid), 0);
+	end_close(test, &copy->ends[0]);
+	fixture_close(test, &f);
+	vfree(to);
+	vfree(copy->from);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(only_a_queued_work_is_cancelled),
 	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
 	KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
 	KUNIT_CASE(long_lists_are_refused),
+	KUNIT_CASE(a_killed_task_closes),
 	{}
 };
 
