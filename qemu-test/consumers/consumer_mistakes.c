@@ -3,6 +3,7 @@
  * What a consumer gets wrong, or does at an unexpected moment, and what becomes of it.
  */
 
+#include <linux/delay.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
@@ -247,12 +248,75 @@ static void a_killed_task_closes(struct kunit *test)
 	vfree(copy->from);
 }
 
+/**
+ * struct both - two ways to wait for a wait set at the same time
+ * @entry: in the wait queue of the set
+ * @set: the set
+ * @told: how often the queue was woken
+ * @ret: result of kfi_wait()
+ * @done: kfi_wait() has returned
+ */
+struct both {
+	struct wait_queue_entry	entry;
+	struct kfid_wait	*set;
+	int			told;
+	int			ret;
+	struct completion	done;
+};
+
+static int tell(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	container_of(entry, struct both, entry)->told++;
+	return 0;
+}
+
+static int wait_for_set(void *arg)
+{
+	struct both *both = arg;
+
+	both->ret = kfi_wait(both->set, LONG);
+	complete(&both->done);
+	return 0;
+}
+
+/* A task in kfi_wait() takes no wake-up from those that sleep in the queue of the wait set. */
+static void a_queue_is_told_beside_a_call(struct kunit *test)
+{
+	struct both *both = kunit_kzalloc(test, sizeof(*both), GFP_KERNEL);
+	struct kfid_cntr *cntr;
+	struct task_struct *thread;
+	wait_queue_head_t *queue;
+	struct fixture f;
+
+	KUNIT_ASSERT_NOT_NULL(test, both);
+	fixture_open(test, &f);
+	init_completion(&both->done);
+	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &both->set), 0);
+	cntr = open_cntr(test, &f, KFI_WAIT_SET, both->set, NULL);
+	KUNIT_ASSERT_EQ(test, kfi_control(&both->set->kfid, KFI_GETWAIT, &queue), 0);
+	init_waitqueue_func_entry(&both->entry, tell);
+	add_wait_queue(queue, &both->entry);
+	thread = kthread_run(wait_for_set, both, "waiter");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	msleep(50);
+	kfi_cntr_add(cntr, 1);
+	wait_for_completion(&both->done);
+	KUNIT_EXPECT_EQ(test, both->ret, 0);
+	/* It waits for a condition of its own, such as the value of the counter. */
+	KUNIT_EXPECT_EQ(test, both->told, 1);
+	remove_wait_queue(queue, &both->entry);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&both->set->kfid), 0);
+	fixture_close(test, &f);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(only_a_queued_work_is_cancelled),
 	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
 	KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
 	KUNIT_CASE(long_lists_are_refused),
 	KUNIT_CASE(a_killed_task_closes),
+	KUNIT_CASE(a_queue_is_told_beside_a_call),
 	{}
 };
 
