@@ -256,6 +256,77 @@ static void an_event_survives_its_endpoint(struct kunit *test)
 	world_close(test, &w);
 }
 
+/* Events that a queue holds. */
+#define EVENTS		8
+
+/*
+ * Anybody may ask for connections. Requests do not take the room for the events of others that are
+ * bound to the same queue, and do not make events of those lost.
+ */
+static void requests_leave_room_for_other_events(struct kunit *test)
+{
+	struct kfi_eq_attr attr = { .size = EVENTS, .wait_obj = KFI_WAIT_UNSPEC };
+	bool closed = false, overrun = false, refused = false;
+	struct kfi_eq_err_entry error;
+	struct end *clients, server;
+	struct kfid_eq *eq;
+	struct kfid_pep *pep;
+	struct sockaddr_in addr;
+	size_t len = sizeof(addr);
+	struct event event;
+	struct world w;
+	ssize_t ret;
+	int i;
+
+	clients = kunit_kcalloc(test, EVENTS + 1, sizeof(*clients), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, clients);
+	world_open(test, &w);
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(w.f.fabric, &attr, &eq, NULL, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_passive_ep(w.f.fabric, w.info, &pep, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_pep_bind(pep, &eq->fid, 0), 0);
+	KUNIT_ASSERT_EQ(test, kfi_listen(pep), 0);
+	KUNIT_ASSERT_EQ(test, kfi_getname(&pep->fid, &addr, &len), 0);
+	/* A connection whose events come to the same queue. */
+	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &addr, NULL, 0), 0);
+	next(test, eq, &event, KFI_CONNREQ, &pep->fid, ASKED);
+	connected_open(test, &w, event.head.info, &server, eq);
+	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
+	kfi_freeinfo(event.head.info);
+	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
+	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
+	/* Requests that nobody answers. The last one finds no room. */
+	for (i = 0; i <= EVENTS; i++) {
+		connected_open(test, &w, w.info, &clients[i], w.client_eq);
+		KUNIT_ASSERT_EQ(test, kfi_connect(clients[i].ep, &addr, NULL, 0), 0);
+	}
+	while (!refused) {
+		memset(&error, 0, sizeof(error));
+		KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &event.number, &event.head,
+						   sizeof(event.head) + sizeof(event.data), LONG,
+						   0), -KFI_EAVAIL);
+		KUNIT_ASSERT_EQ(test, kfi_eq_readerr(w.client_eq, &error, 0), sizeof(error));
+		refused = error.fid == &clients[EVENTS].ep->fid;
+	}
+	KUNIT_EXPECT_EQ(test, kfi_shutdown(w.client.ep, 0), 0);
+	do {
+		memset(&event, 0, sizeof(event));
+		ret = kfi_eq_sread(eq, &event.number, &event.head,
+				   sizeof(event.head) + sizeof(event.data), 1000, 0);
+		if (ret > 0 && event.number == KFI_CONNREQ)
+			kfi_freeinfo(event.head.info);
+		closed |= ret > 0 && event.number == KFI_SHUTDOWN;
+		overrun |= ret == -KFI_EOVERRUN;
+	} while (ret > 0 || ret == -KFI_EOVERRUN);
+	KUNIT_EXPECT_TRUE(test, closed);
+	KUNIT_EXPECT_FALSE(test, overrun);
+	for (i = 0; i <= EVENTS; i++)
+		end_close(test, &clients[i]);
+	end_close(test, &server);
+	KUNIT_EXPECT_EQ(test, kfi_close(&pep->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	world_close(test, &w);
+}
+
 /*
  * The event of a passive endpoint that is closed comes without an entry, also if another passive
  * endpoint has the same address in memory meanwhile.
@@ -408,6 +479,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(requests_are_rejected),
 	KUNIT_CASE(a_request_can_be_peeked_at),
 	KUNIT_CASE(an_event_survives_its_endpoint),
+	KUNIT_CASE(requests_leave_room_for_other_events),
 	KUNIT_CASE(an_event_names_no_later_endpoint),
 	KUNIT_CASE(a_rejected_request_stays_rejected),
 	KUNIT_CASE(calls_are_checked),
