@@ -9,6 +9,7 @@
 #include <linux/preempt.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
+#include <linux/timer.h>
 #include <linux/uio.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
@@ -310,6 +311,63 @@ static void a_queue_is_told_beside_a_call(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/**
+ * struct change - changes of a counter by a timer
+ * @timer: runs in a softirq
+ * @cntr: the counter
+ * @ret: the results
+ * @done: the timer has expired
+ */
+struct change {
+	struct timer_list	timer;
+	struct kfid_cntr	*cntr;
+	int			ret[3];
+	struct completion	done;
+};
+
+static void change_in_softirq(struct timer_list *timer)
+{
+	struct change *change = container_of(timer, struct change, timer);
+
+	change->ret[0] = kfi_cntr_set(change->cntr, 7);
+	change->ret[1] = kfi_cntr_seterr(change->cntr, 1);
+	change->ret[2] = kfi_cntr_adderr(change->cntr, 1);
+	complete(&change->done);
+}
+
+/*
+ * In a softirq a call of a counter either does what it says or returns an error. It takes no lock
+ * that process context holds with softirqs on, which lockdep finds.
+ */
+static void counters_change_in_softirqs(struct kunit *test)
+{
+	struct change *change = kunit_kzalloc(test, sizeof(*change), GFP_KERNEL);
+	struct fixture f;
+
+	KUNIT_ASSERT_NOT_NULL(test, change);
+	fixture_open(test, &f);
+	change->cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_set(change->cntr, 5), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_adderr(change->cntr, 5), 0);
+	timer_setup(&change->timer, change_in_softirq, 0);
+	init_completion(&change->done);
+	mod_timer(&change->timer, jiffies + 1);
+	wait_for_completion(&change->done);
+	timer_delete_sync(&change->timer);
+	if (!change->ret[0]) {
+		KUNIT_EXPECT_EQ(test, change->ret[1], 0);
+		KUNIT_EXPECT_EQ(test, change->ret[2], 0);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_read(change->cntr), 7);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(change->cntr), 2);
+	} else {
+		KUNIT_EXPECT_EQ(test, change->ret[0], -KFI_EOPNOTSUPP);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_read(change->cntr), 5);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(change->cntr), 5);
+	}
+	KUNIT_EXPECT_EQ(test, kfi_close(&change->cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(only_a_queued_work_is_cancelled),
 	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
@@ -317,6 +375,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(long_lists_are_refused),
 	KUNIT_CASE(a_killed_task_closes),
 	KUNIT_CASE(a_queue_is_told_beside_a_call),
+	KUNIT_CASE(counters_change_in_softirqs),
 	{}
 };
 
