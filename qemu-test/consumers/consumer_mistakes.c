@@ -368,6 +368,56 @@ static void counters_change_in_softirqs(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/**
+ * struct link - passes an add on to another counter
+ * @entry: in the wait queue of a counter
+ * @next: the other counter
+ */
+struct link {
+	struct wait_queue_entry	entry;
+	struct kfid_cntr	*next;
+};
+
+static int pass_on(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	struct link *link = container_of(entry, struct link, entry);
+
+	if (link->next)
+		kfi_cntr_add(link->next, 1);
+	return 0;
+}
+
+/*
+ * kfi_cntr_add() can be called in any context and under spin locks, so also by what the wait queue
+ * of a counter calls, with the lock of that queue held (fails with lockdep; for the same counter it
+ * would wait for ever).
+ */
+static void a_wake_function_adds(struct kunit *test)
+{
+	struct link *links = kunit_kcalloc(test, 2, sizeof(*links), GFP_KERNEL);
+	struct kfid_cntr *cntrs[2];
+	wait_queue_head_t *queues[2];
+	struct fixture f;
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, links);
+	fixture_open(test, &f);
+	for (i = 0; i < 2; i++) {
+		cntrs[i] = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
+		KUNIT_ASSERT_EQ(test, kfi_control(&cntrs[i]->fid, KFI_GETWAIT, &queues[i]), 0);
+		init_waitqueue_func_entry(&links[i].entry, pass_on);
+		add_wait_queue(queues[i], &links[i].entry);
+	}
+	links[0].next = cntrs[1];
+	kfi_cntr_add(cntrs[0], 1);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntrs[1], 1, LONG), 0);
+	for (i = 0; i < 2; i++) {
+		remove_wait_queue(queues[i], &links[i].entry);
+		KUNIT_EXPECT_EQ(test, kfi_close(&cntrs[i]->fid), 0);
+	}
+	fixture_close(test, &f);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(only_a_queued_work_is_cancelled),
 	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
@@ -376,6 +426,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(a_killed_task_closes),
 	KUNIT_CASE(a_queue_is_told_beside_a_call),
 	KUNIT_CASE(counters_change_in_softirqs),
+	KUNIT_CASE(a_wake_function_adds),
 	{}
 };
 
