@@ -256,6 +256,9 @@ static void an_event_survives_its_endpoint(struct kunit *test)
 	world_close(test, &w);
 }
 
+/* Passive endpoints that are opened to get the memory of a closed one. */
+#define TRIES		64
+
 /* Events that a queue holds. */
 #define EVENTS		8
 
@@ -333,7 +336,7 @@ static void requests_leave_room_for_other_events(struct kunit *test)
  */
 static void an_event_names_no_later_endpoint(struct kunit *test)
 {
-	struct kfid_pep *peps[64] = {}, *pep = NULL;
+	struct kfid_pep **peps, *pep = NULL;
 	struct event old = {}, new = {};
 	struct kfid_eq *second_eq;
 	struct sockaddr_in addr;
@@ -344,6 +347,8 @@ static void an_event_names_no_later_endpoint(struct kunit *test)
 	u32 number;
 	int i;
 
+	peps = kunit_kcalloc(test, TRIES, sizeof(*peps), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, peps);
 	world_open(test, &w);
 	second_eq = eq_open(test, &w);
 	connected_open(test, &w, w.info, &client, second_eq);
@@ -354,12 +359,12 @@ static void an_event_names_no_later_endpoint(struct kunit *test)
 	before = w.pep;
 	KUNIT_EXPECT_EQ(test, kfi_close(&w.pep->fid), 0);
 	w.pep = NULL;
-	for (i = 0; i < ARRAY_SIZE(peps) && !pep; i++) {
+	for (i = 0; i < TRIES && !pep; i++) {
 		KUNIT_ASSERT_EQ(test, kfi_passive_ep(w.f.fabric, w.info, &peps[i], NULL), 0);
 		if (peps[i] == before)
 			swap(pep, peps[i]);
 	}
-	for (i = 0; i < ARRAY_SIZE(peps); i++)
+	for (i = 0; i < TRIES; i++)
 		if (peps[i])
 			KUNIT_EXPECT_EQ(test, kfi_close(&peps[i]->fid), 0);
 	if (pep) {
