@@ -100,7 +100,7 @@ pub(super) unsafe fn args(msg: &kfi_msg_rma) -> Result<RmaArgs> {
 
 impl OpenEp {
     /// Posts a read.
-    pub(super) fn post_read(&self, call: Call, local: &Local, args: &RmaArgs) -> Result<u64> {
+    pub(super) fn post_read(&self, call: Call, local: &Local, args: &RmaArgs) -> Result {
         let into = call.memory(local, Access::Write)?;
         let op = Read {
             flags: call.flags,
@@ -113,7 +113,7 @@ impl OpenEp {
     }
 
     /// Posts a write.
-    pub(super) fn post_write(&self, call: Call, local: &Local, args: &RmaArgs) -> Result<u64> {
+    pub(super) fn post_write(&self, call: Call, local: &Local, args: &RmaArgs) -> Result {
         let mut inline = Inline::new();
         let from = call.source(local, &mut inline)?;
         let op = Write {
@@ -139,7 +139,7 @@ impl OpenEp {
             let call = unsafe { self.begin(OpType::Read, given, args.context) }?;
             self.post_read(call, &local?, &args)
         };
-        code(read().map(|_| ())) as isize
+        code(read()) as isize
     }
 
     /// Writes memory of a peer: the result of a call of a consumer.
@@ -154,7 +154,7 @@ impl OpenEp {
             let call = unsafe { self.begin(OpType::Write, given, args.context) }?;
             self.post_write(call, &local?, &args)
         };
-        code(write().map(|_| ())) as isize
+        code(write()) as isize
     }
 }
 

@@ -206,7 +206,18 @@ impl Cntr {
     /// Fails with `ENOSPC` if [`limits::MAX_WORK`](kfi_core::limits::MAX_WORK) works wait in the
     /// domain; `ENOMEM`; `EBADF` if the counter is closed. Sleeps.
     pub(crate) fn queue_transfer(self: &Arc<Self>, threshold: u64, work: Work) -> Result<u64> {
-        self.queue_work(Compared::Sum, threshold, work)
+        self.queue_transfer_with(threshold, work, |_| {})
+    }
+
+    /// [`queue_transfer`](Self::queue_transfer), which calls `note` with the number of the work
+    /// before a task can start the work: see [`enter_work`](Self::enter_work).
+    pub(crate) fn queue_transfer_with(
+        self: &Arc<Self>,
+        threshold: u64,
+        work: Work,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
+        self.queue_work(Compared::Sum, threshold, work, note)
     }
 
     /// Queues deferred work: a change of `cntr`, which belongs to the same domain. As
@@ -218,20 +229,32 @@ impl Cntr {
         cntr: &Arc<Cntr>,
         change: Change,
     ) -> Result<u64> {
+        self.queue_change_with(threshold, cntr, change, |_| {})
+    }
+
+    /// [`queue_change`](Self::queue_change), which calls `note` as
+    /// [`queue_transfer_with`](Self::queue_transfer_with) does.
+    pub(crate) fn queue_change_with(
+        self: &Arc<Self>,
+        threshold: u64,
+        cntr: &Arc<Cntr>,
+        change: Change,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
         if matches!(change, Change::Set(value) if value > cntr.max()) {
             return Err(EINVAL);
         }
         // Work that can be done at once takes no memory.
-        if let Some(id) = self.change_now(threshold, cntr, change) {
+        if let Some(id) = self.change_now(threshold, cntr, change, &note) {
             return Ok(id);
         }
         let work = Work::change(cntr, change)?;
-        self.queue_waiting(Compared::Sum, threshold, work)
+        self.queue_waiting(Compared::Sum, threshold, work, note)
     }
 
     /// Has a triggered operation wait. As [`queue_transfer`](Self::queue_transfer).
     pub(crate) fn trigger(self: &Arc<Self>, threshold: u64, work: Work) -> Result {
-        self.queue_work(Compared::Success, threshold, work)
+        self.queue_work(Compared::Success, threshold, work, |_| {})
             .map(drop)
     }
 
@@ -243,11 +266,12 @@ impl Cntr {
         threshold: u64,
         cntr: &Arc<Cntr>,
         change: Change,
+        note: impl FnOnce(u64),
     ) -> Option<u64> {
         match change {
-            Change::Add(n) if cntr.max() == u64::MAX => self.add_now(threshold, cntr, n),
+            Change::Add(n) if cntr.max() == u64::MAX => self.add_now(threshold, cntr, n, note),
             _ => {
-                let number = self.begin_now(Compared::Sum, threshold)?;
+                let number = self.begin_now(Compared::Sum, threshold, note)?;
                 self.domain().work().go_on(change.apply(cntr));
                 Some(number)
             }
@@ -255,23 +279,35 @@ impl Cntr {
     }
 
     /// Starts a work at once, if it is due and no other work is; otherwise it waits.
-    fn queue_work(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
-        if let Some(number) = self.begin_now(kind, threshold) {
+    fn queue_work(
+        self: &Arc<Self>,
+        kind: Compared,
+        threshold: u64,
+        work: Work,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
+        if let Some(number) = self.begin_now(kind, threshold, &note) {
             let next = work.start(Post::Here);
             self.domain().work().go_on(next);
             return Ok(number);
         }
-        self.queue_waiting(kind, threshold, work)
+        self.queue_waiting(kind, threshold, work, note)
     }
 
     /// Has a work wait, and starts it with others if it is due.
-    fn queue_waiting(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
+    fn queue_waiting(
+        self: &Arc<Self>,
+        kind: Compared,
+        threshold: u64,
+        work: Work,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
         let queue = self.domain().work();
         // The counter stays open: a closed one must not be listed.
         let _using = UseGuard::new(&**self)?;
         self.list_for_work()?;
         queue.enter()?;
-        let key = self.enter_work(kind, threshold, work);
+        let key = self.enter_work(kind, threshold, work, note);
         if key.is_err() {
             queue.leave(1);
         }
