@@ -304,7 +304,8 @@ struct kfi_fabric_attr {
  * In hints, a NULL or a 0 leaves the choice to the provider.  In entries all
  * attributes are there.  What an entry points to is allocated with kmalloc()
  * and belongs to it: @src_addr, @dest_addr, the attributes, their names and
- * keys.  Objects (@handle, domain, fabric) do not.
+ * keys.  Objects (@handle, domain, fabric) do not, but for a connection request:
+ * it is freed with the entry.
  */
 struct kfi_info {
 	struct kfi_info		*next;
@@ -386,7 +387,8 @@ struct kfi_info *kfi_allocinfo(void);
  * @info: the entry; NULL: as kfi_allocinfo()
  *
  * Copies everything that belongs to the entry, but not the entries that follow.
- * The copy refers to the same objects.
+ * The copy refers to the same objects, and has a handle of its own for the same
+ * connection request.
  *
  * Return: the copy; NULL if there is no memory.
  */

@@ -124,7 +124,9 @@ static inline int kfi_passive_ep(struct kfid_fabric *fabric,
  *
  * Return: 0; -KFI_EINVAL an attribute of @info is not valid; -KFI_EOPNOTSUPP a
  *	capability or a default flag that the type does not have;
- *	-KFI_EADDRNOTAVAIL the domain does not have the address; -KFI_ENOMEM.
+ *	-KFI_EADDRNOTAVAIL the domain does not have the address; -KFI_ENOENT
+ *	@info is of a KFI_CONNREQ, and the passive endpoint was closed;
+ *	-KFI_ENOMEM.
  */
 static inline int kfi_endpoint(struct kfid_domain *domain,
 			       struct kfi_info *info, struct kfid_ep **ep,

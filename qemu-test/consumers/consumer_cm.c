@@ -249,6 +249,7 @@ static void an_event_survives_its_endpoint(struct kunit *test)
 					  sizeof(event.head) + sizeof(event.data), 0),
 			sizeof(event.head) + ASKED);
 	KUNIT_EXPECT_NULL(test, event.head.info);
+	KUNIT_EXPECT_NULL(test, event.head.fid);
 	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head, sizeof(event.head),
 					   LONG, 0), -KFI_EAVAIL);
 	KUNIT_ASSERT_EQ(test, kfi_eq_readerr(w.client_eq, &error, 0), sizeof(error));
@@ -378,6 +379,7 @@ static void an_event_names_no_later_endpoint(struct kunit *test)
 			sizeof(old.head) + ASKED);
 	KUNIT_EXPECT_STREQ(test, old.data, "old");
 	KUNIT_EXPECT_NULL(test, old.head.info);
+	KUNIT_EXPECT_NULL(test, old.head.fid);
 	if (pep) {
 		next(test, w.eq, &new, KFI_CONNREQ, &pep->fid, ASKED);
 		KUNIT_EXPECT_STREQ(test, new.data, "new");
@@ -420,6 +422,65 @@ static void a_rejected_request_stays_rejected(struct kunit *test)
 	kfi_freeinfo(second.head.info);
 	end_close(test, &client);
 	KUNIT_EXPECT_EQ(test, kfi_close(&second_eq->fid), 0);
+	world_close(test, &w);
+}
+
+/* An entry and its copy have a handle each, which they take along when they are freed. */
+static void a_copied_entry_has_its_own_handle(struct kunit *test)
+{
+	struct kfid_eq *second_eq;
+	struct kfi_info *copy, *shallow;
+	struct event first, second;
+	struct end client;
+	struct world w;
+
+	world_open(test, &w);
+	second_eq = eq_open(test, &w);
+	connected_open(test, &w, w.info, &client, second_eq);
+	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
+	next(test, w.eq, &first, KFI_CONNREQ, &w.pep->fid, ASKED);
+	copy = kfi_dupinfo(first.head.info);
+	KUNIT_ASSERT_NOT_NULL(test, copy);
+	KUNIT_EXPECT_PTR_NE(test, copy->handle, first.head.info->handle);
+	kfi_freeinfo(first.head.info);
+	KUNIT_EXPECT_EQ(test, copy->handle->fclass, KFI_CLASS_CONNREQ);
+	KUNIT_EXPECT_EQ(test, kfi_reject(w.pep, copy->handle, NULL, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_reject(w.pep, copy->handle, NULL, 0), -KFI_ENOENT);
+
+	/* The handle of another entry is shared, as other objects are. */
+	KUNIT_ASSERT_EQ(test, kfi_connect(client.ep, &w.addr, NULL, 0), 0);
+	next(test, w.eq, &second, KFI_CONNREQ, &w.pep->fid, ASKED);
+	copy->handle = second.head.info->handle;
+	shallow = kfi_dupinfo(copy);
+	KUNIT_ASSERT_NOT_NULL(test, shallow);
+	KUNIT_EXPECT_PTR_EQ(test, shallow->handle, second.head.info->handle);
+	kfi_freeinfo(copy);
+	KUNIT_EXPECT_EQ(test, kfi_reject(w.pep, shallow->handle, NULL, 0), 0);
+	kfi_freeinfo(shallow);
+	kfi_freeinfo(second.head.info);
+	end_close(test, &client);
+	KUNIT_EXPECT_EQ(test, kfi_close(&second_eq->fid), 0);
+	world_close(test, &w);
+}
+
+/* A handle outlives its passive endpoint, and stands for nothing then. */
+static void a_handle_outlives_its_endpoint(struct kunit *test)
+{
+	struct kfid_ep *ep = NULL;
+	struct kfid_pep *pep;
+	struct event event;
+	struct world w;
+
+	world_open(test, &w);
+	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
+	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
+	KUNIT_EXPECT_EQ(test, kfi_close(&w.pep->fid), 0);
+	w.pep = NULL;
+	KUNIT_EXPECT_EQ(test, kfi_endpoint(w.f.domain, event.head.info, &ep, NULL), -KFI_ENOENT);
+	KUNIT_ASSERT_EQ(test, kfi_passive_ep(w.f.fabric, w.info, &pep, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_reject(pep, event.head.info->handle, NULL, 0), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_close(&pep->fid), 0);
+	kfi_freeinfo(event.head.info);
 	world_close(test, &w);
 }
 
@@ -487,6 +548,8 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(requests_leave_room_for_other_events),
 	KUNIT_CASE(an_event_names_no_later_endpoint),
 	KUNIT_CASE(a_rejected_request_stays_rejected),
+	KUNIT_CASE(a_copied_entry_has_its_own_handle),
+	KUNIT_CASE(a_handle_outlives_its_endpoint),
 	KUNIT_CASE(calls_are_checked),
 	{}
 };

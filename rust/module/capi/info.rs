@@ -40,6 +40,7 @@ use super::{
     object::of_class,
     raw::{
         self,
+        kfabric_capi_connreq,
         kfi_info,
         kfid_domain,
         kfid_fabric, //
@@ -110,6 +111,18 @@ impl Entries {
             self.append(entry);
             Ok(&mut *entry)
         }
+    }
+
+    /// Gives the first entry the handle of a request. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn add_connreq(&mut self, connreq: &kfabric_capi_connreq) -> Result {
+        // SAFETY: The entry is owned by the type invariants, and valid: the caller added one.
+        let entry = unsafe { raw::kfabric_capi_add_connreq(self.first, connreq) };
+        if entry.is_null() {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: The entry has moved; it is the only one.
+        (self.first, self.last) = (entry, entry);
+        Ok(())
     }
 
     /// Gives the list to a consumer.

@@ -165,7 +165,7 @@ pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
     let private = private(&mut room, arg.param, arg.param_len)?;
     let pep = file.object::<Pep>(arg.pep)?;
     file.object::<Endpoint>(arg.ep)?
-        .accept(&pep, arg.connreq, private)
+        .accept(&pep, arg.connreq.into(), private)
 }
 
 pub(super) fn shutdown(file: &OpenFile, arg: &kfabric_ep_shutdown) -> Result {
@@ -226,5 +226,6 @@ pub(super) fn pep_listen(file: &OpenFile, arg: &kfabric_pep_listen) -> Result {
 pub(super) fn pep_reject(file: &OpenFile, arg: &kfabric_pep_reject) -> Result {
     let mut room = [0; limits::MAX_REJECT_DATA];
     let private = private(&mut room, arg.param, arg.param_len)?;
-    file.object::<Pep>(arg.pep)?.reject(arg.connreq, private)
+    file.object::<Pep>(arg.pep)?
+        .reject(arg.connreq.into(), private)
 }
