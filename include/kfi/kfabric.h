@@ -509,6 +509,9 @@ struct kfi_param {
  * kfi_close() - close an object
  * @fid: the object
  *
+ * Sleeps until no peer reads or writes memory of the object's operations any more.
+ * No signal ends that.
+ *
  * Return: 0, and the object is gone; -KFI_EBUSY if something that still exists
  *	was made from it or is bound to it, or somebody waits on it, and nothing
  *	has changed.

@@ -66,7 +66,7 @@ macro_rules! classes {
             /// closes it too, `EINTR` if the current task is being killed. Sleeps until no
             /// operation accesses its memory.
             pub(super) fn close(&self) -> Result {
-                match self { $( Self::$variant(object) => object::close(&**object), )* }
+                match self { $( Self::$variant(object) => object::close_killable(&**object), )* }
             }
 
             /// The program knows the handle of the object and can use it.

@@ -109,6 +109,7 @@ use crate::{
     },
     shim::{
         alarm::Due,
+        wait::Signals,
         word::AtomicWord, //
     }, //
 };
@@ -418,11 +419,11 @@ impl Object for Endpoint {
         self.drain.shut();
     }
 
-    fn wait(&self) -> Result {
-        self.drain.wait()?;
-        self.submission.settle()?;
+    fn wait(&self, signals: Signals) -> Result {
+        self.drain.wait(signals)?;
+        self.submission.settle(signals)?;
         self.begin_to_leave();
-        self.wait_for_sessions()
+        self.wait_for_sessions(signals)
     }
 
     fn teardown(&self) {

@@ -69,6 +69,7 @@ use crate::shim::{
 const FIRST_DELAY: u64 = 1_000_000;
 
 /// The longest delay between two attempts in ns. It bounds the CPU time that a user can take with
+    wait::Signals,
 /// many blocked endpoints.
 const LAST_DELAY: u64 = 512_000_000;
 
@@ -351,15 +352,15 @@ impl Submission {
         self.blocked.swap(1);
     }
 
-    /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if
-    /// the current task is being killed. Sleeps.
-    pub(super) fn settle(&self) -> Result {
+    /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if a
+    /// signal ends the wait. Sleeps.
+    pub(super) fn settle(&self, signals: Signals) -> Result {
         let is_idle = || {
             let mut inner = self.inner.lock();
             inner.ended = !inner.transmit.busy && !inner.receive.busy;
             inner.ended
         };
-        self.idle.wait_killable(is_idle).map_err(|_| EINTR)
+        self.idle.wait_for(signals, is_idle).map_err(|_| EINTR)
     }
 
     /// Leaves the teardown of the endpoint, which is shut, to the task that posts its started

@@ -86,7 +86,10 @@ use crate::{
         Values,
         STATS, //
     },
-    shim::random::random_u64, //
+    shim::{
+        random::random_u64,
+        wait::Signals, //
+    }, //
 };
 
 /// The most connection requests that wait for delivery. Each is answered when it is delivered. In a
@@ -316,11 +319,11 @@ impl Endpoint {
     }
 
     /// Waits until there is no session, after [`begin_to_leave`](Self::begin_to_leave). Fails with
-    /// `EINTR` if the current task is being killed. Sleeps.
-    pub(in crate::provider::ep) fn wait_for_sessions(&self) -> Result {
+    /// `EINTR` if a signal ends the wait. Sleeps.
+    pub(in crate::provider::ep) fn wait_for_sessions(&self, signals: Signals) -> Result {
         let remote = &self.remote;
         let is_empty = || remote.sessions.lock().tree.is_empty();
-        remote.empty.wait_killable(is_empty).map_err(|_| EINTR)
+        remote.empty.wait_for(signals, is_empty).map_err(|_| EINTR)
     }
 
     /// Sends a BYE to all peers, and waits until there is no session. The caller ensures that no
