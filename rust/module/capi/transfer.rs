@@ -8,7 +8,8 @@
 //! A caller that may sleep posts its operation itself ([`Poster::post`]). For any other caller the
 //! operation is admitted ([`Endpoint::admit`]), and a worker posts it soon after. What only posting
 //! finds out (no such peer, no room) is an error of the call in the first case, and an error of the
-//! completion, or a delay, in the second. Operations of one side stay in their order.
+//! completion, or a delay, in the second. If too many operations are delayed, the call fails in the
+//! second case, too. Operations of one side stay in their order.
 //!
 //! # Triggered operations and deferred work
 //!
@@ -263,8 +264,8 @@ impl OpenEp {
         flags: u64,
         (cntr, threshold): (&Arc<Cntr>, u64),
         completion: Option<&Arc<Cntr>>,
-    ) -> Result<Call> {
         number: WorkNumber,
+    ) -> Result<Call> {
         self.endpoint.check_domain(cntr.domain())?;
         if let Some(completion) = completion {
             self.endpoint.check_domain(completion.domain())?;
@@ -293,6 +294,7 @@ impl OpenEp {
                 owner.memcg().charge(post)
             }
             Start::Now(Context::Atomic) => {
+                self.endpoint.check_started(&op)?;
                 self.endpoint.admit(&mut op, Context::Atomic)?.start();
                 Ok(())
             }
@@ -306,6 +308,7 @@ impl OpenEp {
                     let work = Work::transfer(&self.endpoint, admitted)?;
                     return cntr.trigger(threshold, work);
                 };
+                let admitted = self.endpoint.admit_deferred(&mut op, deferral)?;
                 let work = Work::transfer(&self.endpoint, admitted)?;
                 // SAFETY: The provider calls it before a task can start the work.
                 let note = |ticket| unsafe { number.store(ticket) };

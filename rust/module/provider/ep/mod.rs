@@ -248,7 +248,7 @@ impl Endpoint {
                 tx <- TxSide::new(attr.tx_size),
                 remote <- Remote::new(),
                 records <- records,
-                submission <- Submission::new(),
+                submission <- Submission::new(attr.tx_size, attr.rx_size),
                 work <- new_work!("kfabric::Endpoint"),
                 retry <- HrTimer::new(),
                 retry_due: Due::never(),
