@@ -1791,9 +1791,10 @@ struct kfabric_pep_open {
  *
  * Each request is a KFI_CONNREQ event, and waits to be accepted or rejected;
  * the peer gives up after some 30 s.  The module refuses a request for which
- * there is no room, here or in the EQ.  In a burst it ignores a request that
- * cannot be queued for the passive endpoint, and the peer repeats it.  Closing
- * the passive endpoint rejects the waiting requests; accepted connections stay.
+ * there is no room, here or in the EQ, of which requests may take half.  In a
+ * burst it ignores a request that cannot be queued for the passive endpoint, and
+ * the peer repeats it.  Closing the passive endpoint rejects the waiting
+ * requests; accepted connections stay.
  *
  * Errors: -KFI_ENOEQ not bound to an EQ; -EADDRNOTAVAIL no link has the address;
  * -ENODEV the network namespace has no link; -EADDRINUSE another endpoint

@@ -238,11 +238,15 @@ impl Eq {
             *to = *from;
         }
         let event_bytes = bytes.get(..len).unwrap_or(&bytes);
-        let pushed = self
-            .lock_for_arrival()
-            .push(event.into(), event_bytes, wake);
+        let mut state = self.lock_for_arrival();
+        let queued = if event == EqEvent::ConnReq {
+            state.push_request(event.into(), event_bytes, wake).is_ok()
+        } else {
+            state.push(event.into(), event_bytes, wake) == Ok(Push::Queued)
+        };
+        drop(state);
         self.arrived();
-        pushed == Ok(Push::Queued)
+        queued
     }
 
     /// Reports that `about` has not been connected. `prov_errno` is the reason in the peer's REJ,
