@@ -5,8 +5,10 @@
 //! The lock of a counter's waiters is taken in process context with interrupts enabled, so that
 //! waking stays fast. An interrupt of the task that holds it would wait for it for ever. An
 //! [`IrqAdder`] adds without the lock. If a threshold is reached, its work item takes the lock in
-//! process context and releases the waiters: tasks, descriptors and callbacks. The error value
-//! changes under the lock only, so in process context.
+//! process context and releases the waiters: tasks, descriptors and callbacks. It also wakes the
+//! wait queue of a kernel consumer, because the adder may hold the lock of a wait queue: it may be
+//! a function that such a queue calls. The error value changes under the lock only, so in process
+//! context.
 
 use kernel::{
     sync::atomic::{
@@ -86,10 +88,7 @@ impl IrqAdder {
         }
         // An add of 0 changes nothing.
         let signals = match &self.cntr.wait {
-            WaitObj::Head(head) if n != 0 => {
-                head.wake();
-                false
-            }
+            WaitObj::Head(head) => n != 0 && head.has_sleepers(),
             WaitObj::Set(_) => n != 0,
             _ => false,
         };
