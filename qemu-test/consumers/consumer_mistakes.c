@@ -3,6 +3,7 @@
  * What a consumer gets wrong, or does at an unexpected moment, and what becomes of it.
  */
 
+#include <linux/bits.h>
 #include <linux/delay.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
@@ -101,36 +102,49 @@ static void a_work_may_be_freed_when_it_completes(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/* Posts where nobody may sleep, until that fails or there are 20 times @room of them. */
+static ssize_t post_many(struct end *end, bool receives, size_t room, u64 *word)
+{
+	size_t posted, i;
+	ssize_t ret = 0;
+
+	for (posted = 0; !ret && posted < 20 * room; posted += i) {
+		preempt_disable();
+		for (i = 0; !ret && i < 256; i++) {
+			if (receives)
+				ret = kfi_recv(end->ep, word, sizeof(*word), NULL, 0, NULL);
+			else
+				ret = kfi_send(end->ep, word, sizeof(*word), NULL, end->peer, NULL);
+		}
+		preempt_enable();
+	}
+	return ret;
+}
+
 /*
  * Where the caller may not sleep, too, a peer that takes nothing ends in -KFI_EAGAIN, and not in
- * memory without bound. An entry says how many operations may be outstanding.
+ * memory without bound. So does a peer that sends nothing. An entry says how many operations may be
+ * outstanding.
  */
 static void posts_that_may_not_sleep_are_bounded(struct kunit *test)
 {
-	struct kfi_info *info;
+	struct kfi_info *info = entry_of(test, KFI_EP_RDM);
+	u64 *word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
 	struct fixture f;
 	struct end ends[2];
-	ssize_t ret = 0;
-	size_t posted, room, i;
-	u64 word = 0;
 
+	KUNIT_ASSERT_NOT_NULL(test, word);
+	KUNIT_EXPECT_GT(test, info->tx_attr->size, 0);
+	KUNIT_EXPECT_GT(test, info->rx_attr->size, 0);
 	pair_open(test, &f, KFI_EP_RDM, ends);
-	info = entry_of(test, KFI_EP_RDM);
-	room = info->tx_attr->size;
-	kfi_freeinfo(info);
-	KUNIT_EXPECT_GT(test, room, 0);
-	for (posted = 0; !ret && posted < 20 * room; posted += i) {
-		preempt_disable();
-		for (i = 0; !ret && i < 256; i++)
-			ret = kfi_send(ends[0].ep, &word, sizeof(word), NULL, ends[0].peer, NULL);
-		preempt_enable();
-	}
-	KUNIT_EXPECT_EQ(test, ret, -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, post_many(&ends[0], false, info->tx_attr->size, word), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, post_many(&ends[0], true, info->rx_attr->size, word), -KFI_EAGAIN);
 	pair_close(test, &f, ends);
+	kfi_freeinfo(info);
 }
 
 /* Elements of a list: the most, and the most where the caller may not sleep. */
-#define ELEMENTS	(1 << 18)
+#define ELEMENTS	BIT(18)
 #define FEW_ELEMENTS	256
 
 /* A list that is too long is refused, whatever its elements are, before they are read. */
