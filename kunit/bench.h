@@ -67,6 +67,30 @@ struct kfabric_bench_calls {
 	u64 median;
 };
 
+/**
+ * enum kfabric_bench_transfer - transfers of kernel consumers, and their peers
+ * @KFABRIC_BENCH_LATENCY: a message of 8 bytes, and one back
+ * @KFABRIC_BENCH_UNIX_LATENCY: the same with sockets (AF_UNIX, SOCK_SEQPACKET)
+ * @KFABRIC_BENCH_RATE: KFABRIC_BENCH_BATCH messages of 8 bytes
+ * @KFABRIC_BENCH_UNIX_RATE: the same with sockets
+ * @KFABRIC_BENCH_WRITE: kfi_write() of KFABRIC_BENCH_LARGE bytes
+ * @KFABRIC_BENCH_UNIX_LARGE: as many bytes through a stream (AF_UNIX)
+ * @KFABRIC_BENCH_MEMCPY: as many bytes copied
+ */
+enum kfabric_bench_transfer {
+	KFABRIC_BENCH_LATENCY,
+	KFABRIC_BENCH_UNIX_LATENCY,
+	KFABRIC_BENCH_RATE,
+	KFABRIC_BENCH_UNIX_RATE,
+	KFABRIC_BENCH_WRITE,
+	KFABRIC_BENCH_UNIX_LARGE,
+	KFABRIC_BENCH_MEMCPY,
+};
+
+#define KFABRIC_BENCH_BATCH	64
+#define KFABRIC_BENCH_LARGE	65536
+
+u64 kfabric_bench_transfer(enum kfabric_bench_transfer which, u64 rounds);
 u64 kfabric_bench_indirect(u64 count);
 u64 kfabric_bench_consumer(enum kfabric_bench_call call, u64 count);
 void kfabric_bench_called(struct kfabric_bench_round *round);

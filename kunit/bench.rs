@@ -162,6 +162,20 @@ pub(crate) struct Bench {
     consumer_handler: File<Run>,
     #[pin]
     queue_work: File<Run>,
+    #[pin]
+    consumer_lat: File<Run>,
+    #[pin]
+    unix_lat: File<Run>,
+    #[pin]
+    consumer_message: File<Run>,
+    #[pin]
+    unix_message: File<Run>,
+    #[pin]
+    consumer_write_64k: File<Run>,
+    #[pin]
+    unix_64k: File<Run>,
+    #[pin]
+    memcpy_64k: File<Run>,
 }
 
 impl Bench {
@@ -235,6 +249,41 @@ impl Bench {
             queue_work <- dir.read_callback_file(
                 c"queue_work",
                 Run(bench_consumer::queue_work),
+                &show,
+            ),
+            consumer_lat <- dir.read_callback_file(
+                c"consumer_lat",
+                Run(bench_consumer::latency),
+                &show,
+            ),
+            unix_lat <- dir.read_callback_file(
+                c"unix_lat",
+                Run(bench_consumer::unix_latency),
+                &show,
+            ),
+            consumer_message <- dir.read_callback_file(
+                c"consumer_message",
+                Run(bench_consumer::message),
+                &show,
+            ),
+            unix_message <- dir.read_callback_file(
+                c"unix_message",
+                Run(bench_consumer::unix_message),
+                &show,
+            ),
+            consumer_write_64k <- dir.read_callback_file(
+                c"consumer_write_64k",
+                Run(bench_consumer::write_64k),
+                &show,
+            ),
+            unix_64k <- dir.read_callback_file(
+                c"unix_64k",
+                Run(bench_consumer::unix_64k),
+                &show,
+            ),
+            memcpy_64k <- dir.read_callback_file(
+                c"memcpy_64k",
+                Run(bench_consumer::memcpy_64k),
                 &show,
             ),
         })

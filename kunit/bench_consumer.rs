@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Benchmarks of the interface for kernel modules: `bench_consumer.c` times them.
+//! Benchmarks of the interface for kernel modules: `bench_consumer.c` times calls, and
+//! `bench_transfer.c` transfers.
 //!
 //! Calls are timed as a consumer makes them, through the tables of operations. The consumer's
 //! completion handler is timed from the completion, which is queued here, to its beginning.
@@ -46,7 +47,8 @@ use crate::{
         self,
         kfabric_bench_call,
         kfabric_bench_calls,
-        kfabric_bench_round, //
+        kfabric_bench_round,
+        kfabric_bench_transfer, //
     }, //
 };
 
@@ -55,6 +57,12 @@ const CALLS: u64 = 200_000;
 
 /// The number of calls of a handler, each timed separately.
 const TOLD: u32 = 400;
+
+/// The numbers of round trips, of batches of messages and of their messages, and of large transfers.
+const TRIPS: u64 = 2_000;
+const BATCHES: u64 = 100;
+const BATCH: u64 = bindings::KFABRIC_BENCH_BATCH as u64;
+const COPIES: u64 = 500;
 
 /// The time of `CALLS` calls, per call. Fails with `EIO` if they could not be made.
 fn per_call(ns: u64) -> Result<Measurement> {
@@ -164,4 +172,53 @@ pub(super) fn queue_work() -> Result<Measurement> {
     // SAFETY: The function fills in the rest of `bench`.
     to_result(unsafe { bindings::kfabric_bench_queue_work(&mut bench) })?;
     Ok(Measurement::of(bench.median.saturating_mul(1000)))
+}
+
+/// Measures transfers: the time of each of `count` in a round.
+fn transfer(which: kfabric_bench_transfer, rounds: u64, count: u64) -> Result<Measurement> {
+    // The link on which the consumer opens its domain.
+    let _test = TestDomain::open()?;
+    // SAFETY: Process context.
+    match unsafe { bindings::kfabric_bench_transfer(which, rounds) } {
+        0 => Err(EIO),
+        ns => Ok(Measurement::of(per(
+            ns.saturating_mul(1000),
+            rounds * count,
+        ))),
+    }
+}
+
+/// Measures half of a round trip of 8 bytes.
+pub(super) fn latency() -> Result<Measurement> {
+    transfer(bindings::KFABRIC_BENCH_LATENCY, TRIPS, 2)
+}
+
+/// Measures the same with sockets.
+pub(super) fn unix_latency() -> Result<Measurement> {
+    transfer(bindings::KFABRIC_BENCH_UNIX_LATENCY, TRIPS, 2)
+}
+
+/// Measures a message of 8 bytes among many.
+pub(super) fn message() -> Result<Measurement> {
+    transfer(bindings::KFABRIC_BENCH_RATE, BATCHES, BATCH)
+}
+
+/// Measures the same with sockets.
+pub(super) fn unix_message() -> Result<Measurement> {
+    transfer(bindings::KFABRIC_BENCH_UNIX_RATE, BATCHES, BATCH)
+}
+
+/// Measures kfi_write() of 64 KiB.
+pub(super) fn write_64k() -> Result<Measurement> {
+    transfer(bindings::KFABRIC_BENCH_WRITE, COPIES, 1)
+}
+
+/// Measures 64 KiB through a socket.
+pub(super) fn unix_64k() -> Result<Measurement> {
+    transfer(bindings::KFABRIC_BENCH_UNIX_LARGE, COPIES, 1)
+}
+
+/// Measures memcpy() of 64 KiB.
+pub(super) fn memcpy_64k() -> Result<Measurement> {
+    transfer(bindings::KFABRIC_BENCH_MEMCPY, COPIES, 1)
 }

@@ -43,6 +43,7 @@ use crate::{
         cq::Cq,
         object::{
             close,
+            close_killable,
             force_close, //
         }, //
     }, //
@@ -157,6 +158,7 @@ fn message(from: &End) -> Result<Message> {
         },
         data: None,
         len: LEN as u64,
+        rma: None,
     })
 }
 
@@ -254,7 +256,7 @@ mod tests {
                 let endpoint = end.endpoint.clone();
                 count_if(&interrupted, move || {
                     allow_kill();
-                    close(&*endpoint) == Err(EINTR)
+                    close_killable(&*endpoint) == Err(EINTR)
                 })?
             };
             assert!(eventually(|| !end.endpoint.drain.is_open()));

@@ -208,7 +208,7 @@ mod tests {
             let conn = target.request(&qp, receiver.clone())?;
             assert!(target.reports(EqEvent::ConnReq));
             // The first request of a passive endpoint has this number.
-            target.endpoint.accept(&target.pep, 1, &[])?;
+            target.endpoint.accept(&target.pep, 1.into(), &[])?;
             make_ready(&qp, &conn, &receiver)?;
             let msg = target.endpoint.msg()?;
             assert!(msg.phase() == Phase::Accepting);

@@ -11,7 +11,10 @@ use crate::{
         eventually,
         Count, //
     },
-    shim::sched::fatal_signal_pending, //
+    shim::{
+        sched::fatal_signal_pending,
+        wait::Signals, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -37,7 +40,7 @@ mod tests {
         assert!(!drain.is_open());
         assert!(drain.enter().is_none());
         assert!(!drain.shut());
-        assert_eq!(drain.wait(), Ok(()));
+        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
         Ok(())
     }
 
@@ -50,7 +53,7 @@ mod tests {
         assert!(drain.enter().is_none());
         drop(inside);
         assert!(drain.enter().is_none());
-        assert_eq!(drain.wait(), Ok(()));
+        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
         Ok(())
     }
 
@@ -62,7 +65,7 @@ mod tests {
         assert!(one.is_some() && other.is_some());
         assert!(drain.shut());
         let same = drain.clone();
-        let closer = count_if(&waited, move || same.wait().is_ok())?;
+        let closer = count_if(&waited, move || same.wait(Signals::Fatal).is_ok())?;
         drop(one);
         a_while();
         assert_eq!(waited.get(), 0);
@@ -84,7 +87,7 @@ mod tests {
             count_if(&killed, move || {
                 allow_kill();
                 began.add(1);
-                drain.wait() == Err(EINTR)
+                drain.wait(Signals::Fatal) == Err(EINTR)
             })?
         };
         assert!(eventually(|| began.get() == 1));
@@ -96,7 +99,7 @@ mod tests {
         // A second wait starts again.
         assert!(drain.enter().is_none());
         drop(inside);
-        assert_eq!(drain.wait(), Ok(()));
+        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
         Ok(())
     }
 
@@ -110,7 +113,7 @@ mod tests {
             count_if(&waited, move || {
                 allow_kill();
                 began.add(1);
-                eventually(fatal_signal_pending) && drain.wait().is_ok()
+                eventually(fatal_signal_pending) && drain.wait(Signals::Fatal).is_ok()
             })?
         };
         assert!(eventually(|| began.get() == 1));
@@ -137,7 +140,7 @@ mod tests {
         }
         assert!(eventually(|| inside.get() == MANY));
         assert!(drain.shut());
-        assert_eq!(drain.wait(), Ok(()));
+        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
         drop(threads);
         assert_eq!(refused.get(), MANY);
         Ok(())

@@ -18,7 +18,8 @@ use kfi_core::{
     flags::{
         Caps,
         OpFlags, //
-    }, //
+    },
+    peer::RxCtxBits, //
 };
 
 use crate::{
@@ -47,7 +48,10 @@ use crate::{
             Domain,
             MrMode, //
         },
-        ep::attr::EpAttr,
+        ep::attr::{
+            EpAttr,
+            Shares, //
+        },
         eq::{
             Eq,
             EqAttr, //
@@ -111,6 +115,7 @@ pub(crate) fn ep_attr(ep_type: EpType, caps: Caps) -> EpAttr {
         rx_size: 1,
         total_buffered_recv: 0,
         src_addr: None,
+        shares: Shares::default(),
     }
 }
 
@@ -187,6 +192,7 @@ impl TestDomain {
             kind: AvType::Table,
             count: 0,
             events: false,
+            rx_ctx_bits: RxCtxBits::default(),
         };
         Av::open(&self.domain, attr, owner)
     }

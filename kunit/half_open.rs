@@ -185,6 +185,7 @@ impl Target {
                 epoch: 1,
             },
             port,
+            name_port: port,
             reads: 1,
             caps: Caps::RMA,
             cookie,

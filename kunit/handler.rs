@@ -35,7 +35,8 @@ use crate::{
     },
     shim::{
         cpu::Cpu,
-        errno::to_error, //
+        errno::to_error,
+        sched::now_ns, //
     }, //
 };
 use kernel::{
@@ -126,9 +127,55 @@ impl Calls {
     }
 }
 
+/// Returns whether a handler ends while a call of another one on the same CPU is running, and its
+/// own call waits for that.
+fn ends_beside_another(cpu: Cpu) -> Result<bool> {
+    /// Below the time after which the workqueue begins the next call beside this one.
+    const BUSY: u64 = 8_000_000;
+    let test = TestDomain::open()?;
+    let (began, ended, done, seen) = (Count::new()?, Count::new()?, Count::new()?, Count::new()?);
+    let busy = {
+        let (began, ended) = (began.clone(), ended.clone());
+        let (done, seen) = (done.clone(), seen.clone());
+        Handler::new(Some(cpu), move || {
+            began.add(1);
+            let until = now_ns() + BUSY;
+            while ended.get() == 0 && now_ns() < until {
+                core::hint::spin_loop();
+            }
+            seen.add(ended.get());
+            done.add(1);
+        })?
+    };
+    let first = cq(&test, 8, Some(busy))?;
+    let second = cq(&test, 8, Some(Handler::new(Some(cpu), || {})?))?;
+    push(&first, 1)?;
+    let has_begun = eventually(|| began.get() == 1);
+    push(&second, 1)?;
+    end(&second);
+    ended.add(1);
+    // Waits for its call.
+    end(&first);
+    Ok(has_begun && done.get() == 1 && seen.get() == 1)
+}
+
 #[kunit_tests(kfabric_handler)]
 mod tests {
     use super::*;
+
+    /// Otherwise the end may wait for ever: without memory for another worker, one runs all calls,
+    /// and a call may close another queue.
+    #[test]
+    fn a_call_that_has_not_begun_is_withdrawn() -> Result {
+        let mut ends = false;
+        for round in 0..20 {
+            if let Ok(cpu) = Cpu::new(round % 2) {
+                ends |= ends_beside_another(cpu)?;
+            }
+        }
+        assert!(ends);
+        Ok(())
+    }
 
     #[test]
     fn a_read_that_finds_nothing_arms() -> Result {

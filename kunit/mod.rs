@@ -5,7 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`bench`] | benchmarks of counters and posting, in debugfs; `bench.c` is the code that measures |
-//! | [`bench_consumer`] | those of the interface for kernel modules, with `bench_consumer.c` |
+//! | [`bench_consumer`] | those of the interface for kernel modules, with `bench_consumer.c` and `bench_transfer.c` |
 //! | [`contexts`] | closures that run in softirqs and in hard interrupts |
 //! | [`ep_pair`] | two endpoints that know each other |
 //! | [`fixture`] | a fabric and a domain for the suites of the provider |

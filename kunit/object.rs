@@ -4,6 +4,7 @@
 
 use super::{
     close,
+    close_killable,
     force_close,
     Object,
     UseRef, //
@@ -41,7 +42,8 @@ use kernel::{
 };
 use kfi_core::{
     enums,
-    flags::Access, //
+    flags::Access,
+    peer::RxCtxBits, //
 };
 
 fn eq(test: &TestDomain) -> Result<Arc<Eq>> {
@@ -57,6 +59,7 @@ fn av(test: &TestDomain) -> Result<Arc<Av>> {
         kind: enums::AvType::Table,
         count: 0,
         events: true,
+        rx_ctx_bits: RxCtxBits::default(),
     };
     Av::open(&test.domain, attr, ident(5, 5)?)
 }
@@ -75,7 +78,7 @@ fn closer(mr: &Arc<Mr>, interrupted: &Arc<Count>) -> Result<Join> {
     let mr = mr.clone();
     count_if(interrupted, move || {
         allow_kill();
-        close(&*mr) == Err(EINTR)
+        close_killable(&*mr) == Err(EINTR)
     })
 }
 
@@ -130,6 +133,32 @@ mod tests {
         assert_eq!(close(&*test.domain), Ok(()));
         assert_eq!(test.domain.bind_eq(&eq, true), Err(EBADF));
         assert_eq!(close(&*eq), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn no_signal_ends_the_close_of_a_kernel_consumer() -> Result {
+        let test = TestDomain::open()?;
+        let mr = mr(&test)?;
+        let closed = Count::new()?;
+        let inside = mr.enter();
+        assert!(inside.is_some());
+        let closer = {
+            let mr = mr.clone();
+            count_if(&closed, move || {
+                allow_kill();
+                close(&*mr).is_ok()
+            })?
+        };
+        assert!(eventually(|| mr.uses().is_closed() && mr.enter().is_none()));
+        closer.kill();
+        a_while();
+        assert_eq!(closed.get(), 0);
+        drop(inside);
+        closer.join();
+        assert_eq!(closed.get(), 1);
+        assert_eq!(close(&*mr), Err(EBADF));
+        assert_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 

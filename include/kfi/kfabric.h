@@ -186,8 +186,9 @@ struct kfi_rx_attr {
  * @max_order_war_size: the same for a write after a read
  * @max_order_waw_size: the same for a write after a write
  * @mem_tag_format: which bits of a tag form a field: they alternate
- * @tx_ctx_cnt: transmit contexts; 0 is one inside the endpoint; or
- *	KFI_SHARED_CONTEXT
+ * @tx_ctx_cnt: transmit contexts; 1 is one inside the endpoint, more are for
+ *	kfi_scalable_ep(); or KFI_SHARED_CONTEXT. In hints 0 is one, or, with
+ *	KFI_NAMED_RX_CTX in the capabilities, max_ep_tx_ctx
  * @rx_ctx_cnt: the same for receive contexts
  * @auth_key_size: bytes of @auth_key
  * @auth_key: key that peers must have too
@@ -304,7 +305,8 @@ struct kfi_fabric_attr {
  * In hints, a NULL or a 0 leaves the choice to the provider.  In entries all
  * attributes are there.  What an entry points to is allocated with kmalloc()
  * and belongs to it: @src_addr, @dest_addr, the attributes, their names and
- * keys.  Objects (@handle, domain, fabric) do not.
+ * keys.  Objects (@handle, domain, fabric) do not, but for a connection request:
+ * it is freed with the entry.
  */
 struct kfi_info {
 	struct kfi_info		*next;
@@ -386,7 +388,8 @@ struct kfi_info *kfi_allocinfo(void);
  * @info: the entry; NULL: as kfi_allocinfo()
  *
  * Copies everything that belongs to the entry, but not the entries that follow.
- * The copy refers to the same objects.
+ * The copy refers to the same objects, and has a handle of its own for the same
+ * connection request.
  *
  * Return: the copy; NULL if there is no memory.
  */
@@ -506,6 +509,9 @@ struct kfi_param {
 /**
  * kfi_close() - close an object
  * @fid: the object
+ *
+ * Sleeps until no peer reads or writes memory of the object's operations any more.
+ * No signal ends that.
  *
  * Return: 0, and the object is gone; -KFI_EBUSY if something that still exists
  *	was made from it or is bound to it, or somebody waits on it, and nothing

@@ -153,7 +153,12 @@ static inline int kfi_av_insertsvc(struct kfid_av *av, const char *node,
  * @flags: as kfi_av_insert()
  * @context: as kfi_av_insert()
  *
- * Return: as kfi_av_insert(); -KFI_ENOSYS the provider does not have it.
+ * All ports of an address are inserted before the next address, so the results
+ * have room for @nodecnt times @svccnt.
+ *
+ * Return: as kfi_av_insert(); -KFI_EINVAL a number is 0, there are more than
+ *	65,536, or the last port or address does not exist: nothing is inserted
+ *	then.
  */
 static inline int kfi_av_insertsym(struct kfid_av *av, const char *node,
 				   size_t nodecnt, const char *service,
@@ -215,8 +220,14 @@ static inline const char *kfi_av_straddr(struct kfid_av *av, const void *addr,
  * @rx_index: index of the receive context
  * @rx_ctx_bits: that of the address vector
  *
+ * The address is for transmits. kfi_av_lookup() and receives that name a source
+ * ignore the index, because all contexts of a peer have one address in the
+ * address vector; kfi_av_remove() knows @kfi_addr only.
+ *
  * Context: Any.
- * Return: the address: the index is in its upper @rx_ctx_bits bits.
+ * Return: the address: the index is in its upper @rx_ctx_bits bits. A transmit
+ *	to a context that the peer does not have fails with -KFI_EHOSTUNREACH on
+ *	one host, and completes with the error KFI_ECONNREFUSED on another host.
  */
 static inline kfi_addr_t kfi_rx_addr(kfi_addr_t kfi_addr, int rx_index,
 				     int rx_ctx_bits)

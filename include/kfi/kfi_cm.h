@@ -145,11 +145,12 @@ static inline int kfi_accept(struct kfid_ep *ep, const void *param,
 /**
  * kfi_reject() - reject a request
  * @pep: the passive endpoint
- * @connreq: handle of the request's kfi_info
+ * @connreq: handle of the request's kfi_info, which is not freed
  * @param: private data for the peer, or NULL
  * @paramlen: their bytes
  *
- * Return: 0; -KFI_EINVAL; -KFI_ENOENT the request is gone.
+ * Return: 0; -KFI_EINVAL; -KFI_ENOENT the request was accepted or rejected, or
+ *	is one of a passive endpoint that was closed.
  */
 static inline int kfi_reject(struct kfid_pep *pep, kfid_t connreq,
 			     const void *param, size_t paramlen)
@@ -176,6 +177,8 @@ static inline int kfi_shutdown(struct kfid_ep *ep, u64 flags)
  * @flags: KFI_SEND, KFI_RECV or both; 0 is both
  * @mc: where the group is stored
  * @context: the consumer's
+ *
+ * kfabric.ko has no multicast.
  *
  * Return: 0: the event KFI_JOIN_COMPLETE follows; -KFI_ENOSYS.
  */

@@ -107,7 +107,8 @@ static inline int kfi_cntr_add(struct kfid_cntr *cntr, u64 value)
  * @value: what is added; 0 is no change of the value
  *
  * Context: Process; may be called under a spin lock that no interrupt takes.
- * Return: 0; -KFI_ENOSYS a provider of an older version.
+ * Return: 0; -KFI_EOPNOTSUPP another context; -KFI_ENOSYS a provider of an older
+ *	version.
  */
 static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
 {
@@ -121,7 +122,7 @@ static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
  * @value: the new value
  *
  * Context: Process; may be called under a spin lock that no interrupt takes.
- * Return: 0.
+ * Return: 0; -KFI_EOPNOTSUPP another context.
  */
 static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
 {
@@ -134,7 +135,8 @@ static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
  * @value: the new value
  *
  * Context: Process; may be called under a spin lock that no interrupt takes.
- * Return: 0; -KFI_ENOSYS a provider of an older version.
+ * Return: 0; -KFI_EOPNOTSUPP another context; -KFI_ENOSYS a provider of an older
+ *	version.
  */
 static inline int kfi_cntr_seterr(struct kfid_cntr *cntr, u64 value)
 {

@@ -35,7 +35,7 @@
 #define KFI_ATOMIC		BIT_ULL(4)	/* atomics */
 #define KFI_ATOMICS		KFI_ATOMIC
 #define KFI_MULTICAST		BIT_ULL(5)
-#define KFI_TAGGED_RMA		BIT_ULL(6)	/* RMA to buffers named by tags */
+#define KFI_TAGGED_RMA		BIT_ULL(6)	/* RMA to tagged receives: see kfi_rma.h */
 /* Directions.  Without one, a kind has all of its directions. */
 #define KFI_READ		BIT_ULL(8)
 #define KFI_WRITE		BIT_ULL(9)
@@ -376,7 +376,7 @@ enum {
 	KFI_ALIAS	= 4,	/* struct kfi_alias * */
 	KFI_GETWAIT	= 5,	/* void **: the wait_queue_head_t */
 	KFI_ENABLE	= 6,	/* NULL */
-	KFI_BACKLOG	= 7,	/* int * */
+	KFI_BACKLOG	= 7,	/* int *: requests that wait, before kfi_listen() */
 	KFI_GET_RAW_MR	= 8,	/* struct kfi_mr_raw_attr * */
 	KFI_MAP_RAW_MR	= 9,	/* struct kfi_mr_map_raw * */
 	KFI_UNMAP_KEY	= 10,	/* u64 * */

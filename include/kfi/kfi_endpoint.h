@@ -87,7 +87,7 @@ struct kfid_pep {
 /**
  * struct kfid_stx - a transmit context that several endpoints share
  * @fid: head
- * @ops: operations of endpoints
+ * @ops: operations of endpoints; all of them return -KFI_ENOSYS
  */
 struct kfid_stx {
 	struct kfid		fid;
@@ -124,7 +124,9 @@ static inline int kfi_passive_ep(struct kfid_fabric *fabric,
  *
  * Return: 0; -KFI_EINVAL an attribute of @info is not valid; -KFI_EOPNOTSUPP a
  *	capability or a default flag that the type does not have;
- *	-KFI_EADDRNOTAVAIL the domain does not have the address; -KFI_ENOMEM.
+ *	-KFI_EADDRNOTAVAIL the domain does not have the address; -KFI_ENOENT
+ *	@info is of a KFI_CONNREQ, and the passive endpoint was closed;
+ *	-KFI_ENOMEM.
  */
 static inline int kfi_endpoint(struct kfid_domain *domain,
 			       struct kfi_info *info, struct kfid_ep **ep,
@@ -136,11 +138,22 @@ static inline int kfi_endpoint(struct kfid_domain *domain,
 /**
  * kfi_scalable_ep() - open an endpoint with contexts of its own
  * @domain: the domain
- * @info: an entry of kfi_getinfo(), with the numbers of contexts
+ * @info: an entry of kfi_getinfo(); ep_attr has the numbers of contexts, tx_attr
+ *	and rx_attr what the contexts have unless they are opened with others
  * @sep: where the endpoint is stored
  * @context: the consumer's
  *
- * Return: as kfi_endpoint().
+ * The endpoint has a name (kfi_setname(), kfi_getname()), which all contexts
+ * share, and an address vector. It transfers nothing itself: its calls of
+ * kfi_msg.h, kfi_tagged.h, kfi_rma.h and kfi_atomic.h, kfi_cancel() and
+ * kfi_ep_alias() return -KFI_ENOSYS. kfi_setopt() and the default flags of
+ * kfi_control() are those of contexts that are opened later. It cannot be closed
+ * before its contexts: -KFI_EBUSY.
+ *
+ * Context: Process context, may sleep.
+ * Return: as kfi_endpoint(); -KFI_EINVAL more contexts than max_ep_tx_ctx or
+ *	max_ep_rx_ctx; -KFI_EOPNOTSUPP a type without contexts (ours: all but
+ *	KFI_EP_RDM).
  */
 static inline int kfi_scalable_ep(struct kfid_domain *domain,
 				  struct kfi_info *info, struct kfid_ep **sep,
@@ -153,11 +166,14 @@ static inline int kfi_scalable_ep(struct kfid_domain *domain,
  * kfi_ep_bind() - bind an endpoint or a context
  * @ep: the endpoint, not enabled yet
  * @bfid: address vector, event queue, completion queue, counter, shared context
- * @flags: completion queue: KFI_TRANSMIT, KFI_RECV, KFI_SELECTIVE_COMPLETION;
- *	counter: KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE, KFI_REMOTE_READ,
+ * @flags: completion queue: KFI_TRANSMIT, KFI_RECV, KFI_SELECTIVE_COMPLETION
+ *	(of a context, which has one side, neither of the first two need be
+ *	named); counter: KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE, KFI_REMOTE_READ,
  *	KFI_REMOTE_WRITE; else 0
  *
- * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already;
+ * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already,
+ *	or a shared context for a side that was not opened with
+ *	KFI_SHARED_CONTEXT or has more capabilities than the context;
  *	-KFI_EOPBADSTATE the endpoint is enabled.
  */
 static inline int kfi_ep_bind(struct kfid_ep *ep, struct kfid *bfid, u64 flags)
@@ -181,10 +197,11 @@ static inline int kfi_pep_bind(struct kfid_pep *pep, struct kfid *bfid,
 
 /**
  * kfi_scalable_ep_bind() - bind an endpoint with contexts of its own
- * @sep: the endpoint
- * @bfid: address vector or event queue
+ * @sep: the endpoint, not named yet: neither it nor a context is enabled
+ * @bfid: address vector, which its contexts use too
  * @flags: 0
  *
+ * Context: Process context, may sleep.
  * Return: as kfi_ep_bind().
  */
 static inline int kfi_scalable_ep_bind(struct kfid_ep *sep, struct kfid *bfid,
@@ -200,7 +217,8 @@ static inline int kfi_scalable_ep_bind(struct kfid_ep *sep, struct kfid *bfid,
  * Return: 0; -KFI_ENOAV, -KFI_ENOCQ, -KFI_ENOEQ an object is not bound;
  *	-KFI_EADDRINUSE its address is in use; -KFI_EADDRNOTAVAIL the domain
  *	has lost the address; -KFI_EBUSY too many QPs; -KFI_EOPBADSTATE it is
- *	enabled.
+ *	enabled, or a shared context is not bound.  With a shared receive
+ *	context also -KFI_EINVAL, -KFI_EAGAIN: see kfi_srx_context().
  */
 static inline int kfi_enable(struct kfid_ep *ep)
 {
@@ -286,11 +304,21 @@ static inline int kfi_ep_alias(struct kfid_ep *ep, struct kfid_ep **alias_ep,
  * kfi_tx_context() - open a transmit context of a scalable endpoint
  * @ep: the scalable endpoint
  * @index: which one, 0 ... tx_ctx_cnt - 1
- * @attr: attributes, or NULL: the endpoint's
+ * @attr: attributes, or NULL: the endpoint's; 0 in a member is the endpoint's;
+ *	out: as they are
  * @tx_ep: where the context is stored
  * @context: the consumer's
  *
- * Return: 0; -KFI_EINVAL; -KFI_EBUSY it is open already; -KFI_ENOMEM.
+ * A context is bound, enabled, used and closed as an endpoint, of its own class
+ * KFI_CLASS_TX_CTX. It has neither an address vector nor a name of its own: to
+ * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context with
+ * operations that have not completed is -KFI_EBUSY.
+ *
+ * Context: Process context, may sleep.
+ * Return: 0; -KFI_EINVAL there is no such context, or an attribute that cannot
+ *	be; -KFI_EBUSY it is open; -KFI_EOPNOTSUPP the endpoint has no
+ *	capabilities of this side; -KFI_ENOMEM; -KFI_ENOSYS not a scalable
+ *	endpoint.
  */
 static inline int kfi_tx_context(struct kfid_ep *ep, int index,
 				 struct kfi_tx_attr *attr,
@@ -303,10 +331,17 @@ static inline int kfi_tx_context(struct kfid_ep *ep, int index,
  * kfi_rx_context() - open a receive context of a scalable endpoint
  * @ep: the scalable endpoint
  * @index: which one, 0 ... rx_ctx_cnt - 1
- * @attr: attributes, or NULL: the endpoint's
+ * @attr: attributes, or NULL: the endpoint's; 0 in a member is the endpoint's;
+ *	out: as they are
  * @rx_ep: where the context is stored
  * @context: the consumer's
  *
+ * As kfi_tx_context(), with the class KFI_CLASS_RX_CTX. Peers send to it and
+ * access memory through it at kfi_rx_addr() of the endpoint's address. kfi_close()
+ * drops posted receives without completions; it is -KFI_EBUSY while a memory
+ * region is bound.
+ *
+ * Context: Process context, may sleep.
  * Return: as kfi_tx_context().
  */
 static inline int kfi_rx_context(struct kfid_ep *ep, int index,
@@ -319,11 +354,23 @@ static inline int kfi_rx_context(struct kfid_ep *ep, int index,
 /**
  * kfi_stx_context() - open a transmit context for several endpoints
  * @domain: the domain
- * @attr: attributes, or NULL: the default
+ * @attr: in: attributes, 0 leaves the choice to the provider; out: those that
+ *	the context has.  NULL: the default
  * @stx: where the context is stored
  * @context: the consumer's
  *
- * Return: 0; -KFI_EINVAL; -KFI_ENOMEM.
+ * Endpoints of any type, opened with ep_attr->tx_ctx_cnt = KFI_SHARED_CONTEXT,
+ * are bound to it by kfi_ep_bind() before they are enabled.  Their operations
+ * are posted to them, and complete in their own completion queues and counters.
+ * Together they have room for @attr->size operations that have not completed;
+ * the size of each endpoint limits it, too.  Without room a call returns
+ * -KFI_EAGAIN.  The capabilities of an endpoint's transmit side must be a subset
+ * of those of the context.
+ *
+ * kfi_close() returns -KFI_EBUSY while endpoints are bound to it.
+ *
+ * Context: Process.  May sleep.
+ * Return: 0; -KFI_EINVAL an attribute that no endpoint can have; -KFI_ENOMEM.
  */
 static inline int kfi_stx_context(struct kfid_domain *domain,
 				  struct kfi_tx_attr *attr,
@@ -335,10 +382,38 @@ static inline int kfi_stx_context(struct kfid_domain *domain,
 /**
  * kfi_srx_context() - open a receive context for several endpoints
  * @domain: the domain
- * @attr: attributes, or NULL: the default
+ * @attr: in: attributes, 0 leaves the choice to the provider; out: those that
+ *	the context has.  NULL: the default
  * @rx_ep: where the context is stored
  * @context: the consumer's
  *
+ * Endpoints of any type, opened with ep_attr->rx_ctx_cnt = KFI_SHARED_CONTEXT,
+ * are bound to it by kfi_ep_bind() before they are enabled.  Receives are posted
+ * to @rx_ep, plain and tagged ones and multi-receive buffers, at any time, also
+ * before there are endpoints; those on an endpoint return -KFI_ENOSYS.  A message
+ * to any of the endpoints takes the oldest receive that matches, and a receive
+ * the oldest message.  kfi_cancel(), kfi_setopt(), kfi_getopt(), kfi_ep_alias()
+ * and the default flags work on @rx_ep as on an endpoint; operations of deferred
+ * work return -KFI_ENOSYS, other operations -KFI_EOPNOTSUPP.  Connected
+ * endpoints pass multi-receive buffers over.
+ *
+ * A receive completes in the completion queue and the counter that are bound to
+ * the endpoint whose message it took.  So that there is room for its completion
+ * when it is posted, all endpoints that are enabled at the same time have the
+ * same completion queue for receives, with the same flags, and the same address
+ * vector; kfi_enable() returns -KFI_EINVAL otherwise, and -KFI_EAGAIN if the
+ * queue has no room for the receives that were posted before the first endpoint
+ * is enabled.  A receive that is cancelled completes there too; while no endpoint
+ * is enabled, it completes nowhere.  A receive from one source returns
+ * -KFI_ENOAV then, and KFI_PEEK -KFI_ENOCQ.
+ *
+ * An endpoint that closes fails a receive that was taking one of its messages
+ * (KFI_ECANCELED); its messages without a receive are dropped.  kfi_close() of
+ * the context returns -KFI_EBUSY while endpoints are bound to it, and drops its
+ * receives otherwise.
+ *
+ * Context: Process.  May sleep.  Receives are posted from process context and
+ * softirqs, as on an endpoint.
  * Return: as kfi_stx_context().
  */
 static inline int kfi_srx_context(struct kfid_domain *domain,

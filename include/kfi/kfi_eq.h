@@ -83,7 +83,7 @@ struct kfi_eq_err_entry {
 
 /**
  * struct kfi_eq_cm_entry - an event about a connection
- * @fid: the endpoint; KFI_CONNREQ: the passive endpoint
+ * @fid: the endpoint; KFI_CONNREQ: the passive endpoint, or NULL if it was closed
  * @info: KFI_CONNREQ: for the endpoint that accepts; kfi_freeinfo() frees it.
  *	NULL with KFI_PEEK, and if the passive endpoint was closed
  * @data: the peer's private data

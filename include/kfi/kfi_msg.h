@@ -111,7 +111,8 @@ struct kfi_ops_msg {
  *	-KFI_EINVAL an argument is not valid; -EFAULT an address is not mapped;
  *	-KFI_EMSGSIZE too many bytes; -KFI_ENOENT @src_addr is unknown;
  *	-KFI_EOPBADSTATE the endpoint is not enabled; -KFI_EOPNOTSUPP it does
- *	not have the capability; -KFI_ENOMEM.
+ *	not have the capability; -KFI_ENOSYS it uses a shared receive context;
+ *	-KFI_ENOMEM.
  */
 static inline ssize_t kfi_recv(struct kfid_ep *ep, void *buf, size_t len,
 			       void *desc, kfi_addr_t src_addr, void *context)

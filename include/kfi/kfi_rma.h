@@ -6,7 +6,32 @@
  * that cannot sleep takes at most 256 elements of a list.  An access that the
  * peer refuses fails with KFI_EACCES in the completion.
  *
- * Source: fi_rma(3).
+ * Tagged RMA: with KFI_TAGGED, kfi_readmsg() and kfi_writemsg() access the memory
+ * of a tagged receive that the peer has posted, instead of a region.  The list of
+ * remote memory has one piece: its key is the tag, and its address is an offset in
+ * that memory.  The receive is matched by tag and source, as by a message, and
+ * completes, whatever the length.  Both endpoints need KFI_TAGGED_RMA, KFI_TAGGED
+ * and KFI_RMA, which the peer's has only if its consumer has asked for
+ * KFI_TAGGED_RMA.
+ *
+ * ==================================  ===========================  ===========================
+ * the result                          completion here              completion of the receive
+ * ==================================  ===========================  ===========================
+ * all bytes                           success                      success
+ * the receive is too short            KFI_EMSGSIZE                 KFI_EMSGSIZE; len, olen
+ * no receive matches, or the peer     KFI_EREMOTEIO                none
+ * does not have the capability
+ * cancelled before the peer took it   KFI_ECANCELED                none
+ * the connection to the peer ended    KFI_ECONNRESET and the like  KFI_ECONNRESET
+ * ==================================  ===========================  ===========================
+ *
+ * The operation waits for no receive: the peer answers when it arrives.  What fits
+ * into a receive that is too short is transferred.  The flags of the completion
+ * are KFI_TAGGED, KFI_RMA, KFI_READ or KFI_WRITE, and KFI_SEND; those of the
+ * receive have KFI_RECV instead of KFI_SEND, and KFI_REMOTE_CQ_DATA if a write
+ * brought data.  It counts as a read or a write here, and as a receive there.
+ *
+ * Source: fi_rma(3); tagged RMA: the provider.
  */
 #ifndef _KFI_RMA_H
 #define _KFI_RMA_H
@@ -209,11 +234,12 @@ static inline ssize_t kfi_readsgl(struct kfid_ep *ep,
  * @msg: the operation
  * @flags: flags of the operation, instead of the default ones
  *
- * Both lists have the same number of bytes, the remote one at most 256 pieces.
- * kfabric.ko does not have KFI_TAGGED here.
+ * Both lists have the same number of bytes, the remote one at most 256 pieces,
+ * with KFI_TAGGED one, whose address is at most 2^30.
  *
  * Context: As kfi_read().
- * Return: as kfi_read(); -KFI_E2BIG too many pieces; -KFI_ENOSYS KFI_TAGGED.
+ * Return: as kfi_read(); -KFI_E2BIG too many pieces; -KFI_EOPNOTSUPP the endpoint
+ *	does not have KFI_TAGGED_RMA.
  */
 static inline ssize_t kfi_readmsg(struct kfid_ep *ep,
 				  const struct kfi_msg_rma *msg, u64 flags)
@@ -322,11 +348,12 @@ static inline ssize_t kfi_writesgl(struct kfid_ep *ep,
  * @msg: the operation
  * @flags: flags of the operation, instead of the default ones
  *
- * Both lists have the same number of bytes, the remote one at most 256 pieces.
- * kfabric.ko does not have KFI_TAGGED here.
+ * Both lists have the same number of bytes, the remote one at most 256 pieces,
+ * with KFI_TAGGED one, whose address is at most 2^30.
  *
  * Context: As kfi_write().
- * Return: as kfi_write(); -KFI_E2BIG too many pieces; -KFI_ENOSYS KFI_TAGGED.
+ * Return: as kfi_write(); -KFI_E2BIG too many pieces; -KFI_EOPNOTSUPP the endpoint
+ *	does not have KFI_TAGGED_RMA.
  */
 static inline ssize_t kfi_writemsg(struct kfid_ep *ep,
 				   const struct kfi_msg_rma *msg, u64 flags)

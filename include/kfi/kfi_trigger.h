@@ -192,7 +192,11 @@ struct kfi_op_cntr {
  * @op_type: kind of the operation
  * @op: the operation
  *
- * Its address names the work when it is cancelled.
+ * It stays as it is until the work has completed or is cancelled.  The work may
+ * complete before the call that queues it returns, and the structure may be
+ * freed then.  KFI_CANCEL_WORK finds the work by @triggering_cntr, @threshold
+ * and @context: -KFI_ENOENT for a work that does not wait, also for one that was
+ * never queued, if @context was zeroed or the call that queues it has failed.
  */
 struct kfi_deferred_work {
 	struct kfi_context2	context;

@@ -68,6 +68,7 @@
 #define KFABRIC_MAX_EVENT	320	/* bytes of an event's data */
 #define KFABRIC_MAX_POST	4096	/* operations in one KFABRIC_IOC_POST */
 #define KFABRIC_MAX_WAITERS	1024	/* waits and descriptors of a counter */
+#define KFABRIC_MAX_EP_CTX	64	/* contexts of a scalable endpoint, of each side */
 #define KFABRIC_MAX_WORK	131072	/* queued and triggered work of a domain */
 #define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
 #define KFABRIC_MAX_COMP_CNTR	4096	/* completion counters of a domain */
@@ -419,6 +420,7 @@ struct kfabric_rma_iov {
  * @max_counters: values of a counters object
  * @max_comp_cntr: completion counters of one domain
  * @max_work: deferred work and triggered operations that wait in one domain
+ * @max_ep_ctx: transmit contexts, and receive contexts, of a scalable endpoint
  * @reserved: 0
  */
 struct kfabric_query {
@@ -442,7 +444,7 @@ struct kfabric_query {
 	__u32	max_counters;
 	__u32	max_comp_cntr;
 	__u32	max_work;
-	__u32	reserved;
+	__u32	max_ep_ctx;
 };
 
 /**
@@ -963,10 +965,14 @@ struct kfabric_eq_write {
  *	KFABRIC_MAX_AV
  * @flags: KFI_EVENT (an insertion reports to the EQ to which the AV is bound)
  * @handle: out
- * @reserved: 0
+ * @rx_ctx_bits: upper bits of a kfi_addr_t that select a receive context of a
+ *	scalable endpoint, at most 16.  Context i of a peer is at the kfi_addr_t
+ *	of the peer | i << (64 - @rx_ctx_bits).  Transmits take such an address;
+ *	receives and KFABRIC_IOC_AV_LOOKUP ignore i, KFABRIC_IOC_AV_REMOVE does not
+ *	know the address
  * @context: the caller's
  *
- * Errors: -EINVAL unknown type, @count above KFABRIC_MAX_AV.
+ * Errors: -EINVAL unknown type, @count above KFABRIC_MAX_AV, @rx_ctx_bits.
  */
 struct kfabric_av_open {
 	__u32	size;
@@ -975,7 +981,7 @@ struct kfabric_av_open {
 	__u32	count;
 	__u64	flags;
 	__u32	handle;
-	__u32	reserved;
+	__u32	rx_ctx_bits;
 	__u64	context;
 };
 
@@ -1551,6 +1557,10 @@ struct kfabric_poll {
 
 /* ---- Endpoint ----------------------------------------------------------- */
 
+/* Sides of an endpoint that use a shared context (KFI_SHARED_CONTEXT). */
+#define KFABRIC_SHARED_TX	(1U << 0)
+#define KFABRIC_SHARED_RX	(1U << 1)
+
 /**
  * struct kfabric_ep_open - open an endpoint
  * @size: sizeof(struct kfabric_ep_open)
@@ -1560,7 +1570,8 @@ struct kfabric_poll {
  * @caps: capabilities wanted, 0: those of KFI_MSG, KFI_TAGGED and KFI_RMA that
  *	the type has, both ways.  Kinds without a direction get both.
  *	KFI_ATOMIC (KFI_EP_MSG, KFI_EP_RDM), KFI_SOURCE, KFI_DIRECTED_RECV,
- *	KFI_MULTI_RECV, KFI_TRIGGER as in kfi_getinfo
+ *	KFI_MULTI_RECV, KFI_TRIGGER, KFI_TAGGED_RMA (KFI_EP_RDM) as in kfi_getinfo;
+ *	KFI_NAMED_RX_CTX has no effect here
  * @tx_op_flags: default flags of transmits: KFI_COMPLETION, KFI_INJECT,
  *	KFI_INJECT_COMPLETE, KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE,
  *	KFI_TRIGGER
@@ -1573,6 +1584,9 @@ struct kfabric_poll {
  * @src_addr: address and port to have; family 0: any address of the link;
  *	port 0: the module chooses one when the endpoint is enabled
  * @context: the caller's
+ * @shared: KFABRIC_SHARED_*: sides that use a shared context, which is bound
+ *	before the endpoint is enabled
+ * @reserved: 0
  *
  * KFI_EP_MSG is one RC QP, connected to one peer.  KFI_EP_DGRAM is one UD QP: a
  * message is at most a path MTU, and may be lost.  A received message has no
@@ -1597,6 +1611,8 @@ struct kfabric_ep_open {
 	__u64	total_buffered_recv;
 	struct kfabric_sockaddr src_addr;
 	__u64	context;
+	__u32	shared;
+	__u32	reserved;
 };
 
 /**
@@ -1795,9 +1811,10 @@ struct kfabric_pep_open {
  *
  * Each request is a KFI_CONNREQ event, and waits to be accepted or rejected;
  * the peer gives up after some 30 s.  The module refuses a request for which
- * there is no room, here or in the EQ.  In a burst it ignores a request that
- * cannot be queued for the passive endpoint, and the peer repeats it.  Closing
- * the passive endpoint rejects the waiting requests; accepted connections stay.
+ * there is no room, here or in the EQ, of which requests may take half.  In a
+ * burst it ignores a request that cannot be queued for the passive endpoint, and
+ * the peer repeats it.  Closing the passive endpoint rejects the waiting
+ * requests; accepted connections stay.
  *
  * Errors: -KFI_ENOEQ not bound to an EQ; -EADDRNOTAVAIL no link has the address;
  * -ENODEV the network namespace has no link; -EADDRINUSE another endpoint
@@ -1956,6 +1973,7 @@ enum kfabric_op_code {
  *	KFI_TRANSMIT_COMPLETE, KFI_DELIVERY_COMPLETE, KFI_FENCE, KFI_MORE and,
  *	on SEND, TSEND, WRITE and ATOMIC, KFI_REMOTE_CQ_DATA; READ cannot have
  *	KFI_INJECT, and on FETCH_ATOMIC and COMPARE_ATOMIC it has no effect.
+ *	READ, WRITE: KFI_TAGGED (tagged RMA, below)
  *	receives: KFI_COMPLETION, KFI_MORE, KFI_MULTI_RECV (RECV);
  *	KFI_PEEK, KFI_CLAIM, KFI_DISCARD (TRECV)
  *	all, on an endpoint that is capable of it: KFI_TRIGGER
@@ -1973,7 +1991,7 @@ enum kfabric_op_code {
  * @ignore: TRECV: bits of @tag that do not matter
  * @rma_addr: READ, WRITE: remote address or offset, or address of an array of
  *	struct kfabric_rma_iov; atomics too
- * @rma_key: READ, WRITE, atomics: remote key
+ * @rma_key: READ, WRITE, atomics: remote key; KFI_TAGGED: the tag
  * @rma_iov_count: 0: @rma_addr, @rma_key; else elements of the array
  * @datatype: atomics: enum kfi_datatype; else 0
  * @op: atomics: enum kfi_op; else 0
@@ -2006,6 +2024,18 @@ enum kfabric_op_code {
  * waits, @trigger_cntr and the endpoint are in use, and it takes no room in a
  * queue or a CQ.  When it has started and finds none, it waits for room, as
  * deferred work does (struct kfabric_queue_work).
+ *
+ * Tagged RMA: a READ or WRITE with KFI_TAGGED accesses the memory of a TRECV that
+ * the peer has posted.  It has one piece of remote memory: the key is the tag, the
+ * address an offset in that memory, at most KFABRIC_MAX_MSG_SIZE.  The receive is
+ * matched by tag and source, as by a message, and completes.  Both endpoints need
+ * KFI_TAGGED_RMA.  It waits for no receive: without one it fails with EREMOTEIO,
+ * and so it does if the peer's endpoint has no KFI_TAGGED_RMA, or no
+ * KFI_REMOTE_READ or KFI_REMOTE_WRITE.  If the receive is too short, what fits is
+ * transferred, and both completions are errors with EMSGSIZE.  A completion has
+ * KFI_TAGGED, KFI_RMA, KFI_READ or KFI_WRITE, and KFI_SEND; that of the receive has
+ * KFI_RECV instead of KFI_SEND, and KFI_REMOTE_CQ_DATA if there are data.  It
+ * counts as a read or a write here, and as a receive there.
  *
  * Atomics change elements of the peer's memory: ATOMIC and FETCH_ATOMIC have
  * KFI_MIN to KFI_BXOR and KFI_ATOMIC_WRITE, FETCH_ATOMIC also KFI_ATOMIC_READ,
@@ -2098,7 +2128,8 @@ struct kfabric_op {
  *
  * Errors, of the call or in @error: -EINVAL @count or @op_size, unknown opcode,
  * flag, datatype or op, a field that the opcode does not have, too many
- * elements (of remote memory: KFI_EP_MSG takes one), lengths that wrap, a
+ * elements (of remote memory: KFI_EP_MSG and KFI_TAGGED take one), lengths that
+ * wrap, an offset of tagged RMA above KFABRIC_MAX_MSG_SIZE, a
  * buffer that is not within @mr or @result_mr, remote memory that is not as
  * long as the buffer, @data of more than 32 bits (KFI_EP_MSG, KFI_EP_DGRAM), an
  * atomic on no whole number of elements, or with a piece that has no whole number
@@ -2693,6 +2724,166 @@ struct kfabric_ep_alias {
 	__u32	reserved;
 };
 
+/**
+ * struct kfabric_stx_open - open a shared transmit context (kfi_stx_context)
+ * @size: sizeof(struct kfabric_stx_open)
+ * @domain: domain handle
+ * @caps: in: capabilities of the transmit side, 0: all; out: those that the
+ *	context has
+ * @tx_size: in: transmits that can be under way, 0: default; out: that number
+ * @handle: out
+ * @context: the caller's
+ *
+ * Endpoints of any type that were opened with KFABRIC_SHARED_TX are bound to it.
+ * Together they have room for @tx_size transmits, in addition to the tx_size of
+ * each; without room a post gives -EAGAIN.  The transmit capabilities of an
+ * endpoint must be a subset of @caps.  Its CQ and counters report its transmits.
+ *
+ * Errors: -EINVAL @caps that no endpoint has for transmits, @tx_size above
+ * KFABRIC_MAX_QUEUE.
+ */
+struct kfabric_stx_open {
+	__u32	size;
+	__u32	domain;
+	__u64	caps;
+	__u32	tx_size;
+	__u32	handle;
+	__u64	context;
+};
+
+/**
+ * struct kfabric_srx_open - open a shared receive context (kfi_srx_context)
+ * @size: sizeof(struct kfabric_srx_open)
+ * @domain: domain handle
+ * @caps: in: capabilities of the receive side, 0: all; out: those that the
+ *	context has
+ * @rx_op_flags: default flags of receives, as in struct kfabric_ep_open
+ * @rx_size: in: receives of each kind that can be posted, 0: default; out: that
+ *	number
+ * @handle: out
+ * @total_buffered_recv: in: bytes of unexpected messages kept here, 0: default;
+ *	out: that number
+ * @context: the caller's
+ *
+ * Endpoints of any type that were opened with KFABRIC_SHARED_RX are bound to it.
+ * KFABRIC_IOC_POST takes the context in place of an endpoint and posts receives,
+ * also before there are endpoints; so do KFABRIC_IOC_EP_CANCEL, KFABRIC_IOC_EP_OPT,
+ * KFABRIC_IOC_OPSFLAG and KFABRIC_IOC_EP_ALIAS.  A post of a receive to an
+ * endpoint that uses a context gives -ENOSYS.  A message to any of the endpoints
+ * takes the oldest receive that matches.  KFI_EP_MSG endpoints pass multi-receive
+ * buffers over.
+ *
+ * A receive completes in the CQ and the counter of the endpoint whose message it
+ * took.  All endpoints that are enabled at the same time have the same CQ for
+ * receives, bound with the same flags, and the same AV.  KFABRIC_IOC_EP_ENABLE
+ * gives -EINVAL otherwise, and -EAGAIN if the CQ has no room for the receives that
+ * were posted before the first endpoint is enabled.  A receive that is cancelled
+ * while no endpoint is enabled completes nowhere; a receive from one source gives
+ * -KFI_ENOAV then, and a search (KFI_PEEK) -KFI_ENOCQ.
+ *
+ * Errors: -EINVAL @caps that no endpoint has for receives, unknown flags, @rx_size
+ * above KFABRIC_MAX_QUEUE, @total_buffered_recv above KFABRIC_MAX_BUFFERED.
+ */
+struct kfabric_srx_open {
+	__u32	size;
+	__u32	domain;
+	__u64	caps;
+	__u64	rx_op_flags;
+	__u32	rx_size;
+	__u32	handle;
+	__u64	total_buffered_recv;
+	__u64	context;
+};
+
+/* ---- Scalable endpoint -------------------------------------------------- */
+
+/**
+ * struct kfabric_sep_open - open a scalable endpoint (kfi_scalable_ep)
+ * @size: sizeof(struct kfabric_sep_open)
+ * @domain: domain handle
+ * @caps: as in struct kfabric_ep_open; what its contexts have, each those of its
+ *	side, unless they are opened with fewer
+ * @tx_op_flags: default flags of its transmit contexts
+ * @rx_op_flags: default flags of its receive contexts
+ * @tx_size: tx_size of its transmit contexts, 0: default
+ * @rx_size: rx_size of its receive contexts, 0: default
+ * @total_buffered_recv: that of each of its receive contexts, 0: default
+ * @src_addr: name to have: address and first port; family 0: any address of the
+ *	link; port 0: the module chooses
+ * @context: the caller's
+ * @tx_ctx_cnt: number of transmit contexts, 0: one
+ * @rx_ctx_cnt: number of receive contexts, 0: one
+ * @handle: out
+ * @reserved: 0
+ *
+ * A scalable endpoint of type KFI_EP_RDM has one name and an AV, which its
+ * contexts share.  KFABRIC_IOC_BIND (an AV), KFABRIC_IOC_EP_ENABLE,
+ * KFABRIC_IOC_EP_NAME, KFABRIC_IOC_EP_OPT (KFI_OPT_MIN_MULTI_RECV) and
+ * KFABRIC_IOC_OPSFLAG take its handle; the latter two are for contexts that are
+ * opened later.  No other call but KFABRIC_IOC_CLOSE takes it.
+ *
+ * Receive context i is at the port of the name plus i; peers send to it by the
+ * name and i (rx_ctx_bits of struct kfabric_av_open).  All these ports are
+ * reserved when the scalable endpoint or its first context is enabled.  The
+ * source of messages is the name, whichever transmit context has sent them.
+ *
+ * Errors: as KFABRIC_IOC_EP_OPEN; -EINVAL more contexts than KFABRIC_MAX_EP_CTX.
+ */
+struct kfabric_sep_open {
+	__u32	size;
+	__u32	domain;
+	__u64	caps;
+	__u64	tx_op_flags;
+	__u64	rx_op_flags;
+	__u32	tx_size;
+	__u32	rx_size;
+	__u64	total_buffered_recv;
+	struct kfabric_sockaddr src_addr;
+	__u64	context;
+	__u32	tx_ctx_cnt;
+	__u32	rx_ctx_cnt;
+	__u32	handle;
+	__u32	reserved;
+};
+
+/**
+ * struct kfabric_sep_context - open a context (kfi_tx_context, kfi_rx_context)
+ * @size: sizeof(struct kfabric_sep_context)
+ * @sep: scalable endpoint
+ * @receive: 0: a transmit context; 1: a receive context
+ * @index: which one, from 0 on
+ * @caps: in: capabilities wanted, 0: all of this side that @sep has; out: those
+ *	that it has
+ * @op_flags: in: default flags, 0: those of @sep; out: those that it has
+ * @queue_size: in: transmits that can be under way, or receives that can be
+ *	posted, 0: that of @sep; out: that number
+ * @handle: out
+ * @total_buffered_recv: receive: in: bytes of unexpected messages kept here, 0:
+ *	that of @sep; out: that number.  transmit: 0
+ * @context: the caller's
+ *
+ * A context is an endpoint with one side, and its handle that of an endpoint.  It
+ * is bound to CQs and counters, also without KFI_TRANSMIT and KFI_RECV, and
+ * enabled.  It has the AV and the name of @sep: to bind an AV or to set a name is
+ * -EINVAL.  A transmit context with operations that have not completed is not
+ * closed: -EBUSY.  @sep is in use while it has contexts.
+ *
+ * Errors: -EINVAL @receive above 1, no such context, an attribute that it cannot
+ * have; -EBUSY it is open; -EOPNOTSUPP @sep has no capabilities of this side.
+ */
+struct kfabric_sep_context {
+	__u32	size;
+	__u32	sep;
+	__u32	receive;
+	__u32	index;
+	__u64	caps;
+	__u64	op_flags;
+	__u32	queue_size;
+	__u32	handle;
+	__u64	total_buffered_recv;
+	__u64	context;
+};
+
 /* ---- Statistics --------------------------------------------------------- */
 
 /**
@@ -2968,6 +3159,8 @@ struct kfabric_figures {
 #define KFABRIC_IOC_CANCEL_WORK	KFABRIC_IO(0x52, struct kfabric_cancel_work)
 #define KFABRIC_IOC_FLUSH_WORK	KFABRIC_IO(0x53, struct kfabric_flush_work)
 #define KFABRIC_IOC_EP_ALIAS	KFABRIC_IO(0x54, struct kfabric_ep_alias)
+#define KFABRIC_IOC_STX_OPEN	KFABRIC_IO(0x55, struct kfabric_stx_open)
+#define KFABRIC_IOC_SRX_OPEN	KFABRIC_IO(0x56, struct kfabric_srx_open)
 
 #define KFABRIC_IOC_PEP_OPEN	KFABRIC_IO(0x58, struct kfabric_pep_open)
 #define KFABRIC_IOC_PEP_LISTEN	KFABRIC_IO(0x59, struct kfabric_pep_listen)
@@ -2982,6 +3175,9 @@ struct kfabric_figures {
 #define KFABRIC_IOC_COMP_CNTR_MODIFY KFABRIC_IO(0x62, struct kfabric_comp_cntr_modify)
 #define KFABRIC_IOC_COMP_CNTR_READ KFABRIC_IO(0x63, struct kfabric_comp_cntr_read)
 #define KFABRIC_IOC_COMP_CNTR_ATTACH KFABRIC_IO(0x64, struct kfabric_comp_cntr_attach)
+#define KFABRIC_IOC_SEP_OPEN	KFABRIC_IO(0x68, struct kfabric_sep_open)
+#define KFABRIC_IOC_SEP_CONTEXT	KFABRIC_IO(0x69, struct kfabric_sep_context)
+
 #define KFABRIC_IOC_COUNTERS_OPEN KFABRIC_IO(0x70, struct kfabric_counters_open)
 #define KFABRIC_IOC_COUNTERS_ATTACH KFABRIC_IO(0x71, struct kfabric_counters_attach)
 #define KFABRIC_IOC_COUNTERS_READ KFABRIC_IO(0x72, struct kfabric_counters_read)

@@ -110,8 +110,6 @@ static void addresses_have_a_text(struct kunit *test)
 	KUNIT_EXPECT_MEMEQ(test, &out, &want, len);
 	KUNIT_EXPECT_LT(test, kfi_av_insertsvc(av, "no address", "9", &addr, 0, NULL), 0);
 	KUNIT_EXPECT_EQ(test, addr, KFI_ADDR_NOTAVAIL);
-	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "10.0.0.3", 2, "9", 1, NULL, 0, NULL),
-			-KFI_ENOSYS);
 	len = sizeof(text);
 	KUNIT_EXPECT_PTR_EQ(test, kfi_av_straddr(av, &want, text, &len),
 			    (const char *)text);
@@ -125,14 +123,64 @@ static void addresses_have_a_text(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/* Consecutive nodes, with consecutive services each. */
+static void rows_are_inserted(struct kunit *test)
+{
+	static const char * const first = "10.0.0.255";
+	struct sockaddr_in out;
+	size_t len = sizeof(out);
+	kfi_addr_t addr[6];
+	int errors[6], i;
+	struct kfid_av *av;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	av = open_av(test, &f, KFI_AV_MAP);
+	memset(errors, 0xff, sizeof(errors));
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, first, 2, "5000", 3, addr, KFI_SYNC_ERR, errors),
+			6);
+	for (i = 0; i < 6; i++) {
+		struct sockaddr_in want = address(0x0a0000ff + i / 3, 5000 + i % 3);
+
+		KUNIT_EXPECT_EQ(test, errors[i], 0);
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, addr[i], &out, &len), 0);
+		KUNIT_EXPECT_MEMEQ(test, &out, &want, sizeof(want));
+	}
+	addr[0] = 77;
+#define REFUSED(node, nodes, service, services) \
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, node, nodes, service, services, addr, 0, \
+					       NULL), -KFI_EINVAL)
+	/* No node, a name, the end of the ports, of the addresses, of the table. */
+	REFUSED(NULL, 1, "1", 1);
+	REFUSED("host10", 1, "1", 1);
+	REFUSED(first, 1, "http", 1);
+	REFUSED(first, 0, "1", 1);
+	REFUSED(first, 1, "1", 0);
+	REFUSED(first, 1, "65535", 2);
+	REFUSED("255.255.255.255", 2, "1", 1);
+	REFUSED(first, 65537, "1", 1);
+	REFUSED(first, SIZE_MAX, "1", 2);
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, first, 1, "1", 1, NULL, 0, NULL), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, first, 1, "1", 1, addr, KFI_SYNC_ERR, NULL),
+			-KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, addr[0], 77);
+	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	/* The values of a table follow from the order. */
+	av = open_av(test, &f, KFI_AV_TABLE);
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "fd00::1", 300, "9", 2, NULL, 0, NULL), 600);
+	KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, 600, &out, &len), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	fixture_close(test, &f);
+}
+
 /* The upper bits name a receive context: the first is the peer itself. */
 static void contexts_have_addresses(struct kunit *test)
 {
 	struct kfi_av_attr attr = { .rx_ctx_bits = 8 };
 	struct sockaddr_in in = address(0x0a000001, 7), out;
 	enum kfi_av_type type;
+	kfi_addr_t addr, other;
 	struct kfid_av *av;
-	kfi_addr_t addr;
 	struct fixture f;
 	size_t len;
 
@@ -144,9 +192,12 @@ static void contexts_have_addresses(struct kunit *test)
 		len = sizeof(out);
 		KUNIT_EXPECT_EQ(test, kfi_rx_addr(addr, 0, 8), addr);
 		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 0, 8), &out, &len), 0);
-		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 1, 8), &out, &len),
-				-ENOENT);
-		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 255, 8), &out, &len),
+		/* All contexts of a peer have the address that was inserted. */
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr, 255, 8), &out, &len), 0);
+		KUNIT_EXPECT_MEMEQ(test, &out, &in, 8);
+		other = kfi_rx_addr(addr, 1, 8);
+		KUNIT_EXPECT_EQ(test, kfi_av_remove(av, &other, 1, 0), -ENOENT);
+		KUNIT_EXPECT_EQ(test, kfi_av_lookup(av, kfi_rx_addr(addr + 1, 1, 8), &out, &len),
 				-ENOENT);
 		KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
 	}
@@ -207,6 +258,9 @@ static void insertions_are_reported(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), sizeof(entry));
 	KUNIT_EXPECT_PTR_EQ(test, entry.context, (void *)&f);
 	KUNIT_EXPECT_EQ(test, entry.data, 1);
+	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "10.0.0.3", 2, "9", 1, addr, 0, &f), 0);
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), sizeof(entry));
+	KUNIT_EXPECT_EQ(test, entry.data, 2);
 	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
@@ -214,11 +268,12 @@ static void insertions_are_reported(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* What an address vector cannot have yet is refused. */
+/* What an address vector cannot have is refused. */
 static void attributes_are_checked(struct kunit *test)
 {
 	struct kfi_av_attr contexts = { .rx_ctx_bits = 17 };
 	struct kfi_av_attr named = { .name = "shared" };
+	struct kfi_av_attr mapped = { .map_addr = &named };
 	struct kfi_av_attr flags = { .flags = KFI_READ };
 	struct kfi_av_attr many = { .count = SIZE_MAX };
 	struct kfi_av_attr type = { .type = 77 };
@@ -227,7 +282,9 @@ static void attributes_are_checked(struct kunit *test)
 
 	fixture_open(test, &f);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &contexts, &av, NULL), -EINVAL);
+	/* There are no shared ones. */
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &named, &av, NULL), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &mapped, &av, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &flags, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &many, &av, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_open(f.domain, &type, &av, NULL), -EINVAL);
@@ -241,6 +298,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(addresses_are_inserted_and_removed),
 	KUNIT_CASE(each_address_has_its_result),
 	KUNIT_CASE(addresses_have_a_text),
+	KUNIT_CASE(rows_are_inserted),
 	KUNIT_CASE(contexts_have_addresses),
 	KUNIT_CASE(insertions_are_reported),
 	KUNIT_CASE(attributes_are_checked),

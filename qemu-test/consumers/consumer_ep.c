@@ -66,13 +66,17 @@ static void attributes_are_checked(struct kunit *test)
 	info->ep_attr->type = 77;
 	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EINVAL);
 	info->ep_attr->type = KFI_EP_DGRAM;
-	/* Datagrams have no tags. */
+	/* Datagrams have no contexts, and no tags. */
+	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EINVAL);
+	info->domain_attr->max_ep_tx_ctx = 0;
+	info->domain_attr->max_ep_rx_ctx = 0;
 	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EOPNOTSUPP);
 	info->ep_attr->type = KFI_EP_RDM;
 	info->ep_attr->tx_ctx_cnt = 2;
 	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EINVAL);
+	/* A shared context is bound later. */
 	info->ep_attr->tx_ctx_cnt = KFI_SHARED_CONTEXT;
-	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, try(&f, info), 0);
 	info->ep_attr->tx_ctx_cnt = 0;
 	info->tx_attr->size = SIZE_MAX;
 	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EINVAL);
@@ -275,7 +279,6 @@ static void no_slot_is_empty(struct kunit *test)
 	ep = ends[0].ep;
 	KUNIT_EXPECT_EQ(test, kfi_tx_context(ep, 0, NULL, &other, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_rx_context(ep, 0, NULL, &other, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_scalable_ep(f.domain, f.info, &other, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_join(ep, NULL, 0, &mc, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_open_ops(&ep->fid, "mine", 0, &ops, NULL), -KFI_ENOSYS);
 	pair_close(test, &f, ends);

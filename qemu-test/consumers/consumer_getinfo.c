@@ -191,8 +191,10 @@ static void each_hint_is_matched(struct kunit *test)
 	hint32(&with, &hints->ep_attr->protocol_version, 2, -KFI_ENODATA);
 	hint64(&with, &hints->ep_attr->max_msg_size, 1ULL << 31, -KFI_ENODATA);
 	hint64(&with, &hints->ep_attr->max_order_raw_size, 1, -KFI_ENODATA);
-	hint64(&with, &hints->ep_attr->tx_ctx_cnt, 2, -KFI_ENODATA);
-	hint64(&with, &hints->ep_attr->rx_ctx_cnt, KFI_SHARED_CONTEXT, -KFI_ENODATA);
+	hint64(&with, &hints->ep_attr->tx_ctx_cnt, 64, 0);
+	hint64(&with, &hints->ep_attr->tx_ctx_cnt, 65, -KFI_ENODATA);
+	hint64(&with, &hints->ep_attr->rx_ctx_cnt, 65, -KFI_ENODATA);
+	hint64(&with, &hints->ep_attr->rx_ctx_cnt, KFI_SHARED_CONTEXT, 0);
 	hint64(&with, &hints->ep_attr->auth_key_size, 1, -KFI_ENODATA);
 	hint32(&with, &hints->domain_attr->threading, KFI_THREAD_DOMAIN, 0);
 	hint32(&with, &hints->domain_attr->threading, 6, -KFI_ENODATA);
@@ -204,7 +206,9 @@ static void each_hint_is_matched(struct kunit *test)
 	hint32(&with, &hints->domain_attr->mr_mode, ~0, 0);
 	hint64(&with, &hints->domain_attr->mr_key_size, 5, -KFI_ENODATA);
 	hint64(&with, &hints->domain_attr->cq_data_size, 9, -KFI_ENODATA);
-	hint64(&with, &hints->domain_attr->max_ep_stx_ctx, 1, -KFI_ENODATA);
+	hint64(&with, &hints->domain_attr->max_ep_tx_ctx, 64, 0);
+	hint64(&with, &hints->domain_attr->max_ep_rx_ctx, 65, -KFI_ENODATA);
+	hint64(&with, &hints->domain_attr->max_ep_stx_ctx, SIZE_MAX, -KFI_ENODATA);
 	hint64(&with, &hints->domain_attr->caps, KFI_SHARED_AV, -KFI_ENODATA);
 	hint_ptr(&with, &hints->domain_attr->name, "kfi0", 0);
 	hint_ptr(&with, &hints->domain_attr->name, "kfi1", -KFI_ENODATA);

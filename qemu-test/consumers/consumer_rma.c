@@ -264,9 +264,9 @@ static void arguments_are_checked(struct kunit *test)
 	REFUSED(kfi_writemsg(ep, NULL, 0), -KFI_EINVAL);
 	REFUSED(kfi_readmsg(ep, &msg, KFI_INJECT), -KFI_EINVAL);
 	REFUSED(kfi_writemsg(ep, &msg, KFI_RECV), -KFI_EINVAL);
-	/* The memory of a tagged receive cannot be the remote memory. */
-	REFUSED(kfi_writemsg(ep, &msg, KFI_TAGGED), -KFI_ENOSYS);
-	REFUSED(kfi_readmsg(ep, &msg, KFI_TAGGED | KFI_COMPLETION), -KFI_ENOSYS);
+	/* The endpoint did not ask for KFI_TAGGED_RMA. */
+	REFUSED(kfi_writemsg(ep, &msg, KFI_TAGGED), -KFI_EOPNOTSUPP);
+	REFUSED(kfi_readmsg(ep, &msg, KFI_TAGGED | KFI_COMPLETION), -KFI_EOPNOTSUPP);
 	remote.len = 7;
 	REFUSED(kfi_writemsg(ep, &msg, 0), -KFI_EINVAL);
 	remote.len = 8;

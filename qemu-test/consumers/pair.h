@@ -33,18 +33,28 @@ struct end {
 	struct kfid_cntr	*received;
 };
 
-/* An entry for endpoints of a type. The test ends if there is none. */
-static inline struct kfi_info *entry_of(struct kunit *test, enum kfi_ep_type type)
+/*
+ * An entry for endpoints of a type with capabilities; 0: the usual ones. The
+ * test ends if there is none.
+ */
+static inline struct kfi_info *entry_with(struct kunit *test, enum kfi_ep_type type, u64 caps)
 {
 	struct kfi_info *hints = kfi_allocinfo(), *info = NULL;
 
 	KUNIT_ASSERT_NOT_NULL(test, hints);
 	hints->ep_attr->type = type;
+	hints->caps = caps;
 	hints->addr_format = KFI_SOCKADDR_IN;
 	KUNIT_EXPECT_EQ(test, kfi_getinfo(0, NULL, NULL, 0, hints, &info), 0);
 	kfi_freeinfo(hints);
 	KUNIT_ASSERT_NOT_NULL(test, info);
 	return info;
+}
+
+/* An entry for endpoints of a type. The test ends if there is none. */
+static inline struct kfi_info *entry_of(struct kunit *test, enum kfi_ep_type type)
+{
+	return entry_with(test, type, 0);
 }
 
 /*

@@ -20,6 +20,9 @@
 //!   peer of two is a call through a table of operations that does nothing. `consumer/handler` is
 //!   the time from a completion to the beginning of the completion handler, that of its peer from
 //!   `queue_work()` to the beginning of the work item.
+//! - `consumer/lat_8B`, `consumer/rate_8B`, `consumer/write_bw_64K`: transfers between two endpoints
+//!   of kernel consumers on one host, the first with a thread on either side. The peer is a pair of
+//!   sockets that the kernel's own calls use, or `memcpy()`.
 
 use crate::{
     Result, calls, process,
@@ -44,6 +47,16 @@ fn run(name: &str) -> Result<(f64, f64)> {
 
 fn ns(name: &str) -> Result<f64> {
     run(name).map(|(ns, _)| ns)
+}
+
+/// Messages per second.
+fn rate(name: &str) -> Result<f64> {
+    ns(name).map(|ns| 1e9 / ns)
+}
+
+/// MB/s of a transfer of 64 KiB.
+fn bandwidth(name: &str) -> Result<f64> {
+    ns(name).map(|ns| 65536e3 / ns)
 }
 
 /// Nanoseconds of a wake-up after which exactly one sleeper ran.
@@ -187,6 +200,52 @@ pub(crate) fn cases() -> Vec<Case> {
             goal: None,
             measure: |measurement: &mut Measurement| {
                 measurement.take(&mut || ns("consumer_handler"), &mut || ns("queue_work"))
+            },
+        },
+        Case {
+            name: "consumer/lat_8B",
+            unit: "ns",
+            peer: "AF_UNIX seqpacket",
+            better: Better::Lower,
+            goal: Some(1.0),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || ns("consumer_lat"), &mut || ns("unix_lat"))
+            },
+        },
+        Case {
+            name: "consumer/rate_8B",
+            unit: "1/s",
+            peer: "AF_UNIX seqpacket",
+            better: Better::Higher,
+            goal: Some(1.0),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || rate("consumer_message"), &mut || {
+                    rate("unix_message")
+                })
+            },
+        },
+        Case {
+            name: "consumer/write_bw_64K",
+            unit: "MB/s",
+            peer: "memcpy",
+            better: Better::Higher,
+            goal: Some(0.9),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || bandwidth("consumer_write_64k"), &mut || {
+                    bandwidth("memcpy_64k")
+                })
+            },
+        },
+        Case {
+            name: "consumer/write_bw_64K (sockets)",
+            unit: "MB/s",
+            peer: "AF_UNIX stream",
+            better: Better::Higher,
+            goal: Some(1.0),
+            measure: |measurement: &mut Measurement| {
+                measurement.take(&mut || bandwidth("consumer_write_64k"), &mut || {
+                    bandwidth("unix_64k")
+                })
             },
         },
     ]

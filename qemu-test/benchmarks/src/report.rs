@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows that have goals, in the order of the table.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 39] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
@@ -26,6 +26,13 @@ const ORDER: [&str; 32] = [
     "rdm/local_lat_8B",
     "rdm/local_bw_1MiB",
     "rdm/local_rate_8B",
+    "consumer/cq_read (empty)",
+    "consumer/cntr_read",
+    "consumer/cntr_add",
+    "consumer/handler",
+    "consumer/lat_8B",
+    "consumer/rate_8B",
+    "consumer/write_bw_64K",
     "flow/rules_64",
     "trigger/allreduce_8B",
     "trigger/allreduce_8B_adding",

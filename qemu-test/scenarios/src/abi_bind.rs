@@ -30,11 +30,12 @@ pub(crate) const COUNTED: [u64; 6] = [
 ];
 
 /// The table of valid bindings.
-const PAIRS: [(Class, Class); 8] = [
+const PAIRS: [(Class, Class); 9] = [
     (Class::Domain, Class::Eq),
     (Class::Av, Class::Eq),
     (Class::Ep, Class::Av),
     (Class::Ep, Class::Eq),
+    (Class::Sep, Class::Av),
     (Class::Pep, Class::Eq),
     (Class::Ep, Class::Cq),
     (Class::Ep, Class::Cntr),

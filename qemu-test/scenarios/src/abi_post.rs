@@ -327,8 +327,10 @@ fn invalid_flags_of_operations_are_refused() {
                         ..rig.op(opcode, SMALL)
                     };
                     // The endpoint lacks the capability.
+                    let is_rma = matches!(opcode, abi::KFABRIC_OP_WRITE | abi::KFABRIC_OP_READ);
                     let errno = match wrong.flags {
                         abi::KFI_TRIGGER => Errno::EOPNOTSUPP,
+                        abi::KFI_TAGGED if is_rma => Errno::EOPNOTSUPP,
                         _ => Errno::EINVAL,
                     };
                     rig.refuse(wrong, errno);

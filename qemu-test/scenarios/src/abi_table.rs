@@ -155,7 +155,7 @@ mod queues;
 
 use base::{av_calls, common_calls, device_calls, fabric_calls};
 use counting::{comp_cntr_calls, flow_calls};
-use endpoints::ep_calls;
+use endpoints::{ep_calls, scalable_calls};
 use queues::{queue_calls, wait_calls};
 
 /// Default flags of transmits.
@@ -203,6 +203,7 @@ pub(crate) fn table() -> Vec<Row> {
     table.extend(wait_calls());
     table.extend(ep_calls());
     table.extend(comp_cntr_calls());
+    table.extend(scalable_calls());
     table.extend(flow_calls());
     table
 }

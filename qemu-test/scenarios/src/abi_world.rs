@@ -29,10 +29,11 @@ pub(crate) enum Class {
     Counters,
     Flow,
     CompCntr,
+    Sep,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Fabric,
         Self::Domain,
         Self::Ep,
@@ -47,6 +48,7 @@ impl Class {
         Self::Counters,
         Self::Flow,
         Self::CompCntr,
+        Self::Sep,
     ];
 }
 
@@ -80,6 +82,8 @@ pub(crate) struct World {
     pub(crate) ep: u32,
     /// Bound and not enabled.
     pub(crate) ep_new: u32,
+    /// Scalable: bound and not enabled.
+    pub(crate) sep: u32,
     /// Not bound.
     pub(crate) pep: u32,
     /// For datagrams; not bound.
@@ -160,6 +164,13 @@ impl World {
         }
         file.enable(ep).expect("enable");
         let name = file.ep_name(ep).expect("name");
+        let sep = file.make(abi::kfabric_sep_open {
+            domain,
+            tx_ctx_cnt: 2,
+            rx_ctx_cnt: 2,
+            ..Call::sized()
+        });
+        file.bind(sep, av, 0).expect("bind");
         let pep = file.pep(fabric);
         let ep_dgram = file.ep_dgram(domain);
         let counters = file.counters(domain);
@@ -190,6 +201,7 @@ impl World {
             poll,
             ep,
             ep_new,
+            sep,
             pep,
             ep_dgram,
             counters,
@@ -420,6 +432,7 @@ impl World {
             Class::Counters => self.counters,
             Class::Flow => self.flow,
             Class::CompCntr => self.comp_cntr,
+            Class::Sep => self.sep,
         }
     }
 
@@ -441,6 +454,7 @@ impl World {
             self.counters,
             self.ep,
             self.ep_new,
+            self.sep,
             self.mr,
             self.av,
             self.av_err,

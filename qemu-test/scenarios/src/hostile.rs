@@ -18,6 +18,7 @@
 //! | [`atomics`] | atomics of a peer, and answers to atomics, that are invalid |
 //! | [`bad_atomics`] | the list of invalid atomics |
 //! | [`receives`] | messages of a peer that violates the protocol when a part of them has come |
+//! | [`tagged`] | tagged RMA of a peer, and answers to tagged RMA, that are invalid |
 //! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
 //! | [`evidence`] | statistics that show that packets have reached the module |
@@ -40,6 +41,7 @@ mod packet;
 mod peer;
 pub(crate) mod receives;
 pub(crate) mod siege;
+pub(crate) mod tagged;
 pub(crate) mod unproven;
 mod victims;
 

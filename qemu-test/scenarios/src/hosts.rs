@@ -52,6 +52,14 @@ as_on_one_host! {
     capabilities: a_directed_receive_takes_messages_of_its_source_only,
         without_the_capability_a_source_is_ignored;
     counting: a_search_counts_nothing;
+    scalable: each_context_has_an_address, the_source_is_the_scalable_endpoint,
+        a_receive_names_a_scalable_endpoint, memory_is_accessed_through_each_context,
+        contexts_that_do_not_exist_are_not_reached;
+    shared_contexts: the_oldest_shared_receive_takes_a_message, messages_wait_for_a_shared_receive,
+        an_endpoint_closes_and_shared_receives_stay,
+        a_shared_buffer_takes_messages_of_all_endpoints,
+        a_peer_sends_much_to_shared_receives, connections_share_receives,
+        datagram_endpoints_share_receives, transmits_share_room;
     triggered: operations_start_when_due_of_a_connection, operations_start_when_due_of_datagrams;
     deferred: a_message_is_sent_when_due_of_a_connection, a_message_is_sent_when_due_of_datagrams,
         a_receive_is_posted_when_due_of_a_connection, a_receive_is_posted_when_due_of_datagrams,
@@ -85,6 +93,19 @@ tests![
     a_directed_receive_takes_messages_of_its_source_only,
     without_the_capability_a_source_is_ignored,
     a_search_counts_nothing,
+    each_context_has_an_address,
+    the_source_is_the_scalable_endpoint,
+    a_receive_names_a_scalable_endpoint,
+    memory_is_accessed_through_each_context,
+    contexts_that_do_not_exist_are_not_reached,
+    the_oldest_shared_receive_takes_a_message,
+    messages_wait_for_a_shared_receive,
+    an_endpoint_closes_and_shared_receives_stay,
+    a_shared_buffer_takes_messages_of_all_endpoints,
+    a_peer_sends_much_to_shared_receives,
+    connections_share_receives,
+    datagram_endpoints_share_receives,
+    transmits_share_room,
     operations_start_when_due_of_a_connection,
     operations_start_when_due_of_datagrams,
     a_message_is_sent_when_due_of_a_connection,

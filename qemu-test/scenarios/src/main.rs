@@ -90,9 +90,12 @@ mod rma;
 mod rng;
 mod routed;
 mod run_inline;
+mod scalable;
 mod selective;
+mod shared_contexts;
 mod sleepers;
 mod stalled;
+mod tagged_rma;
 mod threads;
 mod tracing;
 mod transfers;
@@ -146,6 +149,7 @@ fn main() -> std::process::ExitCode {
             comp_cntr::gone::TESTS,
             completions::TESTS,
             selective::TESTS,
+            shared_contexts::TESTS,
             posting::TESTS,
             ordering::TESTS,
             cancelling::TESTS,
@@ -165,8 +169,10 @@ fn main() -> std::process::ExitCode {
             capabilities::TESTS,
             messages::TESTS,
             rma::TESTS,
+            tagged_rma::TESTS,
             regions::TESTS,
             keys::TESTS,
+            scalable::TESTS,
             hosts::TESTS,
             hosts::operations::TESTS,
             hosts::peers::TESTS,
@@ -198,6 +204,7 @@ fn main() -> std::process::ExitCode {
             hostile::TESTS,
             hostile::atomics::TESTS,
             hostile::receives::TESTS,
+            hostile::tagged::TESTS,
             hostile::unproven::TESTS,
             cli::TESTS,
             cli::flow::TESTS,

@@ -109,6 +109,7 @@ make! {
     kfabric_fabric_open kfabric_domain_open kfabric_eq_open kfabric_av_open kfabric_mr_reg
     kfabric_cq_open kfabric_cntr_open kfabric_wait_open kfabric_poll_open kfabric_ep_open
     kfabric_pep_open kfabric_comp_cntr_create kfabric_counters_open kfabric_flow_open kfabric_ep_alias
+    kfabric_stx_open kfabric_srx_open kfabric_sep_open kfabric_sep_context
 }
 
 /// An open file of the device.

@@ -39,10 +39,14 @@
 //! No function panics. Context: any, under the AV's lock.
 
 mod index;
+mod symmetric;
 
-pub use self::index::{
-    index_len,
-    IndexSlot, //
+pub use self::{
+    index::{
+        index_len,
+        IndexSlot, //
+    },
+    symmetric::Symmetric, //
 };
 
 use self::index::Index;

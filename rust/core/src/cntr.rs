@@ -63,7 +63,8 @@ mod work;
 
 pub use values::{
     CounterValues,
-    ThresholdReached, //
+    ThresholdReached,
+    UnlockedAdd, //
 };
 pub use waiters::{
     Armed,

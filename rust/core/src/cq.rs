@@ -84,6 +84,19 @@ pub use entry::{
 #[derive(Debug)]
 pub struct Credit(());
 
+impl Credit {
+    /// Makes the credit of an operation whose room was taken with
+    /// [`CompletionQueue::reserve_many`], or by a credit that became part of such room.
+    pub const fn of_pool() -> Self {
+        Self(())
+    }
+
+    /// Makes the credit part of a pool, whose owner counts it.
+    pub const fn into_pool(self) {
+        let Self(()) = self;
+    }
+}
+
 /// The error entries in records, which are memory of the operations. In the module this is a
 /// red-black tree whose nodes were allocated with the operations.
 pub trait Records {
@@ -221,6 +234,26 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         let Credit(()) = credit;
         // Only `reserve` makes credits.
         self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    /// Takes room for `count` completions, or none. The caller counts the room, and makes the
+    /// credits when it needs them ([`Credit::of_pool`]).
+    ///
+    /// Errors: EAGAIN if there is not so much room.
+    pub fn reserve_many(&mut self, count: u32) -> Result {
+        self.update_head();
+        let free = self.ring.size().saturating_sub(self.used());
+        if count > free {
+            return Err(Errno::EAGAIN);
+        }
+        // INVARIANT: there is room for so many more.
+        self.reserved = self.reserved.wrapping_add(count);
+        Ok(())
+    }
+
+    /// Returns room of [`Self::reserve_many`] for which no credits were made.
+    pub fn release_many(&mut self, count: u32) {
+        self.reserved = self.reserved.saturating_sub(count);
     }
 
     /// Returns the room that is taken: entries, error entries that are not in records, and credits.

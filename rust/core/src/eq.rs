@@ -7,7 +7,8 @@
 //! calls have a queue of their own; while it is not empty, a read returns KFI_EAVAIL. An event
 //! stays in the queue if the caller's buffer is too short for it, or if it is only peeked at.
 //!
-//! There are no reservations: control events are few, and their number is not known beforehand. A
+//! There are no reservations: control events are few, and their number is not known beforehand. But
+//! anybody can send requests for connections, so these take at most half of the room. A
 //! user's write to a full queue fails with EAGAIN. An event of the module that finds no room is
 //! lost and counted, and reported once as KFI_EOVERRUN after the queued events have been read. A
 //! peek returns that report without consuming it.
@@ -210,6 +211,18 @@ where
         }
         self.append(event, data, false, wake)?;
         Ok(Push::Queued)
+    }
+
+    /// Queues a request for a connection, unless half of the slots, rounded up, have events. The
+    /// caller refuses the request then, so nothing is lost; `wake` as in [`Self::push`].
+    ///
+    /// Errors: EINVAL if there are more than [`MAX_EVENT`] bytes; EAGAIN if there is no room.
+    pub fn push_request(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result {
+        let room = self.events.capacity().div_ceil(2);
+        if data.len() <= MAX_EVENT && self.events.len() >= room {
+            return Err(Errno::EAGAIN);
+        }
+        self.append(event, data, false, wake)
     }
 
     /// Queues an event of a user (kfi_eq_write); `wake` as in [`Self::push`].
@@ -477,6 +490,26 @@ mod tests {
         assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::KFI_EOVERRUN));
         assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
         assert!(!eq.ready());
+    }
+
+    #[test]
+    fn requests_take_half_of_the_room_and_are_not_lost() {
+        let (mut events, mut errors) = ([Event::EMPTY; 3], [EMPTY_ERR; 1]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let mut buf = [0; 8];
+        let long = [0; MAX_EVENT + 1];
+        assert_eq!(eq.push_request(7, &long, |_| ()), Err(Errno::EINVAL));
+        assert_eq!(eq.push_request(7, b"abc", |_| ()), Ok(()));
+        assert_eq!(eq.push(8, b"", |_| ()), Ok(Push::Queued));
+        assert_eq!(eq.push_request(7, b"abc", |_| ()), Err(Errno::EAGAIN));
+        assert_eq!(eq.overruns(), 0);
+        assert_eq!(eq.push(8, b"", |_| ()), Ok(Push::Queued));
+        assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+        assert_eq!(eq.read(&mut buf, Mode::Take), Ok(Read { event: 8, len: 0 }));
+        assert_eq!(eq.push_request(7, b"abc", |_| ()), Ok(()));
+        assert_eq!(eq.read(&mut buf, Mode::Take), Ok(Read { event: 8, len: 0 }));
+        assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+        assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
     }
 
     #[test]

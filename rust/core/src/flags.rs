@@ -291,6 +291,8 @@ bit_set! {
     ///
     /// [`OpType::flags`](crate::op::OpType::flags) checks which flags a kind of operation accepts.
     OpFlags: u64 {
+        /// RMA to the memory of a tagged receive of the peer.
+        TAGGED = KFI_TAGGED,
         /// The buffer receives several messages.
         MULTI_RECV = KFI_MULTI_RECV,
         /// The operation carries 64 bits for the peer's completion.

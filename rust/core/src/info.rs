@@ -9,7 +9,7 @@
 //!
 //! | attribute              | a hint matches if it is             | value in the entry              |
 //! |------------------------|-------------------------------------|---------------------------------|
-//! | caps                   | a subset of those offered           | the hint, completed, and `*_COMM` |
+//! | caps                   | a subset of those offered           | the hint, completed, and `*_COMM`; without a hint all but `TAGGED_RMA` |
 //! | mode                   | anything                            | 0: nothing is required          |
 //! | addr_format            | unspecified, sockaddr or the family | that of the family              |
 //! | ep_type, protocol      | unspecified, or that of the offer   | that of the offer               |
@@ -33,20 +33,30 @@
 //! An unknown enumerator matches nothing. [`KernelAttr`] has the attributes that only kernel modules
 //! see.
 //!
-//! The consumer kfilnd requires RMA to tagged buffers, named receive contexts and remote peers.
-//! [`Kind::RDM`] does not offer all of these yet, so kfilnd gets no entry, instead of an endpoint
-//! on which its bulk transfers would fail. Its other hints match.
+//! The hints of the consumer kfilnd (RMA to tagged buffers, named receive contexts, peers on other
+//! hosts) match [`Kind::RDM`].
 
 mod kernel_attr;
 mod kind;
 mod offer;
+mod shared;
 
 pub use self::{
-    kernel_attr::KernelAttr,
+    kernel_attr::{
+        is_class,
+        KernelAttr,
+        SHARED_CONTEXT, //
+    },
     kind::Kind,
     offer::{
         HintMismatch,
         Offer, //
+    },
+    shared::{
+        shared_rx,
+        shared_tx,
+        used_of_rx,
+        used_of_tx, //
     }, //
 };
 
@@ -127,7 +137,7 @@ impl Name {
 }
 
 /// Attributes of the transmit side (`struct kfi_tx_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the members of struct kfi_tx_attr")]
 pub struct TxAttr {
     pub caps: u64,
@@ -141,7 +151,7 @@ pub struct TxAttr {
 }
 
 /// Attributes of the receive side (`struct kfi_rx_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the members of struct kfi_rx_attr")]
 pub struct RxAttr {
     pub caps: u64,

@@ -49,6 +49,7 @@ pub mod matching;
 pub mod mr;
 pub mod multi_recv;
 pub mod op;
+pub mod peer;
 pub mod prov_errno;
 pub mod rdm;
 pub mod ring;

@@ -54,6 +54,11 @@ pub const MAX_REJECT_DATA: usize = 148;
 /// rejected.
 pub const MAX_BACKLOG: u32 = 4_096;
 
+/// The maximum number of transmit contexts, and of receive contexts, of a scalable endpoint. kfilnd
+/// makes one of each for each CPU partition. An endpoint reserves a port for each receive context,
+/// and each context costs as much as an endpoint.
+pub const MAX_EP_CTX: u32 = 64;
+
 /// The default backlog of a passive endpoint.
 pub const DEFAULT_BACKLOG: u32 = 128;
 

@@ -16,6 +16,17 @@
 //! | `FetchAtomic`   | `ATOMIC, READ`   | `ATOMIC, READ`  | below                       | `READ`/`REMOTE_READ`   |
 //! | `CompareAtomic` | `ATOMIC, READ`   | `ATOMIC, READ`  | below                       | `READ`/`REMOTE_READ`   |
 //!
+//! # Tagged RMA
+//!
+//! A `Read` or a `Write` with the flag `KFI_TAGGED` accesses the memory of a tagged receive that the
+//! peer has posted, instead of a region: [`TaggedRma`]. The key of its one piece is the tag, and the
+//! address is an offset in that memory. It needs `TAGGED` and `TAGGED_RMA` here, and [at the
+//! peer](TaggedRma::target_caps). Its completion has `TAGGED, SEND` in addition. It completes the
+//! receive, whose completion has `RMA` and `READ` or `WRITE` in addition; so at the target it counts
+//! as a receive, and not as a remote read or write.
+//!
+//! # Data
+//!
 //! The completion of a receive has `REMOTE_CQ_DATA` too if its message brought remote CQ data, and
 //! so have the entries `RMA, REMOTE_WRITE` and `ATOMIC, REMOTE_WRITE` of a write or an `Atomic`
 //! with CQ data at its target. The sender's completion never has it.
@@ -165,11 +176,15 @@ impl OpType {
                 .union(OpFlags::PEEK)
                 .union(OpFlags::CLAIM)
                 .union(OpFlags::DISCARD),
-            Self::Send | Self::TSend | Self::Write | Self::Atomic => TRANSMIT_FLAGS
+            Self::Send | Self::TSend | Self::Atomic => TRANSMIT_FLAGS
                 .union(OpFlags::INJECT)
                 .union(OpFlags::REMOTE_CQ_DATA),
+            Self::Write => TRANSMIT_FLAGS
+                .union(OpFlags::INJECT)
+                .union(OpFlags::REMOTE_CQ_DATA)
+                .union(OpFlags::TAGGED),
             Self::FetchAtomic | Self::CompareAtomic => TRANSMIT_FLAGS.union(OpFlags::INJECT),
-            Self::Read => TRANSMIT_FLAGS,
+            Self::Read => TRANSMIT_FLAGS.union(OpFlags::TAGGED),
         }
     }
 
@@ -246,6 +261,9 @@ impl OpType {
         if flags.contains(OpFlags::MULTI_RECV) {
             need |= Caps::MULTI_RECV;
         }
+        if flags.contains(OpFlags::TAGGED) {
+            need |= Caps::TAGGED | Caps::TAGGED_RMA;
+        }
         if directed && matches!(self.side(), Side::Receive) {
             need |= Caps::DIRECTED_RECV;
         }
@@ -289,9 +307,12 @@ impl OpType {
     }
 
     /// Returns the flags of the entry that this operation makes at its target, besides the
-    /// completion of a receive. Only a write or a base atomic with remote CQ data makes one;
-    /// otherwise returns `None`.
+    /// completion of a receive. Only a write to a region or a base atomic with remote CQ data makes
+    /// one; otherwise returns `None`.
     pub const fn target_comp_flags(self, flags: OpFlags) -> Option<CompFlags> {
+        if flags.contains(OpFlags::TAGGED) {
+            return None;
+        }
         match self {
             Self::Write if flags.contains(OpFlags::REMOTE_CQ_DATA) => Some(
                 CompFlags::RMA
@@ -351,6 +372,57 @@ impl OpType {
                 Access::REMOTE_READ.union(Access::REMOTE_WRITE)
             }
         }
+    }
+}
+
+/// The access of a tagged RMA operation to the memory of the receive that it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaggedRma {
+    /// Whether it reads the memory. Otherwise it writes it.
+    pub read: bool,
+    /// The offset of the first byte in the memory.
+    pub offset: u32,
+}
+
+impl TaggedRma {
+    /// The flags that a completion of the initiator has in addition to those of its kind.
+    pub const COMP_FLAGS: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
+
+    /// Returns the access of an operation of this kind, at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no receive has memory at this offset, because it is larger than
+    /// [`limits::MAX_MSG_SIZE`].
+    pub fn new(kind: OpType, offset: u64) -> Result<Self, Errno> {
+        if offset > limits::MAX_MSG_SIZE {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Self {
+            read: matches!(kind, OpType::Read),
+            offset: u32::try_from(offset).map_err(|_| Errno::EINVAL)?,
+        })
+    }
+
+    /// Returns the flags that the completion of the receive has in addition to those of its kind.
+    pub const fn receive_flags(self) -> CompFlags {
+        let access = if self.read {
+            CompFlags::READ
+        } else {
+            CompFlags::WRITE
+        };
+        CompFlags::RMA.union(access)
+    }
+
+    /// Returns the capabilities that the endpoint of the peer needs.
+    pub const fn target_caps(self) -> Caps {
+        let rma = if self.read {
+            OpType::Read.target_caps()
+        } else {
+            OpType::Write.target_caps()
+        };
+        rma.union(OpType::TSend.target_caps())
+            .union(Caps::TAGGED_RMA)
     }
 }
 

@@ -28,6 +28,7 @@ use support::TreeMap;
 #[derive(Clone, Debug)]
 enum Op {
     Push(Vec<u8>),
+    PushRequest(Vec<u8>),
     Write(Vec<u8>),
     PushErr,
     /// Reads with room for this many bytes.
@@ -47,6 +48,7 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => data().prop_map(Op::Push),
+        3 => data().prop_map(Op::PushRequest),
         3 => data().prop_map(Op::Write),
         2 => Just(Op::PushErr),
         6 => (prop_oneof![3 => Just(MAX_EVENT), 1 => 0..6_usize], any::<bool>())
@@ -92,6 +94,18 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
                     Ok(Push::Overrun)
                 };
                 prop_assert_eq!(eq.push(name, &data, wake), expected);
+            }
+            Op::PushRequest(data) => {
+                let expected = if data.len() > MAX_EVENT {
+                    Err(Errno::EINVAL)
+                } else if 2 * model_events.len() < slots {
+                    model_events.push_back((name, data.clone()));
+                    wakes = true;
+                    Ok(())
+                } else {
+                    Err(Errno::EAGAIN)
+                };
+                prop_assert_eq!(eq.push_request(name, &data, wake), expected);
             }
             Op::Write(data) => {
                 let expected = if data.len() > MAX_EVENT {

@@ -34,13 +34,15 @@ fn documented(kind: OpType) -> u64 {
     const MORE: u64 = 1 << 18;
     const TRANSMIT: u64 = COMPLETION | MORE | 1 << 26 | 1 << 27 | 1 << 28 | 1 << 21;
     const INJECT: u64 = 1 << 25;
+    const TAGGED: u64 = 1 << 3;
     const INJECT_AND_DATA: u64 = INJECT | 1 << 17;
     match kind {
         OpType::Recv => COMPLETION | MORE | 1 << 16,
         OpType::TRecv => COMPLETION | MORE | 1 << 19 | 1 << 59 | 1 << 58,
-        OpType::Send | OpType::TSend | OpType::Write | OpType::Atomic => TRANSMIT | INJECT_AND_DATA,
+        OpType::Send | OpType::TSend | OpType::Atomic => TRANSMIT | INJECT_AND_DATA,
+        OpType::Write => TRANSMIT | INJECT_AND_DATA | TAGGED,
         OpType::FetchAtomic | OpType::CompareAtomic => TRANSMIT | INJECT,
-        OpType::Read => TRANSMIT,
+        OpType::Read => TRANSMIT | TAGGED,
     }
 }
 
@@ -55,7 +57,7 @@ fn without_effect(kind: OpType) -> u64 {
 /// Returns some bits, mostly those of operations.
 fn flags() -> impl Strategy<Value = u64> {
     let bit = prop_oneof![
-        20 => prop::sample::select(vec![16u32, 17, 18, 19, 21, 24, 25, 26, 27, 28, 58, 59]),
+        20 => prop::sample::select(vec![3u32, 16, 17, 18, 19, 21, 24, 25, 26, 27, 28, 58, 59]),
         1 => 0u32..64,
     ];
     prop::collection::vec(bit, 0..5)

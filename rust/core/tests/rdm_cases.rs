@@ -530,6 +530,7 @@ fn hello(incarnation: u64, epoch: u64) -> Hello {
     Hello {
         peer_epoch: kfi_core::rdm::hello::PeerEpoch { incarnation, epoch },
         port: 1000,
+        name_port: 1000,
         reads: 1,
         caps: kfi_core::flags::Caps::EMPTY,
         cookie: None,
@@ -833,6 +834,7 @@ fn a_request_is_repeated_at_once_with_the_last_cookie() {
         data: None,
         len: SHORT,
         atomic: None,
+        rma: None,
         delivery: false,
         fence: false,
     };

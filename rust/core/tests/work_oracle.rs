@@ -15,7 +15,8 @@ use kfi_core::{
         CounterValues,
         Outcome,
         ThresholdReached,
-        Waiters, //
+        Waiters,
+        WorkMap, //
         BATCH,
     },
     due::Key,
@@ -489,6 +490,75 @@ fn a_threshold_counts_that_is_reached_while_works_are_left() {
     let reached = values.add(4).expect("the last is due");
     waiters.fire(&values, reached, |_, _| ());
     assert!(waiters.works().is_empty());
+}
+
+/// A map of works beside which another task adds to the counter: as the work `at` becomes due, before
+/// the owner has left the lock.
+struct AddedTo<'a> {
+    works: WorkTrees,
+    values: &'a CounterValues<HostWord, HostWord>,
+    at: usize,
+    /// The number of times that works were left.
+    left: u32,
+}
+
+impl WorkMap for AddedTo<'_> {
+    type Slot = <WorkTrees as WorkMap>::Slot;
+    type Token = <WorkTrees as WorkMap>::Token;
+
+    fn insert(&mut self, kind: Compared, key: Key, slot: Self::Slot) {
+        self.works.insert(kind, key, slot);
+    }
+
+    fn first(&self, kind: Compared) -> Option<Key> {
+        self.works.first(kind)
+    }
+
+    fn make_due(&mut self, kind: Compared) {
+        self.works.make_due(kind);
+        if self.works.due.len() == self.at {
+            // Works are left, so the adder does not come to the lock.
+            assert!(self.values.add(4).is_none());
+        }
+    }
+
+    fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token> {
+        self.works.remove(kind, key)
+    }
+
+    fn leave_rest(&mut self) {
+        self.left += 1;
+    }
+}
+
+/// The adder comes while the last of the rest is made due: nobody else would see what it reaches.
+#[test]
+fn an_add_beside_the_last_of_the_rest_is_not_missed() {
+    let values = counter();
+    let works = AddedTo {
+        works: WorkTrees::default(),
+        values: &values,
+        at: BATCH as usize + 1,
+        left: 0,
+    };
+    let mut waiters = Waiters::with_work(TreeMap::default(), TreeMap::default(), works);
+    for name in 0..=BATCH {
+        assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);
+    }
+    let later = BATCH + 1;
+    assert!(waiters.queue(&values, Compared::Sum, 5, later).unwrap().1);
+    let reached = values.add(1).expect("the first are due");
+    waiters.fire(&values, reached, |_, _| ());
+    assert_eq!(waiters.works().map().left, 1);
+    waiters.release_rest(&values);
+    assert_eq!(values.read(), 5);
+    // The owner is told to come once more.
+    assert_eq!(waiters.works().map().left, 2);
+    waiters.release_rest(&values);
+    assert_eq!(waiters.works().map().left, 2);
+    assert!(waiters.works().is_empty());
+    let due = &waiters.works().map().works.due;
+    assert!(due.iter().map(|(_, name)| *name).eq(0..=later));
 }
 
 /// Work that was left and is cancelled is not due, and the next work can enter.

@@ -22,6 +22,7 @@ use kfi_core::{
         AF_INET6,
         TEXT_MAX, //
     },
+    av::Symmetric,
     enums::AvType,
     flags::{
         KFI_ADDR_NOTAVAIL,
@@ -29,7 +30,8 @@ use kfi_core::{
         KFI_MORE,
         KFI_SYNC_ERR, //
     },
-    limits::MAX_AV, //
+    limits::MAX_AV,
+    peer::RxCtxBits, //
 };
 
 use super::{
@@ -77,10 +79,6 @@ use crate::{
 /// Addresses that are inserted between two calls of `cond_resched()`.
 const STRIDE: usize = 256;
 
-/// The most `rx_ctx_bits`: the upper bits that no address uses (see [`kfi_core::av`]).
-/// kfi_rx_addr() puts the index of a receive context there.
-const MAX_RX_CTX_BITS: c_int = 16;
-
 /// The value behind a `struct kfid_av`.
 pub(super) struct OpenAv(pub(super) Arc<Av>);
 
@@ -107,26 +105,23 @@ unsafe impl Head for kfid_av {
     }
 }
 
-/// The attributes of an AV. Fails with `ENOSYS` for a shared map, which is not there; `EINVAL` for
-/// an attribute that is not valid.
-///
-/// `rx_ctx_bits` need not be kept: an address whose upper bits name a receive context other than
-/// the first is in no AV, so operations that use it fail with `ENOENT`.
+/// The attributes of an AV. Fails with `ENOSYS` for a shared AV (`name`, `map_addr`), which does not
+/// exist: consumers in the kernel can share the object itself; `EINVAL` for an attribute that is not
+/// valid.
 fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
     let Some(attr) = attr else {
         return Ok(AvAttr {
             kind: AvType::try_from(0).map_err(to_error)?,
             count: 0,
             events: false,
+            rx_ctx_bits: RxCtxBits::default(),
         });
     };
-    let bits = 0..=MAX_RX_CTX_BITS;
-    if attr.flags & !KFI_EVENT != 0
-        || !bits.contains(&attr.rx_ctx_bits)
-        || attr.count > MAX_AV as usize
-    {
+    if attr.flags & !KFI_EVENT != 0 || attr.count > MAX_AV as usize {
         return Err(EINVAL);
     }
+    let rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).map_err(|_| EINVAL)?;
+    let rx_ctx_bits = RxCtxBits::new(rx_ctx_bits).map_err(to_error)?;
     let kind = AvType::try_from(attr.type_).map_err(to_error)?;
     let shared = !attr.name.is_null() || !attr.map_addr.is_null();
     if shared {
@@ -136,6 +131,7 @@ fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
         kind,
         count: u32::try_from(attr.count)?,
         events: attr.flags & KFI_EVENT != 0,
+        rx_ctx_bits,
     })
 }
 
@@ -253,6 +249,63 @@ unsafe fn put_result(
     }
 }
 
+/// Inserts `count` addresses, which `next` returns in their order, and tells the results. Fails as
+/// [`check_flags`], and with `EINVAL` for no addresses or too many, or if nobody learns the values of
+/// a map; with the first error if none was inserted. Returns their number, 0 if an event tells it.
+///
+/// # Safety
+///
+/// As for [`put_result`], for each of `count` results.
+unsafe fn insert_all(
+    av: &Av,
+    count: usize,
+    mut next: impl FnMut(usize) -> Result<SockAddr>,
+    fi_addrs: *mut kfi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> Result<c_int> {
+    let reports = check_flags(av, flags, context)?;
+    let unnamed = fi_addrs.is_null() && av.kind() != AvType::Table;
+    if unnamed || count == 0 || count > MAX_AV as usize {
+        return Err(EINVAL);
+    }
+    // Whether there is memory for all reports is known before the first address is inserted.
+    let room = if reports { count } else { 0 };
+    let mut failed = KVVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
+    let mut inserted: c_int = 0;
+    let mut first = Ok(());
+    for index in 0..count {
+        if index % STRIDE == STRIDE - 1 {
+            cond_resched();
+        }
+        let result = next(index).and_then(|addr| av.insert(addr));
+        // SAFETY: By the requirement above.
+        unsafe { put_result(result, index, fi_addrs, flags, context) };
+        match result {
+            Ok(_) => inserted = inserted.saturating_add(1),
+            Err(error) => {
+                first = first.and(Err(error));
+                // Without events there is no room and nobody to tell.
+                let _ = failed.push_within_capacity((index as u64, error));
+            }
+        }
+    }
+    match first {
+        _ if reports => {
+            let failed = failed.iter().copied();
+            av.report(context.expose_provenance() as u64, inserted as u64, failed);
+            Ok(0)
+        }
+        Err(error) if inserted == 0 => Err(error),
+        _ => Ok(inserted),
+    }
+}
+
+/// The result of a call of a consumer: a number, or the errno of an error.
+fn number_or_code(result: Result<c_int>) -> c_int {
+    result.unwrap_or_else(|error| error.to_errno())
+}
+
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -267,54 +320,18 @@ unsafe extern "C" fn insert(
 ) -> c_int {
     // SAFETY: By the interface, `av` is an open AV of this module.
     let av = &unsafe { inner(av) }.0;
-    let reports = match check_flags(av, flags, context) {
-        Ok(reports) => reports,
-        Err(error) => return code(Err(error)),
-    };
-    let unnamed = fi_addrs.is_null() && av.kind() != AvType::Table;
-    if addrs.is_null() || unnamed || count == 0 || count > MAX_AV as usize {
-        return EINVAL.to_errno();
-    }
-    // Whether there is memory for all reports is known before the first address is inserted.
-    let room = if reports { count } else { 0 };
-    let mut failed = match KVVec::with_capacity(room, GFP_KERNEL_ACCOUNT) {
-        Ok(failed) => failed,
-        Err(_) => return ENOMEM.to_errno(),
-    };
     let mut addr: *const u8 = addrs.cast();
-    let mut inserted: c_int = 0;
-    let mut first = Ok(());
-    for index in 0..count {
-        if index % STRIDE == STRIDE - 1 {
-            cond_resched();
-        }
-        // SAFETY: By the interface there are `count` addresses, one behind the other. `addr` is
-        // that with this index, or an earlier one of an unknown family.
-        let result = unsafe { read_addr(addr) }.and_then(|addr| av.insert(addr));
-        // SAFETY: By the interface there is room for `count` results.
-        unsafe { put_result(result, index, fi_addrs, flags, context) };
-        match result {
-            Ok(_) => inserted = inserted.saturating_add(1),
-            Err(error) => {
-                first = first.and(Err(error));
-                // Without events there is no room and nobody to tell.
-                let _ = failed.push_within_capacity((index as u64, error));
-            }
-        }
+    let count = if addrs.is_null() { 0 } else { count };
+    let next = |_: usize| {
+        // SAFETY: By the interface there are `count` addresses, one behind the other. `addr` is the
+        // next one, or an earlier one of an unknown family.
+        let (next, len) = unsafe { (read_addr(addr), addr_len(addr)) };
         // The length of an unknown family is unknown, so it and those that follow all fail.
-        // SAFETY: As above.
-        let len = unsafe { addr_len(addr) }.unwrap_or(0);
-        addr = addr.wrapping_add(len);
-    }
-    match first {
-        _ if reports => {
-            let failed = failed.iter().copied();
-            av.report(context.expose_provenance() as u64, inserted as u64, failed);
-            0
-        }
-        Err(error) if inserted == 0 => code(Err(error)),
-        _ => inserted,
-    }
+        addr = addr.wrapping_add(len.unwrap_or(0));
+        next
+    };
+    // SAFETY: By the interface there is room for `count` results.
+    number_or_code(unsafe { insert_all(av, count, next, fi_addrs, flags, context) })
 }
 
 /// # Safety
@@ -329,54 +346,41 @@ unsafe extern "C" fn insertsvc(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: By the interface, `av` is an open AV of this module.
-    let av = &unsafe { inner(av) }.0;
-    let reports = match check_flags(av, flags, context) {
-        Ok(reports) => reports,
-        Err(error) => return code(Err(error)),
-    };
-    if fi_addr.is_null() && av.kind() != AvType::Table {
-        return EINVAL.to_errno();
-    }
-    // SAFETY: By the interface, each is null or a text with a NUL.
-    let (node, service) = unsafe { (info::bytes(node), info::bytes(service)) };
+    // SAFETY: By the interface, `av` is an open AV of this module, and each text is null or has a
+    // NUL.
+    let (av, node, service) = unsafe { (&inner(av).0, info::bytes(node), info::bytes(service)) };
     let addr = SockAddr::parse(node, service).map_err(to_error);
-    let result = addr.and_then(|addr| av.insert(addr));
     // SAFETY: By the interface there is room for one result.
-    unsafe { put_result(result, 0, fi_addr, flags, context) };
-    if reports {
-        let failed = result.err().map(|error| (0, error));
-        let inserted = u64::from(result.is_ok());
-        av.report(
-            context.expose_provenance() as u64,
-            inserted,
-            failed.into_iter(),
-        );
-        return 0;
-    }
-    match result {
-        Ok(_) => 1,
-        Err(error) => code(Err(error)),
-    }
+    number_or_code(unsafe { insert_all(av, 1, |_| addr, fi_addr, flags, context) })
 }
 
-/// Not there yet.
-///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn insertsym(
-    _av: *mut kfid_av,
-    _node: *const c_char,
-    _nodecnt: usize,
-    _service: *const c_char,
-    _svccnt: usize,
-    _fi_addrs: *mut kfi_addr_t,
-    _flags: u64,
-    _context: *mut c_void,
+    av: *mut kfid_av,
+    node: *const c_char,
+    nodecnt: usize,
+    service: *const c_char,
+    svccnt: usize,
+    fi_addrs: *mut kfi_addr_t,
+    flags: u64,
+    context: *mut c_void,
 ) -> c_int {
-    ENOSYS.to_errno()
+    let insert = || {
+        // SAFETY: By the interface, `av` is an open AV of this module, and each text is null or has
+        // a NUL.
+        let (av, node, service) =
+            unsafe { (&inner(av).0, info::bytes(node), info::bytes(service)) };
+        let first = SockAddr::parse(node, service).map_err(to_error)?;
+        let row = Symmetric::new(first, nodecnt, svccnt).map_err(to_error)?;
+        let next =
+            |index: usize| -> Result<SockAddr> { row.get(u32::try_from(index)?).ok_or(EINVAL) };
+        // SAFETY: By the interface there is room for the results of all addresses.
+        unsafe { insert_all(av, row.len(), next, fi_addrs, flags, context) }
+    };
+    number_or_code(insert())
 }
 
 /// # Safety

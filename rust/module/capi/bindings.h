@@ -24,6 +24,25 @@ int kfabric_capi_fabric(struct kfi_fabric_attr *attr,
 int kfabric_capi_provider_register(struct kfi_provider *provider);
 int kfabric_capi_provider_deregister(struct kfi_provider *provider);
 
+/**
+ * struct kfabric_capi_connreq - what the handle of a request for a connection points to
+ * @fid: recognised by its class and its operations
+ * @pep: serial number of the passive endpoint
+ * @serial: serial number of the request there
+ * @number: number of the request there
+ *
+ * It is in the memory of its entry, and never changes.
+ */
+struct kfabric_capi_connreq {
+	struct kfid	fid;
+	u64		pep;
+	u64		serial;
+	u32		number;
+};
+
+/* In Rust, for the entries of kfi_info.c: capi/pep.rs. */
+bool kfabric_capi_is_connreq(const struct kfid *fid);
+
 /* In C: shim/capi.c. */
 bool kfabric_capi_may_lock(void);
 bool kfabric_capi_may_sleep(void);
@@ -31,6 +50,8 @@ void kfabric_capi_module_get(void);
 void kfabric_capi_module_put(void);
 void *kfabric_capi_memdup(const void *from, size_t len);
 char *kfabric_capi_textdup(const char *from, size_t len);
+struct kfi_info *kfabric_capi_add_connreq(struct kfi_info *info,
+					  const struct kfabric_capi_connreq *connreq);
 void kfabric_capi_provider_init(struct kfi_provider *provider);
 void kfabric_capi_provider_put(struct kfi_provider *provider);
 void kfabric_capi_provider_wait(struct kfi_provider *provider);

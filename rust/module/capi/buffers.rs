@@ -138,9 +138,18 @@ impl Local {
         first.map_or(0, |first| first.iov_base.expose_provenance() as u64)
     }
 
+    /// Checks the number of elements, before any of them is read. Fails with `E2BIG`.
+    fn check_count(&self, call: Context) -> Result {
+        if self.count > consumer::most_elements(call == Context::MaySleep) {
+            return Err(E2BIG);
+        }
+        Ok(())
+    }
+
     /// References to the memory. Fails with the errors of [`consumer`].
     pub(super) fn memory(&self, access: Access, call: Context) -> Result<MemRef> {
         let may_sleep = call == Context::MaySleep;
+        self.check_count(call)?;
         let is_empty = |list: &[kvec]| list.iter().all(|element| element.iov_len == 0);
         if self.count == 0 || self.kvecs().is_some_and(is_empty) {
             return Ok(MemRef::empty());
@@ -174,6 +183,7 @@ impl Local {
     /// The bytes of a transmit: a copy in `inline` if they are few, otherwise their memory. Fails with
     /// the errors of [`consumer`].
     pub(super) fn source<'a>(&self, inline: &'a mut Inline, call: Context) -> Result<Source<'a>> {
+        self.check_count(call)?;
         if let Some(list) = self.kvecs() {
             let sum = list
                 .iter()

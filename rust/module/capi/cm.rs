@@ -128,7 +128,7 @@ unsafe extern "C" fn accept(ep: *mut kfid_ep, param: *const c_void, len: usize) 
         // bytes.
         let (ep, private) = unsafe { (inner(ep), private(param, len, MAX_ACCEPT_DATA)?) };
         let request = ep.request.as_ref().ok_or(EINVAL)?;
-        ep.endpoint.accept(&request.pep, request.number, private)
+        ep.endpoint.accept(&request.pep, request.id, private)
     };
     code(accept())
 }

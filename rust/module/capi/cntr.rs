@@ -161,9 +161,19 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     let cntr = unsafe { inner(cntr) };
     // SAFETY: Any context.
-    let may_lock = || unsafe { raw::kfabric_capi_may_lock() };
-    cntr.adder.add(value, may_lock);
+    cntr.adder
+        .add(value, || unsafe { raw::kfabric_capi_may_lock() });
     0
+}
+
+/// Calls `change`, which takes the lock of a counter. Fails with `EOPNOTSUPP` where that is not
+/// possible: in softirqs and hard interrupts, and with either disabled.
+fn locking(change: impl FnOnce() -> Result) -> c_int {
+    // SAFETY: Any context.
+    code(match unsafe { raw::kfabric_capi_may_lock() } {
+        true => change(),
+        false => Err(EOPNOTSUPP),
+    })
 }
 
 /// # Safety
@@ -172,7 +182,7 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
 /// module.
 unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
-    code(unsafe { inner(cntr) }.cntr.set(value))
+    locking(|| unsafe { inner(cntr) }.cntr.set(value))
 }
 
 /// # Safety
@@ -180,9 +190,11 @@ unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
-    // SAFETY: See `read`.
-    unsafe { inner(cntr) }.cntr.adderr(value);
-    0
+    locking(|| {
+        // SAFETY: See `read`.
+        unsafe { inner(cntr) }.cntr.adderr(value);
+        Ok(())
+    })
 }
 
 /// # Safety
@@ -191,7 +203,7 @@ unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
 /// module.
 unsafe extern "C" fn seterr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
-    code(unsafe { inner(cntr) }.cntr.seterr(value))
+    locking(|| unsafe { inner(cntr) }.cntr.seterr(value))
 }
 
 /// # Safety

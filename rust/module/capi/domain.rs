@@ -15,7 +15,6 @@ use kfi_core::flags::{
 };
 
 use super::{
-    absent::not_there,
     atomic,
     av,
     cntr,
@@ -39,15 +38,13 @@ use super::{
         kfi_info,
         kfi_ops,
         kfi_ops_domain,
-        kfi_rx_attr,
-        kfi_tx_attr,
         kfid,
         kfid_domain,
-        kfid_ep,
         kfid_eq,
-        kfid_fabric,
-        kfid_stx, //
+        kfid_fabric, //
     },
+    sep,
+    shared,
     work,
     Opener, //
 };
@@ -197,12 +194,6 @@ unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
     code(unsafe { bind_to(&inner::<kfid_domain>(fid.cast()).domain, to, flags) })
 }
 
-not_there! {
-    scalable_ep(*mut kfid_domain, *mut kfi_info, *mut *mut kfid_ep, *mut c_void);
-    stx_ctx(*mut kfid_domain, *mut kfi_tx_attr, *mut *mut kfid_stx, *mut c_void);
-    srx_ctx(*mut kfid_domain, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
-}
-
 /// kfi_control() of domains.
 ///
 /// # Safety
@@ -228,10 +219,10 @@ static OPS: kfi_ops_domain = kfi_ops_domain {
     av_open: Some(av::open),
     cq_open: Some(cq::open),
     endpoint: Some(ep::open),
-    scalable_ep: Some(scalable_ep),
+    scalable_ep: Some(sep::open),
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
-    stx_ctx: Some(stx_ctx),
-    srx_ctx: Some(srx_ctx),
+    stx_ctx: Some(shared::open_stx),
+    srx_ctx: Some(shared::open_srx),
     query_atomic: Some(atomic::query),
 };

@@ -3,6 +3,8 @@
 //! Endpoints: fi_endpoint(3). [`cm`] has their addresses and connections, [`msg`] and [`tagged`]
 //! their messages.
 //!
+//! The contexts of a scalable endpoint ([`sep`](super::sep)) are endpoints too.
+//!
 //! An alias (kfi_ep_alias()) is a `struct kfid_ep` of its own. It uses the endpoint that it is made
 //! from, and differs from it by its default flags only.
 //!
@@ -33,7 +35,10 @@ use kfi_core::{
         KFI_RECV,
         KFI_TRANSMIT, //
     },
-    info::Kind,
+    info::{
+        Kind,
+        SHARED_CONTEXT, //
+    },
     op::Side, //
 };
 
@@ -68,9 +73,11 @@ use super::{
         kfid_cq,
         kfid_domain,
         kfid_ep,
-        kfid_eq, //
+        kfid_eq,
+        kfid_stx, //
     },
     rma,
+    shared::SharedRx,
     tagged,
     Opener, //
 };
@@ -80,7 +87,8 @@ use crate::{
         ep::{
             attr::{
                 EpAttr,
-                EpRequest, //
+                EpRequest,
+                Shares, //
             },
             options::Opt,
             Endpoint, //
@@ -121,6 +129,16 @@ impl Alias {
 }
 
 impl OpenEp {
+    /// An endpoint that is no alias and accepts no request.
+    pub(super) fn new(endpoint: Arc<Endpoint>, opener: Opener) -> Self {
+        Self {
+            endpoint,
+            opener,
+            request: None,
+            alias: None,
+        }
+    }
+
     /// The default flags of a side. Any context.
     #[inline]
     pub(super) fn op_flags(&self, side: Side) -> OpFlags {
@@ -176,11 +194,19 @@ impl Inner for OpenEp {
 static FID_OPS: kfi_ops = bound_fid_ops::<kfid_ep>(bind, control);
 
 // SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for endpoints and their aliases only.
+// used for endpoints, contexts and their aliases only.
 unsafe impl Head for kfid_ep {
     type Inner = OpenEp;
 
     const CLASS: u32 = raw::KFI_CLASS_EP;
+
+    /// A context of a scalable endpoint is an endpoint too.
+    fn has_class(class: u32) -> bool {
+        matches!(
+            class,
+            raw::KFI_CLASS_EP | raw::KFI_CLASS_TX_CTX | raw::KFI_CLASS_RX_CTX
+        )
+    }
 
     fn fid_ops() -> &'static kfi_ops {
         &FID_OPS
@@ -188,15 +214,21 @@ unsafe impl Head for kfid_ep {
 }
 
 /// The flags that name a side.
-const SIDES: u64 = KFI_TRANSMIT | KFI_RECV;
+pub(super) const SIDES: u64 = KFI_TRANSMIT | KFI_RECV;
 
 /// The side that flags name. Fails with `EINVAL` for neither or both.
-fn side_of(flags: u64) -> Result<Side> {
+pub(super) fn side_of(flags: u64) -> Result<Side> {
     match flags & SIDES {
         KFI_TRANSMIT => Ok(Side::Transmit),
         KFI_RECV => Ok(Side::Receive),
         _ => Err(EINVAL),
     }
+}
+
+/// The numbers of contexts in an entry; 0 stands for one. They may be `SHARED_CONTEXT`.
+pub(super) struct Contexts {
+    pub(super) tx: u64,
+    pub(super) rx: u64,
 }
 
 /// The attributes of an endpoint, as an entry has them. Fails with `EINVAL`, `EOPNOTSUPP` for what
@@ -205,7 +237,7 @@ fn side_of(flags: u64) -> Result<Side> {
 /// # Safety
 ///
 /// `info` is null, or an entry by the interface.
-unsafe fn attributes(info: *const kfi_info) -> Result<EpAttr> {
+pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contexts)> {
     if info.is_null() {
         return Err(EINVAL);
     }
@@ -215,7 +247,13 @@ unsafe fn attributes(info: *const kfi_info) -> Result<EpAttr> {
     let entry = unsafe { hints(info) }.map_err(not_valid)?;
     let (info, more) = &*entry;
     let ep_type = EpType::try_from(info.ep.ep_type).map_err(to_error)?;
-    more.negotiate(Kind::of(ep_type)).map_err(|_| EINVAL)?;
+    let contexts = Contexts {
+        tx: more.ep_tx_ctx_cnt,
+        rx: more.ep_rx_ctx_cnt,
+    };
+    let more = more
+        .negotiate(Kind::of(ep_type), info.caps)
+        .map_err(|_| EINVAL)?;
     let request = EpRequest {
         ep_type: info.ep.ep_type,
         caps: info.caps,
@@ -225,20 +263,27 @@ unsafe fn attributes(info: *const kfi_info) -> Result<EpAttr> {
         rx_size: info.rx.size,
         total_buffered_recv: info.rx.total_buffered_recv,
         src_addr: info.src_addr,
+        shares: Shares {
+            tx: more.ep_tx_ctx_cnt == SHARED_CONTEXT,
+            rx: more.ep_rx_ctx_cnt == SHARED_CONTEXT,
+        },
     };
-    request.check()
+    Ok((request.check()?, contexts))
 }
 
 /// Makes the object for a consumer.
-fn fill(slot: Slot<kfid_ep>, context: *mut c_void, inner: OpenEp) -> *mut kfid_ep {
-    slot.fill(context, inner, |head: &mut kfid_ep| {
-        head.ops = ptr::from_ref(&OPS).cast_mut();
-        head.cm = ptr::from_ref(&cm::OPS).cast_mut();
-        head.msg = ptr::from_ref(&msg::OPS).cast_mut();
-        head.rma = ptr::from_ref(&rma::OPS).cast_mut();
-        head.tagged = ptr::from_ref(&tagged::OPS).cast_mut();
-        head.atomic = ptr::from_ref(&atomic::OPS).cast_mut();
-    })
+pub(super) fn fill(slot: Slot<kfid_ep>, context: *mut c_void, inner: OpenEp) -> *mut kfid_ep {
+    slot.fill(context, inner, set_tables)
+}
+
+/// Sets the tables of the operations of an endpoint.
+pub(super) fn set_tables(head: &mut kfid_ep) {
+    head.ops = ptr::from_ref(&OPS).cast_mut();
+    head.cm = ptr::from_ref(&cm::OPS).cast_mut();
+    head.msg = ptr::from_ref(&msg::OPS).cast_mut();
+    head.rma = ptr::from_ref(&rma::OPS).cast_mut();
+    head.tagged = ptr::from_ref(&tagged::OPS).cast_mut();
+    head.atomic = ptr::from_ref(&atomic::OPS).cast_mut();
 }
 
 /// kfi_endpoint().
@@ -255,7 +300,12 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     let make = || {
         // SAFETY: By the interface, `domain` is an open domain of this module, and `info` an entry.
-        let (domain, attr) = unsafe { (inner(domain), attributes(info)?) };
+        let (domain, (attr, contexts)) = unsafe { (inner(domain), attributes(info)?) };
+        let has_several = |count| count > 1 && count != SHARED_CONTEXT;
+        if has_several(contexts.tx) || has_several(contexts.rx) {
+            // An endpoint has one of each; kfi_scalable_ep() opens one with several.
+            return Err(EINVAL);
+        }
         // SAFETY: `info` is not null: it has attributes. By the interface, its handle is null, an
         // open object, or a handle of a request.
         let request = match unsafe { (*info).handle } {
@@ -268,10 +318,8 @@ pub(super) unsafe extern "C" fn open(
         let ident = opener.ident(slot.addr(), context);
         let endpoint = Endpoint::open(&domain.domain, attr, ident)?;
         let inner = OpenEp {
-            endpoint,
-            opener,
             request,
-            alias: None,
+            ..OpenEp::new(endpoint, opener)
         };
         Ok(fill(slot, context, inner))
     };
@@ -309,8 +357,14 @@ unsafe fn bind_to(ep: &OpenEp, to: *mut kfid, flags: u64) -> Result {
             // SAFETY: By the requirement above.
             endpoint.bind_eq(&unsafe { of_class::<kfid_eq>(to) }?.eq)
         }
-        // Shared contexts.
-        raw::KFI_CLASS_STX_CTX | raw::KFI_CLASS_SRX_CTX => Err(ENOSYS),
+        raw::KFI_CLASS_STX_CTX if flags == 0 => {
+            // SAFETY: By the requirement above.
+            endpoint.bind_stx(&unsafe { of_class::<kfid_stx>(to) }?.0)
+        }
+        raw::KFI_CLASS_SRX_CTX if flags == 0 => {
+            // SAFETY: By the requirement above.
+            endpoint.bind_srx(&unsafe { of_class::<SharedRx>(to) }?.endpoint)
+        }
         _ => Err(EINVAL),
     }
 }
@@ -327,18 +381,29 @@ unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
     code(unsafe { bind_to(inner::<kfid_ep>(fid.cast()), to, flags) })
 }
 
-/// KFI_ALIAS: makes an alias.
+/// KFI_ALIAS: makes an alias, of the class of `ep`.
 ///
 /// # Safety
 ///
 /// `arg` is null, or points to a `struct kfi_alias`, whose `fid` is null or can be written.
-unsafe fn make_alias(ep: &OpenEp, context: *mut c_void, arg: *mut kfi_alias) -> Result {
+unsafe fn make_alias(
+    ep: &OpenEp,
+    class: usize,
+    context: *mut c_void,
+    arg: *mut kfi_alias,
+) -> Result {
     // SAFETY: By the requirement above.
     let arg = unsafe { arg.as_ref() }.ok_or(EINVAL)?;
     if arg.fid.is_null() {
         return Err(EINVAL);
     }
-    let slot = Slot::<kfid_ep>::new(&ep.opener)?;
+    // An alias of a shared receive context is an endpoint.
+    let class = u32::try_from(class).unwrap_or(kfid_ep::CLASS);
+    let class = match kfid_ep::has_class(class) {
+        true => class,
+        false => kfid_ep::CLASS,
+    };
+    let slot = Slot::<kfid_ep>::of_class(&ep.opener, class)?;
     let alias = fill(slot, context, ep.alias(arg.flags)?);
     // SAFETY: By the requirement above.
     unsafe { *arg.fid = alias.cast() };
@@ -351,14 +416,16 @@ unsafe fn make_alias(ep: &OpenEp, context: *mut c_void, arg: *mut kfi_alias) -> 
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
-unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints.
-    let (ep, context) = unsafe { (inner::<kfid_ep>(fid.cast()), (*fid).context) };
+pub(super) unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints and shared
+    // receive contexts.
+    let (ep, class, context) =
+        unsafe { (inner::<kfid_ep>(fid.cast()), (*fid).fclass, (*fid).context) };
     let flags: *mut u64 = arg.cast();
     let result = match u32::try_from(command) {
         Ok(raw::KFI_ENABLE) => ep.endpoint.enable(),
         // SAFETY: By the interface, `arg` points to a `struct kfi_alias`.
-        Ok(raw::KFI_ALIAS) => unsafe { make_alias(ep, context, arg.cast()) },
+        Ok(raw::KFI_ALIAS) => unsafe { make_alias(ep, class, context, arg.cast()) },
         Ok(raw::KFI_GETOPSFLAG | raw::KFI_SETOPSFLAG) if arg.is_null() => Err(EINVAL),
         // SAFETY: By the interface, `arg` points to a u64 that can be written.
         Ok(raw::KFI_GETOPSFLAG) => side_of(unsafe { *flags }).map(|side| unsafe {
@@ -415,6 +482,21 @@ pub(super) unsafe fn put_option(value: u64, to: *mut c_void, len: *mut usize) ->
     Ok(())
 }
 
+/// The value of an option that a consumer sets: a `size_t`. Fails with `EINVAL` for a null pointer or
+/// another length.
+///
+/// # Safety
+///
+/// `value` is null, or points to `len` bytes.
+pub(super) unsafe fn given_option(value: *const c_void, len: usize) -> Result<u64> {
+    if value.is_null() || len != size_of::<usize>() {
+        return Err(EINVAL);
+    }
+    // CAST: A usize has 64 bits.
+    // SAFETY: By the requirement above.
+    Ok(unsafe { value.cast::<usize>().read_unaligned() } as u64)
+}
+
 /// kfi_getopt().
 ///
 /// # Safety
@@ -453,15 +535,11 @@ unsafe extern "C" fn setopt(
 ) -> c_int {
     let set = || {
         let opt = option(level, name)?;
-        if value.is_null() || len != size_of::<usize>() {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the interface, `value` points to a `size_t`.
-        let value = unsafe { value.cast::<usize>().read_unaligned() };
+        // SAFETY: By the interface, `value` is null or points to `len` bytes.
+        let value = unsafe { given_option(value, len) }?;
         // SAFETY: By the interface, `fid` is an open endpoint of this module.
         let ep = unsafe { inner::<kfid_ep>(fid.cast()) };
-        // CAST: A usize has 64 bits.
-        ep.endpoint.set_opt(opt, value as u64)
+        ep.endpoint.set_opt(opt, value)
     };
     code(set())
 }

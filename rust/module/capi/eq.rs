@@ -230,7 +230,7 @@ fn peek(flags: u64) -> Result<bool> {
     }
 }
 
-/// The data of an event as the consumer gets them: at most two parts.
+/// The data of an event as the consumer gets them: at most two parts. Sleeps.
 fn parts<'a>(
     read: &EventRead<'a>,
     head: &'a mut [u8; size_of::<kfi_eq_cm_entry>()],
@@ -246,14 +246,18 @@ fn parts<'a>(
         .data
         .split_at_checked(size_of::<kfabric_eq_cm_entry>())
         .ok_or(EIO)?;
-    // The provider has put the address of the endpoint in place of the context.
+    // The provider has put the address of the endpoint in place of the context, or the serial
+    // number of the passive endpoint.
     const FID: usize = offset_of!(kfabric_eq_cm_entry, context);
     let fid = entry
         .get(FID..)
         .and_then(|bytes| bytes.first_chunk::<8>())
         .ok_or(EIO)?;
     // The reader adds the `info` of a request.
-    *head.first_chunk_mut().ok_or(EIO)? = *fid;
+    *head.first_chunk_mut().ok_or(EIO)? = match EqEvent::try_from(read.event) {
+        Ok(EqEvent::ConnReq) => pep::address(u64::from_ne_bytes(*fid)).to_ne_bytes(),
+        _ => *fid,
+    };
     Ok((head, private))
 }
 
@@ -269,8 +273,8 @@ fn info_of(eq: &Eq, read: &EventRead<'_>) -> Result<*mut kfi_info> {
         SockAddr::from_raw(addr).map_err(to_error)
     };
     let asked = Asked {
-        // The provider has put the address of the passive endpoint in place of the context.
-        pep: usize::try_from(head.context)?,
+        // The provider has put it in place of the context.
+        pep: head.context,
         number: head.connreq,
         local: address(&head.src_addr)?,
         peer: address(&head.dest_addr)?,

@@ -40,7 +40,10 @@ use super::{
     object::of_class,
     raw::{
         self,
+        kfabric_capi_connreq,
         kfi_info,
+        kfi_rx_attr,
+        kfi_tx_attr,
         kfid_domain,
         kfid_fabric, //
     }, //
@@ -112,6 +115,18 @@ impl Entries {
         }
     }
 
+    /// Gives the first entry the handle of a request. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn add_connreq(&mut self, connreq: &kfabric_capi_connreq) -> Result {
+        // SAFETY: The entry is owned by the type invariants, and valid: the caller added one.
+        let entry = unsafe { raw::kfabric_capi_add_connreq(self.first, connreq) };
+        if entry.is_null() {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: The entry has moved; it is the only one.
+        (self.first, self.last) = (entry, entry);
+        Ok(())
+    }
+
     /// Gives the list to a consumer.
     pub(super) fn into_raw(self) -> *mut kfi_info {
         core::mem::ManuallyDrop::new(self).first
@@ -146,22 +161,8 @@ impl Entries {
             )
         };
         // CASTS: A usize has 64 bits. Sizes and enumerators are at most those of the interface.
-        tx.caps = info.tx.caps;
-        tx.op_flags = info.tx.op_flags;
-        tx.msg_order = info.tx.msg_order;
-        tx.comp_order = info.tx.comp_order;
-        tx.inject_size = info.tx.inject_size as usize;
-        tx.size = info.tx.size as usize;
-        tx.iov_limit = info.tx.iov_limit as usize;
-        tx.rma_iov_limit = info.tx.rma_iov_limit as usize;
-        tx.tclass = more.tx_tclass;
-        rx.caps = info.rx.caps;
-        rx.op_flags = info.rx.op_flags;
-        rx.msg_order = info.rx.msg_order;
-        rx.comp_order = info.rx.comp_order;
-        rx.total_buffered_recv = info.rx.total_buffered_recv as usize;
-        rx.size = info.rx.size as usize;
-        rx.iov_limit = info.rx.iov_limit as usize;
+        put_tx(tx, &info.tx, more);
+        put_rx(rx, &info.rx);
         ep.type_ = info.ep.ep_type;
         ep.protocol = info.ep.protocol;
         ep.protocol_version = info.ep.protocol_version;
@@ -205,6 +206,32 @@ impl Drop for Entries {
         // SAFETY: The list is owned by the type invariants.
         unsafe { raw::kfi_freeinfo(self.first) }
     }
+}
+
+/// Stores attributes of a transmit side for the consumer.
+pub(super) fn put_tx(to: &mut kfi_tx_attr, tx: &TxAttr, more: &KernelAttr) {
+    // CASTS: A usize has 64 bits. Sizes are at most those of the interface.
+    to.caps = tx.caps;
+    to.op_flags = tx.op_flags;
+    to.msg_order = tx.msg_order;
+    to.comp_order = tx.comp_order;
+    to.inject_size = tx.inject_size as usize;
+    to.size = tx.size as usize;
+    to.iov_limit = tx.iov_limit as usize;
+    to.rma_iov_limit = tx.rma_iov_limit as usize;
+    to.tclass = more.tx_tclass;
+}
+
+/// Stores attributes of a receive side for the consumer.
+pub(super) fn put_rx(to: &mut kfi_rx_attr, rx: &RxAttr) {
+    // CASTS: As above.
+    to.caps = rx.caps;
+    to.op_flags = rx.op_flags;
+    to.msg_order = rx.msg_order;
+    to.comp_order = rx.comp_order;
+    to.total_buffered_recv = rx.total_buffered_recv as usize;
+    to.size = rx.size as usize;
+    to.iov_limit = rx.iov_limit as usize;
 }
 
 /// A copy of a name for an entry. Fails with `ENOMEM`. Sleeps.
@@ -327,6 +354,35 @@ fn threading(hint: u32) -> u32 {
     }
 }
 
+/// Reads attributes of the transmit side.
+pub(super) fn tx_hint(tx: &kfi_tx_attr) -> TxAttr {
+    // CASTS: A usize has 64 bits.
+    TxAttr {
+        caps: tx.caps,
+        op_flags: tx.op_flags,
+        msg_order: tx.msg_order,
+        comp_order: tx.comp_order,
+        inject_size: tx.inject_size as u64,
+        size: tx.size as u64,
+        iov_limit: tx.iov_limit as u64,
+        rma_iov_limit: tx.rma_iov_limit as u64,
+    }
+}
+
+/// Reads attributes of the receive side.
+pub(super) fn rx_hint(rx: &kfi_rx_attr) -> RxAttr {
+    // CASTS: A usize has 64 bits.
+    RxAttr {
+        caps: rx.caps,
+        op_flags: rx.op_flags,
+        msg_order: rx.msg_order,
+        comp_order: rx.comp_order,
+        total_buffered_recv: rx.total_buffered_recv as u64,
+        size: rx.size as u64,
+        iov_limit: rx.iov_limit as u64,
+    }
+}
+
 /// Reads hints. They are large, so they are allocated and not on the stack. Fails with `ENODATA` if
 /// they match no entry of this provider; `ENOMEM`. Sleeps.
 ///
@@ -363,28 +419,11 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
     }
     // CASTS: A usize has 64 bits.
     if let Some(tx) = tx {
-        info.tx = TxAttr {
-            caps: tx.caps,
-            op_flags: tx.op_flags,
-            msg_order: tx.msg_order,
-            comp_order: tx.comp_order,
-            inject_size: tx.inject_size as u64,
-            size: tx.size as u64,
-            iov_limit: tx.iov_limit as u64,
-            rma_iov_limit: tx.rma_iov_limit as u64,
-        };
+        info.tx = tx_hint(tx);
         more.tx_tclass = tx.tclass;
     }
     if let Some(rx) = rx {
-        info.rx = RxAttr {
-            caps: rx.caps,
-            op_flags: rx.op_flags,
-            msg_order: rx.msg_order,
-            comp_order: rx.comp_order,
-            total_buffered_recv: rx.total_buffered_recv as u64,
-            size: rx.size as u64,
-            iov_limit: rx.iov_limit as u64,
-        };
+        info.rx = rx_hint(rx);
     }
     if let Some(ep) = ep {
         info.ep = EpAttr {

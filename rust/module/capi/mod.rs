@@ -16,7 +16,10 @@
 //! | [`fabric`] | operations of fabrics |
 //! | [`domain`] | operations of domains |
 //! | [`av`] | operations of address vectors |
-//! | [`ep`] | operations of endpoints, and their aliases |
+//! | [`ep`] | operations of endpoints and contexts, and their aliases |
+//! | [`sep`] | operations of scalable endpoints |
+//! | [`no_transfers`] | the transfers of an object that has none |
+//! | [`shared`] | shared contexts |
 //! | [`cm`] | addresses and connections of endpoints |
 //! | [`pep`] | operations of passive endpoints, requests for connections |
 //! | [`mr`] | operations of memory regions, and those that register memory |
@@ -33,9 +36,6 @@
 //! | [`eq`] | operations of event queues |
 //! | [`wait`] | operations of wait sets, and the wait objects of others |
 //! | [`poll`] | operations of poll sets |
-//!
-//! Scalable endpoints and shared contexts are not here yet: the operations that open them return
-//! `-KFI_ENOSYS`.
 //!
 //! # Safety of the interface
 //!
@@ -65,6 +65,7 @@ mod fabric;
 mod info;
 mod mr;
 mod msg;
+mod no_transfers;
 mod object;
 mod opened;
 mod pep;
@@ -72,6 +73,8 @@ mod poll;
 mod provider;
 mod remote;
 mod rma;
+mod sep;
+mod shared;
 mod tagged;
 mod transfer;
 mod wait;

@@ -304,7 +304,7 @@ unsafe fn bind_to(mr: &Mr, to: *mut kfid, flags: u64) -> Result {
             let read = flags.contains(CntrBind::REMOTE_READ);
             mr.bind_cntr(cntr, read, flags.contains(CntrBind::REMOTE_WRITE))
         }
-        raw::KFI_CLASS_EP if flags == 0 => {
+        raw::KFI_CLASS_EP | raw::KFI_CLASS_TX_CTX | raw::KFI_CLASS_RX_CTX if flags == 0 => {
             // SAFETY: By the requirement above.
             mr.bind_ep(&unsafe { of_class::<kfid_ep>(to) }?.endpoint)
         }

@@ -42,6 +42,11 @@ pub(super) unsafe trait Head: Sized {
 
     /// The operations that all objects have.
     fn fid_ops() -> &'static kfi_ops;
+
+    /// Whether objects of KFI_CLASS_* `class` have this structure and this value behind it.
+    fn has_class(class: u32) -> bool {
+        class == Self::CLASS
+    }
 }
 
 /// The value behind a C structure.
@@ -61,15 +66,26 @@ struct Boxed<H: Head> {
 /// Memory for an object that is being opened.
 pub(super) struct Slot<H: Head> {
     memory: KBox<MaybeUninit<Boxed<H>>>,
+    class: u32,
     counted: Counted,
 }
 
 impl<H: Head> Slot<H> {
     /// Allocates it. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(opener: &Opener) -> Result<Self> {
+        Self::of_class(opener, H::CLASS)
+    }
+
+    /// Allocates it for an object of `class`, one of those with this structure. Fails with `EINVAL`
+    /// for another class, `ENOMEM`. Sleeps.
+    pub(super) fn of_class(opener: &Opener, class: u32) -> Result<Self> {
+        if !H::has_class(class) {
+            return Err(EINVAL);
+        }
         Ok(Self {
             memory: KBox::new_uninit(GFP_KERNEL_ACCOUNT)?,
-            counted: opener.opened.count(H::CLASS),
+            class,
+            counted: opener.opened.count(class),
         })
     }
 
@@ -91,7 +107,7 @@ impl<H: Head> Slot<H> {
         let fid: *mut kfid = ptr::from_mut(&mut head).cast();
         // SAFETY: `head` begins with a `struct kfid` by the requirements of the trait.
         unsafe {
-            (*fid).fclass = H::CLASS as usize;
+            (*fid).fclass = self.class as usize;
             (*fid).context = context;
             (*fid).ops = ptr::from_ref(H::fid_ops()).cast_mut();
         }
@@ -109,11 +125,12 @@ impl<H: Head> Slot<H> {
 ///
 /// # Safety
 ///
-/// `head` is an object of this class of the module, which is not closed during `'a`.
+/// `head` is an object of this class of the module, or of another class with the same layout and
+/// the same value, which is not closed during `'a`.
 #[inline]
 pub(super) unsafe fn inner<'a, H: Head>(head: *mut H) -> &'a H::Inner {
-    // SAFETY: A `Slot` has made the object, so it is a `Boxed<H>`, alive by the requirement above.
-    // There is no mutable reference to it.
+    // SAFETY: A `Slot` has made the object, so it is a `Boxed<H>`, or has the layout of one, alive
+    // by the requirement above. There is no mutable reference to it.
     unsafe { &(*head.cast::<Boxed<H>>()).inner }
 }
 
@@ -129,7 +146,7 @@ pub(super) unsafe fn of_class<'a, H: Head>(fid: *mut kfid) -> Result<&'a H::Inne
     }
     // SAFETY: `fid` is an object by the requirement above. Its head does not change.
     let (class, ops) = unsafe { ((*fid).fclass, (*fid).ops) };
-    if class != H::CLASS as usize || !ptr::eq(ops, H::fid_ops()) {
+    if !u32::try_from(class).is_ok_and(H::has_class) || !ptr::eq(ops, H::fid_ops()) {
         return Err(EINVAL);
     }
     // SAFETY: The table of operations belongs to this class of the module only, by the requirements

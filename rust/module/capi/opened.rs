@@ -21,9 +21,14 @@ use kernel::{
 use super::raw;
 
 /// The classes of objects that are made from a fabric, with their names.
-const CLASSES: [(u32, &str); 10] = [
+const CLASSES: [(u32, &str); 15] = [
     (raw::KFI_CLASS_DOMAIN, "domain"),
     (raw::KFI_CLASS_EP, "endpoint"),
+    (raw::KFI_CLASS_SEP, "scalable endpoint"),
+    (raw::KFI_CLASS_TX_CTX, "transmit context"),
+    (raw::KFI_CLASS_RX_CTX, "receive context"),
+    (raw::KFI_CLASS_STX_CTX, "shared transmit context"),
+    (raw::KFI_CLASS_SRX_CTX, "shared receive context"),
     (raw::KFI_CLASS_PEP, "passive endpoint"),
     (raw::KFI_CLASS_AV, "address vector"),
     (raw::KFI_CLASS_MR, "memory region"),

@@ -6,24 +6,20 @@
 //! # Requests
 //!
 //! An event KFI_CONNREQ gives the consumer an entry, whose handle stands for the request. The handle
-//! is one of the [`Handle`]s of the passive endpoint, which has one for each request that can wait.
-//! It is made when the event is read, and stands for its request until that is accepted or rejected,
-//! or the passive endpoint is closed. It need not be closed.
+//! ([`kfabric_capi_connreq`]) is in the memory of the entry. It is made when the event is read,
+//! need not be closed, and stands for no other request, also when this one was accepted or
+//! rejected, or its passive endpoint was closed: it has their serial numbers, which are not used
+//! again.
 //!
-//! An event may still be in the queue when its passive endpoint is closed. So the reader of events
-//! looks for the passive endpoint in [`OPEN`]; if it is not there, the event comes without an entry.
+//! An event may still be in the queue when its passive endpoint is closed, and another one may have
+//! its address then. So an event names the passive endpoint by its serial number, and the reader
+//! looks for that in [`OPEN`]; if it is not there, the event comes without an entry and an object.
 
 use core::ptr;
 
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
 use kfi_core::{
@@ -36,7 +32,10 @@ use kfi_core::{
         Name,
         Request, //
     },
-    limits::MAX_REJECT_DATA, //
+    limits::{
+        MAX_BACKLOG,
+        MAX_REJECT_DATA, //
+    }, //
 };
 
 use super::{
@@ -65,6 +64,7 @@ use super::{
     },
     raw::{
         self,
+        kfabric_capi_connreq,
         kfi_info,
         kfi_ops,
         kfi_ops_cm,
@@ -92,7 +92,8 @@ use crate::{
         object,
         pep::{
             Pep,
-            PepAttr, //
+            PepAttr,
+            RequestId, //
         }, //
     },
     registry,
@@ -102,8 +103,30 @@ use crate::{
 kernel::sync::global_lock! {
     // SAFETY: `init` initialises it before the module's init function returns, and nothing can open
     // a passive endpoint before.
-    /// The addresses of the passive endpoints that are open.
-    unsafe(uninit) static OPEN: Mutex<KVVec<usize>> = KVVec::new();
+    /// The passive endpoints that are open.
+    unsafe(uninit) static OPEN: Mutex<KVVec<Listed>> = KVVec::new();
+}
+
+/// A passive endpoint that is open.
+struct Listed {
+    /// Its serial number.
+    serial: u64,
+    /// The address of its object.
+    addr: usize,
+    pep: Arc<Pep>,
+}
+
+/// Calls `with` with an open passive endpoint and the address of its object; `None` if it is
+/// closed. Its close waits meanwhile. Sleeps.
+fn open_with<T>(serial: u64, with: impl FnOnce(&Arc<Pep>, usize) -> T) -> Option<T> {
+    let open = OPEN.lock();
+    let listed = open.iter().find(|listed| listed.serial == serial)?;
+    Some(with(&listed.pep, listed.addr))
+}
+
+/// The address of the object of a passive endpoint; 0 if it is closed. Sleeps.
+pub(super) fn address(serial: u64) -> usize {
+    open_with(serial, |_, addr| addr).unwrap_or(0)
 }
 
 /// Initialises [`OPEN`].
@@ -125,10 +148,6 @@ pub(super) fn exit() {
 /// The value behind a `struct kfid_pep`.
 pub(super) struct OpenPep {
     pep: Arc<Pep>,
-    /// The address of its object.
-    addr: usize,
-    /// Those of the requests, by [`Pep::slot_of`].
-    handles: KVVec<Handle>,
     _memory: Allowance,
 }
 
@@ -136,7 +155,11 @@ impl Inner for OpenPep {
     fn close(&self) -> Result {
         object::close(&*self.pep)?;
         // The memory is freed afterwards.
-        OPEN.lock().retain(|addr| *addr != self.addr);
+        let mut open = OPEN.lock();
+        let index = open.iter().position(|it| it.serial == self.pep.serial());
+        let listed = index.and_then(|index| open.remove(index).ok());
+        drop(open);
+        drop(listed);
         Ok(())
     }
 }
@@ -155,22 +178,6 @@ unsafe impl Head for kfid_pep {
     }
 }
 
-/// What the handle of an entry points to.
-#[repr(C)]
-struct Handle {
-    fid: kfid,
-    /// The passive endpoint that it belongs to.
-    pep: *mut kfid_pep,
-    /// The number of the request.
-    number: Atomic<u32>,
-}
-
-// SAFETY: Only `number` changes, which is atomic, and pointers are used by the rules of the
-// interface.
-unsafe impl Send for Handle {}
-// SAFETY: As above.
-unsafe impl Sync for Handle {}
-
 static HANDLE_OPS: kfi_ops = kfi_ops {
     close: Some(close_handle),
     ..fid_ops::<kfid_pep>(None)
@@ -183,41 +190,48 @@ not_there! {
 /// A request for a connection.
 pub(super) struct ConnReq {
     pub(super) pep: Arc<Pep>,
-    pub(super) number: u32,
+    pub(super) id: RequestId,
 }
 
 impl ConnReq {
-    /// The request that a handle stands for. Fails with `EINVAL` for another object.
+    /// The request that a handle stands for, or did before its answer. Fails with `EINVAL` for
+    /// another object, `ENOENT` if the passive endpoint is closed. Sleeps.
     ///
     /// # Safety
     ///
-    /// `handle` is an open object of any class and any provider, or a handle of an open passive
-    /// endpoint.
+    /// `handle` is null, an open object of any class and any provider, or the handle of an entry.
     pub(super) unsafe fn of(handle: *mut kfid) -> Result<Self> {
-        if handle.is_null() {
+        // SAFETY: By the requirement above.
+        if handle.is_null() || !unsafe { kfabric_capi_is_connreq(handle) } {
             return Err(EINVAL);
         }
-        // SAFETY: By the requirement above. Its head does not change.
-        let (class, ops) = unsafe { ((*handle).fclass, (*handle).ops) };
-        if class != raw::KFI_CLASS_CONNREQ as usize || !ptr::eq(ops, &HANDLE_OPS) {
-            return Err(EINVAL);
-        }
-        // SAFETY: The table is used for handles only, and by the requirement above, the passive
-        // endpoint is open.
-        unsafe {
-            let handle = &*handle.cast::<Handle>();
-            Ok(Self {
-                pep: inner(handle.pep).pep.clone(),
-                number: handle.number.load(Relaxed),
-            })
-        }
+        // SAFETY: It is the handle of an entry, which does not change.
+        let handle = unsafe { &*handle.cast::<kfabric_capi_connreq>() };
+        let id = RequestId {
+            number: handle.number,
+            serial: Some(handle.serial),
+        };
+        let pep = open_with(handle.pep, |pep, _| pep.clone()).ok_or(ENOENT)?;
+        Ok(Self { pep, id })
     }
+}
+
+/// Whether an object is the handle of a request.
+///
+/// # Safety
+///
+/// `fid` is an object of any class and any provider, or the handle of an entry.
+#[no_mangle]
+unsafe extern "C" fn kfabric_capi_is_connreq(fid: *const kfid) -> bool {
+    // SAFETY: By the requirement above. Its head does not change.
+    let (class, ops) = unsafe { ((*fid).fclass, (*fid).ops) };
+    class == raw::KFI_CLASS_CONNREQ as usize && ptr::eq(ops, &HANDLE_OPS)
 }
 
 /// What an event tells of a request.
 pub(super) struct Asked {
-    /// The address of the passive endpoint.
-    pub(super) pep: usize,
+    /// The serial number of the passive endpoint.
+    pub(super) pep: u64,
     pub(super) number: u32,
     pub(super) local: SockAddr,
     pub(super) peer: SockAddr,
@@ -238,7 +252,7 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
             fabric.netns(),
             &Request::ANY,
             &wanted,
-            |info| match KernelAttr::default().negotiate(registry::kind_of(info)) {
+            |info| match KernelAttr::default().negotiate(registry::kind_of(info), 0) {
                 Ok(more) if entries.is_empty() => entries.add_info(info, &more),
                 _ => Ok(()),
             },
@@ -247,39 +261,22 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
         Err(error) if error == ENODATA => return Ok(ptr::null_mut()),
         found => found?,
     }
-    let open = OPEN.lock();
-    if !open.contains(&asked.pep) {
+    // The request waits until this reader gives its handle to somebody.
+    let request = open_with(asked.pep, |pep, _| pep.request(asked.number)).flatten();
+    let Some(request) = request else {
         return Ok(ptr::null_mut());
-    }
-    // SAFETY: It is open, and its close waits for the lock.
-    let pep = unsafe { inner::<kfid_pep>(ptr::with_exposed_provenance_mut(asked.pep)) };
-    let slot = pep.pep.slot_of(asked.number);
-    let handle = pep.handles.get(slot).ok_or(EINVAL)?;
-    handle.number.store(asked.number, Relaxed);
-    let entry = entries.into_raw();
-    // SAFETY: The entry was just made.
-    unsafe { (*entry).handle = ptr::from_ref(handle).cast_mut().cast() };
-    Ok(entry)
-}
-
-/// The handles of a passive endpoint at `addr`. Fails with `ENOMEM`. Sleeps.
-fn handles(pep: &Pep, addr: usize) -> Result<KVVec<Handle>> {
-    let count = pep.backlog() as usize;
-    let mut handles = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-    for _ in 0..count {
-        let fid = kfid {
+    };
+    entries.add_connreq(&kfabric_capi_connreq {
+        fid: kfid {
             fclass: raw::KFI_CLASS_CONNREQ as usize,
             ops: ptr::from_ref(&HANDLE_OPS).cast_mut(),
             ..kfid::default()
-        };
-        let handle = Handle {
-            fid,
-            pep: ptr::with_exposed_provenance_mut(addr),
-            number: Atomic::new(0),
-        };
-        handles.push(handle, GFP_KERNEL_ACCOUNT)?;
-    }
-    Ok(handles)
+        },
+        pep: asked.pep,
+        serial: request.serial.unwrap_or(0),
+        number: request.number,
+    })?;
+    Ok(entries.into_raw())
 }
 
 /// kfi_passive_ep().
@@ -314,16 +311,18 @@ pub(super) unsafe extern "C" fn open(
         let ident = fabric.opener.ident(slot.addr(), context);
         let budget = ident.budget.clone();
         let pep = Pep::open(&fabric.fabric, attr, ident)?;
-        let made = handles(&pep, addr).and_then(|handles| {
-            let memory = budget.take_for::<OpenPep>(handles.capacity() * size_of::<Handle>())?;
-            OPEN.lock().push(addr, GFP_KERNEL)?;
-            Ok((handles, memory))
+        let made = budget.take_for::<OpenPep>(0).and_then(|memory| {
+            let listed = Listed {
+                serial: pep.serial(),
+                addr,
+                pep: pep.clone(),
+            };
+            OPEN.lock().push(listed, GFP_KERNEL)?;
+            Ok(memory)
         });
-        let (handles, memory) = made.inspect_err(|_| object::force_close(&*pep))?;
+        let memory = made.inspect_err(|_| object::force_close(&*pep))?;
         let inner = OpenPep {
             pep,
-            addr,
-            handles,
             _memory: memory,
         };
         Ok(slot.fill(context, inner, |head: &mut kfid_pep| {
@@ -454,13 +453,40 @@ unsafe extern "C" fn reject(
         if !Arc::ptr_eq(pep, &request.pep) {
             return Err(EINVAL);
         }
-        pep.reject(request.number, private)
+        pep.reject(request.id, private)
     };
     code(reject())
 }
 
+/// kfi_control() with KFI_BACKLOG.
+///
+/// # Safety
+///
+/// The requirements of the C interface: pointers are valid, and objects are open objects of this
+/// module.
+unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
+    if command != raw::KFI_BACKLOG as c_int {
+        return ENOSYS.to_errno();
+    }
+    let set = || {
+        // SAFETY: By the interface, `fid` is an open passive endpoint of this module, and `arg` is
+        // null or points to an `int`.
+        let (pep, count) = unsafe {
+            (
+                inner::<kfid_pep>(fid.cast()),
+                arg.cast::<c_int>().as_ref().ok_or(EINVAL)?,
+            )
+        };
+        // None is no backlog, and a negative one not either.
+        let count = u32::try_from(*count)
+            .unwrap_or(0)
+            .min(MAX_BACKLOG.saturating_add(1));
+        pep.pep.set_backlog(count)
+    };
+    code(set())
+}
+
 not_there! {
-    control(*mut kfid, c_int, *mut c_void);
     cancel(*mut kfid, *mut c_void) -> isize;
     tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
     rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);

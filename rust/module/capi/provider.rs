@@ -162,7 +162,7 @@ unsafe fn own_getinfo(query: &Query, entries: &mut Entries) -> Result {
     let mut found = Entries::new();
     registry::getinfo(NetNsId::current()?, &request, info, |entry| {
         let kind = registry::kind_of(entry);
-        match more.negotiate(kind) {
+        match more.negotiate(kind, info.caps) {
             Ok(more) => found.add_info(entry, &more),
             Err(_) => Ok(()),
         }
@@ -259,6 +259,8 @@ unsafe fn getinfo(query: &Query) -> Result<*mut kfi_info> {
         match unsafe { provider.getinfo(query, &mut entries) } {
             Ok(()) => {}
             Err(error) if error == ENODATA => {}
+            // A list that lacks entries for want of memory would look like all that there is.
+            Err(error) if error == ENOMEM => return Err(error),
             Err(error) => pr_warn!(
                 "provider {}: getinfo fails: {}\n",
                 BStr::from_bytes(name.as_bytes()),

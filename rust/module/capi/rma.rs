@@ -2,8 +2,8 @@
 
 //! Remote memory access: fi_rma(3).
 //!
-//! With KFI_TAGGED, the memory of a read or a write would be that of a tagged receive of the peer
-//! instead of a region. The provider does not have that: such an operation fails with ENOSYS.
+//! With KFI_TAGGED, the memory of a read or a write is that of a tagged receive of the peer instead
+//! of a region.
 //!
 //! # Context
 //!
@@ -22,10 +22,7 @@ use kernel::{
 };
 
 use kfi_core::{
-    flags::{
-        OpFlags,
-        KFI_TAGGED, //
-    },
+    flags::OpFlags,
     op::OpType, //
 };
 
@@ -100,7 +97,7 @@ pub(super) unsafe fn args(msg: &kfi_msg_rma) -> Result<RmaArgs> {
 
 impl OpenEp {
     /// Posts a read.
-    pub(super) fn post_read(&self, call: Call, local: &Local, args: &RmaArgs) -> Result<u64> {
+    pub(super) fn post_read(&self, call: Call, local: &Local, args: &RmaArgs) -> Result {
         let into = call.memory(local, Access::Write)?;
         let op = Read {
             flags: call.flags,
@@ -113,7 +110,7 @@ impl OpenEp {
     }
 
     /// Posts a write.
-    pub(super) fn post_write(&self, call: Call, local: &Local, args: &RmaArgs) -> Result<u64> {
+    pub(super) fn post_write(&self, call: Call, local: &Local, args: &RmaArgs) -> Result {
         let mut inline = Inline::new();
         let from = call.source(local, &mut inline)?;
         let op = Write {
@@ -139,7 +136,7 @@ impl OpenEp {
             let call = unsafe { self.begin(OpType::Read, given, args.context) }?;
             self.post_read(call, &local?, &args)
         };
-        code(read().map(|_| ())) as isize
+        code(read()) as isize
     }
 
     /// Writes memory of a peer: the result of a call of a consumer.
@@ -154,7 +151,7 @@ impl OpenEp {
             let call = unsafe { self.begin(OpType::Write, given, args.context) }?;
             self.post_write(call, &local?, &args)
         };
-        code(write().map(|_| ())) as isize
+        code(write()) as isize
     }
 }
 
@@ -274,9 +271,6 @@ unsafe extern "C" fn readsgl(
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn readmsg(ep: *mut kfid_ep, msg: *const kfi_msg_rma, flags: u64) -> isize {
-    if flags & KFI_TAGGED != 0 {
-        return code(Err(ENOSYS)) as isize;
-    }
     // SAFETY: By the interface, `msg` is null or valid.
     let Some(msg) = (unsafe { msg.as_ref() }) else {
         return code(Err(EINVAL)) as isize;
@@ -389,9 +383,6 @@ unsafe extern "C" fn writesgl(
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn writemsg(ep: *mut kfid_ep, msg: *const kfi_msg_rma, flags: u64) -> isize {
-    if flags & KFI_TAGGED != 0 {
-        return code(Err(ENOSYS)) as isize;
-    }
     // SAFETY: By the interface, `msg` is null or valid.
     let Some(msg) = (unsafe { msg.as_ref() }) else {
         return code(Err(EINVAL)) as isize;

@@ -8,7 +8,8 @@
 //! A caller that may sleep posts its operation itself ([`Poster::post`]). For any other caller the
 //! operation is admitted ([`Endpoint::admit`]), and a worker posts it soon after. What only posting
 //! finds out (no such peer, no room) is an error of the call in the first case, and an error of the
-//! completion, or a delay, in the second. Operations of one side stay in their order.
+//! completion, or a delay, in the second. If too many operations are delayed, the call fails in the
+//! second case, too. Operations of one side stay in their order.
 //!
 //! # Triggered operations and deferred work
 //!
@@ -48,7 +49,8 @@ use super::{
         self,
         kfi_triggered_context,
         kfid_cntr, //
-    }, //
+    },
+    work::WorkNumber, //
 };
 use crate::{
     mem::{
@@ -142,11 +144,12 @@ pub(super) fn number(context: *mut c_void) -> u64 {
 enum Start {
     /// The call, in this context.
     Now(Context),
-    /// A counter that reaches a threshold. `deferral`: it is deferred work.
+    /// A counter that reaches a threshold. `deferral`: it is deferred work, with this report and
+    /// number.
     Trigger {
         cntr: Arc<Cntr>,
         threshold: u64,
-        deferral: Option<Deferral>,
+        deferral: Option<(Deferral, WorkNumber)>,
     },
 }
 
@@ -261,6 +264,7 @@ impl OpenEp {
         flags: u64,
         (cntr, threshold): (&Arc<Cntr>, u64),
         completion: Option<&Arc<Cntr>>,
+        number: WorkNumber,
     ) -> Result<Call> {
         self.endpoint.check_domain(cntr.domain())?;
         if let Some(completion) = completion {
@@ -276,45 +280,45 @@ impl OpenEp {
             start: Start::Trigger {
                 cntr: cntr.clone(),
                 threshold,
-                deferral: Some(Deferral::new(completion, report)?),
+                deferral: Some((Deferral::new(completion, report)?, number)),
             },
         })
     }
 
-    /// Posts an operation, or has it wait. Returns the number of deferred work.
-    pub(super) fn post(&self, call: Call, mut op: Op<'_>) -> Result<u64> {
+    /// Posts an operation, or has it wait.
+    pub(super) fn post(&self, call: Call, mut op: Op<'_>) -> Result {
         let owner = &self.opener.owner;
         match call.start {
             Start::Now(Context::MaySleep) => {
                 let post = || Poster::new(&self.endpoint).post(op);
-                owner.memcg().charge(post)?;
-                Ok(0)
+                owner.memcg().charge(post)
             }
             Start::Now(Context::Atomic) => {
+                self.endpoint.check_started(&op)?;
                 self.endpoint.admit(&mut op, Context::Atomic)?.start();
-                Ok(0)
+                Ok(())
             }
             Start::Trigger {
                 cntr,
                 threshold,
                 deferral,
             } => owner.memcg().charge(|| {
-                let is_work = deferral.is_some();
-                let admitted = match deferral {
-                    Some(deferral) => self.endpoint.admit_deferred(&mut op, deferral)?,
-                    None => self.endpoint.admit_waiting(&mut op)?,
+                let Some((deferral, number)) = deferral else {
+                    let admitted = self.endpoint.admit_waiting(&mut op)?;
+                    let work = Work::transfer(&self.endpoint, admitted)?;
+                    return cntr.trigger(threshold, work);
                 };
+                let admitted = self.endpoint.admit_deferred(&mut op, deferral)?;
                 let work = Work::transfer(&self.endpoint, admitted)?;
-                if is_work {
-                    return cntr.queue_transfer(threshold, work);
-                }
-                cntr.trigger(threshold, work).map(|()| 0)
+                // SAFETY: The provider calls it before a task can start the work.
+                let note = |ticket| unsafe { number.store(ticket) };
+                cntr.queue_transfer_with(threshold, work, note).map(drop)
             }),
         }
     }
 
     /// Posts a send.
-    pub(super) fn post_send(&self, call: Call, local: &Local, args: &SendArgs) -> Result<u64> {
+    pub(super) fn post_send(&self, call: Call, local: &Local, args: &SendArgs) -> Result {
         let mut inline = Inline::new();
         let op = Send {
             flags: call.flags,
@@ -328,12 +332,7 @@ impl OpenEp {
     }
 
     /// Posts a receive.
-    pub(super) fn post_receive(
-        &self,
-        call: Call,
-        local: &Local,
-        args: &ReceiveArgs,
-    ) -> Result<u64> {
+    pub(super) fn post_receive(&self, call: Call, local: &Local, args: &ReceiveArgs) -> Result {
         let op = Receive {
             flags: call.flags,
             context: number(args.context),
@@ -356,7 +355,7 @@ impl OpenEp {
             let call = unsafe { self.begin(args.kind(), given, args.context) }?;
             self.post_send(call, &local?, &args)
         };
-        code(send().map(|_| ())) as isize
+        code(send()) as isize
     }
 
     /// Receives a message: the result of a call of a consumer.
@@ -375,6 +374,6 @@ impl OpenEp {
             let call = unsafe { self.begin(args.kind(), given, args.context) }?;
             self.post_receive(call, &local?, &args)
         };
-        code(receive().map(|_| ())) as isize
+        code(receive()) as isize
     }
 }

@@ -3,8 +3,9 @@
 //! Deferred work: fi_trigger(3). All commands need process context and may sleep.
 //!
 //! The number by which the provider knows a work is stored in the context of its `struct
-//! kfi_deferred_work`, which the consumer leaves as it is until the work has completed or is
-//! cancelled.
+//! kfi_deferred_work` ([`WorkNumber`]), which the consumer leaves as it is until the work has
+//! completed or is cancelled. That may be before the call that queues the work returns, so nothing
+//! uses the structure after the work can be started.
 
 use core::ptr;
 
@@ -28,6 +29,7 @@ use super::{
         kfid_ep, //
     },
     rma,
+    shared::SharedRx,
     tagged, //
 };
 use crate::{
@@ -36,6 +38,57 @@ use crate::{
 };
 
 use super::cntr::OpenCntr;
+
+/// Where the number of a work is stored: in its context, 1 more than the provider's number, or 0 if
+/// it was not queued.
+///
+/// # Invariants
+///
+/// The pointer can be written until the work is started.
+#[derive(Clone, Copy)]
+pub(super) struct WorkNumber(*mut *mut c_void);
+
+impl WorkNumber {
+    /// That of `work`.
+    ///
+    /// # Safety
+    ///
+    /// `work` can be written until it has completed or is cancelled.
+    unsafe fn of(work: *mut kfi_deferred_work) -> Self {
+        // INVARIANT: A member of the structure, by the requirement above.
+        // SAFETY: By the requirement above.
+        Self(unsafe { &raw mut (*work).context.internal[0] })
+    }
+
+    /// Stores that the work is not queued.
+    ///
+    /// # Safety
+    ///
+    /// The work is not queued.
+    unsafe fn clear(self) {
+        // SAFETY: By the type invariants; it is not started by the requirement above.
+        unsafe { *self.0 = ptr::null_mut() };
+    }
+
+    /// Stores the number of the work.
+    ///
+    /// # Safety
+    ///
+    /// No task can start the work before this returns.
+    pub(super) unsafe fn store(self, number: u64) {
+        // CAST: A usize has 64 bits. The numbers of a counter do not reach the last one.
+        let stored = number.wrapping_add(1) as usize;
+        // SAFETY: By the type invariants and the requirement above.
+        unsafe { *self.0 = ptr::without_provenance_mut(stored) };
+    }
+}
+
+/// The number that is stored in the context of a work. Fails with `ENOENT` for none.
+fn stored(work: &kfi_deferred_work) -> Result<u64> {
+    // CAST: A usize has 64 bits.
+    let stored = work.context.internal[0].addr() as u64;
+    stored.checked_sub(1).ok_or(ENOENT)
+}
 
 /// The triggering counter of a work. Fails with `EINVAL` for none, or one of another domain or
 /// provider.
@@ -52,12 +105,12 @@ unsafe fn trigger<'a>(domain: &OpenDomain, work: &kfi_deferred_work) -> Result<&
     Ok(cntr)
 }
 
-/// Queues a work, and returns its number.
+/// Queues a work, of which `work` is a copy, and stores its number before it can be started.
 ///
 /// # Safety
 ///
-/// By the interface, `work` and what it points to are valid.
-unsafe fn queue_one(domain: &OpenDomain, work: &kfi_deferred_work) -> Result<u64> {
+/// By the interface, what `work` points to is valid until the work has completed.
+unsafe fn queue_one(domain: &OpenDomain, work: &kfi_deferred_work, number: WorkNumber) -> Result {
     // SAFETY: By the requirement above, here and below: the member of the union that the type names
     // is null or valid.
     let cntr = &unsafe { trigger(domain, work) }?.cntr;
@@ -77,7 +130,10 @@ unsafe fn queue_one(domain: &OpenDomain, work: &kfi_deferred_work) -> Result<u64
             raw::KFI_OP_CNTR_ADD => Change::Add(change.value),
             _ => Change::Set(change.value),
         };
-        return cntr.queue_change(threshold, &changed.cntr, what);
+        // SAFETY: The provider calls it before a task can start the work.
+        let note = |ticket| unsafe { number.store(ticket) };
+        let queued = cntr.queue_change_with(threshold, &changed.cntr, what, note);
+        return queued.map(drop);
     }
     let kind = OpType::try_from(work.op_type).map_err(to_error)?;
     let completion = match work.completion_cntr.is_null() {
@@ -87,8 +143,9 @@ unsafe fn queue_one(domain: &OpenDomain, work: &kfi_deferred_work) -> Result<u64
     };
     let begin = |ep: *mut kfid_ep, flags| {
         // SAFETY: See above.
-        let ep = unsafe { of_class::<kfid_ep>(ep.cast::<kfid>()) }?;
-        let call = ep.begin_deferred(kind, flags, (cntr, threshold), completion)?;
+        let ep =
+            unsafe { of_class::<kfid_ep>(ep.cast()).or_else(|_| of_class::<SharedRx>(ep.cast())) }?;
+        let call = ep.begin_deferred(kind, flags, (cntr, threshold), completion, number)?;
         Ok::<_, Error>((ep, call))
     };
     match kind {
@@ -162,30 +219,34 @@ unsafe fn queue_one(domain: &OpenDomain, work: &kfi_deferred_work) -> Result<u64
 /// By the interface, `work` is null, or it and what it points to are valid, and its context belongs
 /// to the provider.
 pub(super) unsafe fn queue(domain: &OpenDomain, work: *mut kfi_deferred_work) -> Result {
+    if work.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirement above. The consumer keeps the work until it has completed.
+    let (copy, number) = unsafe { (work.read(), WorkNumber::of(work)) };
     // SAFETY: By the requirement above.
-    let work = unsafe { work.as_mut() }.ok_or(EINVAL)?;
-    // SAFETY: By the requirement above.
-    let number = unsafe { queue_one(domain, work) }.map_err(|error| match error {
-        // Deferred work has one errno for everything that is not supported.
-        EOPNOTSUPP => ENOSYS,
-        error => error,
-    })?;
-    work.context.internal[0] = ptr::without_provenance_mut(number as usize);
-    Ok(())
+    unsafe { queue_one(domain, &copy, number) }.map_err(|error| {
+        // SAFETY: The work is not queued.
+        unsafe { number.clear() };
+        match error {
+            // Deferred work has one errno for everything that is not supported.
+            EOPNOTSUPP => ENOSYS,
+            error => error,
+        }
+    })
 }
 
 /// KFI_CANCEL_WORK.
 ///
 /// # Safety
 ///
-/// By the interface, `work` is null, or was queued.
+/// By the interface, `work` is null or valid, and its context is 0 or was stored by [`queue`].
 pub(super) unsafe fn cancel(domain: &OpenDomain, work: *mut kfi_deferred_work) -> Result {
     // SAFETY: By the requirement above.
     let work = unsafe { work.as_ref() }.ok_or(EINVAL)?;
     // SAFETY: By the requirement above.
     let cntr = &unsafe { trigger(domain, work) }?.cntr;
-    let number = work.context.internal[0].addr() as u64;
-    cntr.cancel_work(work.threshold, number)
+    cntr.cancel_work(work.threshold, stored(work)?)
 }
 
 /// KFI_FLUSH_WORK.

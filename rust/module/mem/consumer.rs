@@ -69,6 +69,14 @@ pub(crate) const ATOMIC_ELEMENTS: usize = 256;
 /// The largest number of elements of such a list and pages that they touch, in total.
 pub(crate) const ATOMIC_PAGES: usize = 4096;
 
+/// The largest number of elements of a list.
+pub(crate) const fn most_elements(may_sleep: bool) -> usize {
+    match may_sleep {
+        true => SEGMENTS_MAX,
+        false => ATOMIC_ELEMENTS,
+    }
+}
+
 /// The steps of a call, each of which handles a page or an element.
 enum Steps {
     /// The caller may sleep.

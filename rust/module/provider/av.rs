@@ -22,7 +22,8 @@ use kfi_core::{
     limits::{
         DEFAULT_AV,
         MAX_AV, //
-    }, //
+    },
+    peer::RxCtxBits, //
 };
 
 use super::{
@@ -41,6 +42,8 @@ pub(crate) struct AvAttr {
     pub(crate) count: u32,
     /// Insertions are reported to the EQ.
     pub(crate) events: bool,
+    /// The upper bits of a `kfi_addr_t` that select a receive context.
+    pub(crate) rx_ctx_bits: RxCtxBits,
 }
 
 type Slots = KVVec<AvSlot>;
@@ -72,6 +75,7 @@ pub(crate) struct Av {
     domain: UseRef<Domain>,
     uses: UseCount,
     events: bool,
+    rx_ctx_bits: RxCtxBits,
     #[pin]
     table: SpinLock<Table<Slots, Index>>,
     /// Held while the table is changed. Taken before `table`.
@@ -97,6 +101,7 @@ impl Av {
                 domain,
                 uses: UseCount::new(),
                 events: attr.events,
+                rx_ctx_bits: attr.rx_ctx_bits,
                 table <- new_spinlock!(table, "Av::table"),
                 change <- new_mutex!(AvUpdate { eq: None, memory }, "Av::change"),
             }),
@@ -193,10 +198,21 @@ impl Av {
         Ok(())
     }
 
-    /// The address of a `kfi_addr_t`. Fails with `ENOENT`. Does not sleep.
+    /// The address that was inserted as a `kfi_addr_t`: the name of the peer, whichever of its receive
+    /// contexts the upper bits select. Fails with `ENOENT`. Does not sleep.
     #[link_section = ".text.hot"]
     pub(crate) fn lookup(&self, fi_addr: u64) -> Result<SockAddr> {
+        let (fi_addr, _) = self.rx_ctx_bits.split(fi_addr);
         self.table.lock().lookup(fi_addr).map_err(to_error)
+    }
+
+    /// The endpoint that a `kfi_addr_t` selects. Fails with `ENOENT` if the peer is not in the AV;
+    /// `EHOSTUNREACH` if no peer can have the receive context. Does not sleep.
+    #[link_section = ".text.hot"]
+    pub(super) fn peer(&self, fi_addr: u64) -> Result<PeerAddr> {
+        let (fi_addr, index) = self.rx_ctx_bits.split(fi_addr);
+        let name = self.table.lock().lookup(fi_addr).map_err(to_error)?;
+        PeerAddr::context(name, index).map_err(to_error)
     }
 
     /// The `kfi_addr_t` of a source address, or `KFI_ADDR_NOTAVAIL`. Does not sleep.

@@ -7,6 +7,10 @@
 //! message finds its peer here: if the address is in the directory, the peer is on this host and
 //! delivery is a function call. Any other address is reached over the network.
 //!
+//! The receive contexts of a scalable endpoint have consecutive ports, which are reserved when the
+//! scalable endpoint gets its name ([`Directory::reserve`]). A context enters at its port when it is
+//! enabled, and leaves it reserved when it closes.
+//!
 //! A hash of the address selects one of several buckets. Each is an ordered tree under its own spin
 //! lock, so that senders to different endpoints do not contend. The locks of the buckets are leaves
 //! and are held for one look-up.
@@ -34,7 +38,11 @@ pub(super) const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 /// The number of ports that are tried between two calls of `cond_resched()`.
 const STRIDE: u32 = 256;
 
-type Bucket = SpinLock<RBTree<SockAddr, Arc<Endpoint>>>;
+/// The endpoint at an address; `None`: the address is reserved for a context, and peers find no
+/// endpoint there.
+type Place = Option<Arc<Endpoint>>;
+
+type Bucket = SpinLock<RBTree<SockAddr, Place>>;
 
 /// The directory of one network namespace.
 #[pin_data]
@@ -156,10 +164,9 @@ impl Directory {
         self.buckets.get(index).unwrap_or(&self.buckets[0])
     }
 
-    /// Enters `endpoint` under `addr`, whose port is not 0. Fails with `EADDRINUSE`, `ENOMEM`.
-    /// Sleeps.
-    fn enter_at(&self, addr: SockAddr, endpoint: &Arc<Endpoint>) -> Result {
-        let node = RBTreeNode::new(addr, endpoint.clone(), GFP_KERNEL_ACCOUNT)?;
+    /// Enters `place` under `addr`, whose port is not 0. Fails with `EADDRINUSE`, `ENOMEM`. Sleeps.
+    fn enter_at(&self, addr: SockAddr, place: Place) -> Result {
+        let node = RBTreeNode::new(addr, place, GFP_KERNEL_ACCOUNT)?;
         let mut tree = self.bucket(&addr).lock();
         if tree.get(&addr).is_some() {
             // The lock is released before the node is freed.
@@ -174,8 +181,83 @@ impl Directory {
     /// chooses one. Fails with `EADDRINUSE`, `ENOMEM`. Sleeps.
     pub(crate) fn enter(&self, addr: SockAddr, endpoint: &Arc<Endpoint>) -> Result<SockAddr> {
         if addr.port() != 0 {
-            return self.enter_at(addr, endpoint).map(|()| addr);
+            return self.enter_at(addr, Some(endpoint.clone())).map(|()| addr);
         }
+        self.choose(addr, |candidate| {
+            if self.bucket(&candidate).lock().get(&candidate).is_some() {
+                return Err(EADDRINUSE);
+            }
+            self.enter_at(candidate, Some(endpoint.clone()))
+        })
+    }
+
+    /// Reserves `count` consecutive ports from that of `addr` on, for the contexts of a scalable
+    /// endpoint. Returns `addr`; if its port is 0, with the first of the ports, which the
+    /// directory chooses. Fails with `EADDRINUSE` if one of the ports is in use or is no port,
+    /// `ENOMEM`. Sleeps.
+    pub(super) fn reserve(&self, addr: SockAddr, count: u16) -> Result<SockAddr> {
+        if addr.port() != 0 {
+            return self.reserve_at(addr, count).map(|()| addr);
+        }
+        self.choose(addr, |candidate| self.reserve_at(candidate, count))
+    }
+
+    /// [`reserve`](Self::reserve) for a port that is not 0.
+    fn reserve_at(&self, first: SockAddr, count: u16) -> Result {
+        for index in 0..count {
+            let reserved = match PeerAddr::context(first, index) {
+                Ok(context) => self.enter_at(*context.addr(), None),
+                Err(_) => Err(EADDRINUSE),
+            };
+            if let Err(error) = reserved {
+                self.release(first, index);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases ports that were reserved. No endpoint is there any more, or it is about to close.
+    /// Does not sleep.
+    pub(super) fn release(&self, first: SockAddr, count: u16) {
+        for index in 0..count {
+            if let Ok(context) = PeerAddr::context(first, index) {
+                self.leave(context.addr());
+            }
+        }
+    }
+
+    /// Enters `endpoint` under an address that is reserved for it. Fails with `EBADF` if it is not
+    /// any more. Does not sleep.
+    pub(super) fn occupy(&self, addr: &SockAddr, endpoint: &Arc<Endpoint>) -> Result {
+        let mut tree = self.bucket(addr).lock();
+        let place = tree.get_mut(addr).ok_or(EBADF)?;
+        if place.is_some() {
+            return Err(EADDRINUSE);
+        }
+        *place = Some(endpoint.clone());
+        Ok(())
+    }
+
+    /// Removes the endpoint from an address, which stays reserved, if it is there. Does not sleep.
+    pub(super) fn vacate(&self, addr: &SockAddr, endpoint: &Endpoint) {
+        let is_it = |other: &mut Arc<Endpoint>| core::ptr::eq(&**other, endpoint);
+        let removed = match self.bucket(addr).lock().get_mut(addr) {
+            // A scalable endpoint that was closed by force may have given the address away.
+            Some(place) => place.take_if(is_it),
+            None => None,
+        };
+        // See `leave`.
+        drop(removed);
+    }
+
+    /// Calls `enter` for `addr` with one port after the other, until it does not fail with
+    /// `EADDRINUSE`. Returns the address for which it succeeded. Sleeps.
+    fn choose(
+        &self,
+        addr: SockAddr,
+        mut enter: impl FnMut(SockAddr) -> Result,
+    ) -> Result<SockAddr> {
         let begin = self.next_port.load(Relaxed);
         for tried in 0..DYNAMIC_PORTS.len() as u32 {
             if tried % STRIDE == STRIDE - 1 {
@@ -183,10 +265,7 @@ impl Directory {
             }
             let index = begin.wrapping_add(tried) % DYNAMIC_PORTS.len() as u32;
             let candidate = addr.with_port(DYNAMIC_PORTS.start().wrapping_add(index as u16));
-            if self.bucket(&candidate).lock().get(&candidate).is_some() {
-                continue;
-            }
-            match self.enter_at(candidate, endpoint) {
+            match enter(candidate) {
                 Err(e) if e == EADDRINUSE => {}
                 result => {
                     // Another task may store another index; both are suitable.
@@ -198,7 +277,7 @@ impl Directory {
         Err(EADDRINUSE)
     }
 
-    /// Removes the entry of `addr`. Does not sleep.
+    /// Removes the entry of `addr`, also a reserved one. Does not sleep.
     pub(crate) fn leave(&self, addr: &SockAddr) {
         let endpoint = self.bucket(addr).lock().remove_node(addr);
         // This may be the last reference, so it is not dropped under the lock.
@@ -208,6 +287,6 @@ impl Directory {
     /// The endpoint at `addr`, if it is on this host. Does not sleep.
     #[link_section = ".text.hot"]
     pub(crate) fn find(&self, addr: &SockAddr) -> Option<Arc<Endpoint>> {
-        self.bucket(addr).lock().get(addr).cloned()
+        self.bucket(addr).lock().get(addr)?.clone()
     }
 }

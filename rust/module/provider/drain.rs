@@ -7,11 +7,12 @@
 //!
 //! - [`Drain::shut`] admits no further operation. It does not wait.
 //! - [`Drain::wait`] sleeps until all operations have left, so that a close does not return while
-//!   bytes are placed in the owner's memory. A fatal signal ends it.
+//!   bytes are placed in the owner's memory. A fatal signal ends it, unless the caller is a kernel
+//!   consumer.
 //!
 //! An operation that is inside can belong to a task that is not scheduled for a long time. So only
-//! a close by the owner waits, and only until the owner is killed. A close by force shuts and does
-//! not wait: see [`Object`](super::object::Object).
+//! a close by the owner waits, and that of a program only until it is killed. A close by force
+//! shuts and does not wait: see [`Object`](super::object::Object).
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/drain.rs"]
@@ -20,7 +21,10 @@ mod kunit;
 use kfi_core::word::Word;
 
 use super::prelude::*;
-use crate::shim::word::AtomicWord;
+use crate::shim::{
+    wait::Signals,
+    word::AtomicWord, //
+};
 
 /// A gate that operations enter and leave.
 ///
@@ -104,15 +108,15 @@ impl Drain {
         }
     }
 
-    /// Waits until all operations have left. It has been shut. Fails with `EINTR` if the current
-    /// task is being killed. Sleeps.
-    pub(crate) fn wait(&self) -> Result {
+    /// Waits until all operations have left. It has been shut. Fails with `EINTR` if a signal ends
+    /// the wait. Sleeps.
+    pub(crate) fn wait(&self, signals: Signals) -> Result {
         let is_empty = || {
             // Tasks that `enter` turns away are counted for a short time and leave like others.
             // Acquire: all accesses of the operations inside are done.
             self.state.load_acquire() == Self::SHUT
         };
-        self.empty.wait_killable(is_empty).map_err(|_| EINTR)
+        self.empty.wait_for(signals, is_empty).map_err(|_| EINTR)
     }
 
     /// Whether it admits operations.

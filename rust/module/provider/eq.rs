@@ -98,6 +98,8 @@ pub(crate) struct EventRead<'a> {
 pub(super) struct Connection<'a> {
     /// The number of a connection request; 0 for other events.
     pub(super) connreq: u32,
+    /// The serial number of its passive endpoint; `None` for other events.
+    pub(super) pep: Option<u64>,
     /// This end's address.
     pub(super) local: SockAddr,
     /// The peer's address.
@@ -212,9 +214,10 @@ impl Eq {
         });
     }
 
-    /// Reports an event of a connection. Returns whether the queue had room. In the EQ of a kernel
-    /// consumer the entry has the identifier of the endpoint in place of its context, because an
-    /// event has no context there. Does not sleep.
+    /// Reports an event of a connection. Returns whether the queue had room; if not, the event is
+    /// lost, apart from a request, which the caller refuses then. In the EQ of a kernel
+    /// consumer the entry has, in place of the context, which an event does not have there, the
+    /// identifier of the endpoint or the serial number of the passive one. Does not sleep.
     pub(super) fn connection(&self, event: EqEvent, about: &Ident, what: &Connection<'_>) -> bool {
         let mut bytes = [0; MAX_EVENT];
         let head = kfabric_eq_cm_entry {
@@ -222,7 +225,7 @@ impl Eq {
             connreq: what.connreq,
             context: match self.consumer {
                 None => about.context,
-                Some(_) => about.fid,
+                Some(_) => what.pep.unwrap_or(about.fid),
             },
             src_addr: raw(&what.local),
             dest_addr: raw(&what.peer),
@@ -235,11 +238,15 @@ impl Eq {
             *to = *from;
         }
         let event_bytes = bytes.get(..len).unwrap_or(&bytes);
-        let pushed = self
-            .lock_for_arrival()
-            .push(event.into(), event_bytes, wake);
+        let mut state = self.lock_for_arrival();
+        let queued = if event == EqEvent::ConnReq {
+            state.push_request(event.into(), event_bytes, wake).is_ok()
+        } else {
+            state.push(event.into(), event_bytes, wake) == Ok(Push::Queued)
+        };
+        drop(state);
         self.arrived();
-        pushed == Ok(Push::Queued)
+        queued
     }
 
     /// Reports that `about` has not been connected. `prov_errno` is the reason in the peer's REJ,

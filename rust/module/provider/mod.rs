@@ -7,7 +7,8 @@
 //! object has a file:
 //!
 //! ```text
-//! fabric -> domain -> ep   -> av, cq, cntr, mr, comp_cntr
+//! fabric -> domain -> ep   -> av, cq, cntr, mr, comp_cntr, stx, ep (a shared receive context)
+//!                     sep  -> av; ep            (the contexts of a scalable endpoint)
 //!                     poll -> cq, cntr          (an arrow: "is made from" or "is bound to")
 //!                     flow -> ep, counters
 //!        -> eq, wait
@@ -43,6 +44,7 @@
 //! An arrow means "is taken before". Locks of different items are not held together, except as
 //! stated.
 //!
+//! - An endpoint's state -> the state of the scalable endpoint of which it is a context.
 //! - Mutexes of one object: an endpoint's state, a passive endpoint's state, an AV's change, the
 //!   readers of a CQ, an EQ or a poll set -> those of connection management -> spin locks.
 //! - The mutex of a session with another host -> the locks of its QPs and connections, and those of
@@ -53,7 +55,9 @@
 //! - The spin lock of a wait set. The caller has released the lock of the member that signals it.
 //! - The lock of an endpoint's receive side -> that of a multi-receive buffer -> those of a CQ, a
 //!   counter, a completion counter's copies and a wait set, one after the other. The latter are
-//!   taken under the lock of the buffer only.
+//!   taken under the lock of the buffer only. The lock of the receive side of a shared receive
+//!   context -> that of the CQ of its endpoints, when the first of them is enabled
+//!   (`ep/receive/shared.rs`).
 //! - The locks of an endpoint's transmit side and of a waiting send are leaves.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).
@@ -88,6 +92,8 @@ pub(crate) mod object_list;
 pub(crate) mod pep;
 pub(crate) mod poll;
 mod prelude;
+pub(crate) mod sep;
+pub(crate) mod stx;
 pub(crate) mod wait;
 pub(crate) mod work;
 

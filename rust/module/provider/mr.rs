@@ -43,7 +43,10 @@ use crate::{
         Memory,
         UserRange, //
     },
-    shim::work, //
+    shim::{
+        wait::Signals,
+        work, //
+    }, //
 };
 
 /// A memory region of a domain.
@@ -320,8 +323,8 @@ impl Object for Mr {
         }
     }
 
-    fn wait(&self) -> Result {
-        self.drain.wait()
+    fn wait(&self, signals: Signals) -> Result {
+        self.drain.wait(signals)
     }
 
     fn teardown(&self) {

@@ -21,8 +21,10 @@
 //!
 //! [`close`] fails while there are uses, and changes nothing then. Otherwise it waits until no
 //! operation places data for the object. These operations belong to other tasks, which may not be
-//! scheduled. So a fatal signal ends the wait, and `close` fails with `EINTR`. The object cannot be
-//! used any more, but is not torn down: `halted`. Another [`close`] continues.
+//! scheduled for a while. A kernel consumer has to know that its memory is its own again, so no
+//! signal ends its wait. A program uses [`close_killable`]: a fatal signal ends the wait, and it
+//! fails with `EINTR`. The object cannot be used any more, but is not torn down: `halted`. Another
+//! close continues.
 //!
 //! [`force_close`] is for an owner that is gone (exit, kill). Front ends call it in the order of
 //! dependence, so that the only remaining uses are those of wait descriptors, which report that the
@@ -59,6 +61,7 @@ use crate::{
     mem::Budget,
     shim::{
         cred::Owner,
+        wait::Signals,
         word::AtomicWord, //
     }, //
 };
@@ -228,14 +231,19 @@ pub(crate) trait Object: Send + Sync {
     /// also if it fails then. Does not sleep.
     fn before_close(&self) {}
 
+    /// Whether operations of its owner keep the object open, although it has no uses. Does not sleep.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     /// Keeps operations of others from beginning to access the object's memory. Called after the
     /// object was marked closed, and again if a signal ended the wait. Does not wait for
     /// operations. Sleeps.
     fn shut(&self) {}
 
     /// Waits until no operation places data for the object, which has been shut. Fails with `EINTR`
-    /// if the current task is being killed. Sleeps.
-    fn wait(&self) -> Result {
+    /// if a signal ends the wait. Sleeps.
+    fn wait(&self, _signals: Signals) -> Result {
         Ok(())
     }
 
@@ -245,14 +253,28 @@ pub(crate) trait Object: Send + Sync {
     fn teardown(&self);
 }
 
-/// Closes `object`, and waits until no operation places data for it. Fails with `EBUSY` if it is in
-/// use, without any change; `EBADF` if it is closed, or another task is closing it; `EINTR` if the
-/// current task is being killed, and the object has to be closed again. Sleeps.
+/// Closes `object`, and waits until no operation places data for it, regardless of signals. Fails
+/// with `EBUSY` if it is in use or busy, without any change; `EBADF` if it is closed, or another
+/// task is closing it. Sleeps.
 pub(crate) fn close<T: Object>(object: &T) -> Result {
+    close_with(object, Signals::None)
+}
+
+/// [`close`] that also fails with `EINTR` if the current task is being killed, and the object has
+/// to be closed again.
+pub(crate) fn close_killable<T: Object>(object: &T) -> Result {
+    close_with(object, Signals::Fatal)
+}
+
+fn close_with<T: Object>(object: &T, signals: Signals) -> Result {
     object.before_close();
+    // An operation that is posted from here on is dropped.
+    if !object.uses().is_closed() && object.is_busy() {
+        return Err(EBUSY);
+    }
     object.uses().begin_to_close()?;
     object.shut();
-    if let Err(error) = object.wait() {
+    if let Err(error) = object.wait(signals) {
         object.uses().end_close(UseCount::HALTED);
         return Err(error);
     }

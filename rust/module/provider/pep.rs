@@ -14,10 +14,11 @@
 //! one of them or, with the unspecified address, at all addresses of a family. Its service ID is a
 //! port of the RDMA CM's TCP port space, so its peers can be programs that use the RDMA CM.
 //!
-//! A request waits here until the program accepts or rejects it by its number. The backlog limits
-//! their count, and their memory is allocated when the passive endpoint is opened. Connection
-//! management refuses further requests. A request is also refused if the EQ has no room for its
-//! event, because the program would never learn of it.
+//! A request waits here until the program accepts or rejects it by its [`RequestId`]. The backlog
+//! limits their count, and their memory is allocated when the passive endpoint is opened.
+//! Connection management refuses further requests. A request is also refused if the EQ has no room
+//! for its event, because the program would never learn of it. That takes no room from events of
+//! others: see [`kfi_core::eq`].
 //!
 //! # Locks
 //!
@@ -27,7 +28,8 @@
 
 use kfi_core::{
     enums::EqEvent,
-    limits, //
+    limits,
+    word::Word, //
 };
 use kfi_roce::cm::{
     IpHeader,
@@ -54,7 +56,10 @@ use crate::{
             Request, //
         }, //
     },
-    shim::random::random_u32, //
+    shim::{
+        random::random_u32,
+        word::AtomicWord, //
+    }, //
 };
 
 /// The attributes of a passive endpoint. The front end has checked them.
@@ -71,6 +76,8 @@ struct State {
     addr: SockAddr,
     listening: Option<Listening>,
     closed: bool,
+    /// Of the waiting requests, and of what they become.
+    _memory: Allowance,
 }
 
 /// The waiting requests, and the EQ that reports them.
@@ -91,12 +98,35 @@ struct WaitingRequests {
     slots: KVVec<Slot>,
     /// Slots without a request.
     free: KVVec<u32>,
+    /// The serial number of the next request.
+    next_serial: u64,
 }
 
 struct Slot {
     /// The number of the request, or of the next one.
     number: u32,
+    /// The serial number of the request.
+    serial: u64,
     request: Option<Request>,
+}
+
+/// A request that was reported.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestId {
+    /// The number in its event. A much later request may have it, too.
+    pub(crate) number: u32,
+    /// The serial number, which no other request of the passive endpoint ever has. `None`: the
+    /// request that has the number now.
+    pub(crate) serial: Option<u64>,
+}
+
+impl From<u32> for RequestId {
+    fn from(number: u32) -> Self {
+        Self {
+            number,
+            serial: None,
+        }
+    }
 }
 
 impl WaitingRequests {
@@ -107,13 +137,18 @@ impl WaitingRequests {
         for index in 0..room {
             let slot = Slot {
                 number: index.saturating_add(1),
+                serial: 0,
                 request: None,
             };
             slots.push(slot, GFP_KERNEL_ACCOUNT)?;
             // The first slot is taken first.
             free.push(room.wrapping_sub(index).wrapping_sub(1), GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(Self { slots, free })
+        Ok(Self {
+            slots,
+            free,
+            next_serial: 0,
+        })
     }
 
     /// Bytes of the room for one request.
@@ -133,6 +168,8 @@ impl WaitingRequests {
         let index = self.free.pop();
         match index.and_then(|index| self.slots.get_mut(index as usize)) {
             Some(slot) => {
+                slot.serial = self.next_serial;
+                self.next_serial = self.next_serial.wrapping_add(1);
                 slot.request = Some(request);
                 None
             }
@@ -140,27 +177,29 @@ impl WaitingRequests {
         }
     }
 
-    /// The slot of the request with this number.
-    fn slot(&mut self, number: u32) -> Option<(u32, &mut Slot)> {
-        let index = number
+    /// The slot of a request.
+    fn slot(&mut self, id: RequestId) -> Option<(u32, &mut Slot)> {
+        let index = id
+            .number
             .checked_sub(1)?
             .checked_rem(self.slots.len() as u32)?;
         let slot = self.slots.get_mut(index as usize)?;
-        (slot.number == number && slot.request.is_some()).then_some((index, slot))
+        let is_it = slot.number == id.number && id.serial.is_none_or(|it| it == slot.serial);
+        (is_it && slot.request.is_some()).then_some((index, slot))
     }
 
-    /// The request with this number.
-    fn get(&mut self, number: u32) -> Option<&Request> {
-        self.slot(number)?.1.request.as_ref()
+    /// A request.
+    fn get(&mut self, id: RequestId) -> Option<&Request> {
+        self.slot(id)?.1.request.as_ref()
     }
 
-    /// Removes the request with this number.
-    fn take(&mut self, number: u32) -> Option<Request> {
+    /// Removes a request.
+    fn take(&mut self, id: RequestId) -> Option<Request> {
         let room = self.slots.len() as u32;
-        let (index, slot) = self.slot(number)?;
+        let (index, slot) = self.slot(id)?;
         let request = slot.request.take();
         // INVARIANT: The next number of this slot, or its first again.
-        slot.number = number.checked_add(room).unwrap_or(index.wrapping_add(1));
+        slot.number = id.number.checked_add(room).unwrap_or(index.wrapping_add(1));
         // There is room for each slot.
         let _ = self.free.push_within_capacity(index);
         request
@@ -173,13 +212,17 @@ pub(crate) struct Pep {
     ident: Ident,
     fabric: UseRef<Fabric>,
     uses: UseCount,
-    backlog: u32,
+    /// Changes under `state`, while it does not listen.
+    backlog: Atomic<u32>,
+    serial: u64,
     #[pin]
     state: Mutex<State>,
     #[pin]
     requests: SpinLock<Requests>,
-    _memory: Allowance,
 }
+
+/// The serial number of the next passive endpoint.
+static NEXT_SERIAL: AtomicWord = AtomicWord::new(0);
 
 impl Pep {
     /// Opens a passive endpoint of `fabric` (kfi_passive_ep). Fails with `EINVAL` for a backlog of
@@ -190,10 +233,7 @@ impl Pep {
             backlog if backlog <= limits::MAX_BACKLOG => backlog,
             _ => return Err(EINVAL),
         };
-        let room = backlog as usize;
-        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES);
-        let bytes = bytes.saturating_add(cm::listening_bytes(room));
-        let memory = ident.budget.take_for::<Self>(bytes)?;
+        let memory = ident.budget.take_for::<Self>(Self::bytes_of(backlog))?;
         let requests = Requests {
             eq: None,
             waiting: WaitingRequests::new(backlog)?,
@@ -202,6 +242,7 @@ impl Pep {
             addr: attr.addr,
             listening: None,
             closed: false,
+            _memory: memory,
         };
         let fabric = UseRef::new(fabric.clone())?;
         Arc::pin_init(
@@ -209,25 +250,61 @@ impl Pep {
                 ident,
                 fabric,
                 uses: UseCount::new(),
-                backlog,
+                backlog: Atomic::new(backlog),
+                serial: NEXT_SERIAL.fetch_add(1),
                 state <- new_mutex!(state, "Pep::state"),
                 requests <- new_spinlock!(requests, "Pep::requests"),
-                _memory: memory,
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// The most requests that wait.
-    pub(crate) fn backlog(&self) -> u32 {
-        self.backlog
+    /// Bytes of memory that a backlog takes.
+    fn bytes_of(backlog: u32) -> usize {
+        let room = backlog as usize;
+        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES);
+        bytes.saturating_add(cm::listening_bytes(room))
     }
 
-    /// The slot of the request with this number, below [`backlog`](Self::backlog). Requests that
-    /// wait at the same time have different slots.
-    pub(crate) fn slot_of(&self, number: u32) -> usize {
-        let slot = number.wrapping_sub(1).checked_rem(self.backlog);
-        slot.unwrap_or(0) as usize
+    /// The most requests that wait.
+    pub(crate) fn backlog(&self) -> u32 {
+        self.backlog.load(Relaxed)
+    }
+
+    /// Changes the most requests that wait (KFI_BACKLOG). Fails with `EINVAL` for none or more than
+    /// `KFABRIC_MAX_BACKLOG`; `KFI_EOPBADSTATE` if it listens; `EBADF` if it is closed; `ENOMEM`.
+    /// Sleeps.
+    pub(crate) fn set_backlog(&self, backlog: u32) -> Result {
+        if backlog == 0 || backlog > limits::MAX_BACKLOG {
+            return Err(EINVAL);
+        }
+        let memory = self
+            .ident
+            .budget
+            .take_for::<Self>(Self::bytes_of(backlog))?;
+        let waiting = WaitingRequests::new(backlog)?;
+        self.set_up(|state| {
+            // No request waits before it listens.
+            let before = core::mem::replace(&mut self.requests.lock().waiting, waiting);
+            drop(before);
+            self.backlog.store(backlog, Relaxed);
+            state._memory = memory;
+            Ok(())
+        })
+    }
+
+    /// The number that no other passive endpoint ever has.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The request with this number, with its serial number. `None`: no such request waits. Does
+    /// not sleep.
+    pub(crate) fn request(&self, number: u32) -> Option<RequestId> {
+        let mut requests = self.requests.lock();
+        let (_, slot) = requests.waiting.slot(number.into())?;
+        let serial = Some(slot.serial);
+        Some(RequestId { number, serial })
     }
 
     /// Calls `change` with the state before it listens. Fails with `KFI_EOPBADSTATE` if it listens,
@@ -293,7 +370,7 @@ impl Pep {
             }
             let listen = |port| {
                 let service = ServiceId::tcp(port);
-                cm::listen(&socket, addr.ip(), service, self.backlog, self.clone())
+                cm::listen(&socket, addr.ip(), service, self.backlog(), self.clone())
             };
             let (port, listening) = match addr.port() {
                 0 => at_any_port(listen)?,
@@ -305,17 +382,17 @@ impl Pep {
         })
     }
 
-    /// Removes the request with this number, to be accepted or rejected. Fails with `ENOENT` if no
+    /// Removes a request, to be accepted or rejected. Fails with `ENOENT` if no
     /// such request waits; the error of `check`, after which the request still waits. `check` is
     /// called under the spin lock and must not sleep. Does not sleep.
     pub(crate) fn take(
         &self,
-        number: u32,
+        id: RequestId,
         check: impl FnOnce(&Request) -> Result,
     ) -> Result<Request> {
         let mut requests = self.requests.lock();
-        check(requests.waiting.get(number).ok_or(ENOENT)?)?;
-        requests.waiting.take(number).ok_or(ENOENT)
+        check(requests.waiting.get(id).ok_or(ENOENT)?)?;
+        requests.waiting.take(id).ok_or(ENOENT)
     }
 
     /// The address of the requesting peer, with the port in its request. `None`: the link was
@@ -324,10 +401,10 @@ impl Pep {
         addresses(request).map(|(_, peer)| peer)
     }
 
-    /// Rejects the request with this number (kfi_reject), with private data. Fails with `ENOENT` if
-    /// no such request waits. Sleeps.
-    pub(crate) fn reject(&self, number: u32, private: &[u8]) -> Result {
-        let request = self.take(number, |_| Ok(()))?;
+    /// Rejects a request (kfi_reject), with private data. Fails with `ENOENT` if no such request
+    /// waits. Sleeps.
+    pub(crate) fn reject(&self, id: RequestId, private: &[u8]) -> Result {
+        let request = self.take(id, |_| Ok(()))?;
         request.reject(Reason::CONSUMER_DEFINED, private);
         Ok(())
     }
@@ -350,9 +427,10 @@ impl Pep {
         if let Some(request) = waiting.put(request) {
             return Some(request);
         }
-        let reported = waiting.get(connreq).is_some_and(|request| {
+        let reported = waiting.get(connreq.into()).is_some_and(|request| {
             let what = Connection {
                 connreq,
+                pep: Some(self.serial),
                 local,
                 peer,
                 link: request.link().name(),
@@ -363,7 +441,7 @@ impl Pep {
         if reported {
             None
         } else {
-            waiting.take(connreq)
+            waiting.take(connreq.into())
         }
     }
 }

@@ -43,5 +43,6 @@ pub(in crate::provider) use kernel::{
 pub(in crate::provider) use kfi_core::{
     addr::SockAddr,
     errno::Errno,
+    peer::PeerAddr,
     wait::Deadline, //
 };

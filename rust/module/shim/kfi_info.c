@@ -3,7 +3,8 @@
  * Entries of kfi_getinfo(): memory, and the functions that consumers call for
  * it.
  *
- * An entry owns what it points to, except objects: see struct kfi_info.  All
+ * An entry owns what it points to, except objects: see struct kfi_info.  The
+ * handle of a request for a connection is in the memory of its entry.  All
  * functions may sleep.
  */
 
@@ -11,7 +12,13 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
-#include <kfi/kfabric.h>
+#include "../capi/bindings.h"
+
+/* An entry for an endpoint that accepts a request. */
+struct connreq_info {
+	struct kfi_info		info;
+	struct kfabric_capi_connreq	connreq;
+};
 
 /* Frees one entry.  It may be incomplete. */
 static void free_entry(struct kfi_info *info)
@@ -113,15 +120,47 @@ static bool copy_contents(struct kfi_info *info)
 	return done;
 }
 
+static struct kfid *own_handle(const struct kfi_info *info)
+{
+	return &container_of(info, struct connreq_info, info)->connreq.fid;
+}
+
+/* Whether the handle is in the memory of the entry, which is longer then. */
+static bool has_own_handle(const struct kfi_info *info)
+{
+	return info->handle == own_handle(info) && kfabric_capi_is_connreq(info->handle);
+}
+
+/**
+ * kfabric_capi_add_connreq - give an entry the handle of a request
+ *
+ * Return: the entry, in other memory; NULL if there is none, and @info is as before.
+ */
+struct kfi_info *kfabric_capi_add_connreq(struct kfi_info *info,
+					  const struct kfabric_capi_connreq *connreq)
+{
+	struct connreq_info *whole = krealloc(info, sizeof(*whole), GFP_KERNEL);
+
+	if (!whole)
+		return NULL;
+	whole->connreq = *connreq;
+	whole->info.handle = &whole->connreq.fid;
+	return &whole->info;
+}
+
 struct kfi_info *kfi_dupinfo(const struct kfi_info *info)
 {
 	struct kfi_info *copy;
+	bool own;
 
 	if (!info)
 		return kfi_allocinfo();
-	copy = kmemdup(info, sizeof(*info), GFP_KERNEL);
+	own = has_own_handle(info);
+	copy = kmemdup(info, own ? sizeof(struct connreq_info) : sizeof(*info), GFP_KERNEL);
 	if (!copy)
 		return NULL;
+	if (own)
+		copy->handle = own_handle(copy);
 	copy->next = NULL;
 	if (copy_contents(copy))
 		return copy;

@@ -59,6 +59,16 @@ pub(crate) enum WaitError {
     Interrupted,
 }
 
+/// What ends a wait for other tasks before its condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signals {
+    /// A fatal signal: a process that is being killed waits for nobody.
+    Fatal,
+    /// No signal: the caller has to know that the condition holds. The other task may be of low
+    /// priority, so the kernel's detector of hung tasks does not look at this wait (TASK_IDLE).
+    None,
+}
+
 impl From<WaitError> for Error {
     /// `ETIMEDOUT`, or `ERESTARTSYS`, with which the system call layer restarts the call or returns
     /// `EINTR`.
@@ -211,6 +221,23 @@ impl WaitQueue {
             return Ok(());
         }
         let state = bindings::TASK_WAKEKILL | bindings::TASK_UNINTERRUPTIBLE;
+        self.sleep(state, Deadline::Forever, || cond().then_some(()))
+    }
+
+    /// [`wait_killable`](Self::wait_killable), for the signals that are named.
+    pub(crate) fn wait_for(
+        &self,
+        signals: Signals,
+        mut cond: impl FnMut() -> bool,
+    ) -> Result<(), WaitError> {
+        if signals == Signals::Fatal {
+            return self.wait_killable(cond);
+        }
+        task::might_sleep();
+        if cond() {
+            return Ok(());
+        }
+        let state = bindings::TASK_UNINTERRUPTIBLE | bindings::TASK_NOLOAD;
         self.sleep(state, Deadline::Forever, || cond().then_some(()))
     }
 

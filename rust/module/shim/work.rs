@@ -40,9 +40,11 @@ use kernel::{
         Arc, //
     },
     workqueue::{
+        HasWork,
         Queue,
         RawWorkItem,
-        Work, //
+        Work,
+        WorkItem, //
     }, //
 };
 
@@ -156,6 +158,24 @@ pub(crate) use impl_work;
 pub(crate) fn flush<T, const ID: u64>(work: &Work<T, ID>) {
     // SAFETY: The item is initialised, like every `Work`, and lives during the call.
     unsafe { bindings::flush_work(Work::raw_get(work)) };
+}
+
+/// Takes a work item from its queue, or waits until a run that has begun is over. Must not be
+/// called from the item itself. Sleeps.
+pub(crate) fn cancel<T, const ID: u64>(item: &Arc<T>)
+where
+    T: HasWork<T, ID> + WorkItem<ID, Pointer = Arc<T>>,
+{
+    let pointer = Arc::as_ptr(item).cast_mut();
+    // SAFETY: The item is alive, and its work is initialised, like every `Work`.
+    let was_queued = unsafe {
+        let work = Work::raw_get(T::raw_get_work(pointer));
+        bindings::cancel_work_sync(work)
+    };
+    if was_queued {
+        // SAFETY: The queue had a reference to the item, which it has given to nobody.
+        drop(unsafe { Arc::from_raw(pointer) });
+    }
 }
 
 /// A workqueue. Dropping it waits until all queued items have run, including those that its own

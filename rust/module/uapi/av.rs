@@ -17,7 +17,8 @@ use kfi_core::{
         KFI_EVENT,
         KFI_MORE,
         KFI_SYNC_ERR, //
-    }, //
+    },
+    peer::RxCtxBits, //
 };
 
 use super::{
@@ -43,7 +44,6 @@ use crate::{
 const STRIDE: usize = 256;
 
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> Result<Arc<Av>> {
-    must_be_zero(&[arg.reserved])?;
     if arg.flags & !KFI_EVENT != 0 || arg.count > limits::MAX_AV {
         return Err(EINVAL);
     }
@@ -51,6 +51,7 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> 
         kind: AvType::try_from(arg.type_).map_err(to_error)?,
         count: arg.count,
         events: arg.flags & KFI_EVENT != 0,
+        rx_ctx_bits: RxCtxBits::new(arg.rx_ctx_bits).map_err(to_error)?,
     };
     let av = Av::open(&file.object::<Domain>(arg.domain)?, attr, ident)?;
     arg.type_ = av.kind().into();

@@ -80,6 +80,8 @@ macro_rules! calls {
             0x52 KFABRIC_IOC_CANCEL_WORK(kfabric_cancel_work: 24) input work::cancel;
             0x53 KFABRIC_IOC_FLUSH_WORK(kfabric_flush_work: 24) query work::flush;
             0x54 KFABRIC_IOC_EP_ALIAS(kfabric_ep_alias: 40) make alias::open;
+            0x55 KFABRIC_IOC_STX_OPEN(kfabric_stx_open: 32) make shared::open_stx;
+            0x56 KFABRIC_IOC_SRX_OPEN(kfabric_srx_open: 48) make shared::open_srx;
 
             0x58 KFABRIC_IOC_PEP_OPEN(kfabric_pep_open: 56) make ep::pep_open;
             0x59 KFABRIC_IOC_PEP_LISTEN(kfabric_pep_listen: 8) input ep::pep_listen;
@@ -94,6 +96,8 @@ macro_rules! calls {
             0x62 KFABRIC_IOC_COMP_CNTR_MODIFY(kfabric_comp_cntr_modify: 24) input comp_cntr::modify;
             0x63 KFABRIC_IOC_COMP_CNTR_READ(kfabric_comp_cntr_read: 24) query comp_cntr::read;
             0x64 KFABRIC_IOC_COMP_CNTR_ATTACH(kfabric_comp_cntr_attach: 24) input comp_cntr::attach;
+            0x68 KFABRIC_IOC_SEP_OPEN(kfabric_sep_open: 104) make sep::open;
+            0x69 KFABRIC_IOC_SEP_CONTEXT(kfabric_sep_context: 56) make sep::context;
             0x70 KFABRIC_IOC_COUNTERS_OPEN(kfabric_counters_open: 32) make flow::counters_open;
             0x71 KFABRIC_IOC_COUNTERS_ATTACH(kfabric_counters_attach: 24) input flow::attach;
             0x72 KFABRIC_IOC_COUNTERS_READ(kfabric_counters_read: 32) input flow::read;

@@ -34,6 +34,8 @@ use super::{
     },
     post,
     prelude::*,
+    sep,
+    shared,
     stat,
     wait,
     work, //

@@ -29,7 +29,10 @@ use super::{
 };
 use crate::provider::{
     ep::{
-        attr::EpRequest,
+        attr::{
+            EpRequest,
+            Shares, //
+        },
         options::{
             Opt,
             QpOpt, //
@@ -48,6 +51,10 @@ pub(super) fn open(
     arg: &mut kfabric_ep_open,
     ident: Ident,
 ) -> Result<Arc<Endpoint>> {
+    must_be_zero(&[arg.reserved])?;
+    if arg.shared & !(KFABRIC_SHARED_TX | KFABRIC_SHARED_RX) != 0 {
+        return Err(EINVAL);
+    }
     let request = EpRequest {
         ep_type: arg.type_,
         caps: arg.caps,
@@ -57,12 +64,20 @@ pub(super) fn open(
         rx_size: arg.rx_size.into(),
         total_buffered_recv: arg.total_buffered_recv,
         src_addr: own_sockaddr_or_none(&arg.src_addr)?,
+        shares: Shares {
+            tx: arg.shared & KFABRIC_SHARED_TX != 0,
+            rx: arg.shared & KFABRIC_SHARED_RX != 0,
+        },
     };
     Endpoint::open(&file.object::<Domain>(arg.domain)?, request.check()?, ident)
 }
 
 pub(super) fn enable(file: &OpenFile, arg: &kfabric_ep_enable) -> Result {
-    file.object::<Endpoint>(arg.ep)?.enable()
+    match file.entry(arg.ep)? {
+        Entry::Endpoint(endpoint) => endpoint.enable(),
+        Entry::Sep(sep) => sep.enable(),
+        _ => Err(EBADF),
+    }
 }
 
 pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
@@ -72,6 +87,8 @@ pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
     match &object {
         Entry::Endpoint(endpoint) if set => endpoint.set_name(own_sockaddr(&arg.addr)?)?,
         Entry::Endpoint(endpoint) => arg.addr = put_sockaddr(Some(endpoint.name()?)),
+        Entry::Sep(sep) if set => sep.set_name(own_sockaddr(&arg.addr)?)?,
+        Entry::Sep(sep) => arg.addr = put_sockaddr(Some(sep.name()?)),
         Entry::Pep(pep) if set => pep.set_name(own_sockaddr(&arg.addr)?)?,
         Entry::Pep(pep) => arg.addr = put_sockaddr(Some(pep.name())),
         _ => return Err(EBADF),
@@ -86,19 +103,24 @@ pub(super) fn cancel(file: &OpenFile, arg: &kfabric_ep_cancel) -> Result {
 pub(super) fn opt(file: &OpenFile, arg: &mut kfabric_ep_opt) -> Result {
     must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
-    let endpoint = file.object::<Endpoint>(arg.ep)?;
+    let object = file.entry(arg.ep)?;
+    if !matches!(object, Entry::Endpoint(_) | Entry::Sep(_)) {
+        return Err(EBADF);
+    }
     let opt = match (arg.level, arg.name) {
         (KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV) => Opt::MinMultiRecv,
         (KFI_OPT_ENDPOINT, KFI_OPT_CM_DATA_SIZE) => Opt::CmDataSize,
         (KFABRIC_OPT_QP, name) => Opt::Qp(qp_opt(name)?),
         _ => return Err(ENOPROTOOPT),
     };
-    if set {
-        endpoint.set_opt(opt, arg.value)
-    } else {
-        arg.value = endpoint.opt(opt)?;
-        Ok(())
+    match object {
+        Entry::Endpoint(endpoint) if set => endpoint.set_opt(opt, arg.value)?,
+        Entry::Endpoint(endpoint) => arg.value = endpoint.opt(opt)?,
+        Entry::Sep(sep) if set => sep.set_opt(opt, arg.value)?,
+        Entry::Sep(sep) => arg.value = sep.opt(opt)?,
+        _ => return Err(EBADF),
     }
+    Ok(())
 }
 
 /// The QP option with this number. Fails with `ENOPROTOOPT` if there is none.
@@ -165,7 +187,7 @@ pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
     let private = private(&mut room, arg.param, arg.param_len)?;
     let pep = file.object::<Pep>(arg.pep)?;
     file.object::<Endpoint>(arg.ep)?
-        .accept(&pep, arg.connreq, private)
+        .accept(&pep, arg.connreq.into(), private)
 }
 
 pub(super) fn shutdown(file: &OpenFile, arg: &kfabric_ep_shutdown) -> Result {
@@ -183,20 +205,23 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
     must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
     match file.entry(arg.handle)? {
-        Entry::Endpoint(endpoint) => {
+        object @ (Entry::Endpoint(_) | Entry::Sep(_)) => {
             let side = match arg.flags & (KFI_TRANSMIT | KFI_RECV) {
                 KFI_TRANSMIT => Side::Transmit,
                 KFI_RECV => Side::Receive,
                 _ => return Err(EINVAL),
             };
+            // A get ignores all flags but the side, but they must be valid.
             let flags = arg.flags & !(KFI_TRANSMIT | KFI_RECV);
-            if set {
-                endpoint.set_op_flags(side, side.default_flags(flags).map_err(to_error)?)?;
-            } else {
-                // A get ignores all flags but the side, but they must be valid.
-                side.default_flags(flags).map_err(to_error)?;
-                arg.flags = arg.flags & (KFI_TRANSMIT | KFI_RECV) | endpoint.op_flags(side).bits();
-            }
+            let flags = side.default_flags(flags).map_err(to_error)?;
+            let found = match object {
+                Entry::Endpoint(endpoint) if set => return endpoint.set_op_flags(side, flags),
+                Entry::Sep(sep) if set => return sep.set_op_flags(side, flags),
+                Entry::Endpoint(endpoint) => endpoint.op_flags(side),
+                Entry::Sep(sep) => sep.op_flags(side),
+                _ => return Err(EBADF),
+            };
+            arg.flags = arg.flags & (KFI_TRANSMIT | KFI_RECV) | found.bits();
         }
         Entry::Cntr(cntr) if set => cntr.set_flags(arg.flags)?,
         Entry::Cntr(cntr) => arg.flags = cntr.flags(),
@@ -226,5 +251,6 @@ pub(super) fn pep_listen(file: &OpenFile, arg: &kfabric_pep_listen) -> Result {
 pub(super) fn pep_reject(file: &OpenFile, arg: &kfabric_pep_reject) -> Result {
     let mut room = [0; limits::MAX_REJECT_DATA];
     let private = private(&mut room, arg.param, arg.param_len)?;
-    file.object::<Pep>(arg.pep)?.reject(arg.connreq, private)
+    file.object::<Pep>(arg.pep)?
+        .reject(arg.connreq.into(), private)
 }

@@ -175,6 +175,7 @@ compare! {
         KFABRIC_MAX_EVENT = limits::MAX_EVENT; KFABRIC_MAX_POST = limits::MAX_POST;
         KFABRIC_MAX_BUFFERED = limits::MAX_BUFFERED; KFABRIC_MAX_COMP_CNTR = limits::MAX_COMP_CNTR;
         KFABRIC_MAX_WAITERS = limits::MAX_WAITERS; KFABRIC_MAX_WORK = limits::MAX_WORK;
+        KFABRIC_MAX_EP_CTX = limits::MAX_EP_CTX;
         KFABRIC_MAX_CONNECT_DATA = limits::MAX_CONNECT_DATA;
         KFABRIC_MAX_ACCEPT_DATA = limits::MAX_ACCEPT_DATA;
         KFABRIC_MAX_REJECT_DATA = limits::MAX_REJECT_DATA;
@@ -219,7 +220,7 @@ compare! {
         KFABRIC_OP_CNTR_SET = 9; KFABRIC_OP_CNTR_ADD = 10;
 
         // uapi/post.rs uses this constant.
-        KFABRIC_OP_EXPLICIT = 1;
+        KFABRIC_OP_EXPLICIT = 1; KFABRIC_SHARED_TX = 1; KFABRIC_SHARED_RX = 2;
 
         // uapi/stat.rs and net/stats.rs use these constants.
         KFABRIC_MAX_FIGURES = 64; KFABRIC_FIGURES_NETNS = 0; KFABRIC_FIGURES_LINK = 1;

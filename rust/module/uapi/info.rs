@@ -52,7 +52,7 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
         max_counters: limits::MAX_COUNTERS,
         max_comp_cntr: limits::MAX_COMP_CNTR,
         max_work: limits::MAX_WORK,
-        reserved: 0,
+        max_ep_ctx: limits::MAX_EP_CTX,
     };
     Ok(())
 }

@@ -46,6 +46,8 @@ mod objects;
 mod parse;
 mod post;
 mod prelude;
+mod sep;
+mod shared;
 mod stat;
 mod wait;
 mod work;

@@ -28,6 +28,8 @@ use crate::{
         object,
         pep::Pep,
         poll::PollSet,
+        sep::ScalableEp,
+        stx::Stx,
         wait::WaitSet, //
     },
     shim::bindings::{
@@ -66,7 +68,7 @@ macro_rules! classes {
             /// closes it too, `EINTR` if the current task is being killed. Sleeps until no
             /// operation accesses its memory.
             pub(super) fn close(&self) -> Result {
-                match self { $( Self::$variant(object) => object::close(&**object), )* }
+                match self { $( Self::$variant(object) => object::close_killable(&**object), )* }
             }
 
             /// The program knows the handle of the object and can use it.
@@ -123,7 +125,12 @@ classes! {
     Flow(Flow),
     /// An alias of an endpoint.
     EpAlias(EpAlias),
+    /// An endpoint, or a shared receive context.
     Endpoint(Endpoint),
+    /// A scalable endpoint. Its contexts are endpoints.
+    Sep(ScalableEp),
+    /// A shared transmit context.
+    Stx(Stx),
     Pep(Pep),
     Mr(Mr),
     /// An address vector.
@@ -163,13 +170,12 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
         (Entry::Av(av), Entry::Eq(eq)) if flags == 0 => av.bind_eq(&eq),
         (Entry::Endpoint(ep), Entry::Av(av)) if flags == 0 => ep.bind_av(&av),
         (Entry::Endpoint(ep), Entry::Eq(eq)) if flags == 0 => ep.bind_eq(&eq),
+        (Entry::Endpoint(ep), Entry::Endpoint(srx)) if flags == 0 => ep.bind_srx(&srx),
+        (Entry::Endpoint(ep), Entry::Stx(stx)) if flags == 0 => ep.bind_stx(&stx),
         (Entry::Pep(pep), Entry::Eq(eq)) if flags == 0 => pep.bind_eq(&eq),
+        (Entry::Sep(sep), Entry::Av(av)) if flags == 0 => sep.bind_av(&av),
         (Entry::Endpoint(ep), Entry::Cq(cq)) => {
-            let flags = CqBind::from_bits(flags).map_err(to_error)?;
-            if !flags.intersects(CqBind::TRANSMIT | CqBind::RECV) {
-                return Err(EINVAL);
-            }
-            ep.bind_cq(&cq, flags)
+            ep.bind_cq(&cq, CqBind::from_bits(flags).map_err(to_error)?)
         }
         (Entry::Endpoint(ep), Entry::Cntr(cntr)) => ep.bind_cntr(&cntr, counted(flags)?),
         (Entry::Mr(mr), Entry::Cntr(cntr)) => {

@@ -39,6 +39,7 @@ struct ModuleJson {
     max_counters: u32,
     max_comp_cntr: u32,
     max_work: u32,
+    max_ep_ctx: u32,
 }
 
 impl From<&Query> for ModuleJson {
@@ -63,6 +64,7 @@ impl From<&Query> for ModuleJson {
             max_counters: query.max_counters,
             max_comp_cntr: query.max_comp_cntr,
             max_work: query.max_work,
+            max_ep_ctx: query.max_ep_ctx,
         }
     }
 }
@@ -260,7 +262,7 @@ fn module_text(module: &ModuleJson) -> String {
         "  capabilities: {}\n  limits: {} objects a file, {} operations a queue, {} CQ entries, \
          {} events, {} addresses, {} operations a post, {} pieces a list, {} of unexpected \
          messages, {} completion counters a domain, {} flows of an endpoint, {} points a flow, {} values \
-         of counters, {} works that wait in a domain\n",
+         of counters, {} works that wait in a domain, {} contexts of each side of a scalable endpoint\n",
         text::row(&module.caps),
         module.max_handles,
         module.max_queue,
@@ -275,6 +277,7 @@ fn module_text(module: &ModuleJson) -> String {
         module.max_flow_points,
         module.max_counters,
         module.max_work,
+        module.max_ep_ctx,
     )
 }
 
@@ -398,6 +401,7 @@ pub(crate) mod tests {
             max_counters: 1,
             max_comp_cntr: 1,
             max_work: 1,
+            max_ep_ctx: 1,
         }
     }
 

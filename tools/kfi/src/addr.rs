@@ -28,6 +28,18 @@ impl FiAddr {
     /// No address: an address that could not be inserted, or an unknown sender.
     pub const NOTAVAIL: Self = Self(abi::KFI_ADDR_NOTAVAIL);
 
+    /// The address of a receive context of this peer, a scalable endpoint, for
+    /// transmits (kfi_rx_addr).  `bits` are the
+    /// [`rx_ctx_bits`](crate::AvBuilder::rx_ctx_bits) of its address vector;
+    /// without bits there is context 0 only, the peer itself.
+    pub fn receive_context(self, index: u32, bits: u32) -> Self {
+        let index = u64::from(index);
+        match 64_u32.checked_sub(bits) {
+            Some(shift @ 1..64) => Self(index << shift | self.0),
+            _ => self,
+        }
+    }
+
     /// The address, unless it is [`FiAddr::NOTAVAIL`].
     pub fn known(self) -> Option<Self> {
         (self != Self::NOTAVAIL).then_some(self)

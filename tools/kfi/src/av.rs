@@ -2,7 +2,10 @@
 //! Address vectors: they map socket addresses of peers to the short addresses
 //! that operations use.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use crate::{
     abi::{self, Call, calls},
@@ -23,6 +26,7 @@ pub struct AvBuilder {
     kind: AvKind,
     count: u32,
     flags: u64,
+    rx_ctx_bits: u32,
     context: u64,
 }
 
@@ -33,6 +37,7 @@ impl AvBuilder {
             kind: AvKind::Unspec,
             count: 0,
             flags: 0,
+            rx_ctx_bits: 0,
             context: 0,
         }
     }
@@ -56,6 +61,13 @@ impl AvBuilder {
         self
     }
 
+    /// Upper bits of its addresses that select a receive context of a scalable
+    /// endpoint; at most 16.  See [`FiAddr::receive_context`].
+    pub fn rx_ctx_bits(mut self, bits: u32) -> Self {
+        self.rx_ctx_bits = bits;
+        self
+    }
+
     /// A number for the caller's own use.
     pub fn context(mut self, context: u64) -> Self {
         self.context = context;
@@ -66,14 +78,15 @@ impl AvBuilder {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: a count above [`Query::max_av`](crate::Query::max_av);
-    /// `EMFILE`; `ENOMEM`.
+    /// `EINVAL`: a count above [`Query::max_av`](crate::Query::max_av), too many
+    /// bits for contexts; `EMFILE`; `ENOMEM`.
     pub fn open(self) -> Result<Av> {
         let mut arg = abi::kfabric_av_open {
             domain: self.domain.handle(),
             type_: self.kind.raw(),
             count: self.count,
             flags: self.flags,
+            rx_ctx_bits: self.rx_ctx_bits,
             context: self.context,
             ..Call::sized()
         };
@@ -208,6 +221,21 @@ impl Av {
         Ok(FiAddr(arg.fi_addr))
     }
 
+    /// Inserts the addresses of `nodecnt` nodes with `svccnt` services each, from
+    /// `first` on: consecutive IP addresses with consecutive ports.  All ports of
+    /// a node come before the next node (fi_av_insertsym).  The result is that of
+    /// [`Av::insert`], in this order.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: a count is 0, there are more than 65536 addresses, or the last
+    /// one does not exist; else as [`Av::insert`].
+    pub fn insertsym(&self, first: SocketAddr, nodecnt: u32, svccnt: u32) -> Result<Vec<FiAddr>> {
+        let addrs = symmetric(first, nodecnt, svccnt)
+            .ok_or(Error::call("fi_av_insertsym", Errno::EINVAL))?;
+        self.insert(&addrs)
+    }
+
     /// Removes addresses, all or none.
     ///
     /// # Errors
@@ -247,5 +275,69 @@ impl Av {
         };
         calls::plain(self.device(), &mut arg)?;
         Ok(calls::text(&arg.text))
+    }
+}
+
+/// Addresses that one call inserts.
+const MAX_ROW: u32 = abi::KFABRIC_MAX_AV;
+
+/// The addresses of a symmetric insertion; `None` if one of them does not exist,
+/// or there are too many or none.
+fn symmetric(first: SocketAddr, nodecnt: u32, svccnt: u32) -> Option<Vec<SocketAddr>> {
+    let count = nodecnt.checked_mul(svccnt)?;
+    if count == 0 || count > MAX_ROW {
+        return None;
+    }
+    let node = |index: u32| {
+        let mut addr = first;
+        addr.set_ip(match first.ip() {
+            IpAddr::V4(ip) => Ipv4Addr::from(u32::from(ip).checked_add(index)?).into(),
+            IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip).checked_add(index.into())?).into(),
+        });
+        Some(addr)
+    };
+    let address = |index: u32| {
+        let mut addr = node(index / svccnt)?;
+        let port = u32::from(first.port()).checked_add(index % svccnt)?;
+        addr.set_port(u16::try_from(port).ok()?);
+        Some(addr)
+    };
+    (0..count).map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(first: &str, nodecnt: u32, svccnt: u32) -> Option<Vec<String>> {
+        let row = symmetric(first.parse().unwrap(), nodecnt, svccnt)?;
+        Some(row.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn all_ports_of_a_node_come_first() {
+        let expected = [
+            "10.1.1.255:5000",
+            "10.1.1.255:5001",
+            "10.1.2.0:5000",
+            "10.1.2.0:5001",
+        ];
+        assert_eq!(row("10.1.1.255:5000", 2, 2).unwrap(), expected);
+        let expected = ["[fd00::ffff]:1", "[fd00::1:0]:1"];
+        assert_eq!(row("[fd00::ffff]:1", 2, 1).unwrap(), expected);
+    }
+
+    #[test]
+    fn rows_have_limits() {
+        assert_eq!(row("10.0.0.1:65535", 1, 2), None);
+        assert_eq!(row("255.255.255.255:1", 2, 1), None);
+        assert_eq!(row("10.0.0.1:1", 0, 1), None);
+        assert_eq!(row("10.0.0.1:1", 1, 0), None);
+        assert_eq!(row("10.0.0.1:1", 65_536, 65_536), None);
+        assert_eq!(row("10.0.0.1:1", MAX_ROW + 1, 1), None);
+        assert_eq!(
+            row("10.0.0.1:1", 1, 65_535).map(|row| row.len()),
+            Some(65_535)
+        );
     }
 }

@@ -78,6 +78,8 @@ pub struct Query {
     pub max_comp_cntr: u32,
     /// Deferred work and triggered operations that wait in one domain.
     pub max_work: u32,
+    /// Transmit contexts, and receive contexts, of a scalable endpoint.
+    pub max_ep_ctx: u32,
 }
 
 impl Device {
@@ -145,6 +147,7 @@ impl Device {
             max_counters: arg.max_counters,
             max_comp_cntr: arg.max_comp_cntr,
             max_work: arg.max_work,
+            max_ep_ctx: arg.max_ep_ctx,
         })
     }
 

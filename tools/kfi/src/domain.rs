@@ -19,6 +19,7 @@ use crate::{
     mr::MrBuilder,
     object::{Inner, object},
     poll::PollSet,
+    sep::ScalableEndpointBuilder,
 };
 
 /// Opens a domain; from [`Fabric::domain`].
@@ -88,6 +89,11 @@ impl Domain {
     /// An endpoint, to be opened.
     pub fn endpoint(&self) -> EndpointBuilder {
         EndpointBuilder::new(self)
+    }
+
+    /// A scalable endpoint, to be opened.
+    pub fn scalable_endpoint(&self) -> ScalableEndpointBuilder {
+        ScalableEndpointBuilder::new(self)
     }
 
     /// A completion queue, to be opened.

@@ -17,6 +17,7 @@ use crate::{
     cntr::Cntr,
     comp_cntr::CompCntr,
     cq::Cq,
+    device::Device,
     domain::Domain,
     enums::{AtomicOp, Datatype, EpType, Side},
     eq::Eq,
@@ -24,7 +25,7 @@ use crate::{
     error::Result,
     flags::{Caps, CntrBind, CompCntrOps, CqBind, OpFlags},
     flow::FlowBuilder,
-    object::{Inner, object},
+    object::{Hold, Inner, object},
     op::{Local, Op, Remote},
 };
 
@@ -97,6 +98,20 @@ impl EndpointBuilder {
         self
     }
 
+    /// It takes room for transmits from a shared context, which is bound with
+    /// [`Endpoint::bind_stx`] before it is enabled.
+    pub fn shared_tx(mut self) -> Self {
+        self.raw.shared |= abi::KFABRIC_SHARED_TX;
+        self
+    }
+
+    /// Its messages take the receives of a shared context, which is bound with
+    /// [`Endpoint::bind_srx`] before it is enabled.
+    pub fn shared_rx(mut self) -> Self {
+        self.raw.shared |= abi::KFABRIC_SHARED_RX;
+        self
+    }
+
     /// A number for the caller's own use.
     pub fn context(mut self, context: u64) -> Self {
         self.raw.context = context;
@@ -115,9 +130,8 @@ impl EndpointBuilder {
         self.raw.domain = self.domain.handle();
         let device = self.domain.device();
         calls::plain(device, &mut self.raw)?;
-        Ok(Endpoint {
-            inner: Inner::new(device, self.raw.handle, vec![self.domain.as_hold()]),
-        })
+        let hold = self.domain.as_hold();
+        Ok(Endpoint::opened(device, self.raw.handle, hold))
     }
 }
 
@@ -169,11 +183,27 @@ object!(Endpoint);
 
 /// Set-up.
 impl Endpoint {
-    /// Reports completions of one or both sides to a CQ.
+    /// An object that the module takes as an endpoint.
+    pub(crate) fn from_inner(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    /// Binds another object, without flags.
+    pub(crate) fn bind(&self, to: u32, hold: Hold) -> Result<()> {
+        self.inner.node.bind(to, 0, hold)
+    }
+
+    /// An endpoint that was just opened from `parent`.
+    pub(crate) fn opened(device: &Device, handle: u32, parent: Hold) -> Self {
+        Self::from_inner(Inner::new(device, handle, vec![parent]))
+    }
+
+    /// Reports completions of one or both sides to a CQ; a context of a
+    /// scalable endpoint has one side, which need not be named.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no side, another domain, or a CQ is bound for that side
+    /// `EINVAL`: no side, one that a context does not have, another domain, or a CQ is bound for that side
     /// already; `KFI_EOPBADSTATE`: enabled already.
     pub fn bind_cq(&self, cq: &Cq, flags: CqBind) -> Result<()> {
         self.inner
@@ -243,7 +273,9 @@ impl Endpoint {
     ///
     /// `KFI_ENOCQ`: neither a CQ nor a counter for a side that it has;
     /// `KFI_ENOAV`: no address vector; `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: the link has
-    /// no address; `KFI_EOPBADSTATE`: enabled already.
+    /// no address; `KFI_EOPBADSTATE`: enabled already, or a shared context is not bound; with a
+    /// shared receive context `EINVAL`: other endpoints of the context have another CQ or address
+    /// vector, and `EAGAIN`: the CQ has no room for the receives that are posted to it.
     pub fn enable(&self) -> Result<()> {
         let mut arg = abi::kfabric_ep_enable {
             ep: self.handle(),

@@ -64,6 +64,8 @@ bitflags! {
     /// Flags of an operation, and an endpoint's defaults for them.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OpFlags: u64 {
+        /// RMA to the memory of a tagged receive of the peer.
+        const TAGGED = abi::KFI_TAGGED;
         /// The receive buffer takes several messages.
         const MULTI_RECV = abi::KFI_MULTI_RECV;
         /// Carries data to the peer's CQ.

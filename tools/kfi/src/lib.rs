@@ -123,6 +123,8 @@ mod poll;
 mod qp;
 #[allow(unsafe_code, reason = "entries where they are mapped")]
 mod ring;
+mod sep;
+mod shared;
 mod stat;
 mod wait;
 #[allow(unsafe_code, reason = "addresses of operations in structures")]
@@ -163,6 +165,8 @@ pub use pep::{ConnectionEvent, PassiveEndpoint, PassiveEndpointBuilder};
 pub use poll::{PollSet, Pollable};
 pub use qp::{PeerAddr, QpAddr, QpInfo, QpOption, ip_of_gid};
 pub use ring::CqRing;
+pub use sep::{ContextBuilder, ScalableEndpoint, ScalableEndpointBuilder};
+pub use shared::{SharedRx, SharedRxBuilder, SharedTx, SharedTxBuilder};
 pub use stat::{Stat, StatClass, StatValues, Stats};
 pub use wait::{WaitFd, WaitSet, WaitSetFd};
 pub use work::{QueuedWork, Work, WorkId};

@@ -262,6 +262,22 @@ impl<'a> Op<'a> {
         Self::new(abi::KFABRIC_OP_WRITE, local.into(), peer).remote(remote)
     }
 
+    /// Reads the memory of a tagged receive that the peer has posted, from byte
+    /// `offset` on.
+    ///
+    /// The receive is matched as by a message with this tag, and completes.  The
+    /// operation does not wait for one: it fails with `EREMOTEIO` if there is
+    /// none.  Both endpoints need [`Caps::TAGGED_RMA`](crate::Caps::TAGGED_RMA).
+    pub fn tread(peer: FiAddr, local: impl Into<Local<'a>>, tag: u64, offset: u64) -> Self {
+        Self::read(peer, local, Remote::new(offset, tag)).flags(OpFlags::TAGGED)
+    }
+
+    /// Writes to the memory of a tagged receive that the peer has posted, as
+    /// [`Op::tread`].
+    pub fn twrite(peer: FiAddr, local: impl Into<Local<'a>>, tag: u64, offset: u64) -> Self {
+        Self::write(peer, local, Remote::new(offset, tag)).flags(OpFlags::TAGGED)
+    }
+
     /// Sends a short message whose bytes are copied at once
     /// ([`Query::inject_size`](crate::Query::inject_size) says how many can
     /// be).
@@ -440,6 +456,16 @@ mod tests {
                 .raw()
                 .opcode,
             abi::KFABRIC_OP_WRITE
+        );
+        let raw = *Op::twrite(FiAddr(1), &buffer, 77, 5).raw();
+        assert_eq!(
+            (raw.opcode, raw.flags, raw.rma_addr, raw.rma_key),
+            (abi::KFABRIC_OP_WRITE, abi::KFI_TAGGED, 5, 77)
+        );
+        let raw = *Op::tread(FiAddr(1), &buffer, 77, 5).raw();
+        assert_eq!(
+            (raw.opcode, raw.flags, raw.rma_addr, raw.rma_key),
+            (abi::KFABRIC_OP_READ, abi::KFI_TAGGED, 5, 77)
         );
         assert_eq!(
             Op::tsend(FiAddr(1), &buffer, 8).raw().opcode,

@@ -28,7 +28,7 @@ pub(super) fn device_calls() -> Vec<Row> {
             max_queue: Reported, max_cq: Reported, max_eq: Reported, max_av: Reported, max_post: Reported,
             max_buffered: Reported, max_flows: Reported, max_flow_points: Reported,
             max_counters: Reported, max_comp_cntr: Reported, max_work: Reported,
-            reserved: Reported,
+            max_ep_ctx: Reported,
         } |_| Call::sized(), keep),
         row!(KFABRIC_IOC_NOP kfabric_nop 8 {
             reserved: Reserved,
@@ -111,7 +111,7 @@ pub(super) fn common_calls() -> Vec<Row> {
             drop(unsafe { OwnedFd::from_raw_fd(arg.fd) });
         }),
         row!(KFABRIC_IOC_OPSFLAG kfabric_opsflag 24 {
-            handle: Handle(&[Class::Ep, Class::Cntr]), set: Value, reserved: Reserved,
+            handle: Handle(&[Class::Ep, Class::Sep, Class::Cntr]), set: Value, reserved: Reserved,
             flags: Flags(TX_FLAGS | abi::KFI_TRANSMIT),
         } |world| abi::kfabric_opsflag {
             handle: world.ep,
@@ -198,7 +198,7 @@ pub(super) fn av_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_AV_OPEN kfabric_av_open 40 {
             domain: Handle(&[Class::Domain]), type_: Value, count: Value,
-            flags: Flags(abi::KFI_EVENT), handle: Reported, reserved: Reserved, context: Value,
+            flags: Flags(abi::KFI_EVENT), handle: Reported, rx_ctx_bits: Value, context: Value,
         } |world| abi::kfabric_av_open {
             domain: world.domain,
             ..Call::sized()

@@ -21,6 +21,30 @@ fn flush(world: &World) -> u64 {
     flushed.expect("flush_work").flushed
 }
 
+/// Capabilities that both sides have.
+const BOTH_CAPS: u64 = abi::KFI_MSG
+    | abi::KFI_TAGGED
+    | abi::KFI_RMA
+    | abi::KFI_ATOMIC
+    | abi::KFI_TAGGED_RMA
+    | abi::KFI_NAMED_RX_CTX
+    | abi::KFI_TRIGGER
+    | abi::KFI_LOCAL_COMM
+    | abi::KFI_REMOTE_COMM;
+
+/// Capabilities of shared transmit contexts.
+const TX_CAPS: u64 = BOTH_CAPS | abi::KFI_SEND | abi::KFI_READ | abi::KFI_WRITE | abi::KFI_FENCE;
+
+/// Capabilities of shared receive contexts.
+const RX_CAPS: u64 = BOTH_CAPS
+    | abi::KFI_RECV
+    | abi::KFI_REMOTE_READ
+    | abi::KFI_REMOTE_WRITE
+    | abi::KFI_MULTI_RECV
+    | abi::KFI_SOURCE
+    | abi::KFI_DIRECTED_RECV
+    | abi::KFI_RMA_EVENT;
+
 pub(super) fn ep_calls() -> Vec<Row> {
     vec![
         row!(KFABRIC_IOC_EP_OPEN kfabric_ep_open 96 {
@@ -29,6 +53,8 @@ pub(super) fn ep_calls() -> Vec<Row> {
             rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
             tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
             context: Value,
+            shared: Flags((abi::KFABRIC_SHARED_TX | abi::KFABRIC_SHARED_RX) as u64),
+            reserved: Reserved,
         } |world| abi::kfabric_ep_open {
             domain: world.domain,
             type_: abi::KFI_EP_RDM,
@@ -36,19 +62,21 @@ pub(super) fn ep_calls() -> Vec<Row> {
             ..Call::sized()
         }, close),
         row!(KFABRIC_IOC_EP_ENABLE kfabric_ep_enable 8 {
-            ep: Handle(&[Class::Ep]),
+            ep: Handle(&[Class::Ep, Class::Sep]),
         } |world| abi::kfabric_ep_enable {
             ep: world.ep_new,
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
-            ep: Handle(&[Class::Ep, Class::Pep]), set: Value, reserved: Reserved, addr: Reported,
+            ep: Handle(&[Class::Ep, Class::Pep, Class::Sep]), set: Value, reserved: Reserved,
+            addr: Reported,
         } |world| abi::kfabric_ep_name {
             ep: world.ep,
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
-            ep: Handle(&[Class::Ep, Class::Pep]), set: Value, reserved: Reserved, addr: Addr,
+            ep: Handle(&[Class::Ep, Class::Pep, Class::Sep]), set: Value, reserved: Reserved,
+            addr: Addr,
         } |world| abi::kfabric_ep_name {
             ep: world.ep_new,
             set: 1,
@@ -63,7 +91,8 @@ pub(super) fn ep_calls() -> Vec<Row> {
             ..Call::sized()
         }, keep),
         row!(KFABRIC_IOC_EP_OPT kfabric_ep_opt 32 {
-            ep: Handle(&[Class::Ep]), set: Value, level: Value, name: Value, reserved: Reserved,
+            ep: Handle(&[Class::Ep, Class::Sep]), set: Value, level: Value, name: Value,
+            reserved: Reserved,
             value: Value,
         } |world| abi::kfabric_ep_opt {
             ep: world.ep,
@@ -134,6 +163,21 @@ pub(super) fn ep_calls() -> Vec<Row> {
             ep: world.ep,
             ..Call::sized()
         }, close),
+        row!(KFABRIC_IOC_STX_OPEN kfabric_stx_open 32 {
+            domain: Handle(&[Class::Domain]), caps: Flags(TX_CAPS), tx_size: Value,
+            handle: Reported, context: Value,
+        } |world| abi::kfabric_stx_open {
+            domain: world.domain,
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_SRX_OPEN kfabric_srx_open 48 {
+            domain: Handle(&[Class::Domain]), caps: Flags(RX_CAPS),
+            rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
+            rx_size: Value, handle: Reported, total_buffered_recv: Value, context: Value,
+        } |world| abi::kfabric_srx_open {
+            domain: world.domain,
+            ..Call::sized()
+        }, close),
         row!(KFABRIC_IOC_PEP_OPEN kfabric_pep_open 56 {
             fabric: Handle(&[Class::Fabric]), backlog: Value, handle: Reported, addr: Addr,
             context: Value,
@@ -195,5 +239,29 @@ pub(super) fn ep_calls() -> Vec<Row> {
             ep: world.ep_connected(),
             ..Call::sized()
         }, keep),
+    ]
+}
+
+pub(super) fn scalable_calls() -> Vec<Row> {
+    vec![
+        row!(KFABRIC_IOC_SEP_OPEN kfabric_sep_open 104 {
+            domain: Handle(&[Class::Domain]), caps: Flags(CAPS), tx_op_flags: Flags(TX_FLAGS),
+            rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
+            tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
+            context: Value, tx_ctx_cnt: Value, rx_ctx_cnt: Value, handle: Reported,
+            reserved: Reserved,
+        } |world| abi::kfabric_sep_open {
+            domain: world.domain,
+            src_addr: ipv4([127, 0, 0, 1], 0),
+            ..Call::sized()
+        }, close),
+        row!(KFABRIC_IOC_SEP_CONTEXT kfabric_sep_context 56 {
+            sep: Handle(&[Class::Sep]), receive: Value, index: Value, caps: Value,
+            op_flags: Value, queue_size: Value, handle: Reported, total_buffered_recv: Value,
+            context: Value,
+        } |world| abi::kfabric_sep_context {
+            sep: world.sep,
+            ..Call::sized()
+        }, close),
     ]
 }

@@ -345,5 +345,36 @@ pub(super) fn looking_and_changing() {
             }
             result.map(|()| Made::Nothing)
         }),
+        ("EP_ENABLE of a scalable endpoint", |w| {
+            let sep = w.call(abi::kfabric_sep_open {
+                domain: w.domain.handle(),
+                rx_ctx_cnt: 8,
+                ..Call::sized()
+            })?;
+            let av = w.call(abi::kfabric_av_open {
+                domain: w.domain.handle(),
+                rx_ctx_bits: 8,
+                ..Call::sized()
+            });
+            let result = av.and_then(|av| {
+                let enabled = w
+                    .call(abi::kfabric_bind {
+                        handle: sep.handle,
+                        to: av.handle,
+                        ..Call::sized()
+                    })
+                    .and_then(|_| {
+                        w.call(abi::kfabric_ep_enable {
+                            ep: sep.handle,
+                            ..Call::sized()
+                        })
+                    });
+                Ok((av.handle, enabled.map(|_| ())))
+            });
+            w.undo(Made::Object(sep.handle));
+            let (av, enabled) = result?;
+            w.undo(Made::Object(av));
+            enabled.map(|()| Made::Nothing)
+        }),
     ]);
 }

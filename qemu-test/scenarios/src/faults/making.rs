@@ -134,6 +134,27 @@ pub(super) fn making_objects() {
             })?;
             Ok(Made::Object(arg.handle))
         }),
+        ("SEP_OPEN and SEP_CONTEXT", |w| {
+            let sep = w.call(abi::kfabric_sep_open {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            })?;
+            for receive in [0, 1] {
+                let context = w.call(abi::kfabric_sep_context {
+                    sep: sep.handle,
+                    receive,
+                    ..Call::sized()
+                });
+                match context {
+                    Ok(context) => w.undo(Made::Object(context.handle)),
+                    Err(errno) => {
+                        w.undo(Made::Object(sep.handle));
+                        return Err(errno);
+                    }
+                }
+            }
+            Ok(Made::Object(sep.handle))
+        }),
         ("MR_REG", |w| {
             let iov = abi::kfabric_iov {
                 addr: w.buffer.addr(),

@@ -170,6 +170,20 @@ pub(super) fn posting() {
             };
             queue(w, addition)
         }),
+        ("STX_OPEN", |w| {
+            let arg = w.call(abi::kfabric_stx_open {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
+        ("SRX_OPEN", |w| {
+            let arg = w.call(abi::kfabric_srx_open {
+                domain: w.domain.handle(),
+                ..Call::sized()
+            })?;
+            Ok(Made::Object(arg.handle))
+        }),
         ("EP_ALIAS", |w| {
             let arg = w.call(abi::kfabric_ep_alias {
                 ep: w.a.ep.handle(),

@@ -30,7 +30,7 @@ use rustix::{
 use std::sync::Arc;
 
 /// Flags of operations.
-const OP_FLAGS: [u64; 14] = [
+const OP_FLAGS: [u64; 15] = [
     abi::KFI_COMPLETION,
     abi::KFI_COMPLETION,
     abi::KFI_INJECT,
@@ -45,6 +45,7 @@ const OP_FLAGS: [u64; 14] = [
     abi::KFI_CLAIM,
     abi::KFI_DISCARD,
     abi::KFI_TRIGGER,
+    abi::KFI_TAGGED,
 ];
 
 /// A thread that makes calls.

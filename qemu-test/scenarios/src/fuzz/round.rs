@@ -470,6 +470,7 @@ pub(super) const MSG_CAPS: u64 = abi::KFI_MSG | abi::KFI_RMA | abi::KFI_ATOMIC;
 /// Every capability of an endpoint that needs no connection.
 pub(super) const ALL_CAPS: u64 = abi::KFI_MSG
     | abi::KFI_TAGGED
+    | abi::KFI_TAGGED_RMA
     | abi::KFI_RMA
     | abi::KFI_ATOMIC
     | abi::KFI_MULTI_RECV

@@ -44,7 +44,7 @@ const KEY: u64 = 0x1234;
 const READ_ONLY: u64 = 0x1235;
 
 /// Bytes of the open memory.
-const MEMORY: usize = 4096;
+pub(super) const MEMORY: usize = 4096;
 
 /// Bytes of a packet over a connection of the attacker.
 const MTU: usize = 1024;
@@ -70,7 +70,7 @@ impl Scene {
     pub(super) fn new() -> Self {
         let field = Field::new();
         let options = Options {
-            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
+            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC | Caps::TAGGED | Caps::TAGGED_RMA,
             ..Options::default()
         };
         let [a, b] = [&field.a, &field.b].map(|netns| Wire::host(netns, &options));
@@ -175,19 +175,31 @@ impl Scene {
         let none = buffer(into.len());
         let (datatype, read) = (Datatype::Uint64, AtomicOp::AtomicRead);
         let op = Op::fetch_atomic(to, &none, into, remote, datatype, read);
-        self.b.ep.post_one(&op.context(5)).expect("fetch_atomic");
+        self.post_op(peer, op)
+    }
+
+    /// Posts an operation of the victim to the attacker that begins with a SEND. Returns its number,
+    /// and its first packet, which is not acknowledged.
+    pub(super) fn post_op(&mut self, peer: &mut Peer, op: Op<'_>) -> (u64, Packet) {
+        self.b.ep.post_one(&op.context(5)).expect("post");
         let mut found = None;
-        self.hear(peer, "an atomic", |_, heard| {
+        self.hear(peer, "an operation", |_, heard| {
             let Some((captured, packet)) = heard else {
                 return false;
             };
             let header = captured.body().get(packet.payload()).map(Header::parse);
-            if let Some(Ok(Header::Atomic(message, _))) = header {
+            if let Some(Ok(
+                Header::Atomic(message, _)
+                | Header::Rts(message, _)
+                | Header::TaggedWrite(message, ..)
+                | Header::TaggedRead(message, _),
+            )) = header
+            {
                 found = Some((message.id, *packet));
             }
             found.is_some()
         });
-        found.expect("an atomic")
+        found.expect("an operation")
     }
 
     /// The result of the victim's operation, which has context 5.

@@ -79,7 +79,7 @@ pub(super) fn addition(id: u64, void: bool, pieces: &[Piece], operands: &[u64]) 
 /// The bytes of the header of an atomic that are changed: their offset, and what they become.
 const CHANGES: &[(&str, usize, &[u8])] = &[
     ("version", 0, &[0xff]),
-    ("an unknown kind", 1, &[13]),
+    ("an unknown kind", 1, &[15]),
     ("a tag", 2, &[1]),
     ("old values of an atomic without any", 2, &[4]),
     ("an unknown flag", 2, &[0x10]),

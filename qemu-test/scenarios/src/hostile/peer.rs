@@ -32,8 +32,16 @@ pub(super) fn greeting(epoch: PeerEpoch, port: u16) -> [u8; HELLO_LEN] {
     let hello = Hello {
         peer_epoch: epoch,
         port,
+        name_port: port,
         reads: 16,
-        caps: Caps::MSG | Caps::RECV | Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE,
+        caps: Caps::MSG
+            | Caps::TAGGED
+            | Caps::TAGGED_RMA
+            | Caps::RMA
+            | Caps::RECV
+            | Caps::ATOMIC
+            | Caps::REMOTE_READ
+            | Caps::REMOTE_WRITE,
         cookie: None,
     };
     bytes_of(&hello)

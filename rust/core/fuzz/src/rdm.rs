@@ -36,9 +36,9 @@ fn help(bytes: &mut Bytes<'_>) -> Vec<u8> {
     let mut header = bytes.take(MAX_HEADER).to_vec();
     if how & 1 == 0 && header.len() > 3 {
         header[0] = 1;
-        header[1] %= 14;
+        header[1] %= 16;
         header[2] &= 0xf;
-        header[3] &= 1;
+        header[3] &= 3;
     }
     if how & 2 == 0 {
         for byte in header.iter_mut().skip(4).take(2) {
@@ -75,13 +75,25 @@ fn check_header(header: &Header) {
             assert_eq!(message.finish, call.result_len().is_some());
             assert!(message.tag.is_none());
         }
+        Header::TaggedWrite(message, ..) | Header::TaggedRead(message, _) => {
+            let rma = header.tagged_rma().expect("tagged RMA");
+            assert!(message.finish && message.tag.is_some());
+            assert!(u64::from(message.len) <= limits::MAX_MSG_SIZE);
+            assert!(u64::from(rma.offset) <= limits::MAX_MSG_SIZE);
+            assert_eq!(header.payload(), 0);
+        }
         Header::Result { len, .. } => {
-            assert!(*len as usize <= limits::MAX_ATOMIC_SIZE);
+            assert!(u64::from(*len) <= limits::MAX_MSG_SIZE);
             assert_eq!(header.payload(), *len);
         }
         _ => {}
     }
-    if let Header::Eager(message) | Header::Rts(message, _) | Header::Atomic(message, _) = header {
+    if let Header::Eager(message)
+    | Header::Rts(message, _)
+    | Header::TaggedWrite(message, ..)
+    | Header::TaggedRead(message, _)
+    | Header::Atomic(message, _) = header
+    {
         assert!(message.after < message.id);
     }
 }
@@ -101,7 +113,7 @@ pub fn rdm_header(data: &[u8]) {
         }
     }
     if let Ok(hello) = Hello::parse(&private) {
-        assert!(hello.port != 0 && hello.reads != 0);
+        assert!(hello.port != 0 && hello.name_port != 0 && hello.reads != 0);
         let mut again = [0; HELLO_LEN];
         assert_eq!(hello.put(&mut again), Some(()));
         assert_eq!(Hello::parse(&again), Ok(hello));

@@ -55,6 +55,18 @@ impl ThresholdReached {
     }
 }
 
+/// An add that [`CounterValues::begin_unlocked`] has begun.
+#[must_use = "an add that is not below has not ended"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnlockedAdd {
+    /// The value has changed and is below every threshold: nothing is left to do.
+    Below,
+    /// The value has changed, and a threshold may be reached. The value before.
+    Passed(u64),
+    /// The counter has a maximum of its own, and the value has not changed yet.
+    Bounded,
+}
+
 impl<V: Word, D: Word> CounterValues<V, D> {
     /// Makes a counter with the values (0, 0) that wraps after `max`. `max` 0 means 2^64 - 1, like
     /// `max_value` of KFABRIC_IOC_CNTR_OPEN. Writes all three words.
@@ -123,9 +135,42 @@ impl<V: Word, D: Word> CounterValues<V, D> {
     /// Context: any, no lock.
     #[inline]
     pub fn add_unlocked(&self, n: u64) -> Option<ThresholdReached> {
-        match self.add(n)? {
-            ThresholdReached(AddOutcome::ToAdd(n)) => self.wrap_unlocked(n),
-            reached => Some(reached),
+        let begun = self.begin_unlocked(n);
+        self.finish_unlocked(n, begun)
+    }
+
+    /// Does the part of [`Self::add_unlocked`] that is always needed. With any result but
+    /// [`UnlockedAdd::Below`] the caller calls [`Self::finish_unlocked`] at once. It may keep that
+    /// call out of its fast path.
+    ///
+    /// Context: any, no lock.
+    #[inline]
+    pub fn begin_unlocked(&self, n: u64) -> UnlockedAdd {
+        if self.max != u64::MAX {
+            return UnlockedAdd::Bounded;
+        }
+        // ORDERING: as in `add`.
+        let old = self.value.fetch_add(n);
+        if n < self.due.load().saturating_sub(old) {
+            return UnlockedAdd::Below;
+        }
+        UnlockedAdd::Passed(old)
+    }
+
+    /// Ends what [`Self::begin_unlocked`] of `n` has begun, with the result of
+    /// [`Self::add_unlocked`].
+    ///
+    /// Context: any, no lock.
+    pub fn finish_unlocked(&self, n: u64, begun: UnlockedAdd) -> Option<ThresholdReached> {
+        match begun {
+            UnlockedAdd::Below => None,
+            // `due` may have changed since. A waiter that came reads the new value itself, and is
+            // searched for in vain. If all waiters are gone, the lock has released them.
+            UnlockedAdd::Passed(old) => Self::reached(old, n, self.due.load()),
+            UnlockedAdd::Bounded => match self.add_bounded(n)? {
+                ThresholdReached(AddOutcome::ToAdd(n)) => self.wrap_unlocked(n),
+                reached => Some(reached),
+            },
         }
     }
 

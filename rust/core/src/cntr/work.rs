@@ -172,6 +172,11 @@ impl<W: WorkMap> Works<W> {
         self.take_ticket()
     }
 
+    /// Returns the number in the order of submission that the next work gets.
+    pub fn next_ticket(&self) -> u64 {
+        self.next_ticket
+    }
+
     fn take_ticket(&mut self) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket = ticket.wrapping_add(1);

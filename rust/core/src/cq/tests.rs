@@ -110,6 +110,23 @@ mod suite {
     }
 
     #[test]
+    fn room_can_be_taken_for_many_at_once() -> Result {
+        let mut errors = [EMPTY_ERR; 4];
+        let mut cq = cq(&mut errors)?;
+        assert_eq!(cq.reserve_many(5), Err(Errno::EAGAIN));
+        assert_eq!(cq.reserved(), 0);
+        cq.reserve_many(3)?;
+        cq.reserve()?.into_pool();
+        assert_eq!(cq.reserve_many(1), Err(Errno::EAGAIN));
+        assert_eq!(cq.reserve_many(0), Ok(()));
+        cq.push(Credit::of_pool(), |slot| assert_eq!(slot, 0), |_, _| ());
+        assert_eq!((cq.queued(), cq.reserved()), (1, 3));
+        cq.release_many(3);
+        assert_eq!(cq.reserved(), 0);
+        cq.reserve_many(3)
+    }
+
+    #[test]
     fn a_credit_is_room_for_an_entry_an_error_or_nothing() -> Result {
         let mut errors = [EMPTY_ERR; 4];
         let mut cq = cq(&mut errors)?;

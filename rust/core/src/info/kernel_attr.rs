@@ -9,18 +9,29 @@
 //! | tclass                         | a label, a DSCP value, or 0    | `KFI_TC_BEST_EFFORT`        |
 //! | msg_prefix_size                | anything                       | 0: no prefix is needed      |
 //! | max_order_*_size               | 0                              | 0: bytes have no order      |
-//! | tx_ctx_cnt, rx_ctx_cnt (ep)    | 0 or 1                         | 1: inside the endpoint      |
+//! | tx_ctx_cnt, rx_ctx_cnt (ep)    | at most max_ep_tx_ctx or       | the hint; see below         |
+//! |                                | max_ep_rx_ctx, or              |                             |
+//! |                                | `KFI_SHARED_CONTEXT`           |                             |
 //! | auth_key_size                  | 0                              | 0: there are no keys        |
 //! | tx_ctx_cnt, rx_ctx_cnt (domain) | at most that of the offer     | that of the offer           |
-//! | max_ep_tx_ctx, max_ep_rx_ctx   | at most 1                      | 1                           |
-//! | max_ep_stx_ctx, max_ep_srx_ctx | 0                              | 0: none are shared          |
+//! | max_ep_tx_ctx, max_ep_rx_ctx   | at most that of the offer      | 64 (RDM), or 1              |
+//! | max_ep_stx_ctx, max_ep_srx_ctx | at most that of the offer      | that of the offer: all      |
+//! |                                |                                | endpoints can share one     |
 //! | caps (domain)                  | a subset of those offered      | those offered               |
 //! | max_err_data                   | anything                       | 0: there are no data        |
+//!
+//! An endpoint has one context of each side inside itself, and so has the entry if the hint of
+//! tx_ctx_cnt or rx_ctx_cnt is 0. There is one exception: if the hints have `KFI_NAMED_RX_CTX`, the
+//! caller wants a scalable endpoint, and the entry has the largest number. A caller that leaves the
+//! number open, as kfilnd does, can then make as many contexts as it needs.
 
 use super::Kind;
 use crate::{
     errno::Errno,
-    flags::Caps,
+    flags::{
+        Caps,
+        KFI_NAMED_RX_CTX, //
+    },
     limits, //
 };
 
@@ -35,6 +46,9 @@ const TC_NETWORK_CTRL: u32 = 0x205;
 
 /// The largest DSCP value.
 const DSCP_MAX: u32 = 63;
+
+/// `KFI_SHARED_CONTEXT`: a side of the endpoint uses a shared context.
+pub const SHARED_CONTEXT: u64 = u64::MAX;
 
 /// Hints, or attributes of an entry. In hints, 0 leaves the choice to the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,21 +75,31 @@ pub struct KernelAttr {
 }
 
 impl KernelAttr {
-    /// Returns the attributes of an entry for endpoints of `kind`.
+    /// Returns the attributes of an entry for endpoints of `kind`. `caps` are the capabilities in
+    /// the hints.
     ///
     /// # Errors
     ///
     /// `ENODATA`: a hint does not match.
-    pub fn negotiate(&self, kind: &Kind) -> Result<Self, Errno> {
+    pub fn negotiate(&self, kind: &Kind, caps: u64) -> Result<Self, Errno> {
+        let is_scalable = caps & KFI_NAMED_RX_CTX != 0;
+        let contexts = |hint| match hint {
+            0 if is_scalable => Some(kind.max_ctx),
+            0 => Some(1),
+            hint if hint <= kind.max_ctx || hint == SHARED_CONTEXT => Some(hint),
+            _ => None,
+        };
         let caps = kind.caps & (Caps::LOCAL_COMM | Caps::REMOTE_COMM);
         let offer = Self {
             tx_tclass: TC_BEST_EFFORT,
-            ep_tx_ctx_cnt: 1,
-            ep_rx_ctx_cnt: 1,
+            ep_tx_ctx_cnt: contexts(self.ep_tx_ctx_cnt).ok_or(Errno::ENODATA)?,
+            ep_rx_ctx_cnt: contexts(self.ep_rx_ctx_cnt).ok_or(Errno::ENODATA)?,
             tx_ctx_cnt: limits::MAX_OBJECTS,
             rx_ctx_cnt: limits::MAX_OBJECTS,
-            max_ep_tx_ctx: 1,
-            max_ep_rx_ctx: 1,
+            max_ep_tx_ctx: kind.max_ctx,
+            max_ep_rx_ctx: kind.max_ctx,
+            max_ep_stx_ctx: limits::MAX_OBJECTS,
+            max_ep_srx_ctx: limits::MAX_OBJECTS,
             domain_caps: caps.bits(),
             domain_tclass: TC_BEST_EFFORT,
             ..Self::default()
@@ -84,8 +108,6 @@ impl KernelAttr {
             (self.max_order_raw_size, offer.max_order_raw_size),
             (self.max_order_war_size, offer.max_order_war_size),
             (self.max_order_waw_size, offer.max_order_waw_size),
-            (self.ep_tx_ctx_cnt, offer.ep_tx_ctx_cnt),
-            (self.ep_rx_ctx_cnt, offer.ep_rx_ctx_cnt),
             (self.ep_auth_key_size, offer.ep_auth_key_size),
             (self.tx_ctx_cnt, offer.tx_ctx_cnt),
             (self.rx_ctx_cnt, offer.rx_ctx_cnt),
@@ -105,8 +127,8 @@ impl KernelAttr {
     }
 }
 
-/// Whether a number is a traffic class.
-fn is_class(class: u32) -> bool {
+/// Returns whether a number is a traffic class, or 0.
+pub fn is_class(class: u32) -> bool {
     match class {
         0 | TC_BEST_EFFORT..=TC_NETWORK_CTRL => true,
         class => class & !DSCP_MAX == TC_DSCP,
@@ -140,27 +162,27 @@ mod tests {
     };
 
     fn matches(hints: KernelAttr) -> bool {
-        hints.negotiate(&Kind::MSG).is_ok()
+        hints.negotiate(&Kind::MSG, 0).is_ok()
     }
 
     #[test]
     fn an_entry_matches_itself() {
         for kind in [Kind::RDM, Kind::MSG, Kind::DGRAM] {
-            let entry = ANY.negotiate(&kind);
+            let entry = ANY.negotiate(&kind, 0);
             assert!(entry.is_ok());
             let Ok(entry) = entry else {
                 return;
             };
-            assert_eq!(entry.negotiate(&kind), Ok(entry));
+            assert_eq!(entry.negotiate(&kind, 0), Ok(entry));
             assert_eq!(entry.domain_caps & !kind.caps.bits(), 0);
-            assert_eq!((entry.ep_tx_ctx_cnt, entry.max_ep_stx_ctx), (1, 0));
+            assert_eq!((entry.ep_tx_ctx_cnt, entry.ep_rx_ctx_cnt), (1, 1));
         }
     }
 
     #[test]
     fn one_more_than_the_offer_does_not_match() {
         type Field = fn(&mut KernelAttr) -> &mut u64;
-        let entry = ANY.negotiate(&Kind::MSG);
+        let entry = ANY.negotiate(&Kind::MSG, 0);
         assert!(entry.is_ok());
         let Ok(entry) = entry else {
             return;
@@ -188,15 +210,53 @@ mod tests {
             *value = value.wrapping_add(1);
             assert_eq!(matches(hints), fits);
         }
-        // Shared contexts.
-        assert!(!matches(KernelAttr {
-            ep_rx_ctx_cnt: u64::MAX,
-            ..ANY
-        }));
         assert!(!matches(KernelAttr {
             domain_caps: 1 << 53,
             ..ANY
         }));
+    }
+
+    #[test]
+    fn each_side_can_use_a_shared_context() {
+        for (tx, rx) in [(SHARED_CONTEXT, 0), (0, SHARED_CONTEXT)] {
+            let hints = KernelAttr {
+                ep_tx_ctx_cnt: tx,
+                ep_rx_ctx_cnt: rx,
+                ..ANY
+            };
+            let entry = hints.negotiate(&Kind::MSG, 0);
+            let counts = entry.map(|entry| (entry.ep_tx_ctx_cnt, entry.ep_rx_ctx_cnt));
+            assert_eq!(counts, Ok((tx.max(1), rx.max(1))));
+        }
+    }
+
+    #[test]
+    fn the_number_of_contexts_is_that_of_the_hint() {
+        let counts = |kind: &Kind, caps: u64, tx, rx| {
+            let hints = KernelAttr {
+                ep_tx_ctx_cnt: tx,
+                ep_rx_ctx_cnt: rx,
+                ..ANY
+            };
+            let entry = hints.negotiate(kind, caps);
+            entry.map(|entry| (entry.ep_tx_ctx_cnt, entry.ep_rx_ctx_cnt))
+        };
+        let most = u64::from(limits::MAX_EP_CTX);
+        let named = KFI_NAMED_RX_CTX;
+        assert_eq!(counts(&Kind::RDM, 0, 0, 0), Ok((1, 1)));
+        assert_eq!(counts(&Kind::RDM, 0, 2, most), Ok((2, most)));
+        assert_eq!(counts(&Kind::RDM, named, 0, 0), Ok((most, most)));
+        assert_eq!(counts(&Kind::RDM, named, 3, 0), Ok((3, most)));
+        assert_eq!(counts(&Kind::RDM, 0, most + 1, 0), Err(Errno::ENODATA));
+        assert_eq!(counts(&Kind::RDM, named, 0, most + 1), Err(Errno::ENODATA));
+        for kind in [&Kind::MSG, &Kind::DGRAM] {
+            assert_eq!(counts(kind, 0, 0, 1), Ok((1, 1)));
+            assert_eq!(counts(kind, 0, 2, 0), Err(Errno::ENODATA));
+            assert_eq!(kind.max_ctx, 1);
+        }
+        let entry = ANY.negotiate(&Kind::RDM, 0);
+        assert_eq!(entry.map(|entry| entry.max_ep_tx_ctx), Ok(most));
+        assert_eq!(entry.map(|entry| entry.max_ep_rx_ctx), Ok(most));
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub struct Kind {
     /// The default and the maximum of `total_buffered_recv`: bytes of unexpected messages that are
     /// buffered.
     pub buffered: (u64, u64),
+    /// The most transmit contexts and the most receive contexts of a scalable endpoint; 1: there are
+    /// no scalable endpoints of the type.
+    pub max_ctx: u64,
 }
 
 /// The capabilities that all types have: messages, and operations that a counter triggers.
@@ -83,17 +86,21 @@ impl Kind {
         caps: MESSAGES
             .union(RMA)
             .union(Caps::TAGGED)
+            .union(Caps::TAGGED_RMA)
             .union(Caps::ATOMIC)
             .union(Caps::MULTI_RECV)
             .union(Caps::SOURCE)
             .union(Caps::DIRECTED_RECV)
-            .union(Caps::LOCAL_COMM),
+            .union(Caps::NAMED_RX_CTX)
+            .union(Caps::LOCAL_COMM)
+            .union(Caps::REMOTE_COMM),
         msg_order: RDM_ORDER,
         tx_op_flags: Side::Transmit.default_flags_allowed(),
         max_msg_size: limits::MAX_MSG_SIZE,
         rma_iov_limit: limits::MAX_IOV as u64,
         cq_data_size: limits::CQ_DATA_SIZE,
         buffered: (limits::DEFAULT_BUFFERED, limits::MAX_BUFFERED),
+        max_ctx: limits::MAX_EP_CTX as u64,
     };
 
     /// Connected endpoints.
@@ -112,6 +119,7 @@ impl Kind {
         rma_iov_limit: 1,
         cq_data_size: limits::IMM_DATA_SIZE,
         buffered: (0, 0),
+        max_ctx: 1,
     };
 
     /// Datagrams. The maximum message is the path MTU of the link; this is the largest one.
@@ -132,6 +140,14 @@ impl Kind {
         rma_iov_limit: 0,
         cq_data_size: limits::IMM_DATA_SIZE,
         buffered: (0, 0),
+        max_ctx: 1,
+    };
+
+    /// Shared contexts, which endpoints of all types can use: what any type has.
+    pub const SHARED: Self = Self {
+        caps: Self::RDM.caps.union(Self::MSG.caps).union(Self::DGRAM.caps),
+        msg_order: RC_ORDER,
+        ..Self::RDM
     };
 
     /// Returns the kind for an endpoint type; `Unspec` gives reliable datagrams.

@@ -43,6 +43,11 @@ use core::net::IpAddr;
 /// The locality of peers, which every entry contains.
 const REACH: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
+/// Capabilities that an entry has only if the hints name them. A peer can read the memory of the
+/// receives of an endpoint that has `TAGGED_RMA`, so an endpoint whose owner does not know that must
+/// not have it.
+const ON_REQUEST: Caps = Caps::TAGGED_RMA;
+
 const KINDS: Caps = Caps::MSG
     .union(Caps::RMA)
     .union(Caps::TAGGED)
@@ -51,8 +56,9 @@ const KINDS: Caps = Caps::MSG
     .union(Caps::TAGGED_RMA);
 
 /// Capabilities of the transmit side.
-const TX_CAPS: Caps = KINDS
+pub(super) const TX_CAPS: Caps = KINDS
     .union(REACH)
+    .union(Caps::NAMED_RX_CTX)
     .union(Caps::SEND)
     .union(Caps::READ)
     .union(Caps::WRITE)
@@ -60,7 +66,7 @@ const TX_CAPS: Caps = KINDS
     .union(Caps::FENCE);
 
 /// Capabilities of the receive side.
-const RX_CAPS: Caps = KINDS
+pub(super) const RX_CAPS: Caps = KINDS
     .union(REACH)
     .union(Caps::RECV)
     .union(Caps::REMOTE_READ)
@@ -171,8 +177,8 @@ impl Offer {
             addr_format: self.addr_format(hints.addr_format)?,
             src_addr: Some(src_addr),
             dest_addr,
-            tx: self.tx(caps, &hints.tx)?,
-            rx: self.rx(caps, &hints.rx)?,
+            tx: self.kind.tx(caps, &hints.tx)?,
+            rx: self.kind.rx(caps, &hints.rx)?,
             ep: self.ep(&hints.ep)?,
             domain: self.domain(&hints.domain)?,
             fabric: self.fabric(request, &hints.fabric)?,
@@ -181,7 +187,7 @@ impl Offer {
 
     fn caps_for(&self, hint: u64) -> Result<Caps, HintMismatch> {
         if hint == 0 {
-            return Ok(self.kind.caps);
+            return Ok(self.kind.caps.without(ON_REQUEST));
         }
         let hint = Caps::from_bits(hint).map_err(|_| HintMismatch::Caps)?;
         let wanted = expand_caps(hint, self.kind.caps);
@@ -224,68 +230,6 @@ impl Offer {
             _ => src.map_or(0, |src| src.port()),
         };
         Ok((self.addr.with_port(port), dest))
-    }
-
-    fn tx(&self, caps: Caps, hint: &TxAttr) -> Result<TxAttr, HintMismatch> {
-        let (inject_size, iov_limit) = (limits::INJECT_SIZE as u64, limits::MAX_IOV as u64);
-        at_most(hint.inject_size, inject_size, HintMismatch::TxInjectSize)?;
-        at_most(hint.iov_limit, iov_limit, HintMismatch::TxIovLimit)?;
-        let rma_iov_limit = self.kind.rma_iov_limit;
-        at_most(
-            hint.rma_iov_limit,
-            rma_iov_limit,
-            HintMismatch::TxRmaIovLimit,
-        )?;
-        let max = u64::from(limits::MAX_QUEUE);
-        at_most(hint.size, max, HintMismatch::TxSize)?;
-        // Completions are not ordered: a longer operation is overtaken by shorter ones.
-        at_most(
-            hint.comp_order,
-            flags::KFI_ORDER_NONE,
-            HintMismatch::TxCompOrder,
-        )?;
-        Ok(TxAttr {
-            caps: side_caps(hint.caps, caps, TX_CAPS).ok_or(HintMismatch::TxCaps)?,
-            op_flags: op_flags(hint.op_flags, Side::Transmit)
-                .filter(|flags| self.kind.tx_op_flags.bits() & flags == *flags)
-                .ok_or(HintMismatch::TxOpFlags)?,
-            msg_order: self.order(hint.msg_order).ok_or(HintMismatch::TxMsgOrder)?,
-            comp_order: flags::KFI_ORDER_NONE,
-            inject_size,
-            size: given_or(hint.size, u64::from(limits::DEFAULT_TX_SIZE)),
-            iov_limit,
-            rma_iov_limit,
-        })
-    }
-
-    fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, HintMismatch> {
-        let iov_limit = limits::MAX_IOV as u64;
-        at_most(hint.iov_limit, iov_limit, HintMismatch::RxIovLimit)?;
-        let (default_buffered, max_buffered) = self.kind.buffered;
-        let max = u64::from(limits::MAX_QUEUE);
-        at_most(hint.size, max, HintMismatch::RxSize)?;
-        let buffered = hint.total_buffered_recv;
-        at_most(buffered, max_buffered, HintMismatch::RxTotalBufferedRecv)?;
-        at_most(
-            hint.comp_order,
-            flags::KFI_ORDER_NONE,
-            HintMismatch::RxCompOrder,
-        )?;
-        Ok(RxAttr {
-            caps: side_caps(hint.caps, caps, RX_CAPS).ok_or(HintMismatch::RxCaps)?,
-            op_flags: op_flags(hint.op_flags, Side::Receive).ok_or(HintMismatch::RxOpFlags)?,
-            msg_order: self.order(hint.msg_order).ok_or(HintMismatch::RxMsgOrder)?,
-            comp_order: flags::KFI_ORDER_NONE,
-            total_buffered_recv: given_or(buffered, default_buffered),
-            size: given_or(hint.size, u64::from(limits::DEFAULT_RX_SIZE)),
-            iov_limit,
-        })
-    }
-
-    fn order(&self, hint: u64) -> Option<u64> {
-        let wanted = MsgOrder::from_bits(hint).ok()?;
-        let order = self.kind.msg_order;
-        order.contains(wanted).then_some(order.bits())
     }
 
     fn ep(&self, hint: &EpAttr) -> Result<EpAttr, HintMismatch> {
@@ -372,6 +316,82 @@ impl Offer {
             prov_version: self.prov_version,
             api_version,
         })
+    }
+}
+
+impl Kind {
+    /// Returns the attributes of the transmit side of an endpoint with `caps`, or of a transmit
+    /// context.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first attribute of the hint that does not match.
+    pub fn tx(&self, caps: Caps, hint: &TxAttr) -> Result<TxAttr, HintMismatch> {
+        let (inject_size, iov_limit) = (limits::INJECT_SIZE as u64, limits::MAX_IOV as u64);
+        at_most(hint.inject_size, inject_size, HintMismatch::TxInjectSize)?;
+        at_most(hint.iov_limit, iov_limit, HintMismatch::TxIovLimit)?;
+        let rma_iov_limit = self.rma_iov_limit;
+        at_most(
+            hint.rma_iov_limit,
+            rma_iov_limit,
+            HintMismatch::TxRmaIovLimit,
+        )?;
+        let max = u64::from(limits::MAX_QUEUE);
+        at_most(hint.size, max, HintMismatch::TxSize)?;
+        // Completions are not ordered: a longer operation is overtaken by shorter ones.
+        at_most(
+            hint.comp_order,
+            flags::KFI_ORDER_NONE,
+            HintMismatch::TxCompOrder,
+        )?;
+        Ok(TxAttr {
+            caps: side_caps(hint.caps, caps, TX_CAPS).ok_or(HintMismatch::TxCaps)?,
+            op_flags: op_flags(hint.op_flags, Side::Transmit)
+                .filter(|flags| self.tx_op_flags.bits() & flags == *flags)
+                .ok_or(HintMismatch::TxOpFlags)?,
+            msg_order: self.order(hint.msg_order).ok_or(HintMismatch::TxMsgOrder)?,
+            comp_order: flags::KFI_ORDER_NONE,
+            inject_size,
+            size: given_or(hint.size, u64::from(limits::DEFAULT_TX_SIZE)),
+            iov_limit,
+            rma_iov_limit,
+        })
+    }
+
+    /// Returns the attributes of the receive side of an endpoint with `caps`, or of a receive
+    /// context.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first attribute of the hint that does not match.
+    pub fn rx(&self, caps: Caps, hint: &RxAttr) -> Result<RxAttr, HintMismatch> {
+        let iov_limit = limits::MAX_IOV as u64;
+        at_most(hint.iov_limit, iov_limit, HintMismatch::RxIovLimit)?;
+        let (default_buffered, max_buffered) = self.buffered;
+        let max = u64::from(limits::MAX_QUEUE);
+        at_most(hint.size, max, HintMismatch::RxSize)?;
+        let buffered = hint.total_buffered_recv;
+        at_most(buffered, max_buffered, HintMismatch::RxTotalBufferedRecv)?;
+        at_most(
+            hint.comp_order,
+            flags::KFI_ORDER_NONE,
+            HintMismatch::RxCompOrder,
+        )?;
+        Ok(RxAttr {
+            caps: side_caps(hint.caps, caps, RX_CAPS).ok_or(HintMismatch::RxCaps)?,
+            op_flags: op_flags(hint.op_flags, Side::Receive).ok_or(HintMismatch::RxOpFlags)?,
+            msg_order: self.order(hint.msg_order).ok_or(HintMismatch::RxMsgOrder)?,
+            comp_order: flags::KFI_ORDER_NONE,
+            total_buffered_recv: given_or(buffered, default_buffered),
+            size: given_or(hint.size, u64::from(limits::DEFAULT_RX_SIZE)),
+            iov_limit,
+        })
+    }
+
+    fn order(&self, hint: u64) -> Option<u64> {
+        let wanted = MsgOrder::from_bits(hint).ok()?;
+        let order = self.msg_order;
+        order.contains(wanted).then_some(order.bits())
     }
 }
 

@@ -109,6 +109,21 @@ impl<S: PartialEq, T, Q: Storage<Receive<S, T>>> Posted<S, T, Q> {
         })
     }
 
+    /// Finds the receive for a message among those whose token `usable` accepts.
+    pub fn match_usable(
+        &mut self,
+        message: &Envelope<S>,
+        usable: impl Fn(&T) -> bool,
+    ) -> Option<Match<'_, S, T, Q>> {
+        let id = self
+            .queue
+            .find(|receive| receive.want.matches(message) && usable(&receive.token))?;
+        Some(Match {
+            queue: &mut self.queue,
+            id,
+        })
+    }
+
     /// Restores a receive at its position in the order.
     ///
     /// # Errors
@@ -216,6 +231,21 @@ mod tests {
         assert_eq!(take(&mut queue, 8, 0), Some(2));
         assert_eq!(take(&mut queue, 8, 0), None);
         assert_eq!(take(&mut queue, 9, 0), Some(1));
+    }
+
+    #[test]
+    fn a_receive_that_cannot_be_used_is_passed_over() {
+        let mut slots = slots();
+        let mut queue = Posted::new(&mut slots[..]);
+        for token in 1..3 {
+            assert!(queue.post(Criteria::plain(None), token).is_ok());
+        }
+        let message = Envelope { src: 0, tag: 0 };
+        let found = queue.match_usable(&message, |token| *token == 2);
+        let found = found.and_then(Match::take).map(|taken| taken.token);
+        assert_eq!(found, Some(2));
+        assert!(queue.match_usable(&message, |token| *token == 2).is_none());
+        assert_eq!(take(&mut queue, 0, 0), Some(1));
     }
 
     #[test]

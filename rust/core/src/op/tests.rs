@@ -64,6 +64,45 @@ mod suite {
     }
 
     #[test]
+    fn tagged_rma_accesses_a_receive() {
+        let none = OpFlags::EMPTY;
+        let tagged = OpFlags::TAGGED;
+        for kind in ALL {
+            let accepted = matches!(kind, OpType::Read | OpType::Write);
+            assert_eq!(kind.flags(1 << 3, true, none).is_ok(), accepted);
+            assert!(!kind.side().default_flags_allowed().contains(tagged));
+        }
+        let data = OpFlags::REMOTE_CQ_DATA | tagged;
+        assert_eq!(OpType::Write.target_comp_flags(data), None);
+        let caps = OpType::Write.caps();
+        let check = |caps| OpType::Write.check_caps(caps, tagged, false);
+        assert_eq!(check(caps | Caps::TAGGED), Err(Errno::EOPNOTSUPP));
+        assert_eq!(check(caps | Caps::TAGGED_RMA), Err(Errno::EOPNOTSUPP));
+        assert_eq!(check(caps | Caps::TAGGED | Caps::TAGGED_RMA), Ok(()));
+
+        let read = TaggedRma::new(OpType::Read, 5).unwrap_or(TaggedRma {
+            read: false,
+            offset: 0,
+        });
+        assert_eq!((read.read, read.offset), (true, 5));
+        assert_eq!(read.receive_flags().bits(), (1 << 2) | (1 << 8));
+        let write = TaggedRma {
+            read: false,
+            ..read
+        };
+        assert_eq!(TaggedRma::new(OpType::Write, 5), Ok(write));
+        assert_eq!(write.receive_flags().bits(), (1 << 2) | (1 << 9));
+        assert_eq!(TaggedRma::COMP_FLAGS.bits(), (1 << 3) | (1 << 11));
+        assert!(TaggedRma::new(OpType::Write, 1 << 30).is_ok());
+        for offset in [(1 << 30) + 1, 1 << 32, u64::MAX] {
+            assert_eq!(TaggedRma::new(OpType::Read, offset), Err(Errno::EINVAL));
+        }
+        let both = Caps::RMA | Caps::TAGGED | Caps::RECV | Caps::TAGGED_RMA;
+        assert_eq!(read.target_caps(), both | Caps::REMOTE_READ);
+        assert_eq!(write.target_caps(), both | Caps::REMOTE_WRITE);
+    }
+
+    #[test]
     fn flags_of_another_kind_are_refused() {
         let none = OpFlags::EMPTY;
         let inject = OpFlags::INJECT.bits();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The answers of a session to messages of the peer: it reads the bytes of a message, if
 //! the peer still has them and they are wanted, and then sends a FIN. The answer to an atomic is a
-//! RESULT in the place of the FIN.
+//! RESULT in the place of the FIN, and so is the answer to a tagged read.
 //!
 //! Bytes are read in the order in which messages were matched, in pieces of
 //! [`READ_SIZE`](super::times::READ_SIZE), several at a time. FINs are sent in the same order. An
@@ -28,8 +28,8 @@ pub struct Due {
     /// The memory to read first, and the number of bytes: less than the length of the message if
     /// the receive is shorter.
     pub read: Option<(RemoteAddr, u32)>,
-    /// The length of the old values of an atomic, which are sent in the place of the FIN. They are
-    /// in the memory of the receive that belongs to the answer.
+    /// The length of the old values of an atomic, or of the bytes of a tagged read, which are sent in
+    /// the place of the FIN. They are in the memory of the receive that belongs to the answer.
     pub result: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ pub struct Due {
 #[derive(Debug)]
 pub struct Answer<R> {
     pub(super) due: Due,
-    /// The receive that is being filled, or the memory with the old values of an atomic.
+    /// The receive that is being filled or read, or the memory with the old values of an atomic.
     pub(super) receive: Option<R>,
     /// The number of bytes for which READs were posted to the QP, and of those that were read.
     pub(super) requested: u32,

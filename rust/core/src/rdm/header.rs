@@ -10,7 +10,7 @@
 //! +-----------------------------------------------+------------------------------+ 32
 //! | CQ data                                       | address                      |
 //! +-----------------------+-----------------------+------------------------------+ 48
-//! | key                   | 0                     |
+//! | key                   | 0, or the offset      |
 //! +-----------------------+-----------------------+ 56
 //! ```
 //!
@@ -22,6 +22,8 @@
 //! |form |op   |datatype| 0   |pieces     |elements   |
 //! +-----+-----+--------+-----+-----------+-----------+
 //! ```
+//!
+//! A `TAGGED_READ` has the offset (4 bytes) and 4 bytes of 0 in the place of the address.
 //!
 //! All fields are big endian. A field that a kind does not use is 0; a header with another value
 //! there is refused, so that later versions can use the field. The length depends on the kind:
@@ -37,15 +39,24 @@
 //! | `PING` | 16 | none: its acknowledgement shows that the peer is alive |
 //! | `RETIRE`, `RETIRED`, `KEEP` | 16 | a request to end an idle connection, consent, refusal |
 //! | `BYE` | 16 | the endpoint closes; it has taken all messages up to `id` |
-//! | `RESULT` | 16 | the end of the receiver's atomic `id`; its old values follow |
+//! | `RESULT` | 16 | the end of the receiver's atomic or tagged read `id`; its bytes follow |
+//! | `TAGGED_WRITE` | 56 | a tagged write: the receiver reads its bytes as those of an `RTS`, and places them at `offset` of the memory of a posted receive with a matching tag |
+//! | `TAGGED_READ` | 48 | a tagged read of `length` bytes at `offset` of such memory |
 //!
-//! Kinds above 12 are unused.
+//! Kinds above 14 are unused.
+//!
+//! The receiver answers a `TAGGED_WRITE` with a FIN, and a `TAGGED_READ` with a RESULT, which is
+//! shorter than requested if the memory is. It answers both with a FIN if it has no such receive.
 
 use super::atomic::{
     Call,
     CALL_LEN, //
 };
-use crate::limits;
+use crate::{
+    errno::Errno,
+    limits,
+    op::TaggedRma, //
+};
 use kfi_roce::bytes::{
     Reader,
     Writer, //
@@ -60,6 +71,7 @@ pub const MAX_HEADER: usize = RTS_LEN;
 const SHORT_LEN: usize = 16;
 const MESSAGE_LEN: usize = 40;
 const ATOMIC_LEN: usize = MESSAGE_LEN + CALL_LEN;
+const TAGGED_READ_LEN: usize = MESSAGE_LEN + 8;
 const RTS_LEN: usize = 56;
 
 const EAGER: u8 = 1;
@@ -74,6 +86,8 @@ const RETIRED: u8 = 9;
 const KEEP: u8 = 10;
 const BYE: u8 = 11;
 const RESULT: u8 = 12;
+const TAGGED_WRITE: u8 = 13;
+const TAGGED_READ: u8 = 14;
 
 /// The message has a tag.
 const TAGGED: u8 = 1 << 0;
@@ -123,7 +137,7 @@ pub struct Message {
     /// The length in bytes: of the message, or of the payload of an atomic.
     pub len: u32,
     /// Whether the receiver ends the message with a FIN, or an atomic with a RESULT. Always true
-    /// for an RTS.
+    /// for an RTS, and for tagged RMA.
     pub finish: bool,
     /// Whether the message is void: the receiver ignores it, and it will be sent again.
     pub void: bool,
@@ -146,6 +160,26 @@ pub enum FinStatus {
     Received = 0,
     /// The message was withdrawn at the request of its sender; no receive has seen it.
     Withdrawn = 1,
+    /// A tagged write whose bytes did not all fit.
+    Truncated = 2,
+    /// Tagged RMA that no posted receive matches.
+    NoReceive = 3,
+}
+
+impl FinStatus {
+    /// Returns the result of the message for its sender.
+    ///
+    /// # Errors
+    ///
+    /// `ECANCELED`, `EMSGSIZE`, `EREMOTEIO` for the statuses from `Withdrawn` on.
+    pub const fn result(self) -> Result<(), Errno> {
+        match self {
+            Self::Received => Ok(()),
+            Self::Withdrawn => Err(Errno::ECANCELED),
+            Self::Truncated => Err(Errno::EMSGSIZE),
+            Self::NoReceive => Err(Errno::EREMOTEIO),
+        }
+    }
 }
 
 /// A header.
@@ -155,6 +189,10 @@ pub enum Header {
     Eager(Message),
     /// A message whose bytes the sender still has.
     Rts(Message, RemoteAddr),
+    /// A tagged write whose bytes the sender still has, and the offset of the first byte.
+    TaggedWrite(Message, RemoteAddr, u32),
+    /// A tagged read, and the offset of the first byte.
+    TaggedRead(Message, u32),
     /// An atomic with its memory and its operands.
     Atomic(Message, Call),
     /// The end of a message of the peer.
@@ -191,11 +229,11 @@ pub enum Header {
         /// The last message of the receiver that was taken.
         last: u64,
     },
-    /// The end of an atomic of the peer, with the old values.
+    /// The end of an atomic of the peer with the old values, or of a tagged read with its bytes.
     Result {
-        /// The number of the atomic.
+        /// The number of the operation.
         id: u64,
-        /// The length of the values in bytes.
+        /// The length of the values or bytes.
         len: u32,
     },
 }
@@ -212,6 +250,8 @@ struct Fields {
     tag: u64,
     data: u64,
     place: Option<RemoteAddr>,
+    /// Of tagged RMA.
+    offset: u32,
     call: Option<Call>,
 }
 
@@ -244,6 +284,7 @@ impl Message {
             tag: self.tag.unwrap_or(0),
             data: self.data.unwrap_or(0),
             place,
+            offset: 0,
             call: None,
         }
     }
@@ -257,7 +298,8 @@ impl Header {
         match self {
             Self::Eager(_) | Self::Note { .. } => MESSAGE_LEN,
             Self::Atomic(..) => ATOMIC_LEN,
-            Self::Rts(..) => RTS_LEN,
+            Self::Rts(..) | Self::TaggedWrite(..) => RTS_LEN,
+            Self::TaggedRead(..) => TAGGED_READ_LEN,
             _ => SHORT_LEN,
         }
     }
@@ -275,12 +317,25 @@ impl Header {
     /// Returns the same header with its message made void; other headers are returned unchanged.
     pub const fn to_void(mut self) -> Self {
         match &mut self {
-            Self::Eager(message) | Self::Rts(message, _) | Self::Atomic(message, _) => {
-                message.void = true;
-            }
+            Self::Eager(message)
+            | Self::Rts(message, _)
+            | Self::TaggedWrite(message, ..)
+            | Self::TaggedRead(message, _)
+            | Self::Atomic(message, _) => message.void = true,
             _ => {}
         }
         self
+    }
+
+    /// Returns the access of tagged RMA.
+    #[inline]
+    pub const fn tagged_rma(&self) -> Option<TaggedRma> {
+        let (read, offset) = match self {
+            Self::TaggedWrite(_, _, offset) => (false, *offset),
+            Self::TaggedRead(_, offset) => (true, *offset),
+            _ => return None,
+        };
+        Some(TaggedRma { read, offset })
     }
 
     /// Writes the header to the front of `bytes`. Returns its length; `None` if `bytes` is too
@@ -299,6 +354,9 @@ impl Header {
         if let Some(place) = fields.place {
             writer.u64(place.va)?;
             writer.u32(place.rkey)?;
+            writer.u32(fields.offset)?;
+        } else if fields.kind == TAGGED_READ {
+            writer.u32(fields.offset)?;
             writer.u32(0)?;
         }
         if let Some(call) = fields.call {
@@ -315,6 +373,14 @@ impl Header {
         match self {
             Self::Eager(message) => message.fields(EAGER, None),
             Self::Rts(message, place) => message.fields(RTS, Some(*place)),
+            Self::TaggedWrite(message, place, offset) => Fields {
+                offset: *offset,
+                ..message.fields(TAGGED_WRITE, Some(*place))
+            },
+            Self::TaggedRead(message, offset) => Fields {
+                offset: *offset,
+                ..message.fields(TAGGED_READ, None)
+            },
             Self::Atomic(message, call) => Fields {
                 call: Some(*call),
                 ..message.fields(ATOMIC, None)
@@ -370,18 +436,24 @@ impl Header {
             id: reader.u64().ok_or(short)?,
             ..Fields::default()
         };
-        if matches!(kind, EAGER | RTS | ATOMIC | NOTE) {
+        if matches!(
+            kind,
+            EAGER | RTS | ATOMIC | NOTE | TAGGED_WRITE | TAGGED_READ
+        ) {
             fields.after = reader.u64().ok_or(short)?;
             fields.tag = reader.u64().ok_or(short)?;
             fields.data = reader.u64().ok_or(short)?;
         }
-        if kind == RTS {
+        if matches!(kind, RTS | TAGGED_WRITE) {
             let va = reader.u64().ok_or(short)?;
             let rkey = reader.u32().ok_or(short)?;
             fields.place = Some(RemoteAddr { va, rkey });
-            if reader.u32().ok_or(short)? != 0 {
-                return Err(Malformed::Reserved);
-            }
+        }
+        if matches!(kind, TAGGED_WRITE | TAGGED_READ) {
+            fields.offset = reader.u32().ok_or(short)?;
+        }
+        if matches!(kind, RTS | TAGGED_READ) && reader.u32().ok_or(short)? != 0 {
+            return Err(Malformed::Reserved);
         }
         if kind == ATOMIC {
             fields.call = Some(Call::parse(reader.array().ok_or(short)?)?);
@@ -395,7 +467,8 @@ impl Fields {
     fn meaning(&self) -> Result<Header, Malformed> {
         let (flags, unused) = match self.kind {
             EAGER => (TAGGED | DATA | FINISH | VOID, self.status != 0),
-            RTS => (TAGGED | DATA | FINISH | VOID, self.status != 0),
+            RTS | TAGGED_WRITE => (TAGGED | DATA | FINISH | VOID, self.status != 0),
+            TAGGED_READ => (TAGGED | FINISH | VOID, self.status != 0),
             ATOMIC => (DATA | FINISH | VOID, self.status != 0),
             FIN => (0, self.len != 0),
             CANCEL => (FINISH, self.status != 0 || self.len != 0),
@@ -428,11 +501,17 @@ impl Fields {
                 }
                 Header::Rts(message, place)
             }
+            (TAGGED_WRITE, Some(place)) => {
+                Header::TaggedWrite(self.tagged_message()?, place, self.offset()?)
+            }
+            (TAGGED_READ, _) => Header::TaggedRead(self.tagged_message()?, self.offset()?),
             (FIN, _) => Header::Fin {
                 id: self.id,
                 status: match self.status {
                     0 => FinStatus::Received,
                     1 => FinStatus::Withdrawn,
+                    2 => FinStatus::Truncated,
+                    3 => FinStatus::NoReceive,
                     _ => return Err(Malformed::Status),
                 },
             },
@@ -451,7 +530,8 @@ impl Fields {
             (BYE, _) => Header::Bye { last: self.id },
             (RESULT, _) => Header::Result {
                 id: self.id,
-                len: self.len_up_to(limits::MAX_ATOMIC_SIZE as u64)?,
+                // The receiver knows what it has requested.
+                len: self.len_up_to(limits::MAX_MSG_SIZE)?,
             },
             _ => return Err(Malformed::Kind),
         })
@@ -470,6 +550,23 @@ impl Fields {
             return Err(Malformed::Flags);
         }
         Ok(Header::Atomic(message, call))
+    }
+
+    /// The message of tagged RMA: with a tag and an answer.
+    fn tagged_message(&self) -> Result<Message, Malformed> {
+        let message = self.message(limits::MAX_MSG_SIZE)?;
+        if message.tag.is_none() || !message.finish {
+            return Err(Malformed::Flags);
+        }
+        Ok(message)
+    }
+
+    /// The offset of tagged RMA: at most the length of the largest receive.
+    fn offset(&self) -> Result<u32, Malformed> {
+        if u64::from(self.offset) > limits::MAX_MSG_SIZE {
+            return Err(Malformed::Length);
+        }
+        Ok(self.offset)
     }
 
     fn len_up_to(&self, max: u64) -> Result<u32, Malformed> {
@@ -523,6 +620,11 @@ mod tests {
         void: false,
     };
 
+    const READ: Message = Message {
+        data: None,
+        ..MESSAGE
+    };
+
     const PLACE: RemoteAddr = RemoteAddr {
         va: 0x3132_3334_3536_3738,
         rkey: 0x4142_4344,
@@ -561,7 +663,7 @@ mod tests {
     }
 
     /// Returns a header of each kind with its length.
-    fn all() -> [(Header, usize); 12] {
+    fn all() -> [(Header, usize); 14] {
         let id = 7;
         let status = FinStatus::Withdrawn;
         let finish = true;
@@ -569,6 +671,8 @@ mod tests {
         [
             (Header::Eager(MESSAGE), 40),
             (Header::Rts(MESSAGE, PLACE), 56),
+            (Header::TaggedWrite(MESSAGE, PLACE, 1 << 30), 56),
+            (Header::TaggedRead(READ, 7), 48),
             (atomic().unwrap_or(Header::Ping), 48),
             (Header::Fin { id, status }, 16),
             (Header::Cancel { id, finish }, 16),
@@ -630,7 +734,11 @@ mod tests {
             let void = header.to_void();
             assert_eq!(void.len(), len);
             match void {
-                Header::Eager(message) | Header::Rts(message, _) | Header::Atomic(message, _) => {
+                Header::Eager(message)
+                | Header::Rts(message, _)
+                | Header::TaggedWrite(message, ..)
+                | Header::TaggedRead(message, _)
+                | Header::Atomic(message, _) => {
                     assert!(message.void);
                     let mut bytes = [0; MAX_HEADER];
                     assert_eq!(void.put(&mut bytes), Some(len));
@@ -645,7 +753,7 @@ mod tests {
     fn each_invalid_header_has_its_reason() {
         assert_eq!(changed(0, 0), Err(Malformed::Version));
         assert_eq!(changed(0, 2), Err(Malformed::Version));
-        for kind in [0, 13, 255] {
+        for kind in [0, 15, 255] {
             assert_eq!(changed(1, kind), Err(Malformed::Kind));
         }
         assert_eq!(changed(2, 0x10 | 7), Err(Malformed::Flags));
@@ -727,10 +835,75 @@ mod tests {
             assert_eq!(changed(2, flags), Err(Malformed::Flags));
         }
         assert_eq!(changed(23, 8), Err(Malformed::Order));
-        let too_long = Header::Result { id: 1, len: 4097 };
+        let too_long = Header::Result {
+            id: 1,
+            len: (1 << 30) + 1,
+        };
         let mut bytes = [0; SHORT_LEN];
         assert_eq!(too_long.put(&mut bytes), Some(SHORT_LEN));
         assert_eq!(Header::parse(&bytes), Err(Malformed::Length));
+    }
+
+    #[test]
+    fn tagged_rma_has_a_tag_an_answer_and_an_offset() {
+        let write = Header::TaggedWrite(MESSAGE, PLACE, 0x0051_5253);
+        let read = Header::TaggedRead(READ, 0x0051_5253);
+        let changed = |header: Header, at: usize, byte: u8| {
+            let mut bytes = [0; MAX_HEADER];
+            assert_eq!(header.put(&mut bytes), Some(header.len()));
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+            Header::parse(&bytes)
+        };
+        // The offsets are where they belong.
+        for (header, at) in [(write, 52), (read, 40)] {
+            let parsed = changed(header, at + 3, 0x54).ok();
+            let rma = parsed.and_then(|header| header.tagged_rma());
+            assert_eq!(rma.map(|rma| rma.offset), Some(0x0051_5254));
+            assert_eq!(rma.map(|rma| rma.read), Some(header == read));
+            assert_eq!(changed(header, at, 0x41), Err(Malformed::Length));
+            // A length of more than 1 GiB.
+            assert_eq!(changed(header, 4, 0x41), Err(Malformed::Length));
+            assert_eq!(changed(header, 3, 1), Err(Malformed::Reserved));
+            assert_eq!(changed(header, 23, 8), Err(Malformed::Order));
+            assert_eq!(header.payload(), 0);
+        }
+        // Without an answer; without a tag, whose field is 0 then.
+        assert_eq!(changed(write, 2, TAGGED | DATA), Err(Malformed::Flags));
+        assert_eq!(changed(read, 2, TAGGED), Err(Malformed::Flags));
+        let plain = |message| Message {
+            tag: None,
+            ..message
+        };
+        let without = Header::TaggedWrite(plain(MESSAGE), PLACE, 0);
+        assert_eq!(changed(without, 43, 1), Err(Malformed::Flags));
+        assert_eq!(
+            changed(Header::TaggedRead(plain(READ), 0), 43, 1),
+            Err(Malformed::Flags)
+        );
+        // A read has no data.
+        assert_eq!(changed(read, 2, 7), Err(Malformed::Flags));
+        assert_eq!(changed(read, 47, 1), Err(Malformed::Reserved));
+        let fin = |status| {
+            let id = 7;
+            changed(
+                Header::Fin {
+                    id,
+                    status: FinStatus::Received,
+                },
+                3,
+                status,
+            )
+        };
+        for (byte, status) in [(2, FinStatus::Truncated), (3, FinStatus::NoReceive)] {
+            assert_eq!(fin(byte), Ok(Header::Fin { id: 7, status }));
+        }
+        assert_eq!(fin(4), Err(Malformed::Status));
+        assert_eq!(FinStatus::Received.result(), Ok(()));
+        assert_eq!(FinStatus::Withdrawn.result(), Err(Errno::ECANCELED));
+        assert_eq!(FinStatus::Truncated.result(), Err(Errno::EMSGSIZE));
+        assert_eq!(FinStatus::NoReceive.result(), Err(Errno::EREMOTEIO));
     }
 
     #[test]

@@ -12,7 +12,9 @@
 //! | epoch                                         |
 //! +-----------------------------------------------+
 //! | cookie                                        |
-//! +-----------------------------------------------+ 32
+//! +---------------+-------------------------------+
+//! | name port     |
+//! +---------------+ 34
 //!
 //! +-------+-------+-------------------------------+
 //! |version| reason| 0                             |   in a REJ
@@ -27,13 +29,21 @@
 //! A **cookie** of 0 means that there is none. A REJ has one if its reason is [`Refusal::Retry`],
 //! and the next REQ of its receiver repeats it. See [`unproven`](super::unproven).
 //!
+//! The **name port** is the port of the name of a scalable endpoint, of which the endpoint is a
+//! context (see [`peer`](crate::peer)). Messages have the name as their source. 0 stands for the
+//! port, so an endpoint that is no context has the greeting that it had before there were names. A
+//! peer that does not know names ignores the field, and takes each context for an endpoint.
+//!
 //! An **incarnation** is a random number that an endpoint has for its lifetime. An endpoint that is
 //! closed and opened again at the same address, or whose host was restarted, has another one. An
 //! **epoch** counts the connections that an endpoint has requested or accepted, with all peers. Of
 //! two epochs of one incarnation the larger is the later.
 
 use super::unproven::Cookie;
-use crate::flags::Caps;
+use crate::{
+    flags::Caps,
+    peer::PeerAddr, //
+};
 use kfi_roce::bytes::{
     Reader,
     Writer, //
@@ -43,20 +53,21 @@ use kfi_roce::bytes::{
 pub const VERSION: u8 = super::header::VERSION;
 
 /// The length of a [`Hello`] in bytes.
-pub const HELLO_LEN: usize = 32;
+pub const HELLO_LEN: usize = 34;
 
 /// The length of a [`Refusal`] in bytes.
 pub const REFUSAL_LEN: usize = 16;
 
 /// The capabilities that a peer needs to know: the operations that this endpoint can be the target
 /// of.
-const CAPS: [(u32, Caps); 6] = [
+const CAPS: [(u32, Caps); 7] = [
     (1 << 0, Caps::MSG.union(Caps::RECV)),
     (1 << 1, Caps::TAGGED.union(Caps::RECV)),
     (1 << 2, Caps::RMA.union(Caps::REMOTE_READ)),
     (1 << 3, Caps::RMA.union(Caps::REMOTE_WRITE)),
     (1 << 4, Caps::ATOMIC.union(Caps::REMOTE_READ)),
     (1 << 5, Caps::ATOMIC.union(Caps::REMOTE_WRITE)),
+    (1 << 6, Caps::TAGGED_RMA),
 ];
 
 /// The reason for which private data is not a greeting.
@@ -84,6 +95,8 @@ pub struct Hello {
     pub peer_epoch: PeerEpoch,
     /// The port of its address. The IP address is the source address of the message. Not 0.
     pub port: u16,
+    /// The port of its name. Not 0; `port` unless the endpoint is a context.
+    pub name_port: u16,
     /// The number of READs that the endpoint serves at the same time. Not 0.
     pub reads: u8,
     /// The operations that it can be the target of: a union of capabilities from [`Caps`].
@@ -107,7 +120,17 @@ impl Hello {
         writer.u32(caps)?;
         writer.u64(self.peer_epoch.incarnation)?;
         writer.u64(self.peer_epoch.epoch)?;
-        writer.u64(self.cookie.map_or(0, Cookie::get))
+        writer.u64(self.cookie.map_or(0, Cookie::get))?;
+        let name_port = match self.name_port {
+            port if port == self.port => 0,
+            port => port,
+        };
+        writer.put(&name_port.to_be_bytes())
+    }
+
+    /// Returns whether this is the greeting of `peer`, without its IP address.
+    pub fn is_of(&self, peer: &PeerAddr) -> bool {
+        self.port == peer.addr().port() && self.name_port == peer.name_port()
     }
 
     /// Parses the greeting at the front of `bytes`. Unknown capabilities are ignored.
@@ -135,9 +158,16 @@ impl Hello {
         let incarnation = reader.u64()?;
         let epoch = reader.u64()?;
         let cookie = Cookie::new(reader.u64()?);
+        let name_port = match reader.u16()? {
+            0 => port,
+            // One greeting for each content.
+            name_port if name_port == port => return None,
+            name_port => name_port,
+        };
         Some(Self {
             peer_epoch: PeerEpoch { incarnation, epoch },
             port,
+            name_port,
             reads,
             caps,
             cookie,
@@ -196,6 +226,8 @@ impl Refusal {
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_rdm_hello))]
 mod tests {
     use super::*;
+    use crate::addr::SockAddr;
+    use core::net::Ipv4Addr;
 
     const HELLO: Hello = Hello {
         peer_epoch: PeerEpoch {
@@ -203,6 +235,7 @@ mod tests {
             epoch: 0x1112_1314_1516_1718,
         },
         port: 7471,
+        name_port: 7471,
         reads: 16,
         caps: Caps::MSG.union(Caps::RECV).union(Caps::TAGGED),
         cookie: Cookie::new(0x2122_2324_2526_2728),
@@ -210,13 +243,14 @@ mod tests {
 
     #[test]
     fn bytes_are_where_they_belong() {
-        let mut bytes = [0xff; 33];
+        let mut bytes = [0xff; 35];
         assert_eq!(HELLO.put(&mut bytes), Some(()));
         let expected = [
             1, 16, 0x1d, 0x2f, 0, 0, 0, 3, //
             1, 2, 3, 4, 5, 6, 7, 8, //
             0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, //
-            0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0xff,
+            0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, //
+            0, 0, 0xff,
         ];
         assert_eq!(bytes, expected);
         assert_eq!(Hello::parse(&bytes), Ok(HELLO));
@@ -225,8 +259,43 @@ mod tests {
             ..HELLO
         };
         assert_eq!(first.put(&mut bytes), Some(()));
-        assert_eq!(bytes.get(24..), Some(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff][..]));
+        let end = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff];
+        assert_eq!(bytes.get(24..), Some(&end[..]));
         assert_eq!(Hello::parse(&bytes), Ok(first));
+    }
+
+    #[test]
+    fn a_context_tells_its_name() -> Result<(), Unknown> {
+        let context = Hello {
+            name_port: 7470,
+            ..HELLO
+        };
+        let mut bytes = [0; 40];
+        assert_eq!(context.put(&mut bytes), Some(()));
+        assert_eq!(bytes.get(32..35), Some(&[0x1d, 0x2e, 0][..]));
+        assert_eq!(Hello::parse(&bytes), Ok(context));
+        let name = SockAddr::v4(Ipv4Addr::LOCALHOST, 7470);
+        let peer = PeerAddr::context(name, 1).map_err(|_| Unknown::Malformed)?;
+        assert!(context.is_of(&peer) && !HELLO.is_of(&peer));
+        let alone = PeerAddr::new(name.with_port(7471), 7471);
+        assert!(HELLO.is_of(&alone) && !context.is_of(&alone));
+        // The name of an endpoint that is no context is not told.
+        for (at, byte) in [(32, 0x1d), (33, 0x2f)] {
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        assert_eq!(Hello::parse(&bytes), Err(Unknown::Malformed));
+        Ok(())
+    }
+
+    #[test]
+    fn a_greeting_of_the_time_without_names_is_understood() {
+        // The private data of a REQ behind the 32 bytes are 0.
+        let mut bytes = [0; 92];
+        assert_eq!(HELLO.put(&mut bytes), Some(()));
+        assert!(bytes.iter().skip(32).all(|byte| *byte == 0));
+        assert_eq!(Hello::parse(&bytes), Ok(HELLO));
     }
 
     #[test]
@@ -266,7 +335,11 @@ mod tests {
         let both = Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
         assert_eq!(atomic, Ok(both));
         let mut bytes = [0; HELLO_LEN];
-        let nowhere = Hello { port: 0, ..HELLO };
+        let nowhere = Hello {
+            port: 0,
+            name_port: 0,
+            ..HELLO
+        };
         assert_eq!(nowhere.put(&mut bytes), Some(()));
         assert_eq!(Hello::parse(&bytes), Err(Unknown::Malformed));
     }

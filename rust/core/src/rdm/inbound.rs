@@ -5,8 +5,8 @@
 //! calls:
 //!
 //! ```text
-//!  begin    with the first bytes: a message to be matched, an atomic, the result of an atomic, a
-//!           SEND to be ignored, or another header
+//!  begin    with the first bytes: a message to be matched, tagged RMA, an atomic, the result of a
+//!           tagged read or an atomic, a SEND to be ignored, or another header
 //!  take     the endpoint has room for the message (otherwise the peer must wait, as if the SEND
 //!           had not arrived)
 //!  payload  for each packet: the place of its bytes in the message
@@ -55,6 +55,7 @@ use super::{
         CANCELS_MAX, //
     },
 };
+use crate::op::TaggedRma;
 use core::ops::Range;
 
 /// The result of the first bytes of a SEND.
@@ -63,12 +64,12 @@ pub enum Begin {
     /// A message to be matched. If there is room for it, the caller calls [`Inbound::take`];
     /// otherwise the peer must wait.
     Message(Message, Source),
-    /// The old values of an atomic of this side. The caller knows the atomic and where its values
-    /// go; otherwise the peer violates the protocol.
+    /// The old values of an atomic of this side, or the bytes of a tagged read. The caller knows the
+    /// operation and where they go; otherwise the peer violates the protocol.
     Result {
-        /// The number of the atomic.
+        /// The number of the operation.
         id: u64,
-        /// The length of the values in bytes.
+        /// The length of the values or bytes.
         len: u32,
     },
     /// The peer must wait: the endpoint takes no more messages, or the SEND would need an answer
@@ -85,8 +86,33 @@ pub enum Source {
     Eager,
     /// The sender has the bytes; they are read from this memory.
     Rts(RemoteAddr),
+    /// The message is a tagged write, at this offset of the memory of a posted receive. The sender
+    /// has the bytes; they are read from this memory.
+    TaggedWrite(RemoteAddr, u32),
+    /// The message is a tagged read, at this offset of the memory of a posted receive.
+    TaggedRead(u32),
     /// The message is an atomic. Its payload is in this SEND.
     Atomic(Call),
+}
+
+impl Source {
+    /// Returns the memory of the sender from which the bytes are read.
+    pub const fn at(&self) -> Option<RemoteAddr> {
+        match *self {
+            Self::Rts(at) | Self::TaggedWrite(at, _) => Some(at),
+            Self::Eager | Self::TaggedRead(_) | Self::Atomic(_) => None,
+        }
+    }
+
+    /// Returns the access of tagged RMA.
+    pub const fn tagged_rma(&self) -> Option<TaggedRma> {
+        let (read, offset) = match *self {
+            Self::TaggedWrite(_, offset) => (false, offset),
+            Self::TaggedRead(offset) => (true, offset),
+            Self::Eager | Self::Rts(_) | Self::Atomic(_) => return None,
+        };
+        Some(TaggedRma { read, offset })
+    }
 }
 
 /// An event that the peer sent.
@@ -124,11 +150,11 @@ pub enum Event {
         /// The number of the last message that was taken.
         last: u64,
     },
-    /// The old values of an atomic of this side have come.
+    /// The old values of an atomic of this side, or the bytes of a tagged read, have come.
     Result {
-        /// The number of the atomic.
+        /// The number of the operation.
         id: u64,
-        /// The length of the values in bytes.
+        /// The length of the values or bytes.
         len: u32,
     },
 }
@@ -163,7 +189,7 @@ enum Current {
     Offered(Header),
     /// A message that was taken.
     Taken(Header),
-    /// The result of an atomic.
+    /// The result of an atomic or a tagged read.
     Result(Header),
     /// An ignored message, or another header.
     Other(Header),
@@ -240,6 +266,10 @@ impl Inbound {
         let (message, source) = match header {
             Header::Eager(message) => (message, Source::Eager),
             Header::Rts(message, place) => (message, Source::Rts(place)),
+            Header::TaggedWrite(message, place, offset) => {
+                (message, Source::TaggedWrite(place, offset))
+            }
+            Header::TaggedRead(message, offset) => (message, Source::TaggedRead(offset)),
             Header::Atomic(message, call) => (message, Source::Atomic(call)),
             Header::Result { id, len } => {
                 self.current = Current::Result(header);
@@ -273,7 +303,10 @@ impl Inbound {
             return;
         };
         match header {
-            Header::Eager(message) | Header::Rts(message, _) => {
+            Header::Eager(message)
+            | Header::Rts(message, _)
+            | Header::TaggedWrite(message, ..)
+            | Header::TaggedRead(message, _) => {
                 // INVARIANT: The number is larger than those of all messages taken.
                 self.taken = message.id;
             }
@@ -284,7 +317,7 @@ impl Inbound {
     }
 
     /// Returns which of the `len` bytes at `offset` of the SEND belong to the message that was
-    /// taken, or to the result of an atomic, and their offset in it; `None` if there are none.
+    /// taken, or to a result, and their offset in it; `None` if there are none.
     ///
     /// # Errors
     ///
@@ -344,7 +377,12 @@ impl Inbound {
 
     fn event(&self, header: Header) -> Option<Event> {
         Some(match header {
-            Header::Eager(_) | Header::Rts(..) | Header::Atomic(..) | Header::Ping => return None,
+            Header::Eager(_)
+            | Header::Rts(..)
+            | Header::TaggedWrite(..)
+            | Header::TaggedRead(..)
+            | Header::Atomic(..)
+            | Header::Ping => return None,
             Header::Fin { id, status } => Event::Fin { id, status },
             Header::Cancel { id, finish } => {
                 let found = if id > self.taken {

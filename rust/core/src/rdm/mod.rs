@@ -2,15 +2,18 @@
 //! The protocol of reliable datagrams between hosts: messages with tags, of any length, to any
 //! peer.
 //!
-//! An endpoint has a [`Session`] for each active peer, identified by the peer's address. The
-//! session makes an RC connection when it has something to send, and ends the connection after some
-//! time without work. The operations are transmitted as follows:
+//! An endpoint has a [`Session`] for each active peer, identified by the peer's address and name
+//! ([`PeerAddr`](crate::peer::PeerAddr)). The session makes an RC connection when it has something to
+//! send, and ends the connection after some time without work. The operations are transmitted as
+//! follows:
 //!
 //! | operation | transmission |
 //! |---|---|
 //! | a message of up to [`EAGER_SIZE`](crate::limits::EAGER_SIZE) | a SEND with a [`Header`] and the bytes, which its first packet assigns to a posted receive or to a buffer of the endpoint; without room there the peer waits (RNR NAK) |
 //! | a longer message | a SEND with a header (`RTS`), which may wait for its receive; an RDMA READ by the receiver directly into the receive; a SEND back (`FIN`) |
 //! | `KFI_DELIVERY_COMPLETE` | the receiver answers with `FIN`, whatever the length |
+//! | a tagged write | a SEND with an envelope (`TAGGED_WRITE`), which matches a posted receive and does not wait for one; an RDMA READ by the receiver; a `FIN` |
+//! | a tagged read | a SEND with an envelope (`TAGGED_READ`), which matches a posted receive; a SEND back with its bytes (`RESULT`) |
 //! | RMA READ, WRITE | RDMA READ, RDMA WRITE with the key of the region |
 //! | WRITE with CQ data | RDMA WRITE, then a SEND with the data (`NOTE`) |
 //! | a fetching sum or a CSWAP of one 64-bit integer | the atomic of RC |

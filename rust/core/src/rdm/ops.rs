@@ -22,6 +22,9 @@
 //!     '------- made void ----------'      ended, if no FIN is to come
 //! ```
 //!
+//! Tagged RMA is a message that always has an answer: a write is one whose bytes the peer reads, and
+//! a read is one whose bytes the peer sends back in a RESULT.
+//!
 //! A queued message never ends, whatever the peer has sent, because the QP still reads its bytes.
 //! To cancel a message that was posted to the QP, the session asks the peer (`CANCEL`), and the FIN
 //! of the message is the answer. An atomic that was posted to the QP cannot be cancelled.
@@ -43,6 +46,7 @@ use crate::{
     },
     flags::Caps,
     limits,
+    op::TaggedRma,
 };
 
 /// The SENDs that a session sends again in order, independently of the others.
@@ -66,6 +70,8 @@ pub struct Outgoing {
     pub len: u32,
     /// The atomic, if the message is one.
     pub atomic: Option<Call>,
+    /// The access of tagged RMA, if the message is such an operation. It has a tag.
+    pub rma: Option<TaggedRma>,
     /// Whether the message completes only when it was received (`KFI_DELIVERY_COMPLETE`).
     pub delivery: bool,
     /// Whether all earlier operations must complete first (`KFI_FENCE`).
@@ -80,6 +86,7 @@ impl Outgoing {
             data,
             len: call.payload(),
             atomic: Some(call),
+            rma: None,
             delivery: false,
             fence,
         }
@@ -95,7 +102,19 @@ impl Outgoing {
 
     /// Returns whether the message is sent together with its bytes.
     pub const fn is_eager(&self) -> bool {
+        if self.rma.is_some() {
+            return false;
+        }
         self.atomic.is_some() || self.len as u64 <= limits::EAGER_SIZE
+    }
+
+    /// Returns whether the peer reads the bytes of the message from here.
+    pub const fn is_granted(&self) -> bool {
+        !self.is_eager() && !self.is_tagged_read()
+    }
+
+    const fn is_tagged_read(&self) -> bool {
+        matches!(self.rma, Some(TaggedRma { read: true, .. }))
     }
 
     /// Returns whether the receiver ends the message with a FIN, or with a RESULT.
@@ -107,16 +126,42 @@ impl Outgoing {
         }
     }
 
-    /// Returns the length of the RESULT; `None` if the receiver sends none.
+    /// Returns the length of the RESULT, for a tagged read the largest one; `None` if the receiver
+    /// sends none.
     pub const fn result_len(&self) -> Option<u32> {
         match &self.atomic {
+            None if self.is_tagged_read() => Some(self.len),
             None => None,
             Some(call) => call.result_len(),
         }
     }
 
+    /// Returns the status of the operation that a RESULT of `len` bytes ends; `None` if it cannot
+    /// have this length.
+    pub(super) fn result_status(&self, len: u32) -> Option<FinStatus> {
+        match self.result_len()? {
+            all if all == len => Some(FinStatus::Received),
+            all if len < all && self.is_tagged_read() => Some(FinStatus::Truncated),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a FIN with this status can end the message.
+    pub(super) const fn can_end_with(&self, status: FinStatus) -> bool {
+        match (status, &self.rma) {
+            (FinStatus::Withdrawn, _) | (FinStatus::NoReceive, Some(_)) => true,
+            (FinStatus::Received, None) => true,
+            // The bytes of a read come in a RESULT.
+            (FinStatus::Received | FinStatus::Truncated, Some(rma)) => !rma.read,
+            (FinStatus::Truncated | FinStatus::NoReceive, None) => false,
+        }
+    }
+
     /// Returns the capabilities that the peer must have.
     pub(super) const fn needs(&self) -> Caps {
+        if let Some(rma) = self.rma {
+            return rma.target_caps();
+        }
         match (&self.atomic, self.tag) {
             (Some(call), _) => call.function().target_caps(),
             (None, None) => Caps::MSG.union(Caps::RECV),
@@ -135,10 +180,14 @@ impl Outgoing {
     /// Returns the header of the message.
     pub(super) const fn header(&self, id: u64, after: u64) -> Header {
         let message = self.message(id, after);
-        match self.atomic {
-            Some(call) => Header::Atomic(message, call),
-            None if self.is_eager() => Header::Eager(message),
-            None => Header::Rts(message, Grant::place(id)),
+        match (self.atomic, self.rma) {
+            (Some(call), _) => Header::Atomic(message, call),
+            (None, Some(TaggedRma { read: true, offset })) => Header::TaggedRead(message, offset),
+            (None, Some(TaggedRma { offset, .. })) => {
+                Header::TaggedWrite(message, Grant::place(id), offset)
+            }
+            (None, None) if self.is_eager() => Header::Eager(message),
+            (None, None) => Header::Rts(message, Grant::place(id)),
         }
     }
 
@@ -212,8 +261,7 @@ impl<C> Send<C> {
     pub(super) fn end(&self) -> Option<Result> {
         match (self.state, self.status) {
             (SendState::Queued, _) => None,
-            (_, Some(FinStatus::Received)) => Some(Ok(())),
-            (_, Some(FinStatus::Withdrawn)) => Some(Err(Errno::ECANCELED)),
+            (_, Some(status)) => Some(status.result()),
             (SendState::Sent, None) if !self.out.has_fin() => Some(Ok(())),
             _ => None,
         }

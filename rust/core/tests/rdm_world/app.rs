@@ -12,7 +12,10 @@ use kfi_core::{
         unexpected::Search,
         Criteria, //
     },
-    op::OpType,
+    op::{
+        OpType,
+        TaggedRma, //
+    },
     rdm::{
         atomic::Call,
         times::READ_SIZE, //
@@ -28,7 +31,8 @@ use super::{
     oracle::{
         Atomic,
         Kind,
-        Rma, //
+        Rma,
+        Tagged, //
     },
     Addr,
     Event,
@@ -87,7 +91,7 @@ impl World {
         let busy = self.ends[addr]
             .as_ref()
             .is_some_and(|end| end.open.len() >= OPEN);
-        match self.rng.below(22) {
+        match self.rng.below(24) {
             0..=8 if !busy => self.send_any(addr, peer),
             9..=16 => {
                 if self.rng.below(10) >= self.plan.lazy {
@@ -100,6 +104,7 @@ impl World {
             20..=21 if !busy && self.rng.one_in(self.plan.atomics) => {
                 self.atomic_any(addr, peer);
             }
+            22..=23 if !busy && self.rng.one_in(self.plan.tagged) => self.tagged_any(addr, peer),
             _ => {}
         }
     }
@@ -208,6 +213,18 @@ impl World {
         };
         let fence = self.rng.one_in(12);
         self.transfer(addr, peer, rma, fence);
+    }
+
+    fn tagged_any(&mut self, addr: Addr, peer: Addr) {
+        let offset = self.rng.pick(&[0, 0, 1, 100, 5 * READ_SIZE]);
+        let read = self.rng.one_in(2);
+        let tagged = Tagged {
+            tag: self.rng.below(3),
+            len: self.length(),
+            rma: TaggedRma { read, offset },
+        };
+        let fence = self.rng.one_in(12);
+        self.tagged(addr, peer, tagged, fence);
     }
 
     fn atomic_any(&mut self, addr: Addr, peer: Addr) {

@@ -184,6 +184,7 @@ impl World {
         let hello = Hello {
             peer_epoch,
             port: 1000 + from as u16,
+            name_port: 1000 + from as u16,
             reads: 1,
             caps: Caps::EMPTY,
             cookie: None,

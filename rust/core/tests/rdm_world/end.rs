@@ -118,6 +118,8 @@ pub(crate) struct Rx {
 #[derive(Debug)]
 pub(crate) enum Answered {
     Filling(Filling),
+    /// The receive that a tagged read reads.
+    Serving(Serving),
     /// The old values of an atomic.
     Values(Vec<u8>),
 }
@@ -127,7 +129,16 @@ impl Answered {
     pub(crate) fn filling(&mut self) -> &mut Filling {
         match self {
             Self::Filling(filling) => filling,
-            Self::Values(_) => panic!("an atomic has no receive"),
+            Self::Serving(_) | Self::Values(_) => panic!("no receive is filled"),
+        }
+    }
+
+    /// Returns the receive, if there is one.
+    pub(crate) fn rx(&self) -> Option<Rx> {
+        match self {
+            Self::Filling(filling) => Some(filling.rx),
+            Self::Serving(serving) => Some(serving.rx),
+            Self::Values(_) => None,
         }
     }
 }
@@ -140,6 +151,14 @@ pub(crate) struct Filling {
     pub(crate) op: u64,
     pub(crate) fit: Placement,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// A receive that a tagged read reads.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) rx: Rx,
+    pub(crate) op: u64,
+    pub(crate) fit: Placement,
 }
 
 /// A message that waits for its receive.
@@ -165,8 +184,10 @@ pub(crate) enum Where {
     Unexpected,
     /// The payload of an atomic.
     Atomic(Option<Share>),
-    /// The old values of an atomic of this endpoint.
+    /// The old values of an atomic, or the bytes of a tagged read, of this endpoint.
     Values,
+    /// No receive matches tagged RMA.
+    Nowhere,
 }
 
 /// An incoming message.
@@ -250,12 +271,16 @@ impl End {
         if !rng.one_in(20) {
             caps |= Caps::ATOMIC;
         }
+        if plan.tagged == u64::MAX || !rng.one_in(20) {
+            caps |= Caps::TAGGED_RMA;
+        }
         Self {
             addr,
             incarnation,
             config: Config {
                 incarnation,
                 port: 1000 + addr as u16,
+                name_port: 1000 + addr as u16,
                 caps,
                 depth: plan.depth,
                 reads: plan.reads,

@@ -158,7 +158,7 @@ impl World {
     pub(crate) fn abort(&mut self, owner: Addr, placing: &Placing) {
         self.oracle.count("aborted");
         match &placing.at {
-            Where::Atomic(_) | Where::Values => {}
+            Where::Atomic(_) | Where::Values | Where::Nowhere => {}
             Where::Receive(rx) => self.end_receive(owner, rx.id, Err(Errno::ECONNRESET)),
             Where::Unexpected => {
                 let len = placing.bytes.len() as u64;
@@ -196,10 +196,11 @@ impl World {
                 Oracle::bytes(op, message.len)
             }
             Request::Result { answer, id, len } => {
-                let Some(Answered::Values(values)) = end.session(peer).receive(answer) else {
-                    panic!("an answer with old values");
+                let values = match end.session(peer).receive(answer) {
+                    Some(Answered::Values(values)) => values.clone(),
+                    Some(Answered::Serving(serving)) => Self::served(serving),
+                    _ => panic!("an answer with values"),
                 };
-                let values = values.clone();
                 request = Request::Send(Header::Result { id, len });
                 self.oracle.count("result");
                 values
@@ -257,8 +258,10 @@ impl World {
     pub(crate) fn expect_values(&mut self, owner: Addr, peer: Addr, id: u64, len: u32) -> Placing {
         let end = self.ends[owner].as_ref().unwrap();
         let op = end.numbers[&(peer, id)];
-        let Kind::Atomic(atomic) = &self.oracle.ops[&op].kind else {
-            panic!("it is an atomic");
+        let atomic = match &self.oracle.ops[&op].kind {
+            Kind::Tagged(tagged) => return Self::expect_read(tagged, op, len),
+            Kind::Atomic(atomic) => atomic,
+            other => panic!("{other:?} gets no result"),
         };
         let call = atomic.call.expect("an atomic in a SEND");
         assert_eq!(call.result_len(), Some(len));
@@ -276,8 +279,10 @@ impl World {
         let end = self.ends[owner].as_mut().unwrap();
         let op = end.session(reader).op(grant.id).copied();
         let op = op.expect("a message that has not ended");
-        let Kind::Message { len, .. } = self.oracle.ops[&op].kind else {
-            panic!("it is a message");
+        let len = match self.oracle.ops[&op].kind {
+            Kind::Message { len, .. } => len,
+            Kind::Tagged(tagged) if !tagged.rma.read => tagged.len,
+            _ => panic!("it is a message or a tagged write"),
         };
         let from = grant.offset as usize;
         Oracle::bytes(op, len)[from..from + grant.len as usize].to_vec()
@@ -335,7 +340,11 @@ impl World {
                 assert!(!is_queued, "{op} ends while a QP has it");
                 self.op_ended(owner, op, result);
             }
-            Ended::Receive(Answered::Values(_), result) => assert!(result.is_err()),
+            Ended::Receive(Answered::Values(_), _) => {}
+            Ended::Receive(Answered::Serving(serving), result) => {
+                let result = result.and(serving.fit.status());
+                self.end_receive(owner, serving.rx.id, result);
+            }
             Ended::Receive(Answered::Filling(filling), result) => {
                 let Filling { rx, op, fit, bytes } = filling;
                 match result {
@@ -390,6 +399,7 @@ impl World {
             data,
             len,
             atomic: None,
+            rma: None,
             delivery,
             fence,
         };

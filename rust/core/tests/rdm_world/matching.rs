@@ -69,6 +69,9 @@ impl World {
         if let Source::Atomic(_) = source {
             return self.offer_atomic(addr, peer, op, message, source);
         }
+        if source.tagged_rma().is_some() {
+            return Some(self.offer_tagged(addr, peer, op, message, source));
+        }
         let sent = &self.oracle.ops[&op].kind;
         let (tag, data, len) = (message.tag, message.data, message.len);
         assert!(
@@ -182,6 +185,9 @@ impl World {
 
     /// Handles the end of a message.
     pub(crate) fn arrived(&mut self, addr: Addr, peer: Addr, conn: Conn, placing: Placing) {
+        if let Some(rma) = placing.source.tagged_rma() {
+            return self.tagged_arrived(addr, peer, conn, rma, placing);
+        }
         let Placing {
             at,
             op,
@@ -202,7 +208,9 @@ impl World {
                 id,
                 addr_of_bytes,
             },
-            Source::Atomic(_) => panic!("an atomic is not matched"),
+            Source::Atomic(_) | Source::TaggedWrite(..) | Source::TaggedRead(_) => {
+                panic!("it does not wait for a receive")
+            }
         };
         let known = Known {
             envelope,
@@ -214,7 +222,7 @@ impl World {
             },
         };
         let rx = match at {
-            Where::Atomic(_) | Where::Values => panic!("an atomic is not matched"),
+            Where::Atomic(_) | Where::Values | Where::Nowhere => panic!("it is not matched"),
             Where::Receive(rx) => Some((rx, 0)),
             Where::Unexpected => {
                 let end = self.ends[addr].as_mut().unwrap();

@@ -30,6 +30,7 @@ pub(crate) mod oracle;
 pub(crate) mod plan;
 pub(crate) mod qp;
 pub(crate) mod rng;
+mod tagged;
 
 use std::{
     cmp::Reverse,

@@ -10,6 +10,7 @@ use kfi_core::{
         Errno,
         Result, //
     },
+    op::TaggedRma,
     rdm::atomic::Call, //
 };
 
@@ -25,6 +26,7 @@ pub(crate) enum Kind {
         delivery: bool,
     },
     Rma(Rma),
+    Tagged(Tagged),
     Atomic(Atomic),
     Receive,
     Search,
@@ -36,6 +38,14 @@ pub(crate) struct Atomic {
     /// The atomic in a SEND; `None`: it is one of RC.
     pub(crate) call: Option<Call>,
     pub(crate) key: u32,
+}
+
+/// Tagged RMA.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tagged {
+    pub(crate) tag: u64,
+    pub(crate) len: u32,
+    pub(crate) rma: TaggedRma,
 }
 
 /// An RMA operation.
@@ -115,6 +125,8 @@ impl Oracle {
         let name = match &op.kind {
             Kind::Message { .. } => "send",
             Kind::Rma(_) => "rma",
+            Kind::Tagged(tagged) if tagged.rma.read => "tagged read",
+            Kind::Tagged(_) => "tagged write",
             Kind::Atomic(Atomic { call: None, .. }) => "rc atomic",
             Kind::Atomic(_) => "atomic",
             Kind::Receive => "receive",
@@ -214,7 +226,10 @@ impl Oracle {
                 None | Some(Ok(()))
                     | Some(Err(Errno::ECANCELED
                         | Errno::EACCES
+                        | Errno::EMSGSIZE
                         | Errno::ENOMSG
+                        // No receive has the tag.
+                        | Errno::EREMOTEIO
                         | Errno::KFI_ETRUNC))
             );
             assert!(fine, "{id} failed without a reason: {op:?}");
@@ -237,6 +252,17 @@ impl Oracle {
                         assert_eq!(op.seen, None, "{id} was executed: {op:?}");
                     }
                     // It may have been executed.
+                    _ => {}
+                }
+            }
+            if let Kind::Tagged(_) = op.kind {
+                match op.end {
+                    Some(Ok(()) | Err(Errno::EMSGSIZE)) => {
+                        assert!(op.seen.is_some(), "{id} found no receive: {op:?}");
+                    }
+                    Some(Err(Errno::ECANCELED | Errno::EREMOTEIO)) => {
+                        assert_eq!(op.seen, None, "{id} found a receive: {op:?}");
+                    }
                     _ => {}
                 }
             }

@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) old_messages: bool,
     /// One in this many operations is RMA.
     pub(crate) rma: u64,
+    /// One in this many operations is tagged RMA.
+    pub(crate) tagged: u64,
     /// One in this many operations is an atomic.
     pub(crate) atomics: u64,
     /// One in this many atomics in SENDs finds no memory at its target.
@@ -79,6 +81,7 @@ impl Plan {
             loss: rng.pick(&[3, 20, 1_000_000]),
             old_messages: rng.one_in(2),
             rma: rng.pick(&[2, 6, 1_000_000]),
+            tagged: rng.pick(&[2, 6, 1_000_000]),
             atomics: rng.pick(&[2, 6, 1_000_000]),
             no_room: rng.pick(&[2, 10, 1_000_000]),
             bad_keys: rng.pick(&[8, 1_000_000_000_000]),
@@ -109,6 +112,7 @@ impl Plan {
             loss: u64::MAX,
             old_messages: false,
             rma: u64::MAX,
+            tagged: u64::MAX,
             atomics: u64::MAX,
             no_room: u64::MAX,
             bad_keys: u64::MAX,

@@ -244,7 +244,7 @@ impl AtomicArgs {
 
 impl OpenEp {
     /// Posts an atomic.
-    pub(super) fn post_atomic(&self, call: Call, args: &AtomicArgs) -> Result<u64> {
+    pub(super) fn post_atomic(&self, call: Call, args: &AtomicArgs) -> Result {
         let function = function(args.kind, args.op, args.datatype)?;
         let (size, context) = (function.datatype().size(), call.context());
         let target = args.target(size)?;
@@ -296,7 +296,7 @@ impl OpenEp {
             let call = unsafe { self.begin(args.kind, given, args.context) }?;
             self.post_atomic(call, args)
         };
-        code(post().map(|_| ())) as isize
+        code(post()) as isize
     }
 
     /// The largest number of elements of an atomic. Fails with `EINVAL` for an unknown operation or

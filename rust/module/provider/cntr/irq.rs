@@ -5,8 +5,10 @@
 //! The lock of a counter's waiters is taken in process context with interrupts enabled, so that
 //! waking stays fast. An interrupt of the task that holds it would wait for it for ever. An
 //! [`IrqAdder`] adds without the lock. If a threshold is reached, its work item takes the lock in
-//! process context and releases the waiters: tasks, descriptors and callbacks. The error value
-//! changes under the lock only, so in process context.
+//! process context and releases the waiters: tasks, descriptors and callbacks. It also wakes the
+//! wait queue of a kernel consumer, because the adder may hold the lock of a wait queue: it may be
+//! a function that such a queue calls. The error value changes under the lock only, so in process
+//! context.
 
 use kernel::{
     sync::atomic::{
@@ -22,7 +24,10 @@ use kernel::{
     }, //
 };
 
-use kfi_core::cntr::ThresholdReached;
+use kfi_core::cntr::{
+    ThresholdReached,
+    UnlockedAdd, //
+};
 
 use super::Cntr;
 use crate::{
@@ -67,16 +72,22 @@ impl IrqAdder {
     /// called only if there is something to do. Any context but NMIs; the caller's reference is not
     /// the last one.
     #[inline]
-    pub(crate) fn add(self: &Arc<Self>, n: u64, may_lock: impl FnOnce() -> bool) {
-        let reached = self.cntr.counter.values.add_unlocked(n);
-        if reached.is_some() || self.cntr.wait.is_signalled() {
-            self.tell(reached, n, may_lock());
+    pub(crate) fn add(self: &Arc<Self>, n: u64, may_lock: fn() -> bool) {
+        let begun = self.cntr.counter.values.begin_unlocked(n);
+        if begun != UnlockedAdd::Below || self.cntr.wait.is_signalled() {
+            self.finish(n, begun, may_lock);
         }
     }
 
-    /// Releases the waiters that an add of `n` has reached, and signals the wait object.
+    /// Ends an add: releases the waiters that it has reached, and signals the wait object. One call
+    /// at the end of the caller, so that an add that reaches nothing saves no registers.
     #[inline(never)]
-    fn tell(self: &Arc<Self>, reached: Option<ThresholdReached>, n: u64, may_lock: bool) {
+    fn finish(self: &Arc<Self>, n: u64, begun: UnlockedAdd, may_lock: fn() -> bool) {
+        let reached = self.cntr.counter.values.finish_unlocked(n, begun);
+        if reached.is_none() && !self.cntr.wait.is_signalled() {
+            return;
+        }
+        let may_lock = may_lock();
         if may_lock {
             if let Some(reached) = reached {
                 self.cntr.counter.fire(reached);
@@ -86,10 +97,7 @@ impl IrqAdder {
         }
         // An add of 0 changes nothing.
         let signals = match &self.cntr.wait {
-            WaitObj::Head(head) if n != 0 => {
-                head.wake();
-                false
-            }
+            WaitObj::Head(head) => n != 0 && head.has_sleepers(),
             WaitObj::Set(_) => n != 0,
             _ => false,
         };

@@ -38,14 +38,23 @@ use crate::{
 impl Cntr {
     /// Makes the current task the executor of the domain's works, if `threshold` is reached and no
     /// work is due before one with this threshold. Returns the number of the work, which the caller
-    /// starts. Process context, does not sleep.
-    pub(in crate::provider) fn begin_now(&self, kind: Compared, threshold: u64) -> Option<u64> {
+    /// starts. `note` is called as that of [`enter_work`](Self::enter_work). Process context, does
+    /// not sleep.
+    pub(in crate::provider) fn begin_now(
+        &self,
+        kind: Compared,
+        threshold: u64,
+        note: impl FnOnce(u64),
+    ) -> Option<u64> {
         let counter = &self.counter;
         let mut line = counter.line.lock();
         let reached = line.is_reached(&counter.values, kind, threshold) && !counter.is_closed();
         let after = line.works_mut().map_mut().after_change(Starter::Worker);
         let begins = reached && self.domain.work().begin_idle();
         let number = begins.then(|| line.works_mut().pass());
+        if let Some(number) = number {
+            note(number);
+        }
         drop(line);
         // An adder is about to call it, too.
         after.wake();
@@ -54,7 +63,8 @@ impl Cntr {
 
     /// Adds to `target` as a work of this counter that is due at once, under the conditions of
     /// [`begin_now`](Self::begin_now), and starts what that makes due. Returns the number of the
-    /// work. `target` has no maximum of its own. Process context, in a call of the owner. Sleeps.
+    /// work, with which it has called `note` before it added. `target` has no maximum of its own.
+    /// Process context, in a call of the owner. Sleeps.
     ///
     /// The value changes under the lock of this counter. So no later work of it can be started
     /// before, and the current task need not be the executor.
@@ -63,14 +73,18 @@ impl Cntr {
         threshold: u64,
         target: &Cntr,
         n: u64,
+        note: impl FnOnce(u64),
     ) -> Option<u64> {
         let counter = &self.counter;
         let mut line = counter.line.lock();
         let reached =
             line.is_reached(&counter.values, Compared::Sum, threshold) && !counter.is_closed();
         let after = line.works_mut().map_mut().after_change(Starter::Worker);
-        let added = (reached && self.domain.work().is_idle())
-            .then(|| (line.works_mut().pass(), target.counter.values.add(n)));
+        let added = (reached && self.domain.work().is_idle()).then(|| {
+            let number = line.works_mut().pass();
+            note(number);
+            (number, target.counter.values.add(n))
+        });
         drop(line);
         after.wake();
         let (number, crossed) = added?;
@@ -91,13 +105,19 @@ impl Cntr {
         }
     }
 
-    /// Enters a work, and starts it with others if it is due. Returns its key. Fails with `EBADF`
-    /// if the counter is closed. Sleeps.
+    /// Enters a work, and starts it with others if it is due. Returns its key.
+    ///
+    /// `note` is called with the number of the work before a task can start it. That is under the
+    /// lock of the counter, so `note` does not sleep. It is called again for another number; the
+    /// last one counts.
+    ///
+    /// Fails with `EBADF` if the counter is closed, also after a call of `note`. Sleeps.
     pub(in crate::provider) fn enter_work(
         self: &Arc<Self>,
         kind: Compared,
         threshold: u64,
         work: Work,
+        note: impl Fn(u64),
     ) -> Result<Key> {
         let (counter, queue) = (&self.counter, self.domain.work());
         let (mut work, mut means, mut moved) = (work, Means::default(), false);
@@ -116,6 +136,7 @@ impl Cntr {
                     }
                 }
             };
+            note(line.works().next_ticket());
             match line.queue(&counter.values, kind, threshold, (node, work)) {
                 Ok((key, _)) => {
                     let after = line.works_mut().map_mut().after_change(Starter::Call);

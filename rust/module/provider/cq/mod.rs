@@ -182,6 +182,17 @@ impl Cq {
         self.queue.unreserve(credit);
     }
 
+    /// Takes room for so many completions ([`Credit::of_pool`]). Fails with `EAGAIN` if there is
+    /// not so much room. Does not sleep.
+    pub(crate) fn reserve_many(&self, count: u32) -> Result {
+        self.queue.reserve_many(count)
+    }
+
+    /// Returns room of [`reserve_many`](Self::reserve_many). Does not sleep.
+    pub(crate) fn release_many(&self, count: u32) {
+        self.queue.release_many(count);
+    }
+
     /// Queues the completion of an operation that took a credit. Does not sleep.
     #[inline]
     pub(crate) fn push(&self, credit: Credit, entry: &Entry) {

@@ -300,6 +300,16 @@ impl Queue {
         self.lock().release(credit);
     }
 
+    /// Takes room for so many completions. Fails with `EAGAIN` if there is not so much room.
+    pub(crate) fn reserve_many(&self, count: u32) -> Result {
+        self.lock().reserve_many(count).map_err(to_error)
+    }
+
+    /// Returns room of [`reserve_many`](Self::reserve_many).
+    pub(crate) fn release_many(&self, count: u32) {
+        self.lock().release_many(count);
+    }
+
     /// Queues a completion that has a credit.
     #[inline]
     pub(crate) fn push(&self, credit: Credit, entry: &Entry) {

@@ -229,7 +229,8 @@ impl Endpoint {
 
     /// Admits a transfer of deferred work, which reports to `deferral` and waits in a tree of a
     /// counter. As [`admit`](Self::admit) with [`Context::MaySleep`]; also fails with `ENOSYS` for
-    /// an operation that has more than one completion, or none by a counter.
+    /// an operation that has more than one completion, or none by a counter, and for a receive of a
+    /// shared context.
     pub(crate) fn admit_deferred(
         self: &Arc<Self>,
         op: &mut Op<'_>,
@@ -248,13 +249,14 @@ impl Endpoint {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         };
         let flags = self.check(bound, op)?;
-        if deferral.is_some() && flags.intersects(NOT_DEFERRED) {
+        if deferral.is_some() && (self.is_srx || flags.intersects(NOT_DEFERRED)) {
             return Err(ENOSYS);
         }
         let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes();
         let endpoint = Charged::new(self, bytes as u64)?;
         let budget = &self.ident.budget;
-        let has_cq = bound.cq(op.side()).is_some();
+        // The CQ of a receive of a shared context is known when the receive ends.
+        let has_cq = self.is_srx || bound.cq(op.side()).is_some();
         let record = match (deferral, has_cq) {
             (Some(deferral), true) => Some(self.records.take(budget)?.with(deferral)),
             (Some(deferral), false) => Some(Record::without_memory(deferral)),
@@ -289,7 +291,12 @@ impl Endpoint {
     /// Checks what can be checked before an operation starts, and returns its flags. Any context.
     fn check(&self, bound: &Bound, op: &Op<'_>) -> Result<OpFlags> {
         if let Op::Receive(op) = op {
-            return self.check_receive(bound, op);
+            // The CQ of a receive of a shared context is not known, and the lock of its queues must
+            // not be taken in any context.
+            return match self.is_srx {
+                true => self.receive_flags(op),
+                false => self.check_receive(bound, op),
+            };
         }
         if let Some(wire) = &self.wire {
             return wire.check(self, op);
@@ -306,6 +313,8 @@ impl Endpoint {
 
     /// Completes an admitted operation with an error. Process context, sleeps.
     pub(super) fn fail_admitted(&self, bound: &Bound, entry: KBox<Entry>, error: Error) {
+        let reporter = self.reporter();
+        let bound = reporter.as_deref().unwrap_or(bound);
         let Entry { op, record, .. } = KBox::into_inner(entry);
         let (kind, context) = op.kind_and_context();
         let flags = self.flags_of(kind, op.flags()).unwrap_or(OpFlags::EMPTY);
@@ -317,7 +326,7 @@ impl Endpoint {
             // The error is the release of the buffer, too.
             outcome.flags = CompFlags::MULTI_RECV;
         }
-        let ticket = Ticket::of_admitted(kind, context, record);
+        let ticket = Ticket::of_admitted(kind, flags, context, record);
         if flags.contains(OpFlags::PEEK) {
             self.complete_uncounted(bound, ticket, outcome);
         } else {

@@ -25,6 +25,14 @@ pub(crate) struct EpRequest {
     pub(crate) total_buffered_recv: u64,
     /// See [`EpAttr::src_addr`].
     pub(crate) src_addr: Option<SockAddr>,
+    pub(crate) shares: Shares,
+}
+
+/// The sides of an endpoint that use a shared context (`KFI_SHARED_CONTEXT`).
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Shares {
+    pub(crate) tx: bool,
+    pub(crate) rx: bool,
 }
 
 /// The attributes of an endpoint, checked.
@@ -44,6 +52,7 @@ pub(crate) struct EpAttr {
     pub(crate) total_buffered_recv: u64,
     /// The requested address; `None`: the first one of the link. Port 0: any.
     pub(crate) src_addr: Option<SockAddr>,
+    pub(crate) shares: Shares,
 }
 
 impl EpRequest {
@@ -53,7 +62,15 @@ impl EpRequest {
     /// sleep.
     pub(crate) fn check(self) -> Result<EpAttr> {
         let ep_type = EpType::try_from(self.ep_type).map_err(to_error)?;
-        let kind = Kind::of(ep_type);
+        self.check_as(ep_type, Kind::of(ep_type))
+    }
+
+    /// [`check`](Self::check) for a shared receive context, whose endpoints can have any type.
+    pub(crate) fn check_srx(self) -> Result<EpAttr> {
+        self.check_as(EpType::Rdm, &Kind::SHARED)
+    }
+
+    fn check_as(self, ep_type: EpType, kind: &Kind) -> Result<EpAttr> {
         let caps = expand_caps(Caps::from_bits(self.caps).map_err(to_error)?, kind.caps);
         if !kind.caps.contains(caps) {
             return Err(EOPNOTSUPP);
@@ -87,6 +104,7 @@ impl EpRequest {
                 bytes => bytes,
             },
             src_addr: self.src_addr,
+            shares: self.shares,
         })
     }
 }

@@ -7,10 +7,13 @@
 //! never changes, so that operations read it without a lock. Each binding is a use of the bound
 //! object. It is released when the endpoint closes.
 
-use kfi_core::flags::{
-    CntrBind,
-    CompCntrOps,
-    CqBind, //
+use kfi_core::{
+    flags::{
+        CntrBind,
+        CompCntrOps,
+        CqBind, //
+    },
+    info::used_of_tx, //
 };
 
 use super::{
@@ -27,7 +30,8 @@ use crate::provider::{
     },
     cq::Cq,
     eq::Eq,
-    object_list::StatsSource, //
+    object_list::StatsSource,
+    stx::Stx, //
 };
 
 /// A CQ bound to one side of an endpoint.
@@ -91,7 +95,7 @@ pub(super) struct Bindings {
 }
 
 /// The operations of the transmit side that a completion counter can count.
-const TRANSMITS: CompCntrOps = CompCntrOps::SEND
+pub(super) const TRANSMITS: CompCntrOps = CompCntrOps::SEND
     .union(CompCntrOps::RDMA_READ)
     .union(CompCntrOps::RDMA_WRITE);
 
@@ -119,6 +123,9 @@ impl Bindings {
 pub(super) struct Bound {
     pub(super) bindings: Bindings,
     pub(super) name: SockAddr,
+    /// The source of its messages, by which peers know it: the name of the scalable endpoint if it is
+    /// a context, otherwise its address.
+    pub(super) source: SockAddr,
 }
 
 impl core::ops::Deref for Bound {
@@ -186,15 +193,35 @@ impl Endpoint {
     ) -> Result<T> {
         match &mut *self.state.lock() {
             State::Setup(bindings, addr) => change(bindings, addr),
-            State::Enabled { .. } => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            State::Enabled { .. } | State::Srx => Err(to_error(Errno::KFI_EOPBADSTATE)),
             State::Closed => Err(EBADF),
         }
     }
 
+    /// Binds a shared transmit context. Fails with `EINVAL` if the endpoint was not opened to use
+    /// one, has one, or has capabilities that the context does not have; if the context belongs to
+    /// another domain; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    pub(crate) fn bind_stx(&self, stx: &Arc<Stx>) -> Result {
+        if !self.shares.tx
+            || !Arc::ptr_eq(stx.domain(), self.domain.arc())
+            || !stx.caps().contains(used_of_tx(self.caps))
+        {
+            return Err(EINVAL);
+        }
+        self.set_up(|_, _| {
+            let used = UseRef::new(stx.clone())?;
+            if !self.tx.stx.populate(used) {
+                return Err(EINVAL);
+            }
+            Ok(())
+        })
+    }
+
     /// Binds the AV. Fails with `EINVAL` if the AV belongs to another domain, or the endpoint has
-    /// an AV; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    /// an AV, or is a context, which has that of its scalable endpoint; `KFI_EOPBADSTATE`; `EBADF`.
+    /// Sleeps.
     pub(crate) fn bind_av(&self, av: &Arc<Av>) -> Result {
-        if !Arc::ptr_eq(av.domain(), self.domain.arc()) {
+        if !Arc::ptr_eq(av.domain(), self.domain.arc()) || self.context.is_some() {
             return Err(EINVAL);
         }
         self.set_up(|bindings, _| put_once(&mut bindings.av, || UseRef::new(av.clone())))
@@ -209,11 +236,15 @@ impl Endpoint {
         self.set_up(|bindings, _| put_once(&mut bindings.eq, || UseRef::new(eq.clone())))
     }
 
-    /// Binds a CQ to the sides in `flags`.
+    /// Binds a CQ to the sides in `flags`; a context has one side, which flags need not name.
     ///
-    /// Fails with `EINVAL` for no side, a CQ of another domain, or a side that has a CQ;
-    /// `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    /// Fails with `EINVAL` for no side, a side that a context does not have, a CQ of another domain,
+    /// or a side that has a CQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_cq(&self, cq: &Arc<Cq>, flags: CqBind) -> Result {
+        let flags = match &self.context {
+            Some(context) => context.cq_sides(flags)?,
+            None => flags,
+        };
         let tx = flags.contains(CqBind::TRANSMIT);
         let rx = flags.contains(CqBind::RECV);
         if !Arc::ptr_eq(cq.domain(), self.domain.arc()) || !(tx || rx) {
@@ -241,11 +272,14 @@ impl Endpoint {
 
     /// Binds a counter to the kinds of operations in `flags`.
     ///
-    /// Fails with `EINVAL` for no kind, a counter of another domain, or a kind that has a counter;
-    /// `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    /// Fails with `EINVAL` for no kind, a kind that a context does not have, a counter of another
+    /// domain, or a kind that has a counter; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, flags: CntrBind) -> Result {
         if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || flags.is_empty() {
             return Err(EINVAL);
+        }
+        if let Some(context) = &self.context {
+            context.check_cntr(flags)?;
         }
         self.set_up(|bindings, _| {
             let mut slots = bindings.counters.all_mut();
@@ -272,12 +306,15 @@ impl Endpoint {
     /// Attaches a completion counter for the operations in `ops` (ibv_qp_attach_comp_cntr). The
     /// endpoint is not enabled yet: its QP would be in RESET or INIT.
     ///
-    /// Fails with `EINVAL` for no operation, a counter of another domain, or an endpoint that is
-    /// enabled; `EBUSY` if an operation has a counter; `EOPNOTSUPP` for RDMA of a datagram endpoint;
-    /// `EBADF`; `ENOMEM`. Nothing is attached then. Sleeps.
+    /// Fails with `EINVAL` for no operation, one that a context does not have, a counter of another
+    /// domain, or an endpoint that is enabled; `EBUSY` if an operation has a counter; `EOPNOTSUPP` for
+    /// RDMA of a datagram endpoint; `EBADF`; `ENOMEM`. Nothing is attached then. Sleeps.
     pub(crate) fn attach_comp_cntr(&self, cntr: &Arc<CompCntr>, ops: CompCntrOps) -> Result {
         if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) {
             return Err(EINVAL);
+        }
+        if let Some(context) = &self.context {
+            context.check_comp_cntr(ops)?;
         }
         let supported = match &self.wire {
             Some(Wire::Dgram(_)) => CompCntrOps::SEND | CompCntrOps::RECV,
@@ -286,7 +323,7 @@ impl Endpoint {
         let mut state = self.state.lock();
         let bindings = match &mut *state {
             State::Setup(bindings, _) => bindings,
-            State::Enabled { .. } => return Err(EINVAL),
+            State::Enabled { .. } | State::Srx => return Err(EINVAL),
             State::Closed => return Err(EBADF),
         };
         match &mut bindings.attached {

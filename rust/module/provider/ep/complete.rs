@@ -14,6 +14,7 @@
 //!   silent, and it ends in its call   nothing; before it fails, it gets one of these or is refused
 //!   its side has no CQ                nothing; counters count it
 //!   deferred work                     a record that says to whom it reports
+//!   a receive of a shared context     a place that the queue has reserved (receive/shared.rs)
 //! ```
 //!
 //! A completion uses the ticket up. The ticket is given back if the operation is refused after all,
@@ -34,7 +35,10 @@ use kfi_core::{
         KFI_ADDR_NOTAVAIL, //
     },
     mr::Refusal,
-    op, //
+    op::{
+        self,
+        TaggedRma, //
+    }, //
 };
 
 use super::{
@@ -47,32 +51,53 @@ use crate::{
 };
 
 /// The means of an operation to make an entry in the CQ of its side.
-enum ReservedRoom {
+pub(super) enum ReservedRoom {
     /// Room for an entry or an error entry.
     Credit(Credit),
     /// Memory for an error entry. Deferred work: also the counter that it reports to, and the credit
     /// if it makes an entry.
     Record(Record),
+    /// A place in the CQ of the endpoints that use a shared receive context, if they have one.
+    /// [`Endpoint::settle`] turns it into a credit.
+    Pool,
     /// Nothing: there is no CQ, or the operation ends without error before its call returns.
     None,
 }
 
 /// The right of one operation to be reported.
 pub(super) struct Ticket {
-    kind: OpType,
+    pub(super) kind: OpType,
     /// Whether success makes an entry; errors always do.
     pub(super) report: bool,
+    /// Whether it is tagged RMA.
+    pub(super) tagged: bool,
     pub(super) context: u64,
-    len: u64,
-    reserved: ReservedRoom,
+    pub(super) len: u64,
+    pub(super) reserved: ReservedRoom,
 }
 
 impl Ticket {
+    /// The flags of its completion, for success and error.
+    #[inline(always)]
+    fn comp_flags(&self) -> CompFlags {
+        let flags = self.kind.comp_flags(false);
+        if self.tagged {
+            return flags.union(TaggedRma::COMP_FLAGS);
+        }
+        flags
+    }
+
     /// The ticket of an admitted operation that fails before it is posted.
-    pub(super) fn of_admitted(kind: OpType, context: u64, record: Option<Record>) -> Self {
+    pub(super) fn of_admitted(
+        kind: OpType,
+        flags: OpFlags,
+        context: u64,
+        record: Option<Record>,
+    ) -> Self {
         Self {
             kind,
             report: false,
+            tagged: flags.contains(OpFlags::TAGGED),
             context,
             len: 0,
             reserved: record.map_or(ReservedRoom::None, ReservedRoom::Record),
@@ -242,11 +267,13 @@ impl Endpoint {
         spare: &mut Option<Record>,
     ) -> Result<Ticket> {
         if spare.as_ref().is_some_and(Record::is_deferred) {
-            return self.deferred_ticket(bound, kind, context, len, spare);
+            let tagged = flags.contains(OpFlags::TAGGED);
+            return self.deferred_ticket(bound, kind, tagged, context, len, spare);
         }
         let mut ticket = Ticket {
             kind,
             report: false,
+            tagged: flags.contains(OpFlags::TAGGED),
             context,
             len,
             reserved: ReservedRoom::None,
@@ -268,6 +295,7 @@ impl Endpoint {
         &self,
         bound: &Bound,
         kind: OpType,
+        tagged: bool,
         context: u64,
         len: u64,
         spare: &mut Option<Record>,
@@ -281,6 +309,7 @@ impl Endpoint {
             kind,
             // It does not complete as an operation that is silent.
             report: true,
+            tagged,
             context,
             len,
             reserved: match spare.take() {
@@ -352,7 +381,13 @@ impl Endpoint {
     }
 
     /// Gives back the ticket of an operation that ends without a report. Does not sleep.
-    pub(super) fn give_back(&self, bound: &Bound, ticket: Ticket) {
+    pub(super) fn give_back(&self, bound: &Bound, mut ticket: Ticket) {
+        if let ReservedRoom::Pool = ticket.reserved {
+            if self.srx.as_ref().is_some() {
+                return self.fail_taken(bound, ticket);
+            }
+            self.settle(bound, &mut ticket);
+        }
         match (bound.cq(ticket.kind.side()), ticket.reserved) {
             (Some(binding), ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),
             (_, ReservedRoom::Record(mut record)) => {
@@ -412,7 +447,7 @@ impl Endpoint {
             ReservedRoom::Record(record) => record.take_deferral(),
             _ => None,
         };
-        let Some(deferral) = deferral else {
+        let Some(mut deferral) = deferral else {
             return;
         };
         let success = outcome.error.is_none();
@@ -433,7 +468,10 @@ impl Endpoint {
 
     /// Completes an operation that no counter counts: a search for a message that received none.
     /// Does not sleep.
-    pub(super) fn complete_uncounted(&self, bound: &Bound, ticket: Ticket, outcome: Outcome) {
+    pub(super) fn complete_uncounted(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
+        if let ReservedRoom::Pool = ticket.reserved {
+            self.settle(bound, &mut ticket);
+        }
         self.trace(ticket.context, outcome.len, outcome.error.as_ref());
         if let Some(binding) = bound.cq(ticket.kind.side()) {
             self.report(binding, ticket, outcome);
@@ -445,7 +483,7 @@ impl Endpoint {
     /// Reports a completion to the CQ of its side. Does not sleep.
     #[inline(always)]
     fn report(&self, binding: &CqBinding, ticket: Ticket, outcome: Outcome) {
-        let flags = ticket.kind.comp_flags(false);
+        let flags = ticket.comp_flags();
         match (outcome.error, ticket.reserved) {
             (None, ReservedRoom::Credit(credit)) if ticket.report => {
                 let entry = outcome.entry(ticket.context, flags);
@@ -453,7 +491,7 @@ impl Endpoint {
             }
             (None, ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),
             (None, ReservedRoom::Record(record)) => self.records.put(record),
-            (None, ReservedRoom::None) => {}
+            (None, ReservedRoom::None | ReservedRoom::Pool) => {}
             (Some(failure), reserved) => {
                 let entry = outcome.err_entry(ticket.context, flags, failure);
                 match reserved {
@@ -461,7 +499,7 @@ impl Endpoint {
                     ReservedRoom::Record(record) => binding.cq.push_err_recorded(record, &entry),
                     // `keep` prepares a ticket before its operation fails, so this case is a bug.
                     // If the error entry finds no room, it is counted as an overrun.
-                    ReservedRoom::None => {
+                    ReservedRoom::None | ReservedRoom::Pool => {
                         kernel::warn_on!(true);
                         binding.cq.push_err_unposted(&entry);
                     }
@@ -479,7 +517,10 @@ impl Endpoint {
 
     /// Reports the release of a multi-receive buffer with an entry of its own that belongs to no
     /// message. By fi_cq(3) its only flag is KFI_MULTI_RECV. No counter counts it. Does not sleep.
-    pub(super) fn release(&self, bound: &Bound, ticket: Ticket) {
+    pub(super) fn release(&self, bound: &Bound, mut ticket: Ticket) {
+        if let ReservedRoom::Pool = ticket.reserved {
+            self.settle(bound, &mut ticket);
+        }
         if let (Some(binding), ReservedRoom::Credit(credit)) =
             (bound.cq(ticket.kind.side()), ticket.reserved)
         {
@@ -546,7 +587,8 @@ impl Endpoint {
         if let Some(binding) = &bound.rx_cq {
             let flags = OpType::Recv.comp_flags(false);
             match part.error {
-                None if report => {
+                // Those of a shared receive context do not know whether the CQ is selective.
+                None if report || !binding.selective => {
                     binding.cq.push_unposted(&part.entry(context, flags));
                 }
                 None => {}

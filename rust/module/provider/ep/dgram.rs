@@ -222,7 +222,12 @@ impl Dgram {
         let (kind, len) = (op.kind(), op.from.len() as u64);
         let (flags, imm) = self.check_send(endpoint, op)?;
         endpoint.check_link()?;
-        let addr = bound.av()?.lookup(op.peer)?;
+        let peer = bound.av()?.peer(op.peer)?;
+        let addr = *peer.addr();
+        if addr != peer.name() {
+            // Datagram endpoints have no contexts.
+            return Err(EHOSTUNREACH);
+        }
         let to = Destination {
             qp: Qpn::new(addr.qpn().ok_or(EHOSTUNREACH)?),
             qkey: self.qkey(),
@@ -255,7 +260,7 @@ impl Endpoint {
 
     /// Its address, if it is enabled. Any context.
     pub(crate) fn addr(&self) -> Option<SockAddr> {
-        self.bound.as_ref().map(|bound| bound.name)
+        self.name().ok()
     }
 }
 
@@ -278,6 +283,7 @@ impl Consumer for Endpoint {
             },
             data: datagram.imm().map(u64::from),
             len: payload.len() as u64,
+            rma: None,
         };
         let Some(matched) = self.take(&message) else {
             return false;

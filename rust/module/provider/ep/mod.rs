@@ -15,7 +15,8 @@
 //! the order. Bytes are copied under neither.
 //!
 //! Code for one type of endpoint only is in [`rdm`] (reliable datagrams), [`msg`] (connected
-//! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]).
+//! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]). A
+//! context of a scalable endpoint is an endpoint with one side ([`context`]).
 //!
 //! Every operation runs inside the endpoint's [`Drain`], and inside that of its peer while it
 //! accesses the peer. Closing removes the endpoint from the directory and shuts the drain. A
@@ -36,6 +37,7 @@ pub(crate) mod atomic;
 pub(crate) mod attr;
 mod bound;
 mod complete;
+pub(crate) mod context;
 mod dgram;
 mod msg;
 mod multi_recv;
@@ -73,8 +75,12 @@ use kfi_core::{
 };
 
 use self::{
-    attr::EpAttr,
+    attr::{
+        EpAttr,
+        Shares, //
+    },
     bound::Bindings,
+    context::Context,
     dgram::Dgram,
     msg::Msg,
     prelude::*,
@@ -109,6 +115,7 @@ use crate::{
     },
     shim::{
         alarm::Due,
+        wait::Signals,
         word::AtomicWord, //
     }, //
 };
@@ -134,6 +141,8 @@ enum State {
     Enabled {
         _on_link: EndpointCount,
     },
+    /// A shared receive context, which is never enabled.
+    Srx,
     Closed,
 }
 
@@ -165,6 +174,8 @@ pub(crate) struct Endpoint {
     caps: Caps,
     /// Its QP; `None` for reliable datagrams.
     wire: Option<Wire>,
+    /// What it has of a scalable endpoint if it is a context.
+    context: Option<Context>,
     tx_op_flags: Atomic<u64>,
     rx_op_flags: Atomic<u64>,
     /// The room in bytes below which a multi-receive buffer is released.
@@ -177,6 +188,11 @@ pub(crate) struct Endpoint {
     drain: Drain,
     #[pin]
     rx: RxSide,
+    shares: Shares,
+    /// Whether it is a shared receive context itself.
+    is_srx: bool,
+    /// The shared receive context that it uses, set when it is bound.
+    srx: SetOnce<UseRef<Endpoint>>,
     #[pin]
     tx: TxSide,
     /// The sessions with peers on other hosts.
@@ -200,20 +216,62 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// Opens a shared receive context with the receive side of `attr`. It can be used at once.
+    /// Fails with `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
+    pub(crate) fn open_srx(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
+        let attr = EpAttr { tx_size: 0, ..attr };
+        let srx = Self::make(domain, attr, ident, true, None)?;
+        srx.become_srx();
+        Ok(srx)
+    }
+
     /// Opens an endpoint.
     ///
     /// Fails with `EADDRNOTAVAIL` if the link does not have the address; `EBADF` if the domain is
     /// closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(domain: &Arc<Domain>, attr: EpAttr, ident: Ident) -> Result<Arc<Self>> {
+        Self::make(domain, attr, ident, false, None)
+    }
+
+    /// Opens a context of a scalable endpoint. It has no room for operations of the other side. The
+    /// caller has chosen the capabilities. Fails as [`open`](Self::open). Sleeps.
+    pub(in crate::provider) fn open_context(
+        domain: &Arc<Domain>,
+        attr: EpAttr,
+        ident: Ident,
+        context: Context,
+    ) -> Result<Arc<Self>> {
+        let attr = match context.side() {
+            Side::Transmit => EpAttr { rx_size: 0, ..attr },
+            Side::Receive => EpAttr { tx_size: 0, ..attr },
+        };
+        Self::make(domain, attr, ident, false, Some(context))
+    }
+
+    fn make(
+        domain: &Arc<Domain>,
+        attr: EpAttr,
+        ident: Ident,
+        is_srx: bool,
+        context: Option<Context>,
+    ) -> Result<Arc<Self>> {
         let domain = UseRef::new(domain.clone())?;
+        let receives = !matches!(&context, Some(context) if context.side() == Side::Transmit);
         if let Some(addr) = &attr.src_addr {
             if !domain.link().has_address(addr) {
                 return Err(EADDRNOTAVAIL);
             }
         }
-        let wire_bytes = Queues::wire_bytes(attr.rx_size);
+        // With a shared receive context its own queues stay empty.
+        let rx_size = if attr.shares.rx { 0 } else { attr.rx_size };
+        let wire_bytes = Queues::wire_bytes(rx_size);
+        let rdm_bytes = match attr.shares.rx {
+            true => wire_bytes,
+            false => Queues::bytes(rx_size),
+        };
         let bytes = match attr.ep_type {
-            EpType::Unspec | EpType::Rdm => Queues::bytes(attr.rx_size)
+            EpType::Unspec | EpType::Rdm if !receives => TxSide::bytes(attr.tx_size),
+            EpType::Unspec | EpType::Rdm => rdm_bytes
                 .saturating_add(TxSide::bytes(attr.tx_size))
                 .saturating_add(Remote::BYTES),
             EpType::Msg => wire_bytes.saturating_add(Msg::bytes(attr.tx_size)),
@@ -224,8 +282,8 @@ impl Endpoint {
         let records = RecordPool::new()?;
         let wire = Wire::new(attr.ep_type, attr.tx_size, &ident.budget)?;
         let queues = match wire {
-            None => Queues::new(attr.rx_size, attr.total_buffered_recv)?,
-            Some(_) => Queues::new_wire(attr.rx_size)?,
+            None if receives && !attr.shares.rx => Queues::new(rx_size, attr.total_buffered_recv)?,
+            _ => Queues::new_wire(rx_size)?,
         };
         let endpoint = Arc::pin_init(
             try_pin_init!(Self {
@@ -234,6 +292,7 @@ impl Endpoint {
                 uses: UseCount::new(),
                 caps: attr.caps,
                 wire,
+                context,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
                 rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
                 min_multi_recv: Atomic::new(limits::DEFAULT_MIN_MULTI_RECV),
@@ -244,10 +303,13 @@ impl Endpoint {
                 bound: SetOnce::new(),
                 drain <- Drain::new_shut(),
                 rx <- RxSide::new(queues),
+                shares: attr.shares,
+                is_srx,
+                srx: SetOnce::new(),
                 tx <- TxSide::new(attr.tx_size),
                 remote <- Remote::new(),
                 records <- records,
-                submission <- Submission::new(),
+                submission <- Submission::new(attr.tx_size, attr.rx_size),
                 work <- new_work!("kfabric::Endpoint"),
                 retry <- HrTimer::new(),
                 retry_due: Due::never(),
@@ -264,21 +326,34 @@ impl Endpoint {
     /// Enables the endpoint. It has its address and takes operations afterwards.
     ///
     /// Fails with `KFI_ENOCQ` if a direction of its capabilities has neither a CQ nor a counter;
-    /// `KFI_ENOAV`; `EADDRINUSE`; `EADDRNOTAVAIL` if the link has no address, or not the requested
-    /// one; `ENODEV` if the link was removed; `EBUSY` if there are too many QPs in the network
-    /// namespace; `KFI_EOPBADSTATE` if it is enabled; `EBADF`. Sleeps.
+    /// `KFI_ENOAV`; `EADDRINUSE`, for a context also if its scalable endpoint cannot get its name;
+    /// `EADDRNOTAVAIL` if the link has no address, or not the requested one; `ENODEV` if the link was
+    /// removed; `EBUSY` if there are too many QPs in the network namespace; `KFI_EOPBADSTATE` if it is
+    /// enabled, or a shared context is not bound; `EBADF`; and as [`join_srx`](Self::join_srx).
+    /// Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut state = self.state.lock();
         let (bindings, requested) = match &mut *state {
             State::Setup(bindings, addr) => (bindings, addr),
             State::Enabled { .. } => return Err(to_error(Errno::KFI_EOPBADSTATE)),
+            // It is ready.
+            State::Srx => return Ok(()),
             State::Closed => return Err(EBADF),
         };
+        if (self.shares.tx && self.tx.stx.as_ref().is_none())
+            || (self.shares.rx && self.srx.as_ref().is_none())
+        {
+            return Err(to_error(Errno::KFI_EOPBADSTATE));
+        }
         let transmits = self.caps.intersects(Caps::SEND | Caps::READ | Caps::WRITE);
         if (transmits && !bindings.report(Side::Transmit))
             || (self.caps.contains(Caps::RECV) && !bindings.report(Side::Receive))
         {
             return Err(to_error(Errno::KFI_ENOCQ));
+        }
+        let context = self.context.as_ref().map(Context::name).transpose()?;
+        if let (Some(context), None) = (&context, &bindings.av) {
+            bindings.av = Some(UseRef::new(context.av.clone())?);
         }
         if bindings.av.is_none() && !matches!(self.wire, Some(Wire::Msg(_))) {
             return Err(to_error(Errno::KFI_ENOAV));
@@ -287,33 +362,67 @@ impl Endpoint {
         if link.state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        let addr = match requested {
+        let addr = match context
+            .as_ref()
+            .map_or(*requested, |context| Some(context.addr))
+        {
             // The link may have lost the address since the endpoint was opened.
-            Some(addr) if !link.has_address(addr) => return Err(EADDRNOTAVAIL),
-            Some(addr) => *addr,
+            Some(addr) if !link.has_address(&addr) => return Err(EADDRNOTAVAIL),
+            Some(addr) => addr,
             None => link
                 .first_ipv4()
                 .or_else(|| link.first_ipv6())
                 .ok_or(EADDRNOTAVAIL)?,
         };
-        let name = match &self.wire {
-            None => {
-                let name = self.domain.directory().enter(addr, self)?;
-                if let Err(error) = self.listen(&name) {
-                    self.domain.directory().leave(&name);
-                    return Err(error);
-                }
-                name
-            }
-            Some(wire) => wire.enable(self, &addr)?,
-        };
-        let bindings = core::mem::take(bindings);
-        self.bound.populate(Bound { bindings, name });
+        self.join_srx(bindings)?;
+        let name = self.appear(addr).inspect_err(|_| self.leave_srx())?;
+        self.bound.populate(Bound {
+            bindings: core::mem::take(bindings),
+            name,
+            source: context.map_or(name, |context| context.name),
+        });
         *state = State::Enabled {
             _on_link: link.add_endpoint(),
         };
         self.drain.start();
         Ok(())
+    }
+
+    /// Enters the directory at `addr`. A receive context takes the place that its scalable endpoint
+    /// has reserved. A transmit context reserves a place, where peers do not find it. Fails with
+    /// `EADDRINUSE`; `EBADF` if the scalable endpoint was closed by force; `ENOMEM`. Sleeps.
+    fn enter_directory(self: &Arc<Self>, addr: SockAddr) -> Result<SockAddr> {
+        let directory = self.domain.directory();
+        match self.only_side() {
+            Some(Side::Receive) => directory.occupy(&addr, self).map(|()| addr),
+            Some(Side::Transmit) => directory.reserve(addr, 1),
+            None => directory.enter(addr, self),
+        }
+    }
+
+    /// Leaves the directory. Does not sleep.
+    fn leave_directory(&self, name: &SockAddr) {
+        let directory = self.domain.directory();
+        match self.only_side() {
+            Some(Side::Receive) => directory.vacate(name, self),
+            _ => directory.leave(name),
+        }
+    }
+
+    /// Takes its address, or makes its QP. Returns the final address. Fails as
+    /// [`enable`](Self::enable). Sleeps.
+    fn appear(self: &Arc<Self>, addr: SockAddr) -> Result<SockAddr> {
+        match &self.wire {
+            None => {
+                let name = self.enter_directory(addr)?;
+                if let Err(error) = self.listen(&name) {
+                    self.leave_directory(&name);
+                    return Err(error);
+                }
+                Ok(name)
+            }
+            Some(wire) => wire.enable(self, &addr),
+        }
     }
 
     /// Cancels the oldest receive with `context`, or if there is none, the oldest waiting send, or
@@ -375,7 +484,17 @@ impl Endpoint {
             self.drop_receives(bound);
             self.fail_unexpected();
             self.take_back_sends(bound);
+            self.leave_srx();
             bound.release();
+        }
+        if let Some(context) = &self.context {
+            context.leave();
+        }
+        if let Some(srx) = self.srx.as_ref() {
+            srx.release();
+        }
+        if let Some(stx) = self.tx.stx.as_ref() {
+            stx.release();
         }
         self.domain.release();
     }
@@ -400,6 +519,10 @@ impl Object for Endpoint {
         &self.uses
     }
 
+    fn is_busy(&self) -> bool {
+        self.only_side() == Some(Side::Transmit) && self.has_transmits()
+    }
+
     fn shut(&self) {
         self.list_entry.leave();
         // Releases the bindings of an endpoint that was never enabled, or its count on the link.
@@ -409,7 +532,7 @@ impl Object for Endpoint {
                 self.stop_listening();
                 // Only on the first call. Another endpoint may have the address afterwards.
                 if matches!(state, State::Enabled { .. }) {
-                    self.domain.directory().leave(&bound.name);
+                    self.leave_directory(&bound.name);
                 }
             }
             (Some(wire), _) => wire.close(),
@@ -418,11 +541,11 @@ impl Object for Endpoint {
         self.drain.shut();
     }
 
-    fn wait(&self) -> Result {
-        self.drain.wait()?;
-        self.submission.settle()?;
+    fn wait(&self, signals: Signals) -> Result {
+        self.drain.wait(signals)?;
+        self.submission.settle(signals)?;
         self.begin_to_leave();
-        self.wait_for_sessions()
+        self.wait_for_sessions(signals)
     }
 
     fn teardown(&self) {

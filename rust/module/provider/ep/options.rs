@@ -45,18 +45,22 @@ pub(crate) enum QpOpt {
 }
 
 impl Endpoint {
-    /// Its address. Fails with `KFI_EOPBADSTATE` if the endpoint is not enabled. Does not sleep.
+    /// Its address; that of the scalable endpoint if it is a context. Fails with `KFI_EOPBADSTATE` if
+    /// the endpoint is not enabled. Does not sleep.
     pub(crate) fn name(&self) -> Result<SockAddr> {
         match self.bound.as_ref() {
-            Some(bound) => Ok(bound.name),
-            None => Err(to_error(Errno::KFI_EOPBADSTATE)),
+            Some(bound) if !self.is_srx => Ok(bound.source),
+            _ => Err(to_error(Errno::KFI_EOPBADSTATE)),
         }
     }
 
     /// Sets the address that it will have when it is enabled. Fails with `EADDRNOTAVAIL` if the
-    /// link does not have the address; `KFI_EOPBADSTATE` if the endpoint is enabled; `EBADF` if it
-    /// is closed. Sleeps.
+    /// link does not have the address; `EINVAL` if it is a context; `KFI_EOPBADSTATE` if the endpoint
+    /// is enabled; `EBADF` if it is closed. Sleeps.
     pub(crate) fn set_name(&self, addr: SockAddr) -> Result {
+        if self.context.is_some() {
+            return Err(EINVAL);
+        }
         if !self.domain.link().has_address(&addr) {
             return Err(EADDRNOTAVAIL);
         }

@@ -26,6 +26,13 @@
 //! timer tries again, too: after [`FIRST_DELAY`], and after twice as long if that was in vain, at
 //! most [`LAST_DELAY`]. Each queue has its own delay.
 //!
+//! # Room
+//!
+//! Where a call may not sleep, its operation waits here however long the attempts are in vain. So
+//! such a call first asks for room ([`Endpoint::check_started`]): at most as many operations of a
+//! side wait as may be posted, and one more for each CPU. Operations that waited for a counter are
+//! limited by their domain.
+//!
 //! # Memory
 //!
 //! An operation brings the memory for its entry in the queue. It holds a reference to the endpoint,
@@ -53,6 +60,7 @@ use kfi_core::word::Word;
 
 use super::{
     admit::Entry,
+    op::Op,
     prelude::*, //
 };
 use crate::shim::{
@@ -61,6 +69,7 @@ use crate::shim::{
         Alarm, //
     },
     sched::now_ns,
+    wait::Signals,
     word::AtomicWord,
     work, //
 };
@@ -212,6 +221,9 @@ pub(super) struct Submission {
     receives: AtomicWord,
     /// Whether a queue may be blocked.
     blocked: AtomicWord,
+    /// The most transmits and receives that are posted at a time.
+    tx_size: u64,
+    rx_size: u64,
     /// The tasks that wait for the end of a [`Run`].
     #[pin]
     idle: WaitQueue,
@@ -229,7 +241,8 @@ pub(super) enum Progress {
 }
 
 impl Submission {
-    pub(super) fn new() -> impl PinInit<Self> {
+    /// For `tx_size` transmits and `rx_size` receives that are posted at a time.
+    pub(super) fn new(tx_size: usize, rx_size: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             inner <- new_spinlock_irq!(
                 Inner {
@@ -245,6 +258,9 @@ impl Submission {
             transmits: AtomicWord::new(0),
             receives: AtomicWord::new(0),
             blocked: AtomicWord::new(0),
+            // CASTS: A usize has 64 bits.
+            tx_size: tx_size as u64,
+            rx_size: rx_size as u64,
             idle <- new_wait_queue!("Submission::idle"),
         })
     }
@@ -351,15 +367,15 @@ impl Submission {
         self.blocked.swap(1);
     }
 
-    /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if
-    /// the current task is being killed. Sleeps.
-    pub(super) fn settle(&self) -> Result {
+    /// Waits until no task posts started operations. The endpoint is shut. Fails with `EINTR` if a
+    /// signal ends the wait. Sleeps.
+    pub(super) fn settle(&self, signals: Signals) -> Result {
         let is_idle = || {
             let mut inner = self.inner.lock();
             inner.ended = !inner.transmit.busy && !inner.receive.busy;
             inner.ended
         };
-        self.idle.wait_killable(is_idle).map_err(|_| EINTR)
+        self.idle.wait_for(signals, is_idle).map_err(|_| EINTR)
     }
 
     /// Leaves the teardown of the endpoint, which is shut, to the task that posts its started
@@ -577,6 +593,20 @@ impl Endpoint {
     pub(super) fn wake_submission(self: &Arc<Self>) {
         // The queue refuses an item that is queued already.
         let _ = work::submit_queue().enqueue::<_, 0>(self.clone());
+    }
+
+    /// Checks whether a call that may not sleep can start an operation. Fails with `EAGAIN` if as
+    /// many of its side wait to be posted as may be posted at a time. Any context.
+    pub(crate) fn check_started(&self, op: &Op<'_>) -> Result {
+        let (submission, side) = (&self.submission, op.side());
+        let most = match side {
+            Side::Transmit => submission.tx_size,
+            Side::Receive => submission.rx_size,
+        };
+        if submission.count(side).load() >= most {
+            return Err(EAGAIN);
+        }
+        Ok(())
     }
 
     /// Cancels the oldest started operation of a side with `context`: it completes with ECANCELED.

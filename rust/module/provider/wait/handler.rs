@@ -181,11 +181,12 @@ impl Handler {
         self.running.load(Relaxed) == current_task()
     }
 
-    fn stop(&self) {
-        // A run that begins after the flush is ordered after it by the lock of the workqueue, so it
-        // sees the flag.
+    /// Does not wait for a call that has not begun: it might need a worker that runs the caller.
+    fn stop(self: &Arc<Self>) {
+        // A run that begins after this is ordered after it by the lock of the workqueue, so it sees
+        // the flag.
         self.stopped.xchg(true, Full);
-        work::flush(&self.work);
+        work::cancel(self);
     }
 }
 

@@ -30,12 +30,19 @@ impl WaitHead {
         &self.queue
     }
 
-    /// Wakes all sleepers. The change was made before. Any context, with any spin lock held.
+    /// Whether [`wake`](Self::wake) has somebody to wake. The change was made before. Any context.
     #[inline]
-    pub(in crate::provider) fn wake(&self) {
+    pub(in crate::provider) fn has_sleepers(&self) -> bool {
         // A sleeper enters the queue before it checks its condition. So either it saw the change,
         // or this check finds it.
-        if self.queue.has_sleepers() {
+        self.queue.has_sleepers()
+    }
+
+    /// Wakes all sleepers. The change was made before. Any context, with any spin lock held but
+    /// that of a wait queue.
+    #[inline]
+    pub(in crate::provider) fn wake(&self) {
+        if self.has_sleepers() {
             self.queue.wake_all();
         }
     }

@@ -19,6 +19,10 @@
 //! and gives a `__u64` 1. It waits for a signal, or gives `EAGAIN` with `O_NONBLOCK`. So a
 //! descriptor is used like an eventfd: poll, read, check the members.
 //!
+//! A kernel consumer may sleep in the wait queue of the set (KFI_GETWAIT) until a condition of its
+//! own holds, and takes no signal. So after a first KFI_GETWAIT every signal wakes that queue, also
+//! one that a task takes.
+//!
 //! # Locks
 //!
 //! Members signal the set while they hold no spin lock of their own. A task that completes a part
@@ -74,9 +78,11 @@ pub(crate) struct WaitSet {
     uses: UseCount,
     #[pin]
     line: SpinLock<wait::WaitSet<Line<Waker>>>,
-    /// The wait queue of pollers.
+    /// The wait queue of pollers and of kernel consumers.
     #[pin]
     readable: WaitQueue,
+    /// Whether a kernel consumer has got the wait queue.
+    has_consumer: Atomic<bool>,
     _memory: Allowance,
 }
 
@@ -90,6 +96,7 @@ impl WaitSet {
                 uses: UseCount::new(),
                 line <- new_spinlock!(wait::WaitSet::new(Line::new()), "WaitSet::line"),
                 readable <- new_wait_queue!("WaitSet::readable"),
+                has_consumer: Atomic::new(false),
                 _memory: ident.budget.take_for::<Self>(0)?,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -108,6 +115,11 @@ impl WaitSet {
             Some(left) => {
                 wakeup.one(left, WakeReason::Ready);
                 drop(line);
+                // As below. The check is a full barrier, so it sees a consumer that did not see the
+                // change.
+                if self.readable.has_sleepers() && self.has_consumer.load(Relaxed) {
+                    self.readable.wake_all();
+                }
             }
             None => {
                 drop(line);
@@ -172,8 +184,9 @@ impl WaitSet {
         }))
     }
 
-    /// The wait queue of pollers and of kernel consumers. Does not sleep.
+    /// The wait queue for a kernel consumer. Does not sleep.
     pub(crate) fn queue(&self) -> &WaitQueue {
+        self.has_consumer.store(true, Relaxed);
         &self.readable
     }
 

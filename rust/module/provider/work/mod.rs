@@ -14,8 +14,10 @@
 //! | is cancelled | by the context of the operation | by its counter, threshold and number |
 //!
 //! While a work waits, it uses its counter, so that this cannot be closed; its endpoint; and the
-//! counter that it changes. All works of a counter together hold one use of it, which a close gives
-//! back if none waits. A transfer uses its completion counter until it has completed ([`Deferral`]).
+//! counter that it changes. These uses end when it starts, before anybody can see what it does: who
+//! has waited for its effect can close the objects. All works of a counter together hold one use of
+//! it, which a close gives back if none waits. A transfer uses its completion counter until it has
+//! completed, and gives the use back before it counts there ([`Deferral`]).
 //!
 //! Everything that can fail happens when a work is queued, except what a posted operation would
 //! report as its completion, too.
@@ -74,7 +76,7 @@ pub(crate) enum Work {
     /// A transfer of an endpoint.
     Transfer {
         operation: Admitted,
-        /// That of the operation. It stays open.
+        /// Keeps the endpoint open.
         endpoint: OwnedUse<Endpoint>,
     },
     /// A change of a counter.
@@ -120,20 +122,34 @@ impl Work {
                 operation,
                 endpoint,
             } => {
-                start_transfer(operation, &endpoint, post, steps);
+                start_transfer(operation, endpoint, post, steps);
                 None
             }
-            Self::Change { cntr, change } => change.apply(&cntr),
+            Self::Change { cntr, change } => {
+                let changed = cntr.arc().clone();
+                // Before the change is visible.
+                drop(cntr);
+                change.apply(&changed)
+            }
         }
     }
 }
 
 /// Starts a transfer of `endpoint`. Sleeps with [`Post::Here`].
 #[inline(never)]
-fn start_transfer(operation: Admitted, endpoint: &OwnedUse<Endpoint>, post: Post, steps: usize) {
+fn start_transfer(operation: Admitted, endpoint: OwnedUse<Endpoint>, post: Post, steps: usize) {
     match post {
-        Post::Here => operation.start_here(endpoint.arc(), steps.saturating_mul(STEP_BYTES)),
-        Post::Workers => operation.start(),
+        Post::Here => {
+            let started = endpoint.arc().clone();
+            // Before the operation completes. A close of the endpoint drops it from now on, as it
+            // does other started operations.
+            drop(endpoint);
+            operation.start_here(&started, steps.saturating_mul(STEP_BYTES));
+        }
+        Post::Workers => {
+            drop(endpoint);
+            operation.start();
+        }
     }
 }
 
@@ -180,21 +196,31 @@ impl Deferral {
         self.credit.take()
     }
 
-    /// Counts the completion. Does not sleep.
-    pub(super) fn count(&self, success: bool) {
-        match &self.cntr {
-            Some(cntr) if success => cntr.add(1),
-            Some(cntr) => cntr.adderr(1),
-            None => {}
+    /// Counts the completion, once. Does not sleep.
+    pub(super) fn count(&mut self, success: bool) {
+        let Some(counter) = self.take_cntr() else {
+            return;
+        };
+        if success {
+            counter.add(1);
+        } else {
+            counter.adderr(1);
         }
+        // A worker drops the last reference.
+        counter.put();
+    }
+
+    /// Takes the completion counter, and gives the use of it back.
+    fn take_cntr(&mut self) -> Option<Arc<Cntr>> {
+        self.cntr.take().map(HeldUse::end)
     }
 }
 
 impl Drop for Deferral {
     /// Does not sleep: a worker drops the last reference to the counter.
     fn drop(&mut self) {
-        if let Some(cntr) = self.cntr.take() {
-            cntr.end().put();
+        if let Some(counter) = self.take_cntr() {
+            counter.put();
         }
     }
 }
@@ -206,7 +232,18 @@ impl Cntr {
     /// Fails with `ENOSPC` if [`limits::MAX_WORK`](kfi_core::limits::MAX_WORK) works wait in the
     /// domain; `ENOMEM`; `EBADF` if the counter is closed. Sleeps.
     pub(crate) fn queue_transfer(self: &Arc<Self>, threshold: u64, work: Work) -> Result<u64> {
-        self.queue_work(Compared::Sum, threshold, work)
+        self.queue_transfer_with(threshold, work, |_| {})
+    }
+
+    /// [`queue_transfer`](Self::queue_transfer), which calls `note` with the number of the work
+    /// before a task can start the work: see [`enter_work`](Self::enter_work).
+    pub(crate) fn queue_transfer_with(
+        self: &Arc<Self>,
+        threshold: u64,
+        work: Work,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
+        self.queue_work(Compared::Sum, threshold, work, note)
     }
 
     /// Queues deferred work: a change of `cntr`, which belongs to the same domain. As
@@ -218,20 +255,32 @@ impl Cntr {
         cntr: &Arc<Cntr>,
         change: Change,
     ) -> Result<u64> {
+        self.queue_change_with(threshold, cntr, change, |_| {})
+    }
+
+    /// [`queue_change`](Self::queue_change), which calls `note` as
+    /// [`queue_transfer_with`](Self::queue_transfer_with) does.
+    pub(crate) fn queue_change_with(
+        self: &Arc<Self>,
+        threshold: u64,
+        cntr: &Arc<Cntr>,
+        change: Change,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
         if matches!(change, Change::Set(value) if value > cntr.max()) {
             return Err(EINVAL);
         }
         // Work that can be done at once takes no memory.
-        if let Some(id) = self.change_now(threshold, cntr, change) {
+        if let Some(id) = self.change_now(threshold, cntr, change, &note) {
             return Ok(id);
         }
         let work = Work::change(cntr, change)?;
-        self.queue_waiting(Compared::Sum, threshold, work)
+        self.queue_waiting(Compared::Sum, threshold, work, note)
     }
 
     /// Has a triggered operation wait. As [`queue_transfer`](Self::queue_transfer).
     pub(crate) fn trigger(self: &Arc<Self>, threshold: u64, work: Work) -> Result {
-        self.queue_work(Compared::Success, threshold, work)
+        self.queue_work(Compared::Success, threshold, work, |_| {})
             .map(drop)
     }
 
@@ -243,11 +292,12 @@ impl Cntr {
         threshold: u64,
         cntr: &Arc<Cntr>,
         change: Change,
+        note: impl FnOnce(u64),
     ) -> Option<u64> {
         match change {
-            Change::Add(n) if cntr.max() == u64::MAX => self.add_now(threshold, cntr, n),
+            Change::Add(n) if cntr.max() == u64::MAX => self.add_now(threshold, cntr, n, note),
             _ => {
-                let number = self.begin_now(Compared::Sum, threshold)?;
+                let number = self.begin_now(Compared::Sum, threshold, note)?;
                 self.domain().work().go_on(change.apply(cntr));
                 Some(number)
             }
@@ -255,24 +305,36 @@ impl Cntr {
     }
 
     /// Starts a work at once, if it is due and no other work is; otherwise it waits.
-    fn queue_work(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
-        if let Some(number) = self.begin_now(kind, threshold) {
+    fn queue_work(
+        self: &Arc<Self>,
+        kind: Compared,
+        threshold: u64,
+        work: Work,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
+        if let Some(number) = self.begin_now(kind, threshold, &note) {
             let steps = work.steps();
             let next = work.start(Post::Here, steps);
             self.domain().work().go_on(next);
             return Ok(number);
         }
-        self.queue_waiting(kind, threshold, work)
+        self.queue_waiting(kind, threshold, work, note)
     }
 
     /// Has a work wait, and starts it with others if it is due.
-    fn queue_waiting(self: &Arc<Self>, kind: Compared, threshold: u64, work: Work) -> Result<u64> {
+    fn queue_waiting(
+        self: &Arc<Self>,
+        kind: Compared,
+        threshold: u64,
+        work: Work,
+        note: impl Fn(u64),
+    ) -> Result<u64> {
         let queue = self.domain().work();
         // The counter stays open: a closed one must not be listed.
         let _using = UseGuard::new(&**self)?;
         self.list_for_work()?;
         queue.enter()?;
-        let key = self.enter_work(kind, threshold, work);
+        let key = self.enter_work(kind, threshold, work, note);
         if key.is_err() {
             queue.leave(1);
         }

@@ -23,6 +23,7 @@ const NOT_USED: &[(&str, &[&str])] = &[
             "KFABRIC_MAX_AV",
             "KFABRIC_MAX_WAITERS",
             "KFABRIC_MAX_WORK",
+            "KFABRIC_MAX_EP_CTX",
             "KFABRIC_MAX_BUFFERED",
             "KFABRIC_MAX_CONNECT_DATA",
             "KFABRIC_MAX_ACCEPT_DATA",

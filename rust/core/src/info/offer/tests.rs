@@ -34,7 +34,9 @@ mod suite {
     #[test]
     fn empty_hints_match() -> Result<(), HintMismatch> {
         let info = ask(|_| ())?;
-        assert_eq!(info.caps, Kind::RDM.caps.bits());
+        // Only a hint gives an endpoint this one.
+        let caps = Kind::RDM.caps.without(Caps::TAGGED_RMA);
+        assert_eq!(info.caps, caps.bits());
         assert_eq!(info.mode, 0);
         assert_eq!(info.addr_format, 2);
         assert_eq!(info.src_addr, Some(link()));
@@ -120,13 +122,18 @@ mod suite {
     #[test]
     fn capabilities_are_completed() {
         let caps = |hint: Caps| ask(|i| i.caps = hint.bits()).map(|i| i.caps);
-        let all = Caps::MSG | Caps::SEND | Caps::RECV | Caps::LOCAL_COMM;
+        let all = Caps::MSG | Caps::SEND | Caps::RECV | REACH;
         assert_eq!(caps(Caps::MSG), Ok(all.bits()));
-        let send = Caps::MSG | Caps::SEND | Caps::LOCAL_COMM;
+        let send = Caps::MSG | Caps::SEND | REACH;
         assert_eq!(caps(Caps::MSG | Caps::SEND), Ok(send.bits()));
-        for missing in [Caps::TAGGED_RMA, Caps::REMOTE_COMM] {
-            assert_eq!(caps(Caps::MSG | missing), Err(HintMismatch::Caps));
-        }
+        assert_eq!(caps(Caps::MSG | Caps::REMOTE_COMM), Ok(all.bits()));
+        let tagged_rma = Caps::TAGGED_RMA | Caps::TAGGED | Caps::RMA;
+        let directions = Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        let whole = tagged_rma | directions | Caps::SEND | Caps::RECV | REACH;
+        assert_eq!(caps(tagged_rma), Ok(whole.bits()));
+        assert_eq!(caps(Caps::MSG | Caps::MULTICAST), Err(HintMismatch::Caps));
+        let named = Caps::MSG | Caps::NAMED_RX_CTX;
+        assert_eq!(caps(named), Ok((all | Caps::NAMED_RX_CTX).bits()));
         assert_eq!(
             caps(Caps::MSG | Caps::TRIGGER),
             Ok((all | Caps::TRIGGER).bits())
@@ -145,10 +152,7 @@ mod suite {
         // A kind without a direction on one side is accepted if the hint has a direction.
         let read = (Caps::RMA | Caps::READ).bits();
         let info = ask(|i| i.caps = read);
-        assert_eq!(
-            info.map(|i| i.rx.caps),
-            Ok((Caps::RMA | Caps::LOCAL_COMM).bits())
-        );
+        assert_eq!(info.map(|i| i.rx.caps), Ok((Caps::RMA | REACH).bits()));
         let again = info.and_then(|info| offer().negotiate(&Request::ANY, &info));
         assert_eq!(again, info);
         // No more than the endpoint has.
@@ -318,30 +322,65 @@ mod suite {
     }
 
     #[test]
-    fn hints_of_kfilnd_are_refused_for_missing_capabilities() {
-        let missing = Caps::REMOTE_COMM | Caps::NAMED_RX_CTX | Caps::TAGGED_RMA;
-        let caps = Kind::RDM
-            .caps
-            .without(Caps::SOURCE | Caps::FENCE | Caps::RMA_EVENT | Caps::LOCAL_COMM);
-        let hints = |caps: Caps| {
-            let mut hints = Info::ANY;
-            hints.caps = caps.bits();
-            hints.tx.iov_limit = 256;
-            hints.tx.rma_iov_limit = 256;
-            hints.rx.iov_limit = 256;
-            hints.domain.mr_iov_limit = 256;
-            hints.domain.mr_key_size = 4;
-            hints.domain.resource_mgmt = ResourceMgmt::Disabled.into();
-            hints
+    fn a_context_has_capabilities_of_its_side() {
+        let caps = Kind::RDM.caps;
+        let tx = |caps: Caps, hint: Caps| {
+            let hint = TxAttr {
+                caps: hint.bits(),
+                ..TxAttr::default()
+            };
+            Kind::RDM.tx(caps, &hint).map(|attr| attr.caps)
         };
+        let rx = |caps: Caps, hint: Caps| {
+            let hint = RxAttr {
+                caps: hint.bits(),
+                ..RxAttr::default()
+            };
+            Kind::RDM.rx(caps, &hint).map(|attr| attr.caps)
+        };
+        assert_eq!(tx(caps, Caps::EMPTY), Ok((caps & TX_CAPS).bits()));
+        assert_eq!(rx(caps, Caps::EMPTY), Ok((caps & RX_CAPS).bits()));
+        // A transmit context may say that it sends to contexts.
+        let named = Caps::MSG | Caps::NAMED_RX_CTX;
+        assert_eq!(tx(caps, named), Ok((named | Caps::SEND).bits()));
+        assert_eq!(rx(caps, named), Ok((named | Caps::RECV).bits()));
+        // No more than the scalable endpoint has.
+        let sends = Caps::MSG | Caps::SEND;
+        assert_eq!(tx(sends, Caps::TAGGED), Err(HintMismatch::TxCaps));
+        assert_eq!(rx(sends, Caps::RECV), Err(HintMismatch::RxCaps));
+    }
+
+    #[test]
+    fn hints_of_kfilnd_match() {
+        let caps = Caps::MSG
+            | Caps::RMA
+            | Caps::SEND
+            | Caps::RECV
+            | Caps::READ
+            | Caps::WRITE
+            | Caps::REMOTE_READ
+            | Caps::REMOTE_WRITE
+            | Caps::MULTI_RECV
+            | Caps::REMOTE_COMM
+            | Caps::NAMED_RX_CTX
+            | Caps::TAGGED
+            | Caps::TAGGED_RMA
+            | Caps::DIRECTED_RECV;
+        let mut hints = Info::ANY;
+        hints.caps = caps.bits();
+        hints.tx.op_flags = OpFlags::COMPLETION.bits();
+        hints.tx.iov_limit = 256;
+        hints.tx.rma_iov_limit = 256;
+        hints.rx.op_flags = (OpFlags::COMPLETION | OpFlags::MULTI_RECV).bits();
+        hints.rx.iov_limit = 256;
+        hints.domain.mr_iov_limit = 256;
+        hints.domain.mr_key_size = 4;
+        hints.domain.resource_mgmt = ResourceMgmt::Disabled.into();
         let request = Request::new(0, flags::KFI_SOURCE, b"10.0.0.1", b"988");
         let request = request.unwrap_or(Request::ANY);
-        let whole = offer().negotiate(&request, &hints(caps | missing));
-        assert_eq!(whole.err(), Some(HintMismatch::Caps));
-        let rest = offer().negotiate(&request, &hints(caps));
-        assert_eq!(
-            rest.map(|info| info.caps),
-            Ok((caps | Caps::LOCAL_COMM).bits())
-        );
+        let entry = offer().negotiate(&request, &hints);
+        assert_eq!(entry.map(|info| info.caps), Ok((caps | REACH).bits()));
+        let src = entry.map(|info| info.src_addr.map(|addr| addr.port()));
+        assert_eq!(src, Ok(Some(988)));
     }
 }

@@ -80,6 +80,7 @@ impl<S: Stores> Session<S> {
                 epoch,
             },
             port: self.config.port,
+            name_port: self.config.name_port,
             reads: self.config.reads,
             caps: self.config.caps,
             cookie,

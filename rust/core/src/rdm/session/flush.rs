@@ -88,8 +88,7 @@ impl<S: Stores> Session<S> {
         // The status that the peer sent takes precedence. A message that the peer acknowledged was
         // taken.
         let result = match send.status {
-            Some(super::FinStatus::Received) => Ok(()),
-            Some(super::FinStatus::Withdrawn) => Err(crate::errno::Errno::ECANCELED),
+            Some(status) => status.result(),
             None => result,
         };
         Some(Ended::Op(send.cookie, result))

@@ -139,6 +139,8 @@ pub struct Config {
     pub incarnation: u64,
     /// The port of its address.
     pub port: u16,
+    /// The port of its name: of the scalable endpoint if it is a context, otherwise `port`.
+    pub name_port: u16,
     /// Its capabilities.
     pub caps: Caps,
     /// The number of work requests that a QP holds: [`DEPTH`](super::times::DEPTH).
@@ -216,14 +218,14 @@ pub enum Request {
     /// another message must be readable by the peer from now on, see
     /// [`Grant`](super::grant::Grant). An atomic is followed by its payload.
     Send(Header),
-    /// SEND [`Header::Result`], followed by the old values of the atomic that this answer belongs
-    /// to.
+    /// SEND [`Header::Result`], followed by the old values of the atomic, or the bytes of the tagged
+    /// read, that this answer belongs to.
     Result {
         /// The number of the answer.
         answer: u64,
-        /// The number of the atomic.
+        /// The number of the operation.
         id: u64,
-        /// The length of the values in bytes.
+        /// The length of the values or bytes.
         len: u32,
     },
     /// SEND [`Header::Bye`] with the number that [`Inbound::shut`](super::inbound::Inbound::shut)
@@ -259,8 +261,8 @@ pub enum Request {
 pub enum Ended<O, R> {
     /// A message, an RMA operation or an atomic.
     Op(O, Result),
-    /// A receive; or the old values of an atomic of the peer that cannot be sent, always with an
-    /// error.
+    /// A receive that was filled, or read by a tagged read; or the old values of an atomic of the
+    /// peer, which were sent, or cannot be sent.
     Receive(R, Result),
 }
 
@@ -630,7 +632,7 @@ impl<S: Stores> Session<S> {
         if !send.was_posted || !(send.out.has_fin() || send.cancel != CancelRequest::No) {
             return None;
         }
-        if send.out.lane() == Lane::Atomics {
+        if send.out.lane() == Lane::Atomics || !send.out.can_end_with(status) {
             // A posted atomic is not withdrawn, and ends with its ACK or its old values. A FIN could
             // end it while its old values arrive.
             self.failed(conn, Cause::Protocol);
@@ -640,20 +642,18 @@ impl<S: Stores> Session<S> {
         self.end_send(id)
     }
 
-    /// Handles the old values of an atomic, which are in their place.
+    /// Handles the old values of an atomic or the bytes of a tagged read, which are in their place.
     fn result(&mut self, conn: Conn, id: u64, len: u32) -> Option<Ended<S::Op, S::Receive>> {
         self.current(conn)?;
-        let send = self.sends.get_mut(id);
-        match send.filter(|send| send.was_posted && send.out.result_len() == Some(len)) {
-            Some(send) => {
-                send.status = Some(FinStatus::Received);
-                self.end_send(id)
-            }
-            None => {
-                self.failed(conn, Cause::Protocol);
-                None
+        let send = self.sends.get_mut(id).filter(|send| send.was_posted);
+        if let Some(send) = send {
+            if let Some(status) = send.out.result_status(len) {
+                send.status = Some(status);
+                return self.end_send(id);
             }
         }
+        self.failed(conn, Cause::Protocol);
+        None
     }
 
     /// Updates the first unacknowledged atomic after this one was acknowledged, or has ended before.

@@ -410,12 +410,7 @@ impl<S: Stores> Session<S> {
             Work::Atomic(number) => self.send_done(number, Lane::Atomics, done),
             Work::Piece(number, _) | Work::Note(number) => self.rma_done(number, work, done),
             Work::Read(number, len) => self.read_done(number, len, done),
-            Work::Finish(number) => {
-                if done == WorkResult::Sent {
-                    self.answers.map.remove(number);
-                }
-                None
-            }
+            Work::Finish(number) => self.finish_done(number, done),
             Work::Signal(signal) => {
                 self.signal_done(signal, done);
                 None
@@ -502,6 +497,16 @@ impl<S: Stores> Session<S> {
             return None;
         }
         let receive = answer.receive.take()?;
+        Some(Ended::Receive(receive, Ok(())))
+    }
+
+    /// Ends an answer whose FIN or RESULT the peer has acknowledged, and with it the receive whose
+    /// bytes were in the RESULT.
+    fn finish_done(&mut self, number: u64, done: WorkResult) -> Option<End<S>> {
+        if done != WorkResult::Sent {
+            return None;
+        }
+        let receive = self.answers.map.remove(number)?.receive?;
         Some(Ended::Receive(receive, Ok(())))
     }
 

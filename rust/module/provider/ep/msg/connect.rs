@@ -72,7 +72,10 @@ use crate::{
     },
     provider::{
         eq::Connection,
-        pep::Pep, //
+        pep::{
+            Pep,
+            RequestId, //
+        }, //
     }, //
 };
 
@@ -230,7 +233,7 @@ impl Msg {
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
         pep: &Pep,
-        connreq: u32,
+        connreq: RequestId,
         private: &[u8],
     ) -> Result {
         let _connecting = self.connecting.lock();
@@ -299,6 +302,7 @@ impl Msg {
         if let (Some(eq), Some(peer)) = (&bound.eq, self.peer.as_ref()) {
             let what = Connection {
                 connreq: 0,
+                pep: None,
                 local: bound.name,
                 peer: peer.addr,
                 link: endpoint.domain.link().name(),
@@ -416,7 +420,12 @@ impl Endpoint {
 
     /// Accepts the request `connreq` of a passive endpoint (kfi_accept; `KFABRIC_IOC_EP_ACCEPT`
     /// lists the errors). Enables the endpoint if necessary. Sleeps.
-    pub(crate) fn accept(self: &Arc<Self>, pep: &Pep, connreq: u32, private: &[u8]) -> Result {
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        pep: &Pep,
+        connreq: RequestId,
+        private: &[u8],
+    ) -> Result {
         self.with_msg(|msg, bound| {
             bound.require_eq()?;
             msg.accept(self, bound, pep, connreq, private)

@@ -264,7 +264,10 @@ impl Msg {
         loop {
             let ticket = self.tickets.lock().drain(&mut at);
             match ticket {
-                Some(ticket) => endpoint.give_back(bound, ticket),
+                Some(ticket) => {
+                    endpoint.tx.give_back_shared();
+                    endpoint.give_back(bound, ticket);
+                }
                 None => return,
             }
             cond_resched();

@@ -228,10 +228,15 @@ impl Msg {
         let memory = memory_of(of)?;
         let (len, spare) = (memory.len() as u64, &mut poster.spare);
         let ticket = endpoint.ticket(bound, kind, flags, context, len, spare)?;
+        if let Err(error) = endpoint.tx.take_shared() {
+            endpoint.refuse(bound, ticket, spare);
+            return Err(error);
+        }
         let put = self.tickets.lock().put(ticket);
         let slot = match put {
             Ok(slot) => slot,
             Err(ticket) => {
+                endpoint.tx.give_back_shared();
                 endpoint.refuse(bound, ticket, spare);
                 return Err(EAGAIN);
             }
@@ -246,6 +251,7 @@ impl Msg {
         if let Err(error) = queued {
             let ticket = self.tickets.lock().take(slot);
             if let Some(ticket) = ticket {
+                endpoint.tx.give_back_shared();
                 endpoint.refuse(bound, ticket, &mut poster.spare);
             }
             // The state of the QP does not allow it: it has just been closed.
@@ -271,6 +277,7 @@ impl Msg {
         let Some(ticket) = ticket else {
             return;
         };
+        endpoint.tx.give_back_shared();
         match prov_errno::of_transmit(status) {
             None => endpoint.complete_transmit(bound, ticket),
             Some((errno, prov_errno)) => {

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!  send.rs ---> receive/ of the peer   a message is placed, buffered, or waits (transmit.rs)
+//!  tagged.rs -> receive/ of the peer   a posted receive is written or read
 //!  rma.rs, atomic.rs ---> regions of the peer
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! | [`send`] | messages to a peer |
 //! | [`transmit`] | the sends of an endpoint that wait at their peers for a receive |
 //! | [`rma`] | reading and writing a peer's memory |
+//! | [`tagged`] | reading and writing the memory of a peer's tagged receives |
 //! | [`atomic`] | changing a peer's memory atomically |
 //! | [`remote`] | peers on other hosts: sessions, connections |
 //!
@@ -24,4 +26,5 @@ mod atomic;
 pub(super) mod remote;
 mod rma;
 mod send;
+mod tagged;
 pub(super) mod transmit;

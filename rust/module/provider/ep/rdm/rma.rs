@@ -26,6 +26,7 @@ use super::super::{
     post::Peer,
     prelude::*, //
 };
+use super::tagged;
 use crate::mem;
 
 /// The common parameters of a READ and a WRITE.
@@ -40,7 +41,7 @@ pub(super) struct Rma<'a> {
 }
 
 /// The local memory of an operation.
-enum Local<'a, 'b> {
+pub(super) enum Local<'a, 'b> {
     /// The destination of a READ.
     Into(&'a mut MemRef),
     /// The bytes of a WRITE.
@@ -49,7 +50,7 @@ enum Local<'a, 'b> {
 
 impl Local<'_, '_> {
     /// Copies the bytes of a piece, from or to byte `offset` on.
-    fn copy(&self, offset: usize, theirs: &MemRef) {
+    pub(super) fn copy(&self, offset: usize, theirs: &MemRef) {
         match self {
             Self::Into(into) => {
                 mem::copy_mem(&into.slice(offset, theirs.len()), theirs);
@@ -61,7 +62,7 @@ impl Local<'_, '_> {
     }
 
     /// Drops the reference to the memory. May sleep.
-    fn release(self) {
+    pub(super) fn release(self) {
         match self {
             Self::Into(into) => drop(into.take()),
             Self::From(from) => from.release(),
@@ -71,7 +72,8 @@ impl Local<'_, '_> {
 
 impl Endpoint {
     /// Checks a READ and returns its flags. Fails with `EINVAL`, also if the lengths of both sides
-    /// differ; `EOPNOTSUPP`, `EMSGSIZE`. Does not sleep.
+    /// differ, or tagged RMA has more than one piece or an offset that no receive can have;
+    /// `EOPNOTSUPP`, `EMSGSIZE`. Does not sleep.
     pub(in crate::provider::ep) fn check_read(&self, op: &Read) -> Result<OpFlags> {
         self.check_rma(OpType::Read, op.flags, op.into.len(), &op.remote)
     }
@@ -91,6 +93,9 @@ impl Endpoint {
         let flags = self.checked_flags_of(kind, flags, len)?;
         if remote.len() != Some(len as u64) {
             return Err(EINVAL);
+        }
+        if flags.contains(OpFlags::TAGGED) {
+            tagged::access(kind, remote)?;
         }
         Ok(flags)
     }
@@ -143,6 +148,9 @@ impl Endpoint {
         poster: &mut Poster<'_>,
     ) -> Result {
         match self.peer(bound, peer, &mut poster.last)? {
+            Peer::Local(target) if rma.flags.contains(OpFlags::TAGGED) => {
+                self.tagged_rma(bound, &rma, target, local, &mut poster.spare)
+            }
             Peer::Local(target) => self.rma(bound, &rma, target, local, &mut poster.spare),
             Peer::Remote(session) => {
                 let session = session.clone();
@@ -150,7 +158,12 @@ impl Endpoint {
                     Local::Into(into) => into,
                     Local::From(from) => from.own(true)?,
                 };
-                let session = self.rma_remote(bound, session, rma, memory, &mut poster.spare)?;
+                let spare = &mut poster.spare;
+                let session = if rma.flags.contains(OpFlags::TAGGED) {
+                    self.tagged_remote(bound, session, &rma, memory, spare)?
+                } else {
+                    self.rma_remote(bound, session, rma, memory, spare)?
+                };
                 poster.queued_to(session);
                 Ok(())
             }

@@ -103,11 +103,12 @@ impl Endpoint {
         let message = Message {
             tagged: op.tag.is_some(),
             envelope: Envelope {
-                src: bound.name,
+                src: bound.source,
                 tag: op.tag.map_or(0, |tag| tag.tag),
             },
             data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(op.data),
             len,
+            rma: None,
         };
         let eager = len <= EAGER_SIZE && CompletionLevel::of(flags) != CompletionLevel::Delivery;
         let charged = match target.offer(&message, eager) {

@@ -26,6 +26,7 @@ use super::{
     super::prelude::*,
     remote::op::Transmit, //
 };
+use crate::provider::stx::Stx;
 
 struct WaitingSends {
     sends: RBTree<u64, Arc<WaitingSend>>,
@@ -47,6 +48,8 @@ pub(in crate::provider::ep) struct TxSide {
     #[pin]
     waiting: SpinLock<WaitingSends>,
     size: usize,
+    /// The shared transmit context, set when it is bound.
+    pub(in crate::provider::ep) stx: SetOnce<UseRef<Stx>>,
 }
 
 impl TxSide {
@@ -62,7 +65,23 @@ impl TxSide {
                 "TxSide::waiting"
             ),
             size,
+            stx: SetOnce::new(),
         })
+    }
+
+    /// Takes room in the shared transmit context, if there is one. Fails with `EAGAIN` if it has
+    /// none. Any context.
+    #[inline]
+    pub(in crate::provider::ep) fn take_shared(&self) -> Result {
+        self.stx.as_ref().map_or(Ok(()), |stx| stx.take())
+    }
+
+    /// Returns the room of [`take_shared`](Self::take_shared). Any context.
+    #[inline]
+    pub(in crate::provider::ep) fn give_back_shared(&self) {
+        if let Some(stx) = self.stx.as_ref() {
+            stx.give_back();
+        }
     }
 
     /// Bytes of `size` transmits, to this host or to others.
@@ -72,12 +91,13 @@ impl TxSide {
     }
 
     /// Takes the room of a transmit to another host, which is not entered here. Fails with `EAGAIN`
-    /// if there is no room. Does not sleep.
+    /// if there is no room, here or in the shared transmit context. Does not sleep.
     pub(in crate::provider::ep) fn take_room(&self) -> Result {
         let mut waiting = self.waiting.lock();
         if waiting.count >= self.size {
             return Err(EAGAIN);
         }
+        self.take_shared()?;
         waiting.count = waiting.count.wrapping_add(1);
         Ok(())
     }
@@ -86,6 +106,7 @@ impl TxSide {
     pub(in crate::provider::ep) fn give_back_room(&self) {
         let mut waiting = self.waiting.lock();
         waiting.count = waiting.count.wrapping_sub(1);
+        self.give_back_shared();
     }
 
     /// Takes a slot for a send that may have to wait. Fails with `EAGAIN` if no slot is free,
@@ -94,7 +115,7 @@ impl TxSide {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let number = {
             let mut waiting = self.waiting.lock();
-            if waiting.count >= self.size {
+            if waiting.count >= self.size || self.take_shared().is_err() {
                 None
             } else {
                 let number = waiting.last.wrapping_add(1);
@@ -110,8 +131,7 @@ impl TxSide {
 
     /// Returns the slot of a send that did not have to wait. Does not sleep.
     pub(in crate::provider::ep) fn unreserve(&self, _slot: TxSlot) {
-        let mut waiting = self.waiting.lock();
-        waiting.count = waiting.count.wrapping_sub(1);
+        self.give_back_room();
     }
 
     /// Enters a send that waits at its peer already. Does not sleep.
@@ -129,6 +149,7 @@ impl TxSide {
             let mut waiting = self.waiting.lock();
             let node = waiting.sends.remove_node(&number)?;
             waiting.count = waiting.count.wrapping_sub(1);
+            self.give_back_shared();
             node
         };
         Some(node.to_key_value().1)

@@ -13,14 +13,20 @@
 //! or with its sender ([`Location::Sender`], [`Location::RemoteSender`]). [`remote`] receives
 //! messages from other hosts.
 //!
+//! Tagged RMA ([`TaggedRma`]) matches posted receives like a tagged message, but does not wait for
+//! one ([`Endpoint::take_for_rma`]).
+//!
 //! This file has the messages from this host. [`post`] has the receives: posting, searching,
 //! cancelling, teardown.
 //!
 //! The lock is a spin lock. Only that of a multi-receive buffer is taken under it. No memory is
 //! dropped under it, because that can sleep.
+//!
+//! [`shared`] has the queues that several endpoints share.
 
 mod post;
 pub(super) mod remote;
+mod shared;
 
 use kfi_core::{
     flags::{
@@ -39,9 +45,11 @@ use kfi_core::{
         Posted,
         Unexpected, //
     },
-    multi_recv::Part, //
+    multi_recv::Part,
+    op::TaggedRma, //
 };
 
+use self::shared::Sharing;
 use super::{
     complete::Failure,
     multi_recv::{
@@ -57,12 +65,14 @@ use super::{
 };
 use crate::mem;
 
-/// A message to this endpoint.
+/// A message to this endpoint, or tagged RMA.
 pub(super) struct Message {
     pub(super) tagged: bool,
     pub(super) envelope: Envelope<SockAddr>,
     pub(super) data: Option<u64>,
     pub(super) len: u64,
+    /// The access of tagged RMA to the memory of its receive.
+    pub(super) rma: Option<TaggedRma>,
 }
 
 impl Message {
@@ -85,7 +95,14 @@ impl Message {
             envelope: unexpected.envelope,
             data: unexpected.data,
             len: unexpected.len,
+            rma: None,
         }
+    }
+
+    /// The flags that the completion of its receive has besides those of the receive.
+    #[inline(always)]
+    fn comp_flags(&self) -> CompFlags {
+        self.rma.map_or(CompFlags::EMPTY, TaggedRma::receive_flags)
     }
 }
 
@@ -99,6 +116,27 @@ pub(super) enum Location {
     RemoteSender(PendingAnswer),
 }
 
+impl Location {
+    /// The endpoint of a message in the queues of a shared receive context.
+    fn target(&self) -> Option<&Arc<Endpoint>> {
+        match self {
+            Self::Buffer(buffer) => buffer.target.as_ref(),
+            Self::Sender(send) => Some(&send.target),
+            Self::RemoteSender(answer) => Some(answer.endpoint()),
+        }
+    }
+
+    /// Drops a message because its endpoint closes. If it waits at its sender on this host, the
+    /// send fails. Sleeps.
+    fn fail(self) {
+        match self {
+            Self::Buffer(buffer) => drop(buffer),
+            Self::Sender(send) => send.fail(Errno::EHOSTUNREACH),
+            Self::RemoteSender(answer) => drop(answer),
+        }
+    }
+}
+
 /// A buffered message. Charged to the endpoint's budget of buffered bytes and to its owner's budget
 /// of kernel memory.
 pub(super) struct Buffered {
@@ -106,6 +144,8 @@ pub(super) struct Buffered {
     _memory: Allowance,
     /// The answer to its sender, if that is on another host and waits for one.
     answer: Option<PendingAnswer>,
+    /// The endpoint, if the message is in the queues of a shared receive context.
+    target: Option<Arc<Endpoint>>,
 }
 
 /// A posted receive for one message.
@@ -248,6 +288,7 @@ impl Pair {
 pub(super) struct Queues {
     plain: Pair,
     tagged: Pair,
+    sharing: Sharing,
 }
 
 impl Queues {
@@ -258,6 +299,7 @@ impl Queues {
             // The plain queue accounts for the budget of both.
             plain: Pair::new(rx_size, budget)?,
             tagged: Pair::new(rx_size, 0)?,
+            sharing: Sharing::default(),
         })
     }
 
@@ -275,6 +317,7 @@ impl Queues {
         Ok(Self {
             plain: Pair::with_room(rx_size, 0, 0)?,
             tagged: Pair::with_room(0, 0, 0)?,
+            sharing: Sharing::default(),
         })
     }
 
@@ -338,7 +381,7 @@ impl Endpoint {
     /// for a copy. Does not sleep.
     #[inline(always)]
     pub(super) fn offer(&self, message: &Message, eager: bool) -> MatchResult {
-        let mut queues = self.rx.queues.lock();
+        let mut queues = self.rx_side().queues.lock();
         if let Some(matched) = queues.pair(message.tagged).take_match(message) {
             return MatchResult::Taken(matched);
         }
@@ -351,19 +394,36 @@ impl Endpoint {
     /// Removes the receive, or takes the part of a buffer, that a message matches. The message
     /// cannot wait if there is none. Does not sleep.
     pub(super) fn take(&self, message: &Message) -> Option<MatchedReceive> {
-        self.rx
+        self.rx_side()
             .queues
             .lock()
             .pair(message.tagged)
             .take_match(message)
     }
 
-    /// Removes the receive for a plain message whose length is not unexpected yet. Does not sleep.
+    /// Removes the receive that tagged RMA accesses, if there is one. Its memory begins at the offset
+    /// of the access, and is empty if it is shorter. Does not sleep.
+    pub(super) fn take_for_rma(&self, message: &Message, rma: TaggedRma) -> Option<MatchedReceive> {
+        if !self.caps.contains(rma.target_caps()) {
+            return None;
+        }
+        let mut matched = self.take(message)?;
+        if let MatchedReceive::Single(single) = &mut matched {
+            single.into = single.into.slice(rma.offset as usize, usize::MAX);
+        }
+        Some(matched)
+    }
+
+    /// Removes the receive for a plain message whose length is not known yet. Multi-receive
+    /// buffers, which a shared receive context may have, are passed over: connected endpoints do
+    /// not use them. Does not sleep.
     pub(super) fn take_single(&self, envelope: &Envelope<SockAddr>) -> Option<Single> {
-        let mut queues = self.rx.queues.lock();
-        match queues.plain.posted.match_message(envelope)?.take()?.token {
+        let mut queues = self.rx_side().queues.lock();
+        let is_single = |receive: &PostedReceive| matches!(receive, PostedReceive::Single(_));
+        let found = queues.plain.posted.match_usable(envelope, is_single);
+        match found?.take()?.token {
             PostedReceive::Single(single) => Some(single),
-            // Connected endpoints have no multi-receive buffers.
+            // Unreachable: passed over.
             PostedReceive::Multi(_) => None,
         }
     }
@@ -371,7 +431,7 @@ impl Endpoint {
     /// Copies a message after [`MatchResult::Charged`]. `None`: the owner's budget of kernel memory
     /// has no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
     /// `ENOMEM`. Sleeps.
-    pub(super) fn buffer(&self, from: &Source<'_>) -> Result<Option<Buffered>> {
+    pub(super) fn buffer(self: &Arc<Self>, from: &Source<'_>) -> Result<Option<Buffered>> {
         let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
             return Ok(None);
         };
@@ -379,6 +439,7 @@ impl Endpoint {
             copy: self.ident.owner.memcg().charge(|| from.to_buffer())?,
             _memory: memory,
             answer: None,
+            target: self.srx.as_ref().map(|_| self.clone()),
         }))
     }
 
@@ -388,7 +449,8 @@ impl Endpoint {
     }
 
     fn uncharge_bytes(&self, bytes: u64) {
-        self.rx.queues.lock().plain.unexpected.uncharge(bytes);
+        let mut queues = self.rx_side().queues.lock();
+        queues.plain.unexpected.uncharge(bytes);
     }
 
     /// Adds a message to the unexpected ones, unless a receive was posted for it meanwhile. Drops
@@ -400,7 +462,7 @@ impl Endpoint {
     pub(super) fn arrive(&self, message: &Message, location: Location) -> EnqueueResult {
         let unexpected = message.as_unexpected(&location);
         let (arrival, not_kept) = {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             let pair = queues.pair(message.tagged);
             match pair.take_match(message) {
                 Some(matched) => (EnqueueResult::Taken(matched), Some(location)),
@@ -496,18 +558,20 @@ impl Endpoint {
 
     #[inline(always)]
     fn outcome(&self, bound: &Bound, message: &Message, fit: Placement, buf: u64) -> Outcome {
+        let flags = match message.data {
+            Some(_) => CompFlags::REMOTE_CQ_DATA,
+            None => CompFlags::EMPTY,
+        };
         Outcome {
-            flags: match message.data {
-                Some(_) => CompFlags::REMOTE_CQ_DATA,
-                None => CompFlags::EMPTY,
-            },
+            flags: flags | message.comp_flags(),
             len: fit.len,
             buf,
             data: message.data.unwrap_or(0),
             tag: message.envelope.tag,
             src: self.source(bound, &message.envelope.src),
             error: fit.status().err().map(|errno| Failure {
-                errno,
+                // Both ends of tagged RMA have the same error.
+                errno: message.rma.map_or(errno, |_| Errno::EMSGSIZE),
                 prov_errno: 0,
                 olen: fit.olen,
             }),
@@ -529,7 +593,7 @@ impl Endpoint {
             Location::Buffer(_) | Location::RemoteSender(_) => false,
         };
         let withdrawn = {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             queues.in_either(|pair| pair.unexpected.withdraw(is_it))
         };
         drop(withdrawn);

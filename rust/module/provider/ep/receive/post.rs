@@ -40,18 +40,28 @@ const FLUSHED: u32 = prov_errno::WIRE | Status::Flushed as u32;
 /// The endpoint as the receiver.
 impl Endpoint {
     /// Checks a receive, without its source, and returns its flags. Fails with `EINVAL`,
-    /// `EOPNOTSUPP`, `EMSGSIZE`; `KFI_ENOCQ` for a search whose result no CQ reports. Does not
-    /// sleep.
-    pub(in crate::provider::ep) fn check_receive(
-        &self,
-        bound: &Bound,
-        op: &Receive,
-    ) -> Result<OpFlags> {
+    /// `EOPNOTSUPP`, `EMSGSIZE`; `ENOSYS` if the endpoint uses a shared receive context, to which
+    /// receives are posted. Any context.
+    pub(in crate::provider::ep) fn receive_flags(&self, op: &Receive) -> Result<OpFlags> {
+        if self.shares.rx {
+            return Err(ENOSYS);
+        }
         let kind = op.kind();
         let flags = self.flags_of(kind, op.flags)?;
         kind.check_caps(self.caps, flags, self.is_directed(op))
             .and_then(|()| kind.check_len(flags, op.into.len() as u64))
             .map_err(to_error)?;
+        Ok(flags)
+    }
+
+    /// [`receive_flags`](Self::receive_flags). Also fails with `KFI_ENOCQ` for a search whose
+    /// result no CQ reports. Any context.
+    pub(in crate::provider::ep) fn check_receive(
+        &self,
+        bound: &Bound,
+        op: &Receive,
+    ) -> Result<OpFlags> {
+        let flags = self.receive_flags(op)?;
         if flags.contains(OpFlags::PEEK) && bound.rx_cq.is_none() {
             // The search has no other result than this entry.
             return Err(to_error(Errno::KFI_ENOCQ));
@@ -73,6 +83,20 @@ impl Endpoint {
         op: &mut Receive,
         spare: &mut Option<Record>,
     ) -> Result {
+        if self.is_srx {
+            return self.receive_shared(bound, op, spare);
+        }
+        self.receive_as(bound, op, spare)
+    }
+
+    /// [`receive`](Self::receive), reported as `bound` says.
+    #[inline(always)]
+    pub(super) fn receive_as(
+        &self,
+        bound: &Bound,
+        op: &mut Receive,
+        spare: &mut Option<Record>,
+    ) -> Result {
         let flags = self.check_receive(bound, op)?;
         let (kind, len) = (op.kind(), op.into.len() as u64);
         let src = if self.is_directed(op) {
@@ -86,7 +110,11 @@ impl Endpoint {
             tag: tag.tag,
             ignore: tag.ignore,
         };
-        let ticket = self.ticket(bound, kind, flags, op.context, len, spare)?;
+        let ticket = if self.is_srx {
+            self.pool_ticket(bound, kind, flags, op.context, len)?
+        } else {
+            self.ticket(bound, kind, flags, op.context, len, spare)?
+        };
         if flags.contains(OpFlags::MULTI_RECV) {
             return self.receive_multi(bound, want, op, ticket, spare);
         }
@@ -105,7 +133,8 @@ impl Endpoint {
     }
 
     /// Posts a receive for one message, or searches. Returns a refused receive. Fails with `EAGAIN`
-    /// if the queue is full, `KFI_ENOMSG` for a KFI_CLAIM without a claimed message. Sleeps.
+    /// if the queue is full, or `bound` does not report for the shared context any more;
+    /// `KFI_ENOMSG` for a KFI_CLAIM without a claimed message. Sleeps.
     fn receive_single(
         &self,
         bound: &Bound,
@@ -120,6 +149,9 @@ impl Endpoint {
         loop {
             let searched = {
                 let mut queues = self.rx.queues.lock();
+                if self.is_srx && !queues.sharing.is_current(bound, self) {
+                    return Err((EAGAIN, single));
+                }
                 let pair = queues.pair(tagged);
                 match pair
                     .unexpected
@@ -195,8 +227,15 @@ impl Endpoint {
         loop {
             let (found, location) = {
                 let mut queues = self.rx.queues.lock();
+                let is_current = !self.is_srx || queues.sharing.is_current(bound, self);
+                if used && !is_current {
+                    // The last endpoint of the shared context has closed meanwhile.
+                    drop(queues);
+                    self.release_early(bound, &buffer);
+                    return Ok(());
+                }
                 let pair = &mut queues.plain;
-                if !used && pair.posted.is_full() {
+                if !used && (!is_current || pair.posted.is_full()) {
                     drop(queues);
                     if let Some((ticket, memory)) = buffer.take_back() {
                         op.into = memory;
@@ -211,10 +250,7 @@ impl Endpoint {
                         drop(queues);
                         if posted.is_err() {
                             // Other receives took the last slots while this buffer took messages.
-                            // It cannot be refused any more, so it is released.
-                            if let Some(ticket) = buffer.cancel() {
-                                self.release(bound, ticket);
-                            }
+                            self.release_early(bound, &buffer);
                         }
                         return Ok(());
                     }
@@ -233,9 +269,18 @@ impl Endpoint {
         }
     }
 
+    /// Releases a multi-receive buffer that has taken messages, so it cannot be refused any more,
+    /// and cannot be posted. Sleeps.
+    fn release_early(&self, bound: &Bound, buffer: &MultiBuffer) {
+        if let Some(ticket) = buffer.cancel() {
+            self.release(bound, ticket);
+        }
+    }
+
     /// Moves an unexpected message to the receive that `take` returns. Returns `false` without
-    /// calling it if the sender has taken the message back. Sleeps.
-    fn deliver(
+    /// calling it if the sender has taken the message back, or the endpoint of a shared context is
+    /// closing. Sleeps.
+    pub(super) fn deliver(
         &self,
         bound: &Bound,
         tagged: bool,
@@ -243,6 +288,9 @@ impl Endpoint {
         location: Location,
         take: impl FnOnce(&Message) -> Option<MatchedReceive>,
     ) -> bool {
+        if self.is_srx {
+            return self.deliver_at_target(tagged, found, location, take);
+        }
         let message = Message::from_unexpected(tagged, found);
         match location {
             Location::Buffer(buffer) => {
@@ -314,10 +362,12 @@ impl Endpoint {
     /// Cancels the oldest receive with `context`. Returns `false` if there is none. Sleeps.
     pub(in crate::provider::ep) fn cancel_receive(&self, bound: &Bound, context: u64) -> bool {
         let wanted = |waiting: &PostedReceive| waiting.context() == context;
-        let cancelled = {
+        let (cancelled, reporter) = {
             let mut queues = self.rx.queues.lock();
-            queues.in_either(|pair| pair.posted.cancel(wanted))
+            let cancelled = queues.in_either(|pair| pair.posted.cancel(wanted));
+            (cancelled, queues.sharing.reporter())
         };
+        let bound = reporter.as_deref().unwrap_or(bound);
         match cancelled.map(|taken| taken.token) {
             None => false,
             Some(PostedReceive::Single(single)) => {
@@ -355,8 +405,8 @@ impl Endpoint {
         }
     }
 
-    /// For teardown: drops all posted receives without completions. No posting call is inside. A
-    /// receive that a peer has taken is completed by the peer. Sleeps.
+    /// For teardown: drops all its posted receives without completions. No posting call is inside.
+    /// A receive that a peer has taken is completed by the peer. Sleeps.
     pub(in crate::provider::ep) fn drop_receives(&self, bound: &Bound) {
         loop {
             let posted = {
@@ -380,14 +430,23 @@ impl Endpoint {
     pub(in crate::provider::ep) fn fail_unexpected(&self) {
         loop {
             let message = {
-                let mut queues = self.rx.queues.lock();
-                queues.in_either(|pair| pair.unexpected.drain())
+                let mut queues = self.rx_side().queues.lock();
+                let message = match self.srx.as_ref() {
+                    None => queues.in_either(|pair| pair.unexpected.drain()),
+                    // Those of the other endpoints stay.
+                    Some(_) => queues.in_either(|pair| {
+                        let is_mine = |location: &Location| self.is_target_of(location);
+                        pair.unexpected.withdraw(is_mine)
+                    }),
+                };
+                if let Some((message, _)) = &message {
+                    queues.plain.unexpected.uncharge(message.charged);
+                }
+                message
             };
             match message {
                 None => return,
-                Some((_, Location::Buffer(buffer))) => drop(buffer),
-                Some((_, Location::Sender(send))) => send.fail(Errno::EHOSTUNREACH),
-                Some((_, Location::RemoteSender(answer))) => drop(answer),
+                Some((_, location)) => location.fail(),
             }
             cond_resched();
         }

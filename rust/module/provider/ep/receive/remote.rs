@@ -13,12 +13,20 @@
 //!                     '-- None: the sender has to wait (RNR NAK)
 //! ```
 //!
+//! Tagged RMA has no bytes in its SEND. It takes a posted receive ([`rma_target`]
+//! (Endpoint::rma_target)) or has no destination. Then `arrived` answers: the receive is filled, or
+//! its bytes are sent, or the peer learns that there is none.
+//!
 //! If the connection fails before the message has arrived, [`not_arrived`](Endpoint::not_arrived)
 //! is called instead of `arrived`.
 
-use kfi_core::rdm::{
-    inbound::CancelState,
-    session::Conn, //
+use kfi_core::{
+    op::TaggedRma,
+    rdm::{
+        header::FinStatus,
+        inbound::CancelState,
+        session::Conn, //
+    }, //
 };
 
 use super::{
@@ -33,6 +41,7 @@ use super::{
             session::Session, //
         }, //
     },
+    cancelled_buffer,
     Buffered,
     Location,
     MatchedReceive, //
@@ -46,6 +55,8 @@ pub(in crate::provider::ep) enum ArrivalTarget {
     Buffer(Buffered),
     /// The message stays with its sender. A slot for an unexpected message is reserved.
     Away(MemRef),
+    /// No receive matches tagged RMA.
+    Nowhere(MemRef),
 }
 
 impl ArrivalTarget {
@@ -54,7 +65,7 @@ impl ArrivalTarget {
         match self {
             Self::Matched(matched) => matched.memory(),
             Self::Buffer(buffer) => &buffer.copy,
-            Self::Away(none) => none,
+            Self::Away(none) | Self::Nowhere(none) => none,
         }
     }
 }
@@ -63,13 +74,13 @@ impl Endpoint {
     /// Finds the destination of a message. `here`: its bytes come with it. `None`: there is no room
     /// now, or the endpoint is closing. Sleeps.
     pub(in crate::provider::ep) fn arrival_target(
-        &self,
+        self: &Arc<Self>,
         message: &Message,
         here: bool,
     ) -> Option<ArrivalTarget> {
         let _inside = self.drain.enter()?;
         {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             let pair = queues.pair(message.tagged);
             if let Some(matched) = pair.take_match(message) {
                 return Some(ArrivalTarget::Matched(matched));
@@ -93,7 +104,20 @@ impl Endpoint {
         buffer.map(ArrivalTarget::Buffer)
     }
 
-    fn empty_buffer(&self, len: u64) -> Option<Buffered> {
+    /// Finds the receive of tagged RMA. `None`: the endpoint is closing. Sleeps.
+    pub(in crate::provider::ep) fn rma_target(
+        &self,
+        message: &Message,
+        rma: TaggedRma,
+    ) -> Option<ArrivalTarget> {
+        let _inside = self.drain.enter()?;
+        Some(match self.take_for_rma(message, rma) {
+            Some(matched) => ArrivalTarget::Matched(matched),
+            None => ArrivalTarget::Nowhere(MemRef::empty()),
+        })
+    }
+
+    fn empty_buffer(self: &Arc<Self>, len: u64) -> Option<Buffered> {
         let memory = self.ident.budget.take(len).ok()?;
         Some(Buffered {
             // The current task is a worker or the sender. The owner's memory cgroup is charged.
@@ -105,12 +129,13 @@ impl Endpoint {
                 .ok()?,
             _memory: memory,
             answer: None,
+            target: self.srx.as_ref().map(|_| self.clone()),
         })
     }
 
     /// Returns the slot that was reserved for a message, and its charge.
     fn release_slot(&self, tagged: bool, charged: u64) {
-        let mut queues = self.rx.queues.lock();
+        let mut queues = self.rx_side().queues.lock();
         let pair = queues.pair(tagged);
         pair.reserved = pair.reserved.saturating_sub(1);
         queues.plain.unexpected.uncharge(charged);
@@ -132,9 +157,12 @@ impl Endpoint {
             ArrivalTarget::Buffer(buffer) => Location::Buffer(Buffered { answer, ..buffer }),
             // A message that stays with its sender always has an answer.
             ArrivalTarget::Away(_) => Location::RemoteSender(answer?),
+            ArrivalTarget::Nowhere(_) => {
+                return answer.map(|answer| answer.finish_with(FinStatus::NoReceive));
+            }
         };
         let (matched, location) = {
-            let mut queues = self.rx.queues.lock();
+            let mut queues = self.rx_side().queues.lock();
             let pair = queues.pair(message.tagged);
             pair.reserved = pair.reserved.saturating_sub(1);
             // A receive may have been posted meanwhile.
@@ -171,6 +199,7 @@ impl Endpoint {
     ) -> Option<Reply> {
         match answer {
             Some(answer) if answer.is_away() => Some(self.fill(bound, matched, message, answer)),
+            Some(answer) if message.rma.is_some() => Some(answer.serve(matched, message)),
             answer => {
                 self.finish(bound, matched, &message);
                 answer.map(PendingAnswer::finish)
@@ -187,9 +216,13 @@ impl Endpoint {
         message: Message,
         answer: PendingAnswer,
     ) -> Reply {
-        if matched.fit(message.len).len == 0 {
+        let fit = matched.fit(message.len);
+        if fit.len == 0 {
             self.finish(bound, matched, &message);
-            return answer.finish();
+            return match message.rma {
+                Some(_) if fit.olen > 0 => answer.finish_with(FinStatus::Truncated),
+                _ => answer.finish(),
+            };
         }
         answer.fill(matched, message)
     }
@@ -212,6 +245,7 @@ impl Endpoint {
                 self.release_slot(message.tagged, message.len);
             }
             ArrivalTarget::Away(_) => self.release_slot(message.tagged, 0),
+            ArrivalTarget::Nowhere(_) => {}
         }
     }
 
@@ -234,6 +268,7 @@ impl Endpoint {
         error: Errno,
     ) {
         let mut outcome = Outcome::failed(error);
+        outcome.flags = message.comp_flags();
         outcome.tag = message.envelope.tag;
         outcome.src = self.source(bound, &message.envelope.src);
         match matched {
@@ -246,7 +281,8 @@ impl Endpoint {
         }
     }
 
-    /// For teardown: drops a receive without a completion. Sleeps.
+    /// For teardown: drops a receive without a completion. A receive of a shared receive context
+    /// fails, because that does not close. Sleeps.
     pub(in crate::provider::ep) fn drop_receive(&self, bound: &Bound, matched: MatchedReceive) {
         match matched {
             MatchedReceive::Single(single) => self.give_back(bound, single.into_ticket()),
@@ -254,9 +290,10 @@ impl Endpoint {
                 drop(memory);
                 buffer.finish(|end| match end {
                     End::Part => {}
-                    End::Last(ticket) | End::LastOfCancelled(ticket) => {
-                        self.give_back(bound, ticket);
-                    }
+                    End::Last(ticket) | End::LastOfCancelled(ticket) => match self.srx.as_ref() {
+                        None => self.give_back(bound, ticket),
+                        Some(_) => self.complete(bound, ticket, cancelled_buffer()),
+                    },
                 });
             }
         }
@@ -299,7 +336,7 @@ impl Endpoint {
             Location::RemoteSender(answer) => wanted(answer),
             Location::Sender(_) => false,
         };
-        let mut queues = self.rx.queues.lock();
+        let mut queues = self.rx_side().queues.lock();
         let (unexpected, location) = queues.in_either(|pair| pair.unexpected.withdraw(is_it))?;
         queues.plain.unexpected.uncharge(unexpected.charged);
         Some(location)

@@ -150,8 +150,8 @@ impl Session {
         let connect = cm::Connect {
             link: endpoint.domain.link(),
             local: bound.name.ip(),
-            remote: self.peer.ip(),
-            service_id: service_id(self.peer.port()),
+            remote: self.peer.addr().ip(),
+            service_id: service_id(self.peer.addr().port()),
             side: connection.side(READS, READS),
             mtu: None,
             retry_count: RETRIES,
@@ -278,6 +278,10 @@ impl Session {
             Unknown::Version => Cause::Version,
             Unknown::Malformed => Cause::Protocol,
         })?;
+        if !hello.is_of(&self.peer) {
+            // Another endpoint has the port where the receive context would be.
+            return Err(Cause::Nobody);
+        }
         let peer = PeerParams {
             qpn: rep.qpn,
             psn: rep.starting_psn,
@@ -361,19 +365,19 @@ impl RdmListener {
         Ok((session, hello))
     }
 
-    /// The address of the endpoint that sent a request with this private data from `ip`, and its
-    /// hello. Any context.
+    /// The endpoint that sent a request with this private data from `ip`, and its hello. Any context.
     fn sender(
         &self,
         ip: IpAddr,
         private: &[u8],
-    ) -> core::result::Result<(SockAddr, Hello), Refusal> {
+    ) -> core::result::Result<(PeerAddr, Hello), Refusal> {
         let hello = Hello::parse(private).map_err(|unknown| match unknown {
             Unknown::Version => Refusal::Version,
             Unknown::Malformed => Refusal::Nobody,
         })?;
         let from = self.0.domain.link().peer(ip).ok_or(Refusal::Nobody)?;
-        Ok((from.with_port(hello.port), hello))
+        let from = PeerAddr::new(from.with_port(hello.port), hello.name_port);
+        Ok((from, hello))
     }
 
     /// Decides whether a request is handled, before anything is made for it: its source address may
@@ -388,7 +392,10 @@ impl RdmListener {
         let bound = self.0.bound.as_ref().ok_or(Refusal::Nobody)?;
         let (peer, hello) = self.sender(ip, private)?;
         let port = bound.name.port();
-        let ends = Ends { peer, port };
+        let ends = Ends {
+            peer: *peer.addr(),
+            port,
+        };
         let must_prove = must_prove || self.0.ident.budget.is_half_used(Part::HalfOpen);
         let filter = &self.0.remote.request_filter;
         filter.check(now_ns(), &ends, hello.cookie, must_prove)

@@ -7,7 +7,8 @@
 //! made by the first operation to the peer, or by a connection request of the peer. It is freed
 //! when it has had nothing to do for a while. The core has the protocol ([`kfi_core::rdm`]):
 //! connections on demand, SENDs of messages with a header of the module's own, long messages read
-//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs.
+//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs, tagged RMA as messages with an
+//! answer.
 //!
 //! ```text
 //!  post.rs ----> session.rs ----> conn.rs ----> QP ----> peer
@@ -21,6 +22,7 @@
 //! |---|---|
 //! | [`post`] | transmits to such peers |
 //! | [`atomic`] | atomics, at both ends |
+//! | [`tagged`] | tagged RMA to such peers |
 //! | [`session`] | one peer: its lock, the actions of the protocol |
 //! | [`conn`] | one connection: its QP |
 //! | [`serve`] | the peer's requests on a connection |
@@ -52,6 +54,7 @@ mod post;
 mod serve;
 pub(in crate::provider::ep) mod session;
 mod store;
+mod tagged;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../../../kunit/half_open.rs"]
@@ -86,7 +89,10 @@ use crate::{
         Values,
         STATS, //
     },
-    shim::random::random_u64, //
+    shim::{
+        random::random_u64,
+        wait::Signals, //
+    }, //
 };
 
 /// The most connection requests that wait for delivery. Each is answered when it is delivered. In a
@@ -94,7 +100,7 @@ use crate::{
 const BACKLOG: u32 = 64;
 
 struct Sessions {
-    tree: RBTree<SockAddr, Arc<Session>>,
+    tree: RBTree<PeerAddr, Arc<Session>>,
     /// The endpoint is closing: no session can be added.
     closed: bool,
 }
@@ -158,7 +164,7 @@ impl Remote {
     }
 
     /// The session with a peer, if there is one. Does not sleep.
-    fn find(&self, peer: &SockAddr) -> Option<Arc<Session>> {
+    fn find(&self, peer: &PeerAddr) -> Option<Arc<Session>> {
         self.sessions.lock().tree.get(peer).cloned()
     }
 
@@ -221,7 +227,7 @@ impl Remote {
     }
 
     /// The first session whose peer's address is above `peer`.
-    fn after(&self, peer: &SockAddr) -> Option<Arc<Session>> {
+    fn after(&self, peer: &PeerAddr) -> Option<Arc<Session>> {
         let sessions = self.sessions.lock();
         let cursor = sessions.tree.cursor_lower_bound(peer)?;
         let (addr, session) = cursor.current();
@@ -235,14 +241,18 @@ impl Remote {
 }
 
 impl Endpoint {
-    /// Begins to accept connections from other hosts at `name`. Fails with `EADDRINUSE` if another
+    /// Begins to accept connections from other hosts at `name`. Peers never connect to a transmit
+    /// context, because it has nothing to receive. Fails with `EADDRINUSE` if another
     /// endpoint listens there; `ENODEV` if the namespace has no link; `ENOMEM`. Sleeps.
     pub(in crate::provider::ep) fn listen(self: &Arc<Self>, name: &SockAddr) -> Result {
+        // A previous attempt to enable the endpoint may have set it.
+        let _ = self.remote.stats.populate(QpStats::shared()?);
+        if self.only_side() == Some(Side::Transmit) {
+            return Ok(());
+        }
         let listener = Arc::new(RdmListener(self.clone()), GFP_KERNEL_ACCOUNT)?;
         let socket = self.domain.link().socket();
         let service = service_id(name.port());
-        // A previous attempt to enable the endpoint may have set it.
-        let _ = self.remote.stats.populate(QpStats::shared()?);
         let listening = cm::listen(socket, name.ip(), service, BACKLOG, listener)?;
         *self.remote.listening.lock() = Some(listening);
         Ok(())
@@ -250,24 +260,25 @@ impl Endpoint {
 
     /// The session with the peer at `addr`; makes one if there is none. Fails with `ENOMEM`,
     /// `EBADF`. Sleeps.
-    fn session(self: &Arc<Self>, bound: &Bound, addr: &SockAddr) -> Result<Arc<Session>> {
+    fn session(self: &Arc<Self>, bound: &Bound, addr: &PeerAddr) -> Result<Arc<Session>> {
         if let Some(session) = self.remote.find(addr) {
             return Ok(session);
         }
         self.remote.enter(Session::new(self, bound, *addr)?)
     }
 
-    /// The session with the peer at `addr`, for posting. Fails with `EHOSTUNREACH` for an address
+    /// The session with `peer`, for posting. Fails with `EHOSTUNREACH` for an address
     /// of this host that no endpoint has, or an address without a route; `ENOMEM`. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn remote_peer(
         self: &Arc<Self>,
         bound: &Bound,
-        addr: &SockAddr,
+        peer: &PeerAddr,
     ) -> Result<Arc<Session>> {
-        if let Some(session) = self.remote.find(addr) {
+        if let Some(session) = self.remote.find(peer) {
             return Ok(session);
         }
+        let addr = peer.addr();
         let has_no_endpoint = addr.is_qp() || addr.port() == 0;
         // Every address that is reached through a loopback interface is on this host.
         if has_no_endpoint
@@ -279,7 +290,7 @@ impl Endpoint {
         if !manage::has_route(bound, self, addr.ip()) {
             return Err(EHOSTUNREACH);
         }
-        self.session(bound, addr)
+        self.session(bound, peer)
     }
 
     /// Cancels the oldest operation with `context` to a peer on another host. Returns false if
@@ -316,11 +327,11 @@ impl Endpoint {
     }
 
     /// Waits until there is no session, after [`begin_to_leave`](Self::begin_to_leave). Fails with
-    /// `EINTR` if the current task is being killed. Sleeps.
-    pub(in crate::provider::ep) fn wait_for_sessions(&self) -> Result {
+    /// `EINTR` if a signal ends the wait. Sleeps.
+    pub(in crate::provider::ep) fn wait_for_sessions(&self, signals: Signals) -> Result {
         let remote = &self.remote;
         let is_empty = || remote.sessions.lock().tree.is_empty();
-        remote.empty.wait_killable(is_empty).map_err(|_| EINTR)
+        remote.empty.wait_for(signals, is_empty).map_err(|_| EINTR)
     }
 
     /// Sends a BYE to all peers, and waits until there is no session. The caller ensures that no

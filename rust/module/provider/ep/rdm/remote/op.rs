@@ -19,6 +19,7 @@ use kfi_roce::rc::{
 
 use super::{
     super::super::{
+        admit::Context,
         op::{
             Remote,
             RemoteRange, //
@@ -28,7 +29,7 @@ use super::{
     },
     session::Session,
     store::{
-        slot,
+        slot_of_peer,
         AnswerSlot,
         ANSWER_BYTES, //
     }, //
@@ -90,7 +91,7 @@ impl Transmit {
     }
 }
 
-/// A receive that is being filled by READs from the peer's memory.
+/// A receive that is being filled by READs from the peer's memory, or whose bytes are being sent.
 pub(in crate::provider::ep) struct RecvRead {
     pub(super) matched: MatchedReceive,
     pub(super) message: Message,
@@ -107,6 +108,8 @@ impl RecvRead {
 pub(in crate::provider::ep) enum AnswerData {
     /// The receive that is being filled.
     Filling(RecvRead),
+    /// The receive whose bytes are sent to a tagged read of the peer.
+    Serving(RecvRead),
     /// The old values of an atomic.
     Values(MemRef),
 }
@@ -115,14 +118,14 @@ impl AnswerData {
     /// A part of the memory.
     pub(super) fn memory(&self, offset: u32, len: u32) -> MemRef {
         match self {
-            Self::Filling(recv_read) => recv_read.memory(offset, len),
+            Self::Filling(recv_read) | Self::Serving(recv_read) => recv_read.memory(offset, len),
             Self::Values(values) => values.slice(offset as usize, len as usize),
         }
     }
 }
 
-/// The answer that a peer will get for its message: a FIN, or the old values of an atomic. If the
-/// bytes are still with the peer, they are read before.
+/// The answer that a peer will get for its message: a FIN, or the old values of an atomic or the
+/// bytes of a tagged read. If the bytes of a message are still with the peer, they are read before.
 pub(in crate::provider::ep) struct PendingAnswer(KBox<AnswerCharge>);
 
 struct AnswerCharge {
@@ -188,9 +191,9 @@ impl PendingAnswer {
                 conn,
                 id,
                 at,
-                slot: slot(share)?,
+                slot: slot_of_peer(share)?,
             };
-            Ok(Self(KBox::new(charge, GFP_KERNEL_ACCOUNT)?))
+            Ok(Self(KBox::new(charge, Context::Atomic.alloc())?))
         })
     }
 
@@ -207,6 +210,11 @@ impl PendingAnswer {
             && id.is_none_or(|id| id == self.0.id)
     }
 
+    /// The endpoint that the message came to.
+    pub(in crate::provider::ep) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.0.session.endpoint
+    }
+
     /// Whether the bytes are still with the peer.
     pub(in crate::provider::ep) fn is_away(&self) -> bool {
         self.0.at.is_some()
@@ -214,10 +222,24 @@ impl PendingAnswer {
 
     /// The reply for a message that was received or discarded.
     pub(in crate::provider::ep) fn finish(self) -> Reply {
+        self.finish_with(FinStatus::Received)
+    }
+
+    /// The reply for a message that ends with `status`.
+    pub(in crate::provider::ep) fn finish_with(self, status: FinStatus) -> Reply {
+        Reply {
+            answer: self,
+            status,
+            data: None,
+        }
+    }
+
+    /// The reply for a tagged read: the bytes of the receive.
+    pub(in crate::provider::ep) fn serve(self, matched: MatchedReceive, message: Message) -> Reply {
         Reply {
             answer: self,
             status: FinStatus::Received,
-            data: None,
+            data: Some(AnswerData::Serving(RecvRead { matched, message })),
         }
     }
 
@@ -232,18 +254,19 @@ impl PendingAnswer {
 
     /// The reply for a message that its sender has cancelled.
     pub(in crate::provider::ep) fn withdraw(self) -> Reply {
-        Reply {
-            answer: self,
-            status: FinStatus::Withdrawn,
-            data: None,
-        }
+        self.finish_with(FinStatus::Withdrawn)
     }
 
     /// The reply for a message whose bytes are first read into `matched`.
     pub(in crate::provider::ep) fn fill(self, matched: MatchedReceive, message: Message) -> Reply {
+        let fits = matched.fit(message.len).olen == 0;
         Reply {
             answer: self,
-            status: FinStatus::Received,
+            // The sender of a message does not learn that its receive is too short.
+            status: match message.rma {
+                Some(_) if !fits => FinStatus::Truncated,
+                _ => FinStatus::Received,
+            },
             data: Some(AnswerData::Filling(RecvRead { matched, message })),
         }
     }
@@ -280,6 +303,10 @@ impl Reply {
                 let fit = recv_read.matched.fit(recv_read.message.len);
                 // A message has at most 2^30 bytes.
                 (at.map(|at| (at, fit.len as u32)), None)
+            }
+            Some(AnswerData::Serving(recv_read)) => {
+                let fit = recv_read.matched.fit(recv_read.message.len);
+                (None, Some(fit.len as u32))
             }
             // There are at most `MAX_ATOMIC_SIZE` bytes.
             Some(AnswerData::Values(values)) => (None, Some(values.len() as u32)),
@@ -340,8 +367,8 @@ impl Endpoint {
         }
     }
 
-    /// Completes a receive that was being filled. Reports nothing while the endpoint closes.
-    /// Sleeps.
+    /// Completes a receive that was being filled, or read by the peer. Reports nothing while the
+    /// endpoint closes. Sleeps.
     pub(super) fn end_filling(
         &self,
         bound: &Bound,

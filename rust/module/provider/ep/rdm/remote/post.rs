@@ -74,6 +74,7 @@ impl Endpoint {
             // At most 2^30; the length was checked.
             len: memory.len() as u32,
             atomic: None,
+            rma: None,
             delivery: CompletionLevel::of(flags) == CompletionLevel::Delivery,
             fence: flags.contains(OpFlags::FENCE),
         };

@@ -6,9 +6,10 @@
 //! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
 //! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected
 //! message. An atomic needs memory for its payload, and is executed when all of it has come
-//! ([`atomic`](super::atomic)). The old values of an atomic of this end go to their destination. All
-//! other headers are events for the session, which gets them when the run of the QP is
-//! over ([`Consumer::run_ended`]).
+//! ([`atomic`](super::atomic)). The old values of an atomic, and the bytes of a tagged read, of this
+//! end go to their destination. Tagged RMA takes a posted receive, or none. All other headers are
+//! events for the session, which gets them when the run of the QP is over
+//! ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
 //! grants.
@@ -53,6 +54,7 @@ use kfi_roce::{
 
 use super::{
     super::super::{
+        admit::Context,
         atomic::{
             change_word,
             RC_ACCESS, //
@@ -146,7 +148,7 @@ impl Connection {
     fn outstanding_answers(&self) -> OutstandingAnswers {
         OutstandingAnswers {
             total: self.session.answers.count(),
-            waiting: self.endpoint().rx.waiting_max,
+            waiting: self.endpoint().rx_side().waiting_max,
         }
     }
 
@@ -156,35 +158,35 @@ impl Connection {
         let offered = Message {
             tagged: message.tag.is_some(),
             envelope: Envelope {
-                src: self.session.peer,
+                src: self.session.peer.name(),
                 tag: message.tag.unwrap_or(0),
             },
             data: message.data,
             len: u64::from(message.len),
+            rma: source.tagged_rma(),
         };
-        let at = match source {
-            Source::Eager => None,
-            Source::Rts(at) => Some(at),
-            Source::Atomic(call) => {
-                return self.offer_atomic(message, &call).map(ReceivedSend::Atomic);
-            }
-        };
+        if let Source::Atomic(call) = source {
+            return self.offer_atomic(message, &call).map(ReceivedSend::Atomic);
+        }
+        let at = source.at();
         let answer = if message.finish {
             let answer = PendingAnswer::new(&self.session, self.conn, message.id, at);
             Some(answer.map_err(|_| Refusal::NotReady)?)
         } else {
             None
         };
-        let arrival_target = endpoint
-            .arrival_target(&offered, at.is_none())
-            .ok_or(Refusal::NotReady)?;
+        let arrival_target = match offered.rma {
+            Some(rma) => endpoint.rma_target(&offered, rma),
+            None => endpoint.arrival_target(&offered, at.is_none()),
+        }
+        .ok_or(Refusal::NotReady)?;
         Ok(ReceivedSend::Message(arrival_target, offered, answer))
     }
 
     /// Handles the beginning of a SEND.
     fn begin(&self, inbox: &mut Inbox, bytes: &[u8]) -> RequestResult {
-        // Reserves room for the event at the end.
-        if inbox.events.reserve(1, GFP_KERNEL_ACCOUNT).is_err() {
+        // Reserves room for the event at the end. It does not wait for memory, see `slot_of_peer`.
+        if inbox.events.reserve(1, Context::Atomic.alloc()).is_err() {
             return Err(Refusal::NotReady);
         }
         let begun = inbox
@@ -239,7 +241,13 @@ impl Connection {
                     .complete_remote(bound, kind, flags, data, len);
                 None
             }
-            (End::Event(event), _) => Some(SessionEvent::Event(event)),
+            (End::Event(event), _) => {
+                if let Event::Fin { id, .. } = event {
+                    // No byte arrives for a read that the FIN ends.
+                    self.session.forget_result(self.conn, id);
+                }
+                Some(SessionEvent::Event(event))
+            }
             _ => None,
         };
         if let Some(event) = event {

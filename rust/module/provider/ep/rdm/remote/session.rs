@@ -118,7 +118,7 @@ pub(super) struct NewSend {
     pub(super) slot: SendSlot,
     /// For a message that the receiver reads.
     pub(super) grant: Option<GrantSlot>,
-    /// For an atomic that returns values: their destination.
+    /// For an atomic that returns values, or a tagged read: their destination.
     pub(super) result: Option<(ResultSlot, MemRef)>,
 }
 
@@ -285,10 +285,12 @@ impl SendRequest {
 /// Memory that the peer may read, by the ID of the message.
 type Grants = RBTree<u64, MemRef>;
 
-/// The destination of the old values of an atomic.
+/// The destination of the old values of an atomic, or of the bytes of a tagged read.
 pub(super) struct ResultPlace {
     memory: MemRef,
-    /// The connection on which the atomic was posted last.
+    /// Whether fewer bytes may come: those of a read.
+    may_be_short: bool,
+    /// The connection on which the operation was posted last.
     conn: Option<Conn>,
 }
 
@@ -302,13 +304,14 @@ pub(super) type GrantSlot = RBTreeNodeReservation<u64, MemRef>;
 #[pin_data]
 pub(in crate::provider::ep) struct Session {
     pub(super) endpoint: Arc<Endpoint>,
-    pub(super) peer: SockAddr,
+    pub(super) peer: PeerAddr,
     /// A caller that changes the state calls [`follow`](Self::follow) afterwards.
     #[pin]
     pub(super) state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
-    /// The destinations of the old values of atomics, by the number of the atomic. A leaf.
+    /// The destinations of the old values of atomics and of the bytes of tagged reads, by the number
+    /// of the operation. A leaf.
     #[pin]
     results: SpinLock<RBTree<u64, ResultPlace>>,
     /// The count of the answers to the peer that are not finished.
@@ -340,17 +343,18 @@ impl_alarm! {
 }
 
 impl Session {
-    /// Makes a session of `endpoint` with the peer at `peer`. Fails with `ENOMEM`. Sleeps.
+    /// Makes a session of `endpoint` with `peer`. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
-        peer: SockAddr,
+        peer: PeerAddr,
     ) -> Result<Arc<Self>> {
         let memory = endpoint.ident.budget.take_for::<Self>(0)?;
         let answers = AnswerCount::new()?;
         let config = Config {
             incarnation: endpoint.remote.incarnation,
             port: bound.name.port(),
+            name_port: bound.source.port(),
             caps: endpoint.caps,
             depth: DEPTH,
             reads: READS,
@@ -428,7 +432,11 @@ impl Session {
             if let Some(transmit) = state.core.op_mut(number) {
                 transmit.result = Some(number);
             }
-            let place = ResultPlace { memory, conn: None };
+            let place = ResultPlace {
+                memory,
+                may_be_short: outgoing.rma.is_some(),
+                conn: None,
+            };
             self.results.lock().insert(slot.into_node(number, place));
         }
         self.pump(&mut state, now);
@@ -507,19 +515,33 @@ impl Session {
         }
     }
 
-    /// Takes the destination of the old values of an atomic. `None` if it was not posted on this
-    /// connection, the peer does not have to send so many, or the values have begun to arrive before.
-    /// So no byte arrives after the atomic has completed. Does not sleep.
+    /// Takes the destination of a result. `None` if the operation was not posted on this connection,
+    /// the peer does not have to send so many bytes, or they have begun to arrive before. So no byte
+    /// arrives after the operation has completed. Does not sleep.
     pub(super) fn take_result(&self, conn: Conn, number: u64, len: u32) -> Option<MemRef> {
         let node = {
             let mut results = self.results.lock();
             let place = results.get(&number)?;
-            if place.conn != Some(conn) || place.memory.len() != len as usize {
+            let (len, room) = (len as usize, place.memory.len());
+            let fits = len == room || (place.may_be_short && len < room);
+            if place.conn != Some(conn) || !fits {
                 return None;
             }
             results.remove_node(&number)?
         };
         Some(node.to_key_value().1.memory)
+    }
+
+    /// Drops the destination of a result that will not come over this connection. Sleeps.
+    pub(super) fn forget_result(&self, conn: Conn, number: u64) {
+        let node = {
+            let mut results = self.results.lock();
+            match results.get(&number) {
+                Some(place) if place.conn == Some(conn) => results.remove_node(&number),
+                _ => None,
+            }
+        };
+        drop(node);
     }
 
     /// Whether the peer has a grant for these bytes. Does not sleep.
@@ -584,7 +606,12 @@ impl Session {
                     .get(..send.header_len)
                     .unwrap_or_default();
                 let (op, more, memory) = (send.op, send.more, send.memory);
-                if let Piece::Atomic(number) = piece {
+                let with_result = match (piece, request) {
+                    (Piece::Atomic(number), _) => Some(number),
+                    (Piece::Message(number), Request::Send(Header::TaggedRead(..))) => Some(number),
+                    _ => None,
+                };
+                if let Some(number) = with_result {
                     if let Some(place) = self.results.lock().get_mut(&number) {
                         place.conn = Some(conn);
                     }
@@ -622,10 +649,11 @@ impl Session {
                 }
                 self.endpoint.end_transmit(bound, transmit, result);
             }
-            Ended::Receive(AnswerData::Filling(recv_read), result) => {
-                self.endpoint.end_filling(bound, recv_read, result)
-            }
-            // The initiator of the atomic has gone, or has lost the connection.
+            Ended::Receive(
+                AnswerData::Filling(recv_read) | AnswerData::Serving(recv_read),
+                result,
+            ) => self.endpoint.end_filling(bound, recv_read, result),
+            // The initiator of the atomic has them, or has lost the connection.
             Ended::Receive(AnswerData::Values(values), _) => drop(values),
         }
     }

@@ -24,7 +24,10 @@ use super::op::{
     Share,
     Transmit, //
 };
-use crate::provider::prelude::*;
+use crate::provider::{
+    ep::admit::Context,
+    prelude::*, //
+};
 
 /// Operations by number. Each entry keeps a value of type `K` until it is removed.
 pub(super) struct Tree<V, K = ()>(RBTree<u64, (V, K)>);
@@ -50,6 +53,13 @@ pub(super) const ANSWER_BYTES: usize = size_of::<(Answer<AnswerData>, Share)>() 
 /// Allocates memory for one entry. Fails with `ENOMEM`. Sleeps.
 pub(super) fn slot<V, K>(kept: K) -> Result<Slot<V, K>> {
     let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+    Ok(Slot { node, kept })
+}
+
+/// [`slot`] for what a packet of a peer needs. It does not wait for memory, which the bytes of that
+/// packet may be needed to free: the peer sends it again. Fails with `ENOMEM`.
+pub(super) fn slot_of_peer<V, K>(kept: K) -> Result<Slot<V, K>> {
+    let node = RBTreeNodeReservation::new(Context::Atomic.alloc())?;
     Ok(Slot { node, kept })
 }
 

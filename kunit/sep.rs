@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_sep`: the ports of scalable endpoints, and their closing by force.
+
+use super::*;
+use crate::{
+    kunit::fixture::{
+        ep_attr,
+        ident,
+        TestDomain, //
+    },
+    provider::{
+        cq::Cq,
+        object::{
+            close,
+            force_close, //
+        }, //
+    }, //
+};
+use core::net::Ipv4Addr;
+use kfi_core::{
+    enums::WaitObj,
+    flags::CqBind, //
+};
+
+/// Returns the address of the loopback interface with this port.
+fn at(port: u16) -> SockAddr {
+    SockAddr::v4(Ipv4Addr::LOCALHOST, port)
+}
+
+/// A scalable endpoint with two contexts of each side, and what its contexts need.
+struct Test {
+    sep: Arc<ScalableEp>,
+    av: Arc<Av>,
+    cq: Arc<Cq>,
+    domain: TestDomain,
+}
+
+impl Test {
+    fn open(port: u16) -> Result<Self> {
+        let domain = TestDomain::open()?;
+        let attr = EpAttr {
+            tx_size: 4,
+            rx_size: 4,
+            total_buffered_recv: 1 << 16,
+            src_addr: Some(at(port)),
+            ..ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV)
+        };
+        let counts = ContextCounts::new(2, 2)?;
+        let test = Self {
+            sep: ScalableEp::open(&domain.domain, attr, counts, ident(5, 5)?)?,
+            av: domain.av(ident(4, 4)?)?,
+            cq: domain.cq(8, WaitObj::None, 3)?,
+            domain,
+        };
+        test.sep.bind_av(&test.av)?;
+        Ok(test)
+    }
+
+    /// Opens a receive context and binds it.
+    fn rx(&self, index: u64) -> Result<Arc<Endpoint>> {
+        let (context, _) = self
+            .sep
+            .rx_context(index, &RxAttr::default(), ident(6, 6)?)?;
+        context.bind_cq(&self.cq, CqBind::EMPTY)?;
+        Ok(context)
+    }
+
+    /// Opens a transmit context and binds it.
+    fn tx(&self, index: u64) -> Result<Arc<Endpoint>> {
+        let (context, _) = self
+            .sep
+            .tx_context(index, &TxAttr::default(), ident(7, 7)?)?;
+        context.bind_cq(&self.cq, CqBind::EMPTY)?;
+        Ok(context)
+    }
+
+    /// Returns whether a port is free.
+    fn is_free(&self, port: u16) -> bool {
+        let directory = self.domain.domain.directory();
+        let taken = directory.reserve(at(port), 1);
+        if taken.is_ok() {
+            directory.release(at(port), 1);
+        }
+        taken.is_ok()
+    }
+}
+
+impl Drop for Test {
+    fn drop(&mut self) {
+        force_close(&*self.sep);
+        force_close(&*self.av);
+        force_close(&*self.cq);
+    }
+}
+
+#[kunit_tests(kfabric_sep)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_contexts_are_checked() {
+        let counts = |tx, rx| ContextCounts::new(tx, rx).map(|counts| (counts.tx, counts.rx));
+        assert_eq!(counts(0, 0), Ok((1, 1)));
+        assert_eq!(counts(64, 3), Ok((64, 3)));
+        assert_eq!(counts(65, 1), Err(EINVAL));
+        assert_eq!(counts(1, 65), Err(EINVAL));
+        assert_eq!(counts(1, u64::MAX), Err(EINVAL));
+    }
+
+    #[test]
+    fn all_ports_are_reserved_or_none() -> Result {
+        let test = Test::open(0)?;
+        let directory = test.domain.domain.directory();
+        assert_eq!(directory.reserve(at(9000), 3), Ok(at(9000)));
+        assert_eq!(directory.reserve(at(8999), 2), Err(EADDRINUSE));
+        assert_eq!(directory.reserve(at(9002), 2), Err(EADDRINUSE));
+        assert!(test.is_free(8999) && test.is_free(9003));
+        assert!(directory.find(&at(9001)).is_none());
+        assert_eq!(directory.reserve(at(65535), 2), Err(EADDRINUSE));
+        assert!(test.is_free(65535));
+        // The directory chooses ports that follow each other.
+        let first = directory.reserve(at(0), 64)?;
+        let next = directory.reserve(at(0), 64)?;
+        let (a, b) = (first.port(), next.port());
+        assert!(a != 0 && a.abs_diff(b) >= 64);
+        assert!(!test.is_free(a) && !test.is_free(a + 63));
+        for (addr, count) in [(first, 64), (next, 64), (at(9000), 3)] {
+            directory.release(addr, count);
+        }
+        assert!(test.is_free(9000) && test.is_free(9002) && test.is_free(a + 63));
+        Ok(())
+    }
+
+    #[test]
+    fn a_context_takes_its_place_and_leaves_it() -> Result {
+        let test = Test::open(9010)?;
+        let directory = test.domain.domain.directory();
+        let (tx, rx) = (test.tx(0)?, test.rx(1)?);
+        assert!(test.is_free(9010));
+        rx.enable()?;
+        tx.enable()?;
+        assert!(!test.is_free(9010) && !test.is_free(9011));
+        let found = directory.find(&at(9011));
+        assert!(found.is_some_and(|found| Arc::ptr_eq(&found, &rx)));
+        // The other context is not enabled, and no peer finds a transmit context.
+        assert!(directory.find(&at(9010)).is_none());
+        let own = tx.addr().ok_or(EINVAL)?;
+        assert!(own.port() != 0 && directory.find(&own).is_none());
+        assert_eq!((rx.name()?, tx.name()?), (at(9010), at(9010)));
+        assert!(test.tx(0).is_err_and(|error| error == EBUSY));
+        assert!(test.rx(2).is_err_and(|error| error == EINVAL));
+        close(&*rx)?;
+        assert!(directory.find(&at(9011)).is_none() && !test.is_free(9011));
+        let again = test.rx(1)?;
+        again.enable()?;
+        assert_eq!(close(&*test.sep), Err(EBUSY));
+        close(&*again)?;
+        close(&*tx)?;
+        close(&*test.sep)?;
+        assert!(test.is_free(9010) && test.is_free(9011) && test.is_free(own.port()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_scalable_endpoint_may_be_closed_by_force_first() -> Result {
+        let test = Test::open(9020)?;
+        let (tx, rx, late) = (test.tx(1)?, test.rx(1)?, test.rx(0)?);
+        rx.enable()?;
+        tx.enable()?;
+        force_close(&*test.sep);
+        assert!(test.is_free(9020) && test.is_free(9021));
+        assert_eq!(late.enable(), Err(EBADF));
+        assert!(test.tx(0).is_err_and(|error| error == EBADF));
+        // Another endpoint has the port before the context closes.
+        let directory = test.domain.domain.directory();
+        directory.enter(at(9021), &late)?;
+        for context in [&late, &rx, &tx] {
+            force_close(&**context);
+        }
+        assert!(directory.find(&at(9021)).is_some());
+        directory.leave(&at(9021));
+        // Nothing keeps it.
+        for context in [late, rx, tx] {
+            assert!(Arc::into_unique_or_drop(context).is_some());
+        }
+        assert_eq!(test.sep.uses.count(), 0);
+        Ok(())
+    }
+}

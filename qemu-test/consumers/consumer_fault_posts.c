@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Each allocation fails in turn: calls that post operations, from where they may
+ * sleep and from where they may not.
+ */
+
+#include <linux/bvec.h>
+#include <linux/gfp.h>
+#include <linux/module.h>
+#include <linux/scatterlist.h>
+#include <linux/spinlock.h>
+#include <linux/uio.h>
+
+#include <kfi/kfi_atomic.h>
+#include <kfi/kfi_rma.h>
+#include <kfi/kfi_trigger.h>
+
+#include "faults.h"
+
+#define KEY		7
+#define TAG		5
+/* More than is copied when it is posted, and less than half a page. */
+#define LENGTH		1500
+/* More than is buffered at the receiver. */
+#define WAITING		(3 * PAGE_SIZE)
+#define ORDER		2
+
+/**
+ * struct faults_world - what the calls use
+ * @f: the domain
+ * @ends: two endpoints
+ * @mr: a region of the second: all of @there
+ * @trigger: a counter that starts operations
+ * @triggered: how often it has
+ * @here: memory of the first
+ * @there: memory of the second
+ * @iov: two pieces of @here
+ * @biov: the same
+ * @sgl: the same
+ * @ioc: an operand in @here
+ * @compare: a value to compare with in @here
+ * @result: memory for an old value in @here
+ * @when: the context of a triggered operation
+ * @work: deferred work
+ * @work_op: its operation
+ */
+struct faults_world {
+	struct fixture			f;
+	struct end			ends[2];
+	struct kfid_mr			*mr;
+	struct kfid_cntr		*trigger;
+	u64				triggered;
+	u8				*here;
+	u8				*there;
+	struct kvec			iov[2];
+	struct bio_vec			biov[2];
+	struct scatterlist		sgl[2];
+	struct kfi_ioc			ioc;
+	struct kfi_ioc			compare;
+	struct kfi_ioc			result;
+	struct kfi_triggered_context	when;
+	struct kfi_deferred_work	work;
+	struct kfi_op_msg		work_op;
+};
+
+static struct faults_world *world_open(struct kunit *test)
+{
+	struct faults_world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	int i;
+
+	faults_need_injection(test);
+	KUNIT_ASSERT_NOT_NULL(test, w);
+	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
+	w->trigger = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
+	w->here = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, ORDER);
+	w->there = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, ORDER);
+	KUNIT_ASSERT_NOT_NULL(test, w->here);
+	KUNIT_ASSERT_NOT_NULL(test, w->there);
+	KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f.domain, w->there, PAGE_SIZE << ORDER,
+					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &w->mr,
+					 NULL), 0);
+	sg_init_table(w->sgl, 2);
+	for (i = 0; i < 2; i++) {
+		u8 *part = w->here + i * PAGE_SIZE;
+
+		w->iov[i] = (struct kvec){ part, LENGTH / 2 };
+		bvec_set_virt(&w->biov[i], part, LENGTH / 2);
+		sg_set_buf(&w->sgl[i], part, LENGTH / 2);
+	}
+	w->ioc = (struct kfi_ioc){ w->here, 1 };
+	w->compare = (struct kfi_ioc){ w->here + 8, 1 };
+	w->result = (struct kfi_ioc){ w->here + 16, 1 };
+	return w;
+}
+
+static void world_close(struct kunit *test, struct faults_world *w)
+{
+	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&w->trigger->fid), 0);
+	/* What failed has left no completion. */
+	nothing(test, &w->ends[0]);
+	nothing(test, &w->ends[1]);
+	pair_close(test, &w->f, w->ends);
+	free_pages((unsigned long)w->here, ORDER);
+	free_pages((unsigned long)w->there, ORDER);
+}
+
+static void sweep(struct kunit *test, const struct faults_call *calls, size_t count)
+{
+	struct faults_world *w = world_open(test);
+
+	faults_of(test, w, calls, count);
+	world_close(test, w);
+}
+
+#define EP(w)	((w)->ends[0].ep)
+#define PEER(w)	((w)->ends[0].peer)
+
+/* A function that makes a call, whose world is @w. */
+#define POSTS(name, call) \
+static int name(struct faults_world *w) \
+{ \
+	return call; \
+}
+
+static struct kfi_msg message_of(struct faults_world *w)
+{
+	return (struct kfi_msg) {
+		.type = KFI_KVEC,
+		.msg_iov = w->iov,
+		.iov_count = 2,
+		.addr = PEER(w),
+		.context = w,
+	};
+}
+
+static struct kfi_msg_tagged tagged_of(struct faults_world *w)
+{
+	return (struct kfi_msg_tagged) {
+		.type = KFI_BVEC,
+		.msg_biov = w->biov,
+		.iov_count = 2,
+		.addr = PEER(w),
+		.tag = TAG,
+		.context = w,
+	};
+}
+
+/* What a call has posted ends: completions with these flags come, here and there. */
+static void ends_with(struct kunit *test, struct faults_world *w, u64 here, u64 there, size_t len)
+{
+	if (there)
+		completed(test, &w->ends[1], w, there, len);
+	if (here)
+		completed(test, &w->ends[0], w, here, len);
+}
+
+/* Messages. The peer has a receive. */
+
+static void receive_posted(struct kunit *test, struct faults_world *w)
+{
+	KUNIT_ASSERT_EQ(test, kfi_recv(w->ends[1].ep, w->there, WAITING, NULL, 0, w), 0);
+}
+
+static int sendmsg(struct faults_world *w)
+{
+	struct kfi_msg msg = message_of(w);
+
+	return kfi_sendmsg(EP(w), &msg, KFI_COMPLETION);
+}
+
+static int send_under_a_lock(struct faults_world *w)
+{
+	DEFINE_SPINLOCK(lock);
+	int ret;
+
+	spin_lock(&lock);
+	ret = kfi_send(EP(w), w->here, LENGTH, NULL, PEER(w), w);
+	spin_unlock(&lock);
+	return ret;
+}
+
+POSTS(send, kfi_send(EP(w), w->here, LENGTH, NULL, PEER(w), w))
+POSTS(sendv, kfi_sendv(EP(w), w->iov, NULL, 2, PEER(w), w))
+POSTS(sendbv, kfi_sendbv(EP(w), w->biov, NULL, 2, PEER(w), w))
+POSTS(sendsgl, kfi_sendsgl(EP(w), w->sgl, NULL, 2, PEER(w), w))
+POSTS(senddata, kfi_senddata(EP(w), w->here, LENGTH, NULL, 9, PEER(w), w))
+POSTS(inject, kfi_inject(EP(w), w->here, 8, PEER(w)))
+POSTS(injectdata, kfi_injectdata(EP(w), w->here, 8, 9, PEER(w)))
+POSTS(send_of_three_pages, kfi_send(EP(w), w->here, WAITING, NULL, PEER(w), w))
+
+static void message_sent(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_MSG | KFI_SEND, KFI_MSG | KFI_RECV, LENGTH);
+}
+
+static void data_sent(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_MSG | KFI_SEND, KFI_MSG | KFI_RECV | KFI_REMOTE_CQ_DATA, LENGTH);
+}
+
+static void injected(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, 0, KFI_MSG | KFI_RECV, 8);
+}
+
+static void data_injected(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, 0, KFI_MSG | KFI_RECV | KFI_REMOTE_CQ_DATA, 8);
+}
+
+/* The receive is posted after the message. */
+static void taken_later(struct kunit *test, struct faults_world *w)
+{
+	receive_posted(test, w);
+	message_sent(test, w);
+}
+
+static void three_pages_taken_later(struct kunit *test, struct faults_world *w)
+{
+	receive_posted(test, w);
+	ends_with(test, w, KFI_MSG | KFI_SEND, KFI_MSG | KFI_RECV, WAITING);
+}
+
+static void sending(struct kunit *test)
+{
+	static const struct faults_call calls[] = {
+		{ "kfi_send", receive_posted, send, message_sent },
+		{ "kfi_sendv", receive_posted, sendv, message_sent },
+		{ "kfi_sendbv", receive_posted, sendbv, message_sent },
+		{ "kfi_sendsgl", receive_posted, sendsgl, message_sent },
+		{ "kfi_sendmsg", receive_posted, sendmsg, message_sent },
+		{ "kfi_senddata", receive_posted, senddata, data_sent },
+		{ "kfi_inject", receive_posted, inject, injected },
+		{ "kfi_injectdata", receive_posted, injectdata, data_injected },
+		{ "kfi_send under a spin lock", receive_posted, send_under_a_lock, message_sent },
+		{ "kfi_send before its receive", NULL, send, taken_later },
+		{ "kfi_send of three pages before", NULL, send_of_three_pages,
+		  three_pages_taken_later },
+	};
+
+	sweep(test, calls, ARRAY_SIZE(calls));
+}
+
+/* Tagged messages */
+
+static void tagged_receive_posted(struct kunit *test, struct faults_world *w)
+{
+	KUNIT_ASSERT_EQ(test, kfi_trecv(w->ends[1].ep, w->there, WAITING, NULL, 0, TAG, 0, w), 0);
+}
+
+static int tsendmsg(struct faults_world *w)
+{
+	struct kfi_msg_tagged msg = tagged_of(w);
+
+	return kfi_tsendmsg(EP(w), &msg, KFI_COMPLETION);
+}
+
+POSTS(tsend, kfi_tsend(EP(w), w->here, LENGTH, NULL, PEER(w), TAG, w))
+POSTS(tsendv, kfi_tsendv(EP(w), w->iov, NULL, 2, PEER(w), TAG, w))
+POSTS(tsendbv, kfi_tsendbv(EP(w), w->biov, NULL, 2, PEER(w), TAG, w))
+POSTS(tsendsgl, kfi_tsendsgl(EP(w), w->sgl, NULL, 2, PEER(w), TAG, w))
+POSTS(tsenddata, kfi_tsenddata(EP(w), w->here, LENGTH, NULL, 9, PEER(w), TAG, w))
+POSTS(tinject, kfi_tinject(EP(w), w->here, 8, PEER(w), TAG))
+POSTS(tinjectdata, kfi_tinjectdata(EP(w), w->here, 8, 9, PEER(w), TAG))
+
+static void tagged_sent(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_TAGGED | KFI_SEND, KFI_TAGGED | KFI_RECV, LENGTH);
+}
+
+static void tagged_data_sent(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_TAGGED | KFI_SEND, KFI_TAGGED | KFI_RECV | KFI_REMOTE_CQ_DATA,
+		  LENGTH);
+}
+
+static void tagged_injected(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, 0, KFI_TAGGED | KFI_RECV, 8);
+}
+
+static void tagged_data_injected(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, 0, KFI_TAGGED | KFI_RECV | KFI_REMOTE_CQ_DATA, 8);
+}
+
+static void sending_with_tags(struct kunit *test)
+{
+	static const struct faults_call calls[] = {
+		{ "kfi_tsend", tagged_receive_posted, tsend, tagged_sent },
+		{ "kfi_tsendv", tagged_receive_posted, tsendv, tagged_sent },
+		{ "kfi_tsendbv", tagged_receive_posted, tsendbv, tagged_sent },
+		{ "kfi_tsendsgl", tagged_receive_posted, tsendsgl, tagged_sent },
+		{ "kfi_tsendmsg", tagged_receive_posted, tsendmsg, tagged_sent },
+		{ "kfi_tsenddata", tagged_receive_posted, tsenddata, tagged_data_sent },
+		{ "kfi_tinject", tagged_receive_posted, tinject, tagged_injected },
+		{ "kfi_tinjectdata", tagged_receive_posted, tinjectdata, tagged_data_injected },
+	};
+
+	sweep(test, calls, ARRAY_SIZE(calls));
+}
+
+/* Receives, by the first endpoint. A message for each follows. */
+
+static int recvmsg(struct faults_world *w)
+{
+	struct kfi_msg msg = message_of(w);
+
+	msg.addr = KFI_ADDR_UNSPEC;
+	return kfi_recvmsg(EP(w), &msg, KFI_COMPLETION);
+}
+
+static int trecvmsg(struct faults_world *w)
+{
+	struct kfi_msg_tagged msg = tagged_of(w);
+
+	msg.addr = KFI_ADDR_UNSPEC;
+	return kfi_trecvmsg(EP(w), &msg, KFI_COMPLETION);
+}
+
+POSTS(recv, kfi_recv(EP(w), w->here, LENGTH, NULL, 0, w))
+POSTS(recvv, kfi_recvv(EP(w), w->iov, NULL, 2, 0, w))
+POSTS(recvbv, kfi_recvbv(EP(w), w->biov, NULL, 2, 0, w))
+POSTS(recvsgl, kfi_recvsgl(EP(w), w->sgl, NULL, 2, 0, w))
+POSTS(trecv, kfi_trecv(EP(w), w->here, LENGTH, NULL, 0, TAG, 0, w))
+POSTS(trecvv, kfi_trecvv(EP(w), w->iov, NULL, 2, 0, TAG, 0, w))
+POSTS(trecvbv, kfi_trecvbv(EP(w), w->biov, NULL, 2, 0, TAG, 0, w))
+POSTS(trecvsgl, kfi_trecvsgl(EP(w), w->sgl, NULL, 2, 0, TAG, 0, w))
+
+static void received(struct kunit *test, struct faults_world *w)
+{
+	KUNIT_ASSERT_EQ(test, kfi_inject(w->ends[1].ep, "bytes", 6, w->ends[1].peer), 0);
+	completed(test, &w->ends[0], w, KFI_MSG | KFI_RECV, 6);
+}
+
+static void tagged_received(struct kunit *test, struct faults_world *w)
+{
+	KUNIT_ASSERT_EQ(test, kfi_tinject(w->ends[1].ep, "bytes", 6, w->ends[1].peer, TAG), 0);
+	completed(test, &w->ends[0], w, KFI_TAGGED | KFI_RECV, 6);
+}
+
+static void receiving(struct kunit *test)
+{
+	static const struct faults_call calls[] = {
+		{ "kfi_recv", NULL, recv, received },
+		{ "kfi_recvv", NULL, recvv, received },
+		{ "kfi_recvbv", NULL, recvbv, received },
+		{ "kfi_recvsgl", NULL, recvsgl, received },
+		{ "kfi_recvmsg", NULL, recvmsg, received },
+		{ "kfi_trecv", NULL, trecv, tagged_received },
+		{ "kfi_trecvv", NULL, trecvv, tagged_received },
+		{ "kfi_trecvbv", NULL, trecvbv, tagged_received },
+		{ "kfi_trecvsgl", NULL, trecvsgl, tagged_received },
+		{ "kfi_trecvmsg", NULL, trecvmsg, tagged_received },
+	};
+
+	sweep(test, calls, ARRAY_SIZE(calls));
+}
+
+/* Remote memory */
+
+static int rma_msg(struct faults_world *w,
+		   ssize_t (*post)(struct kfid_ep *ep, const struct kfi_msg_rma *msg, u64 flags))
+{
+	struct kfi_rma_iov remote[] = {
+		{ .addr = 0, .len = LENGTH / 2, .key = KEY },
+		{ .addr = PAGE_SIZE, .len = LENGTH / 2, .key = KEY },
+	};
+	struct kfi_msg_rma msg = {
+		.type = KFI_SGL,
+		.msg_sgl = w->sgl,
+		.iov_count = 2,
+		.addr = PEER(w),
+		.rma_iov = remote,
+		.rma_iov_count = 2,
+		.context = w,
+	};
+
+	return post(EP(w), &msg, KFI_COMPLETION);
+}
+
+POSTS(write, kfi_write(EP(w), w->here, LENGTH, NULL, PEER(w), 0, KEY, w))
+POSTS(writev, kfi_writev(EP(w), w->iov, NULL, 2, PEER(w), 0, KEY, w))
+POSTS(writebv, kfi_writebv(EP(w), w->biov, NULL, 2, PEER(w), 0, KEY, w))
+POSTS(writesgl, kfi_writesgl(EP(w), w->sgl, NULL, 2, PEER(w), 0, KEY, w))
+POSTS(writemsg, rma_msg(w, kfi_writemsg))
+POSTS(writedata, kfi_writedata(EP(w), w->here, LENGTH, NULL, 9, PEER(w), 0, KEY, w))
+POSTS(inject_write, kfi_inject_write(EP(w), w->here, 8, PEER(w), 0, KEY))
+POSTS(inject_writedata, kfi_inject_writedata(EP(w), w->here, 8, 9, PEER(w), 0, KEY))
+POSTS(read, kfi_read(EP(w), w->here, LENGTH, NULL, PEER(w), 0, KEY, w))
+POSTS(readv, kfi_readv(EP(w), w->iov, NULL, 2, PEER(w), 0, KEY, w))
+POSTS(readbv, kfi_readbv(EP(w), w->biov, NULL, 2, PEER(w), 0, KEY, w))
+POSTS(readsgl, kfi_readsgl(EP(w), w->sgl, NULL, 2, PEER(w), 0, KEY, w))
+POSTS(readmsg, rma_msg(w, kfi_readmsg))
+
+static void written(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_RMA | KFI_WRITE, 0, 0);
+}
+
+static void data_arrived(struct kunit *test, struct faults_world *w)
+{
+	completed(test, &w->ends[1], NULL, KFI_RMA | KFI_REMOTE_WRITE | KFI_REMOTE_CQ_DATA, 0);
+}
+
+static void data_written(struct kunit *test, struct faults_world *w)
+{
+	data_arrived(test, w);
+	written(test, w);
+}
+
+static void silent(struct kunit *test, struct faults_world *w)
+{
+}
+
+static void bytes_read(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_RMA | KFI_READ, 0, 0);
+}
+
+static void remote_memory(struct kunit *test)
+{
+	static const struct faults_call calls[] = {
+		{ "kfi_write", NULL, write, written },
+		{ "kfi_writev", NULL, writev, written },
+		{ "kfi_writebv", NULL, writebv, written },
+		{ "kfi_writesgl", NULL, writesgl, written },
+		{ "kfi_writemsg", NULL, writemsg, written },
+		{ "kfi_writedata", NULL, writedata, data_written },
+		{ "kfi_inject_write", NULL, inject_write, silent },
+		{ "kfi_inject_writedata", NULL, inject_writedata, data_arrived },
+		{ "kfi_read", NULL, read, bytes_read },
+		{ "kfi_readv", NULL, readv, bytes_read },
+		{ "kfi_readbv", NULL, readbv, bytes_read },
+		{ "kfi_readsgl", NULL, readsgl, bytes_read },
+		{ "kfi_readmsg", NULL, readmsg, bytes_read },
+	};
+
+	sweep(test, calls, ARRAY_SIZE(calls));
+}
+
+/* Atomics */
+
+static const struct kfi_rma_ioc remote_word = { .count = 1, .key = KEY };
+
+static struct kfi_msg_atomic atomic_of(struct faults_world *w, enum kfi_op op)
+{
+	return (struct kfi_msg_atomic) {
+		.msg_iov = &w->ioc,
+		.iov_count = 1,
+		.addr = PEER(w),
+		.rma_iov = &remote_word,
+		.rma_iov_count = 1,
+		.datatype = KFI_UINT64,
+		.op = op,
+		.context = w,
+	};
+}
+
+static int atomicmsg(struct faults_world *w)
+{
+	struct kfi_msg_atomic msg = atomic_of(w, KFI_SUM);
+
+	return kfi_atomicmsg(EP(w), &msg, KFI_COMPLETION);
+}
+
+static int fetch_atomicmsg(struct faults_world *w)
+{
+	struct kfi_msg_atomic msg = atomic_of(w, KFI_SUM);
+
+	return kfi_fetch_atomicmsg(EP(w), &msg, &w->result, NULL, 1, KFI_COMPLETION);
+}
+
+static int compare_atomicmsg(struct faults_world *w)
+{
+	struct kfi_msg_atomic msg = atomic_of(w, KFI_CSWAP);
+
+	return kfi_compare_atomicmsg(EP(w), &msg, &w->compare, NULL, 1, &w->result, NULL, 1,
+				     KFI_COMPLETION);
+}
+
+/* The last arguments of the plain forms and those of lists. */
+#define SUM	PEER(w), 0, KEY, KFI_UINT64, KFI_SUM
+#define SWAP	PEER(w), 0, KEY, KFI_UINT64, KFI_CSWAP
+
+POSTS(atomic, kfi_atomic(EP(w), w->here, 100, NULL, SUM, w))
+POSTS(atomicv, kfi_atomicv(EP(w), &w->ioc, NULL, 1, SUM, w))
+POSTS(inject_atomic, kfi_inject_atomic(EP(w), w->here, 1, SUM))
+POSTS(fetch_atomic, kfi_fetch_atomic(EP(w), w->here, 100, NULL, w->here + 2048, NULL, SUM, w))
+POSTS(fetch_atomicv, kfi_fetch_atomicv(EP(w), &w->ioc, NULL, 1, &w->result, NULL, 1, SUM, w))
+POSTS(compare_atomic, kfi_compare_atomic(EP(w), w->here, 1, NULL, w->here + 8, NULL,
+					 w->here + 16, NULL, SWAP, w))
+POSTS(compare_atomicv, kfi_compare_atomicv(EP(w), &w->ioc, NULL, 1, &w->compare, NULL, 1,
+					   &w->result, NULL, 1, SWAP, w))
+
+static void changed(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_ATOMIC | KFI_WRITE, 0, 0);
+}
+
+static void fetched(struct kunit *test, struct faults_world *w)
+{
+	ends_with(test, w, KFI_ATOMIC | KFI_READ, 0, 0);
+}
+
+static void atomics(struct kunit *test)
+{
+	static const struct faults_call calls[] = {
+		{ "kfi_atomic", NULL, atomic, changed },
+		{ "kfi_atomicv", NULL, atomicv, changed },
+		{ "kfi_atomicmsg", NULL, atomicmsg, changed },
+		{ "kfi_inject_atomic", NULL, inject_atomic, silent },
+		{ "kfi_fetch_atomic", NULL, fetch_atomic, fetched },
+		{ "kfi_fetch_atomicv", NULL, fetch_atomicv, fetched },
+		{ "kfi_fetch_atomicmsg", NULL, fetch_atomicmsg, fetched },
+		{ "kfi_compare_atomic", NULL, compare_atomic, fetched },
+		{ "kfi_compare_atomicv", NULL, compare_atomicv, fetched },
+		{ "kfi_compare_atomicmsg", NULL, compare_atomicmsg, fetched },
+	};
+
+	sweep(test, calls, ARRAY_SIZE(calls));
+}
+
+/* Operations that wait for a counter */
+
+static int triggered_send(struct faults_world *w)
+{
+	struct kfi_msg msg = message_of(w);
+
+	w->when.event_type = KFI_TRIGGER_THRESHOLD;
+	w->when.trigger.threshold.cntr = w->trigger;
+	w->when.trigger.threshold.threshold = w->triggered + 1;
+	msg.context = &w->when;
+	return kfi_sendmsg(EP(w), &msg, KFI_TRIGGER | KFI_COMPLETION);
+}
+
+static void triggered(struct kunit *test, struct faults_world *w)
+{
+	w->triggered++;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_add(w->trigger, 1), 0);
+	completed(test, &w->ends[1], w, KFI_MSG | KFI_RECV, LENGTH);
+	completed(test, &w->ends[0], &w->when, KFI_MSG | KFI_SEND, LENGTH);
+}
+
+static int deferred_send(struct faults_world *w)
+{
+	w->work_op = (struct kfi_op_msg){ .ep = EP(w), .msg = message_of(w) };
+	w->work = (struct kfi_deferred_work) {
+		.op_type = KFI_OP_SEND,
+		.op.msg = &w->work_op,
+		.triggering_cntr = w->trigger,
+		.threshold = w->triggered + 1,
+		.completion_cntr = w->ends[0].received,
+	};
+	return kfi_control(&w->f.domain->fid, KFI_QUEUE_WORK, &w->work);
+}
+
+static void work_done(struct kunit *test, struct faults_world *w)
+{
+	u64 done = kfi_cntr_read(w->ends[0].received) + 1;
+
+	w->triggered++;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_add(w->trigger, 1), 0);
+	completed(test, &w->ends[1], w, KFI_MSG | KFI_RECV, LENGTH);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(w->ends[0].received, done, LONG), 0);
+}
+
+static void waiting_for_a_counter(struct kunit *test)
+{
+	static const struct faults_call calls[] = {
+		{ "kfi_sendmsg with KFI_TRIGGER", receive_posted, triggered_send, triggered },
+		{ "KFI_QUEUE_WORK", receive_posted, deferred_send, work_done },
+	};
+
+	sweep(test, calls, ARRAY_SIZE(calls));
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE_SLOW(sending),
+	KUNIT_CASE_SLOW(sending_with_tags),
+	KUNIT_CASE_SLOW(receiving),
+	KUNIT_CASE_SLOW(remote_memory),
+	KUNIT_CASE_SLOW(atomics),
+	KUNIT_CASE_SLOW(waiting_for_a_counter),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_fault_posts",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: failing allocations of posts");
+MODULE_LICENSE("GPL");

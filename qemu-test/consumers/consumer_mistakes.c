@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a consumer gets wrong, or does at an unexpected moment, and what becomes of it.
+ */
+
+#include <linux/bits.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/preempt.h>
+#include <linux/sched/signal.h>
+#include <linux/string.h>
+#include <linux/timer.h>
+#include <linux/uio.h>
+#include <linux/vmalloc.h>
+#include <linux/wait.h>
+
+#include <kfi/kfi_trigger.h>
+
+#include "pair.h"
+
+/*
+ * A work that was never queued, because the call that should have queued it failed, cannot be
+ * cancelled. No other work is.
+ */
+static void only_a_queued_work_is_cancelled(struct kunit *test)
+{
+	struct kfi_op_cntr add = { .value = 1 };
+	struct kfi_deferred_work queued = {}, refused = {};
+	struct kfid_cntr *trigger;
+	struct kfid *domain;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	domain = &f.domain->fid;
+	trigger = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	add.cntr = trigger;
+	queued.op_type = KFI_OP_CNTR_ADD;
+	queued.op.cntr = &add;
+	queued.triggering_cntr = trigger;
+	queued.threshold = 5;
+	refused = queued;
+	refused.op.cntr = NULL;
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_QUEUE_WORK, &queued), 0);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_QUEUE_WORK, &refused), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &refused), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &queued), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&trigger->fid), 0);
+	fixture_close(test, &f);
+}
+
+/**
+ * struct release - what reuses the memory of a work when it has completed
+ * @entry: told of the counter that the work changes
+ * @work: the work
+ * @done: it has completed
+ */
+struct release {
+	struct wait_queue_entry		entry;
+	struct kfi_deferred_work	*work;
+	bool				done;
+};
+
+static int release_work(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	struct release *release = container_of(entry, struct release, entry);
+
+	/* In place of kfree(). */
+	memset(release->work, 'f', sizeof(*release->work));
+	release->done = true;
+	return 0;
+}
+
+/* The memory of a work is the consumer's again when the work has completed. */
+static void a_work_may_be_freed_when_it_completes(struct kunit *test)
+{
+	struct kfi_op_cntr add = { .value = 1 };
+	struct kfi_deferred_work work = {};
+	struct release release = { .work = &work };
+	struct kfid_cntr *trigger, *changed;
+	wait_queue_head_t *queue;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	trigger = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	changed = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
+	KUNIT_ASSERT_EQ(test, kfi_control(&changed->fid, KFI_GETWAIT, &queue), 0);
+	init_waitqueue_func_entry(&release.entry, release_work);
+	add_wait_queue(queue, &release.entry);
+	add.cntr = changed;
+	work.op_type = KFI_OP_CNTR_ADD;
+	work.op.cntr = &add;
+	work.triggering_cntr = trigger;
+	/* Due at once. */
+	work.threshold = 0;
+	KUNIT_EXPECT_EQ(test, kfi_control(&f.domain->fid, KFI_QUEUE_WORK, &work), 0);
+	KUNIT_EXPECT_TRUE(test, release.done);
+	KUNIT_EXPECT_NULL(test, memchr_inv(&work, 'f', sizeof(work)));
+	remove_wait_queue(queue, &release.entry);
+	KUNIT_EXPECT_EQ(test, kfi_close(&trigger->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* Posts where nobody may sleep, until that fails or there are 20 times @room of them. */
+static ssize_t post_many(struct end *end, bool receives, size_t room, u64 *word)
+{
+	size_t posted, i;
+	ssize_t ret = 0;
+
+	for (posted = 0; !ret && posted < 20 * room; posted += i) {
+		preempt_disable();
+		for (i = 0; !ret && i < 256; i++) {
+			if (receives)
+				ret = kfi_recv(end->ep, word, sizeof(*word), NULL, 0, NULL);
+			else
+				ret = kfi_send(end->ep, word, sizeof(*word), NULL, end->peer, NULL);
+		}
+		preempt_enable();
+	}
+	return ret;
+}
+
+/*
+ * Where the caller may not sleep, too, a peer that takes nothing ends in -KFI_EAGAIN, and not in
+ * memory without bound. So does a peer that sends nothing. An entry says how many operations may be
+ * outstanding.
+ */
+static void posts_that_may_not_sleep_are_bounded(struct kunit *test)
+{
+	struct kfi_info *info = entry_of(test, KFI_EP_RDM);
+	u64 *word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
+	struct fixture f;
+	struct end ends[2];
+
+	KUNIT_ASSERT_NOT_NULL(test, word);
+	KUNIT_EXPECT_GT(test, info->tx_attr->size, 0);
+	KUNIT_EXPECT_GT(test, info->rx_attr->size, 0);
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	KUNIT_EXPECT_EQ(test, post_many(&ends[0], false, info->tx_attr->size, word), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, post_many(&ends[0], true, info->rx_attr->size, word), -KFI_EAGAIN);
+	pair_close(test, &f, ends);
+	kfi_freeinfo(info);
+}
+
+/* Elements of a list: the most, and the most where the caller may not sleep. */
+#define ELEMENTS	BIT(18)
+#define FEW_ELEMENTS	256
+
+/* A list that is too long is refused, whatever its elements are, before they are read. */
+static void long_lists_are_refused(struct kunit *test)
+{
+	struct kvec *list = vzalloc(array_size(ELEMENTS + 1, sizeof(*list)));
+	struct fixture f;
+	struct end ends[2];
+	ssize_t ret, late;
+	u64 word = 0;
+
+	KUNIT_ASSERT_NOT_NULL(test, list);
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	list[0] = (struct kvec) { &word, sizeof(word) };
+	ret = kfi_sendv(ends[0].ep, list, NULL, ELEMENTS + 1, ends[0].peer, NULL);
+	preempt_disable();
+	late = kfi_sendv(ends[0].ep, list, NULL, FEW_ELEMENTS + 1, ends[0].peer, NULL);
+	preempt_enable();
+	KUNIT_EXPECT_EQ(test, ret, -KFI_E2BIG);
+	KUNIT_EXPECT_EQ(test, late, -KFI_E2BIG);
+	list[0].iov_len = 0;
+	ret = kfi_recvv(ends[1].ep, list, NULL, ELEMENTS + 1, 0, NULL);
+	KUNIT_EXPECT_EQ(test, ret, -KFI_E2BIG);
+	pair_close(test, &f, ends);
+	vfree(list);
+}
+
+/* Bytes of a message whose copy takes a while. */
+#define LARGE		(64UL << 20)
+
+/**
+ * struct copy - a large message on its way, and a task that closes its destination
+ * @ends: the first sends to the second
+ * @from: the bytes
+ * @ret: result of the send
+ * @close: result of the close
+ * @sent: the send has returned
+ * @closed: the close has returned
+ */
+struct copy {
+	struct end		ends[2];
+	u8			*from;
+	ssize_t			ret;
+	int			close;
+	struct completion	sent;
+	struct completion	closed;
+};
+
+static int send_large(void *arg)
+{
+	struct copy *copy = arg;
+
+	copy->ret = kfi_send(copy->ends[0].ep, copy->from, LARGE, NULL, copy->ends[0].peer, NULL);
+	complete(&copy->sent);
+	return 0;
+}
+
+/* A task that is being killed, as a process that runs rmmod may be. */
+static int close_killed(void *arg)
+{
+	struct copy *copy = arg;
+
+	allow_signal(SIGKILL);
+	send_sig(SIGKILL, current, 1);
+	copy->close = kfi_close(&copy->ends[1].ep->fid);
+	complete(&copy->closed);
+	return 0;
+}
+
+/*
+ * kfi_close() returns 0 or -KFI_EBUSY, also to a task that is being killed. The memory of the
+ * endpoint's receives is the consumer's when it has returned.
+ */
+static void a_killed_task_closes(struct kunit *test)
+{
+	struct copy *copy = kunit_kzalloc(test, sizeof(*copy), GFP_KERNEL);
+	struct task_struct *thread;
+	struct fixture f;
+	u8 *to = vzalloc(LARGE);
+	u8 last;
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, copy);
+	copy->from = vmalloc(LARGE);
+	KUNIT_ASSERT_NOT_NULL(test, to);
+	KUNIT_ASSERT_NOT_NULL(test, copy->from);
+	memset(copy->from, 'c', LARGE);
+	init_completion(&copy->sent);
+	init_completion(&copy->closed);
+	pair_open(test, &f, KFI_EP_RDM, copy->ends);
+	KUNIT_EXPECT_EQ(test, kfi_recv(copy->ends[1].ep, to, LARGE, NULL, 0, to), 0);
+	thread = kthread_run(send_large, copy, "sender");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	for (i = 0; i < 1000000 && !READ_ONCE(to[0]); i++)
+		cpu_relax();
+	thread = kthread_run(close_killed, copy, "closer");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	wait_for_completion(&copy->closed);
+	last = READ_ONCE(to[LARGE - 1]);
+	if (completion_done(&copy->sent))
+		kunit_info(test, "the copy was over before the close");
+	KUNIT_EXPECT_EQ(test, copy->close, 0);
+	wait_for_completion(&copy->sent);
+	KUNIT_EXPECT_EQ(test, copy->ret, 0);
+	/* Nothing is placed after the close. */
+	KUNIT_EXPECT_EQ(test, last, to[LARGE - 1]);
+	if (copy->close)
+		KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].ep->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].av->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].cq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].sent->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].received->fid), 0);
+	end_close(test, &copy->ends[0]);
+	fixture_close(test, &f);
+	vfree(to);
+	vfree(copy->from);
+}
+
+/**
+ * struct both - two ways to wait for a wait set at the same time
+ * @entry: in the wait queue of the set
+ * @set: the set
+ * @told: how often the queue was woken
+ * @ret: result of kfi_wait()
+ * @done: kfi_wait() has returned
+ */
+struct both {
+	struct wait_queue_entry	entry;
+	struct kfid_wait	*set;
+	int			told;
+	int			ret;
+	struct completion	done;
+};
+
+static int tell(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	container_of(entry, struct both, entry)->told++;
+	return 0;
+}
+
+static int wait_for_set(void *arg)
+{
+	struct both *both = arg;
+
+	both->ret = kfi_wait(both->set, LONG);
+	complete(&both->done);
+	return 0;
+}
+
+/* A task in kfi_wait() takes no wake-up from those that sleep in the queue of the wait set. */
+static void a_queue_is_told_beside_a_call(struct kunit *test)
+{
+	struct both *both = kunit_kzalloc(test, sizeof(*both), GFP_KERNEL);
+	struct kfid_cntr *cntr;
+	struct task_struct *thread;
+	wait_queue_head_t *queue;
+	struct fixture f;
+
+	KUNIT_ASSERT_NOT_NULL(test, both);
+	fixture_open(test, &f);
+	init_completion(&both->done);
+	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &both->set), 0);
+	cntr = open_cntr(test, &f, KFI_WAIT_SET, both->set, NULL);
+	KUNIT_ASSERT_EQ(test, kfi_control(&both->set->kfid, KFI_GETWAIT, &queue), 0);
+	init_waitqueue_func_entry(&both->entry, tell);
+	add_wait_queue(queue, &both->entry);
+	thread = kthread_run(wait_for_set, both, "waiter");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
+	msleep(50);
+	kfi_cntr_add(cntr, 1);
+	wait_for_completion(&both->done);
+	KUNIT_EXPECT_EQ(test, both->ret, 0);
+	/* It waits for a condition of its own, such as the value of the counter. */
+	KUNIT_EXPECT_EQ(test, both->told, 1);
+	remove_wait_queue(queue, &both->entry);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&both->set->kfid), 0);
+	fixture_close(test, &f);
+}
+
+/**
+ * struct change - changes of a counter by a timer
+ * @timer: runs in a softirq
+ * @cntr: the counter
+ * @ret: the results
+ * @done: the timer has expired
+ */
+struct change {
+	struct timer_list	timer;
+	struct kfid_cntr	*cntr;
+	int			ret[3];
+	struct completion	done;
+};
+
+static void change_in_softirq(struct timer_list *timer)
+{
+	struct change *change = container_of(timer, struct change, timer);
+
+	change->ret[0] = kfi_cntr_set(change->cntr, 7);
+	change->ret[1] = kfi_cntr_seterr(change->cntr, 1);
+	change->ret[2] = kfi_cntr_adderr(change->cntr, 1);
+	complete(&change->done);
+}
+
+/*
+ * In a softirq a call of a counter either does what it says or returns an error. It takes no lock
+ * that process context holds with softirqs on, which lockdep finds.
+ */
+static void counters_change_in_softirqs(struct kunit *test)
+{
+	struct change *change = kunit_kzalloc(test, sizeof(*change), GFP_KERNEL);
+	struct fixture f;
+
+	KUNIT_ASSERT_NOT_NULL(test, change);
+	fixture_open(test, &f);
+	change->cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_set(change->cntr, 5), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_adderr(change->cntr, 5), 0);
+	timer_setup(&change->timer, change_in_softirq, 0);
+	init_completion(&change->done);
+	mod_timer(&change->timer, jiffies + 1);
+	wait_for_completion(&change->done);
+	timer_delete_sync(&change->timer);
+	if (!change->ret[0]) {
+		KUNIT_EXPECT_EQ(test, change->ret[1], 0);
+		KUNIT_EXPECT_EQ(test, change->ret[2], 0);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_read(change->cntr), 7);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(change->cntr), 2);
+	} else {
+		KUNIT_EXPECT_EQ(test, change->ret[0], -KFI_EOPNOTSUPP);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_read(change->cntr), 5);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(change->cntr), 5);
+	}
+	KUNIT_EXPECT_EQ(test, kfi_close(&change->cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
+/**
+ * struct link - passes an add on to another counter
+ * @entry: in the wait queue of a counter
+ * @next: the other counter
+ */
+struct link {
+	struct wait_queue_entry	entry;
+	struct kfid_cntr	*next;
+};
+
+static int pass_on(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	struct link *link = container_of(entry, struct link, entry);
+
+	if (link->next)
+		kfi_cntr_add(link->next, 1);
+	return 0;
+}
+
+/*
+ * kfi_cntr_add() can be called in any context and under spin locks, so also by what the wait queue
+ * of a counter calls, with the lock of that queue held (fails with lockdep; for the same counter it
+ * would wait for ever).
+ */
+static void a_wake_function_adds(struct kunit *test)
+{
+	struct link *links = kunit_kcalloc(test, 2, sizeof(*links), GFP_KERNEL);
+	struct kfid_cntr *cntrs[2];
+	wait_queue_head_t *queues[2];
+	struct fixture f;
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, links);
+	fixture_open(test, &f);
+	for (i = 0; i < 2; i++) {
+		cntrs[i] = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
+		KUNIT_ASSERT_EQ(test, kfi_control(&cntrs[i]->fid, KFI_GETWAIT, &queues[i]), 0);
+		init_waitqueue_func_entry(&links[i].entry, pass_on);
+		add_wait_queue(queues[i], &links[i].entry);
+	}
+	links[0].next = cntrs[1];
+	kfi_cntr_add(cntrs[0], 1);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntrs[1], 1, LONG), 0);
+	for (i = 0; i < 2; i++) {
+		remove_wait_queue(queues[i], &links[i].entry);
+		KUNIT_EXPECT_EQ(test, kfi_close(&cntrs[i]->fid), 0);
+	}
+	fixture_close(test, &f);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(only_a_queued_work_is_cancelled),
+	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
+	KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
+	KUNIT_CASE(long_lists_are_refused),
+	KUNIT_CASE(a_killed_task_closes),
+	KUNIT_CASE(a_queue_is_told_beside_a_call),
+	KUNIT_CASE(counters_change_in_softirqs),
+	KUNIT_CASE(a_wake_function_adds),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_mistakes",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: mistakes and unexpected moments");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A ring of endpoints of two hosts in turn: every kind of operation at once, all
+ * of them over the wire.
+ *
+ * insmod hosts_ring.ko [seconds=N]: how long it turns.
+ */
+
+#include <linux/module.h>
+
+#include "ring.h"
+#include "two_hosts.h"
+
+static unsigned int seconds = 3;
+module_param(seconds, uint, 0444);
+MODULE_PARM_DESC(seconds, "how long the ring turns");
+
+static void every_operation_at_once(struct kunit *test)
+{
+	struct fixture f[HOSTS];
+	struct kfi_info *infos[HOSTS];
+
+	hosts_open(test, f, KFI_EP_RDM);
+	infos[0] = f[0].info;
+	infos[1] = f[1].info;
+	ring_turns(test, f, infos, HOSTS, seconds);
+	hosts_close(test, f);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE_SLOW(every_operation_at_once),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "hosts_ring",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: a ring of endpoints of two hosts");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Transfers between two hosts, for each type of endpoint: messages, tagged
+ * messages, multi-receive buffers, remote memory, atomics, and refused accesses.
+ */
+
+#include <linux/bvec.h>
+#include <linux/module.h>
+#include <linux/vmalloc.h>
+
+#include <kfi/kfi_atomic.h>
+#include <kfi/kfi_rma.h>
+
+#include "two_hosts.h"
+
+#define KEY	7
+/* More than the largest packet takes, and than is sent before it is asked for. */
+#define ROOM	(96 * 1024)
+#define REMOTE	(KFI_REMOTE_READ | KFI_REMOTE_WRITE)
+
+/**
+ * struct world - an endpoint on each host, and memory of each
+ * @f: domains of the hosts
+ * @ends: an endpoint on each
+ * @mem: memory of each, @ROOM bytes
+ * @mr: a region: all memory of the second
+ * @connection: of both, if they are connected
+ */
+struct world {
+	struct fixture		f[HOSTS];
+	struct end		ends[HOSTS];
+	u8			*mem[HOSTS];
+	struct kfid_mr		*mr;
+	struct connection	connection;
+};
+
+static struct world *world_open(struct kunit *test, enum kfi_ep_type type)
+{
+	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, w);
+	for (i = 0; i < HOSTS; i++) {
+		w->mem[i] = vzalloc(ROOM);
+		KUNIT_ASSERT_NOT_NULL(test, w->mem[i]);
+	}
+	if (type == KFI_EP_MSG)
+		hosts_connect(test, w->f, w->ends, &w->connection);
+	else
+		hosts_pair_open(test, w->f, type, w->ends);
+	if (type != KFI_EP_DGRAM)
+		KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f[1].domain, w->mem[1], ROOM, REMOTE, 0, KEY,
+						 0, &w->mr, NULL), 0);
+	return w;
+}
+
+static void world_close(struct kunit *test, struct world *w)
+{
+	int i;
+
+	if (w->mr)
+		KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
+	for (i = 0; i < HOSTS; i++) {
+		nothing(test, &w->ends[i]);
+		end_close(test, &w->ends[i]);
+		vfree(w->mem[i]);
+	}
+	connection_close(test, &w->connection);
+	hosts_close(test, w->f);
+}
+
+/* Bytes that tell where they belong. */
+static void fill(u8 *mem, size_t len, u8 seed)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		mem[i] = seed + i * 7 + (i >> 8) * 3;
+}
+
+/* Sends @len bytes from a host to the other one. */
+static void message(struct kunit *test, struct world *w, int from, size_t len)
+{
+	struct end *tx = &w->ends[from], *rx = &w->ends[!from];
+	u8 *source = w->mem[from], *to = w->mem[!from];
+
+	fill(source, len, len + from);
+	memset(to, 0, len);
+	KUNIT_EXPECT_EQ(test, kfi_recv(rx->ep, to, ROOM, NULL, KFI_ADDR_UNSPEC, to), 0);
+	KUNIT_EXPECT_EQ(test, kfi_send(tx->ep, source, len, NULL, tx->peer, source), 0);
+	completed(test, rx, to, KFI_MSG | KFI_RECV, len);
+	completed(test, tx, source, KFI_MSG | KFI_SEND, len);
+	KUNIT_EXPECT_EQ(test, memcmp(to, source, len), 0);
+}
+
+static void messages_both_ways(struct kunit *test, enum kfi_ep_type type)
+{
+	static const size_t lengths[] = { 0, 8, 256, 257, 1000, 8192, 8193, ROOM };
+	/* A datagram is one packet. */
+	int count = type == KFI_EP_DGRAM ? 5 : ARRAY_SIZE(lengths);
+	struct world *w = world_open(test, type);
+	int i, from;
+
+	for (i = 0; i < count; i++)
+		for (from = 0; from < HOSTS; from++)
+			message(test, w, from, lengths[i]);
+	for (i = 0; i < HOSTS; i++) {
+		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(w->ends[i].sent, count, LONG), 0);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(w->ends[i].received, count, LONG), 0);
+	}
+	world_close(test, w);
+}
+
+static void rdm_messages(struct kunit *test)
+{
+	messages_both_ways(test, KFI_EP_RDM);
+}
+
+static void msg_messages(struct kunit *test)
+{
+	messages_both_ways(test, KFI_EP_MSG);
+}
+
+static void dgram_messages(struct kunit *test)
+{
+	messages_both_ways(test, KFI_EP_DGRAM);
+}
+
+/* Messages wait for their receives, and are matched by their tags. */
+static void rdm_tagged(struct kunit *test)
+{
+	static const size_t lengths[] = { 100, 8192, ROOM / 2 };
+	struct world *w = world_open(test, KFI_EP_RDM);
+	struct end *tx = &w->ends[0], *rx = &w->ends[1];
+	struct kfi_cq_tagged_entry entry;
+	u8 *from = w->mem[0], *to = w->mem[1];
+	int i;
+
+	fill(from, ROOM, 1);
+	for (i = 0; i < ARRAY_SIZE(lengths); i++)
+		KUNIT_EXPECT_EQ(test, kfi_tsend(tx->ep, from + i, lengths[i], NULL, tx->peer, i,
+						from), 0);
+	/* The last message first. */
+	for (i = ARRAY_SIZE(lengths) - 1; i >= 0; i--) {
+		memset(to, 0, ROOM);
+		KUNIT_EXPECT_EQ(test, kfi_trecv(rx->ep, to, ROOM, NULL, KFI_ADDR_UNSPEC, i, 0,
+						to), 0);
+		entry = completed(test, rx, to, KFI_TAGGED | KFI_RECV, lengths[i]);
+		KUNIT_EXPECT_EQ(test, entry.tag, i);
+		KUNIT_EXPECT_EQ(test, memcmp(to, from + i, lengths[i]), 0);
+	}
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(tx->sent, ARRAY_SIZE(lengths), LONG), 0);
+	for (i = 0; i < ARRAY_SIZE(lengths); i++)
+		completed(test, tx, from, KFI_TAGGED | KFI_SEND, 0);
+	world_close(test, w);
+}
+
+/* One buffer takes four messages of the other host. */
+static void multi_receive(struct kunit *test, enum kfi_ep_type type)
+{
+	struct world *w = world_open(test, type);
+	struct end *tx = &w->ends[0], *rx = &w->ends[1];
+	u8 *from = w->mem[0], *to = w->mem[1];
+	struct kvec iov = { to, 4 * 64 + 10 };
+	struct kfi_msg msg = {
+		.type = KFI_KVEC,
+		.msg_iov = &iov,
+		.iov_count = 1,
+		.addr = KFI_ADDR_UNSPEC,
+		.context = to,
+	};
+	struct kfi_cq_tagged_entry entry;
+	size_t least = 64;
+	int i;
+
+	KUNIT_EXPECT_EQ(test, kfi_setopt(&rx->ep->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV,
+					 &least, sizeof(least)), 0);
+	KUNIT_EXPECT_EQ(test, kfi_recvmsg(rx->ep, &msg, KFI_MULTI_RECV | KFI_COMPLETION), 0);
+	for (i = 0; i < 4; i++) {
+		fill(from, 64, i);
+		KUNIT_EXPECT_EQ(test, kfi_send(tx->ep, from, 64, NULL, tx->peer, from), 0);
+		completed(test, tx, from, KFI_MSG | KFI_SEND, 64);
+		entry = completed(test, rx, to,
+				  KFI_MSG | KFI_RECV | (i == 3 ? KFI_MULTI_RECV : 0), 64);
+		KUNIT_EXPECT_PTR_EQ(test, (u8 *)entry.buf, to + 64 * i);
+		KUNIT_EXPECT_MEMEQ(test, to + 64 * i, from, 64);
+	}
+	world_close(test, w);
+}
+
+static void rdm_multi_receive(struct kunit *test)
+{
+	multi_receive(test, KFI_EP_RDM);
+}
+
+static void dgram_multi_receive(struct kunit *test)
+{
+	multi_receive(test, KFI_EP_DGRAM);
+}
+
+/* Bytes are written to the other host, and read back, from lists of pages too. */
+static void remote_memory(struct kunit *test, enum kfi_ep_type type)
+{
+	static const size_t lengths[] = { 1, 256, 257, 5000, ROOM };
+	struct world *w = world_open(test, type);
+	struct end *end = &w->ends[0];
+	u8 *here = w->mem[0], *there = w->mem[1];
+	struct bio_vec pages[2];
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(lengths); i++) {
+		size_t len = lengths[i], at = ROOM - len;
+
+		fill(here, len, i);
+		KUNIT_EXPECT_EQ(test, kfi_write(end->ep, here, len, NULL, end->peer, at, KEY, w),
+				0);
+		completed(test, end, w, KFI_RMA | KFI_WRITE, 0);
+		KUNIT_EXPECT_EQ(test, memcmp(there + at, here, len), 0);
+		memset(here, 0, len);
+		KUNIT_EXPECT_EQ(test, kfi_read(end->ep, here, len, NULL, end->peer, at, KEY, w),
+				0);
+		completed(test, end, w, KFI_RMA | KFI_READ, 0);
+		KUNIT_EXPECT_EQ(test, memcmp(there + at, here, len), 0);
+	}
+	/* The pages in the opposite order. */
+	fill(here, 2 * PAGE_SIZE, 99);
+	bvec_set_page(&pages[0], vmalloc_to_page(here + PAGE_SIZE), PAGE_SIZE, 0);
+	bvec_set_page(&pages[1], vmalloc_to_page(here), PAGE_SIZE, 0);
+	KUNIT_EXPECT_EQ(test, kfi_writebv(end->ep, pages, NULL, 2, end->peer, 0, KEY, w), 0);
+	completed(test, end, w, KFI_RMA | KFI_WRITE, 0);
+	KUNIT_EXPECT_EQ(test, memcmp(there, here + PAGE_SIZE, PAGE_SIZE), 0);
+	KUNIT_EXPECT_EQ(test, memcmp(there + PAGE_SIZE, here, PAGE_SIZE), 0);
+	nothing(test, &w->ends[1]);
+	world_close(test, w);
+}
+
+static void rdm_remote_memory(struct kunit *test)
+{
+	remote_memory(test, KFI_EP_RDM);
+}
+
+static void msg_remote_memory(struct kunit *test)
+{
+	remote_memory(test, KFI_EP_MSG);
+}
+
+static void atomics(struct kunit *test, enum kfi_ep_type type)
+{
+	struct world *w = world_open(test, type);
+	struct end *end = &w->ends[0];
+	u64 *operand = (u64 *)w->mem[0], *compare = operand + 1, *result = operand + 2;
+	u64 *there = (u64 *)w->mem[1];
+
+	*there = 40;
+	*operand = 2;
+	KUNIT_EXPECT_EQ(test, kfi_atomic(end->ep, operand, 1, NULL, end->peer, 0, KEY, KFI_UINT64,
+					 KFI_SUM, w), 0);
+	completed(test, end, w, KFI_ATOMIC | KFI_WRITE, 0);
+	KUNIT_EXPECT_EQ(test, *there, 42);
+	KUNIT_EXPECT_EQ(test, kfi_fetch_atomic(end->ep, operand, 1, NULL, result, NULL, end->peer,
+					       0, KEY, KFI_UINT64, KFI_SUM, w), 0);
+	completed(test, end, w, KFI_ATOMIC | KFI_READ, 0);
+	KUNIT_EXPECT_EQ(test, *result, 42);
+	KUNIT_EXPECT_EQ(test, *there, 44);
+	*compare = 44;
+	*operand = 7;
+	KUNIT_EXPECT_EQ(test, kfi_compare_atomic(end->ep, operand, 1, NULL, compare, NULL, result,
+						 NULL, end->peer, 0, KEY, KFI_UINT64, KFI_CSWAP,
+						 w), 0);
+	completed(test, end, w, KFI_ATOMIC | KFI_READ, 0);
+	KUNIT_EXPECT_EQ(test, *result, 44);
+	KUNIT_EXPECT_EQ(test, *there, 7);
+	world_close(test, w);
+}
+
+static void rdm_atomics(struct kunit *test)
+{
+	atomics(test, KFI_EP_RDM);
+}
+
+static void msg_atomics(struct kunit *test)
+{
+	atomics(test, KFI_EP_MSG);
+}
+
+/* A wrong key, and memory beyond the region. The endpoint goes on. */
+static void rdm_refused_accesses(struct kunit *test)
+{
+	struct world *w = world_open(test, KFI_EP_RDM);
+	struct end *end = &w->ends[0];
+	u8 *here = w->mem[0];
+
+	KUNIT_EXPECT_EQ(test, kfi_write(end->ep, here, 100, NULL, end->peer, 0, KEY + 1, w), 0);
+	failed(test, end, w, KFI_EACCES);
+	KUNIT_EXPECT_EQ(test, kfi_read(end->ep, here, 100, NULL, end->peer, ROOM - 99, KEY, w), 0);
+	failed(test, end, w, KFI_EACCES);
+	message(test, w, 0, 1000);
+	world_close(test, w);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(rdm_messages),
+	KUNIT_CASE(msg_messages),
+	KUNIT_CASE(dgram_messages),
+	KUNIT_CASE(rdm_tagged),
+	KUNIT_CASE(rdm_multi_receive),
+	KUNIT_CASE(dgram_multi_receive),
+	KUNIT_CASE(rdm_remote_memory),
+	KUNIT_CASE(msg_remote_memory),
+	KUNIT_CASE(rdm_atomics),
+	KUNIT_CASE(msg_atomics),
+	KUNIT_CASE(rdm_refused_accesses),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "hosts_transfers",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: transfers between two hosts");
+MODULE_LICENSE("GPL");

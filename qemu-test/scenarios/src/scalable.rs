@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Scalable endpoints: contexts with addresses, the source of their messages, and what closes
+//! when. [`hosts`](crate::hosts) runs the transfers between two hosts, too.
+
+use crate::{
+    harness::tests,
+    host::{SOON, device, domain, errno, failure},
+};
+use kfi::{
+    Access, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, Errno,
+    FiAddr, Op, ScalableEndpoint, Side, Wait,
+};
+use std::net::SocketAddr;
+
+tests![
+    each_context_has_an_address,
+    the_source_is_the_scalable_endpoint,
+    a_receive_names_a_scalable_endpoint,
+    memory_is_accessed_through_each_context,
+    contexts_that_do_not_exist_are_not_reached,
+    attributes_of_contexts_are_checked,
+    contexts_are_set_up,
+    contexts_in_use_stay_open,
+    a_program_that_ends_closes_everything,
+];
+
+/// Bits of addresses that select a context.
+const BITS: u32 = 8;
+
+/// Contexts of each side.
+const CONTEXTS: u32 = 3;
+
+const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+
+/// A context and its CQ.
+struct Context {
+    ep: Endpoint,
+    cq: Cq,
+}
+
+impl Context {
+    fn new(domain: &Domain, sep: &ScalableEndpoint, side: Side, index: u32) -> Self {
+        let cq = domain
+            .cq()
+            .format(CqFormat::Tagged)
+            .wait(Wait::Queue)
+            .open()
+            .expect("cq");
+        let ep = sep.context(side, index).open().expect("context");
+        ep.bind_cq(&cq, CqBind::empty()).expect("bind");
+        ep.enable().expect("enable");
+        Self { ep, cq }
+    }
+
+    /// The next completion, which must have these flags and this context.
+    #[track_caller]
+    fn expect(&self, flags: CompFlags, context: u64) -> Entry {
+        let entry = self.cq.next(SOON * 5).expect("completion");
+        let entry = entry.expect("a completion within the time");
+        assert_eq!(
+            (entry.flags, entry.op_context),
+            (flags, context),
+            "{entry:?}"
+        );
+        entry
+    }
+
+    fn expect_nothing(&self) {
+        let mut entries = [Entry::default()];
+        assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
+    }
+}
+
+/// A scalable endpoint with all its contexts, enabled.
+struct Scalable {
+    domain: Domain,
+    av: Av,
+    sep: ScalableEndpoint,
+    tx: Vec<Context>,
+    rx: Vec<Context>,
+}
+
+impl Scalable {
+    fn new() -> Self {
+        let (_, domain) = domain();
+        Self::on(&domain)
+    }
+
+    fn on(domain: &Domain) -> Self {
+        Self::named(domain, None)
+    }
+
+    /// With this name.
+    fn named(domain: &Domain, name: Option<SocketAddr>) -> Self {
+        let av = domain.av().rx_ctx_bits(BITS).open().expect("av");
+        let sep = domain
+            .scalable_endpoint()
+            .contexts(CONTEXTS, CONTEXTS)
+            .caps(Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::SOURCE | Caps::DIRECTED_RECV)
+            .open()
+            .expect("scalable endpoint");
+        sep.bind_av(&av).expect("bind");
+        if let Some(name) = name {
+            sep.set_name(name).expect("name");
+        }
+        sep.enable().expect("enable");
+        let contexts = |side| {
+            (0..CONTEXTS)
+                .map(|index| Context::new(domain, &sep, side, index))
+                .collect()
+        };
+        Self {
+            domain: domain.clone(),
+            tx: contexts(Side::Transmit),
+            rx: contexts(Side::Recv),
+            av,
+            sep,
+        }
+    }
+
+    /// Adds the name of `other` to the AV.
+    fn meet(&self, other: &Self) -> FiAddr {
+        self.av
+            .insert_one(other.sep.name().expect("name"))
+            .expect("insert")
+    }
+}
+
+/// The address of a context.
+fn context(peer: FiAddr, index: usize) -> FiAddr {
+    peer.receive_context(index as u32, BITS)
+}
+
+fn each_context_has_an_address() {
+    let (a, b) = (Scalable::new(), Scalable::new());
+    let to_b = a.meet(&b);
+    for (i, from) in a.tx.iter().enumerate() {
+        for (j, at) in b.rx.iter().enumerate() {
+            // Eager, and with the sender until it is received.
+            for len in [100, 20_000] {
+                let bytes = vec![(1 + i * 3 + j) as u8; len];
+                let ours = Buffer::from_bytes(&bytes).expect("buffer");
+                let into = Buffer::new(len).expect("buffer");
+                at.ep.recv(&into, 2).expect("recv");
+                from.ep.send(context(to_b, j), &ours, 1).expect("send");
+                assert_eq!(at.expect(RECEIVED, 2).len as usize, len);
+                from.expect(SENT, 1);
+                assert!(into.to_vec(..) == bytes);
+                for other in &b.rx {
+                    other.expect_nothing();
+                }
+            }
+        }
+    }
+}
+
+fn the_source_is_the_scalable_endpoint() {
+    let (a, b) = (Scalable::new(), Scalable::new());
+    let (to_b, to_a) = (a.meet(&b), b.meet(&a));
+    let into = Buffer::new(8).expect("buffer");
+    for (i, from) in a.tx.iter().enumerate() {
+        for (j, at) in b.rx.iter().enumerate() {
+            at.ep.recv(&into, 2).expect("recv");
+            let bytes = [i as u8, j as u8];
+            from.ep.inject(context(to_b, j), &bytes).expect("inject");
+            assert_eq!(at.expect(RECEIVED, 2).src_addr, to_a);
+        }
+    }
+    // A message that came before its receive.
+    a.tx[1]
+        .ep
+        .inject(context(to_b, 2), b"early")
+        .expect("inject");
+    std::thread::sleep(SOON / 100);
+    b.rx[2].ep.recv(&into, 3).expect("recv");
+    assert_eq!(b.rx[2].expect(RECEIVED, 3).src_addr, to_a);
+}
+
+fn a_receive_names_a_scalable_endpoint() {
+    let (a, b) = (Scalable::new(), Scalable::new());
+    let other = Scalable::on(&a.domain);
+    let (to_b, to_a) = (a.meet(&b), b.meet(&a));
+    let from_other = context(other.meet(&b), 1);
+    let (into, rest) = (
+        Buffer::new(8).expect("buffer"),
+        Buffer::new(8).expect("buffer"),
+    );
+    let at = &b.rx[1];
+    at.ep
+        .post_one(&Op::recv(&into).from(to_a).context(1))
+        .expect("recv");
+    other.tx[0].ep.inject(from_other, b"no").expect("inject");
+    a.tx[2].ep.inject(context(to_b, 1), b"yes").expect("inject");
+    at.expect(RECEIVED, 1);
+    assert_eq!(into.to_vec(..3), b"yes");
+    at.ep.recv(&rest, 2).expect("recv");
+    at.expect(RECEIVED, 2);
+    assert_eq!(rest.to_vec(..2), b"no");
+}
+
+fn memory_is_accessed_through_each_context() {
+    let (a, b) = (Scalable::new(), Scalable::new());
+    let to_b = a.meet(&b);
+    let (ours, theirs) = (
+        Buffer::new(4096).expect("buffer"),
+        Buffer::new(4096).expect("buffer"),
+    );
+    let mr = b
+        .domain
+        .mr(&theirs)
+        .access(Access::REMOTE_WRITE | Access::REMOTE_READ)
+        .open()
+        .expect("mr");
+    for (index, from) in a.tx.iter().enumerate() {
+        let peer = context(to_b, index);
+        let at = 1024 * index;
+        ours.fill(index as u8 + 1);
+        from.ep
+            .write(peer, ours.slice(..1024), mr.remote(at as u64), 1)
+            .expect("write");
+        from.expect(CompFlags::RMA | CompFlags::WRITE, 1);
+        assert!(theirs.to_vec(at..at + 1024) == ours.to_vec(..1024));
+        theirs.fill(index as u8 + 7);
+        from.ep
+            .read(peer, ours.slice(..1024), mr.remote(0), 2)
+            .expect("read");
+        from.expect(CompFlags::RMA | CompFlags::READ, 2);
+        assert!(theirs.to_vec(..1024) == ours.to_vec(..1024));
+    }
+}
+
+/// An operation to `peer` fails when it is posted, or completes with ECONNREFUSED from another host.
+#[track_caller]
+fn does_not_reach(from: &Context, peer: FiAddr) {
+    let ours = Buffer::new(8).expect("buffer");
+    match from.ep.send(peer, &ours, 9) {
+        Ok(()) => {
+            let entry = failure(&from.cq);
+            assert_eq!((entry.err, entry.op_context), (Errno::ECONNREFUSED, 9));
+        }
+        failed => assert_eq!(errno(failed), Some(Errno::EHOSTUNREACH)),
+    }
+}
+
+fn contexts_that_do_not_exist_are_not_reached() {
+    let (a, first) = (Scalable::new(), Scalable::new());
+    // A name whose next ports are free.
+    let mut name = first.sep.name().expect("name");
+    name.set_port(7100);
+    let b = Scalable::named(&first.domain, Some(name));
+    assert_eq!(b.sep.name().expect("name"), name);
+    let to_b = a.meet(&b);
+    does_not_reach(&a.tx[0], context(to_b, CONTEXTS as usize));
+    does_not_reach(&a.tx[0], context(to_b, 255));
+    // An endpoint where the next context would be is no context.
+    name.set_port(name.port() + CONTEXTS as u16);
+    let ep = b.domain.endpoint().addr(name).open().expect("endpoint");
+    ep.bind_cq(&b.rx[0].cq, CqBind::TRANSMIT | CqBind::RECV)
+        .expect("bind");
+    ep.bind_av(&b.av).expect("bind");
+    ep.enable().expect("enable");
+    does_not_reach(&a.tx[0], context(to_b, CONTEXTS as usize));
+    let plain = a.av.insert_one(name).expect("insert");
+    a.tx[0].ep.inject(plain, b"plain").expect("inject");
+    let into = Buffer::new(8).expect("buffer");
+    ep.recv(&into, 3).expect("recv");
+    b.rx[0].expect(RECEIVED, 3);
+    // A context by its port, instead of by the name and its index.
+    name.set_port(b.sep.name().expect("name").port() + 1);
+    let direct = a.av.insert_one(name).expect("insert");
+    does_not_reach(&a.tx[1], direct);
+    // Ports of transmit contexts follow those of the receive contexts.
+    let to_first = a.meet(&first);
+    for index in CONTEXTS..3 * CONTEXTS {
+        does_not_reach(&a.tx[1], context(to_first, index as usize));
+    }
+    // All contexts have one address.
+    let looked_up = a.av.lookup(context(to_b, 2)).expect("lookup");
+    assert_eq!(looked_up, b.sep.name().expect("name"));
+}
+
+fn attributes_of_contexts_are_checked() {
+    let (_, domain) = domain();
+    let most = device().query().expect("query").max_ep_ctx;
+    assert_eq!(most, 64);
+    let open = |tx, rx| domain.scalable_endpoint().contexts(tx, rx).open();
+    assert_eq!(errno(open(most + 1, 1)), Some(Errno::EINVAL));
+    assert_eq!(errno(open(1, most + 1)), Some(Errno::EINVAL));
+    assert_eq!(
+        errno(domain.av().rx_ctx_bits(17).open()),
+        Some(Errno::EINVAL)
+    );
+    let sep = open(most, 0).expect("scalable endpoint");
+    let tx = |index| sep.context(Side::Transmit, index);
+    let last = tx(most - 1).open().expect("context");
+    assert_eq!(errno(tx(most).open()), Some(Errno::EINVAL));
+    assert_eq!(errno(tx(u32::MAX).open()), Some(Errno::EINVAL));
+    assert_eq!(errno(tx(most - 1).open()), Some(Errno::EBUSY));
+    assert_eq!(errno(tx(0).caps(Caps::RECV).open()), Some(Errno::EINVAL));
+    assert_eq!(errno(tx(0).queue_size(16_385).open()), Some(Errno::EINVAL));
+    assert_eq!(
+        errno(sep.context(Side::Recv, 1).open()),
+        Some(Errno::EINVAL)
+    );
+    last.close().expect("close");
+    tx(most - 1).open().expect("context");
+    let sends = domain.scalable_endpoint().caps(Caps::MSG | Caps::SEND);
+    let sends = sends.open().expect("scalable endpoint");
+    let receive = sends.context(Side::Recv, 0).open();
+    assert_eq!(errno(receive), Some(Errno::EOPNOTSUPP));
+}
+
+fn contexts_are_set_up() {
+    let (_, domain) = domain();
+    let av = domain.av().rx_ctx_bits(BITS).open().expect("av");
+    let cq = domain.cq().open().expect("cq");
+    let sep = domain
+        .scalable_endpoint()
+        .contexts(1, 2)
+        .open()
+        .expect("scalable endpoint");
+    assert_eq!(errno(sep.name()), Some(Errno::KFI_EOPBADSTATE));
+    assert_eq!(errno(sep.enable()), Some(Errno::KFI_ENOAV));
+    let rx = sep.context(Side::Recv, 1).open().expect("context");
+    assert_eq!(errno(rx.bind_av(&av)), Some(Errno::EINVAL));
+    assert_eq!(
+        errno(rx.bind_cq(&cq, CqBind::TRANSMIT)),
+        Some(Errno::EINVAL)
+    );
+    assert_eq!(errno(rx.enable()), Some(Errno::KFI_ENOCQ));
+    rx.bind_cq(&cq, CqBind::RECV).expect("bind");
+    assert_eq!(errno(rx.enable()), Some(Errno::KFI_ENOAV));
+    sep.bind_av(&av).expect("bind");
+    assert_eq!(errno(sep.bind_av(&av)), Some(Errno::EINVAL));
+    // The context settles the name.
+    rx.enable().expect("enable");
+    let name = sep.name().expect("name");
+    assert_eq!(rx.name().expect("name"), name);
+    assert_eq!(errno(sep.set_name(name)), Some(Errno::KFI_EOPBADSTATE));
+    sep.enable().expect("enable");
+    assert_eq!(errno(sep.enable()), Some(Errno::KFI_EOPBADSTATE));
+    // Its ports are taken.
+    let mut taken = name;
+    taken.set_port(name.port() + 1);
+    let ep = domain.endpoint().addr(taken).open().expect("endpoint");
+    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
+        .expect("bind");
+    ep.bind_av(&av).expect("bind");
+    assert_eq!(errno(ep.enable()), Some(Errno::EADDRINUSE));
+    let into = Buffer::new(8).expect("buffer");
+    let sends = rx.send(FiAddr(0), &into, 1);
+    assert_eq!(errno(sends), Some(Errno::EOPNOTSUPP));
+    rx.close().expect("close");
+    assert_eq!(errno(ep.enable()), Some(Errno::EADDRINUSE));
+    sep.close().expect("close");
+    ep.enable().expect("enable");
+}
+
+fn contexts_in_use_stay_open() {
+    let (a, b) = (Scalable::new(), Scalable::new());
+    let to_b = a.meet(&b);
+    assert_eq!(errno(a.sep.clone().close()), Some(Errno::EBUSY));
+    assert_eq!(errno(a.av.clone().close()), Some(Errno::EBUSY));
+    let ours = Buffer::new(20_000).expect("buffer");
+    let tx = a.tx[0].ep.clone();
+    tx.send(context(to_b, 0), &ours, 1).expect("send");
+    assert_eq!(errno(tx.clone().close()), Some(Errno::EBUSY));
+    tx.cancel(1).expect("cancel");
+    assert_eq!(failure(&a.tx[0].cq).err, Errno::ECANCELED);
+    tx.close().expect("close");
+    // Receives are dropped.
+    let rx = b.rx[0].ep.clone();
+    rx.recv(&ours, 2).expect("recv");
+    rx.close().expect("close");
+    b.rx[0].expect_nothing();
+}
+
+fn a_program_that_ends_closes_everything() {
+    let peer = Scalable::new();
+    for _ in 0..3 {
+        let device = {
+            let scalable = Scalable::new();
+            let to_peer = scalable.meet(&peer);
+            let ours = Buffer::new(20_000).expect("buffer");
+            for (index, tx) in scalable.tx.iter().enumerate() {
+                tx.ep.send(context(to_peer, index), &ours, 1).expect("send");
+            }
+            for rx in &scalable.rx {
+                rx.ep.recv(&ours, 1).expect("recv");
+            }
+            scalable.domain.clone()
+        };
+        drop(device);
+    }
+    for rx in &peer.rx {
+        rx.expect_nothing();
+    }
+}
