@@ -356,7 +356,7 @@ pub(super) fn looking_and_changing() {
                 rx_ctx_bits: 8,
                 ..Call::sized()
             });
-            let result = av.and_then(|av| {
+            let result = av.map(|av| {
                 let enabled = w
                     .call(abi::kfabric_bind {
                         handle: sep.handle,
@@ -369,7 +369,7 @@ pub(super) fn looking_and_changing() {
                             ..Call::sized()
                         })
                     });
-                Ok((av.handle, enabled.map(|_| ())))
+                (av.handle, enabled.map(|_| ()))
             });
             w.undo(Made::Object(sep.handle));
             let (av, enabled) = result?;
