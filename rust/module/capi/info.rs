@@ -161,7 +161,7 @@ impl Entries {
             )
         };
         // CASTS: A usize has 64 bits. Sizes and enumerators are at most those of the interface.
-        put_tx(tx, &info.tx, more);
+        put_tx(tx, &info.tx, more.tx_tclass);
         put_rx(rx, &info.rx);
         ep.type_ = info.ep.ep_type;
         ep.protocol = info.ep.protocol;
@@ -208,8 +208,8 @@ impl Drop for Entries {
     }
 }
 
-/// Stores attributes of a transmit side for the consumer.
-pub(super) fn put_tx(to: &mut kfi_tx_attr, tx: &TxAttr, more: &KernelAttr) {
+/// Stores attributes of a transmit side, and its traffic class, for the consumer.
+pub(super) fn put_tx(to: &mut kfi_tx_attr, tx: &TxAttr, tclass: u32) {
     // CASTS: A usize has 64 bits. Sizes are at most those of the interface.
     to.caps = tx.caps;
     to.op_flags = tx.op_flags;
@@ -219,7 +219,7 @@ pub(super) fn put_tx(to: &mut kfi_tx_attr, tx: &TxAttr, more: &KernelAttr) {
     to.size = tx.size as usize;
     to.iov_limit = tx.iov_limit as usize;
     to.rma_iov_limit = tx.rma_iov_limit as usize;
-    to.tclass = more.tx_tclass;
+    to.tclass = tclass;
 }
 
 /// Stores attributes of a receive side for the consumer.

@@ -17,11 +17,7 @@ use kernel::{
 };
 
 use kfi_core::{
-    info::{
-        is_class,
-        RxAttr,
-        TxAttr, //
-    },
+    info::is_class,
     op::Side, //
 };
 
@@ -37,7 +33,9 @@ use super::{
         SIDES, //
     },
     info::{
+        put_rx,
         put_sockaddr,
+        put_tx,
         rx_hint,
         sockaddr,
         tx_hint, //
@@ -304,7 +302,9 @@ unsafe extern "C" fn tx_ctx(
         let (endpoint, made) = open.sep.tx_context(index, &hint, ident)?;
         // SAFETY: By the interface, `attr` is null or can be written.
         if let Some(attr) = unsafe { attr.as_mut() } {
-            put_tx_attr(attr, &made);
+            attr.mode = 0;
+            // All traffic has this class.
+            put_tx(attr, &made, raw::KFI_TC_BEST_EFFORT);
         }
         let inner = OpenEp::new(endpoint, open.opener.clone());
         Ok(ep::fill(slot, context, inner))
@@ -337,45 +337,14 @@ unsafe extern "C" fn rx_ctx(
         let (endpoint, made) = open.sep.rx_context(index, &hint, ident)?;
         // SAFETY: By the interface, `attr` is null or can be written.
         if let Some(attr) = unsafe { attr.as_mut() } {
-            put_rx_attr(attr, &made);
+            attr.mode = 0;
+            put_rx(attr, &made);
         }
         let inner = OpenEp::new(endpoint, open.opener.clone());
         Ok(ep::fill(slot, context, inner))
     };
     // SAFETY: By the interface, `rx_ep` can be written.
     unsafe { store(rx_ep, make()) }
-}
-
-/// Stores the attributes of a transmit context. The traffic class is that of all traffic.
-fn put_tx_attr(attr: &mut kfi_tx_attr, made: &TxAttr) {
-    // CASTS: A usize has 64 bits.
-    *attr = kfi_tx_attr {
-        caps: made.caps,
-        mode: 0,
-        op_flags: made.op_flags,
-        msg_order: made.msg_order,
-        comp_order: made.comp_order,
-        inject_size: made.inject_size as usize,
-        size: made.size as usize,
-        iov_limit: made.iov_limit as usize,
-        rma_iov_limit: made.rma_iov_limit as usize,
-        tclass: raw::KFI_TC_BEST_EFFORT,
-    };
-}
-
-/// Stores the attributes of a receive context.
-fn put_rx_attr(attr: &mut kfi_rx_attr, made: &RxAttr) {
-    // CASTS: A usize has 64 bits.
-    *attr = kfi_rx_attr {
-        caps: made.caps,
-        mode: 0,
-        op_flags: made.op_flags,
-        msg_order: made.msg_order,
-        comp_order: made.comp_order,
-        total_buffered_recv: made.total_buffered_recv as usize,
-        size: made.size as usize,
-        iov_limit: made.iov_limit as usize,
-    };
 }
 
 not_there! {

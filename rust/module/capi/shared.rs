@@ -165,7 +165,7 @@ pub(super) unsafe extern "C" fn open_stx(
         let caps = Caps::from_bits_truncate(found.caps);
         let stx = Stx::open(&domain.domain, caps, found.size, &ident)?;
         if let Some(attr) = attr {
-            put_tx(attr, &found, &more);
+            put_tx(attr, &found, more.tx_tclass);
         }
         Ok(slot.fill(context, OpenStx(stx), |head: &mut kfid_stx| {
             head.ops = ptr::from_ref(&STX_OPS).cast_mut();
