@@ -9,6 +9,7 @@
 # Patterns of faults in the kernel's log.
 faults='WARNING: |BUG: |Oops|Kernel panic|general protection fault|kernel NULL pointer'
 faults+='|INFO: possible|possible circular locking|possible recursive locking|suspicious RCU usage'
+faults+='|trying to register non-static key|turning off the locking correctness validator'
 faults+='|INFO: task .* blocked|blocked for more than|detected stall|INFO: lockdep is turned off'
 faults+='|UBSAN: |KASAN: |ODEBUG: |refcount_t: |unreferenced object 0x|Bad page|DEBUG_LOCKS_WARN_ON'
 # Taint flags that are a fault: machine check, bad page, died, warned, soft lockup.

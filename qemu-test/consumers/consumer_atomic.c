@@ -250,7 +250,7 @@ static void posts_need_not_sleep(struct kunit *test)
 	kfi_addr_t peer = t->ends[0].peer;
 	struct kfi_ioc operand[] = { { &t->operand[0], 1 }, { &t->operand[2], 1 } };
 	struct kfi_ioc result[] = { { &t->result[1], 1 }, { &t->result[3], 1 } };
-	DEFINE_SPINLOCK(lock);
+	static DEFINE_SPINLOCK(lock);
 	unsigned long flags;
 	ssize_t first, second, refused;
 

@@ -204,7 +204,7 @@ static void posts_need_not_sleep(struct kunit *test)
 {
 	static const size_t lengths[] = { 0, 8, 256, 257, 3000 };
 	struct burst *burst = kunit_kzalloc(test, sizeof(*burst), GFP_KERNEL);
-	DEFINE_SPINLOCK(lock);
+	static DEFINE_SPINLOCK(lock);
 	unsigned long flags;
 	struct fixture f;
 	struct end ends[2];
@@ -250,7 +250,7 @@ static void posts_need_not_sleep(struct kunit *test)
 /* What only posting finds out is an error of the completion there. */
 static void a_late_error_is_an_entry(struct kunit *test)
 {
-	DEFINE_SPINLOCK(lock);
+	static DEFINE_SPINLOCK(lock);
 	struct fixture f;
 	struct end ends[2];
 	ssize_t ret, bad;

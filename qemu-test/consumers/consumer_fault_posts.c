@@ -171,7 +171,7 @@ static int sendmsg(struct faults_world *w)
 
 static int send_under_a_lock(struct faults_world *w)
 {
-	DEFINE_SPINLOCK(lock);
+	static DEFINE_SPINLOCK(lock);
 	int ret;
 
 	spin_lock(&lock);

@@ -91,7 +91,7 @@ static void triggers_are_checked(struct kunit *test)
 	struct kvec iov;
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1 };
 	struct kfid_cntr *alien;
-	DEFINE_SPINLOCK(lock);
+	static DEFINE_SPINLOCK(lock);
 	struct fixture other;
 	struct world w;
 	ssize_t ret;
