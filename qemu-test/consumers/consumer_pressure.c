@@ -17,8 +17,8 @@
 #define KEY	7
 /* Each operation needs memory for the list of its pages. */
 #define ROOM	(64 * 1024)
-/* Single pages that are given back, for a caller that may not use reserves. */
-#define SPARE	1024
+/* Blocks that are given back, for a caller that may not use reserves. */
+#define SPARE	64
 
 /**
  * struct world - two endpoints, and memory of each
@@ -92,7 +92,7 @@ static int turn(struct world *w, int round)
 	return memcmp(w->mem[0], w->mem[1], 2 * ROOM) || word[1] != round ? -EILSEQ : 0;
 }
 
-/* Makes the rounds while memory is short, but for @spare pages. */
+/* Makes the rounds while memory is short, but for @spare blocks. */
 static void under_pressure(struct kunit *test, unsigned int (*enter)(void),
 			   void (*leave)(unsigned int flags), unsigned long spare)
 {

@@ -19,12 +19,18 @@
 /**
  * struct pressure - the memory that is taken
  * @pages: linked by their lru, with their order in private
- * @spare: single pages that can be given back before
+ * @spare: blocks of SPARE_ORDER that can be given back before
  */
 struct pressure {
 	struct list_head	pages;
 	struct list_head	spare;
 };
+
+/*
+ * Pages of smaller blocks would go to a list of the CPU that gives them back. Who
+ * runs on another CPU and cannot reclaim memory would never get them.
+ */
+#define SPARE_ORDER	(PAGE_ALLOC_COSTLY_ORDER + 1)
 
 #define PRESSURE_GFP	(GFP_NOWAIT | __GFP_NOWARN | __GFP_NOMEMALLOC)
 
@@ -48,7 +54,7 @@ static inline void pressure_take(struct pressure *p, int order)
 		;
 }
 
-/* Takes all memory that is there, of which @spare pages can be given back before. */
+/* Takes all memory that is there, of which @spare blocks can be given back before. */
 static inline void pressure_begin(struct pressure *p, unsigned long spare)
 {
 	int order;
@@ -56,7 +62,7 @@ static inline void pressure_begin(struct pressure *p, unsigned long spare)
 	INIT_LIST_HEAD(&p->pages);
 	INIT_LIST_HEAD(&p->spare);
 	while (spare--)
-		pressure_take_one(&p->spare, GFP_KERNEL, 0);
+		pressure_take_one(&p->spare, GFP_KERNEL, SPARE_ORDER);
 	for (order = MAX_PAGE_ORDER; order >= 0; order--)
 		pressure_take(p, order);
 }
@@ -75,7 +81,7 @@ static inline void pressure_release(struct list_head *list)
 	}
 }
 
-/* Gives the spare pages back. */
+/* Gives the spare blocks back. */
 static inline void pressure_spare(struct pressure *p)
 {
 	pressure_release(&p->spare);
