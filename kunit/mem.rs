@@ -40,6 +40,8 @@ use crate::{
         word::AtomicWord, //
     }, //
 };
+use core::mem::MaybeUninit;
+
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
@@ -530,14 +532,14 @@ mod tests {
         let stride = V1 + 8;
         let array = memory.ptr(0);
         memory.write(2 * stride, &3u32.to_ne_bytes())?;
-        let mut op = kfabric_op {
+        let mut op = MaybeUninit::new(kfabric_op {
             opcode: 9,
             tag: 9,
             ..kfabric_op::default()
-        };
-        read_element(array, 2, stride, V1, &mut op)?;
-        assert_eq!(op.opcode, 3);
-        assert_eq!(op.tag, 0);
+        });
+        let element = read_element(array, 2, stride, V1, &mut op)?;
+        assert_eq!(element.opcode, 3);
+        assert_eq!(element.tag, 0);
         memory.write(2 * stride + V1, &[1])?;
         let mut read = |index, stride| read_element(array, index, stride, V1, &mut op).err();
         assert_eq!(read(2, stride), Some(E2BIG));
@@ -552,9 +554,9 @@ mod tests {
         let last = PAGE_SIZE / V1 - 1;
         assert_eq!(read(last, V1), None);
         assert_eq!(read(last + 1, V1), Some(EFAULT));
-        read_element(array, 3, V1, V1, &mut op)?;
-        assert_eq!(op.opcode, 5);
-        assert_eq!(op.threshold, 7 << 56);
+        let element = read_element(array, 3, V1, V1, &mut op)?;
+        assert_eq!(element.opcode, 5);
+        assert_eq!(element.threshold, 7 << 56);
         Ok(())
     }
 }

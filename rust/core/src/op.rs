@@ -198,6 +198,7 @@ impl OpType {
     ///
     /// `EINVAL`: a flag is unknown, or this kind does not accept it; or `KFI_DISCARD` is given
     /// without `KFI_PEEK` or `KFI_CLAIM`, or with both.
+    #[inline]
     pub fn flags(self, flags: u64, explicit: bool, defaults: OpFlags) -> Result<OpFlags, Errno> {
         let allowed = self.flags_allowed();
         let mut flags = OpFlags::from_bits(flags)?;

@@ -46,13 +46,12 @@ impl RxCtxBits {
     }
 
     /// Divides a `kfi_addr_t` into the value in the AV and the index of the receive context.
+    #[inline]
     pub const fn split(self, fi_addr: u64) -> (u64, u16) {
-        if self.0 == 0 {
-            return (fi_addr, 0);
-        }
-        // By the type invariants the index has at most 16 bits.
-        let index = (fi_addr >> (64 - self.0)) as u16;
-        (fi_addr & (u64::MAX >> self.0), index)
+        // In two steps, because the number of bits may be 0. By the type invariants it is at most 16,
+        // so nothing wraps, and the index has at most 16 bits.
+        let index = (fi_addr >> 1).wrapping_shr(63u32.wrapping_sub(self.0)) as u16;
+        (fi_addr & u64::MAX.wrapping_shr(self.0), index)
     }
 }
 

@@ -227,9 +227,11 @@ impl MemRef {
 /// # Invariants
 ///
 /// The first `len` of `bytes` are initialized.
+// With `len` behind `bytes`, the compiler would write zeros to both to make one of no bytes.
+#[repr(C)]
 pub(crate) struct Inline {
-    bytes: [MaybeUninit<u8>; INLINE_MAX],
     len: usize,
+    bytes: [MaybeUninit<u8>; INLINE_MAX],
 }
 
 impl Inline {
@@ -237,8 +239,8 @@ impl Inline {
     pub(crate) const fn new() -> Self {
         // INVARIANT: `len` is 0.
         Self {
-            bytes: [MaybeUninit::uninit(); INLINE_MAX],
             len: 0,
+            bytes: [MaybeUninit::uninit(); INLINE_MAX],
         }
     }
 

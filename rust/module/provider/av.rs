@@ -206,13 +206,16 @@ impl Av {
         self.table.lock().lookup(fi_addr).map_err(to_error)
     }
 
+    /// The index of the receive context that a `kfi_addr_t` selects. Any context.
+    #[inline]
+    pub(super) fn rx_index(&self, fi_addr: u64) -> u16 {
+        self.rx_ctx_bits.split(fi_addr).1
+    }
+
     /// The endpoint that a `kfi_addr_t` selects. Fails with `ENOENT` if the peer is not in the AV;
     /// `EHOSTUNREACH` if no peer can have the receive context. Does not sleep.
-    #[link_section = ".text.hot"]
     pub(super) fn peer(&self, fi_addr: u64) -> Result<PeerAddr> {
-        let (fi_addr, index) = self.rx_ctx_bits.split(fi_addr);
-        let name = self.table.lock().lookup(fi_addr).map_err(to_error)?;
-        PeerAddr::context(name, index).map_err(to_error)
+        PeerAddr::context(self.lookup(fi_addr)?, self.rx_index(fi_addr)).map_err(to_error)
     }
 
     /// The `kfi_addr_t` of a source address, or `KFI_ADDR_NOTAVAIL`. Does not sleep.

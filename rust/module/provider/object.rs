@@ -312,34 +312,45 @@ impl Drop for UseGuard<'_> {
     }
 }
 
-/// A use of an object and a reference to it, until it is dropped. It has the size of a reference.
-pub(crate) struct OwnedUse<T: Object>(Arc<T>);
+/// A use of an object and a reference to it, until it is dropped or [ended](Self::end). It has the
+/// size of a reference.
+///
+/// # Invariants
+///
+/// It has a reference, unless it was ended.
+pub(crate) struct OwnedUse<T: Object>(Option<Arc<T>>);
 
 impl<T: Object> OwnedUse<T> {
     /// Takes a use of `object`. Fails with `EBADF` if it is closed.
     pub(crate) fn new(object: Arc<T>) -> Result<Self> {
         object.uses().take()?;
-        Ok(Self(object))
+        // INVARIANT: It has a reference.
+        Ok(Self(Some(object)))
     }
 
-    /// The object itself, to be referenced without a use.
-    pub(crate) fn arc(&self) -> &Arc<T> {
-        &self.0
+    /// The object itself, to be referenced without a use. By the invariant it is there.
+    pub(crate) fn arc(&self) -> Option<&Arc<T>> {
+        self.0.as_ref()
     }
-}
 
-impl<T: Object> core::ops::Deref for OwnedUse<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
+    /// Ends the use, and returns the reference. By the invariant it is there. Any context.
+    #[inline]
+    pub(crate) fn end(mut self) -> Option<Arc<T>> {
+        // INVARIANT: It is ended.
+        let object = self.0.take();
+        if let Some(object) = &object {
+            object.uses().put();
+        }
+        object
     }
 }
 
 impl<T: Object> Drop for OwnedUse<T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.uses().put();
+        if let Some(object) = &self.0 {
+            object.uses().put();
+        }
     }
 }
 

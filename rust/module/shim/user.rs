@@ -75,14 +75,26 @@ pub(crate) fn read_struct<T: Versioned>(ptr: UserPtr) -> Result<(T, usize)> {
     let mut value = T::default();
     // Usually both know the same version, so read the size together with the rest. Otherwise
     // nothing of this first read is used.
-    if T::IN_WORDS && get_words(ptr, &mut value) && value.size() as usize == size_of::<T>() {
-        return Ok((value, size_of::<T>()));
+    if T::IN_WORDS {
+        // SAFETY: It is a reference.
+        let is_read = unsafe { get_words(ptr, &mut value) };
+        if is_read && value.size() as usize == size_of::<T>() {
+            return Ok((value, size_of::<T>()));
+        }
     }
+    let user_size = read_other_version(ptr, &mut value)?;
+    Ok((value, user_size))
+}
+
+/// [`read_struct`] for a caller that knows another version. Returns the size.
+#[cold]
+#[inline(never)]
+fn read_other_version<T: Versioned>(ptr: UserPtr, value: &mut T) -> Result<usize> {
     let size: u32 = UserSlice::new(ptr, size_of::<u32>()).reader().read()?;
     let user_size = usize::try_from(size)?;
-    read_sized(ptr, user_size, T::V1_SIZE, &mut value)?;
+    *value = *read_sized::<T>(ptr, user_size, T::V1_SIZE, &mut MaybeUninit::uninit())?;
     value.set_size(size);
-    Ok((value, user_size))
+    Ok(user_size)
 }
 
 /// Writes a structure back to where [`read_struct`] read it: the bytes that both sides know. Fails
@@ -103,16 +115,16 @@ pub(crate) fn write_struct<T: Versioned>(ptr: UserPtr, value: &T, user_size: usi
 
 /// Reads element `index` of an array whose elements have a size of `stride` bytes, as the caller
 /// knows them, by the rules of [`read_struct`]. `v1_size` is the size of an element's first
-/// version. After an error the value of `into` is unspecified. Fails as [`read_struct`]; also
-/// `EFAULT` if the address wraps.
+/// version. Returns the element, which is in `into`. Fails as [`read_struct`]; also `EFAULT` if the
+/// address wraps.
 #[inline]
 pub(crate) fn read_element<T: Abi>(
     array: UserPtr,
     index: usize,
     stride: usize,
     v1_size: usize,
-    into: &mut T,
-) -> Result {
+    into: &mut MaybeUninit<T>,
+) -> Result<&T> {
     let offset = index.checked_mul(stride).ok_or(EFAULT)?;
     read_sized(array.wrapping_byte_add(offset), stride, v1_size, into)
 }
@@ -145,18 +157,26 @@ unsafe fn put_words(ptr: UserPtr, from: *const c_void, words: usize) -> Result {
     accessed(unsafe { bindings::kfabric_shim_put_words(ptr.as_mut_ptr(), from, words) })
 }
 
-/// Reads the words of a structure; `false` if one cannot be read.
+/// Reads the words of a structure to all of `into`; `false` if one cannot be read.
+///
+/// # Safety
+///
+/// `into` is valid for writes.
 #[inline]
-fn get_words<T: Abi>(ptr: UserPtr, into: &mut T) -> bool {
-    let into: *mut T = into;
+unsafe fn get_words<T: Abi>(ptr: UserPtr, into: *mut T) -> bool {
     // SAFETY: `into` has that many words, which may have any value (`FromBytes`), with any
     // alignment. Any user pointer is allowed: it is checked, and faults are errors.
     unsafe { bindings::kfabric_shim_get_words(into.cast(), ptr.as_const_ptr(), T::WORDS) }
 }
 
-/// Reads a structure of `user_size` bytes.
+/// Reads a structure of `user_size` bytes. Returns it; it is in `into`.
 #[inline]
-fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut T) -> Result {
+fn read_sized<T: Abi>(
+    ptr: UserPtr,
+    user_size: usize,
+    v1_size: usize,
+    into: &mut MaybeUninit<T>,
+) -> Result<&T> {
     if user_size < v1_size {
         return Err(EINVAL);
     }
@@ -164,17 +184,21 @@ fn read_sized<T: Abi>(ptr: UserPtr, user_size: usize, v1_size: usize, into: &mut
         return Err(E2BIG);
     }
     if user_size == size_of::<T>() && T::IN_WORDS {
-        return accessed(get_words(ptr, into));
+        // SAFETY: It is a reference.
+        accessed(unsafe { get_words(ptr, into.as_mut_ptr()) })?;
+    } else {
+        // SAFETY: `into` has `size_of::<T>()` bytes that may have any value (`FromBytes`). Any user
+        // pointer is allowed: it is checked, and faults are errors.
+        to_result(unsafe {
+            bindings::kfabric_shim_copy_struct_from_user(
+                into.as_mut_ptr().cast(),
+                size_of::<T>(),
+                ptr.as_const_ptr(),
+                user_size,
+            )
+        })?;
     }
-    let into: *mut T = into;
-    // SAFETY: `into` has `size_of::<T>()` bytes that may have any value (`FromBytes`). Any user
-    // pointer is allowed: it is checked, and faults are errors.
-    to_result(unsafe {
-        bindings::kfabric_shim_copy_struct_from_user(
-            into.cast(),
-            size_of::<T>(),
-            ptr.as_const_ptr(),
-            user_size,
-        )
-    })
+    // SAFETY: Both functions have written all bytes of `into`; those that the caller does not know
+    // are zero. They may have any value (`FromBytes`).
+    Ok(unsafe { into.assume_init_ref() })
 }

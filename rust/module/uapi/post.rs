@@ -29,6 +29,8 @@
 //! atomic, and the values to compare with, are treated like the bytes of a transmit; its result
 //! buffer is treated like the buffer of a read.
 
+use core::mem::MaybeUninit;
+
 use kfi_core::{
     atomic::Function,
     enums::{
@@ -247,7 +249,7 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
     let mut reader = Reader::new(file, defaults);
     let always = reader.default_trigger(&endpoint);
     let mut poster = Poster::new(&endpoint);
-    let mut op = kfabric_op::default();
+    let mut room = MaybeUninit::uninit();
     for index in 0..arg.count as usize {
         if index % STRIDE == STRIDE - 1 {
             cond_resched();
@@ -255,14 +257,19 @@ fn post_all(file: &OpenFile, arg: &mut kfabric_post) -> Result {
         if fatal_signal_pending() {
             return Err(EINTR);
         }
-        without_peer(&mut poster, || {
-            read_element(ops, index, stride, OP_V1_SIZE, &mut op)
-        })?;
+        let op = loop {
+            match read_element::<kfabric_op>(ops, index, stride, OP_V1_SIZE, &mut room) {
+                Ok(op) => break op,
+                // As in `without_peer`.
+                Err(_) if poster.keeps_peer() => poster.forget_peer(),
+                Err(error) => return Err(error),
+            }
+        };
         let trigger = op.threshold | u64::from(op.trigger_cntr | op.trigger_event);
         if (op.flags | always) & KFI_TRIGGER | trigger != 0 {
-            reader.trigger(&op, &endpoint, &mut poster)?;
+            reader.trigger(op, &endpoint, &mut poster)?;
         } else {
-            reader.read(&op, &mut poster)?;
+            reader.read(op, &mut poster)?;
         }
         arg.done = arg.done.wrapping_add(1);
     }

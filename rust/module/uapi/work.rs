@@ -6,7 +6,10 @@
 //! Queueing a change of a counter is a step of every collective operation that programs build from
 //! deferred work. So a call looks up each object once for consecutive requests that name it.
 
-use core::mem::offset_of;
+use core::mem::{
+    offset_of,
+    MaybeUninit, //
+};
 
 use kfi_core::{
     flags::{
@@ -79,7 +82,7 @@ fn queue_all(file: &OpenFile, arg: &mut kfabric_queue_work) -> Result {
     let works = user_ptr(arg.works)?;
     let stride = usize::try_from(arg.work_size)?;
     let mut queue = Queue::new(file, arg)?;
-    let mut work = kfabric_work::default();
+    let mut room = MaybeUninit::uninit();
     for index in 0..arg.count as usize {
         if index % STRIDE == STRIDE - 1 {
             cond_resched();
@@ -87,13 +90,13 @@ fn queue_all(file: &OpenFile, arg: &mut kfabric_queue_work) -> Result {
         if fatal_signal_pending() {
             return Err(EINTR);
         }
-        read_element(works, index, stride, WORK_V1_SIZE, &mut work)?;
+        let work = read_element::<kfabric_work>(works, index, stride, WORK_V1_SIZE, &mut room)?;
         // The offset did not wrap when the element was read. The identity is written before the work
         // is queued, too: a request whose identity cannot be written is not queued.
         let id_at =
             works.wrapping_byte_add(index.wrapping_mul(stride) + offset_of!(kfabric_work, id));
         write_words(id_at, &[work.id])?;
-        let id = queue.work(&work)?;
+        let id = queue.work(work)?;
         arg.done = arg.done.wrapping_add(1);
         // If another thread has unmapped the memory meanwhile, the program does not get the
         // identity of this work. It can flush it.
@@ -189,8 +192,8 @@ impl<'a> Queue<'a> {
         if completion.is_some_and(|cntr| !Arc::ptr_eq(cntr.domain(), trigger.domain())) {
             return Err(EINVAL);
         }
-        let mut op = kfabric_op::default();
-        read_element(user_ptr(work.op)?, 0, self.op_size, OP_V1_SIZE, &mut op)?;
+        let (ptr, mut room) = (user_ptr(work.op)?, MaybeUninit::uninit());
+        let op = read_element::<kfabric_op>(ptr, 0, self.op_size, OP_V1_SIZE, &mut room)?;
         must_be_zero(&[op.trigger_event, op.trigger_cntr])?;
         must_be_zero(&[op.threshold, op.flags & KFI_TRIGGER])?;
         if op.opcode != work.op_type {
@@ -201,7 +204,7 @@ impl<'a> Queue<'a> {
         let mut admission = Admission::new(endpoint, Some(deferral));
         // Deferred work has one errno for everything that is not supported.
         Reader::new(file, None)
-            .post(&op, &mut admission)
+            .post(op, &mut admission)
             .map_err(|error| match error {
                 EOPNOTSUPP => ENOSYS,
                 error => error,

@@ -129,12 +129,16 @@ impl Endpoint {
         self.tx.waiting() != 0 || self.submission.has_started(Side::Transmit)
     }
 
-    /// Whether it is the endpoint that a peer means. Does not sleep.
+    /// Whether it is receive context `index` of `name`, at whose address it was found. An ordinary
+    /// endpoint is its own context 0. Does not sleep.
     #[inline]
-    pub(super) fn has_name(&self, peer: &PeerAddr) -> bool {
+    pub(super) fn is_context_of(&self, name: &SockAddr, index: u16) -> bool {
+        if self.context.is_none() {
+            return index == 0;
+        }
         // An endpoint enters the directory before it is enabled.
         self.bound
             .as_ref()
-            .is_some_and(|bound| bound.source.port() == peer.name_port())
+            .is_some_and(|bound| bound.source.port() == name.port())
     }
 }

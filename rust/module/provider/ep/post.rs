@@ -246,12 +246,19 @@ impl Endpoint {
                 if *addr == fi_addr && peer.drain.is_open()
         );
         if !known {
-            let addr = bound.av()?.peer(fi_addr)?;
-            let peer = match self.domain.directory().find(addr.addr()) {
-                Some(peer) if peer.has_name(&addr) => Peer::Local(peer),
+            let av = bound.av()?;
+            let name = av.lookup(fi_addr)?;
+            // Usually the endpoint of this name. A context is looked up out of line.
+            let index = av.rx_index(fi_addr);
+            let found = match index {
+                0 => self.domain.directory().find(&name),
+                _ => self.find_context(&name, index)?,
+            };
+            let peer = match found {
+                Some(peer) if peer.is_context_of(&name, index) => Peer::Local(peer),
                 // A receive context that does not exist, or a context by another name.
                 Some(_) => return Err(EHOSTUNREACH),
-                None => Peer::Remote(self.remote_peer(bound, &addr)?),
+                None => Peer::Remote(self.remote_peer(bound, &av.peer(fi_addr)?)?),
             };
             last.0 = Some(KnownPeer {
                 addr: fi_addr,
@@ -261,6 +268,15 @@ impl Endpoint {
         }
         let last = last.0.as_ref();
         last.map(|last| &last.peer).ok_or(EHOSTUNREACH)
+    }
+
+    /// The endpoint on this host at the place of receive context `index` of `name`. Fails with
+    /// `EHOSTUNREACH` if there can be none. Does not sleep.
+    #[cold]
+    #[inline(never)]
+    fn find_context(&self, name: &SockAddr, index: u16) -> Result<Option<Arc<Endpoint>>> {
+        let context = PeerAddr::context(*name, index).map_err(to_error)?;
+        Ok(self.domain.directory().find(context.addr()))
     }
 }
 

@@ -467,11 +467,12 @@ impl WorkMap for WorkLists {
     fn leave_rest(&mut self) {
         // The last work that is due follows in `after_change`, before the rest. While works wait,
         // there is a keeper.
-        let (Some(queue), Some(keeper), false) = (&self.queue, &self.keeper, self.in_rest) else {
+        let counter = self.keeper.as_ref().and_then(OwnedUse::arc);
+        let (Some(queue), Some(counter), false) = (&self.queue, counter, self.in_rest) else {
             return;
         };
         self.in_rest = true;
-        let (next, wake) = queue.leave_rest(keeper.arc().clone());
+        let (next, wake) = queue.leave_rest(counter.clone());
         self.next_rest = next;
         self.wake |= wake;
     }

@@ -126,9 +126,8 @@ impl Work {
                 None
             }
             Self::Change { cntr, change } => {
-                let changed = cntr.arc().clone();
                 // Before the change is visible.
-                drop(cntr);
+                let changed = cntr.end()?;
                 change.apply(&changed)
             }
         }
@@ -138,18 +137,16 @@ impl Work {
 /// Starts a transfer of `endpoint`. Sleeps with [`Post::Here`].
 #[inline(never)]
 fn start_transfer(operation: Admitted, endpoint: OwnedUse<Endpoint>, post: Post, steps: usize) {
+    // Before the operation completes. A close of the endpoint drops it from now on, as it does other
+    // started operations.
+    let Some(endpoint) = endpoint.end() else {
+        return;
+    };
     match post {
         Post::Here => {
-            let started = endpoint.arc().clone();
-            // Before the operation completes. A close of the endpoint drops it from now on, as it
-            // does other started operations.
-            drop(endpoint);
-            operation.start_here(&started, steps.saturating_mul(STEP_BYTES));
+            operation.start_here(&endpoint, steps.saturating_mul(STEP_BYTES));
         }
-        Post::Workers => {
-            drop(endpoint);
-            operation.start();
-        }
+        Post::Workers => operation.start(),
     }
 }
 

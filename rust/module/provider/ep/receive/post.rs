@@ -77,26 +77,18 @@ impl Endpoint {
 
     /// RECV and TRECV. Errors: see [`Poster::post`](super::super::post::Poster::post). With
     /// `EAGAIN`, `op` still has its memory. `spare`: see [`ticket`](Self::ticket). Sleeps.
+    ///
+    /// If this is a shared receive context, also fails with `EAGAIN` if its first endpoint is just
+    /// being enabled, or its last one closed; `KFI_ENOAV` for a receive from one source while no
+    /// endpoint uses it.
     pub(in crate::provider::ep) fn receive(
         &self,
         bound: &Bound,
         op: &mut Receive,
         spare: &mut Option<Record>,
     ) -> Result {
-        if self.is_srx {
-            return self.receive_shared(bound, op, spare);
-        }
-        self.receive_as(bound, op, spare)
-    }
-
-    /// [`receive`](Self::receive), reported as `bound` says.
-    #[inline(always)]
-    pub(super) fn receive_as(
-        &self,
-        bound: &Bound,
-        op: &mut Receive,
-        spare: &mut Option<Record>,
-    ) -> Result {
+        let reporter = self.reporter();
+        let bound = reporter.as_deref().unwrap_or(bound);
         let flags = self.check_receive(bound, op)?;
         let (kind, len) = (op.kind(), op.into.len() as u64);
         let src = if self.is_directed(op) {
@@ -135,6 +127,7 @@ impl Endpoint {
     /// Posts a receive for one message, or searches. Returns a refused receive. Fails with `EAGAIN`
     /// if the queue is full, or `bound` does not report for the shared context any more;
     /// `KFI_ENOMSG` for a KFI_CLAIM without a claimed message. Sleeps.
+    #[inline(always)]
     fn receive_single(
         &self,
         bound: &Bound,

@@ -122,10 +122,11 @@ impl Endpoint {
     /// its own, or those of its SRX.
     #[inline(always)]
     pub(in crate::provider::ep) fn rx_side(&self) -> &RxSide {
-        match self.srx.as_ref() {
-            None => &self.rx,
-            Some(srx) => &srx.rx,
+        if !self.shares.rx {
+            return &self.rx;
         }
+        // An endpoint that is enabled has its SRX.
+        self.srx.as_ref().map_or(&self.rx, |srx| &srx.rx)
     }
 
     /// Binds an SRX. Fails with `EINVAL` if the endpoint was not opened to use one, has one, or has
@@ -248,24 +249,18 @@ impl Endpoint {
     }
 
     /// Its reporter. `None`: it is no SRX, or no endpoint uses it. Does not sleep.
+    #[inline]
     pub(in crate::provider::ep) fn reporter(&self) -> Option<Arc<Bound>> {
         if !self.is_srx {
             return None;
         }
-        self.rx.queues.lock().sharing.reporter()
+        self.srx_reporter()
     }
 
-    /// Posts a receive to an SRX. Errors as for an endpoint; also fails with `EAGAIN` if its first
-    /// endpoint is just being enabled, or its last one closed; `KFI_ENOAV` for a receive from one
-    /// source while no endpoint uses it. Sleeps.
-    pub(in crate::provider::ep) fn receive_shared(
-        &self,
-        bound: &Bound,
-        op: &mut Receive,
-        spare: &mut Option<Record>,
-    ) -> Result {
-        let reporter = self.reporter();
-        self.receive_as(reporter.as_deref().unwrap_or(bound), op, spare)
+    #[cold]
+    #[inline(never)]
+    fn srx_reporter(&self) -> Option<Arc<Bound>> {
+        self.rx.queues.lock().sharing.reporter()
     }
 
     /// The ticket of a receive that is posted to an SRX. Fails with `EAGAIN` if the CQ has no room.
