@@ -198,10 +198,11 @@ impl OpType {
     ///
     /// `EINVAL`: a flag is unknown, or this kind does not accept it; or `KFI_DISCARD` is given
     /// without `KFI_PEEK` or `KFI_CLAIM`, or with both.
-    #[inline]
+    // Each kind of operation has its own copy on the path of a post.
+    #[inline(always)]
     pub fn flags(self, flags: u64, explicit: bool, defaults: OpFlags) -> Result<OpFlags, Errno> {
         let allowed = self.flags_allowed();
-        let mut flags = OpFlags::from_bits(flags)?;
+        let flags = OpFlags::from_bits(flags)?;
         if !allowed.contains(flags) {
             return Err(Errno::EINVAL);
         }
@@ -210,13 +211,21 @@ impl OpType {
         {
             return Err(Errno::EINVAL);
         }
+        Ok(self.with_defaults(flags, explicit, defaults))
+    }
+
+    /// Returns the flags of one operation whose own flags this kind accepts: the same as
+    /// [`flags`](Self::flags).
+    #[inline(always)]
+    pub fn with_defaults(self, own: OpFlags, explicit: bool, defaults: OpFlags) -> OpFlags {
+        let mut flags = own;
         if !explicit {
-            flags |= defaults & allowed;
+            flags |= defaults & self.flags_allowed();
         }
         if matches!(self, Self::FetchAtomic | Self::CompareAtomic) {
             flags = flags.without(OpFlags::INJECT);
         }
-        Ok(flags)
+        flags
     }
 
     /// Checks the length of an operation's buffer, in bytes.

@@ -526,6 +526,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The local buffer and its length.
+    #[inline(always)]
     fn ranges(&self, op: &kfabric_op) -> Result<(Ranges, u64)> {
         if op.iov_count != 0 {
             let (list, len) = user_ranges(op.buf, op.iov_count)?;

@@ -317,7 +317,7 @@ impl Endpoint {
         let bound = reporter.as_deref().unwrap_or(bound);
         let Entry { op, record, .. } = KBox::into_inner(entry);
         let (kind, context) = op.kind_and_context();
-        let flags = self.flags_of(kind, op.flags()).unwrap_or(OpFlags::EMPTY);
+        let flags = self.flags_of(kind, op.flags());
         // Before the completion: a program that sees the completion finds the memory free.
         drop(op);
         let errno = Errno::from_number(number(error)).unwrap_or(Errno::EINVAL);

@@ -198,8 +198,8 @@ impl Dgram {
         }
     }
 
-    /// Checks a SEND, and returns its flags and its immediate data. Fails with `EINVAL`,
-    /// `EOPNOTSUPP`, `EMSGSIZE`. Any context.
+    /// Checks a SEND, and returns its flags and its immediate data. Fails with `EOPNOTSUPP`,
+    /// `EMSGSIZE`; `EINVAL` for data of more than 32 bits. Any context.
     pub(super) fn check_send(
         &self,
         endpoint: &Endpoint,

@@ -19,7 +19,8 @@ use super::prelude::*;
 /// Flags of an operation, and whether the endpoint's default flags are added.
 #[derive(Clone, Copy)]
 pub(crate) struct Flags {
-    /// The flags of the operation itself.
+    /// The flags of the operation itself. The front end has checked that its kind accepts them
+    /// ([`OpType::flags`]).
     pub(crate) own: OpFlags,
     /// The endpoint's default flags are not added (`kfi_sendmsg` and the like).
     pub(crate) explicit: bool,

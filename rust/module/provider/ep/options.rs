@@ -119,15 +119,18 @@ impl Endpoint {
     }
 
     /// The effective flags of an operation: its own and, unless they are explicit, the defaults of
-    /// the endpoint. Fails with `EINVAL` for a flag that `kind` cannot have. Does not sleep.
-    pub(super) fn flags_of(&self, kind: OpType, flags: Flags) -> Result<OpFlags> {
-        let defaults = self.op_flags(kind.side());
-        kind.flags(flags.own.bits(), flags.explicit, defaults)
-            .map_err(to_error)
+    /// the endpoint. Any context.
+    #[inline]
+    pub(super) fn flags_of(&self, kind: OpType, flags: Flags) -> OpFlags {
+        let defaults = match flags.explicit {
+            true => OpFlags::EMPTY,
+            false => self.op_flags(kind.side()),
+        };
+        kind.with_defaults(flags.own, flags.explicit, defaults)
     }
 
-    /// The effective flags of a transmit of `len` bytes, with all checks. Fails with `EINVAL`, and
-    /// those of [`OpType::check_caps`] and [`OpType::check_len`]. Does not sleep.
+    /// The effective flags of a transmit of `len` bytes, with all checks. Fails with those of
+    /// [`OpType::check_caps`] and [`OpType::check_len`]. Any context.
     #[inline]
     pub(super) fn checked_flags_of(
         &self,
@@ -135,7 +138,7 @@ impl Endpoint {
         flags: Flags,
         len: usize,
     ) -> Result<OpFlags> {
-        let flags = self.flags_of(kind, flags)?;
+        let flags = self.flags_of(kind, flags);
         kind.check_caps(self.caps, flags, false)
             .and_then(|()| kind.check_len(flags, len as u64))
             .map_err(to_error)?;

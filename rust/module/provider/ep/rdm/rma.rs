@@ -50,6 +50,7 @@ pub(super) enum Local<'a, 'b> {
 
 impl Local<'_, '_> {
     /// Copies the bytes of a piece, from or to byte `offset` on.
+    #[inline(always)]
     pub(super) fn copy(&self, offset: usize, theirs: &MemRef) {
         match self {
             Self::Into(into) => {
@@ -62,6 +63,7 @@ impl Local<'_, '_> {
     }
 
     /// Drops the reference to the memory. May sleep.
+    #[inline(always)]
     pub(super) fn release(self) {
         match self {
             Self::Into(into) => drop(into.take()),
@@ -71,18 +73,20 @@ impl Local<'_, '_> {
 }
 
 impl Endpoint {
-    /// Checks a READ and returns its flags. Fails with `EINVAL`, also if the lengths of both sides
-    /// differ, or tagged RMA has more than one piece or an offset that no receive can have;
-    /// `EOPNOTSUPP`, `EMSGSIZE`. Does not sleep.
+    /// Checks a READ and returns its flags. Fails with `EINVAL` if the lengths of both sides differ,
+    /// or tagged RMA has more than one piece or an offset that no receive can have; `EOPNOTSUPP`,
+    /// `EMSGSIZE`. Does not sleep.
     pub(in crate::provider::ep) fn check_read(&self, op: &Read) -> Result<OpFlags> {
         self.check_rma(OpType::Read, op.flags, op.into.len(), &op.remote)
     }
 
     /// Checks a WRITE and returns its flags. Errors and context as for a READ.
+    #[inline]
     pub(in crate::provider::ep) fn check_write(&self, op: &Write<'_>) -> Result<OpFlags> {
         self.check_rma(OpType::Write, op.flags, op.from.len(), &op.remote)
     }
 
+    #[inline(always)]
     fn check_rma(
         &self,
         kind: OpType,

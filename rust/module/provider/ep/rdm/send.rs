@@ -57,7 +57,7 @@ struct SendParams<'a, 'b> {
 }
 
 impl Endpoint {
-    /// Checks a SEND or TSEND and returns its flags. Fails with `EINVAL`, `EOPNOTSUPP`, `EMSGSIZE`.
+    /// Checks a SEND or TSEND and returns its flags. Fails with `EOPNOTSUPP`, `EMSGSIZE`.
     /// Does not sleep.
     #[inline]
     pub(in crate::provider::ep) fn check_send(&self, op: &Send<'_>) -> Result<OpFlags> {

@@ -39,15 +39,15 @@ const FLUSHED: u32 = prov_errno::WIRE | Status::Flushed as u32;
 
 /// The endpoint as the receiver.
 impl Endpoint {
-    /// Checks a receive, without its source, and returns its flags. Fails with `EINVAL`,
-    /// `EOPNOTSUPP`, `EMSGSIZE`; `ENOSYS` if the endpoint uses a shared receive context, to which
-    /// receives are posted. Any context.
+    /// Checks a receive, without its source, and returns its flags. Fails with `EOPNOTSUPP`,
+    /// `EMSGSIZE`; `ENOSYS` if the endpoint uses a shared receive context, to which receives are
+    /// posted. Any context.
     pub(in crate::provider::ep) fn receive_flags(&self, op: &Receive) -> Result<OpFlags> {
         if self.shares.rx {
             return Err(ENOSYS);
         }
         let kind = op.kind();
-        let flags = self.flags_of(kind, op.flags)?;
+        let flags = self.flags_of(kind, op.flags);
         kind.check_caps(self.caps, flags, self.is_directed(op))
             .and_then(|()| kind.check_len(flags, op.into.len() as u64))
             .map_err(to_error)?;
