@@ -92,6 +92,11 @@ pub(super) enum Given {
     Inject(OpFlags),
 }
 
+impl Given {
+    /// The default flags of the endpoint.
+    pub(super) const DEFAULT: Self = Self::Default(OpFlags::EMPTY);
+}
+
 /// Arguments of a send besides its memory and its flags.
 pub(super) struct SendArgs {
     pub(super) peer: u64,
