@@ -59,6 +59,8 @@ macro_rules! table {
         $(#[$doc])*
         pub(super) static $table: $ops = {
             $(
+                /// Returns `-KFI_ENOSYS`.
+                ///
                 /// # Safety
                 ///
                 /// The requirements of the C interface: pointers are valid, and objects are open

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections of endpoints: fi_cm(3). All operations need process context and may
-//! sleep.
+//! Connections of endpoints: fi_cm(3). All operations need process context and may sleep.
 
 use core::slice;
 

@@ -2,9 +2,10 @@
 
 //! Scalable endpoint: one name, and transmit and receive contexts.
 //!
-//! The contexts are endpoints with one side ([`Context`]). They are bound, enabled and closed each by
-//! itself, post operations, and complete them. A scalable endpoint has what they share: its name,
-//! its AV, and the attributes that a context has unless it is opened with others. It posts nothing.
+//! The contexts are endpoints with one side ([`Context`]). Each is bound, enabled and closed
+//! separately, posts operations, and completes them. A scalable endpoint has what they share: its
+//! name, its AV, and the attributes that a context has unless it is opened with others. It posts
+//! nothing.
 //!
 //! ```text
 //!   open --> bind_av, set_name --> enable, or a context is enabled --> named
@@ -221,7 +222,7 @@ impl ScalableEp {
         name.ok_or_else(|| to_error(Errno::KFI_EOPBADSTATE))
     }
 
-    /// Enables it: it has a name afterwards. Contexts are enabled each by itself. Fails with
+    /// Enables it: it has a name afterwards. Each context is enabled separately. Fails with
     /// `KFI_EOPBADSTATE` if it is enabled, and as [`join`](Self::join). Sleeps.
     pub(crate) fn enable(&self) -> Result {
         let mut state = self.state.lock();

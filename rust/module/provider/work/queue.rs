@@ -18,9 +18,8 @@
 //! If a change makes one work due, by the executor or by a task that becomes it, and the list is
 //! empty, this work needs no list: the executor starts it next. The links of a chain are such works.
 //! A single work that another change makes due needs no node ([`Due::single`]): mostly the change is
-//! the completion of a transfer that the executor has just posted.
-//! While the list is not empty, each work goes to its end, so a chain delays no other
-//! work for longer than one step.
+//! the completion of a transfer that the executor has just posted. While the list is not empty, each
+//! work goes to its end, so a chain delays no other work for longer than one step.
 //!
 //! # The executor
 //!
