@@ -475,7 +475,7 @@ static void a_rejected_request_stays_rejected(struct kunit *test)
 	world_close(test, &w);
 }
 
-/* An entry and its copy have a handle each, which they take along when they are freed. */
+/* An entry and its copy have a handle each, which is freed with them. */
 static void a_copied_entry_has_its_own_handle(struct kunit *test)
 {
 	struct kfid_eq *second_eq;
@@ -513,7 +513,7 @@ static void a_copied_entry_has_its_own_handle(struct kunit *test)
 	world_close(test, &w);
 }
 
-/* A handle outlives its passive endpoint, and stands for nothing then. */
+/* A handle can be used after its passive endpoint was closed, and names no request then. */
 static void a_handle_outlives_its_endpoint(struct kunit *test)
 {
 	struct kfid_ep *ep = NULL;

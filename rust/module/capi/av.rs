@@ -285,7 +285,7 @@ unsafe fn insert_all(
             Ok(_) => inserted = inserted.saturating_add(1),
             Err(error) => {
                 first = first.and(Err(error));
-                // Without events there is no room and nobody to tell.
+                // Without events there is no room, and the error is not reported.
                 let _ = failed.push_within_capacity((index as u64, error));
             }
         }

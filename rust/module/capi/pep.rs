@@ -277,7 +277,7 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
         Err(error) if error == ENODATA => return Ok(ptr::null_mut()),
         found => found?,
     }
-    // The request waits until this reader gives its handle to somebody.
+    // The request waits until the consumer uses the handle that this reader gives it.
     let request = open_with(asked.pep, |pep, _| pep.request(asked.number)).flatten();
     let Some(request) = request else {
         return Ok(ptr::null_mut());
@@ -428,7 +428,7 @@ unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -
                 arg.cast::<c_int>().as_ref().ok_or(EINVAL)?,
             )
         };
-        // None is no backlog, and a negative one not either.
+        // The provider refuses a backlog of 0, so a negative one becomes that.
         let count = u32::try_from(*count)
             .unwrap_or(0)
             .min(MAX_BACKLOG.saturating_add(1));

@@ -287,8 +287,8 @@ impl WorkQueue {
     }
 
     /// Takes a work that is due, if no other one is; otherwise leaves it. It needs no node. Returns
-    /// whether somebody has to be called to start it: there is no executor. Called under the lock of
-    /// its counter.
+    /// whether a task has to be woken to start it, because there is no executor. Called under the
+    /// lock of its counter.
     #[inline(always)]
     pub(super) fn push_single(&self, work: &mut Option<Work>) -> bool {
         if self.state.load() & DUE != 0 {

@@ -102,7 +102,13 @@ impl Endpoint {
     /// The outcome of the receive of a message. `buf`: the address of a part of a multi-receive
     /// buffer.
     #[inline(always)]
-    pub(super) fn outcome(&self, bound: &Bound, message: &Message, fit: Placement, buf: u64) -> Outcome {
+    pub(super) fn outcome(
+        &self,
+        bound: &Bound,
+        message: &Message,
+        fit: Placement,
+        buf: u64,
+    ) -> Outcome {
         let flags = match message.data {
             Some(_) => CompFlags::REMOTE_CQ_DATA,
             None => CompFlags::EMPTY,
