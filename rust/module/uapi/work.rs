@@ -17,10 +17,10 @@ use kfi_core::{
 };
 
 use super::{
+    destination::Admission,
     objects::Named,
     parse::user_ptr,
     post::{
-        Admission,
         Reader,
         OP_V1_SIZE, //
     },
