@@ -114,6 +114,7 @@ unsafe extern "C" fn shutdown(ep: *mut kfid_ep, flags: u64) -> c_int {
     code(unsafe { inner(ep) }.endpoint.shutdown())
 }
 
+/// The operations of fi_cm(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_cm = kfi_ops_cm {
     setname: Some(setname::<kfid_ep>),
     getname: Some(getname::<kfid_ep>),

@@ -365,6 +365,7 @@ unsafe extern "C" fn injectdata(
     }
 }
 
+/// The operations of fi_msg(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_msg = kfi_ops_msg {
     size: size_of::<kfi_ops_msg>(),
     recv: Some(recv),

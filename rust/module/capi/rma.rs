@@ -471,6 +471,7 @@ unsafe extern "C" fn injectdata(
     }
 }
 
+/// The operations of fi_rma(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_rma = kfi_ops_rma {
     size: size_of::<kfi_ops_rma>(),
     read: Some(read),

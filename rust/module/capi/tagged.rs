@@ -381,6 +381,7 @@ unsafe extern "C" fn injectdata(
     }
 }
 
+/// The operations of fi_tagged(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_tagged = kfi_ops_tagged {
     size: size_of::<kfi_ops_tagged>(),
     recv: Some(recv),

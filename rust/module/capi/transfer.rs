@@ -107,6 +107,7 @@ pub(super) struct SendArgs {
 }
 
 impl SendArgs {
+    /// The kind of the operation.
     pub(super) fn kind(&self) -> OpType {
         match self.tag {
             None => OpType::Send,
@@ -123,6 +124,7 @@ pub(super) struct ReceiveArgs {
 }
 
 impl ReceiveArgs {
+    /// The kind of the operation.
     pub(super) fn kind(&self) -> OpType {
         match self.tag {
             None => OpType::Recv,

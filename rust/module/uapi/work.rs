@@ -210,11 +210,13 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// `KFABRIC_IOC_CANCEL_WORK`.
 pub(super) fn cancel(file: &OpenFile, arg: &kfabric_cancel_work) -> Result {
     file.object::<Cntr>(arg.triggering_cntr)?
         .cancel_work(arg.threshold, arg.id)
 }
 
+/// `KFABRIC_IOC_FLUSH_WORK`.
 pub(super) fn flush(file: &OpenFile, arg: &mut kfabric_flush_work) -> Result {
     must_be_zero(&[arg.reserved])?;
     let domain = file.object::<Domain>(arg.domain)?;

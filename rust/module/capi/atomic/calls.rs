@@ -399,6 +399,7 @@ unsafe extern "C" fn compwritevalid(
     code(unsafe { inner(ep).is_valid(OpType::CompareAtomic, datatype, op, count) })
 }
 
+/// The operations of fi_atomic(3) that an endpoint has.
 pub(in crate::capi) static OPS: kfi_ops_atomic = kfi_ops_atomic {
     size: size_of::<kfi_ops_atomic>(),
     write: Some(write),
