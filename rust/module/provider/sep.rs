@@ -229,7 +229,7 @@ impl ScalableEp {
         if state.is_enabled {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         }
-        self.settle(&mut state)?;
+        self.ensure_name(&mut state)?;
         state.is_enabled = true;
         Ok(())
     }
@@ -240,11 +240,11 @@ impl ScalableEp {
     /// or beyond the last port; `EADDRNOTAVAIL` if the link has no address, or not the requested
     /// one; `ENODEV` if the link was removed; `EBADF` if it is closed; `ENOMEM`. Sleeps.
     pub(super) fn join(&self) -> Result<(Arc<Av>, SockAddr)> {
-        self.settle(&mut self.state.lock())
+        self.ensure_name(&mut self.state.lock())
     }
 
     /// Reserves the ports of the name, unless it has one. Errors: see [`join`](Self::join).
-    fn settle(&self, state: &mut State) -> Result<(Arc<Av>, SockAddr)> {
+    fn ensure_name(&self, state: &mut State) -> Result<(Arc<Av>, SockAddr)> {
         if self.uses.is_closed() {
             return Err(EBADF);
         }
