@@ -6,7 +6,7 @@
 //! # Context
 //!
 //! A caller that may sleep posts its operation itself ([`Poster::post`]). For any other caller the
-//! operation is admitted ([`Endpoint::admit`]), and a worker posts it soon after. What only posting
+//! operation is admitted (`Endpoint::admit()`), and a worker posts it soon after. What only posting
 //! finds out (no such peer, no room) is an error of the call in the first case, and an error of the
 //! completion, or a delay, in the second. If too many operations are delayed, the call fails in the
 //! second case, too. Operations of one side stay in their order.
