@@ -430,7 +430,7 @@ mod tests {
         a_while();
         push(&cq, 1)?;
         waiter.join();
-        // Both are told.
+        // The read returns, and the handler is called.
         assert_eq!(taken.get(), 1);
         assert!(calls.are(1));
         end(&cq);

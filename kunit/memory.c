@@ -231,6 +231,8 @@ void kfabric_kunit_dma_fail(void *exporter, int begin, int end)
  * kfabric_kunit_dma_count - read a count of an exporter
  * @exporter: the exporter
  * @which: KFABRIC_KUNIT_DMA_*
+ *
+ * Return: the count.
  */
 unsigned int kfabric_kunit_dma_count(void *exporter, unsigned int which)
 {

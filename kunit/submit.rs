@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Suite `kfabric_submit`: admitted operations, started from all contexts, cancelled and dropped.
+//! [`submit_close`] has those of endpoints that close, [`submit_room`] those that wait for room.
+
+#[path = "submit_close.rs"]
+mod submit_close;
+#[path = "submit_room.rs"]
+mod submit_room;
 
 use super::{
     admit::{
@@ -14,8 +20,6 @@ use super::{
         RemoteRange,
         Write, //
     },
-    post::Poster,
-    submit::Progress,
     *, //
 };
 use crate::{
@@ -37,10 +41,7 @@ use crate::{
             ident_of,
             wait_for, //
         },
-        helpers::{
-            user,
-            MS, //
-        }, //
+        helpers::user, //
     },
     mem::{
         self,
@@ -50,22 +51,11 @@ use crate::{
         Part,
         Source, //
     },
-    provider::object::{
-        close,
-        force_close, //
-    },
-    shim::{
-        sched::now_ns,
-        work, //
-    }, //
+    provider::object::close, //
 };
 use kernel::{
     new_spinlock_irq,
-    sync::SpinLockIrq,
-    time::{
-        delay::fsleep,
-        Delta, //
-    }, //
+    sync::SpinLockIrq, //
 };
 use kfi_core::flags::CqBind;
 
@@ -159,22 +149,6 @@ impl Batch {
         let mut ops = self.ops.lock();
         while let Some(op) = ops.pop() {
             op.start();
-        }
-    }
-}
-
-/// A reference to an endpoint for a context that may not sleep.
-#[pin_data]
-struct Last {
-    #[pin]
-    endpoint: SpinLockIrq<Option<Arc<Endpoint>>>,
-}
-
-impl Last {
-    fn put(&self) {
-        let endpoint = self.endpoint.lock().take();
-        if let Some(endpoint) = endpoint {
-            endpoint.put();
         }
     }
 }
@@ -289,63 +263,6 @@ mod tests {
     #[test]
     fn operations_are_admitted_in_a_hard_interrupt() -> Result {
         assert!(exchange_in(|run| in_hard_irq(move || run()))?);
-        Ok(())
-    }
-
-    #[test]
-    fn a_queue_without_room_among_transmits_goes_on_later() -> Result {
-        let pair = Pair::sized(EpType::Rdm, narrow(2), Sizes::DEFAULT)?;
-        start_long(&pair, 6, 2)?;
-        a_while();
-        assert!(pair.a.poll().is_none());
-        for context in 0..6 {
-            receive_long(&pair, context)?;
-            assert_eq!(pair.a.next()?, (context, Ok(())));
-            assert_eq!(pair.b.next()?, (context, Ok(())));
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_queue_without_room_in_the_cq_goes_on_when_entries_are_read() -> Result {
-        let pair = Pair::sized(
-            EpType::Rdm,
-            Sizes {
-                cq: 2,
-                ..Sizes::DEFAULT
-            },
-            Sizes::DEFAULT,
-        )?;
-        let bytes = receive_bytes(&pair.b, 6)?;
-        let batch = Batch::new(&pair.a, 6)?;
-        batch.start();
-        // Two have room.
-        assert_eq!(pair.b.next()?, (0, Ok(())));
-        assert_eq!(pair.b.next()?, (1, Ok(())));
-        a_while();
-        assert!(pair.b.poll().is_none());
-        for context in 0..6 {
-            assert_eq!(pair.a.next()?, (context, Ok(())));
-        }
-        for context in 2..6 {
-            assert_eq!(pair.b.next()?, (context, Ok(())));
-        }
-        drop(bytes);
-        Ok(())
-    }
-
-    #[test]
-    fn blocked_transmits_do_not_delay_receives() -> Result {
-        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        start_long(&pair, 2, 1)?;
-        let mut receive = pair.a.receive(MemRef::buffer(1)?, 7);
-        pair.a
-            .endpoint
-            .admit(&mut receive, Context::MaySleep)?
-            .start();
-        admit_byte(&pair.b, 8, Context::MaySleep)?.start();
-        assert_eq!(pair.a.next()?, (7, Ok(())));
-        assert_eq!(pair.b.next()?, (8, Ok(())));
         Ok(())
     }
 
@@ -546,53 +463,6 @@ mod tests {
         Ok(())
     }
 
-    #[test]
-    fn started_operations_of_a_closed_endpoint_are_dropped() -> Result {
-        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        for context in 0..20 {
-            admit_long(&pair.a, context)?.start();
-        }
-        let late = admit_long(&pair.a, 99)?;
-        let in_irq = Batch::new(&pair.a, 3)?;
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
-        close(&*pair.a.endpoint)?;
-        assert!(!pair.a.endpoint.submission.has_started(Side::Transmit));
-        late.start();
-        in_hard_irq(move || in_irq.start())?;
-        assert!(eventually(|| !pair
-            .a
-            .endpoint
-            .submission
-            .has_started(Side::Transmit)));
-        assert!(pair.a.poll().is_none());
-        Ok(())
-    }
-
-    #[test]
-    fn the_last_reference_to_an_endpoint_is_dropped_by_the_worker() -> Result {
-        let budget = Budget::of(user(92), Some(64 << 20))?;
-        let pair = pair_of(&budget, Sizes::DEFAULT)?;
-        let endpoint = pair.a.endpoint.clone();
-        let op = admit_byte(&pair.a, 1, Context::MaySleep)?;
-        drop(pair);
-        // The operation and this test have the only references.
-        op.start();
-        assert!(eventually(|| !endpoint
-            .submission
-            .has_started(Side::Transmit)));
-        work::flush(&endpoint.work);
-        assert!(budget.charged(Part::Peers).0 > 0);
-        let last = Arc::pin_init(
-            pin_init!(Last {
-                endpoint <- new_spinlock_irq!(Some(endpoint)),
-            }),
-            GFP_KERNEL,
-        )?;
-        in_hard_irq(move || last.put())?;
-        assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
-        Ok(())
-    }
-
     /// The last reference to memory must not be dropped where nothing may sleep.
     #[test]
     fn a_hard_interrupt_does_not_free_injected_memory() -> Result {
@@ -620,96 +490,6 @@ mod tests {
         let want = MemRef::buffer(8)?;
         mem::memref::fill(&want, 3);
         assert!(mem::memref::equal(&want, &into));
-        Ok(())
-    }
-
-    #[test]
-    fn a_queue_that_stays_blocked_is_tried_less_and_less_often() -> Result {
-        for side in [Side::Transmit, Side::Receive] {
-            let sizes = Sizes { rx: 1, ..narrow(1) };
-            let pair = Pair::sized(EpType::Rdm, sizes, Sizes::DEFAULT)?;
-            for context in 0..2 {
-                let memory = MemRef::buffer(LONG)?;
-                let mut op = match side {
-                    Side::Transmit => pair.a.send(Source::Mem(memory), context),
-                    Side::Receive => pair.a.receive(memory, context),
-                };
-                let endpoint = &pair.a.endpoint;
-                endpoint.admit(&mut op, Context::MaySleep)?.start();
-            }
-            fsleep(Delta::from_millis(1200));
-            let (other, delay) = match side {
-                Side::Transmit => (Side::Receive, 128 * MS),
-                Side::Receive => (Side::Transmit, 128 * MS),
-            };
-            let submission = &pair.a.endpoint.submission;
-            assert!(submission.delay(side) >= delay);
-            assert!(submission.delay(other) < delay);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn operations_of_a_closed_endpoint_are_dropped_without_a_worker_of_the_user() -> Result {
-        let budget = Budget::of(user(94), Some(64 << 20))?;
-        let mut owner = ident(30, 0)?;
-        owner.budget = budget.clone();
-        let sizes = Sizes::DEFAULT;
-        let pair = Pair::owned(EpType::Rdm, sizes, sizes, [owner, ident(40, 0)?])?;
-        let mut workers = KVec::new();
-        while let Some(worker) = budget.enter_worker() {
-            workers.push(worker, GFP_KERNEL)?;
-        }
-        let waits = admit_byte(&pair.a, 1, Context::MaySleep)?;
-        let late = admit_byte(&pair.a, 2, Context::MaySleep)?;
-        waits.start();
-        a_while();
-        assert!(pair.a.endpoint.submission.has_started(Side::Transmit));
-        force_close(&*pair.a.endpoint);
-        drop(pair);
-        late.start();
-        assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
-        Ok(())
-    }
-
-    #[test]
-    fn a_completion_makes_a_blocked_queue_go_on() -> Result {
-        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        for context in 0..2 {
-            admit_long(&pair.a, context)?.start();
-        }
-        // The timer's period becomes 512 ms.
-        fsleep(Delta::from_millis(1200));
-        for context in 0..2 {
-            receive_long(&pair, context)?;
-        }
-        let began = now_ns();
-        assert_eq!(pair.a.next()?, (0, Ok(())));
-        assert_eq!(pair.a.next()?, (1, Ok(())));
-        assert!(now_ns() - began < 150 * MS);
-        Ok(())
-    }
-
-    #[test]
-    fn a_small_cq_that_is_read_at_once_does_not_delay_a_queue() -> Result {
-        let small = Sizes {
-            cq: 4,
-            ..Sizes::DEFAULT
-        };
-        let many = Sizes {
-            rx: 256,
-            cq: 512,
-            ..Sizes::DEFAULT
-        };
-        let pair = Pair::sized(EpType::Rdm, small, many)?;
-        drop(receive_bytes(&pair.b, 200)?);
-        let began = now_ns();
-        Batch::new(&pair.a, 200)?.start();
-        for context in 0..200 {
-            assert_eq!(pair.a.next()?, (context, Ok(())));
-        }
-        // Fifty pauses of some ms, and not of 512 ms each.
-        assert!(now_ns() - began < 5_000 * MS);
         Ok(())
     }
 
@@ -746,90 +526,5 @@ mod tests {
         a_while();
         assert!(pair.a.poll().is_none());
         Ok(())
-    }
-
-    #[test]
-    fn a_close_during_the_work_of_the_worker_ends_all_operations() -> Result {
-        for _ in 0..20 {
-            let pair = Pair::sized(EpType::Rdm, narrow(256), Sizes::DEFAULT)?;
-            for context in 0..100 {
-                admit_long(&pair.a, context)?.start();
-            }
-            close(&*pair.a.endpoint)?;
-            // The CQ is not in use any more, and gets no entry.
-            while pair.a.poll().is_some() {}
-            close(&*pair.a.cq)?;
-            assert_eq!(pair.a.endpoint.tx.waiting(), 0);
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_close_by_force_during_the_work_of_the_worker_frees_all() -> Result {
-        for _ in 0..20 {
-            let budget = Budget::of(user(93), Some(64 << 20))?;
-            let pair = pair_of(&budget, narrow(256))?;
-            for context in 0..100 {
-                admit_long(&pair.a, context)?.start();
-            }
-            drop(pair);
-            assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_close_by_force_leaves_the_teardown_to_a_task_that_posts() -> Result {
-        let pair = Pair::new(EpType::Rdm)?;
-        let run = pair.a.endpoint.submission.begin(Side::Transmit);
-        assert!(run.is_some());
-        // A second task does not take operations meanwhile.
-        assert!(pair.a.endpoint.submission.begin(Side::Transmit).is_none());
-        let send = pair.a.send(Source::Mem(MemRef::buffer(LONG)?), 1);
-        Poster::new(&pair.a.endpoint).post(send)?;
-        force_close(&*pair.a.endpoint);
-        assert_eq!(pair.a.endpoint.tx.waiting(), 1);
-        let must_teardown = run.is_some_and(|run| run.end(Progress::Empty, false));
-        assert!(must_teardown);
-        pair.a.endpoint.teardown_now();
-        assert_eq!(pair.a.endpoint.tx.waiting(), 0);
-        Ok(())
-    }
-
-    /// The timer of a blocked queue would keep the endpoint.
-    #[test]
-    fn an_attempt_in_vain_does_not_keep_a_closed_endpoint() -> Result {
-        let pair = Pair::new(EpType::Rdm)?;
-        let endpoint = &pair.a.endpoint;
-        let run = endpoint.submission.begin_killable(Side::Transmit)?;
-        admit_byte(&pair.a, 1, Context::MaySleep)?.start();
-        force_close(&**endpoint);
-        assert!(run.end(Progress::Blocked, false));
-        assert!(!endpoint.submission.is_armed());
-        endpoint.teardown_now();
-        Ok(())
-    }
-
-    #[test]
-    fn many_started_operations_are_posted_and_freed() -> Result {
-        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        start_long(&pair, 1, 1)?;
-        for _ in 0..20_000 {
-            admit_long_empty(&pair.a)?.start();
-        }
-        // They wait behind one that has no room.
-        a_while();
-        close(&*pair.a.endpoint)?;
-        assert!(!pair.a.endpoint.submission.has_started(Side::Transmit));
-        Ok(())
-    }
-
-    /// Admits a SEND without bytes that has to wait at its peer.
-    fn admit_long_empty(end: &End) -> Result<Admitted> {
-        let mut op = end.send(Source::Mem(MemRef::empty()), 1);
-        if let Op::Send(send) = &mut op {
-            send.flags.own = OpFlags::DELIVERY_COMPLETE;
-        }
-        end.endpoint.admit(&mut op, Context::MaySleep)
     }
 }

@@ -511,7 +511,12 @@ struct kfi_param {
  * @fid: the object
  *
  * Sleeps until no peer reads or writes memory of the object's operations any more.
- * No signal ends that.
+ * No signal ends that.  The close of a queue with a handler also waits for a call
+ * of the handler that has begun.
+ *
+ * The memory of the object is freed.  So no other call with the object may run at
+ * the same time, or begin later.  A call that waits on the object gives -KFI_EBUSY
+ * here, but a consumer cannot rely on that: the call may be about to return.
  *
  * Return: 0, and the object is gone; -KFI_EBUSY if something that still exists
  *	was made from it or is bound to it, or somebody waits on it, and nothing

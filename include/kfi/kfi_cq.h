@@ -124,7 +124,9 @@ struct kfi_cq_err_entry {
  * twice at the same time for one queue; may sleep, read and post.  It is called
  * once after the queue was opened, or after a read of entries that left it
  * empty and took fewer than asked for; a call without an entry is possible.  It
- * must not close the queue, which fails with -KFI_EBUSY there.
+ * must not close the queue, which fails with -KFI_EBUSY there.  Handlers of two
+ * queues must not close each other's queue: each close waits for the other handler,
+ * for ever.
  */
 typedef void (*kfi_comp_handler)(struct kfid_cq *cq, void *context);
 

@@ -150,7 +150,7 @@ static inline int kfi_endpoint(struct kfid_domain *domain,
  * kfi_control() are those of contexts that are opened later. It cannot be closed
  * before its contexts: -KFI_EBUSY.
  *
- * Context: Process context, may sleep.
+ * Context: Process, may sleep.
  * Return: as kfi_endpoint(); -KFI_EINVAL more contexts than max_ep_tx_ctx or
  *	max_ep_rx_ctx; -KFI_EOPNOTSUPP a type without contexts (ours: all but
  *	KFI_EP_RDM).
@@ -201,7 +201,7 @@ static inline int kfi_pep_bind(struct kfid_pep *pep, struct kfid *bfid,
  * @bfid: address vector, which its contexts use too
  * @flags: 0
  *
- * Context: Process context, may sleep.
+ * Context: Process, may sleep.
  * Return: as kfi_ep_bind().
  */
 static inline int kfi_scalable_ep_bind(struct kfid_ep *sep, struct kfid *bfid,
@@ -314,7 +314,7 @@ static inline int kfi_ep_alias(struct kfid_ep *ep, struct kfid_ep **alias_ep,
  * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context with
  * operations that have not completed is -KFI_EBUSY.
  *
- * Context: Process context, may sleep.
+ * Context: Process, may sleep.
  * Return: 0; -KFI_EINVAL there is no such context, or an attribute that cannot
  *	be; -KFI_EBUSY it is open; -KFI_EOPNOTSUPP the endpoint has no
  *	capabilities of this side; -KFI_ENOMEM; -KFI_ENOSYS not a scalable
@@ -341,7 +341,7 @@ static inline int kfi_tx_context(struct kfid_ep *ep, int index,
  * drops posted receives without completions; it is -KFI_EBUSY while a memory
  * region is bound.
  *
- * Context: Process context, may sleep.
+ * Context: Process, may sleep.
  * Return: as kfi_tx_context().
  */
 static inline int kfi_rx_context(struct kfid_ep *ep, int index,
@@ -369,7 +369,7 @@ static inline int kfi_rx_context(struct kfid_ep *ep, int index,
  *
  * kfi_close() returns -KFI_EBUSY while endpoints are bound to it.
  *
- * Context: Process.  May sleep.
+ * Context: Process, may sleep.
  * Return: 0; -KFI_EINVAL an attribute that no endpoint can have; -KFI_ENOMEM.
  */
 static inline int kfi_stx_context(struct kfid_domain *domain,
@@ -412,7 +412,7 @@ static inline int kfi_stx_context(struct kfid_domain *domain,
  * the context returns -KFI_EBUSY while endpoints are bound to it, and drops its
  * receives otherwise.
  *
- * Context: Process.  May sleep.  Receives are posted from process context and
+ * Context: Process, may sleep.  Receives are posted from process context and
  * softirqs, as on an endpoint.
  * Return: as kfi_stx_context().
  */

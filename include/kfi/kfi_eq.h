@@ -28,6 +28,8 @@ enum {
  * at the same time for one queue; may sleep.  It is called once after the queue
  * was opened or found empty by a read of events; a call without an event is
  * possible.  It must not close the queue, which fails with -KFI_EBUSY there.
+ * Handlers of two queues must not close each other's queue: each close waits for
+ * the other handler, for ever.
  */
 typedef void (*kfi_event_handler)(struct kfid_eq *eq, void *context);
 

@@ -7,7 +7,7 @@
  *
  * A caller that may not sleep has an operation accepted that a worker posts: what
  * only posting finds out (-KFI_ENOENT, -KFI_EHOSTUNREACH) is then an error of the
- * completion.  Operations with KFI_TRIGGER need process context.
+ * completion.  Operations with KFI_TRIGGER need process context (kfi_trigger.h).
  *
  * Source: fi_msg(3).
  */

@@ -8,8 +8,11 @@
  * KFI_CANCEL_WORK and KFI_FLUSH_WORK.  Either starts when a counter reaches a
  * threshold.
  *
- * Both need process context.  The bytes of a send are read when it starts, unless
- * it has KFI_INJECT.
+ * Both need process context.  An operation with KFI_TRIGGER fails with
+ * -KFI_EOPNOTSUPP where its caller may not sleep.  A kernel without a count of
+ * preemption (CONFIG_PREEMPT_COUNT) cannot tell that, so there it always fails;
+ * deferred work does not.  The bytes of a send are read when it starts, unless it
+ * has KFI_INJECT.
  *
  * Source: fi_trigger(3).
  */

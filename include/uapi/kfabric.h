@@ -421,7 +421,6 @@ struct kfabric_rma_iov {
  * @max_comp_cntr: completion counters of one domain
  * @max_work: deferred work and triggered operations that wait in one domain
  * @max_ep_ctx: transmit contexts, and receive contexts, of a scalable endpoint
- * @reserved: 0
  */
 struct kfabric_query {
 	__u32	size;
@@ -544,6 +543,49 @@ struct kfabric_link_get {
 
 /**
  * struct kfabric_info - one entry of KFABRIC_IOC_GETINFO, and its hints
+ * @caps: capabilities, KFI_MSG, ...
+ * @mode: what the program must do: 0
+ * @addr_format: KFI_SOCKADDR_IN, KFI_SOCKADDR_IN6
+ * @ep_type: KFI_EP_*
+ * @src_addr: address of this side
+ * @dest_addr: address of the peer
+ * @tx_caps: capabilities of the transmit side
+ * @tx_op_flags: default flags of transmits
+ * @tx_msg_order: orders of messages that the transmit side keeps, KFI_ORDER_*
+ * @tx_comp_order: orders of its completions
+ * @tx_inject_size: bytes that KFI_INJECT can carry
+ * @tx_size: transmits that can be outstanding
+ * @tx_iov_limit: elements of an iov list of a transmit
+ * @tx_rma_iov_limit: pieces of remote memory of one operation
+ * @rx_caps: capabilities of the receive side
+ * @rx_op_flags: default flags of receives
+ * @rx_msg_order: orders of messages that the receive side keeps
+ * @rx_comp_order: orders of its completions
+ * @rx_total_buffered_recv: bytes of unexpected messages that are kept
+ * @rx_size: receives that can be posted
+ * @rx_iov_limit: elements of an iov list of a receive
+ * @protocol: KFI_PROTO_*
+ * @protocol_version: its version
+ * @max_msg_size: bytes of a message or an RMA operation
+ * @mem_tag_format: fields of the tag, as bits of alternating values
+ * @threading: KFI_THREAD_*: which calls may overlap
+ * @control_progress: KFI_PROGRESS_*: who makes connections and events progress
+ * @data_progress: KFI_PROGRESS_*: who makes data transfers progress
+ * @resource_mgmt: KFI_RM_*: whether queues are kept from overrunning
+ * @av_type: KFI_AV_*: the best type of AV
+ * @mr_mode: KFI_MR_*: what registered memory requires
+ * @mr_key_size: bytes of a key
+ * @cq_data_size: bytes of remote CQ data
+ * @cq_cnt: CQs that can be open
+ * @ep_cnt: endpoints that can be open
+ * @cntr_cnt: counters that can be open
+ * @mr_cnt: memory regions that can be open
+ * @mr_iov_limit: elements of a region's list of memory
+ * @domain_name: the link
+ * @fabric_name: the fabric
+ * @prov_name: the provider
+ * @prov_version: version of the provider, as KFI_VERSION(major, minor)
+ * @api_version: version of the API, as KFI_VERSION(major, minor)
  *
  * The members of struct kfi_info and its attributes in one structure.  In
  * hints, a zero (or an empty name) leaves the choice to the provider.

@@ -242,7 +242,7 @@ static void arguments_are_checked(struct kunit *test)
 	target_close(test, t);
 }
 
-/* The lists are converted where nobody may sleep. */
+/* The lists are converted where the caller may not sleep. */
 static void posts_need_not_sleep(struct kunit *test)
 {
 	struct target *t = target_open(test);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Messages of several threads, and posts from where nobody may sleep.
+ * Messages of several threads, and posts where the caller may not sleep.
  */
 
 #include <linux/gfp.h>

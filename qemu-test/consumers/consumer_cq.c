@@ -80,7 +80,7 @@ static void attributes_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, cq->fid.ops->size, sizeof(*cq->fid.ops));
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	/* The choice is told. */
+	/* The attributes that the provider has chosen are returned. */
 	attr = (struct kfi_cq_attr){
 		.flags = KFI_AFFINITY,
 		.size = 7,

@@ -212,7 +212,7 @@ static void on_event(struct kfid_eq *eq, void *context)
 	might_sleep();
 	if (in_interrupt() || raw_smp_processor_id() != told->cpu)
 		atomic_inc(&told->wrong);
-	/* It may not, and is told so. */
+	/* A handler cannot close its own queue. */
 	told->closed = kfi_close(&eq->fid);
 	msleep(20);
 	while (told->drains && kfi_eq_read(eq, &event, NULL, 0, 0) >= 0)
@@ -261,7 +261,7 @@ static void a_handler_is_told_of_events(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);
 	KUNIT_EXPECT_EQ(test, calls(&told, 2), 2);
 	KUNIT_EXPECT_EQ(test, told.closed, -KFI_EBUSY);
-	/* A handler that reads all is told of all. */
+	/* A handler that reads all events is called for each later one. */
 	told.drains = true;
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, NULL, 0, 0), -KFI_EAGAIN);

@@ -123,7 +123,7 @@ static void on_completion(struct kfid_cq *cq, void *context)
 	might_sleep();
 	wrong_if(found, atomic_inc_return(&found->inside) != 1 || in_interrupt());
 	wrong_if(found, raw_smp_processor_id() != found->cpu);
-	/* It may not, and is told so. */
+	/* A handler cannot close its own queue. */
 	wrong_if(found, kfi_close(&cq->fid) != -KFI_EBUSY);
 	while (found->drains && kfi_cq_read(cq, &entry, 1) == 1)
 		note(found, &entry);
@@ -357,7 +357,7 @@ static void formats_have_their_fields(struct kunit *test)
 	}
 }
 
-/* A message that is too long is an error at the receiver, and the handler is told. */
+/* A message that is too long is an error at the receiver, for which the handler is called. */
 static void errors_come_first(struct kunit *test)
 {
 	struct found *found = found_new(test);
@@ -401,7 +401,7 @@ static void errors_come_first(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
-/* A thread waits for as many entries as it says; a wait set and a poll set are told. */
+/* A thread waits for as many entries as it asks for; a wait set and a poll set are signaled. */
 static void waits_have_a_condition(struct kunit *test)
 {
 	struct kfi_cq_attr attr = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a consumer gets wrong, or does at an unexpected moment, and what becomes of it.
+ * Mistakes of a consumer, and calls at unexpected moments: each has a defined result.
  */
 
 #include <linux/bits.h>
@@ -102,7 +102,7 @@ static void a_work_may_be_freed_when_it_completes(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* Posts where nobody may sleep, until that fails or there are 20 times @room of them. */
+/* Posts where the caller may not sleep, until that fails or 20 times @room were accepted. */
 static ssize_t post_many(struct end *end, bool receives, size_t room, u64 *word)
 {
 	size_t posted, i;

@@ -5,18 +5,22 @@
 //! every structure, handles are numbers, and only the test closes objects (or its end, which closes
 //! its open file).
 
-#![allow(unsafe_code, reason = "raw calls, and memory with holes")]
+#![allow(unsafe_code, reason = "raw calls")]
+
+mod netdev;
+mod pages;
+
+pub(crate) use self::{
+    netdev::{Netdev, ip, ip_batch, program},
+    pages::{PAGE, Pages},
+};
 
 use crate::host::{LINK, device};
 use kfi::{
     Device, Errno,
     abi::{self, Call},
 };
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use std::{ffi::c_char, fmt::Debug, os::fd::AsFd};
-
-/// The length of a page.
-pub(crate) const PAGE: usize = 4096;
 
 /// Addresses that no program can have: the first page, one of the kernel, a non-canonical one, and
 /// one near the end of the address space, behind which ranges wrap.
@@ -537,158 +541,8 @@ pub(crate) const ALL_ACCESS: u64 = abi::KFI_SEND
     | abi::KFI_REMOTE_READ
     | abi::KFI_REMOTE_WRITE;
 
-/// Pages with a hole behind them.
-pub(crate) struct Pages {
-    at: *mut u8,
-    len: usize,
-}
-
-// SAFETY: the memory is accessed by copying only, by one thread of a test at a time.
-unsafe impl Sync for Pages {}
-
-impl Pages {
-    /// `count` pages that can be read and written, and an unmapped one behind them.
-    pub(crate) fn new(count: usize) -> Self {
-        let len = count * PAGE;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; its last page is ours.
-        let at = unsafe {
-            let at = rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len + PAGE,
-                prot,
-                MapFlags::PRIVATE,
-            )
-            .expect("mmap")
-            .cast::<u8>();
-            rustix::mm::munmap(at.add(len).cast(), PAGE).expect("munmap");
-            at
-        };
-        // The pages are present, so that only the test decides which access faults.
-        let pages = Self { at, len };
-        pages.write(0, &vec![0; len]);
-        pages
-    }
-
-    /// Makes them read-only, or inaccessible.
-    pub(crate) fn protect(&self, readable: bool) {
-        let flags = if readable {
-            MprotectFlags::READ
-        } else {
-            MprotectFlags::empty()
-        };
-        // SAFETY: the pages are ours, and nobody holds a reference into them.
-        unsafe { rustix::mm::mprotect(self.at.cast(), self.len, flags) }.expect("mprotect");
-    }
-
-    /// Where they begin.
-    pub(crate) fn addr(&self) -> u64 {
-        self.at.expose_provenance() as u64
-    }
-
-    /// The address with `len` bytes before the hole.
-    pub(crate) fn before_hole(&self, len: usize) -> u64 {
-        self.addr() + (self.len - len) as u64
-    }
-
-    /// The hole.
-    pub(crate) fn hole(&self) -> u64 {
-        self.addr() + self.len as u64
-    }
-
-    /// Writes at `offset`.
-    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= self.len);
-        // SAFETY: within the pages, which are writable unless a test is wrong (and then crashes).
-        unsafe {
-            self.at
-                .add(offset)
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        }
-    }
-
-    /// Reads at `offset`.
-    pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
-        assert!(offset + len <= self.len);
-        // SAFETY: within the pages.
-        unsafe { std::slice::from_raw_parts(self.at.add(offset), len) }.to_vec()
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours.
-        unsafe {
-            let _ = rustix::mm::munmap(self.at.cast(), self.len);
-        }
-    }
-}
-
 /// The bytes of a structure of the interface, which has no padding.
 pub(crate) fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     // SAFETY: the structures of the interface consist of integers, without padding.
     unsafe { std::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }.to_vec()
-}
-
-/// Runs `ip` with these words; it must succeed.
-#[track_caller]
-pub(crate) fn ip(words: &str) {
-    program("ip", words);
-}
-
-/// Runs a program with these words as arguments.
-#[track_caller]
-pub(crate) fn program(name: &str, words: &str) {
-    let status = std::process::Command::new(name)
-        .args(words.split_whitespace())
-        .status()
-        .unwrap_or_else(|error| panic!("start {name}: {error}"));
-    assert!(status.success(), "{name} {words}: {status}");
-}
-
-/// Runs these commands of ip(8), one per line, in one batch.
-#[track_caller]
-pub(crate) fn ip_batch(lines: &[String]) {
-    use std::io::Write;
-    let mut child = std::process::Command::new("ip")
-        .args(["-batch", "-"])
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .expect("start ip");
-    let mut stdin = child.stdin.take().expect("stdin");
-    stdin.write_all(lines.join("\n").as_bytes()).expect("write");
-    drop(stdin);
-    let status = child.wait().expect("wait");
-    assert!(status.success(), "{lines:?}: {status}");
-}
-
-/// A network interface of a test; dropping this value removes it.
-pub(crate) struct Netdev(&'static str);
-
-impl Netdev {
-    /// A dummy interface that is up and has this address (`10.9.0.1/24`), unless it is empty.
-    #[track_caller]
-    pub(crate) fn dummy(name: &'static str, addr: &str) -> Self {
-        // An interface that a failed test has left.
-        let _ = std::process::Command::new("ip")
-            .args(["link", "del", name])
-            .stderr(std::process::Stdio::null())
-            .status();
-        ip(&format!("link add {name} type dummy"));
-        let netdev = Self(name);
-        if !addr.is_empty() {
-            ip(&format!("addr add {addr} dev {name}"));
-        }
-        ip(&format!("link set {name} up"));
-        netdev
-    }
-
-    /// Removes it now.
-    pub(crate) fn delete(self) {}
-}
-
-impl Drop for Netdev {
-    fn drop(&mut self) {
-        ip(&format!("link del {}", self.0));
-    }
 }

@@ -4,6 +4,9 @@
 //!
 //! [`hosts`](crate::hosts) runs some of these tests again with the sender on another host.
 
+mod pool;
+
+use self::pool::{BOTH, MEMBERS, Pool, of_byte, room};
 use crate::{
     connected::connect_qps,
     harness::tests,
@@ -11,8 +14,7 @@ use crate::{
     raw::{File, refused},
 };
 use kfi::{
-    Av, AvKind, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint,
-    Entry, EpType, Errno, FiAddr, Op, OpFlags, SharedRx, Wait,
+    Av, Buffer, Caps, CompFlags, Cq, CqBind, EpType, Errno, FiAddr, Op, OpFlags, Wait,
     abi::{self, Call},
 };
 
@@ -35,116 +37,9 @@ const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
 const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
-const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
 
 /// More bytes than are buffered at the receiver.
 const LONG: usize = 100_000;
-
-/// The number of endpoints.
-const MEMBERS: usize = 3;
-
-/// An endpoint of a pool.
-struct Member {
-    ep: Endpoint,
-    received: Cntr,
-}
-
-/// A shared receive context, and endpoints that use it.
-struct Pool {
-    domain: Domain,
-    cq: Cq,
-    av: Av,
-    srx: SharedRx,
-    members: Vec<Member>,
-}
-
-impl Pool {
-    /// A pool without endpoints, for endpoints with `options`.
-    fn empty(entries: u32, size: u32) -> Self {
-        let (_, domain) = domain();
-        let cq = domain
-            .cq()
-            .entries(entries)
-            .format(CqFormat::Tagged)
-            .wait(Wait::Queue)
-            .open()
-            .expect("cq");
-        Self {
-            cq,
-            av: domain.av().kind(AvKind::Table).open().expect("av"),
-            srx: domain.srx().size(size).open().expect("srx"),
-            domain,
-            members: Vec::new(),
-        }
-    }
-
-    /// A pool with endpoints for reliable datagrams.
-    fn new() -> Self {
-        let mut pool = Self::empty(256, 0);
-        for _ in 0..MEMBERS {
-            pool.add(EpType::Rdm).expect("enable");
-        }
-        pool
-    }
-
-    /// Adds an endpoint. Returns what enabling it does.
-    fn add(&mut self, ep_type: EpType) -> kfi::Result<()> {
-        let options = Options::default();
-        let caps = match ep_type {
-            EpType::Rdm => options.caps,
-            _ => Caps::MSG,
-        };
-        let ep = self.domain.endpoint().ep_type(ep_type).caps(caps);
-        let ep = ep.shared_rx().open().expect("endpoint");
-        let received = self.domain.cntr().open().expect("cntr");
-        ep.bind_srx(&self.srx).expect("bind srx");
-        ep.bind_cq(&self.cq, BOTH).expect("bind cq");
-        ep.bind_cntr(&received, CntrBind::RECV).expect("bind cntr");
-        if ep_type != EpType::Msg {
-            ep.bind_av(&self.av).expect("bind av");
-        }
-        ep.enable()?;
-        self.members.push(Member { ep, received });
-        Ok(())
-    }
-
-    /// A sender in a domain of its own, and the members in its AV.
-    fn sender(&self) -> (Host, Vec<FiAddr>) {
-        let sender = Host::new();
-        let known = self.members.iter().map(|member| {
-            let name = member.ep.name().expect("name");
-            sender.av.insert_one(name).expect("insert")
-        });
-        let known = known.collect();
-        (sender, known)
-    }
-
-    /// The next completion, which must have these flags and this context.
-    #[track_caller]
-    fn expect(&self, flags: CompFlags, context: u64) -> Entry {
-        let entry = self.cq.next(SOON).expect("completion").expect("in time");
-        assert_eq!(
-            (entry.flags, entry.op_context),
-            (flags, context),
-            "{entry:?}"
-        );
-        entry
-    }
-
-    #[track_caller]
-    fn expect_nothing(&self) {
-        let mut entries = [Entry::default()];
-        assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
-    }
-}
-
-fn of_byte(byte: u8, len: usize) -> Buffer {
-    Buffer::from_bytes(&vec![byte; len]).expect("buffer")
-}
-
-fn room(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
-}
 
 fn the_oldest_shared_receive_takes_a_message() {
     let pool = Pool::new();

@@ -531,7 +531,7 @@ impl WorkMap for AddedTo<'_> {
     }
 }
 
-/// The adder comes while the last of the rest is made due: nobody else would see what it reaches.
+/// The adder comes while the last of the rest is made due. No other task would see what it reaches.
 #[test]
 fn an_add_beside_the_last_of_the_rest_is_not_missed() {
     let values = counter();

@@ -285,7 +285,7 @@ unsafe fn insert_all(
             Ok(_) => inserted = inserted.saturating_add(1),
             Err(error) => {
                 first = first.and(Err(error));
-                // Without events there is no room and nobody to tell.
+                // Without events there is no room, and the error is not reported.
                 let _ = failed.push_within_capacity((index as u64, error));
             }
         }
@@ -306,6 +306,8 @@ fn number_or_code(result: Result<c_int>) -> c_int {
     result.unwrap_or_else(|error| error.to_errno())
 }
 
+/// kfi_av_insert().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -334,6 +336,8 @@ unsafe extern "C" fn insert(
     number_or_code(unsafe { insert_all(av, count, next, fi_addrs, flags, context) })
 }
 
+/// kfi_av_insertsvc().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -354,6 +358,8 @@ unsafe extern "C" fn insertsvc(
     number_or_code(unsafe { insert_all(av, 1, |_| addr, fi_addr, flags, context) })
 }
 
+/// kfi_av_insertsym().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -383,6 +389,8 @@ unsafe extern "C" fn insertsym(
     number_or_code(insert())
 }
 
+/// kfi_av_remove().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -402,6 +410,8 @@ unsafe extern "C" fn remove(
     code(av.remove(fi_addrs))
 }
 
+/// kfi_av_lookup().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -418,6 +428,8 @@ unsafe extern "C" fn lookup(
     code(found.and_then(|found| unsafe { info::put_sockaddr(&found, addr, len) }))
 }
 
+/// kfi_av_straddr().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this

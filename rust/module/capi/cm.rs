@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses and connections of endpoints: fi_cm(3). All operations need process context and may
-//! sleep.
+//! Connections of endpoints: fi_cm(3). All operations need process context and may sleep.
 
 use core::slice;
 
@@ -13,23 +12,21 @@ use kfi_core::limits::{
 };
 
 use super::{
-    absent::not_there,
+    absent,
     av::read_addr,
     code,
-    info::{
-        put_sockaddr,
-        sockaddr, //
-    },
+    info::put_sockaddr,
     object::inner,
+    options::{
+        getname,
+        setname, //
+    },
     raw::{
         kfi_ops_cm,
-        kfid,
-        kfid_ep,
-        kfid_mc,
-        kfid_pep,
-        kfid_t, //
+        kfid_ep, //
     }, //
 };
+
 /// The private data of a connection request. Fails with `EINVAL` for more than `max` bytes.
 ///
 /// # Safety
@@ -44,36 +41,6 @@ pub(super) unsafe fn private<'a>(param: *const c_void, len: usize, max: usize) -
     }
     // SAFETY: By the requirement above.
     Ok(unsafe { slice::from_raw_parts(param.cast(), len) })
-}
-
-/// kfi_setname().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn setname(fid: kfid_t, addr: *mut c_void, len: usize) -> c_int {
-    let set = || {
-        // SAFETY: By the interface, `fid` is an open endpoint of this module, and there are `len`
-        // bytes.
-        let (ep, addr) = unsafe { (inner::<kfid_ep>(fid.cast()), sockaddr(addr, len)) };
-        let addr = addr.map_err(|_| EINVAL)?.ok_or(EINVAL)?;
-        ep.endpoint.set_name(addr)
-    };
-    code(set())
-}
-
-/// kfi_getname().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn getname(fid: *mut kfid, addr: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: By the interface, `fid` is an open endpoint of this module.
-    let name = unsafe { inner::<kfid_ep>(fid.cast()) }.endpoint.name();
-    // SAFETY: By the interface, `len` and `addr` can be written.
-    code(name.and_then(|name| unsafe { put_sockaddr(&name, addr, len) }))
 }
 
 /// kfi_getpeer().
@@ -147,21 +114,13 @@ unsafe extern "C" fn shutdown(ep: *mut kfid_ep, flags: u64) -> c_int {
     code(unsafe { inner(ep) }.endpoint.shutdown())
 }
 
-not_there! {
-    listen(*mut kfid_pep);
-    reject(*mut kfid_pep, kfid_t, *const c_void, usize);
-    join(*mut kfid_ep, *const c_void, u64, *mut *mut kfid_mc, *mut c_void);
-}
-
+/// The operations of fi_cm(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_cm = kfi_ops_cm {
-    size: size_of::<kfi_ops_cm>(),
-    setname: Some(setname),
-    getname: Some(getname),
+    setname: Some(setname::<kfid_ep>),
+    getname: Some(getname::<kfid_ep>),
     getpeer: Some(getpeer),
     connect: Some(connect),
-    listen: Some(listen),
     accept: Some(accept),
-    reject: Some(reject),
     shutdown: Some(shutdown),
-    join: Some(join),
+    ..absent::CM
 };

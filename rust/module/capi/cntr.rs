@@ -133,6 +133,8 @@ pub(super) unsafe extern "C" fn open(
     unsafe { store(cntr, make()) }
 }
 
+/// kfi_cntr_read().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -143,6 +145,8 @@ unsafe extern "C" fn read(cntr: *mut kfid_cntr) -> u64 {
     unsafe { inner(cntr) }.cntr.read()
 }
 
+/// kfi_cntr_readerr().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -152,6 +156,8 @@ unsafe extern "C" fn readerr(cntr: *mut kfid_cntr) -> u64 {
     unsafe { inner(cntr) }.cntr.err()
 }
 
+/// kfi_cntr_add().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -176,6 +182,8 @@ fn locking(change: impl FnOnce() -> Result) -> c_int {
     })
 }
 
+/// kfi_cntr_set().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -185,6 +193,8 @@ unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
     locking(|| unsafe { inner(cntr) }.cntr.set(value))
 }
 
+/// kfi_cntr_adderr().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -197,6 +207,8 @@ unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     })
 }
 
+/// kfi_cntr_seterr().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -206,6 +218,8 @@ unsafe extern "C" fn seterr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     locking(|| unsafe { inner(cntr) }.cntr.seterr(value))
 }
 
+/// kfi_cntr_wait().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -217,6 +231,8 @@ unsafe extern "C" fn wait(cntr: *mut kfid_cntr, threshold: u64, timeout: c_int) 
     code(cntr.cntr.wait(threshold, deadline(timeout), &mut 0))
 }
 
+/// kfi_control() with KFI_GETWAIT, KFI_GETOPSFLAG or KFI_SETOPSFLAG.
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this

@@ -298,6 +298,8 @@ unsafe fn take(
     }))
 }
 
+/// kfi_cq_read().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -312,6 +314,8 @@ unsafe extern "C" fn read(cq: *mut kfid_cq, buf: *mut c_void, count: usize) -> i
     unsafe { take(cq, buf, count, ptr::null_mut()) }
 }
 
+/// kfi_cq_readfrom().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -327,6 +331,8 @@ unsafe extern "C" fn readfrom(
     unsafe { take(cq, buf, count, sources) }
 }
 
+/// kfi_cq_readerr().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -360,6 +366,8 @@ unsafe extern "C" fn readerr(cq: *mut kfid_cq, buf: *mut kfi_cq_err_entry, flags
     count_of(result.map(|()| 1))
 }
 
+/// kfi_cq_sread().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -375,6 +383,8 @@ unsafe extern "C" fn sread(
     unsafe { sreadfrom(cq, buf, count, ptr::null_mut(), cond, timeout) }
 }
 
+/// kfi_cq_sreadfrom().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -411,6 +421,8 @@ unsafe extern "C" fn sreadfrom(
     count_of(cq.sread(count, want, deadline(timeout), &mut 0, sink))
 }
 
+/// kfi_cq_signal().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -420,6 +432,8 @@ unsafe extern "C" fn signal(cq: *mut kfid_cq) -> c_int {
     code(unsafe { inner(cq) }.cq.signal())
 }
 
+/// kfi_cq_strerror().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -457,6 +471,8 @@ pub(super) unsafe fn put_text(text: &'static CStr, buf: *mut c_char, len: usize)
     text.as_char_ptr()
 }
 
+/// kfi_control() with KFI_GETWAIT.
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this

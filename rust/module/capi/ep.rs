@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Endpoints: fi_endpoint(3). [`cm`] has their addresses and connections, [`msg`] and [`tagged`]
-//! their messages.
+//! Endpoints: fi_endpoint(3). [`options`](super::options) has their names, options and default flags,
+//! [`cm`] their connections, [`msg`] and [`tagged`] their messages, [`rma`] and [`atomic`] their
+//! accesses to the memory of peers.
 //!
 //! The contexts of a scalable endpoint ([`sep`](super::sep)) are endpoints too.
 //!
@@ -26,14 +27,12 @@ use kernel::{
 };
 
 use kfi_core::{
+    addr::SockAddr,
     enums::EpType,
-    errno::Errno,
     flags::{
         CntrBind,
         CqBind,
-        OpFlags,
-        KFI_RECV,
-        KFI_TRANSMIT, //
+        OpFlags, //
     },
     info::{
         Kind,
@@ -58,6 +57,16 @@ use super::{
         Inner,
         Slot, //
     },
+    options::{
+        get_op_flags,
+        getopt,
+        set_op_flags,
+        setopt,
+        side_of,
+        HasName,
+        HasOpFlags,
+        HasOptions, //
+    },
     pep::ConnReq,
     raw::{
         self,
@@ -65,8 +74,6 @@ use super::{
         kfi_info,
         kfi_ops,
         kfi_ops_ep,
-        kfi_rx_attr,
-        kfi_tx_attr,
         kfid,
         kfid_av,
         kfid_cntr,
@@ -148,19 +155,6 @@ impl OpenEp {
         }
     }
 
-    /// Sets the default flags of a side.
-    fn set_op_flags(&self, side: Side, flags: u64) -> Result {
-        let flags = side.default_flags(flags).map_err(to_error)?;
-        match &self.alias {
-            None => self.endpoint.set_op_flags(side, flags),
-            Some(alias) => {
-                self.endpoint.check_op_flags(flags)?;
-                alias.op_flags(side).store(flags.bits(), Relaxed);
-                Ok(())
-            }
-        }
-    }
-
     /// Another alias of the endpoint, with `flags` as default flags of the side that they name.
     fn alias(&self, flags: u64) -> Result<Self> {
         let made = Self {
@@ -174,7 +168,8 @@ impl OpenEp {
                 used: UseRef::new(self.endpoint.clone())?,
             }),
         };
-        made.set_op_flags(side_of(flags)?, flags & !SIDES)?;
+        let (side, flags) = side_of(flags)?;
+        made.set_op_flags(side, flags)?;
         Ok(made)
     }
 }
@@ -185,6 +180,44 @@ impl Inner for OpenEp {
             None => object::close(&*self.endpoint),
             Some(alias) => {
                 alias.used.release();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl HasName for OpenEp {
+    fn name(&self) -> Result<SockAddr> {
+        self.endpoint.name()
+    }
+
+    fn set_name(&self, addr: SockAddr) -> Result {
+        self.endpoint.set_name(addr)
+    }
+}
+
+impl HasOptions for OpenEp {
+    fn opt(&self, opt: Opt) -> Result<u64> {
+        self.endpoint.opt(opt)
+    }
+
+    fn set_opt(&self, opt: Opt, value: u64) -> Result {
+        self.endpoint.set_opt(opt, value)
+    }
+}
+
+impl HasOpFlags for OpenEp {
+    fn op_flags(&self, side: Side) -> OpFlags {
+        Self::op_flags(self, side)
+    }
+
+    fn set_op_flags(&self, side: Side, flags: u64) -> Result {
+        let flags = side.default_flags(flags).map_err(to_error)?;
+        match &self.alias {
+            None => self.endpoint.set_op_flags(side, flags),
+            Some(alias) => {
+                self.endpoint.check_op_flags(flags)?;
+                alias.op_flags(side).store(flags.bits(), Relaxed);
                 Ok(())
             }
         }
@@ -210,18 +243,6 @@ unsafe impl Head for kfid_ep {
 
     fn fid_ops() -> &'static kfi_ops {
         &FID_OPS
-    }
-}
-
-/// The flags that name a side.
-pub(super) const SIDES: u64 = KFI_TRANSMIT | KFI_RECV;
-
-/// The side that flags name. Fails with `EINVAL` for neither or both.
-pub(super) fn side_of(flags: u64) -> Result<Side> {
-    match flags & SIDES {
-        KFI_TRANSMIT => Ok(Side::Transmit),
-        KFI_RECV => Ok(Side::Receive),
-        _ => Err(EINVAL),
     }
 }
 
@@ -421,21 +442,14 @@ pub(super) unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mu
     // receive contexts.
     let (ep, class, context) =
         unsafe { (inner::<kfid_ep>(fid.cast()), (*fid).fclass, (*fid).context) };
-    let flags: *mut u64 = arg.cast();
     let result = match u32::try_from(command) {
         Ok(raw::KFI_ENABLE) => ep.endpoint.enable(),
         // SAFETY: By the interface, `arg` points to a `struct kfi_alias`.
         Ok(raw::KFI_ALIAS) => unsafe { make_alias(ep, class, context, arg.cast()) },
-        Ok(raw::KFI_GETOPSFLAG | raw::KFI_SETOPSFLAG) if arg.is_null() => Err(EINVAL),
-        // SAFETY: By the interface, `arg` points to a u64 that can be written.
-        Ok(raw::KFI_GETOPSFLAG) => side_of(unsafe { *flags }).map(|side| unsafe {
-            *flags = *flags & SIDES | ep.op_flags(side).bits();
-        }),
-        Ok(raw::KFI_SETOPSFLAG) => {
-            // SAFETY: By the interface, `arg` points to a u64.
-            let flags = unsafe { *flags };
-            side_of(flags).and_then(|side| ep.set_op_flags(side, flags & !SIDES))
-        }
+        // SAFETY: By the interface, `arg` is null or points to a u64 that can be written.
+        Ok(raw::KFI_GETOPSFLAG) => unsafe { get_op_flags(ep, arg.cast()) },
+        // SAFETY: By the interface, `arg` is null or points to a u64.
+        Ok(raw::KFI_SETOPSFLAG) => unsafe { set_op_flags(ep, arg.cast()) },
         _ => Err(ENOSYS),
     };
     code(result)
@@ -453,107 +467,9 @@ unsafe extern "C" fn cancel(fid: *mut kfid, context: *mut c_void) -> isize {
     code(ep.endpoint.cancel(context.expose_provenance() as u64)) as isize
 }
 
-/// The option with a level and a name. Fails with `ENOPROTOOPT` if there is none.
-pub(super) fn option(level: c_int, name: c_int) -> Result<Opt> {
-    match (u32::try_from(level), u32::try_from(name)) {
-        (Ok(raw::KFI_OPT_ENDPOINT), Ok(raw::KFI_OPT_MIN_MULTI_RECV)) => Ok(Opt::MinMultiRecv),
-        (Ok(raw::KFI_OPT_ENDPOINT), Ok(raw::KFI_OPT_CM_DATA_SIZE)) => Ok(Opt::CmDataSize),
-        _ => Err(to_error(Errno::ENOPROTOOPT)),
-    }
-}
-
-/// Stores the value of an option. Fails with `EINVAL` for a null pointer, `KFI_ETOOSMALL`.
-///
-/// # Safety
-///
-/// Each pointer is null or can be written; there is room for `*len` bytes at `to`.
-pub(super) unsafe fn put_option(value: u64, to: *mut c_void, len: *mut usize) -> Result {
-    if to.is_null() || len.is_null() {
-        return Err(EINVAL);
-    }
-    // SAFETY: By the requirement above.
-    let room = unsafe { ptr::replace(len, size_of::<usize>()) };
-    if room < size_of::<usize>() {
-        return Err(to_error(Errno::KFI_ETOOSMALL));
-    }
-    // CAST: A usize has 64 bits.
-    // SAFETY: By the requirement above.
-    unsafe { to.cast::<usize>().write_unaligned(value as usize) };
-    Ok(())
-}
-
-/// The value of an option that a consumer sets: a `size_t`. Fails with `EINVAL` for a null pointer or
-/// another length.
-///
-/// # Safety
-///
-/// `value` is null, or points to `len` bytes.
-pub(super) unsafe fn given_option(value: *const c_void, len: usize) -> Result<u64> {
-    if value.is_null() || len != size_of::<usize>() {
-        return Err(EINVAL);
-    }
-    // CAST: A usize has 64 bits.
-    // SAFETY: By the requirement above.
-    Ok(unsafe { value.cast::<usize>().read_unaligned() } as u64)
-}
-
-/// kfi_getopt().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn getopt(
-    fid: *mut kfid,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut usize,
-) -> c_int {
-    let get = || {
-        let opt = option(level, name)?;
-        // SAFETY: By the interface, `fid` is an open endpoint of this module.
-        let found = unsafe { inner::<kfid_ep>(fid.cast()) }.endpoint.opt(opt)?;
-        // SAFETY: By the interface, the value and its length can be written.
-        unsafe { put_option(found, value, len) }
-    };
-    code(get())
-}
-
-/// kfi_setopt().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn setopt(
-    fid: *mut kfid,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: usize,
-) -> c_int {
-    let set = || {
-        let opt = option(level, name)?;
-        // SAFETY: By the interface, `value` is null or points to `len` bytes.
-        let value = unsafe { given_option(value, len) }?;
-        // SAFETY: By the interface, `fid` is an open endpoint of this module.
-        let ep = unsafe { inner::<kfid_ep>(fid.cast()) };
-        ep.endpoint.set_opt(opt, value)
-    };
-    code(set())
-}
-
-absent::not_there! {
-    tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
-    rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
-}
-
 static OPS: kfi_ops_ep = kfi_ops_ep {
-    size: size_of::<kfi_ops_ep>(),
     cancel: Some(cancel),
-    getopt: Some(getopt),
-    setopt: Some(setopt),
-    tx_ctx: Some(tx_ctx),
-    rx_ctx: Some(rx_ctx),
+    getopt: Some(getopt::<kfid_ep>),
+    setopt: Some(setopt::<kfid_ep>),
+    ..absent::EP
 };

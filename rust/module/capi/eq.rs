@@ -334,6 +334,8 @@ unsafe fn take(
     bytes_of(take())
 }
 
+/// kfi_eq_read().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -349,6 +351,8 @@ unsafe extern "C" fn read(
     unsafe { take(eq, event, buf, len, 0, flags) }
 }
 
+/// kfi_eq_sread().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -396,6 +400,8 @@ unsafe fn put_error(error: &ErrEvent, to: &mut kfi_eq_err_entry, own: *mut u8) {
     unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to.err_data.cast(), to.err_data_size) };
 }
 
+/// kfi_eq_readerr().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -418,6 +424,8 @@ unsafe extern "C" fn readerr(eq: *mut kfid_eq, buf: *mut kfi_eq_err_entry, flags
     bytes_of(readerr())
 }
 
+/// kfi_eq_write().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -442,6 +450,8 @@ unsafe extern "C" fn write(
     bytes_of(eq.write(event, data).map(|()| len))
 }
 
+/// kfi_eq_strerror().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -462,6 +472,8 @@ unsafe extern "C" fn strerror(
     unsafe { put_text(text, buf, len) }
 }
 
+/// kfi_control() with KFI_GETWAIT.
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this

@@ -50,8 +50,10 @@ use super::{
 };
 use crate::shim::errno::to_error;
 
-/// Bytes of a `struct sockaddr_in` and a `struct sockaddr_in6`.
+/// Bytes of a `struct sockaddr_in`.
 pub(super) const SOCKADDR_IN_LEN: usize = 16;
+
+/// Bytes of a `struct sockaddr_in6`.
 pub(super) const SOCKADDR_IN6_LEN: usize = 28;
 
 /// The part of a `struct sockaddr_in` that has a meaning. Padding follows.
@@ -68,6 +70,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
+    /// An empty list.
     pub(super) const fn new() -> Self {
         // INVARIANT: Both are null.
         Self {
@@ -76,6 +79,7 @@ impl Entries {
         }
     }
 
+    /// Whether there is no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_null()
     }

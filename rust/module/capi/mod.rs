@@ -18,9 +18,9 @@
 //! | [`av`] | operations of address vectors |
 //! | [`ep`] | operations of endpoints and contexts, and their aliases |
 //! | [`sep`] | operations of scalable endpoints |
-//! | [`no_transfers`] | the transfers of an object that has none |
 //! | [`shared`] | shared contexts |
-//! | [`cm`] | addresses and connections of endpoints |
+//! | [`options`] | names, options and default flags of endpoints of all classes |
+//! | [`cm`] | connections of endpoints |
 //! | [`pep`] | operations of passive endpoints, requests for connections |
 //! | [`mr`] | operations of memory regions, and those that register memory |
 //! | [`buffers`] | what a consumer passes as memory: addresses, pages, scatterlists |
@@ -30,7 +30,7 @@
 //! | [`atomic`] | atomics |
 //! | [`remote`] | what a consumer passes as memory of a peer |
 //! | [`work`] | deferred work |
-//! | [`absent`] | operations that are not there yet |
+//! | [`absent`] | tables of operations that objects do not have |
 //! | [`cntr`] | operations of counters |
 //! | [`cq`] | operations of completion queues |
 //! | [`eq`] | operations of event queues |
@@ -65,9 +65,9 @@ mod fabric;
 mod info;
 mod mr;
 mod msg;
-mod no_transfers;
 mod object;
 mod opened;
+mod options;
 mod pep;
 mod poll;
 mod provider;

@@ -432,6 +432,7 @@ pub(super) unsafe extern "C" fn control_domain(
     code(result)
 }
 
+/// The operations of fi_mr(3) that a domain has.
 pub(super) static OPS: kfi_ops_mr = kfi_ops_mr {
     size: size_of::<kfi_ops_mr>(),
     reg: Some(reg_buf),

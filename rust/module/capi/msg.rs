@@ -7,6 +7,8 @@
 //! All operations of this file can be called in process context and in softirqs, also under spin
 //! locks. See [`transfer`](super::transfer).
 
+use core::ptr;
+
 use kernel::{
     bindings::{
         bio_vec,
@@ -51,22 +53,32 @@ pub(super) unsafe fn local(msg: &kfi_msg) -> Result<Local> {
 }
 
 /// The other arguments of a send.
-pub(super) fn send_args(msg: &kfi_msg) -> SendArgs {
+fn to(peer: kfi_addr_t, data: u64, context: *mut c_void) -> SendArgs {
     SendArgs {
-        peer: msg.addr,
-        data: msg.data,
+        peer,
+        data,
         tag: None,
-        context: msg.context,
+        context,
     }
 }
 
 /// The other arguments of a receive.
-pub(super) fn receive_args(msg: &kfi_msg) -> ReceiveArgs {
+fn from(peer: kfi_addr_t, context: *mut c_void) -> ReceiveArgs {
     ReceiveArgs {
-        peer: msg.addr,
+        peer,
         tag: None,
-        context: msg.context,
+        context,
     }
+}
+
+/// The other arguments of a send that a message names.
+pub(super) fn send_args(msg: &kfi_msg) -> SendArgs {
+    to(msg.addr, msg.data, msg.context)
+}
+
+/// The other arguments of a receive that a message names.
+pub(super) fn receive_args(msg: &kfi_msg) -> ReceiveArgs {
+    from(msg.addr, msg.context)
 }
 
 /// kfi_recv().
@@ -83,16 +95,12 @@ unsafe extern "C" fn recv(
     src_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, context))
+    }
 }
 
 /// kfi_recvv().
@@ -109,16 +117,12 @@ unsafe extern "C" fn recvv(
     src_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Kvec(iov), count)) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Kvec(iov), count);
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, context))
+    }
 }
 
 /// kfi_recvbv().
@@ -135,16 +139,12 @@ unsafe extern "C" fn recvbv(
     src_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Bvec(biov), count)) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Bvec(biov), count);
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, context))
+    }
 }
 
 /// kfi_recvsgl().
@@ -161,16 +161,12 @@ unsafe extern "C" fn recvsgl(
     src_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Sgl(sgl), count)) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Sgl(sgl), count);
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, context))
+    }
 }
 
 /// kfi_recvmsg().
@@ -203,17 +199,12 @@ unsafe extern "C" fn send(
     dest_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, 0, context))
+    }
 }
 
 /// kfi_sendv().
@@ -230,17 +221,12 @@ unsafe extern "C" fn sendv(
     dest_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Kvec(iov), count)) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Kvec(iov), count);
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, 0, context))
+    }
 }
 
 /// kfi_sendbv().
@@ -257,17 +243,12 @@ unsafe extern "C" fn sendbv(
     dest_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Bvec(biov), count)) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Bvec(biov), count);
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, 0, context))
+    }
 }
 
 /// kfi_sendsgl().
@@ -284,17 +265,12 @@ unsafe extern "C" fn sendsgl(
     dest_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Sgl(sgl), count)) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Sgl(sgl), count);
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, 0, context))
+    }
 }
 
 /// kfi_sendmsg().
@@ -327,15 +303,14 @@ unsafe extern "C" fn inject(
 ) -> isize {
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
     // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: None,
-        context: core::ptr::null_mut(),
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Inject(OpFlags::EMPTY), local, args) }
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(
+            Given::Inject(OpFlags::EMPTY),
+            local,
+            to(dest_addr, 0, ptr::null_mut()),
+        )
+    }
 }
 
 /// kfi_senddata().
@@ -353,17 +328,16 @@ unsafe extern "C" fn senddata(
     dest_addr: kfi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data,
-        tag: None,
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::REMOTE_CQ_DATA), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(
+            Given::Default(OpFlags::REMOTE_CQ_DATA),
+            local,
+            to(dest_addr, data, context),
+        )
+    }
 }
 
 /// kfi_injectdata().
@@ -381,17 +355,17 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
     // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data,
-        tag: None,
-        context: core::ptr::null_mut(),
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Inject(OpFlags::REMOTE_CQ_DATA), local, args) }
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(
+            Given::Inject(OpFlags::REMOTE_CQ_DATA),
+            local,
+            to(dest_addr, data, ptr::null_mut()),
+        )
+    }
 }
 
+/// The operations of fi_msg(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_msg = kfi_ops_msg {
     size: size_of::<kfi_ops_msg>(),
     recv: Some(recv),

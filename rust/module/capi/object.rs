@@ -18,6 +18,7 @@ use core::{
 use kernel::prelude::*;
 
 use super::{
+    absent,
     code,
     opened::Counted,
     raw::{
@@ -188,59 +189,21 @@ unsafe extern "C" fn close<H: Head>(fid: *mut kfid) -> c_int {
     0
 }
 
-/// Nothing can be bound to this object.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn no_bind(_fid: *mut kfid, _to: *mut kfid, _flags: u64) -> c_int {
-    ENOSYS.to_errno()
-}
-
-/// This object has no commands.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn no_control(_fid: *mut kfid, _command: c_int, _arg: *mut c_void) -> c_int {
-    ENOSYS.to_errno()
-}
-
-/// The provider has no operations of its own.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn no_ops_open(
-    _fid: *mut kfid,
-    _name: *const c_char,
-    _flags: u64,
-    _ops: *mut *mut c_void,
-    _context: *mut c_void,
-) -> c_int {
-    ENOSYS.to_errno()
-}
-
 /// kfi_ep_bind() and the like of a class.
 pub(super) type Bind = unsafe extern "C" fn(*mut kfid, *mut kfid, u64) -> c_int;
 
 /// kfi_control() of a class.
 pub(super) type Control = unsafe extern "C" fn(*mut kfid, c_int, *mut c_void) -> c_int;
 
-/// The operations that all objects of a class have.
+/// The operations that all objects of a class have; nothing can be bound to them.
 pub(super) const fn fid_ops<H: Head>(control: Option<Control>) -> kfi_ops {
     kfi_ops {
-        size: size_of::<kfi_ops>(),
         close: Some(close::<H>),
-        bind: Some(no_bind),
         control: match control {
             Some(control) => Some(control),
-            None => Some(no_control),
+            None => absent::FID.control,
         },
-        ops_open: Some(no_ops_open),
+        ..absent::FID
     }
 }
 

@@ -39,28 +39,29 @@ use kfi_core::{
 };
 
 use super::{
-    absent::not_there,
+    absent,
     cm::private,
     code,
-    ep::{
-        option,
-        put_option, //
-    },
     info::{
         hints,
-        put_sockaddr,
-        sockaddr,
         Entries, //
     },
     object::{
         bound_fid_ops,
-        fid_ops,
         inner,
         of_class,
         store,
         Head,
         Inner,
         Slot, //
+    },
+    options::{
+        getname,
+        getopt,
+        setname,
+        setopt,
+        HasName,
+        HasOptions, //
     },
     raw::{
         self,
@@ -69,13 +70,9 @@ use super::{
         kfi_ops,
         kfi_ops_cm,
         kfi_ops_ep,
-        kfi_rx_attr,
-        kfi_tx_attr,
         kfid,
-        kfid_ep,
         kfid_eq,
         kfid_fabric,
-        kfid_mc,
         kfid_pep,
         kfid_t, //
     }, //
@@ -164,6 +161,30 @@ impl Inner for OpenPep {
     }
 }
 
+impl HasName for OpenPep {
+    fn name(&self) -> Result<SockAddr> {
+        Ok(self.pep.name())
+    }
+
+    fn set_name(&self, addr: SockAddr) -> Result {
+        self.pep.set_name(addr)
+    }
+}
+
+/// KFI_OPT_CM_DATA_SIZE, which cannot be set.
+impl HasOptions for OpenPep {
+    fn opt(&self, opt: Opt) -> Result<u64> {
+        match opt {
+            Opt::CmDataSize => Ok(CM_DATA_SIZE),
+            _ => Err(to_error(Errno::ENOPROTOOPT)),
+        }
+    }
+
+    fn set_opt(&self, _opt: Opt, _value: u64) -> Result {
+        Err(to_error(Errno::ENOPROTOOPT))
+    }
+}
+
 static FID_OPS: kfi_ops = bound_fid_ops::<kfid_pep>(bind, control);
 
 // SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
@@ -178,14 +199,9 @@ unsafe impl Head for kfid_pep {
     }
 }
 
-static HANDLE_OPS: kfi_ops = kfi_ops {
-    close: Some(close_handle),
-    ..fid_ops::<kfid_pep>(None)
-};
-
-not_there! {
-    close_handle(*mut kfid);
-}
+/// The operations of the handle of a request. Its address differs from that of [`absent::FID`], so
+/// [`kfabric_capi_is_connreq`] recognises a handle by it.
+static HANDLE_OPS: kfi_ops = absent::FID;
 
 /// A request for a connection.
 pub(super) struct ConnReq {
@@ -261,7 +277,7 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
         Err(error) if error == ENODATA => return Ok(ptr::null_mut()),
         found => found?,
     }
-    // The request waits until this reader gives its handle to somebody.
+    // The request waits until the consumer uses the handle that this reader gives it.
     let request = open_with(asked.pep, |pep, _| pep.request(asked.number)).flatten();
     let Some(request) = request else {
         return Ok(ptr::null_mut());
@@ -352,71 +368,6 @@ unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
     code(bound)
 }
 
-/// kfi_setname().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn setname(fid: kfid_t, addr: *mut c_void, len: usize) -> c_int {
-    let set = || {
-        // SAFETY: By the interface, `fid` is an open passive endpoint of this module, and there are
-        // `len` bytes.
-        let (pep, addr) = unsafe { (inner::<kfid_pep>(fid.cast()), sockaddr(addr, len)) };
-        pep.pep.set_name(addr.map_err(|_| EINVAL)?.ok_or(EINVAL)?)
-    };
-    code(set())
-}
-
-/// kfi_getname().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn getname(fid: *mut kfid, addr: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: By the interface, `fid` is an open passive endpoint of this module, and `len` and
-    // `addr` can be written.
-    code(unsafe { put_sockaddr(&inner::<kfid_pep>(fid.cast()).pep.name(), addr, len) })
-}
-
-/// kfi_getopt(): a passive endpoint has KFI_OPT_CM_DATA_SIZE.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn getopt(
-    _pep: *mut kfid,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut usize,
-) -> c_int {
-    let get = || match option(level, name)? {
-        // SAFETY: By the interface, the value and its length can be written.
-        Opt::CmDataSize => unsafe { put_option(CM_DATA_SIZE, value, len) },
-        _ => Err(to_error(Errno::ENOPROTOOPT)),
-    };
-    code(get())
-}
-
-/// kfi_setopt(): a passive endpoint has no option that can be set.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn setopt(
-    _pep: *mut kfid,
-    _level: c_int,
-    _name: c_int,
-    _value: *const c_void,
-    _len: usize,
-) -> c_int {
-    to_error(Errno::ENOPROTOOPT).to_errno()
-}
-
 /// kfi_listen().
 ///
 /// # Safety
@@ -477,7 +428,7 @@ unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -
                 arg.cast::<c_int>().as_ref().ok_or(EINVAL)?,
             )
         };
-        // None is no backlog, and a negative one not either.
+        // The provider refuses a backlog of 0, so a negative one becomes that.
         let count = u32::try_from(*count)
             .unwrap_or(0)
             .min(MAX_BACKLOG.saturating_add(1));
@@ -486,35 +437,16 @@ unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -
     code(set())
 }
 
-not_there! {
-    cancel(*mut kfid, *mut c_void) -> isize;
-    tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
-    rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
-    getpeer(*mut kfid_ep, *mut c_void, *mut usize);
-    connect(*mut kfid_ep, *const c_void, *const c_void, usize);
-    accept(*mut kfid_ep, *const c_void, usize);
-    shutdown(*mut kfid_ep, u64);
-    join(*mut kfid_ep, *const c_void, u64, *mut *mut kfid_mc, *mut c_void);
-}
-
 static OPS: kfi_ops_ep = kfi_ops_ep {
-    size: size_of::<kfi_ops_ep>(),
-    cancel: Some(cancel),
-    getopt: Some(getopt),
-    setopt: Some(setopt),
-    tx_ctx: Some(tx_ctx),
-    rx_ctx: Some(rx_ctx),
+    getopt: Some(getopt::<kfid_pep>),
+    setopt: Some(setopt::<kfid_pep>),
+    ..absent::EP
 };
 
 static CM_OPS: kfi_ops_cm = kfi_ops_cm {
-    size: size_of::<kfi_ops_cm>(),
-    setname: Some(setname),
-    getname: Some(getname),
-    getpeer: Some(getpeer),
-    connect: Some(connect),
+    setname: Some(setname::<kfid_pep>),
+    getname: Some(getname::<kfid_pep>),
     listen: Some(listen),
-    accept: Some(accept),
     reject: Some(reject),
-    shutdown: Some(shutdown),
-    join: Some(join),
+    ..absent::CM
 };

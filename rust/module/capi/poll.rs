@@ -158,6 +158,8 @@ unsafe fn change(
     })
 }
 
+/// kfi_poll_add().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
@@ -172,6 +174,8 @@ unsafe extern "C" fn poll_add(pollset: *mut kfid_poll, fid: *mut kfid, flags: u6
     }
 }
 
+/// kfi_poll_del().
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this

@@ -165,9 +165,6 @@ fn one(peer: u64, addr: u64, key: u64, data: u64, context: *mut c_void) -> Resul
     })
 }
 
-/// The default flags of the endpoint.
-const DEFAULT: Given = Given::Default(OpFlags::EMPTY);
-
 /// kfi_read().
 ///
 /// # Safety
@@ -188,7 +185,7 @@ unsafe extern "C" fn read(
     // operation, and `context` its context.
     unsafe {
         let local = Ok(Local::buffer(buf, len));
-        inner(ep).read(DEFAULT, local, one(src_addr, addr, key, 0, context))
+        inner(ep).read(Given::DEFAULT, local, one(src_addr, addr, key, 0, context))
     }
 }
 
@@ -212,7 +209,7 @@ unsafe extern "C" fn readv(
     // operation, and `context` its context.
     unsafe {
         let local = Local::list(Elements::Kvec(iov), count);
-        inner(ep).read(DEFAULT, local, one(src_addr, addr, key, 0, context))
+        inner(ep).read(Given::DEFAULT, local, one(src_addr, addr, key, 0, context))
     }
 }
 
@@ -236,7 +233,7 @@ unsafe extern "C" fn readbv(
     // operation, and `context` its context.
     unsafe {
         let local = Local::list(Elements::Bvec(biov), count);
-        inner(ep).read(DEFAULT, local, one(src_addr, addr, key, 0, context))
+        inner(ep).read(Given::DEFAULT, local, one(src_addr, addr, key, 0, context))
     }
 }
 
@@ -260,7 +257,7 @@ unsafe extern "C" fn readsgl(
     // operation, and `context` its context.
     unsafe {
         let local = Local::list(Elements::Sgl(sgl), count);
-        inner(ep).read(DEFAULT, local, one(src_addr, addr, key, 0, context))
+        inner(ep).read(Given::DEFAULT, local, one(src_addr, addr, key, 0, context))
     }
 }
 
@@ -300,7 +297,7 @@ unsafe extern "C" fn write(
     // operation, and `context` its context.
     unsafe {
         let local = Ok(Local::buffer(buf, len));
-        inner(ep).write(DEFAULT, local, one(dest_addr, addr, key, 0, context))
+        inner(ep).write(Given::DEFAULT, local, one(dest_addr, addr, key, 0, context))
     }
 }
 
@@ -324,7 +321,7 @@ unsafe extern "C" fn writev(
     // operation, and `context` its context.
     unsafe {
         let local = Local::list(Elements::Kvec(iov), count);
-        inner(ep).write(DEFAULT, local, one(dest_addr, addr, key, 0, context))
+        inner(ep).write(Given::DEFAULT, local, one(dest_addr, addr, key, 0, context))
     }
 }
 
@@ -348,7 +345,7 @@ unsafe extern "C" fn writebv(
     // operation, and `context` its context.
     unsafe {
         let local = Local::list(Elements::Bvec(biov), count);
-        inner(ep).write(DEFAULT, local, one(dest_addr, addr, key, 0, context))
+        inner(ep).write(Given::DEFAULT, local, one(dest_addr, addr, key, 0, context))
     }
 }
 
@@ -372,7 +369,7 @@ unsafe extern "C" fn writesgl(
     // operation, and `context` its context.
     unsafe {
         let local = Local::list(Elements::Sgl(sgl), count);
-        inner(ep).write(DEFAULT, local, one(dest_addr, addr, key, 0, context))
+        inner(ep).write(Given::DEFAULT, local, one(dest_addr, addr, key, 0, context))
     }
 }
 
@@ -474,6 +471,7 @@ unsafe extern "C" fn injectdata(
     }
 }
 
+/// The operations of fi_rma(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_rma = kfi_ops_rma {
     size: size_of::<kfi_ops_rma>(),
     read: Some(read),

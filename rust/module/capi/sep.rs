@@ -17,30 +17,25 @@ use kernel::{
 };
 
 use kfi_core::{
+    addr::SockAddr,
+    flags::OpFlags,
     info::is_class,
     op::Side, //
 };
 
 use super::{
-    absent::not_there,
+    absent,
     code,
     ep::{
         self,
-        option,
-        put_option,
-        side_of,
-        OpenEp,
-        SIDES, //
+        OpenEp, //
     },
     info::{
         put_rx,
-        put_sockaddr,
         put_tx,
         rx_hint,
-        sockaddr,
         tx_hint, //
     },
-    no_transfers,
     object::{
         bound_fid_ops,
         inner,
@@ -49,6 +44,17 @@ use super::{
         Head,
         Inner,
         Slot, //
+    },
+    options::{
+        get_op_flags,
+        getname,
+        getopt,
+        set_op_flags,
+        setname,
+        setopt,
+        HasName,
+        HasOpFlags,
+        HasOptions, //
     },
     raw::{
         self,
@@ -61,15 +67,13 @@ use super::{
         kfid,
         kfid_av,
         kfid_domain,
-        kfid_ep,
-        kfid_mc,
-        kfid_pep,
-        kfid_t, //
+        kfid_ep, //
     },
     Opener, //
 };
 use crate::{
     provider::{
+        ep::options::Opt,
         object,
         sep::{
             ContextCounts,
@@ -88,6 +92,39 @@ pub(super) struct OpenSep {
 impl Inner for OpenSep {
     fn close(&self) -> Result {
         object::close(&*self.sep)
+    }
+}
+
+impl HasName for OpenSep {
+    fn name(&self) -> Result<SockAddr> {
+        self.sep.name()
+    }
+
+    fn set_name(&self, addr: SockAddr) -> Result {
+        self.sep.set_name(addr)
+    }
+}
+
+/// The options of contexts that are opened later.
+impl HasOptions for OpenSep {
+    fn opt(&self, opt: Opt) -> Result<u64> {
+        self.sep.opt(opt)
+    }
+
+    fn set_opt(&self, opt: Opt, value: u64) -> Result {
+        self.sep.set_opt(opt, value)
+    }
+}
+
+/// The default flags of contexts that are opened later.
+impl HasOpFlags for OpenSep {
+    fn op_flags(&self, side: Side) -> OpFlags {
+        self.sep.op_flags(side)
+    }
+
+    fn set_op_flags(&self, side: Side, flags: u64) -> Result {
+        let flags = side.default_flags(flags).map_err(to_error)?;
+        self.sep.set_op_flags(side, flags)
     }
 }
 
@@ -142,10 +179,10 @@ pub(super) unsafe extern "C" fn open(
         let made = slot.fill(context, OpenSep { sep, opener }, |head| {
             head.0.ops = ptr::from_ref(&OPS).cast_mut();
             head.0.cm = ptr::from_ref(&CM_OPS).cast_mut();
-            head.0.msg = ptr::from_ref(&no_transfers::MSG).cast_mut();
-            head.0.rma = ptr::from_ref(&no_transfers::RMA).cast_mut();
-            head.0.tagged = ptr::from_ref(&no_transfers::TAGGED).cast_mut();
-            head.0.atomic = ptr::from_ref(&no_transfers::ATOMIC).cast_mut();
+            head.0.msg = ptr::from_ref(&absent::MSG).cast_mut();
+            head.0.rma = ptr::from_ref(&absent::RMA).cast_mut();
+            head.0.tagged = ptr::from_ref(&absent::TAGGED).cast_mut();
+            head.0.atomic = ptr::from_ref(&absent::ATOMIC).cast_mut();
         });
         Ok(made.cast())
     };
@@ -178,101 +215,15 @@ unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
 unsafe extern "C" fn control(fid: *mut kfid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: By the interface, `fid` is an open object; this table is of scalable endpoints.
     let open = unsafe { sep(fid.cast()) };
-    let flags: *mut u64 = arg.cast();
     let result = match u32::try_from(command) {
         Ok(raw::KFI_ENABLE) => open.sep.enable(),
-        Ok(raw::KFI_GETOPSFLAG | raw::KFI_SETOPSFLAG) if arg.is_null() => Err(EINVAL),
-        // SAFETY: By the interface, `arg` points to a u64 that can be written.
-        Ok(raw::KFI_GETOPSFLAG) => side_of(unsafe { *flags }).map(|side| unsafe {
-            *flags = *flags & SIDES | open.sep.op_flags(side).bits();
-        }),
-        Ok(raw::KFI_SETOPSFLAG) => {
-            // SAFETY: By the interface, `arg` points to a u64.
-            let flags = unsafe { *flags };
-            side_of(flags).and_then(|side: Side| {
-                let flags = side.default_flags(flags & !SIDES).map_err(to_error)?;
-                open.sep.set_op_flags(side, flags)
-            })
-        }
+        // SAFETY: By the interface, `arg` is null or points to a u64 that can be written.
+        Ok(raw::KFI_GETOPSFLAG) => unsafe { get_op_flags(open, arg.cast()) },
+        // SAFETY: By the interface, `arg` is null or points to a u64.
+        Ok(raw::KFI_SETOPSFLAG) => unsafe { set_op_flags(open, arg.cast()) },
         _ => Err(ENOSYS),
     };
     code(result)
-}
-
-/// kfi_setname().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn setname(fid: kfid_t, addr: *mut c_void, len: usize) -> c_int {
-    let set = || {
-        // SAFETY: By the interface, `fid` is an open scalable endpoint of this module, and there
-        // are `len` bytes.
-        let (open, addr) = unsafe { (sep(fid.cast()), sockaddr(addr, len)) };
-        let addr = addr.map_err(|_| EINVAL)?.ok_or(EINVAL)?;
-        open.sep.set_name(addr)
-    };
-    code(set())
-}
-
-/// kfi_getname().
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn getname(fid: *mut kfid, addr: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: By the interface, `fid` is an open scalable endpoint of this module.
-    let name = unsafe { sep(fid.cast()) }.sep.name();
-    // SAFETY: By the interface, `len` and `addr` can be written.
-    code(name.and_then(|name| unsafe { put_sockaddr(&name, addr, len) }))
-}
-
-/// kfi_getopt(): the option of contexts that are opened later.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn getopt(
-    fid: *mut kfid,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut usize,
-) -> c_int {
-    let get = || {
-        let opt = option(level, name)?;
-        // SAFETY: By the interface, `fid` is an open scalable endpoint of this module.
-        let found = unsafe { sep(fid.cast()) }.sep.opt(opt)?;
-        // SAFETY: By the interface, the value and its length can be written.
-        unsafe { put_option(found, value, len) }
-    };
-    code(get())
-}
-
-/// kfi_setopt(): the option of contexts that are opened later.
-///
-/// # Safety
-///
-/// The requirements of the C interface: pointers are valid, and objects are open objects of this
-/// module.
-unsafe extern "C" fn setopt(
-    fid: *mut kfid,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: usize,
-) -> c_int {
-    let set = || {
-        let opt = option(level, name)?;
-        // SAFETY: By the interface, `value` is null or points to `len` bytes.
-        let value = unsafe { ep::given_option(value, len) }?;
-        // SAFETY: By the interface, `fid` is an open scalable endpoint of this module.
-        unsafe { sep(fid.cast()) }.sep.set_opt(opt, value)
-    };
-    code(set())
 }
 
 /// kfi_tx_context().
@@ -347,35 +298,16 @@ unsafe extern "C" fn rx_ctx(
     unsafe { store(rx_ep, make()) }
 }
 
-not_there! {
-    cancel(*mut kfid, *mut c_void) -> isize;
-    getpeer(*mut kfid_ep, *mut c_void, *mut usize);
-    connect(*mut kfid_ep, *const c_void, *const c_void, usize);
-    listen(*mut kfid_pep);
-    accept(*mut kfid_ep, *const c_void, usize);
-    reject(*mut kfid_pep, kfid_t, *const c_void, usize);
-    shutdown(*mut kfid_ep, u64);
-    join(*mut kfid_ep, *const c_void, u64, *mut *mut kfid_mc, *mut c_void);
-}
-
 static OPS: kfi_ops_ep = kfi_ops_ep {
-    size: size_of::<kfi_ops_ep>(),
-    cancel: Some(cancel),
-    getopt: Some(getopt),
-    setopt: Some(setopt),
+    getopt: Some(getopt::<SepHead>),
+    setopt: Some(setopt::<SepHead>),
     tx_ctx: Some(tx_ctx),
     rx_ctx: Some(rx_ctx),
+    ..absent::EP
 };
 
 static CM_OPS: kfi_ops_cm = kfi_ops_cm {
-    size: size_of::<kfi_ops_cm>(),
-    setname: Some(setname),
-    getname: Some(getname),
-    getpeer: Some(getpeer),
-    connect: Some(connect),
-    listen: Some(listen),
-    accept: Some(accept),
-    reject: Some(reject),
-    shutdown: Some(shutdown),
-    join: Some(join),
+    setname: Some(setname::<SepHead>),
+    getname: Some(getname::<SepHead>),
+    ..absent::CM
 };

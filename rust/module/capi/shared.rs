@@ -33,7 +33,7 @@ use kfi_core::{
 };
 
 use super::{
-    absent::not_there,
+    absent,
     ep::{
         self,
         OpenEp, //
@@ -45,7 +45,6 @@ use super::{
         tx_hint, //
     },
     object::{
-        bound_fid_ops,
         fid_ops,
         inner,
         store,
@@ -56,10 +55,8 @@ use super::{
     raw::{
         self,
         kfi_ops,
-        kfi_ops_ep,
         kfi_rx_attr,
         kfi_tx_attr,
-        kfid,
         kfid_domain,
         kfid_ep,
         kfid_stx, //
@@ -105,7 +102,7 @@ unsafe impl Head for kfid_stx {
 #[repr(transparent)]
 pub(super) struct SharedRx(kfid_ep);
 
-static SRX_FID_OPS: kfi_ops = bound_fid_ops::<SharedRx>(no_bind, ep::control);
+static SRX_FID_OPS: kfi_ops = fid_ops::<SharedRx>(Some(ep::control));
 
 // SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
 // used for shared receive contexts only.
@@ -118,24 +115,6 @@ unsafe impl Head for SharedRx {
         &SRX_FID_OPS
     }
 }
-
-not_there! {
-    no_bind(*mut kfid, *mut kfid, u64);
-    cancel(*mut kfid, *mut c_void) -> isize;
-    getopt(*mut kfid, c_int, c_int, *mut c_void, *mut usize);
-    setopt(*mut kfid, c_int, c_int, *const c_void, usize);
-    tx_ctx(*mut kfid_ep, c_int, *mut kfi_tx_attr, *mut *mut kfid_ep, *mut c_void);
-    rx_ctx(*mut kfid_ep, c_int, *mut kfi_rx_attr, *mut *mut kfid_ep, *mut c_void);
-}
-
-static STX_OPS: kfi_ops_ep = kfi_ops_ep {
-    size: size_of::<kfi_ops_ep>(),
-    cancel: Some(cancel),
-    getopt: Some(getopt),
-    setopt: Some(setopt),
-    tx_ctx: Some(tx_ctx),
-    rx_ctx: Some(rx_ctx),
-};
 
 /// kfi_stx_context().
 ///
@@ -168,7 +147,7 @@ pub(super) unsafe extern "C" fn open_stx(
             put_tx(attr, &found, more.tx_tclass);
         }
         Ok(slot.fill(context, OpenStx(stx), |head: &mut kfid_stx| {
-            head.ops = ptr::from_ref(&STX_OPS).cast_mut();
+            head.ops = ptr::from_ref(&absent::EP).cast_mut();
         }))
     };
     // SAFETY: By the interface, `stx` can be written.

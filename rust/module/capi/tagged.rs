@@ -7,6 +7,8 @@
 //! All operations of this file can be called in process context and in softirqs, also under spin
 //! locks. See [`transfer`](super::transfer).
 
+use core::ptr;
+
 use kernel::{
     bindings::{
         bio_vec,
@@ -52,28 +54,32 @@ pub(super) unsafe fn local(msg: &kfi_msg_tagged) -> Result<Local> {
 }
 
 /// The other arguments of a send.
-pub(super) fn send_args(msg: &kfi_msg_tagged) -> SendArgs {
+fn to(peer: kfi_addr_t, tag: u64, data: u64, context: *mut c_void) -> SendArgs {
     SendArgs {
-        peer: msg.addr,
-        data: msg.data,
-        tag: Some(Tag {
-            tag: msg.tag,
-            ignore: 0,
-        }),
-        context: msg.context,
+        peer,
+        data,
+        tag: Some(Tag { tag, ignore: 0 }),
+        context,
     }
 }
 
 /// The other arguments of a receive.
-pub(super) fn receive_args(msg: &kfi_msg_tagged) -> ReceiveArgs {
+fn from(peer: kfi_addr_t, tag: u64, ignore: u64, context: *mut c_void) -> ReceiveArgs {
     ReceiveArgs {
-        peer: msg.addr,
-        tag: Some(Tag {
-            tag: msg.tag,
-            ignore: msg.ignore,
-        }),
-        context: msg.context,
+        peer,
+        tag: Some(Tag { tag, ignore }),
+        context,
     }
+}
+
+/// The other arguments of a send that a message names.
+pub(super) fn send_args(msg: &kfi_msg_tagged) -> SendArgs {
+    to(msg.addr, msg.tag, msg.data, msg.context)
+}
+
+/// The other arguments of a receive that a message names.
+pub(super) fn receive_args(msg: &kfi_msg_tagged) -> ReceiveArgs {
+    from(msg.addr, msg.tag, msg.ignore, msg.context)
 }
 
 /// kfi_trecv().
@@ -92,16 +98,12 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: Some(Tag { tag, ignore }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, tag, ignore, context))
+    }
 }
 
 /// kfi_trecvv().
@@ -120,16 +122,12 @@ unsafe extern "C" fn recvv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Kvec(iov), count)) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: Some(Tag { tag, ignore }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Kvec(iov), count);
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, tag, ignore, context))
+    }
 }
 
 /// kfi_trecvbv().
@@ -148,16 +146,12 @@ unsafe extern "C" fn recvbv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Bvec(biov), count)) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: Some(Tag { tag, ignore }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Bvec(biov), count);
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, tag, ignore, context))
+    }
 }
 
 /// kfi_trecvsgl().
@@ -176,16 +170,12 @@ unsafe extern "C" fn recvsgl(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Sgl(sgl), count)) };
-    let args = ReceiveArgs {
-        peer: src_addr,
-        tag: Some(Tag { tag, ignore }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.receive(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Sgl(sgl), count);
+        inner(ep).receive(Given::DEFAULT, local, from(src_addr, tag, ignore, context))
+    }
 }
 
 /// kfi_trecvmsg().
@@ -219,17 +209,12 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: Some(Tag { tag, ignore: 0 }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, tag, 0, context))
+    }
 }
 
 /// kfi_tsendv().
@@ -247,17 +232,12 @@ unsafe extern "C" fn sendv(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Kvec(iov), count)) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: Some(Tag { tag, ignore: 0 }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Kvec(iov), count);
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, tag, 0, context))
+    }
 }
 
 /// kfi_tsendbv().
@@ -275,17 +255,12 @@ unsafe extern "C" fn sendbv(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Bvec(biov), count)) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: Some(Tag { tag, ignore: 0 }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Bvec(biov), count);
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, tag, 0, context))
+    }
 }
 
 /// kfi_tsendsgl().
@@ -303,17 +278,12 @@ unsafe extern "C" fn sendsgl(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Local::list(Elements::Sgl(sgl), count)) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: Some(Tag { tag, ignore: 0 }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::EMPTY), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Local::list(Elements::Sgl(sgl), count);
+        inner(ep).send(Given::DEFAULT, local, to(dest_addr, tag, 0, context))
+    }
 }
 
 /// kfi_tsendmsg().
@@ -347,15 +317,14 @@ unsafe extern "C" fn inject(
 ) -> isize {
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
     // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data: 0,
-        tag: Some(Tag { tag, ignore: 0 }),
-        context: core::ptr::null_mut(),
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Inject(OpFlags::EMPTY), local, args) }
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(
+            Given::Inject(OpFlags::EMPTY),
+            local,
+            to(dest_addr, tag, 0, ptr::null_mut()),
+        )
+    }
 }
 
 /// kfi_tsenddata().
@@ -374,17 +343,16 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
-    // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data,
-        tag: Some(Tag { tag, ignore: 0 }),
-        context,
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Default(OpFlags::REMOTE_CQ_DATA), local, args) }
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory and the
+    // context are those of an operation.
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(
+            Given::Default(OpFlags::REMOTE_CQ_DATA),
+            local,
+            to(dest_addr, tag, data, context),
+        )
+    }
 }
 
 /// kfi_tinjectdata().
@@ -403,17 +371,17 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the memory that of an
     // operation.
-    let (ep, local) = unsafe { (inner(ep), Ok(Local::buffer(buf, len))) };
-    let args = SendArgs {
-        peer: dest_addr,
-        data,
-        tag: Some(Tag { tag, ignore: 0 }),
-        context: core::ptr::null_mut(),
-    };
-    // SAFETY: By the interface, the context is that of an operation.
-    unsafe { ep.send(Given::Inject(OpFlags::REMOTE_CQ_DATA), local, args) }
+    unsafe {
+        let local = Ok(Local::buffer(buf, len));
+        inner(ep).send(
+            Given::Inject(OpFlags::REMOTE_CQ_DATA),
+            local,
+            to(dest_addr, tag, data, ptr::null_mut()),
+        )
+    }
 }
 
+/// The operations of fi_tagged(3) that an endpoint has.
 pub(super) static OPS: kfi_ops_tagged = kfi_ops_tagged {
     size: size_of::<kfi_ops_tagged>(),
     recv: Some(recv),

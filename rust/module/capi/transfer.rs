@@ -6,7 +6,7 @@
 //! # Context
 //!
 //! A caller that may sleep posts its operation itself ([`Poster::post`]). For any other caller the
-//! operation is admitted ([`Endpoint::admit`]), and a worker posts it soon after. What only posting
+//! operation is admitted (`Endpoint::admit()`), and a worker posts it soon after. What only posting
 //! finds out (no such peer, no room) is an error of the call in the first case, and an error of the
 //! completion, or a delay, in the second. If too many operations are delayed, the call fails in the
 //! second case, too. Operations of one side stay in their order.
@@ -92,6 +92,11 @@ pub(super) enum Given {
     Inject(OpFlags),
 }
 
+impl Given {
+    /// The default flags of the endpoint.
+    pub(super) const DEFAULT: Self = Self::Default(OpFlags::EMPTY);
+}
+
 /// Arguments of a send besides its memory and its flags.
 pub(super) struct SendArgs {
     pub(super) peer: u64,
@@ -102,6 +107,7 @@ pub(super) struct SendArgs {
 }
 
 impl SendArgs {
+    /// The kind of the operation.
     pub(super) fn kind(&self) -> OpType {
         match self.tag {
             None => OpType::Send,
@@ -118,6 +124,7 @@ pub(super) struct ReceiveArgs {
 }
 
 impl ReceiveArgs {
+    /// The kind of the operation.
     pub(super) fn kind(&self) -> OpType {
         match self.tag {
             None => OpType::Recv,

@@ -150,6 +150,8 @@ unsafe extern "C" fn wait(waitset: *mut kfid_wait, timeout: c_int) -> c_int {
     code(unsafe { inner(waitset) }.0.wait(deadline(timeout)))
 }
 
+/// kfi_control() with KFI_GETWAIT.
+///
 /// # Safety
 ///
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this

@@ -5,9 +5,9 @@
 //! A [`Link`] is the software device on one network interface in one network namespace. A user with
 //! CAP_NET_ADMIN in the namespace adds ([`add`]) and removes it ([`del`]). Domains are opened on it
 //! ([`Link::open`]) and keep it in use. Without a link the module uses no network; the first link
-//! of a namespace opens UDP port 4791 there ([`Socket`]).
+//! of a namespace opens UDP port 4791 there ([`socket`]).
 //!
-//! A [`Qp`] is at an address of a link: for datagrams, or for a reliable connection. It reaches
+//! A [`Qp`](qp::Qp) is at an address of a link: for datagrams, or for a reliable connection. It reaches
 //! each peer by a [`Path`], and calls the layer above through a trait for each kind of QP.
 //!
 //! ```text

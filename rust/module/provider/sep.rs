@@ -2,9 +2,10 @@
 
 //! Scalable endpoint: one name, and transmit and receive contexts.
 //!
-//! The contexts are endpoints with one side ([`Context`]). They are bound, enabled and closed each by
-//! itself, post operations, and complete them. A scalable endpoint has what they share: its name,
-//! its AV, and the attributes that a context has unless it is opened with others. It posts nothing.
+//! The contexts are endpoints with one side ([`Context`]). Each is bound, enabled and closed
+//! separately, posts operations, and completes them. A scalable endpoint has what they share: its
+//! name, its AV, and the attributes that a context has unless it is opened with others. It posts
+//! nothing.
 //!
 //! ```text
 //!   open --> bind_av, set_name --> enable, or a context is enabled --> named
@@ -221,14 +222,14 @@ impl ScalableEp {
         name.ok_or_else(|| to_error(Errno::KFI_EOPBADSTATE))
     }
 
-    /// Enables it: it has a name afterwards. Contexts are enabled each by itself. Fails with
+    /// Enables it: it has a name afterwards. Each context is enabled separately. Fails with
     /// `KFI_EOPBADSTATE` if it is enabled, and as [`join`](Self::join). Sleeps.
     pub(crate) fn enable(&self) -> Result {
         let mut state = self.state.lock();
         if state.is_enabled {
             return Err(to_error(Errno::KFI_EOPBADSTATE));
         }
-        self.settle(&mut state)?;
+        self.ensure_name(&mut state)?;
         state.is_enabled = true;
         Ok(())
     }
@@ -239,11 +240,11 @@ impl ScalableEp {
     /// or beyond the last port; `EADDRNOTAVAIL` if the link has no address, or not the requested
     /// one; `ENODEV` if the link was removed; `EBADF` if it is closed; `ENOMEM`. Sleeps.
     pub(super) fn join(&self) -> Result<(Arc<Av>, SockAddr)> {
-        self.settle(&mut self.state.lock())
+        self.ensure_name(&mut self.state.lock())
     }
 
     /// Reserves the ports of the name, unless it has one. Errors: see [`join`](Self::join).
-    fn settle(&self, state: &mut State) -> Result<(Arc<Av>, SockAddr)> {
+    fn ensure_name(&self, state: &mut State) -> Result<(Arc<Av>, SockAddr)> {
         if self.uses.is_closed() {
             return Err(EBADF);
         }

@@ -44,8 +44,9 @@ kfabric_shim_udp_netdev(const struct kfabric_shim_udp *udp, u32 ifindex)
  * kfabric_shim_udp_net_raw - whether the current task may see raw packets
  * @udp: the sockets of a namespace
  *
- * Context: process. Return: 1 if it has CAP_NET_RAW in the user namespace that
- * owns the network namespace, 0 if not; -ENODEV if the sockets are closed.
+ * Context: process.
+ * Return: 1 if it has CAP_NET_RAW in the user namespace that owns the network
+ * namespace, 0 if not; -ENODEV if the sockets are closed.
  */
 int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp)
 {
@@ -72,7 +73,8 @@ int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp)
  * @ifindex: its index
  * @addr: out: the address, in network byte order
  *
- * Context: process or softirq. Return: whether there is one.
+ * Context: process or softirq.
+ * Return: whether there is one.
  */
 bool kfabric_shim_udp_first_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
 				 u8 addr[4])
@@ -101,7 +103,8 @@ bool kfabric_shim_udp_first_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex
  * A loopback interface has every address in the subnets of its configured
  * addresses (usually 127.0.0.0/8), as in IPv4 routing.
  *
- * Context: process or softirq. Return: whether it has @addr.
+ * Context: process or softirq.
+ * Return: whether it has @addr.
  */
 bool kfabric_shim_udp_has_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
 			       const u8 addr[4])
@@ -139,7 +142,8 @@ bool kfabric_shim_udp_has_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
  * it finds one of them. It may find an interface that has the address by a
  * route only.
  *
- * Context: process or softirq. Return: its index, or 0.
+ * Context: process or softirq.
+ * Return: its index, or 0.
  */
 u32 kfabric_shim_udp_find_ipv4(const struct kfabric_shim_udp *udp,
 			       const u8 addr[4])
@@ -181,7 +185,8 @@ static bool kfabric_shim_ipv6_usable(const struct inet6_ifaddr *ifa)
  * The kernel sorts the addresses by scope: a global one comes before a
  * link-local one.
  *
- * Context: process or softirq. Return: whether there is one.
+ * Context: process or softirq.
+ * Return: whether there is one.
  */
 bool kfabric_shim_udp_first_ipv6(const struct kfabric_shim_udp *udp, u32 ifindex,
 				 u8 addr[16])
@@ -215,7 +220,8 @@ bool kfabric_shim_udp_first_ipv6(const struct kfabric_shim_udp *udp, u32 ifindex
  * @ifindex: its index
  * @addr: the address
  *
- * Context: process or softirq. Return: whether it has @addr.
+ * Context: process or softirq.
+ * Return: whether it has @addr.
  */
 bool kfabric_shim_udp_has_ipv6(const struct kfabric_shim_udp *udp, u32 ifindex,
 			       const u8 addr[16])
@@ -251,7 +257,8 @@ bool kfabric_shim_udp_has_ipv6(const struct kfabric_shim_udp *udp, u32 ifindex,
  *
  * As kfabric_shim_udp_find_ipv4(), but finds no interface that is in a VRF.
  *
- * Context: process or softirq. Return: its index, or 0.
+ * Context: process or softirq.
+ * Return: its index, or 0.
  */
 u32 kfabric_shim_udp_find_ipv6(const struct kfabric_shim_udp *udp,
 			       const u8 addr[16])

@@ -22,6 +22,8 @@ static DEFINE_SPINLOCK(kfabric_pair_lock);
  * kfabric_shim_element_load - read an element
  * @addr: its address, a multiple of @size
  * @size: 1, 2, 4 or 8 bytes
+ *
+ * Return: the element; the upper bytes are 0.
  */
 u64 kfabric_shim_element_load(const void *addr, size_t size)
 {
@@ -75,6 +77,8 @@ bool kfabric_shim_element_cmpxchg(void *addr, size_t size, u64 *old, u64 new)
 
 /**
  * kfabric_shim_has_floats - whether floating-point numbers can be computed
+ *
+ * Return: true if they can.
  */
 bool kfabric_shim_has_floats(void)
 {

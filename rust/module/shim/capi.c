@@ -46,6 +46,8 @@ EXPORT_SYMBOL(kfi_provider_deregister);
  * Such a lock is taken with interrupts and softirqs enabled. A caller that has
  * disabled either may hold a lock that an interrupt takes, and the interrupt
  * may come while the other lock is held.
+ *
+ * Return: true if it may.
  */
 bool kfabric_capi_may_lock(void)
 {
@@ -56,6 +58,8 @@ bool kfabric_capi_may_lock(void)
  * kfabric_capi_may_sleep - whether the caller may sleep
  *
  * A kernel that does not count preemption cannot tell, so no caller may there.
+ *
+ * Return: true if it may.
  */
 bool kfabric_capi_may_sleep(void)
 {

@@ -54,10 +54,10 @@ void kfabric_shim_bh_enable_with(void *list)
 /**
  * kfabric_shim_inline_list - the list of the interrupted task, for a softirq
  *
- * Context: any. Return: the argument of kfabric_shim_bh_enable_with(), valid
- * until this softirq ends; NULL if there is none. NULL in any other context,
- * because there the task could be using the list, or another CPU's could be
- * read.
+ * Context: any.
+ * Return: the argument of kfabric_shim_bh_enable_with(), valid until this
+ * softirq ends; NULL if there is none. NULL in any other context, because there
+ * the task could be using the list, or another CPU's could be read.
  */
 void *kfabric_shim_inline_list(void)
 {

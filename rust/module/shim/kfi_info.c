@@ -133,6 +133,8 @@ static bool has_own_handle(const struct kfi_info *info)
 
 /**
  * kfabric_capi_add_connreq - give an entry the handle of a request
+ * @info: the entry, which is moved
+ * @connreq: the handle, which is copied
  *
  * Return: the entry, in other memory; NULL if there is none, and @info is as before.
  */

@@ -44,6 +44,8 @@ bool kfabric_shim_is_memory(unsigned long addr)
  * stack
  * @first: the first byte of the range
  * @last: the last byte of the range
+ *
+ * Return: true if it does.
  */
 bool kfabric_shim_on_stack(unsigned long first, unsigned long last)
 {

@@ -21,9 +21,9 @@ static_assert(KFABRIC_SHIM_IFNAMSIZ == IFNAMSIZ);
 /**
  * kfabric_shim_net_get_current - take the current task's network namespace
  *
- * Context: process. Return: the namespace with a reference added, or NULL if
- * the task has no namespaces any more (the last release of a file in an exiting
- * task).
+ * Context: process.
+ * Return: the namespace with a reference added, or NULL if the task has no
+ * namespaces any more (the last release of a file in an exiting task).
  */
 struct net *kfabric_shim_net_get_current(void)
 {
@@ -57,8 +57,8 @@ u64 kfabric_shim_net_cookie(const struct net *net)
 /**
  * kfabric_shim_net_current_cookie - the number of the current task's namespace
  *
- * Context: process. Return: its cookie; 0 if kfabric_shim_net_get_current()
- * returns NULL.
+ * Context: process.
+ * Return: its cookie; 0 if kfabric_shim_net_get_current() returns NULL.
  */
 u64 kfabric_shim_net_current_cookie(void)
 {
@@ -71,8 +71,8 @@ u64 kfabric_shim_net_current_cookie(void)
  * kfabric_shim_net_admin - whether the current task may administer a namespace
  * @net: a namespace to which the caller has a reference
  *
- * Context: process. Return: whether it has CAP_NET_ADMIN in the user namespace
- * that owns @net.
+ * Context: process.
+ * Return: whether it has CAP_NET_ADMIN in the user namespace that owns @net.
  */
 bool kfabric_shim_net_admin(const struct net *net)
 {
@@ -112,7 +112,8 @@ static void kfabric_shim_netdev_describe(const struct net_device *dev,
  * @name: its name or one of its alternative names
  * @to: out: the interface
  *
- * Context: process, RTNL held. Return: whether there is one.
+ * Context: process, RTNL held.
+ * Return: whether there is one.
  */
 bool kfabric_shim_netdev_find(struct net *net, const char *name,
 			      struct kfabric_shim_netdev *to)
@@ -133,6 +134,8 @@ bool kfabric_shim_netdev_find(struct net *net, const char *name,
  *
  * Calls the notifier for all existing interfaces. Context: process, RTNL not
  * held.
+ *
+ * Return: 0, or a negative error number.
  */
 int kfabric_shim_netdev_notifier_register(struct notifier_block *nb)
 {
@@ -159,6 +162,7 @@ void kfabric_shim_netdev_notifier_unregister(struct notifier_block *nb)
  * @to: out: the interface, unless the result is %KFABRIC_SHIM_NETDEV_OTHER
  *
  * Context: in a netdevice notifier.
+ * Return: the kind of the event.
  */
 enum kfabric_shim_netdev_event
 kfabric_shim_netdev_event(unsigned long event, void *info,

@@ -23,8 +23,9 @@ static u64 __percpu *kfabric_shim_percpu_ptr(const u64 *counters)
  * kfabric_shim_percpu_alloc - allocate per-CPU counters, all 0
  * @count: number of counters
  *
- * Context: process, may sleep. Return: the counters, for the functions below
- * only; NULL if there is no memory.
+ * Context: process, may sleep.
+ * Return: the counters, for the functions below only; NULL if there is no
+ * memory.
  */
 u64 *kfabric_shim_percpu_alloc(u32 count)
 {
@@ -73,7 +74,8 @@ void kfabric_shim_percpu_count(u64 *counter, u64 n)
  * kfabric_shim_percpu_sum - add up a counter of all CPUs
  * @counter: an element of the result of kfabric_shim_percpu_alloc()
  *
- * Context: any. Return: the sum, as it is at some moment of the call.
+ * Context: any.
+ * Return: the sum, as it is at some moment of the call.
  */
 u64 kfabric_shim_percpu_sum(const u64 *counter)
 {
@@ -91,6 +93,7 @@ u64 kfabric_shim_percpu_sum(const u64 *counter)
  * @cpu: its number, or any other
  *
  * Context: any.
+ * Return: true if it is.
  */
 bool kfabric_shim_cpu_online(int cpu)
 {

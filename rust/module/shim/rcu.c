@@ -24,7 +24,8 @@ void kfabric_shim_map_init(struct xarray *map)
  * @index: the index
  * @entry: the entry, aligned to 4 bytes
  *
- * Context: process, may sleep. Return: 0, -EBUSY if there is an entry, -ENOMEM.
+ * Context: process, may sleep.
+ * Return: 0, -EBUSY if there is an entry, -ENOMEM.
  */
 int kfabric_shim_map_insert(struct xarray *map, u32 index, void *entry)
 {
@@ -40,8 +41,9 @@ int kfabric_shim_map_insert(struct xarray *map, u32 index, void *entry)
  * @max: the last allowed index
  * @next: in: the start of the search; out: the start of the next search
  *
- * Context: process, may sleep. Return: 0, or 1 if the search has wrapped;
- * -EBUSY if no index is free, -ENOMEM.
+ * Context: process, may sleep.
+ * Return: 0, or 1 if the search has wrapped; -EBUSY if no index is free,
+ * -ENOMEM.
  */
 int kfabric_shim_map_alloc(struct xarray *map, u32 *index, void *entry, u32 min,
 			   u32 max, u32 *next)
@@ -55,7 +57,8 @@ int kfabric_shim_map_alloc(struct xarray *map, u32 *index, void *entry, u32 min,
  * @map: the map
  * @index: in: the first index to check; out: the index of the entry
  *
- * Context: any, in an RCU read-side section. Return: the entry, or NULL.
+ * Context: any, in an RCU read-side section.
+ * Return: the entry, or NULL.
  */
 void *kfabric_shim_map_find(struct xarray *map, u32 *index)
 {
@@ -93,7 +96,8 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  * Items of other queues may wait for different locks that system calls hold, so
  * as many may run at the same time as the kernel allows.
  *
- * Context: process, may sleep. Return: the queue, or NULL.
+ * Context: process, may sleep.
+ * Return: the queue, or NULL.
  */
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
 						      bool percpu)

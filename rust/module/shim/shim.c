@@ -98,6 +98,8 @@ bool kfabric_shim_sleep_until(u64 deadline)
  * @head: the wait queue
  *
  * A full barrier precedes the check.
+ *
+ * Return: true if it has.
  */
 bool kfabric_shim_has_sleeper(struct wait_queue_head *head)
 {
@@ -131,6 +133,8 @@ void kfabric_shim_cond_resched(void)
 
 /**
  * kfabric_shim_fatal_signal_pending - whether the current task is being killed
+ *
+ * Return: true if it is.
  */
 bool kfabric_shim_fatal_signal_pending(void)
 {
@@ -473,8 +477,8 @@ void *kfabric_shim_memcg_enter(void *memcg)
  * allocation fails and no process of the group is killed: otherwise any sender
  * could have one killed.
  *
- * Context: process with @may_sleep, otherwise any. Return: the memory, for
- * kfabric_shim_buffer_free(), or NULL.
+ * Context: process with @may_sleep, otherwise any.
+ * Return: the memory, for kfabric_shim_buffer_free(), or NULL.
  */
 void *kfabric_shim_buffer_alloc(size_t len, bool may_sleep)
 {
@@ -537,6 +541,8 @@ void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
 /**
  * kfabric_shim_page_address - the address of a page in the direct map
  * @page: the page
+ *
+ * Return: the address.
  */
 void *kfabric_shim_page_address(struct page *page)
 {
@@ -546,6 +552,8 @@ void *kfabric_shim_page_address(struct page *page)
 /**
  * kfabric_shim_virt_to_page - the page at an address of the direct map
  * @addr: the address
+ *
+ * Return: the page.
  */
 struct page *kfabric_shim_virt_to_page(void *addr)
 {
@@ -589,6 +597,8 @@ void kfabric_shim_fill(void *dst, u8 byte, size_t len)
  * @a: the first range
  * @b: the second range
  * @len: number of bytes
+ *
+ * Return: true if all bytes are equal.
  */
 bool kfabric_shim_equal(const void *a, const void *b, size_t len)
 {

@@ -80,7 +80,8 @@ const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf)
  * @len: its length; the part is within the packet
  * @crc: CRC of the bytes before it
  *
- * Context: any. Return: the CRC, not inverted.
+ * Context: any.
+ * Return: the CRC, not inverted.
  */
 u32 kfabric_shim_skb_crc32(struct sk_buff *skb, u32 offset, u32 len, u32 crc)
 {
@@ -108,7 +109,8 @@ u32 kfabric_shim_skb_crc32(struct sk_buff *skb, u32 offset, u32 len, u32 crc)
  * @to: the destination, which user space may change at the same time
  * @len: length of the part
  *
- * Context: any. Return: whether the packet has such a part.
+ * Context: any.
+ * Return: whether the packet has such a part.
  */
 bool kfabric_shim_skb_copy(const struct sk_buff *skb, u32 offset, void *to,
 			   u32 len)
@@ -185,9 +187,10 @@ void kfabric_shim_inbox_init(struct kfabric_shim_inbox *inbox, u32 reserve)
  *
  * If @more is the packet's truesize or larger, the result is never -EDQUOT.
  *
- * Context: process or softirq. Return: 1 if it is the first packet, 0 if others
- * wait already, -ENOBUFS if a limit is reached, -EDQUOT if there is not enough
- * room, -ESHUTDOWN if the inbox is closed.
+ * Context: process or softirq.
+ * Return: 1 if it is the first packet, 0 if others wait already, -ENOBUFS if a
+ * limit is reached, -EDQUOT if there is not enough room, -ESHUTDOWN if the
+ * inbox is closed.
  */
 int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
 			    struct sk_buff *skb,
@@ -218,7 +221,8 @@ int kfabric_shim_inbox_push(struct kfabric_shim_inbox *inbox,
  * kfabric_shim_inbox_borrowed - room beyond the reserve
  * @inbox: the inbox
  *
- * Context: any. Return: bytes, at some moment of the call.
+ * Context: any.
+ * Return: bytes, at some moment of the call.
  */
 u32 kfabric_shim_inbox_borrowed(const struct kfabric_shim_inbox *inbox)
 {
@@ -267,7 +271,8 @@ static struct sk_buff *kfabric_shim_inbox_some(struct kfabric_shim_inbox *inbox,
  * @max: the most packets to take
  * @surplus: out: bytes by which the room has become smaller
  *
- * Context: process. Return: the first, for kfabric_shim_skb_next(); or NULL.
+ * Context: process.
+ * Return: the first, for kfabric_shim_skb_next(); or NULL.
  */
 struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox,
 					u32 max, u32 *surplus)
@@ -292,7 +297,8 @@ struct sk_buff *kfabric_shim_inbox_take(struct kfabric_shim_inbox *inbox,
  * kfabric_shim_inbox_is_empty - whether no packet waits
  * @inbox: the inbox
  *
- * Context: any. Return: the answer at some moment of the call.
+ * Context: any.
+ * Return: the answer at some moment of the call.
  */
 bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox)
 {
@@ -304,7 +310,8 @@ bool kfabric_shim_inbox_is_empty(const struct kfabric_shim_inbox *inbox)
  * @inbox: the inbox
  * @surplus: out: bytes by which the room has become smaller; 0 if it was closed
  *
- * Context: process. Return: as kfabric_shim_inbox_take().
+ * Context: process.
+ * Return: as kfabric_shim_inbox_take().
  */
 struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox,
 					 u32 *surplus)
@@ -326,7 +333,8 @@ struct sk_buff *kfabric_shim_inbox_close(struct kfabric_shim_inbox *inbox,
  * them
  *
  * Context: process. It does not wait for memory, because sending packets is
- * what frees memory. Return: the packet, or NULL.
+ * what frees memory.
+ * Return: the packet, or NULL.
  */
 struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data)
 {
@@ -346,7 +354,8 @@ struct sk_buff *kfabric_shim_skb_alloc(u32 len, u8 **data)
  * @data: the bytes
  * @len: number of bytes
  *
- * Context: any. Return: the CRC, not inverted.
+ * Context: any.
+ * Return: the CRC, not inverted.
  */
 u32 kfabric_shim_crc32(u32 crc, const void *data, size_t len)
 {

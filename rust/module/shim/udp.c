@@ -116,9 +116,9 @@ void kfabric_shim_udp_init(struct kfabric_shim_udp *udp)
  *
  * Without IPv6 in the kernel or the namespace, only the IPv4 socket is opened.
  *
- * Context: process, may sleep; the RTNL may be held. Return: 0, or a negative
- * error number: -EADDRINUSE if the port is in use, -ENOMEM. In any case the
- * caller must call kfabric_shim_udp_close() later.
+ * Context: process, may sleep; the RTNL may be held.
+ * Return: 0, or a negative error number: -EADDRINUSE if the port is in use,
+ * -ENOMEM. In any case the caller must call kfabric_shim_udp_close() later.
  */
 int kfabric_shim_udp_open(struct kfabric_shim_udp *udp, struct net *net,
 			  u16 port)
@@ -327,7 +327,8 @@ static struct sock *kfabric_shim_route_sk(const struct kfabric_shim_route *route
  * kfabric_shim_route_mtu - the MTU of a route
  * @route: the route
  *
- * Context: process. Return: bytes of IP packets, or 0 if there is no route now.
+ * Context: process.
+ * Return: bytes of IP packets, or 0 if there is no route now.
  */
 u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
 {
@@ -346,8 +347,9 @@ u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
  * kfabric_shim_route_check - whether a route leads to a single host
  * @route: the route
  *
- * Context: process. Return: 0, also if there is no route now; -EADDRNOTAVAIL if
- * the address is a broadcast or multicast address.
+ * Context: process.
+ * Return: 0, also if there is no route now; -EADDRNOTAVAIL if the address is a
+ * broadcast or multicast address.
  */
 int kfabric_shim_route_check(struct kfabric_shim_route *route)
 {
@@ -364,8 +366,8 @@ int kfabric_shim_route_check(struct kfabric_shim_route *route)
  * kfabric_kunit_route_look_up - look a route up again, for tests
  * @route: the route
  *
- * Context: process. Return: 0, or a negative error number: -ENETDOWN if the
- * sockets are closed.
+ * Context: process.
+ * Return: 0, or a negative error number: -ENETDOWN if the sockets are closed.
  */
 int kfabric_kunit_route_look_up(struct kfabric_shim_route *route)
 {
@@ -408,8 +410,8 @@ static void kfabric_shim_send6(struct dst_entry *dst, struct sk_buff *skb)
  * @skb: the packet, from the IP header on, complete except for TTL and the IPv4
  * checksum; taken over in any case
  *
- * Context: process or softirq. Return: 0, or a negative error number if the
- * local stack did not send it.
+ * Context: process or softirq.
+ * Return: 0, or a negative error number if the local stack did not send it.
  */
 int kfabric_shim_route_send(struct kfabric_shim_route *route, struct sk_buff *skb)
 {

@@ -62,7 +62,7 @@ pub(crate) enum WaitError {
 /// What ends a wait for other tasks before its condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signals {
-    /// A fatal signal: a process that is being killed waits for nobody.
+    /// A fatal signal: a process that is being killed waits for no other task.
     Fatal,
     /// No signal: the caller has to know that the condition holds. The other task may be of low
     /// priority, so the kernel's detector of hung tasks does not look at this wait (TASK_IDLE).

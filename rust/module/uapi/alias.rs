@@ -74,6 +74,7 @@ impl Object for EpAlias {
     }
 }
 
+/// `KFABRIC_IOC_EP_ALIAS`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_ep_alias,

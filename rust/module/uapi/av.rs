@@ -43,6 +43,7 @@ use crate::{
 /// Addresses that are inserted between two calls of `cond_resched()`.
 const STRIDE: usize = 256;
 
+/// `KFABRIC_IOC_AV_OPEN`.
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> Result<Arc<Av>> {
     if arg.flags & !KFI_EVENT != 0 || arg.count > limits::MAX_AV {
         return Err(EINVAL);
@@ -61,6 +62,7 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_av_open, ident: Ident) -> 
 /// The result for each address of an insertion.
 type Results = KVVec<Result<u64>>;
 
+/// `KFABRIC_IOC_AV_INSERT`.
 pub(super) fn insert(file: &OpenFile, arg: &mut kfabric_av_insert) -> Result {
     check_flags(arg.flags)?;
     let av = file.object::<Av>(arg.av)?;
@@ -135,6 +137,7 @@ fn take_back(av: &Av, results: &Results) {
     }
 }
 
+/// `KFABRIC_IOC_AV_INSERTSVC`.
 pub(super) fn insertsvc(file: &OpenFile, arg: &mut kfabric_av_insertsvc) -> Result {
     check_flags(arg.flags)?;
     let av = file.object::<Av>(arg.av)?;
@@ -151,6 +154,7 @@ pub(super) fn insertsvc(file: &OpenFile, arg: &mut kfabric_av_insertsvc) -> Resu
     result.map(|_| ())
 }
 
+/// `KFABRIC_IOC_AV_REMOVE`.
 pub(super) fn remove(file: &OpenFile, arg: &kfabric_av_remove) -> Result {
     must_be_zero(&[arg.flags])?;
     must_be_zero(&[arg.reserved])?;
@@ -167,12 +171,14 @@ pub(super) fn remove(file: &OpenFile, arg: &kfabric_av_remove) -> Result {
     av.remove(&fi_addrs)
 }
 
+/// `KFABRIC_IOC_AV_LOOKUP`.
 pub(super) fn lookup(file: &OpenFile, arg: &mut kfabric_av_lookup) -> Result {
     let av = file.object::<Av>(arg.av)?;
     arg.addr = put_sockaddr(Some(av.lookup(arg.fi_addr)?));
     Ok(())
 }
 
+/// `KFABRIC_IOC_AV_STRADDR`.
 pub(super) fn straddr(file: &OpenFile, arg: &mut kfabric_av_straddr) -> Result {
     file.object::<Av>(arg.av)?;
     let mut words = [0; TEXT_MAX];

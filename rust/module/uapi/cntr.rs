@@ -17,6 +17,7 @@ use crate::provider::cntr::{
     CntrAttr, //
 };
 
+/// `KFABRIC_IOC_CNTR_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_cntr_open,
@@ -33,6 +34,7 @@ pub(super) fn open(
     Cntr::open(&domain, attr, ident)
 }
 
+/// `KFABRIC_IOC_CNTR_READ`.
 pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
     let cntr = file.object::<Cntr>(arg.cntr)?;
     arg.value = cntr.read();
@@ -40,6 +42,7 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_cntr_read) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_CNTR_MODIFY`.
 #[link_section = ".text.hot"]
 pub(super) fn modify(file: &OpenFile, arg: &kfabric_cntr_modify) -> Result {
     must_be_zero(&[arg.reserved])?;

@@ -44,6 +44,7 @@ pub(super) fn caps(file: &OpenFile, arg: &mut kfabric_comp_cntr_caps) -> Result 
     Ok(())
 }
 
+/// `KFABRIC_IOC_COMP_CNTR_CREATE`.
 pub(super) fn create(
     file: &OpenFile,
     arg: &mut kfabric_comp_cntr_create,
@@ -81,6 +82,7 @@ fn location(at: &kfabric_memory_location, budget: &Budget) -> Result<PinnedWord>
     }
 }
 
+/// `KFABRIC_IOC_COMP_CNTR_MODIFY`.
 pub(super) fn modify(file: &OpenFile, arg: &kfabric_comp_cntr_modify) -> Result {
     let entry = CompCntrEntry::try_from(arg.entry).map_err(to_error)?;
     let op = CompCntrModifyOp::try_from(arg.op).map_err(to_error)?;
@@ -88,6 +90,7 @@ pub(super) fn modify(file: &OpenFile, arg: &kfabric_comp_cntr_modify) -> Result 
         .modify(entry, op, arg.value)
 }
 
+/// `KFABRIC_IOC_COMP_CNTR_READ`.
 pub(super) fn read(file: &OpenFile, arg: &mut kfabric_comp_cntr_read) -> Result {
     must_be_zero(&[arg.reserved])?;
     let entry = CompCntrEntry::try_from(arg.entry).map_err(to_error)?;
@@ -95,6 +98,7 @@ pub(super) fn read(file: &OpenFile, arg: &mut kfabric_comp_cntr_read) -> Result 
     Ok(())
 }
 
+/// `KFABRIC_IOC_COMP_CNTR_ATTACH`.
 pub(super) fn attach(file: &OpenFile, arg: &kfabric_comp_cntr_attach) -> Result {
     // No field is optional.
     must_be_zero(&[arg.comp_mask, arg.reserved])?;

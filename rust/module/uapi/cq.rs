@@ -34,6 +34,7 @@ use crate::{
     }, //
 };
 
+/// `KFABRIC_IOC_CQ_OPEN`.
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_cq_open, ident: Ident) -> Result<Arc<Cq>> {
     must_be_zero(&[arg.reserved])?;
     if arg.flags & !KFI_AFFINITY != 0 || arg.entries > limits::MAX_CQ {
@@ -147,10 +148,12 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     cq.readerr(fill, || write_struct(arg, &given, size))
 }
 
+/// `KFABRIC_IOC_CQ_SIGNAL`.
 pub(super) fn signal(file: &OpenFile, arg: &kfabric_cq_signal) -> Result {
     file.object::<Cq>(arg.cq)?.signal()
 }
 
+/// `KFABRIC_IOC_CQ_STRERROR`.
 pub(super) fn strerror(file: &OpenFile, arg: &mut kfabric_cq_strerror) -> Result {
     must_be_zero(&[arg.reserved])?;
     let cq = file.object::<Cq>(arg.cq)?;

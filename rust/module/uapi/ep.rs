@@ -46,6 +46,7 @@ use crate::provider::{
     }, //
 };
 
+/// `KFABRIC_IOC_EP_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_ep_open,
@@ -72,6 +73,7 @@ pub(super) fn open(
     Endpoint::open(&file.object::<Domain>(arg.domain)?, request.check()?, ident)
 }
 
+/// `KFABRIC_IOC_EP_ENABLE`.
 pub(super) fn enable(file: &OpenFile, arg: &kfabric_ep_enable) -> Result {
     match file.entry(arg.ep)? {
         Entry::Endpoint(endpoint) => endpoint.enable(),
@@ -80,6 +82,7 @@ pub(super) fn enable(file: &OpenFile, arg: &kfabric_ep_enable) -> Result {
     }
 }
 
+/// `KFABRIC_IOC_EP_NAME`.
 pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
     must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
@@ -96,10 +99,12 @@ pub(super) fn name(file: &OpenFile, arg: &mut kfabric_ep_name) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_EP_CANCEL`.
 pub(super) fn cancel(file: &OpenFile, arg: &kfabric_ep_cancel) -> Result {
     file.object::<Endpoint>(arg.ep)?.cancel(arg.context)
 }
 
+/// `KFABRIC_IOC_EP_OPT`.
 pub(super) fn opt(file: &OpenFile, arg: &mut kfabric_ep_opt) -> Result {
     must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
@@ -138,6 +143,7 @@ fn qp_opt(name: u32) -> Result<QpOpt> {
     })
 }
 
+/// `KFABRIC_IOC_EP_QP`.
 pub(super) fn qp(file: &OpenFile, arg: &mut kfabric_ep_qp) -> Result {
     must_be_zero(&[arg.reserved])?;
     let info = file.object::<Endpoint>(arg.ep)?.qp_info()?;
@@ -167,12 +173,14 @@ pub(super) fn qp(file: &OpenFile, arg: &mut kfabric_ep_qp) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_EP_CONNECT_QP`.
 pub(super) fn connect_qp(file: &OpenFile, arg: &kfabric_ep_connect_qp) -> Result {
     must_be_zero(&[arg.reserved])?;
     let peer = sockaddr(&arg.addr)?;
     file.object::<Endpoint>(arg.ep)?.connect_qp(peer, arg.psn)
 }
 
+/// `KFABRIC_IOC_EP_CONNECT`.
 pub(super) fn connect(file: &OpenFile, arg: &kfabric_ep_connect) -> Result {
     must_be_zero(&[arg.reserved])?;
     let peer = own_sockaddr(&arg.addr)?;
@@ -181,6 +189,7 @@ pub(super) fn connect(file: &OpenFile, arg: &kfabric_ep_connect) -> Result {
     file.object::<Endpoint>(arg.ep)?.connect(peer, private)
 }
 
+/// `KFABRIC_IOC_EP_ACCEPT`.
 pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
     must_be_zero(&[arg.reserved])?;
     let mut room = [0; limits::MAX_ACCEPT_DATA];
@@ -190,17 +199,20 @@ pub(super) fn accept(file: &OpenFile, arg: &kfabric_ep_accept) -> Result {
         .accept(&pep, arg.connreq.into(), private)
 }
 
+/// `KFABRIC_IOC_EP_SHUTDOWN`.
 pub(super) fn shutdown(file: &OpenFile, arg: &kfabric_ep_shutdown) -> Result {
     must_be_zero(&[arg.flags])?;
     file.object::<Endpoint>(arg.ep)?.shutdown()
 }
 
+/// `KFABRIC_IOC_EP_PEER`.
 pub(super) fn peer(file: &OpenFile, arg: &mut kfabric_ep_peer) -> Result {
     let addr = file.object::<Endpoint>(arg.ep)?.peer_addr()?;
     arg.addr = put_sockaddr(Some(addr));
     Ok(())
 }
 
+/// `KFABRIC_IOC_OPSFLAG`.
 pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
     must_be_zero(&[arg.reserved])?;
     let set = yes_or_no(arg.set)?;
@@ -230,6 +242,7 @@ pub(super) fn opsflag(file: &OpenFile, arg: &mut kfabric_opsflag) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_PEP_OPEN`.
 pub(super) fn pep_open(
     file: &OpenFile,
     arg: &mut kfabric_pep_open,
@@ -244,10 +257,12 @@ pub(super) fn pep_open(
     Ok(pep)
 }
 
+/// `KFABRIC_IOC_PEP_LISTEN`.
 pub(super) fn pep_listen(file: &OpenFile, arg: &kfabric_pep_listen) -> Result {
     file.object::<Pep>(arg.pep)?.listen()
 }
 
+/// `KFABRIC_IOC_PEP_REJECT`.
 pub(super) fn pep_reject(file: &OpenFile, arg: &kfabric_pep_reject) -> Result {
     let mut room = [0; limits::MAX_REJECT_DATA];
     let private = private(&mut room, arg.param, arg.param_len)?;

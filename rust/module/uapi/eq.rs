@@ -39,6 +39,7 @@ use crate::{
     }, //
 };
 
+/// `KFABRIC_IOC_EQ_OPEN`.
 pub(super) fn open(file: &OpenFile, arg: &mut kfabric_eq_open, ident: Ident) -> Result<Arc<Eq>> {
     if arg.flags & !(KFI_WRITE | KFI_AFFINITY) != 0 || arg.entries > limits::MAX_EQ {
         return Err(EINVAL);
@@ -55,6 +56,7 @@ pub(super) fn open(file: &OpenFile, arg: &mut kfabric_eq_open, ident: Ident) -> 
     Ok(eq)
 }
 
+/// `KFABRIC_IOC_EQ_READ`.
 pub(super) fn read(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_eq_read>(arg)?;
     let peek = peek(value.flags)?;
@@ -95,6 +97,7 @@ fn clear_slice(buf: u64, len: usize) -> Result {
     clear(user_ptr(buf)?, len)
 }
 
+/// `KFABRIC_IOC_EQ_READERR`.
 pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     let (mut value, size) = read_struct::<kfabric_eq_readerr>(arg)?;
     must_be_zero(&[value.reserved, value.reserved2])?;
@@ -128,6 +131,7 @@ pub(super) fn readerr(file: &OpenFile, arg: UserPtr) -> Result {
     }
 }
 
+/// `KFABRIC_IOC_EQ_WRITE`.
 pub(super) fn write(file: &OpenFile, arg: &kfabric_eq_write) -> Result {
     must_be_zero(&[arg.flags])?;
     let eq = file.object::<Eq>(arg.eq)?;

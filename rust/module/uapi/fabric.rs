@@ -32,6 +32,7 @@ use crate::{
     }, //
 };
 
+/// `KFABRIC_IOC_FABRIC_OPEN`.
 pub(super) fn fabric_open(
     _file: &OpenFile,
     _arg: &mut kfabric_fabric_open,
@@ -40,6 +41,7 @@ pub(super) fn fabric_open(
     Fabric::open(NetNsId::current()?, ident)
 }
 
+/// `KFABRIC_IOC_DOMAIN_OPEN`.
 pub(super) fn domain_open(
     file: &OpenFile,
     arg: &mut kfabric_domain_open,
@@ -62,6 +64,7 @@ pub(super) fn domain_open(
     Domain::open(&fabric, link, mode, ident)
 }
 
+/// `KFABRIC_IOC_QUERY_ATOMIC`.
 pub(super) fn query_atomic(file: &OpenFile, arg: &mut kfabric_query_atomic) -> Result {
     must_be_zero(&[arg.flags])?;
     file.object::<Domain>(arg.domain)?;
@@ -75,6 +78,7 @@ pub(super) fn query_atomic(file: &OpenFile, arg: &mut kfabric_query_atomic) -> R
     Ok(())
 }
 
+/// `KFABRIC_IOC_LINK_ADD`.
 pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {
     must_be_zero(&[arg.flags])?;
     let name = LinkName::new(&arg.name)?;
@@ -83,11 +87,13 @@ pub(super) fn link_add(_file: &OpenFile, arg: &kfabric_link_add) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_LINK_DEL`.
 pub(super) fn link_del(_file: &OpenFile, arg: &kfabric_link_del) -> Result {
     must_be_zero(&[arg.flags])?;
     net::del(&NetNs::current()?, &LinkName::new(&arg.name)?)
 }
 
+/// `KFABRIC_IOC_LINK_GET`.
 pub(super) fn link_get(_file: &OpenFile, arg: &mut kfabric_link_get) -> Result {
     let info = net::next(NetNsId::current()?, arg.after)?.info();
     *arg = kfabric_link_get {

@@ -23,6 +23,7 @@ use crate::provider::{
     }, //
 };
 
+/// `KFABRIC_IOC_COUNTERS_OPEN`.
 pub(super) fn counters_open(
     file: &OpenFile,
     arg: &mut kfabric_counters_open,
@@ -70,6 +71,7 @@ pub(super) fn read(file: &OpenFile, arg: &kfabric_counters_read) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_FLOW_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_flow_open,

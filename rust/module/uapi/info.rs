@@ -30,6 +30,7 @@ use crate::{
     registry, //
 };
 
+/// `KFABRIC_IOC_QUERY`.
 pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
     *arg = kfabric_query {
         size: arg.size,
@@ -57,6 +58,7 @@ pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
     Ok(())
 }
 
+/// `KFABRIC_IOC_NOP`.
 pub(super) fn nop(_file: &OpenFile, arg: &kfabric_nop) -> Result {
     must_be_zero(&[arg.reserved])
 }

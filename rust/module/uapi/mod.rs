@@ -30,6 +30,7 @@ mod calls;
 mod cntr;
 mod comp_cntr;
 mod cq;
+mod destination;
 mod dispatch;
 mod ep;
 mod eq;

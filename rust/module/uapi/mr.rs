@@ -22,6 +22,7 @@ use crate::{
     }, //
 };
 
+/// `KFABRIC_IOC_MR_REG`.
 pub(super) fn reg(file: &OpenFile, arg: &mut kfabric_mr_reg, ident: Ident) -> Result<Arc<Mr>> {
     let access = Access::from_bits(arg.access).map_err(to_error)?;
     if access.is_empty() || arg.offset != 0 || arg.flags & !KFI_RMA_EVENT != 0 || arg.iov_count == 0

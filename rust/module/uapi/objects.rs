@@ -148,6 +148,7 @@ classes! {
     Fabric(Fabric),
 }
 
+/// `KFABRIC_IOC_CLOSE`.
 pub(super) fn close(file: &OpenFile, arg: &kfabric_close) -> Result {
     // If several tasks close one object, one succeeds and frees the number. The number of an object
     // whose close was interrupted stays, and is freed when the file is released.

@@ -32,6 +32,7 @@ use crate::provider::{
     }, //
 };
 
+/// `KFABRIC_IOC_SEP_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_sep_open,
@@ -54,6 +55,7 @@ pub(super) fn open(
     ScalableEp::open(&domain, request.check()?, counts, ident)
 }
 
+/// `KFABRIC_IOC_SEP_CONTEXT`.
 pub(super) fn context(
     file: &OpenFile,
     arg: &mut kfabric_sep_context,

@@ -29,6 +29,7 @@ use crate::provider::{
     stx::Stx, //
 };
 
+/// `KFABRIC_IOC_STX_OPEN`.
 pub(super) fn open_stx(
     file: &OpenFile,
     arg: &mut kfabric_stx_open,
@@ -52,6 +53,7 @@ pub(super) fn open_stx(
     Ok(stx)
 }
 
+/// `KFABRIC_IOC_SRX_OPEN`.
 pub(super) fn open_srx(
     file: &OpenFile,
     arg: &mut kfabric_srx_open,

@@ -41,6 +41,7 @@ use crate::{
     }, //
 };
 
+/// `KFABRIC_IOC_STAT`.
 pub(super) fn stat(_file: &OpenFile, arg: &mut kfabric_stat) -> Result {
     let class = match arg.object_class {
         KFI_CLASS_EP => Class::Endpoint,
@@ -77,6 +78,7 @@ fn visible(netns: &NetNs) -> impl FnMut(&dyn StatsSource) -> bool {
     }
 }
 
+/// `KFABRIC_IOC_FIGURES`.
 pub(super) fn figures(_file: &OpenFile, arg: &mut kfabric_figures) -> Result {
     must_be_zero(&[arg.reserved])?;
     let netns = NetNs::current()?;

@@ -26,6 +26,7 @@ use crate::{
     }, //
 };
 
+/// `KFABRIC_IOC_WAIT_OPEN`.
 pub(super) fn open(
     file: &OpenFile,
     arg: &mut kfabric_wait_open,
@@ -39,11 +40,13 @@ pub(super) fn open(
     WaitSet::open(&file.object::<Fabric>(arg.fabric)?, ident)
 }
 
+/// `KFABRIC_IOC_WAIT`.
 pub(super) fn wait(file: &OpenFile, arg: &kfabric_wait) -> Result {
     file.object::<WaitSet>(arg.wait_set)?
         .wait(deadline(arg.deadline))
 }
 
+/// `KFABRIC_IOC_POLL_OPEN`.
 pub(super) fn poll_open(
     file: &OpenFile,
     arg: &mut kfabric_poll_open,
@@ -54,6 +57,7 @@ pub(super) fn poll_open(
     PollSet::open(&file.object::<Domain>(arg.domain)?, ident)
 }
 
+/// `KFABRIC_IOC_POLL_CHANGE`.
 pub(super) fn poll_change(file: &OpenFile, arg: &kfabric_poll_change) -> Result {
     must_be_zero(&[arg.flags])?;
     let remove = yes_or_no(arg.remove)?;
@@ -67,6 +71,7 @@ pub(super) fn poll_change(file: &OpenFile, arg: &kfabric_poll_change) -> Result 
     }
 }
 
+/// `KFABRIC_IOC_POLL`.
 pub(super) fn poll(file: &OpenFile, arg: &mut kfabric_poll) -> Result {
     must_be_zero(&[arg.reserved])?;
     let set = file.object::<PollSet>(arg.poll)?;

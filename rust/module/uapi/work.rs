@@ -20,10 +20,10 @@ use kfi_core::{
 };
 
 use super::{
+    destination::Admission,
     objects::Named,
     parse::user_ptr,
     post::{
-        Admission,
         Reader,
         OP_V1_SIZE, //
     },
@@ -213,11 +213,13 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// `KFABRIC_IOC_CANCEL_WORK`.
 pub(super) fn cancel(file: &OpenFile, arg: &kfabric_cancel_work) -> Result {
     file.object::<Cntr>(arg.triggering_cntr)?
         .cancel_work(arg.threshold, arg.id)
 }
 
+/// `KFABRIC_IOC_FLUSH_WORK`.
 pub(super) fn flush(file: &OpenFile, arg: &mut kfabric_flush_work) -> Result {
     must_be_zero(&[arg.reserved])?;
     let domain = file.object::<Domain>(arg.domain)?;

@@ -16,6 +16,7 @@ use crate::{
     errno::Errno,
     error::{Error, Result},
     object::{Inner, Node, object},
+    setters::setters,
 };
 
 /// Opens an address vector; from [`Domain::av`].
@@ -42,16 +43,12 @@ impl AvBuilder {
         }
     }
 
-    /// Its type.
-    pub fn kind(mut self, kind: AvKind) -> Self {
-        self.kind = kind;
-        self
-    }
+    setters! {
+        /// Its type.
+        kind(kind: AvKind) => kind = kind;
 
-    /// Addresses that are expected; it grows beyond.
-    pub fn count(mut self, count: u32) -> Self {
-        self.count = count;
-        self
+        /// Addresses that are expected; it grows beyond.
+        count(count: u32) => count = count;
     }
 
     /// Insertions report to the event queue to which the address vector is
@@ -61,17 +58,13 @@ impl AvBuilder {
         self
     }
 
-    /// Upper bits of its addresses that select a receive context of a scalable
-    /// endpoint; at most 16.  See [`FiAddr::receive_context`].
-    pub fn rx_ctx_bits(mut self, bits: u32) -> Self {
-        self.rx_ctx_bits = bits;
-        self
-    }
+    setters! {
+        /// Upper bits of its addresses that select a receive context of a scalable
+        /// endpoint; at most 16.  See [`FiAddr::receive_context`].
+        rx_ctx_bits(bits: u32) => rx_ctx_bits = bits;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => context = context;
     }
 
     /// Opens it.

@@ -30,6 +30,7 @@ use crate::{
     error::{Error, Result},
     map::Mapping,
     object::{Held, Node, object},
+    setters::setters,
     wait::{read_words, set_nonblocking, wait_readable},
 };
 
@@ -62,22 +63,15 @@ impl CntrBuilder {
         }
     }
 
-    /// How threads can wait on it.
-    pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
-        self
-    }
+    setters! {
+        /// How threads can wait on it.
+        wait(wait: Wait) => wait = wait;
 
-    /// Largest value; the next one is 0.  0, as without this: 2^64 - 1.
-    pub fn max_value(mut self, max_value: u64) -> Self {
-        self.max_value = max_value;
-        self
-    }
+        /// Largest value; the next one is 0.  0, as without this: 2^64 - 1.
+        max_value(max_value: u64) => max_value = max_value;
 
-    /// The context that a [poll set](crate::PollSet) gives for it.
-    pub fn context(mut self, context: u64) -> Self {
-        self.context = context;
-        self
+        /// The context that a [poll set](crate::PollSet) gives for it.
+        context(context: u64) => context = context;
     }
 
     /// Opens it, and maps its values.

@@ -27,6 +27,7 @@ use crate::{
     flags::CompCntrOps,
     map::Mapping,
     object::{Node, object},
+    setters::setters,
 };
 
 /// What completion counters can do (ibv_query_comp_cntr_caps).
@@ -145,16 +146,12 @@ impl<'fd> CompCntrBuilder<'fd> {
         }
     }
 
-    /// What it counts; without this work requests.
-    pub fn unit(mut self, unit: CompCntrType) -> Self {
-        self.unit = unit;
-        self
-    }
+    setters! {
+        /// What it counts; without this work requests.
+        unit(unit: CompCntrType) => unit = unit;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => context = context;
     }
 
     /// Places for the completion count and the error count

@@ -19,6 +19,7 @@ use crate::{
     error::Result,
     flow::Flow,
     object::{Node, object},
+    setters::setters,
 };
 
 /// What a counter point adds for each packet.
@@ -57,16 +58,12 @@ impl CountersBuilder {
         }
     }
 
-    /// Number of values; 0, as without this: 16.
-    pub fn count(mut self, count: u32) -> Self {
-        self.count = count;
-        self
-    }
+    setters! {
+        /// Number of values; 0, as without this: 16.
+        count(count: u32) => count = count;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => context = context;
     }
 
     /// Makes it.

@@ -30,6 +30,7 @@ use crate::{
     map::Mapping,
     object::{Node, object},
     ring::CqRing,
+    setters::setters,
     wait::WaitFd,
 };
 
@@ -181,23 +182,16 @@ impl CqBuilder {
         }
     }
 
-    /// Number of completions that it holds, rounded up to a power of two; 0, the
-    /// default here: the module's default.
-    pub fn entries(mut self, entries: u32) -> Self {
-        self.entries = entries;
-        self
-    }
+    setters! {
+        /// Number of completions that it holds, rounded up to a power of two; 0, the
+        /// default here: the module's default.
+        entries(entries: u32) => entries = entries;
 
-    /// Format of the entries.
-    pub fn format(mut self, format: CqFormat) -> Self {
-        self.format = format;
-        self
-    }
+        /// Format of the entries.
+        format(format: CqFormat) => format = format;
 
-    /// How threads can wait on it.
-    pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
-        self
+        /// How threads can wait on it.
+        wait(wait: Wait) => wait = wait;
     }
 
     /// [`Cq::sread_cond`] waits for a number of entries
@@ -207,16 +201,12 @@ impl CqBuilder {
         self
     }
 
-    /// A hint: the CPU that is to be interrupted (`KFI_AFFINITY`).
-    pub fn affinity(mut self, cpu: i32) -> Self {
-        self.vector = Some(cpu);
-        self
-    }
+    setters! {
+        /// A hint: the CPU that is to be interrupted (`KFI_AFFINITY`).
+        affinity(cpu: i32) => vector = Some(cpu);
 
-    /// The context that a [poll set](crate::PollSet) gives for it.
-    pub fn context(mut self, context: u64) -> Self {
-        self.context = context;
-        self
+        /// The context that a [poll set](crate::PollSet) gives for it.
+        context(context: u64) => context = context;
     }
 
     /// Opens it.

@@ -20,6 +20,7 @@ use crate::{
     object::{Inner, object},
     poll::PollSet,
     sep::ScalableEndpointBuilder,
+    setters::setters,
 };
 
 /// Opens a domain; from [`Fabric::domain`].
@@ -42,17 +43,13 @@ impl DomainBuilder {
         }
     }
 
-    /// Naming and addressing of regions: [`MrMode::VIRT_ADDR`],
-    /// [`MrMode::PROV_KEY`], both, or neither, which is the default.
-    pub fn mr_mode(mut self, mode: MrMode) -> Self {
-        self.mr_mode = mode;
-        self
-    }
+    setters! {
+        /// Naming and addressing of regions: [`MrMode::VIRT_ADDR`],
+        /// [`MrMode::PROV_KEY`], both, or neither, which is the default.
+        mr_mode(mode: MrMode) => mr_mode = mode;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => context = context;
     }
 
     /// Opens it.

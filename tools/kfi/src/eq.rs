@@ -11,6 +11,7 @@ use crate::{
     error::Result,
     fabric::Fabric,
     object::{Inner, object},
+    setters::setters,
     wait::WaitFd,
 };
 
@@ -36,16 +37,12 @@ impl EqBuilder {
         }
     }
 
-    /// Events that it holds; 0, as without this: the module's default.
-    pub fn entries(mut self, entries: u32) -> Self {
-        self.entries = entries;
-        self
-    }
+    setters! {
+        /// Events that it holds; 0, as without this: the module's default.
+        entries(entries: u32) => entries = entries;
 
-    /// How threads can wait on it.
-    pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
-        self
+        /// How threads can wait on it.
+        wait(wait: Wait) => wait = wait;
     }
 
     /// [`Eq::write`] is allowed.

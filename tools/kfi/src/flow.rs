@@ -15,6 +15,7 @@ use crate::{
     errno::Errno,
     error::{Error, Result},
     object::{Hold, Inner, object},
+    setters::setters,
 };
 
 /// Bits of a QP number.
@@ -143,16 +144,12 @@ impl FlowBuilder {
         self
     }
 
-    /// Counts in the points of this object.
-    pub fn counters(mut self, counters: &Counters) -> Self {
-        self.counters = Some(counters.clone());
-        self
-    }
+    setters! {
+        /// Counts in the points of this object.
+        counters(counters: &Counters) => counters = Some(counters.clone());
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.arg.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => arg.context = context;
     }
 
     /// Makes the flow.

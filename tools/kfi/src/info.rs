@@ -9,6 +9,7 @@ use crate::{
     enums::{AddrFormat, AvKind, EpType, Progress, Protocol, ResourceMgmt, Threading},
     error::Result,
     flags::{Caps, MrMode, MsgOrder, OpFlags},
+    setters::setters,
 };
 
 /// A version of the interface: major and minor number.
@@ -73,22 +74,15 @@ impl Hints {
         Self::default()
     }
 
-    /// Version of the API, 1.7 at most.
-    pub fn version(mut self, version: Version) -> Self {
-        self.version = version.raw();
-        self
-    }
+    setters! {
+        /// Version of the API, 1.7 at most.
+        version(version: Version) => version = version.raw();
 
-    /// Numeric address, of the peer unless [`source`](Hints::source).
-    pub fn node(mut self, node: &str) -> Self {
-        self.node = node.to_owned();
-        self
-    }
+        /// Numeric address, of the peer unless [`source`](Hints::source).
+        node(node: &str) => node = node.to_owned();
 
-    /// Port number, of the peer unless [`source`](Hints::source).
-    pub fn service(mut self, service: &str) -> Self {
-        self.service = service.to_owned();
-        self
+        /// Port number, of the peer unless [`source`](Hints::source).
+        service(service: &str) => service = service.to_owned();
     }
 
     /// Node and service name this side.
@@ -97,58 +91,33 @@ impl Hints {
         self
     }
 
-    /// Capabilities.
-    pub fn caps(mut self, caps: Caps) -> Self {
-        self.raw.caps = caps.bits();
-        self
-    }
+    setters! {
+        /// Capabilities.
+        caps(caps: Caps) => raw.caps = caps.bits();
 
-    /// Type of endpoint.
-    pub fn ep_type(mut self, ep_type: EpType) -> Self {
-        self.raw.ep_type = ep_type.raw();
-        self
-    }
+        /// Type of endpoint.
+        ep_type(ep_type: EpType) => raw.ep_type = ep_type.raw();
 
-    /// Format of addresses.
-    pub fn addr_format(mut self, format: AddrFormat) -> Self {
-        self.raw.addr_format = format.raw();
-        self
-    }
+        /// Format of addresses.
+        addr_format(format: AddrFormat) => raw.addr_format = format.raw();
 
-    /// Address of this side.
-    pub fn src_addr(mut self, addr: SocketAddr) -> Self {
-        self.raw.src_addr = addr.into();
-        self
-    }
+        /// Address of this side.
+        src_addr(addr: SocketAddr) => raw.src_addr = addr.into();
 
-    /// Address of the peer.
-    pub fn dest_addr(mut self, addr: SocketAddr) -> Self {
-        self.raw.dest_addr = addr.into();
-        self
-    }
+        /// Address of the peer.
+        dest_addr(addr: SocketAddr) => raw.dest_addr = addr.into();
 
-    /// Registration modes that the program supports.
-    pub fn mr_mode(mut self, mode: MrMode) -> Self {
-        self.raw.mr_mode = mode.bits();
-        self
-    }
+        /// Registration modes that the program supports.
+        mr_mode(mode: MrMode) => raw.mr_mode = mode.bits();
 
-    /// Name of the domain: of the link.
-    pub fn domain_name(mut self, name: &str) -> Self {
-        self.domain_name = name.to_owned();
-        self
-    }
+        /// Name of the domain: of the link.
+        domain_name(name: &str) => domain_name = name.to_owned();
 
-    /// Name of the fabric.
-    pub fn fabric_name(mut self, name: &str) -> Self {
-        self.fabric_name = name.to_owned();
-        self
-    }
+        /// Name of the fabric.
+        fabric_name(name: &str) => fabric_name = name.to_owned();
 
-    /// Name of the provider.
-    pub fn prov_name(mut self, name: &str) -> Self {
-        self.prov_name = name.to_owned();
-        self
+        /// Name of the provider.
+        prov_name(name: &str) => prov_name = name.to_owned();
     }
 
     /// Sets any other member of the structure; names are taken from the methods.

@@ -11,8 +11,12 @@
 //! Device                 an open /dev/kfabric
 //!   Fabric               the fabric of the network namespace
 //!     Eq, WaitSet        events; waiting on several objects
+//!     PassiveEndpoint    listens for connections
 //!     Domain             what is on one link
 //!       Endpoint         sends and receives
+//!       ScalableEndpoint one name, and contexts that send or receive
+//!       SharedTx         room for transmits that several endpoints share
+//!       SharedRx         receives that several endpoints share
 //!       Cq, Cntr         report completions: entries, counts
 //!       CompCntr         counts as verbs does it, also in memory of others
 //!       Av, Mr, PollSet  peers' addresses; registered memory; polling
@@ -124,6 +128,7 @@ mod qp;
 #[allow(unsafe_code, reason = "entries where they are mapped")]
 mod ring;
 mod sep;
+mod setters;
 mod shared;
 mod stat;
 mod wait;

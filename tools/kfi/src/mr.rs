@@ -13,6 +13,7 @@ use crate::{
     flags::{Access, CntrBind},
     object::{Node, object},
     op::{IoVec, Remote},
+    setters::setters,
 };
 
 /// Registers memory; from [`Domain::mr`].
@@ -41,24 +42,17 @@ impl<'a> MrBuilder<'a> {
         }
     }
 
-    /// Allowed uses; at least one.
-    pub fn access(mut self, access: Access) -> Self {
-        self.access = access;
-        self
-    }
+    setters! {
+        /// Allowed uses; at least one.
+        access(access: Access) => access = access;
 
-    /// The key, unless the domain has [`MrMode::PROV_KEY`](crate::MrMode); at
-    /// most 32 bits.
-    pub fn requested_key(mut self, key: u64) -> Self {
-        self.requested_key = key;
-        self
-    }
+        /// The key, unless the domain has [`MrMode::PROV_KEY`](crate::MrMode); at
+        /// most 32 bits.
+        requested_key(key: u64) => requested_key = key;
 
-    /// The region is these pieces of the buffer in a row, rather than all of
-    /// it.
-    pub fn pieces(mut self, pieces: &'a [IoVec<'a>]) -> Self {
-        self.pieces = Some(pieces);
-        self
+        /// The region is these pieces of the buffer in a row, rather than all of
+        /// it.
+        pieces(pieces: &'a [IoVec<'a>]) => pieces = Some(pieces);
     }
 
     /// Says that counters are going to be bound (`KFI_RMA_EVENT`).

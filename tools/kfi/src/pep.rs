@@ -39,6 +39,7 @@ use crate::{
     error::Result,
     fabric::Fabric,
     object::{Inner, object},
+    setters::setters,
 };
 
 /// Opens a passive endpoint; from [`Fabric::passive_endpoint`].
@@ -60,17 +61,13 @@ impl PassiveEndpointBuilder {
         }
     }
 
-    /// Requests that may wait for an answer; 0, as without this: the module's
-    /// default.
-    pub fn backlog(mut self, backlog: u32) -> Self {
-        self.raw.backlog = backlog;
-        self
-    }
+    setters! {
+        /// Requests that may wait for an answer; 0, as without this: the module's
+        /// default.
+        backlog(backlog: u32) => raw.backlog = backlog;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.raw.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => raw.context = context;
     }
 
     /// Opens it.

@@ -16,6 +16,7 @@ use crate::{
     error::Result,
     flags::{Caps, OpFlags},
     object::{Inner, object},
+    setters::setters,
 };
 
 /// Opens a scalable endpoint; from [`Domain::scalable_endpoint`].
@@ -42,48 +43,29 @@ impl ScalableEndpointBuilder {
         self
     }
 
-    /// Capabilities of the contexts together; without this messages, tagged
-    /// messages and RMA, both ways.
-    pub fn caps(mut self, caps: Caps) -> Self {
-        self.raw.caps = caps.bits();
-        self
-    }
+    setters! {
+        /// Capabilities of the contexts together; without this messages, tagged
+        /// messages and RMA, both ways.
+        caps(caps: Caps) => raw.caps = caps.bits();
 
-    /// Default flags of the transmit contexts.
-    pub fn tx_op_flags(mut self, flags: OpFlags) -> Self {
-        self.raw.tx_op_flags = flags.bits();
-        self
-    }
+        /// Default flags of the transmit contexts.
+        tx_op_flags(flags: OpFlags) => raw.tx_op_flags = flags.bits();
 
-    /// Default flags of the receive contexts.
-    pub fn rx_op_flags(mut self, flags: OpFlags) -> Self {
-        self.raw.rx_op_flags = flags.bits();
-        self
-    }
+        /// Default flags of the receive contexts.
+        rx_op_flags(flags: OpFlags) => raw.rx_op_flags = flags.bits();
 
-    /// Transmits that can be under way in each context; 0: the module's default.
-    pub fn tx_size(mut self, size: u32) -> Self {
-        self.raw.tx_size = size;
-        self
-    }
+        /// Transmits that can be under way in each context; 0: the module's default.
+        tx_size(size: u32) => raw.tx_size = size;
 
-    /// Receives that can be posted to each context; 0: the module's default.
-    pub fn rx_size(mut self, size: u32) -> Self {
-        self.raw.rx_size = size;
-        self
-    }
+        /// Receives that can be posted to each context; 0: the module's default.
+        rx_size(size: u32) => raw.rx_size = size;
 
-    /// Its name: address and first port; without this, or with port 0, the
-    /// module chooses.
-    pub fn addr(mut self, addr: SocketAddr) -> Self {
-        self.raw.src_addr = addr.into();
-        self
-    }
+        /// Its name: address and first port; without this, or with port 0, the
+        /// module chooses.
+        addr(addr: SocketAddr) => raw.src_addr = addr.into();
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.raw.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => raw.context = context;
     }
 
     /// Opens it.
@@ -198,29 +180,19 @@ pub struct ContextBuilder {
 }
 
 impl ContextBuilder {
-    /// Capabilities; without this all of its side that the scalable endpoint has.
-    pub fn caps(mut self, caps: Caps) -> Self {
-        self.raw.caps = caps.bits();
-        self
-    }
+    setters! {
+        /// Capabilities; without this all of its side that the scalable endpoint has.
+        caps(caps: Caps) => raw.caps = caps.bits();
 
-    /// Default flags; without this those of the scalable endpoint.
-    pub fn op_flags(mut self, flags: OpFlags) -> Self {
-        self.raw.op_flags = flags.bits();
-        self
-    }
+        /// Default flags; without this those of the scalable endpoint.
+        op_flags(flags: OpFlags) => raw.op_flags = flags.bits();
 
-    /// Operations that can be under way, or receives that can be posted; without
-    /// this as many as the scalable endpoint says.
-    pub fn queue_size(mut self, size: u32) -> Self {
-        self.raw.queue_size = size;
-        self
-    }
+        /// Operations that can be under way, or receives that can be posted; without
+        /// this as many as the scalable endpoint says.
+        queue_size(size: u32) => raw.queue_size = size;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.raw.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => raw.context = context;
     }
 
     /// Opens it.  The endpoint needs no address vector and has the name of the

@@ -12,6 +12,7 @@ use crate::{
     flags::{Caps, OpFlags},
     object::{Inner, object},
     op::{Local, Op},
+    setters::setters,
 };
 
 /// Opens a shared transmit context; from [`Domain::stx`].
@@ -23,24 +24,17 @@ pub struct SharedTxBuilder {
 }
 
 impl SharedTxBuilder {
-    /// Capabilities of the transmit side that its endpoints may have; without
-    /// this all.
-    pub fn caps(mut self, caps: Caps) -> Self {
-        self.raw.caps = caps.bits();
-        self
-    }
+    setters! {
+        /// Capabilities of the transmit side that its endpoints may have; without
+        /// this all.
+        caps(caps: Caps) => raw.caps = caps.bits();
 
-    /// Transmits of all its endpoints that can be under way; 0: the module's
-    /// default.
-    pub fn size(mut self, size: u32) -> Self {
-        self.raw.tx_size = size;
-        self
-    }
+        /// Transmits of all its endpoints that can be under way; 0: the module's
+        /// default.
+        size(size: u32) => raw.tx_size = size;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.raw.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => raw.context = context;
     }
 
     /// Opens it.
@@ -82,35 +76,22 @@ pub struct SharedRxBuilder {
 }
 
 impl SharedRxBuilder {
-    /// Capabilities of the receive side that its endpoints may have; without
-    /// this all.
-    pub fn caps(mut self, caps: Caps) -> Self {
-        self.raw.caps = caps.bits();
-        self
-    }
+    setters! {
+        /// Capabilities of the receive side that its endpoints may have; without
+        /// this all.
+        caps(caps: Caps) => raw.caps = caps.bits();
 
-    /// Default flags of receives.
-    pub fn op_flags(mut self, flags: OpFlags) -> Self {
-        self.raw.rx_op_flags = flags.bits();
-        self
-    }
+        /// Default flags of receives.
+        op_flags(flags: OpFlags) => raw.rx_op_flags = flags.bits();
 
-    /// Receives that can be posted; 0: the module's default.
-    pub fn size(mut self, size: u32) -> Self {
-        self.raw.rx_size = size;
-        self
-    }
+        /// Receives that can be posted; 0: the module's default.
+        size(size: u32) => raw.rx_size = size;
 
-    /// Bytes of unexpected messages that are kept; 0: the module's default.
-    pub fn buffered(mut self, bytes: u64) -> Self {
-        self.raw.total_buffered_recv = bytes;
-        self
-    }
+        /// Bytes of unexpected messages that are kept; 0: the module's default.
+        buffered(bytes: u64) => raw.total_buffered_recv = bytes;
 
-    /// A number for the caller's own use.
-    pub fn context(mut self, context: u64) -> Self {
-        self.raw.context = context;
-        self
+        /// A number for the caller's own use.
+        context(context: u64) => raw.context = context;
     }
 
     /// Opens it.

@@ -31,8 +31,8 @@
 //!
 //! The **name port** is the port of the name of a scalable endpoint, of which the endpoint is a
 //! context (see [`peer`](crate::peer)). Messages have the name as their source. 0 stands for the
-//! port, so an endpoint that is no context has the greeting that it had before there were names. A
-//! peer that does not know names ignores the field, and takes each context for an endpoint.
+//! port, so an endpoint that is no context sends what versions without names send. A peer that does
+//! not know names ignores the field, and takes each context for an endpoint.
 //!
 //! An **incarnation** is a random number that an endpoint has for its lifetime. An endpoint that is
 //! closed and opened again at the same address, or whose host was restarted, has another one. An

@@ -14,7 +14,7 @@
 //! | `app.rs` | the program, which posts operations |
 //! | `oracle.rs` | the conditions that must hold |
 //!
-//! A qp executes the work of one side at the other, in order and once, like an RC connection:
+//! A QP executes the work of one side at the other, in order and once, like an RC connection:
 //! with delays, in steps, refused for a time. It can fail at any moment, and then work that was
 //! executed but not acknowledged has an unknown result. A message that was made void may arrive as
 //! its original, as if a packet had been on its way.

@@ -35,8 +35,28 @@ use super::{
     Values, //
 };
 
-/// The default flags of the endpoint.
-const DEFAULT: Given = Given::Default(OpFlags::EMPTY);
+/// The arguments of a call that names one piece of remote memory; without values to compare with
+/// and results.
+fn one(
+    kind: OpType,
+    (op, datatype): (kfi_op, kfi_datatype),
+    operand: Values,
+    (peer, addr, key): (kfi_addr_t, u64, u64),
+    context: *mut c_void,
+) -> AtomicArgs {
+    AtomicArgs {
+        kind,
+        op,
+        datatype,
+        operand,
+        compare: Values::None,
+        result: Values::None,
+        peer,
+        target: Place::One { addr, key },
+        data: 0,
+        context,
+    }
+}
 
 /// kfi_atomic().
 ///
@@ -56,21 +76,12 @@ unsafe extern "C" fn write(
     op: kfi_op,
     context: *mut c_void,
 ) -> isize {
-    let args = AtomicArgs {
-        kind: OpType::Atomic,
-        op,
-        datatype,
-        operand: Values::One(buf, count),
-        compare: Values::None,
-        result: Values::None,
-        peer: dest_addr,
-        target: Place::One { addr, key },
-        data: 0,
-        context,
-    };
+    let (function, remote) = ((op, datatype), (dest_addr, addr, key));
+    let operand = Values::One(buf, count);
+    let args = one(OpType::Atomic, function, operand, remote, context);
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
     // of an operation.
-    unsafe { inner(ep).atomic(DEFAULT, &args) }
+    unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
 /// kfi_atomicv().
@@ -91,21 +102,12 @@ unsafe extern "C" fn writev(
     op: kfi_op,
     context: *mut c_void,
 ) -> isize {
-    let args = AtomicArgs {
-        kind: OpType::Atomic,
-        op,
-        datatype,
-        operand: Values::List(iov, count),
-        compare: Values::None,
-        result: Values::None,
-        peer: dest_addr,
-        target: Place::One { addr, key },
-        data: 0,
-        context,
-    };
+    let (function, remote) = ((op, datatype), (dest_addr, addr, key));
+    let operand = Values::List(iov, count);
+    let args = one(OpType::Atomic, function, operand, remote, context);
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
     // of an operation.
-    unsafe { inner(ep).atomic(DEFAULT, &args) }
+    unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
 /// kfi_atomicmsg().
@@ -142,18 +144,9 @@ unsafe extern "C" fn inject(
     datatype: kfi_datatype,
     op: kfi_op,
 ) -> isize {
-    let args = AtomicArgs {
-        kind: OpType::Atomic,
-        op,
-        datatype,
-        operand: Values::One(buf, count),
-        compare: Values::None,
-        result: Values::None,
-        peer: dest_addr,
-        target: Place::One { addr, key },
-        data: 0,
-        context: ptr::null_mut(),
-    };
+    let (function, remote) = ((op, datatype), (dest_addr, addr, key));
+    let operand = Values::One(buf, count);
+    let args = one(OpType::Atomic, function, operand, remote, ptr::null_mut());
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
     // of an operation.
     unsafe { inner(ep).atomic(Given::Inject(OpFlags::EMPTY), &args) }
@@ -179,21 +172,15 @@ unsafe extern "C" fn readwrite(
     op: kfi_op,
     context: *mut c_void,
 ) -> isize {
+    let (function, remote) = ((op, datatype), (dest_addr, addr, key));
+    let operand = Values::One(buf, count);
     let args = AtomicArgs {
-        kind: OpType::FetchAtomic,
-        op,
-        datatype,
-        operand: Values::One(buf, count),
-        compare: Values::None,
         result: Values::One(result, count),
-        peer: dest_addr,
-        target: Place::One { addr, key },
-        data: 0,
-        context,
+        ..one(OpType::FetchAtomic, function, operand, remote, context)
     };
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
     // of an operation.
-    unsafe { inner(ep).atomic(DEFAULT, &args) }
+    unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
 /// kfi_fetch_atomicv().
@@ -217,21 +204,15 @@ unsafe extern "C" fn readwritev(
     op: kfi_op,
     context: *mut c_void,
 ) -> isize {
+    let (function, remote) = ((op, datatype), (dest_addr, addr, key));
+    let operand = Values::List(iov, count);
     let args = AtomicArgs {
-        kind: OpType::FetchAtomic,
-        op,
-        datatype,
-        operand: Values::List(iov, count),
-        compare: Values::None,
         result: Values::List(resultv, result_count),
-        peer: dest_addr,
-        target: Place::One { addr, key },
-        data: 0,
-        context,
+        ..one(OpType::FetchAtomic, function, operand, remote, context)
     };
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
     // of an operation.
-    unsafe { inner(ep).atomic(DEFAULT, &args) }
+    unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
 /// kfi_fetch_atomicmsg().
@@ -286,21 +267,16 @@ unsafe extern "C" fn compwrite(
     op: kfi_op,
     context: *mut c_void,
 ) -> isize {
+    let (function, remote) = ((op, datatype), (dest_addr, addr, key));
+    let operand = Values::One(buf, count);
     let args = AtomicArgs {
-        kind: OpType::CompareAtomic,
-        op,
-        datatype,
-        operand: Values::One(buf, count),
         compare: Values::One(compare, count),
         result: Values::One(result, count),
-        peer: dest_addr,
-        target: Place::One { addr, key },
-        data: 0,
-        context,
+        ..one(OpType::CompareAtomic, function, operand, remote, context)
     };
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
     // of an operation.
-    unsafe { inner(ep).atomic(DEFAULT, &args) }
+    unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
 /// kfi_compare_atomicv().
@@ -327,21 +303,16 @@ unsafe extern "C" fn compwritev(
     op: kfi_op,
     context: *mut c_void,
 ) -> isize {
+    let (function, remote) = ((op, datatype), (dest_addr, addr, key));
+    let operand = Values::List(iov, count);
     let args = AtomicArgs {
-        kind: OpType::CompareAtomic,
-        op,
-        datatype,
-        operand: Values::List(iov, count),
         compare: Values::List(comparev, compare_count),
         result: Values::List(resultv, result_count),
-        peer: dest_addr,
-        target: Place::One { addr, key },
-        data: 0,
-        context,
+        ..one(OpType::CompareAtomic, function, operand, remote, context)
     };
     // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
     // of an operation.
-    unsafe { inner(ep).atomic(DEFAULT, &args) }
+    unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
 /// kfi_compare_atomicmsg().
@@ -428,6 +399,7 @@ unsafe extern "C" fn compwritevalid(
     code(unsafe { inner(ep).is_valid(OpType::CompareAtomic, datatype, op, count) })
 }
 
+/// The operations of fi_atomic(3) that an endpoint has.
 pub(in crate::capi) static OPS: kfi_ops_atomic = kfi_ops_atomic {
     size: size_of::<kfi_ops_atomic>(),
     write: Some(write),

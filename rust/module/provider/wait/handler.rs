@@ -23,7 +23,7 @@
 //!
 //! # Context of the call
 //!
-//! A worker of [`handler_queue`](crate::shim::work::handler_queue) calls the function, in process
+//! A worker calls the function ([`call_handler`](crate::shim::work::call_handler)), in process
 //! context, with no lock held. The function may sleep, read, and close other objects. The calls of
 //! one handler do not overlap, because one work item never runs twice at the same time. With an
 //! affinity, they are on that CPU while it is online.
@@ -31,7 +31,8 @@
 //! # End
 //!
 //! [`ConsumerSide::stop`] waits until a call that has begun is over; no call begins afterwards. A
-//! handler cannot wait for itself, so closing its own queue fails with `EBUSY`.
+//! handler cannot wait for itself, so closing its own queue fails with `EBUSY`. Nothing detects two
+//! handlers that close each other's queue, and so wait for each other; the headers forbid that.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/handler.rs"]

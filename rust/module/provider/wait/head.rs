@@ -30,7 +30,7 @@ impl WaitHead {
         &self.queue
     }
 
-    /// Whether [`wake`](Self::wake) has somebody to wake. The change was made before. Any context.
+    /// Whether [`wake`](Self::wake) has a task to wake. The change was made before. Any context.
     #[inline]
     pub(in crate::provider) fn has_sleepers(&self) -> bool {
         // A sleeper enters the queue before it checks its condition. So either it saw the change,

@@ -223,7 +223,7 @@ pub(in crate::provider) struct WorkLists {
     fresh: Option<Work>,
     /// The node of `fresh`, unless that has left it in its list as the last work.
     fresh_node: Option<Node>,
-    /// A work is due, and no task starts those that are due: somebody has to be called.
+    /// A work is due, and no task starts those that are due: a task has to be woken.
     wake: bool,
     /// The counter is in the queue's list of counters that have left works.
     in_rest: bool,
@@ -373,8 +373,8 @@ impl WorkLists {
             return AfterChange::Start(work);
         }
         self.push(work);
-        // If it is left over from a change whose works have been started meanwhile, it calls somebody
-        // in vain.
+        // If it is left over from a change whose works have been started meanwhile, a task is woken
+        // without need.
         if !core::mem::replace(&mut self.wake, false) {
             return AfterChange::Nothing;
         }

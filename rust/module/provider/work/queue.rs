@@ -18,9 +18,8 @@
 //! If a change makes one work due, by the executor or by a task that becomes it, and the list is
 //! empty, this work needs no list: the executor starts it next. The links of a chain are such works.
 //! A single work that another change makes due needs no node ([`Due::single`]): mostly the change is
-//! the completion of a transfer that the executor has just posted.
-//! While the list is not empty, each work goes to its end, so a chain delays no other
-//! work for longer than one step.
+//! the completion of a transfer that the executor has just posted. While the list is not empty, each
+//! work goes to its end, so a chain delays no other work for longer than one step.
 //!
 //! # The executor
 //!
@@ -288,8 +287,8 @@ impl WorkQueue {
     }
 
     /// Takes a work that is due, if no other one is; otherwise leaves it. It needs no node. Returns
-    /// whether somebody has to be called to start it: there is no executor. Called under the lock of
-    /// its counter.
+    /// whether a task has to be woken to start it, because there is no executor. Called under the
+    /// lock of its counter.
     #[inline(always)]
     pub(super) fn push_single(&self, work: &mut Option<Work>) -> bool {
         if self.state.load() & DUE != 0 {

@@ -2,9 +2,9 @@
 //! `kfi top`: live statistics of links, endpoints, completion queues, counters and completion
 //! counters.
 //!
-//! [`sample`] reads the statistics and compares two samples, [`tables`]
-//! makes the tables, [`view`] draws them on a terminal. Without a terminal, or with `--once` or `--json`, they are
-//! printed.
+//! [`sample`] reads the statistics and compares two samples, [`tables`] makes the
+//! tables, [`view`] draws them on a terminal. Without a terminal, or with `--once` or
+//! `--json`, they are printed.
 
 pub(crate) mod sample;
 pub(crate) mod tables;

@@ -20,7 +20,6 @@ const NOT_USED: &[(&str, &[&str])] = &[
             "KFABRIC_MAX_QUEUE",
             "KFABRIC_MAX_CQ",
             "KFABRIC_MAX_EQ",
-            "KFABRIC_MAX_AV",
             "KFABRIC_MAX_WAITERS",
             "KFABRIC_MAX_WORK",
             "KFABRIC_MAX_EP_CTX",

@@ -14,6 +14,8 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `action.rs` | the values that a session and its caller exchange |
+//! | `connection.rs` | one connection, and its state |
 //! | `connect.rs` | establishing and ending connections |
 //! | `transmit.rs` | work for the QP, and its completions |
 //! | `flush.rs` | ending the operations of a connection that has ended |
@@ -44,9 +46,9 @@
 //! Of the two connections, the one that is confirmed first stays.
 //!
 //! *A peer wants proof*: a peer with many requests refuses a request and sends a cookie
-//! ([`Refusal::Retry`]). The session repeats the request with the cookie: up to
-//! [`PROMPT_RETRIES`](super::times::PROMPT_RETRIES) times at once, then with the pauses for a busy
-//! peer. [`unproven`](super::unproven) describes the other end.
+//! ([`Refusal::Retry`](super::hello::Refusal::Retry)). The session repeats the request with the
+//! cookie: up to [`PROMPT_RETRIES`](super::times::PROMPT_RETRIES) times at once, then with the pauses
+//! for a busy peer. [`unproven`](super::unproven) describes the other end.
 //!
 //! *A request from a peer with an established connection* means that the peer has lost its end. It
 //! is answered, and the new connection replaces the old one only when the peer has confirmed the
@@ -80,10 +82,31 @@
 //! are passed to the session after that lock was released. After any call the caller repeats
 //! [`Session::next`] until it returns `None`, then [`Session::manage`].
 
+mod action;
 mod connect;
+mod connection;
 mod expire;
 mod flush;
 mod transmit;
+
+pub use self::action::{
+    Action,
+    Cancelled,
+    Config,
+    Conn,
+    Ended,
+    Manage,
+    Reply,
+    Request,
+    Signal,
+    Work,
+    WorkResult, //
+};
+use self::connection::{
+    ConnState,
+    Connection,
+    Signals, //
+};
 
 use super::{
     answer::{
@@ -92,15 +115,8 @@ use super::{
         Due, //
     },
     cause::Cause,
-    header::{
-        FinStatus,
-        Header, //
-    },
-    hello::{
-        Hello,
-        PeerEpoch,
-        Refusal, //
-    },
+    header::FinStatus,
+    hello::PeerEpoch,
     inbound::Event,
     ops::{
         CancelRequest,
@@ -116,253 +132,8 @@ use super::{
         Store,
         Stores, //
     },
-    unproven::Cookie,
+    unproven::Cookie, //
 };
-use crate::{
-    errno::{
-        Errno,
-        Result, //
-    },
-    flags::Caps,
-};
-
-/// A connection of an endpoint, identified by the epoch in which it was requested or accepted.
-/// Epochs are not reused, so the identifier stays unique when a session is freed and another one is
-/// made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Conn(u64);
-
-/// The parameters of a session.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// The incarnation of the endpoint.
-    pub incarnation: u64,
-    /// The port of its address.
-    pub port: u16,
-    /// The port of its name: of the scalable endpoint if it is a context, otherwise `port`.
-    pub name_port: u16,
-    /// Its capabilities.
-    pub caps: Caps,
-    /// The number of work requests that a QP holds: [`DEPTH`](super::times::DEPTH).
-    pub depth: u32,
-    /// The number of READs that this end serves, and requests, at the same time:
-    /// [`READS`](super::times::READS).
-    pub reads: u8,
-    /// The time in ns after which an idle connection ends: [`IDLE_TIME`](super::times::IDLE_TIME).
-    pub idle_time: u64,
-}
-
-/// An action for the connections. The caller executes it without the lock of a QP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manage {
-    /// Make a QP and send a connection request with this private data. The result is passed to
-    /// [`Session::accepted`], [`Session::rejected`], or [`Session::failed`].
-    Connect(Conn, Hello),
-    /// Free the QP and the connection. Tell the peer, unless the cause is that it does not answer.
-    /// Then call [`Session::closed`].
-    Close(Conn, Cause),
-}
-
-/// The answer to a connection request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Make a QP and accept with this private data. The result is passed to
-    /// [`Session::established`] or [`Session::failed`].
-    Accept(Conn, Hello),
-    /// Reject the request.
-    Refuse(Refusal),
-    /// Do not answer. If the request is repeated, pass it again.
-    Ignore,
-}
-
-/// An item of work of a QP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Work {
-    /// The message with this number.
-    Message(u64),
-    /// The atomic with this number.
-    Atomic(u64),
-    /// A piece of the RMA operation with this number. Pieces are counted from 0.
-    Piece(u64, u32),
-    /// The CQ data of the RMA operation with this number.
-    Note(u64),
-    /// The CANCEL of the message with this number.
-    Cancel(u64),
-    /// A READ of this many bytes for the answer with this number.
-    Read(u64, u32),
-    /// The FIN or the RESULT of the answer with this number.
-    Finish(u64),
-    /// Another header.
-    Signal(Signal),
-}
-
-/// The headers that belong to no operation or answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Signal {
-    /// [`Header::Keep`].
-    Keep,
-    /// [`Header::Ping`].
-    Ping,
-    /// [`Header::Retire`].
-    Retire,
-    /// [`Header::Retired`].
-    Retired,
-    /// [`Header::Bye`].
-    Bye,
-}
-
-/// The work request for an item of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// SEND this header, followed by the bytes of the message if it is an eager one. The bytes of
-    /// another message must be readable by the peer from now on, see
-    /// [`Grant`](super::grant::Grant). An atomic is followed by its payload.
-    Send(Header),
-    /// SEND [`Header::Result`], followed by the old values of the atomic, or the bytes of the tagged
-    /// read, that this answer belongs to.
-    Result {
-        /// The number of the answer.
-        answer: u64,
-        /// The number of the operation.
-        id: u64,
-        /// The length of the values or bytes.
-        len: u32,
-    },
-    /// SEND [`Header::Bye`] with the number that [`Inbound::shut`](super::inbound::Inbound::shut)
-    /// returns.
-    Bye,
-    /// READ from the peer's memory into the receive of this answer.
-    Read {
-        /// The number of the answer.
-        answer: u64,
-        /// The offset in the receive.
-        offset: u32,
-        /// The number of bytes.
-        len: u32,
-        /// The address in the peer's memory.
-        va: u64,
-        /// The R_Key.
-        rkey: u32,
-    },
-    /// READ or WRITE a piece of an RMA operation, or change it by an atomic.
-    Rma {
-        /// The number of the operation.
-        number: u64,
-        /// The index of the piece.
-        piece: u32,
-        /// Whether the peer counts the operation with this piece. A WRITE then has immediate data,
-        /// whose value is unused.
-        counts: bool,
-    },
-}
-
-/// An operation that has ended. No QP accesses its memory any more.
-#[derive(Debug)]
-pub enum Ended<O, R> {
-    /// A message, an RMA operation or an atomic.
-    Op(O, Result),
-    /// A receive that was filled, or read by a tagged read; or the old values of an atomic of the
-    /// peer, which were sent, or cannot be sent.
-    Receive(R, Result),
-}
-
-/// The next action.
-#[derive(Debug)]
-pub enum Action<O, R> {
-    /// Post a work request to the QP of this connection, which has room for it.
-    Post(Conn, Work, Request),
-    /// Make the messages, or the atomics, in this QP void: their headers are replaced by
-    /// [`Header::to_void`] for every packet sent from now on. Their work then completes with
-    /// [`WorkResult::Void`].
-    Void(Conn, Lane),
-    /// Report the end of an operation.
-    End(Ended<O, R>),
-}
-
-/// The completion of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkResult {
-    /// The work was done, and the peer has acknowledged it.
-    Sent,
-    /// The same, but the message had been made void before.
-    Void,
-    /// The work failed, or was flushed (`None`). The caller then fails the connection, see
-    /// [`Session::failed`].
-    Failed(Option<Errno>),
-}
-
-/// The result of a cancel call.
-#[derive(Debug)]
-pub enum Cancelled<O> {
-    /// The operation does not exist, or cannot be cancelled any more.
-    No,
-    /// The operation has ended with `ECANCELED`.
-    Ended(O),
-    /// The peer was asked; its answer ends the operation.
-    Asked,
-}
-
-/// The state of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConnState {
-    /// This end has sent a request.
-    Asked,
-    /// The peer's request was answered. The time is the limit for its confirmation.
-    Answered(u64),
-    /// The peer has confirmed. The connection waits until the previous one has gone.
-    Ready,
-    /// The connection is in use.
-    Up,
-    /// This end wants to end the idle connection.
-    Draining,
-    /// The peer wants to end the idle connection, and this end has agreed. The time is the limit
-    /// for that.
-    Retired(u64),
-    /// The endpoint closes. The time is the limit for its last messages.
-    Leaving(u64),
-    /// The connection ends. The flag is set once [`Manage::Close`] was returned.
-    Closing(Cause, bool),
-}
-
-/// A connection.
-#[derive(Debug)]
-struct Connection {
-    id: Conn,
-    state: ConnState,
-    /// The incarnation and epoch of the peer's request, if the peer requested the connection.
-    peer_request: Option<PeerEpoch>,
-    /// The time until which the session waits for the peer's confirmation, if the peer requested
-    /// the connection.
-    confirm_by: u64,
-    /// The operations that the peer can be the target of.
-    caps: Caps,
-    /// The number of READs that the peer serves at the same time.
-    reads: u32,
-    /// The number of items of work in the QP: all, messages, atomics, READs. No message is behind
-    /// an atomic.
-    queued: u32,
-    messages: u32,
-    atomics: u32,
-    reading: u32,
-    /// Whether the peer refused the oldest message or atomic in the QP.
-    blocked: bool,
-    /// The signals to be sent.
-    signals: Signals,
-    /// The last message that the peer has taken, if its BYE reported that.
-    taken: Option<u64>,
-}
-
-/// The signals to be sent.
-#[derive(Clone, Copy, Debug, Default)]
-struct Signals {
-    keep: bool,
-    ping: bool,
-    retire: bool,
-    retired: bool,
-    bye: bool,
-    /// A PING is in the QP.
-    pinging: bool,
-}
 
 /// The attempt to connect.
 #[derive(Clone, Copy, Debug)]
@@ -744,64 +515,5 @@ fn first_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
-    }
-}
-
-impl Connection {
-    fn new(id: Conn, state: ConnState) -> Self {
-        Self {
-            id,
-            state,
-            peer_request: None,
-            confirm_by: 0,
-            caps: Caps::EMPTY,
-            reads: 0,
-            queued: 0,
-            messages: 0,
-            atomics: 0,
-            reading: 0,
-            blocked: false,
-            signals: Signals::default(),
-            taken: None,
-        }
-    }
-
-    /// Begins to end the connection, unless it is ending already.
-    fn close(&mut self, cause: Cause) {
-        if !matches!(self.state, ConnState::Closing(..)) {
-            self.state = ConnState::Closing(cause, false);
-        }
-    }
-
-    /// Returns the cause for receives that are filled from the peer when the connection has ended.
-    fn cause_of_receives(&self) -> Cause {
-        match self.state {
-            ConnState::Closing(cause, _) => cause.of_receive(),
-            _ => Cause::Reset,
-        }
-    }
-
-    /// Returns the number of SENDs of a lane in the QP.
-    fn sends(&self, lane: Lane) -> u32 {
-        match lane {
-            Lane::Messages => self.messages,
-            Lane::Atomics => self.atomics,
-        }
-    }
-
-    /// The same, to be changed.
-    fn sends_mut(&mut self, lane: Lane) -> &mut u32 {
-        match lane {
-            Lane::Messages => &mut self.messages,
-            Lane::Atomics => &mut self.atomics,
-        }
-    }
-
-    /// Returns whether work may be posted to its QP.
-    fn is_open(&self) -> bool {
-        matches!(
-            self.state,
-            ConnState::Up | ConnState::Draining | ConnState::Retired(_) | ConnState::Leaving(_)
-        )
     }
 }

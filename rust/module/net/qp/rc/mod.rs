@@ -34,9 +34,11 @@
 //! | file | content |
 //! |---|---|
 //! | `consumer.rs` | the trait of the layer above |
+//! | `inline_header.rs` | headers that are stored in work requests |
 //! | `worker.rs` | packets, timers, completions, statistics |
 
 mod consumer;
+mod inline_header;
 #[cfg(kfi_kunit)]
 #[path = "../../../../../kunit/rc_inline.rs"]
 mod kunit;
@@ -45,9 +47,15 @@ mod kunit;
 mod kunit_modify;
 mod worker;
 
-pub(crate) use self::consumer::Consumer;
+pub(crate) use self::{
+    consumer::Consumer,
+    inline_header::INLINE_HEADER_MAX, //
+};
 
-use self::consumer::RequestTarget;
+use self::{
+    consumer::RequestTarget,
+    inline_header::InlineHeaders, //
+};
 
 use super::{
     super::{
@@ -72,7 +80,6 @@ use super::{
 };
 use crate::{
     mem::{
-        payload,
         Budget,
         MemRef, //
     },
@@ -82,7 +89,6 @@ use crate::{
         inline_work::InlineList,
         skb::{
             InboxLimits,
-            Room,
             RxBatch, //
         }, //
     }, //
@@ -178,76 +184,6 @@ struct Sending {
 struct Work {
     context: u64,
     memory: MemRef,
-}
-
-/// Size of the longest inline header in bytes.
-pub(crate) const INLINE_HEADER_MAX: usize = 56;
-
-/// The inline header of one work request.
-#[derive(Clone, Copy)]
-struct InlineHeader {
-    bytes: [u8; INLINE_HEADER_MAX],
-    len: usize,
-}
-
-impl InlineHeader {
-    const EMPTY: Self = Self {
-        bytes: [0; INLINE_HEADER_MAX],
-        len: 0,
-    };
-
-    fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
-/// The inline headers of a QP's work requests, by slot; empty for a QP that was created without
-/// them.
-struct InlineHeaders(KVec<InlineHeader>);
-
-impl InlineHeaders {
-    /// Room for `len` inline headers. Fails with `ENOMEM`. Sleeps.
-    fn new(len: usize) -> Result<Self> {
-        Ok(Self(filled(len, InlineHeader::EMPTY)?))
-    }
-
-    /// Bytes of memory for `len` inline headers.
-    const fn bytes(len: usize) -> usize {
-        len.saturating_mul(size_of::<InlineHeader>())
-    }
-
-    /// Whether an inline header of `len` bytes can be stored: an empty one always can.
-    fn fits(&self, len: usize) -> bool {
-        len == 0 || (len <= INLINE_HEADER_MAX && !self.0.is_empty())
-    }
-
-    /// Sets the inline header at `slot` to `bytes`, which [fit](Self::fits).
-    fn set(&mut self, slot: usize, bytes: &[u8]) {
-        if let Some(inline_header) = self.0.get_mut(slot) {
-            if let Some(room) = inline_header.bytes.get_mut(..bytes.len()) {
-                room.copy_from_slice(bytes);
-                inline_header.len = bytes.len();
-            }
-        }
-    }
-
-    /// The inline header at `slot`, to be changed.
-    fn get_mut(&mut self, slot: usize) -> Option<&mut [u8]> {
-        let inline_header = self.0.get_mut(slot)?;
-        inline_header.bytes.get_mut(..inline_header.len)
-    }
-
-    /// Copies a part of a message to `room`: the inline header at `slot` followed by `memory`,
-    /// from byte `offset` on.
-    fn gather(&self, slot: usize, memory: &MemRef, offset: usize, room: &mut Room<'_>) {
-        let inline_header = self.0.get(slot).map_or(&[][..], InlineHeader::as_slice);
-        let Some(rest) = inline_header.get(offset..) else {
-            payload::gather_mem(room, memory, offset.wrapping_sub(inline_header.len()));
-            return;
-        };
-        room.put(rest);
-        payload::gather_mem(room, memory, 0);
-    }
 }
 
 /// A work request, as it is posted.

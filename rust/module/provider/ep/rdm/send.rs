@@ -5,7 +5,7 @@
 //! ```text
 //!  a posted receive matches ------------------> placed at once, both sides complete
 //!  none, the message is small and buffered ---> copied to the peer, the send completes
-//!  none, otherwise ---------------------------> stays here and waits at the peer (pending.rs)
+//!  none, otherwise ---------------------------> stays here and waits at the peer (transmit.rs)
 //! ```
 //!
 //! A message is buffered if it has at most [`EAGER_SIZE`] bytes, does not have

@@ -16,23 +16,21 @@
 //! Tagged RMA ([`TaggedRma`]) matches posted receives like a tagged message, but does not wait for
 //! one ([`Endpoint::take_for_rma`]).
 //!
-//! This file has the messages from this host. [`post`] has the receives: posting, searching,
-//! cancelling, teardown.
+//! This file has the messages from this host. [`place`] places their bytes and completes receives.
+//! [`post`] has the receives: posting, searching, cancelling, teardown.
 //!
 //! The lock is a spin lock. Only that of a multi-receive buffer is taken under it. No memory is
 //! dropped under it, because that can sleep.
 //!
 //! [`shared`] has the queues that several endpoints share.
 
+mod place;
 mod post;
 pub(super) mod remote;
 mod shared;
 
 use kfi_core::{
-    flags::{
-        CompFlags,
-        KFI_ADDR_NOTAVAIL, //
-    },
+    flags::CompFlags,
     limits::MAX_UNEXPECTED,
     matching::{
         posted::PostedSlot,
@@ -51,11 +49,7 @@ use kfi_core::{
 
 use self::shared::Sharing;
 use super::{
-    complete::Failure,
-    multi_recv::{
-        End,
-        MultiBuffer, //
-    },
+    multi_recv::MultiBuffer,
     prelude::*,
     rdm::{
         remote::op::PendingAnswer,
@@ -63,7 +57,6 @@ use super::{
     },
     slots, //
 };
-use crate::mem;
 
 /// A message to this endpoint, or tagged RMA.
 pub(super) struct Message {
@@ -482,110 +475,6 @@ impl Endpoint {
         arrival
     }
 
-    /// Places the bytes of a message and completes its receive. Sleeps.
-    #[inline(never)]
-    pub(super) fn place(
-        &self,
-        bound: &Bound,
-        matched: MatchedReceive,
-        message: &Message,
-        from: &Source<'_>,
-    ) {
-        self.place_at_once(bound, matched, message, from);
-    }
-
-    /// [`place`](Self::place), inlined for the path of most messages.
-    #[inline(always)]
-    pub(super) fn place_at_once(
-        &self,
-        bound: &Bound,
-        matched: MatchedReceive,
-        message: &Message,
-        from: &Source<'_>,
-    ) {
-        self.place_by(bound, matched, message, |into| {
-            mem::copy(into, from);
-        });
-    }
-
-    /// Calls `put` to place a message, and completes its receive. Sleeps.
-    #[inline(always)]
-    pub(super) fn place_by(
-        &self,
-        bound: &Bound,
-        matched: MatchedReceive,
-        message: &Message,
-        put: impl FnOnce(&MemRef),
-    ) {
-        match matched {
-            MatchedReceive::Single(single) => {
-                let fit = Placement::new(message.len, single.into.len() as u64);
-                put(&single.into);
-                let outcome = self.outcome(bound, message, fit, 0);
-                self.count_rx(fit.len);
-                self.complete(bound, single.into_ticket(), outcome);
-            }
-            MatchedReceive::Part(buffer, part, memory) => {
-                let fit = part.placement;
-                put(&memory);
-                drop(memory);
-                let at = buffer.address(part.offset);
-                let outcome = self.outcome(bound, message, fit, at);
-                self.count_rx(fit.len);
-                self.complete_multi(bound, &buffer, outcome);
-            }
-        }
-    }
-
-    /// Completes a part of a multi-receive buffer, and releases the buffer with its last one.
-    /// Sleeps.
-    #[inline(always)]
-    fn complete_multi(&self, bound: &Bound, buffer: &MultiBuffer, mut outcome: Outcome) {
-        buffer.finish(|end| match end {
-            End::Part => {
-                self.complete_part(bound, buffer.context, buffer.reports, outcome);
-            }
-            End::Last(ticket) => {
-                outcome.flags |= CompFlags::MULTI_RECV;
-                self.complete_reported(bound, ticket, outcome);
-            }
-            End::LastOfCancelled(ticket) => {
-                self.complete_part(bound, buffer.context, buffer.reports, outcome);
-                self.complete(bound, ticket, cancelled_buffer());
-            }
-        });
-    }
-
-    #[inline(always)]
-    fn outcome(&self, bound: &Bound, message: &Message, fit: Placement, buf: u64) -> Outcome {
-        let flags = match message.data {
-            Some(_) => CompFlags::REMOTE_CQ_DATA,
-            None => CompFlags::EMPTY,
-        };
-        Outcome {
-            flags: flags | message.comp_flags(),
-            len: fit.len,
-            buf,
-            data: message.data.unwrap_or(0),
-            tag: message.envelope.tag,
-            src: self.source(bound, &message.envelope.src),
-            error: fit.status().err().map(|errno| Failure {
-                // Both ends of tagged RMA have the same error.
-                errno: message.rma.map_or(errno, |_| Errno::EMSGSIZE),
-                prov_errno: 0,
-                olen: fit.olen,
-            }),
-        }
-    }
-
-    #[inline(always)]
-    fn source(&self, bound: &Bound, addr: &SockAddr) -> u64 {
-        match &bound.av {
-            Some(av) if self.caps.contains(Caps::SOURCE) => av.source(addr),
-            _ => KFI_ADDR_NOTAVAIL,
-        }
-    }
-
     /// Removes an unexpected message that its sender takes back. Sleeps.
     pub(super) fn remove_unexpected(&self, send: &Arc<WaitingSend>) {
         let is_it = |location: &Location| match location {
@@ -598,11 +487,4 @@ impl Endpoint {
         };
         drop(withdrawn);
     }
-}
-
-/// The outcome of a multi-receive buffer that was cancelled.
-fn cancelled_buffer() -> Outcome {
-    let mut outcome = Outcome::failed(Errno::ECANCELED);
-    outcome.flags = CompFlags::MULTI_RECV;
-    outcome
 }

@@ -27,7 +27,7 @@ use super::{
         prelude::*,
         rdm::remote::op::PendingAnswer, //
     },
-    cancelled_buffer,
+    place::cancelled_buffer,
     Location,
     MatchedReceive,
     PostedReceive,

@@ -25,6 +25,7 @@
 //! | [`tagged`] | tagged RMA to such peers |
 //! | [`session`] | one peer: its lock, the actions of the protocol |
 //! | [`conn`] | one connection: its QP |
+//! | [`request`] | the work requests of a QP for the requests of the protocol |
 //! | [`serve`] | the peer's requests on a connection |
 //! | [`manage`] | making and closing connections; the connection requests of peers |
 //! | [`op`] | operations, and answers to the peer |
@@ -51,6 +52,7 @@ pub(super) mod conn;
 mod manage;
 pub(in crate::provider::ep) mod op;
 mod post;
+mod request;
 mod serve;
 pub(in crate::provider::ep) mod session;
 mod store;

@@ -44,12 +44,40 @@ use kernel::{
     }, //
 };
 
+use super::{
+    super::super::prelude::*,
+    conn::Connection,
+    op::{
+        AnswerCount,
+        AnswerData,
+        Reply,
+        Transmit, //
+    },
+    request::SendRequest,
+    store::{
+        PostedWork,
+        RmaSlot,
+        SendSlot,
+        Tree,
+        Trees, //
+    }, //
+};
+use crate::{
+    mem::payload,
+    shim::{
+        alarm::{
+            impl_alarm,
+            Alarm,
+            Due, //
+        },
+        sched::now_ns,
+        skb::Room,
+        work, //
+    }, //
+};
 use kfi_core::rdm::{
     self,
-    header::{
-        Header,
-        MAX_HEADER, //
-    },
+    header::Header,
     ops::{
         Outgoing,
         Transfer, //
@@ -71,42 +99,6 @@ use kfi_core::rdm::{
     Cause,
     Config,
     Grant, //
-};
-use kfi_roce::{
-    headers::SendEnd,
-    rc::Op as WireOp, //
-};
-
-use super::{
-    super::super::prelude::*,
-    conn::Connection,
-    op::{
-        AnswerCount,
-        AnswerData,
-        Reply,
-        TargetAccess,
-        Transmit, //
-    },
-    store::{
-        PostedWork,
-        RmaSlot,
-        SendSlot,
-        Tree,
-        Trees, //
-    }, //
-};
-use crate::{
-    mem::payload,
-    shim::{
-        alarm::{
-            impl_alarm,
-            Alarm,
-            Due, //
-        },
-        sched::now_ns,
-        skb::Room,
-        work, //
-    }, //
 };
 
 /// The state machine of the protocol.
@@ -188,98 +180,6 @@ fn find(conns: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut
         .iter_mut()
         .flatten()
         .find(|entry| entry.connection.conn == conn)
-}
-
-/// A work request for a QP.
-struct SendRequest {
-    op: WireOp,
-    /// READs of the same operation follow.
-    more: bool,
-    inline_header: [u8; MAX_HEADER],
-    header_len: usize,
-    memory: MemRef,
-}
-
-impl SendRequest {
-    /// A SEND of `header`, followed by `memory`.
-    fn send(header: &Header, memory: MemRef) -> Self {
-        let mut inline_header = [0; MAX_HEADER];
-        let header_len = header.put(&mut inline_header).unwrap_or(0);
-        Self {
-            op: WireOp::Send(SendEnd::Plain),
-            more: false,
-            inline_header,
-            header_len,
-            memory,
-        }
-    }
-
-    fn plain(op: WireOp, memory: MemRef) -> Self {
-        Self {
-            op,
-            more: false,
-            inline_header: [0; MAX_HEADER],
-            header_len: 0,
-            memory,
-        }
-    }
-
-    /// The work request for a request of the protocol.
-    fn of(core: &Core, connection: &Connection, request: &Request) -> Option<Self> {
-        Some(match *request {
-            Request::Send(header) => {
-                let memory = match header {
-                    Header::Eager(message) | Header::Atomic(message, _) => {
-                        core.op(message.id)?.memory.clone()
-                    }
-                    _ => MemRef::empty(),
-                };
-                Self::send(&header, memory)
-            }
-            Request::Result { answer, id, len } => {
-                let memory = core.receive(answer)?.memory(0, len);
-                Self::send(&Header::Result { id, len }, memory)
-            }
-            Request::Bye => {
-                let last = connection.shut();
-                Self::send(&Header::Bye { last }, MemRef::empty())
-            }
-            Request::Read {
-                answer,
-                offset,
-                len,
-                va,
-                rkey,
-            } => {
-                let memory = core.receive(answer)?.memory(offset, len);
-                Self::plain(WireOp::Read { va, rkey }, memory)
-            }
-            Request::Rma {
-                number,
-                piece,
-                counts,
-            } => {
-                let transmit = core.op(number)?;
-                let (range, memory) = transmit.piece(piece)?;
-                let (va, rkey) = (range.addr, u32::try_from(range.key).ok()?);
-                let target = transmit.target.as_ref()?;
-                match target.access {
-                    TargetAccess::Read => {
-                        let pieces = target.remote.pieces().len();
-                        Self {
-                            more: (piece as usize).wrapping_add(1) < pieces,
-                            ..Self::plain(WireOp::Read { va, rkey }, memory)
-                        }
-                    }
-                    TargetAccess::Write => {
-                        let imm = counts.then_some(0);
-                        Self::plain(WireOp::Write { va, rkey, imm }, memory)
-                    }
-                    TargetAccess::Atomic(op) => Self::plain(op, memory),
-                }
-            }
-        })
-    }
 }
 
 /// Memory that the peer may read, by the ID of the message.
