@@ -2827,7 +2827,8 @@ struct kfabric_srx_open {
  * reserved when the scalable endpoint or its first context is enabled.  The
  * source of messages is the name, whichever transmit context has sent them.
  *
- * Errors: as KFABRIC_IOC_EP_OPEN; -EINVAL more contexts than KFABRIC_MAX_EP_CTX.
+ * Errors: as KFABRIC_IOC_EP_OPEN; -EINVAL more contexts than KFABRIC_MAX_EP_CTX;
+ * -ENOMEM also if the ports, 32 KiB each, exceed the user's limit.
  */
 struct kfabric_sep_open {
 	__u32	size;
