@@ -4,18 +4,30 @@
 
 use super::*;
 use crate::{
-    kunit::fixture::{
-        ep_attr,
-        ident,
-        TestDomain, //
+    kunit::{
+        fixture::{
+            ep_attr,
+            eventually,
+            ident,
+            ident_of,
+            TestDomain,
+            MS, //
+        },
+        helpers::user, //
+    },
+    mem::{
+        Budget,
+        Part, //
     },
     provider::{
         cq::Cq,
+        directory::DYNAMIC_PORTS,
         object::{
             close,
             force_close, //
         }, //
-    }, //
+    },
+    shim::sched::now_ns, //
 };
 use core::net::Ipv4Addr;
 use kfi_core::{
@@ -129,6 +141,78 @@ mod tests {
             directory.release(addr, count);
         }
         assert!(test.is_free(9000) && test.is_free(9002) && test.is_free(a + 63));
+        Ok(())
+    }
+
+    /// However the ports are divided, each is looked at about once.
+    #[test]
+    fn a_row_of_ports_is_found_soon() -> Result {
+        const APART: usize = 63;
+        let test = Test::open(0)?;
+        let directory = test.domain.domain.directory();
+        for port in DYNAMIC_PORTS.step_by(APART) {
+            directory.reserve(at(port), 1)?;
+        }
+        let begin = now_ns();
+        let none = directory.reserve(at(0), 64);
+        let took = now_ns().saturating_sub(begin);
+        assert_eq!(none, Err(EADDRINUSE));
+        assert!(took < 100 * MS);
+        // The only row.
+        let hole = DYNAMIC_PORTS.start() + 5 * APART as u16;
+        directory.release(at(hole), 1);
+        for count in [64, 100, 125] {
+            for _ in 0..3 {
+                let row = directory.reserve(at(0), count)?;
+                let end = row.port() + count;
+                assert!(row.port() + 63 > hole && end <= hole + 63);
+                directory.release(row, count);
+            }
+        }
+        assert_eq!(directory.reserve(at(0), 126), Err(EADDRINUSE));
+        for port in DYNAMIC_PORTS.step_by(APART) {
+            directory.release(at(port), 1);
+        }
+        // No row crosses the last port.
+        let most = DYNAMIC_PORTS.len() as u16;
+        for _ in 0..2 {
+            let all = directory.reserve(at(0), most)?;
+            assert_eq!(all.port(), *DYNAMIC_PORTS.start());
+            directory.release(all, most);
+        }
+        assert!(test.is_free(hole) && test.is_free(u16::MAX));
+        Ok(())
+    }
+
+    /// A user with a limit cannot have most of the ports, which all users share.
+    #[test]
+    fn ports_are_charged_to_their_user() -> Result {
+        const LIMIT: u64 = 256 << 20;
+        let domain = TestDomain::open()?;
+        let owner = Budget::of(user(140), Some(LIMIT))?;
+        let charged = || owner.charged(Part::Peers).0;
+        let attr = || ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV);
+        let open = |tx, rx| {
+            let ident = ident_of(&owner, 5)?;
+            ScalableEp::open(&domain.domain, attr(), ContextCounts::new(tx, rx)?, ident)
+        };
+        let before = charged();
+        let few = open(64, 1)?;
+        let one = charged() - before;
+        let many = open(1, 64)?;
+        let all = charged() - before - one;
+        assert_eq!(all - one, 63 * PORT_BYTES as u64);
+        // A transmit context has a port of its own.
+        let before = charged();
+        let (tx, _) = few.tx_context(0, &TxAttr::default(), ident_of(&owner, 6)?)?;
+        assert!(charged() - before > PORT_BYTES as u64);
+        let most = DYNAMIC_PORTS.len() as u64 * PORT_BYTES as u64;
+        assert!(most >= 2 * LIMIT);
+        close(&*tx)?;
+        close(&*few)?;
+        close(&*many)?;
+        drop((tx, few, many));
+        assert!(eventually(|| charged() == 0));
         Ok(())
     }
 

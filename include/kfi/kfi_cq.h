@@ -252,7 +252,7 @@ static inline ssize_t kfi_cq_readerr(struct kfid_cq *cq,
  *
  * Return: as kfi_cq_read(), where -KFI_EAGAIN says that kfi_cq_signal() ended
  *	the wait; -KFI_ETIMEDOUT; -EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE
- *	or KFI_WAIT_SET.
+ *	or KFI_WAIT_SET; -KFI_ENOSPC 1,024 tasks sleep in such calls.
  */
 static inline ssize_t kfi_cq_sread(struct kfid_cq *cq, void *buf, size_t count,
 				   const void *cond, int timeout)

@@ -230,7 +230,8 @@ static inline ssize_t kfi_eq_write(struct kfid_eq *eq, u32 event,
  * @flags: KFI_PEEK or 0
  *
  * Return: as kfi_eq_read(), without -KFI_EAGAIN; -KFI_ETIMEDOUT; -EINTR;
- *	-KFI_EINVAL a wait with KFI_WAIT_NONE or KFI_WAIT_SET.
+ *	-KFI_EINVAL a wait with KFI_WAIT_NONE or KFI_WAIT_SET; -KFI_ENOSPC
+ *	1,024 tasks sleep in such calls.
  */
 static inline ssize_t kfi_eq_sread(struct kfid_eq *eq, u32 *event, void *buf,
 				   size_t len, int timeout, u64 flags)

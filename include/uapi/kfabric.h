@@ -67,7 +67,7 @@
 #define KFABRIC_MAX_AV		65536	/* addresses in an AV */
 #define KFABRIC_MAX_EVENT	320	/* bytes of an event's data */
 #define KFABRIC_MAX_POST	4096	/* operations in one KFABRIC_IOC_POST */
-#define KFABRIC_MAX_WAITERS	1024	/* waits and descriptors of a counter */
+#define KFABRIC_MAX_WAITERS	1024	/* of a counter (descriptors, too), CQ or EQ */
 #define KFABRIC_MAX_EP_CTX	64	/* contexts of a scalable endpoint, of each side */
 #define KFABRIC_MAX_WORK	131072	/* queued and triggered work of a domain */
 #define KFABRIC_MAX_BUFFERED	(64ULL << 20) /* total_buffered_recv */
@@ -924,7 +924,7 @@ struct kfabric_eq_cm_entry {
  * event must be read first; -KFI_ETOOSMALL (@len gives the size needed, the
  * event stays); -KFI_EOVERRUN events were lost (reported once); -EINVAL a wait
  * (@deadline does not poll) on an EQ with KFI_WAIT_NONE or KFI_WAIT_SET;
- * -EINTR.
+ * -ENOSPC %KFABRIC_MAX_WAITERS threads sleep in such calls; -EINTR.
  */
 struct kfabric_eq_read {
 	__u32	size;
@@ -1309,7 +1309,8 @@ struct kfabric_cq_ring {
  * -ETIMEDOUT; -KFI_EAVAIL an error entry must be read first; -KFI_EOVERRUN
  * completions without a posted operation were lost (reported once); -EINVAL a
  * wait (@deadline does not poll) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET;
- * -EIO the program stored an invalid @head; -EINTR.
+ * -ENOSPC %KFABRIC_MAX_WAITERS threads sleep in such calls; -EIO the program
+ * stored an invalid @head; -EINTR.
  */
 struct kfabric_cq_read {
 	__u32	size;
@@ -2869,7 +2870,8 @@ struct kfabric_srx_open {
  * reserved when the scalable endpoint or its first context is enabled.  The
  * source of messages is the name, whichever transmit context has sent them.
  *
- * Errors: as KFABRIC_IOC_EP_OPEN; -EINVAL more contexts than KFABRIC_MAX_EP_CTX.
+ * Errors: as KFABRIC_IOC_EP_OPEN; -EINVAL more contexts than KFABRIC_MAX_EP_CTX;
+ * -ENOMEM also if the ports, 32 KiB each, exceed the user's limit.
  */
 struct kfabric_sep_open {
 	__u32	size;

@@ -28,6 +28,7 @@
 
 mod calls;
 mod round;
+mod shared;
 mod trace;
 
 use crate::{

@@ -17,6 +17,7 @@
 //! | [`datagrams`] | datagrams, good and damaged ones, to an endpoint with flows |
 //! | [`atomics`] | atomics of a peer, and answers to atomics, that are invalid |
 //! | [`bad_atomics`] | the list of invalid atomics |
+//! | [`capabilities`] | messages of a peer that an endpoint does not receive |
 //! | [`receives`] | messages of a peer that violates the protocol when a part of them has come |
 //! | [`tagged`] | tagged RMA of a peer, and answers to tagged RMA, that are invalid |
 //! | [`owned`] | attacks over connections of the attacker's own |
@@ -30,6 +31,7 @@ pub(crate) mod atomics;
 mod attacks;
 mod bad_atomics;
 mod blind;
+pub(crate) mod capabilities;
 mod datagrams;
 mod evidence;
 mod field;

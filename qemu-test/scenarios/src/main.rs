@@ -93,6 +93,7 @@ mod run_inline;
 mod scalable;
 mod selective;
 mod shared_contexts;
+mod shared_senders;
 mod sleepers;
 mod stalled;
 mod tagged_rma;
@@ -150,6 +151,7 @@ fn main() -> std::process::ExitCode {
             completions::TESTS,
             selective::TESTS,
             shared_contexts::TESTS,
+            shared_senders::TESTS,
             posting::TESTS,
             ordering::TESTS,
             cancelling::TESTS,
@@ -203,6 +205,7 @@ fn main() -> std::process::ExitCode {
             routed::TESTS,
             hostile::TESTS,
             hostile::atomics::TESTS,
+            hostile::capabilities::TESTS,
             hostile::receives::TESTS,
             hostile::tagged::TESTS,
             hostile::unproven::TESTS,

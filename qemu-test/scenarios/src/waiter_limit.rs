@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The limit of the waiters of a counter: threads in a wait, and descriptors.
+//! The limit of the waiters of a counter: threads in a wait, and descriptors; and that of the threads
+//! that sleep in reads of a queue.
 
 use crate::{
     abi_objects::getwait,
     abi_threads::while_waiting,
     abi_waiting::{cntr_wait, domain},
     harness::tests,
+    host::within,
     raw::{File, in_ms, refused},
 };
-use kfi::{Errno, abi};
+use kfi::{
+    Errno,
+    abi::{self, Call},
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     os::fd::OwnedFd,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
 tests![
     a_full_counter_refuses_waiters => 120,
     a_thread_in_a_wait_is_a_waiter => 120,
+    a_queue_has_so_many_sleepers => 300,
 ];
 
 const MOST: usize = abi::KFABRIC_MAX_WAITERS as usize;
@@ -104,4 +111,82 @@ fn a_thread_in_a_wait_is_a_waiter() {
     has_room(&file, cntr);
     drop(fds);
     file.close_all(&[cntr, domain, fabric]);
+}
+
+/// Bytes of the stack of a thread that sleeps.
+const STACK: usize = 64 << 10;
+
+/// More threads than may sleep call `wait` with a deadline; so many of them are refused at once. Then
+/// `wake` wakes the others.
+fn sleep_in(wait: impl Fn(u64) -> Result<(), Errno> + Sync, wake: impl Fn()) {
+    const MORE: usize = 3;
+    let (refused, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..MOST + MORE {
+            std::thread::Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, || {
+                    if wait(in_ms(200_000)) == Err(Errno::ENOSPC) {
+                        refused.fetch_add(1, SeqCst);
+                    }
+                    ended.fetch_add(1, SeqCst);
+                })
+                .expect("thread");
+        }
+        // Each of the refused calls has found the others asleep.
+        let all_sleep = || refused.load(SeqCst) == MORE;
+        assert!(within(Duration::from_secs(60), all_sleep), "{refused:?}");
+        std::thread::sleep(Duration::from_millis(100));
+        // A call that does not sleep succeeds.
+        assert_eq!(wait(0), Err(Errno::EAGAIN));
+        assert_eq!(wait(abi::KFABRIC_FOREVER), Err(Errno::ENOSPC));
+        assert_eq!((refused.load(SeqCst), ended.load(SeqCst)), (MORE, MORE));
+        wake();
+    });
+    assert_eq!(ended.load(SeqCst), MOST + MORE);
+    assert_eq!(refused.load(SeqCst), MORE);
+}
+
+fn a_queue_has_so_many_sleepers() {
+    let (file, fabric, domain) = domain();
+    let (cq, eq) = (file.cq(domain), file.eq(fabric));
+    let read = |deadline| {
+        let arg = abi::kfabric_cq_read {
+            cq,
+            deadline,
+            ..Call::sized()
+        };
+        file.call(arg).map(drop)
+    };
+    let signal = || {
+        let arg = abi::kfabric_cq_signal {
+            cq,
+            ..Call::sized()
+        };
+        file.call(arg).map(drop).expect("signal");
+    };
+    sleep_in(read, signal);
+    // There is room again.
+    assert_eq!(read(in_ms(20)), Err(Errno::ETIMEDOUT));
+    let read = |deadline, flags| {
+        let arg = abi::kfabric_eq_read {
+            eq,
+            deadline,
+            flags,
+            ..Call::sized()
+        };
+        file.call(arg).map(drop)
+    };
+    let write = || {
+        let arg = abi::kfabric_eq_write {
+            eq,
+            event: abi::KFI_NOTIFY,
+            ..Call::sized()
+        };
+        file.call(arg).map(drop).expect("write");
+    };
+    sleep_in(|deadline| read(deadline, abi::KFI_PEEK), write);
+    assert_eq!(read(0, 0), Ok(()));
+    assert_eq!(read(in_ms(20), 0), Err(Errno::ETIMEDOUT));
+    file.close_all(&[cq, eq, domain, fabric]);
 }

@@ -38,6 +38,11 @@ pub(super) const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 /// The number of ports that are tried between two calls of `cond_resched()`.
 const STRIDE: u32 = 256;
 
+/// Bytes that a port of a scalable endpoint, or of a transmit context, is charged for. Its entry takes
+/// less. But all users of a network namespace share the ports, and what has a port costs at least as
+/// much: with the default limit of a user's memory, one user has at most half of [`DYNAMIC_PORTS`].
+pub(super) const PORT_BYTES: usize = 32 << 10;
+
 /// The endpoint at an address; `None`: the address is reserved for a context, and peers find no
 /// endpoint there.
 type Place = Option<Arc<Endpoint>>;
@@ -183,10 +188,7 @@ impl Directory {
         if addr.port() != 0 {
             return self.enter_at(addr, Some(endpoint.clone())).map(|()| addr);
         }
-        self.choose(addr, |candidate| {
-            if self.bucket(&candidate).lock().get(&candidate).is_some() {
-                return Err(EADDRINUSE);
-            }
+        self.choose(addr, 1, |candidate| {
             self.enter_at(candidate, Some(endpoint.clone()))
         })
     }
@@ -199,7 +201,7 @@ impl Directory {
         if addr.port() != 0 {
             return self.reserve_at(addr, count).map(|()| addr);
         }
-        self.choose(addr, |candidate| self.reserve_at(candidate, count))
+        self.choose(addr, count, |candidate| self.reserve_at(candidate, count))
     }
 
     /// [`reserve`](Self::reserve) for a port that is not 0.
@@ -251,30 +253,56 @@ impl Directory {
         drop(removed);
     }
 
-    /// Calls `enter` for `addr` with one port after the other, until it does not fail with
-    /// `EADDRINUSE`. Returns the address for which it succeeded. Sleeps.
+    /// Calls `enter` for `addr` with one port after the other of those that begin a row of `count`
+    /// free ports, until it does not fail with `EADDRINUSE`. Returns the address for which it
+    /// succeeded. Looks at each port about once. Sleeps.
     fn choose(
         &self,
         addr: SockAddr,
+        count: u16,
         mut enter: impl FnMut(SockAddr) -> Result,
     ) -> Result<SockAddr> {
         let begin = self.next_port.load(Relaxed);
-        for tried in 0..DYNAMIC_PORTS.len() as u32 {
-            if tried % STRIDE == STRIDE - 1 {
+        let (mut tried, mut attempts) = (0, 0u32);
+        while tried < DYNAMIC_PORTS.len() as u32 {
+            attempts = attempts.wrapping_add(1);
+            if attempts % STRIDE == 0 {
                 cond_resched();
             }
             let index = begin.wrapping_add(tried) % DYNAMIC_PORTS.len() as u32;
             let candidate = addr.with_port(DYNAMIC_PORTS.start().wrapping_add(index as u16));
-            match enter(candidate) {
-                Err(e) if e == EADDRINUSE => {}
-                result => {
-                    // Another task may store another index; both are suitable.
-                    self.next_port.store(index.wrapping_add(1), Relaxed);
-                    return result.map(|()| candidate);
-                }
-            }
+            // No row begins before the port that is in use, or crosses the last port.
+            let skip = match self.last_in_use(&candidate, count) {
+                Some(skip) => skip,
+                None => match enter(candidate) {
+                    Err(e) if e == EADDRINUSE => 0,
+                    result => {
+                        // Another task may store another index; both are suitable.
+                        let next = index.wrapping_add(count.into());
+                        self.next_port.store(next, Relaxed);
+                        return result.map(|()| candidate);
+                    }
+                },
+            };
+            tried = tried.saturating_add(skip).saturating_add(1);
         }
         Err(EADDRINUSE)
+    }
+
+    /// The last of the `count` ports from that of `first` on that is in use, as its distance from the
+    /// first one; `None`: they are free. If there are not so many ports, the distance of the last
+    /// port. Does not sleep.
+    fn last_in_use(&self, first: &SockAddr, count: u16) -> Option<u32> {
+        let behind = u16::MAX.wrapping_sub(first.port());
+        if count > behind.saturating_add(1) {
+            return Some(behind.into());
+        }
+        let is_in_use = |index: &u16| {
+            let addr = first.with_port(first.port().wrapping_add(*index));
+            let in_use = self.bucket(&addr).lock().get(&addr).is_some();
+            in_use
+        };
+        (0..count).rev().find(is_in_use).map(u32::from)
     }
 
     /// Removes the entry of `addr`, also a reserved one. Does not sleep.

@@ -381,7 +381,8 @@ impl Eq {
     /// [`read`](Self::read) that sleeps until there is something to read (kfi_eq_sread).
     ///
     /// Also fails with `EINVAL` for a wait with `KFI_WAIT_NONE` or `KFI_WAIT_SET`; `ETIMEDOUT`;
-    /// `ERESTARTSYS`; `EBADF` if the EQ was closed before or during the wait; `ENOMEM`. With
+    /// `ERESTARTSYS`; `EBADF` if the EQ was closed before or during the wait; `ENOSPC` if
+    /// [`limits::MAX_WAITERS`] tasks sleep here; `ENOMEM`. With
     /// [`Deadline::Poll`] the call does not wait. A wait is a use of the EQ.
     pub(crate) fn sread(
         self: &Arc<Self>,
@@ -416,6 +417,10 @@ impl Eq {
             let mut state = self.state.lock();
             if self.uses.is_closed() {
                 return Err(EBADF);
+            }
+            // An event, of a peer, wakes all of them under the lock.
+            if state.sleepers() >= limits::MAX_WAITERS {
+                return Err(ENOSPC);
             }
             if memory.is_none() && state.sleepers() != 0 {
                 return Ok(None);

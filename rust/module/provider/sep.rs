@@ -38,6 +38,7 @@ use kfi_core::{
 
 use super::{
     av::Av,
+    directory::PORT_BYTES,
     ep::{
         attr::{
             EpAttr,
@@ -146,7 +147,9 @@ impl ScalableEp {
                 return Err(EADDRNOTAVAIL);
             }
         }
-        let memory = ident.budget.take_for::<Self>(0)?;
+        // A user who could have a port for less than an endpoint could leave none to others.
+        let ports = usize::from(counts.rx).saturating_mul(PORT_BYTES);
+        let memory = ident.budget.take_for::<Self>(ports)?;
         let state = State {
             av: None,
             requested: attr.src_addr,

@@ -347,7 +347,8 @@ impl Cq {
     /// # Errors
     ///
     /// As [`Cq::read`]; `EINVAL`: this CQ has no wait object of its own
-    /// ([`Wait::None`], [`Wait::Set`]); `EINTR`: a signal.
+    /// ([`Wait::None`], [`Wait::Set`]); `ENOSPC`: 1,024 threads sleep in such
+    /// calls; `EINTR`: a signal.
     pub fn sread(&self, out: &mut [Entry], deadline: impl Into<Deadline>) -> Result<usize> {
         self.take(out, &mut [], 0, deadline.into())
     }

@@ -172,6 +172,7 @@ impl Eq {
     /// - `KFI_EAVAIL`: an error event must be read first.
     /// - `KFI_EOVERRUN`: events were lost; reported once.
     /// - `EINVAL`: this event queue has no wait object of its own.
+    /// - `ENOSPC`: 1,024 threads sleep in such calls.
     /// - `EINTR`: a signal.
     pub fn read(&self, deadline: impl Into<Deadline>) -> Result<Option<Event>> {
         self.take(deadline.into(), 0)

@@ -6,6 +6,7 @@
 
 mod completion;
 mod connections;
+mod contexts;
 mod flows;
 mod objects;
 mod work;
@@ -109,9 +110,13 @@ impl Worker {
         self.world.desks[desk].handle(kind, &mut self.rng)
     }
 
-    /// An endpoint of any type.
+    /// An endpoint of any type, or a shared receive context.
     fn ep(&mut self, desk: usize) -> u32 {
-        let kind = self.rng.pick(&[Kind::Ep, Kind::Ep, Kind::Msg]);
+        let kinds = [Kind::Ep, Kind::Ep, Kind::Ep, Kind::Ep, Kind::Msg, Kind::Msg];
+        let kind = match self.rng.one_in(8) {
+            true => Kind::Srx,
+            false => self.rng.pick(&kinds),
+        };
         self.handle(desk, kind)
     }
 
@@ -206,6 +211,10 @@ impl Worker {
             op.peer = self
                 .rng
                 .pick(&[abi::KFI_ADDR_UNSPEC, abi::KFI_ADDR_UNSPEC, op.peer]);
+        }
+        if self.rng.one_in(5) {
+            // A receive context.
+            op.peer |= self.rng.below(4) << (64 - contexts::BITS);
         }
         if opcode >= abi::KFABRIC_OP_ATOMIC {
             self.atomic(desk, &mut op);
@@ -422,6 +431,9 @@ impl Worker {
             Kind::Pep,
             Kind::Counters,
             Kind::Flow,
+            Kind::Sep,
+            Kind::Stx,
+            Kind::Srx,
         ]);
         self.handle(desk, kind)
     }
@@ -495,8 +507,9 @@ impl Worker {
     fn step(&mut self, desk: usize) {
         let file = self.world.desks[desk].file();
         let file = &*file;
-        match self.rng.below(105) {
+        match self.rng.below(112) {
             0..=33 => self.post(desk, file),
+            105..=111 => self.contexts(desk, file),
             100..=104 => self.work(desk, file),
             34..=36 => self.flows(desk, file),
             37..=42 => self.connections(desk, file),

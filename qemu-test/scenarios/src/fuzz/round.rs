@@ -6,7 +6,7 @@
     reason = "memory that the kernel and all threads write to"
 )]
 
-use super::{calls::Worker, trace};
+use super::{calls::Worker, shared, trace};
 use crate::{
     raw::{File, PAGE, ipv4, to_qp},
     rng::Rng,
@@ -29,6 +29,12 @@ pub(super) const PORTS: std::ops::Range<u16> = 7000..7008;
 /// Ports where endpoints may listen for connections, in both processes.
 pub(super) const LISTENERS: std::ops::Range<u16> = 7100..7104;
 
+/// Ports of the receive contexts of scalable endpoints, in both processes.
+pub(super) const SEPS: std::ops::Range<u16> = 7200..7206;
+
+/// Ports of the endpoints with shared contexts, in both processes.
+pub(super) const MEMBERS: std::ops::Range<u16> = 7300..7304;
+
 /// The kind of object of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -42,8 +48,14 @@ pub(super) enum Kind {
     CompCntr,
     Wait,
     Poll,
-    /// An endpoint that needs no connection.
+    /// An endpoint that needs no connection, or a context of a scalable endpoint.
     Ep,
+    /// A scalable endpoint.
+    Sep,
+    /// A shared transmit context.
+    Stx,
+    /// A shared receive context.
+    Srx,
     /// A connected endpoint, or one to be connected.
     Msg,
     /// A passive one.
@@ -427,7 +439,7 @@ fn skeleton(desk: &Desk, process: u64) -> Option<()> {
     for _ in 0..4 {
         msg(desk, &file, domain, cq, eq)?;
     }
-    Some(())
+    shared::skeleton(desk, &file, domain, process)
 }
 
 /// An endpoint to be connected.

@@ -128,10 +128,16 @@ impl Scene {
 
     /// A connection of the attacker to the victim, of an endpoint at its address, which is returned.
     pub(super) fn connect(&mut self) -> (Peer, SocketAddr) {
+        let port = self.b.ep.name().expect("name").port();
+        self.connect_to(port)
+    }
+
+    /// [`connect`](Self::connect) to the victim's endpoint at this port.
+    pub(super) fn connect_to(&mut self, victim: u16) -> (Peer, SocketAddr) {
         let way = Way::new(crowd(0, &mut self.rng), B);
         let port = 1 + self.rng.below(0xffff) as u16;
         let private = greeting(epoch(&mut self.rng), port);
-        let service = service_id(self.b.ep.name().expect("name").port());
+        let service = service_id(victim);
         let (attacker, rng) = (&mut self.attacker, &mut self.rng);
         let mut peer = Peer::ask(attacker, rng, way, service, &private, |_| ());
         self.hear(&mut peer, "a connection", |peer, _| peer.is_up());

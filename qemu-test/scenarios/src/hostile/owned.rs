@@ -9,7 +9,7 @@ use super::{
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, crowd},
     packet::{Captured, Way},
-    peer::{Peer, epoch, greeting},
+    peer::{Peer, epoch, greeting, with_name},
     victims::{MEMORY, READ_ONLY},
 };
 use crate::rng::Rng;
@@ -95,7 +95,10 @@ impl Peers {
         }
         self.next = Instant::now() + PAUSE;
         let way = Way::new(crowd(self.number, rng), B);
-        let private = greeting(epoch(rng), 1 + rng.below(0xffff) as u16);
+        let mut private = greeting(epoch(rng), 1 + rng.below(0xffff) as u16);
+        if rng.one_in(4) {
+            private = with_name(&private, 1 + rng.below(0xffff) as u16);
+        }
         let service_id = service_id(at.open);
         let peer = Peer::ask(attacker, rng, way, service_id, &private, |_| ());
         self.peers.push(peer);

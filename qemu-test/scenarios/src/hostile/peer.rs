@@ -62,6 +62,12 @@ pub(super) fn with_cookie(greeting: &[u8], cookie: Cookie) -> [u8; HELLO_LEN] {
     })
 }
 
+/// A greeting of a context of a scalable endpoint whose name has this port.
+pub(super) fn with_name(greeting: &[u8], name_port: u16) -> [u8; HELLO_LEN] {
+    let hello = Hello::parse(greeting).expect("a greeting");
+    bytes_of(&Hello { name_port, ..hello })
+}
+
 /// The cookie of a rejection by an endpoint that asks for it.
 pub(super) fn cookie_of(private: &[u8]) -> Option<Cookie> {
     match Refusal::parse(private) {

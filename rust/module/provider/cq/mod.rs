@@ -264,7 +264,8 @@ impl Cq {
     /// `EAGAIN` if the queue is empty, also after [`signal`](Self::signal) ended the wait; the
     /// error of `sink` if it took nothing; `EINVAL` for a wait with `KFI_WAIT_NONE` or
     /// `KFI_WAIT_SET`; `ETIMEDOUT`; `ERESTARTSYS`; `EBADF` if the CQ was closed before or during
-    /// the wait; `ENOMEM`. Sleeps. A wait is a use of the CQ.
+    /// the wait; `ENOSPC` if [`MAX_WAITERS`](kfi_core::limits::MAX_WAITERS) tasks sleep here;
+    /// `ENOMEM`. Sleeps. A wait is a use of the CQ.
     pub(crate) fn sread(
         self: &Arc<Self>,
         count: usize,

@@ -28,6 +28,7 @@ use kfi_core::{
         BlockingRead,
         ErrEntry, //
     },
+    limits,
     ring::Batch, //
 };
 
@@ -159,6 +160,10 @@ impl Queue {
                 let mut state = self.lock();
                 if self.is_closed() {
                     return Err(EBADF);
+                }
+                // A completion, of another user's task, wakes all that are due under the lock.
+                if state.sleepers() >= limits::MAX_WAITERS && !state.holds(want) {
+                    return Err(ENOSPC);
                 }
                 if memory.is_none() && state.sleepers() != 0 {
                     return Ok(None);

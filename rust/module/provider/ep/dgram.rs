@@ -269,6 +269,9 @@ impl Consumer for Endpoint {
         let Some((_inside, bound)) = self.enter() else {
             return false;
         };
+        if !self.receives(false) {
+            return false;
+        }
         let source = datagram
             .addrs()
             .and_then(|addrs| self.domain.link().peer(addrs.from))

@@ -97,6 +97,7 @@ use self::{
 };
 use super::{
     cq::RecordPool,
+    directory::PORT_BYTES,
     drain::{
         Drain,
         DrainGuard, //
@@ -270,7 +271,9 @@ impl Endpoint {
             false => Queues::bytes(rx_size),
         };
         let bytes = match attr.ep_type {
-            EpType::Unspec | EpType::Rdm if !receives => TxSide::bytes(attr.tx_size),
+            EpType::Unspec | EpType::Rdm if !receives => {
+                TxSide::bytes(attr.tx_size).saturating_add(PORT_BYTES)
+            }
             EpType::Unspec | EpType::Rdm => rdm_bytes
                 .saturating_add(TxSide::bytes(attr.tx_size))
                 .saturating_add(Remote::BYTES),

@@ -234,6 +234,7 @@ impl Worker {
                 Kind::Eq,
                 Kind::Msg,
                 Kind::Pep,
+                Kind::Srx,
             ];
             let kind = self.rng.pick(&kinds);
             self.handle(desk, kind)

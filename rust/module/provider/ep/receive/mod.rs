@@ -370,6 +370,13 @@ impl RxSide {
 
 /// The endpoint as the target of messages.
 impl Endpoint {
+    /// Whether it has the capabilities to receive plain, or tagged, messages. Any context.
+    #[inline]
+    pub(super) fn receives(&self, tagged: bool) -> bool {
+        let kind = if tagged { OpType::TSend } else { OpType::Send };
+        self.caps.contains(kind.target_caps())
+    }
+
     /// Searches a receive for a message. If there is none and `eager` is set, charges the budget
     /// for a copy. Does not sleep.
     #[inline(always)]
@@ -411,6 +418,10 @@ impl Endpoint {
     /// buffers, which a shared receive context may have, are passed over: connected endpoints do
     /// not use them. Does not sleep.
     pub(super) fn take_single(&self, envelope: &Envelope<SockAddr>) -> Option<Single> {
+        // The receives of a shared context are for endpoints that receive.
+        if !self.receives(false) {
+            return None;
+        }
         let mut queues = self.rx_side().queues.lock();
         let is_single = |receive: &PostedReceive| matches!(receive, PostedReceive::Single(_));
         let found = queues.plain.posted.match_usable(envelope, is_single);

@@ -38,6 +38,7 @@ use kfi_roce::rc::{
 
 use super::{
     super::super::{
+        admit::Context,
         op::{
             Atomic,
             Remote,
@@ -279,12 +280,16 @@ impl ReceivedAtomic {
         call.memory_len().saturating_add(list)
     }
 
-    /// Memory for the payload, and for the pieces. Fails with `ENOMEM`. Sleeps.
+    /// Memory for the payload, and for the pieces. It does not wait for memory, see
+    /// [`slot_of_peer`](super::store::slot_of_peer). Fails with `ENOMEM`.
     fn memory_for(call: &Call) -> Result<(MemRef, Remote)> {
         let memory = MemRef::to_be_filled(call.memory_len(), true)?;
         let remote = match call.pieces() {
             0 | 1 => Remote::none(),
-            pieces => Remote::List(KVVec::with_capacity(pieces, GFP_KERNEL_ACCOUNT)?),
+            pieces => {
+                let list = KVVec::with_capacity(pieces, Context::Atomic.alloc())?;
+                Remote::List(list)
+            }
         };
         Ok((memory, remote))
     }

@@ -152,7 +152,9 @@ impl Connection {
         }
     }
 
-    /// Finds room for a message or an atomic. `NotReady`: there is no room, or no memory.
+    /// Finds room for a message or an atomic. `NotReady`: there is no room, or no memory. `Invalid`:
+    /// the endpoint receives no such messages, as its hello has told the peer. The receives may be
+    /// those of a shared context, for other endpoints.
     fn offer(&self, message: &header::Message, source: Source) -> RequestResult<ReceivedSend> {
         let endpoint = self.endpoint();
         let offered = Message {
@@ -167,6 +169,9 @@ impl Connection {
         };
         if let Source::Atomic(call) = source {
             return self.offer_atomic(message, &call).map(ReceivedSend::Atomic);
+        }
+        if offered.rma.is_none() && !endpoint.receives(offered.tagged) {
+            return Err(Refusal::Invalid);
         }
         let at = source.at();
         let answer = if message.finish {
