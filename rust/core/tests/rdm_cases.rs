@@ -5,6 +5,7 @@
 mod rdm_world;
 
 use kfi_core::{
+    auth_key::AuthKey,
     errno::{
         Errno,
         Result, //
@@ -534,7 +535,38 @@ fn hello(incarnation: u64, epoch: u64) -> Hello {
         reads: 1,
         caps: kfi_core::flags::Caps::EMPTY,
         cookie: None,
+        auth_key: AuthKey::NONE,
     }
+}
+
+/// A world in which these ends have a key that is not that of zeros.
+fn world_with_keys(keyed: &[usize]) -> World {
+    let mut world = world(|_| ());
+    for addr in keyed {
+        world.ends[*addr].as_mut().unwrap().config.auth_key = AuthKey::new([0, 0, 0, 1]);
+    }
+    world
+}
+
+#[test]
+fn only_endpoints_with_the_same_key_are_connected() {
+    for keyed in [0, 1] {
+        let mut world = world_with_keys(&[keyed]);
+        let all = [
+            world.post_send(0, 1, SHORT, false),
+            world.post_write(0, 1, KEY),
+            world.post_send(1, 0, SHORT, false),
+        ];
+        world.run_for(20 * MS);
+        assert_eq!(all.map(|op| world.result(op)), [failed(Errno::ENOTCONN); 3]);
+    }
+    let mut world = world_with_keys(&[0, 1]);
+    let all = [
+        world.post_send(0, 1, SHORT, false),
+        world.post_write(0, 1, KEY),
+    ];
+    world.run_for(20 * MS);
+    assert_eq!(all.map(|op| world.result(op)), [OK; 2]);
 }
 
 #[test]

@@ -230,8 +230,9 @@ impl<'a> Poster<'a> {
 
 impl Endpoint {
     /// The peer at `fi_addr`. Fails with `ENOENT` if it is not in the AV; `EHOSTUNREACH` if no
-    /// endpoint has the address and the name, or it cannot be reached; `ENETDOWN`, `ENODEV` by the
-    /// state of the link; `ENOMEM` for a peer on another host. Sleeps.
+    /// endpoint has the address and the name, or it cannot be reached; `ENOTCONN` if the endpoint has
+    /// another authorization key; `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a peer
+    /// on another host. Sleeps.
     #[inline(always)]
     pub(super) fn peer<'a>(
         self: &Arc<Self>,
@@ -248,6 +249,9 @@ impl Endpoint {
         if !known {
             let addr = bound.av()?.peer(fi_addr)?;
             let peer = match self.domain.directory().find(addr.addr()) {
+                Some(peer) if peer.has_name(&addr) && peer.auth_key != self.auth_key => {
+                    return Err(ENOTCONN);
+                }
                 Some(peer) if peer.has_name(&addr) => Peer::Local(peer),
                 // A receive context that does not exist, or a context by another name.
                 Some(_) => return Err(EHOSTUNREACH),

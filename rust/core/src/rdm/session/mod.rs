@@ -119,6 +119,7 @@ use super::{
     unproven::Cookie,
 };
 use crate::{
+    auth_key::AuthKey,
     errno::{
         Errno,
         Result, //
@@ -143,6 +144,8 @@ pub struct Config {
     pub name_port: u16,
     /// Its capabilities.
     pub caps: Caps,
+    /// Its authorization key.
+    pub auth_key: AuthKey,
     /// The number of work requests that a QP holds: [`DEPTH`](super::times::DEPTH).
     pub depth: u32,
     /// The number of READs that this end serves, and requests, at the same time:
