@@ -79,7 +79,8 @@ impl Hints {
         self
     }
 
-    /// Numeric address, of the peer unless [`source`](Hints::source).
+    /// Numeric address, of the peer unless [`source`](Hints::source). That of this side can also be
+    /// the name of a link.
     pub fn node(mut self, node: &str) -> Self {
         self.node = node.to_owned();
         self
