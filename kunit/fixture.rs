@@ -10,6 +10,7 @@ use kernel::{
 };
 
 use kfi_core::{
+    auth_key::AuthKey,
     enums::{
         self,
         AvType,
@@ -116,6 +117,7 @@ pub(crate) fn ep_attr(ep_type: EpType, caps: Caps) -> EpAttr {
         total_buffered_recv: 0,
         src_addr: None,
         shares: Shares::default(),
+        auth_key: AuthKey::NONE,
     }
 }
 

@@ -47,6 +47,7 @@ use kernel::sync::atomic::{
     Release, //
 };
 use kfi_core::{
+    auth_key::AuthKey,
     enums::EpType,
     flags::Caps,
     rdm::{
@@ -189,6 +190,7 @@ impl Target {
             reads: 1,
             caps: Caps::RMA,
             cookie,
+            auth_key: AuthKey::NONE,
         };
         let mut private = [0; HELLO_LEN];
         hello.put(&mut private).ok_or(EINVAL)?;

@@ -190,8 +190,8 @@ struct kfi_rx_attr {
  *	kfi_scalable_ep(); or KFI_SHARED_CONTEXT. In hints 0 is one, or, with
  *	KFI_NAMED_RX_CTX in the capabilities, max_ep_tx_ctx
  * @rx_ctx_cnt: the same for receive contexts
- * @auth_key_size: bytes of @auth_key
- * @auth_key: key that peers must have too
+ * @auth_key_size: bytes of @auth_key: 4 (KFI_EP_RDM); 0: the key of zeros
+ * @auth_key: key that peers must have too; it is no secret
  */
 struct kfi_ep_attr {
 	enum kfi_ep_type	type;
@@ -234,7 +234,7 @@ struct kfi_ep_attr {
  * @caps: KFI_LOCAL_COMM, KFI_REMOTE_COMM, KFI_SHARED_AV
  * @mode: what the consumer must do
  * @auth_key: key of the domain's endpoints and regions
- * @auth_key_size: bytes of @auth_key
+ * @auth_key_size: bytes of @auth_key: 0, only endpoints have keys
  * @max_err_data: bytes of err_data of an error entry
  * @mr_cnt: memory regions
  * @tclass: traffic class of endpoints that have none of their own
@@ -350,10 +350,12 @@ u32 kfi_version(void);
 /**
  * kfi_getinfo() - what the registered providers offer
  * @version: KFI_VERSION() for which the consumer was written, or 0 for any
- * @node: an address as text, or NULL
+ * @node: a numeric address as text, with KFI_SOURCE also the name of a link; or
+ *	NULL. An IPv4 address may be one hexadecimal number, as inet_aton(3)
+ *	reads it
  * @service: a port as text, or NULL
  * @flags: KFI_SOURCE: @node and @service are the consumer's own, else the
- *	peer's; KFI_NUMERICHOST: @node is numeric (names are never looked up);
+ *	peer's; KFI_NUMERICHOST: @node is numeric, and not the name of a link;
  *	KFI_PROV_ATTR_ONLY: one entry for each provider, with @fabric_attr's
  *	@prov_name and @prov_version only
  * @hints: what is wanted, or NULL

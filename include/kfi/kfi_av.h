@@ -127,7 +127,7 @@ static inline int kfi_av_insert(struct kfid_av *av, const void *addr,
 /**
  * kfi_av_insertsvc() - insert an address given as text
  * @av: the address vector
- * @node: numeric address
+ * @node: numeric address, as kfi_getinfo() reads it
  * @service: port
  * @kfi_addr: as kfi_av_insert()
  * @flags: as kfi_av_insert()

@@ -214,7 +214,8 @@ static inline ssize_t kfi_recvmsg(struct kfid_ep *ep, const struct kfi_msg *msg,
  *	-KFI_EINVAL an argument is not valid; -EFAULT an address is not mapped;
  *	-KFI_EMSGSIZE too many bytes; -KFI_ENOENT @dest_addr is unknown;
  *	-KFI_EHOSTUNREACH the peer is gone; -KFI_ENOTCONN a connected endpoint
- *	has no connection; -KFI_EOPBADSTATE the endpoint is not enabled;
+ *	has no connection, or the peer has another authorization key;
+ *	-KFI_EOPBADSTATE the endpoint is not enabled;
  *	-KFI_EOPNOTSUPP it does not have the capability; -KFI_ENOMEM.
  */
 static inline ssize_t kfi_send(struct kfid_ep *ep, const void *buf, size_t len,

@@ -650,11 +650,16 @@ struct kfabric_info {
  * @infos: pointer to an array of struct kfabric_info
  * @count: in: room in @infos; out: number of entries (may be more than fit)
  * @reserved: 0
- * @node: numeric address, NUL-terminated; empty: not given
+ * @node: numeric address, with KFI_SOURCE also the name of a link,
+ *	NUL-terminated; empty: not given
  * @service: port number, NUL-terminated; empty: not given
  *
+ * An IPv4 address may be one hexadecimal number (0x7f000001), as inet_aton(3)
+ * reads it.
+ *
  * Errors: -KFI_ENODATA nothing matches the hints; -ENOSYS @version is newer
- * than 1.7; -EINVAL @node or @service cannot be read as numbers.
+ * than 1.7; -EINVAL @service, or without KFI_SOURCE @node, cannot be read as a
+ * number.
  */
 struct kfabric_getinfo {
 	__u32	size;
@@ -1067,7 +1072,8 @@ struct kfabric_av_insert {
  * @flags: as KFABRIC_IOC_AV_INSERT
  * @context: context of the event, with KFI_EVENT
  * @fi_addr: out: kfi_addr_t
- * @node: numeric IPv4 or IPv6 address, NUL-terminated
+ * @node: numeric IPv4 or IPv6 address, as KFABRIC_IOC_GETINFO reads it,
+ *	NUL-terminated
  * @service: port number, decimal, NUL-terminated
  *
  * Errors: -EINVAL text that is not an address or a port; -KFI_ENOEQ; -ENOSPC.

@@ -95,6 +95,7 @@ static void arguments(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ask(0, "127.0.0.1", "7471", KFI_NUMERICHOST, NULL), 0);
 	KUNIT_EXPECT_EQ(test, ask(0, "10.9.8.7", NULL, KFI_SOURCE, NULL), -KFI_ENODATA);
 	KUNIT_EXPECT_EQ(test, ask(0, "host.name", NULL, 0, NULL), -KFI_ENODATA);
+	KUNIT_EXPECT_EQ(test, ask(0, "host.name", NULL, KFI_SOURCE, NULL), -KFI_ENODATA);
 	KUNIT_EXPECT_EQ(test, ask(0, "127.0.0.1", "http", 0, NULL), -KFI_ENODATA);
 }
 
@@ -109,6 +110,33 @@ static void a_service_is_the_port_of_the_source(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ntohl(addr->sin_addr.s_addr), INADDR_LOOPBACK);
 	KUNIT_EXPECT_NULL(test, info->dest_addr);
 	kfi_freeinfo(info);
+}
+
+/* An IPv4 address as one number, and the name of a link in place of its address. */
+static void a_node_has_other_forms(struct kunit *test)
+{
+	static const char * const nodes[] = { "0x7f000001", "0X7F000001", "kfi0" };
+	struct kfi_info *info;
+	struct sockaddr_in *addr;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(nodes); i++) {
+		KUNIT_ASSERT_EQ(test, kfi_getinfo(0, nodes[i], "7471", KFI_SOURCE, NULL, &info), 0);
+		addr = info->src_addr;
+		KUNIT_EXPECT_EQ(test, ntohs(addr->sin_port), 7471);
+		KUNIT_EXPECT_EQ(test, ntohl(addr->sin_addr.s_addr), INADDR_LOOPBACK);
+		KUNIT_EXPECT_STREQ(test, info->domain_attr->name, "kfi0");
+		kfi_freeinfo(info);
+	}
+	KUNIT_EXPECT_EQ(test, ask(0, "0x7f000001", "7471", KFI_SOURCE | KFI_NUMERICHOST, NULL), 0);
+	KUNIT_EXPECT_EQ(test, ask(0, "0x7f000001", "7471", 0, NULL), 0);
+	KUNIT_EXPECT_EQ(test, ask(0, "0x0a090807", NULL, KFI_SOURCE, NULL), -KFI_ENODATA);
+	KUNIT_EXPECT_EQ(test, ask(0, "0x7f0000010", NULL, KFI_SOURCE, NULL), -KFI_ENODATA);
+	KUNIT_EXPECT_EQ(test, ask(0, "kfi0", "7471", KFI_SOURCE | KFI_NUMERICHOST, NULL),
+			-KFI_ENODATA);
+	KUNIT_EXPECT_EQ(test, ask(0, "kfi0", "7471", 0, NULL), -KFI_ENODATA);
+	KUNIT_EXPECT_EQ(test, ask(0, "kfi", "7471", KFI_SOURCE, NULL), -KFI_ENODATA);
+	KUNIT_EXPECT_EQ(test, ask(0, "kfi01", "7471", KFI_SOURCE, NULL), -KFI_ENODATA);
 }
 
 struct kunit_hints {
@@ -196,6 +224,7 @@ static void each_hint_is_matched(struct kunit *test)
 	hint64(&with, &hints->ep_attr->rx_ctx_cnt, 65, -KFI_ENODATA);
 	hint64(&with, &hints->ep_attr->rx_ctx_cnt, KFI_SHARED_CONTEXT, 0);
 	hint64(&with, &hints->ep_attr->auth_key_size, 1, -KFI_ENODATA);
+	hint64(&with, &hints->ep_attr->auth_key_size, 4, -KFI_ENODATA);
 	hint32(&with, &hints->domain_attr->threading, KFI_THREAD_DOMAIN, 0);
 	hint32(&with, &hints->domain_attr->threading, 6, -KFI_ENODATA);
 	hint32(&with, &hints->domain_attr->data_progress, KFI_PROGRESS_MANUAL, 0);
@@ -320,6 +349,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(all_attributes_are_there),
 	KUNIT_CASE(arguments),
 	KUNIT_CASE(a_service_is_the_port_of_the_source),
+	KUNIT_CASE(a_node_has_other_forms),
 	KUNIT_CASE(each_hint_is_matched),
 	KUNIT_CASE(only_providers),
 	KUNIT_CASE(a_copy_is_deep),

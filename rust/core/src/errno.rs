@@ -54,6 +54,7 @@ macro_rules! system_errnos {
             EPROTONOSUPPORT = 93;
             EOPNOTSUPP = 95;
             ECONNRESET = 104;
+            ENOTCONN = 107;
             ETIMEDOUT = 110;
             ECONNREFUSED = 111;
             EHOSTUNREACH = 113;

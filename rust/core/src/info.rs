@@ -14,6 +14,7 @@
 //! | addr_format            | unspecified, sockaddr or the family | that of the family              |
 //! | ep_type, protocol      | unspecified, or that of the offer   | that of the offer               |
 //! | src_addr               | the address of the link, or any     | that of the link, with the port of the hint |
+//! | node, if it is a name  | the name of the link                | (the domain has it)             |
 //! | dest_addr              | of the same family                  | the hint                        |
 //! | tx_caps, rx_caps       | a subset of caps, of that side      | the hint, completed, or all     |
 //! | op_flags               | valid defaults of that side         | the hint, or `KFI_COMPLETION`   |
@@ -293,6 +294,8 @@ pub struct Request {
     addr: Option<SockAddr>,
     /// The port of `service`.
     port: Option<u16>,
+    /// The link that `node` names instead of an address; empty if it does not.
+    link: Name,
 }
 
 impl Request {
@@ -302,16 +305,18 @@ impl Request {
         source: false,
         addr: None,
         port: None,
+        link: Name::EMPTY,
     };
 
     /// Makes a request from the arguments. `node` and `service` have no NUL; they are empty if not
-    /// given.
+    /// given. With `KFI_SOURCE`, a `node` that is no address is the name of a link: the caller's own
+    /// address is then one of those of that link.
     ///
     /// # Errors
     ///
     /// `ENOSYS`: `version` is newer than 1.7. `EINVAL`: a flag is unknown; `node` is not a numeric
-    /// address; `service` is not a port; or `service` is given without `node` and without
-    /// `KFI_SOURCE`, so its address is unknown.
+    /// address and cannot be a link's name; `service` is not a port; or `service` is given without
+    /// `node` and without `KFI_SOURCE`, so its address is unknown.
     pub fn new(version: u32, flags: u64, node: &[u8], service: &[u8]) -> Result<Self, Errno> {
         if version > limits::API_VERSION {
             return Err(Errno::ENOSYS);
@@ -324,9 +329,11 @@ impl Request {
             [] => None,
             text => Some(addr::parse_service(text)?),
         };
-        let addr = match node {
-            [] => None,
-            text => Some(SockAddr::parse_node(text)?.with_port(port.unwrap_or(0))),
+        let (addr, link) = match (node, SockAddr::parse_node(node)) {
+            ([], _) => (None, Name::EMPTY),
+            (_, Ok(addr)) => (Some(addr.with_port(port.unwrap_or(0))), Name::EMPTY),
+            (name, Err(_)) if source => (None, Name::new(name)?),
+            (_, Err(error)) => return Err(error),
         };
         if addr.is_none() && port.is_some() && !source {
             return Err(Errno::EINVAL);
@@ -336,7 +343,13 @@ impl Request {
             source,
             addr,
             port,
+            link,
         })
+    }
+
+    /// Returns whether `node` is the name of a link, and not a numeric address.
+    pub const fn names_link(&self) -> bool {
+        !self.link.is_empty()
     }
 
     /// Returns the address that the caller gives as its own: `node` with `KFI_SOURCE`, otherwise
@@ -403,7 +416,20 @@ mod tests {
         assert_eq!(Request::new(0, 1 << 54, b"", b""), einval);
         assert_eq!(Request::new(0, 0, b"", b"80"), einval);
         assert_eq!(Request::new(0, 0, b"host", b""), einval);
+        assert_eq!(Request::new(0, source, &[b'x'; 64], b""), einval);
         assert_eq!(Request::new(0, 0, b"::1", b"http"), einval);
+    }
+
+    #[test]
+    fn a_node_of_the_caller_can_be_a_link() {
+        let source = flags::KFI_SOURCE;
+        let link = Request::new(0, source, b"roce0", b"80");
+        assert_eq!(link.map(|link| link.names_link()), Ok(true));
+        assert_eq!(link.map(|link| link.own_addr(&Info::ANY)), Ok(None));
+        for addr in [&b"10.0.0.1"[..], b"0x0a000001", b"::1", b""] {
+            let request = Request::new(0, source, addr, b"80");
+            assert_eq!(request.map(|request| request.names_link()), Ok(false));
+        }
     }
 
     #[test]

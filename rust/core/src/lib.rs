@@ -32,6 +32,7 @@
 
 pub mod addr;
 pub mod atomic;
+pub mod auth_key;
 pub mod av;
 pub mod cntr;
 pub mod comp_cntr;

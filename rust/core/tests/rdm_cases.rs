@@ -9,6 +9,7 @@ mod rdm_world;
 mod requests;
 
 use kfi_core::{
+    auth_key::AuthKey,
     errno::{
         Errno,
         Result, //
@@ -506,6 +507,36 @@ fn a_fence_waits_for_all_earlier_operations() {
     let all = [first, fenced, behind];
     let cancelled = failed(Errno::ECANCELED);
     assert_eq!(all.map(|op| world.result(op)), [None, cancelled, OK]);
+}
+
+/// A world in which these ends have a key that is not that of zeros.
+fn world_with_keys(keyed: &[usize]) -> World {
+    let mut world = world(|_| ());
+    for addr in keyed {
+        world.ends[*addr].as_mut().unwrap().config.auth_key = AuthKey::new([0, 0, 0, 1]);
+    }
+    world
+}
+
+#[test]
+fn only_endpoints_with_the_same_key_are_connected() {
+    for keyed in [0, 1] {
+        let mut world = world_with_keys(&[keyed]);
+        let all = [
+            world.post_send(0, 1, SHORT, false),
+            world.post_write(0, 1, KEY),
+            world.post_send(1, 0, SHORT, false),
+        ];
+        world.run_for(20 * MS);
+        assert_eq!(all.map(|op| world.result(op)), [failed(Errno::ENOTCONN); 3]);
+    }
+    let mut world = world_with_keys(&[0, 1]);
+    let all = [
+        world.post_send(0, 1, SHORT, false),
+        world.post_write(0, 1, KEY),
+    ];
+    world.run_for(20 * MS);
+    assert_eq!(all.map(|op| world.result(op)), [OK; 2]);
 }
 
 #[test]

@@ -289,7 +289,11 @@ pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contex
             rx: more.ep_rx_ctx_cnt == SHARED_CONTEXT,
         },
     };
-    Ok((request.check()?, contexts))
+    let attr = EpAttr {
+        auth_key: more.ep_auth_key,
+        ..request.check()?
+    };
+    Ok((attr, contexts))
 }
 
 /// Makes the object for a consumer.

@@ -19,6 +19,7 @@ use kfi_core::{
         AF_INET6,
         RAW_LEN, //
     },
+    auth_key::AuthKey,
     enums::{
         AddrFormat,
         Threading, //
@@ -174,6 +175,7 @@ impl Entries {
         ep.mem_tag_format = info.ep.mem_tag_format;
         ep.tx_ctx_cnt = more.ep_tx_ctx_cnt as usize;
         ep.rx_ctx_cnt = more.ep_rx_ctx_cnt as usize;
+        (ep.auth_key, ep.auth_key_size) = keydup(more)?;
         domain.threading = info.domain.threading;
         domain.control_progress = info.domain.control_progress;
         domain.data_progress = info.domain.data_progress;
@@ -270,6 +272,35 @@ fn addrdup(addr: Option<SockAddr>) -> Result<(*mut c_void, usize)> {
         return Err(ENOMEM);
     }
     Ok((copy, len))
+}
+
+/// A copy of an authorization key for an entry, and its length. Fails with `ENOMEM`. Sleeps.
+fn keydup(attr: &KernelAttr) -> Result<(*mut u8, usize)> {
+    if attr.ep_auth_key_size == 0 {
+        return Ok((ptr::null_mut(), 0));
+    }
+    let key = attr.ep_auth_key.bytes();
+    // SAFETY: The bytes are valid.
+    let copy = unsafe { raw::kfabric_capi_memdup(key.as_ptr().cast(), key.len()) };
+    if copy.is_null() {
+        return Err(ENOMEM);
+    }
+    Ok((copy.cast(), key.len()))
+}
+
+/// An authorization key of a consumer. One whose length is not that of a key is not read:
+/// [`KernelAttr::negotiate`] refuses it. Fails with `ENODATA` if there is a length without a key.
+///
+/// # Safety
+///
+/// `key` is null, or points to `len` bytes.
+unsafe fn key(key: *const u8, len: usize) -> Result<AuthKey> {
+    if len != AuthKey::LEN {
+        return Ok(AuthKey::NONE);
+    }
+    // SAFETY: By the requirement above there are that many bytes, which need no alignment.
+    let key = unsafe { key.cast::<[u8; AuthKey::LEN]>().as_ref() };
+    key.copied().map(AuthKey::new).ok_or(ENODATA)
 }
 
 /// A name; empty for null. Fails with `EINVAL` if it is too long. Does not sleep.
@@ -444,6 +475,8 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
         more.ep_tx_ctx_cnt = ep.tx_ctx_cnt as u64;
         more.ep_rx_ctx_cnt = ep.rx_ctx_cnt as u64;
         more.ep_auth_key_size = ep.auth_key_size as u64;
+        // SAFETY: By the requirement above, the key has the length that stands beside it.
+        more.ep_auth_key = unsafe { key(ep.auth_key, ep.auth_key_size) }?;
     }
     if let Some(domain) = domain {
         let mut name = name(domain.name)?;

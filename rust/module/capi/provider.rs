@@ -57,7 +57,7 @@ use crate::{
     }, //
 };
 
-/// Flags of kfi_getinfo(). Names are never looked up, so the second one changes nothing.
+/// Flags of kfi_getinfo(). No names are looked up but those of links, which the second one excludes.
 const KFI_NUMERICHOST: u64 = 1 << 55;
 const KFI_PROV_ATTR_ONLY: u64 = 1 << 54;
 const FLAGS: u64 = KFI_SOURCE | KFI_NUMERICHOST | KFI_PROV_ATTR_ONLY;
@@ -150,6 +150,9 @@ unsafe fn own_getinfo(query: &Query, entries: &mut Entries) -> Result {
     let (node, service) = unsafe { (bytes(query.node), bytes(query.service)) };
     // A node or a service that this provider cannot read is one that it does not have.
     let request = Request::new(query.version, flags, node, service).map_err(|_| ENODATA)?;
+    if request.names_link() && query.flags & KFI_NUMERICHOST != 0 {
+        return Err(ENODATA);
+    }
     // SAFETY: By the requirement above.
     let has_handle = unsafe { query.hints.as_ref() }.is_some_and(|hints| !hints.handle.is_null());
     // Only the event of a request makes an entry with a handle.

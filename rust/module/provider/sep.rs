@@ -22,6 +22,7 @@
 //! endpoint is taken under it, and held for the reservation of the ports at most.
 
 use kfi_core::{
+    auth_key::AuthKey,
     enums::EpType,
     flags::{
         Caps,
@@ -118,6 +119,7 @@ pub(crate) struct ScalableEp {
     tx_size: usize,
     rx_size: usize,
     total_buffered_recv: u64,
+    auth_key: AuthKey,
     /// The default flags and the option of contexts that are opened later.
     tx_op_flags: Atomic<u64>,
     rx_op_flags: Atomic<u64>,
@@ -168,6 +170,7 @@ impl ScalableEp {
                 tx_size: attr.tx_size,
                 rx_size: attr.rx_size,
                 total_buffered_recv: attr.total_buffered_recv,
+                auth_key: attr.auth_key,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),
                 rx_op_flags: Atomic::new(attr.rx_op_flags.bits()),
                 min_multi_recv: Atomic::new(limits::DEFAULT_MIN_MULTI_RECV),
@@ -343,6 +346,7 @@ impl ScalableEp {
             total_buffered_recv: 0,
             src_addr: None,
             shares: Shares::default(),
+            auth_key: self.auth_key,
         }
     }
 

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{raw::now, rng::Rng};
 use kfi_core::{
+    auth_key::AuthKey,
     flags::Caps,
     rdm::{
         Cookie, Hello,
@@ -43,6 +44,7 @@ pub(super) fn greeting(epoch: PeerEpoch, port: u16) -> [u8; HELLO_LEN] {
             | Caps::REMOTE_READ
             | Caps::REMOTE_WRITE,
         cookie: None,
+        auth_key: AuthKey::NONE,
     };
     bytes_of(&hello)
 }

@@ -13,6 +13,7 @@
 //! QP.
 
 use crate::{
+    auth_key::AuthKey,
     enums::{
         EpType,
         Protocol, //
@@ -53,6 +54,8 @@ pub struct Kind {
     /// The most transmit contexts and the most receive contexts of a scalable endpoint; 1: there are
     /// no scalable endpoints of the type.
     pub max_ctx: u64,
+    /// The length of an authorization key in bytes; 0: endpoints of the type have none.
+    pub auth_key_size: u64,
 }
 
 /// The capabilities that all types have: messages, and operations that a counter triggers.
@@ -101,6 +104,7 @@ impl Kind {
         cq_data_size: limits::CQ_DATA_SIZE,
         buffered: (limits::DEFAULT_BUFFERED, limits::MAX_BUFFERED),
         max_ctx: limits::MAX_EP_CTX as u64,
+        auth_key_size: AuthKey::LEN as u64,
     };
 
     /// Connected endpoints.
@@ -120,6 +124,7 @@ impl Kind {
         cq_data_size: limits::IMM_DATA_SIZE,
         buffered: (0, 0),
         max_ctx: 1,
+        auth_key_size: 0,
     };
 
     /// Datagrams. The maximum message is the path MTU of the link; this is the largest one.
@@ -141,6 +146,7 @@ impl Kind {
         cq_data_size: limits::IMM_DATA_SIZE,
         buffered: (0, 0),
         max_ctx: 1,
+        auth_key_size: 0,
     };
 
     /// Shared contexts, which endpoints of all types can use: what any type has.

@@ -180,7 +180,7 @@ impl Offer {
             tx: self.kind.tx(caps, &hints.tx)?,
             rx: self.kind.rx(caps, &hints.rx)?,
             ep: self.ep(&hints.ep)?,
-            domain: self.domain(&hints.domain)?,
+            domain: self.domain(request, &hints.domain)?,
             fabric: self.fabric(request, &hints.fabric)?,
         })
     }
@@ -257,7 +257,8 @@ impl Offer {
         })
     }
 
-    fn domain(&self, hint: &DomainAttr) -> Result<DomainAttr, HintMismatch> {
+    fn domain(&self, request: &Request, hint: &DomainAttr) -> Result<DomainAttr, HintMismatch> {
+        same_name(&request.link, &self.domain_name, HintMismatch::SrcAddr)?;
         let name = same_name(&hint.name, &self.domain_name, HintMismatch::DomainName)?;
         Threading::try_from(hint.threading).map_err(|_| HintMismatch::Threading)?;
         for progress in [hint.control_progress, hint.data_progress] {

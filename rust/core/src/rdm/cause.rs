@@ -12,6 +12,7 @@
 //! | [`Cause::Nobody`] | | fail | `ECONNREFUSED` |
 //! | [`Cause::Busy`] | | fail, after [`CONNECT_TIME`] | `EBUSY` |
 //! | [`Cause::Version`] | | fail | `EPROTONOSUPPORT` |
+//! | [`Cause::Key`] | | fail | `ENOTCONN` |
 //! | [`Cause::Unanswered`] | | fail | `ETIMEDOUT` |
 //! | [`Cause::Unreachable`] | fail | fail | `EHOSTUNREACH` |
 //! | [`Cause::LinkGone`] | fail | fail | `ENODEV` |
@@ -51,6 +52,8 @@ pub enum Cause {
     Busy,
     /// The peer uses another version of the protocol.
     Version,
+    /// The peer has another authorization key.
+    Key,
     /// The peer did not answer the connection request.
     Unanswered,
     /// There is no route to the peer.
@@ -72,6 +75,7 @@ impl Cause {
             Self::Nobody => Errno::ECONNREFUSED,
             Self::Busy => Errno::EBUSY,
             Self::Version => Errno::EPROTONOSUPPORT,
+            Self::Key => Errno::ENOTCONN,
             Self::Unreachable => Errno::EHOSTUNREACH,
             Self::LinkGone => Errno::ENODEV,
             Self::Closed => Errno::ECANCELED,
@@ -112,6 +116,7 @@ impl Cause {
             Refusal::Nobody => Self::Nobody,
             Refusal::Busy | Refusal::Retry(_) => Self::Busy,
             Refusal::Version => Self::Version,
+            Refusal::Key => Self::Key,
         }
     }
 }
@@ -132,6 +137,7 @@ mod tests {
             Cause::of(Refusal::Nobody),
             Cause::of(Refusal::Version),
             Cause::of(Refusal::Busy),
+            Cause::of(Refusal::Key),
         ] {
             assert!(!cause.spares_unsent());
         }
@@ -139,6 +145,7 @@ mod tests {
         assert!(Cause::Access.spares_unsent() && !Cause::Access.spares_unsent_rma());
         assert_eq!(Cause::Narrow.errno(), Errno::EMSGSIZE);
         assert_eq!(Cause::of(Refusal::Nobody).errno(), Errno::ECONNREFUSED);
+        assert_eq!(Cause::of(Refusal::Key).errno(), Errno::ENOTCONN);
         assert_eq!(Cause::Reset.errno(), Errno::ECONNRESET);
     }
 

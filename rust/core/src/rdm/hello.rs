@@ -13,8 +13,8 @@
 //! +-----------------------------------------------+
 //! | cookie                                        |
 //! +---------------+-------------------------------+
-//! | name port     |
-//! +---------------+ 34
+//! | name port     | authorization key             |
+//! +---------------+-------------------------------+ 38
 //!
 //! +-------+-------+-------------------------------+
 //! |version| reason| 0                             |   in a REJ
@@ -34,6 +34,9 @@
 //! port, so an endpoint that is no context sends what versions without names send. A peer that does
 //! not know names ignores the field, and takes each context for an endpoint.
 //!
+//! An endpoint refuses the greeting of an endpoint with another [authorization key](AuthKey). A peer
+//! that does not know keys has the key of zeros.
+//!
 //! An **incarnation** is a random number that an endpoint has for its lifetime. An endpoint that is
 //! closed and opened again at the same address, or whose host was restarted, has another one. An
 //! **epoch** counts the connections that an endpoint has requested or accepted, with all peers. Of
@@ -41,6 +44,7 @@
 
 use super::unproven::Cookie;
 use crate::{
+    auth_key::AuthKey,
     flags::Caps,
     peer::PeerAddr, //
 };
@@ -53,7 +57,7 @@ use kfi_roce::bytes::{
 pub const VERSION: u8 = super::header::VERSION;
 
 /// The length of a [`Hello`] in bytes.
-pub const HELLO_LEN: usize = 34;
+pub const HELLO_LEN: usize = 34 + AuthKey::LEN;
 
 /// The length of a [`Refusal`] in bytes.
 pub const REFUSAL_LEN: usize = 16;
@@ -103,6 +107,8 @@ pub struct Hello {
     pub caps: Caps,
     /// The cookie of the peer's last REJ. A REQ only.
     pub cookie: Option<Cookie>,
+    /// Its authorization key.
+    pub auth_key: AuthKey,
 }
 
 impl Hello {
@@ -125,7 +131,8 @@ impl Hello {
             port if port == self.port => 0,
             port => port,
         };
-        writer.put(&name_port.to_be_bytes())
+        writer.put(&name_port.to_be_bytes())?;
+        writer.put(self.auth_key.bytes())
     }
 
     /// Returns whether this is the greeting of `peer`, without its IP address.
@@ -164,6 +171,7 @@ impl Hello {
             name_port if name_port == port => return None,
             name_port => name_port,
         };
+        let auth_key = AuthKey::new(reader.u32()?.to_be_bytes());
         Some(Self {
             peer_epoch: PeerEpoch { incarnation, epoch },
             port,
@@ -171,6 +179,7 @@ impl Hello {
             reads,
             caps,
             cookie,
+            auth_key,
         })
     }
 }
@@ -187,6 +196,8 @@ pub enum Refusal {
     /// The endpoint has too many requests whose source addresses may be forged. The peer repeats
     /// its request with this cookie.
     Retry(Cookie),
+    /// The endpoint has another authorization key.
+    Key,
 }
 
 impl Refusal {
@@ -197,6 +208,7 @@ impl Refusal {
             Self::Busy => (2, 0),
             Self::Version => (3, 0),
             Self::Retry(cookie) => (4, cookie.get()),
+            Self::Key => (5, 0),
         };
         let [a, b, c, d, e, f, g, h] = u64::to_be_bytes(cookie);
         [
@@ -217,6 +229,7 @@ impl Refusal {
                 // Without a cookie, all that the peer can do is to try again later.
                 Some(cookie.map_or(Self::Busy, Self::Retry))
             }
+            [VERSION, 5, ..] => Some(Self::Key),
             _ => None,
         }
     }
@@ -239,18 +252,19 @@ mod tests {
         reads: 16,
         caps: Caps::MSG.union(Caps::RECV).union(Caps::TAGGED),
         cookie: Cookie::new(0x2122_2324_2526_2728),
+        auth_key: AuthKey::NONE,
     };
 
     #[test]
     fn bytes_are_where_they_belong() {
-        let mut bytes = [0xff; 35];
+        let mut bytes = [0xff; 39];
         assert_eq!(HELLO.put(&mut bytes), Some(()));
         let expected = [
             1, 16, 0x1d, 0x2f, 0, 0, 0, 3, //
             1, 2, 3, 4, 5, 6, 7, 8, //
             0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, //
             0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, //
-            0, 0, 0xff,
+            0, 0, 0, 0, 0, 0, 0xff,
         ];
         assert_eq!(bytes, expected);
         assert_eq!(Hello::parse(&bytes), Ok(HELLO));
@@ -259,7 +273,7 @@ mod tests {
             ..HELLO
         };
         assert_eq!(first.put(&mut bytes), Some(()));
-        let end = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff];
+        let end = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff];
         assert_eq!(bytes.get(24..), Some(&end[..]));
         assert_eq!(Hello::parse(&bytes), Ok(first));
     }
@@ -287,6 +301,18 @@ mod tests {
         }
         assert_eq!(Hello::parse(&bytes), Err(Unknown::Malformed));
         Ok(())
+    }
+
+    #[test]
+    fn a_greeting_has_the_key() {
+        let keyed = Hello {
+            auth_key: AuthKey::new([1, 2, 3, 4]),
+            ..HELLO
+        };
+        let mut bytes = [0; HELLO_LEN];
+        assert_eq!(keyed.put(&mut bytes), Some(()));
+        assert_eq!(bytes.get(34..), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(Hello::parse(&bytes), Ok(keyed));
     }
 
     #[test]
@@ -347,7 +373,12 @@ mod tests {
     #[test]
     fn refusals_convert_to_bytes_and_back() {
         let retry = Cookie::new(0x0102_0304_0506_0708).map(Refusal::Retry);
-        let others = [Refusal::Nobody, Refusal::Busy, Refusal::Version];
+        let others = [
+            Refusal::Nobody,
+            Refusal::Busy,
+            Refusal::Version,
+            Refusal::Key, //
+        ];
         for refusal in others.into_iter().chain(retry) {
             assert_eq!(Refusal::parse(&refusal.to_bytes()), Some(refusal));
         }
@@ -358,7 +389,7 @@ mod tests {
             assert_eq!(Refusal::parse(bytes.get(..len).unwrap_or_default()), None);
         }
         assert_eq!(Refusal::parse(&[2, 1]), Some(Refusal::Version));
-        assert_eq!(Refusal::parse(&[1, 5]), None);
+        assert_eq!(Refusal::parse(&[1, 6]), None);
         assert_eq!(Refusal::parse(&[1]), None);
         // A cookie that is none.
         let empty = [1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

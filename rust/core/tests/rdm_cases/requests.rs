@@ -2,6 +2,7 @@
 //! Requests for connections: old, forged and repeated ones, and those that need a cookie.
 
 use kfi_core::{
+    auth_key::AuthKey,
     errno::Errno,
     flags::Caps,
     rdm::{
@@ -51,6 +52,7 @@ fn hello(incarnation: u64, epoch: u64) -> Hello {
         reads: 1,
         caps: Caps::EMPTY,
         cookie: None,
+        auth_key: AuthKey::NONE,
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kfi_core::{
+    auth_key::AuthKey,
     flags::Caps,
     rdm::{
         hello::{
@@ -188,6 +189,7 @@ impl World {
             reads: 1,
             caps: Caps::EMPTY,
             cookie: None,
+            auth_key: AuthKey::NONE,
         };
         let qp = QpId(call);
         let body = Body::Req { call, qp, hello };

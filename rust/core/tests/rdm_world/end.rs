@@ -13,6 +13,7 @@ use std::{
 
 use kfi_core::{
     addr::SockAddr,
+    auth_key::AuthKey,
     flags::Caps,
     matching::{
         posted::PostedSlot,
@@ -282,6 +283,7 @@ impl End {
                 port: 1000 + addr as u16,
                 name_port: 1000 + addr as u16,
                 caps,
+                auth_key: AuthKey::NONE,
                 depth: plan.depth,
                 reads: plan.reads,
                 idle_time: plan.idle_time,

@@ -3,6 +3,7 @@
 //! The attributes of a new endpoint, and their checks, which are the same for all front ends.
 
 use kfi_core::{
+    auth_key::AuthKey,
     enums::EpType,
     info::Kind,
     limits,
@@ -53,13 +54,15 @@ pub(crate) struct EpAttr {
     /// The requested address; `None`: the first one of the link. Port 0: any.
     pub(crate) src_addr: Option<SockAddr>,
     pub(crate) shares: Shares,
+    /// The authorization key. Only reliable datagrams have one.
+    pub(crate) auth_key: AuthKey,
 }
 
 impl EpRequest {
     /// Checks the attributes. Fails with `EINVAL` for an unknown type, capability or flag, a flag
     /// that cannot be a default of its side, or a size above its limit; `EOPNOTSUPP` for a
-    /// capability, a default flag or buffering that endpoints of the type do not have. Does not
-    /// sleep.
+    /// capability, a default flag or buffering that endpoints of the type do not have. The attributes
+    /// have no authorization key. Does not sleep.
     pub(crate) fn check(self) -> Result<EpAttr> {
         let ep_type = EpType::try_from(self.ep_type).map_err(to_error)?;
         self.check_as(ep_type, Kind::of(ep_type))
@@ -105,6 +108,7 @@ impl EpRequest {
             },
             src_addr: self.src_addr,
             shares: self.shares,
+            auth_key: AuthKey::NONE,
         })
     }
 }

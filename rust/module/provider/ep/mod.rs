@@ -69,6 +69,7 @@ use kernel::{
 };
 
 use kfi_core::{
+    auth_key::AuthKey,
     enums::EpType,
     limits,
     word::Word, //
@@ -173,6 +174,8 @@ pub(crate) struct Endpoint {
     domain: UseRef<Domain>,
     uses: UseCount,
     caps: Caps,
+    /// Peers have the same.
+    auth_key: AuthKey,
     /// Its QP; `None` for reliable datagrams.
     wire: Option<Wire>,
     /// What it has of a scalable endpoint if it is a context.
@@ -294,6 +297,7 @@ impl Endpoint {
                 domain,
                 uses: UseCount::new(),
                 caps: attr.caps,
+                auth_key: attr.auth_key,
                 wire,
                 context,
                 tx_op_flags: Atomic::new(attr.tx_op_flags.bits()),

@@ -230,8 +230,9 @@ impl<'a> Poster<'a> {
 
 impl Endpoint {
     /// The peer at `fi_addr`. Fails with `ENOENT` if it is not in the AV; `EHOSTUNREACH` if no
-    /// endpoint has the address and the name, or it cannot be reached; `ENETDOWN`, `ENODEV` by the
-    /// state of the link; `ENOMEM` for a peer on another host. Sleeps.
+    /// endpoint has the address and the name, or it cannot be reached; `ENOTCONN` if the endpoint has
+    /// another authorization key; `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a peer
+    /// on another host. Sleeps.
     #[inline(always)]
     pub(super) fn peer<'a>(
         self: &Arc<Self>,
@@ -255,7 +256,12 @@ impl Endpoint {
                 _ => self.find_context(&name, index)?,
             };
             let peer = match found {
-                Some(peer) if peer.is_context_of(&name, index) => Peer::Local(peer),
+                Some(peer) if peer.is_context_of(&name, index) => {
+                    if peer.auth_key != self.auth_key {
+                        return Err(ENOTCONN);
+                    }
+                    Peer::Local(peer)
+                }
                 // A receive context that does not exist, or a context by another name.
                 Some(_) => return Err(EHOSTUNREACH),
                 None => Peer::Remote(self.remote_peer(bound, &av.peer(fi_addr)?)?),

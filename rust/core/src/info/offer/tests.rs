@@ -351,6 +351,21 @@ mod suite {
     }
 
     #[test]
+    fn a_link_can_be_named_instead_of_its_address() {
+        let ask = |node: &[u8]| {
+            let request = Request::new(0, flags::KFI_SOURCE, node, b"988");
+            let request = request.unwrap_or(Request::ANY);
+            let entry = offer().negotiate(&request, &Info::ANY);
+            entry.map(|info| info.src_addr)
+        };
+        assert_eq!(ask(b"roce0"), Ok(Some(link().with_port(988))));
+        assert_eq!(ask(b"0x0a000001"), Ok(Some(link().with_port(988))));
+        assert_eq!(ask(b"roce1"), Err(HintMismatch::SrcAddr));
+        assert_eq!(ask(b"roce"), Err(HintMismatch::SrcAddr));
+        assert_eq!(ask(b"0x0a000002"), Err(HintMismatch::SrcAddr));
+    }
+
+    #[test]
     fn hints_of_kfilnd_match() {
         let caps = Caps::MSG
             | Caps::RMA
@@ -373,14 +388,28 @@ mod suite {
         hints.tx.rma_iov_limit = 256;
         hints.rx.op_flags = (OpFlags::COMPLETION | OpFlags::MULTI_RECV).bits();
         hints.rx.iov_limit = 256;
+        hints.ep.max_msg_size = 1 << 20;
         hints.domain.mr_iov_limit = 256;
         hints.domain.mr_key_size = 4;
         hints.domain.resource_mgmt = ResourceMgmt::Disabled.into();
-        let request = Request::new(0, flags::KFI_SOURCE, b"10.0.0.1", b"988");
+        hints.fabric.prov_version = (1 << 16) | 1;
+        // Its node is the name of an interface, its service the number of an LNet network.
+        let request = Request::new(0, flags::KFI_SOURCE, b"roce0", b"988");
         let request = request.unwrap_or(Request::ANY);
         let entry = offer().negotiate(&request, &hints);
         assert_eq!(entry.map(|info| info.caps), Ok((caps | REACH).bits()));
-        let src = entry.map(|info| info.src_addr.map(|addr| addr.port()));
-        assert_eq!(src, Ok(Some(988)));
+        assert_eq!(entry.map(|info| info.ep.ep_type), Ok(3));
+        assert_eq!(entry.map(|info| info.domain.mr_key_size), Ok(4));
+        let src = entry.map(|info| info.src_addr);
+        assert_eq!(src, Ok(Some(link().with_port(988))));
+        // And what it gives its contexts.
+        let tx = TxAttr {
+            op_flags: (OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE).bits(),
+            size: 512,
+            iov_limit: 256,
+            rma_iov_limit: 256,
+            ..TxAttr::default()
+        };
+        assert_eq!(Kind::RDM.tx(caps, &tx).map(|tx| tx.size), Ok(512));
     }
 }

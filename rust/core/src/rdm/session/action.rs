@@ -11,6 +11,7 @@ use super::super::{
     ops::Lane, //
 };
 use crate::{
+    auth_key::AuthKey,
     errno::{
         Errno,
         Result, //
@@ -35,6 +36,8 @@ pub struct Config {
     pub name_port: u16,
     /// Its capabilities.
     pub caps: Caps,
+    /// Its authorization key.
+    pub auth_key: AuthKey,
     /// The number of work requests that a QP holds: [`DEPTH`](super::super::times::DEPTH).
     pub depth: u32,
     /// The number of READs that this end serves, and requests, at the same time:

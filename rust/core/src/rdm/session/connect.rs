@@ -84,6 +84,7 @@ impl<S: Stores> Session<S> {
             reads: self.config.reads,
             caps: self.config.caps,
             cookie,
+            auth_key: self.config.auth_key,
         }
     }
 
@@ -144,6 +145,9 @@ impl<S: Stores> Session<S> {
         let peer_epoch = hello.peer_epoch;
         if self.leaving || peer_epoch.incarnation == self.config.incarnation {
             return Reply::Refuse(Refusal::Nobody);
+        }
+        if hello.auth_key != self.config.auth_key {
+            return Reply::Refuse(Refusal::Key);
         }
         let stale = |seen: PeerEpoch| {
             seen.incarnation == peer_epoch.incarnation && peer_epoch.epoch <= seen.epoch

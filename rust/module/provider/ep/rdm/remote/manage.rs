@@ -282,6 +282,10 @@ impl Session {
             // Another endpoint has the port where the receive context would be.
             return Err(Cause::Nobody);
         }
+        if hello.auth_key != self.endpoint.auth_key {
+            // A peer that does not know keys accepts any.
+            return Err(Cause::Key);
+        }
         let peer = PeerParams {
             qpn: rep.qpn,
             psn: rep.starting_psn,
@@ -376,6 +380,9 @@ impl RdmListener {
             Unknown::Malformed => Refusal::Nobody,
         })?;
         let from = self.0.domain.link().peer(ip).ok_or(Refusal::Nobody)?;
+        if hello.auth_key != self.0.auth_key {
+            return Err(Refusal::Key);
+        }
         let from = PeerAddr::new(from.with_port(hello.port), hello.name_port);
         Ok((from, hello))
     }

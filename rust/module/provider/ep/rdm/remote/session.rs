@@ -256,6 +256,7 @@ impl Session {
             port: bound.name.port(),
             name_port: bound.source.port(),
             caps: endpoint.caps,
+            auth_key: endpoint.auth_key,
             depth: DEPTH,
             reads: READS,
             idle_time: IDLE_TIME,
