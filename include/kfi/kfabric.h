@@ -190,7 +190,7 @@ struct kfi_rx_attr {
  *	kfi_scalable_ep(); or KFI_SHARED_CONTEXT. In hints 0 is one, or, with
  *	KFI_NAMED_RX_CTX in the capabilities, max_ep_tx_ctx
  * @rx_ctx_cnt: the same for receive contexts
- * @auth_key_size: bytes of @auth_key
+ * @auth_key_size: bytes of @auth_key; 0 with kfabric.ko, which has no keys
  * @auth_key: key that peers must have too
  */
 struct kfi_ep_attr {
@@ -234,7 +234,7 @@ struct kfi_ep_attr {
  * @caps: KFI_LOCAL_COMM, KFI_REMOTE_COMM, KFI_SHARED_AV
  * @mode: what the consumer must do
  * @auth_key: key of the domain's endpoints and regions
- * @auth_key_size: bytes of @auth_key
+ * @auth_key_size: bytes of @auth_key; 0 with kfabric.ko, which has no keys
  * @max_err_data: bytes of err_data of an error entry
  * @mr_cnt: memory regions
  * @tclass: traffic class of endpoints that have none of their own

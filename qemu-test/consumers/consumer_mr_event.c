@@ -91,8 +91,8 @@ static void the_region_is_there_before_its_event(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, kfi_mr_reg(f.domain, iov.iov_base, 8, REMOTE, 0, i, 0, mr,
 						 NULL), -KFI_ENOKEY);
 	}
-	for (i = 0; i < LONG / 10 && atomic_read(&told->events) < REGIONS; i++)
-		msleep(10);
+	for (i = 0; i < LONG / 20 && atomic_read(&told->events) < REGIONS; i++)
+		msleep(20);
 	msleep(20);
 	KUNIT_EXPECT_EQ(test, atomic_read(&told->events), REGIONS);
 	KUNIT_EXPECT_EQ(test, atomic_read(&told->wrong), 0);

@@ -175,10 +175,10 @@ static void each_waiter_takes_a_signal(struct kunit *test)
 	/* A set that is waited on is in use. */
 	KUNIT_EXPECT_EQ(test, kfi_close(&m.set->kfid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_add(m.cntr, 1), 0);
-	for (i = 0; i < LONG / 10; i++) {
+	for (i = 0; i < LONG / 20; i++) {
 		if (completion_done(&both[0].done) || completion_done(&both[1].done))
 			break;
-		msleep(10);
+		msleep(20);
 	}
 	msleep(20);
 	rest = completion_done(&both[0].done);
