@@ -287,6 +287,9 @@ static inline ssize_t kfi_sendsgl(struct kfid_ep *ep,
  * @msg: the operation
  * @flags: flags of the operation, instead of the default ones
  *
+ * With KFI_FENCE, as in other calls with flags, -KFI_EAGAIN can also mean that an
+ * earlier message waits at the peer, on this host.
+ *
  * Context: As kfi_send().
  * Return: as kfi_send().
  */

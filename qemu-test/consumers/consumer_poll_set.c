@@ -33,7 +33,10 @@ static bool none(struct kfid_poll *set)
 /* Opens an enabled endpoint whose CQ has the context @cq. */
 static void end_with(struct kunit *test, struct fixture *f, struct end *end, void *cq)
 {
-	struct kfi_cq_attr attr = { .format = KFI_CQ_FORMAT_TAGGED };
+	struct kfi_cq_attr attr = {
+		.format = KFI_CQ_FORMAT_TAGGED,
+		.wait_obj = KFI_WAIT_UNSPEC,
+	};
 	struct kfi_info *info = entry_of(test, KFI_EP_RDM);
 
 	KUNIT_ASSERT_EQ(test, kfi_endpoint(f->domain, info, &end->ep, NULL), 0);

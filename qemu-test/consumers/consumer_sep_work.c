@@ -128,6 +128,8 @@ static void contexts_count(struct kunit *test)
 {
 	struct kfid_cntr *sends, *writes, *reads, *received, *accessed;
 	u8 *here = room(test), *there = room(test);
+	struct kfi_cq_err_entry error = {};
+	struct kfi_cq_tagged_entry entry;
 	kfi_addr_t peer;
 	struct sep seps[2];
 	struct kfid_mr *mr;
@@ -182,7 +184,10 @@ static void contexts_count(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_write(seps[0].tx[1], here, 8, NULL, kfi_rx_addr(peer, 1, BITS),
 					0, KEY, here), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(writes, 2, LONG), -KFI_EAVAIL);
+	KUNIT_ASSERT_EQ(test, kfi_cq_sread(seps[0].tx_cq[1], &entry, 1, NULL, LONG), -KFI_EAVAIL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_readerr(seps[0].tx_cq[1], &error, 0), 1);
+	KUNIT_EXPECT_EQ(test, error.err, KFI_EACCES);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(writes), 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(writes), 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(reads), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(accessed), 2);
