@@ -23,7 +23,8 @@
  * @cq: completions of @ends[1]
  * @eq: holds events of the consumer
  * @cntr: counts what the consumer adds
- * @ends: two endpoints; the CQ of the second is not in the set and not used
+ * @alone: an event queue that does not use it
+ * @ends: two endpoints; the CQ of the first does not use it, the second has @cq
  */
 struct members {
 	struct fixture		f;
@@ -31,6 +32,7 @@ struct members {
 	struct kfid_cq		*cq;
 	struct kfid_eq		*eq;
 	struct kfid_cntr	*cntr;
+	struct kfid_eq		*alone;
 	struct end		ends[2];
 };
 
@@ -48,6 +50,8 @@ static void members_open(struct kunit *test, struct members *m, enum kfi_wait_ob
 	eq.wait_set = m->set;
 	KUNIT_ASSERT_EQ(test, kfi_cq_open(m->f.domain, &cq, &m->cq, NULL, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(m->f.fabric, &eq, &m->eq, NULL, NULL), 0);
+	eq.wait_obj = KFI_WAIT_UNSPEC;
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(m->f.fabric, &eq, &m->alone, NULL, NULL), 0);
 	m->cntr = open_cntr(test, &m->f, KFI_WAIT_SET, m->set, NULL);
 	info = entry_of(test, KFI_EP_RDM);
 	end_open(test, &m->f, info, &m->ends[0], 0);
@@ -70,6 +74,7 @@ static void members_close(struct kunit *test, struct members *m)
 	KUNIT_EXPECT_EQ(test, kfi_close(&m->cq->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&m->set->kfid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&m->eq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&m->alone->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&m->cntr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&m->set->kfid), 0);
 	fixture_close(test, &m->f);
@@ -115,41 +120,61 @@ static void each_kind_of_member_signals(struct kunit *test)
 	members_close(test, &m);
 }
 
+/* Calls that wait. */
+
+static int wait_for_set(struct members *m, int timeout)
+{
+	return kfi_wait(m->set, timeout);
+}
+
+static int wait_for_entry(struct members *m, int timeout)
+{
+	struct kfi_cq_tagged_entry entry;
+
+	return kfi_cq_sread(m->ends[0].cq, &entry, 1, NULL, timeout);
+}
+
+static int wait_for_event(struct members *m, int timeout)
+{
+	u32 event;
+
+	return kfi_eq_sread(m->alone, &event, NULL, 0, timeout, 0);
+}
+
 /**
- * struct waiter - a thread inside of kfi_wait()
- * @set: the wait set
+ * struct waiter - a thread inside of a call that waits
+ * @m: what it waits for
+ * @call: the call
  * @timeout: its timeout, milliseconds
  * @result: what the call returned
  * @done: it has returned
  */
 struct waiter {
-	struct kfid_wait	*set;
+	struct members		*m;
+	int			(*call)(struct members *m, int timeout);
 	int			timeout;
 	int			result;
 	struct completion	done;
 };
 
-static int wait_in_set(void *data)
+static int wait_in_call(void *data)
 {
 	struct waiter *it = data;
 
 	allow_signal(SIGUSR1);
-	it->result = kfi_wait(it->set, it->timeout);
+	it->result = it->call(it->m, it->timeout);
 	flush_signals(current);
 	complete(&it->done);
 	return 0;
 }
 
-static struct task_struct *waiter_start(struct kunit *test, struct waiter *it,
-					struct kfid_wait *set, int timeout)
+static struct task_struct *waiter_start(struct kunit *test, struct waiter *it)
 {
 	struct task_struct *task;
 
-	it->set = set;
-	it->timeout = timeout;
 	it->result = 1;
 	init_completion(&it->done);
-	task = kthread_run(wait_in_set, it, "wait_set");
+	task = kthread_run(wait_in_call, it, "wait_set");
 	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, task);
 	return task;
 }
@@ -169,8 +194,12 @@ static void each_waiter_takes_a_signal(struct kunit *test)
 
 	KUNIT_ASSERT_NOT_NULL(test, both);
 	members_open(test, &m, KFI_WAIT_QUEUE);
-	for (i = 0; i < 2; i++)
-		waiter_start(test, &both[i], m.set, LONG);
+	for (i = 0; i < 2; i++) {
+		both[i].m = &m;
+		both[i].call = wait_for_set;
+		both[i].timeout = LONG;
+		waiter_start(test, &both[i]);
+	}
 	msleep(20);
 	/* A set that is waited on is in use. */
 	KUNIT_EXPECT_EQ(test, kfi_close(&m.set->kfid), -KFI_EBUSY);
@@ -192,21 +221,29 @@ static void each_waiter_takes_a_signal(struct kunit *test)
 /* A wait ends with a signal to the task, and with its time. */
 static void waits_end(struct kunit *test)
 {
+	static int (* const calls[])(struct members *m, int timeout) = {
+		wait_for_set, wait_for_entry, wait_for_event,
+	};
 	struct waiter *it = kunit_kzalloc(test, sizeof(*it), GFP_KERNEL);
 	struct task_struct *task;
 	struct members m;
+	int i;
 
 	KUNIT_ASSERT_NOT_NULL(test, it);
 	members_open(test, &m, KFI_WAIT_UNSPEC);
-	task = waiter_start(test, it, m.set, -1);
-	get_task_struct(task);
-	msleep(20);
-	KUNIT_EXPECT_FALSE(test, completion_done(&it->done));
-	send_sig(SIGUSR1, task, 1);
-	returned(test, it, -EINTR);
-	put_task_struct(task);
-	waiter_start(test, it, m.set, 30);
-	returned(test, it, -KFI_ETIMEDOUT);
+	it->m = &m;
+	for (i = 0; i < ARRAY_SIZE(calls); i++) {
+		it->call = calls[i];
+		it->timeout = -1;
+		task = waiter_start(test, it);
+		msleep(20);
+		KUNIT_EXPECT_FALSE(test, completion_done(&it->done));
+		send_sig(SIGUSR1, task, 1);
+		returned(test, it, -EINTR);
+		it->timeout = 30;
+		waiter_start(test, it);
+		returned(test, it, -KFI_ETIMEDOUT);
+	}
 	/* What comes afterwards is for the next one. */
 	KUNIT_EXPECT_EQ(test, kfi_cntr_add(m.cntr, 1), 0);
 	KUNIT_EXPECT_EQ(test, kfi_wait(m.set, -1), 0);
