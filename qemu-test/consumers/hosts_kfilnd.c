@@ -112,14 +112,14 @@ static void bulk_data_arrive(struct kunit *test)
 }
 
 /**
- * struct user - a thread that uses a driver
+ * struct runner - a thread that uses a driver
  * @driver: the driver
  * @cpt: its contexts
  * @rounds: how many
  * @ret: how the first round that failed ended
  * @done: it has ended
  */
-struct user {
+struct runner {
 	struct driver		*driver;
 	int			cpt;
 	int			rounds;
@@ -127,41 +127,40 @@ struct user {
 	struct completion	done;
 };
 
-static int user_runs(void *arg)
+static int runner_runs(void *arg)
 {
-	struct user *user = arg;
+	struct runner *runner = arg;
 	int round, ret = 0;
 
-	for (round = 0; round < user->rounds && !ret; round++) {
-		size_t bytes = 1 + (round * 7919UL + user->cpt * 104729UL) % (MEGABYTE / 4);
+	for (round = 0; round < runner->rounds && !ret; round++) {
+		size_t bytes = 1 + (round * 7919UL + runner->cpt * 104729UL) % (MEGABYTE / 4);
 
-		ret = immediate(user->driver, user->cpt, IMMEDIATE_MSG, round * 61 % LARGEST,
+		ret = immediate(runner->driver, runner->cpt, IMMEDIATE_MSG, round * 61 % LARGEST,
 				round);
-		ret = ret ?: bulk(user->driver, user->cpt, true, bytes, round);
-		ret = ret ?: bulk(user->driver, user->cpt, false, bytes, ~round);
+		ret = ret ?: bulk(runner->driver, runner->cpt, true, bytes, round);
+		ret = ret ?: bulk(runner->driver, runner->cpt, false, bytes, ~round);
 	}
-	user->ret = ret;
-	complete(&user->done);
-	return 0;
+	runner->ret = ret;
+	kthread_complete_and_exit(&runner->done, 0);
 }
 
 /* All contexts of both hosts at once. */
 static void all_is_done_at_once(struct kunit *test)
 {
 	struct driver *drivers = drivers_meet(test);
-	struct user users[HOSTS * CPTS];
+	struct runner runners[HOSTS * CPTS];
 	const int rounds = 30;
 	int i;
 
-	for (i = 0; i < ARRAY_SIZE(users); i++) {
-		users[i] = (struct user){ &drivers[i % HOSTS], i / HOSTS, rounds };
-		init_completion(&users[i].done);
+	for (i = 0; i < ARRAY_SIZE(runners); i++) {
+		runners[i] = (struct runner){ &drivers[i % HOSTS], i / HOSTS, rounds };
+		init_completion(&runners[i].done);
 	}
-	for (i = 0; i < ARRAY_SIZE(users); i++)
-		KUNIT_ASSERT_FALSE(test, IS_ERR(kthread_run(user_runs, &users[i], "user%d", i)));
-	for (i = 0; i < ARRAY_SIZE(users); i++) {
-		wait_for_completion(&users[i].done);
-		KUNIT_EXPECT_EQ_MSG(test, users[i].ret, 0, "user %d", i);
+	for (i = 0; i < ARRAY_SIZE(runners); i++)
+		KUNIT_ASSERT_FALSE(test, IS_ERR(kthread_run(runner_runs, &runners[i], "runner%d", i)));
+	for (i = 0; i < ARRAY_SIZE(runners); i++) {
+		wait_for_completion(&runners[i].done);
+		KUNIT_EXPECT_EQ_MSG(test, runners[i].ret, 0, "runner %d", i);
 	}
 	for (i = 0; i < HOSTS; i++) {
 		KUNIT_EXPECT_EQ(test, reaches(&drivers[i].received, CPTS * rounds), CPTS * rounds);
