@@ -249,12 +249,10 @@ impl Endpoint {
         if !known {
             let addr = bound.av()?.peer(fi_addr)?;
             let peer = match self.domain.directory().find(addr.addr()) {
-                Some(peer) if peer.has_name(&addr) && peer.auth_key != self.auth_key => {
-                    return Err(ENOTCONN);
-                }
-                Some(peer) if peer.has_name(&addr) => Peer::Local(peer),
                 // A receive context that does not exist, or a context by another name.
-                Some(_) => return Err(EHOSTUNREACH),
+                Some(peer) if !peer.has_name(&addr) => return Err(EHOSTUNREACH),
+                Some(peer) if peer.auth_key != self.auth_key => return Err(ENOTCONN),
+                Some(peer) => Peer::Local(peer),
                 None => Peer::Remote(self.remote_peer(bound, &addr)?),
             };
             last.0 = Some(KnownPeer {
