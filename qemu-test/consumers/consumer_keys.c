@@ -98,16 +98,17 @@ static void equal_keys_communicate(struct kunit *test)
 	static const u8 * const pairs[][2] = {
 		{ one, one }, { no_key, no_key }, { no_key, NULL }, { NULL, no_key },
 	};
+	u64 *word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
 	struct end ends[2];
 	struct fixture f;
-	u64 word = 0;
 	int i;
 
+	KUNIT_ASSERT_NOT_NULL(test, word);
 	for (i = 0; i < ARRAY_SIZE(pairs); i++) {
 		keys_open(test, &f, ends, pairs[i][0], pairs[i][1]);
-		KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, &word, sizeof(word), NULL, 0, &word), 0);
+		KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, word, sizeof(*word), NULL, 0, word), 0);
 		KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, &i, sizeof(i), ends[0].peer), 0);
-		completed(test, &ends[1], &word, KFI_MSG | KFI_RECV, sizeof(i));
+		completed(test, &ends[1], word, KFI_MSG | KFI_RECV, sizeof(i));
 		pair_close(test, &f, ends);
 	}
 }

@@ -185,8 +185,9 @@ static ssize_t post_write(struct transaction *tn)
 /* kfilnd_ep_post_tagged_send(): tells that the target has no data. */
 static ssize_t post_refusal(struct transaction *tn)
 {
-	return kfi_tsenddata(tn->cpt->tx, NULL, 0, NULL, cpu_to_be64(ENODATA), tn->to, tn->tag,
-			     tn);
+	u64 data = (__force u64)cpu_to_be64(ENODATA);
+
+	return kfi_tsenddata(tn->cpt->tx, NULL, 0, NULL, data, tn->to, tn->tag, tn);
 }
 
 /* One of its completions has come, with an error or 0. The last one ends it. */
@@ -320,7 +321,8 @@ static void entry_completed(struct cpt *cpt, const struct kfi_cq_data_entry *ent
 			buffer_put(entry->op_context);
 		return;
 	case TAG_IN | KFI_REMOTE_CQ_DATA:
-		transaction_event(entry->op_context, -(int)be64_to_cpu((__force __be64)entry->data));
+		transaction_event(entry->op_context,
+				  -(int)be64_to_cpu((__force __be64)entry->data));
 		return;
 	case READ_IN:
 	case WRITE_IN:

@@ -392,10 +392,11 @@ fn unknown_addresses_are_refused() {
 fn getinfo_refuses_invalid_arguments() {
     let file = File::open();
     let mut infos = [abi::kfabric_info::default(); 2];
-    let mut ask = |version: u32, node: &str, service: &str, hints: Option<&abi::kfabric_info>| {
+    let mut ask_with = |flags, version, node: &str, service: &str, hints: Option<&_>| {
+        let hints: Option<&abi::kfabric_info> = hints;
         file.call(abi::kfabric_getinfo {
             version,
-            flags: abi::KFI_SOURCE,
+            flags,
             hints: hints.map_or(0, addr_of),
             infos: addr_of_mut(&mut infos),
             count: 2,
@@ -404,6 +405,14 @@ fn getinfo_refuses_invalid_arguments() {
             ..Call::sized()
         })
         .map(|arg| arg.count)
+    };
+    // Without KFI_SOURCE a name is that of no link.
+    for node in ["localhost", "127.0.0", "lo", "0x7f00000001"] {
+        refused(ask_with(0, 0, node, "80", None), Errno::EINVAL);
+    }
+    assert!(ask_with(0, 0, "0x7f000001", "80", None).expect("getinfo") >= 1);
+    let mut ask = |version, node: &str, service: &str, hints: Option<&_>| {
+        ask_with(abi::KFI_SOURCE, version, node, service, hints)
     };
     let version = |major: u32, minor: u32| major << 16 | minor;
     for newer in [version(1, 8), version(2, 0), u32::MAX] {
@@ -414,8 +423,6 @@ fn getinfo_refuses_invalid_arguments() {
     }
     let endless = "1".repeat(64);
     for (node, service) in [
-        ("localhost", ""),
-        ("127.0.0", ""),
         ("", "http"),
         ("127.0.0.1", "65536"),
         (endless.as_str(), ""),
@@ -423,6 +430,11 @@ fn getinfo_refuses_invalid_arguments() {
     ] {
         let result = ask(0, node, service, None);
         assert_eq!(result, Err(Errno::EINVAL), "{node:?} {service:?}");
+    }
+    // An address of the loopback interface in another form, and names of links that are not there.
+    assert!(ask(0, "0x7f000001", "80", None).expect("getinfo") >= 1);
+    for node in ["nolink", "127.0.0"] {
+        refused(ask(0, node, "80", None), Errno::ENODATA);
     }
     let blank = abi::kfabric_info::default();
     for hints in [

@@ -256,14 +256,10 @@ impl Endpoint {
                 _ => self.find_context(&name, index)?,
             };
             let peer = match found {
-                Some(peer) if peer.is_context_of(&name, index) => {
-                    if peer.auth_key != self.auth_key {
-                        return Err(ENOTCONN);
-                    }
-                    Peer::Local(peer)
-                }
                 // A receive context that does not exist, or a context by another name.
-                Some(_) => return Err(EHOSTUNREACH),
+                Some(peer) if !peer.is_context_of(&name, index) => return Err(EHOSTUNREACH),
+                Some(peer) if peer.auth_key != self.auth_key => return Err(ENOTCONN),
+                Some(peer) => Peer::Local(peer),
                 None => Peer::Remote(self.remote_peer(bound, &av.peer(fi_addr)?)?),
             };
             last.0 = Some(KnownPeer {

@@ -37,7 +37,8 @@ pub(crate) struct Info {
     #[arg(short = 'p', long, value_name = "PORT")]
     pub(crate) service: Option<String>,
 
-    /// The address and port of the hints are those of this side, not of the peer
+    /// The address and port of the hints are those of this side, not of the peer; the address can
+    /// be the name of a link
     #[arg(long)]
     pub(crate) source: bool,
 }
