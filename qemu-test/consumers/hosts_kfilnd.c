@@ -215,7 +215,7 @@ static void late_bulk_data_are_lost(struct kunit *test)
 	drivers_close(test, drivers);
 }
 
-/* Nothing waits for a peer that has gone; when it is there again, all goes on. */
+/* Nothing waits for a peer that has gone; when it is there again, transfers succeed. */
 static void a_peer_that_is_gone_is_found_again(struct kunit *test)
 {
 	struct driver *drivers = drivers_meet(test);
