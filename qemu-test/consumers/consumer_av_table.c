@@ -56,7 +56,7 @@ static void values_follow_the_order(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 2, addr, 0, NULL), 2);
 	KUNIT_EXPECT_EQ(test, addr[0], 0);
 	KUNIT_EXPECT_EQ(test, addr[1], 1);
-	/* A hint, and nobody wants the values. */
+	/* With a hint, and without room for the values. */
 	in[0] = address(FIRST + 2);
 	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, NULL, KFI_MORE, NULL), 1);
 	KUNIT_EXPECT_EQ(test, kfi_av_insertsvc(av, "10.0.0.1", "40003", NULL, KFI_MORE, NULL), 1);

@@ -37,7 +37,7 @@ static void world_open(struct kunit *test, struct world *w, enum kfi_ep_type typ
 
 	fixture_open(test, &w->f);
 	info = entry_with(test, type, caps);
-	/* A primary capability is enabled for those who ask. */
+	/* A primary capability is enabled only if the hints have it. */
 	KUNIT_EXPECT_EQ(test, info->caps & KFI_DIRECTED_RECV, caps & KFI_DIRECTED_RECV);
 	end_open(test, &w->f, info, &w->end, 0);
 	KUNIT_ASSERT_EQ(test, kfi_enable(w->end.ep), 0);
@@ -103,7 +103,7 @@ static void an_address_means_nothing_without_the_capability(struct kunit *test)
 
 	for (i = 0; i < ARRAY_SIZE(types); i++) {
 		world_open(test, &w, types[i], KFI_MSG);
-		/* Another peer, one that is not in the address vector, and nobody. */
+		/* Another peer, one that is not in the address vector, and none. */
 		KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[1], 0), 0);
 		KUNIT_EXPECT_EQ(test, receive(&w, 1234, 1), 0);
 		KUNIT_EXPECT_EQ(test, receive(&w, KFI_ADDR_UNSPEC, 2), 0);

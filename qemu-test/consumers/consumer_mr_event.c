@@ -125,7 +125,7 @@ static void other_domains_have_no_events(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	/* More events than the queue holds: those that were lost are told of. */
+	/* More events than the queue holds: the loss of some is reported. */
 	KUNIT_ASSERT_EQ(test, kfi_domain(f.fabric, f.info, &f.domain, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, KFI_REG_MR), 0);
 	for (i = 0; i < 4; i++)

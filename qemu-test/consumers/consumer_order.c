@@ -109,7 +109,7 @@ static void a_fence_is_refused_while_a_message_waits(struct kunit *test)
 	struct world *w = world_open(test, CAPS | KFI_FENCE);
 	struct kfid_ep *ep = w->ends[0].ep;
 
-	/* Nobody receives this one yet. */
+	/* No receive is posted for this one yet. */
 	KUNIT_EXPECT_EQ(test, kfi_tsend(ep, w->here, LONG_MESSAGE, NULL, w->ends[0].peer, 1, w),
 			0);
 	/* Without a fence, others go past it. */
@@ -137,7 +137,7 @@ static void a_fence_is_refused_while_a_message_waits(struct kunit *test)
 	world_close(test, w);
 }
 
-/* Posted where the caller may not sleep, the fenced operation waits by itself. */
+/* Posted where the caller may not sleep, the fenced operation waits in the queue. */
 static void a_fence_waits_in_a_softirq(struct kunit *test)
 {
 	struct world *w = world_open(test, CAPS | KFI_FENCE);

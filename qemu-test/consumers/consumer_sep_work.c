@@ -89,7 +89,7 @@ static void attributes_are_those_of_the_endpoint_or_less(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, TX(.caps = KFI_MSG), 0);
 	KUNIT_EXPECT_EQ(test, TX(.caps = KFI_MSG | KFI_TAGGED), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, RX(.caps = KFI_MSG | KFI_DIRECTED_RECV), -KFI_EINVAL);
-	/* What a context has is told. */
+	/* The attributes that the context has are returned. */
 	KUNIT_ASSERT_EQ(test, kfi_tx_context(sep, 0, &tx, &ep, NULL), 0);
 	KUNIT_EXPECT_EQ(test, tx.caps & (KFI_MSG | KFI_SEND | KFI_TAGGED), KFI_MSG | KFI_SEND);
 	KUNIT_EXPECT_EQ(test, tx.inject_size, inject);

@@ -156,7 +156,7 @@ static void works_start_in_order(struct kunit *test)
 	trigger(test, w, 4, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_set(w->go, 7), 0);
 	arrive(test, w, "ebcda");
-	/* Deferred work is silent at its endpoint, and counts where it was told to. */
+	/* Deferred work is silent at its endpoint, and counts at its completion counter. */
 	completed(test, &w->ends[0], &w->when[4], SENT, 0);
 	completed(test, &w->ends[0], &w->when[2], SENT, 0);
 	nothing(test, &w->ends[0]);

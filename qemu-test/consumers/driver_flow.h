@@ -388,7 +388,7 @@ static int ended(struct transaction *tn)
 	return tn->status;
 }
 
-/* Frees a transaction that has ended; what has not is lost. Returns @ret. */
+/* Frees a transaction that has ended; one that has not is leaked. Returns @ret. */
 static int finished(struct transaction *tn, int ret)
 {
 	if (ret != -ETIME)
@@ -450,7 +450,7 @@ static int bulk_begin(struct driver *driver, int cpt, bool put, size_t bytes, u8
 	return 0;
 }
 
-/* Takes the receive back if the request has failed; the rest ends by itself. */
+/* Takes the receive back if the request has failed. Waits for the end, and returns the status. */
 static int bulk_end(struct transaction *tn, bool get)
 {
 	int turn, ret;

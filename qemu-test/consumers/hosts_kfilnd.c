@@ -225,7 +225,7 @@ static bool is_gone(int ret)
 	return ret == -ECONNREFUSED || ret == -ECONNRESET;
 }
 
-/* Nothing waits for a peer that has gone; when it is there again, all goes on. */
+/* Nothing waits for a peer that has gone; when it is there again, transfers succeed. */
 static void a_peer_that_is_gone_is_found_again(struct kunit *test)
 {
 	struct driver *drivers = drivers_meet(test);

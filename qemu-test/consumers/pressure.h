@@ -27,8 +27,8 @@ struct pressure {
 };
 
 /*
- * Pages of smaller blocks would go to a list of the CPU that gives them back. Who
- * runs on another CPU and cannot reclaim memory would never get them.
+ * Pages of smaller blocks would go to a list of the CPU that gives them back. A
+ * task on another CPU that cannot reclaim memory would never get them.
  */
 #define SPARE_ORDER	(PAGE_ALLOC_COSTLY_ORDER + 1)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory of kernel consumers: addresses, pages, DMA-BUFs.
+ * Kernel addresses and pages; memory of kernel consumers; DMA-BUFs.
  *
  * The functions for addresses, pages and scatterlists can be called in any
  * context but NMIs; those for DMA-BUFs need process context.
@@ -51,6 +51,28 @@ bool kfabric_shim_on_stack(unsigned long first, unsigned long last)
 {
 	return object_is_on_stack((const void *)first) ||
 	       object_is_on_stack((const void *)last);
+}
+
+/**
+ * kfabric_shim_page_address - the address of a page in the direct map
+ * @page: the page
+ *
+ * Return: the address.
+ */
+void *kfabric_shim_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+/**
+ * kfabric_shim_virt_to_page - the page at an address of the direct map
+ * @addr: the address
+ *
+ * Return: the page.
+ */
+struct page *kfabric_shim_virt_to_page(void *addr)
+{
+	return virt_to_page(addr);
 }
 
 /**

@@ -539,28 +539,6 @@ void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
 }
 
 /**
- * kfabric_shim_page_address - the address of a page in the direct map
- * @page: the page
- *
- * Return: the address.
- */
-void *kfabric_shim_page_address(struct page *page)
-{
-	return page_address(page);
-}
-
-/**
- * kfabric_shim_virt_to_page - the page at an address of the direct map
- * @addr: the address
- *
- * Return: the page.
- */
-struct page *kfabric_shim_virt_to_page(void *addr)
-{
-	return virt_to_page(addr);
-}
-
-/**
  * kfabric_shim_copy - copy bytes that user space may change at the same time
  * @dst: the destination
  * @src: the source; may overlap @dst
