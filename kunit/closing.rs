@@ -3,7 +3,6 @@
 //! Suite `kfabric_closing`: closing endpoints by force while peers' operations are in progress.
 
 use super::{
-    complete::Ticket,
     op::{
         Flags,
         Op,
@@ -20,6 +19,7 @@ use super::{
         MatchResult,
         Message, //
     },
+    ticket::Ticket,
     *, //
 };
 use crate::{

@@ -9,7 +9,7 @@
 //! call takes none. Without room, posting gives `EAGAIN`.
 //!
 //! A started operation that finds no room is tried again when an operation of its own endpoint
-//! completes, and by the timer of the endpoint (`ep/submit.rs`). Nothing tells it that an operation
+//! completes, and by the timer of the endpoint (`ep/submit/`). Nothing tells it that an operation
 //! of another endpoint has returned room.
 //!
 //! The room is one word that is changed atomically. Functions can be called in any context, unless

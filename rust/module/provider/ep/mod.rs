@@ -48,6 +48,7 @@ mod prelude;
 mod rdm;
 mod receive;
 mod submit;
+mod ticket;
 pub(crate) mod wire;
 
 #[cfg(kfi_kunit)]

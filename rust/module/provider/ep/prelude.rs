@@ -4,12 +4,10 @@
 
 pub(in crate::provider::ep) use super::{
     bound::Bound,
-    complete::{
-        Outcome,
-        Ticket, //
-    },
+    complete::Outcome,
     post::Poster,
     receive::Message,
+    ticket::Ticket,
     Endpoint, //
 };
 pub(in crate::provider::ep) use crate::{

@@ -38,9 +38,8 @@ use super::{
             Bindings,
             CqBinding, //
         },
-        complete::ReservedRoom,
-        op::Receive,
         prelude::*,
+        ticket::ReservedRoom,
         State, //
     },
     Location,

@@ -23,8 +23,8 @@
 //! the CQ, among `tx_size` or `rx_size`, at its peer), or that is delayed after refused accesses,
 //! stays the first one, and the queue is blocked. The next completion of the endpoint unblocks it.
 //! The endpoint does not learn that entries of a CQ were read or that a peer has room again, so a
-//! timer tries again, too: after [`FIRST_DELAY`], and after twice as long if that was in vain, at
-//! most [`LAST_DELAY`]. Each queue has its own delay.
+//! timer tries again, too: after [`FIRST_DELAY`](queue::FIRST_DELAY), and after twice as long if that was in vain, at
+//! most [`LAST_DELAY`](queue::LAST_DELAY). Each queue has its own delay.
 //!
 //! # Room
 //!
@@ -47,6 +47,8 @@
 //! some instructions. On a kernel with `PREEMPT_RT` it is a sleeping lock, so there an operation is
 //! not started in hard interrupt context.
 
+mod queue;
+
 use kernel::{
     new_spinlock_irq,
     sync::SpinLockIrq,
@@ -58,6 +60,11 @@ use kernel::{
 
 use kfi_core::word::Word;
 
+use self::queue::{
+    Backoff,
+    Queue,
+    Stack, //
+};
 use super::{
     admit::Entry,
     op::Op,
@@ -74,13 +81,6 @@ use crate::shim::{
     work, //
 };
 
-/// The time in ns after which a blocked queue is tried again for the first time.
-const FIRST_DELAY: u64 = 1_000_000;
-
-/// The longest delay between two attempts in ns. It bounds the CPU time that a user can take with
-/// many blocked endpoints.
-const LAST_DELAY: u64 = 512_000_000;
-
 /// Bytes that a worker posts before it lets other items of the workqueue run.
 const WORKER_BUDGET: usize = 1 << 20;
 
@@ -89,91 +89,6 @@ pub(super) const CALL_BUDGET: usize = 16 << 20;
 
 /// Bytes that an operation counts at least in a budget.
 const MIN_CHARGE: usize = 4 << 10;
-
-/// Operations, linked by the memory that they bring: a stack.
-struct Stack(Option<KBox<Entry>>);
-
-impl Stack {
-    fn push(&mut self, mut entry: KBox<Entry>) {
-        entry.next = self.0.take();
-        self.0 = Some(entry);
-    }
-
-    fn pop(&mut self) -> Option<KBox<Entry>> {
-        let mut entry = self.0.take()?;
-        self.0 = entry.next.take();
-        Some(entry)
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // Not by recursion: a stack may have very many entries.
-        while self.pop().is_some() {}
-    }
-}
-
-/// The time of the next attempt. The delay doubles with each attempt that is in vain.
-struct Backoff {
-    /// The time of the next attempt in ns; 0 before the first.
-    at: u64,
-    /// The delay in ns after that attempt.
-    delay: u64,
-}
-
-impl Backoff {
-    const fn new() -> Self {
-        Self {
-            at: 0,
-            delay: FIRST_DELAY,
-        }
-    }
-
-    /// Sets the time of the next attempt if an attempt was due at `now`. Returns the time of the
-    /// next attempt.
-    fn after(&mut self, now: u64) -> u64 {
-        if now >= self.at {
-            self.at = now.saturating_add(self.delay);
-            self.delay = self.delay.saturating_mul(2).min(LAST_DELAY);
-        }
-        self.at
-    }
-}
-
-/// The queue of one side.
-struct Queue {
-    /// Started operations, the newest first.
-    started: Stack,
-    /// Operations that were started before those, the oldest first. A [`Run`] has them meanwhile.
-    ready: Stack,
-    /// A task has a [`Run`] of this queue.
-    busy: bool,
-    /// The first operation has found no room.
-    blocked: bool,
-    /// An operation of the endpoint has completed during the run.
-    kicked: bool,
-    /// If the queue is blocked: the next attempt.
-    retry: Backoff,
-}
-
-impl Queue {
-    const fn new() -> Self {
-        Self {
-            started: Stack(None),
-            ready: Stack(None),
-            busy: false,
-            blocked: false,
-            kicked: false,
-            retry: Backoff::new(),
-        }
-    }
-
-    /// The endpoint, if the queue is not empty.
-    fn endpoint(&self) -> Option<&Arc<Endpoint>> {
-        let first = self.ready.0.as_ref().or(self.started.0.as_ref());
-        first.map(|first| &*first.endpoint)
-    }
-}
 
 struct Inner {
     transmit: Queue,
