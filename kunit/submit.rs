@@ -400,11 +400,6 @@ mod tests {
         };
         assert_eq!(refused(&mut write(7)?), Some(EINVAL));
         assert_eq!(refused(&mut write(8)?), None);
-        let mut search = pair.a.receive(MemRef::empty(), 0);
-        if let Op::Receive(receive) = &mut search {
-            receive.flags.own = OpFlags::PEEK;
-        }
-        assert_eq!(refused(&mut search), Some(EINVAL));
         let mut long = pair.a.send(Source::Mem(MemRef::buffer(257)?), 0);
         if let Op::Send(send) = &mut long {
             send.flags.own = OpFlags::INJECT;
