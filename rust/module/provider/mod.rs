@@ -61,8 +61,8 @@
 //! - The locks of an endpoint's transmit side and of a waiting send are leaves.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit.rs`).
-//! - The mutex of a flow's points -> the lock of a counters object, a leaf. A mutex of a flow is
-//!   not held while the table of flows of its endpoint changes.
+//! - The mutex of a flow's points -> the lock of a counters object, a leaf. A mutex of a flow is not
+//!   held while the table of flows of its endpoint changes.
 //! - The lock of a completion counter's copies is a leaf. It is taken after the lock of the counter
 //!   was released.
 //! - The locks of an AV's table, of a domain's keys, of the directories, of their list and of the
