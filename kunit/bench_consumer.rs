@@ -58,7 +58,8 @@ const CALLS: u64 = 200_000;
 /// The number of calls of a handler, each timed separately.
 const TOLD: u32 = 400;
 
-/// The numbers of round trips, of batches of messages and of their messages, and of large transfers.
+/// The numbers of round trips, of batches of messages and of their messages, and of large
+/// transfers.
 const TRIPS: u64 = 2_000;
 const BATCHES: u64 = 100;
 const BATCH: u64 = bindings::KFABRIC_BENCH_BATCH as u64;

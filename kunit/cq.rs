@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_cq`: the entries of completion queues, their shared pages, and their wait objects.
+//! Suite `kfabric_cq`: the entries of completion queues, their shared pages, and their wait
+//! objects.
 //!
 //! The core crate tests the order of results, credits and overruns against a model. These tests
 //! cover the integration and the memory; `cq_wait.rs` the threads that wait. Guest scenarios test

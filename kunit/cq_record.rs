@@ -141,8 +141,8 @@ mod tests {
         Ok(())
     }
 
-    /// The record of a deferred transfer takes its memory from the pool and gives it back. Without a
-    /// CQ it has none.
+    /// The record of a deferred transfer takes its memory from the pool and gives it back. Without
+    /// a CQ it has none.
     #[test]
     fn a_record_of_deferred_work_is_used_again() -> Result {
         let owner = Budget::of(user(306), Some(BYTES))?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_cq_wait`: threads that wait in reads of a completion queue, with the real scheduler
-//! and clock.
+//! Suite `kfabric_cq_wait`: threads that wait in reads of a completion queue, with the real
+//! scheduler and clock.
 
 use super::{
     super::kunit::{

@@ -211,8 +211,8 @@ mod tests {
         Ok(())
     }
 
-    /// Works of several counters start in the order in which they have become due: the first of them,
-    /// which waits without a node, and the others.
+    /// Works of several counters start in the order in which they have become due: the first of
+    /// them, which waits without a node, and the others.
     #[test]
     fn works_start_in_the_order_in_which_they_become_due() -> Result {
         let cntrs = Cntrs::open(4)?;
@@ -274,8 +274,8 @@ mod tests {
         Ok(())
     }
 
-    /// A chain that is longer than the steps of a call: the worker starts the rest, from the link that
-    /// the call has left.
+    /// A chain that is longer than the steps of a call: the worker starts the rest, from the link
+    /// that the call has left.
     #[test]
     fn the_worker_goes_on_with_a_long_chain() -> Result {
         const LINKS: u64 = 6000;
@@ -292,8 +292,8 @@ mod tests {
         Ok(())
     }
 
-    /// Adds that are due when they are queued do not overtake a work of their counter that is due and
-    /// not started yet.
+    /// Adds that are due when they are queued do not overtake a work of their counter that is due
+    /// and not started yet.
     #[test]
     fn an_add_that_is_due_waits_for_earlier_work() -> Result {
         let cntrs = Cntrs::open(2)?;

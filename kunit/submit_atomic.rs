@@ -144,7 +144,8 @@ mod tests {
         Ok(())
     }
 
-    /// A cancelled or invalid atomic changes nothing; a refused access is an error of its completion.
+    /// A cancelled or invalid atomic changes nothing; a refused access is an error of its
+    /// completion.
     #[test]
     fn atomics_that_do_not_start_change_nothing() -> Result {
         let (pair, target, mr) = pair()?;

@@ -109,7 +109,7 @@ static void a_fence_is_refused_while_a_message_waits(struct kunit *test)
 	struct world *w = world_open(test, CAPS | KFI_FENCE);
 	struct kfid_ep *ep = w->ends[0].ep;
 
-	/* No receive is posted for this one yet. */
+	/* It waits for a receive. */
 	KUNIT_EXPECT_EQ(test, kfi_tsend(ep, w->here, LONG_MESSAGE, NULL, w->ends[0].peer, 1, w),
 			0);
 	/* Without a fence, others go past it. */

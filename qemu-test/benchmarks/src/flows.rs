@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Flows: what rules cost an endpoint that receives datagrams.
 //!
-//! - `flow/rules_64`: datagrams of 8 bytes from one endpoint to another of the same process, 64 in a
-//!   call, through the network stack of this host. The receiver has 64 flows, each with counters of
-//!   packets and bytes. Every packet is compared with all of them, and belongs to the last one. The
-//!   peer is the same without flows. The process sleeps until a window has arrived.
+//! - `flow/rules_64`: datagrams of 8 bytes from one endpoint to another of the same process, 64 in
+//!   a call, through the network stack of this host. The receiver has 64 flows, each with counters
+//!   of packets and bytes. Every packet is compared with all of them, and belongs to the last one.
+//!   The peer is the same without flows. The process sleeps until a window has arrived.
 
 use crate::{
     Result,

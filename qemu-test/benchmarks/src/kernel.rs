@@ -20,9 +20,9 @@
 //!   peer of two is a call through a table of operations that does nothing. `consumer/handler` is
 //!   the time from a completion to the beginning of the completion handler, that of its peer from
 //!   `queue_work()` to the beginning of the work item.
-//! - `consumer/lat_8B`, `consumer/rate_8B`, `consumer/write_bw_64K`: transfers between two endpoints
-//!   of kernel consumers on one host, the first with a thread on either side. The peer is a pair of
-//!   sockets that the kernel's own calls use, or `memcpy()`.
+//! - `consumer/lat_8B`, `consumer/rate_8B`, `consumer/write_bw_64K`: transfers between two
+//!   endpoints of kernel consumers on one host, the first with a thread on either side. The peer is
+//!   a pair of sockets that the kernel's own calls use, or `memcpy()`.
 
 use crate::{
     Result, calls, process,

@@ -10,9 +10,9 @@
 //!   way to sleep here; rows with CQ in their names sleep in a read of the CQ instead.
 //! - `rdm/local_rate_8B`: messages in batches of 64 a call, from one process to another on the same
 //!   CPU. It reads an entry for each from its mapped ring, answers each window of 1024, and sleeps
-//!   until a window is there (`KFI_CQ_COND_THRESHOLD`). The peer sends 64 a call with sendmmsg() and
-//!   receives up to 64 a call with recvmmsg(); its sender sleeps when the socket is full. The row
-//!   `(CQ by call)` reads the CQ by calls, up to 64 entries each.
+//!   until a window is there (`KFI_CQ_COND_THRESHOLD`). The peer sends 64 a call with sendmmsg()
+//!   and receives up to 64 a call with recvmmsg(); its sender sleeps when the socket is full. The
+//!   row `(CQ by call)` reads the CQ by calls, up to 64 entries each.
 
 use crate::{
     Result,

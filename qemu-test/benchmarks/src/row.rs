@@ -128,8 +128,8 @@ impl Measurement {
 /// Number of retries of a side that gives no value.
 const AGAIN: usize = 3;
 
-/// Runs a side until it gives a value that is a number above zero: a program that measures itself can
-/// divide by a time of zero, and one run of a peer can fail on a busy machine.
+/// Runs a side until it gives a value that is a number above zero: a program that measures itself
+/// can divide by a time of zero, and one run of a peer can fail on a busy machine.
 fn measured(side: Side<'_>) -> Result<f64> {
     let mut last: Box<dyn std::error::Error> = "not run".into();
     for _ in 0..=AGAIN {

@@ -7,9 +7,9 @@
 //!   The row `(queue, add)` queues it in one call and makes it due by another; the row `(per 64)`
 //!   queues 64 in a call, and makes all of them due by one add. The peer is a system call that does
 //!   nothing.
-//! - `trigger/deferred_write_8B`: from an add by call until the completion of a write of 8 bytes to a
-//!   region, which the add has started, is seen on a mapped counter. The peer posts the same write,
-//!   and sees it on the endpoint's counter.
+//! - `trigger/deferred_write_8B`: from an add by call until the completion of a write of 8 bytes to
+//!   a region, which the add has started, is seen on a mapped counter. The peer posts the same
+//!   write, and sees it on the endpoint's counter.
 //! - `trigger/pending_bytes`: memory of one such write that waits: the growth of the kernel's slabs
 //!   for each of many. The peer is the goal.
 

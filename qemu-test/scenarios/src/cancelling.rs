@@ -78,8 +78,8 @@ fn is_cancelled(host: &Host, context: u64, flags: CompFlags) {
     assert_eq!(found, (Errno::ECANCELED, context, flags, 0));
 }
 
-/// "If multiple outstanding operations match the given context, only one will be canceled", here the
-/// oldest. The others get the messages, in order.
+/// "If multiple outstanding operations match the given context, only one will be canceled", here
+/// the oldest. The others get the messages, in order.
 fn one_operation_of_several_with_a_context_is_cancelled(way: Way) {
     let (a, to_b, b) = way.pair();
     let into = [(); 4].map(|()| buffer(8));
@@ -255,8 +255,8 @@ fn cancelled_or_arrives(way: Way, rounds: u64) {
     b.expect_nothing();
 }
 
-/// The choice among operations of one context is the provider's: the oldest receive, else the oldest
-/// transmit that waits. The peer gets the messages that are left.
+/// The choice among operations of one context is the provider's: the oldest receive, else the
+/// oldest transmit that waits. The peer gets the messages that are left.
 fn a_receive_is_cancelled_before_a_send_of_its_context(way: Way) {
     const LEN: usize = 20_000;
     let (a, to_b, b) = way.pair();

@@ -119,7 +119,8 @@ fn counts_wrap_at_the_full_width() {
     assert_eq!(counts(&cntr), (3, 5));
 }
 
-/// With the full width no value is above the maximum; see [`module`](crate::module) for a lower one.
+/// With the full width no value is above the maximum; see [`module`](crate::module) for a lower
+/// one.
 fn increments_by_the_maximum_wrap() {
     let cntr = counter();
     assert_eq!(cntr.comp_count_max_value(), u64::MAX);

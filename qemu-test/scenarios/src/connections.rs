@@ -241,9 +241,9 @@ fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
     padded
 }
 
-/// The state, the peer's number and the path MTU of a QP as ibv_query_qp(3) has them, from before its
-/// connection until after it. Options that were not chosen are the defaults throughout; after the
-/// connection they can be read, and not set.
+/// The state, the peer's number and the path MTU of a QP as ibv_query_qp(3) has them, from before
+/// its connection until after it. Options that were not chosen are the defaults throughout; after
+/// the connection they can be read, and not set.
 fn the_attributes_of_the_qps_follow_their_connection() {
     const OPTIONS: [(QpOption, u64); 4] = [
         (QpOption::RetryCnt, 7),

@@ -28,8 +28,8 @@ tests![
     a_completion_that_was_read_is_counted,
 ];
 
-/// Runs `run` while another thread spins until the counter has this value, and checks then, at once,
-/// that `into` has these bytes.
+/// Runs `run` while another thread spins until the counter has this value, and checks then, at
+/// once, that `into` has these bytes.
 fn has_bytes_when_counted(
     cntr: &Cntr,
     value: u64,
@@ -184,8 +184,8 @@ fn a_failure_ends_a_wait_on_a_member_of_a_wait_set() {
     assert_eq!((cntr.value(), cntr.err()), (0, 1));
 }
 
-/// The completion of an operation that has been read tells that it has completed, so the counter has
-/// recorded it.
+/// The completion of an operation that has been read tells that it has completed, so the counter
+/// has recorded it.
 fn a_completion_that_was_read_is_counted() {
     const MESSAGES: u64 = 100_000;
     const POSTED: u64 = 64;

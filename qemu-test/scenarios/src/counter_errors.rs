@@ -346,9 +346,9 @@ fn a_failure_of_each_kind_ends_the_waits_on_its_counter() {
     }
 }
 
-/// "When closing the counter, there must be no opened endpoints, transmit contexts, receive contexts
-/// or memory regions associated with the counter. If resources are still associated with the counter
-/// when attempting to close, the call will return -KFI_EBUSY."
+/// "When closing the counter, there must be no opened endpoints, transmit contexts, receive
+/// contexts or memory regions associated with the counter. If resources are still associated with
+/// the counter when attempting to close, the call will return -KFI_EBUSY."
 fn a_counter_stays_open_until_its_last_owner_closes() {
     let fabric = device().fabric().expect("fabric");
     let domain = fabric.domain(LINK).open().expect("domain");

@@ -189,7 +189,8 @@ fn one_counter_for_several_kinds() {
     assert_eq!((messages.value(), rma.value()), (2, 3));
 }
 
-/// kfi_cntr(3): an operation that encounters an error increments the error value, and that unblocks.
+/// kfi_cntr(3): an operation that encounters an error increments the error value, and that
+/// unblocks.
 fn an_operation_that_fails_releases_a_waiter() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Completions of deferred work: its completion counter, the CQ and the counters of its endpoint, and
-//! the counters of its target; successes and failures.
+//! Completions of deferred work: its completion counter, the CQ and the counters of its endpoint,
+//! and the counters of its target; successes and failures.
 
 use crate::{
     connected::open_region,
@@ -335,8 +335,8 @@ fn a_transfer_that_cannot_start_has_failed() {
     assert_eq!(next.value(), 5);
 }
 
-/// The target's counters, of the endpoint and of the region, count operations that arrive because of
-/// deferred work.
+/// The target's counters, of the endpoint and of the region, count operations that arrive because
+/// of deferred work.
 fn deferred_work_counts_at_its_target(way: Way) {
     let kinds = [
         CntrBind::RECV,

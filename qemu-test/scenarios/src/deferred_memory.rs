@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The local memory of deferred work: when buffers, operands of atomics and values to compare with are
-//! read, and the memory that waiting work takes.
+//! The local memory of deferred work: when buffers, operands of atomics and values to compare with
+//! are read, and the memory that waiting work takes.
 
 use crate::{
     abi_budget::fill,

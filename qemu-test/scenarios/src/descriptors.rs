@@ -87,8 +87,8 @@ fn selected(fd: &impl AsFd) -> bool {
         tv_sec: 0,
         tv_usec: 0,
     };
-    // SAFETY: zeros are an empty set. The descriptor is open and has room in the set; the set and the
-    // time are valid, and the other sets may be null.
+    // SAFETY: zeros are an empty set. The descriptor is open and has room in the set; the set and
+    // the time are valid, and the other sets may be null.
     unsafe {
         let mut set: libc::fd_set = std::mem::zeroed();
         libc::FD_SET(fd, &raw mut set);

@@ -237,8 +237,8 @@ fn a_truncated_receive_reports_tag_and_data_between_two_hosts() {
 }
 
 /// FI_REMOTE_CQ_DATA "indicates that remote CQ data is available as part of the completion"; "The
-/// data field is only valid if the FI_REMOTE_CQ_DATA completion flag is set". The message is refused
-/// as a whole, so its data need not be available.
+/// data field is only valid if the FI_REMOTE_CQ_DATA completion flag is set". The message is
+/// refused as a whole, so its data need not be available.
 fn a_truncated_receive_of_a_connection_has_data_or_no_flag() {
     let options = Options {
         ep_type: EpType::Msg,
@@ -338,8 +338,8 @@ fn a_failure_without_room_ends_a_wait_for_several_entries() {
     assert_eq!(alone.read(4), [0, 1]);
 }
 
-/// "Any completions which remain on the CQ when it is closed are lost": those of an endpoint that is
-/// closed are not.
+/// "Any completions which remain on the CQ when it is closed are lost": those of an endpoint that
+/// is closed are not.
 fn errors_outlive_their_endpoint() {
     let alone = Alone::with(|cq| cq.entries(2), |ep| ep, BOTH | CqBind::SELECTIVE);
     let into = buffer(8);

@@ -223,8 +223,8 @@ fn sweep(cases: &[Case]) {
     sweep_of(World::new, World::undo, cases);
 }
 
-/// Makes each fault of each case in turn. `make` makes the objects for a case, and `undo` ends what a
-/// successful call has made of them.
+/// Makes each fault of each case in turn. `make` makes the objects for a case, and `undo` ends what
+/// a successful call has made of them.
 fn sweep_of<W>(make: impl Fn() -> W, undo: impl Fn(&W, Made), cases: &[Case<W>]) {
     let fail_nth = prepare();
     for (name, call) in cases {

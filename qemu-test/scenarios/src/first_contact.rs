@@ -191,8 +191,8 @@ fn first_operations_complete_over_a_lossy_network() {
     complete_once(&Scene::new(count, None), Some("delay 1ms loss 3%"));
 }
 
-/// A message to an endpoint that is not connected yet may be cancelled. It arrives if and only if it
-/// succeeds.
+/// A message to an endpoint that is not connected yet may be cancelled. It arrives if and only if
+/// it succeeds.
 fn first_operations_are_cancelled_or_complete() {
     // All must have connected within 5 s.
     let count = if sanitizing() { 20 } else { 60 };

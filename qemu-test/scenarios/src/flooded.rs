@@ -174,8 +174,8 @@ fn a_users_packets_hold_a_part_of_the_budget() {
     let waited: u64 = outcomes.iter().map(|(waited, _)| waited).sum();
     let dropped: u64 = outcomes.iter().map(|(_, dropped)| dropped).sum();
     println!("{waited} packets waited, {dropped} were dropped");
-    // A packet takes some 8 KiB with its descriptor; the reserve holds two of them. Inboxes that are
-    // all flooded leave one part in so many and one to others.
+    // A packet takes some 8 KiB with its descriptor; the reserve holds two of them. Inboxes that
+    // are all flooded leave one part in so many and one to others.
     let part = (LIMIT << 20) / SHARE;
     let most = part / 8192 + 3 * ENDPOINTS as u64;
     assert!(dropped > 0, "{waited} packets waited");

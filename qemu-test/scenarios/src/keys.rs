@@ -32,7 +32,8 @@ pub(crate) const REFUSED: u32 = 256 + 10;
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
 
-/// Tries a key that no region has. Returns when the access was posted, and when its refusal was read.
+/// Tries a key that no region has. Returns when the access was posted, and when its refusal was
+/// read.
 pub(crate) fn guess(ep: &Endpoint, cq: &Cq, to: FiAddr, key: u64) -> (Instant, Instant) {
     let begin = Instant::now();
     let entry = access(ep, cq, to, false, Remote::new(0, key));

@@ -371,8 +371,8 @@ fn waiters_that_leave_a_cq_take_no_entry_with_them() {
 }
 
 /// "Upon successful return from this call, the counter will be greater than or equal to the input
-/// threshold value"; "if the call returns due to timeout, -KFI_ETIMEDOUT will be returned". Here the
-/// threshold is reached at about the time of the deadline.
+/// threshold value"; "if the call returns due to timeout, -KFI_ETIMEDOUT will be returned". Here
+/// the threshold is reached at about the time of the deadline.
 fn a_wait_that_ends_at_its_threshold_or_its_deadline_says_which() {
     const TIME: Duration = Duration::from_millis(20);
     let (a, to_b, _b, mr) = pair(Way::OneHost);

@@ -337,8 +337,8 @@ fn data_of_0_are_data(way: Way) {
     b.expect_nothing();
 }
 
-/// fi_endpoint(3), size: "the number of operations that can be outstanding". One whose completion was
-/// read is not: its place in the queue of its endpoint, and in its CQ, is free.
+/// fi_endpoint(3), size: "the number of operations that can be outstanding". One whose completion
+/// was read is not: its place in the queue of its endpoint, and in its CQ, is free.
 fn a_completion_that_was_read_has_left_its_place(way: Way) {
     let one = Options {
         tx_size: 1,
@@ -374,9 +374,9 @@ fn a_completion_that_was_read_has_left_its_place(way: Way) {
     }
 }
 
-/// fi_domain(3), FI_THREAD_SAFE: "a thread serialization model allows a multi-threaded application to
-/// access any allocated resources through any interface without restriction". So a post is refused
-/// with -FI_EAGAIN for want of room, and not because another thread posts.
+/// fi_domain(3), FI_THREAD_SAFE: "a thread serialization model allows a multi-threaded application
+/// to access any allocated resources through any interface without restriction". So a post is
+/// refused with -FI_EAGAIN for want of room, and not because another thread posts.
 fn threads_that_post_at_once_find_room(way: Way) {
     const THREADS: u64 = 4;
     const EACH: u64 = 150;
@@ -428,8 +428,8 @@ fn threads_that_post_at_once_find_room(way: Way) {
     b.expect_nothing();
 }
 
-/// fi_msg(3) and fi_rma(3), return values: a post is no wait, and a signal is no reason to refuse it.
-/// The memory of each operation is pinned, and is long enough for a signal to come meanwhile.
+/// fi_msg(3) and fi_rma(3), return values: a post is no wait, and a signal is no reason to refuse
+/// it. The memory of each operation is pinned, and is long enough for a signal to come meanwhile.
 fn signals_do_not_interrupt_posts(way: Way) {
     const LEN: usize = 300_000;
     handle_signals(false);
@@ -561,8 +561,8 @@ fn refused_posts_change_no_figure(way: Way) {
     a.expect_nothing();
 }
 
-/// fi_cntr(3): "if an operation completes in error, it may increment an associated error value", also
-/// if nothing else reports it: each operation that a shutdown ends, and each receive that is
+/// fi_cntr(3): "if an operation completes in error, it may increment an associated error value",
+/// also if nothing else reports it: each operation that a shutdown ends, and each receive that is
 /// cancelled while messages arrive, changes one of the two values, once.
 fn operations_without_a_cq_that_are_ended_count_as_errors() {
     let caps = Caps::MSG | Caps::RMA;

@@ -210,7 +210,8 @@ fn stranger_still_works(stranger: &Host) {
 /// The directory of control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes of a message that is kept at its receiver, and how many are sent: nearly as many as it keeps.
+/// Bytes of a message that is kept at its receiver, and how many are sent: nearly as many as it
+/// keeps.
 const KEPT: usize = 8192;
 const KEPT_COUNT: u64 = 1000;
 

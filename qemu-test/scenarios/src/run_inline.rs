@@ -39,8 +39,8 @@ fn peer() {
     answers();
 }
 
-/// Reads the memory of a peer that is told to begin with `word`. Returns how many packets were processed
-/// by their sender: requests at the peer, and responses here.
+/// Reads the memory of a peer that is told to begin with `word`. Returns how many packets were
+/// processed by their sender: requests at the peer, and responses here.
 fn processed_by_sender(mut peer: Process, word: &str) -> (u64, u64) {
     peer.tell(word);
     let theirs = parse_qp(&peer.read_line());

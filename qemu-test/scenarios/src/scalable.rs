@@ -230,7 +230,8 @@ fn memory_is_accessed_through_each_context() {
     }
 }
 
-/// An operation to `peer` fails when it is posted, or completes with ECONNREFUSED from another host.
+/// An operation to `peer` fails when it is posted, or completes with ECONNREFUSED from another
+/// host.
 #[track_caller]
 fn does_not_reach(from: &Context, peer: FiAddr) {
     let ours = Buffer::new(8).expect("buffer");

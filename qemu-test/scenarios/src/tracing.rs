@@ -20,9 +20,9 @@ fn set(file: &str, value: &str) {
 
 /// Enables or disables an event, or all events of a folder.
 ///
-/// The names of tasks are not recorded: that patches calls in the scheduler, which both CPUs execute
-/// all the time, and an emulated CPU sometimes executes code that the other one is patching (`Oops:
-/// int3`). The code that is patched here is kfabric's, and no other task executes it.
+/// The names of tasks are not recorded: that patches calls in the scheduler, which both CPUs
+/// execute all the time, and an emulated CPU sometimes executes code that the other one is patching
+/// (`Oops: int3`). The code that is patched here is kfabric's, and no other task executes it.
 fn enable(event: &str, on: bool) {
     set("options/record-cmd", "0");
     set(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The limit of the waiters of a counter: threads in a wait, and descriptors; and that of the threads
-//! that sleep in reads of a queue.
+//! The limit of the waiters of a counter: threads in a wait, and descriptors; and that of the
+//! threads that sleep in reads of a queue.
 
 use crate::{
     abi_objects::getwait,
@@ -116,8 +116,8 @@ fn a_thread_in_a_wait_is_a_waiter() {
 /// Bytes of the stack of a thread that sleeps.
 const STACK: usize = 64 << 10;
 
-/// More threads than may sleep call `wait` with a deadline; so many of them are refused at once. Then
-/// `wake` wakes the others.
+/// More threads than may sleep call `wait` with a deadline; so many of them are refused at once.
+/// Then `wake` wakes the others.
 fn sleep_in(wait: impl Fn(u64) -> Result<(), Errno> + Sync, wake: impl Fn()) {
     const MORE: usize = 3;
     let (refused, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The fields of triggered operations and of deferred work, set by calls without the library: default
-//! flags, and every refusal.
+//! The fields of triggered operations and of deferred work, set by calls without the library:
+//! default flags, and every refusal.
 
 use crate::{
     deferred::{QUIET, cntr},
@@ -201,8 +201,8 @@ fn fields_of_a_trigger_are_checked() {
     file.part(&party);
 }
 
-/// The fields of `struct kfabric_work`, and of the operation that it points to. Deferred work has its
-/// own condition: that an endpoint triggers by default makes no difference.
+/// The fields of `struct kfabric_work`, and of the operation that it points to. Deferred work has
+/// its own condition: that an endpoint triggers by default makes no difference.
 fn fields_of_work_are_checked() {
     let file = File::open();
     let domain = file.domain(file.fabric());
@@ -369,8 +369,8 @@ fn fields_of_work_are_checked() {
         domain,
     )
     .expect("add");
-    // The transfer waits for its own counter, although the endpoint triggers. Its structures are not
-    // used any more.
+    // The transfer waits for its own counter, although the endpoint triggers. Its structures are
+    // not used any more.
     let mut operation = send;
     let mut work = abi::kfabric_work {
         op: addr_of(&operation),

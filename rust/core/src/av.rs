@@ -134,7 +134,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`StorageMismatch`]: the length of `index` is not [`index_len`], or there are more than 2^20 slots.
+    /// [`StorageMismatch`]: the length of `index` is not [`index_len`], or there are more than 2^20
+    /// slots.
     pub fn new(kind: AvType, slots: T, index: X, seed: u64) -> Result<Self, StorageMismatch<T, X>> {
         if slots.len() > 1 << INDEX_BITS || index.len() != index_len(slots.len()) {
             return Err(StorageMismatch(slots, index));
@@ -272,8 +273,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`StorageMismatch`]: the length of `index` is not [`index_len`], or there are fewer slots than before
-    /// or more than 2^20. The AV is unchanged.
+    /// [`StorageMismatch`]: the length of `index` is not [`index_len`], or there are fewer slots
+    /// than before or more than 2^20. The AV is unchanged.
     pub fn grow(&mut self, slots: T, index: X) -> Result<(T, X), StorageMismatch<T, X>> {
         let fits = slots.len() >= self.slots.len()
             && slots.len() <= 1 << INDEX_BITS

@@ -485,9 +485,9 @@ impl<W: Word, E: DerefMut<Target = [ErrEntry]>, M: DueMap, R: Records> Completio
         }
     }
 
-    /// Records that a thread continues an interrupted read with the [`number`](BlockingRead::number) of
-    /// its first entry, so that signals since then count. Any other number can only release this
-    /// thread, and at once.
+    /// Records that a thread continues an interrupted read with the
+    /// [`number`](BlockingRead::number) of its first entry, so that signals since then count. Any
+    /// other number can only release this thread, and at once.
     pub fn enter_again(&mut self, number: u64) -> BlockingRead {
         self.inside = self.inside.wrapping_add(1);
         BlockingRead {

@@ -2,13 +2,13 @@
 
 //! Entries ordered by the threshold at which they become due.
 //!
-//! The waiters of a counter, the sleepers of a CQ and the work of a counter need the same operation:
-//! when a value is reached, find the entries that wait for it or for a lower value. The order is
-//! that of fi_trigger(3): by threshold, and for equal thresholds in the order of arrival. [`Key`]
-//! represents this order; work, which compares two values, has maps of its own with it
-//! ([`crate::cntr::Works`]). [`Due`] keeps the entries in a map of the caller ([`DueMap`]),
-//! because a map needs memory and the core crate has none. In the module the map is a red-black
-//! tree whose nodes are allocated before the lock is taken; in tests it is a `BTreeMap`.
+//! The waiters of a counter, the sleepers of a CQ and the work of a counter need the same
+//! operation: when a value is reached, find the entries that wait for it or for a lower value. The
+//! order is that of fi_trigger(3): by threshold, and for equal thresholds in the order of arrival.
+//! [`Key`] represents this order; work, which compares two values, has maps of its own with it
+//! ([`crate::cntr::Works`]). [`Due`] keeps the entries in a map of the caller ([`DueMap`]), because
+//! a map needs memory and the core crate has none. In the module the map is a red-black tree whose
+//! nodes are allocated before the lock is taken; in tests it is a `BTreeMap`.
 //!
 //! The caller inserts an entry together with a slot, the memory for it, so insertion cannot fail.
 //! An entry that is due or removed is returned as a token that the map makes from the slot. The map

@@ -31,8 +31,8 @@
 //! | names                  | empty, or the same                  | those of the offer              |
 //! | api_version            | at most 1.7                         | the requested one, or 1.7       |
 //!
-//! An unknown enumerator matches nothing. [`KernelAttr`] has the attributes that only kernel modules
-//! see.
+//! An unknown enumerator matches nothing. [`KernelAttr`] has the attributes that only kernel
+//! modules see.
 //!
 //! The hints of the consumer kfilnd (RMA to tagged buffers, named receive contexts, peers on other
 //! hosts) match [`Kind::RDM`].
@@ -309,8 +309,8 @@ impl Request {
     };
 
     /// Makes a request from the arguments. `node` and `service` have no NUL; they are empty if not
-    /// given. With `KFI_SOURCE`, a `node` that is no address is the name of a link: the caller's own
-    /// address is then one of those of that link.
+    /// given. With `KFI_SOURCE`, a `node` that is no address is the name of a link: the caller's
+    /// own address is then one of those of that link.
     ///
     /// # Errors
     ///

@@ -69,9 +69,9 @@ pub const MAX_COMP_CNTR: u32 = 4_096;
 /// The maximum number of operations in one post call, which bounds the time of the call.
 pub const MAX_POST: u32 = 4_096;
 
-/// The maximum number of waiters of one counter: tasks that sleep in a call, and descriptors; and of
-/// the tasks that sleep in reads of one CQ or EQ. A change of the counter, a completion or an event
-/// wakes those that are due under the object's lock, about half a microsecond each.
+/// The maximum number of waiters of one counter: tasks that sleep in a call, and descriptors; and
+/// of the tasks that sleep in reads of one CQ or EQ. A change of the counter, a completion or an
+/// event wakes those that are due under the object's lock, about half a microsecond each.
 pub const MAX_WAITERS: u32 = 1_024;
 
 /// The maximum number of deferred works and triggered operations that wait in one domain.

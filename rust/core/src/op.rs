@@ -18,12 +18,12 @@
 //!
 //! # Tagged RMA
 //!
-//! A `Read` or a `Write` with the flag `KFI_TAGGED` accesses the memory of a tagged receive that the
-//! peer has posted, instead of a region: [`TaggedRma`]. The key of its one piece is the tag, and the
-//! address is an offset in that memory. It needs `TAGGED` and `TAGGED_RMA` here, and [at the
-//! peer](TaggedRma::target_caps). Its completion has `TAGGED, SEND` in addition. It completes the
-//! receive, whose completion has `RMA` and `READ` or `WRITE` in addition; so at the target it counts
-//! as a receive, and not as a remote read or write.
+//! A `Read` or a `Write` with the flag `KFI_TAGGED` accesses the memory of a tagged receive that
+//! the peer has posted, instead of a region: [`TaggedRma`]. The key of its one piece is the tag,
+//! and the address is an offset in that memory. It needs `TAGGED` and `TAGGED_RMA` here, and
+//! [at the peer](TaggedRma::target_caps). Its completion has `TAGGED, SEND` in addition. It
+//! completes the receive, whose completion has `RMA` and `READ` or `WRITE` in addition; so at the
+//! target it counts as a receive, and not as a remote read or write.
 //!
 //! # Data
 //!
@@ -46,8 +46,8 @@
 //! concerns the outgoing data (fi_atomic(3)). A fetching atomic is not complete before its result
 //! has come; it accepts the flag, which has no effect.
 //!
-//! `KFI_TRIGGER` says when an operation starts, so no kind has it: the front end removes it from the
-//! flags of an operation before it starts. As a default flag it makes all operations of a side
+//! `KFI_TRIGGER` says when an operation starts, so no kind has it: the front end removes it from
+//! the flags of an operation before it starts. As a default flag it makes all operations of a side
 //! triggered.
 //!
 //! # Successes that make an entry

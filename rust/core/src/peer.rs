@@ -2,10 +2,10 @@
 //! The addresses of peers: endpoints, and the receive contexts of scalable endpoints.
 //!
 //! A scalable endpoint has one *name*, a socket address, and several receive contexts. Context `i`
-//! is an endpoint at the port of the name plus `i`. A peer inserts the name into its AV, and selects
-//! a context by the upper bits of a `kfi_addr_t`, where kfi_rx_addr() puts the index of the context
-//! ([`RxCtxBits`]). The messages of all transmit contexts have the name as their source. The name of
-//! an ordinary endpoint is its address.
+//! is an endpoint at the port of the name plus `i`. A peer inserts the name into its AV, and
+//! selects a context by the upper bits of a `kfi_addr_t`, where kfi_rx_addr() puts the index of the
+//! context ([`RxCtxBits`]). The messages of all transmit contexts have the name as their source.
+//! The name of an ordinary endpoint is its address.
 //!
 //! So an operation goes to a [`PeerAddr`]: the address of an endpoint, and the name that the
 //! endpoint must have. Another endpoint may have the port of a context that does not exist.
@@ -48,8 +48,8 @@ impl RxCtxBits {
     /// Divides a `kfi_addr_t` into the value in the AV and the index of the receive context.
     #[inline]
     pub const fn split(self, fi_addr: u64) -> (u64, u16) {
-        // In two steps, because the number of bits may be 0. By the type invariants it is at most 16,
-        // so nothing wraps, and the index has at most 16 bits.
+        // In two steps, because the number of bits may be 0. By the type invariants it is at most
+        // 16, so nothing wraps, and the index has at most 16 bits.
         let index = (fi_addr >> 1).wrapping_shr(63u32.wrapping_sub(self.0)) as u16;
         (fi_addr & u64::MAX.wrapping_shr(self.0), index)
     }

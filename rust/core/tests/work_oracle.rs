@@ -372,8 +372,8 @@ fn an_add_that_reaches_no_work_takes_no_lock() {
     assert!(values.add(1).is_none());
 }
 
-/// No call makes more than a batch due, also if it lowers a value. What the higher value has reached
-/// is due nevertheless, and does not count for work that is queued later.
+/// No call makes more than a batch due, also if it lowers a value. What the higher value has
+/// reached is due nevertheless, and does not count for work that is queued later.
 #[test]
 fn no_call_makes_more_than_a_batch_due() {
     type Lower = fn(&mut Waiters<TreeMap, WorkTrees>, &CounterValues<HostWord, HostWord>);
@@ -492,8 +492,8 @@ fn a_threshold_counts_that_is_reached_while_works_are_left() {
     assert!(waiters.works().is_empty());
 }
 
-/// A map of works beside which another task adds to the counter: as the work `at` becomes due, before
-/// the owner has left the lock.
+/// A map of works beside which another task adds to the counter: as the work `at` becomes due,
+/// before the owner has left the lock.
 struct AddedTo<'a> {
     works: WorkTrees,
     values: &'a CounterValues<HostWord, HostWord>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a consumer passes as memory: a pointer and a length, or a list of addresses (kvec), of pages
-//! (bio_vec), or a scatterlist.
+//! What a consumer passes as memory: a pointer and a length, or a list of addresses (kvec), of
+//! pages (bio_vec), or a scatterlist.
 //!
 //! A [`Local`] is what the call got. [`Local::memory`] makes references to the memory, which last
 //! until the operation or the region has ended ([`consumer`]). [`Local::source`] makes the bytes of
@@ -180,8 +180,8 @@ impl Local {
         }
     }
 
-    /// The bytes of a transmit: a copy in `inline` if they are few, otherwise their memory. Fails with
-    /// the errors of [`consumer`].
+    /// The bytes of a transmit: a copy in `inline` if they are few, otherwise their memory. Fails
+    /// with the errors of [`consumer`].
     pub(super) fn source<'a>(&self, inline: &'a mut Inline, call: Context) -> Result<Source<'a>> {
         self.check_count(call)?;
         if let Some(list) = self.kvecs() {

@@ -5,8 +5,8 @@
 //! # Context
 //!
 //! Values are read in any context. An add is made under no lock; if a waiter is due, it is woken by
-//! the caller, or by a worker if the caller must not take the lock of the counter: in interrupts and
-//! softirqs, and with either disabled. The other calls need process context.
+//! the caller, or by a worker if the caller must not take the lock of the counter: in interrupts
+//! and softirqs, and with either disabled. The other calls need process context.
 
 use core::ptr;
 

@@ -4,9 +4,9 @@
 //!
 //! # Context
 //!
-//! Reads that do not wait, of entries and of error entries, may be called in softirqs too. They copy
-//! under the spin lock of the queue. A read that finds nothing new takes no lock. The other calls
-//! need process context.
+//! Reads that do not wait, of entries and of error entries, may be called in softirqs too. They
+//! copy under the spin lock of the queue. A read that finds nothing new takes no lock. The other
+//! calls need process context.
 //!
 //! # Completion handlers
 //!
@@ -198,8 +198,8 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     let make = || {
-        // SAFETY: By the interface, `domain` is an open domain of this module, and `attr` is null or
-        // valid.
+        // SAFETY: By the interface, `domain` is an open domain of this module, and `attr` is null
+        // or valid.
         let (domain, given) = unsafe { (inner(domain), attr.as_mut()) };
         // SAFETY: By the interface, the attributes name an open wait set. The default names none.
         let (attr, cpu) = unsafe { attributes(given.as_deref().unwrap_or(&DEFAULT)) }?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Endpoints: fi_endpoint(3). [`options`](super::options) has their names, options and default flags,
-//! [`cm`] their connections, [`msg`] and [`tagged`] their messages, [`rma`] and [`atomic`] their
-//! accesses to the memory of peers.
+//! Endpoints: fi_endpoint(3). [`options`](super::options) has their names, options and default
+//! flags, [`cm`] their connections, [`msg`] and [`tagged`] their messages, [`rma`] and [`atomic`]
+//! their accesses to the memory of peers.
 //!
 //! The contexts of a scalable endpoint ([`sep`](super::sep)) are endpoints too.
 //!
@@ -401,8 +401,8 @@ unsafe fn bind_to(ep: &OpenEp, to: *mut kfid, flags: u64) -> Result {
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
-    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints. `to` is null or
-    // an open object.
+    // SAFETY: By the interface, `fid` is an open object; this table is of endpoints. `to` is null
+    // or an open object.
     code(unsafe { bind_to(inner::<kfid_ep>(fid.cast()), to, flags) })
 }
 

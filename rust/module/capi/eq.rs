@@ -186,8 +186,8 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     let make = || {
-        // SAFETY: By the interface, `fabric` is an open fabric of this module, and `attr` is null or
-        // valid and names an open wait set.
+        // SAFETY: By the interface, `fabric` is an open fabric of this module, and `attr` is null
+        // or valid and names an open wait set.
         let (fabric, (mut attr, cpu)) = unsafe {
             let attr = attributes(attr.as_ref().unwrap_or(&DEFAULT))?;
             (inner(fabric), attr)

@@ -2,10 +2,10 @@
 
 //! The front end for kernel modules in C: kfabric 1.7, as `include/kfi/` has it.
 //!
-//! A consumer calls the exported functions ([`provider`]) and the operations of objects. Each object
-//! is memory of the module that begins with the C structure (`struct kfid_cntr`, ...), behind which
-//! stands the provider's object ([`object`]). The operations translate arguments and results, and
-//! call the provider.
+//! A consumer calls the exported functions ([`provider`]) and the operations of objects. Each
+//! object is memory of the module that begins with the C structure (`struct kfid_cntr`, ...),
+//! behind which stands the provider's object ([`object`]). The operations translate arguments and
+//! results, and call the provider.
 //!
 //! | file | topic |
 //! |---|---|
@@ -48,8 +48,8 @@
 //!
 //! # Ownership
 //!
-//! A fabric belongs to the process that opens it, with its user and its memory cgroup, and so do all
-//! objects that are made from it. An open fabric keeps the module loaded.
+//! A fabric belongs to the process that opens it, with its user and its memory cgroup, and so do
+//! all objects that are made from it. An open fabric keeps the module loaded.
 
 mod absent;
 mod atomic;

@@ -201,8 +201,8 @@ macro_rules! reg_list {
             ///
             /// # Safety
             ///
-            /// The requirements of the C interface: pointers are valid, and objects are open objects
-            /// of this module.
+            /// The requirements of the C interface: pointers are valid, and objects are open
+            /// objects of this module.
             unsafe extern "C" fn $name(
                 domain: *mut kfid,
                 list: *const $element,

@@ -32,8 +32,8 @@ use super::{
 ///
 /// # Safety
 ///
-/// The type is `repr(C)`, begins with a `struct kfid`, and is valid if all its bytes are 0. `OPS` is
-/// the table of this class only.
+/// The type is `repr(C)`, begins with a `struct kfid`, and is valid if all its bytes are 0. `OPS`
+/// is the table of this class only.
 pub(super) unsafe trait Head: Sized {
     /// The value behind it.
     type Inner: Inner;

@@ -59,7 +59,8 @@ pub(super) trait HasOptions {
     /// The value of an option. Fails with `ENOPROTOOPT` if the object does not have it.
     fn opt(&self, opt: Opt) -> Result<u64>;
 
-    /// Sets an option. Fails with `ENOPROTOOPT` if the object does not have it, or it cannot be set.
+    /// Sets an option. Fails with `ENOPROTOOPT` if the object does not have it, or it cannot be
+    /// set.
     fn set_opt(&self, opt: Opt, value: u64) -> Result;
 }
 
@@ -68,8 +69,8 @@ pub(super) trait HasOpFlags {
     /// The default flags of a side.
     fn op_flags(&self, side: Side) -> OpFlags;
 
-    /// Sets the default flags of a side. Fails with `EINVAL` for a flag that is unknown or cannot be
-    /// a default; `EOPNOTSUPP` for KFI_TRIGGER without the capability.
+    /// Sets the default flags of a side. Fails with `EINVAL` for a flag that is unknown or cannot
+    /// be a default; `EOPNOTSUPP` for KFI_TRIGGER without the capability.
     fn set_op_flags(&self, side: Side, flags: u64) -> Result;
 }
 
@@ -88,7 +89,8 @@ where
     H::Inner: HasName,
 {
     let set = || {
-        // SAFETY: By the interface, `fid` is an open object of this class, and there are `len` bytes.
+        // SAFETY: By the interface, `fid` is an open object of this class, and there are `len`
+        // bytes.
         let (object, addr) = unsafe { (inner::<H>(fid.cast()), sockaddr(addr, len)) };
         object.set_name(addr.map_err(|_| EINVAL)?.ok_or(EINVAL)?)
     };
@@ -144,8 +146,8 @@ unsafe fn put_option(value: u64, to: *mut c_void, len: *mut usize) -> Result {
     Ok(())
 }
 
-/// The value of an option that a consumer sets: a `size_t`. Fails with `EINVAL` for a null pointer or
-/// another length.
+/// The value of an option that a consumer sets: a `size_t`. Fails with `EINVAL` for a null pointer
+/// or another length.
 ///
 /// # Safety
 ///

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Passive endpoints and the requests for connections: fi_endpoint(3), fi_cm(3). All operations need
-//! process context and may sleep.
+//! Passive endpoints and the requests for connections: fi_endpoint(3), fi_cm(3). All operations
+//! need process context and may sleep.
 //!
 //! # Requests
 //!
-//! An event KFI_CONNREQ gives the consumer an entry, whose handle stands for the request. The handle
-//! ([`kfabric_capi_connreq`]) is in the memory of the entry. It is made when the event is read,
-//! need not be closed, and stands for no other request, also when this one was accepted or
+//! An event KFI_CONNREQ gives the consumer an entry, whose handle stands for the request. The
+//! handle ([`kfabric_capi_connreq`]) is in the memory of the entry. It is made when the event is
+//! read, need not be closed, and stands for no other request, also when this one was accepted or
 //! rejected, or its passive endpoint was closed: it has their serial numbers, which are not used
 //! again.
 //!
@@ -392,8 +392,8 @@ unsafe extern "C" fn reject(
     len: usize,
 ) -> c_int {
     let reject = || {
-        // SAFETY: By the interface, `pep` is an open passive endpoint of this module, `handle` is of
-        // an entry, and there are `len` bytes.
+        // SAFETY: By the interface, `pep` is an open passive endpoint of this module, `handle` is
+        // of an entry, and there are `len` bytes.
         let (pep, request, private) = unsafe {
             (
                 &inner(pep).pep,

@@ -57,7 +57,8 @@ use crate::{
     }, //
 };
 
-/// Flags of kfi_getinfo(). No names are looked up but those of links, which the second one excludes.
+/// Flags of kfi_getinfo(). No names are looked up but those of links, which the second one
+/// excludes.
 const KFI_NUMERICHOST: u64 = 1 << 55;
 const KFI_PROV_ATTR_ONLY: u64 = 1 << 54;
 const FLAGS: u64 = KFI_SOURCE | KFI_NUMERICHOST | KFI_PROV_ATTR_ONLY;

@@ -36,7 +36,8 @@ pub(super) enum Target {
     Elements(*const kfi_rma_ioc, usize, usize),
 }
 
-/// Checks a list. Fails with `EINVAL` for no list or no elements; `E2BIG` for more than [`MAX_IOV`].
+/// Checks a list. Fails with `EINVAL` for no list or no elements; `E2BIG` for more than
+/// [`MAX_IOV`].
 fn check<T>(list: *const T, count: usize) -> Result {
     if list.is_null() || count == 0 {
         return Err(EINVAL);

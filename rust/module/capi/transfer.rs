@@ -18,9 +18,9 @@
 //!
 //! # Small transmits
 //!
-//! The bytes of a transmit of at most [`INLINE_MAX`](crate::mem::memref::INLINE_MAX) bytes at kernel
-//! addresses are copied by the call. So they may be on the stack of the caller. The bytes of a transmit
-//! that waits for a counter are read when it starts, unless they are injected.
+//! The bytes of a transmit of at most [`INLINE_MAX`](crate::mem::memref::INLINE_MAX) bytes at
+//! kernel addresses are copied by the call. So they may be on the stack of the caller. The bytes of
+//! a transmit that waits for a counter are read when it starts, unless they are injected.
 
 use kernel::{
     prelude::*,
@@ -87,8 +87,8 @@ pub(super) enum Given {
     Default(OpFlags),
     /// The flags of the call, without defaults (kfi_sendmsg() and the like).
     Explicit(u64),
-    /// kfi_inject() and the like, with these. Such operations are never triggered, because they have
-    /// no context.
+    /// kfi_inject() and the like, with these. Such operations are never triggered, because they
+    /// have no context.
     Inject(OpFlags),
 }
 
@@ -263,8 +263,8 @@ impl OpenEp {
     }
 
     /// Begins a call that queues deferred work, which waits for `cntr`. Fails with `EINVAL` for a
-    /// flag that `kind` cannot have, or an object of another domain; `EBADF` if a counter is closed.
-    /// Process context.
+    /// flag that `kind` cannot have, or an object of another domain; `EBADF` if a counter is
+    /// closed. Process context.
     pub(super) fn begin_deferred(
         &self,
         kind: OpType,

@@ -518,8 +518,9 @@ impl Budget {
         sleep_until(turn)
     }
 
-    /// Takes a turn for an access of this endpoint to a peer's memory, and returns the time at which
-    /// the access may begin, in ns. Does not sleep. Fails with `EAGAIN` if that is too far away.
+    /// Takes a turn for an access of this endpoint to a peer's memory, and returns the time at
+    /// which the access may begin, in ns. Does not sleep. Fails with `EAGAIN` if that is too far
+    /// away.
     pub(crate) fn access_turn(&self, endpoint: u64) -> Result<u64> {
         let access = self.account.0.throttle(endpoint);
         let mut throttle = access.throttle.lock();

@@ -3,9 +3,9 @@
 //! Executing atomics on memory.
 //!
 //! [`apply`] changes the elements of a range one after the other, as [`kfi_core::atomic`] defines
-//! it. An element of up to 8 bytes is read, its new value is computed, and a compare-exchange of its
-//! width stores it; if the element has changed meanwhile, that is repeated. An element that keeps
-//! its value is not written. An element of 16 bytes is changed under a lock.
+//! it. An element of up to 8 bytes is read, its new value is computed, and a compare-exchange of
+//! its width stores it; if the element has changed meanwhile, that is repeated. An element that
+//! keeps its value is not written. An element of 16 bytes is changed under a lock.
 //!
 //! All functions run in process context. They neither sleep nor yield, and the elements of one
 //! operation have at most [`MAX_ATOMIC_SIZE`](kfi_core::limits::MAX_ATOMIC_SIZE) bytes.

@@ -216,8 +216,8 @@ impl Builder {
 }
 
 /// Memory at kernel virtual addresses, in the order of `list`. Fails with `EFAULT` if an address is
-/// not mapped memory; `EINVAL` for the stack of the current task, or more than [`PINNED_MAX`] bytes;
-/// `E2BIG` for more than [`SEGMENTS_MAX`] elements, or without `may_sleep` more than
+/// not mapped memory; `EINVAL` for the stack of the current task, or more than [`PINNED_MAX`]
+/// bytes; `E2BIG` for more than [`SEGMENTS_MAX`] elements, or without `may_sleep` more than
 /// [`ATOMIC_ELEMENTS`] or [`ATOMIC_PAGES`]; `ENOMEM`.
 ///
 /// # Safety

@@ -81,8 +81,8 @@ unsafe impl Sync for DmaBuf {}
 impl DmaBuf {
     /// Does the same as [`new`](Self::new) for the DMA-BUF of descriptor `fd` of the current
     /// process. The descriptor may be closed afterwards. The mapping is charged to `budget` before
-    /// it is made. Fails as `new`, and with `EBADF` if the descriptor is not open; `EINVAL` if it is
-    /// none of a DMA-BUF.
+    /// it is made. Fails as `new`, and with `EBADF` if the descriptor is not open; `EINVAL` if it
+    /// is none of a DMA-BUF.
     pub(crate) fn of_fd(
         fd: i32,
         offset: usize,

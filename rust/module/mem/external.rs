@@ -57,9 +57,9 @@ unsafe impl Sync for PinnedWord {}
 
 impl PinnedWord {
     /// Pins the word at `addr` of the current process. Process context, of the process whose memory
-    /// it is; may sleep. Fails with `EINVAL` if the address is 0 or not a multiple of 8; `EFAULT` if
-    /// it is not mapped for writing; `ENOMEM`, also if `RLIMIT_MEMLOCK` would be exceeded; `EINTR`
-    /// if the process is being killed.
+    /// it is; may sleep. Fails with `EINVAL` if the address is 0 or not a multiple of 8; `EFAULT`
+    /// if it is not mapped for writing; `ENOMEM`, also if `RLIMIT_MEMLOCK` would be exceeded;
+    /// `EINTR` if the process is being killed.
     pub(crate) fn at(addr: u64) -> Result<Self> {
         if addr == 0 || addr % LEN as u64 != 0 {
             return Err(EINVAL);
@@ -86,7 +86,8 @@ impl PinnedWord {
         Self::new(dma_buf.open(0, LEN, Access::Write)?, Some(mapping))
     }
 
-    /// A word of memory that is open for writing. Fails with `EINVAL` if it is not one aligned word.
+    /// A word of memory that is open for writing. Fails with `EINVAL` if it is not one aligned
+    /// word.
     pub(crate) fn new(memory: MemRef, mapping: Option<Allowance>) -> Result<Self> {
         // This also marks the memory as written.
         let word: *const AtomicWord = payload::word(&memory).ok_or(EINVAL)?;

@@ -280,8 +280,8 @@ impl Inline {
     pub(crate) unsafe fn append_kernel(&mut self, addr: *const u8, len: usize) -> Result {
         let end = self.len.checked_add(len).ok_or(EMSGSIZE)?;
         let room = self.bytes.get_mut(self.len..end).ok_or(EMSGSIZE)?;
-        // SAFETY: There is room for `len` bytes, and by the requirement they can be read. Others may
-        // change them during the copy, which is why C does it.
+        // SAFETY: There is room for `len` bytes, and by the requirement they can be read. Others
+        // may change them during the copy, which is why C does it.
         unsafe { shim::kfabric_shim_copy(room.as_mut_ptr().cast(), addr.cast(), len) };
         // INVARIANT: The bytes up to `end` were just copied.
         self.len = end;

@@ -7,8 +7,8 @@
 //! ([`Link::open`]) and keep it in use. Without a link the module uses no network; the first link
 //! of a namespace opens UDP port 4791 there ([`socket`]).
 //!
-//! A [`Qp`](qp::Qp) is at an address of a link: for datagrams, or for a reliable connection. It reaches
-//! each peer by a [`Path`], and calls the layer above through a trait for each kind of QP.
+//! A [`Qp`](qp::Qp) is at an address of a link: for datagrams, or for a reliable connection. It
+//! reaches each peer by a [`Path`], and calls the layer above through a trait for each kind of QP.
 //!
 //! ```text
 //!            add                      interface up, down

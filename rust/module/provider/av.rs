@@ -198,8 +198,8 @@ impl Av {
         Ok(())
     }
 
-    /// The address that was inserted as a `kfi_addr_t`: the name of the peer, whichever of its receive
-    /// contexts the upper bits select. Fails with `ENOENT`. Does not sleep.
+    /// The address that was inserted as a `kfi_addr_t`: the name of the peer, whichever of its
+    /// receive contexts the upper bits select. Fails with `ENOENT`. Does not sleep.
     #[link_section = ".text.hot"]
     pub(crate) fn lookup(&self, fi_addr: u64) -> Result<SockAddr> {
         let (fi_addr, _) = self.rx_ctx_bits.split(fi_addr);

@@ -8,8 +8,8 @@
 //! delivery is a function call. Any other address is reached over the network.
 //!
 //! The receive contexts of a scalable endpoint have consecutive ports, which are reserved when the
-//! scalable endpoint gets its name ([`Directory::reserve`]). A context enters at its port when it is
-//! enabled, and leaves it reserved when it closes.
+//! scalable endpoint gets its name ([`Directory::reserve`]). A context enters at its port when it
+//! is enabled, and leaves it reserved when it closes.
 //!
 //! A hash of the address selects one of several buckets. Each is an ordered tree under its own spin
 //! lock, so that senders to different endpoints do not contend. The locks of the buckets are leaves
@@ -38,9 +38,10 @@ pub(super) const DYNAMIC_PORTS: core::ops::RangeInclusive<u16> = 49152..=65535;
 /// The number of ports that are tried between two calls of `cond_resched()`.
 const STRIDE: u32 = 256;
 
-/// Bytes that a port of a scalable endpoint, or of a transmit context, is charged for. Its entry takes
-/// less. But all users of a network namespace share the ports, and what has a port costs at least as
-/// much: with the default limit of a user's memory, one user has at most half of [`DYNAMIC_PORTS`].
+/// Bytes that a port of a scalable endpoint, or of a transmit context, is charged for. Its entry
+/// takes less. But all users of a network namespace share the ports, and what has a port costs at
+/// least as much: with the default limit of a user's memory, one user has at most half of
+/// [`DYNAMIC_PORTS`].
 pub(super) const PORT_BYTES: usize = 32 << 10;
 
 /// The endpoint at an address; `None`: the address is reserved for a context, and peers find no
@@ -289,9 +290,9 @@ impl Directory {
         Err(EADDRINUSE)
     }
 
-    /// The last of the `count` ports from that of `first` on that is in use, as its distance from the
-    /// first one; `None`: they are free. If there are not so many ports, the distance of the last
-    /// port. Does not sleep.
+    /// The last of the `count` ports from that of `first` on that is in use, as its distance from
+    /// the first one; `None`: they are free. If there are not so many ports, the distance of the
+    /// last port. Does not sleep.
     fn last_in_use(&self, first: &SockAddr, count: u16) -> Option<u32> {
         let behind = u16::MAX.wrapping_sub(first.port());
         if count > behind.saturating_add(1) {

@@ -207,8 +207,8 @@ impl Mr {
         Ok(())
     }
 
-    /// Binds an endpoint, which cannot be closed before the region then. All endpoints of the domain
-    /// may use the region in any case.
+    /// Binds an endpoint, which cannot be closed before the region then. All endpoints of the
+    /// domain may use the region in any case.
     ///
     /// Fails with `EINVAL` if the endpoint belongs to another domain, or one is bound already;
     /// `EBADF` if the region or the endpoint is closed. Sleeps.

@@ -231,7 +231,8 @@ pub(crate) trait Object: Send + Sync {
     /// also if it fails then. Does not sleep.
     fn before_close(&self) {}
 
-    /// Whether operations of its owner keep the object open, although it has no uses. Does not sleep.
+    /// Whether operations of its owner keep the object open, although it has no uses. Does not
+    /// sleep.
     fn is_busy(&self) -> bool {
         false
     }
@@ -354,8 +355,8 @@ impl<T: Object> Drop for OwnedUse<T> {
     }
 }
 
-/// A use of an object and a reference to it, until it is [ended](Self::end). For owners that may not
-/// drop the last reference. It has the size of a reference.
+/// A use of an object and a reference to it, until it is [ended](Self::end). For owners that may
+/// not drop the last reference. It has the size of a reference.
 #[must_use = "a use that does not end keeps the object open"]
 pub(crate) struct HeldUse<T: Object>(Arc<T>);
 

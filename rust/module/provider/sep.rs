@@ -14,8 +14,8 @@
 //!
 //! The name is settled when the scalable endpoint or its first context is enabled, because a
 //! consumer may do either first. Then consecutive ports are reserved in the directory, one for each
-//! receive context. The receive context `i` is at the port of the name plus `i`, so a peer knows its
-//! address from the name ([`kfi_core::peer`]).
+//! receive context. The receive context `i` is at the port of the name plus `i`, so a peer knows
+//! its address from the name ([`kfi_core::peer`]).
 //!
 //! Each context is a use of the scalable endpoint. All functions run in process context. A context
 //! calls [`join`](ScalableEp::join) with the mutex of its own state held; that of the scalable
@@ -132,8 +132,8 @@ pub(crate) struct ScalableEp {
 impl ScalableEp {
     /// Opens a scalable endpoint.
     ///
-    /// Fails with `EOPNOTSUPP` for a type other than reliable datagrams; `EADDRNOTAVAIL` if the link
-    /// does not have the address; `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
+    /// Fails with `EOPNOTSUPP` for a type other than reliable datagrams; `EADDRNOTAVAIL` if the
+    /// link does not have the address; `EBADF` if the domain is closed; `ENOMEM`. Sleeps.
     pub(crate) fn open(
         domain: &Arc<Domain>,
         attr: EpAttr,
@@ -195,8 +195,8 @@ impl ScalableEp {
         change(&mut state)
     }
 
-    /// Binds the AV, which its contexts use. Fails with `EINVAL` if the AV belongs to another domain,
-    /// or one is bound; `KFI_EOPBADSTATE` if it has a name; `EBADF`. Sleeps.
+    /// Binds the AV, which its contexts use. Fails with `EINVAL` if the AV belongs to another
+    /// domain, or one is bound; `KFI_EOPBADSTATE` if it has a name; `EBADF`. Sleeps.
     pub(crate) fn bind_av(&self, av: &Arc<Av>) -> Result {
         if !Arc::ptr_eq(av.domain(), self.domain.arc()) {
             return Err(EINVAL);
@@ -397,8 +397,9 @@ impl ScalableEp {
         OpFlags::from_bits_truncate(self.default_flags(side).load(Relaxed))
     }
 
-    /// Sets the default flags of contexts that are opened later; [`Side::default_flags`] has checked
-    /// them. Fails with `EOPNOTSUPP` for KFI_TRIGGER without the capability. Does not sleep.
+    /// Sets the default flags of contexts that are opened later; [`Side::default_flags`] has
+    /// checked them. Fails with `EOPNOTSUPP` for KFI_TRIGGER without the capability. Does not
+    /// sleep.
     pub(crate) fn set_op_flags(&self, side: Side, flags: OpFlags) -> Result {
         if flags.contains(OpFlags::TRIGGER) && !self.caps.contains(Caps::TRIGGER) {
             return Err(EOPNOTSUPP);

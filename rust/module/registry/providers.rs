@@ -14,10 +14,10 @@
 //!
 //! The list knows of a provider its name, its version and its identity. The front end `capi` keeps
 //! the list under a mutex, which it holds for a look-up only. It makes the calls of a provider with
-//! a reference that [`Providers::next`] or [`Providers::find`] has returned, and with no lock. So the
-//! provider may register others, or ask for entries itself. The reference keeps a provider that is
-//! deregistered meanwhile: [`Providers::deregister`] returns the list's own, and the front end waits
-//! for the others.
+//! a reference that [`Providers::next`] or [`Providers::find`] has returned, and with no lock. So
+//! the provider may register others, or ask for entries itself. The reference keeps a provider that
+//! is deregistered meanwhile: [`Providers::deregister`] returns the list's own, and the front end
+//! waits for the others.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/providers.rs"]

@@ -246,10 +246,10 @@ impl Drop for Barrier {
 /// A value that is dropped after a grace period may queue another one for a grace period: the last
 /// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
 pub(crate) struct WorkQueues {
-    // Fields are dropped in this order. No kernel consumer is left, so no handler. The items that post operations are those of endpoints that
-    // have been closed; they free them. A service of connection management ends in the control
-    // queue, which queues the closing of QP 1 to the slow queue. When QP 1 is closed, packets do
-    // not wake the service.
+    // Fields are dropped in this order. No kernel consumer is left, so no handler. The items that
+    // post operations are those of endpoints that have been closed; they free them. A service of
+    // connection management ends in the control queue, which queues the closing of QP 1 to the slow
+    // queue. When QP 1 is closed, packets do not wake the service.
     _handlers: WorkQueue,
     _submit: WorkQueue,
     _ended: Flush,

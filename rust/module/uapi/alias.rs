@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Aliases of endpoints (`KFABRIC_IOC_EP_ALIAS`): a second handle of an endpoint, with default flags
-//! of its own. `KFABRIC_IOC_POST` resolves it; the provider knows no aliases.
+//! Aliases of endpoints (`KFABRIC_IOC_EP_ALIAS`): a second handle of an endpoint, with default
+//! flags of its own. `KFABRIC_IOC_POST` resolves it; the provider knows no aliases.
 
 use kfi_core::{
     flags::OpFlags,

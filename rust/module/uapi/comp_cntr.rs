@@ -72,8 +72,8 @@ pub(super) fn create(
 }
 
 /// The word for a copy of a value. Fails as [`PinnedWord::at`] and [`PinnedWord::in_dma_buf`];
-/// `EINVAL` for an unknown type, or the address of a program's own mapping of a DMA-BUF that is not a
-/// multiple of 8. That address has no other use. Sleeps.
+/// `EINVAL` for an unknown type, or the address of a program's own mapping of a DMA-BUF that is not
+/// a multiple of 8. That address has no other use. Sleeps.
 fn location(at: &kfabric_memory_location, budget: &Budget) -> Result<PinnedWord> {
     match MemoryLocationType::try_from(at.type_).map_err(to_error)? {
         MemoryLocationType::Va => PinnedWord::at(at.ptr),

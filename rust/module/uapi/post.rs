@@ -271,9 +271,9 @@ impl<'a> Reader<'a> {
         self.read(op, poster)
     }
 
-    /// Validates `op`, converts it to an operation of the provider, and gives it to `poster`. In the
-    /// context of the process whose memory it names; sleeps. Fails with the errors of `struct
-    /// kfabric_post`. The caller has handled KFI_TRIGGER.
+    /// Validates `op`, converts it to an operation of the provider, and gives it to `poster`. In
+    /// the context of the process whose memory it names; sleeps. Fails with the errors of
+    /// `struct kfabric_post`. The caller has handled KFI_TRIGGER.
     // Each kind of operation is posted in its own arm, so that the kind is not checked twice.
     #[inline(always)]
     fn read<D: Destination>(&mut self, op: &kfabric_op, poster: &mut D) -> Result {
@@ -418,8 +418,8 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Takes the bytes of a transmit as [`source`](Self::source) does: `None` if they were copied to
-    /// `inline`, otherwise their memory.
+    /// Takes the bytes of a transmit as [`source`](Self::source) does: `None` if they were copied
+    /// to `inline`, otherwise their memory.
     fn values(
         &mut self,
         kind: OpType,

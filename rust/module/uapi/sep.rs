@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calls `KFABRIC_IOC_SEP_*`: scalable endpoints, and opening their contexts, which are endpoints
-//! for all other calls.
+//! The calls `KFABRIC_IOC_SEP_*`: scalable endpoints, and opening their contexts, which are
+//! endpoints for all other calls.
 
 use kfi_core::{
     enums::EpType,

@@ -91,8 +91,8 @@ fn queue_all(file: &OpenFile, arg: &mut kfabric_queue_work) -> Result {
             return Err(EINTR);
         }
         let work = read_element::<kfabric_work>(works, index, stride, WORK_V1_SIZE, &mut room)?;
-        // The offset did not wrap when the element was read. The identity is written before the work
-        // is queued, too: a request whose identity cannot be written is not queued.
+        // The offset did not wrap when the element was read. The identity is written before the
+        // work is queued, too: a request whose identity cannot be written is not queued.
         let id_at =
             works.wrapping_byte_add(index.wrapping_mul(stride) + offset_of!(kfabric_work, id));
         write_words(id_at, &[work.id])?;

@@ -51,7 +51,8 @@ crate::counted_reasons! {
         Length = "length",
         /// The transport version is not 0.
         Version = "version",
-        /// The opcode is reserved, or belongs to a transport service that this device does not support.
+        /// The opcode is reserved, or belongs to a transport service that this device does not
+        /// support.
         Opcode = "opcode",
         /// The P_Key is not that of the default partition.
         Pkey = "pkey",

@@ -337,7 +337,8 @@ struct Widths {
 }
 
 impl Widths {
-    /// Those for these steps: no count exceeds the sum of what the steps add and set, or `max_value`.
+    /// Those for these steps: no count exceeds the sum of what the steps add and set, or
+    /// `max_value`.
     fn of<'a>(steps: impl Iterator<Item = &'a Step>, max_value: u64) -> Self {
         let (mut step, mut largest) = (16, 0u64);
         let mut copy = 0;

@@ -198,8 +198,8 @@ impl Device {
         Links::new(self)
     }
 
-    /// Statistics of the objects of a class in this network namespace, one call each: all of them with `CAP_NET_ADMIN`, else those
-    /// of this user.
+    /// Statistics of the objects of a class in this network namespace, one call each: all of them
+    /// with `CAP_NET_ADMIN`, else those of this user.
     pub fn stats(&self, class: StatClass) -> Stats {
         Stats::new(self, class)
     }

@@ -235,8 +235,8 @@ impl Endpoint {
     /// # Errors
     ///
     /// `KFI_ENOCQ`: neither a CQ nor a counter for a side that it has;
-    /// `KFI_ENOAV`: no address vector; `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: the link has
-    /// no address; `KFI_EOPBADSTATE`: enabled already, or a shared context is not bound; with a
+    /// `KFI_ENOAV`: no address vector; `EADDRINUSE`: the port is taken; `EADDRNOTAVAIL`: the link
+    /// has no address; `KFI_EOPBADSTATE`: enabled already, or a shared context is not bound; with a
     /// shared receive context `EINVAL`: other endpoints of the context have another CQ or address
     /// vector, and `EAGAIN`: the CQ has no room for the receives that are posted to it.
     pub fn enable(&self) -> Result<()> {

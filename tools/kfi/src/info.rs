@@ -78,8 +78,8 @@ impl Hints {
         /// Version of the API, 1.7 at most.
         version(version: Version) => version = version.raw();
 
-        /// Numeric address, of the peer unless [`source`](Hints::source). That of this side can also
-        /// be the name of a link.
+        /// Numeric address, of the peer unless [`source`](Hints::source). That of this side can
+        /// also be the name of a link.
         node(node: &str) => node = node.to_owned();
 
         /// Port number, of the peer unless [`source`](Hints::source).

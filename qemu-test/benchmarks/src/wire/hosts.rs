@@ -54,8 +54,8 @@ impl Host {
         IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
     }
 
-    /// The CPU on which its programs run: each has one to itself, so that no number depends on where
-    /// the scheduler puts two programs that never sleep.
+    /// The CPU on which its programs run: each has one to itself, so that no number depends on
+    /// where the scheduler puts two programs that never sleep.
     pub(crate) fn cpu(self) -> usize {
         match self {
             Self::Near => 0,

@@ -535,6 +535,7 @@ const fn self_bits(all: u64) -> u64 {
 
 /// A structure of the interface as bytes.
 fn bytes_of<C: Call>(arg: &mut C) -> &mut [u8] {
-    // SAFETY: structures of the interface consist of numbers, without padding, so any bytes are one.
+    // SAFETY: structures of the interface consist of numbers, without padding, so any bytes are
+    // one.
     unsafe { std::slice::from_raw_parts_mut((&raw mut *arg).cast::<u8>(), size_of::<C>()) }
 }

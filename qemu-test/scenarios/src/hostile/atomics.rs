@@ -126,7 +126,8 @@ impl Scene {
         assert_eq!(self.memory.to_vec(last..), self.added.to_ne_bytes());
     }
 
-    /// A connection of the attacker to the victim, of an endpoint at its address, which is returned.
+    /// A connection of the attacker to the victim, of an endpoint at its address, which is
+    /// returned.
     pub(super) fn connect(&mut self) -> (Peer, SocketAddr) {
         let port = self.b.ep.name().expect("name").port();
         self.connect_to(port)
@@ -184,8 +185,8 @@ impl Scene {
         self.post_op(peer, op)
     }
 
-    /// Posts an operation of the victim to the attacker that begins with a SEND. Returns its number,
-    /// and its first packet, which is not acknowledged.
+    /// Posts an operation of the victim to the attacker that begins with a SEND. Returns its
+    /// number, and its first packet, which is not acknowledged.
     pub(super) fn post_op(&mut self, peer: &mut Peer, op: Op<'_>) -> (u64, Packet) {
         self.b.ep.post_one(&op.context(5)).expect("post");
         let mut found = None;
@@ -314,8 +315,9 @@ fn atomics_that_do_not_come_in_turn_are_not_executed() {
     scene.is_unharmed();
 }
 
-/// The peer begins to send the old values of an atomic for the second time. The atomic may complete,
-/// and then the program uses the memory for something else. No byte of the second time arrives there.
+/// The peer begins to send the old values of an atomic for the second time. The atomic may
+/// complete, and then the program uses the memory for something else. No byte of the second time
+/// arrives there.
 fn values_that_come_twice_are_refused() {
     let mut scene = Scene::new();
     let (mut peer, addr) = scene.connect();

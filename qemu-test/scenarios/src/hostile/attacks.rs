@@ -168,7 +168,8 @@ fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Sends a REQ of the device `guid` for its QP `qpn`, with random IDs. Returns its communication ID.
+/// Sends a REQ of the device `guid` for its QP `qpn`, with random IDs. Returns its communication
+/// ID.
 fn ask(
     attacker: &mut Attacker,
     rng: &mut Rng,
@@ -243,8 +244,8 @@ impl Attack for Rejected {
     }
 }
 
-/// Requests that are accepted and never confirmed. The sender receives the answers at its addresses,
-/// and repeats a request with the cookie that the endpoint asks for.
+/// Requests that are accepted and never confirmed. The sender receives the answers at its
+/// addresses, and repeats a request with the cookie that the endpoint asks for.
 struct HalfOpen {
     number: u8,
     /// Number of REPs received.

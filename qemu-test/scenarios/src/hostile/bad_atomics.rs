@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SENDs with atomics, and with old values, that no correct peer sends. The target refuses each with
-//! a NAK, which ends the connection, and changes no memory.
+//! SENDs with atomics, and with old values, that no correct peer sends. The target refuses each
+//! with a NAK, which ends the connection, and changes no memory.
 
 use kfi::PacketCounter;
 use kfi_core::{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Messages of a peer to endpoints that do not have the capability to receive them, as their
-//! greetings have told the peer. The receives may be those of a shared context, for other endpoints.
+//! greetings have told the peer. The receives may be those of a shared context, for other
+//! endpoints.
 
 use super::atomics::Scene;
 use crate::{

@@ -142,8 +142,8 @@ fn a_peer_that_is_killed_and_comes_back() {
     exchange(&a, to_b, &b, 100);
 }
 
-/// A thousand on each host, or `KFI_MANY`; a hundred if the kernel is so slow that connections time out
-/// as soon as there is something beside it.
+/// A thousand on each host, or `KFI_MANY`; a hundred if the kernel is so slow that connections time
+/// out as soon as there is something beside it.
 fn many_endpoints_exchange_messages() {
     apart();
     // Few at a time: a slow machine cannot make so many connections at once.

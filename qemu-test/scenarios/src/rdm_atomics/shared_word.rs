@@ -55,8 +55,8 @@ fn writes_and_atomics_keep_their_order() {
     assert_eq!(sums.elements::<u64>(), expected);
 }
 
-/// Adds 1 to a number `count` times, several at a time, with an atomic of the way that the type has.
-/// Returns the old values.
+/// Adds 1 to a number `count` times, several at a time, with an atomic of the way that the type
+/// has. Returns the old values.
 fn count_up<T: Element>(
     host: &Host,
     to: FiAddr,
@@ -86,9 +86,9 @@ fn count_up<T: Element>(
     found
 }
 
-/// One word, changed by seven endpoints on two hosts, each with a thread of its own: by atomics of RC
-/// and in SENDs, by reliable datagrams and over a connection. The target's program changes it too, by
-/// atomic instructions.
+/// One word, changed by seven endpoints on two hosts, each with a thread of its own: by atomics of
+/// RC and in SENDs, by reliable datagrams and over a connection. The target's program changes it
+/// too, by atomic instructions.
 fn all_ways_add_up() {
     const EACH: u64 = 500;
     /// What the program adds before each of `EACH` pauses, so that it adds while the others do.

@@ -27,9 +27,9 @@ impl Symmetric {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: a count is 0, or there are more than [`limits::MAX_AV`] addresses; the last port is
-    /// above 65535; the last IP address is above that of its family, or it is an IPv4 address mapped
-    /// into IPv6; or `first` has a QP number.
+    /// `EINVAL`: a count is 0, or there are more than [`limits::MAX_AV`] addresses; the last port
+    /// is above 65535; the last IP address is above that of its family, or it is an IPv4 address
+    /// mapped into IPv6; or `first` has a QP number.
     pub fn new(first: SockAddr, nodecnt: usize, svccnt: usize) -> Result<Self, Errno> {
         let max = limits::MAX_AV as usize;
         let count = nodecnt.checked_mul(svccnt).ok_or(Errno::EINVAL)?;

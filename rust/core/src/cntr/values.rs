@@ -127,9 +127,9 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         Self::reached(old, n, due)
     }
 
-    /// Adds to the success value, for a caller that cannot take the lock. The value has changed when
-    /// it returns. The caller passes the result to [`Waiters::fire`] later, or that of several adds
-    /// as [`ThresholdReached::of_unlocked`]. A waiter that is armed in between may be released
+    /// Adds to the success value, for a caller that cannot take the lock. The value has changed
+    /// when it returns. The caller passes the result to [`Waiters::fire`] later, or that of several
+    /// adds as [`ThresholdReached::of_unlocked`]. A waiter that is armed in between may be released
     /// although the value wrapped before.
     ///
     /// Context: any, no lock.

@@ -184,8 +184,8 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         Ok((key, waits))
     }
 
-    /// Makes works due that the values reach, which an adder may be about to do, and returns whether
-    /// a work with this threshold would be due at once. O(log n) for each.
+    /// Makes works due that the values reach, which an adder may be about to do, and returns
+    /// whether a work with this threshold would be due at once. O(log n) for each.
     pub fn is_reached(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,

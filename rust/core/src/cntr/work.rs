@@ -9,8 +9,8 @@
 //!
 //! Works become due in the order of their thresholds, then in the order in which they were queued,
 //! also if one change of the counter passes several; both kinds take part in one order. A work that
-//! is due leaves the map for the list of the works that are due ([`WorkMap::make_due`]), whose owner
-//! starts them in the order of the list, after the lock was released.
+//! is due leaves the map for the list of the works that are due ([`WorkMap::make_due`]), whose
+//! owner starts them in the order of the list, after the lock was released.
 //!
 //! # Reached at any moment
 //!
@@ -34,10 +34,10 @@ use crate::{
     word::Word, //
 };
 
-/// Works that one call makes due while the caller holds the lock, at most. It may be a completion of
-/// another user's task. The owner of the works makes the rest due
-/// ([`Waiters::release_rest`](super::Waiters::release_rest)), and until then no other call makes any
-/// due.
+/// Works that one call makes due while the caller holds the lock, at most. It may be a completion
+/// of another user's task. The owner of the works makes the rest due
+/// ([`Waiters::release_rest`](super::Waiters::release_rest)), and until then no other call makes
+/// any due.
 pub const BATCH: u32 = 512;
 
 /// The value that a work compares with its threshold.
@@ -76,7 +76,8 @@ pub trait WorkMap {
     fn remove(&mut self, kind: Compared, key: &Key) -> Option<Self::Token>;
 
     /// Notes that works whose thresholds are reached are still in the map, because there are more
-    /// than [`BATCH`]. The owner calls [`Waiters::release_rest`](super::Waiters::release_rest) soon.
+    /// than [`BATCH`]. The owner calls [`Waiters::release_rest`](super::Waiters::release_rest)
+    /// soon.
     fn leave_rest(&mut self) {}
 }
 
@@ -209,9 +210,9 @@ impl<W: WorkMap> Works<W> {
         self.reached.is_some()
     }
 
-    /// Makes the works due whose thresholds these values reach, in order, at most [`BATCH`] of them.
-    /// If works were left before, only notes the values: the owner makes these works due, however
-    /// often others change the counter meanwhile.
+    /// Makes the works due whose thresholds these values reach, in order, at most [`BATCH`] of
+    /// them. If works were left before, only notes the values: the owner makes these works due,
+    /// however often others change the counter meanwhile.
     #[inline(always)]
     pub(super) fn release(&mut self, success: u64, sum: u64) {
         match &mut self.reached {
@@ -220,8 +221,8 @@ impl<W: WorkMap> Works<W> {
         }
     }
 
-    /// Makes the works due whose thresholds these values reach, or values that were noted, in order,
-    /// at most [`BATCH`] of them.
+    /// Makes the works due whose thresholds these values reach, or values that were noted, in
+    /// order, at most [`BATCH`] of them.
     pub(super) fn release_rest(&mut self, success: u64, sum: u64) {
         let (success, sum) = match self.reached.take() {
             Some(before) => (success.max(before.0), sum.max(before.1)),
@@ -272,8 +273,9 @@ impl<W: WorkMap> Works<W> {
         }
     }
 
-    /// Returns the success value from which a work is due while the error value is `err`. While works
-    /// are left, adders do not come to the lock unless the value wraps: the owner reads the value.
+    /// Returns the success value from which a work is due while the error value is `err`. While
+    /// works are left, adders do not come to the lock unless the value wraps: the owner reads the
+    /// value.
     #[inline]
     pub(super) fn bound(&self, err: u64) -> u64 {
         if self.len == 0 {

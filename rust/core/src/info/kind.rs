@@ -51,8 +51,8 @@ pub struct Kind {
     /// The default and the maximum of `total_buffered_recv`: bytes of unexpected messages that are
     /// buffered.
     pub buffered: (u64, u64),
-    /// The most transmit contexts and the most receive contexts of a scalable endpoint; 1: there are
-    /// no scalable endpoints of the type.
+    /// The most transmit contexts and the most receive contexts of a scalable endpoint; 1: there
+    /// are no scalable endpoints of the type.
     pub max_ctx: u64,
     /// The length of an authorization key in bytes; 0: endpoints of the type have none.
     pub auth_key_size: u64,

@@ -44,8 +44,8 @@ use core::net::IpAddr;
 const REACH: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
 /// Capabilities that an entry has only if the hints name them. A peer can read the memory of the
-/// receives of an endpoint that has `TAGGED_RMA`, so an endpoint whose owner does not know that must
-/// not have it.
+/// receives of an endpoint that has `TAGGED_RMA`, so an endpoint whose owner does not know that
+/// must not have it.
 const ON_REQUEST: Caps = Caps::TAGGED_RMA;
 
 const KINDS: Caps = Caps::MSG

@@ -28,8 +28,8 @@ pub struct Due {
     /// The memory to read first, and the number of bytes: less than the length of the message if
     /// the receive is shorter.
     pub read: Option<(RemoteAddr, u32)>,
-    /// The length of the old values of an atomic, or of the bytes of a tagged read, which are sent in
-    /// the place of the FIN. They are in the memory of the receive that belongs to the answer.
+    /// The length of the old values of an atomic, or of the bytes of a tagged read, which are sent
+    /// in the place of the FIN. They are in the memory of the receive that belongs to the answer.
     pub result: Option<u32>,
 }
 

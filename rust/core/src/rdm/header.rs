@@ -119,7 +119,8 @@ kfi_roce::counted_reasons! {
         Reserved = "rdm_reserved",
         /// The number after which a message comes is not smaller than its own.
         Order = "rdm_order",
-        /// The length exceeds the maximum of the kind, or differs from the number of bytes that came.
+        /// The length exceeds the maximum of the kind, or differs from the number of bytes that
+        /// came.
         Length = "rdm_length",
         /// The atomic is not one that the interface defines.
         Atomic = "rdm_atomic",

@@ -34,8 +34,8 @@
 //! port, so an endpoint that is no context sends what versions without names send. A peer that does
 //! not know names ignores the field, and takes each context for an endpoint.
 //!
-//! An endpoint refuses the greeting of an endpoint with another [authorization key](AuthKey). A peer
-//! that does not know keys has the key of zeros.
+//! An endpoint refuses the greeting of an endpoint with another [authorization key](AuthKey). A
+//! peer that does not know keys has the key of zeros.
 //!
 //! An **incarnation** is a random number that an endpoint has for its lifetime. An endpoint that is
 //! closed and opened again at the same address, or whose host was restarted, has another one. An

@@ -28,9 +28,9 @@
 //!
 //! A message can consist of both void and other packets; the first one decides.
 //!
-//! The same holds for atomics, which are numbered with the messages and refer to each other. So each
-//! is executed once, and in order. Messages do not wait for atomics here, nor atomics for messages;
-//! the sender keeps the order where one is required.
+//! The same holds for atomics, which are numbered with the messages and refer to each other. So
+//! each is executed once, and in order. Messages do not wait for atomics here, nor atomics for
+//! messages; the sender keeps the order where one is required.
 //!
 //! # Answers
 //!
@@ -64,8 +64,8 @@ pub enum Begin {
     /// A message to be matched. If there is room for it, the caller calls [`Inbound::take`];
     /// otherwise the peer must wait.
     Message(Message, Source),
-    /// The old values of an atomic of this side, or the bytes of a tagged read. The caller knows the
-    /// operation and where they go; otherwise the peer violates the protocol.
+    /// The old values of an atomic of this side, or the bytes of a tagged read. The caller knows
+    /// the operation and where they go; otherwise the peer violates the protocol.
     Result {
         /// The number of the operation.
         id: u64,
@@ -255,8 +255,8 @@ impl Inbound {
         self.complete
     }
 
-    /// Begins a SEND. `bytes` are those of its first packet; `answers` are the outstanding answers to
-    /// the peer.
+    /// Begins a SEND. `bytes` are those of its first packet; `answers` are the outstanding answers
+    /// to the peer.
     ///
     /// # Errors
     ///

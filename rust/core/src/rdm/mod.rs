@@ -3,8 +3,8 @@
 //! peer.
 //!
 //! An endpoint has a [`Session`] for each active peer, identified by the peer's address and name
-//! ([`PeerAddr`](crate::peer::PeerAddr)). The session makes an RC connection when it has something to
-//! send, and ends the connection after some time without work. The operations are transmitted as
+//! ([`PeerAddr`](crate::peer::PeerAddr)). The session makes an RC connection when it has something
+//! to send, and ends the connection after some time without work. The operations are transmitted as
 //! follows:
 //!
 //! | operation | transmission |
@@ -49,9 +49,9 @@
 //! - *A peer is restarted*: its new incarnation requests or accepts with another number. Operations
 //!   that were sent to the old one fail with `ECONNRESET`; no state of the old one is used for the
 //!   new one.
-//! - *A peer refuses access to its memory*: the RMA operation or the atomic fails with `EACCES`, and
-//!   the connection ends, as InfiniBand requires. Other operations that were sent over it fail with
-//!   `ECONNRESET`. Of those that were not sent, messages continue over another connection; RMA
+//! - *A peer refuses access to its memory*: the RMA operation or the atomic fails with `EACCES`,
+//!   and the connection ends, as InfiniBand requires. Other operations that were sent over it fail
+//!   with `ECONNRESET`. Of those that were not sent, messages continue over another connection; RMA
 //!   operations and atomics fail.
 //!
 //! An operation that fails after it was sent may have been executed: the peer may have died before

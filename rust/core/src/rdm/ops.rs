@@ -5,8 +5,8 @@
 //! once and in order, like a message. "Atomic" stands for the latter in this module.
 //!
 //! One count numbers all operations in the order of posting; the number of a message or an atomic
-//! is its id on the wire. Messages and atomics have a [lane](Lane) each, because they may have to be
-//! sent again; RMA operations have none. Apart from that, operations are sent in the order of
+//! is its id on the wire. Messages and atomics have a [lane](Lane) each, because they may have to
+//! be sent again; RMA operations have none. Apart from that, operations are sent in the order of
 //! posting:
 //!
 //! - Atomics and RMA do not wait for a message for which the peer has no room.
@@ -22,8 +22,8 @@
 //!     '------- made void ----------'      ended, if no FIN is to come
 //! ```
 //!
-//! Tagged RMA is a message that always has an answer: a write is one whose bytes the peer reads, and
-//! a read is one whose bytes the peer sends back in a RESULT.
+//! Tagged RMA is a message that always has an answer: a write is one whose bytes the peer reads,
+//! and a read is one whose bytes the peer sends back in a RESULT.
 //!
 //! A queued message never ends, whatever the peer has sent, because the QP still reads its bytes.
 //! To cancel a message that was posted to the QP, the session asks the peer (`CANCEL`), and the FIN

@@ -65,8 +65,8 @@ pub const READS: u8 = 16;
 /// The number of bytes of a message that one READ reads. Other work is done between two such READs.
 pub const READ_SIZE: u32 = 1 << 20;
 
-/// The maximum number of outstanding answers of an end to its peer, besides those for messages that wait
-/// for a receive. A message that would need one more is refused (RNR NAK) until the peer has
+/// The maximum number of outstanding answers of an end to its peer, besides those for messages that
+/// wait for a receive. A message that would need one more is refused (RNR NAK) until the peer has
 /// acknowledged a FIN.
 pub const ANSWERS: u32 = 256;
 

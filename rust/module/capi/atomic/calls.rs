@@ -79,8 +79,8 @@ unsafe extern "C" fn write(
     let (function, remote) = ((op, datatype), (dest_addr, addr, key));
     let operand = Values::One(buf, count);
     let args = one(OpType::Atomic, function, operand, remote, context);
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
-    // of an operation.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are
+    // those of an operation.
     unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
@@ -105,8 +105,8 @@ unsafe extern "C" fn writev(
     let (function, remote) = ((op, datatype), (dest_addr, addr, key));
     let operand = Values::List(iov, count);
     let args = one(OpType::Atomic, function, operand, remote, context);
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
-    // of an operation.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are
+    // those of an operation.
     unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
@@ -147,8 +147,8 @@ unsafe extern "C" fn inject(
     let (function, remote) = ((op, datatype), (dest_addr, addr, key));
     let operand = Values::One(buf, count);
     let args = one(OpType::Atomic, function, operand, remote, ptr::null_mut());
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
-    // of an operation.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are
+    // those of an operation.
     unsafe { inner(ep).atomic(Given::Inject(OpFlags::EMPTY), &args) }
 }
 
@@ -178,8 +178,8 @@ unsafe extern "C" fn readwrite(
         result: Values::One(result, count),
         ..one(OpType::FetchAtomic, function, operand, remote, context)
     };
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
-    // of an operation.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are
+    // those of an operation.
     unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
@@ -210,8 +210,8 @@ unsafe extern "C" fn readwritev(
         result: Values::List(resultv, result_count),
         ..one(OpType::FetchAtomic, function, operand, remote, context)
     };
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
-    // of an operation.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are
+    // those of an operation.
     unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
@@ -274,8 +274,8 @@ unsafe extern "C" fn compwrite(
         result: Values::One(result, count),
         ..one(OpType::CompareAtomic, function, operand, remote, context)
     };
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
-    // of an operation.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are
+    // those of an operation.
     unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
@@ -310,8 +310,8 @@ unsafe extern "C" fn compwritev(
         result: Values::List(resultv, result_count),
         ..one(OpType::CompareAtomic, function, operand, remote, context)
     };
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are those
-    // of an operation.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and the arguments are
+    // those of an operation.
     unsafe { inner(ep).atomic(Given::DEFAULT, &args) }
 }
 
@@ -360,8 +360,8 @@ unsafe extern "C" fn writevalid(
     op: kfi_op,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and `count` null or a place
-    // to store it.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and `count` null or a
+    // place to store it.
     code(unsafe { inner(ep).is_valid(OpType::Atomic, datatype, op, count) })
 }
 
@@ -377,8 +377,8 @@ unsafe extern "C" fn readwritevalid(
     op: kfi_op,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and `count` null or a place
-    // to store it.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and `count` null or a
+    // place to store it.
     code(unsafe { inner(ep).is_valid(OpType::FetchAtomic, datatype, op, count) })
 }
 
@@ -394,8 +394,8 @@ unsafe extern "C" fn compwritevalid(
     op: kfi_op,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: By the interface, `ep` is an open endpoint of this module, and `count` null or a place
-    // to store it.
+    // SAFETY: By the interface, `ep` is an open endpoint of this module, and `count` null or a
+    // place to store it.
     code(unsafe { inner(ep).is_valid(OpType::CompareAtomic, datatype, op, count) })
 }
 

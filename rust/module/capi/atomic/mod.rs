@@ -2,8 +2,8 @@
 
 //! Atomics: fi_atomic(3).
 //!
-//! [`calls`] has the calls of endpoints. They all end in [`OpenEp::post_atomic`], which deferred work
-//! calls, too.
+//! [`calls`] has the calls of endpoints. They all end in [`OpenEp::post_atomic`], which deferred
+//! work calls, too.
 //!
 //! # Context
 //!

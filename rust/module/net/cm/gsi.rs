@@ -140,8 +140,8 @@ impl Drop for Gsi {
 }
 
 /// Passes `datagram` to the second consumer of the link that has its destination address. `None` if
-/// there is none, or it does not use the datagram. `concerns` returns whether the datagram is one for
-/// connection management after all; it is called only if there is a second consumer.
+/// there is none, or it does not use the datagram. `concerns` returns whether the datagram is one
+/// for connection management after all; it is called only if there is a second consumer.
 pub(super) fn pass_on(
     cm: &Cm,
     datagram: &Datagram<'_>,

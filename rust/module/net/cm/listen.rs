@@ -90,8 +90,9 @@ pub(crate) trait Listener: Send + Sync {
 
     /// Decides whether a REQ becomes a request, from its source address and its private data.
     /// `must_prove`: the REQ would end another connection of this peer. Only the path of the answer
-    /// has been allocated. Returns whether the source address is proven. The error is the rejection.
-    /// Called by the worker of QP 1 under a spin lock: does not sleep, and takes leaf locks only.
+    /// has been allocated. Returns whether the source address is proven. The error is the
+    /// rejection. Called by the worker of QP 1 under a spin lock: does not sleep, and takes leaf
+    /// locks only.
     fn screen(
         &self,
         _from: IpAddr,

@@ -443,7 +443,8 @@ enum Key {
     /// A passive end: the GUID of the peer's device, and the peer's communication ID.
     Peer(u64, CommId, CommId),
     /// An established connection: the GUID of the peer's device, the peer's address, and the peer's
-    /// QP. GUID and QP are no secret; with the address, another host cannot send in the peer's name.
+    /// QP. GUID and QP are no secret; with the address, another host cannot send in the peer's
+    /// name.
     PeerQp(u64, IpAddr, Qpn, CommId),
 }
 

@@ -55,8 +55,8 @@ use kernel::{
 };
 use kfi_roce::state::State;
 
-/// The locks of a change of the state. When it is dropped, the worker is woken if no run could begin
-/// meanwhile: tasks may have left their runs to it.
+/// The locks of a change of the state. When it is dropped, the worker is woken if no run could
+/// begin meanwhile: tasks may have left their runs to it.
 pub(super) struct Change<'a, K: Kind> {
     qp: &'a Arc<Qp<K>>,
     _modifying: MutexGuard<'a, ()>,

@@ -28,8 +28,8 @@
 //! # Locks
 //!
 //! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry
-//! in the line (`FdNotifier::entry`), then that of its wait queue. So are the lock of a callback and
-//! that of the domain's due works (`WorkQueue::due`).
+//! in the line (`FdNotifier::entry`), then that of its wait queue. So are the lock of a callback
+//! and that of the domain's due works (`WorkQueue::due`).
 
 use core::mem::offset_of;
 
@@ -269,8 +269,8 @@ impl Counter {
         after
     }
 
-    /// Calls `change` under the lock of the waiters, and wakes those that are due. Also returns what
-    /// the caller has to do with the works that are due.
+    /// Calls `change` under the lock of the waiters, and wakes those that are due. Also returns
+    /// what the caller has to do with the works that are due.
     #[inline(always)]
     fn with_line<R>(
         &self,

@@ -244,10 +244,10 @@ impl Cntr {
     ///
     /// Fails with `EINVAL` if the counter has `KFI_WAIT_NONE` and the deadline does not poll;
     /// `ETIMEDOUT`; `KFI_EAVAIL` if the error value changed since the call began; `ERESTARTSYS` if
-    /// a signal is pending; `EBADF` if the counter was closed before or during the wait; `ENOSPC` if
-    /// it has [`MAX_WAITERS`](kfi_core::limits::MAX_WAITERS) waiters; `ENOMEM`. Sleeps, unless the
-    /// deadline polls. The counter is in use during the wait. `began` is 0, or the value that an
-    /// interrupted call left there, which this call continues.
+    /// a signal is pending; `EBADF` if the counter was closed before or during the wait; `ENOSPC`
+    /// if it has [`MAX_WAITERS`](kfi_core::limits::MAX_WAITERS) waiters; `ENOMEM`. Sleeps, unless
+    /// the deadline polls. The counter is in use during the wait. `began` is 0, or the value that
+    /// an interrupted call left there, which this call continues.
     pub(crate) fn wait(
         self: &Arc<Self>,
         threshold: u64,

@@ -8,7 +8,8 @@
 //! # Locks
 //!
 //! `Copies::words` is a spin lock and a leaf: its holder reads one value and stores it. A task that
-//! holds it is not preempted, so a copy does not lag behind because of a task that is not scheduled.
+//! holds it is not preempted, so a copy does not lag behind because of a task that is not
+//! scheduled.
 
 use kfi_core::{
     comp_cntr::ExternalValues,

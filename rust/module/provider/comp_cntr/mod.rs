@@ -4,8 +4,8 @@
 //!
 //! A [`CompCntr`] is a [`Counter`] that belongs to a domain and is attached to endpoints
 //! ([`Attached`]), each of which it counts for a set of operations. Its values are in a page of the
-//! module, which programs map read-only. With external memory each value has a copy in memory of the
-//! program, too ([`Copies`]). `kfi_core::comp_cntr` defines what counts, and how the copies are
+//! module, which programs map read-only. With external memory each value has a copy in memory of
+//! the program, too ([`Copies`]). `kfi_core::comp_cntr` defines what counts, and how the copies are
 //! written.
 //!
 //! The functions correspond to the operations of `struct ib_device_ops`, so a verbs device only

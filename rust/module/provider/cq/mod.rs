@@ -238,8 +238,8 @@ impl Cq {
         self.queue.consumer.as_ref()
     }
 
-    /// Whether a read of a kernel consumer has found the CQ empty and nothing has arrived since. Any
-    /// context.
+    /// Whether a read of a kernel consumer has found the CQ empty and nothing has arrived since.
+    /// Any context.
     #[inline]
     pub(crate) fn is_found_empty(&self) -> bool {
         self.consumer().is_some_and(ConsumerSide::is_empty)

@@ -13,7 +13,8 @@
 //! So a reader whose memory is slow delays no other reader.
 //!
 //! The entries of a kernel consumer are copied under the spin lock instead. While a read has found
-//! its queue empty and nothing has arrived, another read takes no lock ([`ConsumerSide::is_empty`]).
+//! its queue empty and nothing has arrived, another read takes no lock
+//! ([`ConsumerSide::is_empty`]).
 //!
 //! All functions here sleep, but not [`Queue::read`] and [`Queue::readerr`] for a kernel consumer,
 //! which softirqs may call.

@@ -84,8 +84,8 @@ impl Atomic<'_> {
     }
 }
 
-/// Executes an atomic of an RC QP on the first word of `memory`, and returns the old value. Fails if
-/// the word is not aligned, or not contiguous. Does not sleep.
+/// Executes an atomic of an RC QP on the first word of `memory`, and returns the old value. Fails
+/// if the word is not aligned, or not contiguous. Does not sleep.
 pub(super) fn change_word(
     memory: &MemRef,
     atomic: target::Atomic,
@@ -133,16 +133,16 @@ impl Endpoint {
         max_count(self.ep_type(), function)
     }
 
-    /// Checks that the endpoint has a function for `len` bytes of elements. Fails with `EOPNOTSUPP`,
-    /// `EINVAL`, `EMSGSIZE`; see [`Function::check`]. Any context.
+    /// Checks that the endpoint has a function for `len` bytes of elements. Fails with
+    /// `EOPNOTSUPP`, `EINVAL`, `EMSGSIZE`; see [`Function::check`]. Any context.
     pub(crate) fn check_function(&self, function: &Function, len: u64) -> Result {
         function
             .check(self.ep_type(), atomic::has_floats(), len)
             .map_err(to_error)
     }
 
-    /// Checks an atomic of an endpoint for reliable datagrams, and returns its flags. Fails with the
-    /// errors of [`Poster::post`] that do not depend on the peer. Any context.
+    /// Checks an atomic of an endpoint for reliable datagrams, and returns its flags. Fails with
+    /// the errors of [`Poster::post`] that do not depend on the peer. Any context.
     pub(super) fn check_atomic(&self, op: &Atomic<'_>) -> Result<OpFlags> {
         let len = op.len();
         let flags = self.checked_flags_of(op.kind(), op.flags, len)?;
@@ -151,9 +151,10 @@ impl Endpoint {
         Ok(flags)
     }
 
-    /// Executes an atomic on the regions of this endpoint, its target. Every piece is checked before
-    /// the first element is changed. A piece that passes this check is refused later only if its
-    /// owner closes the region in between. Does not count, except at the regions. Does not sleep.
+    /// Executes an atomic on the regions of this endpoint, its target. Every piece is checked
+    /// before the first element is changed. A piece that passes this check is refused later only if
+    /// its owner closes the region in between. Does not count, except at the regions. Does not
+    /// sleep.
     pub(super) fn execute(
         &self,
         function: &Function,
@@ -185,8 +186,8 @@ impl Endpoint {
             // The sum of all lengths is that of the elements.
             skip = skip.wrapping_add(piece.len as usize);
         }
-        // The whole operation has succeeded. It counts once at each region. `MAX_IOV` limits the time
-        // of the comparisons: about 20 us.
+        // The whole operation has succeeded. It counts once at each region. `MAX_IOV` limits the
+        // time of the comparisons: about 20 us.
         for (index, piece) in pieces.iter().enumerate() {
             let before = pieces.get(..index).unwrap_or_default();
             if before.iter().all(|other| other.key != piece.key) {

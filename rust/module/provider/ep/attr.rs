@@ -61,8 +61,8 @@ pub(crate) struct EpAttr {
 impl EpRequest {
     /// Checks the attributes. Fails with `EINVAL` for an unknown type, capability or flag, a flag
     /// that cannot be a default of its side, or a size above its limit; `EOPNOTSUPP` for a
-    /// capability, a default flag or buffering that endpoints of the type do not have. The attributes
-    /// have no authorization key. Does not sleep.
+    /// capability, a default flag or buffering that endpoints of the type do not have. The
+    /// attributes have no authorization key. Does not sleep.
     pub(crate) fn check(self) -> Result<EpAttr> {
         let ep_type = EpType::try_from(self.ep_type).map_err(to_error)?;
         self.check_as(ep_type, Kind::of(ep_type))

@@ -123,8 +123,8 @@ impl Bindings {
 pub(super) struct Bound {
     pub(super) bindings: Bindings,
     pub(super) name: SockAddr,
-    /// The source of its messages, by which peers know it: the name of the scalable endpoint if it is
-    /// a context, otherwise its address.
+    /// The source of its messages, by which peers know it: the name of the scalable endpoint if it
+    /// is a context, otherwise its address.
     pub(super) source: SockAddr,
 }
 
@@ -238,8 +238,8 @@ impl Endpoint {
 
     /// Binds a CQ to the sides in `flags`; a context has one side, which flags need not name.
     ///
-    /// Fails with `EINVAL` for no side, a side that a context does not have, a CQ of another domain,
-    /// or a side that has a CQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    /// Fails with `EINVAL` for no side, a side that a context does not have, a CQ of another
+    /// domain, or a side that has a CQ; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_cq(&self, cq: &Arc<Cq>, flags: CqBind) -> Result {
         let flags = match &self.context {
             Some(context) => context.cq_sides(flags)?,
@@ -307,8 +307,8 @@ impl Endpoint {
     /// endpoint is not enabled yet: its QP would be in RESET or INIT.
     ///
     /// Fails with `EINVAL` for no operation, one that a context does not have, a counter of another
-    /// domain, or an endpoint that is enabled; `EBUSY` if an operation has a counter; `EOPNOTSUPP` for
-    /// RDMA of a datagram endpoint; `EBADF`; `ENOMEM`. Nothing is attached then. Sleeps.
+    /// domain, or an endpoint that is enabled; `EBUSY` if an operation has a counter; `EOPNOTSUPP`
+    /// for RDMA of a datagram endpoint; `EBADF`; `ENOMEM`. Nothing is attached then. Sleeps.
     pub(crate) fn attach_comp_cntr(&self, cntr: &Arc<CompCntr>, ops: CompCntrOps) -> Result {
         if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) {
             return Err(EINVAL);

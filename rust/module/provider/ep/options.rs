@@ -45,8 +45,8 @@ pub(crate) enum QpOpt {
 }
 
 impl Endpoint {
-    /// Its address; that of the scalable endpoint if it is a context. Fails with `KFI_EOPBADSTATE` if
-    /// the endpoint is not enabled. Does not sleep.
+    /// Its address; that of the scalable endpoint if it is a context. Fails with `KFI_EOPBADSTATE`
+    /// if the endpoint is not enabled. Does not sleep.
     pub(crate) fn name(&self) -> Result<SockAddr> {
         match self.bound.as_ref() {
             Some(bound) if !self.is_srx => Ok(bound.source),
@@ -55,8 +55,8 @@ impl Endpoint {
     }
 
     /// Sets the address that it will have when it is enabled. Fails with `EADDRNOTAVAIL` if the
-    /// link does not have the address; `EINVAL` if it is a context; `KFI_EOPBADSTATE` if the endpoint
-    /// is enabled; `EBADF` if it is closed. Sleeps.
+    /// link does not have the address; `EINVAL` if it is a context; `KFI_EOPBADSTATE` if the
+    /// endpoint is enabled; `EBADF` if it is closed. Sleeps.
     pub(crate) fn set_name(&self, addr: SockAddr) -> Result {
         if self.context.is_some() {
             return Err(EINVAL);

@@ -105,13 +105,14 @@ impl<'a> Poster<'a> {
         self.endpoint.check_function(function, len)
     }
 
-    /// Drops the reference to the last peer. As long as there is one, accesses to user memory that is
-    /// not present fail with `EFAULT`.
+    /// Drops the reference to the last peer. As long as there is one, accesses to user memory that
+    /// is not present fail with `EFAULT`.
     pub(crate) fn forget_peer(&mut self) {
         self.last = LastPeer::default();
     }
 
-    /// Sends the queued work, and drops the reference to the last peer: the caller may wait. Sleeps.
+    /// Sends the queued work, and drops the reference to the last peer: the caller may wait.
+    /// Sleeps.
     pub(crate) fn settle(&mut self) {
         self.push();
         self.forget_peer();
@@ -230,9 +231,9 @@ impl<'a> Poster<'a> {
 
 impl Endpoint {
     /// The peer at `fi_addr`. Fails with `ENOENT` if it is not in the AV; `EHOSTUNREACH` if no
-    /// endpoint has the address and the name, or it cannot be reached; `ENOTCONN` if the endpoint has
-    /// another authorization key; `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a peer
-    /// on another host. Sleeps.
+    /// endpoint has the address and the name, or it cannot be reached; `ENOTCONN` if the endpoint
+    /// has another authorization key; `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a
+    /// peer on another host. Sleeps.
     #[inline(always)]
     pub(super) fn peer<'a>(
         self: &Arc<Self>,

@@ -5,9 +5,10 @@
 //! The core defines the order and decides what is due ([`kfi_core::cntr::Works`]). This file is the
 //! map that it uses. A list keeps its first work in itself, and the others in a red-black tree. So
 //! a counter for which one work waits, as in most chains, needs no operation of a tree. Each work
-//! brings the memory of a tree node, so nothing is allocated under the counter's lock. When the work
-//! becomes due, it takes a node along to the list of the domain's [`WorkQueue`]. If the executor
-//! starts it without that list, the node stays in the list of the counter for its next work.
+//! brings the memory of a tree node, so nothing is allocated under the counter's lock. When the
+//! work becomes due, it takes a node along to the list of the domain's [`WorkQueue`]. If the
+//! executor starts it without that list, the node stays in the list of the counter for its next
+//! work.
 //!
 //! # Context
 //!
@@ -218,8 +219,8 @@ pub(in crate::provider) struct WorkLists {
     /// A use of the counter, from the first work until it is closed. A close takes it, if no work
     /// waits.
     keeper: Option<OwnedUse<Cntr>>,
-    /// The last work that the present change has made due. It is in no list. `None` when the lock is
-    /// released.
+    /// The last work that the present change has made due. It is in no list. `None` when the lock
+    /// is released.
     fresh: Option<Work>,
     /// The node of `fresh`, unless that has left it in its list as the last work.
     fresh_node: Option<Node>,
@@ -248,7 +249,8 @@ pub(in crate::provider) enum AfterChange {
     Nothing,
     /// Works are due in this queue, and no task starts them.
     Due(Arc<WorkQueue>),
-    /// The current task, which is no [`Starter::Worker`], is the executor and starts this work next.
+    /// The current task, which is no [`Starter::Worker`], is the executor and starts this work
+    /// next.
     Start(Work),
 }
 
@@ -305,8 +307,8 @@ impl WorkLists {
         }
     }
 
-    /// Prepares for a work of a kind: the works have a use of the counter, and `queue`, which is that
-    /// of its domain. Returns a node for the work, if its list needs one.
+    /// Prepares for a work of a kind: the works have a use of the counter, and `queue`, which is
+    /// that of its domain. Returns a node for the work, if its list needs one.
     pub(in crate::provider) fn begin(
         &mut self,
         kind: Compared,
@@ -329,8 +331,8 @@ impl WorkLists {
         node.ok_or(Missing::Node).map(Some)
     }
 
-    /// Takes the counter out of the queue's list of counters that have left works, of which it is the
-    /// first. Returns the next one.
+    /// Takes the counter out of the queue's list of counters that have left works, of which it is
+    /// the first. Returns the next one.
     pub(in crate::provider) fn end_rest(&mut self) -> Option<Arc<Cntr>> {
         self.in_rest = false;
         self.next_rest.take()
@@ -353,8 +355,8 @@ impl WorkLists {
     }
 
     /// The executor starts the work that has become due next, if no other one is due. Otherwise the
-    /// work goes to the end of the queue. Works of this counter enter the queue under its lock only,
-    /// so if the queue is empty, all earlier works of the counter have been started.
+    /// work goes to the end of the queue. Works of this counter enter the queue under its lock
+    /// only, so if the queue is empty, all earlier works of the counter have been started.
     // Always: see `Waiters::fire`.
     #[inline(always)]
     fn after_change_of_some(&mut self, starter: Starter) -> AfterChange {
@@ -383,8 +385,8 @@ impl WorkLists {
             .map_or(AfterChange::Nothing, AfterChange::Due)
     }
 
-    /// Moves the work that was `fresh` to the queue. Unless it is the only one that is due, it takes
-    /// its node or the one that it has left in its list.
+    /// Moves the work that was `fresh` to the queue. Unless it is the only one that is due, it
+    /// takes its node or the one that it has left in its list.
     #[inline(never)]
     fn push(&mut self, work: Work) {
         let Some(queue) = &self.queue else {

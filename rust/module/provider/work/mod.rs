@@ -112,8 +112,8 @@ impl Work {
         }
     }
 
-    /// Starts it, as the executor of its domain. `steps` are [its steps](Self::steps). Works that it
-    /// makes due are started later; the executor starts the returned one next. Sleeps with
+    /// Starts it, as the executor of its domain. `steps` are [its steps](Self::steps). Works that
+    /// it makes due are started later; the executor starts the returned one next. Sleeps with
     /// [`Post::Here`].
     #[inline(always)]
     fn start(self, post: Post, steps: usize) -> Option<Self> {
@@ -137,8 +137,8 @@ impl Work {
 /// Starts a transfer of `endpoint`. Sleeps with [`Post::Here`].
 #[inline(never)]
 fn start_transfer(operation: Admitted, endpoint: OwnedUse<Endpoint>, post: Post, steps: usize) {
-    // Before the operation completes. A close of the endpoint drops it from now on, as it does other
-    // started operations.
+    // Before the operation completes. A close of the endpoint drops it from now on, as it does
+    // other started operations.
     let Some(endpoint) = endpoint.end() else {
         return;
     };

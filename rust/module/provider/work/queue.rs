@@ -16,10 +16,10 @@
 //! lock of two counters.
 //!
 //! If a change makes one work due, by the executor or by a task that becomes it, and the list is
-//! empty, this work needs no list: the executor starts it next. The links of a chain are such works.
-//! A single work that another change makes due needs no node ([`Due::single`]): mostly the change is
-//! the completion of a transfer that the executor has just posted. While the list is not empty, each
-//! work goes to its end, so a chain delays no other work for longer than one step.
+//! empty, this work needs no list: the executor starts it next. The links of a chain are such
+//! works. A single work that another change makes due needs no node ([`Due::single`]): mostly the
+//! change is the completion of a transfer that the executor has just posted. While the list is not
+//! empty, each work goes to its end, so a chain delays no other work for longer than one step.
 //!
 //! # The executor
 //!
@@ -316,8 +316,8 @@ impl WorkQueue {
         !busy
     }
 
-    /// Notes that a counter, which is not in the list of those, has more works that are due. Returns
-    /// the counter behind it in the list, and what [`push`](Self::push) returns.
+    /// Notes that a counter, which is not in the list of those, has more works that are due.
+    /// Returns the counter behind it in the list, and what [`push`](Self::push) returns.
     pub(super) fn leave_rest(&self, cntr: Arc<Cntr>) -> (Option<Arc<Cntr>>, bool) {
         let (next, busy) = self.change(|due| due.rest.replace(cntr));
         (next, !busy)
@@ -332,9 +332,9 @@ impl WorkQueue {
         self.state.compare_exchange(0, BUSY).is_ok()
     }
 
-    /// Whether no work is due and there is no executor. Called under the lock of a counter: then all
-    /// works of this counter that were due have been started, and none becomes due before the lock
-    /// is released. Those of other counters may.
+    /// Whether no work is due and there is no executor. Called under the lock of a counter: then
+    /// all works of this counter that were due have been started, and none becomes due before the
+    /// lock is released. Those of other counters may.
     #[inline]
     pub(in crate::provider) fn is_idle(&self) -> bool {
         // ORDERING: acquire: who sees that no work is due sees the effects of those that were. All

@@ -41,9 +41,9 @@ pub(crate) struct Cntr {
 ///
 /// Creates a completion counter, attaches it to an endpoint, does the steps in their order, and
 /// shows both counts after each. Steps that change the counts: set=N, set-err=N, inc=N, inc-err=N.
-/// Operations of the endpoint with itself: send=BYTES, rdma-read=BYTES, rdma-write=BYTES, and fail, a
-/// write that is refused. read only shows the counts. overwrite=N writes to external memory. Without
-/// steps the command does an example, with explanations.
+/// Operations of the endpoint with itself: send=BYTES, rdma-read=BYTES, rdma-write=BYTES, and fail,
+/// a write that is refused. read only shows the counts. overwrite=N writes to external memory.
+/// Without steps the command does an example, with explanations.
 #[derive(Debug, Parser)]
 pub(crate) struct CompCntr {
     // A plain comment, because brackets are links in a doc comment.
@@ -120,10 +120,10 @@ pub(crate) struct CntrWatch {
 /// them. A packet belongs to the first rule that it matches, in the order of priorities; rules of
 /// equal priority are in the order of the command line. Needs CAP_NET_RAW.
 ///
-/// A rule is a list of fields, separated by commas: src=IP[/BITS], dst=IP[/BITS], sport=N[/MASK] (UDP
-/// source port), sqp=N[/MASK] (source QP), dqp=N[/MASK] (destination QP), op=N[/MASK] (opcode: 0x64,
-/// and 0x65 with immediate data), ipv4, ipv6, any; prio=N (default 0; lower numbers come first);
-/// continue (a packet of this rule can belong to later rules, too). Without a rule: any.
+/// A rule is a list of fields, separated by commas: src=IP[/BITS], dst=IP[/BITS], sport=N[/MASK]
+/// (UDP source port), sqp=N[/MASK] (source QP), dqp=N[/MASK] (destination QP), op=N[/MASK] (opcode:
+/// 0x64, and 0x65 with immediate data), ipv4, ipv6, any; prio=N (default 0; lower numbers come
+/// first); continue (a packet of this rule can belong to later rules, too). Without a rule: any.
 #[derive(Debug, Parser)]
 pub(crate) struct Flow {
     // A plain comment, because brackets are links in a doc comment.

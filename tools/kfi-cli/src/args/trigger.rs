@@ -65,8 +65,8 @@ pub(crate) struct Trigger {
     )]
     pub(crate) iterations: u64,
 
-    /// Also measure the same operations, posted by programs that read completions, and without those
-    /// for the sums, which the programs do
+    /// Also measure the same operations, posted by programs that read completions, and without
+    /// those for the sums, which the programs do
     #[arg(short, long)]
     pub(crate) compare: bool,
 

@@ -190,8 +190,8 @@ impl Group {
     /// Opens the endpoints, memory and counters of the ranks of a host.
     ///
     /// The endpoints have the host's address `addr`; without one, the link's. Its port is ignored.
-    /// The memory of a rank has the key of the rank's number plus one, unless the module chooses the
-    /// keys of the domain.
+    /// The memory of a rank has the key of the rank's number plus one, unless the module chooses
+    /// the keys of the domain.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Scalable endpoints and their contexts, and shared contexts. A context is recorded as an endpoint,
-//! so all calls for endpoints take it.
+//! Scalable endpoints and their contexts, and shared contexts. A context is recorded as an
+//! endpoint, so all calls for endpoints take it.
 
 use super::{
     super::round::{ALL_CAPS, Kind, MSG_CAPS, SEPS},

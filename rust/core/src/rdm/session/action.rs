@@ -43,7 +43,8 @@ pub struct Config {
     /// The number of READs that this end serves, and requests, at the same time:
     /// [`READS`](super::super::times::READS).
     pub reads: u8,
-    /// The time in ns after which an idle connection ends: [`IDLE_TIME`](super::super::times::IDLE_TIME).
+    /// The time in ns after which an idle connection ends:
+    /// [`IDLE_TIME`](super::super::times::IDLE_TIME).
     pub idle_time: u64,
 }
 
@@ -51,7 +52,9 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manage {
     /// Make a QP and send a connection request with this private data. The result is passed to
-    /// [`Session::accepted`](super::Session::accepted), [`Session::rejected`](super::Session::rejected), or [`Session::failed`](super::Session::failed).
+    /// [`Session::accepted`](super::Session::accepted),
+    /// [`Session::rejected`](super::Session::rejected), or
+    /// [`Session::failed`](super::Session::failed).
     Connect(Conn, Hello),
     /// Free the QP and the connection. Tell the peer, unless the cause is that it does not answer.
     /// Then call [`Session::closed`](super::Session::closed).
@@ -62,7 +65,8 @@ pub enum Manage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Make a QP and accept with this private data. The result is passed to
-    /// [`Session::established`](super::Session::established) or [`Session::failed`](super::Session::failed).
+    /// [`Session::established`](super::Session::established) or
+    /// [`Session::failed`](super::Session::failed).
     Accept(Conn, Hello),
     /// Reject the request.
     Refuse(Refusal),
@@ -113,8 +117,8 @@ pub enum Request {
     /// another message must be readable by the peer from now on, see
     /// [`Grant`](super::super::grant::Grant). An atomic is followed by its payload.
     Send(Header),
-    /// SEND [`Header::Result`], followed by the old values of the atomic, or the bytes of the tagged
-    /// read, that this answer belongs to.
+    /// SEND [`Header::Result`], followed by the old values of the atomic, or the bytes of the
+    /// tagged read, that this answer belongs to.
     Result {
         /// The number of the answer.
         answer: u64,
@@ -123,8 +127,8 @@ pub enum Request {
         /// The length of the values or bytes.
         len: u32,
     },
-    /// SEND [`Header::Bye`] with the number that [`Inbound::shut`](super::super::inbound::Inbound::shut)
-    /// returns.
+    /// SEND [`Header::Bye`] with the number that
+    /// [`Inbound::shut`](super::super::inbound::Inbound::shut) returns.
     Bye,
     /// READ from the peer's memory into the receive of this answer.
     Read {

@@ -17,8 +17,8 @@ use super::{
 };
 
 impl<S: Stores> Session<S> {
-    /// Handles the timers that have expired at `now`. `received_at` is the time at which the QP last
-    /// received a packet of the peer; not every packet causes a call of the session.
+    /// Handles the timers that have expired at `now`. `received_at` is the time at which the QP
+    /// last received a packet of the peer; not every packet causes a call of the session.
     pub fn expired(&mut self, now: u64, received_at: u64) {
         self.received_at = self.received_at.max(received_at);
         if self.attempt.is_some_and(|attempt| attempt.until <= now) {

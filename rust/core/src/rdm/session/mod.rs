@@ -47,8 +47,8 @@
 //!
 //! *A peer wants proof*: a peer with many requests refuses a request and sends a cookie
 //! ([`Refusal::Retry`](super::hello::Refusal::Retry)). The session repeats the request with the
-//! cookie: up to [`PROMPT_RETRIES`](super::times::PROMPT_RETRIES) times at once, then with the pauses
-//! for a busy peer. [`unproven`](super::unproven) describes the other end.
+//! cookie: up to [`PROMPT_RETRIES`](super::times::PROMPT_RETRIES) times at once, then with the
+//! pauses for a busy peer. [`unproven`](super::unproven) describes the other end.
 //!
 //! *A request from a peer with an established connection* means that the peer has lost its end. It
 //! is answered, and the new connection replaces the old one only when the peer has confirmed the
@@ -404,8 +404,8 @@ impl<S: Stores> Session<S> {
             return None;
         }
         if send.out.lane() == Lane::Atomics || !send.out.can_end_with(status) {
-            // A posted atomic is not withdrawn, and ends with its ACK or its old values. A FIN could
-            // end it while its old values arrive.
+            // A posted atomic is not withdrawn, and ends with its ACK or its old values. A FIN
+            // could end it while its old values arrive.
             self.failed(conn, Cause::Protocol);
             return None;
         }
@@ -427,7 +427,8 @@ impl<S: Stores> Session<S> {
         None
     }
 
-    /// Updates the first unacknowledged atomic after this one was acknowledged, or has ended before.
+    /// Updates the first unacknowledged atomic after this one was acknowledged, or has ended
+    /// before.
     fn pass_atomic(&mut self, number: u64) {
         if self.first_atomic == Some(number) {
             self.find_atomic(number.wrapping_add(1));

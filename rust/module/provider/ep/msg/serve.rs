@@ -152,8 +152,8 @@ impl Endpoint {
         })
     }
 
-    /// Checks that the peer may read the memory that `reth` names, or write it with `WRITE`. Each has
-    /// a function of its own, so that no call is added.
+    /// Checks that the peer may read the memory that `reth` names, or write it with `WRITE`. Each
+    /// has a function of its own, so that no call is added.
     #[inline(always)]
     fn check_access<const WRITE: bool>(&self, reth: &Reth) -> RequestResult {
         if reth.len == 0 {

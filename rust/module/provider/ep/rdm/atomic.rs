@@ -15,8 +15,8 @@ use super::super::{
 use crate::mem::atomic::Values;
 
 impl Endpoint {
-    /// ATOMIC, FETCH_ATOMIC, COMPARE_ATOMIC. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still
-    /// has its memory. Sleeps.
+    /// ATOMIC, FETCH_ATOMIC, COMPARE_ATOMIC. Errors: see [`Poster::post`]. With `EAGAIN`, `op`
+    /// still has its memory. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn atomic(
         self: &Arc<Self>,

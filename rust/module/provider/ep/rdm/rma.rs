@@ -73,9 +73,9 @@ impl Local<'_, '_> {
 }
 
 impl Endpoint {
-    /// Checks a READ and returns its flags. Fails with `EINVAL` if the lengths of both sides differ,
-    /// or tagged RMA has more than one piece or an offset that no receive can have; `EOPNOTSUPP`,
-    /// `EMSGSIZE`. Does not sleep.
+    /// Checks a READ and returns its flags. Fails with `EINVAL` if the lengths of both sides
+    /// differ, or tagged RMA has more than one piece or an offset that no receive can have;
+    /// `EOPNOTSUPP`, `EMSGSIZE`. Does not sleep.
     pub(in crate::provider::ep) fn check_read(&self, op: &Read) -> Result<OpFlags> {
         self.check_rma(OpType::Read, op.flags, op.into.len(), &op.remote)
     }

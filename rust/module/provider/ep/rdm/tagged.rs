@@ -2,13 +2,14 @@
 
 //! Tagged RMA: reading and writing the memory of a tagged receive that the peer has posted.
 //!
-//! The operation matches the posted receives like a tagged message, by its source and its tag, which
-//! is the key of its piece. Its address is an offset in the memory of the receive. It completes the
-//! receive, whatever the length.
+//! The operation matches the posted receives like a tagged message, by its source and its tag,
+//! which is the key of its piece. Its address is an offset in the memory of the receive. It
+//! completes the receive, whatever the length.
 //!
-//! It does not wait for a receive, as RMA does not wait for a region: without a matching one it fails
-//! with `EREMOTEIO`, and nothing is left at the peer. If the memory from the offset on is shorter
-//! than the operation, the bytes that it has are transferred, and both ends fail with `EMSGSIZE`.
+//! It does not wait for a receive, as RMA does not wait for a region: without a matching one it
+//! fails with `EREMOTEIO`, and nothing is left at the peer. If the memory from the offset on is
+//! shorter than the operation, the bytes that it has are transferred, and both ends fail with
+//! `EMSGSIZE`.
 //!
 //! An operation to a peer on another host goes over the network
 //! ([`remote::tagged`](super::remote)).

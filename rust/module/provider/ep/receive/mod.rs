@@ -401,8 +401,8 @@ impl Endpoint {
             .take_match(message)
     }
 
-    /// Removes the receive that tagged RMA accesses, if there is one. Its memory begins at the offset
-    /// of the access, and is empty if it is shorter. Does not sleep.
+    /// Removes the receive that tagged RMA accesses, if there is one. Its memory begins at the
+    /// offset of the access, and is empty if it is shorter. Does not sleep.
     pub(super) fn take_for_rma(&self, message: &Message, rma: TaggedRma) -> Option<MatchedReceive> {
         if !self.caps.contains(rma.target_caps()) {
             return None;

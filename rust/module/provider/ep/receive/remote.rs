@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Tagged RMA has no bytes in its SEND. It takes a posted receive
-//! ([`rma_target`](Endpoint::rma_target)) or has no destination. Then `arrived` answers: the receive is
-//! filled, or its bytes are sent, or the peer learns that there is none.
+//! ([`rma_target`](Endpoint::rma_target)) or has no destination. Then `arrived` answers: the
+//! receive is filled, or its bytes are sent, or the peer learns that there is none.
 //!
 //! If the connection fails before the message has arrived, [`not_arrived`](Endpoint::not_arrived)
 //! is called instead of `arrived`.

@@ -9,8 +9,8 @@
 //! The target keeps the payload of such a SEND in a buffer until all of it has come
 //! ([`ReceivedAtomic`]). Without memory for the buffer, the peer has to wait (RNR NAK). Then the
 //! atomic is executed, or the SEND is refused, by the same rules as RDMA. If old values are
-//! returned, they are in the same buffer until the peer has acknowledged them. The buffer is charged
-//! to the owner of the endpoint, in the part that peers can use.
+//! returned, they are in the same buffer until the peer has acknowledged them. The buffer is
+//! charged to the owner of the endpoint, in the part that peers can use.
 
 use kernel::rbtree::RBTreeNodeReservation;
 
@@ -220,7 +220,8 @@ impl Endpoint {
         for (index, piece) in op.remote.pieces().iter().enumerate() {
             let piece = Piece {
                 addr: piece.addr,
-                // The caller has checked the keys; the elements have at most `MAX_ATOMIC_SIZE` bytes.
+                // The caller has checked the keys; the elements have at most `MAX_ATOMIC_SIZE`
+                // bytes.
                 rkey: piece.key as u32,
                 len: piece.len as u32,
             };
@@ -371,8 +372,8 @@ impl Connection {
     }
 
     /// Executes an atomic of the peer whose payload has come. Returns the event with the reply, if
-    /// there is one. Fails with `Invalid` if the payload is malformed, `Access` if the access is not
-    /// allowed, `Operation` if this kernel does not compute its type. Sleeps.
+    /// there is one. Fails with `Invalid` if the payload is malformed, `Access` if the access is
+    /// not allowed, `Operation` if this kernel does not compute its type. Sleeps.
     pub(super) fn execute(
         &self,
         bound: &Bound,

@@ -369,7 +369,8 @@ impl RdmListener {
         Ok((session, hello))
     }
 
-    /// The endpoint that sent a request with this private data from `ip`, and its hello. Any context.
+    /// The endpoint that sent a request with this private data from `ip`, and its hello. Any
+    /// context.
     fn sender(
         &self,
         ip: IpAddr,
@@ -456,8 +457,8 @@ impl RequestFilter {
         })
     }
 
-    /// Decides whether a request is handled at time `now` in ns; with `must_prove` only with a valid
-    /// cookie. The error is the refusal if it is not: the peer must repeat the request with a
+    /// Decides whether a request is handled at time `now` in ns; with `must_prove` only with a
+    /// valid cookie. The error is the refusal if it is not: the peer must repeat the request with a
     /// cookie. Does not sleep.
     pub(super) fn check(
         &self,

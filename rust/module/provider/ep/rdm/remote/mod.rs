@@ -7,8 +7,8 @@
 //! made by the first operation to the peer, or by a connection request of the peer. It is freed
 //! when it has had nothing to do for a while. The core has the protocol ([`kfi_core::rdm`]):
 //! connections on demand, SENDs of messages with a header of the module's own, long messages read
-//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs, tagged RMA as messages with an
-//! answer.
+//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs, tagged RMA as messages with
+//! an answer.
 //!
 //! ```text
 //!  post.rs ----> session.rs ----> conn.rs ----> QP ----> peer

@@ -6,9 +6,9 @@
 //! the message, or the peer has to wait: a posted receive, into which the bytes are placed as they
 //! arrive; or a buffer of the endpoint; or, for a long message, only a slot for an unexpected
 //! message. An atomic needs memory for its payload, and is executed when all of it has come
-//! ([`atomic`](super::atomic)). The old values of an atomic, and the bytes of a tagged read, of this
-//! end go to their destination. Tagged RMA takes a posted receive, or none. All other headers are
-//! events for the session, which gets them when the run of the QP is over
+//! ([`atomic`](super::atomic)). The old values of an atomic, and the bytes of a tagged read, of
+//! this end go to their destination. Tagged RMA takes a posted receive, or none. All other headers
+//! are events for the session, which gets them when the run of the QP is over
 //! ([`Consumer::run_ended`]).
 //!
 //! The peer accesses memory through regions, by their keys. Its receives read long messages through
@@ -152,9 +152,9 @@ impl Connection {
         }
     }
 
-    /// Finds room for a message or an atomic. `NotReady`: there is no room, or no memory. `Invalid`:
-    /// the endpoint receives no such messages, as its hello has told the peer. The receives may be
-    /// those of a shared context, for other endpoints.
+    /// Finds room for a message or an atomic. `NotReady`: there is no room, or no memory.
+    /// `Invalid`: the endpoint receives no such messages, as its hello has told the peer. The
+    /// receives may be those of a shared context, for other endpoints.
     fn offer(&self, message: &header::Message, source: Source) -> RequestResult<ReceivedSend> {
         let endpoint = self.endpoint();
         let offered = Message {

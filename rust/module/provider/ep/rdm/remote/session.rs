@@ -210,8 +210,8 @@ pub(in crate::provider::ep) struct Session {
     pub(super) state: Mutex<State>,
     #[pin]
     grants: SpinLock<Grants>,
-    /// The destinations of the old values of atomics and of the bytes of tagged reads, by the number
-    /// of the operation. A leaf.
+    /// The destinations of the old values of atomics and of the bytes of tagged reads, by the
+    /// number of the operation. A leaf.
     #[pin]
     results: SpinLock<RBTree<u64, ResultPlace>>,
     /// The count of the answers to the peer that are not finished.
@@ -416,9 +416,9 @@ impl Session {
         }
     }
 
-    /// Takes the destination of a result. `None` if the operation was not posted on this connection,
-    /// the peer does not have to send so many bytes, or they have begun to arrive before. So no byte
-    /// arrives after the operation has completed. Does not sleep.
+    /// Takes the destination of a result. `None` if the operation was not posted on this
+    /// connection, the peer does not have to send so many bytes, or they have begun to arrive
+    /// before. So no byte arrives after the operation has completed. Does not sleep.
     pub(super) fn take_result(&self, conn: Conn, number: u64, len: u32) -> Option<MemRef> {
         let node = {
             let mut results = self.results.lock();

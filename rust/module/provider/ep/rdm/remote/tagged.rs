@@ -2,9 +2,9 @@
 
 //! Tagged RMA to peers on other hosts.
 //!
-//! The initiator sends an envelope, in the order of its messages. The peer takes a posted receive or
-//! none, reads the bytes of a write, like those of a long message, or sends those of a read, like the
-//! old values of an atomic. See [`kfi_core::rdm`].
+//! The initiator sends an envelope, in the order of its messages. The peer takes a posted receive
+//! or none, reads the bytes of a write, like those of a long message, or sends those of a read,
+//! like the old values of an atomic. See [`kfi_core::rdm`].
 
 use kernel::rbtree::RBTreeNodeReservation;
 
