@@ -105,7 +105,7 @@ static inline int kfi_av_bind(struct kfid_av *av, struct kfid *fid, u64 flags)
  * @av: the address vector
  * @addr: array of addresses, of the format that kfi_getinfo() gave; each is as
  *	long as its family has it, so behind one of an unknown family all fail
- * @count: their number
+ * @count: their number, 0 or more
  * @kfi_addr: where their kfi_addr_t are stored, KFI_ADDR_NOTAVAIL for an
  *	address that was not inserted; NULL: not wanted (KFI_AV_TABLE only)
  * @flags: KFI_MORE, KFI_SYNC_ERR (@context is an array of int, an error each;
@@ -114,8 +114,10 @@ static inline int kfi_av_bind(struct kfid_av *av, struct kfid *fid, u64 flags)
  *	not inserted, with its index, then KFI_AV_COMPLETE with the number of
  *	those that were
  *
- * Return: how many were inserted; 0 if an event tells; -KFI_EINVAL;
- *	-KFI_ENOEQ an event queue is not bound; -KFI_ENOSPC.
+ * Return: how many were inserted; 0 if an event tells; -KFI_ENOEQ an event
+ *	queue is not bound; -KFI_EINVAL an argument is not valid; the error of
+ *	the first address if none was inserted: -KFI_EINVAL, -KFI_ENOSPC,
+ *	-KFI_ENOMEM.
  */
 static inline int kfi_av_insert(struct kfid_av *av, const void *addr,
 				size_t count, kfi_addr_t *kfi_addr, u64 flags,

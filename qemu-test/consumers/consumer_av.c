@@ -86,7 +86,7 @@ static void each_address_has_its_result(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, &in[1], 1, addr, 0, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, addr, KFI_SYNC_ERR, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, NULL, 0, NULL), -EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 0, addr, 0, NULL), -EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, NULL, 1, addr, 0, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, addr, KFI_READ, NULL), -EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
 	fixture_close(test, &f);

@@ -56,6 +56,7 @@ static int try(struct fixture *f, struct kfi_info *info)
 
 static void attributes_are_checked(struct kunit *test)
 {
+	struct kfid_domain *domain;
 	struct kfi_info *info;
 	struct fixture f;
 
@@ -84,6 +85,13 @@ static void attributes_are_checked(struct kunit *test)
 	info->tx_attr->op_flags = KFI_MULTI_RECV;
 	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EINVAL);
 	info->tx_attr->op_flags = 0;
+	/* There are no keys that peers would need. */
+	info->ep_attr->auth_key_size = 1;
+	KUNIT_EXPECT_EQ(test, try(&f, info), -KFI_EINVAL);
+	info->ep_attr->auth_key_size = 0;
+	info->domain_attr->auth_key_size = 1;
+	KUNIT_EXPECT_EQ(test, kfi_domain(f.fabric, info, &domain, NULL), -KFI_EINVAL);
+	info->domain_attr->auth_key_size = 0;
 	info->caps |= KFI_MULTICAST;
 	KUNIT_EXPECT_NE(test, try(&f, info), 0);
 	info->caps &= ~KFI_MULTICAST;

@@ -250,8 +250,9 @@ unsafe fn put_result(
 }
 
 /// Inserts `count` addresses, which `next` returns in their order, and tells the results. Fails as
-/// [`check_flags`], and with `EINVAL` for no addresses or too many, or if nobody learns the values of
-/// a map; with the first error if none was inserted. Returns their number, 0 if an event tells it.
+/// [`check_flags`], and with `EINVAL` for too many addresses, or if nobody learns the values of a
+/// map; with the first error if none of several was inserted. Returns their number, 0 if an event
+/// tells it.
 ///
 /// # Safety
 ///
@@ -265,8 +266,8 @@ unsafe fn insert_all(
     context: *mut c_void,
 ) -> Result<c_int> {
     let reports = check_flags(av, flags, context)?;
-    let unnamed = fi_addrs.is_null() && av.kind() != AvType::Table;
-    if unnamed || count == 0 || count > MAX_AV as usize {
+    let unnamed = count != 0 && fi_addrs.is_null() && av.kind() != AvType::Table;
+    if unnamed || count > MAX_AV as usize {
         return Err(EINVAL);
     }
     // Whether there is memory for all reports is known before the first address is inserted.
@@ -321,7 +322,9 @@ unsafe extern "C" fn insert(
     // SAFETY: By the interface, `av` is an open AV of this module.
     let av = &unsafe { inner(av) }.0;
     let mut addr: *const u8 = addrs.cast();
-    let count = if addrs.is_null() { 0 } else { count };
+    if addr.is_null() && count != 0 {
+        return EINVAL.to_errno();
+    }
     let next = |_: usize| {
         // SAFETY: By the interface there are `count` addresses, one behind the other. `addr` is the
         // next one, or an earlier one of an unknown family.

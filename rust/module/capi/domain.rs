@@ -93,8 +93,8 @@ unsafe impl Head for kfid_domain {
 }
 
 /// The name of the link and the mr_mode that an entry has. Fails with `EINVAL` if the entry has no
-/// attributes of a domain, or an mr_mode that the provider does not have; `ENODEV` if its name is
-/// that of no link.
+/// attributes of a domain, an mr_mode that the provider does not have, or an authorization key,
+/// which no domain has; `ENODEV` if its name is that of no link.
 ///
 /// # Safety
 ///
@@ -111,10 +111,11 @@ unsafe fn attributes(info: *const kfi_info) -> Result<(LinkName, MrMode)> {
         return Err(EINVAL);
     }
     // SAFETY: By the requirement above.
-    let (name, mode) = unsafe { (text((*attr).name)?, (*attr).mr_mode) };
+    let (name, mode, key) =
+        unsafe { (text((*attr).name)?, (*attr).mr_mode, (*attr).auth_key_size) };
     let mode = u32::try_from(mode).map_err(|_| EINVAL)?;
     let mode = flags::MrMode::from_bits(mode).map_err(to_error)?;
-    if !MODES.contains(mode) {
+    if !MODES.contains(mode) || key != 0 {
         return Err(EINVAL);
     }
     let mut raw_name = [0; KFABRIC_LINK_NAME_MAX as usize];
