@@ -42,7 +42,8 @@ static inline struct kfi_info *sep_info(struct kunit *test, size_t contexts)
 
 	KUNIT_ASSERT_NOT_NULL(test, hints);
 	hints->caps = KFI_MSG | KFI_TAGGED | KFI_RMA | KFI_ATOMIC | KFI_SOURCE |
-		      KFI_NAMED_RX_CTX | KFI_DIRECTED_RECV | KFI_MULTI_RECV | KFI_REMOTE_COMM;
+		      KFI_NAMED_RX_CTX | KFI_DIRECTED_RECV | KFI_MULTI_RECV | KFI_REMOTE_COMM |
+		      KFI_TRIGGER;
 	hints->addr_format = KFI_SOCKADDR_IN;
 	hints->ep_attr->tx_ctx_cnt = contexts;
 	hints->ep_attr->rx_ctx_cnt = contexts;
