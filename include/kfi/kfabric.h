@@ -190,7 +190,7 @@ struct kfi_rx_attr {
  *	kfi_scalable_ep(); or KFI_SHARED_CONTEXT. In hints 0 is one, or, with
  *	KFI_NAMED_RX_CTX in the capabilities, max_ep_tx_ctx
  * @rx_ctx_cnt: the same for receive contexts
- * @auth_key_size: bytes of @auth_key
+ * @auth_key_size: bytes of @auth_key; 0 with kfabric.ko, which has no keys
  * @auth_key: key that peers must have too
  */
 struct kfi_ep_attr {
@@ -234,7 +234,7 @@ struct kfi_ep_attr {
  * @caps: KFI_LOCAL_COMM, KFI_REMOTE_COMM, KFI_SHARED_AV
  * @mode: what the consumer must do
  * @auth_key: key of the domain's endpoints and regions
- * @auth_key_size: bytes of @auth_key
+ * @auth_key_size: bytes of @auth_key; 0 with kfabric.ko, which has no keys
  * @max_err_data: bytes of err_data of an error entry
  * @mr_cnt: memory regions
  * @tclass: traffic class of endpoints that have none of their own
@@ -525,11 +525,28 @@ static inline int kfi_close(struct kfid *fid)
 /**
  * kfi_control() - a command to an object
  * @fid: the object
- * @command: KFI_GETWAIT, ...
+ * @command: which one; kfi_constants.h has the types of their arguments
  * @arg: its argument
  *
- * Return: 0; -KFI_ENOSYS if the object does not have the command; -KFI_EINVAL;
- *	others of the command.
+ * The commands, the objects that have them, and where they are described:
+ *
+ * - KFI_GETWAIT: counters, queues and wait sets; the address of a wait queue.
+ *   -KFI_EINVAL: the object has KFI_WAIT_NONE.
+ * - KFI_GETOPSFLAG, KFI_SETOPSFLAG: the default flags of counters, endpoints and
+ *   contexts.  For the last two the argument has KFI_TRANSMIT or KFI_RECV beside
+ *   the flags of that side.  -KFI_EINVAL: neither or both, or a flag that an
+ *   operation of that side cannot have.
+ * - KFI_ENABLE: kfi_enable(), kfi_mr_enable().  KFI_ALIAS: kfi_alias().
+ * - KFI_BACKLOG: kfi_listen().
+ * - KFI_QUEUE_WORK, KFI_CANCEL_WORK, KFI_FLUSH_WORK: domains; struct
+ *   kfi_deferred_work.
+ * - KFI_GET_RAW_MR, KFI_REFRESH: regions; KFI_MAP_RAW_MR, KFI_UNMAP_KEY: domains;
+ *   kfi_mr.h.
+ *
+ * No object of kfabric.ko has KFI_GETFIDFLAG and KFI_SETFIDFLAG.
+ *
+ * Return: 0; -KFI_ENOSYS if the object does not have the command; -KFI_EINVAL an
+ *	argument that is needed is NULL; others of the command.
  */
 static inline int kfi_control(struct kfid *fid, int command, void *arg)
 {

@@ -98,7 +98,10 @@ static inline int kfi_getpeer(struct kfid_ep *ep, void *addr, size_t *addrlen)
  * kfi_listen() - accept requests for connections
  * @pep: the passive endpoint, bound to an event queue
  *
- * The event KFI_CONNREQ tells of each request.
+ * The event KFI_CONNREQ tells of each request.  Before this call, kfi_control()
+ * with KFI_BACKLOG sets how many requests may wait to be accepted or rejected, 1
+ * to 4,096; more are refused.  Other numbers are -KFI_EINVAL, and the command is
+ * -KFI_EOPBADSTATE afterwards.
  *
  * Return: 0; -KFI_ENOEQ; -KFI_EADDRINUSE; -KFI_EADDRNOTAVAIL no link has the
  *	address; -KFI_EOPBADSTATE it listens.

@@ -376,7 +376,7 @@ enum {
 	KFI_ALIAS	= 4,	/* struct kfi_alias * */
 	KFI_GETWAIT	= 5,	/* void **: the wait_queue_head_t */
 	KFI_ENABLE	= 6,	/* NULL */
-	KFI_BACKLOG	= 7,	/* int *: requests that wait, before kfi_listen() */
+	KFI_BACKLOG	= 7,	/* int *: see kfi_listen() */
 	KFI_GET_RAW_MR	= 8,	/* struct kfi_mr_raw_attr * */
 	KFI_MAP_RAW_MR	= 9,	/* struct kfi_mr_map_raw * */
 	KFI_UNMAP_KEY	= 10,	/* u64 * */

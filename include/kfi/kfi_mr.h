@@ -21,7 +21,7 @@
  * @offset: 0
  * @requested_key: the key, unless the provider chooses it
  * @context: the consumer's
- * @auth_key_size: bytes of @auth_key
+ * @auth_key_size: bytes of @auth_key; 0 with kfabric.ko, which has no keys
  * @auth_key: key that peers must have too
  */
 struct kfi_mr_attr {

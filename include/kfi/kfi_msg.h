@@ -102,8 +102,8 @@ struct kfi_ops_msg {
  * @buf: kernel address of the buffer
  * @len: its bytes
  * @desc: kfi_mr_desc() of the region with the memory, or NULL
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @context: returned in the completion
  *
  * Context: Process or softirq.
@@ -126,8 +126,8 @@ static inline ssize_t kfi_recv(struct kfid_ep *ep, void *buf, size_t len,
  * @iov: list of kernel addresses
  * @desc: array of descriptors, one for each element, or NULL
  * @count: elements of the list
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @context: returned in the completion
  *
  * Context: As kfi_recv().
@@ -146,8 +146,8 @@ static inline ssize_t kfi_recvv(struct kfid_ep *ep, const struct kvec *iov,
  * @biov: list of pages
  * @desc: array of descriptors, one for each element, or NULL
  * @count: elements of the list
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @context: returned in the completion
  *
  * Context: As kfi_recv().
@@ -166,8 +166,8 @@ static inline ssize_t kfi_recvbv(struct kfid_ep *ep, const struct bio_vec *biov,
  * @sgl: scatterlist
  * @desc: array of descriptors, one for each element, or NULL
  * @count: elements of the list
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @context: returned in the completion
  *
  * Context: As kfi_recv().
@@ -286,6 +286,9 @@ static inline ssize_t kfi_sendsgl(struct kfid_ep *ep,
  * @ep: the endpoint, or a transmit context
  * @msg: the operation
  * @flags: flags of the operation, instead of the default ones
+ *
+ * With KFI_FENCE, as in other calls with flags, -KFI_EAGAIN can also mean that an
+ * earlier message waits at the peer, on this host.
  *
  * Context: As kfi_send().
  * Return: as kfi_send().

@@ -103,8 +103,8 @@ struct kfi_ops_tagged {
  * @buf: kernel address of the buffer
  * @len: its bytes
  * @desc: kfi_mr_desc() of the region with the memory, or NULL
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @tag: receive messages with this tag
  * @ignore: bits of the tag that do not matter
  * @context: returned in the completion
@@ -129,8 +129,8 @@ static inline ssize_t kfi_trecv(struct kfid_ep *ep, void *buf, size_t len,
  * @iov: list of kernel addresses
  * @desc: array of descriptors, one for each element, or NULL
  * @count: elements of the list
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @tag: receive messages with this tag
  * @ignore: bits of the tag that do not matter
  * @context: returned in the completion
@@ -152,8 +152,8 @@ static inline ssize_t kfi_trecvv(struct kfid_ep *ep, const struct kvec *iov,
  * @biov: list of pages
  * @desc: array of descriptors, one for each element, or NULL
  * @count: elements of the list
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @tag: receive messages with this tag
  * @ignore: bits of the tag that do not matter
  * @context: returned in the completion
@@ -176,8 +176,8 @@ static inline ssize_t kfi_trecvbv(struct kfid_ep *ep,
  * @sgl: scatterlist
  * @desc: array of descriptors, one for each element, or NULL
  * @count: elements of the list
- * @src_addr: receive from this peer only, with KFI_DIRECTED_RECV; else
- *	KFI_ADDR_UNSPEC
+ * @src_addr: with KFI_DIRECTED_RECV, the only peer to receive from, or
+ *	KFI_ADDR_UNSPEC; without, it is ignored
  * @tag: receive messages with this tag
  * @ignore: bits of the tag that do not matter
  * @context: returned in the completion

@@ -197,6 +197,15 @@ struct kfi_op_cntr {
  * freed then.  KFI_CANCEL_WORK finds the work by @triggering_cntr, @threshold
  * and @context: -KFI_ENOENT for a work that does not wait, also for one that was
  * never queued, if @context was zeroed or the call that queues it has failed.
+ *
+ * KFI_QUEUE_WORK returns 0; -KFI_EINVAL for an object of another domain or class,
+ * a @completion_cntr of a change of a counter, or an argument that is not valid;
+ * -KFI_ENOSYS for an operation that the endpoint does not have or that has no
+ * single completion (KFI_MULTI_RECV, KFI_PEEK, KFI_CLAIM, KFI_DISCARD), and for
+ * one of a shared receive context; -KFI_ENOSPC if 131,072 works and triggered
+ * operations wait in the domain; -KFI_EOPBADSTATE if the endpoint is not enabled;
+ * -KFI_ENOMEM.  KFI_FLUSH_WORK returns 0, or -KFI_EINVAL for a counter of another
+ * domain.
  */
 struct kfi_deferred_work {
 	struct kfi_context2	context;
