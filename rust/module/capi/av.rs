@@ -105,9 +105,9 @@ unsafe impl Head for kfid_av {
     }
 }
 
-/// The attributes of an AV. Fails with `ENOSYS` for a shared AV (`name`, `map_addr`), which does not
-/// exist: consumers in the kernel can share the object itself; `EINVAL` for an attribute that is not
-/// valid.
+/// The attributes of an AV. Fails with `ENOSYS` for a shared AV (`name`, `map_addr`), which does
+/// not exist: consumers in the kernel can share the object itself; `EINVAL` for an attribute that
+/// is not valid.
 fn attributes(attr: Option<&kfi_av_attr>) -> Result<AvAttr> {
     let Some(attr) = attr else {
         return Ok(AvAttr {
