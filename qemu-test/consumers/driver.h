@@ -17,6 +17,7 @@
 #include <linux/delay.h>
 #include <linux/gfp.h>
 #include <linux/mm.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -190,10 +191,9 @@ static void read_queue(struct work_struct *work)
 			memset(&error, 0xa5, sizeof(error));
 			while (kfi_cq_readerr(queue->cq, &error, 0) == 1)
 				entry_failed(queue->cpt, &error);
-		} else if (ret == -KFI_EAGAIN) {
-			return;
 		} else {
-			bug(queue->cpt->driver, "a read fails with %zd\n", ret);
+			if (ret != -KFI_EAGAIN)
+				bug(queue->cpt->driver, "a read fails with %zd\n", ret);
 			return;
 		}
 	}
@@ -373,7 +373,7 @@ static struct kfi_info *driver_hints(u32 *key)
 	hints->domain_attr->mr_key_size = sizeof(int);
 	hints->domain_attr->resource_mgmt = KFI_RM_DISABLED;
 	hints->domain_attr->tclass = KFI_TC_BEST_EFFORT;
-	hints->ep_attr->max_msg_size = 1 << 20;
+	hints->ep_attr->max_msg_size = SZ_1M;
 	hints->rx_attr->op_flags = KFI_COMPLETION | KFI_MULTI_RECV;
 	hints->rx_attr->iov_limit = MAX_IOV;
 	hints->tx_attr->op_flags = KFI_COMPLETION;

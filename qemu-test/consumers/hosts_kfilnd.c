@@ -6,13 +6,13 @@
 
 #include <linux/kthread.h>
 #include <linux/module.h>
+#include <linux/sizes.h>
 
 #include "driver_flow.h"
 
 #define SERVICE		"4700"	/* first of the ports of a driver's receive contexts */
 #define KEY		255	/* the default of kfilnd */
 #define LARGEST		(IMMEDIATE - sizeof(struct message))
-#define MEGABYTE	(1UL << 20)
 
 /* A driver on each host, which know each other. They have not met. */
 static struct driver *drivers_open(struct kunit *test, u32 key, u32 other_key)
@@ -89,7 +89,7 @@ static void messages_arrive(struct kunit *test)
 static void bulk_data_arrive(struct kunit *test)
 {
 	static const size_t sizes[] = {
-		1, 255, PAGE_SIZE - 1, PAGE_SIZE, PAGE_SIZE + 1, 5 * PAGE_SIZE + 7, MEGABYTE,
+		1, 255, PAGE_SIZE - 1, PAGE_SIZE, PAGE_SIZE + 1, 5 * PAGE_SIZE + 7, SZ_1M,
 	};
 	struct driver *drivers = drivers_meet(test);
 	int i, host, put, ret, served = 0;
@@ -133,7 +133,7 @@ static int runs(void *arg)
 	int round, ret = 0;
 
 	for (round = 0; round < runner->rounds && !ret; round++) {
-		size_t bytes = 1 + (round * 7919UL + runner->cpt * 104729UL) % (MEGABYTE / 4);
+		size_t bytes = 1 + (round * 7919UL + runner->cpt * 104729UL) % (SZ_1M / 4);
 
 		ret = immediate(runner->driver, runner->cpt, IMMEDIATE_MSG, round * 61 % LARGEST,
 				round);
@@ -257,7 +257,7 @@ static void a_peer_that_is_gone_is_found_again(struct kunit *test)
 	greet(test, &drivers[0]);
 	for (put = 0; put < 2; put++) {
 		KUNIT_EXPECT_EQ(test, bulk(&drivers[put], 1, put, PAGE_SIZE, 1), 0);
-		KUNIT_EXPECT_EQ(test, bulk(&drivers[put], 1, !put, MEGABYTE, 2), 0);
+		KUNIT_EXPECT_EQ(test, bulk(&drivers[put], 1, !put, SZ_1M, 2), 0);
 	}
 	drivers_close(test, drivers);
 }
