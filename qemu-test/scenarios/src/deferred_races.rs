@@ -23,10 +23,10 @@ tests![
     a_flush_beside_adds_loses_nothing => 120,
     works_of_a_counter_keep_their_order_with_many_adders => 120,
     one_add_starts_very_much_work_in_order => 120,
-    work_that_is_due_comes_after_earlier_work => 120,
-    a_flush_beside_one_add_takes_the_last_works => 120,
+    work_that_is_due_comes_after_earlier_work => 300,
+    a_flush_beside_one_add_takes_the_last_works => 300,
     a_cancel_of_a_trigger_beside_an_add_tells_what_happened => 120,
-    a_killed_process_leaves_no_work => 120,
+    a_killed_process_leaves_no_work => 300,
     a_busy_chain_lets_others_run => 120,
 ];
 
