@@ -6,7 +6,10 @@ use super::{
     bad_atomics::send_of,
     peer::Peer,
 };
-use crate::{harness::tests, host::buffer};
+use crate::{
+    harness::tests,
+    host::{buffer, until},
+};
 use kfi::{Buffer, CompFlags, Errno, FiAddr, Op, PacketCounter};
 use kfi_core::rdm::header::{FinStatus, Header, Message, RemoteAddr};
 use kfi_roce::{headers::Syndrome, packet::Packet};
@@ -117,6 +120,8 @@ fn invalid_tagged_rma_is_refused() {
         let (mut peer, _) = scene.connect();
         send(&mut scene, &peer, 0, &packets_of(&bytes));
         scene.hear(&mut peer, &what, |peer, _| peer.is_dead());
+        // The peer may see the NAK before it is counted.
+        until(&what, || scene.count(PacketCounter::NakInvalidTx) > before);
         let after = scene.count(PacketCounter::NakInvalidTx);
         assert_eq!((peer.acknowledged, after), (0, before + 1), "{what}");
         scene.is_unharmed();
