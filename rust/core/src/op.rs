@@ -211,17 +211,15 @@ impl OpType {
         {
             return Err(Errno::EINVAL);
         }
-        Ok(self.with_defaults(flags, explicit, defaults))
+        let defaults = if explicit { OpFlags::EMPTY } else { defaults };
+        Ok(self.with_defaults(flags, defaults))
     }
 
-    /// Returns the flags of one operation whose own flags this kind accepts: the same as
-    /// [`flags`](Self::flags).
+    /// Returns the flags of one operation whose own flags this kind accepts, with those in
+    /// `defaults` that it accepts.
     #[inline(always)]
-    pub fn with_defaults(self, own: OpFlags, explicit: bool, defaults: OpFlags) -> OpFlags {
-        let mut flags = own;
-        if !explicit {
-            flags |= defaults & self.flags_allowed();
-        }
+    pub fn with_defaults(self, own: OpFlags, defaults: OpFlags) -> OpFlags {
+        let mut flags = own | (defaults & self.flags_allowed());
         if matches!(self, Self::FetchAtomic | Self::CompareAtomic) {
             flags = flags.without(OpFlags::INJECT);
         }

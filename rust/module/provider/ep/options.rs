@@ -126,7 +126,7 @@ impl Endpoint {
             true => OpFlags::EMPTY,
             false => self.op_flags(kind.side()),
         };
-        kind.with_defaults(flags.own, flags.explicit, defaults)
+        kind.with_defaults(flags.own, defaults)
     }
 
     /// The effective flags of a transmit of `len` bytes, with all checks. Fails with those of

@@ -261,7 +261,10 @@ impl Endpoint {
                 Some(peer) if !peer.is_context_of(&name, index) => return Err(EHOSTUNREACH),
                 Some(peer) if peer.auth_key != self.auth_key => return Err(ENOTCONN),
                 Some(peer) => Peer::Local(peer),
-                None => Peer::Remote(self.remote_peer(bound, &av.peer(fi_addr)?)?),
+                None => {
+                    let context = PeerAddr::context(name, index).map_err(to_error)?;
+                    Peer::Remote(self.remote_peer(bound, &context)?)
+                }
             };
             last.0 = Some(KnownPeer {
                 addr: fi_addr,
