@@ -66,6 +66,17 @@ pub(crate) struct MemRef {
 // The tables of posted receives have one in each entry.
 kernel::static_assert!(size_of::<MemRef>() <= 24);
 
+/// Memory that is not used any more and is only kept until a context that may sleep drops it.
+#[must_use = "a drop may sleep"]
+pub(crate) struct Kept(Option<Arc<Backing>>);
+
+impl Kept {
+    /// No memory.
+    pub(crate) const fn nothing() -> Self {
+        Self(None)
+    }
+}
+
 impl MemRef {
     /// No bytes.
     pub(crate) const fn empty() -> Self {
@@ -367,7 +378,7 @@ impl Source<'_> {
     /// Replaces at most [`INLINE_MAX`] bytes by a copy of them, which no one else changes, and
     /// returns the memory that they were in. Process context with `may_sleep`, otherwise any
     /// context. Fails with `EMSGSIZE` if there are more bytes; `ENOMEM`.
-    pub(crate) fn copy_short(&mut self, may_sleep: bool) -> Result<MemRef> {
+    pub(crate) fn copy_short(&mut self, may_sleep: bool) -> Result<Kept> {
         if self.len() > INLINE_MAX {
             return Err(EMSGSIZE);
         }
@@ -375,8 +386,8 @@ impl Source<'_> {
         // So few bytes are copied without a call of `cond_resched()`.
         copy(&buffer, self);
         match core::mem::replace(self, Self::Mem(buffer)) {
-            Self::Mem(replaced) => Ok(replaced),
-            Self::Inline(_) => Ok(MemRef::empty()),
+            Self::Mem(replaced) => Ok(Kept(replaced.backing)),
+            Self::Inline(_) => Ok(Kept::nothing()),
         }
     }
 

@@ -61,6 +61,7 @@ pub(crate) use memref::{
     copy_mem,
     copy_part,
     Inline,
+    Kept,
     MemRef,
     Source, //
 };

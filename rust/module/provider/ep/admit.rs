@@ -54,6 +54,7 @@ use super::{
     }, //
 };
 use crate::{
+    mem::Kept,
     provider::work::Deferral,
     shim::{
         errno::number,
@@ -81,8 +82,11 @@ pub(super) struct Entry {
     pub(super) record: Option<Record>,
     origin: Origin,
     /// Memory of injected bytes that were copied where it cannot be released.
-    _replaced: MemRef,
+    _replaced: Kept,
 }
+
+// A waiting operation takes one object of this size of the allocator, not of the next one.
+kernel::static_assert!(size_of::<Entry>() <= 256);
 
 /// The endpoint of an entry. Its owner is charged for the memory of the entry.
 pub(super) struct Charged {
@@ -281,7 +285,7 @@ impl Endpoint {
                 record,
                 origin: Origin::Started { turn: None },
                 _replaced: match context {
-                    Context::MaySleep => MemRef::empty(),
+                    Context::MaySleep => Kept::nothing(),
                     Context::Atomic => replaced,
                 },
             },

@@ -15,6 +15,7 @@ use kfi_core::{
 };
 
 use super::prelude::*;
+use crate::mem::Kept;
 
 /// Flags of an operation, and whether the endpoint's default flags are added.
 #[derive(Clone, Copy)]
@@ -301,7 +302,7 @@ impl Op<'_> {
     /// and, with KFI_INJECT, of others; with `rc`, a buffer for the discarded result of an RC
     /// atomic. Returns memory that a copy has replaced. Fails with `ENOMEM`. Sleeps with
     /// `may_sleep`, otherwise any context.
-    pub(super) fn own(&mut self, flags: OpFlags, rc: bool, may_sleep: bool) -> Result<MemRef> {
+    pub(super) fn own(&mut self, flags: OpFlags, rc: bool, may_sleep: bool) -> Result<Kept> {
         match self {
             Self::Send(Send { from, .. }) | Self::Write(Write { from, .. }) => {
                 if flags.contains(OpFlags::INJECT) {
@@ -321,7 +322,7 @@ impl Op<'_> {
             }
             Self::Receive(_) | Self::Read(_) => {}
         }
-        Ok(MemRef::empty())
+        Ok(Kept::nothing())
     }
 
     /// Takes the operation out, and leaves it without memory. It was made its own before
