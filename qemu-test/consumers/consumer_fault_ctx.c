@@ -271,7 +271,7 @@ static int post_shared_tagged(struct faults_world *w)
 
 static int post_shared_under_a_lock(struct faults_world *w)
 {
-	DEFINE_SPINLOCK(lock);
+	static DEFINE_SPINLOCK(lock);
 	int ret;
 
 	spin_lock(&lock);
