@@ -8,6 +8,11 @@
  * KFI_CANCEL_WORK and KFI_FLUSH_WORK.  Either starts when a counter reaches a
  * threshold.
  *
+ * If KFI_TRIGGER is a default flag of an endpoint, or of an alias
+ * (kfi_ep_alias()), all its operations are triggered, apart from those of calls
+ * that take flags, such as kfi_sendmsg(), where the flag decides.  kfi_inject()
+ * and its like name no condition: they fail with -KFI_ENOSYS there.
+ *
  * Both need process context.  An operation with KFI_TRIGGER fails with
  * -KFI_EOPNOTSUPP where its caller may not sleep.  A kernel without a count of
  * preemption (CONFIG_PREEMPT_COUNT) cannot tell that, so there it always fails;

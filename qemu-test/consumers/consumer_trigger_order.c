@@ -236,6 +236,16 @@ static void an_alias_defers(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_send(alias, w->from, 1, NULL, peer, &w->when[0]), 0);
 	/* Every transfer of the alias needs a condition. */
 	KUNIT_EXPECT_EQ(test, kfi_send(alias, w->from, 1, NULL, peer, NULL), -KFI_EINVAL);
+	/* An injected one cannot have one. */
+	KUNIT_EXPECT_EQ(test, kfi_inject(alias, w->from, 1, peer), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_injectdata(alias, w->from, 1, 7, peer), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_tinject(alias, w->from, 1, peer, 7), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_tinjectdata(alias, w->from, 1, 7, peer, 7), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_inject_write(alias, w->from, 1, peer, 0, 0), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_inject_writedata(alias, w->from, 1, 7, peer, 0, 0),
+			-KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, kfi_inject_atomic(alias, w->from, 1, peer, 0, 0, KFI_UINT8, KFI_SUM),
+			-KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_send(w->ends[0].ep, w->from + 1, 1, NULL, peer, w), 0);
 	completed(test, &w->ends[0], w, SENT, 0);
 	/* The structure was copied. */

@@ -87,8 +87,8 @@ pub(super) enum Given {
     Default(OpFlags),
     /// The flags of the call, without defaults (kfi_sendmsg() and the like).
     Explicit(u64),
-    /// kfi_inject() and the like, with these. Such operations are never triggered, because they
-    /// have no context.
+    /// kfi_inject() and the like, with these. Such operations cannot be triggered, because they have
+    /// no context that names a condition.
     Inject(OpFlags),
 }
 
@@ -194,7 +194,8 @@ impl Call {
 
 impl OpenEp {
     /// Begins a call that posts an operation. Fails with `EINVAL` for a flag that `kind` cannot
-    /// have, or a triggered context that is not valid; `EOPNOTSUPP` for a triggered operation of an
+    /// have, or a triggered context that is not valid; `ENOSYS` for kfi_inject() and the like of an
+    /// endpoint whose operations are triggered; `EOPNOTSUPP` for a triggered operation of an
     /// endpoint without the capability, or where the caller may not sleep.
     ///
     /// # Safety
@@ -208,6 +209,9 @@ impl OpenEp {
     ) -> Result<Call> {
         let (own, defaults) = match given {
             Given::Default(own) => (own.bits(), self.op_flags(kind.side())),
+            Given::Inject(_) if self.op_flags(kind.side()).contains(OpFlags::TRIGGER) => {
+                return Err(ENOSYS);
+            }
             Given::Inject(own) => ((own | OpFlags::INJECT).bits(), OpFlags::EMPTY),
             // An injected operation of these calls makes an entry, like all others.
             Given::Explicit(own)
