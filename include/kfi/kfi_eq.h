@@ -85,9 +85,9 @@ struct kfi_eq_err_entry {
 
 /**
  * struct kfi_eq_cm_entry - an event about a connection
- * @fid: the endpoint; KFI_CONNREQ: the passive endpoint, or NULL if it was closed
+ * @fid: the endpoint; KFI_CONNREQ: the passive endpoint
  * @info: KFI_CONNREQ: for the endpoint that accepts; kfi_freeinfo() frees it.
- *	NULL with KFI_PEEK, and if the passive endpoint was closed
+ *	NULL with KFI_PEEK
  * @data: the peer's private data
  */
 struct kfi_eq_cm_entry {
@@ -177,6 +177,10 @@ static inline int kfi_eq_open(struct kfid_fabric *fabric,
  * @buf: where its data are stored
  * @len: room in @buf, bytes
  * @flags: KFI_PEEK: leave the event; or 0
+ *
+ * The endpoint, the passive endpoint or the region of an event is open:
+ * kfi_close() removes its events and errors that were not read, apart from those
+ * that kfi_eq_write() has put there.  Those of an address vector stay.
  *
  * Context: Process, may sleep; so it is no condition of wait_event(), but of
  *	wait_woken().

@@ -680,11 +680,13 @@ struct kfabric_getinfo {
  * @size: sizeof(struct kfabric_close)
  * @handle: the object
  *
- * An endpoint's posted receives are dropped without completions.  The call
- * waits until peers no longer read or write memory through the object.  A peer
- * that is copying may take long, if its process is not scheduled; only a signal
- * that kills the caller ends the wait.  When the file goes, nothing is waited
- * for: such a copy ends later, in pages that stay pinned and charged so long.
+ * An endpoint's posted receives are dropped without completions.  The events
+ * and errors of an endpoint, a passive one or a region that were not read leave
+ * its EQ; those of an AV stay (fi_av(3)).  The call waits until peers no longer
+ * read or write memory through the object.  A peer that is copying may take
+ * long, if its process is not scheduled; only a signal that kills the caller
+ * ends the wait.  When the file goes, nothing is waited for: such a copy ends
+ * later, in pages that stay pinned and charged so long.
  *
  * Errors: -EBUSY something that still exists was made from it or is bound to
  * it, or somebody waits on it; nothing has changed then.  -EINTR the caller is

@@ -45,6 +45,7 @@ tests![
     an_accepted_connection_outlives_the_passive_endpoint,
     a_request_of_a_closed_endpoint_cannot_be_accepted,
     closing_disconnects,
+    closing_removes_events,
     receives_can_be_posted_before_the_connection,
     options_are_agreed_upon,
     passive_endpoints_have_names,
@@ -134,6 +135,15 @@ fn any_failure_within(time: Duration, eq: &Eq) -> ErrEvent {
         other => panic!("no error: {other:?}"),
     }
     eq.readerr().expect("readerr").expect("an error")
+}
+
+/// Waits for an event, and leaves it. `None`: it is an error.
+#[track_caller]
+fn first(eq: &Eq) -> Option<EventKind> {
+    match eq.peek(SOON) {
+        Err(error) if error.is(Errno::KFI_EAVAIL) => None,
+        event => Some(event.expect("event").expect("in time").kind),
+    }
 }
 
 #[track_caller]
@@ -437,6 +447,29 @@ fn closing_disconnects() {
     event(&b.eq, EventKind::Shutdown);
     drop(d);
     event(&c.eq, EventKind::Shutdown);
+}
+
+/// The events and errors of an endpoint that is closed, and of a passive one, are not read.
+fn closing_removes_events() {
+    let (server, a) = (Server::new(), End::new(0));
+    let b = server.connect(&a);
+    drop(a);
+    assert_eq!(first(&b.eq), Some(EventKind::Shutdown));
+    let End { ep, eq, .. } = b;
+    ep.close().expect("close");
+    quiet(&eq);
+
+    let c = End::new(0);
+    c.ep.connect(server.addr(), b"").expect("connect");
+    assert_eq!(first(&server.eq), Some(EventKind::ConnReq));
+    let Server { pep, eq, .. } = server;
+    pep.close().expect("close");
+    quiet(&eq);
+    // The close has rejected the request.
+    assert_eq!(first(&c.eq), None);
+    let End { ep, eq, .. } = c;
+    ep.close().expect("close");
+    quiet(&eq);
 }
 
 fn receives_can_be_posted_before_the_connection() {

@@ -29,6 +29,7 @@ tests![
     some_wait_objects_do_not_sleep,
     registrations_report_with_the_flag,
     registrations_without_the_flag_make_no_event,
+    a_close_removes_the_events_of_a_region,
     losses_are_reported_once,
     insertions_report_events,
     failed_insertions_are_reported_first,
@@ -332,6 +333,24 @@ fn registrations_without_the_flag_make_no_event() {
     let domain = fabric.domain(LINK).open().expect("domain");
     domain.bind_eq(&eq, false).expect("bind eq");
     let _region = register(&domain, 1);
+    nothing(&eq);
+}
+
+fn a_close_removes_the_events_of_a_region() {
+    let (fabric, eq) = queue(8);
+    let domain = reporting(&fabric, &eq);
+    let regions = [5, 6].map(|context| register(&domain, context));
+    eq.write(EventKind::Notify, b"mine").expect("write");
+    let av = domain.av().events().open().expect("av");
+    av.bind_eq(&eq).expect("bind eq");
+    av.insert_with_context(&addresses(2), 77).expect("insert");
+    let [first, second] = regions;
+    first.close().expect("close");
+    av.close().expect("close");
+    assert_eq!(next_entry(&eq).1.handle, second.handle());
+    assert_eq!(next(&eq).1, b"mine");
+    // The events of an address vector stay.
+    assert_eq!(next_entry(&eq).1.context, 77);
     nothing(&eq);
 }
 

@@ -16,8 +16,12 @@
 //! A read returns the first of these that applies: KFI_EAVAIL if there is an error; an event (or
 //! KFI_ETOOSMALL); KFI_EOVERRUN once; EAGAIN.
 //!
+//! An event of the module has a source: the identifier of the object that it is about. When the
+//! object is closed, its owner may remove the events that were not read ([`EventQueue::forget`]):
+//! their reader would take them for those of another object with this identifier.
+//!
 //! Each operation takes O(1), and O(log n) in the number of sleepers for each that is armed or
-//! released. Context: any, under the EQ's lock.
+//! released; a removal takes O(n) in the number of events. Context: any, under the EQ's lock.
 //!
 //! Source: fi_eq(3).
 
@@ -44,6 +48,8 @@ pub use crate::{
 /// A slot for an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
+    /// The identifier of the object that it is about; 0 if a user has written it.
+    source: u64,
     event: u32,
     /// At most `MAX_EVENT`.
     len: u16,
@@ -55,6 +61,7 @@ pub struct Event {
 impl Event {
     /// An empty slot, to initialise storage.
     pub const EMPTY: Self = Self {
+        source: 0,
         event: 0,
         len: 0,
         written: false,
@@ -71,10 +78,12 @@ impl Event {
         self.data.get(..usize::from(self.len)).unwrap_or(&[])
     }
 
-    /// Fills the slot. `data` is cut at `MAX_EVENT`.
-    fn fill(&mut self, event: u32, data: &[u8], written: bool) {
+    /// Fills the slot. `source` is `None` for an event that a user writes. `data` is cut at
+    /// `MAX_EVENT`.
+    fn fill(&mut self, event: u32, source: Option<u64>, data: &[u8]) {
         self.event = event;
-        self.written = written;
+        self.written = source.is_none();
+        self.source = source.unwrap_or(0);
         self.len = 0;
         for (to, from) in self.data.iter_mut().zip(data) {
             *to = *from;
@@ -201,51 +210,69 @@ where
         }
     }
 
-    /// Queues an event of the module. `wake` is called for each sleeper to wake, also if the event
-    /// is lost, because the loss is reported.
+    /// Queues an event of the module about the object `source`. `wake` is called for each sleeper
+    /// to wake, also if the event is lost, because the loss is reported.
     ///
     /// Errors: EINVAL if there are more than [`MAX_EVENT`] bytes; nothing is changed.
-    pub fn push(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result<Push> {
+    pub fn push(
+        &mut self,
+        event: u32,
+        source: u64,
+        data: &[u8],
+        wake: impl FnMut(M::Token),
+    ) -> Result<Push> {
         if data.len() <= MAX_EVENT && self.events.is_full() {
             return Ok(self.overrun(wake));
         }
-        self.append(event, data, false, wake)?;
+        self.append(event, Some(source), data, wake)?;
         Ok(Push::Queued)
     }
 
-    /// Queues a request for a connection, unless half of the slots, rounded up, have events. The
-    /// caller refuses the request then, so nothing is lost; `wake` as in [`Self::push`].
+    /// Queues a request for a connection to the object `source`, unless half of the slots, rounded
+    /// up, have events. The caller refuses the request then, so nothing is lost; `wake` as in
+    /// [`Self::push`].
     ///
     /// Errors: EINVAL if there are more than [`MAX_EVENT`] bytes; EAGAIN if there is no room.
-    pub fn push_request(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result {
+    pub fn push_request(
+        &mut self,
+        event: u32,
+        source: u64,
+        data: &[u8],
+        wake: impl FnMut(M::Token),
+    ) -> Result {
         let room = self.events.capacity().div_ceil(2);
         if data.len() <= MAX_EVENT && self.events.len() >= room {
             return Err(Errno::EAGAIN);
         }
-        self.append(event, data, false, wake)
+        self.append(event, Some(source), data, wake)
     }
 
     /// Queues an event of a user (kfi_eq_write); `wake` as in [`Self::push`].
     ///
     /// Errors: EINVAL if there are more than [`MAX_EVENT`] bytes; EAGAIN if the queue is full.
     pub fn write(&mut self, event: u32, data: &[u8], wake: impl FnMut(M::Token)) -> Result {
-        self.append(event, data, true, wake)
+        self.append(event, None, data, wake)
+    }
+
+    /// Removes the events and errors about the object `source` that were not read. Those that users
+    /// have written stay. O(n).
+    pub fn forget(&mut self, source: u64) {
+        self.events
+            .retain(|event| event.written || event.source != source);
+        self.errors.retain(|error| error.fid != source);
     }
 
     fn append(
         &mut self,
         event: u32,
+        source: Option<u64>,
         data: &[u8],
-        written: bool,
         wake: impl FnMut(M::Token),
     ) -> Result {
         if data.len() > MAX_EVENT {
             return Err(Errno::EINVAL);
         }
-        if !self
-            .events
-            .push_with(|slot| slot.fill(event, data, written))
-        {
+        if !self.events.push_with(|slot| slot.fill(event, source, data)) {
             return Err(Errno::EAGAIN);
         }
         self.release_all(wake);
@@ -391,6 +418,9 @@ mod tests {
         err_data: ErrData::NONE,
     };
 
+    /// The object of the events.
+    const SOURCE: u64 = 77;
+
     const READ_7: Result<Read> = Ok(Read { event: 7, len: 3 });
 
     #[test]
@@ -431,7 +461,7 @@ mod tests {
         let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
         let long = [5; MAX_EVENT + 1];
         assert_eq!(eq.write(1, &long, |_| ()), Err(Errno::EINVAL));
-        assert_eq!(eq.push(1, &long, |_| ()), Err(Errno::EINVAL));
+        assert_eq!(eq.push(1, SOURCE, &long, |_| ()), Err(Errno::EINVAL));
         assert_eq!(eq.overruns(), 0);
         assert_eq!(eq.write(1, &long[1..], |_| ()), Ok(()));
         let mut buf = [0; MAX_EVENT];
@@ -475,11 +505,11 @@ mod tests {
         let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
         let mut buf = [0; 8];
         assert!(!eq.front_is_written());
-        assert_eq!(eq.push(7, b"abc", |_| ()), Ok(Push::Queued));
+        assert_eq!(eq.push(7, SOURCE, b"abc", |_| ()), Ok(Push::Queued));
         assert!(!eq.front_is_written());
         assert_eq!(eq.write(8, b"", |_| ()), Err(Errno::EAGAIN));
         assert_eq!(eq.overruns(), 0);
-        assert_eq!(eq.push(8, b"", |_| ()), Ok(Push::Overrun));
+        assert_eq!(eq.push(8, SOURCE, b"", |_| ()), Ok(Push::Overrun));
         assert_eq!(eq.push_err(EMPTY_ERR, |_| ()), Push::Queued);
         assert_eq!(eq.push_err(EMPTY_ERR, |_| ()), Push::Overrun);
         assert_eq!(eq.overruns(), 2);
@@ -498,18 +528,56 @@ mod tests {
         let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
         let mut buf = [0; 8];
         let long = [0; MAX_EVENT + 1];
-        assert_eq!(eq.push_request(7, &long, |_| ()), Err(Errno::EINVAL));
-        assert_eq!(eq.push_request(7, b"abc", |_| ()), Ok(()));
-        assert_eq!(eq.push(8, b"", |_| ()), Ok(Push::Queued));
-        assert_eq!(eq.push_request(7, b"abc", |_| ()), Err(Errno::EAGAIN));
+        assert_eq!(
+            eq.push_request(7, SOURCE, &long, |_| ()),
+            Err(Errno::EINVAL)
+        );
+        assert_eq!(eq.push_request(7, SOURCE, b"abc", |_| ()), Ok(()));
+        assert_eq!(eq.push(8, SOURCE, b"", |_| ()), Ok(Push::Queued));
+        assert_eq!(
+            eq.push_request(7, SOURCE, b"abc", |_| ()),
+            Err(Errno::EAGAIN)
+        );
         assert_eq!(eq.overruns(), 0);
-        assert_eq!(eq.push(8, b"", |_| ()), Ok(Push::Queued));
+        assert_eq!(eq.push(8, SOURCE, b"", |_| ()), Ok(Push::Queued));
         assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
         assert_eq!(eq.read(&mut buf, Mode::Take), Ok(Read { event: 8, len: 0 }));
-        assert_eq!(eq.push_request(7, b"abc", |_| ()), Ok(()));
+        assert_eq!(eq.push_request(7, SOURCE, b"abc", |_| ()), Ok(()));
         assert_eq!(eq.read(&mut buf, Mode::Take), Ok(Read { event: 8, len: 0 }));
         assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
         assert_eq!(eq.read(&mut buf, Mode::Take), Err(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn the_events_of_an_object_are_forgotten() {
+        let (mut events, mut errors) = ([Event::EMPTY; 4], [EMPTY_ERR; 2]);
+        let mut eq = EventQueue::new(&mut events[..], &mut errors[..], ArrayMap::new());
+        let mut buf = [0; 8];
+        let other = ErrEvent {
+            fid: SOURCE + 1,
+            ..EMPTY_ERR
+        };
+        let error = ErrEvent {
+            fid: SOURCE,
+            ..EMPTY_ERR
+        };
+        assert_eq!(eq.push(1, SOURCE, b"", |_| ()), Ok(Push::Queued));
+        assert_eq!(eq.push(7, SOURCE + 1, b"abc", |_| ()), Ok(Push::Queued));
+        // Its source is 0; a written event, which has none, stays.
+        assert_eq!(eq.push(2, 0, b"", |_| ()), Ok(Push::Queued));
+        assert_eq!(eq.write(8, b"", |_| ()), Ok(()));
+        assert_eq!(eq.push_err(error, |_| ()), Push::Queued);
+        assert_eq!(eq.push_err(other, |_| ()), Push::Queued);
+        eq.forget(SOURCE);
+        eq.forget(0);
+        assert_eq!((eq.events(), eq.errors()), (2, 1));
+        assert_eq!(eq.read_err(Mode::Take), Ok(other));
+        assert_eq!(eq.read(&mut buf, Mode::Take), READ_7);
+        assert_eq!(eq.read(&mut buf, Mode::Take), Ok(Read { event: 8, len: 0 }));
+        assert_eq!(eq.push_request(7, SOURCE, b"abc", |_| ()), Ok(()));
+        eq.forget(SOURCE);
+        assert!(!eq.ready());
+        assert_eq!(eq.overruns(), 0);
     }
 
     #[test]
@@ -529,7 +597,10 @@ mod tests {
         assert_eq!(eq.arm(4), Armed::Ready(4));
         assert_eq!(eq.read(&mut [], Mode::Take), Err(Errno::KFI_EOVERRUN));
         assert!(matches!(eq.arm(5), Armed::Waiting(_)));
-        assert_eq!(eq.push(1, &[], |name| log.push(name)), Ok(Push::Queued));
+        assert_eq!(
+            eq.push(1, SOURCE, &[], |name| log.push(name)),
+            Ok(Push::Queued)
+        );
         assert_eq!(log, Log::of(&[1, 2, 5]));
         assert_eq!(eq.read(&mut [], Mode::Take), Ok(Read { event: 1, len: 0 }));
         assert!(matches!(eq.arm(6), Armed::Waiting(_)));

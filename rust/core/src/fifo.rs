@@ -7,7 +7,7 @@
 //! [T]`. Entries are written in place, so an event of several hundred bytes is not copied through
 //! the stack.
 //!
-//! Each operation takes O(1). Context: any, under the owner's lock.
+//! Each operation takes O(1), apart from [`Fifo::retain`]. Context: any, under the owner's lock.
 
 use core::ops::DerefMut;
 
@@ -62,20 +62,24 @@ impl<T, S: DerefMut<Target = [T]>> Fifo<S> {
         self.len >= self.capacity()
     }
 
+    /// Returns the index of the slot of entry `n`: `head + n` modulo the capacity. `n` is at most
+    /// the capacity.
+    fn slot(&self, n: usize) -> usize {
+        let to_end = self.capacity().wrapping_sub(self.head);
+        if n < to_end {
+            self.head.wrapping_add(n)
+        } else {
+            n.wrapping_sub(to_end)
+        }
+    }
+
     /// Appends an entry, which `write` writes over an old one. Returns false if the queue is full;
     /// `write` is not called then.
     pub fn push_with(&mut self, write: impl FnOnce(&mut T)) -> bool {
         if self.is_full() {
             return false;
         }
-        // The index of the first free slot is `head + len` modulo the capacity. Both terms are at
-        // most the capacity.
-        let to_end = self.capacity().wrapping_sub(self.head);
-        let at = if self.len < to_end {
-            self.head.wrapping_add(self.len)
-        } else {
-            self.len.wrapping_sub(to_end)
-        };
+        let at = self.slot(self.len);
         match self.slots.get_mut(at) {
             Some(slot) => write(slot),
             None => return false,
@@ -101,6 +105,23 @@ impl<T, S: DerefMut<Target = [T]>> Fifo<S> {
         self.head = if next < self.capacity() { next } else { 0 };
         self.len = self.len.wrapping_sub(1);
         true
+    }
+
+    /// Removes the entries for which `keep` returns false. The others keep their order. O(n).
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        let mut kept = 0_usize;
+        for n in 0..self.len {
+            let (from, to) = (self.slot(n), self.slot(kept));
+            if !self.slots.get(from).is_some_and(&mut keep) {
+                continue;
+            }
+            if from != to {
+                // Both are slots of entries.
+                self.slots.swap(from, to);
+            }
+            kept = kept.wrapping_add(1);
+        }
+        self.len = kept;
     }
 }
 
@@ -138,6 +159,32 @@ mod tests {
         assert!(!fifo.push_with(|slot| *slot = 3));
         assert_eq!(fifo.front(), Some(&1));
         assert_eq!(fifo.len(), 2);
+    }
+
+    #[test]
+    fn the_entries_that_are_kept_stay_in_order() {
+        // For each position of the first slot and each set of entries.
+        for head in 0..4 {
+            for set in 0..16_u32 {
+                let mut slots = [0_u32; 4];
+                let mut fifo = Fifo::new(&mut slots[..]);
+                for _ in 0..head {
+                    assert!(fifo.push_with(|slot| *slot = 9));
+                    assert!(fifo.pop());
+                }
+                for i in 0..4 {
+                    assert!(fifo.push_with(|slot| *slot = i));
+                }
+                fifo.retain(|i| set & (1 << i) != 0);
+                for i in (0..4).filter(|i| set & (1 << i) != 0) {
+                    assert_eq!(fifo.front(), Some(&i));
+                    assert!(fifo.pop());
+                }
+                assert!(fifo.is_empty());
+                assert!(fifo.push_with(|slot| *slot = 5));
+                assert_eq!(fifo.front(), Some(&5));
+            }
+        }
     }
 
     #[test]

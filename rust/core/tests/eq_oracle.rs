@@ -25,12 +25,18 @@ use proptest::{
 use std::collections::VecDeque;
 use support::TreeMap;
 
+/// The objects of events.
+const SOURCES: std::ops::Range<u64> = 0..3;
+
 #[derive(Clone, Debug)]
 enum Op {
-    Push(Vec<u8>),
-    PushRequest(Vec<u8>),
+    /// An event about an object.
+    Push(u64, Vec<u8>),
+    PushRequest(u64, Vec<u8>),
     Write(Vec<u8>),
-    PushErr,
+    PushErr(u64),
+    /// The object is closed.
+    Forget(u64),
     /// Reads with room for this many bytes.
     Read(usize, bool),
     ReadErr(bool),
@@ -47,10 +53,11 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        3 => data().prop_map(Op::Push),
-        3 => data().prop_map(Op::PushRequest),
+        3 => (SOURCES, data()).prop_map(|(source, data)| Op::Push(source, data)),
+        3 => (SOURCES, data()).prop_map(|(source, data)| Op::PushRequest(source, data)),
         3 => data().prop_map(Op::Write),
-        2 => Just(Op::PushErr),
+        2 => SOURCES.prop_map(Op::PushErr),
+        1 => SOURCES.prop_map(Op::Forget),
         6 => (prop_oneof![3 => Just(MAX_EVENT), 1 => 0..6_usize], any::<bool>())
             .prop_map(|(room, peek)| Op::Read(room, peek)),
         3 => any::<bool>().prop_map(Op::ReadErr),
@@ -71,8 +78,9 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
     let mut events = vec![Event::EMPTY; slots];
     let mut errors = vec![ErrEvent::default(); error_slots];
     let mut eq = EventQueue::new(&mut events[..], &mut errors[..], TreeMap::default());
-    let mut model_events: VecDeque<(u32, Vec<u8>)> = VecDeque::new();
-    let mut model_errors: VecDeque<u32> = VecDeque::new();
+    // With the object, unless it was written.
+    let mut model_events: VecDeque<(Option<u64>, u32, Vec<u8>)> = VecDeque::new();
+    let mut model_errors: VecDeque<(u64, u32)> = VecDeque::new();
     let mut sleepers: Vec<(u32, Key)> = Vec::new();
     let (mut overruns, mut to_report) = (0, false);
     prop_assert_eq!(eq.capacity(), slots);
@@ -82,36 +90,36 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
         let wake = |name| woken.push(name);
         let mut wakes = false;
         match op {
-            Op::Push(data) => {
+            Op::Push(source, data) => {
                 let expected = if data.len() > MAX_EVENT {
                     Err(Errno::EINVAL)
                 } else if model_events.len() < slots {
-                    model_events.push_back((name, data.clone()));
+                    model_events.push_back((Some(source), name, data.clone()));
                     wakes = true;
                     Ok(Push::Queued)
                 } else {
                     (overruns, to_report, wakes) = (overruns + 1, true, true);
                     Ok(Push::Overrun)
                 };
-                prop_assert_eq!(eq.push(name, &data, wake), expected);
+                prop_assert_eq!(eq.push(name, source, &data, wake), expected);
             }
-            Op::PushRequest(data) => {
+            Op::PushRequest(source, data) => {
                 let expected = if data.len() > MAX_EVENT {
                     Err(Errno::EINVAL)
                 } else if 2 * model_events.len() < slots {
-                    model_events.push_back((name, data.clone()));
+                    model_events.push_back((Some(source), name, data.clone()));
                     wakes = true;
                     Ok(())
                 } else {
                     Err(Errno::EAGAIN)
                 };
-                prop_assert_eq!(eq.push_request(name, &data, wake), expected);
+                prop_assert_eq!(eq.push_request(name, source, &data, wake), expected);
             }
             Op::Write(data) => {
                 let expected = if data.len() > MAX_EVENT {
                     Err(Errno::EINVAL)
                 } else if model_events.len() < slots {
-                    model_events.push_back((name, data.clone()));
+                    model_events.push_back((None, name, data.clone()));
                     wakes = true;
                     Ok(())
                 } else {
@@ -119,16 +127,22 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
                 };
                 prop_assert_eq!(eq.write(name, &data, wake), expected);
             }
-            Op::PushErr => {
+            Op::Forget(source) => {
+                model_events.retain(|(about, ..)| *about != Some(source));
+                model_errors.retain(|(about, _)| *about != source);
+                eq.forget(source);
+            }
+            Op::PushErr(source) => {
                 wakes = true;
                 let expected = if model_errors.len() < error_slots {
-                    model_errors.push_back(name);
+                    model_errors.push_back((source, name));
                     Push::Queued
                 } else {
                     (overruns, to_report) = (overruns + 1, true);
                     Push::Overrun
                 };
                 let error = ErrEvent {
+                    fid: source,
                     err: name,
                     ..ErrEvent::default()
                 };
@@ -139,7 +153,7 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
                 let read = eq.read(&mut buf[..room], mode(peek));
                 if !model_errors.is_empty() {
                     prop_assert_eq!(read, Err(Errno::KFI_EAVAIL));
-                } else if let Some((event, data)) = model_events.front() {
+                } else if let Some((_, event, data)) = model_events.front() {
                     if data.len() > room {
                         prop_assert_eq!(read, Err(Errno::KFI_ETOOSMALL));
                         prop_assert!(buf.iter().all(|byte| *byte == 0xee));
@@ -161,7 +175,7 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
             }
             Op::ReadErr(peek) => {
                 let expected = model_errors.front().copied().ok_or(Errno::EAGAIN);
-                let read = eq.read_err(mode(peek)).map(|error| error.err);
+                let read = eq.read_err(mode(peek)).map(|error| (error.fid, error.err));
                 prop_assert_eq!(read, expected);
                 if !peek {
                     model_errors.pop_front();

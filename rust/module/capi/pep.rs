@@ -11,9 +11,9 @@
 //! rejected, or its passive endpoint was closed: it has their serial numbers, which are not used
 //! again.
 //!
-//! An event may still be in the queue when its passive endpoint is closed, and another one may have
-//! its address then. So an event names the passive endpoint by its serial number, and the reader
-//! looks for that in [`OPEN`]; if it is not there, the event comes without an entry and an object.
+//! An event names the passive endpoint by its serial number, as the handle does, and the reader
+//! looks for that in [`OPEN`]. A close removes the events of its passive endpoint before it takes
+//! that out of the list.
 
 use core::ptr;
 

@@ -240,9 +240,11 @@ impl Eq {
         let event_bytes = bytes.get(..len).unwrap_or(&bytes);
         let mut state = self.lock_for_arrival();
         let queued = if event == EqEvent::ConnReq {
-            state.push_request(event.into(), event_bytes, wake).is_ok()
+            state
+                .push_request(event.into(), about.fid, event_bytes, wake)
+                .is_ok()
         } else {
-            state.push(event.into(), event_bytes, wake) == Ok(Push::Queued)
+            state.push(event.into(), about.fid, event_bytes, wake) == Ok(Push::Queued)
         };
         drop(state);
         self.arrived();
@@ -267,9 +269,18 @@ impl Eq {
     fn post(&self, event: EqEvent, about: &Ident, context: u64, data: u64) {
         let words = self.entry_bytes(about, context, data);
         // An entry is not longer than an event can be, so it is queued or an overrun.
-        let pushed: Result<Push, _> = self.lock_for_arrival().push(event.into(), &words, wake);
+        let pushed: Result<Push, _> =
+            (self.lock_for_arrival()).push(event.into(), about.fid, &words, wake);
         debug_assert!(pushed.is_ok());
         self.arrived();
+    }
+
+    /// Removes the events of an object that is closed, which has reported its last one. Nobody reads
+    /// one of them afterwards. Sleeps.
+    pub(super) fn forget(&self, about: &Ident) {
+        // A reader gives the oldest event away, and then removes it.
+        let _reader = self.reader.lock();
+        self.state.lock().forget(about.fid);
     }
 
     /// The bytes of `struct kfabric_eq_entry`; for a kernel consumer those of `struct
@@ -372,7 +383,7 @@ impl Eq {
             written,
         })?;
         if !peek {
-            // Only readers remove events, and this thread is the only reader.
+            // Events are removed under the lock of the readers, which this thread has.
             self.state.lock().drop_front();
         }
         Ok(())

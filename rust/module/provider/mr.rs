@@ -337,6 +337,7 @@ impl Object for Mr {
         if let Some(used) = self.endpoint.as_ref() {
             used.release();
         }
+        self.domain.with_mr_eq(|eq| eq.forget(&self.ident));
         self.domain.release();
     }
 }

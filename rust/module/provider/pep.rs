@@ -514,7 +514,9 @@ impl Object for Pep {
             )
         };
         drop(waiting);
-        drop(eq);
+        if let Some(eq) = eq {
+            eq.forget(&self.ident);
+        }
         self.fabric.release();
     }
 }

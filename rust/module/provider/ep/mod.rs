@@ -493,6 +493,9 @@ impl Endpoint {
             self.fail_unexpected();
             self.take_back_sends(bound);
             self.leave_srx();
+            if let Some(eq) = &bound.eq {
+                eq.forget(&self.ident);
+            }
             bound.release();
         }
         if let Some(context) = &self.context {
