@@ -35,7 +35,6 @@ use super::{
 use crate::provider::{
     cntr::Cntr,
     cq::Cq,
-    object,
     poll::PollSet, //
 };
 
@@ -44,7 +43,7 @@ pub(super) struct OpenPollSet(Arc<PollSet>);
 
 impl Inner for OpenPollSet {
     fn close(&self) -> Result {
-        object::close(&*self.0)
+        self.0.close_empty()
     }
 }
 
