@@ -3,7 +3,10 @@
 //! Suite `kfabric_account`: the accounts to which users are charged for their objects.
 
 use super::*;
-use crate::kunit::helpers::user;
+use crate::{
+    kunit::helpers::user,
+    mem::Budget, //
+};
 
 fn is_listed(user: Kuid) -> bool {
     let accounts = ACCOUNTS.lock();
