@@ -21,6 +21,10 @@
 //! A send stays entered until the party that has taken it has copied the bytes: an operation with
 //! KFI_FENCE must not begin before.
 
+#[cfg(kfi_kunit)]
+#[path = "../../../../../kunit/fence.rs"]
+mod kunit;
+
 use kernel::{
     rbtree::{
         RBTree,
