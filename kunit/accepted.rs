@@ -49,45 +49,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_qp_without_an_address_accepts_nothing() {
+    fn a_qp_without_an_address_accepts_nothing() -> Result {
         let accepted = Accepted::nothing();
-        assert!(accepted.is_nothing());
-        assert!(check(&accepted, A, B) == Err(Stat::DropState));
+        ensure!(accepted.is_nothing());
+        ensure!(check(&accepted, A, B) == Err(Stat::DropState));
         accepted.set(Accepts::To(None));
-        assert!(!accepted.is_nothing());
+        ensure!(!accepted.is_nothing());
         accepted.set(Accepts::Nothing);
-        assert!(accepted.is_nothing());
-        assert!(check(&accepted, A, B) == Err(Stat::DropState));
+        ensure!(accepted.is_nothing());
+        ensure!(check(&accepted, A, B) == Err(Stat::DropState));
+        Ok(())
     }
 
     #[test]
-    fn a_qp_accepts_every_sender_at_its_address() {
+    fn a_qp_accepts_every_sender_at_its_address() -> Result {
         let accepted = Accepted::nothing();
         for own in [A, C] {
             accepted.set(Accepts::To(Some(own)));
             for from in [A, B, C] {
-                assert!(check(&accepted, from, own) == Ok(()));
+                ensure!(check(&accepted, from, own) == Ok(()));
                 for other in [B, D] {
-                    assert!(check(&accepted, from, other) == Err(Stat::DropDestination));
+                    ensure!(check(&accepted, from, other) == Err(Stat::DropDestination));
                 }
             }
         }
         // All addresses of the link.
         accepted.set(Accepts::To(None));
-        assert!(check(&accepted, A, B) == Ok(()));
-        assert!(check(&accepted, A, C) == Err(Stat::DropDestination));
+        ensure!(check(&accepted, A, B) == Ok(()));
+        ensure!(check(&accepted, A, C) == Err(Stat::DropDestination));
+        Ok(())
     }
 
     #[test]
-    fn a_connected_qp_accepts_its_peer() {
+    fn a_connected_qp_accepts_its_peer() -> Result {
         let accepted = Accepted::nothing();
         for (peer, own) in [(A, B), (C, D)] {
             accepted.set(Accepts::Pair(addrs(peer, own)));
-            assert!(check(&accepted, peer, own) == Ok(()));
+            ensure!(check(&accepted, peer, own) == Ok(()));
             // The opposite direction is another one.
-            assert!(check(&accepted, own, peer) == Err(Stat::DropDestination));
-            assert!(check(&accepted, own, own) == Err(Stat::DropSource));
+            ensure!(check(&accepted, own, peer) == Err(Stat::DropDestination));
+            ensure!(check(&accepted, own, own) == Err(Stat::DropSource));
         }
+        Ok(())
     }
 
     /// A reader that runs on another CPU sees the addresses before or after a change, or drops the
@@ -114,8 +117,8 @@ mod tests {
         }
         stop.store(true, Release);
         writer.join();
-        assert_eq!(mixed, 0);
-        assert!(check(&accepted, C, D) == Ok(()));
+        ensure_eq!(mixed, 0);
+        ensure!(check(&accepted, C, D) == Ok(()));
         Ok(())
     }
 }

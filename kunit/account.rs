@@ -3,7 +3,10 @@
 //! Suite `kfabric_account`: the accounts to which users are charged for their objects.
 
 use super::*;
-use crate::kunit::helpers::user;
+use crate::{
+    kunit::helpers::user,
+    mem::Budget, //
+};
 
 fn is_listed(user: Kuid) -> bool {
     let accounts = ACCOUNTS.lock();
@@ -20,16 +23,16 @@ mod tests {
     fn an_account_has_a_limit() -> Result {
         let budget = Budget::of(user(1), Some(100))?;
         let most = budget.take(60)?;
-        assert_eq!(budget.take(41).err(), Some(ENOMEM));
+        ensure_eq!(budget.take(41).err(), Some(ENOMEM));
         let rest = budget.take(40)?;
-        assert_eq!(budget.take(1).err(), Some(ENOMEM));
-        assert!(budget.take(0).is_ok());
+        ensure_eq!(budget.take(1).err(), Some(ENOMEM));
+        ensure!(budget.take(0).is_ok());
         drop(most);
-        assert_eq!(budget.take(61).err(), Some(ENOMEM));
+        ensure_eq!(budget.take(61).err(), Some(ENOMEM));
         let again = budget.take(60)?;
         drop((rest, again));
-        assert!(budget.take(100).is_ok());
-        assert_eq!(budget.take(u64::MAX).err(), Some(ENOMEM));
+        ensure!(budget.take(100).is_ok());
+        ensure_eq!(budget.take(u64::MAX).err(), Some(ENOMEM));
         Ok(())
     }
 
@@ -46,19 +49,19 @@ mod tests {
             (&limited, Part::Peers, 500),
         ] {
             let most = budget.take_part(part, share)?;
-            assert_eq!(budget.take_part(part, 1).err(), Some(ENOMEM));
-            assert_eq!(budget.clone().take_part(part, 1).err(), Some(ENOMEM));
+            ensure_eq!(budget.take_part(part, 1).err(), Some(ENOMEM));
+            ensure_eq!(budget.clone().take_part(part, 1).err(), Some(ENOMEM));
             // The rest of the account is available to the owner.
-            assert!(budget.take(1000).is_ok());
+            ensure!(budget.take(1000).is_ok());
             drop(most);
-            assert!(budget.take_part(part, share).is_ok());
+            ensure!(budget.take_part(part, share).is_ok());
         }
-        assert!(unlimited.take_part(Part::Peers, limit).is_ok());
+        ensure!(unlimited.take_part(Part::Peers, limit).is_ok());
         // A charge that cannot be refused is made even above the limit.
         let anyway = limited.take_anyway(2000);
-        assert_eq!(limited.take(1).err(), Some(ENOMEM));
+        ensure_eq!(limited.take(1).err(), Some(ENOMEM));
         drop(anyway);
-        assert!(limited.take(1000).is_ok());
+        ensure!(limited.take(1000).is_ok());
         Ok(())
     }
 
@@ -72,34 +75,34 @@ mod tests {
         let unlimited = Budget::of(user(16), Some(u64::MAX))?;
         for (budget, part) in [(&limited, 250), (&unlimited, limit / 4)] {
             budget.charge_inbox(part, 0)?;
-            assert_eq!(budget.charge_inbox(1, 0), Err(ENOMEM));
-            assert_eq!(budget.clone().charge_inbox(1, 0), Err(ENOMEM));
-            assert_eq!(budget.charged(Part::Inboxes), (part, part));
-            assert!(other.charge_inbox(250, 0).is_ok());
+            ensure_eq!(budget.charge_inbox(1, 0), Err(ENOMEM));
+            ensure_eq!(budget.clone().charge_inbox(1, 0), Err(ENOMEM));
+            ensure_eq!(budget.charged(Part::Inboxes), (part, part));
+            ensure!(other.charge_inbox(250, 0).is_ok());
             other.uncharge_inbox(250);
             // Memory that was released can be charged again.
             budget.uncharge_inbox(1);
-            assert!(budget.charge_inbox(1, 0).is_ok());
+            ensure!(budget.charge_inbox(1, 0).is_ok());
         }
         // An inbox leaves as much free as it has charged.
         limited.uncharge_inbox(130);
-        assert_eq!(limited.charge_inbox(11, 120), Err(ENOMEM));
-        assert!(limited.charge_inbox(10, 120).is_ok());
-        assert!(limited.charge_inbox(120, 0).is_ok());
+        ensure_eq!(limited.charge_inbox(11, 120), Err(ENOMEM));
+        ensure!(limited.charge_inbox(10, 120).is_ok());
+        ensure!(limited.charge_inbox(120, 0).is_ok());
         // Packets and objects share the limit.
-        assert_eq!(limited.take(751).err(), Some(ENOMEM));
+        ensure_eq!(limited.take(751).err(), Some(ENOMEM));
         let objects = limited.take(750)?;
         limited.uncharge_inbox(250);
-        assert_eq!(limited.charged(Part::Inboxes), (750, 0));
+        ensure_eq!(limited.charged(Part::Inboxes), (750, 0));
         let rest = limited.take(200)?;
-        assert_eq!(limited.charge_inbox(51, 0), Err(ENOMEM));
-        assert_eq!(limited.charged(Part::Inboxes), (950, 0));
-        assert!(limited.charge_inbox(50, 0).is_ok());
+        ensure_eq!(limited.charge_inbox(51, 0), Err(ENOMEM));
+        ensure_eq!(limited.charged(Part::Inboxes), (950, 0));
+        ensure!(limited.charge_inbox(50, 0).is_ok());
         limited.uncharge_inbox(50);
         unlimited.uncharge_inbox(limit / 4);
         drop((objects, rest));
         for budget in [&limited, &other, &unlimited] {
-            assert_eq!(budget.charged(Part::Inboxes), (0, 0));
+            ensure_eq!(budget.charged(Part::Inboxes), (0, 0));
         }
         Ok(())
     }
@@ -112,14 +115,14 @@ mod tests {
         let one = Budget::below(parent()?, user(18), Some(1000))?;
         let other = Budget::below(parent()?, user(19), Some(1000))?;
         one.charge_inbox(200, 0)?;
-        assert_eq!(owner.charged(Part::Inboxes), (200, 200));
-        assert_eq!(other.charge_inbox(51, 0), Err(ENOMEM));
+        ensure_eq!(owner.charged(Part::Inboxes), (200, 200));
+        ensure_eq!(other.charge_inbox(51, 0), Err(ENOMEM));
         // A charge that the parent refuses is not made in its child either.
-        assert_eq!(other.charged(Part::Inboxes), (0, 0));
-        assert!(other.charge_inbox(50, 0).is_ok());
+        ensure_eq!(other.charged(Part::Inboxes), (0, 0));
+        ensure!(other.charge_inbox(50, 0).is_ok());
         one.uncharge_inbox(200);
         other.uncharge_inbox(50);
-        assert_eq!(owner.charged(Part::Inboxes), (0, 0));
+        ensure_eq!(owner.charged(Part::Inboxes), (0, 0));
         Ok(())
     }
 
@@ -128,7 +131,7 @@ mod tests {
     fn charges_without_a_limit_do_not_wrap() -> Result {
         let budget = Budget::of(user(2), Some(u64::MAX))?;
         let _most = budget.take(u64::MAX)?;
-        assert_eq!(budget.take(1).err(), Some(ENOMEM));
+        ensure_eq!(budget.take(1).err(), Some(ENOMEM));
         Ok(())
     }
 
@@ -141,11 +144,11 @@ mod tests {
         );
         let other = Budget::of(user(4), Some(10))?;
         let held = one.take(10)?;
-        assert_eq!(two.take(1).err(), Some(ENOMEM));
-        assert_eq!(two.clone().take(1).err(), Some(ENOMEM));
-        assert!(other.take(10).is_ok());
+        ensure_eq!(two.take(1).err(), Some(ENOMEM));
+        ensure_eq!(two.clone().take(1).err(), Some(ENOMEM));
+        ensure!(other.take(10).is_ok());
         drop(held);
-        assert!(two.take(10).is_ok());
+        ensure!(two.take(10).is_ok());
         Ok(())
     }
 
@@ -153,11 +156,11 @@ mod tests {
     #[test]
     fn an_allowance_keeps_the_account() -> Result {
         let held = Budget::of(user(5), Some(10))?.take(10)?;
-        assert!(is_listed(user(5)));
-        assert_eq!(Budget::of(user(5), Some(10))?.take(1).err(), Some(ENOMEM));
+        ensure!(is_listed(user(5)));
+        ensure_eq!(Budget::of(user(5), Some(10))?.take(1).err(), Some(ENOMEM));
         drop(held);
-        assert!(!is_listed(user(5)));
-        assert!(Budget::of(user(5), Some(10))?.take(10).is_ok());
+        ensure!(!is_listed(user(5)));
+        ensure!(Budget::of(user(5), Some(10))?.take(10).is_ok());
         Ok(())
     }
 
@@ -171,22 +174,22 @@ mod tests {
         // The same user outside of the namespace has another account.
         let outside = Budget::of(user(8), Some(100))?;
         let held = one.take(60)?;
-        assert_eq!(other.take(41).err(), Some(ENOMEM));
-        assert_eq!(owner.take(41).err(), Some(ENOMEM));
+        ensure_eq!(other.take(41).err(), Some(ENOMEM));
+        ensure_eq!(owner.take(41).err(), Some(ENOMEM));
         let rest = other.take(40)?;
-        assert!(outside.take(100).is_ok());
+        ensure!(outside.take(100).is_ok());
         // A charge that the parent refused was not made in the child.
         drop(held);
         let all = one.take(60)?;
         drop((rest, all));
-        assert!(other.take(100).is_ok() && owner.take(100).is_ok());
+        ensure!(other.take(100).is_ok() && owner.take(100).is_ok());
         // A second file of the user gets the same account.
         let again = Budget::below(parent()?, user(8), Some(100))?;
         let held = again.take(100)?;
-        assert_eq!(one.take(1).err(), Some(ENOMEM));
+        ensure_eq!(one.take(1).err(), Some(ENOMEM));
         drop((held, one, other, again, owner, outside));
         for n in 7..10 {
-            assert!(!is_listed(user(n)));
+            ensure!(!is_listed(user(n)));
         }
         Ok(())
     }
@@ -201,16 +204,16 @@ mod tests {
         for _ in 0..100 {
             child.refused(1);
         }
-        assert!(child.is_delayed(1) && parent.is_delayed(1) && !privileged.is_delayed(1));
-        assert_eq!(child.enter_access(1, false), Err(EAGAIN));
+        ensure!(child.is_delayed(1) && parent.is_delayed(1) && !privileged.is_delayed(1));
+        ensure_eq!(child.enter_access(1, false), Err(EAGAIN));
         // Most other endpoints of the user are not delayed.
         let others = (2..102).filter(|number| child.is_delayed(*number)).count();
-        assert!(others < 20);
+        ensure!(others < 20);
         let free = Budget::of(user(12), Some(u64::MAX))?;
         for _ in 0..100 {
             free.refused(1);
         }
-        assert!(!Budget::of(user(12), Some(1))?.is_delayed(1));
+        ensure!(!Budget::of(user(12), Some(1))?.is_delayed(1));
         Ok(())
     }
 
@@ -220,9 +223,9 @@ mod tests {
         let budget = Budget::of(user(6), None)?;
         let copy = budget.clone();
         drop(budget);
-        assert!(is_listed(user(6)));
+        ensure!(is_listed(user(6)));
         drop(copy);
-        assert!(!is_listed(user(6)));
+        ensure!(!is_listed(user(6)));
         Ok(())
     }
 }

@@ -64,13 +64,16 @@ mod tests {
         for round in 1..4 {
             let now = now_ns();
             alarm.set(&object, &object.due, now, now + MS);
-            assert!(eventually(|| object.expired.get() == round));
+            ensure!(eventually(|| object.expired.get() == round));
         }
         let now = now_ns();
-        alarm.set(&object, &object.due, now, now + 5 * MS);
+        let due = now + 5 * MS;
+        alarm.set(&object, &object.due, now, due);
         drop(alarm);
+        // On a loaded machine it may have expired before.
+        let late = now_ns() >= due;
         a_while();
-        assert_eq!(object.expired.get(), 3);
+        ensure!(late || object.expired.get() == 3);
         Ok(())
     }
 
@@ -80,16 +83,16 @@ mod tests {
         let mut alarm = Alarm::new();
         let now = now_ns();
         alarm.set(&first, &first.due, now, now + MS);
-        assert!(eventually(|| first.expired.get() == 1));
+        ensure!(eventually(|| first.expired.get() == 1));
         // The timer of the second object would expire without a reference to that object.
         let now = now_ns();
         alarm.set(&second, &second.due, now, now + MS);
         a_while();
-        assert_eq!(second.expired.get(), 0);
+        ensure_eq!(second.expired.get(), 0);
         // The alarm still works for the first object.
         let now = now_ns();
         alarm.set(&first, &first.due, now, now + MS);
-        assert!(eventually(|| first.expired.get() == 2));
+        ensure!(eventually(|| first.expired.get() == 2));
         Ok(())
     }
 }

@@ -127,18 +127,18 @@ mod tests {
         let (mailbox, state) = Mailbox::new()?;
         let pending = PendingFd::new(mailbox)?;
         let number = pending.fd();
-        assert!(number >= 0);
+        ensure!(number >= 0);
         // The descriptor is reserved, and not open yet.
-        assert_eq!(UserFd::new(number).poll(), 0);
-        assert_eq!(state.released.load(Acquire), 0);
+        ensure_eq!(UserFd::new(number).poll(), 0);
+        ensure_eq!(state.released.load(Acquire), 0);
         drop(pending);
-        assert_eq!(released(&state), 1);
+        ensure_eq!(released(&state), 1);
         // The number is free again.
         let (mailbox, state) = Mailbox::new()?;
         let again = PendingFd::new(mailbox)?;
-        assert_eq!(again.fd(), number);
+        ensure_eq!(again.fd(), number);
         drop(again);
-        assert_eq!(released(&state), 1);
+        ensure_eq!(released(&state), 1);
         Ok(())
     }
 
@@ -150,27 +150,27 @@ mod tests {
         let fd = UserFd::new(pending.fd());
         pending.install();
 
-        assert_eq!(fd.poll(), EPOLLHUP);
-        assert_eq!(fd.read(&memory, 4, false), Ok(0));
+        ensure_eq!(fd.poll(), EPOLLHUP);
+        ensure_eq!(fd.read(&memory, 4, false), Ok(0));
         memory.write(0, &77u32.to_ne_bytes())?;
-        assert_eq!(fd.write(&memory, 4, false), Ok(4));
-        assert_eq!(mailbox.number.load(Acquire), 77);
-        assert_eq!(fd.poll(), EPOLLIN | EPOLLRDNORM);
+        ensure_eq!(fd.write(&memory, 4, false), Ok(4));
+        ensure_eq!(mailbox.number.load(Acquire), 77);
+        ensure_eq!(fd.poll(), EPOLLIN | EPOLLRDNORM);
         memory.write(0, &[0; 4])?;
-        assert_eq!(fd.read(&memory, 3, false), Err(EINVAL));
-        assert_eq!(fd.write(&memory, 3, false), Err(EFAULT));
-        assert_eq!(fd.read(&memory, 4096, false), Ok(4));
+        ensure_eq!(fd.read(&memory, 3, false), Err(EINVAL));
+        ensure_eq!(fd.write(&memory, 3, false), Err(EFAULT));
+        ensure_eq!(fd.read(&memory, 4096, false), Ok(4));
         let mut bytes = [0; 4];
         memory.read(0, &mut bytes)?;
-        assert_eq!(u32::from_ne_bytes(bytes), 77);
-        assert_eq!(fd.read(&memory, 4, true), Err(EAGAIN));
+        ensure_eq!(u32::from_ne_bytes(bytes), 77);
+        ensure_eq!(fd.read(&memory, 4, true), Err(EAGAIN));
 
         // Only the file holds a reference to the object now.
         drop(mailbox);
-        assert_eq!(fd.poll(), EPOLLHUP);
-        assert_eq!(state.released.load(Acquire), 0);
+        ensure_eq!(fd.poll(), EPOLLHUP);
+        ensure_eq!(state.released.load(Acquire), 0);
         drop(fd);
-        assert_eq!(released(&state), 1);
+        ensure_eq!(released(&state), 1);
         Ok(())
     }
 
@@ -181,9 +181,9 @@ mod tests {
         let pending = PendingFd::new(silent)?;
         let fd = UserFd::new(pending.fd());
         pending.install();
-        assert_eq!(fd.poll(), EPOLLHUP);
-        assert_eq!(fd.read(&memory, 8, false), Err(EINVAL));
-        assert_eq!(fd.write(&memory, 8, false), Err(EINVAL));
+        ensure_eq!(fd.poll(), EPOLLHUP);
+        ensure_eq!(fd.read(&memory, 8, false), Err(EINVAL));
+        ensure_eq!(fd.write(&memory, 8, false), Err(EINVAL));
         Ok(())
     }
 }

@@ -16,30 +16,30 @@ mod tests {
         let owner = Budget::of(user(100), Some(1000))?;
         let answers = AnswerCount::new()?;
         let first = answers.share(&owner, 300)?;
-        assert_eq!(answers.count(), 1);
-        assert_eq!(owner.charged(Part::Peers), (300, 300));
+        ensure_eq!(answers.count(), 1);
+        ensure_eq!(owner.charged(Part::Peers), (300, 300));
         // One byte more than half of the limit is refused, and nothing stays charged or counted.
-        assert_eq!(answers.share(&owner, 201).err(), Some(ENOMEM));
-        assert_eq!(answers.count(), 1);
-        assert_eq!(owner.charged(Part::Peers), (300, 300));
+        ensure_eq!(answers.share(&owner, 201).err(), Some(ENOMEM));
+        ensure_eq!(answers.count(), 1);
+        ensure_eq!(owner.charged(Part::Peers), (300, 300));
         let second = answers.share(&owner, 200)?;
-        assert_eq!(answers.count(), 2);
-        assert_eq!(owner.charged(Part::Peers), (500, 500));
+        ensure_eq!(answers.count(), 2);
+        ensure_eq!(owner.charged(Part::Peers), (500, 500));
         // The sessions of one owner share the part.
         let other = AnswerCount::new()?;
-        assert_eq!(other.share(&owner, 1).err(), Some(ENOMEM));
-        assert_eq!(other.count(), 0);
+        ensure_eq!(other.share(&owner, 1).err(), Some(ENOMEM));
+        ensure_eq!(other.count(), 0);
         // The rest of the account is available to the owner.
-        assert!(owner.take(500).is_ok());
+        ensure!(owner.take(500).is_ok());
         drop(first);
-        assert_eq!(answers.count(), 1);
-        assert_eq!(owner.charged(Part::Peers), (200, 200));
-        assert!(other.share(&owner, 300).is_ok());
+        ensure_eq!(answers.count(), 1);
+        ensure_eq!(owner.charged(Part::Peers), (200, 200));
+        ensure!(other.share(&owner, 300).is_ok());
         // An answer can outlive its session.
         drop(answers);
-        assert_eq!(owner.charged(Part::Peers), (200, 200));
+        ensure_eq!(owner.charged(Part::Peers), (200, 200));
         drop(second);
-        assert_eq!(owner.charged(Part::Peers), (0, 0));
+        ensure_eq!(owner.charged(Part::Peers), (0, 0));
         Ok(())
     }
 
@@ -49,14 +49,14 @@ mod tests {
         let owner = Budget::of(user(101), Some(1000))?;
         let answers = AnswerCount::new()?;
         let held = owner.take(900)?;
-        assert_eq!(answers.share(&owner, 101).err(), Some(ENOMEM));
-        assert_eq!(answers.count(), 0);
-        assert_eq!(owner.charged(Part::Peers), (900, 0));
+        ensure_eq!(answers.share(&owner, 101).err(), Some(ENOMEM));
+        ensure_eq!(answers.count(), 0);
+        ensure_eq!(owner.charged(Part::Peers), (900, 0));
         let share = answers.share(&owner, 100)?;
-        assert_eq!(owner.charged(Part::Peers), (1000, 100));
+        ensure_eq!(owner.charged(Part::Peers), (1000, 100));
         drop((held, share));
-        assert_eq!(answers.count(), 0);
-        assert_eq!(owner.charged(Part::Peers), (0, 0));
+        ensure_eq!(answers.count(), 0);
+        ensure_eq!(owner.charged(Part::Peers), (0, 0));
         Ok(())
     }
 
@@ -67,18 +67,18 @@ mod tests {
         let answers = AnswerCount::new()?;
         let held = owner.take(1000)?;
         let cancel = answers.share_of_cancel(&owner, 300);
-        assert_eq!(answers.count(), 1);
-        assert_eq!(owner.charged(Part::Peers), (1300, 0));
+        ensure_eq!(answers.count(), 1);
+        ensure_eq!(owner.charged(Part::Peers), (1300, 0));
         drop(held);
         let message = answers.share(&owner, 500)?;
-        assert_eq!(answers.count(), 2);
-        assert_eq!(owner.charged(Part::Peers), (800, 500));
+        ensure_eq!(answers.count(), 2);
+        ensure_eq!(owner.charged(Part::Peers), (800, 500));
         drop(cancel);
-        assert_eq!(answers.count(), 1);
-        assert_eq!(owner.charged(Part::Peers), (500, 500));
+        ensure_eq!(answers.count(), 1);
+        ensure_eq!(owner.charged(Part::Peers), (500, 500));
         drop(message);
-        assert_eq!(answers.count(), 0);
-        assert_eq!(owner.charged(Part::Peers), (0, 0));
+        ensure_eq!(answers.count(), 0);
+        ensure_eq!(owner.charged(Part::Peers), (0, 0));
         Ok(())
     }
 }

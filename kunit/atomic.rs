@@ -80,7 +80,7 @@ fn run(op: AtomicOp, datatype: Datatype, values: [Element; 3]) -> Result<Element
         result: Some(&result),
     };
     apply(&function, &at, &values, 0);
-    assert_eq!(take(&mut result.cursor(0), size), target);
+    ensure_eq!(take(&mut result.cursor(0), size), target);
     Ok(take(&mut at.cursor(0), size))
 }
 
@@ -108,10 +108,10 @@ mod tests {
             (SUBNORMAL, SUBNORMAL, 2),
             (NORMAL, SUBNORMAL | MINUS_ZERO, NORMAL - 1),
         ] {
-            assert_eq!(single(AtomicOp::Sum, a, b)?, [sum, 0]);
+            ensure_eq!(single(AtomicOp::Sum, a, b)?, [sum, 0]);
         }
-        assert!(is_nan(single(AtomicOp::Sum, INFINITE, MINUS_INFINITE)?));
-        assert!(is_nan(single(AtomicOp::Sum, ONE, NAN)?));
+        ensure!(is_nan(single(AtomicOp::Sum, INFINITE, MINUS_INFINITE)?));
+        ensure!(is_nan(single(AtomicOp::Sum, ONE, NAN)?));
         for (a, b, product) in [
             (TWO, MINUS_ONE, 0xc000_0000),
             (MINUS_ONE, ZERO, MINUS_ZERO),
@@ -121,14 +121,14 @@ mod tests {
             // 1/3 times 3, rounded.
             (0x3eaa_aaab, THREE, ONE),
         ] {
-            assert_eq!(single(AtomicOp::Prod, a, b)?, [product, 0]);
+            ensure_eq!(single(AtomicOp::Prod, a, b)?, [product, 0]);
         }
-        assert!(is_nan(single(AtomicOp::Prod, INFINITE, ZERO)?));
+        ensure!(is_nan(single(AtomicOp::Prod, INFINITE, ZERO)?));
         let double = |op, a, b| run(op, Datatype::Double, [[a, 0], [b, 0], [0, 0]]);
-        assert_eq!(double(AtomicOp::Sum, ONE_64, TWO_64)?, [THREE_64, 0]);
+        ensure_eq!(double(AtomicOp::Sum, ONE_64, TWO_64)?, [THREE_64, 0]);
         // 2^53 + 1 is rounded to even, and not kept in a longer format.
         let large = 0x4340_0000_0000_0000;
-        assert_eq!(double(AtomicOp::Sum, large, ONE_64)?, [large, 0]);
+        ensure_eq!(double(AtomicOp::Sum, large, ONE_64)?, [large, 0]);
         Ok(())
     }
 
@@ -161,7 +161,7 @@ mod tests {
             (AtomicOp::AtomicWrite, ONE, NAN, NAN),
             (AtomicOp::AtomicRead, NAN, ONE, NAN),
         ] {
-            assert_eq!(single(op, a, b, 0)?, [expected, 0]);
+            ensure_eq!(single(op, a, b, 0)?, [expected, 0]);
         }
         // The operation, the target, the value to compare with; whether it swaps.
         for (op, target, compare, swaps) in [
@@ -181,11 +181,11 @@ mod tests {
             (AtomicOp::CswapGt, ONE, NAN, false),
         ] {
             let expected = if swaps { THREE } else { target };
-            assert_eq!(single(op, target, THREE, compare)?, [expected, 0]);
+            ensure_eq!(single(op, target, THREE, compare)?, [expected, 0]);
         }
         let double = |a, b| run(AtomicOp::Max, Datatype::Double, [[a, 0], [b, 0], [0, 0]]);
-        assert_eq!(double(ONE_64, NAN_64)?, [ONE_64, 0]);
-        assert_eq!(double(ONE_64, TWO_64)?, [TWO_64, 0]);
+        ensure_eq!(double(ONE_64, NAN_64)?, [ONE_64, 0]);
+        ensure_eq!(double(ONE_64, TWO_64)?, [TWO_64, 0]);
         Ok(())
     }
 
@@ -197,27 +197,27 @@ mod tests {
         let complex = |re: u64, im: u64| im << 32 | re;
         let single = |op, a, b, c| run(op, Datatype::FloatComplex, [[a, 0], [b, 0], [c, 0]]);
         let (a, b) = (complex(ONE, TWO), complex(TWO, MINUS_ONE));
-        assert_eq!(single(AtomicOp::Sum, a, b, 0)?, [complex(THREE, ONE), 0]);
+        ensure_eq!(single(AtomicOp::Sum, a, b, 0)?, [complex(THREE, ONE), 0]);
         // (1 + 2i)(2 - i) = 4 + 3i.
         let product = complex(0x4080_0000, THREE);
-        assert_eq!(single(AtomicOp::Prod, a, b, 0)?, [product, 0]);
-        assert_eq!(single(AtomicOp::Lor, 0, b, 0)?, [complex(ONE, 0), 0]);
-        assert_eq!(single(AtomicOp::Land, a, 0, 0)?, [0, 0]);
+        ensure_eq!(single(AtomicOp::Prod, a, b, 0)?, [product, 0]);
+        ensure_eq!(single(AtomicOp::Lor, 0, b, 0)?, [complex(ONE, 0), 0]);
+        ensure_eq!(single(AtomicOp::Land, a, 0, 0)?, [0, 0]);
         let imaginary = complex(0, ONE);
-        assert_eq!(single(AtomicOp::Lxor, imaginary, 0, 0)?, [ONE, 0]);
-        assert_eq!(single(AtomicOp::Cswap, a, b, a)?, [b, 0]);
-        assert_eq!(single(AtomicOp::Cswap, a, b, complex(ONE, ONE))?, [a, 0]);
-        assert_eq!(single(AtomicOp::CswapNe, a, b, complex(ONE, ONE))?, [b, 0]);
+        ensure_eq!(single(AtomicOp::Lxor, imaginary, 0, 0)?, [ONE, 0]);
+        ensure_eq!(single(AtomicOp::Cswap, a, b, a)?, [b, 0]);
+        ensure_eq!(single(AtomicOp::Cswap, a, b, complex(ONE, ONE))?, [a, 0]);
+        ensure_eq!(single(AtomicOp::CswapNe, a, b, complex(ONE, ONE))?, [b, 0]);
         let double = |op, a, b, c| run(op, Datatype::DoubleComplex, [a, b, c]);
         let (a, b) = ([ONE_64, TWO_64], [TWO_64, ONE_64]);
-        assert_eq!(double(AtomicOp::Sum, a, b, a)?, [THREE_64, THREE_64]);
+        ensure_eq!(double(AtomicOp::Sum, a, b, a)?, [THREE_64, THREE_64]);
         // (1 + 2i)(2 + i) = 5i.
         let five = 0x4014_0000_0000_0000;
-        assert_eq!(double(AtomicOp::Prod, a, b, a)?, [0, five]);
-        assert_eq!(double(AtomicOp::Cswap, a, b, a)?, b);
-        assert_eq!(double(AtomicOp::Cswap, a, b, b)?, a);
-        assert_eq!(double(AtomicOp::AtomicRead, a, b, b)?, a);
-        assert_eq!(double(AtomicOp::AtomicWrite, a, b, b)?, b);
+        ensure_eq!(double(AtomicOp::Prod, a, b, a)?, [0, five]);
+        ensure_eq!(double(AtomicOp::Cswap, a, b, a)?, b);
+        ensure_eq!(double(AtomicOp::Cswap, a, b, b)?, a);
+        ensure_eq!(double(AtomicOp::AtomicRead, a, b, b)?, a);
+        ensure_eq!(double(AtomicOp::AtomicWrite, a, b, b)?, b);
         Ok(())
     }
 
@@ -236,8 +236,8 @@ mod tests {
             let function = Function::new(OpType::FetchAtomic, AtomicOp::Bxor, datatype);
             let function = function.map_err(to_error)?;
             let part = target.slice(skip, 16);
-            assert!(is_aligned(&part, datatype.align()));
-            assert_eq!(is_aligned(&target.slice(1, 16), 2), false);
+            ensure!(is_aligned(&part, datatype.align()));
+            ensure_eq!(is_aligned(&target.slice(1, 16), 2), false);
             let before = target.to_buffer()?;
             let result = MemRef::buffer(16)?;
             for _ in 0..2 {
@@ -248,10 +248,10 @@ mod tests {
                     result: Some(&result),
                 };
                 apply(&function, &part, &values, 0);
-                assert!(!crate::mem::memref::equal(&result, &part));
+                ensure!(!crate::mem::memref::equal(&result, &part));
             }
             // Twice the same bits.
-            assert!(crate::mem::memref::equal(&target, &before));
+            ensure!(crate::mem::memref::equal(&target, &before));
         }
         Ok(())
     }
@@ -277,7 +277,7 @@ mod tests {
             result: Some(&result),
         };
         apply(&function, &target, &values, 0);
-        assert_eq!(take(&mut result.cursor(0), 8), [7, 0]);
+        ensure_eq!(take(&mut result.cursor(0), 8), [7, 0]);
         Ok(())
     }
 }

@@ -205,24 +205,24 @@ mod tests {
         let callback = record(&cntr, &calls)?;
         // The callback is not armed yet.
         cntr.add(1);
-        assert_eq!(callback.arm(at_least(&cntr, 4)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 4)), Ok(None));
         cntr.add(2);
         a_while();
-        assert!(calls.are(0));
+        ensure!(calls.are(0));
         cntr.add(1);
-        assert_eq!(calls.nth(1), Some(WakeReason::Ready));
+        ensure_eq!(calls.nth(1), Some(WakeReason::Ready));
         cntr.add(10);
         cntr.adderr(1);
         a_while();
-        assert!(calls.are(1));
+        ensure!(calls.are(1));
         // Arming again replaces the condition.
-        assert_eq!(callback.arm(at_least(&cntr, 16)), Ok(None));
-        assert_eq!(callback.arm(at_least(&cntr, 20)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 16)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 20)), Ok(None));
         cntr.add(3);
         a_while();
-        assert!(calls.are(1));
+        ensure!(calls.are(1));
         cntr.add(3);
-        assert_eq!(calls.nth(2), Some(WakeReason::Ready));
+        ensure_eq!(calls.nth(2), Some(WakeReason::Ready));
         force_close(&*cntr);
         Ok(())
     }
@@ -234,29 +234,29 @@ mod tests {
         let calls = Calls::new()?;
         let callback = record(&cntr, &calls)?;
         cntr.add(5);
-        assert_eq!(callback.arm(at_least(&cntr, 9)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 9)), Ok(None));
         // The earlier condition is given up.
         let ready = Ok(Some(WakeReason::Ready));
-        assert_eq!(callback.arm(at_least(&cntr, 5)), ready);
+        ensure_eq!(callback.arm(at_least(&cntr, 5)), ready);
         cntr.add(10);
         let seen = cntr.seen();
         cntr.set(15)?;
-        assert_eq!(callback.arm(WaitCondition::AnyChange(seen)), ready);
+        ensure_eq!(callback.arm(WaitCondition::AnyChange(seen)), ready);
         let entered = cntr.entered();
         cntr.adderr(1);
         let cond = WaitCondition::AtLeast(50, entered);
-        assert_eq!(callback.arm(cond), Ok(Some(WakeReason::ErrorChanged)));
+        ensure_eq!(callback.arm(cond), Ok(Some(WakeReason::ErrorChanged)));
 
         let cq = cq(&test, WaitObj::None)?;
         let of_cq = record(&cq, &calls)?;
         push(&cq)?;
-        assert_eq!(of_cq.arm(Ready(2)), Ok(None));
-        assert_eq!(of_cq.arm(Ready(1)), ready);
+        ensure_eq!(of_cq.arm(Ready(2)), Ok(None));
+        ensure_eq!(of_cq.arm(Ready(1)), ready);
         push(&cq)?;
         cq.push_err(cq.reserve()?, &ErrEntry::default());
-        assert_eq!(of_cq.arm(Ready(4)), ready);
+        ensure_eq!(of_cq.arm(Ready(4)), ready);
         a_while();
-        assert!(calls.are(0));
+        ensure!(calls.are(0));
         force_close(&*cq);
         force_close(&*cntr);
         Ok(())
@@ -269,15 +269,15 @@ mod tests {
         let calls = Calls::new()?;
         let callback = record(&cntr, &calls)?;
         cntr.adderr(1);
-        assert_eq!(callback.arm(at_least(&cntr, 50)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 50)), Ok(None));
         cntr.seterr(0)?;
-        assert_eq!(calls.nth(1), Some(WakeReason::ErrorChanged));
-        assert_eq!(
+        ensure_eq!(calls.nth(1), Some(WakeReason::ErrorChanged));
+        ensure_eq!(
             callback.arm(WaitCondition::AnyChange(cntr.seen())),
             Ok(None)
         );
         cntr.adderr(1);
-        assert_eq!(calls.nth(2), Some(WakeReason::Ready));
+        ensure_eq!(calls.nth(2), Some(WakeReason::Ready));
         force_close(&*cntr);
         Ok(())
     }
@@ -288,28 +288,28 @@ mod tests {
         let cq = cq(&test, WaitObj::Unspec)?;
         let calls = Calls::new()?;
         let callback = record(&cq, &calls)?;
-        assert_eq!(callback.arm(Ready(2)), Ok(None));
+        ensure_eq!(callback.arm(Ready(2)), Ok(None));
         push(&cq)?;
         a_while();
-        assert!(calls.are(0));
+        ensure!(calls.are(0));
         push(&cq)?;
-        assert_eq!(calls.nth(1), Some(WakeReason::Ready));
+        ensure_eq!(calls.nth(1), Some(WakeReason::Ready));
         // The entries that are queued are not the next completion.
-        assert_eq!(callback.arm(Next), Ok(None));
+        ensure_eq!(callback.arm(Next), Ok(None));
         a_while();
-        assert!(calls.are(1));
+        ensure!(calls.are(1));
         cq.push_unposted(&Entry::default());
-        assert_eq!(calls.nth(2), Some(WakeReason::Ready));
-        assert_eq!(callback.arm(Next), Ok(None));
+        ensure_eq!(calls.nth(2), Some(WakeReason::Ready));
+        ensure_eq!(callback.arm(Next), Ok(None));
         cq.signal()?;
-        assert_eq!(calls.nth(3), Some(WakeReason::Signalled));
-        assert_eq!(callback.arm(Next), Ok(None));
+        ensure_eq!(calls.nth(3), Some(WakeReason::Signalled));
+        ensure_eq!(callback.arm(Next), Ok(None));
         cq.push_err_unposted(&ErrEntry::default());
-        assert_eq!(calls.nth(4), Some(WakeReason::Ready));
+        ensure_eq!(calls.nth(4), Some(WakeReason::Ready));
         // The CQ is full.
-        assert_eq!(callback.arm(Next), Ok(None));
+        ensure_eq!(callback.arm(Next), Ok(None));
         cq.push_unposted(&Entry::default());
-        assert_eq!(calls.nth(5), Some(WakeReason::Ready));
+        ensure_eq!(calls.nth(5), Some(WakeReason::Ready));
         force_close(&*cq);
         Ok(())
     }
@@ -331,7 +331,7 @@ mod tests {
             threads.push(sleeper, GFP_KERNEL)?;
             // A registration that is dropped leaves no waiter.
             let callback = record(&cntr, &Calls::new()?)?;
-            assert_eq!(callback.arm(at_least(&cntr, threshold)), Ok(None));
+            ensure_eq!(callback.arm(at_least(&cntr, threshold)), Ok(None));
             drop(callback);
             let callback = {
                 let calls = calls.clone();
@@ -339,27 +339,27 @@ mod tests {
                     calls.count.fetch_add(1, Full);
                 })?
             };
-            assert_eq!(callback.arm(at_least(&cntr, threshold)), Ok(None));
+            ensure_eq!(callback.arm(at_least(&cntr, threshold)), Ok(None));
             callbacks.push(callback, GFP_KERNEL)?;
             let pending = cntr.getwait()?;
             let fd = UserFd::new(pending.fd());
             pending.install();
             memory.write(0, &threshold.to_ne_bytes())?;
-            assert_eq!(fd.write(&memory, 8, false), Ok(8));
+            ensure_eq!(fd.write(&memory, 8, false), Ok(8));
             fds.push(fd, GFP_KERNEL)?;
         }
         let readable = |fd: &UserFd| fd.poll() == EPOLLIN | EPOLLRDNORM;
         for reached in 1..=EACH {
             cntr.add(1);
-            assert!(eventually(
+            ensure!(eventually(
                 || calls.get() >= reached && woken.get() >= reached
             ));
             let found = fds.iter().filter(|fd| readable(fd)).count();
-            assert_eq!(found, reached as usize);
+            ensure_eq!(found, reached as usize);
         }
         drop(threads);
         a_while();
-        assert_eq!((calls.get(), woken.get()), (EACH, EACH));
+        ensure_eq!((calls.get(), woken.get()), (EACH, EACH));
         drop(fds);
         force_close(&*cntr);
         Ok(())
@@ -393,14 +393,14 @@ mod tests {
                 })
             })?
         };
-        assert_eq!(callback.arm(Ready(1)), Ok(None));
+        ensure_eq!(callback.arm(Ready(1)), Ok(None));
         for round in 1..=5 {
             push(&first)?;
-            assert_eq!(calls.nth(round), Some(WakeReason::Ready));
-            assert_eq!((read.get(), closed.get()), (round, 2));
+            ensure_eq!(calls.nth(round), Some(WakeReason::Ready));
+            ensure_eq!((read.get(), closed.get()), (round, 2));
         }
-        assert_eq!(callback.unregister(), Ok(()));
-        assert_eq!(close(&*first), Ok(()));
+        ensure_eq!(callback.unregister(), Ok(()));
+        ensure_eq!(close(&*first), Ok(()));
         Ok(())
     }
 
@@ -410,19 +410,19 @@ mod tests {
         let cntr = counter(&test, WaitObj::None)?;
         let calls = Calls::new()?;
         let (first, second) = (record(&cntr, &calls)?, record(&cntr, &calls)?);
-        assert_eq!(first.arm(at_least(&cntr, 1)), Ok(None));
-        assert_eq!(close(&*cntr), Err(EBUSY));
-        assert_eq!(first.unregister(), Ok(()));
-        assert_eq!(first.unregister(), Ok(()));
-        assert_eq!(first.arm(at_least(&cntr, 1)), Err(ESHUTDOWN));
-        assert_eq!(close(&*cntr), Err(EBUSY));
+        ensure_eq!(first.arm(at_least(&cntr, 1)), Ok(None));
+        ensure_eq!(close(&*cntr), Err(EBUSY));
+        ensure_eq!(first.unregister(), Ok(()));
+        ensure_eq!(first.unregister(), Ok(()));
+        ensure_eq!(first.arm(at_least(&cntr, 1)), Err(ESHUTDOWN));
+        ensure_eq!(close(&*cntr), Err(EBUSY));
         drop(second);
         cntr.add(1);
-        assert_eq!(close(&*cntr), Ok(()));
+        ensure_eq!(close(&*cntr), Ok(()));
         drop(first);
-        assert_eq!(record(&cntr, &calls).err(), Some(EBADF));
+        ensure_eq!(record(&cntr, &calls).err(), Some(EBADF));
         a_while();
-        assert!(calls.are(0));
+        ensure!(calls.are(0));
         Ok(())
     }
 
@@ -433,16 +433,16 @@ mod tests {
         let (armed, idle) = (Calls::new()?, Calls::new()?);
         let (of_cntr, of_cq) = (record(&cntr, &armed)?, record(&cq, &armed)?);
         let idle_one = record(&cq, &idle)?;
-        assert_eq!(of_cntr.arm(at_least(&cntr, 1)), Ok(None));
+        ensure_eq!(of_cntr.arm(at_least(&cntr, 1)), Ok(None));
         force_close(&*cntr);
-        assert_eq!(armed.nth(1), Some(WakeReason::Closed));
-        assert_eq!(of_cq.arm(Next), Ok(None));
+        ensure_eq!(armed.nth(1), Some(WakeReason::Closed));
+        ensure_eq!(of_cq.arm(Next), Ok(None));
         force_close(&*cq);
-        assert_eq!(armed.nth(2), Some(WakeReason::Closed));
-        assert!(idle.are(0));
-        assert_eq!(of_cntr.arm(at_least(&cntr, 0)), Err(EBADF));
-        assert_eq!(idle_one.arm(Next), Err(EBADF));
-        assert_eq!(of_cq.unregister(), Ok(()));
+        ensure_eq!(armed.nth(2), Some(WakeReason::Closed));
+        ensure!(idle.are(0));
+        ensure_eq!(of_cntr.arm(at_least(&cntr, 0)), Err(EBADF));
+        ensure_eq!(idle_one.arm(Next), Err(EBADF));
+        ensure_eq!(of_cq.unregister(), Ok(()));
         Ok(())
     }
 
@@ -453,31 +453,31 @@ mod tests {
         let (calls, go_on) = (Calls::new()?, Count::new()?);
         let callback = slow(&cntr, &calls, &go_on)?;
         let (done, ended) = (Count::new()?, Count::new()?);
-        assert_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
         cntr.add(1);
-        assert!(eventually(|| calls.running()));
+        ensure!(eventually(|| calls.running()));
         // A call that becomes due meanwhile is not made after the end.
-        assert_eq!(callback.arm(at_least(&cntr, 2)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 2)), Ok(None));
         cntr.add(1);
         let killed = unregister(&callback, &done, &ended)?;
         let waiting = unregister(&callback, &done, &ended)?;
         a_while();
-        assert_eq!((done.get(), ended.get()), (0, 0));
-        assert_eq!(callback.arm(at_least(&cntr, 9)), Err(ESHUTDOWN));
+        ensure_eq!((done.get(), ended.get()), (0, 0));
+        ensure_eq!(callback.arm(at_least(&cntr, 9)), Err(ESHUTDOWN));
         // A task that is being killed does not wait for the call.
         killed.kill();
         killed.join();
-        assert_eq!((done.get(), ended.get()), (0, 1));
-        assert!(calls.running());
+        ensure_eq!((done.get(), ended.get()), (0, 1));
+        ensure!(calls.running());
         // The callback is no use of the counter any more.
-        assert_eq!(close(&*cntr), Ok(()));
+        ensure_eq!(close(&*cntr), Ok(()));
         go_on.add(1);
         waiting.join();
-        assert_eq!((done.get(), ended.get()), (1, 1));
-        assert!(calls.are(1));
-        assert_eq!(callback.unregister(), Ok(()));
+        ensure_eq!((done.get(), ended.get()), (1, 1));
+        ensure!(calls.are(1));
+        ensure_eq!(callback.unregister(), Ok(()));
         a_while();
-        assert!(calls.are(1));
+        ensure!(calls.are(1));
         Ok(())
     }
 
@@ -487,16 +487,16 @@ mod tests {
         let cntr = counter(&test, WaitObj::None)?;
         let (calls, go_on) = (Calls::new()?, Count::new()?);
         let callback = slow(&cntr, &calls, &go_on)?;
-        assert_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
         cntr.add(1);
-        assert!(eventually(|| calls.running()));
-        assert_eq!(callback.arm(at_least(&cntr, 2)), Ok(None));
+        ensure!(eventually(|| calls.running()));
+        ensure_eq!(callback.arm(at_least(&cntr, 2)), Ok(None));
         drop(callback);
         // Closing by force does not wait either.
         force_close(&*cntr);
-        assert!(calls.running());
+        ensure!(calls.running());
         go_on.add(1);
-        assert_eq!(calls.nth(1), Some(WakeReason::Ready));
+        ensure_eq!(calls.nth(1), Some(WakeReason::Ready));
         Ok(())
     }
 
@@ -518,14 +518,14 @@ mod tests {
                 })
             })?
         };
-        assert_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
         cntr.add(1);
-        assert!(eventually(|| calls.get() == 1));
+        ensure!(eventually(|| calls.get() == 1));
         cntr.add(1);
         a_while();
-        assert!(calls.are(1));
-        assert_eq!(done.get(), 1);
-        assert_eq!(callback.unregister(), Ok(()));
+        ensure!(calls.are(1));
+        ensure_eq!(done.get(), 1);
+        ensure_eq!(callback.unregister(), Ok(()));
         Ok(())
     }
 }

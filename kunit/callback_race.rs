@@ -90,18 +90,18 @@ mod tests {
             let cntr = counter(&test, WaitObj::Unspec)?;
             let (calls, count) = (Calls::new()?, Count::new()?);
             let callback = record(&cntr, &calls)?;
-            assert_eq!(callback.arm(at_least(&cntr, ADDS)), Ok(None));
+            ensure_eq!(callback.arm(at_least(&cntr, ADDS)), Ok(None));
             let function = adds(&cntr, irq, ADDS, &count)?;
             let _timer = match irq {
                 Irq::Hard => (Some(in_hard_irqs(function)?), None),
                 _ => (None, Some(in_softirqs(function)?)),
             };
             // A task waits for the same value.
-            assert_eq!(cntr.wait(ADDS, soon(), &mut 0), Ok(()));
-            assert!(eventually(|| calls.are(1)));
+            ensure_eq!(cntr.wait(ADDS, soon(), &mut 0), Ok(()));
+            ensure!(eventually(|| calls.are(1)));
             a_while();
-            assert!(calls.are(1));
-            assert_eq!((u64::from(count.get()), cntr.read()), (ADDS, ADDS));
+            ensure!(calls.are(1));
+            ensure_eq!((u64::from(count.get()), cntr.read()), (ADDS, ADDS));
             force_close(&*cntr);
         }
         Ok(())
@@ -129,7 +129,7 @@ mod tests {
                 })
             })?
         };
-        assert_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
+        ensure_eq!(callback.arm(at_least(&cntr, 1)), Ok(None));
         let _hard = in_hard_irqs(adds(&cntr, Irq::Hard, ADDS, &hard)?)?;
         let _soft = in_softirqs(adds(&cntr, Irq::Soft, ADDS, &soft)?)?;
         let other = cntr.clone();
@@ -139,12 +139,12 @@ mod tests {
                 other.add(0);
             }
         })?;
-        assert_eq!(cntr.wait(2 * ADDS, soon(), &mut 0), Ok(()));
+        ensure_eq!(cntr.wait(2 * ADDS, soon(), &mut 0), Ok(()));
         busy.join();
-        assert_eq!((u64::from(hard.get()), u64::from(soft.get())), (ADDS, ADDS));
-        assert_eq!(callback.unregister(), Ok(()));
+        ensure_eq!((u64::from(hard.get()), u64::from(soft.get())), (ADDS, ADDS));
+        ensure_eq!(callback.unregister(), Ok(()));
         let made = calls.get();
-        assert!(made >= 1 && calls.are(made));
+        ensure!(made >= 1 && calls.are(made));
         force_close(&*cntr);
         Ok(())
     }
@@ -166,7 +166,7 @@ mod tests {
                 })
             })?
         };
-        assert_eq!(callback.arm(Ready(1)), Ok(None));
+        ensure_eq!(callback.arm(Ready(1)), Ok(None));
         let mut threads = KVec::new();
         for _ in 0..2 {
             let cq = cq.clone();
@@ -180,10 +180,10 @@ mod tests {
             threads.push(producer, GFP_KERNEL)?;
         }
         drop(threads);
-        assert!(eventually(|| read.get() == COMPLETIONS));
-        assert_eq!(callback.unregister(), Ok(()));
+        ensure!(eventually(|| read.get() == COMPLETIONS));
+        ensure_eq!(callback.unregister(), Ok(()));
         let made = calls.get();
-        assert!((1..=COMPLETIONS).contains(&made) && calls.are(made));
+        ensure!((1..=COMPLETIONS).contains(&made) && calls.are(made));
         force_close(&*cq);
         Ok(())
     }
@@ -226,10 +226,10 @@ mod tests {
         }
         stop.add(1);
         adder.join();
-        assert_eq!(late.get(), 0);
-        assert!(calls.are(calls.get()));
+        ensure_eq!(late.get(), 0);
+        ensure!(calls.are(calls.get()));
         // No waiter was left behind.
-        assert_eq!(waiting(&cntr), 0);
+        ensure_eq!(waiting(&cntr), 0);
         force_close(&*cntr);
         Ok(())
     }
@@ -252,12 +252,12 @@ mod tests {
                 })?
             };
             armed += u32::from(eventually(|| calls.get() != 0));
-            assert_eq!(callback.unregister(), Ok(()));
+            ensure_eq!(callback.unregister(), Ok(()));
             arming.join();
-            assert_eq!(waiting(&cntr), 0);
+            ensure_eq!(waiting(&cntr), 0);
         }
-        assert_eq!(armed, ROUNDS);
-        assert!(calls.are(calls.get()));
+        ensure_eq!(armed, ROUNDS);
+        ensure!(calls.are(calls.get()));
         force_close(&*cntr);
         Ok(())
     }
@@ -298,20 +298,20 @@ mod tests {
                     }
                 })
             })?;
-            assert_eq!(callback.arm(at_least(&cntr, step)), Ok(None));
+            ensure_eq!(callback.arm(at_least(&cntr, step)), Ok(None));
             callbacks.push(callback, GFP_KERNEL)?;
         }
         let last = record(&cntr, &calls)?;
         let seen = cntr.seen();
-        assert_eq!(last.arm(WaitCondition::AnyChange(seen)), Ok(None));
+        ensure_eq!(last.arm(WaitCondition::AnyChange(seen)), Ok(None));
         for _ in 0..ROUNDS {
             cntr.add(1);
             core::hint::spin_loop();
         }
         drop(threads);
-        assert!(eventually(|| woken.get() == 3 + 7));
-        assert!(eventually(|| calls.are(1)));
-        assert_eq!(waiting(&cntr), 0);
+        ensure!(eventually(|| woken.get() == 3 + 7));
+        ensure!(eventually(|| calls.are(1)));
+        ensure_eq!(waiting(&cntr), 0);
         force_close(&*cntr);
         Ok(())
     }

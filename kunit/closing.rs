@@ -171,24 +171,24 @@ mod tests {
         let test = TestDomain::open()?;
         let (sender, target) = (End::open(&test)?, End::open(&test)?);
         let send = sender.waiting_send(&target)?;
-        assert_eq!(sender.cq(), (0, 0, 1));
+        ensure_eq!(sender.cq(), (0, 0, 1));
         {
             let inside = target.endpoint.drain.enter();
-            assert!(inside.is_some());
+            ensure!(inside.is_some());
             force_close(&*target.endpoint);
             target.close_rest();
             let arrival = target
                 .endpoint
                 .arrive(&message(&sender)?, Location::Sender(send.clone()));
-            assert!(matches!(arrival, EnqueueResult::Kept));
+            ensure!(matches!(arrival, EnqueueResult::Kept));
         }
-        assert!(!send.is_waiting());
-        assert_eq!(sender.cq(), (0, 1, 0));
+        ensure!(!send.is_waiting());
+        ensure_eq!(sender.cq(), (0, 1, 0));
         drop(send);
-        assert!(target.is_last());
+        ensure!(target.is_last());
         force_close(&*sender.endpoint);
         sender.close_rest();
-        assert!(sender.is_last());
+        ensure!(sender.is_last());
         Ok(())
     }
 
@@ -198,11 +198,11 @@ mod tests {
         let (sender, target) = (End::open(&test)?, End::open(&test)?);
         let memory = filled(0)?;
         target.receive(&memory)?;
-        assert_eq!(target.cq(), (0, 0, 1));
+        ensure_eq!(target.cq(), (0, 0, 1));
         let message = message(&sender)?;
         {
             let inside = target.endpoint.drain.enter();
-            assert!(inside.is_some());
+            ensure!(inside.is_some());
             let MatchResult::Taken(receive) = target.endpoint.offer(&message, true) else {
                 return Err(EINVAL);
             };
@@ -213,10 +213,10 @@ mod tests {
                 .endpoint
                 .place(target.bound()?, receive, &message, &from);
         }
-        assert!(mem::memref::equal(&memory, &filled(0x5a)?));
+        ensure!(mem::memref::equal(&memory, &filled(0x5a)?));
         // The CQ still exists, and has the completion.
-        assert_eq!(target.cq(), (1, 0, 0));
-        assert!(target.is_last());
+        ensure_eq!(target.cq(), (1, 0, 0));
+        ensure!(target.is_last());
         force_close(&*sender.endpoint);
         sender.close_rest();
         Ok(())
@@ -233,11 +233,11 @@ mod tests {
             sender.close_rest();
             mem::copy(&memory, from);
         });
-        assert!(delivered);
-        assert!(mem::memref::equal(&memory, &filled(0x5a)?));
-        assert_eq!(sender.cq(), (1, 0, 0));
+        ensure!(delivered);
+        ensure!(mem::memref::equal(&memory, &filled(0x5a)?));
+        ensure_eq!(sender.cq(), (1, 0, 0));
         drop(send);
-        assert!(sender.is_last());
+        ensure!(sender.is_last());
         force_close(&*target.endpoint);
         target.close_rest();
         Ok(())
@@ -251,7 +251,7 @@ mod tests {
         let interrupted = Count::new()?;
         {
             let inside = end.endpoint.drain.enter();
-            assert!(inside.is_some());
+            ensure!(inside.is_some());
             let closer = {
                 let endpoint = end.endpoint.clone();
                 count_if(&interrupted, move || {
@@ -259,25 +259,25 @@ mod tests {
                     close_killable(&*endpoint) == Err(EINTR)
                 })?
             };
-            assert!(eventually(|| !end.endpoint.drain.is_open()));
+            ensure!(eventually(|| !end.endpoint.drain.is_open()));
             a_while();
-            assert_eq!(interrupted.get(), 0);
+            ensure_eq!(interrupted.get(), 0);
             closer.kill();
             closer.join();
         }
-        assert_eq!(interrupted.get(), 1);
-        assert!(end.receive(&filled(0)?).is_err());
-        assert!(end.endpoint.enable() == Err(EBADF));
+        ensure_eq!(interrupted.get(), 1);
+        ensure!(end.receive(&filled(0)?).is_err());
+        ensure!(end.endpoint.enable() == Err(EBADF));
         // Another endpoint can get its address, and finishing the close does not remove that.
-        assert!(test.domain.directory().find(&name).is_none());
+        ensure!(test.domain.directory().find(&name).is_none());
         let other = End::open(&test)?;
         let _ = test.domain.directory().enter(name, &other.endpoint)?;
-        assert_eq!(close(&*end.endpoint), Ok(()));
-        assert!(test.domain.directory().find(&name).is_some());
+        ensure_eq!(close(&*end.endpoint), Ok(()));
+        ensure!(test.domain.directory().find(&name).is_some());
         test.domain.directory().leave(&name);
-        assert_eq!(close(&*end.cq), Ok(()));
-        assert_eq!(close(&*end.av), Ok(()));
-        assert!(end.is_last());
+        ensure_eq!(close(&*end.cq), Ok(()));
+        ensure_eq!(close(&*end.av), Ok(()));
+        ensure!(end.is_last());
         force_close(&*other.endpoint);
         other.close_rest();
         Ok(())

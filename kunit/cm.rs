@@ -75,35 +75,35 @@ mod tests {
         for ip in [TWO, SIX] {
             let ends = Ends::new(ip)?;
             let active = ends.request(0x123, 1)?;
-            assert!(active.state() == State::ReqSent);
+            ensure!(active.state() == State::ReqSent);
             let request = ends.listener.next()?;
-            assert!(request.local() == ip && request.remote() == active.local());
-            assert!(request.service_id() == SERVICE);
-            assert!(Arc::ptr_eq(request.link(), &ends.link.0));
-            assert!(request.private().starts_with(&[1, 0]));
+            ensure!(request.local() == ip && request.remote() == active.local());
+            ensure!(request.service_id() == SERVICE);
+            ensure!(Arc::ptr_eq(request.link(), &ends.link.0));
+            ensure!(request.private().starts_with(&[1, 0]));
             let params = request.params();
-            assert!(params.qpn == Qpn::new(0x123) && params.starting_psn == Psn::new(0x123));
-            assert!((params.responder_resources, params.initiator_depth) == (5, 4));
-            assert!((params.retry_count, params.rnr_retry_count) == (3, 6));
-            assert!(Some(params.mtu) == request.path().mtu());
+            ensure!(params.qpn == Qpn::new(0x123) && params.starting_psn == Psn::new(0x123));
+            ensure!((params.responder_resources, params.initiator_depth) == (5, 4));
+            ensure!((params.retry_count, params.rnr_retry_count) == (3, 6));
+            ensure!(Some(params.mtu) == request.path().mtu());
 
             let passive = ends.accept(request, 0x456, 2)?;
-            assert!(passive.context() == 0x456 && active.context() == 0x123);
-            assert!(ends.active.sees(&[Seen::Reply(Qpn::new(0x456), 2)]));
-            assert!(active.state() == State::RepReceived);
-            assert!(passive.disconnect(&[]) == Err(ENOTCONN));
+            ensure!(passive.context() == 0x456 && active.context() == 0x123);
+            ensure!(ends.active.sees(&[Seen::Reply(Qpn::new(0x456), 2)]));
+            ensure!(active.state() == State::RepReceived);
+            ensure!(passive.disconnect(&[]) == Err(ENOTCONN));
             active.confirm(&[3])?;
-            assert!(active.confirm(&[3]) == Err(ENOTCONN));
-            assert!(ends.passive.sees(&[Seen::Established(3)]));
-            assert!(!passive.communication_established());
+            ensure!(active.confirm(&[3]) == Err(ENOTCONN));
+            ensure!(ends.passive.sees(&[Seen::Established(3)]));
+            ensure!(!passive.communication_established());
 
             passive.disconnect(&[4])?;
             let [reply, over] = [Seen::Reply(Qpn::new(0x456), 2), Seen::Disconnected(4)];
-            assert!(ends.active.sees(&[reply, over]));
-            assert!(ends.passive.sees(&[Seen::Established(3), Seen::Released]));
-            assert!(active.disconnect(&[]) == Err(ENOTCONN));
-            assert!(eventually(|| active.state() == State::Closed));
-            assert!(eventually(|| passive.state() == State::Closed));
+            ensure!(ends.active.sees(&[reply, over]));
+            ensure!(ends.passive.sees(&[Seen::Established(3), Seen::Released]));
+            ensure!(active.disconnect(&[]) == Err(ENOTCONN));
+            ensure!(eventually(|| active.state() == State::Closed));
+            ensure!(eventually(|| passive.state() == State::Closed));
             active.close();
             passive.close();
         }
@@ -116,19 +116,19 @@ mod tests {
         let first = ends.request(2, 0)?;
         ends.listener.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
         let no = Seen::Rejected(Reason::CONSUMER_DEFINED, 9);
-        assert!(ends.active.sees(&[no]));
+        ensure!(ends.active.sees(&[no]));
         // Dropping a request rejects it.
         let second = ends.request(3, 0)?;
         drop(ends.listener.next()?);
         let silent = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
-        assert!(ends.active.sees(&[no, silent]));
+        ensure!(ends.active.sees(&[no, silent]));
         // The active end can reject the connection too.
         let third = ends.request(4, 0)?;
         let passive = ends.accept(ends.listener.next()?, 5, 6)?;
         let reply = Seen::Reply(Qpn::new(5), 6);
-        assert!(ends.active.sees(&[no, silent, reply]));
+        ensure!(ends.active.sees(&[no, silent, reply]));
         third.reject(Reason::CONSUMER_DEFINED, &[8])?;
-        assert!(ends
+        ensure!(ends
             .passive
             .sees(&[Seen::Rejected(Reason::CONSUMER_DEFINED, 8)]));
         for conn in [first, second, third, passive] {
@@ -143,8 +143,8 @@ mod tests {
         ends.listening = None;
         let conn = ends.request(2, 0)?;
         let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
-        assert!(ends.active.sees(&[no]));
-        assert!(ends.stat(Stat::CmNoListener) == 1);
+        ensure!(ends.active.sees(&[no]));
+        ensure!(ends.stat(Stat::CmNoListener) == 1);
         conn.close();
         Ok(())
     }
@@ -156,12 +156,12 @@ mod tests {
         let listener = TestListener::new()?;
         let at = |ip, service| listen(&socket, ip, service, 1, listener.clone());
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        assert!(at(TWO, SERVICE).is_err_and(|error| error == EADDRINUSE));
-        assert!(at(any, SERVICE).is_err_and(|error| error == EADDRINUSE));
+        ensure!(at(TWO, SERVICE).is_err_and(|error| error == EADDRINUSE));
+        ensure!(at(any, SERVICE).is_err_and(|error| error == EADDRINUSE));
         // Listeners at another address, of another family, and of another service.
         let others = (at(ONE, SERVICE)?, at(SIX, SERVICE)?);
         let all = at(any, ServiceId::tcp(7))?;
-        assert!(at(TWO, ServiceId::tcp(7)).is_err_and(|error| error == EADDRINUSE));
+        ensure!(at(TWO, ServiceId::tcp(7)).is_err_and(|error| error == EADDRINUSE));
         drop(all);
         drop(at(TWO, ServiceId::tcp(7))?);
         drop(others);
@@ -181,9 +181,9 @@ mod tests {
         let active = ends.request(2, 1)?;
         ends.listener.next()?.ignore();
         let passive = ends.accept(ends.listener.next()?, 3, 2)?;
-        assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 2)]));
-        assert!(ends.listener.requests.get() == 2);
-        assert!(ends.stat(Stat::CmResent) > 0);
+        ensure!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 2)]));
+        ensure!(ends.listener.requests.get() == 2);
+        ensure!(ends.stat(Stat::CmResent) > 0);
         active.close();
         passive.close();
         Ok(())
@@ -193,15 +193,15 @@ mod tests {
     fn the_backlog_of_a_listener_is_limited() -> Result {
         let ends = Ends::new(TWO)?;
         let waiting = [ends.request(2, 0)?, ends.request(3, 0)?];
-        assert!(eventually(|| ends.listener.requests.get() == 2));
+        ensure!(eventually(|| ends.listener.requests.get() == 2));
         let third = ends.request(4, 0)?;
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
-        assert!(ends.active.sees(&[no]));
-        assert!(ends.stat(Stat::CmNoRoom) == 1);
+        ensure!(ends.active.sees(&[no]));
+        ensure!(ends.stat(Stat::CmNoRoom) == 1);
         // A request that was answered does not count any more.
         let passive = ends.accept(ends.listener.next()?, 5, 0)?;
         let fourth = ends.request(6, 0)?;
-        assert!(eventually(|| ends.listener.requests.get() == 3));
+        ensure!(eventually(|| ends.listener.requests.get() == 3));
         for conn in waiting {
             conn.close();
         }
@@ -222,38 +222,38 @@ mod tests {
         let mut conns = KVec::new();
         for number in 0..MAX {
             conns.push(ends.request(QPN + number, 0)?, GFP_KERNEL)?;
-            assert!(requests(number + 1));
+            ensure!(requests(number + 1));
         }
-        assert!(ends.active.is(&[]) && ends.stat(Stat::CmNoRoom) == 0);
+        ensure!(ends.active.is(&[]) && ends.stat(Stat::CmNoRoom) == 0);
         let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
         conns.push(ends.request(2, 0)?, GFP_KERNEL)?;
-        assert!(ends.active.sees(&[no]) && ends.stat(Stat::CmNoRoom) == 1);
+        ensure!(ends.active.sees(&[no]) && ends.stat(Stat::CmNoRoom) == 1);
         let last = ends.listener.next()?;
         let number = last.params().qpn.get().checked_sub(QPN).ok_or(EINVAL)?;
         // A request from another address.
         conns.push(ends.request_from(THREE, 3, 0)?, GFP_KERNEL)?;
-        assert!(requests(MAX + 1));
+        ensure!(requests(MAX + 1));
         let other = ends.listener.next()?;
-        assert!(other.remote() == THREE);
+        ensure!(other.remote() == THREE);
         // An accepted request counts until it is confirmed.
         let passive = ends.accept(last, 4, 5)?;
         let reply = Seen::Reply(Qpn::new(4), 5);
-        assert!(ends.active.sees(&[no, reply]));
+        ensure!(ends.active.sees(&[no, reply]));
         conns.push(ends.request(6, 0)?, GFP_KERNEL)?;
-        assert!(ends.active.sees(&[no, reply, no]));
+        ensure!(ends.active.sees(&[no, reply, no]));
         conns.get(number as usize).ok_or(EINVAL)?.confirm(&[])?;
-        assert!(eventually(|| passive.state() == State::Established));
+        ensure!(eventually(|| passive.state() == State::Established));
         conns.push(ends.request(7, 0)?, GFP_KERNEL)?;
-        assert!(requests(MAX + 2));
+        ensure!(requests(MAX + 2));
         conns.push(ends.request(8, 0)?, GFP_KERNEL)?;
-        assert!(ends.active.sees(&[no, reply, no, no]));
+        ensure!(ends.active.sees(&[no, reply, no, no]));
         // A rejected request does not count any more.
         drop(ends.listener.next()?);
         let rejected = Seen::Rejected(Reason::CONSUMER_DEFINED, 0);
-        assert!(ends.active.sees(&[no, reply, no, no, rejected]));
+        ensure!(ends.active.sees(&[no, reply, no, no, rejected]));
         conns.push(ends.request(9, 0)?, GFP_KERNEL)?;
-        assert!(requests(MAX + 3));
-        assert!(ends.stat(Stat::CmNoRoom) == 3);
+        ensure!(requests(MAX + 3));
+        ensure!(ends.stat(Stat::CmNoRoom) == 3);
         drop(other);
         for conn in &conns {
             conn.close();
@@ -269,11 +269,11 @@ mod tests {
         let request = ends.listener.next()?;
         active.close();
         // The REQ is withdrawn.
-        assert!(eventually(|| active.state() == State::Closed));
+        ensure!(eventually(|| active.state() == State::Closed));
         a_while();
         let accepted = ends.accept(request, 3, 0);
-        assert!(accepted.is_err_and(|error| error == ECONNABORTED));
-        assert!(ends.active.is(&[]) && ends.passive.is(&[]));
+        ensure!(accepted.is_err_and(|error| error == ECONNABORTED));
+        ensure!(ends.active.is(&[]) && ends.passive.is(&[]));
         Ok(())
     }
 
@@ -282,16 +282,16 @@ mod tests {
         let ends = Ends::new(TWO)?;
         let active = ends.request(2, 0)?;
         let passive = ends.accept(ends.listener.next()?, 3, 0)?;
-        assert!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 0)]));
-        assert!(passive.communication_established());
-        assert!(!passive.communication_established());
+        ensure!(ends.active.sees(&[Seen::Reply(Qpn::new(3), 0)]));
+        ensure!(passive.communication_established());
+        ensure!(!passive.communication_established());
         active.confirm(&[])?;
         passive.close();
-        assert!(ends
+        ensure!(ends
             .active
             .sees(&[Seen::Reply(Qpn::new(3), 0), Seen::Disconnected(0)]));
         // The consumer knows before the RTU comes, or the connection was closed.
-        assert!(ends.passive.is(&[]));
+        ensure!(ends.passive.is(&[]));
         active.close();
         Ok(())
     }
@@ -303,9 +303,9 @@ mod tests {
         // Another address uses the same GUID and QP number, which are not secret.
         let third_party = ends.request_from(THREE, 2, 0)?;
         let request = ends.listener.next()?;
-        assert!(request.remote() == THREE);
-        assert!(active.state() == State::Established);
-        assert!(passive.state() == State::Established);
+        ensure!(request.remote() == THREE);
+        ensure!(active.state() == State::Established);
+        ensure!(passive.state() == State::Established);
         drop(request);
         for conn in [active, passive, third_party] {
             conn.close();
@@ -321,16 +321,16 @@ mod tests {
         // ended.
         let again = ends.request(2, 0)?;
         let reply = Seen::Reply(Qpn::new(3), 2);
-        assert!(ends
+        ensure!(ends
             .passive
             .sees(&[Seen::Established(3), Seen::Disconnected(0)]));
-        assert!(eventually(|| ends.active.seen.lock().len() == 3));
+        ensure!(eventually(|| ends.active.seen.lock().len() == 3));
         let seen = [
             reply,
             Seen::Rejected(Reason::STALE_CONN, 0),
             Seen::Disconnected(0),
         ];
-        assert!(seen.iter().all(|one| ends.active.seen.lock().contains(one)));
+        ensure!(seen.iter().all(|one| ends.active.seen.lock().contains(one)));
         for conn in [active, passive, again] {
             conn.close();
         }
@@ -350,8 +350,8 @@ mod tests {
         let again = ends.request(2, 0)?;
         drop(ends.listener.next()?);
         a_while();
-        assert!(active.state() == State::Established);
-        assert!(passive.state() == State::Established);
+        ensure!(active.state() == State::Established);
+        ensure!(passive.state() == State::Established);
         for conn in others {
             conn.close();
         }
@@ -377,17 +377,17 @@ mod tests {
         } = ends;
         let gone = link.0.clone();
         drop(link);
-        assert!(on_passive.sees(&[Seen::Established(3), Seen::Disconnected(0)]));
-        assert!(eventually(|| on_active.seen.lock().len() == 3));
-        assert!(on_active.seen.lock().contains(&Seen::Disconnected(0)));
-        assert!(on_active.seen.lock().contains(&Seen::Unreachable));
-        assert!(eventually(|| listener.gone.get() == 1));
-        assert!(active.state() == State::Closed);
-        assert!(active.disconnect(&[]) == Err(ENOTCONN));
+        ensure!(on_passive.sees(&[Seen::Established(3), Seen::Disconnected(0)]));
+        ensure!(eventually(|| on_active.seen.lock().len() == 3));
+        ensure!(on_active.seen.lock().contains(&Seen::Disconnected(0)));
+        ensure!(on_active.seen.lock().contains(&Seen::Unreachable));
+        ensure!(eventually(|| listener.gone.get() == 1));
+        ensure!(active.state() == State::Closed);
+        ensure!(active.disconnect(&[]) == Err(ENOTCONN));
         let accepted = request.accept(&side(9), &[], 0, on_passive);
-        assert!(accepted.is_err_and(|error| error == ECONNABORTED));
+        ensure!(accepted.is_err_and(|error| error == ECONNABORTED));
         let again = listen(gone.socket(), TWO, SERVICE, 2, listener);
-        assert!(again.is_err_and(|error| error == ENODEV));
+        ensure!(again.is_err_and(|error| error == ENODEV));
         drop(listening);
         for conn in [active, passive, pending] {
             conn.close();
@@ -415,7 +415,7 @@ mod tests {
             let bytes = Inline::from_slice(bytes).ok_or(EINVAL)?;
             qp.send(&path, &PEER, &Source::Inline(&bytes))?;
         }
-        assert!(eventually(|| ends.stat(Stat::DropCm) == 3));
+        ensure!(eventually(|| ends.stat(Stat::DropCm) == 3));
         qp.close();
         Ok(())
     }
@@ -430,15 +430,15 @@ mod tests {
             };
             connect(&params, ends.active.clone()).err()
         };
-        assert!(error_of(SIX, &[], None) == Some(EINVAL));
-        assert!(error_of(Ipv4Addr::BROADCAST.into(), &[], None) == Some(EINVAL));
-        assert!(error_of(TWO, &[0; 93], None) == Some(EINVAL));
+        ensure!(error_of(SIX, &[], None) == Some(EINVAL));
+        ensure!(error_of(Ipv4Addr::BROADCAST.into(), &[], None) == Some(EINVAL));
+        ensure!(error_of(TWO, &[0; 93], None) == Some(EINVAL));
         let most = PathMtu::Mtu4096;
         let carries = Path::new(&ends.link.0, ONE, TWO)?.mtu();
         if carries.is_some_and(|mtu| mtu < most) {
-            assert!(error_of(TWO, &[], Some(most)) == Some(EINVAL));
+            ensure!(error_of(TWO, &[], Some(most)) == Some(EINVAL));
         }
-        assert!(ends.active.is(&[]));
+        ensure!(ends.active.is(&[]));
         Ok(())
     }
 }

@@ -234,19 +234,19 @@ mod tests {
         let active_end = listener.request(&link, 2, &slow)?;
         let passive_end = listener.next()?.accept(&side(3), &[], 0, peer.clone())?;
         // The callback for the reply has begun.
-        assert!(slow.begins(1));
-        assert!(listener.works(&link, 4)?);
-        assert!(listener.works(&link, 6)?);
+        ensure!(slow.begins(1));
+        ensure!(listener.works(&link, 4)?);
+        ensure!(listener.works(&link, 6)?);
         // The next event of its own connection waits for that callback.
         passive_end.close();
-        assert!(eventually(|| active_end.state() == State::Timewait));
+        ensure!(eventually(|| active_end.state() == State::Timewait));
         a_while();
-        assert!(slow.begun.get() == 1 && slow.has_calls(&[]));
+        ensure!(slow.begun.get() == 1 && slow.has_calls(&[]));
         slow.allow(1);
-        assert!(slow.begins(2));
-        assert!(slow.has_calls(&[Call::Reply]));
+        ensure!(slow.begins(2));
+        ensure!(slow.has_calls(&[Call::Reply]));
         slow.allow(1);
-        assert!(eventually(|| slow.has_calls(&[Call::Reply, Call::Rejected])));
+        ensure!(eventually(|| slow.has_calls(&[Call::Reply, Call::Rejected])));
         active_end.close();
         Ok(())
     }
@@ -258,16 +258,16 @@ mod tests {
         let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
         let first = listener.request(&link, 2, &slow)?;
         let passive_end = listener.next()?.accept(&side(3), &[], 0, peer.clone())?;
-        assert!(slow.begins(1));
-        assert!(first.confirm(&[]).is_ok());
-        assert!(eventually(|| peer.has_calls(&[Call::Established])));
+        ensure!(slow.begins(1));
+        ensure!(first.confirm(&[]).is_ok());
+        ensure!(eventually(|| peer.has_calls(&[Call::Established])));
         passive_end.disconnect(&[])?;
-        assert!(eventually(|| first.state() == State::Timewait));
+        ensure!(eventually(|| first.state() == State::Timewait));
         // The connection has ended before the callback for the reply returns.
-        assert!(slow.begun.get() == 1);
-        assert!(first.confirm(&[]) == Err(ENOTCONN));
+        ensure!(slow.begun.get() == 1);
+        ensure!(first.confirm(&[]) == Err(ENOTCONN));
         slow.allow(2);
-        assert!(eventually(
+        ensure!(eventually(
             || slow.has_calls(&[Call::Reply, Call::Disconnected])
         ));
         first.close();
@@ -281,18 +281,18 @@ mod tests {
         let (slow, other) = (SlowListener::new(&link, 7)?, SlowListener::open(&link, 8)?);
         let active = Slow::unblocked()?;
         let first = slow.request(&link, 2, &active)?;
-        assert!(slow.slow.begins(1));
-        assert!(other.works(&link, 4)?);
+        ensure!(slow.slow.begins(1));
+        ensure!(other.works(&link, 4)?);
         // The blocked listener gets all its requests, one at a time.
         let second = slow.request(&link, 8, &active)?;
-        assert!(other.works(&link, 10)?);
+        ensure!(other.works(&link, 10)?);
         let third = slow.request(&link, 14, &active)?;
-        assert!(other.works(&link, 16)?);
+        ensure!(other.works(&link, 16)?);
         a_while();
-        assert!(slow.slow.begun.get() == 1);
+        ensure!(slow.slow.begun.get() == 1);
         slow.slow.allow(3);
         let requested = [Call::Requested(2), Call::Requested(8), Call::Requested(14)];
-        assert!(eventually(|| slow.slow.has_calls(&requested)));
+        ensure!(eventually(|| slow.slow.has_calls(&requested)));
         for conn in [first, second, third] {
             conn.close();
         }
@@ -306,16 +306,16 @@ mod tests {
         let (slow, peer) = (Slow::new()?, Slow::unblocked()?);
         let active_end = listener.request(&link, 2, &slow)?;
         let passive_end = listener.next()?.accept(&side(3), &[], 0, peer)?;
-        assert!(slow.begins(1));
+        ensure!(slow.begins(1));
         // Another event is queued.
         passive_end.close();
-        assert!(eventually(|| active_end.state() == State::Timewait));
+        ensure!(eventually(|| active_end.state() == State::Timewait));
         // Closing does not wait for the call that is under way.
         active_end.close();
         slow.allow(1000);
-        assert!(eventually(|| slow.has_calls(&[Call::Reply])));
+        ensure!(eventually(|| slow.has_calls(&[Call::Reply])));
         a_while();
-        assert!(slow.begun.get() == 1);
+        ensure!(slow.begun.get() == 1);
         Ok(())
     }
 
@@ -325,19 +325,19 @@ mod tests {
         let mut listener = SlowListener::new(&link, 7)?;
         let (first, second) = (Slow::unblocked()?, Slow::unblocked()?);
         let requested = listener.request(&link, 2, &first)?;
-        assert!(listener.slow.begins(1));
+        ensure!(listener.slow.begins(1));
         let waits = listener.request(&link, 4, &second)?;
         // The request is queued, or comes when the listener is closed: both reject it.
         a_while();
         listener.listening = None;
-        assert!(eventually(|| second.has_calls(&[Call::Rejected])));
-        assert!(first.has_calls(&[]));
+        ensure!(eventually(|| second.has_calls(&[Call::Rejected])));
+        ensure!(first.has_calls(&[]));
         // The request that the listener has got is not affected.
         listener.slow.allow(1000);
         let request = listener.next()?;
         request.reject(Reason::CONSUMER_DEFINED, &[]);
-        assert!(eventually(|| first.has_calls(&[Call::Rejected])));
-        assert!(listener.slow.has_calls(&[Call::Requested(2)]));
+        ensure!(eventually(|| first.has_calls(&[Call::Rejected])));
+        ensure!(listener.slow.has_calls(&[Call::Requested(2)]));
         requested.close();
         waits.close();
         Ok(())
@@ -352,20 +352,20 @@ mod tests {
         // A consumer blocks in its reply, a listener in its request; another connection does not.
         let stands = other.request(&link, 2, &slow)?;
         let passive_end = other.next()?.accept(&side(3), &[], 0, passive.clone())?;
-        assert!(slow.begins(1));
+        ensure!(slow.begins(1));
         let waits = listener.request(&link, 4, &active)?;
-        assert!(listener.slow.begins(1));
+        ensure!(listener.slow.begins(1));
         drop(link);
-        assert!(eventually(|| active.has_calls(&[Call::Unreachable])));
-        assert!(eventually(|| passive.has_calls(&[Call::Unreachable])));
-        assert!(eventually(|| other.slow.calls.lock().contains(&Call::Gone)));
-        assert!(slow.has_calls(&[]) && listener.slow.has_calls(&[]));
+        ensure!(eventually(|| active.has_calls(&[Call::Unreachable])));
+        ensure!(eventually(|| passive.has_calls(&[Call::Unreachable])));
+        ensure!(eventually(|| other.slow.calls.lock().contains(&Call::Gone)));
+        ensure!(slow.has_calls(&[]) && listener.slow.has_calls(&[]));
         slow.allow(1000);
         listener.slow.allow(1000);
-        assert!(eventually(
+        ensure!(eventually(
             || slow.has_calls(&[Call::Reply, Call::Unreachable])
         ));
-        assert!(eventually(|| listener
+        ensure!(eventually(|| listener
             .slow
             .has_calls(&[Call::Requested(4), Call::Gone])));
         for conn in [stands, passive_end, waits] {

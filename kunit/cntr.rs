@@ -79,17 +79,17 @@ mod tests {
     #[test]
     fn values_are_in_the_mapped_page() -> Result {
         let counter = counter(0)?;
-        assert_eq!(mapped(&counter)?, (0, 0));
+        ensure_eq!(mapped(&counter)?, (0, 0));
         counter.add(5);
-        assert!(counter.adderr(2));
-        assert_eq!((counter.read(), counter.err()), (5, 2));
-        assert_eq!(mapped(&counter)?, (5, 2));
+        ensure!(counter.adderr(2));
+        ensure_eq!((counter.read(), counter.err()), (5, 2));
+        ensure_eq!(mapped(&counter)?, (5, 2));
         counter.set(100)?;
         counter.seterr(0)?;
-        assert_eq!(mapped(&counter)?, (100, 0));
+        ensure_eq!(mapped(&counter)?, (100, 0));
         counter.set(u64::MAX)?;
         counter.add(3);
-        assert_eq!(mapped(&counter)?, (2, 0));
+        ensure_eq!(mapped(&counter)?, (2, 0));
         Ok(())
     }
 
@@ -98,12 +98,12 @@ mod tests {
         let counter = counter(9)?;
         counter.add(9);
         counter.add(1);
-        assert_eq!(counter.read(), 0);
+        ensure_eq!(counter.read(), 0);
         counter.add(25);
-        assert_eq!(counter.read(), 5);
-        assert_eq!(counter.set(10), Err(EINVAL));
-        assert_eq!(counter.seterr(10), Err(EINVAL));
-        assert_eq!((counter.read(), counter.err()), (5, 0));
+        ensure_eq!(counter.read(), 5);
+        ensure_eq!(counter.set(10), Err(EINVAL));
+        ensure_eq!(counter.seterr(10), Err(EINVAL));
+        ensure_eq!((counter.read(), counter.err()), (5, 0));
         Ok(())
     }
 
@@ -111,14 +111,15 @@ mod tests {
     fn a_reached_threshold_needs_no_wait() -> Result {
         let counter = counter(0)?;
         counter.add(3);
-        assert!(counter.adderr(1));
-        let check = |counter: &Counter, met: Result, unmet: Result| {
+        ensure!(counter.adderr(1));
+        let check = |counter: &Counter, met: Result, unmet: Result| -> Result {
             for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
                 for threshold in [0, 1, 3] {
-                    assert_eq!(counter.wait(threshold, deadline, &mut 0), met);
+                    ensure_eq!(counter.wait(threshold, deadline, &mut 0), met);
                 }
             }
-            assert_eq!(counter.wait(4, Deadline::At(1), &mut 0), unmet);
+            ensure_eq!(counter.wait(4, Deadline::At(1), &mut 0), unmet);
+            Ok(())
         };
         check(&counter, Ok(()), Err(ETIMEDOUT));
         // A closed counter accepts no waiter, but a threshold that is reached needs none.
@@ -130,15 +131,15 @@ mod tests {
     #[test]
     fn a_wait_that_times_out_leaves_no_waiter() -> Result {
         let counter = counter(0)?;
-        assert_eq!(counter.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
-        assert_eq!(counter.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
+        ensure_eq!(counter.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
+        ensure_eq!(counter.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
         let end = now_ns() + 20 * MS;
         // An earlier error is not a change.
-        assert!(counter.adderr(1));
-        assert_eq!(counter.wait(1, Deadline::At(end), &mut 0), Err(ETIMEDOUT));
-        assert!(now_ns() >= end);
-        assert_eq!(waiting(&counter), 0);
-        assert_eq!(counter.err(), 1);
+        ensure!(counter.adderr(1));
+        ensure_eq!(counter.wait(1, Deadline::At(end), &mut 0), Err(ETIMEDOUT));
+        ensure!(now_ns() >= end);
+        ensure_eq!(waiting(&counter), 0);
+        ensure_eq!(counter.err(), 1);
         Ok(())
     }
 
@@ -156,27 +157,27 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&counter) == MANY));
-        assert_eq!(counter.waiting().1, Some(1));
+        ensure!(eventually(|| waiting(&counter) == MANY));
+        ensure_eq!(counter.waiting().1, Some(1));
         a_while();
-        assert_eq!(woken.get(), 0);
+        ensure_eq!(woken.get(), 0);
         for reached in 1..=50 {
             counter.add(1);
             // When the add returns, exactly the waiters that are due have been removed.
-            assert_eq!(
+            ensure_eq!(
                 counter.waiting(),
                 (MANY - reached, Some(u64::from(reached) + 1))
             );
         }
-        assert!(eventually(|| woken.get() == 50));
+        ensure!(eventually(|| woken.get() == 50));
         a_while();
-        assert_eq!(woken.get(), 50);
+        ensure_eq!(woken.get(), 50);
         counter.add(70);
-        assert_eq!(waiting(&counter), MANY - 120);
-        assert!(eventually(|| woken.get() == 120));
+        ensure_eq!(waiting(&counter), MANY - 120);
+        ensure!(eventually(|| woken.get() == 120));
         counter.set(u64::from(MANY))?;
         drop(threads);
-        assert_eq!(woken.get(), MANY);
+        ensure_eq!(woken.get(), MANY);
         Ok(())
     }
 
@@ -194,12 +195,12 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&counter) == 10));
+        ensure!(eventually(|| waiting(&counter) == 10));
         counter.add(4);
-        assert!(counter.adderr(1));
+        ensure!(counter.adderr(1));
         drop(threads);
-        assert_eq!(reached.get(), 4);
-        assert_eq!(ended.get(), 6);
+        ensure_eq!(reached.get(), 4);
+        ensure_eq!(ended.get(), 6);
         Ok(())
     }
 
@@ -208,11 +209,11 @@ mod tests {
         let counter = counter(0)?;
         let (other, done) = (counter.clone(), Count::new()?);
         let thread = count_if(&done, move || other.wait(3, soon(), &mut 0).is_ok())?;
-        assert!(eventually(|| waiting(&counter) == 1));
+        ensure!(eventually(|| waiting(&counter) == 1));
         counter.set(3)?;
         counter.set(1)?;
         thread.join();
-        assert_eq!(done.get(), 1);
+        ensure_eq!(done.get(), 1);
         Ok(())
     }
 
@@ -223,15 +224,15 @@ mod tests {
         let thread = count_if(&done, move || {
             other.wait(3, soon(), &mut 0) == Err(error_changed())
         })?;
-        assert!(eventually(|| waiting(&counter) == 1));
+        ensure!(eventually(|| waiting(&counter) == 1));
         // The value stays the same, so this is not a change.
-        assert!(!counter.adderr(0));
-        assert_eq!(counter.seterr(0), Ok(false));
-        assert_eq!(waiting(&counter), 1);
-        assert!(counter.adderr(1));
-        assert_eq!(counter.seterr(0), Ok(true));
+        ensure!(!counter.adderr(0));
+        ensure_eq!(counter.seterr(0), Ok(false));
+        ensure_eq!(waiting(&counter), 1);
+        ensure!(counter.adderr(1));
+        ensure_eq!(counter.seterr(0), Ok(true));
         thread.join();
-        assert_eq!(done.get(), 1);
+        ensure_eq!(done.get(), 1);
         Ok(())
     }
 
@@ -241,19 +242,19 @@ mod tests {
     fn an_error_before_the_line_ends_a_wait_that_has_begun() -> Result {
         let counter = counter(0)?;
         let mut began = counter.entered().number();
-        assert!(counter.adderr(1));
-        assert_eq!(counter.seterr(0), Ok(true));
+        ensure!(counter.adderr(1));
+        ensure_eq!(counter.seterr(0), Ok(true));
         for deadline in [Deadline::Poll, Deadline::At(1), Deadline::Forever] {
             let mut again = began;
-            assert_eq!(counter.wait(3, deadline, &mut again), Err(error_changed()));
+            ensure_eq!(counter.wait(3, deadline, &mut again), Err(error_changed()));
             // The wait has ended.
-            assert_eq!(again, 0);
+            ensure_eq!(again, 0);
         }
-        assert_eq!(counter.wait(0, Deadline::Forever, &mut began), Ok(()));
-        assert_eq!(began, 0);
+        ensure_eq!(counter.wait(0, Deadline::Forever, &mut began), Ok(()));
+        ensure_eq!(began, 0);
         // A wait that begins now is not affected.
-        assert_eq!(counter.wait(3, within(20), &mut 0), Err(ETIMEDOUT));
-        assert_eq!(waiting(&counter), 0);
+        ensure_eq!(counter.wait(3, within(20), &mut 0), Err(ETIMEDOUT));
+        ensure_eq!(waiting(&counter), 0);
         Ok(())
     }
 
@@ -269,12 +270,12 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&counter) == 5));
+        ensure!(eventually(|| waiting(&counter) == 5));
         counter.close();
         counter.close();
         drop(threads);
-        assert_eq!(closed.get(), 5);
-        assert_eq!(counter.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
+        ensure_eq!(closed.get(), 5);
+        ensure_eq!(counter.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
         Ok(())
     }
 
@@ -298,8 +299,8 @@ mod tests {
             }
         }
         thread.join();
-        assert_eq!(ping.read(), ROUNDS);
-        assert_eq!(pong.read(), ROUNDS);
+        ensure_eq!(ping.read(), ROUNDS);
+        ensure_eq!(pong.read(), ROUNDS);
         Ok(())
     }
 
@@ -334,9 +335,9 @@ mod tests {
             threads.push(thread, GFP_KERNEL)?;
         }
         drop(threads);
-        assert_eq!(counter.read(), ADDERS * ADDS);
-        assert_eq!(reached.get(), 4);
-        assert_eq!(waiting(&counter), 0);
+        ensure_eq!(counter.read(), ADDERS * ADDS);
+        ensure_eq!(reached.get(), 4);
+        ensure_eq!(waiting(&counter), 0);
         Ok(())
     }
 
@@ -359,18 +360,18 @@ mod tests {
             let patience = (threshold + timeouts) * 7919 % 60_000;
             match counter.wait(threshold, Deadline::At(now_ns() + patience), &mut 0) {
                 Ok(()) => {
-                    assert!(counter.read() >= threshold);
+                    ensure!(counter.read() >= threshold);
                     threshold += 1;
                 }
                 Err(error) => {
-                    assert_eq!(error, ETIMEDOUT);
+                    ensure_eq!(error, ETIMEDOUT);
                     timeouts += 1;
                 }
             }
         }
         thread.join();
-        assert_eq!(threshold, ROUNDS + 1);
-        assert_eq!(waiting(&counter), 0);
+        ensure_eq!(threshold, ROUNDS + 1);
+        ensure_eq!(waiting(&counter), 0);
         Ok(())
     }
 
@@ -382,42 +383,42 @@ mod tests {
             Cntr::open(&test.domain, attr, ident(3, 3)?)
         };
         let none = open(wait_obj(enums::WaitObj::None)?)?;
-        assert_eq!(none.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
-        assert_eq!(none.wait(1, Deadline::At(1), &mut 0), Err(EINVAL));
-        assert_eq!(none.wait(0, Deadline::Forever, &mut 0), Err(EINVAL));
-        assert_eq!(none.wait(0, Deadline::Poll, &mut 0), Ok(()));
+        ensure_eq!(none.wait(1, Deadline::Poll, &mut 0), Err(ETIMEDOUT));
+        ensure_eq!(none.wait(1, Deadline::At(1), &mut 0), Err(EINVAL));
+        ensure_eq!(none.wait(0, Deadline::Forever, &mut 0), Err(EINVAL));
+        ensure_eq!(none.wait(0, Deadline::Poll, &mut 0), Ok(()));
         let unspec = open(wait_obj(enums::WaitObj::Unspec)?)?;
-        assert_eq!(unspec.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
-        assert_eq!(none.getwait().err(), Some(EINVAL));
+        ensure_eq!(unspec.wait(1, Deadline::At(1), &mut 0), Err(ETIMEDOUT));
+        ensure_eq!(none.getwait().err(), Some(EINVAL));
 
         let set = WaitSet::open(&test.fabric.0, ident(4, 4)?)?;
         let member = open(WaitObj::new(enums::WaitObj::Set.into(), Some(set.clone()))?)?;
-        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        ensure_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
         member.add(0);
-        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        ensure_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
         member.add(1);
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
         member.adderr(1);
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
         member.set(0)?;
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
         member.seterr(0)?;
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
-        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
 
         let elsewhere = TestFabric::open()?;
         let foreign = WaitSet::open(&elsewhere.0, ident(5, 5)?)?;
         let wait = WaitObj::new(enums::WaitObj::Set.into(), Some(foreign.clone()))?;
-        assert_eq!(open(wait).err(), Some(EINVAL));
-        assert_eq!(close(&*foreign), Ok(()));
+        ensure_eq!(open(wait).err(), Some(EINVAL));
+        ensure_eq!(close(&*foreign), Ok(()));
 
-        assert_eq!(none.flags(), 0);
-        assert_eq!(none.set_flags(0), Ok(()));
-        assert_eq!(none.set_flags(1), Err(EINVAL));
+        ensure_eq!(none.flags(), 0);
+        ensure_eq!(none.set_flags(0), Ok(()));
+        ensure_eq!(none.set_flags(1), Err(EINVAL));
         for cntr in [none, unspec, member] {
-            assert_eq!(close(&*cntr), Ok(()));
+            ensure_eq!(close(&*cntr), Ok(()));
         }
-        assert_eq!(close(&*set), Ok(()));
+        ensure_eq!(close(&*set), Ok(()));
         Ok(())
     }
 
@@ -425,32 +426,32 @@ mod tests {
     fn waiters_use_the_counter() -> Result {
         let test = TestDomain::open()?;
         let cntr = test.cntr(enums::WaitObj::Queue, 3)?;
-        assert_eq!(close(&*test.domain), Err(EBUSY));
+        ensure_eq!(close(&*test.domain), Err(EBUSY));
         let (other, refused) = (cntr.clone(), Count::new()?);
         let thread = count_if(&refused, move || {
             other.wait(1, soon(), &mut 0) == Err(EBADF)
         })?;
-        assert!(eventually(|| waiting(&cntr.counter) == 1));
-        assert_eq!(close(&*cntr), Err(EBUSY));
+        ensure!(eventually(|| waiting(&cntr.counter) == 1));
+        ensure_eq!(close(&*cntr), Err(EBUSY));
         force_close(&*cntr);
         thread.join();
-        assert_eq!(refused.get(), 1);
-        assert_eq!(close(&*cntr), Err(EBADF));
-        assert_eq!(cntr.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
-        assert_eq!(cntr.getwait().err(), Some(EBADF));
+        ensure_eq!(refused.get(), 1);
+        ensure_eq!(close(&*cntr), Err(EBADF));
+        ensure_eq!(cntr.wait(1, Deadline::Forever, &mut 0), Err(EBADF));
+        ensure_eq!(cntr.getwait().err(), Some(EBADF));
         // The holder of a descriptor uses the counter, not the descriptor itself.
         let cntr = test.cntr(enums::WaitObj::Queue, 3)?;
         let fd = Fd::new(crate::provider::object::UseRef::new(cntr.clone())?)?;
-        assert_eq!(close(&*cntr), Err(EBUSY));
+        ensure_eq!(close(&*cntr), Err(EBUSY));
         cntr.add(1);
         let taken = fd.take(|values| {
-            assert_eq!((values.value, values.err), (1, 0));
+            ensure_eq!((values.value, values.err), (1, 0));
             Ok(())
         });
-        assert_eq!(taken, Ok(()));
+        ensure_eq!(taken, Ok(()));
         drop(fd);
-        assert_eq!(close(&*cntr), Ok(()));
-        assert_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(close(&*cntr), Ok(()));
+        ensure_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 }

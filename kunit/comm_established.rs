@@ -206,21 +206,21 @@ mod tests {
             let link = target.domain.domain.link();
             let qp = Qp::connection(link, 1, &Budget::current()?, remote.clone())?;
             let conn = target.request(&qp, receiver.clone())?;
-            assert!(target.reports(EqEvent::ConnReq));
+            ensure!(target.reports(EqEvent::ConnReq));
             // The first request of a passive endpoint has this number.
             target.endpoint.accept(&target.pep, 1.into(), &[])?;
             make_ready(&qp, &conn, &receiver)?;
             let msg = target.endpoint.msg()?;
-            assert!(msg.phase() == Phase::Accepting);
+            ensure!(msg.phase() == Phase::Accepting);
             qp.queue(&plain(op), &[], &mut MemRef::buffer(0)?, 0)?;
             qp.push();
-            assert!(target.reports(EqEvent::Connected));
-            assert!(msg.phase() == Phase::Connected);
-            assert!(eventually(|| remote.status() == Some(Status::Success)));
+            ensure!(target.reports(EqEvent::Connected));
+            ensure!(msg.phase() == Phase::Connected);
+            ensure!(eventually(|| remote.status() == Some(Status::Success)));
             // The RTU has no further effect: the next event is the end of the connection.
             conn.confirm(&[])?;
             conn.disconnect(&[])?;
-            assert!(target.reports(EqEvent::Shutdown));
+            ensure!(target.reports(EqEvent::Shutdown));
             qp.close();
             conn.close();
         }

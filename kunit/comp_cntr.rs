@@ -113,7 +113,7 @@ mod tests {
         let mut exporter = exporter()?;
         let cntr = in_dma_buf(&domain, &exporter)?;
         // The accesses last as long as the counter.
-        assert_eq!(exporter.accesses(), (2, 0));
+        ensure_eq!(exporter.accesses(), (2, 0));
         for (entry, op, value, expected) in [
             (Comp, Inc, 5, (5, 0)),
             (ErrCount, Inc, 1, (5, 1)),
@@ -122,14 +122,14 @@ mod tests {
             (ErrCount, Inc, 1, (2, 0)),
         ] {
             cntr.modify(entry, op, value)?;
-            assert_eq!(counts(&cntr), expected);
-            assert_eq!((seen(&exporter, 0), seen(&exporter, 8)), expected);
+            ensure_eq!(counts(&cntr), expected);
+            ensure_eq!((seen(&exporter, 0), seen(&exporter, 8)), expected);
         }
         close(&*cntr)?;
-        assert_eq!(exporter.accesses(), (2, 2));
-        assert!(!exporter.is_mapped());
+        ensure_eq!(exporter.accesses(), (2, 2));
+        ensure!(!exporter.is_mapped());
         exporter.put();
-        assert!(exporter.is_released());
+        ensure!(exporter.is_released());
         Ok(())
     }
 
@@ -139,14 +139,14 @@ mod tests {
         let exporter = exporter()?;
         let cntr = in_dma_buf(&domain, &exporter)?;
         cntr.count(true, 1);
-        assert_eq!(seen(&exporter, 0), 1);
+        ensure_eq!(seen(&exporter, 0), 1);
         // A reference stays, as that of an operation that is inside an endpoint.
         force_close(&*cntr);
-        assert!(!exporter.is_mapped());
+        ensure!(!exporter.is_mapped());
         cntr.count(true, 1);
         cntr.count(false, 1);
-        assert_eq!((seen(&exporter, 0), seen(&exporter, 8)), (1, 0));
-        assert_eq!(counts(&cntr), (2, 1));
+        ensure_eq!((seen(&exporter, 0), seen(&exporter, 8)), (1, 0));
+        ensure_eq!(counts(&cntr), (2, 1));
         Ok(())
     }
 
@@ -155,9 +155,9 @@ mod tests {
         let domain = TestDomain::open()?;
         let exporter = exporter()?;
         exporter.fail(EIO.to_errno(), 0);
-        assert_eq!(error(in_dma_buf(&domain, &exporter)), Some(EIO));
-        assert_eq!(exporter.accesses(), (0, 0));
-        assert!(!exporter.is_mapped());
+        ensure_eq!(error(in_dma_buf(&domain, &exporter)), Some(EIO));
+        ensure_eq!(exporter.accesses(), (0, 0));
+        ensure!(!exporter.is_mapped());
         exporter.fail(0, 0);
         // Both copies in one word, and memory that is not a word.
         let twice = [word(&exporter, 16)?, word(&exporter, 16)?];
@@ -165,15 +165,15 @@ mod tests {
             external: Some(twice),
             ..WRS
         };
-        assert_eq!(error(create(&domain, attr)), Some(EINVAL));
-        assert!(!exporter.is_mapped());
-        assert_eq!(error(word(&exporter, 4)), Some(EINVAL));
+        ensure_eq!(error(create(&domain, attr)), Some(EINVAL));
+        ensure!(!exporter.is_mapped());
+        ensure_eq!(error(word(&exporter, 4)), Some(EINVAL));
         for map in [shim::KFABRIC_KUNIT_MAP_NONE, shim::KFABRIC_KUNIT_MAP_IO] {
             let other = Exporter::new(PAGE_SIZE, true, map)?;
-            assert_eq!(error(word(&other, 0)), Some(EOPNOTSUPP));
+            ensure_eq!(error(word(&other, 0)), Some(EOPNOTSUPP));
         }
         let read_only = Exporter::new(PAGE_SIZE, false, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
-        assert_eq!(error(word(&read_only, 0)), Some(EACCES));
+        ensure_eq!(error(word(&read_only, 0)), Some(EACCES));
         // No place in the domain is taken.
         let cntr = in_dma_buf(&domain, &exporter)?;
         close(&*cntr)
@@ -187,25 +187,25 @@ mod tests {
         // CAST: A usize is at most 64 bits.
         let at = |offset: usize| PinnedWord::at((memory.addr() + offset) as u64);
         for offset in [1, 4, 7] {
-            assert_eq!(error(at(offset)), Some(EINVAL));
+            ensure_eq!(error(at(offset)), Some(EINVAL));
         }
-        assert_eq!(error(PinnedWord::at(0)), Some(EINVAL));
+        ensure_eq!(error(PinnedWord::at(0)), Some(EINVAL));
         let external = Some([at(8)?, at(PAGE_SIZE - 8)?]);
         let cntr = create(&domain, CompCntrAttr { external, ..WRS })?;
-        assert_eq!(UserMemory::charged(), charged + 2);
+        ensure_eq!(UserMemory::charged(), charged + 2);
         cntr.modify(Comp, Inc, 3)?;
         cntr.modify(ErrCount, Inc, 4)?;
         let mut bytes = [0; 8];
         memory.read(8, &mut bytes)?;
-        assert_eq!(u64::from_ne_bytes(bytes), 3);
+        ensure_eq!(u64::from_ne_bytes(bytes), 3);
         memory.read(PAGE_SIZE - 8, &mut bytes)?;
-        assert_eq!(u64::from_ne_bytes(bytes), 4);
+        ensure_eq!(u64::from_ne_bytes(bytes), 4);
         // The page stays when it is unmapped.
         drop(memory);
         cntr.modify(Comp, Inc, 1)?;
-        assert_eq!(counts(&cntr), (4, 4));
+        ensure_eq!(counts(&cntr), (4, 4));
         close(&*cntr)?;
-        assert_eq!(UserMemory::charged(), charged);
+        ensure_eq!(UserMemory::charged(), charged);
         Ok(())
     }
 
@@ -228,9 +228,9 @@ mod tests {
             }
             // Waits for all of them.
             drop(tasks);
-            assert_eq!(counts(&cntr), (800 * round, 800 * round));
-            assert_eq!(seen(&exporter, 0), 800 * round);
-            assert_eq!(seen(&exporter, 8), 800 * round);
+            ensure_eq!(counts(&cntr), (800 * round, 800 * round));
+            ensure_eq!(seen(&exporter, 0), 800 * round);
+            ensure_eq!(seen(&exporter, 8), 800 * round);
         }
         close(&*cntr)
     }
@@ -247,7 +247,7 @@ mod tests {
         cntr.count(false, 7);
         *held = 1;
         drop(held);
-        assert_eq!((seen(&exporter, 0), seen(&exporter, 8)), (1, 1));
+        ensure_eq!((seen(&exporter, 0), seen(&exporter, 8)), (1, 1));
         close(&*cntr)
     }
 
@@ -264,7 +264,7 @@ mod tests {
         cntr.count(true, 1000);
         cntr.count(true, 0);
         cntr.count(false, 1000);
-        assert_eq!(counts(&cntr), (1000, 1));
+        ensure_eq!(counts(&cntr), (1000, 1));
         close(&*cntr)
     }
 
@@ -275,18 +275,18 @@ mod tests {
         let cntr = create(&domain, WRS);
         super::super::set_max_value(before);
         let cntr = cntr?;
-        assert_eq!(cntr.max_value(), 9);
+        ensure_eq!(cntr.max_value(), 9);
         for entry in [Comp, ErrCount] {
             cntr.modify(entry, Set, 9)?;
             cntr.modify(entry, Inc, 1)?;
-            assert_eq!(cntr.read(entry), 0);
+            ensure_eq!(cntr.read(entry), 0);
             cntr.modify(entry, Inc, 9)?;
             cntr.modify(entry, Inc, 9)?;
-            assert_eq!(cntr.read(entry), 8);
+            ensure_eq!(cntr.read(entry), 8);
             for op in [Set, Inc] {
-                assert_eq!(cntr.modify(entry, op, 10), Err(EINVAL));
+                ensure_eq!(cntr.modify(entry, op, 10), Err(EINVAL));
             }
-            assert_eq!(cntr.read(entry), 8);
+            ensure_eq!(cntr.read(entry), 8);
         }
         close(&*cntr)
     }
@@ -298,12 +298,12 @@ mod tests {
         for _ in 0..limits::MAX_COMP_CNTR {
             all.push(create(&domain, WRS)?, GFP_KERNEL)?;
         }
-        assert_eq!(error(create(&domain, WRS)), Some(ENOMEM));
+        ensure_eq!(error(create(&domain, WRS)), Some(ENOMEM));
         let last = all.pop().ok_or(EINVAL)?;
         close(&*last)?;
         // The reference that is left takes no place.
         let again = create(&domain, WRS)?;
-        assert_eq!(error(create(&domain, WRS)), Some(ENOMEM));
+        ensure_eq!(error(create(&domain, WRS)), Some(ENOMEM));
         close(&*again)?;
         while let Some(cntr) = all.pop() {
             close(&*cntr)?;
@@ -321,26 +321,26 @@ mod tests {
         };
         let endpoint = open(EpType::Rdm)?;
         let (sends, both) = (CompCntrOps::SEND, CompCntrOps::SEND | CompCntrOps::RECV);
-        assert_eq!(
+        ensure_eq!(
             endpoint.attach_comp_cntr(&cntr, CompCntrOps::EMPTY),
             Err(EINVAL)
         );
-        assert_eq!(cntr.uses().count(), 0);
+        ensure_eq!(cntr.uses().count(), 0);
         endpoint.attach_comp_cntr(&cntr, sends)?;
-        assert_eq!(endpoint.attach_comp_cntr(&cntr, both), Err(EBUSY));
-        assert_eq!(cntr.uses().count(), 1);
-        assert_eq!(close(&*cntr), Err(EBUSY));
+        ensure_eq!(endpoint.attach_comp_cntr(&cntr, both), Err(EBUSY));
+        ensure_eq!(cntr.uses().count(), 1);
+        ensure_eq!(close(&*cntr), Err(EBUSY));
         let datagrams = open(EpType::Dgram)?;
         let refused = datagrams.attach_comp_cntr(&cntr, CompCntrOps::RDMA_READ | sends);
-        assert_eq!(refused, Err(EOPNOTSUPP));
-        assert_eq!(cntr.uses().count(), 1);
+        ensure_eq!(refused, Err(EOPNOTSUPP));
+        ensure_eq!(cntr.uses().count(), 1);
         close(&*endpoint)?;
-        assert_eq!(cntr.uses().count(), 0);
-        assert_eq!(endpoint.attach_comp_cntr(&cntr, sends), Err(EBADF));
+        ensure_eq!(cntr.uses().count(), 0);
+        ensure_eq!(endpoint.attach_comp_cntr(&cntr, sends), Err(EBADF));
         close(&*datagrams)?;
         close(&*cntr)?;
         let mut attached = Attached::new(&Budget::current()?)?;
-        assert_eq!(error(attached.attach(&cntr, sends, sends)), Some(EBADF));
+        ensure_eq!(error(attached.attach(&cntr, sends, sends)), Some(EBADF));
         Ok(())
     }
 
@@ -354,7 +354,7 @@ mod tests {
             };
             let cntr = CompCntr::create(&pair.domain.domain, attr, ident(5, 0)?)?;
             let refused = pair.a.endpoint.attach_comp_cntr(&cntr, CompCntrOps::SEND);
-            assert_eq!(refused, Err(EINVAL));
+            ensure_eq!(refused, Err(EINVAL));
             close(&*cntr)?;
         }
         Ok(())

@@ -159,8 +159,8 @@ mod tests {
                     && words.iter().zip(100..).all(|(word, value)| *word == value);
                 Ok(())
             });
-            assert_eq!(read, Ok(1));
-            assert!(right);
+            ensure_eq!(read, Ok(1));
+            ensure!(right);
         }
         Ok(())
     }
@@ -168,51 +168,51 @@ mod tests {
     #[test]
     fn the_ring_has_the_layout_of_the_abi() -> Result {
         let queue = queue(5)?;
-        assert_eq!(queue.size(), 8);
+        ensure_eq!(queue.size(), 8);
         let mut at = [0; 4];
         queue
             .ring()
             .read_bytes(offset_of!(kfabric_cq_ring, entries), &mut at)?;
-        assert_eq!(u32::from_ne_bytes(at), 8);
+        ensure_eq!(u32::from_ne_bytes(at), 8);
         queue
             .ring()
             .read_bytes(offset_of!(kfabric_cq_ring, entry_offset), &mut at)?;
         let first = u32::from_ne_bytes(at) as usize;
-        assert!(first >= size_of::<kfabric_cq_ring>());
-        assert!(queue.ring().size() >= first + 8 * 64);
+        ensure!(first >= size_of::<kfabric_cq_ring>());
+        ensure!(queue.ring().size() >= first + 8 * 64);
         push(&queue, 1)?;
         push(&queue, 10)?;
         let mut second = [0; 8];
         queue.ring().read_bytes(first + 64 + 16, &mut second)?;
-        assert_eq!(u64::from_ne_bytes(second), 12);
-        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, tail))?.load(), 2);
+        ensure_eq!(u64::from_ne_bytes(second), 12);
+        ensure_eq!(word(&queue, offset_of!(kfabric_cq_ring, tail))?.load(), 2);
         push_err(&queue, 3)?;
-        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, errors))?.load(), 1);
-        assert_eq!(readerr(&queue), Ok(3));
-        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, errors))?.load(), 0);
-        assert_eq!(queue.read(8, ignore), Ok(2));
-        assert_eq!(word(&queue, offset_of!(kfabric_cq_ring, head))?.load(), 2);
+        ensure_eq!(word(&queue, offset_of!(kfabric_cq_ring, errors))?.load(), 1);
+        ensure_eq!(readerr(&queue), Ok(3));
+        ensure_eq!(word(&queue, offset_of!(kfabric_cq_ring, errors))?.load(), 0);
+        ensure_eq!(queue.read(8, ignore), Ok(2));
+        ensure_eq!(word(&queue, offset_of!(kfabric_cq_ring, head))?.load(), 2);
         Ok(())
     }
 
     #[test]
     fn attributes_are_checked() -> Result {
-        assert_eq!(queue(0)?.size(), 1);
-        assert_eq!(queue(1)?.size(), 1);
-        assert_eq!(queue(1000)?.size(), 1024);
-        assert!(Queue::new(u32::MAX, Format::Context, true, None).is_err());
+        ensure_eq!(queue(0)?.size(), 1);
+        ensure_eq!(queue(1)?.size(), 1);
+        ensure_eq!(queue(1000)?.size(), 1024);
+        ensure!(Queue::new(u32::MAX, Format::Context, true, None).is_err());
         let attr = |entries, format, cond| {
             let wait = wait_obj(enums::WaitObj::None)?;
             CqAttr::new(entries, format, wait, cond).map(|attr| attr.entries)
         };
-        assert_eq!(attr(0, 0, 0), Ok(1024));
-        assert_eq!(attr(65_536, 4, 1), Ok(65_536));
-        assert_eq!(attr(65_537, 0, 0), Err(EINVAL));
-        assert_eq!(attr(1, 5, 0), Err(EINVAL));
+        ensure_eq!(attr(0, 0, 0), Ok(1024));
+        ensure_eq!(attr(65_536, 4, 1), Ok(65_536));
+        ensure_eq!(attr(65_537, 0, 0), Err(EINVAL));
+        ensure_eq!(attr(1, 5, 0), Err(EINVAL));
         // The condition is ignored with this wait object.
-        assert_eq!(attr(1, 0, 2), Ok(1));
+        ensure_eq!(attr(1, 0, 2), Ok(1));
         let unspec = wait_obj(enums::WaitObj::Unspec)?;
-        assert_eq!(CqAttr::new(1, 0, unspec, 2).err(), Some(EINVAL));
+        ensure_eq!(CqAttr::new(1, 0, unspec, 2).err(), Some(EINVAL));
         Ok(())
     }
 
@@ -223,27 +223,27 @@ mod tests {
         for _ in 0..4 {
             credits.push(queue.reserve()?, GFP_KERNEL)?;
         }
-        assert_eq!(queue.reserve().err(), Some(EAGAIN));
-        assert_eq!(queue.push_unposted(&entry(1)), Push::Overrun);
+        ensure_eq!(queue.reserve().err(), Some(EAGAIN));
+        ensure_eq!(queue.push_unposted(&entry(1)), Push::Overrun);
         let mut next = || -> Result<Credit> { credits.pop().ok_or(ENOENT) };
         queue.push(next()?, &entry(1));
         queue.push_err(next()?, &error(2));
-        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        ensure_eq!(queue.reserve().err(), Some(EAGAIN));
         queue.unreserve(next()?);
         let credit = queue.reserve()?;
-        assert_eq!(queue.reserve().err(), Some(EAGAIN));
-        assert_eq!(queue.read(4, ignore), Err(avail()));
-        assert_eq!(readerr(&queue), Ok(2));
-        assert_eq!(queue.read(4, ignore), Ok(1));
+        ensure_eq!(queue.reserve().err(), Some(EAGAIN));
+        ensure_eq!(queue.read(4, ignore), Err(avail()));
+        ensure_eq!(readerr(&queue), Ok(2));
+        ensure_eq!(queue.read(4, ignore), Ok(1));
         // Completions were lost before; the loss is reported once after the entries.
-        assert_eq!(queue.read(4, ignore), Err(to_error(Errno::KFI_EOVERRUN)));
-        assert_eq!(queue.read(4, ignore), Err(EAGAIN));
+        ensure_eq!(queue.read(4, ignore), Err(to_error(Errno::KFI_EOVERRUN)));
+        ensure_eq!(queue.read(4, ignore), Err(EAGAIN));
         queue.unreserve(credit);
         queue.unreserve(next()?);
         for _ in 0..4 {
             push(&queue, 1)?;
         }
-        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        ensure_eq!(queue.reserve().err(), Some(EAGAIN));
         Ok(())
     }
 
@@ -253,7 +253,7 @@ mod tests {
         for n in 0..200 {
             push(&queue, n)?;
         }
-        assert_eq!(
+        ensure_eq!(
             queue.read(200, |_: &[u64], _: u64| Err(EFAULT)),
             Err(EFAULT)
         );
@@ -261,7 +261,7 @@ mod tests {
         let mut next = 0;
         for stop in [1, 64, 130, 131] {
             let read = queue.read(200, |words: &[u64], _: u64| {
-                assert_eq!(context(words), next);
+                ensure_eq!(context(words), next);
                 if next == stop {
                     return Err(EFAULT);
                 }
@@ -269,29 +269,29 @@ mod tests {
                 Ok(())
             });
             let read = read?;
-            assert_eq!(next, stop);
-            assert!(read > 0);
+            ensure_eq!(next, stop);
+            ensure!(read > 0);
         }
-        assert_eq!(queue.read(1000, ignore), Ok(200 - 131));
+        ensure_eq!(queue.read(1000, ignore), Ok(200 - 131));
         push_err(&queue, 9)?;
-        assert_eq!(queue.readerr(|_| Err(EFAULT), || Err(EFAULT)), Err(EFAULT));
-        assert_eq!(readerr(&queue), Ok(9));
-        assert_eq!(readerr(&queue), Err(EAGAIN));
+        ensure_eq!(queue.readerr(|_| Err(EFAULT), || Err(EFAULT)), Err(EFAULT));
+        ensure_eq!(readerr(&queue), Ok(9));
+        ensure_eq!(readerr(&queue), Err(EAGAIN));
         Ok(())
     }
 
     #[test]
     fn a_read_returns_at_most_the_requested_number() -> Result {
         let queue = queue(256)?;
-        assert_eq!(queue.read(0, ignore), Err(EAGAIN));
+        ensure_eq!(queue.read(0, ignore), Err(EAGAIN));
         for n in 0..100 {
             push(&queue, n)?;
         }
-        assert_eq!(queue.read(0, ignore), Ok(0));
-        assert_eq!(queue.read(64, ignore), Ok(64));
-        assert_eq!(queue.read(1, ignore), Ok(1));
-        assert_eq!(queue.read(usize::MAX, ignore), Ok(35));
-        assert_eq!(queue.read(1, ignore), Err(EAGAIN));
+        ensure_eq!(queue.read(0, ignore), Ok(0));
+        ensure_eq!(queue.read(64, ignore), Ok(64));
+        ensure_eq!(queue.read(1, ignore), Ok(1));
+        ensure_eq!(queue.read(usize::MAX, ignore), Ok(35));
+        ensure_eq!(queue.read(1, ignore), Err(EAGAIN));
         Ok(())
     }
 
@@ -308,10 +308,10 @@ mod tests {
             }
             Ok(())
         })?;
-        assert!(read > 5 && read < 100);
-        assert_eq!(queue.read(100, ignore), Err(avail()));
-        assert_eq!(readerr(&queue), Ok(1));
-        assert_eq!(queue.read(100, ignore), Ok(100 - read));
+        ensure!(read > 5 && read < 100);
+        ensure_eq!(queue.read(100, ignore), Err(avail()));
+        ensure_eq!(readerr(&queue), Ok(1));
+        ensure_eq!(queue.read(100, ignore), Ok(100 - read));
         Ok(())
     }
 
@@ -328,15 +328,15 @@ mod tests {
             for n in 0..4 {
                 push(&queue, n)?;
             }
-            assert_eq!(queue.reserve().err(), Some(EAGAIN));
-            assert!(queue.is_ready());
+            ensure_eq!(queue.reserve().err(), Some(EAGAIN));
+            ensure!(queue.is_ready());
             head.store_release(4 * round + 3);
             let credit = queue.reserve()?;
             queue.unreserve(credit);
-            assert!(queue.is_ready());
+            ensure!(queue.is_ready());
             head.store_release(4 * round + 4);
-            assert!(!queue.is_ready());
-            assert_eq!(queue.read(4, ignore), Err(EAGAIN));
+            ensure!(!queue.is_ready());
+            ensure_eq!(queue.read(4, ignore), Err(EAGAIN));
         }
         Ok(())
     }
@@ -347,13 +347,13 @@ mod tests {
         let head = word(&queue, offset_of!(kfabric_cq_ring, head))?;
         push(&queue, 1)?;
         push(&queue, 2)?;
-        assert_eq!(queue.read(1, ignore), Ok(1));
+        ensure_eq!(queue.read(1, ignore), Ok(1));
         // Heads below, above, and far from the valid range.
         for spoilt in [0, 3, 1 << 40, u64::MAX] {
             head.store(spoilt);
-            assert_eq!(queue.read(1, ignore), Err(EIO));
-            assert_eq!(sread(&queue, 1, 4, Deadline::Forever), Err(EIO));
-            assert!(queue.is_ready());
+            ensure_eq!(queue.read(1, ignore), Err(EIO));
+            ensure_eq!(sread(&queue, 1, 4, Deadline::Forever), Err(EIO));
+            ensure!(queue.is_ready());
             // Completions still arrive as long as there is room.
             for _ in 0..8 {
                 if let Ok(credit) = queue.reserve() {
@@ -362,11 +362,11 @@ mod tests {
             }
             let stats = queue.stats();
             let queued = stats.get(1).copied();
-            assert_eq!(queued, Some(4));
+            ensure_eq!(queued, Some(4));
             // The program writes a valid head again, and all entries are there.
             let tail = word(&queue, offset_of!(kfabric_cq_ring, tail))?.load();
             head.store(tail - 4);
-            assert_eq!(queue.read(3, ignore), Ok(3));
+            ensure_eq!(queue.read(3, ignore), Ok(3));
         }
         Ok(())
     }
@@ -387,49 +387,49 @@ mod tests {
             0,
         )?;
         for cq in [&none, &member] {
-            assert_eq!(cq.sread(1, 0, Deadline::At(1), &mut 0, ignore), Err(EINVAL));
-            assert_eq!(cq.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
+            ensure_eq!(cq.sread(1, 0, Deadline::At(1), &mut 0, ignore), Err(EINVAL));
+            ensure_eq!(cq.sread(1, 0, Deadline::Poll, &mut 0, ignore), Err(EAGAIN));
         }
-        assert_eq!(none.signal(), Err(EINVAL));
-        assert_eq!(
+        ensure_eq!(none.signal(), Err(EINVAL));
+        ensure_eq!(
             unspec.sread(1, 2, Deadline::At(1), &mut 0, ignore),
             Err(ETIMEDOUT)
         );
         // Without the condition the number is ignored: the read does not sleep until its deadline.
         queue.push(queue.reserve()?, &entry(1));
         let begin = now_ns();
-        assert_eq!(queue.sread(0, 2, soon(), &mut 0, ignore), Ok(0));
-        assert!(now_ns() - begin < LONG / 2);
-        assert_eq!(queue.sread(1, 2, Deadline::Poll, &mut 0, ignore), Ok(1));
-        assert_eq!(
+        ensure_eq!(queue.sread(0, 2, soon(), &mut 0, ignore), Ok(0));
+        ensure!(now_ns() - begin < LONG / 2);
+        ensure_eq!(queue.sread(1, 2, Deadline::Poll, &mut 0, ignore), Ok(1));
+        ensure_eq!(
             queue.sread(1, 0, Deadline::At(1), &mut 0, ignore),
             Err(ETIMEDOUT)
         );
-        assert_eq!(none.getwait().err(), Some(EINVAL));
-        assert_eq!(unspec.format(), Format::Context);
-        assert_eq!(unspec.entries(), 8);
-        assert_eq!(unspec.strerror(0).is_empty(), false);
-        assert!(unspec.strerror(257) != unspec.strerror(266));
-        assert_eq!(unspec.strerror(12345), c"Unknown error");
+        ensure_eq!(none.getwait().err(), Some(EINVAL));
+        ensure_eq!(unspec.format(), Format::Context);
+        ensure_eq!(unspec.entries(), 8);
+        ensure_eq!(unspec.strerror(0).is_empty(), false);
+        ensure!(unspec.strerror(257) != unspec.strerror(266));
+        ensure_eq!(unspec.strerror(12345), c"Unknown error");
 
-        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        ensure_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
         member.push(member.reserve()?, &entry(1));
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
         member.push_err(member.reserve()?, &error(1));
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
         member.push_unposted(&entry(1));
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
-        assert_eq!(member.signal(), Ok(()));
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
-        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
-        assert!(member.is_ready());
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(member.signal(), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        ensure!(member.is_ready());
 
-        assert_eq!(close(&*set), Err(EBUSY));
+        ensure_eq!(close(&*set), Err(EBUSY));
         for cq in [none, unspec, queue, member] {
-            assert_eq!(close(&*cq), Ok(()));
+            ensure_eq!(close(&*cq), Ok(()));
         }
-        assert_eq!(close(&*set), Ok(()));
-        assert_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(close(&*set), Ok(()));
+        ensure_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 
@@ -437,22 +437,22 @@ mod tests {
     fn waiters_use_the_cq() -> Result {
         let test = TestDomain::open()?;
         let cq = test.cq(8, enums::WaitObj::Queue, 3)?;
-        assert_eq!(close(&*test.domain), Err(EBUSY));
+        ensure_eq!(close(&*test.domain), Err(EBUSY));
         let (other, refused) = (cq.clone(), Count::new()?);
         let thread = helpers::count_if(&refused, move || {
             other.sread(1, 0, soon(), &mut 0, ignore) == Err(EBADF)
         })?;
-        assert!(eventually(|| waiting(&cq.queue) == 1));
-        assert_eq!(close(&*cq), Err(EBUSY));
+        ensure!(eventually(|| waiting(&cq.queue) == 1));
+        ensure_eq!(close(&*cq), Err(EBUSY));
         force_close(&*cq);
         thread.join();
-        assert_eq!(refused.get(), 1);
-        assert_eq!(close(&*cq), Err(EBADF));
-        assert_eq!(
+        ensure_eq!(refused.get(), 1);
+        ensure_eq!(close(&*cq), Err(EBADF));
+        ensure_eq!(
             cq.sread(1, 0, Deadline::Forever, &mut 0, ignore),
             Err(EBADF)
         );
-        assert_eq!(cq.getwait().err(), Some(EBADF));
+        ensure_eq!(cq.getwait().err(), Some(EBADF));
         Ok(())
     }
 }

@@ -34,16 +34,16 @@ mod tests {
         queue.push(queue.reserve()?, &Entry::default());
         let first = Record::new(&owner, GFP_KERNEL)?;
         let second = Record::new(&owner, GFP_KERNEL)?;
-        assert_eq!(charged(&owner), 2 * BYTES);
-        assert_eq!(Record::new(&owner, GFP_KERNEL).err(), Some(ENOMEM));
+        ensure_eq!(charged(&owner), 2 * BYTES);
+        ensure_eq!(Record::new(&owner, GFP_KERNEL).err(), Some(ENOMEM));
         queue.push_err_recorded(first, &error(1));
-        assert_eq!(charged(&owner), 2 * BYTES);
+        ensure_eq!(charged(&owner), 2 * BYTES);
         // This operation succeeds.
         drop(second);
-        assert_eq!(charged(&owner), BYTES);
-        assert_eq!(readerr(&queue), Ok(1));
-        assert_eq!(charged(&owner), 0);
-        assert_eq!(readerr(&queue), Err(EAGAIN));
+        ensure_eq!(charged(&owner), BYTES);
+        ensure_eq!(readerr(&queue), Ok(1));
+        ensure_eq!(charged(&owner), 0);
+        ensure_eq!(readerr(&queue), Err(EAGAIN));
         Ok(())
     }
 
@@ -53,13 +53,13 @@ mod tests {
         let owner = Budget::of(user(301), Some(BYTES))?;
         let queue = queue(1)?;
         queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(1));
-        assert_eq!(charged(&owner), 0);
-        assert_eq!(queue.reserve().err(), Some(EAGAIN));
+        ensure_eq!(charged(&owner), 0);
+        ensure_eq!(queue.reserve().err(), Some(EAGAIN));
         queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(2));
-        assert_eq!(charged(&owner), BYTES);
-        assert_eq!(readerr(&queue), Ok(1));
-        assert_eq!(readerr(&queue), Ok(2));
-        assert_eq!(charged(&owner), 0);
+        ensure_eq!(charged(&owner), BYTES);
+        ensure_eq!(readerr(&queue), Ok(1));
+        ensure_eq!(readerr(&queue), Ok(2));
+        ensure_eq!(charged(&owner), 0);
         Ok(())
     }
 
@@ -77,11 +77,11 @@ mod tests {
         queue.push_err(credits.1, &error(102));
         for n in 0..103 {
             let refuse = queue.readerr(|_| Err(EINVAL), || Err(EFAULT));
-            assert_eq!(refuse, Err(EINVAL));
-            assert_eq!(readerr(&queue), Ok(n));
+            ensure_eq!(refuse, Err(EINVAL));
+            ensure_eq!(readerr(&queue), Ok(n));
         }
-        assert_eq!(readerr(&queue), Err(EAGAIN));
-        assert_eq!(charged(&owner), 0);
+        ensure_eq!(readerr(&queue), Err(EAGAIN));
+        ensure_eq!(charged(&owner), 0);
         Ok(())
     }
 
@@ -94,10 +94,10 @@ mod tests {
         for n in 0..10 {
             queue.push_err_recorded(Record::new(&owner, GFP_KERNEL)?, &error(n));
         }
-        assert_eq!(charged(&owner), 10 * BYTES);
+        ensure_eq!(charged(&owner), 10 * BYTES);
         queue.unreserve(credit);
         drop(queue);
-        assert_eq!(charged(&owner), 0);
+        ensure_eq!(charged(&owner), 0);
         Ok(())
     }
 
@@ -109,17 +109,17 @@ mod tests {
         let pool = KBox::pin_init(RecordPool::new()?, GFP_KERNEL)?;
         for _ in 0..3 {
             pool.put(pool.take(&owner)?);
-            assert_eq!(charged(&owner), BYTES);
+            ensure_eq!(charged(&owner), BYTES);
         }
         let mut taken = KVec::with_capacity(POOL_SIZE + 2, GFP_KERNEL)?;
         for _ in 0..size + 2 {
             taken.push(pool.take(&owner)?, GFP_KERNEL)?;
         }
-        assert_eq!(charged(&owner), (size + 2) * BYTES);
+        ensure_eq!(charged(&owner), (size + 2) * BYTES);
         taken.into_iter().for_each(|record| pool.put(record));
-        assert_eq!(charged(&owner), size * BYTES);
+        ensure_eq!(charged(&owner), size * BYTES);
         drop(pool);
-        assert_eq!(charged(&owner), 0);
+        ensure_eq!(charged(&owner), 0);
         Ok(())
     }
 
@@ -129,15 +129,15 @@ mod tests {
         let owner = Budget::of(user(305), Some(BYTES))?;
         let pool = KBox::pin_init(RecordPool::new()?, GFP_KERNEL)?;
         let record = pool.take(&owner)?;
-        assert_eq!(pool.take(&owner).err(), Some(ENOMEM));
+        ensure_eq!(pool.take(&owner).err(), Some(ENOMEM));
         pool.put(record);
         let queue = queue(1)?;
         queue.push(queue.reserve()?, &Entry::default());
         // Its error entry takes the record out of the pool until it has been read.
         queue.push_err_recorded(pool.take(&owner)?, &error(1));
-        assert_eq!(pool.take(&owner).err(), Some(ENOMEM));
-        assert_eq!(readerr(&queue), Ok(1));
-        assert!(pool.take(&owner).is_ok());
+        ensure_eq!(pool.take(&owner).err(), Some(ENOMEM));
+        ensure_eq!(readerr(&queue), Ok(1));
+        ensure!(pool.take(&owner).is_ok());
         Ok(())
     }
 
@@ -148,15 +148,15 @@ mod tests {
         let owner = Budget::of(user(306), Some(BYTES))?;
         let pool = KBox::pin_init(RecordPool::new()?, GFP_KERNEL)?;
         let record = pool.take(&owner)?.with(Deferral::new(None, true)?);
-        assert!(record.is_deferred());
+        ensure!(record.is_deferred());
         pool.put(record);
-        assert_eq!(charged(&owner), BYTES);
+        ensure_eq!(charged(&owner), BYTES);
         pool.put(Record::without_memory(Deferral::new(None, true)?));
         let record = pool.take(&owner)?;
-        assert!(!record.is_deferred());
-        assert_eq!(charged(&owner), BYTES);
+        ensure!(!record.is_deferred());
+        ensure_eq!(charged(&owner), BYTES);
         // The record without memory is not in the pool.
-        assert_eq!(pool.take(&owner).err(), Some(ENOMEM));
+        ensure_eq!(pool.take(&owner).err(), Some(ENOMEM));
         Ok(())
     }
 }

@@ -112,23 +112,23 @@ mod tests {
     #[test]
     fn a_read_ends_at_its_deadline() -> Result {
         let queue = queue(8)?;
-        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
-        assert_eq!(sread(&queue, 1, 0, Deadline::At(1)), Err(ETIMEDOUT));
+        ensure_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        ensure_eq!(sread(&queue, 1, 0, Deadline::At(1)), Err(ETIMEDOUT));
         let end = now_ns() + 20 * MS;
-        assert_eq!(sread(&queue, 1, 0, Deadline::At(end)), Err(ETIMEDOUT));
-        assert!(now_ns() >= end);
-        assert_eq!(waiting(&queue), 0);
+        ensure_eq!(sread(&queue, 1, 0, Deadline::At(end)), Err(ETIMEDOUT));
+        ensure!(now_ns() >= end);
+        ensure_eq!(waiting(&queue), 0);
         // With fewer entries than wanted, the read returns those at the deadline.
         push(&queue, 1)?;
         push(&queue, 2)?;
         let end = now_ns() + 20 * MS;
-        assert_eq!(sread(&queue, 8, 3, Deadline::At(end)), Ok(2));
-        assert!(now_ns() >= end);
+        ensure_eq!(sread(&queue, 8, 3, Deadline::At(end)), Ok(2));
+        ensure!(now_ns() >= end);
         // With as many as wanted, the read returns immediately, limited to the room of the caller.
         push(&queue, 1)?;
         push(&queue, 2)?;
-        assert_eq!(sread(&queue, 1, 2, Deadline::Forever), Ok(1));
-        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Ok(1));
+        ensure_eq!(sread(&queue, 1, 2, Deadline::Forever), Ok(1));
+        ensure_eq!(sread(&queue, 1, 1, Deadline::Forever), Ok(1));
         Ok(())
     }
 
@@ -144,23 +144,23 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&queue) == 5));
+        ensure!(eventually(|| waiting(&queue) == 5));
         // When the push returns, exactly the sleepers whose number is reached have been removed.
         for (n, left) in [(1, 4), (2, 2), (3, 1)] {
             push(&queue, n)?;
-            assert_eq!(waiting(&queue), left);
-            assert!(eventually(|| woken.get() == 5 - left));
+            ensure_eq!(waiting(&queue), left);
+            ensure!(eventually(|| woken.get() == 5 - left));
         }
         // A number above the size counts as the size.
         for n in 3..15 {
             push(&queue, n)?;
-            assert_eq!(waiting(&queue), 1);
+            ensure_eq!(waiting(&queue), 1);
         }
         push(&queue, 15)?;
-        assert_eq!(waiting(&queue), 0);
+        ensure_eq!(waiting(&queue), 0);
         drop(threads);
-        assert_eq!(woken.get(), 5);
-        assert_eq!(queue.read(100, ignore), Ok(16));
+        ensure_eq!(woken.get(), 5);
+        ensure_eq!(queue.read(100, ignore), Ok(16));
         Ok(())
     }
 
@@ -175,21 +175,21 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&queue) == 2));
+        ensure!(eventually(|| waiting(&queue) == 2));
         push_err(&queue, 1)?;
-        assert_eq!(waiting(&queue), 0);
+        ensure_eq!(waiting(&queue), 0);
         threads.clear();
-        assert_eq!(woken.get(), 2);
-        assert_eq!(readerr(&queue), Ok(1));
+        ensure_eq!(woken.get(), 2);
+        ensure_eq!(readerr(&queue), Ok(1));
 
         let (one, two) = (queue.reserve()?, queue.reserve()?);
         let thread = count_if(&queue, &woken, |queue| {
             sread(queue, 1, 2, soon()) == Err(to_error(Errno::KFI_EOVERRUN))
         })?;
-        assert!(eventually(|| waiting(&queue) == 1));
-        assert_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
+        ensure!(eventually(|| waiting(&queue) == 1));
+        ensure_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
         thread.join();
-        assert_eq!(woken.get(), 3);
+        ensure_eq!(woken.get(), 3);
         queue.unreserve(one);
         queue.unreserve(two);
         Ok(())
@@ -206,20 +206,20 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&queue) == 2));
+        ensure!(eventually(|| waiting(&queue) == 2));
         queue.signal();
         threads.clear();
-        assert_eq!(ended.get(), 2);
+        ensure_eq!(ended.get(), 2);
         // No thread sleeps: one signal is kept for the next thread that would.
         queue.signal();
         queue.signal();
-        assert_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
-        assert_eq!(sread(&queue, 1, 0, Deadline::Forever), Err(EAGAIN));
-        assert_eq!(sread(&queue, 1, 0, within(20)), Err(ETIMEDOUT));
+        ensure_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
+        ensure_eq!(sread(&queue, 1, 0, Deadline::Forever), Err(EAGAIN));
+        ensure_eq!(sread(&queue, 1, 0, within(20)), Err(ETIMEDOUT));
         // With a kept signal the read takes the entries that are there.
         queue.signal();
         push(&queue, 1)?;
-        assert_eq!(sread(&queue, 8, 5, Deadline::Forever), Ok(1));
+        ensure_eq!(sread(&queue, 8, 5, Deadline::Forever), Ok(1));
         Ok(())
     }
 
@@ -239,26 +239,26 @@ mod tests {
                 read == Ok(1)
             })?
         };
-        assert!(eventually(|| stalled.get() == 1));
+        ensure!(eventually(|| stalled.get() == 1));
         let asleep = count_if(&queue, &ended, |queue| {
             sread(queue, 1, 5, soon()) == Err(EAGAIN)
         })?;
-        assert!(eventually(|| waiting(&queue) == 1));
+        ensure!(eventually(|| waiting(&queue) == 1));
         let waiter = count_if(&queue, &ended, |queue| {
             sread(queue, 1, 1, soon()) == Err(EAGAIN)
         })?;
-        assert!(eventually(|| inside(&queue) == 2));
+        ensure!(eventually(|| inside(&queue) == 2));
         a_while();
-        assert_eq!((waiting(&queue), inside(&queue)), (1, 2));
+        ensure_eq!((waiting(&queue), inside(&queue)), (1, 2));
         let begin = now_ns();
         queue.signal();
         go_on.add(1);
         reader.join();
         asleep.join();
         waiter.join();
-        assert_eq!(ended.get(), 3);
+        ensure_eq!(ended.get(), 3);
         // The thread did not sleep until its deadline.
-        assert!(now_ns() - begin < LONG / 2);
+        ensure!(now_ns() - begin < LONG / 2);
         Ok(())
     }
 
@@ -276,16 +276,16 @@ mod tests {
             };
             count_if(&queue, &ended, move |queue| queue.read(2, slow) == Ok(1))?
         };
-        assert!(eventually(|| stalled.get() == 1));
+        ensure!(eventually(|| stalled.get() == 1));
         // The reader has not taken an entry yet.
-        assert_eq!(sread(&queue, 1, 5, within(20)), Ok(1));
+        ensure_eq!(sread(&queue, 1, 5, within(20)), Ok(1));
         push_err(&queue, 9)?;
-        assert_eq!(readerr(&queue), Ok(9));
-        assert_eq!(queue.read(0, ignore), Ok(0));
+        ensure_eq!(readerr(&queue), Ok(9));
+        ensure_eq!(queue.read(0, ignore), Ok(0));
         go_on.add(1);
         reader.join();
-        assert_eq!(ended.get(), 1);
-        assert_eq!(queue.read(1, ignore), Err(EAGAIN));
+        ensure_eq!(ended.get(), 1);
+        ensure_eq!(queue.read(1, ignore), Err(EAGAIN));
         // The same with an error entry.
         push_err(&queue, 5)?;
         let mut tries = 0;
@@ -300,13 +300,13 @@ mod tests {
             },
             || {
                 // Another reader takes the error entry in the meantime.
-                assert_eq!(readerr(&queue), Ok(5));
+                ensure_eq!(readerr(&queue), Ok(5));
                 push_err(&queue, 6)
             },
         );
-        assert_eq!(result, Ok(()));
-        assert_eq!(tries, 2);
-        assert_eq!(readerr(&queue), Err(EAGAIN));
+        ensure_eq!(result, Ok(()));
+        ensure_eq!(tries, 2);
+        ensure_eq!(readerr(&queue), Err(EAGAIN));
         Ok(())
     }
 
@@ -319,12 +319,12 @@ mod tests {
             let thread = count_if(&queue, &got, |queue| sread(queue, 1, 1, soon()) == Ok(1))?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&queue) == 3));
+        ensure!(eventually(|| waiting(&queue) == 3));
         for n in 1..=3 {
             push(&queue, 1)?;
-            assert!(eventually(|| got.get() == n && waiting(&queue) == 3 - n));
+            ensure!(eventually(|| got.get() == n && waiting(&queue) == 3 - n));
             a_while();
-            assert_eq!(got.get(), n);
+            ensure_eq!(got.get(), n);
         }
         Ok(())
     }
@@ -340,11 +340,11 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&queue) == 2));
+        ensure!(eventually(|| waiting(&queue) == 2));
         queue.close();
         threads.clear();
-        assert_eq!(closed.get(), 2);
-        assert_eq!(sread(&queue, 1, 1, Deadline::Forever), Err(EBADF));
+        ensure_eq!(closed.get(), 2);
+        ensure_eq!(sread(&queue, 1, 1, Deadline::Forever), Err(EBADF));
         Ok(())
     }
 
@@ -393,11 +393,11 @@ mod tests {
         }
         // The thread that wants many entries may sleep while few are left; the others take them.
         drop(threads);
-        assert_eq!(good.get(), 5);
-        assert_eq!(taken.load(Acquire), ALL);
-        assert_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
+        ensure_eq!(good.get(), 5);
+        ensure_eq!(taken.load(Acquire), ALL);
+        ensure_eq!(total.load(Acquire), ALL * (ALL - 1) / 2);
         let stats = queue.stats();
-        assert_eq!(stats, [32, 0, 0, ALL, 0, 0, 0, 0]);
+        ensure_eq!(stats, [32, 0, 0, ALL, 0, 0, 0, 0]);
         Ok(())
     }
 }

@@ -65,9 +65,9 @@ mod tests {
         let work = Ending(Work::new(&expired)?);
         for round in 1..=3 {
             Deadline::offer(&work.0);
-            assert!(eventually(|| expired.get() == round));
+            ensure!(eventually(|| expired.get() == round));
             a_while();
-            assert_eq!(expired.get(), round);
+            ensure_eq!(expired.get(), round);
         }
         Ok(())
     }
@@ -81,14 +81,14 @@ mod tests {
             work.0.deadline.begin();
         }
         a_while();
-        assert_eq!(expired.get(), 0);
+        ensure_eq!(expired.get(), 0);
         // The last one of many is not lost.
         for _ in 0..1000 {
             Deadline::offer(&work.0);
             work.0.deadline.begin();
         }
         Deadline::offer(&work.0);
-        assert!(eventually(|| expired.get() == 1));
+        ensure!(eventually(|| expired.get() == 1));
         Ok(())
     }
 
@@ -103,9 +103,9 @@ mod tests {
             work.deadline.end();
             Deadline::offer(&work);
             a_while();
-            assert_eq!(expired.get(), 0);
+            ensure_eq!(expired.get(), 0);
             // The timer holds no reference: this is the last one.
-            assert!(Arc::into_unique_or_drop(work).is_some());
+            ensure!(Arc::into_unique_or_drop(work).is_some());
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ mod tests {
                 adder.add(1, || false);
             }
         })?;
-        assert!(eventually(|| done.read() == 100));
+        ensure!(eventually(|| done.read() == 100));
         Ok(())
     }
 
@@ -104,7 +104,7 @@ mod tests {
             let guard = lock.lock();
             go.add(1);
             drop(guard);
-            assert!(eventually(|| done.read() == round));
+            ensure!(eventually(|| done.read() == round));
         }
         Ok(())
     }
@@ -137,12 +137,12 @@ mod tests {
             seen = now;
             sum.read() == WORKS
         });
-        assert!(all && !overtaken);
+        ensure!(all && !overtaken);
         for task in tasks {
             task.join();
         }
-        assert_eq!((last.read(), sum.read()), (WORKS, WORKS));
-        assert_eq!(cntrs.test.domain.work().len(), 0);
+        ensure_eq!((last.read(), sum.read()), (WORKS, WORKS));
+        ensure_eq!(cntrs.test.domain.work().len(), 0);
         Ok(())
     }
 
@@ -159,10 +159,10 @@ mod tests {
         // The worker begins.
         go.add(1);
         cntrs.test.domain.end_work();
-        assert!(eventually(|| cntrs.test.domain.work().len() == 0));
+        ensure!(eventually(|| cntrs.test.domain.work().len() == 0));
         // No work starts any more.
         go.set(100_000)?;
-        assert_eq!(done.read(), 0);
+        ensure_eq!(done.read(), 0);
         Ok(())
     }
 
@@ -176,14 +176,14 @@ mod tests {
         for _ in 0..=BATCH {
             go.queue_change(1, done, Change::Add(1))?;
         }
-        assert!(queue.begin_idle());
+        ensure!(queue.begin_idle());
         go.add(1);
-        assert_eq!(go.flush_work(), 1);
+        ensure_eq!(go.flush_work(), 1);
         go.queue_change(2, done, Change::Add(1))?;
-        assert_eq!(close(&**go), Err(EBUSY));
-        assert_eq!(go.flush_work(), 1);
+        ensure_eq!(close(&**go), Err(EBUSY));
+        ensure_eq!(go.flush_work(), 1);
         queue.go_on(None);
-        assert_eq!(done.read(), u64::from(BATCH));
+        ensure_eq!(done.read(), u64::from(BATCH));
         Ok(())
     }
 
@@ -199,15 +199,15 @@ mod tests {
             go.queue_change(1 + number / u64::from(BATCH), done, Change::Add(1))?;
         }
         let waiting = || go.stats().values.get(4).copied();
-        assert!(queue.begin_idle());
+        ensure!(queue.begin_idle());
         go.add(WORKS);
         for _ in 0..100 {
-            assert_eq!(waiting(), Some(WORKS - u64::from(BATCH)));
+            ensure_eq!(waiting(), Some(WORKS - u64::from(BATCH)));
             go.add(1);
         }
         queue.go_on(None);
-        assert!(eventually(|| done.read() == WORKS));
-        assert_eq!(waiting(), Some(0));
+        ensure!(eventually(|| done.read() == WORKS));
+        ensure_eq!(waiting(), Some(0));
         Ok(())
     }
 
@@ -222,13 +222,13 @@ mod tests {
         for (at, change) in changes.iter().enumerate() {
             cntrs.get(at)?.queue_change(1, done, *change)?;
         }
-        assert!(queue.begin_idle());
+        ensure!(queue.begin_idle());
         for at in 0..changes.len() {
             cntrs.get(at)?.add(1);
         }
-        assert_eq!((done.read(), queue.len()), (0, 3));
+        ensure_eq!((done.read(), queue.len()), (0, 3));
         queue.go_on(None);
-        assert_eq!((done.read(), queue.len()), (11, 0));
+        ensure_eq!((done.read(), queue.len()), (11, 0));
         Ok(())
     }
 
@@ -241,7 +241,7 @@ mod tests {
         let cntrs = Cntrs::open(COUNTERS + 1)?;
         let done = cntrs.get(COUNTERS)?;
         let queue = cntrs.test.domain.work();
-        assert!(queue.begin_idle());
+        ensure!(queue.begin_idle());
         for number in 0..COUNTERS {
             let go = cntrs.get(number)?;
             for _ in 0..WORKS {
@@ -250,12 +250,12 @@ mod tests {
             go.add(1);
         }
         let flushed = u64::from(cntrs.get(1)?.flush_work());
-        assert_eq!(flushed, WORKS - u64::from(BATCH));
-        assert_eq!(done.read(), 0);
+        ensure_eq!(flushed, WORKS - u64::from(BATCH));
+        ensure_eq!(done.read(), 0);
         queue.go_on(None);
         let all = WORKS * COUNTERS as u64 - flushed;
-        assert!(eventually(|| done.read() == all));
-        assert!(eventually(|| queue.len() == 0));
+        ensure!(eventually(|| done.read() == all));
+        ensure!(eventually(|| queue.len() == 0));
         Ok(())
     }
 
@@ -270,7 +270,7 @@ mod tests {
                 .queue_change(1, cntrs.get(link + 1)?, Change::Add(1))?;
         }
         cntrs.get(0)?.add_here(1);
-        assert_eq!(cntrs.get(LINKS)?.read(), 1);
+        ensure_eq!(cntrs.get(LINKS)?.read(), 1);
         Ok(())
     }
 
@@ -286,9 +286,9 @@ mod tests {
         }
         go.queue_change(LINKS + 1, done, Change::Add(1))?;
         go.add_here(1);
-        assert!(eventually(|| done.read() == 1));
-        assert_eq!(go.read(), LINKS + 1);
-        assert!(eventually(|| cntrs.test.domain.work().len() == 0));
+        ensure!(eventually(|| done.read() == 1));
+        ensure_eq!(go.read(), LINKS + 1);
+        ensure!(eventually(|| cntrs.test.domain.work().len() == 0));
         Ok(())
     }
 
@@ -300,15 +300,15 @@ mod tests {
         let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
         let queue = cntrs.test.domain.work();
         go.queue_change(1, done, Change::Set(40))?;
-        assert!(queue.begin_idle());
+        ensure!(queue.begin_idle());
         go.add(1);
         go.queue_change(1, done, Change::Add(1))?;
         go.queue_change(0, done, Change::Add(1))?;
-        assert_eq!((done.read(), queue.len()), (0, 3));
+        ensure_eq!((done.read(), queue.len()), (0, 3));
         queue.go_on(None);
-        assert_eq!((done.read(), queue.len()), (42, 0));
+        ensure_eq!((done.read(), queue.len()), (42, 0));
         go.queue_change(0, done, Change::Add(1))?;
-        assert_eq!(done.read(), 43);
+        ensure_eq!(done.read(), 43);
         Ok(())
     }
 
@@ -321,20 +321,21 @@ mod tests {
             go.queue_change(threshold, done, Change::Add(1))?;
         }
         for round in 1..=3 {
-            assert_eq!(close(&**go), Err(EBUSY));
-            assert_eq!(close(&**done), Err(EBUSY));
+            ensure_eq!(close(&**go), Err(EBUSY));
+            ensure_eq!(close(&**done), Err(EBUSY));
             go.add_here(1);
-            assert_eq!(done.read(), round);
+            ensure_eq!(done.read(), round);
         }
         close(&**go)?;
         close(&**done)?;
-        assert_eq!(go.queue_change(0, go, Change::Add(1)), Err(EBADF));
+        ensure_eq!(go.queue_change(0, go, Change::Add(1)), Err(EBADF));
         Ok(())
     }
 
     /// A work that changes a counter is one node in a slab of 96 bytes.
     #[test]
-    fn a_work_is_small() {
-        assert!(Node::BYTES <= 96 + 16);
+    fn a_work_is_small() -> Result {
+        ensure!(Node::BYTES <= 96 + 16);
+        Ok(())
     }
 }

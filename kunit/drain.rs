@@ -32,15 +32,15 @@ mod tests {
     #[test]
     fn operations_enter_only_between_start_and_shut() -> Result {
         let drain = Arc::pin_init(Drain::new_shut(), GFP_KERNEL)?;
-        assert!(drain.enter().is_none());
+        ensure!(drain.enter().is_none());
         drain.start();
-        assert!(drain.is_open());
-        assert!(drain.enter().is_some());
-        assert!(drain.shut());
-        assert!(!drain.is_open());
-        assert!(drain.enter().is_none());
-        assert!(!drain.shut());
-        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
+        ensure!(drain.is_open());
+        ensure!(drain.enter().is_some());
+        ensure!(drain.shut());
+        ensure!(!drain.is_open());
+        ensure!(drain.enter().is_none());
+        ensure!(!drain.shut());
+        ensure_eq!(drain.wait(Signals::Fatal), Ok(()));
         Ok(())
     }
 
@@ -48,12 +48,12 @@ mod tests {
     fn shutting_does_not_wait_for_operations_inside() -> Result {
         let drain = drain()?;
         let inside = drain.enter();
-        assert!(inside.is_some());
-        assert!(drain.shut());
-        assert!(drain.enter().is_none());
+        ensure!(inside.is_some());
+        ensure!(drain.shut());
+        ensure!(drain.enter().is_none());
         drop(inside);
-        assert!(drain.enter().is_none());
-        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
+        ensure!(drain.enter().is_none());
+        ensure_eq!(drain.wait(Signals::Fatal), Ok(()));
         Ok(())
     }
 
@@ -62,16 +62,16 @@ mod tests {
         let drain = drain()?;
         let waited = Count::new()?;
         let (one, other) = (drain.enter(), drain.enter());
-        assert!(one.is_some() && other.is_some());
-        assert!(drain.shut());
+        ensure!(one.is_some() && other.is_some());
+        ensure!(drain.shut());
         let same = drain.clone();
         let closer = count_if(&waited, move || same.wait(Signals::Fatal).is_ok())?;
         drop(one);
         a_while();
-        assert_eq!(waited.get(), 0);
+        ensure_eq!(waited.get(), 0);
         drop(other);
         closer.join();
-        assert_eq!(waited.get(), 1);
+        ensure_eq!(waited.get(), 1);
         Ok(())
     }
 
@@ -80,8 +80,8 @@ mod tests {
         let drain = drain()?;
         let (began, killed) = (Count::new()?, Count::new()?);
         let inside = drain.enter();
-        assert!(inside.is_some());
-        assert!(drain.shut());
+        ensure!(inside.is_some());
+        ensure!(drain.shut());
         let closer = {
             let (drain, began) = (drain.clone(), began.clone());
             count_if(&killed, move || {
@@ -90,16 +90,16 @@ mod tests {
                 drain.wait(Signals::Fatal) == Err(EINTR)
             })?
         };
-        assert!(eventually(|| began.get() == 1));
+        ensure!(eventually(|| began.get() == 1));
         a_while();
-        assert_eq!(killed.get(), 0);
+        ensure_eq!(killed.get(), 0);
         closer.kill();
         closer.join();
-        assert_eq!(killed.get(), 1);
+        ensure_eq!(killed.get(), 1);
         // A second wait starts again.
-        assert!(drain.enter().is_none());
+        ensure!(drain.enter().is_none());
         drop(inside);
-        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
+        ensure_eq!(drain.wait(Signals::Fatal), Ok(()));
         Ok(())
     }
 
@@ -116,10 +116,10 @@ mod tests {
                 eventually(fatal_signal_pending) && drain.wait(Signals::Fatal).is_ok()
             })?
         };
-        assert!(eventually(|| began.get() == 1));
+        ensure!(eventually(|| began.get() == 1));
         closer.kill();
         closer.join();
-        assert_eq!(waited.get(), 1);
+        ensure_eq!(waited.get(), 1);
         Ok(())
     }
 
@@ -138,11 +138,11 @@ mod tests {
             })?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| inside.get() == MANY));
-        assert!(drain.shut());
-        assert_eq!(drain.wait(Signals::Fatal), Ok(()));
+        ensure!(eventually(|| inside.get() == MANY));
+        ensure!(drain.shut());
+        ensure_eq!(drain.wait(Signals::Fatal), Ok(()));
         drop(threads);
-        assert_eq!(refused.get(), MANY);
+        ensure_eq!(refused.get(), MANY);
         Ok(())
     }
 }

@@ -91,15 +91,15 @@ mod tests {
     fn events_are_read_in_order() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
-        assert_eq!(read(&eq, false), Err(EAGAIN));
-        assert_eq!(eq.write(7, b"abc"), Ok(()));
-        assert_eq!(eq.write(8, &[0; 256]), Ok(()));
-        assert_eq!(eq.write(9, b""), Ok(()));
-        assert_eq!(read(&eq, true), Ok((7, 3)));
-        assert_eq!(read(&eq, false), Ok((7, 3)));
-        assert_eq!(read(&eq, false), Ok((8, 256)));
-        assert_eq!(read(&eq, false), Ok((9, 0)));
-        assert_eq!(read(&eq, true), Err(EAGAIN));
+        ensure_eq!(read(&eq, false), Err(EAGAIN));
+        ensure_eq!(eq.write(7, b"abc"), Ok(()));
+        ensure_eq!(eq.write(8, &[0; 256]), Ok(()));
+        ensure_eq!(eq.write(9, b""), Ok(()));
+        ensure_eq!(read(&eq, true), Ok((7, 3)));
+        ensure_eq!(read(&eq, false), Ok((7, 3)));
+        ensure_eq!(read(&eq, false), Ok((8, 256)));
+        ensure_eq!(read(&eq, false), Ok((9, 0)));
+        ensure_eq!(read(&eq, true), Err(EAGAIN));
         Ok(())
     }
 
@@ -110,20 +110,20 @@ mod tests {
         eq.mr_complete(&ident(5, 77)?);
         eq.av_error(&ident(6, 88)?, 99, 2, EINVAL);
         eq.av_complete(&ident(6, 88)?, 99, 3);
-        assert_eq!(read(&eq, false), Err(to_error(Errno::KFI_EAVAIL)));
-        assert_eq!(eq.readerr(false, |_| Err(EFAULT)), Err(EFAULT));
+        ensure_eq!(read(&eq, false), Err(to_error(Errno::KFI_EAVAIL)));
+        ensure_eq!(eq.readerr(false, |_| Err(EFAULT)), Err(EFAULT));
         for peek in [true, false] {
             let read = eq.readerr(peek, |error| {
-                assert_eq!((error.fid, error.err, error.prov_errno), (6, 22, 0));
-                assert_eq!((error.context, error.data), (99, 2));
+                ensure_eq!((error.fid, error.err, error.prov_errno), (6, 22, 0));
+                ensure_eq!((error.context, error.data), (99, 2));
                 Ok(())
             });
-            assert_eq!(read, Ok(()));
+            ensure_eq!(read, Ok(()));
         }
-        assert_eq!(eq.readerr(false, |_| Ok(())), Err(EAGAIN));
+        ensure_eq!(eq.readerr(false, |_| Ok(())), Err(EAGAIN));
         // The numbers of enum kfi_eq_event: MR_COMPLETE 4, AV_COMPLETE 5.
-        assert_eq!(words(&eq), Ok((4, [5, 77, 0])));
-        assert_eq!(words(&eq), Ok((5, [6, 99, 3])));
+        ensure_eq!(words(&eq), Ok((4, [5, 77, 0])));
+        ensure_eq!(words(&eq), Ok((5, [6, 99, 3])));
         Ok(())
     }
 
@@ -133,9 +133,9 @@ mod tests {
         let eq = eq(&fabric, 4)?;
         eq.write(1, b"one")?;
         let too_small = to_error(Errno::KFI_ETOOSMALL);
-        assert_eq!(eq.read(false, |_| Err(too_small)), Err(too_small));
-        assert_eq!(eq.sread(false, soon(), |_| Err(EFAULT)), Err(EFAULT));
-        assert_eq!(read(&eq, false), Ok((1, 3)));
+        ensure_eq!(eq.read(false, |_| Err(too_small)), Err(too_small));
+        ensure_eq!(eq.sread(false, soon(), |_| Err(EFAULT)), Err(EFAULT));
+        ensure_eq!(read(&eq, false), Ok((1, 3)));
         Ok(())
     }
 
@@ -143,18 +143,18 @@ mod tests {
     fn writing_is_checked() -> Result {
         let fabric = TestFabric::open()?;
         let read_only = fabric.eq(0, enums::WaitObj::None, false)?;
-        assert_eq!(read_only.entries(), 64);
-        assert_eq!(read_only.write(1, b""), Err(EINVAL));
+        ensure_eq!(read_only.entries(), 64);
+        ensure_eq!(read_only.write(1, b""), Err(EINVAL));
         let eq = eq(&fabric, 2)?;
-        assert_eq!(eq.write(1, &[0; 321]), Err(EINVAL));
-        assert_eq!(eq.write(1, b""), Ok(()));
-        assert_eq!(eq.write(2, b""), Ok(()));
-        assert_eq!(eq.write(3, b""), Err(EAGAIN));
-        assert_eq!(read(&eq, false), Ok((1, 0)));
-        assert_eq!(eq.write(3, b""), Ok(()));
+        ensure_eq!(eq.write(1, &[0; 321]), Err(EINVAL));
+        ensure_eq!(eq.write(1, b""), Ok(()));
+        ensure_eq!(eq.write(2, b""), Ok(()));
+        ensure_eq!(eq.write(3, b""), Err(EAGAIN));
+        ensure_eq!(read(&eq, false), Ok((1, 0)));
+        ensure_eq!(eq.write(3, b""), Ok(()));
         let none = enums::WaitObj::None;
-        assert_eq!(fabric.eq(4097, none, false).err(), Some(EINVAL));
-        assert_eq!(fabric.eq(4096, none, false)?.entries(), 4096);
+        ensure_eq!(fabric.eq(4097, none, false).err(), Some(EINVAL));
+        ensure_eq!(fabric.eq(4096, none, false)?.entries(), 4096);
         Ok(())
     }
 
@@ -165,15 +165,15 @@ mod tests {
         eq.mr_complete(&ident(1, 1)?);
         eq.mr_complete(&ident(2, 2)?);
         eq.mr_complete(&ident(3, 3)?);
-        assert_eq!(words(&eq), Ok((4, [1, 1, 0])));
-        assert_eq!(read(&eq, true), Err(overrun()));
-        assert_eq!(read(&eq, false), Err(overrun()));
-        assert_eq!(read(&eq, false), Err(EAGAIN));
+        ensure_eq!(words(&eq), Ok((4, [1, 1, 0])));
+        ensure_eq!(read(&eq, true), Err(overrun()));
+        ensure_eq!(read(&eq, false), Err(overrun()));
+        ensure_eq!(read(&eq, false), Err(EAGAIN));
         eq.av_error(&ident(1, 1)?, 1, 0, EINVAL);
         eq.av_error(&ident(1, 1)?, 1, 1, EINVAL);
-        assert_eq!(eq.readerr(false, |_| Ok(())), Ok(()));
-        assert_eq!(read(&eq, false), Err(overrun()));
-        assert_eq!(read(&eq, false), Err(EAGAIN));
+        ensure_eq!(eq.readerr(false, |_| Ok(())), Ok(()));
+        ensure_eq!(read(&eq, false), Err(overrun()));
+        ensure_eq!(read(&eq, false), Err(EAGAIN));
         Ok(())
     }
 
@@ -181,12 +181,12 @@ mod tests {
     fn an_event_ends_a_wait() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
-        assert_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
-        assert_eq!(eq.sread(false, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        ensure_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
+        ensure_eq!(eq.sread(false, Deadline::At(1), ignore), Err(ETIMEDOUT));
         let end = now_ns() + 20 * MS;
-        assert_eq!(eq.sread(false, Deadline::At(end), ignore), Err(ETIMEDOUT));
-        assert!(now_ns() >= end);
-        assert_eq!(waiting(&eq), 0);
+        ensure_eq!(eq.sread(false, Deadline::At(end), ignore), Err(ETIMEDOUT));
+        ensure!(now_ns() >= end);
+        ensure_eq!(waiting(&eq), 0);
 
         let got = Count::new()?;
         let mut threads = KVec::new();
@@ -195,23 +195,23 @@ mod tests {
             let thread = count_if(&got, move || eq.sread(false, soon(), ignore).is_ok())?;
             threads.push(thread, GFP_KERNEL)?;
         }
-        assert!(eventually(|| waiting(&eq) == 2));
+        ensure!(eventually(|| waiting(&eq) == 2));
         eq.write(1, b"")?;
         // One thread has the event, the other sleeps again.
-        assert!(eventually(|| got.get() == 1 && waiting(&eq) == 1));
+        ensure!(eventually(|| got.get() == 1 && waiting(&eq) == 1));
         eq.mr_complete(&ident(1, 1)?);
         drop(threads);
-        assert_eq!(got.get(), 2);
+        ensure_eq!(got.get(), 2);
 
         let other = eq.clone();
         let thread = count_if(&got, move || {
             other.sread(false, soon(), ignore) == Err(to_error(Errno::KFI_EAVAIL))
         })?;
-        assert!(eventually(|| waiting(&eq) == 1));
+        ensure!(eventually(|| waiting(&eq) == 1));
         eq.av_error(&ident(1, 1)?, 1, 0, EINVAL);
         thread.join();
-        assert_eq!(got.get(), 3);
-        assert!(eq.is_ready());
+        ensure_eq!(got.get(), 3);
+        ensure!(eq.is_ready());
         Ok(())
     }
 
@@ -231,22 +231,22 @@ mod tests {
         };
         let member = Eq::open(&fabric.0, in_set()?, ident(3, 3)?)?;
         for eq in [&none, &member] {
-            assert_eq!(eq.sread(false, Deadline::At(1), ignore), Err(EINVAL));
-            assert_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
+            ensure_eq!(eq.sread(false, Deadline::At(1), ignore), Err(EINVAL));
+            ensure_eq!(eq.sread(false, Deadline::Poll, ignore), Err(EAGAIN));
         }
-        assert_eq!(unspec.sread(false, Deadline::At(1), ignore), Err(ETIMEDOUT));
-        assert_eq!(none.getwait().err(), Some(EINVAL));
-        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        ensure_eq!(unspec.sread(false, Deadline::At(1), ignore), Err(ETIMEDOUT));
+        ensure_eq!(none.getwait().err(), Some(EINVAL));
+        ensure_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
         member.write(1, b"")?;
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
         member.av_error(&ident(1, 1)?, 1, 0, EINVAL);
-        assert_eq!(set.wait(Deadline::Poll), Ok(()));
+        ensure_eq!(set.wait(Deadline::Poll), Ok(()));
         let elsewhere = TestFabric::open()?;
         let foreign = Eq::open(&elsewhere.0, in_set()?, ident(3, 3)?);
-        assert_eq!(foreign.err(), Some(EINVAL));
-        assert_eq!(close(&*set), Err(EBUSY));
-        assert_eq!(close(&*member), Ok(()));
-        assert_eq!(close(&*set), Ok(()));
+        ensure_eq!(foreign.err(), Some(EINVAL));
+        ensure_eq!(close(&*set), Err(EBUSY));
+        ensure_eq!(close(&*member), Ok(()));
+        ensure_eq!(close(&*set), Ok(()));
         Ok(())
     }
 
@@ -254,19 +254,19 @@ mod tests {
     fn waiters_use_the_eq() -> Result {
         let fabric = TestFabric::open()?;
         let eq = eq(&fabric, 4)?;
-        assert_eq!(close(&*fabric.0), Err(EBUSY));
+        ensure_eq!(close(&*fabric.0), Err(EBUSY));
         let (other, refused) = (eq.clone(), Count::new()?);
         let thread = count_if(&refused, move || {
             other.sread(false, soon(), ignore) == Err(EBADF)
         })?;
-        assert!(eventually(|| waiting(&eq) == 1));
-        assert_eq!(close(&*eq), Err(EBUSY));
+        ensure!(eventually(|| waiting(&eq) == 1));
+        ensure_eq!(close(&*eq), Err(EBUSY));
         force_close(&*eq);
         thread.join();
-        assert_eq!(refused.get(), 1);
-        assert_eq!(eq.sread(false, Deadline::Forever, ignore), Err(EBADF));
-        assert_eq!(eq.getwait().err(), Some(EBADF));
-        assert_eq!(close(&*fabric.0), Ok(()));
+        ensure_eq!(refused.get(), 1);
+        ensure_eq!(eq.sread(false, Deadline::Forever, ignore), Err(EBADF));
+        ensure_eq!(eq.getwait().err(), Some(EBADF));
+        ensure_eq!(close(&*fabric.0), Ok(()));
         Ok(())
     }
 }

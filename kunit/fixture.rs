@@ -27,6 +27,7 @@ use crate::{
     mem::Budget,
     net::{
         self,
+        kunit_links::NoLinks,
         IfName,
         LinkName,
         NetNs,
@@ -147,22 +148,20 @@ impl Drop for TestFabric {
     }
 }
 
-fn link_name() -> Result<LinkName> {
-    LinkName::new(&raw_name(b"kfi-test"))
-}
-
 /// A domain on a link on the loopback interface. Dropping it removes both.
 pub(crate) struct TestDomain {
     pub(crate) domain: Arc<Domain>,
     pub(crate) fabric: TestFabric,
+    _link: NoLinks,
 }
 
 impl TestDomain {
     pub(crate) fn open() -> Result<Self> {
         let fabric = TestFabric::open()?;
+        let no_links = NoLinks;
         let link = net::add(
             &NetNs::current()?,
-            link_name()?,
+            LinkName::new(&raw_name(b"kfi-test"))?,
             IfName::new(&raw_name(b"lo"))?,
         )?;
         let mode = MrMode {
@@ -170,7 +169,11 @@ impl TestDomain {
             prov_key: false,
         };
         let domain = Domain::open(&fabric.0, link.open()?, mode, ident(2, 2)?)?;
-        Ok(Self { domain, fabric })
+        Ok(Self {
+            domain,
+            fabric,
+            _link: no_links,
+        })
     }
 
     /// Opens a counter with this context.
@@ -203,8 +206,5 @@ impl TestDomain {
 impl Drop for TestDomain {
     fn drop(&mut self) {
         force_close(&*self.domain);
-        if let (Ok(netns), Ok(name)) = (NetNs::current(), link_name()) {
-            let _ = net::del(&netns, &name);
-        }
     }
 }

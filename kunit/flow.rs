@@ -220,27 +220,27 @@ mod tests {
         let [last, first, middle] = &flows;
         table.insert(any()?, 9, false, &last.counted)?;
         let bytes = arrived.count(&table)?;
-        assert_eq!(counts(), [1, 0, 0]);
-        assert_eq!(last.values.get(1), bytes);
+        ensure_eq!(counts(), [1, 0, 0]);
+        ensure_eq!(last.values.get(1), bytes);
         table.insert(never()?, 0, false, &first.counted)?;
         table.insert(any()?, 5, true, &middle.counted)?;
         arrived.count(&table)?;
-        assert_eq!(counts(), [2, 0, 1]);
+        ensure_eq!(counts(), [2, 0, 1]);
         // Of equal priority: after the one that is there, which lets packets continue.
         table.remove(&last.counted);
         let later = Flow::new(&owner)?;
         table.insert(any()?, 5, false, &later.counted)?;
         arrived.count(&table)?;
-        assert_eq!((counts(), later.packets()), ([2, 0, 2], 1));
+        ensure_eq!((counts(), later.packets()), ([2, 0, 2], 1));
         table.remove(&later.counted);
         table.remove(&middle.counted);
         // It is not in the table any more.
         table.remove(&last.counted);
         arrived.count(&table)?;
-        assert_eq!(counts(), [2, 0, 2]);
-        assert_eq!(table.compared(), 1);
+        ensure_eq!(counts(), [2, 0, 2]);
+        ensure_eq!(table.compared(), 1);
         table.remove(&first.counted);
-        assert_eq!(table.compared(), 0);
+        ensure_eq!(table.compared(), 0);
         Ok(())
     }
 
@@ -261,13 +261,13 @@ mod tests {
         counted.set_points(points.into_iter(), &owner)?;
         table.insert(any()?, 0, false, &counted)?;
         let bytes = arrived.count(&table)?;
-        assert_eq!((one.get(0), one.get(1)), (2, 2 * bytes));
-        assert_eq!(other.get(0), 1);
-        assert_eq!(counted.totals(), (1, bytes));
+        ensure_eq!((one.get(0), one.get(1)), (2, 2 * bytes));
+        ensure_eq!(other.get(0), 1);
+        ensure_eq!(counted.totals(), (1, bytes));
         // Replaced as a whole.
         counted.set_points([(&other, PACKETS)].into_iter(), &owner)?;
         arrived.count(&table)?;
-        assert_eq!((one.get(0), other.get(0)), (2, 2));
+        ensure_eq!((one.get(0), other.get(0)), (2, 2));
         table.remove(&counted);
         Ok(())
     }
@@ -283,16 +283,16 @@ mod tests {
             flows.push(counted, GFP_KERNEL)?;
         }
         let more = Counted::new()?;
-        assert!(table.insert(any()?, 0, false, &more) == Err(ENOSPC));
+        ensure!(table.insert(any()?, 0, false, &more) == Err(ENOSPC));
         let arrived = Arrived::new()?;
         arrived.count(&table)?;
-        assert_eq!(more.totals(), (0, 0));
+        ensure_eq!(more.totals(), (0, 0));
         for counted in &flows {
             table.remove(counted);
         }
         table.insert(any()?, 0, false, &more)?;
         arrived.count(&table)?;
-        assert_eq!(more.totals().0, 1);
+        ensure_eq!(more.totals().0, 1);
         table.remove(&more);
         Ok(())
     }
@@ -309,26 +309,26 @@ mod tests {
         table.insert(any()?, 0, false, &first)?;
         table.insert(any()?, 1, false, &second)?;
         arrived.count(&table)?;
-        assert_eq!((first.totals().0, second.totals().0), (1, 0));
+        ensure_eq!((first.totals().0, second.totals().0), (1, 0));
         // The arrays that were replaced are freed later.
         let settled = charged();
-        assert!(eventually(|| charged() < settled));
+        ensure!(eventually(|| charged() < settled));
         let hog = owner.take(LIMIT - charged())?;
         let third = Counted::new()?;
-        assert!(table.insert(any()?, 0, false, &third) == Err(ENOMEM));
+        ensure!(table.insert(any()?, 0, false, &third) == Err(ENOMEM));
         table.remove(&first);
-        assert_eq!(table.compared(), 2);
+        ensure_eq!(table.compared(), 2);
         arrived.count(&table)?;
-        assert_eq!((first.totals().0, second.totals().0), (1, 1));
+        ensure_eq!((first.totals().0, second.totals().0), (1, 1));
         drop(hog);
         // The next change removes its rule.
         table.insert(never()?, 0, false, &third)?;
-        assert_eq!(table.compared(), 2);
+        ensure_eq!(table.compared(), 2);
         table.remove(&third);
         table.remove(&second);
-        assert_eq!(table.compared(), 0);
+        ensure_eq!(table.compared(), 0);
         drop(table);
-        assert!(eventually(|| charged() == 0));
+        ensure!(eventually(|| charged() == 0));
         Ok(())
     }
 
@@ -337,37 +337,37 @@ mod tests {
         let wire = Wire::new()?;
         let flow = Flow::new(&wire.owner)?;
         wire.send(64, QKEY)?;
-        assert!(eventually(|| wire.got.count() == 1));
+        ensure!(eventually(|| wire.got.count() == 1));
         // Before there was a flow.
-        assert_eq!(flow.packets(), 0);
+        ensure_eq!(flow.packets(), 0);
         wire.flows.insert(any()?, 0, false, &flow.counted)?;
         let bytes = wire.stat(Stat::RxBytes);
         wire.send(64, QKEY)?;
-        assert!(eventually(|| wire.got.count() == 2));
-        assert_eq!(flow.packets(), 1);
-        assert_eq!(flow.values.get(1), wire.stat(Stat::RxBytes) - bytes);
+        ensure!(eventually(|| wire.got.count() == 2));
+        ensure_eq!(flow.packets(), 1);
+        ensure_eq!(flow.values.get(1), wire.stat(Stat::RxBytes) - bytes);
         // Without a receive, and with another Q key.
         wire.got.takes.store(false, Release);
         wire.send(64, QKEY)?;
         wire.send(64, QKEY ^ 1)?;
-        assert!(eventually(|| wire.stat(Stat::DropNoReceive) == 1));
-        assert!(eventually(|| wire.stat(Stat::DropQkey) == 1));
-        assert_eq!(flow.packets(), 3);
+        ensure!(eventually(|| wire.stat(Stat::DropNoReceive) == 1));
+        ensure!(eventually(|| wire.stat(Stat::DropQkey) == 1));
+        ensure_eq!(flow.packets(), 3);
         // A wrong ICRC, and another address.
         wire.send_changed(|packet| {
             if let Some(last) = packet.last_mut() {
                 *last ^= 1;
             }
         })?;
-        assert!(eventually(|| wire.stat(Stat::DropIcrc) == 1));
+        ensure!(eventually(|| wire.stat(Stat::DropIcrc) == 1));
         let stray = Path::new(&wire.pair.link.0, ONE, THREE)?;
         stray.send(built(&stray, &wire.pair.a, wire.qp.number(), 64)?)?;
-        assert!(eventually(|| wire.stat(Stat::DropDestination) == 1));
-        assert_eq!(flow.packets(), 3);
+        ensure!(eventually(|| wire.stat(Stat::DropDestination) == 1));
+        ensure_eq!(flow.packets(), 3);
         wire.flows.remove(&flow.counted);
         wire.send(64, QKEY)?;
-        assert!(eventually(|| wire.stat(Stat::DropNoReceive) == 2));
-        assert_eq!(flow.packets(), 3);
+        ensure!(eventually(|| wire.stat(Stat::DropNoReceive) == 2));
+        ensure_eq!(flow.packets(), 3);
         Ok(())
     }
 
@@ -397,8 +397,8 @@ mod tests {
         pair.a.qp.send(&pair.path, &to, &Source::Mem(buffer(10)?))?;
         let arrived = eventually(|| got.count() == 1);
         qp.close();
-        assert!(arrived);
-        assert_eq!((four.packets(), six.packets()), (0, 1));
+        ensure!(arrived);
+        ensure_eq!((four.packets(), six.packets()), (0, 1));
         Ok(())
     }
 
@@ -442,12 +442,12 @@ mod tests {
         }
         let dropped = || wire.stat(Stat::DropInboxFull) + wire.stat(Stat::DropBudget);
         let all = || wire.stat(Stat::RxPackets) - before + dropped();
-        assert!(eventually(|| all() == u64::from(SENT)));
+        ensure!(eventually(|| all() == u64::from(SENT)));
         stop.store(true, Release);
         changer.join();
-        assert!(changes.get() > 0);
-        assert_eq!(failed.get(), 0);
-        assert_eq!(flow.packets(), u64::from(SENT));
+        ensure!(changes.get() > 0);
+        ensure_eq!(failed.get(), 0);
+        ensure_eq!(flow.packets(), u64::from(SENT));
         wire.flows.remove(&flow.counted);
         Ok(())
     }

@@ -113,23 +113,23 @@ mod tests {
         let second = Second::new(&link)?;
         let mad = other_class();
         second.send(&mad)?;
-        assert!(eventually(|| second.got.count() == 1));
+        ensure!(eventually(|| second.got.count() == 1));
         let seen = second.got.last().ok_or(EIO)?;
-        assert!(seen.source_qp == Qpn::GSI && seen.len == MAD_LEN);
-        assert!(seen
+        ensure!(seen.source_qp == Qpn::GSI && seen.len == MAD_LEN);
+        ensure!(seen
             .addrs
             .is_some_and(|addrs| addrs.from == ONE && addrs.to == TWO));
         // Connection management cannot read these either.
         for len in [0, 24, MAD_LEN - 1] {
             second.send(mad.get(..len).ok_or(EINVAL)?)?;
         }
-        assert!(eventually(|| second.got.count() == 4));
-        assert_eq!(dropped(&link), 0);
+        ensure!(eventually(|| second.got.count() == 4));
+        ensure_eq!(dropped(&link), 0);
         // A datagram that the consumer does not use is dropped.
         second.got.takes.store(false, Release);
         second.send(&mad)?;
-        assert!(eventually(|| dropped(&link) == 1));
-        assert_eq!(second.got.count(), 5);
+        ensure!(eventually(|| dropped(&link) == 1));
+        ensure_eq!(second.got.count(), 5);
         Ok(())
     }
 
@@ -143,19 +143,19 @@ mod tests {
         let mad = Inline::from_slice(&other_class()).ok_or(EINVAL)?;
         let send = || qp.send(&path, &PEER, &Source::Inline(&mad));
         send()?;
-        assert!(eventually(|| dropped(&link) == 1));
+        ensure!(eventually(|| dropped(&link) == 1));
         let second = Second::new(&link)?;
         send()?;
-        assert!(eventually(|| second.got.count() == 1));
-        assert!(second
+        ensure!(eventually(|| second.got.count() == 1));
+        ensure!(second
             .got
             .last()
             .is_some_and(|seen| seen.source_qp == qp.number()));
         let got = second.got.clone();
         drop(second);
         send()?;
-        assert!(eventually(|| dropped(&link) == 2));
-        assert_eq!(got.count(), 1);
+        ensure!(eventually(|| dropped(&link) == 2));
+        ensure_eq!(got.count(), 1);
         qp.close();
         Ok(())
     }
@@ -166,13 +166,13 @@ mod tests {
         let second = Second::new(&ends.link)?;
         let (active, passive) = ends.connected(0x123)?;
         active.disconnect(&[4])?;
-        assert!(eventually(|| active.state() == State::Closed));
-        assert!(eventually(|| passive.state() == State::Closed));
+        ensure!(eventually(|| active.state() == State::Closed));
+        ensure!(eventually(|| passive.state() == State::Closed));
         let rejected = ends.request(0x200, 0)?;
         ends.listener.next()?.reject(Reason::CONSUMER_DEFINED, &[9]);
         let no = Seen::Rejected(Reason::CONSUMER_DEFINED, 9);
-        assert!(eventually(|| ends.active.seen.lock().contains(&no)));
-        assert_eq!(second.got.count(), 0);
+        ensure!(eventually(|| ends.active.seen.lock().contains(&no)));
+        ensure_eq!(second.got.count(), 0);
         for conn in [active, passive, rejected] {
             conn.close();
         }
@@ -185,17 +185,17 @@ mod tests {
         let second = Second::new(&ends.link)?;
         // The consumer takes it: there is no REJ.
         let conn = request_unknown_service(&mut ends)?;
-        assert!(eventually(|| second.got.count() == 1));
+        ensure!(eventually(|| second.got.count() == 1));
         a_while();
-        assert!(ends.active.is(&[]) && conn.state() == State::ReqSent);
-        assert_eq!(ends.stat(Stat::CmNoListener), 0);
+        ensure!(ends.active.is(&[]) && conn.state() == State::ReqSent);
+        ensure_eq!(ends.stat(Stat::CmNoListener), 0);
         conn.close();
         // The consumer does not: connection management rejects it, as it does without a consumer.
         second.got.takes.store(false, Release);
         let conn = ends.request(3, 0)?;
         let no = Seen::Rejected(Reason::INVALID_SERVICE_ID, 0);
-        assert!(ends.active.sees(&[no]));
-        assert_eq!(ends.stat(Stat::CmNoListener), 1);
+        ensure!(ends.active.sees(&[no]));
+        ensure_eq!(ends.stat(Stat::CmNoListener), 1);
         conn.close();
         // Another service of the same address has a listener, and its requests are not offered.
         let count = second.got.count();
@@ -203,7 +203,7 @@ mod tests {
         let listening = listen(ends.link.0.socket(), TWO, SERVICE, 2, listener)?;
         let conn = ends.request(4, 0)?;
         drop(ends.listener.next()?);
-        assert_eq!(second.got.count(), count);
+        ensure_eq!(second.got.count(), count);
         conn.close();
         drop(listening);
         Ok(())
@@ -223,15 +223,15 @@ mod tests {
             }),
         };
         second.send(&message.write())?;
-        assert!(eventually(|| second.got.count() == 1));
+        ensure!(eventually(|| second.got.count() == 1));
         a_while();
-        assert_eq!(second.got.count(), 1);
+        ensure_eq!(second.got.count(), 1);
         // If the consumer does not use it, connection management confirms the end, to QP 1 of the
         // sender. That message concerns no connection either, and has no answer.
         second.got.takes.store(false, Release);
         second.send(&message.write())?;
-        assert!(eventually(|| second.got.count() == 3));
-        assert!(eventually(|| dropped(&link) == 1));
+        ensure!(eventually(|| second.got.count() == 3));
+        ensure!(eventually(|| dropped(&link) == 1));
         Ok(())
     }
 
@@ -240,25 +240,25 @@ mod tests {
         let link = TestLink::new()?;
         let second = Second::new(&link)?;
         let again = Gsi::open(&link.0, Recorder::new()?);
-        assert!(again.is_err_and(|e| e == EBUSY));
+        ensure!(again.is_err_and(|e| e == EBUSY));
         drop(second);
         let second = Second::new(&link)?;
         second.send(&other_class())?;
-        assert!(eventually(|| second.got.count() == 1));
+        ensure!(eventually(|| second.got.count() == 1));
         // It stays when the link goes, and nothing comes any more.
         del(&NetNs::current()?, link.0.name())?;
-        assert!(second.send(&other_class()) == Err(ENETUNREACH));
+        ensure!(second.send(&other_class()) == Err(ENETUNREACH));
         let gone = Gsi::open(&link.0, Recorder::new()?);
-        assert!(gone.is_err_and(|e| e == ENODEV));
+        ensure!(gone.is_err_and(|e| e == ENODEV));
         // The path of another link.
         let next_link = TestLink::new()?;
         let other = Second::new(&next_link)?;
         let mad = Inline::from_slice(&other_class()).ok_or(EINVAL)?;
         let sent = second.gsi.send(&other.path, &PEER, &Source::Inline(&mad));
-        assert!(sent == Err(EINVAL));
+        ensure!(sent == Err(EINVAL));
         other.send(&other_class())?;
-        assert!(eventually(|| other.got.count() == 1));
-        assert_eq!(second.got.count(), 1);
+        ensure!(eventually(|| other.got.count() == 1));
+        ensure_eq!(second.got.count(), 1);
         Ok(())
     }
 
@@ -272,7 +272,7 @@ mod tests {
         let gsi = Gsi::open(&link.0, slow.clone())?;
         let mad = Inline::from_slice(&other_class()).ok_or(EINVAL)?;
         gsi.send(&path, &PEER, &Source::Inline(&mad))?;
-        assert!(eventually(|| slow.is_called()));
+        ensure!(eventually(|| slow.is_called()));
         let done = Count::new()?;
         let closer = count_if(&done, move || {
             drop(gsi);
@@ -280,11 +280,11 @@ mod tests {
         })?;
         a_while();
         let early = done.get();
-        slow.go.complete_all();
-        assert!(eventually(|| done.get() == 1));
+        slow.go_on();
+        ensure!(eventually(|| done.get() == 1));
         let count = slow.count.get();
         closer.join();
-        assert_eq!((early, count), (0, 1));
+        ensure_eq!((early, count), (0, 1));
         Ok(())
     }
 }

@@ -285,38 +285,38 @@ mod tests {
             let owner = Budget::of(user(number), limit)?;
             let target = Target::open(&owner)?;
             let first = target.request(1)?;
-            assert!(target.peers.have_results(1, 0));
+            ensure!(target.peers.have_results(1, 0));
             let one = target.half_open();
-            assert!(one > 0);
+            ensure!(one > 0);
             // Room for another connection, and for all but one byte of a third one.
             let others = target.leave(one + (one - 1))?;
             let second = target.request_proven(2)?;
-            assert!(target.peers.have_results(2, 0));
+            ensure!(target.peers.have_results(2, 0));
             let full = target.half_open();
             let third = target.request_proven(3)?;
-            assert!(target.peers.have_results(2, 1));
-            assert_eq!(target.half_open(), full);
+            ensure!(target.peers.have_results(2, 1));
+            ensure_eq!(target.half_open(), full);
             // The rest of the account is available to the owner.
             let more = target.domain.av(ident_of(&owner, 3)?)?;
             force_close(&*more);
             // A confirmed connection is no longer half open.
             first.confirm(&[])?;
-            assert!(eventually(|| target.half_open() == full - one));
+            ensure!(eventually(|| target.half_open() == full - one));
             let fourth = target.request_proven(4)?;
-            assert!(target.peers.have_results(3, 1));
-            assert_eq!(target.half_open(), full);
+            ensure!(target.peers.have_results(3, 1));
+            ensure_eq!(target.half_open(), full);
             let fifth = target.request_proven(5)?;
-            assert!(target.peers.have_results(3, 2));
+            ensure!(target.peers.have_results(3, 2));
             // A connection that the peer has given up does not count either.
             second.close();
-            assert!(eventually(|| target.half_open() == full - one));
+            ensure!(eventually(|| target.half_open() == full - one));
             let sixth = target.request_proven(6)?;
-            assert!(target.peers.have_results(4, 2));
+            ensure!(target.peers.have_results(4, 2));
             for conn in [first, third, fourth, fifth, sixth] {
                 conn.close();
             }
             drop(others);
-            assert!(eventually(|| target.half_open() == 0));
+            ensure!(eventually(|| target.half_open() == 0));
         }
         Ok(())
     }
@@ -327,12 +327,12 @@ mod tests {
         let target = Target::open(&Budget::of(user(116), None)?)?;
         let others = target.leave(1 << 20)?;
         let first = target.request(1)?;
-        assert!(target.peers.cookie_after(0, 1).is_some());
+        ensure!(target.peers.cookie_after(0, 1).is_some());
         let second = target.request_proven(1)?;
-        assert!(target.peers.cookie_after(1, 1).is_some());
+        ensure!(target.peers.cookie_after(1, 1).is_some());
         drop(others);
         let third = target.request(2)?;
-        assert!(target.peers.cookie_after(2, 1).is_some());
+        ensure!(target.peers.cookie_after(2, 1).is_some());
         for conn in [first, second, third] {
             conn.close();
         }
@@ -348,21 +348,21 @@ mod tests {
         for port in 1..=4 {
             conns.push(target.request(port)?, GFP_KERNEL)?;
         }
-        assert!(target.peers.have_results(4, 0));
-        assert_eq!(target.refused(), before);
+        ensure!(target.peers.have_results(4, 0));
+        ensure_eq!(target.refused(), before);
         for conn in conns {
             conn.close();
         }
-        assert!(eventually(|| !target.has_state()));
+        ensure!(eventually(|| !target.has_state()));
         target.exhaust()?;
         for port in 5..=100 {
             let conn = target.request(port)?;
             let refused = u32::from(port - 4);
-            assert!(target.peers.cookie_after(4, refused).is_some());
-            assert!(!target.has_state());
+            ensure!(target.peers.cookie_after(4, refused).is_some());
+            ensure!(!target.has_state());
             conn.close();
         }
-        assert!(target.refused() >= before + 96);
+        ensure!(target.refused() >= before + 96);
         Ok(())
     }
 
@@ -373,27 +373,27 @@ mod tests {
         target.exhaust()?;
         let first = target.request(1)?;
         let cookie = target.peers.cookie_after(0, 1);
-        assert!(cookie.is_some());
+        ensure!(cookie.is_some());
         first.close();
         // A wrong one, and that of another peer.
         let wrong = cookie.and_then(|cookie| Cookie::new(cookie.get() ^ 1 << 63));
         let second = target.request_with(1, wrong)?;
-        assert!(target.peers.cookie_after(0, 2).is_some());
+        ensure!(target.peers.cookie_after(0, 2).is_some());
         second.close();
         let third = target.request_with(2, cookie)?;
-        assert!(target.peers.cookie_after(0, 3).is_some());
-        assert!(!target.has_state());
+        ensure!(target.peers.cookie_after(0, 3).is_some());
+        ensure!(!target.has_state());
         third.close();
         let fourth = target.request_with(1, cookie)?;
-        assert!(target.peers.cookie_after(1, 3).is_some());
-        assert!(target.half_open() > 0);
+        ensure!(target.peers.cookie_after(1, 3).is_some());
+        ensure!(target.half_open() > 0);
         fourth.close();
         drop(target);
         // Another endpoint has another key.
         let other = Target::open(&Budget::of(user(114), None)?)?;
         other.exhaust()?;
         let fifth = other.request_with(1, cookie)?;
-        assert!(other.peers.cookie_after(0, 1).is_some());
+        ensure!(other.peers.cookie_after(0, 1).is_some());
         fifth.close();
         Ok(())
     }
@@ -410,16 +410,16 @@ mod tests {
             return Err(EINVAL);
         };
         let cookie = Some(cookie);
-        assert!(filter.check(begin, &ends, cookie, false).is_ok());
-        assert!(filter
+        ensure!(filter.check(begin, &ends, cookie, false).is_ok());
+        ensure!(filter
             .check(begin + 2 * COOKIE_PERIOD - 1, &ends, cookie, false)
             .is_ok());
-        assert!(filter
+        ensure!(filter
             .check(begin + 2 * COOKIE_PERIOD, &ends, cookie, false)
             .is_err());
         let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
         let others = target.ends(elsewhere, 1)?;
-        assert!(filter.check(begin, &others, cookie, false).is_err());
+        ensure!(filter.check(begin, &others, cookie, false).is_err());
         Ok(())
     }
 }

@@ -173,7 +173,7 @@ mod tests {
                 ends |= ends_beside_another(cpu)?;
             }
         }
-        assert!(ends);
+        ensure!(ends);
         Ok(())
     }
 
@@ -182,30 +182,30 @@ mod tests {
         let test = TestDomain::open()?;
         let calls = Calls::new()?;
         let cq = cq(&test, 8, Some(calls.handler(None)?))?;
-        assert!(calls.are(0));
+        ensure!(calls.are(0));
         // It is armed when the CQ is opened.
         push(&cq, 1)?;
-        assert!(calls.are(1));
+        ensure!(calls.are(1));
         push(&cq, 2)?;
-        assert_eq!(read(&cq, 1), Ok(1));
+        ensure_eq!(read(&cq, 1), Ok(1));
         // This read takes the last entry, and does not find the queue empty.
-        assert_eq!(read(&cq, 1), Ok(1));
+        ensure_eq!(read(&cq, 1), Ok(1));
         push(&cq, 3)?;
-        assert!(calls.are(1));
+        ensure!(calls.are(1));
         // A short read does.
-        assert_eq!(read(&cq, 2), Ok(1));
+        ensure_eq!(read(&cq, 2), Ok(1));
         push(&cq, 4)?;
-        assert!(calls.are(2));
-        assert_eq!(read(&cq, 1), Ok(1));
-        assert_eq!(read(&cq, 1), Err(EAGAIN));
-        assert_eq!(read(&cq, 1), Err(EAGAIN));
+        ensure!(calls.are(2));
+        ensure_eq!(read(&cq, 1), Ok(1));
+        ensure_eq!(read(&cq, 1), Err(EAGAIN));
+        ensure_eq!(read(&cq, 1), Err(EAGAIN));
         push(&cq, 5)?;
-        assert!(calls.are(3));
-        assert_eq!(read(&cq, 0), Ok(0));
-        assert_eq!(read(&cq, 8), Ok(1));
-        assert_eq!(read(&cq, 0), Err(EAGAIN));
+        ensure!(calls.are(3));
+        ensure_eq!(read(&cq, 0), Ok(0));
+        ensure_eq!(read(&cq, 8), Ok(1));
+        ensure_eq!(read(&cq, 0), Err(EAGAIN));
         push(&cq, 6)?;
-        assert!(calls.are(4));
+        ensure!(calls.are(4));
         end(&cq);
         Ok(())
     }
@@ -216,24 +216,24 @@ mod tests {
         let calls = Calls::new()?;
         let cq = cq(&test, 1, Some(calls.handler(None)?))?;
         cq.push_err_unposted(&ErrEntry::default());
-        assert!(calls.are(1));
-        assert_eq!(read(&cq, 1), Err(to_error(Errno::KFI_EAVAIL)));
-        assert_eq!(cq.readerr(|_| Ok(()), || Ok(())), Ok(()));
-        assert_eq!(cq.readerr(|_| Ok(()), || Ok(())), Err(EAGAIN));
+        ensure!(calls.are(1));
+        ensure_eq!(read(&cq, 1), Err(to_error(Errno::KFI_EAVAIL)));
+        ensure_eq!(cq.readerr(|_| Ok(()), || Ok(())), Ok(()));
+        ensure_eq!(cq.readerr(|_| Ok(()), || Ok(())), Err(EAGAIN));
         // A read of error entries does not arm.
         cq.push_unposted(&Entry::default());
-        assert!(calls.are(1));
+        ensure!(calls.are(1));
         // This one is lost.
         cq.push_unposted(&Entry::default());
-        assert_eq!(read(&cq, 2), Ok(1));
-        assert_eq!(read(&cq, 2), Err(to_error(Errno::KFI_EOVERRUN)));
-        assert_eq!(read(&cq, 2), Err(EAGAIN));
+        ensure_eq!(read(&cq, 2), Ok(1));
+        ensure_eq!(read(&cq, 2), Err(to_error(Errno::KFI_EOVERRUN)));
+        ensure_eq!(read(&cq, 2), Err(EAGAIN));
         cq.push_unposted(&Entry::default());
-        assert!(calls.are(2));
+        ensure!(calls.are(2));
         // A signal is for threads that wait.
-        assert_eq!(read(&cq, 2), Ok(1));
+        ensure_eq!(read(&cq, 2), Ok(1));
         cq.signal()?;
-        assert!(calls.are(2));
+        ensure!(calls.are(2));
         end(&cq);
         Ok(())
     }
@@ -259,14 +259,14 @@ mod tests {
             let cq = cq(&test, 4, Some(handler))?;
             for round in 1..=20 {
                 push(&cq, 1)?;
-                assert!(eventually(|| here.get() == round));
-                assert_eq!(read(&cq, 2), Ok(1));
+                ensure!(eventually(|| here.get() == round));
+                ensure_eq!(read(&cq, 2), Ok(1));
             }
-            assert_eq!(elsewhere.get(), 0);
+            ensure_eq!(elsewhere.get(), 0);
             end(&cq);
         }
-        assert_eq!(Cpu::new(-1).err(), Some(EINVAL));
-        assert_eq!(Cpu::new(i32::MAX).err(), Some(EINVAL));
+        ensure_eq!(Cpu::new(-1).err(), Some(EINVAL));
+        ensure_eq!(Cpu::new(i32::MAX).err(), Some(EINVAL));
         Ok(())
     }
 
@@ -284,9 +284,9 @@ mod tests {
         };
         let cq = cq(&test, 4, Some(handler))?;
         let consumer = cq.consumer().ok_or(EINVAL)?;
-        assert_eq!(consumer.check_close(), Ok(()));
+        ensure_eq!(consumer.check_close(), Ok(()));
         push(&cq, 1)?;
-        assert!(eventually(|| began.get() == 1));
+        ensure!(eventually(|| began.get() == 1));
         let ended = Count::new()?;
         let closing = {
             let (cq, ended) = (cq.clone(), ended.clone());
@@ -297,15 +297,15 @@ mod tests {
         };
         a_while();
         a_while();
-        assert_eq!(ended.get(), 0);
+        ensure_eq!(ended.get(), 0);
         go_on.add(1);
         closing.join();
-        assert_eq!((ended.get(), go_on.get()), (1, 2));
+        ensure_eq!((ended.get(), go_on.get()), (1, 2));
         // No call begins afterwards.
-        assert_eq!(read(&cq, 2), Ok(1));
+        ensure_eq!(read(&cq, 2), Ok(1));
         push(&cq, 2)?;
         a_while();
-        assert_eq!(began.get(), 1);
+        ensure_eq!(began.get(), 1);
 
         // In its own call a queue is not closed; another one is.
         let other = super::cq(&test, 4, None)?;
@@ -323,7 +323,7 @@ mod tests {
         let cq = super::cq(&test, 4, Some(handler))?;
         own.store(core::ptr::from_ref(&*cq) as usize, Relaxed);
         push(&cq, 1)?;
-        assert!(eventually(|| refused.get() == 1));
+        ensure!(eventually(|| refused.get() == 1));
         end(&cq);
         Ok(())
     }
@@ -356,8 +356,8 @@ mod tests {
                 take(1);
             }
         }
-        assert!(eventually(|| u64::from(read.get()) == ENTRIES));
-        assert_eq!(sum.load(Relaxed), ENTRIES * (ENTRIES + 1) / 2);
+        ensure!(eventually(|| u64::from(read.get()) == ENTRIES));
+        ensure_eq!(sum.load(Relaxed), ENTRIES * (ENTRIES + 1) / 2);
         cq.push_err_unposted(&ErrEntry::default());
         let errors = Count::new()?;
         {
@@ -367,7 +367,7 @@ mod tests {
                 errors.add(u32::from(super::read(&cq, 1) == Err(EAGAIN)));
             })?;
         }
-        assert_eq!(errors.get(), 2);
+        ensure_eq!(errors.get(), 2);
         end(&cq);
         Ok(())
     }
@@ -403,9 +403,9 @@ mod tests {
             })?
         };
         for context in 0..ENTRIES {
-            assert!(eventually(|| push(&cq, context.into()).is_ok()));
+            ensure!(eventually(|| push(&cq, context.into()).is_ok()));
         }
-        assert!(eventually(|| read.get() == ENTRIES));
+        ensure!(eventually(|| read.get() == ENTRIES));
         other.join();
         end(&cq);
         Ok(())
@@ -417,8 +417,8 @@ mod tests {
         let calls = Calls::new()?;
         let cq = cq(&test, 4, Some(calls.handler(None)?))?;
         let none = |_: &[u64], _: u64| Ok(());
-        assert_eq!(cq.sread(4, 0, within(10), &mut 0, none), Err(ETIMEDOUT));
-        assert_eq!(cq.sread(4, 0, Deadline::Poll, &mut 0, none), Err(EAGAIN));
+        ensure_eq!(cq.sread(4, 0, within(10), &mut 0, none), Err(ETIMEDOUT));
+        ensure_eq!(cq.sread(4, 0, Deadline::Poll, &mut 0, none), Err(EAGAIN));
         let taken = Count::new()?;
         let waiter = {
             let (cq, taken) = (cq.clone(), taken.clone());
@@ -431,8 +431,8 @@ mod tests {
         push(&cq, 1)?;
         waiter.join();
         // The read returns, and the handler is called.
-        assert_eq!(taken.get(), 1);
-        assert!(calls.are(1));
+        ensure_eq!(taken.get(), 1);
+        ensure!(calls.are(1));
         end(&cq);
         Ok(())
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User memory, threads and files for the KUnit suites, which run in kernel
- * threads without an mm.
+ * Reports, user memory, threads and files for the KUnit suites, which run in
+ * kernel threads without an mm.
  */
 
 #include "helpers.h"
 
+#include <kunit/test-bug.h>
 #include <kunit/test.h>
 #include <linux/fcntl.h>
 #include <linux/fdtable.h>
@@ -20,6 +21,28 @@
 #include <linux/sched/signal.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
+
+/**
+ * kfabric_kunit_failed - report a condition that does not hold
+ * @file: the file of the case
+ * @line: the line of the condition
+ * @condition: its text
+ *
+ * In the log of the current case, or in that of the kernel if the task runs
+ * none. Does not end the case.
+ */
+void kfabric_kunit_failed(const char *file, unsigned int line,
+			  const char *condition)
+{
+	struct kunit *test = kunit_get_current_test();
+
+	if (test)
+		kunit_err(test, "FAILED at %s:%u: expected %s\n", file, line,
+			  condition);
+	else
+		pr_err("FAILED at %s:%u outside a case: expected %s\n", file,
+		       line, condition);
+}
 
 /**
  * kfabric_kunit_map - map anonymous memory for the current test

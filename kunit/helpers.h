@@ -17,7 +17,9 @@ struct sg_table;
 struct sk_buff;
 struct task_struct;
 
-/* User memory, threads, files, packets: helpers.c. */
+/* Reports, user memory, threads, files, packets: helpers.c. */
+void kfabric_kunit_failed(const char *file, unsigned int line,
+			  const char *condition);
 long kfabric_kunit_map(size_t len, bool writable);
 void kfabric_kunit_unmap(unsigned long addr, size_t len);
 long kfabric_kunit_pinned(void);

@@ -51,10 +51,10 @@ mod tests {
         let refused = InlineList::offer(work, &Principal::with_user(Kuid::current_euid()));
         // SAFETY: The same task has begun it above.
         unsafe { shim::kfabric_kunit_inline_end() };
-        assert!(refused.is_err());
+        ensure!(refused.is_err());
         drop(refused);
         list.run();
-        assert_eq!((run.get(), queued.get()), (0, 0));
+        ensure_eq!((run.get(), queued.get()), (0, 0));
         Ok(())
     }
 }

@@ -56,16 +56,16 @@ mod tests {
                     memory,
                 },
             );
-            assert_eq!(line.lowest(), Some(round));
+            ensure_eq!(line.lowest(), Some(round));
             let left = if round % 2 == 0 {
                 line.remove(&key).ok_or(ENOENT)?
             } else {
                 line.pop_due(round).ok_or(ENOENT)?.1
             };
-            assert_eq!(left.token, round);
-            assert!(line.is_empty() && line.lowest().is_none());
+            ensure_eq!(left.token, round);
+            ensure!(line.is_empty() && line.lowest().is_none());
             memory = left.memory;
-            assert!(memory.is_some());
+            ensure!(memory.is_some());
         }
         Ok(())
     }
@@ -80,9 +80,9 @@ mod tests {
             let token = other;
             line.insert(token, NewWaiter { token, memory });
             let (low, high) = (token.min(5), token.max(5));
-            assert_eq!(line.pop().map(|(_, left)| left.token), Some(low));
-            assert_eq!(line.pop().map(|(_, left)| left.token), Some(high));
-            assert!(line.is_empty());
+            ensure_eq!(line.pop().map(|(_, left)| left.token), Some(low));
+            ensure_eq!(line.pop().map(|(_, left)| left.token), Some(high));
+            ensure!(line.is_empty());
         }
         Ok(())
     }
@@ -110,7 +110,7 @@ mod tests {
                     line.pop().map(|(_, left)| left)
                 };
                 let left = left.ok_or(ENOENT)?;
-                assert_eq!(left.memory.is_some(), left.token != 0 || round % 2 == 0);
+                ensure_eq!(left.memory.is_some(), left.token != 0 || round % 2 == 0);
                 // Sometimes a waiter enters again with its memory.
                 if let (0, Some(memory)) = (numbers.below(4), left.memory) {
                     let enters = NewWaiter {
@@ -121,23 +121,24 @@ mod tests {
                     list.push((key, left.token), GFP_KERNEL)?;
                 }
             }
-            assert!(line.is_empty());
+            ensure!(line.is_empty());
         }
         Ok(())
     }
 
     #[test]
-    fn memory_is_allocated_when_it_is_requested() {
+    fn memory_is_allocated_when_it_is_requested() -> Result {
         let mut calls = 0;
         let entered = with_memory(|memory: &mut Option<Memory<u64>>| {
             calls += 1;
             Ok(memory.take().map(|_| calls))
         });
-        assert_eq!(entered, Ok(2));
+        ensure_eq!(entered, Ok(2));
         let entered = with_memory(|memory: &mut Option<Memory<u64>>| Ok(Some(memory.is_some())));
-        assert_eq!(entered, Ok(false));
+        ensure_eq!(entered, Ok(false));
         let error = with_memory(|_: &mut Option<Memory<u64>>| Err::<Option<()>, _>(EBADF));
-        assert_eq!(error, Err(EBADF));
+        ensure_eq!(error, Err(EBADF));
+        Ok(())
     }
 
     #[test]
@@ -157,23 +158,23 @@ mod tests {
                 2 => {
                     let any = numbers.below(list.len().max(1) as u64) as usize;
                     if let Ok((key, token)) = list.remove(any) {
-                        assert!(line.remove(&key).is_some_and(|left| left.token == token));
-                        assert!(line.remove(&key).is_none());
+                        ensure!(line.remove(&key).is_some_and(|left| left.token == token));
+                        ensure!(line.remove(&key).is_none());
                     }
                 }
                 _ => {
                     let popped = line.pop().map(|(key, left)| (key, left.token));
-                    assert_eq!(popped, lowest(&mut list));
+                    ensure_eq!(popped, lowest(&mut list));
                 }
             }
             let expected = list.iter().map(|(key, _)| key.threshold()).min();
-            assert_eq!(line.lowest(), expected);
-            assert_eq!(line.len() as usize, list.len());
+            ensure_eq!(line.lowest(), expected);
+            ensure_eq!(line.len() as usize, list.len());
         }
         while let Some((key, left)) = line.pop() {
-            assert_eq!(Some((key, left.token)), lowest(&mut list));
+            ensure_eq!(Some((key, left.token)), lowest(&mut list));
         }
-        assert!(list.is_empty());
+        ensure!(list.is_empty());
         Ok(())
     }
 }

@@ -93,9 +93,9 @@ mod tests {
     #[test]
     fn inline_bytes_have_a_limit() -> Result {
         let most = Inline::from_slice(&[9; INLINE_MAX]).ok_or(EINVAL)?;
-        assert_eq!(most.as_slice().len(), INLINE_MAX);
-        assert!(Inline::from_slice(&[9; INLINE_MAX + 1]).is_none());
-        assert!(Inline::from_slice(&[]).ok_or(EINVAL)?.as_slice().is_empty());
+        ensure_eq!(most.as_slice().len(), INLINE_MAX);
+        ensure!(Inline::from_slice(&[9; INLINE_MAX + 1]).is_none());
+        ensure!(Inline::from_slice(&[]).ok_or(EINVAL)?.as_slice().is_empty());
         Ok(())
     }
 
@@ -107,17 +107,17 @@ mod tests {
         let word = payload::word(&pinned.slice(8, 8)).map(|word| word.fetch_add(1));
         let bytes: [u8; 8] = core::array::from_fn(|index| pattern(16 + index));
         let before = u64::from_ne_bytes(bytes);
-        assert_eq!(word, Some(before));
+        ensure_eq!(word, Some(before));
         let after = payload::word(&pinned.slice(8, 12)).map(|word| word.load());
-        assert_eq!(after, Some(before + 1));
+        ensure_eq!(after, Some(before + 1));
         // Not aligned, too short, and empty ranges.
         for (offset, len) in [(4, 8), (1, 8), (16, 4), (8, 7), (20, 0)] {
-            assert!(payload::word(&pinned.slice(offset, len)).is_none());
+            ensure!(payload::word(&pinned.slice(offset, len)).is_none());
         }
         // 8 bytes that are not contiguous.
         let pieces = [range(&memory, 0, 4), range(&memory, 100, 4)];
         let pieces = MemRef::pinned(Pinned::new(&pieces, Access::Write)?);
-        assert!(payload::word(&pieces).is_none());
+        ensure!(payload::word(&pieces).is_none());
         Ok(())
     }
 
@@ -131,17 +131,17 @@ mod tests {
         ];
         let mut inline = Inline::new();
         inline.read_user(&ranges)?;
-        assert_eq!(inline.as_slice().len(), INLINE_MAX);
-        assert!((0..100).all(|index| inline.as_slice().get(index) == Some(&pattern(3 + index))));
-        assert!(
+        ensure_eq!(inline.as_slice().len(), INLINE_MAX);
+        ensure!((0..100).all(|index| inline.as_slice().get(index) == Some(&pattern(3 + index))));
+        ensure!(
             (0..156).all(|index| inline.as_slice().get(100 + index) == Some(&pattern(500 + index)))
         );
 
         let over = [range(&memory, 0, 100), range(&memory, 0, 157)];
-        assert_eq!(inline.read_user(&over).err(), Some(EMSGSIZE));
+        ensure_eq!(inline.read_user(&over).err(), Some(EMSGSIZE));
         let endless = [range(&memory, 0, 1), range(&memory, 0, usize::MAX)];
-        assert_eq!(inline.read_user(&endless).err(), Some(EMSGSIZE));
-        assert_eq!(
+        ensure_eq!(inline.read_user(&endless).err(), Some(EMSGSIZE));
+        ensure_eq!(
             inline.read_user(&[range(&memory, PAGE_SIZE - 1, 2)]).err(),
             Some(EFAULT)
         );
@@ -149,42 +149,42 @@ mod tests {
             addr: u64::MAX - 4095,
             len: 8,
         }];
-        assert_eq!(inline.read_user(&kernel).err(), Some(EFAULT));
+        ensure_eq!(inline.read_user(&kernel).err(), Some(EFAULT));
         // A range of no bytes is not accessed.
         let nothing = [UserRange {
             addr: u64::MAX,
             len: 0,
         }];
         inline.read_user(&nothing)?;
-        assert!(inline.as_slice().is_empty());
+        ensure!(inline.as_slice().is_empty());
         Ok(())
     }
 
     #[test]
     fn a_slice_is_limited_to_the_memory() -> Result {
         let memory = buffer(0, 1000)?;
-        assert_eq!(memory.slice(0, 1000).len(), 1000);
-        assert_eq!(memory.slice(990, 100).len(), 10);
-        assert_eq!(memory.slice(1000, 1).len(), 0);
-        assert_eq!(memory.slice(usize::MAX, usize::MAX).len(), 0);
+        ensure_eq!(memory.slice(0, 1000).len(), 1000);
+        ensure_eq!(memory.slice(990, 100).len(), 10);
+        ensure_eq!(memory.slice(1000, 1).len(), 0);
+        ensure_eq!(memory.slice(usize::MAX, usize::MAX).len(), 0);
         let part = memory.slice(100, 200);
-        assert!(equal(&part.slice(50, 60), &buffer(150, 60)?));
-        assert_eq!(part.slice(150, 100).len(), 50);
-        assert_eq!(MemRef::empty().len(), 0);
-        assert_eq!(MemRef::empty().slice(0, 10).len(), 0);
-        assert_eq!(MemRef::buffer(0)?.len(), 0);
+        ensure!(equal(&part.slice(50, 60), &buffer(150, 60)?));
+        ensure_eq!(part.slice(150, 100).len(), 50);
+        ensure_eq!(MemRef::empty().len(), 0);
+        ensure_eq!(MemRef::empty().slice(0, 10).len(), 0);
+        ensure_eq!(MemRef::buffer(0)?.len(), 0);
         Ok(())
     }
 
     #[test]
     fn a_new_buffer_is_zero() -> Result {
         let memory = MemRef::buffer(3 * PAGE_SIZE + 5)?;
-        assert!(memory.writable());
+        ensure!(memory.writable());
         let zero = Inline::from_slice(&[0; INLINE_MAX]).ok_or(EINVAL)?;
         let zero = Source::Inline(&zero).to_buffer()?;
         for at in (0..memory.len()).step_by(INLINE_MAX) {
             let part = memory.slice(at, INLINE_MAX);
-            assert!(equal(&part, &zero.slice(0, part.len())));
+            ensure!(equal(&part, &zero.slice(0, part.len())));
         }
         Ok(())
     }
@@ -193,22 +193,22 @@ mod tests {
     fn a_copy_ends_with_the_shorter_side() -> Result {
         let source = Source::Mem(buffer(0, 300)?);
         let target = MemRef::buffer(1000)?;
-        assert_eq!(copy(&target, &source), 300);
-        assert_eq!(copy(&target.slice(0, 10), &source), 10);
-        assert_eq!(copy(&target.slice(300, 1000), &source), 300);
-        assert!(equal(&target.slice(0, 300), &buffer(0, 300)?));
-        assert!(equal(&target.slice(300, 300), &buffer(0, 300)?));
-        assert_eq!(copy(&MemRef::empty(), &source), 0);
-        assert_eq!(copy(&target, &Source::Mem(MemRef::empty())), 0);
-        assert_eq!(copy_part(&target, &source, 290), 10);
-        assert!(equal(&target.slice(0, 10), &buffer(290, 10)?));
-        assert_eq!(copy_part(&target, &source, 300), 0);
-        assert_eq!(copy_part(&target, &source, usize::MAX), 0);
+        ensure_eq!(copy(&target, &source), 300);
+        ensure_eq!(copy(&target.slice(0, 10), &source), 10);
+        ensure_eq!(copy(&target.slice(300, 1000), &source), 300);
+        ensure!(equal(&target.slice(0, 300), &buffer(0, 300)?));
+        ensure!(equal(&target.slice(300, 300), &buffer(0, 300)?));
+        ensure_eq!(copy(&MemRef::empty(), &source), 0);
+        ensure_eq!(copy(&target, &Source::Mem(MemRef::empty())), 0);
+        ensure_eq!(copy_part(&target, &source, 290), 10);
+        ensure!(equal(&target.slice(0, 10), &buffer(290, 10)?));
+        ensure_eq!(copy_part(&target, &source, 300), 0);
+        ensure_eq!(copy_part(&target, &source, usize::MAX), 0);
         let inline = Inline::from_slice(&[1, 2, 3]).ok_or(EINVAL)?;
         let inline = Source::Inline(&inline);
-        assert_eq!(copy_part(&target, &inline, 2), 1);
-        assert_eq!(copy_part(&target, &inline, 4), 0);
-        assert_eq!(copy(&target, &inline), 3);
+        ensure_eq!(copy_part(&target, &inline, 2), 1);
+        ensure_eq!(copy_part(&target, &inline, 4), 0);
+        ensure_eq!(copy(&target, &inline), 3);
         Ok(())
     }
 
@@ -218,20 +218,20 @@ mod tests {
         let before = UserMemory::charged();
         let (from, len) = (100, 5 * PAGE_SIZE + 17);
         let pinned = Pinned::new(&[range(&memory, from, len)], Access::Write)?;
-        assert_eq!(pinned.len(), len);
-        assert!(pinned.writable());
-        assert_eq!(UserMemory::charged() - before, 6);
+        ensure_eq!(pinned.len(), len);
+        ensure!(pinned.writable());
+        ensure_eq!(UserMemory::charged() - before, 6);
         let all = MemRef::pinned(pinned);
-        assert!(equal(&all, &buffer(from, len)?));
+        ensure!(equal(&all, &buffer(from, len)?));
         // Parts with odd offsets and lengths, across page boundaries.
         for (offset, part) in [(0, 1), (1, 4095), (3995, 2), (4000, 9000), (len - 1, 1)] {
-            assert!(equal(
+            ensure!(equal(
                 &all.slice(offset, part),
                 &buffer(from + offset, part)?
             ));
         }
         // A write changes these bytes and no others.
-        assert_eq!(
+        ensure_eq!(
             copy(&all.slice(4090, 5000), &Source::Mem(buffer(7, 5000)?)),
             5000
         );
@@ -243,17 +243,17 @@ mod tests {
             (from + 9090, pattern(from + 9090)),
         ] {
             memory.read(offset, &mut byte)?;
-            assert_eq!(byte[0], expected);
+            ensure_eq!(byte[0], expected);
         }
         // Writes of the program are visible.
         memory.write(from, &[0xee])?;
         let seen = all.slice(0, 1);
         let expected = Inline::from_slice(&[0xee]).ok_or(EINVAL)?;
         let expected = Source::Inline(&expected).to_buffer()?;
-        assert!(equal(&seen, &expected));
+        ensure!(equal(&seen, &expected));
         drop(seen);
         drop(all);
-        assert_eq!(UserMemory::charged(), before);
+        ensure_eq!(UserMemory::charged(), before);
         Ok(())
     }
 
@@ -270,22 +270,22 @@ mod tests {
             range(&memory, 4000, 8000),
         ];
         let pinned = Pinned::new(&ranges, Access::Read)?;
-        assert_eq!(pinned.len(), 8170);
-        assert!(!pinned.writable());
-        assert_eq!(UserMemory::charged() - before, 6);
+        ensure_eq!(pinned.len(), 8170);
+        ensure!(!pinned.writable());
+        ensure_eq!(UserMemory::charged() - before, 6);
         let all = MemRef::pinned(pinned);
-        assert!(!all.writable());
-        assert!(equal(&all.slice(0, 150), &buffer(0, 150)?));
-        assert!(equal(&all.slice(150, 20), &buffer(10, 20)?));
-        assert!(equal(&all.slice(170, 8000), &buffer(4000, 8000)?));
+        ensure!(!all.writable());
+        ensure!(equal(&all.slice(0, 150), &buffer(0, 150)?));
+        ensure!(equal(&all.slice(150, 20), &buffer(10, 20)?));
+        ensure!(equal(&all.slice(170, 8000), &buffer(4000, 8000)?));
         let kept = all.to_buffer()?;
-        assert!(equal(&all, &kept));
+        ensure!(equal(&all, &kept));
         drop(all);
-        assert_eq!(UserMemory::charged(), before);
+        ensure_eq!(UserMemory::charged(), before);
         // An empty list.
         let none = Pinned::new(&[], Access::Write)?;
-        assert_eq!(none.len(), 0);
-        assert_eq!(MemRef::pinned(none).len(), 0);
+        ensure_eq!(none.len(), 0);
+        ensure_eq!(MemRef::pinned(none).len(), 0);
         Ok(())
     }
 
@@ -295,19 +295,19 @@ mod tests {
         let memory = user(LEN)?;
         let all = MemRef::pinned(Pinned::new(&[range(&memory, 1, LEN - 1)], Access::Write)?);
         let kept = all.to_buffer()?;
-        assert!(equal(&kept, &all));
-        assert!(equal(
+        ensure!(equal(&kept, &all));
+        ensure!(equal(
             &kept.slice(LEN - 1000, 999),
             &buffer(LEN - 999, 999)?
         ));
         fill(&all, 0x5a);
         let mut bytes = [0; 2];
         memory.read(0, &mut bytes)?;
-        assert_eq!(bytes, [pattern(0), 0x5a]);
+        ensure_eq!(bytes, [pattern(0), 0x5a]);
         memory.read(LEN - 2, &mut bytes)?;
-        assert_eq!(bytes, [0x5a, 0x5a]);
-        assert_eq!(copy_mem(&all, &kept), LEN - 1);
-        assert!(equal(&kept, &all));
+        ensure_eq!(bytes, [0x5a, 0x5a]);
+        ensure_eq!(copy_mem(&all, &kept), LEN - 1);
+        ensure!(equal(&kept, &all));
         Ok(())
     }
 
@@ -323,16 +323,16 @@ mod tests {
             addr: u64::MAX - 10,
             len: 20,
         };
-        assert_eq!(error(Pinned::new(&[wraps], Access::Read)), Some(EINVAL));
+        ensure_eq!(error(Pinned::new(&[wraps], Access::Read)), Some(EINVAL));
         let last_page = UserRange {
             addr: u64::MAX - 10,
             len: 5,
         };
-        assert_eq!(error(Pinned::new(&[last_page], Access::Read)), Some(EINVAL));
+        ensure_eq!(error(Pinned::new(&[last_page], Access::Read)), Some(EINVAL));
         let long = range(&memory, 0, PINNED_MAX + 1);
-        assert_eq!(error(Pinned::new(&[long], Access::Read)), Some(EINVAL));
+        ensure_eq!(error(Pinned::new(&[long], Access::Read)), Some(EINVAL));
         let half = range(&memory, 0, PINNED_MAX / 2 + 1);
-        assert_eq!(
+        ensure_eq!(
             error(Pinned::new(&[half, half], Access::Read)),
             Some(EINVAL)
         );
@@ -340,13 +340,13 @@ mod tests {
             addr: 1 << 63,
             len: 8,
         };
-        assert_eq!(error(Pinned::new(&[kernel], Access::Read)), Some(EFAULT));
+        ensure_eq!(error(Pinned::new(&[kernel], Access::Read)), Some(EFAULT));
         let unmapped = UserRange { addr: hole, len: 8 };
-        assert_eq!(error(Pinned::new(&[unmapped], Access::Read)), Some(EFAULT));
+        ensure_eq!(error(Pinned::new(&[unmapped], Access::Read)), Some(EFAULT));
         // The ranges that were pinned before the failure are unpinned.
         let partly = [range(&memory, 0, 2 * PAGE_SIZE), unmapped];
-        assert_eq!(error(Pinned::new(&partly, Access::Write)), Some(EFAULT));
-        assert_eq!(UserMemory::charged(), before);
+        ensure_eq!(error(Pinned::new(&partly, Access::Write)), Some(EFAULT));
+        ensure_eq!(UserMemory::charged(), before);
         Ok(())
     }
 
@@ -354,9 +354,9 @@ mod tests {
     fn read_only_memory_is_pinned_only_for_reading() -> Result {
         let memory = UserMemory::map(PAGE_SIZE, false)?;
         let ranges = [range(&memory, 0, 64)];
-        assert_eq!(error(Pinned::new(&ranges, Access::Write)), Some(EFAULT));
+        ensure_eq!(error(Pinned::new(&ranges, Access::Write)), Some(EFAULT));
         let pinned = MemRef::pinned(Pinned::new(&ranges, Access::Read)?);
-        assert!(equal(&pinned, &MemRef::buffer(64)?));
+        ensure!(equal(&pinned, &MemRef::buffer(64)?));
         Ok(())
     }
 
@@ -365,33 +365,33 @@ mod tests {
         let memory = user(3 * PAGE_SIZE)?;
         let pinned = Pinned::new(&[range(&memory, 5, 2 * PAGE_SIZE)], Access::Write)?;
         drop(memory);
-        assert!(equal(&MemRef::pinned(pinned), &buffer(5, 2 * PAGE_SIZE)?));
+        ensure!(equal(&MemRef::pinned(pinned), &buffer(5, 2 * PAGE_SIZE)?));
         Ok(())
     }
 
     #[test]
     fn shared_pages_have_bounds() -> Result {
         let pages = SharedPages::new(PAGE_SIZE + 1)?;
-        assert_eq!(pages.size(), 2 * PAGE_SIZE);
-        assert_eq!(SharedPages::new(0)?.size(), PAGE_SIZE);
+        ensure_eq!(pages.size(), 2 * PAGE_SIZE);
+        ensure_eq!(SharedPages::new(0)?.size(), PAGE_SIZE);
         let mut bytes = [1; 16];
         pages.read_bytes(PAGE_SIZE - 8, &mut bytes)?;
-        assert_eq!(bytes, [0; 16]);
+        ensure_eq!(bytes, [0; 16]);
         let text = *b"over a boundary.";
         pages.write_bytes(PAGE_SIZE - 8, &text)?;
         pages.read_bytes(PAGE_SIZE - 8, &mut bytes)?;
-        assert_eq!(bytes, text);
+        ensure_eq!(bytes, text);
         pages.write(2 * PAGE_SIZE - 8, &0x1122_3344_5566_7788u64)?;
-        assert_eq!(value(&pages, 2 * PAGE_SIZE - 8)?, 0x1122_3344_5566_7788);
+        ensure_eq!(value(&pages, 2 * PAGE_SIZE - 8)?, 0x1122_3344_5566_7788);
         for offset in [2 * PAGE_SIZE - 15, 2 * PAGE_SIZE, usize::MAX - 3] {
-            assert_eq!(error(pages.write_bytes(offset, &text)), Some(EINVAL));
-            assert_eq!(error(pages.read_bytes(offset, &mut bytes)), Some(EINVAL));
+            ensure_eq!(error(pages.write_bytes(offset, &text)), Some(EINVAL));
+            ensure_eq!(error(pages.read_bytes(offset, &mut bytes)), Some(EINVAL));
         }
         pages.write_bytes(2 * PAGE_SIZE, &[])?;
-        assert_eq!(value(&pages, 2 * PAGE_SIZE - 8)?, 0x1122_3344_5566_7788);
-        assert!(pages.word(4).is_none());
-        assert!(pages.word(2 * PAGE_SIZE).is_none());
-        assert!(pages.word(2 * PAGE_SIZE - 8).is_some());
+        ensure_eq!(value(&pages, 2 * PAGE_SIZE - 8)?, 0x1122_3344_5566_7788);
+        ensure!(pages.word(4).is_none());
+        ensure!(pages.word(2 * PAGE_SIZE).is_none());
+        ensure!(pages.word(2 * PAGE_SIZE - 8).is_some());
         Ok(())
     }
 
@@ -400,18 +400,18 @@ mod tests {
         let pages = SharedPages::new(8)?;
         let word = pages.word(16).ok_or(EINVAL)?;
         let same = word.clone();
-        assert_eq!(word.load(), 0);
+        ensure_eq!(word.load(), 0);
         word.store(5);
-        assert_eq!(same.load_acquire(), 5);
+        ensure_eq!(same.load_acquire(), 5);
         same.store_release(u64::MAX);
-        assert_eq!(word.fetch_add(3), u64::MAX);
-        assert_eq!(word.swap(10), 2);
-        assert_eq!(word.compare_exchange(9, 1), Err(10));
-        assert_eq!(word.compare_exchange(10, 1), Ok(10));
-        assert_eq!(value(&pages, 16)?, 1);
-        assert_eq!(value(&pages, 8)?, 0);
+        ensure_eq!(word.fetch_add(3), u64::MAX);
+        ensure_eq!(word.swap(10), 2);
+        ensure_eq!(word.compare_exchange(9, 1), Err(10));
+        ensure_eq!(word.compare_exchange(10, 1), Ok(10));
+        ensure_eq!(value(&pages, 16)?, 1);
+        ensure_eq!(value(&pages, 8)?, 0);
         drop(pages);
-        assert_eq!(word.load(), 1);
+        ensure_eq!(word.load(), 1);
         Ok(())
     }
 
@@ -432,7 +432,7 @@ mod tests {
             }
         }
         thread.join();
-        assert_eq!(word.load(), 2 * EACH);
+        ensure_eq!(word.load(), 2 * EACH);
         Ok(())
     }
 
@@ -447,34 +447,34 @@ mod tests {
         // The present size, and one shorter than the first version.
         size(KNOWN)?;
         let (value, user_size) = read_struct::<kfabric_bind>(ptr)?;
-        assert_eq!(user_size, KNOWN);
-        assert_eq!(value.size as usize, KNOWN);
-        assert_eq!(value.flags, u64::MAX);
+        ensure_eq!(user_size, KNOWN);
+        ensure_eq!(value.size as usize, KNOWN);
+        ensure_eq!(value.flags, u64::MAX);
         for short in [0, 4, KNOWN - 1] {
             size(short)?;
-            assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(EINVAL));
+            ensure_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(EINVAL));
         }
 
         // Longer structures, with and without a nonzero byte in the unknown part.
         for long in [KNOWN + 1, KNOWN + 8, PAGE_SIZE] {
             size(long)?;
             let (value, user_size) = read_struct::<kfabric_bind>(ptr)?;
-            assert_eq!(user_size, long);
-            assert_eq!(value.size as usize, long);
+            ensure_eq!(user_size, long);
+            ensure_eq!(value.size as usize, long);
             memory.write(long - 1, &[1])?;
-            assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
+            ensure_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
             memory.write(long - 1, &[0])?;
         }
         size(PAGE_SIZE + 1)?;
-        assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
+        ensure_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
         size(usize::MAX)?;
-        assert_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
+        ensure_eq!(error(read_struct::<kfabric_bind>(ptr)), Some(E2BIG));
 
         // Memory that is not mapped.
         let end = memory.ptr(3 * PAGE_SIZE - 4);
         memory.write(3 * PAGE_SIZE - 4, &(KNOWN as u32).to_ne_bytes())?;
-        assert_eq!(error(read_struct::<kfabric_bind>(end)), Some(EFAULT));
-        assert_eq!(
+        ensure_eq!(error(read_struct::<kfabric_bind>(end)), Some(EFAULT));
+        ensure_eq!(
             error(read_struct::<kfabric_bind>(memory.ptr(3 * PAGE_SIZE))),
             Some(EFAULT)
         );
@@ -489,14 +489,14 @@ mod tests {
         memory.write(0, &[0xaa; KNOWN + 8])?;
         write_struct(ptr, &value, KNOWN + 8)?;
         memory.read(0, &mut bytes)?;
-        assert!(bytes.iter().rev().take(8).all(|byte| *byte == 0xaa));
+        ensure!(bytes.iter().rev().take(8).all(|byte| *byte == 0xaa));
         memory.write(0, &[0xaa; KNOWN + 8])?;
         write_struct(ptr, &value, KNOWN - 8)?;
         memory.read(0, &mut bytes)?;
-        assert!(bytes.iter().rev().take(16).all(|byte| *byte == 0xaa));
-        assert_eq!(bytes[0], KNOWN as u8);
+        ensure!(bytes.iter().rev().take(16).all(|byte| *byte == 0xaa));
+        ensure_eq!(bytes[0], KNOWN as u8);
         let gone = write_struct(memory.ptr(3 * PAGE_SIZE - 4), &kfabric_nop::default(), 8);
-        assert_eq!(error(gone), Some(EFAULT));
+        ensure_eq!(error(gone), Some(EFAULT));
         Ok(())
     }
 
@@ -515,13 +515,13 @@ mod tests {
         memory.write(4, &(SIZE as u32).to_ne_bytes())?;
         let mut odd = Odd::default();
         (odd.value, _) = read_struct(ptr)?;
-        assert_eq!(odd.value.size as usize, SIZE);
+        ensure_eq!(odd.value.size as usize, SIZE);
         memory.write(4, &[0xaa; SIZE])?;
         write_struct(ptr, &odd.value, SIZE)?;
         let mut bytes = [0; SIZE];
         memory.read(4, &mut bytes)?;
-        assert!(bytes.iter().skip(4).all(|byte| *byte == 0));
-        assert_eq!(bytes[0], SIZE as u8);
+        ensure!(bytes.iter().skip(4).all(|byte| *byte == 0));
+        ensure_eq!(bytes[0], SIZE as u8);
         Ok(())
     }
 
@@ -538,25 +538,25 @@ mod tests {
             ..kfabric_op::default()
         });
         let element = read_element(array, 2, stride, V1, &mut op)?;
-        assert_eq!(element.opcode, 3);
-        assert_eq!(element.tag, 0);
+        ensure_eq!(element.opcode, 3);
+        ensure_eq!(element.tag, 0);
         memory.write(2 * stride + V1, &[1])?;
         let mut read = |index, stride| read_element(array, index, stride, V1, &mut op).err();
-        assert_eq!(read(2, stride), Some(E2BIG));
-        assert_eq!(read(0, V1 - 1), Some(EINVAL));
-        assert_eq!(read(0, PAGE_SIZE + 1), Some(E2BIG));
-        assert_eq!(read(usize::MAX, V1), Some(EFAULT));
-        assert_eq!(read(PAGE_SIZE, V1), Some(EFAULT));
+        ensure_eq!(read(2, stride), Some(E2BIG));
+        ensure_eq!(read(0, V1 - 1), Some(EINVAL));
+        ensure_eq!(read(0, PAGE_SIZE + 1), Some(E2BIG));
+        ensure_eq!(read(usize::MAX, V1), Some(EFAULT));
+        ensure_eq!(read(PAGE_SIZE, V1), Some(EFAULT));
         // Elements of the present size are read word by word.
         memory.write(3 * V1, &5u32.to_ne_bytes())?;
         memory.write(4 * V1 - 1, &[7])?;
-        assert_eq!(read(3, V1), None);
+        ensure_eq!(read(3, V1), None);
         let last = PAGE_SIZE / V1 - 1;
-        assert_eq!(read(last, V1), None);
-        assert_eq!(read(last + 1, V1), Some(EFAULT));
+        ensure_eq!(read(last, V1), None);
+        ensure_eq!(read(last + 1, V1), Some(EFAULT));
         let element = read_element(array, 3, V1, V1, &mut op)?;
-        assert_eq!(element.opcode, 5);
-        assert_eq!(element.threshold, 7 << 56);
+        ensure_eq!(element.opcode, 5);
+        ensure_eq!(element.threshold, 7 << 56);
         Ok(())
     }
 }

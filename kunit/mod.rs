@@ -9,9 +9,13 @@
 //! | [`contexts`] | closures that run in softirqs and in hard interrupts |
 //! | [`ep_pair`] | two endpoints that know each other |
 //! | [`fixture`] | a fabric and a domain for the suites of the provider |
+//! | [`mod@ensure`] | the assertions of the suites |
 //! | [`helpers`] | helpers of the suites of all layers; `helpers.c` and `memory.c` have the C functions |
 //!
 //! The suites themselves are modules of the files that they test, whose private items they use.
+
+#[macro_use]
+pub(crate) mod ensure;
 
 pub(crate) mod bench;
 mod bench_consumer;

@@ -219,10 +219,10 @@ mod tests {
             let key = 1 + index as u64;
             let mr = reg(&pair.domain, held.share(), ALL, key)?;
             pair.write(buffer(5, COUNT)?, 0, key)?;
-            assert!(held.holds(0, COUNT, 5));
+            ensure!(held.holds(0, COUNT, 5));
             let into = MemRef::buffer(COUNT)?;
             pair.read(into.clone(), 0, key)?;
-            assert!(mem::memref::equal(&into, &buffer(5, COUNT)?));
+            ensure!(mem::memref::equal(&into, &buffer(5, COUNT)?));
             close(&*mr)?;
         }
         Ok(())
@@ -240,10 +240,10 @@ mod tests {
             Ok(MemRef::pinned(Pinned::new(&[range], mem::Access::Read)?).into())
         };
         for access in [Access::RECV, Access::READ, Access::REMOTE_WRITE] {
-            assert_eq!(refused(&domain, pin()?, access), Some(EACCES));
+            ensure_eq!(refused(&domain, pin()?, access), Some(EACCES));
         }
-        assert_eq!(refused(&domain, pin()?, Access::SEND), None);
-        assert_eq!(refused(&domain, MemRef::empty().into(), ALL), Some(EINVAL));
+        ensure_eq!(refused(&domain, pin()?, Access::SEND), None);
+        ensure_eq!(refused(&domain, MemRef::empty().into(), ALL), Some(EINVAL));
         // The ranges have another length than the memory.
         let short = Mr::reg(
             &domain.domain,
@@ -253,7 +253,7 @@ mod tests {
             9,
             ident(9, 0)?,
         );
-        assert_eq!(short.err(), Some(EINVAL));
+        ensure_eq!(short.err(), Some(EINVAL));
         Ok(())
     }
 
@@ -262,16 +262,16 @@ mod tests {
         const COUNT: usize = ONES.len();
         let domain = TestDomain::open()?;
         let held = Held::new(Kind::SlabKvec, &ONES)?;
-        assert!(held.memory.heap_bytes() >= COUNT * 24);
+        ensure!(held.memory.heap_bytes() >= COUNT * 24);
         let mine = ident(50, 0)?;
         let used = || mine.budget.charged(Part::Peers).0;
         let before = used();
         let ranges = named(COUNT)?;
         let mr = Mr::reg(&domain.domain, held.share(), ranges, LOCAL, 1, mine.clone())?;
-        assert!(used() >= before + (COUNT * 24) as u64);
+        ensure!(used() >= before + (COUNT * 24) as u64);
         force_close(&*mr);
         drop(mr);
-        assert!(eventually(|| used() <= before));
+        ensure!(eventually(|| used() <= before));
         Ok(())
     }
 
@@ -281,16 +281,16 @@ mod tests {
         let exporter = Exporter::new(PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
         let memory = Memory::DmaBuf(exporter.open(0, PAGE_SIZE, mem::Access::Write)?);
         let mr = reg(&pair.domain, memory, LOCAL, 1)?;
-        assert_eq!(exporter.accesses(), (0, 0));
+        ensure_eq!(exporter.accesses(), (0, 0));
         exporter.fail(EIO.to_errno(), 0);
-        assert_eq!(mr.local(0, 8, Access::SEND).err(), Some(EIO));
-        assert_eq!(mr.local(0, 8, Access::RECV).err(), Some(EIO));
-        assert_eq!(exporter.accesses(), (0, 0));
+        ensure_eq!(mr.local(0, 8, Access::SEND).err(), Some(EIO));
+        ensure_eq!(mr.local(0, 8, Access::RECV).err(), Some(EIO));
+        ensure_eq!(exporter.accesses(), (0, 0));
         exporter.fail(0, 0);
         pair.message(mr.local(0, 300, Access::SEND)?, MemRef::buffer(300)?)?;
-        assert!(eventually(|| exporter.accesses() == (1, 1)));
+        ensure!(eventually(|| exporter.accesses() == (1, 1)));
         pair.message(buffer(0, 300)?, mr.local(0, 300, Access::RECV)?)?;
-        assert!(eventually(|| exporter.accesses() == (2, 2)));
+        ensure!(eventually(|| exporter.accesses() == (2, 2)));
         close(&*mr)?;
         Ok(())
     }
@@ -303,23 +303,23 @@ mod tests {
         exporter.fail(EIO.to_errno(), 0);
         let memory = || Memory::DmaBuf(part.clone());
         for access in [ALL, Access::REMOTE_READ, Access::REMOTE_WRITE] {
-            assert_eq!(refused(&pair.domain, memory(), access), Some(EIO));
+            ensure_eq!(refused(&pair.domain, memory(), access), Some(EIO));
         }
-        assert_eq!(exporter.accesses(), (0, 0));
+        ensure_eq!(exporter.accesses(), (0, 0));
         exporter.fail(0, 0);
         let mr = reg(&pair.domain, memory(), ALL, 1)?;
         drop(part);
-        assert_eq!(exporter.accesses(), (1, 0));
+        ensure_eq!(exporter.accesses(), (1, 0));
         pair.write(buffer(0, 3000)?, 0, 1)?;
         pair.read(MemRef::buffer(3000)?, 0, 1)?;
         drop(mr.local(0, 8, Access::SEND)?);
-        assert_eq!(exporter.accesses(), (1, 0));
+        ensure_eq!(exporter.accesses(), (1, 0));
         close(&*mr)?;
         drop(mr);
-        assert!(eventually(|| exporter.accesses() == (1, 1)));
-        assert!(eventually(|| !exporter.is_mapped()));
+        ensure!(eventually(|| exporter.accesses() == (1, 1)));
+        ensure!(eventually(|| !exporter.is_mapped()));
         exporter.put();
-        assert!(exporter.is_released());
+        ensure!(exporter.is_released());
         Ok(())
     }
 }

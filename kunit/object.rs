@@ -91,16 +91,16 @@ mod tests {
         let test = TestDomain::open()?;
         let cntr = cntr(&test)?;
         let (one, other) = (UseRef::new(cntr.clone())?, UseRef::new(cntr.clone())?);
-        assert_eq!(close(&*cntr), Err(EBUSY));
+        ensure_eq!(close(&*cntr), Err(EBUSY));
         one.release();
         one.release();
         drop(one);
-        assert_eq!(close(&*cntr), Err(EBUSY));
-        assert!(!cntr.uses().is_closed());
+        ensure_eq!(close(&*cntr), Err(EBUSY));
+        ensure!(!cntr.uses().is_closed());
         drop(other);
-        assert_eq!(close(&*cntr), Ok(()));
-        assert_eq!(close(&*cntr), Err(EBADF));
-        assert_eq!(UseRef::new(cntr).err(), Some(EBADF));
+        ensure_eq!(close(&*cntr), Ok(()));
+        ensure_eq!(close(&*cntr), Err(EBADF));
+        ensure_eq!(UseRef::new(cntr).err(), Some(EBADF));
         Ok(())
     }
 
@@ -110,12 +110,12 @@ mod tests {
         let cntr = cntr(&test)?;
         let used = UseRef::new(cntr.clone())?;
         force_close(&*cntr);
-        assert!(cntr.uses().is_closed());
+        ensure!(cntr.uses().is_closed());
         drop(used);
-        assert!(cntr.uses().is_closed());
-        assert_eq!(close(&*cntr), Err(EBADF));
+        ensure!(cntr.uses().is_closed());
+        ensure_eq!(close(&*cntr), Err(EBADF));
         // It no longer uses its domain.
-        assert_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 
@@ -124,15 +124,15 @@ mod tests {
         let test = TestDomain::open()?;
         let (eq, cntr) = (eq(&test)?, cntr(&test)?);
         let (av, mr) = (av(&test)?, mr(&test)?);
-        assert_eq!(close(&*av), Ok(()));
-        assert_eq!(av.bind_eq(&eq), Err(EBADF));
-        assert_eq!(close(&*mr), Ok(()));
-        assert_eq!(mr.bind_cntr(&cntr, true, true), Err(EBADF));
+        ensure_eq!(close(&*av), Ok(()));
+        ensure_eq!(av.bind_eq(&eq), Err(EBADF));
+        ensure_eq!(close(&*mr), Ok(()));
+        ensure_eq!(mr.bind_cntr(&cntr, true, true), Err(EBADF));
         // None of the objects uses it, although they still exist.
-        assert_eq!(close(&*cntr), Ok(()));
-        assert_eq!(close(&*test.domain), Ok(()));
-        assert_eq!(test.domain.bind_eq(&eq, true), Err(EBADF));
-        assert_eq!(close(&*eq), Ok(()));
+        ensure_eq!(close(&*cntr), Ok(()));
+        ensure_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(test.domain.bind_eq(&eq, true), Err(EBADF));
+        ensure_eq!(close(&*eq), Ok(()));
         Ok(())
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let mr = mr(&test)?;
         let closed = Count::new()?;
         let inside = mr.enter();
-        assert!(inside.is_some());
+        ensure!(inside.is_some());
         let closer = {
             let mr = mr.clone();
             count_if(&closed, move || {
@@ -150,15 +150,15 @@ mod tests {
                 close(&*mr).is_ok()
             })?
         };
-        assert!(eventually(|| mr.uses().is_closed() && mr.enter().is_none()));
+        ensure!(eventually(|| mr.uses().is_closed() && mr.enter().is_none()));
         closer.kill();
         a_while();
-        assert_eq!(closed.get(), 0);
+        ensure_eq!(closed.get(), 0);
         drop(inside);
         closer.join();
-        assert_eq!(closed.get(), 1);
-        assert_eq!(close(&*mr), Err(EBADF));
-        assert_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(closed.get(), 1);
+        ensure_eq!(close(&*mr), Err(EBADF));
+        ensure_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 
@@ -168,29 +168,29 @@ mod tests {
         let mr = mr(&test)?;
         let interrupted = Count::new()?;
         let inside = mr.enter();
-        assert!(inside.is_some());
+        ensure!(inside.is_some());
         for round in 1..=2 {
             let closer = closer(&mr, &interrupted)?;
-            assert!(eventually(|| mr.uses().is_closed() && mr.enter().is_none()));
+            ensure!(eventually(|| mr.uses().is_closed() && mr.enter().is_none()));
             a_while();
-            assert_eq!(interrupted.get(), round - 1);
+            ensure_eq!(interrupted.get(), round - 1);
             if round == 1 {
                 // Only one task closes it.
-                assert_eq!(close(&*mr), Err(EBADF));
+                ensure_eq!(close(&*mr), Err(EBADF));
             }
             closer.kill();
             closer.join();
-            assert_eq!(interrupted.get(), round);
-            assert!(mr.uses().is_closed());
-            assert_eq!(UseRef::new(mr.clone()).err(), Some(EBADF));
-            assert!(test.domain.region(1).is_none());
+            ensure_eq!(interrupted.get(), round);
+            ensure!(mr.uses().is_closed());
+            ensure_eq!(UseRef::new(mr.clone()).err(), Some(EBADF));
+            ensure!(test.domain.region(1).is_none());
         }
         // The object has not been torn down.
-        assert_eq!(close(&*test.domain), Err(EBUSY));
+        ensure_eq!(close(&*test.domain), Err(EBUSY));
         drop(inside);
-        assert_eq!(close(&*mr), Ok(()));
-        assert_eq!(close(&*mr), Err(EBADF));
-        assert_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(close(&*mr), Ok(()));
+        ensure_eq!(close(&*mr), Err(EBADF));
+        ensure_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 
@@ -201,14 +201,14 @@ mod tests {
         let inside = old.enter();
         let closer = closer(&old, &interrupted)?;
         // Closed to operations first, then without its key.
-        assert!(eventually(|| test.domain.region(1).is_none()));
+        ensure!(eventually(|| test.domain.region(1).is_none()));
         let new = mr(&test)?;
         closer.kill();
         closer.join();
-        assert_eq!(interrupted.get(), 1);
+        ensure_eq!(interrupted.get(), 1);
         drop(inside);
-        assert_eq!(close(&*old), Ok(()));
-        assert!(test
+        ensure_eq!(close(&*old), Ok(()));
+        ensure!(test
             .domain
             .region(1)
             .is_some_and(|region| Arc::ptr_eq(&region, &new)));
@@ -223,26 +223,26 @@ mod tests {
         for halted in [false, true] {
             let mr = mr(&test)?;
             let inside = mr.enter();
-            assert!(inside.is_some());
+            ensure!(inside.is_some());
             if halted {
                 let closer = closer(&mr, &interrupted)?;
-                assert!(eventually(|| mr.enter().is_none()));
+                ensure!(eventually(|| mr.enter().is_none()));
                 closer.kill();
                 closer.join();
-                assert_eq!(interrupted.get(), 1);
+                ensure_eq!(interrupted.get(), 1);
             }
             force_close(&*mr);
-            assert!(mr.enter().is_none());
-            assert_eq!(close(&*mr), Err(EBADF));
+            ensure!(mr.enter().is_none());
+            ensure_eq!(close(&*mr), Err(EBADF));
             // The operation inside continues, with its memory.
             let access = Access::REMOTE_WRITE;
-            assert!(mr
+            ensure!(mr
                 .remote(0, 64, access)
                 .is_ok_and(|memory| memory.len() == 64));
             drop(inside);
-            assert!(Arc::into_unique_or_drop(mr).is_some());
+            ensure!(Arc::into_unique_or_drop(mr).is_some());
         }
-        assert_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 }

@@ -41,16 +41,16 @@ mod tests {
     #[test]
     fn several_providers_coexist() -> Result {
         let mut list = Numbers::new();
-        assert_eq!(add(&mut list, b"one", 1, 1), Ok(()));
-        assert_eq!(add(&mut list, b"two", 1, 2), Ok(()));
-        assert_eq!(add(&mut list, b"three", 1, 3), Ok(()));
-        assert_eq!(&all(&list)?[..], &[1, 2, 3]);
-        assert_eq!(found(&list, b"one"), Some(1));
-        assert_eq!(found(&list, b"two"), Some(2));
-        assert_eq!(found(&list, b"three"), Some(3));
+        ensure_eq!(add(&mut list, b"one", 1, 1), Ok(()));
+        ensure_eq!(add(&mut list, b"two", 1, 2), Ok(()));
+        ensure_eq!(add(&mut list, b"three", 1, 3), Ok(()));
+        ensure_eq!(&all(&list)?[..], &[1, 2, 3]);
+        ensure_eq!(found(&list, b"one"), Some(1));
+        ensure_eq!(found(&list, b"two"), Some(2));
+        ensure_eq!(found(&list, b"three"), Some(3));
         // A name that is not there finds none, not the last one.
-        assert_eq!(found(&list, b"four"), None);
-        assert_eq!(found(&list, b""), None);
+        ensure_eq!(found(&list, b"four"), None);
+        ensure_eq!(found(&list, b""), None);
         Ok(())
     }
 
@@ -61,11 +61,11 @@ mod tests {
             add(&mut list, &[b'a' + provider], 1, u32::from(provider))?;
         }
         let (number, ..) = list.next(0, None).ok_or(ENOENT)?;
-        assert_eq!(remove(&mut list, 2), Ok(2));
-        assert_eq!(remove(&mut list, 2), Err(EINVAL));
+        ensure_eq!(remove(&mut list, 2), Ok(2));
+        ensure_eq!(remove(&mut list, 2), Err(EINVAL));
         // A caller that goes through the list continues after the one that it has seen.
-        assert_eq!(list.next(number, None).map(|(.., it)| *it), Some(3));
-        assert_eq!(&all(&list)?[..], &[1, 3]);
+        ensure_eq!(list.next(number, None).map(|(.., it)| *it), Some(3));
+        ensure_eq!(&all(&list)?[..], &[1, 3]);
         Ok(())
     }
 
@@ -74,17 +74,17 @@ mod tests {
         let mut list = Numbers::new();
         add(&mut list, b"one", 1, 1)?;
         add(&mut list, b"two", 5, 2)?;
-        assert_eq!(add(&mut list, b"two", 4, 3), Err(EEXIST));
-        assert_eq!(add(&mut list, b"two", 5, 3), Err(EEXIST));
-        assert_eq!(found(&list, b"two"), Some(2));
-        assert_eq!(add(&mut list, b"two", 6, 3), Ok(()));
-        assert_eq!(found(&list, b"two"), Some(3));
-        assert_eq!(&all(&list)?[..], &[1, 3]);
+        ensure_eq!(add(&mut list, b"two", 4, 3), Err(EEXIST));
+        ensure_eq!(add(&mut list, b"two", 5, 3), Err(EEXIST));
+        ensure_eq!(found(&list, b"two"), Some(2));
+        ensure_eq!(add(&mut list, b"two", 6, 3), Ok(()));
+        ensure_eq!(found(&list, b"two"), Some(3));
+        ensure_eq!(&all(&list)?[..], &[1, 3]);
         // The replaced one is still registered for its module: neither twice, nor for ever.
-        assert!(list.contains(|provider| *provider == 2));
-        assert_eq!(remove(&mut list, 2), Ok(2));
-        assert!(!list.contains(|provider| *provider == 2));
-        assert_eq!(found(&list, b"two"), Some(3));
+        ensure!(list.contains(|provider| *provider == 2));
+        ensure_eq!(remove(&mut list, 2), Ok(2));
+        ensure!(!list.contains(|provider| *provider == 2));
+        ensure_eq!(found(&list, b"two"), Some(3));
         Ok(())
     }
 
@@ -92,9 +92,9 @@ mod tests {
     fn what_may_not_be_replaced_stays() -> Result {
         let mut list = Numbers::new();
         add(&mut list, b"one", 1, 1)?;
-        assert_eq!(add(&mut list, b"one", 2, 2), Err(EEXIST));
-        assert_eq!(found(&list, b"one"), Some(1));
-        assert_eq!(add(&mut list, b"", 2, 2), Err(EINVAL));
+        ensure_eq!(add(&mut list, b"one", 2, 2), Err(EEXIST));
+        ensure_eq!(found(&list, b"one"), Some(1));
+        ensure_eq!(add(&mut list, b"", 2, 2), Err(EINVAL));
         Ok(())
     }
 
@@ -106,9 +106,9 @@ mod tests {
             .find(&Name::new(b"one").unwrap_or(Name::EMPTY))
             .ok_or(ENOENT)?;
         let left = list.deregister(|_| true)?;
-        assert!(Arc::ptr_eq(&kept, &left));
+        ensure!(Arc::ptr_eq(&kept, &left));
         drop(left);
-        assert_eq!(*kept, 1);
+        ensure_eq!(*kept, 1);
         Ok(())
     }
 }

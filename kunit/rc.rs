@@ -170,21 +170,21 @@ mod tests {
 
     #[test]
     fn messages_of_many_lengths_arrive() -> Result {
-        assert!(exchange(ONE, TWO, PathMtu::Mtu1024, 300_000)?);
+        ensure!(exchange(ONE, TWO, PathMtu::Mtu1024, 300_000)?);
         Ok(())
     }
 
     #[test]
     fn messages_arrive_over_ipv6() -> Result {
         if cfg!(CONFIG_IPV6) {
-            assert!(exchange(SIX, SIX, PathMtu::Mtu4096, REGION)?);
+            ensure!(exchange(SIX, SIX, PathMtu::Mtu4096, REGION)?);
         }
         Ok(())
     }
 
     #[test]
     fn messages_arrive_in_small_packets() -> Result {
-        assert!(exchange(ONE, TWO, PathMtu::Mtu256, 70_001)?);
+        ensure!(exchange(ONE, TWO, PathMtu::Mtu256, 70_001)?);
         Ok(())
     }
 
@@ -200,28 +200,28 @@ mod tests {
                 let payload = buffer(len)?;
                 let before = a.peer.ended();
                 a.send(bytes, &payload)?;
-                assert!(eventually(|| a.peer.ended() > before));
-                assert!(a.peer.status() == Some(Status::Success));
+                ensure!(eventually(|| a.peer.ended() > before));
+                ensure!(a.peer.status() == Some(Status::Success));
                 let ended = (*b.peer.last.lock()).ok_or(EIO)?;
-                assert_eq!(ended.len as usize, inline_header + len);
+                ensure_eq!(ended.len as usize, inline_header + len);
                 let mut head = [0; INLINE_HEADER_MAX];
                 let head = head.get_mut(..inline_header).ok_or(EINVAL)?;
                 mem::payload::peek(head, &b.peer.receive, 0);
-                assert!(*head == *bytes);
-                assert!(mem::memref::equal(
+                ensure!(*head == *bytes);
+                ensure!(mem::memref::equal(
                     &b.peer.receive.slice(inline_header, len),
                     &payload
                 ));
                 // The run has ended when all completions are reported.
-                assert!(eventually(|| b.peer.runs.load(Acquire) > runs));
+                ensure!(eventually(|| b.peer.runs.load(Acquire) > runs));
                 runs = b.peer.runs.load(Acquire);
             }
         }
         // An operation without an inline header uses the slot of one with it.
-        assert!(a.run(SEND, &buffer(10)?)? == Some(Status::Success));
-        assert_eq!((*b.peer.last.lock()).map_or(0, |ended| ended.len), 10);
+        ensure!(a.run(SEND, &buffer(10)?)? == Some(Status::Success));
+        ensure_eq!((*b.peer.last.lock()).map_or(0, |ended| ended.len), 10);
         let long = [0; INLINE_HEADER_MAX + 1];
-        assert!(a.send(&long, &MemRef::empty()) == Err(EINVAL));
+        ensure!(a.send(&long, &MemRef::empty()) == Err(EINVAL));
         Ok(())
     }
 
@@ -236,7 +236,7 @@ mod tests {
             let (ended, before) = (a.peer.ended(), refused());
             a.send(b"first", &payload)?;
             a.send(b"", &payload)?;
-            assert!(eventually(|| refused() > before));
+            ensure!(eventually(|| refused() > before));
             let mut seen = 0;
             a.qp.rewrite(|context, inline_header| {
                 seen += 1;
@@ -245,19 +245,19 @@ mod tests {
                 }
             });
             // Only one message has an inline header.
-            assert_eq!(seen, 1);
+            ensure_eq!(seen, 1);
             // The message that was on its way then is refused, and the next one was built after the
             // change.
             let since = refused();
-            assert!(eventually(|| refused() - since >= 2));
+            ensure!(eventually(|| refused() - since >= 2));
             b.peer.posted.store(1, Release);
-            assert!(eventually(|| a.peer.ended() == ended + 1));
+            ensure!(eventually(|| a.peer.ended() == ended + 1));
             let mut head = [0; 5];
             mem::payload::peek(&mut head, &b.peer.receive, 0);
-            assert!(head == *b"other");
-            assert!(mem::memref::equal(&b.peer.receive.slice(5, 3000), &payload));
+            ensure!(head == *b"other");
+            ensure!(mem::memref::equal(&b.peer.receive.slice(5, 3000), &payload));
             b.peer.posted.store(1, Release);
-            assert!(eventually(|| a.peer.ended() == ended + 2));
+            ensure!(eventually(|| a.peer.ended() == ended + 2));
         }
         Ok(())
     }
@@ -268,20 +268,20 @@ mod tests {
         let (a, b) = (&pair.a, &pair.b);
         let payload = buffer(100)?;
         for end in [SendEnd::Imm(7), SendEnd::Invalidate(8), SendEnd::Plain] {
-            assert!(a.run(Op::Send(end), &payload)? == Some(Status::Success));
+            ensure!(a.run(Op::Send(end), &payload)? == Some(Status::Success));
             let last = *b.peer.last.lock();
-            assert!(last.is_some_and(|last| last.end == end && last.len == 100 && !last.write));
+            ensure!(last.is_some_and(|last| last.end == end && last.len == 100 && !last.write));
         }
         let imm = Op::Write {
             va: VA + 5,
             rkey: RKEY,
             imm: Some(9),
         };
-        assert!(a.run(imm, &payload)? == Some(Status::Success));
+        ensure!(a.run(imm, &payload)? == Some(Status::Success));
         let last = *b.peer.last.lock();
-        assert!(last.is_some_and(|last| last.end == SendEnd::Imm(9) && last.write));
-        assert!(mem::memref::equal(&b.peer.region.slice(5, 100), &payload));
-        assert_eq!(b.peer.written.load(Acquire), 1);
+        ensure!(last.is_some_and(|last| last.end == SendEnd::Imm(9) && last.write));
+        ensure!(mem::memref::equal(&b.peer.region.slice(5, 100), &payload));
+        ensure_eq!(b.peer.written.load(Acquire), 1);
         Ok(())
     }
 
@@ -301,20 +301,20 @@ mod tests {
             rkey: RKEY,
             add: 2,
         };
-        assert!(a.run(add, &before)? == Some(Status::Success));
-        assert!(value(&before, 0) == 40 && value(&b.peer.region, 16) == 42);
+        ensure!(a.run(add, &before)? == Some(Status::Success));
+        ensure!(value(&before, 0) == 40 && value(&b.peer.region, 16) == 42);
         let swap = |compare| Op::CompareSwap {
             va: VA + 16,
             rkey: RKEY,
             compare,
             swap: 99,
         };
-        assert!(a.run(swap(41), &before)? == Some(Status::Success));
-        assert!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 42);
-        assert!(a.run(swap(42), &before)? == Some(Status::Success));
-        assert!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 99);
+        ensure!(a.run(swap(41), &before)? == Some(Status::Success));
+        ensure!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 42);
+        ensure!(a.run(swap(42), &before)? == Some(Status::Success));
+        ensure!(value(&before, 0) == 42 && value(&b.peer.region, 16) == 99);
         // An atomic must have 8 bytes.
-        assert!(a.post(add, &MemRef::buffer(4)?) == Err(EINVAL));
+        ensure!(a.post(add, &MemRef::buffer(4)?) == Err(EINVAL));
         Ok(())
     }
 
@@ -335,17 +335,17 @@ mod tests {
             }
             a.qp.push_only();
         }
-        assert!(eventually(|| a.peer.ended() as u64 == MANY));
-        assert_eq!(u64::from(b.peer.received()), MANY);
+        ensure!(eventually(|| a.peer.ended() as u64 == MANY));
+        ensure_eq!(u64::from(b.peer.received()), MANY);
         let done = a.peer.done.lock();
         let in_order = done.iter().enumerate().all(|(index, (context, status))| {
             *context == index as u64 && *status == Status::Success
         });
-        assert!(in_order);
+        ensure!(in_order);
         // One acknowledgement answers many messages.
-        assert!(b.stat(Stat::AckTx) < MANY);
+        ensure!(b.stat(Stat::AckTx) < MANY);
         // No packet is lost on this path.
-        assert_eq!(a.stat(Stat::Retries), 0);
+        ensure_eq!(a.stat(Stat::Retries), 0);
         Ok(())
     }
 
@@ -365,19 +365,19 @@ mod tests {
             if received && a.peer.ended() as u64 == round + 1 {
                 done_at_once += 1;
             }
-            assert!(eventually(|| a.peer.ended() as u64 == round + 1));
+            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
         }
         let on_top = !cfg!(CONFIG_PREEMPT_RT);
-        assert!(!on_top || done_at_once > 50);
-        assert!(!on_top || b.stat(Stat::RxInline) > 50);
-        assert!(b.stat(Stat::RxInline) <= b.stat(Stat::RxPackets));
+        ensure!(!on_top || done_at_once > 50);
+        ensure!(!on_top || b.stat(Stat::RxInline) > 50);
+        ensure!(b.stat(Stat::RxInline) <= b.stat(Stat::RxPackets));
         Ok(())
     }
 
     /// The peer has no timer that could recover a packet that is not processed.
     #[test]
     fn posters_at_one_end_run_all_work() -> Result {
-        assert!(posters(4, 1000, 1000, 100, |end, memory, number| {
+        ensure!(posters(4, 1000, 1000, 100, |end, memory, number| {
             let request = plain(SEND);
             let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
             end.qp.push();
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn posters_at_both_ends_run_all_work() -> Result {
-        assert!(posters(2, 500, 250, 1500, |end, memory, number| {
+        ensure!(posters(2, 500, 250, 1500, |end, memory, number| {
             let request = plain(if number % 2 == 0 { SEND } else { READ });
             let queued = end.qp.queue(&request, &[], &mut memory.clone(), number);
             if queued.is_err() || number % 5 == 4 {
@@ -406,15 +406,15 @@ mod tests {
         b.peer.posted.store(0, Release);
         let payload = buffer(8)?;
         for _ in 0..64 {
-            assert!(a.post(SEND, &payload).is_ok());
+            ensure!(a.post(SEND, &payload).is_ok());
         }
-        assert!(a.post(SEND, &payload) == Err(EAGAIN));
+        ensure!(a.post(SEND, &payload) == Err(EAGAIN));
         // No message is lost, although no receive was available.
-        assert!(eventually(|| a.stat(Stat::RnrRx) > 0));
+        ensure!(eventually(|| a.stat(Stat::RnrRx) > 0));
         b.peer.posted.store(64, Release);
-        assert!(eventually(|| a.peer.ended() == 64));
-        assert_eq!(b.peer.received(), 64);
-        assert!(b.stat(Stat::RnrTx) > 0);
+        ensure!(eventually(|| a.peer.ended() == 64));
+        ensure_eq!(b.peer.received(), 64);
+        ensure!(b.stat(Stat::RnrTx) > 0);
         Ok(())
     }
 
@@ -433,14 +433,14 @@ mod tests {
         let payload = buffer(8)?;
         a.post(SEND, &payload)?;
         a.post(SEND, &payload)?;
-        assert!(eventually(|| a.peer.ended() == 2));
-        assert!(a.peer.done.lock().first().map(|done| done.1) == Some(Status::RnrRetryExceeded));
-        assert!(a.peer.status() == Some(Status::Flushed));
-        assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
-        assert!(a.qp.state() == State::Error);
+        ensure!(eventually(|| a.peer.ended() == 2));
+        ensure!(a.peer.done.lock().first().map(|done| done.1) == Some(Status::RnrRetryExceeded));
+        ensure!(a.peer.status() == Some(Status::Flushed));
+        ensure!(eventually(|| a.peer.failed.load(Acquire) == 1));
+        ensure!(a.qp.state() == State::Error);
         // Flushed immediately, and reported.
-        assert!(a.run(SEND, &payload)? == Some(Status::Flushed));
-        assert_eq!(a.peer.failed.load(Acquire), 1);
+        ensure!(a.run(SEND, &payload)? == Some(Status::Flushed));
+        ensure_eq!(a.peer.failed.load(Acquire), 1);
         Ok(())
     }
 
@@ -456,17 +456,17 @@ mod tests {
                 ..default_attr()
             },
         )?;
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         pair.b.qp.close();
         let payload = buffer(100)?;
-        assert!(pair.a.run(SEND, &payload)? == Some(Status::RetryExceeded));
-        assert!(eventually(|| pair.a.peer.failed.load(Acquire) == 1));
-        assert!(pair.a.stat(Stat::Timeouts) >= 2);
+        ensure!(pair.a.run(SEND, &payload)? == Some(Status::RetryExceeded));
+        ensure!(eventually(|| pair.a.peer.failed.load(Acquire) == 1));
+        ensure!(pair.a.stat(Stat::Timeouts) >= 2);
         // Nothing more is sent.
         a_while();
         let sent = pair.a.stat(Stat::TxPackets);
         a_while();
-        assert_eq!(pair.a.stat(Stat::TxPackets), sent);
+        ensure_eq!(pair.a.stat(Stat::TxPackets), sent);
         Ok(())
     }
 
@@ -494,13 +494,13 @@ mod tests {
             let before = buffer(REGION)?;
             mem::copy_mem(&b.peer.region, &before);
             let memory = MemRef::buffer(5)?;
-            assert!(a.run(op, &memory)? == Some(Status::RemoteAccess));
-            assert!(mem::memref::equal(&b.peer.region, &before));
+            ensure!(a.run(op, &memory)? == Some(Status::RemoteAccess));
+            ensure!(mem::memref::equal(&b.peer.region, &before));
             // Both ends have failed.
-            assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
-            assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
-            assert_eq!(b.stat(Stat::NakAccessTx), 1);
-            assert_eq!(a.stat(Stat::NakAccessRx), 1);
+            ensure!(eventually(|| a.peer.failed.load(Acquire) == 1));
+            ensure!(eventually(|| b.peer.failed.load(Acquire) == 1));
+            ensure_eq!(b.stat(Stat::NakAccessTx), 1);
+            ensure_eq!(a.stat(Stat::NakAccessRx), 1);
         }
         Ok(())
     }
@@ -509,10 +509,10 @@ mod tests {
     fn a_message_longer_than_its_receive_is_refused() -> Result {
         let pair = Pair::default()?;
         let long = buffer(REGION + 1)?;
-        assert!(pair.a.run(SEND, &long)? == Some(Status::RemoteInvalidRequest));
-        assert!(eventually(|| pair.b.peer.aborted.load(Acquire) == 1));
-        assert_eq!(pair.b.peer.open.load(Acquire), 0);
-        assert_eq!(pair.b.peer.received(), 0);
+        ensure!(pair.a.run(SEND, &long)? == Some(Status::RemoteInvalidRequest));
+        ensure!(eventually(|| pair.b.peer.aborted.load(Acquire) == 1));
+        ensure_eq!(pair.b.peer.open.load(Acquire), 0);
+        ensure_eq!(pair.b.peer.received(), 0);
         Ok(())
     }
 
@@ -521,8 +521,8 @@ mod tests {
         let link = TestLink::new()?;
         let end = End::new(&link, 1)?;
         let payload = buffer(1)?;
-        assert!(end.qp.state() == State::Reset);
-        assert!(end.post(SEND, &payload) == Err(EINVAL));
+        ensure!(end.qp.state() == State::Reset);
+        ensure!(end.post(SEND, &payload) == Err(EINVAL));
         // RESET does not go to RTR, nor does a transition succeed with too many or too few
         // attributes.
         let path = Path::new(&link.0, ONE, TWO)?;
@@ -530,19 +530,19 @@ mod tests {
             state: State::Rtr,
             ..default_attr()
         };
-        assert!(end.qp.modify(&rtr, Mask::AV, Some(&path)) == Err(EINVAL));
-        assert!(end.qp.modify(&rtr, Mask::AV, None) == Err(EINVAL));
+        ensure!(end.qp.modify(&rtr, Mask::AV, Some(&path)) == Err(EINVAL));
+        ensure!(end.qp.modify(&rtr, Mask::AV, None) == Err(EINVAL));
         let init = Attr {
             state: State::Init,
             ..default_attr()
         };
-        assert!(end.qp.modify(&init, Mask::PKEY_INDEX, None) == Err(EINVAL));
-        assert!(end.qp.state() == State::Reset);
+        ensure!(end.qp.modify(&init, Mask::PKEY_INDEX, None) == Err(EINVAL));
+        ensure!(end.qp.state() == State::Reset);
         // The peer of a QP cannot be changed while the QP is in use.
         let other = End::new(&link, 1)?;
         end.connect(&path, &other, &default_attr())?;
-        assert!(end.qp.state() == State::Rts);
-        assert!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
+        ensure!(end.qp.state() == State::Rts);
+        ensure!(end.qp.modify(&rtr, Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
         // The test moves the QP to ERR: work is flushed, and no failure is reported. The peer
         // posts no receive, so the send cannot succeed before.
         other.connect(&Path::new(&link.0, TWO, ONE)?, &end, &default_attr())?;
@@ -553,16 +553,16 @@ mod tests {
             ..default_attr()
         };
         other.qp.modify(&error, Mask::NONE, None)?;
-        assert!(eventually(|| other.peer.status() == Some(Status::Flushed)));
+        ensure!(eventually(|| other.peer.status() == Some(Status::Flushed)));
         a_while();
-        assert_eq!(other.peer.failed.load(Acquire), 0);
+        ensure_eq!(other.peer.failed.load(Acquire), 0);
         Ok(())
     }
 
     #[test]
     fn packets_from_other_addresses_are_ignored() -> Result {
         let pair = Pair::default()?;
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         let link = &pair.link.0;
         // Everything is right but the address.
         let path = Path::new(link, THREE, TWO)?;
@@ -573,14 +573,14 @@ mod tests {
             Ok(())
         })?;
         path.send(skb)?;
-        assert!(eventually(|| pair.b.stat(Stat::DropSource) == 1));
+        ensure!(eventually(|| pair.b.stat(Stat::DropSource) == 1));
         // A QP that is not connected ignores all packets.
         let end = End::new(&pair.link, 1)?;
         let bth = Bth::new(end.qp.number(), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         path.send(path.build(0xc000, 1, &packet, |_| Ok(()))?)?;
-        assert!(eventually(|| end.stat(Stat::DropState) == 1));
-        assert!(pair.works()?);
+        ensure!(eventually(|| end.stat(Stat::DropState) == 1));
+        ensure!(pair.works()?);
         Ok(())
     }
 
@@ -588,7 +588,7 @@ mod tests {
     fn unreadable_memory_during_a_receive_fails_the_qp() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         let before = a.peer.ended();
         b.peer.fragile.store(true, Release);
         // The answer to the READ takes many runs, and the message arrives in the meantime. Both are
@@ -597,14 +597,14 @@ mod tests {
             a.qp.queue(&plain(op), &[], &mut memory, 0)?;
         }
         a.qp.push();
-        assert!(eventually(|| a.peer.ended() == before + 2));
-        assert!(eventually(|| b.peer.aborted.load(Acquire) == 1));
+        ensure!(eventually(|| a.peer.ended() == before + 2));
+        ensure!(eventually(|| b.peer.aborted.load(Acquire) == 1));
         let first = a.peer.done.lock().get(before).map(|(_, status)| *status);
-        assert_eq!(first, Some(Status::RemoteAccess));
-        assert_eq!(b.peer.open.load(Acquire), 0);
+        ensure_eq!(first, Some(Status::RemoteAccess));
+        ensure_eq!(b.peer.open.load(Acquire), 0);
         // The receive was returned in a context in which its owner may sleep.
-        assert_eq!(a.peer.in_atomic.load(Acquire), 0);
-        assert_eq!(b.peer.in_atomic.load(Acquire), 0);
+        ensure_eq!(a.peer.in_atomic.load(Acquire), 0);
+        ensure_eq!(b.peer.in_atomic.load(Acquire), 0);
         Ok(())
     }
 
@@ -612,7 +612,7 @@ mod tests {
     fn removing_the_link_fails_the_qp() -> Result {
         let pair = Pair::default()?;
         let (a, b) = (&pair.a, &pair.b);
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         // A receive is missing, so a send waits.
         b.peer.posted.store(0, Release);
         let before = a.peer.ended();
@@ -621,11 +621,11 @@ mod tests {
             a.post(SEND, &payload)?;
         }
         del(&NetNs::current()?, pair.link.0.name())?;
-        assert!(eventually(|| a.peer.ended() == before + 10));
-        assert!(a.peer.status() == Some(Status::Flushed));
-        assert!(eventually(|| a.peer.failed.load(Acquire) == 1));
-        assert!(eventually(|| b.peer.failed.load(Acquire) == 1));
-        assert!(a.run(SEND, &payload)? == Some(Status::Flushed));
+        ensure!(eventually(|| a.peer.ended() == before + 10));
+        ensure!(a.peer.status() == Some(Status::Flushed));
+        ensure!(eventually(|| a.peer.failed.load(Acquire) == 1));
+        ensure!(eventually(|| b.peer.failed.load(Acquire) == 1));
+        ensure!(a.run(SEND, &payload)? == Some(Status::Flushed));
         Ok(())
     }
 
@@ -641,25 +641,25 @@ mod tests {
                 pair.a.post(READ, &payload)?;
             }
             if round % 2 == 0 {
-                assert!(eventually(|| pair.b.peer.received() > round % 7));
+                ensure!(eventually(|| pair.b.peer.received() > round % 7));
             }
             pair.a.qp.close();
             let (ended, written) = (pair.a.peer.ended(), pair.a.peer.written.load(Acquire));
             under_way += 40 - ended;
             let done = pair.a.peer.done.lock();
-            assert!(done.iter().all(|(_, status)| *status == Status::Success));
+            ensure!(done.iter().all(|(_, status)| *status == Status::Success));
             drop(done);
             // The other end is still working.
             a_while();
-            assert!(pair.a.peer.ended() == ended && pair.a.peer.written.load(Acquire) == written);
+            ensure!(pair.a.peer.ended() == ended && pair.a.peer.written.load(Acquire) == written);
         }
-        assert!(under_way > 0);
+        ensure!(under_way > 0);
         Ok(())
     }
 
     #[test]
     fn many_threads_can_post() -> Result {
-        assert!(posters(2, 300, 100, 700, |end, memory, number| {
+        ensure!(posters(2, 300, 100, 700, |end, memory, number| {
             let op = match number % 3 {
                 0 => SEND,
                 1 => WRITE,

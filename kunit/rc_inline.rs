@@ -11,7 +11,7 @@ use crate::{
         eventually,
         user,
         Count,
-        MS, //
+        LONG, //
     },
     mem::Budget,
     net::{
@@ -51,13 +51,13 @@ mod tests {
         for round in 0..100 {
             a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
             a.qp.push();
-            assert!(eventually(|| a.peer.ended() as u64 == round + 1));
+            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
         }
-        assert_eq!(b.peer.received(), 100);
-        assert!(b.stat(Stat::RxPackets) >= 100);
+        ensure_eq!(b.peer.received(), 100);
+        ensure!(b.stat(Stat::RxPackets) >= 100);
         // The worker of this QP runs for its user, and does not process packets for the first
         // user's QP either.
-        assert_eq!((a.stat(Stat::RxInline), b.stat(Stat::RxInline)), (0, 0));
+        ensure_eq!((a.stat(Stat::RxInline), b.stat(Stat::RxInline)), (0, 0));
         Ok(())
     }
 
@@ -74,16 +74,16 @@ mod tests {
             worker::send(&a.qp, &mut a.qp.kind.sending.lock(), Some(&inline));
             accepted += u32::from(inline.has_work());
             let begin = now_ns();
-            assert!(eventually(|| u64::from(b.peer.received()) == round + 1));
-            // This is long before a retransmission, which would not help.
-            assert!(now_ns() - begin < 1000 * MS);
-            assert!(eventually(|| a.peer.ended() as u64 == round + 1));
+            ensure!(eventually(|| u64::from(b.peer.received()) == round + 1));
+            // Without waiting for a retransmission, which would not help.
+            ensure!(now_ns() - begin < LONG / 2);
+            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
             // There is no work left to run.
             inline.run();
         }
-        assert!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
+        ensure!(cfg!(CONFIG_PREEMPT_RT) || accepted > 10);
         // On a slow machine the worker of the other end sends some packets again, and runs this QP.
-        assert!(b.stat(Stat::RxInline) <= u64::from(accepted) / 2);
+        ensure!(b.stat(Stat::RxInline) <= u64::from(accepted) / 2);
         Ok(())
     }
 
@@ -112,9 +112,9 @@ mod tests {
             b.qp.wake();
         }
         drop(flusher);
-        assert!(worker_is_free);
-        assert_eq!(received, 0);
-        assert!(eventually(|| a.peer.ended() == 1));
+        ensure!(worker_is_free);
+        ensure_eq!(received, 0);
+        ensure!(eventually(|| a.peer.ended() == 1));
         Ok(())
     }
 
@@ -127,14 +127,14 @@ mod tests {
         let payload = buffer(8)?;
         let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
-        assert!(eventually(|| b.qp.rerun.load(Relaxed)));
-        assert_eq!(b.peer.received(), 0);
+        ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
+        ensure_eq!(b.peer.received(), 0);
         drop(running);
         let begin = now_ns();
-        assert!(eventually(|| b.peer.received() == 1));
-        // Long before the packet would be sent again, which would not help.
-        assert!(now_ns() - begin < 1000 * MS);
-        assert!(eventually(|| a.peer.ended() == 1));
+        ensure!(eventually(|| b.peer.received() == 1));
+        // Without waiting until the packet is sent again, which would not help.
+        ensure!(now_ns() - begin < LONG / 2);
+        ensure!(eventually(|| a.peer.ended() == 1));
         Ok(())
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let (a, b) = (&pair.a, &pair.b);
         let mut workers = KVec::with_capacity(1024, GFP_KERNEL)?;
         // The workers that connected the pair may still run.
-        assert!(eventually(|| {
+        ensure!(eventually(|| {
             while let Some(worker) = budget.enter_worker() {
                 if workers.push_within_capacity(worker).is_err() {
                     break;
@@ -154,15 +154,15 @@ mod tests {
             }
             workers.len() >= 64
         }));
-        assert!(budget.clone().enter_worker().is_none());
-        assert!(Budget::of(user(37), None)?.enter_worker().is_some());
+        ensure!(budget.clone().enter_worker().is_none());
+        ensure!(Budget::of(user(37), None)?.enter_worker().is_some());
         a.post(SEND, &buffer(8)?)?;
         a_while();
-        assert_eq!(b.peer.received(), 0);
+        ensure_eq!(b.peer.received(), 0);
         // One that ends is enough.
         drop(workers.pop());
-        assert!(eventually(|| b.peer.received() == 1));
-        assert!(eventually(|| a.peer.ended() == 1));
+        ensure!(eventually(|| b.peer.received() == 1));
+        ensure!(eventually(|| a.peer.ended() == 1));
         Ok(())
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     fn a_reset_qp_is_connected_to_another_peer() -> Result {
         let pair = Pair::default()?;
         let (a, b, link) = (&pair.a, &pair.b, &pair.link);
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         let number = a.qp.number();
         // Work requests and a timer are left when the QP returns to RESET.
         b.peer.posted.store(0, Release);
@@ -103,35 +103,35 @@ mod tests {
         for _ in 0..40 {
             a.post(SEND, &payload)?;
         }
-        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
+        ensure!(eventually(|| a.peer.refused.load(Acquire) > 0));
         let ended = a.peer.ended();
         change(a, State::Reset)?;
         let sent = a.stat(Stat::TxPackets);
-        assert!(a.qp.state() == State::Reset && a.qp.number() == number);
-        assert!(a.post(SEND, &payload) == Err(EINVAL));
+        ensure!(a.qp.state() == State::Reset && a.qp.number() == number);
+        ensure!(a.post(SEND, &payload) == Err(EINVAL));
         a_while();
         // Nothing is sent, completed or reported.
-        assert_eq!(a.stat(Stat::TxPackets), sent);
-        assert_eq!(a.peer.ended(), ended);
-        assert_eq!(a.peer.failed.load(Acquire), 0);
+        ensure_eq!(a.stat(Stat::TxPackets), sent);
+        ensure_eq!(a.peer.ended(), ended);
+        ensure_eq!(a.peer.failed.load(Acquire), 0);
         // Their memory is released.
-        assert!(a.qp.kind.sending.lock().works.iter().all(Option::is_none));
+        ensure!(a.qp.kind.sending.lock().works.iter().all(Option::is_none));
 
         // The peer and the own address are others now.
         let c = End::new(link, 64)?;
         connect(link, (a, THREE), (&c, ONE))?;
-        assert!(a.qp.state() == State::Rts && a.qp.number() == number);
+        ensure!(a.qp.state() == State::Rts && a.qp.number() == number);
         for _ in 0..100 {
-            assert!(a.run(SEND, &payload)? == Some(Status::Success));
-            assert!(c.run(SEND, &payload)? == Some(Status::Success));
+            ensure!(a.run(SEND, &payload)? == Some(Status::Success));
+            ensure!(c.run(SEND, &payload)? == Some(Status::Success));
         }
-        assert_eq!(c.peer.received(), 100);
-        assert_eq!(a.peer.ended(), ended + 100);
+        ensure_eq!(c.peer.received(), 100);
+        ensure_eq!(a.peer.ended(), ended + 100);
         // The last peer is another host for this connection.
         let dropped = || a.stat(Stat::DropDestination) + a.stat(Stat::DropSource);
         let before = dropped();
         b.post(SEND, &payload)?;
-        assert!(eventually(|| dropped() > before));
+        ensure!(eventually(|| dropped() > before));
         // It can be the peer again, at any address of the link.
         for end in [a, b] {
             change(end, State::Error)?;
@@ -139,8 +139,8 @@ mod tests {
         }
         b.peer.posted.store(PLENTY, Release);
         connect(link, (a, TWO), (b, THREE))?;
-        assert!(pair.works()?);
-        assert_eq!(a.peer.in_atomic.load(Acquire), 0);
+        ensure!(pair.works()?);
+        ensure_eq!(a.peer.in_atomic.load(Acquire), 0);
         Ok(())
     }
 
@@ -149,7 +149,7 @@ mod tests {
         let budget = Budget::of(user(41), None)?;
         let pair = Pair::of(ONE, TWO, &default_attr(), &budget)?;
         let (a, b, link) = (&pair.a, &pair.b, &pair.link);
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         let received = b.peer.received();
         // Packets wait as long as the user has no worker.
         let mut workers = KVec::new();
@@ -157,11 +157,11 @@ mod tests {
             workers.push(worker, GFP_KERNEL)?;
         }
         a.post(SEND, &buffer(8)?)?;
-        assert!(eventually(|| !b.qp.inbox.is_empty()));
+        ensure!(eventually(|| !b.qp.inbox.is_empty()));
         let before = b.stat(Stat::DropState);
         change(b, State::Reset)?;
-        assert!(b.qp.inbox.is_empty());
-        assert!(b.stat(Stat::DropState) > before);
+        ensure!(b.qp.inbox.is_empty());
+        ensure!(b.stat(Stat::DropState) > before);
         change(a, State::Reset)?;
 
         // A packet that was accepted before RESET is queued afterwards. It has the PSN that the
@@ -175,18 +175,18 @@ mod tests {
             let path = Path::new(&link.0, from, TWO)?;
             let skb = with_pattern(&path, &send)?;
             let skb = rx_skb(skb.bytes(), 20, 64, 1000)?;
-            assert!(b.qp.inbox.push(skb).is_ok());
+            ensure!(b.qp.inbox.push(skb).is_ok());
             workers.clear();
             b.qp.wake();
             if valid {
-                assert!(eventually(|| b.peer.received() == received + 1));
+                ensure!(eventually(|| b.peer.received() == received + 1));
             } else {
-                assert!(eventually(|| b.stat(Stat::DropState) == before + 1));
-                assert_eq!(b.peer.received(), received);
+                ensure!(eventually(|| b.stat(Stat::DropState) == before + 1));
+                ensure_eq!(b.peer.received(), received);
                 before += 1;
             }
         }
-        assert_eq!(b.stat(Stat::DropState), before);
+        ensure_eq!(b.stat(Stat::DropState), before);
         Ok(())
     }
 
@@ -194,14 +194,14 @@ mod tests {
     fn a_drained_qp_moves_to_another_path() -> Result {
         let pair = Pair::default()?;
         let (a, b, link) = (&pair.a, &pair.b, &pair.link);
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         let before = a.peer.ended();
         b.peer.posted.store(0, Release);
         let payload = buffer(100)?;
         for _ in 0..3 {
             a.post(SEND, &payload)?;
         }
-        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
+        ensure!(eventually(|| a.peer.refused.load(Acquire) > 0));
         let sqd = Attr {
             en_sqd_async_notify: true,
             ..to(State::Sqd)
@@ -209,25 +209,25 @@ mod tests {
         a.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
         // The sends that have begun do not end yet.
         let there = Path::new(&link.0, THREE, TWO)?;
-        assert!(change(a, State::Rts) == Err(EINVAL));
-        assert!(change(a, State::Sqd) == Err(EINVAL));
-        assert!(move_to(a, &there) == Err(EINVAL));
+        ensure!(change(a, State::Rts) == Err(EINVAL));
+        ensure!(change(a, State::Sqd) == Err(EINVAL));
+        ensure!(move_to(a, &there) == Err(EINVAL));
         // Others can be posted, and wait.
         for _ in 0..5 {
             a.post(SEND, &payload)?;
         }
         a_while();
-        assert!(a.qp.state() == State::Sqd && a.peer.ended() == before);
-        assert_eq!(a.peer.drained.load(Acquire), 0);
+        ensure!(a.qp.state() == State::Sqd && a.peer.ended() == before);
+        ensure_eq!(a.peer.drained.load(Acquire), 0);
         b.peer.posted.store(PLENTY, Release);
-        assert!(eventually(|| a.peer.drained.load(Acquire) == 1));
+        ensure!(eventually(|| a.peer.drained.load(Acquire) == 1));
         // The completions were reported before. The peer may have refused the first send before the
         // others began.
         let ended = a.peer.ended();
-        assert!((before + 1..=before + 3).contains(&ended));
+        ensure!((before + 1..=before + 3).contains(&ended));
         a_while();
-        assert_eq!(a.peer.ended(), ended);
-        assert_eq!(a.peer.drained.load(Acquire), 1);
+        ensure_eq!(a.peer.ended(), ended);
+        ensure_eq!(a.peer.drained.load(Acquire), 1);
 
         // The other end has nothing under way, and requests no report.
         change(b, State::Sqd)?;
@@ -236,16 +236,16 @@ mod tests {
         for end in [a, b] {
             change(end, State::Rts)?;
         }
-        assert!(eventually(|| a.peer.ended() == before + 8));
-        assert!(a.peer.status() == Some(Status::Success));
-        assert!(pair.works()?);
-        assert_eq!(b.peer.drained.load(Acquire), 0);
+        ensure!(eventually(|| a.peer.ended() == before + 8));
+        ensure!(a.peer.status() == Some(Status::Success));
+        ensure!(pair.works()?);
+        ensure_eq!(b.peer.drained.load(Acquire), 0);
         // Packets along the earlier path are those of another host.
         let bth = Bth::new(b.qp.number(), Psn::new(0));
         let send = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 0);
         let back = Path::new(&link.0, ONE, TWO)?;
         back.send(with_pattern(&back, &send)?)?;
-        assert!(eventually(|| b.stat(Stat::DropSource) == 1));
+        ensure!(eventually(|| b.stat(Stat::DropSource) == 1));
         Ok(())
     }
 
@@ -259,20 +259,20 @@ mod tests {
         };
         for reports in 1..4 {
             a.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
-            assert!(eventually(|| a.peer.drained.load(Acquire) == reports));
+            ensure!(eventually(|| a.peer.drained.load(Acquire) == reports));
             change(a, State::Rts)?;
-            assert!(pair.works()?);
-            assert_eq!(a.peer.drained.load(Acquire), reports);
+            ensure!(pair.works()?);
+            ensure_eq!(a.peer.drained.load(Acquire), reports);
         }
         // A draining QP may fail: then nothing is drained.
         pair.b.peer.posted.store(0, Release);
         a.post(SEND, &buffer(8)?)?;
-        assert!(eventually(|| a.peer.refused.load(Acquire) > 0));
+        ensure!(eventually(|| a.peer.refused.load(Acquire) > 0));
         a.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
         change(a, State::Error)?;
-        assert!(eventually(|| a.peer.status() == Some(Status::Flushed)));
+        ensure!(eventually(|| a.peer.status() == Some(Status::Flushed)));
         a_while();
-        assert_eq!(a.peer.drained.load(Acquire), 3);
+        ensure_eq!(a.peer.drained.load(Acquire), 3);
         Ok(())
     }
 
@@ -288,21 +288,21 @@ mod tests {
                 b.post(SEND, &payload)?;
             }
             if round % 2 == 0 {
-                assert!(eventually(|| b.peer.received() > before));
+                ensure!(eventually(|| b.peer.received() > before));
             }
             change(a, State::Reset)?;
             let (ended, received) = (a.peer.ended(), a.peer.received());
-            assert_eq!(a.peer.open.load(Acquire), 0);
+            ensure_eq!(a.peer.open.load(Acquire), 0);
             change(b, State::Reset)?;
-            assert_eq!(b.peer.open.load(Acquire), 0);
-            assert!(a.peer.ended() == ended && a.peer.received() == received);
+            ensure_eq!(b.peer.open.load(Acquire), 0);
+            ensure!(a.peer.ended() == ended && a.peer.received() == received);
             // Every completion was that of a successful work request.
-            assert!(a.peer.status() != Some(Status::Flushed));
+            ensure!(a.peer.status() != Some(Status::Flushed));
             connect(link, (a, ONE), (b, TWO))?;
-            assert!(pair.works()?);
+            ensure!(pair.works()?);
         }
-        assert_eq!(a.peer.failed.load(Acquire), 0);
-        assert_eq!(b.peer.failed.load(Acquire), 0);
+        ensure_eq!(a.peer.failed.load(Acquire), 0);
+        ensure_eq!(b.peer.failed.load(Acquire), 0);
         Ok(())
     }
 
@@ -317,28 +317,28 @@ mod tests {
             ..to(State::Sqd)
         };
         let with_retries = Mask::AV.with(Mask::RETRY_CNT);
-        assert!(a.qp.modify(&bad, with_retries, Some(&elsewhere)) == Err(EINVAL));
-        assert!(a.qp.modify(&to(State::Sqd), Mask::AV, None) == Err(EINVAL));
-        assert!(a.qp.modify(&to(State::Sqd), Mask::NONE, Some(&elsewhere)) == Err(EINVAL));
+        ensure!(a.qp.modify(&bad, with_retries, Some(&elsewhere)) == Err(EINVAL));
+        ensure!(a.qp.modify(&to(State::Sqd), Mask::AV, None) == Err(EINVAL));
+        ensure!(a.qp.modify(&to(State::Sqd), Mask::NONE, Some(&elsewhere)) == Err(EINVAL));
         change(a, State::Rts)?;
-        assert!(pair.works()?);
+        ensure!(pair.works()?);
         change(a, State::Reset)?;
 
         // Without its link a QP cannot be used any more.
         del(&NetNs::current()?, link.0.name())?;
         let init = to(State::Init);
-        assert!(a.qp.modify(&init, Mask::RC_TO_INIT, None) == Err(ENODEV));
-        assert!(change(a, State::Reset).is_ok());
-        assert!(change(&pair.b, State::Error).is_ok());
+        ensure!(a.qp.modify(&init, Mask::RC_TO_INIT, None) == Err(ENODEV));
+        ensure!(change(a, State::Reset).is_ok());
+        ensure!(change(&pair.b, State::Error).is_ok());
         // A path of other sockets is no path of the QP.
         let next_link = TestLink::new()?;
         let path = Path::new(&next_link.0, ONE, TWO)?;
-        assert!(a.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
+        ensure!(a.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&path)) == Err(EINVAL));
         let end = End::new(&next_link, 1)?;
         end.qp.modify(&init, Mask::RC_TO_INIT, None)?;
         let old = Path::new(&link.0, ONE, TWO)?;
-        assert!(end.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&old)) == Err(EINVAL));
-        assert!(end
+        ensure!(end.qp.modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&old)) == Err(EINVAL));
+        ensure!(end
             .qp
             .modify(&to(State::Rtr), Mask::RC_TO_RTR, Some(&path))
             .is_ok());

@@ -378,8 +378,9 @@ pub(crate) fn default_attr() -> Attr {
         max_rd_atomic: 16,
         max_dest_rd_atomic: 16,
         min_rnr_timer: RnrTimer::at_least(100_000),
-        // The timeout is 67 ms.
-        timeout: AckTimeout::from_code(14).unwrap_or_default(),
+        // The timeout is 1.1 s, so that a QP whose peer is not scheduled fails after half a minute.
+        // A lost packet is sent again long before, by a probe.
+        timeout: AckTimeout::from_code(18).unwrap_or_default(),
         retry_cnt: 7,
         rnr_retry: 7,
         ..Attr::default()

@@ -64,20 +64,20 @@ mod tests {
     fn a_cell_holds_one_value_or_none() -> Result {
         let dropped = Count::new()?;
         let cell = RcuCell::empty();
-        assert!(cell.is_empty() && cell.with(Twice::is_whole).is_none());
-        assert!(cell.replace(Some(Twice::boxed(7, &dropped)?)).is_none());
-        assert!(!cell.is_empty());
+        ensure!(cell.is_empty() && cell.with(Twice::is_whole).is_none());
+        ensure!(cell.replace(Some(Twice::boxed(7, &dropped)?)).is_none());
+        ensure!(!cell.is_empty());
         let number = |cell: &RcuCell<Twice>| cell.with(|value| value.first.load(Acquire));
-        assert_eq!(number(&cell), Some(7));
+        ensure_eq!(number(&cell), Some(7));
         let previous = cell.replace(Some(Twice::boxed(8, &dropped)?));
-        assert_eq!(previous.map(|value| value.first.load(Acquire)), Some(7));
-        assert_eq!(number(&cell), Some(8));
+        ensure_eq!(previous.map(|value| value.first.load(Acquire)), Some(7));
+        ensure_eq!(number(&cell), Some(8));
         drop(cell.replace(None));
-        assert!(cell.is_empty());
+        ensure!(cell.is_empty());
         drop(cell.replace(Some(Twice::boxed(9, &dropped)?)));
         // With a value in it.
         drop(cell);
-        assert!(eventually(|| dropped.get() == 3));
+        ensure!(eventually(|| dropped.get() == 3));
         Ok(())
     }
 
@@ -106,10 +106,10 @@ mod tests {
         }
         stop.store(true, Release);
         reader.join();
-        assert_eq!(broken.get(), 0);
-        assert!(eventually(|| dropped.get() == ROUNDS));
+        ensure_eq!(broken.get(), 0);
+        ensure!(eventually(|| dropped.get() == ROUNDS));
         drop(cell);
-        assert!(eventually(|| dropped.get() == ROUNDS + 1));
+        ensure!(eventually(|| dropped.get() == ROUNDS + 1));
         Ok(())
     }
 }

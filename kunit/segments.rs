@@ -119,16 +119,16 @@ mod tests {
             for lens in LAYOUTS {
                 let held = Held::new(kind, lens)?;
                 let len = held.len();
-                assert_eq!(held.memory.len(), len);
-                assert!(held.memory.writable());
+                ensure_eq!(held.memory.len(), len);
+                ensure!(held.memory.writable());
                 let source = buffer(7, len)?;
-                assert_eq!(copy_mem(&opened(&held)?, &source), len);
-                assert!(held.holds(0, len, 7));
+                ensure_eq!(copy_mem(&opened(&held)?, &source), len);
+                ensure!(held.holds(0, len, 7));
                 let target = MemRef::buffer(len)?;
-                assert_eq!(copy_mem(&target, &opened(&held)?), len);
-                assert!(equal(&target, &source));
-                assert_eq!(held.memory.open(len, 10, Access::Read)?.len(), 0);
-                assert_eq!(held.memory.open(usize::MAX, 1, Access::Read)?.len(), 0);
+                ensure_eq!(copy_mem(&target, &opened(&held)?), len);
+                ensure!(equal(&target, &source));
+                ensure_eq!(held.memory.open(len, 10, Access::Read)?.len(), 0);
+                ensure_eq!(held.memory.open(usize::MAX, 1, Access::Read)?.len(), 0);
             }
         }
         Ok(())
@@ -149,10 +149,10 @@ mod tests {
         const COUNT: usize = ONES.len();
         for kind in Kind::ALL {
             let held = Held::new(kind, &ONES)?;
-            assert_eq!(copy_mem(&opened(&held)?, &buffer(3, COUNT)?), COUNT);
-            assert!(held.holds(0, COUNT, 3));
+            ensure_eq!(copy_mem(&opened(&held)?, &buffer(3, COUNT)?), COUNT);
+            ensure!(held.holds(0, COUNT, 3));
             let part = held.memory.open(1234, 321, Access::Read)?;
-            assert!(equal(&part, &buffer(3 + 1234, 321)?));
+            ensure!(equal(&part, &buffer(3 + 1234, 321)?));
         }
         Ok(())
     }
@@ -166,8 +166,8 @@ mod tests {
             for to in Kind::ALL {
                 let target = Held::new(to, &to_lens)?;
                 let len = target.len().min(source.len());
-                assert_eq!(copy_mem(&opened(&target)?, &opened(&source)?), len);
-                assert!(target.holds(0, len, 11));
+                ensure_eq!(copy_mem(&opened(&target)?, &opened(&source)?), len);
+                ensure!(target.holds(0, len, 11));
             }
         }
         Ok(())
@@ -188,20 +188,20 @@ mod tests {
         drop(parts);
         drop(one);
         drop(two);
-        assert_eq!(all.len(), 20 + 3 + 1 + 1000);
-        assert!(equal(&all.slice(0, 20), &buffer(10, 20)?));
-        assert!(equal(&all.slice(20, 3), &buffer(500, 3)?));
-        assert!(equal(&all.slice(24, 1000), &buffer(0, 1000)?));
+        ensure_eq!(all.len(), 20 + 3 + 1 + 1000);
+        ensure!(equal(&all.slice(0, 20), &buffer(10, 20)?));
+        ensure!(equal(&all.slice(20, 3), &buffer(500, 3)?));
+        ensure!(equal(&all.slice(24, 1000), &buffer(0, 1000)?));
         // A list of lists that contains the same memory twice.
         let twice = MemRef::gather(&[all.slice(15, 10), all.clone(), MemRef::empty()])?;
         drop(all);
-        assert_eq!(twice.len(), 10 + 1024);
-        assert!(equal(&twice.slice(0, 5), &buffer(25, 5)?));
-        assert!(equal(&twice.slice(34, 1000), &buffer(0, 1000)?));
+        ensure_eq!(twice.len(), 10 + 1024);
+        ensure!(equal(&twice.slice(0, 5), &buffer(25, 5)?));
+        ensure!(equal(&twice.slice(34, 1000), &buffer(0, 1000)?));
         // A write through one part is read through the other.
         copy_mem(&twice.slice(5, 3), &buffer(77, 3)?);
-        assert!(equal(&twice.slice(10 + 20, 3), &buffer(77, 3)?));
-        assert_eq!(MemRef::gather(&[])?.len(), 0);
+        ensure!(equal(&twice.slice(10 + 20, 3), &buffer(77, 3)?));
+        ensure_eq!(MemRef::gather(&[])?.len(), 0);
         Ok(())
     }
 
@@ -214,9 +214,9 @@ mod tests {
         };
         let pinned = MemRef::pinned(Pinned::new(&[range], Access::Read)?);
         let all = MemRef::gather(&[buffer(0, 4)?, pinned])?;
-        assert!(!all.writable());
+        ensure!(!all.writable());
         let writable = MemRef::pinned(Pinned::new(&[range], Access::Write)?);
-        assert!(MemRef::gather(&[buffer(0, 4)?, writable])?.writable());
+        ensure!(MemRef::gather(&[buffer(0, 4)?, writable])?.writable());
         Ok(())
     }
 
@@ -231,21 +231,21 @@ mod tests {
             (usize::MAX - 7, 64),
             (usize::MAX - 7, usize::MAX >> 40),
         ] {
-            assert_eq!(kvec_error(addr, len), Some(EFAULT));
+            ensure_eq!(kvec_error(addr, len), Some(EFAULT));
             // A range of no bytes is not accessed.
-            assert_eq!(kvec_error(addr, 0), None);
+            ensure_eq!(kvec_error(addr, 0), None);
         }
         // The page after the end of an allocation has no memory.
         let held = VVec::from_elem(0u8, PAGE_SIZE, GFP_KERNEL)?;
         let addr = held.as_ptr().expose_provenance();
-        assert_eq!(kvec_error(addr, PAGE_SIZE), None);
-        assert_eq!(kvec_error(addr, PAGE_SIZE + 1), Some(EFAULT));
+        ensure_eq!(kvec_error(addr, PAGE_SIZE), None);
+        ensure_eq!(kvec_error(addr, PAGE_SIZE + 1), Some(EFAULT));
         // The stack of the caller.
         let local = [0u8; 16];
         let addr = local.as_ptr().expose_provenance();
-        assert_eq!(kvec_error(addr, 16), Some(EINVAL));
+        ensure_eq!(kvec_error(addr, 16), Some(EINVAL));
         // Static data of the module.
-        assert_eq!(kvec_error((&raw const ONES).expose_provenance(), 8), None);
+        ensure_eq!(kvec_error((&raw const ONES).expose_provenance(), 8), None);
         Ok(())
     }
 
@@ -253,25 +253,25 @@ mod tests {
     fn lists_have_limits() -> Result {
         let byte = KVec::from_elem(0u8, 1, GFP_KERNEL)?;
         let addr = byte.as_ptr().expose_provenance();
-        assert_eq!(kvec_error(addr, PINNED_MAX + 1), Some(EINVAL));
+        ensure_eq!(kvec_error(addr, PINNED_MAX + 1), Some(EINVAL));
         let halves = [element(addr, 1), element(addr, PINNED_MAX)];
         // SAFETY: The call must refuse the list.
         let refused = unsafe { consumer::kvec(&halves, Access::Read, true) };
-        assert_eq!(error(refused), Some(EINVAL));
+        ensure_eq!(error(refused), Some(EINVAL));
         let mut list = KVVec::with_capacity(SEGMENTS_MAX + 1, GFP_KERNEL)?;
         for _ in 0..SEGMENTS_MAX {
             list.push(element(addr, 1), GFP_KERNEL)?;
         }
         // SAFETY: The byte exists as long as the result.
         let most = unsafe { consumer::kvec(&list, Access::Read, true)? };
-        assert_eq!(most.len(), SEGMENTS_MAX);
-        assert!(most.heap_bytes() >= SEGMENTS_MAX * 24);
+        ensure_eq!(most.len(), SEGMENTS_MAX);
+        ensure!(most.heap_bytes() >= SEGMENTS_MAX * 24);
         list.push(element(addr, 0), GFP_KERNEL)?;
         // SAFETY: The call must refuse the list.
         let refused = unsafe { consumer::kvec(&list, Access::Read, true) };
-        assert_eq!(error(refused), Some(E2BIG));
+        ensure_eq!(error(refused), Some(E2BIG));
         // A gather list with more segments.
-        assert_eq!(error(MemRef::gather(&[most.clone(), most])), Some(E2BIG));
+        ensure_eq!(error(MemRef::gather(&[most.clone(), most])), Some(E2BIG));
         Ok(())
     }
 
@@ -294,12 +294,12 @@ mod tests {
         // SAFETY: The pages contain these bytes.
         let memory = unsafe { consumer::bio_vec(&elements, Access::Write, true)? };
         // The first element uses three pages, the second one.
-        assert_eq!(pages.count(0), before + 4);
+        ensure_eq!(pages.count(0), before + 4);
         let part = memory.slice(5, 5);
         drop(memory);
-        assert_eq!(pages.count(0), before + 4);
+        ensure_eq!(pages.count(0), before + 4);
         drop(part);
-        assert_eq!(pages.count(0), before);
+        ensure_eq!(pages.count(0), before);
         Ok(())
     }
 
@@ -325,9 +325,9 @@ mod tests {
         let lens = [&memory, &of_pages].map(|made| made.as_ref().map_or(0, MemRef::len));
         drop((memory, of_pages));
         drop(guard);
-        assert_eq!(lens, [3 * ATOMIC_ELEMENTS, 2 * PAGE_SIZE * ATOMIC_ELEMENTS]);
-        assert_eq!(counted, before + 3 * ATOMIC_ELEMENTS as i32);
-        assert_eq!(pages.count(0), before);
+        ensure_eq!(lens, [3 * ATOMIC_ELEMENTS, 2 * PAGE_SIZE * ATOMIC_ELEMENTS]);
+        ensure_eq!(counted, before + 3 * ATOMIC_ELEMENTS as i32);
+        ensure_eq!(pages.count(0), before);
         Ok(())
     }
 
@@ -353,14 +353,14 @@ mod tests {
         ] {
             // SAFETY: The call must refuse the list, or the bytes exist as long as the result.
             let memory = unsafe { consumer::kvec(list, Access::Read, false) };
-            assert_eq!(super::error(memory), error);
+            ensure_eq!(super::error(memory), error);
         }
         let list = KVec::from_elem(page, ATOMIC_ELEMENTS, GFP_KERNEL)?;
         // SAFETY: The pages exist as long as the result.
         let memory = unsafe { consumer::bio_vec(&list, Access::Read, false)? };
-        assert_eq!(memory.len(), 4 * PAGE_SIZE * ATOMIC_ELEMENTS);
+        ensure_eq!(memory.len(), 4 * PAGE_SIZE * ATOMIC_ELEMENTS);
         drop(memory);
-        assert_eq!(pages.count(0), before);
+        ensure_eq!(pages.count(0), before);
         Ok(())
     }
 
@@ -392,11 +392,11 @@ mod tests {
             ];
             // SAFETY: The elements are pages, or the call must refuse them.
             let refused = unsafe { consumer::bio_vec(&elements, Access::Read, true) };
-            assert_eq!(error(refused), Some(EINVAL));
+            ensure_eq!(error(refused), Some(EINVAL));
             // References that were taken before the failure are put.
-            assert_eq!(good.count(0), before);
+            ensure_eq!(good.count(0), before);
         }
-        assert_eq!(plain.count(0), 1);
+        ensure_eq!(plain.count(0), 1);
         Ok(())
     }
 
@@ -404,30 +404,30 @@ mod tests {
     fn cpu_access_to_a_dma_buf_ends_with_its_memory() -> Result {
         let mut exporter = Exporter::new(3 * PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
         let dma_buf = exporter.open(10, 2 * PAGE_SIZE, Access::Write)?;
-        assert!(exporter.is_mapped());
-        assert_eq!(exporter.accesses(), (0, 0));
+        ensure!(exporter.is_mapped());
+        ensure_eq!(exporter.accesses(), (0, 0));
         let memory = dma_buf.open(5, 100, Access::Write)?;
-        assert_eq!(exporter.accesses(), (1, 0));
+        ensure_eq!(exporter.accesses(), (1, 0));
         let part = memory.slice(1, 1);
         let other = dma_buf.open(5, usize::MAX, Access::Read)?;
-        assert_eq!(other.len(), 2 * PAGE_SIZE - 5);
-        assert!(!other.writable() && memory.writable());
-        assert_eq!(exporter.accesses(), (2, 0));
+        ensure_eq!(other.len(), 2 * PAGE_SIZE - 5);
+        ensure!(!other.writable() && memory.writable());
+        ensure_eq!(exporter.accesses(), (2, 0));
         drop(memory);
-        assert_eq!(exporter.accesses(), (2, 0));
+        ensure_eq!(exporter.accesses(), (2, 0));
         drop(part);
-        assert_eq!(exporter.accesses(), (2, 1));
+        ensure_eq!(exporter.accesses(), (2, 1));
         // A range of no bytes is not accessed.
-        assert_eq!(dma_buf.open(2 * PAGE_SIZE, 1, Access::Write)?.len(), 0);
-        assert_eq!(exporter.accesses(), (2, 1));
+        ensure_eq!(dma_buf.open(2 * PAGE_SIZE, 1, Access::Write)?.len(), 0);
+        ensure_eq!(exporter.accesses(), (2, 1));
         // The memory keeps all of it alive.
         drop(dma_buf);
         exporter.put();
-        assert!(exporter.is_mapped());
+        ensure!(exporter.is_mapped());
         drop(other);
-        assert_eq!(exporter.accesses(), (2, 2));
-        assert!(!exporter.is_mapped());
-        assert!(exporter.is_released());
+        ensure_eq!(exporter.accesses(), (2, 2));
+        ensure!(!exporter.is_mapped());
+        ensure!(exporter.is_released());
         Ok(())
     }
 
@@ -436,16 +436,16 @@ mod tests {
         let exporter = Exporter::new(PAGE_SIZE, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
         let dma_buf = exporter.open(0, PAGE_SIZE, Access::Write)?;
         exporter.fail(EIO.to_errno(), 0);
-        assert_eq!(error(dma_buf.open(0, 8, Access::Write)), Some(EIO));
-        assert_eq!(exporter.accesses(), (0, 0));
+        ensure_eq!(error(dma_buf.open(0, 8, Access::Write)), Some(EIO));
+        ensure_eq!(exporter.accesses(), (0, 0));
         // A failed end is reported once, by the next access.
         exporter.fail(0, ENXIO.to_errno());
         drop(dma_buf.open(0, 8, Access::Write)?);
         exporter.fail(0, 0);
-        assert_eq!(error(dma_buf.open(0, 8, Access::Read)), Some(ENXIO));
-        assert_eq!(exporter.accesses(), (1, 1));
+        ensure_eq!(error(dma_buf.open(0, 8, Access::Read)), Some(ENXIO));
+        ensure_eq!(exporter.accesses(), (1, 1));
         drop(dma_buf.open(0, 8, Access::Read)?);
-        assert_eq!(exporter.accesses(), (2, 2));
+        ensure_eq!(exporter.accesses(), (2, 2));
         Ok(())
     }
 
@@ -458,24 +458,24 @@ mod tests {
         parts.push(buffer(0, 50)?.into(), GFP_KERNEL)?;
         parts.push(Memory::DmaBuf(two.open(50, 50, Access::Write)?), GFP_KERNEL)?;
         let list = Memory::gather(parts)?;
-        assert_eq!(list.len(), 200);
+        ensure_eq!(list.len(), 200);
         two.fail(EAGAIN.to_errno(), 0);
-        assert_eq!(error(list.open(0, 200, Access::Write)), Some(EAGAIN));
-        assert_eq!((one.accesses(), two.accesses()), ((1, 1), (0, 0)));
+        ensure_eq!(error(list.open(0, 200, Access::Write)), Some(EAGAIN));
+        ensure_eq!((one.accesses(), two.accesses()), ((1, 1), (0, 0)));
         // Only parts that contain some of the bytes are opened.
         let some = list.open(10, 140, Access::Write)?;
-        assert_eq!(some.len(), 140);
-        assert_eq!((one.accesses(), two.accesses()), ((2, 1), (0, 0)));
+        ensure_eq!(some.len(), 140);
+        ensure_eq!((one.accesses(), two.accesses()), ((2, 1), (0, 0)));
         drop(some);
         two.fail(0, 0);
-        assert_eq!(list.open(100, 50, Access::Write)?.len(), 50);
+        ensure_eq!(list.open(100, 50, Access::Write)?.len(), 50);
         let last = list.open(160, 100, Access::Write)?;
-        assert_eq!(last.len(), 40);
-        assert_eq!((one.accesses(), two.accesses()), ((2, 2), (1, 0)));
+        ensure_eq!(last.len(), 40);
+        ensure_eq!((one.accesses(), two.accesses()), ((2, 2), (1, 0)));
         // A list that contains a DMA-BUF cannot be a part of another list.
         let mut parts = KVVec::new();
         parts.push(list, GFP_KERNEL)?;
-        assert_eq!(error(Memory::gather(parts)), Some(EINVAL));
+        ensure_eq!(error(Memory::gather(parts)), Some(EINVAL));
         Ok(())
     }
 
@@ -483,19 +483,19 @@ mod tests {
     fn dma_bufs_that_cannot_be_used_are_refused() -> Result {
         let good = Exporter::new(100, true, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
         for (offset, len) in [(0, 0), (0, 101), (100, 1), (usize::MAX, 2), (1, usize::MAX)] {
-            assert_eq!(error(good.open(offset, len, Access::Read)), Some(EINVAL));
+            ensure_eq!(error(good.open(offset, len, Access::Read)), Some(EINVAL));
         }
         let read_only = Exporter::new(100, false, shim::KFABRIC_KUNIT_MAP_MEMORY)?;
-        assert_eq!(error(read_only.open(0, 8, Access::Write)), Some(EACCES));
+        ensure_eq!(error(read_only.open(0, 8, Access::Write)), Some(EACCES));
         let readable = read_only.open(0, 8, Access::Read)?;
-        assert!(!readable.writable());
-        assert_eq!(error(readable.open(0, 8, Access::Write)), Some(EACCES));
+        ensure!(!readable.writable());
+        ensure_eq!(error(readable.open(0, 8, Access::Write)), Some(EACCES));
         for map in [shim::KFABRIC_KUNIT_MAP_NONE, shim::KFABRIC_KUNIT_MAP_IO] {
             let mut exporter = Exporter::new(100, true, map)?;
-            assert_eq!(error(exporter.open(0, 8, Access::Read)), Some(EOPNOTSUPP));
-            assert!(!exporter.is_mapped());
+            ensure_eq!(error(exporter.open(0, 8, Access::Read)), Some(EOPNOTSUPP));
+            ensure!(!exporter.is_mapped());
             exporter.put();
-            assert!(exporter.is_released());
+            ensure!(exporter.is_released());
         }
         Ok(())
     }

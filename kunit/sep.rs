@@ -111,36 +111,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_contexts_are_checked() {
+    fn numbers_of_contexts_are_checked() -> Result {
         let counts = |tx, rx| ContextCounts::new(tx, rx).map(|counts| (counts.tx, counts.rx));
-        assert_eq!(counts(0, 0), Ok((1, 1)));
-        assert_eq!(counts(64, 3), Ok((64, 3)));
-        assert_eq!(counts(65, 1), Err(EINVAL));
-        assert_eq!(counts(1, 65), Err(EINVAL));
-        assert_eq!(counts(1, u64::MAX), Err(EINVAL));
+        ensure_eq!(counts(0, 0), Ok((1, 1)));
+        ensure_eq!(counts(64, 3), Ok((64, 3)));
+        ensure_eq!(counts(65, 1), Err(EINVAL));
+        ensure_eq!(counts(1, 65), Err(EINVAL));
+        ensure_eq!(counts(1, u64::MAX), Err(EINVAL));
+        Ok(())
     }
 
     #[test]
     fn all_ports_are_reserved_or_none() -> Result {
         let test = Test::open(0)?;
         let directory = test.domain.domain.directory();
-        assert_eq!(directory.reserve(at(9000), 3), Ok(at(9000)));
-        assert_eq!(directory.reserve(at(8999), 2), Err(EADDRINUSE));
-        assert_eq!(directory.reserve(at(9002), 2), Err(EADDRINUSE));
-        assert!(test.is_free(8999) && test.is_free(9003));
-        assert!(directory.find(&at(9001)).is_none());
-        assert_eq!(directory.reserve(at(65535), 2), Err(EADDRINUSE));
-        assert!(test.is_free(65535));
+        ensure_eq!(directory.reserve(at(9000), 3), Ok(at(9000)));
+        ensure_eq!(directory.reserve(at(8999), 2), Err(EADDRINUSE));
+        ensure_eq!(directory.reserve(at(9002), 2), Err(EADDRINUSE));
+        ensure!(test.is_free(8999) && test.is_free(9003));
+        ensure!(directory.find(&at(9001)).is_none());
+        ensure_eq!(directory.reserve(at(65535), 2), Err(EADDRINUSE));
+        ensure!(test.is_free(65535));
         // The directory chooses ports that follow each other.
         let first = directory.reserve(at(0), 64)?;
         let next = directory.reserve(at(0), 64)?;
         let (a, b) = (first.port(), next.port());
-        assert!(a != 0 && a.abs_diff(b) >= 64);
-        assert!(!test.is_free(a) && !test.is_free(a + 63));
+        ensure!(a != 0 && a.abs_diff(b) >= 64);
+        ensure!(!test.is_free(a) && !test.is_free(a + 63));
         for (addr, count) in [(first, 64), (next, 64), (at(9000), 3)] {
             directory.release(addr, count);
         }
-        assert!(test.is_free(9000) && test.is_free(9002) && test.is_free(a + 63));
+        ensure!(test.is_free(9000) && test.is_free(9002) && test.is_free(a + 63));
         Ok(())
     }
 
@@ -153,11 +154,15 @@ mod tests {
         for port in DYNAMIC_PORTS.step_by(APART) {
             directory.reserve(at(port), 1)?;
         }
-        let begin = now_ns();
-        let none = directory.reserve(at(0), 64);
-        let took = now_ns().saturating_sub(begin);
-        assert_eq!(none, Err(EADDRINUSE));
-        assert!(took < 100 * MS);
+        // The fastest of some, because a loaded machine delays a single one.
+        let mut fastest = u64::MAX;
+        for _ in 0..10 {
+            let begin = now_ns();
+            let none = directory.reserve(at(0), 64);
+            fastest = fastest.min(now_ns().saturating_sub(begin));
+            ensure_eq!(none, Err(EADDRINUSE));
+        }
+        ensure!(fastest < 100 * MS);
         // The only row.
         let hole = DYNAMIC_PORTS.start() + 5 * APART as u16;
         directory.release(at(hole), 1);
@@ -165,11 +170,11 @@ mod tests {
             for _ in 0..3 {
                 let row = directory.reserve(at(0), count)?;
                 let end = row.port() + count;
-                assert!(row.port() + 63 > hole && end <= hole + 63);
+                ensure!(row.port() + 63 > hole && end <= hole + 63);
                 directory.release(row, count);
             }
         }
-        assert_eq!(directory.reserve(at(0), 126), Err(EADDRINUSE));
+        ensure_eq!(directory.reserve(at(0), 126), Err(EADDRINUSE));
         for port in DYNAMIC_PORTS.step_by(APART) {
             directory.release(at(port), 1);
         }
@@ -177,10 +182,10 @@ mod tests {
         let most = DYNAMIC_PORTS.len() as u16;
         for _ in 0..2 {
             let all = directory.reserve(at(0), most)?;
-            assert_eq!(all.port(), *DYNAMIC_PORTS.start());
+            ensure_eq!(all.port(), *DYNAMIC_PORTS.start());
             directory.release(all, most);
         }
-        assert!(test.is_free(hole) && test.is_free(u16::MAX));
+        ensure!(test.is_free(hole) && test.is_free(u16::MAX));
         Ok(())
     }
 
@@ -201,18 +206,18 @@ mod tests {
         let one = charged() - before;
         let many = open(1, 64)?;
         let all = charged() - before - one;
-        assert_eq!(all - one, 63 * PORT_BYTES as u64);
+        ensure_eq!(all - one, 63 * PORT_BYTES as u64);
         // A transmit context has a port of its own.
         let before = charged();
         let (tx, _) = few.tx_context(0, &TxAttr::default(), ident_of(&owner, 6)?)?;
-        assert!(charged() - before > PORT_BYTES as u64);
+        ensure!(charged() - before > PORT_BYTES as u64);
         let most = DYNAMIC_PORTS.len() as u64 * PORT_BYTES as u64;
-        assert!(most >= 2 * LIMIT);
+        ensure!(most >= 2 * LIMIT);
         close(&*tx)?;
         close(&*few)?;
         close(&*many)?;
         drop((tx, few, many));
-        assert!(eventually(|| charged() == 0));
+        ensure!(eventually(|| charged() == 0));
         Ok(())
     }
 
@@ -221,28 +226,28 @@ mod tests {
         let test = Test::open(9010)?;
         let directory = test.domain.domain.directory();
         let (tx, rx) = (test.tx(0)?, test.rx(1)?);
-        assert!(test.is_free(9010));
+        ensure!(test.is_free(9010));
         rx.enable()?;
         tx.enable()?;
-        assert!(!test.is_free(9010) && !test.is_free(9011));
+        ensure!(!test.is_free(9010) && !test.is_free(9011));
         let found = directory.find(&at(9011));
-        assert!(found.is_some_and(|found| Arc::ptr_eq(&found, &rx)));
+        ensure!(found.is_some_and(|found| Arc::ptr_eq(&found, &rx)));
         // The other context is not enabled, and no peer finds a transmit context.
-        assert!(directory.find(&at(9010)).is_none());
+        ensure!(directory.find(&at(9010)).is_none());
         let own = tx.addr().ok_or(EINVAL)?;
-        assert!(own.port() != 0 && directory.find(&own).is_none());
-        assert_eq!((rx.name()?, tx.name()?), (at(9010), at(9010)));
-        assert!(test.tx(0).is_err_and(|error| error == EBUSY));
-        assert!(test.rx(2).is_err_and(|error| error == EINVAL));
+        ensure!(own.port() != 0 && directory.find(&own).is_none());
+        ensure_eq!((rx.name()?, tx.name()?), (at(9010), at(9010)));
+        ensure!(test.tx(0).is_err_and(|error| error == EBUSY));
+        ensure!(test.rx(2).is_err_and(|error| error == EINVAL));
         close(&*rx)?;
-        assert!(directory.find(&at(9011)).is_none() && !test.is_free(9011));
+        ensure!(directory.find(&at(9011)).is_none() && !test.is_free(9011));
         let again = test.rx(1)?;
         again.enable()?;
-        assert_eq!(close(&*test.sep), Err(EBUSY));
+        ensure_eq!(close(&*test.sep), Err(EBUSY));
         close(&*again)?;
         close(&*tx)?;
         close(&*test.sep)?;
-        assert!(test.is_free(9010) && test.is_free(9011) && test.is_free(own.port()));
+        ensure!(test.is_free(9010) && test.is_free(9011) && test.is_free(own.port()));
         Ok(())
     }
 
@@ -253,22 +258,22 @@ mod tests {
         rx.enable()?;
         tx.enable()?;
         force_close(&*test.sep);
-        assert!(test.is_free(9020) && test.is_free(9021));
-        assert_eq!(late.enable(), Err(EBADF));
-        assert!(test.tx(0).is_err_and(|error| error == EBADF));
+        ensure!(test.is_free(9020) && test.is_free(9021));
+        ensure_eq!(late.enable(), Err(EBADF));
+        ensure!(test.tx(0).is_err_and(|error| error == EBADF));
         // Another endpoint has the port before the context closes.
         let directory = test.domain.domain.directory();
         directory.enter(at(9021), &late)?;
         for context in [&late, &rx, &tx] {
             force_close(&**context);
         }
-        assert!(directory.find(&at(9021)).is_some());
+        ensure!(directory.find(&at(9021)).is_some());
         directory.leave(&at(9021));
         // Nothing keeps it.
         for context in [late, rx, tx] {
-            assert!(Arc::into_unique_or_drop(context).is_some());
+            ensure!(Arc::into_unique_or_drop(context).is_some());
         }
-        assert_eq!(test.sep.uses.count(), 0);
+        ensure_eq!(test.sep.uses.count(), 0);
         Ok(())
     }
 }

@@ -200,7 +200,7 @@ mod tests {
         for byte in 4..8 {
             admit_byte(&pair.a, byte, Context::MaySleep)?.start();
         }
-        assert!(arrived_in_order(&pair, &bytes)?);
+        ensure!(arrived_in_order(&pair, &bytes)?);
         Ok(())
     }
 
@@ -210,7 +210,7 @@ mod tests {
         let bytes = receive_bytes(&pair.b, 8)?;
         let batch = Batch::new(&pair.a, 8)?;
         in_softirq(move || batch.start())?;
-        assert!(arrived_in_order(&pair, &bytes)?);
+        ensure!(arrived_in_order(&pair, &bytes)?);
         Ok(())
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let bytes = receive_bytes(&pair.b, 8)?;
         let batch = Batch::new(&pair.a, 8)?;
         in_hard_irq(move || batch.start())?;
-        assert!(arrived_in_order(&pair, &bytes)?);
+        ensure!(arrived_in_order(&pair, &bytes)?);
         Ok(())
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let bytes = receive_bytes(&pair.b, 8)?;
         let batch = Batch::new(&pair.a, 8)?;
         in_hard_irq(move || batch.start())?;
-        assert!(arrived_in_order(&pair, &bytes)?);
+        ensure!(arrived_in_order(&pair, &bytes)?);
         Ok(())
     }
 
@@ -256,13 +256,13 @@ mod tests {
 
     #[test]
     fn operations_are_admitted_in_a_softirq() -> Result {
-        assert!(exchange_in(|run| in_softirq(move || run()))?);
+        ensure!(exchange_in(|run| in_softirq(move || run()))?);
         Ok(())
     }
 
     #[test]
     fn operations_are_admitted_in_a_hard_interrupt() -> Result {
-        assert!(exchange_in(|run| in_hard_irq(move || run()))?);
+        ensure!(exchange_in(|run| in_hard_irq(move || run()))?);
         Ok(())
     }
 
@@ -271,13 +271,13 @@ mod tests {
         let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
         start_long(&pair, 2, 1)?;
         let short = || pair.a.send(Source::Mem(MemRef::empty()), 9);
-        assert_eq!(pair.a.post(short()), Err(EAGAIN));
+        ensure_eq!(pair.a.post(short()), Err(EAGAIN));
         for context in 0..2 {
             receive_long(&pair, context)?;
-            assert_eq!(pair.a.next()?, (context, Ok(())));
+            ensure_eq!(pair.a.next()?, (context, Ok(())));
         }
         pair.a.post(short())?;
-        assert_eq!(pair.a.next()?, (9, Ok(())));
+        ensure_eq!(pair.a.next()?, (9, Ok(())));
         Ok(())
     }
 
@@ -296,18 +296,18 @@ mod tests {
             }
             op
         };
-        assert_eq!(pair.a.post(inject()), Err(EAGAIN));
+        ensure_eq!(pair.a.post(inject()), Err(EAGAIN));
         pair.a
             .endpoint
             .admit(&mut inject(), Context::MaySleep)?
             .start();
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        ensure!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
         let into = receive_bytes(&pair.b, 1)?;
-        assert_eq!(pair.b.next()?, (0, Ok(())));
-        assert_eq!(pair.a.next()?, (3, Ok(())));
+        ensure_eq!(pair.b.next()?, (0, Ok(())));
+        ensure_eq!(pair.a.next()?, (3, Ok(())));
         let want = MemRef::buffer(1)?;
         mem::memref::fill(&want, 3);
-        assert!(mem::memref::equal(&into[0], &want));
+        ensure!(mem::memref::equal(&into[0], &want));
         Ok(())
     }
 
@@ -318,9 +318,9 @@ mod tests {
         let second = admit_byte(&pair.a, 2, Context::MaySleep)?;
         second.cancel();
         first.cancel();
-        assert_eq!(pair.a.next()?, (2, Err(ECANCELED)));
-        assert_eq!(pair.a.next()?, (1, Err(ECANCELED)));
-        assert!(pair.a.poll().is_none());
+        ensure_eq!(pair.a.next()?, (2, Err(ECANCELED)));
+        ensure_eq!(pair.a.next()?, (1, Err(ECANCELED)));
+        ensure!(pair.a.poll().is_none());
         Ok(())
     }
 
@@ -329,11 +329,11 @@ mod tests {
         let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
         start_long(&pair, 4, 1)?;
         pair.a.endpoint.cancel(2)?;
-        assert_eq!(pair.a.next()?, (2, Err(ECANCELED)));
-        assert_eq!(pair.a.endpoint.cancel(2), Err(ENOENT));
+        ensure_eq!(pair.a.next()?, (2, Err(ECANCELED)));
+        ensure_eq!(pair.a.endpoint.cancel(2), Err(ENOENT));
         for context in [0, 1, 3] {
             receive_long(&pair, context)?;
-            assert_eq!(pair.a.next()?, (context, Ok(())));
+            ensure_eq!(pair.a.next()?, (context, Ok(())));
         }
         Ok(())
     }
@@ -348,13 +348,13 @@ mod tests {
             ops.push(admit_byte(&pair.a, 1, Context::MaySleep)?, GFP_KERNEL)?;
         }
         let charged = budget.charged(Part::Peers).0 - before;
-        assert!((1000 * 256..1000 * 2048).contains(&charged));
+        ensure!((1000 * 256..1000 * 2048).contains(&charged));
         // None has taken room in the CQ or among the transmits.
-        assert_eq!(pair.a.cq.stats().values[5], 0);
-        assert_eq!(pair.a.endpoint.tx.waiting(), 0);
+        ensure_eq!(pair.a.cq.stats().values[5], 0);
+        ensure_eq!(pair.a.endpoint.tx.waiting(), 0);
         drop(ops);
-        assert_eq!(budget.charged(Part::Peers).0, before);
-        assert!(pair.a.poll().is_none());
+        ensure_eq!(budget.charged(Part::Peers).0, before);
+        ensure!(pair.a.poll().is_none());
         Ok(())
     }
 
@@ -364,11 +364,11 @@ mod tests {
         let pair = pair_of(&budget, Sizes::DEFAULT)?;
         let mut op = pair.a.send(Source::Mem(MemRef::buffer(100)?), 1);
         let all = budget.take((8 << 20) - budget.charged(Part::Peers).0)?;
-        assert_eq!(
+        ensure_eq!(
             pair.a.endpoint.admit(&mut op, Context::MaySleep).err(),
             Some(ENOMEM)
         );
-        assert_eq!(
+        ensure_eq!(
             pair.a.endpoint.admit(&mut op, Context::Atomic).err(),
             Some(ENOMEM)
         );
@@ -376,7 +376,7 @@ mod tests {
         let Op::Send(send) = &op else {
             return Err(EINVAL);
         };
-        assert_eq!(send.from.len(), 100);
+        ensure_eq!(send.from.len(), 100);
         pair.a.post(op)
     }
 
@@ -398,16 +398,16 @@ mod tests {
                 data: 0,
             }))
         };
-        assert_eq!(refused(&mut write(7)?), Some(EINVAL));
-        assert_eq!(refused(&mut write(8)?), None);
+        ensure_eq!(refused(&mut write(7)?), Some(EINVAL));
+        ensure_eq!(refused(&mut write(8)?), None);
         let mut long = pair.a.send(Source::Mem(MemRef::buffer(257)?), 0);
         if let Op::Send(send) = &mut long {
             send.flags.own = OpFlags::INJECT;
         }
-        assert_eq!(refused(&mut long), Some(EMSGSIZE));
+        ensure_eq!(refused(&mut long), Some(EMSGSIZE));
         close(&*pair.a.endpoint)?;
         let bad_state = to_error(Errno::KFI_EOPBADSTATE);
-        assert_eq!(refused(&mut write(8)?), Some(bad_state));
+        ensure_eq!(refused(&mut write(8)?), Some(bad_state));
         Ok(())
     }
 
@@ -424,7 +424,7 @@ mod tests {
             pair.a.endpoint.admit(&mut op, Context::MaySleep)?.start();
         }
         for context in 0..3 {
-            assert_eq!(pair.a.next()?, (context, Err(ENOENT)));
+            ensure_eq!(pair.a.next()?, (context, Err(ENOENT)));
         }
         Ok(())
     }
@@ -451,7 +451,7 @@ mod tests {
             },
             || Ok(()),
         )?;
-        assert_eq!(
+        ensure_eq!(
             flags & OpFlags::MULTI_RECV.bits(),
             OpFlags::MULTI_RECV.bits()
         );
@@ -480,11 +480,11 @@ mod tests {
         pair.b.post(pair.b.receive(into.clone(), 2))?;
         let here = late.clone();
         in_hard_irq(move || here.start())?;
-        assert_eq!(pair.b.next()?, (2, Ok(())));
-        assert_eq!(pair.a.next()?, (1, Ok(())));
+        ensure_eq!(pair.b.next()?, (2, Ok(())));
+        ensure_eq!(pair.a.next()?, (1, Ok(())));
         let want = MemRef::buffer(8)?;
         mem::memref::fill(&want, 3);
-        assert!(mem::memref::equal(&want, &into));
+        ensure!(mem::memref::equal(&want, &into));
         Ok(())
     }
 
@@ -502,9 +502,9 @@ mod tests {
         mem::memref::fill(&from, 2);
         pair.b.post(pair.b.receive(into.clone(), 2))?;
         op.start();
-        assert_eq!(pair.b.next()?, (2, Ok(())));
+        ensure_eq!(pair.b.next()?, (2, Ok(())));
         mem::memref::fill(&from, 1);
-        assert!(mem::memref::equal(&from, &into));
+        ensure!(mem::memref::equal(&from, &into));
         Ok(())
     }
 
@@ -517,9 +517,9 @@ mod tests {
         pair.a.endpoint.set_op_flags(Side::Transmit, injects)?;
         pair.b.post(pair.b.receive(MemRef::buffer(1000)?, 2))?;
         op.start();
-        assert_eq!(pair.b.next()?, (2, Ok(())));
+        ensure_eq!(pair.b.next()?, (2, Ok(())));
         a_while();
-        assert!(pair.a.poll().is_none());
+        ensure!(pair.a.poll().is_none());
         Ok(())
     }
 }

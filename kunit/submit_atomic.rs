@@ -113,8 +113,8 @@ mod tests {
             let admitted = pair.a.endpoint.admit(&mut op, Context::MaySleep)?;
             fill(&operand, 2);
             admitted.start();
-            assert_eq!(pair.a.next()?, (5, Ok(())));
-            assert!(equal(&target, &bytes(expected)?));
+            ensure_eq!(pair.a.next()?, (5, Ok(())));
+            ensure!(equal(&target, &bytes(expected)?));
         }
         force_close(&*mr);
         Ok(())
@@ -138,8 +138,8 @@ mod tests {
                 admitted.start();
             }
         })?;
-        assert_eq!(pair.a.next()?, (5, Ok(())));
-        assert!(equal(&target, &bytes(9)?) && equal(&result, &bytes(3)?));
+        ensure_eq!(pair.a.next()?, (5, Ok(())));
+        ensure!(equal(&target, &bytes(9)?) && equal(&result, &bytes(3)?));
         force_close(&*mr);
         Ok(())
     }
@@ -154,18 +154,18 @@ mod tests {
         let mut op = atomic(&pair, OpType::Atomic, sum, none, memory()?)?;
         let admitted = pair.a.endpoint.admit(&mut op, Context::MaySleep)?;
         admitted.cancel();
-        assert_eq!(pair.a.next()?, (5, Err(ECANCELED)));
+        ensure_eq!(pair.a.next()?, (5, Err(ECANCELED)));
         // Without a result for the old values.
         let fetch = atomic(&pair, OpType::FetchAtomic, sum, none, memory()?)?;
         let mut fetch = fetch;
         let refused = pair.a.endpoint.admit(&mut fetch, Context::MaySleep);
-        assert_eq!(refused.err(), Some(EINVAL));
+        ensure_eq!(refused.err(), Some(EINVAL));
         force_close(&*mr);
         let mut op = atomic(&pair, OpType::Atomic, sum, none, memory()?)?;
         let admitted = pair.a.endpoint.admit(&mut op, Context::MaySleep)?;
         admitted.start();
-        assert_eq!(pair.a.next()?, (5, Err(EACCES)));
-        assert!(equal(&target, &bytes(0)?));
+        ensure_eq!(pair.a.next()?, (5, Err(EACCES)));
+        ensure!(equal(&target, &bytes(0)?));
         Ok(())
     }
 }

@@ -52,17 +52,17 @@ mod tests {
         }
         let late = admit_long(&pair.a, 99)?;
         let in_irq = Batch::new(&pair.a, 3)?;
-        assert!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
+        ensure!(eventually(|| pair.a.endpoint.tx.waiting() == 1));
         close(&*pair.a.endpoint)?;
-        assert!(!pair.a.endpoint.submission.has_started(Side::Transmit));
+        ensure!(!pair.a.endpoint.submission.has_started(Side::Transmit));
         late.start();
         in_hard_irq(move || in_irq.start())?;
-        assert!(eventually(|| !pair
+        ensure!(eventually(|| !pair
             .a
             .endpoint
             .submission
             .has_started(Side::Transmit)));
-        assert!(pair.a.poll().is_none());
+        ensure!(pair.a.poll().is_none());
         Ok(())
     }
 
@@ -75,11 +75,11 @@ mod tests {
         drop(pair);
         // The operation and this test have the only references.
         op.start();
-        assert!(eventually(|| !endpoint
+        ensure!(eventually(|| !endpoint
             .submission
             .has_started(Side::Transmit)));
         work::flush(&endpoint.work);
-        assert!(budget.charged(Part::Peers).0 > 0);
+        ensure!(budget.charged(Part::Peers).0 > 0);
         let last = Arc::pin_init(
             pin_init!(Last {
                 endpoint <- new_spinlock_irq!(Some(endpoint)),
@@ -87,7 +87,7 @@ mod tests {
             GFP_KERNEL,
         )?;
         in_hard_irq(move || last.put())?;
-        assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
+        ensure!(eventually(|| budget.charged(Part::Peers).0 == 0));
         Ok(())
     }
 
@@ -106,11 +106,11 @@ mod tests {
         let late = admit_byte(&pair.a, 2, Context::MaySleep)?;
         waits.start();
         a_while();
-        assert!(pair.a.endpoint.submission.has_started(Side::Transmit));
+        ensure!(pair.a.endpoint.submission.has_started(Side::Transmit));
         force_close(&*pair.a.endpoint);
         drop(pair);
         late.start();
-        assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
+        ensure!(eventually(|| budget.charged(Part::Peers).0 == 0));
         Ok(())
     }
 
@@ -125,7 +125,7 @@ mod tests {
             // The CQ is not in use any more, and gets no entry.
             while pair.a.poll().is_some() {}
             close(&*pair.a.cq)?;
-            assert_eq!(pair.a.endpoint.tx.waiting(), 0);
+            ensure_eq!(pair.a.endpoint.tx.waiting(), 0);
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ mod tests {
                 admit_long(&pair.a, context)?.start();
             }
             drop(pair);
-            assert!(eventually(|| budget.charged(Part::Peers).0 == 0));
+            ensure!(eventually(|| budget.charged(Part::Peers).0 == 0));
         }
         Ok(())
     }
@@ -148,17 +148,17 @@ mod tests {
     fn a_close_by_force_leaves_the_teardown_to_a_task_that_posts() -> Result {
         let pair = Pair::new(EpType::Rdm)?;
         let run = pair.a.endpoint.submission.begin(Side::Transmit);
-        assert!(run.is_some());
+        ensure!(run.is_some());
         // A second task does not take operations meanwhile.
-        assert!(pair.a.endpoint.submission.begin(Side::Transmit).is_none());
+        ensure!(pair.a.endpoint.submission.begin(Side::Transmit).is_none());
         let send = pair.a.send(Source::Mem(MemRef::buffer(LONG)?), 1);
         Poster::new(&pair.a.endpoint).post(send)?;
         force_close(&*pair.a.endpoint);
-        assert_eq!(pair.a.endpoint.tx.waiting(), 1);
+        ensure_eq!(pair.a.endpoint.tx.waiting(), 1);
         let must_teardown = run.is_some_and(|run| run.end(Progress::Empty, false));
-        assert!(must_teardown);
+        ensure!(must_teardown);
         pair.a.endpoint.teardown_now();
-        assert_eq!(pair.a.endpoint.tx.waiting(), 0);
+        ensure_eq!(pair.a.endpoint.tx.waiting(), 0);
         Ok(())
     }
 
@@ -170,8 +170,8 @@ mod tests {
         let run = endpoint.submission.begin_killable(Side::Transmit)?;
         admit_byte(&pair.a, 1, Context::MaySleep)?.start();
         force_close(&**endpoint);
-        assert!(run.end(Progress::Blocked, false));
-        assert!(!endpoint.submission.is_armed());
+        ensure!(run.end(Progress::Blocked, false));
+        ensure!(!endpoint.submission.is_armed());
         endpoint.teardown_now();
         Ok(())
     }
@@ -186,7 +186,7 @@ mod tests {
         // They wait behind one that has no room.
         a_while();
         close(&*pair.a.endpoint)?;
-        assert!(!pair.a.endpoint.submission.has_started(Side::Transmit));
+        ensure!(!pair.a.endpoint.submission.has_started(Side::Transmit));
         Ok(())
     }
 }

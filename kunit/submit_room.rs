@@ -8,10 +8,6 @@ use crate::{
     kunit::helpers::MS,
     shim::sched::now_ns, //
 };
-use kernel::time::{
-    delay::fsleep,
-    Delta, //
-};
 
 #[kunit_tests(kfabric_submit_room)]
 mod tests {
@@ -22,11 +18,11 @@ mod tests {
         let pair = Pair::sized(EpType::Rdm, narrow(2), Sizes::DEFAULT)?;
         start_long(&pair, 6, 2)?;
         a_while();
-        assert!(pair.a.poll().is_none());
+        ensure!(pair.a.poll().is_none());
         for context in 0..6 {
             receive_long(&pair, context)?;
-            assert_eq!(pair.a.next()?, (context, Ok(())));
-            assert_eq!(pair.b.next()?, (context, Ok(())));
+            ensure_eq!(pair.a.next()?, (context, Ok(())));
+            ensure_eq!(pair.b.next()?, (context, Ok(())));
         }
         Ok(())
     }
@@ -45,15 +41,15 @@ mod tests {
         let batch = Batch::new(&pair.a, 6)?;
         batch.start();
         // Two have room.
-        assert_eq!(pair.b.next()?, (0, Ok(())));
-        assert_eq!(pair.b.next()?, (1, Ok(())));
+        ensure_eq!(pair.b.next()?, (0, Ok(())));
+        ensure_eq!(pair.b.next()?, (1, Ok(())));
         a_while();
-        assert!(pair.b.poll().is_none());
+        ensure!(pair.b.poll().is_none());
         for context in 0..6 {
-            assert_eq!(pair.a.next()?, (context, Ok(())));
+            ensure_eq!(pair.a.next()?, (context, Ok(())));
         }
         for context in 2..6 {
-            assert_eq!(pair.b.next()?, (context, Ok(())));
+            ensure_eq!(pair.b.next()?, (context, Ok(())));
         }
         drop(bytes);
         Ok(())
@@ -69,8 +65,8 @@ mod tests {
             .admit(&mut receive, Context::MaySleep)?
             .start();
         admit_byte(&pair.b, 8, Context::MaySleep)?.start();
-        assert_eq!(pair.a.next()?, (7, Ok(())));
-        assert_eq!(pair.b.next()?, (8, Ok(())));
+        ensure_eq!(pair.a.next()?, (7, Ok(())));
+        ensure_eq!(pair.b.next()?, (8, Ok(())));
         Ok(())
     }
 
@@ -88,33 +84,41 @@ mod tests {
                 let endpoint = &pair.a.endpoint;
                 endpoint.admit(&mut op, Context::MaySleep)?.start();
             }
-            fsleep(Delta::from_millis(1200));
             let (other, delay) = match side {
                 Side::Transmit => (Side::Receive, 128 * MS),
                 Side::Receive => (Side::Transmit, 128 * MS),
             };
             let submission = &pair.a.endpoint.submission;
-            assert!(submission.delay(side) >= delay);
-            assert!(submission.delay(other) < delay);
+            ensure!(eventually(|| submission.delay(side) >= delay));
+            ensure!(submission.delay(other) < delay);
         }
         Ok(())
     }
 
     #[test]
     fn a_completion_makes_a_blocked_queue_go_on() -> Result {
-        let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
-        for context in 0..2 {
-            admit_long(&pair.a, context)?.start();
+        // The fastest of some, because a loaded machine delays a single one.
+        let mut fastest = u64::MAX;
+        for _ in 0..10 {
+            let pair = Pair::sized(EpType::Rdm, narrow(1), Sizes::DEFAULT)?;
+            for context in 0..2 {
+                admit_long(&pair.a, context)?.start();
+            }
+            // The next attempt without a completion is in 256 ms.
+            let submission = &pair.a.endpoint.submission;
+            ensure!(eventually(|| submission.delay(Side::Transmit) >= 512 * MS));
+            let began = now_ns();
+            for context in 0..2 {
+                receive_long(&pair, context)?;
+            }
+            ensure_eq!(pair.a.next()?, (0, Ok(())));
+            ensure_eq!(pair.a.next()?, (1, Ok(())));
+            fastest = fastest.min(now_ns() - began);
+            if fastest < 150 * MS {
+                break;
+            }
         }
-        // The timer's period becomes 512 ms.
-        fsleep(Delta::from_millis(1200));
-        for context in 0..2 {
-            receive_long(&pair, context)?;
-        }
-        let began = now_ns();
-        assert_eq!(pair.a.next()?, (0, Ok(())));
-        assert_eq!(pair.a.next()?, (1, Ok(())));
-        assert!(now_ns() - began < 150 * MS);
+        ensure!(fastest < 150 * MS);
         Ok(())
     }
 
@@ -134,10 +138,10 @@ mod tests {
         let began = now_ns();
         Batch::new(&pair.a, 200)?.start();
         for context in 0..200 {
-            assert_eq!(pair.a.next()?, (context, Ok(())));
+            ensure_eq!(pair.a.next()?, (context, Ok(())));
         }
         // Fifty pauses of some ms, and not of 512 ms each.
-        assert!(now_ns() - began < 5_000 * MS);
+        ensure!(now_ns() - began < 15_000 * MS);
         Ok(())
     }
 }

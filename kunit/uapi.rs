@@ -42,21 +42,21 @@ mod tests {
         let table = table()?;
         let reserved = table.reserve()?;
         let number = reserved.number();
-        assert!(number > 0);
-        assert!(table.get(number).is_none());
+        ensure!(number > 0);
+        ensure!(table.get(number).is_none());
         reserved.publish(entry(7)?);
-        assert_eq!(value(&table, number), Some(7));
+        ensure_eq!(value(&table, number), Some(7));
         Ok(())
     }
 
     #[test]
     fn unused_numbers_find_nothing() -> Result {
         let table = table()?;
-        assert!(table.get(0).is_none());
+        ensure!(table.get(0).is_none());
         let number = put(&table, 7)?;
-        assert!(table.get(0).is_none());
-        assert!(table.get(number + 1).is_none());
-        assert!(table.get(u32::MAX).is_none());
+        ensure!(table.get(0).is_none());
+        ensure!(table.get(number + 1).is_none());
+        ensure!(table.get(u32::MAX).is_none());
         Ok(())
     }
 
@@ -64,7 +64,7 @@ mod tests {
     fn a_dropped_reservation_frees_its_number() -> Result {
         let table = table()?;
         let number = table.reserve()?.number();
-        assert!(table.get(number).is_none());
+        ensure!(table.get(number).is_none());
         // All numbers are still available.
         for _ in 0..LIMIT {
             let _ = put(&table, 0)?;
@@ -77,8 +77,8 @@ mod tests {
         let table = table()?;
         let number = put(&table, 7)?;
         table.remove(number);
-        assert!(table.get(number).is_none());
-        assert!(put(&table, 8)? != number);
+        ensure!(table.get(number).is_none());
+        ensure!(put(&table, 8)? != number);
         // Removing a handle that does not exist changes nothing.
         table.remove(number);
         table.remove(0);
@@ -95,7 +95,7 @@ mod tests {
         reserved.publish(object.clone());
         table.remove(number);
         // Only the last owner can get exclusive access.
-        assert!(Arc::into_unique_or_drop(object).is_some());
+        ensure!(Arc::into_unique_or_drop(object).is_some());
         Ok(())
     }
 
@@ -105,12 +105,12 @@ mod tests {
         let mut last = 0;
         for i in 0..LIMIT {
             let number = put(&table, i)?;
-            assert!(number > last);
-            assert!(number <= table.bound());
+            ensure!(number > last);
+            ensure!(number <= table.bound());
             last = number;
         }
         for i in 0..LIMIT {
-            assert_eq!(value(&table, i + 1), Some(i));
+            ensure_eq!(value(&table, i + 1), Some(i));
         }
         Ok(())
     }
@@ -122,10 +122,10 @@ mod tests {
         for i in 0..LIMIT {
             last = put(&table, i)?;
         }
-        assert_eq!(table.reserve().err(), Some(EMFILE));
+        ensure_eq!(table.reserve().err(), Some(EMFILE));
         table.remove(last);
-        assert_eq!(put(&table, 1)?, last);
-        assert_eq!(table.reserve().err(), Some(EMFILE));
+        ensure_eq!(put(&table, 1)?, last);
+        ensure_eq!(table.reserve().err(), Some(EMFILE));
         Ok(())
     }
 
@@ -166,9 +166,9 @@ mod tests {
         for thread in threads {
             thread.join();
         }
-        assert_eq!(wrong, 0);
-        assert!((1..=failures.bound()).all(|number| failures.get(number).is_none()));
-        assert!((1..=table.bound()).all(|number| table.get(number).is_none()));
+        ensure_eq!(wrong, 0);
+        ensure!((1..=failures.bound()).all(|number| failures.get(number).is_none()));
+        ensure!((1..=table.bound()).all(|number| table.get(number).is_none()));
         Ok(())
     }
 }

@@ -119,9 +119,9 @@ mod tests {
         let change = end.qp.begin_change(true);
         sender.send_to(&path, &end.qp, QKEY)?;
         a_while();
-        assert_eq!(end.got.count(), 0);
+        ensure_eq!(end.got.count(), 0);
         drop(change);
-        assert!(eventually(|| end.got.count() == 1));
+        ensure!(eventually(|| end.got.count() == 1));
         Ok(())
     }
 
@@ -132,9 +132,9 @@ mod tests {
         sender.start(None)?;
         let number = end.qp.number();
         let path = Path::new(&link.0, ONE, TWO)?;
-        assert!(end.qp.state() == State::Reset);
-        assert!(!end.receives(&sender, &path, Stat::DropState)?);
-        assert!(end.send_to(&path, &sender.qp, QKEY) == Err(EINVAL));
+        ensure!(end.qp.state() == State::Reset);
+        ensure!(!end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(end.send_to(&path, &sender.qp, QKEY) == Err(EINVAL));
         // Each attribute is required, and an address comes with the port.
         let init = to(State::Init);
         for mask in [
@@ -143,29 +143,29 @@ mod tests {
             Mask::PKEY_INDEX.with(Mask::QKEY),
             TO_INIT.with(Mask::SQ_PSN),
         ] {
-            assert!(end.qp.modify(&init, mask, None) == Err(EINVAL));
+            ensure!(end.qp.modify(&init, mask, None) == Err(EINVAL));
         }
-        assert!(end.qp.modify(&to(State::Error), Mask::NONE, None) == Err(EINVAL));
+        ensure!(end.qp.modify(&to(State::Error), Mask::NONE, None) == Err(EINVAL));
         let port = Attr { port: 2, ..init };
-        assert!(end.qp.modify(&port, TO_INIT, Some(TWO)) == Err(EINVAL));
-        assert!(end.qp.state() == State::Reset);
-        assert!(!end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(end.qp.modify(&port, TO_INIT, Some(TWO)) == Err(EINVAL));
+        ensure!(end.qp.state() == State::Reset);
+        ensure!(!end.receives(&sender, &path, Stat::DropState)?);
 
         end.qp.modify(&init, TO_INIT, Some(TWO))?;
-        assert!(!end.receives(&sender, &path, Stat::DropState)?);
-        assert!(end.qp.modify(&to(State::Rtr), Mask::NONE, Some(TWO)) == Err(EINVAL));
+        ensure!(!end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(end.qp.modify(&to(State::Rtr), Mask::NONE, Some(TWO)) == Err(EINVAL));
         end.change(State::Rtr)?;
-        assert!(end.receives(&sender, &path, Stat::DropState)?);
-        assert!(end.send_to(&path, &sender.qp, QKEY) == Err(EINVAL));
-        assert!(end.change(State::Rts) == Err(EINVAL));
+        ensure!(end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(end.send_to(&path, &sender.qp, QKEY) == Err(EINVAL));
+        ensure!(end.change(State::Rts) == Err(EINVAL));
         end.qp.modify(&to(State::Rts), Mask::SQ_PSN, None)?;
-        assert!(end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(end.receives(&sender, &path, Stat::DropState)?);
         let back = Path::new(&link.0, TWO, ONE)?;
-        assert!(sender.receives(&end, &back, Stat::DropState)?);
+        ensure!(sender.receives(&end, &back, Stat::DropState)?);
         // Only one address is its own, and its number is that from its creation.
         let other = Path::new(&link.0, ONE, ONE)?;
-        assert!(!end.receives(&sender, &other, Stat::DropDestination)?);
-        assert!(end.qp.number() == number);
+        ensure!(!end.receives(&sender, &other, Stat::DropDestination)?);
+        ensure!(end.qp.number() == number);
         Ok(())
     }
 
@@ -177,11 +177,11 @@ mod tests {
         end.start(None)?;
         for ip in [ONE, TWO] {
             let path = Path::new(&link.0, ONE, ip)?;
-            assert!(end.receives(&sender, &path, Stat::DropDestination)?);
+            ensure!(end.receives(&sender, &path, Stat::DropDestination)?);
         }
         if cfg!(CONFIG_IPV6) {
             let path = Path::new(&link.0, SIX, SIX)?;
-            assert!(end.receives(&sender, &path, Stat::DropDestination)?);
+            ensure!(end.receives(&sender, &path, Stat::DropDestination)?);
         }
         Ok(())
     }
@@ -198,9 +198,9 @@ mod tests {
         end.qp.modify(&to(State::Init), Mask::QKEY, None)?;
         end.change(State::Rtr)?;
         let path = Path::new(&link.0, ONE, TWO)?;
-        assert!(end.receives(&sender, &path, Stat::DropDestination)?);
+        ensure!(end.receives(&sender, &path, Stat::DropDestination)?);
         let path = Path::new(&link.0, ONE, ONE)?;
-        assert!(!end.receives(&sender, &path, Stat::DropDestination)?);
+        ensure!(!end.receives(&sender, &path, Stat::DropDestination)?);
         Ok(())
     }
 
@@ -211,19 +211,19 @@ mod tests {
         sender.start(None)?;
         end.start(Some(TWO))?;
         let path = Path::new(&link.0, ONE, TWO)?;
-        assert!(end.receives(&sender, &path, Stat::DropQkey)?);
+        ensure!(end.receives(&sender, &path, Stat::DropQkey)?);
         let other = Attr {
             qkey: QKEY + 1,
             ..to(State::Rts)
         };
         end.qp.modify(&other, Mask::QKEY, None)?;
-        assert!(!end.receives(&sender, &path, Stat::DropQkey)?);
+        ensure!(!end.receives(&sender, &path, Stat::DropQkey)?);
         sender.send_to(&path, &end.qp, QKEY + 1)?;
-        assert!(eventually(|| end.got.count() == 2));
+        ensure!(eventually(|| end.got.count() == 2));
         // The Q key stays in a change without it.
         end.change(State::Sqd)?;
         end.change(State::Rts)?;
-        assert!(!end.receives(&sender, &path, Stat::DropQkey)?);
+        ensure!(!end.receives(&sender, &path, Stat::DropQkey)?);
         Ok(())
     }
 
@@ -242,27 +242,27 @@ mod tests {
         let drained = || end.got.drained.load(Acquire);
         // The work request waits in SQD; the report comes once.
         end.qp.modify(&sqd, Mask::EN_SQD_ASYNC_NOTIFY, None)?;
-        assert!(eventually(|| drained() == 1));
-        assert!(end.send_to(&back, &sender.qp, QKEY) == Err(EAGAIN));
-        assert!(end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(eventually(|| drained() == 1));
+        ensure!(end.send_to(&back, &sender.qp, QKEY) == Err(EAGAIN));
+        ensure!(end.receives(&sender, &path, Stat::DropState)?);
         end.change(State::Rts)?;
         end.change(State::Sqd)?;
         a_while();
-        assert_eq!(drained(), 1);
+        ensure_eq!(drained(), 1);
         end.change(State::Rts)?;
-        assert!(sender.receives(&end, &back, Stat::DropState)?);
+        ensure!(sender.receives(&end, &back, Stat::DropState)?);
         // A send that failed ends sending, and not receiving.
         end.qp.fail_send();
-        assert!(end.qp.state() == State::Sqe);
-        assert!(end.send_to(&back, &sender.qp, QKEY) == Err(ECANCELED));
-        assert!(end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(end.qp.state() == State::Sqe);
+        ensure!(end.send_to(&back, &sender.qp, QKEY) == Err(ECANCELED));
+        ensure!(end.receives(&sender, &path, Stat::DropState)?);
         end.change(State::Rts)?;
-        assert!(sender.receives(&end, &back, Stat::DropState)?);
+        ensure!(sender.receives(&end, &back, Stat::DropState)?);
         end.change(State::Error)?;
-        assert!(end.send_to(&back, &sender.qp, QKEY) == Err(ECANCELED));
-        assert!(!end.receives(&sender, &path, Stat::DropState)?);
-        assert!(end.change(State::Rts) == Err(EINVAL));
-        assert!(end.qp.state() == State::Error);
+        ensure!(end.send_to(&back, &sender.qp, QKEY) == Err(ECANCELED));
+        ensure!(!end.receives(&sender, &path, Stat::DropState)?);
+        ensure!(end.change(State::Rts) == Err(EINVAL));
+        ensure!(end.qp.state() == State::Error);
         Ok(())
     }
 
@@ -280,14 +280,14 @@ mod tests {
                 [&paths[1], &paths[0]]
             };
             end.start(Some(path.addrs().to))?;
-            assert!(end.receives(&sender, path, Stat::DropDestination)?);
-            assert!(!end.receives(&sender, other, Stat::DropDestination)?);
+            ensure!(end.receives(&sender, path, Stat::DropDestination)?);
+            ensure!(!end.receives(&sender, other, Stat::DropDestination)?);
             if round % 3 == 0 {
                 end.change(State::Error)?;
             }
             end.change(State::Reset)?;
-            assert!(end.qp.state() == State::Reset && end.qp.number() == number);
-            assert!(!end.receives(&sender, path, Stat::DropState)?);
+            ensure!(end.qp.state() == State::Reset && end.qp.number() == number);
+            ensure!(!end.receives(&sender, path, Stat::DropState)?);
         }
         // RESET has cleared the Q key.
         end.qp.modify(&to(State::Init), TO_INIT, Some(TWO))?;
@@ -298,7 +298,7 @@ mod tests {
         };
         end.qp.modify(&none, TO_INIT, Some(TWO))?;
         end.change(State::Rtr)?;
-        assert!(!end.receives(&sender, &paths[1], Stat::DropQkey)?);
+        ensure!(!end.receives(&sender, &paths[1], Stat::DropQkey)?);
         Ok(())
     }
 
@@ -315,11 +315,11 @@ mod tests {
         qp.modify(&to(State::Rtr), Mask::NONE, None)?;
         sender.send_to(&path, &qp, QKEY)?;
         // The run has taken the first datagram, and the others wait.
-        assert!(eventually(|| slow.is_called()));
+        ensure!(eventually(|| slow.is_called()));
         for _ in 0..20 {
             sender.send_to(&path, &qp, QKEY)?;
         }
-        assert!(eventually(|| !qp.inbox.is_empty()));
+        ensure!(eventually(|| !qp.inbox.is_empty()));
         let done = Count::new()?;
         let resetter = {
             let qp = qp.clone();
@@ -329,16 +329,16 @@ mod tests {
         };
         a_while();
         let early = done.get();
-        slow.go.complete_all();
-        assert!(eventually(|| done.get() == 1));
+        slow.go_on();
+        ensure!(eventually(|| done.get() == 1));
         let count = slow.count.get();
         resetter.join();
-        assert_eq!(early, 0);
-        assert!(qp.inbox.is_empty());
+        ensure_eq!(early, 0);
+        ensure!(qp.inbox.is_empty());
         a_while();
-        assert_eq!(slow.count.get(), count);
+        ensure_eq!(slow.count.get(), count);
         let dropped = qp.stats().get(Stat::DropState);
-        assert_eq!(u64::from(count) + dropped, 21);
+        ensure_eq!(u64::from(count) + dropped, 21);
         qp.close();
         Ok(())
     }
@@ -355,17 +355,17 @@ mod tests {
         for qp in [&first, &second, &end] {
             qp.start(None)?;
         }
-        assert!(end.receives(&first, &path, Stat::DropState)?);
-        assert!(end.receives(&second, &path, Stat::DropState)?);
+        ensure!(end.receives(&first, &path, Stat::DropState)?);
+        ensure!(end.receives(&second, &path, Stat::DropState)?);
         // Neither RESET nor the end of a QP affects the path.
         first.change(State::Reset)?;
-        assert!(end.receives(&second, &path, Stat::DropState)?);
+        ensure!(end.receives(&second, &path, Stat::DropState)?);
         drop(first);
-        assert!(end.receives(&second, &path, Stat::DropState)?);
+        ensure!(end.receives(&second, &path, Stat::DropState)?);
         // One QP sends along many paths.
         let other = Path::new(&link.0, TWO, ONE)?;
-        assert!(end.receives(&second, &other, Stat::DropState)?);
-        assert!(end.receives(&second, &path, Stat::DropState)?);
+        ensure!(end.receives(&second, &other, Stat::DropState)?);
+        ensure!(end.receives(&second, &path, Stat::DropState)?);
         Ok(())
     }
 
@@ -376,19 +376,19 @@ mod tests {
         end.start(Some(TWO))?;
         let path = Path::new(&link.0, TWO, ONE)?;
         del(&NetNs::current()?, link.0.name())?;
-        assert!(end.send_to(&path, &other.qp, QKEY) == Err(ENETUNREACH));
-        assert!(end.change(State::Sqd) == Err(ENODEV));
-        assert!(end.change(State::Error).is_ok());
-        assert!(end.change(State::Reset).is_ok());
-        assert!(end.start(Some(TWO)) == Err(ENODEV));
-        assert!(end.qp.state() == State::Reset);
+        ensure!(end.send_to(&path, &other.qp, QKEY) == Err(ENETUNREACH));
+        ensure!(end.change(State::Sqd) == Err(ENODEV));
+        ensure!(end.change(State::Error).is_ok());
+        ensure!(end.change(State::Reset).is_ok());
+        ensure!(end.start(Some(TWO)) == Err(ENODEV));
+        ensure!(end.qp.state() == State::Reset);
         let owner = Budget::current()?;
         let got = Recorder::new()?;
-        assert!(Qp::in_reset(&link.0, &owner, got).is_err_and(|e| e == ENODEV));
+        ensure!(Qp::in_reset(&link.0, &owner, got).is_err_and(|e| e == ENODEV));
         // A path of other sockets is no path of the QP.
         let next_link = TestLink::new()?;
         let path = Path::new(&next_link.0, ONE, TWO)?;
-        assert!(other.send_to(&path, &end.qp, QKEY) == Err(EINVAL));
+        ensure!(other.send_to(&path, &end.qp, QKEY) == Err(EINVAL));
         Ok(())
     }
 }

@@ -85,7 +85,7 @@ fn poll(set: &PollSet, count: usize) -> Result<u64> {
         Ok(())
     };
     let reported = set.poll(count, report, gone)?;
-    assert!(reported <= count);
+    ensure!(reported <= count);
     Ok(contexts)
 }
 
@@ -99,20 +99,20 @@ mod tests {
         let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
         let with_set = |kind| WaitObj::new(kind, Some(set.clone()));
         for kind in [0, 1, 3] {
-            assert!(WaitObj::new(kind, None).is_ok());
+            ensure!(WaitObj::new(kind, None).is_ok());
             // The set is ignored, and not used.
             let wait = with_set(kind)?;
-            assert!(!matches!(wait, WaitObj::Set(_)));
+            ensure!(!matches!(wait, WaitObj::Set(_)));
         }
-        assert_eq!(WaitObj::new(2, None).err(), Some(EINVAL));
-        assert_eq!(WaitObj::new(4, None).err(), Some(EINVAL));
-        assert_eq!(with_set(4).err(), Some(EINVAL));
+        ensure_eq!(WaitObj::new(2, None).err(), Some(EINVAL));
+        ensure_eq!(WaitObj::new(4, None).err(), Some(EINVAL));
+        ensure_eq!(with_set(4).err(), Some(EINVAL));
         let wait = with_set(2)?;
-        assert_eq!(close(&*set), Err(EBUSY));
+        ensure_eq!(close(&*set), Err(EBUSY));
         wait.release();
         wait.release();
-        assert_eq!(close(&*set), Ok(()));
-        assert_eq!(with_set(2).err(), Some(EBADF));
+        ensure_eq!(close(&*set), Ok(()));
+        ensure_eq!(with_set(2).err(), Some(EBADF));
         drop(wait);
         Ok(())
     }
@@ -121,17 +121,17 @@ mod tests {
     fn a_signal_is_kept_once() -> Result {
         let fabric = TestFabric::open()?;
         let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
-        assert_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
-        assert_eq!(set.wait(Deadline::At(1)), Err(ETIMEDOUT));
+        ensure_eq!(set.wait(Deadline::Poll), Err(ETIMEDOUT));
+        ensure_eq!(set.wait(Deadline::At(1)), Err(ETIMEDOUT));
         set.signal();
         set.signal();
-        assert!(set.pending());
-        assert_eq!(set.wait(Deadline::Forever), Ok(()));
-        assert!(!set.pending());
+        ensure!(set.pending());
+        ensure_eq!(set.wait(Deadline::Forever), Ok(()));
+        ensure!(!set.pending());
         let end = now_ns() + 20 * MS;
-        assert_eq!(set.wait(Deadline::At(end)), Err(ETIMEDOUT));
-        assert!(now_ns() >= end);
-        assert_eq!(set.sleepers(), 0);
+        ensure_eq!(set.wait(Deadline::At(end)), Err(ETIMEDOUT));
+        ensure!(now_ns() >= end);
+        ensure_eq!(set.sleepers(), 0);
         Ok(())
     }
 
@@ -145,16 +145,16 @@ mod tests {
         for _ in 0..MANY {
             threads.push(waiter(&set, &woken)?, GFP_KERNEL)?;
         }
-        assert!(eventually(|| set.sleepers() == MANY));
+        ensure!(eventually(|| set.sleepers() == MANY));
         for n in 1..=MANY {
             set.signal();
-            assert_eq!(set.sleepers(), MANY - n);
-            assert!(eventually(|| woken.get() == n));
+            ensure_eq!(set.sleepers(), MANY - n);
+            ensure!(eventually(|| woken.get() == n));
         }
         a_while();
-        assert!(!set.pending());
+        ensure!(!set.pending());
         drop(threads);
-        assert_eq!(woken.get(), MANY);
+        ensure_eq!(woken.get(), MANY);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ mod tests {
             }
         }
         thread.join();
-        assert_eq!(rounds.get(), ROUNDS);
+        ensure_eq!(rounds.get(), ROUNDS);
         Ok(())
     }
 
@@ -193,17 +193,17 @@ mod tests {
     fn waiters_use_the_set() -> Result {
         let fabric = TestFabric::open()?;
         let set = WaitSet::open(&fabric.0, ident(2, 2)?)?;
-        assert_eq!(close(&*fabric.0), Err(EBUSY));
+        ensure_eq!(close(&*fabric.0), Err(EBUSY));
         let (other, refused) = (set.clone(), Count::new()?);
         let thread = count_if(&refused, move || other.wait(soon()) == Err(EBADF))?;
-        assert!(eventually(|| set.sleepers() == 1));
-        assert_eq!(close(&*set), Err(EBUSY));
+        ensure!(eventually(|| set.sleepers() == 1));
+        ensure_eq!(close(&*set), Err(EBUSY));
         force_close(&*set);
         thread.join();
-        assert_eq!(refused.get(), 1);
-        assert_eq!(set.wait(Deadline::Forever), Err(EBADF));
-        assert_eq!(set.getwait().err(), Some(EBADF));
-        assert_eq!(close(&*fabric.0), Ok(()));
+        ensure_eq!(refused.get(), 1);
+        ensure_eq!(set.wait(Deadline::Forever), Err(EBADF));
+        ensure_eq!(set.getwait().err(), Some(EBADF));
+        ensure_eq!(close(&*fabric.0), Ok(()));
         Ok(())
     }
 
@@ -214,31 +214,31 @@ mod tests {
         let fd = SetFd {
             set: UseRef::new(set.clone())?,
         };
-        assert_eq!(close(&*set), Err(EBUSY));
+        ensure_eq!(close(&*set), Err(EBUSY));
         let memory = UserMemory::map(16, true)?;
         let to = |len| UserSlice::new(memory.ptr(0), len).writer();
-        assert_eq!(fd.read(&mut to(8), true), Err(EAGAIN));
+        ensure_eq!(fd.read(&mut to(8), true), Err(EAGAIN));
         set.signal();
-        assert_eq!(fd.read(&mut to(7), true), Err(EINVAL));
+        ensure_eq!(fd.read(&mut to(7), true), Err(EINVAL));
         // A signal that cannot be copied stays pending.
         let unmapped = UserSlice::new(UserPtr::from_addr(0), 8);
-        assert_eq!(fd.read(&mut unmapped.writer(), true), Err(EFAULT));
-        assert!(set.pending());
-        assert_eq!(fd.read(&mut to(16), true), Ok(8));
+        ensure_eq!(fd.read(&mut unmapped.writer(), true), Err(EFAULT));
+        ensure!(set.pending());
+        ensure_eq!(fd.read(&mut to(16), true), Ok(8));
         let mut one = [0; 8];
         memory.read(0, &mut one)?;
-        assert_eq!(u64::from_ne_bytes(one), 1);
-        assert_eq!(fd.read(&mut to(8), true), Err(EAGAIN));
+        ensure_eq!(u64::from_ne_bytes(one), 1);
+        ensure_eq!(fd.read(&mut to(8), true), Err(EAGAIN));
         let other = set.clone();
         let thread = thread(move || {
             if eventually(|| other.sleepers() == 1) {
                 other.signal();
             }
         })?;
-        assert_eq!(fd.read(&mut to(8), false), Ok(8));
+        ensure_eq!(fd.read(&mut to(8), false), Ok(8));
         thread.join();
         force_close(&*set);
-        assert_eq!(fd.read(&mut to(8), false), Err(EBADF));
+        ensure_eq!(fd.read(&mut to(8), false), Err(EBADF));
         Ok(())
     }
 }
@@ -256,28 +256,28 @@ mod poll_tests {
         one.add(1);
         set.add_cntr(&one)?;
         set.add_cq(&two)?;
-        assert_eq!(poll(&set, 8), Ok(0));
+        ensure_eq!(poll(&set, 8), Ok(0));
         one.add(1);
-        assert_eq!(poll(&set, 8), Ok(1));
-        assert_eq!(poll(&set, 8), Ok(0));
+        ensure_eq!(poll(&set, 8), Ok(1));
+        ensure_eq!(poll(&set, 8), Ok(0));
         one.adderr(1);
-        assert_eq!(poll(&set, 8), Ok(1));
+        ensure_eq!(poll(&set, 8), Ok(1));
         two.push_unposted(&Entry::default());
         // A CQ is reported as long as it has an entry.
-        assert_eq!(poll(&set, 8), Ok(2));
-        assert_eq!(poll(&set, 8), Ok(2));
-        assert_eq!(
+        ensure_eq!(poll(&set, 8), Ok(2));
+        ensure_eq!(poll(&set, 8), Ok(2));
+        ensure_eq!(
             two.sread(1, 0, Deadline::Poll, &mut 0, |_: &[u64], _: u64| Ok(())),
             Ok(1)
         );
-        assert_eq!(poll(&set, 8), Ok(0));
+        ensure_eq!(poll(&set, 8), Ok(0));
         // A member that could not be reported is reported the next time.
         one.add(1);
-        assert_eq!(set.poll(1, |_, _| Err(EFAULT), gone), Err(EFAULT));
-        assert_eq!(poll(&set, 8), Ok(1));
+        ensure_eq!(set.poll(1, |_, _| Err(EFAULT), gone), Err(EFAULT));
+        ensure_eq!(poll(&set, 8), Ok(1));
         force_close(&*set);
-        assert_eq!(close(&*one), Ok(()));
-        assert_eq!(close(&*two), Ok(()));
+        ensure_eq!(close(&*one), Ok(()));
+        ensure_eq!(close(&*two), Ok(()));
         Ok(())
     }
 
@@ -290,13 +290,13 @@ mod poll_tests {
             cq.push_unposted(&Entry::default());
             set.add_cq(cq)?;
         }
-        assert_eq!(poll(&set, 2), Ok(12));
-        assert_eq!(poll(&set, 2), Ok(31));
-        assert_eq!(poll(&set, 3), Ok(231));
-        assert_eq!(poll(&set, 1), Ok(2));
+        ensure_eq!(poll(&set, 2), Ok(12));
+        ensure_eq!(poll(&set, 2), Ok(31));
+        ensure_eq!(poll(&set, 3), Ok(231));
+        ensure_eq!(poll(&set, 1), Ok(2));
         force_close(&*set);
         for cq in &cqs {
-            assert_eq!(close(&**cq), Ok(()));
+            ensure_eq!(close(&**cq), Ok(()));
         }
         Ok(())
     }
@@ -306,38 +306,38 @@ mod poll_tests {
         let test = TestDomain::open()?;
         let set = PollSet::open(&test.domain, ident(2, 2)?)?;
         let (cntr, cq) = (counter(&test, 1)?, cq(&test, 2)?);
-        assert_eq!(set.remove_cntr(&cntr), Err(ENOENT));
-        assert_eq!(set.remove_cq(&cq), Err(ENOENT));
-        assert_eq!(set.add_cntr(&cntr), Ok(()));
-        assert_eq!(set.add_cntr(&cntr), Err(EEXIST));
-        assert_eq!(set.add_cq(&cq), Ok(()));
-        assert_eq!(set.add_cq(&cq), Err(EEXIST));
-        assert_eq!(close(&*cntr), Err(EBUSY));
-        assert_eq!(close(&*cq), Err(EBUSY));
-        assert_eq!(set.remove_cntr(&cntr), Ok(()));
-        assert_eq!(set.remove_cntr(&cntr), Err(ENOENT));
-        assert_eq!(close(&*cntr), Ok(()));
-        assert_eq!(set.add_cntr(&cntr), Err(EBADF));
+        ensure_eq!(set.remove_cntr(&cntr), Err(ENOENT));
+        ensure_eq!(set.remove_cq(&cq), Err(ENOENT));
+        ensure_eq!(set.add_cntr(&cntr), Ok(()));
+        ensure_eq!(set.add_cntr(&cntr), Err(EEXIST));
+        ensure_eq!(set.add_cq(&cq), Ok(()));
+        ensure_eq!(set.add_cq(&cq), Err(EEXIST));
+        ensure_eq!(close(&*cntr), Err(EBUSY));
+        ensure_eq!(close(&*cq), Err(EBUSY));
+        ensure_eq!(set.remove_cntr(&cntr), Ok(()));
+        ensure_eq!(set.remove_cntr(&cntr), Err(ENOENT));
+        ensure_eq!(close(&*cntr), Ok(()));
+        ensure_eq!(set.add_cntr(&cntr), Err(EBADF));
         let mut many = KVec::new();
         while many.len() < MAX_MEMBERS - 1 {
             let cntr = counter(&test, 1)?;
-            assert_eq!(set.add_cntr(&cntr), Ok(()));
+            ensure_eq!(set.add_cntr(&cntr), Ok(()));
             many.push(cntr, GFP_KERNEL)?;
         }
         let one_more = counter(&test, 1)?;
-        assert_eq!(set.add_cntr(&one_more), Err(ENOSPC));
+        ensure_eq!(set.add_cntr(&one_more), Err(ENOSPC));
         for cntr in &many {
             cntr.add(1);
         }
-        assert_eq!(set.poll(2000, |_, _| Ok(()), gone), Ok(MAX_MEMBERS - 1));
-        assert_eq!(close(&*set), Ok(()));
-        assert_eq!(set.add_cntr(&one_more), Err(EBADF));
+        ensure_eq!(set.poll(2000, |_, _| Ok(()), gone), Ok(MAX_MEMBERS - 1));
+        ensure_eq!(close(&*set), Ok(()));
+        ensure_eq!(set.add_cntr(&one_more), Err(EBADF));
         many.push(one_more, GFP_KERNEL)?;
         for cntr in &many {
-            assert_eq!(close(&**cntr), Ok(()));
+            ensure_eq!(close(&**cntr), Ok(()));
         }
-        assert_eq!(close(&*cq), Ok(()));
-        assert_eq!(close(&*test.domain), Ok(()));
+        ensure_eq!(close(&*cq), Ok(()));
+        ensure_eq!(close(&*test.domain), Ok(()));
         Ok(())
     }
 }

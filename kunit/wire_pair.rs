@@ -5,7 +5,7 @@
 
 use super::{
     add,
-    del,
+    kunit_links::remove_links,
     qp::{
         ud::{
             Consumer,
@@ -53,7 +53,6 @@ use kernel::{
             Release, //
         },
         Arc,
-        Completion,
         Mutex, //
     }, //
 };
@@ -76,10 +75,6 @@ pub(super) const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 pub(super) const THREE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 pub(super) const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-pub(super) fn name() -> Result<LinkName> {
-    LinkName::new(&raw_name(b"t"))
-}
-
 /// Returns a socket address.
 pub(super) fn at(ip: IpAddr, port: u16) -> Result<SockAddr> {
     SockAddr::new(ip, port, 0).map_err(|_| EINVAL)
@@ -90,16 +85,15 @@ pub(super) struct TestLink(pub(super) Arc<Link>);
 
 impl TestLink {
     pub(super) fn new() -> Result<Self> {
-        let link = add(&NetNs::current()?, name()?, IfName::new(&raw_name(b"lo"))?)?;
+        let name = LinkName::new(&raw_name(b"t"))?;
+        let link = add(&NetNs::current()?, name, IfName::new(&raw_name(b"lo"))?)?;
         Ok(Self(link))
     }
 }
 
 impl Drop for TestLink {
     fn drop(&mut self) {
-        if let (Ok(netns), Ok(name)) = (NetNs::current(), name()) {
-            let _ = del(&netns, &name);
-        }
+        remove_links();
     }
 }
 
@@ -170,25 +164,26 @@ impl Consumer for Recorder {
     }
 }
 
-/// A consumer that blocks at each datagram until `go` is completed.
-#[pin_data]
+/// A consumer that blocks at each datagram until [`go_on`](Self::go_on) is called.
 pub(super) struct Slow {
-    #[pin]
-    pub(super) go: Completion,
+    goes_on: Atomic<bool>,
     called: Atomic<bool>,
     pub(super) count: Arc<Count>,
 }
 
 impl Slow {
     pub(super) fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(
-            try_pin_init!(Self {
-                go <- Completion::new(),
-                called: Atomic::new(false),
-                count: Count::new()?,
-            }? Error),
-            GFP_KERNEL,
-        )
+        let slow = Self {
+            goes_on: Atomic::new(false),
+            called: Atomic::new(false),
+            count: Count::new()?,
+        };
+        Ok(Arc::new(slow, GFP_KERNEL)?)
+    }
+
+    /// Blocks no longer.
+    pub(super) fn go_on(&self) {
+        self.goes_on.store(true, Release);
     }
 
     /// Returns whether it was called, and perhaps blocks.
@@ -200,7 +195,8 @@ impl Slow {
 impl Consumer for Slow {
     fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
         self.called.store(true, Release);
-        self.go.wait_for_completion();
+        // With a time limit, in case the test fails.
+        eventually(|| self.goes_on.load(Acquire));
         self.count.add(1);
         true
     }

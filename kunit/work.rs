@@ -98,7 +98,7 @@ mod tests {
         )?;
         let _ = queue().enqueue(nice.clone());
         flush(&nice.work);
-        assert_eq!(nice.value.load(Acquire), 0);
+        ensure_eq!(nice.value.load(Acquire), 0);
         Ok(())
     }
 
@@ -115,8 +115,8 @@ mod tests {
         again.queue();
         drop(queue);
         // Every run of the item was on this queue, and the drop waited for it.
-        assert_eq!(again.runs.load(Acquire), RUNS);
-        assert_eq!(ADDRESS.load(Acquire), 0);
+        ensure_eq!(again.runs.load(Acquire), RUNS);
+        ensure_eq!(ADDRESS.load(Acquire), 0);
         Ok(())
     }
 }

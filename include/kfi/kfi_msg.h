@@ -289,7 +289,8 @@ static inline ssize_t kfi_sendsgl(struct kfid_ep *ep,
  * @flags: flags of the operation, instead of the default ones
  *
  * With KFI_FENCE, as in other calls with flags, -KFI_EAGAIN can also mean that an
- * earlier message waits at the peer, on this host.
+ * earlier message waits at the peer, on this host.  That ends with the completion
+ * of the message.
  *
  * Context: As kfi_send().
  * Return: as kfi_send().

@@ -104,6 +104,9 @@ struct kfi_ops_poll {
  * struct kfid_poll - a poll set: queues and counters that are polled by one call
  * @fid: head
  * @ops: operations
+ *
+ * kfi_close() of a poll set with members, and of a member, returns -KFI_EBUSY:
+ * the members are removed first.
  */
 struct kfid_poll {
 	struct kfid		fid;

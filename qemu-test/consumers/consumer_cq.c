@@ -227,6 +227,7 @@ static void a_poll_set_takes_queues(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cq->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntr->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);

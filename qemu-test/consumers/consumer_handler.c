@@ -443,6 +443,7 @@ static void waits_have_a_condition(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_poll(set, &context, 1), 1);
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[1].cq, entry, DEPTH), 1);
 	KUNIT_EXPECT_EQ(test, kfi_poll(set, &context, 1), 0);
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &ends[1].cq->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
 	pair_close(test, &f, ends);
 }

@@ -134,11 +134,41 @@ static void a_counter_is_ready_when_it_has_changed(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, none(set));
 	KUNIT_EXPECT_TRUE(test, only(second, &cntr));
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(second, &cntr->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
-	/* A set that closes lets its members go. */
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntr->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&second->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* Neither a set with members nor a member is closed, and both work on. */
+static void a_set_with_members_is_in_use(struct kunit *test)
+{
+	struct kfi_cq_attr attr = { .format = KFI_CQ_FORMAT_TAGGED };
+	struct kfid_cntr *cntr;
+	struct kfid_poll *set;
+	struct kfid_cq *cq;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_NONE, NULL, &cntr);
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, &attr, &cq, NULL, &cq), 0);
+	KUNIT_ASSERT_EQ(test, kfi_poll_open(f.domain, NULL, &set), 0);
+	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cntr->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cq->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_add(cntr, 1), 0);
+	KUNIT_EXPECT_TRUE(test, only(set, &cntr));
+	/* Each member alone is enough. */
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntr->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cq->fid, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
 	fixture_close(test, &f);
 }
 
@@ -172,15 +202,18 @@ static void members_take_turns(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_poll(set, NULL, 1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntrs[0]->fid, 1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &f.domain->fid, 0), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < 4; i++) {
+		KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntrs[i]->fid, 0), 0);
 		KUNIT_EXPECT_EQ(test, kfi_close(&cntrs[i]->fid), 0);
+	}
+	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
 	fixture_close(test, &f);
 }
 
 static struct kunit_case cases[] = {
 	KUNIT_CASE(a_queue_is_ready_until_it_is_empty),
 	KUNIT_CASE(a_counter_is_ready_when_it_has_changed),
+	KUNIT_CASE(a_set_with_members_is_in_use),
 	KUNIT_CASE(members_take_turns),
 	{}
 };

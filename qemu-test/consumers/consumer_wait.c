@@ -163,6 +163,7 @@ static void a_poll_set_tells_what_has_changed(struct kunit *test)
 	one = open_cntr(test, &alien, KFI_WAIT_NONE, NULL, NULL);
 	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &one->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_close(&one->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &other->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
 	fixture_close(test, &alien);

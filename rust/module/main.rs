@@ -29,8 +29,10 @@ use kernel::{
 };
 
 mod capi;
+// The macros of the suites come first: all other modules may have suites.
 #[cfg(kfi_kunit)]
 #[path = "../../kunit/mod.rs"]
+#[macro_use]
 mod kunit;
 mod mem;
 mod net;

@@ -5,7 +5,7 @@
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, buffer, device, pattern, until},
+    host::{Host, Options, buffer, device, errno, pattern, until},
     hosts::apart,
     ways::{Way, on_ways},
 };
@@ -32,6 +32,7 @@ tests![
     refused_messages_are_posted_again_in_order_of_a_connection => 120,
     a_fence_waits_for_reads_between_two_hosts => 120,
     a_fence_waits_for_reads_of_a_connection => 120,
+    a_refused_fence_is_accepted_when_the_message_has_ended => 120,
 ];
 
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
@@ -362,4 +363,50 @@ fn post_fenced(a: &Host, to_b: FiAddr, back: &Buffer, from: Remote) {
         Op::inject(to_b, b"later"),
     ];
     assert!(a.ep.post(&ops).expect("post").all());
+}
+
+/// On one host a post with a fence is refused while a message waits at the peer. Each end of the
+/// message ends that, and none of them before the bytes are there.
+fn a_refused_fence_is_accepted_when_the_message_has_ended() {
+    const LEN: usize = 32 << 20;
+    const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+    let (a, to_b, b) = Way::OneHost.pair();
+    let (from, into, theirs) = (buffer(LEN), buffer(LEN), buffer(8));
+    let mr = open_region(&b, &theirs, 1);
+    let write = Op::inject_write(to_b, b"x", mr.remote(0)).flags(OpFlags::FENCE);
+    let fenced = || errno(a.ep.post_one(&write));
+    // Its receive. The copy takes long, and another thread posts meanwhile.
+    for round in 0..5 {
+        let bytes = pattern(LEN, round);
+        from.write_at(0, &bytes);
+        a.ep.send(to_b, &from, 1).expect("send");
+        assert_eq!(fenced(), Some(Errno::EAGAIN));
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| b.ep.recv(&into, 2).expect("recv"));
+            loop {
+                match fenced() {
+                    None => break,
+                    Some(Errno::EAGAIN) => std::thread::yield_now(),
+                    other => panic!("{other:?}"),
+                }
+            }
+            let end = LEN - 4096;
+            assert!(into.to_vec(end..) == bytes[end..], "round {round}");
+            receiver.join().expect("receiver");
+        });
+        a.expect(SENT, 1);
+        b.expect(RECEIVED, 2);
+    }
+    // To cancel it.
+    a.ep.send(to_b, &from, 3).expect("send");
+    assert_eq!(fenced(), Some(Errno::EAGAIN));
+    a.ep.cancel(3).expect("cancel");
+    assert_eq!(fenced(), None);
+    assert_eq!(a.failure().err, Errno::ECANCELED);
+    // The close of the peer.
+    a.ep.send(to_b, &from, 4).expect("send");
+    assert_eq!(fenced(), Some(Errno::EAGAIN));
+    drop(b);
+    assert_eq!(a.failure().err, Errno::EHOSTUNREACH);
+    assert_eq!(fenced(), Some(Errno::EHOSTUNREACH));
 }

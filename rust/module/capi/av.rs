@@ -43,10 +43,10 @@ use super::{
     },
     object::{
         fid_ops,
+        impl_head,
         inner,
         of_class,
         store,
-        Head,
         Inner,
         Slot, //
     },
@@ -88,20 +88,15 @@ impl Inner for OpenAv {
     }
 }
 
-static FID_OPS: kfi_ops = kfi_ops {
-    bind: Some(bind),
-    ..fid_ops::<kfid_av>(None)
-};
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for address vectors only.
-unsafe impl Head for kfid_av {
-    type Inner = OpenAv;
-
-    const CLASS: u32 = raw::KFI_CLASS_AV;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_av {
+        type Inner = OpenAv;
+        CLASS = raw::KFI_CLASS_AV;
+        fid_ops = kfi_ops {
+            bind: Some(bind),
+            ..fid_ops::<kfid_av>(None)
+        };
     }
 }
 

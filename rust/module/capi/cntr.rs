@@ -22,16 +22,15 @@ use super::{
     deadline,
     object::{
         fid_ops,
+        impl_head,
         inner,
         store,
-        Head,
         Inner,
         Slot, //
     },
     raw::{
         self,
         kfi_cntr_attr,
-        kfi_ops,
         kfi_ops_cntr,
         kfid,
         kfid_cntr,
@@ -66,17 +65,12 @@ impl Inner for OpenCntr {
     }
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_cntr>(Some(control));
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for counters only.
-unsafe impl Head for kfid_cntr {
-    type Inner = OpenCntr;
-
-    const CLASS: u32 = raw::KFI_CLASS_CNTR;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_cntr {
+        type Inner = OpenCntr;
+        CLASS = raw::KFI_CLASS_CNTR;
+        fid_ops = fid_ops::<kfid_cntr>(Some(control));
     }
 }
 

@@ -33,9 +33,9 @@ use super::{
     deadline,
     object::{
         fid_ops,
+        impl_head,
         inner,
         store,
-        Head,
         Inner,
         Slot, //
     },
@@ -45,7 +45,6 @@ use super::{
         kfi_comp_handler,
         kfi_cq_attr,
         kfi_cq_err_entry,
-        kfi_ops,
         kfi_ops_cq,
         kfid,
         kfid_cq,
@@ -97,17 +96,12 @@ pub(super) fn close_queue(
     Ok(())
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_cq>(Some(control));
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for completion queues only.
-unsafe impl Head for kfid_cq {
-    type Inner = OpenCq;
-
-    const CLASS: u32 = raw::KFI_CLASS_CQ;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_cq {
+        type Inner = OpenCq;
+        CLASS = raw::KFI_CLASS_CQ;
+        fid_ops = fid_ops::<kfid_cq>(Some(control));
     }
 }
 

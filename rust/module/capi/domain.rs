@@ -25,10 +25,10 @@ use super::{
     mr,
     object::{
         bound_fid_ops,
+        impl_head,
         inner,
         of_class,
         store,
-        Head,
         Inner,
         Slot, //
     },
@@ -36,7 +36,6 @@ use super::{
     raw::{
         self,
         kfi_info,
-        kfi_ops,
         kfi_ops_domain,
         kfid,
         kfid_domain,
@@ -78,17 +77,12 @@ impl Inner for OpenDomain {
     }
 }
 
-static FID_OPS: kfi_ops = bound_fid_ops::<kfid_domain>(bind, control);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for domains only.
-unsafe impl Head for kfid_domain {
-    type Inner = OpenDomain;
-
-    const CLASS: u32 = raw::KFI_CLASS_DOMAIN;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_domain {
+        type Inner = OpenDomain;
+        CLASS = raw::KFI_CLASS_DOMAIN;
+        fid_ops = bound_fid_ops::<kfid_domain>(bind, control);
     }
 }
 

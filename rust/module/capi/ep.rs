@@ -50,6 +50,7 @@ use super::{
     msg,
     object::{
         bound_fid_ops,
+        impl_head,
         inner,
         of_class,
         store,
@@ -72,7 +73,6 @@ use super::{
         self,
         kfi_alias,
         kfi_info,
-        kfi_ops,
         kfi_ops_ep,
         kfid,
         kfid_av,
@@ -224,25 +224,13 @@ impl HasOpFlags for OpenEp {
     }
 }
 
-static FID_OPS: kfi_ops = bound_fid_ops::<kfid_ep>(bind, control);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for endpoints, contexts and their aliases only.
-unsafe impl Head for kfid_ep {
-    type Inner = OpenEp;
-
-    const CLASS: u32 = raw::KFI_CLASS_EP;
-
-    /// A context of a scalable endpoint is an endpoint too.
-    fn has_class(class: u32) -> bool {
-        matches!(
-            class,
-            raw::KFI_CLASS_EP | raw::KFI_CLASS_TX_CTX | raw::KFI_CLASS_RX_CTX
-        )
-    }
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_ep {
+        type Inner = OpenEp;
+        // A context of a scalable endpoint is an endpoint too.
+        CLASS = raw::KFI_CLASS_EP, or raw::KFI_CLASS_TX_CTX | raw::KFI_CLASS_RX_CTX;
+        fid_ops = bound_fid_ops::<kfid_ep>(bind, control);
     }
 }
 

@@ -55,9 +55,9 @@ use super::{
     deadline,
     object::{
         fid_ops,
+        impl_head,
         inner,
         store,
-        Head,
         Inner,
         Slot, //
     },
@@ -73,7 +73,6 @@ use super::{
         kfi_eq_err_entry,
         kfi_event_handler,
         kfi_info,
-        kfi_ops,
         kfi_ops_eq,
         kfid,
         kfid_eq,
@@ -128,17 +127,12 @@ impl Inner for OpenEq {
     }
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_eq>(Some(control));
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for event queues only.
-unsafe impl Head for kfid_eq {
-    type Inner = OpenEq;
-
-    const CLASS: u32 = raw::KFI_CLASS_EQ;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_eq {
+        type Inner = OpenEq;
+        CLASS = raw::KFI_CLASS_EQ;
+        fid_ops = fid_ops::<kfid_eq>(Some(control));
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     eq,
     object::{
         fid_ops,
-        Head,
+        impl_head,
         Inner,
         Slot, //
     },
@@ -22,7 +22,6 @@ use super::{
     raw::{
         self,
         kfi_fabric_attr,
-        kfi_ops,
         kfi_ops_fabric,
         kfid_fabric, //
     },
@@ -73,17 +72,12 @@ impl Inner for OpenFabric {
     }
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_fabric>(None);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for fabrics only.
-unsafe impl Head for kfid_fabric {
-    type Inner = OpenFabric;
-
-    const CLASS: u32 = raw::KFI_CLASS_FABRIC;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_fabric {
+        type Inner = OpenFabric;
+        CLASS = raw::KFI_CLASS_FABRIC;
+        fid_ops = fid_ops::<kfid_fabric>(None);
     }
 }
 

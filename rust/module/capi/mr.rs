@@ -41,9 +41,9 @@ use super::{
     code,
     object::{
         bound_fid_ops,
+        impl_head,
         inner,
         of_class,
-        Head,
         Inner,
         Slot, //
     },
@@ -53,7 +53,6 @@ use super::{
         kfi_mr_map_raw,
         kfi_mr_modify,
         kfi_mr_raw_attr,
-        kfi_ops,
         kfi_ops_mr,
         kfid,
         kfid_cntr,
@@ -84,17 +83,12 @@ impl Inner for OpenMr {
     }
 }
 
-static FID_OPS: kfi_ops = bound_fid_ops::<kfid_mr>(bind, control);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for memory regions only.
-unsafe impl Head for kfid_mr {
-    type Inner = OpenMr;
-
-    const CLASS: u32 = raw::KFI_CLASS_MR;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_mr {
+        type Inner = OpenMr;
+        CLASS = raw::KFI_CLASS_MR;
+        fid_ops = bound_fid_ops::<kfid_mr>(bind, control);
     }
 }
 

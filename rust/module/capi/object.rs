@@ -28,12 +28,12 @@ use super::{
     Opener, //
 };
 
-/// A C structure of an object.
+/// A C structure of an object. [`impl_head!`] implements it.
 ///
 /// # Safety
 ///
-/// The type is `repr(C)`, begins with a `struct kfid`, and is valid if all its bytes are 0. `OPS`
-/// is the table of this class only.
+/// The type is `repr(C)`, begins with a `struct kfid`, and is valid if all its bytes are 0.
+/// `fid_ops` is the table of this class only.
 pub(super) unsafe trait Head: Sized {
     /// The value behind it.
     type Inner: Inner;
@@ -49,6 +49,39 @@ pub(super) unsafe trait Head: Sized {
         class == Self::CLASS
     }
 }
+
+/// Implements [`Head`] for the C structure of a class, and makes its table of operations. `or`
+/// names other classes whose objects have this structure and this value too.
+///
+/// # Safety
+///
+/// The type is as [`Head`] requires.
+macro_rules! impl_head {
+    (unsafe impl Head for $head:ty {
+        type Inner = $inner:ty;
+        CLASS = $class:path $(, or $($other:path)|+)?;
+        fid_ops = $fid_ops:expr;
+    }) => {
+        // SAFETY: By the requirement above. The table has no other user.
+        unsafe impl $crate::capi::object::Head for $head {
+            type Inner = $inner;
+
+            const CLASS: u32 = $class;
+
+            fn fid_ops() -> &'static $crate::capi::raw::kfi_ops {
+                static FID_OPS: $crate::capi::raw::kfi_ops = $fid_ops;
+                &FID_OPS
+            }
+
+            $(
+                fn has_class(class: u32) -> bool {
+                    class == $class $(|| class == $other)+
+                }
+            )?
+        }
+    };
+}
+pub(super) use impl_head;
 
 /// The value behind a C structure.
 pub(super) trait Inner {

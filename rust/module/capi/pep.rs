@@ -48,10 +48,10 @@ use super::{
     },
     object::{
         bound_fid_ops,
+        impl_head,
         inner,
         of_class,
         store,
-        Head,
         Inner,
         Slot, //
     },
@@ -185,17 +185,12 @@ impl HasOptions for OpenPep {
     }
 }
 
-static FID_OPS: kfi_ops = bound_fid_ops::<kfid_pep>(bind, control);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for passive endpoints only.
-unsafe impl Head for kfid_pep {
-    type Inner = OpenPep;
-
-    const CLASS: u32 = raw::KFI_CLASS_PEP;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_pep {
+        type Inner = OpenPep;
+        CLASS = raw::KFI_CLASS_PEP;
+        fid_ops = bound_fid_ops::<kfid_pep>(bind, control);
     }
 }
 

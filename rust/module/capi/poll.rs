@@ -13,16 +13,15 @@ use super::{
     code,
     object::{
         fid_ops,
+        impl_head,
         inner,
         of_class,
         store,
-        Head,
         Inner,
         Slot, //
     },
     raw::{
         self,
-        kfi_ops,
         kfi_ops_poll,
         kfi_poll_attr,
         kfid,
@@ -35,7 +34,6 @@ use super::{
 use crate::provider::{
     cntr::Cntr,
     cq::Cq,
-    object,
     poll::PollSet, //
 };
 
@@ -44,21 +42,16 @@ pub(super) struct OpenPollSet(Arc<PollSet>);
 
 impl Inner for OpenPollSet {
     fn close(&self) -> Result {
-        object::close(&*self.0)
+        self.0.close_empty()
     }
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_poll>(None);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for poll sets only.
-unsafe impl Head for kfid_poll {
-    type Inner = OpenPollSet;
-
-    const CLASS: u32 = raw::KFI_CLASS_POLL;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_poll {
+        type Inner = OpenPollSet;
+        CLASS = raw::KFI_CLASS_POLL;
+        fid_ops = fid_ops::<kfid_poll>(None);
     }
 }
 

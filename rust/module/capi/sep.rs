@@ -38,10 +38,10 @@ use super::{
     },
     object::{
         bound_fid_ops,
+        impl_head,
         inner,
         of_class,
         store,
-        Head,
         Inner,
         Slot, //
     },
@@ -59,7 +59,6 @@ use super::{
     raw::{
         self,
         kfi_info,
-        kfi_ops,
         kfi_ops_cm,
         kfi_ops_ep,
         kfi_rx_attr,
@@ -132,17 +131,12 @@ impl HasOpFlags for OpenSep {
 #[repr(transparent)]
 pub(super) struct SepHead(kfid_ep);
 
-static FID_OPS: kfi_ops = bound_fid_ops::<SepHead>(bind, control);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for scalable endpoints only.
-unsafe impl Head for SepHead {
-    type Inner = OpenSep;
-
-    const CLASS: u32 = raw::KFI_CLASS_SEP;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for SepHead {
+        type Inner = OpenSep;
+        CLASS = raw::KFI_CLASS_SEP;
+        fid_ops = bound_fid_ops::<SepHead>(bind, control);
     }
 }
 

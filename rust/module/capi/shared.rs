@@ -46,15 +46,14 @@ use super::{
     },
     object::{
         fid_ops,
+        impl_head,
         inner,
         store,
-        Head,
         Inner,
         Slot, //
     },
     raw::{
         self,
-        kfi_ops,
         kfi_rx_attr,
         kfi_tx_attr,
         kfid_domain,
@@ -83,17 +82,12 @@ impl Inner for OpenStx {
     }
 }
 
-static STX_FID_OPS: kfi_ops = fid_ops::<kfid_stx>(None);
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for shared transmit contexts only.
-unsafe impl Head for kfid_stx {
-    type Inner = OpenStx;
-
-    const CLASS: u32 = raw::KFI_CLASS_STX_CTX;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &STX_FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_stx {
+        type Inner = OpenStx;
+        CLASS = raw::KFI_CLASS_STX_CTX;
+        fid_ops = fid_ops::<kfid_stx>(None);
     }
 }
 
@@ -102,17 +96,12 @@ unsafe impl Head for kfid_stx {
 #[repr(transparent)]
 pub(super) struct SharedRx(kfid_ep);
 
-static SRX_FID_OPS: kfi_ops = fid_ops::<SharedRx>(Some(ep::control));
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for shared receive contexts only.
-unsafe impl Head for SharedRx {
-    type Inner = OpenEp;
-
-    const CLASS: u32 = raw::KFI_CLASS_SRX_CTX;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &SRX_FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for SharedRx {
+        type Inner = OpenEp;
+        CLASS = raw::KFI_CLASS_SRX_CTX;
+        fid_ops = fid_ops::<SharedRx>(Some(ep::control));
     }
 }
 

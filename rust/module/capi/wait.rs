@@ -16,16 +16,15 @@ use super::{
     deadline,
     object::{
         fid_ops,
+        impl_head,
         inner,
         of_class,
         store,
-        Head,
         Inner,
         Slot, //
     },
     raw::{
         self,
-        kfi_ops,
         kfi_ops_wait,
         kfi_wait_attr,
         kfid,
@@ -57,17 +56,12 @@ impl Inner for OpenWaitSet {
     }
 }
 
-static FID_OPS: kfi_ops = fid_ops::<kfid_wait>(Some(control));
-
-// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers. The table is
-// used for wait sets only.
-unsafe impl Head for kfid_wait {
-    type Inner = OpenWaitSet;
-
-    const CLASS: u32 = raw::KFI_CLASS_WAIT;
-
-    fn fid_ops() -> &'static kfi_ops {
-        &FID_OPS
+// SAFETY: A C structure that begins with a `struct kfid`, of integers and pointers.
+impl_head! {
+    unsafe impl Head for kfid_wait {
+        type Inner = OpenWaitSet;
+        CLASS = raw::KFI_CLASS_WAIT;
+        fid_ops = fid_ops::<kfid_wait>(Some(control));
     }
 }
 

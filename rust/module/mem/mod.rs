@@ -10,6 +10,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`account`] | accounts: kernel memory of a user's objects, and its limit |
+//! | [`budget`] | budgets, which charge an account, and the charges |
 //! | [`segments`] | segment lists: the addresses of the bytes |
 //! | [`backing`] | the kinds of memory, and what keeps each valid; gather lists |
 //! | [`pinned`] | pages of a program, pinned and charged |
@@ -28,6 +29,7 @@
 pub(crate) mod account;
 pub(crate) mod atomic;
 mod backing;
+mod budget;
 pub(crate) mod consumer;
 pub(crate) mod dma_buf;
 pub(crate) mod external;
@@ -48,10 +50,10 @@ pub(crate) mod kunit_kinds;
 #[path = "../../../kunit/segments.rs"]
 mod kunit_segments;
 
-pub(crate) use account::{
+pub(crate) use account::Part;
+pub(crate) use budget::{
     Allowance,
     Budget,
-    Part,
     PartAllowance, //
 };
 pub(crate) use external::PinnedWord;

@@ -11,7 +11,7 @@
 //! bytes. A program may change writable pages at any moment, so values read from them must not be
 //! trusted.
 
-use super::account::Allowance;
+use super::budget::Allowance;
 use crate::shim::{
     bindings as shim,
     word::AtomicWord, //

@@ -74,6 +74,9 @@ mod kunit_cm_pair;
 #[path = "../../../kunit/cm_slow.rs"]
 mod kunit_cm_slow;
 #[cfg(kfi_kunit)]
+#[path = "../../../kunit/links.rs"]
+pub(crate) mod kunit_links;
+#[cfg(kfi_kunit)]
 #[path = "../../../kunit/rc.rs"]
 mod kunit_rc;
 #[cfg(kfi_kunit)]

@@ -21,6 +21,7 @@ use kfi_core::cntr::Seen;
 use super::{
     cntr::Cntr,
     cq::Cq,
+    object,
     object_list::StatsSource,
     prelude::*,
     wait::Readable, //
@@ -216,6 +217,15 @@ impl PollSet {
         let index = members.list.iter().position(is_it).ok_or(ENOENT)?;
         members.list.remove(index).map_err(|_| ENOENT)?;
         Ok(())
+    }
+
+    /// Closes the set if it has no members, as fi_poll(3) specifies. Fails with `EBUSY` if it has;
+    /// otherwise as [`close`](object::close). Sleeps.
+    pub(crate) fn close_empty(&self) -> Result {
+        if !self.members.lock().list.is_empty() {
+            return Err(EBUSY);
+        }
+        object::close(self)
     }
 
     /// Gives `sink` the contexts of at most `count` members that have something to read, each with

@@ -12,7 +12,7 @@
 //!     '----> tx_context, rx_context: in any state
 //! ```
 //!
-//! The name is settled when the scalable endpoint or its first context is enabled, because a
+//! The name is fixed when the scalable endpoint or its first context is enabled, because a
 //! consumer may do either first. Then consecutive ports are reserved in the directory, one for each
 //! receive context. The receive context `i` is at the port of the name plus `i`, so a peer knows
 //! its address from the name ([`kfi_core::peer`]).

@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         let cntr = self.file.object::<Cntr>(op.trigger_cntr)?;
         endpoint.check_domain(cntr.domain())?;
         // The operation, and others that are due, may start here and sleep.
-        poster.settle();
+        poster.prepare_to_wait();
         let mut admission = Admission::new(endpoint, None);
         let op = kfabric_op {
             flags: op.flags & !KFI_TRIGGER,

@@ -67,6 +67,7 @@
 //! | [`service`] | the service of a namespace: start, end, timer |
 //! | [`receive`] | receiving messages of peers |
 //! | [`table`] | the connections and listeners of a service, and their look-up |
+//! | [`entry`] | a connection in the table: its state machine, keys and limits |
 //! | [`conn`] | one end of a connection, and the delivery of its events |
 //! | [`listen`] | listeners, requests of peers, and their delivery |
 //! | [`gsi`] | the second consumer of QP 1 |
@@ -76,6 +77,7 @@
 //! [`service_id`]: kfi_core::rdm::service_id
 
 mod conn;
+mod entry;
 mod gsi;
 mod listen;
 mod receive;
@@ -111,7 +113,7 @@ pub(super) use self::{
 
 /// Bytes of kernel memory that a connection uses.
 pub(crate) const CONNECTION_BYTES: usize =
-    table::Reservation::BYTES + size_of::<Conn>() + size_of::<Request>() + size_of::<super::Path>();
+    entry::Reservation::BYTES + size_of::<Conn>() + size_of::<Request>() + size_of::<super::Path>();
 
 /// The most connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;

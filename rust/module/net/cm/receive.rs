@@ -21,6 +21,7 @@ use super::{
         stats::Stat, //
     },
     conn::Conn,
+    entry::Reservation,
     gsi,
     listen::{
         ListenerEntry,
@@ -31,8 +32,7 @@ use super::{
     service::{
         random_id,
         Cm, //
-    },
-    table::Reservation, //
+    }, //
 };
 use crate::shim::sched::now_ns;
 use kernel::{

@@ -27,12 +27,14 @@ use super::{
         Conn,
         Consumer, //
     },
+    entry::{
+        Entry,
+        Reservation, //
+    },
     listen::ListenerEntry,
     receive::CmConsumer,
     table::{
-        Entry,
         ListenerNode,
-        Reservation,
         Step,
         SweepResult,
         Table, //

@@ -209,7 +209,7 @@ impl Endpoint {
     /// Does not sleep.
     pub(super) fn complete_uncounted(&self, bound: &Bound, mut ticket: Ticket, outcome: Outcome) {
         if let ReservedRoom::Pool = ticket.reserved {
-            self.settle(bound, &mut ticket);
+            self.take_from_pool(bound, &mut ticket);
         }
         self.trace(ticket.context, outcome.len, outcome.error.as_ref());
         if let Some(binding) = bound.cq(ticket.kind.side()) {
@@ -258,7 +258,7 @@ impl Endpoint {
     /// message. By fi_cq(3) its only flag is KFI_MULTI_RECV. No counter counts it. Does not sleep.
     pub(super) fn release(&self, bound: &Bound, mut ticket: Ticket) {
         if let ReservedRoom::Pool = ticket.reserved {
-            self.settle(bound, &mut ticket);
+            self.take_from_pool(bound, &mut ticket);
         }
         if let (Some(binding), ReservedRoom::Credit(credit)) =
             (bound.cq(ticket.kind.side()), ticket.reserved)

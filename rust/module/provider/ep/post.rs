@@ -113,7 +113,7 @@ impl<'a> Poster<'a> {
 
     /// Sends the queued work, and drops the reference to the last peer: the caller may wait.
     /// Sleeps.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn prepare_to_wait(&mut self) {
         self.push();
         self.forget_peer();
     }

@@ -40,7 +40,7 @@ pub(super) enum ReservedRoom {
     /// if it makes an entry.
     Record(Record),
     /// A place in the CQ of the endpoints that use a shared receive context, if they have one.
-    /// [`Endpoint::settle`] turns it into a credit.
+    /// [`Endpoint::take_from_pool`] turns it into a credit.
     Pool,
     /// Nothing: there is no CQ, or the operation ends without error before its call returns.
     None,
@@ -265,7 +265,7 @@ impl Endpoint {
             if self.srx.as_ref().is_some() {
                 return self.fail_taken(bound, ticket);
             }
-            self.settle(bound, &mut ticket);
+            self.take_from_pool(bound, &mut ticket);
         }
         match (bound.cq(ticket.kind.side()), ticket.reserved) {
             (Some(binding), ReservedRoom::Credit(credit)) => binding.cq.unreserve(credit),

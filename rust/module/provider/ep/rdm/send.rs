@@ -235,8 +235,8 @@ impl Endpoint {
             EnqueueResult::Kept => {
                 let number = slot.number;
                 self.tx.enter(slot, send.clone());
-                if !send.is_waiting() {
-                    // The peer or a cancel has taken the operation already.
+                if send.has_ended() {
+                    // The peer has ended it before it was entered.
                     self.tx.remove(number);
                 } else if self.domain.link().state() == LinkState::Gone {
                     // The link may have been removed after the check above, and its sends failed

@@ -4,7 +4,8 @@
 //!
 //! Most sends complete before the call returns and are never entered here. A send that waits takes
 //! a slot ([`TxSlot`]) in the order of posting. There are `tx_size` slots, which outstanding
-//! operations to other hosts use too. The spin lock is a leaf and is held for one look-up.
+//! operations to other hosts use too. The spin lock is held for one look-up; the lock of a waiting
+//! send is taken under it.
 //!
 //! A waiting send is in the sender's transmit side and in the peer's queue of unexpected messages.
 //! Both refer to the same [`WaitingSend`]. The first party that takes its [`PendingOp`] ends the
@@ -16,10 +17,23 @@
 //! | `kfi_cancel` | completes the send with ECANCELED |
 //! | the peer's close | completes the send with EHOSTUNREACH |
 //! | the sender's close | gives the ticket back, no completion |
+//!
+//! A send stays entered until the party that has taken it has copied the bytes: an operation with
+//! KFI_FENCE must not begin before.
 
-use kernel::rbtree::{
-    RBTree,
-    RBTreeNodeReservation, //
+#[cfg(kfi_kunit)]
+#[path = "../../../../../kunit/fence.rs"]
+mod kunit;
+
+use kernel::{
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::atomic::{
+        Acquire,
+        Release, //
+    }, //
 };
 
 use super::{
@@ -136,8 +150,7 @@ impl TxSide {
 
     /// Enters a send that waits at its peer already. Does not sleep.
     ///
-    /// Its pending operation may have been taken before; the caller checks that, and removes the
-    /// send.
+    /// The peer may have ended it before; the caller checks that, and removes the send.
     pub(in crate::provider::ep) fn enter(&self, slot: TxSlot, send: Arc<WaitingSend>) {
         let node = slot.node.into_node(slot.number, send);
         self.waiting.lock().sends.insert(node);
@@ -167,7 +180,7 @@ impl TxSide {
         self.waiting.lock().count as u64
     }
 
-    /// Whether a send waits at `target`. Does not sleep.
+    /// Whether a send waits at `target`, or is being copied there. Does not sleep.
     pub(in crate::provider::ep) fn waits_at(&self, target: &Arc<Endpoint>) -> bool {
         self.find(|send| Arc::ptr_eq(&send.target, target))
             .is_some()
@@ -176,17 +189,17 @@ impl TxSide {
 
 impl Endpoint {
     /// Completes a waiting send of this endpoint with an error. Returns `false` if the pending
-    /// operation was taken before. Sleeps.
+    /// operation was taken before; the party that has taken it removes the send. Sleeps.
     pub(in crate::provider::ep) fn end_send(
         &self,
         bound: &Bound,
         send: &Arc<WaitingSend>,
         error: Errno,
     ) -> bool {
-        self.tx.remove(send.number);
         let Some(pending) = send.take() else {
             return false;
         };
+        self.tx.remove(send.number);
         send.target.remove_unexpected(send);
         self.complete(bound, pending.into_ticket(), Outcome::failed(error));
         true
@@ -194,7 +207,8 @@ impl Endpoint {
 
     /// Cancels the oldest waiting send with `context`. Returns `false` if there is none. Sleeps.
     pub(in crate::provider::ep) fn cancel_send(&self, bound: &Bound, context: u64) -> bool {
-        while let Some(send) = self.tx.find(|send| send.context == context) {
+        let wanted = |send: &WaitingSend| send.context == context && send.is_waiting();
+        while let Some(send) = self.tx.find(wanted) {
             // If it was just taken, there may be another send with the same context.
             if self.end_send(bound, &send, Errno::ECANCELED) {
                 return true;
@@ -222,7 +236,7 @@ impl Endpoint {
         let Some((_inside, bound)) = self.enter() else {
             return;
         };
-        while let Some(send) = self.tx.find(|_| true) {
+        while let Some(send) = self.tx.find(WaitingSend::is_waiting) {
             self.end_send(bound, &send, Errno::ENODEV);
             cond_resched();
         }
@@ -259,6 +273,8 @@ pub(in crate::provider::ep) struct WaitingSend {
     pub(in crate::provider::ep) number: u64,
     #[pin]
     pending: SpinLock<Option<PendingOp>>,
+    /// Whether the peer has ended it.
+    ended: Atomic<bool>,
 }
 
 impl WaitingSend {
@@ -279,6 +295,7 @@ impl WaitingSend {
                 context,
                 number,
                 pending <- new_spinlock!(None, "WaitingSend::pending"),
+                ended: Atomic::new(false),
             }),
             GFP_KERNEL_ACCOUNT,
         );
@@ -301,12 +318,18 @@ impl WaitingSend {
         self.pending.lock().is_some()
     }
 
+    /// Whether the peer has ended it, so that it is not to be entered. Does not sleep.
+    pub(in crate::provider::ep) fn has_ended(&self) -> bool {
+        self.ended.load(Acquire)
+    }
+
     /// Delivers the message: `put` places its bytes, then the send completes. Returns `false`
     /// without calling `put` if another party has taken the pending operation. Called by the
     /// target. Sleeps.
     pub(in crate::provider::ep) fn deliver(&self, put: impl FnOnce(&Source<'_>)) -> bool {
         self.end(|sender, bound, pending| {
             put(&Source::Mem(pending.from));
+            self.leave();
             sender.complete_transmit(bound, pending.ticket);
         })
     }
@@ -314,6 +337,7 @@ impl WaitingSend {
     /// Fails the send. Called by the target. Sleeps.
     pub(in crate::provider::ep) fn fail(&self, error: Errno) {
         self.end(|sender, bound, pending| {
+            self.leave();
             sender.complete(bound, pending.into_ticket(), Outcome::failed(error));
         });
     }
@@ -327,9 +351,16 @@ impl WaitingSend {
         let Some(pending) = self.take() else {
             return false;
         };
-        // Before the completion: a program that sees the completion finds the slot free.
-        self.sender.tx.remove(self.number);
         end(&self.sender, bound, pending);
         true
+    }
+
+    /// Leaves the transmit side of its sender. Called by the target between the copy and the
+    /// completion: a program that sees the completion finds the slot free. Does not sleep.
+    fn leave(&self) {
+        // If the sender has not entered it yet, it sees this afterwards: the lock of the transmit
+        // side orders both.
+        self.ended.store(true, Release);
+        self.sender.tx.remove(self.number);
     }
 }

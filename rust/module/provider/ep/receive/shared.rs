@@ -205,7 +205,7 @@ impl Endpoint {
     /// Prepares the ticket of a receive of an SRX to be completed or given back with `bound`: it
     /// gets the place that is reserved for it.
     #[inline(never)]
-    pub(in crate::provider::ep) fn settle(&self, bound: &Bound, ticket: &mut Ticket) {
+    pub(in crate::provider::ep) fn take_from_pool(&self, bound: &Bound, ticket: &mut Ticket) {
         ticket.reserved = match &bound.rx_cq {
             None => ReservedRoom::None,
             Some(binding) => {

@@ -85,7 +85,7 @@ impl Endpoint {
         spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
         self.try_atomic(bound, &session, flags, op, spare)
-            .inspect_err(|_| session.settle())
+            .inspect_err(|_| session.free_if_unused())
     }
 
     fn try_atomic(
@@ -106,7 +106,7 @@ impl Endpoint {
             op.release();
             self.tx.give_back_room();
             self.complete(bound, ticket, Outcome::refused(AccessRefusal::Key));
-            session.settle();
+            session.free_if_unused();
             return Ok(session.clone());
         }
         match rc_op(op) {

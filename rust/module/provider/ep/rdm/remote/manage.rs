@@ -255,7 +255,7 @@ impl Session {
             Ok(true) => {
                 // If the peer has gone meanwhile, an event reports that.
                 let _ = managed.confirm(&[]);
-                self.settle();
+                self.free_if_unused();
             }
             // The reply is too late.
             Ok(false) => {

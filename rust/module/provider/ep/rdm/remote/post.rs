@@ -55,7 +55,7 @@ impl Endpoint {
         spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
         self.try_send(bound, &session, kind, flags, op, spare)
-            .inspect_err(|_| session.settle())
+            .inspect_err(|_| session.free_if_unused())
     }
 
     fn try_send(
@@ -115,7 +115,7 @@ impl Endpoint {
         spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
         self.try_rma(bound, &session, rma, memory, spare)
-            .inspect_err(|_| session.settle())
+            .inspect_err(|_| session.free_if_unused())
     }
 
     fn try_rma(
@@ -151,7 +151,7 @@ impl Endpoint {
             drop(memory.take());
             self.tx.give_back_room();
             self.complete(bound, ticket, Outcome::refused(Refusal::Key));
-            session.settle();
+            session.free_if_unused();
             return Ok(session.clone());
         }
         let new = NewRma {

@@ -302,7 +302,7 @@ impl Session {
 
     /// Lets an unused session be freed, after an operation was refused for which it may have been
     /// made. Sleeps.
-    pub(super) fn settle(self: &Arc<Self>) {
+    pub(super) fn free_if_unused(self: &Arc<Self>) {
         self.with(|_, _| ());
     }
 

@@ -37,7 +37,7 @@ impl Endpoint {
         spare: &mut Option<Record>,
     ) -> Result<Arc<Session>> {
         self.try_tagged(bound, &session, rma, memory, spare)
-            .inspect_err(|_| session.settle())
+            .inspect_err(|_| session.free_if_unused())
     }
 
     fn try_tagged(
