@@ -83,6 +83,7 @@ struct Peers {
     accepted: Arc<Count>,
     busy: Arc<Count>,
     retry: Arc<Count>,
+    key: Arc<Count>,
     others: Arc<Count>,
     /// The last cookie, 0: none.
     cookie: Atomic<u64>,
@@ -94,6 +95,7 @@ impl Peers {
             accepted: Count::new()?,
             busy: Count::new()?,
             retry: Count::new()?,
+            key: Count::new()?,
             others: Count::new()?,
             cookie: Atomic::new(0),
         };
@@ -126,6 +128,7 @@ impl Consumer for Peers {
                     self.cookie.store(cookie.get(), Release);
                     &self.retry
                 }
+                Some(Refusal::Key) => &self.key,
                 _ => &self.others,
             },
             _ => &self.others,
@@ -179,6 +182,16 @@ impl Target {
 
     /// Requests a connection from the peer at `port`, with a cookie.
     fn request_with(&self, port: u16, cookie: Option<Cookie>) -> Result<Arc<Conn>> {
+        self.request_keyed(port, cookie, AuthKey::NONE)
+    }
+
+    /// Requests a connection from the peer at `port`, which has this authorization key.
+    fn request_keyed(
+        &self,
+        port: u16,
+        cookie: Option<Cookie>,
+        auth_key: AuthKey,
+    ) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let hello = Hello {
             peer_epoch: PeerEpoch {
@@ -190,7 +203,7 @@ impl Target {
             reads: 1,
             caps: Caps::RMA,
             cookie,
-            auth_key: AuthKey::NONE,
+            auth_key,
         };
         let mut private = [0; HELLO_LEN];
         hello.put(&mut private).ok_or(EINVAL)?;
@@ -244,8 +257,13 @@ impl Target {
 
     /// Returns the number of requests that were refused with a cookie in this namespace.
     fn refused(&self) -> u64 {
+        self.count_of(Stat::CmUnproven)
+    }
+
+    /// Returns a statistic of this namespace.
+    fn count_of(&self, stat: Stat) -> u64 {
         let link = self.domain.domain.link();
-        link.socket().receiver().stats().get(Stat::CmUnproven)
+        link.socket().receiver().stats().get(stat)
     }
 
     /// Returns the number of bytes that half-open connections use in their part.
@@ -363,6 +381,39 @@ mod tests {
             conn.close();
         }
         ensure!(target.refused() >= before + 96);
+        Ok(())
+    }
+
+    /// A request with another authorization key makes nothing, also with a valid cookie, and leaves
+    /// the requests without a cookie to those that have the key.
+    #[test]
+    fn a_request_with_another_key_makes_nothing() -> Result {
+        const COUNT: u16 = 3 * UNPROVEN_BURST as u16;
+
+        let target = Target::open(&Budget::of(user(117), None)?)?;
+        let (unproven, key) = (target.refused(), target.count_of(Stat::CmKey));
+        for port in 1..=COUNT {
+            let auth_key = AuthKey::new([port as u8, 0, 0, 0]);
+            let conn = target.request_keyed(port, None, auth_key)?;
+            assert!(eventually(|| target.peers.key.get() == u32::from(port)));
+            assert!(!target.has_state());
+            conn.close();
+        }
+        let keyed = target.count_of(Stat::CmKey) - key;
+        assert!(keyed >= u64::from(COUNT));
+        let conn = target.request(1)?;
+        assert!(target.peers.have_results(1, 0));
+        assert_eq!(target.refused(), unproven);
+        conn.close();
+        assert!(eventually(|| !target.has_state()));
+        target.exhaust()?;
+        let conn = target.request(2)?;
+        let cookie = target.peers.cookie_after(1, 1);
+        conn.close();
+        let conn = target.request_keyed(2, cookie, AuthKey::new([0, 0, 0, 1]))?;
+        assert!(eventually(|| target.peers.key.get() == u32::from(COUNT) + 1));
+        assert!(!target.has_state());
+        conn.close();
         Ok(())
     }
 

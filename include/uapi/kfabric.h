@@ -83,6 +83,7 @@
 #define KFABRIC_NAME_MAX	64
 #define KFABRIC_LINK_NAME_MAX	16
 #define KFABRIC_STRADDR_MAX	80	/* text of an address, with its NUL */
+#define KFABRIC_AUTH_KEY_SIZE	4	/* bytes of an authorization key */
 
 /* ---- Constants: capabilities, flags, enumerators ------------------------ */
 
@@ -586,9 +587,13 @@ struct kfabric_link_get {
  * @prov_name: the provider
  * @prov_version: version of the provider, as KFI_VERSION(major, minor)
  * @api_version: version of the API, as KFI_VERSION(major, minor)
+ * @auth_key_size: bytes of an authorization key: 0 without one, otherwise
+ *	KFABRIC_AUTH_KEY_SIZE, and only KFI_EP_RDM has keys
+ * @auth_key: the key, 0 without one; see struct kfabric_ep_open
  *
  * The members of struct kfi_info and its attributes in one structure.  In
- * hints, a zero (or an empty name) leaves the choice to the provider.
+ * hints, a zero (or an empty name) leaves the choice to the provider.  The first
+ * version of the structure ends with @api_version.
  */
 struct kfabric_info {
 	__u64	caps;
@@ -639,6 +644,9 @@ struct kfabric_info {
 	char	prov_name[KFABRIC_NAME_MAX];
 	__u32	prov_version;
 	__u32	api_version;
+
+	__u32	auth_key_size;
+	__u8	auth_key[KFABRIC_AUTH_KEY_SIZE];
 };
 
 /**
@@ -649,7 +657,8 @@ struct kfabric_info {
  * @hints: pointer to a struct kfabric_info, or 0
  * @infos: pointer to an array of struct kfabric_info
  * @count: in: room in @infos; out: number of entries (may be more than fit)
- * @reserved: 0
+ * @info_size: bytes of a struct kfabric_info, of the hints and of each entry, as
+ *	the caller knows it; 0: those of its first version
  * @node: numeric address, with KFI_SOURCE also the name of a link,
  *	NUL-terminated; empty: not given
  * @service: port number, NUL-terminated; empty: not given
@@ -659,7 +668,9 @@ struct kfabric_info {
  *
  * Errors: -KFI_ENODATA nothing matches the hints; -ENOSYS @version is newer
  * than 1.7; -EINVAL @service, or without KFI_SOURCE @node, cannot be read as a
- * number.
+ * number; @info_size is less than that of the first version; hints have bytes in
+ * auth_key without auth_key_size; -E2BIG hints, as for @size; @info_size above
+ * 4096.
  */
 struct kfabric_getinfo {
 	__u32	size;
@@ -668,7 +679,7 @@ struct kfabric_getinfo {
 	__u64	hints;
 	__u64	infos;
 	__u32	count;
-	__u32	reserved;
+	__u32	info_size;
 	char	node[KFABRIC_NAME_MAX];
 	char	service[KFABRIC_NAME_MAX];
 };
@@ -1637,17 +1648,23 @@ struct kfabric_poll {
  * @context: the caller's
  * @shared: KFABRIC_SHARED_*: sides that use a shared context, which is bound
  *	before the endpoint is enabled
- * @reserved: 0
+ * @auth_key: authorization key (KFI_EP_RDM), 0: none; peers must have the same
  *
  * KFI_EP_MSG is one RC QP, connected to one peer.  KFI_EP_DGRAM is one UD QP: a
  * message is at most a path MTU, and may be lost.  A received message has no
  * GRH in front of it (no KFI_MSG_PREFIX); KFI_SOURCE gives its source.  Remote
  * CQ data of both have 32 bits.
  *
+ * KFI_EP_RDM endpoints communicate with those that have the same @auth_key, of
+ * programs and of kernel modules.  Operations to others fail with ENOTCONN: the
+ * post on one host, and the completion between hosts.  An endpoint without a key
+ * has the key of zeros.  A key separates users of a network who trust each other.
+ * It is no secret: it is sent in plain text.
+ *
  * Errors: -EINVAL unknown type, flags or capabilities, sizes above
  * KFABRIC_MAX_QUEUE or KFABRIC_MAX_BUFFERED; -EOPNOTSUPP a capability, a default
- * flag or @total_buffered_recv that the type does not have; -EADDRNOTAVAIL an
- * address that the link does not have.
+ * flag, @total_buffered_recv or @auth_key that the type does not have;
+ * -EADDRNOTAVAIL an address that the link does not have.
  */
 struct kfabric_ep_open {
 	__u32	size;
@@ -1663,7 +1680,7 @@ struct kfabric_ep_open {
 	struct kfabric_sockaddr src_addr;
 	__u64	context;
 	__u32	shared;
-	__u32	reserved;
+	__u8	auth_key[KFABRIC_AUTH_KEY_SIZE];
 };
 
 /**
@@ -2191,7 +2208,8 @@ struct kfabric_op {
  * KFABRIC_OPT_DEST_RD_ATOMIC at the peer, is 0); KFI_DELIVERY_COMPLETE of
  * KFI_EP_DGRAM; an atomic that the type of the endpoint does not have; an atomic
  * with KFI_REMOTE_CQ_DATA of KFI_EP_MSG;
- * -ENOTCONN a transmit of an endpoint that is not connected yet; -ESHUTDOWN its
+ * -ENOTCONN a transmit of an endpoint that is not connected yet, or to a peer
+ * on this host with another authorization key (KFI_EP_RDM); -ESHUTDOWN its
  * connection is over; -EAGAIN no room in the transmit or receive queue, in the
  * CQ for an entry, or at the peer for an injected message, KFI_FENCE while an
  * earlier operation waits there, or started operations of the endpoint wait for
@@ -2865,7 +2883,8 @@ struct kfabric_srx_open {
  * @tx_ctx_cnt: number of transmit contexts, 0: one
  * @rx_ctx_cnt: number of receive contexts, 0: one
  * @handle: out
- * @reserved: 0
+ * @auth_key: authorization key of its contexts, 0: none; as in struct
+ *	kfabric_ep_open
  *
  * A scalable endpoint of type KFI_EP_RDM has one name and an AV, which its
  * contexts share.  KFABRIC_IOC_BIND (an AV), KFABRIC_IOC_EP_ENABLE,
@@ -2895,7 +2914,7 @@ struct kfabric_sep_open {
 	__u32	tx_ctx_cnt;
 	__u32	rx_ctx_cnt;
 	__u32	handle;
-	__u32	reserved;
+	__u8	auth_key[KFABRIC_AUTH_KEY_SIZE];
 };
 
 /**
@@ -3107,6 +3126,11 @@ enum {
 	 * a forged source address; their senders repeat them with a cookie
 	 */
 	KFABRIC_FIGURE_CM_UNPROVEN = 52,
+	/*
+	 * requests for a connection that were refused: their endpoint has
+	 * another authorization key
+	 */
+	KFABRIC_FIGURE_CM_KEY = 53,
 };
 
 #define KFABRIC_MAX_FIGURES	64

@@ -111,6 +111,17 @@ fn info_shows_the_available_endpoints() {
         .json();
     assert_eq!(one["infos"].as_array().expect("a list").len(), 1);
     assert_eq!(one["infos"][0]["dest_addr"], "127.0.0.1:7471");
+    assert!(infos.iter().all(|info| info["auth_key"].is_null()));
+    let keyed = kfi("info --json --auth-key 1a2b").succeeds().json();
+    let keyed = keyed["infos"].as_array().expect("a list");
+    assert_eq!(keyed.len(), 2);
+    for info in keyed {
+        assert_eq!(
+            (&info["ep_type"], &info["auth_key"]),
+            (&"rdm".into(), &"00001a2b".into())
+        );
+    }
+    kfi("info -e msg --auth-key 1").fails("(ENODATA)", "hints");
     kfi("info -l nope").fails("(ENODATA)", "hints");
     kfi("info -e dgram -c rma").fails("(ENODATA)", "hints");
     kfi("info -e dgram -c atomic").fails("(ENODATA)", "hints");

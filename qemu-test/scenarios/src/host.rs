@@ -2,9 +2,9 @@
 //! Common objects of tests: a link on the loopback interface, and a host with the usual objects.
 
 use kfi::{
-    Av, AvKind, Buffer, Caps, Cntr, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint,
-    Entry, EpType, Errno, Error, Fabric, FiAddr, OpFlags, PacketCounter, Packets, PacketsOf,
-    QpAddr, Stat, StatClass, StatValues, Wait, WaitSet,
+    AuthKey, Av, AvKind, Buffer, Caps, Cntr, CompFlags, Cq, CqBind, CqFormat, Device, Domain,
+    Endpoint, Entry, EpType, Errno, Error, Fabric, FiAddr, OpFlags, PacketCounter, Packets,
+    PacketsOf, QpAddr, Stat, StatClass, StatValues, Wait, WaitSet,
 };
 use std::time::Duration;
 
@@ -104,6 +104,8 @@ pub(crate) struct Options {
     pub(crate) rx_size: u32,
     /// Bytes of unexpected messages.
     pub(crate) buffered: u64,
+    /// Authorization key.
+    pub(crate) auth_key: AuthKey,
 }
 
 impl Default for Options {
@@ -122,6 +124,7 @@ impl Default for Options {
             tx_size: 0,
             rx_size: 0,
             buffered: 0,
+            auth_key: AuthKey::NONE,
         }
     }
 }
@@ -178,6 +181,7 @@ impl Host {
             .tx_size(options.tx_size)
             .rx_size(options.rx_size)
             .buffered(options.buffered)
+            .auth_key(options.auth_key)
             .open()
             .expect("endpoint");
         ep.bind_cq(&cq, options.bind).expect("bind cq");

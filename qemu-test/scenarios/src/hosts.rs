@@ -54,7 +54,8 @@ as_on_one_host! {
     counting: a_search_counts_nothing;
     scalable: each_context_has_an_address, the_source_is_the_scalable_endpoint,
         a_receive_names_a_scalable_endpoint, memory_is_accessed_through_each_context,
-        contexts_that_do_not_exist_are_not_reached;
+        contexts_that_do_not_exist_are_not_reached,
+        contexts_have_the_key_of_their_scalable_endpoint;
     shared_contexts: the_oldest_shared_receive_takes_a_message, messages_wait_for_a_shared_receive,
         an_endpoint_closes_and_shared_receives_stay,
         a_shared_buffer_takes_messages_of_all_endpoints,
@@ -98,6 +99,7 @@ tests![
     a_receive_names_a_scalable_endpoint,
     memory_is_accessed_through_each_context,
     contexts_that_do_not_exist_are_not_reached,
+    contexts_have_the_key_of_their_scalable_endpoint,
     the_oldest_shared_receive_takes_a_message,
     messages_wait_for_a_shared_receive,
     an_endpoint_closes_and_shared_receives_stay,

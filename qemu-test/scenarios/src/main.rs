@@ -18,6 +18,7 @@
 //! Output is KTAP; the exit status is 0 if all passed.
 
 mod abi_atomic;
+mod abi_auth_key;
 mod abi_av;
 mod abi_bind;
 mod abi_budget;
@@ -38,6 +39,7 @@ mod abi_world;
 mod addresses;
 mod alone;
 mod atomics;
+mod auth_keys;
 mod cancelling;
 mod capabilities;
 mod cli;
@@ -123,6 +125,7 @@ fn main() -> std::process::ExitCode {
         &[faults::TESTS]
     } else {
         &[
+            abi_auth_key::TESTS,
             abi_av::TESTS,
             abi_bind::TESTS,
             abi_ep::TESTS,
@@ -174,6 +177,7 @@ fn main() -> std::process::ExitCode {
             tagged_rma::TESTS,
             regions::TESTS,
             keys::TESTS,
+            auth_keys::TESTS,
             scalable::TESTS,
             hosts::TESTS,
             hosts::operations::TESTS,

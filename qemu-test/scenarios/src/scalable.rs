@@ -7,8 +7,8 @@ use crate::{
     host::{SOON, device, domain, errno, failure},
 };
 use kfi::{
-    Access, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, Errno,
-    FiAddr, Op, ScalableEndpoint, Side, Wait,
+    Access, AuthKey, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry,
+    Errno, FiAddr, Op, ScalableEndpoint, Side, Wait,
 };
 use std::net::SocketAddr;
 
@@ -18,6 +18,7 @@ tests![
     a_receive_names_a_scalable_endpoint,
     memory_is_accessed_through_each_context,
     contexts_that_do_not_exist_are_not_reached,
+    contexts_have_the_key_of_their_scalable_endpoint,
     attributes_of_contexts_are_checked,
     contexts_are_set_up,
     contexts_in_use_stay_open,
@@ -93,11 +94,17 @@ impl Scalable {
 
     /// With this name.
     fn named(domain: &Domain, name: Option<SocketAddr>) -> Self {
+        Self::keyed(domain, name, AuthKey::NONE)
+    }
+
+    /// With this name and this authorization key.
+    fn keyed(domain: &Domain, name: Option<SocketAddr>, key: AuthKey) -> Self {
         let av = domain.av().rx_ctx_bits(BITS).open().expect("av");
         let sep = domain
             .scalable_endpoint()
             .contexts(CONTEXTS, CONTEXTS)
             .caps(Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::SOURCE | Caps::DIRECTED_RECV)
+            .auth_key(key)
             .open()
             .expect("scalable endpoint");
         sep.bind_av(&av).expect("bind");
@@ -279,6 +286,31 @@ fn contexts_that_do_not_exist_are_not_reached() {
     // All contexts have one address.
     let looked_up = a.av.lookup(context(to_b, 2)).expect("lookup");
     assert_eq!(looked_up, b.sep.name().expect("name"));
+}
+
+fn contexts_have_the_key_of_their_scalable_endpoint() {
+    let keys = [[0, 0, 0, 1], [0, 0, 0, 1], [1, 0, 0, 0]].map(AuthKey::new);
+    let [a, b, stranger] = keys.map(|key| Scalable::keyed(&domain().1, None, key));
+    let to_b = a.meet(&b);
+    let (ours, theirs) = (Buffer::new(8).unwrap(), Buffer::new(8).unwrap());
+    for (index, tx) in a.tx.iter().enumerate() {
+        b.rx[index].ep.recv(&theirs, 1).expect("recv");
+        tx.ep.send(context(to_b, index), &ours, 2).expect("send");
+        b.rx[index].expect(RECEIVED, 1);
+        tx.expect(SENT, 2);
+    }
+    for (from, to) in [(&a, a.meet(&stranger)), (&b, b.meet(&stranger))] {
+        for (index, tx) in from.tx.iter().enumerate() {
+            // By the call on one host, and in the CQ between hosts.
+            match tx.ep.send(context(to, index), &ours, 3) {
+                Ok(()) => assert_eq!(failure(&tx.cq).err, Errno::ENOTCONN),
+                refused => assert_eq!(errno(refused), Some(Errno::ENOTCONN)),
+            }
+        }
+    }
+    for rx in &stranger.rx {
+        rx.expect_nothing();
+    }
 }
 
 fn attributes_of_contexts_are_checked() {

@@ -28,6 +28,7 @@
 //! | mr_mode                | anything                            | its `VIRT_ADDR` and `PROV_KEY`  |
 //! | mr_key_size            | at most that of the offer           | the hint, or that of the offer  |
 //! | mem_tag_format         | anything                            | the hint, or one field per bit  |
+//! | auth_key_size, auth_key | 0; for RDM also 4                  | the hint                        |
 //! | names                  | empty, or the same                  | those of the offer              |
 //! | api_version            | at most 1.7                         | the requested one, or 1.7       |
 //!
@@ -66,6 +67,7 @@ use crate::{
         self,
         SockAddr, //
     },
+    auth_key::AuthKey,
     errno::Errno,
     flags,
     limits, //
@@ -173,6 +175,24 @@ pub struct EpAttr {
     pub protocol_version: u32,
     pub max_msg_size: u64,
     pub mem_tag_format: u64,
+    pub auth_key_size: u64,
+    pub auth_key: AuthKey,
+}
+
+impl EpAttr {
+    /// Returns the authorization key of an endpoint of `kind` with these attributes;
+    /// [`AuthKey::NONE`] if they have none (`auth_key_size` 0).
+    ///
+    /// # Errors
+    ///
+    /// `AuthKeySize`: keys of endpoints of the kind have another length, or there are none.
+    pub fn key_for(&self, kind: &Kind) -> Result<AuthKey, HintMismatch> {
+        match self.auth_key_size {
+            0 => Ok(AuthKey::NONE),
+            size if size == kind.auth_key_size => Ok(self.auth_key),
+            _ => Err(HintMismatch::AuthKeySize),
+        }
+    }
 }
 
 /// Attributes of the domain (`struct kfi_domain_attr`).
@@ -257,6 +277,8 @@ impl Info {
             protocol_version: 0,
             max_msg_size: 0,
             mem_tag_format: 0,
+            auth_key_size: 0,
+            auth_key: AuthKey::NONE,
         },
         domain: DomainAttr {
             name: Name::EMPTY,

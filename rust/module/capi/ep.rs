@@ -260,9 +260,8 @@ pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contex
         tx: more.ep_tx_ctx_cnt,
         rx: more.ep_rx_ctx_cnt,
     };
-    let more = more
-        .negotiate(Kind::of(ep_type), info.caps)
-        .map_err(|_| EINVAL)?;
+    let kind = Kind::of(ep_type);
+    let more = more.negotiate(kind, info.caps).map_err(|_| EINVAL)?;
     let request = EpRequest {
         ep_type: info.ep.ep_type,
         caps: info.caps,
@@ -276,12 +275,9 @@ pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contex
             tx: more.ep_tx_ctx_cnt == SHARED_CONTEXT,
             rx: more.ep_rx_ctx_cnt == SHARED_CONTEXT,
         },
+        auth_key: info.ep.key_for(kind).map_err(|_| EINVAL)?,
     };
-    let attr = EpAttr {
-        auth_key: more.ep_auth_key,
-        ..request.check()?
-    };
-    Ok((attr, contexts))
+    Ok((request.check()?, contexts))
 }
 
 /// Makes the object for a consumer.

@@ -175,7 +175,7 @@ impl Entries {
         ep.mem_tag_format = info.ep.mem_tag_format;
         ep.tx_ctx_cnt = more.ep_tx_ctx_cnt as usize;
         ep.rx_ctx_cnt = more.ep_rx_ctx_cnt as usize;
-        (ep.auth_key, ep.auth_key_size) = keydup(more)?;
+        (ep.auth_key, ep.auth_key_size) = keydup(&info.ep)?;
         domain.threading = info.domain.threading;
         domain.control_progress = info.domain.control_progress;
         domain.data_progress = info.domain.data_progress;
@@ -275,11 +275,11 @@ fn addrdup(addr: Option<SockAddr>) -> Result<(*mut c_void, usize)> {
 }
 
 /// A copy of an authorization key for an entry, and its length. Fails with `ENOMEM`. Sleeps.
-fn keydup(attr: &KernelAttr) -> Result<(*mut u8, usize)> {
-    if attr.ep_auth_key_size == 0 {
+fn keydup(attr: &EpAttr) -> Result<(*mut u8, usize)> {
+    if attr.auth_key_size == 0 {
         return Ok((ptr::null_mut(), 0));
     }
-    let key = attr.ep_auth_key.bytes();
+    let key = attr.auth_key.bytes();
     // SAFETY: The bytes are valid.
     let copy = unsafe { raw::kfabric_capi_memdup(key.as_ptr().cast(), key.len()) };
     if copy.is_null() {
@@ -289,7 +289,7 @@ fn keydup(attr: &KernelAttr) -> Result<(*mut u8, usize)> {
 }
 
 /// An authorization key of a consumer. One whose length is not that of a key is not read:
-/// [`KernelAttr::negotiate`] refuses it. Fails with `ENODATA` if there is a length without a key.
+/// [`EpAttr::key_for`] refuses it. Fails with `ENODATA` if there is a length without a key.
 ///
 /// # Safety
 ///
@@ -467,6 +467,9 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
             protocol_version: ep.protocol_version,
             max_msg_size: ep.max_msg_size as u64,
             mem_tag_format: ep.mem_tag_format,
+            auth_key_size: ep.auth_key_size as u64,
+            // SAFETY: By the requirement above, the key has the length that stands beside it.
+            auth_key: unsafe { key(ep.auth_key, ep.auth_key_size) }?,
         };
         more.msg_prefix_size = ep.msg_prefix_size as u64;
         more.max_order_raw_size = ep.max_order_raw_size as u64;
@@ -474,9 +477,6 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
         more.max_order_waw_size = ep.max_order_waw_size as u64;
         more.ep_tx_ctx_cnt = ep.tx_ctx_cnt as u64;
         more.ep_rx_ctx_cnt = ep.rx_ctx_cnt as u64;
-        more.ep_auth_key_size = ep.auth_key_size as u64;
-        // SAFETY: By the requirement above, the key has the length that stands beside it.
-        more.ep_auth_key = unsafe { key(ep.auth_key, ep.auth_key_size) }?;
     }
     if let Some(domain) = domain {
         let mut name = name(domain.name)?;

@@ -19,6 +19,7 @@ use kernel::{
 };
 
 use kfi_core::{
+    auth_key::AuthKey,
     flags::{
         Caps,
         OpFlags, //
@@ -171,6 +172,7 @@ pub(super) unsafe extern "C" fn open_srx(
             total_buffered_recv: found.total_buffered_recv,
             src_addr: None,
             shares: Shares::default(),
+            auth_key: AuthKey::NONE,
         };
         let slot = Slot::<SharedRx>::new(&domain.opener)?;
         let opener = domain.opener.clone();

@@ -105,6 +105,7 @@ statistics! {
     DropBudget = KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
     RxInline = KFABRIC_FIGURE_RX_INLINE "rx_inline",
     CmUnproven = KFABRIC_FIGURE_CM_UNPROVEN "cm_unproven",
+    CmKey = KFABRIC_FIGURE_CM_KEY "cm_key",
 }
 
 /// Number of statistics.

@@ -129,6 +129,28 @@ pub(crate) fn read_element<T: Abi>(
     read_sized(array.wrapping_byte_add(offset), stride, v1_size, into)
 }
 
+/// Writes element `index` of an array of elements as [`read_element`] reads them: the bytes that
+/// both sides know, and zeros in place of those that only the caller knows. Fails with `EFAULT`.
+pub(crate) fn write_element<T: Abi>(
+    array: UserPtr,
+    index: usize,
+    stride: usize,
+    value: &T,
+) -> Result {
+    let offset = index.checked_mul(stride).ok_or(EFAULT)?;
+    let at = array.wrapping_byte_add(offset);
+    let (known, unknown) = match stride.checked_sub(size_of::<T>()) {
+        Some(unknown) => (size_of::<T>(), unknown),
+        None => (stride, 0),
+    };
+    let bytes = value.as_bytes().get(..known).ok_or(EFAULT)?;
+    UserSlice::new(at, known).writer().write_slice(bytes)?;
+    match unknown {
+        0 => Ok(()),
+        _ => clear(at.wrapping_byte_add(known), unknown),
+    }
+}
+
 /// Reads bytes to all of `into`, which is initialised afterwards. Fails with `EFAULT`.
 #[inline]
 pub(crate) fn read_bytes(ptr: UserPtr, into: &mut [MaybeUninit<u8>]) -> Result {

@@ -5,6 +5,7 @@
 use core::net::IpAddr;
 
 use kfi_core::{
+    auth_key::AuthKey,
     flags::{
         KFI_RECV,
         KFI_TRANSMIT, //
@@ -52,7 +53,6 @@ pub(super) fn open(
     arg: &mut kfabric_ep_open,
     ident: Ident,
 ) -> Result<Arc<Endpoint>> {
-    must_be_zero(&[arg.reserved])?;
     if arg.shared & !(KFABRIC_SHARED_TX | KFABRIC_SHARED_RX) != 0 {
         return Err(EINVAL);
     }
@@ -69,6 +69,7 @@ pub(super) fn open(
             tx: arg.shared & KFABRIC_SHARED_TX != 0,
             rx: arg.shared & KFABRIC_SHARED_RX != 0,
         },
+        auth_key: AuthKey::new(arg.auth_key),
     };
     Endpoint::open(&file.object::<Domain>(arg.domain)?, request.check()?, ident)
 }

@@ -18,6 +18,7 @@ use super::calls::calls;
 use crate::shim::bindings;
 use kfi_core::{
     addr,
+    auth_key::AuthKey,
     enums,
     errno::Errno,
     flags,
@@ -183,6 +184,7 @@ compare! {
         KFABRIC_MAX_FLOW_POINTS = limits::MAX_FLOW_POINTS;
         KFABRIC_MAX_COUNTERS = limits::MAX_COUNTERS; KFABRIC_NAME_MAX = limits::NAME_MAX;
         KFABRIC_LINK_NAME_MAX = limits::LINK_NAME_MAX; KFABRIC_STRADDR_MAX = addr::TEXT_MAX;
+        KFABRIC_AUTH_KEY_SIZE = AuthKey::LEN;
         KFABRIC_DGRAM_QPN = addr::DGRAM_QPN; KFABRIC_FOREVER = wait::FOREVER;
 
         KFABRIC_OP_RECV = op::OpType::Recv; KFABRIC_OP_SEND = op::OpType::Send;
@@ -248,7 +250,7 @@ compare! {
         KFABRIC_FIGURE_CM_NO_LISTENER = 46; KFABRIC_FIGURE_CM_NO_ROOM = 47;
         KFABRIC_FIGURE_MR_REFUSED = 48; KFABRIC_FIGURE_DROP_PSN = 49;
         KFABRIC_FIGURE_DROP_BUDGET = 50; KFABRIC_FIGURE_RX_INLINE = 51;
-        KFABRIC_FIGURE_CM_UNPROVEN = 52;
+        KFABRIC_FIGURE_CM_UNPROVEN = 52; KFABRIC_FIGURE_CM_KEY = 53;
     }
     texts {
         // uapi/file.rs registers this name without the directory.

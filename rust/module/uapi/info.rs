@@ -3,32 +3,45 @@
 //! Information about the module and its links: `KFABRIC_IOC_QUERY`, `KFABRIC_IOC_NOP`,
 //! `KFABRIC_IOC_GETINFO`.
 
+use core::mem::MaybeUninit;
+
 use kernel::page::PAGE_SIZE;
 
-use kfi_core::info::{
-    DomainAttr,
-    EpAttr,
-    FabricAttr,
-    Info,
-    Kind,
-    Name,
-    Request,
-    RxAttr,
-    TxAttr, //
+use kfi_core::{
+    auth_key::AuthKey,
+    info::{
+        DomainAttr,
+        EpAttr,
+        FabricAttr,
+        Info,
+        Kind,
+        Name,
+        Request,
+        RxAttr,
+        TxAttr, //
+    }, //
 };
 
 use super::{
     parse::{
         own_sockaddr_or_none,
         sockaddr_or_none,
-        text, //
+        text,
+        user_ptr, //
     },
     prelude::*, //
 };
 use crate::{
     net::NetNsId,
-    registry, //
+    registry,
+    shim::user::{
+        read_element,
+        write_element, //
+    }, //
 };
+
+/// The size of a `struct kfabric_info` in its first version, which all programs know.
+const INFO_V1_SIZE: usize = 512;
 
 /// `KFABRIC_IOC_QUERY`.
 pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {
@@ -65,19 +78,18 @@ pub(super) fn nop(_file: &OpenFile, arg: &kfabric_nop) -> Result {
 
 /// `KFABRIC_IOC_GETINFO`. The count includes entries for which the program has no room.
 pub(super) fn getinfo(_file: &OpenFile, arg: &mut kfabric_getinfo) -> Result {
-    must_be_zero(&[arg.reserved])?;
+    let size = info_size(arg.info_size)?;
     let (node, service) = (text(&arg.node)?, text(&arg.service)?);
     let request = Request::new(arg.version, arg.flags, node, service).map_err(to_error)?;
     let hints = match arg.hints {
         0 => KBox::new(Info::ANY, GFP_KERNEL)?,
-        addr => read_hints(addr)?,
+        addr => read_hints(user_ptr(addr)?, size)?,
     };
-    let room = arg.count;
-    let mut infos = user_slice::<kfabric_info>(arg.infos, room as usize)?.writer();
+    let (infos, room) = (user_ptr(arg.infos)?, arg.count);
     let mut count = 0u32;
     registry::getinfo(NetNsId::current()?, &request, &hints, |info| {
         if count < room {
-            infos.write(&put_info(info))?;
+            write_element(infos, count as usize, size, &put_info(info))?;
         }
         count = count.saturating_add(1);
         Ok(())
@@ -86,12 +98,24 @@ pub(super) fn getinfo(_file: &OpenFile, arg: &mut kfabric_getinfo) -> Result {
     Ok(())
 }
 
-/// Reads hints. They are large, so they are allocated and do not use stack while providers are
-/// asked.
+/// The size of an entry and of hints, as the program knows them. Fails with `EINVAL` if it is below
+/// that of the first version, `E2BIG` if it is above a page.
+fn info_size(size: u32) -> Result<usize> {
+    match usize::try_from(size)? {
+        0 => Ok(INFO_V1_SIZE),
+        size if size < INFO_V1_SIZE => Err(EINVAL),
+        size if size > PAGE_SIZE => Err(E2BIG),
+        size => Ok(size),
+    }
+}
+
+/// Reads hints of `size` bytes. They are large, so they are allocated and do not use stack while
+/// providers are asked.
 #[inline(never)]
-fn read_hints(addr: u64) -> Result<KBox<Info>> {
-    let raw: kfabric_info = user_slice::<kfabric_info>(addr, 1)?.reader().read()?;
-    Ok(KBox::new(info(&raw)?, GFP_KERNEL)?)
+fn read_hints(at: UserPtr, size: usize) -> Result<KBox<Info>> {
+    let mut room = MaybeUninit::uninit();
+    let raw = read_element::<kfabric_info>(at, 0, size, INFO_V1_SIZE, &mut room)?;
+    Ok(KBox::new(info(raw)?, GFP_KERNEL)?)
 }
 
 /// A name in a fixed-size field. Fails with `EINVAL` if there is no NUL.
@@ -99,9 +123,13 @@ fn name(field: &[u8]) -> Result<Name> {
     Name::from_field(field).map_err(to_error)
 }
 
-/// Converts hints to the type of `kfi_core`. Fails with `EINVAL` for a name without NUL or a bad
-/// address.
+/// Converts hints to the type of `kfi_core`. Fails with `EINVAL` for a name without NUL, a bad
+/// address, or an authorization key without its size.
 fn info(raw: &kfabric_info) -> Result<Info> {
+    let auth_key = AuthKey::new(raw.auth_key);
+    if raw.auth_key_size == 0 && auth_key != AuthKey::NONE {
+        return Err(EINVAL);
+    }
     Ok(Info {
         caps: raw.caps,
         mode: raw.mode,
@@ -133,6 +161,8 @@ fn info(raw: &kfabric_info) -> Result<Info> {
             protocol_version: raw.protocol_version,
             max_msg_size: raw.max_msg_size,
             mem_tag_format: raw.mem_tag_format,
+            auth_key_size: raw.auth_key_size.into(),
+            auth_key,
         },
         domain: DomainAttr {
             name: name(&raw.domain_name)?,
@@ -214,5 +244,8 @@ fn put_info(info: &Info) -> kfabric_info {
         prov_name: *fabric.prov_name.field(),
         prov_version: fabric.prov_version,
         api_version: fabric.api_version,
+        // At most that of a key.
+        auth_key_size: ep.auth_key_size as u32,
+        auth_key: *ep.auth_key.bytes(),
     }
 }

@@ -4,6 +4,7 @@
 //! endpoints for all other calls.
 
 use kfi_core::{
+    auth_key::AuthKey,
     enums::EpType,
     info::{
         RxAttr,
@@ -38,7 +39,6 @@ pub(super) fn open(
     arg: &mut kfabric_sep_open,
     ident: Ident,
 ) -> Result<Arc<ScalableEp>> {
-    must_be_zero(&[arg.reserved])?;
     let request = EpRequest {
         ep_type: EpType::Rdm.into(),
         caps: arg.caps,
@@ -49,6 +49,7 @@ pub(super) fn open(
         total_buffered_recv: arg.total_buffered_recv,
         src_addr: own_sockaddr_or_none(&arg.src_addr)?,
         shares: Shares::default(),
+        auth_key: AuthKey::new(arg.auth_key),
     };
     let counts = ContextCounts::new(arg.tx_ctx_cnt.into(), arg.rx_ctx_cnt.into())?;
     let domain = file.object::<Domain>(arg.domain)?;

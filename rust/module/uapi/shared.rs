@@ -4,6 +4,7 @@
 //! endpoint of the provider, so the calls that take an endpoint take it too.
 
 use kfi_core::{
+    auth_key::AuthKey,
     flags::{
         Caps,
         OpFlags, //
@@ -76,6 +77,7 @@ pub(super) fn open_srx(
         total_buffered_recv: found.total_buffered_recv,
         src_addr: None,
         shares: Shares::default(),
+        auth_key: AuthKey::NONE,
     };
     let attr = request.check_srx()?;
     let srx = Endpoint::open_srx(&file.object::<Domain>(arg.domain)?, attr, ident)?;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kfi::{Access, Buffer, CompFlags, Deadline, Device, Domain, Endpoint, Entry, Op};
+use kfi::{Access, AuthKey, Buffer, CompFlags, Deadline, Device, Domain, Endpoint, Entry, Op};
 use serde::Serialize;
 
 use crate::{
@@ -169,6 +169,7 @@ fn pair(domain: &Domain, wait: WaitBy) -> kfi::Result<(Player, Player)> {
         size: 8,
         timeout: PATIENCE,
         trace: false,
+        auth_key: AuthKey::NONE,
     };
     let mut one = Player::open(domain, game, false, None)?;
     let mut two = Player::open(domain, game, true, None)?;

@@ -86,6 +86,8 @@ pub(crate) struct InfoJson {
     caps: Vec<String>,
     max_msg_size: u64,
     mem_tag_format: String,
+    /// Null without a key.
+    auth_key: Option<String>,
     threading: &'static str,
     control_progress: &'static str,
     data_progress: &'static str,
@@ -135,6 +137,7 @@ impl InfoJson {
             caps: text::caps(info.caps),
             max_msg_size: info.max_msg_size,
             mem_tag_format: format!("{:#x}", info.mem_tag_format),
+            auth_key: info.auth_key.map(|key| key.to_string()),
             threading: info.threading.name(),
             control_progress: info.control_progress.name(),
             data_progress: info.data_progress.name(),
@@ -178,6 +181,7 @@ fn has_hints(args: &args::Info) -> bool {
     args.link.is_some()
         || args.ep_type.is_some()
         || args.caps.is_some()
+        || args.auth_key.is_some()
         || args.node.is_some()
         || args.service.is_some()
 }
@@ -196,6 +200,9 @@ fn hints(args: &args::Info) -> Hints {
     }
     if let Some(caps) = args.caps {
         hints = hints.caps(caps);
+    }
+    if let Some(key) = args.auth_key {
+        hints = hints.auth_key(key);
     }
     if let Some(node) = &args.node {
         hints = hints.node(node);
@@ -421,6 +428,7 @@ pub(crate) mod tests {
             caps: ["MSG", "RMA", "REMOTE_READ"].map(str::to_owned).to_vec(),
             max_msg_size: 1 << 30,
             mem_tag_format: "0xff".to_owned(),
+            auth_key: None,
             threading: "safe",
             control_progress: "auto",
             data_progress: "auto",
@@ -450,8 +458,8 @@ pub(crate) mod tests {
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(|key| &**key).collect();
         assert_eq!(
             keys.join(" "),
-            "addr_format api_version atomics av_type caps cntr_cnt control_progress cq_cnt cq_data_size \
-             data_progress dest_addr domain ep_cnt ep_type fabric max_msg_size mem_tag_format \
+            "addr_format api_version atomics auth_key av_type caps cntr_cnt control_progress cq_cnt \
+             cq_data_size data_progress dest_addr domain ep_cnt ep_type fabric max_msg_size mem_tag_format \
              mr_cnt mr_iov_limit mr_key_size mr_mode protocol protocol_version provider \
              provider_version resource_mgmt rx src_addr threading tx"
         );

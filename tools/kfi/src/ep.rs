@@ -15,6 +15,7 @@ pub use self::operations::Posted;
 
 use crate::{
     abi::{self, Call, calls},
+    auth_key::AuthKey,
     av::Av,
     cntr::Cntr,
     comp_cntr::CompCntr,
@@ -75,6 +76,10 @@ impl EndpointBuilder {
         /// Its address and port; without this, or with port 0, the module
         /// chooses.
         addr(addr: SocketAddr) => raw.src_addr = addr.into();
+
+        /// Authorization key, which its peers must have too; without this
+        /// [`AuthKey::NONE`].  Only reliable datagrams have keys.
+        auth_key(key: AuthKey) => raw.auth_key = key.bytes();
     }
 
     /// It takes room for transmits from a shared context, which is bound with
@@ -102,9 +107,9 @@ impl EndpointBuilder {
     /// # Errors
     ///
     /// `EINVAL`: unknown type, flags or capabilities, sizes above the limits
-    /// ([`Query`](crate::Query)); `EOPNOTSUPP`: a type or capability that the
-    /// module does not have; `EADDRNOTAVAIL`: the link does not have this
-    /// address; `EMFILE`; `ENOMEM`.
+    /// ([`Query`](crate::Query)); `EOPNOTSUPP`: a capability, or an authorization
+    /// key, that endpoints of the type do not have; `EADDRNOTAVAIL`: the link does
+    /// not have this address; `EMFILE`; `ENOMEM`.
     pub fn open(mut self) -> Result<Endpoint> {
         self.raw.domain = self.domain.handle();
         let device = self.domain.device();

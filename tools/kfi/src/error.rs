@@ -187,6 +187,9 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
         ("EP_ENABLE", Errno::KFI_ENOAV) => "bind an address vector before enabling the endpoint",
         ("POST", Errno::EAGAIN) => "read completions, then post again",
         ("POST", Errno::KFI_EOPBADSTATE) => "enable the endpoint first",
+        ("POST", Errno::ENOTCONN) => {
+            "the peer has another authorization key, or the endpoint is not connected"
+        }
         ("POST", Errno::EHOSTUNREACH) => "is there an endpoint at that address and port?",
         ("POST", Errno::ENETDOWN) => "the link's interface is down: ip link set INTERFACE up",
         ("POST", Errno::EMSGSIZE) => "longer than one operation, or an injected one, can be",
@@ -219,6 +222,7 @@ fn advice_completion(errno: Errno) -> Option<&'static str> {
         Errno::EACCES => "the peer's memory region does not allow this access, or has gone",
         Errno::EREMOTEIO => "the peer's endpoint does not take such operations",
         Errno::ECONNREFUSED => "is there an endpoint at that address and port?",
+        Errno::ENOTCONN => "the peer has another authorization key",
         Errno::ECONNRESET => "the peer has closed, or was started again: try again",
         Errno::ETIMEDOUT => "the peer's host does not answer: is it up, and UDP port 4791 open?",
         Errno::EHOSTUNREACH => "the peer has gone: is there an endpoint at that address?",

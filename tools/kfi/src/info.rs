@@ -5,6 +5,7 @@ use std::{fmt, net::SocketAddr};
 
 use crate::{
     abi::{self, Call, calls},
+    auth_key::AuthKey,
     device::Device,
     enums::{AddrFormat, AvKind, EpType, Progress, Protocol, ResourceMgmt, Threading},
     error::Result,
@@ -121,6 +122,13 @@ impl Hints {
         prov_name(name: &str) => prov_name = name.to_owned();
     }
 
+    /// Authorization key of the endpoint.  Only entries for reliable datagrams match.
+    pub fn auth_key(mut self, key: AuthKey) -> Self {
+        self.raw.auth_key_size = abi::KFABRIC_AUTH_KEY_SIZE;
+        self.raw.auth_key = key.bytes();
+        self
+    }
+
     /// Sets any other member of the structure; names are taken from the methods.
     pub fn with_raw(mut self, change: impl FnOnce(&mut abi::kfabric_info)) -> Self {
         change(&mut self.raw);
@@ -135,6 +143,7 @@ impl Hints {
         let arg = abi::kfabric_getinfo {
             version: self.version,
             flags: if self.source { abi::KFI_SOURCE } else { 0 },
+            info_size: size_of::<abi::kfabric_info>() as u32,
             node: calls::chars("node", &self.node)?,
             service: calls::chars("service", &self.service)?,
             ..Call::sized()
@@ -188,6 +197,8 @@ pub struct Info {
     pub max_msg_size: u64,
     /// Significant bits of a tag.
     pub mem_tag_format: u64,
+    /// Authorization key; `None` if the hints have none.
+    pub auth_key: Option<AuthKey>,
     /// Number of threads that may use an object at the same time.
     pub threading: Threading,
     /// The side that makes control operations progress.
@@ -294,6 +305,7 @@ impl From<&abi::kfabric_info> for Info {
             protocol_version: raw.protocol_version,
             max_msg_size: raw.max_msg_size,
             mem_tag_format: raw.mem_tag_format,
+            auth_key: (raw.auth_key_size != 0).then(|| AuthKey::new(raw.auth_key)),
             threading: Threading::from_raw(raw.threading),
             control_progress: Progress::from_raw(raw.control_progress),
             data_progress: Progress::from_raw(raw.data_progress),
@@ -346,5 +358,9 @@ mod tests {
         assert_eq!(info.mr_mode, MrMode::VIRT_ADDR);
         assert_eq!(info.domain_name, "roce0");
         assert_eq!(info.prov_version.to_string(), "2.3");
+        assert_eq!(info.auth_key, None);
+        let key = AuthKey::new([1, 2, 3, 4]);
+        let with_key = Info::from(&Hints::new().auth_key(key).raw);
+        assert_eq!(with_key.auth_key, Some(key));
     }
 }

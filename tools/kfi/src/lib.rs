@@ -95,6 +95,7 @@ pub mod abi;
 mod addr;
 mod alias;
 mod atomic;
+mod auth_key;
 mod av;
 #[allow(unsafe_code, reason = "memory that the kernel reads and writes")]
 pub mod buffer;
@@ -138,6 +139,7 @@ mod work;
 pub use addr::{AddressError, FiAddr, parse_address};
 pub use alias::EndpointAlias;
 pub use atomic::{AtomicAttr, AtomicForm, Element};
+pub use auth_key::{AuthKey, AuthKeyError};
 pub use av::{Av, AvBuilder};
 pub use buffer::{Buffer, Slice};
 pub use cntr::{Cntr, CntrBuilder, CntrFd, Mapped, Values};

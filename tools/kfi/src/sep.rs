@@ -9,6 +9,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use crate::{
     abi::{self, Call, calls},
+    auth_key::AuthKey,
     av::Av,
     domain::Domain,
     enums::Side,
@@ -63,6 +64,10 @@ impl ScalableEndpointBuilder {
         /// Its name: address and first port; without this, or with port 0, the
         /// module chooses.
         addr(addr: SocketAddr) => raw.src_addr = addr.into();
+
+        /// Authorization key of the contexts, which their peers must have too;
+        /// without this [`AuthKey::NONE`].
+        auth_key(key: AuthKey) => raw.auth_key = key.bytes();
 
         /// A number for the caller's own use.
         context(context: u64) => raw.context = context;

@@ -62,7 +62,7 @@ pub(super) fn device_calls() -> Vec<Row> {
         } |_| Call::sized(), keep),
         row!(KFABRIC_IOC_GETINFO kfabric_getinfo 168 {
             version: Value, flags: Flags(abi::KFI_SOURCE), hints: InOrNull, infos: Out,
-            count: Value, reserved: Reserved, node: Value, service: Value,
+            count: Value, info_size: Value, node: Value, service: Value,
         } |world| abi::kfabric_getinfo {
             hints: world.at(HINTS),
             infos: world.at(INFOS),

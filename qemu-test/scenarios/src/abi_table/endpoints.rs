@@ -54,7 +54,7 @@ pub(super) fn ep_calls() -> Vec<Row> {
             tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
             context: Value,
             shared: Flags((abi::KFABRIC_SHARED_TX | abi::KFABRIC_SHARED_RX) as u64),
-            reserved: Reserved,
+            auth_key: Value,
         } |world| abi::kfabric_ep_open {
             domain: world.domain,
             type_: abi::KFI_EP_RDM,
@@ -249,7 +249,7 @@ pub(super) fn scalable_calls() -> Vec<Row> {
             rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
             tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
             context: Value, tx_ctx_cnt: Value, rx_ctx_cnt: Value, handle: Reported,
-            reserved: Reserved,
+            auth_key: Value,
         } |world| abi::kfabric_sep_open {
             domain: world.domain,
             src_addr: ipv4([127, 0, 0, 1], 0),

@@ -22,6 +22,7 @@ tests![
     pingpong_works_with_every_size => 120,
     pingpong_works_between_two_links,
     pingpong_works_over_ipv6,
+    pingpong_needs_the_servers_key => 120,
     pingpong_shows_completions,
     a_server_prefers_its_own_options,
     clients_wait_for_their_turn,
@@ -126,6 +127,29 @@ fn pingpong_works_with_every_size() {
             assert_eq!(server.document()["event"], "result");
         }
     }
+}
+
+fn pingpong_needs_the_servers_key() {
+    with_link();
+    let mut server = Server::start("--keep --auth-key c0ffee");
+    let client = |key: &str| format!("pingpong {} -i 5 {key} --json", server.address);
+    let (same, none, other) = (
+        client("--auth-key 0x00c0ffee"),
+        client(""),
+        client("--auth-key 1"),
+    );
+    kfi(&same).succeeds();
+    assert_eq!(server.document()["iterations"], 15);
+    for line in [none, other] {
+        let refused = kfi(&line).with(1);
+        assert!(refused.err.contains("ENOTCONN"), "{}", refused.err);
+        assert!(refused.err.contains("authorization key"), "{}", refused.err);
+    }
+    // The server is still there.
+    kfi(&same).succeeds();
+    assert_eq!(server.document()["event"], "result");
+    kfi("pingpong --auth-key 123456789").with(2);
+    kfi("pingpong --auth-key 1 --verbs rc 127.0.0.1").with(2);
 }
 
 fn pingpong_works_between_two_links() {

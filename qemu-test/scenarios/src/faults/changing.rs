@@ -43,7 +43,20 @@ pub(super) fn looking_and_changing() {
                 .map(|_| Made::Nothing)
         }),
         ("GETINFO", |w| {
-            w.call(abi::kfabric_getinfo::sized()).map(|_| Made::Nothing)
+            let hints = abi::kfabric_info {
+                auth_key_size: 4,
+                auth_key: [1, 2, 3, 4],
+                ..Default::default()
+            };
+            let mut infos = [abi::kfabric_info::default(); 2];
+            let arg = abi::kfabric_getinfo {
+                hints: (&raw const hints).expose_provenance() as u64,
+                infos: (&raw mut infos).expose_provenance() as u64,
+                count: 2,
+                info_size: size_of::<abi::kfabric_info>() as u32,
+                ..Call::sized()
+            };
+            w.call(arg).map(|_| Made::Nothing)
         }),
         ("STAT", |w| {
             let arg = abi::kfabric_stat {

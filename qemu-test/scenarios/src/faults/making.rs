@@ -130,6 +130,7 @@ pub(super) fn making_objects() {
             let arg = w.call(abi::kfabric_ep_open {
                 domain: w.domain.handle(),
                 type_: abi::KFI_EP_RDM,
+                auth_key: [1, 2, 3, 4],
                 ..Call::sized()
             })?;
             Ok(Made::Object(arg.handle))
@@ -137,6 +138,7 @@ pub(super) fn making_objects() {
         ("SEP_OPEN and SEP_CONTEXT", |w| {
             let sep = w.call(abi::kfabric_sep_open {
                 domain: w.domain.handle(),
+                auth_key: [1, 2, 3, 4],
                 ..Call::sized()
             })?;
             for receive in [0, 1] {

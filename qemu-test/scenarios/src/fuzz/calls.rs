@@ -175,6 +175,37 @@ impl Worker {
         }
     }
 
+    /// An authorization key: mostly none, or that of some others.
+    fn auth_key(&mut self) -> [u8; 4] {
+        self.rng
+            .pick(&[[0; 4], [0; 4], [0; 4], [0; 4], [0, 0, 0, 1], [1, 0, 0, 0]])
+    }
+
+    /// Asks for entries, with hints of any size.
+    fn getinfo(&mut self, file: &File) {
+        let auth_key = self.auth_key();
+        let known = size_of::<abi::kfabric_info>() as u32;
+        let hints = abi::kfabric_info {
+            ep_type: self.rng.below(5) as u32,
+            auth_key_size: self.rng.pick(&[0, 4, 4, 4, 3, 5]),
+            auth_key,
+            ..Default::default()
+        };
+        let arg = abi::kfabric_getinfo {
+            hints: match self.rng.one_in(3) {
+                true => 0,
+                false => self.list(&[hints]),
+            },
+            infos: self.addr(2 * u64::from(known)),
+            count: self.rng.below(4) as u32,
+            info_size: self
+                .rng
+                .pick(&[0, 512, known, known, known + 8, 4096, 4104]),
+            ..Call::sized()
+        };
+        let _ = self.call(file, arg);
+    }
+
     /// A list of `count` pieces of local memory; returns its address.
     fn iov_list(&mut self, count: u64) -> u64 {
         let mut words = Vec::new();
@@ -460,14 +491,7 @@ impl Worker {
                 };
                 let _ = self.call(file, arg);
             }
-            4 => {
-                let arg = abi::kfabric_getinfo {
-                    infos: self.addr(2000),
-                    count: 2,
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            4 => self.getinfo(file),
             5 if self.world.process == 0 => {
                 let arg = abi::kfabric_link_del {
                     name: text(LINK),

@@ -64,6 +64,12 @@ pub(super) fn with_cookie(greeting: &[u8], cookie: Cookie) -> [u8; HELLO_LEN] {
     })
 }
 
+/// A greeting with another authorization key.
+pub(super) fn with_key(greeting: &[u8], auth_key: AuthKey) -> [u8; HELLO_LEN] {
+    let hello = Hello::parse(greeting).expect("a greeting");
+    bytes_of(&Hello { auth_key, ..hello })
+}
+
 /// A greeting of a context of a scalable endpoint whose name has this port.
 pub(super) fn with_name(greeting: &[u8], name_port: u16) -> [u8; HELLO_LEN] {
     let hello = Hello::parse(greeting).expect("a greeting");

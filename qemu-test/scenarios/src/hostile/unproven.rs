@@ -6,7 +6,7 @@ use super::{
     A, B,
     attacks::ip_header,
     packet::{Capture, RawSocket, Way, request, to_gsi},
-    peer::{cookie_of, epoch, greeting, with_cookie},
+    peer::{cookie_of, epoch, greeting, with_cookie, with_key},
 };
 use crate::{
     harness::tests,
@@ -16,9 +16,14 @@ use crate::{
     rng::Rng,
 };
 use kfi::{Buffer, CompFlags, Device, EventKind, FiAddr, PacketCounter, Wait};
-use kfi_core::rdm::{
-    Cookie, service_id,
-    times::{UNPROVEN_BURST, UNPROVEN_INTERVAL},
+use kfi_core::{
+    auth_key::AuthKey,
+    rdm::{
+        Cookie,
+        hello::Refusal,
+        service_id,
+        times::{UNPROVEN_BURST, UNPROVEN_INTERVAL},
+    },
 };
 use kfi_roce::{
     cm::{
@@ -40,6 +45,7 @@ tests![
     requests_beyond_a_rate_need_a_cookie => 60,
     hosts_connect_beside_forged_requests => 120,
     a_request_with_the_qp_of_a_connection_does_not_end_it => 60,
+    a_request_with_another_key_does_not_end_a_connection => 60,
     a_rejection_without_the_id_of_a_connection_does_not_end_it => 60,
     a_request_to_a_passive_endpoint_does_not_end_another_connection => 60,
 ];
@@ -397,14 +403,21 @@ impl Victims {
     /// Waits until the second host has rejected so many REQs, all of them for this reason. It
     /// processes messages one after the other.
     fn rejects(&self, count: usize, reason: Reason) {
+        self.rejects_with(count, |rej| {
+            assert_eq!(rej.reason, reason);
+            let cookie = cookie_of(rej.private.get());
+            assert_eq!(cookie.is_some(), reason == Reason::CONSUMER_DEFINED);
+        });
+    }
+
+    /// As [`rejects`](Self::rejects), with a check of each rejection.
+    fn rejects_with(&self, count: usize, check: impl Fn(&Rej<'_>)) {
         let mut rejected = 0;
         until("a rejection of each request", || {
             while let Some(heard) = self.captures[0].next() {
                 match heard.message().map(|message| message.body) {
                     Some(Body::Rej(rej)) => {
-                        assert_eq!(rej.reason, reason);
-                        let cookie = cookie_of(rej.private.get());
-                        assert_eq!(cookie.is_some(), reason == Reason::CONSUMER_DEFINED);
+                        check(&rej);
                         rejected += 1;
                     }
                     Some(Body::Dreq(_)) => panic!("the connection ends"),
@@ -432,6 +445,37 @@ fn a_request_with_the_qp_of_a_connection_does_not_end_it() {
         victims.ask(number, service, &greeting, Qpn::new(0x1000 + number), id);
     }
     victims.rejects(100, Reason::CONSUMER_DEFINED);
+    victims.exchange(1);
+}
+
+/// Requests with guessed keys, in the name of the connection's peer. They are refused before a
+/// cookie is made, and take no place of those that have the key.
+fn a_request_with_another_key_does_not_end_a_connection() {
+    let victims = Victims::new();
+    let (_, qpn, id) = victims.known;
+    let ports = victims
+        .hosts
+        .each_ref()
+        .map(|host| host.ep.name().expect("name").port());
+    let count = |counter| victims.wire.b.run(|| netns_packets().get(counter));
+    let before = (
+        count(PacketCounter::CmKey),
+        count(PacketCounter::CmUnproven),
+    );
+    for number in 1..=50u32 {
+        let own = greeting(epoch(&mut Rng::new(number.into())), ports[0]);
+        let guessed = with_key(&own, AuthKey::new(number.to_be_bytes()));
+        let service = service_id(ports[1]);
+        victims.ask(number, service, &guessed, qpn, CommId(number));
+        victims.ask(number, service, &guessed, Qpn::new(0x1000 + number), id);
+    }
+    victims.rejects_with(100, |rej| {
+        assert_eq!(rej.reason, Reason::CONSUMER_DEFINED);
+        let refusal = Refusal::parse(rej.private.get());
+        assert_eq!(refusal, Some(Refusal::Key));
+    });
+    assert_eq!(count(PacketCounter::CmKey) - before.0, 100);
+    assert_eq!(count(PacketCounter::CmUnproven), before.1);
     victims.exchange(1);
 }
 

@@ -20,6 +20,7 @@ use kfi_core::{
         self,
         SockAddr, //
     },
+    auth_key::AuthKey,
     enums::*,
     errno::Errno,
     flags::*,
@@ -305,6 +306,8 @@ fn hints(bytes: &mut Bytes<'_>) -> Info {
             protocol_version: bytes.number() as u32,
             max_msg_size: bytes.number(),
             mem_tag_format: bytes.number(),
+            auth_key_size: bytes.number(),
+            auth_key: AuthKey::new(bytes.u32().to_be_bytes()),
         };
     }
     if is_given(7) {
@@ -352,6 +355,15 @@ fn check_info(offer: &Offer, hints: &Info, info: &Info) {
         assert_eq!(wanted & !side, 0);
     }
     assert_eq!(info.mode, 0);
+    let key = match info.ep.auth_key_size {
+        0 => AuthKey::NONE,
+        size => {
+            assert_eq!(size, offer.kind.auth_key_size);
+            hints.ep.auth_key
+        }
+    };
+    assert_eq!(info.ep.auth_key, key);
+    assert_eq!(info.ep.auth_key_size, hints.ep.auth_key_size);
     assert!(AddrFormat::try_from(info.addr_format).is_ok());
     assert_eq!(info.src_addr.map(|addr| addr.ip()), Some(offer.addr.ip()));
     assert!(Side::Transmit.default_flags(info.tx.op_flags).is_ok());

@@ -12,7 +12,6 @@
 //! | tx_ctx_cnt, rx_ctx_cnt (ep)    | at most max_ep_tx_ctx or       | the hint; see below         |
 //! |                                | max_ep_rx_ctx, or              |                             |
 //! |                                | `KFI_SHARED_CONTEXT`           |                             |
-//! | auth_key_size, auth_key (ep)   | 0; for RDM also 4              | the hint                    |
 //! | auth_key_size (domain)         | 0                              | 0: endpoints have keys      |
 //! | tx_ctx_cnt, rx_ctx_cnt (domain) | at most that of the offer     | that of the offer           |
 //! | max_ep_tx_ctx, max_ep_rx_ctx   | at most that of the offer      | 64 (RDM), or 1              |
@@ -28,7 +27,6 @@
 
 use super::Kind;
 use crate::{
-    auth_key::AuthKey,
     errno::Errno,
     flags::{
         Caps,
@@ -63,8 +61,6 @@ pub struct KernelAttr {
     pub max_order_waw_size: u64,
     pub ep_tx_ctx_cnt: u64,
     pub ep_rx_ctx_cnt: u64,
-    pub ep_auth_key_size: u64,
-    pub ep_auth_key: AuthKey,
     pub tx_ctx_cnt: u64,
     pub rx_ctx_cnt: u64,
     pub max_ep_tx_ctx: u64,
@@ -92,18 +88,11 @@ impl KernelAttr {
             hint if hint <= kind.max_ctx || hint == SHARED_CONTEXT => Some(hint),
             _ => None,
         };
-        let (auth_key_size, auth_key) = match self.ep_auth_key_size {
-            0 => (0, AuthKey::NONE),
-            size if size == kind.auth_key_size => (size, self.ep_auth_key),
-            _ => return Err(Errno::ENODATA),
-        };
         let caps = kind.caps & (Caps::LOCAL_COMM | Caps::REMOTE_COMM);
         let offer = Self {
             tx_tclass: TC_BEST_EFFORT,
             ep_tx_ctx_cnt: contexts(self.ep_tx_ctx_cnt).ok_or(Errno::ENODATA)?,
             ep_rx_ctx_cnt: contexts(self.ep_rx_ctx_cnt).ok_or(Errno::ENODATA)?,
-            ep_auth_key_size: auth_key_size,
-            ep_auth_key: auth_key,
             tx_ctx_cnt: limits::MAX_OBJECTS,
             rx_ctx_cnt: limits::MAX_OBJECTS,
             max_ep_tx_ctx: kind.max_ctx,
@@ -157,8 +146,6 @@ mod tests {
         max_order_waw_size: 0,
         ep_tx_ctx_cnt: 0,
         ep_rx_ctx_cnt: 0,
-        ep_auth_key_size: 0,
-        ep_auth_key: AuthKey::NONE,
         tx_ctx_cnt: 0,
         rx_ctx_cnt: 0,
         max_ep_tx_ctx: 0,
@@ -197,13 +184,12 @@ mod tests {
         let Ok(entry) = entry else {
             return;
         };
-        let more: [(Field, bool); 14] = [
+        let more: [(Field, bool); 13] = [
             (|attr| &mut attr.max_order_raw_size, false),
             (|attr| &mut attr.max_order_war_size, false),
             (|attr| &mut attr.max_order_waw_size, false),
             (|attr| &mut attr.ep_tx_ctx_cnt, false),
             (|attr| &mut attr.ep_rx_ctx_cnt, false),
-            (|attr| &mut attr.ep_auth_key_size, false),
             (|attr| &mut attr.tx_ctx_cnt, false),
             (|attr| &mut attr.rx_ctx_cnt, false),
             (|attr| &mut attr.max_ep_tx_ctx, false),
@@ -224,32 +210,6 @@ mod tests {
             domain_caps: 1 << 53,
             ..ANY
         }));
-    }
-
-    #[test]
-    fn reliable_datagrams_have_a_key_if_it_is_given() {
-        let key = AuthKey::new([1, 2, 3, 4]);
-        let ask = |kind, size| {
-            let hints = KernelAttr {
-                ep_auth_key_size: size,
-                ep_auth_key: key,
-                ..ANY
-            };
-            let entry = hints.negotiate(kind, 0);
-            entry.map(|entry| (entry.ep_auth_key_size, entry.ep_auth_key))
-        };
-        assert_eq!(ask(&Kind::RDM, 0), Ok((0, AuthKey::NONE)));
-        assert_eq!(ask(&Kind::RDM, 4), Ok((4, key)));
-        for (kind, size) in [
-            (&Kind::RDM, 1),
-            (&Kind::RDM, 3),
-            (&Kind::RDM, 5),
-            (&Kind::RDM, u64::MAX),
-            (&Kind::MSG, 4),
-            (&Kind::DGRAM, 4),
-        ] {
-            assert_eq!(ask(kind, size), Err(Errno::ENODATA));
-        }
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub enum HintMismatch {
     Protocol,
     ProtocolVersion,
     MaxMsgSize,
+    AuthKeySize,
     DomainName,
     Threading,
     Progress,
@@ -248,12 +249,15 @@ impl Offer {
             HintMismatch::ProtocolVersion,
         )?;
         at_most(hint.max_msg_size, max_msg_size, HintMismatch::MaxMsgSize)?;
+        let auth_key = hint.key_for(&self.kind)?;
         Ok(EpAttr {
             ep_type: ep_type.into(),
             protocol: protocol.into(),
             protocol_version: version,
             max_msg_size,
             mem_tag_format: given_or(hint.mem_tag_format, limits::TAG_FORMAT_GENERIC),
+            auth_key_size: hint.auth_key_size,
+            auth_key,
         })
     }
 

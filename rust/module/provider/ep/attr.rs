@@ -27,6 +27,8 @@ pub(crate) struct EpRequest {
     /// See [`EpAttr::src_addr`].
     pub(crate) src_addr: Option<SockAddr>,
     pub(crate) shares: Shares,
+    /// [`AuthKey::NONE`] if none is given.
+    pub(crate) auth_key: AuthKey,
 }
 
 /// The sides of an endpoint that use a shared context (`KFI_SHARED_CONTEXT`).
@@ -61,8 +63,8 @@ pub(crate) struct EpAttr {
 impl EpRequest {
     /// Checks the attributes. Fails with `EINVAL` for an unknown type, capability or flag, a flag
     /// that cannot be a default of its side, or a size above its limit; `EOPNOTSUPP` for a
-    /// capability, a default flag or buffering that endpoints of the type do not have. The
-    /// attributes have no authorization key. Does not sleep.
+    /// capability, a default flag, buffering or an authorization key that endpoints of the type do
+    /// not have. Does not sleep.
     pub(crate) fn check(self) -> Result<EpAttr> {
         let ep_type = EpType::try_from(self.ep_type).map_err(to_error)?;
         self.check_as(ep_type, Kind::of(ep_type))
@@ -94,6 +96,9 @@ impl EpRequest {
         if max_buffered == 0 && self.total_buffered_recv != 0 {
             return Err(EOPNOTSUPP);
         }
+        if kind.auth_key_size == 0 && self.auth_key != AuthKey::NONE {
+            return Err(EOPNOTSUPP);
+        }
         Ok(EpAttr {
             ep_type,
             caps,
@@ -108,7 +113,7 @@ impl EpRequest {
             },
             src_addr: self.src_addr,
             shares: self.shares,
-            auth_key: AuthKey::NONE,
+            auth_key: self.auth_key,
         })
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use kfi::AuthKey;
 use serde::{Deserialize, Serialize};
 
 use super::HostPort;
@@ -70,6 +71,10 @@ pub(crate) struct Pingpong {
     #[arg(short, long, value_name = "HOST[:PORT]")]
     pub(crate) bind: Option<HostPort>,
 
+    /// Authorization key of the endpoints, a hexadecimal number; client and server need the same
+    #[arg(long, value_name = "KEY")]
+    pub(crate) auth_key: Option<AuthKey>,
+
     /// Serve one client after another (server)
     #[arg(short, long, conflicts_with = "server")]
     pub(crate) keep: bool,
@@ -84,7 +89,7 @@ pub(crate) struct Pingpong {
         long,
         value_enum,
         value_name = "SERVICE",
-        conflicts_with_all = ["mode", "completion", "wait", "trace"]
+        conflicts_with_all = ["mode", "completion", "wait", "trace", "auth_key"]
     )]
     pub(crate) verbs: Option<Verbs>,
 
@@ -254,12 +259,20 @@ mod tests {
             (Some(WaitBy::Fd), 4096, 5)
         );
         assert_eq!(args.timeout, Duration::from_millis(500));
+        assert_eq!(args.auth_key, None);
+        let Command::Pingpong(args) = parse("kfi pingpong --auth-key 0x10203").unwrap().command
+        else {
+            panic!("not pingpong");
+        };
+        assert_eq!(args.auth_key, Some(AuthKey::new([0, 1, 2, 3])));
         for line in [
             "kfi pingpong nobody",
             "kfi pingpong -m rdma",
             "kfi pingpong -s 2G",
             "kfi pingpong -i 0",
             "kfi pingpong --timeout 0",
+            "kfi pingpong --auth-key 123456789",
+            "kfi pingpong --auth-key key",
         ] {
             assert!(
                 matches!(

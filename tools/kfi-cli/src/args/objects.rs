@@ -29,6 +29,10 @@ pub(crate) struct Info {
     #[arg(short, long, value_name = "CAPS", value_parser = parse_caps)]
     pub(crate) caps: Option<kfi::Caps>,
 
+    /// Hint: authorization key of endpoints, a hexadecimal number
+    #[arg(long, value_name = "KEY")]
+    pub(crate) auth_key: Option<kfi::AuthKey>,
+
     /// Hint: numeric address of the peer
     #[arg(short, long, value_name = "ADDRESS")]
     pub(crate) node: Option<String>,

@@ -13,7 +13,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use kfi::{
-    Av, AvKind, Buffer, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, FiAddr, Wait,
+    AuthKey, Av, AvKind, Buffer, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint,
+    FiAddr, Wait,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -108,21 +109,26 @@ pub(crate) struct Control {
 
 impl Control {
     /// At this address, or at any of the link's addresses.
-    pub(crate) fn open(domain: &Domain, addr: Option<SocketAddr>) -> Result<Self> {
+    pub(crate) fn open(
+        domain: &Domain,
+        addr: Option<SocketAddr>,
+        auth_key: AuthKey,
+    ) -> Result<Self> {
         let doing = match addr {
             Some(addr) => format!("open an endpoint at {addr}"),
             None => "open an endpoint".to_owned(),
         };
-        Self::objects(domain, addr).doing(doing)
+        Self::objects(domain, addr, auth_key).doing(doing)
     }
 
-    fn objects(domain: &Domain, addr: Option<SocketAddr>) -> kfi::Result<Self> {
+    fn objects(domain: &Domain, addr: Option<SocketAddr>, auth_key: AuthKey) -> kfi::Result<Self> {
         let cq = domain.cq().format(CqFormat::Msg).wait(Wait::Queue).open()?;
         let av = domain.av().kind(AvKind::Table).open()?;
-        let ep = match addr {
-            Some(addr) => domain.endpoint().addr(addr).open()?,
-            None => domain.endpoint().open()?,
-        };
+        let mut ep = domain.endpoint().auth_key(auth_key);
+        if let Some(addr) = addr {
+            ep = ep.addr(addr);
+        }
+        let ep = ep.open()?;
         // Only failed sends are of interest.
         ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::SELECTIVE)?;
         ep.bind_cq(&cq, CqBind::RECV)?;

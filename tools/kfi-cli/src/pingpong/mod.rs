@@ -111,6 +111,7 @@ fn client(
         size: args.size as usize,
         timeout: args.timeout,
         trace: args.trace,
+        auth_key: args.auth_key.unwrap_or_default(),
     };
     let warmup = if args.trace { 0 } else { args.warmup };
     // An address of the server's family, if the link has one.
@@ -121,7 +122,7 @@ fn client(
     };
     let bind = args.bind.map(|place| place.or_port(0));
     let host = bind.or(host.map(|addr| SocketAddr::new(addr.ip(), 0)));
-    let control = Control::open(domain, host)?;
+    let control = Control::open(domain, host, game.auth_key)?;
     let mut player = Player::open(domain, game, false, host).doing("set up the endpoint")?;
     let peer = control.meet(server)?;
     let hello = Hello {
@@ -197,7 +198,7 @@ fn client(
 
 fn server(args: &Pingpong, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
     let addr = link::server_addr(link, args.bind, PORT)?;
-    let control = Control::open(domain, Some(addr))?;
+    let control = Control::open(domain, Some(addr), args.auth_key.unwrap_or_default())?;
     let addr = control.name()?;
     if out.is_json() {
         out.document(&serde_json::json!({
@@ -261,6 +262,7 @@ impl Server<'_> {
             size: hello.size as usize,
             timeout: args.timeout,
             trace: args.trace || hello.trace,
+            auth_key: args.auth_key.unwrap_or_default(),
         };
         if hello.version != VERSION {
             let why = format!("version {VERSION} here, {} there", hello.version);

@@ -15,8 +15,9 @@ use std::{
 };
 
 use kfi::{
-    Access, Av, AvKind, Buffer, Caps, Cntr, CntrBind, CntrFd, CompFlags, Cq, CqBind, CqFormat,
-    CqRing, Deadline, Domain, Endpoint, Entry, FiAddr, Local, Mr, MrMode, Op, Remote, Wait, WaitFd,
+    Access, AuthKey, Av, AvKind, Buffer, Caps, Cntr, CntrBind, CntrFd, CompFlags, Cq, CqBind,
+    CqFormat, CqRing, Deadline, Domain, Endpoint, Entry, FiAddr, Local, Mr, MrMode, Op, Remote,
+    Wait, WaitFd,
 };
 
 use crate::{
@@ -39,6 +40,8 @@ pub(crate) struct Game {
     pub(crate) timeout: Duration,
     /// Show everything.
     pub(crate) trace: bool,
+    /// Authorization key of the endpoint.
+    pub(crate) auth_key: AuthKey,
 }
 
 /// Reason why a game ended.
@@ -112,7 +115,10 @@ impl Player {
             .wait(Wait::Queue)
             .open()?;
         let av = domain.av().kind(AvKind::Table).open()?;
-        let mut ep = domain.endpoint().caps(caps(game.trace));
+        let mut ep = domain
+            .endpoint()
+            .caps(caps(game.trace))
+            .auth_key(game.auth_key);
         if let Some(host) = host {
             ep = ep.addr(SocketAddr::new(host.ip(), 0));
         }

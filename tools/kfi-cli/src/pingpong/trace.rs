@@ -241,6 +241,7 @@ fn preview(inbox: &Buffer, size: usize) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::args::{Completion, WaitBy};
+    use kfi::AuthKey;
     use std::time::Duration;
 
     /// Output of `say`: text, or JSON.
@@ -258,6 +259,7 @@ pub(crate) mod tests {
             size: 8,
             timeout: Duration::from_secs(1),
             trace: true,
+            auth_key: AuthKey::NONE,
         };
         let inbox = Buffer::from_bytes(b"pong0000").unwrap();
         let mut entry = Entry::default();

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kfi::{Domain, FiAddr};
+use kfi::{AuthKey, Domain, FiAddr};
 
 use super::{
     control::{FromClient, FromServer, Hello, Prepare, VERSION},
@@ -65,7 +65,7 @@ impl OtherHost {
         (endpoints, words): (usize, usize),
         addresses: Vec<SocketAddr>,
     ) -> Result<(Self, Vec<SocketAddr>)> {
-        let control = Control::open(domain, own)?;
+        let control = Control::open(domain, own, AuthKey::NONE)?;
         let peer = control.meet(server)?;
         let hello = Hello {
             version: VERSION,

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kfi::{Domain, FiAddr, Link, collective::Group};
+use kfi::{AuthKey, Domain, FiAddr, Link, collective::Group};
 use serde::Serialize;
 
 use super::{
@@ -38,7 +38,7 @@ struct Served {
 /// Runs the server.
 pub(super) fn run(args: &Trigger, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
     let addr = link::server_addr(link, args.bind, TRIGGER_PORT)?;
-    let control = Control::open(domain, Some(addr))?;
+    let control = Control::open(domain, Some(addr), AuthKey::NONE)?;
     let addr = control.name()?;
     if out.is_json() {
         out.document(&serde_json::json!({

@@ -113,7 +113,7 @@ pub(crate) fn getinfo(
     arg.count = count("list of infos", infos)?;
     arg.infos = write_to(infos);
     // SAFETY: `infos` has room for `count` elements; any bytes make a valid
-    // kfabric_info.
+    // kfabric_info, whose size is that which `arg` tells.
     unsafe { named(fd, &mut arg) }?;
     Ok(arg.count as usize)
 }

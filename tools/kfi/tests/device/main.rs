@@ -15,8 +15,8 @@ mod queues;
 use std::time::Duration;
 
 use kfi::{
-    Av, AvKind, Caps, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType, Errno, Error,
-    Fabric, FiAddr, Hints, LinkState, Result, StatClass, StatValues, Wait, abi,
+    AuthKey, Av, AvKind, Caps, Cq, CqBind, CqFormat, Device, Domain, Endpoint, Entry, EpType,
+    Errno, Error, Fabric, FiAddr, Hints, LinkState, Result, StatClass, StatValues, Wait, abi,
 };
 
 const LINK: &str = "kfi0";
@@ -54,6 +54,10 @@ impl Peer {
     }
 
     fn with(domain: &Domain, bind: CqBind, more: impl FnOnce(&Endpoint)) -> Self {
+        Self::keyed(domain, bind, AuthKey::NONE, more)
+    }
+
+    fn keyed(domain: &Domain, bind: CqBind, key: AuthKey, more: impl FnOnce(&Endpoint)) -> Self {
         let cq = domain
             .cq()
             .entries(64)
@@ -68,7 +72,7 @@ impl Peer {
             | Caps::SOURCE
             | Caps::DIRECTED_RECV
             | Caps::MULTI_RECV;
-        let ep = domain.endpoint().caps(caps).open().unwrap();
+        let ep = domain.endpoint().caps(caps).auth_key(key).open().unwrap();
         ep.bind_cq(&cq, bind).unwrap();
         ep.bind_av(&av).unwrap();
         more(&ep);
@@ -148,11 +152,40 @@ fn getinfo() {
         assert_eq!(info.domain_name, LINK);
         assert_eq!(info.ep_type, EpType::Rdm);
         assert!(info.caps.contains(Caps::MSG));
+        assert_eq!(info.auth_key, None);
     }
+    let key = AuthKey::new([1, 2, 3, 4]);
+    let keyed = device.getinfo(&Hints::new().auth_key(key)).unwrap();
+    for info in keyed {
+        assert_eq!((info.ep_type, info.auth_key), (EpType::Rdm, Some(key)));
+    }
+    let connected = Hints::new().ep_type(EpType::Msg).auth_key(key);
+    refused(device.getinfo(&connected), Errno::ENODATA);
     refused(
         device.getinfo(&Hints::new().domain_name("nowhere")),
         Errno::ENODATA,
     );
+}
+
+#[test]
+#[ignore = "needs /dev/kfabric"]
+fn authorization_keys() {
+    let domain = domain();
+    let both = CqBind::TRANSMIT | CqBind::RECV;
+    let peer = |key| Peer::keyed(&domain, both, key, |_| ());
+    let key: AuthKey = "c0ffee".parse().unwrap();
+    let (one, two, other) = (peer(key), peer(key), peer(AuthKey::NONE));
+    one.ep.inject(one.addr_of(&two), b"friend").unwrap();
+    let into = kfi::Buffer::new(8).unwrap();
+    two.ep.recv(&into, 1).unwrap();
+    assert_eq!((two.next().len, into.to_vec(..6)), (6, b"friend".to_vec()));
+    refused(one.ep.inject(one.addr_of(&other), b"x"), Errno::ENOTCONN);
+    refused(other.ep.inject(other.addr_of(&one), b"x"), Errno::ENOTCONN);
+    for ep_type in [EpType::Msg, EpType::Dgram] {
+        let opened = domain.endpoint().ep_type(ep_type).auth_key(key).open();
+        refused(opened.map(drop), Errno::EOPNOTSUPP);
+    }
+    domain.scalable_endpoint().auth_key(key).open().unwrap();
 }
 
 #[test]

@@ -30,6 +30,7 @@ impl Worker {
                 Sep,
                 abi::kfabric_sep_open {
                     domain,
+                    auth_key: self.auth_key(),
                     caps: self.rng.pick(&[0, ALL_CAPS, abi::KFI_MSG]),
                     tx_op_flags: self.rng.bits(&OP_FLAGS[..7]),
                     tx_size: self.rng.pick(&[0, 1, 8]),
@@ -74,6 +75,7 @@ impl Worker {
                     domain,
                     caps: self.rng.pick(&[0, ALL_CAPS, abi::KFI_MSG]),
                     shared: 1 + self.rng.below(3) as u32,
+                    auth_key: self.auth_key(),
                     tx_size: self.rng.pick(&[0, 1, 8]),
                     src_addr: ipv4([127, 0, 0, 1], 0),
                     ..Call::sized()

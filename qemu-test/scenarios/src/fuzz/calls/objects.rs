@@ -150,6 +150,7 @@ impl Worker {
                     domain,
                     type_: abi::KFI_EP_DGRAM,
                     src_addr: ipv4([127, 0, 0, 1], 0),
+                    auth_key: self.rng.pick(&[[0; 4], [0; 4], [0; 4], [1; 4]]),
                     ..Call::sized()
                 }
             ),
@@ -157,6 +158,7 @@ impl Worker {
                 Ep,
                 abi::kfabric_ep_open {
                     domain,
+                    auth_key: self.auth_key(),
                     caps: self.rng.pick(&[0, ALL_CAPS, ALL_CAPS, abi::KFI_MSG]),
                     tx_op_flags: self.rng.bits(&OP_FLAGS[..7]),
                     rx_size: self.rng.pick(&[0, 1, 8]),

@@ -5,6 +5,7 @@
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_offer))]
 mod suite {
     use super::super::*;
+    use crate::auth_key::AuthKey;
     use core::net::Ipv4Addr;
 
     fn link() -> SockAddr {
@@ -194,6 +195,7 @@ mod suite {
             2));
         assert!(no(HintMismatch::MaxMsgSize, |i| i.ep.max_msg_size =
             (1 << 30) + 1));
+        assert!(no(HintMismatch::AuthKeySize, |i| i.ep.auth_key_size = 5));
         assert!(no(HintMismatch::DomainName, |i| i.domain.name = name("roce1")));
         assert!(no(HintMismatch::Threading, |i| i.domain.threading = 6));
         assert!(no(HintMismatch::Progress, |i| i.domain.control_progress = 3));
@@ -319,6 +321,40 @@ mod suite {
         );
         assert!(ask(|i| i.tx.op_flags = 1 << 27).is_ok());
         Ok(())
+    }
+
+    #[test]
+    fn reliable_datagrams_have_a_key_if_it_is_given() {
+        let key = AuthKey::new([1, 2, 3, 4]);
+        let ask = |kind, size| {
+            ask_for(kind, |info| {
+                info.ep.auth_key_size = size;
+                info.ep.auth_key = key;
+            })
+        };
+        let given =
+            |kind, size| ask(kind, size).map(|info| (info.ep.auth_key_size, info.ep.auth_key));
+        assert_eq!(given(Kind::RDM, 0), Ok((0, AuthKey::NONE)));
+        assert_eq!(given(Kind::RDM, 4), Ok((4, key)));
+        for kind in [Kind::MSG, Kind::DGRAM] {
+            assert_eq!(given(kind, 0), Ok((0, AuthKey::NONE)));
+        }
+        for (kind, size) in [
+            (Kind::RDM, 1),
+            (Kind::RDM, 3),
+            (Kind::RDM, 5),
+            (Kind::RDM, u64::MAX),
+            (Kind::MSG, 4),
+            (Kind::DGRAM, 4),
+        ] {
+            assert_eq!(given(kind, size), Err(HintMismatch::AuthKeySize));
+        }
+        // An entry used as hints gives the same entry again.
+        let entry = ask(Kind::RDM, 4);
+        assert_eq!(
+            entry.and_then(|entry| ask_for(Kind::RDM, |info| *info = entry)),
+            entry
+        );
     }
 
     #[test]

@@ -420,7 +420,11 @@ impl cm::Listener for RdmListener {
         let proof = self.check(from, private, must_prove);
         proof.map_err(|refusal| cm::Rejection {
             private: refusal.to_bytes(),
-            stat: matches!(refusal, Refusal::Retry(_)).then_some(Stat::CmUnproven),
+            stat: match refusal {
+                Refusal::Retry(_) => Some(Stat::CmUnproven),
+                Refusal::Key => Some(Stat::CmKey),
+                Refusal::Nobody | Refusal::Busy | Refusal::Version => None,
+            },
         })
     }
 
