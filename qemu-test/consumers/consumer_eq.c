@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Event queues: events that the consumer writes itself, waiting for them, and
- * the event handler.
+ * Event queues: events that the consumer writes itself, waiting for them, several
+ * readers, and the event handler.
  */
 
+#include <linux/bitmap.h>
 #include <linux/completion.h>
 #include <linux/delay.h>
+#include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -283,11 +285,153 @@ static void a_handler_is_told_of_events(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/* Events of a test with many, and threads that write or read them. */
+#define MANY	2000
+#define THREADS	4
+
+/**
+ * struct crowd - threads of one queue
+ * @eq: the queue
+ * @numbers: events that were read
+ * @read: how many
+ * @inside: calls of the handler that go on
+ * @wrong: events that were read twice, and calls that were not alone
+ * @next: the next writer's place
+ * @done: counts threads that have ended
+ */
+struct crowd {
+	struct kfid_eq		*eq;
+	DECLARE_BITMAP(numbers, MANY);
+	atomic_t		read;
+	atomic_t		inside;
+	atomic_t		wrong;
+	atomic_t		next;
+	struct completion	done;
+};
+
+/* Reads events until there are none. */
+static void read_all(struct crowd *crowd)
+{
+	u32 number, event;
+
+	while (kfi_eq_read(crowd->eq, &event, &number, sizeof(number), 0) == sizeof(number)) {
+		if (event != MINE || number >= MANY || test_and_set_bit(number, crowd->numbers))
+			atomic_inc(&crowd->wrong);
+		atomic_inc(&crowd->read);
+	}
+}
+
+static int read_until_all(void *arg)
+{
+	struct crowd *crowd = arg;
+	unsigned long end = jiffies + LONG * HZ / 1000;
+
+	while (atomic_read(&crowd->read) < MANY && time_before(jiffies, end)) {
+		read_all(crowd);
+		cond_resched();
+	}
+	complete(&crowd->done);
+	return 0;
+}
+
+/* Writes its part of the events. */
+static int write_part(void *arg)
+{
+	struct crowd *crowd = arg;
+	unsigned long end = jiffies + LONG * HZ / 1000;
+	u32 number = atomic_inc_return(&crowd->next) - 1;
+
+	while (number < MANY && time_before(jiffies, end)) {
+		if (kfi_eq_write(crowd->eq, MINE, &number, sizeof(number), 0) == -KFI_EAGAIN)
+			usleep_range(50, 100);
+		else
+			number += THREADS / 2;
+	}
+	complete(&crowd->done);
+	return 0;
+}
+
+/* Starts half of the threads, on CPUs in turn. */
+static void start_half(struct kunit *test, struct crowd *crowd, int (*run)(void *arg))
+{
+	struct task_struct *task;
+	int i;
+
+	for (i = 0; i < THREADS / 2; i++) {
+		task = kthread_create(run, crowd, "consumer_eq/%d", i);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(task));
+		kthread_bind(task, cpumask_nth(i % num_online_cpus(), cpu_online_mask));
+		wake_up_process(task);
+	}
+}
+
+/* All events were read, each once. */
+static void crowd_is_done(struct kunit *test, struct crowd *crowd, int threads)
+{
+	int i;
+
+	while (threads--)
+		wait_for_completion(&crowd->done);
+	for (i = 0; i < LONG / 20 && atomic_read(&crowd->read) < MANY; i++)
+		msleep(20);
+	KUNIT_EXPECT_EQ(test, atomic_read(&crowd->read), MANY);
+	KUNIT_EXPECT_TRUE(test, bitmap_full(crowd->numbers, MANY));
+	KUNIT_EXPECT_EQ(test, atomic_read(&crowd->wrong), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&crowd->eq->fid), 0);
+}
+
+/* Threads read one queue while others write: each event is read once. */
+static void readers_share_a_queue(struct kunit *test)
+{
+	struct kfi_eq_attr attr = { .size = 64, .flags = KFI_WRITE };
+	struct crowd *crowd = kunit_kzalloc(test, sizeof(*crowd), GFP_KERNEL);
+	struct fixture f;
+
+	KUNIT_ASSERT_NOT_NULL(test, crowd);
+	init_completion(&crowd->done);
+	fixture_open(test, &f);
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &crowd->eq, NULL, NULL), 0);
+	start_half(test, crowd, read_until_all);
+	start_half(test, crowd, write_part);
+	crowd_is_done(test, crowd, THREADS);
+	fixture_close(test, &f);
+}
+
+static void alone(struct kfid_eq *eq, void *context)
+{
+	struct crowd *crowd = context;
+
+	if (atomic_inc_return(&crowd->inside) != 1)
+		atomic_inc(&crowd->wrong);
+	/* Armed again by the last read: the next call could come now. */
+	read_all(crowd);
+	usleep_range(50, 100);
+	atomic_dec(&crowd->inside);
+}
+
+/* Without KFI_AFFINITY, events of several CPUs call the handler, and not at the same time. */
+static void a_handler_without_a_cpu_runs_alone(struct kunit *test)
+{
+	struct kfi_eq_attr attr = { .size = 64, .flags = KFI_WRITE };
+	struct crowd *crowd = kunit_kzalloc(test, sizeof(*crowd), GFP_KERNEL);
+	struct fixture f;
+
+	KUNIT_ASSERT_NOT_NULL(test, crowd);
+	init_completion(&crowd->done);
+	fixture_open(test, &f);
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &crowd->eq, alone, crowd), 0);
+	start_half(test, crowd, write_part);
+	crowd_is_done(test, crowd, THREADS / 2);
+	fixture_close(test, &f);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(attributes_are_checked),
 	KUNIT_CASE(events_are_written_and_read),
 	KUNIT_CASE(waiters_are_woken),
 	KUNIT_CASE(a_handler_is_told_of_events),
+	KUNIT_CASE(readers_share_a_queue),
+	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
 	{}
 };
 

@@ -4,117 +4,10 @@
  * sleep and from where they may not.
  */
 
-#include <linux/bvec.h>
-#include <linux/gfp.h>
 #include <linux/module.h>
-#include <linux/scatterlist.h>
 #include <linux/spinlock.h>
-#include <linux/uio.h>
 
-#include <kfi/kfi_atomic.h>
-#include <kfi/kfi_rma.h>
-#include <kfi/kfi_trigger.h>
-
-#include "faults.h"
-
-#define KEY		7
-#define TAG		5
-/* More than is copied when it is posted, and less than half a page. */
-#define LENGTH		1500
-/* More than is buffered at the receiver. */
-#define WAITING		(3 * PAGE_SIZE)
-#define ORDER		2
-
-/**
- * struct faults_world - what the calls use
- * @f: the domain
- * @ends: two endpoints
- * @mr: a region of the second: all of @there
- * @trigger: a counter that starts operations
- * @triggered: how often it has
- * @here: memory of the first
- * @there: memory of the second
- * @iov: two pieces of @here
- * @biov: the same
- * @sgl: the same
- * @ioc: an operand in @here
- * @compare: a value to compare with in @here
- * @result: memory for an old value in @here
- * @when: the context of a triggered operation
- * @work: deferred work
- * @work_op: its operation
- */
-struct faults_world {
-	struct fixture			f;
-	struct end			ends[2];
-	struct kfid_mr			*mr;
-	struct kfid_cntr		*trigger;
-	u64				triggered;
-	u8				*here;
-	u8				*there;
-	struct kvec			iov[2];
-	struct bio_vec			biov[2];
-	struct scatterlist		sgl[2];
-	struct kfi_ioc			ioc;
-	struct kfi_ioc			compare;
-	struct kfi_ioc			result;
-	struct kfi_triggered_context	when;
-	struct kfi_deferred_work	work;
-	struct kfi_op_msg		work_op;
-};
-
-static struct faults_world *world_open(struct kunit *test)
-{
-	struct faults_world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	int i;
-
-	faults_need_injection(test);
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
-	w->trigger = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
-	w->here = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, ORDER);
-	w->there = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, ORDER);
-	KUNIT_ASSERT_NOT_NULL(test, w->here);
-	KUNIT_ASSERT_NOT_NULL(test, w->there);
-	KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f.domain, w->there, PAGE_SIZE << ORDER,
-					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &w->mr,
-					 NULL), 0);
-	sg_init_table(w->sgl, 2);
-	for (i = 0; i < 2; i++) {
-		u8 *part = w->here + i * PAGE_SIZE;
-
-		w->iov[i] = (struct kvec){ part, LENGTH / 2 };
-		bvec_set_virt(&w->biov[i], part, LENGTH / 2);
-		sg_set_buf(&w->sgl[i], part, LENGTH / 2);
-	}
-	w->ioc = (struct kfi_ioc){ w->here, 1 };
-	w->compare = (struct kfi_ioc){ w->here + 8, 1 };
-	w->result = (struct kfi_ioc){ w->here + 16, 1 };
-	return w;
-}
-
-static void world_close(struct kunit *test, struct faults_world *w)
-{
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->trigger->fid), 0);
-	/* What failed has left no completion. */
-	nothing(test, &w->ends[0]);
-	nothing(test, &w->ends[1]);
-	pair_close(test, &w->f, w->ends);
-	free_pages((unsigned long)w->here, ORDER);
-	free_pages((unsigned long)w->there, ORDER);
-}
-
-static void sweep(struct kunit *test, const struct faults_call *calls, size_t count)
-{
-	struct faults_world *w = world_open(test);
-
-	faults_of(test, w, calls, count);
-	world_close(test, w);
-}
-
-#define EP(w)	((w)->ends[0].ep)
-#define PEER(w)	((w)->ends[0].peer)
+#include "fault_posts.h"
 
 /* A function that makes a call, whose world is @w. */
 #define POSTS(name, call) \
@@ -123,44 +16,7 @@ static int name(struct faults_world *w) \
 	return call; \
 }
 
-static struct kfi_msg message_of(struct faults_world *w)
-{
-	return (struct kfi_msg) {
-		.type = KFI_KVEC,
-		.msg_iov = w->iov,
-		.iov_count = 2,
-		.addr = PEER(w),
-		.context = w,
-	};
-}
-
-static struct kfi_msg_tagged tagged_of(struct faults_world *w)
-{
-	return (struct kfi_msg_tagged) {
-		.type = KFI_BVEC,
-		.msg_biov = w->biov,
-		.iov_count = 2,
-		.addr = PEER(w),
-		.tag = TAG,
-		.context = w,
-	};
-}
-
-/* What a call has posted ends: completions with these flags come, here and there. */
-static void ends_with(struct kunit *test, struct faults_world *w, u64 here, u64 there, size_t len)
-{
-	if (there)
-		completed(test, &w->ends[1], w, there, len);
-	if (here)
-		completed(test, &w->ends[0], w, here, len);
-}
-
 /* Messages. The peer has a receive. */
-
-static void receive_posted(struct kunit *test, struct faults_world *w)
-{
-	KUNIT_ASSERT_EQ(test, kfi_recv(w->ends[1].ep, w->there, WAITING, NULL, 0, w), 0);
-}
 
 static int sendmsg(struct faults_world *w)
 {
@@ -243,11 +99,6 @@ static void sending(struct kunit *test)
 }
 
 /* Tagged messages */
-
-static void tagged_receive_posted(struct kunit *test, struct faults_world *w)
-{
-	KUNIT_ASSERT_EQ(test, kfi_trecv(w->ends[1].ep, w->there, WAITING, NULL, 0, TAG, 0, w), 0);
-}
 
 static int tsendmsg(struct faults_world *w)
 {
@@ -363,19 +214,7 @@ static void receiving(struct kunit *test)
 static int rma_msg(struct faults_world *w,
 		   ssize_t (*post)(struct kfid_ep *ep, const struct kfi_msg_rma *msg, u64 flags))
 {
-	struct kfi_rma_iov remote[] = {
-		{ .addr = 0, .len = LENGTH / 2, .key = KEY },
-		{ .addr = PAGE_SIZE, .len = LENGTH / 2, .key = KEY },
-	};
-	struct kfi_msg_rma msg = {
-		.type = KFI_SGL,
-		.msg_sgl = w->sgl,
-		.iov_count = 2,
-		.addr = PEER(w),
-		.rma_iov = remote,
-		.rma_iov_count = 2,
-		.context = w,
-	};
+	struct kfi_msg_rma msg = rma_of(w);
 
 	return post(EP(w), &msg, KFI_COMPLETION);
 }
@@ -442,22 +281,6 @@ static void remote_memory(struct kunit *test)
 
 /* Atomics */
 
-static const struct kfi_rma_ioc remote_word = { .count = 1, .key = KEY };
-
-static struct kfi_msg_atomic atomic_of(struct faults_world *w, enum kfi_op op)
-{
-	return (struct kfi_msg_atomic) {
-		.msg_iov = &w->ioc,
-		.iov_count = 1,
-		.addr = PEER(w),
-		.rma_iov = &remote_word,
-		.rma_iov_count = 1,
-		.datatype = KFI_UINT64,
-		.op = op,
-		.context = w,
-	};
-}
-
 static int atomicmsg(struct faults_world *w)
 {
 	struct kfi_msg_atomic msg = atomic_of(w, KFI_SUM);
@@ -522,67 +345,12 @@ static void atomics(struct kunit *test)
 	sweep(test, calls, ARRAY_SIZE(calls));
 }
 
-/* Operations that wait for a counter */
-
-static int triggered_send(struct faults_world *w)
-{
-	struct kfi_msg msg = message_of(w);
-
-	w->when.event_type = KFI_TRIGGER_THRESHOLD;
-	w->when.trigger.threshold.cntr = w->trigger;
-	w->when.trigger.threshold.threshold = w->triggered + 1;
-	msg.context = &w->when;
-	return kfi_sendmsg(EP(w), &msg, KFI_TRIGGER | KFI_COMPLETION);
-}
-
-static void triggered(struct kunit *test, struct faults_world *w)
-{
-	w->triggered++;
-	KUNIT_EXPECT_EQ(test, kfi_cntr_add(w->trigger, 1), 0);
-	completed(test, &w->ends[1], w, KFI_MSG | KFI_RECV, LENGTH);
-	completed(test, &w->ends[0], &w->when, KFI_MSG | KFI_SEND, LENGTH);
-}
-
-static int deferred_send(struct faults_world *w)
-{
-	w->work_op = (struct kfi_op_msg){ .ep = EP(w), .msg = message_of(w) };
-	w->work = (struct kfi_deferred_work) {
-		.op_type = KFI_OP_SEND,
-		.op.msg = &w->work_op,
-		.triggering_cntr = w->trigger,
-		.threshold = w->triggered + 1,
-		.completion_cntr = w->ends[0].received,
-	};
-	return kfi_control(&w->f.domain->fid, KFI_QUEUE_WORK, &w->work);
-}
-
-static void work_done(struct kunit *test, struct faults_world *w)
-{
-	u64 done = kfi_cntr_read(w->ends[0].received) + 1;
-
-	w->triggered++;
-	KUNIT_EXPECT_EQ(test, kfi_cntr_add(w->trigger, 1), 0);
-	completed(test, &w->ends[1], w, KFI_MSG | KFI_RECV, LENGTH);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(w->ends[0].received, done, LONG), 0);
-}
-
-static void waiting_for_a_counter(struct kunit *test)
-{
-	static const struct faults_call calls[] = {
-		{ "kfi_sendmsg with KFI_TRIGGER", receive_posted, triggered_send, triggered },
-		{ "KFI_QUEUE_WORK", receive_posted, deferred_send, work_done },
-	};
-
-	sweep(test, calls, ARRAY_SIZE(calls));
-}
-
 static struct kunit_case cases[] = {
 	KUNIT_CASE_SLOW(sending),
 	KUNIT_CASE_SLOW(sending_with_tags),
 	KUNIT_CASE_SLOW(receiving),
 	KUNIT_CASE_SLOW(remote_memory),
 	KUNIT_CASE_SLOW(atomics),
-	KUNIT_CASE_SLOW(waiting_for_a_counter),
 	{}
 };
 

@@ -298,9 +298,57 @@ static int av_insertsvc(struct faults_world *w)
 		0 : -ENOMEM;
 }
 
+static int av_insertsym(struct faults_world *w)
+{
+	return kfi_av_insertsym(w->end.av, "127.0.0.1", 1, "7477", 1, &w->end.peer, 0, NULL) == 1 ?
+		0 : -ENOMEM;
+}
+
 static void av_remove(struct kunit *test, struct faults_world *w)
 {
 	KUNIT_EXPECT_EQ(test, kfi_av_remove(w->end.av, &w->end.peer, 1, 0), 0);
+}
+
+/* Calls that bind an event queue, or a region. Each has an object of its own in @made. */
+
+static void bare_av(struct kunit *test, struct faults_world *w)
+{
+	struct kfi_av_attr attr = { .count = 4, .flags = KFI_EVENT };
+	struct kfid_av *av;
+
+	KUNIT_ASSERT_EQ(test, kfi_av_open(w->f.domain, &attr, &av, w), 0);
+	w->made = &av->fid;
+}
+
+static int av_bind(struct faults_world *w)
+{
+	return kfi_av_bind(container_of(w->made, struct kfid_av, fid), &w->eq->fid, 0);
+}
+
+static void bare_domain(struct kunit *test, struct faults_world *w)
+{
+	KUNIT_ASSERT_EQ(test, domain(w), 0);
+}
+
+static int domain_bind(struct faults_world *w)
+{
+	return kfi_domain_bind(container_of(w->made, struct kfid_domain, fid), &w->eq->fid,
+			       KFI_REG_MR);
+}
+
+static void bare_mr(struct kunit *test, struct faults_world *w)
+{
+	struct kfid_mr *mr;
+
+	KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f.domain, w->page, 100, REMOTE, 0, KEY, KFI_RMA_EVENT,
+					 &mr, w), 0);
+	w->made = &mr->fid;
+}
+
+static int mr_bind(struct faults_world *w)
+{
+	return kfi_mr_bind(container_of(w->made, struct kfid_mr, fid), &w->end.received->fid,
+			   KFI_REMOTE_WRITE);
 }
 
 static int poll_add(struct faults_world *w)
@@ -544,6 +592,10 @@ static void calls_that_change_objects(struct kunit *test)
 		{ "kfi_enable", fresh_open, enable, fresh_close },
 		{ "kfi_av_insert", NULL, av_insert, av_remove },
 		{ "kfi_av_insertsvc", NULL, av_insertsvc, av_remove },
+		{ "kfi_av_insertsym", NULL, av_insertsym, av_remove },
+		{ "kfi_av_bind", bare_av, av_bind, close_made },
+		{ "kfi_domain_bind", bare_domain, domain_bind, close_made },
+		{ "kfi_mr_bind", bare_mr, mr_bind, close_made },
 		{ "kfi_poll_add", NULL, poll_add, poll_del },
 		{ "kfi_eq_write", NULL, eq_write, eq_read },
 	};

@@ -122,7 +122,7 @@ static void on_completion(struct kfid_cq *cq, void *context)
 
 	might_sleep();
 	wrong_if(found, atomic_inc_return(&found->inside) != 1 || in_interrupt());
-	wrong_if(found, raw_smp_processor_id() != found->cpu);
+	wrong_if(found, found->cpu >= 0 && raw_smp_processor_id() != found->cpu);
 	/* A handler cannot close its own queue. */
 	wrong_if(found, kfi_close(&cq->fid) != -KFI_EBUSY);
 	while (found->drains && kfi_cq_read(cq, &entry, 1) == 1)
@@ -210,6 +210,80 @@ static void a_handler_takes_all_completions(struct kunit *test)
 	post_all(test, found);
 	for (i = 0; i < MANY; i++)
 		send(test, ends, i);
+	KUNIT_EXPECT_EQ(test, reach(&found->number, MANY), MANY);
+	KUNIT_EXPECT_TRUE(test, bitmap_full(found->numbers, MANY));
+	KUNIT_EXPECT_EQ(test, atomic_read(&found->wrong), 0);
+	pair_close(test, &f, ends);
+}
+
+/**
+ * struct sender - a thread that sends every other number
+ * @ends: a sender and a receiver
+ * @number: its next one
+ * @error: the first thing that went wrong
+ * @done: it has ended
+ */
+struct sender {
+	struct end		*ends;
+	u64			number;
+	ssize_t			error;
+	struct completion	done;
+};
+
+static int send_half(void *arg)
+{
+	struct sender *sender = arg;
+	struct end *end = &sender->ends[0];
+	int left = LONG;
+
+	while (sender->number < MANY && !sender->error) {
+		sender->error = kfi_inject(end->ep, &sender->number, sizeof(u64), end->peer);
+		if (!sender->error) {
+			sender->number += 2;
+		} else if (sender->error == -KFI_EAGAIN && left--) {
+			sender->error = 0;
+			usleep_range(500, 1000);
+		}
+	}
+	complete(&sender->done);
+	return 0;
+}
+
+/*
+ * Without KFI_AFFINITY the handler runs on the CPU of the completion. Completions
+ * of several CPUs do not call it twice at the same time.
+ */
+static void a_handler_without_a_cpu_runs_alone(struct kunit *test)
+{
+	struct kfi_cq_attr attr = {
+		.format = KFI_CQ_FORMAT_TAGGED,
+		.wait_obj = KFI_WAIT_NONE,
+	};
+	struct found *found = found_new(test);
+	struct task_struct *task;
+	struct sender senders[2];
+	struct fixture f;
+	struct end ends[2];
+	int i;
+
+	found->cpu = -1;
+	found->drains = true;
+	found->repost = true;
+	ends_open(test, &f, ends, &attr, on_completion, found);
+	found->ep = ends[1].ep;
+	post_all(test, found);
+	for (i = 0; i < 2; i++) {
+		senders[i] = (struct sender){ .ends = ends, .number = i };
+		init_completion(&senders[i].done);
+		task = kthread_create(send_half, &senders[i], "consumer_handler/%d", i);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(task));
+		kthread_bind(task, cpumask_nth(i % num_online_cpus(), cpu_online_mask));
+		wake_up_process(task);
+	}
+	for (i = 0; i < 2; i++) {
+		wait_for_completion(&senders[i].done);
+		KUNIT_EXPECT_EQ(test, senders[i].error, 0);
+	}
 	KUNIT_EXPECT_EQ(test, reach(&found->number, MANY), MANY);
 	KUNIT_EXPECT_TRUE(test, bitmap_full(found->numbers, MANY));
 	KUNIT_EXPECT_EQ(test, atomic_read(&found->wrong), 0);
@@ -451,6 +525,7 @@ static void waits_have_a_condition(struct kunit *test)
 static struct kunit_case cases[] = {
 	KUNIT_CASE(a_handler_is_armed_by_a_read),
 	KUNIT_CASE(a_handler_takes_all_completions),
+	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
 	KUNIT_CASE(readers_share_a_queue),
 	KUNIT_CASE(formats_have_their_fields),
 	KUNIT_CASE(errors_come_first),

@@ -19,7 +19,7 @@ static void every_operation_at_once(struct kunit *test)
 	struct kfi_info *info;
 
 	fixture_open(test, &f);
-	info = entry_of(test, KFI_EP_RDM);
+	info = entry_with(test, KFI_EP_RDM, RING_CAPS);
 	ring_turns(test, &f, &info, 1, seconds);
 	kfi_freeinfo(info);
 	fixture_close(test, &f);

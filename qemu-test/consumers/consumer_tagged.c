@@ -68,11 +68,12 @@ static void lists_have_tags(struct kunit *test)
 	struct bio_vec biov, biov_into;
 	struct scatterlist sgl, sgl_into;
 	struct kfid_ep *tx, *rx;
-	struct kfi_msg_tagged msg = { .type = KFI_BVEC, .iov_count = 1 };
+	struct kfi_msg_tagged msg = { .iov_count = 1 };
 	struct kfi_cq_tagged_entry entry;
 	struct fixture f;
 	struct end ends[2];
 	kfi_addr_t peer;
+	int side;
 	u64 tag;
 
 	bvec_set_virt(&biov, from, 1000);
@@ -85,7 +86,7 @@ static void lists_have_tags(struct kunit *test)
 	rx = ends[1].ep;
 	peer = ends[0].peer;
 	msg.addr = peer;
-	for (tag = 0; tag < 4; tag++) {
+	for (tag = 0; tag < 6; tag++) {
 		memset(to, 0, ROOM);
 		msg.tag = tag;
 		switch (tag) {
@@ -103,14 +104,20 @@ static void lists_have_tags(struct kunit *test)
 					0);
 			KUNIT_EXPECT_EQ(test, kfi_tsendsgl(tx, &sgl, NULL, 1, peer, tag, from), 0);
 			break;
-		case 3:
-			msg.context = to;
-			msg.msg_biov = &biov_into;
-			KUNIT_EXPECT_EQ(test, kfi_trecvmsg(rx, &msg, 0), 0);
-			msg.context = from;
-			msg.msg_biov = &biov;
-			KUNIT_EXPECT_EQ(test, kfi_tsendmsg(tx, &msg, 0), 0);
-			break;
+		default:
+			/* The same lists, by the calls that take a message. */
+			msg.type = tag == 3 ? KFI_KVEC : tag == 4 ? KFI_BVEC : KFI_SGL;
+			for (side = 0; side < 2; side++) {
+				msg.context = side ? from : to;
+				if (tag == 3)
+					msg.msg_iov = side ? &iov : &into;
+				else if (tag == 4)
+					msg.msg_biov = side ? &biov : &biov_into;
+				else
+					msg.msg_sgl = side ? &sgl : &sgl_into;
+				KUNIT_EXPECT_EQ(test, side ? kfi_tsendmsg(tx, &msg, 0) :
+						kfi_trecvmsg(rx, &msg, 0), 0);
+			}
 		}
 		entry = completed(test, &ends[1], to, RECEIVED, 1000);
 		KUNIT_EXPECT_EQ(test, entry.tag, tag);

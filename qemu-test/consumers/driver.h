@@ -8,6 +8,8 @@
  * - bulk data by tagged RMA, to or from a receive whose tag a message has told;
  * - completion queues whose handler has them read by several CPUs.
  *
+ * Besides, a counter of each context counts what its queue tells.
+ *
  * driver_flow.h has what it does with them.
  */
 #ifndef _CONSUMER_DRIVER_H
@@ -74,8 +76,11 @@ struct buffer {
 };
 
 /**
- * struct queue - a completion queue and those who read it
+ * struct queue - a completion queue and those who read it, and the counter beside it
  * @cq: the queue
+ * @cntr: counts the operations of the same context
+ * @entries: completed operations that were read; a released buffer is none
+ * @errors: failed operations that were read
  * @cpt: the context that it is of
  * @lock: protects @closed; and of a queue with messages, one reader at a time
  *	takes an entry and the reference to its buffer
@@ -84,6 +89,9 @@ struct buffer {
  */
 struct queue {
 	struct kfid_cq		*cq;
+	struct kfid_cntr	*cntr;
+	atomic_t		entries;
+	atomic_t		errors;
 	struct cpt		*cpt;
 	spinlock_t		lock;	/* see above */
 	bool			closed;
@@ -185,12 +193,15 @@ static void read_queue(struct work_struct *work)
 			atomic_inc(&((struct buffer *)entry.op_context)->refs);
 		spin_unlock(&queue->lock);
 		if (ret == 1) {
+			atomic_inc(&queue->entries);
 			entry_completed(queue->cpt, &entry);
 		} else if (ret == -KFI_EAVAIL) {
 			/* The caller's memory may have any content. */
 			memset(&error, 0xa5, sizeof(error));
-			while (kfi_cq_readerr(queue->cq, &error, 0) == 1)
+			while (kfi_cq_readerr(queue->cq, &error, 0) == 1) {
+				atomic_inc(&queue->errors);
 				entry_failed(queue->cpt, &error);
+			}
 		} else {
 			if (ret != -KFI_EAGAIN)
 				bug(queue->cpt->driver, "a read fails with %zd\n", ret);
@@ -224,9 +235,12 @@ static void queue_open(struct kunit *test, struct cpt *cpt, struct queue *queue,
 		.wait_cond = KFI_CQ_COND_NONE,
 		.signaling_vector = cpumask_nth(cpt->index % num_online_cpus(), cpu_online_mask),
 	};
+	struct kfi_cntr_attr cntr_attr = { .wait_obj = KFI_WAIT_NONE };
 	int i;
 
 	queue->cpt = cpt;
+	atomic_set(&queue->entries, 0);
+	atomic_set(&queue->errors, 0);
 	spin_lock_init(&queue->lock);
 	queue->closed = false;
 	for (i = 0; i < CPTS; i++) {
@@ -235,6 +249,8 @@ static void queue_open(struct kunit *test, struct cpt *cpt, struct queue *queue,
 	}
 	KUNIT_ASSERT_EQ(test, kfi_cq_open(cpt->driver->domain, &attr, &queue->cq,
 					  queue_has_entries, queue), 0);
+	KUNIT_ASSERT_EQ(test, kfi_cntr_open(cpt->driver->domain, &cntr_attr, &queue->cntr, queue),
+			0);
 }
 
 static void queue_close(struct kunit *test, struct queue *queue)
@@ -243,6 +259,9 @@ static void queue_close(struct kunit *test, struct queue *queue)
 	queue->closed = true;
 	spin_unlock(&queue->lock);
 	flush_workqueue(queue->cpt->driver->wq);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(queue->cntr), atomic_read(&queue->entries));
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(queue->cntr), atomic_read(&queue->errors));
+	KUNIT_EXPECT_EQ(test, kfi_close(&queue->cntr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&queue->cq->fid), 0);
 }
 
@@ -312,6 +331,9 @@ static void cpt_open(struct kunit *test, struct driver *driver, int index)
 	KUNIT_ASSERT_EQ(test, kfi_tx_context(driver->sep, index, &tx_attr, &cpt->tx, cpt), 0);
 	KUNIT_ASSERT_EQ(test, kfi_ep_bind(cpt->rx, &cpt->rx_queue.cq->fid, 0), 0);
 	KUNIT_ASSERT_EQ(test, kfi_ep_bind(cpt->tx, &cpt->tx_queue.cq->fid, 0), 0);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(cpt->rx, &cpt->rx_queue.cntr->fid, KFI_RECV), 0);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(cpt->tx, &cpt->tx_queue.cntr->fid,
+					  KFI_SEND | KFI_READ | KFI_WRITE), 0);
 	KUNIT_ASSERT_EQ(test, kfi_enable(cpt->rx), 0);
 	KUNIT_ASSERT_EQ(test, kfi_enable(cpt->tx), 0);
 	for (i = 0; i < BUFFERS; i++) {
@@ -478,6 +500,24 @@ static void driver_close(struct kunit *test, struct driver *driver)
 	KUNIT_EXPECT_EQ(test, kfi_close(&driver->fabric->fid), 0);
 	destroy_workqueue(driver->wq);
 	KUNIT_EXPECT_EQ(test, atomic_read(&driver->bugs), 0);
+}
+
+/* Waits until the counters of one side of a driver have this sum. Returns the sum. */
+static u64 counted(struct driver *driver, bool tx, u64 wanted)
+{
+	u64 sum = 0;
+	int i, turn;
+
+	for (turn = 0; turn < LONG && (!turn || sum < wanted); turn++) {
+		if (turn)
+			usleep_range(500, 1000);
+		for (sum = 0, i = 0; i < CPTS; i++) {
+			struct cpt *cpt = &driver->cpts[i];
+
+			sum += kfi_cntr_read(tx ? cpt->tx_queue.cntr : cpt->rx_queue.cntr);
+		}
+	}
+	return sum;
 }
 
 /* Lets a driver know its peer, by a number as node: kfilnd_peer_get(). */

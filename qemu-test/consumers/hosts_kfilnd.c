@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A network driver on each of two hosts that works as Lustre's kfilnd does: its
- * messages, its bulk data, its errors, and its end.
+ * messages, its bulk data, its errors, its end, and counters of all that.
  */
 
 #include <linux/kthread.h>
@@ -82,6 +82,11 @@ static void messages_arrive(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, immediate(&drivers[host], 0, IMMEDIATE_MSG, LARGEST, 1), 0);
 		KUNIT_EXPECT_EQ(test, reaches(&drivers[!host].received, 161), 161);
 	}
+	/* And a greeting, or the answer to it. */
+	for (host = 0; host < HOSTS; host++) {
+		KUNIT_EXPECT_EQ(test, counted(&drivers[host], true, 162), 162);
+		KUNIT_EXPECT_EQ(test, counted(&drivers[host], false, 162), 162);
+	}
 	drivers_close(test, drivers);
 }
 
@@ -107,6 +112,11 @@ static void bulk_data_arrive(struct kunit *test)
 	for (host = 0; host < HOSTS; host++) {
 		KUNIT_EXPECT_EQ(test, reaches(&drivers[host].served, served), served);
 		KUNIT_EXPECT_EQ(test, drivers[host].served_status, 0);
+		/* As initiator a request and a tagged receive, as target a message and an RMA. */
+		KUNIT_EXPECT_EQ(test, counted(&drivers[host], true, 2 * served + 1),
+				2 * served + 1);
+		KUNIT_EXPECT_EQ(test, counted(&drivers[host], false, 2 * served + 1),
+				2 * served + 1);
 	}
 	drivers_close(test, drivers);
 }

@@ -18,9 +18,14 @@ MODULE_PARM_DESC(seconds, "how long the ring turns");
 static void every_operation_at_once(struct kunit *test)
 {
 	struct fixture f[HOSTS];
-	struct kfi_info *infos[HOSTS];
+	struct kfi_info *hints = kfi_allocinfo(), *infos[HOSTS];
 
-	hosts_open(test, f, KFI_EP_RDM);
+	KUNIT_ASSERT_NOT_NULL(test, hints);
+	hints->ep_attr->type = KFI_EP_RDM;
+	hints->addr_format = KFI_SOCKADDR_IN;
+	hints->caps = RING_CAPS;
+	hosts_open_with(test, f, hints);
+	kfi_freeinfo(hints);
 	infos[0] = f[0].info;
 	infos[1] = f[1].info;
 	ring_turns(test, f, infos, HOSTS, seconds);

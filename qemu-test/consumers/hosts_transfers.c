@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Transfers between two hosts, for each type of endpoint: messages, tagged
- * messages, multi-receive buffers, remote memory, atomics, and refused accesses.
+ * messages, multi-receive buffers, remote memory, lists of memory in each form,
+ * atomics, and refused accesses.
  */
 
 #include <linux/bvec.h>
 #include <linux/module.h>
+#include <linux/scatterlist.h>
+#include <linux/uio.h>
 #include <linux/vmalloc.h>
 
 #include <kfi/kfi_atomic.h>
@@ -244,6 +247,273 @@ static void msg_remote_memory(struct kunit *test)
 	remote_memory(test, KFI_EP_MSG);
 }
 
+/* Bytes of each of the two parts of a list. */
+#define PIECE	3000
+#define TAG	5
+
+/**
+ * struct list - two parts of memory, in each form
+ * @iov: as kernel addresses
+ * @biov: as pages
+ * @sgl: as a scatterlist
+ */
+struct list {
+	struct kvec		iov[2];
+	struct bio_vec		biov[2];
+	struct scatterlist	sgl[2];
+};
+
+/* Where part @i of a list is: the second part lies first. */
+static u8 *piece_of(u8 *mem, int i)
+{
+	return mem + (i ? 0 : 4 * PAGE_SIZE) + 100;
+}
+
+static void list_init(struct list *list, u8 *mem)
+{
+	int i;
+
+	sg_init_table(list->sgl, 2);
+	for (i = 0; i < 2; i++) {
+		u8 *piece = piece_of(mem, i);
+
+		list->iov[i] = (struct kvec){ piece, PIECE };
+		bvec_set_page(&list->biov[i], vmalloc_to_page(piece), PIECE,
+			      offset_in_page(piece));
+		sg_set_page(&list->sgl[i], vmalloc_to_page(piece), PIECE, offset_in_page(piece));
+	}
+}
+
+/* The parts of a host's memory are those that the other host has sent. */
+static void pieces_are_equal(struct kunit *test, struct world *w)
+{
+	int i;
+
+	for (i = 0; i < 2; i++)
+		KUNIT_EXPECT_EQ(test, memcmp(piece_of(w->mem[0], i), piece_of(w->mem[1], i),
+					     PIECE), 0);
+}
+
+static ssize_t recv_list(struct end *end, enum kfi_iov_type form, struct list *list, void *context)
+{
+	switch (form) {
+	case KFI_KVEC:
+		return kfi_recvv(end->ep, list->iov, NULL, 2, KFI_ADDR_UNSPEC, context);
+	case KFI_BVEC:
+		return kfi_recvbv(end->ep, list->biov, NULL, 2, KFI_ADDR_UNSPEC, context);
+	default:
+		return kfi_recvsgl(end->ep, list->sgl, NULL, 2, KFI_ADDR_UNSPEC, context);
+	}
+}
+
+static ssize_t send_list(struct end *end, enum kfi_iov_type form, struct list *list, void *context)
+{
+	switch (form) {
+	case KFI_KVEC:
+		return kfi_sendv(end->ep, list->iov, NULL, 2, end->peer, context);
+	case KFI_BVEC:
+		return kfi_sendbv(end->ep, list->biov, NULL, 2, end->peer, context);
+	default:
+		return kfi_sendsgl(end->ep, list->sgl, NULL, 2, end->peer, context);
+	}
+}
+
+static ssize_t trecv_list(struct end *end, enum kfi_iov_type form, struct list *list,
+			  void *context)
+{
+	kfi_addr_t any = KFI_ADDR_UNSPEC;
+
+	switch (form) {
+	case KFI_KVEC:
+		return kfi_trecvv(end->ep, list->iov, NULL, 2, any, TAG, 0, context);
+	case KFI_BVEC:
+		return kfi_trecvbv(end->ep, list->biov, NULL, 2, any, TAG, 0, context);
+	default:
+		return kfi_trecvsgl(end->ep, list->sgl, NULL, 2, any, TAG, 0, context);
+	}
+}
+
+static ssize_t tsend_list(struct end *end, enum kfi_iov_type form, struct list *list,
+			  void *context)
+{
+	switch (form) {
+	case KFI_KVEC:
+		return kfi_tsendv(end->ep, list->iov, NULL, 2, end->peer, TAG, context);
+	case KFI_BVEC:
+		return kfi_tsendbv(end->ep, list->biov, NULL, 2, end->peer, TAG, context);
+	default:
+		return kfi_tsendsgl(end->ep, list->sgl, NULL, 2, end->peer, TAG, context);
+	}
+}
+
+static ssize_t write_list(struct end *end, enum kfi_iov_type form, struct list *list, u64 at,
+			  void *context)
+{
+	switch (form) {
+	case KFI_KVEC:
+		return kfi_writev(end->ep, list->iov, NULL, 2, end->peer, at, KEY, context);
+	case KFI_BVEC:
+		return kfi_writebv(end->ep, list->biov, NULL, 2, end->peer, at, KEY, context);
+	default:
+		return kfi_writesgl(end->ep, list->sgl, NULL, 2, end->peer, at, KEY, context);
+	}
+}
+
+static ssize_t read_list(struct end *end, enum kfi_iov_type form, struct list *list, u64 at,
+			 void *context)
+{
+	switch (form) {
+	case KFI_KVEC:
+		return kfi_readv(end->ep, list->iov, NULL, 2, end->peer, at, KEY, context);
+	case KFI_BVEC:
+		return kfi_readbv(end->ep, list->biov, NULL, 2, end->peer, at, KEY, context);
+	default:
+		return kfi_readsgl(end->ep, list->sgl, NULL, 2, end->peer, at, KEY, context);
+	}
+}
+
+/* The list of a form, for the calls that take a message. */
+static const struct kvec *list_of(enum kfi_iov_type form, struct list *list)
+{
+	/* The pointers are members of one union. */
+	switch (form) {
+	case KFI_KVEC:
+		return list->iov;
+	case KFI_BVEC:
+		return (void *)list->biov;
+	default:
+		return (void *)list->sgl;
+	}
+}
+
+/* Messages from list to list, by each call. */
+static void lists_of_messages(struct kunit *test, enum kfi_ep_type type)
+{
+	static const enum kfi_iov_type forms[] = { KFI_KVEC, KFI_BVEC, KFI_SGL };
+	struct world *w = world_open(test, type);
+	struct end *tx = &w->ends[0], *rx = &w->ends[1];
+	u8 *from = w->mem[0], *to = w->mem[1];
+	struct list source, target;
+	int i, tagged, by_msg;
+
+	list_init(&source, from);
+	list_init(&target, to);
+	for (i = 0; i < ARRAY_SIZE(forms); i++) {
+		enum kfi_iov_type form = forms[i];
+		struct kfi_msg recv = {
+			.type = form, .msg_iov = list_of(form, &target), .iov_count = 2,
+			.addr = KFI_ADDR_UNSPEC, .context = to,
+		};
+		struct kfi_msg send = {
+			.type = form, .msg_iov = list_of(form, &source), .iov_count = 2,
+			.addr = tx->peer, .context = from,
+		};
+		struct kfi_msg_tagged trecv = {
+			.type = form, .msg_iov = list_of(form, &target), .iov_count = 2,
+			.addr = KFI_ADDR_UNSPEC, .tag = TAG, .context = to,
+		};
+		struct kfi_msg_tagged tsend = {
+			.type = form, .msg_iov = list_of(form, &source), .iov_count = 2,
+			.addr = tx->peer, .tag = TAG, .context = from,
+		};
+
+		for (by_msg = 0; by_msg < 2; by_msg++) {
+			for (tagged = 0; tagged < (type == KFI_EP_RDM ? 2 : 1); tagged++) {
+				u64 kind = tagged ? KFI_TAGGED : KFI_MSG;
+				ssize_t received, sent;
+
+				fill(from, ROOM, i * 4 + by_msg * 2 + tagged);
+				memset(to, 0, ROOM);
+				if (tagged && by_msg) {
+					received = kfi_trecvmsg(rx->ep, &trecv, KFI_COMPLETION);
+					sent = kfi_tsendmsg(tx->ep, &tsend, KFI_COMPLETION);
+				} else if (tagged) {
+					received = trecv_list(rx, form, &target, to);
+					sent = tsend_list(tx, form, &source, from);
+				} else if (by_msg) {
+					received = kfi_recvmsg(rx->ep, &recv, KFI_COMPLETION);
+					sent = kfi_sendmsg(tx->ep, &send, KFI_COMPLETION);
+				} else {
+					received = recv_list(rx, form, &target, to);
+					sent = send_list(tx, form, &source, from);
+				}
+				KUNIT_EXPECT_EQ(test, received, 0);
+				KUNIT_EXPECT_EQ(test, sent, 0);
+				completed(test, rx, to, kind | KFI_RECV, 2 * PIECE);
+				completed(test, tx, from, kind | KFI_SEND, 0);
+				pieces_are_equal(test, w);
+				/* Nothing between the parts. */
+				KUNIT_EXPECT_EQ(test, piece_of(to, 1)[PIECE], 0);
+			}
+		}
+	}
+	world_close(test, w);
+}
+
+static void rdm_lists_of_messages(struct kunit *test)
+{
+	lists_of_messages(test, KFI_EP_RDM);
+}
+
+static void msg_lists_of_messages(struct kunit *test)
+{
+	lists_of_messages(test, KFI_EP_MSG);
+}
+
+/* Lists are written to one piece of the other host, and read from it, by each call. */
+static void lists_of_remote_memory(struct kunit *test, enum kfi_ep_type type)
+{
+	static const enum kfi_iov_type forms[] = { KFI_KVEC, KFI_BVEC, KFI_SGL };
+	struct world *w = world_open(test, type);
+	struct end *end = &w->ends[0];
+	u8 *here = w->mem[0], *there = w->mem[1] + 11;
+	struct kfi_rma_iov remote = { .addr = 11, .len = 2 * PIECE, .key = KEY };
+	struct list list;
+	int i, j, by_msg;
+
+	list_init(&list, here);
+	for (i = 0; i < ARRAY_SIZE(forms); i++) {
+		struct kfi_msg_rma msg = {
+			.type = forms[i], .msg_iov = list_of(forms[i], &list), .iov_count = 2,
+			.addr = end->peer, .rma_iov = &remote, .rma_iov_count = 1, .context = w,
+		};
+
+		for (by_msg = 0; by_msg < 2; by_msg++) {
+			fill(here, ROOM, i * 2 + by_msg);
+			memset(w->mem[1], 0, ROOM);
+			KUNIT_EXPECT_EQ(test, by_msg ?
+					kfi_writemsg(end->ep, &msg, KFI_COMPLETION) :
+					write_list(end, forms[i], &list, remote.addr, w), 0);
+			completed(test, end, w, KFI_RMA | KFI_WRITE, 0);
+			for (j = 0; j < 2; j++)
+				KUNIT_EXPECT_EQ(test, memcmp(there + j * PIECE,
+							     piece_of(here, j), PIECE), 0);
+			KUNIT_EXPECT_EQ(test, there[-1], 0);
+			KUNIT_EXPECT_EQ(test, there[2 * PIECE], 0);
+			memset(here, 0, ROOM);
+			KUNIT_EXPECT_EQ(test, by_msg ?
+					kfi_readmsg(end->ep, &msg, KFI_COMPLETION) :
+					read_list(end, forms[i], &list, remote.addr, w), 0);
+			completed(test, end, w, KFI_RMA | KFI_READ, 0);
+			for (j = 0; j < 2; j++)
+				KUNIT_EXPECT_EQ(test, memcmp(there + j * PIECE,
+							     piece_of(here, j), PIECE), 0);
+			KUNIT_EXPECT_EQ(test, piece_of(here, 1)[PIECE], 0);
+		}
+	}
+	world_close(test, w);
+}
+
+static void rdm_lists_of_remote_memory(struct kunit *test)
+{
+	lists_of_remote_memory(test, KFI_EP_RDM);
+}
+
+static void msg_lists_of_remote_memory(struct kunit *test)
+{
+	lists_of_remote_memory(test, KFI_EP_MSG);
+}
+
 static void atomics(struct kunit *test, enum kfi_ep_type type)
 {
 	struct world *w = world_open(test, type);
@@ -307,6 +577,10 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(dgram_multi_receive),
 	KUNIT_CASE(rdm_remote_memory),
 	KUNIT_CASE(msg_remote_memory),
+	KUNIT_CASE(rdm_lists_of_messages),
+	KUNIT_CASE(msg_lists_of_messages),
+	KUNIT_CASE(rdm_lists_of_remote_memory),
+	KUNIT_CASE(msg_lists_of_remote_memory),
 	KUNIT_CASE(rdm_atomics),
 	KUNIT_CASE(msg_atomics),
 	KUNIT_CASE(rdm_refused_accesses),

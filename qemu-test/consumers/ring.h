@@ -8,146 +8,17 @@
 
 #include <linux/completion.h>
 #include <linux/gfp.h>
-#include <linux/jiffies.h>
-#include <linux/kthread.h>
 
-#include <kfi/kfi_atomic.h>
-#include <kfi/kfi_rma.h>
+#include "ring_turn.h"
 
-#include "pair.h"
-
-#define MEMBERS		16
-#define PART		PAGE_SIZE
-/* Parts of a member's memory. The region of the previous member's is the last. */
-enum part { PLAIN_TO, TAGGED_TO, PLAIN_FROM, TAGGED_FROM, WRITE_FROM, READ_TO, REGION, PARTS };
-#define ORDER		3
-/* The word of a region that the previous member adds to. */
-#define WORD_AT		(PART - sizeof(u64))
-
-/* Operations of a round, by the contexts of their completions. */
-enum op { OP_RECV, OP_TRECV, OP_SEND, OP_TSEND, OP_WRITE, OP_READ, OP_ADD, OPS };
-
-static const u64 flags_of[OPS] = {
-	[OP_RECV]	= KFI_MSG | KFI_RECV,
-	[OP_TRECV]	= KFI_TAGGED | KFI_RECV,
-	[OP_SEND]	= KFI_MSG | KFI_SEND,
-	[OP_TSEND]	= KFI_TAGGED | KFI_SEND,
-	[OP_WRITE]	= KFI_RMA | KFI_WRITE,
-	[OP_READ]	= KFI_RMA | KFI_READ,
-	[OP_ADD]	= KFI_ATOMIC | KFI_READ,
-};
-
-/**
- * struct member - an endpoint of the ring
- * @end: the endpoint
- * @mr: a region for the previous member: the last part of @mem
- * @mem: its memory, in parts
- * @index: its place
- * @until: when it ends, in jiffies
- * @rounds: how many rounds it has made
- * @stop: all members stop after this round
- * @old: result of its last atomic
- * @error: the first thing that went wrong
- * @done: the thread has ended
- */
-struct member {
-	struct end		end;
-	struct kfid_mr		*mr;
-	u8			*mem;
-	u64			index;
-	unsigned long		until;
-	u64			rounds;
-	u64			*stop;
-	u64			old;
-	int			error;
-	struct completion	done;
-};
-
-/* The byte that fills a member's part in a round. */
-static u8 byte_of(u64 index, enum part part, u64 round)
-{
-	return index * 31 + part * 7 + round;
-}
-
-/* Bytes of a member's messages in a round. */
-static size_t length_of(u64 index, u64 round)
-{
-	return (index * 977 + round * 331) % (PART + 1);
-}
-
-static u8 *part_of(struct member *member, enum part part)
-{
-	return member->mem + part * PART;
-}
-
-/* Waits until the operations in @wanted have completed. */
-static int await(struct member *member, unsigned long *completed, unsigned long wanted)
-{
-	struct kfi_cq_tagged_entry entry;
-	unsigned long op;
-	ssize_t ret;
-
-	while ((*completed & wanted) != wanted) {
-		ret = kfi_cq_sread(member->end.cq, &entry, 1, NULL, LONG);
-		if (ret != 1)
-			return ret ?: -EIO;
-		op = (unsigned long)entry.op_context;
-		if (op >= OPS || *completed & BIT(op) || entry.flags != flags_of[op])
-			return -EBADMSG;
-		*completed |= BIT(op);
-	}
-	return 0;
-}
-
-/* Whether a part has @len bytes of another member's part in a round. */
-static int compare(struct member *member, enum part part, u64 index, enum part from, u64 round,
-		   size_t len)
-{
-	return memchr_inv(part_of(member, part), byte_of(index, from, round), len) ? -EILSEQ : 0;
-}
-
-/* The context of an operation. */
-#define CONTEXT(op)	((void *)(unsigned long)(op))
-
-static int turn(struct member *member, u64 round)
-{
-	u64 previous = (member->index + MEMBERS - 1) % MEMBERS;
-	u64 key = (member->index + 1) % MEMBERS + 1;
-	size_t len = length_of(member->index, round), sent = length_of(previous, round);
-	struct kfid_ep *ep = member->end.ep;
-	kfi_addr_t peer = member->end.peer;
-	unsigned long completed = 0;
-	u64 one = 1;
-	int part, ret;
-
-	ret = kfi_recv(ep, part_of(member, PLAIN_TO), PART, NULL, KFI_ADDR_UNSPEC,
-		       CONTEXT(OP_RECV));
-	ret = ret ?: kfi_trecv(ep, part_of(member, TAGGED_TO), PART, NULL, KFI_ADDR_UNSPEC, round,
-			       0, CONTEXT(OP_TRECV));
-	for (part = PLAIN_FROM; part <= WRITE_FROM; part++)
-		memset(part_of(member, part), byte_of(member->index, part, round), PART);
-	ret = ret ?: kfi_tsend(ep, part_of(member, TAGGED_FROM), len, NULL, peer, round,
-			       CONTEXT(OP_TSEND));
-	ret = ret ?: kfi_send(ep, part_of(member, PLAIN_FROM), len, NULL, peer, CONTEXT(OP_SEND));
-	ret = ret ?: kfi_write(ep, part_of(member, WRITE_FROM), WORD_AT, NULL, peer, 0, key,
-			       CONTEXT(OP_WRITE));
-	ret = ret ?: kfi_fetch_atomic(ep, &one, 1, NULL, &member->old, NULL, peer, WORD_AT, key,
-				      KFI_UINT64, KFI_SUM, CONTEXT(OP_ADD));
-	ret = ret ?: await(member, &completed, BIT(OP_WRITE) | BIT(OP_ADD));
-	if (!ret && member->old != round)
-		return -ERANGE;
-	ret = ret ?: kfi_read(ep, part_of(member, READ_TO), WORD_AT, NULL, peer, 0, key,
-			      CONTEXT(OP_READ));
-	ret = ret ?: await(member, &completed, BIT(OPS) - 1);
-	ret = ret ?: compare(member, PLAIN_TO, previous, PLAIN_FROM, round, sent);
-	ret = ret ?: compare(member, TAGGED_TO, previous, TAGGED_FROM, round, sent);
-	return ret ?: compare(member, READ_TO, member->index, WRITE_FROM, round, WORD_AT);
-}
+/* What its endpoints have. */
+#define RING_CAPS	(KFI_MSG | KFI_TAGGED | KFI_RMA | KFI_ATOMIC | KFI_TAGGED_RMA | \
+			 KFI_MULTI_RECV | KFI_TRIGGER | KFI_FENCE)
 
 /*
  * The first member says in which round all stop. A member sends before it waits,
- * so it is at most one round ahead of the previous one, and nobody is MEMBERS
- * rounds ahead of the first.
+ * so it is at most one round ahead of its neighbours, and nobody is MEMBERS rounds
+ * ahead of the first.
  */
 static int ring_thread(void *arg)
 {
@@ -168,14 +39,62 @@ static int ring_thread(void *arg)
 static void member_open(struct kunit *test, struct fixture *f, struct kfi_info *info,
 			struct member *member)
 {
+	size_t least = SMALL;
+
+	member->domain = f->domain;
 	end_open(test, f, info, &member->end, 0);
 	KUNIT_ASSERT_EQ(test, kfi_enable(member->end.ep), 0);
-	member->mem = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, ORDER);
+	KUNIT_ASSERT_EQ(test, kfi_setopt(&member->end.ep->fid, KFI_OPT_ENDPOINT,
+					 KFI_OPT_MIN_MULTI_RECV, &least, sizeof(least)), 0);
+	member->go = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
+	member->deferred = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
+	/* One folio, so that each page of it has references. */
+	member->mem = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, ORDER);
 	KUNIT_ASSERT_NOT_NULL(test, member->mem);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(f->domain, part_of(member, REGION), PART,
 					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, member->index + 1,
 					 0, &member->mr, NULL), 0);
 	init_completion(&member->done);
+}
+
+/* Lets a member know its neighbours, and names what its deferred work writes. */
+static void member_knows(struct kunit *test, struct member *member, const struct member *next,
+			 const struct member *previous)
+{
+	struct sockaddr_in addr;
+	size_t len = sizeof(addr);
+
+	end_knows(test, &member->end, &next->end);
+	KUNIT_ASSERT_EQ(test, kfi_getname(&previous->end.ep->fid, &addr, &len), 0);
+	KUNIT_ASSERT_EQ(test, kfi_av_insert(member->end.av, &addr, 1, &member->previous, 0, NULL),
+			1);
+	member->iov = (struct kvec){ part_of(member, SMALL_FROM) + SMALL, sizeof(u64) };
+	member->piece = (struct kfi_rma_iov){
+		.addr = WORD_AT(DEFERRED), .len = sizeof(u64), .key = next_key(member),
+	};
+	member->write = (struct kfi_op_rma){
+		.ep = member->end.ep,
+		.msg = {
+			.type = KFI_KVEC, .msg_iov = &member->iov, .iov_count = 1,
+			.addr = member->end.peer, .rma_iov = &member->piece, .rma_iov_count = 1,
+			.context = CONTEXT(OPS),
+		},
+	};
+	member->work = (struct kfi_deferred_work){
+		.op_type = KFI_OP_WRITE,
+		.op.rma = &member->write,
+		.triggering_cntr = member->go,
+		.completion_cntr = member->deferred,
+	};
+}
+
+static void member_close(struct kunit *test, struct member *member)
+{
+	KUNIT_EXPECT_EQ(test, kfi_close(&member->mr->fid), 0);
+	end_close(test, &member->end);
+	KUNIT_EXPECT_EQ(test, kfi_close(&member->go->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&member->deferred->fid), 0);
+	free_pages((unsigned long)member->mem, ORDER);
 }
 
 /*
@@ -200,7 +119,8 @@ static void ring_turns(struct kunit *test, struct fixture *f, struct kfi_info * 
 		member_open(test, &f[i % hosts], infos[i % hosts], &members[i]);
 	}
 	for (i = 0; i < MEMBERS; i++)
-		end_knows(test, &members[i].end, &members[(i + 1) % MEMBERS].end);
+		member_knows(test, &members[i], &members[(i + 1) % MEMBERS],
+			     &members[(i + MEMBERS - 1) % MEMBERS]);
 	for (i = 0; i < MEMBERS; i++) {
 		thread = kthread_run(ring_thread, &members[i], "ring%d", i);
 		KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
@@ -214,10 +134,9 @@ static void ring_turns(struct kunit *test, struct fixture *f, struct kfi_info * 
 	kunit_info(test, "%llu rounds of %d members\n", members[0].rounds, MEMBERS);
 	for (i = 0; i < MEMBERS; i++) {
 		nothing(test, &members[i].end);
-		KUNIT_EXPECT_EQ(test, *(u64 *)(part_of(&members[i], REGION) + WORD_AT), stop);
-		KUNIT_EXPECT_EQ(test, kfi_close(&members[i].mr->fid), 0);
-		end_close(test, &members[i].end);
-		free_pages((unsigned long)members[i].mem, ORDER);
+		KUNIT_EXPECT_EQ(test, *(u64 *)(part_of(&members[i], REGION) + WORD_AT(SUM)), stop);
+		KUNIT_EXPECT_EQ(test, members[i].remote, stop * times_of(OP_REMOTE));
+		member_close(test, &members[i]);
 	}
 }
 

@@ -2,7 +2,7 @@
 //! Deferred work: what it costs to queue and start it, and what waiting work costs others.
 //!
 //! - `trigger/add_pending_100k`: an add by call to a counter for which 100,000 works wait, none of
-//!   which becomes due. The peer is the same with 10 works.
+//!   which becomes due. The peer is the same with 10 works. `trigger/add_pending_1k` has 1,000.
 //! - `trigger/queue_fire_cntr_add`: a call that queues the add to a counter, which is due at once.
 //!   The row `(queue, add)` queues it in one call and makes it due by another; the row `(per 64)`
 //!   queues 64 in a call, and makes all of them due by one add. The peer is a system call that does
@@ -55,14 +55,23 @@ fn waited_for(domain: &Domain, count: usize) -> Result<Cntr> {
     Ok(cntr)
 }
 
-fn add_pending(measurement: &mut Measurement) -> Result<()> {
+/// An add with `count` works that wait, beside one with ten.
+fn add_pending(measurement: &mut Measurement, count: usize) -> Result<()> {
     process::bind()?;
     let domain = domain()?;
-    let (many, few) = (waited_for(&domain, 100_000)?, waited_for(&domain, 10)?);
+    let (many, few) = (waited_for(&domain, count)?, waited_for(&domain, 10)?);
     let adds = |cntr: &Cntr| each(ADDS, || Ok(cntr.add(1)?));
     measurement.take(&mut || adds(&many), &mut || adds(&few))?;
     domain.flush_work()?;
     Ok(())
+}
+
+fn add_pending_1k(measurement: &mut Measurement) -> Result<()> {
+    add_pending(measurement, 1_000)
+}
+
+fn add_pending_100k(measurement: &mut Measurement) -> Result<()> {
+    add_pending(measurement, 100_000)
 }
 
 fn queue_due(measurement: &mut Measurement) -> Result<()> {
@@ -247,11 +256,18 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     vec![
         row(
+            "trigger/add_pending_1k",
+            "ns",
+            "with 10 pending",
+            Some(2.0),
+            add_pending_1k as _,
+        ),
+        row(
             "trigger/add_pending_100k",
             "ns",
             "with 10 pending",
             Some(2.0),
-            add_pending as _,
+            add_pending_100k as _,
         ),
         row(
             "trigger/queue_fire_cntr_add",

@@ -17,6 +17,7 @@
 //! | [`datagrams`] | datagrams, good and damaged ones, to an endpoint with flows |
 //! | [`atomics`] | atomics of a peer, and answers to atomics, that are invalid |
 //! | [`bad_atomics`] | the list of invalid atomics |
+//! | [`greetings`] | attacks on connection management with another authorization key |
 //! | [`capabilities`] | messages of a peer that an endpoint does not receive |
 //! | [`receives`] | messages of a peer that violates the protocol when a part of them has come |
 //! | [`tagged`] | tagged RMA of a peer, and answers to tagged RMA, that are invalid |
@@ -36,6 +37,7 @@ mod datagrams;
 mod evidence;
 mod field;
 mod flow;
+mod greetings;
 mod memory;
 mod mutate;
 mod owned;

@@ -56,6 +56,7 @@ mod datagrams;
 mod deferred;
 mod deferred_counters;
 mod deferred_memory;
+mod deferred_owner;
 mod deferred_races;
 mod deferred_room;
 mod descriptors;
@@ -193,6 +194,7 @@ fn main() -> std::process::ExitCode {
             deferred::TESTS,
             deferred_counters::TESTS,
             deferred_memory::TESTS,
+            deferred_owner::TESTS,
             deferred_races::TESTS,
             deferred_room::TESTS,
             work_fields::TESTS,
@@ -243,6 +245,7 @@ fn main() -> std::process::ExitCode {
             hosts::peers::ROLES,
             connections::killed::ROLES,
             flows::life::ROLES,
+            deferred_owner::ROLES,
             deferred_races::ROLES,
         ]
         .concat(),

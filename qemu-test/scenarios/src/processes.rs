@@ -233,7 +233,7 @@ impl Cgroup {
     }
 
     /// Bytes that are charged to it.
-    fn current(&self) -> u64 {
+    pub(crate) fn current(&self) -> u64 {
         let text = std::fs::read_to_string(format!("{}/memory.current", self.0));
         let text = text.expect("memory.current");
         text.trim().parse().expect("a number")

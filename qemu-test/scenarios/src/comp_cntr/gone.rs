@@ -28,6 +28,7 @@ tests![
     memory_that_is_unmapped_while_operations_count,
     memory_that_is_unmapped_while_operations_count_between_hosts,
     descriptors_that_are_closed_while_operations_count,
+    descriptors_that_are_closed_while_operations_count_between_hosts,
     pages_that_are_replaced_while_operations_count,
     processes_that_are_killed_while_operations_count => 600,
     processes_that_are_killed_while_operations_count_between_hosts => 600,
@@ -134,6 +135,12 @@ fn descriptors_that_are_closed_while_operations_count() {
         drop(memory);
         while_messages_go_on(&host, &cntr);
     }
+}
+
+/// For each exporter the memory's host and that of the messages differ.
+fn descriptors_that_are_closed_while_operations_count_between_hosts() {
+    apart();
+    descriptors_that_are_closed_while_operations_count();
 }
 
 /// Some more messages count.

@@ -11,6 +11,7 @@ use super::{
     datagrams::Datagrams,
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, Field, crowd},
+    greetings::OtherKeys,
     mutate::Mutations,
     owned,
     packet::{Captured, Way, bad_request, request, to_gsi},
@@ -96,7 +97,7 @@ pub(super) trait Attack {
 /// All attacks. An attack that needs source addresses of its own gets a number ([`crowd`]). The
 /// last one may bar newcomers for some time.
 pub(super) fn all() -> Vec<Box<dyn Attack>> {
-    let make: [fn(u8) -> Box<dyn Attack>; 20] = [
+    let make: [fn(u8) -> Box<dyn Attack>; 22] = [
         |number| Box::new(blind::Flood { number }),
         |_| Box::new(blind::FarRequests),
         |_| Box::new(blind::FarResponses),
@@ -108,6 +109,8 @@ pub(super) fn all() -> Vec<Box<dyn Attack>> {
         |number| Box::new(owned::Owed::deliveries(number)),
         |number| Box::new(owned::Keys::new(number)),
         |number| Box::new(owned::BadAtomics::new(number)),
+        |number| Box::new(owned::TaggedRma::new(number)),
+        |number| Box::new(OtherKeys::new(number)),
         |number| Box::new(Rejected { number }),
         |number| Box::new(Disconnects { number }),
         |number| Box::new(Stale { number }),

@@ -200,6 +200,10 @@ pub(super) struct Facts {
     pub(super) open: u16,
     /// The key of its memory region.
     pub(super) key: u32,
+    /// The tag of some of its receives.
+    pub(super) tag: u64,
+    /// The ports at b of the receive contexts of a scalable endpoint.
+    pub(super) contexts: std::ops::Range<u16>,
     /// The port at b where a listener waits for connections.
     pub(super) listener: u16,
 }
@@ -215,6 +219,8 @@ impl Facts {
             greeter: 0,
             open: 0,
             key: 0,
+            tag: 0,
+            contexts: 0..0,
             listener: 0,
         }
     }

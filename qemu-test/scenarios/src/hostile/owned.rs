@@ -10,6 +10,7 @@ use super::{
     field::{Attacker, Facts, crowd},
     packet::{Captured, Way},
     peer::{Peer, epoch, greeting, with_name},
+    tagged::{self, NOWHERE},
     victims::{MEMORY, READ_ONLY},
 };
 use crate::rng::Rng;
@@ -314,6 +315,73 @@ impl Attack for Keys {
 
     fn end(&mut self) -> Result<(), String> {
         self.peers.end_refused("accesses without a key")
+    }
+}
+
+/// Tagged RMA on the receives of the open endpoint: valid requests, whose bytes the attacker never
+/// sends and whose answers it never acknowledges; requests without a receive; and invalid ones.
+pub(super) struct TaggedRma {
+    peers: Peers,
+}
+
+impl TaggedRma {
+    pub(super) fn new(number: u8) -> Self {
+        let peers = Peers::new(number);
+        Self { peers }
+    }
+}
+
+impl Attack for TaggedRma {
+    fn name(&self) -> &'static str {
+        "tagged RMA"
+    }
+
+    fn evidence(&self) -> Option<Evidence> {
+        None
+    }
+
+    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
+        self.peers.renew(attacker, at, rng);
+        let invalid = tagged::invalid();
+        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
+            let headers = Headers::SendOnly(SendEnd::Plain);
+            // A refused SEND ends its connection, so most are valid.
+            if rng.one_in(8) {
+                let (_, bytes) = &invalid[rng.below(invalid.len() as u64) as usize];
+                peer.request(attacker, peer.acknowledged, headers, bytes);
+                continue;
+            }
+            let number = peer.acknowledged;
+            let id = u64::from(number) + 1;
+            let message = Message {
+                id,
+                after: id - 1,
+                tag: Some(rng.pick(&[at.tag, at.tag, at.tag + 1])),
+                data: None,
+                len: rng.pick(&[0, 8, MESSAGE as u32, 1 << 30]),
+                finish: true,
+                void: false,
+            };
+            let offset = rng.pick(&[0, 8, MESSAGE as u32, 1 << 30]);
+            let header = match rng.below(2) {
+                0 => Header::TaggedWrite(message, NOWHERE, offset),
+                _ => Header::TaggedRead(message, offset),
+            };
+            peer.say(attacker, number, &header, &[]);
+        }
+    }
+
+    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
+        self.peers.receive(attacker, captured);
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.peers.end()?;
+        let most = self.peers.most;
+        if most > OWED {
+            return Err(format!("{most} requests were taken that cannot be answered"));
+        }
+        Ok(())
     }
 }
 

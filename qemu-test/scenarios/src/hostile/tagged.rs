@@ -26,13 +26,13 @@ tests![
     a_fin_for_rma_does_not_end_a_message => 60,
 ];
 
-const TAG: u64 = 0x7a67;
+pub(super) const TAG: u64 = 0x7a67;
 
 /// The context of the victim's receive.
 const RX: u64 = 9;
 
 /// The place of bytes that the attacker does not give.
-const NOWHERE: RemoteAddr = RemoteAddr {
+pub(super) const NOWHERE: RemoteAddr = RemoteAddr {
     va: 0x1000,
     rkey: 7,
 };
@@ -96,12 +96,9 @@ const CHANGES_OF_READS: &[Change] = &[
     ("a reserved field", 44, &[0, 0, 0, 1]),
 ];
 
-fn invalid_tagged_rma_is_refused() {
-    let mut scene = Scene::new();
-    let memory = buffer(64);
-    receive(&scene, &memory);
-    let write = send_of(&Header::TaggedWrite(first(8), NOWHERE, 0), &[]);
-    let read = send_of(&Header::TaggedRead(first(8), 0), &[]);
+/// Invalid tagged RMA, with what is wrong. None of them can take a receive.
+pub(super) fn invalid() -> Vec<(String, Vec<u8>)> {
+    let [write, read] = requests(8, 0);
     let mut sends = Vec::new();
     for (good, changes) in [(write, CHANGES_OF_WRITES), (read, CHANGES_OF_READS)] {
         for (what, at, new) in CHANGES.iter().chain(changes) {
@@ -112,6 +109,25 @@ fn invalid_tagged_rma_is_refused() {
         for len in [15, 16, 40, good.len() - 1] {
             sends.push((format!("{len} bytes only"), good[..len].to_vec()));
         }
+    }
+    sends
+}
+
+/// A write and a read of `len` bytes at an offset in the receive with [`TAG`].
+pub(super) fn requests(len: u32, offset: u32) -> [Vec<u8>; 2] {
+    [
+        Header::TaggedWrite(first(len), NOWHERE, offset),
+        Header::TaggedRead(first(len), offset),
+    ]
+    .map(|header| send_of(&header, &[]))
+}
+
+fn invalid_tagged_rma_is_refused() {
+    let mut scene = Scene::new();
+    let memory = buffer(64);
+    receive(&scene, &memory);
+    let mut sends = invalid();
+    for good in requests(8, 0) {
         let long = [&good[..], &[0; 8]].concat();
         sends.push(("bytes behind the header".to_owned(), long));
     }

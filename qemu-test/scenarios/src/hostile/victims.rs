@@ -6,6 +6,7 @@
 use super::{
     B,
     field::{Facts, Field},
+    tagged::TAG,
 };
 use crate::{
     host::{Host, Options, domain_on},
@@ -13,10 +14,11 @@ use crate::{
 };
 use kfi::{
     Access, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, EpType, Eq,
-    Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, Wait,
+    Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, ScalableEndpoint, Side, Wait,
 };
 use std::{
     net::SocketAddr,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -35,6 +37,12 @@ pub(super) const READ_ONLY: u64 = 0x1300;
 /// Receives that are posted at the open endpoint, and their bytes.
 const RECEIVES: usize = 16;
 const RECEIVE: usize = 8 << 10;
+
+/// Tagged receives besides.
+const TAGGED: usize = 4;
+
+/// Contexts of each side of a scalable endpoint.
+const CONTEXTS: u32 = 2;
 
 /// Time that the threads wait for an event before they check whether to end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -56,6 +64,7 @@ pub(super) struct Victims {
     greeted: Arc<AtomicU64>,
     given_up: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Result<(), String>>>,
+    _scalable: Contexts,
 }
 
 impl Victims {
@@ -67,12 +76,15 @@ impl Victims {
         let open = Wire::host(
             &field.b,
             &Options {
-                caps: options.caps | Caps::ATOMIC,
+                caps: options.caps | Caps::ATOMIC | Caps::TAGGED_RMA,
                 ..options
             },
         );
         facts.open = open.ep.name().expect("name").port();
         facts.key = KEY as u32;
+        facts.tag = TAG;
+        let scalable = Contexts::new(field);
+        facts.contexts = scalable.ports();
         let greeted = Arc::new(AtomicU64::new(0));
         let listener = Listener::new(field, greeted.clone(), given_up.clone());
         facts.listener = listener.pep.name().expect("name").port();
@@ -85,6 +97,7 @@ impl Victims {
                 std::thread::spawn(move || take_all(&open, &one)),
                 std::thread::spawn(move || listener.run(&other)),
             ],
+            _scalable: scalable,
         }
     }
 
@@ -107,6 +120,43 @@ impl Victims {
     }
 }
 
+/// A scalable endpoint, whose contexts wait for peers.
+struct Contexts {
+    _domain: Domain,
+    sep: ScalableEndpoint,
+    _contexts: Vec<(Endpoint, Cq)>,
+}
+
+impl Contexts {
+    fn new(field: &Field) -> Self {
+        let (_fabric, domain) = field.b.run(|| domain_on("roce0"));
+        let av = domain.av().rx_ctx_bits(8).open().expect("av");
+        let sep = domain.scalable_endpoint().contexts(CONTEXTS, CONTEXTS);
+        let sep = sep.caps(Options::default().caps).open();
+        let sep = sep.expect("scalable endpoint");
+        sep.bind_av(&av).expect("bind");
+        sep.enable().expect("enable");
+        let context = |index| {
+            let cq = domain.cq().format(CqFormat::Tagged).open().expect("cq");
+            let ep = sep.context(Side::Recv, index).open().expect("context");
+            ep.bind_cq(&cq, CqBind::empty()).expect("bind");
+            ep.enable().expect("enable");
+            (ep, cq)
+        };
+        Self {
+            _contexts: (0..CONTEXTS).map(context).collect(),
+            _domain: domain.clone(),
+            sep,
+        }
+    }
+
+    /// The ports of its contexts, which follow each other.
+    fn ports(&self) -> Range<u16> {
+        let first = self.sep.name().expect("name").port();
+        first..first + CONTEXTS as u16
+    }
+}
+
 /// Runs the open endpoint: takes all messages, and checks that its memory is not written.
 fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
     let memory = Buffer::new(MEMORY).expect("buffer");
@@ -118,14 +168,20 @@ fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
         region(KEY, Access::REMOTE_READ | Access::REMOTE_WRITE),
         region(READ_ONLY, Access::REMOTE_READ),
     ];
-    let into: Vec<_> = (0..RECEIVES)
+    let into: Vec<_> = (0..RECEIVES + TAGGED)
         .map(|_| Buffer::new(RECEIVE).expect("buffer"))
         .collect();
+    // The last ones are tagged, for tagged RMA.
     let post = |context: u64| {
         let into = &into[context as usize];
-        host.ep.recv(into, context).expect("recv");
+        let result = if context < RECEIVES as u64 {
+            host.ep.recv(into, context)
+        } else {
+            host.ep.trecv(into, TAG, 0, context)
+        };
+        result.expect("recv");
     };
-    (0..RECEIVES as u64).for_each(post);
+    (0..into.len() as u64).for_each(post);
     while !stop.load(SeqCst) {
         match host.cq.next(LOOK) {
             Ok(Some(entry)) => {

@@ -20,6 +20,7 @@ use std::{
 tests![
     writes_and_atomics_keep_their_order,
     all_ways_add_up => 180,
+    threads_share_two_endpoints => 180,
     each_atomic_executes_once_over_a_lossy_network => 300,
 ];
 
@@ -143,6 +144,44 @@ fn all_ways_add_up() {
     assert_eq!(theirs.elements::<u64>(), [total]);
     let words: HashSet<u64> = words.into_iter().collect();
     assert!((0..total).all(|value| words.contains(&value)));
+}
+
+/// One word, changed by eight threads that share two endpoints: four that of the other host, and
+/// four one of the word's host. Each addition is one of its own.
+fn threads_share_two_endpoints() {
+    const THREADS: usize = 4;
+    const EACH: usize = 250;
+    const TOTAL: u64 = 2 * (THREADS * EACH) as u64;
+    let (far, far_to_b, b) = pair(Way::TwoHosts);
+    let near = Host::on(&b.domain, &options());
+    let near_to_b = near.meet(&b);
+    let theirs = Buffer::of(&[0u64]).expect("buffer");
+    let mr = open_region(&b, &theirs, 1);
+    let (at, one) = (mr.remote(0), Buffer::of(&[1u64]).expect("buffer"));
+    let found = [(); 2].map(|()| Buffer::new(THREADS * EACH * 8).expect("buffer"));
+    std::thread::scope(|scope| {
+        for ((host, to), found) in [(&far, far_to_b), (&near, near_to_b)].into_iter().zip(&found) {
+            for thread in 0..THREADS {
+                let one = &one;
+                scope.spawn(move || {
+                    for round in 0..EACH {
+                        let slot = (thread * EACH + round) * 8;
+                        let into = found.slice(slot..slot + 8);
+                        let (word, sum) = (u64::DATATYPE, AtomicOp::Sum);
+                        host.ep
+                            .fetch_atomic(to, one, into, at, word, sum, slot as u64)
+                            .expect("fetch_atomic");
+                        // Of this thread or of another one with the same endpoint.
+                        host.completion();
+                    }
+                });
+            }
+        }
+    });
+    assert_eq!(theirs.elements::<u64>(), [TOTAL]);
+    let mut words: Vec<u64> = found.iter().flat_map(Buffer::elements::<u64>).collect();
+    words.sort_unstable();
+    assert!(words.into_iter().eq(0..TOTAL));
 }
 
 fn each_atomic_executes_once_over_a_lossy_network() {

@@ -276,4 +276,40 @@ mod tests {
         );
         assert!(tables.iter().all(|(_, _, rows)| *rows == 1));
     }
+
+    #[test]
+    fn counters_show_the_work_that_waits_for_them() {
+        let (name, table, _) = &change().tables()[3];
+        assert_eq!(*name, "counters");
+        assert_eq!(
+            table.to_string(),
+            "COUNTER  PID  HANDLE  LINK   VALUE  VALUE/S  ERROR  WAITERS  THRESHOLD  WORK  \
+             WORK-AT  WORK-DUE\n\
+             7        321       4  roce0      9        -      1        2          -     3  \
+             \u{20}    12         5\n"
+        );
+        // No work waits: there is no threshold of any.
+        let mut change = change();
+        let cntr = &mut change.cntrs[0];
+        (cntr.work, cntr.work_threshold, cntr.work_due) = (0, None, 0);
+        cntr.threshold = Some(40);
+        let table = change.tables()[3].1.to_string();
+        let cells: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(cells[8..], ["40", "0", "-", "0"]);
+    }
+
+    #[test]
+    fn completion_counters_show_their_unit_and_their_memory() {
+        let (name, table, _) = &change().tables()[4];
+        assert_eq!(*name, "completion counters");
+        assert_eq!(
+            table.to_string(),
+            "COMP-CNTR  PID  HANDLE  LINK   UNIT   COMP  COMP/S  ERROR  ATTACHED  EXTERNAL\n\
+             7          321       4  roce0  bytes  4096    8.00      1         2  yes\n"
+        );
+        let mut change = change();
+        change.comp_cntrs[0].external = false;
+        let table = change.tables()[4].1.to_string();
+        assert!(table.trim_end().ends_with("  no"), "{table}");
+    }
 }
