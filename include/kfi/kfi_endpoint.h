@@ -230,7 +230,10 @@ static inline int kfi_enable(struct kfid_ep *ep)
  * @fid: the endpoint or context
  * @context: context of the operation
  *
- * A cancelled operation completes with the error KFI_ECANCELED.
+ * A cancelled operation completes with the error KFI_ECANCELED. A peer on another
+ * host is asked to give a message back. If it does not answer, all operations to
+ * it fail with KFI_ETIMEDOUT, mostly after 60 s. An operation that has begun and
+ * cannot be cancelled (-KFI_ENOENT) ends in a limited time after the call.
  *
  * Return: 0; -KFI_ENOENT there is no such operation any more; -KFI_EOPBADSTATE
  *	the endpoint is not enabled; -EINTR the task is being killed.
@@ -312,7 +315,8 @@ static inline int kfi_ep_alias(struct kfid_ep *ep, struct kfid_ep **alias_ep,
  * A context is bound, enabled, used and closed as an endpoint, of its own class
  * KFI_CLASS_TX_CTX. It has neither an address vector nor a name of its own: to
  * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context with
- * operations that have not completed is -KFI_EBUSY.
+ * operations that have not completed is -KFI_EBUSY. It can be closed in a limited
+ * time after kfi_cancel() of each, whatever peers do.
  *
  * Context: Process, may sleep.
  * Return: 0; -KFI_EINVAL there is no such context, or an attribute that cannot

@@ -1741,7 +1741,10 @@ struct kfabric_ep_name {
  * As with fi_cancel(3) there is no guarantee that an operation is cancelled.  One
  * whose counter has reached its threshold, and that is about to start, is not:
  * the call fails with -ENOENT, and the operation starts afterwards.  Deferred
- * work is not found before it has started (KFABRIC_IOC_CANCEL_WORK).
+ * work is not found before it has started (KFABRIC_IOC_CANCEL_WORK).  A peer on
+ * another host is asked to give a message back.  If it does not answer, all
+ * operations to it fail with ETIMEDOUT, mostly after 60 s.  A transmit that has
+ * begun and cannot be cancelled (-ENOENT) ends in a limited time after the call.
  *
  * Errors: -ENOENT there is no such operation that can still be cancelled;
  * -KFI_EOPBADSTATE not enabled.

@@ -19,6 +19,7 @@
 //! | [`bad_atomics`] | the list of invalid atomics |
 //! | [`greetings`] | attacks on connection management with another authorization key |
 //! | [`capabilities`] | messages of a peer that an endpoint does not receive |
+//! | [`overdue`] | a peer that acknowledges everything and answers nothing |
 //! | [`receives`] | messages of a peer that violates the protocol when a part of them has come |
 //! | [`tagged`] | tagged RMA of a peer, and answers to tagged RMA, that are invalid |
 //! | [`owned`] | attacks over connections of the attacker's own |
@@ -40,6 +41,7 @@ mod flow;
 mod greetings;
 mod memory;
 mod mutate;
+pub(crate) mod overdue;
 mod owned;
 mod packet;
 mod peer;

@@ -212,6 +212,7 @@ fn main() -> std::process::ExitCode {
             hostile::TESTS,
             hostile::atomics::TESTS,
             hostile::capabilities::TESTS,
+            hostile::overdue::TESTS,
             hostile::receives::TESTS,
             hostile::tagged::TESTS,
             hostile::unproven::TESTS,

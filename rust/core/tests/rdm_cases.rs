@@ -4,6 +4,8 @@
 
 #[path = "rdm_cases/answers.rs"]
 mod answers;
+#[path = "rdm_cases/overdue.rs"]
+mod overdue;
 mod rdm_world;
 #[path = "rdm_cases/requests.rs"]
 mod requests;

@@ -153,6 +153,46 @@ impl Peer {
         peer
     }
 
+    /// Accepts the request that `captured` has, with this private data. `None`: it has none.
+    pub(super) fn accept(
+        attacker: &mut Attacker,
+        rng: &mut Rng,
+        captured: &Captured,
+        private: &[u8],
+    ) -> Option<Self> {
+        let message = captured.message()?;
+        let Body::Req(req) = &message.body else {
+            return None;
+        };
+        let way = captured.way.back();
+        let qpn = Qpn::new(2 + rng.below(0xff_0000) as u32);
+        let (ca_guid, local_id) = (rng.next(), cm::CommId(rng.next() as u32 | 1));
+        let device = device(way, ca_guid);
+        let from = way.to.into();
+        let made = cm::Connection::request(&device, local_id, from, message.tid, req);
+        let (mut machine, request) = made.expect("a good request");
+        let (theirs, first) = (request.qpn, request.starting_psn);
+        let private = cm::Private::new(private).expect("private data");
+        let side = side(qpn, Psn::new(local_id.0));
+        machine.accept(now(), &side, private).expect("a request");
+        let mad = machine.transmit().expect("a REP");
+        let rep = Message::parse(&mad).expect("a REP");
+        attacker.send(&to_gsi(way, 0, &rep));
+        Some(Self {
+            way,
+            machine,
+            service_id: req.service_id,
+            private: Vec::new(),
+            ca_guid,
+            qpn,
+            theirs: Some(theirs),
+            first,
+            acknowledged: 0,
+            captured: Instant::now(),
+            dead: false,
+        })
+    }
+
     /// Sends the REQ that the machine has made, as `change` has changed it.
     fn send_request(&mut self, attacker: &mut Attacker, change: impl FnOnce(&mut cm::Req<'_>)) {
         let mad = self.machine.transmit().expect("a REQ");
@@ -222,8 +262,8 @@ impl Peer {
                 };
                 self.ask_again(attacker, rej.remote_id, cookie);
             }
+            Ok(None | Some(Event::Established(_))) | Err(_) => {}
             Ok(Some(_)) => self.dead = true,
-            Ok(None) | Err(_) => {}
         }
         if let Some(mad) = self.machine.transmit() {
             let message = Message::parse(&mad).expect("a message");
@@ -298,6 +338,30 @@ impl Peer {
     }
 }
 
+/// The device `ca_guid` at the beginning of `way`.
+fn device(way: Way, ca_guid: u64) -> cm::Device {
+    cm::Device {
+        ca_guid,
+        ip: way.from.into(),
+        mtu: PathMtu::Mtu1024,
+        responder_resources: 16,
+        initiator_depth: 16,
+        timing: cm::Timing::DEFAULT,
+    }
+}
+
+/// What a QP offers to its peer, which begins with this PSN.
+fn side(qpn: Qpn, starting_psn: Psn) -> cm::Side {
+    cm::Side {
+        qpn,
+        starting_psn,
+        responder_resources: 16,
+        initiator_depth: 16,
+        rnr_retry_count: 7,
+        srq: false,
+    }
+}
+
 /// A connection of the device `ca_guid` for its QP `qpn`, which requests a service along `way`.
 fn connect(
     way: Way,
@@ -307,27 +371,13 @@ fn connect(
     qpn: Qpn,
     local_id: cm::CommId,
 ) -> cm::Connection {
-    let device = cm::Device {
-        ca_guid,
-        ip: way.from.into(),
-        mtu: PathMtu::Mtu1024,
-        responder_resources: 16,
-        initiator_depth: 16,
-        timing: cm::Timing::DEFAULT,
-    };
+    let device = device(way, ca_guid);
     let connect = cm::Connect {
         local_id,
         tid: local_id.0.into(),
         remote: way.to.into(),
         service_id,
-        side: cm::Side {
-            qpn,
-            starting_psn: Psn::new(local_id.0),
-            responder_resources: 16,
-            initiator_depth: 16,
-            rnr_retry_count: 7,
-            srq: false,
-        },
+        side: side(qpn, Psn::new(local_id.0)),
         mtu: PathMtu::Mtu1024,
         least_mtu: PathMtu::Mtu1024,
         retry_count: 7,

@@ -224,6 +224,15 @@ pub(super) enum CancelRequest {
     Wanted,
     /// The peer was asked.
     Sent,
+    /// The peer has acknowledged that it was asked.
+    Acknowledged,
+}
+
+impl CancelRequest {
+    /// Returns whether the peer was asked.
+    pub(super) const fn was_sent(self) -> bool {
+        matches!(self, Self::Sent | Self::Acknowledged)
+    }
 }
 
 /// A message with its state.
@@ -241,6 +250,8 @@ pub struct Send<C> {
     pub(super) status: Option<FinStatus>,
     /// The error that the QP reported.
     pub(super) error: Option<Errno>,
+    /// The time since which its end is owed, or 0: see `session/overdue.rs`.
+    pub(super) owed_at: u64,
 }
 
 impl<C> Send<C> {
@@ -254,6 +265,7 @@ impl<C> Send<C> {
             cancel: CancelRequest::No,
             status: None,
             error: None,
+            owed_at: 0,
         }
     }
 
@@ -330,6 +342,8 @@ pub struct Rma<C> {
     pub(super) done: u32,
     /// The error that the QP reported for the first one that failed.
     pub(super) error: Option<Errno>,
+    /// The time since which its end is owed, or 0: see `session/overdue.rs`.
+    pub(super) owed_at: u64,
 }
 
 impl<C> Rma<C> {
@@ -340,6 +354,7 @@ impl<C> Rma<C> {
             queued: 0,
             done: 0,
             error: None,
+            owed_at: 0,
         }
     }
 

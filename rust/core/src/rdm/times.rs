@@ -38,6 +38,21 @@ pub const IDLE_TIME: u64 = 60_000 * MS;
 /// The time without a packet from the peer after which a session that waits for it sends a PING.
 pub const PING_TIME: u64 = 2_000 * MS;
 
+/// The time within which a peer answers what it owes promptly, unless it transfers bytes meanwhile:
+/// see [`overdue`](super::session). A correct peer answers at once. The time leaves room for a busy
+/// host, and for work that the peer has sent before.
+pub const ANSWER_TIME: u64 = 60_000 * MS;
+
+/// The interval at which a session looks for operations whose answers are owed.
+pub const CHECK_TIME: u64 = ANSWER_TIME / 4;
+
+/// The time within which the peer answers also if it transfers other bytes meanwhile, besides the
+/// time that the outstanding bytes take with [`ANSWER_RATE`].
+pub const ANSWER_TIME_MAX: u64 = 10 * ANSWER_TIME;
+
+/// The rate at which the outstanding bytes are transferred at least, in bytes per second.
+pub const ANSWER_RATE: u64 = 256 << 10;
+
 /// The time that the end that agreed to end a connection waits for the other end to do it.
 pub const RETIRE_TIME: u64 = 500 * MS;
 
@@ -81,3 +96,4 @@ const _: () = assert!(PROOF_TIME < CONNECT_TIME);
 // A cookie is valid as long as operations wait for a connection.
 const _: () = assert!(CONNECT_TIME <= COOKIE_PERIOD && UNPROVEN_BURST > 0);
 const _: () = assert!(BACKOFF_TIME <= BACKOFF_TIME_MAX && PING_TIME < IDLE_TIME);
+const _: () = assert!(PING_TIME < CHECK_TIME && CHECK_TIME <= ANSWER_TIME && ANSWER_RATE > 0);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The caller of the sessions: executes the actions that a session returns.
 
+use std::collections::BTreeSet;
+
 use kfi_core::{
     errno::{
         Errno,
@@ -17,6 +19,7 @@ use kfi_core::{
         },
         session::{
             Action,
+            Activity,
             Cancelled,
             Conn,
             Ended,
@@ -73,8 +76,19 @@ impl World {
             .map(|qp| qp.received_at)
             .max();
         let now = self.now;
+        let activity = Activity {
+            received_at: received_at.unwrap_or(0),
+            moved_at: self.moved_at.get(&(owner, peer)).copied().unwrap_or(0),
+        };
+        let being_read = self.being_read.clone();
         self.with_session(owner, peer, |session| {
-            session.expired(now, received_at.unwrap_or(0));
+            let mut numbers = BTreeSet::new();
+            let mut from = 0;
+            while let Some(number) = session.find(from, |op| being_read.contains(op)) {
+                numbers.insert(number);
+                from = number + 1;
+            }
+            session.expired(now, activity, |number| numbers.contains(&number));
         });
     }
 
@@ -256,6 +270,7 @@ impl World {
 
     /// Makes room for the old values of an atomic of `owner`.
     pub(crate) fn expect_values(&mut self, owner: Addr, peer: Addr, id: u64, len: u32) -> Placing {
+        self.moved_at.insert((owner, peer), self.now);
         let end = self.ends[owner].as_ref().unwrap();
         let op = end.numbers[&(peer, id)];
         let atomic = match &self.oracle.ops[&op].kind {
@@ -285,6 +300,8 @@ impl World {
             _ => panic!("it is a message or a tagged write"),
         };
         let from = grant.offset as usize;
+        self.being_read.insert(op);
+        self.moved_at.insert((owner, reader), self.now);
         Oracle::bytes(op, len)[from..from + grant.len as usize].to_vec()
     }
 
@@ -459,9 +476,10 @@ impl World {
 
     /// Cancels an operation.
     pub(crate) fn cancel(&mut self, addr: Addr, op: u64) {
+        let now = self.now;
         let end = self.ends[addr].as_mut().unwrap();
         let (peer, number) = end.open[&op];
-        let cancelled = end.session(peer).cancel(number);
+        let cancelled = end.session(peer).cancel(now, number);
         self.log(|| format!("{addr}-{peer}: operation {op} cancelled: {cancelled:?}"));
         if let Cancelled::Ended(of) = cancelled {
             assert_eq!(of, op);

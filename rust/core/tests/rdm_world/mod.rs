@@ -36,6 +36,7 @@ use std::{
     cmp::Reverse,
     collections::{
         BTreeMap,
+        BTreeSet,
         BinaryHeap, //
     },
 };
@@ -108,6 +109,14 @@ pub(crate) struct World {
     pub(crate) no_acks: bool,
     /// This end has no room for any FIN.
     pub(crate) refuses_fins: Option<Addr>,
+    /// This end refuses CANCELs and RMA, which violates the protocol.
+    pub(crate) refuses_others: Option<Addr>,
+    /// The answers of this end are lost: FINs, RESULTs, and those to a RETIRE.
+    pub(crate) loses_answers: Option<Addr>,
+    /// The operations whose bytes the peer has begun to read.
+    pub(crate) being_read: BTreeSet<u64>,
+    /// The times at which bytes of the first endpoint were last transferred by the second one.
+    pub(crate) moved_at: BTreeMap<(Addr, Addr), u64>,
     trace: bool,
 }
 
@@ -143,6 +152,10 @@ impl World {
             notes: 0,
             no_acks: false,
             refuses_fins: None,
+            refuses_others: None,
+            loses_answers: None,
+            being_read: BTreeSet::new(),
+            moved_at: BTreeMap::new(),
             trace,
             rng,
             plan,

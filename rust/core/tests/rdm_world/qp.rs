@@ -217,6 +217,16 @@ impl World {
                 if matches!(header, Header::Fin { .. }) && self.refuses_fins == Some(peer) {
                     return self.not_ready(id);
                 }
+                if matches!(header, Header::Cancel { .. }) && self.refuses_others == Some(peer) {
+                    return self.not_ready(id);
+                }
+                let is_answer = matches!(
+                    header,
+                    Header::Fin { .. } | Header::Result { .. } | Header::Retired | Header::Keep
+                );
+                if is_answer && self.loses_answers == Some(owner) {
+                    return self.executed(id);
+                }
                 self.begin_send(id, remote, header);
             }
             Request::Bye | Request::Result { .. } => unreachable!("it has its header"),
@@ -228,6 +238,7 @@ impl World {
                 wqe.data = Some(data);
                 self.executed(id);
             }
+            Request::Rma { .. } if self.refuses_others == Some(peer) => self.not_ready(id),
             Request::Rma { .. } => self.deliver_rma(id, remote),
         }
     }
@@ -436,6 +447,7 @@ impl World {
             unreachable!()
         };
         let owner = qp.owner;
+        self.moved_at.insert((peer, owner), self.now);
         if let Some((op, atomic)) = self.atomic_of(owner, peer, number) {
             let end = self.ends[peer].as_mut().unwrap();
             if atomic.key != KEY {

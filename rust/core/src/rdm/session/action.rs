@@ -48,6 +48,17 @@ pub struct Config {
     pub idle_time: u64,
 }
 
+/// What the caller knows of the peer, besides the events that it has passed to the session. Not
+/// every packet of the peer causes a call of the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// The time in ns at which the QP last received a packet of the peer.
+    pub received_at: u64,
+    /// The time in ns at which the peer last transferred bytes of an operation: it read a message,
+    /// accessed registered memory, or sent bytes of a RESULT.
+    pub moved_at: u64,
+}
+
 /// An action for the connections. The caller executes it without the lock of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manage {

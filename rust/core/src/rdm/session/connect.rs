@@ -15,8 +15,10 @@ use super::{
             Stores, //
         },
         times::{
+            ANSWER_TIME_MAX,
             BUSY_PAUSE,
             BUSY_PAUSE_MAX,
+            CHECK_TIME,
             CONNECT_TIME,
             LINGER_TIME,
             PROMPT_RETRIES,
@@ -253,6 +255,7 @@ impl<S: Stores> Session<S> {
         }
         self.active_at = now;
         self.received_at = now;
+        self.watch_at = now.saturating_add(CHECK_TIME);
     }
 
     /// Handles the rejection by the peer (REJ).
@@ -328,7 +331,7 @@ impl<S: Stores> Session<S> {
     }
 
     /// Ends the connection if it is idle, because other sessions need one.
-    pub fn retire(&mut self) {
+    pub fn retire(&mut self, now: u64) {
         if !self.is_quiet() {
             return;
         }
@@ -337,7 +340,7 @@ impl<S: Stores> Session<S> {
             .as_mut()
             .filter(|connection| connection.state == ConnState::Up)
         {
-            connection.state = ConnState::Draining;
+            connection.state = ConnState::Draining(now.saturating_add(ANSWER_TIME_MAX));
             connection.signals.retire = true;
         }
     }
@@ -372,7 +375,7 @@ impl<S: Stores> Session<S> {
             }
             ConnState::Up => connection.signals.keep = true,
             // Both ends want to end it.
-            ConnState::Draining => connection.close(Cause::Idle),
+            ConnState::Draining(_) => connection.close(Cause::Idle),
             _ => {}
         }
     }
@@ -381,8 +384,8 @@ impl<S: Stores> Session<S> {
     pub(super) fn retire_answered(&mut self, conn: Conn, consents: bool) {
         if let Some(connection) = self.current(conn) {
             match connection.state {
-                ConnState::Draining if consents => connection.close(Cause::Idle),
-                ConnState::Draining => connection.state = ConnState::Up,
+                ConnState::Draining(_) if consents => connection.close(Cause::Idle),
+                ConnState::Draining(_) => connection.state = ConnState::Up,
                 _ => {}
             }
         }

@@ -22,8 +22,8 @@ pub(super) enum ConnState {
     Ready,
     /// The connection is in use.
     Up,
-    /// This end wants to end the idle connection.
-    Draining,
+    /// This end wants to end the idle connection. The time is the limit for the peer's answer.
+    Draining(u64),
     /// The peer wants to end the idle connection, and this end has agreed. The time is the limit
     /// for that.
     Retired(u64),
@@ -53,12 +53,23 @@ pub(super) struct Connection {
     pub(super) messages: u32,
     pub(super) atomics: u32,
     pub(super) reading: u32,
-    /// Whether the peer refused the oldest message or atomic in the QP.
-    pub(super) blocked: bool,
+    /// Set if the peer refused the oldest work in the QP, until work completes.
+    pub(super) blocked: Option<Blocked>,
     /// The signals to be sent.
     pub(super) signals: Signals,
     /// The last message that the peer has taken, if its BYE reported that.
     pub(super) taken: Option<u64>,
+}
+
+/// The peer has refused the oldest work in the QP (RNR NAK), and no work has completed since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocked {
+    /// The time of the first refusal, or at which the SENDs in front of other work were made void.
+    pub(super) since: u64,
+    /// Whether SENDs were made void.
+    pub(super) voided: bool,
+    /// Whether there was a refusal since.
+    pub(super) again: bool,
 }
 
 /// The signals to be sent.
@@ -87,7 +98,7 @@ impl Connection {
             messages: 0,
             atomics: 0,
             reading: 0,
-            blocked: false,
+            blocked: None,
             signals: Signals::default(),
             taken: None,
         }
@@ -116,7 +127,21 @@ impl Connection {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the lane of the oldest SEND in the QP. No message is behind an atomic.
+    pub(super) fn first_lane(&self) -> Lane {
+        match self.messages {
+            0 => Lane::Atomics,
+            _ => Lane::Messages,
+        }
+    }
+
+    /// Returns whether the QP has work that need not wait for room at the peer: other than the
+    /// SENDs of the first lane.
+    pub(super) fn has_other_work(&self) -> bool {
+        self.queued > self.sends(self.first_lane())
+    }
+
+    /// Returns the number of SENDs of a lane in the QP, to be changed.
     pub(super) fn sends_mut(&mut self, lane: Lane) -> &mut u32 {
         match lane {
             Lane::Messages => &mut self.messages,
@@ -128,7 +153,7 @@ impl Connection {
     pub(super) fn is_open(&self) -> bool {
         matches!(
             self.state,
-            ConnState::Up | ConnState::Draining | ConnState::Retired(_) | ConnState::Leaving(_)
+            ConnState::Up | ConnState::Draining(_) | ConnState::Retired(_) | ConnState::Leaving(_)
         )
     }
 }

@@ -11,16 +11,17 @@ use super::{
         store::Stores,
         times::PING_TIME, //
     },
+    Activity,
     ConnState, //
     Connection,
     Session,
 };
 
 impl<S: Stores> Session<S> {
-    /// Handles the timers that have expired at `now`. `received_at` is the time at which the QP
-    /// last received a packet of the peer; not every packet causes a call of the session.
-    pub fn expired(&mut self, now: u64, received_at: u64) {
-        self.received_at = self.received_at.max(received_at);
+    /// Handles the timers that have expired at `now`. `is_being_read` returns whether the peer has
+    /// begun to read the message with this number, which is granted to it.
+    pub fn expired(&mut self, now: u64, activity: Activity, is_being_read: impl Fn(u64) -> bool) {
+        self.received_at = self.received_at.max(activity.received_at);
         if self.attempt.is_some_and(|attempt| attempt.until <= now) {
             self.give_up();
         }
@@ -42,14 +43,22 @@ impl<S: Stores> Session<S> {
         match connection.state {
             ConnState::Leaving(until) if until <= now => connection.close(Cause::Closed),
             ConnState::Retired(until) if until <= now => connection.close(Cause::Idle),
+            // No operation of this end was sent, so the waiting ones use another connection.
+            ConnState::Draining(until) if until <= now => connection.close(Cause::Reset),
             _ => {}
+        }
+        if connection.stuck_at().is_some_and(|at| at <= now) {
+            connection.close(Cause::Lost);
         }
         if ping_at.is_some_and(|at| at <= now) {
             connection.signals.ping = true;
             connection.signals.pinging = true;
         }
         if idle_at.is_some_and(|at| at <= now) {
-            self.retire();
+            self.retire(now);
+        }
+        if self.watch_at <= now {
+            self.check_owed(now, activity.moved_at, is_being_read);
         }
     }
 
@@ -74,6 +83,7 @@ impl<S: Stores> Session<S> {
         });
         let answered = self.incoming.as_ref().and_then(Connection::until);
         let state = self.current.as_ref().and_then(Connection::until);
+        let stuck = self.current.as_ref().and_then(Connection::stuck_at);
         let held = |lane: Lane, state: &LaneState| match &self.current {
             Some(connection)
                 if connection.state == ConnState::Up && connection.sends(lane) == 0 =>
@@ -90,6 +100,8 @@ impl<S: Stores> Session<S> {
             held(Lane::Atomics, &self.atomics),
             self.idle_at(),
             self.ping_at(),
+            self.check_at(),
+            stuck,
         ];
         times.into_iter().flatten().min()
     }
@@ -106,9 +118,10 @@ impl<S: Stores> Session<S> {
     /// QP has no work whose retries would detect its death.
     fn ping_at(&self) -> Option<u64> {
         let connection = self.current.as_ref()?;
-        let waits = matches!(connection.state, ConnState::Up | ConnState::Draining)
-            && self.waits_for_peer();
-        if !waits || connection.queued > 0 || connection.signals.pinging {
+        let is_silent = connection.queued == 0
+            && !connection.signals.pinging
+            && matches!(connection.state, ConnState::Up | ConnState::Draining(_));
+        if !is_silent || !self.waits_for_peer() {
             return None;
         }
         Some(self.last_active().saturating_add(PING_TIME))
@@ -119,9 +132,10 @@ impl Connection {
     /// Returns the time at which the present state ends without an event.
     fn until(&self) -> Option<u64> {
         match self.state {
-            ConnState::Answered(until) | ConnState::Retired(until) | ConnState::Leaving(until) => {
-                Some(until)
-            }
+            ConnState::Answered(until)
+            | ConnState::Draining(until)
+            | ConnState::Retired(until)
+            | ConnState::Leaving(until) => Some(until),
             _ => None,
         }
     }

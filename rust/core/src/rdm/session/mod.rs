@@ -20,6 +20,7 @@
 //! | `transmit.rs` | work for the QP, and its completions |
 //! | `flush.rs` | ending the operations of a connection that has ended |
 //! | `expire.rs` | timers |
+//! | `overdue.rs` | what the peer owes, and when it is overdue |
 //!
 //! # Connections
 //!
@@ -87,10 +88,12 @@ mod connect;
 mod connection;
 mod expire;
 mod flush;
+mod overdue;
 mod transmit;
 
 pub use self::action::{
     Action,
+    Activity,
     Cancelled,
     Config,
     Conn,
@@ -196,6 +199,8 @@ pub struct Session<S: Stores> {
     /// The times of the last activity here and of the last packet from the peer.
     active_at: u64,
     received_at: u64,
+    /// The time at which to check what the peer owes, if anything is outstanding.
+    watch_at: u64,
 }
 
 impl<S: Stores> Session<S> {
@@ -224,6 +229,7 @@ impl<S: Stores> Session<S> {
             answers: Answers::new(answers),
             active_at: 0,
             received_at: 0,
+            watch_at: 0,
         }
     }
 
@@ -315,11 +321,13 @@ impl<S: Stores> Session<S> {
         self.answers.map.get_mut(answer)?.receive.as_mut()
     }
 
-    /// Cancels an operation, if that is possible.
-    pub fn cancel(&mut self, number: u64) -> Cancelled<S::Op> {
-        if let Some(rma) = self.rmas.map.get(number) {
+    /// Cancels an operation, if that is possible. One that has begun ends in a limited time from now
+    /// on, whatever the peer does.
+    pub fn cancel(&mut self, now: u64, number: u64) -> Cancelled<S::Op> {
+        if let Some(rma) = self.rmas.map.get_mut(number) {
             // An operation that has begun cannot be cancelled.
             if rma.queued > 0 {
+                overdue::owe(&mut rma.owed_at, now);
                 return Cancelled::No;
             }
             self.pass_fence(number);
@@ -329,6 +337,9 @@ impl<S: Stores> Session<S> {
         let Some(send) = self.sends.get_mut(number) else {
             return Cancelled::No;
         };
+        if send.was_posted {
+            overdue::owe(&mut send.owed_at, now);
+        }
         if send.was_posted && send.out.lane() == Lane::Atomics {
             return Cancelled::No;
         }
@@ -455,7 +466,7 @@ impl<S: Stores> Session<S> {
     /// Removes a message. An unanswered CANCEL of it still counts.
     fn remove_send(&mut self, number: u64) -> Option<Send<S::Op>> {
         let send = self.sends.remove(number)?;
-        if send.cancel == CancelRequest::Sent && send.status.is_some() {
+        if send.cancel.was_sent() && send.status.is_some() {
             self.cancels_unanswered = self.cancels_unanswered.saturating_sub(1);
         }
         Some(send)
@@ -466,7 +477,7 @@ impl<S: Stores> Session<S> {
         let draining = self
             .current
             .as_ref()
-            .is_some_and(|connection| connection.state == ConnState::Draining);
+            .is_some_and(|connection| matches!(connection.state, ConnState::Draining(_)));
         draining || !self.sends.is_empty()
     }
 

@@ -27,6 +27,7 @@ use super::{
             READ_SIZE, //
         },
     },
+    connection::Blocked,
     first_of,
     Action,
     Conn,
@@ -79,15 +80,17 @@ impl<S: Stores> Session<S> {
             .as_mut()
             .filter(|connection| connection.is_open())?;
         let leaving = matches!(connection.state, ConnState::Leaving(_));
-        // No message is behind an atomic.
-        let lane = match connection.messages {
-            0 => Lane::Atomics,
-            _ => Lane::Messages,
-        };
+        let lane = connection.first_lane();
+        let others = connection.has_other_work() || leaving;
         let sends = connection.sends(lane);
-        let others = connection.queued > sends || leaving;
-        if connection.blocked && sends > 0 && others {
-            connection.blocked = false;
+        let blocked = connection.blocked.as_mut().filter(|blocked| blocked.again);
+        if let Some(blocked) = blocked.filter(|_| sends > 0 && others) {
+            blocked.again = false;
+            if !blocked.voided {
+                blocked.voided = true;
+                // The peer need not refuse anything from now on.
+                blocked.since = now;
+            }
             let conn = connection.id;
             // No SEND of the lane may follow those in the QP from now on, because the peer would
             // ignore it.
@@ -387,11 +390,17 @@ impl<S: Stores> Session<S> {
             .is_some_and(|connection| connection.caps.contains(caps))
     }
 
-    /// Records that the peer has no room for the oldest message or atomic in the QP (RNR NAK).
+    /// Records that the peer has no room for the oldest message or atomic in the QP (RNR NAK). A
+    /// peer that violates the protocol may refuse other work.
     pub fn refused(&mut self, now: u64, conn: Conn) {
         self.received_at = now;
         if let Some(connection) = self.current(conn) {
-            connection.blocked = true;
+            let blocked = connection.blocked.get_or_insert(Blocked {
+                since: now,
+                voided: false,
+                again: true,
+            });
+            blocked.again = true;
         }
     }
 
@@ -400,7 +409,7 @@ impl<S: Stores> Session<S> {
     pub fn done(&mut self, now: u64, conn: Conn, work: Work, done: WorkResult) -> Option<End<S>> {
         let connection = self.current(conn)?;
         connection.queued = connection.queued.saturating_sub(1);
-        connection.blocked = false;
+        connection.blocked = None;
         self.active_at = now;
         if !matches!(done, WorkResult::Failed(_)) {
             self.received_at = now;
@@ -415,7 +424,10 @@ impl<S: Stores> Session<S> {
                 self.signal_done(signal, done);
                 None
             }
-            Work::Cancel(_) => None,
+            Work::Cancel(number) => {
+                self.cancel_done(now, number, done);
+                None
+            }
         }
     }
 

@@ -232,8 +232,11 @@ pub(in crate::provider::ep) struct Connection {
     /// taken under this lock.
     #[pin]
     pub(super) read: SpinLock<Regions>,
-    /// The time of the peer's last packet by the coarse clock, ns; 0: none has come.
+    /// The time of the peer's last packet by the coarse clock, ns; 0: none has come. Packets that
+    /// [`note_access`](Self::note_access) notes are left out.
     last_packet: Atomic<u64>,
+    /// The time of the peer's last packet with which it transferred bytes of an operation; 0: none.
+    last_access: Atomic<u64>,
     /// Whether the peer is known to have established the connection.
     established: Atomic<bool>,
     /// Whether this end refused the peer an access to memory.
@@ -288,6 +291,7 @@ impl Connection {
                 inbox <- new_mutex!(inbox, "Connection::inbox"),
                 read <- new_spinlock!(read, "Connection::read"),
                 last_packet: Atomic::new(0),
+                last_access: Atomic::new(0),
                 established: Atomic::new(established),
                 refused: Atomic::new(false),
                 invalid: Atomic::new(false),
@@ -321,12 +325,24 @@ impl Connection {
 
     /// The time of the peer's last packet, ns. Any context.
     pub(super) fn last_packet(&self) -> u64 {
-        self.last_packet.load(Relaxed)
+        self.last_packet.load(Relaxed).max(self.last_access())
+    }
+
+    /// The time of the last packet with which the peer transferred bytes of an operation, ns. Any
+    /// context.
+    pub(super) fn last_access(&self) -> u64 {
+        self.last_access.load(Relaxed)
     }
 
     /// Notes that a packet of the peer has come. Any context.
     pub(super) fn note_packet(&self) {
         self.last_packet.store(coarse_now_ns(), Relaxed);
+    }
+
+    /// Notes that a packet of the peer has come with which it reads a message, accesses registered
+    /// memory, or sends a RESULT. Any context.
+    pub(super) fn note_access(&self) {
+        self.last_access.store(coarse_now_ns(), Relaxed);
     }
 
     /// The parameters of this end for the peer. `responder_resources` and `initiator_depth` are the

@@ -94,8 +94,9 @@ impl Session {
         }
         loop {
             let next = self.with(|state, now| {
-                let last_packet = state.last_packet();
-                state.core.expired(now, last_packet);
+                let activity = state.activity();
+                let is_being_read = |number| self.is_being_read(number);
+                state.core.expired(now, activity, is_being_read);
                 state.core.manage(now, self.endpoint.remote.next_epoch())
             });
             match next {

@@ -137,7 +137,7 @@ impl Connection {
     }
 
     fn check(&self, reth: &Reth, access: Access) -> RequestResult {
-        self.note_packet();
+        self.note_access();
         self.in_region(reth, access, |region| {
             region.remote(reth.va, u64::from(reth.len), access)?;
             Ok(())
@@ -346,7 +346,10 @@ impl Consumer for Connection {
         let memory = match &inbox.receiving {
             ReceivedSend::Message(arrival_target, ..) => arrival_target.memory(),
             ReceivedSend::Atomic(atomic) => atomic.memory(),
-            ReceivedSend::Result(memory) => memory,
+            ReceivedSend::Result(memory) => {
+                self.note_access();
+                memory
+            }
             _ => return Ok(()),
         };
         if let Some((range, at)) = part {
@@ -390,7 +393,7 @@ impl Consumer for Connection {
     }
 
     fn write(&self, reth: &Reth, offset: u32, payload: &Payload<'_>) -> RequestResult {
-        self.note_packet();
+        self.note_access();
         let access = Access::REMOTE_WRITE;
         let placed = self.in_region(reth, access, |region| {
             let memory = region.remote(reth.va, u64::from(reth.len), access)?;
@@ -415,8 +418,8 @@ impl Consumer for Connection {
         match Grant::of(reth) {
             None => self.check(reth, Access::REMOTE_READ),
             Some(grant) => {
-                self.note_packet();
-                if self.session.has_grant(&grant) {
+                self.note_access();
+                if self.session.begin_to_read(&grant) {
                     Ok(())
                 } else {
                     Err(Refusal::Access)
@@ -457,7 +460,7 @@ impl Consumer for Connection {
     }
 
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> RequestResult<u64> {
-        self.note_packet();
+        self.note_access();
         let ((len, access), kind) = (RC_ACCESS, OpType::FetchAtomic);
         let needs = kind.target_caps() | Caps::ATOMIC;
         let found = self.in_region_with(eth.rkey, needs, |region| {

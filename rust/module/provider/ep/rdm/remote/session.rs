@@ -84,6 +84,7 @@ use kfi_core::rdm::{
     },
     session::{
         Action,
+        Activity,
         Cancelled,
         Conn,
         Ended,
@@ -165,13 +166,14 @@ impl State {
         self.conns.iter_mut().find_map(|slot| slot.take_if(is_it))
     }
 
-    /// The time of the peer's last packet, ns.
-    pub(super) fn last_packet(&self) -> u64 {
-        let conns = self.conns.iter().flatten();
-        conns
-            .map(|entry| entry.connection.last_packet())
-            .max()
-            .unwrap_or(0)
+    /// The times at which the peer was active last.
+    pub(super) fn activity(&self) -> Activity {
+        let mut activity = Activity::default();
+        for SessionConn { connection, .. } in self.conns.iter().flatten() {
+            activity.received_at = activity.received_at.max(connection.last_packet());
+            activity.moved_at = activity.moved_at.max(connection.last_access());
+        }
+        activity
     }
 }
 
@@ -182,8 +184,15 @@ fn find(conns: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut
         .find(|entry| entry.connection.conn == conn)
 }
 
-/// Memory that the peer may read, by the ID of the message.
-type Grants = RBTree<u64, MemRef>;
+/// Memory that the peer may read.
+pub(super) struct Granted {
+    memory: MemRef,
+    /// The peer has begun to read it.
+    is_being_read: bool,
+}
+
+/// What the peer may read, by the ID of the message.
+type Grants = RBTree<u64, Granted>;
 
 /// The destination of the old values of an atomic, or of the bytes of a tagged read.
 pub(super) struct ResultPlace {
@@ -198,7 +207,7 @@ pub(super) struct ResultPlace {
 pub(super) type ResultSlot = RBTreeNodeReservation<u64, ResultPlace>;
 
 /// Preallocated memory for a grant.
-pub(super) type GrantSlot = RBTreeNodeReservation<u64, MemRef>;
+pub(super) type GrantSlot = RBTreeNodeReservation<u64, Granted>;
 
 /// A session with a peer.
 #[pin_data]
@@ -327,7 +336,11 @@ impl Session {
             if let Some(transmit) = state.core.op_mut(number) {
                 transmit.grant = Some(number);
             }
-            self.grants.lock().insert(grant.into_node(number, memory));
+            let granted = Granted {
+                memory,
+                is_being_read: false,
+            };
+            self.grants.lock().insert(grant.into_node(number, granted));
         }
         if let Some((slot, memory)) = result {
             if let Some(transmit) = state.core.op_mut(number) {
@@ -388,11 +401,11 @@ impl Session {
     /// Cancels the oldest operation with `context`. Returns false if there is none, or it is too
     /// late. Sleeps.
     pub(super) fn cancel(self: &Arc<Self>, context: u64) -> bool {
-        self.with(|state, _| {
+        self.with(|state, now| {
             let mut from = 0;
             let is_it = |transmit: &Transmit| transmit.ticket.context == context;
             while let Some(number) = state.core.find(from, is_it) {
-                match state.core.cancel(number) {
+                match state.core.cancel(now, number) {
                     Cancelled::No => from = number.wrapping_add(1),
                     Cancelled::Ended(transmit) => {
                         self.end(Ended::Op(transmit, Err(Errno::ECANCELED)));
@@ -409,8 +422,8 @@ impl Session {
     /// peer has reported that it has them, so the request is an old packet. Does not sleep.
     pub(super) fn read_grant(&self, grant: &Grant, room: &mut Room<'_>) {
         match self.grants.lock().get(&grant.id) {
-            Some(memory) => {
-                payload::gather_mem(room, memory, grant.offset as usize);
+            Some(granted) => {
+                payload::gather_mem(room, &granted.memory, grant.offset as usize);
             }
             None => room.fill(0),
         }
@@ -445,13 +458,23 @@ impl Session {
         drop(node);
     }
 
-    /// Whether the peer has a grant for these bytes. Does not sleep.
-    pub(super) fn has_grant(&self, grant: &Grant) -> bool {
-        let grants = self.grants.lock();
+    /// Notes that the peer reads these bytes. Returns whether it has a grant for them. Does not
+    /// sleep.
+    pub(super) fn begin_to_read(&self, grant: &Grant) -> bool {
+        let mut grants = self.grants.lock();
         let end = u64::from(grant.offset).saturating_add(u64::from(grant.len));
+        grants.get_mut(&grant.id).is_some_and(|granted| {
+            granted.is_being_read = true;
+            end <= granted.memory.len() as u64
+        })
+    }
+
+    /// Whether the peer has begun to read the message with this number. Does not sleep.
+    pub(super) fn is_being_read(&self, number: u64) -> bool {
+        let grants = self.grants.lock();
         grants
-            .get(&grant.id)
-            .is_some_and(|memory| end <= memory.len() as u64)
+            .get(&number)
+            .is_some_and(|granted| granted.is_being_read)
     }
 
     /// Executes the decisions of the protocol, except those about connections. The caller holds the
