@@ -274,24 +274,6 @@ static void names_are_set_and_told(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* Calls that are not there say so. */
-static void no_slot_is_empty(struct kunit *test)
-{
-	struct kfid_ep *ep, *other;
-	struct fixture f;
-	struct end ends[2];
-	struct kfid_mc *mc;
-	void *ops;
-
-	pair_open(test, &f, KFI_EP_RDM, ends);
-	ep = ends[0].ep;
-	KUNIT_EXPECT_EQ(test, kfi_tx_context(ep, 0, NULL, &other, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_rx_context(ep, 0, NULL, &other, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_join(ep, NULL, 0, &mc, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_open_ops(&ep->fid, "mine", 0, &ops, NULL), -KFI_ENOSYS);
-	pair_close(test, &f, ends);
-}
-
 static struct kunit_case cases[] = {
 	KUNIT_CASE(all_entries_can_be_opened),
 	KUNIT_CASE(attributes_are_checked),
@@ -299,7 +281,6 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(options_are_kept),
 	KUNIT_CASE(aliases_have_flags_of_their_own),
 	KUNIT_CASE(names_are_set_and_told),
-	KUNIT_CASE(no_slot_is_empty),
 	{}
 };
 

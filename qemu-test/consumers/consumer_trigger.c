@@ -85,6 +85,52 @@ static void a_triggered_send_waits(struct kunit *test)
 	world_close(test, &w);
 }
 
+/*
+ * A consumer that always has the larger structure uses it in place of the smaller one. No
+ * entry has the mode KFI_CONTEXT2, and nothing is stored in the structure.
+ */
+static void a_larger_context_triggers(struct kunit *test)
+{
+	struct kfi_triggered_context2 when = { .event_type = KFI_TRIGGER_THRESHOLD };
+	struct kfi_triggered_context2 before;
+	struct kfi_info *hints = kfi_allocinfo(), *info;
+	struct kvec iov;
+	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1 };
+	struct world w;
+
+	KUNIT_ASSERT_NOT_NULL(test, hints);
+	hints->mode = KFI_CONTEXT | KFI_CONTEXT2;
+	hints->caps = KFI_TRIGGER | KFI_MSG;
+	KUNIT_ASSERT_EQ(test, kfi_getinfo(0, NULL, NULL, 0, hints, &info), 0);
+	KUNIT_EXPECT_EQ(test, info->mode, 0);
+	KUNIT_EXPECT_EQ(test, info->tx_attr->mode, 0);
+	KUNIT_EXPECT_EQ(test, info->rx_attr->mode, 0);
+	kfi_freeinfo(info);
+	kfi_freeinfo(hints);
+
+	world_open(test, &w);
+	memset(&when.trigger, 0x5a, sizeof(when.trigger));
+	when.trigger.threshold.cntr = w.trigger;
+	when.trigger.threshold.threshold = 1;
+	memcpy(&before, &when, sizeof(when));
+	iov = (struct kvec) { w.from, 8 };
+	msg.addr = w.ends[0].peer;
+	msg.context = &when;
+	KUNIT_EXPECT_EQ(test, kfi_recv(w.ends[1].ep, w.to, ROOM, NULL, 0, w.to), 0);
+	KUNIT_EXPECT_EQ(test, kfi_sendmsg(w.ends[0].ep, &msg, KFI_TRIGGER | KFI_COMPLETION), 0);
+	nothing(test, &w.ends[0]);
+	kfi_cntr_add(w.trigger, 1);
+	completed(test, &w.ends[1], w.to, RECEIVED, 8);
+	completed(test, &w.ends[0], &when, SENT, 8);
+	/* The condition is met already. */
+	KUNIT_EXPECT_EQ(test, kfi_recv(w.ends[1].ep, w.to, ROOM, NULL, 0, w.to), 0);
+	KUNIT_EXPECT_EQ(test, kfi_sendmsg(w.ends[0].ep, &msg, KFI_TRIGGER | KFI_COMPLETION), 0);
+	completed(test, &w.ends[1], w.to, RECEIVED, 8);
+	completed(test, &w.ends[0], &when, SENT, 8);
+	KUNIT_EXPECT_MEMEQ(test, &when, &before, sizeof(when));
+	world_close(test, &w);
+}
+
 static void triggers_are_checked(struct kunit *test)
 {
 	struct kfi_triggered_context when = { .event_type = KFI_TRIGGER_THRESHOLD };
@@ -270,6 +316,7 @@ static void deferred_work_is_checked(struct kunit *test)
 
 static struct kunit_case cases[] = {
 	KUNIT_CASE(a_triggered_send_waits),
+	KUNIT_CASE(a_larger_context_triggers),
 	KUNIT_CASE(triggers_are_checked),
 	KUNIT_CASE(deferred_work_is_chained),
 	KUNIT_CASE(deferred_work_is_cancelled_and_flushed),

@@ -5,7 +5,10 @@
 
 #include <linux/array_size.h>
 #include <linux/export.h>
+#include <linux/in.h>
+#include <linux/in6.h>
 #include <linux/kernel.h>
+#include <linux/socket.h>
 #include <linux/string.h>
 
 #include <kfi/kfi_trigger.h>
@@ -382,14 +385,31 @@ static void add_fabric_attr(struct text *to, const struct kfi_fabric_attr *attr)
 	    KFI_MINOR(attr->api_version));
 }
 
+/* Whether an address is one that the kernel can print, and is complete. */
+static bool is_ip(u32 format, const void *addr, size_t len)
+{
+	const struct sockaddr *sa = addr;
+
+	if (!addr || len < sizeof(sa->sa_family))
+		return false;
+	if (format != KFI_SOCKADDR && format != KFI_SOCKADDR_IN &&
+	    format != KFI_SOCKADDR_IN6)
+		return false;
+	switch (sa->sa_family) {
+	case AF_INET:
+		return len >= sizeof(struct sockaddr_in);
+	case AF_INET6:
+		return len >= sizeof(struct sockaddr_in6);
+	default:
+		return false;
+	}
+}
+
 /* An address that the kernel can print, or only its length. */
 static void add_addr(struct text *to, const char *field, u32 format,
 		     const void *addr, size_t len)
 {
-	bool ip = format == KFI_SOCKADDR || format == KFI_SOCKADDR_IN ||
-		  format == KFI_SOCKADDR_IN6;
-
-	if (addr && ip && len >= 16)
+	if (is_ip(format, addr, len))
 		add(to, "    %s: %pISpc\n", field, addr);
 	else
 		add(to, "    %s: %zu bytes\n", field, addr ? len : 0);

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Two providers in modules of their own (foreign_one.ko, foreign_two.ko) beside the
+ * module's: each comes and leaves by itself, and stays while a fabric of it is open.
+ *
+ * The suite loads and removes the modules by programs of the guest.
+ */
+
+#include <linux/module.h>
+#include <linux/umh.h>
+
+#include "fixture.h"
+
+/* A provider that leaves cannot be removed while it is in use: delete_module(2). */
+#define IN_USE	"2>&1 | grep -q 'Resource temporarily unavailable'"
+
+/* How a command of the shell ends: 0, or not. A helper has no descriptors at first. */
+static int run(const char *command)
+{
+	char line[160];
+	const char *argv[] = { "/bin/sh", "-c", line, NULL };
+	const char *envp[] = { "PATH=/sbin:/bin:/usr/sbin:/usr/bin", NULL };
+
+	scnprintf(line, sizeof(line), "exec </dev/null >/dev/null 2>&1; %s", command);
+	return call_usermodehelper(argv[0], (char **)argv, (char **)envp, UMH_WAIT_PROC);
+}
+
+/* The names of the entries of kfi_getinfo(), in order, without repetitions. */
+static const char *who(u64 flags)
+{
+	static char text[64];
+	struct kfi_info *info, *entry;
+	const char *last = "";
+
+	text[0] = '\0';
+	if (kfi_getinfo(0, NULL, NULL, flags, NULL, &info))
+		return "nobody";
+	for (entry = info; entry; entry = entry->next) {
+		if (!strcmp(last, entry->fabric_attr->prov_name))
+			continue;
+		last = entry->fabric_attr->prov_name;
+		strlcat(text, last, sizeof(text));
+		strlcat(text, " ", sizeof(text));
+	}
+	kfi_freeinfo(info);
+	return text;
+}
+
+/* How a fabric of a provider is opened. */
+static int open_of(char *name, struct kfid_fabric **fabric)
+{
+	struct kfi_fabric_attr attr = { .prov_name = name };
+
+	return kfi_fabric(&attr, fabric, fabric);
+}
+
+/* One leaves while a fabric of the other and one of the module's own are open. */
+static void one_leaves_while_others_are_used(struct kunit *test)
+{
+	struct kfid_fabric *fabric = NULL, *none = NULL;
+	struct kfid_cntr *cntr;
+	struct fixture f;
+
+	KUNIT_ASSERT_EQ(test, run("insmod /foreign_one.ko"), 0);
+	KUNIT_ASSERT_EQ(test, run("insmod /foreign_two.ko"), 0);
+	KUNIT_EXPECT_STREQ(test, who(0), "kfabric one two ");
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	KUNIT_ASSERT_EQ(test, open_of("two", &fabric), 0);
+	KUNIT_EXPECT_PTR_EQ(test, fabric->fid.context, (void *)&fabric);
+
+	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one"), 0);
+	KUNIT_EXPECT_STREQ(test, who(0), "kfabric two ");
+	KUNIT_EXPECT_EQ(test, open_of("one", &none), -KFI_ENODEV);
+	KUNIT_EXPECT_NULL(test, none);
+	/* The others go on: what is open, and what is opened. */
+	KUNIT_EXPECT_EQ(test, kfi_cntr_add(cntr, 1), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, 0), 0);
+	KUNIT_EXPECT_EQ(test, kfi_control(&fabric->fid, KFI_GETWAIT, NULL), -KFI_ENOSYS);
+	KUNIT_EXPECT_EQ(test, open_of("two", &none), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&none->fid), 0);
+
+	KUNIT_EXPECT_EQ(test, kfi_close(&fabric->fid), 0);
+	KUNIT_EXPECT_EQ(test, run("rmmod foreign_two"), 0);
+	KUNIT_EXPECT_STREQ(test, who(0), "kfabric ");
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
+/* A module whose fabric is open is not removed, and its provider is still there. */
+static void one_with_an_open_fabric_stays(struct kunit *test)
+{
+	struct kfid_fabric *first = NULL, *second = NULL;
+
+	KUNIT_ASSERT_EQ(test, run("insmod /foreign_one.ko"), 0);
+	KUNIT_ASSERT_EQ(test, open_of("one", &first), 0);
+	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one " IN_USE), 0);
+	KUNIT_EXPECT_STREQ(test, who(0), "kfabric one ");
+	KUNIT_ASSERT_EQ(test, open_of("one", &second), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&first->fid), 0);
+	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one " IN_USE), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&second->fid), 0);
+	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one"), 0);
+	KUNIT_EXPECT_STREQ(test, who(0), "kfabric ");
+}
+
+/* A provider that has left can come back. The order is that of registration. */
+static void the_order_is_that_of_registration(struct kunit *test)
+{
+	KUNIT_ASSERT_EQ(test, run("insmod /foreign_two.ko && insmod /foreign_one.ko"), 0);
+	KUNIT_EXPECT_STREQ(test, who(0), "kfabric two one ");
+	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY), "kfabric two one ");
+	KUNIT_ASSERT_EQ(test, run("rmmod foreign_two && insmod /foreign_two.ko"), 0);
+	KUNIT_EXPECT_STREQ(test, who(0), "kfabric one two ");
+	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY), "kfabric one two ");
+	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one && rmmod foreign_two"), 0);
+	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY), "kfabric ");
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(one_leaves_while_others_are_used),
+	KUNIT_CASE(one_with_an_open_fabric_stays),
+	KUNIT_CASE(the_order_is_that_of_registration),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_foreign",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: providers in modules of their own");
+MODULE_LICENSE("GPL");
