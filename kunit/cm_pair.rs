@@ -22,10 +22,13 @@ use super::{
     },
     Stat, //
 };
-use crate::kunit::helpers::{
-    eventually,
-    wait_for,
-    Count, //
+use crate::{
+    kunit::helpers::{
+        eventually,
+        wait_for,
+        Count, //
+    },
+    shim::reclaim::OwnerKind, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -90,6 +93,10 @@ impl Memory {
 }
 
 impl Consumer for Memory {
+    fn owner_kind(&self) -> OwnerKind {
+        OwnerKind::Program
+    }
+
     fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
         let first = |bytes: &[u8]| bytes.first().copied().unwrap_or(0);
         let seen = match event {
@@ -137,6 +144,10 @@ impl TestListener {
 }
 
 impl Listener for TestListener {
+    fn owner_kind(&self) -> OwnerKind {
+        OwnerKind::Program
+    }
+
     fn request(&self, request: Request) {
         let _ = self.pending.lock().push(request, GFP_KERNEL);
         self.requests.add(1);

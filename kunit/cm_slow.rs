@@ -23,11 +23,14 @@ use super::{
         TWO, //
     },
 };
-use crate::kunit::helpers::{
-    a_while,
-    eventually,
-    wait_for,
-    Count, //
+use crate::{
+    kunit::helpers::{
+        a_while,
+        eventually,
+        wait_for,
+        Count, //
+    },
+    shim::reclaim::OwnerKind, //
 };
 use kernel::{
     new_mutex,
@@ -139,6 +142,10 @@ impl Slow {
 }
 
 impl Consumer for Slow {
+    fn owner_kind(&self) -> OwnerKind {
+        OwnerKind::Program
+    }
+
     fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
         self.block(match event {
             Event::Reply(_) => Call::Reply,
@@ -152,6 +159,10 @@ impl Consumer for Slow {
 }
 
 impl Listener for Slow {
+    fn owner_kind(&self) -> OwnerKind {
+        OwnerKind::Program
+    }
+
     fn request(&self, request: Request) {
         let private = request.private().first().copied().unwrap_or(0);
         self.block(Call::Requested(private));

@@ -35,7 +35,8 @@ use crate::{
         eq::Eq,
         object::force_close,
         pep::PepAttr, //
-    }, //
+    },
+    shim::reclaim::OwnerKind, //
 };
 use core::net::{
     IpAddr,
@@ -69,6 +70,10 @@ struct ReplyReceiver {
 }
 
 impl Consumer for ReplyReceiver {
+    fn owner_kind(&self) -> OwnerKind {
+        OwnerKind::Program
+    }
+
     fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
         if let Event::Reply(reply) = event {
             *self.reply.lock() = Some((reply.qpn, reply.starting_psn, reply.mtu));

@@ -65,7 +65,10 @@ use crate::{
         },
         wait::WaitObj, //
     },
-    shim::cred::Owner, //
+    shim::{
+        cred::Owner,
+        reclaim::OwnerKind, //
+    }, //
 };
 
 use super::helpers::raw_name;
@@ -88,7 +91,7 @@ pub(crate) fn ident(fid: u64, context: u64) -> Result<Ident> {
     Ok(Ident {
         fid,
         context,
-        owner: Owner::current()?,
+        owner: Owner::current(OwnerKind::Program)?,
         budget: Budget::current()?,
     })
 }

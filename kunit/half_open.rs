@@ -36,7 +36,10 @@ use crate::{
         av::Av,
         object::force_close, //
     },
-    shim::sched::now_ns, //
+    shim::{
+        reclaim::OwnerKind,
+        sched::now_ns, //
+    }, //
 };
 use core::net::{
     IpAddr,
@@ -119,6 +122,10 @@ impl Peers {
 }
 
 impl Consumer for Peers {
+    fn owner_kind(&self) -> OwnerKind {
+        OwnerKind::Program
+    }
+
     fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
         let count = match event {
             Event::Reply(_) => &self.accepted,

@@ -7,6 +7,7 @@ use super::{
     impl_work,
     queue,
     raw,
+    Place,
     WorkQueue, //
 };
 use crate::{
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn requeued_items_finish_before_the_queue_is_freed() -> Result {
-        let queue = WorkQueue::new(c"kfi-test", false, &ADDRESS)?;
+        let queue = WorkQueue::new(c"kfi-test", Place::Unbound, &ADDRESS)?;
         let again = Arc::pin_init(
             pin_init!(Again {
                 runs: Atomic::new(0),

@@ -115,6 +115,7 @@ use crate::{
     provider::object::Ident,
     shim::{
         cred::Owner,
+        reclaim::OwnerKind,
         sched::now_ns, //
     }, //
 };
@@ -157,7 +158,7 @@ impl Opener {
     /// The current process. Fails with `ENOMEM`. Sleeps.
     fn current() -> Result<Self> {
         Ok(Self {
-            owner: Owner::current()?,
+            owner: Owner::current(OwnerKind::Consumer)?,
             budget: Budget::current()?,
             opened: Opened::new()?,
         })

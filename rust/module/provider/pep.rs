@@ -58,6 +58,7 @@ use crate::{
     },
     shim::{
         random::random_u32,
+        reclaim::OwnerKind,
         word::AtomicWord, //
     }, //
 };
@@ -490,6 +491,10 @@ impl Listener for Pep {
         if let Some(eq) = &self.requests.lock().eq {
             eq.not_connected(&self.ident, Errno::ENODEV, 0, &[]);
         }
+    }
+
+    fn owner_kind(&self) -> OwnerKind {
+        self.ident.owner.kind()
     }
 }
 

@@ -47,6 +47,10 @@ bool kfabric_shim_fatal_signal_pending(void);
 int kfabric_shim_nice(void);
 void kfabric_shim_set_nice(int nice);
 
+/* Scopes of allocations: shim/reclaim.rs. */
+unsigned int kfabric_shim_noio_save(void);
+void kfabric_shim_noio_restore(unsigned int flags);
+
 /* Timers: shim/deadline.rs. */
 void kfabric_shim_deadline_init(struct timer_list *timer,
 				void (*expired)(struct timer_list *timer));
@@ -130,7 +134,7 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run);
 
 /* Workqueues: rcu.c; shim/work.rs. */
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
-						      bool percpu);
+						      bool percpu, bool rescuer);
 void kfabric_shim_workqueue_flush(struct workqueue_struct *wq);
 
 /* Receive work that a task passes to its softirqs: inline_work.c. */

@@ -4,6 +4,7 @@
 
 use crate::shim::{
     bindings as shim,
+    reclaim::OwnerKind,
     sched::Nice, //
 };
 use core::ptr::NonNull;
@@ -18,12 +19,13 @@ use kernel::{
     }, //
 };
 
-/// The owner of an open file: its user and its process.
+/// The owner of objects: the user and the process that opened the file or the fabric.
 ///
 /// # Invariants
 ///
 /// `pid` is a valid `struct pid`, to which this object owns a reference.
 pub(crate) struct Owner {
+    kind: OwnerKind,
     uid: Kuid,
     pid: NonNull<bindings::pid>,
     memcg: MemCgroup,
@@ -40,18 +42,32 @@ unsafe impl Sync for Owner {}
 impl Owner {
     /// The effective user and the process (thread group) of the current task. Fails with `ENOMEM`.
     /// Sleeps.
-    pub(crate) fn current() -> Result<Arc<Self>> {
+    pub(crate) fn current(kind: OwnerKind) -> Result<Arc<Self>> {
         // SAFETY: The current task is valid.
         let pid =
             unsafe { bindings::get_task_pid(Task::current_raw(), bindings::pid_type_PIDTYPE_TGID) };
         // INVARIANT: `get_task_pid` took a reference.
         let owner = Self {
+            kind,
             uid: Kuid::current_euid(),
             pid: NonNull::new(pid).ok_or(ESRCH)?,
             memcg: MemCgroup::current(),
             nice: Nice::current(),
         };
         Ok(Arc::new(owner, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Whether it is a program or a kernel consumer.
+    pub(crate) fn kind(&self) -> OwnerKind {
+        self.kind
+    }
+
+    /// Calls `run` on behalf of this owner, in a worker or in a task of another owner. Its
+    /// allocations with `GFP_KERNEL_ACCOUNT` are charged to the owner's memory control group. Those
+    /// on behalf of a kernel consumer do not wait for I/O. Process context.
+    pub(crate) fn charge<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _scope = self.kind.scope();
+        self.memcg.charge(run)
     }
 
     /// The memory control group of the process when it opened the file.

@@ -67,6 +67,7 @@ pub(crate) mod net;
 pub(crate) mod percpu;
 pub(crate) mod random;
 pub(crate) mod rcu;
+pub(crate) mod reclaim;
 pub(crate) mod sched;
 pub(crate) mod skb;
 pub(crate) mod trace;

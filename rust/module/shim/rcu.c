@@ -83,28 +83,35 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  * kfabric_shim_workqueue_alloc - allocate a workqueue
  * @name: its name
  * @percpu: whether its items run on one CPU; otherwise they run on any
+ * @rescuer: whether it has a thread that runs items while memory is too short
+ *	to make a worker
  *
  * Items for packets run on the CPU that queues them. On another CPU on which a
  * program spins they would wait for the next tick, because a lazily preempted
  * kernel sends no interrupt for them. They have the priority of ordinary tasks,
  * because any host on the network can cause them: a flood of packets gets a
  * share of the CPU, not all of it. Functions of kernel consumers run on the CPU
- * that the consumer names. Such a queue has a rescuer thread for low memory,
- * because processing packets and completions may be what frees memory. Its
- * items must not wait for each other.
+ * that the consumer names.
  *
- * Items of other queues may wait for different locks that system calls hold, so
- * as many may run at the same time as the kernel allows.
+ * Items of other queues may wait for different locks that calls hold, so as
+ * many may run at the same time as the kernel allows.
+ *
+ * A rescuer runs one item after another. So an item of a queue with a rescuer
+ * waits neither for an item that needs the same rescuer, nor for I/O, nor for a
+ * program: else it could hold up the items that free memory. It flushes only
+ * queues with a rescuer, as check_flush_dependency() demands.
  *
  * Context: process, may sleep.
  * Return: the queue, or NULL.
  */
 struct workqueue_struct *kfabric_shim_workqueue_alloc(const char *name,
-						      bool percpu)
+						      bool percpu, bool rescuer)
 {
+	unsigned int flags = rescuer ? WQ_MEM_RECLAIM : 0;
+
 	if (percpu)
-		return alloc_workqueue("%s", WQ_PERCPU | WQ_MEM_RECLAIM, 0, name);
-	return alloc_workqueue("%s", WQ_UNBOUND, WQ_MAX_ACTIVE, name);
+		return alloc_workqueue("%s", WQ_PERCPU | flags, 0, name);
+	return alloc_workqueue("%s", WQ_UNBOUND | flags, WQ_MAX_ACTIVE, name);
 }
 
 /**

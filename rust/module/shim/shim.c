@@ -469,6 +469,28 @@ void *kfabric_shim_memcg_enter(void *memcg)
 }
 
 /**
+ * kfabric_shim_noio_save - begin a scope in which allocations start no I/O
+ *
+ * Context: any.
+ * Return: what kfabric_shim_noio_restore() takes.
+ */
+unsigned int kfabric_shim_noio_save(void)
+{
+	return memalloc_noio_save();
+}
+
+/**
+ * kfabric_shim_noio_restore - end the scope
+ * @flags: the result of kfabric_shim_noio_save() in the same task
+ *
+ * Context: any.
+ */
+void kfabric_shim_noio_restore(unsigned int flags)
+{
+	memalloc_noio_restore(flags);
+}
+
+/**
  * kfabric_shim_buffer_alloc - allocate memory for bytes that a peer has sent
  * @len: number of bytes
  * @may_sleep: whether the caller may sleep; otherwise @len is at most a page

@@ -4,15 +4,21 @@
 //!
 //! | queue | items | may wait for |
 //! |---|---|---|
-//! | [`queue`] | received packets; drops after a grace period; waiters of adds in interrupts | nothing |
+//! | [`queue`] | received packets; drops after a grace period; waiters of adds in interrupts | memory |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
-//! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of posting calls |
-//! | [`slow_queue`] | calls of consumers, listeners and callbacks | anything, including items of the others |
-//! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of [`slow_queue`] |
+//! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of calls |
+//! | [`peer_queue`] | sessions, connections, listeners | the same, and items of [`queue`] |
+//! | [`slow_queue`] | callbacks, links that go | anything, including items of the others |
+//! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of the two before |
 //!
-//! Items of [`queue`] free memory, so they must not wait for some. Handlers of kernel consumers may
-//! be what frees memory too: that is the consumer's to know, and the queue needs no memory to call
-//! them.
+//! Items of [`submit_queue`] and [`peer_queue`] for kernel consumers are in one queue of their own.
+//! Those for programs are in another one and in the slow queue.
+//!
+//! What an item does may be what frees memory, because a kernel consumer writes back dirty pages
+//! with it. So all queues but those of programs have a rescuer thread, which runs items when there
+//! is no memory for another worker. Their items allocate nothing that waits for I/O
+//! ([`NoIo`](super::reclaim::NoIo)), and never wait for a program. Handlers of kernel consumers are
+//! the consumers' own functions, which choose their scopes themselves.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that
@@ -24,7 +30,8 @@ mod kunit;
 
 use crate::shim::{
     bindings as shim,
-    cpu::Cpu, //
+    cpu::Cpu,
+    reclaim::OwnerKind, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -54,7 +61,10 @@ static QUEUE: Atomic<usize> = Atomic::new(0);
 /// The address of [`control_queue`], or 0.
 static CONTROL: Atomic<usize> = Atomic::new(0);
 
-/// The address of [`submit_queue`], or 0.
+/// The address of the queue of kernel consumers, or 0.
+static CONSUMERS: Atomic<usize> = Atomic::new(0);
+
+/// The address of the queue for started operations of programs, or 0.
 static SUBMIT: Atomic<usize> = Atomic::new(0);
 
 /// The address of [`slow_queue`], or 0.
@@ -93,13 +103,28 @@ pub(crate) fn control_queue() -> &'static Queue {
     unsafe { Queue::from_raw(raw(&CONTROL)) }
 }
 
-/// The queue for items that post started operations. Any context.
-pub(crate) fn submit_queue() -> &'static Queue {
+/// The queue for items that post started operations on behalf of an owner. Any context.
+pub(crate) fn submit_queue(kind: OwnerKind) -> &'static Queue {
+    let address = match kind {
+        OwnerKind::Program => &SUBMIT,
+        OwnerKind::Consumer => &CONSUMERS,
+    };
     // SAFETY: As above.
-    unsafe { Queue::from_raw(raw(&SUBMIT)) }
+    unsafe { Queue::from_raw(raw(address)) }
 }
 
-/// The queue for items that call consumers, or wait for items of the other queues. Any context.
+/// The queue for items that handle what peers of an owner's objects do: sessions, connections and
+/// listeners. They may wait for items of [`queue`]. Any context.
+pub(crate) fn peer_queue(kind: OwnerKind) -> &'static Queue {
+    match kind {
+        OwnerKind::Program => slow_queue(),
+        // SAFETY: As above.
+        OwnerKind::Consumer => unsafe { Queue::from_raw(raw(&CONSUMERS)) },
+    }
+}
+
+/// The queue for items that call programs' objects, or wait for items of the other queues. Any
+/// context.
 pub(crate) fn slow_queue() -> &'static Queue {
     // SAFETY: As above.
     unsafe { Queue::from_raw(raw(&SLOW)) }
@@ -178,6 +203,17 @@ where
     }
 }
 
+/// Where a workqueue runs its items, see `kfabric_shim_workqueue_alloc`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On one CPU; with a rescuer.
+    PerCpu,
+    /// On any CPU; with a rescuer.
+    Rescued,
+    /// On any CPU; without memory for a worker an item waits.
+    Unbound,
+}
+
 /// A workqueue. Dropping it waits until all queued items have run, including those that its own
 /// items queue meanwhile; nothing else may queue items then.
 ///
@@ -195,9 +231,11 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    fn new(name: &'static CStr, percpu: bool, address: &'static Atomic<usize>) -> Result<Self> {
+    fn new(name: &'static CStr, place: Place, address: &'static Atomic<usize>) -> Result<Self> {
+        let (percpu, rescuer) = (place == Place::PerCpu, place != Place::Unbound);
         // SAFETY: The name is static; process context.
-        let queue = unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), percpu) };
+        let queue =
+            unsafe { shim::kfabric_shim_workqueue_alloc(name.as_char_ptr(), percpu, rescuer) };
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
         // Release pairs with the acquire in `raw`.
         address.store(queue.as_ptr() as usize, Release);
@@ -248,11 +286,12 @@ impl Drop for Barrier {
 pub(crate) struct WorkQueues {
     // Fields are dropped in this order. No kernel consumer is left, so no handler. The items that
     // post operations are those of endpoints that have been closed; they free them. A service of
-    // connection management ends in the control queue, which queues the closing of QP 1 to the slow
-    // queue. When QP 1 is closed, packets do not wake the service.
+    // connection management ends in the control queue, which queues the ends of connections and the
+    // closing of QP 1. When QP 1 is closed, packets do not wake the service.
     _handlers: WorkQueue,
     _submit: WorkQueue,
     _ended: Flush,
+    _consumers: WorkQueue,
     _slow: WorkQueue,
     _control: WorkQueue,
     _first: (Barrier, Flush),
@@ -263,13 +302,14 @@ pub(crate) struct WorkQueues {
 impl WorkQueues {
     /// Creates the queues. Fails with `ENOMEM`. At most one value may exist at a time. Sleeps.
     pub(crate) fn new() -> Result<Self> {
-        let queue = WorkQueue::new(c"kfabric", true, &QUEUE)?;
-        let control = WorkQueue::new(c"kfabric_cm", false, &CONTROL)?;
+        let queue = WorkQueue::new(c"kfabric", Place::PerCpu, &QUEUE)?;
+        let control = WorkQueue::new(c"kfabric_cm", Place::Rescued, &CONTROL)?;
         Ok(Self {
-            _handlers: WorkQueue::new(c"kfabric_handlers", true, &HANDLERS)?,
-            _submit: WorkQueue::new(c"kfabric_submit", false, &SUBMIT)?,
+            _handlers: WorkQueue::new(c"kfabric_handlers", Place::PerCpu, &HANDLERS)?,
+            _submit: WorkQueue::new(c"kfabric_submit", Place::Unbound, &SUBMIT)?,
             _ended: Flush(&CONTROL),
-            _slow: WorkQueue::new(c"kfabric_slow", false, &SLOW)?,
+            _consumers: WorkQueue::new(c"kfabric_consumers", Place::Rescued, &CONSUMERS)?,
+            _slow: WorkQueue::new(c"kfabric_slow", Place::Unbound, &SLOW)?,
             _control: control,
             _first: (Barrier, Flush(&QUEUE)),
             _second: Barrier,

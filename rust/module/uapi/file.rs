@@ -73,6 +73,7 @@ use crate::{
     shim::{
         bindings::KFABRIC_MAX_HANDLES,
         cred::Owner,
+        reclaim::OwnerKind,
         sched::cond_resched, //
     }, //
 };
@@ -96,7 +97,7 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     /// A file opened by the current process. Fails with `ENOMEM`. Sleeps.
     fn new() -> Result<Pin<KBox<Self>>> {
-        let owner = Owner::current()?;
+        let owner = Owner::current(OwnerKind::Program)?;
         let budget = Budget::current()?;
         KBox::pin_init(
             try_pin_init!(Self {

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::shim::{
     random::random_u64,
+    reclaim::OwnerKind,
     sched::{
         cond_resched,
         now_ns, //
@@ -75,6 +76,10 @@ pub(crate) trait Consumer: Send + Sync {
     /// the link of a connection goes, the last event is `Disconnected` if the connection was
     /// established, `Released` if it was being disconnected, else `Unreachable`.
     fn event(&self, conn: &Arc<Conn>, event: &Event<'_>);
+
+    /// The owner on whose behalf it handles events: where they are delivered. Always the same. Any
+    /// context.
+    fn owner_kind(&self) -> OwnerKind;
 }
 
 /// The parameters of a connection that this end requests.
@@ -160,6 +165,8 @@ pub(crate) struct Conn {
     cm: Arc<Cm>,
     id: CommId,
     path: Arc<Path>,
+    /// The owner of its consumer.
+    kind: OwnerKind,
     context: Atomic<u64>,
     /// A leaf lock. Taken under the lock of the table, so that events are queued in the order in
     /// which they happen.
@@ -188,11 +195,12 @@ impl Conn {
     /// Queues the work item, which delivers the queued events. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
         // The queue refuses an item that is queued already.
-        let _ = work::slow_queue().enqueue(self.clone());
+        let _ = work::peer_queue(self.kind).enqueue(self.clone());
     }
 
     /// Delivers all queued events. Called by the work item, which never runs twice at once. Sleeps.
     fn deliver(self: &Arc<Self>) {
+        let _scope = self.kind.scope();
         loop {
             let next = self.events.lock().next();
             let Some((consumer, event)) = next else {
@@ -218,6 +226,7 @@ impl Conn {
         cm: &Arc<Cm>,
         id: CommId,
         path: Arc<Path>,
+        kind: OwnerKind,
         context: u64,
         consumer: Option<Arc<dyn Consumer>>,
     ) -> Result<Arc<Self>> {
@@ -230,6 +239,7 @@ impl Conn {
                 cm: cm.clone(),
                 id,
                 path,
+                kind,
                 context: Atomic::new(context),
                 events <- new_spinlock!(events, "Conn::events"),
                 work <- new_work!("kfabric::Conn"),

@@ -20,6 +20,7 @@ use super::{
     service::Cm, //
 };
 use crate::shim::{
+    reclaim::OwnerKind,
     sched::cond_resched,
     work::{
         self,
@@ -105,6 +106,10 @@ pub(crate) trait Listener: Send + Sync {
     /// The last link of the namespace has gone: no request comes any more. Called like
     /// [`request`](Self::request).
     fn gone(&self) {}
+
+    /// The owner on whose behalf it handles requests, and the connections that it accepts: where
+    /// both are delivered. Always the same. Any context.
+    fn owner_kind(&self) -> OwnerKind;
 }
 
 /// Listens for `service_id` in the namespace of `socket` at `ip`, or at all addresses of the family
@@ -121,6 +126,7 @@ pub(crate) fn listen(
     listener: Arc<dyn Listener>,
 ) -> Result<Listening> {
     let cm = Cm::of(socket)?;
+    let kind = listener.owner_kind();
     let unanswered = Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
     let queue = RequestQueue {
         requests: KVVec::with_capacity(backlog as usize, GFP_KERNEL_ACCOUNT)?,
@@ -133,6 +139,7 @@ pub(crate) fn listen(
         pin_init!(ListenerEntry {
             service_id,
             ip,
+            kind,
             backlog,
             unanswered,
             queue <- new_spinlock!(queue, "ListenerEntry::queue"),
@@ -189,6 +196,8 @@ struct RequestQueue {
 pub(super) struct ListenerEntry {
     service_id: ServiceId,
     ip: IpAddr,
+    /// The owner of the listener.
+    kind: OwnerKind,
     backlog: u32,
     /// The number of unanswered requests. Each of them has a reference to this number and not to
     /// the listener, because the listener may own them.
@@ -208,6 +217,11 @@ impl ListenerEntry {
     /// The service ID and the address at which it listens.
     pub(super) fn at(&self) -> (ServiceId, IpAddr) {
         (self.service_id, self.ip)
+    }
+
+    /// The owner of the listener. Any context.
+    pub(super) fn kind(&self) -> OwnerKind {
+        self.kind
     }
 
     /// Reserves a slot for an unanswered request; `None` if the backlog is used up. Any context.
@@ -271,11 +285,12 @@ impl ListenerEntry {
 
     fn wake(self: &Arc<Self>) {
         // The queue refuses an item that is queued already.
-        let _ = work::slow_queue().enqueue(self.clone());
+        let _ = work::peer_queue(self.kind).enqueue(self.clone());
     }
 
     /// Delivers requests to the listener. Called by the work item, which never runs twice at once.
     fn deliver(self: &Arc<Self>) {
+        let _scope = self.kind.scope();
         loop {
             let (mut requests, gone) = {
                 let mut queue = self.queue.lock();

@@ -52,6 +52,7 @@ use crate::{
             Alarm,
             Due, //
         },
+        reclaim::NoIo,
         random::{
             random_u32,
             random_u64, //
@@ -250,6 +251,7 @@ impl Cm {
 
     /// Processes timeouts and links that have gone. Called by the work item.
     fn work(self: &Arc<Self>) {
+        let _no_io = NoIo::enter();
         // Acquire pairs with the release in `CmSlot::link_gone`.
         let ended = self.ended.load(Acquire);
         // Only the first run ends the service: the queues may not exist any more when a later one
@@ -426,7 +428,8 @@ impl Cm {
         let mut reservation = Reservation::new()?;
         for _ in 0..ID_TRIES {
             let id = random_id();
-            let conn = Conn::new(self, id, path.clone(), context, Some(consumer.clone()))?;
+            let (kind, consumer) = (consumer.owner_kind(), Some(consumer.clone()));
+            let conn = Conn::new(self, id, path.clone(), kind, context, consumer)?;
             match self.insert(&conn, make(id), &mut reservation) {
                 Err(error) if error == EEXIST => continue,
                 inserted => inserted?,

@@ -94,6 +94,7 @@ use crate::{
             InlineList,
             InlineWork, //
         },
+        reclaim::NoIo,
         skb::{
             InboxLimits,
             RxBatch,
@@ -311,6 +312,8 @@ impl_alarm! {
 impl<K: Kind> Qp<K> {
     /// Runs the QP, and then other QPs to which this run has sent packets. Called by the worker.
     fn run_worker(self: &Arc<Self>) {
+        // The queue has one rescuer for the QPs of programs and of kernel consumers.
+        let _no_io = NoIo::enter();
         let inline = InlineList::of_worker(self.principal.as_ref());
         self.deadline.begin();
         let worker = match self.inbox.owner() {

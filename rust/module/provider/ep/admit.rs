@@ -342,7 +342,8 @@ impl Endpoint {
     pub(super) fn put(self: Arc<Self>) {
         if let Some(last) = Arc::into_unique_or_drop(self) {
             // The queue takes it: an item that is queued already would have another reference.
-            let _ = work::submit_queue().enqueue::<_, 0>(Arc::from(last));
+            let queue = work::submit_queue(last.ident.owner.kind());
+            let _ = queue.enqueue::<_, 0>(Arc::from(last));
         }
     }
 }

@@ -352,7 +352,7 @@ impl WorkQueue {
     /// Has the worker start the works that are due. Any context.
     pub(in crate::provider) fn wake(self: &Arc<Self>) {
         // The workqueue refuses an item that is queued already.
-        let _ = work::submit_queue().enqueue(self.clone());
+        let _ = work::submit_queue(self.owner.kind()).enqueue(self.clone());
     }
 
     /// Starts the works that are due, unless another task does. The worker does the rest. Process
@@ -528,10 +528,7 @@ impl WorkItem for WorkQueue {
         };
         let _nice = this.owner.nice().borrow();
         // Allocations are charged to the owner of the domain.
-        let more = this
-            .owner
-            .memcg()
-            .charge(|| this.execute(None, steps, post));
+        let more = this.owner.charge(|| this.execute(None, steps, post));
         if more {
             this.wake();
         }

@@ -76,7 +76,8 @@ use crate::{
             Pep,
             RequestId, //
         }, //
-    }, //
+    },
+    shim::reclaim::OwnerKind, //
 };
 
 impl Msg {
@@ -453,6 +454,10 @@ impl Endpoint {
 
 /// Events from connection management.
 impl Consumer for Endpoint {
+    fn owner_kind(&self) -> OwnerKind {
+        self.ident.owner.kind()
+    }
+
     fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) {
         let (Some(Wire::Msg(msg)), Some(_inside), Some(bound)) =
             (&self.wire, self.drain.enter(), self.bound.as_ref())

@@ -153,14 +153,15 @@ impl Endpoint {
         } = params;
         let copy = match target.buffer(params.from) {
             Ok(Some(copy)) => copy,
-            Ok(None) => {
-                target.uncharge(&message);
-                return self.send_waiting(bound, params, message, ticket);
-            }
-            Err(e) => {
+            Err(e) if !params.may_wait => {
                 target.uncharge(&message);
                 self.refuse(bound, ticket, params.spare);
                 return Err(e);
+            }
+            // The budget or the host has no memory for a copy now.
+            Ok(None) | Err(_) => {
+                target.uncharge(&message);
+                return self.send_waiting(bound, params, message, ticket);
             }
         };
         match target.arrive(&message, Location::Buffer(copy)) {

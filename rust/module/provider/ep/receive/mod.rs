@@ -440,7 +440,7 @@ impl Endpoint {
             return Ok(None);
         };
         Ok(Some(Buffered {
-            copy: self.ident.owner.memcg().charge(|| from.to_buffer())?,
+            copy: self.ident.owner.charge(|| from.to_buffer())?,
             _memory: memory,
             answer: None,
             target: self.srx.as_ref().map(|_| self.clone()),

@@ -124,7 +124,6 @@ impl Endpoint {
             copy: self
                 .ident
                 .owner
-                .memcg()
                 .charge(|| MemRef::to_be_filled(len as usize, true))
                 .ok()?,
             _memory: memory,

@@ -491,7 +491,7 @@ impl WorkItem for Endpoint {
         }
         let _nice = this.ident.owner.nice().borrow();
         // Allocations are charged to the owner of the endpoint.
-        this.ident.owner.memcg().charge(|| {
+        this.ident.owner.charge(|| {
             for side in [Side::Transmit, Side::Receive] {
                 // If another task posts them, that task wakes the worker again when it ends.
                 if let Some(run) = this.submission.begin_due(&this, side) {
@@ -507,7 +507,7 @@ impl Endpoint {
     /// is dropped later.
     pub(super) fn wake_submission(self: &Arc<Self>) {
         // The queue refuses an item that is queued already.
-        let _ = work::submit_queue().enqueue::<_, 0>(self.clone());
+        let _ = work::submit_queue(self.ident.owner.kind()).enqueue::<_, 0>(self.clone());
     }
 
     /// Checks whether a call that may not sleep can start an operation. Fails with `EAGAIN` if as

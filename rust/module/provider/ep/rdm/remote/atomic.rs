@@ -358,7 +358,6 @@ impl Connection {
         let memory = endpoint
             .ident
             .owner
-            .memcg()
             .charge(|| ReceivedAtomic::memory_for(call));
         let (memory, remote) = memory.map_err(|_| Refusal::NotReady)?;
         Ok(ReceivedAtomic {

@@ -65,6 +65,7 @@ use crate::{
     },
     shim::{
         random::SipKey,
+        reclaim::OwnerKind,
         sched::now_ns, //
     }, //
 };
@@ -345,6 +346,10 @@ impl cm::Consumer for Connection {
             Event::Released | Event::Closed => {}
         }
     }
+
+    fn owner_kind(&self) -> OwnerKind {
+        self.endpoint().ident.owner.kind()
+    }
 }
 
 /// Rejects a request with the reason. No state of it is kept.
@@ -434,6 +439,10 @@ impl cm::Listener for RdmListener {
             Ok((session, hello)) => session.requested(request, &hello),
             Err(refusal) => refuse(request, refusal),
         }
+    }
+
+    fn owner_kind(&self) -> OwnerKind {
+        self.0.ident.owner.kind()
     }
 }
 

@@ -185,7 +185,7 @@ impl PendingAnswer {
     ) -> Result<Self> {
         // The current task is a worker or a task of the sender's user. The owner's memory cgroup is
         // charged.
-        session.endpoint.ident.owner.memcg().charge(|| {
+        session.endpoint.ident.owner.charge(|| {
             let charge = AnswerCharge {
                 session: session.clone(),
                 conn,

@@ -241,6 +241,7 @@ impl WorkItem for Session {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        let _scope = this.endpoint.ident.owner.kind().scope();
         this.manage();
     }
 }
@@ -297,7 +298,7 @@ impl Session {
     /// Queues the work item. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
         // Not queued if it is already.
-        let _ = work::slow_queue().enqueue(self.clone());
+        let _ = work::peer_queue(self.endpoint.ident.owner.kind()).enqueue(self.clone());
     }
 
     /// Calls `work` with the state under the lock, and then [`follow`](Self::follow). Sleeps.
