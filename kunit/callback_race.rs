@@ -34,7 +34,7 @@ use crate::{
     },
     provider::{
         cntr::{
-            irq::IrqAdder,
+            irq::IrqChanger,
             Cntr, //
         },
         cq::Cq,
@@ -58,7 +58,7 @@ use kfi_core::{
 
 /// Returns a function that adds 1 in interrupts of this kind, `times` times, and counts those.
 fn adds(cntr: &Arc<Cntr>, irq: Irq, times: u64, count: &Arc<Count>) -> Result<impl Fn() -> bool> {
-    let (adder, count) = (IrqAdder::new(cntr)?, count.clone());
+    let (adder, count) = (IrqChanger::new(cntr)?, count.clone());
     Ok(move || {
         count.add(u32::from(Irq::current() == irq));
         adder.add(1, || false);

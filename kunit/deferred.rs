@@ -27,7 +27,7 @@ use crate::{
     },
     provider::{
         cntr::{
-            irq::IrqAdder,
+            irq::IrqChanger,
             Cntr, //
         },
         object::{
@@ -83,7 +83,7 @@ mod tests {
         for threshold in 1..=100 {
             go.queue_change(threshold, done, Change::Add(1))?;
         }
-        let adder = IrqAdder::new(go)?;
+        let adder = IrqChanger::new(go)?;
         in_softirq(move || {
             for _ in 0..100 {
                 adder.add(1, || false);

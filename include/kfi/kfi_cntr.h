@@ -93,7 +93,9 @@ static inline u64 kfi_cntr_readerr(struct kfid_cntr *cntr)
  * @cntr: the counter
  * @value: what is added; the sum wraps at 2^64
  *
- * Context: Any.
+ * The value has changed when the call returns.
+ *
+ * Context: Any but NMIs; a waiter that is due is woken as by kfi_cntr_adderr().
  * Return: 0.
  */
 static inline int kfi_cntr_add(struct kfid_cntr *cntr, u64 value)
@@ -106,9 +108,13 @@ static inline int kfi_cntr_add(struct kfid_cntr *cntr, u64 value)
  * @cntr: the counter
  * @value: what is added; 0 is no change of the value
  *
- * Context: Process; may be called under a spin lock that no interrupt takes.
- * Return: 0; -KFI_EOPNOTSUPP another context; -KFI_ENOSYS a provider of an older
- *	version.
+ * The value has changed when the call returns.  A change ends all waits of
+ * kfi_cntr_wait().
+ *
+ * Context: Any but NMIs.  Where the lock of the waiters must not be taken (in
+ *	interrupts and softirqs, and with either disabled) a worker wakes the
+ *	waiters and starts the deferred work soon after.
+ * Return: 0; -KFI_ENOSYS a provider of an older version.
  */
 static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
 {
@@ -121,8 +127,12 @@ static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
  * @cntr: the counter
  * @value: the new value
  *
- * Context: Process; may be called under a spin lock that no interrupt takes.
- * Return: 0; -KFI_EOPNOTSUPP another context.
+ * The value has changed when the call returns.  Waiters and deferred work whose
+ * threshold was reached before or by it are released, also if the new value is
+ * lower; those that come later are not.
+ *
+ * Context: Any but NMIs; the waiters are woken as by kfi_cntr_adderr().
+ * Return: 0.
  */
 static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
 {
@@ -134,9 +144,13 @@ static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
  * @cntr: the counter
  * @value: the new value
  *
- * Context: Process; may be called under a spin lock that no interrupt takes.
- * Return: 0; -KFI_EOPNOTSUPP another context; -KFI_ENOSYS a provider of an older
- *	version.
+ * The value has changed when the call returns.  A change ends all waits of
+ * kfi_cntr_wait().
+ *
+ * Context: Any but NMIs.  Where the lock of the waiters must not be taken (in
+ *	interrupts and softirqs, and with either disabled) a worker wakes the
+ *	waiters and starts the deferred work soon after.
+ * Return: 0; -KFI_ENOSYS a provider of an older version.
  */
 static inline int kfi_cntr_seterr(struct kfid_cntr *cntr, u64 value)
 {

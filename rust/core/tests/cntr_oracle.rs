@@ -5,15 +5,18 @@
 //!
 //! Adders may be delayed between their atomic add and the lock, which allows everything that
 //! another CPU could do in between. A wrap takes effect for waiters when its adder takes the lock.
+//! A change without the lock takes effect at once, and a waiter that is armed before the next task
+//! takes the lock is not released by it.
 //! A thread may also be delayed between entering a wait and arming: kfi_cntr(3) requires that every
 //! change of the error value releases all threads inside kfi_cntr_wait. `loom_cntr` tests the order
-//! in which CPUs see each other's accesses.
+//! in which CPUs see each other's accesses, with `loom_changes`.
 
 mod support;
 
 use kfi_core::{
     cntr::{
         Armed,
+        Changes,
         CounterValues,
         Outcome,
         Seen,
@@ -52,6 +55,10 @@ enum Op {
     Set(u64),
     AddErr(u64),
     SetErr(u64),
+    /// The same without the lock; another task takes it later.
+    SetUnlocked(u64),
+    AddErrUnlocked(u64),
+    SetErrUnlocked(u64),
 }
 
 /// Returns numbers near 0, near 2^64, and around the maxima used below.
@@ -79,6 +86,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => number().prop_map(Op::Set),
         1 => number().prop_map(Op::AddErr),
         1 => number().prop_map(Op::SetErr),
+        2 => number().prop_map(Op::SetUnlocked),
+        1 => number().prop_map(Op::AddErrUnlocked),
+        1 => number().prop_map(Op::SetErrUnlocked),
     ]
 }
 
@@ -89,16 +99,26 @@ struct Waiting {
     waiter: Waiter,
     /// The condition has been met.
     met: bool,
+    /// The error value has changed.
+    err_changed: bool,
 }
 
 /// An adder between its atomic add and the lock.
 struct Adder {
-    reached: ThresholdReached,
+    /// `None`: another task comes after an unlocked add or change.
+    reached: Option<ThresholdReached>,
     /// The amount that is still to be added under the lock.
     to_add: Option<u64>,
     /// The add wrapped the full width.
     wrapped: bool,
 }
+
+/// The task that comes after an unlocked add or change.
+const WORKER: Adder = Adder {
+    reached: None,
+    to_add: None,
+    wrapped: false,
+};
 
 struct Model {
     max: u64,
@@ -154,14 +174,124 @@ impl Model {
     }
 }
 
-type Released = Vec<(u32, Outcome)>;
+/// The counter, whose lock is free between two calls.
+struct Counter {
+    values: CounterValues<HostWord, HostWord>,
+    waiters: Waiters<TreeMap>,
+    changes: Changes,
+    released: Vec<(u32, Outcome)>,
+}
+
+impl Counter {
+    fn new(max: u64) -> Self {
+        let word = HostWord::new;
+        Self {
+            values: CounterValues::new(word(), word(), [word(), word()], max),
+            waiters: Waiters::new(TreeMap::default(), TreeMap::default()),
+            changes: Changes::new(),
+            released: Vec::new(),
+        }
+    }
+
+    /// An adder, or the task that comes after an unlocked change, takes the lock.
+    fn arrives(&mut self, adder: Adder) {
+        let Some(reached) = adder.reached else {
+            self.settle();
+            return self.fire(ThresholdReached::of_unlocked());
+        };
+        self.fire(reached);
+    }
+
+    fn fire(&mut self, reached: ThresholdReached) {
+        let (changes, released) = (&mut self.changes, &mut self.released);
+        let release = |name, why| released.push((name, why));
+        self.waiters
+            .fire(&self.values, reached, move || changes, release);
+    }
+
+    fn settle(&mut self) {
+        let (changes, released) = (&mut self.changes, &mut self.released);
+        let release = |name, why| released.push((name, why));
+        self.waiters.settle(&self.values, move || changes, release);
+    }
+
+    fn set(&mut self, value: u64) -> Result<(), Errno> {
+        let (changes, released) = (&mut self.changes, &mut self.released);
+        let release = |name, why| released.push((name, why));
+        self.waiters.set(&self.values, changes, value, release)
+    }
+
+    fn add_err(&mut self, n: u64) -> bool {
+        let (changes, released) = (&mut self.changes, &mut self.released);
+        let release = |name, why| released.push((name, why));
+        self.waiters.add_err(&self.values, changes, n, release)
+    }
+
+    fn set_err(&mut self, err: u64) -> Result<bool, Errno> {
+        let (changes, released) = (&mut self.changes, &mut self.released);
+        let release = |name, why| released.push((name, why));
+        self.waiters.set_err(&self.values, changes, err, release)
+    }
+}
+
+/// Checks the waiters that one call has released, and those that it has not.
+fn check(c: &mut Counter, model: &mut Model) -> Result<(), TestCaseError> {
+    prop_assert_eq!(
+        (c.values.read(), c.values.read_err()),
+        (model.value, model.err)
+    );
+    // Every released waiter was due.
+    let mut order = Vec::new();
+    for (released, outcome) in std::mem::take(&mut c.released) {
+        let index = model
+            .armed
+            .iter()
+            .position(|waiting| waiting.name == released);
+        prop_assert!(index.is_some(), "{} was released twice", released);
+        let waiting = model.armed.remove(index.unwrap_or_default());
+        match (outcome, waiting.cond) {
+            (Outcome::Reached, cond) => {
+                prop_assert!(waiting.met, "{released} came early");
+                if let WaitCondition::AtLeast(threshold, _) = cond {
+                    order.push((0, threshold, released));
+                }
+            }
+            (Outcome::ErrorChanged, WaitCondition::AtLeast(threshold, _)) => {
+                // A wrap whose adder has not taken the lock hides the value that was reached.
+                let hidden = model.delayed.iter().any(|adder| adder.wrapped);
+                prop_assert!(waiting.err_changed && (!waiting.met || hidden));
+                order.push((1, threshold, released));
+            }
+            (Outcome::ErrorChanged, WaitCondition::AnyChange(_)) => prop_assert!(false),
+        }
+    }
+    // Waiters are released in the order in which they became due. Names count arrivals.
+    prop_assert!(order.is_sorted(), "{order:?}");
+
+    // Every waiter that was due is released: immediately, or by a delayed task.
+    if model.delayed.is_empty() {
+        let late: Vec<_> = model.armed.iter().filter(|waiting| waiting.met).collect();
+        prop_assert!(late.is_empty(), "{} sleeps on", late[0].name);
+        prop_assert!(c.waiters.is_settled(&c.values));
+    }
+    if c.waiters.is_settled(&c.values) {
+        let late = model.armed.iter().any(|waiting| waiting.err_changed);
+        prop_assert!(!late, "a change ends every wait");
+    }
+    prop_assert_eq!(c.waiters.len() as usize, model.armed.len());
+    prop_assert_eq!(c.waiters.is_empty(), model.armed.is_empty());
+    let lowest = model.armed.iter().filter_map(|waiting| match waiting.cond {
+        WaitCondition::AtLeast(threshold, _) => Some(threshold),
+        WaitCondition::AnyChange(_) => None,
+    });
+    prop_assert_eq!(c.waiters.lowest(), lowest.min());
+    Ok(())
+}
 
 fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
-    let values: CounterValues<HostWord, HostWord> =
-        CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), max);
-    let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
+    let mut c = Counter::new(max);
     let mut model = Model {
-        max: values.max(),
+        max: c.values.max(),
         value: 0,
         err: 0,
         writes: 0,
@@ -173,13 +303,15 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
     prop_assert_eq!(model.max, if max == 0 { u64::MAX } else { max });
 
     for (name, op) in (0..).zip(ops) {
-        let mut released: Released = Vec::new();
-        let mut release = |name, outcome| released.push((name, outcome));
+        if matches!(op, Op::Wait(..) | Op::WaitForChange(_) | Op::Disarm(_)) {
+            c.settle();
+            check(&mut c, &mut model)?;
+        }
         let mut error_changed = false;
         match op {
             Op::Add(n) | Op::AddDelayed(n) => {
                 let wraps = n > model.max - model.value;
-                let reached = values.add(n);
+                let reached = c.values.add(n);
                 let is_delayed = matches!(op, Op::AddDelayed(_));
                 let to_add = model.max != u64::MAX && wraps;
                 if to_add {
@@ -190,7 +322,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 if let Some(reached) = reached {
                     let adder = Adder {
-                        reached,
+                        reached: Some(reached),
                         to_add: to_add.then_some(n),
                         wrapped: wraps && !to_add,
                     };
@@ -198,21 +330,20 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                         model.delayed.push(adder);
                     } else {
                         model.arrives(&adder);
-                        waiters.fire(&values, adder.reached, release);
+                        c.arrives(adder);
                     }
                 }
             }
             Op::AddUnlocked(n) => {
                 let wraps = n > model.max - model.value;
-                let reached = values.add_unlocked(n);
+                let reached = c.values.add(n);
                 model.add(n);
                 if let Some(reached) = reached {
-                    prop_assert_eq!(reached.has_wrapped(), wraps);
-                    model.delayed.push(Adder {
-                        reached: ThresholdReached::of_unlocked(wraps),
-                        to_add: None,
-                        wrapped: wraps,
-                    });
+                    c.changes.pass(&c.values, &reached);
+                    model.delayed.push(WORKER);
+                    if wraps {
+                        model.wrapped();
+                    }
                 }
             }
             Op::Fire(index) => {
@@ -221,9 +352,9 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 let adder = model.delayed.remove(index.index(model.delayed.len()));
                 model.arrives(&adder);
-                waiters.fire(&values, adder.reached, release);
+                c.arrives(adder);
             }
-            Op::Enter => model.entered.push((waiters.entered(), false)),
+            Op::Enter => model.entered.push((c.changes.entered(&c.values), false)),
             Op::Wait(more, which) => {
                 let threshold = model.value.wrapping_add(more);
                 let (entered, err_changed) = match which {
@@ -234,10 +365,10 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                         prop_assert_ne!(entered.number(), 0);
                         (WaitStart::again(entered.number()), changed)
                     }
-                    _ => (waiters.entered(), false),
+                    _ => (c.changes.entered(&c.values), false),
                 };
                 let cond = WaitCondition::AtLeast(threshold, entered);
-                match waiters.arm(&values, cond, name) {
+                match c.waiters.arm(&c.values, cond, name) {
                     Armed::Over(outcome, slot) => {
                         prop_assert_eq!(slot, name);
                         if outcome == Outcome::Reached {
@@ -253,12 +384,13 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                             cond,
                             waiter,
                             met: false,
+                            err_changed: false,
                         });
                     }
                 }
             }
             Op::Snapshot => {
-                let seen = waiters.seen(&values);
+                let seen = c.changes.seen(&c.values);
                 prop_assert_eq!((seen.value, seen.err), (model.value, model.err));
                 model
                     .seen
@@ -270,9 +402,9 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 let (seen, value, err, writes) = *index.get(&model.seen);
                 let changed = (value, err, writes) != (model.value, model.err, model.writes);
-                prop_assert_eq!(waiters.changed(&values, &seen), changed);
+                prop_assert_eq!(c.changes.seen(&c.values) != seen, changed);
                 let cond = WaitCondition::AnyChange(seen);
-                match waiters.arm(&values, cond, name) {
+                match c.waiters.arm(&c.values, cond, name) {
                     Armed::Over(outcome, _) => {
                         prop_assert!(changed && outcome == Outcome::Reached);
                     }
@@ -283,6 +415,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                             cond,
                             waiter,
                             met: false,
+                            err_changed: false,
                         });
                     }
                 }
@@ -292,11 +425,19 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     continue;
                 }
                 let waiting = model.armed.remove(index.index(model.armed.len()));
-                prop_assert_eq!(waiters.disarm(&values, &waiting.waiter), Some(waiting.name));
-                prop_assert_eq!(waiters.disarm(&values, &waiting.waiter), None);
+                prop_assert_eq!(
+                    c.waiters.disarm(&c.values, &waiting.waiter),
+                    Some(waiting.name)
+                );
+                prop_assert_eq!(c.waiters.disarm(&c.values, &waiting.waiter), None);
             }
-            Op::Set(value) => {
-                let set = waiters.set(&values, value, release);
+            Op::Set(value) | Op::SetUnlocked(value) => {
+                let set = if matches!(op, Op::Set(_)) {
+                    c.set(value)
+                } else {
+                    model.delayed.push(WORKER);
+                    c.changes.set(&c.values, value)
+                };
                 if value > model.max {
                     prop_assert_eq!(set, Err(Errno::EINVAL));
                 } else {
@@ -306,8 +447,13 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     model.moved(value);
                 }
             }
-            Op::AddErr(n) => {
-                let changed = waiters.add_err(&values, n, release);
+            Op::AddErr(n) | Op::AddErrUnlocked(n) => {
+                let changed = if matches!(op, Op::AddErr(_)) {
+                    c.add_err(n)
+                } else {
+                    model.delayed.push(WORKER);
+                    c.changes.add_err(&c.values, n)
+                };
                 let total = u128::from(model.err) + u128::from(n);
                 let err = (total % (u128::from(model.max) + 1)) as u64;
                 // An add of a full cycle changes nothing, like an add of 0.
@@ -315,8 +461,13 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 model.err = err;
                 prop_assert_eq!(changed, error_changed);
             }
-            Op::SetErr(err) => {
-                let set = waiters.set_err(&values, err, &mut release);
+            Op::SetErr(err) | Op::SetErrUnlocked(err) => {
+                let set = if matches!(op, Op::SetErr(_)) {
+                    c.set_err(err)
+                } else {
+                    model.delayed.push(WORKER);
+                    c.changes.set_err(&c.values, err)
+                };
                 if err > model.max {
                     prop_assert_eq!(set, Err(Errno::EINVAL));
                 } else {
@@ -332,54 +483,13 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 *changed = true;
             }
             for waiting in &mut model.armed {
-                waiting.met |= matches!(waiting.cond, WaitCondition::AnyChange(_));
+                match waiting.cond {
+                    WaitCondition::AnyChange(_) => waiting.met = true,
+                    WaitCondition::AtLeast(..) => waiting.err_changed = true,
+                }
             }
         }
-        prop_assert_eq!((values.read(), values.read_err()), (model.value, model.err));
-
-        // Every released waiter was due.
-        let mut order = Vec::new();
-        for (released, outcome) in released {
-            let index = model
-                .armed
-                .iter()
-                .position(|waiting| waiting.name == released);
-            prop_assert!(index.is_some(), "{} was released twice", released);
-            let waiting = model.armed.remove(index.unwrap_or_default());
-            match (outcome, waiting.cond) {
-                (Outcome::Reached, cond) => {
-                    prop_assert!(waiting.met, "{released} came early");
-                    if let WaitCondition::AtLeast(threshold, _) = cond {
-                        order.push((0, threshold, released));
-                    }
-                }
-                (Outcome::ErrorChanged, WaitCondition::AtLeast(threshold, _)) => {
-                    // A wrap whose adder has not taken the lock hides the value that was reached.
-                    let hidden = model.delayed.iter().any(|adder| adder.wrapped);
-                    prop_assert!(error_changed && (!waiting.met || hidden));
-                    order.push((1, threshold, released));
-                }
-                (Outcome::ErrorChanged, WaitCondition::AnyChange(_)) => prop_assert!(false),
-            }
-        }
-        // Waiters are released in the order in which they became due. Names count arrivals.
-        prop_assert!(order.is_sorted(), "{order:?}");
-
-        // Every waiter that was due is released: immediately, or by a delayed adder.
-        if model.delayed.is_empty() {
-            let late: Vec<_> = model.armed.iter().filter(|waiting| waiting.met).collect();
-            prop_assert!(late.is_empty(), "{} sleeps on", late[0].name);
-        }
-        if error_changed {
-            prop_assert!(model.armed.is_empty(), "a change ends every wait");
-        }
-        prop_assert_eq!(waiters.len() as usize, model.armed.len());
-        prop_assert_eq!(waiters.is_empty(), model.armed.is_empty());
-        let lowest = model.armed.iter().filter_map(|waiting| match waiting.cond {
-            WaitCondition::AtLeast(threshold, _) => Some(threshold),
-            WaitCondition::AnyChange(_) => None,
-        });
-        prop_assert_eq!(waiters.lowest(), lowest.min());
+        check(&mut c, &mut model)?;
     }
     Ok(())
 }
@@ -406,11 +516,16 @@ proptest! {
 /// An add without a due waiter never takes the lock, whatever other waiters there are.
 #[test]
 fn an_add_without_a_due_waiter_takes_no_lock() {
-    let values: CounterValues<HostWord, HostWord> =
-        CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), 0);
+    let values: CounterValues<HostWord, HostWord> = CounterValues::new(
+        HostWord::new(),
+        HostWord::new(),
+        [HostWord::new(), HostWord::new()],
+        0,
+    );
     let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
+    let mut changes = Changes::new();
     for name in 0..1000 {
-        let cond = WaitCondition::AtLeast(1000 + u64::from(name), waiters.entered());
+        let cond = WaitCondition::AtLeast(1000 + u64::from(name), changes.entered(&values));
         assert!(matches!(
             waiters.arm(&values, cond, name),
             Armed::Waiting(_)
@@ -423,7 +538,14 @@ fn an_add_without_a_due_waiter_takes_no_lock() {
         let mut released = Vec::new();
         let reached = values.add(1);
         if let Some(reached) = reached {
-            waiters.fire(&values, reached, |name, _| released.push(name));
+            waiters.fire(
+                &values,
+                reached,
+                || &mut changes,
+                |name, _| {
+                    released.push(name);
+                },
+            );
         }
         assert_eq!(released, [name]);
     }

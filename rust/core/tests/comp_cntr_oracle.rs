@@ -6,6 +6,7 @@ mod support;
 
 use kfi_core::{
     cntr::{
+        Changes,
         CounterValues,
         Waiters, //
     },
@@ -26,6 +27,7 @@ struct Counter {
     kind: CompCntrType,
     values: CounterValues<HostWord, HostWord>,
     waiters: Waiters<TreeMap>,
+    changes: Changes,
 }
 
 impl Counter {
@@ -33,16 +35,20 @@ impl Counter {
         let word = HostWord::new;
         Self {
             kind,
-            values: CounterValues::new(word(), word(), word(), max),
+            values: CounterValues::new(word(), word(), [word(), word()], max),
             waiters: Waiters::new(TreeMap::default(), TreeMap::default()),
+            changes: Changes::new(),
         }
     }
 
     fn count(&mut self, success: bool, len: u64) {
         if !success {
-            self.waiters.add_err(&self.values, 1, |_, _| ());
+            let changes = &mut self.changes;
+            self.waiters.add_err(&self.values, changes, 1, |_, _| ());
         } else if let Some(reached) = self.values.add(self.kind.amount(len)) {
-            self.waiters.fire(&self.values, reached, |_, _| ());
+            let changes = &mut self.changes;
+            self.waiters
+                .fire(&self.values, reached, move || changes, |_, _| ());
         }
     }
 }

@@ -2,15 +2,18 @@
 
 //! The counter under loom, in every order in which two or three CPUs can see each other's accesses.
 //! `cntr_oracle` tests the semantics of the calls; these tests check that the lock-free add loses
-//! no wake-up and wakes no waiter without a reason.
+//! no wake-up and wakes no waiter without a reason. `loom_changes` has the changes without the lock
+//! of the waiters.
 
 mod loom_support;
 
 use kfi_core::cntr::{
     Armed,
+    Changes,
     Compared,
     CounterValues,
     Outcome,
+    Seen,
     ThresholdReached,
     WaitCondition,
     WaitStart,
@@ -38,6 +41,7 @@ use loom_support::{
 struct Counter {
     values: CounterValues<LoomWord, LoomWord>,
     locked: Mutex<Locked>,
+    changes: Mutex<Changes>,
 }
 
 struct Locked {
@@ -50,12 +54,18 @@ struct Locked {
 impl Counter {
     fn new(max: u64) -> Arc<Self> {
         Arc::new(Self {
-            values: CounterValues::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), max),
+            values: CounterValues::new(
+                LoomWord::new(),
+                LoomWord::new(),
+                [LoomWord::new(), LoomWord::new()],
+                max,
+            ),
             locked: Mutex::new(Locked {
                 waiters: Waiters::new(TreeMap::default(), TreeMap::default()),
                 released: Vec::new(),
                 set: false,
             }),
+            changes: Mutex::new(Changes::new()),
         })
     }
 
@@ -69,14 +79,17 @@ impl Counter {
         let locked = &mut *self.locked.lock().unwrap();
         let released = &mut locked.released;
         let release = |name, why| released.push((name, why));
-        locked.waiters.fire(&self.values, reached, release);
+        let changes = || self.changes.lock().unwrap();
+        locked.waiters.fire(&self.values, reached, changes, release);
     }
 
     fn set(&self, value: u64) {
         let locked = &mut *self.locked.lock().unwrap();
         let released = &mut locked.released;
         let release = |name, why| released.push((name, why));
-        locked.waiters.set(&self.values, value, release).unwrap();
+        let changes = self.changes.lock().unwrap();
+        let set = locked.waiters.set(&self.values, changes, value, release);
+        set.unwrap();
         locked.set = true;
     }
 
@@ -84,7 +97,8 @@ impl Counter {
         let locked = &mut *self.locked.lock().unwrap();
         let released = &mut locked.released;
         let release = |name, why| released.push((name, why));
-        locked.waiters.add_err(&self.values, n, release);
+        let changes = self.changes.lock().unwrap();
+        locked.waiters.add_err(&self.values, changes, n, release);
     }
 
     /// Returns `None` if the condition holds.
@@ -97,7 +111,11 @@ impl Counter {
     }
 
     fn entered(&self) -> WaitStart {
-        self.locked.lock().unwrap().waiters.entered()
+        self.changes.lock().unwrap().entered(&self.values)
+    }
+
+    fn seen(&self) -> Seen {
+        self.changes.lock().unwrap().seen(&self.values)
     }
 
     /// Waits for this threshold, which is also the name.
@@ -187,7 +205,7 @@ fn a_set_down_meets_an_add_and_a_waiter() {
         let (armed, after_set) = on_cpus!(
             c: {
                 let mut locked = c.locked.lock().unwrap();
-                let cond = WaitCondition::AtLeast(3, locked.waiters.entered());
+                let cond = WaitCondition::AtLeast(3, c.entered());
                 let armed = locked.waiters.arm(&c.values, cond, 3);
                 (matches!(armed, Armed::Waiting(_)), locked.set)
             },
@@ -215,7 +233,7 @@ fn a_change_is_seen_or_wakes() {
         let c = Counter::new(0);
         let seen = on_cpus!(
             c: {
-                let seen = c.locked.lock().unwrap().waiters.seen(&c.values);
+                let seen = c.seen();
                 c.arm(WaitCondition::AnyChange(seen), 7).map(|_| seen.value)
             },
             c.add(1)
@@ -268,7 +286,7 @@ fn the_full_width_is_wrapped_while_a_waiter_arms() {
         c.set(u64::MAX);
         let seen = on_cpus!(
             c: {
-                let seen = c.locked.lock().unwrap().waiters.seen(&c.values);
+                let seen = c.seen();
                 c.arm(WaitCondition::AnyChange(seen), 7).map(|_| seen.value)
             },
             c.add(1)
@@ -326,24 +344,32 @@ fn a_reader_of_an_error_sees_accesses_before_it() {
 struct Triggers {
     values: CounterValues<LoomWord, LoomWord>,
     waiters: Mutex<Waiters<TreeMap, WorkTrees>>,
+    changes: Mutex<Changes>,
 }
 
 impl Triggers {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            values: CounterValues::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), 0),
+            values: CounterValues::new(
+                LoomWord::new(),
+                LoomWord::new(),
+                [LoomWord::new(), LoomWord::new()],
+                0,
+            ),
             waiters: Mutex::new(Waiters::with_work(
                 TreeMap::default(),
                 TreeMap::default(),
                 WorkTrees::default(),
             )),
+            changes: Mutex::new(Changes::new()),
         })
     }
 
     fn add(&self, n: u64) {
         if let Some(reached) = self.values.add(n) {
             let mut waiters = self.waiters.lock().unwrap();
-            waiters.fire(&self.values, reached, |_, _| ());
+            let changes = || self.changes.lock().unwrap();
+            waiters.fire(&self.values, reached, changes, |_, _| ());
         }
     }
 
@@ -404,7 +430,8 @@ fn an_error_and_an_add_make_work_due() {
         on_cpus!(
             c: {
                 let mut waiters = c.waiters.lock().unwrap();
-                waiters.add_err(&c.values, 1, |_, _| ());
+                let changes = c.changes.lock().unwrap();
+                waiters.add_err(&c.values, changes, 1, |_, _| ());
             },
             c.add(1)
         );

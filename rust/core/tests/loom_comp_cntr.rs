@@ -8,6 +8,7 @@ mod loom_support;
 
 use kfi_core::{
     cntr::{
+        Changes,
         CounterValues,
         Waiters, //
     },
@@ -50,6 +51,7 @@ impl External {
 struct Counter {
     values: CounterValues<LoomWord, LoomWord>,
     waiters: Mutex<Waiters<TreeMap>>,
+    changes: Mutex<Changes>,
     copies: Mutex<ExternalValues<External>>,
     comp: External,
     err: External,
@@ -60,8 +62,14 @@ impl Counter {
         let word = || External(std::sync::Arc::new(LoomWord::new()));
         let (comp, err) = (word(), word());
         Arc::new(Self {
-            values: CounterValues::new(LoomWord::new(), LoomWord::new(), LoomWord::new(), max),
+            values: CounterValues::new(
+                LoomWord::new(),
+                LoomWord::new(),
+                [LoomWord::new(), LoomWord::new()],
+                max,
+            ),
             waiters: Mutex::new(Waiters::new(TreeMap::default(), TreeMap::default())),
+            changes: Mutex::new(Changes::new()),
             copies: Mutex::new(ExternalValues::new(comp.clone(), err.clone())),
             comp,
             err,
@@ -79,21 +87,25 @@ impl Counter {
     fn inc(&self, n: u64) {
         if let Some(reached) = self.values.add(n) {
             let mut waiters = self.waiters.lock().unwrap();
-            waiters.fire(&self.values, reached, |_, _| ());
+            let changes = || self.changes.lock().unwrap();
+            waiters.fire(&self.values, reached, changes, |_, _| ());
         }
         self.write(CompCntrEntry::Comp);
     }
 
     fn set(&self, value: u64) {
         let mut waiters = self.waiters.lock().unwrap();
-        waiters.set(&self.values, value, |_, _| ()).unwrap();
+        let changes = self.changes.lock().unwrap();
+        let set = waiters.set(&self.values, changes, value, |_, _| ());
+        set.unwrap();
         drop(waiters);
         self.write(CompCntrEntry::Comp);
     }
 
     fn inc_err(&self, n: u64) {
         let mut waiters = self.waiters.lock().unwrap();
-        waiters.add_err(&self.values, n, |_, _| ());
+        let changes = self.changes.lock().unwrap();
+        waiters.add_err(&self.values, changes, n, |_, _| ());
         drop(waiters);
         self.write(CompCntrEntry::Err);
     }

@@ -11,6 +11,7 @@ mod support;
 
 use kfi_core::{
     cntr::{
+        Changes,
         Compared,
         CounterValues,
         Outcome,
@@ -47,6 +48,10 @@ enum Op {
     Set(u64),
     AddErr(u64),
     SetErr(u64),
+    /// The same without the lock. Another task takes it later.
+    SetUnlocked(u64),
+    AddErrUnlocked(u64),
+    SetErrUnlocked(u64),
     /// Takes all works of one kind out.
     Flush,
 }
@@ -76,6 +81,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => number().prop_map(Op::Set),
         2 => number().prop_map(Op::AddErr),
         2 => number().prop_map(Op::SetErr),
+        2 => number().prop_map(Op::SetUnlocked),
+        2 => number().prop_map(Op::AddErrUnlocked),
+        2 => number().prop_map(Op::SetErrUnlocked),
         1 => Just(Op::Flush),
     ]
 }
@@ -89,10 +97,18 @@ struct Work {
 }
 
 struct Adder {
-    reached: ThresholdReached,
+    /// `None`: another task comes after an unlocked change.
+    reached: Option<ThresholdReached>,
     to_add: Option<u64>,
     wrapped: bool,
 }
+
+/// The task that comes after an unlocked change.
+const WORKER: Adder = Adder {
+    reached: None,
+    to_add: None,
+    wrapped: false,
+};
 
 struct Model {
     max: u64,
@@ -141,11 +157,43 @@ impl Model {
     }
 }
 
+type Counter = Waiters<TreeMap, WorkTrees>;
+
+/// Checks the works that one call has made due, and those that it has not.
+fn check(waiters: &mut Counter, model: &mut Model) -> Result<(), TestCaseError> {
+    // Each work that is due was reached, and they come in order.
+    let due = std::mem::take(&mut waiters.works_mut().map_mut().due);
+    prop_assert!(due.is_sorted(), "{due:?}");
+    for (key, name) in due {
+        let index = model.works.iter().position(|work| work.name == name);
+        prop_assert!(index.is_some(), "{} is due twice, or was cancelled", name);
+        let work = model.works.remove(index.unwrap_or_default());
+        prop_assert_eq!(work.key, key);
+        prop_assert!(work.met, "{name} came early");
+    }
+    // Each work that was reached is due: immediately, or by a delayed adder.
+    if model.delayed.is_empty() {
+        let late = model.works.iter().find(|work| work.met);
+        prop_assert!(late.is_none(), "{} stays", late.unwrap().name);
+    }
+    let works = waiters.works();
+    prop_assert_eq!(works.len() as usize, model.works.len());
+    prop_assert_eq!(works.is_empty(), model.works.is_empty());
+    let lowest = model.works.iter().map(|work| work.key.threshold()).min();
+    prop_assert_eq!(works.lowest(), lowest);
+    Ok(())
+}
+
 fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
-    let values: CounterValues<HostWord, HostWord> =
-        CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), max);
+    let values: CounterValues<HostWord, HostWord> = CounterValues::new(
+        HostWord::new(),
+        HostWord::new(),
+        [HostWord::new(), HostWord::new()],
+        max,
+    );
     let mut waiters =
         Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let mut changes = Changes::new();
     let mut model = Model {
         max: values.max(),
         value: 0,
@@ -157,6 +205,13 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
 
     for (name, op) in (0..).zip(ops) {
         let nobody = |_: u32, _: Outcome| panic!("there are no waiters");
+        if matches!(
+            op,
+            Op::Queue(..) | Op::QueueAt(..) | Op::Pass(..) | Op::Cancel(_) | Op::Flush
+        ) {
+            waiters.settle(&values, || &mut changes, nobody);
+            check(&mut waiters, &mut model)?;
+        }
         match op {
             Op::Add(n) | Op::AddDelayed(n) => {
                 let wraps = n > model.max - model.value;
@@ -167,7 +222,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 if let Some(reached) = reached {
                     let adder = Adder {
-                        reached,
+                        reached: Some(reached),
                         to_add: to_add.then_some(n),
                         wrapped: wraps && !to_add,
                     };
@@ -175,7 +230,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                         model.delayed.push(adder);
                     } else {
                         model.arrives(&adder);
-                        waiters.fire(&values, adder.reached, nobody);
+                        waiters.fire(&values, adder.reached.unwrap(), || &mut changes, nobody);
                     }
                 }
             }
@@ -185,7 +240,11 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 }
                 let adder = model.delayed.remove(index.index(model.delayed.len()));
                 model.arrives(&adder);
-                waiters.fire(&values, adder.reached, nobody);
+                let reached = adder.reached.unwrap_or_else(|| {
+                    waiters.settle(&values, || &mut changes, nobody);
+                    ThresholdReached::of_unlocked()
+                });
+                waiters.fire(&values, reached, || &mut changes, nobody);
             }
             Op::Queue(kind, number) | Op::QueueAt(kind, number) => {
                 let threshold = match op {
@@ -227,22 +286,37 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(cancelled, Some(work.name));
                 prop_assert_eq!(waiters.cancel(&values, work.kind, &work.key), None);
             }
-            Op::Set(value) => {
-                let set = waiters.set(&values, value, nobody);
+            Op::Set(value) | Op::SetUnlocked(value) => {
+                let set = if matches!(op, Op::Set(_)) {
+                    waiters.set(&values, &mut changes, value, nobody)
+                } else {
+                    model.delayed.push(WORKER);
+                    changes.set(&values, value)
+                };
                 prop_assert_eq!(set.is_ok(), value <= model.max);
                 if set.is_ok() {
                     model.value = value;
                     model.moved(value);
                 }
             }
-            Op::AddErr(n) => {
-                waiters.add_err(&values, n, nobody);
+            Op::AddErr(n) | Op::AddErrUnlocked(n) => {
+                if matches!(op, Op::AddErr(_)) {
+                    waiters.add_err(&values, &mut changes, n, nobody);
+                } else {
+                    model.delayed.push(WORKER);
+                    changes.add_err(&values, n);
+                }
                 let total = u128::from(model.err) + u128::from(n);
                 model.err = (total % (u128::from(model.max) + 1)) as u64;
                 model.moved(model.value);
             }
-            Op::SetErr(err) => {
-                let set = waiters.set_err(&values, err, nobody);
+            Op::SetErr(err) | Op::SetErrUnlocked(err) => {
+                let set = if matches!(op, Op::SetErr(_)) {
+                    waiters.set_err(&values, &mut changes, err, nobody)
+                } else {
+                    model.delayed.push(WORKER);
+                    changes.set_err(&values, err)
+                };
                 if err > model.max {
                     prop_assert_eq!(set, Err(Errno::EINVAL));
                 } else {
@@ -266,26 +340,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
         }
         prop_assert_eq!((values.read(), values.read_err()), (model.value, model.err));
 
-        // Each work that is due was reached, and they come in order.
-        let due = std::mem::take(&mut waiters.works_mut().map_mut().due);
-        prop_assert!(due.is_sorted(), "{due:?}");
-        for (key, name) in due {
-            let index = model.works.iter().position(|work| work.name == name);
-            prop_assert!(index.is_some(), "{} is due twice, or was cancelled", name);
-            let work = model.works.remove(index.unwrap_or_default());
-            prop_assert_eq!(work.key, key);
-            prop_assert!(work.met, "{name} came early");
-        }
-        // Each work that was reached is due: immediately, or by a delayed adder.
-        if model.delayed.is_empty() {
-            let late = model.works.iter().find(|work| work.met);
-            prop_assert!(late.is_none(), "{} stays", late.unwrap().name);
-        }
-        let works = waiters.works();
-        prop_assert_eq!(works.len() as usize, model.works.len());
-        prop_assert_eq!(works.is_empty(), model.works.is_empty());
-        let lowest = model.works.iter().map(|work| work.key.threshold()).min();
-        prop_assert_eq!(works.lowest(), lowest);
+        check(&mut waiters, &mut model)?;
     }
     Ok(())
 }
@@ -310,7 +365,12 @@ proptest! {
 }
 
 fn counter() -> CounterValues<HostWord, HostWord> {
-    CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), 0)
+    CounterValues::new(
+        HostWord::new(),
+        HostWord::new(),
+        [HostWord::new(), HostWord::new()],
+        0,
+    )
 }
 
 /// One add passes works of both kinds: they are due in one order.
@@ -319,6 +379,7 @@ fn one_add_passes_several() {
     let values = counter();
     let mut waiters =
         Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let mut changes = Changes::new();
     let kinds = [
         (Compared::Sum, 7),
         (Compared::Success, 3),
@@ -332,7 +393,7 @@ fn one_add_passes_several() {
     }
     assert_eq!(values.add(2), None);
     let reached = values.add(6).expect("some are due");
-    waiters.fire(&values, reached, |_, _| ());
+    waiters.fire(&values, reached, || &mut changes, |_, _| ());
     let due = std::mem::take(&mut waiters.works_mut().map_mut().due);
     assert_eq!(
         due.iter().map(|(_, name)| *name).collect::<Vec<_>>(),
@@ -340,7 +401,7 @@ fn one_add_passes_several() {
     );
     assert_eq!((waiters.works().len(), waiters.works().due_ever()), (1, 5));
     // The error value counts for deferred work only.
-    assert!(waiters.add_err(&values, 1, |_, _| ()));
+    assert!(waiters.add_err(&values, &mut changes, 1, |_, _| ()));
     assert_eq!(waiters.works().map().due, [(Key::new(9, 4), 4)]);
 }
 
@@ -350,7 +411,8 @@ fn an_add_that_reaches_no_work_takes_no_lock() {
     let values = counter();
     let mut waiters =
         Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
-    assert!(waiters.add_err(&values, 10, |_, _| ()));
+    let mut changes = Changes::new();
+    assert!(waiters.add_err(&values, &mut changes, 10, |_, _| ()));
     for name in 0..1000 {
         let (kind, at) = match name % 2 {
             0 => (Compared::Success, 1000),
@@ -362,7 +424,7 @@ fn an_add_that_reaches_no_work_takes_no_lock() {
         assert!(values.add(1).is_none());
     }
     let reached = values.add(1).expect("all are due");
-    waiters.fire(&values, reached, |_, _| ());
+    waiters.fire(&values, reached, || &mut changes, |_, _| ());
     // Many works become due in batches, in one order.
     assert_eq!(waiters.works().map().due.len(), BATCH as usize);
     waiters.release_rest(&values);
@@ -376,36 +438,44 @@ fn an_add_that_reaches_no_work_takes_no_lock() {
 /// reached is due nevertheless, and does not count for work that is queued later.
 #[test]
 fn no_call_makes_more_than_a_batch_due() {
-    type Lower = fn(&mut Waiters<TreeMap, WorkTrees>, &CounterValues<HostWord, HostWord>);
+    type Lower = fn(&mut Counter, &mut Changes, &CounterValues<HostWord, HostWord>);
     const WORKS: u32 = 3 * BATCH;
     let nobody = |_: u32, _: Outcome| panic!("there are no waiters");
-    let by_set: Lower = |waiters, values| {
+    let by_set: Lower = |waiters, changes, values| {
         assert_eq!(values.add(u64::from(WORKS) - 1), None);
         let reached = values.add(1).expect("the first is due");
-        waiters.set(values, 0, |_, _| ()).unwrap();
+        waiters.set(values, &mut *changes, 0, |_, _| ()).unwrap();
         // The adder comes to the lock later.
-        waiters.fire(values, reached, |_, _| ());
+        waiters.fire(values, reached, || &mut *changes, |_, _| ());
     };
-    let by_wrap: Lower = |waiters, values| {
+    let by_wrap: Lower = |waiters, changes, values| {
         let reached = values.add(u64::from(WORKS) + 2).expect("it wraps");
-        waiters.fire(values, reached, |_, _| ());
-        waiters.set(values, 0, |_, _| ()).unwrap();
+        waiters.fire(values, reached, || &mut *changes, |_, _| ());
+        waiters.set(values, &mut *changes, 0, |_, _| ()).unwrap();
     };
-    let by_error: Lower = |waiters, values| {
+    let by_error: Lower = |waiters, changes, values| {
         assert!(waiters
-            .set_err(values, u64::from(WORKS), |_, _| ())
+            .set_err(values, &mut *changes, u64::from(WORKS), |_, _| ())
             .unwrap());
-        assert!(waiters.set_err(values, 0, |_, _| ()).unwrap());
+        assert!(waiters
+            .set_err(values, &mut *changes, 0, |_, _| ())
+            .unwrap());
     };
     for (lower, max) in [(by_set, 0), (by_wrap, u64::from(WORKS)), (by_error, 0)] {
-        let values = CounterValues::new(HostWord::new(), HostWord::new(), HostWord::new(), max);
+        let values = CounterValues::new(
+            HostWord::new(),
+            HostWord::new(),
+            [HostWord::new(), HostWord::new()],
+            max,
+        );
         let mut waiters =
             Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+        let mut changes = Changes::new();
         for name in 0..WORKS {
             let queued = waiters.queue(&values, Compared::Sum, u64::from(WORKS), name);
             assert!(queued.unwrap().1);
         }
-        lower(&mut waiters, &values);
+        lower(&mut waiters, &mut changes, &values);
         assert_eq!((values.read(), values.read_err()), (0, 0));
         let mut due = waiters.works().map().due.len();
         assert!(due > 0 && due <= 2 * BATCH as usize, "{due}");
@@ -422,7 +492,7 @@ fn no_call_makes_more_than_a_batch_due() {
         // The new work waits.
         assert_eq!(waiters.works().len(), 1);
         let reached = values.add(1).expect("it is due");
-        waiters.fire(&values, reached, nobody);
+        waiters.fire(&values, reached, || &mut changes, nobody);
         assert_eq!(
             waiters.works().map().due,
             [(Key::new(1, u64::from(WORKS)), WORKS)]
@@ -434,21 +504,22 @@ fn no_call_makes_more_than_a_batch_due() {
 /// also if the value wraps.
 #[test]
 fn adds_leave_the_rest_to_the_owner() {
-    type Add = fn(&mut Waiters<TreeMap, WorkTrees>, &CounterValues<HostWord, HostWord>);
-    let below: Add = |_, values| {
+    type Add = fn(&mut Counter, &mut Changes, &CounterValues<HostWord, HostWord>);
+    let below: Add = |_, _, values| {
         for _ in 0..8 {
             assert_eq!(values.add(1), None);
         }
     };
-    let wraps: Add = |waiters, values| {
+    let wraps: Add = |waiters, changes, values| {
         let reached = values.add(u64::MAX).expect("it wraps");
-        waiters.fire(values, reached, |_, _| ());
+        waiters.fire(values, reached, || &mut *changes, |_, _| ());
         assert_eq!(values.read(), 0);
     };
     for (add, last) in [(below, 9), (wraps, u64::MAX)] {
         let values = counter();
         let mut waiters =
             Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+        let mut changes = Changes::new();
         for name in 0..2 * BATCH {
             let kind = Compared::ALL[name as usize % 2];
             assert!(waiters.queue(&values, kind, 1, name).unwrap().1);
@@ -457,8 +528,8 @@ fn adds_leave_the_rest_to_the_owner() {
             assert!(waiters.queue(&values, Compared::Sum, last, name).unwrap().1);
         }
         let reached = values.add(1).expect("the first are due");
-        waiters.fire(&values, reached, |_, _| ());
-        add(&mut waiters, &values);
+        waiters.fire(&values, reached, || &mut changes, |_, _| ());
+        add(&mut waiters, &mut changes, &values);
         assert_eq!(waiters.works().map().due.len(), BATCH as usize);
         for batches in 2..=3 {
             waiters.release_rest(&values);
@@ -478,17 +549,18 @@ fn a_threshold_counts_that_is_reached_while_works_are_left() {
     let values = counter();
     let mut waiters =
         Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let mut changes = Changes::new();
     for name in 0..=BATCH {
         assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);
     }
     let later = BATCH + 1;
     assert!(waiters.queue(&values, Compared::Sum, 5, later).unwrap().1);
     let reached = values.add(1).expect("the first are due");
-    waiters.fire(&values, reached, |_, _| ());
+    waiters.fire(&values, reached, || &mut changes, |_, _| ());
     waiters.release_rest(&values);
     // The rest is due, so an add comes to the lock again.
     let reached = values.add(4).expect("the last is due");
-    waiters.fire(&values, reached, |_, _| ());
+    waiters.fire(&values, reached, || &mut changes, |_, _| ());
     assert!(waiters.works().is_empty());
 }
 
@@ -542,13 +614,14 @@ fn an_add_beside_the_last_of_the_rest_is_not_missed() {
         left: 0,
     };
     let mut waiters = Waiters::with_work(TreeMap::default(), TreeMap::default(), works);
+    let mut changes = Changes::new();
     for name in 0..=BATCH {
         assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);
     }
     let later = BATCH + 1;
     assert!(waiters.queue(&values, Compared::Sum, 5, later).unwrap().1);
     let reached = values.add(1).expect("the first are due");
-    waiters.fire(&values, reached, |_, _| ());
+    waiters.fire(&values, reached, || &mut changes, |_, _| ());
     assert_eq!(waiters.works().map().left, 1);
     waiters.release_rest(&values);
     assert_eq!(values.read(), 5);
@@ -567,11 +640,12 @@ fn work_that_was_left_can_be_cancelled() {
     let values = counter();
     let mut waiters =
         Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let mut changes = Changes::new();
     for name in 0..=BATCH {
         assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);
     }
     let reached = values.add(1).expect("all are due");
-    waiters.fire(&values, reached, |_, _| ());
+    waiters.fire(&values, reached, || &mut changes, |_, _| ());
     assert_eq!(waiters.works().len(), 1);
     let last = Key::new(1, u64::from(BATCH));
     assert_eq!(waiters.cancel(&values, Compared::Sum, &last), Some(BATCH));

@@ -4,9 +4,9 @@
 //!
 //! # Context
 //!
-//! Values are read in any context. An add is made under no lock; if a waiter is due, it is woken by
-//! the caller, or by a worker if the caller must not take the lock of the counter: in interrupts
-//! and softirqs, and with either disabled. The other calls need process context.
+//! Values are read and changed in any context. If a waiter is due, it is woken by the caller, or by
+//! a worker if the caller must not take the lock of the waiters: in interrupts and softirqs, and
+//! with either disabled. The other calls need process context.
 
 use core::ptr;
 
@@ -44,7 +44,7 @@ use super::{
 use crate::{
     provider::{
         cntr::{
-            irq::IrqAdder,
+            irq::IrqChanger,
             Cntr,
             CntrAttr, //
         },
@@ -56,7 +56,7 @@ use crate::{
 /// The value behind a `struct kfid_cntr`.
 pub(super) struct OpenCntr {
     pub(super) cntr: Arc<Cntr>,
-    adder: Arc<IrqAdder>,
+    changer: Arc<IrqChanger>,
 }
 
 impl Inner for OpenCntr {
@@ -116,9 +116,9 @@ pub(super) unsafe extern "C" fn open(
         let slot = Slot::<kfid_cntr>::new(&domain.opener)?;
         let ident = domain.opener.ident(slot.addr(), context);
         let cntr = Cntr::open(&domain.domain, attr, ident)?;
-        let adder = IrqAdder::new(&cntr).inspect_err(|_| object::force_close(&*cntr))?;
+        let changer = IrqChanger::new(&cntr).inspect_err(|_| object::force_close(&*cntr))?;
         Ok(
-            slot.fill(context, OpenCntr { cntr, adder }, |head: &mut kfid_cntr| {
+            slot.fill(context, OpenCntr { cntr, changer }, |head: &mut kfid_cntr| {
                 head.ops = ptr::from_ref(&OPS).cast_mut();
             }),
         )
@@ -160,20 +160,15 @@ unsafe extern "C" fn readerr(cntr: *mut kfid_cntr) -> u64 {
 unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     let cntr = unsafe { inner(cntr) };
-    // SAFETY: Any context.
-    cntr.adder
-        .add(value, || unsafe { raw::kfabric_capi_may_lock() });
+    cntr.changer.add(value, may_lock);
     0
 }
 
-/// Calls `change`, which takes the lock of a counter. Fails with `EOPNOTSUPP` where that is not
-/// possible: in softirqs and hard interrupts, and with either disabled.
-fn locking(change: impl FnOnce() -> Result) -> c_int {
+/// Returns whether the caller may take the lock of the waiters: not in softirqs and hard interrupts,
+/// nor with either disabled.
+fn may_lock() -> bool {
     // SAFETY: Any context.
-    code(match unsafe { raw::kfabric_capi_may_lock() } {
-        true => change(),
-        false => Err(EOPNOTSUPP),
-    })
+    unsafe { raw::kfabric_capi_may_lock() }
 }
 
 /// kfi_cntr_set().
@@ -184,7 +179,8 @@ fn locking(change: impl FnOnce() -> Result) -> c_int {
 /// module.
 unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
-    locking(|| unsafe { inner(cntr) }.cntr.set(value))
+    let cntr = unsafe { inner(cntr) };
+    code(cntr.changer.set(value, may_lock()))
 }
 
 /// kfi_cntr_adderr().
@@ -194,11 +190,10 @@ unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
 /// The requirements of the C interface: pointers are valid, and objects are open objects of this
 /// module.
 unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
-    locking(|| {
-        // SAFETY: See `read`.
-        unsafe { inner(cntr) }.cntr.adderr(value);
-        Ok(())
-    })
+    // SAFETY: See `read`.
+    let cntr = unsafe { inner(cntr) };
+    cntr.changer.adderr(value, may_lock());
+    0
 }
 
 /// kfi_cntr_seterr().
@@ -209,7 +204,8 @@ unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
 /// module.
 unsafe extern "C" fn seterr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
-    locking(|| unsafe { inner(cntr) }.cntr.seterr(value))
+    let cntr = unsafe { inner(cntr) };
+    code(cntr.changer.seterr(value, may_lock()))
 }
 
 /// kfi_cntr_wait().

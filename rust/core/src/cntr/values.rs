@@ -3,10 +3,14 @@
 //! The lock-free part of a counter: its values and the lowest threshold. [`crate::cntr`] describes
 //! the algorithm.
 
+use super::waiters::Seen;
 use crate::word::Word;
 
 #[cfg(doc)]
-use super::Waiters;
+use super::{
+    Changes,
+    Waiters, //
+};
 
 /// The value of `due` without a waiter. A threshold of the same value is represented by one less:
 /// `due` may be below the lowest threshold, never above.
@@ -19,6 +23,8 @@ pub struct CounterValues<V: Word, D: Word> {
     pub(super) value: V,
     pub(super) err: V,
     pub(super) due: D,
+    /// The number of [changes](Changes) so far. Written under their lock, before the value.
+    pub(super) writes: D,
     max: u64,
 }
 
@@ -39,19 +45,16 @@ pub(super) enum AddOutcome {
 }
 
 impl ThresholdReached {
-    /// Returns whether the value has passed every threshold.
-    pub fn has_wrapped(&self) -> bool {
-        self.0 == AddOutcome::Wrapped
+    /// Returns the result that stands for all adds and changes without the lock of the waiters, for
+    /// the task that releases their waiters after [`Waiters::settle`].
+    pub fn of_unlocked() -> Self {
+        Self(AddOutcome::Reached)
     }
 
-    /// Returns the result that stands for all [unlocked adds](CounterValues::add_unlocked) whose
-    /// waiters were not released yet. `wrapped`: whether one of them [wrapped](Self::has_wrapped).
-    pub fn of_unlocked(wrapped: bool) -> Self {
-        Self(if wrapped {
-            AddOutcome::Wrapped
-        } else {
-            AddOutcome::Reached
-        })
+    /// Returns whether [`Changes::pass`] has something to do: the add has passed the maximum, or is
+    /// still to be executed.
+    pub fn is_change(&self) -> bool {
+        self.0 != AddOutcome::Reached
     }
 }
 
@@ -69,15 +72,17 @@ pub enum UnlockedAdd {
 
 impl<V: Word, D: Word> CounterValues<V, D> {
     /// Makes a counter with the values (0, 0) that wraps after `max`. `max` 0 means 2^64 - 1, like
-    /// `max_value` of KFABRIC_IOC_CNTR_OPEN. Writes all three words.
-    pub fn new(value: V, err: V, due: D, max: u64) -> Self {
+    /// `max_value` of KFABRIC_IOC_CNTR_OPEN. Writes all four words.
+    pub fn new(value: V, err: V, [due, writes]: [D; 2], max: u64) -> Self {
         value.store(0);
         err.store(0);
         due.store(NO_WAITER);
+        writes.store(0);
         Self {
             value,
             err,
             due,
+            writes,
             max: if max == 0 { u64::MAX } else { max },
         }
     }
@@ -127,21 +132,9 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         Self::reached(old, n, due)
     }
 
-    /// Adds to the success value, for a caller that cannot take the lock. The value has changed
-    /// when it returns. The caller passes the result to [`Waiters::fire`] later, or that of several
-    /// adds as [`ThresholdReached::of_unlocked`]. A waiter that is armed in between may be released
-    /// although the value wrapped before.
-    ///
-    /// Context: any, no lock.
-    #[inline]
-    pub fn add_unlocked(&self, n: u64) -> Option<ThresholdReached> {
-        let begun = self.begin_unlocked(n);
-        self.finish_unlocked(n, begun)
-    }
-
-    /// Does the part of [`Self::add_unlocked`] that is always needed. With any result but
-    /// [`UnlockedAdd::Below`] the caller calls [`Self::finish_unlocked`] at once. It may keep that
-    /// call out of its fast path.
+    /// Does the part of [`Self::add`] that is always needed, for a caller that may be unable to take
+    /// the lock. With any result but [`UnlockedAdd::Below`] the caller calls
+    /// [`Self::finish_unlocked`] at once. It may keep that call out of its fast path.
     ///
     /// Context: any, no lock.
     #[inline]
@@ -157,8 +150,9 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         UnlockedAdd::Passed(old)
     }
 
-    /// Ends what [`Self::begin_unlocked`] of `n` has begun, with the result of
-    /// [`Self::add_unlocked`].
+    /// Ends what [`Self::begin_unlocked`] of `n` has begun, with the result of [`Self::add`]. A
+    /// caller that cannot take the lock passes the result to [`Changes::pass`] without delay. The
+    /// value has changed then.
     ///
     /// Context: any, no lock.
     pub fn finish_unlocked(&self, n: u64, begun: UnlockedAdd) -> Option<ThresholdReached> {
@@ -167,23 +161,8 @@ impl<V: Word, D: Word> CounterValues<V, D> {
             // `due` may have changed since. A waiter that came reads the new value itself, and is
             // searched for in vain. If all waiters are gone, the lock has released them.
             UnlockedAdd::Passed(old) => Self::reached(old, n, self.due.load()),
-            UnlockedAdd::Bounded => match self.add_bounded(n)? {
-                ThresholdReached(AddOutcome::ToAdd(n)) => self.wrap_unlocked(n),
-                reached => Some(reached),
-            },
+            UnlockedAdd::Bounded => self.add_bounded(n),
         }
-    }
-
-    /// [`Self::add_unlocked`] of a counter with a maximum of its own that wraps. A set sees the
-    /// value either before or after, and releases waiters as for a counter of the full width.
-    #[cold]
-    fn wrap_unlocked(&self, n: u64) -> Option<ThresholdReached> {
-        let wrapped = self.add_modulo(n);
-        // ORDERING: the add is fully ordered, so the value is written before `due` is read.
-        if self.due.load() == NO_WAITER {
-            return None;
-        }
-        Some(ThresholdReached::of_unlocked(wrapped))
     }
 
     #[cold]
@@ -220,6 +199,34 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         Self::reached(old, n, due)
     }
 
+    /// Returns the success value, and the sum of both values for the works that compare with it.
+    ///
+    /// A change that is in progress may be between the reads of the values, and their sum was never
+    /// reached then. The sum is that of the success value alone in this case. It is enough: the
+    /// change notes the sum that was reached before it, and is released later.
+    #[inline]
+    pub(super) fn with_sum(&self) -> (u64, u64) {
+        // ORDERING: acquire: the values are read between two reads of the number, and who reads the
+        // value of a change also reads its number. So if the numbers are equal, at most one change
+        // has written meanwhile, and to one of the values. The sum was reached before or after it.
+        let before = self.writes.load_acquire();
+        let (value, err) = (self.read(), self.read_err());
+        if self.writes.load() == before {
+            (value, value.saturating_add(err))
+        } else {
+            (value, value)
+        }
+    }
+
+    /// Returns the values and the number of changes. Under the lock of the changes it is a snapshot.
+    pub(super) fn seen(&self) -> Seen {
+        Seen {
+            value: self.read(),
+            err: self.read_err(),
+            writes: self.writes.load(),
+        }
+    }
+
     /// Adds modulo `max + 1`. Returns whether the value wrapped.
     pub(super) fn add_modulo(&self, n: u64) -> bool {
         let mut old = self.value.load();
@@ -250,11 +257,19 @@ impl<V: Word, D: Word> CounterValues<V, D> {
 #[cfg(any(test, kfi_kunit))]
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_cntr_values))]
 mod tests {
-    use super::*;
+    use super::{
+        super::Changes,
+        *, //
+    };
     use crate::testing::Plain;
 
     fn values(max: u64, value: u64, due: u64) -> CounterValues<Plain, Plain> {
-        let values = CounterValues::new(Plain::new(8), Plain::new(8), Plain::new(8), max);
+        let values = CounterValues::new(
+            Plain::new(8),
+            Plain::new(8),
+            [Plain::new(8), Plain::new(8)],
+            max,
+        );
         assert_eq!(
             (values.read(), values.read_err(), values.due.load()),
             (0, 0, NO_WAITER)
@@ -331,20 +346,31 @@ mod tests {
 
     #[test]
     fn an_unlocked_add_changes_the_value_at_once() {
-        let values = values(9, 7, NO_WAITER);
-        // Without a waiter there is nothing to release, even if the value wraps.
-        assert_eq!(values.add_unlocked(5), None);
-        assert_eq!(values.read(), 2);
+        let add = |values: &CounterValues<Plain, Plain>, changes: &mut Changes, n| {
+            let begun = values.begin_unlocked(n);
+            let reached = values.finish_unlocked(n, begun);
+            if let Some(reached) = &reached {
+                changes.pass(values, reached);
+            }
+            reached.is_some()
+        };
+        let (values, mut changes) = (values(9, 7, NO_WAITER), Changes::new());
+        // Any wrap is a change, also without a waiter.
+        assert!(add(&values, &mut changes, 5));
+        assert_eq!((values.read(), values.writes.load()), (2, 1));
         values.due.store(4);
-        assert_eq!(values.add_unlocked(1), None);
-        assert_eq!(values.add_unlocked(1), REACHED);
-        assert_eq!(values.add_unlocked(10), WRAPPED);
-        assert_eq!(values.read(), 4);
-        assert!(ThresholdReached::of_unlocked(true).has_wrapped());
-        assert!(!ThresholdReached::of_unlocked(false).has_wrapped());
+        assert!(!add(&values, &mut changes, 1));
+        assert!(add(&values, &mut changes, 1));
+        assert_eq!((values.read(), values.writes.load()), (4, 1));
+        assert!(add(&values, &mut changes, 10));
+        assert_eq!((values.read(), values.writes.load()), (4, 2));
+        let left = changes.take(&values);
+        assert_eq!((left.writes, left.value, left.sum), (2, 9, 9));
         let full = self::values(0, u64::MAX, u64::MAX - 1);
-        assert_eq!(full.add_unlocked(2), WRAPPED);
-        assert_eq!(full.read(), 1);
+        assert!(add(&full, &mut changes, 2));
+        assert_eq!((full.read(), full.writes.load()), (1, 1));
+        assert_eq!(changes.take(&full).value, u64::MAX);
+        assert_eq!(changes.take(&full).value, 0);
     }
 
     #[test]

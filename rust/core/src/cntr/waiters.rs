@@ -4,8 +4,11 @@
 //! [`crate::cntr`] describes the algorithm.
 
 use super::{
+    changes::{
+        Changes,
+        Unreleased, //
+    },
     values::{
-        AddOutcome,
         CounterValues,
         ThresholdReached,
         NO_WAITER, //
@@ -29,6 +32,7 @@ use crate::{
     },
     word::Word, //
 };
+use core::ops::DerefMut;
 
 /// A snapshot of a counter: its values, and the number of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +41,12 @@ pub struct Seen {
     pub value: u64,
     /// Error value.
     pub err: u64,
-    writes: u64,
+    pub(super) writes: u64,
 }
 
-/// The number of changes of the error value at the time when a thread entered a wait
-/// ([`Waiters::entered`]).
+/// The number of changes at the time when a thread entered a wait ([`Changes::entered`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitStart(u64);
+pub struct WaitStart(pub(super) u64);
 
 impl WaitStart {
     /// Returns the number for [`Self::again`]; not 0.
@@ -52,8 +55,8 @@ impl WaitStart {
         self.0.wrapping_add(1)
     }
 
-    /// Continues an interrupted wait with the [`number`](Self::number) of its entry. Any other
-    /// number can only end this wait, and at once.
+    /// Continues an interrupted wait with the [`number`](Self::number) of its entry. A lower number
+    /// can end this wait at once; with a higher one, the wait ignores changes before it armed.
     pub fn again(number: u64) -> Self {
         Self(number.wrapping_sub(1))
     }
@@ -114,17 +117,21 @@ pub enum Armed<S> {
 /// The waiters and the work of a counter. There is one for each [`CounterValues`]; each call must
 /// be given the same values.
 ///
-/// Context: under the counter's lock. A `release` argument is called under that lock for each
+/// Context: under the lock of the waiters. A `release` argument is called under that lock for each
 /// waiter to be woken, in the order in which they became due. Work that is due is in the list of
-/// the [`WorkMap`] when a call returns.
+/// the [`WorkMap`] when a call returns. A `changes` argument is the lock of the changes, or takes
+/// it; `release` is called without it.
+///
+/// A caller that arms or removes a waiter or a work calls [`settle`](Self::settle) before, under
+/// the same hold of the lock.
 pub struct Waiters<M: DueMap, W: WorkMap = NoWork> {
     at_least: Due<M>,
     /// The waiters for any change, keyed by the value in their snapshot.
     any_change: Due<M>,
-    /// The number of set calls and of changes of the error value.
-    writes: u64,
-    /// The number of changes of the error value.
-    err_changes: u64,
+    /// The number of the last change whose waiters were released.
+    settled: u64,
+    /// The number of the last of these that changed the error value.
+    err_change: u64,
     works: Works<W>,
 }
 
@@ -141,8 +148,8 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         Self {
             at_least: Due::new(at_least),
             any_change: Due::new(any_change),
-            writes: 0,
-            err_changes: 0,
+            settled: 0,
+            err_change: 0,
             works: Works::new(works),
         }
     }
@@ -176,9 +183,10 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         let key = self.works.insert(kind, threshold, slot);
         // ORDERING: as in `arm`: `due` is written before the value is read.
         values.due.swap(self.bound(values));
-        let waits = !Works::<W>::is_reached(kind, threshold, values);
+        let reached = values.with_sum();
+        let waits = threshold > kind.of(reached);
         if !waits {
-            self.release_work(values, values.read());
+            self.works.release(reached.0, reached.1);
             self.update_due(values);
         }
         Ok((key, waits))
@@ -192,11 +200,12 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         kind: Compared,
         threshold: u64,
     ) -> bool {
-        if !Works::<W>::is_reached(kind, threshold, values) {
+        let reached = values.with_sum();
+        if threshold > kind.of(reached) {
             return false;
         }
         let waiting = self.works.len();
-        self.release_work(values, values.read());
+        self.works.release(reached.0, reached.1);
         if self.works.len() != waiting {
             self.update_due(values);
         }
@@ -222,15 +231,10 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         self.update_due(values);
     }
 
-    /// Records that a thread enters a wait. Every change of the error value from now on ends the
-    /// wait, even before the thread has armed.
-    pub fn entered(&self) -> WaitStart {
-        WaitStart(self.err_changes)
-    }
-
-    /// Returns whether the error value has changed since a thread entered.
+    /// Returns whether the error value has changed since a thread entered, as far as changes are
+    /// [settled](Self::settle).
     pub fn err_changed(&self, since: WaitStart) -> bool {
-        since.0 != self.err_changes
+        since.0 < self.err_change
     }
 
     /// Arms a waiter, unless its condition holds. O(log n).
@@ -255,7 +259,7 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
             WaitCondition::AtLeast(_, since) if self.err_changed(since) => {
                 Some(Outcome::ErrorChanged)
             }
-            WaitCondition::AnyChange(seen) if self.changed(values, &seen) => Some(Outcome::Reached),
+            WaitCondition::AnyChange(seen) if values.seen() != seen => Some(Outcome::Reached),
             WaitCondition::AtLeast(..) | WaitCondition::AnyChange(_) => None,
         };
         if let Some(outcome) = over {
@@ -292,54 +296,46 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     /// Releases the waiters that are due after an add. O(log n) for each.
     // Always: each link of a chain of works comes here, and the calls cost as much as the rest.
     #[inline(always)]
-    pub fn fire(
+    pub fn fire<G: DerefMut<Target = Changes>>(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
         reached: ThresholdReached,
+        changes: impl FnOnce() -> G,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
-        let wrapped = match reached.0 {
-            AddOutcome::Reached => false,
-            AddOutcome::Wrapped => true,
-            AddOutcome::ToAdd(n) => values.add_modulo(n),
-        };
-        let reached = if wrapped {
-            // The value passed all thresholds that a counter with this maximum can reach.
-            self.writes = self.writes.wrapping_add(1);
-            self.release_reached(values.max(), &mut release);
-            self.release_any_change(&mut release);
-            values.max()
-        } else {
-            // The value has not decreased since the add; otherwise a set has released the waiters
-            // that were due.
-            let value = values.read();
-            self.release_reached(value, &mut release);
-            // Releases all waiters with a smaller value in their snapshot. (No snapshot is smaller
-            // than 0.)
-            while let Some((_, token)) = value
-                .checked_sub(1)
-                .and_then(|less| self.any_change.pop_due(less))
-            {
-                release(token, Outcome::Reached);
-            }
-            value
-        };
-        let sum = reached.saturating_add(values.err.load());
-        self.works.release(reached, sum);
+        if reached.is_change() {
+            let pass = |changes: &mut Changes| changes.pass(values, &reached);
+            return self.change(values, changes(), pass, release);
+        }
+        // If the value has decreased since the add, a change has noted the waiters that were due.
+        let value = values.read();
+        self.release_reached(value, &mut release);
+        // Releases all waiters with a smaller value in their snapshot. (No snapshot is smaller than
+        // 0.)
+        while let Some((_, token)) = value
+            .checked_sub(1)
+            .and_then(|less| self.any_change.pop_due(less))
+        {
+            release(token, Outcome::Reached);
+        }
+        if !self.works.is_empty() {
+            let (value, sum) = values.with_sum();
+            self.works.release(value, sum);
+        }
         self.update_due(values);
     }
 
     /// Makes more of the works due whose thresholds are or were reached, after
     /// [`WorkMap::leave_rest`].
     pub fn release_rest(&mut self, values: &CounterValues<impl Word, impl Word>) {
-        let (value, err) = (values.read(), values.err.load());
-        self.works.release_rest(value, value.saturating_add(err));
+        let (value, sum) = values.with_sum();
+        self.works.release_rest(value, sum);
         if !self.works.has_rest() {
             // ORDERING: as in `arm`: `due` is written before the value is read, because adders did
             // not come to the lock while works were left.
             values.due.swap(self.bound(values));
-            let value = values.read();
-            self.works.leave_rest(value, value.saturating_add(err));
+            let (value, sum) = values.with_sum();
+            self.works.leave_rest(value, sum);
         }
         self.update_due(values);
     }
@@ -350,40 +346,24 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     pub fn set(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
+        changes: impl DerefMut<Target = Changes>,
         value: u64,
-        mut release: impl FnMut(M::Token, Outcome),
+        release: impl FnMut(M::Token, Outcome),
     ) -> Result {
-        if value > values.max() {
-            return Err(Errno::EINVAL);
-        }
-        // ORDERING: an exchange, so that every earlier add is seen. The waiters that it made due
-        // are released here, whatever its adder finds later. Ordered before the next access of the
-        // caller, like an add.
-        let old = values.value.swap(value);
-        self.writes = self.writes.wrapping_add(1);
-        self.release_reached(old.max(value), &mut release);
-        self.release_any_change(&mut release);
-        self.release_work(values, old.max(value));
-        self.update_due(values);
-        Ok(())
+        let set = |changes: &mut Changes| changes.set(values, value);
+        self.change(values, changes, set, release)
     }
 
-    /// Adds to the error value (kfi_cntr_adderr, and each failed operation). The value wraps to 0
-    /// after its maximum. Returns whether the value changed; an add of 0 or of a full cycle does
-    /// not change it.
+    /// Adds to the error value, as [`Changes::add_err`].
     pub fn add_err(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
+        changes: impl DerefMut<Target = Changes>,
         n: u64,
         release: impl FnMut(M::Token, Outcome),
     ) -> bool {
-        let old = values.err.load();
-        let (err, _) = values.sum(old, n);
-        if err == old {
-            return false;
-        }
-        self.write_err(values, err, release);
-        true
+        let add = |changes: &mut Changes| changes.add_err(values, n);
+        self.change(values, changes, add, release)
     }
 
     /// Sets the error value (kfi_cntr_seterr). Returns whether the error value changed.
@@ -392,42 +372,79 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
     pub fn set_err(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
+        changes: impl DerefMut<Target = Changes>,
         err: u64,
         release: impl FnMut(M::Token, Outcome),
     ) -> Result<bool> {
-        if err > values.max() {
-            return Err(Errno::EINVAL);
-        }
-        if err == values.err.load() {
-            return Ok(false);
-        }
-        self.write_err(values, err, release);
-        Ok(true)
+        let set = |changes: &mut Changes| changes.set_err(values, err);
+        self.change(values, changes, set, release)
     }
 
-    fn write_err(
+    /// Makes a change, and releases what it and earlier changes have reached.
+    #[inline(never)]
+    fn change<R>(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
-        err: u64,
+        mut changes: impl DerefMut<Target = Changes>,
+        change: impl FnOnce(&mut Changes) -> R,
+        release: impl FnMut(M::Token, Outcome),
+    ) -> R {
+        let result = change(&mut changes);
+        let left = changes.take(values);
+        drop(changes);
+        self.release(values, left, release);
+        result
+    }
+
+    /// Returns whether changes have reached waiters and works that were not released, because the
+    /// task that made them did not take the lock.
+    #[inline]
+    pub fn is_settled(&self, values: &CounterValues<impl Word, impl Word>) -> bool {
+        // ORDERING: acquire: if the changes are settled, the values that are read next are not
+        // older than the last one.
+        self.settled == values.writes.load_acquire()
+    }
+
+    /// Releases what changes without the lock have reached, if there are any.
+    pub fn settle<G: DerefMut<Target = Changes>>(
+        &mut self,
+        values: &CounterValues<impl Word, impl Word>,
+        changes: impl FnOnce() -> G,
+        release: impl FnMut(M::Token, Outcome),
+    ) {
+        if !self.is_settled(values) {
+            self.change(values, changes(), |_| (), release);
+        }
+    }
+
+    /// Releases what changes have reached.
+    fn release(
+        &mut self,
+        values: &CounterValues<impl Word, impl Word>,
+        left: Unreleased,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
-        let old = values.err.load();
-        // ORDERING: release: a reader of the error value sees all earlier accesses. The lock
-        // excludes other writers.
-        values.err.store_release(err);
-        self.writes = self.writes.wrapping_add(1);
-        self.err_changes = self.err_changes.wrapping_add(1);
-        // Success is checked before the error.
-        self.release_reached(values.read(), &mut release);
-        self.release_any_change(&mut release);
-        while let Some((_, token)) = self.at_least.pop() {
-            release(token, Outcome::ErrorChanged);
+        if left.writes == self.settled {
+            return;
         }
-        // ORDERING: fully ordered: a lower bound is written before the value is read, see `arm`.
+        self.settled = left.writes;
+        // ORDERING: fully ordered: after a change of the error value, a lower bound is written
+        // before the value is read, see `arm`.
         values.due.swap(self.bound(values));
-        let value = values.read();
-        self.works
-            .release(value, value.saturating_add(err.max(old)));
+        let (value, sum) = values.with_sum();
+        let value = left.value.max(value);
+        // Success is checked before the error.
+        self.release_reached(value, &mut release);
+        while let Some((_, token)) = self.any_change.pop() {
+            release(token, Outcome::Reached);
+        }
+        if left.err != 0 {
+            self.err_change = left.err;
+            while let Some((_, token)) = self.at_least.pop() {
+                release(token, Outcome::ErrorChanged);
+            }
+        }
+        self.works.release(value, left.sum.max(sum));
         self.update_due(values);
     }
 
@@ -444,21 +461,6 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
             release(token);
         }
         self.update_due(values);
-    }
-
-    /// Returns a snapshot of the counter.
-    pub fn seen(&self, values: &CounterValues<impl Word, impl Word>) -> Seen {
-        Seen {
-            value: values.read(),
-            err: values.read_err(),
-            writes: self.writes,
-        }
-    }
-
-    /// Returns whether the counter differs from a snapshot. poll(2) on the counter's file
-    /// descriptor and poll sets use this.
-    pub fn changed(&self, values: &CounterValues<impl Word, impl Word>, since: &Seen) -> bool {
-        self.seen(values) != *since
     }
 
     /// Returns the number of waiters.
@@ -480,19 +482,6 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         while let Some((_, token)) = self.at_least.pop_due(reached) {
             release(token, Outcome::Reached);
         }
-    }
-
-    fn release_any_change(&mut self, release: &mut impl FnMut(M::Token, Outcome)) {
-        while let Some((_, token)) = self.any_change.pop() {
-            release(token, Outcome::Reached);
-        }
-    }
-
-    /// Makes works due that a success value reaches with the present error value.
-    #[inline(never)]
-    fn release_work(&mut self, values: &CounterValues<impl Word, impl Word>, success: u64) {
-        let err = values.err.load();
-        self.works.release(success, success.saturating_add(err));
     }
 
     /// Returns the value of `due` for the present waiters and works.

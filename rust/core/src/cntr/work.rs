@@ -15,8 +15,8 @@
 //! # Reached at any moment
 //!
 //! A work is due if its threshold was reached at any moment after it was queued, like a waiter
-//! ([`crate::cntr`]). The values decrease in three cases, all of them under the lock: a set, a wrap
-//! and a lower error value. In each case the works are released that the values before satisfy. An
+//! ([`crate::cntr`]). The values decrease in three cases: a set, a wrap and a lower error value. Each
+//! is a change ([`Changes`]) that notes the values before it, with which the works are released. An
 //! error value that is lowered while other tasks add may be counted with the adds that are in
 //! progress, as if these had come first.
 //!
@@ -25,14 +25,11 @@
 //!
 //! Source: fi_trigger(3).
 
-use super::values::{
-    CounterValues,
-    NO_WAITER, //
-};
-use crate::{
-    due::Key,
-    word::Word, //
-};
+use super::values::NO_WAITER;
+use crate::due::Key;
+
+#[cfg(doc)]
+use super::Changes;
 
 /// Works that one call makes due while the caller holds the lock, at most. It may be a completion
 /// of another user's task. The owner of the works makes the rest due
@@ -52,6 +49,15 @@ pub enum Compared {
 impl Compared {
     /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Success, Self::Sum];
+
+    /// Returns the one that it is of the success value and the sum.
+    #[inline]
+    pub(super) fn of(self, (success, sum): (u64, u64)) -> u64 {
+        match self {
+            Self::Success => success,
+            Self::Sum => sum,
+        }
+    }
 }
 
 /// The works that wait for a counter, in memory of the caller: for each kind an ordered map from
@@ -290,20 +296,6 @@ impl<W: WorkMap> Works<W> {
         sum.map_or(success, |key| {
             success.min(success_of(Compared::Sum, &key, err))
         })
-    }
-
-    /// Returns whether `threshold` is reached.
-    pub(super) fn is_reached(
-        kind: Compared,
-        threshold: u64,
-        values: &CounterValues<impl Word, impl Word>,
-    ) -> bool {
-        let value = values.read();
-        threshold
-            <= match kind {
-                Compared::Success => value,
-                Compared::Sum => value.saturating_add(values.read_err()),
-            }
     }
 }
 

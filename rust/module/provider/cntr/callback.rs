@@ -35,7 +35,7 @@ use crate::provider::{
 };
 
 impl Cntr {
-    /// The number of changes of the error value so far, for [`WaitCondition::AtLeast`]. A consumer
+    /// The number of changes so far, for [`WaitCondition::AtLeast`]. A consumer
     /// takes it before it reads the error value for the last time; then it misses no change. Does
     /// not sleep.
     pub(crate) fn entered(&self) -> WaitStart {
@@ -54,7 +54,7 @@ impl Watched for Cntr {
         cond: WaitCondition,
     ) -> Result<Option<WakeReason>> {
         let counter = &self.counter;
-        let mut line = counter.line.lock();
+        let mut line = counter.line();
         if counter.is_closed() {
             return Err(EBADF);
         }
@@ -78,7 +78,7 @@ impl Watched for Cntr {
     }
 
     fn disarm(&self, callback: &Callback<Self>) {
-        let mut line = self.counter.line.lock();
+        let mut line = self.counter.line();
         callback.last_entry(|entry| self.counter.disarm(&mut line, entry));
     }
 }

@@ -22,26 +22,35 @@
 //! # Context
 //!
 //! Reading and adding: process context, under any lock that is not the counter's. Nothing here
-//! allocates or sleeps unless its documentation says so. Interrupts add without the lock
-//! (`cntr/irq.rs`).
+//! allocates or sleeps unless its documentation says so. Interrupts change the values without the
+//! lock of the waiters (`cntr/irq.rs`).
 //!
 //! # Locks
 //!
 //! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry
 //! in the line (`FdNotifier::entry`), then that of its wait queue. So are the lock of a callback
-//! and that of the domain's due works (`WorkQueue::due`).
+//! and that of the domain's due works (`WorkQueue::due`). `Counter::changes` is taken in any
+//! context, under all of them too; no lock is taken under it.
 
 use core::mem::offset_of;
 
-use kernel::sync::atomic::{
-    Acquire,
-    AtomicFlag,
-    Release, //
+use kernel::{
+    new_spinlock_irq,
+    sync::{
+        atomic::{
+            Acquire,
+            AtomicFlag,
+            Release, //
+        },
+        SpinLockGuard,
+        SpinLockIrq, //
+    }, //
 };
 
 use kfi_core::{
     cntr::{
         Armed,
+        Changes,
         CounterValues,
         Outcome,
         Seen,
@@ -191,8 +200,11 @@ pub(crate) struct Counter {
     closed: AtomicFlag,
     /// The tasks in a wait, and the descriptors, whether they are in the line or not.
     waiters: Atomic<u32>,
+    /// Held for each change of a value that is not an add.
     #[pin]
-    pub(super) line: SpinLock<Line>,
+    changes: SpinLockIrq<Changes>,
+    #[pin]
+    line: SpinLock<Line>,
 }
 
 impl Counter {
@@ -204,7 +216,7 @@ impl Counter {
         let values = CounterValues::new(
             word(offset_of!(kfabric_cntr_values, value))?,
             word(offset_of!(kfabric_cntr_values, err))?,
-            AtomicWord::new(0),
+            [AtomicWord::new(0), AtomicWord::new(0)],
             max_value,
         );
         Ok(pin_init!(Self {
@@ -212,6 +224,7 @@ impl Counter {
             page,
             closed: AtomicFlag::new(false),
             waiters: Atomic::new(0),
+            changes <- new_spinlock_irq!(Changes::new(), "Counter::changes"),
             line <- new_spinlock!(
                 Waiters::with_work(line::Line::new(), line::Line::new(), WorkLists::new()),
                 "Counter::line"
@@ -264,9 +277,67 @@ impl Counter {
     #[link_section = ".text.hot"]
     pub(super) fn fire_for(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
         let ((), after) = self.with_line(starter, |line, due| {
-            line.fire(&self.values, crossed, |left, why| due.one(left, why))
+            let changes = || self.changes.lock();
+            line.fire(&self.values, crossed, changes, |left, why| due.one(left, why))
         });
         after
+    }
+
+    /// Takes the lock of the waiters, for a caller that adds or removes a waiter or a work. First
+    /// wakes those that are due after a change without the lock.
+    #[inline]
+    pub(super) fn line(&self) -> SpinLockGuard<'_, Line> {
+        let mut line = self.line.lock();
+        if !line.is_settled(&self.values) {
+            self.settle(&mut line);
+        }
+        line
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle(&self, line: &mut Line) {
+        let mut due = Due::default();
+        let changes = || self.changes.lock();
+        line.settle(&self.values, changes, |left, why| due.one(left, why));
+        line.works_mut().map_mut().after_change(Starter::Worker).wake();
+        // Under the lock, unlike elsewhere: the caller goes on.
+        due.finish();
+    }
+
+    /// Wakes the waiters that are due after adds and changes without the lock, and has the worker
+    /// start the work that is due.
+    pub(super) fn fire_unlocked(&self) {
+        drop(self.line());
+        self.fire(ThresholdReached::of_unlocked());
+    }
+
+    /// Ends an add without the lock of the waiters, which has reached a threshold.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but NMIs.
+    pub(super) fn pass_unlocked(&self, crossed: &ThresholdReached) {
+        if crossed.is_change() {
+            self.changes.lock().pass(&self.values, crossed);
+        }
+    }
+
+    /// [`set`](Self::set) without the lock of the waiters.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but NMIs.
+    pub(super) fn set_unlocked(&self, value: u64) -> Result {
+        let set = self.changes.lock().set(&self.values, value);
+        set.map_err(to_error)
+    }
+
+    /// [`adderr`](Self::adderr) without the lock of the waiters.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
+    pub(super) fn adderr_unlocked(&self, n: u64) -> bool {
+        self.changes.lock().add_err(&self.values, n)
+    }
+
+    /// [`seterr`](Self::seterr) without the lock of the waiters.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
+    pub(super) fn seterr_unlocked(&self, value: u64) -> Result<bool> {
+        let set = self.changes.lock().set_err(&self.values, value);
+        set.map_err(to_error)
     }
 
     /// Calls `change` under the lock of the waiters, and wakes those that are due. Also returns
@@ -305,14 +376,20 @@ impl Counter {
     /// [`adderr`](Self::adderr) that leaves the work to the caller.
     pub(super) fn adderr_for(&self, n: u64, starter: Starter) -> (bool, AfterChange) {
         self.with_line(starter, |line, due| {
-            line.add_err(&self.values, n, |left, why| due.one(left, why))
+            let changes = self.changes.lock();
+            line.add_err(&self.values, changes, n, |left, why| {
+                due.one(left, why)
+            })
         })
     }
 
     /// [`set`](Self::set) that leaves the work to the caller.
     pub(super) fn set_for(&self, value: u64, starter: Starter) -> (Result, AfterChange) {
         let (result, after) = self.with_line(starter, |line, due| {
-            line.set(&self.values, value, |left, why| due.one(left, why))
+            let changes = self.changes.lock();
+            line.set(&self.values, changes, value, |left, why| {
+                due.one(left, why)
+            })
         });
         (result.map_err(to_error), after)
     }
@@ -320,7 +397,10 @@ impl Counter {
     /// [`seterr`](Self::seterr) that leaves the work to the caller.
     pub(super) fn seterr_for(&self, value: u64, starter: Starter) -> (Result<bool>, AfterChange) {
         let (result, after) = self.with_line(starter, |line, due| {
-            line.set_err(&self.values, value, |left, why| due.one(left, why))
+            let changes = self.changes.lock();
+            line.set_err(&self.values, changes, value, |left, why| {
+                due.one(left, why)
+            })
         });
         (result.map_err(to_error), after)
     }
@@ -340,19 +420,18 @@ impl Counter {
 
     /// Both values as they are now, to be given to [`changed`](Self::changed).
     pub(crate) fn seen(&self) -> Seen {
-        self.line.lock().seen(&self.values)
+        self.changes.lock().seen(&self.values)
     }
 
     /// Both values as they are now, if either was written since `since`.
     pub(crate) fn changed(&self, since: &Seen) -> Option<Seen> {
-        let line = self.line.lock();
-        line.changed(&self.values, since)
-            .then(|| line.seen(&self.values))
+        let now = self.seen();
+        (now != *since).then_some(now)
     }
 
-    /// The number of changes of the error value so far, for a wait that begins now.
+    /// The number of changes so far, for a wait that begins now.
     pub(super) fn entered(&self) -> WaitStart {
-        self.line.lock().entered()
+        self.changes.lock().entered(&self.values)
     }
 
     /// [`Cntr::wait`](super::Cntr::wait), whatever the wait object. Success takes precedence over
@@ -419,7 +498,7 @@ impl Counter {
         memory: &mut Option<Memory<Token>>,
     ) -> Result<Option<core::result::Result<Waiter, Outcome>>> {
         let token = Token::Sleeper(sleeper.waker());
-        let mut line = self.line.lock();
+        let mut line = self.line();
         if self.is_closed() {
             return Err(EBADF);
         }
@@ -437,7 +516,7 @@ impl Counter {
 
     /// Removes a waiter. False: it was removed and woken before.
     fn leave(&self, waiter: &Waiter) -> bool {
-        self.line.lock().disarm(&self.values, waiter).is_some()
+        self.line().disarm(&self.values, waiter).is_some()
     }
 
     /// Arms a descriptor for `cond` instead of its previous condition. The descriptor becomes
@@ -450,7 +529,7 @@ impl Counter {
         cond: WaitCondition,
         spare: &mut Option<Memory<Token>>,
     ) -> Result<bool> {
-        self.arm_locked(&mut self.line.lock(), notifier, cond, spare)
+        self.arm_locked(&mut self.line(), notifier, cond, spare)
     }
 
     /// Returns both values as they are now and arms a readable descriptor for the next change.
@@ -466,11 +545,16 @@ impl Counter {
         if !notifier.is_readable() {
             return Err(EAGAIN);
         }
-        let seen = line.seen(&self.values);
+        // The changes that the snapshot has seen are settled before the descriptor is armed.
+        let seen = self.seen();
+        if !line.is_settled(&self.values) {
+            self.settle(&mut line);
+        }
         let armed = self.arm_locked(&mut line, notifier, WaitCondition::AnyChange(seen), spare)?;
         Ok(armed.then_some(seen))
     }
 
+    /// The caller has [settled](Self::settle) the changes.
     #[link_section = ".text.hot"]
     fn arm_locked(
         &self,
@@ -528,7 +612,7 @@ impl Counter {
     /// Closes the counter by force. All waits, and those that begin later, end with `EBADF`.
     /// Idempotent.
     pub(crate) fn close(&self) {
-        let mut line = self.line.lock();
+        let mut line = self.line();
         self.closed.store(true, Release);
         line.release_all(&self.values, |left| match left.token {
             Token::Sleeper(waker) => waker.wake(WakeReason::Closed.reason()),

@@ -1,33 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Adding to a counter where its lock must not be taken: in interrupts.
+//! Changing a counter where the lock of its waiters must not be taken: in interrupts.
 //!
 //! The lock of a counter's waiters is taken in process context with interrupts enabled, so that
 //! waking stays fast. An interrupt of the task that holds it would wait for it for ever. An
-//! [`IrqAdder`] adds without the lock. If a threshold is reached, its work item takes the lock in
-//! process context and releases the waiters: tasks, descriptors and callbacks. It also wakes the
-//! wait queue of a kernel consumer, because the adder may hold the lock of a wait queue: it may be
-//! a function that such a queue calls. The error value changes under the lock only, so in process
-//! context.
+//! [`IrqChanger`] changes the values without that lock: adds without any, and the other changes
+//! under the lock of the changes, which is held for a few instructions with interrupts disabled. If
+//! a threshold may have been reached, the work item of the [`IrqChanger`] takes the lock of the
+//! waiters in process context and releases the waiters: tasks, descriptors, callbacks and works. It
+//! also wakes the wait queue of a kernel consumer, because the caller may hold the lock of a wait
+//! queue: it may be a function that such a queue calls.
 
-use kernel::{
-    sync::atomic::{
-        AtomicFlag,
-        Full,
-        Release, //
-    },
-    workqueue::{
-        impl_has_work,
-        new_work,
-        Work,
-        WorkItem, //
-    }, //
+#[cfg(kfi_kunit)]
+#[path = "../../../../kunit/cntr_irq.rs"]
+mod kunit;
+
+use kernel::workqueue::{
+    impl_has_work,
+    new_work,
+    Work,
+    WorkItem, //
 };
 
-use kfi_core::cntr::{
-    ThresholdReached,
-    UnlockedAdd, //
-};
+use kfi_core::cntr::UnlockedAdd;
 
 use super::Cntr;
 use crate::{
@@ -38,39 +33,37 @@ use crate::{
     shim::work, //
 };
 
-/// Adds to a counter in any context. It refers to the counter and is not a use of it: an add to a
-/// closed counter wakes no task.
+/// Changes a counter in any context but NMIs. It refers to the counter and is not a use of it: a
+/// change of a closed counter wakes no task.
+///
+/// A value has changed when a call returns. `may_lock` says whether the caller may take the lock of
+/// the waiters. Then they are released before the call returns, too. Otherwise the worker releases
+/// them soon after, and those of several changes together.
 #[pin_data]
-pub(crate) struct IrqAdder {
+pub(crate) struct IrqChanger {
     cntr: Arc<Cntr>,
-    /// Whether an add has wrapped whose waiters were not released yet.
-    wrapped: AtomicFlag,
     #[pin]
     work: Work<Self>,
 }
 
 impl_has_work! {
-    impl HasWork<Self> for IrqAdder { self.work }
+    impl HasWork<Self> for IrqChanger { self.work }
 }
 
-impl IrqAdder {
-    /// Makes an adder of `cntr`. Fails with `ENOMEM`. Sleeps.
+impl IrqChanger {
+    /// Makes a changer of `cntr`. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new(cntr: &Arc<Cntr>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 cntr: cntr.clone(),
-                wrapped: AtomicFlag::new(false),
-                work <- new_work!("kfabric::IrqAdder"),
+                work <- new_work!("kfabric::IrqChanger"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// Adds to the success value, which has changed when this returns. If `may_lock` says that the
-    /// caller may take the lock of the counter, waiters are released before this returns too;
-    /// otherwise soon after, and those of several adds may be released together. `may_lock` is
-    /// called only if there is something to do. Any context but NMIs; the caller's reference is not
-    /// the last one.
+    /// Adds to the success value. `may_lock` is called only if there is something to do. The
+    /// caller's reference is not the last one, here and below.
     #[inline]
     pub(crate) fn add(self: &Arc<Self>, n: u64, may_lock: fn() -> bool) {
         let begun = self.cntr.counter.values.begin_unlocked(n);
@@ -95,6 +88,9 @@ impl IrqAdder {
             self.cntr.signal_add(n);
             return;
         }
+        if let Some(reached) = &reached {
+            self.cntr.counter.pass_unlocked(reached);
+        }
         // An add of 0 changes nothing.
         let signals = match &self.cntr.wait {
             WaitObj::Head(head) => n != 0 && head.has_sleepers(),
@@ -102,28 +98,54 @@ impl IrqAdder {
             _ => false,
         };
         if reached.is_some() || signals {
-            self.defer(reached.is_some_and(|reached| reached.has_wrapped()));
+            self.defer();
         }
     }
 
-    #[cold]
-    fn defer(self: &Arc<Self>, wrapped: bool) {
-        if wrapped {
-            self.wrapped.store(true, Release);
+    /// Sets the success value. Fails with `EINVAL` for a value above the maximum.
+    pub(crate) fn set(self: &Arc<Self>, value: u64, may_lock: bool) -> Result {
+        if may_lock {
+            return self.cntr.set(value);
         }
-        // Not queued if it is already. The run that follows sees the value and the flag: queueing
-        // is fully ordered after both, and beginning to run before reading them.
+        self.cntr.counter.set_unlocked(value)?;
+        self.defer();
+        Ok(())
+    }
+
+    /// Adds to the error value.
+    pub(crate) fn adderr(self: &Arc<Self>, n: u64, may_lock: bool) {
+        if may_lock {
+            self.cntr.adderr(n);
+        } else if self.cntr.counter.adderr_unlocked(n) {
+            self.defer();
+        }
+    }
+
+    /// Sets the error value. Fails with `EINVAL` for a value above the maximum.
+    pub(crate) fn seterr(self: &Arc<Self>, value: u64, may_lock: bool) -> Result {
+        if may_lock {
+            return self.cntr.seterr(value);
+        }
+        if self.cntr.counter.seterr_unlocked(value)? {
+            self.defer();
+        }
+        Ok(())
+    }
+
+    /// Has the worker release the waiters.
+    #[cold]
+    fn defer(self: &Arc<Self>) {
+        // Not queued if it is already. The run that follows sees the change: queueing is fully
+        // ordered after it, and beginning to run before taking the lock of the waiters.
         let _ = work::queue().enqueue(self.clone());
     }
 }
 
-impl WorkItem for IrqAdder {
+impl WorkItem for IrqChanger {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let wrapped = this.wrapped.xchg(false, Full);
-        let counter = &this.cntr.counter;
-        counter.fire(ThresholdReached::of_unlocked(wrapped));
+        this.cntr.counter.fire_unlocked();
         this.cntr.wait.signal();
     }
 }

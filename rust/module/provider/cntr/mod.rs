@@ -10,7 +10,7 @@
 //! | [`counter`] | the primitive: values, waiters, waking |
 //! | [`fd`] | a counter as a file descriptor for poll(2), epoll and io_uring |
 //! | `callback` | callbacks of kernel consumers |
-//! | `irq` | adding in interrupts |
+//! | `irq` | changes in interrupts |
 //! | `work` | the work that waits for it |
 
 #[cfg(kfi_kunit)]

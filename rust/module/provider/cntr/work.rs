@@ -47,7 +47,7 @@ impl Cntr {
         note: impl FnOnce(u64),
     ) -> Option<u64> {
         let counter = &self.counter;
-        let mut line = counter.line.lock();
+        let mut line = counter.line();
         let reached = line.is_reached(&counter.values, kind, threshold) && !counter.is_closed();
         let after = line.works_mut().map_mut().after_change(Starter::Worker);
         let begins = reached && self.domain.work().begin_idle();
@@ -76,7 +76,7 @@ impl Cntr {
         note: impl FnOnce(u64),
     ) -> Option<u64> {
         let counter = &self.counter;
-        let mut line = counter.line.lock();
+        let mut line = counter.line();
         let reached =
             line.is_reached(&counter.values, Compared::Sum, threshold) && !counter.is_closed();
         let after = line.works_mut().map_mut().after_change(Starter::Worker);
@@ -122,7 +122,7 @@ impl Cntr {
         let (counter, queue) = (&self.counter, self.domain.work());
         let (mut work, mut means, mut moved) = (work, Means::default(), false);
         let entered = loop {
-            let mut line = counter.line.lock();
+            let mut line = counter.line();
             if counter.is_closed() {
                 break Err(EBADF);
             }
@@ -177,7 +177,7 @@ impl Cntr {
     /// Takes a work out that waits. Does not sleep.
     pub(in crate::provider) fn take_work(&self, kind: Compared, key: &Key) -> Option<Work> {
         let counter = &self.counter;
-        let mut line = counter.line.lock();
+        let mut line = counter.line();
         let taken = line.cancel(&counter.values, kind, key);
         drop(line);
         // The node is freed here.
@@ -187,7 +187,7 @@ impl Cntr {
     /// Takes all works of a kind out, and their number. Does not sleep.
     pub(in crate::provider) fn take_works(&self, kind: Compared) -> (WorkList, u32) {
         let counter = &self.counter;
-        let mut line = counter.line.lock();
+        let mut line = counter.line();
         let (works, count) = line.works_mut().map_mut().take_all(kind);
         line.taken(&counter.values, count);
         drop(line);
@@ -196,7 +196,7 @@ impl Cntr {
 
     /// Gives the use of the counter by its works back, if none waits. Does not sleep.
     pub(super) fn release_keeper(&self) {
-        let keeper = self.counter.line.lock().works_mut().map_mut().take_keeper();
+        let keeper = self.counter.line().works_mut().map_mut().take_keeper();
         drop(keeper);
     }
 
@@ -204,7 +204,7 @@ impl Cntr {
     /// some. Called by the executor. Does not sleep.
     pub(in crate::provider) fn release_rest(&self) -> Option<Arc<Self>> {
         let counter = &self.counter;
-        let mut line = counter.line.lock();
+        let mut line = counter.line();
         // It enters the list again if it leaves more.
         let next = line.works_mut().map_mut().end_rest();
         line.release_rest(&counter.values);
@@ -224,7 +224,7 @@ impl Cntr {
         most: usize,
         is_it: impl Fn(&Work) -> bool,
     ) -> Option<Found> {
-        let line = self.counter.line.lock();
+        let line = self.counter.line();
         line.works().map().find_triggered(from, most, is_it)
     }
 

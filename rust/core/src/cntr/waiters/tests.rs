@@ -15,6 +15,7 @@ mod suite {
     struct Counter {
         values: CounterValues<Plain, Plain>,
         waiters: Waiters<ArrayMap>,
+        changes: Changes,
         log: Log<(u32, Outcome)>,
     }
 
@@ -26,15 +27,21 @@ mod suite {
     impl Counter {
         fn new(max: u64) -> Self {
             Self {
-                values: CounterValues::new(Plain::new(0), Plain::new(0), Plain::new(0), max),
+                values: CounterValues::new(
+                    Plain::new(0),
+                    Plain::new(0),
+                    [Plain::new(0), Plain::new(0)],
+                    max,
+                ),
                 waiters: Waiters::new(ArrayMap::new(), ArrayMap::new()),
+                changes: Changes::new(),
                 log: Log::new(),
             }
         }
 
         /// Arms a waiter with this threshold as its name.
         fn wait(&mut self, threshold: u32) -> Option<Waiter> {
-            let cond = WaitCondition::AtLeast(u64::from(threshold), self.waiters.entered());
+            let cond = WaitCondition::AtLeast(u64::from(threshold), self.entered());
             self.wait_for(cond, threshold)
         }
 
@@ -57,34 +64,54 @@ mod suite {
             }
         }
 
+        fn entered(&self) -> WaitStart {
+            self.changes.entered(&self.values)
+        }
+
         fn seen(&self) -> Seen {
-            self.waiters.seen(&self.values)
+            self.changes.seen(&self.values)
+        }
+
+        fn changed(&self, since: &Seen) -> bool {
+            self.seen() != *since
+        }
+
+        fn fire(&mut self, reached: ThresholdReached) {
+            let (changes, log) = (&mut self.changes, &mut self.log);
+            let release = |name, why| log.push((name, why));
+            self.waiters
+                .fire(&self.values, reached, move || changes, release);
+        }
+
+        /// A task releases what changes without the lock have reached.
+        fn settle(&mut self) {
+            let (changes, log) = (&mut self.changes, &mut self.log);
+            let release = |name, why| log.push((name, why));
+            self.waiters.settle(&self.values, move || changes, release);
         }
 
         fn add(&mut self, n: u64) {
             if let Some(reached) = self.values.add(n) {
-                let log = &mut self.log;
-                self.waiters
-                    .fire(&self.values, reached, |name, why| log.push((name, why)));
+                self.fire(reached);
             }
         }
 
         fn set(&mut self, value: u64) -> Result {
-            let log = &mut self.log;
-            self.waiters
-                .set(&self.values, value, |name, why| log.push((name, why)))
+            let (changes, log) = (&mut self.changes, &mut self.log);
+            let release = |name, why| log.push((name, why));
+            self.waiters.set(&self.values, changes, value, release)
         }
 
         fn add_err(&mut self, n: u64) -> bool {
-            let log = &mut self.log;
-            self.waiters
-                .add_err(&self.values, n, |name, why| log.push((name, why)))
+            let (changes, log) = (&mut self.changes, &mut self.log);
+            let release = |name, why| log.push((name, why));
+            self.waiters.add_err(&self.values, changes, n, release)
         }
 
         fn set_err(&mut self, err: u64) -> Result<bool> {
-            let log = &mut self.log;
-            self.waiters
-                .set_err(&self.values, err, |name, why| log.push((name, why)))
+            let (changes, log) = (&mut self.changes, &mut self.log);
+            let release = |name, why| log.push((name, why));
+            self.waiters.set_err(&self.values, changes, err, release)
         }
     }
 
@@ -106,22 +133,75 @@ mod suite {
     }
 
     #[test]
-    fn another_task_releases_the_waiters_of_an_unlocked_add() {
+    fn another_task_releases_the_waiters_of_unlocked_adds() {
         let mut c = Counter::new(9);
         assert!(c.wait(3).is_some());
         assert!(c.wait(8).is_some());
-        let reached = c.values.add_unlocked(4);
-        assert_eq!(reached.map(|reached| reached.has_wrapped()), Some(false));
-        let wrapped = c.values.add_unlocked(7);
-        assert_eq!(wrapped.map(|reached| reached.has_wrapped()), Some(true));
-        assert_eq!(c.values.read(), 1);
+        for (n, value) in [(4, 4), (7, 1)] {
+            if let Some(reached) = c.values.add(n) {
+                c.changes.pass(&c.values, &reached);
+            }
+            assert_eq!(c.values.read(), value);
+        }
         assert_eq!(c.log, Log::of(&[]));
         // One release stands for both adds.
-        let log = &mut c.log;
-        let reached = ThresholdReached::of_unlocked(true);
-        c.waiters
-            .fire(&c.values, reached, |name, why| log.push((name, why)));
+        c.settle();
         assert_eq!(c.log, Log::of(&[(3, Reached), (8, Reached)]));
+        c.fire(ThresholdReached::of_unlocked());
+        assert_eq!(c.log, Log::of(&[(3, Reached), (8, Reached)]));
+    }
+
+    #[test]
+    fn another_task_releases_the_waiters_of_an_unlocked_set() {
+        let mut c = Counter::new(9);
+        c.add(2);
+        assert!(c.wait(3).is_some());
+        assert!(c.wait(4).is_some());
+        assert!(c.wait(6).is_some());
+        assert_eq!(c.changes.set(&c.values, 10), Err(Errno::EINVAL));
+        assert!(c.waiters.is_settled(&c.values));
+        assert_eq!(c.changes.set(&c.values, 4), Ok(()));
+        assert_eq!(c.changes.set(&c.values, 0), Ok(()));
+        assert_eq!((c.values.read(), c.log), (0, Log::of(&[])));
+        assert!(!c.waiters.is_settled(&c.values));
+        c.log = Log::new();
+        c.settle();
+        assert_eq!(c.log, Log::of(&[(3, Reached), (4, Reached)]));
+        // A later waiter is not released for what was before.
+        assert!(c.waiters.is_settled(&c.values));
+        assert!(c.wait(1).is_some());
+        c.settle();
+        c.fire(ThresholdReached::of_unlocked());
+        assert_eq!(c.waiters.len(), 2);
+        // A change under the lock takes the notes, too.
+        assert_eq!(c.changes.set(&c.values, 7), Ok(()));
+        assert_eq!(c.set(0), Ok(()));
+        assert!(c.waiters.is_empty() && c.waiters.is_settled(&c.values));
+    }
+
+    #[test]
+    fn an_unlocked_change_of_the_error_value_ends_waits_that_have_entered() {
+        let mut c = Counter::new(9);
+        let (before, seen) = (c.entered(), c.seen());
+        assert!(c.wait(2).is_some());
+        assert!(c.changes.add_err(&c.values, 9));
+        assert!(c.changes.add_err(&c.values, 1));
+        assert_eq!((c.values.read_err(), c.log), (0, Log::of(&[])));
+        c.log = Log::new();
+        assert!(c.changed(&seen));
+        let after = c.entered();
+        c.settle();
+        assert_eq!(c.log, Log::of(&[(2, ErrorChanged)]));
+        assert_eq!(c.wait_since(3, before), Some(ErrorChanged));
+        assert_eq!(c.wait_since(4, after), None);
+        // No change.
+        assert_eq!(c.changes.set_err(&c.values, 0), Ok(false));
+        assert_eq!(c.changes.set_err(&c.values, 10), Err(Errno::EINVAL));
+        assert!(!c.changes.add_err(&c.values, 10));
+        assert!(c.waiters.is_settled(&c.values));
+        assert_eq!(c.changes.set_err(&c.values, 1), Ok(true));
+        c.settle();
+        assert_eq!(c.log, Log::of(&[(2, ErrorChanged), (4, ErrorChanged)]));
     }
 
     #[test]
@@ -171,9 +251,7 @@ mod suite {
         // A waiter that arms after the set is not released by the add before it.
         assert!(c.wait(2).is_some());
         if let Some(reached) = reached {
-            let log = &mut c.log;
-            c.waiters
-                .fire(&c.values, reached, |name, why| log.push((name, why)));
+            c.fire(reached);
         }
         assert_eq!(c.log, Log::of(&[(3, Reached)]));
         c.add(1);
@@ -197,7 +275,7 @@ mod suite {
     fn a_counter_of_the_full_width_wraps_in_the_same_way() {
         let mut c = Counter::new(0);
         assert_eq!(c.set(u64::MAX - 1), Ok(()));
-        let far = WaitCondition::AtLeast(u64::MAX, c.waiters.entered());
+        let far = WaitCondition::AtLeast(u64::MAX, c.entered());
         assert!(c.wait_for(far, 1).is_some());
         assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 2).is_some());
         c.add(5);
@@ -235,13 +313,13 @@ mod suite {
     fn an_error_value_that_stays_the_same_ends_no_wait() {
         let mut c = Counter::new(0);
         assert!(c.add_err(5));
-        let (seen, entered) = (c.seen(), c.waiters.entered());
+        let (seen, entered) = (c.seen(), c.entered());
         assert!(c.wait(1).is_some());
         assert!(c.wait_for(WaitCondition::AnyChange(seen), 7).is_some());
         assert!(!c.add_err(0));
         assert_eq!(c.set_err(5), Ok(false));
         assert_eq!(c.log, Log::of(&[]));
-        assert!(!c.waiters.err_changed(entered) && !c.waiters.changed(&c.values, &seen));
+        assert!(!c.waiters.err_changed(entered) && !c.changed(&seen));
         assert_eq!(c.wait_since(2, entered), None);
         assert!(c.add_err(1));
         assert_eq!(
@@ -253,7 +331,7 @@ mod suite {
     #[test]
     fn a_change_between_entering_and_arming_ends_the_wait() {
         let mut c = Counter::new(0);
-        let before = c.waiters.entered();
+        let before = c.entered();
         assert!(c.add_err(1));
         assert_eq!(c.set_err(0), Ok(true));
         // The value is the same as before, but it changed.
@@ -262,7 +340,7 @@ mod suite {
         assert_eq!(c.values.add(1), None);
         assert_eq!(c.wait_since(1, before), Some(Reached));
         // A change before the thread entered does not count.
-        let after = c.waiters.entered();
+        let after = c.entered();
         assert_eq!(c.wait_since(2, after), None);
         // An interrupted wait continues with the number of its entry.
         assert_ne!(before.number(), 0);
@@ -320,15 +398,15 @@ mod suite {
         {
             let seen = c.seen();
             c.log = Log::new();
-            assert!(!c.waiters.changed(&c.values, &seen));
+            assert!(!c.changed(&seen));
             c.add(0);
-            assert!(!c.waiters.changed(&c.values, &seen));
+            assert!(!c.changed(&seen));
             assert!(c
                 .wait_for(WaitCondition::AnyChange(seen), i as u32)
                 .is_some());
             change(&mut c);
             assert_eq!(c.log, Log::of(&[(i as u32, Reached)]));
-            assert!(c.waiters.changed(&c.values, &seen));
+            assert!(c.changed(&seen));
             // The snapshot is older than the change, so the waiter does not sleep.
             assert_eq!(c.wait_for(WaitCondition::AnyChange(seen), 9), None);
         }
@@ -353,9 +431,7 @@ mod suite {
         let reached = c.values.add(1);
         assert!(c.wait_for(WaitCondition::AnyChange(c.seen()), 7).is_some());
         if let Some(reached) = reached {
-            let log = &mut c.log;
-            c.waiters
-                .fire(&c.values, reached, |name, why| log.push((name, why)));
+            c.fire(reached);
         }
         assert_eq!(c.log, Log::of(&[(1, Reached)]));
         c.add(1);
