@@ -68,7 +68,7 @@ mod tests {
         let (cntr, changer) = counter(&test, 9)?;
         let (other, done) = (cntr.clone(), Count::new()?);
         let thread = count_if(&done, move || other.wait(9, soon(), &mut 0).is_ok())?;
-        assert!(eventually(|| cntr.counter.waiting().0 == 1));
+        ensure!(eventually(|| cntr.counter.waiting().0 == 1));
         let (irq, right) = (changer.clone(), Count::new()?);
         let count = right.clone();
         in_softirq(move || {
@@ -81,15 +81,15 @@ mod tests {
             count.add(u32::from(irq.cntr.read() == 3));
             count.add(u32::from(irq.set(1, false) == Ok(())));
         })?;
-        assert_eq!(right.get(), 6);
+        ensure_eq!(right.get(), 6);
         thread.join();
-        assert_eq!(done.get(), 1);
+        ensure_eq!(done.get(), 1);
         // A wait that begins later does not see the values before.
-        assert_eq!(cntr.wait(2, within(NEVER), &mut 0), Err(ETIMEDOUT));
+        ensure_eq!(cntr.wait(2, within(NEVER), &mut 0), Err(ETIMEDOUT));
         changer.adderr(9, false);
         changer.adderr(2, false);
-        assert_eq!((cntr.read(), cntr.err()), (1, 1));
-        assert_eq!(cntr.wait(2, within(NEVER), &mut 0), Err(ETIMEDOUT));
+        ensure_eq!((cntr.read(), cntr.err()), (1, 1));
+        ensure_eq!(cntr.wait(2, within(NEVER), &mut 0), Err(ETIMEDOUT));
         force_close(&*cntr);
         Ok(())
     }
@@ -102,7 +102,7 @@ mod tests {
         let thread = count_if(&done, move || {
             other.wait(3, soon(), &mut 0) == Err(to_error(Errno::KFI_EAVAIL))
         })?;
-        assert!(eventually(|| cntr.counter.waiting().0 == 1));
+        ensure!(eventually(|| cntr.counter.waiting().0 == 1));
         in_softirq(move || {
             // Not a change.
             changer.adderr(0, false);
@@ -111,7 +111,7 @@ mod tests {
             let _ = changer.seterr(0, false);
         })?;
         thread.join();
-        assert_eq!((done.get(), cntr.err()), (1, 0));
+        ensure_eq!((done.get(), cntr.err()), (1, 0));
         force_close(&*cntr);
         Ok(())
     }
@@ -127,8 +127,8 @@ mod tests {
             let _ = changer.seterr(3, false);
             changer.add(1, || false);
         })?;
-        assert_eq!((cntr.read(), cntr.err()), (8, 3));
-        assert_eq!(cntr.wait(9, Deadline::Forever, &mut 0), Err(EBADF));
+        ensure_eq!((cntr.read(), cntr.err()), (8, 3));
+        ensure_eq!(cntr.wait(9, Deadline::Forever, &mut 0), Err(EBADF));
         Ok(())
     }
 
@@ -160,10 +160,10 @@ mod tests {
                 }
                 let threshold = cntr.err() + 5;
                 cntr.queue_change(threshold, &done, Change::Add(1))?;
-                assert!(eventually(|| done.read() == round));
+                ensure!(eventually(|| done.read() == round));
             }
             drop(timer);
-            assert_eq!(reached + failed, ROUNDS);
+            ensure_eq!(reached + failed, ROUNDS);
             for cntr in [cntr, done] {
                 force_close(&*cntr);
             }

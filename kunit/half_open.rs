@@ -402,24 +402,24 @@ mod tests {
         for port in 1..=COUNT {
             let auth_key = AuthKey::new([port as u8, 0, 0, 0]);
             let conn = target.request_keyed(port, None, auth_key)?;
-            assert!(eventually(|| target.peers.key.get() == u32::from(port)));
-            assert!(!target.has_state());
+            ensure!(eventually(|| target.peers.key.get() == u32::from(port)));
+            ensure!(!target.has_state());
             conn.close();
         }
         let keyed = target.count_of(Stat::CmKey) - key;
-        assert!(keyed >= u64::from(COUNT));
+        ensure!(keyed >= u64::from(COUNT));
         let conn = target.request(1)?;
-        assert!(target.peers.have_results(1, 0));
-        assert_eq!(target.refused(), unproven);
+        ensure!(target.peers.have_results(1, 0));
+        ensure_eq!(target.refused(), unproven);
         conn.close();
-        assert!(eventually(|| !target.has_state()));
+        ensure!(eventually(|| !target.has_state()));
         target.exhaust()?;
         let conn = target.request(2)?;
         let cookie = target.peers.cookie_after(1, 1);
         conn.close();
         let conn = target.request_keyed(2, cookie, AuthKey::new([0, 0, 0, 1]))?;
-        assert!(eventually(|| target.peers.key.get() == u32::from(COUNT) + 1));
-        assert!(!target.has_state());
+        ensure!(eventually(|| target.peers.key.get() == u32::from(COUNT) + 1));
+        ensure!(!target.has_state());
         conn.close();
         Ok(())
     }

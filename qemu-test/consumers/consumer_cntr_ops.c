@@ -123,8 +123,8 @@ static void operations_end_waits(struct kunit *test)
 	/* The value is that of the successes. */
 	KUNIT_EXPECT_EQ(test, it->value, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(it->cntr), 1);
-	completed(test, &ends[1], to, RECEIVED, 4);
 	failed(test, &ends[1], to, KFI_ECANCELED);
+	completed(test, &ends[1], to, RECEIVED, 4);
 	/* The counter of the other side has counted the message alone. */
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(ends[0].sent, 1, LONG), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(ends[0].sent), 1);
