@@ -195,7 +195,9 @@ fn work_has_the_nice_value_of_its_owner() {
         assert_eq!(owner.read_line(), "done");
     }
     assert!(seen, "no worker had the nice value {NICE}");
-    until("the worker has its own nice value again", || !worker_with(NICE));
+    until("the worker has its own nice value again", || {
+        !worker_with(NICE)
+    });
     owner.tell("end");
     assert!(owner.wait().success());
 }

@@ -250,7 +250,7 @@ fn a_waiter_after_a_set_down_is_not_released_by_it() {
         );
         c.work();
         assert!(armed);
-        assert_eq!(c.released(), []);
+        assert!(c.released().is_empty());
     });
 }
 
@@ -269,7 +269,7 @@ fn a_waiter_that_has_seen_a_set_down_is_not_released_by_it() {
         );
         if let Some(armed) = armed {
             assert!(armed);
-            assert_eq!(c.released(), []);
+            assert!(c.released().is_empty());
         }
     });
 }
@@ -287,7 +287,7 @@ fn a_waiter_that_has_seen_an_error_is_not_ended_by_it() {
         );
         if let Some(armed) = armed {
             assert!(armed);
-            assert_eq!(c.released(), []);
+            assert!(c.released().is_empty());
         }
     });
 }
@@ -437,8 +437,8 @@ fn a_sum_of_two_moments_is_not_due() {
                 c.add_err(1);
             }
         );
-        assert_eq!(c.due(), []);
+        assert!(c.due().is_empty());
         c.work();
-        assert_eq!(c.due(), []);
+        assert!(c.due().is_empty());
     });
 }

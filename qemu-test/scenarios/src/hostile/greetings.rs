@@ -10,7 +10,10 @@ use super::{
     peer::{cookie_of, epoch, greeting, with_cookie, with_key, with_name},
 };
 use crate::rng::Rng;
-use kfi_core::rdm::{hello::Refusal, service_id};
+use kfi_core::{
+    auth_key::AuthKey,
+    rdm::{hello::Refusal, service_id},
+};
 use kfi_roce::{
     cm::{Body, CommId, Message, Req, ServiceId},
     headers::Qpn,
@@ -89,7 +92,7 @@ impl Attack for OtherKeys {
             let asked = Asked {
                 way: Way::new(crowd(self.number, rng), B),
                 service_id: service_id(port),
-                private: with_key(&private, key.to_be_bytes()).to_vec(),
+                private: with_key(&private, AuthKey::new(key.to_be_bytes())).to_vec(),
             };
             self.ask(attacker, CommId(rng.next() as u32 & !1), asked);
         }

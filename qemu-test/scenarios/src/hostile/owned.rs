@@ -379,7 +379,9 @@ impl Attack for TaggedRma {
         self.peers.end()?;
         let most = self.peers.most;
         if most > OWED {
-            return Err(format!("{most} requests were taken that cannot be answered"));
+            return Err(format!(
+                "{most} requests were taken that cannot be answered"
+            ));
         }
         Ok(())
     }

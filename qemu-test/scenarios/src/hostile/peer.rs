@@ -76,15 +76,6 @@ pub(super) fn with_name(greeting: &[u8], name_port: u16) -> [u8; HELLO_LEN] {
     bytes_of(&Hello { name_port, ..hello })
 }
 
-/// A greeting of an endpoint with an authorization key.
-pub(super) fn with_key(greeting: &[u8], key: [u8; AuthKey::LEN]) -> [u8; HELLO_LEN] {
-    let hello = Hello::parse(greeting).expect("a greeting");
-    bytes_of(&Hello {
-        auth_key: AuthKey::new(key),
-        ..hello
-    })
-}
-
 /// The cookie of a rejection by an endpoint that asks for it.
 pub(super) fn cookie_of(private: &[u8]) -> Option<Cookie> {
     match Refusal::parse(private) {

@@ -160,7 +160,10 @@ fn threads_share_two_endpoints() {
     let (at, one) = (mr.remote(0), Buffer::of(&[1u64]).expect("buffer"));
     let found = [(); 2].map(|()| Buffer::new(THREADS * EACH * 8).expect("buffer"));
     std::thread::scope(|scope| {
-        for ((host, to), found) in [(&far, far_to_b), (&near, near_to_b)].into_iter().zip(&found) {
+        for ((host, to), found) in [(&far, far_to_b), (&near, near_to_b)]
+            .into_iter()
+            .zip(&found)
+        {
             for thread in 0..THREADS {
                 let one = &one;
                 scope.spawn(move || {

@@ -256,8 +256,8 @@ impl Cm {
         let device = self.device(addrs.to, mtu);
         let id = random_id();
         let (machine, requested) = Connection::request(&device, id, addrs.from, tid, req)?;
-        let conn = Conn::new(self, id, path.clone(), listener.kind(), 0, None)
-            .map_err(|_| no_room())?;
+        let conn =
+            Conn::new(self, id, path.clone(), listener.kind(), 0, None).map_err(|_| no_room())?;
         let request = Request {
             conn,
             service_id: req.service_id,

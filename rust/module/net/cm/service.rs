@@ -52,11 +52,11 @@ use crate::{
             Alarm,
             Due, //
         },
-        reclaim::NoIo,
         random::{
             random_u32,
             random_u64, //
         },
+        reclaim::NoIo,
         sched::{
             cond_resched,
             now_ns, //
