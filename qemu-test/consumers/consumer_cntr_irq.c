@@ -49,6 +49,7 @@ struct changes {
 	struct timer_list	timer;
 	struct tasklet_struct	tasklet;
 	struct hrtimer		hrtimer;
+	/* Held by the cases of calls under a spin lock. */
 	spinlock_t		lock;
 	u64			value;
 	u64			err;

@@ -18,8 +18,8 @@
 static int run(const char *command)
 {
 	char line[160];
-	const char *argv[] = { "/bin/sh", "-c", line, NULL };
-	const char *envp[] = { "PATH=/sbin:/bin:/usr/sbin:/usr/bin", NULL };
+	const char *argv[4] = { "/bin/sh", "-c", line, NULL };
+	const char *envp[2] = { "PATH=/sbin:/bin:/usr/sbin:/usr/bin", NULL };
 
 	scnprintf(line, sizeof(line), "exec </dev/null >/dev/null 2>&1; %s", command);
 	return call_usermodehelper(argv[0], (char **)argv, (char **)envp, UMH_WAIT_PROC);

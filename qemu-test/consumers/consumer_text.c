@@ -317,7 +317,7 @@ static void each_structure_has_its_members(struct kunit *test)
 	KUNIT_EXPECT_STREQ(test, kfi_tostr(&ep_attr, KFI_TYPE_EP_ATTR), EP_TEXT);
 	KUNIT_EXPECT_STREQ(test, kfi_tostr(&domain_attr, KFI_TYPE_DOMAIN_ATTR), DOMAIN_TEXT);
 	KUNIT_EXPECT_STREQ(test, kfi_tostr(&fabric_attr, KFI_TYPE_FABRIC_ATTR), FABRIC_TEXT);
-	/* What is not there is left out. */
+	/* Absent attributes are left out. */
 	KUNIT_EXPECT_STREQ(test, kfi_tostr(&info, KFI_TYPE_INFO),
 			   INFO_TEXT "    src_addr: 0 bytes\n    dest_addr: 0 bytes\n");
 	src.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -96,7 +96,7 @@ static int foreign_fabric(struct kfi_fabric_attr *attr, struct kfid_fabric **fab
 
 	if (!try_module_get(THIS_MODULE))
 		return -KFI_ENODEV;
-	opened = kzalloc(sizeof(*opened), GFP_KERNEL);
+	opened = kzalloc_obj(*opened);
 	if (!opened) {
 		module_put(THIS_MODULE);
 		return -KFI_ENOMEM;

@@ -162,7 +162,7 @@ static void remote_memory_of(struct kunit *test, enum kfi_ep_type type)
 		ret = rounds(w, i);
 	}
 	memalloc_noio_restore(flags);
-	/* Whoever reclaims first frees memory for all. */
+	/* The first task that reclaims frees memory for all. */
 	reclaim_end(test, r, 0);
 	KUNIT_EXPECT_EQ_MSG(test, ret, 0, "%s", i > 1 ? "softirq" : "process");
 	world_close(test, w);

@@ -54,6 +54,7 @@ static inline void reclaim_sizes(struct kfi_info *info)
 struct reclaim {
 	struct pressure	pressure;
 	struct shrinker	*shrinker;
+	/* Of the spare blocks and their number. */
 	spinlock_t	lock;
 	unsigned long	left;
 	atomic_t	asked;

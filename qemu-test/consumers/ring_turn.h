@@ -29,7 +29,7 @@
  * Parts of a member's memory: where bytes arrive, what others read, what is sent,
  * and the region of the previous member's.
  */
-enum part {
+enum member_part {
 	PLAIN_TO, MULTI_TO, TAGGED_TO, READ_TO, WRITTEN_BY, FETCHED_TO, READ_BY,
 	PLAIN_FROM, TAGGED_FROM, WRITE_FROM, SMALL_FROM, RMA_FROM, REGION, PARTS
 };
@@ -147,7 +147,7 @@ static inline u64 previous_index(const struct member *member)
 }
 
 /* The byte that fills a member's part in a round. */
-static inline u8 byte_of(u64 index, enum part part, u64 round)
+static inline u8 byte_of(u64 index, enum member_part part, u64 round)
 {
 	return index * 31 + part * 7 + round;
 }
@@ -158,22 +158,23 @@ static inline size_t length_of(u64 index, u64 round)
 	return (index * 977 + round * 331) % (PART + 1);
 }
 
-static inline u8 *part_of(struct member *member, enum part part)
+static inline u8 *part_of(struct member *member, enum member_part part)
 {
 	return member->mem + part * PART;
 }
 
 /**
- * enum form - how an operation names its memory
+ * enum list_form - how an operation names its memory
  * @PIECE: one piece
  * @KVECS: two kernel addresses
  * @PAGES: two parts of a page
  * @SGL: a scatterlist of two
+ * @FORMS: their number
  */
-enum form { PIECE, KVECS, PAGES, SGL, FORMS };
+enum list_form { PIECE, KVECS, PAGES, SGL, FORMS };
 
 /* The form that a member uses in a round for @len bytes: two parts need two bytes. */
-static inline enum form form_of(u64 index, u64 round, size_t len)
+static inline enum list_form form_of(u64 index, u64 round, size_t len)
 {
 	return len < 2 ? PIECE : (index + round) % FORMS;
 }
@@ -207,7 +208,7 @@ static inline void list_init(struct list *list, u8 *mem, size_t len)
 }
 
 /* The call of the form. */
-static inline ssize_t post_recv(struct member *m, enum form form, u8 *mem, size_t len)
+static inline ssize_t post_recv(struct member *m, enum list_form form, u8 *mem, size_t len)
 {
 	struct kfid_ep *ep = m->end.ep;
 	struct list list;
@@ -225,7 +226,7 @@ static inline ssize_t post_recv(struct member *m, enum form form, u8 *mem, size_
 	}
 }
 
-static inline ssize_t post_send(struct member *m, enum form form, u8 *mem, size_t len)
+static inline ssize_t post_send(struct member *m, enum list_form form, u8 *mem, size_t len)
 {
 	struct kfid_ep *ep = m->end.ep;
 	struct list list;
@@ -243,8 +244,8 @@ static inline ssize_t post_send(struct member *m, enum form form, u8 *mem, size_
 	}
 }
 
-static inline ssize_t post_trecv(struct member *m, enum form form, enum op op, u8 *mem, size_t len,
-				 u64 tag)
+static inline ssize_t post_trecv(struct member *m, enum list_form form, enum op op, u8 *mem,
+				 size_t len, u64 tag)
 {
 	struct kfid_ep *ep = m->end.ep;
 	struct list list;
@@ -263,7 +264,8 @@ static inline ssize_t post_trecv(struct member *m, enum form form, enum op op, u
 }
 
 /* One piece brings data besides. */
-static inline ssize_t post_tsend(struct member *m, enum form form, u8 *mem, size_t len, u64 round)
+static inline ssize_t post_tsend(struct member *m, enum list_form form, u8 *mem, size_t len,
+				 u64 round)
 {
 	u64 tag = TAG(OP_TRECV, round);
 	struct kfid_ep *ep = m->end.ep;
@@ -283,7 +285,7 @@ static inline ssize_t post_tsend(struct member *m, enum form form, u8 *mem, size
 	}
 }
 
-static inline ssize_t post_write(struct member *m, enum form form, u8 *mem, size_t len)
+static inline ssize_t post_write(struct member *m, enum list_form form, u8 *mem, size_t len)
 {
 	u64 key = next_key(m);
 	struct kfid_ep *ep = m->end.ep;
@@ -306,8 +308,8 @@ static inline ssize_t post_write(struct member *m, enum form form, u8 *mem, size
  * A write or a read with flags: with KFI_TAGGED, of the receive with the tag @key,
  * else of the region.
  */
-static inline ssize_t post_rma(struct member *m, enum form form, enum op op, u8 *mem, size_t len,
-			       u64 key, u64 flags)
+static inline ssize_t post_rma(struct member *m, enum list_form form, enum op op, u8 *mem,
+			       size_t len, u64 key, u64 flags)
 {
 	struct kfi_rma_iov remote = { .len = len, .key = key };
 	struct kfi_msg_rma msg = {
@@ -400,8 +402,8 @@ static inline int await(struct member *m, u64 round, unsigned long wanted)
 }
 
 /* Whether a part has @len bytes of another member's part in a round. */
-static inline int compare(struct member *m, enum part part, u64 index, enum part from, u64 round,
-			  size_t len)
+static inline int compare(struct member *m, enum member_part part, u64 index,
+			  enum member_part from, u64 round, size_t len)
 {
 	return memchr_inv(part_of(m, part), byte_of(index, from, round), len) ? -EILSEQ : 0;
 }
@@ -409,7 +411,7 @@ static inline int compare(struct member *m, enum part part, u64 index, enum part
 /* Posts the receives for the previous member, and tells it. */
 static inline int receives(struct member *m, u64 round)
 {
-	enum form form = form_of(m->index, round, PART);
+	enum list_form form = form_of(m->index, round, PART);
 	struct kfid_ep *ep = m->end.ep;
 	struct kvec room = { part_of(m, MULTI_TO), SMALLS * SMALL };
 	struct kfi_msg multi = {
@@ -440,7 +442,7 @@ static inline int receives(struct member *m, u64 round)
 static inline int messages(struct member *m, u64 round)
 {
 	size_t len = length_of(m->index, round);
-	enum form form = form_of(m->index, round, len);
+	enum list_form form = form_of(m->index, round, len);
 	u8 *small = part_of(m, SMALL_FROM);
 	struct kfid_ep *ep = m->end.ep;
 	kfi_addr_t peer = m->end.peer;
@@ -456,7 +458,7 @@ static inline int messages(struct member *m, u64 round)
 /* Changes of the next member's region. */
 static inline int changes(struct member *m, u64 round)
 {
-	enum form form = form_of(m->index, round, WORDS_AT);
+	enum list_form form = form_of(m->index, round, WORDS_AT);
 	/* The value of words that are written in this round. */
 	u64 *value = (u64 *)part_of(m, SMALL_FROM) + SMALL / sizeof(u64);
 	u64 key = next_key(m), one = 1;
@@ -488,7 +490,7 @@ static inline int changes(struct member *m, u64 round)
 /* Reads the whole region of the next member, after all changes, and compares it. */
 static inline int region_is(struct member *m, u64 round)
 {
-	enum form form = form_of(m->index, round, PART);
+	enum list_form form = form_of(m->index, round, PART);
 	u64 *words = (u64 *)(part_of(m, READ_TO) + WORDS_AT);
 	int turn;
 	ssize_t ret = kfi_cntr_wait(m->deferred, round + 1, LONG);
@@ -516,8 +518,8 @@ static inline int turn(struct member *m, u64 round)
 {
 	u64 previous = previous_index(m), next = (m->index + 1) % MEMBERS;
 	size_t len = length_of(previous, round);
-	enum form form = form_of(m->index, round, PART);
-	enum part part;
+	enum list_form form = form_of(m->index, round, PART);
+	enum member_part part;
 	int ret;
 
 	memset(m->seen, 0, sizeof(m->seen));

@@ -42,7 +42,7 @@
 //! waiter for 3 is therefore released by a set to 3 followed by a set to 1, and by an add to 3
 //! followed by a set to 1 even if the adder has not taken the lock yet.
 //!
-//! Whoever arms a waiter first releases the waiters of the changes that it has seen. So a waiter
+//! A caller that arms a waiter first releases the waiters of the changes that it has seen. So a waiter
 //! that is armed after a change is not released by it, whenever the notes are taken.
 //!
 //! The changes have a count, so adderr followed by seterr(0) is not missed. Success is checked

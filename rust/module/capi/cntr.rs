@@ -117,11 +117,13 @@ pub(super) unsafe extern "C" fn open(
         let ident = domain.opener.ident(slot.addr(), context);
         let cntr = Cntr::open(&domain.domain, attr, ident)?;
         let changer = IrqChanger::new(&cntr).inspect_err(|_| object::force_close(&*cntr))?;
-        Ok(
-            slot.fill(context, OpenCntr { cntr, changer }, |head: &mut kfid_cntr| {
+        Ok(slot.fill(
+            context,
+            OpenCntr { cntr, changer },
+            |head: &mut kfid_cntr| {
                 head.ops = ptr::from_ref(&OPS).cast_mut();
-            }),
-        )
+            },
+        ))
     };
     // SAFETY: By the interface, `cntr` can be written.
     unsafe { store(cntr, make()) }

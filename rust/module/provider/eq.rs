@@ -275,8 +275,8 @@ impl Eq {
         self.arrived();
     }
 
-    /// Removes the events of an object that is closed, which has reported its last one. Nobody reads
-    /// one of them afterwards. Sleeps.
+    /// Removes the events of an object that is closed, which has reported its last one. No reader
+    /// gets one of them afterwards. Sleeps.
     pub(super) fn forget(&self, about: &Ident) {
         // A reader gives the oldest event away, and then removes it.
         let _reader = self.reader.lock();

@@ -278,7 +278,9 @@ impl Counter {
     pub(super) fn fire_for(&self, crossed: ThresholdReached, starter: Starter) -> AfterChange {
         let ((), after) = self.with_line(starter, |line, due| {
             let changes = || self.changes.lock();
-            line.fire(&self.values, crossed, changes, |left, why| due.one(left, why))
+            line.fire(&self.values, crossed, changes, |left, why| {
+                due.one(left, why)
+            })
         });
         after
     }
@@ -300,7 +302,10 @@ impl Counter {
         let mut due = Due::default();
         let changes = || self.changes.lock();
         line.settle(&self.values, changes, |left, why| due.one(left, why));
-        line.works_mut().map_mut().after_change(Starter::Worker).wake();
+        line.works_mut()
+            .map_mut()
+            .after_change(Starter::Worker)
+            .wake();
         // Under the lock, unlike elsewhere: the caller goes on.
         due.finish();
     }
@@ -377,9 +382,7 @@ impl Counter {
     pub(super) fn adderr_for(&self, n: u64, starter: Starter) -> (bool, AfterChange) {
         self.with_line(starter, |line, due| {
             let changes = self.changes.lock();
-            line.add_err(&self.values, changes, n, |left, why| {
-                due.one(left, why)
-            })
+            line.add_err(&self.values, changes, n, |left, why| due.one(left, why))
         })
     }
 
@@ -387,9 +390,7 @@ impl Counter {
     pub(super) fn set_for(&self, value: u64, starter: Starter) -> (Result, AfterChange) {
         let (result, after) = self.with_line(starter, |line, due| {
             let changes = self.changes.lock();
-            line.set(&self.values, changes, value, |left, why| {
-                due.one(left, why)
-            })
+            line.set(&self.values, changes, value, |left, why| due.one(left, why))
         });
         (result.map_err(to_error), after)
     }
@@ -398,9 +399,7 @@ impl Counter {
     pub(super) fn seterr_for(&self, value: u64, starter: Starter) -> (Result<bool>, AfterChange) {
         let (result, after) = self.with_line(starter, |line, due| {
             let changes = self.changes.lock();
-            line.set_err(&self.values, changes, value, |left, why| {
-                due.one(left, why)
-            })
+            line.set_err(&self.values, changes, value, |left, why| due.one(left, why))
         });
         (result.map_err(to_error), after)
     }
