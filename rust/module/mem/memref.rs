@@ -67,13 +67,14 @@ pub(crate) struct MemRef {
 kernel::static_assert!(size_of::<MemRef>() <= 24);
 
 /// Memory that is not used any more and is only kept until a context that may sleep drops it.
-#[must_use = "a drop may sleep"]
-pub(crate) struct Kept(Option<Arc<Backing>>);
+pub(crate) struct Kept {
+    _backing: Option<Arc<Backing>>,
+}
 
 impl Kept {
     /// No memory.
     pub(crate) const fn nothing() -> Self {
-        Self(None)
+        Self { _backing: None }
     }
 }
 
@@ -386,7 +387,9 @@ impl Source<'_> {
         // So few bytes are copied without a call of `cond_resched()`.
         copy(&buffer, self);
         match core::mem::replace(self, Self::Mem(buffer)) {
-            Self::Mem(replaced) => Ok(Kept(replaced.backing)),
+            Self::Mem(replaced) => Ok(Kept {
+                _backing: replaced.backing,
+            }),
             Self::Inline(_) => Ok(Kept::nothing()),
         }
     }
