@@ -2,10 +2,10 @@
 
 //! The assertions of the suites of the module.
 //!
-//! The `assert!` that KUnit gives to a case ends the thread, without running destructors. So the
-//! link, the threads and the locks of a failed case stayed, and the cases after it failed too.
-//! These macros return an error from the case instead: its objects are dropped, and it fails alone.
-//! They can be used in each function that returns a `Result`.
+//! The `assert!` that KUnit gives to a case ends the thread, without running destructors. Then the
+//! link, the threads and the locks of the failed case stay, and the cases after it fail too. These
+//! macros return an error from the case instead: its objects are dropped, and it fails alone. They
+//! can be used in each function that returns a `Result`.
 
 use crate::shim::bindings as shim;
 use kernel::prelude::*;

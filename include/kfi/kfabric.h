@@ -191,7 +191,8 @@ struct kfi_rx_attr {
  *	KFI_NAMED_RX_CTX in the capabilities, max_ep_tx_ctx
  * @rx_ctx_cnt: the same for receive contexts
  * @auth_key_size: bytes of @auth_key: 4 (KFI_EP_RDM); 0: the key of zeros
- * @auth_key: key that peers must have too; it is no secret
+ * @auth_key: key that peers must have too, in every version of the API; it is
+ *	no secret
  */
 struct kfi_ep_attr {
 	enum kfi_ep_type	type;
@@ -470,10 +471,12 @@ enum kfi_type {
  * @datatype: what it is
  *
  * The text is in one buffer of the module, which the next call overwrites:
- * callers that may overlap must serialize their calls.
+ * callers that may overlap must serialize their calls.  A text of 4096 bytes or
+ * more is cut off.  KFI_TYPE_VERSION, the version of kfabric, ignores @data.
  *
  * Context: Any but hard interrupts and NMI.
- * Return: the text; NULL if @datatype is unknown or @data is NULL.
+ * Return: the text; NULL if @datatype is unknown, or @data is NULL and
+ *	@datatype is not KFI_TYPE_VERSION.
  */
 char *kfi_tostr(const void *data, enum kfi_type datatype);
 
@@ -521,8 +524,9 @@ struct kfi_param {
  * here, but a consumer cannot rely on that: the call may be about to return.
  *
  * Return: 0, and the object is gone; -KFI_EBUSY if something that still exists
- *	was made from it or is bound to it, or somebody waits on it, and nothing
- *	has changed.
+ *	was made from it or is bound to it, somebody waits on it, or it is a
+ *	transmit context with operations that have not completed; nothing has
+ *	changed then.
  */
 static inline int kfi_close(struct kfid *fid)
 {

@@ -255,8 +255,8 @@ static inline ssize_t kfi_atomicmsg(struct kfid_ep *ep,
  * At most inject_size bytes. It counts as a completion.
  *
  * Context: As kfi_atomic().
- * Return: 0: accepted, the buffer may be reused; otherwise as
- *	kfi_atomic().
+ * Return: 0: accepted, the buffer may be reused; -KFI_ENOSYS the operations of
+ *	the endpoint are triggered (KFI_TRIGGER); otherwise as kfi_atomic().
  */
 static inline ssize_t kfi_inject_atomic(struct kfid_ep *ep, const void *buf,
 					size_t count, kfi_addr_t dest_addr,

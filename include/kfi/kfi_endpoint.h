@@ -228,12 +228,14 @@ static inline int kfi_enable(struct kfid_ep *ep)
 /**
  * kfi_cancel() - cancel an operation
  * @fid: the endpoint or context
- * @context: context of the operation
+ * @context: context of the operation. NULL names operations without a context,
+ *	such as injected ones
  *
  * A cancelled operation completes with the error KFI_ECANCELED. A peer on another
  * host is asked to give a message back. If it does not answer, all operations to
- * it fail with KFI_ETIMEDOUT, mostly after 60 s. An operation that has begun and
- * cannot be cancelled (-KFI_ENOENT) ends in a limited time after the call.
+ * it fail with KFI_ETIMEDOUT, mostly after 60 s. A transmit that has begun and
+ * cannot be cancelled (-KFI_ENOENT) ends in a limited time after the call.  A
+ * receive that has begun ends with its message, or when the endpoint is closed.
  *
  * Return: 0; -KFI_ENOENT there is no such operation any more; -KFI_EOPBADSTATE
  *	the endpoint is not enabled; -EINTR the task is being killed.
@@ -316,7 +318,8 @@ static inline int kfi_ep_alias(struct kfid_ep *ep, struct kfid_ep **alias_ep,
  * KFI_CLASS_TX_CTX. It has neither an address vector nor a name of its own: to
  * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context with
  * operations that have not completed is -KFI_EBUSY. It can be closed in a limited
- * time after kfi_cancel() of each, whatever peers do.
+ * time after kfi_cancel() of each, whatever peers on other hosts do. A peer on
+ * this host that copies keeps it open until it has finished.
  *
  * Context: Process, may sleep.
  * Return: 0; -KFI_EINVAL there is no such context, or an attribute that cannot

@@ -87,7 +87,8 @@ struct kfi_eq_err_entry {
  * struct kfi_eq_cm_entry - an event about a connection
  * @fid: the endpoint; KFI_CONNREQ: the passive endpoint
  * @info: KFI_CONNREQ: for the endpoint that accepts; kfi_freeinfo() frees it.
- *	NULL with KFI_PEEK
+ *	NULL with KFI_PEEK, and if the link was removed or the request has
+ *	ended
  * @data: the peer's private data
  */
 struct kfi_eq_cm_entry {

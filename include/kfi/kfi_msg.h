@@ -311,8 +311,8 @@ static inline ssize_t kfi_sendmsg(struct kfid_ep *ep, const struct kfi_msg *msg,
  * The message has at most inject_size bytes. It counts as a completion.
  *
  * Context: As kfi_send().
- * Return: 0: accepted, the buffer may be reused; otherwise as
- *	kfi_send().
+ * Return: 0: accepted, the buffer may be reused; -KFI_ENOSYS the operations of
+ *	the endpoint are triggered (KFI_TRIGGER); otherwise as kfi_send().
  */
 static inline ssize_t kfi_inject(struct kfid_ep *ep, const void *buf,
 				 size_t len, kfi_addr_t dest_addr)
@@ -349,8 +349,8 @@ static inline ssize_t kfi_senddata(struct kfid_ep *ep, const void *buf,
  * @dest_addr: the peer; ignored by connected endpoints
  *
  * Context: As kfi_send().
- * Return: 0: accepted, the buffer may be reused; otherwise as
- *	kfi_send().
+ * Return: 0: accepted, the buffer may be reused; -KFI_ENOSYS the operations of
+ *	the endpoint are triggered (KFI_TRIGGER); otherwise as kfi_send().
  */
 static inline ssize_t kfi_injectdata(struct kfid_ep *ep, const void *buf,
 				     size_t len, u64 data, kfi_addr_t dest_addr)

@@ -373,8 +373,8 @@ static inline ssize_t kfi_writemsg(struct kfid_ep *ep,
  * At most inject_size bytes. It counts as a completion.
  *
  * Context: As kfi_write().
- * Return: 0: accepted, the buffer may be reused; otherwise as
- *	kfi_write().
+ * Return: 0: accepted, the buffer may be reused; -KFI_ENOSYS the operations of
+ *	the endpoint are triggered (KFI_TRIGGER); otherwise as kfi_write().
  */
 static inline ssize_t kfi_inject_write(struct kfid_ep *ep, const void *buf,
 				       size_t len, kfi_addr_t dest_addr,
@@ -418,8 +418,8 @@ static inline ssize_t kfi_writedata(struct kfid_ep *ep, const void *buf,
  * @key: remote key
  *
  * Context: As kfi_write().
- * Return: 0: accepted, the buffer may be reused; otherwise as
- *	kfi_write().
+ * Return: 0: accepted, the buffer may be reused; -KFI_ENOSYS the operations of
+ *	the endpoint are triggered (KFI_TRIGGER); otherwise as kfi_write().
  */
 static inline ssize_t kfi_inject_writedata(struct kfid_ep *ep, const void *buf,
 					   size_t len, u64 data,

@@ -327,8 +327,8 @@ static inline ssize_t kfi_tsendmsg(struct kfid_ep *ep,
  * The message has at most inject_size bytes. It counts as a completion.
  *
  * Context: As kfi_tsend().
- * Return: 0: accepted, the buffer may be reused; otherwise as
- *	kfi_tsend().
+ * Return: 0: accepted, the buffer may be reused; -KFI_ENOSYS the operations of
+ *	the endpoint are triggered (KFI_TRIGGER); otherwise as kfi_tsend().
  */
 static inline ssize_t kfi_tinject(struct kfid_ep *ep, const void *buf,
 				  size_t len, kfi_addr_t dest_addr, u64 tag)
@@ -369,8 +369,8 @@ static inline ssize_t kfi_tsenddata(struct kfid_ep *ep, const void *buf,
  * @tag: tag of the message
  *
  * Context: As kfi_tsend().
- * Return: 0: accepted, the buffer may be reused; otherwise as
- *	kfi_tsend().
+ * Return: 0: accepted, the buffer may be reused; -KFI_ENOSYS the operations of
+ *	the endpoint are triggered (KFI_TRIGGER); otherwise as kfi_tsend().
  */
 static inline ssize_t kfi_tinjectdata(struct kfid_ep *ep, const void *buf,
 				      size_t len, u64 data,

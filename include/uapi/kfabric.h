@@ -670,7 +670,7 @@ struct kfabric_info {
  * than 1.7; -EINVAL @service, or without KFI_SOURCE @node, cannot be read as a
  * number; @info_size is less than that of the first version; hints have bytes in
  * auth_key without auth_key_size; -E2BIG hints, as for @size; @info_size above
- * 4096.
+ * the size of a page.
  */
 struct kfabric_getinfo {
 	__u32	size;
@@ -700,9 +700,10 @@ struct kfabric_getinfo {
  * later, in pages that stay pinned and charged so long.
  *
  * Errors: -EBUSY something that still exists was made from it or is bound to
- * it, or somebody waits on it; nothing has changed then.  -EINTR the caller is
- * being killed: the object has no use but to be closed once more, by another
- * process that has the file.
+ * it, somebody waits on it, or it is a transmit context with operations that
+ * have not completed; nothing has changed then.  -EINTR the caller is being
+ * killed: the object has no use but to be closed once more, by another process
+ * that has the file.
  */
 struct kfabric_close {
 	__u32	size;
@@ -1568,6 +1569,8 @@ struct kfabric_wait {
  * @flags: 0
  * @handle: out
  * @reserved: 0
+ *
+ * KFABRIC_IOC_CLOSE of a poll set removes its members.
  */
 struct kfabric_poll_open {
 	__u32	size;
@@ -1732,7 +1735,7 @@ struct kfabric_ep_name {
  * struct kfabric_ep_cancel - cancel one operation by its context
  * @size: sizeof(struct kfabric_ep_cancel)
  * @ep: endpoint
- * @context: context of the operation
+ * @context: context of the operation; 0 names those without one
  *
  * The oldest receive, else the oldest waiting transmit, with that context
  * completes with the error ECANCELED; else an operation with KFI_TRIGGER that
@@ -2215,11 +2218,11 @@ struct kfabric_op {
  * on this host with another authorization key (KFI_EP_RDM); -ESHUTDOWN its
  * connection is over; -EAGAIN no room in the transmit or receive queue, in the
  * CQ for an entry, or at the peer for an injected message, KFI_FENCE while an
- * earlier operation waits there, or started operations of the endpoint wait for
- * room: try again after reading completions; -EMSGSIZE longer than
- * KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than the
- * path MTU of a datagram; an atomic on too many elements; -EKEYREJECTED a key
- * of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
+ * earlier message waits there for its receive, or started operations of the
+ * endpoint wait for room: try again after reading completions; -EMSGSIZE longer
+ * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
+ * the path MTU of a datagram; an atomic on too many elements; -EKEYREJECTED a
+ * key of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
  * -EHOSTUNREACH no endpoint at that address of this host, no route to another
  * host (KFI_EP_RDM); -ENETUNREACH no route to it; -ENETDOWN the link's
  * interface is down; -ENODEV it was removed; -EFAULT, -ENOMEM the buffer, as
@@ -2781,6 +2784,7 @@ struct kfabric_flush_work {
  * KFABRIC_IOC_POST takes the alias in place of the endpoint; no other call but
  * KFABRIC_IOC_CLOSE does.  The alias has no queues of its own: its operations
  * are those of the endpoint.  The endpoint is in use while it has aliases.
+ * Default flags, also KFI_TRIGGER, do not apply to KFABRIC_OP_EXPLICIT.
  *
  * Errors: -EINVAL flags that cannot be defaults of their side; -EOPNOTSUPP
  * KFI_TRIGGER of an endpoint without that capability, or a flag that the type
@@ -3130,8 +3134,8 @@ enum {
 	 */
 	KFABRIC_FIGURE_CM_UNPROVEN = 52,
 	/*
-	 * requests for a connection that were refused: their endpoint has
-	 * another authorization key
+	 * requests for a connection that were refused: the endpoint that they
+	 * name has another authorization key
 	 */
 	KFABRIC_FIGURE_CM_KEY = 53,
 };

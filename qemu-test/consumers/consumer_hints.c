@@ -262,7 +262,7 @@ static void offers_are_these(struct kunit *test)
 	kfi_freeinfo(info);
 }
 
-static void traffic_classes(struct kunit *test)
+static void defined_traffic_classes_match(struct kunit *test)
 {
 	struct kfi_info *hints = kfi_allocinfo(), *info;
 	u32 *places[2], class;
@@ -340,7 +340,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(each_member_is_matched),
 	KUNIT_CASE(offers_are_these),
 	KUNIT_CASE(capabilities_have_sides),
-	KUNIT_CASE(traffic_classes),
+	KUNIT_CASE(defined_traffic_classes_match),
 	KUNIT_CASE(keys_have_a_length),
 	{}
 };

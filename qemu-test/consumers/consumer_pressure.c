@@ -56,20 +56,6 @@ static void world_close(struct kunit *test, struct world *w)
 	vfree(w->mem[1]);
 }
 
-/* Waits for so many completions of an end. */
-static int await(struct end *end, int count)
-{
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret;
-
-	while (count--) {
-		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
-		if (ret != 1)
-			return ret ?: -EIO;
-	}
-	return 0;
-}
-
 /* A message, a write and an atomic. */
 static int turn(struct world *w, int round)
 {
@@ -85,8 +71,8 @@ static int turn(struct world *w, int round)
 	ret = ret ?: kfi_write(ep, w->mem[0] + ROOM, ROOM, NULL, peer, ROOM, KEY, NULL);
 	ret = ret ?: kfi_fetch_atomic(ep, &word[0], 1, NULL, &word[1], NULL, peer, 2 * ROOM, KEY,
 				      KFI_UINT64, KFI_SUM, NULL);
-	ret = ret ?: await(&w->ends[0], 3);
-	ret = ret ?: await(&w->ends[1], 1);
+	ret = ret ?: await_completions(&w->ends[0], 3);
+	ret = ret ?: await_completions(&w->ends[1], 1);
 	if (ret)
 		return ret;
 	return memcmp(w->mem[0], w->mem[1], 2 * ROOM) || word[1] != round ? -EILSEQ : 0;

@@ -76,20 +76,6 @@ static void world_close(struct kunit *test, struct world *w)
 		free_pages((unsigned long)w->mem[i], ORDER);
 }
 
-/* Waits for so many completions of an end. */
-static int await(struct end *end, int count)
-{
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret;
-
-	while (count--) {
-		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
-		if (ret != 1)
-			return ret ?: -EIO;
-	}
-	return 0;
-}
-
 /* The messages arrive, from receives that are posted now. */
 static int receive(struct world *w)
 {
@@ -98,7 +84,7 @@ static int receive(struct world *w)
 	for (i = 0; i < COUNT && !ret; i++) {
 		memset(w->mem[1], 0, LEN);
 		ret = kfi_trecv(w->ends[1].ep, w->mem[1], LEN, NULL, KFI_ADDR_UNSPEC, TAG, 0, NULL);
-		ret = ret ?: await(&w->ends[1], 1);
+		ret = ret ?: await_completions(&w->ends[1], 1);
 		if (!ret && memcmp(w->mem[0], w->mem[1], LEN))
 			ret = -EILSEQ;
 	}
@@ -122,7 +108,7 @@ static int post(void *arg)
 				       KEY, KFI_UINT64, KFI_SUM, NULL);
 }
 
-static void posts_of_a_softirq(struct kunit *test)
+static void posts_of_a_softirq_wait_for_no_io(struct kunit *test)
 {
 	struct world *w = world_open(test);
 	u64 *values = (u64 *)(w->mem[0] + 2 * LEN);
@@ -135,7 +121,7 @@ static void posts_of_a_softirq(struct kunit *test)
 	r = reclaim_begin(test);
 	flags = memalloc_noio_save();
 	ret = call_in_softirq(post, w);
-	ret = ret ?: await(&w->ends[0], COUNT + 3);
+	ret = ret ?: await_completions(&w->ends[0], COUNT + 3);
 	ret = ret ?: receive(w);
 	memalloc_noio_restore(flags);
 	reclaim_end(test, r, 1);
@@ -152,7 +138,7 @@ static int add_one(void *arg)
 }
 
 /* An add in a softirq makes messages due. */
-static void deferred_work(struct kunit *test)
+static void deferred_work_waits_for_no_io(struct kunit *test)
 {
 	struct world *w = world_open(test);
 	struct kfid_cntr *go = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
@@ -192,8 +178,8 @@ static void deferred_work(struct kunit *test)
 }
 
 static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(posts_of_a_softirq),
-	KUNIT_CASE_SLOW(deferred_work),
+	KUNIT_CASE_SLOW(posts_of_a_softirq_wait_for_no_io),
+	KUNIT_CASE_SLOW(deferred_work_waits_for_no_io),
 	{}
 };
 

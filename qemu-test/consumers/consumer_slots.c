@@ -78,7 +78,7 @@ static void has_no_contexts(struct kunit *test, struct kfid_ep *ep)
 	KUNIT_EXPECT_NULL(test, mc);
 }
 
-static void fabrics_and_domains(struct kunit *test)
+static void tables_of_fabrics_and_domains_are_full(struct kunit *test)
 {
 	struct kfi_poll_attr attr = {};
 	struct kfid_poll *poll;
@@ -115,7 +115,7 @@ static void fabrics_and_domains(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static void queues_counters_and_regions(struct kunit *test)
+static void tables_of_queues_counters_and_regions_are_full(struct kunit *test)
 {
 	u8 *buf = kunit_kzalloc(test, 8, GFP_KERNEL);
 	struct kfid_cntr *cntr;
@@ -163,7 +163,7 @@ static void queues_counters_and_regions(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static void endpoints(struct kunit *test)
+static void tables_of_endpoints_are_full(struct kunit *test)
 {
 	static const enum kfi_ep_type types[] = { KFI_EP_RDM, KFI_EP_DGRAM, KFI_EP_MSG };
 	struct kfid_ep *ep, *alias;
@@ -187,7 +187,7 @@ static void endpoints(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static void shared_contexts(struct kunit *test)
+static void tables_of_shared_contexts_are_full(struct kunit *test)
 {
 	struct kfid_ep *srx, *other = NULL;
 	size_t len = sizeof(len), value = 0;
@@ -221,7 +221,7 @@ static void shared_contexts(struct kunit *test)
 }
 
 /* Those of a passive endpoint, and of the handle of a request. */
-static void requests_for_connections(struct kunit *test)
+static void tables_of_passive_endpoints_are_full(struct kunit *test)
 {
 	struct kfid_ep *ep, *other = NULL;
 	struct sockaddr_in addr;
@@ -344,7 +344,7 @@ static void has_no_atomics(struct kunit *test, struct kfid_ep *ep)
 	KUNIT_EXPECT_EQ(test, count, 7);
 }
 
-static void scalable_endpoints(struct kunit *test)
+static void tables_of_scalable_endpoints_are_full(struct kunit *test)
 {
 	struct kfid *alias = NULL;
 	struct kfid_mc *mc = NULL;
@@ -382,12 +382,12 @@ static void scalable_endpoints(struct kunit *test)
 }
 
 static struct kunit_case cases[] = {
-	KUNIT_CASE(fabrics_and_domains),
-	KUNIT_CASE(queues_counters_and_regions),
-	KUNIT_CASE(endpoints),
-	KUNIT_CASE(shared_contexts),
-	KUNIT_CASE(requests_for_connections),
-	KUNIT_CASE(scalable_endpoints),
+	KUNIT_CASE(tables_of_fabrics_and_domains_are_full),
+	KUNIT_CASE(tables_of_queues_counters_and_regions_are_full),
+	KUNIT_CASE(tables_of_endpoints_are_full),
+	KUNIT_CASE(tables_of_shared_contexts_are_full),
+	KUNIT_CASE(tables_of_passive_endpoints_are_full),
+	KUNIT_CASE(tables_of_scalable_endpoints_are_full),
 	{}
 };
 

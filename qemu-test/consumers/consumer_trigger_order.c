@@ -248,11 +248,14 @@ static void an_alias_defers(struct kunit *test)
 			-KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_send(w->ends[0].ep, w->from + 1, 1, NULL, peer, w), 0);
 	completed(test, &w->ends[0], w, SENT, 0);
+	/* A call that takes flags has these only. */
+	KUNIT_EXPECT_EQ(test, kfi_sendmsg(alias, &w->msg[2], 0), 0);
+	completed(test, &w->ends[0], &w->when[2], SENT, 0);
 	/* The structure was copied. */
 	memset(&w->when[0], 0xff, sizeof(w->when[0]));
 	KUNIT_EXPECT_EQ(test, kfi_cntr_add(w->go, 1), 0);
 	completed(test, &w->ends[0], &w->when[0], SENT, 0);
-	arrive(test, w, "ba");
+	arrive(test, w, "bca");
 	KUNIT_EXPECT_EQ(test, kfi_close(&alias->fid), 0);
 	world_close(test, w);
 }

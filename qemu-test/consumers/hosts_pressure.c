@@ -13,14 +13,6 @@
 #define ROUNDS	50
 #define ROOM	(16 * 1024)
 
-static int await(struct end *end)
-{
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
-
-	return ret == 1 ? 0 : ret ?: -EIO;
-}
-
 /* A message there. */
 static int turn(struct end *ends, u8 **mem, int round)
 {
@@ -29,8 +21,8 @@ static int turn(struct end *ends, u8 **mem, int round)
 	memset(mem[0], round, ROOM);
 	ret = kfi_recv(ends[1].ep, mem[1], ROOM, NULL, KFI_ADDR_UNSPEC, NULL);
 	ret = ret ?: kfi_send(ends[0].ep, mem[0], ROOM, NULL, ends[0].peer, NULL);
-	ret = ret ?: await(&ends[0]);
-	ret = ret ?: await(&ends[1]);
+	ret = ret ?: await_completions(&ends[0], 1);
+	ret = ret ?: await_completions(&ends[1], 1);
 	if (ret)
 		return ret;
 	return memcmp(mem[0], mem[1], ROOM) ? -EILSEQ : 0;

@@ -86,28 +86,14 @@ static void world_close(struct kunit *test, struct world *w)
 	hosts_close(test, w->f);
 }
 
-/* Waits for so many completions of an end. */
-static int await(struct end *end, int count)
-{
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret;
-
-	while (count--) {
-		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
-		if (ret != 1)
-			return ret ?: -EIO;
-	}
-	return 0;
-}
-
 /* A message there, to a receive. */
 static int message(struct world *w)
 {
 	int ret = kfi_recv(w->ends[1].ep, w->mem[1], LEN, NULL, KFI_ADDR_UNSPEC, NULL);
 
 	ret = ret ?: kfi_send(w->ends[0].ep, w->mem[0], LEN, NULL, w->ends[0].peer, NULL);
-	ret = ret ?: await(&w->ends[0], 1);
-	ret = ret ?: await(&w->ends[1], 1);
+	ret = ret ?: await_completions(&w->ends[0], 1);
+	ret = ret ?: await_completions(&w->ends[1], 1);
 	if (ret)
 		return ret;
 	return memcmp(w->mem[0], w->mem[1], LEN) ? -EILSEQ : 0;
@@ -138,7 +124,7 @@ static int rounds(struct world *w, bool softirq)
 	for (round = 0; round < ROUNDS && !ret; round++) {
 		memset(w->mem[0], round, LONG_LEN);
 		ret = softirq ? call_in_softirq(remote_memory, w) : remote_memory(w);
-		ret = ret ?: await(&w->ends[0], 3);
+		ret = ret ?: await_completions(&w->ends[0], 3);
 		if (!ret && (memcmp(w->mem[0], w->mem[1], LONG_LEN) || values[1] != round))
 			ret = -EILSEQ;
 	}
@@ -168,12 +154,12 @@ static void remote_memory_of(struct kunit *test, enum kfi_ep_type type)
 	world_close(test, w);
 }
 
-static void msg_remote_memory(struct kunit *test)
+static void msg_remote_memory_is_accessed_without_io(struct kunit *test)
 {
 	remote_memory_of(test, KFI_EP_MSG);
 }
 
-static void rdm_remote_memory(struct kunit *test)
+static void rdm_remote_memory_is_accessed_without_io(struct kunit *test)
 {
 	remote_memory_of(test, KFI_EP_RDM);
 }
@@ -202,11 +188,11 @@ static void messages_are_kept(struct kunit *test)
 	r = reclaim_begin(test);
 	flags = memalloc_noio_save();
 	ret = call_in_softirq(send_all, w);
-	ret = ret ?: await(&w->ends[0], COUNT);
+	ret = ret ?: await_completions(&w->ends[0], COUNT);
 	for (i = 0; i < COUNT && !ret; i++) {
 		memset(w->mem[1], 0, LEN);
 		ret = kfi_recv(w->ends[1].ep, w->mem[1], LEN, NULL, KFI_ADDR_UNSPEC, NULL);
-		ret = ret ?: await(&w->ends[1], 1);
+		ret = ret ?: await_completions(&w->ends[1], 1);
 		if (!ret && memcmp(w->mem[0], w->mem[1], LEN))
 			ret = -EILSEQ;
 	}
@@ -242,9 +228,9 @@ static void datagrams_connect(struct kunit *test)
 		end_knows(test, &w->ends[0], &peers[i]);
 		ret = ret ?: kfi_send(w->ends[0].ep, w->mem[0], LEN, NULL, w->ends[0].peer, NULL);
 	}
-	ret = ret ?: await(&w->ends[0], PEERS);
+	ret = ret ?: await_completions(&w->ends[0], PEERS);
 	for (i = 0; i < PEERS; i++)
-		ret = ret ?: await(&peers[i], 1);
+		ret = ret ?: await_completions(&peers[i], 1);
 	memalloc_noio_restore(flags);
 	reclaim_end(test, r, 1);
 	KUNIT_EXPECT_EQ(test, ret, 0);
@@ -274,8 +260,8 @@ static void endpoints_connect(struct kunit *test)
 }
 
 static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(msg_remote_memory),
-	KUNIT_CASE_SLOW(rdm_remote_memory),
+	KUNIT_CASE_SLOW(msg_remote_memory_is_accessed_without_io),
+	KUNIT_CASE_SLOW(rdm_remote_memory_is_accessed_without_io),
 	KUNIT_CASE_SLOW(messages_are_kept),
 	KUNIT_CASE_SLOW(datagrams_connect),
 	KUNIT_CASE_SLOW(endpoints_connect),

@@ -134,6 +134,20 @@ static inline void pair_close(struct kunit *test, struct fixture *f, struct end 
 	fixture_close(test, f);
 }
 
+/* Waits for so many completions of an end. */
+static inline int await_completions(struct end *end, int count)
+{
+	struct kfi_cq_tagged_entry entry;
+	ssize_t ret;
+
+	while (count--) {
+		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
+		if (ret != 1)
+			return ret ?: -EIO;
+	}
+	return 0;
+}
+
 /* Waits for the next completion of an end, and compares it. */
 static inline struct kfi_cq_tagged_entry completed(struct kunit *test, struct end *end,
 						   void *context, u64 flags, size_t len)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Authorization keys in the structures of calls: which endpoints can have one, programs of the
-//! time without keys, and the entries and hints of getinfo.
+//! Authorization keys in the structures of calls: which endpoints can have one, programs that
+//! were compiled before there were keys, and the entries and hints of getinfo.
 
 use crate::{
     harness::tests,
@@ -14,7 +14,7 @@ use kfi::{
 
 tests![
     only_reliable_datagrams_have_keys,
-    a_program_of_the_time_without_keys_has_none,
+    a_program_with_the_first_structures_has_no_key,
     getinfo_has_the_key_of_its_hints,
     entries_have_the_size_that_the_program_knows,
     hints_have_the_size_that_the_program_knows,
@@ -85,7 +85,7 @@ fn send(file: &File, from: &crate::raw::Party, to: abi::kfabric_sockaddr) -> Res
     file.post_one(from.ep, op)
 }
 
-fn a_program_of_the_time_without_keys_has_none() {
+fn a_program_with_the_first_structures_has_no_key() {
     let (file, fabric, domain) = domain();
     let mut arg = abi::kfabric_ep_open {
         size: EP_OPEN_V1 as u32,

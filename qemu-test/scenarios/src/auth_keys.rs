@@ -151,7 +151,8 @@ fn other_keys_do_not(way: Way) {
         b.ep.trecv(&tagged, 5, 0, 2).expect("trecv");
         let (from, long, back) = (buffer(8), buffer(LONG), buffer(8));
         let (at, uint64) = (mr.remote(0), Datatype::Uint64);
-        // A key of a region that does not exist is told of no sooner than one that does.
+        // The authorization key is checked before the key of a region, also of one that does not
+        // exist.
         let nowhere = Remote::new(0, 77);
         let sum = AtomicOp::Sum;
         for op in [
@@ -363,5 +364,6 @@ fn refused_peers_leave_nothing_behind() {
         }
     }
     b.expect_nothing();
-    assert_eq!(refused() - before, 300);
+    // A request is repeated if its answer is late.
+    assert!(refused() - before >= 300);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Deferred work that a task of another user makes due: it is the owner's, who pays for its memory
-//! and whose nice value it has, and does not hold others up.
+//! Deferred work that a task of another user makes due: its memory is charged to its owner, it runs
+//! with the nice value of its owner, and it does not delay the work of others.
 
 use crate::{
     abi_threads::{USER, open_to_all},

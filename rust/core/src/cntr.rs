@@ -9,13 +9,13 @@
 //! lowest threshold of any waiter. Programs can map the two values read-only. Reading is a load.
 //! Adding is one fully ordered atomic add and one compare with `due`; usually no waiter is due, and
 //! the add is complete. An add that reaches `due` returns [`ThresholdReached`], and the caller
-//! takes the counter's lock and passes it to the other part.
+//! takes the lock of the waiters and passes it to the other part.
 //!
-//! [`Waiters`] is the part under the counter's lock, that of the waiters: the waiters with their
-//! conditions ([`WaitCondition`]), in [`Due`] order. There are two conditions. *At least*: the
-//! success value reaches a threshold (kfi_cntr_wait). Any change of the error value since the
-//! thread entered ([`WaitStart`]) ends this wait too, with [`Outcome::ErrorChanged`]. *Any change*
-//! since a [`Seen`]: pollable file descriptors and wait sets use this.
+//! [`Waiters`] is the part under the lock of the waiters: the waiters with their conditions
+//! ([`WaitCondition`]), in [`Due`] order. There are two conditions. *At least*: the success value
+//! reaches a threshold (kfi_cntr_wait). Any change of the error value since the thread entered
+//! ([`WaitStart`]) ends this wait too, with [`Outcome::ErrorChanged`]. *Any change* since a
+//! [`Seen`]: pollable file descriptors and wait sets use this.
 //!
 //! [`Changes`] is the part under the lock of the changes: all that modifies a value, except adds.
 //!
@@ -38,9 +38,10 @@
 //! the lock of the waiters must not: in interrupts. A change counts itself, exchanges the value and
 //! notes the highest value that it has found or made. The value that it has found includes all
 //! earlier adds. A holder of the lock of the waiters takes the notes and releases all waiters that
-//! they satisfy: the task that made the change, or soon after another one ([`Waiters::settle`]). A
-//! waiter for 3 is therefore released by a set to 3 followed by a set to 1, and by an add to 3
-//! followed by a set to 1 even if the adder has not taken the lock yet.
+//! they satisfy: the task that made the change, or soon after another one
+//! ([`Waiters::release_changes`]). A waiter for 3 is therefore released by a set to 3 followed by a
+//! set to 1, and by an add to 3 followed by a set to 1 even if the adder has not taken the lock
+//! yet.
 //!
 //! A caller that arms a waiter first releases the waiters of the changes that it has seen. So a waiter
 //! that is armed after a change is not released by it, whenever the notes are taken.

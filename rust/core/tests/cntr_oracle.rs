@@ -196,7 +196,7 @@ impl Counter {
     /// An adder, or the task that comes after an unlocked change, takes the lock.
     fn arrives(&mut self, adder: Adder) {
         let Some(reached) = adder.reached else {
-            self.settle();
+            self.release_changes();
             return self.fire(ThresholdReached::of_unlocked());
         };
         self.fire(reached);
@@ -209,10 +209,11 @@ impl Counter {
             .fire(&self.values, reached, move || changes, release);
     }
 
-    fn settle(&mut self) {
+    fn release_changes(&mut self) {
         let (changes, released) = (&mut self.changes, &mut self.released);
         let release = |name, why| released.push((name, why));
-        self.waiters.settle(&self.values, move || changes, release);
+        self.waiters
+            .release_changes(&self.values, move || changes, release);
     }
 
     fn set(&mut self, value: u64) -> Result<(), Errno> {
@@ -272,9 +273,9 @@ fn check(c: &mut Counter, model: &mut Model) -> Result<(), TestCaseError> {
     if model.delayed.is_empty() {
         let late: Vec<_> = model.armed.iter().filter(|waiting| waiting.met).collect();
         prop_assert!(late.is_empty(), "{} sleeps on", late[0].name);
-        prop_assert!(c.waiters.is_settled(&c.values));
+        prop_assert!(c.waiters.has_released_changes(&c.values));
     }
-    if c.waiters.is_settled(&c.values) {
+    if c.waiters.has_released_changes(&c.values) {
         let late = model.armed.iter().any(|waiting| waiting.err_changed);
         prop_assert!(!late, "a change ends every wait");
     }
@@ -304,7 +305,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
 
     for (name, op) in (0..).zip(ops) {
         if matches!(op, Op::Wait(..) | Op::WaitForChange(_) | Op::Disarm(_)) {
-            c.settle();
+            c.release_changes();
             check(&mut c, &mut model)?;
         }
         let mut error_changed = false;

@@ -36,7 +36,7 @@ enum Op {
     Write(Vec<u8>),
     PushErr(u64),
     /// The object is closed.
-    Forget(u64),
+    RemoveEventsOf(u64),
     /// Reads with room for this many bytes.
     Read(usize, bool),
     ReadErr(bool),
@@ -57,7 +57,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (SOURCES, data()).prop_map(|(source, data)| Op::PushRequest(source, data)),
         3 => data().prop_map(Op::Write),
         2 => SOURCES.prop_map(Op::PushErr),
-        1 => SOURCES.prop_map(Op::Forget),
+        1 => SOURCES.prop_map(Op::RemoveEventsOf),
         6 => (prop_oneof![3 => Just(MAX_EVENT), 1 => 0..6_usize], any::<bool>())
             .prop_map(|(room, peek)| Op::Read(room, peek)),
         3 => any::<bool>().prop_map(Op::ReadErr),
@@ -127,10 +127,10 @@ fn run(slots: usize, error_slots: usize, ops: Vec<Op>) -> Result<(), TestCaseErr
                 };
                 prop_assert_eq!(eq.write(name, &data, wake), expected);
             }
-            Op::Forget(source) => {
+            Op::RemoveEventsOf(source) => {
                 model_events.retain(|(about, ..)| *about != Some(source));
                 model_errors.retain(|(about, _)| *about != source);
-                eq.forget(source);
+                eq.remove_events_of(source);
             }
             Op::PushErr(source) => {
                 wakes = true;

@@ -67,7 +67,7 @@ impl Counter {
         let mut locked = self.locked.lock().unwrap();
         let Locked { waiters, released } = &mut *locked;
         let release = |name, why| released.push((name, why));
-        waiters.settle(&self.values, || self.changes.lock().unwrap(), release);
+        waiters.release_changes(&self.values, || self.changes.lock().unwrap(), release);
         locked
     }
 

@@ -209,7 +209,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
             op,
             Op::Queue(..) | Op::QueueAt(..) | Op::Pass(..) | Op::Cancel(_) | Op::Flush
         ) {
-            waiters.settle(&values, || &mut changes, nobody);
+            waiters.release_changes(&values, || &mut changes, nobody);
             check(&mut waiters, &mut model)?;
         }
         match op {
@@ -241,7 +241,7 @@ fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 let adder = model.delayed.remove(index.index(model.delayed.len()));
                 model.arrives(&adder);
                 let reached = adder.reached.unwrap_or_else(|| {
-                    waiters.settle(&values, || &mut changes, nobody);
+                    waiters.release_changes(&values, || &mut changes, nobody);
                     ThresholdReached::of_unlocked()
                 });
                 waiters.fire(&values, reached, || &mut changes, nobody);

@@ -4,9 +4,9 @@
 //!
 //! # Context
 //!
-//! Values are read and changed in any context. If a waiter is due, it is woken by the caller, or by
-//! a worker if the caller must not take the lock of the waiters: in interrupts and softirqs, and
-//! with either disabled. The other calls need process context.
+//! Values are read in any context, and changed in any but NMIs. The caller wakes a waiter that is
+//! due, or a worker does if the caller must not take the lock of the waiters: in interrupts and
+//! softirqs, and with either disabled. The other calls need process context.
 
 use core::ptr;
 

@@ -121,7 +121,8 @@ fn open_with<T>(serial: u64, with: impl FnOnce(&Arc<Pep>, usize) -> T) -> Option
     Some(with(&listed.pep, listed.addr))
 }
 
-/// The address of the object of a passive endpoint; 0 if it is closed. Sleeps.
+/// The address of the object of an open passive endpoint. A closed one, which has no events, gives
+/// 0. Sleeps.
 pub(super) fn address(serial: u64) -> usize {
     open_with(serial, |_, addr| addr).unwrap_or(0)
 }
@@ -249,8 +250,8 @@ pub(super) struct Asked {
     pub(super) link: LinkName,
 }
 
-/// The entry for an endpoint that accepts a request; null if the passive endpoint was closed, or
-/// the link was removed. Fails with `ENOMEM`. Sleeps.
+/// The entry for an endpoint that accepts a request; null if the request has ended, or the link was
+/// removed. Fails with `ENOMEM`. Sleeps.
 pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
     let mut wanted = KBox::new(Info::ANY, GFP_KERNEL)?;
     wanted.ep.ep_type = EpType::Msg.into();

@@ -302,6 +302,7 @@ impl OpenEp {
         match call.start {
             Start::Now(Context::MaySleep) => {
                 let post = || Poster::new(&self.endpoint).post(op);
+                // Not `Owner::charge`: a post of the consumer stays in the scope of its caller.
                 owner.memcg().charge(post)
             }
             Start::Now(Context::Atomic) => {

@@ -277,10 +277,10 @@ impl Eq {
 
     /// Removes the events of an object that is closed, which has reported its last one. No reader
     /// gets one of them afterwards. Sleeps.
-    pub(super) fn forget(&self, about: &Ident) {
+    pub(super) fn remove_events_of(&self, about: &Ident) {
         // A reader gives the oldest event away, and then removes it.
         let _reader = self.reader.lock();
-        self.state.lock().forget(about.fid);
+        self.state.lock().remove_events_of(about.fid);
     }
 
     /// The bytes of `struct kfabric_eq_entry`; for a kernel consumer those of `struct

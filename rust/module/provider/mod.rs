@@ -58,7 +58,7 @@
 //!   taken under the lock of the buffer only. The lock of the receive side of a shared receive
 //!   context -> that of the CQ of its endpoints, when the first of them is enabled
 //!   (`ep/receive/shared.rs`).
-//! - The locks of an endpoint's transmit side and of a waiting send are leaves.
+//! - The lock of an endpoint's transmit side -> that of a waiting send, a leaf.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit/`).
 //! - The mutex of a flow's points -> the lock of a counters object, a leaf. A mutex of a flow is not

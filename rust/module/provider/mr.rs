@@ -337,7 +337,8 @@ impl Object for Mr {
         if let Some(used) = self.endpoint.as_ref() {
             used.release();
         }
-        self.domain.with_mr_eq(|eq| eq.forget(&self.ident));
+        self.domain
+            .with_mr_eq(|eq| eq.remove_events_of(&self.ident));
         self.domain.release();
     }
 }

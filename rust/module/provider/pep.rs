@@ -520,7 +520,7 @@ impl Object for Pep {
         };
         drop(waiting);
         if let Some(eq) = eq {
-            eq.forget(&self.ident);
+            eq.remove_events_of(&self.ident);
         }
         self.fabric.release();
     }

@@ -5,7 +5,10 @@
 use crate::shim::{
     bindings as shim,
     reclaim::OwnerKind,
-    sched::Nice, //
+    sched::{
+        BorrowedNice,
+        Nice, //
+    }, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -70,14 +73,20 @@ impl Owner {
         self.memcg.charge(run)
     }
 
-    /// The memory control group of the process when it opened the file.
+    /// The memory control group of the process when it opened the file or the fabric.
     pub(crate) fn memcg(&self) -> &MemCgroup {
         &self.memcg
     }
 
-    /// The nice value of the task that opened the file, when it did.
-    pub(crate) fn nice(&self) -> Nice {
-        self.nice
+    /// Gives the current task, a worker, the nice value that the task had which opened the file, until
+    /// the result is dropped. A worker for a kernel consumer keeps its own: it may be the rescuer of
+    /// its queue. Process context.
+    #[must_use = "the value is restored when this is dropped"]
+    pub(crate) fn borrow_nice(&self) -> Option<BorrowedNice> {
+        match self.kind {
+            OwnerKind::Program => Some(self.nice.borrow()),
+            OwnerKind::Consumer => None,
+        }
     }
 
     /// Whether the current task acts for the same user.

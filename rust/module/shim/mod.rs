@@ -22,6 +22,7 @@
 //! | [`udp`] | the UDP sockets of a namespace, its addresses, routes to peers |
 //! | [`skb`] | packets in socket buffers |
 //! | [`rcu`] | look-ups that take no lock |
+//! | [`reclaim`] | scopes in which allocations start no I/O |
 //! | [`work`] | the module's workqueues |
 //! | [`alarm`] | a timer that an object sets repeatedly |
 //! | [`deadline`] | has another task do accepted work that does not begin in time |

@@ -4,12 +4,12 @@
 //!
 //! | queue | items | may wait for |
 //! |---|---|---|
-//! | [`queue`] | received packets; drops after a grace period; waiters of adds in interrupts | memory |
+//! | [`queue`] | received packets; drops after a grace period; waiters of counters that interrupts change | memory |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
 //! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of calls |
 //! | [`peer_queue`] | sessions, connections, listeners | the same, and items of [`queue`] |
-//! | [`slow_queue`] | callbacks, links that go | anything, including items of the others |
-//! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of the two before |
+//! | [`slow_queue`] | callbacks, links that go, ends of services of connection management | anything, including items of the others |
+//! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of [`peer_queue`] and [`slow_queue`] |
 //!
 //! Items of [`submit_queue`] and [`peer_queue`] for kernel consumers are in one queue of their own.
 //! Those for programs are in another one and in the slow queue.
@@ -17,8 +17,9 @@
 //! What an item does may be what frees memory, because a kernel consumer writes back dirty pages
 //! with it. So all queues but those of programs have a rescuer thread, which runs items when there
 //! is no memory for another worker. Their items allocate nothing that waits for I/O
-//! ([`NoIo`](super::reclaim::NoIo)), and never wait for a program. Handlers of kernel consumers are
-//! the consumers' own functions, which choose their scopes themselves.
+//! ([`NoIo`](super::reclaim::NoIo)). Those of [`queue`] also run the QPs of programs, so they may
+//! wait for a task that holds the lock of a program's session. Handlers of kernel consumers are the
+//! consumers' own functions, which choose their scopes themselves.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that
@@ -123,8 +124,8 @@ pub(crate) fn peer_queue(kind: OwnerKind) -> &'static Queue {
     }
 }
 
-/// The queue for items that call programs' objects, or wait for items of the other queues. Any
-/// context.
+/// The queue for callbacks, for sessions, connections and listeners of programs, and for items that
+/// wait for items of the other queues. Any context.
 pub(crate) fn slow_queue() -> &'static Queue {
     // SAFETY: As above.
     unsafe { Queue::from_raw(raw(&SLOW)) }

@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// The size of a `struct kfabric_info` in its first version, which all programs know.
-const INFO_V1_SIZE: usize = 512;
+const INFO_V1_SIZE: usize = core::mem::offset_of!(kfabric_info, auth_key_size);
 
 /// `KFABRIC_IOC_QUERY`.
 pub(super) fn query(_file: &OpenFile, arg: &mut kfabric_query) -> Result {

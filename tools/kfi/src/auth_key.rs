@@ -11,7 +11,7 @@ use crate::abi::KFABRIC_AUTH_KEY_SIZE;
 /// A key separates users of a network who trust each other.  It is no secret: it is
 /// sent in plain text.
 ///
-/// As text a key is a hexadecimal number of up to 8 digits.
+/// As text a key is a hexadecimal number below 2^32, with or without `0x`.
 ///
 /// ```
 /// use kfi::AuthKey;
@@ -55,7 +55,7 @@ impl fmt::Display for AuthKey {
 
 /// Text that is no authorization key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key has 1 to 8 hexadecimal digits")]
+#[error("a key is a hexadecimal number below 2^32")]
 pub struct AuthKeyError;
 
 impl FromStr for AuthKey {

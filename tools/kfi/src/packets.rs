@@ -149,7 +149,8 @@ values! {
     /// Requests for a connection that were refused: too many that may have a forged source address.
     /// Their senders repeat them with a cookie.
     CmUnproven KFABRIC_FIGURE_CM_UNPROVEN "cm_unproven",
-    /// Requests for a connection that were refused: their endpoint has another authorization key.
+    /// Requests for a connection that were refused: the endpoint that they name has another
+    /// authorization key.
     CmKey KFABRIC_FIGURE_CM_KEY "cm_key",
 }
 

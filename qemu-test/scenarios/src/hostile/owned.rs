@@ -44,9 +44,9 @@ const MESSAGE: usize = 64;
 /// An address behind the open memory.
 const END: u64 = MEMORY as u64;
 
-/// The most messages of one connection for which the victim may owe an answer. Messages that wait
+/// The most messages of one connection that the victim may leave without an answer. Those that wait
 /// for a receive have a limit each for tagged and untagged ones.
-const OWED: u32 = ANSWERS + CANCELS_MAX + 2 * MAX_UNEXPECTED;
+const UNANSWERED: u32 = ANSWERS + CANCELS_MAX + 2 * MAX_UNEXPECTED;
 
 /// Bytes of a READ, and packets of its response with the requested path MTU.
 const READ: u32 = 64 << 10;
@@ -153,12 +153,12 @@ impl Peers {
 }
 
 /// Messages that the victim has to answer with a FIN, which the attacker never acknowledges.
-pub(super) struct Owed {
+pub(super) struct Unacknowledged {
     peers: Peers,
     cancels: bool,
 }
 
-impl Owed {
+impl Unacknowledged {
     /// CANCELs of messages that were never sent.
     pub(super) fn cancels(number: u8) -> Self {
         let peers = Peers::new(number);
@@ -178,7 +178,7 @@ impl Owed {
     }
 }
 
-impl Attack for Owed {
+impl Attack for Unacknowledged {
     fn name(&self) -> &'static str {
         if self.cancels {
             "CANCELs of what was never sent"
@@ -222,7 +222,7 @@ impl Attack for Owed {
     fn end(&mut self) -> Result<(), String> {
         self.peers.end()?;
         let most = self.peers.most;
-        if most > OWED {
+        if most > UNANSWERED {
             return Err(format!(
                 "{most} messages were taken that cannot be answered"
             ));
@@ -378,7 +378,7 @@ impl Attack for TaggedRma {
     fn end(&mut self) -> Result<(), String> {
         self.peers.end()?;
         let most = self.peers.most;
-        if most > OWED {
+        if most > UNANSWERED {
             return Err(format!(
                 "{most} requests were taken that cannot be answered"
             ));

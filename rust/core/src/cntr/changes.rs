@@ -9,7 +9,7 @@
 //! instructions, and may be taken in interrupts. The lock of the waiters is taken before it, never
 //! after it. A caller that may not take the lock of the waiters changes a value under the lock of
 //! the changes alone. A task that may take it releases the waiters soon after
-//! ([`Waiters::settle`]).
+//! ([`Waiters::release_changes`]).
 //!
 //! [`Changes`] notes the highest values that the changes have found or made. Changes exclude each
 //! other, so a change that lowers a value notes what earlier adds and changes have reached. A
@@ -46,8 +46,8 @@ use super::Waiters;
 /// The changes of a counter. There is one for each [`CounterValues`]; each call must be given the
 /// same values.
 ///
-/// A caller that does not hold the lock of the waiters has a task call [`Waiters::settle`] and then
-/// [`Waiters::fire`] of [`ThresholdReached::of_unlocked`] soon.
+/// A caller that does not hold the lock of the waiters has a task call [`Waiters::release_changes`]
+/// and then [`Waiters::fire`] of [`ThresholdReached::of_unlocked`] soon.
 ///
 /// Context: under the lock of the changes, which may be taken in interrupts. O(1).
 #[derive(Default)]

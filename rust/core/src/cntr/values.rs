@@ -28,8 +28,8 @@ pub struct CounterValues<V: Word, D: Word> {
     max: u64,
 }
 
-/// The result of an add that reached a threshold, or that must be executed under the lock. The
-/// caller passes it to [`Waiters::fire`].
+/// The result of an add that reached a threshold, or that must be executed under the lock of the
+/// changes. The caller passes it to [`Waiters::fire`].
 #[must_use = "the waiters that are due are not released otherwise"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct ThresholdReached(pub(super) AddOutcome);
@@ -46,7 +46,7 @@ pub(super) enum AddOutcome {
 
 impl ThresholdReached {
     /// Returns the result that stands for all adds and changes without the lock of the waiters, for
-    /// the task that releases their waiters after [`Waiters::settle`].
+    /// the task that releases their waiters after [`Waiters::release_changes`].
     pub fn of_unlocked() -> Self {
         Self(AddOutcome::Reached)
     }
@@ -110,7 +110,7 @@ impl<V: Word, D: Word> CounterValues<V, D> {
     }
 
     /// Adds to the success value. The caller passes the result, usually `None`, to
-    /// [`Waiters::fire`] under the lock without delay.
+    /// [`Waiters::fire`] under the lock of the waiters without delay.
     ///
     /// Context: any, no lock.
     #[inline]
@@ -206,9 +206,10 @@ impl<V: Word, D: Word> CounterValues<V, D> {
     /// change notes the sum that was reached before it, and is released later.
     #[inline]
     pub(super) fn with_sum(&self) -> (u64, u64) {
-        // ORDERING: acquire: the values are read between two reads of the number, and who reads the
-        // value of a change also reads its number. So if the numbers are equal, at most one change
-        // has written meanwhile, and to one of the values. The sum was reached before or after it.
+        // ORDERING: acquire: the values are read between two reads of the number, and a thread that
+        // reads the value of a change also reads its number. So if the numbers are equal, at most
+        // one change has written meanwhile, and to one of the values. The sum was reached before or
+        // after it.
         let before = self.writes.load_acquire();
         let (value, err) = (self.read(), self.read_err());
         if self.writes.load() == before {

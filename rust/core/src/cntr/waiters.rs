@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The part of a counter under the lock: the waiters, their conditions and their order.
+//! The part of a counter under the lock of the waiters: the waiters, their conditions and their
+//! order.
 //! [`crate::cntr`] describes the algorithm.
 
 use super::{
@@ -122,14 +123,14 @@ pub enum Armed<S> {
 /// the [`WorkMap`] when a call returns. A `changes` argument is the lock of the changes, or takes
 /// it; `release` is called without it.
 ///
-/// A caller that arms or removes a waiter or a work calls [`settle`](Self::settle) before, under
-/// the same hold of the lock.
+/// A caller that arms or removes a waiter or a work calls
+/// [`release_changes`](Self::release_changes) before, under the same hold of the lock.
 pub struct Waiters<M: DueMap, W: WorkMap = NoWork> {
     at_least: Due<M>,
     /// The waiters for any change, keyed by the value in their snapshot.
     any_change: Due<M>,
     /// The number of the last change whose waiters were released.
-    settled: u64,
+    released_change: u64,
     /// The number of the last of these that changed the error value.
     err_change: u64,
     works: Works<W>,
@@ -148,7 +149,7 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         Self {
             at_least: Due::new(at_least),
             any_change: Due::new(any_change),
-            settled: 0,
+            released_change: 0,
             err_change: 0,
             works: Works::new(works),
         }
@@ -231,8 +232,8 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         self.update_due(values);
     }
 
-    /// Returns whether the error value has changed since a thread entered, as far as changes are
-    /// [settled](Self::settle).
+    /// Returns whether the error value has changed since a thread entered, as far as the waiters of
+    /// changes were [released](Self::release_changes).
     pub fn err_changed(&self, since: WaitStart) -> bool {
         since.0 < self.err_change
     }
@@ -396,23 +397,23 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         result
     }
 
-    /// Returns whether changes have reached waiters and works that were not released, because the
-    /// task that made them did not take the lock.
+    /// Returns whether all waiters and works that changes have reached were released. They were not
+    /// if the task that made a change did not take the lock.
     #[inline]
-    pub fn is_settled(&self, values: &CounterValues<impl Word, impl Word>) -> bool {
-        // ORDERING: acquire: if the changes are settled, the values that are read next are not
-        // older than the last one.
-        self.settled == values.writes.load_acquire()
+    pub fn has_released_changes(&self, values: &CounterValues<impl Word, impl Word>) -> bool {
+        // ORDERING: acquire: if the waiters of the changes were released, the values that are read
+        // next are not older than the last one.
+        self.released_change == values.writes.load_acquire()
     }
 
-    /// Releases what changes without the lock have reached, if there are any.
-    pub fn settle<G: DerefMut<Target = Changes>>(
+    /// Releases what changes without the lock of the waiters have reached, if there are any.
+    pub fn release_changes<G: DerefMut<Target = Changes>>(
         &mut self,
         values: &CounterValues<impl Word, impl Word>,
         changes: impl FnOnce() -> G,
         release: impl FnMut(M::Token, Outcome),
     ) {
-        if !self.is_settled(values) {
+        if !self.has_released_changes(values) {
             self.change(values, changes(), |_| (), release);
         }
     }
@@ -424,10 +425,10 @@ impl<M: DueMap, W: WorkMap> Waiters<M, W> {
         left: Unreleased,
         mut release: impl FnMut(M::Token, Outcome),
     ) {
-        if left.writes == self.settled {
+        if left.writes == self.released_change {
             return;
         }
-        self.settled = left.writes;
+        self.released_change = left.writes;
         // ORDERING: fully ordered: after a change of the error value, a lower bound is written
         // before the value is read, see `arm`.
         values.due.swap(self.bound(values));

@@ -2,10 +2,10 @@
 
 //! The work that waits for a counter: triggered operations and deferred work.
 //!
-//! [`Works`] is another part under the counter's lock, beside the waiters. A work has a threshold
-//! and compares it with one of two values ([`Compared`]): a triggered operation with the success
-//! value, deferred work with the sum of the success and the error value. The sum saturates, and
-//! thresholds compare as unsigned.
+//! [`Works`] is another part under the lock of the waiters, beside them. A work has a threshold and
+//! compares it with one of two values ([`Compared`]): a triggered operation with the success value,
+//! deferred work with the sum of the success and the error value. The sum saturates, and thresholds
+//! compare as unsigned.
 //!
 //! Works become due in the order of their thresholds, then in the order in which they were queued,
 //! also if one change of the counter passes several; both kinds take part in one order. A work that
@@ -114,7 +114,7 @@ impl WorkMap for NoWork {
 
 /// The works that wait for a counter.
 ///
-/// Context: under the counter's lock.
+/// Context: under the lock of the waiters.
 pub struct Works<W: WorkMap> {
     map: W,
     next_ticket: u64,

@@ -41,7 +41,7 @@ pub enum Cause {
     Access,
     /// One end violated the protocol.
     Protocol,
-    /// The peer does not answer any more, or does not do what it owes.
+    /// The peer does not answer any more, or an answer of it is overdue.
     Lost,
     /// The path to the peer no longer carries packets of the connection's path MTU. The next
     /// connection uses a smaller one.

@@ -46,8 +46,9 @@
 //!   has no work, a `PING` after [`PING_TIME`](times::PING_TIME). Operations that were sent fail,
 //!   and receives that were being filled from the peer's memory end with `ECONNRESET`. A message
 //!   that waits for its receive, and whose bytes are still with the peer, is dropped.
-//! - *A peer does not do what it owes*, although it answers packets: see `session/overdue.rs`. All
-//!   operations fail, as if the peer were dead. A message that waits for a receive is not owed.
+//! - *An answer of a peer is overdue*, although it acknowledges packets: see `session/overdue.rs`.
+//!   All operations fail, as if the peer were dead. A message that waits for a receive is not
+//!   overdue.
 //! - *A peer is restarted*: its new incarnation requests or accepts with another number. Operations
 //!   that were sent to the old one fail with `ECONNRESET`; no state of the old one is used for the
 //!   new one.

@@ -250,8 +250,8 @@ pub struct Send<C> {
     pub(super) status: Option<FinStatus>,
     /// The error that the QP reported.
     pub(super) error: Option<Errno>,
-    /// The time since which its end is owed, or 0: see `session/overdue.rs`.
-    pub(super) owed_at: u64,
+    /// The time since which its end is expected, or 0: see `session/overdue.rs`.
+    pub(super) expected_since: u64,
 }
 
 impl<C> Send<C> {
@@ -265,7 +265,7 @@ impl<C> Send<C> {
             cancel: CancelRequest::No,
             status: None,
             error: None,
-            owed_at: 0,
+            expected_since: 0,
         }
     }
 
@@ -342,8 +342,8 @@ pub struct Rma<C> {
     pub(super) done: u32,
     /// The error that the QP reported for the first one that failed.
     pub(super) error: Option<Errno>,
-    /// The time since which its end is owed, or 0: see `session/overdue.rs`.
-    pub(super) owed_at: u64,
+    /// The time since which its end is expected, or 0: see `session/overdue.rs`.
+    pub(super) expected_since: u64,
 }
 
 impl<C> Rma<C> {
@@ -354,7 +354,7 @@ impl<C> Rma<C> {
             queued: 0,
             done: 0,
             error: None,
-            owed_at: 0,
+            expected_since: 0,
         }
     }
 

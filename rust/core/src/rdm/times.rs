@@ -38,12 +38,12 @@ pub const IDLE_TIME: u64 = 60_000 * MS;
 /// The time without a packet from the peer after which a session that waits for it sends a PING.
 pub const PING_TIME: u64 = 2_000 * MS;
 
-/// The time within which a peer answers what it owes promptly, unless it transfers bytes meanwhile:
+/// The time within which a peer sends an expected answer, unless it transfers bytes meanwhile:
 /// see [`overdue`](super::session). A correct peer answers at once. The time leaves room for a busy
 /// host, and for work that the peer has sent before.
 pub const ANSWER_TIME: u64 = 60_000 * MS;
 
-/// The interval at which a session looks for operations whose answers are owed.
+/// The interval at which a session looks for operations whose answers are expected.
 pub const CHECK_TIME: u64 = ANSWER_TIME / 4;
 
 /// The time within which the peer answers also if it transfers other bytes meanwhile, besides the

@@ -35,7 +35,7 @@ fn world_without_fins(receives: usize) -> World {
     world
 }
 
-/// Returns the number of answers that end 1 owes end 0.
+/// Returns the number of answers that end 0 expects of end 1.
 fn answers(world: &World) -> u32 {
     world.ends[1].as_ref().unwrap().answers(0)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A peer that does not do what it owes: the operations end within a limited time. A peer that may
-//! take its time, or that makes progress, gets it.
+//! An answer of a peer is overdue: the operations end within a limited time. A peer that may take
+//! its time, or that makes progress, gets it.
 
 use kfi_core::{
     atomic::Function,
@@ -188,8 +188,8 @@ fn a_late_answer_to_a_cancel_is_in_time() {
     assert_eq!(world.happened("close: Lost"), 0);
 }
 
-/// Returns a world in which end 1 owes the answer to a CANCEL, and the operation.
-fn world_with_a_debt() -> (World, u64) {
+/// Returns a world in which the answer of end 1 to a CANCEL is missing, and the operation.
+fn world_with_a_missing_answer() -> (World, u64) {
     let mut world = silent_world();
     let op = world.post_send(0, 1, LONG, false);
     world.run_for(SECOND);
@@ -212,7 +212,7 @@ impl World {
 
 #[test]
 fn a_peer_that_transfers_bytes_has_more_time() {
-    let (mut world, op) = world_with_a_debt();
+    let (mut world, op) = world_with_a_missing_answer();
     world.transfer_for(4 * ANSWER_TIME);
     let now = world.now;
     world.moved_at.insert((0, 1), now);
@@ -225,7 +225,7 @@ fn a_peer_that_transfers_bytes_has_more_time() {
 
 #[test]
 fn a_peer_that_transfers_bytes_for_ever_has_a_limit() {
-    let (mut world, op) = world_with_a_debt();
+    let (mut world, op) = world_with_a_missing_answer();
     let limit = ANSWER_TIME_MAX + u64::from(LONG) * SECOND / ANSWER_RATE;
     world.transfer_for(limit - SECOND);
     assert_eq!(world.result(op), None);

@@ -202,7 +202,7 @@ pub(crate) struct Counter {
     waiters: Atomic<u32>,
     /// Held for each change of a value that is not an add.
     #[pin]
-    changes: SpinLockIrq<Changes>,
+    pub(super) changes: SpinLockIrq<Changes>,
     #[pin]
     line: SpinLock<Line>,
 }
@@ -286,63 +286,28 @@ impl Counter {
     }
 
     /// Takes the lock of the waiters, for a caller that adds or removes a waiter or a work. First
-    /// wakes those that are due after a change without the lock.
+    /// wakes those that are due after a change without the lock of the waiters.
     #[inline]
     pub(super) fn line(&self) -> SpinLockGuard<'_, Line> {
         let mut line = self.line.lock();
-        if !line.is_settled(&self.values) {
-            self.settle(&mut line);
+        if !line.has_released_changes(&self.values) {
+            self.release_changes(&mut line);
         }
         line
     }
 
     #[cold]
     #[inline(never)]
-    fn settle(&self, line: &mut Line) {
+    fn release_changes(&self, line: &mut Line) {
         let mut due = Due::default();
         let changes = || self.changes.lock();
-        line.settle(&self.values, changes, |left, why| due.one(left, why));
+        line.release_changes(&self.values, changes, |left, why| due.one(left, why));
         line.works_mut()
             .map_mut()
             .after_change(Starter::Worker)
             .wake();
         // Under the lock, unlike elsewhere: the caller goes on.
         due.finish();
-    }
-
-    /// Wakes the waiters that are due after adds and changes without the lock, and has the worker
-    /// start the work that is due.
-    pub(super) fn fire_unlocked(&self) {
-        drop(self.line());
-        self.fire(ThresholdReached::of_unlocked());
-    }
-
-    /// Ends an add without the lock of the waiters, which has reached a threshold.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but NMIs.
-    pub(super) fn pass_unlocked(&self, crossed: &ThresholdReached) {
-        if crossed.is_change() {
-            self.changes.lock().pass(&self.values, crossed);
-        }
-    }
-
-    /// [`set`](Self::set) without the lock of the waiters.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but NMIs.
-    pub(super) fn set_unlocked(&self, value: u64) -> Result {
-        let set = self.changes.lock().set(&self.values, value);
-        set.map_err(to_error)
-    }
-
-    /// [`adderr`](Self::adderr) without the lock of the waiters.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
-    pub(super) fn adderr_unlocked(&self, n: u64) -> bool {
-        self.changes.lock().add_err(&self.values, n)
-    }
-
-    /// [`seterr`](Self::seterr) without the lock of the waiters.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
-    pub(super) fn seterr_unlocked(&self, value: u64) -> Result<bool> {
-        let set = self.changes.lock().set_err(&self.values, value);
-        set.map_err(to_error)
     }
 
     /// Calls `change` under the lock of the waiters, and wakes those that are due. Also returns
@@ -544,16 +509,17 @@ impl Counter {
         if !notifier.is_readable() {
             return Err(EAGAIN);
         }
-        // The changes that the snapshot has seen are settled before the descriptor is armed.
+        // The waiters of the changes that the snapshot has seen are released before the descriptor
+        // is armed.
         let seen = self.seen();
-        if !line.is_settled(&self.values) {
-            self.settle(&mut line);
+        if !line.has_released_changes(&self.values) {
+            self.release_changes(&mut line);
         }
         let armed = self.arm_locked(&mut line, notifier, WaitCondition::AnyChange(seen), spare)?;
         Ok(armed.then_some(seen))
     }
 
-    /// The caller has [settled](Self::settle) the changes.
+    /// The caller has [released](Self::release_changes) the waiters of the changes.
     #[link_section = ".text.hot"]
     fn arm_locked(
         &self,

@@ -27,8 +27,8 @@
 //!
 //! After the counter was closed by force, read(2) and write(2) give `EBADF`.
 //!
-//! Arming and taking the values each hold the counter's lock once. The memory of the waiter stays
-//! with the descriptor, so nothing is allocated while one reader uses it.
+//! Arming and taking the values each hold the lock of the waiters once. The memory of the waiter
+//! stays with the descriptor, so nothing is allocated while one reader uses it.
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../kunit/cntr_fd.rs"]

@@ -22,9 +22,15 @@ use kernel::workqueue::{
     WorkItem, //
 };
 
-use kfi_core::cntr::UnlockedAdd;
+use kfi_core::cntr::{
+    ThresholdReached,
+    UnlockedAdd, //
+};
 
-use super::Cntr;
+use super::{
+    counter::Counter,
+    Cntr, //
+};
 use crate::{
     provider::{
         prelude::*,
@@ -32,6 +38,43 @@ use crate::{
     },
     shim::work, //
 };
+
+impl Counter {
+    /// Wakes the waiters that are due after adds and changes without the lock of the waiters, and
+    /// has the worker start the work that is due.
+    fn fire_unlocked(&self) {
+        drop(self.line());
+        self.fire(ThresholdReached::of_unlocked());
+    }
+
+    /// Ends an add without the lock of the waiters, which has reached a threshold.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but NMIs.
+    fn pass_unlocked(&self, crossed: &ThresholdReached) {
+        if crossed.is_change() {
+            self.changes.lock().pass(&self.values, crossed);
+        }
+    }
+
+    /// [`set`](Self::set) without the lock of the waiters.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but NMIs.
+    fn set_unlocked(&self, value: u64) -> Result {
+        let set = self.changes.lock().set(&self.values, value);
+        set.map_err(to_error)
+    }
+
+    /// [`adderr`](Self::adderr) without the lock of the waiters.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
+    fn adderr_unlocked(&self, n: u64) -> bool {
+        self.changes.lock().add_err(&self.values, n)
+    }
+
+    /// [`seterr`](Self::seterr) without the lock of the waiters.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
+    fn seterr_unlocked(&self, value: u64) -> Result<bool> {
+        let set = self.changes.lock().set_err(&self.values, value);
+        set.map_err(to_error)
+    }
+}
 
 /// Changes a counter in any context but NMIs. It refers to the counter and is not a use of it: a
 /// change of a closed counter wakes no task.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work that waits for a counter: entering and leaving under the lock of the counter.
+//! The work that waits for a counter: entering and leaving under the lock of the waiters.
 //!
 //! [`provider::work`](crate::provider::work) has the rules, and the callers of these functions.
 
@@ -66,8 +66,8 @@ impl Cntr {
     /// work, with which it has called `note` before it added. `target` has no maximum of its own.
     /// Process context, in a call of the owner. Sleeps.
     ///
-    /// The value changes under the lock of this counter. So no later work of it can be started
-    /// before, and the current task need not be the executor.
+    /// The value changes under the lock of this counter's waiters. So no later work of it can be
+    /// started before, and the current task need not be the executor.
     pub(in crate::provider) fn add_now(
         &self,
         threshold: u64,
@@ -108,7 +108,7 @@ impl Cntr {
     /// Enters a work, and starts it with others if it is due. Returns its key.
     ///
     /// `note` is called with the number of the work before a task can start it. That is under the
-    /// lock of the counter, so `note` does not sleep. It is called again for another number; the
+    /// lock of the waiters, so `note` does not sleep. It is called again for another number; the
     /// last one counts.
     ///
     /// Fails with `EBADF` if the counter is closed, also after a call of `note`. Sleeps.

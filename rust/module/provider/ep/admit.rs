@@ -85,7 +85,8 @@ pub(super) struct Entry {
     _replaced: Kept,
 }
 
-// A waiting operation takes one object of this size of the allocator, not of the next one.
+// So that the allocator takes the entry from its cache for 256 bytes, and not from the next larger
+// one.
 kernel::static_assert!(size_of::<Entry>() <= 256);
 
 /// The endpoint of an entry. Its owner is charged for the memory of the entry.

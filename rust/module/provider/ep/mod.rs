@@ -494,7 +494,7 @@ impl Endpoint {
             self.take_back_sends(bound);
             self.leave_srx();
             if let Some(eq) = &bound.eq {
-                eq.forget(&self.ident);
+                eq.remove_events_of(&self.ident);
             }
             bound.release();
         }

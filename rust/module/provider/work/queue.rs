@@ -526,7 +526,7 @@ impl WorkItem for WorkQueue {
             Some(_) => (WORKER_STEPS, Post::Here),
             None => (STRIDE, Post::Workers),
         };
-        let _nice = this.owner.nice().borrow();
+        let _nice = this.owner.borrow_nice();
         // Allocations are charged to the owner of the domain.
         let more = this.owner.charge(|| this.execute(None, steps, post));
         if more {

@@ -83,11 +83,12 @@ mod suite {
                 .fire(&self.values, reached, move || changes, release);
         }
 
-        /// A task releases what changes without the lock have reached.
-        fn settle(&mut self) {
+        /// A task releases what changes without the lock of the waiters have reached.
+        fn release_changes(&mut self) {
             let (changes, log) = (&mut self.changes, &mut self.log);
             let release = |name, why| log.push((name, why));
-            self.waiters.settle(&self.values, move || changes, release);
+            self.waiters
+                .release_changes(&self.values, move || changes, release);
         }
 
         fn add(&mut self, n: u64) {
@@ -145,7 +146,7 @@ mod suite {
         }
         assert_eq!(c.log, Log::of(&[]));
         // One release stands for both adds.
-        c.settle();
+        c.release_changes();
         assert_eq!(c.log, Log::of(&[(3, Reached), (8, Reached)]));
         c.fire(ThresholdReached::of_unlocked());
         assert_eq!(c.log, Log::of(&[(3, Reached), (8, Reached)]));
@@ -159,24 +160,24 @@ mod suite {
         assert!(c.wait(4).is_some());
         assert!(c.wait(6).is_some());
         assert_eq!(c.changes.set(&c.values, 10), Err(Errno::EINVAL));
-        assert!(c.waiters.is_settled(&c.values));
+        assert!(c.waiters.has_released_changes(&c.values));
         assert_eq!(c.changes.set(&c.values, 4), Ok(()));
         assert_eq!(c.changes.set(&c.values, 0), Ok(()));
         assert_eq!((c.values.read(), c.log), (0, Log::of(&[])));
-        assert!(!c.waiters.is_settled(&c.values));
+        assert!(!c.waiters.has_released_changes(&c.values));
         c.log = Log::new();
-        c.settle();
+        c.release_changes();
         assert_eq!(c.log, Log::of(&[(3, Reached), (4, Reached)]));
         // A later waiter is not released for what was before.
-        assert!(c.waiters.is_settled(&c.values));
+        assert!(c.waiters.has_released_changes(&c.values));
         assert!(c.wait(1).is_some());
-        c.settle();
+        c.release_changes();
         c.fire(ThresholdReached::of_unlocked());
         assert_eq!(c.waiters.len(), 2);
-        // A change under the lock takes the notes, too.
+        // A change under the lock of the waiters takes the notes, too.
         assert_eq!(c.changes.set(&c.values, 7), Ok(()));
         assert_eq!(c.set(0), Ok(()));
-        assert!(c.waiters.is_empty() && c.waiters.is_settled(&c.values));
+        assert!(c.waiters.is_empty() && c.waiters.has_released_changes(&c.values));
     }
 
     #[test]
@@ -190,7 +191,7 @@ mod suite {
         c.log = Log::new();
         assert!(c.changed(&seen));
         let after = c.entered();
-        c.settle();
+        c.release_changes();
         assert_eq!(c.log, Log::of(&[(2, ErrorChanged)]));
         assert_eq!(c.wait_since(3, before), Some(ErrorChanged));
         assert_eq!(c.wait_since(4, after), None);
@@ -198,9 +199,9 @@ mod suite {
         assert_eq!(c.changes.set_err(&c.values, 0), Ok(false));
         assert_eq!(c.changes.set_err(&c.values, 10), Err(Errno::EINVAL));
         assert!(!c.changes.add_err(&c.values, 10));
-        assert!(c.waiters.is_settled(&c.values));
+        assert!(c.waiters.has_released_changes(&c.values));
         assert_eq!(c.changes.set_err(&c.values, 1), Ok(true));
-        c.settle();
+        c.release_changes();
         assert_eq!(c.log, Log::of(&[(2, ErrorChanged), (4, ErrorChanged)]));
     }
 

@@ -58,7 +58,7 @@ impl<S: Stores> Session<S> {
             self.retire(now);
         }
         if self.watch_at <= now {
-            self.check_owed(now, activity.moved_at, is_being_read);
+            self.check_answers(now, activity.moved_at, is_being_read);
         }
     }
 

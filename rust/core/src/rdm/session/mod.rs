@@ -20,7 +20,7 @@
 //! | `transmit.rs` | work for the QP, and its completions |
 //! | `flush.rs` | ending the operations of a connection that has ended |
 //! | `expire.rs` | timers |
-//! | `overdue.rs` | what the peer owes, and when it is overdue |
+//! | `overdue.rs` | answers that are expected of the peer, and when they are overdue |
 //!
 //! # Connections
 //!
@@ -199,7 +199,7 @@ pub struct Session<S: Stores> {
     /// The times of the last activity here and of the last packet from the peer.
     active_at: u64,
     received_at: u64,
-    /// The time at which to check what the peer owes, if anything is outstanding.
+    /// The time at which to check for overdue answers, if anything is outstanding.
     watch_at: u64,
 }
 
@@ -327,7 +327,7 @@ impl<S: Stores> Session<S> {
         if let Some(rma) = self.rmas.map.get_mut(number) {
             // An operation that has begun cannot be cancelled.
             if rma.queued > 0 {
-                overdue::owe(&mut rma.owed_at, now);
+                overdue::expect_end(&mut rma.expected_since, now);
                 return Cancelled::No;
             }
             self.pass_fence(number);
@@ -338,7 +338,7 @@ impl<S: Stores> Session<S> {
             return Cancelled::No;
         };
         if send.was_posted {
-            overdue::owe(&mut send.owed_at, now);
+            overdue::expect_end(&mut send.expected_since, now);
         }
         if send.was_posted && send.out.lane() == Lane::Atomics {
             return Cancelled::No;

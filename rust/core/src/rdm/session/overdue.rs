@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the peer owes, and when it is overdue.
+//! Answers that are expected of the peer, and when they are overdue.
 //!
 //! A peer may take a message as late as it likes: the message waits for a receive there. But a peer
 //! that keeps the protocol does the rest promptly, without its program. If it does not, the
 //! operation would never end, and neither would its owner's wait for it. So the connection is then
 //! given up ([`Cause::Lost`]), and each of its operations fails.
 //!
-//! | what is owed | from | until |
+//! | expected | from | until |
 //! |---|---|---|
 //! | the answer to a CANCEL | the acknowledgement of the CANCEL | it has not transferred bytes for [`ANSWER_TIME`], or the limit |
 //! | the FIN of a message that it has begun to read | a check | the same |
@@ -22,8 +22,8 @@
 //! bytes counts as progress. It is not known to which answer it leads; the limit holds in any case.
 //!
 //! Posting and completing operations keep no record of this. A check looks at all operations, once
-//! in [`CHECK_TIME`] while there are any. Therefore a debt is noted up to that time later than it
-//! begins, unless it begins with a CANCEL.
+//! in [`CHECK_TIME`] while there are any. Therefore the time that is noted may be later by up to
+//! that interval, except for the answer to a CANCEL.
 
 use super::{
     super::{
@@ -54,31 +54,36 @@ use super::{
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// Notes that an operation is owed since `now`, unless it is owed already.
-pub(super) fn owe(owed_at: &mut u64, now: u64) {
-    if *owed_at == 0 {
-        *owed_at = now.max(1);
+/// Notes that the end of an operation is expected since `now`, unless it was expected before.
+pub(super) fn expect_end(expected_since: &mut u64, now: u64) {
+    if *expected_since == 0 {
+        *expected_since = now.max(1);
     }
 }
 
-/// The debts that a check has found.
+/// Returns the time of the check after one at `at`, unless an answer is overdue before.
+fn next_check(at: u64) -> u64 {
+    at.saturating_add(CHECK_TIME)
+}
+
+/// The expected answers that a check has found.
 #[derive(Default)]
-struct Debts {
+struct Expected {
     /// The time of the oldest one.
     oldest: Option<u64>,
     /// The time of the oldest one that the peer has to answer promptly.
     oldest_prompt: Option<u64>,
-    /// The bytes of all outstanding operations.
+    /// The bytes of these operations.
     bytes: u64,
 }
 
-impl Debts {
-    fn add(&mut self, owed_at: u64, prompt: bool, len: u32) {
-        self.bytes = self.bytes.saturating_add(u64::from(len));
-        if owed_at == 0 {
+impl Expected {
+    fn add(&mut self, since: u64, prompt: bool, len: u32) {
+        if since == 0 {
             return;
         }
-        let earlier = |oldest: Option<u64>| oldest.map_or(owed_at, |oldest| oldest.min(owed_at));
+        self.bytes = self.bytes.saturating_add(u64::from(len));
+        let earlier = |oldest: Option<u64>| oldest.map_or(since, |oldest| oldest.min(since));
         self.oldest = Some(earlier(self.oldest));
         if prompt {
             self.oldest_prompt = Some(earlier(self.oldest_prompt));
@@ -91,7 +96,7 @@ impl Debts {
         let time = time.saturating_add(ANSWER_TIME_MAX);
         let limit = self.oldest?.saturating_add(time);
         let prompt = self.oldest_prompt;
-        let prompt = prompt.map(|owed_at| owed_at.max(moved_at).saturating_add(ANSWER_TIME));
+        let prompt = prompt.map(|since| since.max(moved_at).saturating_add(ANSWER_TIME));
         Some(prompt.map_or(limit, |prompt| prompt.min(limit)))
     }
 }
@@ -122,20 +127,23 @@ impl<S: Stores> Session<S> {
         (connection.queued > 0 || !self.sends.is_empty()).then_some(self.watch_at)
     }
 
-    /// Checks what the peer owes, and gives the connection up if that is overdue. O(n).
-    pub(super) fn check_owed(
+    /// Checks the expected answers, and gives the connection up if one is overdue. O(n).
+    pub(super) fn check_answers(
         &mut self,
         now: u64,
         moved_at: u64,
         is_being_read: impl Fn(u64) -> bool,
     ) {
-        let next = now.saturating_add(CHECK_TIME);
+        let next = next_check(now);
         if self.check_at().is_none() {
             self.watch_at = next;
             return;
         }
-        let limit = self.debts(now, is_being_read).limit(moved_at);
+        // If this host was stopped, the packets that wait are handled before the peer is given up.
+        let is_late = now > next_check(self.watch_at);
+        let limit = self.expected(now, is_being_read).limit(moved_at);
         self.watch_at = match limit {
+            Some(limit) if limit <= now && is_late => next,
             Some(limit) if limit <= now => {
                 if let Some(connection) = &mut self.current {
                     connection.close(Cause::Lost);
@@ -147,40 +155,40 @@ impl<S: Stores> Session<S> {
         };
     }
 
-    /// Notes what the peer owes since now, and returns all debts.
-    fn debts(&mut self, now: u64, is_being_read: impl Fn(u64) -> bool) -> Debts {
-        let mut debts = Debts::default();
+    /// Notes the answers that are expected since now, and returns all that are expected.
+    fn expected(&mut self, now: u64, is_being_read: impl Fn(u64) -> bool) -> Expected {
+        let mut expected = Expected::default();
         let mut next = self.sends.next(0);
         while let Some(number) = next {
             next = self.sends.next(number.wrapping_add(1));
             let Some(send) = self.sends.get_mut(number).filter(|send| send.was_posted) else {
                 continue;
             };
-            let owes = || send.needs_no_receive() || is_being_read(number);
-            if send.state == SendState::Sent && send.owed_at == 0 && owes() {
-                owe(&mut send.owed_at, now);
+            let is_expected = || send.needs_no_receive() || is_being_read(number);
+            if send.state == SendState::Sent && send.expected_since == 0 && is_expected() {
+                expect_end(&mut send.expected_since, now);
             }
-            debts.add(send.owed_at, send.is_prompt(), send.out.len);
+            expected.add(send.expected_since, send.is_prompt(), send.out.len);
         }
         let mut next = self.rmas.map.next(0);
         while let Some(number) = next {
             next = self.rmas.map.next(number.wrapping_add(1));
             let is_posted = |rma: &&Rma<S::Op>| rma.queued > 0;
             if let Some(rma) = self.rmas.map.get(number).filter(is_posted) {
-                debts.add(rma.owed_at, false, rma.transfer.len);
+                expected.add(rma.expected_since, false, rma.transfer.len);
             }
         }
-        debts
+        expected
     }
 
-    /// Handles the completion of a CANCEL: the peer owes the answer since now.
+    /// Handles the completion of a CANCEL: the answer is expected since now.
     pub(super) fn cancel_done(&mut self, now: u64, number: u64, done: WorkResult) {
         if matches!(done, WorkResult::Failed(_)) {
             return;
         }
         if let Some(send) = self.sends.get_mut(number) {
             send.cancel = CancelRequest::Acknowledged;
-            send.owed_at = now.max(1);
+            send.expected_since = now.max(1);
         }
     }
 }

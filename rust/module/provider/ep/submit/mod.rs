@@ -489,7 +489,7 @@ impl WorkItem for Endpoint {
         if running.is_none() && this.submission.try_later(&this) {
             return;
         }
-        let _nice = this.ident.owner.nice().borrow();
+        let _nice = this.ident.owner.borrow_nice();
         // Allocations are charged to the owner of the endpoint.
         this.ident.owner.charge(|| {
             for side in [Side::Transmit, Side::Receive] {
