@@ -97,10 +97,11 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  * many may run at the same time as the kernel allows.
  *
  * A rescuer runs one item after another. So an item of a queue with a rescuer
- * waits neither for an item that needs the same rescuer, nor for I/O, nor for a
- * program: else it could hold up the items that free memory. Functions of kernel
- * consumers must keep to that themselves. An item flushes only queues with a
- * rescuer, as check_flush_dependency() demands.
+ * waits neither for an item that needs the same rescuer, nor for I/O; else it
+ * could hold up the items that free memory. A run of a program's QP may wait for
+ * a lock of its session. Functions of kernel consumers must keep to that
+ * themselves. An item flushes only queues with a rescuer, as
+ * check_flush_dependency() demands.
  *
  * Context: process, may sleep.
  * Return: the queue, or NULL.
