@@ -35,27 +35,27 @@ static void expect_empty(struct kunit *test, struct kfid_eq *eq)
 			-KFI_EAGAIN);
 }
 
-/* KFI_CONNECTED and KFI_SHUTDOWN of an endpoint; those of another one in the same queue stay. */
+/* KFI_CONNECTED of an endpoint. The other end learns of the close. */
 static void a_close_removes_connection_events(struct kunit *test)
 {
 	struct event event;
+	struct kfid_eq *eq;
 	struct end server;
 	struct world w;
 
 	world_open(test, &w);
+	eq = eq_open(test, &w);
 	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
 	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
-	/* Both ends report to one queue. */
-	connected_open(test, &w, event.head.info, &server, w.client_eq);
+	connected_open(test, &w, event.head.info, &server, eq);
 	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
 	kfi_freeinfo(event.head.info);
-	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
-	KUNIT_EXPECT_EQ(test, wait_for_event(test, w.client_eq), KFI_CONNECTED);
-
-	/* KFI_CONNECTED of the server is there, KFI_SHUTDOWN of the client comes. */
+	KUNIT_EXPECT_EQ(test, wait_for_event(test, eq), KFI_CONNECTED);
 	end_close(test, &server);
+	expect_empty(test, eq);
+	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
 	next(test, w.client_eq, &event, KFI_SHUTDOWN, &w.client.ep->fid, 0);
-	expect_empty(test, w.client_eq);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
 	world_close(test, &w);
 }
 
