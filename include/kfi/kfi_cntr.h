@@ -111,10 +111,12 @@ static inline int kfi_cntr_add(struct kfid_cntr *cntr, u64 value)
  * The value has changed when the call returns.  A change ends all waits of
  * kfi_cntr_wait().
  *
- * Context: Any but NMIs.  Where the lock of the waiters must not be taken (in
- *	interrupts and softirqs, and with either disabled) a worker wakes the
- *	waiters and starts the deferred work soon after.
- * Return: 0; -KFI_ENOSYS a provider of an older version.
+ * Context: Any but hard interrupts and NMIs, also with interrupts disabled.
+ *	Where the lock of the waiters must not be taken (in softirqs, and with
+ *	these or interrupts disabled) a worker wakes the waiters and starts the
+ *	deferred work soon after.
+ * Return: 0; -KFI_EOPNOTSUPP a hard interrupt; -KFI_ENOSYS a provider of an
+ *	older version.
  */
 static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
 {
@@ -131,8 +133,8 @@ static inline int kfi_cntr_adderr(struct kfid_cntr *cntr, u64 value)
  * threshold was reached before or by it are released, also if the new value is
  * lower; those that come later are not.
  *
- * Context: Any but NMIs; the waiters are woken as by kfi_cntr_adderr().
- * Return: 0.
+ * Context: As kfi_cntr_adderr().
+ * Return: 0; -KFI_EOPNOTSUPP a hard interrupt.
  */
 static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
 {
@@ -147,10 +149,12 @@ static inline int kfi_cntr_set(struct kfid_cntr *cntr, u64 value)
  * The value has changed when the call returns.  A change ends all waits of
  * kfi_cntr_wait().
  *
- * Context: Any but NMIs.  Where the lock of the waiters must not be taken (in
- *	interrupts and softirqs, and with either disabled) a worker wakes the
- *	waiters and starts the deferred work soon after.
- * Return: 0; -KFI_ENOSYS a provider of an older version.
+ * Context: Any but hard interrupts and NMIs, also with interrupts disabled.
+ *	Where the lock of the waiters must not be taken (in softirqs, and with
+ *	these or interrupts disabled) a worker wakes the waiters and starts the
+ *	deferred work soon after.
+ * Return: 0; -KFI_EOPNOTSUPP a hard interrupt; -KFI_ENOSYS a provider of an
+ *	older version.
  */
 static inline int kfi_cntr_seterr(struct kfid_cntr *cntr, u64 value)
 {

@@ -23,7 +23,10 @@
 #define ERRORS	20000
 
 /* Where changes are made. */
-enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, HARD_IRQ, WHERES };
+enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, HARD_IRQ };
+
+/* Those for all changes. Hard interrupts are for adds. */
+#define WHERES	HARD_IRQ
 
 /**
  * struct changes - calls of a counter in one of these contexts
@@ -514,8 +517,50 @@ static void a_counter_is_closed_after_a_change(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+static void other_calls(struct changes *changes)
+{
+	if (kfi_cntr_set(changes->cntr, 7) != -KFI_EOPNOTSUPP ||
+	    kfi_cntr_adderr(changes->cntr, 1) != -KFI_EOPNOTSUPP ||
+	    kfi_cntr_seterr(changes->cntr, 1) != -KFI_EOPNOTSUPP)
+		changes->ret = -EIO;
+}
+
+/* Values are read, and 1 is added, in a hard interrupt. The other calls change nothing there. */
+static void a_hard_interrupt_adds(struct kunit *test)
+{
+	struct waiter waiter = {};
+	struct kfid_cntr *cntr, *done;
+	struct changes *changes;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	done = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	changes = changes_of(test, cntr);
+	waiter.cntr = cntr;
+	kfi_cntr_seterr(cntr, 3);
+	kfi_cntr_set(cntr, 5);
+	queue_work_at_9(test, &f, cntr, done);
+	/* It compares with the sum of both values. */
+	change(changes, HARD_IRQ, add_1);
+	KUNIT_EXPECT_EQ(test, changes->value, 6);
+	KUNIT_EXPECT_EQ(test, changes->err, 3);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(done, 1, LONG), 0);
+	change(changes, HARD_IRQ, other_calls);
+	KUNIT_EXPECT_EQ(test, changes->value, 6);
+	KUNIT_EXPECT_EQ(test, changes->err, 3);
+	kfi_cntr_set(cntr, 8);
+	begin(test, &waiter);
+	change(changes, HARD_IRQ, add_1);
+	end(test, &waiter, 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	fixture_close(test, &f);
+}
+
 static struct kunit_case cases[] = {
 	KUNIT_CASE(values_have_changed_when_a_call_returns),
+	KUNIT_CASE(a_hard_interrupt_adds),
 	KUNIT_CASE(a_thread_that_waits_is_released),
 	KUNIT_CASE(deferred_work_starts),
 	KUNIT_CASE(the_wait_queue_is_woken),

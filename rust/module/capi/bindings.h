@@ -44,6 +44,7 @@ struct kfabric_capi_connreq {
 bool kfabric_capi_is_connreq(const struct kfid *fid);
 
 /* In C: shim/capi.c. */
+bool kfabric_capi_in_hardirq(void);
 bool kfabric_capi_may_lock(void);
 bool kfabric_capi_may_sleep(void);
 void kfabric_capi_module_get(void);

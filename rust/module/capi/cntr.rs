@@ -4,7 +4,8 @@
 //!
 //! # Context
 //!
-//! Values are read in any context, and changed in any but NMIs. The caller wakes a waiter that is
+//! Values are read in any context. Adds are for any context but NMIs, the other changes for any but
+//! hard interrupts and NMIs. The caller wakes a waiter that is
 //! due, or a worker does if the caller must not take the lock of the waiters: in interrupts and
 //! softirqs, and with either disabled. The other calls need process context.
 
@@ -173,6 +174,16 @@ fn may_lock() -> bool {
     unsafe { raw::kfabric_capi_may_lock() }
 }
 
+/// Calls `change`, which takes the lock of the changes. Fails with `EOPNOTSUPP` in a hard interrupt:
+/// that is a sleeping lock with `PREEMPT_RT`.
+fn locking(change: impl FnOnce() -> Result) -> c_int {
+    // SAFETY: Any context.
+    code(match unsafe { raw::kfabric_capi_in_hardirq() } {
+        true => Err(EOPNOTSUPP),
+        false => change(),
+    })
+}
+
 /// kfi_cntr_set().
 ///
 /// # Safety
@@ -182,7 +193,7 @@ fn may_lock() -> bool {
 unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     let cntr = unsafe { inner(cntr) };
-    code(cntr.changer.set(value, may_lock()))
+    locking(|| cntr.changer.set(value, may_lock()))
 }
 
 /// kfi_cntr_adderr().
@@ -194,8 +205,10 @@ unsafe extern "C" fn set(cntr: *mut kfid_cntr, value: u64) -> c_int {
 unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     let cntr = unsafe { inner(cntr) };
-    cntr.changer.adderr(value, may_lock());
-    0
+    locking(|| {
+        cntr.changer.adderr(value, may_lock());
+        Ok(())
+    })
 }
 
 /// kfi_cntr_seterr().
@@ -207,7 +220,7 @@ unsafe extern "C" fn adderr(cntr: *mut kfid_cntr, value: u64) -> c_int {
 unsafe extern "C" fn seterr(cntr: *mut kfid_cntr, value: u64) -> c_int {
     // SAFETY: See `read`.
     let cntr = unsafe { inner(cntr) };
-    code(cntr.changer.seterr(value, may_lock()))
+    locking(|| cntr.changer.seterr(value, may_lock()))
 }
 
 /// kfi_cntr_wait().

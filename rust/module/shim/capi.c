@@ -41,6 +41,16 @@ int kfi_provider_deregister(struct kfi_provider *provider)
 EXPORT_SYMBOL(kfi_provider_deregister);
 
 /**
+ * kfabric_capi_in_hardirq - whether the caller is a hard interrupt
+ *
+ * Return: true if it is one. With PREEMPT_RT most handlers are threads.
+ */
+bool kfabric_capi_in_hardirq(void)
+{
+	return in_hardirq();
+}
+
+/**
  * kfabric_capi_may_lock - whether the caller may take locks of process context
  *
  * Such a lock is taken with interrupts and softirqs enabled. A caller that has

@@ -56,28 +56,28 @@ impl Counter {
     }
 
     /// [`set`](Self::set) without the lock of the waiters.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but NMIs.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but hard interrupts and NMIs.
     fn set_unlocked(&self, value: u64) -> Result {
         let set = self.changes.lock().set(&self.values, value);
         set.map_err(to_error)
     }
 
     /// [`adderr`](Self::adderr) without the lock of the waiters.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Context as for a set.
     fn adderr_unlocked(&self, n: u64) -> bool {
         self.changes.lock().add_err(&self.values, n)
     }
 
     /// [`seterr`](Self::seterr) without the lock of the waiters.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Any context but NMIs.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow a change. Context as for a set.
     fn seterr_unlocked(&self, value: u64) -> Result<bool> {
         let set = self.changes.lock().set_err(&self.values, value);
         set.map_err(to_error)
     }
 }
 
-/// Changes a counter in any context but NMIs. It refers to the counter and is not a use of it: a
-/// change of a closed counter wakes no task.
+/// Changes a counter: adds in any context but NMIs, other changes in any but hard interrupts and NMIs.
+/// It refers to the counter and is not a use of it: a change of a closed counter wakes no task.
 ///
 /// A value has changed when a call returns. `may_lock` says whether the caller may take the lock of
 /// the waiters. Then they are released before the call returns, too. Otherwise the worker releases
