@@ -90,7 +90,16 @@ pub(super) fn posting() {
             post(w, &w.b, op)
         }),
         ("CQ_READ loses no entry", |w| {
+            // Without a receive, a message for which there is no memory waits at its sender.
+            loop {
+                match post(w, &w.b, receive(w, abi::KFABRIC_OP_RECV, 8)) {
+                    Err(Errno::ENOMEM | Errno::EFAULT) => {}
+                    Err(errno) => return Err(errno),
+                    Ok(_) => break,
+                }
+            }
             post(w, &w.a, op(w, abi::KFABRIC_OP_SEND, 8))?;
+            drain(&w.b);
             let mut entry = abi::kfabric_cq_entry::default();
             let mut src = 0u64;
             let arg = abi::kfabric_cq_read {
