@@ -167,7 +167,8 @@ static void deferred_work_waits_for_no_io(struct kunit *test)
 	r = reclaim_begin(test);
 	flags = memalloc_noio_save();
 	ret = call_in_softirq(add_one, go);
-	ret = ret ?: kfi_cntr_wait(done, COUNT, LONG);
+	/* The workers reclaim memory for each message. */
+	ret = ret ?: kfi_cntr_wait(done, COUNT, 6 * LONG);
 	ret = ret ?: receive(w);
 	memalloc_noio_restore(flags);
 	reclaim_end(test, r, 1);
