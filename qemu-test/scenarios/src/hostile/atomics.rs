@@ -359,6 +359,10 @@ fn values_of_another_length_are_refused() {
         let bytes = send_of(&Header::Result { id, len }, &bytes);
         send(&mut scene, &peer, 0, &packets_of(&bytes)[..1]);
         scene.hear(&mut peer, "a NAK", |peer, _| peer.is_dead());
+        // The peer may see the NAK before it is counted.
+        until("a NAK", || {
+            scene.count(PacketCounter::NakInvalidTx) > before
+        });
         assert_eq!(scene.count(PacketCounter::NakInvalidTx), before + 1);
         assert_eq!(scene.result(), Err(Errno::EPROTO));
         assert_eq!(into.to_vec(..), [0; 64]);
