@@ -35,6 +35,19 @@ static void expect_empty(struct kunit *test, struct kfid_eq *eq)
 			-KFI_EAGAIN);
 }
 
+/* The client asks for a connection, and an endpoint that reports to @eq accepts. */
+static void accept_client(struct kunit *test, struct world *w, struct end *server,
+			  struct kfid_eq *eq)
+{
+	struct event event;
+
+	KUNIT_ASSERT_EQ(test, kfi_connect(w->client.ep, &w->addr, NULL, 0), 0);
+	next(test, w->eq, &event, KFI_CONNREQ, &w->pep->fid, ASKED);
+	connected_open(test, w, event.head.info, server, eq);
+	KUNIT_ASSERT_EQ(test, kfi_accept(server->ep, NULL, 0), 0);
+	kfi_freeinfo(event.head.info);
+}
+
 /* KFI_CONNECTED of an endpoint. The other end learns of the close. */
 static void a_close_removes_connection_events(struct kunit *test)
 {
@@ -45,11 +58,7 @@ static void a_close_removes_connection_events(struct kunit *test)
 
 	world_open(test, &w);
 	eq = eq_open(test, &w);
-	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
-	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
-	connected_open(test, &w, event.head.info, &server, eq);
-	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
-	kfi_freeinfo(event.head.info);
+	accept_client(test, &w, &server, eq);
 	KUNIT_EXPECT_EQ(test, wait_for_event(test, eq), KFI_CONNECTED);
 	end_close(test, &server);
 	expect_empty(test, eq);
@@ -68,11 +77,7 @@ static void a_close_removes_a_shutdown(struct kunit *test)
 
 	world_open(test, &w);
 	eq = eq_open(test, &w);
-	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
-	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
-	connected_open(test, &w, event.head.info, &server, eq);
-	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
-	kfi_freeinfo(event.head.info);
+	accept_client(test, &w, &server, eq);
 	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
 	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
 	KUNIT_EXPECT_EQ(test, kfi_shutdown(w.client.ep, 0), 0);

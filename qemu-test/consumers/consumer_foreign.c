@@ -10,6 +10,7 @@
 #include <linux/umh.h>
 
 #include "fixture.h"
+#include "who.h"
 
 /* A provider that leaves cannot be removed while it is in use: delete_module(2). */
 #define IN_USE	"2>&1 | grep -q 'Resource temporarily unavailable'"
@@ -23,27 +24,6 @@ static int run(const char *command)
 
 	scnprintf(line, sizeof(line), "exec </dev/null >/dev/null 2>&1; %s", command);
 	return call_usermodehelper(argv[0], (char **)argv, (char **)envp, UMH_WAIT_PROC);
-}
-
-/* The names of the entries of kfi_getinfo(), in order, without repetitions. */
-static const char *who(u64 flags)
-{
-	static char text[64];
-	struct kfi_info *info, *entry;
-	const char *last = "";
-
-	text[0] = '\0';
-	if (kfi_getinfo(0, NULL, NULL, flags, NULL, &info))
-		return "nobody";
-	for (entry = info; entry; entry = entry->next) {
-		if (!strcmp(last, entry->fabric_attr->prov_name))
-			continue;
-		last = entry->fabric_attr->prov_name;
-		strlcat(text, last, sizeof(text));
-		strlcat(text, " ", sizeof(text));
-	}
-	kfi_freeinfo(info);
-	return text;
 }
 
 /* How a fabric of a provider is opened. */
@@ -63,14 +43,14 @@ static void one_leaves_while_others_are_used(struct kunit *test)
 
 	KUNIT_ASSERT_EQ(test, run("insmod /foreign_one.ko"), 0);
 	KUNIT_ASSERT_EQ(test, run("insmod /foreign_two.ko"), 0);
-	KUNIT_EXPECT_STREQ(test, who(0), "kfabric one two ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric one two ");
 	fixture_open(test, &f);
 	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	KUNIT_ASSERT_EQ(test, open_of("two", &fabric), 0);
 	KUNIT_EXPECT_PTR_EQ(test, fabric->fid.context, (void *)&fabric);
 
 	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one"), 0);
-	KUNIT_EXPECT_STREQ(test, who(0), "kfabric two ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric two ");
 	KUNIT_EXPECT_EQ(test, open_of("one", &none), -KFI_ENODEV);
 	KUNIT_EXPECT_NULL(test, none);
 	/* The others go on: what is open, and what is opened. */
@@ -82,7 +62,7 @@ static void one_leaves_while_others_are_used(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, kfi_close(&fabric->fid), 0);
 	KUNIT_EXPECT_EQ(test, run("rmmod foreign_two"), 0);
-	KUNIT_EXPECT_STREQ(test, who(0), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	fixture_close(test, &f);
 }
@@ -95,26 +75,26 @@ static void one_with_an_open_fabric_stays(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, run("insmod /foreign_one.ko"), 0);
 	KUNIT_ASSERT_EQ(test, open_of("one", &first), 0);
 	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one " IN_USE), 0);
-	KUNIT_EXPECT_STREQ(test, who(0), "kfabric one ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric one ");
 	KUNIT_ASSERT_EQ(test, open_of("one", &second), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&first->fid), 0);
 	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one " IN_USE), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&second->fid), 0);
 	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one"), 0);
-	KUNIT_EXPECT_STREQ(test, who(0), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 }
 
 /* A provider that has left can come back. The order is that of registration. */
 static void the_order_is_that_of_registration(struct kunit *test)
 {
 	KUNIT_ASSERT_EQ(test, run("insmod /foreign_two.ko && insmod /foreign_one.ko"), 0);
-	KUNIT_EXPECT_STREQ(test, who(0), "kfabric two one ");
-	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY), "kfabric two one ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric two one ");
+	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY, NULL), "kfabric two one ");
 	KUNIT_ASSERT_EQ(test, run("rmmod foreign_two && insmod /foreign_two.ko"), 0);
-	KUNIT_EXPECT_STREQ(test, who(0), "kfabric one two ");
-	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY), "kfabric one two ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric one two ");
+	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY, NULL), "kfabric one two ");
 	KUNIT_EXPECT_EQ(test, run("rmmod foreign_one && rmmod foreign_two"), 0);
-	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY, NULL), "kfabric ");
 }
 
 static struct kunit_case cases[] = {

@@ -12,6 +12,7 @@
 #include <kfi/kfi_prov.h>
 
 #include "fixture.h"
+#include "who.h"
 
 /* What the callbacks saw, and do. */
 static struct {
@@ -97,27 +98,6 @@ static struct kfi_provider newer = {
 	.kfabric = fabric,
 };
 
-/* The providers of the answer to @hints, in order, without repetitions. */
-static const char *who(struct kfi_info *hints)
-{
-	static char text[64];
-	struct kfi_info *info, *entry;
-	const char *last = "";
-
-	text[0] = '\0';
-	if (kfi_getinfo(0, NULL, NULL, 0, hints, &info))
-		return "nobody";
-	for (entry = info; entry; entry = entry->next) {
-		if (!strcmp(last, entry->fabric_attr->prov_name))
-			continue;
-		last = entry->fabric_attr->prov_name;
-		strlcat(text, last, sizeof(text));
-		strlcat(text, " ", sizeof(text));
-	}
-	kfi_freeinfo(info);
-	return text;
-}
-
 static void bad_providers_are_refused(struct kunit *test)
 {
 	struct kfi_provider bad = second;
@@ -145,7 +125,7 @@ static void bad_providers_are_refused(struct kunit *test)
 	bad.name = "second";
 	bad.kgetinfo = NULL;
 	KUNIT_EXPECT_EQ(test, kfi_provider_register(&bad), -KFI_EINVAL);
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 }
 
 static void two_coexist(struct kunit *test)
@@ -158,13 +138,13 @@ static void two_coexist(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, hints);
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
 	KUNIT_EXPECT_EQ(test, kfi_provider_register(&second), -EEXIST);
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric second ");
-	KUNIT_EXPECT_STREQ(test, who(hints), "kfabric second ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric second ");
+	KUNIT_EXPECT_STREQ(test, who(0, hints), "kfabric second ");
 	hints->fabric_attr->prov_name = kstrdup("second", GFP_KERNEL);
-	KUNIT_EXPECT_STREQ(test, who(hints), "second ");
+	KUNIT_EXPECT_STREQ(test, who(0, hints), "second ");
 	KUNIT_EXPECT_EQ(test, seen.asked, 3);
 	strscpy(hints->fabric_attr->prov_name, "nobody", 7);
-	KUNIT_EXPECT_STREQ(test, who(hints), "nobody");
+	KUNIT_EXPECT_STREQ(test, who(0, hints), "nobody");
 	KUNIT_EXPECT_EQ(test, seen.asked, 3);
 
 	/* Arguments arrive. */
@@ -186,7 +166,7 @@ static void two_coexist(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 1);
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_fabric(hints->fabric_attr, &opened, test), -KFI_ENODEV);
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 	fixture_close(test, &f);
 	kfi_freeinfo(hints);
 }
@@ -199,13 +179,13 @@ static void errors_of_one_are_its_own(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, hints);
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
 	seen.fails = -KFI_ENODATA;
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 	seen.fails = -KFI_EIO;
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 	seen.fails = 0;
 	/* The first has nothing, the second has. */
 	hints->caps = KFI_MULTICAST;
-	KUNIT_EXPECT_STREQ(test, who(hints), "second ");
+	KUNIT_EXPECT_STREQ(test, who(0, hints), "second ");
 	kfi_freeinfo(hints);
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), 0);
 }
@@ -216,7 +196,7 @@ static void a_callback_may_call_kfabric(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
 	seen.reenters = true;
 	seen.reentered = -1;
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric second ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric second ");
 	KUNIT_EXPECT_EQ(test, seen.reentered, 0);
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), 0);
 }
@@ -226,19 +206,19 @@ static void a_newer_version_replaces(struct kunit *test)
 	memset(&seen, 0, sizeof(seen));
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&newer), 0);
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric newer ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric newer ");
 	/* Its module is unloaded before or after. */
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), 0);
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 1);
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric newer ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric newer ");
 	KUNIT_EXPECT_EQ(test, kfi_provider_register(&second), -EEXIST);
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&newer), 0);
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 }
 
 static int ask(void *arg)
 {
-	who(NULL);
+	who(0, NULL);
 	complete(arg);
 	return 0;
 }
@@ -268,7 +248,7 @@ static void deregistering_waits_for_callbacks(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, completion_done(&left));
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 0);
 	/* It is not found any more, and nothing else waits for it. */
-	KUNIT_EXPECT_STREQ(test, who(NULL), "kfabric ");
+	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 	complete(&may_end);
 	wait_for_completion(&left);
 	wait_for_completion(&asked);
