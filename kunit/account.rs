@@ -5,7 +5,8 @@
 use super::*;
 use crate::{
     kunit::helpers::user,
-    mem::Budget, //
+    mem::Budget,
+    shim::reclaim::OwnerKind, //
 };
 
 fn is_listed(user: Kuid) -> bool {
@@ -112,8 +113,8 @@ mod tests {
     fn waiting_packets_in_namespaces_share_a_part() -> Result {
         let owner = Budget::of(user(17), Some(1000))?;
         let parent = || Budget::of(user(17), Some(1000)).map(|budget| Some(budget.account));
-        let one = Budget::below(parent()?, user(18), Some(1000))?;
-        let other = Budget::below(parent()?, user(19), Some(1000))?;
+        let one = Budget::below(parent()?, OwnerKind::Program, user(18), Some(1000))?;
+        let other = Budget::below(parent()?, OwnerKind::Program, user(19), Some(1000))?;
         one.charge_inbox(200, 0)?;
         ensure_eq!(owner.charged(Part::Inboxes), (200, 200));
         ensure_eq!(other.charge_inbox(51, 0), Err(ENOMEM));
@@ -169,8 +170,8 @@ mod tests {
     fn namespaces_share_the_account_of_their_owner() -> Result {
         let owner = Budget::of(user(7), Some(100))?;
         let parent = || Budget::of(user(7), Some(100)).map(|budget| Some(budget.account));
-        let one = Budget::below(parent()?, user(8), Some(100))?;
-        let other = Budget::below(parent()?, user(9), Some(100))?;
+        let one = Budget::below(parent()?, OwnerKind::Program, user(8), Some(100))?;
+        let other = Budget::below(parent()?, OwnerKind::Program, user(9), Some(100))?;
         // The same user outside of the namespace has another account.
         let outside = Budget::of(user(8), Some(100))?;
         let held = one.take(60)?;
@@ -184,7 +185,7 @@ mod tests {
         drop((rest, all));
         ensure!(other.take(100).is_ok() && owner.take(100).is_ok());
         // A second file of the user gets the same account.
-        let again = Budget::below(parent()?, user(8), Some(100))?;
+        let again = Budget::below(parent()?, OwnerKind::Program, user(8), Some(100))?;
         let held = again.take(100)?;
         ensure_eq!(one.take(1).err(), Some(ENOMEM));
         drop((held, one, other, again, owner, outside));
@@ -199,7 +200,7 @@ mod tests {
     fn refusals_delay_the_user() -> Result {
         let parent = Budget::of(user(10), Some(100))?;
         let account = Budget::of(user(10), Some(100))?.account;
-        let child = Budget::below(Some(account), user(11), Some(100))?;
+        let child = Budget::below(Some(account), OwnerKind::Program, user(11), Some(100))?;
         let privileged = Budget::of(user(10), Some(u64::MAX))?;
         for _ in 0..100 {
             child.refused(1);

@@ -209,7 +209,7 @@ mod tests {
             )?;
             let remote = Remote::new()?;
             let link = target.domain.domain.link();
-            let qp = Qp::connection(link, 1, &Budget::current()?, remote.clone())?;
+            let qp = Qp::connection(link, 1, &Budget::of_program()?, remote.clone())?;
             let conn = target.request(&qp, receiver.clone())?;
             ensure!(target.reports(EqEvent::ConnReq));
             // The first request of a passive endpoint has this number.

@@ -339,7 +339,7 @@ mod tests {
         ensure_eq!(endpoint.attach_comp_cntr(&cntr, sends), Err(EBADF));
         close(&*datagrams)?;
         close(&*cntr)?;
-        let mut attached = Attached::new(&Budget::current()?)?;
+        let mut attached = Attached::new(&Budget::of_program()?)?;
         ensure_eq!(error(attached.attach(&cntr, sends, sends)), Some(EBADF));
         Ok(())
     }

@@ -92,7 +92,7 @@ pub(crate) fn ident(fid: u64, context: u64) -> Result<Ident> {
         fid,
         context,
         owner: Owner::current(OwnerKind::Program)?,
-        budget: Budget::current()?,
+        budget: Budget::of_program()?,
     })
 }
 

@@ -161,7 +161,7 @@ struct Wire {
 impl Wire {
     fn new() -> Result<Self> {
         let pair = Pair::new(ONE, TWO)?;
-        let owner = Budget::current()?;
+        let owner = Budget::of_program()?;
         let flows = FlowTable::new(&owner)?;
         let got = Recorder::new()?;
         let addr = at(TWO, 0)?;
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn packets_belong_to_flows_in_order() -> Result {
-        let owner = Budget::current()?;
+        let owner = Budget::of_program()?;
         let table = FlowTable::new(&owner)?;
         let arrived = Arrived::new()?;
         arrived.count(&table)?;
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn points_of_one_index_add_up() -> Result {
-        let owner = Budget::current()?;
+        let owner = Budget::of_program()?;
         let table = FlowTable::new(&owner)?;
         let arrived = Arrived::new()?;
         let (one, other) = (FlowValues::new(2, &owner)?, FlowValues::new(1, &owner)?);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_number_of_flows_is_limited() -> Result {
-        let owner = Budget::current()?;
+        let owner = Budget::of_program()?;
         let table = FlowTable::new(&owner)?;
         let mut flows = KVec::new();
         for _ in 0..MAX_FLOWS {
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn ipv6_packets_have_their_own_flows() -> Result {
         let pair = Pair::new(SIX, SIX)?;
-        let owner = Budget::current()?;
+        let owner = Budget::of_program()?;
         let table = FlowTable::new(&owner)?;
         let got = Recorder::new()?;
         let addr = at(SIX, 0)?;

@@ -8,7 +8,10 @@ use super::{
     InlineWork,
     Principal, //
 };
-use crate::kunit::helpers::Count;
+use crate::{
+    kunit::helpers::Count,
+    shim::reclaim::OwnerKind, //
+};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -43,12 +46,13 @@ mod tests {
             queued: queued.clone(),
         };
         let work: Arc<dyn InlineWork> = Arc::new(counted, GFP_KERNEL)?;
-        let list = InlineList::new();
+        let principal = Principal::with_user(OwnerKind::Program, Kuid::current_euid());
+        let list = InlineList::of_task(OwnerKind::Program);
         let here = core::ptr::from_ref(&list).cast_mut().cast();
         // SAFETY: The reference is valid until it is taken away again, three lines below.
         unsafe { shim::kfabric_kunit_inline_begin(here) };
         // In task context the task itself could be using the cells.
-        let refused = InlineList::offer(work, &Principal::with_user(Kuid::current_euid()));
+        let refused = InlineList::offer(work, &principal);
         // SAFETY: The same task has begun it above.
         unsafe { shim::kfabric_kunit_inline_end() };
         ensure!(refused.is_err());

@@ -30,6 +30,7 @@ use crate::{
     },
     shim::{
         inline_work::InlineList,
+        reclaim::OwnerKind,
         sched::now_ns,
         work, //
     }, //
@@ -61,6 +62,47 @@ mod tests {
         Ok(())
     }
 
+    /// The run of a program's QP may wait for a lock of the program, whose holder waits for I/O. A
+    /// kernel consumer that frees memory does not wait for that.
+    #[test]
+    fn programs_and_kernel_consumers_share_no_run_and_no_workqueue() -> Result {
+        let consumer = Budget::current(OwnerKind::Consumer)?;
+        let pair = Pair::of(ONE, TWO, &default_attr(), &consumer)?;
+        let (a, b) = (&pair.a, &pair.b);
+        let [ours, theirs] = [a, b].map(|end| core::ptr::from_ref(end.qp.queue_of_worker()));
+        let payload = buffer(8)?;
+        for round in 0..100 {
+            a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
+            a.qp.push();
+            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
+        }
+        ensure_eq!(b.peer.received(), 100);
+        // The user, the user namespace and the memory cgroup are the same.
+        ensure_eq!((a.stat(Stat::RxInline), b.stat(Stat::RxInline)), (0, 0));
+        ensure!(core::ptr::eq(ours, work::packet_queue(OwnerKind::Program)));
+        ensure!(core::ptr::eq(
+            theirs,
+            work::packet_queue(OwnerKind::Consumer)
+        ));
+        ensure!(!core::ptr::eq(ours, theirs));
+        Ok(())
+    }
+
+    #[test]
+    fn packets_within_kernel_consumers_are_processed_by_the_sender() -> Result {
+        let consumer = Budget::current(OwnerKind::Consumer)?;
+        let pair = Pair::of_owners(ONE, TWO, &default_attr(), [&consumer; 2])?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(8)?;
+        for round in 0..100 {
+            a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
+            a.qp.push();
+            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
+        }
+        ensure!(cfg!(CONFIG_PREEMPT_RT) || b.stat(Stat::RxInline) > 50);
+        Ok(())
+    }
+
     /// A task that has accepted work is not scheduled for a while: this task, which waits.
     #[test]
     fn work_that_a_task_does_not_begin_is_done_by_the_worker() -> Result {
@@ -69,7 +111,7 @@ mod tests {
         let payload = buffer(8)?;
         let mut accepted = 0;
         for round in 0..20 {
-            let inline = InlineList::new();
+            let inline = InlineList::of_task(OwnerKind::Program);
             a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
             worker::send(&a.qp, &mut a.qp.kind.sending.lock(), Some(&inline));
             accepted += u32::from(inline.has_work());

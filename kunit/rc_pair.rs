@@ -291,7 +291,7 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn new(link: &TestLink, sends: usize) -> Result<Self> {
-        Self::of(link, sends, &Budget::current()?)
+        Self::of(link, sends, &Budget::of_program()?)
     }
 
     /// Like `new`, with a QP that is charged to `owner`.
@@ -389,14 +389,24 @@ pub(crate) fn default_attr() -> Attr {
 
 impl Pair {
     pub(super) fn new(from: IpAddr, to: IpAddr, base: &Attr) -> Result<Self> {
-        Self::of(from, to, base, &Budget::current()?)
+        Self::of(from, to, base, &Budget::of_program()?)
     }
 
     /// Like `new`, with a second QP that is charged to `owner`.
     pub(super) fn of(from: IpAddr, to: IpAddr, base: &Attr, owner: &Budget) -> Result<Self> {
+        Self::of_owners(from, to, base, [&Budget::of_program()?, owner])
+    }
+
+    /// Like `new`, with the owner of each QP.
+    pub(super) fn of_owners(
+        from: IpAddr,
+        to: IpAddr,
+        base: &Attr,
+        owners: [&Budget; 2],
+    ) -> Result<Self> {
         let link = TestLink::new()?;
-        let a = End::new(&link, 64)?;
-        let b = End::of(&link, 64, owner)?;
+        let a = End::of(&link, 64, owners[0])?;
+        let b = End::of(&link, 64, owners[1])?;
         let there = Path::new(&link.0, from, to)?;
         let back = Path::new(&link.0, to, from)?;
         a.connect(&there, &b, base)?;

@@ -451,7 +451,7 @@ mod tests {
         /// ports.
         const INDICES: u32 = 2 * DGRAM_QPN;
         let link = TestLink::new()?;
-        let (owner, peer) = (Budget::current()?, Peer::new()?);
+        let (owner, peer) = (Budget::of_program()?, Peer::new()?);
         let mut qps: KVec<Arc<Qp<Rc>>> = KVec::new();
         for _ in 0..QPS {
             let qp = Qp::connection(&link.0, 1, &owner, peer.clone())?;

@@ -209,7 +209,7 @@ pub(super) fn datagrams(
     qkey: u32,
     consumer: Arc<dyn Consumer>,
 ) -> Result<Arc<Qp<Ud>>> {
-    Qp::datagrams(&link.0, addr, qkey, None, &Budget::current()?, consumer)
+    Qp::datagrams(&link.0, addr, qkey, None, &Budget::of_program()?, consumer)
 }
 
 /// A QP with its consumer; dropping it closes the QP.

@@ -159,7 +159,7 @@ impl Opener {
     fn current() -> Result<Self> {
         Ok(Self {
             owner: Owner::current(OwnerKind::Consumer)?,
-            budget: Budget::current()?,
+            budget: Budget::current(OwnerKind::Consumer)?,
             opened: Opened::new()?,
         })
     }

@@ -32,6 +32,7 @@ use crate::shim::{
         Principal, //
     },
     errno::to_error,
+    reclaim::OwnerKind,
     sched::{
         now_ns,
         sleep_until, //
@@ -58,34 +59,41 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget of the current task's effective user, in the task's user namespace. Sleeps. Fails
+    /// The budget for objects of this kind of the current task's effective user, in the task's user namespace. Sleeps. Fails
     /// with `ENOMEM`.
-    pub(crate) fn current() -> Result<Self> {
+    pub(crate) fn current(kind: OwnerKind) -> Result<Self> {
         let limit = may_exceed_limits().then_some(u64::MAX);
         let mut parent = None;
         let (owners, count) = namespace_owners();
         for owner in owners.into_iter().take(count) {
-            parent = Some(Self::below(parent, owner, limit)?.account);
+            parent = Some(Self::below(parent, kind, owner, limit)?.account);
         }
-        Self::below(parent, Kuid::current_euid(), limit)
+        Self::below(parent, kind, Kuid::current_euid(), limit)
+    }
+
+    /// That of the current task as a program.
+    #[cfg(kfi_kunit)]
+    pub(crate) fn of_program() -> Result<Self> {
+        Self::current(OwnerKind::Program)
     }
 
     /// The budget of `user` in the initial user namespace; `limit` replaces the common limit.
     /// Sleeps. Fails with `ENOMEM`.
     #[cfg(kfi_kunit)]
     pub(crate) fn of(user: Kuid, limit: Option<u64>) -> Result<Self> {
-        Self::below(None, user, limit)
+        Self::below(None, OwnerKind::Program, user, limit)
     }
 
     /// The budget of `user` in a namespace whose owner has the account `parent`. Sleeps. Fails with
     /// `ENOMEM`.
     pub(super) fn below(
         parent: Option<AccountRef>,
+        kind: OwnerKind,
         user: Kuid,
         limit: Option<u64>,
     ) -> Result<Self> {
         let (account, common) = AccountRef::of(user, parent)?;
-        let principal = Arc::new(Principal::with_user(user), GFP_KERNEL_ACCOUNT)?;
+        let principal = Arc::new(Principal::with_user(kind, user), GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             account,
             limit: limit.unwrap_or(common),

@@ -128,8 +128,11 @@ pub(crate) fn namespace_owners() -> ([Kuid; NAMESPACE_DEPTH], usize) {
     (owners.map(Kuid::from_raw), count as usize)
 }
 
-/// The user and the memory control group on whose behalf work is done.
+/// The user and the memory control group on whose behalf work is done, and whether that is for
+/// programs or kernel consumers.
+#[derive(PartialEq)]
 pub(crate) struct Principal {
+    kind: OwnerKind,
     uid: Kuid,
     /// The ID of the user namespace.
     user_ns: u64,
@@ -138,8 +141,9 @@ pub(crate) struct Principal {
 
 impl Principal {
     /// `uid`, in the current task's user namespace and memory control group. Process context.
-    pub(crate) fn with_user(uid: Kuid) -> Self {
+    pub(crate) fn with_user(kind: OwnerKind, uid: Kuid) -> Self {
         Self {
+            kind,
             uid,
             // SAFETY: Only reads the current task.
             user_ns: unsafe { shim::kfabric_shim_user_ns_current() },
@@ -147,7 +151,12 @@ impl Principal {
         }
     }
 
-    /// Whether the current task runs on behalf of this principal: its effective user, its user
+    /// Whether it is of programs or kernel consumers. Any context.
+    pub(crate) fn kind(&self) -> OwnerKind {
+        self.kind
+    }
+
+    /// Whether the current task may run on behalf of this principal: its effective user, its user
     /// namespace and its memory control group are the same. Never true of a worker thread of a
     /// workqueue, which runs on behalf of others. Process context, or softirq: then the current
     /// task is the one that was interrupted.
@@ -157,19 +166,12 @@ impl Principal {
     }
 }
 
-impl PartialEq for Principal {
-    fn eq(&self, other: &Self) -> bool {
-        self.uid == other.uid
-            && self.user_ns == other.user_ns
-            && core::ptr::eq(self.memcg.0, other.memcg.0)
-    }
-}
-
 /// A memory control group to charge memory to.
 ///
 /// # Invariants
 ///
 /// The pointer is null, or a memory control group to which this object owns a reference.
+#[derive(PartialEq)]
 pub(crate) struct MemCgroup(*mut c_void);
 
 // SAFETY: A control group is reference-counted and may be used and put by any task.

@@ -17,8 +17,8 @@
 //!
 //! # Principals
 //!
-//! A task runs only work of its own [`Principal`]: the same user, user namespace and memory cgroup.
-//! So the allocations of the work are charged to its owner, the work has the priority of a task of
+//! A task runs only work of its own [`Principal`]: the same user, user namespace and memory cgroup,
+//! and both for programs, or both for kernel consumers. So the allocations of the work are charged to its owner, the work has the priority of a task of
 //! its owner, and no lock of the work is held by a task of another user, which may be preempted for
 //! as long as that user likes. A worker that sends packets for a QP runs work of that QP's
 //! principal only: otherwise the QP's own work would wait for work of another user in that worker.
@@ -32,7 +32,8 @@ mod kunit;
 
 use crate::shim::{
     bindings as shim,
-    cred::Principal, //
+    cred::Principal,
+    reclaim::OwnerKind, //
 };
 use core::cell::Cell;
 use kernel::{
@@ -69,17 +70,17 @@ pub(crate) struct InlineList {
 
 /// The task that has a list.
 enum Runner {
-    /// A task that runs on its own behalf.
-    Task,
+    /// A task that runs on its own behalf, in a call of a program or of a kernel consumer.
+    Task(OwnerKind),
     /// A worker, and the principal on whose behalf it runs.
     Worker(Option<Arc<Principal>>),
 }
 
 impl InlineList {
-    /// An empty list of a task that runs on its own behalf. A worker that uses it is offered
-    /// nothing.
-    pub(crate) const fn new() -> Self {
-        Self::of(Runner::Task)
+    /// An empty list of a task that runs on its own behalf, and uses an object of an owner of this
+    /// kind. A worker that uses it is offered nothing.
+    pub(crate) const fn of_task(kind: OwnerKind) -> Self {
+        Self::of(Runner::Task(kind))
     }
 
     /// An empty list of a worker that runs on behalf of `principal`. Without one it is offered
@@ -119,7 +120,7 @@ impl InlineList {
         match &self.runner {
             Runner::Worker(own) => own.as_ref().is_some_and(|own| **own == *principal),
             // Never true in a worker.
-            Runner::Task => principal.is_current(),
+            Runner::Task(kind) => *kind == principal.kind() && principal.is_current(),
         }
     }
 
@@ -140,7 +141,7 @@ impl InlineList {
     pub(crate) fn runs(&self) -> usize {
         match self.runner {
             Runner::Worker(_) => 1,
-            Runner::Task => RUNS,
+            Runner::Task(_) => RUNS,
         }
     }
 
@@ -161,7 +162,7 @@ impl InlineList {
     pub(crate) fn run(self) {
         let budget = match self.runner {
             Runner::Worker(_) => WORKER_BUDGET,
-            Runner::Task => BUDGET,
+            Runner::Task(_) => BUDGET,
         };
         for _ in 0..budget {
             match self.take() {

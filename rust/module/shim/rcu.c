@@ -98,9 +98,10 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  *
  * A rescuer runs one item after another. So an item of a queue with a rescuer
  * waits neither for an item that needs the same rescuer, nor for I/O; else it
- * could hold up the items that free memory. A run of a program's QP may wait for
- * a lock of its session. Functions of kernel consumers must keep to that
- * themselves. An item flushes only queues with a rescuer, as
+ * could hold up the items that free memory. Functions of kernel consumers must
+ * keep to that themselves. Items for packets of programs, which may wait for a
+ * lock of the program, are in another queue than those for packets of kernel
+ * consumers. An item flushes only queues with a rescuer, as
  * check_flush_dependency() demands.
  *
  * Context: process, may sleep.

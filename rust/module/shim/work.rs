@@ -4,25 +4,28 @@
 //!
 //! | queue | items | may wait for |
 //! |---|---|---|
-//! | [`queue`] | received packets; drops after a grace period; waiters of counters that interrupts change | memory |
+//! | [`packet_queue`] | received packets; for kernel consumers also waiters of counters that interrupts change | memory, and locks of their owner |
+//! | [`queue`] | drops after a grace period, and last references that interrupts drop | memory |
 //! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
 //! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of calls |
-//! | [`peer_queue`] | sessions, connections, listeners | the same, and items of [`queue`] |
+//! | [`peer_queue`] | sessions, connections, listeners | the same, and items of [`packet_queue`] |
 //! | [`slow_queue`] | callbacks, links that go, ends of services of connection management | anything, including items of the others |
 //! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of [`peer_queue`] and [`slow_queue`] |
 //!
-//! Items of [`submit_queue`] and [`peer_queue`] for kernel consumers are in one queue of their own.
-//! Those for programs are in another one and in the slow queue.
+//! Kernel consumers and programs share no queue for packets, operations and peers. Packets of
+//! programs are in [`queue`]; their operations and peers are in a queue of their own and in the slow
+//! queue. Packets of kernel consumers are in one queue, their operations and peers in another one.
 //!
 //! What an item does may be what frees memory, because a kernel consumer writes back dirty pages
-//! with it. So all queues but those of programs have a rescuer thread, which runs items when there
-//! is no memory for another worker. Their items allocate nothing that waits for I/O
-//! ([`NoIo`](super::reclaim::NoIo)). Those of [`queue`] also run the QPs of programs, so they may
-//! wait for a task that holds the lock of a program's session. Handlers of kernel consumers are the
-//! consumers' own functions, which choose their scopes themselves.
+//! with it. So the queues of kernel consumers have a rescuer thread, which runs items when there is
+//! no memory for another worker. Their items allocate nothing that waits for I/O
+//! ([`NoIo`](super::reclaim::NoIo)), and wait for no lock of a program: its holder may wait for
+//! I/O, or not be scheduled. Handlers of kernel consumers are the consumers' own functions, which
+//! choose their scopes themselves. [`queue`] and [`control_queue`] have a rescuer too, because
+//! items with a rescuer wait for theirs.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
-//! context; one item never runs twice at the same time. Those of [`queue`] run on the CPU that
+//! context; one item never runs twice at the same time. Those for packets run on the CPU that
 //! queued them, with the priority of ordinary tasks: see `kfabric_shim_workqueue_alloc`.
 
 #[cfg(kfi_kunit)]
@@ -62,7 +65,10 @@ static QUEUE: Atomic<usize> = Atomic::new(0);
 /// The address of [`control_queue`], or 0.
 static CONTROL: Atomic<usize> = Atomic::new(0);
 
-/// The address of the queue of kernel consumers, or 0.
+/// The address of the queue for packets of kernel consumers, or 0.
+static CONSUMER_PACKETS: Atomic<usize> = Atomic::new(0);
+
+/// The address of the queue for operations and peers of kernel consumers, or 0.
 static CONSUMERS: Atomic<usize> = Atomic::new(0);
 
 /// The address of the queue for started operations of programs, or 0.
@@ -91,11 +97,20 @@ fn raw(address: &Atomic<usize>) -> *mut bindings::workqueue_struct {
     }
 }
 
-/// The queue for received packets, and for values that are dropped after a grace period. Any
-/// context.
+/// The queue for values that are dropped after a grace period, or by a worker, and for received
+/// packets of programs. Any context.
 pub(crate) fn queue() -> &'static Queue {
     // SAFETY: Only owners of work items call this, and each queue exists as long as any of them.
     unsafe { Queue::from_raw(raw_queue()) }
+}
+
+/// The queue for items that process received packets of an owner. Any context.
+pub(crate) fn packet_queue(kind: OwnerKind) -> &'static Queue {
+    match kind {
+        OwnerKind::Program => queue(),
+        // SAFETY: As above.
+        OwnerKind::Consumer => unsafe { Queue::from_raw(raw(&CONSUMER_PACKETS)) },
+    }
 }
 
 /// The queue of connection management's own work items. Any context.
@@ -115,7 +130,7 @@ pub(crate) fn submit_queue(kind: OwnerKind) -> &'static Queue {
 }
 
 /// The queue for items that handle what peers of an owner's objects do: sessions, connections and
-/// listeners. They may wait for items of [`queue`]. Any context.
+/// listeners. They may wait for items of [`packet_queue`]. Any context.
 pub(crate) fn peer_queue(kind: OwnerKind) -> &'static Queue {
     match kind {
         OwnerKind::Program => slow_queue(),
@@ -180,7 +195,7 @@ macro_rules! impl_work {
 pub(crate) use impl_work;
 
 /// Waits until a work item is neither queued nor running. Must not be called from the item itself,
-/// nor from an item of [`queue`]. Sleeps.
+/// nor from an item of [`packet_queue`]. Sleeps.
 pub(crate) fn flush<T, const ID: u64>(work: &Work<T, ID>) {
     // SAFETY: The item is initialised, like every `Work`, and lives during the call.
     unsafe { bindings::flush_work(Work::raw_get(work)) };
@@ -288,13 +303,16 @@ pub(crate) struct WorkQueues {
     // Fields are dropped in this order. No kernel consumer is left, so no handler. The items that
     // post operations are those of endpoints that have been closed; they free them. A service of
     // connection management ends in the control queue, which queues the ends of connections and the
-    // closing of QP 1. When QP 1 is closed, packets do not wake the service.
+    // closing of QP 1. When QP 1 is closed, packets do not wake the service. All QPs are closed
+    // then: a softirq that has found one before may still wake it, until a grace period has passed.
     _handlers: WorkQueue,
     _submit: WorkQueue,
     _ended: Flush,
     _consumers: WorkQueue,
     _slow: WorkQueue,
     _control: WorkQueue,
+    _received: Flush,
+    _consumer_packets: WorkQueue,
     _first: (Barrier, Flush),
     _second: Barrier,
     _queue: WorkQueue,
@@ -304,6 +322,11 @@ impl WorkQueues {
     /// Creates the queues. Fails with `ENOMEM`. At most one value may exist at a time. Sleeps.
     pub(crate) fn new() -> Result<Self> {
         let queue = WorkQueue::new(c"kfabric", Place::PerCpu, &QUEUE)?;
+        let packets = WorkQueue::new(
+            c"kfabric_consumer_packets",
+            Place::PerCpu,
+            &CONSUMER_PACKETS,
+        )?;
         let control = WorkQueue::new(c"kfabric_cm", Place::Rescued, &CONTROL)?;
         Ok(Self {
             _handlers: WorkQueue::new(c"kfabric_handlers", Place::PerCpu, &HANDLERS)?,
@@ -312,6 +335,8 @@ impl WorkQueues {
             _consumers: WorkQueue::new(c"kfabric_consumers", Place::Rescued, &CONSUMERS)?,
             _slow: WorkQueue::new(c"kfabric_slow", Place::Unbound, &SLOW)?,
             _control: control,
+            _received: Flush(&CONSUMER_PACKETS),
+            _consumer_packets: packets,
             _first: (Barrier, Flush(&QUEUE)),
             _second: Barrier,
             _queue: queue,

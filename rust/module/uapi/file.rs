@@ -98,7 +98,7 @@ impl OpenFile {
     /// A file opened by the current process. Fails with `ENOMEM`. Sleeps.
     fn new() -> Result<Pin<KBox<Self>>> {
         let owner = Owner::current(OwnerKind::Program)?;
-        let budget = Budget::current()?;
+        let budget = Budget::current(OwnerKind::Program)?;
         KBox::pin_init(
             try_pin_init!(Self {
                 owner,

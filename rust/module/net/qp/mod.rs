@@ -94,7 +94,10 @@ use crate::{
             InlineList,
             InlineWork, //
         },
-        reclaim::NoIo,
+        reclaim::{
+            NoIo,
+            OwnerKind, //
+        },
         skb::{
             InboxLimits,
             RxBatch,
@@ -125,6 +128,7 @@ use kernel::{
     time::hrtimer::HrTimer,
     workqueue::{
         new_work,
+        Queue,
         Work, //
     }, //
 };
@@ -312,7 +316,7 @@ impl_alarm! {
 impl<K: Kind> Qp<K> {
     /// Runs the QP, and then other QPs to which this run has sent packets. Called by the worker.
     fn run_worker(self: &Arc<Self>) {
-        // The queue has one rescuer for the QPs of programs and of kernel consumers.
+        // The queue has a rescuer, which runs one item after another.
         let _no_io = NoIo::enter();
         let inline = InlineList::of_worker(self.principal.as_ref());
         self.deadline.begin();
@@ -440,6 +444,15 @@ impl<K: Kind> Qp<K> {
         &self.stats
     }
 
+    /// Whether it works for a program or for a kernel consumer. That of connection management works
+    /// for both, and its items are in a queue of their own. Any context.
+    fn owner_kind(&self) -> OwnerKind {
+        match &self.principal {
+            Some(principal) => principal.kind(),
+            None => OwnerKind::Program,
+        }
+    }
+
     /// The statistics of the link or namespace, which count everything a second time.
     fn outer_stats(&self) -> &LinkStats {
         match &self.address {
@@ -506,12 +519,16 @@ impl<K: Kind> Qp<K> {
 
     /// Queues the worker. Any context.
     fn wake(self: &Arc<Self>) {
-        let queue = match &self.address {
-            QpAddress::Link(_) => work::queue(),
-            QpAddress::Namespace => work::control_queue(),
-        };
         // The queue refuses an item that is queued already.
-        let _ = queue.enqueue(self.clone());
+        let _ = self.queue_of_worker().enqueue(self.clone());
+    }
+
+    /// The workqueue of its worker. Any context.
+    fn queue_of_worker(&self) -> &'static Queue {
+        match &self.address {
+            QpAddress::Link(_) => work::packet_queue(self.owner_kind()),
+            QpAddress::Namespace => work::control_queue(),
+        }
     }
 
     /// Handles the end of `link`, which may be that of another QP.

@@ -36,7 +36,10 @@ use crate::{
         prelude::*,
         wait::WaitObj, //
     },
-    shim::work, //
+    shim::{
+        reclaim::OwnerKind,
+        work, //
+    },
 };
 
 impl Counter {
@@ -180,7 +183,7 @@ impl IrqChanger {
     fn defer(self: &Arc<Self>) {
         // Not queued if it is already. The run that follows sees the change: queueing is fully
         // ordered after it, and beginning to run before taking the lock of the waiters.
-        let _ = work::queue().enqueue(self.clone());
+        let _ = work::packet_queue(OwnerKind::Consumer).enqueue(self.clone());
     }
 }
 

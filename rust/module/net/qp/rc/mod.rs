@@ -531,7 +531,7 @@ impl Qp<Rc> {
     /// of the same principal on this host to completion ([`InlineList`]). Sleeps. The caller holds
     /// no lock, and is not a consumer that is being called.
     pub(crate) fn push(self: &Arc<Self>) {
-        let inline = InlineList::new();
+        let inline = InlineList::of_task(self.owner_kind());
         worker::send(self, &mut self.kind.sending.lock(), Some(&inline));
         inline.run();
     }
