@@ -37,7 +37,7 @@ const LEN: usize = 8192;
 /// Works of each of the two counters of a chain.
 const LINKS: u64 = 30_000;
 
-/// A process of the ordinary user.
+/// A process of the ordinary user. It opens the device after the first line that the test tells it.
 fn owner(role: &str) -> Process {
     crate::host::device();
     open_to_all();
@@ -62,6 +62,7 @@ struct Foreign {
 impl Foreign {
     /// Of an owner that tells its address.
     fn new(owner: &mut Process) -> Self {
+        owner.tell("begin");
         let host = Host::new();
         let name = owner.read_line().parse().expect("address");
         let to = host.av.insert_one(name).expect("insert");
@@ -75,6 +76,7 @@ impl Foreign {
 
 /// An owner with many messages, which wait for one of somebody else.
 fn sends_much() {
+    line();
     let (_, domain) = domain();
     let (host, go) = counted(&domain);
     let done = cntr(&domain);
@@ -131,6 +133,7 @@ fn memory_is_charged_to_the_owner() {
 /// An owner with a chain of two counters, which begins with a message of somebody else, as often as
 /// it is told.
 fn chains_much() {
+    line();
     rustix::process::nice(NICE).expect("nice");
     let (_, domain) = domain();
     let (host, go) = counted(&domain);
