@@ -121,10 +121,10 @@ mod tests {
             ensure_eq!(counter.wait(4, Deadline::At(1), &mut 0), unmet);
             Ok(())
         };
-        check(&counter, Ok(()), Err(ETIMEDOUT));
+        check(&counter, Ok(()), Err(ETIMEDOUT))?;
         // A closed counter accepts no waiter, but a threshold that is reached needs none.
         counter.close();
-        check(&counter, Ok(()), Err(EBADF));
+        check(&counter, Ok(()), Err(EBADF))?;
         Ok(())
     }
 
