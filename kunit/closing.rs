@@ -136,8 +136,8 @@ impl End {
         force_close(&*self.cq);
     }
 
-    /// Returns whether this is the last reference to the endpoint.
-    fn is_last(self) -> bool {
+    /// Drops the other objects, and returns whether this was the last reference to the endpoint.
+    fn into_last(self) -> bool {
         Arc::into_unique_or_drop(self.endpoint).is_some()
     }
 }
@@ -185,10 +185,10 @@ mod tests {
         ensure!(!send.is_waiting());
         ensure_eq!(sender.cq(), (0, 1, 0));
         drop(send);
-        ensure!(target.is_last());
+        ensure!(target.into_last());
         force_close(&*sender.endpoint);
         sender.close_rest();
-        ensure!(sender.is_last());
+        ensure!(sender.into_last());
         Ok(())
     }
 
@@ -216,7 +216,7 @@ mod tests {
         ensure!(mem::memref::equal(&memory, &filled(0x5a)?));
         // The CQ still exists, and has the completion.
         ensure_eq!(target.cq(), (1, 0, 0));
-        ensure!(target.is_last());
+        ensure!(target.into_last());
         force_close(&*sender.endpoint);
         sender.close_rest();
         Ok(())
@@ -237,7 +237,7 @@ mod tests {
         ensure!(mem::memref::equal(&memory, &filled(0x5a)?));
         ensure_eq!(sender.cq(), (1, 0, 0));
         drop(send);
-        ensure!(sender.is_last());
+        ensure!(sender.into_last());
         force_close(&*target.endpoint);
         target.close_rest();
         Ok(())
@@ -277,7 +277,7 @@ mod tests {
         test.domain.directory().leave(&name);
         ensure_eq!(close(&*end.cq), Ok(()));
         ensure_eq!(close(&*end.av), Ok(()));
-        ensure!(end.is_last());
+        ensure!(end.into_last());
         force_close(&*other.endpoint);
         other.close_rest();
         Ok(())

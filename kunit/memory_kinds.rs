@@ -392,12 +392,15 @@ impl Drop for Pages {
     }
 }
 
+/// Addresses and lengths of pieces of memory.
+type Pieces = KVVec<(*mut u8, usize)>;
+
 /// Allocates pages for pieces of these lengths, each at another offset, and returns the pages with
 /// the addresses of the pieces. An offset may be beyond the first page.
 fn pages_of(
     lens: &[usize],
     mut each: impl FnMut(*mut bindings::page, usize, usize) -> Result,
-) -> Result<(KVVec<Pages>, KVVec<(*mut u8, usize)>)> {
+) -> Result<(KVVec<Pages>, Pieces)> {
     let mut allocated = KVVec::new();
     let mut pieces = KVVec::new();
     for (index, len) in lens.iter().enumerate() {

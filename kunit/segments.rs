@@ -318,8 +318,9 @@ mod tests {
         };
         let bio_vec = KVec::from_elem(page, ATOMIC_ELEMENTS, GFP_KERNEL)?;
         let guard = lock.lock();
-        // SAFETY: The bytes exist as long as the results, here and below.
+        // SAFETY: The bytes exist as long as the result.
         let memory = unsafe { consumer::kvec(&kvec, Access::Read, false) };
+        // SAFETY: The pages exist as long as the result.
         let of_pages = unsafe { consumer::bio_vec(&bio_vec, Access::Write, false) };
         let counted = pages.count(0);
         let lens = [&memory, &of_pages].map(|made| made.as_ref().map_or(0, MemRef::len));

@@ -255,12 +255,14 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::redundant_closure, reason = "a `KBox` is no function")]
     fn operations_are_admitted_in_a_softirq() -> Result {
         ensure!(exchange_in(|run| in_softirq(move || run()))?);
         Ok(())
     }
 
     #[test]
+    #[expect(clippy::redundant_closure, reason = "a `KBox` is no function")]
     fn operations_are_admitted_in_a_hard_interrupt() -> Result {
         ensure!(exchange_in(|run| in_hard_irq(move || run()))?);
         Ok(())

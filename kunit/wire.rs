@@ -502,7 +502,7 @@ mod tests {
         ensure!(pair.path.send(skb) == Err(ENETDOWN));
         // No QP can be made on the link.
         let got = Recorder::new()?;
-        ensure!(datagrams(&link, &at(ONE, 0)?, QKEY, got).is_err_and(|e| e == ENODEV));
+        ensure!(datagrams(link, &at(ONE, 0)?, QKEY, got).is_err_and(|e| e == ENODEV));
         // A link that is added now is another one.
         let next_link = TestLink::new()?;
         let (c, d) = (End::new(&next_link, ONE)?, End::new(&next_link, TWO)?);

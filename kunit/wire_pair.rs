@@ -329,8 +329,8 @@ impl Pair {
 /// Sends datagrams of many lengths from `from` to `to` and checks each.
 pub(super) fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
     let pair = Pair::new(from, to)?;
-    let mut sent = 0;
-    for len in [0, 1, 2, 3, 4, 5, 255, 256, 1024, 1025, 4095, 4096] {
+    let lens = [0, 1, 2, 3, 4, 5, 255, 256, 1024, 1025, 4095, 4096];
+    for (sent, len) in (1..).zip(lens) {
         let payload = buffer(len)?;
         let destination = Destination {
             imm: (len % 2 == 0).then_some(0xdead_0000 | len as u32),
@@ -339,7 +339,6 @@ pub(super) fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
         };
         let source = Source::Mem(payload.clone());
         pair.a.qp.send(&pair.path, &destination, &source)?;
-        sent += 1;
         if !eventually(|| pair.b.got.count() == sent) {
             pr_err!("{} bytes: nothing came\n", len);
             return Ok(false);
