@@ -37,6 +37,7 @@ static const struct {
 	const char *text;
 } system_errors[] = {
 	{ KFI_SUCCESS, "success" },
+	{ EPERM, "operation not permitted" },
 	{ KFI_ENOENT, "no such entry" },
 	{ EINTR, "interrupted by a signal" },
 	{ KFI_EIO, "input/output error" },
@@ -45,6 +46,7 @@ static const struct {
 	{ KFI_EAGAIN, "try again" },
 	{ KFI_ENOMEM, "out of memory" },
 	{ KFI_EACCES, "permission denied" },
+	{ EFAULT, "bad address" },
 	{ KFI_EBUSY, "object in use" },
 	{ EEXIST, "exists already" },
 	{ KFI_ENODEV, "no such device" },
@@ -54,8 +56,10 @@ static const struct {
 	{ KFI_ENOSYS, "call not implemented" },
 	{ KFI_ENOMSG, "no such message" },
 	{ KFI_ENODATA, "nothing matches" },
+	{ EPROTO, "protocol error" },
 	{ KFI_EMSGSIZE, "message too long" },
 	{ KFI_ENOPROTOOPT, "no such option" },
+	{ EPROTONOSUPPORT, "protocol not supported" },
 	{ KFI_EOPNOTSUPP, "not supported" },
 	{ KFI_EADDRINUSE, "address in use" },
 	{ KFI_EADDRNOTAVAIL, "address not available" },
