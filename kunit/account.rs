@@ -127,6 +127,26 @@ mod tests {
         Ok(())
     }
 
+    /// The programs of a user do not use up what the user's kernel consumers may have.
+    #[test]
+    fn programs_and_kernel_consumers_have_an_account_each() -> Result {
+        let programs = Budget::of(user(21), Some(1000))?;
+        let consumers = Budget::of_consumer(user(21))?;
+        let held = programs.take(1000)?;
+        ensure_eq!(consumers.charged(Part::Inboxes), (0, 0));
+        let other = consumers.take(500)?;
+        ensure_eq!(programs.charged(Part::Inboxes), (1000, 0));
+        drop(held);
+        ensure_eq!(consumers.charged(Part::Inboxes), (500, 0));
+        ensure_eq!(programs.charged(Part::Inboxes), (0, 0));
+        drop(other);
+        ensure_eq!(
+            Budget::of_consumer(user(21))?.charged(Part::Inboxes),
+            (0, 0)
+        );
+        Ok(())
+    }
+
     /// A sum that does not fit in its number exceeds every limit.
     #[test]
     fn charges_without_a_limit_do_not_wrap() -> Result {

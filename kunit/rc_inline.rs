@@ -198,6 +198,7 @@ mod tests {
         }));
         ensure!(budget.clone().enter_worker().is_none());
         ensure!(Budget::of(user(37), None)?.enter_worker().is_some());
+        ensure!(Budget::of_consumer(user(36))?.enter_worker().is_some());
         a.post(SEND, &buffer(8)?)?;
         a_while();
         ensure_eq!(b.peer.received(), 0);

@@ -8,7 +8,8 @@
 //! largest CQs in each. So each user also has an account. It is charged for each object when the
 //! object is created (the object, its rings and queues), for each message that is buffered for the
 //! object, and for packets that wait for a QP of the user (`net/qp/inbox.rs`). The charge is
-//! returned when the object, message or packet is freed.
+//! returned when the object, message or packet is freed. Programs and kernel consumers of one user
+//! have an account each: a program must not use up what a consumer needs to write back dirty pages.
 //!
 //! ```text
 //!   open file -- Budget ----> Account of the user, at most user_memory (a module parameter)
@@ -63,6 +64,8 @@ use kernel::{
 
 use kfi_core::throttle::Throttle;
 
+use crate::shim::reclaim::OwnerKind;
+
 /// The parts of a user's limit that peers can use up. The rest is left for the user's own calls.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
@@ -108,9 +111,11 @@ impl AccessThrottle {
     }
 }
 
-/// The kernel memory charged to a user, and the accesses that the user was refused.
+/// The kernel memory charged to a user's programs or kernel consumers, and the accesses that they
+/// were refused.
 #[pin_data]
 pub(super) struct Account {
+    kind: OwnerKind,
     user: Kuid,
     /// The parent: the account of the owner of the user's namespace; `None` in the initial
     /// namespace.
@@ -184,13 +189,13 @@ impl Account {
     }
 }
 
-/// The user of an account and the address of its parent, 0 without one. An account in the tree
-/// has a reference to its parent, so the address stays that of the parent.
-type Key = (u32, usize);
+/// The kind and the user of an account, and the address of its parent, 0 without one. An account in
+/// the tree has a reference to its parent, so the address stays that of the parent.
+type Key = (OwnerKind, u32, usize);
 
-fn key(user: Kuid, parent: Option<&AccountRef>) -> Key {
+fn key(kind: OwnerKind, user: Kuid, parent: Option<&AccountRef>) -> Key {
     let parent = parent.map_or(0, |parent| Arc::as_ptr(&parent.0).addr());
-    (user.into_raw().val, parent)
+    (kind, user.into_raw().val, parent)
 }
 
 struct Accounts {
@@ -209,7 +214,7 @@ impl Accounts {
     /// Takes an account without references out of the tree. The caller drops the node after
     /// unlocking.
     fn remove(&mut self, account: &Arc<Account>) -> Option<RBTreeNode<Key, Arc<Account>>> {
-        let key = key(account.user, account.parent.as_ref());
+        let key = key(account.kind, account.user, account.parent.as_ref());
         let tree = self.tree.as_mut()?;
         // Another task may have removed it, and a third may have inserted a new one since.
         match tree.get(&key) {
@@ -248,26 +253,31 @@ impl AccountRef {
         Self(account.clone())
     }
 
-    /// The account of `user` in a namespace whose owner has the account `parent`, which is made if
+    /// The account of this kind of `user` in a namespace whose owner has the account `parent`, which is made if
     /// there is none; and the limit of users who have one. Sleeps. Fails with `ENOMEM`.
-    pub(super) fn of(user: Kuid, parent: Option<AccountRef>) -> Result<(Self, u64)> {
-        let key = key(user, parent.as_ref());
+    pub(super) fn of(
+        kind: OwnerKind,
+        user: Kuid,
+        parent: Option<AccountRef>,
+    ) -> Result<(Self, u64)> {
+        let key = key(kind, user, parent.as_ref());
         let (common, known) = {
             let accounts = ACCOUNTS.lock();
             (accounts.limit, accounts.find(&key))
         };
         let account = match known {
             Some(account) => account,
-            None => Self::insert(key, user, parent)?,
+            None => Self::insert(key, kind, user, parent)?,
         };
         Ok((account, common))
     }
 
     /// Inserts an account into the tree, unless another task has done that in the meantime. Sleeps.
     /// Fails with `ENOMEM`.
-    fn insert(key: Key, user: Kuid, parent: Option<AccountRef>) -> Result<Self> {
+    fn insert(key: Key, kind: OwnerKind, user: Kuid, parent: Option<AccountRef>) -> Result<Self> {
         let account = Arc::pin_init(
             pin_init!(Account {
+                kind,
                 user,
                 parent,
                 used: Atomic::new(0),

@@ -84,6 +84,12 @@ impl Budget {
         Self::below(None, OwnerKind::Program, user, limit)
     }
 
+    /// That of a kernel consumer of `user`, without a limit.
+    #[cfg(kfi_kunit)]
+    pub(crate) fn of_consumer(user: Kuid) -> Result<Self> {
+        Self::below(None, OwnerKind::Consumer, user, Some(u64::MAX))
+    }
+
     /// The budget of `user` in a namespace whose owner has the account `parent`. Sleeps. Fails with
     /// `ENOMEM`.
     pub(super) fn below(
@@ -92,7 +98,7 @@ impl Budget {
         user: Kuid,
         limit: Option<u64>,
     ) -> Result<Self> {
-        let (account, common) = AccountRef::of(user, parent)?;
+        let (account, common) = AccountRef::of(kind, user, parent)?;
         let principal = Arc::new(Principal::with_user(kind, user), GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             account,

@@ -18,7 +18,7 @@ use kernel::{
 };
 
 /// Whose objects they are.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OwnerKind {
     /// Those of an open file.
     Program,

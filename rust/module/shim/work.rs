@@ -21,8 +21,8 @@
 //! no memory for another worker. Their items allocate nothing that waits for I/O
 //! ([`NoIo`](super::reclaim::NoIo)), and wait for no lock of a program: its holder may wait for
 //! I/O, or not be scheduled. Handlers of kernel consumers are the consumers' own functions, which
-//! choose their scopes themselves. [`queue`] and [`control_queue`] have a rescuer too, because
-//! items with a rescuer wait for theirs.
+//! choose their scopes themselves. [`control_queue`] serves both. [`queue`] has a rescuer too,
+//! because it frees memory of both.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those for packets run on the CPU that
@@ -300,11 +300,13 @@ impl Drop for Barrier {
 /// A value that is dropped after a grace period may queue another one for a grace period: the last
 /// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
 pub(crate) struct WorkQueues {
-    // Fields are dropped in this order. No kernel consumer is left, so no handler. The items that
+    // Fields are dropped in this order. The item of a counter that interrupts have changed may still
+    // start work of a domain that is closed. No kernel consumer is left, so no handler. The items that
     // post operations are those of endpoints that have been closed; they free them. A service of
     // connection management ends in the control queue, which queues the ends of connections and the
     // closing of QP 1. When QP 1 is closed, packets do not wake the service. All QPs are closed
     // then: a softirq that has found one before may still wake it, until a grace period has passed.
+    _waiters: Flush,
     _handlers: WorkQueue,
     _submit: WorkQueue,
     _ended: Flush,
@@ -329,6 +331,7 @@ impl WorkQueues {
         )?;
         let control = WorkQueue::new(c"kfabric_cm", Place::Rescued, &CONTROL)?;
         Ok(Self {
+            _waiters: Flush(&CONSUMER_PACKETS),
             _handlers: WorkQueue::new(c"kfabric_handlers", Place::PerCpu, &HANDLERS)?,
             _submit: WorkQueue::new(c"kfabric_submit", Place::Unbound, &SUBMIT)?,
             _ended: Flush(&CONTROL),
