@@ -212,7 +212,8 @@ struct kfi_ep_attr {
 
 /**
  * struct kfi_domain_attr - a domain
- * @domain: an open domain with this name, or NULL
+ * @domain: of hints: an open domain, and entries are those of its link; of an
+ *	entry: the domain of the hints, or NULL
  * @name: its name
  * @threading: which calls may overlap
  * @control_progress: who makes connections, address vectors and events progress
@@ -272,7 +273,9 @@ struct kfi_domain_attr {
 
 /**
  * struct kfi_fabric_attr - a fabric and its provider
- * @fabric: an open fabric with this name, or NULL
+ * @fabric: of hints: an open fabric, and entries are those of its network
+ *	namespace instead of the caller's; of an entry: the fabric of the hints,
+ *	or NULL
  * @name: its name
  * @prov_name: name of the provider
  * @prov_version: KFI_VERSION() of the provider

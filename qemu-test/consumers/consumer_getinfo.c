@@ -335,12 +335,56 @@ static void fabrics_and_domains(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_control(&f.domain->fid, KFI_GETWAIT, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_open_ops(&f.domain->fid, "x", 0, NULL, NULL), -KFI_ENOSYS);
 
-	/* A domain that is open names its link. */
-	f.info->domain_attr->domain = f.domain;
-	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, f.info), 0);
-	f.info->domain_attr->domain = (struct kfid_domain *)f.fabric;
-	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, f.info), -KFI_ENODATA);
-	f.info->domain_attr->domain = NULL;
+	fixture_close(test, &f);
+}
+
+/* Whether the first entry that fits refers to these objects. */
+static bool refers_to(struct kunit *test, struct kfi_info *hints, struct kfid_fabric *fabric,
+		      struct kfid_domain *domain)
+{
+	struct kfi_info *info, *copy;
+	bool refers;
+
+	KUNIT_ASSERT_EQ(test, kfi_getinfo(0, NULL, NULL, 0, hints, &info), 0);
+	copy = kfi_dupinfo(info);
+	KUNIT_ASSERT_NOT_NULL(test, copy);
+	refers = info->fabric_attr->fabric == fabric && info->domain_attr->domain == domain &&
+		 copy->fabric_attr->fabric == fabric && copy->domain_attr->domain == domain;
+	kfi_freeinfo(copy);
+	kfi_freeinfo(info);
+	return refers;
+}
+
+/* An open fabric and an open domain in the hints. */
+static void entries_refer_to_open_objects(struct kunit *test)
+{
+	struct kfi_info *hints = kfi_allocinfo();
+	struct kfid_fabric *other;
+	struct fixture f;
+
+	KUNIT_ASSERT_NOT_NULL(test, hints);
+	fixture_open(test, &f);
+	KUNIT_ASSERT_EQ(test, kfi_fabric(f.info->fabric_attr, &other, NULL), 0);
+	KUNIT_EXPECT_TRUE(test, refers_to(test, hints, NULL, NULL));
+	hints->domain_attr->domain = f.domain;
+	KUNIT_EXPECT_TRUE(test, refers_to(test, hints, NULL, f.domain));
+	hints->fabric_attr->fabric = f.fabric;
+	KUNIT_EXPECT_TRUE(test, refers_to(test, hints, f.fabric, f.domain));
+	hints->domain_attr->domain = NULL;
+	KUNIT_EXPECT_TRUE(test, refers_to(test, hints, f.fabric, NULL));
+	/* The domain is of another fabric. */
+	hints->fabric_attr->fabric = other;
+	hints->domain_attr->domain = f.domain;
+	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), -KFI_ENODATA);
+	/* Objects of other classes. */
+	hints->fabric_attr->fabric = (struct kfid_fabric *)f.domain;
+	hints->domain_attr->domain = NULL;
+	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), -KFI_ENODATA);
+	hints->fabric_attr->fabric = NULL;
+	hints->domain_attr->domain = (struct kfid_domain *)f.fabric;
+	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), -KFI_ENODATA);
+	kfi_freeinfo(hints);
+	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
 	fixture_close(test, &f);
 }
 
@@ -354,6 +398,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(only_providers),
 	KUNIT_CASE(a_copy_is_deep),
 	KUNIT_CASE(fabrics_and_domains),
+	KUNIT_CASE(entries_refer_to_open_objects),
 	{}
 };
 

@@ -9,7 +9,8 @@ use core::ptr;
 
 use kernel::{
     prelude::*,
-    str::CStr, //
+    str::CStr,
+    sync::Arc, //
 };
 
 use kfi_core::{
@@ -49,7 +50,10 @@ use super::{
         kfid_fabric, //
     }, //
 };
-use crate::shim::errno::to_error;
+use crate::{
+    net::NetNsId,
+    shim::errno::to_error, //
+};
 
 /// Bytes of a `struct sockaddr_in`.
 pub(super) const SOCKADDR_IN_LEN: usize = 16;
@@ -147,8 +151,13 @@ impl Entries {
         Ok(())
     }
 
-    /// Adds an entry. Fails with `ENOMEM`. Sleeps.
-    pub(super) fn add_info(&mut self, info: &Info, more: &KernelAttr) -> Result {
+    /// Adds an entry, which refers to `opened`. Fails with `ENOMEM`. Sleeps.
+    pub(super) fn add_info(
+        &mut self,
+        info: &Info,
+        more: &KernelAttr,
+        opened: &OpenObjects,
+    ) -> Result {
         let entry = self.add()?;
         entry.caps = info.caps;
         entry.mode = info.mode;
@@ -198,6 +207,7 @@ impl Entries {
         domain.max_err_data = more.max_err_data as usize;
         domain.mr_cnt = info.domain.mr_cnt as usize;
         domain.tclass = more.domain_tclass;
+        (domain.domain, fabric.fabric) = (opened.domain, opened.fabric);
         fabric.prov_version = info.fabric.prov_version;
         fabric.api_version = info.fabric.api_version;
         domain.name = textdup(&info.domain.name)?;
@@ -415,6 +425,61 @@ pub(super) fn rx_hint(rx: &kfi_rx_attr) -> RxAttr {
         total_buffered_recv: rx.total_buffered_recv as u64,
         size: rx.size as u64,
         iov_limit: rx.iov_limit as u64,
+    }
+}
+
+/// The open objects that hints name; null where they name none.
+pub(super) struct OpenObjects {
+    fabric: *mut kfid_fabric,
+    domain: *mut kfid_domain,
+    /// The network namespace of the fabric, or of the domain.
+    pub(super) netns: Option<NetNsId>,
+}
+
+impl OpenObjects {
+    /// No object.
+    pub(super) const NONE: Self = Self {
+        fabric: ptr::null_mut(),
+        domain: ptr::null_mut(),
+        netns: None,
+    };
+
+    /// Those of `hints`. Fails with `ENODATA` if one is not of this provider, or if the domain is
+    /// not of the fabric. Does not sleep.
+    ///
+    /// # Safety
+    ///
+    /// `hints` is null, or hints by the interface.
+    pub(super) unsafe fn of(hints: *const kfi_info) -> Result<Self> {
+        let mut found = Self::NONE;
+        // SAFETY: By the requirement above, attributes that are not null are valid.
+        unsafe {
+            if let Some(hints) = hints.as_ref() {
+                if let Some(attr) = hints.fabric_attr.as_ref() {
+                    found.fabric = attr.fabric;
+                }
+                if let Some(attr) = hints.domain_attr.as_ref() {
+                    found.domain = attr.domain;
+                }
+            }
+        }
+        let mut fabric = None;
+        if !found.fabric.is_null() {
+            // SAFETY: By the requirement above, an open fabric of any provider.
+            let open = unsafe { of_class::<kfid_fabric>(found.fabric.cast()) };
+            fabric = Some(&open.map_err(|_| ENODATA)?.fabric);
+        }
+        if !found.domain.is_null() {
+            // SAFETY: By the requirement above, an open domain of any provider.
+            let open = unsafe { of_class::<kfid_domain>(found.domain.cast()) };
+            let own = open.map_err(|_| ENODATA)?.domain.fabric();
+            if fabric.is_some_and(|fabric| !Arc::ptr_eq(fabric, own)) {
+                return Err(ENODATA);
+            }
+            fabric = Some(own);
+        }
+        found.netns = fabric.map(|fabric| fabric.netns());
+        Ok(found)
     }
 }
 

@@ -44,7 +44,8 @@ use super::{
     code,
     info::{
         hints,
-        Entries, //
+        Entries,
+        OpenObjects, //
     },
     object::{
         bound_fid_ops,
@@ -265,7 +266,7 @@ pub(super) fn entry(fabric: &Fabric, asked: &Asked) -> Result<*mut kfi_info> {
             &Request::ANY,
             &wanted,
             |info| match KernelAttr::default().negotiate(registry::kind_of(info), 0) {
-                Ok(more) if entries.is_empty() => entries.add_info(info, &more),
+                Ok(more) if entries.is_empty() => entries.add_info(info, &more, &OpenObjects::NONE),
                 _ => Ok(()),
             },
         );

@@ -37,7 +37,8 @@ use super::{
         bytes,
         hints as read_hints,
         text,
-        Entries, //
+        Entries,
+        OpenObjects, //
     },
     object::store,
     pep,
@@ -163,11 +164,14 @@ unsafe fn own_getinfo(query: &Query, entries: &mut Entries) -> Result {
     // SAFETY: By the requirement above.
     let hints = unsafe { read_hints(query.hints) }?;
     let (info, more) = &*hints;
+    // SAFETY: By the requirement above.
+    let opened = unsafe { OpenObjects::of(query.hints) }?;
+    let netns = opened.netns.map_or_else(NetNsId::current, Ok)?;
     let mut found = Entries::new();
-    registry::getinfo(NetNsId::current()?, &request, info, |entry| {
+    registry::getinfo(netns, &request, info, |entry| {
         let kind = registry::kind_of(entry);
         match more.negotiate(kind, info.caps) {
-            Ok(more) => found.add_info(entry, &more),
+            Ok(more) => found.add_info(entry, &more, &opened),
             Err(_) => Ok(()),
         }
     })?;
