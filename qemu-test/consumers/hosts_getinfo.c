@@ -10,7 +10,7 @@
 
 #include "two_hosts.h"
 
-/* Whether all entries that fit the hints have this address and refer to the objects of the hints. */
+/* Whether all entries that fit have this address and refer to the objects of the hints. */
 static bool all_of(struct kunit *test, struct kfi_info *hints, const char *addr)
 {
 	struct kfi_info *info, *entry;
@@ -39,7 +39,6 @@ static void entries_are_of_the_open_objects(struct kunit *test)
 	KUNIT_ASSERT_NOT_NULL(test, hints);
 	hosts_open(test, f, KFI_EP_RDM);
 	hints->addr_format = KFI_SOCKADDR_IN;
-	KUNIT_EXPECT_TRUE(test, all_of(test, hints, "127.0.0.1"));
 	for (i = 0; i < HOSTS; i++) {
 		hints->fabric_attr->fabric = f[i].fabric;
 		KUNIT_EXPECT_TRUE(test, all_of(test, hints, addrs[i]));

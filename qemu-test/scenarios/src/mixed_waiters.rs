@@ -9,7 +9,7 @@ use crate::{
     connected::connect_qps,
     harness::tests,
     host::{SOON, counter_of_set, errno, until},
-    hosts::apart,
+    hosts::{apart, sanitizing},
     threads::{Sleeper, handle_signals},
     ways::{Way, on_ways},
     without_cq::{Bare, REMOTE_WRITE, WRITE},
@@ -295,6 +295,8 @@ fn waiters_that_leave_a_counter_take_no_release_with_them() {
     handle_signals(false);
     let (a, to_b, b, mr) = pair(Way::OneHost);
     let cntr = &b.counters[REMOTE_WRITE];
+    // A thread must be seen asleep before its time runs out.
+    let short = Duration::from_millis(if sanitizing() { 3000 } else { 500 });
     for round in 0..10 {
         let base = cntr.value();
         let wait = |threshold: u64, deadline: Deadline| {
@@ -310,7 +312,7 @@ fn waiters_that_leave_a_counter_take_no_release_with_them() {
         let (mut late, mut interrupted, mut closed, mut open) = (vec![], vec![], vec![], vec![]);
         for threshold in [base + 2, base + 1, base + 2] {
             stay.push(wait(threshold, Deadline::FOREVER));
-            late.push(wait(threshold, Deadline::after(Duration::from_millis(500))));
+            late.push(wait(threshold, Deadline::after(short)));
             interrupted.push(wait(threshold, Deadline::FOREVER));
             closed.push(descriptor(threshold));
             open.push((threshold, descriptor(threshold)));
