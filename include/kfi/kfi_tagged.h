@@ -203,10 +203,15 @@ static inline ssize_t kfi_trecvsgl(struct kfid_ep *ep,
  * With KFI_PEEK, the call looks whether a message is there, whose length and
  * tag the completion has; KFI_CLAIM in addition keeps it for a later receive
  * with KFI_CLAIM, KFI_DISCARD drops it. Without a message, the operation fails
- * with KFI_ENOMSG. KFI_TAGGED_MULTI_RECV makes a multi-receive buffer.
+ * with KFI_ENOMSG.
+ *
+ * KFI_TAGGED_MULTI_RECV is for buffers that take several tagged messages. The
+ * provider of kfabric.ko has none: no entry of kfi_getinfo() has this capability,
+ * and the call refuses it as a flag, as it does KFI_MULTI_RECV.
  *
  * Context: As kfi_trecv().
- * Return: as kfi_trecv().
+ * Return: as kfi_trecv(); -KFI_EINVAL also for a flag that tagged receives do not
+ *	have.
  */
 static inline ssize_t kfi_trecvmsg(struct kfid_ep *ep,
 				   const struct kfi_msg_tagged *msg, u64 flags)

@@ -206,6 +206,46 @@ static void messages_can_be_searched_for(struct kunit *test)
 	free_page((unsigned long)to);
 }
 
+/* A tagged receive takes one message: there are no multi-receive buffers with a tag. */
+static void tagged_receives_take_one_message(struct kunit *test)
+{
+	static const u64 refused[] = { KFI_TAGGED_MULTI_RECV, KFI_MULTI_RECV };
+	u8 *to = room(test);
+	struct kvec iov = { to, ROOM };
+	struct kfi_msg_tagged msg = {
+		.type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .tag = 5, .context = to,
+	};
+	struct kfi_info *hints = kfi_allocinfo(), *info;
+	struct fixture f;
+	struct end ends[2];
+	u64 flags;
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, hints);
+	hints->caps = KFI_TAGGED | KFI_TAGGED_MULTI_RECV;
+	KUNIT_EXPECT_EQ(test, kfi_getinfo(0, NULL, NULL, 0, hints, &info), -KFI_ENODATA);
+	kfi_freeinfo(hints);
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	for (i = 0; i < ARRAY_SIZE(refused); i++) {
+		KUNIT_EXPECT_EQ(test, kfi_trecvmsg(ends[1].ep, &msg, refused[i]), -KFI_EINVAL);
+		KUNIT_EXPECT_EQ(test, kfi_trecvmsg(ends[1].ep, &msg, refused[i] | KFI_COMPLETION),
+				-KFI_EINVAL);
+	}
+	/* The one is no default flag either; as a default the other is for messages without tag. */
+	flags = KFI_RECV | KFI_TAGGED_MULTI_RECV;
+	KUNIT_EXPECT_EQ(test, kfi_control(&ends[1].ep->fid, KFI_SETOPSFLAG, &flags), -KFI_EINVAL);
+	flags = KFI_RECV | KFI_COMPLETION | KFI_MULTI_RECV;
+	KUNIT_EXPECT_EQ(test, kfi_control(&ends[1].ep->fid, KFI_SETOPSFLAG, &flags), 0);
+	/* Nothing was posted by the calls that failed. */
+	KUNIT_EXPECT_EQ(test, kfi_cancel(&ends[1].ep->fid, to), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_trecv(ends[1].ep, to, ROOM, NULL, 0, 5, 0, to), 0);
+	KUNIT_EXPECT_EQ(test, kfi_tinject(ends[0].ep, "one", 4, ends[0].peer, 5), 0);
+	completed(test, &ends[1], to, RECEIVED, 4);
+	KUNIT_EXPECT_EQ(test, kfi_cancel(&ends[1].ep->fid, to), -KFI_ENOENT);
+	pair_close(test, &f, ends);
+	free_page((unsigned long)to);
+}
+
 /* With KFI_DIRECTED_RECV a receive may name its source. */
 static void a_receive_may_name_its_source(struct kunit *test)
 {
@@ -254,6 +294,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(lists_have_tags),
 	KUNIT_CASE(data_and_injected_messages_have_tags),
 	KUNIT_CASE(messages_can_be_searched_for),
+	KUNIT_CASE(tagged_receives_take_one_message),
 	KUNIT_CASE(a_receive_may_name_its_source),
 	KUNIT_CASE(not_every_type_has_tags),
 	{}
