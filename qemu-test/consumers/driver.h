@@ -24,6 +24,7 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
+#include <kfi/kfi_log.h>
 #include <kfi/kfi_rma.h>
 
 #include "two_hosts.h"
@@ -172,7 +173,7 @@ struct driver {
 /* Notes a bug of the provider, and what it is. */
 #define bug(driver, ...) do {					\
 	atomic_inc(&(driver)->bugs);				\
-	pr_err("consumer driver: " __VA_ARGS__);		\
+	LOG_ERR(__VA_ARGS__);					\
 } while (0)
 
 static void entry_completed(struct cpt *cpt, const struct kfi_cq_data_entry *entry);
@@ -204,7 +205,7 @@ static void read_queue(struct work_struct *work)
 			}
 		} else {
 			if (ret != -KFI_EAGAIN)
-				bug(queue->cpt->driver, "a read fails with %zd\n", ret);
+				bug(queue->cpt->driver, "a read fails with %zd", ret);
 			return;
 		}
 	}
@@ -217,7 +218,7 @@ static void queue_has_entries(struct kfid_cq *cq, void *context)
 	int i;
 
 	if (cq != queue->cq)
-		bug(queue->cpt->driver, "the handler is called for another queue\n");
+		bug(queue->cpt->driver, "the handler is called for another queue");
 	spin_lock(&queue->lock);
 	for (i = 0; i < CPTS && !queue->closed; i++)
 		queue_work_on(cpumask_nth(i % num_online_cpus(), cpu_online_mask),
@@ -288,7 +289,7 @@ static void buffer_repost(struct work_struct *work)
 	if (ret == -KFI_EAGAIN)
 		queue_delayed_work(buffer->cpt->driver->wq, &buffer->repost, 1);
 	else if (ret)
-		bug(buffer->cpt->driver, "a buffer is posted with %d\n", ret);
+		bug(buffer->cpt->driver, "a buffer is posted with %d", ret);
 }
 
 /* Drops a reference to a buffer. The last one posts it again. */
@@ -435,7 +436,7 @@ static int driver_find(void *arg)
 	if (ret)
 		goto free;
 	if (!kfi_open_ops(&driver->fabric->fid, "cxi_fab_ops_v1", 0, &ops, NULL))
-		bug(driver, "there are operations of another provider\n");
+		bug(driver, "there are operations of another provider");
 	ret = kfi_getinfo(0, "kfi0", driver->service, KFI_SOURCE, hints, &driver->info);
 	if (!ret)
 		ret = kfi_domain(driver->fabric, driver->info, &driver->domain, driver);

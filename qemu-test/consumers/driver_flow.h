@@ -205,7 +205,7 @@ static void transaction_event(struct transaction *tn, int status)
 		return;
 	}
 	if (is_read && !tn->status && !data_fits(tn))
-		bug(driver, "data of %zu bytes were read wrong\n", tn->bytes);
+		bug(driver, "data of %zu bytes were read wrong", tn->bytes);
 	if (tn->status)
 		WRITE_ONCE(driver->served_status, tn->status);
 	if (tn->post != post_send)
@@ -254,7 +254,7 @@ static void serve(struct cpt *cpt, const struct message *msg)
 	struct transaction *tn = transaction_new(cpt, msg->len, msg->fill);
 
 	if (!tn) {
-		bug(driver, "there is no memory\n");
+		bug(driver, "there is no memory");
 		return;
 	}
 	tn->tag = msg->tag;
@@ -277,7 +277,7 @@ static void message_arrived(struct cpt *cpt, const struct message *msg, size_t l
 	struct transaction *tn;
 
 	if (len != sizeof(*msg) + payload) {
-		bug(driver, "a message of type %u has %zu bytes\n", msg->type, len);
+		bug(driver, "a message of type %u has %zu bytes", msg->type, len);
 		return;
 	}
 	switch (msg->type) {
@@ -296,7 +296,7 @@ static void message_arrived(struct cpt *cpt, const struct message *msg, size_t l
 		return;
 	case IMMEDIATE_MSG:
 		if (memchr_inv(msg->payload, msg->fill, payload))
-			bug(driver, "a message of %zu bytes is wrong\n", payload);
+			bug(driver, "a message of %zu bytes is wrong", payload);
 		atomic_inc(&driver->received);
 		return;
 	case BULK_PUT:
@@ -304,7 +304,7 @@ static void message_arrived(struct cpt *cpt, const struct message *msg, size_t l
 		serve(cpt, msg);
 		return;
 	default:
-		bug(driver, "there is a message of type %u\n", msg->type);
+		bug(driver, "there is a message of type %u", msg->type);
 	}
 }
 
@@ -333,7 +333,7 @@ static void entry_completed(struct cpt *cpt, const struct kfi_cq_data_entry *ent
 		transaction_event(entry->op_context, 0);
 		return;
 	default:
-		bug(cpt->driver, "a completion has the flags %#llx\n", entry->flags);
+		bug(cpt->driver, "a completion has the flags %#llx", entry->flags);
 	}
 }
 
@@ -343,7 +343,7 @@ static void entry_failed(struct cpt *cpt, const struct kfi_cq_err_entry *entry)
 	switch (entry->flags) {
 	case MSG_IN:
 		if (entry->err != KFI_ECANCELED) {
-			bug(cpt->driver, "a message is lost: %d\n", entry->err);
+			bug(cpt->driver, "a message is lost: %d", entry->err);
 			return;
 		}
 		fallthrough;
@@ -361,7 +361,7 @@ static void entry_failed(struct cpt *cpt, const struct kfi_cq_err_entry *entry)
 		transaction_event(entry->op_context, -entry->err);
 		return;
 	default:
-		bug(cpt->driver, "an error has the flags %#llx\n", entry->flags);
+		bug(cpt->driver, "an error has the flags %#llx", entry->flags);
 	}
 }
 

@@ -231,7 +231,7 @@ static void late_bulk_data_are_lost(struct kunit *test)
 static bool is_gone(int ret)
 {
 	if (ret != -ECONNREFUSED && ret != -ECONNRESET)
-		pr_err("%s: %d\n", __func__, ret);
+		LOG_ERR("%s: %d", __func__, ret);
 	return ret == -ECONNREFUSED || ret == -ECONNRESET;
 }
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Messages of a consumer in the kernel's log, by the macros of kfi_log.h: each has
+ * its level, and begins with the name that the consumer has given itself
+ * (run-guest looks for the lines).
+ */
+
+/* Without this, or dynamic debug, LOG_DEBUG() prints nothing. */
+#define DEBUG
+
+#include <linux/module.h>
+#include <kunit/test.h>
+
+#include <kfi/kfabric.h>
+
+#define MODULE_NAME	"a consumer"
+#include <kfi/kfi_log.h>
+
+static void messages_have_levels(struct kunit *test)
+{
+	const char *text = kfi_strerror(KFI_ENOENT);
+	int level;
+
+	/* Each macro is one statement. */
+	for (level = 0; level < 7; level++)
+		if (level == 0)
+			LOG_EMERG("%s %d", text, level);
+		else if (level == 1)
+			LOG_ALERT("%s %d", text, level);
+		else if (level == 2)
+			LOG_CRIT("%s %d", text, level);
+		else if (level == 3)
+			LOG_ERR("%s %d", text, level);
+		else if (level == 4)
+			LOG_WARN("%s %d", text, level);
+		else if (level == 5)
+			LOG_NOTICE("%s %d", text, level);
+		else
+			LOG_INFO("%s %d", text, level);
+	/* Also without arguments. */
+	LOG_DEBUG("no such entry 7");
+	KUNIT_EXPECT_EQ(test, level, 7);
+}
+
+static struct kunit_case cases[] = {
+	KUNIT_CASE(messages_have_levels),
+	{}
+};
+
+static struct kunit_suite suite = {
+	.name = "consumer_log",
+	.test_cases = cases,
+};
+
+kunit_test_suite(suite);
+
+MODULE_DESCRIPTION("kfabric consumer: messages in the log");
+MODULE_LICENSE("GPL");
