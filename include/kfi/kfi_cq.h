@@ -132,7 +132,8 @@ typedef void (*kfi_comp_handler)(struct kfid_cq *cq, void *context);
 
 /**
  * struct kfi_cq_attr - a completion queue
- * @size: completions it holds; 0 is the default
+ * @size: completions it holds, rounded up to a power of two; 0 is the default,
+ *	1,024, and 65,536 the most
  * @flags: KFI_AFFINITY or 0
  * @format: format of entries; KFI_CQ_FORMAT_UNSPEC is replaced by the choice
  * @wait_obj: how waiters are told
@@ -199,9 +200,16 @@ struct kfid_cq {
  *
  * Several CPUs may read one queue; each entry goes to one of them.
  *
+ * A posted operation has room for its completion: without room the post returns
+ * -KFI_EAGAIN. Completions of no posted operation, those of a peer's writes with
+ * data and of the parts of a multi-receive buffer, are lost if there is no room,
+ * and -KFI_EOVERRUN tells of it when the entries before are read. With connected
+ * endpoints none is lost.
+ *
  * Context: Process or softirq.
  * Return: entries taken; -KFI_EAGAIN there is none; -KFI_EAVAIL an error entry
- *	must be read first; -KFI_EOVERRUN completions were lost (told once).
+ *	must be read first; -KFI_EOVERRUN completions were lost (told once);
+ *	-KFI_EINVAL no @buf.
  */
 static inline ssize_t kfi_cq_read(struct kfid_cq *cq, void *buf, size_t count)
 {
@@ -233,7 +241,7 @@ static inline ssize_t kfi_cq_readfrom(struct kfid_cq *cq, void *buf,
  * It does not arm the completion handler.
  *
  * Context: Process or softirq.
- * Return: 1; -KFI_EAGAIN there is none; -KFI_EINVAL flags.
+ * Return: 1; -KFI_EAGAIN there is none; -KFI_EINVAL flags, or no @buf.
  */
 static inline ssize_t kfi_cq_readerr(struct kfid_cq *cq,
 				     struct kfi_cq_err_entry *buf, u64 flags)

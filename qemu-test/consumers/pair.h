@@ -59,6 +59,27 @@ static inline struct kfi_info *entry_of(struct kunit *test, enum kfi_ep_type typ
 
 /*
  * Opens an end and binds what it needs, the completion queue with @flags
+ * besides the sides. The queue has the attributes, the handler and its context.
+ * The test ends if that fails.
+ */
+static inline void end_open_with(struct kunit *test, struct fixture *f, struct kfi_info *info,
+				 struct end *end, u64 flags, struct kfi_cq_attr *attr,
+				 kfi_comp_handler handler, void *context)
+{
+	KUNIT_ASSERT_EQ(test, kfi_endpoint(f->domain, info, &end->ep, end), 0);
+	KUNIT_ASSERT_EQ(test, kfi_av_open(f->domain, NULL, &end->av, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(f->domain, attr, &end->cq, handler, context), 0);
+	end->sent = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
+	end->received = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->av->fid, 0), 0);
+	flags |= KFI_TRANSMIT | KFI_RECV;
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->cq->fid, flags), 0);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->sent->fid, KFI_SEND), 0);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->received->fid, KFI_RECV), 0);
+}
+
+/*
+ * Opens an end and binds what it needs, the completion queue with @flags
  * besides the sides. The test ends if that fails.
  */
 static inline void end_open(struct kunit *test, struct fixture *f, struct kfi_info *info,
@@ -69,16 +90,7 @@ static inline void end_open(struct kunit *test, struct fixture *f, struct kfi_in
 		.wait_obj = KFI_WAIT_UNSPEC,
 	};
 
-	KUNIT_ASSERT_EQ(test, kfi_endpoint(f->domain, info, &end->ep, end), 0);
-	KUNIT_ASSERT_EQ(test, kfi_av_open(f->domain, NULL, &end->av, NULL), 0);
-	KUNIT_ASSERT_EQ(test, kfi_cq_open(f->domain, &attr, &end->cq, NULL, NULL), 0);
-	end->sent = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
-	end->received = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->av->fid, 0), 0);
-	flags |= KFI_TRANSMIT | KFI_RECV;
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->cq->fid, flags), 0);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->sent->fid, KFI_SEND), 0);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end->ep, &end->received->fid, KFI_RECV), 0);
+	end_open_with(test, f, info, end, flags, &attr, NULL, NULL);
 }
 
 /* Closes an end. */
