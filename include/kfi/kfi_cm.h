@@ -87,7 +87,13 @@ static inline int kfi_getname(struct kfid *fid, void *addr, size_t *addrlen)
  * @addr: where the address is stored, as much of it as fits
  * @addrlen: in: room in @addr, bytes; out: bytes of the address
  *
- * Return: 0; -KFI_ETOOSMALL; -KFI_ENOTCONN; -KFI_EOPNOTSUPP another type.
+ * Both ends have a peer: the end that asks for the connection since that was
+ * accepted, the other end since kfi_accept(). They keep its address when the
+ * connection ends.
+ *
+ * Context: Process, may sleep.
+ * Return: 0; -KFI_ETOOSMALL; -KFI_ENOTCONN it was never connected;
+ *	-KFI_EOPNOTSUPP another type; -KFI_EINVAL no @addrlen.
  */
 static inline int kfi_getpeer(struct kfid_ep *ep, void *addr, size_t *addrlen)
 {

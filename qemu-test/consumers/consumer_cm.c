@@ -6,6 +6,7 @@
 
 #include <linux/gfp.h>
 #include <linux/module.h>
+#include <linux/string.h>
 
 #include "cm.h"
 
@@ -75,6 +76,85 @@ static void connections_carry_messages(struct kunit *test)
 	free_page((unsigned long)to);
 }
 
+/* The peer of an end is @wanted, also if there is room for a part of the address only. */
+static void peer_is(struct kunit *test, struct kfid_ep *ep, const struct sockaddr_in *wanted)
+{
+	const size_t whole = sizeof(*wanted), part = offsetof(struct sockaddr_in, sin_addr);
+	u8 addr[2 * sizeof(*wanted)];
+	size_t len = sizeof(addr);
+
+	memset(addr, 0xff, sizeof(addr));
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(ep, addr, &len), 0);
+	KUNIT_EXPECT_EQ(test, len, whole);
+	KUNIT_EXPECT_MEMEQ(test, addr, wanted, whole);
+	KUNIT_EXPECT_NULL(test, memchr_inv(addr + whole, 0xff, sizeof(addr) - whole));
+	memset(addr, 0xff, sizeof(addr));
+	len = part;
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(ep, addr, &len), -KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, len, whole);
+	KUNIT_EXPECT_MEMEQ(test, addr, wanted, part);
+	KUNIT_EXPECT_NULL(test, memchr_inv(addr + part, 0xff, sizeof(addr) - part));
+	len = 0;
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(ep, NULL, &len), -KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, len, whole);
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(ep, addr, NULL), -KFI_EINVAL);
+}
+
+/* Each end has the other one's address: the one it asked, and that of the one that asks. */
+static void both_ends_have_a_peer(struct kunit *test)
+{
+	struct sockaddr_in addr, none;
+	size_t len = sizeof(addr);
+	struct kfid_eq *eq, *client_eq;
+	struct end server, client;
+	struct kfi_info *info;
+	struct event event;
+	struct kfid_ep *ep;
+	struct world w;
+
+	world_open(test, &w);
+	client_eq = eq_open(test, &w);
+	info = entry_of(test, KFI_EP_MSG);
+	((struct sockaddr_in *)info->src_addr)->sin_port = htons(PORT + 1);
+	connected_open(test, &w, info, &client, client_eq);
+	kfi_freeinfo(info);
+	KUNIT_ASSERT_EQ(test, kfi_getname(&client.ep->fid, &addr, &len), 0);
+	KUNIT_EXPECT_EQ(test, addr.sin_port, htons(PORT + 1));
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(client.ep, &none, &len), -KFI_ENOTCONN);
+	KUNIT_ASSERT_EQ(test, kfi_connect(client.ep, &w.addr, NULL, 0), 0);
+	/* It is asked, and not accepted. */
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(client.ep, &none, &len), -KFI_ENOTCONN);
+	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
+	info = event.head.info;
+	KUNIT_ASSERT_EQ(test, info->dest_addrlen, sizeof(addr));
+	KUNIT_EXPECT_MEMEQ(test, info->dest_addr, &addr, sizeof(addr));
+	eq = eq_open(test, &w);
+	connected_open(test, &w, info, &server, eq);
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(server.ep, &none, &len), -KFI_ENOTCONN);
+	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
+	kfi_freeinfo(info);
+	next(test, client_eq, &event, KFI_CONNECTED, &client.ep->fid, ANSWERED);
+	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
+	peer_is(test, client.ep, &w.addr);
+	peer_is(test, server.ep, &addr);
+	/* They keep it after the end of the connection. */
+	KUNIT_EXPECT_EQ(test, kfi_shutdown(client.ep, 0), 0);
+	next(test, eq, &event, KFI_SHUTDOWN, &server.ep->fid, 0);
+	peer_is(test, client.ep, &w.addr);
+	peer_is(test, server.ep, &addr);
+	end_close(test, &server);
+	end_close(test, &client);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&client_eq->fid), 0);
+	/* Other endpoints have no peer. */
+	info = entry_of(test, KFI_EP_RDM);
+	KUNIT_ASSERT_EQ(test, kfi_endpoint(w.f.domain, info, &ep, NULL), 0);
+	kfi_freeinfo(info);
+	KUNIT_EXPECT_EQ(test, kfi_getpeer(ep, &none, &len), -KFI_EOPNOTSUPP);
+	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
+	world_close(test, &w);
+}
+
 static void calls_are_checked(struct kunit *test)
 {
 	struct sockaddr_in addr;
@@ -136,6 +216,7 @@ static void calls_are_checked(struct kunit *test)
 
 static struct kunit_case cases[] = {
 	KUNIT_CASE(connections_carry_messages),
+	KUNIT_CASE(both_ends_have_a_peer),
 	KUNIT_CASE(calls_are_checked),
 	{}
 };
