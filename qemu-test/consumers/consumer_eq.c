@@ -285,6 +285,34 @@ static void a_handler_is_told_of_events(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/* On each CPU in turn, of events that another one writes. */
+static void a_handler_runs_on_its_cpu(struct kunit *test)
+{
+	struct kfi_eq_attr attr = { .flags = KFI_WRITE | KFI_AFFINITY };
+	struct told told = { .drains = true };
+	struct kfid_eq *eq;
+	struct fixture f;
+	int i, cpu;
+
+	if (num_online_cpus() < 2)
+		kunit_skip(test, "there is one CPU");
+	fixture_open(test, &f);
+	for_each_online_cpu(cpu) {
+		run_elsewhere(test, cpu);
+		told.cpu = cpu;
+		attr.signaling_vector = cpu;
+		atomic_set(&told.calls, 0);
+		KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, on_event, &told), 0);
+		for (i = 1; i <= 3; i++) {
+			KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, NULL, 0, 0), 0);
+			KUNIT_EXPECT_EQ(test, calls(&told, i), i);
+		}
+		KUNIT_EXPECT_EQ_MSG(test, atomic_read(&told.wrong), 0, "CPU %d", cpu);
+		KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	}
+	fixture_close(test, &f);
+}
+
 /* Events of a test with many, and threads that write or read them. */
 #define MANY	2000
 #define THREADS	4
@@ -430,6 +458,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(events_are_written_and_read),
 	KUNIT_CASE(waiters_are_woken),
 	KUNIT_CASE(a_handler_is_told_of_events),
+	KUNIT_CASE(a_handler_runs_on_its_cpu),
 	KUNIT_CASE(readers_share_a_queue),
 	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
 	{}

@@ -195,6 +195,36 @@ static void a_handler_is_armed_by_a_read(struct kunit *test)
 	calls_are(test, found, 3);
 }
 
+/* On each CPU in turn, of completions that another one makes. */
+static void a_handler_runs_on_its_cpu(struct kunit *test)
+{
+	struct found *found = found_new(test);
+	struct kfi_cq_attr attr = with_affinity(found);
+	struct fixture f;
+	struct end ends[2];
+	int i, cpu;
+
+	if (num_online_cpus() < 2)
+		kunit_skip(test, "there is one CPU");
+	found->drains = true;
+	found->repost = true;
+	for_each_online_cpu(cpu) {
+		run_elsewhere(test, cpu);
+		found->cpu = cpu;
+		attr.signaling_vector = cpu;
+		atomic_set(&found->calls, 0);
+		ends_open(test, &f, ends, &attr, on_completion, found);
+		found->ep = ends[1].ep;
+		post_all(test, found);
+		for (i = 1; i <= 10; i++) {
+			send(test, ends, atomic_read(&found->number));
+			KUNIT_EXPECT_EQ(test, reach(&found->calls, i), i);
+		}
+		KUNIT_EXPECT_EQ_MSG(test, atomic_read(&found->wrong), 0, "CPU %d", cpu);
+		pair_close(test, &f, ends);
+	}
+}
+
 static void a_handler_takes_all_completions(struct kunit *test)
 {
 	struct found *found = found_new(test);
@@ -524,6 +554,7 @@ static void waits_have_a_condition(struct kunit *test)
 
 static struct kunit_case cases[] = {
 	KUNIT_CASE(a_handler_is_armed_by_a_read),
+	KUNIT_CASE(a_handler_runs_on_its_cpu),
 	KUNIT_CASE(a_handler_takes_all_completions),
 	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
 	KUNIT_CASE(readers_share_a_queue),

@@ -7,6 +7,9 @@
 #ifndef _CONSUMER_FIXTURE_H
 #define _CONSUMER_FIXTURE_H
 
+#include <linux/cpumask.h>
+#include <linux/sched.h>
+
 #include <kunit/test.h>
 
 #include <kfi/kfi_domain.h>
@@ -49,6 +52,18 @@ static inline struct kfid_cntr *open_cntr(struct kunit *test, struct fixture *f,
 
 	KUNIT_ASSERT_EQ(test, kfi_cntr_open(f->domain, &attr, &cntr, context), 0);
 	return cntr;
+}
+
+/*
+ * Lets the rest of the test run on a CPU other than @cpu. The test ends if there
+ * is none.
+ */
+static inline void run_elsewhere(struct kunit *test, unsigned int cpu)
+{
+	unsigned int other = cpumask_any_but(cpu_online_mask, cpu);
+
+	KUNIT_ASSERT_LT(test, other, nr_cpu_ids);
+	KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(current, cpumask_of(other)), 0);
 }
 
 #endif /* _CONSUMER_FIXTURE_H */
