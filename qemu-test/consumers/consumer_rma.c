@@ -294,7 +294,9 @@ static void arguments_are_checked(struct kunit *test)
  * struct softirq - what a timer posts
  * @timer: the timer, which runs in a softirq
  * @t: the endpoints
+ * @local: a region of @t->here, whose descriptor the operations have
  * @biov: pages of @t->here
+ * @descs: the descriptor of each
  * @ret: the first error
  * @too_long: the error of a list that is too long there
  * @done: the timer has expired
@@ -302,7 +304,9 @@ static void arguments_are_checked(struct kunit *test)
 struct softirq {
 	struct timer_list	timer;
 	struct target		*t;
+	struct kfid_mr		*local;
 	struct bio_vec		biov[257];
+	void			*descs[257];
 	ssize_t			ret;
 	ssize_t			too_long;
 	struct completion	done;
@@ -318,19 +322,23 @@ static void post_in_softirq(struct timer_list *timer)
 	struct kfi_msg_rma msg = {
 		.type = KFI_BVEC,
 		.msg_biov = s->biov,
+		.desc = s->descs,
 		.iov_count = 256,
 		.addr = s->t->ends[0].peer,
 		.rma_iov = remote,
 		.rma_iov_count = 2,
 		.context = s,
 	};
+	int i;
 
+	for (i = 0; i < ARRAY_SIZE(s->descs); i++)
+		s->descs[i] = kfi_mr_desc(s->local);
 	s->ret = kfi_writemsg(s->t->ends[0].ep, &msg, KFI_COMPLETION);
 	msg.iov_count = 257;
 	s->too_long = kfi_writemsg(s->t->ends[0].ep, &msg, KFI_COMPLETION);
 	if (!s->ret)
-		s->ret = kfi_read(s->t->ends[0].ep, s->t->here + 1000, 1000, NULL, msg.addr, 0,
-				  KEY, s);
+		s->ret = kfi_read(s->t->ends[0].ep, s->t->here + 1000, 1000,
+				  kfi_mr_desc(s->local), msg.addr, 0, KEY, s);
 	complete(&s->done);
 }
 
@@ -346,6 +354,8 @@ static void posts_need_not_sleep(struct kunit *test)
 	for (i = 0; i < ARRAY_SIZE(s->biov); i++)
 		bvec_set_virt(&s->biov[i], t.here + i, 1);
 	memset(t.here, 's', 257);
+	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t.f.domain, t.here, ROOM, KFI_READ | KFI_WRITE, 0,
+					 KEY + 1, 0, &s->local, NULL), 0);
 	before = page_count(virt_to_page(t.here));
 	init_completion(&s->done);
 	timer_setup(&s->timer, post_in_softirq, 0);
@@ -363,6 +373,7 @@ static void posts_need_not_sleep(struct kunit *test)
 	for (i = 0; i < LONG && page_count(virt_to_page(t.here)) != before; i++)
 		usleep_range(1000, 2000);
 	KUNIT_EXPECT_EQ(test, page_count(virt_to_page(t.here)), before);
+	KUNIT_EXPECT_EQ(test, kfi_close(&s->local->fid), 0);
 	target_close(test, &t);
 }
 
