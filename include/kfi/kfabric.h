@@ -369,7 +369,8 @@ u32 kfi_version(void);
  * @hints name.  The caller frees the list with kfi_freeinfo().
  *
  * Return: 0; -KFI_ENODATA if nothing matches; -KFI_ENOSYS if @version is newer
- *	than that of kfabric; -KFI_EINVAL if @info is NULL; -KFI_ENOMEM.
+ *	than that of kfabric; -KFI_EINVAL if @info is NULL, or @flags has another
+ *	flag; -KFI_ENOMEM.
  */
 int kfi_getinfo(u32 version, const char *node, const char *service, u64 flags,
 		struct kfi_info *hints, struct kfi_info **info);

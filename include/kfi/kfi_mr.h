@@ -43,7 +43,8 @@ struct kfi_mr_attr {
 /**
  * struct kfi_mr_modify - argument of KFI_REFRESH
  * @flags: 0
- * @attr: the memory whose contents or mapping changed
+ * @attr: the memory whose mapping has changed: @type, the list and @iov_count; the
+ *	other members are ignored
  */
 struct kfi_mr_modify {
 	u64			flags;
@@ -351,15 +352,19 @@ static inline int kfi_mr_bind(struct kfid_mr *mr, struct kfid *bfid, u64 flags)
 /**
  * kfi_mr_refresh() - tell that the mapping of memory of a region has changed
  * @mr: the region
- * @iov: the memory
- * @count: elements of @iov
+ * @iov: the memory, which is in the region
+ * @count: elements of @iov; 0 without a list
  * @flags: 0
  *
  * The provider of kfabric.ko has nothing to do: it uses kernel addresses as they
- * are mapped when an operation accesses them.
+ * are mapped when an operation accesses them, and a region of pages has these
+ * pages until it is closed.  So the call changes nothing, and the elements of @iov
+ * are not read: they may be outside of the region, too.  KFI_REFRESH of
+ * kfi_control() takes pages and scatterlists in the same way.
  *
  * Context: Process, may sleep.
- * Return: 0; -KFI_EINVAL flags, or elements without a list.
+ * Return: 0; -KFI_EINVAL flags, elements without a list, or with KFI_REFRESH an
+ *	unknown type.
  */
 static inline int kfi_mr_refresh(struct kfid_mr *mr, const struct kvec *iov,
 				 size_t count, u64 flags)

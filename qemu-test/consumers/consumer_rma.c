@@ -239,6 +239,59 @@ static void refused_accesses_fail(struct kunit *test)
 	target_close(test, &t);
 }
 
+/* Whatever memory a refresh names, peers access the memory that was registered. */
+static void a_refresh_changes_no_region(struct kunit *test)
+{
+	struct kfi_mr_modify modify = { .attr = { .type = KFI_BVEC, .iov_count = 1 } };
+	struct scatterlist sgl;
+	struct bio_vec biov;
+	struct target t;
+	struct kvec iov;
+	int turn;
+
+	target_open(test, &t, KFI_REMOTE_WRITE);
+	iov = (struct kvec){ t.there, ROOM };
+	bvec_set_virt(&biov, t.here, ROOM);
+	sg_init_one(&sgl, t.here, ROOM);
+	for (turn = 0; turn < 5; turn++) {
+		switch (turn) {
+		case 0:
+			KUNIT_EXPECT_EQ(test, kfi_mr_refresh(t.mr, &iov, 1, 0), 0);
+			break;
+		case 1:
+			/* All of it is somewhere else. */
+			iov.iov_base = t.here;
+			KUNIT_EXPECT_EQ(test, kfi_mr_refresh(t.mr, &iov, 1, 0), 0);
+			break;
+		case 2:
+			KUNIT_EXPECT_EQ(test, kfi_mr_refresh(t.mr, NULL, 0, 0), 0);
+			break;
+		case 3:
+			modify.attr.mr_biov = &biov;
+			KUNIT_EXPECT_EQ(test, kfi_control(&t.mr->fid, KFI_REFRESH, &modify), 0);
+			break;
+		default:
+			modify.attr.type = KFI_SGL;
+			modify.attr.mr_sgl = &sgl;
+			KUNIT_EXPECT_EQ(test, kfi_control(&t.mr->fid, KFI_REFRESH, &modify), 0);
+		}
+		KUNIT_EXPECT_EQ(test, kfi_mr_key(t.mr), KEY);
+		memset(t.here, 'a' + turn, ROOM);
+		KUNIT_EXPECT_EQ(test, kfi_write(t.ends[0].ep, t.here, ROOM, NULL, t.ends[0].peer, 0,
+						KEY, &t), 0);
+		completed(test, &t.ends[0], &t, WRITTEN, 0);
+		KUNIT_EXPECT_MEMEQ(test, t.there, t.here, ROOM);
+	}
+	modify.attr.type = KFI_SGL + 1;
+	KUNIT_EXPECT_EQ(test, kfi_control(&t.mr->fid, KFI_REFRESH, &modify), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_control(&t.mr->fid, KFI_REFRESH, NULL), -KFI_EINVAL);
+	/* The access of the region has not changed either. */
+	KUNIT_EXPECT_EQ(test, kfi_read(t.ends[0].ep, t.here, 8, NULL, t.ends[0].peer, 0, KEY, &t),
+			0);
+	failed(test, &t.ends[0], &t, KFI_EACCES);
+	target_close(test, &t);
+}
+
 static void arguments_are_checked(struct kunit *test)
 {
 	struct kfi_rma_iov remote = { .len = 8, .key = KEY };
@@ -462,6 +515,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(lists_are_gathered_and_scattered),
 	KUNIT_CASE(data_and_injected_bytes_arrive),
 	KUNIT_CASE(refused_accesses_fail),
+	KUNIT_CASE(a_refresh_changes_no_region),
 	KUNIT_CASE(arguments_are_checked),
 	KUNIT_CASE(posts_need_not_sleep),
 	KUNIT_CASE(a_region_is_closed_while_a_peer_writes),
