@@ -3,14 +3,19 @@
 //! process that is killed with much work.
 
 use crate::{
+    abi_threads::NetNs,
     connected::open_region,
     deferred::{cntr, queue, wait},
     harness::tests,
-    host::{Host, Options, SOON, buffer, device, domain, errno, until},
-    hosts::sanitizing,
+    host::{Host, Options, SOON, buffer, domain, domain_on, errno, until},
+    hosts::{LINKS, apart, sanitizing},
     process::{Process, line},
+    ways::{Way, on_ways},
 };
-use kfi::{Caps, Cntr, Domain, Errno, Op, OpFlags, StatClass, Work};
+use kfi::{
+    AtomicOp, Buffer, Caps, Cntr, Datatype, Device, Domain, Errno, Op, OpFlags, Remote, StatClass,
+    Work,
+};
 use std::{
     ops::RangeInclusive,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -21,6 +26,9 @@ tests![
     threads_add_while_work_is_queued_and_cancelled => 180,
     a_cancel_beside_an_add_tells_what_happened => 120,
     a_flush_beside_adds_loses_nothing => 120,
+    a_write_is_executed_or_cancelled_on_one_host => 120,
+    a_write_is_executed_or_cancelled_between_two_hosts => 180,
+    a_write_is_executed_or_cancelled_of_a_connection => 180,
     works_of_a_counter_keep_their_order_with_many_adders => 120,
     one_add_starts_very_much_work_in_order => 120,
     work_that_is_due_comes_after_earlier_work => 300,
@@ -29,6 +37,13 @@ tests![
     a_killed_process_leaves_no_work => 300,
     a_busy_chain_lets_others_run => 120,
 ];
+
+on_ways! {
+    a_write_is_executed_or_cancelled:
+        a_write_is_executed_or_cancelled_on_one_host => OneHost,
+        a_write_is_executed_or_cancelled_between_two_hosts => TwoHosts,
+        a_write_is_executed_or_cancelled_of_a_connection => Connection;
+}
 
 /// Processes of these tests.
 pub(crate) const ROLES: &[(&str, fn())] = &[("queue work", queue_much_work)];
@@ -121,6 +136,78 @@ fn a_flush_beside_adds_loses_nothing() {
     });
     wait(&done, queued - flushed);
     assert_eq!(done.value(), queued - flushed);
+}
+
+/// Writes become due while they are cancelled, one by one or by a flush. Each is executed and
+/// counted once, or is cancelled and changes no memory.
+fn a_write_is_executed_or_cancelled(way: Way) {
+    const BATCH: u64 = 32;
+    let (a, to_b, b) = way.pair();
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let theirs = buffer(8 * BATCH as usize);
+    let mr = open_region(&b, &theirs, 1);
+    let stop = AtomicBool::new(false);
+    let (mut executed, mut cancelled) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                go.add(1).expect("add");
+            }
+        });
+        for round in 0..if sanitizing() { 40 } else { 400 } {
+            // No round has a value of another one.
+            let values: Vec<u64> = (1..=BATCH).map(|n| round * BATCH + n).collect();
+            let bytes: Vec<_> = values.iter().map(|value| value.to_ne_bytes()).collect();
+            let from = Buffer::of(&values).expect("buffer");
+            let now = go.value();
+            let works: Vec<_> = (0..BATCH as usize)
+                .map(|n| {
+                    let (at, remote) = (8 * n, mr.remote(8 * n as u64));
+                    let op = match n % 2 {
+                        0 => Op::write(to_b, from.slice(at..at + 8), remote),
+                        _ => Op::inject_write(to_b, &bytes[n], remote),
+                    };
+                    let threshold = now + n as u64 * (round % 8) * 16;
+                    Work::transfer(&go, threshold, &a.ep, op).completion(&done)
+                })
+                .collect();
+            let queued = a.domain.queue_work(&works).expect("queue");
+            assert!(queued.all());
+            let written = || -> Vec<bool> {
+                let words = theirs.elements::<u64>();
+                words.iter().zip(&values).map(|(a, b)| a == b).collect()
+            };
+            let count = |flags: &[bool]| flags.iter().filter(|flag| **flag).count() as u64;
+            let (kept, flushed) = if round % 2 == 0 {
+                let mut kept = vec![true; BATCH as usize];
+                for (id, kept) in queued.ids.iter().zip(&mut kept).rev() {
+                    *kept = match errno(a.domain.cancel_work(id)) {
+                        None => false,
+                        Some(error) => {
+                            assert_eq!(error, Errno::ENOENT);
+                            true
+                        }
+                    };
+                }
+                let flushed = BATCH - count(&kept);
+                (Some(kept), flushed)
+            } else {
+                (None, a.domain.flush_work().expect("flush"))
+            };
+            executed += BATCH - flushed;
+            cancelled += flushed;
+            wait(&done, executed);
+            until("the writes", || count(&written()) == BATCH - flushed);
+            if let Some(kept) = kept {
+                assert_eq!(written(), kept, "round {round}");
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+    assert_eq!((done.value(), done.err()), (executed, 0));
+    a.expect_nothing();
+    println!("{executed} writes executed, {cancelled} cancelled");
+    assert!(executed != 0 && cancelled != 0);
 }
 
 /// The works set a counter to their numbers: a later one with a lower number would be seen.
@@ -286,40 +373,89 @@ fn a_cancel_of_a_trigger_beside_an_add_tells_what_happened() {
     println!("{started} of 1000 started");
 }
 
-/// Works of a process that is killed.
+/// Works of a process that is killed: of each kind, with a peer on its own host and with the test's
+/// host, which is another one. The test tells where both are.
 fn queue_much_work() {
-    let host = Host::new();
-    let (go, done) = (cntr(&host.domain), cntr(&host.domain));
-    let into = buffer(64);
+    let told = line();
+    let mut told = told.split(' ');
+    let mut next = || told.next().expect("told");
+    let (_fabric, domain) = NetNs::open(next()).run(|| domain_on(LINKS[0]));
+    let options = able();
+    let (host, near) = (Host::on(&domain, &options), Host::on(&domain, &options));
+    let far = host.av.insert_one(next().parse().expect("address"));
+    let far_memory = Remote::new(0, next().parse().expect("key"));
+    let near_memory = buffer(64);
+    let mr = open_region(&near, &near_memory, 2);
+    let peers = [
+        (far.expect("insert"), far_memory),
+        (host.meet(&near), mr.remote(0)),
+    ];
+    let (go, done) = (cntr(&domain), cntr(&domain));
+    let (from, into) = (buffer(64), buffer(64));
     let mut works = vec![];
     for n in 0..10_000u64 {
-        works.push(match n % 10 {
-            0 => Work::transfer(&go, 1 + n, &host.ep, Op::recv(&into)).completion(&done),
-            _ => Work::add(&go, 1 + n, &done, 1),
-        });
+        let (peer, memory) = peers[(n / 10 % 2) as usize];
+        let op = match n % 10 {
+            0 => Op::recv(&into),
+            1 | 2 => Op::send(peer, &from),
+            3 | 4 => Op::write(peer, &from, memory),
+            5 => {
+                let word = from.slice(..8);
+                Op::atomic(peer, word, memory, Datatype::Uint64, AtomicOp::Sum)
+            }
+            _ => {
+                works.push(Work::add(&go, 1 + n, &done, 1));
+                continue;
+            }
+        };
+        works.push(Work::transfer(&go, 1 + n, &host.ep, op).completion(&done));
     }
     for part in works.chunks(4000) {
-        assert!(host.domain.queue_work(part).expect("queue").all());
+        assert!(domain.queue_work(part).expect("queue").all());
     }
     println!("ready");
     if line() == "run" {
         // A ring that goes on and on.
         let own: Vec<_> = (1..=4000).map(|n| Work::add(&done, n, &done, 1)).collect();
         for _ in 0..20 {
-            let _ = host.domain.queue_work(&own);
+            let _ = domain.queue_work(&own);
         }
         done.add(1).expect("add");
+        // Half of the works start. Transfers are under way, or wait for room.
+        go.add(5000).expect("add");
         println!("running");
     }
     line();
 }
 
+/// The options of a host with atomics, too.
+fn able() -> Options {
+    Options {
+        caps: Options::default().caps | Caps::ATOMIC,
+        ..Options::default()
+    }
+}
+
 fn a_killed_process_leaves_no_work() {
-    let counters = || device().stats(StatClass::Cntr).count();
+    let hosts = apart();
+    let counters = || {
+        hosts.host(0).run(|| {
+            let device = Device::open().expect("open");
+            device.stats(StatClass::Cntr).count()
+        })
+    };
     let before = counters();
+    let (_fabric, domain) = hosts.domain(1);
+    let far = Host::on(&domain, &able());
+    let memory = buffer(64);
+    let mr = open_region(&far, &memory, 1);
+    let address = far.ep.name().expect("name");
+    let told = format!("{} {address} {}", hosts.host(0).path(), mr.key());
     for round in 0..6 {
         let mut process = Process::in_role("queue work");
+        process.tell(&told);
         assert_eq!(process.read_line(), "ready");
+        assert_ne!(counters(), before);
         process.tell(if round % 2 == 0 { "run" } else { "wait" });
         if round % 4 == 0 {
             assert_eq!(process.read_line(), "running");
