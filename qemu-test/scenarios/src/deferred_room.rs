@@ -5,6 +5,7 @@
 
 use crate::{
     abi_threads::NetNs,
+    connected::open_region,
     deferred::{QUIET, RECEIVED, SENT, cntr, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, domain_on, errno, until},
@@ -31,7 +32,11 @@ tests![
     work_without_an_entry_starts_beside_a_full_cq_between_two_hosts,
     work_without_an_entry_starts_beside_a_full_cq_of_a_connection,
     work_without_an_entry_starts_beside_a_full_cq_of_datagrams,
-    work_for_a_peer_that_has_closed_fails,
+    work_for_a_peer_that_has_closed_fails_on_one_host,
+    work_for_a_peer_that_has_closed_fails_between_two_hosts,
+    work_for_a_peer_that_has_closed_fails_of_a_connection,
+    work_for_a_host_that_does_not_answer_fails,
+    work_of_a_connection_that_was_shut_down_fails,
     work_of_a_removed_link_fails,
 ];
 
@@ -58,6 +63,10 @@ on_ways! {
         work_without_an_entry_starts_beside_a_full_cq_between_two_hosts => TwoHosts,
         work_without_an_entry_starts_beside_a_full_cq_of_a_connection => Connection,
         work_without_an_entry_starts_beside_a_full_cq_of_datagrams => Datagrams;
+    work_for_a_peer_that_has_closed_fails:
+        work_for_a_peer_that_has_closed_fails_on_one_host => OneHost,
+        work_for_a_peer_that_has_closed_fails_between_two_hosts => TwoHosts,
+        work_for_a_peer_that_has_closed_fails_of_a_connection => Connection;
 }
 
 /// Entries of the small queues.
@@ -269,30 +278,104 @@ fn work_without_an_entry_starts_beside_a_full_cq(way: Way) {
     a.expect_nothing();
 }
 
-/// What the peer has become by then is known when the work starts.
-fn work_for_a_peer_that_has_closed_fails() {
-    let (a, to_b, b) = Way::OneHost.pair();
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+/// Queues sends of `a` with the contexts 1 and 2, which wait for `go`.
+fn queue_two(a: &Host, to_b: FiAddr, go: &Cntr, done: &Cntr) {
     let from = buffer(8);
-    for threshold in 1..=2 {
-        let work = Work::transfer(
-            &go,
-            threshold,
-            &a.ep,
-            Op::send(to_b, &from).context(threshold),
-        );
-        queue(&a.domain, work.completion(&done));
+    for number in 1..=2 {
+        let op = Op::send(to_b, &from).context(number);
+        let work = Work::transfer(go, number, &a.ep, op).completion(done);
+        queue(&a.domain, work);
     }
+}
+
+/// The error entries of operations with the contexts 1, 2, ..., in that order.
+#[track_caller]
+fn fail_with(a: &Host, errors: &[Errno]) {
+    for (context, errno) in (1..).zip(errors) {
+        let entry = a.failure();
+        assert_eq!((entry.err, entry.op_context), (*errno, context));
+    }
+    a.expect_nothing();
+}
+
+/// What the peer has become by then is known when the work starts.
+fn work_for_a_peer_that_has_closed_fails(way: Way) {
+    let (a, to_b, b) = way.pair();
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    queue_two(&a, to_b, &go, &done);
     b.ep.close().expect("close");
     go.add(2).expect("add");
-    for context in 1..=2 {
-        let entry = a.failure();
-        assert_eq!(
-            (entry.err, entry.op_context),
-            (Errno::EHOSTUNREACH, context)
-        );
+    match way {
+        Way::OneHost => fail_with(&a, &[Errno::EHOSTUNREACH; 2]),
+        Way::TwoHosts => fail_with(&a, &[Errno::ECONNREFUSED; 2]),
+        // The peer does not answer. The connection ends, and the operations under way with it.
+        _ => fail_with(&a, &[Errno::ETIMEDOUT, Errno::ECANCELED]),
     }
-    assert_eq!((done.value(), done.err()), (0, 2));
+    until("the failures are counted", || done.err() == 2);
+    assert_eq!(done.value(), 0);
+}
+
+/// As above, without a word from the host of the peer.
+fn work_for_a_host_that_does_not_answer_fails() {
+    let hosts = crate::hosts::apart();
+    for connected in [true, false] {
+        let (a, to_b, b) = Way::TwoHosts.pair();
+        let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+        if connected {
+            let into = buffer(8);
+            b.ep.recv(&into, 7).expect("recv");
+            a.ep.inject(to_b, b"connects").expect("inject");
+            b.expect(RECEIVED, 7);
+        }
+        queue_two(&a, to_b, &go, &done);
+        hosts.network("loss 100%");
+        go.add(2).expect("add");
+        fail_with(&a, &[Errno::ETIMEDOUT; 2]);
+        until("the failures are counted", || done.err() == 2);
+        assert_eq!(done.value(), 0);
+        hosts.network("loss 0%");
+    }
+}
+
+/// Work that waits when its connection ends: it fails when it is due. Work that waits for its
+/// failures starts.
+fn work_of_a_connection_that_was_shut_down_fails() {
+    let (a, to_b, b) = Way::Connection.pair();
+    let (go, done, after) = (cntr(&a.domain), cntr(&a.domain), cntr(&a.domain));
+    let memory = buffer(8);
+    let mr = open_region(&b, &memory, 1);
+    let (from, into) = (buffer(8), buffer(8));
+    let ops = [
+        Op::send(to_b, &from),
+        Op::write(to_b, &from, mr.remote(0)),
+        Op::recv(&into),
+    ];
+    for (number, op) in (1..).zip(ops) {
+        let work = Work::transfer(&go, number, &a.ep, op.context(number)).completion(&done);
+        queue(&a.domain, work);
+    }
+    queue(&a.domain, Work::add(&done, 3, &after, 1));
+    a.ep.shutdown().expect("shutdown");
+    std::thread::sleep(QUIET);
+    a.expect_nothing();
+    assert_eq!((done.value(), done.err()), (0, 0));
+    go.add(3).expect("add");
+    wait(&after, 1);
+    assert_eq!((done.value(), done.err()), (0, 3));
+    // The errors of both sides, each in its order.
+    let mut ended = [(); 3].map(|()| a.failure());
+    ended.sort_by_key(|entry| entry.op_context);
+    for (context, entry) in (1..).zip(&ended) {
+        assert_eq!((entry.err, entry.op_context), (Errno::ESHUTDOWN, context));
+    }
+    a.expect_nothing();
+    // Work that is queued now is not refused, but fails when it is due.
+    let late = Work::transfer(&go, 4, &a.ep, Op::send(to_b, &from).context(1));
+    queue(&a.domain, late.completion(&done));
+    a.expect_nothing();
+    go.add(1).expect("add");
+    fail_with(&a, &[Errno::ESHUTDOWN]);
+    assert_eq!((done.value(), done.err()), (0, 4));
 }
 
 /// Work that waits when the link goes: transfers fail when they are due, counters go on.

@@ -68,7 +68,9 @@ as_on_one_host! {
     deferred_counters: deferred_work_is_silent_at_its_endpoint_of_a_connection,
         deferred_work_is_silent_at_its_endpoint_of_datagrams;
     deferred_room: waiting_work_takes_no_room_of_a_connection,
-        waiting_work_takes_no_room_of_datagrams, started_receives_wait_for_room_of_a_connection;
+        waiting_work_takes_no_room_of_datagrams, started_receives_wait_for_room_of_a_connection,
+        work_for_a_peer_that_has_closed_fails_of_a_connection,
+        work_of_a_connection_that_was_shut_down_fails;
 }
 
 tests![
@@ -120,6 +122,8 @@ tests![
     waiting_work_takes_no_room_of_a_connection,
     waiting_work_takes_no_room_of_datagrams,
     started_receives_wait_for_room_of_a_connection,
+    work_for_a_peer_that_has_closed_fails_of_a_connection,
+    work_of_a_connection_that_was_shut_down_fails,
 ];
 
 /// Two hosts.
