@@ -35,17 +35,22 @@ mod changing;
 mod connecting;
 mod making;
 mod posting;
+mod starting;
 
 use changing::looking_and_changing;
 use connecting::connecting;
 use making::making_objects;
 use posting::{mapping, posting, posting_between_hosts};
+use starting::{starting_work, starting_work_between_hosts, starting_work_of_a_connection};
 
 tests![
     making_objects => 600,
     looking_and_changing => 600,
     posting => 600,
     posting_between_hosts => 600,
+    starting_work => 300,
+    starting_work_between_hosts => 300,
+    starting_work_of_a_connection => 300,
     connecting => 600,
     mapping => 300,
 ];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Failures injected while objects are read and changed.
 
-use super::{Made, sockaddr, sweep};
+use super::{Made, World, sockaddr, sweep};
 use kfi::{
     Errno,
     abi::{self, Call},
@@ -15,6 +15,15 @@ fn nothing_there(answer: Result<(), Errno>) -> Result<Made, Errno> {
         Ok(()) => panic!("something was there"),
         Err(e) => Err(e),
     }
+}
+
+/// The statistics of the first object of a class.
+fn stat(w: &World, object_class: u32) -> Result<Made, Errno> {
+    let arg = abi::kfabric_stat {
+        object_class,
+        ..Call::sized()
+    };
+    w.call(arg).map(|_| Made::Nothing)
 }
 
 pub(super) fn looking_and_changing() {
@@ -58,13 +67,14 @@ pub(super) fn looking_and_changing() {
             };
             w.call(arg).map(|_| Made::Nothing)
         }),
-        ("STAT", |w| {
-            let arg = abi::kfabric_stat {
-                object_class: abi::KFI_CLASS_EP,
-                ..Call::sized()
-            };
-            w.call(arg).map(|_| Made::Nothing)
+        ("STAT of endpoints", |w| stat(w, abi::KFI_CLASS_EP)),
+        ("STAT of completion counters", |w| {
+            stat(w, abi::KFABRIC_CLASS_COMP_CNTR)
         }),
+        ("STAT of counters objects", |w| {
+            stat(w, abi::KFABRIC_CLASS_COUNTERS)
+        }),
+        ("STAT of flows", |w| stat(w, abi::KFABRIC_CLASS_FLOW)),
         ("EQ_WRITE and EQ_READ", |w| {
             let mut data = [1u8; 24];
             let buf = (&raw mut data).expose_provenance() as u64;
