@@ -8,6 +8,7 @@
 
 use super::{calls::Worker, shared, trace};
 use crate::{
+    dma_buf::Shared,
     raw::{File, PAGE, ipv4, to_qp},
     rng::Rng,
 };
@@ -249,6 +250,8 @@ pub(super) struct World {
     pub(super) desks: [Desk; 2],
     /// Memory.
     pub(super) scratch: Scratch,
+    /// A page in a DMA-BUF.
+    pub(super) dma_buf: OwnedFd,
     /// The number of this process.
     pub(super) process: u64,
     fds: Mutex<Vec<Arc<OwnedFd>>>,
@@ -539,6 +542,7 @@ pub(super) fn run(seed: u64, process: u64, work: Duration) {
     let world = Arc::new(World {
         desks: [Desk::new(), Desk::new()],
         scratch: Scratch::new(),
+        dma_buf: Shared::new(PAGE).dma_buf,
         process,
         fds: Mutex::default(),
         rings: Mutex::default(),

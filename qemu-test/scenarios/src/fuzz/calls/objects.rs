@@ -10,6 +10,7 @@ use crate::{
     raw::{ALL_ACCESS, File, ipv4, text},
 };
 use kfi::abi::{self, Call};
+use std::os::fd::AsRawFd;
 
 impl Worker {
     /// Makes an object and records it.
@@ -171,9 +172,23 @@ impl Worker {
         }
     }
 
-    /// A place for a copy of a value: in the memory of the calls, mostly, or a descriptor that is
-    /// none of a DMA-BUF.
+    /// A place for a copy of a value: in a DMA-BUF, in the memory of the calls, or by a descriptor
+    /// that is none of a DMA-BUF.
     fn place(&mut self) -> abi::kfabric_memory_location {
+        if self.rng.one_in(3) {
+            // With places at the end of the page and behind it.
+            let offset = self.rng.pick(&[0, 8, 64, 4088, 4092, 4096]);
+            return abi::kfabric_memory_location {
+                ptr: self.rng.pick(&[0, 0, 8, 4]),
+                offset: if self.rng.one_in(8) {
+                    self.rng.edge()
+                } else {
+                    offset
+                },
+                fd: self.world.dma_buf.as_raw_fd(),
+                type_: abi::KFABRIC_MEMORY_LOCATION_DMABUF,
+            };
+        }
         abi::kfabric_memory_location {
             ptr: self.addr(8),
             offset: self.rng.edge(),
