@@ -13,9 +13,18 @@ use super::{
     command::{Server, command, kfi, parse, with_link},
     terminal,
 };
-use crate::{harness::tests, host::SOON};
+use crate::{
+    deferred::cntr,
+    harness::tests,
+    host::{SOON, domain_on},
+};
+use kfi::Work;
 
-tests![top_shows_who_waits_for_what, top_draws_on_a_terminal];
+tests![
+    top_shows_who_waits_for_what,
+    top_shows_queued_work,
+    top_draws_on_a_terminal,
+];
 
 /// Takes samples until `found` returns true.
 fn top_until<T>(found: impl Fn(&Value) -> Option<T>) -> T {
@@ -71,6 +80,58 @@ fn top_shows_who_waits_for_what() {
     assert_eq!(second["links"][0]["tx_ops_per_second"], 0.0);
     looks.kill().expect("kill");
     looks.wait().expect("wait");
+}
+
+/// Work at its triggering counter: how much waits, the lowest threshold of that, and how much has
+/// become due.
+fn top_shows_queued_work() {
+    with_link();
+    let (_fabric, domain) = domain_on("roce0");
+    let (go, done) = (cntr(&domain), cntr(&domain));
+    // A row of `kfi top`, in numbers and as text.
+    let shown = |value: u64, work: u64, at: Option<u64>, due: u64| {
+        let cntr = top_until(|look| {
+            let cntrs = look["cntrs"].as_array()?;
+            cntrs
+                .iter()
+                .find(|row| row["handle"] == go.handle())
+                .cloned()
+        });
+        assert_eq!(cntr["pid"], std::process::id());
+        assert_eq!(cntr["value"], value);
+        assert_eq!(cntr["work"], work);
+        assert_eq!(cntr["work_threshold"], at.map_or(Value::Null, Value::from));
+        assert_eq!(cntr["work_due"], due);
+        let text = kfi("top --once").succeeds().out;
+        let mut lines = text.lines().skip_while(|line| !line.starts_with("COUNTER"));
+        let head = lines.next().expect("counters");
+        assert!(
+            head.split_whitespace()
+                .rev()
+                .take(3)
+                .eq(["WORK-DUE", "WORK-AT", "WORK"]),
+            "{text}"
+        );
+        let id = cntr["id"].to_string();
+        let row = lines.find(|line| line.split_whitespace().next() == Some(id.as_str()));
+        let cells: Vec<_> = row
+            .expect("a row")
+            .split_whitespace()
+            .rev()
+            .take(3)
+            .collect();
+        let at = at.map_or("-".to_owned(), |at| at.to_string());
+        assert_eq!(cells, [&due.to_string(), &at, &work.to_string()], "{text}");
+    };
+    shown(0, 0, None, 0);
+    let at = |threshold| Work::add(&go, threshold, &done, 1);
+    let works = [at(9), at(7), at(7), at(9), at(7)];
+    assert!(domain.queue_work(&works).expect("queue").all());
+    shown(0, 5, Some(7), 0);
+    go.add(8).expect("add");
+    shown(8, 2, Some(9), 3);
+    assert_eq!(domain.flush_work().expect("flush"), 2);
+    shown(8, 0, None, 3);
 }
 
 fn top_draws_on_a_terminal() {
