@@ -10,11 +10,15 @@
 //! JSON, which is readable in a trace, and which a program of another version
 //! can partly understand.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    cell::Cell,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use kfi::{
-    AuthKey, Av, AvKind, Buffer, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint,
-    FiAddr, Wait,
+    AuthKey, Av, AvKind, Buffer, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain,
+    Endpoint, Errno, FiAddr, Wait,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -25,6 +29,12 @@ use crate::{
 
 /// Longest message, bytes.
 pub(crate) const ROOM: usize = 8192;
+
+/// Longest time for the transfer of a message to end. A peer that does not answer ends it earlier.
+const SENT_WITHIN: Duration = Duration::from_secs(20);
+
+/// Time after which the counter of sends is read again, because an error may have been missed.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A client's message to a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,6 +115,9 @@ pub(crate) struct Control {
     ep: Endpoint,
     inbox: Buffer,
     outbox: Buffer,
+    /// Sends that were posted, and a counter of those that have ended.
+    posted: Cell<u64>,
+    ended: Cntr,
 }
 
 impl Control {
@@ -133,6 +146,8 @@ impl Control {
         ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::SELECTIVE)?;
         ep.bind_cq(&cq, CqBind::RECV)?;
         ep.bind_av(&av)?;
+        let ended = domain.cntr().wait(Wait::Queue).open()?;
+        ep.bind_cntr(&ended, CntrBind::SEND)?;
         ep.enable()?;
         let (inbox, outbox) = (Buffer::new(ROOM)?, Buffer::new(ROOM)?);
         ep.recv(&inbox, 0)?;
@@ -142,6 +157,8 @@ impl Control {
             ep,
             inbox,
             outbox,
+            posted: Cell::new(0),
+            ended,
         })
     }
 
@@ -164,9 +181,29 @@ impl Control {
             .doing("remove the client from the address vector")
     }
 
-    /// Sends a message.
+    /// Waits until the last send has ended: until then the module reads the buffer.
+    fn outbox_is_free(&self) -> kfi::Result<()> {
+        let begin = Instant::now();
+        loop {
+            let successes = self.posted.get().saturating_sub(self.ended.err());
+            match self.ended.wait(successes, LOOK_AGAIN) {
+                Ok(_) => return Ok(()),
+                Err(error) if begin.elapsed() > SENT_WITHIN => return Err(error),
+                Err(error)
+                    if matches!(
+                        error.errno(),
+                        Some(Errno::ETIMEDOUT | Errno::KFI_EAVAIL | Errno::EINTR)
+                    ) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends a message, after the last one has been sent.
     pub(crate) fn send(&self, peer: FiAddr, message: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec(message).map_err(|error| Error::output(error.into()))?;
+        self.outbox_is_free()
+            .doing("wait until the last message was sent")?;
         self.outbox.write_at(0, &text);
         let place = || match self.av.lookup(peer) {
             Ok(addr) => format!("send to {addr}"),
@@ -174,7 +211,9 @@ impl Control {
         };
         self.ep
             .send(peer, self.outbox.slice(..text.len()), 0)
-            .doing(place())
+            .doing(place())?;
+        self.posted.set(self.posted.get() + 1);
+        Ok(())
     }
 
     /// The next message; `None`: none arrived in this time. The inner error is
