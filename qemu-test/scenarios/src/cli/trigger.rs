@@ -9,8 +9,8 @@ use super::command::{Ended, Server, alone, command, ended, kfi, with_link};
 use crate::{harness::tests, raw::ip};
 
 tests![
-    trigger_adds_up_on_one_host,
-    trigger_adds_up_on_two_hosts,
+    trigger_adds_up_on_one_host => 120,
+    trigger_adds_up_on_two_hosts => 240,
     trigger_draws_what_started_when,
     trigger_shows_its_plan,
     trigger_compares_with_programs,
@@ -162,11 +162,12 @@ fn far_command(line: &str) -> std::process::Command {
 
 fn trigger_adds_up_on_two_hosts() {
     two_hosts();
-    let server = far_command("trigger --serve --keep --json");
+    // The first run of many endpoints makes their connections: seconds on a sanitizing kernel.
+    let server = far_command("trigger --serve --keep --json --timeout 60");
     let server = Server::run(server);
     assert_eq!(server.address, "10.8.0.2:7472");
     for options in ["-n 2", "-n 5", "-n 16 -s 64K -i 3", "-n 4 --compare -i 3"] {
-        let ended = kfi(&format!("trigger --json 10.8.0.2 {options}")).succeeds();
+        let ended = kfi(&format!("trigger --json 10.8.0.2 --timeout 60 {options}")).succeeds();
         let result = result(&ended);
         assert_eq!(result["peer"], "10.8.0.2:7472");
         let hosts: Vec<Value> = fired(&ended)
