@@ -18,10 +18,11 @@
 //! # Principals
 //!
 //! A task runs only work of its own [`Principal`]: the same user, user namespace and memory cgroup,
-//! and both for programs, or both for kernel consumers. So the allocations of the work are charged to its owner, the work has the priority of a task of
-//! its owner, and no lock of the work is held by a task of another user, which may be preempted for
-//! as long as that user likes. A worker that sends packets for a QP runs work of that QP's
-//! principal only: otherwise the QP's own work would wait for work of another user in that worker.
+//! and both for programs, or both for kernel consumers. So the allocations of the work are charged
+//! to its owner, the work has the priority of a task of its owner, and no lock of the work is held
+//! by a task of another user, which may be preempted for as long as that user likes. A worker that
+//! sends packets for a QP runs work of that QP's principal only: otherwise the QP's own work would
+//! wait for work of another user in that worker.
 //!
 //! A task that accepts work and is not scheduled afterwards delays the work. The object that offers
 //! work limits the delay with a deadline: see [`deadline`](super::deadline).

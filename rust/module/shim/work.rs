@@ -300,12 +300,13 @@ impl Drop for Barrier {
 /// A value that is dropped after a grace period may queue another one for a grace period: the last
 /// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
 pub(crate) struct WorkQueues {
-    // Fields are dropped in this order. The item of a counter that interrupts have changed may still
-    // start work of a domain that is closed. No kernel consumer is left, so no handler. The items that
-    // post operations are those of endpoints that have been closed; they free them. A service of
-    // connection management ends in the control queue, which queues the ends of connections and the
-    // closing of QP 1. When QP 1 is closed, packets do not wake the service. All QPs are closed
-    // then: a softirq that has found one before may still wake it, until a grace period has passed.
+    // Fields are dropped in this order. The item of a counter that interrupts have changed may
+    // still start work of a domain that is closed. No kernel consumer is left, so no handler. The
+    // items that post operations are those of endpoints that have been closed; they free them. A
+    // service of connection management ends in the control queue, which queues the ends of
+    // connections and the closing of QP 1. When QP 1 is closed, packets do not wake the service.
+    // All QPs are closed then: a softirq that has found one before may still wake it, until a grace
+    // period has passed.
     _waiters: Flush,
     _handlers: WorkQueue,
     _submit: WorkQueue,
