@@ -253,8 +253,8 @@ impl AccountRef {
         Self(account.clone())
     }
 
-    /// The account of this kind of `user` in a namespace whose owner has the account `parent`, which is made if
-    /// there is none; and the limit of users who have one. Sleeps. Fails with `ENOMEM`.
+    /// The account of this kind of `user` in a namespace whose owner has the account `parent`, which
+    /// is made if there is none; and the limit of users who have one. Sleeps. Fails with `ENOMEM`.
     pub(super) fn of(
         kind: OwnerKind,
         user: Kuid,

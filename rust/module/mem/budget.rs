@@ -59,8 +59,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget for objects of this kind of the current task's effective user, in the task's user namespace. Sleeps. Fails
-    /// with `ENOMEM`.
+    /// The budget for objects of this kind of the current task's effective user, in the task's user
+    /// namespace. Sleeps. Fails with `ENOMEM`.
     pub(crate) fn current(kind: OwnerKind) -> Result<Self> {
         let limit = may_exceed_limits().then_some(u64::MAX);
         let mut parent = None;

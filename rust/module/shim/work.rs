@@ -13,8 +13,8 @@
 //! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of [`peer_queue`] and [`slow_queue`] |
 //!
 //! Kernel consumers and programs share no queue for packets, operations and peers. Packets of
-//! programs are in [`queue`]; their operations and peers are in a queue of their own and in the slow
-//! queue. Packets of kernel consumers are in one queue, their operations and peers in another one.
+//! programs are in [`queue`]; their operations and peers are in a queue of their own and in the
+//! slow queue. Packets of kernel consumers are in one queue, their operations and peers in another.
 //!
 //! What an item does may be what frees memory, because a kernel consumer writes back dirty pages
 //! with it. So the queues of kernel consumers have a rescuer thread, which runs items when there is
