@@ -18,6 +18,7 @@ use crate::{
         kunit_rc_pair::{
             default_attr,
             plain,
+            End,
             Pair,
             SEND, //
         },
@@ -40,6 +41,18 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
+/// Sends 100 messages, each after the one before has completed.
+fn send_one_by_one(from: &End) -> Result {
+    let payload = buffer(8)?;
+    for round in 0..100 {
+        from.qp
+            .queue(&plain(SEND), &[], &mut payload.clone(), round)?;
+        from.qp.push();
+        ensure!(eventually(|| from.peer.ended() as u64 == round + 1));
+    }
+    Ok(())
+}
+
 #[kunit_tests(kfabric_rc_inline)]
 mod tests {
     use super::*;
@@ -48,12 +61,7 @@ mod tests {
     fn packets_to_another_users_qp_are_processed_by_its_worker() -> Result {
         let pair = Pair::of(ONE, TWO, &default_attr(), &Budget::of(user(34), None)?)?;
         let (a, b) = (&pair.a, &pair.b);
-        let payload = buffer(8)?;
-        for round in 0..100 {
-            a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
-            a.qp.push();
-            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
-        }
+        send_one_by_one(a)?;
         ensure_eq!(b.peer.received(), 100);
         ensure!(b.stat(Stat::RxPackets) >= 100);
         // The worker of this QP runs for its user, and does not process packets for the first
@@ -70,12 +78,7 @@ mod tests {
         let pair = Pair::of(ONE, TWO, &default_attr(), &consumer)?;
         let (a, b) = (&pair.a, &pair.b);
         let [ours, theirs] = [a, b].map(|end| core::ptr::from_ref(end.qp.queue_of_worker()));
-        let payload = buffer(8)?;
-        for round in 0..100 {
-            a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
-            a.qp.push();
-            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
-        }
+        send_one_by_one(a)?;
         ensure_eq!(b.peer.received(), 100);
         // The user, the user namespace and the memory cgroup are the same.
         ensure_eq!((a.stat(Stat::RxInline), b.stat(Stat::RxInline)), (0, 0));
@@ -93,12 +96,7 @@ mod tests {
         let consumer = Budget::current(OwnerKind::Consumer)?;
         let pair = Pair::of_owners(ONE, TWO, &default_attr(), [&consumer; 2])?;
         let (a, b) = (&pair.a, &pair.b);
-        let payload = buffer(8)?;
-        for round in 0..100 {
-            a.qp.queue(&plain(SEND), &[], &mut payload.clone(), round)?;
-            a.qp.push();
-            ensure!(eventually(|| a.peer.ended() as u64 == round + 1));
-        }
+        send_one_by_one(a)?;
         ensure!(cfg!(CONFIG_PREEMPT_RT) || b.stat(Stat::RxInline) > 50);
         Ok(())
     }
