@@ -39,7 +39,10 @@ use kfi_core::{
 };
 
 use super::{
-    object::of_class,
+    object::{
+        of_class,
+        Head, //
+    },
     raw::{
         self,
         kfabric_capi_connreq,
@@ -463,16 +466,11 @@ impl OpenObjects {
                 }
             }
         }
-        let mut fabric = None;
-        if !found.fabric.is_null() {
-            // SAFETY: By the requirement above, an open fabric of any provider.
-            let open = unsafe { of_class::<kfid_fabric>(found.fabric.cast()) };
-            fabric = Some(&open.map_err(|_| ENODATA)?.fabric);
-        }
-        if !found.domain.is_null() {
-            // SAFETY: By the requirement above, an open domain of any provider.
-            let open = unsafe { of_class::<kfid_domain>(found.domain.cast()) };
-            let own = open.map_err(|_| ENODATA)?.domain.fabric();
+        // SAFETY: By the requirement above, null or open objects of any provider.
+        let (fabric, domain) = unsafe { (opened(found.fabric)?, opened(found.domain)?) };
+        let mut fabric = fabric.map(|open| &open.fabric);
+        if let Some(open) = domain {
+            let own = open.domain.fabric();
             if fabric.is_some_and(|fabric| !Arc::ptr_eq(fabric, own)) {
                 return Err(ENODATA);
             }
@@ -481,6 +479,21 @@ impl OpenObjects {
         found.netns = fabric.map(|fabric| fabric.netns());
         Ok(found)
     }
+}
+
+/// The value behind an open object of hints; `None` for null. Fails with `ENODATA` if it is not of
+/// this provider.
+///
+/// # Safety
+///
+/// `object` is null, or an object of any provider, which is not closed during `'a`.
+unsafe fn opened<'a, H: Head>(object: *mut H) -> Result<Option<&'a H::Inner>> {
+    if object.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: By the requirement above.
+    let open = unsafe { of_class::<H>(object.cast()) };
+    open.map(Some).map_err(|_| ENODATA)
 }
 
 /// Reads hints. They are large, so they are allocated and not on the stack. Fails with `ENODATA` if
@@ -545,10 +558,9 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
     }
     if let Some(domain) = domain {
         let mut name = name(domain.name)?;
-        if !domain.domain.is_null() {
-            // SAFETY: By the requirement above, an open domain of any provider.
-            let open = unsafe { of_class::<kfid_domain>(domain.domain.cast()) };
-            let link = Name::new(open.map_err(|_| ENODATA)?.domain.link().name().as_bytes());
+        // SAFETY: By the requirement above, null or an open domain of any provider.
+        if let Some(open) = unsafe { opened(domain.domain) }? {
+            let link = Name::new(open.domain.link().name().as_bytes());
             let link = link.map_err(to_error)?;
             if !name.is_empty() && name != link {
                 return Err(ENODATA);
@@ -583,11 +595,8 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
         more.domain_tclass = domain.tclass;
     }
     if let Some(fabric) = fabric {
-        if !fabric.fabric.is_null() {
-            // SAFETY: By the requirement above, an open fabric of any provider.
-            let open = unsafe { of_class::<kfid_fabric>(fabric.fabric.cast()) };
-            open.map_err(|_| ENODATA)?;
-        }
+        // SAFETY: By the requirement above, null or an open fabric of any provider.
+        let _ = unsafe { opened(fabric.fabric) }?;
         info.fabric = FabricAttr {
             name: name(fabric.name)?,
             prov_name: name(fabric.prov_name)?,
