@@ -49,7 +49,7 @@ mod tests {
         let principal = Principal::with_user(OwnerKind::Program, Kuid::current_euid());
         let list = InlineList::of_task(OwnerKind::Program);
         let here = core::ptr::from_ref(&list).cast_mut().cast();
-        // SAFETY: The reference is valid until it is taken away again, three lines below.
+        // SAFETY: The reference is valid until `kfabric_kunit_inline_end()` below takes it away.
         unsafe { shim::kfabric_kunit_inline_begin(here) };
         // In task context the task itself could be using the cells.
         let refused = InlineList::offer(work, &principal);

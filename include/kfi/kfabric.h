@@ -212,8 +212,9 @@ struct kfi_ep_attr {
 
 /**
  * struct kfi_domain_attr - a domain
- * @domain: of hints: an open domain, and entries are those of its link; of an
- *	entry: the domain of the hints, or NULL
+ * @domain: in hints, an open domain or NULL: only entries of its link match; in
+ *	an entry, the domain of the hints.  It must be open whenever the structure
+ *	is passed to a call
  * @name: its name
  * @threading: which calls may overlap
  * @control_progress: who makes connections, address vectors and events progress
@@ -273,9 +274,9 @@ struct kfi_domain_attr {
 
 /**
  * struct kfi_fabric_attr - a fabric and its provider
- * @fabric: of hints: an open fabric, and entries are those of its network
- *	namespace instead of the caller's; of an entry: the fabric of the hints,
- *	or NULL
+ * @fabric: in hints, an open fabric or NULL: entries are those of its network
+ *	namespace, not of the caller's; in an entry, the fabric of the hints.  It
+ *	must be open whenever the structure is passed to a call
  * @name: its name
  * @prov_name: name of the provider
  * @prov_version: KFI_VERSION() of the provider

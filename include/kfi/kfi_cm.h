@@ -87,9 +87,9 @@ static inline int kfi_getname(struct kfid *fid, void *addr, size_t *addrlen)
  * @addr: where the address is stored, as much of it as fits
  * @addrlen: in: room in @addr, bytes; out: bytes of the address
  *
- * Both ends have a peer: the end that asks for the connection since that was
- * accepted, the other end since kfi_accept(). They keep its address when the
- * connection ends.
+ * The end that requests the connection has a peer address once the request was
+ * accepted, the other end from kfi_accept() on. Both keep it after the connection
+ * has ended.
  *
  * Context: Process, may sleep.
  * Return: 0; -KFI_ETOOSMALL; -KFI_ENOTCONN it was never connected;

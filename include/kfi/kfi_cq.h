@@ -132,8 +132,8 @@ typedef void (*kfi_comp_handler)(struct kfid_cq *cq, void *context);
 
 /**
  * struct kfi_cq_attr - a completion queue
- * @size: completions it holds, rounded up to a power of two; 0 is the default,
- *	1,024, and 65,536 the most
+ * @size: completions it holds, at most 65,536, rounded up to a power of two; 0
+ *	selects 1,024
  * @flags: KFI_AFFINITY or 0
  * @format: format of entries; KFI_CQ_FORMAT_UNSPEC is replaced by the choice
  * @wait_obj: how waiters are told
@@ -200,11 +200,11 @@ struct kfid_cq {
  *
  * Several CPUs may read one queue; each entry goes to one of them.
  *
- * A posted operation has room for its completion: without room the post returns
- * -KFI_EAGAIN. Completions of no posted operation, those of a peer's writes with
- * data and of the parts of a multi-receive buffer, are lost if there is no room,
- * and -KFI_EOVERRUN tells of it when the entries before are read. With connected
- * endpoints none is lost.
+ * A post reserves room for its completion; without room it returns -KFI_EAGAIN.
+ * Two kinds of completions have no post: those of a peer's writes with data, and
+ * those of the parts of a multi-receive buffer. Without room they are lost, and a
+ * read reports the loss once with -KFI_EOVERRUN, after the entries that precede
+ * it. Connected endpoints lose none.
  *
  * Context: Process or softirq.
  * Return: entries taken; -KFI_EAGAIN there is none; -KFI_EAVAIL an error entry

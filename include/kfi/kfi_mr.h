@@ -352,7 +352,7 @@ static inline int kfi_mr_bind(struct kfid_mr *mr, struct kfid *bfid, u64 flags)
 /**
  * kfi_mr_refresh() - tell that the mapping of memory of a region has changed
  * @mr: the region
- * @iov: the memory, which is in the region
+ * @iov: the memory whose mapping has changed; it is not read
  * @count: elements of @iov; 0 without a list
  * @flags: 0
  *

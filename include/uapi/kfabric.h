@@ -3124,8 +3124,9 @@ enum {
 	KFABRIC_FIGURE_DROP_BUDGET = 50,
 	/*
 	 * of the received packets: those that a task or worker of the QP's
-	 * own user and memory cgroup processed while it was sending packets
-	 * on this host, instead of the QP's worker (run to completion)
+	 * own user, user namespace, memory cgroup and kind of owner processed
+	 * while it was sending packets on this host, instead of the QP's worker
+	 * (run to completion)
 	 */
 	KFABRIC_FIGURE_RX_INLINE = 51,
 	/*

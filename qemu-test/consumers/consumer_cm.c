@@ -100,7 +100,7 @@ static void peer_is(struct kunit *test, struct kfid_ep *ep, const struct sockadd
 	KUNIT_EXPECT_EQ(test, kfi_getpeer(ep, addr, NULL), -KFI_EINVAL);
 }
 
-/* Each end has the other one's address: the one it asked, and that of the one that asks. */
+/* kfi_getpeer() gives each end the address of the other one. */
 static void both_ends_have_a_peer(struct kunit *test)
 {
 	struct sockaddr_in addr, none;
@@ -122,7 +122,7 @@ static void both_ends_have_a_peer(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, addr.sin_port, htons(PORT + 1));
 	KUNIT_EXPECT_EQ(test, kfi_getpeer(client.ep, &none, &len), -KFI_ENOTCONN);
 	KUNIT_ASSERT_EQ(test, kfi_connect(client.ep, &w.addr, NULL, 0), 0);
-	/* It is asked, and not accepted. */
+	/* The request is not accepted yet. */
 	KUNIT_EXPECT_EQ(test, kfi_getpeer(client.ep, &none, &len), -KFI_ENOTCONN);
 	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
 	info = event.head.info;
@@ -132,6 +132,7 @@ static void both_ends_have_a_peer(struct kunit *test)
 	connected_open(test, &w, info, &server, eq);
 	KUNIT_EXPECT_EQ(test, kfi_getpeer(server.ep, &none, &len), -KFI_ENOTCONN);
 	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
+	peer_is(test, server.ep, &addr);
 	kfi_freeinfo(info);
 	next(test, client_eq, &event, KFI_CONNECTED, &client.ep->fid, ANSWERED);
 	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);

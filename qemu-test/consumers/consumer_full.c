@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Completion queues that are full: posts are refused, completions of no posted
- * operation are lost and told of, and failures are not lost.
+ * Full completion queues: posts are refused, completions without a post are lost
+ * and reported as -KFI_EOVERRUN, and failures are not lost.
  */
 
 #include <linux/delay.h>
@@ -98,7 +98,7 @@ static ssize_t post(struct full *full, int number)
 	return kfi_recv(full->small->ep, buf, 8, NULL, 0, buf);
 }
 
-/* Posts as many receives as the small queue has room for. */
+/* Fills the small queue with receives; one more is refused. */
 static void fill(struct kunit *test, struct full *full)
 {
 	int i;
@@ -118,13 +118,10 @@ static void write_data(struct kunit *test, struct full *full, u64 data)
 	completed(test, end, full, WRITTEN, 0);
 }
 
-/* Waits until the handler was called so many times. It is not called again. */
+/* The handler has been called @wanted times, and is not called again. */
 static void calls_are(struct kunit *test, struct full *full, int wanted)
 {
-	int i;
-
-	for (i = 0; i < LONG / 20 && atomic_read(&full->calls) < wanted; i++)
-		msleep(20);
+	KUNIT_EXPECT_EQ(test, reach(&full->calls, wanted), wanted);
 	msleep(50);
 	KUNIT_EXPECT_EQ(test, atomic_read(&full->calls), wanted);
 }
@@ -182,7 +179,7 @@ static void lost_completions_are_told_once(struct kunit *test)
 	cq = full->small->cq;
 	cntr = open_cntr(test, &full->f, KFI_WAIT_UNSPEC, NULL, NULL);
 	KUNIT_ASSERT_EQ(test, kfi_mr_bind(full->mrs[1], &cntr->fid, KFI_REMOTE_WRITE), 0);
-	/* The queue was found empty before. */
+	/* A read finds the queue empty before the loss. */
 	nothing(test, full->small);
 	for (i = 0; i < SIZE + 2; i++)
 		write_data(test, full, i);
@@ -203,10 +200,11 @@ static void lost_completions_are_told_once(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, entries[0].data, 77);
 	nothing(test, full->small);
 	fill(test, full);
-	/* The next loss is told of as well, by a call that waits, too. */
+	/* A second loss is reported, too, here by a call that waits. */
 	write_data(test, full, 88);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entries, 1, NULL, LONG), -KFI_EOVERRUN);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entries, 1, NULL, 1), -KFI_ETIMEDOUT);
+	/* The region keeps the counter open. full_close() closes a region. */
 	KUNIT_EXPECT_EQ(test, kfi_close(&full->mrs[1]->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(full->f.domain, full->bufs[1], 8, KFI_REMOTE_WRITE, 0,

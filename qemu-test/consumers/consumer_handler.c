@@ -30,7 +30,6 @@
 static void ends_open(struct kunit *test, struct fixture *f, struct end *ends,
 		      struct kfi_cq_attr *attr, kfi_comp_handler handler, void *context)
 {
-	struct end *to = &ends[1];
 	struct kfi_info *info;
 	int i;
 
@@ -38,13 +37,7 @@ static void ends_open(struct kunit *test, struct fixture *f, struct end *ends,
 	info = entry_of(test, KFI_EP_RDM);
 	info->tx_attr->op_flags = 0;
 	end_open(test, f, info, &ends[0], KFI_SELECTIVE_COMPLETION);
-	KUNIT_ASSERT_EQ(test, kfi_endpoint(f->domain, info, &to->ep, to), 0);
-	KUNIT_ASSERT_EQ(test, kfi_av_open(f->domain, NULL, &to->av, NULL), 0);
-	KUNIT_ASSERT_EQ(test, kfi_cq_open(f->domain, attr, &to->cq, handler, context), 0);
-	to->sent = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
-	to->received = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(to->ep, &to->av->fid, 0), 0);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(to->ep, &to->cq->fid, KFI_TRANSMIT | KFI_RECV), 0);
+	end_open_with(test, f, info, &ends[1], 0, attr, handler, context);
 	for (i = 0; i < 2; i++)
 		KUNIT_ASSERT_EQ(test, kfi_enable(ends[i].ep), 0);
 	kfi_freeinfo(info);
@@ -104,15 +97,6 @@ static void post_all(struct kunit *test, struct found *found)
 	for (i = 0; i < DEPTH; i++)
 		KUNIT_ASSERT_EQ(test, kfi_recv(found->ep, &found->buffers[i], sizeof(u64), NULL, 0,
 					       &found->buffers[i]), 0);
-}
-
-static int reach(atomic_t *count, int wanted)
-{
-	int i;
-
-	for (i = 0; i < LONG / 20 && atomic_read(count) < wanted; i++)
-		msleep(20);
-	return atomic_read(count);
 }
 
 static void on_completion(struct kfid_cq *cq, void *context)
@@ -204,8 +188,6 @@ static void a_handler_runs_on_its_cpu(struct kunit *test)
 	struct end ends[2];
 	int i, cpu;
 
-	if (num_online_cpus() < 2)
-		kunit_skip(test, "there is one CPU");
 	found->drains = true;
 	found->repost = true;
 	for_each_online_cpu(cpu) {

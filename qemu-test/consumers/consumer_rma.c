@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Remote memory access: every form of reads and writes, what their completions
- * say, refused accesses, posts from a softirq, and a region that is closed while
- * a peer writes to it.
+ * say, refused accesses, refreshes of a region, posts from a softirq, and a region
+ * that is closed while a peer writes to it.
  */
 
 #include <linux/bvec.h>

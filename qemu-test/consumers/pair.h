@@ -5,6 +5,7 @@
 #ifndef _CONSUMER_PAIR_H
 #define _CONSUMER_PAIR_H
 
+#include <linux/delay.h>
 #include <linux/in.h>
 
 #include <kfi/kfi_cm.h>
@@ -101,6 +102,16 @@ static inline void end_close(struct kunit *test, struct end *end)
 	KUNIT_EXPECT_EQ(test, kfi_close(&end->cq->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&end->sent->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&end->received->fid), 0);
+}
+
+/* Waits until a count is at least @wanted, for LONG ms at most. Returns the count. */
+static inline int reach(atomic_t *count, int wanted)
+{
+	int i;
+
+	for (i = 0; i < LONG / 20 && atomic_read(count) < wanted; i++)
+		msleep(20);
+	return atomic_read(count);
 }
 
 /* Lets an end know the address of another one. Both are enabled. */

@@ -54,7 +54,7 @@ module! {
         },
         user_memory: u32 {
             default: 256,
-            description: "MiB of kernel memory that the objects of one user may take",
+            description: "MiB of kernel memory for programs of a user; as much for its kernel modules",
         },
         comp_cntr_max_value: u64 {
             default: 0,

@@ -337,8 +337,8 @@ fn an_alias_has_the_key_of_its_endpoint() {
     b.expect_nothing();
 }
 
-/// Many peers without the key ask again and again. Those that have it communicate meanwhile, and all
-/// objects close.
+/// Many peers without the key ask again and again. Those that have it communicate meanwhile, and
+/// all objects close.
 fn refused_peers_leave_nothing_behind() {
     let hosts = apart();
     let [strangers_domain, domain_of_b] = [0, 1].map(|_| domain().1);

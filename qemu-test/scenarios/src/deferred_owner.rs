@@ -60,7 +60,7 @@ struct Foreign {
 }
 
 impl Foreign {
-    /// Of an owner that tells its address.
+    /// Lets the owner begin, and reads its address.
     fn new(owner: &mut Process) -> Self {
         owner.tell("begin");
         let host = Host::new();
@@ -205,8 +205,8 @@ fn work_has_the_nice_value_of_its_owner() {
     assert!(owner.wait().success());
 }
 
-/// While works of one user start each other, work of another user in another process takes no longer
-/// than some time slices.
+/// While works of one user start each other, work of another user in another process takes no
+/// longer than some time slices.
 fn a_chain_of_one_user_does_not_starve_another() {
     let mut owner = owner("work-chain");
     let foreign = Foreign::new(&mut owner);

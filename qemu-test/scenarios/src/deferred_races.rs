@@ -373,14 +373,15 @@ fn a_cancel_of_a_trigger_beside_an_add_tells_what_happened() {
     println!("{started} of 1000 started");
 }
 
-/// Works of a process that is killed: of each kind, with a peer on its own host and with the test's
-/// host, which is another one. The test tells where both are.
+/// Queues receives, sends, writes, atomics and adds in a process that will be killed. Its peers are
+/// on its own host and on another one. The test's first line has the network namespace, the address
+/// of the other peer, and the key of its region.
 fn queue_much_work() {
     let told = line();
     let mut told = told.split(' ');
     let mut next = || told.next().expect("told");
     let (_fabric, domain) = NetNs::open(next()).run(|| domain_on(LINKS[0]));
-    let options = able();
+    let options = with_atomics();
     let (host, near) = (Host::on(&domain, &options), Host::on(&domain, &options));
     let far = host.av.insert_one(next().parse().expect("address"));
     let far_memory = Remote::new(0, next().parse().expect("key"));
@@ -428,8 +429,8 @@ fn queue_much_work() {
     line();
 }
 
-/// The options of a host with atomics, too.
-fn able() -> Options {
+/// Default options and `Caps::ATOMIC`.
+fn with_atomics() -> Options {
     Options {
         caps: Options::default().caps | Caps::ATOMIC,
         ..Options::default()
@@ -446,7 +447,7 @@ fn a_killed_process_leaves_no_work() {
     };
     let before = counters();
     let (_fabric, domain) = hosts.domain(1);
-    let far = Host::on(&domain, &able());
+    let far = Host::on(&domain, &with_atomics());
     let memory = buffer(64);
     let mr = open_region(&far, &memory, 1);
     let address = far.ep.name().expect("name");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Deferred work and queues: work that waits takes no room in a queue of its endpoint or in a CQ;
 //! work that has started waits for the room that it needs, in its order; and work that makes no
-//! entry needs none in the CQ. A link that is removed ends work as a failure.
+//! entry needs none in the CQ. Work fails when it is due if its peer has gone, its connection has
+//! ended, or its link was removed.
 
 use crate::{
     abi_threads::NetNs,
@@ -288,9 +289,10 @@ fn queue_two(a: &Host, to_b: FiAddr, go: &Cntr, done: &Cntr) {
     }
 }
 
-/// The error entries of operations with the contexts 1, 2, ..., in that order.
+/// Expects error entries of the operations with the contexts 1, 2, ..., in this order, and no other
+/// entry.
 #[track_caller]
-fn fail_with(a: &Host, errors: &[Errno]) {
+fn expect_failures(a: &Host, errors: &[Errno]) {
     for (context, errno) in (1..).zip(errors) {
         let entry = a.failure();
         assert_eq!((entry.err, entry.op_context), (*errno, context));
@@ -298,7 +300,7 @@ fn fail_with(a: &Host, errors: &[Errno]) {
     a.expect_nothing();
 }
 
-/// What the peer has become by then is known when the work starts.
+/// Work fails if its peer has closed before the work starts.
 fn work_for_a_peer_that_has_closed_fails(way: Way) {
     let (a, to_b, b) = way.pair();
     let (go, done) = (cntr(&a.domain), cntr(&a.domain));
@@ -306,16 +308,16 @@ fn work_for_a_peer_that_has_closed_fails(way: Way) {
     b.ep.close().expect("close");
     go.add(2).expect("add");
     match way {
-        Way::OneHost => fail_with(&a, &[Errno::EHOSTUNREACH; 2]),
-        Way::TwoHosts => fail_with(&a, &[Errno::ECONNREFUSED; 2]),
+        Way::OneHost => expect_failures(&a, &[Errno::EHOSTUNREACH; 2]),
+        Way::TwoHosts => expect_failures(&a, &[Errno::ECONNREFUSED; 2]),
         // The peer does not answer. The connection ends, and the operations under way with it.
-        _ => fail_with(&a, &[Errno::ETIMEDOUT, Errno::ECANCELED]),
+        _ => expect_failures(&a, &[Errno::ETIMEDOUT, Errno::ECANCELED]),
     }
     until("the failures are counted", || done.err() == 2);
     assert_eq!(done.value(), 0);
 }
 
-/// As above, without a word from the host of the peer.
+/// Work fails if the host of the peer does not answer, with or without a connection.
 fn work_for_a_host_that_does_not_answer_fails() {
     let hosts = crate::hosts::apart();
     for connected in [true, false] {
@@ -330,7 +332,7 @@ fn work_for_a_host_that_does_not_answer_fails() {
         queue_two(&a, to_b, &go, &done);
         hosts.network("loss 100%");
         go.add(2).expect("add");
-        fail_with(&a, &[Errno::ETIMEDOUT; 2]);
+        expect_failures(&a, &[Errno::ETIMEDOUT; 2]);
         until("the failures are counted", || done.err() == 2);
         assert_eq!(done.value(), 0);
         hosts.network("loss 0%");
@@ -374,7 +376,7 @@ fn work_of_a_connection_that_was_shut_down_fails() {
     queue(&a.domain, late.completion(&done));
     a.expect_nothing();
     go.add(1).expect("add");
-    fail_with(&a, &[Errno::ESHUTDOWN]);
+    expect_failures(&a, &[Errno::ESHUTDOWN]);
     assert_eq!((done.value(), done.err()), (0, 4));
 }
 

@@ -154,12 +154,12 @@ impl Entries {
         Ok(())
     }
 
-    /// Adds an entry, which refers to `opened`. Fails with `ENOMEM`. Sleeps.
+    /// Adds an entry, which refers to `objects`. Fails with `ENOMEM`. Sleeps.
     pub(super) fn add_info(
         &mut self,
         info: &Info,
         more: &KernelAttr,
-        opened: &OpenObjects,
+        objects: &OpenObjects,
     ) -> Result {
         let entry = self.add()?;
         entry.caps = info.caps;
@@ -210,7 +210,7 @@ impl Entries {
         domain.max_err_data = more.max_err_data as usize;
         domain.mr_cnt = info.domain.mr_cnt as usize;
         domain.tclass = more.domain_tclass;
-        (domain.domain, fabric.fabric) = (opened.domain, opened.fabric);
+        (domain.domain, fabric.fabric) = (objects.domain, objects.fabric);
         fabric.prov_version = info.fabric.prov_version;
         fabric.api_version = info.fabric.api_version;
         domain.name = textdup(&info.domain.name)?;
@@ -431,11 +431,12 @@ pub(super) fn rx_hint(rx: &kfi_rx_attr) -> RxAttr {
     }
 }
 
-/// The open objects that hints name; null where they name none.
+/// The open fabric and the open domain of hints; null if the hints have none. The pointers are
+/// copied to entries and not dereferenced: the consumer keeps the objects open.
 pub(super) struct OpenObjects {
     fabric: *mut kfid_fabric,
     domain: *mut kfid_domain,
-    /// The network namespace of the fabric, or of the domain.
+    /// The network namespace of these objects; `None` without any: that of the caller counts.
     pub(super) netns: Option<NetNsId>,
 }
 
@@ -447,8 +448,8 @@ impl OpenObjects {
         netns: None,
     };
 
-    /// Those of `hints`. Fails with `ENODATA` if one is not of this provider, or if the domain is
-    /// not of the fabric. Does not sleep.
+    /// Reads the open objects of `hints`. Fails with `ENODATA` if one is not of this provider, or if
+    /// the domain is not of the fabric. Does not sleep.
     ///
     /// # Safety
     ///
@@ -467,7 +468,7 @@ impl OpenObjects {
             }
         }
         // SAFETY: By the requirement above, null or open objects of any provider.
-        let (fabric, domain) = unsafe { (opened(found.fabric)?, opened(found.domain)?) };
+        let (fabric, domain) = unsafe { (open_object(found.fabric)?, open_object(found.domain)?) };
         let mut fabric = fabric.map(|open| &open.fabric);
         if let Some(open) = domain {
             let own = open.domain.fabric();
@@ -487,7 +488,7 @@ impl OpenObjects {
 /// # Safety
 ///
 /// `object` is null, or an object of any provider, which is not closed during `'a`.
-unsafe fn opened<'a, H: Head>(object: *mut H) -> Result<Option<&'a H::Inner>> {
+unsafe fn open_object<'a, H: Head>(object: *mut H) -> Result<Option<&'a H::Inner>> {
     if object.is_null() {
         return Ok(None);
     }
@@ -559,7 +560,7 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
     if let Some(domain) = domain {
         let mut name = name(domain.name)?;
         // SAFETY: By the requirement above, null or an open domain of any provider.
-        if let Some(open) = unsafe { opened(domain.domain) }? {
+        if let Some(open) = unsafe { open_object(domain.domain) }? {
             let link = Name::new(open.domain.link().name().as_bytes());
             let link = link.map_err(to_error)?;
             if !name.is_empty() && name != link {
@@ -596,7 +597,7 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
     }
     if let Some(fabric) = fabric {
         // SAFETY: By the requirement above, null or an open fabric of any provider.
-        let _ = unsafe { opened(fabric.fabric) }?;
+        unsafe { open_object(fabric.fabric) }?;
         info.fabric = FabricAttr {
             name: name(fabric.name)?,
             prov_name: name(fabric.prov_name)?,

@@ -165,13 +165,13 @@ unsafe fn own_getinfo(query: &Query, entries: &mut Entries) -> Result {
     let hints = unsafe { read_hints(query.hints) }?;
     let (info, more) = &*hints;
     // SAFETY: By the requirement above.
-    let opened = unsafe { OpenObjects::of(query.hints) }?;
-    let netns = opened.netns.map_or_else(NetNsId::current, Ok)?;
+    let objects = unsafe { OpenObjects::of(query.hints) }?;
+    let netns = objects.netns.map_or_else(NetNsId::current, Ok)?;
     let mut found = Entries::new();
     registry::getinfo(netns, &request, info, |entry| {
         let kind = registry::kind_of(entry);
         match more.negotiate(kind, info.caps) {
-            Ok(more) => found.add_info(entry, &more, &opened),
+            Ok(more) => found.add_info(entry, &more, &objects),
             Err(_) => Ok(()),
         }
     })?;

@@ -66,7 +66,8 @@ use kfi_core::throttle::Throttle;
 
 use crate::shim::reclaim::OwnerKind;
 
-/// The parts of a user's limit that peers can use up. The rest is left for the user's own calls.
+/// The parts of an account's limit that peers can use up. The rest is left for the owner's own
+/// calls.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     /// Connections that a peer has requested and not confirmed. The requests may be forged, so this
@@ -90,7 +91,7 @@ impl Part {
     }
 }
 
-/// Number of throttles of a user, a power of two. Each endpoint uses one of them.
+/// Number of throttles of an account, a power of two. Each endpoint uses one of them.
 const THROTTLES: usize = 16;
 
 /// Delays the accesses to peers' memory of some of a user's endpoints.
@@ -128,7 +129,8 @@ pub(super) struct Account {
     pub(super) inboxes: Atomic<u64>,
     /// Number of [`AccountRef`]s.
     refs: Atomic<u64>,
-    /// Workers that run for the user, and for the users of namespaces that it owns.
+    /// Workers that run for this kind of the user, and for that of users of namespaces that it
+    /// owns.
     pub(super) workers: Atomic<u32>,
     /// Refused accesses to peers' memory. Each throttle serves some of the user's endpoints, so a
     /// peer that refuses everything delays few other endpoints.
@@ -201,7 +203,7 @@ fn key(kind: OwnerKind, user: Kuid, parent: Option<&AccountRef>) -> Key {
 struct Accounts {
     /// `None` until the first account is added: a tree cannot be created in a constant.
     tree: Option<RBTree<Key, Arc<Account>>>,
-    /// Bytes that one user may be charged.
+    /// Bytes that one account may be charged.
     limit: u64,
 }
 
@@ -253,8 +255,9 @@ impl AccountRef {
         Self(account.clone())
     }
 
-    /// The account of this kind of `user` in a namespace whose owner has the account `parent`, which
-    /// is made if there is none; and the limit of users who have one. Sleeps. Fails with `ENOMEM`.
+    /// The account of this kind of `user` in a namespace whose owner has the account `parent`,
+    /// which is made if there is none; and the limit of users who have one. Sleeps. Fails with
+    /// `ENOMEM`.
     pub(super) fn of(
         kind: OwnerKind,
         user: Kuid,

@@ -5,7 +5,7 @@
 //! A budget belongs to an open file or a kernel consumer. It charges the [account](super::account)
 //! of the user, up to the limit that the opening task has. The charges end with the values that the
 //! calls return ([`Allowance`], [`PartAllowance`]), or with the call that is named there. A budget
-//! also gives the turns for accesses to peers' memory, and counts the workers that run for the user.
+//! also gives the turns for accesses to peers' memory, and counts the workers of the account.
 
 use kernel::{
     cpu::nr_cpu_ids,
@@ -42,10 +42,11 @@ use crate::shim::{
 /// Bytes that each object is charged besides its own size: its handle and its list entries.
 const OVERHEAD: u64 = 512;
 
-/// The least number of workers that run for one user at a time; as many as there are CPUs may, if
-/// that is more. A worker may sleep until a task of the user releases a lock, and that task may not
-/// be scheduled. The kernel limits the workers of one queue on one CPU (1,024), which all users
-/// share. So the limit is far below that, and above what a user needs whose tasks are scheduled.
+/// The least number of workers that may run for one account at a time; as many as there are CPUs
+/// may, if that is more. A worker may sleep until a task of the user releases a lock, and that task
+/// may not be scheduled. The kernel limits the workers of one queue on one CPU (1,024), which all
+/// users share. So the limit is far below that, and above what a user needs whose tasks are
+/// scheduled.
 const MIN_WORKERS: u32 = 64;
 
 /// The right to charge an account, up to a limit.
@@ -71,27 +72,28 @@ impl Budget {
         Self::below(parent, kind, Kuid::current_euid(), limit)
     }
 
-    /// That of the current task as a program.
+    /// The budget for programs of the current task's effective user. Sleeps. Fails with `ENOMEM`.
     #[cfg(kfi_kunit)]
     pub(crate) fn of_program() -> Result<Self> {
         Self::current(OwnerKind::Program)
     }
 
-    /// The budget of `user` in the initial user namespace; `limit` replaces the common limit.
-    /// Sleeps. Fails with `ENOMEM`.
+    /// The budget for programs of `user` in the initial user namespace; `limit` replaces the common
+    /// limit. Sleeps. Fails with `ENOMEM`.
     #[cfg(kfi_kunit)]
     pub(crate) fn of(user: Kuid, limit: Option<u64>) -> Result<Self> {
         Self::below(None, OwnerKind::Program, user, limit)
     }
 
-    /// That of a kernel consumer of `user`, without a limit.
+    /// The budget for kernel consumers of `user` in the initial user namespace, without a limit.
+    /// Sleeps. Fails with `ENOMEM`.
     #[cfg(kfi_kunit)]
     pub(crate) fn of_consumer(user: Kuid) -> Result<Self> {
         Self::below(None, OwnerKind::Consumer, user, Some(u64::MAX))
     }
 
-    /// The budget of `user` in a namespace whose owner has the account `parent`. Sleeps. Fails with
-    /// `ENOMEM`.
+    /// The budget for objects of this kind of `user` in a namespace whose owner has the account
+    /// `parent`. Sleeps. Fails with `ENOMEM`.
     pub(super) fn below(
         parent: Option<AccountRef>,
         kind: OwnerKind,
@@ -108,7 +110,7 @@ impl Budget {
         })
     }
 
-    /// The user, and the memory control group of the task that created the budget.
+    /// The principal on whose behalf work for the objects of this budget is done.
     pub(crate) fn principal(&self) -> &Arc<Principal> {
         &self.principal
     }
@@ -200,7 +202,7 @@ impl Budget {
         }
     }
 
-    /// Bytes charged to the user, and how many of them belong to a part.
+    /// Bytes charged to the account, and how many of them belong to a part.
     #[cfg(kfi_kunit)]
     pub(crate) fn charged(&self, part: Part) -> (u64, u64) {
         let account = &self.account.0;
@@ -255,7 +257,7 @@ impl Budget {
         Ok(turn)
     }
 
-    /// Counts a worker that runs for the user until the result is dropped. `None`: so many run
+    /// Counts a worker that runs for the account until the result is dropped. `None`: so many run
     /// already that it should try again later. Does not sleep.
     pub(crate) fn enter_worker(&self) -> Option<RunningWorker<'_>> {
         let workers = &self.account.0.topmost().workers;

@@ -78,9 +78,9 @@ impl Owner {
         &self.memcg
     }
 
-    /// Gives the current task, a worker, the nice value that the task had which opened the file, until
-    /// the result is dropped. A worker for a kernel consumer keeps its own: it may be the rescuer of
-    /// its queue. Process context.
+    /// Gives the current task, a worker, the nice value that the task had which opened the file,
+    /// until the result is dropped. A worker for a kernel consumer keeps its own: it may be the
+    /// rescuer of its queue. Process context.
     #[must_use = "the value is restored when this is dropped"]
     pub(crate) fn borrow_nice(&self) -> Option<BorrowedNice> {
         match self.kind {
@@ -156,10 +156,10 @@ impl Principal {
         self.kind
     }
 
-    /// Whether the current task may run on behalf of this principal: its effective user, its user
-    /// namespace and its memory control group are the same. Never true of a worker thread of a
-    /// workqueue, which runs on behalf of others. Process context, or softirq: then the current
-    /// task is the one that was interrupted.
+    /// Whether the current task has the effective user, the user namespace and the memory control
+    /// group of this principal. The caller compares the kind, which a task does not have. Never
+    /// true of a worker thread of a workqueue, which runs on behalf of others. Process context, or
+    /// softirq: then the current task is the one that was interrupted.
     pub(crate) fn is_current(&self) -> bool {
         // SAFETY: Only reads the current task, and compares a pointer.
         unsafe { shim::kfabric_shim_is_current(self.uid.into_raw(), self.user_ns, self.memcg.0) }

@@ -98,11 +98,11 @@ void kfabric_shim_rcu_work_init(struct rcu_work *work, work_func_t run)
  *
  * A rescuer runs one item after another. So an item of a queue with a rescuer
  * waits neither for an item that needs the same rescuer, nor for I/O; else it
- * could hold up the items that free memory. Functions of kernel consumers must
- * keep to that themselves. Items for packets of programs, which may wait for a
- * lock of the program, are in another queue than those for packets of kernel
- * consumers. An item flushes only queues with a rescuer, as
- * check_flush_dependency() demands.
+ * could hold up the items that free memory. There are two exceptions. Functions
+ * of kernel consumers must keep to this rule themselves. Items for packets of
+ * programs may wait for a lock whose holder waits for I/O, so packets of kernel
+ * consumers have a queue of their own. An item flushes only queues with a
+ * rescuer, as check_flush_dependency() demands.
  *
  * Context: process, may sleep.
  * Return: the queue, or NULL.

@@ -17,7 +17,8 @@ use kernel::{
     types::NotThreadSafe, //
 };
 
-/// Whose objects they are.
+/// The kind of an owner of objects. It selects the workqueues, the account, and whether allocations
+/// of workers may wait for I/O.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OwnerKind {
     /// Those of an open file.

@@ -2,15 +2,20 @@
 
 //! The module's workqueues.
 //!
-//! | queue | items | may wait for |
-//! |---|---|---|
-//! | [`packet_queue`] | received packets; for kernel consumers also waiters of counters that interrupts change | memory, and locks of their owner |
-//! | [`queue`] | drops after a grace period, and last references that interrupts drop | memory |
-//! | [`control_queue`] | messages, timeouts and link removals of connection management | memory |
-//! | [`submit_queue`] | started operations of endpoints, which are posted | memory, and locks of calls |
-//! | [`peer_queue`] | sessions, connections, listeners | the same, and items of [`packet_queue`] |
-//! | [`slow_queue`] | callbacks, links that go, ends of services of connection management | anything, including items of the others |
-//! | [`call_handler`] | calls of kernel consumers that are told of completions and events | anything but items of [`peer_queue`] and [`slow_queue`] |
+//! - [`packet_queue`]: received packets, and for kernel consumers the waiters of counters that
+//!   interrupts change. Its items may wait for memory, and for locks of their owner.
+//! - [`queue`]: drops after a grace period, and last references that interrupts drop. They may wait
+//!   for memory.
+//! - [`control_queue`]: messages, timeouts and link removals of connection management. They may
+//!   wait for memory.
+//! - [`submit_queue`]: started operations of endpoints, which are posted. They may wait for memory,
+//!   and for locks of calls.
+//! - [`peer_queue`]: sessions, connections, listeners. They may wait for the same, and for items of
+//!   [`packet_queue`].
+//! - [`slow_queue`]: callbacks, links that go, ends of services of connection management. They may
+//!   wait for anything, including items of the others.
+//! - [`call_handler`]: handlers of kernel consumers for completions and events. They may wait for
+//!   anything but items of [`peer_queue`] and [`slow_queue`].
 //!
 //! Kernel consumers and programs share no queue for packets, operations and peers. Packets of
 //! programs are in [`queue`]; their operations and peers are in a queue of their own and in the
@@ -20,7 +25,9 @@
 //! with it. So the queues of kernel consumers have a rescuer thread, which runs items when there is
 //! no memory for another worker. Their items allocate nothing that waits for I/O
 //! ([`NoIo`](super::reclaim::NoIo)), and wait for no lock of a program: its holder may wait for
-//! I/O, or not be scheduled. Handlers of kernel consumers are the consumers' own functions, which
+//! I/O, or not be scheduled. There is one exception: an item that completes a receive of a program
+//! on this host unpins the program's pages, and may wait for a page lock or for the exporter of a
+//! DMA-BUF. Handlers of kernel consumers are the consumers' own functions, which
 //! choose their scopes themselves. [`control_queue`] serves both. [`queue`] has a rescuer too,
 //! because it frees memory of both.
 //!
@@ -104,7 +111,8 @@ pub(crate) fn queue() -> &'static Queue {
     unsafe { Queue::from_raw(raw_queue()) }
 }
 
-/// The queue for items that process received packets of an owner. Any context.
+/// The queue for items that process received packets of an owner, and for those of counters that
+/// interrupts have changed. Any context.
 pub(crate) fn packet_queue(kind: OwnerKind) -> &'static Queue {
     match kind {
         OwnerKind::Program => queue(),
@@ -300,20 +308,21 @@ impl Drop for Barrier {
 /// A value that is dropped after a grace period may queue another one for a grace period: the last
 /// QP or link of a namespace queues the sockets. So the drop waits for two rounds of grace periods.
 pub(crate) struct WorkQueues {
-    // Fields are dropped in this order. The item of a counter that interrupts have changed may
-    // still start work of a domain that is closed. No kernel consumer is left, so no handler. The
-    // items that post operations are those of endpoints that have been closed; they free them. A
-    // service of connection management ends in the control queue, which queues the ends of
-    // connections and the closing of QP 1. When QP 1 is closed, packets do not wake the service.
-    // All QPs are closed then: a softirq that has found one before may still wake it, until a grace
-    // period has passed.
+    // Fields are dropped in this order.
+    // Items of counters that interrupts changed. They may start work of a domain that is closed.
     _waiters: Flush,
+    // No kernel consumer is left, so nothing queues a handler.
     _handlers: WorkQueue,
+    // Items that post operations of closed endpoints, and free the endpoints.
     _submit: WorkQueue,
+    // A service of connection management ends in the control queue, which queues the ends of
+    // connections and the closing of QP 1.
     _ended: Flush,
     _consumers: WorkQueue,
     _slow: WorkQueue,
+    // QP 1 is closed, so packets do not wake the service.
     _control: WorkQueue,
+    // All QPs are closed. A softirq that has found one may wake it until a grace period has passed.
     _received: Flush,
     _consumer_packets: WorkQueue,
     _first: (Barrier, Flush),

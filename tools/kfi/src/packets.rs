@@ -143,8 +143,9 @@ values! {
     /// Dropped: packets that wait for the QPs of the QP's owner use up their share of the
     /// owner's budget of kernel memory.
     DropBudget KFABRIC_FIGURE_DROP_BUDGET "drop_budget",
-    /// Of `RxPackets`: those that a task or worker of the QP's own user and memory cgroup processed
-    /// while it was sending packets on this host, instead of the QP's worker (run to completion).
+    /// Of `RxPackets`: those that a task or worker of the QP's own user, user namespace, memory
+    /// cgroup and kind of owner processed while it was sending packets on this host, instead of the
+    /// QP's worker (run to completion).
     RxInline KFABRIC_FIGURE_RX_INLINE "rx_inline",
     /// Requests for a connection that were refused: too many that may have a forged source address.
     /// Their senders repeat them with a cookie.

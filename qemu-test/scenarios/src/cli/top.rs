@@ -88,8 +88,8 @@ fn top_shows_queued_work() {
     with_link();
     let (_fabric, domain) = domain_on("roce0");
     let (go, done) = (cntr(&domain), cntr(&domain));
-    // A row of `kfi top`, in numbers and as text.
-    let shown = |value: u64, work: u64, at: Option<u64>, due: u64| {
+    // Expects these values in the row of `go`, in JSON and as text.
+    let expect_row = |value: u64, work: u64, at: Option<u64>, due: u64| {
         let cntr = top_until(|look| {
             let cntrs = look["cntrs"].as_array()?;
             cntrs
@@ -123,15 +123,15 @@ fn top_shows_queued_work() {
         let at = at.map_or("-".to_owned(), |at| at.to_string());
         assert_eq!(cells, [&due.to_string(), &at, &work.to_string()], "{text}");
     };
-    shown(0, 0, None, 0);
+    expect_row(0, 0, None, 0);
     let at = |threshold| Work::add(&go, threshold, &done, 1);
     let works = [at(9), at(7), at(7), at(9), at(7)];
     assert!(domain.queue_work(&works).expect("queue").all());
-    shown(0, 5, Some(7), 0);
+    expect_row(0, 5, Some(7), 0);
     go.add(8).expect("add");
-    shown(8, 2, Some(9), 3);
+    expect_row(8, 2, Some(9), 3);
     assert_eq!(domain.flush_work().expect("flush"), 2);
-    shown(8, 0, None, 3);
+    expect_row(8, 0, None, 3);
 }
 
 fn top_draws_on_a_terminal() {

@@ -25,9 +25,9 @@ pub const PROMPT_RETRIES: u32 = 3;
 /// The number of requests without a valid cookie that an endpoint handles in a burst.
 pub const UNPROVEN_BURST: u32 = 16;
 
-/// The time in which an endpoint handles one more of them. A request beyond that costs an honest
-/// peer one more round trip, and one that is handled costs the host a QP even if it is forged.
-pub const UNPROVEN_INTERVAL: u64 = 1_000 * MS / 4;
+/// The time after which an endpoint handles one more of them. Beyond this rate a correct peer needs
+/// one more round trip. A handled request costs the host a session and a QP, even if it is forged.
+pub const UNPROVEN_INTERVAL: u64 = 250 * MS;
 
 /// The time after which an endpoint makes other cookies. A cookie is valid until the end of the
 /// period after its own: at least this time, and at most twice as long.

@@ -316,7 +316,8 @@ impl_alarm! {
 impl<K: Kind> Qp<K> {
     /// Runs the QP, and then other QPs to which this run has sent packets. Called by the worker.
     fn run_worker(self: &Arc<Self>) {
-        // The queue has a rescuer, which runs one item after another.
+        // Its queue has a rescuer, which runs one item after another: an item must not wait for
+        // I/O.
         let _no_io = NoIo::enter();
         let inline = InlineList::of_worker(self.principal.as_ref());
         self.deadline.begin();
@@ -444,8 +445,8 @@ impl<K: Kind> Qp<K> {
         &self.stats
     }
 
-    /// Whether it works for a program or for a kernel consumer. That of connection management works
-    /// for both, and its items are in a queue of their own. Any context.
+    /// The kind of the QP's owner. QP 1, which has no owner, gives `Program`; its items are in
+    /// [`control_queue`](work::control_queue). Any context.
     fn owner_kind(&self) -> OwnerKind {
         match &self.principal {
             Some(principal) => principal.kind(),

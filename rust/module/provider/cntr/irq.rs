@@ -59,7 +59,8 @@ impl Counter {
     }
 
     /// [`set`](Self::set) without the lock of the waiters.
-    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but hard interrupts and NMIs.
+    /// [`fire_unlocked`](Self::fire_unlocked) must follow. Any context but hard interrupts and
+    /// NMIs.
     fn set_unlocked(&self, value: u64) -> Result {
         let set = self.changes.lock().set(&self.values, value);
         set.map_err(to_error)
@@ -79,8 +80,9 @@ impl Counter {
     }
 }
 
-/// Changes a counter: adds in any context but NMIs, other changes in any but hard interrupts and NMIs.
-/// It refers to the counter and is not a use of it: a change of a closed counter wakes no task.
+/// Changes a counter: adds in any context but NMIs, other changes in any but hard interrupts and
+/// NMIs. It refers to the counter and is not a use of it: a change of a closed counter wakes no
+/// task.
 ///
 /// A value has changed when a call returns. `may_lock` says whether the caller may take the lock of
 /// the waiters. Then they are released before the call returns, too. Otherwise the worker releases
@@ -182,7 +184,9 @@ impl IrqChanger {
     #[cold]
     fn defer(self: &Arc<Self>) {
         // Not queued if it is already. The run that follows sees the change: queueing is fully
-        // ordered after it, and beginning to run before taking the lock of the waiters.
+        // ordered after it, and beginning to run before taking the lock of the waiters. Only kernel
+        // consumers change counters in interrupts. The item wakes waiters at once, as those for
+        // packets do, so it shares their queue.
         let _ = work::packet_queue(OwnerKind::Consumer).enqueue(self.clone());
     }
 }

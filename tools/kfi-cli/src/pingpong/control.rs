@@ -30,7 +30,7 @@ use crate::{
 /// Longest message, bytes.
 pub(crate) const ROOM: usize = 8192;
 
-/// Longest time for the transfer of a message to end. A peer that does not answer ends it earlier.
+/// Longest wait for the end of a send. If the peer does not answer, the send fails earlier.
 const SENT_WITHIN: Duration = Duration::from_secs(20);
 
 /// Time after which the counter of sends is read again, because an error may have been missed.
@@ -115,8 +115,9 @@ pub(crate) struct Control {
     ep: Endpoint,
     inbox: Buffer,
     outbox: Buffer,
-    /// Sends that were posted, and a counter of those that have ended.
+    /// Number of sends that were posted.
     posted: Cell<u64>,
+    /// Counts the sends that have ended, successes and errors.
     ended: Cntr,
 }
 
@@ -181,8 +182,8 @@ impl Control {
             .doing("remove the client from the address vector")
     }
 
-    /// Waits until the last send has ended: until then the module reads the buffer.
-    fn outbox_is_free(&self) -> kfi::Result<()> {
+    /// Waits until the last send has ended. Until then the module may read the buffer.
+    fn wait_for_outbox(&self) -> kfi::Result<()> {
         let begin = Instant::now();
         loop {
             let successes = self.posted.get().saturating_sub(self.ended.err());
@@ -202,7 +203,7 @@ impl Control {
     /// Sends a message, after the last one has been sent.
     pub(crate) fn send(&self, peer: FiAddr, message: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec(message).map_err(|error| Error::output(error.into()))?;
-        self.outbox_is_free()
+        self.wait_for_outbox()
             .doing("wait until the last message was sent")?;
         self.outbox.write_at(0, &text);
         let place = || match self.av.lookup(peer) {

@@ -7,7 +7,7 @@
 //! memory and a [`Consumer`].
 //!
 //! ```text
-//!   queue, push -> Sending: requester, memory of work requests -> packets, sent by the posting task
+//!   queue, push -> Sending: requester, memory of work requests -> packets, sent by the poster
 //!   a run:  requests  -> Receiving: responder -> Consumer: receives and memory -> responses
 //!           responses -> Sending: requester -> packets that had to wait
 //!           then, with no lock held, completed work requests -> Consumer::completed
