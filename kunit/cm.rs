@@ -189,6 +189,25 @@ mod tests {
         Ok(())
     }
 
+    /// A peer that was asked to wait would repeat its request much later.
+    #[test]
+    fn a_request_that_was_asked_to_wait_is_rejected_instead() -> Result {
+        let ends = Ends::new(TWO)?;
+        let active = ends.request(2, 1)?;
+        let request = ends.listener.next()?;
+        // The repeated REQ is answered by an MRA.
+        ensure!(eventually(|| ends.stat(Stat::CmDuplicates) > 0));
+        request.ignore();
+        ensure!(ends.active.sees(&[Seen::Rejected(Reason::NO_RESOURCES, 0)]));
+        // Nothing of it is left at the listener.
+        let again = ends.request(3, 1)?;
+        let passive = ends.accept(ends.listener.next()?, 4, 2)?;
+        for conn in [active, again, passive] {
+            conn.close();
+        }
+        Ok(())
+    }
+
     #[test]
     fn the_backlog_of_a_listener_is_limited() -> Result {
         let ends = Ends::new(TWO)?;

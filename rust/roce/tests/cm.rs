@@ -380,6 +380,10 @@ fn calls_in_a_wrong_state_are_refused() {
             fresh().reject(0, Reason::NO_QP, Private::NONE, Private::NONE),
             answer(&[State::ReqReceived, State::RepReceived])
         );
+        assert_eq!(
+            fresh().ignore(0, Reason::NO_RESOURCES),
+            answer(&[State::ReqReceived])
+        );
         let mut end = fresh();
         assert_eq!(end.communication_established(), state == State::RepSent);
         let stale = fresh().stale(0);

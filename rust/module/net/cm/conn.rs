@@ -344,6 +344,14 @@ impl Conn {
         rejected
     }
 
+    /// For the passive end: drops the request, see [`Request::ignore`](super::Request::ignore), and
+    /// removes it from the table. Sleeps.
+    pub(super) fn ignore(&self) {
+        // It fails if the peer has given up: then there is nothing to ignore.
+        let _ = self.step(|machine, now| machine.ignore(now, Reason::NO_RESOURCES));
+        self.forget();
+    }
+
     /// For the passive end: the QP has received a packet of the peer, which proves that the peer is
     /// ready although its RTU was not received. Returns whether this call establishes the
     /// connection; then there is no event for that. Sleeps.

@@ -453,15 +453,18 @@ impl Request {
     /// Rejects the request and removes the connection from the table, so that the rejection uses no
     /// memory. If the REJ is lost, the peer's repeated REQ is a new request. For requests that the
     /// listener refuses itself, without its user. Private data beyond 148 bytes is cut off. Sleeps.
-    pub(crate) fn refuse(self, reason: Reason, private: &[u8]) {
+    pub(crate) fn refuse(mut self, reason: Reason, private: &[u8]) {
         // As in `reject`.
         let _ = self.conn.reject(reason, private);
-        self.ignore();
+        self.conn.forget();
+        self.open = false;
     }
 
-    /// Removes the connection without an answer: the peer's repeated REQ is a new request. Sleeps.
+    /// Removes the connection without an answer: the peer's repeated REQ is a new request. A peer
+    /// that was asked to wait (MRA) would repeat it after seconds only, so it gets a REJ with the
+    /// reason "no resources". Sleeps.
     pub(crate) fn ignore(mut self) {
-        self.conn.forget();
+        self.conn.ignore();
         self.open = false;
     }
 }

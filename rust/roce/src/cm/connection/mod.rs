@@ -374,6 +374,23 @@ impl Connection {
         Ok(())
     }
 
+    /// REQ RECEIVED: drops the request without an answer, so the connection is closed. The REQ that
+    /// the peer repeats is a new request. A peer that an MRA has asked to wait repeats it too late
+    /// for its consumer, so the request is [rejected](Self::reject) then.
+    ///
+    /// # Errors
+    ///
+    /// Returns the current state if it is another one.
+    pub fn ignore(&mut self, now: u64, reason: Reason) -> Result<(), State> {
+        self.must_be(State::ReqReceived)?;
+        if self.mra_sent {
+            return self.reject(now, reason, Private::NONE, Private::NONE);
+        }
+        self.state = State::Closed;
+        self.end_reported = true;
+        Ok(())
+    }
+
     /// Ends the connection in any state because the consumer does not need it any more: withdraws a
     /// REQ, rejects a request, or disconnects. The only event that follows is [`Event::Closed`].
     pub fn abandon(&mut self, now: u64) {

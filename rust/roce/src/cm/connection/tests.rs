@@ -187,6 +187,29 @@ mod suite {
     }
 
     #[test]
+    fn an_ignored_request_lets_no_peer_wait() -> Result<(), ()> {
+        let reason = Reason::NO_RESOURCES;
+        let mut active = active();
+        let mut ignored = passive(&mut active).ok_or(())?;
+        assert_eq!(ignored.ignore(0, reason), Ok(()));
+        assert_eq!(ignored.state(), State::Closed);
+        assert_eq!((ignored.transmit(), ignored.deadline()), (None, None));
+        assert_eq!(ignored.ignore(0, reason), Err(State::Closed));
+        // The repeated REQ is a new request. The next one is answered by an MRA.
+        assert_eq!(active.expired(active.deadline().ok_or(())?), None);
+        let mut ignored = passive(&mut active).ok_or(())?;
+        assert_eq!(active.expired(active.deadline().ok_or(())?), None);
+        assert_eq!(pass(&mut active, &mut ignored), None);
+        let promptly = active.deadline();
+        assert_eq!(pass(&mut ignored, &mut active), Some(false));
+        assert!(active.deadline() > promptly);
+        assert_eq!(ignored.ignore(0, reason), Ok(()));
+        assert_eq!(pass(&mut ignored, &mut active), Some(true));
+        assert_eq!(active.state(), State::Timewait);
+        Ok(())
+    }
+
+    #[test]
     fn a_rejection_reaches_the_peer() -> Result<(), ()> {
         let mut active = active();
         let mut passive = passive(&mut active).ok_or(())?;
