@@ -28,7 +28,9 @@ use crate::{
         cm::{
             Conn,
             Connect,
-            Consumer, //
+            Consumer,
+            Listener,
+            MAX_UNCONFIRMED_OF_SOURCE, //
         },
         Stat, //
     },
@@ -72,6 +74,7 @@ use kfi_core::{
 use kfi_roce::{
     cm::{
         Event,
+        ServiceId,
         Side, //
     },
     headers::Qpn,
@@ -118,6 +121,38 @@ impl Peers {
         let have_results = || (self.accepted.get(), self.retry.get()) == (accepted, retry);
         let cookie = eventually(have_results).then(|| self.cookie.load(Acquire))?;
         Cookie::new(cookie).filter(|_| self.others.get() == 0)
+    }
+}
+
+/// A listener that answers no request.
+#[pin_data]
+struct Silent {
+    #[pin]
+    requests: Mutex<KVec<cm::Request>>,
+    number: Arc<Count>,
+}
+
+impl Silent {
+    fn new() -> Result<Arc<Self>> {
+        let number = Count::new()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                requests <- new_mutex!(KVec::new()),
+                number,
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+impl Listener for Silent {
+    fn owner_kind(&self) -> OwnerKind {
+        OwnerKind::Program
+    }
+
+    fn request(&self, request: cm::Request) {
+        let _ = self.requests.lock().push(request, GFP_KERNEL);
+        self.number.add(1);
     }
 }
 
@@ -214,13 +249,20 @@ impl Target {
         };
         let mut private = [0; HELLO_LEN];
         hello.put(&mut private).ok_or(EINVAL)?;
+        let service = service_id(bound.name.port());
+        self.connect(service, 0x100 + u32::from(port), &private)
+    }
+
+    /// Requests a connection from the peer's QP `qpn` with a service at the endpoint's address.
+    fn connect(&self, service_id: ServiceId, qpn: u32, private: &[u8]) -> Result<Arc<Conn>> {
+        let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let connect = Connect {
             link: self.domain.domain.link(),
             local: THERE,
             remote: bound.name.ip(),
-            service_id: service_id(bound.name.port()),
+            service_id,
             side: Side {
-                qpn: Qpn::new(0x100 + u32::from(port)),
+                qpn: Qpn::new(qpn),
                 starting_psn: Psn::new(0),
                 responder_resources: 1,
                 initiator_depth: 1,
@@ -229,7 +271,7 @@ impl Target {
             },
             mtu: None,
             retry_count: 7,
-            private: &private,
+            private,
             context: 0,
         };
         cm::connect(&connect, self.peers.clone())
@@ -361,6 +403,36 @@ mod tests {
         for conn in [first, second, third] {
             conn.close();
         }
+        Ok(())
+    }
+
+    /// Requests that a program does not answer use up the room of their address. The endpoint
+    /// demands a cookie then, and a request with one needs none of that room.
+    #[test]
+    fn a_proven_request_needs_no_room_of_its_address() -> Result {
+        const MAX: u32 = MAX_UNCONFIRMED_OF_SOURCE as u32;
+        const SERVICE: ServiceId = ServiceId::tcp(7);
+        let target = Target::open(&Budget::of(user(118), None)?)?;
+        let bound = target.endpoint.bound.as_ref().ok_or(EBADF)?;
+        let link = target.domain.domain.link();
+        let silent = Silent::new()?;
+        let ip = bound.name.ip();
+        let listening = cm::listen(link.socket(), ip, SERVICE, 2 * MAX, silent.clone())?;
+        let mut conns = KVec::new();
+        for number in 1..=MAX {
+            let conn = target.connect(SERVICE, 0x1000 + number, &[])?;
+            conns.push(conn, GFP_KERNEL)?;
+            ensure!(eventually(|| silent.number.get() == number));
+        }
+        conns.push(target.request(1)?, GFP_KERNEL)?;
+        ensure!(target.peers.cookie_after(0, 1).is_some());
+        conns.push(target.request_proven(2)?, GFP_KERNEL)?;
+        ensure!(target.peers.cookie_after(1, 1).is_some());
+        for conn in conns {
+            conn.close();
+        }
+        drop(listening);
+        silent.requests.lock().clear();
         Ok(())
     }
 

@@ -246,11 +246,9 @@ fn next_request(world: &mut World, epoch: u64) -> Option<(Conn, Option<Cookie>)>
     }
 }
 
-#[test]
-fn a_request_is_repeated_at_once_with_the_last_cookie() {
-    let mut world = world(|_| ());
-    let now = world.now;
-    let out = Outgoing {
+/// Returns a message.
+fn message() -> Outgoing {
+    Outgoing {
         tag: None,
         data: None,
         len: SHORT,
@@ -258,9 +256,28 @@ fn a_request_is_repeated_at_once_with_the_last_cookie() {
         rma: None,
         delivery: false,
         fence: false,
-    };
+    }
+}
+
+#[test]
+fn a_request_that_the_peer_withdraws_delays_no_own_one() {
+    let mut world = world(|_| ());
+    let now = world.now;
     let session = world.ends[0].as_mut().unwrap().session(1);
-    session.send(now, out, 1, ());
+    session.send(now, message(), 1, ());
+    let Reply::Accept(conn, _) = session.requested(now, &hello(9, 1), 1) else {
+        panic!("not accepted");
+    };
+    session.rejected(now, conn, Refusal::Busy);
+    assert!(next_request(&mut world, 2).is_some());
+}
+
+#[test]
+fn a_request_is_repeated_at_once_with_the_last_cookie() {
+    let mut world = world(|_| ());
+    let now = world.now;
+    let session = world.ends[0].as_mut().unwrap().session(1);
+    session.send(now, message(), 1, ());
     let (first, cookie) = next_request(&mut world, 1).expect("a request");
     assert_eq!(cookie, None);
     let mut conn = first;

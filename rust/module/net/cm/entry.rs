@@ -85,7 +85,8 @@ impl KeyNode {
 /// The limits that a connection requested by a peer counts against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quota {
-    /// None: this end has requested the connection, or the peer has confirmed it.
+    /// None: this end has requested the connection, or the peer has proven its address, or has
+    /// confirmed the connection.
     None,
     /// `Table::unanswered` and its source: the request has no answer.
     Unanswered,

@@ -90,10 +90,10 @@ pub(crate) trait Listener: Send + Sync {
     fn request(&self, request: Request);
 
     /// Decides whether a REQ becomes a request, from its source address and its private data.
-    /// `must_prove`: the REQ would end another connection of this peer. Only the path of the answer
-    /// has been allocated. Returns whether the source address is proven. The error is the
-    /// rejection. Called by the worker of QP 1 under a spin lock: does not sleep, and takes leaf
-    /// locks only.
+    /// `must_prove`: the REQ would end another connection of this peer, or there is no room for
+    /// another request with this address unless it is proven. Only the path of the answer has been
+    /// allocated. Returns whether the source address is proven. The error is the rejection. Called
+    /// by the worker of QP 1 under a spin lock: does not sleep, and takes leaf locks only.
     fn screen(
         &self,
         _from: IpAddr,
@@ -460,9 +460,9 @@ impl Request {
         self.open = false;
     }
 
-    /// Removes the connection without an answer: the peer's repeated REQ is a new request. A peer
-    /// that was asked to wait (MRA) would repeat it after seconds only, so it gets a REJ with the
-    /// reason "no resources". Sleeps.
+    /// Removes the connection: the REQ that the peer repeats is a new request. There is no answer,
+    /// except to a peer that was asked to wait (MRA). It would repeat the REQ after seconds only, so
+    /// it gets a REJ with the reason "no resources". Sleeps.
     pub(crate) fn ignore(mut self) {
         self.conn.ignore();
         self.open = false;

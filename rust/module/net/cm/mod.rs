@@ -34,8 +34,11 @@
 //! A request of a peer uses memory before it is accepted. So a namespace has at most
 //! [`MAX_UNANSWERED`] unanswered requests, at most [`MAX_UNCONFIRMED_OF_SOURCE`] unconfirmed
 //! connections of one peer address, and at each listener at most the listener's backlog of
-//! unanswered requests. A further REQ is rejected for lack of resources, and counted. A REQ to a
-//! listener with many undelivered requests ([`listen`]) is ignored, so that the peer repeats it.
+//! unanswered requests. A further REQ is rejected for lack of resources, and counted. The first two
+//! limits protect from forged addresses, and do not hold for a peer that has proven its address to
+//! a listener that asks for that ([`Listener::screen`]). So nobody can use up the room of others at
+//! such listeners. A REQ to a listener with many undelivered requests ([`listen`]) is ignored, so
+//! that the peer repeats it.
 //! Rejected connections are limited separately: at most [`MAX_REJECTED`] are kept, and none for
 //! requests that a listener refuses itself ([`Request::refuse`]). A namespace has at most
 //! [`MAX_CONNECTIONS`] in all states.
@@ -118,13 +121,14 @@ pub(crate) const CONNECTION_BYTES: usize =
 /// The most connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;
 
-/// The most requests of peers in a namespace that have no answer.
+/// The most requests of peers in a namespace that have no answer. This limit and the next one hold
+/// for requests whose source address is not proven.
 const MAX_UNANSWERED: usize = 1 << 12;
 
 /// The most connections that the peer at one address has requested and not confirmed: unanswered
 /// requests, and accepted ones without an RTU. The test build has a smaller limit, which a
 /// sanitizing kernel can reach before the first of the peers gives up.
-pub(super) const MAX_UNCONFIRMED_OF_SOURCE: usize = if cfg!(kfi_kunit) {
+pub(crate) const MAX_UNCONFIRMED_OF_SOURCE: usize = if cfg!(kfi_kunit) {
     64
 } else {
     MAX_UNANSWERED / 4

@@ -21,13 +21,17 @@ use super::{
         stats::Stat, //
     },
     conn::Conn,
-    entry::Reservation,
+    entry::{
+        Quota,
+        Reservation, //
+    },
     gsi,
     listen::{
         ListenerEntry,
         Params,
         Rejection,
-        Request, //
+        Request,
+        SourceProof, //
     },
     service::{
         random_id,
@@ -224,12 +228,13 @@ impl Cm {
             self.count(Stat::CmNoRoom);
             NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
         };
-        // Checked first, so that a REQ which is rejected for lack of room allocates only the path
-        // of its answer.
-        let (listener, full, is_stale) = self.with(|table| {
+        // A listener that demands proofs demands one of a peer whose source has no room, because
+        // other users' listeners and forged REQs may have taken it.
+        let (listener, must_prove) = self.with(|table| {
             let listener = table.listener(req.service_id, addrs.to);
             let stale = table.stale(req, addrs.from, same_id);
-            (listener, table.is_full(Some(addrs.from)), stale.is_some())
+            let must_prove = stale.is_some() || table.is_full(Some(addrs.from));
+            (listener, must_prove)
         });
         let Some(listener) = listener else {
             self.count(Stat::CmNoListener);
@@ -239,7 +244,7 @@ impl Cm {
             return Err(NoRequest::Overloaded);
         }
         let proof = listener
-            .screen(addrs.from, req.private.get(), is_stale)
+            .screen(addrs.from, req.private.get(), must_prove)
             .map_err(NoRequest::Screened)?;
         let stale =
             self.with_deadlines(|table| table.end_stale(now_ns(), req, addrs.from, same_id, proof));
@@ -251,6 +256,13 @@ impl Cm {
         if is_refused {
             return Err(Refusal::new(Reason::STALE_CONN).into());
         }
+        let quota = match proof {
+            SourceProof::Proven => Quota::None,
+            SourceProof::Unproven | SourceProof::Unknown => Quota::Unanswered,
+        };
+        // Checked first, so that a REQ which is rejected for lack of room allocates only the path
+        // of its answer.
+        let full = self.with(|table| table.is_full(quota.has_source().then_some(addrs.from)));
         let slot = listener.reserve().filter(|_| !full).ok_or_else(no_room)?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
         let device = self.device(addrs.to, mtu);
@@ -269,7 +281,7 @@ impl Cm {
         let mut request = KBox::new(request, GFP_KERNEL_ACCOUNT).map_err(|_| no_room())?;
         let mut reservation = Reservation::new().map_err(|_| no_room())?;
         // An ID that is taken counts as lack of room: the peer may try again.
-        self.insert(&request.conn, machine, &mut reservation)
+        self.insert(&request.conn, machine, quota, &mut reservation)
             .map_err(|_| no_room())?;
         request.open = true;
         if request.conn.is_gone() {

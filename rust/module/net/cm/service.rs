@@ -29,6 +29,7 @@ use super::{
     },
     entry::{
         Entry,
+        Quota,
         Reservation, //
     },
     listen::ListenerEntry,
@@ -349,19 +350,20 @@ impl Cm {
         result
     }
 
-    /// Inserts a connection. Fails with `EBUSY` if a limit is reached, `EEXIST` if another one has
-    /// this ID, `ENODEV` if the service has ended. Does not sleep.
+    /// Inserts a connection that counts against `quota`. Fails with `EBUSY` if a limit is reached,
+    /// `EEXIST` if another one has this ID, `ENODEV` if the service has ended. Does not sleep.
     pub(super) fn insert(
         self: &Arc<Self>,
         conn: &Arc<Conn>,
         machine: Connection,
+        quota: Quota,
         reservation: &mut Reservation,
     ) -> Result {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(ENODEV);
         }
-        inner.table.insert(conn, machine, reservation)?;
+        inner.table.insert(conn, machine, quota, reservation)?;
         self.set_alarm(&mut inner, now_ns());
         Ok(())
     }
@@ -430,7 +432,7 @@ impl Cm {
             let id = random_id();
             let (kind, consumer) = (consumer.owner_kind(), Some(consumer.clone()));
             let conn = Conn::new(self, id, path.clone(), kind, context, consumer)?;
-            match self.insert(&conn, make(id), &mut reservation) {
+            match self.insert(&conn, make(id), Quota::None, &mut reservation) {
                 Err(error) if error == EEXIST => continue,
                 inserted => inserted?,
             }

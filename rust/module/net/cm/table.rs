@@ -140,8 +140,8 @@ impl Table {
         }
     }
 
-    /// Whether a limit forbids another connection, requested by the peer at `source`, or by this
-    /// end (`None`).
+    /// Whether a limit forbids another connection: one that the peer at `source` has requested, or
+    /// one that counts against no source (`None`).
     pub(super) fn is_full(&self, source: Option<IpAddr>) -> bool {
         let is_source_full = |source| {
             let unconfirmed = self.sources.get(&source).copied().unwrap_or(0);
@@ -150,21 +150,18 @@ impl Table {
         self.count >= MAX_CONNECTIONS || source.is_some_and(is_source_full)
     }
 
-    /// Inserts a connection, with the memory in `reservation`, which was not used before.
-    /// Fails with `EBUSY` if a limit is reached, `EEXIST` if another connection has this ID.
+    /// Inserts a connection that counts against `quota`, with the memory in `reservation`, which was
+    /// not used before. Fails with `EBUSY` if a limit is reached, `EEXIST` if another connection has
+    /// this ID.
     pub(super) fn insert(
         &mut self,
         conn: &Arc<Conn>,
         machine: Connection,
+        quota: Quota,
         reservation: &mut Reservation,
     ) -> Result {
         let id = machine.local_id();
         let source = machine.peer();
-        let quota = if machine.is_active() {
-            Quota::None
-        } else {
-            Quota::Unanswered
-        };
         if self.is_full(quota.has_source().then_some(source)) {
             return Err(EBUSY);
         }

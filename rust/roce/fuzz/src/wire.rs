@@ -475,7 +475,7 @@ pub fn cm_connection(data: &[u8]) {
         let before = connection.state();
         let private = [bytes.byte(); 148];
         let private = &private[..usize::from(private[0]) % 149];
-        let called = match bytes.byte() % 12 {
+        let called = match bytes.byte() % 13 {
             0..=5 => {
                 let mad = hostile(&mut bytes, connection.is_active());
                 let stranger = bytes.byte() & 15 == 15;
@@ -510,6 +510,16 @@ pub fn cm_connection(data: &[u8]) {
                 Some(answer)
             }
             10 => Some(connection.disconnect(now, Private::new(private).expect("fits"))),
+            11 => {
+                let answer = connection.ignore(now, Reason::NO_RESOURCES);
+                if answer.is_ok() && connection.state() == State::Closed {
+                    // The consumer gets no event.
+                    check(&mut connection);
+                    return;
+                }
+                heard.gave_up |= answer.is_ok();
+                Some(answer)
+            }
             _ => {
                 if private.is_empty() {
                     heard.gave_up |= before != State::Closed;

@@ -61,6 +61,7 @@ pub(super) enum Act {
     Accept,
     Confirm,
     Reject,
+    Ignore,
     Disconnect,
     Abandon,
     /// A packet arrives at the QP.
@@ -95,6 +96,8 @@ pub(super) struct History {
     pub(super) ended: Option<&'static str>,
     pub(super) closed: bool,
     pub(super) gave_up: bool,
+    /// The consumer has ignored the request, and the peer was not asked to wait.
+    pub(super) ignored: bool,
     /// The request, identified by the active end's ID.
     pub(super) request: u32,
     /// The number of timer expirations.
@@ -373,6 +376,17 @@ impl World {
                 let answer = connection.reject(now, reason, Private::NONE, private);
                 history.gave_up |= answer.is_ok();
             }
+            Act::Ignore => {
+                let answer = connection.ignore(now, Reason::NO_RESOURCES);
+                history.gave_up |= answer.is_ok();
+                if answer.is_ok() && connection.state() == State::Closed {
+                    assert_eq!((connection.transmit(), connection.deadline()), (None, None));
+                    history.ignored = true;
+                    history.closed = true;
+                    host.connections.remove(&id);
+                    return;
+                }
+            }
             Act::Disconnect => {
                 let _ = connection.disconnect(now, Private::NONE);
             }
@@ -533,10 +547,12 @@ impl World {
                     ..History::default()
                 };
                 host.histories.insert(id, history);
-                let act = if self.random.chance(100 * self.faults.reject) {
-                    Act::Reject
-                } else {
+                let act = if !self.random.chance(100 * self.faults.reject) {
                     Act::Accept
+                } else if self.random.chance(5_000) {
+                    Act::Ignore
+                } else {
+                    Act::Reject
                 };
                 self.plan_act(who, id, act);
             }

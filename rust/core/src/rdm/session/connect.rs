@@ -265,7 +265,10 @@ impl<S: Stores> Session<S> {
         let asked = self.current.as_ref().is_some_and(is_asked);
         let cause = match (refusal, &mut self.attempt) {
             (Refusal::Busy, Some(attempt)) => {
-                attempt.back_off(now);
+                // A REJ to a REP of this end ends the peer's attempt, not the own one.
+                if asked {
+                    attempt.back_off(now);
+                }
                 // The operations continue to wait, for another connection.
                 Cause::Superseded
             }
