@@ -116,16 +116,6 @@ static int access_always(void *arg)
 	return 0;
 }
 
-/* Waits until a number is large enough. */
-static int reach(atomic_t *number, int wanted)
-{
-	int turn;
-
-	for (turn = 0; turn < LONG && atomic_read(number) < wanted; turn++)
-		usleep_range(500, 1000);
-	return atomic_read(number);
-}
-
 /* Few rounds: a user whose accesses are refused often has to wait. */
 static void memory_is_the_consumers_after_a_close(struct kunit *test)
 {
