@@ -117,15 +117,15 @@ impl Consumer for Memory {
 
 /// A listener that keeps requests until a test takes them.
 #[pin_data]
-pub(super) struct TestListener {
+pub(crate) struct TestListener {
     #[pin]
-    pub(super) pending: Mutex<KVec<Request>>,
-    pub(super) requests: Arc<Count>,
+    pub(crate) pending: Mutex<KVec<Request>>,
+    pub(crate) requests: Arc<Count>,
     pub(super) gone: Arc<Count>,
 }
 
 impl TestListener {
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         let (requests, gone) = (Count::new()?, Count::new()?);
         Arc::pin_init(
             pin_init!(Self {

@@ -29,9 +29,9 @@ use crate::{
             Conn,
             Connect,
             Consumer,
-            Listener,
             MAX_UNCONFIRMED_OF_SOURCE, //
         },
+        kunit_cm_pair::TestListener,
         Stat, //
     },
     provider::{
@@ -121,38 +121,6 @@ impl Peers {
         let have_results = || (self.accepted.get(), self.retry.get()) == (accepted, retry);
         let cookie = eventually(have_results).then(|| self.cookie.load(Acquire))?;
         Cookie::new(cookie).filter(|_| self.others.get() == 0)
-    }
-}
-
-/// A listener that answers no request.
-#[pin_data]
-struct Silent {
-    #[pin]
-    requests: Mutex<KVec<cm::Request>>,
-    number: Arc<Count>,
-}
-
-impl Silent {
-    fn new() -> Result<Arc<Self>> {
-        let number = Count::new()?;
-        Arc::pin_init(
-            pin_init!(Self {
-                requests <- new_mutex!(KVec::new()),
-                number,
-            }),
-            GFP_KERNEL,
-        )
-    }
-}
-
-impl Listener for Silent {
-    fn owner_kind(&self) -> OwnerKind {
-        OwnerKind::Program
-    }
-
-    fn request(&self, request: cm::Request) {
-        let _ = self.requests.lock().push(request, GFP_KERNEL);
-        self.number.add(1);
     }
 }
 
@@ -415,14 +383,14 @@ mod tests {
         let target = Target::open(&Budget::of(user(118), None)?)?;
         let bound = target.endpoint.bound.as_ref().ok_or(EBADF)?;
         let link = target.domain.domain.link();
-        let silent = Silent::new()?;
+        let silent = TestListener::new()?;
         let ip = bound.name.ip();
         let listening = cm::listen(link.socket(), ip, SERVICE, 2 * MAX, silent.clone())?;
         let mut conns = KVec::new();
         for number in 1..=MAX {
             let conn = target.connect(SERVICE, 0x1000 + number, &[])?;
             conns.push(conn, GFP_KERNEL)?;
-            ensure!(eventually(|| silent.number.get() == number));
+            ensure!(eventually(|| silent.requests.get() == number));
         }
         conns.push(target.request(1)?, GFP_KERNEL)?;
         ensure!(target.peers.cookie_after(0, 1).is_some());
@@ -432,7 +400,7 @@ mod tests {
             conn.close();
         }
         drop(listening);
-        silent.requests.lock().clear();
+        silent.pending.lock().clear();
         Ok(())
     }
 

@@ -76,26 +76,6 @@ static void world_close(struct kunit *test, struct world *w)
 		free_pages((unsigned long)w->mem[i], ORDER);
 }
 
-/*
- * Takes up to @count completions of the sender, until none comes for some seconds:
- * a message for whose bytes there is no memory stays with the sender until a
- * receive is posted.  Returns the number that is missing, or an error.
- */
-static int take_completions(struct world *w, int count)
-{
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret;
-
-	for (; count; count--) {
-		ret = kfi_cq_sread(w->ends[0].cq, &entry, 1, NULL, LONG / 4);
-		if (ret == -KFI_ETIMEDOUT)
-			break;
-		if (ret != 1)
-			return ret ?: -EIO;
-	}
-	return count;
-}
-
 /* The messages arrive, from receives that are posted now. */
 static int receive(struct world *w)
 {
@@ -134,16 +114,19 @@ static void posts_of_a_softirq_wait_for_no_io(struct kunit *test)
 	u64 *values = (u64 *)(w->mem[0] + 2 * LEN);
 	struct reclaim *r;
 	unsigned int flags;
-	int ret, missing = 0;
+	int ret, missing;
 
 	memset(w->mem[0], 0x5a, 2 * LEN);
 	values[0] = 3;
 	r = reclaim_begin(test);
 	flags = memalloc_noio_save();
 	ret = call_in_softirq(post, w);
-	if (!ret)
-		missing = take_completions(w, COUNT + 3);
-	ret = ret ?: min(missing, 0);
+	/*
+	 * A message for whose bytes there is no memory stays with the sender until a
+	 * receive is posted.
+	 */
+	missing = ret ?: take_completions(&w->ends[0], COUNT + 3, LONG / 4);
+	ret = min(missing, 0);
 	ret = ret ?: receive(w);
 	ret = ret ?: await_completions(&w->ends[0], missing);
 	memalloc_noio_restore(flags);

@@ -157,18 +157,31 @@ static inline void pair_close(struct kunit *test, struct fixture *f, struct end 
 	fixture_close(test, f);
 }
 
-/* Waits for so many completions of an end. */
-static inline int await_completions(struct end *end, int count)
+/*
+ * Takes up to @count completions of an end, until none comes for @timeout ms.
+ * Returns the number that is missing, or an error.
+ */
+static inline int take_completions(struct end *end, int count, int timeout)
 {
 	struct kfi_cq_tagged_entry entry;
 	ssize_t ret;
 
-	while (count--) {
-		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, LONG);
+	for (; count; count--) {
+		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, timeout);
+		if (ret == -KFI_ETIMEDOUT)
+			break;
 		if (ret != 1)
 			return ret ?: -EIO;
 	}
-	return 0;
+	return count;
+}
+
+/* Waits for so many completions of an end. */
+static inline int await_completions(struct end *end, int count)
+{
+	int ret = take_completions(end, count, LONG);
+
+	return ret > 0 ? -KFI_ETIMEDOUT : ret;
 }
 
 /* Waits for the next completion of an end, and compares it. */

@@ -69,7 +69,7 @@ mod kunit;
 mod kunit_cm;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/cm_pair.rs"]
-mod kunit_cm_pair;
+pub(crate) mod kunit_cm_pair;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/cm_slow.rs"]
 mod kunit_cm_slow;
