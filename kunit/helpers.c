@@ -15,6 +15,7 @@
 #include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/pagemap.h>
 #include <linux/poll.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
@@ -71,6 +72,31 @@ long kfabric_kunit_map(size_t len, bool writable)
 void kfabric_kunit_unmap(unsigned long addr, size_t len)
 {
 	vm_munmap(addr, len);
+}
+
+/**
+ * kfabric_kunit_page_lock - lock a page of the current mm
+ * @addr: its address
+ * @dirty: out: whether it is marked dirty
+ *
+ * Return: the page, for kfabric_kunit_page_unlock(), or NULL.
+ */
+struct page *kfabric_kunit_page_lock(unsigned long addr, bool *dirty)
+{
+	struct page *page;
+
+	if (get_user_pages_fast(addr, 1, 0, &page) != 1)
+		return NULL;
+	lock_page(page);
+	*dirty = PageDirty(page);
+	return page;
+}
+
+/** kfabric_kunit_page_unlock - undo kfabric_kunit_page_lock() */
+void kfabric_kunit_page_unlock(struct page *page)
+{
+	unlock_page(page);
+	put_page(page);
 }
 
 /** kfabric_kunit_pinned - number of pages charged to the current mm */

@@ -22,6 +22,8 @@ void kfabric_kunit_failed(const char *file, unsigned int line,
 			  const char *condition);
 long kfabric_kunit_map(size_t len, bool writable);
 void kfabric_kunit_unmap(unsigned long addr, size_t len);
+struct page *kfabric_kunit_page_lock(unsigned long addr, bool *dirty);
+void kfabric_kunit_page_unlock(struct page *page);
 long kfabric_kunit_pinned(void);
 struct task_struct *kfabric_kunit_thread(int (*fn)(void *data), void *data);
 void kfabric_kunit_join(struct task_struct *task);

@@ -264,6 +264,35 @@ impl Drop for UserMemory {
     }
 }
 
+/// A page of the current test's thread that is locked until this is dropped.
+pub(crate) struct LockedPage {
+    page: NonNull<bindings::page>,
+    dirty: bool,
+}
+
+impl LockedPage {
+    /// Locks the first page of `memory`. Fails with `EFAULT` if there is none.
+    pub(crate) fn new(memory: &UserMemory) -> Result<Self> {
+        let mut dirty = false;
+        // SAFETY: Called in the thread of a test; `dirty` is valid for the call.
+        let page = unsafe { shim::kfabric_kunit_page_lock(memory.addr(), &raw mut dirty) };
+        let page = NonNull::new(page).ok_or(EFAULT)?;
+        Ok(Self { page, dirty })
+    }
+
+    /// Whether the page was marked dirty when it was locked.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+}
+
+impl Drop for LockedPage {
+    fn drop(&mut self) {
+        // SAFETY: `new` has locked the page and taken a reference to it.
+        unsafe { shim::kfabric_kunit_page_unlock(self.page.as_ptr()) }
+    }
+}
+
 /// A file descriptor of the current test's thread, closed when dropped.
 pub(crate) struct UserFd(u32);
 

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     kunit::helpers::{
         thread,
+        LockedPage,
         UserMemory, //
     },
     shim::{
@@ -286,6 +287,27 @@ mod tests {
         let none = Pinned::new(&[], Access::Write)?;
         ensure_eq!(none.len(), 0);
         ensure_eq!(MemRef::pinned(none).len(), 0);
+        Ok(())
+    }
+
+    /// The task that unpins is often a peer's, and the program can hold the lock of its page.
+    #[test]
+    fn unpinning_takes_no_lock_of_a_page() -> Result {
+        let memory = user(PAGE_SIZE)?;
+        let all = [range(&memory, 0, PAGE_SIZE)];
+        let read = Pinned::new(&all, Access::Read)?;
+        ensure!(!LockedPage::new(&memory)?.is_dirty());
+        let written = MemRef::pinned(Pinned::new(&all, Access::Write)?);
+        let page = LockedPage::new(&memory)?;
+        ensure!(page.is_dirty());
+        fill(&written, 7);
+        // Each would wait for the lock for ever.
+        drop(written);
+        drop(read);
+        drop(page);
+        let mut bytes = [0; 1];
+        memory.read(100, &mut bytes)?;
+        ensure_eq!(bytes, [7]);
         Ok(())
     }
 

@@ -79,8 +79,6 @@ pub(super) enum MemoryOwner {
 pub(super) struct Backing {
     segments: Segments,
     access: Access,
-    /// Whether anything was written: then unpinning marks the pages dirty.
-    written: Atomic<bool>,
     /// Whether a region is charged for its lists.
     charged: Atomic<bool>,
     owner: MemoryOwner,
@@ -89,7 +87,7 @@ pub(super) struct Backing {
 // SAFETY: Any task may release what the owner has, and the bytes are accessed by copying only.
 unsafe impl Send for Backing {}
 
-// SAFETY: As above; only `written`, which is atomic, changes while it is shared.
+// SAFETY: As above; only `charged`, which is atomic, changes while it is shared.
 unsafe impl Sync for Backing {}
 
 impl Backing {
@@ -99,7 +97,6 @@ impl Backing {
         Self {
             segments: Segments::new(),
             access,
-            written: Atomic::new(false),
             charged: Atomic::new(false),
             owner,
         }
@@ -235,20 +232,10 @@ impl Backing {
         };
         self.segments.heap_bytes().saturating_add(parts)
     }
-
-    /// Records that the memory is about to be written.
-    #[inline]
-    pub(super) fn mark_written(&self) {
-        // It is usually set already; another store would only move the cache line between CPUs.
-        if !self.written.load(Relaxed) {
-            self.written.store(true, Relaxed);
-        }
-    }
 }
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        let written = self.written.load(Relaxed);
         if let MemoryOwner::Buffer = self.owner {
             if let [buffer] = self.segments.as_slice() {
                 // SAFETY: By the invariants it was allocated by `kfabric_shim_buffer_alloc`;
@@ -266,9 +253,7 @@ impl Drop for Backing {
         match &mut self.owner {
             // SAFETY: By the invariants each page is pinned once for its segment; nothing uses it
             // any more.
-            MemoryOwner::Pinned { .. } => unsafe {
-                pinned::unpin(self.segments.as_slice(), written)
-            },
+            MemoryOwner::Pinned { .. } => unsafe { pinned::unpin(self.segments.as_slice()) },
             // SAFETY: By the invariants each page has a reference for its segment; nothing uses it
             // any more.
             MemoryOwner::Pages { may_sleep } => unsafe {
@@ -276,10 +261,7 @@ impl Drop for Backing {
             },
             MemoryOwner::Gather(parts) => {
                 let mut resched = Resched::new();
-                while let Some(part) = parts.pop() {
-                    if written {
-                        part.mark_written();
-                    }
+                while parts.pop().is_some() {
                     resched.step();
                 }
             }

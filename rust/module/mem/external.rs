@@ -89,7 +89,6 @@ impl PinnedWord {
     /// A word of memory that is open for writing. Fails with `EINVAL` if it is not one aligned
     /// word.
     pub(crate) fn new(memory: MemRef, mapping: Option<Allowance>) -> Result<Self> {
-        // This also marks the memory as written.
         let word: *const AtomicWord = payload::word(&memory).ok_or(EINVAL)?;
         // INVARIANT: `payload::word` returns an aligned word of the memory, which is writable.
         Ok(Self {

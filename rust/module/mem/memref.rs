@@ -176,14 +176,6 @@ impl MemRef {
         }
     }
 
-    /// Records that the memory is about to be written, or was.
-    #[inline]
-    pub(super) fn mark_written(&self) {
-        if let Some(backing) = &self.backing {
-            backing.mark_written();
-        }
-    }
-
     /// The part of `len` bytes at `offset`, clipped to the range.
     #[inline(always)]
     pub(crate) fn slice(&self, offset: usize, len: usize) -> Self {
@@ -228,7 +220,6 @@ impl MemRef {
         if kernel::warn_on!(!self.writable()) {
             return None;
         }
-        self.mark_written();
         Some(self.cursor(skip))
     }
 }

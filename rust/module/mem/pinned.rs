@@ -13,6 +13,11 @@
 //! Pages are pinned in small steps, so that a process that is being killed does not pin a gigabyte
 //! first.
 //!
+//! Pages that will be written are marked dirty when they are pinned, in the task of the process that
+//! they belong to. That needs the lock of the page. They are often unpinned in a task of a peer,
+//! which must not wait for a lock that the process can hold. The kernel does not clean a page that
+//! is pinned.
+//!
 //! Segments of different ranges are not joined, even if they are adjacent. So each page of a
 //! segment is pinned exactly once for that segment, and unpinned from that segment alone.
 
@@ -33,6 +38,7 @@ use crate::shim::{
 };
 use kernel::{
     bindings,
+    error::to_result,
     page::{
         PAGE_MASK,
         PAGE_SHIFT,
@@ -124,10 +130,11 @@ impl Pinned {
 /// Pins one more range.
 fn pin(memory: &mut Backing, range: &UserRange) -> Result {
     let (mut addr, mut left) = range.check()?;
-    let flags = match memory.access() {
-        Access::Read => bindings::FOLL_LONGTERM,
-        Access::Write => bindings::FOLL_LONGTERM | bindings::FOLL_WRITE,
-    };
+    let memory_is_written = memory.access() == Access::Write;
+    let mut flags = bindings::FOLL_LONGTERM;
+    if memory_is_written {
+        flags |= bindings::FOLL_WRITE;
+    }
     let segments = memory.segments_mut();
     let mut join = false;
     while left > 0 {
@@ -153,7 +160,7 @@ fn pin(memory: &mut Backing, range: &UserRange) -> Result {
         if got == 0 {
             return Err(EFAULT);
         }
-        for page in pages.into_iter().take(got) {
+        for page in pages.iter().copied().take(got) {
             let offset = addr & !PAGE_MASK;
             let len = (PAGE_SIZE - offset).min(left);
             // SAFETY: The page is pinned, so it is valid. It is in the direct map (shim.c does not
@@ -165,17 +172,23 @@ fn pin(memory: &mut Backing, range: &UserRange) -> Result {
             addr += len;
             left -= len;
         }
+        if memory_is_written {
+            for page in pages.into_iter().take(got) {
+                // SAFETY: The page is pinned for writing; process context.
+                to_result(unsafe { shim::kfabric_shim_mark_dirty(page) })?;
+            }
+        }
     }
     Ok(())
 }
 
-/// Unpins the pages of `segments`, in bounded steps; `dirty` says whether they were written.
-/// Process context; may sleep.
+/// Unpins the pages of `segments`, in bounded steps. Takes no lock of a page. Process context; may
+/// sleep.
 ///
 /// # Safety
 ///
 /// Each page is pinned once for its segment, and the segments are not used again.
-pub(super) unsafe fn unpin(segments: &[Segment], dirty: bool) {
+pub(super) unsafe fn unpin(segments: &[Segment]) {
     for segment in segments {
         let mut addr = segment.addr.map_addr(|addr| addr & PAGE_MASK);
         let mut left = pages_of(segment.addr.addr(), segment.len);
@@ -185,7 +198,7 @@ pub(super) unsafe fn unpin(segments: &[Segment], dirty: bool) {
             // pin for this segment.
             unsafe {
                 let page = shim::kfabric_shim_virt_to_page(addr.cast());
-                bindings::unpin_user_page_range_dirty_lock(page, pages, dirty);
+                bindings::unpin_user_page_range_dirty_lock(page, pages, false);
             }
             addr = addr.wrapping_add(pages << PAGE_SHIFT);
             left -= pages;

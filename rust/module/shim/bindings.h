@@ -92,6 +92,7 @@ void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
 
 /* Memory: mem/. */
 void *kfabric_shim_page_address(struct page *page);
+int kfabric_shim_mark_dirty(struct page *page);
 struct page *kfabric_shim_virt_to_page(void *addr);
 void kfabric_shim_copy(void *dst, const void *src, size_t len);
 void kfabric_shim_fill(void *dst, u8 byte, size_t len);

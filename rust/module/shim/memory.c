@@ -13,6 +13,7 @@
 #include <linux/iosys-map.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/pagemap.h>
 #include <linux/scatterlist.h>
 #include <linux/sched/task_stack.h>
 #include <linux/vmalloc.h>
@@ -62,6 +63,28 @@ bool kfabric_shim_on_stack(unsigned long first, unsigned long last)
 void *kfabric_shim_page_address(struct page *page)
 {
 	return page_address(page);
+}
+
+/**
+ * kfabric_shim_mark_dirty - mark the folio of a page dirty
+ * @page: the page, which the caller has pinned for writing
+ *
+ * Waits for the lock of the folio if it is not dirty yet.
+ *
+ * Context: process; sleeps.
+ * Return: 0, or -EINTR if the task is being killed.
+ */
+int kfabric_shim_mark_dirty(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+
+	if (folio_test_dirty(folio))
+		return 0;
+	if (folio_lock_killable(folio))
+		return -EINTR;
+	folio_mark_dirty(folio);
+	folio_unlock(folio);
+	return 0;
 }
 
 /**
