@@ -45,6 +45,7 @@ tests![
     the_descriptor_of_a_member_is_that_of_its_set,
     a_descriptor_keeps_its_object_open,
     descriptors_hang_up_when_their_device_is_closed,
+    a_readable_descriptor_hangs_up,
     descriptors_are_closed_on_exec,
 ];
 
@@ -587,6 +588,51 @@ fn descriptors_hang_up_when_their_device_is_closed() {
         assert_eq!(io::read(fd, &mut [0; 16]), Err(io::Errno::BADF));
     }
     assert_eq!(io::write(&fds[0], &[0; 8]), Err(io::Errno::BADF));
+}
+
+/// A task that waits only for the end of its device is woken, also if the descriptor has been
+/// readable before.
+fn a_readable_descriptor_hangs_up() {
+    let file = File::open();
+    let fabric = file.fabric();
+    let domain = file.domain(fabric);
+    let cntr = file.cntr(domain);
+    let (fd, edge) = (getwait(&file, cntr), getwait(&file, cntr));
+    file.call(abi::kfabric_cntr_modify {
+        cntr,
+        what: abi::KFABRIC_CNTR_ADD,
+        value: 1,
+        ..Call::sized()
+    })
+    .expect("add");
+    assert_eq!(events(&fd), PollFlags::IN);
+    let hangs_up = Sleeper::new(move || {
+        let mut fds = [PollFd::new(&fd, PollFlags::empty())];
+        assert_eq!(poll(&mut fds, None).expect("poll"), 1);
+        fds[0].revents()
+    });
+    // An edge that was taken, and is not read.
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&set, &edge, epoll::EventData::new_u64(1), flags).expect("epoll_ctl");
+    assert_eq!(next_event(&set), epoll::EventFlags::IN);
+    let has_edge = Sleeper::new(move || next_event(&set));
+    std::thread::sleep(Duration::from_millis(20));
+    drop(file);
+    assert_eq!(hangs_up.end(), PollFlags::ERR | PollFlags::HUP);
+    let gone = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
+    assert!(has_edge.end().contains(gone));
+    drop(edge);
+}
+
+/// Waits for an event of an epoll instance.
+fn next_event(set: &impl AsFd) -> epoll::EventFlags {
+    let mut list = [epoll::Event {
+        flags: epoll::EventFlags::empty(),
+        data: epoll::EventData::new_u64(0),
+    }];
+    assert_eq!(epoll::wait(set, &mut list, None).expect("epoll"), 1);
+    list[0].flags
 }
 
 fn descriptors_are_closed_on_exec() {

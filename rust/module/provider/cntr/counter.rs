@@ -205,6 +205,10 @@ pub(crate) struct Counter {
     pub(super) changes: SpinLockIrq<Changes>,
     #[pin]
     line: SpinLock<Line>,
+    /// Tasks that poll a descriptor, which may be readable and so not in the line. They are woken
+    /// when the counter is closed by force.
+    #[pin]
+    closing: WaitQueue,
 }
 
 impl Counter {
@@ -229,7 +233,13 @@ impl Counter {
                 Waiters::with_work(line::Line::new(), line::Line::new(), WorkLists::new()),
                 "Counter::line"
             ),
+            closing <- new_wait_queue!("Counter::closing"),
         }))
+    }
+
+    /// The queue that is woken when the counter is closed by force.
+    pub(super) fn closing(&self) -> &WaitQueue {
+        &self.closing
     }
 
     /// The page that programs map read-only: `struct kfabric_cntr_values`.
@@ -577,17 +587,20 @@ impl Counter {
     /// Closes the counter by force. All waits, and those that begin later, end with `EBADF`.
     /// Idempotent.
     pub(crate) fn close(&self) {
-        let mut line = self.line();
-        self.closed.store(true, Release);
-        line.release_all(&self.values, |left| match left.token {
-            Token::Sleeper(waker) => waker.wake(WakeReason::Closed.reason()),
-            Token::Fd(notifier) => {
-                notifier.entry().removed(left.memory);
-                notifier.hang_up();
-            }
-            #[cfg(kfi_kunit)]
-            Token::Callback(callback) => callback.fire(WakeReason::Closed, left.memory),
-        });
+        {
+            let mut line = self.line();
+            self.closed.store(true, Release);
+            line.release_all(&self.values, |left| match left.token {
+                Token::Sleeper(waker) => waker.wake(WakeReason::Closed.reason()),
+                Token::Fd(notifier) => {
+                    notifier.entry().removed(left.memory);
+                    notifier.notify();
+                }
+                #[cfg(kfi_kunit)]
+                Token::Callback(callback) => callback.fire(WakeReason::Closed, left.memory),
+            });
+        }
+        self.closing.wake_all();
     }
 
     /// Whether the counter was closed by force.

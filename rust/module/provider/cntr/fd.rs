@@ -20,7 +20,8 @@
 //! An armed descriptor is a waiter of the counter like a task in a call ([`FdNotifier`]), so an add
 //! that does not reach its threshold does no work for it. A readable descriptor is not a waiter.
 //! Each descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
-//! descriptor that has become readable.
+//! descriptor that has become readable. Its pollers also wait for the close of the counter, which
+//! reaches those of readable descriptors too.
 //!
 //! read(2) loses no change: it takes the values and arms the descriptor for later changes in one
 //! step. If the values cannot be copied to the program, the descriptor becomes readable again.
@@ -126,13 +127,6 @@ impl FdNotifier {
         self.queue.wake_poll(READABLE);
     }
 
-    /// The counter is closed by force. Wakes all tasks on the wait queue, also those that poll only
-    /// for that.
-    pub(super) fn hang_up(&self) {
-        self.set_readable();
-        self.queue.wake_all();
-    }
-
     /// The descriptor was armed and is not readable any more. The caller holds the counter's line
     /// lock.
     pub(super) fn clear_readable(&self) {
@@ -228,6 +222,7 @@ impl<H: CounterRef> AnonFile for Fd<H> {
     #[link_section = ".text.hot"]
     fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
         table.register(&self.notifier.queue);
+        table.register(self.counter().closing());
         poll_events(self.counter().is_closed(), || self.is_readable())
     }
 
