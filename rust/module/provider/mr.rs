@@ -161,8 +161,15 @@ impl Mr {
         Ok(mr)
     }
 
-    /// Reports KFI_MR_COMPLETE to the EQ for registrations (KFI_REG_MR), if one is bound. Sleeps.
+    /// Reports KFI_MR_COMPLETE to the EQ for registrations (KFI_REG_MR), if one is bound. A program
+    /// can close the region before this is called: then there is no event. Sleeps.
     pub(crate) fn registered(&self) {
+        let _binding = self.binding.lock();
+        // Teardown takes this mutex after the region was marked closed, and before it removes the
+        // events of the region.
+        if self.uses.is_closed() {
+            return;
+        }
         self.domain.with_mr_eq(|eq| eq.mr_complete(&self.ident));
     }
 
