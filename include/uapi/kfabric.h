@@ -1890,9 +1890,13 @@ struct kfabric_pep_open {
  * the peer repeats it.  Closing the passive endpoint rejects the waiting
  * requests; accepted connections stay.
  *
+ * A port below 1,024 needs CAP_NET_BIND_SERVICE in the user namespace of the
+ * network namespace, as with the RDMA CM.
+ *
  * Errors: -KFI_ENOEQ not bound to an EQ; -EADDRNOTAVAIL no link has the address;
- * -ENODEV the network namespace has no link; -EADDRINUSE another endpoint
- * listens there; -KFI_EOPBADSTATE it listens already.
+ * -EACCES the port needs a capability; -ENODEV the network namespace has no
+ * link; -EADDRINUSE another endpoint listens there; -KFI_EOPBADSTATE it listens
+ * already.
  */
 struct kfabric_pep_listen {
 	__u32	size;
@@ -1937,7 +1941,11 @@ struct kfabric_pep_reject {
  * of both ends carry.  A peer that does not support the chosen path MTU refuses
  * (KFI_ECONNREFUSED, prov_errno 26).
  *
+ * An endpoint whose own port is below 1,024 needs CAP_NET_BIND_SERVICE, as
+ * KFABRIC_IOC_PEP_LISTEN does.
+ *
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
+ * -EACCES the endpoint's own port needs a capability;
  * -EINVAL @param_len, @addr is a QP or of another family than the endpoint's
  * address, or belongs to no host, or a path MTU was chosen that the path does
  * not carry; -KFI_ENOEQ no EQ; -ENETUNREACH there is no route to it; -EALREADY

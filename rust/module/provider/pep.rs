@@ -357,7 +357,8 @@ impl Pep {
     /// Begins to listen (kfi_listen). Requests are reported from now on.
     ///
     /// Fails with `KFI_ENOEQ` if no EQ is bound; `EADDRNOTAVAIL` if no link of the namespace has
-    /// the address; `ENODEV` if the namespace has no link; `EADDRINUSE` if the port, or with port 0
+    /// the address; `EACCES` if a program may not use the port (see
+    /// [`check_port`](crate::net::UdpSockets::check_port)); `ENODEV` if the namespace has no link; `EADDRINUSE` if the port, or with port 0
     /// every port, is in use; `KFI_EOPBADSTATE` if it listens; `EBADF`; `ENOMEM`. Sleeps.
     pub(crate) fn listen(self: &Arc<Self>) -> Result {
         self.set_up(|state| {
@@ -368,6 +369,9 @@ impl Pep {
             let socket = net::socket(self.fabric.netns()).map_err(|_| ENODEV)?;
             if !addr.ip().is_unspecified() && !net::has_address(&socket, &addr) {
                 return Err(EADDRNOTAVAIL);
+            }
+            if self.ident.owner.kind() == OwnerKind::Program {
+                socket.check_port(addr.port())?;
             }
             let listen = |port| {
                 let service = ServiceId::tcp(port);

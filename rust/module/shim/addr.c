@@ -40,15 +40,11 @@ kfabric_shim_udp_netdev(const struct kfabric_shim_udp *udp, u32 ifindex)
 	return net ? dev_get_by_index_rcu(net, ifindex) : NULL;
 }
 
-/**
- * kfabric_shim_udp_net_raw - whether the current task may see raw packets
- * @udp: the sockets of a namespace
- *
- * Context: process.
- * Return: 1 if it has CAP_NET_RAW in the user namespace that owns the network
- * namespace, 0 if not; -ENODEV if the sockets are closed.
+/*
+ * Whether the current task has a capability in the user namespace that owns the
+ * network namespace: 1 or 0; -ENODEV if the sockets are closed.
  */
-int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp)
+static int kfabric_shim_udp_capable(const struct kfabric_shim_udp *udp, int cap)
 {
 	struct user_namespace *user_ns = NULL;
 	const struct net *net;
@@ -62,9 +58,39 @@ int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp)
 	rcu_read_unlock();
 	if (!user_ns)
 		return -ENODEV;
-	capable = ns_capable(user_ns, CAP_NET_RAW);
+	capable = ns_capable(user_ns, cap);
 	put_user_ns(user_ns);
 	return capable;
+}
+
+/**
+ * kfabric_shim_udp_net_raw - whether the current task may see raw packets
+ * @udp: the sockets of a namespace
+ *
+ * Context: process.
+ * Return: 1 if it has CAP_NET_RAW in the user namespace that owns the network
+ * namespace, 0 if not; -ENODEV if the sockets are closed.
+ */
+int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp)
+{
+	return kfabric_shim_udp_capable(udp, CAP_NET_RAW);
+}
+
+/**
+ * kfabric_shim_udp_may_bind - whether the current task may use a port
+ * @udp: the sockets of a namespace
+ * @port: the port of a service
+ *
+ * Context: process.
+ * Return: 1 if the port is not privileged (PROT_SOCK), or the task has
+ * CAP_NET_BIND_SERVICE in the user namespace that owns the network namespace;
+ * 0 if not; -ENODEV if the sockets are closed.
+ */
+int kfabric_shim_udp_may_bind(const struct kfabric_shim_udp *udp, u16 port)
+{
+	if (!port || port >= PROT_SOCK)
+		return 1;
+	return kfabric_shim_udp_capable(udp, CAP_NET_BIND_SERVICE);
 }
 
 /**

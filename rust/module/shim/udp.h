@@ -86,6 +86,7 @@ int kfabric_kunit_route_look_up(struct kfabric_shim_route *route);
 
 /* Addresses of interfaces, and rights in the namespace: addr.c. */
 int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp);
+int kfabric_shim_udp_may_bind(const struct kfabric_shim_udp *udp, u16 port);
 bool kfabric_shim_udp_first_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,
 				 u8 addr[4]);
 bool kfabric_shim_udp_has_ipv4(const struct kfabric_shim_udp *udp, u32 ifindex,

@@ -141,6 +141,18 @@ impl<T: Receive> UdpSockets<T> {
         }
     }
 
+    /// Checks that the current task may use `port` as the port of a service, or as its own port of
+    /// a connection: one below 1,024 needs CAP_NET_BIND_SERVICE in the user namespace that owns the
+    /// network namespace of the sockets. Fails with `EACCES`; `ENODEV` if the sockets are closed.
+    /// Process context.
+    pub(crate) fn check_port(&self, port: u16) -> Result {
+        // SAFETY: By the type invariant of `Inner` `raw` is initialised; process context.
+        match unsafe { shim::kfabric_shim_udp_may_bind(self.raw(), port) } {
+            0 => Err(EACCES),
+            other => to_result(other),
+        }
+    }
+
     /// Closes the sockets: nothing is sent after this, and nothing is received after another grace
     /// period. Only the first call has an effect. Sleeps, but does not wait for a grace period; the
     /// RTNL may be held.

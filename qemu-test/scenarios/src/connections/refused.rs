@@ -6,6 +6,7 @@ use super::{
     padded, queue, quiet, refused,
 };
 use crate::{
+    abi_threads::as_user,
     harness::tests,
     host::{SOON, device, domain, until},
 };
@@ -21,6 +22,7 @@ tests![
     invalid_connects_are_refused,
     invalid_accepts_are_refused,
     invalid_listens_are_refused,
+    ports_below_1024_need_a_capability,
     a_burst_of_requests_is_answered => 120,
 ];
 
@@ -214,6 +216,36 @@ fn invalid_listens_are_refused() {
     let pep = open("127.0.0.2:7471");
     pep.bind_eq(&eq).expect("bind");
     pep.listen().expect("listen");
+}
+
+/// Of the task that listens or connects, as with the RDMA CM.
+fn ports_below_1024_need_a_capability() {
+    let (fabric, domain) = domain();
+    let eq = queue(&fabric);
+    let open = |addr: &str| {
+        let pep = fabric.passive_endpoint(addr.parse().unwrap());
+        let pep = pep.open().expect("passive endpoint");
+        pep.bind_eq(&eq).expect("bind");
+        pep
+    };
+    let (pep, other) = (open("127.0.0.2:445"), open("127.0.0.2:1024"));
+    let ends = ["127.0.0.3:1023", "127.0.0.3:1024"]
+        .map(|addr| End::on(&domain, &eq, Some(addr.parse().unwrap()), 0));
+    let to = "127.0.0.2:445".parse().unwrap();
+    as_user(|| {
+        refused(pep.listen(), Errno::EACCES);
+        other.listen().expect("listen");
+        refused(ends[0].ep.connect(to, b""), Errno::EACCES);
+    });
+    pep.listen().expect("listen");
+    as_user(|| {
+        refused(ends[0].ep.connect(to, b""), Errno::EACCES);
+        // The port of the peer needs no right.
+        ends[1].ep.connect(to, b"").expect("connect");
+    });
+    ends[0].ep.connect(to, b"").expect("connect");
+    event(&eq, EventKind::ConnReq);
+    event(&eq, EventKind::ConnReq);
 }
 
 fn a_burst_of_requests_is_answered() {

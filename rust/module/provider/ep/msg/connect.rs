@@ -176,6 +176,9 @@ impl Msg {
     ) -> Result {
         let link = endpoint.domain.link();
         let local = bound.name;
+        if endpoint.ident.owner.kind() == OwnerKind::Program {
+            link.socket().check_port(local.port())?;
+        }
         let header = IpHeader {
             src: local.ip(),
             src_port: local.port(),
