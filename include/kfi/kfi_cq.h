@@ -137,8 +137,8 @@ typedef void (*kfi_comp_handler)(struct kfid_cq *cq, void *context);
  * @flags: KFI_AFFINITY or 0
  * @format: format of entries; KFI_CQ_FORMAT_UNSPEC is replaced by the choice
  * @wait_obj: how waiters are told
- * @signaling_vector: CPU of the completion handler, which is online, with
- *	KFI_AFFINITY; without, it is that of the completion
+ * @signaling_vector: CPU of the completion handler, with KFI_AFFINITY; without, and
+ *	if there is no such CPU online, it is that of the completion
  * @wait_cond: what ends a wait
  * @wait_set: the wait set, with KFI_WAIT_SET
  */
@@ -256,11 +256,13 @@ static inline ssize_t kfi_cq_readerr(struct kfid_cq *cq,
  * @count: room in @buf, entries
  * @cond: KFI_CQ_COND_THRESHOLD: pointer to a size_t, the entries to wait for;
  *	else ignored
- * @timeout: milliseconds
+ * @timeout: milliseconds; negative: without limit; 0: as kfi_cq_read(), also
+ *	with KFI_WAIT_NONE and KFI_WAIT_SET
  *
  * Return: as kfi_cq_read(), where -KFI_EAGAIN says that kfi_cq_signal() ended
- *	the wait; -KFI_ETIMEDOUT; -EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE
- *	or KFI_WAIT_SET; -KFI_ENOSPC 1,024 tasks sleep in such calls.
+ *	the wait, or that the queue is empty and @timeout 0; -KFI_ETIMEDOUT;
+ *	-EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE or KFI_WAIT_SET;
+ *	-KFI_ENOSPC 1,024 tasks sleep in such calls.
  */
 static inline ssize_t kfi_cq_sread(struct kfid_cq *cq, void *buf, size_t count,
 				   const void *cond, int timeout)
@@ -275,7 +277,7 @@ static inline ssize_t kfi_cq_sread(struct kfid_cq *cq, void *buf, size_t count,
  * @count: room in @buf and @src_addr, entries
  * @src_addr: where the sources are stored; KFI_ADDR_NOTAVAIL if unknown
  * @cond: as kfi_cq_sread()
- * @timeout: milliseconds
+ * @timeout: as kfi_cq_sread()
  *
  * Return: as kfi_cq_sread().
  */

@@ -38,8 +38,8 @@ typedef void (*kfi_event_handler)(struct kfid_eq *eq, void *context);
  * @size: events it holds; 0 is the default
  * @flags: KFI_WRITE: kfi_eq_write() is allowed; KFI_AFFINITY
  * @wait_obj: how waiters are told
- * @signaling_vector: CPU of the event handler, which is online, with
- *	KFI_AFFINITY; without, it is that of the event
+ * @signaling_vector: CPU of the event handler, with KFI_AFFINITY; without, and
+ *	if there is no such CPU online, it is that of the event
  * @wait_set: the wait set, with KFI_WAIT_SET
  */
 struct kfi_eq_attr {
@@ -231,12 +231,13 @@ static inline ssize_t kfi_eq_write(struct kfid_eq *eq, u32 event,
  * @event: where the event's number is stored
  * @buf: where its data are stored
  * @len: room in @buf, bytes
- * @timeout: milliseconds
+ * @timeout: milliseconds; negative: without limit; 0: as kfi_eq_read(), also
+ *	with KFI_WAIT_NONE and KFI_WAIT_SET
  * @flags: KFI_PEEK or 0
  *
- * Return: as kfi_eq_read(), without -KFI_EAGAIN; -KFI_ETIMEDOUT; -EINTR;
- *	-KFI_EINVAL a wait with KFI_WAIT_NONE or KFI_WAIT_SET; -KFI_ENOSPC
- *	1,024 tasks sleep in such calls.
+ * Return: as kfi_eq_read(), -KFI_EAGAIN only if @timeout is 0;
+ *	-KFI_ETIMEDOUT; -EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE or
+ *	KFI_WAIT_SET; -KFI_ENOSPC 1,024 tasks sleep in such calls.
  */
 static inline ssize_t kfi_eq_sread(struct kfid_eq *eq, u32 *event, void *buf,
 				   size_t len, int timeout, u64 flags)

@@ -49,9 +49,6 @@ static void attributes_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, NULL, NULL), -KFI_EINVAL)
 	attr.flags = KFI_READ;
 	REFUSED();
-	attr.flags = KFI_AFFINITY;
-	attr.signaling_vector = -1;
-	REFUSED();
 	attr.flags = 0;
 	attr.size = SIZE_MAX;
 	REFUSED();
@@ -61,6 +58,12 @@ static void attributes_are_checked(struct kunit *test)
 	attr.wait_obj = KFI_WAIT_SET;
 	REFUSED();
 	KUNIT_EXPECT_NULL(test, eq);
+	/* A CPU that does not exist is ignored. */
+	attr = (struct kfi_eq_attr){ .flags = KFI_AFFINITY, .signaling_vector = -1 };
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, NULL, NULL), 0);
+	/* A timeout of 0 is a read. */
+	KUNIT_EXPECT_EQ(test, kfi_eq_sread(eq, &event, NULL, 0, 0, 0), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
 	/* Without attributes, calls can wait, and the consumer does not write. */
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, NULL, &eq, NULL, &f), 0);
 	KUNIT_EXPECT_EQ(test, eq->fid.fclass, KFI_CLASS_EQ);

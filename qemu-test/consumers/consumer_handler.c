@@ -207,6 +207,30 @@ static void a_handler_runs_on_its_cpu(struct kunit *test)
 	}
 }
 
+/* Without such a CPU the handler is called on any. */
+static void an_affinity_is_only_a_hint(struct kunit *test)
+{
+	static const int vectors[] = { -1, INT_MAX };
+	struct found *found = found_new(test);
+	struct kfi_cq_attr attr = with_affinity(found);
+	struct fixture f;
+	struct end ends[2];
+	int i;
+
+	found->drains = true;
+	found->cpu = -1;
+	for (i = 0; i < ARRAY_SIZE(vectors); i++) {
+		attr.signaling_vector = vectors[i];
+		ends_open(test, &f, ends, &attr, on_completion, found);
+		found->ep = ends[1].ep;
+		post_all(test, found);
+		send(test, ends, i);
+		KUNIT_EXPECT_EQ(test, reach(&found->number, i + 1), i + 1);
+		pair_close(test, &f, ends);
+	}
+	KUNIT_EXPECT_EQ(test, atomic_read(&found->wrong), 0);
+}
+
 static void a_handler_takes_all_completions(struct kunit *test)
 {
 	struct found *found = found_new(test);
@@ -537,6 +561,7 @@ static void waits_have_a_condition(struct kunit *test)
 static struct kunit_case cases[] = {
 	KUNIT_CASE(a_handler_is_armed_by_a_read),
 	KUNIT_CASE(a_handler_runs_on_its_cpu),
+	KUNIT_CASE(an_affinity_is_only_a_hint),
 	KUNIT_CASE(a_handler_takes_all_completions),
 	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
 	KUNIT_CASE(readers_share_a_queue),

@@ -105,16 +105,18 @@ impl_head! {
     }
 }
 
-/// The CPU on which the handler of a queue is called. Fails with `EINVAL` for flags other than
-/// `allowed` and `KFI_AFFINITY`, and with the latter for a CPU that is not online.
+/// The CPU on which the handler of a queue is called; `None` is that of the completion or event. A
+/// vector without a CPU that is online is ignored, because it is a hint (fi_cq(3)). Fails with
+/// `EINVAL` for flags other than `allowed` and `KFI_AFFINITY`.
 pub(super) fn affinity(flags: u64, vector: c_int, allowed: u64) -> Result<Option<Cpu>> {
     if flags & !(KFI_AFFINITY | allowed) != 0 {
         return Err(EINVAL);
     }
-    if flags & KFI_AFFINITY == 0 {
-        return Ok(None);
-    }
-    Cpu::new(vector).map(Some)
+    Ok(if flags & KFI_AFFINITY == 0 {
+        None
+    } else {
+        Cpu::new(vector).ok()
+    })
 }
 
 /// The attributes of a CQ, and the CPU of its handler. Fails with `EINVAL` for an attribute that is
