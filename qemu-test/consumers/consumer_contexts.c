@@ -10,10 +10,10 @@
 #include <linux/timer.h>
 #include <linux/uio.h>
 
-#include "pair.h"
+#include "cm.h"
+#include "sep.h"
 
-#define SENT		(KFI_MSG | KFI_SEND)
-#define RECEIVED	(KFI_MSG | KFI_RECV)
+#define TAG		5
 #define ROOM		PAGE_SIZE
 #define ROUNDS		200
 
@@ -247,6 +247,177 @@ static void posts_need_not_sleep(struct kunit *test)
 	free_page((unsigned long)burst->from);
 }
 
+/**
+ * struct route - from an endpoint or context to another one
+ * @tx: it sends
+ * @tx_cq: its completions
+ * @rx: it receives
+ * @rx_cq: its completions
+ * @peer: @rx as @tx knows it
+ * @kind: KFI_MSG or KFI_TAGGED
+ * @loses: a message that finds no receive is lost
+ */
+struct route {
+	struct kfid_ep	*tx;
+	struct kfid_cq	*tx_cq;
+	struct kfid_ep	*rx;
+	struct kfid_cq	*rx_cq;
+	kfi_addr_t	peer;
+	u64		kind;
+	bool		loses;
+};
+
+/* The route from the first end to the second. */
+static struct route route_of(struct end *ends, u64 kind)
+{
+	return (struct route){
+		.tx = ends[0].ep, .tx_cq = ends[0].cq, .rx = ends[1].ep, .rx_cq = ends[1].cq,
+		.peer = ends[0].peer, .kind = kind,
+	};
+}
+
+static ssize_t route_receive(struct route *route, void *to)
+{
+	if (route->kind == KFI_TAGGED)
+		return kfi_trecv(route->rx, to, ROOM, NULL, KFI_ADDR_UNSPEC, TAG, 0, to);
+	return kfi_recv(route->rx, to, ROOM, NULL, KFI_ADDR_UNSPEC, to);
+}
+
+static ssize_t route_send(struct route *route, void *from, size_t len, bool injects)
+{
+	if (route->kind == KFI_TAGGED)
+		return injects ? kfi_tinject(route->tx, from, len, route->peer, TAG) :
+				 kfi_tsend(route->tx, from, len, NULL, route->peer, TAG, from);
+	return injects ? kfi_inject(route->tx, from, len, route->peer) :
+			 kfi_send(route->tx, from, len, NULL, route->peer, from);
+}
+
+/* A message whose receive and send are posted with softirqs disabled. */
+static void a_message_passes(struct kunit *test, struct route *route, u8 *to, u8 *from, size_t len,
+			     bool injects)
+{
+	static DEFINE_SPINLOCK(lock);
+	struct kfi_cq_tagged_entry entry = {};
+	ssize_t received, sent, ret = -KFI_ETIMEDOUT;
+	int i, sends = 1;
+
+	memset(to, 0, ROOM);
+	spin_lock_bh(&lock);
+	received = route_receive(route, to);
+	sent = route_send(route, from, len, injects);
+	spin_unlock_bh(&lock);
+	KUNIT_ASSERT_EQ(test, received, 0);
+	KUNIT_ASSERT_EQ(test, sent, 0);
+	for (i = 0; i < LONG / 100 && ret == -KFI_ETIMEDOUT; i++) {
+		ret = kfi_cq_sread(route->rx_cq, &entry, 1, NULL, 100);
+		if (ret == -KFI_ETIMEDOUT && route->loses) {
+			KUNIT_EXPECT_EQ(test, route_send(route, from, len, injects), 0);
+			sends++;
+		}
+	}
+	KUNIT_ASSERT_EQ(test, ret, 1);
+	KUNIT_EXPECT_PTR_EQ(test, entry.op_context, (void *)to);
+	KUNIT_EXPECT_EQ(test, entry.flags, route->kind | KFI_RECV);
+	KUNIT_EXPECT_EQ(test, entry.len, len);
+	KUNIT_EXPECT_MEMEQ(test, to, from, len);
+	for (i = 0; i < (injects ? 0 : sends); i++)
+		next_of(test, route->tx_cq, from, route->kind | KFI_SEND);
+	KUNIT_EXPECT_EQ(test, kfi_cq_read(route->tx_cq, &entry, 1), -KFI_EAGAIN);
+}
+
+static void route_needs_no_sleep(struct kunit *test, struct route *route)
+{
+	u8 *to = (u8 *)get_zeroed_page(GFP_KERNEL);
+	u8 *from = (u8 *)get_zeroed_page(GFP_KERNEL);
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, to);
+	KUNIT_ASSERT_NOT_NULL(test, from);
+	memset(from, 'p', ROOM);
+	for (i = 0; i < 10; i++) {
+		a_message_passes(test, route, to, from, 100, true);
+		a_message_passes(test, route, to, from, 100, false);
+	}
+	free_page((unsigned long)to);
+	free_page((unsigned long)from);
+}
+
+static void tagged_posts_need_not_sleep(struct kunit *test)
+{
+	struct end ends[2];
+	struct fixture f;
+	struct route route;
+
+	pair_open(test, &f, KFI_EP_RDM, ends);
+	route = route_of(ends, KFI_TAGGED);
+	route_needs_no_sleep(test, &route);
+	pair_close(test, &f, ends);
+}
+
+static void datagram_posts_need_not_sleep(struct kunit *test)
+{
+	struct end ends[2];
+	struct fixture f;
+	struct route route;
+
+	pair_open(test, &f, KFI_EP_DGRAM, ends);
+	route = route_of(ends, KFI_MSG);
+	route.loses = true;
+	route_needs_no_sleep(test, &route);
+	pair_close(test, &f, ends);
+}
+
+static void connected_posts_need_not_sleep(struct kunit *test)
+{
+	struct event event;
+	struct end server;
+	struct kfid_eq *eq;
+	struct route route;
+	struct world w;
+
+	world_open(test, &w);
+	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
+	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
+	eq = eq_open(test, &w);
+	connected_open(test, &w, event.head.info, &server, eq);
+	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
+	kfi_freeinfo(event.head.info);
+	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
+	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
+	route = (struct route){
+		.tx = w.client.ep, .tx_cq = w.client.cq, .rx = server.ep, .rx_cq = server.cq,
+		.kind = KFI_MSG,
+	};
+	route_needs_no_sleep(test, &route);
+	end_close(test, &server);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	world_close(test, &w);
+}
+
+static void posts_of_contexts_need_not_sleep(struct kunit *test)
+{
+	struct sep *seps = kunit_kcalloc(test, 2, sizeof(*seps), GFP_KERNEL);
+	struct fixture f;
+	struct route route;
+
+	KUNIT_ASSERT_NOT_NULL(test, seps);
+	fixture_open(test, &f);
+	sep_open(test, &f, &seps[0]);
+	sep_open(test, &f, &seps[1]);
+	route = (struct route){
+		.tx = seps[0].tx[1], .tx_cq = seps[0].tx_cq[1],
+		.rx = seps[1].rx[2], .rx_cq = seps[1].rx_cq[2],
+		.peer = kfi_rx_addr(sep_knows(test, &seps[0], &seps[1]), 2, BITS),
+		.kind = KFI_MSG,
+	};
+	route_needs_no_sleep(test, &route);
+	route.kind = KFI_TAGGED;
+	route_needs_no_sleep(test, &route);
+	sep_close(test, &seps[0]);
+	sep_close(test, &seps[1]);
+	fixture_close(test, &f);
+}
+
 /* What only posting finds out is an error of the completion there. */
 static void a_late_error_is_an_entry(struct kunit *test)
 {
@@ -271,6 +442,10 @@ static void a_late_error_is_an_entry(struct kunit *test)
 static struct kunit_case cases[] = {
 	KUNIT_CASE(threads_play_ping_pong),
 	KUNIT_CASE(posts_need_not_sleep),
+	KUNIT_CASE(tagged_posts_need_not_sleep),
+	KUNIT_CASE(datagram_posts_need_not_sleep),
+	KUNIT_CASE(connected_posts_need_not_sleep),
+	KUNIT_CASE(posts_of_contexts_need_not_sleep),
 	KUNIT_CASE(a_late_error_is_an_entry),
 	{}
 };

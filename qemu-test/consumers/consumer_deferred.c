@@ -303,16 +303,21 @@ static void tagged_rma_is_deferred(struct kunit *test)
 static void counters_are_changed(struct kunit *test)
 {
 	struct world *w = world_open(test);
-	struct kfi_op_cntr op = { .value = 3 };
+	struct kfi_op_cntr op = {};
 	struct kfi_deferred_work work = { .op.cntr = &op };
 	struct kfid_cntr *go, *changed;
+	u64 value;
 	int i;
 
 	for (i = 0; i < 2 * ROUNDS; i++) {
 		go = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
 		changed = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_add(changed, 10), 0);
 		op.cntr = changed;
 		work.op_type = i & 1 ? KFI_OP_CNTR_ADD : KFI_OP_CNTR_SET;
+		/* A set and an add of it give different values. */
+		op.value = i & 1 ? 3 : 30;
+		value = i & 1 ? 13 : 30;
 		work.triggering_cntr = go;
 		work.threshold = 2;
 		KUNIT_EXPECT_EQ(test, kfi_control(&w->f.domain->fid, KFI_QUEUE_WORK, &work), 0);
@@ -320,7 +325,8 @@ static void counters_are_changed(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), -KFI_EBUSY);
 		KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), -KFI_EBUSY);
 		kfi_cntr_add(go, 2);
-		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(changed, 3, LONG), 0);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(changed, value, LONG), 0);
+		KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), value);
 		KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
 		KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
 	}

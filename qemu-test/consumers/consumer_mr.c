@@ -11,10 +11,13 @@
 #include <linux/slab.h>
 
 #include <kfi/kfi_atomic.h>
+#include <kfi/kfi_rma.h>
 
 #include "pair.h"
 
 #define REMOTE	(KFI_REMOTE_READ | KFI_REMOTE_WRITE)
+#define WRITTEN	(KFI_RMA | KFI_WRITE)
+#define KEY	3
 
 /* A buffer of the test, which no object has when the test ends. */
 static void *buffer(struct kunit *test, size_t len)
@@ -138,6 +141,73 @@ static void all_kinds_of_memory_are_registered(struct kunit *test)
 	MADE(kfi_mr_regattr(f.domain, &attr, 0, &mr));
 	KUNIT_EXPECT_EQ(test, page_count(page), before);
 	fixture_close(test, &f);
+	__free_page(page);
+}
+
+/* A peer writes to 10 bytes at the start of a page and to 20 further on, and to no others. */
+static void pieces_are_written(struct kunit *test, struct end *end, u8 *page, u8 *from,
+			       struct kfid_mr *mr)
+{
+	memset(page, 0, PAGE_SIZE);
+	KUNIT_EXPECT_EQ(test, kfi_write(end->ep, from, 30, NULL, end->peer, 0, KEY, from), 0);
+	completed(test, end, from, WRITTEN, 0);
+	KUNIT_EXPECT_MEMEQ(test, page, from, 10);
+	KUNIT_EXPECT_NULL(test, memchr_inv(page + 10, 0, 90));
+	KUNIT_EXPECT_MEMEQ(test, page + 100, from + 10, 20);
+	KUNIT_EXPECT_NULL(test, memchr_inv(page + 120, 0, PAGE_SIZE - 120));
+	/* An offset goes on from one piece to the next, and ends at the last. */
+	KUNIT_EXPECT_EQ(test, kfi_write(end->ep, from, 4, NULL, end->peer, 8, KEY, from), 0);
+	completed(test, end, from, WRITTEN, 0);
+	KUNIT_EXPECT_MEMEQ(test, page + 8, from, 2);
+	KUNIT_EXPECT_MEMEQ(test, page + 100, from + 2, 2);
+	KUNIT_EXPECT_EQ(test, kfi_write(end->ep, from, 2, NULL, end->peer, 29, KEY, from), 0);
+	failed(test, end, from, KFI_EACCES);
+	KUNIT_EXPECT_MEMEQ(test, page + 119, from + 29, 1);
+	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
+}
+
+static void pieces_of_memory_are_one_region(struct kunit *test)
+{
+	struct kfi_mr_attr attr = { .iov_count = 2, .access = REMOTE, .requested_key = KEY };
+	struct page *page = alloc_page(GFP_KERNEL);
+	u8 *from = buffer(test, 30), *there;
+	struct scatterlist sgl[2];
+	struct bio_vec biov[2];
+	struct kvec iov[2];
+	struct end ends[2];
+	struct kfid_mr *mr;
+	struct fixture f;
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	there = page_address(page);
+	for (i = 0; i < 30; i++)
+		from[i] = 'A' + i;
+	iov[0] = (struct kvec){ there, 10 };
+	iov[1] = (struct kvec){ there + 100, 20 };
+	bvec_set_page(&biov[0], page, 10, 0);
+	bvec_set_page(&biov[1], page, 20, 100);
+	sg_init_table(sgl, 2);
+	sg_set_page(&sgl[0], page, 10, 0);
+	sg_set_page(&sgl[1], page, 20, 100);
+	pair_open(test, &f, KFI_EP_RDM, ends);
+#define WRITTEN_TO(result) do { \
+	KUNIT_ASSERT_EQ(test, result, 0); \
+	pieces_are_written(test, &ends[0], there, from, mr); \
+} while (0)
+	WRITTEN_TO(kfi_mr_regv(f.domain, iov, 2, REMOTE, 0, KEY, 0, &mr, NULL));
+	WRITTEN_TO(kfi_mr_regbv(f.domain, biov, 2, REMOTE, 0, KEY, 0, &mr, NULL));
+	WRITTEN_TO(kfi_mr_regsgl(f.domain, sgl, 2, REMOTE, 0, KEY, 0, &mr, NULL));
+	attr.type = KFI_KVEC;
+	attr.mr_iov = iov;
+	WRITTEN_TO(kfi_mr_regattr(f.domain, &attr, 0, &mr));
+	attr.type = KFI_BVEC;
+	attr.mr_biov = biov;
+	WRITTEN_TO(kfi_mr_regattr(f.domain, &attr, 0, &mr));
+	attr.type = KFI_SGL;
+	attr.mr_sgl = sgl;
+	WRITTEN_TO(kfi_mr_regattr(f.domain, &attr, 0, &mr));
+	pair_close(test, &f, ends);
 	__free_page(page);
 }
 
@@ -303,6 +373,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(a_region_has_a_key_and_a_descriptor),
 	KUNIT_CASE(arguments_are_checked),
 	KUNIT_CASE(all_kinds_of_memory_are_registered),
+	KUNIT_CASE(pieces_of_memory_are_one_region),
 	KUNIT_CASE(the_mr_mode_gives_keys_and_addresses),
 	KUNIT_CASE(a_region_is_bound_to_counters_and_an_endpoint),
 	KUNIT_CASE(registration_is_told_to_an_event_queue),

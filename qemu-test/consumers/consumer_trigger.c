@@ -241,14 +241,18 @@ static void deferred_work_is_cancelled_and_flushed(struct kunit *test)
 {
 	struct kfi_op_cntr add = { .value = 1 };
 	struct kfi_deferred_work works[3] = {};
-	struct kfid_cntr *changed;
+	struct kfid_cntr *changed, *other, *alien;
+	struct fixture of_alien;
 	struct kfid *domain;
 	struct world w;
 	int i;
 
 	world_open(test, &w);
+	fixture_open(test, &of_alien);
 	domain = &w.f.domain->fid;
 	changed = open_cntr(test, &w.f, KFI_WAIT_UNSPEC, NULL, NULL);
+	other = open_cntr(test, &w.f, KFI_WAIT_UNSPEC, NULL, NULL);
+	alien = open_cntr(test, &of_alien, KFI_WAIT_UNSPEC, NULL, NULL);
 	add.cntr = changed;
 	for (i = 0; i < 3; i++) {
 		works[i].op_type = KFI_OP_CNTR_ADD;
@@ -262,17 +266,85 @@ static void deferred_work_is_cancelled_and_flushed(struct kunit *test)
 	kfi_cntr_add(w.trigger, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(changed, 2, LONG), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), 2);
+	/* A flush of one counter ends what waits for it, and only that. */
+	works[2].triggering_cntr = other;
 	for (i = 0; i < 3; i++) {
 		works[i].threshold = 9;
 		KUNIT_EXPECT_EQ(test, queue(&w, &works[i]), 0);
 	}
 	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, alien), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, changed), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, w.trigger), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&w.trigger->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[0]), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), 2);
+	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), -KFI_EBUSY);
+	kfi_cntr_add(other, 9);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(changed, 3, LONG), 0);
+	/* A flush of the domain ends the rest. */
+	w.trigger = open_cntr(test, &w.f, KFI_WAIT_UNSPEC, NULL, NULL);
+	works[0].triggering_cntr = w.trigger;
+	works[1].triggering_cntr = other;
+	works[1].threshold = 10;
 	KUNIT_EXPECT_EQ(test, queue(&w, &works[0]), 0);
+	KUNIT_EXPECT_EQ(test, queue(&w, &works[1]), 0);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), 3);
 	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
+	fixture_close(test, &of_alien);
+	world_close(test, &w);
+}
+
+/* A transfer that is cancelled, or flushed, before it is due leaves no trace. */
+static void a_deferred_transfer_is_cancelled(struct kunit *test)
+{
+	struct kfi_deferred_work works[2] = {};
+	struct kfi_op_msg send = { .flags = KFI_COMPLETION };
+	struct kfid_cntr *done;
+	struct kfid *domain;
+	struct kvec iov;
+	struct world w;
+	int i;
+
+	world_open(test, &w);
+	domain = &w.f.domain->fid;
+	done = open_cntr(test, &w.f, KFI_WAIT_UNSPEC, NULL, NULL);
+	iov = (struct kvec) { w.from, 8 };
+	send.ep = w.ends[0].ep;
+	send.msg = (struct kfi_msg) {
+		.type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = w.ends[0].peer,
+		.context = &send,
+	};
+	KUNIT_EXPECT_EQ(test, kfi_recv(w.ends[1].ep, w.to, ROOM, NULL, 0, w.to), 0);
+	for (i = 0; i < 2; i++) {
+		works[i].op_type = KFI_OP_SEND;
+		works[i].op.msg = &send;
+		works[i].triggering_cntr = w.trigger;
+		works[i].threshold = 1;
+		works[i].completion_cntr = done;
+		KUNIT_EXPECT_EQ(test, queue(&w, &works[i]), 0);
+	}
+	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[0]), 0);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[0]), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, w.trigger), 0);
+	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[1]), -KFI_ENOENT);
+	kfi_cntr_add(w.trigger, 1);
+	msleep(50);
+	nothing(test, &w.ends[0]);
+	nothing(test, &w.ends[1]);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(done), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(done), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(w.ends[0].sent), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(w.ends[0].sent), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
+	/* The endpoint sends as before. */
+	KUNIT_EXPECT_EQ(test, kfi_send(w.ends[0].ep, w.from, 8, NULL, w.ends[0].peer, w.from), 0);
+	completed(test, &w.ends[1], w.to, RECEIVED, 8);
+	completed(test, &w.ends[0], w.from, SENT, 8);
 	world_close(test, &w);
 }
 
@@ -320,6 +392,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(triggers_are_checked),
 	KUNIT_CASE(deferred_work_is_chained),
 	KUNIT_CASE(deferred_work_is_cancelled_and_flushed),
+	KUNIT_CASE(a_deferred_transfer_is_cancelled),
 	KUNIT_CASE(deferred_work_is_checked),
 	{}
 };

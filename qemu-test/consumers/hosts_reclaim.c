@@ -226,6 +226,8 @@ static void datagrams_connect(struct kunit *test)
 	for (i = 0; i < PEERS && !ret; i++) {
 		ret = kfi_recv(peers[i].ep, w->mem[1], LEN, NULL, KFI_ADDR_UNSPEC, NULL);
 		end_knows(test, &w->ends[0], &peers[i]);
+		/* This task has reclaimed more than it needed. */
+		reclaim_take(r);
 		ret = ret ?: kfi_send(w->ends[0].ep, w->mem[0], LEN, NULL, w->ends[0].peer, NULL);
 	}
 	ret = ret ?: await_completions(&w->ends[0], PEERS);
