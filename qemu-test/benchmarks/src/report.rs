@@ -11,8 +11,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
-/// The rows that have goals, in the order of the table.
-const ORDER: [&str; 39] = [
+/// The rows of the README's table in its order: those that have goals, and a few beside them.
+const ORDER: [&str; 47] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
@@ -33,10 +33,18 @@ const ORDER: [&str; 39] = [
     "consumer/lat_8B",
     "consumer/rate_8B",
     "consumer/write_bw_64K",
+    "consumer/write_bw_64K (sockets)",
     "flow/rules_64",
     "trigger/allreduce_8B",
     "trigger/allreduce_8B_adding",
     "trigger/allreduce_64K",
+    "trigger/add_pending_1k",
+    "trigger/add_pending_100k",
+    "trigger/queue_fire_cntr_add",
+    "trigger/deferred_write_8B",
+    "trigger/chain_1000",
+    "trigger/pending_bytes",
+    "rdm/atomic_8B",
     "roce/send_lat_8B",
     "roce/write_lat_8B",
     "roce/send_bw_64K",
@@ -239,6 +247,10 @@ fn table(rows: &[Row]) -> String {
 /// A cell for a missing value.
 const NONE: &str = "–";
 
+fn or_dash(cell: String) -> String {
+    if cell.is_empty() { NONE.into() } else { cell }
+}
+
 /// The README's table: the values of a clock that measures time, and beside them the counted
 /// ratios.
 fn markdown(timed: &[Row], counted: &[Row]) -> String {
@@ -259,10 +271,10 @@ fn markdown(timed: &[Row], counted: &[Row]) -> String {
             or_none(|row| value(row.peer_value, &row.unit)),
             either.peer,
             or_none(|row| format!("{:.2}", row.ratio)),
-            goal(either)
+            or_dash(goal(either))
                 .replace("<=", "at most")
                 .replace(">=", "at least"),
-            or_none(|row| met(row).into()),
+            or_none(|row| or_dash(met(row).into())),
             counted.map_or(NONE.into(), |row| format!("{:.2}", row.ratio)),
         );
     }
@@ -305,10 +317,25 @@ mod tests {
             line(&text, "ioctl/empty"),
             "| ioctl/empty | – | – | a peer | – | at most 1.0 x | – | 0.75 |"
         );
-        // Rows without a goal are not in it.
+        // A row that explains another is not in it.
         assert_eq!(text.lines().count(), 2 + 3);
         let columns = |line: &str| line.matches('|').count();
         assert!(text.lines().all(|line| columns(line) == 9), "{text}");
+    }
+
+    #[test]
+    fn each_row_with_a_goal_is_in_the_table() {
+        let cases = crate::all_cases();
+        for case in &cases {
+            assert!(
+                case.goal.is_none() || ORDER.contains(&case.name),
+                "{}",
+                case.name
+            );
+        }
+        for name in ORDER {
+            assert!(cases.iter().any(|case| case.name == name), "{name}");
+        }
     }
 
     #[test]
