@@ -77,7 +77,7 @@ void kfabric_kunit_unmap(unsigned long addr, size_t len)
 /**
  * kfabric_kunit_page_lock - lock a page of the current mm
  * @addr: its address
- * @dirty: out: whether it is marked dirty
+ * @dirty: out: whether it was marked dirty; it is not afterwards
  *
  * Return: the page, for kfabric_kunit_page_unlock(), or NULL.
  */
@@ -88,7 +88,7 @@ struct page *kfabric_kunit_page_lock(unsigned long addr, bool *dirty)
 	if (get_user_pages_fast(addr, 1, 0, &page) != 1)
 		return NULL;
 	lock_page(page);
-	*dirty = PageDirty(page);
+	*dirty = TestClearPageDirty(page);
 	return page;
 }
 

@@ -271,7 +271,8 @@ pub(crate) struct LockedPage {
 }
 
 impl LockedPage {
-    /// Locks the first page of `memory`. Fails with `EFAULT` if there is none.
+    /// Locks the first page of `memory`, and marks it clean as MADV_FREE does. Fails with `EFAULT`
+    /// if there is none.
     pub(crate) fn new(memory: &UserMemory) -> Result<Self> {
         let mut dirty = false;
         // SAFETY: Called in the thread of a test; `dirty` is valid for the call.
@@ -280,7 +281,7 @@ impl LockedPage {
         Ok(Self { page, dirty })
     }
 
-    /// Whether the page was marked dirty when it was locked.
+    /// Whether the page was marked dirty before.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty
     }

@@ -301,10 +301,11 @@ mod tests {
         let page = LockedPage::new(&memory)?;
         ensure!(page.is_dirty());
         fill(&written, 7);
-        // Each would wait for the lock for ever.
+        // To mark the page under its lock would wait for ever.
         drop(written);
         drop(read);
         drop(page);
+        ensure!(LockedPage::new(&memory)?.is_dirty());
         let mut bytes = [0; 1];
         memory.read(100, &mut bytes)?;
         ensure_eq!(bytes, [7]);

@@ -117,6 +117,20 @@ impl Backing {
     pub(super) fn buffer(len: usize, flags: Flags, may_sleep: bool) -> Result<Arc<Self>> {
         // SAFETY: Allocates memory, and sleeps only if the caller may.
         let memory = unsafe { shim::kfabric_shim_buffer_alloc(len, may_sleep) };
+        Self::of_buffer(memory, len, flags)
+    }
+
+    /// The same for a message that can stay with its sender, see `kfabric_shim_message_alloc`.
+    /// Sleeps.
+    pub(super) fn message(len: usize, flags: Flags) -> Result<Arc<Self>> {
+        // SAFETY: Allocates memory; the caller may sleep.
+        let memory = unsafe { shim::kfabric_shim_message_alloc(len) };
+        Self::of_buffer(memory, len, flags)
+    }
+
+    /// `memory` is NULL, or `len` bytes of `kfabric_shim_buffer_alloc` or
+    /// `kfabric_shim_message_alloc` that the result owns.
+    fn of_buffer(memory: *mut c_void, len: usize, flags: Flags) -> Result<Arc<Self>> {
         let memory = NonNull::new(memory).ok_or(ENOMEM)?;
         let mut buffer = Self::new(Access::Write, MemoryOwner::Buffer);
         // INVARIANT: The buffer was just allocated, and is freed with the backing.
@@ -253,7 +267,9 @@ impl Drop for Backing {
         match &mut self.owner {
             // SAFETY: By the invariants each page is pinned once for its segment; nothing uses it
             // any more.
-            MemoryOwner::Pinned { .. } => unsafe { pinned::unpin(self.segments.as_slice()) },
+            MemoryOwner::Pinned { .. } => unsafe {
+                pinned::unpin(self.segments.as_slice(), self.access == Access::Write);
+            },
             // SAFETY: By the invariants each page has a reference for its segment; nothing uses it
             // any more.
             MemoryOwner::Pages { may_sleep } => unsafe {

@@ -130,10 +130,20 @@ impl MemRef {
         if len == 0 {
             return Ok(Self::empty());
         }
-        // The charged group may be another user's, which must not have to reclaim memory for this
-        // (see `kfabric_shim_buffer_alloc`). If the memory is not available now, the message waits.
+        // The charged group may be another user's, which must not have to reclaim memory for this.
         let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
         Backing::buffer(len, flags, may_sleep).map(Self::new)
+    }
+
+    /// The same for a message that its receiver keeps, and that can stay with its sender otherwise.
+    /// The current task may be the sender's while the memory control group is the receiver's: the
+    /// task reclaims little memory of it. Fails with `ENOMEM`. Sleeps.
+    pub(crate) fn to_be_kept(len: usize) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self::empty());
+        }
+        let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
+        Backing::message(len, flags).map(Self::new)
     }
 
     /// Length in bytes.
@@ -348,7 +358,7 @@ impl Source<'_> {
     /// Copies all bytes to a new buffer, for a message that no receive was posted for yet. Fails
     /// with `ENOMEM`. Sleeps.
     pub(crate) fn to_buffer(&self) -> Result<MemRef> {
-        let buffer = MemRef::to_be_filled(self.len(), true)?;
+        let buffer = MemRef::to_be_kept(self.len())?;
         copy(&buffer, self);
         Ok(buffer)
     }

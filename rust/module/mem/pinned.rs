@@ -13,10 +13,10 @@
 //! Pages are pinned in small steps, so that a process that is being killed does not pin a gigabyte
 //! first.
 //!
-//! Pages that will be written are marked dirty when they are pinned, in the task of the process that
-//! they belong to. That needs the lock of the page. They are often unpinned in a task of a peer,
-//! which must not wait for a lock that the process can hold. The kernel does not clean a page that
-//! is pinned.
+//! Pages that will be written are marked dirty when they are pinned, in a task of the process whose
+//! pages they are. That needs the lock of the page. They are often unpinned in a task of a peer,
+//! which must not wait for a lock that the process can hold. The kernel cleans a pinned page only
+//! for MADV_FREE, see `kfabric_shim_unpin`.
 //!
 //! Segments of different ranges are not joined, even if they are adjacent. So each page of a
 //! segment is pinned exactly once for that segment, and unpinned from that segment alone.
@@ -182,13 +182,13 @@ fn pin(memory: &mut Backing, range: &UserRange) -> Result {
     Ok(())
 }
 
-/// Unpins the pages of `segments`, in bounded steps. Takes no lock of a page. Process context; may
-/// sleep.
+/// Unpins the pages of `segments`, in bounded steps; `written` says whether they were pinned for
+/// writing. Takes no lock of a page. Process context; may sleep.
 ///
 /// # Safety
 ///
 /// Each page is pinned once for its segment, and the segments are not used again.
-pub(super) unsafe fn unpin(segments: &[Segment]) {
+pub(super) unsafe fn unpin(segments: &[Segment], written: bool) {
     for segment in segments {
         let mut addr = segment.addr.map_addr(|addr| addr & PAGE_MASK);
         let mut left = pages_of(segment.addr.addr(), segment.len);
@@ -198,7 +198,7 @@ pub(super) unsafe fn unpin(segments: &[Segment]) {
             // pin for this segment.
             unsafe {
                 let page = shim::kfabric_shim_virt_to_page(addr.cast());
-                bindings::unpin_user_page_range_dirty_lock(page, pages, false);
+                shim::kfabric_shim_unpin(page, pages, written);
             }
             addr = addr.wrapping_add(pages << PAGE_SHIFT);
             left -= pages;

@@ -84,6 +84,7 @@ void *kfabric_shim_memcg_current(void);
 void kfabric_shim_memcg_put(void *memcg);
 void *kfabric_shim_memcg_enter(void *memcg);
 void *kfabric_shim_buffer_alloc(size_t len, bool may_sleep);
+void *kfabric_shim_message_alloc(size_t len);
 void kfabric_shim_buffer_free(void *buffer);
 int kfabric_shim_charge(unsigned long pages, struct user_struct **user,
 			struct mm_struct **mm);
@@ -93,6 +94,7 @@ void kfabric_shim_uncharge(unsigned long pages, struct user_struct *user,
 /* Memory: mem/. */
 void *kfabric_shim_page_address(struct page *page);
 int kfabric_shim_mark_dirty(struct page *page);
+void kfabric_shim_unpin(struct page *page, unsigned long count, bool written);
 struct page *kfabric_shim_virt_to_page(void *addr);
 void kfabric_shim_copy(void *dst, const void *src, size_t len);
 void kfabric_shim_fill(void *dst, u8 byte, size_t len);

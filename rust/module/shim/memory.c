@@ -88,6 +88,30 @@ int kfabric_shim_mark_dirty(struct page *page)
 }
 
 /**
+ * kfabric_shim_unpin - unpin adjacent pages
+ * @page: the first page
+ * @count: the number of pages
+ * @written: they were pinned for writing
+ *
+ * The kernel cleans a pinned page only for MADV_FREE. Such a page is anonymous,
+ * and it is marked dirty again here, which needs no lock.
+ *
+ * Context: process.
+ */
+void kfabric_shim_unpin(struct page *page, unsigned long count, bool written)
+{
+	unsigned long i;
+
+	for (i = 0; written && i < count; i++) {
+		struct folio *folio = page_folio(page + i);
+
+		if (folio_test_anon(folio) && !folio_test_dirty(folio))
+			folio_set_dirty(folio);
+	}
+	unpin_user_page_range_dirty_lock(page, count, false);
+}
+
+/**
  * kfabric_shim_virt_to_page - the page at an address of the direct map
  * @addr: the address
  *

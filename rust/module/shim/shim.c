@@ -22,6 +22,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/user.h>
 #include <linux/siphash.h>
+#include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/timer.h>
 #include <linux/uaccess.h>
@@ -490,26 +491,14 @@ void kfabric_shim_noio_restore(unsigned int flags)
 	memalloc_noio_restore(flags);
 }
 
-/* Whether allocations of this task are charged to another group than its own. */
-static bool kfabric_shim_charges_group(void)
-{
-#ifdef CONFIG_MEMCG
-	return current->active_memcg;
-#else
-	return false;
-#endif
-}
-
 /**
- * kfabric_shim_buffer_alloc - allocate memory for bytes that a peer has sent
+ * kfabric_shim_buffer_alloc - allocate memory for bytes of an operation
  * @len: number of bytes
  * @may_sleep: whether the caller may sleep; otherwise @len is at most a page
  *
- * It is charged to the active memory control group, which is often that of the
- * receiver while the caller is a task of the sender. If the group is full and a
- * first attempt to reclaim its memory frees nothing, the allocation fails. So a
- * sender does not reclaim the memory of a receiver for long, and no process of
- * the group is killed for a message.
+ * It is charged to the active memory control group. If the group is full, the
+ * allocation fails and no process of the group is killed: otherwise any sender
+ * could have one killed.
  *
  * Context: process with @may_sleep, otherwise any.
  * Return: the memory, for kfabric_shim_buffer_free(), or NULL.
@@ -518,9 +507,27 @@ void *kfabric_shim_buffer_alloc(size_t len, bool may_sleep)
 {
 	if (!may_sleep)
 		return kmalloc(len, GFP_ATOMIC | __GFP_ACCOUNT | __GFP_NOWARN);
-	if (len <= 2 * PAGE_SIZE && kfabric_shim_charges_group())
-		return kmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 	return kvmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+}
+
+/**
+ * kfabric_shim_message_alloc - allocate memory for a message that can wait
+ * @len: number of bytes
+ *
+ * The active memory control group, which is charged, is the receiver's, and the
+ * caller is often a task of the sender. It must not reclaim the memory of the
+ * group for long. So if the group is full, and at most two attempts to reclaim
+ * make no room, the allocation fails and the message stays with its sender. A
+ * message of more than 8 KiB comes from a worker, which tries harder.
+ *
+ * Context: process.
+ * Return: the memory, for kfabric_shim_buffer_free(), or NULL.
+ */
+void *kfabric_shim_message_alloc(size_t len)
+{
+	if (len > SZ_8K)
+		return kfabric_shim_buffer_alloc(len, true);
+	return kmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 }
 
 /** kfabric_shim_buffer_free - free the memory of kfabric_shim_buffer_alloc() */

@@ -26,9 +26,8 @@
 //! no memory for another worker. Their items allocate nothing that waits for I/O
 //! ([`NoIo`](super::reclaim::NoIo)), and wait for no lock of a program: its holder may wait for
 //! I/O, or not be scheduled. There is one exception: an item that completes a receive of a program
-//! on this host unpins the program's pages, and may wait for a page lock or for the exporter of a
-//! DMA-BUF. Handlers of kernel consumers are the consumers' own functions, which
-//! choose their scopes themselves. [`control_queue`] serves both. [`queue`] has a rescuer too,
+//! on this host releases the program's memory, and may wait for the exporter of a DMA-BUF. Handlers
+//! of kernel consumers are the consumers' own functions, which choose their scopes themselves. [`control_queue`] serves both. [`queue`] has a rescuer too,
 //! because it frees memory of both.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process

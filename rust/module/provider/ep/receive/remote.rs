@@ -124,7 +124,7 @@ impl Endpoint {
             copy: self
                 .ident
                 .owner
-                .charge(|| MemRef::to_be_filled(len as usize, true))
+                .charge(|| MemRef::to_be_kept(len as usize))
                 .ok()?,
             _memory: memory,
             answer: None,

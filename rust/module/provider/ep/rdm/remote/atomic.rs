@@ -284,7 +284,7 @@ impl ReceivedAtomic {
     /// Memory for the payload, and for the pieces. It does not wait for memory, see
     /// [`slot_of_peer`](super::store::slot_of_peer). Fails with `ENOMEM`.
     fn memory_for(call: &Call) -> Result<(MemRef, Remote)> {
-        let memory = MemRef::to_be_filled(call.memory_len(), true)?;
+        let memory = MemRef::to_be_kept(call.memory_len())?;
         let remote = match call.pieces() {
             0 | 1 => Remote::none(),
             pieces => {
