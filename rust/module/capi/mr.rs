@@ -147,11 +147,13 @@ unsafe fn reg(
     };
     match make() {
         Ok(made) => {
-            // SAFETY: By the requirement above, here and below. The consumer has the region before
-            // the event that names it.
+            // SAFETY: `made` is an open region of this module, which the consumer does not have yet.
+            let region = unsafe { inner(made) }.0.clone();
+            // SAFETY: By the requirement above. The consumer has the region before the event that
+            // names it.
             unsafe { *to = made };
-            // SAFETY: `made` is an open region of this module.
-            unsafe { inner(made) }.0.registered();
+            // The consumer may close the region as soon as there is the event.
+            region.registered();
             0
         }
         Err(error) => code(Err(error)),
