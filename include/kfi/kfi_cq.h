@@ -137,8 +137,8 @@ typedef void (*kfi_comp_handler)(struct kfid_cq *cq, void *context);
  * @flags: KFI_AFFINITY or 0
  * @format: format of entries; KFI_CQ_FORMAT_UNSPEC is replaced by the choice
  * @wait_obj: how waiters are told
- * @signaling_vector: CPU of the completion handler, with KFI_AFFINITY; without, and
- *	if there is no such CPU online, it is that of the completion
+ * @signaling_vector: with KFI_AFFINITY, the CPU of the completion handler if it
+ *	is online; otherwise the handler runs on the CPU of the completion
  * @wait_cond: what ends a wait
  * @wait_set: the wait set, with KFI_WAIT_SET
  */
@@ -260,7 +260,7 @@ static inline ssize_t kfi_cq_readerr(struct kfid_cq *cq,
  *	with KFI_WAIT_NONE and KFI_WAIT_SET
  *
  * Return: as kfi_cq_read(), where -KFI_EAGAIN says that kfi_cq_signal() ended
- *	the wait, or that the queue is empty and @timeout 0; -KFI_ETIMEDOUT;
+ *	the wait, or that the queue is empty and @timeout is 0; -KFI_ETIMEDOUT;
  *	-EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE or KFI_WAIT_SET;
  *	-KFI_ENOSPC 1,024 tasks sleep in such calls.
  */

@@ -38,8 +38,8 @@ typedef void (*kfi_event_handler)(struct kfid_eq *eq, void *context);
  * @size: events it holds; 0 is the default
  * @flags: KFI_WRITE: kfi_eq_write() is allowed; KFI_AFFINITY
  * @wait_obj: how waiters are told
- * @signaling_vector: CPU of the event handler, with KFI_AFFINITY; without, and
- *	if there is no such CPU online, it is that of the event
+ * @signaling_vector: with KFI_AFFINITY, the CPU of the event handler if it
+ *	is online; otherwise the handler runs on the CPU of the event
  * @wait_set: the wait set, with KFI_WAIT_SET
  */
 struct kfi_eq_attr {

@@ -1891,7 +1891,7 @@ struct kfabric_pep_open {
  * requests; accepted connections stay.
  *
  * A port below 1,024 needs CAP_NET_BIND_SERVICE in the user namespace of the
- * network namespace, as with the RDMA CM.
+ * network namespace.
  *
  * Errors: -KFI_ENOEQ not bound to an EQ; -EADDRNOTAVAIL no link has the address;
  * -EACCES the port needs a capability; -ENODEV the network namespace has no

@@ -26,7 +26,7 @@
 #define FETCHED		(KFI_ATOMIC | KFI_READ)
 #define KEY		7
 #define TAG		5
-/* At most so many transfers wait at once. */
+/* The most transfers that wait at once. */
 #define TRANSFERS	16
 
 /**
@@ -107,7 +107,7 @@ static void *condition(struct world *w, u64 flags)
 	return when;
 }
 
-/* Posts a transfer; NEXT() is its context. */
+/* NEXT() is the context of a transfer, and WAITS() posts it. */
 #define NEXT(flags)	condition(w, flags)
 #define WAITS(call)	KUNIT_EXPECT_EQ(test, call, 0)
 
@@ -205,7 +205,7 @@ static void atomics_wait(struct kunit *test)
 			       KFI_SUM, NEXT(FETCHED)));
 	WAITS(kfi_fetch_atomicv(ep, &operand, NULL, 1, &result, NULL, 1, peer, 0, KEY, KFI_UINT64,
 				KFI_SUM, NEXT(FETCHED)));
-	/* 40 becomes 10, which the next one does not compare with. */
+	/* The first one finds 40 and stores 10. The second finds 10 and changes nothing. */
 	WAITS(kfi_compare_atomic(ep, &value[0], 1, NULL, &value[1], NULL, &value[3], NULL, peer, 0,
 				 KEY, KFI_UINT64, KFI_CSWAP, NEXT(FETCHED)));
 	WAITS(kfi_compare_atomicv(ep, &operand, NULL, 1, &compare, NULL, 1, &result, NULL, 1, peer,

@@ -159,7 +159,7 @@ static void lists_are_gathered_and_scattered(struct kunit *test)
 	msg.op = KFI_MSWAP;
 	COMPLETES(kfi_compare_atomicmsg(ep, &msg, compare, NULL, 2, result, NULL, 2,
 					KFI_COMPLETION), FETCHED);
-	/* The bits of the compare value are those of the operand: 10 of 3, and 30 of 37. */
+	/* The operand gives the bits that the compare value has: 10 in 3, and 30 in 37. */
 	values_are(test, t->there, 1, 23, 35, 43);
 	values_are(test, t->result, 0, 3, 0, 37);
 	nothing(test, &t->ends[0]);

@@ -207,7 +207,7 @@ static void a_handler_runs_on_its_cpu(struct kunit *test)
 	}
 }
 
-/* Without such a CPU the handler is called on any. */
+/* If no such CPU is online, the handler runs on any CPU. */
 static void an_affinity_is_only_a_hint(struct kunit *test)
 {
 	static const int vectors[] = { -1, INT_MAX };

@@ -226,7 +226,7 @@ static void datagrams_connect(struct kunit *test)
 	for (i = 0; i < PEERS && !ret; i++) {
 		ret = kfi_recv(peers[i].ep, w->mem[1], LEN, NULL, KFI_ADDR_UNSPEC, NULL);
 		end_knows(test, &w->ends[0], &peers[i]);
-		/* This task has reclaimed more than it needed. */
+		/* What end_knows() has reclaimed would be enough for the workers, too. */
 		reclaim_take(r);
 		ret = ret ?: kfi_send(w->ends[0].ep, w->mem[0], LEN, NULL, w->ends[0].peer, NULL);
 	}

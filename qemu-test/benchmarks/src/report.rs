@@ -150,7 +150,7 @@ pub(crate) fn write(dir: &Path, clock: Clock, rows: &[Row]) -> Result<()> {
     }
 }
 
-/// The rows with goals that are missing.
+/// The rows of the table that are missing.
 fn missing(clock: Clock, rows: &[Row]) -> Vec<&'static str> {
     let there = |name: &str| rows.iter().any(|row| row.name == name);
     let expected = |name: &str| clock == Clock::Time || count::why_not(name).is_none();

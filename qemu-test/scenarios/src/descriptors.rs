@@ -606,18 +606,17 @@ fn a_readable_descriptor_hangs_up() {
     })
     .expect("add");
     assert_eq!(events(&fd), PollFlags::IN);
-    let hangs_up = Sleeper::new(move || {
+    let hangs_up = Sleeper::asleep(move || {
         let mut fds = [PollFd::new(&fd, PollFlags::empty())];
         assert_eq!(poll(&mut fds, None).expect("poll"), 1);
         fds[0].revents()
     });
-    // An edge that was taken, and is not read.
+    // The edge was taken, and the counter is not read.
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&set, &edge, epoll::EventData::new_u64(1), flags).expect("epoll_ctl");
     assert_eq!(next_event(&set), epoll::EventFlags::IN);
-    let has_edge = Sleeper::new(move || next_event(&set));
-    std::thread::sleep(Duration::from_millis(20));
+    let has_edge = Sleeper::asleep(move || next_event(&set));
     drop(file);
     assert_eq!(hangs_up.end(), PollFlags::ERR | PollFlags::HUP);
     let gone = epoll::EventFlags::ERR | epoll::EventFlags::HUP;

@@ -53,9 +53,10 @@ impl<T: Send + 'static> Sleeper<T> {
         Some(line[name.len()..].trim().to_owned())
     }
 
-    /// Waits until it sleeps in an ioctl or a read and can be interrupted.
+    /// Waits until it sleeps in ioctl, read, poll, ppoll, epoll_wait or epoll_pwait and can be
+    /// interrupted.
     pub(crate) fn until_asleep(&self) {
-        const IN: [&str; 2] = ["16 ", "0 "];
+        const IN: [&str; 6] = ["16 ", "0 ", "7 ", "271 ", "232 ", "281 "];
         until("a thread asleep in a call", || {
             assert!(!self.is_finished(), "it does not sleep");
             let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", self.tid));

@@ -111,8 +111,9 @@ impl PassiveEndpoint {
     /// # Errors
     ///
     /// `KFI_ENOEQ`: not bound to an event queue; `EADDRNOTAVAIL`: no link has the
-    /// address; `ENODEV`: there is no link; `EADDRINUSE`: another endpoint
-    /// listens there; `KFI_EOPBADSTATE`: it listens already.
+    /// address; `EACCES`: the port is below 1,024 and the caller lacks
+    /// `CAP_NET_BIND_SERVICE`; `ENODEV`: there is no link; `EADDRINUSE`: another
+    /// endpoint listens there; `KFI_EOPBADSTATE`: it listens already.
     pub fn listen(&self) -> Result<()> {
         let mut arg = abi::kfabric_pep_listen {
             pep: self.handle(),
@@ -221,8 +222,9 @@ impl Endpoint {
     /// # Errors
     ///
     /// Those of [`enable`](Endpoint::enable); `EOPNOTSUPP`: another type than
-    /// [`EpType::Msg`](crate::EpType::Msg); `KFI_ENOEQ`: no event queue;
-    /// `EINVAL`: too many bytes, or an address that belongs to no host or is of
+    /// [`EpType::Msg`](crate::EpType::Msg); `EACCES`: the endpoint's own port is
+    /// below 1,024 and the caller lacks `CAP_NET_BIND_SERVICE`; `KFI_ENOEQ`: no
+    /// event queue; `EINVAL`: too many bytes, or an address that belongs to no host or is of
     /// another family; `ENETUNREACH`: there is no route to it; `EALREADY`: it is
     /// being connected; `EISCONN`: it is connected, or was; `EBUSY`: too many
     /// connections.

@@ -218,7 +218,7 @@ fn invalid_listens_are_refused() {
     pep.listen().expect("listen");
 }
 
-/// Of the task that listens or connects, as with the RDMA CM.
+/// The task that listens or connects needs it.
 fn ports_below_1024_need_a_capability() {
     let (fabric, domain) = domain();
     let eq = queue(&fabric);

@@ -205,8 +205,8 @@ pub(crate) struct Counter {
     pub(super) changes: SpinLockIrq<Changes>,
     #[pin]
     line: SpinLock<Line>,
-    /// Tasks that poll a descriptor, which may be readable and so not in the line. They are woken
-    /// when the counter is closed by force.
+    /// The tasks that poll descriptors. The close of the counter wakes them here too, because a
+    /// readable descriptor is not in `line`.
     #[pin]
     closing: WaitQueue,
 }
@@ -237,7 +237,7 @@ impl Counter {
         }))
     }
 
-    /// The queue that is woken when the counter is closed by force.
+    /// The queue that the close of the counter wakes.
     pub(super) fn closing(&self) -> &WaitQueue {
         &self.closing
     }
