@@ -276,8 +276,8 @@ static void deferred_work_is_cancelled_and_flushed(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, alien), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, changed), 0);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, w.trigger), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w.trigger->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[0]), -KFI_ENOENT);
+	KUNIT_EXPECT_EQ(test, kfi_close(&w.trigger->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), 2);
 	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), -KFI_EBUSY);
 	kfi_cntr_add(other, 9);
