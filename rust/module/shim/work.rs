@@ -27,8 +27,8 @@
 //! ([`NoIo`](super::reclaim::NoIo)), and wait for no lock of a program: its holder may wait for
 //! I/O, or not be scheduled. There is one exception: an item that completes a receive of a program
 //! on this host releases the program's memory, and may wait for the exporter of a DMA-BUF. Handlers
-//! of kernel consumers are the consumers' own functions, which choose their scopes themselves. [`control_queue`] serves both. [`queue`] has a rescuer too,
-//! because it frees memory of both.
+//! of kernel consumers are the consumers' own functions, which choose their scopes themselves.
+//! [`control_queue`] serves both. [`queue`] has a rescuer too, because it frees memory of both.
 //!
 //! [`WorkQueues`] owns the queues; `net` keeps it from its start to its end. Items run in process
 //! context; one item never runs twice at the same time. Those for packets run on the CPU that

@@ -224,10 +224,10 @@ impl Endpoint {
     /// Those of [`enable`](Endpoint::enable); `EOPNOTSUPP`: another type than
     /// [`EpType::Msg`](crate::EpType::Msg); `EACCES`: the endpoint's own port is
     /// below 1,024 and the caller lacks `CAP_NET_BIND_SERVICE`; `KFI_ENOEQ`: no
-    /// event queue; `EINVAL`: too many bytes, or an address that belongs to no host or is of
-    /// another family; `ENETUNREACH`: there is no route to it; `EALREADY`: it is
-    /// being connected; `EISCONN`: it is connected, or was; `EBUSY`: too many
-    /// connections.
+    /// event queue; `EINVAL`: too many bytes, or an address that belongs to no
+    /// host or is of another family; `ENETUNREACH`: there is no route to it;
+    /// `EALREADY`: it is being connected; `EISCONN`: it is connected, or was;
+    /// `EBUSY`: too many connections.
     pub fn connect(&self, peer: SocketAddr, private: &[u8]) -> Result<()> {
         calls::ep_connect(self.device(), self.handle(), peer.into(), private)
     }
