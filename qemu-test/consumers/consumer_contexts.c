@@ -342,29 +342,28 @@ static void route_needs_no_sleep(struct kunit *test, struct route *route)
 	free_page((unsigned long)from);
 }
 
-static void tagged_posts_need_not_sleep(struct kunit *test)
+/* Messages of a kind between two endpoints of a type. */
+static void pair_needs_no_sleep(struct kunit *test, enum kfi_ep_type type, u64 kind)
 {
 	struct end ends[2];
 	struct fixture f;
 	struct route route;
 
-	pair_open(test, &f, KFI_EP_RDM, ends);
-	route = route_of(ends, KFI_TAGGED);
+	pair_open(test, &f, type, ends);
+	route = route_of(ends, kind);
+	route.loses = type == KFI_EP_DGRAM;
 	route_needs_no_sleep(test, &route);
 	pair_close(test, &f, ends);
 }
 
+static void tagged_posts_need_not_sleep(struct kunit *test)
+{
+	pair_needs_no_sleep(test, KFI_EP_RDM, KFI_TAGGED);
+}
+
 static void datagram_posts_need_not_sleep(struct kunit *test)
 {
-	struct end ends[2];
-	struct fixture f;
-	struct route route;
-
-	pair_open(test, &f, KFI_EP_DGRAM, ends);
-	route = route_of(ends, KFI_MSG);
-	route.loses = true;
-	route_needs_no_sleep(test, &route);
-	pair_close(test, &f, ends);
+	pair_needs_no_sleep(test, KFI_EP_DGRAM, KFI_MSG);
 }
 
 static void connected_posts_need_not_sleep(struct kunit *test)
