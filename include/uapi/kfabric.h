@@ -1947,9 +1947,10 @@ struct kfabric_pep_reject {
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EACCES the endpoint's own port needs a capability; -EINVAL @param_len, @addr
  * is a QP or of another family than the endpoint's address, or belongs to no
- * host, or a path MTU was chosen that the path does not carry; -KFI_ENOEQ no EQ; -ENETUNREACH there is no route to it; -EALREADY
- * it is being connected; -EISCONN it is connected, or was; -EBUSY too many
- * connections in the network namespace; -ENODEV its interface was removed.
+ * host, or a path MTU was chosen that the path does not carry; -KFI_ENOEQ no
+ * EQ; -ENETUNREACH there is no route to it; -EALREADY it is being connected;
+ * -EISCONN it is connected, or was; -EBUSY too many connections in the network
+ * namespace; -ENODEV its interface was removed.
  */
 struct kfabric_ep_connect {
 	__u32	size;
