@@ -65,6 +65,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_closed_descriptor_leaves_its_counter() -> Result {
+        let counter = counter(0)?;
+        let (one, other) = (Fd::new(counter.clone())?, Fd::new(counter.clone())?);
+        drop(one);
+        ensure!(!counter.descriptors().is_empty());
+        drop(other);
+        ensure!(counter.descriptors().is_empty());
+        // A descriptor that cannot be armed leaves it, too.
+        counter.close();
+        ensure_eq!(Fd::new(counter.clone()).err(), Some(EBADF));
+        ensure!(counter.descriptors().is_empty());
+        Ok(())
+    }
+
+    #[test]
     fn a_descriptor_reports_changes() -> Result {
         let counter = counter(0)?;
         counter.add(1);

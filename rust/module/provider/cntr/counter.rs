@@ -30,7 +30,9 @@
 //! `Counter::line` is a spin lock. The locks of a descriptor are taken under it: that of its entry
 //! in the line (`FdNotifier::entry`), then that of its wait queue. So are the lock of a callback
 //! and that of the domain's due works (`WorkQueue::due`). `Counter::changes` is taken in any
-//! context, under all of them too; no lock is taken under it.
+//! context, under all of them too; no lock is taken under it. The lock of [`Descriptors`] is not
+//! taken under `Counter::line`, nor the other way round; the locks of wait queues are taken under
+//! it.
 
 use core::mem::offset_of;
 
@@ -63,7 +65,10 @@ use kfi_core::{
     limits, //
 };
 
-use super::fd::FdNotifier;
+use super::fd::{
+    Descriptors,
+    FdNotifier, //
+};
 use crate::{
     mem::{
         SharedPages,
@@ -205,10 +210,9 @@ pub(crate) struct Counter {
     pub(super) changes: SpinLockIrq<Changes>,
     #[pin]
     line: SpinLock<Line>,
-    /// The tasks that poll descriptors. The close of the counter wakes them here too, because a
-    /// readable descriptor is not in `line`.
+    /// All descriptors, in `line` or readable.
     #[pin]
-    closing: WaitQueue,
+    descriptors: Descriptors,
 }
 
 impl Counter {
@@ -233,13 +237,13 @@ impl Counter {
                 Waiters::with_work(line::Line::new(), line::Line::new(), WorkLists::new()),
                 "Counter::line"
             ),
-            closing <- new_wait_queue!("Counter::closing"),
+            descriptors <- Descriptors::new(),
         }))
     }
 
-    /// The queue that the close of the counter wakes.
-    pub(super) fn closing(&self) -> &WaitQueue {
-        &self.closing
+    /// Its descriptors.
+    pub(super) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
     }
 
     /// The page that programs map read-only: `struct kfabric_cntr_values`.
@@ -594,13 +598,13 @@ impl Counter {
                 Token::Sleeper(waker) => waker.wake(WakeReason::Closed.reason()),
                 Token::Fd(notifier) => {
                     notifier.entry().removed(left.memory);
-                    notifier.notify();
+                    notifier.set_readable();
                 }
                 #[cfg(kfi_kunit)]
                 Token::Callback(callback) => callback.fire(WakeReason::Closed, left.memory),
             });
         }
-        self.closing.wake_all();
+        self.descriptors.hang_up();
     }
 
     /// Whether the counter was closed by force.

@@ -20,8 +20,8 @@
 //! An armed descriptor is a waiter of the counter like a task in a call ([`FdNotifier`]), so an add
 //! that does not reach its threshold does no work for it. A readable descriptor is not a waiter.
 //! Each descriptor has its own wait queue, so that a wake-up reaches only the tasks that wait for a
-//! descriptor that has become readable. Its pollers also wait for the close of the counter, which
-//! reaches those of readable descriptors too.
+//! descriptor that has become readable. The counter knows all its descriptors ([`Descriptors`]), so
+//! that its close reaches the tasks that poll readable ones too.
 //!
 //! read(2) loses no change: it takes the values and arms the descriptor for later changes in one
 //! step. If the values cannot be copied to the program, the descriptor becomes readable again.
@@ -36,6 +36,10 @@
 mod kunit;
 
 use kernel::{
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         atomic::{
             Acquire,
@@ -114,8 +118,8 @@ impl FdNotifier {
         self.wake();
     }
 
-    /// Makes the descriptor readable. The caller holds the counter's line lock, and calls
-    /// [`wake`](Self::wake) next.
+    /// Makes the descriptor readable. The caller holds the counter's line lock, and wakes the
+    /// pollers afterwards.
     pub(super) fn set_readable(&self) {
         self.readable.store(true, Release);
     }
@@ -125,6 +129,12 @@ impl FdNotifier {
         // The wait queue's lock orders this wake-up with a task that enters the queue and then
         // looks at the flag.
         self.queue.wake_poll(READABLE);
+    }
+
+    /// Wakes all tasks on the wait queue, including those that poll only for the close of the
+    /// counter.
+    fn hang_up(&self) {
+        self.queue.wake_all();
     }
 
     /// The descriptor was armed and is not readable any more. The caller holds the counter's line
@@ -137,6 +147,59 @@ impl FdNotifier {
     #[inline]
     pub(super) fn is_readable(&self) -> bool {
         self.readable.load(Acquire)
+    }
+}
+
+/// The descriptors of a counter, by the addresses of their notifiers.
+///
+/// Their number is limited ([`Counter::enter_waiters`]). The lock is taken when a descriptor is
+/// opened or closed and when the counter is closed, never by a change or a poll. The locks of the
+/// wait queues are taken under it. It is a spin lock, because the end of every process that has a
+/// descriptor takes it: no task is preempted while it holds it.
+#[pin_data]
+pub(super) struct Descriptors {
+    #[pin]
+    all: SpinLock<RBTree<usize, Arc<FdNotifier>>>,
+}
+
+impl Descriptors {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            all <- new_spinlock!(RBTree::new(), "cntr::Descriptors::all"),
+        })
+    }
+
+    fn key(notifier: &Arc<FdNotifier>) -> usize {
+        Arc::as_ptr(notifier).addr()
+    }
+
+    /// Enters a new descriptor. Fails with `ENOMEM`. Sleeps.
+    fn enter(&self, notifier: &Arc<FdNotifier>) -> Result {
+        let reservation = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let node = reservation.into_node(Self::key(notifier), notifier.clone());
+        self.all.lock().insert(node);
+        Ok(())
+    }
+
+    /// Removes a descriptor, if it was entered. Process context. Does not sleep.
+    fn leave(&self, notifier: &Arc<FdNotifier>) {
+        let left = self.all.lock().remove(&Self::key(notifier));
+        // Dropped without the lock.
+        drop(left);
+    }
+
+    /// Wakes all tasks that poll a descriptor. The counter is closed, so a descriptor that enters
+    /// later is refused when it is armed. Process context. Does not sleep.
+    pub(super) fn hang_up(&self) {
+        let all = self.all.lock();
+        for notifier in all.values() {
+            notifier.hang_up();
+        }
+    }
+
+    #[cfg(kfi_kunit)]
+    fn is_empty(&self) -> bool {
+        self.all.lock().is_empty()
     }
 }
 
@@ -159,6 +222,7 @@ impl<H: CounterRef> Fd<H> {
         // A descriptor is counted until it is dropped, so arming and reading it find room.
         holder.counter().enter_waiters()?;
         let fd = Arc::new(Self { holder, notifier }, GFP_KERNEL_ACCOUNT)?;
+        fd.counter().descriptors().enter(&fd.notifier)?;
         fd.arm(WaitCondition::AnyChange(fd.counter().seen()))?;
         Ok(fd)
     }
@@ -211,6 +275,7 @@ impl<H: CounterRef> Fd<H> {
 
 impl<H: CounterRef> Drop for Fd<H> {
     fn drop(&mut self) {
+        self.counter().descriptors().leave(&self.notifier);
         self.counter().remove(&self.notifier);
         self.counter().leave_waiters();
     }
@@ -222,7 +287,6 @@ impl<H: CounterRef> AnonFile for Fd<H> {
     #[link_section = ".text.hot"]
     fn poll<'a>(&'a self, table: &PollTable<'a>) -> u32 {
         table.register(&self.notifier.queue);
-        table.register(self.counter().closing());
         poll_events(self.counter().is_closed(), || self.is_readable())
     }
 
