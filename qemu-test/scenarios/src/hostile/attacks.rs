@@ -77,6 +77,12 @@ pub(super) trait Attack {
         Some(Evidence::new(Counter::Gsi, MOST))
     }
 
+    /// Whether it makes legitimate traffic of its own from [`begin`](Self::begin) to
+    /// [`end`](Self::end), which slows the flow down although it is no attack.
+    fn has_load(&self) -> bool {
+        false
+    }
+
     /// A phase of it ends. The error says what was wrong.
     fn end(&mut self) -> Result<(), String> {
         Ok(())

@@ -130,6 +130,11 @@ impl Attack for Mutations {
         self.spare = Some(Spare::begin(field));
     }
 
+    /// The sacrificial connections.
+    fn has_load(&self) -> bool {
+        true
+    }
+
     fn burst(&mut self, attacker: &mut Attacker, _at: &Facts, rng: &mut Rng) {
         self.record();
         for _ in 0..BURST {

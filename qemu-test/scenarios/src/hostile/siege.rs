@@ -360,6 +360,12 @@ impl Siege {
     fn visit(&mut self, number: usize, pairs: usize, first: &Rates) -> Result<(), String> {
         let name = self.phases[number].attack.name();
         phase(name);
+        self.phases[number].attack.begin(&self.field);
+        let first = if self.phases[number].attack.has_load() {
+            self.baseline()?
+        } else {
+            *first
+        };
         let evidence = self.phases[number].attack.evidence();
         let counted = |field: &Field| evidence.map_or(0, |evidence| evidence.count(field));
         let (sent, captured) = (self.attacker.sent, self.attacker.captured);
@@ -367,7 +373,6 @@ impl Siege {
         let counters = CounterSnapshot::of(&self.field);
         self.flow.slowest();
         let begin = Instant::now();
-        self.phases[number].attack.begin(&self.field);
         let mut peak = 0;
         for pair in 0.. {
             let is_slow = pair >= pairs && self.phases[number].part() < RATE;
@@ -383,11 +388,12 @@ impl Siege {
         }
         self.await_newcomer(number, before.newcomers)?;
         let took = begin.elapsed();
-        let verdict = self.phases[number].attack.end();
-        let grown = counters.grown(&self.field);
-        let (sent, captured) = (self.attacker.sent - sent, self.attacker.captured - captured);
-        let counted = counted(&self.field) - counted_before;
         let (after, slowest) = (self.flow.counts(), self.flow.slowest());
+        let (sent, captured) = (self.attacker.sent - sent, self.attacker.captured - captured);
+        let grown = counters.grown(&self.field);
+        let counted = counted(&self.field) - counted_before;
+        let lingers = self.lingers(number, &first);
+        let verdict = self.phases[number].attack.end();
         let part = self.phases[number].part();
         println!(
             "{name}: {sent} packets in {:.1} s, {}{captured} answers, good flow at {part:.2}, {} newcomers \
@@ -405,7 +411,7 @@ impl Siege {
             let why = format!("the good flow has {part:.2} of its rate, less than {RATE}");
             failures.push(why);
         }
-        failures.extend(self.lingers(number, first)?);
+        failures.extend(lingers?);
         if peak > PEAK {
             let why = format!("the kernel uses {peak} KiB more, and may use {PEAK}");
             failures.push(why);
@@ -447,13 +453,14 @@ impl Siege {
     }
 
     /// Checks that the attack does not slow down the slices between its own: then the flow would be
-    /// faster some time after it. Returns the failure.
+    /// faster some time after its last packet. `first` is the rate before the attack. The phase has
+    /// not ended, so [the attack's load](Attack::has_load) goes on. Returns the failure.
     fn lingers(&mut self, number: usize, first: &Rates) -> Result<Option<String>, String> {
         let quiet = Rates::median(&self.phases[number].quiet);
         if quiet.part_of(first) >= RATE {
             return Ok(None);
         }
-        std::thread::sleep(REST);
+        self.pass(None, REST)?;
         let after = self.baseline()?;
         let part = quiet.part_of(&after);
         Ok((part < RATE).then(|| {
