@@ -16,6 +16,7 @@ tests![
     buffered_messages_are_charged_to_their_receiver,
     buffered_messages_from_the_wire_are_charged_to_their_receiver,
     waiting_messages_are_charged_to_their_receiver => 300,
+    a_sender_reclaims_little_of_a_full_receiver,
 ];
 
 /// The roles in which a test starts this program as another process.
@@ -234,9 +235,26 @@ impl Cgroup {
 
     /// Bytes that are charged to it.
     pub(crate) fn current(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("{}/memory.current", self.0));
-        let text = text.expect("memory.current");
-        text.trim().parse().expect("a number")
+        self.file("memory.current")
+            .trim()
+            .parse()
+            .expect("a number")
+    }
+
+    /// Limits the bytes that may be charged to it.
+    fn limit(&self, bytes: u64) {
+        std::fs::write(format!("{}/memory.max", self.0), bytes.to_string()).expect("memory.max");
+    }
+
+    /// The number of charges that met its limit. Each attempt to reclaim its memory counts again.
+    fn met_limit(&self) -> u64 {
+        let events = self.file("memory.events");
+        let count = events.lines().find_map(|line| line.strip_prefix("max "));
+        count.expect("max").parse().expect("a number")
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(format!("{}/{name}", self.0)).expect(name)
     }
 }
 
@@ -374,5 +392,52 @@ fn waiting_messages_are_charged_to_their_receiver() {
     assert!(
         grown >= all * WAITING_BYTES,
         "{grown} bytes for {all} messages"
+    );
+}
+
+/// Bytes that the receiver's group may have besides what its process uses, and the number of
+/// messages that are sent when it is full.
+const SPARE: u64 = 2 << 20;
+const REFUSED: u64 = 50;
+
+/// The most charges that meet the limit for one refused message. A task that insists makes 16
+/// attempts and more.
+const CHARGES: u64 = 4;
+
+/// A message that finds no room in its receiver's memory group stays with its sender, whose task
+/// does not try for long to reclaim the receiver's memory.
+fn a_sender_reclaims_little_of_a_full_receiver() {
+    device();
+    let mut process = Process::in_role("hoarder");
+    let theirs = Cgroup::new("kfi-receiver");
+    theirs.take(process.id());
+    let host = Host::with(&Options {
+        tx_size: 1024,
+        cq_entries: 1024,
+        ..Options::default()
+    });
+    process.tell(&format!("{LINK} 1"));
+    let peer = process.read_line().parse().expect("address");
+    let peer = host.av.insert_one(peer).expect("insert");
+    theirs.limit(theirs.current() + SPARE);
+    let bytes = Buffer::new(KEPT).expect("buffer");
+    // A message that is kept completes before the call returns.
+    let is_kept = |context| {
+        host.ep.send(peer, &bytes, context).expect("send");
+        host.cq.next(Duration::ZERO).expect("next").is_some()
+    };
+    let kept = (0..KEPT_COUNT)
+        .take_while(|context| is_kept(*context))
+        .count() as u64;
+    assert!(kept > 0 && kept < KEPT_COUNT, "{kept} messages were kept");
+    let before = theirs.met_limit();
+    for context in 0..REFUSED {
+        assert!(!is_kept(context), "message {context} was kept");
+    }
+    let charges = theirs.met_limit() - before;
+    println!("{kept} messages were kept, {charges} charges for {REFUSED} others met the limit");
+    assert!(
+        (REFUSED..=CHARGES * REFUSED).contains(&charges),
+        "{charges} charges"
     );
 }
