@@ -28,8 +28,9 @@ pub(super) fn starting_work_of_a_connection() {
     starting(Way::Connection);
 }
 
-/// An addition starts a send, a write and, except on a connection, an atomic. Each allocation and
-/// each copy that the addition makes fails in turn.
+/// An addition starts a send, a write and, except on a connection, an atomic. Each allocation that
+/// the addition makes fails in turn. On one host it makes none: the memory was taken when the work
+/// was queued. A fault can still occur there before the call, in a page fault of the program.
 fn starting(way: Way) {
     const LEN: usize = 5000;
     let fail_nth = prepare();
@@ -66,6 +67,7 @@ fn starting(way: Way) {
         };
         if let Some(errno) = result {
             assert!(met, "{errno} without a fault");
+            assert!(way != Way::OneHost, "fault {nth}: {errno}");
             assert!(
                 errno == Errno::ENOMEM || errno == Errno::EFAULT,
                 "fault {nth}: {errno}"
@@ -106,7 +108,7 @@ fn starting(way: Way) {
         }
         a.expect_nothing();
         if !met {
-            assert!(nth > 1, "no fault occurred");
+            assert!(nth > 1 || way == Way::OneHost, "no fault occurred");
             println!("{} faults in turn", nth - 1);
             return;
         }
