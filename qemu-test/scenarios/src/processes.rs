@@ -396,12 +396,12 @@ fn waiting_messages_are_charged_to_their_receiver() {
 }
 
 /// Bytes that the receiver's group may have besides what its process uses, and the number of
-/// messages that are sent when it is full.
+/// messages that are refused when it is full.
 const SPARE: u64 = 2 << 20;
 const REFUSED: u64 = 50;
 
-/// The most charges that meet the limit for one refused message. A task that insists makes 16
-/// attempts and more.
+/// The most charges that meet the limit for one message. A task that insists makes 16 attempts and
+/// more.
 const CHARGES: u64 = 4;
 
 /// A message that finds no room in its receiver's memory group stays with its sender, whose task
@@ -431,13 +431,20 @@ fn a_sender_reclaims_little_of_a_full_receiver() {
         .count() as u64;
     assert!(kept > 0 && kept < KEPT_COUNT, "{kept} messages were kept");
     let before = theirs.met_limit();
-    for context in 0..REFUSED {
-        assert!(!is_kept(context), "message {context} was kept");
+    // An attempt to reclaim may make room for a later message.
+    let (mut sent, mut refused) = (0, 0);
+    while refused < REFUSED {
+        refused += u64::from(!is_kept(sent));
+        sent += 1;
+        assert!(
+            sent < 4 * REFUSED,
+            "{refused} of {sent} messages were refused"
+        );
     }
     let charges = theirs.met_limit() - before;
-    println!("{kept} messages were kept, {charges} charges for {REFUSED} others met the limit");
+    println!("{kept} messages were kept, {charges} charges for {sent} others met the limit");
     assert!(
-        (REFUSED..=CHARGES * REFUSED).contains(&charges),
-        "{charges} charges"
+        (REFUSED..=CHARGES * sent).contains(&charges),
+        "{charges} charges for {sent} messages, {refused} of them refused"
     );
 }
