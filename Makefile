@@ -7,12 +7,17 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := modules
 
-.PHONY: help all modules modules_install load demo test test-sanitize bench check fuzz hostile shell deb clean
+.PHONY: help all modules modules_install load demo quick test test-all test-sanitize mutants bench check fuzz hostile shell deb clean
 
 help:
 	@echo 'make demo            set everything up, boot two hosts on a stock kernel, show the main job'
-	@echo 'make test            every test: cargo, KUnit, guest scenarios, packages; ends with passed, failed, skipped'
-	@echo 'make test-sanitize   the guest tests under KASAN, lockdep, kmemleak and injected failures'
+	@echo 'make quick           build, boot, and the tests that a change touches, in a minute and a half'
+	@echo 'make test            every test: cargo, KUnit, guest scenarios; ends with passed, failed, skipped;'
+	@echo '                     the packages if packaging, scripts, Kbuild or tools have changed'
+	@echo 'make test-all        the same, and the packages always'
+	@echo 'make test-sanitize   the guest tests under KASAN, lockdep, kmemleak and injected failures;'
+	@echo '                     SHARD=1/4 runs the first quarter'
+	@echo 'make mutants         known defects put back one by one; each must be noticed (hours)'
 	@echo 'make bench           measurements beside the peers: a table, build/bench.json, an SVG plot'
 	@echo 'make bench COUNT=1   the same in instructions instead of time: a column of the table, build/bench-count.json'
 	@echo 'make check           formatting, clippy, checkpatch, docs, dead links'
@@ -87,11 +92,20 @@ endif
 demo:
 	@qemu-test/demo
 
+quick:
+	@qemu-test/quick
+
 test:
 	@qemu-test/run
 
+test-all:
+	@qemu-test/run --all
+
 test-sanitize:
 	@qemu-test/run sanitize
+
+mutants:
+	@qemu-test/mutants/run
 
 bench:
 	@qemu-test/bench

@@ -143,6 +143,46 @@ prune() {
 	done
 }
 
+# sources PATH...: a hash of the files below these paths of the checkout, names and
+# contents. Tests of the crates and what cargo built are left out: only cargo's own
+# runs use them.
+sources() {
+	(cd "$KF_TOP" && find "$@" \( -path 'rust/*/tests' -o -path 'rust/*/fuzz' -o -name target -o -name '.*.cmd' \) \
+		-prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | hash_of
+}
+
+# restore KIND KEY DIRECTORY: DIRECTORY gets the files that a checkout on this machine
+# built from the same sources; fails if there are none. A DIRECTORY that has them stays
+# as it is.
+restore() {
+	local entry=$KF_CACHE/$1-$2
+	if [ "$(cat "$3/.built" 2>/dev/null)" != "$2" ]; then
+		[ -e "$entry/.built" ] || return
+		mkdir -p "$3"
+		rm -f "$3/.built"
+		cp -a --reflink=auto --remove-destination "$entry/." "$3/"
+	fi
+	[ ! -e "$entry" ] || used "$entry"
+}
+
+# keep KIND KEY NUMBER DIRECTORY FILE...: keep these files of DIRECTORY for restore; of each
+# kind the last NUMBER. With KF_KEEP=0 nothing is kept.
+keep() {
+	local entry=$KF_CACHE/$1-$2 tmp=$KF_CACHE/$1-$2.tmp.$$ kind=$1 number=$3 dir=$4 old
+	printf '%s\n' "$2" >"$dir/.built"
+	[ "${KF_KEEP:-1}" != 0 ] || return 0
+	shift 4
+	if [ ! -e "$entry" ]; then
+		mkdir -p "$tmp"
+		(cd "$dir" && cp -a --reflink=auto --parents .built "$@" "$tmp/")
+		# Another checkout may have been faster
+		mv -T "$tmp" "$entry" 2>/dev/null || rm -rf "$tmp"
+	fi
+	used "$entry"
+	find "$KF_CACHE/used" -name "$kind-*" -printf '%T@ %f\n' | sort -rn | tail -n "+$((number + 1))" |
+		while read -r _ old; do rm -rf "${KF_CACHE:?}/$old" "$KF_CACHE/used/$old"; done
+}
+
 # more_space DIRECTORY: print the remedy if its file system is full.
 more_space() {
 	case $1 in

@@ -83,6 +83,14 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
                 })
         })
         .collect();
+    let wanted = match shard(&args) {
+        Ok(Some((which, all))) => wanted.into_iter().skip(which - 1).step_by(all).collect(),
+        Ok(None) => wanted,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
     if args.iter().any(|arg| arg == "--list") {
         for test in wanted {
             println!("{}", short(test));
@@ -90,10 +98,19 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
         return ExitCode::SUCCESS;
     }
 
+    let time = args.iter().find_map(|arg| arg.strip_prefix("--for="));
+    let time = time.map(|text| Duration::from_secs(text.parse().unwrap_or(0)));
+
     println!("KTAP version 1");
     println!("1..{}", wanted.len());
-    let mut failed = 0;
+    let (mut failed, mut skipped) = (0, 0);
+    let first = Instant::now();
     for (number, test) in wanted.iter().enumerate() {
+        if time.is_some_and(|time| first.elapsed() > time) {
+            println!("ok {} {} # SKIP no time is left", number + 1, short(test));
+            skipped += 1;
+            continue;
+        }
         let begin = Instant::now();
         let result = run_one(test);
         let took = begin.elapsed().as_millis();
@@ -106,10 +123,22 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
         failed += usize::from(result.is_err());
     }
     println!(
-        "# Totals: pass:{} fail:{failed} skip:0",
-        wanted.len() - failed
+        "# Totals: pass:{} fail:{failed} skip:{skipped}",
+        wanted.len() - failed - skipped
     );
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// `--shard=K/N`: each N-th test from the K-th on.
+fn shard(args: &[String]) -> Result<Option<(usize, usize)>, String> {
+    let Some(text) = args.iter().find_map(|arg| arg.strip_prefix("--shard=")) else {
+        return Ok(None);
+    };
+    text.split_once('/')
+        .and_then(|(which, all)| Some((which.parse().ok()?, all.parse().ok()?)))
+        .filter(|(which, all)| (1..=*all).contains(which))
+        .map(Some)
+        .ok_or_else(|| format!("--shard={text} is not K/N with K from 1 to N"))
 }
 
 fn run_one(test: &Test) -> Result<(), String> {

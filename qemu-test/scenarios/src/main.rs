@@ -5,7 +5,9 @@
 //! [`harness`] runs them, [`host`] has their common objects.
 //!
 //! ```text
-//! kfi-scenarios [--list] [--exact] [--faults] [WORD...]    tests whose name has a WORD, or all
+//! kfi-scenarios [--list] [--exact] [--faults] [--shard=K/N] [--for=SECONDS] [WORD...]
+//!                          tests whose name has a WORD, or all; of these, each N-th; none
+//!                          begins after so many seconds
 //! ```
 //!
 //! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz). `kfi-scenarios --hostile SECONDS

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# The parts of the tests, a function for each: part_NAME [TEST]... builds what it
+# needs, runs the tests, all or those that are named, and tallies them (tally.sh).
+# Sourced by qemu-test/run, never run.
+
+# kind PART: whether a part runs on the host, in a guest, or alone, because it compares rates.
+kind() {
+	case $1 in
+	core | roce | tools | scripts) echo host ;;
+	hostile) echo alone ;;
+	*) echo guest ;;
+	esac
+}
+
+# Seconds that a guest may take; a quiet machine needs a fifth of it, and a third on a
+# sanitizing kernel.
+guest_limit() { [ "$flavour" = sanitize ] && echo 10800 || echo 1500; }
+
+# A guest in which threads meet wherever they can, and the groups of tests with many threads or
+# with tasks that do not run.
+preempting=(--smp 4 --append preempt=full)
+threads=(races:: regressions:: threads:: processes:: connections::slow:: unscheduled::)
+
+how_far_cargo() { grep -aE '^( +Compiling| +Running|test result)' "$1" | tail -n 1 | cut -c1-60; }
+how_far_tap() { printf '%s tests' "$(grep -acE '^ *(not )?ok ' "$1")"; }
+how_far_library() { printf '%s tests' "$(grep -acE '^(test .* \.\.\. |(not )?ok )' "$1")"; }
+how_far_fuzz() { grep -aE '^round [0-9]+ SEED' "$1" | tail -n 1 | cut -c1-60; }
+how_far_hostile() { grep -aE '^[A-Za-z].*newcomers' "$1" | tail -n 1 | cut -d: -f1; }
+
+# timed_run TITLE LOG HOW_FAR COMMAND...: run_logged; the time is that of the run, or of the boot.
+timed_run() {
+	local title=$1 log=$2 how_far=$3 start status=0 boots=$run/boots-$BASHPID ms file
+	shift 3
+	start=$(clock)
+	: >"$boots"
+	KF_BOOT_TIMES=$boots run_logged "$title" "$log" "$how_far" -- "$@" || status=$?
+	while read -r ms file; do
+		boot_ms=$((boot_ms + ms)) kernel_log=$file
+	done <"$boots"
+	rm -f "$boots"
+	run_ms=$((run_ms + $(clock) - start - boot_ms))
+	return $status
+}
+
+# split ARGUMENT... -- [TEST]...: sets $arguments and $tests.
+split() {
+	arguments=()
+	while [ "$1" != -- ]; do
+		arguments+=("$1")
+		shift
+	done
+	shift
+	tests=("$@")
+}
+
+# The tests of cargo_part. The time of each test is an unstable option of the test programs, which
+# Cargo and the tests of the documentation do not get.
+cargo_tests() {
+	local status=0
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER='env RUSTC_BOOTSTRAP=1' "$KF_TOP/scripts/inside" -C "$dir" \
+		cargo test --no-fail-fast "${arguments[@]}" -- -Z unstable-options --report-time "${tests[@]}" ||
+		status=$?
+	[ -z "${documentation:-}" ] || "$KF_TOP/scripts/inside" -C "$dir" \
+		cargo test --no-fail-fast --workspace --doc -- "${tests[@]}" || status=$?
+	return $status
+}
+
+# cargo_part NAME DIRECTORY CARGO_ARGUMENT... -- [TEST]...; with $documentation its tests, too.
+cargo_part() {
+	local name=$1 dir=$KF_TOP/$2 log=$KF_LOG_DIR/test-$1.log status=0 arguments tests p f s
+	shift 2
+	split "$@"
+	built run_logged "$name: cargo build" "$log" how_far_cargo -- "$KF_TOP/scripts/inside" -C "$dir" \
+		cargo test --no-run "${arguments[@]}" || {
+		broken "$name" "the tests do not build" "$log"
+		return
+	}
+	timed_run "$name: cargo test" "$log" how_far_cargo cargo_tests || status=$?
+	read -r p f s < <(cargo_counts "$log")
+	cargo_times "$name" "$log" >>"$run/times"
+	grep -aE '^test .* FAILED' "$log" | sed "s/^/$name: /" >>"$run/failures" || :
+	tally "$name" "$p" "$f" "$s"
+	((status == 0 || f > 0)) || broken "$name" "cargo failed" "$log"
+	((p > 0)) || broken "$name" "no test ran" "$log"
+}
+
+# tap_part NAME LEAF COMMAND...: LEAF matches the lines that are tests.
+tap_part() {
+	local name=$1 leaf=$2 log=$KF_LOG_DIR/test-$flavour-$1.log status=0 p f s kernel_log=''
+	shift 2
+	timed_run "$name" "$log" how_far_tap tap_timed "$@" || status=$?
+	[ -z "$kernel_log" ] || kunit_times "$log" "$kernel_log"
+	read -r p f s < <(tap_counts "$log" "$leaf")
+	tap_times "$name" "$log" "$leaf" >>"$run/times"
+	tap_failures "$name" "$log" >>"$run/failures"
+	tally "$name" "$p" "$f" "$s"
+	# Status 125 is a fault that the kernel reported, whatever the tests said.
+	((status == 0 || (f > 0 && status == 1))) || broken "$name" "ended with status $status" "$log"
+	# A test of the scripts may be skipped whole, with its reason
+	((p > 0)) || { [[ $name == test-* ]] && ((s > 0)); } || broken "$name" "no test ran" "$log"
+}
+
+# guest OPTION... -- COMMAND: 4 GiB, because some tests send messages of 1 GiB.
+guest() {
+	local how=boot
+	[ "${VNG:-}" != 1 ] || case $part in kunit | scenarios | library) how=vng ;; esac
+	"$KF_TOP/qemu-test/$how" --kernel "$part_flavour" --mem 4G --timeout "$(guest_limit)" "$@"
+}
+
+# The parts below need these builds; what another part has built is there at once. Each prints
+# where the result is.
+module() { "$KF_TOP/scripts/module" "$part_flavour" "$@" 2>"$KF_LOG_DIR/build-module-$part.log"; }
+tools() { "$KF_TOP/scripts/tools" "${KF_PROGRAMS[@]}" 2>"$KF_LOG_DIR/build-tools-$part.log"; }
+consumers() { "$KF_TOP/scripts/consumers" "$part_flavour" 2>"$KF_LOG_DIR/build-consumers.log"; }
+
+# The verbs program that the part interop runs on the other side.
+verbs_peer() {
+	"$KF_TOP/scripts/inside" -C "$KF_TOP" clang -O2 -Wall -Wextra -Werror \
+		-o "$KF_BUILD/verbs-peer" qemu-test/verbs-peer.c -libverbs 2>"$KF_LOG_DIR/build-verbs-peer.log" &&
+		printf '%s\n' "$KF_BUILD/verbs-peer"
+}
+
+# need VARIABLE BUILD [ARGUMENT]...: what a build prints, in a variable. A build that fails ends the
+# part.
+need() {
+	local variable=$1 start status=0 said
+	shift
+	step "$part: building: $*"
+	start=$(clock)
+	said=$("$@") || status=$?
+	build_ms=$((build_ms + $(clock) - start))
+	if ((status)); then
+		broken "$part" "a build failed ($*)" "$KF_LOG_DIR/build-$1*.log"
+		exit 1
+	fi
+	printf -v "$variable" '%s' "$said"
+}
+
+part_core() { cargo_part core rust/core --tests -- "$@"; }
+part_roce() { cargo_part roce rust/roce --tests -- "$@"; }
+
+part_tools() {
+	documentation=1 cargo_part tools tools --workspace --tests -- "$@"
+	[ $# -eq 0 ] || return 0
+	# Everything is compiled with that cfg, in a folder of its own.
+	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$KF_BUILD/cargo-loom \
+		cargo_part tools-loom tools -p kfi --lib -- loom_
+}
+
+part_scripts() {
+	local script name
+	for script in "$KF_TOP"/scripts/test-* "$KF_TOP"/qemu-test/test-*; do
+		name=$(basename "$script")
+		[ $# -eq 0 ] || wanted "$name" "$@" || continue
+		tap_part "$name" '.' "$script"
+	done
+}
+
+# wanted NAME WORD...: the name has one of the words.
+wanted() {
+	local name=$1 word
+	shift
+	for word; do [[ $name != *"$word"* ]] || return 0; done
+	return 1
+}
+
+# kunit_part NAME BOOT_OPTION... -- [SUITE[.CASE]]...: the suites of the module $ko, in a guest. The
+# kernel's own suites ran when it booted.
+kunit_part() {
+	local name=$1 commands='' filter arguments tests
+	split "${@:2}"
+	for filter in "${tests[@]:-*}"; do
+		[[ $filter == *.* ]] || filter+='.*'
+		commands+="printf '%s' '$filter' >/sys/module/kunit/parameters/filter_glob
+			insmod /kfabric.ko && results && rmmod kfabric || status=1
+		"
+	done
+	tap_part "$name" '^    +(not )?ok ' guest --name "$name" "${arguments[@]}" --put "$ko:kfabric.ko" -- "
+		cd /sys/kernel/debug/kunit && own=\" \$(echo *) \" status=0
+		results() {
+			for suite in *; do
+				case \$own in *\" \$suite \"*) ;; *) cat \$suite/results ;; esac
+			done
+		}
+		$commands
+		exit \$status"
+}
+
+part_kunit() {
+	need ko module KFI_KUNIT=1
+	kunit_part kunit -- "$@"
+}
+
+part_consumers() {
+	local modules puts=() consumer
+	need ko module
+	need bin tools
+	need modules consumers
+	for consumer in $modules; do puts+=(--put "$consumer:${consumer##*/}"); done
+	tap_part consumers '^    +(not )?ok ' guest --name consumers --put "$ko:kfabric.ko" \
+		--put "$bin/kfi" "${puts[@]}" -- "$KF_TOP/qemu-test/consumers/run-guest" "${shard[@]}" "$@"
+}
+
+# scenarios_part NAME BOOT_OPTION... -- [ARGUMENT]...: kfi-scenarios with these arguments.
+scenarios_part() {
+	local name=$1 arguments tests
+	split "${@:2}"
+	tap_part "$name" '.' guest --name "$name" "${arguments[@]}" --put "$ko:kfabric.ko" --put "$bin/kfi" \
+		--put "$bin/kfi-scenarios" -- \
+		"insmod /kfabric.ko && kfi-scenarios ${tests[*]}; status=\$?; rmmod kfabric && exit \$status"
+}
+
+# For qemu-test/quick with the module that has the suites, which do not run, and for $QUICK seconds.
+part_scenarios() {
+	if [ -n "${QUICK:-}" ]; then
+		need ko module KFI_KUNIT=1
+		need bin tools
+		scenarios_part scenarios --append kunit.enable=0 -- "--for=$QUICK" "$@"
+		return
+	fi
+	need ko module
+	need bin tools
+	scenarios_part scenarios -- "${shard[@]}" "$@"
+}
+
+part_faults() {
+	need ko module
+	need bin tools
+	scenarios_part faults -- --faults "$@"
+}
+
+part_races() {
+	need ko module KFI_KUNIT=1
+	[ $# -gt 0 ] || kunit_part races-kunit "${preempting[@]}" --
+	need ko module
+	need bin tools
+	scenarios_part races "${preempting[@]}" -- "${@:-${threads[@]}}"
+}
+
+# A test program's output, and a line of TAP for each example.
+part_library() {
+	local log=$KF_LOG_DIR/test-$flavour-library.log status=0 p f s good bad rest
+	local examples='atomic counter pingpong ring barrier credits' example puts=()
+	need ko module
+	need bin tools
+	for example in $examples; do puts+=(--put "$bin/examples/$example"); done
+	[ $# -eq 0 ] || examples=''
+	timed_run library "$log" how_far_library tap_timed guest --name library \
+		--put "$ko:kfabric.ko" --put "$bin/test-device:bin/test-device" --put "$bin/kfi" "${puts[@]}" -- "
+		insmod /kfabric.ko && kfi link add kfi0 netdev lo || exit 3
+		RUSTC_BOOTSTRAP=1 test-device --ignored --test-threads=1 -Z unstable-options --report-time $*
+		status=\$?
+		[ \$status = 0 ] || status=1
+		for example in $examples; do
+			if \$example kfi0; then echo \"ok - example \$example\"
+			else echo \"not ok - example \$example\"; status=1; fi
+		done
+		rmmod kfabric && exit \$status" || status=$?
+	read -r p f s < <(cargo_counts "$log")
+	read -r good bad rest < <(tap_counts "$log" '.')
+	{ cargo_times library "$log" && tap_times library "$log" .; } >>"$run/times"
+	grep -aE '^(test .* FAILED|not ok .*)' "$log" | sed "s/^/library: /" >>"$run/failures" || :
+	tally library $((p + good)) $((f + bad)) $((s + rest))
+	((status == 0 || (f + bad > 0 && status == 1))) || broken library "ended with status $status" "$log"
+	((p > 0)) || broken library "no test ran" "$log"
+}
+
+part_interop() {
+	local peer
+	need ko module
+	need bin tools
+	need peer verbs_peer
+	tap_part interop '.' guest --name interop --debian --put "$ko:kfabric.ko" --put "$bin/kfi" \
+		--put "$bin/kfi-scenarios" --put "$peer" -- "$KF_TOP/qemu-test/interop" "$@"
+}
+
+part_pair() {
+	need ko module
+	need bin tools
+	tap_part pair '.' "$KF_TOP/qemu-test/pair" --kernel "$part_flavour" --timeout "$(guest_limit)" \
+		--put "$ko:kfabric.ko" --put "$bin/kfi" \
+		--put "$KF_TOP/qemu-test/pair-tests:bin/pair-tests" -- pair-tests "$@"
+}
+
+part_cost() { tap_part cost '.' "$KF_TOP/qemu-test/bench" --cost "$@"; }
+
+part_packages() {
+	local passed
+	passed=$KF_CACHE/passed/packages-$(sources packaging scripts Kbuild Kconfig Makefile tools qemu-test/packages \
+		qemu-test/packages-guest)
+	if [ -z "$all" ] && [ -e "$passed" ]; then
+		say "   packages: they passed with the same packaging, scripts, Kbuild and tools; make test-all runs them again"
+		printf 'packages 0 0 0 0 0 0\n' >>"$run/rows"
+		return
+	fi
+	tap_part packages '.' "$KF_TOP/qemu-test/packages"
+	if ! grep -q '^packages: ' "$run/failures"; then
+		mkdir -p "$KF_CACHE/passed"
+		: >"$passed"
+	fi
+}
+
+# attack_part NAME HOW_FAR SECONDS FAILURE [SUCCESS]: fuzz or hostile, one test each. FAILURE and
+# SUCCESS are patterns of lines.
+attack_part() {
+	local name=$1 log=$KF_LOG_DIR/test-$flavour-$1.log why
+	if timed_run "$name" "$log" "$2" env TIME="$3" FLAVOUR="$flavour" "$KF_TOP/qemu-test/$name" &&
+		{ [ $# -lt 5 ] || grep -aqE "$5" "$log"; }; then
+		tally "$name" 1 0 0
+	else
+		why=$(grep -aE "$4" "$log" | tail -n 1) || :
+		broken "$name" "${why:-it did not come to its end}" "$log"
+	fi
+}
+
+part_fuzz() { attack_part fuzz how_far_fuzz 20 '^(# fuzz: failed|round [0-9]+ SEED)'; }
+part_hostile() {
+	attack_part hostile how_far_hostile 60 '^hostile: failed' '^hostile: [0-9]+ packets, .*: ok'
+}
