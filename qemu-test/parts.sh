@@ -5,15 +5,6 @@
 # needs, runs the tests, all or those that are named, and tallies them (tally.sh).
 # Sourced by qemu-test/run, never run.
 
-# kind PART: whether a part runs on the host, in a guest, or alone, because it compares rates.
-kind() {
-	case $1 in
-	core | roce | tools | scripts) echo host ;;
-	hostile) echo alone ;;
-	*) echo guest ;;
-	esac
-}
-
 # Seconds that a guest may take; a quiet machine needs a fifth of it, and a third on a
 # sanitizing kernel.
 guest_limit() { [ "$flavour" = sanitize ] && echo 10800 || echo 1500; }
@@ -212,7 +203,8 @@ scenarios_part() {
 		"insmod /kfabric.ko && kfi-scenarios ${tests[*]}; status=\$?; rmmod kfabric && exit \$status"
 }
 
-# For qemu-test/quick with the module that has the suites, which do not run, and for $QUICK seconds.
+# All that are named; without names those that do not wait for time-outs. For qemu-test/quick with
+# the module that has the suites, which do not run, and for $QUICK seconds.
 part_scenarios() {
 	if [ -n "${QUICK:-}" ]; then
 		need ko module KFI_KUNIT=1
@@ -222,7 +214,15 @@ part_scenarios() {
 	fi
 	need ko module
 	need bin tools
+	[ $# -gt 0 ] || set -- --no-timeouts
 	scenarios_part scenarios -- "${shard[@]}" "$@"
+}
+
+# The clock of this guest counts instructions, and jumps while nothing runs.
+part_timeouts() {
+	need ko module
+	need bin tools
+	scenarios_part timeouts --count -- --timeouts "${shard[@]}" "$@"
 }
 
 part_faults() {

@@ -14,6 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::timeouts::TIMEOUTS;
+
 /// A test: its name and its function.
 pub(crate) struct Test {
     /// `group::property`.
@@ -69,23 +71,8 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
         (test.run)();
         return ExitCode::SUCCESS;
     }
-    let exact = args.iter().any(|arg| arg == "--exact");
-    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    let wanted: Vec<&Test> = all
-        .filter(|test| {
-            words.is_empty()
-                || words.iter().any(|word| {
-                    if exact {
-                        short(test) == word.as_str()
-                    } else {
-                        short(test).contains(word.as_str())
-                    }
-                })
-        })
-        .collect();
-    let wanted = match shard(&args) {
-        Ok(Some((which, all))) => wanted.into_iter().skip(which - 1).step_by(all).collect(),
-        Ok(None) => wanted,
+    let wanted = match selected(&args, all.collect()) {
+        Ok(wanted) => wanted,
         Err(why) => {
             eprintln!("{why}");
             return ExitCode::from(2);
@@ -129,15 +116,50 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// `--shard=K/N`: each N-th test from the K-th on.
-fn shard(args: &[String]) -> Result<Option<(usize, usize)>, String> {
+/// The tests that the arguments select: those with a word in their names, or with `--exact` as
+/// their names; with `--timeouts` those of [`TIMEOUTS`], with `--no-timeouts` the others; of these
+/// each N-th from the K-th on with `--shard=K/N`.
+fn selected<'a>(args: &[String], all: Vec<&'a Test>) -> Result<Vec<&'a Test>, String> {
+    let flag = |flag: &str| args.iter().any(|arg| arg == flag);
+    if flag("--timeouts") || flag("--no-timeouts") {
+        let missing = TIMEOUTS
+            .iter()
+            .find(|name| all.iter().all(|test| short(test) != **name));
+        if let Some(name) = missing {
+            return Err(format!("timeouts.rs names {name}, and there is no such test"));
+        }
+    }
+    let (which, shards) = shard(args)?;
+    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
+    let named = |test: &Test| {
+        words.is_empty()
+            || words.iter().any(|word| {
+                if flag("--exact") {
+                    short(test) == word.as_str()
+                } else {
+                    short(test).contains(word.as_str())
+                }
+            })
+    };
+    let waits = |test: &Test| TIMEOUTS.contains(&short(test));
+    Ok(all
+        .into_iter()
+        .filter(|test| named(test))
+        .filter(|test| !flag("--timeouts") || waits(test))
+        .filter(|test| !flag("--no-timeouts") || !waits(test))
+        .skip(which - 1)
+        .step_by(shards)
+        .collect())
+}
+
+/// K and N of `--shard=K/N`.
+fn shard(args: &[String]) -> Result<(usize, usize), String> {
     let Some(text) = args.iter().find_map(|arg| arg.strip_prefix("--shard=")) else {
-        return Ok(None);
+        return Ok((1, 1));
     };
     text.split_once('/')
         .and_then(|(which, all)| Some((which.parse().ok()?, all.parse().ok()?)))
         .filter(|(which, all)| (1..=*all).contains(which))
-        .map(Some)
         .ok_or_else(|| format!("--shard={text} is not K/N with K from 1 to N"))
 }
 

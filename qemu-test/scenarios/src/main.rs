@@ -5,9 +5,12 @@
 //! [`harness`] runs them, [`host`] has their common objects.
 //!
 //! ```text
-//! kfi-scenarios [--list] [--exact] [--faults] [--shard=K/N] [--for=SECONDS] [WORD...]
-//!                          tests whose name has a WORD, or all; of these, each N-th; none
-//!                          begins after so many seconds
+//! kfi-scenarios [OPTION]... [WORD...]    tests whose name has a WORD, or all
+//!     --exact            tests with these names
+//!     --list             print their names, and run none
+//!     --timeouts         only those of timeouts.rs; --no-timeouts: only the others
+//!     --shard=K/N        of these each N-th, from the K-th on
+//!     --for=SECONDS      begin none after so many seconds
 //! ```
 //!
 //! `kfi-scenarios --fuzz SECONDS SEED` runs the [fuzzer](fuzz). `kfi-scenarios --hostile SECONDS
@@ -103,6 +106,7 @@ mod sleepers;
 mod stalled;
 mod tagged_rma;
 mod threads;
+mod timeouts;
 mod tracing;
 mod transfers;
 mod triggered;
