@@ -139,7 +139,8 @@ mod tests {
         let qp = Qp::datagrams(&pair.link.0, &at(TWO, 0)?, QKEY, table, &owner, got.clone())?;
         let flow = Counted::new()?;
         flows.insert(any()?, 0, false, &flow)?;
-        pair.path.send(built(&pair.path, &pair.a, qp.number(), 64)?)?;
+        let good = built(&pair.path, &pair.a, qp.number(), 64)?;
+        pair.path.send(good)?;
         let arrived = eventually(|| got.count() == 1);
         let stray = Path::new(&pair.link.0, ONE, THREE)?;
         stray.send(built(&stray, &pair.a, qp.number(), 64)?)?;
