@@ -6,7 +6,6 @@
 use super::{
     super::kunit::{
         context,
-        error,
         push,
         push_err,
         queue,
