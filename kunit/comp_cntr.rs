@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_comp_cntr`: completion counters with real memory, exporters, tasks and contexts.
+//! Suite `kfabric_comp_cntr`: completion counters with exporters that fail, under locks, and after
+//! a close by force.
 //!
-//! The core crate tests what operations add. Guest scenarios test descriptors, mappings and
-//! processes, which the threads of these tests do not have.
+//! The core crate tests what operations add. Guest scenarios test counters as programs use them.
 
 use super::{
     Attached,
@@ -11,15 +11,10 @@ use super::{
     CompCntrAttr, //
 };
 use crate::{
-    kunit::{
-        ep_pair::Pair,
-        fixture::{
-            ep_attr,
-            ident,
-            thread,
-            TestDomain, //
-        },
-        helpers::UserMemory, //
+    kunit::fixture::{
+        ep_attr,
+        ident,
+        TestDomain, //
     },
     mem::{
         kunit_kinds::Exporter,
@@ -180,62 +175,6 @@ mod tests {
     }
 
     #[test]
-    fn copies_follow_in_pinned_memory() -> Result {
-        let domain = TestDomain::open()?;
-        let charged = UserMemory::charged();
-        let memory = UserMemory::map(PAGE_SIZE, true)?;
-        // CAST: A usize is at most 64 bits.
-        let at = |offset: usize| PinnedWord::at((memory.addr() + offset) as u64);
-        for offset in [1, 4, 7] {
-            ensure_eq!(error(at(offset)), Some(EINVAL));
-        }
-        ensure_eq!(error(PinnedWord::at(0)), Some(EINVAL));
-        let external = Some([at(8)?, at(PAGE_SIZE - 8)?]);
-        let cntr = create(&domain, CompCntrAttr { external, ..WRS })?;
-        ensure_eq!(UserMemory::charged(), charged + 2);
-        cntr.modify(Comp, Inc, 3)?;
-        cntr.modify(ErrCount, Inc, 4)?;
-        let mut bytes = [0; 8];
-        memory.read(8, &mut bytes)?;
-        ensure_eq!(u64::from_ne_bytes(bytes), 3);
-        memory.read(PAGE_SIZE - 8, &mut bytes)?;
-        ensure_eq!(u64::from_ne_bytes(bytes), 4);
-        // The page stays when it is unmapped.
-        drop(memory);
-        cntr.modify(Comp, Inc, 1)?;
-        ensure_eq!(counts(&cntr), (4, 4));
-        close(&*cntr)?;
-        ensure_eq!(UserMemory::charged(), charged);
-        Ok(())
-    }
-
-    #[test]
-    fn the_last_copy_of_many_tasks_is_the_count() -> Result {
-        let domain = TestDomain::open()?;
-        let exporter = exporter()?;
-        let cntr = in_dma_buf(&domain, &exporter)?;
-        for round in 1..=50u64 {
-            let mut tasks = KVec::new();
-            for _ in 0..4 {
-                let cntr = cntr.clone();
-                let task = thread(move || {
-                    for _ in 0..200 {
-                        cntr.count(true, 1);
-                        cntr.count(false, 1);
-                    }
-                })?;
-                tasks.push(task, GFP_KERNEL)?;
-            }
-            // Waits for all of them.
-            drop(tasks);
-            ensure_eq!(counts(&cntr), (800 * round, 800 * round));
-            ensure_eq!(seen(&exporter, 0), 800 * round);
-            ensure_eq!(seen(&exporter, 8), 800 * round);
-        }
-        close(&*cntr)
-    }
-
-    #[test]
     fn operations_are_counted_under_a_spin_lock() -> Result {
         let domain = TestDomain::open()?;
         let exporter = exporter()?;
@@ -248,23 +187,6 @@ mod tests {
         *held = 1;
         drop(held);
         ensure_eq!((seen(&exporter, 0), seen(&exporter, 8)), (1, 1));
-        close(&*cntr)
-    }
-
-    #[test]
-    fn a_counter_of_bytes_adds_the_length() -> Result {
-        let domain = TestDomain::open()?;
-        let cntr = create(
-            &domain,
-            CompCntrAttr {
-                unit: CompCntrType::Bytes,
-                ..WRS
-            },
-        )?;
-        cntr.count(true, 1000);
-        cntr.count(true, 0);
-        cntr.count(false, 1000);
-        ensure_eq!(counts(&cntr), (1000, 1));
         close(&*cntr)
     }
 
@@ -312,51 +234,20 @@ mod tests {
     }
 
     #[test]
-    fn an_attached_counter_is_in_use() -> Result {
+    fn closed_objects_are_not_attached() -> Result {
         let domain = TestDomain::open()?;
         let cntr = create(&domain, WRS)?;
-        let open = |ep_type| {
-            let caps = Caps::MSG | Caps::SEND | Caps::RECV;
-            Endpoint::open(&domain.domain, ep_attr(ep_type, caps), ident(6, 0)?)
-        };
-        let endpoint = open(EpType::Rdm)?;
-        let (sends, both) = (CompCntrOps::SEND, CompCntrOps::SEND | CompCntrOps::RECV);
-        ensure_eq!(
-            endpoint.attach_comp_cntr(&cntr, CompCntrOps::EMPTY),
-            Err(EINVAL)
-        );
-        ensure_eq!(cntr.uses().count(), 0);
+        let attr = ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV);
+        let endpoint = Endpoint::open(&domain.domain, attr, ident(6, 0)?)?;
+        let sends = CompCntrOps::SEND;
         endpoint.attach_comp_cntr(&cntr, sends)?;
-        ensure_eq!(endpoint.attach_comp_cntr(&cntr, both), Err(EBUSY));
-        ensure_eq!(cntr.uses().count(), 1);
-        ensure_eq!(close(&*cntr), Err(EBUSY));
-        let datagrams = open(EpType::Dgram)?;
-        let refused = datagrams.attach_comp_cntr(&cntr, CompCntrOps::RDMA_READ | sends);
-        ensure_eq!(refused, Err(EOPNOTSUPP));
         ensure_eq!(cntr.uses().count(), 1);
         close(&*endpoint)?;
         ensure_eq!(cntr.uses().count(), 0);
         ensure_eq!(endpoint.attach_comp_cntr(&cntr, sends), Err(EBADF));
-        close(&*datagrams)?;
         close(&*cntr)?;
         let mut attached = Attached::new(&Budget::of_program()?)?;
         ensure_eq!(error(attached.attach(&cntr, sends, sends)), Some(EBADF));
-        Ok(())
-    }
-
-    #[test]
-    fn an_enabled_endpoint_takes_no_counter() -> Result {
-        for ep_type in [EpType::Rdm, EpType::Msg] {
-            let pair = Pair::new(ep_type)?;
-            let attr = CompCntrAttr {
-                unit: CompCntrType::Wrs,
-                external: None,
-            };
-            let cntr = CompCntr::create(&pair.domain.domain, attr, ident(5, 0)?)?;
-            let refused = pair.a.endpoint.attach_comp_cntr(&cntr, CompCntrOps::SEND);
-            ensure_eq!(refused, Err(EINVAL));
-            close(&*cntr)?;
-        }
         Ok(())
     }
 }

@@ -5,10 +5,7 @@
 
 use super::{
     super::kunit::{
-        avail,
         context,
-        error,
-        ignore,
         push,
         push_err,
         queue,
@@ -16,8 +13,7 @@ use super::{
         sread,
         waiting, //
     },
-    Queue,
-    Sink, //
+    Queue, //
 };
 use crate::{
     kunit::{
@@ -25,20 +21,15 @@ use crate::{
             a_while,
             eventually,
             soon,
-            within,
             Count,
-            LONG,
-            MS, //
+            LONG, //
         },
         helpers::{
             self,
             Join, //
         }, //
     },
-    shim::{
-        errno::to_error,
-        sched::now_ns, //
-    }, //
+    shim::sched::now_ns, //
 };
 use kernel::{
     prelude::*,
@@ -51,43 +42,13 @@ use kernel::{
         Arc, //
     }, //
 };
-use kfi_core::{
-    cq::Push,
-    errno::Errno,
-    wait::Deadline, //
-};
+use kfi_core::wait::Deadline;
 
 /// Returns a sink that adds up contexts.
 fn sum(total: &mut u64) -> impl FnMut(&[u64], u64) -> Result + '_ {
     |words: &[u64], _: u64| {
         *total += context(words);
         Ok(())
-    }
-}
-
-/// A sink whose memory is not present at first, and cannot be brought in before `go_on`.
-struct Slow {
-    stalled: Arc<Count>,
-    go_on: Arc<Count>,
-    taken: u32,
-}
-
-impl Sink for Slow {
-    fn take(&mut self, _words: &[u64], _source: u64) -> Result {
-        if self.stalled.get() == 0 {
-            return Err(EFAULT);
-        }
-        self.taken += 1;
-        Ok(())
-    }
-
-    fn fault_in(&mut self) -> Result {
-        self.stalled.add(1);
-        if eventually(|| self.go_on.get() == 1) {
-            Ok(())
-        } else {
-            Err(ETIMEDOUT)
-        }
     }
 }
 
@@ -108,120 +69,6 @@ fn count_if(
 #[kunit_tests(kfabric_cq_wait)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_read_ends_at_its_deadline() -> Result {
-        let queue = queue(8)?;
-        ensure_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
-        ensure_eq!(sread(&queue, 1, 0, Deadline::At(1)), Err(ETIMEDOUT));
-        let end = now_ns() + 20 * MS;
-        ensure_eq!(sread(&queue, 1, 0, Deadline::At(end)), Err(ETIMEDOUT));
-        ensure!(now_ns() >= end);
-        ensure_eq!(waiting(&queue), 0);
-        // With fewer entries than wanted, the read returns those at the deadline.
-        push(&queue, 1)?;
-        push(&queue, 2)?;
-        let end = now_ns() + 20 * MS;
-        ensure_eq!(sread(&queue, 8, 3, Deadline::At(end)), Ok(2));
-        ensure!(now_ns() >= end);
-        // With as many as wanted, the read returns immediately, limited to the room of the caller.
-        push(&queue, 1)?;
-        push(&queue, 2)?;
-        ensure_eq!(sread(&queue, 1, 2, Deadline::Forever), Ok(1));
-        ensure_eq!(sread(&queue, 1, 1, Deadline::Forever), Ok(1));
-        Ok(())
-    }
-
-    #[test]
-    fn sleepers_are_woken_when_their_number_is_reached() -> Result {
-        let queue = queue(16)?;
-        let woken = Count::new()?;
-        let mut threads = KVec::new();
-        for want in [3, 1, 2, 2, 100] {
-            // These threads only wait; they take no entry.
-            let thread = count_if(&queue, &woken, move |queue| {
-                sread(queue, 0, want, soon()) == Ok(0)
-            })?;
-            threads.push(thread, GFP_KERNEL)?;
-        }
-        ensure!(eventually(|| waiting(&queue) == 5));
-        // When the push returns, exactly the sleepers whose number is reached have been removed.
-        for (n, left) in [(1, 4), (2, 2), (3, 1)] {
-            push(&queue, n)?;
-            ensure_eq!(waiting(&queue), left);
-            ensure!(eventually(|| woken.get() == 5 - left));
-        }
-        // A number above the size counts as the size.
-        for n in 3..15 {
-            push(&queue, n)?;
-            ensure_eq!(waiting(&queue), 1);
-        }
-        push(&queue, 15)?;
-        ensure_eq!(waiting(&queue), 0);
-        drop(threads);
-        ensure_eq!(woken.get(), 5);
-        ensure_eq!(queue.read(100, ignore), Ok(16));
-        Ok(())
-    }
-
-    #[test]
-    fn errors_and_overruns_wake_all_sleepers() -> Result {
-        let queue = queue(2)?;
-        let woken = Count::new()?;
-        let mut threads = KVec::new();
-        for want in [1, 2] {
-            let thread = count_if(&queue, &woken, move |queue| {
-                sread(queue, 1, want, soon()) == Err(avail())
-            })?;
-            threads.push(thread, GFP_KERNEL)?;
-        }
-        ensure!(eventually(|| waiting(&queue) == 2));
-        push_err(&queue, 1)?;
-        ensure_eq!(waiting(&queue), 0);
-        threads.clear();
-        ensure_eq!(woken.get(), 2);
-        ensure_eq!(readerr(&queue), Ok(1));
-
-        let (one, two) = (queue.reserve()?, queue.reserve()?);
-        let thread = count_if(&queue, &woken, |queue| {
-            sread(queue, 1, 2, soon()) == Err(to_error(Errno::KFI_EOVERRUN))
-        })?;
-        ensure!(eventually(|| waiting(&queue) == 1));
-        ensure_eq!(queue.push_err_unposted(&error(1)), Push::Overrun);
-        thread.join();
-        ensure_eq!(woken.get(), 3);
-        queue.unreserve(one);
-        queue.unreserve(two);
-        Ok(())
-    }
-
-    #[test]
-    fn a_signal_ends_waits() -> Result {
-        let queue = queue(8)?;
-        let ended = Count::new()?;
-        let mut threads = KVec::new();
-        for want in [1, 5] {
-            let thread = count_if(&queue, &ended, move |queue| {
-                sread(queue, 1, want, soon()) == Err(EAGAIN)
-            })?;
-            threads.push(thread, GFP_KERNEL)?;
-        }
-        ensure!(eventually(|| waiting(&queue) == 2));
-        queue.signal();
-        threads.clear();
-        ensure_eq!(ended.get(), 2);
-        // No thread sleeps: one signal is kept for the next thread that would.
-        queue.signal();
-        queue.signal();
-        ensure_eq!(sread(&queue, 1, 0, Deadline::Poll), Err(EAGAIN));
-        ensure_eq!(sread(&queue, 1, 0, Deadline::Forever), Err(EAGAIN));
-        ensure_eq!(sread(&queue, 1, 0, within(20)), Err(ETIMEDOUT));
-        // With a kept signal the read takes the entries that are there.
-        queue.signal();
-        push(&queue, 1)?;
-        ensure_eq!(sread(&queue, 8, 5, Deadline::Forever), Ok(1));
-        Ok(())
-    }
 
     #[test]
     fn a_signal_reaches_a_thread_that_is_not_asleep_yet() -> Result {
@@ -263,30 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_waits_for_memory_delays_no_other() -> Result {
+    fn another_reader_takes_the_error_while_one_waits_for_memory() -> Result {
         let queue = queue(8)?;
-        let (ended, stalled, go_on) = (Count::new()?, Count::new()?, Count::new()?);
-        push(&queue, 1)?;
-        push(&queue, 2)?;
-        let reader = {
-            let slow = Slow {
-                stalled: stalled.clone(),
-                go_on: go_on.clone(),
-                taken: 0,
-            };
-            count_if(&queue, &ended, move |queue| queue.read(2, slow) == Ok(1))?
-        };
-        ensure!(eventually(|| stalled.get() == 1));
-        // The reader has not taken an entry yet.
-        ensure_eq!(sread(&queue, 1, 5, within(20)), Ok(1));
-        push_err(&queue, 9)?;
-        ensure_eq!(readerr(&queue), Ok(9));
-        ensure_eq!(queue.read(0, ignore), Ok(0));
-        go_on.add(1);
-        reader.join();
-        ensure_eq!(ended.get(), 1);
-        ensure_eq!(queue.read(1, ignore), Err(EAGAIN));
-        // The same with an error entry.
         push_err(&queue, 5)?;
         let mut tries = 0;
         let result = queue.readerr(
@@ -299,7 +124,6 @@ mod tests {
                 }
             },
             || {
-                // Another reader takes the error entry in the meantime.
                 ensure_eq!(readerr(&queue), Ok(5));
                 push_err(&queue, 6)
             },

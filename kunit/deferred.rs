@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of deferred work where only a kernel can make them: adds in interrupts and under locks,
-//! many executors, the end of a domain, and the size of a work.
+//! Tests of deferred work where only a kernel can make them: adds in interrupts and under locks, an
+//! executor that stands still, the end of a domain, and the size of a work.
 
 use kernel::prelude::*;
 
@@ -21,7 +21,6 @@ use crate::{
         contexts::in_softirq,
         fixture::{
             eventually,
-            thread,
             TestDomain, //
         }, //
     },
@@ -106,43 +105,6 @@ mod tests {
             drop(guard);
             ensure!(eventually(|| done.read() == round));
         }
-        Ok(())
-    }
-
-    /// Several tasks add and become executors in turn: no work is lost, none is started twice, and
-    /// the works of a counter are started in order.
-    #[test]
-    fn executors_take_turns() -> Result {
-        const WORKS: u64 = 2000;
-        let cntrs = Cntrs::open(3)?;
-        let (go, last, sum) = (cntrs.get(0)?, cntrs.get(1)?, cntrs.get(2)?);
-        for threshold in 1..=WORKS {
-            go.queue_change(threshold, last, Change::Set(threshold))?;
-            go.queue_change(threshold, sum, Change::Add(1))?;
-        }
-        let mut tasks = KVec::new();
-        for _ in 0..4 {
-            let go = go.clone();
-            let task = thread(move || {
-                for _ in 0..WORKS / 4 {
-                    go.add_here(1);
-                }
-            })?;
-            tasks.push(task, GFP_KERNEL)?;
-        }
-        let (mut seen, mut overtaken) = (0, false);
-        let all = eventually(|| {
-            let now = last.read();
-            overtaken |= now < seen;
-            seen = now;
-            sum.read() == WORKS
-        });
-        ensure!(all && !overtaken);
-        for task in tasks {
-            task.join();
-        }
-        ensure_eq!((last.read(), sum.read()), (WORKS, WORKS));
-        ensure_eq!(cntrs.test.domain.work().len(), 0);
         Ok(())
     }
 
@@ -256,39 +218,6 @@ mod tests {
         let all = WORKS * COUNTERS as u64 - flushed;
         ensure!(eventually(|| done.read() == all));
         ensure!(eventually(|| queue.len() == 0));
-        Ok(())
-    }
-
-    /// A chain in one call takes no more stack and no more time than its length.
-    #[test]
-    fn a_chain_in_one_call() -> Result {
-        const LINKS: usize = 500;
-        let cntrs = Cntrs::open(LINKS + 1)?;
-        for link in 0..LINKS {
-            cntrs
-                .get(link)?
-                .queue_change(1, cntrs.get(link + 1)?, Change::Add(1))?;
-        }
-        cntrs.get(0)?.add_here(1);
-        ensure_eq!(cntrs.get(LINKS)?.read(), 1);
-        Ok(())
-    }
-
-    /// A chain that is longer than the steps of a call: the worker starts the rest, from the link
-    /// that the call has left.
-    #[test]
-    fn the_worker_goes_on_with_a_long_chain() -> Result {
-        const LINKS: u64 = 6000;
-        let cntrs = Cntrs::open(2)?;
-        let (go, done) = (cntrs.get(0)?, cntrs.get(1)?);
-        for threshold in 1..=LINKS {
-            go.queue_change(threshold, go, Change::Add(1))?;
-        }
-        go.queue_change(LINKS + 1, done, Change::Add(1))?;
-        go.add_here(1);
-        ensure!(eventually(|| done.read() == 1));
-        ensure_eq!(go.read(), LINKS + 1);
-        ensure!(eventually(|| cntrs.test.domain.work().len() == 0));
         Ok(())
     }
 

@@ -111,17 +111,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_contexts_are_checked() -> Result {
-        let counts = |tx, rx| ContextCounts::new(tx, rx).map(|counts| (counts.tx, counts.rx));
-        ensure_eq!(counts(0, 0), Ok((1, 1)));
-        ensure_eq!(counts(64, 3), Ok((64, 3)));
-        ensure_eq!(counts(65, 1), Err(EINVAL));
-        ensure_eq!(counts(1, 65), Err(EINVAL));
-        ensure_eq!(counts(1, u64::MAX), Err(EINVAL));
-        Ok(())
-    }
-
-    #[test]
     fn all_ports_are_reserved_or_none() -> Result {
         let test = Test::open(0)?;
         let directory = test.domain.domain.directory();

@@ -41,7 +41,10 @@ use crate::{
             ident_of,
             wait_for, //
         },
-        helpers::user, //
+        helpers::{
+            user,
+            Irq, //
+        }, //
     },
     mem::{
         self,
@@ -205,66 +208,48 @@ mod tests {
     }
 
     #[test]
-    fn operations_started_in_a_softirq_are_posted_in_order() -> Result {
-        let pair = Pair::new(EpType::Rdm)?;
-        let bytes = receive_bytes(&pair.b, 8)?;
-        let batch = Batch::new(&pair.a, 8)?;
-        in_softirq(move || batch.start())?;
-        ensure!(arrived_in_order(&pair, &bytes)?);
-        Ok(())
-    }
-
-    #[test]
-    fn operations_started_in_a_hard_interrupt_are_posted_in_order() -> Result {
-        let pair = Pair::new(EpType::Rdm)?;
-        let bytes = receive_bytes(&pair.b, 8)?;
-        let batch = Batch::new(&pair.a, 8)?;
-        in_hard_irq(move || batch.start())?;
-        ensure!(arrived_in_order(&pair, &bytes)?);
-        Ok(())
-    }
-
-    #[test]
-    fn operations_of_a_connection_start_in_a_hard_interrupt() -> Result {
-        let pair = Pair::new(EpType::Msg)?;
-        let bytes = receive_bytes(&pair.b, 8)?;
-        let batch = Batch::new(&pair.a, 8)?;
-        in_hard_irq(move || batch.start())?;
-        ensure!(arrived_in_order(&pair, &bytes)?);
-        Ok(())
-    }
-
-    /// Admits and starts a RECV and a SEND where nothing may sleep. Returns whether both complete.
-    fn exchange_in(run: fn(KBox<dyn Fn() + core::marker::Send + Sync>) -> Result) -> Result<bool> {
-        let pair = Arc::new(Pair::new(EpType::Rdm)?, GFP_KERNEL)?;
-        let into = MemRef::buffer(1)?;
-        let start = {
-            let (pair, into) = (pair.clone(), into.clone());
-            move || {
-                let mut receive = pair.b.receive(into.clone(), 7);
-                if let Ok(receive) = pair.b.endpoint.admit(&mut receive, Context::Atomic) {
-                    receive.start();
-                }
-                if let Ok(send) = admit_byte(&pair.a, 5, Context::Atomic) {
-                    send.start();
-                }
+    fn operations_started_in_interrupts_are_posted_in_order() -> Result {
+        for (ep_type, irq) in [
+            (EpType::Rdm, Irq::Soft),
+            (EpType::Rdm, Irq::Hard),
+            (EpType::Msg, Irq::Hard),
+        ] {
+            let pair = Pair::new(ep_type)?;
+            let bytes = receive_bytes(&pair.b, 8)?;
+            let batch = Batch::new(&pair.a, 8)?;
+            match irq {
+                Irq::Hard => in_hard_irq(move || batch.start())?,
+                _ => in_softirq(move || batch.start())?,
             }
-        };
-        run(KBox::new(start, GFP_KERNEL)?)?;
-        Ok(pair.b.next()? == (7, Ok(())) && pair.a.next()? == (5, Ok(())))
-    }
-
-    #[test]
-    #[expect(clippy::redundant_closure, reason = "a `KBox` is no function")]
-    fn operations_are_admitted_in_a_softirq() -> Result {
-        ensure!(exchange_in(|run| in_softirq(move || run()))?);
+            ensure!(arrived_in_order(&pair, &bytes)?);
+        }
         Ok(())
     }
 
     #[test]
-    #[expect(clippy::redundant_closure, reason = "a `KBox` is no function")]
-    fn operations_are_admitted_in_a_hard_interrupt() -> Result {
-        ensure!(exchange_in(|run| in_hard_irq(move || run()))?);
+    fn operations_are_admitted_in_interrupts() -> Result {
+        for irq in [Irq::Soft, Irq::Hard] {
+            let pair = Arc::new(Pair::new(EpType::Rdm)?, GFP_KERNEL)?;
+            let into = MemRef::buffer(1)?;
+            let start = {
+                let (pair, into) = (pair.clone(), into.clone());
+                move || {
+                    let mut receive = pair.b.receive(into.clone(), 7);
+                    if let Ok(receive) = pair.b.endpoint.admit(&mut receive, Context::Atomic) {
+                        receive.start();
+                    }
+                    if let Ok(send) = admit_byte(&pair.a, 5, Context::Atomic) {
+                        send.start();
+                    }
+                }
+            };
+            match irq {
+                Irq::Hard => in_hard_irq(start)?,
+                _ => in_softirq(start)?,
+            }
+            ensure_eq!(pair.b.next()?, (7, Ok(())));
+            ensure_eq!(pair.a.next()?, (5, Ok(())));
+        }
         Ok(())
     }
 

@@ -406,32 +406,4 @@ mod tests {
         assert_eq!(order(&slab), [Some(1), Some(2), Some(3), None]);
         Ok(())
     }
-
-    #[test]
-    fn the_cursor_visits_all_values_in_order() {
-        let mut slots = slots();
-        let mut slab = Slab::new(&mut slots[..]);
-        for value in 0..3 {
-            assert!(slab.push_back(value).is_ok());
-        }
-        let first = slab.front();
-        let second = first.and_then(|id| slab.next(id));
-        let third = second.and_then(|id| slab.next(id));
-        assert_eq!(second.and_then(|id| slab.get(id)), Some(&1));
-        assert_eq!(third.and_then(|id| slab.get(id)), Some(&2));
-        assert_eq!(third.and_then(|id| slab.next(id)), None);
-        if let Some(value) = second.and_then(|id| slab.get_mut(id)) {
-            *value = 7;
-        }
-        assert_eq!(order(&slab), [Some(0), Some(7), Some(2), None]);
-    }
-
-    #[test]
-    fn a_slab_without_slots_is_full_and_empty() {
-        let mut slab: Slab<u32, &mut [Slot<u32>]> = Slab::new(&mut []);
-        assert_eq!(slab.capacity(), 0);
-        assert!(slab.is_full());
-        assert_eq!(slab.push_back(1), Err(Full(1)));
-        assert_eq!(slab.pop_front(), None);
-    }
 }

@@ -17,7 +17,6 @@ use kfi_core::{
     cntr::{
         Armed,
         Changes,
-        CounterValues,
         Outcome,
         Seen,
         ThresholdReached,
@@ -30,8 +29,9 @@ use kfi_core::{
 };
 use proptest::prelude::*;
 use support::{
-    HostWord,
-    TreeMap, //
+    values,
+    TreeMap,
+    Values, //
 };
 
 #[derive(Clone, Debug)]
@@ -176,7 +176,7 @@ impl Model {
 
 /// The counter, whose lock is free between two calls.
 struct Counter {
-    values: CounterValues<HostWord, HostWord>,
+    values: Values,
     waiters: Waiters<TreeMap>,
     changes: Changes,
     released: Vec<(u32, Outcome)>,
@@ -184,9 +184,8 @@ struct Counter {
 
 impl Counter {
     fn new(max: u64) -> Self {
-        let word = HostWord::new;
         Self {
-            values: CounterValues::new(word(), word(), [word(), word()], max),
+            values: values(max),
             waiters: Waiters::new(TreeMap::default(), TreeMap::default()),
             changes: Changes::new(),
             released: Vec::new(),
@@ -517,12 +516,7 @@ proptest! {
 /// An add without a due waiter never takes the lock, whatever other waiters there are.
 #[test]
 fn an_add_without_a_due_waiter_takes_no_lock() {
-    let values: CounterValues<HostWord, HostWord> = CounterValues::new(
-        HostWord::new(),
-        HostWord::new(),
-        [HostWord::new(), HostWord::new()],
-        0,
-    );
+    let values = values(0);
     let mut waiters = Waiters::new(TreeMap::default(), TreeMap::default());
     let mut changes = Changes::new();
     for name in 0..1000 {

@@ -13,7 +13,6 @@ use kfi_core::{
     cntr::{
         Changes,
         Compared,
-        CounterValues,
         Outcome,
         ThresholdReached,
         Waiters,
@@ -25,8 +24,9 @@ use kfi_core::{
 };
 use proptest::prelude::*;
 use support::{
-    HostWord,
+    values,
     TreeMap,
+    Values,
     WorkTrees, //
 };
 
@@ -159,6 +159,11 @@ impl Model {
 
 type Counter = Waiters<TreeMap, WorkTrees>;
 
+/// The works of a counter, which nobody waits for.
+fn works() -> Counter {
+    Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default())
+}
+
 /// Checks the works that one call has made due, and those that it has not.
 fn check(waiters: &mut Counter, model: &mut Model) -> Result<(), TestCaseError> {
     // Each work that is due was reached, and they come in order.
@@ -185,14 +190,8 @@ fn check(waiters: &mut Counter, model: &mut Model) -> Result<(), TestCaseError> 
 }
 
 fn run(max: u64, ops: Vec<Op>) -> Result<(), TestCaseError> {
-    let values: CounterValues<HostWord, HostWord> = CounterValues::new(
-        HostWord::new(),
-        HostWord::new(),
-        [HostWord::new(), HostWord::new()],
-        max,
-    );
-    let mut waiters =
-        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let values = values(max);
+    let mut waiters = works();
     let mut changes = Changes::new();
     let mut model = Model {
         max: values.max(),
@@ -364,21 +363,11 @@ proptest! {
     }
 }
 
-fn counter() -> CounterValues<HostWord, HostWord> {
-    CounterValues::new(
-        HostWord::new(),
-        HostWord::new(),
-        [HostWord::new(), HostWord::new()],
-        0,
-    )
-}
-
 /// One add passes works of both kinds: they are due in one order.
 #[test]
 fn one_add_passes_several() {
-    let values = counter();
-    let mut waiters =
-        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let values = values(0);
+    let mut waiters = works();
     let mut changes = Changes::new();
     let kinds = [
         (Compared::Sum, 7),
@@ -408,9 +397,8 @@ fn one_add_passes_several() {
 /// However many works wait, an add that reaches none takes no lock, also with an error value.
 #[test]
 fn an_add_that_reaches_no_work_takes_no_lock() {
-    let values = counter();
-    let mut waiters =
-        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let values = values(0);
+    let mut waiters = works();
     let mut changes = Changes::new();
     assert!(waiters.add_err(&values, &mut changes, 10, |_, _| ()));
     for name in 0..1000 {
@@ -438,7 +426,7 @@ fn an_add_that_reaches_no_work_takes_no_lock() {
 /// reached is due nevertheless, and does not count for work that is queued later.
 #[test]
 fn no_call_makes_more_than_a_batch_due() {
-    type Lower = fn(&mut Counter, &mut Changes, &CounterValues<HostWord, HostWord>);
+    type Lower = fn(&mut Counter, &mut Changes, &Values);
     const WORKS: u32 = 3 * BATCH;
     let nobody = |_: u32, _: Outcome| panic!("there are no waiters");
     let by_set: Lower = |waiters, changes, values| {
@@ -462,14 +450,8 @@ fn no_call_makes_more_than_a_batch_due() {
             .unwrap());
     };
     for (lower, max) in [(by_set, 0), (by_wrap, u64::from(WORKS)), (by_error, 0)] {
-        let values = CounterValues::new(
-            HostWord::new(),
-            HostWord::new(),
-            [HostWord::new(), HostWord::new()],
-            max,
-        );
-        let mut waiters =
-            Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+        let values = values(max);
+        let mut waiters = works();
         let mut changes = Changes::new();
         for name in 0..WORKS {
             let queued = waiters.queue(&values, Compared::Sum, u64::from(WORKS), name);
@@ -504,7 +486,7 @@ fn no_call_makes_more_than_a_batch_due() {
 /// also if the value wraps.
 #[test]
 fn adds_leave_the_rest_to_the_owner() {
-    type Add = fn(&mut Counter, &mut Changes, &CounterValues<HostWord, HostWord>);
+    type Add = fn(&mut Counter, &mut Changes, &Values);
     let below: Add = |_, _, values| {
         for _ in 0..8 {
             assert_eq!(values.add(1), None);
@@ -516,9 +498,8 @@ fn adds_leave_the_rest_to_the_owner() {
         assert_eq!(values.read(), 0);
     };
     for (add, last) in [(below, 9), (wraps, u64::MAX)] {
-        let values = counter();
-        let mut waiters =
-            Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+        let values = values(0);
+        let mut waiters = works();
         let mut changes = Changes::new();
         for name in 0..2 * BATCH {
             let kind = Compared::ALL[name as usize % 2];
@@ -546,9 +527,8 @@ fn adds_leave_the_rest_to_the_owner() {
 /// An add that reaches a later work while the last of the rest is made due is not missed.
 #[test]
 fn a_threshold_counts_that_is_reached_while_works_are_left() {
-    let values = counter();
-    let mut waiters =
-        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let values = values(0);
+    let mut waiters = works();
     let mut changes = Changes::new();
     for name in 0..=BATCH {
         assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);
@@ -568,7 +548,7 @@ fn a_threshold_counts_that_is_reached_while_works_are_left() {
 /// before the owner has left the lock.
 struct AddedTo<'a> {
     works: WorkTrees,
-    values: &'a CounterValues<HostWord, HostWord>,
+    values: &'a Values,
     at: usize,
     /// The number of times that works were left.
     left: u32,
@@ -606,7 +586,7 @@ impl WorkMap for AddedTo<'_> {
 /// The adder comes while the last of the rest is made due. No other task would see what it reaches.
 #[test]
 fn an_add_beside_the_last_of_the_rest_is_not_missed() {
-    let values = counter();
+    let values = values(0);
     let works = AddedTo {
         works: WorkTrees::default(),
         values: &values,
@@ -637,9 +617,8 @@ fn an_add_beside_the_last_of_the_rest_is_not_missed() {
 /// Work that was left and is cancelled is not due, and the next work can enter.
 #[test]
 fn work_that_was_left_can_be_cancelled() {
-    let values = counter();
-    let mut waiters =
-        Waiters::with_work(TreeMap::default(), TreeMap::default(), WorkTrees::default());
+    let values = values(0);
+    let mut waiters = works();
     let mut changes = Changes::new();
     for name in 0..=BATCH {
         assert!(waiters.queue(&values, Compared::Sum, 1, name).unwrap().1);

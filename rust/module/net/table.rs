@@ -365,12 +365,6 @@ pub(super) fn report_gone(link: &Arc<Link>) {
     }
 }
 
-/// Changes the limit of links per namespace; returns the previous one. For tests.
-#[cfg(kfi_kunit)]
-pub(super) fn set_max_links(max_links: u32) -> u32 {
-    core::mem::replace(&mut LINKS.lock().max_links, max_links)
-}
-
 /// Keeps the network layer running until it is dropped.
 ///
 /// The module drops it when no function of [`net`](super) can be called any more: all domains are

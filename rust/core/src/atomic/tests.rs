@@ -160,15 +160,4 @@ mod suite {
             assert_eq!(value.unwrap_or(0) & outside, 0);
         }
     }
-
-    #[test]
-    fn signed_and_unsigned_numbers_differ_in_order() {
-        let min = |datatype| {
-            let function = Function::new(OpType::Atomic, AtomicOp::Min, datatype);
-            function.map(|function| integer::apply(&function, 0xffff_ffff, 1, 0))
-        };
-        assert_eq!(min(Datatype::Int32), Ok(Some(0xffff_ffff)));
-        assert_eq!(min(Datatype::Uint32), Ok(Some(1)));
-        assert_eq!(min(Datatype::Int8), Ok(Some(0xff)));
-    }
 }

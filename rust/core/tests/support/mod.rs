@@ -4,6 +4,7 @@
 
 #![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
+use kfi_core::cntr::CounterValues;
 use std::sync::atomic;
 
 mod shared;
@@ -13,3 +14,12 @@ pub(crate) use shared::{
     TreeMap,
     WorkTrees, //
 };
+
+/// The values of a counter.
+pub(crate) type Values = CounterValues<HostWord, HostWord>;
+
+/// The values of a counter with this maximum; 0: of the full width.
+pub(crate) fn values(max: u64) -> Values {
+    let word = HostWord::new;
+    CounterValues::new(word(), word(), [word(), word()], max)
+}
