@@ -90,8 +90,7 @@ static inline void world_close(struct kunit *test, struct world *w)
 	end_close(test, &w->client);
 	if (w->pep)
 		KUNIT_EXPECT_EQ(test, kfi_close(&w->pep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->client_eq->fid), 0);
+	CLOSE(test, &w->eq->fid, &w->client_eq->fid);
 	kfi_freeinfo(w->info);
 	fixture_close(test, &w->f);
 }

@@ -6,7 +6,6 @@
 
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -166,19 +165,7 @@ static void the_version_is_that_of_the_call(struct kunit *test)
 	kfi_freeinfo(hints);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(addresses_of_hints),
-	KUNIT_CASE(addresses_of_a_node),
-	KUNIT_CASE(the_version_is_that_of_the_call),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_addresses",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: addresses of getinfo");
-MODULE_LICENSE("GPL");
+CONSUMER("addresses of getinfo",
+	 KUNIT_CASE(addresses_of_hints),
+	 KUNIT_CASE(addresses_of_a_node),
+	 KUNIT_CASE(the_version_is_that_of_the_call));

@@ -6,7 +6,6 @@
 
 #include <linux/bvec.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -87,9 +86,7 @@ static struct world *world_open(struct kunit *test, u64 alias_flags)
 
 static void world_close(struct kunit *test, struct world *w)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->alias->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->go->fid), 0);
+	CLOSE(test, &w->alias->fid, &w->mr->fid, &w->go->fid);
 	pair_close(test, &w->f, w->ends);
 	free_page((unsigned long)w->here);
 	free_page((unsigned long)w->there);
@@ -246,20 +243,8 @@ static void receives_wait(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(sends_wait),
-	KUNIT_CASE(writes_and_reads_wait),
-	KUNIT_CASE(atomics_wait),
-	KUNIT_CASE(receives_wait),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_alias",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: transfers of an alias wait for counters");
-MODULE_LICENSE("GPL");
+CONSUMER("transfers of an alias wait for counters",
+	 KUNIT_CASE(sends_wait),
+	 KUNIT_CASE(writes_and_reads_wait),
+	 KUNIT_CASE(atomics_wait),
+	 KUNIT_CASE(receives_wait));

@@ -5,7 +5,6 @@
  */
 
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
@@ -333,22 +332,10 @@ static void sums_of_two_threads_are_complete(struct kunit *test)
 	target_close(test, t);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values_are_changed),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(an_endpoint_tells_its_atomics),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(posts_need_not_sleep),
-	KUNIT_CASE(sums_of_two_threads_are_complete),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_atomic",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: atomics");
-MODULE_LICENSE("GPL");
+CONSUMER("atomics",
+	 KUNIT_CASE(values_are_changed),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(an_endpoint_tells_its_atomics),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(posts_need_not_sleep),
+	 KUNIT_CASE(sums_of_two_threads_are_complete));

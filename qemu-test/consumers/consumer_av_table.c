@@ -5,7 +5,6 @@
  */
 
 #include <linux/in6.h>
-#include <linux/module.h>
 
 #include "pair.h"
 
@@ -72,8 +71,7 @@ static void values_follow_the_order(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, addr[0], 0);
 	KUNIT_EXPECT_EQ(test, port(other, 0), FIRST + 2);
 	KUNIT_EXPECT_EQ(test, port(other, KFI_ADDR_NOTAVAIL), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	CLOSE(test, &other->fid, &av->fid);
 	fixture_close(test, &f);
 }
 
@@ -216,21 +214,9 @@ static void every_address_has_a_text(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values_follow_the_order),
-	KUNIT_CASE(free_indexes_are_used_again),
-	KUNIT_CASE(no_address_is_inserted),
-	KUNIT_CASE(a_removed_address_sends_nothing),
-	KUNIT_CASE(every_address_has_a_text),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_av_table",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tables of addresses");
-MODULE_LICENSE("GPL");
+CONSUMER("tables of addresses",
+	 KUNIT_CASE(values_follow_the_order),
+	 KUNIT_CASE(free_indexes_are_used_again),
+	 KUNIT_CASE(no_address_is_inserted),
+	 KUNIT_CASE(a_removed_address_sends_nothing),
+	 KUNIT_CASE(every_address_has_a_text));

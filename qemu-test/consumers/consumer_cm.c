@@ -5,7 +5,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/string.h>
 
 #include "cm.h"
@@ -145,8 +144,7 @@ static void both_ends_have_a_peer(struct kunit *test)
 	peer_is(test, server.ep, &addr);
 	end_close(test, &server);
 	end_close(test, &client);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&client_eq->fid), 0);
+	CLOSE(test, &eq->fid, &client_eq->fid);
 	/* Other endpoints have no peer. */
 	info = entry_of(test, KFI_EP_RDM);
 	KUNIT_ASSERT_EQ(test, kfi_endpoint(w.f.domain, info, &ep, NULL), 0);
@@ -215,19 +213,7 @@ static void calls_are_checked(struct kunit *test)
 	world_close(test, &w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(connections_carry_messages),
-	KUNIT_CASE(both_ends_have_a_peer),
-	KUNIT_CASE(calls_are_checked),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cm",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: connections");
-MODULE_LICENSE("GPL");
+CONSUMER("connections",
+	 KUNIT_CASE(connections_carry_messages),
+	 KUNIT_CASE(both_ends_have_a_peer),
+	 KUNIT_CASE(calls_are_checked));

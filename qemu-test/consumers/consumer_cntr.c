@@ -7,7 +7,6 @@
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/timer.h>
 #include <linux/wait.h>
@@ -104,8 +103,7 @@ static void timeouts(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, 1), -KFI_ETIMEDOUT);
 	kfi_cntr_add(cntr, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, -1), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&none->fid), 0);
+	CLOSE(test, &cntr->fid, &none->fid);
 	fixture_close(test, &f);
 }
 
@@ -263,8 +261,7 @@ static void the_wait_queue(struct kunit *test)
 	sleep_begin(test, &it);
 	kfi_cntr_seterr(cntr, 4);
 	sleep_end(test, &it);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&none->fid), 0);
+	CLOSE(test, &cntr->fid, &none->fid);
 	fixture_close(test, &f);
 }
 
@@ -358,23 +355,11 @@ static void contexts(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values),
-	KUNIT_CASE(attributes),
-	KUNIT_CASE(timeouts),
-	KUNIT_CASE(waiters),
-	KUNIT_CASE(the_wait_queue),
-	KUNIT_CASE(flags),
-	KUNIT_CASE(contexts),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cntr",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: counters");
-MODULE_LICENSE("GPL");
+CONSUMER("counters",
+	 KUNIT_CASE(values),
+	 KUNIT_CASE(attributes),
+	 KUNIT_CASE(timeouts),
+	 KUNIT_CASE(waiters),
+	 KUNIT_CASE(the_wait_queue),
+	 KUNIT_CASE(flags),
+	 KUNIT_CASE(contexts));

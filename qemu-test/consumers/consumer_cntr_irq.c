@@ -9,7 +9,6 @@
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/timer.h>
 #include <linux/wait.h>
 
@@ -375,8 +374,7 @@ static void deferred_work_starts(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(done, ++count, LONG), 0);
 		kfi_cntr_set(go, 0);
 	}
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+	CLOSE(test, &done->fid, &go->fid);
 	fixture_close(test, &f);
 }
 
@@ -553,28 +551,15 @@ static void a_hard_interrupt_adds(struct kunit *test)
 	begin(test, &waiter);
 	change(changes, HARD_IRQ, add_1);
 	end(test, &waiter, 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &done->fid, &cntr->fid);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values_have_changed_when_a_call_returns),
-	KUNIT_CASE(a_hard_interrupt_adds),
-	KUNIT_CASE(a_thread_that_waits_is_released),
-	KUNIT_CASE(deferred_work_starts),
-	KUNIT_CASE(the_wait_queue_is_woken),
-	KUNIT_CASE(no_error_of_several_threads_is_lost),
-	KUNIT_CASE(a_counter_is_closed_after_a_change),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cntr_irq",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: counters in interrupts");
-MODULE_LICENSE("GPL");
+CONSUMER("counters in interrupts",
+	 KUNIT_CASE(values_have_changed_when_a_call_returns),
+	 KUNIT_CASE(a_hard_interrupt_adds),
+	 KUNIT_CASE(a_thread_that_waits_is_released),
+	 KUNIT_CASE(deferred_work_starts),
+	 KUNIT_CASE(the_wait_queue_is_woken),
+	 KUNIT_CASE(no_error_of_several_threads_is_lost),
+	 KUNIT_CASE(a_counter_is_closed_after_a_change));

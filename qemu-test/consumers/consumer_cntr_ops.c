@@ -7,7 +7,6 @@
 #include <linux/delay.h>
 #include <linux/kthread.h>
 #include <linux/limits.h>
-#include <linux/module.h>
 #include <linux/wait.h>
 
 #include <kfi/kfi_rma.h>
@@ -180,10 +179,7 @@ static void operations_wake_the_queue(struct kunit *test)
 		end(test, it, 0);
 		KUNIT_EXPECT_EQ(test, it->value, 2);
 		end_close(test, &peer);
-		KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&it->cntr->fid), 0);
+		CLOSE(test, &ep->fid, &av->fid, &cq->fid, &it->cntr->fid);
 		fixture_close(test, &f);
 	}
 }
@@ -235,20 +231,8 @@ static void a_bound_counter_is_busy(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_negative_timeout_is_endless),
-	KUNIT_CASE(operations_end_waits),
-	KUNIT_CASE(operations_wake_the_queue),
-	KUNIT_CASE(a_bound_counter_is_busy),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cntr_ops",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: counters of operations");
-MODULE_LICENSE("GPL");
+CONSUMER("counters of operations",
+	 KUNIT_CASE(a_negative_timeout_is_endless),
+	 KUNIT_CASE(operations_end_waits),
+	 KUNIT_CASE(operations_wake_the_queue),
+	 KUNIT_CASE(a_bound_counter_is_busy));

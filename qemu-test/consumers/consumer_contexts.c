@@ -5,7 +5,6 @@
 
 #include <linux/gfp.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/spinlock.h>
 #include <linux/timer.h>
 #include <linux/uio.h>
@@ -438,23 +437,11 @@ static void a_late_error_is_an_entry(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(threads_play_ping_pong),
-	KUNIT_CASE(posts_need_not_sleep),
-	KUNIT_CASE(tagged_posts_need_not_sleep),
-	KUNIT_CASE(datagram_posts_need_not_sleep),
-	KUNIT_CASE(connected_posts_need_not_sleep),
-	KUNIT_CASE(posts_of_contexts_need_not_sleep),
-	KUNIT_CASE(a_late_error_is_an_entry),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_contexts",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: threads and contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("threads and contexts",
+	 KUNIT_CASE(threads_play_ping_pong),
+	 KUNIT_CASE(posts_need_not_sleep),
+	 KUNIT_CASE(tagged_posts_need_not_sleep),
+	 KUNIT_CASE(datagram_posts_need_not_sleep),
+	 KUNIT_CASE(connected_posts_need_not_sleep),
+	 KUNIT_CASE(posts_of_contexts_need_not_sleep),
+	 KUNIT_CASE(a_late_error_is_an_entry));

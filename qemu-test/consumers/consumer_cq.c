@@ -8,7 +8,6 @@
 #include <linux/delay.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
@@ -195,8 +194,7 @@ static void each_wait_object_has_its_queue(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
 	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, LONG), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&attr.wait_set->kfid), 0);
+	CLOSE(test, &cq->fid, &attr.wait_set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -225,9 +223,7 @@ static void a_poll_set_takes_queues(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cq->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntr->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
+	CLOSE(test, &set->fid, &cntr->fid, &other->fid);
 	fixture_close(test, &f);
 }
 
@@ -252,22 +248,10 @@ static void numbers_of_errors_have_a_text(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(an_empty_queue_is_read),
-	KUNIT_CASE(a_signal_ends_a_wait),
-	KUNIT_CASE(each_wait_object_has_its_queue),
-	KUNIT_CASE(a_poll_set_takes_queues),
-	KUNIT_CASE(numbers_of_errors_have_a_text),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cq",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: completion queues");
-MODULE_LICENSE("GPL");
+CONSUMER("completion queues",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(an_empty_queue_is_read),
+	 KUNIT_CASE(a_signal_ends_a_wait),
+	 KUNIT_CASE(each_wait_object_has_its_queue),
+	 KUNIT_CASE(a_poll_set_takes_queues),
+	 KUNIT_CASE(numbers_of_errors_have_a_text));

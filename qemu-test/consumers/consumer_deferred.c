@@ -5,7 +5,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_atomic.h>
@@ -155,8 +154,7 @@ static void complete_work(struct kunit *test, struct world *w, struct kfi_deferr
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(done), 0);
 	kfi_cntr_add(go, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(done, 1, LONG), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+	CLOSE(test, &done->fid, &go->fid);
 }
 
 static void memory_is_written_and_read(struct kunit *test)
@@ -294,9 +292,7 @@ static void tagged_rma_is_deferred(struct kunit *test)
 	/* Arguments are checked when it is queued, as by the call. */
 	w->piece.addr = (1ULL << 30) + 1;
 	KUNIT_EXPECT_EQ(test, kfi_control(&w->f.domain->fid, KFI_QUEUE_WORK, &write), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
+	CLOSE(test, &done->fid, &go->fid, &w->mr->fid);
 	world_close(test, w);
 }
 
@@ -327,8 +323,7 @@ static void counters_are_changed(struct kunit *test)
 		kfi_cntr_add(go, 2);
 		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(changed, value, LONG), 0);
 		KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), value);
-		KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+		CLOSE(test, &changed->fid, &go->fid);
 	}
 	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
 	world_close(test, w);
@@ -367,23 +362,11 @@ static void everything_is_closed_after_the_completion(struct kunit *test)
 	}
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(memory_is_written_and_read),
-	KUNIT_CASE(a_tagged_message_is_sent),
-	KUNIT_CASE(a_receive_is_posted),
-	KUNIT_CASE(values_are_changed),
-	KUNIT_CASE(tagged_rma_is_deferred),
-	KUNIT_CASE(counters_are_changed),
-	KUNIT_CASE(everything_is_closed_after_the_completion),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_deferred",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: deferred work");
-MODULE_LICENSE("GPL");
+CONSUMER("deferred work",
+	 KUNIT_CASE(memory_is_written_and_read),
+	 KUNIT_CASE(a_tagged_message_is_sent),
+	 KUNIT_CASE(a_receive_is_posted),
+	 KUNIT_CASE(values_are_changed),
+	 KUNIT_CASE(tagged_rma_is_deferred),
+	 KUNIT_CASE(counters_are_changed),
+	 KUNIT_CASE(everything_is_closed_after_the_completion));

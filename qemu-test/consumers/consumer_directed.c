@@ -5,7 +5,6 @@
  * fi_msg(3), fi_tagged(3)).
  */
 
-#include <linux/module.h>
 
 #include "pair.h"
 
@@ -218,20 +217,8 @@ static void a_buffer_is_of_one_peer(struct kunit *test)
 	world_close(test, &w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(an_address_means_nothing_without_the_capability),
-	KUNIT_CASE(receives_are_passed_over),
-	KUNIT_CASE(messages_are_passed_over),
-	KUNIT_CASE(a_buffer_is_of_one_peer),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_directed",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: receives that name a source");
-MODULE_LICENSE("GPL");
+CONSUMER("receives that name a source",
+	 KUNIT_CASE(an_address_means_nothing_without_the_capability),
+	 KUNIT_CASE(receives_are_passed_over),
+	 KUNIT_CASE(messages_are_passed_over),
+	 KUNIT_CASE(a_buffer_is_of_one_peer));

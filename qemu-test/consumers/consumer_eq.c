@@ -10,7 +10,6 @@
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
 #include <linux/preempt.h>
 #include <linux/smp.h>
 #include <linux/wait.h>
@@ -73,8 +72,7 @@ static void attributes_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, &event, sizeof(event), 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
+	CLOSE(test, &eq->fid, &f.fabric->fid);
 	kfi_freeinfo(f.info);
 }
 
@@ -194,8 +192,7 @@ static void waiters_are_woken(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(it.eq, MINE, NULL, 0, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, LONG), 0);
 	KUNIT_EXPECT_EQ(test, kfi_eq_sread(it.eq, &event, NULL, 0, 1, 0), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_close(&it.eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&attr.wait_set->kfid), 0);
+	CLOSE(test, &it.eq->fid, &attr.wait_set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -454,23 +451,11 @@ static void a_handler_without_a_cpu_runs_alone(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(events_are_written_and_read),
-	KUNIT_CASE(waiters_are_woken),
-	KUNIT_CASE(a_handler_is_told_of_events),
-	KUNIT_CASE(a_handler_runs_on_its_cpu),
-	KUNIT_CASE(readers_share_a_queue),
-	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_eq",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: event queues");
-MODULE_LICENSE("GPL");
+CONSUMER("event queues",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(events_are_written_and_read),
+	 KUNIT_CASE(waiters_are_woken),
+	 KUNIT_CASE(a_handler_is_told_of_events),
+	 KUNIT_CASE(a_handler_runs_on_its_cpu),
+	 KUNIT_CASE(readers_share_a_queue),
+	 KUNIT_CASE(a_handler_without_a_cpu_runs_alone));

@@ -6,7 +6,6 @@
  * vectors, which stay.
  */
 
-#include <linux/module.h>
 
 #include "cm.h"
 
@@ -144,26 +143,12 @@ static void a_close_removes_registrations(struct kunit *test)
 	expect_empty(test, eq);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mrs[1]->fid), 0);
 	expect_empty(test, eq);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
+	CLOSE(test, &f.domain->fid, &eq->fid, &f.fabric->fid);
 	kfi_freeinfo(f.info);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_close_removes_connection_events),
-	KUNIT_CASE(a_close_removes_a_shutdown),
-	KUNIT_CASE(a_close_removes_errors),
-	KUNIT_CASE(a_close_removes_registrations),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_eq_close",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: events of closed objects");
-MODULE_LICENSE("GPL");
+CONSUMER("events of closed objects",
+	 KUNIT_CASE(a_close_removes_connection_events),
+	 KUNIT_CASE(a_close_removes_a_shutdown),
+	 KUNIT_CASE(a_close_removes_errors),
+	 KUNIT_CASE(a_close_removes_registrations));

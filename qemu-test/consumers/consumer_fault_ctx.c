@@ -5,7 +5,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 
@@ -114,16 +113,12 @@ static void world_close(struct kunit *test, struct faults_world *w)
 	nothing(test, &w->sender);
 	end_close(test, &w->member);
 	end_close(test, &w->sender);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->srx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->stx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->bare->fid), 0);
+	CLOSE(test, &w->srx->fid, &w->stx->fid, &w->bare->fid);
 	sep_close(test, &w->sep);
 	kfi_freeinfo(w->info);
 	kfi_freeinfo(w->shared);
 	free_page((unsigned long)w->page);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->f.fabric->fid), 0);
+	CLOSE(test, &w->f.domain->fid, &w->eq->fid, &w->f.fabric->fid);
 	kfi_freeinfo(w->f.info);
 }
 
@@ -407,19 +402,7 @@ static void posting(struct kunit *test)
 	sweep(test, calls, ARRAY_SIZE(calls));
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(making),
-	KUNIT_CASE_SLOW(changing),
-	KUNIT_CASE_SLOW(posting),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_fault_ctx",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations of contexts and tagged RMA");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations of contexts and tagged RMA",
+	 KUNIT_CASE_SLOW(making),
+	 KUNIT_CASE_SLOW(changing),
+	 KUNIT_CASE_SLOW(posting));

@@ -4,7 +4,6 @@
  * sleep and from where they may not.
  */
 
-#include <linux/module.h>
 #include <linux/spinlock.h>
 
 #include "fault_posts.h"
@@ -345,21 +344,9 @@ static void atomics(struct kunit *test)
 	sweep(test, calls, ARRAY_SIZE(calls));
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(sending),
-	KUNIT_CASE_SLOW(sending_with_tags),
-	KUNIT_CASE_SLOW(receiving),
-	KUNIT_CASE_SLOW(remote_memory),
-	KUNIT_CASE_SLOW(atomics),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_fault_posts",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations of posts");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations of posts",
+	 KUNIT_CASE_SLOW(sending),
+	 KUNIT_CASE_SLOW(sending_with_tags),
+	 KUNIT_CASE_SLOW(receiving),
+	 KUNIT_CASE_SLOW(remote_memory),
+	 KUNIT_CASE_SLOW(atomics));

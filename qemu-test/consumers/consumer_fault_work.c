@@ -4,7 +4,6 @@
  * that waits for a counter (KFI_TRIGGER).
  */
 
-#include <linux/module.h>
 
 #include "fault_posts.h"
 
@@ -301,18 +300,6 @@ static void triggered_operations(struct kunit *test)
 	sweep(test, calls, ARRAY_SIZE(calls));
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(deferred_work),
-	KUNIT_CASE_SLOW(triggered_operations),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_fault_work",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations of operations that wait");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations of operations that wait",
+	 KUNIT_CASE_SLOW(deferred_work),
+	 KUNIT_CASE_SLOW(triggered_operations));

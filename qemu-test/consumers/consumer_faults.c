@@ -5,7 +5,6 @@
 
 #include <linux/bvec.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -83,8 +82,7 @@ static void world_open(struct kunit *test, struct faults_world *w)
 static void world_close(struct kunit *test, struct faults_world *w)
 {
 	end_close(test, &w->end);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->poll->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
+	CLOSE(test, &w->poll->fid, &w->eq->fid);
 	kfi_freeinfo(w->rdm);
 	kfi_freeinfo(w->msg);
 	free_page((unsigned long)w->page);
@@ -617,19 +615,7 @@ static void calls_of_connections(struct kunit *test)
 	SWEEP(calls);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(calls_that_make_objects),
-	KUNIT_CASE_SLOW(calls_that_change_objects),
-	KUNIT_CASE_SLOW(calls_of_connections),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_faults",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations",
+	 KUNIT_CASE_SLOW(calls_that_make_objects),
+	 KUNIT_CASE_SLOW(calls_that_change_objects),
+	 KUNIT_CASE_SLOW(calls_of_connections));

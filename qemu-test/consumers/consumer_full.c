@@ -6,7 +6,6 @@
 
 #include <linux/delay.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_rma.h>
@@ -205,8 +204,7 @@ static void lost_completions_are_told_once(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entries, 1, NULL, LONG), -KFI_EOVERRUN);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entries, 1, NULL, 1), -KFI_ETIMEDOUT);
 	/* The region keeps the counter open. full_close() closes a region. */
-	KUNIT_EXPECT_EQ(test, kfi_close(&full->mrs[1]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &full->mrs[1]->fid, &cntr->fid);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(full->f.domain, full->bufs[1], 8, KFI_REMOTE_WRITE, 0,
 					 KEY + 1, 0, &full->mrs[1], NULL), 0);
 	full_close(test, full);
@@ -301,21 +299,9 @@ static void a_silent_operation_that_fails_is_told(struct kunit *test)
 	full_close(test, full);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(posts_without_room_are_refused),
-	KUNIT_CASE(lost_completions_are_told_once),
-	KUNIT_CASE(a_loss_calls_the_handler),
-	KUNIT_CASE(the_release_of_a_buffer_is_not_lost),
-	KUNIT_CASE(a_silent_operation_that_fails_is_told),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_full",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: completion queues that are full");
-MODULE_LICENSE("GPL");
+CONSUMER("completion queues that are full",
+	 KUNIT_CASE(posts_without_room_are_refused),
+	 KUNIT_CASE(lost_completions_are_told_once),
+	 KUNIT_CASE(a_loss_calls_the_handler),
+	 KUNIT_CASE(the_release_of_a_buffer_is_not_lost),
+	 KUNIT_CASE(a_silent_operation_that_fails_is_told));

@@ -5,7 +5,6 @@
 
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/socket.h>
 #include <linux/string.h>
@@ -388,26 +387,14 @@ static void entries_refer_to_open_objects(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(texts),
-	KUNIT_CASE(all_attributes_are_there),
-	KUNIT_CASE(arguments),
-	KUNIT_CASE(a_service_is_the_port_of_the_source),
-	KUNIT_CASE(a_node_has_other_forms),
-	KUNIT_CASE(each_hint_is_matched),
-	KUNIT_CASE(only_providers),
-	KUNIT_CASE(a_copy_is_deep),
-	KUNIT_CASE(fabrics_and_domains),
-	KUNIT_CASE(entries_refer_to_open_objects),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_getinfo",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: getinfo");
-MODULE_LICENSE("GPL");
+CONSUMER("getinfo",
+	 KUNIT_CASE(texts),
+	 KUNIT_CASE(all_attributes_are_there),
+	 KUNIT_CASE(arguments),
+	 KUNIT_CASE(a_service_is_the_port_of_the_source),
+	 KUNIT_CASE(a_node_has_other_forms),
+	 KUNIT_CASE(each_hint_is_matched),
+	 KUNIT_CASE(only_providers),
+	 KUNIT_CASE(a_copy_is_deep),
+	 KUNIT_CASE(fabrics_and_domains),
+	 KUNIT_CASE(entries_refer_to_open_objects));

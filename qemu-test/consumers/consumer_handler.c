@@ -10,7 +10,6 @@
 #include <linux/delay.h>
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/smp.h>
 
 #include "pair.h"
@@ -558,25 +557,13 @@ static void waits_have_a_condition(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_handler_is_armed_by_a_read),
-	KUNIT_CASE(a_handler_runs_on_its_cpu),
-	KUNIT_CASE(an_affinity_is_only_a_hint),
-	KUNIT_CASE(a_handler_takes_all_completions),
-	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
-	KUNIT_CASE(readers_share_a_queue),
-	KUNIT_CASE(formats_have_their_fields),
-	KUNIT_CASE(errors_come_first),
-	KUNIT_CASE(waits_have_a_condition),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_handler",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: completions and their handlers");
-MODULE_LICENSE("GPL");
+CONSUMER("completions and their handlers",
+	 KUNIT_CASE(a_handler_is_armed_by_a_read),
+	 KUNIT_CASE(a_handler_runs_on_its_cpu),
+	 KUNIT_CASE(an_affinity_is_only_a_hint),
+	 KUNIT_CASE(a_handler_takes_all_completions),
+	 KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
+	 KUNIT_CASE(readers_share_a_queue),
+	 KUNIT_CASE(formats_have_their_fields),
+	 KUNIT_CASE(errors_come_first),
+	 KUNIT_CASE(waits_have_a_condition));

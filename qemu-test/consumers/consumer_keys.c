@@ -4,7 +4,6 @@
  * same key.
  */
 
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -173,20 +172,8 @@ static void an_endpoint_needs_a_key_that_it_can_have(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(an_entry_has_the_key_of_its_hints),
-	KUNIT_CASE(equal_keys_communicate),
-	KUNIT_CASE(other_keys_do_not),
-	KUNIT_CASE(an_endpoint_needs_a_key_that_it_can_have),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_keys",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: authorization keys");
-MODULE_LICENSE("GPL");
+CONSUMER("authorization keys",
+	 KUNIT_CASE(an_entry_has_the_key_of_its_hints),
+	 KUNIT_CASE(equal_keys_communicate),
+	 KUNIT_CASE(other_keys_do_not),
+	 KUNIT_CASE(an_endpoint_needs_a_key_that_it_can_have));

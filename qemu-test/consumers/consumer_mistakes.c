@@ -7,7 +7,6 @@
 #include <linux/cpumask.h>
 #include <linux/delay.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/preempt.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
@@ -98,8 +97,7 @@ static void a_work_may_be_freed_when_it_completes(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, release.done);
 	KUNIT_EXPECT_NULL(test, memchr_inv(&work, 'f', sizeof(work)));
 	remove_wait_queue(queue, &release.entry);
-	KUNIT_EXPECT_EQ(test, kfi_close(&trigger->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
+	CLOSE(test, &trigger->fid, &changed->fid);
 	fixture_close(test, &f);
 }
 
@@ -262,10 +260,8 @@ static bool close_during_copy(struct kunit *test, struct copy *copy)
 	KUNIT_EXPECT_EQ(test, last, copy->to[LARGE - 1]);
 	if (copy->close)
 		KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].sent->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].received->fid), 0);
+	CLOSE(test, &copy->ends[1].av->fid, &copy->ends[1].cq->fid, &copy->ends[1].sent->fid,
+	      &copy->ends[1].received->fid);
 	end_close(test, &copy->ends[0]);
 	fixture_close(test, &f);
 	return copy->beside;
@@ -353,8 +349,7 @@ static void a_queue_is_told_beside_a_call(struct kunit *test)
 	/* It waits for a condition of its own, such as the value of the counter. */
 	KUNIT_EXPECT_EQ(test, both->told, 1);
 	remove_wait_queue(queue, &both->entry);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&both->set->kfid), 0);
+	CLOSE(test, &cntr->fid, &both->set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -460,24 +455,12 @@ static void a_wake_function_adds(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(only_a_queued_work_is_cancelled),
-	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
-	KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
-	KUNIT_CASE(long_lists_are_refused),
-	KUNIT_CASE(a_killed_task_closes),
-	KUNIT_CASE(a_queue_is_told_beside_a_call),
-	KUNIT_CASE(counters_change_in_softirqs),
-	KUNIT_CASE(a_wake_function_adds),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_mistakes",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: mistakes and unexpected moments");
-MODULE_LICENSE("GPL");
+CONSUMER("mistakes and unexpected moments",
+	 KUNIT_CASE(only_a_queued_work_is_cancelled),
+	 KUNIT_CASE(a_work_may_be_freed_when_it_completes),
+	 KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
+	 KUNIT_CASE(long_lists_are_refused),
+	 KUNIT_CASE(a_killed_task_closes),
+	 KUNIT_CASE(a_queue_is_told_beside_a_call),
+	 KUNIT_CASE(counters_change_in_softirqs),
+	 KUNIT_CASE(a_wake_function_adds));

@@ -6,7 +6,6 @@
 
 #include <linux/bvec.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
 
@@ -234,10 +233,7 @@ static void the_mr_mode_gives_keys_and_addresses(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, of_page->iova, 0);
 	KUNIT_EXPECT_NE(test, kfi_mr_key(mrs[0]), kfi_mr_key(mrs[1]));
 	KUNIT_EXPECT_LE(test, kfi_mr_key(mrs[0]), U32_MAX);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mrs[0]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mrs[1]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&of_page->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&domain->fid), 0);
+	CLOSE(test, &mrs[0]->fid, &mrs[1]->fid, &of_page->fid, &domain->fid);
 	fixture_close(test, &f);
 	__free_page(page);
 }
@@ -267,8 +263,7 @@ static void a_region_is_bound_to_counters_and_an_endpoint(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_mr_key(mr), 7);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&ends[0].ep->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &mr->fid, &cntr->fid);
 	pair_close(test, &f, ends);
 }
 
@@ -300,10 +295,7 @@ static void registration_is_told_to_an_event_queue(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, entry.fid, &mr->fid);
 	KUNIT_EXPECT_PTR_EQ(test, entry.context, (void *)test);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
+	CLOSE(test, &mr->fid, &f.domain->fid, &eq->fid, &f.fabric->fid);
 	kfi_freeinfo(f.info);
 }
 
@@ -369,25 +361,13 @@ static void a_domain_tells_its_atomics(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_region_has_a_key_and_a_descriptor),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(all_kinds_of_memory_are_registered),
-	KUNIT_CASE(pieces_of_memory_are_one_region),
-	KUNIT_CASE(the_mr_mode_gives_keys_and_addresses),
-	KUNIT_CASE(a_region_is_bound_to_counters_and_an_endpoint),
-	KUNIT_CASE(registration_is_told_to_an_event_queue),
-	KUNIT_CASE(a_region_has_commands),
-	KUNIT_CASE(a_domain_tells_its_atomics),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_mr",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: memory regions");
-MODULE_LICENSE("GPL");
+CONSUMER("memory regions",
+	 KUNIT_CASE(a_region_has_a_key_and_a_descriptor),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(all_kinds_of_memory_are_registered),
+	 KUNIT_CASE(pieces_of_memory_are_one_region),
+	 KUNIT_CASE(the_mr_mode_gives_keys_and_addresses),
+	 KUNIT_CASE(a_region_is_bound_to_counters_and_an_endpoint),
+	 KUNIT_CASE(registration_is_told_to_an_event_queue),
+	 KUNIT_CASE(a_region_has_commands),
+	 KUNIT_CASE(a_domain_tells_its_atomics));

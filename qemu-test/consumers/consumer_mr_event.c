@@ -6,7 +6,6 @@
 
 #include <linux/delay.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -98,9 +97,7 @@ static void the_region_is_there_before_its_event(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, atomic_read(&told->wrong), 0);
 	for (i = 0; i < REGIONS; i++)
 		KUNIT_EXPECT_EQ(test, kfi_close(&told->mr[i]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
+	CLOSE(test, &f.domain->fid, &eq->fid, &f.fabric->fid);
 	kfi_freeinfo(f.info);
 }
 
@@ -123,8 +120,7 @@ static void other_domains_have_no_events(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, 0), 0);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(f.domain, buf, 8, REMOTE, 0, 1, 0, &mr, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
+	CLOSE(test, &mr->fid, &f.domain->fid);
 	/* More events than the queue holds: the loss of some is reported. */
 	KUNIT_ASSERT_EQ(test, kfi_domain(f.fabric, f.info, &f.domain, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, KFI_REG_MR), 0);
@@ -140,9 +136,7 @@ static void other_domains_have_no_events(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
 	for (i = 0; i < 4; i++)
 		KUNIT_EXPECT_EQ(test, kfi_close(&mrs[i]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
+	CLOSE(test, &f.domain->fid, &eq->fid, &f.fabric->fid);
 	kfi_freeinfo(f.info);
 	fixture_close(test, &other);
 }
@@ -205,25 +199,11 @@ static void a_region_counts_its_accesses(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&writes->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(writes), 4);
-	KUNIT_EXPECT_EQ(test, kfi_close(&writes->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&reads->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&others->fid), 0);
+	CLOSE(test, &writes->fid, &reads->fid, &others->fid);
 	pair_close(test, &f, ends);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(the_region_is_there_before_its_event),
-	KUNIT_CASE(other_domains_have_no_events),
-	KUNIT_CASE(a_region_counts_its_accesses),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_mr_event",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: events and counters of memory regions");
-MODULE_LICENSE("GPL");
+CONSUMER("events and counters of memory regions",
+	 KUNIT_CASE(the_region_is_there_before_its_event),
+	 KUNIT_CASE(other_domains_have_no_events),
+	 KUNIT_CASE(a_region_counts_its_accesses));

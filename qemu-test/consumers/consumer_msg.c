@@ -5,7 +5,6 @@
 
 #include <linux/bvec.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -351,24 +350,12 @@ static void arguments_are_checked(struct kunit *test)
 	free_page((unsigned long)buf);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(messages_arrive),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(data_arrives_with_a_message),
-	KUNIT_CASE(injected_messages_are_silent),
-	KUNIT_CASE(entries_can_be_selected),
-	KUNIT_CASE(a_buffer_takes_many_messages),
-	KUNIT_CASE(errors_are_entries),
-	KUNIT_CASE(arguments_are_checked),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_msg",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: messages");
-MODULE_LICENSE("GPL");
+CONSUMER("messages",
+	 KUNIT_CASE(messages_arrive),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(data_arrives_with_a_message),
+	 KUNIT_CASE(injected_messages_are_silent),
+	 KUNIT_CASE(entries_can_be_selected),
+	 KUNIT_CASE(a_buffer_takes_many_messages),
+	 KUNIT_CASE(errors_are_entries),
+	 KUNIT_CASE(arguments_are_checked));

@@ -7,7 +7,6 @@
 #include <linux/bottom_half.h>
 #include <linux/delay.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_rma.h>
 
@@ -203,19 +202,7 @@ static void more_changes_nothing(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_fence_is_refused_while_a_message_waits),
-	KUNIT_CASE(a_fence_waits_in_a_softirq),
-	KUNIT_CASE(more_changes_nothing),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_order",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: fences, and operations with more behind them");
-MODULE_LICENSE("GPL");
+CONSUMER("fences, and operations with more behind them",
+	 KUNIT_CASE(a_fence_is_refused_while_a_message_waits),
+	 KUNIT_CASE(a_fence_waits_in_a_softirq),
+	 KUNIT_CASE(more_changes_nothing));

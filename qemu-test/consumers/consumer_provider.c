@@ -5,7 +5,6 @@
 
 #include <linux/delay.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -255,22 +254,10 @@ static void deregistering_waits_for_callbacks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 1);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(bad_providers_are_refused),
-	KUNIT_CASE(two_coexist),
-	KUNIT_CASE(errors_of_one_are_its_own),
-	KUNIT_CASE(a_callback_may_call_kfabric),
-	KUNIT_CASE(a_newer_version_replaces),
-	KUNIT_CASE(deregistering_waits_for_callbacks),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_provider",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: providers");
-MODULE_LICENSE("GPL");
+CONSUMER("providers",
+	 KUNIT_CASE(bad_providers_are_refused),
+	 KUNIT_CASE(two_coexist),
+	 KUNIT_CASE(errors_of_one_are_its_own),
+	 KUNIT_CASE(a_callback_may_call_kfabric),
+	 KUNIT_CASE(a_newer_version_replaces),
+	 KUNIT_CASE(deregistering_waits_for_callbacks));

@@ -6,7 +6,6 @@
 
 #include <linux/delay.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -276,21 +275,9 @@ static void references_of_an_object(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, atomic_read(&fid.ref_cnt), 0);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(each_callback_may_call_kfabric),
-	KUNIT_CASE(a_callback_changes_the_list),
-	KUNIT_CASE(names_and_versions_only),
-	KUNIT_CASE(references_are_waited_for),
-	KUNIT_CASE(references_of_an_object),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_provider_calls",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: what providers may do");
-MODULE_LICENSE("GPL");
+CONSUMER("what providers may do",
+	 KUNIT_CASE(each_callback_may_call_kfabric),
+	 KUNIT_CASE(a_callback_changes_the_list),
+	 KUNIT_CASE(names_and_versions_only),
+	 KUNIT_CASE(references_are_waited_for),
+	 KUNIT_CASE(references_of_an_object));

@@ -5,7 +5,6 @@
  * allocate does not wait for I/O.
  */
 
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -181,23 +180,10 @@ static void deferred_work_waits_for_no_io(struct kunit *test)
 	memalloc_noio_restore(flags);
 	reclaim_end(test, r, 1);
 	KUNIT_EXPECT_EQ(test, ret, 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+	CLOSE(test, &done->fid, &go->fid);
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(posts_of_a_softirq_wait_for_no_io),
-	KUNIT_CASE_SLOW(deferred_work_waits_for_no_io),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_reclaim",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: workers reclaim memory");
-MODULE_LICENSE("GPL");
+CONSUMER("workers reclaim memory",
+	 KUNIT_CASE_SLOW(posts_of_a_softirq_wait_for_no_io),
+	 KUNIT_CASE_SLOW(deferred_work_waits_for_no_io));

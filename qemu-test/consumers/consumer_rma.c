@@ -9,7 +9,6 @@
 #include <linux/delay.h>
 #include <linux/gfp.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/timer.h>
 #include <linux/uio.h>
@@ -210,8 +209,7 @@ static void data_and_injected_bytes_arrive(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_inject_write(ep, t.here, 257, peer, 0, KEY), -KFI_EMSGSIZE);
 	nothing(test, &t.ends[0]);
 	nothing(test, &t.ends[1]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&t.mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &t.mr->fid, &cntr->fid);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t.f.domain, t.there, ROOM, REMOTE, 0, KEY, 0, &t.mr,
 					 NULL), 0);
 	target_close(test, &t);
@@ -510,24 +508,12 @@ static void a_region_is_closed_while_a_peer_writes(struct kunit *test)
 	target_close(test, &t);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(bytes_are_written_and_read),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(data_and_injected_bytes_arrive),
-	KUNIT_CASE(refused_accesses_fail),
-	KUNIT_CASE(a_refresh_changes_no_region),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(posts_need_not_sleep),
-	KUNIT_CASE(a_region_is_closed_while_a_peer_writes),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_rma",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: remote memory access");
-MODULE_LICENSE("GPL");
+CONSUMER("remote memory access",
+	 KUNIT_CASE(bytes_are_written_and_read),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(data_and_injected_bytes_arrive),
+	 KUNIT_CASE(refused_accesses_fail),
+	 KUNIT_CASE(a_refresh_changes_no_region),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(posts_need_not_sleep),
+	 KUNIT_CASE(a_region_is_closed_while_a_peer_writes));

@@ -4,7 +4,6 @@
  * and what keeps them from being closed. consumer_sep_ops has their transfers.
  */
 
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_mr.h>
@@ -184,11 +183,7 @@ static void a_scalable_endpoint_is_set_up(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_setname(&ep->fid, &name, sizeof(name)), -KFI_EOPBADSTATE);
 	KUNIT_EXPECT_EQ(test, kfi_scalable_ep_bind(ep, &second->fid, 0), -KFI_EOPBADSTATE);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&second->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	CLOSE(test, &ep->fid, &av->fid, &second->fid, &alien->fid, &cq->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &other);
 	fixture_close(test, &f);
@@ -239,8 +234,7 @@ static void ports_are_reserved(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_enable(again.ep), -KFI_EADDRINUSE);
 	end_close(test, &end);
 	KUNIT_EXPECT_EQ(test, kfi_enable(again.ep), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&again.ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&again.av->fid), 0);
+	CLOSE(test, &again.ep->fid, &again.av->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &f);
 }
@@ -342,9 +336,7 @@ static void contexts_have_attributes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_getopt(&ep->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV,
 					 &value, &len), 0);
 	KUNIT_EXPECT_EQ(test, value, 4096);
-	KUNIT_EXPECT_EQ(test, kfi_close(&b->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&a->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
+	CLOSE(test, &b->fid, &a->fid, &ep->fid);
 	/* One that only sends has no receive contexts. */
 	info->caps = KFI_MSG | KFI_SEND;
 	KUNIT_ASSERT_EQ(test, kfi_scalable_ep(f.domain, info, &ep, NULL), 0);
@@ -402,12 +394,7 @@ static void contexts_are_bound(struct kunit *test)
 	KUNIT_EXPECT_MEMEQ(test, &own, &name, 8);
 	KUNIT_EXPECT_EQ(test, kfi_getname(&tx->fid, &own, &len), 0);
 	KUNIT_EXPECT_MEMEQ(test, &own, &name, 8);
-	KUNIT_EXPECT_EQ(test, kfi_close(&tx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&rx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &tx->fid, &rx->fid, &ep->fid, &av->fid, &cq->fid, &cntr->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &f);
 }
@@ -468,23 +455,11 @@ static void objects_in_use_stay_open(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(a_scalable_endpoint_transfers_nothing),
-	KUNIT_CASE(a_scalable_endpoint_is_set_up),
-	KUNIT_CASE(ports_are_reserved),
-	KUNIT_CASE(contexts_have_attributes),
-	KUNIT_CASE(contexts_are_bound),
-	KUNIT_CASE(objects_in_use_stay_open),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_sep",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: scalable endpoints");
-MODULE_LICENSE("GPL");
+CONSUMER("scalable endpoints",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(a_scalable_endpoint_transfers_nothing),
+	 KUNIT_CASE(a_scalable_endpoint_is_set_up),
+	 KUNIT_CASE(ports_are_reserved),
+	 KUNIT_CASE(contexts_have_attributes),
+	 KUNIT_CASE(contexts_are_bound),
+	 KUNIT_CASE(objects_in_use_stay_open));

@@ -6,7 +6,6 @@
 
 #include <linux/completion.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_mr.h>
@@ -399,23 +398,11 @@ static void contexts_have_threads(struct kunit *test)
 	seps_close(test, &f, seps);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_message_goes_to_its_context),
-	KUNIT_CASE(a_context_has_one_side),
-	KUNIT_CASE(other_contexts_are_not_reached),
-	KUNIT_CASE(a_receive_names_a_scalable_endpoint),
-	KUNIT_CASE(memory_is_accessed_through_contexts),
-	KUNIT_CASE(a_context_receives_many),
-	KUNIT_CASE(contexts_have_threads),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_sep_ops",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: transfers between contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("transfers between contexts",
+	 KUNIT_CASE(a_message_goes_to_its_context),
+	 KUNIT_CASE(a_context_has_one_side),
+	 KUNIT_CASE(other_contexts_are_not_reached),
+	 KUNIT_CASE(a_receive_names_a_scalable_endpoint),
+	 KUNIT_CASE(memory_is_accessed_through_contexts),
+	 KUNIT_CASE(a_context_receives_many),
+	 KUNIT_CASE(contexts_have_threads));

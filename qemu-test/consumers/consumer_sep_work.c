@@ -6,7 +6,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -98,8 +97,7 @@ static void attributes_are_those_of_the_endpoint_or_less(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, kfi_rx_context(sep, 0, &rx, &ep, NULL), 0);
 	KUNIT_EXPECT_EQ(test, rx.caps & (KFI_MSG | KFI_RECV | KFI_DIRECTED_RECV),
 			KFI_MSG | KFI_RECV);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&sep->fid), 0);
+	CLOSE(test, &ep->fid, &sep->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &f);
 }
@@ -195,11 +193,7 @@ static void contexts_count(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&received->fid), -KFI_EBUSY);
 	sep_close(test, &seps[0]);
 	sep_close(test, &seps[1]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&sends->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&writes->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&reads->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&received->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&accessed->fid), 0);
+	CLOSE(test, &sends->fid, &writes->fid, &reads->fid, &received->fid, &accessed->fid);
 	fixture_close(test, &f);
 }
 
@@ -321,25 +315,12 @@ static void contexts_have_deferred_work(struct kunit *test)
 	}
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	sep_close(test, &s);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
+	CLOSE(test, &go->fid, &done->fid);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_those_of_the_endpoint_or_less),
-	KUNIT_CASE(contexts_count),
-	KUNIT_CASE(contexts_are_triggered),
-	KUNIT_CASE(contexts_have_deferred_work),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_sep_work",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: attributes, counters and deferred work of contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("attributes, counters and deferred work of contexts",
+	 KUNIT_CASE(attributes_are_those_of_the_endpoint_or_less),
+	 KUNIT_CASE(contexts_count),
+	 KUNIT_CASE(contexts_are_triggered),
+	 KUNIT_CASE(contexts_have_deferred_work));

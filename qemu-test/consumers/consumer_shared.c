@@ -4,7 +4,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -147,9 +146,7 @@ static void other_operations_fail(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, stx->ops->setopt(&stx->fid, level, least, &value, len), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_control(&stx->fid, KFI_ENABLE, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, stx->fid.ops->bind(&stx->fid, &cq->fid, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&stx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&srx->fid), 0);
+	CLOSE(test, &cq->fid, &stx->fid, &srx->fid);
 	fixture_close(test, &f);
 }
 
@@ -240,10 +237,7 @@ static void bindings_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
 	KUNIT_EXPECT_EQ(test, try_member(test, &pool, pool.sender.av, pool.sender.cq,
 					 both | KFI_SELECTIVE_COMPLETION), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&stx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&narrow->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien_stx->fid), 0);
+	CLOSE(test, &stx->fid, &narrow->fid, &alien->fid, &alien_stx->fid);
 	fixture_close(test, &other);
 	pool_close(test, &pool);
 }
@@ -311,20 +305,8 @@ static void transmits_share_room(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(other_operations_fail),
-	KUNIT_CASE(bindings_are_checked),
-	KUNIT_CASE(transmits_share_room),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_shared",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: shared contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("shared contexts",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(other_operations_fail),
+	 KUNIT_CASE(bindings_are_checked),
+	 KUNIT_CASE(transmits_share_room));

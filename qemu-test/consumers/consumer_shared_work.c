@@ -5,7 +5,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -197,24 +196,11 @@ static void deferred_work_waits_for_shared_room(struct kunit *test)
 	end_close(test, &ends[1]);
 	KUNIT_EXPECT_EQ(test, kfi_close(&stx->fid), 0);
 	end_close(test, &target);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
+	CLOSE(test, &go->fid, &done->fid);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(tagged_rma_takes_a_shared_receive),
-	KUNIT_CASE(tagged_rma_needs_the_capability),
-	KUNIT_CASE(deferred_work_waits_for_shared_room),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_shared_work",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tagged RMA and deferred work of shared contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("tagged RMA and deferred work of shared contexts",
+	 KUNIT_CASE(tagged_rma_takes_a_shared_receive),
+	 KUNIT_CASE(tagged_rma_needs_the_capability),
+	 KUNIT_CASE(deferred_work_waits_for_shared_room));

@@ -7,7 +7,6 @@
 #include <linux/bottom_half.h>
 #include <linux/delay.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_trigger.h>
 
@@ -416,26 +415,14 @@ static void a_counter_triggers_a_receive(struct kunit *test)
 	pool_close_whole(test, &pool);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(the_oldest_receive_takes_a_message),
-	KUNIT_CASE(messages_wait_for_a_receive),
-	KUNIT_CASE(a_closed_endpoint_takes_its_messages_along),
-	KUNIT_CASE(receives_are_posted_before_endpoints),
-	KUNIT_CASE(receives_are_cancelled),
-	KUNIT_CASE(a_buffer_takes_messages_of_all),
-	KUNIT_CASE(messages_are_searched),
-	KUNIT_CASE(receives_take_one_source),
-	KUNIT_CASE(receives_are_posted_in_softirqs),
-	KUNIT_CASE(a_counter_triggers_a_receive),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_srx",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: shared receive contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("shared receive contexts",
+	 KUNIT_CASE(the_oldest_receive_takes_a_message),
+	 KUNIT_CASE(messages_wait_for_a_receive),
+	 KUNIT_CASE(a_closed_endpoint_takes_its_messages_along),
+	 KUNIT_CASE(receives_are_posted_before_endpoints),
+	 KUNIT_CASE(receives_are_cancelled),
+	 KUNIT_CASE(a_buffer_takes_messages_of_all),
+	 KUNIT_CASE(messages_are_searched),
+	 KUNIT_CASE(receives_take_one_source),
+	 KUNIT_CASE(receives_are_posted_in_softirqs),
+	 KUNIT_CASE(a_counter_triggers_a_receive));

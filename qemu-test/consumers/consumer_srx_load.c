@@ -8,7 +8,6 @@
 #include <linux/completion.h>
 #include <linux/gfp.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 
 #include "pool.h"
 
@@ -247,17 +246,5 @@ static void every_message_arrives_once(struct kunit *test)
 	pool_close_whole(test, pool);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(every_message_arrives_once),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_srx_load",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: a shared receive context under load");
-MODULE_LICENSE("GPL");
+CONSUMER("a shared receive context under load",
+	 KUNIT_CASE_SLOW(every_message_arrives_once));

@@ -5,7 +5,6 @@
 
 #include <linux/delay.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include "pool.h"
 
@@ -111,9 +110,7 @@ static void world_close(struct kunit *test, struct world *w)
 		if (w->servers[i])
 			KUNIT_EXPECT_EQ(test, kfi_close(&w->servers[i]->fid), 0);
 	}
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->pep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->client_eq->fid), 0);
+	CLOSE(test, &w->pep->fid, &w->eq->fid, &w->client_eq->fid);
 	kfi_freeinfo(w->info);
 	pool_close(test, &w->pool);
 }
@@ -227,19 +224,7 @@ static void datagram_endpoints_share_receives(struct kunit *test)
 	pool_close_whole(test, &pool);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(connections_share_receives),
-	KUNIT_CASE(peers_wait_for_a_receive),
-	KUNIT_CASE(datagram_endpoints_share_receives),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_srx_msg",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: shared receive contexts of connections and datagrams");
-MODULE_LICENSE("GPL");
+CONSUMER("shared receive contexts of connections and datagrams",
+	 KUNIT_CASE(connections_share_receives),
+	 KUNIT_CASE(peers_wait_for_a_receive),
+	 KUNIT_CASE(datagram_endpoints_share_receives));

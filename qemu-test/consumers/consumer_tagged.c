@@ -5,7 +5,6 @@
 
 #include <linux/bvec.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -289,23 +288,11 @@ static void not_every_type_has_tags(struct kunit *test)
 	free_page((unsigned long)to);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(tags_select_messages),
-	KUNIT_CASE(lists_have_tags),
-	KUNIT_CASE(data_and_injected_messages_have_tags),
-	KUNIT_CASE(messages_can_be_searched_for),
-	KUNIT_CASE(tagged_receives_take_one_message),
-	KUNIT_CASE(a_receive_may_name_its_source),
-	KUNIT_CASE(not_every_type_has_tags),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_tagged",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tagged messages");
-MODULE_LICENSE("GPL");
+CONSUMER("tagged messages",
+	 KUNIT_CASE(tags_select_messages),
+	 KUNIT_CASE(lists_have_tags),
+	 KUNIT_CASE(data_and_injected_messages_have_tags),
+	 KUNIT_CASE(messages_can_be_searched_for),
+	 KUNIT_CASE(tagged_receives_take_one_message),
+	 KUNIT_CASE(a_receive_may_name_its_source),
+	 KUNIT_CASE(not_every_type_has_tags));

@@ -6,7 +6,6 @@
 
 #include <linux/bvec.h>
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/timer.h>
 #include <linux/uio.h>
@@ -514,27 +513,15 @@ static void posts_need_not_sleep(struct kunit *test)
 	setup_close(test, &s);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(receives_are_written_and_read),
-	KUNIT_CASE(an_offset_selects_a_part),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(without_a_receive_it_fails),
-	KUNIT_CASE(receives_are_taken_in_order),
-	KUNIT_CASE(a_directed_receive_has_a_source),
-	KUNIT_CASE(more_than_the_receive_has_is_an_error),
-	KUNIT_CASE(a_write_brings_data),
-	KUNIT_CASE(both_ends_need_the_capability),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(posts_need_not_sleep),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_tagged_rma",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tagged RMA");
-MODULE_LICENSE("GPL");
+CONSUMER("tagged RMA",
+	 KUNIT_CASE(receives_are_written_and_read),
+	 KUNIT_CASE(an_offset_selects_a_part),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(without_a_receive_it_fails),
+	 KUNIT_CASE(receives_are_taken_in_order),
+	 KUNIT_CASE(a_directed_receive_has_a_source),
+	 KUNIT_CASE(more_than_the_receive_has_is_an_error),
+	 KUNIT_CASE(a_write_brings_data),
+	 KUNIT_CASE(both_ends_need_the_capability),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(posts_need_not_sleep));

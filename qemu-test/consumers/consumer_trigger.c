@@ -4,7 +4,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 
@@ -232,8 +231,7 @@ static void deferred_work_is_chained(struct kunit *test)
 	KUNIT_EXPECT_MEMEQ(test, w.to + 2048, w.from, 300);
 	nothing(test, &w.ends[0]);
 	nothing(test, &w.ends[1]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&last->fid), 0);
+	CLOSE(test, &done->fid, &last->fid);
 	world_close(test, &w);
 }
 
@@ -291,9 +289,7 @@ static void deferred_work_is_cancelled_and_flushed(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, queue(&w, &works[1]), 0);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), 3);
-	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
+	CLOSE(test, &changed->fid, &other->fid, &alien->fid);
 	fixture_close(test, &of_alien);
 	world_close(test, &w);
 }
@@ -386,23 +382,11 @@ static void deferred_work_is_checked(struct kunit *test)
 	world_close(test, &w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_triggered_send_waits),
-	KUNIT_CASE(a_larger_context_triggers),
-	KUNIT_CASE(triggers_are_checked),
-	KUNIT_CASE(deferred_work_is_chained),
-	KUNIT_CASE(deferred_work_is_cancelled_and_flushed),
-	KUNIT_CASE(a_deferred_transfer_is_cancelled),
-	KUNIT_CASE(deferred_work_is_checked),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_trigger",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: triggered operations and deferred work");
-MODULE_LICENSE("GPL");
+CONSUMER("triggered operations and deferred work",
+	 KUNIT_CASE(a_triggered_send_waits),
+	 KUNIT_CASE(a_larger_context_triggers),
+	 KUNIT_CASE(triggers_are_checked),
+	 KUNIT_CASE(deferred_work_is_chained),
+	 KUNIT_CASE(deferred_work_is_cancelled_and_flushed),
+	 KUNIT_CASE(a_deferred_transfer_is_cancelled),
+	 KUNIT_CASE(deferred_work_is_checked));

@@ -5,7 +5,6 @@
  */
 
 #include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -81,8 +80,7 @@ static struct world *world_open(struct kunit *test)
 
 static void world_close(struct kunit *test, struct world *w)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->done->fid), 0);
+	CLOSE(test, &w->go->fid, &w->done->fid);
 	pair_close(test, &w->f, w->ends);
 	free_page((unsigned long)w->from);
 	free_page((unsigned long)w->to);
@@ -260,21 +258,9 @@ static void an_alias_defers(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(operations_start_in_order),
-	KUNIT_CASE(works_start_in_order),
-	KUNIT_CASE(errors_count_for_deferred_work),
-	KUNIT_CASE(a_failure_goes_on),
-	KUNIT_CASE(an_alias_defers),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_trigger_order",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: order and conditions of deferred work");
-MODULE_LICENSE("GPL");
+CONSUMER("order and conditions of deferred work",
+	 KUNIT_CASE(operations_start_in_order),
+	 KUNIT_CASE(works_start_in_order),
+	 KUNIT_CASE(errors_count_for_deferred_work),
+	 KUNIT_CASE(a_failure_goes_on),
+	 KUNIT_CASE(an_alias_defers));

@@ -6,7 +6,6 @@
 #include <linux/delay.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
 #include <linux/timer.h>
 #include <linux/wait.h>
 
@@ -59,9 +58,7 @@ static void a_wait_set_takes_a_signal(struct kunit *test)
 	KUNIT_EXPECT_NOT_NULL(test, queue);
 	KUNIT_EXPECT_PTR_EQ(test, queue, same);
 	KUNIT_EXPECT_EQ(test, kfi_control(&set->kfid, KFI_GETOPSFLAG, &queue), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_close(&one->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->kfid), 0);
+	CLOSE(test, &one->fid, &other->fid, &set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -95,8 +92,7 @@ static void a_sleeper_of_a_wait_set_is_woken(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, kfi_cntr_read(later->cntr), i);
 	}
 	timer_delete_sync(&later->timer);
-	KUNIT_EXPECT_EQ(test, kfi_close(&later->cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->kfid), 0);
+	CLOSE(test, &later->cntr->fid, &set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -164,26 +160,13 @@ static void a_poll_set_tells_what_has_changed(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &one->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_close(&one->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &other->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
+	CLOSE(test, &set->fid, &other->fid);
 	fixture_close(test, &alien);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_wait_set_takes_a_signal),
-	KUNIT_CASE(a_sleeper_of_a_wait_set_is_woken),
-	KUNIT_CASE(a_set_of_another_fabric_is_refused),
-	KUNIT_CASE(a_poll_set_tells_what_has_changed),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_wait",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: wait sets and poll sets");
-MODULE_LICENSE("GPL");
+CONSUMER("wait sets and poll sets",
+	 KUNIT_CASE(a_wait_set_takes_a_signal),
+	 KUNIT_CASE(a_sleeper_of_a_wait_set_is_woken),
+	 KUNIT_CASE(a_set_of_another_fabric_is_refused),
+	 KUNIT_CASE(a_poll_set_tells_what_has_changed));

@@ -5,7 +5,6 @@
 
 #include <linux/delay.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/timer.h>
 #include <linux/wait.h>
@@ -69,14 +68,9 @@ static void members_open(struct kunit *test, struct members *m, enum kfi_wait_ob
 static void members_close(struct kunit *test, struct members *m)
 {
 	end_close(test, &m->ends[0]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->ends[1].ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->ends[1].av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->cq->fid), 0);
+	CLOSE(test, &m->ends[1].ep->fid, &m->ends[1].av->fid, &m->cq->fid);
 	KUNIT_EXPECT_EQ(test, kfi_close(&m->set->kfid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->alone->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->set->kfid), 0);
+	CLOSE(test, &m->eq->fid, &m->alone->fid, &m->cntr->fid, &m->set->kfid);
 	fixture_close(test, &m->f);
 }
 
@@ -294,20 +288,8 @@ static void the_queue_of_a_set_is_woken(struct kunit *test)
 	members_close(test, &m);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(each_kind_of_member_signals),
-	KUNIT_CASE(each_waiter_takes_a_signal),
-	KUNIT_CASE(waits_end),
-	KUNIT_CASE(the_queue_of_a_set_is_woken),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_wait_set",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: wait sets of queues");
-MODULE_LICENSE("GPL");
+CONSUMER("wait sets of queues",
+	 KUNIT_CASE(each_kind_of_member_signals),
+	 KUNIT_CASE(each_waiter_takes_a_signal),
+	 KUNIT_CASE(waits_end),
+	 KUNIT_CASE(the_queue_of_a_set_is_woken));

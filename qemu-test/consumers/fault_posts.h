@@ -111,9 +111,7 @@ static inline struct faults_world *world_open(struct kunit *test)
 
 static inline void world_close(struct kunit *test, struct faults_world *w)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->trigger->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->done->fid), 0);
+	CLOSE(test, &w->mr->fid, &w->trigger->fid, &w->done->fid);
 	/* What failed has left no completion. */
 	nothing(test, &w->ends[0]);
 	nothing(test, &w->ends[1]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the suites share: a domain on the first link of this network namespace.
+ * What the suites share: what makes a module of their cases, and a domain on the
+ * first link of this network namespace.
  *
  * The guest has a link on its loopback interface.
  */
@@ -8,11 +9,36 @@
 #define _CONSUMER_FIXTURE_H
 
 #include <linux/cpumask.h>
+#include <linux/module.h>
 #include <linux/sched.h>
+#include <linux/slab.h>
 
 #include <kunit/test.h>
 
 #include <kfi/kfi_domain.h>
+#include <kfi/kfi_eq.h>
+
+/* The end of a file: its cases are a suite with the name of the module. */
+#define CONSUMER(description, ...) \
+	static struct kunit_case cases[] = { __VA_ARGS__, {} }; \
+	static struct kunit_suite suite = { .name = KBUILD_MODNAME, .test_cases = cases }; \
+	kunit_test_suite(suite); \
+	MODULE_DESCRIPTION("kfabric consumer: " description); \
+	MODULE_LICENSE("GPL")
+
+/* Closes objects in this order, of which @names is a list. */
+static inline void close_in_order(struct kunit *test, const char *names,
+				  struct kfid * const *fids, size_t count)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		KUNIT_EXPECT_EQ_MSG(test, kfi_close(fids[i]), 0, "number %zu of %s", i, names);
+}
+
+#define CLOSE(test, ...) \
+	close_in_order(test, #__VA_ARGS__, (struct kfid *[]){ __VA_ARGS__ }, \
+		       sizeof((struct kfid *[]){ __VA_ARGS__ }) / sizeof(struct kfid *))
 
 /**
  * struct fixture - an open domain, and from what it was opened
@@ -37,9 +63,24 @@ static inline void fixture_open(struct kunit *test, struct fixture *f)
 /* Closes it. Everything that was made from it is closed. */
 static inline void fixture_close(struct kunit *test, struct fixture *f)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&f->domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f->fabric->fid), 0);
+	CLOSE(test, &f->domain->fid, &f->fabric->fid);
 	kfi_freeinfo(f->info);
+}
+
+/* Closes a fixture whose domain is bound to an event queue, and the queue. */
+static inline void fixture_close_with(struct kunit *test, struct fixture *f, struct kfid_eq *eq)
+{
+	CLOSE(test, &f->domain->fid, &eq->fid, &f->fabric->fid);
+	kfi_freeinfo(f->info);
+}
+
+/* Memory of zeros, which is freed when the test ends. The test ends if there is none. */
+static inline u8 *bytes(struct kunit *test, size_t len)
+{
+	u8 *mem = kunit_kzalloc(test, len, GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, mem);
+	return mem;
 }
 
 /* Opens a counter with a wait object. The test ends if that fails. */

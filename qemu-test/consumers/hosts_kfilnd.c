@@ -5,7 +5,6 @@
  */
 
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/sizes.h>
 
 #include "driver_flow.h"
@@ -285,23 +284,11 @@ static void another_key_is_refused(struct kunit *test)
 	drivers_close(test, drivers);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(messages_arrive),
-	KUNIT_CASE(bulk_data_arrive),
-	KUNIT_CASE_SLOW(all_is_done_at_once),
-	KUNIT_CASE(a_target_can_refuse),
-	KUNIT_CASE(late_bulk_data_are_lost),
-	KUNIT_CASE_SLOW(a_peer_that_is_gone_is_found_again),
-	KUNIT_CASE(another_key_is_refused),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_kfilnd",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: drivers that work as kfilnd, on two hosts");
-MODULE_LICENSE("GPL");
+CONSUMER("drivers that work as kfilnd, on two hosts",
+	 KUNIT_CASE(messages_arrive),
+	 KUNIT_CASE(bulk_data_arrive),
+	 KUNIT_CASE_SLOW(all_is_done_at_once),
+	 KUNIT_CASE(a_target_can_refuse),
+	 KUNIT_CASE(late_bulk_data_are_lost),
+	 KUNIT_CASE_SLOW(a_peer_that_is_gone_is_found_again),
+	 KUNIT_CASE(another_key_is_refused));

@@ -7,7 +7,6 @@
 #include <linux/completion.h>
 #include <linux/delay.h>
 #include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/slab.h>
 
 #include <kfi/kfi_atomic.h>
@@ -165,17 +164,5 @@ static void memory_is_the_consumers_after_a_close(struct kunit *test)
 	hosts_close(test, f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(memory_is_the_consumers_after_a_close),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_mr",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: regions that are closed while another host accesses them");
-MODULE_LICENSE("GPL");
+CONSUMER("regions that are closed while another host accesses them",
+	 KUNIT_CASE_SLOW(memory_is_the_consumers_after_a_close));

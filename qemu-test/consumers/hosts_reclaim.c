@@ -5,7 +5,6 @@
  * allocate does not wait for I/O.
  */
 
-#include <linux/module.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -262,21 +261,9 @@ static void endpoints_connect(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(msg_remote_memory_is_accessed_without_io),
-	KUNIT_CASE_SLOW(rdm_remote_memory_is_accessed_without_io),
-	KUNIT_CASE_SLOW(messages_are_kept),
-	KUNIT_CASE_SLOW(datagrams_connect),
-	KUNIT_CASE_SLOW(endpoints_connect),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_reclaim",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: workers of two hosts reclaim memory");
-MODULE_LICENSE("GPL");
+CONSUMER("workers of two hosts reclaim memory",
+	 KUNIT_CASE_SLOW(msg_remote_memory_is_accessed_without_io),
+	 KUNIT_CASE_SLOW(rdm_remote_memory_is_accessed_without_io),
+	 KUNIT_CASE_SLOW(messages_are_kept),
+	 KUNIT_CASE_SLOW(datagrams_connect),
+	 KUNIT_CASE_SLOW(endpoints_connect));

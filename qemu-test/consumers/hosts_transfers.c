@@ -6,7 +6,6 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 #include <linux/vmalloc.h>
@@ -568,31 +567,19 @@ static void rdm_refused_accesses(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(rdm_messages),
-	KUNIT_CASE(msg_messages),
-	KUNIT_CASE(dgram_messages),
-	KUNIT_CASE(rdm_tagged),
-	KUNIT_CASE(rdm_multi_receive),
-	KUNIT_CASE(dgram_multi_receive),
-	KUNIT_CASE(rdm_remote_memory),
-	KUNIT_CASE(msg_remote_memory),
-	KUNIT_CASE(rdm_lists_of_messages),
-	KUNIT_CASE(msg_lists_of_messages),
-	KUNIT_CASE(rdm_lists_of_remote_memory),
-	KUNIT_CASE(msg_lists_of_remote_memory),
-	KUNIT_CASE(rdm_atomics),
-	KUNIT_CASE(msg_atomics),
-	KUNIT_CASE(rdm_refused_accesses),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_transfers",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: transfers between two hosts");
-MODULE_LICENSE("GPL");
+CONSUMER("transfers between two hosts",
+	 KUNIT_CASE(rdm_messages),
+	 KUNIT_CASE(msg_messages),
+	 KUNIT_CASE(dgram_messages),
+	 KUNIT_CASE(rdm_tagged),
+	 KUNIT_CASE(rdm_multi_receive),
+	 KUNIT_CASE(dgram_multi_receive),
+	 KUNIT_CASE(rdm_remote_memory),
+	 KUNIT_CASE(msg_remote_memory),
+	 KUNIT_CASE(rdm_lists_of_messages),
+	 KUNIT_CASE(msg_lists_of_messages),
+	 KUNIT_CASE(rdm_lists_of_remote_memory),
+	 KUNIT_CASE(msg_lists_of_remote_memory),
+	 KUNIT_CASE(rdm_atomics),
+	 KUNIT_CASE(msg_atomics),
+	 KUNIT_CASE(rdm_refused_accesses));

@@ -97,11 +97,8 @@ static inline void end_open(struct kunit *test, struct fixture *f, struct kfi_in
 /* Closes an end. */
 static inline void end_close(struct kunit *test, struct end *end)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->sent->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->received->fid), 0);
+	CLOSE(test, &end->ep->fid, &end->av->fid, &end->cq->fid, &end->sent->fid,
+	      &end->received->fid);
 }
 
 /* Waits until a count is at least @wanted, for LONG ms at most. Returns the count. */

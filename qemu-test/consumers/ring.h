@@ -92,8 +92,7 @@ static void member_close(struct kunit *test, struct member *member)
 {
 	KUNIT_EXPECT_EQ(test, kfi_close(&member->mr->fid), 0);
 	end_close(test, &member->end);
-	KUNIT_EXPECT_EQ(test, kfi_close(&member->go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&member->deferred->fid), 0);
+	CLOSE(test, &member->go->fid, &member->deferred->fid);
 	free_pages((unsigned long)member->mem, ORDER);
 }
 
