@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters: kfi_cntr(3), and the contexts in which they may be used.
+ * Counters: kfi_cntr(3). consumer_cntr_irq has the contexts in which they may be used.
  */
 
 #include <linux/delay.h>
-#include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/sched/signal.h>
-#include <linux/timer.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
@@ -290,76 +288,10 @@ static void flags(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* Adds in interrupts while a thread waits for each of them. */
-struct adder {
-	struct kfid_cntr	*cntr;
-	struct timer_list	timer;
-	struct hrtimer		hrtimer;
-	u64			seen;
-};
-
-static void add_in_softirq(struct timer_list *timer)
-{
-	struct adder *adder = container_of(timer, struct adder, timer);
-
-	kfi_cntr_add(adder->cntr, 1);
-	adder->seen = kfi_cntr_read(adder->cntr);
-}
-
-static enum hrtimer_restart add_in_hardirq(struct hrtimer *timer)
-{
-	struct adder *adder = container_of(timer, struct adder, hrtimer);
-
-	kfi_cntr_add(adder->cntr, 1);
-	adder->seen = kfi_cntr_read(adder->cntr);
-	return HRTIMER_NORESTART;
-}
-
-static void contexts(struct kunit *test)
-{
-	struct adder *adder = kunit_kzalloc(test, sizeof(*adder), GFP_KERNEL);
-	static DEFINE_SPINLOCK(lock);
-	struct kfid_cntr *cntr;
-	unsigned long irqs;
-	struct fixture f;
-	u64 i, value = 0;
-
-	KUNIT_ASSERT_NOT_NULL(test, adder);
-	fixture_open(test, &f);
-	cntr = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
-	adder->cntr = cntr;
-	timer_setup(&adder->timer, add_in_softirq, 0);
-	hrtimer_setup(&adder->hrtimer, add_in_hardirq, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
-	for (i = 0; i < 20; i++) {
-		mod_timer(&adder->timer, jiffies + 1);
-		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, ++value, LONG), 0);
-		timer_delete_sync(&adder->timer);
-		KUNIT_EXPECT_EQ(test, adder->seen, value);
-		hrtimer_start(&adder->hrtimer, ms_to_ktime(1), HRTIMER_MODE_REL);
-		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, ++value, LONG), 0);
-		hrtimer_cancel(&adder->hrtimer);
-		KUNIT_EXPECT_EQ(test, adder->seen, value);
-	}
-	/* Under a lock, with softirqs or interrupts disabled. */
-	spin_lock(&lock);
-	kfi_cntr_add(cntr, 1);
-	spin_unlock(&lock);
-	spin_lock_bh(&lock);
-	kfi_cntr_add(cntr, 1);
-	spin_unlock_bh(&lock);
-	spin_lock_irqsave(&lock, irqs);
-	kfi_cntr_add(cntr, 1);
-	spin_unlock_irqrestore(&lock, irqs);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(cntr), value + 3);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	fixture_close(test, &f);
-}
-
 CONSUMER("counters",
 	 KUNIT_CASE(values),
 	 KUNIT_CASE(attributes),
 	 KUNIT_CASE(timeouts),
 	 KUNIT_CASE(waiters),
 	 KUNIT_CASE(the_wait_queue),
-	 KUNIT_CASE(flags),
-	 KUNIT_CASE(contexts));
+	 KUNIT_CASE(flags));

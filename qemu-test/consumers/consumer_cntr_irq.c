@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Counters in contexts that must not take the lock of their waiters: softirqs,
- * hard interrupts, and with either disabled. A value has changed when a call
+ * hard interrupts, with either disabled, and under a spin lock. A value has changed when a call
  * returns; waiters and deferred work follow.
  */
 
@@ -21,8 +21,8 @@
 #define SHORT	30
 #define ERRORS	20000
 
-/* Where changes are made. */
-enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, HARD_IRQ };
+/* Where changes are made. LOCKED: under a spin lock, with interrupts on. */
+enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, LOCKED, HARD_IRQ };
 
 /* Those for all changes. Hard interrupts are for adds. */
 #define WHERES	HARD_IRQ
@@ -36,7 +36,7 @@ enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, HARD_IRQ };
  * @timer: of TIMER
  * @tasklet: of TASKLET
  * @hrtimer: of HARD_IRQ
- * @lock: that the caller holds with BH_OFF and IRQ_OFF
+ * @lock: that the caller holds with BH_OFF, IRQ_OFF and LOCKED
  * @value: the counter's value after them
  * @err: its error value
  * @ret: the first result that is not 0
@@ -125,6 +125,11 @@ static void change(struct changes *changes, enum where where, void (*what)(struc
 		spin_lock_irqsave(&changes->lock, irqs);
 		make(changes);
 		spin_unlock_irqrestore(&changes->lock, irqs);
+		break;
+	case LOCKED:
+		spin_lock(&changes->lock);
+		make(changes);
+		spin_unlock(&changes->lock);
 		break;
 	default:
 		hrtimer_start(&changes->hrtimer, ms_to_ktime(1), HRTIMER_MODE_REL_HARD);

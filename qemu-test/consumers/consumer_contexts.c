@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Messages of several threads, and posts where the caller may not sleep.
+ * Posts where the caller may not sleep.
  */
 
 #include <linux/gfp.h>
-#include <linux/kthread.h>
 #include <linux/spinlock.h>
 #include <linux/timer.h>
 #include <linux/uio.h>
@@ -14,121 +13,6 @@
 
 #define TAG		5
 #define ROOM		PAGE_SIZE
-#define ROUNDS		200
-
-/**
- * struct player - one side of a game of ping-pong
- * @end: its endpoint
- * @buf: its memory: a page for receives, then one for sends
- * @serves: sends first
- * @sent: completed sends
- * @received: completed receives
- * @error: the first thing that went wrong
- * @done: the game is over
- */
-struct player {
-	struct end		*end;
-	u8			*buf;
-	bool			serves;
-	u32			sent;
-	u32			received;
-	int			error;
-	struct completion	done;
-};
-
-/* Waits until *@count is @want. Completions of both sides come in any order. */
-static int await(struct player *player, const u32 *count, u32 want)
-{
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret;
-
-	while (*count < want) {
-		ret = kfi_cq_sread(player->end->cq, &entry, 1, NULL, LONG);
-		if (ret != 1)
-			return ret ?: -EIO;
-		if (entry.flags == SENT)
-			player->sent++;
-		else if (entry.flags == RECEIVED)
-			player->received++;
-		else
-			return -EBADMSG;
-	}
-	return 0;
-}
-
-static int send_one(struct player *player, u32 number)
-{
-	u32 *from = (u32 *)(player->buf + ROOM);
-	int ret;
-
-	from[0] = number;
-	from[ROOM / 4 - 1] = ~number;
-	ret = kfi_send(player->end->ep, from, ROOM, NULL, player->end->peer, NULL);
-	return ret ?: await(player, &player->sent, number + 1);
-}
-
-static int play(struct player *player)
-{
-	u32 *to = (u32 *)player->buf;
-	u32 i;
-	int ret;
-
-	for (i = 0; i < ROUNDS; i++) {
-		ret = kfi_recv(player->end->ep, to, ROOM, NULL, 0, NULL);
-		if (!ret && player->serves)
-			ret = send_one(player, i);
-		if (!ret)
-			ret = await(player, &player->received, i + 1);
-		if (!ret && (to[0] != i || to[ROOM / 4 - 1] != ~i))
-			ret = -EILSEQ;
-		if (!ret && !player->serves)
-			ret = send_one(player, i);
-		if (ret)
-			return ret;
-	}
-	return 0;
-}
-
-static int play_thread(void *arg)
-{
-	struct player *player = arg;
-
-	player->error = play(player);
-	complete(&player->done);
-	return 0;
-}
-
-static void threads_play_ping_pong(struct kunit *test)
-{
-	struct player players[2] = {};
-	struct task_struct *thread;
-	struct fixture f;
-	struct end ends[2];
-	int i;
-
-	pair_open(test, &f, KFI_EP_RDM, ends);
-	for (i = 0; i < 2; i++) {
-		players[i].end = &ends[i];
-		players[i].serves = !i;
-		players[i].buf = (u8 *)__get_free_pages(GFP_KERNEL, 1);
-		KUNIT_ASSERT_NOT_NULL(test, players[i].buf);
-		init_completion(&players[i].done);
-	}
-	for (i = 0; i < 2; i++) {
-		thread = kthread_run(play_thread, &players[i], "player%d", i);
-		KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
-	}
-	for (i = 0; i < 2; i++) {
-		wait_for_completion(&players[i].done);
-		KUNIT_EXPECT_EQ(test, players[i].error, 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(ends[1].sent, ROUNDS, LONG), 0);
-	nothing(test, &ends[0]);
-	nothing(test, &ends[1]);
-	pair_close(test, &f, ends);
-	for (i = 0; i < 2; i++)
-		free_pages((unsigned long)players[i].buf, 1);
-}
 
 /**
  * struct burst - what a timer posts
@@ -437,8 +321,7 @@ static void a_late_error_is_an_entry(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
-CONSUMER("threads and contexts",
-	 KUNIT_CASE(threads_play_ping_pong),
+CONSUMER("posts that may not sleep",
 	 KUNIT_CASE(posts_need_not_sleep),
 	 KUNIT_CASE(tagged_posts_need_not_sleep),
 	 KUNIT_CASE(datagram_posts_need_not_sleep),

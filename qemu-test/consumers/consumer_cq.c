@@ -198,35 +198,6 @@ static void each_wait_object_has_its_queue(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static void a_poll_set_takes_queues(struct kunit *test)
-{
-	struct kfid_cq *cq, *other;
-	struct kfid_poll *set;
-	struct kfid_cntr *cntr;
-	void *contexts[2];
-	struct fixture f;
-
-	fixture_open(test, &f);
-	KUNIT_ASSERT_EQ(test, kfi_poll_open(f.domain, NULL, &set), 0);
-	cq = open_cq(test, &f, KFI_WAIT_NONE, &cq);
-	other = open_cq(test, &f, KFI_WAIT_NONE, &other);
-	cntr = open_cntr(test, &f, KFI_WAIT_NONE, NULL, &cntr);
-	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cq->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cq->fid, 0), -EEXIST);
-	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cntr->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &other->fid, 0), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 2), 0);
-	kfi_cntr_add(cntr, 1);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 2), 1);
-	KUNIT_EXPECT_PTR_EQ(test, contexts[0], (void *)&cntr);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cq->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntr->fid, 0), 0);
-	CLOSE(test, &set->fid, &cntr->fid, &other->fid);
-	fixture_close(test, &f);
-}
-
 static void numbers_of_errors_have_a_text(struct kunit *test)
 {
 	char text[64], part[4];
@@ -253,5 +224,4 @@ CONSUMER("completion queues",
 	 KUNIT_CASE(an_empty_queue_is_read),
 	 KUNIT_CASE(a_signal_ends_a_wait),
 	 KUNIT_CASE(each_wait_object_has_its_queue),
-	 KUNIT_CASE(a_poll_set_takes_queues),
 	 KUNIT_CASE(numbers_of_errors_have_a_text));

@@ -5,7 +5,6 @@
  * fi_msg(3), fi_tagged(3)).
  */
 
-
 #include "pair.h"
 
 #define RECEIVED	(KFI_MSG | KFI_RECV)
@@ -125,34 +124,6 @@ static void an_address_means_nothing_without_the_capability(struct kunit *test)
 	world_close(test, &w);
 }
 
-/* The oldest receive that may take the message takes it. */
-static void receives_are_passed_over(struct kunit *test)
-{
-	struct world w;
-
-	world_open(test, &w, KFI_EP_RDM, KFI_MSG | KFI_DIRECTED_RECV);
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[1], 0), 0);
-	KUNIT_EXPECT_EQ(test, receive(&w, KFI_ADDR_UNSPEC, 1), 0);
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[0], 2), 0);
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[1], 3), 0);
-	from(test, &w, 0, 'a');
-	took(test, &w, 1, RECEIVED, 'a');
-	from(test, &w, 0, 'b');
-	took(test, &w, 2, RECEIVED, 'b');
-	/* This one waits: the two that are left are for the other peer. */
-	from(test, &w, 0, 'c');
-	nothing(test, &w.end);
-	from(test, &w, 1, 'd');
-	took(test, &w, 0, RECEIVED, 'd');
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[0], 4), 0);
-	took(test, &w, 4, RECEIVED, 'c');
-	KUNIT_EXPECT_EQ(test, kfi_cancel(&w.end.ep->fid, w.to + 3), 0);
-	failed(test, &w.end, w.to + 3, KFI_ECANCELED);
-	/* A source that is not in the address vector. */
-	KUNIT_EXPECT_EQ(test, receive(&w, 1234, 5), -KFI_ENOENT);
-	world_close(test, &w);
-}
-
 /* Of the messages that wait, the oldest one of the peer is taken. */
 static void messages_are_passed_over(struct kunit *test)
 {
@@ -219,6 +190,5 @@ static void a_buffer_is_of_one_peer(struct kunit *test)
 
 CONSUMER("receives that name a source",
 	 KUNIT_CASE(an_address_means_nothing_without_the_capability),
-	 KUNIT_CASE(receives_are_passed_over),
 	 KUNIT_CASE(messages_are_passed_over),
 	 KUNIT_CASE(a_buffer_is_of_one_peer));

@@ -4,7 +4,6 @@
  * and what keeps them from being closed.
  */
 
-
 #include "pair.h"
 
 /* Every type that kfi_getinfo() offers can be opened and enabled. */

@@ -6,7 +6,6 @@
  * vectors, which stay.
  */
 
-
 #include "cm.h"
 
 /* Waits until there is an event, which stays. Returns its number. */

@@ -4,7 +4,6 @@
  * that waits for a counter (KFI_TRIGGER).
  */
 
-
 #include "fault_posts.h"
 
 /* What the peer sends to a receive of the first endpoint. */

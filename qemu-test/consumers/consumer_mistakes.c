@@ -10,7 +10,6 @@
 #include <linux/preempt.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
-#include <linux/timer.h>
 #include <linux/uio.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
@@ -354,58 +353,6 @@ static void a_queue_is_told_beside_a_call(struct kunit *test)
 }
 
 /**
- * struct change - changes of a counter by a timer
- * @timer: runs in a softirq
- * @cntr: the counter
- * @ret: the results
- * @done: the timer has expired
- */
-struct change {
-	struct timer_list	timer;
-	struct kfid_cntr	*cntr;
-	int			ret[3];
-	struct completion	done;
-};
-
-static void change_in_softirq(struct timer_list *timer)
-{
-	struct change *change = container_of(timer, struct change, timer);
-
-	change->ret[0] = kfi_cntr_set(change->cntr, 7);
-	change->ret[1] = kfi_cntr_seterr(change->cntr, 1);
-	change->ret[2] = kfi_cntr_adderr(change->cntr, 1);
-	complete(&change->done);
-}
-
-/*
- * In a softirq a call of a counter does what it says. It takes no lock that process context holds
- * with softirqs on, which lockdep finds.
- */
-static void counters_change_in_softirqs(struct kunit *test)
-{
-	struct change *change = kunit_kzalloc(test, sizeof(*change), GFP_KERNEL);
-	struct fixture f;
-
-	KUNIT_ASSERT_NOT_NULL(test, change);
-	fixture_open(test, &f);
-	change->cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_set(change->cntr, 5), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_adderr(change->cntr, 5), 0);
-	timer_setup(&change->timer, change_in_softirq, 0);
-	init_completion(&change->done);
-	mod_timer(&change->timer, jiffies + 1);
-	wait_for_completion(&change->done);
-	timer_delete_sync(&change->timer);
-	KUNIT_EXPECT_EQ(test, change->ret[0], 0);
-	KUNIT_EXPECT_EQ(test, change->ret[1], 0);
-	KUNIT_EXPECT_EQ(test, change->ret[2], 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(change->cntr), 7);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(change->cntr), 2);
-	KUNIT_EXPECT_EQ(test, kfi_close(&change->cntr->fid), 0);
-	fixture_close(test, &f);
-}
-
-/**
  * struct link - passes an add on to another counter
  * @entry: in the wait queue of a counter
  * @next: the other counter
@@ -462,5 +409,4 @@ CONSUMER("mistakes and unexpected moments",
 	 KUNIT_CASE(long_lists_are_refused),
 	 KUNIT_CASE(a_killed_task_closes),
 	 KUNIT_CASE(a_queue_is_told_beside_a_call),
-	 KUNIT_CASE(counters_change_in_softirqs),
 	 KUNIT_CASE(a_wake_function_adds));

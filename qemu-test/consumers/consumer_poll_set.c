@@ -3,7 +3,6 @@
  * Poll sets: when a queue and when a counter is ready (fi_poll(3)).
  */
 
-
 #include "pair.h"
 
 /* The contexts of the first @room ready members, with zeros behind; their number. */

@@ -19,8 +19,6 @@ static struct {
 	u64			flags;
 	int			asked;
 	int			fails;
-	bool			reenters;
-	int			reentered;
 	int			cleaned;
 	struct completion	*begun;
 	struct completion	*may_end;
@@ -46,16 +44,6 @@ static int getinfo(u32 version, const char *node, const char *service, u64 flags
 	if (seen.begun) {
 		complete(seen.begun);
 		wait_for_completion(seen.may_end);
-	}
-	if (seen.reenters) {
-		struct kfi_info *inner;
-
-		/* Of the others: a callback that asks itself would not end. */
-		hints = kfi_allocinfo();
-		hints->fabric_attr->prov_name = kstrdup("kfabric", GFP_KERNEL);
-		seen.reentered = kfi_getinfo(version, node, service, flags, hints, &inner);
-		kfi_freeinfo(hints);
-		kfi_freeinfo(seen.reentered ? NULL : inner);
 	}
 	if (seen.fails)
 		return seen.fails;
@@ -189,17 +177,6 @@ static void errors_of_one_are_its_own(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), 0);
 }
 
-static void a_callback_may_call_kfabric(struct kunit *test)
-{
-	memset(&seen, 0, sizeof(seen));
-	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
-	seen.reenters = true;
-	seen.reentered = -1;
-	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric second ");
-	KUNIT_EXPECT_EQ(test, seen.reentered, 0);
-	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), 0);
-}
-
 static void a_newer_version_replaces(struct kunit *test)
 {
 	memset(&seen, 0, sizeof(seen));
@@ -258,6 +235,5 @@ CONSUMER("providers",
 	 KUNIT_CASE(bad_providers_are_refused),
 	 KUNIT_CASE(two_coexist),
 	 KUNIT_CASE(errors_of_one_are_its_own),
-	 KUNIT_CASE(a_callback_may_call_kfabric),
 	 KUNIT_CASE(a_newer_version_replaces),
 	 KUNIT_CASE(deregistering_waits_for_callbacks));

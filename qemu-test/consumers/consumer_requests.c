@@ -4,7 +4,6 @@
  * rejection.
  */
 
-
 #include "cm.h"
 
 static void requests_are_rejected(struct kunit *test)

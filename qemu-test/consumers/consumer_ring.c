@@ -5,7 +5,6 @@
  * insmod consumer_ring.ko [seconds=N]: how long it turns.
  */
 
-
 #include "ring.h"
 
 static unsigned int seconds = 3;

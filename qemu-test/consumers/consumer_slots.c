@@ -4,7 +4,6 @@
  * of the table. An operation that an object does not have returns -KFI_ENOSYS.
  */
 
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 

@@ -157,39 +157,6 @@ static void connections_share_receives(struct kunit *test)
 	world_close(test, w);
 }
 
-/* Without a receive the peer waits, and goes on when there is one. */
-static void peers_wait_for_a_receive(struct kunit *test)
-{
-	u8 *to = room(test), *from = room(test);
-	struct kvec iov = { to, ROOM };
-	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
-			       .context = from };
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	int i;
-
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	world_open(test, w, NULL);
-	/* Connected endpoints do not use such a buffer. */
-	KUNIT_EXPECT_EQ(test, kfi_recvmsg(w->pool.srx, &msg, KFI_MULTI_RECV), 0);
-	for (i = 0; i < 2; i++)
-		connect(test, w, i);
-	for (i = 0; i < 2; i++)
-		KUNIT_EXPECT_EQ(test, kfi_send(w->clients[i].ep, from, 100, NULL, 0, from), 0);
-	msleep(20);
-	nothing(test, &w->pool.all);
-	for (i = 0; i < 2; i++)
-		nothing(test, &w->clients[i]);
-	for (i = 0; i < 2; i++)
-		KUNIT_EXPECT_EQ(test, kfi_recv(w->pool.srx, to, 128, NULL, ANY, to), 0);
-	for (i = 0; i < 2; i++) {
-		completed(test, &w->pool.all, to, RECEIVED, 100);
-		completed(test, &w->clients[i], from, SENT, 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_cancel(&w->pool.srx->fid, from), 0);
-	failed(test, &w->pool.all, from, KFI_ECANCELED);
-	world_close(test, w);
-}
-
 /* Datagrams take the receives, and buffers too; without one they are dropped. */
 static void datagram_endpoints_share_receives(struct kunit *test)
 {
@@ -226,5 +193,4 @@ static void datagram_endpoints_share_receives(struct kunit *test)
 
 CONSUMER("shared receive contexts of connections and datagrams",
 	 KUNIT_CASE(connections_share_receives),
-	 KUNIT_CASE(peers_wait_for_a_receive),
 	 KUNIT_CASE(datagram_endpoints_share_receives));

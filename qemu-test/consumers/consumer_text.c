@@ -398,8 +398,10 @@ static void each_error_has_its_text(struct kunit *test)
 	/* A few by their texts: the numbers at both ends of both kinds. */
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(0), "success");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_ENOENT), "no such entry");
+	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EINVAL), "invalid argument");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EKEYREJECTED), "key rejected");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EOTHER), "unspecified error");
+	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EAVAIL), "an error entry must be read");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EOVERRUN), "queue overrun");
 }
 

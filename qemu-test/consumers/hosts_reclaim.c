@@ -5,7 +5,6 @@
  * allocate does not wait for I/O.
  */
 
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 

@@ -6,7 +6,6 @@
  * insmod hosts_ring.ko [seconds=N]: how long it turns.
  */
 
-
 #include "ring.h"
 #include "two_hosts.h"
 
