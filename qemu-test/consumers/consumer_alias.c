@@ -5,7 +5,6 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -64,15 +63,12 @@ struct world {
 
 static struct world *world_open(struct kunit *test, u64 alias_flags)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct world *w = zeroed(test, sizeof(*w));
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
 	w->go = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
-	w->here = (u8 *)get_zeroed_page(GFP_KERNEL);
-	w->there = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->here);
-	KUNIT_ASSERT_NOT_NULL(test, w->there);
+	w->here = zeroed_page(test);
+	w->there = zeroed_page(test);
 	w->iov = (struct kvec){ w->here, 1 };
 	bvec_set_virt(&w->biov, w->here, 1);
 	sg_init_one(&w->sgl, w->here, 1);
@@ -88,8 +84,6 @@ static void world_close(struct kunit *test, struct world *w)
 {
 	CLOSE(test, &w->alias->fid, &w->mr->fid, &w->go->fid);
 	pair_close(test, &w->f, w->ends);
-	free_page((unsigned long)w->here);
-	free_page((unsigned long)w->there);
 }
 
 /* The condition of the next transfer, whose completion has @flags. */

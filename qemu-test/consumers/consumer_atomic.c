@@ -3,7 +3,6 @@
  * Atomics: every form, what an endpoint has, and posts under a spin lock.
  */
 
-#include <linux/slab.h>
 #include <linux/spinlock.h>
 
 #include <kfi/kfi_atomic.h>
@@ -36,10 +35,9 @@ struct target {
 
 static struct target *target_open(struct kunit *test)
 {
-	struct target *t = kunit_kzalloc(test, sizeof(*t), GFP_KERNEL);
+	struct target *t = zeroed(test, sizeof(*t));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, t);
 	pair_open(test, &t->f, KFI_EP_RDM, t->ends);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t->f.domain, t->there, sizeof(t->there),
 					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &t->mr,

@@ -4,7 +4,6 @@
  * consumer_requests has the requests for connections.
  */
 
-#include <linux/gfp.h>
 #include <linux/string.h>
 
 #include "cm.h"
@@ -14,7 +13,7 @@
 
 static void connections_carry_messages(struct kunit *test)
 {
-	u8 *to = (u8 *)get_zeroed_page(GFP_KERNEL), *from = (u8 *)get_zeroed_page(GFP_KERNEL);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct sockaddr_in peer;
 	size_t len = sizeof(peer);
 	struct kfid_eq *eq;
@@ -24,8 +23,6 @@ static void connections_carry_messages(struct kunit *test)
 	struct world w;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
-	KUNIT_ASSERT_NOT_NULL(test, from);
 	world_open(test, &w);
 	KUNIT_EXPECT_EQ(test, kfi_getpeer(w.client.ep, &peer, &len), -KFI_ENOTCONN);
 	KUNIT_EXPECT_EQ(test, kfi_shutdown(w.client.ep, 0), -KFI_ENOTCONN);
@@ -71,8 +68,6 @@ static void connections_carry_messages(struct kunit *test)
 	end_close(test, &server);
 	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
 	world_close(test, &w);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* The peer of an end is @wanted, also if there is room for a part of the address only. */

@@ -3,16 +3,11 @@
  * Counters: kfi_cntr(3). consumer_cntr_irq has the contexts in which they may be used.
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/sched/signal.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
-
-/* Milliseconds that are long enough on a busy machine. */
-#define LONG	20000
 
 static void values(struct kunit *test)
 {
@@ -105,13 +100,12 @@ static void timeouts(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* A thread that waits on a counter. */
+/* What a thread waits for, and whether a signal ends that. */
 struct waiter {
 	struct kfid_cntr	*cntr;
 	u64			threshold;
 	bool			signals;
-	int			result;
-	struct completion	done;
+	struct call		call;
 };
 
 static int wait_on_it(void *arg)
@@ -120,27 +114,12 @@ static int wait_on_it(void *arg)
 
 	if (waiter->signals)
 		allow_signal(SIGINT);
-	waiter->result = kfi_cntr_wait(waiter->cntr, waiter->threshold, LONG);
-	complete(&waiter->done);
-	return 0;
+	return kfi_cntr_wait(waiter->cntr, waiter->threshold, LONG);
 }
 
 static struct task_struct *begin(struct kunit *test, struct waiter *waiter)
 {
-	struct task_struct *task;
-
-	init_completion(&waiter->done);
-	task = kthread_run(wait_on_it, waiter, "consumer_cntr");
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, task);
-	/* It sleeps, or the outcome is the same. */
-	msleep(20);
-	return task;
-}
-
-static void end(struct kunit *test, struct waiter *waiter, int result)
-{
-	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&waiter->done, 2 * LONG * HZ / 1000), 0);
-	KUNIT_EXPECT_EQ(test, waiter->result, result);
+	return call_sleeps(test, &waiter->call, wait_on_it, waiter);
 }
 
 static void waiters(struct kunit *test)
@@ -158,69 +137,53 @@ static void waiters(struct kunit *test)
 	begin(test, &high);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
 	kfi_cntr_add(cntr, 1);
-	KUNIT_EXPECT_FALSE(test, completion_done(&low.done));
+	KUNIT_EXPECT_FALSE(test, completion_done(&low.call.done));
 	kfi_cntr_add(cntr, 1);
-	end(test, &low, 0);
-	KUNIT_EXPECT_FALSE(test, completion_done(&high.done));
+	call_ends(test, &low.call, 0);
+	KUNIT_EXPECT_FALSE(test, completion_done(&high.call.done));
 	/* Reached at any moment is reached. */
 	kfi_cntr_set(cntr, 5);
 	kfi_cntr_set(cntr, 0);
-	end(test, &high, 0);
+	call_ends(test, &high.call, 0);
 	/* A change of the error value ends a wait, also one that is taken back. */
 	begin(test, &high);
 	kfi_cntr_adderr(cntr, 1);
 	kfi_cntr_seterr(cntr, 0);
-	end(test, &high, -KFI_EAVAIL);
+	call_ends(test, &high.call, -KFI_EAVAIL);
 	/* No change, no end. */
 	begin(test, &high);
 	kfi_cntr_adderr(cntr, 0);
 	kfi_cntr_seterr(cntr, 0);
 	msleep(20);
-	KUNIT_EXPECT_FALSE(test, completion_done(&high.done));
+	KUNIT_EXPECT_FALSE(test, completion_done(&high.call.done));
 	kfi_cntr_set(cntr, 7);
-	end(test, &high, 0);
+	call_ends(test, &high.call, 0);
 	/* A signal. */
 	kfi_cntr_set(cntr, 0);
 	high.signals = true;
 	task = begin(test, &high);
 	send_sig(SIGINT, task, 1);
-	end(test, &high, -EINTR);
+	call_ends(test, &high.call, -EINTR);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	fixture_close(test, &f);
 }
 
+/* What a thread sleeps for in the wait queue. */
 struct sleeper {
 	struct kfid_cntr	*cntr;
 	wait_queue_head_t	*queue;
 	u64			threshold;
 	bool			errors;
-	bool			woken;
-	struct completion	done;
+	struct call		call;
 };
 
 static int sleep_in_queue(void *arg)
 {
 	struct sleeper *it = arg;
 
-	it->woken = wait_event_timeout(*it->queue,
-				       (it->errors ? kfi_cntr_readerr(it->cntr) :
-					kfi_cntr_read(it->cntr)) >= it->threshold,
-				       LONG * HZ / 1000);
-	complete(&it->done);
-	return 0;
-}
-
-static void sleep_begin(struct kunit *test, struct sleeper *it)
-{
-	init_completion(&it->done);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(sleep_in_queue, it, "consumer_cntr"));
-	msleep(20);
-}
-
-static void sleep_end(struct kunit *test, struct sleeper *it)
-{
-	wait_for_completion(&it->done);
-	KUNIT_EXPECT_TRUE(test, it->woken);
+	return !wait_event_timeout(*it->queue,
+				   (it->errors ? kfi_cntr_readerr(it->cntr) :
+				    kfi_cntr_read(it->cntr)) >= it->threshold, LONG * HZ / 1000);
 }
 
 static void the_wait_queue(struct kunit *test)
@@ -240,25 +203,25 @@ static void the_wait_queue(struct kunit *test)
 	it.cntr = cntr;
 	it.queue = queue;
 	it.threshold = 3;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_add(cntr, 1);
 	msleep(20);
-	KUNIT_EXPECT_FALSE(test, completion_done(&it.done));
+	KUNIT_EXPECT_FALSE(test, completion_done(&it.call.done));
 	kfi_cntr_add(cntr, 2);
-	sleep_end(test, &it);
+	call_ends(test, &it.call, 0);
 	it.threshold = 9;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_set(cntr, 9);
-	sleep_end(test, &it);
+	call_ends(test, &it.call, 0);
 	it.errors = true;
 	it.threshold = 1;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_adderr(cntr, 1);
-	sleep_end(test, &it);
+	call_ends(test, &it.call, 0);
 	it.threshold = 4;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_seterr(cntr, 4);
-	sleep_end(test, &it);
+	call_ends(test, &it.call, 0);
 	CLOSE(test, &cntr->fid, &none->fid);
 	fixture_close(test, &f);
 }

@@ -3,9 +3,7 @@
  * Posts where the caller may not sleep.
  */
 
-#include <linux/gfp.h>
 #include <linux/spinlock.h>
-#include <linux/timer.h>
 #include <linux/uio.h>
 
 #include "cm.h"
@@ -15,29 +13,26 @@
 #define ROOM		PAGE_SIZE
 
 /**
- * struct burst - what a timer posts
- * @timer: the timer, which runs in a softirq
+ * struct burst - what a context posts
  * @ends: receives at the second, sends from the first
  * @to: memory for receives
  * @from: bytes to send
  * @len: their number
  * @count: posted messages
  * @ret: the first error
- * @done: the timer has expired
  */
 struct burst {
-	struct timer_list	timer;
 	struct end		*ends;
 	u8			*to;
 	u8			*from;
 	size_t			len;
 	int			count;
 	int			ret;
-	struct completion	done;
 };
 
-static int post(struct burst *burst)
+static int post(void *arg)
 {
+	struct burst *burst = arg;
 	struct end *ends = burst->ends;
 	int i, ret = 0;
 
@@ -59,14 +54,6 @@ static int post(struct burst *burst)
 	return ret;
 }
 
-static void post_in_softirq(struct timer_list *timer)
-{
-	struct burst *burst = container_of(timer, struct burst, timer);
-
-	burst->ret = post(burst);
-	complete(&burst->done);
-}
-
 /* Everything of a burst completes, in its order. */
 static void burst_completes(struct kunit *test, struct burst *burst)
 {
@@ -86,28 +73,22 @@ static void burst_completes(struct kunit *test, struct burst *burst)
 static void posts_need_not_sleep(struct kunit *test)
 {
 	static const size_t lengths[] = { 0, 8, 256, 257, 3000 };
-	struct burst *burst = kunit_kzalloc(test, sizeof(*burst), GFP_KERNEL);
+	struct burst *burst = zeroed(test, sizeof(*burst));
 	static DEFINE_SPINLOCK(lock);
 	unsigned long flags;
 	struct fixture f;
 	struct end ends[2];
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, burst);
-	burst->to = (u8 *)get_zeroed_page(GFP_KERNEL);
-	burst->from = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, burst->to);
-	KUNIT_ASSERT_NOT_NULL(test, burst->from);
+	burst->to = zeroed_page(test);
+	burst->from = zeroed_page(test);
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	burst->ends = ends;
 	burst->count = 20;
-	timer_setup(&burst->timer, post_in_softirq, 0);
 	for (i = 0; i < ARRAY_SIZE(lengths); i++) {
 		burst->len = lengths[i];
 		/* In a softirq. */
-		init_completion(&burst->done);
-		mod_timer(&burst->timer, jiffies + 1);
-		wait_for_completion(&burst->done);
+		burst->ret = call_in_softirq(post, burst);
 		burst_completes(test, burst);
 		/* Under a spin lock, with and without interrupts. */
 		spin_lock(&lock);
@@ -124,10 +105,7 @@ static void posts_need_not_sleep(struct kunit *test)
 		rcu_read_unlock();
 		burst_completes(test, burst);
 	}
-	timer_delete_sync(&burst->timer);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)burst->to);
-	free_page((unsigned long)burst->from);
 }
 
 /**
@@ -210,19 +188,15 @@ static void a_message_passes(struct kunit *test, struct route *route, u8 *to, u8
 
 static void route_needs_no_sleep(struct kunit *test, struct route *route)
 {
-	u8 *to = (u8 *)get_zeroed_page(GFP_KERNEL);
-	u8 *from = (u8 *)get_zeroed_page(GFP_KERNEL);
+	u8 *to = zeroed_page(test);
+	u8 *from = zeroed_page(test);
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
-	KUNIT_ASSERT_NOT_NULL(test, from);
 	memset(from, 'p', ROOM);
 	for (i = 0; i < 10; i++) {
 		a_message_passes(test, route, to, from, 100, true);
 		a_message_passes(test, route, to, from, 100, false);
 	}
-	free_page((unsigned long)to);
-	free_page((unsigned long)from);
 }
 
 /* Messages of a kind between two endpoints of a type. */
@@ -251,21 +225,14 @@ static void datagram_posts_need_not_sleep(struct kunit *test)
 
 static void connected_posts_need_not_sleep(struct kunit *test)
 {
-	struct event event;
 	struct end server;
 	struct kfid_eq *eq;
 	struct route route;
 	struct world w;
 
 	world_open(test, &w);
-	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
-	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
 	eq = eq_open(test, &w);
-	connected_open(test, &w, event.head.info, &server, eq);
-	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
-	kfi_freeinfo(event.head.info);
-	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
-	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
+	connect_client(test, &w, &server, eq);
 	route = (struct route){
 		.tx = w.client.ep, .tx_cq = w.client.cq, .rx = server.ep, .rx_cq = server.cq,
 		.kind = KFI_MSG,
@@ -278,11 +245,10 @@ static void connected_posts_need_not_sleep(struct kunit *test)
 
 static void posts_of_contexts_need_not_sleep(struct kunit *test)
 {
-	struct sep *seps = kunit_kcalloc(test, 2, sizeof(*seps), GFP_KERNEL);
+	struct sep *seps = zeroed(test, 2 * sizeof(*seps));
 	struct fixture f;
 	struct route route;
 
-	KUNIT_ASSERT_NOT_NULL(test, seps);
 	fixture_open(test, &f);
 	sep_open(test, &f, &seps[0]);
 	sep_open(test, &f, &seps[1]);

@@ -4,7 +4,6 @@
  * counter can close all objects at once.
  */
 
-#include <linux/gfp.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_atomic.h>
@@ -106,24 +105,11 @@ static void operations(struct world *w)
 
 static struct world *world_open(struct kunit *test)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	struct kfi_info *info;
-	int i;
+	struct world *w = zeroed(test, sizeof(*w));
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	fixture_open(test, &w->f);
-	info = entry_with(test, KFI_EP_RDM, CAPS);
-	for (i = 0; i < 2; i++) {
-		end_open(test, &w->f, info, &w->ends[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(w->ends[i].ep), 0);
-	}
-	kfi_freeinfo(info);
-	for (i = 0; i < 2; i++)
-		end_knows(test, &w->ends[i], &w->ends[!i]);
-	w->here = (u64 *)get_zeroed_page(GFP_KERNEL);
-	w->there = (u64 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->here);
-	KUNIT_ASSERT_NOT_NULL(test, w->there);
+	pair_open_from(test, &w->f, entry_with(test, KFI_EP_RDM, CAPS), w->ends, 0);
+	w->here = zeroed_page(test);
+	w->there = zeroed_page(test);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f.domain, w->there, PAGE_SIZE,
 					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &w->mr,
 					 NULL), 0);
@@ -134,8 +120,6 @@ static struct world *world_open(struct kunit *test)
 static void world_close(struct kunit *test, struct world *w)
 {
 	pair_close(test, &w->f, w->ends);
-	free_page((unsigned long)w->here);
-	free_page((unsigned long)w->there);
 }
 
 /*

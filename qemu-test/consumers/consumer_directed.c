@@ -37,20 +37,17 @@ static void world_open(struct kunit *test, struct world *w, enum kfi_ep_type typ
 	info = entry_with(test, type, caps);
 	/* A primary capability is enabled only if the hints have it. */
 	KUNIT_EXPECT_EQ(test, info->caps & KFI_DIRECTED_RECV, caps & KFI_DIRECTED_RECV);
-	end_open(test, &w->f, info, &w->end, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(w->end.ep), 0);
+	end_open_enabled(test, &w->f, info, &w->end);
 	kfi_freeinfo(info);
 	info = entry_of(test, type);
 	for (i = 0; i < PEERS; i++) {
-		end_open(test, &w->f, info, &w->peers[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(w->peers[i].ep), 0);
+		end_open_enabled(test, &w->f, info, &w->peers[i]);
 		end_knows(test, &w->end, &w->peers[i]);
 		w->addrs[i] = w->end.peer;
 		end_knows(test, &w->peers[i], &w->end);
 	}
 	kfi_freeinfo(info);
-	w->to = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->to);
+	w->to = zeroed(test, PAGE_SIZE);
 }
 
 static void world_close(struct kunit *test, struct world *w)

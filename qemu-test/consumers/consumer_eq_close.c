@@ -33,19 +33,6 @@ static void expect_empty(struct kunit *test, struct kfid_eq *eq)
 			-KFI_EAGAIN);
 }
 
-/* The client asks for a connection, and an endpoint that reports to @eq accepts. */
-static void accept_client(struct kunit *test, struct world *w, struct end *server,
-			  struct kfid_eq *eq)
-{
-	struct event event;
-
-	KUNIT_ASSERT_EQ(test, kfi_connect(w->client.ep, &w->addr, NULL, 0), 0);
-	next(test, w->eq, &event, KFI_CONNREQ, &w->pep->fid, ASKED);
-	connected_open(test, w, event.head.info, server, eq);
-	KUNIT_ASSERT_EQ(test, kfi_accept(server->ep, NULL, 0), 0);
-	kfi_freeinfo(event.head.info);
-}
-
 /* KFI_CONNECTED of an endpoint. The other end learns of the close. */
 static void a_close_removes_connection_events(struct kunit *test)
 {
@@ -75,9 +62,7 @@ static void a_close_removes_a_shutdown(struct kunit *test)
 
 	world_open(test, &w);
 	eq = eq_open(test, &w);
-	accept_client(test, &w, &server, eq);
-	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
-	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
+	connect_client(test, &w, &server, eq);
 	KUNIT_EXPECT_EQ(test, kfi_shutdown(w.client.ep, 0), 0);
 	KUNIT_EXPECT_EQ(test, wait_for_event(test, eq), KFI_SHUTDOWN);
 	end_close(test, &server);
@@ -122,8 +107,7 @@ static void a_close_removes_registrations(struct kunit *test)
 	u32 number;
 	int i;
 
-	word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, word);
+	word = zeroed(test, sizeof(*word));
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, NULL, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, KFI_REG_MR), 0);
@@ -142,8 +126,7 @@ static void a_close_removes_registrations(struct kunit *test)
 	expect_empty(test, eq);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mrs[1]->fid), 0);
 	expect_empty(test, eq);
-	CLOSE(test, &f.domain->fid, &eq->fid, &f.fabric->fid);
-	kfi_freeinfo(f.info);
+	fixture_close_with(test, &f, eq);
 }
 
 CONSUMER("events of closed objects",

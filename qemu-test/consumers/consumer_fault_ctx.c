@@ -4,7 +4,6 @@
  * and of tagged RMA, and registration with an event.
  */
 
-#include <linux/gfp.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 
@@ -70,12 +69,11 @@ static void member_open(struct kunit *test, struct faults_world *w, struct end *
 
 static struct faults_world *world_open(struct kunit *test)
 {
-	struct faults_world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct faults_world *w = zeroed(test, sizeof(*w));
 	struct kfi_rx_attr rx = { .caps = KFI_MSG | KFI_TAGGED };
 	struct kfi_info *info;
 
 	faults_need_injection(test);
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	fixture_open(test, &w->f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(w->f.fabric, NULL, &w->eq, NULL, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_domain_bind(w->f.domain, &w->eq->fid, KFI_REG_MR), 0);
@@ -99,8 +97,7 @@ static struct faults_world *world_open(struct kunit *test)
 	w->to_self = w->sender.peer;
 	end_knows(test, &w->sender, &w->member);
 	w->to_member = w->sender.peer;
-	w->page = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, 0);
-	KUNIT_ASSERT_NOT_NULL(test, w->page);
+	w->page = zeroed_page(test);
 	w->iov = (struct kvec){ w->page, LENGTH };
 	w->remote = (struct kfi_rma_iov){ .len = LENGTH, .key = TAG };
 	return w;
@@ -117,9 +114,7 @@ static void world_close(struct kunit *test, struct faults_world *w)
 	sep_close(test, &w->sep);
 	kfi_freeinfo(w->info);
 	kfi_freeinfo(w->shared);
-	free_page((unsigned long)w->page);
-	CLOSE(test, &w->f.domain->fid, &w->eq->fid, &w->f.fabric->fid);
-	kfi_freeinfo(w->f.info);
+	fixture_close_with(test, &w->f, w->eq);
 }
 
 static void sweep(struct kunit *test, const struct faults_call *calls, size_t count)

@@ -4,7 +4,6 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -72,11 +71,9 @@ static void world_open(struct kunit *test, struct faults_world *w)
 	w->msg = entry_of(test, KFI_EP_MSG);
 	w->eq = open_eq(test, w);
 	KUNIT_ASSERT_EQ(test, kfi_poll_open(w->f.domain, &attr, &w->poll), 0);
-	end_open(test, &w->f, w->rdm, &w->end, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(w->end.ep), 0);
+	end_open_enabled(test, &w->f, w->rdm, &w->end);
 	KUNIT_ASSERT_EQ(test, kfi_getname(&w->end.ep->fid, &w->addr, &len), 0);
-	w->page = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->page);
+	w->page = zeroed_page(test);
 }
 
 static void world_close(struct kunit *test, struct faults_world *w)
@@ -85,7 +82,6 @@ static void world_close(struct kunit *test, struct faults_world *w)
 	CLOSE(test, &w->poll->fid, &w->eq->fid);
 	kfi_freeinfo(w->rdm);
 	kfi_freeinfo(w->msg);
-	free_page((unsigned long)w->page);
 	fixture_close(test, &w->f);
 }
 

@@ -4,8 +4,6 @@
  * the handler tell; the release of a buffer is not.
  */
 
-#include <linux/delay.h>
-#include <linux/gfp.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_rma.h>
@@ -63,8 +61,7 @@ static void full_open(struct kunit *test, struct full *full)
 	kfi_freeinfo(info);
 	for (i = 0; i < 2; i++) {
 		KUNIT_ASSERT_EQ(test, kfi_enable(full->ends[i].ep), 0);
-		full->bufs[i] = (u8 *)get_zeroed_page(GFP_KERNEL);
-		KUNIT_ASSERT_NOT_NULL(test, full->bufs[i]);
+		full->bufs[i] = zeroed_page(test);
 		KUNIT_ASSERT_EQ(test, kfi_mr_reg(full->f.domain, full->bufs[i], PAGE_SIZE,
 						 KFI_REMOTE_WRITE, 0, KEY + i, 0, &full->mrs[i],
 						 NULL), 0);
@@ -80,8 +77,6 @@ static void full_close(struct kunit *test, struct full *full)
 	for (i = 0; i < 2; i++)
 		KUNIT_EXPECT_EQ(test, kfi_close(&full->mrs[i]->fid), 0);
 	pair_close(test, &full->f, full->ends);
-	for (i = 0; i < 2; i++)
-		free_page((unsigned long)full->bufs[i]);
 }
 
 /* Posts a receive of 8 bytes to the small queue's endpoint. */
@@ -123,11 +118,10 @@ static void calls_are(struct kunit *test, struct full *full, int wanted)
 /* A loss calls the handler, although there is no entry. Posted operations complete. */
 static void a_loss_calls_the_handler(struct kunit *test)
 {
-	struct full *full = kunit_kzalloc(test, sizeof(*full), GFP_KERNEL);
+	struct full *full = zeroed(test, sizeof(*full));
 	struct kfi_cq_tagged_entry entry[2];
 	struct kfid_cq *cq;
 
-	KUNIT_ASSERT_NOT_NULL(test, full);
 	full_open(test, full);
 	cq = full->small->cq;
 	fill(test, full);
@@ -153,7 +147,7 @@ static void a_loss_calls_the_handler(struct kunit *test)
 /* Of a multi-receive buffer, the release has room. Lost parts are in the buffer all the same. */
 static void the_release_of_a_buffer_is_not_lost(struct kunit *test)
 {
-	struct full *full = kunit_kzalloc(test, sizeof(*full), GFP_KERNEL);
+	struct full *full = zeroed(test, sizeof(*full));
 	struct kvec iov = { .iov_len = 8 * (SIZE + 1) };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1 };
 	struct kfi_cq_tagged_entry entry;
@@ -161,7 +155,6 @@ static void the_release_of_a_buffer_is_not_lost(struct kunit *test)
 	u64 number;
 	u8 *part;
 
-	KUNIT_ASSERT_NOT_NULL(test, full);
 	full_open(test, full);
 	iov.iov_base = full->bufs[1];
 	msg.context = full;

@@ -5,7 +5,6 @@
 
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/slab.h>
 #include <linux/socket.h>
 #include <linux/string.h>
 

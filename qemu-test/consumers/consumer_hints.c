@@ -5,7 +5,6 @@
  * entry takes changes no other member of the entry. consumer_addresses has addresses.
  */
 
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include "fixture.h"

@@ -98,7 +98,7 @@ static void only_equal_keys_communicate(struct kunit *test)
 		{ one, other, -KFI_ENOTCONN }, { NULL, one, -KFI_ENOTCONN },
 		{ one, NULL, -KFI_ENOTCONN },
 	};
-	u8 *word = bytes(test, 8);
+	u8 *word = zeroed(test, 8);
 	struct end ends[2];
 	struct fixture f;
 	int i;

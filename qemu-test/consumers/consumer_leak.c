@@ -4,8 +4,6 @@
  * keeps it open: here objects of every class (run-guest looks for the line).
  */
 
-#include <linux/slab.h>
-
 #include "sep.h"
 
 /**
@@ -45,10 +43,9 @@ struct everything {
 static void open_everything(struct kunit *test, struct fixture *f, struct everything *all)
 {
 	struct kfi_info *info = sep_info(test, 2);
-	void *memory = kunit_kzalloc(test, 64, GFP_KERNEL);
+	void *memory = zeroed(test, 64);
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, memory);
 	KUNIT_ASSERT_EQ(test, kfi_scalable_ep(f->domain, info, &all->sep, NULL), 0);
 	kfi_freeinfo(info);
 	for (i = 0; i < 2; i++) {

@@ -4,9 +4,6 @@
  */
 
 #include <linux/bits.h>
-#include <linux/cpumask.h>
-#include <linux/delay.h>
-#include <linux/kthread.h>
 #include <linux/preempt.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
@@ -127,11 +124,10 @@ static ssize_t post_many(struct end *end, bool receives, size_t room, u64 *word)
 static void posts_that_may_not_sleep_are_bounded(struct kunit *test)
 {
 	struct kfi_info *info = entry_of(test, KFI_EP_RDM);
-	u64 *word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
+	u64 *word = zeroed(test, sizeof(*word));
 	struct fixture f;
 	struct end ends[2];
 
-	KUNIT_ASSERT_NOT_NULL(test, word);
 	KUNIT_EXPECT_GT(test, info->tx_attr->size, 0);
 	KUNIT_EXPECT_GT(test, info->rx_attr->size, 0);
 	pair_open(test, &f, KFI_EP_RDM, ends);
@@ -272,13 +268,12 @@ static bool close_during_copy(struct kunit *test, struct copy *copy)
  */
 static void a_killed_task_closes(struct kunit *test)
 {
-	struct copy *copy = kunit_kzalloc(test, sizeof(*copy), GFP_KERNEL);
+	struct copy *copy = zeroed(test, sizeof(*copy));
 	bool beside = false;
 	int i;
 
 	if (num_online_cpus() < 2)
 		kunit_skip(test, "the close runs beside the copy, on another CPU");
-	KUNIT_ASSERT_NOT_NULL(test, copy);
 	copy->to = vmalloc(LARGE);
 	copy->from = vmalloc(LARGE);
 	KUNIT_ASSERT_NOT_NULL(test, copy->to);
@@ -296,15 +291,13 @@ static void a_killed_task_closes(struct kunit *test)
  * @entry: in the wait queue of the set
  * @set: the set
  * @told: how often the queue was woken
- * @ret: result of kfi_wait()
- * @done: kfi_wait() has returned
+ * @call: kfi_wait()
  */
 struct both {
 	struct wait_queue_entry	entry;
 	struct kfid_wait	*set;
 	int			told;
-	int			ret;
-	struct completion	done;
+	struct call		call;
 };
 
 static int tell(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
@@ -313,38 +306,29 @@ static int tell(struct wait_queue_entry *entry, unsigned int mode, int flags, vo
 	return 0;
 }
 
-static int wait_for_set(void *arg)
+static int wait_for_set(void *set)
 {
-	struct both *both = arg;
-
-	both->ret = kfi_wait(both->set, LONG);
-	complete(&both->done);
-	return 0;
+	return kfi_wait(set, LONG);
 }
 
 /* A task in kfi_wait() takes no wake-up from those that sleep in the queue of the wait set. */
 static void a_queue_is_told_beside_a_call(struct kunit *test)
 {
-	struct both *both = kunit_kzalloc(test, sizeof(*both), GFP_KERNEL);
+	struct both *both = zeroed(test, sizeof(*both));
 	struct kfid_cntr *cntr;
-	struct task_struct *thread;
 	wait_queue_head_t *queue;
 	struct fixture f;
 
-	KUNIT_ASSERT_NOT_NULL(test, both);
 	fixture_open(test, &f);
-	init_completion(&both->done);
 	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &both->set), 0);
 	cntr = open_cntr(test, &f, KFI_WAIT_SET, both->set, NULL);
 	KUNIT_ASSERT_EQ(test, kfi_control(&both->set->kfid, KFI_GETWAIT, &queue), 0);
 	init_waitqueue_func_entry(&both->entry, tell);
 	add_wait_queue(queue, &both->entry);
-	thread = kthread_run(wait_for_set, both, "waiter");
-	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
-	msleep(50);
+	call_sleeps(test, &both->call, wait_for_set, both->set);
+	msleep(30);
 	kfi_cntr_add(cntr, 1);
-	wait_for_completion(&both->done);
-	KUNIT_EXPECT_EQ(test, both->ret, 0);
+	call_ends(test, &both->call, 0);
 	/* It waits for a condition of its own, such as the value of the counter. */
 	KUNIT_EXPECT_EQ(test, both->told, 1);
 	remove_wait_queue(queue, &both->entry);
@@ -378,13 +362,12 @@ static int pass_on(struct wait_queue_entry *entry, unsigned int mode, int flags,
  */
 static void a_wake_function_adds(struct kunit *test)
 {
-	struct link *links = kunit_kcalloc(test, 2, sizeof(*links), GFP_KERNEL);
+	struct link *links = zeroed(test, 2 * sizeof(*links));
 	struct kfid_cntr *cntrs[2];
 	wait_queue_head_t *queues[2];
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, links);
 	fixture_open(test, &f);
 	for (i = 0; i < 2; i++) {
 		cntrs[i] = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);

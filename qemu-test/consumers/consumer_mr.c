@@ -5,9 +5,7 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
 #include <linux/scatterlist.h>
-#include <linux/slab.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -18,18 +16,9 @@
 #define WRITTEN	(KFI_RMA | KFI_WRITE)
 #define KEY	3
 
-/* A buffer of the test, which no object has when the test ends. */
-static void *buffer(struct kunit *test, size_t len)
-{
-	void *buf = kunit_kzalloc(test, len, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
-
 static void a_region_has_a_key_and_a_descriptor(struct kunit *test)
 {
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_mr *mr, *other = NULL;
 	struct fixture f;
 
@@ -58,7 +47,7 @@ static void a_region_has_a_key_and_a_descriptor(struct kunit *test)
 static void arguments_are_checked(struct kunit *test)
 {
 	struct kfi_mr_attr attr = { .iov_count = 1, .access = KFI_SEND };
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_mr *mr = NULL;
 	struct fixture f;
 	char stack[8];
@@ -169,7 +158,7 @@ static void pieces_of_memory_are_one_region(struct kunit *test)
 {
 	struct kfi_mr_attr attr = { .iov_count = 2, .access = REMOTE, .requested_key = KEY };
 	struct page *page = alloc_page(GFP_KERNEL);
-	u8 *from = buffer(test, 30), *there;
+	u8 *from = zeroed(test, 30), *there;
 	struct scatterlist sgl[2];
 	struct bio_vec biov[2];
 	struct kvec iov[2];
@@ -213,7 +202,7 @@ static void pieces_of_memory_are_one_region(struct kunit *test)
 static void the_mr_mode_gives_keys_and_addresses(struct kunit *test)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_domain *domain;
 	struct kfid_mr *mrs[2], *of_page;
 	struct bio_vec biov;
@@ -240,7 +229,7 @@ static void the_mr_mode_gives_keys_and_addresses(struct kunit *test)
 
 static void a_region_is_bound_to_counters_and_an_endpoint(struct kunit *test)
 {
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_cntr *cntr;
 	struct kfid_mr *mr;
 	struct end ends[2];
@@ -271,7 +260,7 @@ static void registration_is_told_to_an_event_queue(struct kunit *test)
 {
 	struct kfi_eq_attr attr = { .wait_obj = KFI_WAIT_UNSPEC };
 	struct kfi_eq_entry entry;
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_mr *mr;
 	struct kfid_eq *eq;
 	struct fixture f;
@@ -295,13 +284,13 @@ static void registration_is_told_to_an_event_queue(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, entry.fid, &mr->fid);
 	KUNIT_EXPECT_PTR_EQ(test, entry.context, (void *)test);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
-	CLOSE(test, &mr->fid, &f.domain->fid, &eq->fid, &f.fabric->fid);
-	kfi_freeinfo(f.info);
+	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
+	fixture_close_with(test, &f, eq);
 }
 
 static void a_region_has_commands(struct kunit *test)
 {
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	u64 base = 1, key = 0;
 	struct kvec iov = { buf, 8 };
 	struct kfid_mr *mr;

@@ -4,9 +4,6 @@
  * (fi_mr(3), fi_domain(3)).
  */
 
-#include <linux/delay.h>
-#include <linux/gfp.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 
@@ -14,15 +11,6 @@
 
 #define REMOTE		(KFI_REMOTE_READ | KFI_REMOTE_WRITE)
 #define REGIONS		20
-
-/* A page of the test. */
-static u8 *room(struct kunit *test)
-{
-	u8 *page = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, page);
-	return page;
-}
 
 /**
  * struct told - what a handler has read
@@ -56,8 +44,8 @@ static void on_event(struct kfid_eq *eq, void *context)
 /* The region is stored before anyone can read its event. */
 static void the_region_is_there_before_its_event(struct kunit *test)
 {
-	struct told *told = kunit_kzalloc(test, sizeof(*told), GFP_KERNEL);
-	struct kvec iov = { room(test), 100 };
+	struct told *told = zeroed(test, sizeof(*told));
+	struct kvec iov = { zeroed(test, PAGE_SIZE), 100 };
 	struct kfi_mr_attr attr = {
 		.type = KFI_KVEC, .mr_iov = &iov, .iov_count = 1, .access = REMOTE,
 	};
@@ -65,7 +53,6 @@ static void the_region_is_there_before_its_event(struct kunit *test)
 	struct kfid_eq *eq;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, told);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, NULL, &eq, on_event, told), 0);
 	KUNIT_ASSERT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, KFI_REG_MR), 0);
@@ -97,8 +84,7 @@ static void the_region_is_there_before_its_event(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, atomic_read(&told->wrong), 0);
 	for (i = 0; i < REGIONS; i++)
 		KUNIT_EXPECT_EQ(test, kfi_close(&told->mr[i]->fid), 0);
-	CLOSE(test, &f.domain->fid, &eq->fid, &f.fabric->fid);
-	kfi_freeinfo(f.info);
+	fixture_close_with(test, &f, eq);
 }
 
 /* Registrations report only to an event queue that was bound for them. */
@@ -108,7 +94,7 @@ static void other_domains_have_no_events(struct kunit *test)
 	struct kfid_mr *mr, *mrs[4];
 	struct kfi_eq_entry entry;
 	struct fixture f, other;
-	u8 *buf = room(test);
+	u8 *buf = zeroed(test, PAGE_SIZE);
 	struct kfid_eq *eq;
 	u32 event = 0;
 	int i;
@@ -136,15 +122,14 @@ static void other_domains_have_no_events(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
 	for (i = 0; i < 4; i++)
 		KUNIT_EXPECT_EQ(test, kfi_close(&mrs[i]->fid), 0);
-	CLOSE(test, &f.domain->fid, &eq->fid, &f.fabric->fid);
-	kfi_freeinfo(f.info);
+	fixture_close_with(test, &f, eq);
 	fixture_close(test, &other);
 }
 
 /* Accesses of peers count at their region, and at no other one. */
 static void a_region_counts_its_accesses(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kfid_cntr *reads, *writes, *others;
 	struct kfid_mr *mr, *other;
 	struct end ends[2];

@@ -51,7 +51,7 @@ static void end_with(struct kunit *test, struct fixture *f, struct end *end, voi
 /* A queue with an entry or an error is ready until it was read. */
 static void a_queue_is_ready_until_it_is_empty(struct kunit *test)
 {
-	u8 *to = kunit_kzalloc(test, 8, GFP_KERNEL);
+	u8 *to = zeroed(test, 8);
 	struct kfi_cq_err_entry error = {};
 	struct kfi_cq_tagged_entry entry;
 	struct kfid_poll *set;
@@ -59,7 +59,6 @@ static void a_queue_is_ready_until_it_is_empty(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	fixture_open(test, &f);
 	for (i = 0; i < 2; i++)
 		end_with(test, &f, &ends[i], &ends[i]);

@@ -3,9 +3,6 @@
  * Providers in C beside the module's own.
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include <kfi/kfi_prov.h>
@@ -192,42 +189,38 @@ static void a_newer_version_replaces(struct kunit *test)
 	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 }
 
-static int ask(void *arg)
+static int ask(void *unused)
 {
 	who(0, NULL);
-	complete(arg);
 	return 0;
 }
 
-static int deregister(void *arg)
+static int deregister(void *provider)
 {
-	kfi_provider_deregister(&second);
-	complete(arg);
-	return 0;
+	return kfi_provider_deregister(provider);
 }
 
 static void deregistering_waits_for_callbacks(struct kunit *test)
 {
 	DECLARE_COMPLETION_ONSTACK(begun);
 	DECLARE_COMPLETION_ONSTACK(may_end);
-	DECLARE_COMPLETION_ONSTACK(asked);
-	DECLARE_COMPLETION_ONSTACK(left);
+	struct call asked, left;
 
 	memset(&seen, 0, sizeof(seen));
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
 	seen.begun = &begun;
 	seen.may_end = &may_end;
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(ask, &asked, "consumer_ask"));
+	call_begin(test, &asked, ask, NULL);
 	wait_for_completion(&begun);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(deregister, &left, "consumer_leave"));
+	call_begin(test, &left, deregister, &second);
 	msleep(50);
-	KUNIT_EXPECT_FALSE(test, completion_done(&left));
+	KUNIT_EXPECT_FALSE(test, completion_done(&left.done));
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 0);
 	/* It is not found any more, and nothing else waits for it. */
 	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 	complete(&may_end);
-	wait_for_completion(&left);
-	wait_for_completion(&asked);
+	call_ends(test, &left, 0);
+	call_ends(test, &asked, 0);
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 1);
 }
 

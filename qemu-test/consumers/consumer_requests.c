@@ -159,8 +159,7 @@ static void requests_leave_room_for_other_events(struct kunit *test)
 	ssize_t ret;
 	int i;
 
-	clients = kunit_kcalloc(test, EVENTS + 1, sizeof(*clients), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, clients);
+	clients = zeroed(test, (EVENTS + 1) * sizeof(*clients));
 	world_open(test, &w);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(w.f.fabric, &attr, &eq, NULL, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_passive_ep(w.f.fabric, w.info, &pep, NULL), 0);
@@ -223,8 +222,7 @@ static void an_event_names_no_later_endpoint(struct kunit *test)
 	u32 number;
 	int i;
 
-	peps = kunit_kcalloc(test, TRIES, sizeof(*peps), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, peps);
+	peps = zeroed(test, TRIES * sizeof(*peps));
 	world_open(test, &w);
 	second_eq = eq_open(test, &w);
 	connected_open(test, &w, w.info, &client, second_eq);

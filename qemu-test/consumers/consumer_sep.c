@@ -358,8 +358,7 @@ static void objects_in_use_stay_open(struct kunit *test)
 	fixture_open(test, &f);
 	sep_open(test, &f, &s);
 	addr = sep_knows(test, &s, &s);
-	buf = kunit_kzalloc(test, LENGTH, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, buf);
+	buf = zeroed(test, LENGTH);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.ep->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.av->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.tx_cq[0]->fid), -KFI_EBUSY);

@@ -4,9 +4,6 @@
  * address, sources, receives that name one, memory, and many threads.
  */
 
-#include <linux/completion.h>
-#include <linux/kthread.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_mr.h>
 #include <kfi/kfi_rma.h>
@@ -16,15 +13,6 @@
 #define ROOM	PAGE_SIZE
 /* Messages of each thread. */
 #define COUNT	2000
-
-/* A page of the test. */
-static u8 *room(struct kunit *test)
-{
-	u8 *page = kunit_kzalloc(test, ROOM, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, page);
-	return page;
-}
 
 /* Opens two scalable endpoints. @peer: the second one, for the first one. */
 static void seps_open(struct kunit *test, struct fixture *f, struct sep *seps, kfi_addr_t *peer)
@@ -45,7 +33,7 @@ static void seps_close(struct kunit *test, struct fixture *f, struct sep *seps)
 /* From each transmit context to each receive context. */
 static void a_message_goes_to_its_context(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	kfi_addr_t peer, back, src;
 	struct kfi_cq_tagged_entry entry;
 	struct sep seps[2];
@@ -83,7 +71,7 @@ static void a_context_has_one_side(struct kunit *test)
 	struct sep seps[2];
 	kfi_addr_t peer;
 	struct fixture f;
-	u8 *to = room(test);
+	u8 *to = zeroed(test, ROOM);
 	size_t count;
 
 	seps_open(test, &f, seps, &peer);
@@ -109,7 +97,7 @@ static void other_contexts_are_not_reached(struct kunit *test)
 	struct sep seps[2];
 	struct fixture f;
 	struct end end;
-	u8 *to = room(test);
+	u8 *to = zeroed(test, ROOM);
 	int i;
 
 	fixture_open(test, &f);
@@ -175,7 +163,7 @@ static void a_receive_names_a_scalable_endpoint(struct kunit *test)
 	kfi_addr_t peer, want, to_second;
 	struct sep seps[2], other;
 	struct fixture f;
-	u8 *to = room(test);
+	u8 *to = zeroed(test, ROOM);
 
 	seps_open(test, &f, seps, &peer);
 	sep_open(test, &f, &other);
@@ -206,7 +194,7 @@ static void a_receive_names_a_scalable_endpoint(struct kunit *test)
 /* Memory of a domain is accessed through any of its receive contexts. */
 static void memory_is_accessed_through_contexts(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, ROOM), *there = zeroed(test, ROOM);
 	struct kfid_mr *mr;
 	struct sep seps[2];
 	kfi_addr_t peer;
@@ -322,8 +310,7 @@ static void contexts_have_threads(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	pipes = kunit_kcalloc(test, 2 * CONTEXTS, sizeof(*pipes), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, pipes);
+	pipes = zeroed(test, 2 * CONTEXTS * sizeof(*pipes));
 	seps_open(test, &f, seps, &peers[0]);
 	peers[1] = sep_knows(test, &seps[1], &seps[0]);
 	for (i = 0; i < 2 * CONTEXTS; i++) {
@@ -336,8 +323,8 @@ static void contexts_have_threads(struct kunit *test)
 		pipe->rx = to->rx[(at + 1) % CONTEXTS];
 		pipe->rx_cq = to->rx_cq[(at + 1) % CONTEXTS];
 		pipe->peer = kfi_rx_addr(peers[i % 2], (at + 1) % CONTEXTS, BITS);
-		pipe->from = (u64 *)room(test);
-		pipe->to = (u64 *)room(test);
+		pipe->from = zeroed(test, ROOM);
+		pipe->to = zeroed(test, ROOM);
 		init_completion(&pipe->done[0]);
 		init_completion(&pipe->done[1]);
 	}

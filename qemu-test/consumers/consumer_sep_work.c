@@ -5,8 +5,6 @@
  * fi_trigger(3)).
  */
 
-#include <linux/gfp.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -14,15 +12,6 @@
 #include "sep.h"
 
 #define KEY	7
-
-/* A page of the test. */
-static u8 *room(struct kunit *test)
-{
-	u8 *page = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, page);
-	return page;
-}
 
 /* How kfi_tx_context() ends with @attr. */
 static int try_tx(struct kfid_ep *sep, struct kfi_tx_attr attr)
@@ -125,7 +114,7 @@ static void count_rx(struct kunit *test, struct sep *s, int i, struct kfid_cntr 
 static void contexts_count(struct kunit *test)
 {
 	struct kfid_cntr *sends, *writes, *reads, *received, *accessed;
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kfi_cq_err_entry error = {};
 	struct kfi_cq_tagged_entry entry;
 	kfi_addr_t peer;
@@ -200,7 +189,7 @@ static void contexts_count(struct kunit *test)
 /* Operations of contexts wait for a counter, as those of endpoints do. */
 static void contexts_are_triggered(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kfi_triggered_context first = { .event_type = KFI_TRIGGER_THRESHOLD };
 	struct kfi_triggered_context second;
 	struct kvec from = { here, 8 }, to = { there, 8 };
@@ -248,7 +237,7 @@ static void contexts_are_triggered(struct kunit *test)
 /* Deferred work of contexts. */
 static void contexts_have_deferred_work(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kvec from = { here, 8 }, to = { there, 8 };
 	struct kfi_op_msg send = {}, receive = {};
 	struct kfi_op_rma write = {};

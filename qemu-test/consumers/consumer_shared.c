@@ -3,8 +3,6 @@
  * Shared contexts: their attributes and bindings, and what they refuse.
  */
 
-#include <linux/gfp.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -87,7 +85,7 @@ static void other_operations_fail(struct kunit *test)
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	size_t len = sizeof(addr), value = 99;
 	struct kfid_ep *srx, *alias;
-	u8 *word = bytes(test, 8);
+	u8 *word = zeroed(test, 8);
 	struct fixture f;
 	struct kfid_cq *cq;
 	u64 flags;
@@ -157,10 +155,9 @@ static void bindings_are_checked(struct kunit *test)
 	struct kfid_ep *alien, *ep, *narrow;
 	struct kfid_stx *stx, *alien_stx;
 	struct fixture other;
-	u8 *byte = kunit_kzalloc(test, 1, GFP_KERNEL);
+	u8 *byte = zeroed(test, 1);
 	struct pool pool;
 
-	KUNIT_ASSERT_NOT_NULL(test, byte);
 	pool_open(test, &pool, KFI_EP_RDM, NULL, 0);
 	fixture_open(test, &other);
 	KUNIT_ASSERT_EQ(test, kfi_srx_context(other.domain, NULL, &alien, NULL), 0);
@@ -227,8 +224,8 @@ static void bindings_are_checked(struct kunit *test)
 /* Endpoints share the room of a transmit context, and have their own CQs. */
 static void transmits_share_room(struct kunit *test)
 {
-	u8 *from = kunit_kzalloc(test, LONG_MESSAGE, GFP_KERNEL);
-	u8 *to = kunit_kzalloc(test, LONG_MESSAGE, GFP_KERNEL);
+	u8 *from = zeroed(test, LONG_MESSAGE);
+	u8 *to = zeroed(test, LONG_MESSAGE);
 	struct kfi_tx_attr attr = { .size = 2 };
 	struct end ends[2], target;
 	struct kfid_stx *stx;
@@ -236,12 +233,9 @@ static void transmits_share_room(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, from);
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	fixture_open(test, &f);
 	info = entry_of(test, KFI_EP_RDM);
-	end_open(test, &f, info, &target, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(target.ep), 0);
+	end_open_enabled(test, &f, info, &target);
 	KUNIT_ASSERT_EQ(test, kfi_stx_context(f.domain, &attr, &stx, NULL), 0);
 	KUNIT_EXPECT_EQ(test, attr.size, 2);
 	info->ep_attr->tx_ctx_cnt = KFI_SHARED_CONTEXT;

@@ -115,7 +115,7 @@ static void tables_of_fabrics_and_domains_are_full(struct kunit *test)
 
 static void tables_of_queues_counters_and_regions_are_full(struct kunit *test)
 {
-	u8 *buf = kunit_kzalloc(test, 8, GFP_KERNEL);
+	u8 *buf = zeroed(test, 8);
 	struct kfid_cntr *cntr;
 	struct kfid_av *av;
 	struct kfid_cq *cq;
@@ -124,7 +124,6 @@ static void tables_of_queues_counters_and_regions_are_full(struct kunit *test)
 	struct fixture f;
 	u64 flags = 0;
 
-	KUNIT_ASSERT_NOT_NULL(test, buf);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, NULL, &av, NULL), 0);
 	look_at_head(test, &av->fid, KFI_CLASS_AV);

@@ -5,8 +5,6 @@
  */
 
 #include <linux/bottom_half.h>
-#include <linux/delay.h>
-#include <linux/gfp.h>
 
 #include <kfi/kfi_trigger.h>
 
@@ -15,14 +13,6 @@
 #define SENT		(KFI_MSG | KFI_SEND)
 #define RECEIVED	(KFI_MSG | KFI_RECV)
 #define ROOM		PAGE_SIZE
-
-static u8 *room(struct kunit *test)
-{
-	u8 *buf = kunit_kzalloc(test, ROOM, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
 
 /* Sends @len bytes to a member. */
 static void send_to(struct kunit *test, struct pool *pool, int member, u8 *from, size_t len)
@@ -40,7 +30,7 @@ static void sent(struct kunit *test, struct pool *pool, u8 *from)
 static void receives_are_posted_before_endpoints(struct kunit *test)
 {
 	struct kfi_rx_attr attr = { .size = 8 };
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct pool pool;
 	int i;
 
@@ -79,7 +69,7 @@ static void receives_are_posted_before_endpoints(struct kunit *test)
 /* A cancelled receive is reported in the CQ of the endpoints. */
 static void receives_are_cancelled(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kvec iov = { to, ROOM };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
 			       .context = from };
@@ -108,7 +98,7 @@ static void receives_are_cancelled(struct kunit *test)
 /* A search looks at the messages of all endpoints. */
 static void messages_are_searched(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kvec iov = { to, 64 };
 	struct kfi_msg_tagged msg = {
 		.type = KFI_KVEC,
@@ -157,7 +147,7 @@ static void messages_are_searched(struct kunit *test)
 /* A receive from one source, by the AV that all endpoints have. */
 static void receives_take_one_source(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kfid_ep *ep;
 	struct sockaddr_in addr;
 	size_t len = sizeof(addr);
@@ -212,7 +202,7 @@ static ssize_t recv_in_softirq(struct kfid_ep *srx, u8 *to, void *context)
 /* A receive is posted where the caller may not sleep, and cancelled there. */
 static void receives_are_posted_in_softirqs(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kfi_rx_attr attr = { .size = 2 };
 	struct pool pool;
 	int i;
@@ -240,7 +230,7 @@ static void receives_are_posted_in_softirqs(struct kunit *test)
 /* A counter posts a receive to a context; deferred work cannot. */
 static void a_counter_triggers_a_receive(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kfi_triggered_context when = { .event_type = KFI_TRIGGER_THRESHOLD };
 	struct kvec iov = { to, 8 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,

@@ -3,9 +3,6 @@
  * Connected endpoints and datagram endpoints that share receives.
  */
 
-#include <linux/delay.h>
-#include <linux/gfp.h>
-
 #include "pool.h"
 
 #define SENT		(KFI_MSG | KFI_SEND)
@@ -34,14 +31,6 @@ struct world {
 	struct end		clients[CLIENTS];
 	struct kfid_eq		*client_eq;
 };
-
-static u8 *room(struct kunit *test)
-{
-	u8 *buf = kunit_kzalloc(test, ROOM, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
 
 static void next(struct kunit *test, struct kfid_eq *eq, u32 wanted, struct kfi_eq_cm_entry *entry)
 {
@@ -118,13 +107,12 @@ static void world_close(struct kunit *test, struct world *w)
 /* Messages of many connections take the receives in the order of posting. */
 static void connections_share_receives(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
+	struct world *w = zeroed(test, sizeof(*w));
 	struct kfi_eq_cm_entry entry;
 	struct end *client;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	world_open(test, w, NULL);
 	/* Before there is any connection. */
 	for (i = 0; i < CLIENTS + 2; i++)
@@ -160,7 +148,7 @@ static void connections_share_receives(struct kunit *test)
 /* Datagrams take the receives, and buffers too; without one they are dropped. */
 static void datagram_endpoints_share_receives(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kvec iov = { to + 128, 64 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
 			       .context = from };

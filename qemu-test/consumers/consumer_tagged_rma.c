@@ -5,9 +5,7 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
 #include <linux/scatterlist.h>
-#include <linux/timer.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_rma.h>
@@ -40,18 +38,7 @@ struct setup {
 
 static void setup_open(struct kunit *test, struct setup *s)
 {
-	struct kfi_info *info;
-	int i;
-
-	fixture_open(test, &s->f);
-	for (i = 0; i < 2; i++) {
-		info = entry_with(test, KFI_EP_RDM, CAPS);
-		end_open(test, &s->f, info, &s->ends[i], 0);
-		kfi_freeinfo(info);
-		KUNIT_ASSERT_EQ(test, kfi_enable(s->ends[i].ep), 0);
-	}
-	for (i = 0; i < 2; i++)
-		end_knows(test, &s->ends[i], &s->ends[!i]);
+	pair_open_from(test, &s->f, entry_with(test, KFI_EP_RDM, CAPS), s->ends, 0);
 	s->here = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, 2);
 	s->there = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, 2);
 	KUNIT_ASSERT_NOT_NULL(test, s->here);
@@ -315,54 +302,30 @@ static void arguments_are_checked(struct kunit *test)
 	setup_close(test, &s);
 }
 
-/**
- * struct softirq - what a timer posts
- * @timer: the timer, which runs in a softirq
- * @s: the endpoints
- * @ret: the first error
- * @done: the timer has expired
- */
-struct softirq {
-	struct timer_list	timer;
-	struct setup		*s;
-	ssize_t			ret;
-	struct completion	done;
-};
-
-static void post_in_softirq(struct timer_list *timer)
+static int post_both(void *arg)
 {
-	struct softirq *softirq = container_of(timer, struct softirq, timer);
-	struct setup *s = softirq->s;
+	struct setup *s = arg;
 	struct access a;
+	int ret;
 
 	access_init(&a, s, PAGE_SIZE, 1);
-	softirq->ret = post(s, &a, false, 0);
+	ret = post(s, &a, false, 0);
 	access_init(&a, s, PAGE_SIZE, 2);
-	if (!softirq->ret)
-		softirq->ret = post(s, &a, true, 0);
-	complete(&softirq->done);
+	return ret ?: post(s, &a, true, 0);
 }
 
 static void posts_need_not_sleep(struct kunit *test)
 {
-	struct softirq *softirq = kunit_kzalloc(test, sizeof(*softirq), GFP_KERNEL);
 	struct setup s;
 
-	KUNIT_ASSERT_NOT_NULL(test, softirq);
 	setup_open(test, &s);
-	softirq->s = &s;
 	receive(test, &s, PAGE_SIZE, 1);
 	receive(test, &s, PAGE_SIZE, 2);
-	init_completion(&softirq->done);
-	timer_setup(&softirq->timer, post_in_softirq, 0);
-	mod_timer(&softirq->timer, jiffies + 1);
-	wait_for_completion(&softirq->done);
-	KUNIT_EXPECT_EQ(test, softirq->ret, 0);
+	KUNIT_EXPECT_EQ(test, call_in_softirq(post_both, &s), 0);
 	completed(test, &s.ends[0], s.here, WRITE_OUT, 0);
 	completed(test, &s.ends[0], s.here, READ_OUT, 0);
 	completed(test, &s.ends[1], s.there, WRITE_IN, PAGE_SIZE);
 	completed(test, &s.ends[1], s.there, READ_IN, PAGE_SIZE);
-	timer_delete_sync(&softirq->timer);
 	setup_close(test, &s);
 }
 

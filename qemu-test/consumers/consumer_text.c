@@ -5,7 +5,6 @@
 
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include <kfi/kfi_eq.h>

@@ -3,7 +3,6 @@
  * Triggered operations and deferred work.
  */
 
-#include <linux/gfp.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 
@@ -35,18 +34,14 @@ static void world_open(struct kunit *test, struct world *w)
 {
 	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
 	w->trigger = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
-	w->from = (u8 *)get_zeroed_page(GFP_KERNEL);
-	w->to = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->from);
-	KUNIT_ASSERT_NOT_NULL(test, w->to);
+	w->from = zeroed_page(test);
+	w->to = zeroed_page(test);
 }
 
 static void world_close(struct kunit *test, struct world *w)
 {
 	KUNIT_EXPECT_EQ(test, kfi_close(&w->trigger->fid), 0);
 	pair_close(test, &w->f, w->ends);
-	free_page((unsigned long)w->from);
-	free_page((unsigned long)w->to);
 }
 
 /* A send waits for its counter, and its bytes are those of then. */

@@ -4,8 +4,6 @@
  * (fi_trigger(3)). consumer_alias has every transfer of an alias.
  */
 
-#include <linux/gfp.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -41,16 +39,13 @@ struct world {
 /* Opens it: operation i sends the letter 'a' + i, and as many receives are posted. */
 static struct world *world_open(struct kunit *test)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct world *w = zeroed(test, sizeof(*w));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
 	w->go = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
-	w->from = (u8 *)get_zeroed_page(GFP_KERNEL);
-	w->to = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->from);
-	KUNIT_ASSERT_NOT_NULL(test, w->to);
+	w->from = zeroed_page(test);
+	w->to = zeroed_page(test);
 	for (i = 0; i < COUNT; i++) {
 		w->from[i] = 'a' + i;
 		w->iov[i] = (struct kvec){ w->from + i, 1 };
@@ -70,8 +65,6 @@ static void world_close(struct kunit *test, struct world *w)
 {
 	KUNIT_EXPECT_EQ(test, kfi_close(&w->go->fid), 0);
 	pair_close(test, &w->f, w->ends);
-	free_page((unsigned long)w->from);
-	free_page((unsigned long)w->to);
 }
 
 /* The letters arrive in this order. */

@@ -3,15 +3,10 @@
  * Wait sets and poll sets, with counters as members.
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/timer.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
-
-#define LONG	20000
 
 static void a_wait_set_takes_a_signal(struct kunit *test)
 {
@@ -76,12 +71,11 @@ static void add_later(struct timer_list *timer)
 
 static void a_sleeper_of_a_wait_set_is_woken(struct kunit *test)
 {
-	struct later *later = kunit_kzalloc(test, sizeof(*later), GFP_KERNEL);
+	struct later *later = zeroed(test, sizeof(*later));
 	struct kfid_wait *set;
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, later);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &set), 0);
 	later->cntr = open_cntr(test, &f, KFI_WAIT_SET, set, NULL);

@@ -77,11 +77,10 @@ struct faults_world {
 
 static inline struct faults_world *world_open(struct kunit *test)
 {
-	struct faults_world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct faults_world *w = zeroed(test, sizeof(*w));
 	int i;
 
 	faults_need_injection(test);
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
 	w->trigger = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
 	w->done = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);

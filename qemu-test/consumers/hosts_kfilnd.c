@@ -4,7 +4,6 @@
  * messages, its bulk data, its errors, its end, and counters of all that.
  */
 
-#include <linux/kthread.h>
 #include <linux/sizes.h>
 
 #include "driver_flow.h"
@@ -16,10 +15,9 @@
 /* A driver on each host, which know each other. They have not met. */
 static struct driver *drivers_open(struct kunit *test, u32 key, u32 other_key)
 {
-	struct driver *drivers = kunit_kcalloc(test, HOSTS, sizeof(*drivers), GFP_KERNEL);
+	struct driver *drivers = zeroed(test, HOSTS * sizeof(*drivers));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, drivers);
 	for (i = 0; i < HOSTS; i++)
 		driver_open(test, &drivers[i], i, SERVICE, i ? other_key : key);
 	for (i = 0; i < HOSTS; i++)

@@ -38,10 +38,9 @@ struct world {
 
 static struct world *world_open(struct kunit *test, enum kfi_ep_type type)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct world *w = zeroed(test, sizeof(*w));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	for (i = 0; i < HOSTS; i++) {
 		w->mem[i] = vzalloc(ROOM);
 		KUNIT_ASSERT_NOT_NULL(test, w->mem[i]);

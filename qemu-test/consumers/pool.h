@@ -86,8 +86,7 @@ static inline void pool_open(struct kunit *test, struct pool *pool, enum kfi_ep_
 
 	fixture_open(test, &pool->f);
 	pool->info = entry_of(test, type);
-	end_open(test, &pool->f, pool->info, &pool->sender, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(pool->sender.ep), 0);
+	end_open_enabled(test, &pool->f, pool->info, &pool->sender);
 	pool->info->ep_attr->rx_ctx_cnt = KFI_SHARED_CONTEXT;
 	KUNIT_ASSERT_EQ(test, kfi_srx_context(pool->f.domain, attr, &pool->srx, pool), 0);
 	pool->all.ep = pool->srx;
