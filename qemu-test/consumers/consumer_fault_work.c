@@ -262,25 +262,16 @@ static void triggered_tsend(struct kunit *test, struct faults_world *w)
 	completed(test, &w->ends[1], w, KFI_TAGGED | KFI_RECV, LENGTH);
 }
 
-static void triggered_read(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_RMA | KFI_READ, 0);
+#define COMPLETES(name, flags, len) \
+static void name(struct kunit *test, struct faults_world *w) \
+{ \
+	completes(test, w, flags, len); \
 }
 
-static void triggered_write(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_RMA | KFI_WRITE, 0);
-}
-
-static void triggered_change(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_ATOMIC | KFI_WRITE, 0);
-}
-
-static void triggered_fetch(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_ATOMIC | KFI_READ, 0);
-}
+COMPLETES(triggered_read, KFI_RMA | KFI_READ, 0)
+COMPLETES(triggered_write, KFI_RMA | KFI_WRITE, 0)
+COMPLETES(triggered_change, KFI_ATOMIC | KFI_WRITE, 0)
+COMPLETES(triggered_fetch, KFI_ATOMIC | KFI_READ, 0)
 
 static void triggered_operations(struct kunit *test)
 {

@@ -211,9 +211,8 @@ static void datagrams_connect(struct kunit *test)
 	int i, ret = 0;
 
 	open_ends(test, w, KFI_EP_RDM);
-	for (i = 0; i < PEERS; i++) {
+	for (i = 0; i < PEERS; i++)
 		end_open_enabled(test, &w->f[1], w->f[1].info, &peers[i]);
-	}
 	memset(w->mem[0], 0x5a, LEN);
 	r = reclaim_begin(test);
 	flags = memalloc_noio_save();

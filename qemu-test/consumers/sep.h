@@ -104,9 +104,8 @@ static inline void sep_close(struct kunit *test, struct sep *s)
 {
 	int i;
 
-	for (i = 0; i < CONTEXTS; i++) {
+	for (i = 0; i < CONTEXTS; i++)
 		CLOSE(test, &s->tx[i]->fid, &s->rx[i]->fid, &s->tx_cq[i]->fid, &s->rx_cq[i]->fid);
-	}
 	CLOSE(test, &s->ep->fid, &s->av->fid);
 }
 
