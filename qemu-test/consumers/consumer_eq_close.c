@@ -55,7 +55,6 @@ static void a_close_removes_connection_events(struct kunit *test)
 
 static void a_close_removes_a_shutdown(struct kunit *test)
 {
-	struct event event;
 	struct kfid_eq *eq;
 	struct end server;
 	struct world w;

@@ -8,18 +8,15 @@
 #ifndef _CONSUMER_RECLAIM_H
 #define _CONSUMER_RECLAIM_H
 
-#include <linux/cpumask.h>
 #include <linux/kallsyms.h>
-#include <linux/sched.h>
 #include <linux/shrinker.h>
 #include <linux/spinlock.h>
 #include <linux/swap.h>
 #include <linux/workqueue.h>
 
-#include <kunit/resource.h>
-
 #include <kfi/kfabric.h>
 
+#include "fixture.h"
 #include "pressure.h"
 
 /*
