@@ -90,8 +90,7 @@ static inline void world_close(struct kunit *test, struct world *w)
 	end_close(test, &w->client);
 	if (w->pep)
 		KUNIT_EXPECT_EQ(test, kfi_close(&w->pep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->client_eq->fid), 0);
+	CLOSE(test, &w->eq->fid, &w->client_eq->fid);
 	kfi_freeinfo(w->info);
 	fixture_close(test, &w->f);
 }
@@ -110,6 +109,33 @@ static inline void next(struct kunit *test, struct kfid_eq *eq, struct event *ev
 		KUNIT_ASSERT_NOT_NULL(test, event->head.info);
 	else
 		KUNIT_EXPECT_NULL(test, event->head.info);
+}
+
+/*
+ * The client asks for a connection, and an endpoint that reports to @eq accepts. Their
+ * events are not read.
+ */
+static inline void accept_client(struct kunit *test, struct world *w, struct end *server,
+				 struct kfid_eq *eq)
+{
+	struct event event;
+
+	KUNIT_ASSERT_EQ(test, kfi_connect(w->client.ep, &w->addr, NULL, 0), 0);
+	next(test, w->eq, &event, KFI_CONNREQ, &w->pep->fid, ASKED);
+	connected_open(test, w, event.head.info, server, eq);
+	KUNIT_ASSERT_EQ(test, kfi_accept(server->ep, NULL, 0), 0);
+	kfi_freeinfo(event.head.info);
+}
+
+/* The same; both are told. */
+static inline void connect_client(struct kunit *test, struct world *w, struct end *server,
+				  struct kfid_eq *eq)
+{
+	struct event event;
+
+	accept_client(test, w, server, eq);
+	next(test, w->client_eq, &event, KFI_CONNECTED, &w->client.ep->fid, ANSWERED);
+	next(test, eq, &event, KFI_CONNECTED, &server->ep->fid, 0);
 }
 
 #endif /* _CONSUMER_CM_H */

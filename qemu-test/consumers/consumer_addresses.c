@@ -6,8 +6,6 @@
 
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/module.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include "fixture.h"
@@ -60,8 +58,7 @@ static void addresses_of_hints(struct kunit *test)
 		KUNIT_EXPECT_NULL_MSG(test, answer(NULL, NULL, 0, hints), "%zu bytes", len);
 	}
 	hints->src_addrlen = sizeof(struct sockaddr_in6) + 1;
-	hints->src_addr = kunit_kzalloc(test, hints->src_addrlen, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, hints->src_addr);
+	hints->src_addr = zeroed(test, hints->src_addrlen);
 	memcpy(hints->src_addr, &here, sizeof(here));
 	info = answer(NULL, NULL, 0, hints);
 	KUNIT_ASSERT_NOT_NULL(test, info);
@@ -166,19 +163,7 @@ static void the_version_is_that_of_the_call(struct kunit *test)
 	kfi_freeinfo(hints);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(addresses_of_hints),
-	KUNIT_CASE(addresses_of_a_node),
-	KUNIT_CASE(the_version_is_that_of_the_call),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_addresses",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: addresses of getinfo");
-MODULE_LICENSE("GPL");
+CONSUMER("addresses of getinfo",
+	 KUNIT_CASE(addresses_of_hints),
+	 KUNIT_CASE(addresses_of_a_node),
+	 KUNIT_CASE(the_version_is_that_of_the_call));

@@ -5,8 +5,6 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -65,15 +63,12 @@ struct world {
 
 static struct world *world_open(struct kunit *test, u64 alias_flags)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct world *w = zeroed(test, sizeof(*w));
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
 	w->go = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
-	w->here = (u8 *)get_zeroed_page(GFP_KERNEL);
-	w->there = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->here);
-	KUNIT_ASSERT_NOT_NULL(test, w->there);
+	w->here = zeroed_page(test);
+	w->there = zeroed_page(test);
 	w->iov = (struct kvec){ w->here, 1 };
 	bvec_set_virt(&w->biov, w->here, 1);
 	sg_init_one(&w->sgl, w->here, 1);
@@ -87,12 +82,8 @@ static struct world *world_open(struct kunit *test, u64 alias_flags)
 
 static void world_close(struct kunit *test, struct world *w)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->alias->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->go->fid), 0);
+	CLOSE(test, &w->alias->fid, &w->mr->fid, &w->go->fid);
 	pair_close(test, &w->f, w->ends);
-	free_page((unsigned long)w->here);
-	free_page((unsigned long)w->there);
 }
 
 /* The condition of the next transfer, whose completion has @flags. */
@@ -246,20 +237,8 @@ static void receives_wait(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(sends_wait),
-	KUNIT_CASE(writes_and_reads_wait),
-	KUNIT_CASE(atomics_wait),
-	KUNIT_CASE(receives_wait),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_alias",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: transfers of an alias wait for counters");
-MODULE_LICENSE("GPL");
+CONSUMER("transfers of an alias wait for counters",
+	 KUNIT_CASE(sends_wait),
+	 KUNIT_CASE(writes_and_reads_wait),
+	 KUNIT_CASE(atomics_wait),
+	 KUNIT_CASE(receives_wait));

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Atomics: every form, what an endpoint has, posts under a spin lock, and sums of
- * two threads.
+ * Atomics: every form, what an endpoint has, and posts under a spin lock.
  */
 
-#include <linux/kthread.h>
-#include <linux/module.h>
-#include <linux/slab.h>
 #include <linux/spinlock.h>
 
 #include <kfi/kfi_atomic.h>
@@ -16,7 +12,6 @@
 #define CHANGED	(KFI_ATOMIC | KFI_WRITE)
 #define FETCHED	(KFI_ATOMIC | KFI_READ)
 #define KEY	7
-#define ROUNDS	500
 
 /**
  * struct target - two endpoints, and a region of the second for the first
@@ -40,10 +35,9 @@ struct target {
 
 static struct target *target_open(struct kunit *test)
 {
-	struct target *t = kunit_kzalloc(test, sizeof(*t), GFP_KERNEL);
+	struct target *t = zeroed(test, sizeof(*t));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, t);
 	pair_open(test, &t->f, KFI_EP_RDM, t->ends);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t->f.domain, t->there, sizeof(t->there),
 					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &t->mr,
@@ -274,81 +268,9 @@ static void posts_need_not_sleep(struct kunit *test)
 	target_close(test, t);
 }
 
-/**
- * struct adder - a thread that adds 1 to the peer's first value
- * @end: that of this thread
- * @one: its operand
- * @error: the first thing that went wrong
- * @done: it has ended
- */
-struct adder {
-	struct end		*end;
-	u64			one;
-	ssize_t			error;
-	struct completion	done;
-};
-
-static int add_always(void *arg)
-{
-	struct adder *adder = arg;
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret;
-	int i;
-
-	for (i = 0; i < ROUNDS && !adder->error; i++) {
-		ret = kfi_atomic(adder->end->ep, &adder->one, 1, NULL, adder->end->peer, 0, KEY,
-				 KFI_UINT64, KFI_SUM, NULL);
-		if (!ret)
-			ret = kfi_cq_sread(adder->end->cq, &entry, 1, NULL, LONG);
-		if (ret != 1)
-			adder->error = ret ?: -EIO;
-	}
-	complete(&adder->done);
-	return 0;
-}
-
-/* The region belongs to the domain, so each endpoint is the other's target. */
-static void sums_of_two_threads_are_complete(struct kunit *test)
-{
-	struct target *t = target_open(test);
-	struct adder *adders = kunit_kcalloc(test, 2, sizeof(*adders), GFP_KERNEL);
-	struct task_struct *thread;
-	int i;
-
-	KUNIT_ASSERT_NOT_NULL(test, adders);
-	for (i = 0; i < 2; i++) {
-		adders[i].end = &t->ends[i];
-		adders[i].one = 1;
-		init_completion(&adders[i].done);
-	}
-	for (i = 0; i < 2; i++) {
-		thread = kthread_run(add_always, &adders[i], "adder%d", i);
-		KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
-	}
-	for (i = 0; i < 2; i++) {
-		wait_for_completion(&adders[i].done);
-		KUNIT_EXPECT_EQ(test, adders[i].error, 0);
-	}
-	KUNIT_EXPECT_EQ(test, t->there[0], 10 + 2 * ROUNDS);
-	target_close(test, t);
-}
-
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values_are_changed),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(an_endpoint_tells_its_atomics),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(posts_need_not_sleep),
-	KUNIT_CASE(sums_of_two_threads_are_complete),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_atomic",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: atomics");
-MODULE_LICENSE("GPL");
+CONSUMER("atomics",
+	 KUNIT_CASE(values_are_changed),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(an_endpoint_tells_its_atomics),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(posts_need_not_sleep));

@@ -5,7 +5,6 @@
 
 #include <linux/in.h>
 #include <linux/inet.h>
-#include <linux/module.h>
 
 #include "fixture.h"
 
@@ -261,9 +260,7 @@ static void insertions_are_reported(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "10.0.0.3", 2, "9", 1, addr, 0, &f), 0);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), sizeof(entry));
 	KUNIT_EXPECT_EQ(test, entry.data, 2);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
+	CLOSE(test, &av->fid, &eq->fid, &alien->fid);
 	fixture_close(test, &other);
 	fixture_close(test, &f);
 }
@@ -294,23 +291,11 @@ static void attributes_are_checked(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(addresses_are_inserted_and_removed),
-	KUNIT_CASE(each_address_has_its_result),
-	KUNIT_CASE(addresses_have_a_text),
-	KUNIT_CASE(rows_are_inserted),
-	KUNIT_CASE(contexts_have_addresses),
-	KUNIT_CASE(insertions_are_reported),
-	KUNIT_CASE(attributes_are_checked),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_av",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: address vectors");
-MODULE_LICENSE("GPL");
+CONSUMER("address vectors",
+	 KUNIT_CASE(addresses_are_inserted_and_removed),
+	 KUNIT_CASE(each_address_has_its_result),
+	 KUNIT_CASE(addresses_have_a_text),
+	 KUNIT_CASE(rows_are_inserted),
+	 KUNIT_CASE(contexts_have_addresses),
+	 KUNIT_CASE(insertions_are_reported),
+	 KUNIT_CASE(attributes_are_checked));

@@ -5,7 +5,6 @@
  */
 
 #include <linux/in6.h>
-#include <linux/module.h>
 
 #include "pair.h"
 
@@ -72,46 +71,7 @@ static void values_follow_the_order(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, addr[0], 0);
 	KUNIT_EXPECT_EQ(test, port(other, 0), FIRST + 2);
 	KUNIT_EXPECT_EQ(test, port(other, KFI_ADDR_NOTAVAIL), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-	fixture_close(test, &f);
-}
-
-/* An insertion takes the lowest index that is not used. */
-static void free_indexes_are_used_again(struct kunit *test)
-{
-	kfi_addr_t gone[2] = { 4, 1 }, addr[3], none = 3;
-	struct sockaddr_in in[3];
-	struct kfid_av *av;
-	struct fixture f;
-	int i;
-
-	fixture_open(test, &f);
-	av = open_table(test, &f, 0);
-	KUNIT_EXPECT_EQ(test, kfi_av_insertsym(av, "10.0.0.1", 1, "40000", 6, NULL, 0, NULL), 6);
-	KUNIT_EXPECT_EQ(test, kfi_av_remove(av, gone, 2, 0), 0);
-	KUNIT_EXPECT_EQ(test, port(av, 1), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, port(av, 4), -KFI_ENOENT);
-	/* One of several is not there: none is removed. */
-	gone[0] = 3;
-	KUNIT_EXPECT_EQ(test, kfi_av_remove(av, gone, 2, 0), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, port(av, 3), FIRST + 3);
-	for (i = 0; i < 3; i++)
-		in[i] = address(FIRST + 10 + i);
-	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 3, addr, 0, NULL), 3);
-	KUNIT_EXPECT_EQ(test, addr[0], 1);
-	KUNIT_EXPECT_EQ(test, addr[1], 4);
-	KUNIT_EXPECT_EQ(test, addr[2], 6);
-	KUNIT_EXPECT_EQ(test, port(av, 1), FIRST + 10);
-	KUNIT_EXPECT_EQ(test, port(av, 4), FIRST + 11);
-	KUNIT_EXPECT_EQ(test, port(av, 6), FIRST + 12);
-	/* An address that was removed is inserted again. */
-	KUNIT_EXPECT_EQ(test, kfi_av_remove(av, &none, 1, 0), 0);
-	in[0] = address(FIRST + 3);
-	KUNIT_EXPECT_EQ(test, kfi_av_insert(av, in, 1, addr, 0, NULL), 1);
-	KUNIT_EXPECT_EQ(test, addr[0], 3);
-	KUNIT_EXPECT_EQ(test, port(av, 3), FIRST + 3);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
+	CLOSE(test, &other->fid, &av->fid);
 	fixture_close(test, &f);
 }
 
@@ -160,30 +120,6 @@ static void no_address_is_inserted(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* Transfers need the address, as long as they are posted. */
-static void a_removed_address_sends_nothing(struct kunit *test)
-{
-	struct sockaddr_in addr;
-	size_t len = sizeof(addr);
-	struct end ends[2];
-	struct fixture f;
-	kfi_addr_t again;
-	u8 *to;
-
-	pair_open(test, &f, KFI_EP_RDM, ends);
-	to = kunit_kzalloc(test, 8, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, to);
-	KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, to, 8, NULL, KFI_ADDR_UNSPEC, to), 0);
-	KUNIT_EXPECT_EQ(test, kfi_av_lookup(ends[0].av, ends[0].peer, &addr, &len), 0);
-	KUNIT_EXPECT_EQ(test, kfi_av_remove(ends[0].av, &ends[0].peer, 1, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, "no", 3, ends[0].peer), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_av_insert(ends[0].av, &addr, 1, &again, 0, NULL), 1);
-	KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, "yes", 4, again), 0);
-	completed(test, &ends[1], to, KFI_MSG | KFI_RECV, 4);
-	KUNIT_EXPECT_STREQ(test, to, "yes");
-	pair_close(test, &f, ends);
-}
-
 /* The text of an address of IPv6, and of one that is none. */
 static void every_address_has_a_text(struct kunit *test)
 {
@@ -216,21 +152,7 @@ static void every_address_has_a_text(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values_follow_the_order),
-	KUNIT_CASE(free_indexes_are_used_again),
-	KUNIT_CASE(no_address_is_inserted),
-	KUNIT_CASE(a_removed_address_sends_nothing),
-	KUNIT_CASE(every_address_has_a_text),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_av_table",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tables of addresses");
-MODULE_LICENSE("GPL");
+CONSUMER("tables of addresses",
+	 KUNIT_CASE(values_follow_the_order),
+	 KUNIT_CASE(no_address_is_inserted),
+	 KUNIT_CASE(every_address_has_a_text));

@@ -4,8 +4,6 @@
  * consumer_requests has the requests for connections.
  */
 
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/string.h>
 
 #include "cm.h"
@@ -15,7 +13,7 @@
 
 static void connections_carry_messages(struct kunit *test)
 {
-	u8 *to = (u8 *)get_zeroed_page(GFP_KERNEL), *from = (u8 *)get_zeroed_page(GFP_KERNEL);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct sockaddr_in peer;
 	size_t len = sizeof(peer);
 	struct kfid_eq *eq;
@@ -25,8 +23,6 @@ static void connections_carry_messages(struct kunit *test)
 	struct world w;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
-	KUNIT_ASSERT_NOT_NULL(test, from);
 	world_open(test, &w);
 	KUNIT_EXPECT_EQ(test, kfi_getpeer(w.client.ep, &peer, &len), -KFI_ENOTCONN);
 	KUNIT_EXPECT_EQ(test, kfi_shutdown(w.client.ep, 0), -KFI_ENOTCONN);
@@ -72,8 +68,6 @@ static void connections_carry_messages(struct kunit *test)
 	end_close(test, &server);
 	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
 	world_close(test, &w);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* The peer of an end is @wanted, also if there is room for a part of the address only. */
@@ -145,8 +139,7 @@ static void both_ends_have_a_peer(struct kunit *test)
 	peer_is(test, server.ep, &addr);
 	end_close(test, &server);
 	end_close(test, &client);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&client_eq->fid), 0);
+	CLOSE(test, &eq->fid, &client_eq->fid);
 	/* Other endpoints have no peer. */
 	info = entry_of(test, KFI_EP_RDM);
 	KUNIT_ASSERT_EQ(test, kfi_endpoint(w.f.domain, info, &ep, NULL), 0);
@@ -215,19 +208,7 @@ static void calls_are_checked(struct kunit *test)
 	world_close(test, &w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(connections_carry_messages),
-	KUNIT_CASE(both_ends_have_a_peer),
-	KUNIT_CASE(calls_are_checked),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cm",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: connections");
-MODULE_LICENSE("GPL");
+CONSUMER("connections",
+	 KUNIT_CASE(connections_carry_messages),
+	 KUNIT_CASE(both_ends_have_a_peer),
+	 KUNIT_CASE(calls_are_checked));

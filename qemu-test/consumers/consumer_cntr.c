@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters: kfi_cntr(3), and the contexts in which they may be used.
+ * Counters: kfi_cntr(3). consumer_cntr_irq has the contexts in which they may be used.
  */
 
-#include <linux/delay.h>
-#include <linux/hrtimer.h>
-#include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
 #include <linux/sched/signal.h>
-#include <linux/timer.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
-
-/* Milliseconds that are long enough on a busy machine. */
-#define LONG	20000
 
 static void values(struct kunit *test)
 {
@@ -104,18 +96,16 @@ static void timeouts(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, 1), -KFI_ETIMEDOUT);
 	kfi_cntr_add(cntr, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, 1, -1), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&none->fid), 0);
+	CLOSE(test, &cntr->fid, &none->fid);
 	fixture_close(test, &f);
 }
 
-/* A thread that waits on a counter. */
+/* What a thread waits for, and whether a signal ends that. */
 struct waiter {
 	struct kfid_cntr	*cntr;
 	u64			threshold;
 	bool			signals;
-	int			result;
-	struct completion	done;
+	struct call		call;
 };
 
 static int wait_on_it(void *arg)
@@ -124,27 +114,12 @@ static int wait_on_it(void *arg)
 
 	if (waiter->signals)
 		allow_signal(SIGINT);
-	waiter->result = kfi_cntr_wait(waiter->cntr, waiter->threshold, LONG);
-	complete(&waiter->done);
-	return 0;
+	return kfi_cntr_wait(waiter->cntr, waiter->threshold, LONG);
 }
 
 static struct task_struct *begin(struct kunit *test, struct waiter *waiter)
 {
-	struct task_struct *task;
-
-	init_completion(&waiter->done);
-	task = kthread_run(wait_on_it, waiter, "consumer_cntr");
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, task);
-	/* It sleeps, or the outcome is the same. */
-	msleep(20);
-	return task;
-}
-
-static void end(struct kunit *test, struct waiter *waiter, int result)
-{
-	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&waiter->done, 2 * LONG * HZ / 1000), 0);
-	KUNIT_EXPECT_EQ(test, waiter->result, result);
+	return call_sleeps(test, &waiter->call, wait_on_it, waiter);
 }
 
 static void waiters(struct kunit *test)
@@ -162,69 +137,53 @@ static void waiters(struct kunit *test)
 	begin(test, &high);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
 	kfi_cntr_add(cntr, 1);
-	KUNIT_EXPECT_FALSE(test, completion_done(&low.done));
+	KUNIT_EXPECT_FALSE(test, completion_done(&low.call.done));
 	kfi_cntr_add(cntr, 1);
-	end(test, &low, 0);
-	KUNIT_EXPECT_FALSE(test, completion_done(&high.done));
+	call_ends(test, &low.call, 0);
+	KUNIT_EXPECT_FALSE(test, completion_done(&high.call.done));
 	/* Reached at any moment is reached. */
 	kfi_cntr_set(cntr, 5);
 	kfi_cntr_set(cntr, 0);
-	end(test, &high, 0);
+	call_ends(test, &high.call, 0);
 	/* A change of the error value ends a wait, also one that is taken back. */
 	begin(test, &high);
 	kfi_cntr_adderr(cntr, 1);
 	kfi_cntr_seterr(cntr, 0);
-	end(test, &high, -KFI_EAVAIL);
+	call_ends(test, &high.call, -KFI_EAVAIL);
 	/* No change, no end. */
 	begin(test, &high);
 	kfi_cntr_adderr(cntr, 0);
 	kfi_cntr_seterr(cntr, 0);
 	msleep(20);
-	KUNIT_EXPECT_FALSE(test, completion_done(&high.done));
+	KUNIT_EXPECT_FALSE(test, completion_done(&high.call.done));
 	kfi_cntr_set(cntr, 7);
-	end(test, &high, 0);
+	call_ends(test, &high.call, 0);
 	/* A signal. */
 	kfi_cntr_set(cntr, 0);
 	high.signals = true;
 	task = begin(test, &high);
 	send_sig(SIGINT, task, 1);
-	end(test, &high, -EINTR);
+	call_ends(test, &high.call, -EINTR);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	fixture_close(test, &f);
 }
 
+/* What a thread sleeps for in the wait queue. */
 struct sleeper {
 	struct kfid_cntr	*cntr;
 	wait_queue_head_t	*queue;
 	u64			threshold;
 	bool			errors;
-	bool			woken;
-	struct completion	done;
+	struct call		call;
 };
 
 static int sleep_in_queue(void *arg)
 {
 	struct sleeper *it = arg;
 
-	it->woken = wait_event_timeout(*it->queue,
-				       (it->errors ? kfi_cntr_readerr(it->cntr) :
-					kfi_cntr_read(it->cntr)) >= it->threshold,
-				       LONG * HZ / 1000);
-	complete(&it->done);
-	return 0;
-}
-
-static void sleep_begin(struct kunit *test, struct sleeper *it)
-{
-	init_completion(&it->done);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(sleep_in_queue, it, "consumer_cntr"));
-	msleep(20);
-}
-
-static void sleep_end(struct kunit *test, struct sleeper *it)
-{
-	wait_for_completion(&it->done);
-	KUNIT_EXPECT_TRUE(test, it->woken);
+	return !wait_event_timeout(*it->queue,
+				   (it->errors ? kfi_cntr_readerr(it->cntr) :
+				    kfi_cntr_read(it->cntr)) >= it->threshold, LONG * HZ / 1000);
 }
 
 static void the_wait_queue(struct kunit *test)
@@ -244,27 +203,26 @@ static void the_wait_queue(struct kunit *test)
 	it.cntr = cntr;
 	it.queue = queue;
 	it.threshold = 3;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_add(cntr, 1);
 	msleep(20);
-	KUNIT_EXPECT_FALSE(test, completion_done(&it.done));
+	KUNIT_EXPECT_FALSE(test, completion_done(&it.call.done));
 	kfi_cntr_add(cntr, 2);
-	sleep_end(test, &it);
+	call_ends(test, &it.call, 0);
 	it.threshold = 9;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_set(cntr, 9);
-	sleep_end(test, &it);
+	call_ends(test, &it.call, 0);
 	it.errors = true;
 	it.threshold = 1;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_adderr(cntr, 1);
-	sleep_end(test, &it);
+	call_ends(test, &it.call, 0);
 	it.threshold = 4;
-	sleep_begin(test, &it);
+	call_sleeps(test, &it.call, sleep_in_queue, &it);
 	kfi_cntr_seterr(cntr, 4);
-	sleep_end(test, &it);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&none->fid), 0);
+	call_ends(test, &it.call, 0);
+	CLOSE(test, &cntr->fid, &none->fid);
 	fixture_close(test, &f);
 }
 
@@ -293,88 +251,10 @@ static void flags(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* Adds in interrupts while a thread waits for each of them. */
-struct adder {
-	struct kfid_cntr	*cntr;
-	struct timer_list	timer;
-	struct hrtimer		hrtimer;
-	u64			seen;
-};
-
-static void add_in_softirq(struct timer_list *timer)
-{
-	struct adder *adder = container_of(timer, struct adder, timer);
-
-	kfi_cntr_add(adder->cntr, 1);
-	adder->seen = kfi_cntr_read(adder->cntr);
-}
-
-static enum hrtimer_restart add_in_hardirq(struct hrtimer *timer)
-{
-	struct adder *adder = container_of(timer, struct adder, hrtimer);
-
-	kfi_cntr_add(adder->cntr, 1);
-	adder->seen = kfi_cntr_read(adder->cntr);
-	return HRTIMER_NORESTART;
-}
-
-static void contexts(struct kunit *test)
-{
-	struct adder *adder = kunit_kzalloc(test, sizeof(*adder), GFP_KERNEL);
-	static DEFINE_SPINLOCK(lock);
-	struct kfid_cntr *cntr;
-	unsigned long irqs;
-	struct fixture f;
-	u64 i, value = 0;
-
-	KUNIT_ASSERT_NOT_NULL(test, adder);
-	fixture_open(test, &f);
-	cntr = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
-	adder->cntr = cntr;
-	timer_setup(&adder->timer, add_in_softirq, 0);
-	hrtimer_setup(&adder->hrtimer, add_in_hardirq, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
-	for (i = 0; i < 20; i++) {
-		mod_timer(&adder->timer, jiffies + 1);
-		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, ++value, LONG), 0);
-		timer_delete_sync(&adder->timer);
-		KUNIT_EXPECT_EQ(test, adder->seen, value);
-		hrtimer_start(&adder->hrtimer, ms_to_ktime(1), HRTIMER_MODE_REL);
-		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(cntr, ++value, LONG), 0);
-		hrtimer_cancel(&adder->hrtimer);
-		KUNIT_EXPECT_EQ(test, adder->seen, value);
-	}
-	/* Under a lock, with softirqs or interrupts disabled. */
-	spin_lock(&lock);
-	kfi_cntr_add(cntr, 1);
-	spin_unlock(&lock);
-	spin_lock_bh(&lock);
-	kfi_cntr_add(cntr, 1);
-	spin_unlock_bh(&lock);
-	spin_lock_irqsave(&lock, irqs);
-	kfi_cntr_add(cntr, 1);
-	spin_unlock_irqrestore(&lock, irqs);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(cntr), value + 3);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	fixture_close(test, &f);
-}
-
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values),
-	KUNIT_CASE(attributes),
-	KUNIT_CASE(timeouts),
-	KUNIT_CASE(waiters),
-	KUNIT_CASE(the_wait_queue),
-	KUNIT_CASE(flags),
-	KUNIT_CASE(contexts),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cntr",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: counters");
-MODULE_LICENSE("GPL");
+CONSUMER("counters",
+	 KUNIT_CASE(values),
+	 KUNIT_CASE(attributes),
+	 KUNIT_CASE(timeouts),
+	 KUNIT_CASE(waiters),
+	 KUNIT_CASE(the_wait_queue),
+	 KUNIT_CASE(flags));

@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Counters in contexts that must not take the lock of their waiters: softirqs,
- * hard interrupts, and with either disabled. A value has changed when a call
+ * hard interrupts, with either disabled, and under a spin lock. A value has changed when a call
  * returns; waiters and deferred work follow.
  */
 
-#include <linux/delay.h>
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
-#include <linux/timer.h>
 #include <linux/wait.h>
 
 #include <kfi/kfi_trigger.h>
 
 #include "fixture.h"
 
-/* Milliseconds that are long enough on a busy machine, and that a wait ends after. */
-#define LONG	20000
+/* Milliseconds that a wait ends after. */
 #define SHORT	30
 #define ERRORS	20000
 
-/* Where changes are made. */
-enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, HARD_IRQ };
+/* Where changes are made. LOCKED: under a spin lock, with interrupts on. */
+enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, LOCKED, HARD_IRQ };
 
 /* Those for all changes. Hard interrupts are for adds. */
 #define WHERES	HARD_IRQ
@@ -37,7 +32,7 @@ enum where { TIMER, TASKLET, BH_OFF, IRQ_OFF, HARD_IRQ };
  * @timer: of TIMER
  * @tasklet: of TASKLET
  * @hrtimer: of HARD_IRQ
- * @lock: that the caller holds with BH_OFF and IRQ_OFF
+ * @lock: that the caller holds with BH_OFF, IRQ_OFF and LOCKED
  * @value: the counter's value after them
  * @err: its error value
  * @ret: the first result that is not 0
@@ -89,9 +84,8 @@ static enum hrtimer_restart by_hrtimer(struct hrtimer *timer)
 
 static struct changes *changes_of(struct kunit *test, struct kfid_cntr *cntr)
 {
-	struct changes *changes = kunit_kzalloc(test, sizeof(*changes), GFP_KERNEL);
+	struct changes *changes = zeroed(test, sizeof(*changes));
 
-	KUNIT_ASSERT_NOT_NULL(test, changes);
 	changes->test = test;
 	changes->cntr = cntr;
 	timer_setup(&changes->timer, by_timer, 0);
@@ -126,6 +120,11 @@ static void change(struct changes *changes, enum where where, void (*what)(struc
 		spin_lock_irqsave(&changes->lock, irqs);
 		make(changes);
 		spin_unlock_irqrestore(&changes->lock, irqs);
+		break;
+	case LOCKED:
+		spin_lock(&changes->lock);
+		make(changes);
+		spin_unlock(&changes->lock);
 		break;
 	default:
 		hrtimer_start(&changes->hrtimer, ms_to_ktime(1), HRTIMER_MODE_REL_HARD);
@@ -230,39 +229,14 @@ static void values_have_changed_when_a_call_returns(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* A thread that waits on a counter. */
-struct waiter {
-	struct kfid_cntr	*cntr;
-	int			result;
-	struct completion	done;
-};
-
-static int wait_for_9(void *arg)
+static int wait_for_9(void *cntr)
 {
-	struct waiter *waiter = arg;
-
-	waiter->result = kfi_cntr_wait(waiter->cntr, 9, LONG);
-	complete(&waiter->done);
-	return 0;
-}
-
-static void begin(struct kunit *test, struct waiter *waiter)
-{
-	init_completion(&waiter->done);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(wait_for_9, waiter, "consumer_cntr"));
-	/* It sleeps, or the outcome is the same. */
-	msleep(20);
-}
-
-static void end(struct kunit *test, struct waiter *waiter, int result)
-{
-	wait_for_completion(&waiter->done);
-	KUNIT_EXPECT_EQ(test, waiter->result, result);
+	return kfi_cntr_wait(cntr, 9, LONG);
 }
 
 static void a_thread_that_waits_is_released(struct kunit *test)
 {
-	struct waiter waiter = {};
+	struct call waiter;
 	struct changes *changes;
 	struct kfid_cntr *cntr;
 	struct fixture f;
@@ -271,41 +245,40 @@ static void a_thread_that_waits_is_released(struct kunit *test)
 	fixture_open(test, &f);
 	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	changes = changes_of(test, cntr);
-	waiter.cntr = cntr;
 	for (where = 0; where < WHERES; where++) {
-		begin(test, &waiter);
+		call_sleeps(test, &waiter, wait_for_9, cntr);
 		change(changes, where, set_9);
-		end(test, &waiter, 0);
+		call_ends(test, &waiter, 0);
 		kfi_cntr_set(cntr, 0);
 		/* Reached at any moment is reached. */
-		begin(test, &waiter);
+		call_sleeps(test, &waiter, wait_for_9, cntr);
 		change(changes, where, set_9_and_0);
-		end(test, &waiter, 0);
+		call_ends(test, &waiter, 0);
 		/* By an add before the set. */
 		kfi_cntr_set(cntr, 8);
-		begin(test, &waiter);
+		call_sleeps(test, &waiter, wait_for_9, cntr);
 		change(changes, where, add_1);
 		change(changes, where, set_0);
-		end(test, &waiter, 0);
+		call_ends(test, &waiter, 0);
 		/* A change of the error value ends a wait, also one that is taken back. */
-		begin(test, &waiter);
+		call_sleeps(test, &waiter, wait_for_9, cntr);
 		change(changes, where, adderr_1);
-		end(test, &waiter, -KFI_EAVAIL);
-		begin(test, &waiter);
+		call_ends(test, &waiter, -KFI_EAVAIL);
+		call_sleeps(test, &waiter, wait_for_9, cntr);
 		change(changes, where, seterr_0);
-		end(test, &waiter, -KFI_EAVAIL);
-		begin(test, &waiter);
+		call_ends(test, &waiter, -KFI_EAVAIL);
+		call_sleeps(test, &waiter, wait_for_9, cntr);
 		change(changes, where, seterr_9_and_0);
-		end(test, &waiter, -KFI_EAVAIL);
+		call_ends(test, &waiter, -KFI_EAVAIL);
 		/* No change, and a value that is not enough. */
-		begin(test, &waiter);
+		call_sleeps(test, &waiter, wait_for_9, cntr);
 		change(changes, where, keep_err);
 		change(changes, where, add_1);
 		change(changes, where, set_0);
 		msleep(SHORT);
 		KUNIT_EXPECT_FALSE(test, completion_done(&waiter.done));
 		kfi_cntr_set(cntr, 9);
-		end(test, &waiter, 0);
+		call_ends(test, &waiter, 0);
 		kfi_cntr_set(cntr, 0);
 	}
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
@@ -316,11 +289,9 @@ static void a_thread_that_waits_is_released(struct kunit *test)
 static void queue_work_at_9(struct kunit *test, struct fixture *f, struct kfid_cntr *go,
 			    struct kfid_cntr *done)
 {
-	struct kfi_deferred_work *work = kunit_kzalloc(test, sizeof(*work), GFP_KERNEL);
-	struct kfi_op_cntr *op = kunit_kzalloc(test, sizeof(*op), GFP_KERNEL);
+	struct kfi_deferred_work *work = zeroed(test, sizeof(*work));
+	struct kfi_op_cntr *op = zeroed(test, sizeof(*op));
 
-	KUNIT_ASSERT_NOT_NULL(test, work);
-	KUNIT_ASSERT_NOT_NULL(test, op);
 	op->cntr = done;
 	op->value = 1;
 	work->op_type = KFI_OP_CNTR_ADD;
@@ -375,8 +346,7 @@ static void deferred_work_starts(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(done, ++count, LONG), 0);
 		kfi_cntr_set(go, 0);
 	}
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+	CLOSE(test, &done->fid, &go->fid);
 	fixture_close(test, &f);
 }
 
@@ -384,19 +354,16 @@ static void deferred_work_starts(struct kunit *test)
 struct sleeper {
 	struct kfid_cntr	*cntr;
 	wait_queue_head_t	*queue;
-	bool			woken;
-	struct completion	done;
+	struct call		call;
 };
 
 static int sleep_until_9(void *arg)
 {
 	struct sleeper *it = arg;
 
-	it->woken = wait_event_timeout(*it->queue,
-				       kfi_cntr_read(it->cntr) + kfi_cntr_readerr(it->cntr) >= 9,
-				       LONG * HZ / 1000);
-	complete(&it->done);
-	return 0;
+	return !wait_event_timeout(*it->queue,
+				   kfi_cntr_read(it->cntr) + kfi_cntr_readerr(it->cntr) >= 9,
+				   LONG * HZ / 1000);
 }
 
 static void the_wait_queue_is_woken(struct kunit *test)
@@ -422,14 +389,10 @@ static void the_wait_queue_is_woken(struct kunit *test)
 		for (i = 0; i < ARRAY_SIZE(ways); i++) {
 			kfi_cntr_set(cntr, 8);
 			kfi_cntr_seterr(cntr, 0);
-			init_completion(&it.done);
-			KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(sleep_until_9, &it,
-								       "consumer_cntr"));
-			msleep(20);
-			KUNIT_EXPECT_FALSE(test, completion_done(&it.done));
+			call_sleeps(test, &it.call, sleep_until_9, &it);
+			KUNIT_EXPECT_FALSE(test, completion_done(&it.call.done));
 			change(changes, where / 2, ways[i]);
-			wait_for_completion(&it.done);
-			KUNIT_EXPECT_TRUE(test, it.woken);
+			call_ends(test, &it.call, 0);
 		}
 		KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	}
@@ -441,7 +404,7 @@ static void the_wait_queue_is_woken(struct kunit *test)
 struct adder {
 	struct kfid_cntr	*cntr;
 	int			index;
-	struct completion	done;
+	struct call		call;
 };
 
 static int add_errors(void *arg)
@@ -468,29 +431,25 @@ static int add_errors(void *arg)
 		}
 		cond_resched();
 	}
-	complete(&adder->done);
 	return 0;
 }
 
 static void no_error_of_several_threads_is_lost(struct kunit *test)
 {
-	struct adder *adders = kunit_kzalloc(test, 3 * sizeof(*adders), GFP_KERNEL);
+	struct adder *adders = zeroed(test, 3 * sizeof(*adders));
 	struct kfid_cntr *cntr;
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, adders);
 	fixture_open(test, &f);
 	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	for (i = 0; i < 3; i++) {
 		adders[i].cntr = cntr;
 		adders[i].index = i;
-		init_completion(&adders[i].done);
-		KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(add_errors, &adders[i],
-							       "consumer_cntr"));
+		call_begin(test, &adders[i].call, add_errors, &adders[i]);
 	}
 	for (i = 0; i < 3; i++)
-		wait_for_completion(&adders[i].done);
+		wait_for_completion(&adders[i].call.done);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(cntr), 3 * ERRORS);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	fixture_close(test, &f);
@@ -528,7 +487,7 @@ static void other_calls(struct changes *changes)
 /* Values are read, and 1 is added, in a hard interrupt. The other calls change nothing there. */
 static void a_hard_interrupt_adds(struct kunit *test)
 {
-	struct waiter waiter = {};
+	struct call waiter;
 	struct kfid_cntr *cntr, *done;
 	struct changes *changes;
 	struct fixture f;
@@ -537,7 +496,6 @@ static void a_hard_interrupt_adds(struct kunit *test)
 	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	done = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	changes = changes_of(test, cntr);
-	waiter.cntr = cntr;
 	kfi_cntr_seterr(cntr, 3);
 	kfi_cntr_set(cntr, 5);
 	queue_work_at_9(test, &f, cntr, done);
@@ -550,31 +508,18 @@ static void a_hard_interrupt_adds(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, changes->value, 6);
 	KUNIT_EXPECT_EQ(test, changes->err, 3);
 	kfi_cntr_set(cntr, 8);
-	begin(test, &waiter);
+	call_sleeps(test, &waiter, wait_for_9, cntr);
 	change(changes, HARD_IRQ, add_1);
-	end(test, &waiter, 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	call_ends(test, &waiter, 0);
+	CLOSE(test, &done->fid, &cntr->fid);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(values_have_changed_when_a_call_returns),
-	KUNIT_CASE(a_hard_interrupt_adds),
-	KUNIT_CASE(a_thread_that_waits_is_released),
-	KUNIT_CASE(deferred_work_starts),
-	KUNIT_CASE(the_wait_queue_is_woken),
-	KUNIT_CASE(no_error_of_several_threads_is_lost),
-	KUNIT_CASE(a_counter_is_closed_after_a_change),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cntr_irq",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: counters in interrupts");
-MODULE_LICENSE("GPL");
+CONSUMER("counters in interrupts",
+	 KUNIT_CASE(values_have_changed_when_a_call_returns),
+	 KUNIT_CASE(a_hard_interrupt_adds),
+	 KUNIT_CASE(a_thread_that_waits_is_released),
+	 KUNIT_CASE(deferred_work_starts),
+	 KUNIT_CASE(the_wait_queue_is_woken),
+	 KUNIT_CASE(no_error_of_several_threads_is_lost),
+	 KUNIT_CASE(a_counter_is_closed_after_a_change));

@@ -4,10 +4,7 @@
  * what keeps a counter open. consumer_cntr has the calls of counters.
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
 #include <linux/limits.h>
-#include <linux/module.h>
 #include <linux/wait.h>
 
 #include <kfi/kfi_rma.h>
@@ -22,62 +19,46 @@
  * @queue: its wait queue, for a thread that sleeps there; NULL: kfi_cntr_wait()
  * @threshold: the value that it waits for
  * @timeout: milliseconds
- * @result: what kfi_cntr_wait() returned
  * @value: the value after that
- * @done: completed then
+ * @call: of the thread
  */
 struct waiter {
 	struct kfid_cntr	*cntr;
 	wait_queue_head_t	*queue;
 	u64			threshold;
 	int			timeout;
-	int			result;
 	u64			value;
-	struct completion	done;
+	struct call		call;
 };
 
 static int wait_for_it(void *arg)
 {
 	struct waiter *it = arg;
+	int ret = 0;
 
 	if (!it->queue)
-		it->result = kfi_cntr_wait(it->cntr, it->threshold, it->timeout);
-	else if (wait_event_timeout(*it->queue, kfi_cntr_read(it->cntr) >= it->threshold,
-				    msecs_to_jiffies(LONG)))
-		it->result = 0;
-	else
-		it->result = -KFI_ETIMEDOUT;
+		ret = kfi_cntr_wait(it->cntr, it->threshold, it->timeout);
+	else if (!wait_event_timeout(*it->queue, kfi_cntr_read(it->cntr) >= it->threshold,
+				     msecs_to_jiffies(LONG)))
+		ret = -KFI_ETIMEDOUT;
 	it->value = kfi_cntr_read(it->cntr);
-	complete(&it->done);
-	return 0;
+	return ret;
 }
 
 static void begin(struct kunit *test, struct waiter *it)
 {
-	init_completion(&it->done);
-	it->result = 1;
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(wait_for_it, it, "consumer_wait"));
-	/* It sleeps, or the outcome is the same. */
-	msleep(20);
-	KUNIT_EXPECT_FALSE(test, completion_done(&it->done));
-}
-
-static void end(struct kunit *test, struct waiter *it, int result)
-{
-	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&it->done, msecs_to_jiffies(2 * LONG)),
-			0);
-	KUNIT_EXPECT_EQ(test, it->result, result);
+	call_sleeps(test, &it->call, wait_for_it, it);
+	KUNIT_EXPECT_FALSE(test, completion_done(&it->call.done));
 }
 
 /* A negative timeout has no end, and the largest one is no negative one. */
 static void a_negative_timeout_is_endless(struct kunit *test)
 {
 	static const int timeouts[] = { -1, -1000, INT_MIN, INT_MAX };
-	struct waiter *it = kunit_kzalloc(test, sizeof(*it), GFP_KERNEL);
+	struct waiter *it = zeroed(test, sizeof(*it));
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, it);
 	fixture_open(test, &f);
 	it->cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	for (i = 0; i < ARRAY_SIZE(timeouts); i++) {
@@ -85,9 +66,9 @@ static void a_negative_timeout_is_endless(struct kunit *test)
 		it->threshold = i + 1;
 		begin(test, it);
 		msleep(100);
-		KUNIT_EXPECT_FALSE_MSG(test, completion_done(&it->done), "%d", timeouts[i]);
+		KUNIT_EXPECT_FALSE_MSG(test, completion_done(&it->call.done), "%d", timeouts[i]);
 		KUNIT_EXPECT_EQ(test, kfi_cntr_add(it->cntr, 1), 0);
-		end(test, it, 0);
+		call_ends(test, &it->call, 0);
 		KUNIT_EXPECT_EQ(test, it->value, it->threshold);
 	}
 	KUNIT_EXPECT_EQ(test, kfi_close(&it->cntr->fid), 0);
@@ -97,13 +78,11 @@ static void a_negative_timeout_is_endless(struct kunit *test)
 /* A receive that completes ends a wait, and one that fails does, with an error. */
 static void operations_end_waits(struct kunit *test)
 {
-	struct waiter *it = kunit_kzalloc(test, sizeof(*it), GFP_KERNEL);
-	u8 *to = kunit_kzalloc(test, 8, GFP_KERNEL);
+	struct waiter *it = zeroed(test, sizeof(*it));
+	u8 *to = zeroed(test, 8);
 	struct fixture f;
 	struct end ends[2];
 
-	KUNIT_ASSERT_NOT_NULL(test, it);
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	it->cntr = ends[1].received;
 	it->timeout = LONG;
@@ -111,7 +90,7 @@ static void operations_end_waits(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, to, 8, NULL, 0, to), 0);
 	begin(test, it);
 	KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, "one", 4, ends[0].peer), 0);
-	end(test, it, 0);
+	call_ends(test, &it->call, 0);
 	KUNIT_EXPECT_EQ(test, it->value, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(it->cntr), 0);
 
@@ -119,7 +98,7 @@ static void operations_end_waits(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, to, 8, NULL, 0, to), 0);
 	begin(test, it);
 	KUNIT_EXPECT_EQ(test, kfi_cancel(&ends[1].ep->fid, to), 0);
-	end(test, it, -KFI_EAVAIL);
+	call_ends(test, &it->call, -KFI_EAVAIL);
 	/* The value is that of the successes. */
 	KUNIT_EXPECT_EQ(test, it->value, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(it->cntr), 1);
@@ -136,8 +115,8 @@ static void operations_end_waits(struct kunit *test)
 static void operations_wake_the_queue(struct kunit *test)
 {
 	static const enum kfi_wait_obj objects[] = { KFI_WAIT_QUEUE, KFI_WAIT_UNSPEC };
-	struct waiter *it = kunit_kzalloc(test, sizeof(*it), GFP_KERNEL);
-	u8 *to = kunit_kzalloc(test, 8, GFP_KERNEL);
+	struct waiter *it = zeroed(test, sizeof(*it));
+	u8 *to = zeroed(test, 8);
 	struct kfi_info *info;
 	struct kfid_cq *cq;
 	struct kfid_ep *ep;
@@ -146,13 +125,10 @@ static void operations_wake_the_queue(struct kunit *test)
 	struct end peer = {}, own = {};
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, it);
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	for (i = 0; i < ARRAY_SIZE(objects); i++) {
 		fixture_open(test, &f);
 		info = entry_of(test, KFI_EP_RDM);
-		end_open(test, &f, info, &peer, 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(peer.ep), 0);
+		end_open_enabled(test, &f, info, &peer);
 		KUNIT_ASSERT_EQ(test, kfi_endpoint(f.domain, info, &ep, NULL), 0);
 		kfi_freeinfo(info);
 		KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, NULL, &av, NULL), 0);
@@ -174,16 +150,13 @@ static void operations_wake_the_queue(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, kfi_inject(peer.ep, "one", 4, peer.peer), 0);
 		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(it->cntr, 1, LONG), 0);
 		msleep(20);
-		KUNIT_EXPECT_FALSE(test, completion_done(&it->done));
+		KUNIT_EXPECT_FALSE(test, completion_done(&it->call.done));
 		KUNIT_EXPECT_EQ(test, kfi_recv(ep, to, 8, NULL, KFI_ADDR_UNSPEC, to), 0);
 		KUNIT_EXPECT_EQ(test, kfi_inject(peer.ep, "two", 4, peer.peer), 0);
-		end(test, it, 0);
+		call_ends(test, &it->call, 0);
 		KUNIT_EXPECT_EQ(test, it->value, 2);
 		end_close(test, &peer);
-		KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&it->cntr->fid), 0);
+		CLOSE(test, &ep->fid, &av->fid, &cq->fid, &it->cntr->fid);
 		fixture_close(test, &f);
 	}
 }
@@ -191,7 +164,7 @@ static void operations_wake_the_queue(struct kunit *test)
 /* An endpoint, a transmit context, a receive context or a region keeps a counter open. */
 static void a_bound_counter_is_busy(struct kunit *test)
 {
-	u8 *buf = kunit_kzalloc(test, 8, GFP_KERNEL);
+	u8 *buf = zeroed(test, 8);
 	struct kfi_info *info;
 	struct kfid_cntr *cntr;
 	struct kfid_ep *ep, *sep;
@@ -199,7 +172,6 @@ static void a_bound_counter_is_busy(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, buf);
 	fixture_open(test, &f);
 	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	info = entry_of(test, KFI_EP_RDM);
@@ -235,20 +207,8 @@ static void a_bound_counter_is_busy(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_negative_timeout_is_endless),
-	KUNIT_CASE(operations_end_waits),
-	KUNIT_CASE(operations_wake_the_queue),
-	KUNIT_CASE(a_bound_counter_is_busy),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cntr_ops",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: counters of operations");
-MODULE_LICENSE("GPL");
+CONSUMER("counters of operations",
+	 KUNIT_CASE(a_negative_timeout_is_endless),
+	 KUNIT_CASE(operations_end_waits),
+	 KUNIT_CASE(operations_wake_the_queue),
+	 KUNIT_CASE(a_bound_counter_is_busy));

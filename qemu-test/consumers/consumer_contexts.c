@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Messages of several threads, and posts where the caller may not sleep.
+ * Posts where the caller may not sleep.
  */
 
-#include <linux/gfp.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/spinlock.h>
-#include <linux/timer.h>
 #include <linux/uio.h>
 
 #include "cm.h"
@@ -15,146 +11,28 @@
 
 #define TAG		5
 #define ROOM		PAGE_SIZE
-#define ROUNDS		200
 
 /**
- * struct player - one side of a game of ping-pong
- * @end: its endpoint
- * @buf: its memory: a page for receives, then one for sends
- * @serves: sends first
- * @sent: completed sends
- * @received: completed receives
- * @error: the first thing that went wrong
- * @done: the game is over
- */
-struct player {
-	struct end		*end;
-	u8			*buf;
-	bool			serves;
-	u32			sent;
-	u32			received;
-	int			error;
-	struct completion	done;
-};
-
-/* Waits until *@count is @want. Completions of both sides come in any order. */
-static int await(struct player *player, const u32 *count, u32 want)
-{
-	struct kfi_cq_tagged_entry entry;
-	ssize_t ret;
-
-	while (*count < want) {
-		ret = kfi_cq_sread(player->end->cq, &entry, 1, NULL, LONG);
-		if (ret != 1)
-			return ret ?: -EIO;
-		if (entry.flags == SENT)
-			player->sent++;
-		else if (entry.flags == RECEIVED)
-			player->received++;
-		else
-			return -EBADMSG;
-	}
-	return 0;
-}
-
-static int send_one(struct player *player, u32 number)
-{
-	u32 *from = (u32 *)(player->buf + ROOM);
-	int ret;
-
-	from[0] = number;
-	from[ROOM / 4 - 1] = ~number;
-	ret = kfi_send(player->end->ep, from, ROOM, NULL, player->end->peer, NULL);
-	return ret ?: await(player, &player->sent, number + 1);
-}
-
-static int play(struct player *player)
-{
-	u32 *to = (u32 *)player->buf;
-	u32 i;
-	int ret;
-
-	for (i = 0; i < ROUNDS; i++) {
-		ret = kfi_recv(player->end->ep, to, ROOM, NULL, 0, NULL);
-		if (!ret && player->serves)
-			ret = send_one(player, i);
-		if (!ret)
-			ret = await(player, &player->received, i + 1);
-		if (!ret && (to[0] != i || to[ROOM / 4 - 1] != ~i))
-			ret = -EILSEQ;
-		if (!ret && !player->serves)
-			ret = send_one(player, i);
-		if (ret)
-			return ret;
-	}
-	return 0;
-}
-
-static int play_thread(void *arg)
-{
-	struct player *player = arg;
-
-	player->error = play(player);
-	complete(&player->done);
-	return 0;
-}
-
-static void threads_play_ping_pong(struct kunit *test)
-{
-	struct player players[2] = {};
-	struct task_struct *thread;
-	struct fixture f;
-	struct end ends[2];
-	int i;
-
-	pair_open(test, &f, KFI_EP_RDM, ends);
-	for (i = 0; i < 2; i++) {
-		players[i].end = &ends[i];
-		players[i].serves = !i;
-		players[i].buf = (u8 *)__get_free_pages(GFP_KERNEL, 1);
-		KUNIT_ASSERT_NOT_NULL(test, players[i].buf);
-		init_completion(&players[i].done);
-	}
-	for (i = 0; i < 2; i++) {
-		thread = kthread_run(play_thread, &players[i], "player%d", i);
-		KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
-	}
-	for (i = 0; i < 2; i++) {
-		wait_for_completion(&players[i].done);
-		KUNIT_EXPECT_EQ(test, players[i].error, 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(ends[1].sent, ROUNDS, LONG), 0);
-	nothing(test, &ends[0]);
-	nothing(test, &ends[1]);
-	pair_close(test, &f, ends);
-	for (i = 0; i < 2; i++)
-		free_pages((unsigned long)players[i].buf, 1);
-}
-
-/**
- * struct burst - what a timer posts
- * @timer: the timer, which runs in a softirq
+ * struct burst - what a context posts
  * @ends: receives at the second, sends from the first
  * @to: memory for receives
  * @from: bytes to send
  * @len: their number
  * @count: posted messages
  * @ret: the first error
- * @done: the timer has expired
  */
 struct burst {
-	struct timer_list	timer;
 	struct end		*ends;
 	u8			*to;
 	u8			*from;
 	size_t			len;
 	int			count;
 	int			ret;
-	struct completion	done;
 };
 
-static int post(struct burst *burst)
+static int post(void *arg)
 {
+	struct burst *burst = arg;
 	struct end *ends = burst->ends;
 	int i, ret = 0;
 
@@ -176,14 +54,6 @@ static int post(struct burst *burst)
 	return ret;
 }
 
-static void post_in_softirq(struct timer_list *timer)
-{
-	struct burst *burst = container_of(timer, struct burst, timer);
-
-	burst->ret = post(burst);
-	complete(&burst->done);
-}
-
 /* Everything of a burst completes, in its order. */
 static void burst_completes(struct kunit *test, struct burst *burst)
 {
@@ -203,28 +73,22 @@ static void burst_completes(struct kunit *test, struct burst *burst)
 static void posts_need_not_sleep(struct kunit *test)
 {
 	static const size_t lengths[] = { 0, 8, 256, 257, 3000 };
-	struct burst *burst = kunit_kzalloc(test, sizeof(*burst), GFP_KERNEL);
+	struct burst *burst = zeroed(test, sizeof(*burst));
 	static DEFINE_SPINLOCK(lock);
 	unsigned long flags;
 	struct fixture f;
 	struct end ends[2];
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, burst);
-	burst->to = (u8 *)get_zeroed_page(GFP_KERNEL);
-	burst->from = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, burst->to);
-	KUNIT_ASSERT_NOT_NULL(test, burst->from);
+	burst->to = zeroed_page(test);
+	burst->from = zeroed_page(test);
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	burst->ends = ends;
 	burst->count = 20;
-	timer_setup(&burst->timer, post_in_softirq, 0);
 	for (i = 0; i < ARRAY_SIZE(lengths); i++) {
 		burst->len = lengths[i];
 		/* In a softirq. */
-		init_completion(&burst->done);
-		mod_timer(&burst->timer, jiffies + 1);
-		wait_for_completion(&burst->done);
+		burst->ret = call_in_softirq(post, burst);
 		burst_completes(test, burst);
 		/* Under a spin lock, with and without interrupts. */
 		spin_lock(&lock);
@@ -241,10 +105,7 @@ static void posts_need_not_sleep(struct kunit *test)
 		rcu_read_unlock();
 		burst_completes(test, burst);
 	}
-	timer_delete_sync(&burst->timer);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)burst->to);
-	free_page((unsigned long)burst->from);
 }
 
 /**
@@ -327,19 +188,15 @@ static void a_message_passes(struct kunit *test, struct route *route, u8 *to, u8
 
 static void route_needs_no_sleep(struct kunit *test, struct route *route)
 {
-	u8 *to = (u8 *)get_zeroed_page(GFP_KERNEL);
-	u8 *from = (u8 *)get_zeroed_page(GFP_KERNEL);
+	u8 *to = zeroed_page(test);
+	u8 *from = zeroed_page(test);
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
-	KUNIT_ASSERT_NOT_NULL(test, from);
 	memset(from, 'p', ROOM);
 	for (i = 0; i < 10; i++) {
 		a_message_passes(test, route, to, from, 100, true);
 		a_message_passes(test, route, to, from, 100, false);
 	}
-	free_page((unsigned long)to);
-	free_page((unsigned long)from);
 }
 
 /* Messages of a kind between two endpoints of a type. */
@@ -368,21 +225,14 @@ static void datagram_posts_need_not_sleep(struct kunit *test)
 
 static void connected_posts_need_not_sleep(struct kunit *test)
 {
-	struct event event;
 	struct end server;
 	struct kfid_eq *eq;
 	struct route route;
 	struct world w;
 
 	world_open(test, &w);
-	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
-	next(test, w.eq, &event, KFI_CONNREQ, &w.pep->fid, ASKED);
 	eq = eq_open(test, &w);
-	connected_open(test, &w, event.head.info, &server, eq);
-	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, NULL, 0), 0);
-	kfi_freeinfo(event.head.info);
-	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
-	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
+	connect_client(test, &w, &server, eq);
 	route = (struct route){
 		.tx = w.client.ep, .tx_cq = w.client.cq, .rx = server.ep, .rx_cq = server.cq,
 		.kind = KFI_MSG,
@@ -395,11 +245,10 @@ static void connected_posts_need_not_sleep(struct kunit *test)
 
 static void posts_of_contexts_need_not_sleep(struct kunit *test)
 {
-	struct sep *seps = kunit_kcalloc(test, 2, sizeof(*seps), GFP_KERNEL);
+	struct sep *seps = zeroed(test, 2 * sizeof(*seps));
 	struct fixture f;
 	struct route route;
 
-	KUNIT_ASSERT_NOT_NULL(test, seps);
 	fixture_open(test, &f);
 	sep_open(test, &f, &seps[0]);
 	sep_open(test, &f, &seps[1]);
@@ -438,23 +287,10 @@ static void a_late_error_is_an_entry(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(threads_play_ping_pong),
-	KUNIT_CASE(posts_need_not_sleep),
-	KUNIT_CASE(tagged_posts_need_not_sleep),
-	KUNIT_CASE(datagram_posts_need_not_sleep),
-	KUNIT_CASE(connected_posts_need_not_sleep),
-	KUNIT_CASE(posts_of_contexts_need_not_sleep),
-	KUNIT_CASE(a_late_error_is_an_entry),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_contexts",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: threads and contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("posts that may not sleep",
+	 KUNIT_CASE(posts_need_not_sleep),
+	 KUNIT_CASE(tagged_posts_need_not_sleep),
+	 KUNIT_CASE(datagram_posts_need_not_sleep),
+	 KUNIT_CASE(connected_posts_need_not_sleep),
+	 KUNIT_CASE(posts_of_contexts_need_not_sleep),
+	 KUNIT_CASE(a_late_error_is_an_entry));

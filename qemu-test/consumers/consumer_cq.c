@@ -4,17 +4,10 @@
  */
 
 #include <linux/bottom_half.h>
-#include <linux/completion.h>
-#include <linux/delay.h>
-#include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
-
-/* Milliseconds that are long enough on a busy machine. */
-#define LONG	20000
 
 static struct kfid_cq *open_cq(struct kunit *test, struct fixture *f,
 			       enum kfi_wait_obj wait_obj, void *context)
@@ -123,47 +116,35 @@ static void an_empty_queue_is_read(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* A thread that waits for an entry. */
-struct waiter {
-	struct kfid_cq		*cq;
-	ssize_t			result;
-	struct completion	done;
-};
-
-static int wait_for_entry(void *arg)
+static int wait_for_entry(void *cq)
 {
-	struct waiter *waiter = arg;
 	struct kfi_cq_tagged_entry entry;
 
-	waiter->result = kfi_cq_sread(waiter->cq, &entry, 1, NULL, LONG);
-	complete(&waiter->done);
-	return 0;
+	return kfi_cq_sread(cq, &entry, 1, NULL, LONG);
 }
 
 static void a_signal_ends_a_wait(struct kunit *test)
 {
 	struct kfi_cq_tagged_entry entry;
-	struct waiter waiter;
+	struct call waiter;
+	struct kfid_cq *cq;
 	struct fixture f;
 	ktime_t begin;
 
 	fixture_open(test, &f);
-	waiter.cq = open_cq(test, &f, KFI_WAIT_QUEUE, NULL);
-	init_completion(&waiter.done);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(wait_for_entry, &waiter, "consumer_cq"));
-	msleep(20);
+	cq = open_cq(test, &f, KFI_WAIT_QUEUE, NULL);
+	call_sleeps(test, &waiter, wait_for_entry, cq);
 	KUNIT_EXPECT_FALSE(test, completion_done(&waiter.done));
-	KUNIT_EXPECT_EQ(test, kfi_close(&waiter.cq->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_cq_signal(waiter.cq), 0);
-	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&waiter.done, 2 * LONG * HZ / 1000), 0);
-	KUNIT_EXPECT_EQ(test, waiter.result, -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
+	call_ends(test, &waiter, -KFI_EAGAIN);
 	/* A signal without a thread inside is kept for the next. */
-	KUNIT_EXPECT_EQ(test, kfi_cq_signal(waiter.cq), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cq_sread(waiter.cq, &entry, 1, NULL, -1), -KFI_EAGAIN);
+	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &entry, 1, NULL, -1), -KFI_EAGAIN);
 	begin = ktime_get();
-	KUNIT_EXPECT_EQ(test, kfi_cq_sread(waiter.cq, &entry, 1, NULL, 50), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &entry, 1, NULL, 50), -KFI_ETIMEDOUT);
 	KUNIT_EXPECT_GE(test, ktime_ms_delta(ktime_get(), begin), 50);
-	KUNIT_EXPECT_EQ(test, kfi_close(&waiter.cq->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
 	fixture_close(test, &f);
 }
 
@@ -195,39 +176,7 @@ static void each_wait_object_has_its_queue(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
 	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, LONG), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&attr.wait_set->kfid), 0);
-	fixture_close(test, &f);
-}
-
-static void a_poll_set_takes_queues(struct kunit *test)
-{
-	struct kfid_cq *cq, *other;
-	struct kfid_poll *set;
-	struct kfid_cntr *cntr;
-	void *contexts[2];
-	struct fixture f;
-
-	fixture_open(test, &f);
-	KUNIT_ASSERT_EQ(test, kfi_poll_open(f.domain, NULL, &set), 0);
-	cq = open_cq(test, &f, KFI_WAIT_NONE, &cq);
-	other = open_cq(test, &f, KFI_WAIT_NONE, &other);
-	cntr = open_cntr(test, &f, KFI_WAIT_NONE, NULL, &cntr);
-	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cq->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cq->fid, 0), -EEXIST);
-	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &cntr->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &other->fid, 0), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 2), 0);
-	kfi_cntr_add(cntr, 1);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 2), 1);
-	KUNIT_EXPECT_PTR_EQ(test, contexts[0], (void *)&cntr);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cq->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntr->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
+	CLOSE(test, &cq->fid, &attr.wait_set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -252,22 +201,9 @@ static void numbers_of_errors_have_a_text(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(an_empty_queue_is_read),
-	KUNIT_CASE(a_signal_ends_a_wait),
-	KUNIT_CASE(each_wait_object_has_its_queue),
-	KUNIT_CASE(a_poll_set_takes_queues),
-	KUNIT_CASE(numbers_of_errors_have_a_text),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_cq",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: completion queues");
-MODULE_LICENSE("GPL");
+CONSUMER("completion queues",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(an_empty_queue_is_read),
+	 KUNIT_CASE(a_signal_ends_a_wait),
+	 KUNIT_CASE(each_wait_object_has_its_queue),
+	 KUNIT_CASE(numbers_of_errors_have_a_text));

@@ -4,8 +4,6 @@
  * counter can close all objects at once.
  */
 
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_atomic.h>
@@ -107,24 +105,11 @@ static void operations(struct world *w)
 
 static struct world *world_open(struct kunit *test)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	struct kfi_info *info;
-	int i;
+	struct world *w = zeroed(test, sizeof(*w));
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	fixture_open(test, &w->f);
-	info = entry_with(test, KFI_EP_RDM, CAPS);
-	for (i = 0; i < 2; i++) {
-		end_open(test, &w->f, info, &w->ends[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(w->ends[i].ep), 0);
-	}
-	kfi_freeinfo(info);
-	for (i = 0; i < 2; i++)
-		end_knows(test, &w->ends[i], &w->ends[!i]);
-	w->here = (u64 *)get_zeroed_page(GFP_KERNEL);
-	w->there = (u64 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->here);
-	KUNIT_ASSERT_NOT_NULL(test, w->there);
+	pair_open_from(test, &w->f, entry_with(test, KFI_EP_RDM, CAPS), w->ends, 0);
+	w->here = zeroed_page(test);
+	w->there = zeroed_page(test);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f.domain, w->there, PAGE_SIZE,
 					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &w->mr,
 					 NULL), 0);
@@ -135,8 +120,6 @@ static struct world *world_open(struct kunit *test)
 static void world_close(struct kunit *test, struct world *w)
 {
 	pair_close(test, &w->f, w->ends);
-	free_page((unsigned long)w->here);
-	free_page((unsigned long)w->there);
 }
 
 /*
@@ -155,8 +138,7 @@ static void complete_work(struct kunit *test, struct world *w, struct kfi_deferr
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(done), 0);
 	kfi_cntr_add(go, 1);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(done, 1, LONG), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+	CLOSE(test, &done->fid, &go->fid);
 }
 
 static void memory_is_written_and_read(struct kunit *test)
@@ -294,9 +276,7 @@ static void tagged_rma_is_deferred(struct kunit *test)
 	/* Arguments are checked when it is queued, as by the call. */
 	w->piece.addr = (1ULL << 30) + 1;
 	KUNIT_EXPECT_EQ(test, kfi_control(&w->f.domain->fid, KFI_QUEUE_WORK, &write), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
+	CLOSE(test, &done->fid, &go->fid, &w->mr->fid);
 	world_close(test, w);
 }
 
@@ -327,8 +307,7 @@ static void counters_are_changed(struct kunit *test)
 		kfi_cntr_add(go, 2);
 		KUNIT_EXPECT_EQ(test, kfi_cntr_wait(changed, value, LONG), 0);
 		KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), value);
-		KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+		CLOSE(test, &changed->fid, &go->fid);
 	}
 	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
 	world_close(test, w);
@@ -367,23 +346,11 @@ static void everything_is_closed_after_the_completion(struct kunit *test)
 	}
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(memory_is_written_and_read),
-	KUNIT_CASE(a_tagged_message_is_sent),
-	KUNIT_CASE(a_receive_is_posted),
-	KUNIT_CASE(values_are_changed),
-	KUNIT_CASE(tagged_rma_is_deferred),
-	KUNIT_CASE(counters_are_changed),
-	KUNIT_CASE(everything_is_closed_after_the_completion),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_deferred",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: deferred work");
-MODULE_LICENSE("GPL");
+CONSUMER("deferred work",
+	 KUNIT_CASE(memory_is_written_and_read),
+	 KUNIT_CASE(a_tagged_message_is_sent),
+	 KUNIT_CASE(a_receive_is_posted),
+	 KUNIT_CASE(values_are_changed),
+	 KUNIT_CASE(tagged_rma_is_deferred),
+	 KUNIT_CASE(counters_are_changed),
+	 KUNIT_CASE(everything_is_closed_after_the_completion));

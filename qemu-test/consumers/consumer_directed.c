@@ -5,8 +5,6 @@
  * fi_msg(3), fi_tagged(3)).
  */
 
-#include <linux/module.h>
-
 #include "pair.h"
 
 #define RECEIVED	(KFI_MSG | KFI_RECV)
@@ -39,20 +37,17 @@ static void world_open(struct kunit *test, struct world *w, enum kfi_ep_type typ
 	info = entry_with(test, type, caps);
 	/* A primary capability is enabled only if the hints have it. */
 	KUNIT_EXPECT_EQ(test, info->caps & KFI_DIRECTED_RECV, caps & KFI_DIRECTED_RECV);
-	end_open(test, &w->f, info, &w->end, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(w->end.ep), 0);
+	end_open_enabled(test, &w->f, info, &w->end);
 	kfi_freeinfo(info);
 	info = entry_of(test, type);
 	for (i = 0; i < PEERS; i++) {
-		end_open(test, &w->f, info, &w->peers[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(w->peers[i].ep), 0);
+		end_open_enabled(test, &w->f, info, &w->peers[i]);
 		end_knows(test, &w->end, &w->peers[i]);
 		w->addrs[i] = w->end.peer;
 		end_knows(test, &w->peers[i], &w->end);
 	}
 	kfi_freeinfo(info);
-	w->to = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->to);
+	w->to = zeroed(test, PAGE_SIZE);
 }
 
 static void world_close(struct kunit *test, struct world *w)
@@ -126,34 +121,6 @@ static void an_address_means_nothing_without_the_capability(struct kunit *test)
 	world_close(test, &w);
 }
 
-/* The oldest receive that may take the message takes it. */
-static void receives_are_passed_over(struct kunit *test)
-{
-	struct world w;
-
-	world_open(test, &w, KFI_EP_RDM, KFI_MSG | KFI_DIRECTED_RECV);
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[1], 0), 0);
-	KUNIT_EXPECT_EQ(test, receive(&w, KFI_ADDR_UNSPEC, 1), 0);
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[0], 2), 0);
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[1], 3), 0);
-	from(test, &w, 0, 'a');
-	took(test, &w, 1, RECEIVED, 'a');
-	from(test, &w, 0, 'b');
-	took(test, &w, 2, RECEIVED, 'b');
-	/* This one waits: the two that are left are for the other peer. */
-	from(test, &w, 0, 'c');
-	nothing(test, &w.end);
-	from(test, &w, 1, 'd');
-	took(test, &w, 0, RECEIVED, 'd');
-	KUNIT_EXPECT_EQ(test, receive(&w, w.addrs[0], 4), 0);
-	took(test, &w, 4, RECEIVED, 'c');
-	KUNIT_EXPECT_EQ(test, kfi_cancel(&w.end.ep->fid, w.to + 3), 0);
-	failed(test, &w.end, w.to + 3, KFI_ECANCELED);
-	/* A source that is not in the address vector. */
-	KUNIT_EXPECT_EQ(test, receive(&w, 1234, 5), -KFI_ENOENT);
-	world_close(test, &w);
-}
-
 /* Of the messages that wait, the oldest one of the peer is taken. */
 static void messages_are_passed_over(struct kunit *test)
 {
@@ -218,20 +185,7 @@ static void a_buffer_is_of_one_peer(struct kunit *test)
 	world_close(test, &w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(an_address_means_nothing_without_the_capability),
-	KUNIT_CASE(receives_are_passed_over),
-	KUNIT_CASE(messages_are_passed_over),
-	KUNIT_CASE(a_buffer_is_of_one_peer),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_directed",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: receives that name a source");
-MODULE_LICENSE("GPL");
+CONSUMER("receives that name a source",
+	 KUNIT_CASE(an_address_means_nothing_without_the_capability),
+	 KUNIT_CASE(messages_are_passed_over),
+	 KUNIT_CASE(a_buffer_is_of_one_peer));

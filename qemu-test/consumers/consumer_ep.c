@@ -4,8 +4,6 @@
  * and what keeps them from being closed.
  */
 
-#include <linux/module.h>
-
 #include "pair.h"
 
 /* Every type that kfi_getinfo() offers can be opened and enabled. */
@@ -145,11 +143,7 @@ static void bindings_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
+	CLOSE(test, &ep->fid, &cq->fid, &av->fid, &cntr->fid, &alien->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &other);
 	fixture_close(test, &f);
@@ -274,22 +268,10 @@ static void names_are_set_and_told(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(all_entries_can_be_opened),
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(bindings_are_checked),
-	KUNIT_CASE(options_are_kept),
-	KUNIT_CASE(aliases_have_flags_of_their_own),
-	KUNIT_CASE(names_are_set_and_told),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_ep",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: endpoints");
-MODULE_LICENSE("GPL");
+CONSUMER("endpoints",
+	 KUNIT_CASE(all_entries_can_be_opened),
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(bindings_are_checked),
+	 KUNIT_CASE(options_are_kept),
+	 KUNIT_CASE(aliases_have_flags_of_their_own),
+	 KUNIT_CASE(names_are_set_and_told));

@@ -5,20 +5,13 @@
  */
 
 #include <linux/bitmap.h>
-#include <linux/completion.h>
-#include <linux/delay.h>
 #include <linux/jiffies.h>
-#include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
 #include <linux/preempt.h>
 #include <linux/smp.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
-
-/* Milliseconds that are long enough on a busy machine. */
-#define LONG	20000
 
 /* An event of the consumer's own. */
 #define MINE	1000
@@ -73,8 +66,7 @@ static void attributes_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(eq, MINE, &event, sizeof(event), 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
+	CLOSE(test, &eq->fid, &f.fabric->fid);
 	kfi_freeinfo(f.info);
 }
 
@@ -124,25 +116,26 @@ static void events_are_written_and_read(struct kunit *test)
 struct waiter {
 	struct kfid_eq		*eq;
 	wait_queue_head_t	*queue;
-	ssize_t			result;
 	u32			event;
-	struct completion	done;
+	struct call		call;
 };
 
 /* Reading may sleep, so it is no condition of wait_event(). */
-static void wait_in_queue(struct waiter *it, void *data, size_t len)
+static ssize_t wait_in_queue(struct waiter *it, void *data, size_t len)
 {
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
 	long left = LONG * HZ / 1000;
+	ssize_t ret;
 
 	add_wait_queue(it->queue, &wait);
 	for (;;) {
-		it->result = kfi_eq_read(it->eq, &it->event, data, len, 0);
-		if (it->result >= 0 || !left)
+		ret = kfi_eq_read(it->eq, &it->event, data, len, 0);
+		if (ret >= 0 || !left)
 			break;
 		left = wait_woken(&wait, TASK_UNINTERRUPTIBLE, left);
 	}
 	remove_wait_queue(it->queue, &wait);
+	return ret;
 }
 
 static int wait_for_event(void *arg)
@@ -151,22 +144,16 @@ static int wait_for_event(void *arg)
 	char data[8];
 
 	if (it->queue)
-		wait_in_queue(it, data, sizeof(data));
-	else
-		it->result = kfi_eq_sread(it->eq, &it->event, data, sizeof(data), LONG, 0);
-	complete(&it->done);
-	return 0;
+		return wait_in_queue(it, data, sizeof(data));
+	return kfi_eq_sread(it->eq, &it->event, data, sizeof(data), LONG, 0);
 }
 
 static void a_waiter_gets_an_event(struct kunit *test, struct waiter *it)
 {
-	init_completion(&it->done);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(wait_for_event, it, "consumer_eq"));
-	msleep(20);
-	KUNIT_EXPECT_FALSE(test, completion_done(&it->done));
+	call_sleeps(test, &it->call, wait_for_event, it);
+	KUNIT_EXPECT_FALSE(test, completion_done(&it->call.done));
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(it->eq, MINE, "abc", 3, 0), 3);
-	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&it->done, 2 * LONG * HZ / 1000), 0);
-	KUNIT_EXPECT_EQ(test, it->result, 3);
+	call_ends(test, &it->call, 3);
 	KUNIT_EXPECT_EQ(test, it->event, MINE);
 }
 
@@ -194,8 +181,7 @@ static void waiters_are_woken(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(it.eq, MINE, NULL, 0, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, LONG), 0);
 	KUNIT_EXPECT_EQ(test, kfi_eq_sread(it.eq, &event, NULL, 0, 1, 0), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_close(&it.eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&attr.wait_set->kfid), 0);
+	CLOSE(test, &it.eq->fid, &attr.wait_set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -413,10 +399,9 @@ static void crowd_is_done(struct kunit *test, struct crowd *crowd, int threads)
 static void readers_share_a_queue(struct kunit *test)
 {
 	struct kfi_eq_attr attr = { .size = 64, .flags = KFI_WRITE };
-	struct crowd *crowd = kunit_kzalloc(test, sizeof(*crowd), GFP_KERNEL);
+	struct crowd *crowd = zeroed(test, sizeof(*crowd));
 	struct fixture f;
 
-	KUNIT_ASSERT_NOT_NULL(test, crowd);
 	init_completion(&crowd->done);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &crowd->eq, NULL, NULL), 0);
@@ -442,10 +427,9 @@ static void alone(struct kfid_eq *eq, void *context)
 static void a_handler_without_a_cpu_runs_alone(struct kunit *test)
 {
 	struct kfi_eq_attr attr = { .size = 64, .flags = KFI_WRITE };
-	struct crowd *crowd = kunit_kzalloc(test, sizeof(*crowd), GFP_KERNEL);
+	struct crowd *crowd = zeroed(test, sizeof(*crowd));
 	struct fixture f;
 
-	KUNIT_ASSERT_NOT_NULL(test, crowd);
 	init_completion(&crowd->done);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &crowd->eq, alone, crowd), 0);
@@ -454,23 +438,11 @@ static void a_handler_without_a_cpu_runs_alone(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(events_are_written_and_read),
-	KUNIT_CASE(waiters_are_woken),
-	KUNIT_CASE(a_handler_is_told_of_events),
-	KUNIT_CASE(a_handler_runs_on_its_cpu),
-	KUNIT_CASE(readers_share_a_queue),
-	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_eq",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: event queues");
-MODULE_LICENSE("GPL");
+CONSUMER("event queues",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(events_are_written_and_read),
+	 KUNIT_CASE(waiters_are_woken),
+	 KUNIT_CASE(a_handler_is_told_of_events),
+	 KUNIT_CASE(a_handler_runs_on_its_cpu),
+	 KUNIT_CASE(readers_share_a_queue),
+	 KUNIT_CASE(a_handler_without_a_cpu_runs_alone));

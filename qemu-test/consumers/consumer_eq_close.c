@@ -6,8 +6,6 @@
  * vectors, which stay.
  */
 
-#include <linux/module.h>
-
 #include "cm.h"
 
 /* Waits until there is an event, which stays. Returns its number. */
@@ -35,19 +33,6 @@ static void expect_empty(struct kunit *test, struct kfid_eq *eq)
 			-KFI_EAGAIN);
 }
 
-/* The client asks for a connection, and an endpoint that reports to @eq accepts. */
-static void accept_client(struct kunit *test, struct world *w, struct end *server,
-			  struct kfid_eq *eq)
-{
-	struct event event;
-
-	KUNIT_ASSERT_EQ(test, kfi_connect(w->client.ep, &w->addr, NULL, 0), 0);
-	next(test, w->eq, &event, KFI_CONNREQ, &w->pep->fid, ASKED);
-	connected_open(test, w, event.head.info, server, eq);
-	KUNIT_ASSERT_EQ(test, kfi_accept(server->ep, NULL, 0), 0);
-	kfi_freeinfo(event.head.info);
-}
-
 /* KFI_CONNECTED of an endpoint. The other end learns of the close. */
 static void a_close_removes_connection_events(struct kunit *test)
 {
@@ -70,16 +55,13 @@ static void a_close_removes_connection_events(struct kunit *test)
 
 static void a_close_removes_a_shutdown(struct kunit *test)
 {
-	struct event event;
 	struct kfid_eq *eq;
 	struct end server;
 	struct world w;
 
 	world_open(test, &w);
 	eq = eq_open(test, &w);
-	accept_client(test, &w, &server, eq);
-	next(test, w.client_eq, &event, KFI_CONNECTED, &w.client.ep->fid, ANSWERED);
-	next(test, eq, &event, KFI_CONNECTED, &server.ep->fid, 0);
+	connect_client(test, &w, &server, eq);
 	KUNIT_EXPECT_EQ(test, kfi_shutdown(w.client.ep, 0), 0);
 	KUNIT_EXPECT_EQ(test, wait_for_event(test, eq), KFI_SHUTDOWN);
 	end_close(test, &server);
@@ -124,8 +106,7 @@ static void a_close_removes_registrations(struct kunit *test)
 	u32 number;
 	int i;
 
-	word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, word);
+	word = zeroed(test, sizeof(*word));
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, NULL, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, KFI_REG_MR), 0);
@@ -144,26 +125,11 @@ static void a_close_removes_registrations(struct kunit *test)
 	expect_empty(test, eq);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mrs[1]->fid), 0);
 	expect_empty(test, eq);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
-	kfi_freeinfo(f.info);
+	fixture_close_with(test, &f, eq);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_close_removes_connection_events),
-	KUNIT_CASE(a_close_removes_a_shutdown),
-	KUNIT_CASE(a_close_removes_errors),
-	KUNIT_CASE(a_close_removes_registrations),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_eq_close",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: events of closed objects");
-MODULE_LICENSE("GPL");
+CONSUMER("events of closed objects",
+	 KUNIT_CASE(a_close_removes_connection_events),
+	 KUNIT_CASE(a_close_removes_a_shutdown),
+	 KUNIT_CASE(a_close_removes_errors),
+	 KUNIT_CASE(a_close_removes_registrations));

@@ -4,8 +4,6 @@
  * and of tagged RMA, and registration with an event.
  */
 
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 
@@ -71,12 +69,11 @@ static void member_open(struct kunit *test, struct faults_world *w, struct end *
 
 static struct faults_world *world_open(struct kunit *test)
 {
-	struct faults_world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct faults_world *w = zeroed(test, sizeof(*w));
 	struct kfi_rx_attr rx = { .caps = KFI_MSG | KFI_TAGGED };
 	struct kfi_info *info;
 
 	faults_need_injection(test);
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	fixture_open(test, &w->f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(w->f.fabric, NULL, &w->eq, NULL, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_domain_bind(w->f.domain, &w->eq->fid, KFI_REG_MR), 0);
@@ -100,8 +97,7 @@ static struct faults_world *world_open(struct kunit *test)
 	w->to_self = w->sender.peer;
 	end_knows(test, &w->sender, &w->member);
 	w->to_member = w->sender.peer;
-	w->page = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, 0);
-	KUNIT_ASSERT_NOT_NULL(test, w->page);
+	w->page = zeroed_page(test);
 	w->iov = (struct kvec){ w->page, LENGTH };
 	w->remote = (struct kfi_rma_iov){ .len = LENGTH, .key = TAG };
 	return w;
@@ -114,17 +110,11 @@ static void world_close(struct kunit *test, struct faults_world *w)
 	nothing(test, &w->sender);
 	end_close(test, &w->member);
 	end_close(test, &w->sender);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->srx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->stx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->bare->fid), 0);
+	CLOSE(test, &w->srx->fid, &w->stx->fid, &w->bare->fid);
 	sep_close(test, &w->sep);
 	kfi_freeinfo(w->info);
 	kfi_freeinfo(w->shared);
-	free_page((unsigned long)w->page);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->f.fabric->fid), 0);
-	kfi_freeinfo(w->f.info);
+	fixture_close_with(test, &w->f, w->eq);
 }
 
 static void sweep(struct kunit *test, const struct faults_call *calls, size_t count)
@@ -407,19 +397,7 @@ static void posting(struct kunit *test)
 	sweep(test, calls, ARRAY_SIZE(calls));
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(making),
-	KUNIT_CASE_SLOW(changing),
-	KUNIT_CASE_SLOW(posting),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_fault_ctx",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations of contexts and tagged RMA");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations of contexts and tagged RMA",
+	 KUNIT_CASE_SLOW(making),
+	 KUNIT_CASE_SLOW(changing),
+	 KUNIT_CASE_SLOW(posting));

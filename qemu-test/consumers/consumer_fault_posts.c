@@ -4,7 +4,6 @@
  * sleep and from where they may not.
  */
 
-#include <linux/module.h>
 #include <linux/spinlock.h>
 
 #include "fault_posts.h"
@@ -14,6 +13,13 @@
 static int name(struct faults_world *w) \
 { \
 	return call; \
+}
+
+/* A function by which what a call has posted ends: see ends_with(). */
+#define ENDS(name, here, there, len) \
+static void name(struct kunit *test, struct faults_world *w) \
+{ \
+	ends_with(test, w, here, there, len); \
 }
 
 /* Messages. The peer has a receive. */
@@ -45,25 +51,10 @@ POSTS(inject, kfi_inject(EP(w), w->here, 8, PEER(w)))
 POSTS(injectdata, kfi_injectdata(EP(w), w->here, 8, 9, PEER(w)))
 POSTS(send_of_three_pages, kfi_send(EP(w), w->here, WAITING, NULL, PEER(w), w))
 
-static void message_sent(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_MSG | KFI_SEND, KFI_MSG | KFI_RECV, LENGTH);
-}
-
-static void data_sent(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_MSG | KFI_SEND, KFI_MSG | KFI_RECV | KFI_REMOTE_CQ_DATA, LENGTH);
-}
-
-static void injected(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, 0, KFI_MSG | KFI_RECV, 8);
-}
-
-static void data_injected(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, 0, KFI_MSG | KFI_RECV | KFI_REMOTE_CQ_DATA, 8);
-}
+ENDS(message_sent, KFI_MSG | KFI_SEND, KFI_MSG | KFI_RECV, LENGTH)
+ENDS(data_sent, KFI_MSG | KFI_SEND, KFI_MSG | KFI_RECV | KFI_REMOTE_CQ_DATA, LENGTH)
+ENDS(injected, 0, KFI_MSG | KFI_RECV, 8)
+ENDS(data_injected, 0, KFI_MSG | KFI_RECV | KFI_REMOTE_CQ_DATA, 8)
 
 /* The receive is posted after the message. */
 static void taken_later(struct kunit *test, struct faults_world *w)
@@ -115,26 +106,10 @@ POSTS(tsenddata, kfi_tsenddata(EP(w), w->here, LENGTH, NULL, 9, PEER(w), TAG, w)
 POSTS(tinject, kfi_tinject(EP(w), w->here, 8, PEER(w), TAG))
 POSTS(tinjectdata, kfi_tinjectdata(EP(w), w->here, 8, 9, PEER(w), TAG))
 
-static void tagged_sent(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_TAGGED | KFI_SEND, KFI_TAGGED | KFI_RECV, LENGTH);
-}
-
-static void tagged_data_sent(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_TAGGED | KFI_SEND, KFI_TAGGED | KFI_RECV | KFI_REMOTE_CQ_DATA,
-		  LENGTH);
-}
-
-static void tagged_injected(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, 0, KFI_TAGGED | KFI_RECV, 8);
-}
-
-static void tagged_data_injected(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, 0, KFI_TAGGED | KFI_RECV | KFI_REMOTE_CQ_DATA, 8);
-}
+ENDS(tagged_sent, KFI_TAGGED | KFI_SEND, KFI_TAGGED | KFI_RECV, LENGTH)
+ENDS(tagged_data_sent, KFI_TAGGED | KFI_SEND, KFI_TAGGED | KFI_RECV | KFI_REMOTE_CQ_DATA, LENGTH)
+ENDS(tagged_injected, 0, KFI_TAGGED | KFI_RECV, 8)
+ENDS(tagged_data_injected, 0, KFI_TAGGED | KFI_RECV | KFI_REMOTE_CQ_DATA, 8)
 
 static void sending_with_tags(struct kunit *test)
 {
@@ -233,10 +208,7 @@ POSTS(readbv, kfi_readbv(EP(w), w->biov, NULL, 2, PEER(w), 0, KEY, w))
 POSTS(readsgl, kfi_readsgl(EP(w), w->sgl, NULL, 2, PEER(w), 0, KEY, w))
 POSTS(readmsg, rma_msg(w, kfi_readmsg))
 
-static void written(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_RMA | KFI_WRITE, 0, 0);
-}
+ENDS(written, KFI_RMA | KFI_WRITE, 0, 0)
 
 static void data_arrived(struct kunit *test, struct faults_world *w)
 {
@@ -253,10 +225,7 @@ static void silent(struct kunit *test, struct faults_world *w)
 {
 }
 
-static void bytes_read(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_RMA | KFI_READ, 0, 0);
-}
+ENDS(bytes_read, KFI_RMA | KFI_READ, 0, 0)
 
 static void remote_memory(struct kunit *test)
 {
@@ -317,15 +286,8 @@ POSTS(compare_atomic, kfi_compare_atomic(EP(w), w->here, 1, NULL, w->here + 8, N
 POSTS(compare_atomicv, kfi_compare_atomicv(EP(w), &w->ioc, NULL, 1, &w->compare, NULL, 1,
 					   &w->result, NULL, 1, SWAP, w))
 
-static void changed(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_ATOMIC | KFI_WRITE, 0, 0);
-}
-
-static void fetched(struct kunit *test, struct faults_world *w)
-{
-	ends_with(test, w, KFI_ATOMIC | KFI_READ, 0, 0);
-}
+ENDS(changed, KFI_ATOMIC | KFI_WRITE, 0, 0)
+ENDS(fetched, KFI_ATOMIC | KFI_READ, 0, 0)
 
 static void atomics(struct kunit *test)
 {
@@ -345,21 +307,9 @@ static void atomics(struct kunit *test)
 	sweep(test, calls, ARRAY_SIZE(calls));
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(sending),
-	KUNIT_CASE_SLOW(sending_with_tags),
-	KUNIT_CASE_SLOW(receiving),
-	KUNIT_CASE_SLOW(remote_memory),
-	KUNIT_CASE_SLOW(atomics),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_fault_posts",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations of posts");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations of posts",
+	 KUNIT_CASE_SLOW(sending),
+	 KUNIT_CASE_SLOW(sending_with_tags),
+	 KUNIT_CASE_SLOW(receiving),
+	 KUNIT_CASE_SLOW(remote_memory),
+	 KUNIT_CASE_SLOW(atomics));

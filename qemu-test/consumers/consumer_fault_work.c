@@ -4,8 +4,6 @@
  * that waits for a counter (KFI_TRIGGER).
  */
 
-#include <linux/module.h>
-
 #include "fault_posts.h"
 
 /* What the peer sends to a receive of the first endpoint. */
@@ -264,25 +262,16 @@ static void triggered_tsend(struct kunit *test, struct faults_world *w)
 	completed(test, &w->ends[1], w, KFI_TAGGED | KFI_RECV, LENGTH);
 }
 
-static void triggered_read(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_RMA | KFI_READ, 0);
+#define COMPLETES(name, flags, len) \
+static void name(struct kunit *test, struct faults_world *w) \
+{ \
+	completes(test, w, flags, len); \
 }
 
-static void triggered_write(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_RMA | KFI_WRITE, 0);
-}
-
-static void triggered_change(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_ATOMIC | KFI_WRITE, 0);
-}
-
-static void triggered_fetch(struct kunit *test, struct faults_world *w)
-{
-	completes(test, w, KFI_ATOMIC | KFI_READ, 0);
-}
+COMPLETES(triggered_read, KFI_RMA | KFI_READ, 0)
+COMPLETES(triggered_write, KFI_RMA | KFI_WRITE, 0)
+COMPLETES(triggered_change, KFI_ATOMIC | KFI_WRITE, 0)
+COMPLETES(triggered_fetch, KFI_ATOMIC | KFI_READ, 0)
 
 static void triggered_operations(struct kunit *test)
 {
@@ -301,18 +290,6 @@ static void triggered_operations(struct kunit *test)
 	sweep(test, calls, ARRAY_SIZE(calls));
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(deferred_work),
-	KUNIT_CASE_SLOW(triggered_operations),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_fault_work",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations of operations that wait");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations of operations that wait",
+	 KUNIT_CASE_SLOW(deferred_work),
+	 KUNIT_CASE_SLOW(triggered_operations));

@@ -4,8 +4,6 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -73,21 +71,17 @@ static void world_open(struct kunit *test, struct faults_world *w)
 	w->msg = entry_of(test, KFI_EP_MSG);
 	w->eq = open_eq(test, w);
 	KUNIT_ASSERT_EQ(test, kfi_poll_open(w->f.domain, &attr, &w->poll), 0);
-	end_open(test, &w->f, w->rdm, &w->end, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(w->end.ep), 0);
+	end_open_enabled(test, &w->f, w->rdm, &w->end);
 	KUNIT_ASSERT_EQ(test, kfi_getname(&w->end.ep->fid, &w->addr, &len), 0);
-	w->page = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->page);
+	w->page = zeroed_page(test);
 }
 
 static void world_close(struct kunit *test, struct faults_world *w)
 {
 	end_close(test, &w->end);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->poll->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
+	CLOSE(test, &w->poll->fid, &w->eq->fid);
 	kfi_freeinfo(w->rdm);
 	kfi_freeinfo(w->msg);
-	free_page((unsigned long)w->page);
 	fixture_close(test, &w->f);
 }
 
@@ -617,19 +611,7 @@ static void calls_of_connections(struct kunit *test)
 	SWEEP(calls);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(calls_that_make_objects),
-	KUNIT_CASE_SLOW(calls_that_change_objects),
-	KUNIT_CASE_SLOW(calls_of_connections),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_faults",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: failing allocations");
-MODULE_LICENSE("GPL");
+CONSUMER("failing allocations",
+	 KUNIT_CASE_SLOW(calls_that_make_objects),
+	 KUNIT_CASE_SLOW(calls_that_change_objects),
+	 KUNIT_CASE_SLOW(calls_of_connections));

@@ -6,7 +6,6 @@
  * The suite loads and removes the modules by programs of the guest.
  */
 
-#include <linux/module.h>
 #include <linux/umh.h>
 
 #include "fixture.h"
@@ -97,19 +96,7 @@ static void the_order_is_that_of_registration(struct kunit *test)
 	KUNIT_EXPECT_STREQ(test, who(KFI_PROV_ATTR_ONLY, NULL), "kfabric ");
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(one_leaves_while_others_are_used),
-	KUNIT_CASE(one_with_an_open_fabric_stays),
-	KUNIT_CASE(the_order_is_that_of_registration),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_foreign",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: providers in modules of their own");
-MODULE_LICENSE("GPL");
+CONSUMER("providers in modules of their own",
+	 KUNIT_CASE(one_leaves_while_others_are_used),
+	 KUNIT_CASE(one_with_an_open_fabric_stays),
+	 KUNIT_CASE(the_order_is_that_of_registration));

@@ -5,12 +5,7 @@
  */
 
 #include <linux/bitmap.h>
-#include <linux/completion.h>
-#include <linux/cpumask.h>
-#include <linux/delay.h>
 #include <linux/hrtimer.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/smp.h>
 
 #include "pair.h"
@@ -129,9 +124,8 @@ static struct kfi_cq_attr with_affinity(struct found *found)
 
 static struct found *found_new(struct kunit *test)
 {
-	struct found *found = kunit_kzalloc(test, sizeof(*found), GFP_KERNEL);
+	struct found *found = zeroed(test, sizeof(*found));
 
-	KUNIT_ASSERT_NOT_NULL(test, found);
 	return found;
 }
 
@@ -385,8 +379,7 @@ static void readers_share_a_queue(struct kunit *test)
 	u64 *buffers;
 	int i;
 
-	buffers = kunit_kcalloc(test, MANY, sizeof(*buffers), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, buffers);
+	buffers = zeroed(test, MANY * sizeof(*buffers));
 	ends_open(test, &f, ends, &attr, NULL, NULL);
 	for (i = 0; i < ARRAY_SIZE(readers); i++) {
 		readers[i].cq = ends[1].cq;
@@ -427,7 +420,7 @@ static void formats_have_their_fields(struct kunit *test)
 		[KFI_CQ_FORMAT_TAGGED] = sizeof(struct kfi_cq_tagged_entry),
 	};
 	struct kfi_cq_tagged_entry entry[2];
-	u64 *to = kunit_kzalloc(test, sizeof(*to), GFP_KERNEL);
+	u64 *to = zeroed(test, sizeof(*to));
 	u64 data = 0x0102030405060708;
 	struct kfi_cq_attr attr = {};
 	kfi_addr_t source[2];
@@ -436,7 +429,6 @@ static void formats_have_their_fields(struct kunit *test)
 	ssize_t got;
 	int i, tries;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	for (i = KFI_CQ_FORMAT_CONTEXT; i <= KFI_CQ_FORMAT_TAGGED; i++) {
 		attr.format = i;
 		ends_open(test, &f, ends, &attr, NULL, NULL);
@@ -558,25 +550,13 @@ static void waits_have_a_condition(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_handler_is_armed_by_a_read),
-	KUNIT_CASE(a_handler_runs_on_its_cpu),
-	KUNIT_CASE(an_affinity_is_only_a_hint),
-	KUNIT_CASE(a_handler_takes_all_completions),
-	KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
-	KUNIT_CASE(readers_share_a_queue),
-	KUNIT_CASE(formats_have_their_fields),
-	KUNIT_CASE(errors_come_first),
-	KUNIT_CASE(waits_have_a_condition),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_handler",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: completions and their handlers");
-MODULE_LICENSE("GPL");
+CONSUMER("completions and their handlers",
+	 KUNIT_CASE(a_handler_is_armed_by_a_read),
+	 KUNIT_CASE(a_handler_runs_on_its_cpu),
+	 KUNIT_CASE(an_affinity_is_only_a_hint),
+	 KUNIT_CASE(a_handler_takes_all_completions),
+	 KUNIT_CASE(a_handler_without_a_cpu_runs_alone),
+	 KUNIT_CASE(readers_share_a_queue),
+	 KUNIT_CASE(formats_have_their_fields),
+	 KUNIT_CASE(errors_come_first),
+	 KUNIT_CASE(waits_have_a_condition));

@@ -5,8 +5,6 @@
  * entry takes changes no other member of the entry. consumer_addresses has addresses.
  */
 
-#include <linux/module.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include "fixture.h"
@@ -336,21 +334,9 @@ static void capabilities_have_sides(struct kunit *test)
 	kfi_freeinfo(hints);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(each_member_is_matched),
-	KUNIT_CASE(offers_are_these),
-	KUNIT_CASE(capabilities_have_sides),
-	KUNIT_CASE(defined_traffic_classes_match),
-	KUNIT_CASE(keys_have_a_length),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_hints",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: hints of getinfo");
-MODULE_LICENSE("GPL");
+CONSUMER("hints of getinfo",
+	 KUNIT_CASE(each_member_is_matched),
+	 KUNIT_CASE(offers_are_these),
+	 KUNIT_CASE(capabilities_have_sides),
+	 KUNIT_CASE(defined_traffic_classes_match),
+	 KUNIT_CASE(keys_have_a_length));

@@ -4,14 +4,7 @@
  * same key.
  */
 
-#include <linux/module.h>
-
-#include <kfi/kfi_atomic.h>
-#include <kfi/kfi_rma.h>
-
 #include "pair.h"
-
-#define MR_KEY	9
 
 /* The key of an endpoint that has none. */
 static const u8 no_key[4];
@@ -92,61 +85,33 @@ static void keys_open(struct kunit *test, struct fixture *f, struct end *ends, c
 		end_knows(test, &ends[i], &ends[!i]);
 }
 
-static void equal_keys_communicate(struct kunit *test)
+static void only_equal_keys_communicate(struct kunit *test)
 {
-	/* Without a key is with the key of zeros. */
-	static const u8 * const pairs[][2] = {
-		{ one, one }, { no_key, no_key }, { no_key, NULL }, { NULL, no_key },
+	static const struct {
+		const u8	*first;
+		const u8	*second;
+		ssize_t		ret;
+	} rows[] = {
+		{ one, one, 0 },
+		/* Without a key is with the key of zeros. */
+		{ no_key, no_key, 0 }, { no_key, NULL, 0 }, { NULL, no_key, 0 },
+		{ one, other, -KFI_ENOTCONN }, { NULL, one, -KFI_ENOTCONN },
+		{ one, NULL, -KFI_ENOTCONN },
 	};
-	u64 *word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
+	u8 *word = zeroed(test, 8);
 	struct end ends[2];
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, word);
-	for (i = 0; i < ARRAY_SIZE(pairs); i++) {
-		keys_open(test, &f, ends, pairs[i][0], pairs[i][1]);
-		KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, word, sizeof(*word), NULL, 0, word), 0);
-		KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, &i, sizeof(i), ends[0].peer), 0);
-		completed(test, &ends[1], word, KFI_MSG | KFI_RECV, sizeof(i));
-		pair_close(test, &f, ends);
-	}
-}
-
-/* Nothing reaches an endpoint with another key: neither messages nor its memory. */
-static void other_keys_do_not(struct kunit *test)
-{
-	static const u8 * const pairs[][2] = {
-		{ one, other }, { NULL, one }, { one, NULL },
-	};
-	u64 *word = kunit_kzalloc(test, 2 * sizeof(*word), GFP_KERNEL);
-	struct end ends[2];
-	struct kfid_mr *mr;
-	struct fixture f;
-	kfi_addr_t to;
-	int i;
-
-	KUNIT_ASSERT_NOT_NULL(test, word);
-	for (i = 0; i < ARRAY_SIZE(pairs); i++) {
-		keys_open(test, &f, ends, pairs[i][0], pairs[i][1]);
-		to = ends[0].peer;
-		KUNIT_ASSERT_EQ(test, kfi_mr_reg(f.domain, word, sizeof(*word),
-						 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, MR_KEY, 0,
-						 &mr, NULL), 0);
-		KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, word, sizeof(*word), NULL, 0, word), 0);
-		KUNIT_EXPECT_EQ(test, kfi_send(ends[0].ep, word, 8, NULL, to, word), -KFI_ENOTCONN);
-		KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, word, 8, to), -KFI_ENOTCONN);
-		KUNIT_EXPECT_EQ(test, kfi_tsend(ends[0].ep, word, 8, NULL, to, 1, word),
-				-KFI_ENOTCONN);
-		KUNIT_EXPECT_EQ(test, kfi_read(ends[0].ep, word + 1, 8, NULL, to, 0, MR_KEY, word),
-				-KFI_ENOTCONN);
-		KUNIT_EXPECT_EQ(test, kfi_write(ends[0].ep, word + 1, 8, NULL, to, 0, MR_KEY, word),
-				-KFI_ENOTCONN);
-		KUNIT_EXPECT_EQ(test, kfi_atomic(ends[0].ep, word + 1, 1, NULL, to, 0, MR_KEY,
-						 KFI_UINT64, KFI_SUM, word), -KFI_ENOTCONN);
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		keys_open(test, &f, ends, rows[i].first, rows[i].second);
+		KUNIT_EXPECT_EQ(test, kfi_recv(ends[1].ep, word, 8, NULL, 0, word), 0);
+		KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, &i, sizeof(i), ends[0].peer),
+				rows[i].ret);
+		if (!rows[i].ret)
+			completed(test, &ends[1], word, KFI_MSG | KFI_RECV, sizeof(i));
 		nothing(test, &ends[0]);
 		nothing(test, &ends[1]);
-		KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 		pair_close(test, &f, ends);
 	}
 }
@@ -173,20 +138,7 @@ static void an_endpoint_needs_a_key_that_it_can_have(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(an_entry_has_the_key_of_its_hints),
-	KUNIT_CASE(equal_keys_communicate),
-	KUNIT_CASE(other_keys_do_not),
-	KUNIT_CASE(an_endpoint_needs_a_key_that_it_can_have),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_keys",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: authorization keys");
-MODULE_LICENSE("GPL");
+CONSUMER("authorization keys",
+	 KUNIT_CASE(an_entry_has_the_key_of_its_hints),
+	 KUNIT_CASE(only_equal_keys_communicate),
+	 KUNIT_CASE(an_endpoint_needs_a_key_that_it_can_have));

@@ -4,9 +4,6 @@
  * keeps it open: here objects of every class (run-guest looks for the line).
  */
 
-#include <linux/module.h>
-#include <linux/slab.h>
-
 #include "sep.h"
 
 /**
@@ -46,10 +43,9 @@ struct everything {
 static void open_everything(struct kunit *test, struct fixture *f, struct everything *all)
 {
 	struct kfi_info *info = sep_info(test, 2);
-	void *memory = kunit_kzalloc(test, 64, GFP_KERNEL);
+	void *memory = zeroed(test, 64);
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, memory);
 	KUNIT_ASSERT_EQ(test, kfi_scalable_ep(f->domain, info, &all->sep, NULL), 0);
 	kfi_freeinfo(info);
 	for (i = 0; i < 2; i++) {
@@ -86,8 +82,7 @@ static void close_everything(struct kunit *test, struct everything *all)
 
 	for (i = 0; i < 2; i++) {
 		KUNIT_EXPECT_EQ(test, kfi_cntr_add(all->cntrs[i], 1), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&all->cntrs[i]->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&all->tx[i]->fid), 0);
+		CLOSE(test, &all->cntrs[i]->fid, &all->tx[i]->fid);
 	}
 	for (i = 0; i < ARRAY_SIZE(fids); i++)
 		KUNIT_EXPECT_EQ_MSG(test, kfi_close(fids[i]), 0, "object %d", i);
@@ -117,17 +112,5 @@ static void a_fabric_in_use_is_not_closed(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_fabric_in_use_is_not_closed),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_leak",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: objects that keep a fabric open");
-MODULE_LICENSE("GPL");
+CONSUMER("objects that keep a fabric open",
+	 KUNIT_CASE(a_fabric_in_use_is_not_closed));

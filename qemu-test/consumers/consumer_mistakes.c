@@ -4,14 +4,9 @@
  */
 
 #include <linux/bits.h>
-#include <linux/cpumask.h>
-#include <linux/delay.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/preempt.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
-#include <linux/timer.h>
 #include <linux/uio.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
@@ -98,8 +93,7 @@ static void a_work_may_be_freed_when_it_completes(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, release.done);
 	KUNIT_EXPECT_NULL(test, memchr_inv(&work, 'f', sizeof(work)));
 	remove_wait_queue(queue, &release.entry);
-	KUNIT_EXPECT_EQ(test, kfi_close(&trigger->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
+	CLOSE(test, &trigger->fid, &changed->fid);
 	fixture_close(test, &f);
 }
 
@@ -130,11 +124,10 @@ static ssize_t post_many(struct end *end, bool receives, size_t room, u64 *word)
 static void posts_that_may_not_sleep_are_bounded(struct kunit *test)
 {
 	struct kfi_info *info = entry_of(test, KFI_EP_RDM);
-	u64 *word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
+	u64 *word = zeroed(test, sizeof(*word));
 	struct fixture f;
 	struct end ends[2];
 
-	KUNIT_ASSERT_NOT_NULL(test, word);
 	KUNIT_EXPECT_GT(test, info->tx_attr->size, 0);
 	KUNIT_EXPECT_GT(test, info->rx_attr->size, 0);
 	pair_open(test, &f, KFI_EP_RDM, ends);
@@ -262,10 +255,8 @@ static bool close_during_copy(struct kunit *test, struct copy *copy)
 	KUNIT_EXPECT_EQ(test, last, copy->to[LARGE - 1]);
 	if (copy->close)
 		KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].sent->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&copy->ends[1].received->fid), 0);
+	CLOSE(test, &copy->ends[1].av->fid, &copy->ends[1].cq->fid, &copy->ends[1].sent->fid,
+	      &copy->ends[1].received->fid);
 	end_close(test, &copy->ends[0]);
 	fixture_close(test, &f);
 	return copy->beside;
@@ -277,13 +268,12 @@ static bool close_during_copy(struct kunit *test, struct copy *copy)
  */
 static void a_killed_task_closes(struct kunit *test)
 {
-	struct copy *copy = kunit_kzalloc(test, sizeof(*copy), GFP_KERNEL);
+	struct copy *copy = zeroed(test, sizeof(*copy));
 	bool beside = false;
 	int i;
 
 	if (num_online_cpus() < 2)
 		kunit_skip(test, "the close runs beside the copy, on another CPU");
-	KUNIT_ASSERT_NOT_NULL(test, copy);
 	copy->to = vmalloc(LARGE);
 	copy->from = vmalloc(LARGE);
 	KUNIT_ASSERT_NOT_NULL(test, copy->to);
@@ -301,15 +291,13 @@ static void a_killed_task_closes(struct kunit *test)
  * @entry: in the wait queue of the set
  * @set: the set
  * @told: how often the queue was woken
- * @ret: result of kfi_wait()
- * @done: kfi_wait() has returned
+ * @call: kfi_wait()
  */
 struct both {
 	struct wait_queue_entry	entry;
 	struct kfid_wait	*set;
 	int			told;
-	int			ret;
-	struct completion	done;
+	struct call		call;
 };
 
 static int tell(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
@@ -318,95 +306,33 @@ static int tell(struct wait_queue_entry *entry, unsigned int mode, int flags, vo
 	return 0;
 }
 
-static int wait_for_set(void *arg)
+static int wait_for_set(void *set)
 {
-	struct both *both = arg;
-
-	both->ret = kfi_wait(both->set, LONG);
-	complete(&both->done);
-	return 0;
+	return kfi_wait(set, LONG);
 }
 
 /* A task in kfi_wait() takes no wake-up from those that sleep in the queue of the wait set. */
 static void a_queue_is_told_beside_a_call(struct kunit *test)
 {
-	struct both *both = kunit_kzalloc(test, sizeof(*both), GFP_KERNEL);
+	struct both *both = zeroed(test, sizeof(*both));
 	struct kfid_cntr *cntr;
-	struct task_struct *thread;
 	wait_queue_head_t *queue;
 	struct fixture f;
 
-	KUNIT_ASSERT_NOT_NULL(test, both);
 	fixture_open(test, &f);
-	init_completion(&both->done);
 	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &both->set), 0);
 	cntr = open_cntr(test, &f, KFI_WAIT_SET, both->set, NULL);
 	KUNIT_ASSERT_EQ(test, kfi_control(&both->set->kfid, KFI_GETWAIT, &queue), 0);
 	init_waitqueue_func_entry(&both->entry, tell);
 	add_wait_queue(queue, &both->entry);
-	thread = kthread_run(wait_for_set, both, "waiter");
-	KUNIT_ASSERT_FALSE(test, IS_ERR(thread));
-	msleep(50);
+	call_sleeps(test, &both->call, wait_for_set, both->set);
+	msleep(30);
 	kfi_cntr_add(cntr, 1);
-	wait_for_completion(&both->done);
-	KUNIT_EXPECT_EQ(test, both->ret, 0);
+	call_ends(test, &both->call, 0);
 	/* It waits for a condition of its own, such as the value of the counter. */
 	KUNIT_EXPECT_EQ(test, both->told, 1);
 	remove_wait_queue(queue, &both->entry);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&both->set->kfid), 0);
-	fixture_close(test, &f);
-}
-
-/**
- * struct change - changes of a counter by a timer
- * @timer: runs in a softirq
- * @cntr: the counter
- * @ret: the results
- * @done: the timer has expired
- */
-struct change {
-	struct timer_list	timer;
-	struct kfid_cntr	*cntr;
-	int			ret[3];
-	struct completion	done;
-};
-
-static void change_in_softirq(struct timer_list *timer)
-{
-	struct change *change = container_of(timer, struct change, timer);
-
-	change->ret[0] = kfi_cntr_set(change->cntr, 7);
-	change->ret[1] = kfi_cntr_seterr(change->cntr, 1);
-	change->ret[2] = kfi_cntr_adderr(change->cntr, 1);
-	complete(&change->done);
-}
-
-/*
- * In a softirq a call of a counter does what it says. It takes no lock that process context holds
- * with softirqs on, which lockdep finds.
- */
-static void counters_change_in_softirqs(struct kunit *test)
-{
-	struct change *change = kunit_kzalloc(test, sizeof(*change), GFP_KERNEL);
-	struct fixture f;
-
-	KUNIT_ASSERT_NOT_NULL(test, change);
-	fixture_open(test, &f);
-	change->cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_set(change->cntr, 5), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_adderr(change->cntr, 5), 0);
-	timer_setup(&change->timer, change_in_softirq, 0);
-	init_completion(&change->done);
-	mod_timer(&change->timer, jiffies + 1);
-	wait_for_completion(&change->done);
-	timer_delete_sync(&change->timer);
-	KUNIT_EXPECT_EQ(test, change->ret[0], 0);
-	KUNIT_EXPECT_EQ(test, change->ret[1], 0);
-	KUNIT_EXPECT_EQ(test, change->ret[2], 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(change->cntr), 7);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(change->cntr), 2);
-	KUNIT_EXPECT_EQ(test, kfi_close(&change->cntr->fid), 0);
+	CLOSE(test, &cntr->fid, &both->set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -436,13 +362,12 @@ static int pass_on(struct wait_queue_entry *entry, unsigned int mode, int flags,
  */
 static void a_wake_function_adds(struct kunit *test)
 {
-	struct link *links = kunit_kcalloc(test, 2, sizeof(*links), GFP_KERNEL);
+	struct link *links = zeroed(test, 2 * sizeof(*links));
 	struct kfid_cntr *cntrs[2];
 	wait_queue_head_t *queues[2];
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, links);
 	fixture_open(test, &f);
 	for (i = 0; i < 2; i++) {
 		cntrs[i] = open_cntr(test, &f, KFI_WAIT_QUEUE, NULL, NULL);
@@ -460,24 +385,11 @@ static void a_wake_function_adds(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(only_a_queued_work_is_cancelled),
-	KUNIT_CASE(a_work_may_be_freed_when_it_completes),
-	KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
-	KUNIT_CASE(long_lists_are_refused),
-	KUNIT_CASE(a_killed_task_closes),
-	KUNIT_CASE(a_queue_is_told_beside_a_call),
-	KUNIT_CASE(counters_change_in_softirqs),
-	KUNIT_CASE(a_wake_function_adds),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_mistakes",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: mistakes and unexpected moments");
-MODULE_LICENSE("GPL");
+CONSUMER("mistakes and unexpected moments",
+	 KUNIT_CASE(only_a_queued_work_is_cancelled),
+	 KUNIT_CASE(a_work_may_be_freed_when_it_completes),
+	 KUNIT_CASE(posts_that_may_not_sleep_are_bounded),
+	 KUNIT_CASE(long_lists_are_refused),
+	 KUNIT_CASE(a_killed_task_closes),
+	 KUNIT_CASE(a_queue_is_told_beside_a_call),
+	 KUNIT_CASE(a_wake_function_adds));

@@ -5,10 +5,7 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
-#include <linux/slab.h>
 
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
@@ -19,18 +16,9 @@
 #define WRITTEN	(KFI_RMA | KFI_WRITE)
 #define KEY	3
 
-/* A buffer of the test, which no object has when the test ends. */
-static void *buffer(struct kunit *test, size_t len)
-{
-	void *buf = kunit_kzalloc(test, len, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
-
 static void a_region_has_a_key_and_a_descriptor(struct kunit *test)
 {
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_mr *mr, *other = NULL;
 	struct fixture f;
 
@@ -59,7 +47,7 @@ static void a_region_has_a_key_and_a_descriptor(struct kunit *test)
 static void arguments_are_checked(struct kunit *test)
 {
 	struct kfi_mr_attr attr = { .iov_count = 1, .access = KFI_SEND };
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_mr *mr = NULL;
 	struct fixture f;
 	char stack[8];
@@ -170,7 +158,7 @@ static void pieces_of_memory_are_one_region(struct kunit *test)
 {
 	struct kfi_mr_attr attr = { .iov_count = 2, .access = REMOTE, .requested_key = KEY };
 	struct page *page = alloc_page(GFP_KERNEL);
-	u8 *from = buffer(test, 30), *there;
+	u8 *from = zeroed(test, 30), *there;
 	struct scatterlist sgl[2];
 	struct bio_vec biov[2];
 	struct kvec iov[2];
@@ -214,7 +202,7 @@ static void pieces_of_memory_are_one_region(struct kunit *test)
 static void the_mr_mode_gives_keys_and_addresses(struct kunit *test)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_domain *domain;
 	struct kfid_mr *mrs[2], *of_page;
 	struct bio_vec biov;
@@ -234,17 +222,14 @@ static void the_mr_mode_gives_keys_and_addresses(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, of_page->iova, 0);
 	KUNIT_EXPECT_NE(test, kfi_mr_key(mrs[0]), kfi_mr_key(mrs[1]));
 	KUNIT_EXPECT_LE(test, kfi_mr_key(mrs[0]), U32_MAX);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mrs[0]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mrs[1]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&of_page->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&domain->fid), 0);
+	CLOSE(test, &mrs[0]->fid, &mrs[1]->fid, &of_page->fid, &domain->fid);
 	fixture_close(test, &f);
 	__free_page(page);
 }
 
 static void a_region_is_bound_to_counters_and_an_endpoint(struct kunit *test)
 {
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_cntr *cntr;
 	struct kfid_mr *mr;
 	struct end ends[2];
@@ -267,8 +252,7 @@ static void a_region_is_bound_to_counters_and_an_endpoint(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_mr_key(mr), 7);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&ends[0].ep->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &mr->fid, &cntr->fid);
 	pair_close(test, &f, ends);
 }
 
@@ -276,7 +260,7 @@ static void registration_is_told_to_an_event_queue(struct kunit *test)
 {
 	struct kfi_eq_attr attr = { .wait_obj = KFI_WAIT_UNSPEC };
 	struct kfi_eq_entry entry;
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	struct kfid_mr *mr;
 	struct kfid_eq *eq;
 	struct fixture f;
@@ -301,15 +285,12 @@ static void registration_is_told_to_an_event_queue(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, entry.context, (void *)test);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
-	kfi_freeinfo(f.info);
+	fixture_close_with(test, &f, eq);
 }
 
 static void a_region_has_commands(struct kunit *test)
 {
-	void *buf = buffer(test, 100);
+	void *buf = zeroed(test, 100);
 	u64 base = 1, key = 0;
 	struct kvec iov = { buf, 8 };
 	struct kfid_mr *mr;
@@ -369,25 +350,13 @@ static void a_domain_tells_its_atomics(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_region_has_a_key_and_a_descriptor),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(all_kinds_of_memory_are_registered),
-	KUNIT_CASE(pieces_of_memory_are_one_region),
-	KUNIT_CASE(the_mr_mode_gives_keys_and_addresses),
-	KUNIT_CASE(a_region_is_bound_to_counters_and_an_endpoint),
-	KUNIT_CASE(registration_is_told_to_an_event_queue),
-	KUNIT_CASE(a_region_has_commands),
-	KUNIT_CASE(a_domain_tells_its_atomics),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_mr",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: memory regions");
-MODULE_LICENSE("GPL");
+CONSUMER("memory regions",
+	 KUNIT_CASE(a_region_has_a_key_and_a_descriptor),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(all_kinds_of_memory_are_registered),
+	 KUNIT_CASE(pieces_of_memory_are_one_region),
+	 KUNIT_CASE(the_mr_mode_gives_keys_and_addresses),
+	 KUNIT_CASE(a_region_is_bound_to_counters_and_an_endpoint),
+	 KUNIT_CASE(registration_is_told_to_an_event_queue),
+	 KUNIT_CASE(a_region_has_commands),
+	 KUNIT_CASE(a_domain_tells_its_atomics));

@@ -4,10 +4,6 @@
  * (fi_mr(3), fi_domain(3)).
  */
 
-#include <linux/delay.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 
@@ -15,15 +11,6 @@
 
 #define REMOTE		(KFI_REMOTE_READ | KFI_REMOTE_WRITE)
 #define REGIONS		20
-
-/* A page of the test. */
-static u8 *room(struct kunit *test)
-{
-	u8 *page = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, page);
-	return page;
-}
 
 /**
  * struct told - what a handler has read
@@ -57,8 +44,8 @@ static void on_event(struct kfid_eq *eq, void *context)
 /* The region is stored before anyone can read its event. */
 static void the_region_is_there_before_its_event(struct kunit *test)
 {
-	struct told *told = kunit_kzalloc(test, sizeof(*told), GFP_KERNEL);
-	struct kvec iov = { room(test), 100 };
+	struct told *told = zeroed(test, sizeof(*told));
+	struct kvec iov = { zeroed(test, PAGE_SIZE), 100 };
 	struct kfi_mr_attr attr = {
 		.type = KFI_KVEC, .mr_iov = &iov, .iov_count = 1, .access = REMOTE,
 	};
@@ -66,7 +53,6 @@ static void the_region_is_there_before_its_event(struct kunit *test)
 	struct kfid_eq *eq;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, told);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, NULL, &eq, on_event, told), 0);
 	KUNIT_ASSERT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, KFI_REG_MR), 0);
@@ -98,10 +84,7 @@ static void the_region_is_there_before_its_event(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, atomic_read(&told->wrong), 0);
 	for (i = 0; i < REGIONS; i++)
 		KUNIT_EXPECT_EQ(test, kfi_close(&told->mr[i]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
-	kfi_freeinfo(f.info);
+	fixture_close_with(test, &f, eq);
 }
 
 /* Registrations report only to an event queue that was bound for them. */
@@ -111,7 +94,7 @@ static void other_domains_have_no_events(struct kunit *test)
 	struct kfid_mr *mr, *mrs[4];
 	struct kfi_eq_entry entry;
 	struct fixture f, other;
-	u8 *buf = room(test);
+	u8 *buf = zeroed(test, PAGE_SIZE);
 	struct kfid_eq *eq;
 	u32 event = 0;
 	int i;
@@ -123,8 +106,7 @@ static void other_domains_have_no_events(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, 0), 0);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(f.domain, buf, 8, REMOTE, 0, 1, 0, &mr, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
-	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
+	CLOSE(test, &mr->fid, &f.domain->fid);
 	/* More events than the queue holds: the loss of some is reported. */
 	KUNIT_ASSERT_EQ(test, kfi_domain(f.fabric, f.info, &f.domain, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_domain_bind(f.domain, &eq->fid, KFI_REG_MR), 0);
@@ -140,17 +122,14 @@ static void other_domains_have_no_events(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
 	for (i = 0; i < 4; i++)
 		KUNIT_EXPECT_EQ(test, kfi_close(&mrs[i]->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&f.fabric->fid), 0);
-	kfi_freeinfo(f.info);
+	fixture_close_with(test, &f, eq);
 	fixture_close(test, &other);
 }
 
 /* Accesses of peers count at their region, and at no other one. */
 static void a_region_counts_its_accesses(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kfid_cntr *reads, *writes, *others;
 	struct kfid_mr *mr, *other;
 	struct end ends[2];
@@ -205,25 +184,11 @@ static void a_region_counts_its_accesses(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&writes->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(writes), 4);
-	KUNIT_EXPECT_EQ(test, kfi_close(&writes->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&reads->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&others->fid), 0);
+	CLOSE(test, &writes->fid, &reads->fid, &others->fid);
 	pair_close(test, &f, ends);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(the_region_is_there_before_its_event),
-	KUNIT_CASE(other_domains_have_no_events),
-	KUNIT_CASE(a_region_counts_its_accesses),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_mr_event",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: events and counters of memory regions");
-MODULE_LICENSE("GPL");
+CONSUMER("events and counters of memory regions",
+	 KUNIT_CASE(the_region_is_there_before_its_event),
+	 KUNIT_CASE(other_domains_have_no_events),
+	 KUNIT_CASE(a_region_counts_its_accesses));

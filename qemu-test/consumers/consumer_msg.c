@@ -4,8 +4,6 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -16,15 +14,6 @@
 #define ROOM		PAGE_SIZE
 /* More than is copied when it is posted, and less than a page. */
 #define LENGTH		1500
-
-/* Memory that no completion has to wait for: it is freed when the test ends. */
-static u8 *room(struct kunit *test)
-{
-	u8 *buf = (u8 *)get_zeroed_page(GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
 
 /* Both ends of one message of @len bytes have completed. */
 static void both_complete(struct kunit *test, struct end *ends, void *to, void *from, size_t len)
@@ -38,7 +27,7 @@ static void messages_arrive(struct kunit *test)
 {
 	static const enum kfi_ep_type types[] = { KFI_EP_RDM, KFI_EP_DGRAM };
 	static const size_t lengths[] = { 0, 8, LENGTH };
-	u8 *from = room(test), *to = room(test);
+	u8 *from = zeroed_page(test), *to = zeroed_page(test);
 	struct fixture f;
 	struct end ends[2];
 	int i, j;
@@ -62,14 +51,12 @@ static void messages_arrive(struct kunit *test)
 		nothing(test, &ends[1]);
 		pair_close(test, &f, ends);
 	}
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* The same bytes in each form of a list: two elements that are not neighbours. */
 static void lists_are_gathered_and_scattered(struct kunit *test)
 {
-	u8 *from = room(test), *to = room(test);
+	u8 *from = zeroed_page(test), *to = zeroed_page(test);
 	struct kvec iov[2], into[2];
 	struct bio_vec biov[2], biov_into[2];
 	struct scatterlist sgl[2], sgl_into[2];
@@ -144,15 +131,13 @@ static void lists_are_gathered_and_scattered(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, to[700], 0);
 	}
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* Data for the peer's completion queue. */
 static void data_arrives_with_a_message(struct kunit *test)
 {
 	struct kfi_cq_tagged_entry entry;
-	u8 *to = room(test);
+	u8 *to = zeroed_page(test);
 	u64 value = 42;
 	struct fixture f;
 	struct end ends[2];
@@ -169,13 +154,12 @@ static void data_arrives_with_a_message(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, entry.data, 9);
 	nothing(test, &ends[0]);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)to);
 }
 
 /* An injected message: its bytes may be on the stack, and it has no completion. */
 static void injected_messages_are_silent(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct kvec iov = { from, 8 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1 };
 	char text[] = "on the stack";
@@ -197,14 +181,12 @@ static void injected_messages_are_silent(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_sendmsg(ends[0].ep, &msg, KFI_INJECT), 0);
 	both_complete(test, ends, to, from, 8);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* With KFI_SELECTIVE_COMPLETION only what asks for an entry makes one. */
 static void entries_can_be_selected(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct kvec iov = { from, 8 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1 };
 	u64 silent = KFI_TRANSMIT;
@@ -213,7 +195,7 @@ static void entries_can_be_selected(struct kunit *test)
 	struct end ends[2];
 	int i;
 
-	pair_open_with(test, &f, KFI_EP_RDM, ends, KFI_SELECTIVE_COMPLETION);
+	pair_open_from(test, &f, entry_of(test, KFI_EP_RDM), ends, KFI_SELECTIVE_COMPLETION);
 	ep = ends[0].ep;
 	msg.addr = ends[0].peer;
 	msg.context = from;
@@ -246,14 +228,12 @@ static void entries_can_be_selected(struct kunit *test)
 	failed(test, &ends[1], to, KFI_ECANCELED);
 	KUNIT_EXPECT_EQ(test, kfi_close(&alias->fid), 0);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* One buffer takes messages until little room is left. */
 static void a_buffer_takes_many_messages(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct kvec iov = { to, 4 * 64 + 10 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1 };
 	struct kfi_cq_tagged_entry entry;
@@ -279,14 +259,12 @@ static void a_buffer_takes_many_messages(struct kunit *test)
 	}
 	nothing(test, &ends[1]);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* What goes wrong with an operation that was accepted. */
 static void errors_are_entries(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct kfi_cq_err_entry error;
 	struct fixture f;
 	struct end ends[2];
@@ -305,14 +283,12 @@ static void errors_are_entries(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cancel(&ends[1].ep->fid, from), 0);
 	failed(test, &ends[1], from, KFI_ECANCELED);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* What no operation can have is refused, and leaves nothing behind. */
 static void arguments_are_checked(struct kunit *test)
 {
-	u8 *buf = room(test);
+	u8 *buf = zeroed_page(test);
 	struct kvec iov = { buf, 8 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1 };
 	struct kfi_info *info;
@@ -348,27 +324,14 @@ static void arguments_are_checked(struct kunit *test)
 	end_close(test, &other);
 	kfi_freeinfo(info);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)buf);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(messages_arrive),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(data_arrives_with_a_message),
-	KUNIT_CASE(injected_messages_are_silent),
-	KUNIT_CASE(entries_can_be_selected),
-	KUNIT_CASE(a_buffer_takes_many_messages),
-	KUNIT_CASE(errors_are_entries),
-	KUNIT_CASE(arguments_are_checked),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_msg",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: messages");
-MODULE_LICENSE("GPL");
+CONSUMER("messages",
+	 KUNIT_CASE(messages_arrive),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(data_arrives_with_a_message),
+	 KUNIT_CASE(injected_messages_are_silent),
+	 KUNIT_CASE(entries_can_be_selected),
+	 KUNIT_CASE(a_buffer_takes_many_messages),
+	 KUNIT_CASE(errors_are_entries),
+	 KUNIT_CASE(arguments_are_checked));

@@ -5,9 +5,6 @@
  */
 
 #include <linux/bottom_half.h>
-#include <linux/delay.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_rma.h>
 
@@ -49,24 +46,11 @@ struct world {
 
 static struct world *world_open(struct kunit *test, u64 caps)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	struct kfi_info *info;
-	int i;
+	struct world *w = zeroed(test, sizeof(*w));
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	fixture_open(test, &w->f);
-	info = entry_with(test, KFI_EP_RDM, caps);
-	for (i = 0; i < 2; i++) {
-		end_open(test, &w->f, info, &w->ends[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(w->ends[i].ep), 0);
-	}
-	kfi_freeinfo(info);
-	for (i = 0; i < 2; i++)
-		end_knows(test, &w->ends[i], &w->ends[!i]);
-	w->here = kunit_kzalloc(test, LONG_MESSAGE, GFP_KERNEL);
-	w->there = kunit_kzalloc(test, LONG_MESSAGE, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->here);
-	KUNIT_ASSERT_NOT_NULL(test, w->there);
+	pair_open_from(test, &w->f, entry_with(test, KFI_EP_RDM, caps), w->ends, 0);
+	w->here = zeroed(test, LONG_MESSAGE);
+	w->there = zeroed(test, LONG_MESSAGE);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f.domain, w->there, LONG_MESSAGE, KFI_REMOTE_WRITE, 0,
 					 KEY, 0, &w->mr, NULL), 0);
 	w->iov = (struct kvec){ w->here, 8 };
@@ -203,19 +187,7 @@ static void more_changes_nothing(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_fence_is_refused_while_a_message_waits),
-	KUNIT_CASE(a_fence_waits_in_a_softirq),
-	KUNIT_CASE(more_changes_nothing),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_order",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: fences, and operations with more behind them");
-MODULE_LICENSE("GPL");
+CONSUMER("fences, and operations with more behind them",
+	 KUNIT_CASE(a_fence_is_refused_while_a_message_waits),
+	 KUNIT_CASE(a_fence_waits_in_a_softirq),
+	 KUNIT_CASE(more_changes_nothing));

@@ -3,8 +3,6 @@
  * Poll sets: when a queue and when a counter is ready (fi_poll(3)).
  */
 
-#include <linux/module.h>
-
 #include "pair.h"
 
 /* The contexts of the first @room ready members, with zeros behind; their number. */
@@ -53,7 +51,7 @@ static void end_with(struct kunit *test, struct fixture *f, struct end *end, voi
 /* A queue with an entry or an error is ready until it was read. */
 static void a_queue_is_ready_until_it_is_empty(struct kunit *test)
 {
-	u8 *to = kunit_kzalloc(test, 8, GFP_KERNEL);
+	u8 *to = zeroed(test, 8);
 	struct kfi_cq_err_entry error = {};
 	struct kfi_cq_tagged_entry entry;
 	struct kfid_poll *set;
@@ -61,7 +59,6 @@ static void a_queue_is_ready_until_it_is_empty(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	fixture_open(test, &f);
 	for (i = 0; i < 2; i++)
 		end_with(test, &f, &ends[i], &ends[i]);
@@ -135,9 +132,7 @@ static void a_counter_is_ready_when_it_has_changed(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, only(second, &cntr));
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(second, &cntr->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cntr->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&second->fid), 0);
+	CLOSE(test, &set->fid, &cntr->fid, &second->fid);
 	fixture_close(test, &f);
 }
 
@@ -167,8 +162,7 @@ static void a_set_with_members_is_in_use(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &cq->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	CLOSE(test, &set->fid, &cq->fid);
 	fixture_close(test, &f);
 }
 
@@ -210,20 +204,8 @@ static void members_take_turns(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_queue_is_ready_until_it_is_empty),
-	KUNIT_CASE(a_counter_is_ready_when_it_has_changed),
-	KUNIT_CASE(a_set_with_members_is_in_use),
-	KUNIT_CASE(members_take_turns),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_poll_set",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: poll sets");
-MODULE_LICENSE("GPL");
+CONSUMER("poll sets",
+	 KUNIT_CASE(a_queue_is_ready_until_it_is_empty),
+	 KUNIT_CASE(a_counter_is_ready_when_it_has_changed),
+	 KUNIT_CASE(a_set_with_members_is_in_use),
+	 KUNIT_CASE(members_take_turns));

@@ -4,7 +4,6 @@
  * caller while memory is short, and makes progress.
  */
 
-#include <linux/module.h>
 #include <linux/vmalloc.h>
 
 #include <kfi/kfi_atomic.h>
@@ -121,18 +120,6 @@ static void in_a_noio_scope(struct kunit *test)
 	under_pressure(test, memalloc_noio_save, memalloc_noio_restore, SPARE);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(in_a_noreclaim_scope),
-	KUNIT_CASE_SLOW(in_a_noio_scope),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_pressure",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: memory is short");
-MODULE_LICENSE("GPL");
+CONSUMER("memory is short",
+	 KUNIT_CASE_SLOW(in_a_noreclaim_scope),
+	 KUNIT_CASE_SLOW(in_a_noio_scope));

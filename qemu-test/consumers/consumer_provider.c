@@ -3,10 +3,6 @@
  * Providers in C beside the module's own.
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include <kfi/kfi_prov.h>
@@ -20,8 +16,6 @@ static struct {
 	u64			flags;
 	int			asked;
 	int			fails;
-	bool			reenters;
-	int			reentered;
 	int			cleaned;
 	struct completion	*begun;
 	struct completion	*may_end;
@@ -47,16 +41,6 @@ static int getinfo(u32 version, const char *node, const char *service, u64 flags
 	if (seen.begun) {
 		complete(seen.begun);
 		wait_for_completion(seen.may_end);
-	}
-	if (seen.reenters) {
-		struct kfi_info *inner;
-
-		/* Of the others: a callback that asks itself would not end. */
-		hints = kfi_allocinfo();
-		hints->fabric_attr->prov_name = kstrdup("kfabric", GFP_KERNEL);
-		seen.reentered = kfi_getinfo(version, node, service, flags, hints, &inner);
-		kfi_freeinfo(hints);
-		kfi_freeinfo(seen.reentered ? NULL : inner);
 	}
 	if (seen.fails)
 		return seen.fails;
@@ -190,17 +174,6 @@ static void errors_of_one_are_its_own(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), 0);
 }
 
-static void a_callback_may_call_kfabric(struct kunit *test)
-{
-	memset(&seen, 0, sizeof(seen));
-	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
-	seen.reenters = true;
-	seen.reentered = -1;
-	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric second ");
-	KUNIT_EXPECT_EQ(test, seen.reentered, 0);
-	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&second), 0);
-}
-
 static void a_newer_version_replaces(struct kunit *test)
 {
 	memset(&seen, 0, sizeof(seen));
@@ -216,61 +189,44 @@ static void a_newer_version_replaces(struct kunit *test)
 	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 }
 
-static int ask(void *arg)
+static int ask(void *unused)
 {
 	who(0, NULL);
-	complete(arg);
 	return 0;
 }
 
-static int deregister(void *arg)
+static int deregister(void *provider)
 {
-	kfi_provider_deregister(&second);
-	complete(arg);
-	return 0;
+	return kfi_provider_deregister(provider);
 }
 
 static void deregistering_waits_for_callbacks(struct kunit *test)
 {
 	DECLARE_COMPLETION_ONSTACK(begun);
 	DECLARE_COMPLETION_ONSTACK(may_end);
-	DECLARE_COMPLETION_ONSTACK(asked);
-	DECLARE_COMPLETION_ONSTACK(left);
+	struct call asked, left;
 
 	memset(&seen, 0, sizeof(seen));
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&second), 0);
 	seen.begun = &begun;
 	seen.may_end = &may_end;
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(ask, &asked, "consumer_ask"));
+	call_begin(test, &asked, ask, NULL);
 	wait_for_completion(&begun);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(deregister, &left, "consumer_leave"));
+	call_begin(test, &left, deregister, &second);
 	msleep(50);
-	KUNIT_EXPECT_FALSE(test, completion_done(&left));
+	KUNIT_EXPECT_FALSE(test, completion_done(&left.done));
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 0);
 	/* It is not found any more, and nothing else waits for it. */
 	KUNIT_EXPECT_STREQ(test, who(0, NULL), "kfabric ");
 	complete(&may_end);
-	wait_for_completion(&left);
-	wait_for_completion(&asked);
+	call_ends(test, &left, 0);
+	call_ends(test, &asked, 0);
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 1);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(bad_providers_are_refused),
-	KUNIT_CASE(two_coexist),
-	KUNIT_CASE(errors_of_one_are_its_own),
-	KUNIT_CASE(a_callback_may_call_kfabric),
-	KUNIT_CASE(a_newer_version_replaces),
-	KUNIT_CASE(deregistering_waits_for_callbacks),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_provider",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: providers");
-MODULE_LICENSE("GPL");
+CONSUMER("providers",
+	 KUNIT_CASE(bad_providers_are_refused),
+	 KUNIT_CASE(two_coexist),
+	 KUNIT_CASE(errors_of_one_are_its_own),
+	 KUNIT_CASE(a_newer_version_replaces),
+	 KUNIT_CASE(deregistering_waits_for_callbacks));

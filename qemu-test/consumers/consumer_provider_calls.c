@@ -4,10 +4,6 @@
  * itself, several names. consumer_provider has registration.
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include <kfi/kfi_prov.h>
@@ -228,31 +224,29 @@ static void names_and_versions_only(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_provider_deregister(&outer), 0);
 }
 
-static int leave(void *arg)
+static int leave(void *provider)
 {
-	kfi_provider_deregister(&outer);
-	complete(arg);
-	return 0;
+	return kfi_provider_deregister(provider);
 }
 
 /* kfi_provider_deregister() waits for references that the provider has taken. */
 static void references_are_waited_for(struct kunit *test)
 {
-	DECLARE_COMPLETION_ONSTACK(left);
+	struct call left;
 	int i;
 
 	begin(false);
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&outer), 0);
 	kfi_ref_provider(&outer);
 	kfi_ref_provider(&outer);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, kthread_run(leave, &left, "consumer_leave"));
+	call_begin(test, &left, leave, &outer);
 	for (i = 0; i < 2; i++) {
 		msleep(50);
-		KUNIT_EXPECT_FALSE(test, completion_done(&left));
+		KUNIT_EXPECT_FALSE(test, completion_done(&left.done));
 		KUNIT_EXPECT_EQ(test, seen.cleaned, 0);
 		kfi_deref_provider(&outer);
 	}
-	wait_for_completion(&left);
+	call_ends(test, &left, 0);
 	KUNIT_EXPECT_EQ(test, seen.cleaned, 1);
 	/* It can be registered again, with one reference. */
 	KUNIT_ASSERT_EQ(test, kfi_provider_register(&outer), 0);
@@ -276,21 +270,9 @@ static void references_of_an_object(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, atomic_read(&fid.ref_cnt), 0);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(each_callback_may_call_kfabric),
-	KUNIT_CASE(a_callback_changes_the_list),
-	KUNIT_CASE(names_and_versions_only),
-	KUNIT_CASE(references_are_waited_for),
-	KUNIT_CASE(references_of_an_object),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_provider_calls",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: what providers may do");
-MODULE_LICENSE("GPL");
+CONSUMER("what providers may do",
+	 KUNIT_CASE(each_callback_may_call_kfabric),
+	 KUNIT_CASE(a_callback_changes_the_list),
+	 KUNIT_CASE(names_and_versions_only),
+	 KUNIT_CASE(references_are_waited_for),
+	 KUNIT_CASE(references_of_an_object));

@@ -5,8 +5,6 @@
  * allocate does not wait for I/O.
  */
 
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -43,23 +41,16 @@ struct world {
 
 static struct world *world_open(struct kunit *test)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	struct kfi_info *info;
+	struct world *w = zeroed(test, sizeof(*w));
+	struct kfi_info *info = entry_with(test, KFI_EP_RDM, CAPS);
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	fixture_open(test, &w->f);
-	info = entry_with(test, KFI_EP_RDM, CAPS);
 	reclaim_sizes(info);
+	pair_open_from(test, &w->f, info, w->ends, 0);
 	for (i = 0; i < 2; i++) {
-		end_open(test, &w->f, info, &w->ends[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(w->ends[i].ep), 0);
 		w->mem[i] = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, ORDER);
 		KUNIT_ASSERT_NOT_NULL(test, w->mem[i]);
 	}
-	kfi_freeinfo(info);
-	for (i = 0; i < 2; i++)
-		end_knows(test, &w->ends[i], &w->ends[!i]);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(w->f.domain, w->mem[1], ROOM,
 					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &w->mr,
 					 NULL), 0);
@@ -181,23 +172,10 @@ static void deferred_work_waits_for_no_io(struct kunit *test)
 	memalloc_noio_restore(flags);
 	reclaim_end(test, r, 1);
 	KUNIT_EXPECT_EQ(test, ret, 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
+	CLOSE(test, &done->fid, &go->fid);
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(posts_of_a_softirq_wait_for_no_io),
-	KUNIT_CASE_SLOW(deferred_work_waits_for_no_io),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_reclaim",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: workers reclaim memory");
-MODULE_LICENSE("GPL");
+CONSUMER("workers reclaim memory",
+	 KUNIT_CASE_SLOW(posts_of_a_softirq_wait_for_no_io),
+	 KUNIT_CASE_SLOW(deferred_work_waits_for_no_io));

@@ -4,8 +4,6 @@
  * rejection.
  */
 
-#include <linux/module.h>
-
 #include "cm.h"
 
 static void requests_are_rejected(struct kunit *test)
@@ -132,9 +130,7 @@ static void a_backlog_limits_requests(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_reject(pep, info->handle, NULL, 0), 0);
 	kfi_freeinfo(info);
 	end_close(test, &peer);
-	KUNIT_EXPECT_EQ(test, kfi_close(&pep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&peer_eq->fid), 0);
+	CLOSE(test, &pep->fid, &eq->fid, &peer_eq->fid);
 	world_close(test, &w);
 }
 
@@ -163,8 +159,7 @@ static void requests_leave_room_for_other_events(struct kunit *test)
 	ssize_t ret;
 	int i;
 
-	clients = kunit_kcalloc(test, EVENTS + 1, sizeof(*clients), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, clients);
+	clients = zeroed(test, (EVENTS + 1) * sizeof(*clients));
 	world_open(test, &w);
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(w.f.fabric, &attr, &eq, NULL, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_passive_ep(w.f.fabric, w.info, &pep, NULL), 0);
@@ -207,8 +202,7 @@ static void requests_leave_room_for_other_events(struct kunit *test)
 	for (i = 0; i <= EVENTS; i++)
 		end_close(test, &clients[i]);
 	end_close(test, &server);
-	KUNIT_EXPECT_EQ(test, kfi_close(&pep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	CLOSE(test, &pep->fid, &eq->fid);
 	world_close(test, &w);
 }
 
@@ -228,8 +222,7 @@ static void an_event_names_no_later_endpoint(struct kunit *test)
 	u32 number;
 	int i;
 
-	peps = kunit_kcalloc(test, TRIES, sizeof(*peps), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, peps);
+	peps = zeroed(test, TRIES * sizeof(*peps));
 	world_open(test, &w);
 	second_eq = eq_open(test, &w);
 	connected_open(test, &w, w.info, &client, second_eq);
@@ -356,25 +349,13 @@ static void a_handle_outlives_its_endpoint(struct kunit *test)
 	world_close(test, &w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(requests_are_rejected),
-	KUNIT_CASE(a_request_can_be_peeked_at),
-	KUNIT_CASE(a_close_removes_requests),
-	KUNIT_CASE(a_backlog_limits_requests),
-	KUNIT_CASE(requests_leave_room_for_other_events),
-	KUNIT_CASE(an_event_names_no_later_endpoint),
-	KUNIT_CASE(a_rejected_request_stays_rejected),
-	KUNIT_CASE(a_copied_entry_has_its_own_handle),
-	KUNIT_CASE(a_handle_outlives_its_endpoint),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_requests",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: requests for connections");
-MODULE_LICENSE("GPL");
+CONSUMER("requests for connections",
+	 KUNIT_CASE(requests_are_rejected),
+	 KUNIT_CASE(a_request_can_be_peeked_at),
+	 KUNIT_CASE(a_close_removes_requests),
+	 KUNIT_CASE(a_backlog_limits_requests),
+	 KUNIT_CASE(requests_leave_room_for_other_events),
+	 KUNIT_CASE(an_event_names_no_later_endpoint),
+	 KUNIT_CASE(a_rejected_request_stays_rejected),
+	 KUNIT_CASE(a_copied_entry_has_its_own_handle),
+	 KUNIT_CASE(a_handle_outlives_its_endpoint));

@@ -5,8 +5,6 @@
  * insmod consumer_ring.ko [seconds=N]: how long it turns.
  */
 
-#include <linux/module.h>
-
 #include "ring.h"
 
 static unsigned int seconds = 3;
@@ -25,17 +23,5 @@ static void every_operation_at_once(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(every_operation_at_once),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_ring",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: a ring of endpoints");
-MODULE_LICENSE("GPL");
+CONSUMER("a ring of endpoints",
+	 KUNIT_CASE_SLOW(every_operation_at_once));

@@ -6,12 +6,7 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/delay.h>
-#include <linux/gfp.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
-#include <linux/timer.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_rma.h>
@@ -43,10 +38,8 @@ struct target {
 static void target_open(struct kunit *test, struct target *t, u64 access)
 {
 	pair_open(test, &t->f, KFI_EP_RDM, t->ends);
-	t->here = (u8 *)get_zeroed_page(GFP_KERNEL);
-	t->there = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, t->here);
-	KUNIT_ASSERT_NOT_NULL(test, t->there);
+	t->here = zeroed_page(test);
+	t->there = zeroed_page(test);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t->f.domain, t->there, ROOM, access, 0, KEY, 0, &t->mr,
 					 NULL), 0);
 }
@@ -55,8 +48,6 @@ static void target_close(struct kunit *test, struct target *t)
 {
 	KUNIT_EXPECT_EQ(test, kfi_close(&t->mr->fid), 0);
 	pair_close(test, &t->f, t->ends);
-	free_page((unsigned long)t->here);
-	free_page((unsigned long)t->there);
 }
 
 static void bytes_are_written_and_read(struct kunit *test)
@@ -210,8 +201,7 @@ static void data_and_injected_bytes_arrive(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_inject_write(ep, t.here, 257, peer, 0, KEY), -KFI_EMSGSIZE);
 	nothing(test, &t.ends[0]);
 	nothing(test, &t.ends[1]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&t.mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &t.mr->fid, &cntr->fid);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t.f.domain, t.there, ROOM, REMOTE, 0, KEY, 0, &t.mr,
 					 NULL), 0);
 	target_close(test, &t);
@@ -344,30 +334,24 @@ static void arguments_are_checked(struct kunit *test)
 }
 
 /**
- * struct softirq - what a timer posts
- * @timer: the timer, which runs in a softirq
+ * struct softirq - what is posted in a softirq
  * @t: the endpoints
  * @local: a region of @t->here, whose descriptor the operations have
  * @biov: pages of @t->here
  * @descs: the descriptor of each
- * @ret: the first error
  * @too_long: the error of a list that is too long there
- * @done: the timer has expired
  */
 struct softirq {
-	struct timer_list	timer;
 	struct target		*t;
 	struct kfid_mr		*local;
 	struct bio_vec		biov[257];
 	void			*descs[257];
-	ssize_t			ret;
 	ssize_t			too_long;
-	struct completion	done;
 };
 
-static void post_in_softirq(struct timer_list *timer)
+static int post_in_softirq(void *arg)
 {
-	struct softirq *s = container_of(timer, struct softirq, timer);
+	struct softirq *s = arg;
 	struct kfi_rma_iov remote[] = {
 		{ .addr = 0, .len = 2, .key = KEY },
 		{ .addr = 2, .len = 254, .key = KEY },
@@ -382,26 +366,23 @@ static void post_in_softirq(struct timer_list *timer)
 		.rma_iov_count = 2,
 		.context = s,
 	};
-	int i;
+	int i, ret;
 
 	for (i = 0; i < ARRAY_SIZE(s->descs); i++)
 		s->descs[i] = kfi_mr_desc(s->local);
-	s->ret = kfi_writemsg(s->t->ends[0].ep, &msg, KFI_COMPLETION);
+	ret = kfi_writemsg(s->t->ends[0].ep, &msg, KFI_COMPLETION);
 	msg.iov_count = 257;
 	s->too_long = kfi_writemsg(s->t->ends[0].ep, &msg, KFI_COMPLETION);
-	if (!s->ret)
-		s->ret = kfi_read(s->t->ends[0].ep, s->t->here + 1000, 1000,
-				  kfi_mr_desc(s->local), msg.addr, 0, KEY, s);
-	complete(&s->done);
+	return ret ?: kfi_read(s->t->ends[0].ep, s->t->here + 1000, 1000, kfi_mr_desc(s->local),
+			       msg.addr, 0, KEY, s);
 }
 
 static void posts_need_not_sleep(struct kunit *test)
 {
-	struct softirq *s = kunit_kzalloc(test, sizeof(*s), GFP_KERNEL);
+	struct softirq *s = zeroed(test, sizeof(*s));
 	struct target t;
 	int i, before;
 
-	KUNIT_ASSERT_NOT_NULL(test, s);
 	target_open(test, &t, REMOTE);
 	s->t = &t;
 	for (i = 0; i < ARRAY_SIZE(s->biov); i++)
@@ -410,18 +391,13 @@ static void posts_need_not_sleep(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(t.f.domain, t.here, ROOM, KFI_READ | KFI_WRITE, 0,
 					 KEY + 1, 0, &s->local, NULL), 0);
 	before = page_count(virt_to_page(t.here));
-	init_completion(&s->done);
-	timer_setup(&s->timer, post_in_softirq, 0);
-	mod_timer(&s->timer, jiffies + 1);
-	wait_for_completion(&s->done);
-	KUNIT_EXPECT_EQ(test, s->ret, 0);
+	KUNIT_EXPECT_EQ(test, call_in_softirq(post_in_softirq, s), 0);
 	KUNIT_EXPECT_EQ(test, s->too_long, -KFI_E2BIG);
 	completed(test, &t.ends[0], s, WRITTEN, 0);
 	completed(test, &t.ends[0], s, READ_, 0);
 	KUNIT_EXPECT_MEMEQ(test, t.there, t.here, 256);
 	KUNIT_EXPECT_EQ(test, t.there[256], 0);
 	KUNIT_EXPECT_MEMEQ(test, t.here + 1000, t.there, 1000);
-	timer_delete_sync(&s->timer);
 	/* A worker has posted, and drops its references soon after. */
 	for (i = 0; i < LONG && page_count(virt_to_page(t.here)) != before; i++)
 		usleep_range(1000, 2000);
@@ -510,24 +486,12 @@ static void a_region_is_closed_while_a_peer_writes(struct kunit *test)
 	target_close(test, &t);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(bytes_are_written_and_read),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(data_and_injected_bytes_arrive),
-	KUNIT_CASE(refused_accesses_fail),
-	KUNIT_CASE(a_refresh_changes_no_region),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(posts_need_not_sleep),
-	KUNIT_CASE(a_region_is_closed_while_a_peer_writes),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_rma",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: remote memory access");
-MODULE_LICENSE("GPL");
+CONSUMER("remote memory access",
+	 KUNIT_CASE(bytes_are_written_and_read),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(data_and_injected_bytes_arrive),
+	 KUNIT_CASE(refused_accesses_fail),
+	 KUNIT_CASE(a_refresh_changes_no_region),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(posts_need_not_sleep),
+	 KUNIT_CASE(a_region_is_closed_while_a_peer_writes));

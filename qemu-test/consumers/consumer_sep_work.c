@@ -5,9 +5,6 @@
  * fi_trigger(3)).
  */
 
-#include <linux/gfp.h>
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -15,15 +12,6 @@
 #include "sep.h"
 
 #define KEY	7
-
-/* A page of the test. */
-static u8 *room(struct kunit *test)
-{
-	u8 *page = kunit_kzalloc(test, PAGE_SIZE, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, page);
-	return page;
-}
 
 /* How kfi_tx_context() ends with @attr. */
 static int try_tx(struct kfid_ep *sep, struct kfi_tx_attr attr)
@@ -98,8 +86,7 @@ static void attributes_are_those_of_the_endpoint_or_less(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, kfi_rx_context(sep, 0, &rx, &ep, NULL), 0);
 	KUNIT_EXPECT_EQ(test, rx.caps & (KFI_MSG | KFI_RECV | KFI_DIRECTED_RECV),
 			KFI_MSG | KFI_RECV);
-	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&sep->fid), 0);
+	CLOSE(test, &ep->fid, &sep->fid);
 	kfi_freeinfo(info);
 	fixture_close(test, &f);
 }
@@ -127,7 +114,7 @@ static void count_rx(struct kunit *test, struct sep *s, int i, struct kfid_cntr 
 static void contexts_count(struct kunit *test)
 {
 	struct kfid_cntr *sends, *writes, *reads, *received, *accessed;
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kfi_cq_err_entry error = {};
 	struct kfi_cq_tagged_entry entry;
 	kfi_addr_t peer;
@@ -195,18 +182,14 @@ static void contexts_count(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&received->fid), -KFI_EBUSY);
 	sep_close(test, &seps[0]);
 	sep_close(test, &seps[1]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&sends->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&writes->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&reads->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&received->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&accessed->fid), 0);
+	CLOSE(test, &sends->fid, &writes->fid, &reads->fid, &received->fid, &accessed->fid);
 	fixture_close(test, &f);
 }
 
 /* Operations of contexts wait for a counter, as those of endpoints do. */
 static void contexts_are_triggered(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kfi_triggered_context first = { .event_type = KFI_TRIGGER_THRESHOLD };
 	struct kfi_triggered_context second;
 	struct kvec from = { here, 8 }, to = { there, 8 };
@@ -254,7 +237,7 @@ static void contexts_are_triggered(struct kunit *test)
 /* Deferred work of contexts. */
 static void contexts_have_deferred_work(struct kunit *test)
 {
-	u8 *here = room(test), *there = room(test);
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
 	struct kvec from = { here, 8 }, to = { there, 8 };
 	struct kfi_op_msg send = {}, receive = {};
 	struct kfi_op_rma write = {};
@@ -321,25 +304,12 @@ static void contexts_have_deferred_work(struct kunit *test)
 	}
 	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	sep_close(test, &s);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
+	CLOSE(test, &go->fid, &done->fid);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_those_of_the_endpoint_or_less),
-	KUNIT_CASE(contexts_count),
-	KUNIT_CASE(contexts_are_triggered),
-	KUNIT_CASE(contexts_have_deferred_work),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_sep_work",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: attributes, counters and deferred work of contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("attributes, counters and deferred work of contexts",
+	 KUNIT_CASE(attributes_are_those_of_the_endpoint_or_less),
+	 KUNIT_CASE(contexts_count),
+	 KUNIT_CASE(contexts_are_triggered),
+	 KUNIT_CASE(contexts_have_deferred_work));

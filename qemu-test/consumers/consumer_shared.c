@@ -3,9 +3,6 @@
  * Shared contexts: their attributes and bindings, and what they refuse.
  */
 
-#include <linux/gfp.h>
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
@@ -78,32 +75,24 @@ static void attributes_are_checked(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-/* A receive context has the operations of an endpoint; most have no meaning. */
+/*
+ * A receive context has the operations of an endpoint; most have no meaning.
+ * consumer_slots has those that return -KFI_ENOSYS.
+ */
 static void other_operations_fail(struct kunit *test)
 {
 	const int level = KFI_OPT_ENDPOINT, least = KFI_OPT_MIN_MULTI_RECV;
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	size_t len = sizeof(addr), value = 99;
-	struct kfid_ep *srx, *alias, *none;
-	struct kfid_stx *stx;
+	struct kfid_ep *srx, *alias;
+	u8 *word = zeroed(test, 8);
 	struct fixture f;
 	struct kfid_cq *cq;
-	u64 *word = kunit_kzalloc(test, sizeof(*word), GFP_KERNEL);
 	u64 flags;
 
-	KUNIT_ASSERT_NOT_NULL(test, word);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_srx_context(f.domain, NULL, &srx, NULL), 0);
-	KUNIT_ASSERT_EQ(test, kfi_stx_context(f.domain, NULL, &stx, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, NULL, &cq, NULL, NULL), 0);
-	KUNIT_EXPECT_EQ(test, srx->ops->size, sizeof(struct kfi_ops_ep));
-	KUNIT_EXPECT_EQ(test, srx->msg->size, sizeof(struct kfi_ops_msg));
-	KUNIT_EXPECT_EQ(test, srx->tagged->size, sizeof(struct kfi_ops_tagged));
-	KUNIT_EXPECT_EQ(test, srx->cm->size, sizeof(struct kfi_ops_cm));
-	KUNIT_EXPECT_EQ(test, srx->rma->size, sizeof(struct kfi_ops_rma));
-	KUNIT_EXPECT_EQ(test, srx->atomic->size, sizeof(struct kfi_ops_atomic));
-	KUNIT_EXPECT_EQ(test, stx->ops->size, sizeof(struct kfi_ops_ep));
-
 	/* It is ready; to enable it changes nothing. */
 	KUNIT_EXPECT_EQ(test, kfi_enable(srx), 0);
 	KUNIT_EXPECT_EQ(test, kfi_enable(srx), 0);
@@ -123,8 +112,6 @@ static void other_operations_fail(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_write(srx, word, 8, NULL, 0, 0, 0, NULL), -KFI_EOPNOTSUPP);
 	KUNIT_EXPECT_EQ(test, kfi_atomic(srx, word, 1, NULL, 0, 0, 0, KFI_UINT64, KFI_SUM, NULL),
 			-KFI_EOPNOTSUPP);
-	KUNIT_EXPECT_EQ(test, kfi_tx_context(srx, 0, NULL, &none, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_rx_context(srx, 0, NULL, &none, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_cancel(&srx->fid, NULL), -KFI_ENOENT);
 
 	KUNIT_EXPECT_EQ(test, kfi_setopt(&srx->fid, level, least, &value, sizeof(value)), 0);
@@ -139,17 +126,7 @@ static void other_operations_fail(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flags, KFI_RECV | KFI_MULTI_RECV);
 	KUNIT_ASSERT_EQ(test, kfi_ep_alias(srx, &alias, KFI_RECV), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&srx->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alias->fid), 0);
-
-	KUNIT_EXPECT_EQ(test, stx->ops->cancel(&stx->fid, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, stx->ops->getopt(&stx->fid, level, least, &value, &len),
-			-KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, stx->ops->setopt(&stx->fid, level, least, &value, len), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_control(&stx->fid, KFI_ENABLE, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, stx->fid.ops->bind(&stx->fid, &cq->fid, 0), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&stx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&srx->fid), 0);
+	CLOSE(test, &alias->fid, &cq->fid, &srx->fid);
 	fixture_close(test, &f);
 }
 
@@ -178,10 +155,9 @@ static void bindings_are_checked(struct kunit *test)
 	struct kfid_ep *alien, *ep, *narrow;
 	struct kfid_stx *stx, *alien_stx;
 	struct fixture other;
-	u8 *byte = kunit_kzalloc(test, 1, GFP_KERNEL);
+	u8 *byte = zeroed(test, 1);
 	struct pool pool;
 
-	KUNIT_ASSERT_NOT_NULL(test, byte);
 	pool_open(test, &pool, KFI_EP_RDM, NULL, 0);
 	fixture_open(test, &other);
 	KUNIT_ASSERT_EQ(test, kfi_srx_context(other.domain, NULL, &alien, NULL), 0);
@@ -240,10 +216,7 @@ static void bindings_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
 	KUNIT_EXPECT_EQ(test, try_member(test, &pool, pool.sender.av, pool.sender.cq,
 					 both | KFI_SELECTIVE_COMPLETION), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&stx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&narrow->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien_stx->fid), 0);
+	CLOSE(test, &stx->fid, &narrow->fid, &alien->fid, &alien_stx->fid);
 	fixture_close(test, &other);
 	pool_close(test, &pool);
 }
@@ -251,8 +224,8 @@ static void bindings_are_checked(struct kunit *test)
 /* Endpoints share the room of a transmit context, and have their own CQs. */
 static void transmits_share_room(struct kunit *test)
 {
-	u8 *from = kunit_kzalloc(test, LONG_MESSAGE, GFP_KERNEL);
-	u8 *to = kunit_kzalloc(test, LONG_MESSAGE, GFP_KERNEL);
+	u8 *from = zeroed(test, LONG_MESSAGE);
+	u8 *to = zeroed(test, LONG_MESSAGE);
 	struct kfi_tx_attr attr = { .size = 2 };
 	struct end ends[2], target;
 	struct kfid_stx *stx;
@@ -260,12 +233,9 @@ static void transmits_share_room(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, from);
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	fixture_open(test, &f);
 	info = entry_of(test, KFI_EP_RDM);
-	end_open(test, &f, info, &target, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(target.ep), 0);
+	end_open_enabled(test, &f, info, &target);
 	KUNIT_ASSERT_EQ(test, kfi_stx_context(f.domain, &attr, &stx, NULL), 0);
 	KUNIT_EXPECT_EQ(test, attr.size, 2);
 	info->ep_attr->tx_ctx_cnt = KFI_SHARED_CONTEXT;
@@ -311,20 +281,8 @@ static void transmits_share_room(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(attributes_are_checked),
-	KUNIT_CASE(other_operations_fail),
-	KUNIT_CASE(bindings_are_checked),
-	KUNIT_CASE(transmits_share_room),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_shared",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: shared contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("shared contexts",
+	 KUNIT_CASE(attributes_are_checked),
+	 KUNIT_CASE(other_operations_fail),
+	 KUNIT_CASE(bindings_are_checked),
+	 KUNIT_CASE(transmits_share_room));

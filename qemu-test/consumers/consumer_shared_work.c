@@ -4,9 +4,6 @@
  * fi_trigger(3)).
  */
 
-#include <linux/gfp.h>
-#include <linux/module.h>
-
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_trigger.h>
 
@@ -17,15 +14,6 @@
 /* More bytes than are buffered at the receiver. */
 #define LONG_MESSAGE	(16 << 10)
 
-/* A page of the test. */
-static u8 *room(struct kunit *test, size_t len)
-{
-	u8 *buf = kunit_kzalloc(test, len, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
-
 /* Opens a pool of one member with @caps, and a context with @attr. */
 static void pool_open_with(struct kunit *test, struct pool *pool, u64 caps,
 			   struct kfi_rx_attr *attr)
@@ -34,8 +22,7 @@ static void pool_open_with(struct kunit *test, struct pool *pool, u64 caps,
 
 	fixture_open(test, &pool->f);
 	pool->info = entry_with(test, KFI_EP_RDM, caps);
-	end_open(test, &pool->f, pool->info, &pool->sender, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(pool->sender.ep), 0);
+	end_open_enabled(test, &pool->f, pool->info, &pool->sender);
 	pool->info->ep_attr->rx_ctx_cnt = KFI_SHARED_CONTEXT;
 	KUNIT_ASSERT_EQ(test, kfi_srx_context(pool->f.domain, attr, &pool->srx, pool), 0);
 	pool->all.ep = pool->srx;
@@ -66,7 +53,7 @@ static void tagged_rma_takes_a_shared_receive(struct kunit *test)
 {
 	const u64 out = KFI_TAGGED | KFI_RMA | KFI_SEND, in = KFI_TAGGED | KFI_RMA | KFI_RECV;
 	struct kfi_rx_attr attr = { .caps = CAPS };
-	u8 *here = room(test, 8), *there = room(test, 8);
+	u8 *here = zeroed(test, 8), *there = zeroed(test, 8);
 	struct pool pool;
 	int ret;
 
@@ -106,15 +93,14 @@ static void tagged_rma_takes_a_shared_receive(struct kunit *test)
 /* Receives of members with fewer capabilities than the context are not for tagged RMA. */
 static void tagged_rma_needs_the_capability(struct kunit *test)
 {
-	u8 *here = room(test, 8), *there = room(test, 8);
+	u8 *here = zeroed(test, 8), *there = zeroed(test, 8);
 	struct pool pool;
 
 	pool_open_with(test, &pool, KFI_MSG | KFI_RMA | KFI_TAGGED, NULL);
 	end_close(test, &pool.sender);
 	kfi_freeinfo(pool.info);
 	pool.info = entry_with(test, KFI_EP_RDM, CAPS);
-	end_open(test, &pool.f, pool.info, &pool.sender, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(pool.sender.ep), 0);
+	end_open_enabled(test, &pool.f, pool.info, &pool.sender);
 	pool.all.ep = pool.members[0].ep;
 	end_knows(test, &pool.sender, &pool.all);
 	pool.members[0].addr = pool.sender.peer;
@@ -131,7 +117,7 @@ static void tagged_rma_needs_the_capability(struct kunit *test)
 /* Deferred work of endpoints that share the room of one transmit waits for that room. */
 static void deferred_work_waits_for_shared_room(struct kunit *test)
 {
-	u8 *from = room(test, LONG_MESSAGE), *to = room(test, LONG_MESSAGE);
+	u8 *from = zeroed(test, LONG_MESSAGE), *to = zeroed(test, LONG_MESSAGE);
 	struct kvec iov = { from, LONG_MESSAGE };
 	struct kfi_tx_attr attr = { .size = 1 };
 	struct kfi_deferred_work *works;
@@ -143,14 +129,11 @@ static void deferred_work_waits_for_shared_room(struct kunit *test)
 	struct fixture f;
 	int i;
 
-	works = kunit_kcalloc(test, 6, sizeof(*works), GFP_KERNEL);
-	sends = kunit_kcalloc(test, 6, sizeof(*sends), GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, works);
-	KUNIT_ASSERT_NOT_NULL(test, sends);
+	works = zeroed(test, 6 * sizeof(*works));
+	sends = zeroed(test, 6 * sizeof(*sends));
 	fixture_open(test, &f);
 	info = entry_of(test, KFI_EP_RDM);
-	end_open(test, &f, info, &target, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(target.ep), 0);
+	end_open_enabled(test, &f, info, &target);
 	KUNIT_ASSERT_EQ(test, kfi_stx_context(f.domain, &attr, &stx, NULL), 0);
 	info->ep_attr->tx_ctx_cnt = KFI_SHARED_CONTEXT;
 	go = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
@@ -197,24 +180,11 @@ static void deferred_work_waits_for_shared_room(struct kunit *test)
 	end_close(test, &ends[1]);
 	KUNIT_EXPECT_EQ(test, kfi_close(&stx->fid), 0);
 	end_close(test, &target);
-	KUNIT_EXPECT_EQ(test, kfi_close(&go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
+	CLOSE(test, &go->fid, &done->fid);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(tagged_rma_takes_a_shared_receive),
-	KUNIT_CASE(tagged_rma_needs_the_capability),
-	KUNIT_CASE(deferred_work_waits_for_shared_room),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_shared_work",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tagged RMA and deferred work of shared contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("tagged RMA and deferred work of shared contexts",
+	 KUNIT_CASE(tagged_rma_takes_a_shared_receive),
+	 KUNIT_CASE(tagged_rma_needs_the_capability),
+	 KUNIT_CASE(deferred_work_waits_for_shared_room));

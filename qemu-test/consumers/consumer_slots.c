@@ -4,8 +4,6 @@
  * of the table. An operation that an object does not have returns -KFI_ENOSYS.
  */
 
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 
@@ -117,7 +115,7 @@ static void tables_of_fabrics_and_domains_are_full(struct kunit *test)
 
 static void tables_of_queues_counters_and_regions_are_full(struct kunit *test)
 {
-	u8 *buf = kunit_kzalloc(test, 8, GFP_KERNEL);
+	u8 *buf = zeroed(test, 8);
 	struct kfid_cntr *cntr;
 	struct kfid_av *av;
 	struct kfid_cq *cq;
@@ -126,7 +124,6 @@ static void tables_of_queues_counters_and_regions_are_full(struct kunit *test)
 	struct fixture f;
 	u64 flags = 0;
 
-	KUNIT_ASSERT_NOT_NULL(test, buf);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_av_open(f.domain, NULL, &av, NULL), 0);
 	look_at_head(test, &av->fid, KFI_CLASS_AV);
@@ -180,8 +177,7 @@ static void tables_of_endpoints_are_full(struct kunit *test)
 		KUNIT_ASSERT_EQ(test, kfi_ep_alias(ep, &alias, KFI_TRANSMIT), 0);
 		look_at_ep(test, alias, KFI_CLASS_EP);
 		has_no_contexts(test, alias);
-		KUNIT_EXPECT_EQ(test, kfi_close(&alias->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&ep->fid), 0);
+		CLOSE(test, &alias->fid, &ep->fid);
 		kfi_freeinfo(info);
 	}
 	fixture_close(test, &f);
@@ -381,22 +377,10 @@ static void tables_of_scalable_endpoints_are_full(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(tables_of_fabrics_and_domains_are_full),
-	KUNIT_CASE(tables_of_queues_counters_and_regions_are_full),
-	KUNIT_CASE(tables_of_endpoints_are_full),
-	KUNIT_CASE(tables_of_shared_contexts_are_full),
-	KUNIT_CASE(tables_of_passive_endpoints_are_full),
-	KUNIT_CASE(tables_of_scalable_endpoints_are_full),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_slots",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tables of operations");
-MODULE_LICENSE("GPL");
+CONSUMER("tables of operations",
+	 KUNIT_CASE(tables_of_fabrics_and_domains_are_full),
+	 KUNIT_CASE(tables_of_queues_counters_and_regions_are_full),
+	 KUNIT_CASE(tables_of_endpoints_are_full),
+	 KUNIT_CASE(tables_of_shared_contexts_are_full),
+	 KUNIT_CASE(tables_of_passive_endpoints_are_full),
+	 KUNIT_CASE(tables_of_scalable_endpoints_are_full));

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Receives of a shared receive context: which messages they take, where they
- * complete, and what remains when endpoints close.
+ * Receives of a shared receive context: how they are posted, cancelled, searched
+ * for and triggered, and where they complete.
  */
 
 #include <linux/bottom_half.h>
-#include <linux/delay.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 
 #include <kfi/kfi_trigger.h>
 
@@ -15,17 +12,7 @@
 
 #define SENT		(KFI_MSG | KFI_SEND)
 #define RECEIVED	(KFI_MSG | KFI_RECV)
-/* More bytes than are buffered at the receiver. */
-#define LONG_MESSAGE	(16 << 10)
-#define ROOM		(2 * LONG_MESSAGE)
-
-static u8 *room(struct kunit *test)
-{
-	u8 *buf = kunit_kzalloc(test, ROOM, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
+#define ROOM		PAGE_SIZE
 
 /* Sends @len bytes to a member. */
 static void send_to(struct kunit *test, struct pool *pool, int member, u8 *from, size_t len)
@@ -39,116 +26,11 @@ static void sent(struct kunit *test, struct pool *pool, u8 *from)
 	completed(test, &pool->sender, from, SENT, 0);
 }
 
-/* The oldest receive takes a message, whichever endpoint it comes to. */
-static void the_oldest_receive_takes_a_message(struct kunit *test)
-{
-	u8 *to = room(test), *from = room(test);
-	struct kfi_cq_tagged_entry entry;
-	struct pool pool;
-	int i;
-
-	pool_open_whole(test, &pool);
-	for (i = 0; i < 6; i++)
-		KUNIT_EXPECT_EQ(test, kfi_recv(pool.srx, to + 64 * i, 64, NULL, ANY, to + i), 0);
-	for (i = 0; i < 2; i++)
-		KUNIT_EXPECT_EQ(test, kfi_trecv(pool.srx, to + 64 * (6 + i), 64, NULL, ANY, i, 0,
-						to + 6 + i), 0);
-	for (i = 0; i < 6; i++) {
-		from[i] = 'a' + i;
-		send_to(test, &pool, (i + 1) % MEMBERS, from + i, i);
-		sent(test, &pool, from + i);
-		completed(test, &pool.all, to + i, RECEIVED, i);
-		KUNIT_EXPECT_MEMEQ(test, to + 64 * i, from + i, i);
-	}
-	/* By tag, the second one first. */
-	for (i = 1; i >= 0; i--) {
-		KUNIT_EXPECT_EQ(test, kfi_tsend(pool.sender.ep, from + i, 1, NULL,
-						pool.members[i].addr, i, from), 0);
-		completed(test, &pool.sender, from, KFI_TAGGED | KFI_SEND, 0);
-		entry = completed(test, &pool.all, to + 6 + i, KFI_TAGGED | KFI_RECV, 1);
-		KUNIT_EXPECT_EQ(test, entry.tag, i);
-	}
-	nothing(test, &pool.all);
-	/* Each endpoint counts its own. */
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(pool.members[0].received), 3);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(pool.members[1].received), 3);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(pool.members[2].received), 2);
-	pool_close_whole(test, &pool);
-}
-
-/* Messages without a receive wait in the order in which they came. */
-static void messages_wait_for_a_receive(struct kunit *test)
-{
-	static const size_t lengths[] = { 8, LONG_MESSAGE, 0, 100 };
-	u8 *to = room(test), *from = room(test);
-	struct pool pool;
-	int i;
-
-	pool_open_whole(test, &pool);
-	for (i = 0; i < ARRAY_SIZE(lengths); i++) {
-		from[i] = 'k' + i;
-		send_to(test, &pool, i % MEMBERS, from + i, lengths[i]);
-		/* Short ones are copied. */
-		if (lengths[i] < LONG_MESSAGE)
-			sent(test, &pool, from + i);
-	}
-	nothing(test, &pool.sender);
-	for (i = 0; i < ARRAY_SIZE(lengths); i++) {
-		KUNIT_EXPECT_EQ(test, kfi_recv(pool.srx, to, ROOM, NULL, ANY, to + i), 0);
-		completed(test, &pool.all, to + i, RECEIVED, lengths[i]);
-		if (lengths[i])
-			KUNIT_EXPECT_EQ(test, to[0], 'k' + i);
-	}
-	sent(test, &pool, from + 1);
-	nothing(test, &pool.all);
-	pool_close_whole(test, &pool);
-}
-
-/* The messages of an endpoint that closes are dropped; those of others stay. */
-static void a_closed_endpoint_takes_its_messages_along(struct kunit *test)
-{
-	u8 *to = room(test), *from = room(test);
-	struct pool pool;
-	int i;
-
-	pool_open_whole(test, &pool);
-	for (i = 0; i < 2; i++) {
-		from[i] = 'm' + i;
-		send_to(test, &pool, i, from + i, 8);
-		sent(test, &pool, from + i);
-	}
-	send_to(test, &pool, 0, from, LONG_MESSAGE);
-	send_to(test, &pool, 2, from + 2, LONG_MESSAGE);
-	member_close(test, &pool.members[0]);
-	failed(test, &pool.sender, from, KFI_EHOSTUNREACH);
-	for (i = 1; i < 3; i++) {
-		KUNIT_EXPECT_EQ(test, kfi_recv(pool.srx, to, ROOM, NULL, ANY, to), 0);
-		completed(test, &pool.all, to, RECEIVED, i == 1 ? 8 : LONG_MESSAGE);
-		KUNIT_EXPECT_EQ(test, to[0], i == 1 ? 'n' : 0);
-	}
-	sent(test, &pool, from + 2);
-	/* A receive outlives all endpoints, and the CQ and the AV are free. */
-	KUNIT_EXPECT_EQ(test, kfi_recv(pool.srx, to, ROOM, NULL, ANY, to), 0);
-	member_close(test, &pool.members[1]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&pool.all.cq->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&pool.all.av->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&pool.srx->fid), -KFI_EBUSY);
-	member_close(test, &pool.members[2]);
-	member_open(test, &pool, &pool.members[0]);
-	member_enable(test, &pool, &pool.members[0]);
-	send_to(test, &pool, 0, from + 1, 8);
-	sent(test, &pool, from + 1);
-	completed(test, &pool.all, to, RECEIVED, 8);
-	member_close(test, &pool.members[0]);
-	nothing(test, &pool.all);
-	pool_close(test, &pool);
-}
-
 /* Room in the CQ is reserved for what was posted before it was known. */
 static void receives_are_posted_before_endpoints(struct kunit *test)
 {
 	struct kfi_rx_attr attr = { .size = 8 };
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct pool pool;
 	int i;
 
@@ -187,7 +69,7 @@ static void receives_are_posted_before_endpoints(struct kunit *test)
 /* A cancelled receive is reported in the CQ of the endpoints. */
 static void receives_are_cancelled(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kvec iov = { to, ROOM };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
 			       .context = from };
@@ -213,47 +95,10 @@ static void receives_are_cancelled(struct kunit *test)
 	pool_close_whole(test, &pool);
 }
 
-/* Messages of several endpoints fill one buffer. */
-static void a_buffer_takes_messages_of_all(struct kunit *test)
-{
-	u8 *to = room(test), *from = room(test);
-	struct kvec iov = { to, 5 * 64 + 10 };
-	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
-			       .context = to };
-	struct kfi_cq_tagged_entry entry;
-	size_t least = 64;
-	struct pool pool;
-	int i;
-
-	pool_open_whole(test, &pool);
-	KUNIT_EXPECT_EQ(test, kfi_setopt(&pool.srx->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV,
-					 &least, sizeof(least)), 0);
-	/* Two wait for it, to different endpoints. */
-	for (i = 0; i < 5; i++) {
-		if (i == 2)
-			KUNIT_EXPECT_EQ(test, kfi_recvmsg(pool.srx, &msg, KFI_MULTI_RECV), 0);
-		from[i] = 'a' + i;
-		send_to(test, &pool, i % MEMBERS, from + i, 64);
-		sent(test, &pool, from + i);
-	}
-	for (i = 0; i < 5; i++) {
-		/* The last one releases the buffer. */
-		entry = completed(test, &pool.all, to,
-				  RECEIVED | (i == 4 ? KFI_MULTI_RECV : 0), 64);
-		KUNIT_EXPECT_PTR_EQ(test, (u8 *)entry.buf, to + 64 * i);
-		KUNIT_EXPECT_EQ(test, to[64 * i], 'a' + i);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_cancel(&pool.srx->fid, to), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(pool.members[0].received), 2);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(pool.members[2].received), 1);
-	nothing(test, &pool.all);
-	pool_close_whole(test, &pool);
-}
-
 /* A search looks at the messages of all endpoints. */
 static void messages_are_searched(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kvec iov = { to, 64 };
 	struct kfi_msg_tagged msg = {
 		.type = KFI_KVEC,
@@ -302,7 +147,7 @@ static void messages_are_searched(struct kunit *test)
 /* A receive from one source, by the AV that all endpoints have. */
 static void receives_take_one_source(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kfid_ep *ep;
 	struct sockaddr_in addr;
 	size_t len = sizeof(addr);
@@ -357,7 +202,7 @@ static ssize_t recv_in_softirq(struct kfid_ep *srx, u8 *to, void *context)
 /* A receive is posted where the caller may not sleep, and cancelled there. */
 static void receives_are_posted_in_softirqs(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kfi_rx_attr attr = { .size = 2 };
 	struct pool pool;
 	int i;
@@ -385,7 +230,7 @@ static void receives_are_posted_in_softirqs(struct kunit *test)
 /* A counter posts a receive to a context; deferred work cannot. */
 static void a_counter_triggers_a_receive(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kfi_triggered_context when = { .event_type = KFI_TRIGGER_THRESHOLD };
 	struct kvec iov = { to, 8 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
@@ -416,26 +261,10 @@ static void a_counter_triggers_a_receive(struct kunit *test)
 	pool_close_whole(test, &pool);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(the_oldest_receive_takes_a_message),
-	KUNIT_CASE(messages_wait_for_a_receive),
-	KUNIT_CASE(a_closed_endpoint_takes_its_messages_along),
-	KUNIT_CASE(receives_are_posted_before_endpoints),
-	KUNIT_CASE(receives_are_cancelled),
-	KUNIT_CASE(a_buffer_takes_messages_of_all),
-	KUNIT_CASE(messages_are_searched),
-	KUNIT_CASE(receives_take_one_source),
-	KUNIT_CASE(receives_are_posted_in_softirqs),
-	KUNIT_CASE(a_counter_triggers_a_receive),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_srx",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: shared receive contexts");
-MODULE_LICENSE("GPL");
+CONSUMER("shared receive contexts",
+	 KUNIT_CASE(receives_are_posted_before_endpoints),
+	 KUNIT_CASE(receives_are_cancelled),
+	 KUNIT_CASE(messages_are_searched),
+	 KUNIT_CASE(receives_take_one_source),
+	 KUNIT_CASE(receives_are_posted_in_softirqs),
+	 KUNIT_CASE(a_counter_triggers_a_receive));

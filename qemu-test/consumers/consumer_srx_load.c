@@ -5,11 +5,6 @@
  * meanwhile.
  */
 
-#include <linux/completion.h>
-#include <linux/gfp.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
-
 #include "pool.h"
 
 #define SENDERS		4
@@ -189,16 +184,14 @@ static void start(struct kunit *test, int (*run)(void *), struct thread *thread)
 
 static void every_message_arrives_once(struct kunit *test)
 {
-	struct load *load = kunit_kzalloc(test, sizeof(*load), GFP_KERNEL);
+	struct load *load = zeroed(test, sizeof(*load));
 	struct thread threads[SENDERS + RECEIVERS + 1];
 	struct pool *pool;
 	struct kfi_info *info;
 	u64 received = 0;
 	int i, j;
 
-	KUNIT_ASSERT_NOT_NULL(test, load);
-	load->seen = kunit_kzalloc(test, SENDERS * messages, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, load->seen);
+	load->seen = zeroed(test, SENDERS * messages);
 	pool = &load->pool;
 	spin_lock_init(&load->lock);
 	init_completion(&load->done);
@@ -206,8 +199,7 @@ static void every_message_arrives_once(struct kunit *test)
 	pool_open_whole(test, pool);
 	info = entry_of(test, KFI_EP_RDM);
 	for (i = 0; i < SENDERS; i++) {
-		end_open(test, &pool->f, info, &load->ends[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(load->ends[i].ep), 0);
+		end_open_enabled(test, &pool->f, info, &load->ends[i]);
 		for (j = 0; j < MEMBERS; j++) {
 			struct end member = { .ep = pool->members[j].ep };
 
@@ -247,17 +239,5 @@ static void every_message_arrives_once(struct kunit *test)
 	pool_close_whole(test, pool);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(every_message_arrives_once),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_srx_load",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: a shared receive context under load");
-MODULE_LICENSE("GPL");
+CONSUMER("a shared receive context under load",
+	 KUNIT_CASE_SLOW(every_message_arrives_once));

@@ -3,10 +3,7 @@
  * Connected endpoints and datagram endpoints that share receives.
  */
 
-#include <linux/delay.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
-
+#include "cm.h"
 #include "pool.h"
 
 #define SENT		(KFI_MSG | KFI_SEND)
@@ -14,189 +11,80 @@
 #define ROOM		PAGE_SIZE
 #define CLIENTS		3
 
-/**
- * struct world - a server whose connections share receives, and its clients
- * @pool: the context and what the endpoints of the server have in common
- * @info: an entry for the clients
- * @pep: listens
- * @addr: where
- * @eq: events of the server
- * @servers: endpoints of the server
- * @clients: the clients; @peer is not used
- * @client_eq: their events
- */
-struct world {
-	struct pool		pool;
-	struct kfi_info		*info;
-	struct kfid_pep		*pep;
-	struct sockaddr_in	addr;
-	struct kfid_eq		*eq;
-	struct kfid_ep		*servers[CLIENTS];
-	struct end		clients[CLIENTS];
-	struct kfid_eq		*client_eq;
-};
-
-static u8 *room(struct kunit *test)
+/* Connects a client with an endpoint that uses @srx and @cq. Returns the endpoint. */
+static struct kfid_ep *connect(struct kunit *test, struct world *w, struct end *client,
+			       struct kfid_ep *srx, struct kfid_cq *cq)
 {
-	u8 *buf = kunit_kzalloc(test, ROOM, GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
-
-static void next(struct kunit *test, struct kfid_eq *eq, u32 wanted, struct kfi_eq_cm_entry *entry)
-{
-	struct {
-		struct kfi_eq_cm_entry	head;
-		char			data[256];
-	} event = {};
-	u32 number;
-
-	KUNIT_ASSERT_GE(test, kfi_eq_sread(eq, &number, &event, sizeof(event), LONG, 0),
-			(ssize_t)sizeof(event.head));
-	KUNIT_ASSERT_EQ(test, number, wanted);
-	*entry = event.head;
-}
-
-static void world_open(struct kunit *test, struct world *w, struct kfi_rx_attr *attr)
-{
-	struct kfi_eq_attr eq = { .wait_obj = KFI_WAIT_UNSPEC };
-	size_t len = sizeof(w->addr);
-	int i;
-
-	/* The sender of the pool is not needed; it is not connected. */
-	pool_open(test, &w->pool, KFI_EP_MSG, attr, 0);
-	w->info = entry_of(test, KFI_EP_MSG);
-	KUNIT_ASSERT_EQ(test, kfi_eq_open(w->pool.f.fabric, &eq, &w->eq, NULL, NULL), 0);
-	KUNIT_ASSERT_EQ(test, kfi_eq_open(w->pool.f.fabric, &eq, &w->client_eq, NULL, NULL), 0);
-	KUNIT_ASSERT_EQ(test, kfi_passive_ep(w->pool.f.fabric, w->info, &w->pep, w), 0);
-	KUNIT_ASSERT_EQ(test, kfi_pep_bind(w->pep, &w->eq->fid, 0), 0);
-	KUNIT_ASSERT_EQ(test, kfi_listen(w->pep), 0);
-	KUNIT_ASSERT_EQ(test, kfi_getname(&w->pep->fid, &w->addr, &len), 0);
-	for (i = 0; i < CLIENTS; i++) {
-		end_open(test, &w->pool.f, w->info, &w->clients[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_ep_bind(w->clients[i].ep, &w->client_eq->fid, 0), 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(w->clients[i].ep), 0);
-	}
-}
-
-/* Connects a client with an endpoint of the server that uses the context. */
-static void connect(struct kunit *test, struct world *w, int i)
-{
-	struct kfi_eq_cm_entry entry;
 	struct kfid_ep *server;
+	struct event event;
 
-	KUNIT_ASSERT_EQ(test, kfi_connect(w->clients[i].ep, &w->addr, NULL, 0), 0);
-	next(test, w->eq, KFI_CONNREQ, &entry);
-	entry.info->ep_attr->rx_ctx_cnt = KFI_SHARED_CONTEXT;
-	KUNIT_ASSERT_EQ(test, kfi_endpoint(w->pool.f.domain, entry.info, &server, NULL), 0);
-	kfi_freeinfo(entry.info);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(server, &w->pool.srx->fid, 0), 0);
+	KUNIT_ASSERT_EQ(test, kfi_connect(client->ep, &w->addr, NULL, 0), 0);
+	next(test, w->eq, &event, KFI_CONNREQ, &w->pep->fid, ASKED);
+	event.head.info->ep_attr->rx_ctx_cnt = KFI_SHARED_CONTEXT;
+	KUNIT_ASSERT_EQ(test, kfi_endpoint(w->f.domain, event.head.info, &server, NULL), 0);
+	kfi_freeinfo(event.head.info);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(server, &srx->fid, 0), 0);
 	KUNIT_ASSERT_EQ(test, kfi_ep_bind(server, &w->eq->fid, 0), 0);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(server, &w->pool.all.cq->fid, KFI_TRANSMIT | KFI_RECV),
-			0);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(server, &cq->fid, KFI_TRANSMIT | KFI_RECV), 0);
 	KUNIT_ASSERT_EQ(test, kfi_enable(server), 0);
 	KUNIT_ASSERT_EQ(test, kfi_accept(server, NULL, 0), 0);
-	next(test, w->client_eq, KFI_CONNECTED, &entry);
-	next(test, w->eq, KFI_CONNECTED, &entry);
-	w->servers[i] = server;
-}
-
-static void world_close(struct kunit *test, struct world *w)
-{
-	int i;
-
-	for (i = 0; i < CLIENTS; i++) {
-		end_close(test, &w->clients[i]);
-		if (w->servers[i])
-			KUNIT_EXPECT_EQ(test, kfi_close(&w->servers[i]->fid), 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->pep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->client_eq->fid), 0);
-	kfi_freeinfo(w->info);
-	pool_close(test, &w->pool);
+	next(test, w->client_eq, &event, KFI_CONNECTED, &client->ep->fid, ANSWERED);
+	next(test, w->eq, &event, KFI_CONNECTED, &server->fid, 0);
+	return server;
 }
 
 /* Messages of many connections take the receives in the order of posting. */
 static void connections_share_receives(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	struct kfi_eq_cm_entry entry;
-	struct end *client;
+	struct kfi_cq_attr attr = { .format = KFI_CQ_FORMAT_TAGGED, .wait_obj = KFI_WAIT_UNSPEC };
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
+	struct end clients[CLIENTS], all = {}, *client;
+	struct kfid_ep *srx, *servers[CLIENTS];
+	struct event event;
+	struct world w;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	world_open(test, w, NULL);
+	world_open(test, &w);
+	KUNIT_ASSERT_EQ(test, kfi_srx_context(w.f.domain, NULL, &srx, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_cq_open(w.f.domain, &attr, &all.cq, NULL, NULL), 0);
 	/* Before there is any connection. */
 	for (i = 0; i < CLIENTS + 2; i++)
-		KUNIT_EXPECT_EQ(test, kfi_recv(w->pool.srx, to + 64 * i, 64, NULL, ANY, to + i), 0);
-	for (i = 0; i < CLIENTS; i++)
-		connect(test, w, i);
-	KUNIT_EXPECT_EQ(test, kfi_recv(w->servers[0], to, 1, NULL, 0, NULL), -KFI_ENOSYS);
+		KUNIT_EXPECT_EQ(test, kfi_recv(srx, to + 64 * i, 64, NULL, ANY, to + i), 0);
 	for (i = 0; i < CLIENTS; i++) {
-		client = &w->clients[CLIENTS - 1 - i];
+		connected_open(test, &w, w.info, &clients[i], w.client_eq);
+		servers[i] = connect(test, &w, &clients[i], srx, all.cq);
+	}
+	KUNIT_EXPECT_EQ(test, kfi_recv(servers[0], to, 1, NULL, 0, NULL), -KFI_ENOSYS);
+	for (i = 0; i < CLIENTS; i++) {
+		client = &clients[CLIENTS - 1 - i];
 		from[i] = 'a' + i;
 		KUNIT_EXPECT_EQ(test, kfi_send(client->ep, from + i, 10 + i, NULL, 0, from), 0);
 		completed(test, client, from, SENT, 0);
-		completed(test, &w->pool.all, to + i, RECEIVED, 10 + i);
+		completed(test, &all, to + i, RECEIVED, 10 + i);
 		KUNIT_EXPECT_EQ(test, to[64 * i], 'a' + i);
 	}
 	/* The end of a connection leaves the receives to the others. */
-	KUNIT_EXPECT_EQ(test, kfi_shutdown(w->clients[0].ep, 0), 0);
-	next(test, w->eq, KFI_SHUTDOWN, &entry);
-	KUNIT_EXPECT_PTR_EQ(test, entry.fid, &w->servers[0]->fid);
-	nothing(test, &w->pool.all);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->servers[0]->fid), 0);
-	w->servers[0] = NULL;
-	KUNIT_EXPECT_EQ(test, kfi_send(w->clients[1].ep, from, 5, NULL, 0, from), 0);
-	completed(test, &w->clients[1], from, SENT, 0);
-	completed(test, &w->pool.all, to + CLIENTS, RECEIVED, 5);
+	KUNIT_EXPECT_EQ(test, kfi_shutdown(clients[0].ep, 0), 0);
+	next(test, w.eq, &event, KFI_SHUTDOWN, &servers[0]->fid, 0);
+	nothing(test, &all);
+	KUNIT_EXPECT_EQ(test, kfi_close(&servers[0]->fid), 0);
+	KUNIT_EXPECT_EQ(test, kfi_send(clients[1].ep, from, 5, NULL, 0, from), 0);
+	completed(test, &clients[1], from, SENT, 0);
+	completed(test, &all, to + CLIENTS, RECEIVED, 5);
 	/* A message that is too long fails its receive, and its connection. */
-	KUNIT_EXPECT_EQ(test, kfi_send(w->clients[1].ep, from, 65, NULL, 0, from), 0);
-	failed(test, &w->clients[1], from, KFI_EREMOTEIO);
-	failed(test, &w->pool.all, to + CLIENTS + 1, KFI_ETRUNC);
-	world_close(test, w);
-}
-
-/* Without a receive the peer waits, and goes on when there is one. */
-static void peers_wait_for_a_receive(struct kunit *test)
-{
-	u8 *to = room(test), *from = room(test);
-	struct kvec iov = { to, ROOM };
-	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
-			       .context = from };
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
-	int i;
-
-	KUNIT_ASSERT_NOT_NULL(test, w);
-	world_open(test, w, NULL);
-	/* Connected endpoints do not use such a buffer. */
-	KUNIT_EXPECT_EQ(test, kfi_recvmsg(w->pool.srx, &msg, KFI_MULTI_RECV), 0);
-	for (i = 0; i < 2; i++)
-		connect(test, w, i);
-	for (i = 0; i < 2; i++)
-		KUNIT_EXPECT_EQ(test, kfi_send(w->clients[i].ep, from, 100, NULL, 0, from), 0);
-	msleep(20);
-	nothing(test, &w->pool.all);
-	for (i = 0; i < 2; i++)
-		nothing(test, &w->clients[i]);
-	for (i = 0; i < 2; i++)
-		KUNIT_EXPECT_EQ(test, kfi_recv(w->pool.srx, to, 128, NULL, ANY, to), 0);
-	for (i = 0; i < 2; i++) {
-		completed(test, &w->pool.all, to, RECEIVED, 100);
-		completed(test, &w->clients[i], from, SENT, 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_cancel(&w->pool.srx->fid, from), 0);
-	failed(test, &w->pool.all, from, KFI_ECANCELED);
-	world_close(test, w);
+	KUNIT_EXPECT_EQ(test, kfi_send(clients[1].ep, from, 65, NULL, 0, from), 0);
+	failed(test, &clients[1], from, KFI_EREMOTEIO);
+	failed(test, &all, to + CLIENTS + 1, KFI_ETRUNC);
+	for (i = 0; i < CLIENTS; i++)
+		end_close(test, &clients[i]);
+	CLOSE(test, &servers[1]->fid, &servers[2]->fid, &all.cq->fid, &srx->fid);
+	world_close(test, &w);
 }
 
 /* Datagrams take the receives, and buffers too; without one they are dropped. */
 static void datagram_endpoints_share_receives(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
 	struct kvec iov = { to + 128, 64 };
 	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
 			       .context = from };
@@ -227,19 +115,6 @@ static void datagram_endpoints_share_receives(struct kunit *test)
 	pool_close_whole(test, &pool);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(connections_share_receives),
-	KUNIT_CASE(peers_wait_for_a_receive),
-	KUNIT_CASE(datagram_endpoints_share_receives),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_srx_msg",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: shared receive contexts of connections and datagrams");
-MODULE_LICENSE("GPL");
+CONSUMER("shared receive contexts of connections and datagrams",
+	 KUNIT_CASE(connections_share_receives),
+	 KUNIT_CASE(datagram_endpoints_share_receives));

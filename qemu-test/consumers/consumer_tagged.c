@@ -4,8 +4,6 @@
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -15,18 +13,10 @@
 #define RECEIVED	(KFI_TAGGED | KFI_RECV)
 #define ROOM		PAGE_SIZE
 
-static u8 *room(struct kunit *test)
-{
-	u8 *buf = (u8 *)get_zeroed_page(GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, buf);
-	return buf;
-}
-
 /* A receive takes the first message whose tag fits. */
 static void tags_select_messages(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct kfi_cq_tagged_entry entry;
 	struct fixture f;
 	struct end ends[2];
@@ -56,14 +46,12 @@ static void tags_select_messages(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cancel(&ends[1].ep->fid, &ends[0]), 0);
 	failed(test, &ends[1], &ends[0], KFI_ECANCELED);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* Each form of a list, with a tag. */
 static void lists_have_tags(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct kvec iov = { from, 1000 }, into = { to, 1000 };
 	struct bio_vec biov, biov_into;
 	struct scatterlist sgl, sgl_into;
@@ -125,14 +113,12 @@ static void lists_have_tags(struct kunit *test)
 		KUNIT_EXPECT_MEMEQ(test, to, from, 1000);
 	}
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* Injected messages, and messages without bytes that carry data. */
 static void data_and_injected_messages_have_tags(struct kunit *test)
 {
-	u8 *to = room(test);
+	u8 *to = zeroed_page(test);
 	struct kfi_cq_tagged_entry entry;
 	char text[] = "on the stack";
 	struct fixture f;
@@ -156,13 +142,12 @@ static void data_and_injected_messages_have_tags(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, entry.data, 88);
 	completed(test, &ends[0], &f, SENT, 0);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)to);
 }
 
 /* A message is looked at, claimed, and received or dropped. */
 static void messages_can_be_searched_for(struct kunit *test)
 {
-	u8 *to = room(test), *from = room(test);
+	u8 *to = zeroed_page(test), *from = zeroed_page(test);
 	struct kfi_cq_tagged_entry entry;
 	struct kvec iov = { to, ROOM };
 	struct kfi_msg_tagged msg = { .tag = 5, .context = to };
@@ -202,15 +187,13 @@ static void messages_can_be_searched_for(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_trecvmsg(ep, &msg, KFI_PEEK), 0);
 	failed(test, &ends[1], to, KFI_ENOMSG);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)from);
-	free_page((unsigned long)to);
 }
 
 /* A tagged receive takes one message: there are no multi-receive buffers with a tag. */
 static void tagged_receives_take_one_message(struct kunit *test)
 {
 	static const u64 refused[] = { KFI_TAGGED_MULTI_RECV, KFI_MULTI_RECV };
-	u8 *to = room(test);
+	u8 *to = zeroed_page(test);
 	struct kvec iov = { to, ROOM };
 	struct kfi_msg_tagged msg = {
 		.type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .tag = 5, .context = to,
@@ -243,13 +226,12 @@ static void tagged_receives_take_one_message(struct kunit *test)
 	completed(test, &ends[1], to, RECEIVED, 4);
 	KUNIT_EXPECT_EQ(test, kfi_cancel(&ends[1].ep->fid, to), -KFI_ENOENT);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)to);
 }
 
 /* With KFI_DIRECTED_RECV a receive may name its source. */
 static void a_receive_may_name_its_source(struct kunit *test)
 {
-	u8 *to = room(test);
+	u8 *to = zeroed_page(test);
 	struct kfi_info *info;
 	struct fixture f;
 	struct end ends[2], third;
@@ -258,8 +240,7 @@ static void a_receive_may_name_its_source(struct kunit *test)
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	info = entry_of(test, KFI_EP_RDM);
 	KUNIT_EXPECT_TRUE(test, info->caps & KFI_DIRECTED_RECV);
-	end_open(test, &f, info, &third, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(third.ep), 0);
+	end_open_enabled(test, &f, info, &third);
 	end_knows(test, &third, &ends[1]);
 	addr = ends[1].peer;
 	KUNIT_EXPECT_EQ(test, kfi_trecv(ends[1].ep, to, ROOM, NULL, addr, 1, 0, to), 0);
@@ -272,13 +253,12 @@ static void a_receive_may_name_its_source(struct kunit *test)
 	end_close(test, &third);
 	kfi_freeinfo(info);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)to);
 }
 
 /* Datagrams have no tags. */
 static void not_every_type_has_tags(struct kunit *test)
 {
-	u8 *to = room(test);
+	u8 *to = zeroed_page(test);
 	struct fixture f;
 	struct end ends[2];
 
@@ -286,26 +266,13 @@ static void not_every_type_has_tags(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_trecv(ends[1].ep, to, 8, NULL, 0, 1, 0, to), -KFI_EOPNOTSUPP);
 	KUNIT_EXPECT_EQ(test, kfi_tinject(ends[0].ep, to, 8, ends[0].peer, 1), -KFI_EOPNOTSUPP);
 	pair_close(test, &f, ends);
-	free_page((unsigned long)to);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(tags_select_messages),
-	KUNIT_CASE(lists_have_tags),
-	KUNIT_CASE(data_and_injected_messages_have_tags),
-	KUNIT_CASE(messages_can_be_searched_for),
-	KUNIT_CASE(tagged_receives_take_one_message),
-	KUNIT_CASE(a_receive_may_name_its_source),
-	KUNIT_CASE(not_every_type_has_tags),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_tagged",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tagged messages");
-MODULE_LICENSE("GPL");
+CONSUMER("tagged messages",
+	 KUNIT_CASE(tags_select_messages),
+	 KUNIT_CASE(lists_have_tags),
+	 KUNIT_CASE(data_and_injected_messages_have_tags),
+	 KUNIT_CASE(messages_can_be_searched_for),
+	 KUNIT_CASE(tagged_receives_take_one_message),
+	 KUNIT_CASE(a_receive_may_name_its_source),
+	 KUNIT_CASE(not_every_type_has_tags));

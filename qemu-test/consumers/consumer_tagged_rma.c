@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Tagged RMA: writes and reads of the memory of posted tagged receives, what
- * the completions of both sides say, and every way in which it fails.
+ * the completions of both sides say, and the checks of the calls.
  */
 
 #include <linux/bvec.h>
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
-#include <linux/timer.h>
 #include <linux/uio.h>
 
 #include <kfi/kfi_rma.h>
@@ -20,7 +17,6 @@
 #define WRITE_IN	(KFI_TAGGED | KFI_RMA | KFI_WRITE | KFI_RECV)
 #define READ_OUT	(KFI_TAGGED | KFI_RMA | KFI_READ | KFI_SEND)
 #define READ_IN		(KFI_TAGGED | KFI_RMA | KFI_READ | KFI_RECV)
-#define RECEIVED	(KFI_TAGGED | KFI_RECV)
 
 #define CAPS		(KFI_MSG | KFI_RMA | KFI_TAGGED | KFI_TAGGED_RMA | KFI_DIRECTED_RECV | \
 			 KFI_SOURCE)
@@ -40,30 +36,13 @@ struct setup {
 	u8		*there;
 };
 
-/* Opens the endpoints with these capabilities. */
-static void setup_with(struct kunit *test, struct setup *s, u64 here, u64 there)
+static void setup_open(struct kunit *test, struct setup *s)
 {
-	struct kfi_info *info;
-	int i;
-
-	fixture_open(test, &s->f);
-	for (i = 0; i < 2; i++) {
-		info = entry_with(test, KFI_EP_RDM, i ? there : here);
-		end_open(test, &s->f, info, &s->ends[i], 0);
-		kfi_freeinfo(info);
-		KUNIT_ASSERT_EQ(test, kfi_enable(s->ends[i].ep), 0);
-	}
-	for (i = 0; i < 2; i++)
-		end_knows(test, &s->ends[i], &s->ends[!i]);
+	pair_open_from(test, &s->f, entry_with(test, KFI_EP_RDM, CAPS), s->ends, 0);
 	s->here = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, 2);
 	s->there = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, 2);
 	KUNIT_ASSERT_NOT_NULL(test, s->here);
 	KUNIT_ASSERT_NOT_NULL(test, s->there);
-}
-
-static void setup_open(struct kunit *test, struct setup *s)
-{
-	setup_with(test, s, CAPS, CAPS);
 }
 
 static void setup_close(struct kunit *test, struct setup *s)
@@ -262,114 +241,6 @@ static void lists_are_gathered_and_scattered(struct kunit *test)
 	setup_close(test, &s);
 }
 
-/* Without a receive that matches, the operation fails at once and leaves nothing. */
-static void without_a_receive_it_fails(struct kunit *test)
-{
-	kfi_addr_t other;
-	struct setup s;
-	int read;
-
-	setup_open(test, &s);
-	KUNIT_ASSERT_EQ(test, kfi_av_insertsvc(s.ends[1].av, "127.0.0.1", "9", &other, 0, NULL),
-			1);
-	for (read = 0; read < 2; read++) {
-		access(test, &s, read, 8, 1);
-		failed(test, &s.ends[0], s.here, KFI_EREMOTEIO);
-		/* Another tag, a receive of plain messages, another source. */
-		receive(test, &s, 8, 2);
-		KUNIT_EXPECT_EQ(test, kfi_recv(s.ends[1].ep, s.there, 8, NULL, 0, &s), 0);
-		KUNIT_EXPECT_EQ(test, kfi_trecv(s.ends[1].ep, s.there, 8, NULL, other, 1, 0,
-						s.ends), 0);
-		access(test, &s, read, 8, 1);
-		failed(test, &s.ends[0], s.here, KFI_EREMOTEIO);
-		/* A cancelled one. */
-		receive(test, &s, 8, 1);
-		KUNIT_EXPECT_EQ(test, kfi_cancel(&s.ends[1].ep->fid, s.ends), 0);
-		failed(test, &s.ends[1], s.ends, KFI_ECANCELED);
-		KUNIT_EXPECT_EQ(test, kfi_cancel(&s.ends[1].ep->fid, s.there), 0);
-		failed(test, &s.ends[1], s.there, KFI_ECANCELED);
-		KUNIT_EXPECT_EQ(test, kfi_cancel(&s.ends[1].ep->fid, s.there), 0);
-		failed(test, &s.ends[1], s.there, KFI_ECANCELED);
-		access(test, &s, read, 8, 2);
-		failed(test, &s.ends[0], s.here, KFI_EREMOTEIO);
-		KUNIT_EXPECT_EQ(test, kfi_cancel(&s.ends[1].ep->fid, &s), 0);
-		failed(test, &s.ends[1], &s, KFI_ECANCELED);
-		/* A later receive gets none of it. */
-		receive(test, &s, 8, 1);
-		nothing(test, &s.ends[1]);
-		KUNIT_EXPECT_EQ(test, kfi_cancel(&s.ends[1].ep->fid, s.there), 0);
-		failed(test, &s.ends[1], s.there, KFI_ECANCELED);
-	}
-	nothing(test, &s.ends[0]);
-	setup_close(test, &s);
-}
-
-/* The receive is used up, whatever is left of it; messages take their turn. */
-static void receives_are_taken_in_order(struct kunit *test)
-{
-	struct setup s;
-	u8 message[8] = "message";
-
-	setup_open(test, &s);
-	memset(s.here, 'r', ROOM);
-	/* A receive of any tag, which a message takes. */
-	KUNIT_EXPECT_EQ(test, kfi_trecv(s.ends[1].ep, s.there, 8, NULL, KFI_ADDR_UNSPEC, 0, ~0ULL,
-					s.ends), 0);
-	receive(test, &s, ROOM, 1);
-	KUNIT_EXPECT_EQ(test, kfi_tinject(s.ends[0].ep, message, 8, s.ends[0].peer, 1), 0);
-	completed(test, &s.ends[1], s.ends, RECEIVED, 8);
-	access(test, &s, false, 8, 1);
-	completed(test, &s.ends[0], s.here, WRITE_OUT, 0);
-	completed(test, &s.ends[1], s.there, WRITE_IN, 8);
-	KUNIT_EXPECT_MEMEQ(test, s.there, s.here, 8);
-	access(test, &s, false, 8, 1);
-	failed(test, &s.ends[0], s.here, KFI_EREMOTEIO);
-	setup_close(test, &s);
-}
-
-/* From one peer only. */
-static void a_directed_receive_has_a_source(struct kunit *test)
-{
-	struct setup s;
-
-	setup_open(test, &s);
-	KUNIT_EXPECT_EQ(test, kfi_trecv(s.ends[1].ep, s.there, 8, NULL, s.ends[1].peer, 1, 0,
-					s.there), 0);
-	access(test, &s, false, 8, 1);
-	completed(test, &s.ends[0], s.here, WRITE_OUT, 0);
-	completed(test, &s.ends[1], s.there, WRITE_IN, 8);
-	setup_close(test, &s);
-}
-
-/* What does not fit is lost, and both sides learn that. */
-static void more_than_the_receive_has_is_an_error(struct kunit *test)
-{
-	struct kfi_cq_err_entry error;
-	struct setup s;
-	int read;
-
-	setup_open(test, &s);
-	for (read = 0; read < 2; read++) {
-		memset(s.here, '0', ROOM);
-		memset(s.there, '1', ROOM);
-		receive(test, &s, 1000, 3);
-		access(test, &s, read, 1500, 3);
-		error = failed(test, &s.ends[0], s.here, KFI_EMSGSIZE);
-		KUNIT_EXPECT_EQ(test, error.flags, read ? READ_OUT : WRITE_OUT);
-		error = failed(test, &s.ends[1], s.there, KFI_EMSGSIZE);
-		KUNIT_EXPECT_EQ(test, error.flags, read ? READ_IN : WRITE_IN);
-		KUNIT_EXPECT_EQ(test, error.len, 1000);
-		KUNIT_EXPECT_EQ(test, error.olen, 500);
-		KUNIT_EXPECT_EQ(test, error.tag, 3);
-		KUNIT_EXPECT_MEMEQ(test, s.there, s.here, 1000);
-		KUNIT_EXPECT_EQ(test, s.here[1000], '0');
-		KUNIT_EXPECT_EQ(test, s.there[1000], '1');
-	}
-	nothing(test, &s.ends[0]);
-	nothing(test, &s.ends[1]);
-	setup_close(test, &s);
-}
-
 static void a_write_brings_data(struct kunit *test)
 {
 	struct kfi_cq_tagged_entry entry;
@@ -392,38 +263,6 @@ static void a_write_brings_data(struct kunit *test)
 	completed(test, &s.ends[0], s.here, WRITE_OUT, 0);
 	completed(test, &s.ends[1], s.there, WRITE_IN, 8);
 	KUNIT_EXPECT_EQ(test, s.there[7], 'i');
-	setup_close(test, &s);
-}
-
-static void both_ends_need_the_capability(struct kunit *test)
-{
-	struct access a;
-	struct setup s;
-	int read;
-
-	setup_with(test, &s, KFI_RMA | KFI_TAGGED, CAPS);
-	receive(test, &s, 8, 1);
-	access_init(&a, &s, 8, 1);
-	for (read = 0; read < 2; read++)
-		KUNIT_EXPECT_EQ(test, post(&s, &a, read, 0), -KFI_EOPNOTSUPP);
-	setup_close(test, &s);
-	/* No peer reads the receives of an endpoint that does not allow it. */
-	setup_with(test, &s, CAPS, KFI_RMA | KFI_TAGGED);
-	receive(test, &s, 8, 1);
-	for (read = 0; read < 2; read++) {
-		access(test, &s, read, 8, 1);
-		failed(test, &s.ends[0], s.here, KFI_EREMOTEIO);
-	}
-	nothing(test, &s.ends[1]);
-	setup_close(test, &s);
-	setup_with(test, &s, CAPS, (CAPS & ~KFI_RMA) | KFI_RMA | KFI_SEND | KFI_RECV | KFI_READ |
-		   KFI_WRITE | KFI_REMOTE_WRITE);
-	receive(test, &s, 8, 1);
-	access(test, &s, true, 8, 1);
-	failed(test, &s.ends[0], s.here, KFI_EREMOTEIO);
-	access(test, &s, false, 8, 1);
-	completed(test, &s.ends[0], s.here, WRITE_OUT, 0);
-	completed(test, &s.ends[1], s.there, WRITE_IN, 8);
 	setup_close(test, &s);
 }
 
@@ -463,78 +302,37 @@ static void arguments_are_checked(struct kunit *test)
 	setup_close(test, &s);
 }
 
-/**
- * struct softirq - what a timer posts
- * @timer: the timer, which runs in a softirq
- * @s: the endpoints
- * @ret: the first error
- * @done: the timer has expired
- */
-struct softirq {
-	struct timer_list	timer;
-	struct setup		*s;
-	ssize_t			ret;
-	struct completion	done;
-};
-
-static void post_in_softirq(struct timer_list *timer)
+static int post_both(void *arg)
 {
-	struct softirq *softirq = container_of(timer, struct softirq, timer);
-	struct setup *s = softirq->s;
+	struct setup *s = arg;
 	struct access a;
+	int ret;
 
 	access_init(&a, s, PAGE_SIZE, 1);
-	softirq->ret = post(s, &a, false, 0);
+	ret = post(s, &a, false, 0);
 	access_init(&a, s, PAGE_SIZE, 2);
-	if (!softirq->ret)
-		softirq->ret = post(s, &a, true, 0);
-	complete(&softirq->done);
+	return ret ?: post(s, &a, true, 0);
 }
 
 static void posts_need_not_sleep(struct kunit *test)
 {
-	struct softirq *softirq = kunit_kzalloc(test, sizeof(*softirq), GFP_KERNEL);
 	struct setup s;
 
-	KUNIT_ASSERT_NOT_NULL(test, softirq);
 	setup_open(test, &s);
-	softirq->s = &s;
 	receive(test, &s, PAGE_SIZE, 1);
 	receive(test, &s, PAGE_SIZE, 2);
-	init_completion(&softirq->done);
-	timer_setup(&softirq->timer, post_in_softirq, 0);
-	mod_timer(&softirq->timer, jiffies + 1);
-	wait_for_completion(&softirq->done);
-	KUNIT_EXPECT_EQ(test, softirq->ret, 0);
+	KUNIT_EXPECT_EQ(test, call_in_softirq(post_both, &s), 0);
 	completed(test, &s.ends[0], s.here, WRITE_OUT, 0);
 	completed(test, &s.ends[0], s.here, READ_OUT, 0);
 	completed(test, &s.ends[1], s.there, WRITE_IN, PAGE_SIZE);
 	completed(test, &s.ends[1], s.there, READ_IN, PAGE_SIZE);
-	timer_delete_sync(&softirq->timer);
 	setup_close(test, &s);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(receives_are_written_and_read),
-	KUNIT_CASE(an_offset_selects_a_part),
-	KUNIT_CASE(lists_are_gathered_and_scattered),
-	KUNIT_CASE(without_a_receive_it_fails),
-	KUNIT_CASE(receives_are_taken_in_order),
-	KUNIT_CASE(a_directed_receive_has_a_source),
-	KUNIT_CASE(more_than_the_receive_has_is_an_error),
-	KUNIT_CASE(a_write_brings_data),
-	KUNIT_CASE(both_ends_need_the_capability),
-	KUNIT_CASE(arguments_are_checked),
-	KUNIT_CASE(posts_need_not_sleep),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_tagged_rma",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: tagged RMA");
-MODULE_LICENSE("GPL");
+CONSUMER("tagged RMA",
+	 KUNIT_CASE(receives_are_written_and_read),
+	 KUNIT_CASE(an_offset_selects_a_part),
+	 KUNIT_CASE(lists_are_gathered_and_scattered),
+	 KUNIT_CASE(a_write_brings_data),
+	 KUNIT_CASE(arguments_are_checked),
+	 KUNIT_CASE(posts_need_not_sleep));

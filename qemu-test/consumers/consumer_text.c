@@ -5,8 +5,6 @@
 
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/module.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include <kfi/kfi_eq.h>
@@ -399,8 +397,10 @@ static void each_error_has_its_text(struct kunit *test)
 	/* A few by their texts: the numbers at both ends of both kinds. */
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(0), "success");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_ENOENT), "no such entry");
+	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EINVAL), "invalid argument");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EKEYREJECTED), "key rejected");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EOTHER), "unspecified error");
+	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EAVAIL), "an error entry must be read");
 	KUNIT_EXPECT_STREQ(test, kfi_strerror(KFI_EOVERRUN), "queue overrun");
 }
 
@@ -432,22 +432,10 @@ static void no_other_number_has_a_text(struct kunit *test)
 		KUNIT_EXPECT_STREQ(test, kfi_strerror(more[i]), "unknown error");
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(each_value_has_its_name),
-	KUNIT_CASE(values_have_their_width),
-	KUNIT_CASE(each_structure_has_its_members),
-	KUNIT_CASE(long_texts_are_cut_off),
-	KUNIT_CASE(each_error_has_its_text),
-	KUNIT_CASE(no_other_number_has_a_text),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_text",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: texts");
-MODULE_LICENSE("GPL");
+CONSUMER("texts",
+	 KUNIT_CASE(each_value_has_its_name),
+	 KUNIT_CASE(values_have_their_width),
+	 KUNIT_CASE(each_structure_has_its_members),
+	 KUNIT_CASE(long_texts_are_cut_off),
+	 KUNIT_CASE(each_error_has_its_text),
+	 KUNIT_CASE(no_other_number_has_a_text));

@@ -3,8 +3,6 @@
  * Triggered operations and deferred work.
  */
 
-#include <linux/gfp.h>
-#include <linux/module.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 
@@ -36,18 +34,14 @@ static void world_open(struct kunit *test, struct world *w)
 {
 	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
 	w->trigger = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
-	w->from = (u8 *)get_zeroed_page(GFP_KERNEL);
-	w->to = (u8 *)get_zeroed_page(GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, w->from);
-	KUNIT_ASSERT_NOT_NULL(test, w->to);
+	w->from = zeroed_page(test);
+	w->to = zeroed_page(test);
 }
 
 static void world_close(struct kunit *test, struct world *w)
 {
 	KUNIT_EXPECT_EQ(test, kfi_close(&w->trigger->fid), 0);
 	pair_close(test, &w->f, w->ends);
-	free_page((unsigned long)w->from);
-	free_page((unsigned long)w->to);
 }
 
 /* A send waits for its counter, and its bytes are those of then. */
@@ -232,8 +226,7 @@ static void deferred_work_is_chained(struct kunit *test)
 	KUNIT_EXPECT_MEMEQ(test, w.to + 2048, w.from, 300);
 	nothing(test, &w.ends[0]);
 	nothing(test, &w.ends[1]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&last->fid), 0);
+	CLOSE(test, &done->fid, &last->fid);
 	world_close(test, &w);
 }
 
@@ -291,60 +284,8 @@ static void deferred_work_is_cancelled_and_flushed(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, queue(&w, &works[1]), 0);
 	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(changed), 3);
-	KUNIT_EXPECT_EQ(test, kfi_close(&changed->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&alien->fid), 0);
+	CLOSE(test, &changed->fid, &other->fid, &alien->fid);
 	fixture_close(test, &of_alien);
-	world_close(test, &w);
-}
-
-/* A transfer that is cancelled, or flushed, before it is due leaves no trace. */
-static void a_deferred_transfer_is_cancelled(struct kunit *test)
-{
-	struct kfi_deferred_work works[2] = {};
-	struct kfi_op_msg send = { .flags = KFI_COMPLETION };
-	struct kfid_cntr *done;
-	struct kfid *domain;
-	struct kvec iov;
-	struct world w;
-	int i;
-
-	world_open(test, &w);
-	domain = &w.f.domain->fid;
-	done = open_cntr(test, &w.f, KFI_WAIT_UNSPEC, NULL, NULL);
-	iov = (struct kvec) { w.from, 8 };
-	send.ep = w.ends[0].ep;
-	send.msg = (struct kfi_msg) {
-		.type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = w.ends[0].peer,
-		.context = &send,
-	};
-	KUNIT_EXPECT_EQ(test, kfi_recv(w.ends[1].ep, w.to, ROOM, NULL, 0, w.to), 0);
-	for (i = 0; i < 2; i++) {
-		works[i].op_type = KFI_OP_SEND;
-		works[i].op.msg = &send;
-		works[i].triggering_cntr = w.trigger;
-		works[i].threshold = 1;
-		works[i].completion_cntr = done;
-		KUNIT_EXPECT_EQ(test, queue(&w, &works[i]), 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[0]), 0);
-	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[0]), -KFI_ENOENT);
-	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_FLUSH_WORK, w.trigger), 0);
-	KUNIT_EXPECT_EQ(test, kfi_control(domain, KFI_CANCEL_WORK, &works[1]), -KFI_ENOENT);
-	kfi_cntr_add(w.trigger, 1);
-	msleep(50);
-	nothing(test, &w.ends[0]);
-	nothing(test, &w.ends[1]);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(done), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(done), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(w.ends[0].sent), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(w.ends[0].sent), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&done->fid), 0);
-	/* The endpoint sends as before. */
-	KUNIT_EXPECT_EQ(test, kfi_send(w.ends[0].ep, w.from, 8, NULL, w.ends[0].peer, w.from), 0);
-	completed(test, &w.ends[1], w.to, RECEIVED, 8);
-	completed(test, &w.ends[0], w.from, SENT, 8);
 	world_close(test, &w);
 }
 
@@ -386,23 +327,10 @@ static void deferred_work_is_checked(struct kunit *test)
 	world_close(test, &w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_triggered_send_waits),
-	KUNIT_CASE(a_larger_context_triggers),
-	KUNIT_CASE(triggers_are_checked),
-	KUNIT_CASE(deferred_work_is_chained),
-	KUNIT_CASE(deferred_work_is_cancelled_and_flushed),
-	KUNIT_CASE(a_deferred_transfer_is_cancelled),
-	KUNIT_CASE(deferred_work_is_checked),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_trigger",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: triggered operations and deferred work");
-MODULE_LICENSE("GPL");
+CONSUMER("triggered operations and deferred work",
+	 KUNIT_CASE(a_triggered_send_waits),
+	 KUNIT_CASE(a_larger_context_triggers),
+	 KUNIT_CASE(triggers_are_checked),
+	 KUNIT_CASE(deferred_work_is_chained),
+	 KUNIT_CASE(deferred_work_is_cancelled_and_flushed),
+	 KUNIT_CASE(deferred_work_is_checked));

@@ -3,16 +3,10 @@
  * Wait sets and poll sets, with counters as members.
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
 #include <linux/ktime.h>
-#include <linux/module.h>
-#include <linux/timer.h>
 #include <linux/wait.h>
 
 #include "fixture.h"
-
-#define LONG	20000
 
 static void a_wait_set_takes_a_signal(struct kunit *test)
 {
@@ -59,9 +53,7 @@ static void a_wait_set_takes_a_signal(struct kunit *test)
 	KUNIT_EXPECT_NOT_NULL(test, queue);
 	KUNIT_EXPECT_PTR_EQ(test, queue, same);
 	KUNIT_EXPECT_EQ(test, kfi_control(&set->kfid, KFI_GETOPSFLAG, &queue), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, kfi_close(&one->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->kfid), 0);
+	CLOSE(test, &one->fid, &other->fid, &set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -79,12 +71,11 @@ static void add_later(struct timer_list *timer)
 
 static void a_sleeper_of_a_wait_set_is_woken(struct kunit *test)
 {
-	struct later *later = kunit_kzalloc(test, sizeof(*later), GFP_KERNEL);
+	struct later *later = zeroed(test, sizeof(*later));
 	struct kfid_wait *set;
 	struct fixture f;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, later);
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_wait_open(f.fabric, NULL, &set), 0);
 	later->cntr = open_cntr(test, &f, KFI_WAIT_SET, set, NULL);
@@ -95,8 +86,7 @@ static void a_sleeper_of_a_wait_set_is_woken(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, kfi_cntr_read(later->cntr), i);
 	}
 	timer_delete_sync(&later->timer);
-	KUNIT_EXPECT_EQ(test, kfi_close(&later->cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->kfid), 0);
+	CLOSE(test, &later->cntr->fid, &set->kfid);
 	fixture_close(test, &f);
 }
 
@@ -116,14 +106,14 @@ static void a_set_of_another_fabric_is_refused(struct kunit *test)
 	fixture_close(test, &f);
 }
 
-static void a_poll_set_tells_what_has_changed(struct kunit *test)
+/* consumer_poll_set has what is ready. */
+static void calls_of_a_poll_set_are_checked(struct kunit *test)
 {
 	struct kfi_poll_attr attr = { .flags = 1 };
 	struct kfid_cntr *one, *other;
 	struct kfid_poll *set = NULL;
 	struct fixture f, alien;
 	void *contexts[3] = {};
-	int a, b;
 
 	fixture_open(test, &f);
 	fixture_open(test, &alien);
@@ -132,8 +122,8 @@ static void a_poll_set_tells_what_has_changed(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, kfi_poll_open(f.domain, &attr, &set), 0);
 	KUNIT_EXPECT_EQ(test, set->fid.fclass, KFI_CLASS_POLL);
 	KUNIT_EXPECT_EQ(test, set->ops->size, sizeof(*set->ops));
-	one = open_cntr(test, &f, KFI_WAIT_NONE, NULL, &a);
-	other = open_cntr(test, &f, KFI_WAIT_NONE, NULL, &b);
+	one = open_cntr(test, &f, KFI_WAIT_NONE, NULL, NULL);
+	other = open_cntr(test, &f, KFI_WAIT_NONE, NULL, NULL);
 	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &one->fid, 1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &f.domain->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, NULL, 0), -KFI_EINVAL);
@@ -145,17 +135,6 @@ static void a_poll_set_tells_what_has_changed(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, -1), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 3), 0);
-	kfi_cntr_add(other, 1);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 3), 1);
-	KUNIT_EXPECT_PTR_EQ(test, contexts[0], (void *)&b);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 3), 0);
-	kfi_cntr_add(one, 1);
-	kfi_cntr_adderr(other, 1);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts, 1), 1);
-	KUNIT_EXPECT_EQ(test, kfi_poll(set, contexts + 1, 1), 1);
-	KUNIT_EXPECT_PTR_NE(test, contexts[0], contexts[1]);
-	KUNIT_EXPECT_NULL(test, contexts[2]);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &one->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&one->fid), 0);
 
@@ -164,26 +143,13 @@ static void a_poll_set_tells_what_has_changed(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_poll_add(set, &one->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_close(&one->fid), 0);
 	KUNIT_EXPECT_EQ(test, kfi_poll_del(set, &other->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&set->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
+	CLOSE(test, &set->fid, &other->fid);
 	fixture_close(test, &alien);
 	fixture_close(test, &f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(a_wait_set_takes_a_signal),
-	KUNIT_CASE(a_sleeper_of_a_wait_set_is_woken),
-	KUNIT_CASE(a_set_of_another_fabric_is_refused),
-	KUNIT_CASE(a_poll_set_tells_what_has_changed),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_wait",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: wait sets and poll sets");
-MODULE_LICENSE("GPL");
+CONSUMER("wait sets and poll sets",
+	 KUNIT_CASE(a_wait_set_takes_a_signal),
+	 KUNIT_CASE(a_sleeper_of_a_wait_set_is_woken),
+	 KUNIT_CASE(a_set_of_another_fabric_is_refused),
+	 KUNIT_CASE(calls_of_a_poll_set_are_checked));

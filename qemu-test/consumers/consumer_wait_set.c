@@ -3,11 +3,7 @@
  * Wait sets of queues: what signals them, and who may wait (fi_poll(3)).
  */
 
-#include <linux/delay.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/sched/signal.h>
-#include <linux/timer.h>
 #include <linux/wait.h>
 
 #include "pair.h"
@@ -54,8 +50,7 @@ static void members_open(struct kunit *test, struct members *m, enum kfi_wait_ob
 	KUNIT_ASSERT_EQ(test, kfi_eq_open(m->f.fabric, &eq, &m->alone, NULL, NULL), 0);
 	m->cntr = open_cntr(test, &m->f, KFI_WAIT_SET, m->set, NULL);
 	info = entry_of(test, KFI_EP_RDM);
-	end_open(test, &m->f, info, &m->ends[0], 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(m->ends[0].ep), 0);
+	end_open_enabled(test, &m->f, info, &m->ends[0]);
 	end = &m->ends[1];
 	KUNIT_ASSERT_EQ(test, kfi_endpoint(m->f.domain, info, &end->ep, NULL), 0);
 	KUNIT_ASSERT_EQ(test, kfi_av_open(m->f.domain, NULL, &end->av, NULL), 0);
@@ -69,27 +64,21 @@ static void members_open(struct kunit *test, struct members *m, enum kfi_wait_ob
 static void members_close(struct kunit *test, struct members *m)
 {
 	end_close(test, &m->ends[0]);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->ends[1].ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->ends[1].av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->cq->fid), 0);
+	CLOSE(test, &m->ends[1].ep->fid, &m->ends[1].av->fid, &m->cq->fid);
 	KUNIT_EXPECT_EQ(test, kfi_close(&m->set->kfid), -KFI_EBUSY);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->eq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->alone->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&m->set->kfid), 0);
+	CLOSE(test, &m->eq->fid, &m->alone->fid, &m->cntr->fid, &m->set->kfid);
 	fixture_close(test, &m->f);
 }
 
 /* A completion, an error, an event, a value and an error value, each by itself. */
 static void each_kind_of_member_signals(struct kunit *test)
 {
-	u8 *to = kunit_kzalloc(test, 8, GFP_KERNEL);
+	u8 *to = zeroed(test, 8);
 	struct kfi_cq_err_entry error = {};
 	struct kfi_cq_tagged_entry entry = {};
 	struct members m;
 	u32 event = 0;
 
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	members_open(test, &m, KFI_WAIT_UNSPEC);
 	KUNIT_EXPECT_EQ(test, kfi_wait(m.set, 0), -KFI_ETIMEDOUT);
 	KUNIT_EXPECT_EQ(test, kfi_recv(m.ends[1].ep, to, 8, NULL, KFI_ADDR_UNSPEC, to), 0);
@@ -144,77 +133,57 @@ static int wait_for_event(struct members *m, int timeout)
 /**
  * struct waiter - a thread inside of a call that waits
  * @m: what it waits for
- * @call: the call
+ * @wait: the call
  * @timeout: its timeout, milliseconds
- * @result: what the call returned
- * @done: it has returned
+ * @call: of the thread
  */
 struct waiter {
 	struct members		*m;
-	int			(*call)(struct members *m, int timeout);
+	int			(*wait)(struct members *m, int timeout);
 	int			timeout;
-	int			result;
-	struct completion	done;
+	struct call		call;
 };
 
 static int wait_in_call(void *data)
 {
 	struct waiter *it = data;
+	int ret;
 
 	allow_signal(SIGUSR1);
-	it->result = it->call(it->m, it->timeout);
+	ret = it->wait(it->m, it->timeout);
 	flush_signals(current);
-	complete(&it->done);
-	return 0;
-}
-
-static struct task_struct *waiter_start(struct kunit *test, struct waiter *it)
-{
-	struct task_struct *task;
-
-	it->result = 1;
-	init_completion(&it->done);
-	task = kthread_run(wait_in_call, it, "wait_set");
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, task);
-	return task;
-}
-
-static void returned(struct kunit *test, struct waiter *it, int result)
-{
-	KUNIT_ASSERT_NE(test, wait_for_completion_timeout(&it->done, 2 * LONG * HZ / 1000), 0);
-	KUNIT_EXPECT_EQ(test, it->result, result);
+	return ret;
 }
 
 /* Two threads wait: each event is for one of them, and none is lost. */
 static void each_waiter_takes_a_signal(struct kunit *test)
 {
-	struct waiter *both = kunit_kcalloc(test, 2, sizeof(*both), GFP_KERNEL);
+	struct waiter *both = zeroed(test, 2 * sizeof(*both));
 	struct members m;
 	int i, rest;
 
-	KUNIT_ASSERT_NOT_NULL(test, both);
 	members_open(test, &m, KFI_WAIT_QUEUE);
 	for (i = 0; i < 2; i++) {
 		both[i].m = &m;
-		both[i].call = wait_for_set;
+		both[i].wait = wait_for_set;
 		both[i].timeout = LONG;
-		waiter_start(test, &both[i]);
+		call_begin(test, &both[i].call, wait_in_call, &both[i]);
 	}
 	msleep(20);
 	/* A set that is waited on is in use. */
 	KUNIT_EXPECT_EQ(test, kfi_close(&m.set->kfid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_add(m.cntr, 1), 0);
 	for (i = 0; i < LONG / 20; i++) {
-		if (completion_done(&both[0].done) || completion_done(&both[1].done))
+		if (completion_done(&both[0].call.done) || completion_done(&both[1].call.done))
 			break;
 		msleep(20);
 	}
 	msleep(20);
-	rest = completion_done(&both[0].done);
-	KUNIT_EXPECT_FALSE(test, completion_done(&both[rest].done));
+	rest = completion_done(&both[0].call.done);
+	KUNIT_EXPECT_FALSE(test, completion_done(&both[rest].call.done));
 	KUNIT_EXPECT_EQ(test, kfi_eq_write(m.eq, MINE, NULL, 0, 0), 0);
-	returned(test, &both[0], 0);
-	returned(test, &both[1], 0);
+	call_ends(test, &both[0].call, 0);
+	call_ends(test, &both[1].call, 0);
 	members_close(test, &m);
 }
 
@@ -224,25 +193,24 @@ static void waits_end(struct kunit *test)
 	static int (* const calls[])(struct members *m, int timeout) = {
 		wait_for_set, wait_for_entry, wait_for_event,
 	};
-	struct waiter *it = kunit_kzalloc(test, sizeof(*it), GFP_KERNEL);
+	struct waiter *it = zeroed(test, sizeof(*it));
 	struct task_struct *task;
 	struct members m;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, it);
 	members_open(test, &m, KFI_WAIT_UNSPEC);
 	it->m = &m;
 	for (i = 0; i < ARRAY_SIZE(calls); i++) {
-		it->call = calls[i];
+		it->wait = calls[i];
 		it->timeout = -1;
-		task = waiter_start(test, it);
+		task = call_begin(test, &it->call, wait_in_call, it);
 		msleep(20);
-		KUNIT_EXPECT_FALSE(test, completion_done(&it->done));
+		KUNIT_EXPECT_FALSE(test, completion_done(&it->call.done));
 		send_sig(SIGUSR1, task, 1);
-		returned(test, it, -EINTR);
+		call_ends(test, &it->call, -EINTR);
 		it->timeout = 30;
-		waiter_start(test, it);
-		returned(test, it, -KFI_ETIMEDOUT);
+		call_begin(test, &it->call, wait_in_call, it);
+		call_ends(test, &it->call, -KFI_ETIMEDOUT);
 	}
 	/* What comes afterwards is for the next one. */
 	KUNIT_EXPECT_EQ(test, kfi_cntr_add(m.cntr, 1), 0);
@@ -267,15 +235,13 @@ static void send_later(struct timer_list *timer)
 /* The wait queue of a set is woken for conditions of the consumer's own. */
 static void the_queue_of_a_set_is_woken(struct kunit *test)
 {
-	struct later *later = kunit_kzalloc(test, sizeof(*later), GFP_KERNEL);
-	u8 *to = kunit_kzalloc(test, 8, GFP_KERNEL);
+	struct later *later = zeroed(test, sizeof(*later));
+	u8 *to = zeroed(test, 8);
 	struct kfi_cq_tagged_entry entry;
 	wait_queue_head_t *queue = NULL;
 	struct members m;
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, later);
-	KUNIT_ASSERT_NOT_NULL(test, to);
 	members_open(test, &m, KFI_WAIT_QUEUE);
 	KUNIT_ASSERT_EQ(test, kfi_control(&m.set->kfid, KFI_GETWAIT, &queue), 0);
 	later->from = &m.ends[0];
@@ -294,20 +260,8 @@ static void the_queue_of_a_set_is_woken(struct kunit *test)
 	members_close(test, &m);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(each_kind_of_member_signals),
-	KUNIT_CASE(each_waiter_takes_a_signal),
-	KUNIT_CASE(waits_end),
-	KUNIT_CASE(the_queue_of_a_set_is_woken),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "consumer_wait_set",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: wait sets of queues");
-MODULE_LICENSE("GPL");
+CONSUMER("wait sets of queues",
+	 KUNIT_CASE(each_kind_of_member_signals),
+	 KUNIT_CASE(each_waiter_takes_a_signal),
+	 KUNIT_CASE(waits_end),
+	 KUNIT_CASE(the_queue_of_a_set_is_woken));

@@ -262,8 +262,7 @@ static void queue_close(struct kunit *test, struct queue *queue)
 	flush_workqueue(queue->cpt->driver->wq);
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(queue->cntr), atomic_read(&queue->entries));
 	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(queue->cntr), atomic_read(&queue->errors));
-	KUNIT_EXPECT_EQ(test, kfi_close(&queue->cntr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&queue->cq->fid), 0);
+	CLOSE(test, &queue->cntr->fid, &queue->cq->fid);
 }
 
 /* Posts a buffer. Returns an error or 0. */
@@ -373,8 +372,7 @@ static void cpt_close(struct kunit *test, struct cpt *cpt)
 		KUNIT_EXPECT_EQ(test, atomic_read(&buffer->refs), 0);
 		cancel_delayed_work_sync(&buffer->repost);
 	}
-	KUNIT_EXPECT_EQ(test, kfi_close(&cpt->tx->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&cpt->rx->fid), 0);
+	CLOSE(test, &cpt->tx->fid, &cpt->rx->fid);
 	for (i = 0; i < BUFFERS; i++)
 		free_pages((unsigned long)cpt->buffers[i].mem, BUFFER_ORDER);
 	queue_close(test, &cpt->tx_queue);
@@ -495,10 +493,8 @@ static void driver_close(struct kunit *test, struct driver *driver)
 	for (i = 0; i < CPTS; i++)
 		cpt_close(test, &driver->cpts[i]);
 	KUNIT_EXPECT_EQ(test, kfi_av_remove(driver->av, &driver->peer, 1, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&driver->sep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&driver->av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&driver->domain->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&driver->fabric->fid), 0);
+	CLOSE(test, &driver->sep->fid, &driver->av->fid, &driver->domain->fid,
+	      &driver->fabric->fid);
 	destroy_workqueue(driver->wq);
 	KUNIT_EXPECT_EQ(test, atomic_read(&driver->bugs), 0);
 }

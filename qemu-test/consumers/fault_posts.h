@@ -77,11 +77,10 @@ struct faults_world {
 
 static inline struct faults_world *world_open(struct kunit *test)
 {
-	struct faults_world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct faults_world *w = zeroed(test, sizeof(*w));
 	int i;
 
 	faults_need_injection(test);
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	pair_open(test, &w->f, KFI_EP_RDM, w->ends);
 	w->trigger = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
 	w->done = open_cntr(test, &w->f, KFI_WAIT_UNSPEC, NULL, NULL);
@@ -111,9 +110,7 @@ static inline struct faults_world *world_open(struct kunit *test)
 
 static inline void world_close(struct kunit *test, struct faults_world *w)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->mr->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->trigger->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&w->done->fid), 0);
+	CLOSE(test, &w->mr->fid, &w->trigger->fid, &w->done->fid);
 	/* What failed has left no completion. */
 	nothing(test, &w->ends[0]);
 	nothing(test, &w->ends[1]);

@@ -6,7 +6,6 @@
 
 #include <linux/in.h>
 #include <linux/inet.h>
-#include <linux/module.h>
 
 #include "two_hosts.h"
 
@@ -63,17 +62,5 @@ static void entries_are_of_the_open_objects(struct kunit *test)
 	hosts_close(test, f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(entries_are_of_the_open_objects),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_getinfo",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: getinfo with open objects of another network namespace");
-MODULE_LICENSE("GPL");
+CONSUMER("getinfo with open objects of another network namespace",
+	 KUNIT_CASE(entries_are_of_the_open_objects));

@@ -4,8 +4,6 @@
  * messages, its bulk data, its errors, its end, and counters of all that.
  */
 
-#include <linux/kthread.h>
-#include <linux/module.h>
 #include <linux/sizes.h>
 
 #include "driver_flow.h"
@@ -17,10 +15,9 @@
 /* A driver on each host, which know each other. They have not met. */
 static struct driver *drivers_open(struct kunit *test, u32 key, u32 other_key)
 {
-	struct driver *drivers = kunit_kcalloc(test, HOSTS, sizeof(*drivers), GFP_KERNEL);
+	struct driver *drivers = zeroed(test, HOSTS * sizeof(*drivers));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, drivers);
 	for (i = 0; i < HOSTS; i++)
 		driver_open(test, &drivers[i], i, SERVICE, i ? other_key : key);
 	for (i = 0; i < HOSTS; i++)
@@ -285,23 +282,11 @@ static void another_key_is_refused(struct kunit *test)
 	drivers_close(test, drivers);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE(messages_arrive),
-	KUNIT_CASE(bulk_data_arrive),
-	KUNIT_CASE_SLOW(all_is_done_at_once),
-	KUNIT_CASE(a_target_can_refuse),
-	KUNIT_CASE(late_bulk_data_are_lost),
-	KUNIT_CASE_SLOW(a_peer_that_is_gone_is_found_again),
-	KUNIT_CASE(another_key_is_refused),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_kfilnd",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: drivers that work as kfilnd, on two hosts");
-MODULE_LICENSE("GPL");
+CONSUMER("drivers that work as kfilnd, on two hosts",
+	 KUNIT_CASE(messages_arrive),
+	 KUNIT_CASE(bulk_data_arrive),
+	 KUNIT_CASE_SLOW(all_is_done_at_once),
+	 KUNIT_CASE(a_target_can_refuse),
+	 KUNIT_CASE(late_bulk_data_are_lost),
+	 KUNIT_CASE_SLOW(a_peer_that_is_gone_is_found_again),
+	 KUNIT_CASE(another_key_is_refused));

@@ -4,12 +4,6 @@
  * them: when the call has returned, the memory is the consumer's again.
  */
 
-#include <linux/completion.h>
-#include <linux/delay.h>
-#include <linux/kthread.h>
-#include <linux/module.h>
-#include <linux/slab.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 
@@ -119,16 +113,14 @@ static int access_always(void *arg)
 /* Few rounds: a user whose accesses are refused often has to wait. */
 static void memory_is_the_consumers_after_a_close(struct kunit *test)
 {
-	struct accessor *a = kunit_kzalloc(test, sizeof(*a), GFP_KERNEL);
+	struct accessor *a = zeroed(test, sizeof(*a));
 	struct fixture f[HOSTS];
 	struct end ends[HOSTS];
 	struct kfid_mr *mr;
 	int round, before;
 	u8 *there;
 
-	KUNIT_ASSERT_NOT_NULL(test, a);
-	a->mem = kunit_kzalloc(test, LEN, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, a->mem);
+	a->mem = zeroed(test, LEN);
 	hosts_pair_open(test, f, KFI_EP_RDM, ends);
 	a->end = &ends[0];
 	init_completion(&a->done);
@@ -165,17 +157,5 @@ static void memory_is_the_consumers_after_a_close(struct kunit *test)
 	hosts_close(test, f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(memory_is_the_consumers_after_a_close),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_mr",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: regions that are closed while another host accesses them");
-MODULE_LICENSE("GPL");
+CONSUMER("regions that are closed while another host accesses them",
+	 KUNIT_CASE_SLOW(memory_is_the_consumers_after_a_close));

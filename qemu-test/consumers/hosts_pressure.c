@@ -4,7 +4,6 @@
  * caller that writes back dirty pages: they arrive.
  */
 
-#include <linux/module.h>
 #include <linux/vmalloc.h>
 
 #include "pressure.h"
@@ -79,18 +78,6 @@ static void rdm_messages(struct kunit *test)
 	messages_arrive(test, KFI_EP_RDM);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(msg_messages),
-	KUNIT_CASE_SLOW(rdm_messages),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_pressure",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: memory of two hosts is short");
-MODULE_LICENSE("GPL");
+CONSUMER("memory of two hosts is short",
+	 KUNIT_CASE_SLOW(msg_messages),
+	 KUNIT_CASE_SLOW(rdm_messages));

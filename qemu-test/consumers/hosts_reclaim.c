@@ -5,8 +5,6 @@
  * allocate does not wait for I/O.
  */
 
-#include <linux/module.h>
-
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_rma.h>
 
@@ -41,10 +39,9 @@ struct world {
 
 static struct world *world_new(struct kunit *test)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct world *w = zeroed(test, sizeof(*w));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	for (i = 0; i < HOSTS; i++) {
 		w->mem[i] = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, ORDER);
 		KUNIT_ASSERT_NOT_NULL(test, w->mem[i]);
@@ -62,8 +59,7 @@ static void open_ends(struct kunit *test, struct world *w, enum kfi_ep_type type
 		hosts_open(test, w->f, type);
 		for (i = 0; i < HOSTS; i++) {
 			reclaim_sizes(w->f[i].info);
-			end_open(test, &w->f[i], w->f[i].info, &w->ends[i], 0);
-			KUNIT_ASSERT_EQ(test, kfi_enable(w->ends[i].ep), 0);
+			end_open_enabled(test, &w->f[i], w->f[i].info, &w->ends[i]);
 		}
 		for (i = 0; i < HOSTS; i++)
 			end_knows(test, &w->ends[i], &w->ends[!i]);
@@ -209,17 +205,14 @@ static void messages_are_kept(struct kunit *test)
 static void datagrams_connect(struct kunit *test)
 {
 	struct world *w = world_new(test);
-	struct end *peers = kunit_kcalloc(test, PEERS, sizeof(*peers), GFP_KERNEL);
+	struct end *peers = zeroed(test, PEERS * sizeof(*peers));
 	struct reclaim *r;
 	unsigned int flags;
 	int i, ret = 0;
 
-	KUNIT_ASSERT_NOT_NULL(test, peers);
 	open_ends(test, w, KFI_EP_RDM);
-	for (i = 0; i < PEERS; i++) {
-		end_open(test, &w->f[1], w->f[1].info, &peers[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(peers[i].ep), 0);
-	}
+	for (i = 0; i < PEERS; i++)
+		end_open_enabled(test, &w->f[1], w->f[1].info, &peers[i]);
 	memset(w->mem[0], 0x5a, LEN);
 	r = reclaim_begin(test);
 	flags = memalloc_noio_save();
@@ -262,21 +255,9 @@ static void endpoints_connect(struct kunit *test)
 	world_close(test, w);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(msg_remote_memory_is_accessed_without_io),
-	KUNIT_CASE_SLOW(rdm_remote_memory_is_accessed_without_io),
-	KUNIT_CASE_SLOW(messages_are_kept),
-	KUNIT_CASE_SLOW(datagrams_connect),
-	KUNIT_CASE_SLOW(endpoints_connect),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_reclaim",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: workers of two hosts reclaim memory");
-MODULE_LICENSE("GPL");
+CONSUMER("workers of two hosts reclaim memory",
+	 KUNIT_CASE_SLOW(msg_remote_memory_is_accessed_without_io),
+	 KUNIT_CASE_SLOW(rdm_remote_memory_is_accessed_without_io),
+	 KUNIT_CASE_SLOW(messages_are_kept),
+	 KUNIT_CASE_SLOW(datagrams_connect),
+	 KUNIT_CASE_SLOW(endpoints_connect));

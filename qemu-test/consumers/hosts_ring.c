@@ -6,8 +6,6 @@
  * insmod hosts_ring.ko [seconds=N]: how long it turns.
  */
 
-#include <linux/module.h>
-
 #include "ring.h"
 #include "two_hosts.h"
 
@@ -32,17 +30,5 @@ static void every_operation_at_once(struct kunit *test)
 	hosts_close(test, f);
 }
 
-static struct kunit_case cases[] = {
-	KUNIT_CASE_SLOW(every_operation_at_once),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_ring",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: a ring of endpoints of two hosts");
-MODULE_LICENSE("GPL");
+CONSUMER("a ring of endpoints of two hosts",
+	 KUNIT_CASE_SLOW(every_operation_at_once));

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Transfers between two hosts, for each type of endpoint: messages, tagged
- * messages, multi-receive buffers, remote memory, lists of memory in each form,
- * atomics, and refused accesses.
+ * Transfers between two hosts: messages and remote memory of each type of endpoint
+ * in memory that is not contiguous; and what hosts_ring does with reliable datagrams,
+ * of a connection: lists of memory in each form, and atomics.
  */
 
 #include <linux/bvec.h>
-#include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 #include <linux/vmalloc.h>
@@ -39,10 +38,9 @@ struct world {
 
 static struct world *world_open(struct kunit *test, enum kfi_ep_type type)
 {
-	struct world *w = kunit_kzalloc(test, sizeof(*w), GFP_KERNEL);
+	struct world *w = zeroed(test, sizeof(*w));
 	int i;
 
-	KUNIT_ASSERT_NOT_NULL(test, w);
 	for (i = 0; i < HOSTS; i++) {
 		w->mem[i] = vzalloc(ROOM);
 		KUNIT_ASSERT_NOT_NULL(test, w->mem[i]);
@@ -129,78 +127,6 @@ static void dgram_messages(struct kunit *test)
 	messages_both_ways(test, KFI_EP_DGRAM);
 }
 
-/* Messages wait for their receives, and are matched by their tags. */
-static void rdm_tagged(struct kunit *test)
-{
-	static const size_t lengths[] = { 100, 8192, ROOM / 2 };
-	struct world *w = world_open(test, KFI_EP_RDM);
-	struct end *tx = &w->ends[0], *rx = &w->ends[1];
-	struct kfi_cq_tagged_entry entry;
-	u8 *from = w->mem[0], *to = w->mem[1];
-	int i;
-
-	fill(from, ROOM, 1);
-	for (i = 0; i < ARRAY_SIZE(lengths); i++)
-		KUNIT_EXPECT_EQ(test, kfi_tsend(tx->ep, from + i, lengths[i], NULL, tx->peer, i,
-						from), 0);
-	/* The last message first. */
-	for (i = ARRAY_SIZE(lengths) - 1; i >= 0; i--) {
-		memset(to, 0, ROOM);
-		KUNIT_EXPECT_EQ(test, kfi_trecv(rx->ep, to, ROOM, NULL, KFI_ADDR_UNSPEC, i, 0,
-						to), 0);
-		entry = completed(test, rx, to, KFI_TAGGED | KFI_RECV, lengths[i]);
-		KUNIT_EXPECT_EQ(test, entry.tag, i);
-		KUNIT_EXPECT_EQ(test, memcmp(to, from + i, lengths[i]), 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(tx->sent, ARRAY_SIZE(lengths), LONG), 0);
-	for (i = 0; i < ARRAY_SIZE(lengths); i++)
-		completed(test, tx, from, KFI_TAGGED | KFI_SEND, 0);
-	world_close(test, w);
-}
-
-/* One buffer takes four messages of the other host. */
-static void multi_receive(struct kunit *test, enum kfi_ep_type type)
-{
-	struct world *w = world_open(test, type);
-	struct end *tx = &w->ends[0], *rx = &w->ends[1];
-	u8 *from = w->mem[0], *to = w->mem[1];
-	struct kvec iov = { to, 4 * 64 + 10 };
-	struct kfi_msg msg = {
-		.type = KFI_KVEC,
-		.msg_iov = &iov,
-		.iov_count = 1,
-		.addr = KFI_ADDR_UNSPEC,
-		.context = to,
-	};
-	struct kfi_cq_tagged_entry entry;
-	size_t least = 64;
-	int i;
-
-	KUNIT_EXPECT_EQ(test, kfi_setopt(&rx->ep->fid, KFI_OPT_ENDPOINT, KFI_OPT_MIN_MULTI_RECV,
-					 &least, sizeof(least)), 0);
-	KUNIT_EXPECT_EQ(test, kfi_recvmsg(rx->ep, &msg, KFI_MULTI_RECV | KFI_COMPLETION), 0);
-	for (i = 0; i < 4; i++) {
-		fill(from, 64, i);
-		KUNIT_EXPECT_EQ(test, kfi_send(tx->ep, from, 64, NULL, tx->peer, from), 0);
-		completed(test, tx, from, KFI_MSG | KFI_SEND, 64);
-		entry = completed(test, rx, to,
-				  KFI_MSG | KFI_RECV | (i == 3 ? KFI_MULTI_RECV : 0), 64);
-		KUNIT_EXPECT_PTR_EQ(test, (u8 *)entry.buf, to + 64 * i);
-		KUNIT_EXPECT_MEMEQ(test, to + 64 * i, from, 64);
-	}
-	world_close(test, w);
-}
-
-static void rdm_multi_receive(struct kunit *test)
-{
-	multi_receive(test, KFI_EP_RDM);
-}
-
-static void dgram_multi_receive(struct kunit *test)
-{
-	multi_receive(test, KFI_EP_DGRAM);
-}
-
 /* Bytes are written to the other host, and read back, from lists of pages too. */
 static void remote_memory(struct kunit *test, enum kfi_ep_type type)
 {
@@ -249,7 +175,6 @@ static void msg_remote_memory(struct kunit *test)
 
 /* Bytes of each of the two parts of a list. */
 #define PIECE	3000
-#define TAG	5
 
 /**
  * struct list - two parts of memory, in each form
@@ -318,34 +243,6 @@ static ssize_t send_list(struct end *end, enum kfi_iov_type form, struct list *l
 	}
 }
 
-static ssize_t trecv_list(struct end *end, enum kfi_iov_type form, struct list *list,
-			  void *context)
-{
-	kfi_addr_t any = KFI_ADDR_UNSPEC;
-
-	switch (form) {
-	case KFI_KVEC:
-		return kfi_trecvv(end->ep, list->iov, NULL, 2, any, TAG, 0, context);
-	case KFI_BVEC:
-		return kfi_trecvbv(end->ep, list->biov, NULL, 2, any, TAG, 0, context);
-	default:
-		return kfi_trecvsgl(end->ep, list->sgl, NULL, 2, any, TAG, 0, context);
-	}
-}
-
-static ssize_t tsend_list(struct end *end, enum kfi_iov_type form, struct list *list,
-			  void *context)
-{
-	switch (form) {
-	case KFI_KVEC:
-		return kfi_tsendv(end->ep, list->iov, NULL, 2, end->peer, TAG, context);
-	case KFI_BVEC:
-		return kfi_tsendbv(end->ep, list->biov, NULL, 2, end->peer, TAG, context);
-	default:
-		return kfi_tsendsgl(end->ep, list->sgl, NULL, 2, end->peer, TAG, context);
-	}
-}
-
 static ssize_t write_list(struct end *end, enum kfi_iov_type form, struct list *list, u64 at,
 			  void *context)
 {
@@ -387,14 +284,14 @@ static const struct kvec *list_of(enum kfi_iov_type form, struct list *list)
 }
 
 /* Messages from list to list, by each call. */
-static void lists_of_messages(struct kunit *test, enum kfi_ep_type type)
+static void msg_lists_of_messages(struct kunit *test)
 {
 	static const enum kfi_iov_type forms[] = { KFI_KVEC, KFI_BVEC, KFI_SGL };
-	struct world *w = world_open(test, type);
+	struct world *w = world_open(test, KFI_EP_MSG);
 	struct end *tx = &w->ends[0], *rx = &w->ends[1];
 	u8 *from = w->mem[0], *to = w->mem[1];
 	struct list source, target;
-	int i, tagged, by_msg;
+	int i, by_msg;
 
 	list_init(&source, from);
 	list_init(&target, to);
@@ -408,63 +305,29 @@ static void lists_of_messages(struct kunit *test, enum kfi_ep_type type)
 			.type = form, .msg_iov = list_of(form, &source), .iov_count = 2,
 			.addr = tx->peer, .context = from,
 		};
-		struct kfi_msg_tagged trecv = {
-			.type = form, .msg_iov = list_of(form, &target), .iov_count = 2,
-			.addr = KFI_ADDR_UNSPEC, .tag = TAG, .context = to,
-		};
-		struct kfi_msg_tagged tsend = {
-			.type = form, .msg_iov = list_of(form, &source), .iov_count = 2,
-			.addr = tx->peer, .tag = TAG, .context = from,
-		};
 
 		for (by_msg = 0; by_msg < 2; by_msg++) {
-			for (tagged = 0; tagged < (type == KFI_EP_RDM ? 2 : 1); tagged++) {
-				u64 kind = tagged ? KFI_TAGGED : KFI_MSG;
-				ssize_t received, sent;
-
-				fill(from, ROOM, i * 4 + by_msg * 2 + tagged);
-				memset(to, 0, ROOM);
-				if (tagged && by_msg) {
-					received = kfi_trecvmsg(rx->ep, &trecv, KFI_COMPLETION);
-					sent = kfi_tsendmsg(tx->ep, &tsend, KFI_COMPLETION);
-				} else if (tagged) {
-					received = trecv_list(rx, form, &target, to);
-					sent = tsend_list(tx, form, &source, from);
-				} else if (by_msg) {
-					received = kfi_recvmsg(rx->ep, &recv, KFI_COMPLETION);
-					sent = kfi_sendmsg(tx->ep, &send, KFI_COMPLETION);
-				} else {
-					received = recv_list(rx, form, &target, to);
-					sent = send_list(tx, form, &source, from);
-				}
-				KUNIT_EXPECT_EQ(test, received, 0);
-				KUNIT_EXPECT_EQ(test, sent, 0);
-				completed(test, rx, to, kind | KFI_RECV, 2 * PIECE);
-				completed(test, tx, from, kind | KFI_SEND, 0);
-				pieces_are_equal(test, w);
-				/* Nothing between the parts. */
-				KUNIT_EXPECT_EQ(test, piece_of(to, 1)[PIECE], 0);
-			}
+			fill(from, ROOM, i * 2 + by_msg);
+			memset(to, 0, ROOM);
+			KUNIT_EXPECT_EQ(test, by_msg ? kfi_recvmsg(rx->ep, &recv, KFI_COMPLETION) :
+					recv_list(rx, form, &target, to), 0);
+			KUNIT_EXPECT_EQ(test, by_msg ? kfi_sendmsg(tx->ep, &send, KFI_COMPLETION) :
+					send_list(tx, form, &source, from), 0);
+			completed(test, rx, to, KFI_MSG | KFI_RECV, 2 * PIECE);
+			completed(test, tx, from, KFI_MSG | KFI_SEND, 0);
+			pieces_are_equal(test, w);
+			/* Nothing between the parts. */
+			KUNIT_EXPECT_EQ(test, piece_of(to, 1)[PIECE], 0);
 		}
 	}
 	world_close(test, w);
 }
 
-static void rdm_lists_of_messages(struct kunit *test)
-{
-	lists_of_messages(test, KFI_EP_RDM);
-}
-
-static void msg_lists_of_messages(struct kunit *test)
-{
-	lists_of_messages(test, KFI_EP_MSG);
-}
-
 /* Lists are written to one piece of the other host, and read from it, by each call. */
-static void lists_of_remote_memory(struct kunit *test, enum kfi_ep_type type)
+static void msg_lists_of_remote_memory(struct kunit *test)
 {
 	static const enum kfi_iov_type forms[] = { KFI_KVEC, KFI_BVEC, KFI_SGL };
-	struct world *w = world_open(test, type);
+	struct world *w = world_open(test, KFI_EP_MSG);
 	struct end *end = &w->ends[0];
 	u8 *here = w->mem[0], *there = w->mem[1] + 11;
 	struct kfi_rma_iov remote = { .addr = 11, .len = 2 * PIECE, .key = KEY };
@@ -504,19 +367,9 @@ static void lists_of_remote_memory(struct kunit *test, enum kfi_ep_type type)
 	world_close(test, w);
 }
 
-static void rdm_lists_of_remote_memory(struct kunit *test)
+static void msg_atomics(struct kunit *test)
 {
-	lists_of_remote_memory(test, KFI_EP_RDM);
-}
-
-static void msg_lists_of_remote_memory(struct kunit *test)
-{
-	lists_of_remote_memory(test, KFI_EP_MSG);
-}
-
-static void atomics(struct kunit *test, enum kfi_ep_type type)
-{
-	struct world *w = world_open(test, type);
+	struct world *w = world_open(test, KFI_EP_MSG);
 	struct end *end = &w->ends[0];
 	u64 *operand = (u64 *)w->mem[0], *compare = operand + 1, *result = operand + 2;
 	u64 *there = (u64 *)w->mem[1];
@@ -543,56 +396,12 @@ static void atomics(struct kunit *test, enum kfi_ep_type type)
 	world_close(test, w);
 }
 
-static void rdm_atomics(struct kunit *test)
-{
-	atomics(test, KFI_EP_RDM);
-}
-
-static void msg_atomics(struct kunit *test)
-{
-	atomics(test, KFI_EP_MSG);
-}
-
-/* A wrong key, and memory beyond the region. The endpoint goes on. */
-static void rdm_refused_accesses(struct kunit *test)
-{
-	struct world *w = world_open(test, KFI_EP_RDM);
-	struct end *end = &w->ends[0];
-	u8 *here = w->mem[0];
-
-	KUNIT_EXPECT_EQ(test, kfi_write(end->ep, here, 100, NULL, end->peer, 0, KEY + 1, w), 0);
-	failed(test, end, w, KFI_EACCES);
-	KUNIT_EXPECT_EQ(test, kfi_read(end->ep, here, 100, NULL, end->peer, ROOM - 99, KEY, w), 0);
-	failed(test, end, w, KFI_EACCES);
-	message(test, w, 0, 1000);
-	world_close(test, w);
-}
-
-static struct kunit_case cases[] = {
-	KUNIT_CASE(rdm_messages),
-	KUNIT_CASE(msg_messages),
-	KUNIT_CASE(dgram_messages),
-	KUNIT_CASE(rdm_tagged),
-	KUNIT_CASE(rdm_multi_receive),
-	KUNIT_CASE(dgram_multi_receive),
-	KUNIT_CASE(rdm_remote_memory),
-	KUNIT_CASE(msg_remote_memory),
-	KUNIT_CASE(rdm_lists_of_messages),
-	KUNIT_CASE(msg_lists_of_messages),
-	KUNIT_CASE(rdm_lists_of_remote_memory),
-	KUNIT_CASE(msg_lists_of_remote_memory),
-	KUNIT_CASE(rdm_atomics),
-	KUNIT_CASE(msg_atomics),
-	KUNIT_CASE(rdm_refused_accesses),
-	{}
-};
-
-static struct kunit_suite suite = {
-	.name = "hosts_transfers",
-	.test_cases = cases,
-};
-
-kunit_test_suite(suite);
-
-MODULE_DESCRIPTION("kfabric consumer: transfers between two hosts");
-MODULE_LICENSE("GPL");
+CONSUMER("transfers between two hosts",
+	 KUNIT_CASE(rdm_messages),
+	 KUNIT_CASE(msg_messages),
+	 KUNIT_CASE(dgram_messages),
+	 KUNIT_CASE(rdm_remote_memory),
+	 KUNIT_CASE(msg_remote_memory),
+	 KUNIT_CASE(msg_lists_of_messages),
+	 KUNIT_CASE(msg_lists_of_remote_memory),
+	 KUNIT_CASE(msg_atomics));

@@ -5,16 +5,12 @@
 #ifndef _CONSUMER_PAIR_H
 #define _CONSUMER_PAIR_H
 
-#include <linux/delay.h>
 #include <linux/in.h>
 
 #include <kfi/kfi_cm.h>
 #include <kfi/kfi_tagged.h>
 
 #include "fixture.h"
-
-/* Milliseconds that are long enough on a busy machine. */
-#define LONG	20000
 
 /**
  * struct end - an endpoint and what is bound to it
@@ -94,14 +90,19 @@ static inline void end_open(struct kunit *test, struct fixture *f, struct kfi_in
 	end_open_with(test, f, info, end, flags, &attr, NULL, NULL);
 }
 
+/* The same, and enables it. */
+static inline void end_open_enabled(struct kunit *test, struct fixture *f, struct kfi_info *info,
+				    struct end *end)
+{
+	end_open(test, f, info, end, 0);
+	KUNIT_ASSERT_EQ(test, kfi_enable(end->ep), 0);
+}
+
 /* Closes an end. */
 static inline void end_close(struct kunit *test, struct end *end)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->sent->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&end->received->fid), 0);
+	CLOSE(test, &end->ep->fid, &end->av->fid, &end->cq->fid, &end->sent->fid,
+	      &end->received->fid);
 }
 
 /* Waits until a count is at least @wanted, for LONG ms at most. Returns the count. */
@@ -124,15 +125,13 @@ static inline void end_knows(struct kunit *test, struct end *end, const struct e
 	KUNIT_ASSERT_EQ(test, kfi_av_insert(end->av, &addr, 1, &end->peer, 0, NULL), 1);
 }
 
-/* Opens two ends of a type, which know each other. @flags: see end_open(). */
-static inline void pair_open_with(struct kunit *test, struct fixture *f, enum kfi_ep_type type,
+/* Opens two ends of an entry, which know each other, and frees it. @flags: see end_open(). */
+static inline void pair_open_from(struct kunit *test, struct fixture *f, struct kfi_info *info,
 				  struct end *ends, u64 flags)
 {
-	struct kfi_info *info;
 	int i;
 
 	fixture_open(test, f);
-	info = entry_of(test, type);
 	for (i = 0; i < 2; i++) {
 		end_open(test, f, info, &ends[i], flags);
 		KUNIT_ASSERT_EQ(test, kfi_enable(ends[i].ep), 0);
@@ -146,7 +145,7 @@ static inline void pair_open_with(struct kunit *test, struct fixture *f, enum kf
 static inline void pair_open(struct kunit *test, struct fixture *f, enum kfi_ep_type type,
 			     struct end *ends)
 {
-	pair_open_with(test, f, type, ends, 0);
+	pair_open_from(test, f, entry_of(test, type), ends, 0);
 }
 
 /* Closes them. */

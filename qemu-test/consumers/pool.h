@@ -68,8 +68,7 @@ static inline void member_enable(struct kunit *test, struct pool *pool, struct m
 
 static inline void member_close(struct kunit *test, struct member *member)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&member->ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&member->received->fid), 0);
+	CLOSE(test, &member->ep->fid, &member->received->fid);
 }
 
 /*
@@ -87,8 +86,7 @@ static inline void pool_open(struct kunit *test, struct pool *pool, enum kfi_ep_
 
 	fixture_open(test, &pool->f);
 	pool->info = entry_of(test, type);
-	end_open(test, &pool->f, pool->info, &pool->sender, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(pool->sender.ep), 0);
+	end_open_enabled(test, &pool->f, pool->info, &pool->sender);
 	pool->info->ep_attr->rx_ctx_cnt = KFI_SHARED_CONTEXT;
 	KUNIT_ASSERT_EQ(test, kfi_srx_context(pool->f.domain, attr, &pool->srx, pool), 0);
 	pool->all.ep = pool->srx;
@@ -99,9 +97,7 @@ static inline void pool_open(struct kunit *test, struct pool *pool, enum kfi_ep_
 /* Closes a pool whose members are closed. */
 static inline void pool_close(struct kunit *test, struct pool *pool)
 {
-	KUNIT_EXPECT_EQ(test, kfi_close(&pool->all.cq->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&pool->all.av->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&pool->srx->fid), 0);
+	CLOSE(test, &pool->all.cq->fid, &pool->all.av->fid, &pool->srx->fid);
 	end_close(test, &pool->sender);
 	kfi_freeinfo(pool->info);
 	fixture_close(test, &pool->f);

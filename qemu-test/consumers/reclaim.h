@@ -8,19 +8,15 @@
 #ifndef _CONSUMER_RECLAIM_H
 #define _CONSUMER_RECLAIM_H
 
-#include <linux/cpumask.h>
 #include <linux/kallsyms.h>
-#include <linux/sched.h>
 #include <linux/shrinker.h>
 #include <linux/spinlock.h>
 #include <linux/swap.h>
-#include <linux/timer.h>
 #include <linux/workqueue.h>
-
-#include <kunit/resource.h>
 
 #include <kfi/kfabric.h>
 
+#include "fixture.h"
 #include "pressure.h"
 
 /*
@@ -135,9 +131,8 @@ static inline void reclaim_take(struct reclaim *r)
 /* Takes all memory. It is given back by reclaim_end(), or when the test ends. */
 static inline struct reclaim *reclaim_begin(struct kunit *test)
 {
-	struct reclaim *r = kunit_kzalloc(test, sizeof(*r), GFP_KERNEL);
+	struct reclaim *r = zeroed(test, sizeof(*r));
 
-	KUNIT_ASSERT_NOT_NULL(test, r);
 	spin_lock_init(&r->lock);
 	r->left = CLEAN;
 	r->shrinker = shrinker_alloc(0, "kfi-clean");
@@ -169,44 +164,6 @@ static inline void reclaim_end(struct kunit *test, struct reclaim *r, int asked)
 	KUNIT_EXPECT_GT(test, left, 0);
 	kunit_info(test, "workers reclaimed %d times, %lu of %d blocks are left\n",
 		   atomic_read(&r->asked), left, CLEAN);
-}
-
-/**
- * struct softirq_call - a call in a softirq
- * @timer: makes it
- * @call: the function
- * @arg: its argument
- * @ret: its result
- * @done: it has been made
- */
-struct softirq_call {
-	struct timer_list	timer;
-	int			(*call)(void *arg);
-	void			*arg;
-	int			ret;
-	struct completion	done;
-};
-
-static inline void softirq_call_made(struct timer_list *timer)
-{
-	struct softirq_call *c = container_of(timer, struct softirq_call, timer);
-
-	c->ret = c->call(c->arg);
-	complete(&c->done);
-}
-
-/* Calls a function in a softirq, and returns its result. */
-static inline int call_in_softirq(int (*call)(void *arg), void *arg)
-{
-	struct softirq_call c = { .call = call, .arg = arg };
-
-	init_completion(&c.done);
-	timer_setup_on_stack(&c.timer, softirq_call_made, 0);
-	mod_timer(&c.timer, jiffies + 1);
-	wait_for_completion(&c.done);
-	timer_delete_sync(&c.timer);
-	timer_destroy_on_stack(&c.timer);
-	return c.ret;
 }
 
 #endif /* _CONSUMER_RECLAIM_H */

@@ -42,8 +42,7 @@ static void member_open(struct kunit *test, struct fixture *f, struct kfi_info *
 	size_t least = SMALL;
 
 	member->domain = f->domain;
-	end_open(test, f, info, &member->end, 0);
-	KUNIT_ASSERT_EQ(test, kfi_enable(member->end.ep), 0);
+	end_open_enabled(test, f, info, &member->end);
 	KUNIT_ASSERT_EQ(test, kfi_setopt(&member->end.ep->fid, KFI_OPT_ENDPOINT,
 					 KFI_OPT_MIN_MULTI_RECV, &least, sizeof(least)), 0);
 	member->go = open_cntr(test, f, KFI_WAIT_UNSPEC, NULL, NULL);
@@ -92,8 +91,7 @@ static void member_close(struct kunit *test, struct member *member)
 {
 	KUNIT_EXPECT_EQ(test, kfi_close(&member->mr->fid), 0);
 	end_close(test, &member->end);
-	KUNIT_EXPECT_EQ(test, kfi_close(&member->go->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&member->deferred->fid), 0);
+	CLOSE(test, &member->go->fid, &member->deferred->fid);
 	free_pages((unsigned long)member->mem, ORDER);
 }
 
@@ -104,14 +102,13 @@ static void member_close(struct kunit *test, struct member *member)
 static void ring_turns(struct kunit *test, struct fixture *f, struct kfi_info * const *infos,
 		       int hosts, unsigned int seconds)
 {
-	struct member *members = kunit_kcalloc(test, MEMBERS, sizeof(*members), GFP_KERNEL);
+	struct member *members = zeroed(test, MEMBERS * sizeof(*members));
 	unsigned long until = jiffies + seconds * HZ;
 	struct task_struct *thread;
 	u64 stop = U64_MAX;
 	int i;
 
 	BUILD_BUG_ON(PARTS > 1 << ORDER);
-	KUNIT_ASSERT_NOT_NULL(test, members);
 	for (i = 0; i < MEMBERS; i++) {
 		members[i].index = i;
 		members[i].until = until;

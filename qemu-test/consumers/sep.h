@@ -104,14 +104,9 @@ static inline void sep_close(struct kunit *test, struct sep *s)
 {
 	int i;
 
-	for (i = 0; i < CONTEXTS; i++) {
-		KUNIT_EXPECT_EQ(test, kfi_close(&s->tx[i]->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&s->rx[i]->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&s->tx_cq[i]->fid), 0);
-		KUNIT_EXPECT_EQ(test, kfi_close(&s->rx_cq[i]->fid), 0);
-	}
-	KUNIT_EXPECT_EQ(test, kfi_close(&s->ep->fid), 0);
-	KUNIT_EXPECT_EQ(test, kfi_close(&s->av->fid), 0);
+	for (i = 0; i < CONTEXTS; i++)
+		CLOSE(test, &s->tx[i]->fid, &s->rx[i]->fid, &s->tx_cq[i]->fid, &s->rx_cq[i]->fid);
+	CLOSE(test, &s->ep->fid, &s->av->fid);
 }
 
 /* The address of @other for @s. */

@@ -14,7 +14,6 @@
  * It stays in that call, and makes the calls of host_call(), until it is killed.
  */
 
-#include <linux/completion.h>
 #include <linux/debugfs.h>
 #include <linux/fs.h>
 #include <linux/jiffies.h>

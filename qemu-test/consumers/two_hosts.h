@@ -85,10 +85,8 @@ static inline void hosts_pair_open(struct kunit *test, struct fixture *f, enum k
 	int i;
 
 	hosts_open(test, f, type);
-	for (i = 0; i < HOSTS; i++) {
-		end_open(test, &f[i], f[i].info, &ends[i], 0);
-		KUNIT_ASSERT_EQ(test, kfi_enable(ends[i].ep), 0);
-	}
+	for (i = 0; i < HOSTS; i++)
+		end_open_enabled(test, &f[i], f[i].info, &ends[i]);
 	for (i = 0; i < HOSTS; i++)
 		end_knows(test, &ends[i], &ends[!i]);
 }

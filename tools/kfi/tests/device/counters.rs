@@ -2,7 +2,7 @@
 //! Counters.
 
 use super::{PATIENCE, Peer, SHORT, domain, refused};
-use kfi::{Access, Buffer, CntrBind, CqBind, Deadline, Errno, Values, Wait};
+use kfi::{Access, Buffer, CntrBind, Deadline, Errno, Values, Wait};
 use std::thread;
 
 #[test]
@@ -56,28 +56,6 @@ fn counter_descriptor() {
     cntr.add(1).unwrap();
     assert!(fd.wait(Deadline::POLL).unwrap());
     assert_eq!(fd.consume().unwrap().value, 5);
-}
-
-#[test]
-#[ignore = "needs /dev/kfabric"]
-fn counters_count_operations() {
-    let domain = domain();
-    let (sends, recvs) = (domain.cntr().open().unwrap(), domain.cntr().open().unwrap());
-    let both = CqBind::TRANSMIT | CqBind::RECV;
-    let one = Peer::with(&domain, both, |ep| {
-        ep.bind_cntr(&sends, CntrBind::SEND).unwrap();
-        ep.bind_cntr(&recvs, CntrBind::RECV).unwrap();
-        refused(ep.bind_cntr(&recvs, CntrBind::SEND), Errno::EINVAL);
-    });
-    let me = one.addr_of(&one);
-    let buffer = Buffer::new(8).unwrap();
-    for n in 1..=5 {
-        one.ep.recv(&buffer, 0).unwrap();
-        one.ep.inject(me, b"x").unwrap();
-        sends.wait(n, PATIENCE).unwrap();
-        recvs.wait(n, PATIENCE).unwrap();
-    }
-    assert_eq!((sends.value(), recvs.value()), (5, 5));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Event queues, address vectors, wait and poll sets.
+//! Event queues and address vectors.
 
-use super::{LINK, PATIENCE, SHORT, domain, fabric, refused};
+use super::{PATIENCE, SHORT, domain, fabric, refused};
 use kfi::{AvKind, Deadline, Errno, EventKind, FiAddr, Wait};
 use std::net::SocketAddr;
 
@@ -54,68 +54,4 @@ fn address_vector() {
     refused(av.insert(&[]), Errno::EINVAL);
     let straddr = av.straddr(addrs[0]).unwrap();
     assert!(straddr.ends_with("://10.0.0.1:7471"), "{straddr}");
-}
-
-#[test]
-#[ignore = "needs /dev/kfabric"]
-fn address_vector_events() {
-    let fabric = fabric();
-    let eq = fabric.eq().wait(Wait::Queue).open().unwrap();
-    let domain = fabric.domain(LINK).open().unwrap();
-    let av = domain.av().kind(AvKind::Table).events().open().unwrap();
-    let addr = "10.0.0.1:7471".parse().unwrap();
-    refused(av.insert(&[addr]), Errno::KFI_ENOEQ);
-    av.bind_eq(&eq).unwrap();
-    av.insert_with_context(&[addr, addr], 77).unwrap();
-    let event = eq.read(PATIENCE).unwrap().expect("an event");
-    assert_eq!(event.kind, EventKind::AvComplete);
-    let entry = event.entry().unwrap();
-    assert_eq!(
-        (entry.handle, entry.context, entry.data),
-        (av.handle(), 77, 2)
-    );
-}
-
-#[test]
-#[ignore = "needs /dev/kfabric"]
-fn wait_set() {
-    let fabric = fabric();
-    let set = fabric.wait_set().unwrap();
-    let domain = fabric.domain(LINK).open().unwrap();
-    let cntr = domain.cntr().wait(Wait::Set(set.clone())).open().unwrap();
-    assert!(!set.wait(SHORT).unwrap());
-    cntr.add(1).unwrap();
-    assert!(set.wait(PATIENCE).unwrap());
-    let fd = set.wait_fd().unwrap();
-    fd.set_nonblocking(true).unwrap();
-    assert!(!fd.wait(Deadline::POLL).unwrap());
-    assert!(fd.consume().unwrap_err().is_again());
-    cntr.add(1).unwrap();
-    assert!(fd.wait(PATIENCE).unwrap());
-    fd.consume().unwrap();
-    assert!(!fd.wait(Deadline::POLL).unwrap());
-    // The counter keeps its wait set.
-    refused(set.clone().close(), Errno::EBUSY);
-}
-
-#[test]
-#[ignore = "needs /dev/kfabric"]
-fn poll_set() {
-    let domain = domain();
-    let set = domain.poll_set().unwrap();
-    let (a, b) = (
-        domain.cntr().context(7).open().unwrap(),
-        domain.cntr().context(8).open().unwrap(),
-    );
-    set.add(&a).unwrap();
-    set.add(&b).unwrap();
-    refused(set.add(&a), Errno::EEXIST);
-    set.poll(16).unwrap();
-    b.add(1).unwrap();
-    assert_eq!(set.poll(16).unwrap(), [8]);
-    assert_eq!(set.poll(16).unwrap(), []);
-    set.remove(&b).unwrap();
-    refused(set.remove(&b), Errno::ENOENT);
-    refused(set.poll(0), Errno::EINVAL);
-    b.close().unwrap();
 }

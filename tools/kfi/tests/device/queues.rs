@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Completion queues: formats, waiting, descriptors, rings.
+//! Completion queues: formats, waiting, rings.
 
 use super::{PATIENCE, SHORT, domain, pair, refused};
 use kfi::{
@@ -126,18 +126,6 @@ fn a_cq_wait_can_wait_for_several_completions() {
     // Without a wait condition the number is ignored: one completion is enough.
     let (one, ..) = pair();
     assert!(!one.cq.wait_cond(2, SHORT).unwrap());
-}
-
-#[test]
-#[ignore = "needs /dev/kfabric"]
-fn cq_descriptor() {
-    let (one, _two, to_two, _) = pair();
-    let fd = one.cq.wait_fd().unwrap();
-    assert!(!fd.wait(Deadline::POLL).unwrap());
-    one.ep.send(to_two, Local::empty(), 1).unwrap();
-    assert!(fd.wait(PATIENCE).unwrap());
-    one.next();
-    assert!(!fd.wait(Deadline::POLL).unwrap());
 }
 
 #[test]
