@@ -3,12 +3,9 @@
 
 use crate::{
     harness::tests,
-    raw::{File, Pages, addr_of, addr_of_mut, bytes_of, in_ms, now, refused, text},
+    raw::{File, Pages, addr_of, addr_of_mut, arg, bytes_of, in_ms, now, refused, text, with},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 
 tests![
     writes_to_an_eq_are_checked,
@@ -31,45 +28,27 @@ fn domain() -> (File, u32, u32) {
 /// Writes `len` bytes of 5 as event `event`.
 fn eq_write(file: &File, eq: u32, event: u32, len: u32) -> Result<(), Errno> {
     let data = [5u8; 512];
-    file.call(abi::kfabric_eq_write {
-        eq,
-        buf: addr_of(&data),
-        len,
-        event,
-        ..Call::sized()
-    })
-    .map(|_| ())
+    file.call(arg!(kfabric_eq_write: eq, buf: addr_of(&data), len, event))
+        .map(|_| ())
 }
 
 /// Reads an event, whatever its length: its number and length.
 fn eq_read(file: &File, eq: u32, flags: u64, deadline: u64) -> Result<(u32, u32), Errno> {
     let mut data = [0u8; abi::KFABRIC_MAX_EVENT as usize];
-    file.call(abi::kfabric_eq_read {
-        eq,
-        deadline,
-        flags,
-        buf: addr_of_mut(&mut data),
-        len: abi::KFABRIC_MAX_EVENT,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_eq_read:
+        eq, deadline, flags, buf: addr_of_mut(&mut data), len: abi::KFABRIC_MAX_EVENT
+    ))
     .map(|arg| (arg.event, arg.len))
 }
 
 fn eq_readerr(file: &File, eq: u32, flags: u64) -> Result<abi::kfabric_eq_readerr, Errno> {
-    file.call(abi::kfabric_eq_readerr {
-        eq,
-        flags,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_eq_readerr: eq, flags))
 }
 
 fn writes_to_an_eq_are_checked() {
     let file = File::open();
     let fabric = file.fabric();
-    let eq = file.make(abi::kfabric_eq_open {
-        fabric,
-        ..Call::sized()
-    });
+    let eq = file.make(arg!(kfabric_eq_open: fabric));
     refused(eq_write(&file, eq, 1, 8), Errno::EINVAL);
     refused(eq_read(&file, eq, 0, 0), Errno::EAGAIN);
     let writable = file.eq(fabric);
@@ -86,12 +65,7 @@ fn writes_to_an_eq_are_checked() {
 fn a_full_eq_refuses_events() {
     let file = File::open();
     let fabric = file.fabric();
-    let eq = file.make(abi::kfabric_eq_open {
-        fabric,
-        entries: 2,
-        flags: abi::KFI_WRITE,
-        ..Call::sized()
-    });
+    let eq = file.make(arg!(kfabric_eq_open: fabric, entries: 2, flags: abi::KFI_WRITE));
     for event in 1..=2 {
         eq_write(&file, eq, event, 4).expect("write");
     }
@@ -128,30 +102,16 @@ fn an_event_that_does_not_fit_stays() {
     eq_write(&file, eq, 9, 24).expect("write");
     let pages = Pages::new(1);
     for (len, deadline) in [(0, 0), (23, 0), (8, in_ms(1000))] {
-        let mut arg = abi::kfabric_eq_read {
-            eq,
-            deadline,
-            buf: pages.addr(),
-            len,
-            ..Call::sized()
-        };
+        let mut arg = arg!(kfabric_eq_read: eq, deadline, buf: pages.addr(), len);
         assert_eq!(file.call_mut(&mut arg), Err(Errno::KFI_ETOOSMALL));
         assert_eq!(arg.len, 24, "what is needed");
     }
     assert_eq!(pages.read(0, 24), [0; 24]);
     // Nor is an event whose data cannot be copied.
-    let arg = abi::kfabric_eq_read {
-        eq,
-        buf: pages.before_hole(16),
-        len: 24,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_eq_read: eq, buf: pages.before_hole(16), len: 24);
     refused(file.call(arg), Errno::EFAULT);
     let reported = Pages::new(1);
-    let good = abi::kfabric_eq_read {
-        buf: pages.addr(),
-        ..arg
-    };
+    let good = with!(arg; buf: pages.addr());
     reported.write(0, &bytes_of(&good));
     reported.protect(true);
     refused(
@@ -166,12 +126,9 @@ fn an_event_that_does_not_fit_stays() {
 
 /// An AV that reports to `eq`.
 fn reporting_av(file: &File, domain: u32, eq: u32) -> u32 {
-    let av = file.make(abi::kfabric_av_open {
-        domain,
-        type_: abi::KFI_AV_TABLE,
-        flags: abi::KFI_EVENT,
-        ..Call::sized()
-    });
+    let av = file.make(arg!(kfabric_av_open:
+        domain, type_: abi::KFI_AV_TABLE, flags: abi::KFI_EVENT
+    ));
     file.bind(av, eq, 0).expect("bind");
     av
 }
@@ -181,14 +138,8 @@ fn an_error_event_comes_first() {
     let eq = file.eq(fabric);
     let av = reporting_av(&file, domain, eq);
     let addrs = [abi::kfabric_sockaddr::default(); 2];
-    file.call(abi::kfabric_av_insert {
-        av,
-        addrs: addr_of(&addrs),
-        context: 55,
-        count: 2,
-        ..Call::sized()
-    })
-    .expect("insert");
+    file.call(arg!(kfabric_av_insert: av, addrs: addr_of(&addrs), context: 55, count: 2))
+        .expect("insert");
     for deadline in [0, in_ms(1000)] {
         refused(eq_read(&file, eq, 0, deadline), Errno::KFI_EAVAIL);
         refused(
@@ -198,26 +149,16 @@ fn an_error_event_comes_first() {
     }
     // The error stays if it cannot be written, and after a peek.
     let reported = Pages::new(1);
-    reported.write(
-        0,
-        &bytes_of(&abi::kfabric_eq_readerr {
-            eq,
-            ..Call::sized()
-        }),
-    );
+    reported.write(0, &bytes_of(&arg!(kfabric_eq_readerr: eq)));
     reported.protect(true);
     refused(
         file.call_raw(abi::KFABRIC_IOC_EQ_READERR, reported.addr()),
         Errno::EFAULT,
     );
     // There are no private data, so the address for them is not used.
-    let nowhere = file.call(abi::kfabric_eq_readerr {
-        eq,
-        flags: abi::KFI_PEEK,
-        err_data: reported.addr(),
-        err_data_size: 8,
-        ..Call::sized()
-    });
+    let nowhere = file.call(arg!(kfabric_eq_readerr:
+        eq, flags: abi::KFI_PEEK, err_data: reported.addr(), err_data_size: 8
+    ));
     assert_eq!(nowhere.map(|error| error.err_data_size), Ok(0));
     for (index, flags) in [(0, abi::KFI_PEEK), (0, 0), (1, 0)] {
         let error = eq_readerr(&file, eq, flags).expect("readerr");
@@ -235,23 +176,14 @@ fn an_error_event_comes_first() {
 
 fn lost_events_are_reported_once() {
     let (file, fabric, domain) = domain();
-    let eq = file.make(abi::kfabric_eq_open {
-        fabric,
-        entries: 1,
-        wait_obj: abi::KFI_WAIT_QUEUE,
-        flags: abi::KFI_WRITE,
-        ..Call::sized()
-    });
+    let eq = file.make(arg!(kfabric_eq_open:
+        fabric, entries: 1, wait_obj: abi::KFI_WAIT_QUEUE, flags: abi::KFI_WRITE
+    ));
     let av = reporting_av(&file, domain, eq);
     for deadline in [0, in_ms(20_000)] {
         for _ in 0..3 {
-            file.call(abi::kfabric_av_insertsvc {
-                av,
-                node: text("10.0.0.1"),
-                service: text("1"),
-                ..Call::sized()
-            })
-            .expect("insertsvc");
+            file.call(arg!(kfabric_av_insertsvc: av, node: text("10.0.0.1"), service: text("1")))
+                .expect("insertsvc");
         }
         assert_eq!(eq_read(&file, eq, 0, 0), Ok((abi::KFI_AV_COMPLETE, 24)));
         // A peek leaves it.
@@ -269,13 +201,9 @@ fn invalid_waits_on_an_eq_are_refused() {
     let fabric = file.fabric();
     let wait_set = file.wait_set(fabric);
     for (wait_obj, wait_set) in [(abi::KFI_WAIT_NONE, 0), (abi::KFI_WAIT_SET, wait_set)] {
-        let eq = file.make(abi::kfabric_eq_open {
-            fabric,
-            wait_obj,
-            wait_set,
-            flags: abi::KFI_WRITE,
-            ..Call::sized()
-        });
+        let eq = file.make(arg!(kfabric_eq_open:
+            fabric, wait_obj, wait_set, flags: abi::KFI_WRITE
+        ));
         for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(eq_read(&file, eq, 0, deadline), Errno::EINVAL);
         }

@@ -6,7 +6,7 @@
 use crate::{
     abi_threads::as_user,
     harness::tests,
-    raw::{ALL_ACCESS, BAD_ADDRS, File, PAGE, Pages, addr_of, refused},
+    raw::{ALL_ACCESS, BAD_ADDRS, File, PAGE, Pages, addr_of, arg, data, refused, with},
 };
 use kfi::{
     Errno,
@@ -41,14 +41,9 @@ fn domain() -> (File, u32, u32) {
 
 /// Registers a list with this access under key 1.
 fn reg(file: &File, domain: u32, iov: &[abi::kfabric_iov], access: u64) -> Result<u32, Errno> {
-    file.call(abi::kfabric_mr_reg {
-        domain,
-        iov: addr_of(iov),
-        iov_count: iov.len() as u32,
-        access,
-        requested_key: 1,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_mr_reg:
+        domain, iov: addr_of(iov), iov_count: iov.len() as u32, access, requested_key: 1
+    ))
     .map(|arg| arg.handle)
 }
 
@@ -63,14 +58,9 @@ fn invalid_regions_are_refused() {
     refused(reg(&file, domain, &whole, 0), Errno::EINVAL);
     refused(reg(&file, domain, &[], ALL_ACCESS), Errno::EINVAL);
     for offset in [1, u64::MAX] {
-        let arg = abi::kfabric_mr_reg {
-            domain,
-            iov: addr_of(&whole),
-            iov_count: 1,
-            access: ALL_ACCESS,
-            offset,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_mr_reg:
+            domain, iov: addr_of(&whole), iov_count: 1, access: ALL_ACCESS, offset
+        );
         refused(file.call(arg), Errno::EINVAL);
     }
     let (at, most) = (pages.addr(), abi::KFABRIC_MAX_MSG_SIZE);
@@ -103,22 +93,14 @@ fn lists_that_are_too_long_are_refused() {
     let most = abi::KFABRIC_MAX_IOV as usize;
     let list = vec![iov(pages.addr(), 8); most + 1];
     refused(reg(&file, domain, &list, ALL_ACCESS), Errno::EINVAL);
-    let arg = abi::kfabric_mr_reg {
-        domain,
-        iov: addr_of(&list[..]),
-        iov_count: u32::MAX,
-        access: ALL_ACCESS,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_mr_reg:
+        domain, iov: addr_of(&list[..]), iov_count: u32::MAX, access: ALL_ACCESS
+    );
     refused(file.call(arg), Errno::EINVAL);
     let mr = reg(&file, domain, &list[..most], ALL_ACCESS).expect("the longest list");
     // A list that is not mapped completely.
     let cut = Pages::new(1);
-    let arg = abi::kfabric_mr_reg {
-        iov: cut.before_hole(24),
-        iov_count: 2,
-        ..arg
-    };
+    let arg = with!(arg; iov: cut.before_hole(24), iov_count: 2);
     refused(file.call(arg), Errno::EFAULT);
     file.close_all(&[mr, domain, fabric]);
 }
@@ -142,12 +124,9 @@ fn keys_are_checked() {
         file.close_all(&[again]);
     }
     // Where the provider chooses keys, the requested key is ignored.
-    let theirs = file.make(abi::kfabric_domain_open {
-        fabric,
-        link: crate::raw::text(crate::host::LINK),
-        mr_mode: abi::KFI_MR_PROV_KEY,
-        ..Call::sized()
-    });
+    let theirs = file.make(arg!(kfabric_domain_open:
+        fabric, link: crate::raw::text(crate::host::LINK), mr_mode: abi::KFI_MR_PROV_KEY
+    ));
     let mrs = [7, 7, u64::MAX].map(|key| with_key(theirs, key).expect("any key"));
     file.close_all(&mrs);
     file.close_all(&[theirs, domain, fabric]);
@@ -168,12 +147,7 @@ fn unmapped_memory_is_not_registered() {
     pages.protect(false);
     refused(reg(&file, domain, &[good], abi::KFI_SEND), Errno::EFAULT);
     // The values of a counter, which no program may write.
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
     let values = [iov(at, 16)];
     for writes in [abi::KFI_RECV, abi::KFI_READ, abi::KFI_REMOTE_WRITE] {
@@ -253,25 +227,15 @@ fn operations_count_against_the_limit() {
     let party = file.party(domain, Call::sized());
     let pages = Pages::new(16);
     limit_locked(8);
-    let op = |opcode, count: usize, context| abi::kfabric_op {
-        opcode,
-        context,
-        buf: pages.addr(),
-        len: (count * PAGE) as u64,
-        peer: if opcode == abi::KFABRIC_OP_RECV {
-            abi::KFI_ADDR_UNSPEC
-        } else {
-            party.me
-        },
-        ..Default::default()
+    let op = |opcode, count: usize, context| {
+        data!(kfabric_op:
+            opcode, context, buf: pages.addr(), len: (count * PAGE) as u64,
+            peer: if opcode == abi::KFABRIC_OP_RECV { abi::KFI_ADDR_UNSPEC } else { party.me }
+        )
     };
     let cancel = |context| {
-        file.call(abi::kfabric_ep_cancel {
-            ep: party.ep,
-            context,
-            ..Call::sized()
-        })
-        .expect("cancel");
+        file.call(arg!(kfabric_ep_cancel: ep: party.ep, context))
+            .expect("cancel");
         refused(file.cq_read(party.cq), Errno::KFI_EAVAIL);
         file.cq_readerr(party.cq).expect("readerr");
     };
@@ -332,18 +296,8 @@ const EINVAL: i32 = 22;
 
 fn invalid_offsets_are_not_mapped() {
     let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
-    let cq = file
-        .call(abi::kfabric_cq_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cq");
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
+    let cq = file.call(arg!(kfabric_cq_open: domain)).expect("cq");
     // A valid offset of a handle.
     let window = cntr.page_offset / u64::from(cntr.handle);
     let (eq, av) = (file.eq(fabric), file.av(domain));
@@ -370,18 +324,9 @@ fn invalid_offsets_are_not_mapped() {
 
 fn mappings_that_are_too_long_are_refused() {
     let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     let cq = file
-        .call(abi::kfabric_cq_open {
-            domain,
-            entries: 256,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_cq_open: domain, entries: 256))
         .expect("cq");
     let ring = (cq.ring_size as usize).next_multiple_of(PAGE);
     for (offset, len) in [(cntr.page_offset, PAGE), (cq.ring_offset, ring)] {
@@ -402,12 +347,7 @@ fn mappings_that_are_too_long_are_refused() {
 
 fn a_counter_is_mapped_for_reading_only() {
     let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     for prot in [ProtFlags::WRITE, ProtFlags::READ | ProtFlags::WRITE] {
         assert_eq!(map(&file, cntr.page_offset, PAGE, prot), Err(EACCES));
     }
@@ -421,12 +361,7 @@ fn a_counter_is_mapped_for_reading_only() {
 
 fn mappings_outlive_their_objects() {
     let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     file.cntr_modify(cntr.handle, abi::KFABRIC_CNTR_ADD, 5)
         .expect("add");
     let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");

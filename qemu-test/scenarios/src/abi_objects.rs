@@ -6,12 +6,9 @@ use crate::{
     abi_threads::{as_user, while_waiting},
     abi_world::World,
     harness::tests,
-    raw::{File, in_ms, ipv4, refused, text},
+    raw::{File, arg, in_ms, ipv4, refused, text},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{collections::HashSet, os::fd::FromRawFd, os::fd::OwnedFd};
 
@@ -120,13 +117,8 @@ fn members_of_sets_are_busy() {
     for member in [file.cq(domain), file.cntr(domain)] {
         let poll = file.poll_set(domain);
         let change = |remove| {
-            file.call(abi::kfabric_poll_change {
-                poll,
-                handle: member,
-                remove,
-                ..Call::sized()
-            })
-            .expect("poll_change");
+            file.call(arg!(kfabric_poll_change: poll, handle: member, remove))
+                .expect("poll_change");
         };
         change(0);
         refused(file.close(member), Errno::EBUSY);
@@ -139,28 +131,13 @@ fn members_of_sets_are_busy() {
     type Maker = fn(&File, u32, u32, u32) -> u32;
     let makers: [Maker; 3] = [
         |file, fabric, _, wait_set| {
-            file.make(abi::kfabric_eq_open {
-                fabric,
-                wait_obj: abi::KFI_WAIT_SET,
-                wait_set,
-                ..Call::sized()
-            })
+            file.make(arg!(kfabric_eq_open: fabric, wait_obj: abi::KFI_WAIT_SET, wait_set))
         },
         |file, _, domain, wait_set| {
-            file.make(abi::kfabric_cq_open {
-                domain,
-                wait_obj: abi::KFI_WAIT_SET,
-                wait_set,
-                ..Call::sized()
-            })
+            file.make(arg!(kfabric_cq_open: domain, wait_obj: abi::KFI_WAIT_SET, wait_set))
         },
         |file, _, domain, wait_set| {
-            file.make(abi::kfabric_cntr_open {
-                domain,
-                wait_obj: abi::KFI_WAIT_SET,
-                wait_set,
-                ..Call::sized()
-            })
+            file.make(arg!(kfabric_cntr_open: domain, wait_obj: abi::KFI_WAIT_SET, wait_set))
         },
     ];
     for make in makers {
@@ -170,23 +147,14 @@ fn members_of_sets_are_busy() {
     }
     // An object that could not be opened is no member.
     let wait_set = file.wait_set(fabric);
-    let arg = abi::kfabric_cntr_open {
-        domain,
-        events: 1,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_cntr_open: domain, events: 1, wait_obj, wait_set);
     refused(file.call(arg), Errno::EINVAL);
     file.close_all(&[wait_set, domain, fabric]);
 }
 
 /// A descriptor of `handle`.
 pub(crate) fn getwait(file: &File, handle: u32) -> Result<OwnedFd, Errno> {
-    let arg = file.call(abi::kfabric_getwait {
-        handle,
-        ..Call::sized()
-    })?;
+    let arg = file.call(arg!(kfabric_getwait: handle))?;
     // SAFETY: the call made it for us.
     #[allow(unsafe_code, reason = "a new descriptor")]
     Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
@@ -227,47 +195,23 @@ fn a_waiter_keeps_the_object_busy() {
         || file.cq_wait(cq, abi::KFABRIC_FOREVER),
         |_| {
             refused(file.close(cq), Errno::EBUSY);
-            file.call(abi::kfabric_cq_signal {
-                cq,
-                ..Call::sized()
-            })
-            .expect("signal");
+            file.call(arg!(kfabric_cq_signal: cq)).expect("signal");
         },
     );
     refused(result, Errno::EAGAIN);
     let eq = file.eq(fabric);
     while_waiting(
-        || {
-            file.call(abi::kfabric_eq_read {
-                eq,
-                deadline: abi::KFABRIC_FOREVER,
-                buf,
-                len: 8,
-                ..Call::sized()
-            })
-        },
+        || file.call(arg!(kfabric_eq_read: eq, deadline: abi::KFABRIC_FOREVER, buf, len: 8)),
         |_| {
             refused(file.close(eq), Errno::EBUSY);
-            file.call(abi::kfabric_eq_write {
-                eq,
-                buf,
-                len: 8,
-                ..Call::sized()
-            })
-            .expect("eq write");
+            file.call(arg!(kfabric_eq_write: eq, buf, len: 8))
+                .expect("eq write");
         },
     )
     .expect("eq read");
     let cntr = file.cntr(domain);
     while_waiting(
-        || {
-            file.call(abi::kfabric_cntr_wait {
-                cntr,
-                threshold: 1,
-                deadline: abi::KFABRIC_FOREVER,
-                ..Call::sized()
-            })
-        },
+        || file.call(arg!(kfabric_cntr_wait: cntr, threshold: 1, deadline: abi::KFABRIC_FOREVER)),
         |_| {
             refused(file.close(cntr), Errno::EBUSY);
             file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
@@ -277,13 +221,7 @@ fn a_waiter_keeps_the_object_busy() {
     .expect("cntr wait");
     let wait_set = file.wait_set(fabric);
     let result = while_waiting(
-        || {
-            file.call(abi::kfabric_wait {
-                wait_set,
-                deadline: in_ms(400),
-                ..Call::sized()
-            })
-        },
+        || file.call(arg!(kfabric_wait: wait_set, deadline: in_ms(400))),
         |_| refused(file.close(wait_set), Errno::EBUSY),
     );
     refused(result, Errno::ETIMEDOUT);
@@ -347,48 +285,22 @@ fn the_number_of_handles_is_limited() {
     let making = begin.elapsed();
     let page = crate::raw::Pages::new(1);
     let none_left = || {
-        refused(file.call(abi::kfabric_fabric_open::sized()), Errno::EMFILE);
-        let arg = abi::kfabric_domain_open {
-            fabric,
-            link: text(crate::host::LINK),
-            ..Call::sized()
-        };
+        refused(file.call(arg!(kfabric_fabric_open)), Errno::EMFILE);
+        let arg = arg!(kfabric_domain_open: fabric, link: text(crate::host::LINK));
         refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_eq_open {
-            fabric,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_open: fabric);
         refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_wait_open {
-            fabric,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_QUEUE);
         refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_av_open {
-            domain,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_av_open: domain);
         refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_cq_open {
-            domain,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_open: domain);
         refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cntr_open: domain);
         refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_poll_open {
-            domain,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_poll_open: domain);
         refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_ep_open {
-            domain,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_ep_open: domain);
         refused(file.call(arg), Errno::EMFILE);
         refused(file.reg(domain, page.addr(), 8, 1), Errno::EMFILE);
     };
@@ -469,11 +381,7 @@ fn all_wait_objects_but_none_have_descriptors() {
         }
     }
     // A wait set always has a wait object.
-    let unspec = file.make(abi::kfabric_wait_open {
-        fabric,
-        wait_obj: abi::KFI_WAIT_UNSPEC,
-        ..Call::sized()
-    });
+    let unspec = file.make(arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_UNSPEC));
     drop(getwait(&file, unspec).expect("getwait"));
     file.close_all(&[unspec, wait_set, domain, fabric]);
 }
@@ -481,13 +389,7 @@ fn all_wait_objects_but_none_have_descriptors() {
 fn a_domain_needs_a_link() {
     let file = File::open();
     let fabric = file.fabric();
-    let open = |link: &str| {
-        file.call(abi::kfabric_domain_open {
-            fabric,
-            link: text(link),
-            ..Call::sized()
-        })
-    };
+    let open = |link: &str| file.call(arg!(kfabric_domain_open: fabric, link: text(link)));
     for link in ["", "nolink", "a/b", "a b", "sixteen-letters!", "LO0"] {
         refused(open(link), Errno::ENODEV);
     }
@@ -495,11 +397,7 @@ fn a_domain_needs_a_link() {
     // And endpoints, an address of it.
     let fabric = file.fabric();
     let domain = file.domain(fabric);
-    let arg = abi::kfabric_ep_open {
-        domain,
-        src_addr: ipv4([10, 99, 99, 99], 0),
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_ep_open: domain, src_addr: ipv4([10, 99, 99, 99], 0));
     refused(file.call(arg), Errno::EADDRNOTAVAIL);
     file.close_all(&[domain, fabric]);
 }

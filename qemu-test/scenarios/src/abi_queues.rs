@@ -5,12 +5,9 @@
 use crate::{
     abi_threads::while_waiting,
     harness::tests,
-    raw::{File, PAGE, Pages, addr_of_mut, bytes_of, in_ms, now, refused},
+    raw::{File, PAGE, Pages, addr_of_mut, arg, bytes_of, data, in_ms, now, refused, with},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use rustix::mm::{MapFlags, ProtFlags};
 
 tests![
@@ -39,26 +36,11 @@ fn wait_objects_of_queues_and_counters() {
     let fabric2 = file.fabric();
     let (wait_set, other) = (file.wait_set(fabric), file.wait_set(fabric2));
     let refused_all = |wait_obj, wait_set| {
-        let eq = abi::kfabric_eq_open {
-            fabric,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        };
+        let eq = arg!(kfabric_eq_open: fabric, wait_obj, wait_set);
         refused(file.call(eq), Errno::EINVAL);
-        let cq = abi::kfabric_cq_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        };
+        let cq = arg!(kfabric_cq_open: domain, wait_obj, wait_set);
         refused(file.call(cq), Errno::EINVAL);
-        let cntr = abi::kfabric_cntr_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        };
+        let cntr = arg!(kfabric_cntr_open: domain, wait_obj, wait_set);
         refused(file.call(cntr), Errno::EINVAL);
     };
     for unknown in [4, 5, u32::MAX] {
@@ -87,11 +69,7 @@ fn wait_objects_of_queues_and_counters() {
         }
     }
     for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_SET, 4, u32::MAX] {
-        let arg = abi::kfabric_wait_open {
-            fabric,
-            wait_obj,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_wait_open: fabric, wait_obj);
         refused(file.call(arg), Errno::EINVAL);
     }
     file.close_all(&[wait_set, other, domain, fabric, fabric2]);
@@ -99,22 +77,9 @@ fn wait_objects_of_queues_and_counters() {
 
 fn sizes_and_formats() {
     let (file, fabric, domain) = domain();
-    let eq = |entries| {
-        file.call(abi::kfabric_eq_open {
-            fabric,
-            entries,
-            ..Call::sized()
-        })
-    };
+    let eq = |entries| file.call(arg!(kfabric_eq_open: fabric, entries));
     let open = |entries, format, wait_obj, wait_cond| {
-        file.call(abi::kfabric_cq_open {
-            domain,
-            entries,
-            format,
-            wait_obj,
-            wait_cond,
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_cq_open: domain, entries, format, wait_obj, wait_cond))
     };
     let cq = |entries, format, cond| open(entries, format, abi::KFI_WAIT_UNSPEC, cond);
     for entries in [abi::KFABRIC_MAX_EQ + 1, u32::MAX] {
@@ -133,11 +98,7 @@ fn sizes_and_formats() {
         file.close_all(&[ignored.handle]);
     }
     for events in [1, u32::MAX] {
-        let arg = abi::kfabric_cntr_open {
-            domain,
-            events,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cntr_open: domain, events);
         refused(file.call(arg), Errno::EINVAL);
     }
     let largest = eq(abi::KFABRIC_MAX_EQ).expect("eq");
@@ -170,11 +131,7 @@ struct Rig {
 impl Rig {
     fn new(cq: abi::kfabric_cq_open) -> Self {
         let (file, fabric, domain) = domain();
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            ..cq
-        });
+        let cq = file.make(with!(cq; domain, format: abi::KFI_CQ_FORMAT_TAGGED));
         let (tx_cq, av, ep) = (file.cq(domain), file.av(domain), file.ep(domain));
         file.bind(ep, tx_cq, abi::KFI_SEND).expect("bind");
         file.bind(ep, cq, abi::KFI_RECV).expect("bind");
@@ -195,43 +152,25 @@ impl Rig {
     }
 
     fn queue() -> Self {
-        Self::new(abi::kfabric_cq_open {
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
+        Self::new(arg!(kfabric_cq_open: wait_obj: abi::KFI_WAIT_QUEUE))
     }
 
     /// Sends itself an empty message: a receive with `context` completes.
     fn complete(&self, context: u64) {
-        let recv = abi::kfabric_op {
-            context,
-            peer: abi::KFI_ADDR_UNSPEC,
-            ..Default::default()
-        };
-        let send = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            flags: abi::KFI_INJECT,
-            peer: self.me,
-            ..Default::default()
-        };
+        let recv = data!(kfabric_op: context, peer: abi::KFI_ADDR_UNSPEC);
+        let send = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT, peer: self.me
+        );
         self.file.post_one(self.ep, recv).expect("recv");
         self.file.post_one(self.ep, send).expect("send");
     }
 
     /// A receive with `context` completes with an error.
     fn fail(&self, context: u64) {
-        let recv = abi::kfabric_op {
-            context,
-            peer: abi::KFI_ADDR_UNSPEC,
-            ..Default::default()
-        };
+        let recv = data!(kfabric_op: context, peer: abi::KFI_ADDR_UNSPEC);
         self.file.post_one(self.ep, recv).expect("recv");
         self.file
-            .call(abi::kfabric_ep_cancel {
-                ep: self.ep,
-                context,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_ep_cancel: ep: self.ep, context))
             .expect("cancel");
     }
 
@@ -261,10 +200,7 @@ fn an_empty_cq_gives_no_entries() {
     assert!(now() >= deadline);
     refused(rig.file.cq_readerr(rig.cq), Errno::EAGAIN);
     // A read that only waits.
-    let mut only = abi::kfabric_cq_read {
-        cq: rig.cq,
-        ..Call::sized()
-    };
+    let mut only = arg!(kfabric_cq_read: cq: rig.cq);
     refused(rig.file.call(only), Errno::EAGAIN);
     only.deadline = in_ms(20);
     refused(rig.file.call(only), Errno::ETIMEDOUT);
@@ -281,13 +217,11 @@ fn an_entry_that_cannot_be_copied_stays() {
     }
     let pages = Pages::new(1);
     let sources = Pages::new(1);
-    let arg = |entries: usize, sources_room: usize, deadline| abi::kfabric_cq_read {
-        cq: rig.cq,
-        buf: pages.before_hole(entries),
-        src_addrs: sources.before_hole(sources_room),
-        count: 4,
-        deadline,
-        ..Call::sized()
+    let arg = |entries: usize, sources_room: usize, deadline| {
+        arg!(kfabric_cq_read:
+            cq: rig.cq, buf: pages.before_hole(entries),
+            src_addrs: sources.before_hole(sources_room), count: 4, deadline
+        )
     };
     for deadline in [0, in_ms(1000)] {
         refused(rig.file.call(arg(40, 32, deadline)), Errno::EFAULT);
@@ -317,13 +251,7 @@ fn an_error_entry_comes_first() {
         refused(rig.read(deadline), Errno::KFI_EAVAIL);
     }
     let reported = Pages::new(1);
-    reported.write(
-        0,
-        &bytes_of(&abi::kfabric_cq_readerr {
-            cq: rig.cq,
-            ..Call::sized()
-        }),
-    );
+    reported.write(0, &bytes_of(&arg!(kfabric_cq_readerr: cq: rig.cq)));
     reported.protect(true);
     refused(
         rig.file
@@ -345,27 +273,17 @@ fn an_error_entry_comes_first() {
 }
 
 fn lost_completions_are_reported_once() {
-    let rig = Rig::new(abi::kfabric_cq_open {
-        entries: 1,
-        wait_obj: abi::KFI_WAIT_QUEUE,
-        ..Call::sized()
-    });
+    let rig = Rig::new(arg!(kfabric_cq_open: entries: 1, wait_obj: abi::KFI_WAIT_QUEUE));
     let pages = Pages::new(1);
     let mr = rig
         .file
         .reg(rig.domain, pages.addr(), PAGE as u64, 1)
         .expect("mr");
     let write = |data| {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_WRITE,
-            flags: abi::KFI_REMOTE_CQ_DATA,
-            buf: pages.addr(),
-            len: 8,
-            peer: rig.me,
-            data,
-            rma_key: 1,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_WRITE, flags: abi::KFI_REMOTE_CQ_DATA, buf: pages.addr(),
+            len: 8, peer: rig.me, data, rma_key: 1
+        );
         rig.file.post_one(rig.ep, op).expect("write");
         rig.file.cq_read(rig.tx_cq).expect("the write completes");
     };
@@ -388,13 +306,9 @@ fn lost_completions_are_reported_once() {
 fn an_invalid_head_is_an_error() {
     let (file, fabric, domain) = domain();
     let opened = file
-        .call(abi::kfabric_cq_open {
-            domain,
-            entries: 8,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_cq_open:
+            domain, entries: 8, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_QUEUE
+        ))
         .expect("cq");
     let (cq, av, ep) = (opened.handle, file.av(domain), file.ep(domain));
     file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
@@ -405,12 +319,7 @@ fn an_invalid_head_is_an_error() {
         .insert(av, file.ep_name(ep).expect("name"))
         .expect("insert");
     let send = |context| {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            context,
-            peer: me,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op: opcode: abi::KFABRIC_OP_SEND, context, peer: me);
         file.post_one(ep, op).expect("send");
     };
     let len = opened.ring_size as usize;
@@ -470,12 +379,7 @@ fn invalid_waits_on_a_cq_are_refused() {
         (abi::KFI_WAIT_NONE, 0, Err(Errno::EINVAL)),
         (abi::KFI_WAIT_SET, wait_set, Ok(())),
     ] {
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
+        let cq = file.make(arg!(kfabric_cq_open: domain, wait_obj, wait_set));
         for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(file.cq_wait(cq, deadline), Errno::EINVAL);
         }
@@ -484,10 +388,7 @@ fn invalid_waits_on_a_cq_are_refused() {
         for deadline in [1, in_ms(0)] {
             refused(file.cq_wait(cq, deadline), Errno::ETIMEDOUT);
         }
-        let arg = abi::kfabric_cq_signal {
-            cq,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_signal: cq);
         assert_eq!(file.call(arg).map(|_| ()), signal);
         file.close_all(&[cq]);
     }
@@ -500,22 +401,13 @@ fn a_wait_can_be_for_several_entries() {
         (abi::KFI_CQ_COND_NONE, false),
         (abi::KFI_CQ_COND_THRESHOLD, true),
     ] {
-        let rig = Rig::new(abi::kfabric_cq_open {
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            wait_cond,
-            ..Call::sized()
-        });
+        let rig = Rig::new(arg!(kfabric_cq_open: wait_obj: abi::KFI_WAIT_QUEUE, wait_cond));
         let mut entries = [0u64; 2 * 6];
         let mut read = |deadline| {
             rig.file
-                .call(abi::kfabric_cq_read {
-                    cq: rig.cq,
-                    buf: addr_of_mut(&mut entries),
-                    count: 2,
-                    cond: 2,
-                    deadline,
-                    ..Call::sized()
-                })
+                .call(arg!(kfabric_cq_read:
+                    cq: rig.cq, buf: addr_of_mut(&mut entries), count: 2, cond: 2, deadline
+                ))
                 .map(|arg| arg.count)
         };
         refused(read(in_ms(20)), Errno::ETIMEDOUT);
@@ -542,10 +434,7 @@ fn a_signal_ends_waits() {
     let rig = Rig::queue();
     let signal = || {
         rig.file
-            .call(abi::kfabric_cq_signal {
-                cq: rig.cq,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_cq_signal: cq: rig.cq))
             .expect("signal");
     };
     let result = while_waiting(|| rig.read(abi::KFABRIC_FOREVER), |_| signal());

@@ -6,12 +6,9 @@ use crate::{
     abi_objects::getwait,
     abi_threads::{handle_signal, interrupt, while_waiting},
     harness::tests,
-    raw::{File, PAGE, Pages, addr_of_mut, bytes_of, in_ms, now, refused},
+    raw::{File, PAGE, Pages, addr_of_mut, arg, bytes_of, in_ms, now, refused},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use rustix::fs::{OFlags, fcntl_setfl};
 use std::time::Duration;
 
@@ -49,25 +46,14 @@ pub(crate) fn cntr_wait(
     threshold: u64,
     deadline: u64,
 ) -> (Result<(), Errno>, (u64, u64)) {
-    let mut arg = abi::kfabric_cntr_wait {
-        cntr,
-        threshold,
-        deadline,
-        value: 99,
-        err: 99,
-        ..Call::sized()
-    };
+    let mut arg = arg!(kfabric_cntr_wait: cntr, threshold, deadline, value: 99, err: 99);
     let result = file.call_mut(&mut arg);
     (result, (arg.value, arg.err))
 }
 
 fn invalid_changes_of_a_counter_are_refused() {
     let (file, fabric, domain) = domain();
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        max_value: 100,
-        ..Call::sized()
-    });
+    let cntr = file.make(arg!(kfabric_cntr_open: domain, max_value: 100));
     for what in [4, 5, u32::MAX] {
         refused(file.cntr_modify(cntr, what, 1), Errno::EINVAL);
     }
@@ -120,10 +106,7 @@ fn an_error_ends_the_wait_and_returns_the_values() {
 
 fn a_counter_without_a_wait_object_refuses_waits() {
     let (file, fabric, domain) = domain();
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        ..Call::sized()
-    });
+    let cntr = file.make(arg!(kfabric_cntr_open: domain));
     for wait in [in_ms(1000), abi::KFABRIC_FOREVER] {
         refused(cntr_wait(&file, cntr, 1, wait).0, Errno::EINVAL);
     }
@@ -139,11 +122,7 @@ fn a_counter_without_a_wait_object_refuses_waits() {
 
 fn a_counter_wraps_at_its_maximum() {
     let (file, fabric, domain) = domain();
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        max_value: 9,
-        ..Call::sized()
-    });
+    let cntr = file.make(arg!(kfabric_cntr_open: domain, max_value: 9));
     for (add, value) in [(9, 9), (1, 0), (25, 5)] {
         file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, add)
             .expect("add");
@@ -205,12 +184,7 @@ fn read_to(fd: &std::os::fd::OwnedFd, addr: u64, len: usize) -> rustix::io::Resu
 fn descriptors_of_wait_sets_check_their_arguments() {
     let (file, fabric, domain) = domain();
     let wait_set = file.wait_set(fabric);
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        wait_obj: abi::KFI_WAIT_SET,
-        wait_set,
-        ..Call::sized()
-    });
+    let cntr = file.make(arg!(kfabric_cntr_open: domain, wait_obj: abi::KFI_WAIT_SET, wait_set));
     let fd = getwait(&file, wait_set).expect("getwait");
     fcntl_setfl(&fd, OFlags::NONBLOCK).expect("fcntl");
     let mut one = [0u8; 16];
@@ -264,11 +238,7 @@ fn a_wait_set_without_a_signal_times_out() {
     let fabric = file.fabric();
     let wait_set = file.wait_set(fabric);
     for deadline in [0, 1, in_ms(0), in_ms(50)] {
-        let arg = abi::kfabric_wait {
-            wait_set,
-            deadline,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_wait: wait_set, deadline);
         refused(file.call(arg), Errno::ETIMEDOUT);
         assert!(now() >= deadline);
     }
@@ -276,13 +246,8 @@ fn a_wait_set_without_a_signal_times_out() {
 }
 
 fn poll_change(file: &File, poll: u32, handle: u32, remove: u32) -> Result<(), Errno> {
-    file.call(abi::kfabric_poll_change {
-        poll,
-        handle,
-        remove,
-        ..Call::sized()
-    })
-    .map(|_| ())
+    file.call(arg!(kfabric_poll_change: poll, handle, remove))
+        .map(|_| ())
 }
 
 fn only_queues_and_counters_join_poll_sets() {
@@ -304,11 +269,7 @@ fn only_queues_and_counters_join_poll_sets() {
         file.close_all(&[member]);
     }
     let mut contexts = [0u64; 2];
-    let arg = abi::kfabric_poll {
-        poll,
-        contexts: addr_of_mut(&mut contexts),
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_poll: poll, contexts: addr_of_mut(&mut contexts));
     refused(file.call(arg), Errno::EINVAL);
     // An empty set reports no member.
     let reported = file
@@ -342,13 +303,7 @@ fn a_poll_with_unwritable_results_fails() {
     let (file, fabric, domain) = domain();
     let poll = file.poll_set(domain);
     let cntrs: Vec<u32> = (1..=3)
-        .map(|context| {
-            file.make(abi::kfabric_cntr_open {
-                domain,
-                context,
-                ..Call::sized()
-            })
-        })
+        .map(|context| file.make(arg!(kfabric_cntr_open: domain, context)))
         .collect();
     for cntr in &cntrs {
         poll_change(&file, poll, *cntr, 0).expect("add");
@@ -356,12 +311,7 @@ fn a_poll_with_unwritable_results_fails() {
             .expect("add");
     }
     let pages = Pages::new(1);
-    let arg = |room| abi::kfabric_poll {
-        poll,
-        contexts: pages.before_hole(room),
-        count: 3,
-        ..Call::sized()
-    };
+    let arg = |room| arg!(kfabric_poll: poll, contexts: pages.before_hole(room), count: 3);
     refused(file.call(arg(4)), Errno::EFAULT);
     let reported = Pages::new(1);
     reported.write(0, &bytes_of(&arg(24)));
@@ -400,13 +350,9 @@ impl Waits {
         ("EQ_READ", |w, deadline| {
             let mut data = [0u64; 2];
             w.file
-                .call(abi::kfabric_eq_read {
-                    eq: w.eq,
-                    deadline,
-                    buf: addr_of_mut(&mut data),
-                    len: 16,
-                    ..Call::sized()
-                })
+                .call(arg!(kfabric_eq_read:
+                    eq: w.eq, deadline, buf: addr_of_mut(&mut data), len: 16
+                ))
                 .map(|_| ())
         }),
         ("CNTR_WAIT", |w, deadline| {
@@ -414,11 +360,7 @@ impl Waits {
         }),
         ("WAIT", |w, deadline| {
             w.file
-                .call(abi::kfabric_wait {
-                    wait_set: w.wait_set,
-                    deadline,
-                    ..Call::sized()
-                })
+                .call(arg!(kfabric_wait: wait_set: w.wait_set, deadline))
                 .map(|_| ())
         }),
     ];
@@ -426,12 +368,9 @@ impl Waits {
     fn new() -> Self {
         let (file, fabric, domain) = domain();
         let wait_set = file.wait_set(fabric);
-        let member = file.make(abi::kfabric_cntr_open {
-            domain,
-            wait_obj: abi::KFI_WAIT_SET,
-            wait_set,
-            ..Call::sized()
-        });
+        let member = file.make(arg!(kfabric_cntr_open:
+            domain, wait_obj: abi::KFI_WAIT_SET, wait_set
+        ));
         Self {
             eq: file.eq(fabric),
             cq: file.cq(domain),
@@ -446,18 +385,10 @@ impl Waits {
     fn release(&self) {
         let data = 0u64;
         self.file
-            .call(abi::kfabric_eq_write {
-                eq: self.eq,
-                buf: crate::raw::addr_of(&data),
-                len: 8,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_eq_write: eq: self.eq, buf: crate::raw::addr_of(&data), len: 8))
             .expect("eq write");
         self.file
-            .call(abi::kfabric_cq_signal {
-                cq: self.cq,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_cq_signal: cq: self.cq))
             .expect("cq signal");
         for cntr in [self.cntr, self.member] {
             self.file

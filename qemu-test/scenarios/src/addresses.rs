@@ -4,13 +4,10 @@
 use crate::{
     harness::tests,
     host::{Host, domain, errno, pair},
-    raw::{File, addr_of, addr_of_mut, ipv4, refused},
+    raw::{File, addr_of, addr_of_mut, arg, ipv4, refused, with},
     threads::Sleeper,
 };
-use kfi::{
-    Av, AvKind, Buffer, Errno, FiAddr,
-    abi::{self, Call},
-};
+use kfi::{Av, AvKind, Buffer, Errno, FiAddr, abi};
 use std::{
     collections::HashSet,
     net::SocketAddr,
@@ -242,18 +239,11 @@ fn addresses_are_formatted_as_text() {
     let file = File::open();
     let handle = file.av(file.domain(file.fabric()));
     let straddr = |addr| {
-        file.call(abi::kfabric_av_straddr {
-            av: handle,
-            addr,
-            ..Call::sized()
-        })
-        .map(drop)
+        file.call(arg!(kfabric_av_straddr: av: handle, addr))
+            .map(drop)
     };
     for family in [0, 1, 3, u16::MAX] {
-        let addr = abi::kfabric_sockaddr {
-            family,
-            ..ipv4([10, 0, 0, 1], 1)
-        };
+        let addr = with!(ipv4([10, 0, 0, 1], 1); family);
         refused(straddr(addr), Errno::EINVAL);
     }
 }
@@ -293,30 +283,19 @@ fn addresses_are_parsed_from_text() {
 fn each_address_has_an_answer() {
     let file = File::open();
     let handle = file.av(file.domain(file.fabric()));
-    let bad = abi::kfabric_sockaddr {
-        family: 5,
-        ..ipv4([10, 0, 0, 1], 1)
-    };
+    let bad = with!(ipv4([10, 0, 0, 1], 1); family: 5);
     let addrs = [bad, ipv4([10, 0, 0, 1], 1), bad, ipv4([10, 0, 0, 2], 2)];
     let mut fi_addrs = [77u64; 4];
     let mut errors = [77i32; 4];
-    let arg = abi::kfabric_av_insert {
-        av: handle,
-        addrs: addr_of(&addrs),
-        fi_addrs: addr_of_mut(&mut fi_addrs),
-        count: 4,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_av_insert:
+        av: handle, addrs: addr_of(&addrs), fi_addrs: addr_of_mut(&mut fi_addrs), count: 4
+    );
     // Without KFI_SYNC_ERR: the number inserted, and which were not.
     assert_eq!(file.call(arg).map(|arg| arg.inserted), Ok(2));
     let none = abi::KFI_ADDR_NOTAVAIL;
     assert_eq!(fi_addrs, [none, 0, none, 1]);
     // With it also the errors.
-    let sync = abi::kfabric_av_insert {
-        flags: abi::KFI_SYNC_ERR,
-        errors: addr_of_mut(&mut errors),
-        ..arg
-    };
+    let sync = with!(arg; flags: abi::KFI_SYNC_ERR, errors: addr_of_mut(&mut errors));
     assert_eq!(file.call(sync).map(|arg| arg.inserted), Ok(2));
     let invalid = Errno::EINVAL.raw();
     assert_eq!(errors, [invalid, 0, invalid, 0]);
@@ -334,26 +313,16 @@ fn each_address_has_an_answer() {
         abi::kfabric_av_insert { flags: 0, ..sync },
         abi::kfabric_av_insert { flags: 1, ..arg },
         abi::kfabric_av_insert { count: 0, ..arg },
-        abi::kfabric_av_insert {
-            count: 65_537,
-            ..arg
-        },
+        with!(arg; count: 65_537),
     ] {
         refused(file.call(wrong).map(drop), Errno::EINVAL);
     }
     // A table may leave out the list of addresses; a map must have it.
-    let good = abi::kfabric_av_insert {
-        addrs: addr_of(&addrs[1]),
-        fi_addrs: 0,
-        count: 1,
-        ..arg
-    };
+    let good = with!(arg; addrs: addr_of(&addrs[1]), fi_addrs: 0, count: 1);
     assert!(file.call(good).is_ok());
-    let map = file.make(abi::kfabric_av_open {
-        domain: file.domain(file.fabric()),
-        type_: abi::KFI_AV_MAP,
-        ..Call::sized()
-    });
+    let map = file.make(arg!(kfabric_av_open:
+        domain: file.domain(file.fabric()), type_: abi::KFI_AV_MAP
+    ));
     refused(
         file.call(abi::kfabric_av_insert { av: map, ..good })
             .map(drop),
@@ -373,14 +342,8 @@ fn a_list_that_ends_too_soon_inserts_nothing() {
     }
     let mut fi_addrs = [77u64; 4];
     let insert = |addrs, fi_addrs, count| {
-        file.call(abi::kfabric_av_insert {
-            av: handle,
-            addrs,
-            fi_addrs,
-            count,
-            ..Call::sized()
-        })
-        .map(drop)
+        file.call(arg!(kfabric_av_insert: av: handle, addrs, fi_addrs, count))
+            .map(drop)
     };
     refused(insert(place, addr_of_mut(&mut fi_addrs), 4), Errno::EFAULT);
     refused(insert(place, pages.before_hole(16), 3), Errno::EFAULT);

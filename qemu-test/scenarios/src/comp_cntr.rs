@@ -14,12 +14,11 @@ pub(crate) mod gone;
 use crate::{
     harness::tests,
     host::{Host, Options, device, domain, errno},
-    raw::{File, refused},
+    raw::{File, arg, refused, with},
 };
 use kfi::{
     Buffer, CompCntr, CompCntrOps, CompCntrType, CqBind, Domain, Endpoint, EpType, Errno,
-    StatClass, StatValues,
-    abi::{self, Call},
+    StatClass, StatValues, abi,
 };
 
 tests![
@@ -134,10 +133,7 @@ fn counts_are_mapped_read_only() {
     let file = File::open();
     let domain = file.domain(file.fabric());
     let made = file
-        .call(abi::kfabric_comp_cntr_create {
-            domain,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_comp_cntr_create: domain))
         .expect("create");
     let map = |prot, len| {
         // SAFETY: a new mapping.
@@ -158,12 +154,9 @@ fn counts_are_mapped_read_only() {
     );
     assert_eq!(map(ProtFlags::READ, 8192), Err(rustix::io::Errno::INVAL));
     let page = map(ProtFlags::READ, 4096).expect("mmap");
-    file.call(abi::kfabric_comp_cntr_modify {
-        comp_cntr: made.handle,
-        op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-        value: 3,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_comp_cntr_modify:
+        comp_cntr: made.handle, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 3
+    ))
     .expect("inc");
     // SAFETY: mapped above, whole words.
     let seen = unsafe { page.cast::<[u64; 2]>().read_volatile() };
@@ -180,15 +173,9 @@ fn counts_are_mapped_read_only() {
 fn attributes_of_a_counter_are_checked() {
     let file = File::open();
     let domain = file.domain(file.fabric());
-    let good = abi::kfabric_comp_cntr_create {
-        domain,
-        ..Call::sized()
-    };
+    let good = arg!(kfabric_comp_cntr_create: domain);
     for wrong in [
-        abi::kfabric_comp_cntr_create {
-            comp_mask: 1,
-            ..good
-        },
+        with!(good; comp_mask: 1),
         abi::kfabric_comp_cntr_create { flags: 2, ..good },
         abi::kfabric_comp_cntr_create { type_: 2, ..good },
     ] {
@@ -201,37 +188,21 @@ fn attributes_of_a_counter_are_checked() {
         fd: -1,
         type_: 9,
     };
-    let cntr = file.make(abi::kfabric_comp_cntr_create {
-        comp_cntr_ext_mem: nowhere,
-        err_cntr_ext_mem: nowhere,
-        ..good
-    });
+    let cntr = file.make(with!(good; comp_cntr_ext_mem: nowhere, err_cntr_ext_mem: nowhere));
     for (entry, op) in [(2, 0), (0, 2), (u32::MAX, 1), (1, u32::MAX)] {
         refused(
-            file.call(abi::kfabric_comp_cntr_modify {
-                comp_cntr: cntr,
-                entry,
-                op,
-                ..Call::sized()
-            }),
+            file.call(arg!(kfabric_comp_cntr_modify: comp_cntr: cntr, entry, op)),
             Errno::EINVAL,
         );
     }
     refused(
-        file.call(abi::kfabric_comp_cntr_read {
-            comp_cntr: cntr,
-            entry: 2,
-            ..Call::sized()
-        }),
+        file.call(arg!(kfabric_comp_cntr_read: comp_cntr: cntr, entry: 2)),
         Errno::EINVAL,
     );
     // A counter of another kind is none of these.
     let other = file.cntr(domain);
     refused(
-        file.call(abi::kfabric_comp_cntr_read {
-            comp_cntr: other,
-            ..Call::sized()
-        }),
+        file.call(arg!(kfabric_comp_cntr_read: comp_cntr: other)),
         Errno::EBADF,
     );
 }
@@ -240,12 +211,7 @@ fn the_number_of_counters_is_limited() {
     let file = File::open();
     let fabric = file.fabric();
     let (domain, other) = (file.domain(fabric), file.domain(fabric));
-    let create = |domain| {
-        file.call(abi::kfabric_comp_cntr_create {
-            domain,
-            ..Call::sized()
-        })
-    };
+    let create = |domain| file.call(arg!(kfabric_comp_cntr_create: domain));
     let made: Vec<u32> = (0..4096)
         .map(|_| create(domain).expect("create").handle)
         .collect();
@@ -257,11 +223,9 @@ fn the_number_of_counters_is_limited() {
     // A counter that is refused for another reason takes no place.
     file.close(made[18]).expect("destroy");
     refused(
-        file.call(abi::kfabric_comp_cntr_create {
-            domain,
-            flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
-            ..Call::sized()
-        }),
+        file.call(arg!(kfabric_comp_cntr_create:
+            domain, flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM
+        )),
         Errno::EINVAL,
     );
     create(domain).expect("the place is still there");
@@ -282,36 +246,18 @@ fn attaching_is_checked() {
     }
     let file = File::open();
     let raw = file.domain(file.fabric());
-    let arg = abi::kfabric_comp_cntr_attach {
-        ep: file.ep(raw),
-        comp_cntr: file.comp_cntr(raw),
-        op_mask: 1,
-        ..Call::sized()
-    };
-    refused(
-        file.call(abi::kfabric_comp_cntr_attach {
-            comp_mask: 1,
-            ..arg
-        }),
-        Errno::EINVAL,
+    let arg = arg!(kfabric_comp_cntr_attach:
+        ep: file.ep(raw), comp_cntr: file.comp_cntr(raw), op_mask: 1
     );
+    refused(file.call(with!(arg; comp_mask: 1)), Errno::EINVAL);
     let elsewhere = file.domain(file.fabric());
     refused(
-        file.call(abi::kfabric_comp_cntr_attach {
-            comp_cntr: file.comp_cntr(elsewhere),
-            ..arg
-        }),
+        file.call(with!(arg; comp_cntr: file.comp_cntr(elsewhere))),
         Errno::EINVAL,
     );
     let destroyed = file.comp_cntr(raw);
     file.close(destroyed).expect("destroy");
-    refused(
-        file.call(abi::kfabric_comp_cntr_attach {
-            comp_cntr: destroyed,
-            ..arg
-        }),
-        Errno::EBADF,
-    );
+    refused(file.call(with!(arg; comp_cntr: destroyed)), Errno::EBADF);
     // Nothing was attached by any of these.
     cntr.close().expect("destroy");
     file.close(arg.comp_cntr).expect("destroy");
@@ -384,26 +330,16 @@ fn an_attached_counter_is_busy() {
     let file = File::open();
     let domain = file.domain(file.fabric());
     let (ep, cntr) = (file.ep(domain), file.comp_cntr(domain));
-    let attach = |op_mask| {
-        file.call(abi::kfabric_comp_cntr_attach {
-            ep,
-            comp_cntr: cntr,
-            op_mask,
-            ..Call::sized()
-        })
-    };
+    let attach = |op_mask| file.call(arg!(kfabric_comp_cntr_attach: ep, comp_cntr: cntr, op_mask));
     refused(file.close(domain), Errno::EBUSY);
     attach(1).expect("attach");
     refused(file.close(cntr), Errno::EBUSY);
     attach(2).expect("attach");
     refused(file.close(cntr), Errno::EBUSY);
     // It still counts.
-    let modify = abi::kfabric_comp_cntr_modify {
-        comp_cntr: cntr,
-        op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-        value: 1,
-        ..Call::sized()
-    };
+    let modify = arg!(kfabric_comp_cntr_modify:
+        comp_cntr: cntr, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 1
+    );
     file.call(modify).expect("inc");
     file.close_all(&[ep, cntr, domain]);
     refused(file.call(modify), Errno::EBADF);
@@ -420,13 +356,8 @@ fn a_counter_stays_attached_until_the_endpoint_closes() {
         file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
             .expect("bind");
         file.bind(ep, av, 0).expect("bind");
-        file.call(abi::kfabric_comp_cntr_attach {
-            ep,
-            comp_cntr: cntr,
-            op_mask: 0x3f,
-            ..Call::sized()
-        })
-        .expect("attach");
+        file.call(arg!(kfabric_comp_cntr_attach: ep, comp_cntr: cntr, op_mask: 0x3f))
+            .expect("attach");
     }
     file.enable(eps[0]).expect("enable");
     refused(file.close(cntr), Errno::EBUSY);

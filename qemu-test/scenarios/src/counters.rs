@@ -8,13 +8,10 @@ use crate::{
     descriptors::readable,
     harness::tests,
     host::{SOON, device, domain, errno, until, until_asleep},
-    raw::{File, refused},
+    raw::{File, arg, refused},
     threads::{Sleeper, handle_signals, in_the_handler, signals},
 };
-use kfi::{
-    Cntr, Deadline, Errno, StatClass, StatValues, Values, Wait,
-    abi::{self, Call},
-};
+use kfi::{Cntr, Deadline, Errno, StatClass, StatValues, Values, Wait, abi};
 use std::{
     sync::{
         Arc,
@@ -86,30 +83,15 @@ fn attributes_that_are_not_given_have_defaults() {
     let fabric = file.fabric();
     let domain = file.domain(fabric);
     // Events of completions, no wait object, the full width.
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        ..Call::sized()
-    });
+    let cntr = file.make(arg!(kfabric_cntr_open: domain));
     file.cntr_modify(cntr, abi::KFABRIC_CNTR_SET, u64::MAX)
         .expect("set");
     assert_eq!(file.cntr_read(cntr), Ok((u64::MAX, 0)));
     for unknown in [
-        abi::kfabric_cntr_open {
-            events: 1,
-            ..Call::sized()
-        },
-        abi::kfabric_cntr_open {
-            wait_obj: 4,
-            ..Call::sized()
-        },
-        abi::kfabric_cntr_open {
-            flags: 1,
-            ..Call::sized()
-        },
-        abi::kfabric_cntr_open {
-            wait_obj: abi::KFI_WAIT_SET,
-            ..Call::sized()
-        },
+        arg!(kfabric_cntr_open: events: 1),
+        arg!(kfabric_cntr_open: wait_obj: 4),
+        arg!(kfabric_cntr_open: flags: 1),
+        arg!(kfabric_cntr_open: wait_obj: abi::KFI_WAIT_SET),
     ] {
         refused(
             file.call(abi::kfabric_cntr_open { domain, ..unknown }),
@@ -118,14 +100,7 @@ fn attributes_that_are_not_given_have_defaults() {
     }
     refused(file.cntr_modify(cntr, 4, 0), Errno::EINVAL);
     // The flags are 0 first, and then those that were set.
-    let flags = |set, flags| {
-        file.call(abi::kfabric_opsflag {
-            handle: cntr,
-            set,
-            flags,
-            ..Call::sized()
-        })
-    };
+    let flags = |set, flags| file.call(arg!(kfabric_opsflag: handle: cntr, set, flags));
     assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(0));
     for value in [abi::KFI_COMPLETION, abi::KFI_INJECT | abi::KFI_MORE, 0] {
         assert!(flags(1, value).is_ok());
@@ -268,12 +243,7 @@ fn time_that_runs_out_changes_nothing() {
     file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 3)
         .expect("adderr");
     // The error returns the present values.
-    let mut arg = abi::kfabric_cntr_wait {
-        cntr,
-        threshold: 9,
-        deadline: crate::raw::in_ms(20),
-        ..Call::sized()
-    };
+    let mut arg = arg!(kfabric_cntr_wait: cntr, threshold: 9, deadline: crate::raw::in_ms(20));
     refused(file.call_mut(&mut arg), Errno::ETIMEDOUT);
     assert_eq!((arg.value, arg.err), (2, 3));
     assert_eq!(file.cntr_read(cntr), Ok((2, 3)));

@@ -10,12 +10,11 @@ use crate::{
     harness::tests,
     host::{Host, Options, buffer, pair, pattern, until},
     hosts,
-    raw::{File, Pages, addr_of, addr_of_mut, refused},
+    raw::{File, Pages, addr_of, addr_of_mut, arg, data, refused, with},
     ways::{Way, on_ways},
 };
 use kfi::{
-    AtomicOp, Buffer, Caps, Datatype, EpType, Errno, FiAddr, Op, OpFlags, Remote, Work,
-    abi::{self, Call},
+    AtomicOp, Buffer, Caps, Datatype, EpType, Errno, FiAddr, Op, OpFlags, Remote, Work, abi,
 };
 
 tests![
@@ -218,30 +217,17 @@ fn waiting_receive(
     triggers: bool,
 ) -> Result<(), Errno> {
     if triggers {
-        let op = abi::kfabric_op {
-            flags: abi::KFI_TRIGGER,
-            trigger_cntr: go,
-            threshold: 1,
-            ..op
-        };
+        let op = with!(op; flags: abi::KFI_TRIGGER, trigger_cntr: go, threshold: 1);
         return file.post_one(ep, op);
     }
-    let mut work = abi::kfabric_work {
-        threshold: 1,
-        triggering_cntr: go,
-        op_type: op.opcode,
-        object: ep,
-        op: addr_of(&op),
-        ..Default::default()
-    };
-    let arg = abi::kfabric_queue_work {
-        domain,
-        works: addr_of_mut(&mut work),
-        count: 1,
+    let mut work = data!(kfabric_work:
+        threshold: 1, triggering_cntr: go, op_type: op.opcode, object: ep, op: addr_of(&op)
+    );
+    let arg = arg!(kfabric_queue_work:
+        domain, works: addr_of_mut(&mut work), count: 1,
         work_size: size_of::<abi::kfabric_work>() as u32,
-        op_size: size_of::<abi::kfabric_op>() as u32,
-        ..Call::sized()
-    };
+        op_size: size_of::<abi::kfabric_op>() as u32
+    );
     file.call(arg).map(drop)
 }
 
@@ -254,23 +240,15 @@ fn waiting_work_counts_for_its_user() {
         let domain = file.domain(file.fabric());
         let party = file.party(
             domain,
-            abi::kfabric_ep_open {
-                caps: abi::KFI_MSG | abi::KFI_TRIGGER,
-                ..Call::sized()
-            },
+            arg!(kfabric_ep_open: caps: abi::KFI_MSG | abi::KFI_TRIGGER),
         );
         let go = file.cntr(domain);
         let pages = Pages::new(1);
         let mr = file.reg(domain, pages.addr(), 8, 7).expect("mr");
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_RECV,
-            context: 3,
-            buf: pages.addr(),
-            len: 8,
-            mr,
-            peer: abi::KFI_ADDR_UNSPEC,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_RECV, context: 3, buf: pages.addr(), len: 8, mr,
+            peer: abi::KFI_ADDR_UNSPEC
+        );
         let names = (domain, party.ep, go);
         let mut full = fill(&file, domain);
         full.reverse();
@@ -287,10 +265,7 @@ fn waiting_work_counts_for_its_user() {
             panic!("100,000 works for nothing");
         };
         let flush = || {
-            let arg = abi::kfabric_flush_work {
-                domain,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_flush_work: domain);
             file.call(arg).map(|arg| arg.flushed)
         };
         let first = until_refused(false);
@@ -305,11 +280,7 @@ fn waiting_work_counts_for_its_user() {
             "{second} operations after {first} works"
         );
         for _ in 0..second {
-            let arg = abi::kfabric_ep_cancel {
-                ep: party.ep,
-                context: 3,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_ep_cancel: ep: party.ep, context: 3);
             file.call(arg).expect("cancel");
             refused(file.cq_read(party.cq), Errno::KFI_EAVAIL);
             file.cq_readerr(party.cq).expect("the cancelled one");

@@ -9,14 +9,11 @@ use crate::{
     alone::Alone,
     harness::tests,
     host::{SOON, domain, errno, until},
-    raw::{File, refused},
+    raw::{File, arg, refused},
     threads::{Sleeper, handle_signals},
     uring::Uring,
 };
-use kfi::{
-    Cntr, CntrFd, Deadline, Entry, Errno, EventKind, Values, Wait,
-    abi::{self, Call},
-};
+use kfi::{Cntr, CntrFd, Deadline, Entry, Errno, EventKind, Values, Wait, abi};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, epoll, poll},
     fs::OFlags,
@@ -532,10 +529,7 @@ fn a_descriptor_keeps_its_object_open() {
 /// The descriptor of an object.
 fn getwait(file: &File, handle: u32) -> OwnedFd {
     let fd = file
-        .call(abi::kfabric_getwait {
-            handle,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_getwait: handle))
         .expect("getwait")
         .fd;
     #[allow(unsafe_code, reason = "a new descriptor")]
@@ -598,13 +592,8 @@ fn a_readable_descriptor_hangs_up() {
     let domain = file.domain(fabric);
     let cntr = file.cntr(domain);
     let (fd, edge) = (getwait(&file, cntr), getwait(&file, cntr));
-    file.call(abi::kfabric_cntr_modify {
-        cntr,
-        what: abi::KFABRIC_CNTR_ADD,
-        value: 1,
-        ..Call::sized()
-    })
-    .expect("add");
+    file.call(arg!(kfabric_cntr_modify: cntr, what: abi::KFABRIC_CNTR_ADD, value: 1))
+        .expect("add");
     assert_eq!(events(&fd), PollFlags::IN);
     let hangs_up = Sleeper::asleep(move || {
         let mut fds = [PollFd::new(&fd, PollFlags::empty())];
@@ -653,14 +642,7 @@ fn descriptors_are_closed_on_exec() {
                 .contains(OFlags::NONBLOCK)
         );
     }
-    let getwait = |handle, flags| {
-        file.call(abi::kfabric_getwait {
-            handle,
-            flags,
-            ..Call::sized()
-        })
-        .map(drop)
-    };
+    let getwait = |handle, flags| file.call(arg!(kfabric_getwait: handle, flags)).map(drop);
     refused(getwait(file.cntr(domain), 1), Errno::EINVAL);
     // Objects that have no wait object at all.
     refused(getwait(domain, 0), Errno::EBADF);

@@ -4,12 +4,12 @@
 use crate::{
     harness::tests,
     host::{LINK, SOON, device, domain, errno, until},
-    raw::{File, Pages, addr_of, addr_of_mut, in_ms, ipv4, refused},
+    raw::{File, Pages, addr_of, addr_of_mut, arg, in_ms, ipv4, refused, with},
     threads::{Sleeper, handle_signals, signals},
 };
 use kfi::{
     Access, AvKind, Buffer, Deadline, Domain, Eq, Errno, EventEntry, EventKind, Fabric, Mr, Wait,
-    abi::{self, Call},
+    abi,
 };
 use std::{
     net::SocketAddr,
@@ -126,45 +126,22 @@ fn a_read_into_a_short_buffer_takes_no_event() {
     let eq = file.eq(file.fabric());
     let pages = Pages::new(1);
     let event = [1u8, 2, 3, 4, 5, 6, 7, 8, 9, 10];
-    file.call(abi::kfabric_eq_write {
-        eq,
-        buf: addr_of(&event),
-        len: 10,
-        event: 3,
-        ..Call::sized()
-    })
-    .expect("write");
+    file.call(arg!(kfabric_eq_write: eq, buf: addr_of(&event), len: 10, event: 3))
+        .expect("write");
     for deadline in [0, in_ms(20_000)] {
         for len in [0, 1, 9] {
-            let mut arg = abi::kfabric_eq_read {
-                eq,
-                deadline,
-                buf: pages.addr(),
-                len,
-                ..Call::sized()
-            };
+            let mut arg = arg!(kfabric_eq_read: eq, deadline, buf: pages.addr(), len);
             refused(file.call_mut(&mut arg), Errno::KFI_ETOOSMALL);
             assert_eq!(arg.len, 10, "what it needs");
         }
         // A buffer that is not there.
         for buf in [pages.hole(), pages.before_hole(9)] {
-            let arg = abi::kfabric_eq_read {
-                eq,
-                deadline,
-                buf,
-                len: 10,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_eq_read: eq, deadline, buf, len: 10);
             refused(file.call(arg).map(drop), Errno::EFAULT);
         }
     }
     let read = file
-        .call(abi::kfabric_eq_read {
-            eq,
-            buf: pages.before_hole(10),
-            len: 4000,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_eq_read: eq, buf: pages.before_hole(10), len: 4000))
         .expect("read");
     assert_eq!((read.len, read.event), (10, 3));
     assert_eq!(pages.read(4096 - 10, 10), event);
@@ -224,19 +201,12 @@ fn a_wait_ends_at_its_deadline() {
     let file = File::open();
     let handle = file.eq(file.fabric());
     let read = |deadline| {
-        file.call(abi::kfabric_eq_read {
-            eq: handle,
-            deadline,
-            ..Call::sized()
-        })
-        .map(drop)
+        file.call(arg!(kfabric_eq_read: eq: handle, deadline))
+            .map(drop)
     };
     refused(read(0), Errno::EAGAIN);
     refused(read(in_ms(20)), Errno::ETIMEDOUT);
-    let readerr = file.call(abi::kfabric_eq_readerr {
-        eq: handle,
-        ..Call::sized()
-    });
+    let readerr = file.call(arg!(kfabric_eq_readerr: eq: handle));
     refused(readerr.map(drop), Errno::EAGAIN);
 }
 
@@ -423,28 +393,17 @@ fn failed_insertions_are_reported_first() {
     let file = File::open();
     let fabric = file.fabric();
     let (domain, eq) = (file.domain(fabric), file.eq(fabric));
-    let av = file.make(abi::kfabric_av_open {
-        domain,
-        type_: abi::KFI_AV_TABLE,
-        flags: abi::KFI_EVENT,
-        ..Call::sized()
-    });
+    let av = file.make(arg!(kfabric_av_open:
+        domain, type_: abi::KFI_AV_TABLE, flags: abi::KFI_EVENT
+    ));
     file.bind(av, eq, 0).expect("bind");
-    let bad = abi::kfabric_sockaddr {
-        family: 77,
-        ..ipv4([10, 0, 0, 9], 9)
-    };
+    let bad = with!(ipv4([10, 0, 0, 9], 9); family: 77);
     let addrs = [ipv4([10, 0, 0, 1], 1), bad, ipv4([10, 0, 0, 2], 2), bad];
     let mut fi_addrs = [0u64; 4];
     let insert = file
-        .call(abi::kfabric_av_insert {
-            av,
-            addrs: addr_of(&addrs),
-            fi_addrs: addr_of_mut(&mut fi_addrs),
-            context: 5,
-            count: 4,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_av_insert:
+            av, addrs: addr_of(&addrs), fi_addrs: addr_of_mut(&mut fi_addrs), context: 5, count: 4
+        ))
         .expect("insert");
     assert_eq!(insert.inserted, 0, "the event tells");
     assert_eq!(
@@ -453,22 +412,14 @@ fn failed_insertions_are_reported_first() {
     );
     let mut entry = abi::kfabric_eq_entry::default();
     let mut read = |flags| {
-        let result = file.call(abi::kfabric_eq_read {
-            eq,
-            flags,
-            buf: addr_of_mut(&mut entry),
-            len: 24,
-            ..Call::sized()
-        });
+        let result = file.call(arg!(kfabric_eq_read:
+            eq, flags, buf: addr_of_mut(&mut entry), len: 24
+        ));
         result.map(|arg| (arg.event, entry.handle, entry.context, entry.data))
     };
     let readerr = |flags| {
-        file.call(abi::kfabric_eq_readerr {
-            eq,
-            flags,
-            ..Call::sized()
-        })
-        .map(|arg| (arg.handle, arg.err, arg.context, arg.data))
+        file.call(arg!(kfabric_eq_readerr: eq, flags))
+            .map(|arg| (arg.handle, arg.err, arg.context, arg.data))
     };
     let invalid = Errno::EINVAL.raw() as u32;
     for index in [1, 3] {
@@ -483,14 +434,9 @@ fn failed_insertions_are_reported_first() {
     assert_eq!(read(0), Ok((abi::KFI_AV_COMPLETE, av, 5, 2)));
     refused(read(0), Errno::EAGAIN);
     // If all of them fail, the call has still succeeded: the events have the errors.
-    let insert = file.call(abi::kfabric_av_insert {
-        av,
-        addrs: addr_of(&bad),
-        fi_addrs: addr_of_mut(&mut fi_addrs),
-        context: 6,
-        count: 1,
-        ..Call::sized()
-    });
+    let insert = file.call(arg!(kfabric_av_insert:
+        av, addrs: addr_of(&bad), fi_addrs: addr_of_mut(&mut fi_addrs), context: 6, count: 1
+    ));
     assert!(insert.is_ok());
     assert_eq!(readerr(0), Ok((av, invalid, 6, 0)));
     assert_eq!(read(0), Ok((abi::KFI_AV_COMPLETE, av, 6, 0)));

@@ -14,12 +14,9 @@ use crate::{
     harness::tests,
     host::{Host, Options, domain, errno, until},
     networks::{self, Wire},
-    raw::{File, addr_of_mut, ipv4, refused},
+    raw::{File, addr_of_mut, arg, data, ipv4, refused},
 };
-use kfi::{
-    Caps, CounterDescription, Counters, EpType, Errno, FiAddr, Flow, PacketCounter,
-    abi::{self, Call},
-};
+use kfi::{Caps, CounterDescription, Counters, EpType, Errno, FiAddr, Flow, PacketCounter, abi};
 
 use CounterDescription::{Bytes, Packets};
 
@@ -198,10 +195,7 @@ fn unsupported_descriptions_are_found_out() {
     let domain = file.domain(fabric);
     let ep = file.ep_dgram(domain);
     let counters = file.counters(domain);
-    let flow = file.make(abi::kfabric_flow_open {
-        ep,
-        ..Call::sized()
-    });
+    let flow = file.make(arg!(kfabric_flow_open: ep));
     for description in [2, 3, 255, 1 << 31, u32::MAX] {
         let attached = file.attach(counters, 0, description, 0);
         refused(attached, Errno::EOPNOTSUPP);
@@ -280,27 +274,15 @@ fn invalid_arguments_of_attach_are_refused() {
     let fabric = file.fabric();
     let domain = file.domain(fabric);
     let ep = file.ep_dgram(domain);
-    let counters = file.make(abi::kfabric_counters_open {
-        domain,
-        count: 3,
-        ..Call::sized()
-    });
-    let flow = file.make(abi::kfabric_flow_open {
-        ep,
-        ..Call::sized()
-    });
+    let counters = file.make(arg!(kfabric_counters_open: domain, count: 3));
+    let flow = file.make(arg!(kfabric_flow_open: ep));
     let packets = abi::KFABRIC_COUNTER_PACKETS;
     for flow in [0, flow] {
         for index in [3, 4, 1 << 31, u32::MAX] {
             refused(file.attach(counters, flow, packets, index), Errno::EINVAL);
         }
         for comp_mask in (0..32).map(|bit| 1 << bit) {
-            let arg = abi::kfabric_counters_attach {
-                counters,
-                flow,
-                comp_mask,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_counters_attach: counters, flow, comp_mask);
             refused(file.call(arg), Errno::EINVAL);
         }
         // No handle of counters.
@@ -318,11 +300,7 @@ fn invalid_arguments_of_attach_are_refused() {
     }
     refused(file.attach(counters, 0, packets, 2), Errno::ENOSPC);
     // The limit of the points of a flow, static and dynamic ones.
-    let with_static = file.make(abi::kfabric_flow_open {
-        ep,
-        counters,
-        ..Call::sized()
-    });
+    let with_static = file.make(arg!(kfabric_flow_open: ep, counters));
     let others = file.counters(domain);
     refused(file.attach(others, with_static, packets, 0), Errno::ENOSPC);
     for _ in 0..abi::KFABRIC_MAX_FLOW_POINTS {
@@ -337,13 +315,7 @@ fn invalid_arguments_of_counters_are_refused() {
     let file = File::open();
     let fabric = file.fabric();
     let domain = file.domain(fabric);
-    let open = |count| {
-        file.call(abi::kfabric_counters_open {
-            domain,
-            count,
-            ..Call::sized()
-        })
-    };
+    let open = |count| file.call(arg!(kfabric_counters_open: domain, count));
     for count in [abi::KFABRIC_MAX_COUNTERS + 1, 1 << 16, u32::MAX] {
         refused(open(count), Errno::EINVAL);
     }
@@ -351,13 +323,9 @@ fn invalid_arguments_of_counters_are_refused() {
     let mut read = [7u64; 4];
     let mut read_some = |count, flags| {
         read = [7; 4];
-        let arg = abi::kfabric_counters_read {
-            counters,
-            values: addr_of_mut(&mut read),
-            count,
-            flags,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_counters_read:
+            counters, values: addr_of_mut(&mut read), count, flags
+        );
         file.call(arg).map(|_| read)
     };
     for count in [0, 3, 256, u32::MAX] {
@@ -376,19 +344,12 @@ fn counters_of_another_domain_are_refused() {
     let fabric = file.fabric();
     let (domain, other) = (file.domain(fabric), file.domain(fabric));
     let ep = file.ep_dgram(domain);
-    let flow = file.make(abi::kfabric_flow_open {
-        ep,
-        ..Call::sized()
-    });
+    let flow = file.make(arg!(kfabric_flow_open: ep));
     let counters = file.counters(other);
     let packets = abi::KFABRIC_COUNTER_PACKETS;
     refused(file.attach(counters, flow, packets, 0), Errno::EINVAL);
     assert_eq!(file.attach(counters, 0, packets, 0), Ok(()));
-    let arg = abi::kfabric_flow_open {
-        ep,
-        counters,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_flow_open: ep, counters);
     refused(file.call(arg), Errno::EINVAL);
     file.close_all(&[counters, flow, ep, domain, other, fabric]);
 }
@@ -459,28 +420,19 @@ fn packets_are_counted_without_a_receive() {
     file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
         .expect("bind");
     file.bind(ep, av, 0).expect("bind");
-    file.call(abi::kfabric_ep_opt {
-        ep,
-        set: 1,
-        level: abi::KFABRIC_OPT_QP,
-        name: abi::KFABRIC_OPT_QKEY,
-        value: 7,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_ep_opt:
+        ep, set: 1, level: abi::KFABRIC_OPT_QP, name: abi::KFABRIC_OPT_QKEY, value: 7
+    ))
     .expect("Q key");
     file.enable(ep).expect("enable");
     let name = pair.receiver.ep.name().expect("name");
     let port = name.port();
     let to = file.insert(av, ipv4([127, 0, 0, 1], port)).expect("insert");
     let byte = 0u8;
-    let op = abi::kfabric_op {
-        opcode: abi::KFABRIC_OP_SEND,
-        flags: abi::KFI_INJECT,
-        buf: crate::raw::addr_of(&byte),
-        len: 1,
-        peer: to,
-        ..Default::default()
-    };
+    let op = data!(kfabric_op:
+        opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT, buf: crate::raw::addr_of(&byte),
+        len: 1, peer: to
+    );
     file.post_one(ep, op).expect("post");
     until("a datagram with another Q key", || {
         pair.receiver.count(PacketCounter::DropQkey) == 1

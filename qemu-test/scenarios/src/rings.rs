@@ -8,13 +8,10 @@ use crate::{
     alone::Alone,
     harness::tests,
     host::{SOON, errno},
-    raw::{ALL_ACCESS, File, PAGE, in_ms, refused},
+    raw::{ALL_ACCESS, File, PAGE, arg, data, in_ms, refused},
     threads::Sleeper,
 };
-use kfi::{
-    Buffer, CompFlags, Entry, Errno, Error, Op,
-    abi::{self, Call},
-};
+use kfi::{Buffer, CompFlags, Entry, Errno, Error, Op, abi};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use std::{
     mem::offset_of,
@@ -109,13 +106,9 @@ impl Desk {
         let fabric = file.fabric();
         let domain = file.domain(fabric);
         let cq = file
-            .call(abi::kfabric_cq_open {
-                domain,
-                entries,
-                format: abi::KFI_CQ_FORMAT_TAGGED,
-                wait_obj: abi::KFI_WAIT_QUEUE,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_cq_open:
+                domain, entries, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_QUEUE
+            ))
             .expect("cq");
         let (ep, av) = (file.ep(domain), file.av(domain));
         file.bind(ep, cq.handle, abi::KFI_SEND | abi::KFI_RECV)
@@ -130,14 +123,10 @@ impl Desk {
             addr: memory.addr(),
             len: PAGE as u64,
         };
-        file.make(abi::kfabric_mr_reg {
-            domain,
-            iov: crate::raw::addr_of(&iov),
-            iov_count: 1,
-            access: ALL_ACCESS,
-            requested_key: 1,
-            ..Call::sized()
-        });
+        file.make(arg!(kfabric_mr_reg:
+            domain, iov: crate::raw::addr_of(&iov), iov_count: 1, access: ALL_ACCESS,
+            requested_key: 1
+        ));
         let ring = Mapped::new(&file, cq.ring_offset, cq.ring_size as usize).expect("mmap");
         Self {
             file,
@@ -151,14 +140,10 @@ impl Desk {
 
     /// Writes to itself, which makes an entry, or an error entry with another key than 1.
     fn write(&self, context: u64, rma_key: u64) -> Result<(), Errno> {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_WRITE,
-            flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
-            context,
-            peer: self.me,
-            rma_key,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_WRITE, flags: abi::KFI_INJECT | abi::KFI_COMPLETION, context,
+            peer: self.me, rma_key
+        );
         self.file.post_one(self.ep, op)
     }
 
@@ -514,10 +499,7 @@ fn mappings_are_checked() {
     refused(shared(offset, size + PAGE), Errno::EINVAL);
     refused(shared(offset + PAGE as u64, PAGE), Errno::EINVAL);
     // Objects without mapped memory, and no object.
-    let av = file.make(abi::kfabric_av_open {
-        domain: file.domain(file.fabric()),
-        ..Call::sized()
-    });
+    let av = file.make(arg!(kfabric_av_open: domain: file.domain(file.fabric())));
     for handle in [
         0,
         u64::from(av),
@@ -549,12 +531,7 @@ fn a_mapping_outlives_its_object() {
         file, cq, ep, ring, ..
     } = desk;
     let domain = file.domain(file.fabric());
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     let page = Mapped::with(
         &file,
         cntr.page_offset,
@@ -582,10 +559,7 @@ fn a_mapping_outlives_its_object() {
 fn the_page_of_a_counter_is_read_only() {
     let file = File::open();
     let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain: file.domain(file.fabric()),
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_cntr_open: domain: file.domain(file.fabric())))
         .expect("cntr");
     let (read, write) = (ProtFlags::READ, ProtFlags::WRITE);
     let map = |len, prot, flags| Mapped::with(&file, cntr.page_offset, len, prot, flags);

@@ -5,13 +5,10 @@ use crate::{
     alone::{Alone, sread_one, until_asleep},
     harness::tests,
     host::{SOON, domain, errno, until},
-    raw::{File, in_ms, refused},
+    raw::{File, arg, data, in_ms, refused},
     threads::{Sleeper, handle_signals, in_the_handler, signals},
 };
-use kfi::{
-    Buffer, CqFormat, Deadline, Entry, Errno, Op, Wait,
-    abi::{self, Call},
-};
+use kfi::{Buffer, CqFormat, Deadline, Entry, Errno, Op, Wait, abi};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -154,13 +151,8 @@ fn wait_for(cq: u32, file: &Arc<File>, counts: &[u32]) -> Vec<Sleeper<Result<(),
     let wait = |cond: u32| {
         let file = file.clone();
         Sleeper::asleep(move || {
-            file.call(abi::kfabric_cq_read {
-                cq,
-                cond,
-                deadline: abi::KFABRIC_FOREVER,
-                ..Call::sized()
-            })
-            .map(drop)
+            file.call(arg!(kfabric_cq_read: cq, cond, deadline: abi::KFABRIC_FOREVER))
+                .map(drop)
         })
     };
     counts.iter().copied().map(wait).collect()
@@ -171,13 +163,9 @@ fn with_threshold() -> (Arc<File>, u32, impl Fn(u64)) {
     let file = Arc::new(File::open());
     let fabric = file.fabric();
     let domain = file.domain(fabric);
-    let cq = file.make(abi::kfabric_cq_open {
-        domain,
-        entries: 64,
-        wait_obj: abi::KFI_WAIT_QUEUE,
-        wait_cond: abi::KFI_CQ_COND_THRESHOLD,
-        ..Call::sized()
-    });
+    let cq = file.make(arg!(kfabric_cq_open:
+        domain, entries: 64, wait_obj: abi::KFI_WAIT_QUEUE, wait_cond: abi::KFI_CQ_COND_THRESHOLD
+    ));
     let av = file.av(domain);
     let ep = file.ep(domain);
     file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
@@ -190,13 +178,10 @@ fn with_threshold() -> (Arc<File>, u32, impl Fn(u64)) {
     let complete = {
         let file = file.clone();
         move |context| {
-            let op = abi::kfabric_op {
-                opcode: abi::KFABRIC_OP_SEND,
-                flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
-                context,
-                peer: me,
-                ..Default::default()
-            };
+            let op = data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT | abi::KFI_COMPLETION, context,
+                peer: me
+            );
             file.post_one(ep, op).expect("send");
         }
     };
@@ -261,11 +246,7 @@ fn a_signal_releases_all_sleepers() {
         let file = file.clone();
         Sleeper::asleep(move || file.cq_wait(cq, in_ms(20_000)).map(drop))
     };
-    file.call(abi::kfabric_cq_signal {
-        cq,
-        ..Call::sized()
-    })
-    .expect("signal");
+    file.call(arg!(kfabric_cq_signal: cq)).expect("signal");
     assert_eq!(sleeper.end(), Err(Errno::EAGAIN));
 }
 

@@ -9,14 +9,11 @@ use crate::{
     harness::tests,
     host::{Host, Options, until, within},
     process::{Process, line, program},
-    raw::{File, PAGE, addr_of, addr_of_mut, in_ms, refused},
+    raw::{File, PAGE, addr_of, addr_of_mut, arg, data, in_ms, refused, with},
     threads::Sleeper,
     userfault::Missing,
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use std::{
     os::unix::process::CommandExt,
     sync::Arc,
@@ -70,18 +67,11 @@ impl Scene {
         let file = File::open();
         let fabric = file.fabric();
         let domain = file.domain(fabric);
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            context: CQ_CONTEXT,
-            ..Call::sized()
-        });
-        let cntr = file.make(abi::kfabric_cntr_open {
-            domain,
-            context: CNTR_CONTEXT,
-            ..Call::sized()
-        });
+        let cq = file.make(arg!(kfabric_cq_open:
+            domain, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_QUEUE,
+            context: CQ_CONTEXT
+        ));
+        let cntr = file.make(arg!(kfabric_cntr_open: domain, context: CNTR_CONTEXT));
         let (av, ep) = (file.av(domain), file.ep(domain));
         file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
             .expect("bind cq");
@@ -106,38 +96,26 @@ impl Scene {
 
     /// Makes an entry in the CQ.
     fn complete(&self, context: u64) {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
-            context,
-            peer: self.me,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT | abi::KFI_COMPLETION, context,
+            peer: self.me
+        );
         self.file.post_one(self.ep, op).expect("send");
     }
 
     /// Makes an error entry in the CQ: there is no such key.
     fn fail(&self) {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_WRITE,
-            flags: abi::KFI_INJECT,
-            peer: self.me,
-            rma_key: 0xdead,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_WRITE, flags: abi::KFI_INJECT, peer: self.me, rma_key: 0xdead
+        );
         self.file.post_one(self.ep, op).expect("write");
     }
 
     /// Reads an entry of the CQ to `buf`, and its source to `sources`.
     fn cq_read(&self, buf: u64, sources: u64, deadline: u64) -> Result<u32, Errno> {
-        let arg = self.file.call(abi::kfabric_cq_read {
-            cq: self.cq,
-            buf,
-            src_addrs: sources,
-            count: 1,
-            deadline,
-            ..Call::sized()
-        });
+        let arg = self.file.call(arg!(kfabric_cq_read:
+            cq: self.cq, buf, src_addrs: sources, count: 1, deadline
+        ));
         arg.map(|arg| arg.count)
     }
 
@@ -148,34 +126,22 @@ impl Scene {
     }
 
     fn cq_signal(&self) {
-        let arg = abi::kfabric_cq_signal {
-            cq: self.cq,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_signal: cq: self.cq);
         self.file.call(arg).expect("signal");
     }
 
     /// Puts an event into the EQ.
     fn event(&self, data: u64) {
-        let arg = abi::kfabric_eq_write {
-            eq: self.eq,
-            buf: addr_of(&data),
-            len: size_of_val(&data) as u32,
-            event: abi::KFI_NOTIFY,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_write:
+            eq: self.eq, buf: addr_of(&data), len: size_of_val(&data) as u32,
+            event: abi::KFI_NOTIFY
+        );
         self.file.call(arg).expect("eq_write");
     }
 
     /// Reads an event of the EQ to `buf`.
     fn eq_read(&self, buf: u64, deadline: u64) -> Result<(), Errno> {
-        let arg = abi::kfabric_eq_read {
-            eq: self.eq,
-            deadline,
-            buf,
-            len: size_of::<u64>() as u32,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_read: eq: self.eq, deadline, buf, len: size_of::<u64>() as u32);
         self.file.call(arg).map(|_| ())
     }
 
@@ -188,23 +154,13 @@ impl Scene {
 
     /// Changes the poll set's members.
     fn member(&self, handle: u32, remove: bool) {
-        let arg = abi::kfabric_poll_change {
-            poll: self.poll,
-            handle,
-            remove: remove.into(),
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_poll_change: poll: self.poll, handle, remove: remove.into());
         self.file.call(arg).expect("poll_change");
     }
 
     /// Polls the set; at most `count` contexts go to `contexts`.
     fn poll_to(&self, contexts: u64, count: u32) -> Result<u32, Errno> {
-        let arg = abi::kfabric_poll {
-            poll: self.poll,
-            contexts,
-            count,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_poll: poll: self.poll, contexts, count);
         self.file.call(arg).map(|arg| arg.count)
     }
 
@@ -465,15 +421,8 @@ fn a_stalled_poster_keeps_nothing_of_a_peer_that_has_ended() {
         let page = Missing::new();
         let poster = stall(&scene, &page, move |scene, at| {
             let peer = scene.file.insert(scene.av, addr.into()).expect("insert");
-            let send = abi::kfabric_op {
-                opcode: abi::KFABRIC_OP_SEND,
-                peer,
-                ..Default::default()
-            };
-            let inject = abi::kfabric_op {
-                flags: abi::KFI_INJECT,
-                ..send
-            };
+            let send = data!(kfabric_op: opcode: abi::KFABRIC_OP_SEND, peer);
+            let inject = with!(send; flags: abi::KFI_INJECT);
             // Bytes that the call takes along, and bytes that it pins.
             let len = if round % 2 == 0 { 8 } else { PAGE as u64 };
             let buf = at;

@@ -8,12 +8,9 @@ use crate::{
     abi_waiting::{cntr_wait, domain},
     harness::tests,
     host::within,
-    raw::{File, in_ms, refused},
+    raw::{File, arg, in_ms, refused},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     os::fd::OwnedFd,
@@ -151,38 +148,22 @@ fn a_queue_has_so_many_sleepers() {
     let (file, fabric, domain) = domain();
     let (cq, eq) = (file.cq(domain), file.eq(fabric));
     let read = |deadline| {
-        let arg = abi::kfabric_cq_read {
-            cq,
-            deadline,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_read: cq, deadline);
         file.call(arg).map(drop)
     };
     let signal = || {
-        let arg = abi::kfabric_cq_signal {
-            cq,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_signal: cq);
         file.call(arg).map(drop).expect("signal");
     };
     sleep_in(read, signal);
     // There is room again.
     assert_eq!(read(in_ms(20)), Err(Errno::ETIMEDOUT));
     let read = |deadline, flags| {
-        let arg = abi::kfabric_eq_read {
-            eq,
-            deadline,
-            flags,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_read: eq, deadline, flags);
         file.call(arg).map(drop)
     };
     let write = || {
-        let arg = abi::kfabric_eq_write {
-            eq,
-            event: abi::KFI_NOTIFY,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_write: eq, event: abi::KFI_NOTIFY);
         file.call(arg).map(drop).expect("write");
     };
     sleep_in(|deadline| read(deadline, abi::KFI_PEEK), write);

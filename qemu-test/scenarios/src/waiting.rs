@@ -5,13 +5,12 @@ use crate::{
     alone::Alone,
     harness::tests,
     host::{Host, LINK, Options, SOON, counter_of_set, device, domain, errno, until},
-    raw::{File, addr_of_mut, refused},
+    raw::{File, addr_of_mut, arg, refused, with},
     threads::{Sleeper, handle_signals, signals},
 };
 use kfi::{
     Access, Av, Buffer, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, Entry, Errno, EventKind,
-    FiAddr, PollSet, Wait, WaitSet,
-    abi::{self, Call},
+    FiAddr, PollSet, Wait, WaitSet, abi,
 };
 use std::{
     cell::Cell,
@@ -182,14 +181,7 @@ fn a_wait_ends_at_its_deadline() {
     assert!(begin.elapsed() >= Duration::from_millis(50));
     let file = File::open();
     let wait_set = file.wait_set(file.fabric());
-    let wait = |deadline| {
-        file.call(abi::kfabric_wait {
-            wait_set,
-            deadline,
-            ..Call::sized()
-        })
-        .map(drop)
-    };
+    let wait = |deadline| file.call(arg!(kfabric_wait: wait_set, deadline)).map(drop);
     for deadline in [0, 1, crate::raw::in_ms(5)] {
         refused(wait(deadline), Errno::ETIMEDOUT);
     }
@@ -275,37 +267,18 @@ fn a_set_belongs_to_its_fabric() {
     let domain = file.domain(fabric);
     let wait_set = file.wait_set(other);
     let wait_obj = abi::KFI_WAIT_SET;
-    let cntr = abi::kfabric_cntr_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
+    let cntr = arg!(kfabric_cntr_open: domain, wait_obj, wait_set);
     refused(file.call(cntr).map(drop), Errno::EINVAL);
-    let cq = abi::kfabric_cq_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
+    let cq = arg!(kfabric_cq_open: domain, wait_obj, wait_set);
     refused(file.call(cq).map(drop), Errno::EINVAL);
-    let eq = abi::kfabric_eq_open {
-        fabric,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
+    let eq = arg!(kfabric_eq_open: fabric, wait_obj, wait_set);
     refused(file.call(eq).map(drop), Errno::EINVAL);
     // No set, an object that is no set.
     for (wait_obj, wait_set, errno) in [
         (wait_obj, 0, Errno::EINVAL),
         (wait_obj, domain, Errno::EBADF),
     ] {
-        let cntr = abi::kfabric_cntr_open {
-            wait_obj,
-            wait_set,
-            ..cntr
-        };
+        let cntr = with!(cntr; wait_obj, wait_set);
         refused(file.call(cntr).map(drop), errno);
     }
     for (wait_obj, errno) in [
@@ -313,11 +286,7 @@ fn a_set_belongs_to_its_fabric() {
         (abi::KFI_WAIT_SET, Errno::EINVAL),
         (4, Errno::EINVAL),
     ] {
-        let open = file.call(abi::kfabric_wait_open {
-            fabric,
-            wait_obj,
-            ..Call::sized()
-        });
+        let open = file.call(arg!(kfabric_wait_open: fabric, wait_obj));
         refused(open.map(drop), errno);
     }
     // A refused member is no member.
@@ -492,13 +461,8 @@ fn changes_of_a_poll_set_are_checked() {
     let (here, there) = (file.domain(fabric), file.domain(fabric));
     let poll = file.poll_set(here);
     let change = |handle, remove| {
-        file.call(abi::kfabric_poll_change {
-            poll,
-            handle,
-            remove,
-            ..Call::sized()
-        })
-        .map(drop)
+        file.call(arg!(kfabric_poll_change: poll, handle, remove))
+            .map(drop)
     };
     for handle in [
         file.cntr(there),
@@ -526,13 +490,8 @@ fn changes_of_a_poll_set_are_checked() {
     file.cntr_modify(members[3], abi::KFABRIC_CNTR_ADD, 1)
         .expect("add");
     let ask = |contexts| {
-        file.call(abi::kfabric_poll {
-            poll,
-            contexts,
-            count: 1,
-            ..Call::sized()
-        })
-        .map(|arg| arg.count)
+        file.call(arg!(kfabric_poll: poll, contexts, count: 1))
+            .map(|arg| arg.count)
     };
     refused(ask(8), Errno::EFAULT);
     let mut context = 77u64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An endpoint that has itself as a peer, for refused operations.
 
-use crate::raw::{File, PAGE, Pages, refused};
+use crate::raw::{File, PAGE, Pages, arg, data, refused};
 use kfi::{
     Errno,
     abi::{self, Call},
@@ -48,12 +48,9 @@ impl Rig {
         let file = File::open();
         let fabric = file.fabric();
         let domain = file.domain(fabric);
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            entries: 2,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            ..Call::sized()
-        });
+        let cq = file.make(arg!(kfabric_cq_open:
+            domain, entries: 2, format: abi::KFI_CQ_FORMAT_TAGGED
+        ));
         let av = file.av(domain);
         let ep = file.make(abi::kfabric_ep_open { domain, ..ep });
         file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
@@ -82,19 +79,11 @@ impl Rig {
 
     /// A valid operation.
     pub(crate) fn op(&self, opcode: u32, len: u64) -> abi::kfabric_op {
-        abi::kfabric_op {
-            opcode,
-            context: 1000 + u64::from(opcode),
-            buf: self.pages.addr(),
-            len,
-            peer: if is_receive(opcode) {
-                abi::KFI_ADDR_UNSPEC
-            } else {
-                self.me
-            },
-            rma_key: if opcode >= abi::KFABRIC_OP_READ { 1 } else { 0 },
-            ..Default::default()
-        }
+        data!(kfabric_op:
+            opcode, context: 1000 + u64::from(opcode), buf: self.pages.addr(), len,
+            peer: if is_receive(opcode) { abi::KFI_ADDR_UNSPEC } else { self.me },
+            rma_key: if opcode >= abi::KFABRIC_OP_READ { 1 } else { 0 }
+        )
     }
 
     /// Posts an operation.
@@ -128,11 +117,7 @@ impl Rig {
     #[track_caller]
     pub(crate) fn cancel(&self, context: u64) {
         self.file
-            .call(abi::kfabric_ep_cancel {
-                ep: self.ep,
-                context,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_ep_cancel: ep: self.ep, context))
             .expect("cancel");
         self.file.cq_readerr(self.cq).expect("an error entry");
     }

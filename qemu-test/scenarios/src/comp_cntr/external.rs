@@ -10,12 +10,9 @@ use crate::{
     dma_buf::{DmaBuf, Exporter, system_heap},
     harness::tests,
     host::{Host, Options, domain},
-    raw::{BAD_ADDRS, File, PAGE, Pages, refused},
+    raw::{BAD_ADDRS, File, PAGE, Pages, arg, data, refused, with},
 };
-use kfi::{
-    Buffer, CompCntr, CompCntrOps, CompCntrType, Domain, Errno, MemoryLocation,
-    abi::{self, Call},
-};
+use kfi::{Buffer, CompCntr, CompCntrOps, CompCntrType, Domain, Errno, MemoryLocation, abi};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd},
@@ -256,30 +253,19 @@ fn create(
     comp: abi::kfabric_memory_location,
     err: abi::kfabric_memory_location,
 ) -> Result<u32, Errno> {
-    file.call(abi::kfabric_comp_cntr_create {
-        domain,
-        flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
-        comp_cntr_ext_mem: comp,
-        err_cntr_ext_mem: err,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_comp_cntr_create:
+        domain, flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM, comp_cntr_ext_mem: comp,
+        err_cntr_ext_mem: err
+    ))
     .map(|arg| arg.handle)
 }
 
 fn va(ptr: u64) -> abi::kfabric_memory_location {
-    abi::kfabric_memory_location {
-        ptr,
-        ..Default::default()
-    }
+    data!(kfabric_memory_location: ptr)
 }
 
 fn in_dma_buf(fd: i32, offset: u64) -> abi::kfabric_memory_location {
-    abi::kfabric_memory_location {
-        fd,
-        offset,
-        type_: abi::KFABRIC_MEMORY_LOCATION_DMABUF,
-        ..Default::default()
-    }
+    data!(kfabric_memory_location: fd, offset, type_: abi::KFABRIC_MEMORY_LOCATION_DMABUF)
 }
 
 /// Either place may be the wrong one.
@@ -311,10 +297,7 @@ fn places_that_are_invalid_are_refused() {
     }
     both_refused(&file, domain, good, va(0), Errno::EINVAL);
     for type_ in [2, u32::MAX] {
-        let unknown = abi::kfabric_memory_location {
-            type_,
-            ..va(pages.addr() + 64)
-        };
+        let unknown = with!(va(pages.addr() + 64); type_);
         both_refused(&file, domain, good, unknown, Errno::EINVAL);
     }
     for addr in BAD_ADDRS.into_iter().chain([pages.hole()]) {
@@ -373,15 +356,9 @@ fn dma_bufs_that_are_invalid_are_refused() {
             both_refused(&file, domain, good, in_dma_buf(fd, offset), Errno::EINVAL);
         }
         // The program's own address is checked for alignment, and not used.
-        let mapped = abi::kfabric_memory_location {
-            ptr: 4,
-            ..in_dma_buf(fd, 0)
-        };
+        let mapped = with!(in_dma_buf(fd, 0); ptr: 4);
         both_refused(&file, domain, good, mapped, Errno::EINVAL);
-        let elsewhere = abi::kfabric_memory_location {
-            ptr: 8,
-            ..in_dma_buf(fd, len - 8)
-        };
+        let elsewhere = with!(in_dma_buf(fd, len - 8); ptr: 8);
         let cntr = create(&file, domain, elsewhere, good).expect("create");
         refused(
             create(&file, domain, in_dma_buf(fd, 0), in_dma_buf(fd, 0)),
@@ -588,20 +565,14 @@ fn nothing_is_written_after_the_end() {
     pages.write(0, &[7; 16]);
     // A new counter without external memory does not write there, whatever its handle.
     let other = file.comp_cntr(domain);
-    file.call(abi::kfabric_comp_cntr_modify {
-        comp_cntr: other,
-        op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-        value: 1,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_comp_cntr_modify:
+        comp_cntr: other, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 1
+    ))
     .expect("inc");
     refused(
-        file.call(abi::kfabric_comp_cntr_modify {
-            comp_cntr: cntr,
-            op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-            value: 1,
-            ..Call::sized()
-        }),
+        file.call(arg!(kfabric_comp_cntr_modify:
+            comp_cntr: cntr, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 1
+        )),
         Errno::EBADF,
     );
     assert_eq!(pages.read(0, 16), [7; 16]);

@@ -11,11 +11,10 @@ use crate::{
     host::{Host, LINK, Options, device, domain, until},
     hosts::{apart, sanitizing},
     process::{Process, line},
-    raw::PAGE,
+    raw::{PAGE, arg},
 };
 use kfi::{
-    Buffer, CompCntr, CompCntrOps, CompFlags, Domain, Entry, FiAddr, MemoryLocation, StatClass,
-    abi::{self, Call},
+    Buffer, CompCntr, CompCntrOps, CompFlags, Domain, Entry, FiAddr, MemoryLocation, StatClass, abi,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::{
@@ -410,10 +409,7 @@ fn executed() {
     loop {
         let expected: u64 = line().parse().expect("a number");
         until("the messages are counted", || {
-            let mut arg = abi::kfabric_comp_cntr_read {
-                comp_cntr: number("KFI_CNTR") as u32,
-                ..Call::sized()
-            };
+            let mut arg = arg!(kfabric_comp_cntr_read: comp_cntr: number("KFI_CNTR") as u32);
             // SAFETY: the structure has no address.
             unsafe { abi::call(device, &mut arg) }.expect("read");
             arg.value == expected

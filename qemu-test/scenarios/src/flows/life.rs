@@ -12,13 +12,9 @@ use crate::{
     hostile::{RawSocket, datagram},
     networks::{self, Wire},
     process::{Process, line},
-    raw::{File, addr_of_mut, refused, text},
+    raw::{File, addr_of_mut, arg, refused, text},
 };
-use kfi::{
-    CounterDescription::Packets,
-    Device, Errno, PacketCounter, StatClass, StatValues,
-    abi::{self, Call},
-};
+use kfi::{CounterDescription::Packets, Device, Errno, PacketCounter, StatClass, StatValues, abi};
 use rustix::thread::UnshareFlags;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -50,11 +46,7 @@ pub(crate) const ROLES: &[(&str, fn())] = &[
 
 /// A flow of all packets of `ep`.
 fn open_flow(file: &File, ep: u32, counters: u32) -> Result<u32, Errno> {
-    let arg = abi::kfabric_flow_open {
-        ep,
-        counters,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_flow_open: ep, counters);
     file.call(arg).map(|arg| arg.handle)
 }
 
@@ -75,12 +67,7 @@ fn flows_need_cap_net_raw() {
     // Everything else needs no right.
     as_user(|| {
         let mut value = 7u64;
-        let arg = abi::kfabric_counters_read {
-            counters,
-            values: addr_of_mut(&mut value),
-            count: 1,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_counters_read: counters, values: addr_of_mut(&mut value), count: 1);
         file.call(arg).expect("read");
         assert_eq!(value, 0);
         let others = file.counters(domain);
@@ -111,12 +98,8 @@ fn flow_in_namespace() {
     let outside = open_flow(&file, ep, 0);
     println!("{}", outside.is_err_and(|errno| errno == Errno::EPERM));
     crate::raw::ip("link set lo up");
-    file.call(abi::kfabric_link_add {
-        name: text("inside"),
-        netdev: text("lo"),
-        ..Call::sized()
-    })
-    .expect("link_add");
+    file.call(arg!(kfabric_link_add: name: text("inside"), netdev: text("lo")))
+        .expect("link_add");
     let fabric = file.fabric();
     let domain = file.domain_on(fabric, "inside");
     let ep = file.ep_dgram(domain);
@@ -151,11 +134,7 @@ fn flows_belong_to_datagram_endpoints() {
     let fabric = file.fabric();
     let domain = file.domain(fabric);
     for type_ in [abi::KFI_EP_RDM, abi::KFI_EP_MSG] {
-        let ep = file.make(abi::kfabric_ep_open {
-            domain,
-            type_,
-            ..Call::sized()
-        });
+        let ep = file.make(arg!(kfabric_ep_open: domain, type_));
         refused(open_flow(&file, ep, 0), Errno::EOPNOTSUPP);
         file.close_all(&[ep]);
     }
@@ -212,11 +191,7 @@ fn memory_of_counters_is_charged() {
             let fabric = file.fabric();
             let domain = file.domain(fabric);
             loop {
-                let arg = abi::kfabric_counters_open {
-                    domain,
-                    count: abi::KFABRIC_MAX_COUNTERS,
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_counters_open: domain, count: abi::KFABRIC_MAX_COUNTERS);
                 match file.call(arg) {
                     Ok(_) => opened += 1,
                     Err(Errno::EMFILE) => break,
@@ -293,19 +268,11 @@ fn a_removed_link_has_no_new_flows() {
         crate::raw::ip("address add 10.99.0.1/24 dev kfl0");
         crate::raw::ip("link set kfl0 up");
         let file = File::open_only();
-        file.call(abi::kfabric_link_add {
-            name: text("gone"),
-            netdev: text("kfl0"),
-            ..Call::sized()
-        })
-        .expect("link_add");
+        file.call(arg!(kfabric_link_add: name: text("gone"), netdev: text("kfl0")))
+            .expect("link_add");
         let fabric = file.fabric();
         let domain = file.domain_on(fabric, "gone");
-        let ep = file.make(abi::kfabric_ep_open {
-            domain,
-            type_: abi::KFI_EP_DGRAM,
-            ..Call::sized()
-        });
+        let ep = file.make(arg!(kfabric_ep_open: domain, type_: abi::KFI_EP_DGRAM));
         let counters = file.counters(domain);
         let flow = open_flow(&file, ep, 0).expect("flow");
         crate::raw::ip("link del kfl0");
