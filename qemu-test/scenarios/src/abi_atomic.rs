@@ -62,9 +62,7 @@ impl Rig {
 
     /// One that is not connected.
     fn open(ep: abi::kfabric_ep_open) -> Self {
-        let file = File::open();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, fabric, domain) = File::open().and_domain();
         let cq = file.make(arg!(kfabric_cq_open:
             domain, entries: 2, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_UNSPEC
         ));

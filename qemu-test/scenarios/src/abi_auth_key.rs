@@ -33,16 +33,8 @@ const KEYS: [[u8; 4]; 5] = [
     [0xff; 4],
 ];
 
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
-
 fn only_reliable_datagrams_have_keys() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let open = |type_, auth_key| file.call(arg!(kfabric_ep_open: domain, type_, auth_key));
     for key in KEYS {
         for type_ in [abi::KFI_EP_MSG, abi::KFI_EP_DGRAM] {
@@ -70,7 +62,7 @@ fn send(file: &File, from: &crate::raw::Party, to: abi::kfabric_sockaddr) -> Res
 }
 
 fn a_program_with_the_first_structures_has_no_key() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let mut arg = abi::kfabric_ep_open {
         size: EP_OPEN_V1 as u32,
         domain,

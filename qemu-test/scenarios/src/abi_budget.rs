@@ -7,7 +7,8 @@
 use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
-    raw::{File, PAGE, Pages, arg, data, refused, with},
+    host::LINK,
+    raw::{File, Make, PAGE, Pages, arg, data, refused, text, with},
 };
 use kfi::{
     Errno,
@@ -27,8 +28,7 @@ pub(crate) const LIMIT: u64 = 256;
 
 /// Opens a CQ of `entries`.
 fn cq(file: &File, domain: u32, entries: u32) -> Result<u32, Errno> {
-    file.call(arg!(kfabric_cq_open: domain, entries))
-        .map(|arg| arg.handle)
+    opened(file, arg!(kfabric_cq_open: domain, entries))
 }
 
 /// Opens CQs, large ones first, then fabrics, until no more can be opened.
@@ -48,24 +48,33 @@ pub(crate) fn fill(file: &File, domain: u32) -> Vec<u32> {
     handles
 }
 
+/// Opens an object; its handle.
+fn opened<M: Make>(file: &File, arg: M) -> Result<u32, Errno> {
+    file.call(arg).map(|arg| arg.handle())
+}
+
 /// Tries to open one of each class; returns the results.
-fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, Errno>; 11] {
+pub(crate) fn one_of_each(
+    file: &File,
+    fabric: u32,
+    domain: u32,
+    at: u64,
+) -> [Result<u32, Errno>; 11] {
     [
-        file.call(arg!(kfabric_fabric_open)).map(|a| a.handle),
-        file.call(arg!(kfabric_domain_open: fabric, link: crate::raw::text(crate::host::LINK)))
-            .map(|a| a.handle),
-        file.call(arg!(kfabric_eq_open: fabric)).map(|a| a.handle),
-        file.call(arg!(kfabric_av_open: domain, type_: abi::KFI_AV_MAP))
-            .map(|a| a.handle),
+        opened(file, arg!(kfabric_fabric_open)),
+        opened(file, arg!(kfabric_domain_open: fabric, link: text(LINK))),
+        opened(file, arg!(kfabric_eq_open: fabric)),
+        opened(file, arg!(kfabric_av_open: domain, type_: abi::KFI_AV_MAP)),
         file.reg(domain, at, 1, 7),
         cq(file, domain, 1),
-        file.call(arg!(kfabric_cntr_open: domain)).map(|a| a.handle),
-        file.call(arg!(kfabric_comp_cntr_create: domain))
-            .map(|a| a.handle),
-        file.call(arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_QUEUE))
-            .map(|a| a.handle),
-        file.call(arg!(kfabric_poll_open: domain)).map(|a| a.handle),
-        file.call(arg!(kfabric_ep_open: domain)).map(|a| a.handle),
+        opened(file, arg!(kfabric_cntr_open: domain)),
+        opened(file, arg!(kfabric_comp_cntr_create: domain)),
+        opened(
+            file,
+            arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_QUEUE),
+        ),
+        opened(file, arg!(kfabric_poll_open: domain)),
+        opened(file, arg!(kfabric_ep_open: domain)),
     ]
 }
 
@@ -73,9 +82,7 @@ fn every_class_of_object_counts() {
     File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, fabric, domain) = File::open_only().and_domain();
         let pages = Pages::new(1);
         let full = fill(&file, domain);
         // As many of the largest CQs as fit: each has a ring of 4 MiB, and its errors.
@@ -109,9 +116,7 @@ fn files_of_a_user_share_a_limit_and_users_do_not() {
     let roots = File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         fill(&file, domain);
         let other = File::open_only();
         let result = other.call(arg!(kfabric_fabric_open));
@@ -138,9 +143,7 @@ fn the_growth_of_an_av_counts() {
     File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         let av = file.make(arg!(kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, count: 1));
         let full = fill(&file, domain);
         let name = |n: u16| crate::raw::ipv4([127, 0, 0, 1], 1 + n);
@@ -163,9 +166,7 @@ fn a_message_that_cannot_be_buffered_waits() {
     let domain = sender.domain(fabric);
     let party = sender.party(domain, Call::sized());
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         let receiver = file.party(domain, Call::sized());
         let name = file.ep_name(receiver.ep).expect("name");
         let peer = sender.insert(party.av, name).expect("insert");
@@ -228,9 +229,7 @@ fn pages_count_as_long_as_they_are_mapped() {
     File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         let open = || file.call(arg!(kfabric_cq_open: domain, entries: 65_536));
         // Makes rings of closed CQs until the user's memory is used up.
         let mut rings = Vec::new();
@@ -256,9 +255,7 @@ fn pages_count_as_long_as_they_are_mapped() {
         file.close(cq.handle).expect("close");
         // The pages are freed with the mapping, not with the file.
         drop(file);
-        let other = File::open_only();
-        let fabric = other.fabric();
-        let domain = other.domain(fabric);
+        let (other, _, domain) = File::open_only().and_domain();
         let most = || {
             let mut cqs = Vec::new();
             while let Ok(handle) = self::cq(&other, domain, 65_536) {

@@ -23,16 +23,8 @@ tests![
 
 const SIDES: u64 = abi::KFI_SEND | abi::KFI_RECV;
 
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
-
 fn unknown_types_and_capabilities_are_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let open = |type_, caps| file.call(arg!(kfabric_ep_open: domain, type_, caps));
     for type_ in [4, 6, u32::MAX] {
         refused(open(type_, 0), Errno::EINVAL);
@@ -66,7 +58,7 @@ fn unknown_types_and_capabilities_are_refused() {
 }
 
 fn endpoint_sizes_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let open = |tx_size, rx_size, total_buffered_recv| {
         file.call(arg!(kfabric_ep_open: domain, tx_size, rx_size, total_buffered_recv))
     };
@@ -89,7 +81,7 @@ fn endpoint_sizes_are_checked() {
 }
 
 fn endpoint_addresses_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let open = |src_addr| file.call(arg!(kfabric_ep_open: domain, src_addr));
     let elsewhere = data!(kfabric_sockaddr:
         family: 10, v6: [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
@@ -111,7 +103,7 @@ fn endpoint_addresses_are_checked() {
 }
 
 fn enabling_needs_queues_and_an_av() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (cq, av) = (file.cq(domain), file.av(domain));
     for (caps, sides) in [
         (0, SIDES),
@@ -158,7 +150,7 @@ fn bound(file: &File, domain: u32, src_addr: abi::kfabric_sockaddr) -> (u32, u32
 }
 
 fn enabling_needs_a_free_port() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let wanted = ipv4([127, 0, 0, 1], 4444);
     let (first, cq, av) = bound(&file, domain, wanted);
     let (second, cq2, av2) = bound(&file, domain, wanted);
@@ -214,7 +206,7 @@ fn enabling_needs_an_address() {
 }
 
 fn getting_and_setting_names_is_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (ep, cq, av) = bound(&file, domain, ipv4([127, 0, 0, 1], 4500));
     let set = |set, addr| file.call(arg!(kfabric_ep_name: ep, set, addr));
     let good = ipv4([127, 0, 0, 5], 4501);
@@ -233,7 +225,7 @@ fn getting_and_setting_names_is_checked() {
 }
 
 fn endpoint_options_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let ep = file.ep(domain);
     let opt = |set, level, name, value| {
         file.call(arg!(kfabric_ep_opt: ep, set, level, name, value))
@@ -261,7 +253,7 @@ fn opsflag(file: &File, handle: u32, set: u32, flags: u64) -> Result<u64, Errno>
 }
 
 fn default_flags_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (ep, cntr) = (file.ep(domain), file.cntr(domain));
     let (tx, rx) = (abi::KFI_TRANSMIT, abi::KFI_RECV);
     for set in [0, 1] {
@@ -301,7 +293,7 @@ fn default_flags_are_checked() {
 }
 
 fn only_posted_operations_are_cancelled() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cancel = |ep, context| file.call(arg!(kfabric_ep_cancel: ep, context)).map(|_| ());
     let (ep, cq, av) = bound(&file, domain, Default::default());
     refused(cancel(ep, 0), Errno::KFI_EOPBADSTATE);
@@ -324,7 +316,7 @@ fn only_posted_operations_are_cancelled() {
 
 /// These calls get or set, and write back the values they were given to set.
 fn calls_with_unwritable_results_set_nothing() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (ep, cq, av) = bound(&file, domain, ipv4([127, 0, 0, 1], 4600));
     let blind = |request: u32, arg: &[u8]| {
         let page = Pages::new(1);

@@ -13,7 +13,7 @@ use kfi::{
     abi::{self, Call},
 };
 use rustix::{
-    mm::{MapFlags, MprotectFlags, ProtFlags},
+    mm::{MapFlags, ProtFlags},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
@@ -27,17 +27,7 @@ tests![
     operations_count_against_the_limit,
     invalid_offsets_are_not_mapped,
     mappings_that_are_too_long_are_refused,
-    a_counter_is_mapped_for_reading_only,
-    mappings_outlive_their_objects,
 ];
-
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
 
 /// Registers a list with this access under key 1.
 fn reg(file: &File, domain: u32, iov: &[abi::kfabric_iov], access: u64) -> Result<u32, Errno> {
@@ -52,7 +42,7 @@ fn iov(addr: u64, len: u64) -> abi::kfabric_iov {
 }
 
 fn invalid_regions_are_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     let whole = [iov(pages.addr(), PAGE as u64)];
     refused(reg(&file, domain, &whole, 0), Errno::EINVAL);
@@ -88,7 +78,7 @@ fn invalid_regions_are_refused() {
 }
 
 fn lists_that_are_too_long_are_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     let most = abi::KFABRIC_MAX_IOV as usize;
     let list = vec![iov(pages.addr(), 8); most + 1];
@@ -106,7 +96,7 @@ fn lists_that_are_too_long_are_refused() {
 }
 
 fn keys_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     let at = pages.addr();
     let with_key = |domain, key| file.reg(domain, at, 8, key);
@@ -133,7 +123,7 @@ fn keys_are_checked() {
 }
 
 fn unmapped_memory_is_not_registered() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(2);
     let good = iov(pages.addr(), PAGE as u64);
     let hole = [pages.hole(), pages.before_hole(1), pages.before_hole(PAGE)];
@@ -157,7 +147,7 @@ fn unmapped_memory_is_not_registered() {
 }
 
 fn read_only_memory_is_registered_for_reading_only() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     pages.protect(true);
     let whole = [iov(pages.addr(), PAGE as u64)];
@@ -184,7 +174,7 @@ fn limit_locked(pages: usize) {
 }
 
 fn regions_count_against_the_limit_of_locked_memory() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(16);
     limit_locked(8);
     let at = pages.addr();
@@ -223,7 +213,7 @@ fn regions_count_against_the_limit_of_locked_memory() {
 }
 
 fn operations_count_against_the_limit() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let party = file.party(domain, Call::sized());
     let pages = Pages::new(16);
     limit_locked(8);
@@ -271,18 +261,9 @@ fn operations_count_against_the_limit() {
 
 /// mmap(2) of the device; returns the address.
 fn map(file: &File, offset: u64, len: usize, prot: ProtFlags) -> Result<u64, i32> {
-    map_as(file, offset, len, prot, MapFlags::SHARED)
-}
-
-fn map_as(
-    file: &File,
-    offset: u64,
-    len: usize,
-    prot: ProtFlags,
-    flags: MapFlags,
-) -> Result<u64, i32> {
+    let at = std::ptr::null_mut();
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset) };
+    let at = unsafe { rustix::mm::mmap(at, len, prot, MapFlags::SHARED, file, offset) };
     at.map(|at| at.expose_provenance() as u64)
         .map_err(|e| e.raw_os_error())
 }
@@ -291,17 +272,17 @@ fn ptr(addr: u64) -> *mut std::ffi::c_void {
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
-const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
 
 fn invalid_offsets_are_not_mapped() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     let cq = file.call(arg!(kfabric_cq_open: domain)).expect("cq");
     // A valid offset of a handle.
     let window = cntr.page_offset / u64::from(cntr.handle);
-    let (eq, av) = (file.eq(fabric), file.av(domain));
-    for handle in [fabric, domain, eq, av, 0, 60_000, 65_535, 65_536] {
+    let (eq, av, ep) = (file.eq(fabric), file.av(domain), file.ep(domain));
+    let none = [0, 60_000, 65_535, 65_536, u32::MAX];
+    for handle in [fabric, domain, eq, av, ep].into_iter().chain(none) {
         let result = map(&file, u64::from(handle) * window, PAGE, ProtFlags::READ);
         assert_eq!(result, Err(EINVAL), "handle {handle}");
     }
@@ -319,11 +300,11 @@ fn invalid_offsets_are_not_mapped() {
     file.close_all(&[cntr.handle]);
     let result = map(&file, cntr.page_offset, PAGE, ProtFlags::READ);
     assert_eq!(result, Err(EINVAL));
-    file.close_all(&[cq.handle, eq, av, domain, fabric]);
+    file.close_all(&[cq.handle, eq, av, ep, domain, fabric]);
 }
 
 fn mappings_that_are_too_long_are_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     let cq = file
         .call(arg!(kfabric_cq_open: domain, entries: 256))
@@ -343,32 +324,4 @@ fn mappings_that_are_too_long_are_refused() {
         assert!(longer.is_err(), "{longer:?}");
     }
     file.close_all(&[cntr.handle, cq.handle, domain, fabric]);
-}
-
-fn a_counter_is_mapped_for_reading_only() {
-    let (file, fabric, domain) = domain();
-    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
-    for prot in [ProtFlags::WRITE, ProtFlags::READ | ProtFlags::WRITE] {
-        assert_eq!(map(&file, cntr.page_offset, PAGE, prot), Err(EACCES));
-    }
-    let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
-    // SAFETY: the mapping is the test's.
-    let result =
-        unsafe { rustix::mm::mprotect(ptr(at), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
-    assert_eq!(result.map_err(|e| e.raw_os_error()), Err(EACCES));
-    file.close_all(&[cntr.handle, domain, fabric]);
-}
-
-fn mappings_outlive_their_objects() {
-    let (file, fabric, domain) = domain();
-    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
-    file.cntr_modify(cntr.handle, abi::KFABRIC_CNTR_ADD, 5)
-        .expect("add");
-    let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
-    // A mapping is not a use of the object.
-    file.close_all(&[cntr.handle, domain, fabric]);
-    drop(file);
-    // SAFETY: mapped for reading, as long as nobody unmaps it.
-    let value = unsafe { ptr(at).cast::<u64>().read_volatile() };
-    assert_eq!(value, 5);
 }

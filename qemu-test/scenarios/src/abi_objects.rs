@@ -3,10 +3,11 @@
 
 use crate::{
     abi_bind::COUNTED,
+    abi_budget::one_of_each,
     abi_threads::{as_user, while_waiting},
     abi_world::World,
     harness::tests,
-    raw::{File, arg, in_ms, ipv4, refused, text},
+    raw::{File, arg, in_ms, refused, text},
 };
 use kfi::{Errno, abi};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -111,9 +112,7 @@ fn objects_to_which_others_are_bound_are_busy() {
 }
 
 fn members_of_sets_are_busy() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     for member in [file.cq(domain), file.cntr(domain)] {
         let poll = file.poll_set(domain);
         let change = |remove| {
@@ -127,23 +126,13 @@ fn members_of_sets_are_busy() {
         busy_until_closed(&file, member, poll);
     }
     let wait_obj = abi::KFI_WAIT_SET;
-    /// Makes a member of the wait set, of a fabric and a domain.
-    type Maker = fn(&File, u32, u32, u32) -> u32;
-    let makers: [Maker; 3] = [
-        |file, fabric, _, wait_set| {
-            file.make(arg!(kfabric_eq_open: fabric, wait_obj: abi::KFI_WAIT_SET, wait_set))
-        },
-        |file, _, domain, wait_set| {
-            file.make(arg!(kfabric_cq_open: domain, wait_obj: abi::KFI_WAIT_SET, wait_set))
-        },
-        |file, _, domain, wait_set| {
-            file.make(arg!(kfabric_cntr_open: domain, wait_obj: abi::KFI_WAIT_SET, wait_set))
-        },
-    ];
-    for make in makers {
+    for index in 0..3 {
         let wait_set = file.wait_set(fabric);
-        let member = make(&file, fabric, domain, wait_set);
-        busy_until_closed(&file, wait_set, member);
+        let mut members = file.waitable_objects(fabric, domain, wait_obj, wait_set);
+        // The last member keeps it busy.
+        members.swap(index, 2);
+        file.close_all(&members[..2]);
+        busy_until_closed(&file, wait_set, members[2]);
     }
     // An object that could not be opened is no member.
     let wait_set = file.wait_set(fabric);
@@ -161,9 +150,7 @@ pub(crate) fn getwait(file: &File, handle: u32) -> Result<OwnedFd, Errno> {
 }
 
 fn a_descriptor_keeps_its_object_busy() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     for object in [
         file.cntr(domain),
         file.cq(domain),
@@ -173,6 +160,8 @@ fn a_descriptor_keeps_its_object_busy() {
         let fd = getwait(&file, object).expect("getwait");
         let flags = rustix::io::fcntl_getfd(&fd).expect("fcntl");
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        let flags = rustix::fs::fcntl_getfl(&fd).expect("fcntl");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
         refused(file.close(object), Errno::EBUSY);
         let copy = fd.try_clone().expect("dup");
         drop(fd);
@@ -185,9 +174,7 @@ fn a_descriptor_keeps_its_object_busy() {
 }
 
 fn a_waiter_keeps_the_object_busy() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let mut buffer = [0u64; 8];
     let buf = crate::raw::addr_of_mut(&mut buffer);
     let cq = file.cq(domain);
@@ -272,9 +259,7 @@ fn one_of_many_concurrent_closes_succeeds() {
 }
 
 fn the_number_of_handles_is_limited() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let mut handles = HashSet::from([fabric, domain]);
     let begin = std::time::Instant::now();
     for _ in 0..abi::KFABRIC_MAX_HANDLES - 2 {
@@ -285,24 +270,12 @@ fn the_number_of_handles_is_limited() {
     let making = begin.elapsed();
     let page = crate::raw::Pages::new(1);
     let none_left = || {
-        refused(file.call(arg!(kfabric_fabric_open)), Errno::EMFILE);
-        let arg = arg!(kfabric_domain_open: fabric, link: text(crate::host::LINK));
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = arg!(kfabric_eq_open: fabric);
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_QUEUE);
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = arg!(kfabric_av_open: domain);
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = arg!(kfabric_cq_open: domain);
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = arg!(kfabric_cntr_open: domain);
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = arg!(kfabric_poll_open: domain);
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = arg!(kfabric_ep_open: domain);
-        refused(file.call(arg), Errno::EMFILE);
-        refused(file.reg(domain, page.addr(), 8, 1), Errno::EMFILE);
+        for (class, made) in one_of_each(&file, fabric, domain, page.addr())
+            .into_iter()
+            .enumerate()
+        {
+            assert_eq!(made, Err(Errno::EMFILE), "class {class}");
+        }
     };
     none_left();
     // No object was made from it.
@@ -322,9 +295,7 @@ fn the_number_of_handles_is_limited() {
 }
 
 fn the_number_of_descriptors_is_limited() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let objects = [
         file.cntr(domain),
         file.cq(domain),
@@ -362,9 +333,7 @@ fn the_number_of_descriptors_is_limited() {
 }
 
 fn all_wait_objects_but_none_have_descriptors() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let wait_set = file.wait_set(fabric);
     for (wait_obj, wait_set) in [
         (abi::KFI_WAIT_NONE, 0),
@@ -394,10 +363,4 @@ fn a_domain_needs_a_link() {
         refused(open(link), Errno::ENODEV);
     }
     file.close_all(&[fabric]);
-    // And endpoints, an address of it.
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    let arg = arg!(kfabric_ep_open: domain, src_addr: ipv4([10, 99, 99, 99], 0));
-    refused(file.call(arg), Errno::EADDRNOTAVAIL);
-    file.close_all(&[domain, fabric]);
 }

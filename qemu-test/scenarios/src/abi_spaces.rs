@@ -244,9 +244,7 @@ fn seen(file: &File) -> [Vec<u32>; 3] {
 
 fn an_ordinary_user_sees_its_own_objects() {
     open_to_all();
-    let roots = File::open();
-    let fabric = roots.fabric();
-    let domain = roots.domain(fabric);
+    let (roots, fabric, domain) = File::open().and_domain();
     let root_ep = roots.ep(domain);
     let root_cq = roots.cq(domain);
     let root_cntr = roots.cntr(domain);
@@ -286,9 +284,7 @@ fn an_ordinary_user_sees_its_own_objects() {
 }
 
 fn another_namespace_has_other_objects() {
-    let here = File::open();
-    let fabric = here.fabric();
-    let domain = here.domain(fabric);
+    let (here, fabric, domain) = File::open().and_domain();
     let cntr = here.cntr(domain);
     let netns = NetNs::new();
     let (there, theirs) = netns.run(|| {

@@ -18,7 +18,7 @@ use crate::{
 };
 use kfi::{
     Buffer, CompCntr, CompCntrOps, CompCntrType, CqBind, Domain, Endpoint, EpType, Errno,
-    StatClass, StatValues, abi,
+    MemoryLocation, StatClass, StatValues, abi,
 };
 
 tests![
@@ -47,6 +47,12 @@ pub(crate) const ALL: CompCntrOps = CompCntrOps::from_bits_retain(0x3f);
 /// A counter of work requests in a domain of its own.
 fn counter() -> CompCntr {
     domain().1.comp_cntr().create().expect("create")
+}
+
+/// A counter of work requests with its counts in these places.
+pub(crate) fn external(domain: &Domain, comp: MemoryLocation, err: MemoryLocation) -> CompCntr {
+    let cntr = domain.comp_cntr().external(comp, err);
+    cntr.create().expect("create")
 }
 
 /// Both counts, by calls.

@@ -6,7 +6,7 @@ use crate::{
     abi_budget::fill,
     abi_threads::{as_user, open_to_all},
     connected::{connect, open_region},
-    deferred::{QUIET, RECEIVED, cntr, queue, wait},
+    deferred::{RECEIVED, cntr, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, pair, pattern, until},
     hosts,
@@ -20,7 +20,6 @@ use kfi::{
 tests![
     buffers_are_read_when_the_work_starts,
     injected_bytes_are_copied_when_the_work_is_queued,
-    atomics_start_when_due,
     operands_are_read_when_the_work_starts_on_one_host,
     operands_are_read_when_the_work_starts_between_two_hosts,
     operands_are_read_when_the_work_starts_of_a_connection,
@@ -80,43 +79,6 @@ fn connected_with_atomics() -> (Host, Host) {
     let (a, b) = (Host::with(&options), Host::with(&options));
     connect(&a, &b);
     (a, b)
-}
-
-fn atomics_start_when_due() {
-    const UINT64: Datatype = Datatype::Uint64;
-    let (a, b) = connected_with_atomics();
-    let word = |value: u64| Buffer::from_bytes(&value.to_ne_bytes()).expect("buffer");
-    let value = |buffer: &Buffer| u64::from_ne_bytes(buffer.to_vec(..).try_into().expect("8"));
-    let theirs = word(10);
-    let mr = open_region(&b, &theirs, 1);
-    let (peer, at) = (FiAddr::UNSPEC, Remote::new(0, mr.key()));
-    let (one, before, swap, compare, old) = (word(1), word(0), word(99), word(12), word(0));
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
-    let sum = AtomicOp::Sum;
-    let queued = a.domain.queue_work(&[
-        Work::transfer(&go, 1, &a.ep, Op::atomic(peer, &one, at, UINT64, sum)).completion(&done),
-        Work::transfer(
-            &done,
-            1,
-            &a.ep,
-            Op::fetch_atomic(peer, &one, &before, at, UINT64, sum),
-        )
-        .completion(&done),
-        Work::transfer(
-            &done,
-            2,
-            &a.ep,
-            Op::compare_atomic(peer, &swap, &compare, &old, at, UINT64, AtomicOp::Cswap),
-        )
-        .completion(&done),
-    ]);
-    assert!(queued.expect("queue_work").all());
-    std::thread::sleep(QUIET);
-    assert_eq!(value(&theirs), 10);
-    go.add(1).expect("add");
-    wait(&done, 3);
-    assert_eq!((value(&before), value(&old), value(&theirs)), (11, 12, 99));
-    a.expect_nothing();
 }
 
 /// "Referenced data buffers are not read or otherwise accessed": operands and the values to compare

@@ -190,9 +190,7 @@ fn nothing_is_attached_while_bound_statically() {
 }
 
 fn unsupported_descriptions_are_found_out() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let ep = file.ep_dgram(domain);
     let counters = file.counters(domain);
     let flow = file.make(arg!(kfabric_flow_open: ep));
@@ -270,9 +268,7 @@ fn values_only_grow() {
 }
 
 fn invalid_arguments_of_attach_are_refused() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let ep = file.ep_dgram(domain);
     let counters = file.make(arg!(kfabric_counters_open: domain, count: 3));
     let flow = file.make(arg!(kfabric_flow_open: ep));
@@ -312,9 +308,7 @@ fn invalid_arguments_of_attach_are_refused() {
 }
 
 fn invalid_arguments_of_counters_are_refused() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let open = |count| file.call(arg!(kfabric_counters_open: domain, count));
     for count in [abi::KFABRIC_MAX_COUNTERS + 1, 1 << 16, u32::MAX] {
         refused(open(count), Errno::EINVAL);
@@ -412,9 +406,7 @@ fn packets_are_counted_without_a_receive() {
     assert_eq!(pair.receiver.count(PacketCounter::DropNoReceive), 3);
     assert_eq!(values(&counters), [3]);
     // And with another Q key: an endpoint takes its Q key before it is enabled.
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let (cq, av) = (file.cq(domain), file.av(domain));
     let ep = file.ep_dgram(domain);
     file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)

@@ -6,17 +6,15 @@
 
 use crate::{
     alone::{Alone, until_asleep},
-    connected::connect_qps,
+    counter_errors::bare_pair,
     harness::tests,
     host::{SOON, counter_of_set, errno, until},
-    hosts::{apart, sanitizing},
+    hosts::sanitizing,
     threads::{Sleeper, handle_signals},
     ways::{Way, on_ways},
     without_cq::{Bare, REMOTE_WRITE, WRITE},
 };
-use kfi::{
-    Buffer, Caps, Cntr, CntrFd, Deadline, Entry, Errno, Error, FiAddr, Mr, Op, Remote, Values,
-};
+use kfi::{Buffer, Cntr, CntrFd, Deadline, Entry, Errno, Error, FiAddr, Mr, Op, Remote, Values};
 use std::time::{Duration, Instant};
 
 tests![
@@ -139,20 +137,7 @@ impl Waiters {
 
 /// An endpoint, what it calls its peer, the peer, and the peer's region.
 fn pair(way: Way) -> (Bare, FiAddr, Bare, Mr) {
-    if way == Way::TwoHosts {
-        apart();
-    }
-    let caps = Caps::MSG | Caps::RMA;
-    let (a, b) = (
-        Bare::new(way.ep_type(), caps),
-        Bare::new(way.ep_type(), caps),
-    );
-    let to_b = if way == Way::Connection {
-        connect_qps(&a.ep, &b.ep);
-        FiAddr::UNSPEC
-    } else {
-        a.meet(&b)
-    };
+    let (a, to_b, b) = bare_pair(way);
     let mr = b.region(&Buffer::new(8).expect("buffer"));
     (a, to_b, b, mr)
 }

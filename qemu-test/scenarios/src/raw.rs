@@ -164,6 +164,13 @@ impl File {
         Self(Device::open().expect("open the device"))
     }
 
+    /// This file, with a fabric and a domain on the link of `lo`.
+    pub(crate) fn and_domain(self) -> (Self, u32, u32) {
+        let fabric = self.fabric();
+        let domain = self.domain(fabric);
+        (self, fabric, domain)
+    }
+
     /// Makes a call; returns its structure.
     pub(crate) fn call<C: Call>(&self, mut arg: C) -> Result<C, Errno> {
         self.call_mut(&mut arg).map(|()| arg)
@@ -349,8 +356,14 @@ impl File {
     /// An enabled endpoint on `domain` with the default capabilities and `more`.
     #[track_caller]
     pub(crate) fn party(&self, domain: u32, more: abi::kfabric_ep_open) -> Party {
-        let (cq, av) = (self.cq(domain), self.av(domain));
-        let ep = self.make(abi::kfabric_ep_open { domain, ..more });
+        self.party_with(domain, self.cq(domain), more)
+    }
+
+    /// The same with a CQ that there is.
+    #[track_caller]
+    pub(crate) fn party_with(&self, domain: u32, cq: u32, more: abi::kfabric_ep_open) -> Party {
+        let ep = self.make(with!(more; domain));
+        let av = self.av(domain);
         self.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
             .expect("bind cq");
         self.bind(ep, av, 0).expect("bind av");

@@ -181,9 +181,7 @@ fn a_send_is_charged_until_its_failure_and_no_longer() {
 /// An MR_REG that could not return its handle closed the region again, but the event
 /// KFI_MR_COMPLETE of this region stayed in the EQ.
 fn a_failed_registration_makes_no_event() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let eq = file.eq(fabric);
     file.bind(domain, eq, abi::KFI_REG_MR).expect("bind");
     let memory = Pages::new(1);

@@ -9,7 +9,7 @@ use crate::{
     harness::tests,
     host::{Host, Options, until, within},
     process::{Process, line, program},
-    raw::{File, PAGE, addr_of, addr_of_mut, arg, data, in_ms, refused, with},
+    raw::{File, PAGE, Party, addr_of, addr_of_mut, arg, data, in_ms, refused, with},
     threads::Sleeper,
     userfault::Missing,
 };
@@ -64,23 +64,16 @@ const CNTR_CONTEXT: u64 = 72;
 
 impl Scene {
     fn new() -> Arc<Self> {
-        let file = File::open();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, fabric, domain) = File::open().and_domain();
         let cq = file.make(arg!(kfabric_cq_open:
             domain, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_QUEUE,
             context: CQ_CONTEXT
         ));
         let cntr = file.make(arg!(kfabric_cntr_open: domain, context: CNTR_CONTEXT));
-        let (av, ep) = (file.av(domain), file.ep(domain));
-        file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
-            .expect("bind cq");
-        file.bind(ep, av, 0).expect("bind av");
-        file.enable(ep).expect("enable");
-        let me = file.ep_name(ep).and_then(|name| file.insert(av, name));
+        let Party { ep, av, me, .. } = file.party_with(domain, cq, arg!(kfabric_ep_open));
         let (eq, poll) = (file.eq(fabric), file.poll_set(domain));
         let scene = Self {
-            me: me.expect("insert"),
+            me,
             file,
             eq,
             cq,

@@ -5,7 +5,7 @@
 use crate::{
     abi_objects::getwait,
     abi_threads::while_waiting,
-    abi_waiting::{cntr_wait, domain},
+    abi_waiting::cntr_wait,
     harness::tests,
     host::within,
     raw::{File, arg, in_ms, refused},

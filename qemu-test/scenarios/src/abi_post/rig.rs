@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An endpoint that has itself as a peer, for refused operations.
 
-use crate::raw::{File, PAGE, Pages, arg, data, refused};
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use crate::raw::{File, PAGE, Pages, Party, arg, data, refused};
+use kfi::{Errno, abi};
 
 /// An endpoint that has itself as a peer.
 pub(crate) struct Rig {
@@ -40,26 +37,16 @@ pub(crate) fn is_receive(opcode: u32) -> bool {
 impl Rig {
     /// One with the default attributes.
     pub(crate) fn new() -> Self {
-        Self::with(Call::sized())
+        Self::with(arg!(kfabric_ep_open))
     }
 
     /// An endpoint with these attributes.
     pub(crate) fn with(ep: abi::kfabric_ep_open) -> Self {
-        let file = File::open();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, fabric, domain) = File::open().and_domain();
         let cq = file.make(arg!(kfabric_cq_open:
             domain, entries: 2, format: abi::KFI_CQ_FORMAT_TAGGED
         ));
-        let av = file.av(domain);
-        let ep = file.make(abi::kfabric_ep_open { domain, ..ep });
-        file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
-            .expect("bind");
-        file.bind(ep, av, 0).expect("bind");
-        file.enable(ep).expect("enable");
-        let me = file
-            .insert(av, file.ep_name(ep).expect("name"))
-            .expect("insert");
+        let Party { ep, av, me, .. } = file.party_with(domain, cq, ep);
         let pages = Pages::new(8);
         let mr = file
             .reg(domain, pages.addr(), 8 * PAGE as u64, 1)

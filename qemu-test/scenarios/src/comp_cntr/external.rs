@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code, reason = "mappings, and borrowed descriptors")]
 
-use super::counts;
+use super::{counts, external};
 use crate::{
     abi_threads::{as_user, open_to_all},
     dma_buf::{DmaBuf, Exporter, system_heap},
@@ -48,11 +48,11 @@ pub(crate) fn word(memory: &Buffer, offset: usize) -> u64 {
 
 /// A counter with its counts in a buffer, at 0 and 8.
 fn in_memory(domain: &Domain, memory: &Buffer) -> CompCntr {
-    domain
-        .comp_cntr()
-        .external(MemoryLocation::va(memory, 0), MemoryLocation::va(memory, 8))
-        .create()
-        .expect("create")
+    external(
+        domain,
+        MemoryLocation::va(memory, 0),
+        MemoryLocation::va(memory, 8),
+    )
 }
 
 /// Makes every change by a call, and compares the counts in `memory` after each.
@@ -82,14 +82,11 @@ fn memory_of_the_program_holds_the_counts() {
     let (_, domain) = domain();
     let memory = Buffer::new(3 * PAGE).expect("buffer");
     for [comp, err] in [[0, 8], [8, 0], [PAGE - 8, PAGE], [16, 2 * PAGE + 24]] {
-        let cntr = domain
-            .comp_cntr()
-            .external(
-                MemoryLocation::va(&memory, comp),
-                MemoryLocation::va(&memory, err),
-            )
-            .create()
-            .expect("create");
+        let cntr = external(
+            &domain,
+            MemoryLocation::va(&memory, comp),
+            MemoryLocation::va(&memory, err),
+        );
         follows(&cntr, &memory, [comp, err]);
         assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(3), Some(0)));
     }
@@ -101,25 +98,18 @@ fn dma_buf_holds_the_counts(exporter: Exporter) {
     let (comp, err) = (PAGE - 8, PAGE + 64);
     let place = |offset| MemoryLocation::dma_buf(buffer.fd.as_fd(), offset as u64);
     // With a mapping of the program's own, and without.
-    let mapped = domain
-        .comp_cntr()
-        .external(
-            place(comp).mapped(&buffer.memory, comp),
-            place(err).mapped(&buffer.memory, err),
-        )
-        .create()
-        .expect("create");
+    let mapped = external(
+        &domain,
+        place(comp).mapped(&buffer.memory, comp),
+        place(err).mapped(&buffer.memory, err),
+    );
     follows(&mapped, &buffer.memory, [comp, err]);
     assert_eq!(
         (mapped.comp_count(), mapped.err_count()),
         (Some(3), Some(0))
     );
     drop(mapped);
-    let unmapped = domain
-        .comp_cntr()
-        .external(place(comp), place(err))
-        .create()
-        .expect("create");
+    let unmapped = external(&domain, place(comp), place(err));
     follows(&unmapped, &buffer.memory, [comp, err]);
 }
 
@@ -135,11 +125,7 @@ fn a_dma_buf_that_is_not_mapped_is_read_by_call() {
     let (_, domain) = domain();
     let fd = system_heap(PAGE, libc::O_RDWR);
     let place = |offset| MemoryLocation::dma_buf(fd.as_fd(), offset);
-    let cntr = domain
-        .comp_cntr()
-        .external(place(0), place(8))
-        .create()
-        .expect("create");
+    let cntr = external(&domain, place(0), place(8));
     drop(fd);
     cntr.inc(4).expect("inc");
     cntr.inc_err(1).expect("inc_err");
@@ -166,11 +152,7 @@ fn each_count_has_a_place_of_its_own() {
         (dma(&one, 24), va()),
         (dma(&one, 8), dma(&two, 8)),
     ] {
-        let cntr = domain
-            .comp_cntr()
-            .external(comp, err)
-            .create()
-            .expect("create");
+        let cntr = external(&domain, comp, err);
         cntr.inc(6).expect("inc");
         cntr.inc_err(7).expect("inc_err");
         assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(6), Some(7)));
@@ -189,14 +171,11 @@ fn both_counts_begin_at_0() {
 fn only_the_counts_are_written() {
     let (_, domain) = domain();
     let memory = Buffer::from_bytes(&[0xa5; 64]).expect("buffer");
-    let cntr = domain
-        .comp_cntr()
-        .external(
-            MemoryLocation::va(&memory, 16),
-            MemoryLocation::va(&memory, 40),
-        )
-        .create()
-        .expect("create");
+    let cntr = external(
+        &domain,
+        MemoryLocation::va(&memory, 16),
+        MemoryLocation::va(&memory, 40),
+    );
     cntr.set(u64::MAX).expect("set");
     cntr.set_err(u64::MAX).expect("set_err");
     drop(cntr);
@@ -228,13 +207,7 @@ fn several_counters_share_a_page() {
     let memory = Buffer::new(PAGE).expect("buffer");
     let place = |index: usize| MemoryLocation::va(&memory, 8 * index);
     let counters: Vec<CompCntr> = (0..256)
-        .map(|n| {
-            domain
-                .comp_cntr()
-                .external(place(2 * n), place(2 * n + 1))
-                .create()
-                .expect("create")
-        })
+        .map(|n| external(&domain, place(2 * n), place(2 * n + 1)))
         .collect();
     for (n, cntr) in counters.iter().enumerate() {
         cntr.inc(n as u64 + 1).expect("inc");
@@ -488,11 +461,7 @@ fn the_last_copy_is_the_count() {
     };
     let counters = [
         in_memory(&domain, &memory),
-        domain
-            .comp_cntr()
-            .external(in_buffer(0), in_buffer(8))
-            .create()
-            .expect("create"),
+        external(&domain, in_buffer(0), in_buffer(8)),
     ];
     for cntr in &counters {
         // Many short races, because a wrong last copy shows at the end only.

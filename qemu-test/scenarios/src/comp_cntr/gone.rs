@@ -4,14 +4,15 @@
 
 #![allow(unsafe_code, reason = "fork, exec, and mappings that are replaced")]
 
-use super::{ALL, counts, external::word};
+use super::{ALL, counts, external, external::word};
 use crate::{
     dma_buf::{Exporter, Shared},
     harness::tests,
-    host::{Host, LINK, Options, device, domain, until},
+    host::{Host, LINK, Options, buffer, device, domain, until},
     hosts::{apart, sanitizing},
     process::{Process, line},
     raw::{PAGE, arg},
+    ways::{Way, on_ways},
 };
 use kfi::{
     Buffer, CompCntr, CompCntrOps, CompFlags, Domain, Entry, FiAddr, MemoryLocation, StatClass, abi,
@@ -37,6 +38,15 @@ tests![
     killed_while_others_change_counters => 300,
 ];
 
+on_ways! {
+    memory_is_unmapped:
+        memory_that_is_unmapped_while_operations_count => OneHost,
+        memory_that_is_unmapped_while_operations_count_between_hosts => TwoHosts;
+    descriptors_are_closed:
+        descriptors_that_are_closed_while_operations_count => OneHost,
+        descriptors_that_are_closed_while_operations_count_between_hosts => TwoHosts;
+}
+
 /// The roles in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[
     ("counted", counted),
@@ -48,11 +58,11 @@ pub(crate) const ROLES: &[(&str, fn())] = &[
 
 /// A counter of receives with its counts in `memory`, and a host that it is attached to.
 fn counted_host(domain: &Domain, memory: &Buffer) -> (Host, CompCntr) {
-    let cntr = domain
-        .comp_cntr()
-        .external(MemoryLocation::va(memory, 0), MemoryLocation::va(memory, 8))
-        .create()
-        .expect("create");
+    let cntr = external(
+        domain,
+        MemoryLocation::va(memory, 0),
+        MemoryLocation::va(memory, 8),
+    );
     let host = Host::prepared(domain, &Options::default(), None, |ep| {
         ep.attach_comp_cntr(&cntr, CompCntrOps::RECV)
             .expect("attach");
@@ -62,8 +72,7 @@ fn counted_host(domain: &Domain, memory: &Buffer) -> (Host, CompCntr) {
 
 /// Sends messages to `host`, which receives them, until `over`; returns their number.
 fn exchange(sender: &Host, to: FiAddr, host: &Host, over: &AtomicBool) -> u64 {
-    let (from, into) = (Buffer::new(100), Buffer::new(100));
-    let (from, into) = (from.expect("buffer"), into.expect("buffer"));
+    let (from, into) = (buffer(100), buffer(100));
     let mut sent = 0;
     while !over.load(Relaxed) {
         host.ep.recv(&into, 1).expect("recv");
@@ -92,7 +101,10 @@ fn while_messages_count(host: &Host, cntr: &CompCntr, change: impl FnOnce()) {
     });
 }
 
-fn memory_that_is_unmapped_while_operations_count() {
+fn memory_is_unmapped(way: Way) {
+    if way == Way::TwoHosts {
+        apart();
+    }
     let (_, domain) = domain();
     let memory = Buffer::new(16).expect("buffer");
     let (host, cntr) = counted_host(&domain, &memory);
@@ -107,22 +119,17 @@ fn replace(memory: &Buffer, prot: ProtFlags) {
     unsafe { mmap_anonymous(memory.as_ptr().cast(), PAGE, prot, flags) }.expect("mmap");
 }
 
-fn memory_that_is_unmapped_while_operations_count_between_hosts() {
-    apart();
-    memory_that_is_unmapped_while_operations_count();
-}
-
-fn descriptors_that_are_closed_while_operations_count() {
+/// For each exporter the memory's host and that of the messages differ, if there are two.
+fn descriptors_are_closed(way: Way) {
+    if way == Way::TwoHosts {
+        apart();
+    }
     for exporter in Exporter::ALL {
         let (_, domain) = domain();
         let buffer = exporter.make(1);
         let memory = buffer.memory.clone();
         let place = |offset| MemoryLocation::dma_buf(buffer.fd.as_fd(), offset);
-        let cntr = domain
-            .comp_cntr()
-            .external(place(0), place(8))
-            .create()
-            .expect("create");
+        let cntr = external(&domain, place(0), place(8));
         let host = Host::prepared(&domain, &Options::default(), None, |ep| {
             ep.attach_comp_cntr(&cntr, CompCntrOps::RECV)
                 .expect("attach");
@@ -134,12 +141,6 @@ fn descriptors_that_are_closed_while_operations_count() {
         drop(memory);
         while_messages_go_on(&host, &cntr);
     }
-}
-
-/// For each exporter the memory's host and that of the messages differ.
-fn descriptors_that_are_closed_while_operations_count_between_hosts() {
-    apart();
-    descriptors_that_are_closed_while_operations_count();
 }
 
 /// Some more messages count.
@@ -304,11 +305,7 @@ fn a_process_that_has_mapped_a_dma_buf_sees_the_counts() {
     let (_, domain) = domain();
     let buffer = Shared::new(PAGE);
     let place = |offset| MemoryLocation::dma_buf(buffer.dma_buf.as_fd(), offset);
-    let cntr = domain
-        .comp_cntr()
-        .external(place(0), place(8))
-        .create()
-        .expect("create");
+    let cntr = external(&domain, place(0), place(8));
     let mut observer = Process::in_role("observer");
     observer.tell(&format!(
         "/proc/{}/fd/{}",

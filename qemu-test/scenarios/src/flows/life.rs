@@ -86,9 +86,7 @@ fn flow_in_namespace() {
     println!("made");
     // The IDs are mapped.
     assert_eq!(line(), "mapped");
-    let file = File::open_only();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, _, domain) = File::open_only().and_domain();
     let ep = file.ep_dgram(domain);
     let outside = open_flow(&file, ep, 0);
     println!("{}", outside.is_err_and(|errno| errno == Errno::EPERM));
@@ -130,9 +128,7 @@ fn a_namespace_of_ones_own_gives_the_right() {
 }
 
 fn flows_belong_to_datagram_endpoints() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     for type_ in [abi::KFI_EP_RDM, abi::KFI_EP_MSG] {
         let ep = file.make(arg!(kfabric_ep_open: domain, type_));
         refused(open_flow(&file, ep, 0), Errno::EOPNOTSUPP);
@@ -149,9 +145,7 @@ fn flows_belong_to_datagram_endpoints() {
 }
 
 fn the_number_of_flows_is_limited() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let (ep, other) = (file.ep_dgram(domain), file.ep_dgram(domain));
     let counters = file.counters(domain);
     let packets = abi::KFABRIC_COUNTER_PACKETS;
@@ -187,9 +181,7 @@ fn memory_of_counters_is_charged() {
         let mut files = Vec::new();
         let mut opened = 0;
         let refused = 'full: loop {
-            let file = File::open_only();
-            let fabric = file.fabric();
-            let domain = file.domain(fabric);
+            let (file, _, domain) = File::open_only().and_domain();
             loop {
                 let arg = arg!(kfabric_counters_open: domain, count: abi::KFABRIC_MAX_COUNTERS);
                 match file.call(arg) {
@@ -205,18 +197,14 @@ fn memory_of_counters_is_charged() {
         assert!(opened > 1000, "{opened}");
         drop(files);
         // The memory is free again.
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         let counters: Vec<u32> = (0..1000).map(|_| file.counters(domain)).collect();
         file.close_all(&counters);
     });
 }
 
 fn objects_in_use_stay_open() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let ep = file.ep_dgram(domain);
     let (bound, dynamic) = (file.counters(domain), file.counters(domain));
     let packets = abi::KFABRIC_COUNTER_PACKETS;

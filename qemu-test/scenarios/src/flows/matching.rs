@@ -387,9 +387,7 @@ fn a_destroyed_flow_leaves_its_packets_to_others() {
 }
 
 fn rules_that_match_nothing_are_refused() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let ep = file.ep_dgram(domain);
     type Change = fn(&mut abi::kfabric_flow_open);
     let attempt = |family, change: Change| {
