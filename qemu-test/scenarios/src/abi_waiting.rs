@@ -4,9 +4,10 @@
 
 use crate::{
     abi_objects::getwait,
-    abi_threads::{handle_signal, interrupt, while_waiting},
+    abi_threads::{interrupt, while_waiting},
     harness::tests,
     raw::{File, PAGE, Pages, addr_of_mut, arg, in_ms, now, refused},
+    threads::handle_signals,
 };
 use kfi::{Errno, abi};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -393,7 +394,7 @@ impl Waits {
 }
 
 fn a_signal_interrupts_every_wait() {
-    handle_signal(false);
+    handle_signals(false);
     let waits = Waits::new();
     for (name, wait) in Waits::ALL {
         for deadline in [in_ms(30_000), abi::KFABRIC_FOREVER] {
@@ -415,7 +416,7 @@ fn a_signal_interrupts_every_wait() {
 }
 
 fn a_restarted_wait_continues() {
-    handle_signal(true);
+    handle_signals(true);
     for (name, wait) in Waits::ALL {
         for deadline in [in_ms(30_000), abi::KFABRIC_FOREVER] {
             let waits = Waits::new();
@@ -451,7 +452,7 @@ fn a_restarted_wait_continues() {
 }
 
 fn a_restarted_wait_keeps_its_deadline() {
-    handle_signal(true);
+    handle_signals(true);
     let waits = Waits::new();
     for (name, wait) in Waits::ALL {
         let deadline = in_ms(600);

@@ -277,14 +277,6 @@ fn invalid_arguments_of_attach_are_refused() {
         for index in [3, 4, 1 << 31, u32::MAX] {
             refused(file.attach(counters, flow, packets, index), Errno::EINVAL);
         }
-        for comp_mask in (0..32).map(|bit| 1 << bit) {
-            let arg = arg!(kfabric_counters_attach: counters, flow, comp_mask);
-            refused(file.call(arg), Errno::EINVAL);
-        }
-        // No handle of counters.
-        for handle in [0, ep, flow, 60_000] {
-            refused(file.attach(handle, flow, packets, 0), Errno::EBADF);
-        }
     }
     // No handle of a flow.
     for handle in [ep, counters, domain, 60_000, u32::MAX] {
@@ -324,9 +316,6 @@ fn invalid_arguments_of_counters_are_refused() {
     };
     for count in [0, 3, 256, u32::MAX] {
         refused(read_some(count, 0), Errno::EINVAL);
-    }
-    for flags in (1..64).map(|bit| 1 << bit) {
-        refused(read_some(1, flags), Errno::EINVAL);
     }
     assert_eq!(read_some(1, 0), Ok([0, 7, 7, 7]));
     assert_eq!(read_some(2, 1), Ok([0, 0, 7, 7]));

@@ -282,7 +282,7 @@ fn waiters_that_leave_a_counter_take_no_release_with_them() {
     let cntr = &b.counters[REMOTE_WRITE];
     // A thread must be seen asleep before its time runs out.
     let short = Duration::from_millis(if sanitizing() { 3000 } else { 500 });
-    for round in 0..10 {
+    for round in 0..3 {
         let base = cntr.value();
         let wait = |threshold: u64, deadline: Deadline| {
             let cntr = cntr.clone();
@@ -340,7 +340,7 @@ fn waiters_that_leave_a_cq_take_no_entry_with_them() {
             Ok::<_, Error>((count == 1).then(|| entry[0].op_context))
         })
     };
-    for round in 0..10 {
+    for round in 0..3 {
         let interrupted = read(Deadline::FOREVER);
         let late = read(Deadline::after(Duration::from_millis(300)));
         let stays = read(Deadline::FOREVER);
