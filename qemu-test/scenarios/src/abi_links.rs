@@ -5,7 +5,7 @@ use crate::{
     abi_threads::{NetNs, as_user, open_to_all},
     harness::tests,
     host::until,
-    raw::{File, Netdev, Pages, arg, data, ip, ipv4, refused, text},
+    raw::{File, Netdev, Pages, arg, data, ip, ip_batch, ipv4, refused, text},
 };
 use kfi::{
     Errno,
@@ -247,18 +247,10 @@ fn the_number_of_links_is_limited() {
     let netns = NetNs::new();
     netns.run(|| {
         let file = File::open_only();
-        let mut batch = Command::new("ip")
-            .args(["-batch", "-"])
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .expect("ip");
-        let mut words = String::new();
-        for n in 0..=limit {
-            words += &format!("link add d{n} type dummy\n");
-        }
-        std::io::Write::write_all(&mut batch.stdin.take().expect("stdin"), words.as_bytes())
-            .expect("write");
-        assert!(batch.wait().expect("wait").success());
+        let lines: Vec<String> = (0..=limit)
+            .map(|n| format!("link add d{n} type dummy"))
+            .collect();
+        ip_batch(&lines);
         for n in 0..limit {
             add(&file, &format!("l{n}"), &format!("d{n}")).expect("add");
         }

@@ -65,8 +65,7 @@ fn invalid_changes_of_a_counter_are_refused() {
 fn a_threshold_that_is_not_reached_times_out() {
     let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.cntr(domain);
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 3)
-        .expect("add");
+    file.cntr_add(cntr, 3);
     file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 2)
         .expect("add");
     for wait in [0, 1, in_ms(0), in_ms(50)] {
@@ -108,8 +107,7 @@ fn a_counter_without_a_wait_object_refuses_waits() {
     for wait in [0, 1, in_ms(0)] {
         refused(cntr_wait(&file, cntr, 1, wait).0, Errno::ETIMEDOUT);
     }
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-        .expect("add");
+    file.cntr_add(cntr, 1);
     assert_eq!(cntr_wait(&file, cntr, 1, 0).0, Ok(()));
     // A wait for a value that is reached does not sleep, but it counts as a wait.
     refused(cntr_wait(&file, cntr, 1, in_ms(1000)).0, Errno::EINVAL);
@@ -141,8 +139,7 @@ fn descriptors_of_counters_check_their_arguments() {
     fcntl_setfl(&fd, OFlags::NONBLOCK).expect("fcntl");
     let mut values = [0u8; 32];
     assert_eq!(io(rustix::io::read(&fd, &mut values)), Err(11));
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-        .expect("add");
+    file.cntr_add(cntr, 1);
     for room in [0, 1, 8, 15] {
         let read = io(rustix::io::read(&fd, &mut values[..room]));
         assert_eq!(read, Err(22), "{room}");
@@ -183,8 +180,7 @@ fn descriptors_of_wait_sets_check_their_arguments() {
     fcntl_setfl(&fd, OFlags::NONBLOCK).expect("fcntl");
     let mut one = [0u8; 16];
     assert_eq!(io(rustix::io::read(&fd, &mut one)), Err(11));
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-        .expect("add");
+    file.cntr_add(cntr, 1);
     for room in [0, 7] {
         assert_eq!(
             io(rustix::io::read(&fd, &mut one[..room])),
@@ -309,8 +305,7 @@ fn a_poll_with_unwritable_results_fails() {
         .collect();
     for cntr in &cntrs {
         poll_change(&file, poll, *cntr, 0).expect("add");
-        file.cntr_modify(*cntr, abi::KFABRIC_CNTR_ADD, 1)
-            .expect("add");
+        file.cntr_add(*cntr, 1);
     }
     let pages = Pages::new(1);
     let arg = |room| arg!(kfabric_poll: poll, contexts: pages.before_hole(room), count: 3);
@@ -386,9 +381,7 @@ impl Waits {
             .call(arg!(kfabric_cq_signal: cq: self.cq))
             .expect("cq signal");
         for cntr in [self.cntr, self.member] {
-            self.file
-                .cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-                .expect("add");
+            self.file.cntr_add(cntr, 1);
         }
     }
 }

@@ -244,8 +244,7 @@ impl World {
         file.call(arg!(kfabric_poll_change: poll: self.poll, handle: self.cntr))
             .expect("poll add");
         for cntr in [self.cntr, self.cntr_set] {
-            file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-                .expect("add");
+            file.cntr_add(cntr, 1);
         }
     }
 

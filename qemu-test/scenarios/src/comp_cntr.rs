@@ -12,9 +12,10 @@ pub(crate) mod external;
 pub(crate) mod gone;
 
 use crate::{
+    alone::stat_of,
     harness::tests,
     host::{Host, Options, device, domain, errno},
-    raw::{File, arg, data, refused, with},
+    raw::{File, arg, refused, with},
 };
 use kfi::{
     Buffer, CompCntr, CompCntrOps, CompCntrType, CqBind, Domain, Endpoint, EpType, Errno,
@@ -49,7 +50,11 @@ fn counter() -> CompCntr {
 }
 
 /// A counter of work requests with its counts in these places.
-pub(crate) fn external(domain: &Domain, comp: MemoryLocation, err: MemoryLocation) -> CompCntr {
+pub(crate) fn external(
+    domain: &Domain,
+    comp: MemoryLocation<'_>,
+    err: MemoryLocation<'_>,
+) -> CompCntr {
     let cntr = domain.comp_cntr().external(comp, err);
     cntr.create().expect("create")
 }
@@ -174,7 +179,12 @@ fn attributes_of_a_counter_are_checked() {
     let good = arg!(kfabric_comp_cntr_create: domain: file.domain(file.fabric()));
     refused(file.call(with!(good; type_: 2)), Errno::EINVAL);
     // Without the flag the places for external memory are not looked at.
-    let nowhere = data!(kfabric_memory_location: ptr: 3, offset: 5, fd: -1, type_: 9);
+    let nowhere = abi::kfabric_memory_location {
+        ptr: 3,
+        offset: 5,
+        fd: -1,
+        type_: 9,
+    };
     let cntr = file.make(with!(good; comp_cntr_ext_mem: nowhere, err_cntr_ext_mem: nowhere));
     for (entry, op) in [(2, 0), (0, 2), (u32::MAX, 1), (1, u32::MAX)] {
         let wrong = arg!(kfabric_comp_cntr_modify: comp_cntr: cntr, entry, op);
@@ -392,13 +402,8 @@ fn statistics_show_counters() {
         )
         .create()
         .expect("create");
-    let shown = || {
-        device()
-            .stats(StatClass::CompCntr)
-            .map(|stat| stat.expect("stat"))
-            .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cntr.handle())
-            .map(|stat| stat.values)
-    };
+    let handle = cntr.handle();
+    let shown = || stat_of(StatClass::CompCntr, handle);
     let expected = |comp, err, attached| {
         Some(StatValues::CompCntr {
             comp,
@@ -420,13 +425,8 @@ fn statistics_show_counters() {
     assert_eq!(shown(), expected(9, 1, 2));
     drop(ep);
     assert_eq!(shown(), expected(9, 1, 0));
-    let handle = cntr.handle();
     cntr.close().expect("destroy");
-    let left = device()
-        .stats(StatClass::CompCntr)
-        .map(|stat| stat.expect("stat"))
-        .any(|stat| stat.pid == Some(std::process::id()) && stat.handle == handle);
-    assert!(!left, "it is still listed");
+    assert_eq!(shown(), None, "it is still listed");
 }
 
 fn threads_increment_and_lose_nothing() {

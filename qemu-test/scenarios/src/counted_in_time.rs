@@ -9,7 +9,7 @@ use crate::{
     counting::Counted,
     harness::tests,
     host::{SOON, buffer, counter_of_set, pattern, until},
-    threads::Sleeper,
+    threads::{Sleeper, cloned},
     ways::{Way, on_ways},
     without_cq::{Bare, READ, RECV, REMOTE_WRITE, SEND},
 };
@@ -143,14 +143,8 @@ fn a_failure_ends_a_wait_on_a_member_of_a_wait_set() {
         .expect("bind");
     ep.bind_av(&av).expect("bind");
     ep.enable().expect("enable");
-    let waiter = {
-        let cntr = cntr.clone();
-        Sleeper::asleep(move || cntr.wait(1, Deadline::FOREVER))
-    };
-    let on_the_set = {
-        let set = set.clone();
-        Sleeper::asleep(move || set.wait(Deadline::FOREVER))
-    };
+    let waiter = Sleeper::asleep(cloned!(cntr; move || cntr.wait(1, Deadline::FOREVER)));
+    let on_the_set = Sleeper::asleep(cloned!(set; move || set.wait(Deadline::FOREVER)));
     let into = buffer(8);
     ep.recv(&into, 1).expect("recv");
     ep.cancel(1).expect("cancel");

@@ -11,7 +11,7 @@ use crate::{
     harness::tests,
     host::{LINK, buffer, device, domain, errno, until},
     hosts::apart,
-    threads::Sleeper,
+    threads::{Sleeper, cloned},
     ways::{Way, on_ways},
     without_cq::{Bare, READ, RECV, REMOTE_READ, REMOTE_WRITE, SEND, WRITE},
 };
@@ -409,10 +409,7 @@ fn closing_an_endpoint_ends_no_wait() {
     }
     let Bare { ep, counters, .. } = bare;
     let received = counters[RECV].clone();
-    let waiter = {
-        let cntr = received.clone();
-        Sleeper::asleep(move || cntr.wait(1, Deadline::FOREVER))
-    };
+    let waiter = Sleeper::asleep(cloned!(cntr = received; move || cntr.wait(1, Deadline::FOREVER)));
     ep.close().expect("close");
     std::thread::sleep(LATE);
     assert!(!waiter.is_finished());
@@ -428,10 +425,7 @@ fn closing_an_endpoint_ends_no_wait() {
         alone.ep.recv(&into, context).expect("recv");
     }
     let Alone { cq, ep, .. } = alone;
-    let reader = {
-        let cq = cq.clone();
-        Sleeper::asleep(move || sread_one(&cq))
-    };
+    let reader = Sleeper::asleep(cloned!(cq; move || sread_one(&cq)));
     ep.close().expect("close");
     std::thread::sleep(LATE);
     assert!(!reader.is_finished());

@@ -5,11 +5,12 @@
 //! [`descriptors`](crate::descriptors).
 
 use crate::{
-    descriptors::readable,
+    alone::stat_of,
+    descriptors::{counter, readable},
     harness::tests,
-    host::{SOON, device, domain, errno, until, until_asleep},
+    host::{SOON, domain, errno, until, until_asleep},
     raw::{File, arg, refused},
-    threads::{Sleeper, handle_signals, in_the_handler, signals},
+    threads::{Sleeper, cloned, handle_signals, in_the_handler, signals},
 };
 use kfi::{Cntr, Deadline, Errno, StatClass, StatValues, Values, Wait, abi};
 use std::{
@@ -40,12 +41,6 @@ tests![
     many_waiters_and_adders_lose_nothing,
     statistics_show_waiters_and_thresholds,
 ];
-
-/// A counter with a wait object.
-fn counter() -> Cntr {
-    let (_, domain) = domain();
-    domain.cntr().wait(Wait::Queue).open().expect("cntr")
-}
 
 /// A thread that waits for `threshold`.
 fn waiter(cntr: &Cntr, threshold: u64) -> Sleeper<kfi::Result<Values>> {
@@ -188,10 +183,7 @@ fn an_error_during_a_signal_handler_releases() {
 fn a_restarting_signal_does_not_end_a_wait() {
     handle_signals(true);
     let cntr = counter();
-    let waiter = {
-        let cntr = cntr.clone();
-        Sleeper::new(move || cntr.wait(1, Deadline::FOREVER))
-    };
+    let waiter = Sleeper::new(cloned!(cntr; move || cntr.wait(1, Deadline::FOREVER)));
     for round in 1..=3 {
         until_asleep(&cntr, 1);
         waiter.interrupt();
@@ -203,10 +195,7 @@ fn a_restarting_signal_does_not_end_a_wait() {
     assert_eq!(waiter.end().expect("wait").value, 1);
     // A deadline is a time, not a duration: a restart does not extend it.
     let begin = Instant::now();
-    let waiter = {
-        let cntr = cntr.clone();
-        Sleeper::new(move || cntr.wait(2, Duration::from_millis(300)))
-    };
+    let waiter = Sleeper::new(cloned!(cntr; move || cntr.wait(2, Duration::from_millis(300))));
     for round in 4..=6 {
         std::thread::sleep(Duration::from_millis(60));
         waiter.interrupt();
@@ -278,10 +267,7 @@ fn a_wrap_releases_waiters_that_it_passes() {
         .max_value(9)
         .open()
         .expect("cntr");
-    let never = {
-        let cntr = cntr.clone();
-        Sleeper::new(move || cntr.wait(10, Duration::from_millis(100)))
-    };
+    let never = Sleeper::new(cloned!(cntr; move || cntr.wait(10, Duration::from_millis(100))));
     until_asleep(&cntr, 1);
     cntr.add(25).expect("add");
     assert_eq!(errno(never.end()), Some(Errno::ETIMEDOUT));
@@ -406,14 +392,7 @@ fn many_waiters_and_adders_lose_nothing() {
 
 fn statistics_show_waiters_and_thresholds() {
     let cntr = counter();
-    let values = || {
-        device()
-            .stats(StatClass::Cntr)
-            .map(|stat| stat.expect("stat"))
-            .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cntr.handle())
-            .map(|stat| stat.values)
-            .expect("the counter among the figures")
-    };
+    let values = || stat_of(StatClass::Cntr, cntr.handle()).expect("the counter is listed");
     let is = |value, err, waiters, threshold| StatValues::Cntr {
         value,
         err,

@@ -3,6 +3,7 @@
 //! their completions, on one host and over the wire.
 
 use crate::{
+    alone::stat_of,
     connected::open_region,
     harness::tests,
     host::{Host, LINK, Options, SOON, buffer, domain, errno, pair, pattern},
@@ -506,19 +507,14 @@ fn work_is_limited() {
 fn statistics_show_work() {
     let (_, domain) = domain();
     let (go, done) = (cntr(&domain), cntr(&domain));
-    let shown = || {
-        let stats = crate::host::device().stats(StatClass::Cntr);
-        let stat = (stats.map(|stat| stat.expect("stat")))
-            .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == go.handle());
-        match stat.expect("the counter").values {
-            StatValues::Cntr {
-                work,
-                work_threshold,
-                work_due,
-                ..
-            } => (work, work_threshold, work_due),
-            other => panic!("{other:?}"),
-        }
+    let shown = || match stat_of(StatClass::Cntr, go.handle()) {
+        Some(StatValues::Cntr {
+            work,
+            work_threshold,
+            work_due,
+            ..
+        }) => (work, work_threshold, work_due),
+        other => panic!("{other:?}"),
     };
     assert_eq!(shown(), (0, None, 0));
     queue(&domain, Work::add(&go, 9, &done, 1));

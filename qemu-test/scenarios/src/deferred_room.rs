@@ -10,7 +10,7 @@ use crate::{
     deferred::{QUIET, RECEIVED, SENT, cntr, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, domain_on, errno, until},
-    raw::ip,
+    raw::Netdev,
     ways::{Way, on_ways},
 };
 use kfi::{Buffer, Caps, Cntr, CntrBind, Device, Errno, FiAddr, Op, OpFlags, Remote, Work};
@@ -389,9 +389,7 @@ fn work_of_a_connection_that_was_shut_down_fails() {
 fn work_of_a_removed_link_fails() {
     let netns = NetNs::new();
     netns.run(|| {
-        ip("link add kfl0 type dummy");
-        ip("address add 10.99.0.1/24 dev kfl0");
-        ip("link set kfl0 up");
+        let netdev = Netdev::dummy("kfl0", "10.99.0.1/24");
         let device = Device::open().expect("open");
         device.link_add("gone", "kfl0").expect("link_add");
         let (_fabric, domain) = domain_on("gone");
@@ -409,7 +407,7 @@ fn work_of_a_removed_link_fails() {
             &domain,
             Work::transfer(&go, 2, &a.ep, Op::send(to_a, &from)),
         );
-        ip("link del kfl0");
+        netdev.delete();
         go.add(1).expect("add");
         // The failure counts, and makes an entry; what depends on it starts.
         wait(&after, 3);

@@ -11,7 +11,7 @@ use crate::{
     harness::tests,
     host::{SOON, domain, errno, until},
     raw::{File, arg},
-    threads::{Sleeper, handle_signals},
+    threads::{Sleeper, cloned, handle_signals},
     uring::Uring,
 };
 use kfi::{Cntr, CntrFd, Deadline, Entry, Errno, EventKind, Values, Wait, abi};
@@ -45,7 +45,8 @@ tests![
 
 const NEVER: Duration = Duration::ZERO;
 
-fn counter() -> Cntr {
+/// A counter with a wait object.
+pub(crate) fn counter() -> Cntr {
     let (_, domain) = domain();
     domain.cntr().wait(Wait::Queue).open().expect("cntr")
 }
@@ -196,10 +197,7 @@ fn each_descriptor_has_a_threshold_of_its_own() {
         assert!(fds[..value].iter().all(readable));
     }
     // Descriptors and threads in calls wait in one queue.
-    let sleeper = {
-        let cntr = cntr.clone();
-        Sleeper::asleep(move || cntr.wait(30, SOON))
-    };
+    let sleeper = Sleeper::asleep(cloned!(cntr; move || cntr.wait(30, SOON)));
     fds[0].arm(30).expect("arm");
     fds[1].arm(31).expect("arm");
     cntr.set(30).expect("set");
@@ -211,10 +209,7 @@ fn pollers_for_a_higher_threshold_are_not_woken() {
     let cntr = counter();
     let fd = Arc::new(cntr.wait_fd().expect("fd"));
     fd.arm(1000).expect("arm");
-    let poller = {
-        let fd = fd.clone();
-        Sleeper::new(move || fd.wait(Deadline::FOREVER).expect("poll"))
-    };
+    let poller = Sleeper::new(cloned!(fd; move || fd.wait(Deadline::FOREVER).expect("poll")));
     let asleep = || {
         let mut last = u64::MAX;
         until("a thread asleep in poll", || {
@@ -239,10 +234,7 @@ fn reads_wait_or_return_eagain() {
     assert_eq!(errno(fd.consume()), Some(Errno::EAGAIN));
     fd.set_nonblocking(false).expect("fcntl");
     fd.arm(5).expect("arm");
-    let asleep = || {
-        let fd = fd.clone();
-        Sleeper::asleep(move || fd.consume())
-    };
+    let asleep = || Sleeper::asleep(cloned!(fd; move || fd.consume()));
     let reader = asleep();
     cntr.add(4).expect("add");
     assert!(!reader.is_finished());
@@ -453,8 +445,7 @@ fn the_descriptor_of_a_member_is_that_of_its_set() {
     for member in members {
         let fd = getwait(&file, member).expect("getwait");
         assert_eq!(events(&fd), PollFlags::empty());
-        file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-            .expect("add");
+        file.cntr_add(cntr, 1);
         assert_eq!(events(&fd), PollFlags::IN);
         // One signal for the set, which one read takes.
         let mut one = [0; 8];

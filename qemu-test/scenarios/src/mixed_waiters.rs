@@ -10,7 +10,7 @@ use crate::{
     harness::tests,
     host::{SOON, counter_of_set, errno, until},
     hosts::sanitizing,
-    threads::{Sleeper, handle_signals},
+    threads::{Sleeper, cloned, handle_signals},
     ways::{Way, on_ways},
     without_cq::{Bare, REMOTE_WRITE, WRITE},
 };
@@ -419,10 +419,7 @@ fn a_member_of_a_wait_set_releases_the_set_and_its_own_waiters() {
             let cntr = cntr.clone();
             Sleeper::asleep(move || cntr.wait(threshold, Deadline::FOREVER))
         });
-        let waiter = {
-            let set = set.clone();
-            Sleeper::asleep(move || set.wait(Deadline::FOREVER))
-        };
+        let waiter = Sleeper::asleep(cloned!(set; move || set.wait(Deadline::FOREVER)));
         ep.inject(me, b"message").expect("inject");
         assert!(waiter.end().expect("wait"));
         let [due, other] = sleepers;

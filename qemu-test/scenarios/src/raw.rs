@@ -39,13 +39,13 @@ macro_rules! data {
 
 /// A structure with other values in some fields: `with!(good; flags, len: 8)`.
 macro_rules! with {
+    (@ $field:ident) => { $field };
+    (@ $field:ident $value:expr) => { $value };
     ($good:expr; $($field:ident $(: $value:expr)?),+) => {{
         let mut changed = $good;
         $(changed.$field = with!(@ $field $($value)?);)+
         changed
     }};
-    (@ $field:ident) => { $field };
-    (@ $field:ident $value:expr) => { $value };
 }
 pub(crate) use {arg, data, with};
 
@@ -431,6 +431,13 @@ impl File {
     pub(crate) fn cntr_modify(&self, cntr: u32, what: u32, value: u64) -> Result<(), Errno> {
         let arg = arg!(kfabric_cntr_modify: cntr, what, value);
         self.call(arg).map(|_| ())
+    }
+
+    /// Adds to a counter, which must succeed.
+    #[track_caller]
+    pub(crate) fn cntr_add(&self, cntr: u32, value: u64) {
+        self.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, value)
+            .expect("add");
     }
 
     /// Ids of the live objects of a class that the caller can see, `KFI_CLASS_*`.

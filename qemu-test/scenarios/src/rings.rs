@@ -490,13 +490,11 @@ fn a_mapping_outlives_its_object() {
         MapFlags::SHARED,
     )
     .expect("mmap");
-    file.cntr_modify(cntr.handle, abi::KFABRIC_CNTR_ADD, 7)
-        .expect("add");
+    file.cntr_add(cntr.handle, 7);
     file.close_all(&[cntr.handle, ep, cq.handle]);
     // New objects may get the old numbers; the mappings do not follow.
     let other = file.cntr(domain);
-    file.cntr_modify(other, abi::KFABRIC_CNTR_ADD, 99)
-        .expect("add");
+    file.cntr_add(other, 99);
     // A mapping is no use of the domain, either.
     file.close_all(&[other, domain, fabric]);
     drop(file);

@@ -6,7 +6,7 @@ use crate::{
     harness::tests,
     host::{SOON, domain, errno, until},
     raw::{File, arg, data},
-    threads::{Sleeper, handle_signals, in_the_handler},
+    threads::{Sleeper, cloned, handle_signals, in_the_handler},
 };
 use kfi::{Buffer, Deadline, Entry, Errno, Op, Wait, abi};
 use std::{
@@ -29,10 +29,7 @@ tests![
 fn a_sleeper_wakes_for_an_entry_an_error_a_loss() {
     let a = Alone::new();
     let b = Alone::with_cq(|cq| cq.entries(2));
-    let asleep = || {
-        let cq = b.cq.clone();
-        Sleeper::asleep(move || sread_one(&cq))
-    };
+    let asleep = || Sleeper::asleep(cloned!(cq = b.cq; move || sread_one(&cq)));
     let sleeper = asleep();
     b.complete(7);
     assert_eq!(sleeper.end().expect("sread"), Some(7));
@@ -193,10 +190,7 @@ fn sleepers_for_more_entries_are_not_woken() {
 fn a_signal_releases_all_sleepers() {
     let alone = Alone::new();
     let sleepers: Vec<_> = (0..5)
-        .map(|_| {
-            let cq = alone.cq.clone();
-            Sleeper::new(move || sread_one(&cq))
-        })
+        .map(|_| Sleeper::new(cloned!(cq = alone.cq; move || sread_one(&cq))))
         .collect();
     until_asleep(&alone.cq, 5);
     alone.cq.signal().expect("signal");
@@ -241,10 +235,7 @@ fn a_signal_without_a_sleeper_is_kept_for_one() {
 fn a_signal_reaches_a_thread_in_a_signal_handler() {
     let alone = Alone::new();
     handle_signals(true);
-    let asleep = || {
-        let cq = alone.cq.clone();
-        Sleeper::asleep(move || sread_one(&cq))
-    };
+    let asleep = || Sleeper::asleep(cloned!(cq = alone.cq; move || sread_one(&cq)));
     let (interrupted, other) = (asleep(), asleep());
     until_asleep(&alone.cq, 2);
     in_the_handler(&interrupted, || {

@@ -10,7 +10,7 @@ use crate::{
     host::{Host, Options, until, within},
     process::{Process, line, program},
     raw::{File, PAGE, Party, addr_of, addr_of_mut, arg, data, in_ms, refused, with},
-    threads::Sleeper,
+    threads::{Sleeper, cloned},
     userfault::Missing,
 };
 use kfi::{Errno, abi};
@@ -271,10 +271,7 @@ fn a_stalled_sread_of_a_cq_is_released_by_a_signal() {
         scene.cq_read(addr, 0, abi::KFABRIC_FOREVER)
     });
     assert_eq!(others(&scene, |scene| scene.cq_next(0)), Some(Ok(1)));
-    let sleeper = {
-        let scene = scene.clone();
-        Sleeper::asleep(move || scene.cq_next(abi::KFABRIC_FOREVER))
-    };
+    let sleeper = Sleeper::asleep(cloned!(scene; move || scene.cq_next(abi::KFABRIC_FOREVER)));
     scene.cq_signal();
     assert_eq!(sleeper.end(), Err(Errno::EAGAIN));
     assert!(!reader.is_finished());

@@ -5,7 +5,7 @@ use crate::{
     alone::Alone,
     harness::tests,
     host::{Host, LINK, Options, SOON, counter_of_set, device, domain, errno, until},
-    threads::Sleeper,
+    threads::{Sleeper, cloned},
 };
 use kfi::{
     Access, Av, Buffer, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, Entry, Errno, EventKind,
@@ -98,10 +98,7 @@ fn every_member_signals() {
     cntr.adderr(0).expect("adderr");
     assert!(!taken(&set), "the error value did not change");
     // A thread can sleep on such a counter itself, but not on such a queue.
-    let sleeper = {
-        let cntr = cntr.clone();
-        Sleeper::asleep(move || cntr.wait(1000, SOON))
-    };
+    let sleeper = Sleeper::asleep(cloned!(cntr; move || cntr.wait(1000, SOON)));
     assert_eq!(
         errno(cq.sread(&mut [Entry::default()], SOON)),
         Some(Errno::EINVAL)

@@ -54,14 +54,13 @@ fn default_flags_defer_operations_without_the_flag() {
         }
         file.post_one(through, receive).expect("recv");
         file.post_one(through, send).expect("send");
-        file.cntr_modify(go, abi::KFABRIC_CNTR_ADD, 1).expect("add");
+        file.cntr_add(go, 1);
         // The message has come, and its receive still waits: nothing is received.
         std::thread::sleep(QUIET);
         while let Ok(entry) = file.cq_read(party.cq) {
             assert_eq!(entry.op_context, 2, "by alias: {by_alias}");
         }
-        file.cntr_modify(ready, abi::KFABRIC_CNTR_ADD, 1)
-            .expect("add");
+        file.cntr_add(ready, 1);
         loop {
             let entry = file.cq_wait(party.cq, in_ms(20_000)).expect("the receive");
             if entry.op_context == 1 {
@@ -120,7 +119,7 @@ fn fields_of_a_trigger_are_checked() {
     // A peer that is not there is a completion, and not an error of the post.
     let nobody = with!(good; peer: 77, context: 5);
     file.post_one(party.ep, nobody).expect("post");
-    file.cntr_modify(go, abi::KFABRIC_CNTR_ADD, 1).expect("add");
+    file.cntr_add(go, 1);
     refused(file.cq_wait(party.cq, in_ms(20_000)), Errno::KFI_EAVAIL);
     file.cq_readerr(party.cq).expect("the failure");
     // Nothing waits any more.
@@ -220,7 +219,7 @@ fn fields_of_work_are_checked() {
     let cancelled = file.call(arg!(kfabric_ep_cancel: ep: party.ep, context: 3));
     assert_eq!(cancelled.map(drop), Err(Errno::ENOENT));
     file.post_one(party.ep, receive).expect("recv");
-    file.cntr_modify(go, abi::KFABRIC_CNTR_ADD, 1).expect("add");
+    file.cntr_add(go, 1);
     file.cq_wait(party.cq, in_ms(20_000)).expect("the message");
     until("the send", || file.cntr_read(done) == Ok((1, 0)));
     file.call(arg!(kfabric_flush_work: domain)).expect("flush");

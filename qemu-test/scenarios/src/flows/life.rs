@@ -7,12 +7,13 @@
 use super::{Pair, options, values};
 use crate::{
     abi_threads::{NetNs, USER, as_user, open_to_all},
+    alone::stat_of,
     harness::tests,
     host::{Host, device, errno, until},
     hostile::{RawSocket, datagram},
     networks::{self, Wire},
     process::{Process, line},
-    raw::{File, addr_of_mut, arg, refused, text},
+    raw::{File, Netdev, addr_of_mut, arg, refused, text},
 };
 use kfi::{CounterDescription::Packets, Device, Errno, PacketCounter, StatClass, StatValues, abi};
 use rustix::thread::UnshareFlags;
@@ -250,9 +251,7 @@ fn a_flow_counts_from_the_first_packet() {
 fn a_removed_link_has_no_new_flows() {
     let netns = NetNs::new();
     netns.run(|| {
-        crate::raw::ip("link add kfl0 type dummy");
-        crate::raw::ip("address add 10.99.0.1/24 dev kfl0");
-        crate::raw::ip("link set kfl0 up");
+        let netdev = Netdev::dummy("kfl0", "10.99.0.1/24");
         let file = File::open_only();
         file.call(arg!(kfabric_link_add: name: text("gone"), netdev: text("kfl0")))
             .expect("link_add");
@@ -261,7 +260,7 @@ fn a_removed_link_has_no_new_flows() {
         let ep = file.make(arg!(kfabric_ep_open: domain, type_: abi::KFI_EP_DGRAM));
         let counters = file.counters(domain);
         let flow = open_flow(&file, ep, 0).expect("flow");
-        crate::raw::ip("link del kfl0");
+        netdev.delete();
         refused(open_flow(&file, ep, 0), Errno::ENODEV);
         // Objects from before can be used and closed.
         let packets = abi::KFABRIC_COUNTER_PACKETS;
@@ -419,15 +418,8 @@ fn statistics_show_flows() {
     let flow = flow.open().expect("flow");
     counters.attach(Packets, 2).expect_err("bound");
     pair.send(3);
-    let of = |class, handle: u32| {
-        device()
-            .stats(class)
-            .map(|stat| stat.expect("stat"))
-            .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == handle)
-            .map(|stat| stat.values)
-    };
     assert_eq!(
-        of(StatClass::Flow, flow.handle()),
+        stat_of(StatClass::Flow, flow.handle()),
         Some(StatValues::Flow {
             addr: pair.receiver.ep.name().ok(),
             packets: 3,
@@ -438,7 +430,7 @@ fn statistics_show_flows() {
         })
     );
     assert_eq!(
-        of(StatClass::Counters, counters.handle()),
+        stat_of(StatClass::Counters, counters.handle()),
         Some(StatValues::Counters {
             count: 16,
             points: 2,
@@ -453,7 +445,7 @@ fn statistics_show_flows() {
     });
     let handle = flow.handle();
     drop(flow);
-    assert_eq!(of(StatClass::Flow, handle), None);
+    assert_eq!(stat_of(StatClass::Flow, handle), None);
 }
 
 /// Packets of a host that can send any packet.
