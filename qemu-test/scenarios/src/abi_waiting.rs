@@ -448,7 +448,7 @@ fn a_restarted_wait_keeps_its_deadline() {
     handle_signals(true);
     let waits = Waits::new();
     for (name, wait) in Waits::ALL {
-        let deadline = in_ms(600);
+        let deadline = in_ms(300);
         let result = while_waiting(
             || {
                 let result = wait(&waits, deadline);

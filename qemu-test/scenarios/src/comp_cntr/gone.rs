@@ -231,7 +231,7 @@ fn killed(start: impl Fn() -> Process, domain: &Domain) {
         let name = process.read_line().parse().expect("address");
         let host = Host::on(domain, &Options::default());
         let to = host.av.insert_one(name).expect("insert");
-        let stop = std::time::Instant::now() + Duration::from_millis(20 + 3 * round);
+        let stop = std::time::Instant::now() + Duration::from_millis(20 + round);
         let mut killed = false;
         let end = stop + Duration::from_millis(50);
         while std::time::Instant::now() < end {
