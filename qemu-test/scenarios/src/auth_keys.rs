@@ -6,7 +6,7 @@
 
 use crate::{
     connected::open_region,
-    deferred::{QUIET, cntr, queue},
+    deferred::{QUIET, cntr, defer},
     harness::tests,
     host::{Host, Options, buffer, domain, errno, netns_packets, until},
     hosts::{apart, sanitizing},
@@ -14,7 +14,7 @@ use crate::{
 };
 use kfi::{
     AtomicOp, AuthKey, Av, Buffer, Caps, CompFlags, CqBind, CqFormat, Datatype, Errno, FiAddr, Op,
-    OpFlags, PacketCounter, Remote, Wait, Work,
+    OpFlags, PacketCounter, Remote, Wait,
 };
 
 tests![
@@ -216,8 +216,7 @@ fn deferred_work_with_another_key_fails(way: Way) {
         sum,
     ];
     for (round, op) in (1..).zip(works) {
-        let work = Work::transfer(&go, round, &a.ep, op.context(round)).completion(&done);
-        queue(&a.domain, work);
+        defer(&a, &go, round, op.context(round), &done);
         std::thread::sleep(QUIET);
         assert_eq!(done.err(), round - 1);
         go.add(1).expect("add");

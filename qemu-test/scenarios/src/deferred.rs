@@ -82,6 +82,13 @@ pub(crate) fn queue(domain: &Domain, work: Work<'_>) -> kfi::WorkId {
     domain.queue_one(&work).expect("queue_work")
 }
 
+/// Queues a transfer of `host`, which waits until `go` reaches the threshold and counts at `done`.
+#[track_caller]
+pub(crate) fn defer(host: &Host, go: &Cntr, threshold: u64, op: Op<'_>, done: &Cntr) {
+    let work = Work::transfer(go, threshold, &host.ep, op).completion(done);
+    queue(&host.domain, work);
+}
+
 /// Waits until the value is reached.
 #[track_caller]
 pub(crate) fn wait(cntr: &Cntr, value: u64) {
@@ -93,8 +100,7 @@ fn a_message_is_sent_when_due(way: Way) {
     let (go, sent) = (cntr(&a.domain), cntr(&a.domain));
     let (from, into) = (Buffer::from_bytes(b"deferred").expect("buffer"), buffer(8));
     b.ep.recv(&into, 5).expect("recv");
-    let work = Work::transfer(&go, 2, &a.ep, Op::send(to_b, &from)).completion(&sent);
-    queue(&a.domain, work);
+    defer(&a, &go, 2, Op::send(to_b, &from), &sent);
     go.add(1).expect("add");
     std::thread::sleep(QUIET);
     b.expect_nothing();
@@ -112,8 +118,7 @@ fn a_receive_is_posted_when_due(way: Way) {
     let (a, to_b, b) = way.pair();
     let (go, received) = (cntr(&b.domain), cntr(&b.domain));
     let into = buffer(8);
-    let work = Work::transfer(&go, 1, &b.ep, Op::recv(&into).context(9)).completion(&received);
-    queue(&b.domain, work);
+    defer(&b, &go, 1, Op::recv(&into).context(9), &received);
     go.add(1).expect("add");
     // The call has posted the receive: a datagram needs one when it arrives.
     a.ep.inject(to_b, b"arriving").expect("inject");
@@ -147,10 +152,7 @@ fn a_tagged_message_is_deferred_at_both_ends(way: Way) {
     let (ready, received) = (cntr(&b.domain), cntr(&b.domain));
     let (from, into) = (Buffer::from_bytes(b"tagged").expect("buffer"), buffer(6));
     let send = Op::tsend(to_b, &from, 7).flags(OpFlags::DELIVERY_COMPLETE);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, send).completion(&sent),
-    );
+    defer(&a, &go, 1, send, &sent);
     let receive = Work::transfer(&ready, 1, &b.ep, Op::trecv(&into, 7, 0));
     queue(&b.domain, receive.completion(&received));
     go.add(1).expect("add");

@@ -4,7 +4,7 @@
 
 use crate::{
     connected::open_region,
-    deferred::{QUIET, RECEIVED, SENT, cntr, queue, wait},
+    deferred::{QUIET, RECEIVED, SENT, cntr, defer, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, domain, until},
     hosts,
@@ -216,10 +216,7 @@ fn a_counter_of_the_endpoint_can_be_the_completion_counter() {
         b.ep.recv(&into, context).expect("recv");
     }
     let send = Op::send(to_b, &from).context(5);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, send).completion(&sends),
-    );
+    defer(&a, &go, 1, send, &sends);
     go.add(1).expect("add");
     wait(&sends, 1);
     b.expect(RECEIVED, 1);
@@ -227,10 +224,7 @@ fn a_counter_of_the_endpoint_can_be_the_completion_counter() {
     assert_eq!((sends.value(), others.value()), (1, 0));
     a.expect_nothing();
     let told = send.flags(OpFlags::COMPLETION);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 2, &a.ep, told).completion(&sends),
-    );
+    defer(&a, &go, 2, told, &sends);
     go.add(1).expect("add");
     a.expect(SENT, 5);
     assert_eq!((sends.value(), sends.err(), others.value()), (3, 0, 0));
@@ -243,8 +237,7 @@ fn a_cancelled_receive_is_counted_and_makes_an_error_entry() {
     let (go, done) = (cntr(&a.domain), cntr(&a.domain));
     let into = buffer(8);
     let receive = Op::recv(&into).context(12);
-    let work = Work::transfer(&go, 1, &a.ep, receive).completion(&done);
-    queue(&a.domain, work);
+    defer(&a, &go, 1, receive, &done);
     go.add(1).expect("add");
     a.ep.cancel(12).expect("cancel");
     let entry = a.failure();
@@ -264,10 +257,7 @@ fn a_failure_counts_at_the_endpoint_on_request() {
     let outside = Op::write(to_b, &from, mr.remote(4));
     for (round, flags, err) in [(1, OpFlags::empty(), 0), (2, OpFlags::COMPLETION, 1)] {
         let op = outside.flags(flags).context(round);
-        queue(
-            &a.domain,
-            Work::transfer(&go, round, &a.ep, op).completion(&done),
-        );
+        defer(&a, &go, round, op, &done);
         go.add(1).expect("add");
         assert_eq!(a.failure().op_context, round);
         assert_eq!((done.value(), done.err()), (0, round));
@@ -303,10 +293,7 @@ fn a_transfer_that_cannot_start_has_failed() {
     let (go, done) = (cntr(&a.domain), cntr(&a.domain));
     let from = buffer(8);
     let nobody = Op::send(FiAddr(77), &from).context(13);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, nobody).completion(&done),
-    );
+    defer(&a, &go, 1, nobody, &done);
     std::thread::sleep(QUIET);
     assert_eq!(done.err(), 0);
     go.add(1).expect("add");

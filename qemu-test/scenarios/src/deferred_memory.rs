@@ -6,7 +6,7 @@ use crate::{
     abi_budget::fill,
     abi_threads::{as_user, open_to_all},
     connected::{connect, open_region},
-    deferred::{RECEIVED, cntr, queue, wait},
+    deferred::{RECEIVED, cntr, defer, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, pair, pattern, until},
     hosts,
@@ -102,10 +102,7 @@ fn operands_of(a: &Host, to_b: FiAddr, b: &Host, counts: &[usize]) {
         let (operand, compare, result) = (all(1000), all(1000), all(1000));
         let run = |op: Op<'_>, change: &dyn Fn()| {
             let (due, finished) = (go.value() + 1, done.value() + 1);
-            queue(
-                &a.domain,
-                Work::transfer(&go, due, &a.ep, op).completion(&done),
-            );
+            defer(a, &go, due, op, &done);
             change();
             go.add(1).expect("add");
             wait(&done, finished);

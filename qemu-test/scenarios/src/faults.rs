@@ -17,7 +17,7 @@ use crate::{
     dma_buf::{DmaBuf, Exporter},
     harness::tests,
     host::{Host, LINK, Options, device, pattern},
-    raw::{Make, arg, data},
+    raw::{Make, arg},
 };
 use kfi::{
     Access, Buffer, Caps, Cntr, CompCntr, CounterDescription, Counters, Device, Domain, Endpoint,
@@ -27,7 +27,6 @@ use kfi::{
 use std::{
     ffi::c_char,
     fs::File,
-    net::SocketAddr,
     os::fd::{AsFd, FromRawFd, OwnedFd},
     os::unix::fs::FileExt,
 };
@@ -267,21 +266,4 @@ fn sweep_of<W>(make: impl Fn() -> W, undo: impl Fn(&W, Made), cases: &[Case<W>])
         }
         println!("{name}: {met_any} faults in turn");
     }
-}
-
-fn name(text: &str) -> [c_char; 16] {
-    let mut field = [0; 16];
-    for (to, from) in field.iter_mut().zip(text.bytes()) {
-        *to = from as c_char;
-    }
-    field
-}
-
-fn sockaddr(addr: SocketAddr) -> abi::kfabric_sockaddr {
-    let SocketAddr::V4(addr) = addr else {
-        panic!("the loopback link's first address is IPv4");
-    };
-    data!(kfabric_sockaddr:
-        family: 2, port: addr.port().to_be(), v4: u32::from_ne_bytes(addr.ip().octets())
-    )
 }

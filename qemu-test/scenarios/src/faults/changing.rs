@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Failures injected while objects are read and changed.
 
-use super::{Made, World, sockaddr, sweep};
-use crate::raw::{addr_of, addr_of_mut, arg, data};
+use super::{Made, World, sweep};
+use crate::raw::{addr_of, addr_of_mut, arg, data, ipv4, text};
 use kfi::{Errno, abi};
-use std::ffi::c_char;
 
 /// The result of a call that takes an element from an empty queue.
 fn nothing_there(answer: Result<(), Errno>) -> Result<Made, Errno> {
@@ -130,9 +129,9 @@ pub(super) fn looking_and_changing() {
             ))
         }),
         ("AV_INSERTSVC, AV_LOOKUP and AV_STRADDR", |w| {
-            let mut insert = arg!(kfabric_av_insertsvc: av: w.a.av.handle());
-            insert.node[..9].copy_from_slice(&b"127.0.0.1".map(|b| b as c_char));
-            insert.service[..1].copy_from_slice(&b"9".map(|b| b as c_char));
+            let insert = arg!(kfabric_av_insertsvc:
+                av: w.a.av.handle(), node: text("127.0.0.1"), service: text("9")
+            );
             let fi_addr = w.call(insert)?.fi_addr;
             let addr = w
                 .call(arg!(kfabric_av_lookup: av: w.a.av.handle(), fi_addr))?
@@ -151,7 +150,7 @@ pub(super) fn looking_and_changing() {
         }),
         ("AV_INSERT and AV_REMOVE", |w| {
             let open = w.call(arg!(kfabric_av_open: domain: w.domain.handle(), count: 1))?;
-            let addrs = [sockaddr("127.0.0.1:9".parse().expect("address")); 8];
+            let addrs = [ipv4([127, 0, 0, 1], 9); 8];
             let mut fi_addrs = [0u64; 8];
             let list = addr_of_mut(&mut fi_addrs);
             let insert = w.call(arg!(kfabric_av_insert:

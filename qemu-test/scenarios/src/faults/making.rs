@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Failures injected while objects are made.
 
-use super::{Made, name, sweep};
+use super::{Made, sweep};
 use crate::{
     host::LINK,
-    raw::{addr_of, arg, data},
+    raw::{addr_of, arg, data, text},
 };
 use kfi::{Errno, abi};
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ pub(super) fn making_objects() {
         ("FABRIC_OPEN", |w| w.makes(arg!(kfabric_fabric_open))),
         ("DOMAIN_OPEN", |w| {
             w.makes(arg!(kfabric_domain_open:
-                fabric: w.fabric.handle(), link: name(LINK)
+                fabric: w.fabric.handle(), link: text(LINK)
             ))
         }),
         ("EQ_OPEN", |w| {
@@ -144,7 +144,7 @@ pub(super) fn making_objects() {
             Ok(Made::Fd(arg.fd))
         }),
         ("LINK_ADD", |w| {
-            w.call(arg!(kfabric_link_add: name: name("faulty"), netdev: name("fault0")))
+            w.call(arg!(kfabric_link_add: name: text("faulty"), netdev: text("fault0")))
                 .map(|arg| Made::Link(arg.name))
                 .or_else(|e| match e {
                     // There is no such interface: the call goes as far as it can
