@@ -24,7 +24,6 @@ use std::{
 tests![
     values_are_read_and_mapped,
     attributes_that_are_not_given_have_defaults,
-    a_waiter_is_released_when_its_threshold_is_reached,
     an_error_releases_a_waiter,
     success_goes_before_a_new_error,
     an_error_that_is_taken_back_is_not_missed,
@@ -84,17 +83,6 @@ fn attributes_that_are_not_given_have_defaults() {
     assert!(flags(1, abi::KFI_COMPLETION).is_ok());
     refused(flags(1, 1 << 63), Errno::EINVAL);
     assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(abi::KFI_COMPLETION));
-}
-
-fn a_waiter_is_released_when_its_threshold_is_reached() {
-    let cntr = counter();
-    let waiter = waiter(&cntr, 10);
-    for _ in 0..10 {
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(!waiter.is_finished() || cntr.value() >= 10);
-        cntr.add(1).expect("add");
-    }
-    assert_eq!(waiter.end().expect("wait").value, 10);
 }
 
 fn an_error_releases_a_waiter() {
