@@ -4,7 +4,7 @@
 use crate::{
     alone::{Alone, sread_one, until_asleep},
     harness::tests,
-    host::{SOON, domain, errno, until},
+    host::{SOON, errno, until},
     raw::{File, arg, data},
     threads::{Sleeper, cloned, handle_signals, in_the_handler},
 };

@@ -61,7 +61,7 @@ fn has_room(file: &File, cntr: u32) {
 }
 
 fn a_full_counter_refuses_waiters() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (cntr, other) = (file.cntr(domain), file.cntr(domain));
     let add = |value| file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, value);
     add(1).expect("add");
@@ -92,7 +92,7 @@ fn a_full_counter_refuses_waiters() {
 }
 
 fn a_thread_in_a_wait_is_a_waiter() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.cntr(domain);
     let add = |value| file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, value);
     add(1).expect("add");
@@ -145,7 +145,7 @@ fn sleep_in(wait: impl Fn(u64) -> Result<(), Errno> + Sync, wake: impl Fn()) {
 }
 
 fn a_queue_has_so_many_sleepers() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (cq, eq) = (file.cq(domain), file.eq(fabric));
     let read = |deadline| {
         let arg = arg!(kfabric_cq_read: cq, deadline);
