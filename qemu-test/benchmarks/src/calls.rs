@@ -9,7 +9,7 @@ use crate::{
     counters::device,
     messages::{Host, Reports, SIZE, seqpacket},
     process,
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement},
 };
 use kfi::{Device, Entry, Op};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -253,31 +253,10 @@ fn post_64(measurement: &mut Measurement) -> Result<()> {
 
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
-    let part = |name, peer, measure| Case {
-        name,
-        unit: "ns",
-        peer,
-        better: Better::Lower,
-        goal: None,
-        measure,
-    };
+    let part = |name, peer, measure| Case::lower(name, "ns", peer, None, measure);
     vec![
-        Case {
-            name: "cq/ring_read",
-            unit: "ns",
-            peer: "io_uring CQE",
-            better: Better::Lower,
-            goal: Some(1.5),
-            measure: ring_read,
-        },
-        Case {
-            name: "ioctl/empty",
-            unit: "ns",
-            peer: "getppid",
-            better: Better::Lower,
-            goal: Some(3.0),
-            measure: empty,
-        },
+        Case::lower("cq/ring_read", "ns", "io_uring CQE", Some(1.5), ring_read),
+        Case::lower("ioctl/empty", "ns", "getppid", Some(3.0), empty),
         part("call/post (inject)", "send, seqpacket", post_inject),
         part("call/post (recv + inject)", "send, seqpacket", post_pair),
         part("call/post (per 64 injects)", "sendmmsg, seqpacket", post_64),

@@ -4,7 +4,7 @@
 use crate::{
     Result,
     process::{self, Second},
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement},
 };
 use kfi::{Buffer, Cntr, CntrFd, Device, MemoryLocation, Wait};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -153,29 +153,26 @@ fn poll_fd(measurement: &mut Measurement) -> Result<()> {
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case {
-            name: "cntr/read_mapped",
-            unit: "ns",
-            peer: "load, private memory",
-            better: Better::Lower,
-            goal: Some(1.1),
-            measure: read_mapped,
-        },
-        Case {
-            name: "comp_cntr/read_external",
-            unit: "ns",
-            peer: "load, private memory",
-            better: Better::Lower,
-            goal: Some(1.1),
-            measure: read_external,
-        },
-        Case {
-            name: "cntr/poll_fd",
-            unit: "ns",
-            peer: "eventfd ping-pong",
-            better: Better::Lower,
-            goal: Some(1.2),
-            measure: poll_fd,
-        },
+        Case::lower(
+            "cntr/read_mapped",
+            "ns",
+            "load, private memory",
+            Some(1.1),
+            read_mapped,
+        ),
+        Case::lower(
+            "comp_cntr/read_external",
+            "ns",
+            "load, private memory",
+            Some(1.1),
+            read_external,
+        ),
+        Case::lower(
+            "cntr/poll_fd",
+            "ns",
+            "eventfd ping-pong",
+            Some(1.2),
+            poll_fd,
+        ),
     ]
 }

@@ -10,7 +10,7 @@ use crate::{
     Result,
     counters::{self, LINK},
     process,
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement},
 };
 use kfi::{
     Access, AvKind, Buffer, Caps, Cntr, CntrBind, CounterDescription, CqBind, Domain, Endpoint,
@@ -134,12 +134,11 @@ fn rules(measurement: &mut Measurement) -> Result<()> {
 
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "flow/rules_64",
-        unit: "1/s",
-        peer: "without rules",
-        better: Better::Higher,
-        goal: Some(0.9),
-        measure: rules,
-    }]
+    vec![Case::higher(
+        "flow/rules_64",
+        "1/s",
+        "without rules",
+        Some(0.9),
+        rules,
+    )]
 }

@@ -26,7 +26,7 @@
 
 use crate::{
     Result, calls, process,
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement},
 };
 use kfi::Device;
 
@@ -68,185 +68,51 @@ fn exactly_one(name: &str) -> Result<f64> {
     Ok(ns)
 }
 
+/// Rows: what is better, the name, the unit, the peer and the goal, and both sides.
+macro_rules! rows {
+    ($(
+        $better:ident $name:literal $unit:literal $peer:literal $goal:expr =>
+            $ours:expr, $theirs:expr;
+    )*) => {
+        vec![$(Case::$better($name, $unit, $peer, $goal, |measurement: &mut Measurement| {
+            measurement.take(&mut || $ours, &mut || $theirs)
+        })),*]
+    };
+}
+
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
-    vec![
-        Case {
-            name: "cntr/add_idle",
-            unit: "ns",
-            peer: "atomic64_add_return",
-            better: Better::Lower,
-            goal: Some(2.0),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("add_idle"), &mut || ns("atomic64_add_return"))
-            },
-        },
-        Case {
-            name: "cntr/wake",
-            unit: "ns",
-            peer: "wait_event + wake_up",
-            better: Better::Lower,
-            goal: Some(1.1),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || exactly_one("wake"), &mut || ns("wait_event"))
-            },
-        },
-        Case {
-            name: "cntr/wake_1_of_1000",
-            unit: "ns",
-            peer: "cntr/wake",
-            better: Better::Lower,
-            goal: Some(1.3),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || exactly_one("wake_1_of_1000"), &mut || ns("wake"))
-            },
-        },
-        Case {
-            name: "cntr/wake_1_of_1000 (the same)",
-            unit: "ns",
-            peer: "cntr/wake",
-            better: Better::Lower,
-            goal: None,
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || exactly_one("wake_the_same_of_1000"), &mut || {
-                    ns("wake")
-                })
-            },
-        },
-        Case {
-            name: "cntr/wake_1_of_1000 (all)",
-            unit: "ns",
-            peer: "wait_event, 1000 asleep",
-            better: Better::Lower,
-            goal: None,
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || exactly_one("wake_1_of_1000"), &mut || {
-                    ns("wait_event_1000")
-                })
-            },
-        },
-        Case {
-            name: "trigger/chain_1000",
-            unit: "ns",
-            peer: "cntr/add_idle",
-            better: Better::Lower,
-            goal: Some(20.0),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("chain_1000"), &mut || ns("add_idle"))
-            },
-        },
-        Case {
-            name: "post/admit_start_8B",
-            unit: "ns",
-            peer: "ioctl/empty",
-            better: Better::Lower,
-            goal: None,
-            measure: |measurement: &mut Measurement| {
-                let device = Device::open()?;
-                measurement.take(&mut || ns("admit_start"), &mut || {
-                    calls::empty_call(&device)
-                })
-            },
-        },
-        Case {
-            name: "post/from_softirq",
-            unit: "ns",
-            peer: "in process context",
-            better: Better::Lower,
-            goal: None,
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("from_softirq"), &mut || ns("admit_start"))
-            },
-        },
-        Case {
-            name: "consumer/cq_read (empty)",
-            unit: "ns",
-            peer: "an indirect call",
-            better: Better::Lower,
-            goal: Some(2.0),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("consumer_cq_read"), &mut || ns("indirect_call"))
-            },
-        },
-        Case {
-            name: "consumer/cntr_read",
-            unit: "ns",
-            peer: "an indirect call",
-            better: Better::Lower,
-            goal: Some(1.5),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("consumer_cntr_read"), &mut || {
-                    ns("indirect_call")
-                })
-            },
-        },
-        Case {
-            name: "consumer/cntr_add",
-            unit: "ns",
-            peer: "atomic64_add_return",
-            better: Better::Lower,
-            goal: Some(2.0),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("consumer_cntr_add"), &mut || {
-                    ns("atomic64_add_return")
-                })
-            },
-        },
-        Case {
-            name: "consumer/handler",
-            unit: "ns",
-            peer: "queue_work",
-            better: Better::Lower,
-            goal: None,
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("consumer_handler"), &mut || ns("queue_work"))
-            },
-        },
-        Case {
-            name: "consumer/lat_8B",
-            unit: "ns",
-            peer: "AF_UNIX seqpacket",
-            better: Better::Lower,
-            goal: Some(1.0),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || ns("consumer_lat"), &mut || ns("unix_lat"))
-            },
-        },
-        Case {
-            name: "consumer/rate_8B",
-            unit: "1/s",
-            peer: "AF_UNIX seqpacket",
-            better: Better::Higher,
-            goal: Some(1.0),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || rate("consumer_message"), &mut || {
-                    rate("unix_message")
-                })
-            },
-        },
-        Case {
-            name: "consumer/write_bw_64K",
-            unit: "MB/s",
-            peer: "memcpy",
-            better: Better::Higher,
-            goal: Some(0.9),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || bandwidth("consumer_write_64k"), &mut || {
-                    bandwidth("memcpy_64k")
-                })
-            },
-        },
-        Case {
-            name: "consumer/write_bw_64K (sockets)",
-            unit: "MB/s",
-            peer: "AF_UNIX stream",
-            better: Better::Higher,
-            goal: Some(1.0),
-            measure: |measurement: &mut Measurement| {
-                measurement.take(&mut || bandwidth("consumer_write_64k"), &mut || {
-                    bandwidth("unix_64k")
-                })
-            },
-        },
-    ]
+    rows! {
+        lower "cntr/add_idle" "ns" "atomic64_add_return" Some(2.0) =>
+            ns("add_idle"), ns("atomic64_add_return");
+        lower "cntr/wake" "ns" "wait_event + wake_up" Some(1.1) =>
+            exactly_one("wake"), ns("wait_event");
+        lower "cntr/wake_1_of_1000" "ns" "cntr/wake" Some(1.3) =>
+            exactly_one("wake_1_of_1000"), ns("wake");
+        lower "cntr/wake_1_of_1000 (the same)" "ns" "cntr/wake" None =>
+            exactly_one("wake_the_same_of_1000"), ns("wake");
+        lower "cntr/wake_1_of_1000 (all)" "ns" "wait_event, 1000 asleep" None =>
+            exactly_one("wake_1_of_1000"), ns("wait_event_1000");
+        lower "trigger/chain_1000" "ns" "cntr/add_idle" Some(20.0) =>
+            ns("chain_1000"), ns("add_idle");
+        lower "post/admit_start_8B" "ns" "ioctl/empty" None =>
+            ns("admit_start"), calls::empty_call(&Device::open()?);
+        lower "post/from_softirq" "ns" "in process context" None =>
+            ns("from_softirq"), ns("admit_start");
+        lower "consumer/cq_read (empty)" "ns" "an indirect call" Some(2.0) =>
+            ns("consumer_cq_read"), ns("indirect_call");
+        lower "consumer/cntr_read" "ns" "an indirect call" Some(1.5) =>
+            ns("consumer_cntr_read"), ns("indirect_call");
+        lower "consumer/cntr_add" "ns" "atomic64_add_return" Some(2.0) =>
+            ns("consumer_cntr_add"), ns("atomic64_add_return");
+        lower "consumer/handler" "ns" "queue_work" None => ns("consumer_handler"), ns("queue_work");
+        lower "consumer/lat_8B" "ns" "AF_UNIX seqpacket" Some(1.0) =>
+            ns("consumer_lat"), ns("unix_lat");
+        higher "consumer/rate_8B" "1/s" "AF_UNIX seqpacket" Some(1.0) =>
+            rate("consumer_message"), rate("unix_message");
+        higher "consumer/write_bw_64K" "MB/s" "memcpy" Some(0.9) =>
+            bandwidth("consumer_write_64k"), bandwidth("memcpy_64k");
+        higher "consumer/write_bw_64K (sockets)" "MB/s" "AF_UNIX stream" Some(1.0) =>
+            bandwidth("consumer_write_64k"), bandwidth("unix_64k");
+    }
 }

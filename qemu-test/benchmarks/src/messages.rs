@@ -18,7 +18,7 @@ use crate::{
     Result,
     counters::{self, LINK},
     process::{self, Second},
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement, Side},
 };
 use kfi::{
     Access, Av, AvKind, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat, Deadline,
@@ -253,6 +253,13 @@ fn socket_rounds(second: &mut Second, socket: &OwnedFd) -> Result<f64> {
     })
 }
 
+/// A ping-pong, beside one of sockets.
+fn beside_sockets(measurement: &mut Measurement, ours: Side<'_>) -> Result<()> {
+    let (near, far) = seqpacket()?;
+    let mut theirs = socket_server(far)?;
+    measurement.take(ours, &mut || socket_rounds(&mut theirs, &near))
+}
+
 /// Multi-receive buffers: one POST of an inject and one read of the CQ each way.
 fn latency(measurement: &mut Measurement) -> Result<()> {
     let _policy = process::bind_pair(measurement.clock())?;
@@ -272,18 +279,13 @@ fn latency(measurement: &mut Measurement) -> Result<()> {
     let (host, peer) = meet(&mut ours, Reports::Entry)?;
     host.post_buffers()?;
     let message = Op::inject(peer, &bytes);
-    let (near, far) = seqpacket()?;
-    let mut theirs = socket_server(far)?;
-    measurement.take(
-        &mut || {
-            let mut entry = [Entry::default()];
-            rounds(&mut ours, || {
-                host.ep.post_one(&message)?;
-                host.take(&mut entry, 1).map(drop)
-            })
-        },
-        &mut || socket_rounds(&mut theirs, &near),
-    )
+    beside_sockets(measurement, &mut || {
+        let mut entry = [Entry::default()];
+        rounds(&mut ours, || {
+            host.ep.post_one(&message)?;
+            host.take(&mut entry, 1).map(drop)
+        })
+    })
 }
 
 /// A receive for each message, posted in one call with the answer.
@@ -306,18 +308,13 @@ fn latency_recv(measurement: &mut Measurement) -> Result<()> {
     let (host, peer) = meet(&mut ours, Reports::Entry)?;
     let receive = Op::recv(host.mr.slice(..SIZE));
     let message = Op::inject(peer, &bytes);
-    let (near, far) = seqpacket()?;
-    let mut theirs = socket_server(far)?;
-    measurement.take(
-        &mut || {
-            let mut entry = [Entry::default()];
-            rounds(&mut ours, || {
-                host.ep.post(&[receive, message])?;
-                host.take(&mut entry, 1).map(drop)
-            })
-        },
-        &mut || socket_rounds(&mut theirs, &near),
-    )
+    beside_sockets(measurement, &mut || {
+        let mut entry = [Entry::default()];
+        rounds(&mut ours, || {
+            host.ep.post(&[receive, message])?;
+            host.take(&mut entry, 1).map(drop)
+        })
+    })
 }
 
 /// As `latency`, but a waiting process sleeps until a counter of received messages changes; only
@@ -341,19 +338,14 @@ fn latency_cntr(measurement: &mut Measurement) -> Result<()> {
     let (host, peer) = meet(&mut ours, Reports::Counter)?;
     host.post_buffers()?;
     let message = Op::inject(peer, &bytes);
-    let (near, far) = seqpacket()?;
-    let mut theirs = socket_server(far)?;
     let mut seen = 0;
-    measurement.take(
-        &mut || {
-            rounds(&mut ours, || {
-                host.ep.post_one(&message)?;
-                seen += 1;
-                host.wait_for(seen)
-            })
-        },
-        &mut || socket_rounds(&mut theirs, &near),
-    )
+    beside_sockets(measurement, &mut || {
+        rounds(&mut ours, || {
+            host.ep.post_one(&message)?;
+            seen += 1;
+            host.wait_for(seen)
+        })
+    })
 }
 
 /// Messages of a run, and messages between two confirmations of the receiver.
@@ -543,45 +535,40 @@ fn rate_with(measurement: &mut Measurement, reader: fn(&Host) -> Result<Reader<'
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case {
-            name: "rdm/local_lat_8B",
-            unit: "ns",
-            peer: "AF_UNIX seqpacket",
-            better: Better::Lower,
-            goal: Some(1.0),
-            measure: latency_cntr,
-        },
-        Case {
-            name: "rdm/local_lat_8B (CQ)",
-            unit: "ns",
-            peer: "AF_UNIX seqpacket",
-            better: Better::Lower,
-            goal: None,
-            measure: latency,
-        },
-        Case {
-            name: "rdm/local_lat_8B (CQ, recv)",
-            unit: "ns",
-            peer: "AF_UNIX seqpacket",
-            better: Better::Lower,
-            goal: None,
-            measure: latency_recv,
-        },
-        Case {
-            name: "rdm/local_rate_8B",
-            unit: "1/s",
-            peer: "AF_UNIX sendmmsg",
-            better: Better::Higher,
-            goal: Some(2.0),
-            measure: rate,
-        },
-        Case {
-            name: "rdm/local_rate_8B (CQ by call)",
-            unit: "1/s",
-            peer: "AF_UNIX sendmmsg",
-            better: Better::Higher,
-            goal: None,
-            measure: rate_by_call,
-        },
+        Case::lower(
+            "rdm/local_lat_8B",
+            "ns",
+            "AF_UNIX seqpacket",
+            Some(1.0),
+            latency_cntr,
+        ),
+        Case::lower(
+            "rdm/local_lat_8B (CQ)",
+            "ns",
+            "AF_UNIX seqpacket",
+            None,
+            latency,
+        ),
+        Case::lower(
+            "rdm/local_lat_8B (CQ, recv)",
+            "ns",
+            "AF_UNIX seqpacket",
+            None,
+            latency_recv,
+        ),
+        Case::higher(
+            "rdm/local_rate_8B",
+            "1/s",
+            "AF_UNIX sendmmsg",
+            Some(2.0),
+            rate,
+        ),
+        Case::higher(
+            "rdm/local_rate_8B (CQ by call)",
+            "1/s",
+            "AF_UNIX sendmmsg",
+            None,
+            rate_by_call,
+        ),
     ]
 }

@@ -56,6 +56,38 @@ pub(crate) struct Case {
 }
 
 impl Case {
+    /// A row whose good values are low.
+    pub(crate) const fn lower(
+        name: &'static str,
+        unit: &'static str,
+        peer: &'static str,
+        goal: Option<f64>,
+        measure: Measure,
+    ) -> Self {
+        Self {
+            name,
+            unit,
+            peer,
+            better: Better::Lower,
+            goal,
+            measure,
+        }
+    }
+
+    /// A row whose good values are high.
+    pub(crate) const fn higher(
+        name: &'static str,
+        unit: &'static str,
+        peer: &'static str,
+        goal: Option<f64>,
+        measure: Measure,
+    ) -> Self {
+        Self {
+            better: Better::Higher,
+            ..Self::lower(name, unit, peer, goal, measure)
+        }
+    }
+
     /// Measures it, in a guest with that clock.
     pub(crate) fn run(&self, runs: Runs, clock: Clock) -> Result<Row> {
         let mut measurement = Measurement {

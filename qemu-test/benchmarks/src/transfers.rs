@@ -4,7 +4,7 @@
 use crate::{
     Result, counters,
     process::{self, Second},
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement},
 };
 use kfi::{
     Access, Av, AvKind, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Endpoint, Entry,
@@ -206,21 +206,19 @@ fn message(measurement: &mut Measurement) -> Result<()> {
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case {
-            name: "rdm/local_bw_1MiB",
-            unit: "MB/s",
-            peer: "process_vm_writev",
-            better: Better::Higher,
-            goal: Some(0.9),
-            measure: rma_write,
-        },
-        Case {
-            name: "rdm/local_bw_1MiB (message)",
-            unit: "MB/s",
-            peer: "AF_UNIX stream",
-            better: Better::Higher,
-            goal: None,
-            measure: message,
-        },
+        Case::higher(
+            "rdm/local_bw_1MiB",
+            "MB/s",
+            "process_vm_writev",
+            Some(0.9),
+            rma_write,
+        ),
+        Case::higher(
+            "rdm/local_bw_1MiB (message)",
+            "MB/s",
+            "AF_UNIX stream",
+            None,
+            message,
+        ),
     ]
 }

@@ -17,7 +17,7 @@ use crate::{
     Result, calls,
     counters::{self, LINK},
     process,
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement},
 };
 use kfi::{
     Access, AvKind, Buffer, Caps, Cntr, CntrBind, Domain, Endpoint, FiAddr, Mr, Op, Remote, Work,
@@ -246,63 +246,55 @@ fn pending_bytes(measurement: &mut Measurement) -> Result<()> {
 
 /// The rows.
 pub(crate) fn cases() -> Vec<Case> {
-    let row = |name, unit, peer, goal, measure| Case {
-        name,
-        unit,
-        peer,
-        better: Better::Lower,
-        goal,
-        measure,
-    };
     vec![
-        row(
+        Case::lower(
             "trigger/add_pending_1k",
             "ns",
             "with 10 pending",
             Some(2.0),
-            add_pending_1k as _,
+            add_pending_1k,
         ),
-        row(
+        Case::lower(
             "trigger/add_pending_100k",
             "ns",
             "with 10 pending",
             Some(2.0),
-            add_pending_100k as _,
+            add_pending_100k,
         ),
-        row(
+        Case::lower(
             "trigger/queue_fire_cntr_add",
             "ns",
             "ioctl/empty",
             Some(2.0),
-            queue_due as _,
+            queue_due,
         ),
-        row(
+        Case::lower(
             "trigger/queue_fire_cntr_add (queue, add)",
             "ns",
             "ioctl/empty",
             None,
-            queue_and_add as _,
+            queue_and_add,
         ),
-        row(
+        Case::lower(
             "trigger/queue_fire_cntr_add (per 64)",
             "ns",
             "ioctl/empty",
             None,
-            queue_64 as _,
+            queue_64,
         ),
-        row(
+        Case::lower(
             "trigger/deferred_write_8B",
             "ns",
             "posted directly",
             Some(1.3),
-            deferred_write as _,
+            deferred_write,
         ),
-        row(
+        Case::lower(
             "trigger/pending_bytes",
             "B",
             "the goal",
             Some(1.0),
-            pending_bytes as _,
+            pending_bytes,
         ),
     ]
 }

@@ -7,12 +7,9 @@
 
 use crate::{
     harness::tests,
-    raw::{ALL_ACCESS, BAD_ADDRS, File, Pages, addr_of, in_ms, refused, to_qp},
+    raw::{ALL_ACCESS, BAD_ADDRS, File, Pages, addr_of, arg, data, in_ms, refused, to_qp, with},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 
 tests![
     unknown_datatypes_and_ops_are_refused,
@@ -58,31 +55,18 @@ impl Rig {
     }
 
     fn connected(caps: u64) -> Self {
-        let rig = Self::open(abi::kfabric_ep_open {
-            caps,
-            ..Call::sized()
-        });
+        let rig = Self::open(arg!(kfabric_ep_open: caps));
         rig.connect();
         rig
     }
 
     /// One that is not connected.
     fn open(ep: abi::kfabric_ep_open) -> Self {
-        let file = File::open();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            entries: 2,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            wait_obj: abi::KFI_WAIT_UNSPEC,
-            ..Call::sized()
-        });
-        let ep = file.make(abi::kfabric_ep_open {
-            domain,
-            type_: abi::KFI_EP_MSG,
-            ..ep
-        });
+        let (file, fabric, domain) = File::open().and_domain();
+        let cq = file.make(arg!(kfabric_cq_open:
+            domain, entries: 2, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_UNSPEC
+        ));
+        let ep = file.make(with!(ep; domain, type_: abi::KFI_EP_MSG));
         file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
             .expect("bind");
         file.enable(ep).expect("enable");
@@ -101,10 +85,7 @@ impl Rig {
 
     fn connect(&self) {
         let ep = self.ep;
-        let qp = abi::kfabric_ep_qp {
-            ep,
-            ..Call::sized()
-        };
+        let qp = arg!(kfabric_ep_qp: ep);
         let qp = self.file.call(qp).expect("qp");
         self.file.call(to_qp(ep, &qp)).expect("connect_qp");
     }
@@ -118,19 +99,12 @@ impl Rig {
         } else {
             abi::KFI_SUM
         };
-        abi::kfabric_op {
-            opcode,
-            context: u64::from(opcode),
-            buf: at + OPERAND,
-            len: 8,
-            rma_addr: WORD,
-            rma_key: 1,
-            datatype: abi::KFI_UINT64 as u16,
-            op: op as u16,
+        data!(kfabric_op:
+            opcode, context: u64::from(opcode), buf: at + OPERAND, len: 8, rma_addr: WORD,
+            rma_key: 1, datatype: abi::KFI_UINT64 as u16, op: op as u16,
             compare: if compares { at + COMPARED } else { 0 },
-            result: if fetches { at + RESULT } else { 0 },
-            ..Default::default()
-        }
+            result: if fetches { at + RESULT } else { 0 }
+        )
     }
 
     /// The operation must be refused with this error.
@@ -191,11 +165,7 @@ fn datatypes_and_ops_that_rc_lacks_are_refused() {
             for op in 0..19 {
                 let is_word = [good.datatype, abi::KFI_INT64 as u16].contains(&datatype);
                 if !is_word || op != good.op {
-                    let wrong = abi::kfabric_op {
-                        datatype,
-                        op,
-                        ..good
-                    };
+                    let wrong = with!(good; datatype, op);
                     rig.refuse(wrong, Errno::EOPNOTSUPP);
                 }
             }
@@ -223,11 +193,7 @@ fn atomics_take_one_word() {
             ([piece(4), piece(3)], Errno::EINVAL),
             ([piece(8), piece(8)], Errno::EMSGSIZE),
         ] {
-            let list = abi::kfabric_op {
-                buf: addr_of(&iov),
-                iov_count: 2,
-                ..good
-            };
+            let list = with!(good; buf: addr_of(&iov), iov_count: 2);
             rig.refuse(list, errno);
         }
     }
@@ -240,10 +206,7 @@ fn fields_of_other_opcodes_are_refused() {
     for bit in 0..64 {
         for opcode in [ATOMIC, FETCH] {
             let compare = 1 << bit;
-            let wrong = abi::kfabric_op {
-                compare,
-                ..rig.op(opcode)
-            };
+            let wrong = with!(rig.op(opcode); compare);
             rig.refuse(wrong, Errno::EINVAL);
         }
         let result = 1 << bit;
@@ -256,17 +219,11 @@ fn fields_of_other_opcodes_are_refused() {
     for bit in 0..16 {
         for opcode in [ATOMIC, FETCH] {
             let compare_iov_count = 1 << bit;
-            let wrong = abi::kfabric_op {
-                compare_iov_count,
-                ..rig.op(opcode)
-            };
+            let wrong = with!(rig.op(opcode); compare_iov_count);
             rig.refuse(wrong, Errno::EINVAL);
         }
         let result_iov_count = 1 << bit;
-        let wrong = abi::kfabric_op {
-            result_iov_count,
-            ..base
-        };
+        let wrong = with!(base; result_iov_count);
         rig.refuse(wrong, Errno::EINVAL);
     }
     rig.finish();
@@ -286,16 +243,10 @@ fn invalid_flags_of_atomics_are_refused() {
             let flags = 1 << bit;
             if opcode == ATOMIC && flags == abi::KFI_REMOTE_CQ_DATA {
                 // An atomic of RC has no room for data.
-                let wrong = abi::kfabric_op {
-                    flags,
-                    ..rig.op(opcode)
-                };
+                let wrong = with!(rig.op(opcode); flags);
                 rig.refuse(wrong, Errno::EOPNOTSUPP);
             } else if known & flags == 0 {
-                let wrong = abi::kfabric_op {
-                    flags,
-                    ..rig.op(opcode)
-                };
+                let wrong = with!(rig.op(opcode); flags);
                 // The endpoint lacks the capability KFI_TRIGGER.
                 let errno = match flags {
                     abi::KFI_TRIGGER => Errno::EOPNOTSUPP,
@@ -304,10 +255,7 @@ fn invalid_flags_of_atomics_are_refused() {
                 rig.refuse(wrong, errno);
             }
         }
-        let all = abi::kfabric_op {
-            flags: known,
-            ..rig.op(opcode)
-        };
+        let all = with!(rig.op(opcode); flags: known);
         rig.file.post_one(rig.ep, all).expect("all flags");
         assert_eq!(rig.completion().op_context, u64::from(opcode));
     }
@@ -319,19 +267,16 @@ fn invalid_remote_words_are_refused() {
     for opcode in OPCODES {
         let good = rig.op(opcode);
         for beside in 1..8 {
-            let wrong = abi::kfabric_op {
-                rma_addr: WORD + beside,
-                ..good
-            };
+            let wrong = with!(good; rma_addr: WORD + beside);
             rig.refuse(wrong, Errno::EINVAL);
         }
         for rma_key in [1 << 32, u64::MAX] {
             rig.refuse(abi::kfabric_op { rma_key, ..good }, Errno::EKEYREJECTED);
         }
-        let list = |rma: &[abi::kfabric_rma_iov]| abi::kfabric_op {
-            rma_addr: addr_of(rma),
-            rma_iov_count: rma.len() as u32,
-            ..good
+        let list = |rma: &[abi::kfabric_rma_iov]| {
+            with!(good;
+                rma_addr: addr_of(rma), rma_iov_count: rma.len() as u32
+            )
         };
         let piece = |len| abi::kfabric_rma_iov {
             addr: WORD,
@@ -341,11 +286,7 @@ fn invalid_remote_words_are_refused() {
         rig.refuse(list(&[piece(4), piece(4)]), Errno::EINVAL);
         rig.refuse(list(&[piece(16)]), Errno::EINVAL);
         rig.refuse(list(&[piece(8); 257]), Errno::EINVAL);
-        let nowhere = abi::kfabric_op {
-            rma_addr: BAD_ADDRS[0],
-            rma_iov_count: 1,
-            ..good
-        };
+        let nowhere = with!(good; rma_addr: BAD_ADDRS[0], rma_iov_count: 1);
         rig.refuse(nowhere, Errno::EFAULT);
         rig.file
             .post_one(rig.ep, list(&[piece(8)]))
@@ -371,24 +312,15 @@ fn unmapped_operands_and_results_are_refused() {
             let good = rig.op(opcode);
             rig.refuse(abi::kfabric_op { buf: addr, ..good }, Errno::EFAULT);
             if opcode != ATOMIC {
-                let wrong = abi::kfabric_op {
-                    result: addr,
-                    ..good
-                };
+                let wrong = with!(good; result: addr);
                 rig.refuse(wrong, Errno::EFAULT);
             }
         }
-        let wrong = abi::kfabric_op {
-            compare: addr,
-            ..rig.op(COMPARE)
-        };
+        let wrong = with!(rig.op(COMPARE); compare: addr);
         rig.refuse(wrong, Errno::EFAULT);
     }
     for opcode in [FETCH, COMPARE] {
-        let wrong = abi::kfabric_op {
-            result: read_only.addr(),
-            ..rig.op(opcode)
-        };
+        let wrong = with!(rig.op(opcode); result: read_only.addr());
         rig.refuse(wrong, Errno::EFAULT);
     }
     rig.finish();
@@ -402,14 +334,9 @@ fn regions_without_the_access_are_refused() {
             addr: at,
             len: RESULT + 8,
         };
-        rig.file.make(abi::kfabric_mr_reg {
-            domain: rig.domain,
-            iov: addr_of(&iov),
-            iov_count: 1,
-            access,
-            requested_key: 2,
-            ..Call::sized()
-        })
+        rig.file.make(arg!(kfabric_mr_reg:
+            domain: rig.domain, iov: addr_of(&iov), iov_count: 1, access, requested_key: 2
+        ))
     };
     for opcode in OPCODES {
         let good = rig.op(opcode);
@@ -478,18 +405,11 @@ fn missing_capabilities_are_refused() {
             }
         }
     }
-    let rig = Rig::open(abi::kfabric_ep_open {
-        caps: abi::KFI_MSG | atomic,
-        ..Call::sized()
-    });
+    let rig = Rig::open(arg!(kfabric_ep_open: caps: abi::KFI_MSG | atomic));
     rig.file
-        .call(abi::kfabric_ep_opt {
-            ep: rig.ep,
-            set: 1,
-            level: abi::KFABRIC_OPT_QP,
-            name: abi::KFABRIC_OPT_RD_ATOMIC,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_ep_opt:
+            ep: rig.ep, set: 1, level: abi::KFABRIC_OPT_QP, name: abi::KFABRIC_OPT_RD_ATOMIC
+        ))
         .expect("opt");
     rig.connect();
     for opcode in OPCODES {
@@ -500,21 +420,13 @@ fn missing_capabilities_are_refused() {
 fn endpoints_without_atomics_refuse_them() {
     let rig = Rig::new();
     for type_ in [abi::KFI_EP_RDM, abi::KFI_EP_DGRAM] {
-        let open = |caps| abi::kfabric_ep_open {
-            domain: rig.domain,
-            type_,
-            caps,
-            ..Call::sized()
-        };
+        let open = |caps| arg!(kfabric_ep_open: domain: rig.domain, type_, caps);
         if type_ == abi::KFI_EP_DGRAM {
             refused(rig.file.call(open(abi::KFI_ATOMIC)), Errno::EOPNOTSUPP);
         }
         let party = rig.file.party(rig.domain, open(0));
         for opcode in OPCODES {
-            let op = abi::kfabric_op {
-                peer: party.me,
-                ..rig.op(opcode)
-            };
+            let op = with!(rig.op(opcode); peer: party.me);
             refused(rig.file.post_one(party.ep, op), Errno::EOPNOTSUPP);
         }
         rig.file.part(&party);
@@ -523,16 +435,10 @@ fn endpoints_without_atomics_refuse_them() {
 }
 
 fn atomics_need_a_connection() {
-    let rig = Rig::open(abi::kfabric_ep_open {
-        caps: abi::KFI_ATOMIC,
-        ..Call::sized()
-    });
-    let disabled = rig.file.make(abi::kfabric_ep_open {
-        domain: rig.domain,
-        type_: abi::KFI_EP_MSG,
-        caps: abi::KFI_ATOMIC,
-        ..Call::sized()
-    });
+    let rig = Rig::open(arg!(kfabric_ep_open: caps: abi::KFI_ATOMIC));
+    let disabled = rig.file.make(arg!(kfabric_ep_open:
+        domain: rig.domain, type_: abi::KFI_EP_MSG, caps: abi::KFI_ATOMIC
+    ));
     for opcode in OPCODES {
         let result = rig.file.post_one(disabled, rig.op(opcode));
         refused(result, Errno::KFI_EOPBADSTATE);
@@ -541,10 +447,7 @@ fn atomics_need_a_connection() {
     rig.connect();
     rig.check();
     rig.file
-        .call(abi::kfabric_ep_shutdown {
-            ep: rig.ep,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_ep_shutdown: ep: rig.ep))
         .expect("shutdown");
     for opcode in OPCODES {
         rig.refuse(rig.op(opcode), Errno::ESHUTDOWN);
@@ -564,18 +467,9 @@ fn atomics_without_room_are_refused() {
     rig.completion();
     rig.finish();
     // In the transmit queue: a message waits there for its receive.
-    let rig = Rig::open(abi::kfabric_ep_open {
-        caps: abi::KFI_MSG | abi::KFI_ATOMIC,
-        tx_size: 1,
-        ..Call::sized()
-    });
+    let rig = Rig::open(arg!(kfabric_ep_open: caps: abi::KFI_MSG | abi::KFI_ATOMIC, tx_size: 1));
     rig.connect();
-    let message = |opcode| abi::kfabric_op {
-        opcode,
-        buf: rig.pages.addr(),
-        len: 8,
-        ..Default::default()
-    };
+    let message = |opcode| data!(kfabric_op: opcode, buf: rig.pages.addr(), len: 8);
     let post = |opcode| rig.file.post_one(rig.ep, message(opcode));
     post(abi::KFABRIC_OP_SEND).expect("send");
     for opcode in OPCODES {

@@ -5,7 +5,7 @@
 use crate::{
     harness::tests,
     host::SOON,
-    raw::{File, Pages, addr_of_mut, bytes_of, in_ms, ipv4, refused},
+    raw::{File, Pages, addr_of_mut, arg, bytes_of, data, in_ms, ipv4, refused, with},
 };
 use kfi::{
     Errno,
@@ -33,24 +33,9 @@ const KEYS: [[u8; 4]; 5] = [
     [0xff; 4],
 ];
 
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
-
 fn only_reliable_datagrams_have_keys() {
-    let (file, fabric, domain) = domain();
-    let open = |type_, auth_key| {
-        file.call(abi::kfabric_ep_open {
-            domain,
-            type_,
-            auth_key,
-            ..Call::sized()
-        })
-    };
+    let (file, fabric, domain) = File::open().and_domain();
+    let open = |type_, auth_key| file.call(arg!(kfabric_ep_open: domain, type_, auth_key));
     for key in KEYS {
         for type_ in [abi::KFI_EP_MSG, abi::KFI_EP_DGRAM] {
             refused(open(type_, key), Errno::EOPNOTSUPP);
@@ -59,11 +44,7 @@ fn only_reliable_datagrams_have_keys() {
             let ep = open(type_, key).expect("open").handle;
             file.close_all(&[ep]);
         }
-        let sep = file.make(abi::kfabric_sep_open {
-            domain,
-            auth_key: key,
-            ..Call::sized()
-        });
+        let sep = file.make(arg!(kfabric_sep_open: domain, auth_key: key));
         file.close_all(&[sep]);
     }
     // Those that were refused have left no object in the domain.
@@ -74,19 +55,14 @@ fn only_reliable_datagrams_have_keys() {
 fn send(file: &File, from: &crate::raw::Party, to: abi::kfabric_sockaddr) -> Result<(), Errno> {
     let peer = file.insert(from.av, to).expect("insert");
     let pages = Pages::new(1);
-    let op = abi::kfabric_op {
-        opcode: abi::KFABRIC_OP_SEND,
-        flags: abi::KFI_INJECT,
-        buf: pages.addr(),
-        len: 8,
-        peer,
-        ..Default::default()
-    };
+    let op = data!(kfabric_op:
+        opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT, buf: pages.addr(), len: 8, peer
+    );
     file.post_one(from.ep, op)
 }
 
 fn a_program_with_the_first_structures_has_no_key() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let mut arg = abi::kfabric_ep_open {
         size: EP_OPEN_V1 as u32,
         domain,
@@ -102,24 +78,14 @@ fn a_program_with_the_first_structures_has_no_key() {
     file.bind(ep, av, 0).expect("bind");
     file.enable(ep).expect("enable");
     let name = file.ep_name(ep).expect("name");
-    let stranger = file.party(
-        domain,
-        abi::kfabric_ep_open {
-            auth_key: [1; 4],
-            ..Call::sized()
-        },
-    );
+    let stranger = file.party(domain, arg!(kfabric_ep_open: auth_key: [1; 4]));
     refused(send(&file, &stranger, name), Errno::ENOTCONN);
     let friend = file.party(domain, Call::sized());
     send(&file, &friend, name).expect("send");
     let pages = Pages::new(1);
-    let receive = abi::kfabric_op {
-        opcode: abi::KFABRIC_OP_RECV,
-        buf: pages.addr(),
-        len: 8,
-        peer: abi::KFI_ADDR_UNSPEC,
-        ..Default::default()
-    };
+    let receive = data!(kfabric_op:
+        opcode: abi::KFABRIC_OP_RECV, buf: pages.addr(), len: 8, peer: abi::KFI_ADDR_UNSPEC
+    );
     file.post_one(ep, receive).expect("recv");
     let deadline = in_ms(SOON.as_millis() as u64);
     file.cq_wait(cq, deadline).expect("the message");
@@ -131,17 +97,11 @@ fn a_program_with_the_first_structures_has_no_key() {
 /// getinfo at 127.0.0.1 with these hints. Returns the entries.
 fn ask(file: &File, hints: &abi::kfabric_info) -> Result<Vec<abi::kfabric_info>, Errno> {
     let mut infos = vec![abi::kfabric_info::default(); 16];
-    let hints = abi::kfabric_info {
-        src_addr: ipv4([127, 0, 0, 1], 0),
-        ..*hints
-    };
-    let arg = file.call(abi::kfabric_getinfo {
-        hints: crate::raw::addr_of(&hints),
-        infos: addr_of_mut(infos.as_mut_slice()),
-        count: infos.len() as u32,
-        info_size: INFO as u32,
-        ..Call::sized()
-    })?;
+    let hints = with!(*hints; src_addr: ipv4([127, 0, 0, 1], 0));
+    let arg = file.call(arg!(kfabric_getinfo:
+        hints: crate::raw::addr_of(&hints), infos: addr_of_mut(infos.as_mut_slice()),
+        count: infos.len() as u32, info_size: INFO as u32
+    ))?;
     infos.truncate(arg.count as usize);
     Ok(infos)
 }
@@ -149,12 +109,7 @@ fn ask(file: &File, hints: &abi::kfabric_info) -> Result<Vec<abi::kfabric_info>,
 fn getinfo_has_the_key_of_its_hints() {
     let file = File::open();
     let with = |ep_type, auth_key_size, auth_key| {
-        let hints = abi::kfabric_info {
-            ep_type,
-            auth_key_size,
-            auth_key,
-            ..Default::default()
-        };
+        let hints = data!(kfabric_info: ep_type, auth_key_size, auth_key);
         ask(&file, &hints)
     };
     let unspec = abi::KFI_EP_UNSPEC;
@@ -191,14 +146,10 @@ fn entries_have_the_size_that_the_program_knows() {
     assert!(all.len() >= 2);
     let get = |info_size: u32| {
         pages.write(0, &[0xaa; 3 * 4096]);
-        file.call(abi::kfabric_getinfo {
-            infos: pages.addr(),
-            count: 2,
-            info_size,
-            flags: abi::KFI_SOURCE,
-            node: crate::raw::text("127.0.0.1"),
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_getinfo:
+            infos: pages.addr(), count: 2, info_size, flags: abi::KFI_SOURCE,
+            node: crate::raw::text("127.0.0.1")
+        ))
     };
     for (info_size, stride) in [
         (0, INFO_V1),
@@ -231,23 +182,16 @@ fn hints_have_the_size_that_the_program_knows() {
     let file = File::open();
     let pages = Pages::new(2);
     let mut infos = vec![0u8; 2 * 4096];
-    let hints = abi::kfabric_info {
-        auth_key_size: 4,
-        auth_key: [1, 2, 3, 4],
-        ..Default::default()
-    };
+    let hints = data!(kfabric_info: auth_key_size: 4, auth_key: [1, 2, 3, 4]);
     let mut get = |info_size: usize, last: u8| {
         let mut bytes = bytes_of(&hints);
         bytes.resize(4096, 0);
         bytes[info_size.max(INFO) - 1] |= last;
         pages.write(0, &bytes);
-        file.call(abi::kfabric_getinfo {
-            hints: pages.addr(),
-            infos: addr_of_mut(infos.as_mut_slice()),
-            count: 1,
-            info_size: info_size as u32,
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_getinfo:
+            hints: pages.addr(), infos: addr_of_mut(infos.as_mut_slice()), count: 1,
+            info_size: info_size as u32
+        ))
         .map(|arg| (arg.count, infos[INFO_V1]))
     };
     // The key is behind the end of hints of the first version.

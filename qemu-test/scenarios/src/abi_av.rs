@@ -3,12 +3,11 @@
 
 use crate::{
     harness::tests,
-    raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, ipv4, refused, text},
+    raw::{
+        File, PAGE, Pages, addr_of, addr_of_mut, arg, bytes_of, data, ipv4, refused, text, with,
+    },
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 
 tests![
     av_types_and_sizes_are_checked,
@@ -18,18 +17,8 @@ tests![
     a_full_av_refuses_addresses => 120,
     invalid_address_text_is_refused,
     events_need_an_eq,
-    removing_is_all_or_nothing,
-    unknown_addresses_are_refused,
     getinfo_refuses_invalid_arguments,
 ];
-
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
 
 /// `insert` with addresses of arrays of its own.
 fn insert(
@@ -44,54 +33,32 @@ fn insert(
         Some(errors) => (abi::KFI_SYNC_ERR, addr_of_mut(errors)),
         None => (0, 0),
     };
-    file.call(abi::kfabric_av_insert {
-        av,
-        flags,
-        addrs: addr_of(addrs),
-        fi_addrs: addr_of_mut(fi_addrs),
-        errors,
-        count: addrs.len() as u32,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_av_insert:
+        av, flags, addrs: addr_of(addrs), fi_addrs: addr_of_mut(fi_addrs), errors,
+        count: addrs.len() as u32
+    ))
     .map(|arg| arg.inserted)
 }
 
 fn lookup(file: &File, av: u32, fi_addr: u64) -> Result<abi::kfabric_sockaddr, Errno> {
-    file.call(abi::kfabric_av_lookup {
-        av,
-        fi_addr,
-        ..Call::sized()
-    })
-    .map(|arg| arg.addr)
+    file.call(arg!(kfabric_av_lookup: av, fi_addr))
+        .map(|arg| arg.addr)
 }
 
 fn remove(file: &File, av: u32, fi_addrs: &[u64]) -> Result<(), Errno> {
-    file.call(abi::kfabric_av_remove {
-        av,
-        fi_addrs: addr_of(fi_addrs),
-        count: fi_addrs.len() as u32,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_av_remove:
+        av, fi_addrs: addr_of(fi_addrs), count: fi_addrs.len() as u32
+    ))
     .map(|_| ())
 }
 
 fn bad() -> abi::kfabric_sockaddr {
-    abi::kfabric_sockaddr {
-        family: 99,
-        ..Default::default()
-    }
+    data!(kfabric_sockaddr: family: 99)
 }
 
 fn av_types_and_sizes_are_checked() {
-    let (file, fabric, domain) = domain();
-    let open = |type_, count| {
-        file.call(abi::kfabric_av_open {
-            domain,
-            type_,
-            count,
-            ..Call::sized()
-        })
-    };
+    let (file, fabric, domain) = File::open().and_domain();
+    let open = |type_, count| file.call(arg!(kfabric_av_open: domain, type_, count));
     for type_ in [3, u32::MAX] {
         refused(open(type_, 0), Errno::EINVAL);
     }
@@ -106,18 +73,14 @@ fn av_types_and_sizes_are_checked() {
 }
 
 fn invalid_lists_are_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let av = file.av(domain);
     let addrs = [ipv4([10, 0, 0, 1], 1)];
     let mut fi_addrs = [7u64];
     let mut errors = [7i32];
-    let good = abi::kfabric_av_insert {
-        av,
-        addrs: addr_of(&addrs),
-        fi_addrs: addr_of_mut(&mut fi_addrs),
-        count: 1,
-        ..Call::sized()
-    };
+    let good = arg!(kfabric_av_insert:
+        av, addrs: addr_of(&addrs), fi_addrs: addr_of_mut(&mut fi_addrs), count: 1
+    );
     for count in [0, abi::KFABRIC_MAX_AV + 1, u32::MAX] {
         refused(
             file.call(abi::kfabric_av_insert { count, ..good }),
@@ -137,15 +100,8 @@ fn invalid_lists_are_refused() {
     );
     assert_eq!(fi_addrs, [7]);
     // In a table the caller knows the numbers itself, in a map it does not.
-    let map = file.make(abi::kfabric_av_open {
-        domain,
-        type_: abi::KFI_AV_MAP,
-        ..Call::sized()
-    });
-    let untold = abi::kfabric_av_insert {
-        fi_addrs: 0,
-        ..good
-    };
+    let map = file.make(arg!(kfabric_av_open: domain, type_: abi::KFI_AV_MAP));
+    let untold = with!(good; fi_addrs: 0);
     refused(
         file.call(abi::kfabric_av_insert { av: map, ..untold }),
         Errno::EINVAL,
@@ -158,7 +114,7 @@ fn invalid_lists_are_refused() {
 }
 
 fn invalid_addresses_are_not_inserted() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let av = file.av(domain);
     let good = |port| ipv4([10, 0, 0, 1], port);
     let mut fi_addrs = [7u64; 3];
@@ -172,8 +128,11 @@ fn invalid_addresses_are_not_inserted() {
         Errno::EINVAL,
     );
     assert_eq!(fi_addrs, [abi::KFI_ADDR_NOTAVAIL; 3]);
-    // Some of them can be inserted: the call returns their number.
     let mut errors = [7i32; 3];
+    let none = insert(&file, av, &[bad(); 3], &mut fi_addrs, Some(&mut errors));
+    refused(none, Errno::EINVAL);
+    assert_eq!(errors, [Errno::EINVAL.raw(); 3]);
+    // Some of them can be inserted: the call returns their number.
     let addrs = [good(1), bad(), good(2)];
     let inserted = insert(&file, av, &addrs, &mut fi_addrs, Some(&mut errors));
     assert_eq!(inserted, Ok(2));
@@ -181,6 +140,9 @@ fn invalid_addresses_are_not_inserted() {
     assert_eq!(errors, [0, Errno::EINVAL.raw(), 0]);
     assert_eq!(lookup(&file, av, fi_addrs[0]), Ok(good(1)));
     assert_eq!(lookup(&file, av, fi_addrs[2]), Ok(good(2)));
+    // Without KFI_SYNC_ERR, too.
+    assert_eq!(insert(&file, av, &addrs, &mut fi_addrs, None), Ok(2));
+    assert_eq!(fi_addrs, [2, abi::KFI_ADDR_NOTAVAIL, 3]);
     // A port or the number of a QP, which has 24 bits.
     for (port, qpn) in [(3, 1), (3, 0x02_0003), (0, 1 << 24), (0, 1 << 31)] {
         let addr = abi::kfabric_sockaddr { qpn, ..good(port) };
@@ -193,7 +155,7 @@ fn invalid_addresses_are_not_inserted() {
 }
 
 fn insertions_with_unwritable_results_are_undone() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let addrs: Vec<_> = (1..=8).map(|port| ipv4([10, 0, 0, 1], port)).collect();
     let pages = Pages::new(1);
     for (fi_addr_room, error_room, addr_room) in [(32, 64, 8), (64, 10, 8), (64, 64, 4)] {
@@ -202,15 +164,11 @@ fn insertions_with_unwritable_results_are_undone() {
         let list = Pages::new(1);
         let bytes: Vec<u8> = addrs.iter().take(addr_room).flat_map(bytes_of).collect();
         list.write(PAGE - bytes.len(), &bytes);
-        let arg = abi::kfabric_av_insert {
-            av,
-            flags: abi::KFI_SYNC_ERR,
-            addrs: list.before_hole(bytes.len()),
-            fi_addrs: pages.before_hole(fi_addr_room),
-            errors: reported.before_hole(error_room),
-            count: 8,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_av_insert:
+            av, flags: abi::KFI_SYNC_ERR, addrs: list.before_hole(bytes.len()),
+            fi_addrs: pages.before_hole(fi_addr_room), errors: reported.before_hole(error_room),
+            count: 8
+        );
         refused(file.call(arg), Errno::EFAULT);
         for fi_addr in 0..8 {
             refused(lookup(&file, av, fi_addr), Errno::ENOENT);
@@ -221,7 +179,7 @@ fn insertions_with_unwritable_results_are_undone() {
 }
 
 fn a_full_av_refuses_addresses() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let av = file.av(domain);
     let most = abi::KFABRIC_MAX_AV as usize;
     let addr = |n: usize| ipv4([10, 0, (n >> 16) as u8, 1], n as u16 | 1);
@@ -237,38 +195,25 @@ fn a_full_av_refuses_addresses() {
     assert_eq!(errors, [0, full, full]);
     assert_eq!(fi[1..], [abi::KFI_ADDR_NOTAVAIL; 2]);
     refused(insert(&file, av, &more, &mut fi, None), Errno::ENOSPC);
-    let svc = abi::kfabric_av_insertsvc {
-        av,
-        node: text("10.0.0.1"),
-        service: text("1"),
-        ..Call::sized()
-    };
+    let svc = arg!(kfabric_av_insertsvc: av, node: text("10.0.0.1"), service: text("1"));
     refused(file.call(svc), Errno::ENOSPC);
     remove(&file, av, &fi_addrs[100..101]).expect("remove");
     file.call(svc).expect("there is room again");
     refused(file.call(svc), Errno::ENOSPC);
     // More than the limit, though all are in the AV.
-    let too_many = abi::kfabric_av_remove {
-        av,
-        fi_addrs: addr_of(&fi_addrs[..]),
-        count: abi::KFABRIC_MAX_AV + 1,
-        ..Call::sized()
-    };
+    let too_many = arg!(kfabric_av_remove:
+        av, fi_addrs: addr_of(&fi_addrs[..]), count: abi::KFABRIC_MAX_AV + 1
+    );
     refused(file.call(too_many), Errno::EINVAL);
     remove(&file, av, &fi_addrs).expect("remove all of the first list");
     file.close_all(&[av, domain, fabric]);
 }
 
 fn invalid_address_text_is_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let av = file.av(domain);
     let call = |node: &str, service: &str| {
-        file.call(abi::kfabric_av_insertsvc {
-            av,
-            node: text(node),
-            service: text(service),
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_av_insertsvc: av, node: text(node), service: text(service)))
     };
     let endless = "1".repeat(64);
     for (node, service) in [
@@ -278,6 +223,9 @@ fn invalid_address_text_is_refused() {
         ("10.0.0.256", "1"),
         ("10.0.0.1 ", "1"),
         ("::g", "1"),
+        (":::1", "1"),
+        ("10.0.0.1", ""),
+        ("10.0.0.1", "1x"),
         (endless.as_str(), "1"),
         ("10.0.0.1", "http"),
         ("10.0.0.1", "65536"),
@@ -300,21 +248,13 @@ fn invalid_address_text_is_refused() {
 }
 
 fn events_need_an_eq() {
-    let (file, fabric, domain) = domain();
-    let av = file.make(abi::kfabric_av_open {
-        domain,
-        type_: abi::KFI_AV_TABLE,
-        flags: abi::KFI_EVENT,
-        ..Call::sized()
-    });
+    let (file, fabric, domain) = File::open().and_domain();
+    let av = file.make(arg!(kfabric_av_open:
+        domain, type_: abi::KFI_AV_TABLE, flags: abi::KFI_EVENT
+    ));
     let mut fi_addr = [7u64];
     let one = [ipv4([10, 0, 0, 1], 1)];
-    let svc = abi::kfabric_av_insertsvc {
-        av,
-        node: text("10.0.0.1"),
-        service: text("1"),
-        ..Call::sized()
-    };
+    let svc = arg!(kfabric_av_insertsvc: av, node: text("10.0.0.1"), service: text("1"));
     refused(
         insert(&file, av, &one, &mut fi_addr, None),
         Errno::KFI_ENOEQ,
@@ -324,69 +264,18 @@ fn events_need_an_eq() {
     let eq = file.eq(fabric);
     file.bind(av, eq, 0).expect("bind");
     // Results that cannot be written fail the call.
-    let arg = abi::kfabric_av_insert {
-        av,
-        addrs: addr_of(&one),
-        fi_addrs: 8,
-        count: 1,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_av_insert: av, addrs: addr_of(&one), fi_addrs: 8, count: 1);
     refused(file.call(arg), Errno::EFAULT);
     let mut room = [0u64; 3];
-    let read = abi::kfabric_eq_read {
-        eq,
-        buf: addr_of_mut(&mut room),
-        len: 24,
-        ..Call::sized()
-    };
+    let read = arg!(kfabric_eq_read: eq, buf: addr_of_mut(&mut room), len: 24);
     refused(file.call(read), Errno::EAGAIN);
     // With events the call succeeds, and the EQ has the results.
     assert_eq!(insert(&file, av, &[bad()], &mut fi_addr, None), Ok(0));
-    let error = file
-        .call(abi::kfabric_eq_readerr {
-            eq,
-            ..Call::sized()
-        })
-        .expect("readerr");
+    let error = file.call(arg!(kfabric_eq_readerr: eq)).expect("readerr");
     assert_eq!((error.handle, error.err), (av, Errno::EINVAL.raw() as u32));
     assert_eq!(insert(&file, av, &one, &mut fi_addr, None), Ok(0));
     assert_eq!(fi_addr, [0], "nothing was inserted while it was refused");
     file.close_all(&[av, eq, domain, fabric]);
-}
-
-fn removing_is_all_or_nothing() {
-    let (file, fabric, domain) = domain();
-    let av = file.av(domain);
-    let mut fi_addrs = [0u64; 3];
-    let addrs = [1, 2, 3].map(|port| ipv4([10, 0, 0, 1], port));
-    assert_eq!(insert(&file, av, &addrs, &mut fi_addrs, None), Ok(3));
-    let [a, b, c] = fi_addrs;
-    refused(remove(&file, av, &[]), Errno::EINVAL);
-    for wrong in [
-        vec![a, 99],
-        vec![99, a],
-        vec![a, b, a],
-        vec![a, a],
-        vec![a, b, c, abi::KFI_ADDR_NOTAVAIL],
-    ] {
-        refused(remove(&file, av, &wrong), Errno::ENOENT);
-        for (fi_addr, addr) in fi_addrs.into_iter().zip(addrs) {
-            assert_eq!(lookup(&file, av, fi_addr), Ok(addr));
-        }
-    }
-    remove(&file, av, &[c, a]).expect("remove");
-    refused(remove(&file, av, &[a]), Errno::ENOENT);
-    remove(&file, av, &[b]).expect("remove");
-    file.close_all(&[av, domain, fabric]);
-}
-
-fn unknown_addresses_are_refused() {
-    let (file, fabric, domain) = domain();
-    let av = file.av(domain);
-    for fi_addr in [0, 1, 65536, 1 << 32, abi::KFI_ADDR_UNSPEC] {
-        refused(lookup(&file, av, fi_addr), Errno::ENOENT);
-    }
-    file.close_all(&[av, domain, fabric]);
 }
 
 fn getinfo_refuses_invalid_arguments() {
@@ -394,16 +283,10 @@ fn getinfo_refuses_invalid_arguments() {
     let mut infos = [abi::kfabric_info::default(); 2];
     let mut ask_with = |flags, version, node: &str, service: &str, hints: Option<&_>| {
         let hints: Option<&abi::kfabric_info> = hints;
-        file.call(abi::kfabric_getinfo {
-            version,
-            flags,
-            hints: hints.map_or(0, addr_of),
-            infos: addr_of_mut(&mut infos),
-            count: 2,
-            node: text(node),
-            service: text(service),
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_getinfo:
+            version, flags, hints: hints.map_or(0, addr_of), infos: addr_of_mut(&mut infos),
+            count: 2, node: text(node), service: text(service)
+        ))
         .map(|arg| arg.count)
     };
     // Without KFI_SOURCE a name is that of no link.
@@ -438,57 +321,22 @@ fn getinfo_refuses_invalid_arguments() {
     }
     let blank = abi::kfabric_info::default();
     for hints in [
-        abi::kfabric_info {
-            domain_name: text("nolink"),
-            ..blank
-        },
-        abi::kfabric_info {
-            prov_name: text("nobody"),
-            ..blank
-        },
-        abi::kfabric_info {
-            ep_type: abi::KFI_EP_RDM,
-            caps: abi::KFI_MULTICAST,
-            ..blank
-        },
-        abi::kfabric_info {
-            ep_type: 4,
-            ..blank
-        },
-        abi::kfabric_info {
-            ep_type: abi::KFI_EP_DGRAM,
-            caps: abi::KFI_RMA,
-            ..blank
-        },
-        abi::kfabric_info {
-            max_msg_size: abi::KFABRIC_MAX_MSG_SIZE + 1,
-            ..blank
-        },
+        with!(blank; domain_name: text("nolink")),
+        with!(blank; prov_name: text("nobody")),
+        with!(blank; ep_type: abi::KFI_EP_RDM, caps: abi::KFI_MULTICAST),
+        with!(blank; ep_type: 4),
+        with!(blank; ep_type: abi::KFI_EP_DGRAM, caps: abi::KFI_RMA),
+        with!(blank; max_msg_size: abi::KFABRIC_MAX_MSG_SIZE + 1),
     ] {
         refused(ask(0, "", "", Some(&hints)), Errno::ENODATA);
     }
     // Invalid hints: an address, or a name without end.
     for hints in [
-        abi::kfabric_info {
-            src_addr: bad(),
-            ..blank
-        },
-        abi::kfabric_info {
-            dest_addr: bad(),
-            ..blank
-        },
-        abi::kfabric_info {
-            domain_name: text(&endless),
-            ..blank
-        },
-        abi::kfabric_info {
-            fabric_name: text(&endless),
-            ..blank
-        },
-        abi::kfabric_info {
-            prov_name: text(&endless),
-            ..blank
-        },
+        with!(blank; src_addr: bad()),
+        with!(blank; dest_addr: bad()),
+        with!(blank; domain_name: text(&endless)),
+        with!(blank; fabric_name: text(&endless)),
+        with!(blank; prov_name: text(&endless)),
     ] {
         refused(ask(0, "", "", Some(&hints)), Errno::EINVAL);
     }

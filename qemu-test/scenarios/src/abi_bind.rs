@@ -59,9 +59,7 @@ fn invalid_pairs_are_not_bound() {
 }
 
 fn invalid_binding_flags_are_refused() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let page = crate::raw::Pages::new(1);
     let mr = file.reg(domain, page.addr(), 8, 1).expect("mr");
     let (av, av2, ep) = (file.av(domain), file.av(domain), file.ep(domain));
@@ -126,9 +124,7 @@ fn bindings_across_domains_and_fabrics_are_refused() {
 }
 
 fn a_second_binding_is_refused() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let page = crate::raw::Pages::new(1);
     let mr = file.reg(domain, page.addr(), 8, 1).expect("mr");
     let (av, ep) = (file.av(domain), file.ep(domain));
@@ -139,6 +135,7 @@ fn a_second_binding_is_refused() {
             refused(file.bind(object, again, 0), Errno::EINVAL);
         }
     }
+    refused(file.bind(domain, eq, abi::KFI_REG_MR), Errno::EINVAL);
     let av2 = file.av(domain);
     file.bind(ep, av, 0).expect("bind");
     for again in [av, av2] {
@@ -173,9 +170,7 @@ fn a_second_binding_is_refused() {
 }
 
 fn an_enabled_endpoint_is_not_bound() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let party = file.party(domain, Call::sized());
     let (eq, av) = (file.eq(fabric), file.av(domain));
     let (cq, cntr) = (file.cq(domain), file.cntr(domain));

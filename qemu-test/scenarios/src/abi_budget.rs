@@ -7,7 +7,8 @@
 use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
-    raw::{File, PAGE, Pages, refused},
+    host::LINK,
+    raw::{File, Make, PAGE, Pages, arg, data, refused, text, with},
 };
 use kfi::{
     Errno,
@@ -27,12 +28,7 @@ pub(crate) const LIMIT: u64 = 256;
 
 /// Opens a CQ of `entries`.
 fn cq(file: &File, domain: u32, entries: u32) -> Result<u32, Errno> {
-    file.call(abi::kfabric_cq_open {
-        domain,
-        entries,
-        ..Call::sized()
-    })
-    .map(|arg| arg.handle)
+    opened(file, arg!(kfabric_cq_open: domain, entries))
 }
 
 /// Opens CQs, large ones first, then fabrics, until no more can be opened.
@@ -46,62 +42,39 @@ pub(crate) fn fill(file: &File, domain: u32) -> Vec<u32> {
             }
         }
     }
-    while let Ok(arg) = file.call(abi::kfabric_fabric_open::sized()) {
+    while let Ok(arg) = file.call(arg!(kfabric_fabric_open)) {
         handles.push(arg.handle);
     }
     handles
 }
 
+/// Opens an object; its handle.
+fn opened<M: Make>(file: &File, arg: M) -> Result<u32, Errno> {
+    file.call(arg).map(|arg| arg.handle())
+}
+
 /// Tries to open one of each class; returns the results.
-fn one_of_each(file: &File, fabric: u32, domain: u32, at: u64) -> [Result<u32, Errno>; 11] {
+pub(crate) fn one_of_each(
+    file: &File,
+    fabric: u32,
+    domain: u32,
+    at: u64,
+) -> [Result<u32, Errno>; 11] {
     [
-        file.call(abi::kfabric_fabric_open::sized())
-            .map(|a| a.handle),
-        file.call(abi::kfabric_domain_open {
-            fabric,
-            link: crate::raw::text(crate::host::LINK),
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
-        file.call(abi::kfabric_eq_open {
-            fabric,
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
-        file.call(abi::kfabric_av_open {
-            domain,
-            type_: abi::KFI_AV_MAP,
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
+        opened(file, arg!(kfabric_fabric_open)),
+        opened(file, arg!(kfabric_domain_open: fabric, link: text(LINK))),
+        opened(file, arg!(kfabric_eq_open: fabric)),
+        opened(file, arg!(kfabric_av_open: domain, type_: abi::KFI_AV_MAP)),
         file.reg(domain, at, 1, 7),
         cq(file, domain, 1),
-        file.call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
-        file.call(abi::kfabric_comp_cntr_create {
-            domain,
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
-        file.call(abi::kfabric_wait_open {
-            fabric,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
-        file.call(abi::kfabric_poll_open {
-            domain,
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
-        file.call(abi::kfabric_ep_open {
-            domain,
-            ..Call::sized()
-        })
-        .map(|a| a.handle),
+        opened(file, arg!(kfabric_cntr_open: domain)),
+        opened(file, arg!(kfabric_comp_cntr_create: domain)),
+        opened(
+            file,
+            arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_QUEUE),
+        ),
+        opened(file, arg!(kfabric_poll_open: domain)),
+        opened(file, arg!(kfabric_ep_open: domain)),
     ]
 }
 
@@ -109,9 +82,7 @@ fn every_class_of_object_counts() {
     File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, fabric, domain) = File::open_only().and_domain();
         let pages = Pages::new(1);
         let full = fill(&file, domain);
         // As many of the largest CQs as fit: each has a ring of 4 MiB, and its errors.
@@ -145,12 +116,10 @@ fn files_of_a_user_share_a_limit_and_users_do_not() {
     let roots = File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         fill(&file, domain);
         let other = File::open_only();
-        let result = other.call(abi::kfabric_fabric_open::sized());
+        let result = other.call(arg!(kfabric_fabric_open));
         refused(result.map(|arg| arg.handle), Errno::ENOMEM);
         // The file is closed, and all its objects with it.
         drop(file);
@@ -174,15 +143,8 @@ fn the_growth_of_an_av_counts() {
     File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
-        let av = file.make(abi::kfabric_av_open {
-            domain,
-            type_: abi::KFI_AV_TABLE,
-            count: 1,
-            ..Call::sized()
-        });
+        let (file, _, domain) = File::open_only().and_domain();
+        let av = file.make(arg!(kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, count: 1));
         let full = fill(&file, domain);
         let name = |n: u16| crate::raw::ipv4([127, 0, 0, 1], 1 + n);
         let inserted = (0..1024)
@@ -204,28 +166,21 @@ fn a_message_that_cannot_be_buffered_waits() {
     let domain = sender.domain(fabric);
     let party = sender.party(domain, Call::sized());
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         let receiver = file.party(domain, Call::sized());
         let name = file.ep_name(receiver.ep).expect("name");
         let peer = sender.insert(party.av, name).expect("insert");
         let pages = Pages::new(4);
-        let send = |context| abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            context,
-            buf: pages.addr(),
-            len: PAGE as u64,
-            peer,
-            ..Default::default()
+        let send = |context| {
+            data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_SEND, context, buf: pages.addr(), len: PAGE as u64, peer
+            )
         };
-        let recv = |context| abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_RECV,
-            context,
-            buf: pages.addr() + PAGE as u64,
-            len: PAGE as u64,
-            peer: abi::KFI_ADDR_UNSPEC,
-            ..Default::default()
+        let recv = |context| {
+            data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_RECV, context, buf: pages.addr() + PAGE as u64,
+                len: PAGE as u64, peer: abi::KFI_ADDR_UNSPEC
+            )
         };
         // A buffered message completes at once.
         sender.post_one(party.ep, send(1)).expect("send");
@@ -235,11 +190,7 @@ fn a_message_that_cannot_be_buffered_waits() {
         sender.post_one(party.ep, send(2)).expect("send");
         refused(sender.cq_read(party.cq), Errno::EAGAIN);
         // A message that cannot wait is refused.
-        let inject = abi::kfabric_op {
-            flags: abi::KFI_INJECT,
-            len: 8,
-            ..send(3)
-        };
+        let inject = with!(send(3); flags: abi::KFI_INJECT, len: 8);
         let buffered = (0..1024)
             .take_while(|_| match sender.post_one(party.ep, inject) {
                 Ok(()) => sender.cq_read(party.cq).is_ok(),
@@ -278,16 +229,8 @@ fn pages_count_as_long_as_they_are_mapped() {
     File::open();
     open_to_all();
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
-        let open = || {
-            file.call(abi::kfabric_cq_open {
-                domain,
-                entries: 65_536,
-                ..Call::sized()
-            })
-        };
+        let (file, _, domain) = File::open_only().and_domain();
+        let open = || file.call(arg!(kfabric_cq_open: domain, entries: 65_536));
         // Makes rings of closed CQs until the user's memory is used up.
         let mut rings = Vec::new();
         while let Ok(cq) = open() {
@@ -312,9 +255,7 @@ fn pages_count_as_long_as_they_are_mapped() {
         file.close(cq.handle).expect("close");
         // The pages are freed with the mapping, not with the file.
         drop(file);
-        let other = File::open_only();
-        let fabric = other.fabric();
-        let domain = other.domain(fabric);
+        let (other, _, domain) = File::open_only().and_domain();
         let most = || {
             let mut cqs = Vec::new();
             while let Ok(handle) = self::cq(&other, domain, 65_536) {
@@ -336,10 +277,7 @@ fn pages_count_as_long_as_they_are_mapped() {
         let full = fill(&other, domain);
         // The first one is a CQ of 65,536 entries, which takes less memory than 5,000 pages.
         other.close(full[0]).expect("close");
-        while let Ok(cntr) = other.call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        }) {
+        while let Ok(cntr) = other.call(arg!(kfabric_cntr_open: domain)) {
             counters += 1;
             pages.push(map(&other, cntr.page_offset, PAGE));
             other.close(cntr.handle).expect("close");

@@ -3,12 +3,9 @@
 
 use crate::{
     harness::tests,
-    raw::{File, Netdev, Pages, bytes_of, ip, ipv4, refused},
+    raw::{File, Netdev, Pages, arg, bytes_of, data, ip, ipv4, refused, with},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 
 tests![
     unknown_types_and_capabilities_are_refused,
@@ -26,24 +23,9 @@ tests![
 
 const SIDES: u64 = abi::KFI_SEND | abi::KFI_RECV;
 
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
-
 fn unknown_types_and_capabilities_are_refused() {
-    let (file, fabric, domain) = domain();
-    let open = |type_, caps| {
-        file.call(abi::kfabric_ep_open {
-            domain,
-            type_,
-            caps,
-            ..Call::sized()
-        })
-    };
+    let (file, fabric, domain) = File::open().and_domain();
+    let open = |type_, caps| file.call(arg!(kfabric_ep_open: domain, type_, caps));
     for type_ in [4, 6, u32::MAX] {
         refused(open(type_, 0), Errno::EINVAL);
     }
@@ -76,15 +58,9 @@ fn unknown_types_and_capabilities_are_refused() {
 }
 
 fn endpoint_sizes_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let open = |tx_size, rx_size, total_buffered_recv| {
-        file.call(abi::kfabric_ep_open {
-            domain,
-            tx_size,
-            rx_size,
-            total_buffered_recv,
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_ep_open: domain, tx_size, rx_size, total_buffered_recv))
     };
     let (queue, buffered) = (abi::KFABRIC_MAX_QUEUE, abi::KFABRIC_MAX_BUFFERED);
     for (tx, rx, bytes) in [
@@ -105,43 +81,29 @@ fn endpoint_sizes_are_checked() {
 }
 
 fn endpoint_addresses_are_checked() {
-    let (file, fabric, domain) = domain();
-    let open = |src_addr| {
-        file.call(abi::kfabric_ep_open {
-            domain,
-            src_addr,
-            ..Call::sized()
-        })
-    };
-    let elsewhere = abi::kfabric_sockaddr {
-        family: 10,
-        v6: [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
-        ..Default::default()
-    };
+    let (file, fabric, domain) = File::open().and_domain();
+    let open = |src_addr| file.call(arg!(kfabric_ep_open: domain, src_addr));
+    let elsewhere = data!(kfabric_sockaddr:
+        family: 10, v6: [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    );
     for addr in [
         ipv4([10, 1, 2, 3], 0),
         ipv4([0, 0, 0, 0], 0),
         ipv4([255, 255, 255, 255], 5),
         elsewhere,
-        abi::kfabric_sockaddr {
-            v6: [0; 16],
-            ..elsewhere
-        },
+        with!(elsewhere; v6: [0; 16]),
     ] {
         refused(open(addr), Errno::EADDRNOTAVAIL);
     }
     // Not empty, but without a family.
-    let no_family = abi::kfabric_sockaddr {
-        port: 1,
-        ..Default::default()
-    };
+    let no_family = data!(kfabric_sockaddr: port: 1);
     refused(open(no_family), Errno::EINVAL);
     let ep = open(ipv4([127, 0, 0, 1], 7)).expect("open").handle;
     file.close_all(&[ep, domain, fabric]);
 }
 
 fn enabling_needs_queues_and_an_av() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (cq, av) = (file.cq(domain), file.av(domain));
     for (caps, sides) in [
         (0, SIDES),
@@ -155,11 +117,7 @@ fn enabling_needs_queues_and_an_av() {
         (abi::KFI_RMA | abi::KFI_REMOTE_READ, 0),
         (abi::KFI_RMA | abi::KFI_REMOTE_WRITE, 0),
     ] {
-        let ep = file.make(abi::kfabric_ep_open {
-            domain,
-            caps,
-            ..Call::sized()
-        });
+        let ep = file.make(arg!(kfabric_ep_open: domain, caps));
         // One side after the other: enable names each missing one.
         for side in [abi::KFI_SEND, abi::KFI_RECV] {
             if sides & side != 0 {
@@ -175,11 +133,7 @@ fn enabling_needs_queues_and_an_av() {
         file.close_all(&[ep]);
     }
     // The other side's CQ does not help.
-    let ep = file.make(abi::kfabric_ep_open {
-        domain,
-        caps: abi::KFI_MSG | abi::KFI_SEND,
-        ..Call::sized()
-    });
+    let ep = file.make(arg!(kfabric_ep_open: domain, caps: abi::KFI_MSG | abi::KFI_SEND));
     file.bind(ep, cq, abi::KFI_RECV).expect("bind");
     file.bind(ep, av, 0).expect("bind");
     refused(file.enable(ep), Errno::KFI_ENOCQ);
@@ -188,11 +142,7 @@ fn enabling_needs_queues_and_an_av() {
 
 /// An endpoint that is bound to all objects it needs.
 fn bound(file: &File, domain: u32, src_addr: abi::kfabric_sockaddr) -> (u32, u32, u32) {
-    let ep = file.make(abi::kfabric_ep_open {
-        domain,
-        src_addr,
-        ..Call::sized()
-    });
+    let ep = file.make(arg!(kfabric_ep_open: domain, src_addr));
     let (cq, av) = (file.cq(domain), file.av(domain));
     file.bind(ep, cq, SIDES).expect("bind");
     file.bind(ep, av, 0).expect("bind");
@@ -200,7 +150,7 @@ fn bound(file: &File, domain: u32, src_addr: abi::kfabric_sockaddr) -> (u32, u32
 }
 
 fn enabling_needs_a_free_port() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let wanted = ipv4([127, 0, 0, 1], 4444);
     let (first, cq, av) = bound(&file, domain, wanted);
     let (second, cq2, av2) = bound(&file, domain, wanted);
@@ -219,12 +169,7 @@ fn enabling_needs_a_free_port() {
     file.enable(second).expect("the port is free again");
     refused(other.enable(third), Errno::EADDRINUSE);
     other
-        .call(abi::kfabric_ep_name {
-            ep: third,
-            set: 1,
-            addr: ipv4([127, 0, 0, 1], 0),
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_ep_name: ep: third, set: 1, addr: ipv4([127, 0, 0, 1], 0)))
         .expect("set name");
     other.enable(third).expect("any port");
     other.close_all(&[third, fourth, cq3, cq4, av3, av4, domain2, fabric2]);
@@ -235,11 +180,9 @@ fn enabling_needs_an_address() {
     let file = File::open();
     let _netdev = Netdev::dummy("abiep0", "");
     ip("-6 addr flush dev abiep0");
-    file.call(abi::kfabric_link_add {
-        name: crate::raw::text("abiep"),
-        netdev: crate::raw::text("abiep0"),
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_link_add:
+        name: crate::raw::text("abiep"), netdev: crate::raw::text("abiep0")
+    ))
     .expect("link_add");
     let fabric = file.fabric();
     let domain = file.domain_on(fabric, "abiep");
@@ -258,24 +201,14 @@ fn enabling_needs_an_address() {
         assert_ne!(name.port, 0);
     }
     file.close_all(&[ep, second, cq, cq2, av, av2, domain, fabric]);
-    file.call(abi::kfabric_link_del {
-        name: crate::raw::text("abiep"),
-        ..Call::sized()
-    })
-    .expect("link_del");
+    file.call(arg!(kfabric_link_del: name: crate::raw::text("abiep")))
+        .expect("link_del");
 }
 
 fn getting_and_setting_names_is_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (ep, cq, av) = bound(&file, domain, ipv4([127, 0, 0, 1], 4500));
-    let set = |set, addr| {
-        file.call(abi::kfabric_ep_name {
-            ep,
-            set,
-            addr,
-            ..Call::sized()
-        })
-    };
+    let set = |set, addr| file.call(arg!(kfabric_ep_name: ep, set, addr));
     let good = ipv4([127, 0, 0, 5], 4501);
     for wrong in [2, u32::MAX] {
         refused(set(wrong, good), Errno::EINVAL);
@@ -292,18 +225,11 @@ fn getting_and_setting_names_is_checked() {
 }
 
 fn endpoint_options_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let ep = file.ep(domain);
     let opt = |set, level, name, value| {
-        file.call(abi::kfabric_ep_opt {
-            ep,
-            set,
-            level,
-            name,
-            value,
-            ..Call::sized()
-        })
-        .map(|arg| arg.value)
+        file.call(arg!(kfabric_ep_opt: ep, set, level, name, value))
+            .map(|arg| arg.value)
     };
     let min = abi::KFI_OPT_MIN_MULTI_RECV;
     let before = opt(0, 0, min, 0).expect("get");
@@ -322,17 +248,12 @@ fn endpoint_options_are_checked() {
 }
 
 fn opsflag(file: &File, handle: u32, set: u32, flags: u64) -> Result<u64, Errno> {
-    file.call(abi::kfabric_opsflag {
-        handle,
-        set,
-        flags,
-        ..Call::sized()
-    })
-    .map(|arg| arg.flags)
+    file.call(arg!(kfabric_opsflag: handle, set, flags))
+        .map(|arg| arg.flags)
 }
 
 fn default_flags_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (ep, cntr) = (file.ep(domain), file.cntr(domain));
     let (tx, rx) = (abi::KFI_TRANSMIT, abi::KFI_RECV);
     for set in [0, 1] {
@@ -372,24 +293,13 @@ fn default_flags_are_checked() {
 }
 
 fn only_posted_operations_are_cancelled() {
-    let (file, fabric, domain) = domain();
-    let cancel = |ep, context| {
-        file.call(abi::kfabric_ep_cancel {
-            ep,
-            context,
-            ..Call::sized()
-        })
-        .map(|_| ())
-    };
+    let (file, fabric, domain) = File::open().and_domain();
+    let cancel = |ep, context| file.call(arg!(kfabric_ep_cancel: ep, context)).map(|_| ());
     let (ep, cq, av) = bound(&file, domain, Default::default());
     refused(cancel(ep, 0), Errno::KFI_EOPBADSTATE);
     file.enable(ep).expect("enable");
     refused(cancel(ep, 0), Errno::ENOENT);
-    let op = abi::kfabric_op {
-        context: 5,
-        peer: abi::KFI_ADDR_UNSPEC,
-        ..Default::default()
-    };
+    let op = data!(kfabric_op: context: 5, peer: abi::KFI_ADDR_UNSPEC);
     file.post_one(ep, op).expect("post");
     refused(cancel(ep, 6), Errno::ENOENT);
     assert_eq!(cancel(ep, 5), Ok(()));
@@ -406,7 +316,7 @@ fn only_posted_operations_are_cancelled() {
 
 /// These calls get or set, and write back the values they were given to set.
 fn calls_with_unwritable_results_set_nothing() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (ep, cq, av) = bound(&file, domain, ipv4([127, 0, 0, 1], 4600));
     let blind = |request: u32, arg: &[u8]| {
         let page = Pages::new(1);
@@ -414,32 +324,19 @@ fn calls_with_unwritable_results_set_nothing() {
         page.protect(true);
         refused(file.call_raw(request, page.addr()), Errno::EFAULT);
     };
-    let flags = abi::kfabric_opsflag {
-        handle: ep,
-        set: 1,
-        flags: abi::KFI_TRANSMIT | abi::KFI_INJECT,
-        ..Call::sized()
-    };
+    let flags = arg!(kfabric_opsflag:
+        handle: ep, set: 1, flags: abi::KFI_TRANSMIT | abi::KFI_INJECT
+    );
     blind(abi::KFABRIC_IOC_OPSFLAG, &bytes_of(&flags));
     let tx = abi::KFI_TRANSMIT;
     assert_eq!(opsflag(&file, ep, 0, tx), Ok(tx));
-    let opt = abi::kfabric_ep_opt {
-        ep,
-        value: 1_000_000,
-        set: 1,
-        ..Call::sized()
-    };
+    let opt = arg!(kfabric_ep_opt: ep, value: 1_000_000, set: 1);
     blind(abi::KFABRIC_IOC_EP_OPT, &bytes_of(&opt));
     let got = file
         .call(abi::kfabric_ep_opt { set: 0, ..opt })
         .expect("get");
     assert_ne!(got.value, 1_000_000);
-    let name = abi::kfabric_ep_name {
-        ep,
-        set: 1,
-        addr: ipv4([127, 0, 0, 1], 4601),
-        ..Call::sized()
-    };
+    let name = arg!(kfabric_ep_name: ep, set: 1, addr: ipv4([127, 0, 0, 1], 4601));
     blind(abi::KFABRIC_IOC_EP_NAME, &bytes_of(&name));
     file.enable(ep).expect("enable");
     assert_eq!(file.ep_name(ep), Ok(ipv4([127, 0, 0, 1], 4600)));

@@ -5,7 +5,7 @@ use crate::{
     abi_threads::{NetNs, as_user, open_to_all},
     harness::tests,
     host::until,
-    raw::{File, Netdev, Pages, ip, ipv4, refused, text},
+    raw::{File, Netdev, Pages, arg, data, ip, ip_batch, ipv4, refused, text},
 };
 use kfi::{
     Errno,
@@ -28,20 +28,13 @@ tests![
 ];
 
 fn add(file: &File, name: &str, netdev: &str) -> Result<(), Errno> {
-    file.call(abi::kfabric_link_add {
-        name: text(name),
-        netdev: text(netdev),
-        ..Call::sized()
-    })
-    .map(|_| ())
+    file.call(arg!(kfabric_link_add: name: text(name), netdev: text(netdev)))
+        .map(|_| ())
 }
 
 fn del(file: &File, name: &str) -> Result<(), Errno> {
-    file.call(abi::kfabric_link_del {
-        name: text(name),
-        ..Call::sized()
-    })
-    .map(|_| ())
+    file.call(arg!(kfabric_link_del: name: text(name)))
+        .map(|_| ())
 }
 
 fn string(field: &[c_char]) -> String {
@@ -54,10 +47,7 @@ pub(crate) fn links(file: &File) -> Vec<abi::kfabric_link_get> {
     let mut found = Vec::new();
     let mut after = 0;
     loop {
-        match file.call(abi::kfabric_link_get {
-            after,
-            ..Call::sized()
-        }) {
+        match file.call(arg!(kfabric_link_get: after)) {
             Ok(link) => {
                 assert!(link.after > after, "ids grow");
                 after = link.after;
@@ -189,11 +179,7 @@ fn a_link_in_use_stays() {
     }
     assert_eq!(link(&file, "abil").expect("listed").domains, 0);
     del(&file, "abil").expect("del");
-    let arg = abi::kfabric_domain_open {
-        fabric,
-        link: text("abil"),
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_domain_open: fabric, link: text("abil"));
     refused(file.call(arg), Errno::ENODEV);
     file.close_all(&[fabric]);
 }
@@ -261,18 +247,10 @@ fn the_number_of_links_is_limited() {
     let netns = NetNs::new();
     netns.run(|| {
         let file = File::open_only();
-        let mut batch = Command::new("ip")
-            .args(["-batch", "-"])
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .expect("ip");
-        let mut words = String::new();
-        for n in 0..=limit {
-            words += &format!("link add d{n} type dummy\n");
-        }
-        std::io::Write::write_all(&mut batch.stdin.take().expect("stdin"), words.as_bytes())
-            .expect("write");
-        assert!(batch.wait().expect("wait").success());
+        let lines: Vec<String> = (0..=limit)
+            .map(|n| format!("link add d{n} type dummy"))
+            .collect();
+        ip_batch(&lines);
         for n in 0..limit {
             add(&file, &format!("l{n}"), &format!("d{n}")).expect("add");
         }
@@ -293,10 +271,7 @@ fn listing_ends() {
     let file = File::open();
     let last = links(&file).last().expect("that of lo").after;
     for after in [last, last + 1, u32::MAX] {
-        let arg = abi::kfabric_link_get {
-            after,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_link_get: after);
         refused(file.call(arg), Errno::ENOENT);
     }
 }
@@ -330,18 +305,10 @@ impl Rig {
 
     fn post(&self, opcode: u32, len: u64) -> Result<(), Errno> {
         let receive = [abi::KFABRIC_OP_RECV, abi::KFABRIC_OP_TRECV].contains(&opcode);
-        let op = abi::kfabric_op {
-            opcode,
-            context: 7,
-            buf: self.pages.addr(),
-            len,
-            peer: if receive {
-                abi::KFI_ADDR_UNSPEC
-            } else {
-                self.party.me
-            },
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode, context: 7, buf: self.pages.addr(), len,
+            peer: if receive { abi::KFI_ADDR_UNSPEC } else { self.party.me }
+        );
         self.file.post_one(self.party.ep, op)
     }
 
@@ -409,18 +376,10 @@ fn a_removed_interface_ends_its_endpoints() {
         (7, Errno::ENODEV.raw() as u32)
     );
     rig.transmits_are_refused(Errno::ENODEV);
-    let open = abi::kfabric_domain_open {
-        fabric: rig.fabric,
-        link: text("abil"),
-        ..Call::sized()
-    };
+    let open = arg!(kfabric_domain_open: fabric: rig.fabric, link: text("abil"));
     refused(file.call(open), Errno::ENODEV);
     refused(file.enable(early), Errno::ENODEV);
-    let at = abi::kfabric_ep_open {
-        domain: rig.domain,
-        src_addr: ipv4([10, 72, 0, 1], 0),
-        ..Call::sized()
-    };
+    let at = arg!(kfabric_ep_open: domain: rig.domain, src_addr: ipv4([10, 72, 0, 1], 0));
     refused(file.call(at), Errno::EADDRNOTAVAIL);
     refused(del(file, "abil"), Errno::EBUSY);
     // The interface's name is free; the link's is free when its last domain is closed.

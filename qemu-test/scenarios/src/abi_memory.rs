@@ -6,14 +6,14 @@
 use crate::{
     abi_threads::as_user,
     harness::tests,
-    raw::{ALL_ACCESS, BAD_ADDRS, File, PAGE, Pages, addr_of, refused},
+    raw::{ALL_ACCESS, BAD_ADDRS, File, PAGE, Pages, addr_of, arg, data, refused, with},
 };
 use kfi::{
     Errno,
     abi::{self, Call},
 };
 use rustix::{
-    mm::{MapFlags, MprotectFlags, ProtFlags},
+    mm::{MapFlags, ProtFlags},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
@@ -27,28 +27,13 @@ tests![
     operations_count_against_the_limit,
     invalid_offsets_are_not_mapped,
     mappings_that_are_too_long_are_refused,
-    a_counter_is_mapped_for_reading_only,
-    mappings_outlive_their_objects,
 ];
-
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
 
 /// Registers a list with this access under key 1.
 fn reg(file: &File, domain: u32, iov: &[abi::kfabric_iov], access: u64) -> Result<u32, Errno> {
-    file.call(abi::kfabric_mr_reg {
-        domain,
-        iov: addr_of(iov),
-        iov_count: iov.len() as u32,
-        access,
-        requested_key: 1,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_mr_reg:
+        domain, iov: addr_of(iov), iov_count: iov.len() as u32, access, requested_key: 1
+    ))
     .map(|arg| arg.handle)
 }
 
@@ -57,20 +42,15 @@ fn iov(addr: u64, len: u64) -> abi::kfabric_iov {
 }
 
 fn invalid_regions_are_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     let whole = [iov(pages.addr(), PAGE as u64)];
     refused(reg(&file, domain, &whole, 0), Errno::EINVAL);
     refused(reg(&file, domain, &[], ALL_ACCESS), Errno::EINVAL);
     for offset in [1, u64::MAX] {
-        let arg = abi::kfabric_mr_reg {
-            domain,
-            iov: addr_of(&whole),
-            iov_count: 1,
-            access: ALL_ACCESS,
-            offset,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_mr_reg:
+            domain, iov: addr_of(&whole), iov_count: 1, access: ALL_ACCESS, offset
+        );
         refused(file.call(arg), Errno::EINVAL);
     }
     let (at, most) = (pages.addr(), abi::KFABRIC_MAX_MSG_SIZE);
@@ -98,33 +78,25 @@ fn invalid_regions_are_refused() {
 }
 
 fn lists_that_are_too_long_are_refused() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     let most = abi::KFABRIC_MAX_IOV as usize;
     let list = vec![iov(pages.addr(), 8); most + 1];
     refused(reg(&file, domain, &list, ALL_ACCESS), Errno::EINVAL);
-    let arg = abi::kfabric_mr_reg {
-        domain,
-        iov: addr_of(&list[..]),
-        iov_count: u32::MAX,
-        access: ALL_ACCESS,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_mr_reg:
+        domain, iov: addr_of(&list[..]), iov_count: u32::MAX, access: ALL_ACCESS
+    );
     refused(file.call(arg), Errno::EINVAL);
     let mr = reg(&file, domain, &list[..most], ALL_ACCESS).expect("the longest list");
     // A list that is not mapped completely.
     let cut = Pages::new(1);
-    let arg = abi::kfabric_mr_reg {
-        iov: cut.before_hole(24),
-        iov_count: 2,
-        ..arg
-    };
+    let arg = with!(arg; iov: cut.before_hole(24), iov_count: 2);
     refused(file.call(arg), Errno::EFAULT);
     file.close_all(&[mr, domain, fabric]);
 }
 
 fn keys_are_checked() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     let at = pages.addr();
     let with_key = |domain, key| file.reg(domain, at, 8, key);
@@ -142,19 +114,16 @@ fn keys_are_checked() {
         file.close_all(&[again]);
     }
     // Where the provider chooses keys, the requested key is ignored.
-    let theirs = file.make(abi::kfabric_domain_open {
-        fabric,
-        link: crate::raw::text(crate::host::LINK),
-        mr_mode: abi::KFI_MR_PROV_KEY,
-        ..Call::sized()
-    });
+    let theirs = file.make(arg!(kfabric_domain_open:
+        fabric, link: crate::raw::text(crate::host::LINK), mr_mode: abi::KFI_MR_PROV_KEY
+    ));
     let mrs = [7, 7, u64::MAX].map(|key| with_key(theirs, key).expect("any key"));
     file.close_all(&mrs);
     file.close_all(&[theirs, domain, fabric]);
 }
 
 fn unmapped_memory_is_not_registered() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(2);
     let good = iov(pages.addr(), PAGE as u64);
     let hole = [pages.hole(), pages.before_hole(1), pages.before_hole(PAGE)];
@@ -168,12 +137,7 @@ fn unmapped_memory_is_not_registered() {
     pages.protect(false);
     refused(reg(&file, domain, &[good], abi::KFI_SEND), Errno::EFAULT);
     // The values of a counter, which no program may write.
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
     let values = [iov(at, 16)];
     for writes in [abi::KFI_RECV, abi::KFI_READ, abi::KFI_REMOTE_WRITE] {
@@ -183,7 +147,7 @@ fn unmapped_memory_is_not_registered() {
 }
 
 fn read_only_memory_is_registered_for_reading_only() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(1);
     pages.protect(true);
     let whole = [iov(pages.addr(), PAGE as u64)];
@@ -210,7 +174,7 @@ fn limit_locked(pages: usize) {
 }
 
 fn regions_count_against_the_limit_of_locked_memory() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let pages = Pages::new(16);
     limit_locked(8);
     let at = pages.addr();
@@ -249,29 +213,19 @@ fn regions_count_against_the_limit_of_locked_memory() {
 }
 
 fn operations_count_against_the_limit() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let party = file.party(domain, Call::sized());
     let pages = Pages::new(16);
     limit_locked(8);
-    let op = |opcode, count: usize, context| abi::kfabric_op {
-        opcode,
-        context,
-        buf: pages.addr(),
-        len: (count * PAGE) as u64,
-        peer: if opcode == abi::KFABRIC_OP_RECV {
-            abi::KFI_ADDR_UNSPEC
-        } else {
-            party.me
-        },
-        ..Default::default()
+    let op = |opcode, count: usize, context| {
+        data!(kfabric_op:
+            opcode, context, buf: pages.addr(), len: (count * PAGE) as u64,
+            peer: if opcode == abi::KFABRIC_OP_RECV { abi::KFI_ADDR_UNSPEC } else { party.me }
+        )
     };
     let cancel = |context| {
-        file.call(abi::kfabric_ep_cancel {
-            ep: party.ep,
-            context,
-            ..Call::sized()
-        })
-        .expect("cancel");
+        file.call(arg!(kfabric_ep_cancel: ep: party.ep, context))
+            .expect("cancel");
         refused(file.cq_read(party.cq), Errno::KFI_EAVAIL);
         file.cq_readerr(party.cq).expect("readerr");
     };
@@ -307,18 +261,9 @@ fn operations_count_against_the_limit() {
 
 /// mmap(2) of the device; returns the address.
 fn map(file: &File, offset: u64, len: usize, prot: ProtFlags) -> Result<u64, i32> {
-    map_as(file, offset, len, prot, MapFlags::SHARED)
-}
-
-fn map_as(
-    file: &File,
-    offset: u64,
-    len: usize,
-    prot: ProtFlags,
-    flags: MapFlags,
-) -> Result<u64, i32> {
+    let at = std::ptr::null_mut();
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset) };
+    let at = unsafe { rustix::mm::mmap(at, len, prot, MapFlags::SHARED, file, offset) };
     at.map(|at| at.expose_provenance() as u64)
         .map_err(|e| e.raw_os_error())
 }
@@ -327,27 +272,17 @@ fn ptr(addr: u64) -> *mut std::ffi::c_void {
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
-const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
 
 fn invalid_offsets_are_not_mapped() {
-    let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
-    let cq = file
-        .call(abi::kfabric_cq_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cq");
+    let (file, fabric, domain) = File::open().and_domain();
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
+    let cq = file.call(arg!(kfabric_cq_open: domain)).expect("cq");
     // A valid offset of a handle.
     let window = cntr.page_offset / u64::from(cntr.handle);
-    let (eq, av) = (file.eq(fabric), file.av(domain));
-    for handle in [fabric, domain, eq, av, 0, 60_000, 65_535, 65_536] {
+    let (eq, av, ep) = (file.eq(fabric), file.av(domain), file.ep(domain));
+    let none = [0, 60_000, 65_535, 65_536, u32::MAX];
+    for handle in [fabric, domain, eq, av, ep].into_iter().chain(none) {
         let result = map(&file, u64::from(handle) * window, PAGE, ProtFlags::READ);
         assert_eq!(result, Err(EINVAL), "handle {handle}");
     }
@@ -365,23 +300,14 @@ fn invalid_offsets_are_not_mapped() {
     file.close_all(&[cntr.handle]);
     let result = map(&file, cntr.page_offset, PAGE, ProtFlags::READ);
     assert_eq!(result, Err(EINVAL));
-    file.close_all(&[cq.handle, eq, av, domain, fabric]);
+    file.close_all(&[cq.handle, eq, av, ep, domain, fabric]);
 }
 
 fn mappings_that_are_too_long_are_refused() {
-    let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
+    let (file, fabric, domain) = File::open().and_domain();
+    let cntr = file.call(arg!(kfabric_cntr_open: domain)).expect("cntr");
     let cq = file
-        .call(abi::kfabric_cq_open {
-            domain,
-            entries: 256,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_cq_open: domain, entries: 256))
         .expect("cq");
     let ring = (cq.ring_size as usize).next_multiple_of(PAGE);
     for (offset, len) in [(cntr.page_offset, PAGE), (cq.ring_offset, ring)] {
@@ -398,42 +324,4 @@ fn mappings_that_are_too_long_are_refused() {
         assert!(longer.is_err(), "{longer:?}");
     }
     file.close_all(&[cntr.handle, cq.handle, domain, fabric]);
-}
-
-fn a_counter_is_mapped_for_reading_only() {
-    let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
-    for prot in [ProtFlags::WRITE, ProtFlags::READ | ProtFlags::WRITE] {
-        assert_eq!(map(&file, cntr.page_offset, PAGE, prot), Err(EACCES));
-    }
-    let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
-    // SAFETY: the mapping is the test's.
-    let result =
-        unsafe { rustix::mm::mprotect(ptr(at), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
-    assert_eq!(result.map_err(|e| e.raw_os_error()), Err(EACCES));
-    file.close_all(&[cntr.handle, domain, fabric]);
-}
-
-fn mappings_outlive_their_objects() {
-    let (file, fabric, domain) = domain();
-    let cntr = file
-        .call(abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        })
-        .expect("cntr");
-    file.cntr_modify(cntr.handle, abi::KFABRIC_CNTR_ADD, 5)
-        .expect("add");
-    let at = map(&file, cntr.page_offset, PAGE, ProtFlags::READ).expect("mmap");
-    // A mapping is not a use of the object.
-    file.close_all(&[cntr.handle, domain, fabric]);
-    drop(file);
-    // SAFETY: mapped for reading, as long as nobody unmaps it.
-    let value = unsafe { ptr(at).cast::<u64>().read_volatile() };
-    assert_eq!(value, 5);
 }

@@ -3,15 +3,13 @@
 
 use crate::{
     abi_bind::COUNTED,
+    abi_budget::one_of_each,
     abi_threads::{as_user, while_waiting},
     abi_world::World,
     harness::tests,
-    raw::{File, in_ms, ipv4, refused, text},
+    raw::{File, arg, in_ms, refused, text},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{collections::HashSet, os::fd::FromRawFd, os::fd::OwnedFd};
 
@@ -114,19 +112,12 @@ fn objects_to_which_others_are_bound_are_busy() {
 }
 
 fn members_of_sets_are_busy() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     for member in [file.cq(domain), file.cntr(domain)] {
         let poll = file.poll_set(domain);
         let change = |remove| {
-            file.call(abi::kfabric_poll_change {
-                poll,
-                handle: member,
-                remove,
-                ..Call::sized()
-            })
-            .expect("poll_change");
+            file.call(arg!(kfabric_poll_change: poll, handle: member, remove))
+                .expect("poll_change");
         };
         change(0);
         refused(file.close(member), Errno::EBUSY);
@@ -135,67 +126,31 @@ fn members_of_sets_are_busy() {
         busy_until_closed(&file, member, poll);
     }
     let wait_obj = abi::KFI_WAIT_SET;
-    /// Makes a member of the wait set, of a fabric and a domain.
-    type Maker = fn(&File, u32, u32, u32) -> u32;
-    let makers: [Maker; 3] = [
-        |file, fabric, _, wait_set| {
-            file.make(abi::kfabric_eq_open {
-                fabric,
-                wait_obj: abi::KFI_WAIT_SET,
-                wait_set,
-                ..Call::sized()
-            })
-        },
-        |file, _, domain, wait_set| {
-            file.make(abi::kfabric_cq_open {
-                domain,
-                wait_obj: abi::KFI_WAIT_SET,
-                wait_set,
-                ..Call::sized()
-            })
-        },
-        |file, _, domain, wait_set| {
-            file.make(abi::kfabric_cntr_open {
-                domain,
-                wait_obj: abi::KFI_WAIT_SET,
-                wait_set,
-                ..Call::sized()
-            })
-        },
-    ];
-    for make in makers {
+    for index in 0..3 {
         let wait_set = file.wait_set(fabric);
-        let member = make(&file, fabric, domain, wait_set);
-        busy_until_closed(&file, wait_set, member);
+        let mut members = file.waitable_objects(fabric, domain, wait_obj, wait_set);
+        // The last member keeps it busy.
+        members.swap(index, 2);
+        file.close_all(&members[..2]);
+        busy_until_closed(&file, wait_set, members[2]);
     }
     // An object that could not be opened is no member.
     let wait_set = file.wait_set(fabric);
-    let arg = abi::kfabric_cntr_open {
-        domain,
-        events: 1,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_cntr_open: domain, events: 1, wait_obj, wait_set);
     refused(file.call(arg), Errno::EINVAL);
     file.close_all(&[wait_set, domain, fabric]);
 }
 
 /// A descriptor of `handle`.
 pub(crate) fn getwait(file: &File, handle: u32) -> Result<OwnedFd, Errno> {
-    let arg = file.call(abi::kfabric_getwait {
-        handle,
-        ..Call::sized()
-    })?;
+    let arg = file.call(arg!(kfabric_getwait: handle))?;
     // SAFETY: the call made it for us.
     #[allow(unsafe_code, reason = "a new descriptor")]
     Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
 }
 
 fn a_descriptor_keeps_its_object_busy() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     for object in [
         file.cntr(domain),
         file.cq(domain),
@@ -205,6 +160,8 @@ fn a_descriptor_keeps_its_object_busy() {
         let fd = getwait(&file, object).expect("getwait");
         let flags = rustix::io::fcntl_getfd(&fd).expect("fcntl");
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        let flags = rustix::fs::fcntl_getfl(&fd).expect("fcntl");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
         refused(file.close(object), Errno::EBUSY);
         let copy = fd.try_clone().expect("dup");
         drop(fd);
@@ -217,9 +174,7 @@ fn a_descriptor_keeps_its_object_busy() {
 }
 
 fn a_waiter_keeps_the_object_busy() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let mut buffer = [0u64; 8];
     let buf = crate::raw::addr_of_mut(&mut buffer);
     let cq = file.cq(domain);
@@ -227,63 +182,32 @@ fn a_waiter_keeps_the_object_busy() {
         || file.cq_wait(cq, abi::KFABRIC_FOREVER),
         |_| {
             refused(file.close(cq), Errno::EBUSY);
-            file.call(abi::kfabric_cq_signal {
-                cq,
-                ..Call::sized()
-            })
-            .expect("signal");
+            file.call(arg!(kfabric_cq_signal: cq)).expect("signal");
         },
     );
     refused(result, Errno::EAGAIN);
     let eq = file.eq(fabric);
     while_waiting(
-        || {
-            file.call(abi::kfabric_eq_read {
-                eq,
-                deadline: abi::KFABRIC_FOREVER,
-                buf,
-                len: 8,
-                ..Call::sized()
-            })
-        },
+        || file.call(arg!(kfabric_eq_read: eq, deadline: abi::KFABRIC_FOREVER, buf, len: 8)),
         |_| {
             refused(file.close(eq), Errno::EBUSY);
-            file.call(abi::kfabric_eq_write {
-                eq,
-                buf,
-                len: 8,
-                ..Call::sized()
-            })
-            .expect("eq write");
+            file.call(arg!(kfabric_eq_write: eq, buf, len: 8))
+                .expect("eq write");
         },
     )
     .expect("eq read");
     let cntr = file.cntr(domain);
     while_waiting(
-        || {
-            file.call(abi::kfabric_cntr_wait {
-                cntr,
-                threshold: 1,
-                deadline: abi::KFABRIC_FOREVER,
-                ..Call::sized()
-            })
-        },
+        || file.call(arg!(kfabric_cntr_wait: cntr, threshold: 1, deadline: abi::KFABRIC_FOREVER)),
         |_| {
             refused(file.close(cntr), Errno::EBUSY);
-            file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-                .expect("add");
+            file.cntr_add(cntr, 1);
         },
     )
     .expect("cntr wait");
     let wait_set = file.wait_set(fabric);
     let result = while_waiting(
-        || {
-            file.call(abi::kfabric_wait {
-                wait_set,
-                deadline: in_ms(400),
-                ..Call::sized()
-            })
-        },
+        || file.call(arg!(kfabric_wait: wait_set, deadline: in_ms(400))),
         |_| refused(file.close(wait_set), Errno::EBUSY),
     );
     refused(result, Errno::ETIMEDOUT);
@@ -334,9 +258,7 @@ fn one_of_many_concurrent_closes_succeeds() {
 }
 
 fn the_number_of_handles_is_limited() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let mut handles = HashSet::from([fabric, domain]);
     let begin = std::time::Instant::now();
     for _ in 0..abi::KFABRIC_MAX_HANDLES - 2 {
@@ -347,50 +269,12 @@ fn the_number_of_handles_is_limited() {
     let making = begin.elapsed();
     let page = crate::raw::Pages::new(1);
     let none_left = || {
-        refused(file.call(abi::kfabric_fabric_open::sized()), Errno::EMFILE);
-        let arg = abi::kfabric_domain_open {
-            fabric,
-            link: text(crate::host::LINK),
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_eq_open {
-            fabric,
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_wait_open {
-            fabric,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_av_open {
-            domain,
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_cq_open {
-            domain,
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_cntr_open {
-            domain,
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_poll_open {
-            domain,
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        let arg = abi::kfabric_ep_open {
-            domain,
-            ..Call::sized()
-        };
-        refused(file.call(arg), Errno::EMFILE);
-        refused(file.reg(domain, page.addr(), 8, 1), Errno::EMFILE);
+        for (class, made) in one_of_each(&file, fabric, domain, page.addr())
+            .into_iter()
+            .enumerate()
+        {
+            assert_eq!(made, Err(Errno::EMFILE), "class {class}");
+        }
     };
     none_left();
     // No object was made from it.
@@ -410,9 +294,7 @@ fn the_number_of_handles_is_limited() {
 }
 
 fn the_number_of_descriptors_is_limited() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let objects = [
         file.cntr(domain),
         file.cq(domain),
@@ -450,9 +332,7 @@ fn the_number_of_descriptors_is_limited() {
 }
 
 fn all_wait_objects_but_none_have_descriptors() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let wait_set = file.wait_set(fabric);
     for (wait_obj, wait_set) in [
         (abi::KFI_WAIT_NONE, 0),
@@ -469,11 +349,7 @@ fn all_wait_objects_but_none_have_descriptors() {
         }
     }
     // A wait set always has a wait object.
-    let unspec = file.make(abi::kfabric_wait_open {
-        fabric,
-        wait_obj: abi::KFI_WAIT_UNSPEC,
-        ..Call::sized()
-    });
+    let unspec = file.make(arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_UNSPEC));
     drop(getwait(&file, unspec).expect("getwait"));
     file.close_all(&[unspec, wait_set, domain, fabric]);
 }
@@ -481,25 +357,9 @@ fn all_wait_objects_but_none_have_descriptors() {
 fn a_domain_needs_a_link() {
     let file = File::open();
     let fabric = file.fabric();
-    let open = |link: &str| {
-        file.call(abi::kfabric_domain_open {
-            fabric,
-            link: text(link),
-            ..Call::sized()
-        })
-    };
+    let open = |link: &str| file.call(arg!(kfabric_domain_open: fabric, link: text(link)));
     for link in ["", "nolink", "a/b", "a b", "sixteen-letters!", "LO0"] {
         refused(open(link), Errno::ENODEV);
     }
     file.close_all(&[fabric]);
-    // And endpoints, an address of it.
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    let arg = abi::kfabric_ep_open {
-        domain,
-        src_addr: ipv4([10, 99, 99, 99], 0),
-        ..Call::sized()
-    };
-    refused(file.call(arg), Errno::EADDRNOTAVAIL);
-    file.close_all(&[domain, fabric]);
 }

@@ -11,12 +11,9 @@ pub(crate) use self::rig::{LARGE, OPCODES, Rig, SMALL, is_receive};
 
 use crate::{
     harness::tests,
-    raw::{BAD_ADDRS, PAGE, Pages, addr_of, bytes_of, ipv4, refused},
+    raw::{BAD_ADDRS, PAGE, Pages, addr_of, arg, bytes_of, ipv4, refused, with},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 
 tests![
     invalid_lists_are_refused,
@@ -37,13 +34,7 @@ tests![
 fn invalid_lists_are_refused() {
     let rig = Rig::new();
     let ops = [rig.op(abi::KFABRIC_OP_SEND, SMALL)];
-    let good = abi::kfabric_post {
-        ep: rig.ep,
-        ops: addr_of(&ops),
-        count: 1,
-        op_size: 128,
-        ..Call::sized()
-    };
+    let good = arg!(kfabric_post: ep: rig.ep, ops: addr_of(&ops), count: 1, op_size: 128);
     for count in [0, abi::KFABRIC_MAX_POST + 1, u32::MAX] {
         let mut arg = abi::kfabric_post { count, ..good };
         assert_eq!(rig.file.call_mut(&mut arg), Err(Errno::EINVAL));
@@ -66,13 +57,8 @@ fn operations_of_an_invalid_size_are_refused() {
     let op = rig.op(abi::KFABRIC_OP_RECV, SMALL);
     let list = Pages::new(4);
     let post = |op_size: u32| {
-        rig.file.call(abi::kfabric_post {
-            ep: rig.ep,
-            ops: list.addr(),
-            count: 2,
-            op_size,
-            ..Call::sized()
-        })
+        rig.file
+            .call(arg!(kfabric_post: ep: rig.ep, ops: list.addr(), count: 2, op_size))
     };
     for op_size in [0, 1, 64, 127] {
         refused(post(op_size), Errno::EINVAL);
@@ -131,31 +117,16 @@ fn unknown_opcodes_and_reserved_fields_are_refused() {
         let datatype = 1u16.checked_shl(bit).unwrap_or(1);
         let (op, compare_iov_count, result_iov_count) = (datatype, datatype, datatype);
         for wrong in [
-            abi::kfabric_op {
-                compare_iov_count,
-                ..good
-            },
-            abi::kfabric_op {
-                result_iov_count,
-                ..good
-            },
+            with!(good; compare_iov_count),
+            with!(good; result_iov_count),
             abi::kfabric_op { compare, ..good },
             abi::kfabric_op { result, ..good },
             abi::kfabric_op { result_mr, ..good },
             abi::kfabric_op { datatype, ..good },
             abi::kfabric_op { op, ..good },
-            abi::kfabric_op {
-                trigger_event: result_mr,
-                ..good
-            },
-            abi::kfabric_op {
-                trigger_cntr: result_mr,
-                ..good
-            },
-            abi::kfabric_op {
-                threshold: compare,
-                ..good
-            },
+            with!(good; trigger_event: result_mr),
+            with!(good; trigger_cntr: result_mr),
+            with!(good; threshold: compare),
         ] {
             rig.refuse(wrong, Errno::EINVAL);
         }
@@ -187,11 +158,7 @@ fn invalid_flags_of_operations_are_refused() {
         for bit in 0..64 {
             for control in [0, abi::KFABRIC_OP_EXPLICIT] {
                 if known & 1 << bit == 0 {
-                    let wrong = abi::kfabric_op {
-                        flags: 1 << bit,
-                        control,
-                        ..rig.op(opcode, SMALL)
-                    };
+                    let wrong = with!(rig.op(opcode, SMALL); flags: 1 << bit, control);
                     // The endpoint lacks the capability.
                     let is_rma = matches!(opcode, abi::KFABRIC_OP_WRITE | abi::KFABRIC_OP_READ);
                     let errno = match wrong.flags {
@@ -208,10 +175,7 @@ fn invalid_flags_of_operations_are_refused() {
     // Flags that are invalid together, or alone.
     let both = abi::KFI_PEEK | abi::KFI_CLAIM;
     for flags in [abi::KFI_DISCARD, abi::KFI_DISCARD | both] {
-        let wrong = abi::kfabric_op {
-            flags,
-            ..rig.op(abi::KFABRIC_OP_TRECV, SMALL)
-        };
+        let wrong = with!(rig.op(abi::KFABRIC_OP_TRECV, SMALL); flags);
         rig.refuse(wrong, Errno::EINVAL);
     }
     rig.finish();
@@ -251,10 +215,7 @@ fn missing_capabilities_are_refused() {
         (abi::KFI_RMA | abi::KFI_REMOTE_READ, vec![]),
         (abi::KFI_RMA | abi::KFI_REMOTE_WRITE, vec![]),
     ] {
-        let rig = Rig::with(abi::kfabric_ep_open {
-            caps,
-            ..Call::sized()
-        });
+        let rig = Rig::with(arg!(kfabric_ep_open: caps));
         for opcode in OPCODES {
             if !can.contains(&opcode) {
                 for len in [0, SMALL, LARGE] {
@@ -266,17 +227,11 @@ fn missing_capabilities_are_refused() {
     }
     // The default does not have this.
     let rig = Rig::new();
-    let multi = abi::kfabric_op {
-        flags: abi::KFI_MULTI_RECV,
-        ..rig.op(recv, LARGE)
-    };
+    let multi = with!(rig.op(recv, LARGE); flags: abi::KFI_MULTI_RECV);
     rig.refuse(multi, Errno::EOPNOTSUPP);
     // Without its capability a source that a receive names is ignored.
     for (opcode, peer) in [(recv, 77), (trecv, rig.me)] {
-        let directed = abi::kfabric_op {
-            peer,
-            ..rig.op(opcode, SMALL)
-        };
+        let directed = with!(rig.op(opcode, SMALL); peer);
         rig.post(directed).expect("recv");
         rig.cancel(directed.context);
     }
@@ -284,11 +239,7 @@ fn missing_capabilities_are_refused() {
 }
 
 fn operations_without_room_in_a_queue_are_refused() {
-    let rig = Rig::with(abi::kfabric_ep_open {
-        tx_size: 1,
-        rx_size: 1,
-        ..Call::sized()
-    });
+    let rig = Rig::with(arg!(kfabric_ep_open: tx_size: 1, rx_size: 1));
     for (first, context) in [
         (rig.op(abi::KFABRIC_OP_RECV, SMALL), 1000),
         (rig.op(abi::KFABRIC_OP_TRECV, LARGE), 1002),
@@ -309,10 +260,7 @@ fn operations_without_room_for_completions_are_refused() {
     let rig = Rig::new();
     // Waiting receives have their room already.
     for context in [1, 2] {
-        let recv = abi::kfabric_op {
-            context,
-            ..rig.op(abi::KFABRIC_OP_TRECV, SMALL)
-        };
+        let recv = with!(rig.op(abi::KFABRIC_OP_TRECV, SMALL); context);
         rig.post(recv).expect("recv");
     }
     for opcode in OPCODES {
@@ -338,14 +286,8 @@ fn operations_without_room_for_completions_are_refused() {
 }
 
 fn injected_messages_without_room_at_the_peer_are_refused() {
-    let rig = Rig::with(abi::kfabric_ep_open {
-        total_buffered_recv: SMALL,
-        ..Call::sized()
-    });
-    let inject = |len| abi::kfabric_op {
-        flags: abi::KFI_INJECT,
-        ..rig.op(abi::KFABRIC_OP_SEND, len)
-    };
+    let rig = Rig::with(arg!(kfabric_ep_open: total_buffered_recv: SMALL));
+    let inject = |len| with!(rig.op(abi::KFABRIC_OP_SEND, len); flags: abi::KFI_INJECT);
     rig.refuse(inject(SMALL + 1), Errno::EAGAIN);
     rig.post(inject(SMALL)).expect("there is room for this");
     for _ in 0..5 {
@@ -359,10 +301,7 @@ fn injected_messages_without_room_at_the_peer_are_refused() {
     rig.post(rig.op(abi::KFABRIC_OP_TSEND, LARGE))
         .expect("a send that waits");
     for opcode in [abi::KFABRIC_OP_SEND, abi::KFABRIC_OP_WRITE] {
-        let fenced = abi::kfabric_op {
-            flags: abi::KFI_FENCE,
-            ..rig.op(opcode, SMALL)
-        };
+        let fenced = with!(rig.op(opcode, SMALL); flags: abi::KFI_FENCE);
         rig.refuse(fenced, Errno::EAGAIN);
     }
     rig.cancel(1003);
@@ -370,20 +309,16 @@ fn injected_messages_without_room_at_the_peer_are_refused() {
 }
 
 fn unknown_peers_are_refused() {
-    let rig = Rig::with(abi::kfabric_ep_open {
-        caps: abi::KFI_MSG | abi::KFI_TAGGED | abi::KFI_RMA | abi::KFI_DIRECTED_RECV,
-        ..Call::sized()
-    });
+    let rig = Rig::with(arg!(kfabric_ep_open:
+        caps: abi::KFI_MSG | abi::KFI_TAGGED | abi::KFI_RMA | abi::KFI_DIRECTED_RECV
+    ));
     let nobody = rig
         .file
         .insert(rig.av, ipv4([127, 0, 0, 99], 99))
         .expect("insert");
     for opcode in OPCODES {
         for len in [0, SMALL, LARGE] {
-            let to = |peer| abi::kfabric_op {
-                peer,
-                ..rig.op(opcode, len)
-            };
+            let to = |peer| with!(rig.op(opcode, len); peer);
             rig.refuse(to(77), Errno::ENOENT);
             if !is_receive(opcode) {
                 rig.refuse(to(abi::KFI_ADDR_UNSPEC), Errno::ENOENT);
@@ -401,10 +336,7 @@ fn unknown_peers_are_refused() {
     rig.file.enable(ep).expect("enable");
     let name = rig.file.ep_name(ep).expect("name");
     let peer = rig.file.insert(rig.av, name).expect("insert");
-    let to_it = abi::kfabric_op {
-        peer,
-        ..rig.op(abi::KFABRIC_OP_SEND, SMALL)
-    };
+    let to_it = with!(rig.op(abi::KFABRIC_OP_SEND, SMALL); peer);
     rig.post(to_it).expect("send");
     rig.file.cq_read(rig.cq).expect("sent");
     rig.file.close_all(&[ep, cq]);
@@ -412,12 +344,7 @@ fn unknown_peers_are_refused() {
     // And one that was removed from the AV.
     let gone = [peer];
     rig.file
-        .call(abi::kfabric_av_remove {
-            av: rig.av,
-            fi_addrs: addr_of(&gone),
-            count: 1,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_av_remove: av: rig.av, fi_addrs: addr_of(&gone), count: 1))
         .expect("remove");
     rig.refuse(to_it, Errno::ENOENT);
     rig.finish();
@@ -425,11 +352,7 @@ fn unknown_peers_are_refused() {
 
 fn a_claim_without_a_claimed_message_is_refused() {
     let rig = Rig::new();
-    let claim = |flags| abi::kfabric_op {
-        flags,
-        context: 5,
-        ..rig.op(abi::KFABRIC_OP_TRECV, SMALL)
-    };
+    let claim = |flags| with!(rig.op(abi::KFABRIC_OP_TRECV, SMALL); flags, context: 5);
     // No message has been claimed before.
     rig.refuse(claim(abi::KFI_CLAIM), Errno::ENOMSG);
     rig.refuse(claim(abi::KFI_CLAIM | abi::KFI_DISCARD), Errno::ENOMSG);
@@ -446,14 +369,8 @@ fn a_claim_without_a_claimed_message_is_refused() {
 
 fn operations_before_a_refused_one_are_posted() {
     let rig = Rig::new();
-    let recv = |context| abi::kfabric_op {
-        context,
-        ..rig.op(abi::KFABRIC_OP_RECV, SMALL)
-    };
-    let bad = abi::kfabric_op {
-        opcode: 9,
-        ..recv(3)
-    };
+    let recv = |context| with!(rig.op(abi::KFABRIC_OP_RECV, SMALL); context);
+    let bad = with!(recv(3); opcode: 9);
     let (arg, result) = rig.file.post(rig.ep, &[recv(1), recv(2), bad, recv(4)]);
     assert_eq!(result, Ok(()));
     assert_eq!((arg.done, arg.error), (2, Errno::EINVAL.raw() as u32));
@@ -463,13 +380,9 @@ fn operations_before_a_refused_one_are_posted() {
     // The second of two is not there.
     let list = Pages::new(1);
     list.write(PAGE - 128 - 64, &bytes_of(&recv(1)));
-    let mut arg = abi::kfabric_post {
-        ep: rig.ep,
-        ops: list.before_hole(128 + 64),
-        count: 2,
-        op_size: 128,
-        ..Call::sized()
-    };
+    let mut arg = arg!(kfabric_post:
+        ep: rig.ep, ops: list.before_hole(128 + 64), count: 2, op_size: 128
+    );
     assert_eq!(rig.file.call_mut(&mut arg), Ok(()));
     assert_eq!((arg.done, arg.error), (1, Errno::EFAULT.raw() as u32));
     rig.cancel(1);
@@ -484,13 +397,7 @@ fn operations_before_a_refused_one_are_posted() {
 fn a_post_with_unwritable_results_posts_nothing() {
     let rig = Rig::new();
     let ops = [rig.op(abi::KFABRIC_OP_WRITE, SMALL)];
-    let arg = abi::kfabric_post {
-        ep: rig.ep,
-        ops: addr_of(&ops),
-        count: 1,
-        op_size: 128,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_post: ep: rig.ep, ops: addr_of(&ops), count: 1, op_size: 128);
     let page = Pages::new(1);
     page.write(0, &bytes_of(&arg));
     page.protect(true);

@@ -5,12 +5,9 @@
 use crate::{
     abi_post::{LARGE, OPCODES, Rig, SMALL, is_receive},
     harness::tests,
-    raw::{ALL_ACCESS, BAD_ADDRS, PAGE, Pages, addr_of},
+    raw::{ALL_ACCESS, BAD_ADDRS, PAGE, Pages, addr_of, arg, with},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 
 tests![
     messages_that_are_too_long_are_refused,
@@ -31,11 +28,7 @@ fn messages_that_are_too_long_are_refused() {
             addr: rig.pages.addr(),
             len: most / 2 + 1,
         }; 2];
-        let list = abi::kfabric_op {
-            buf: addr_of(&halves),
-            iov_count: 2,
-            ..rig.op(opcode, 0)
-        };
+        let list = with!(rig.op(opcode, 0); buf: addr_of(&halves), iov_count: 2);
         rig.refuse(list, Errno::EMSGSIZE);
     }
     rig.check();
@@ -45,26 +38,17 @@ fn messages_that_are_too_long_are_refused() {
         abi::KFABRIC_OP_WRITE,
     ] {
         for len in [257, LARGE] {
-            let inject = abi::kfabric_op {
-                flags: abi::KFI_INJECT,
-                ..rig.op(opcode, len)
-            };
+            let inject = with!(rig.op(opcode, len); flags: abi::KFI_INJECT);
             rig.refuse(inject, Errno::EMSGSIZE);
         }
     }
     rig.check();
     rig.finish();
     // The endpoint's default injects.
-    let rig = Rig::with(abi::kfabric_ep_open {
-        tx_op_flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
-        ..Call::sized()
-    });
+    let rig = Rig::with(arg!(kfabric_ep_open: tx_op_flags: abi::KFI_INJECT | abi::KFI_COMPLETION));
     rig.refuse(rig.op(abi::KFABRIC_OP_SEND, LARGE), Errno::EMSGSIZE);
     // Explicit flags replace the defaults.
-    let explicit = abi::kfabric_op {
-        control: abi::KFABRIC_OP_EXPLICIT,
-        ..rig.op(abi::KFABRIC_OP_TSEND, LARGE)
-    };
+    let explicit = with!(rig.op(abi::KFABRIC_OP_TSEND, LARGE); control: abi::KFABRIC_OP_EXPLICIT);
     rig.post(explicit).expect("not injected");
     rig.cancel(1003);
     rig.finish();
@@ -87,33 +71,21 @@ fn unmapped_buffers_are_refused() {
     for opcode in OPCODES {
         for len in [SMALL, LARGE] {
             for buf in gone {
-                let wrong = abi::kfabric_op {
-                    buf,
-                    ..rig.op(opcode, len)
-                };
+                let wrong = with!(rig.op(opcode, len); buf);
                 rig.refuse(wrong, Errno::EFAULT);
             }
             if is_receive(opcode) || opcode == abi::KFABRIC_OP_READ {
-                let wrong = abi::kfabric_op {
-                    buf: read_only.addr(),
-                    ..rig.op(opcode, len)
-                };
+                let wrong = with!(rig.op(opcode, len); buf: read_only.addr());
                 rig.refuse(wrong, Errno::EFAULT);
             }
         }
         // A range that wraps, where its pages are pinned.
-        let wrong = abi::kfabric_op {
-            buf: u64::MAX - 4095,
-            ..rig.op(opcode, LARGE)
-        };
+        let wrong = with!(rig.op(opcode, LARGE); buf: u64::MAX - 4095);
         rig.refuse(wrong, Errno::EINVAL);
         rig.check();
     }
     // An operation without bytes has no buffer.
-    let nothing = abi::kfabric_op {
-        buf: BAD_ADDRS[1],
-        ..rig.op(abi::KFABRIC_OP_WRITE, 0)
-    };
+    let nothing = with!(rig.op(abi::KFABRIC_OP_WRITE, 0); buf: BAD_ADDRS[1]);
     rig.post(nothing).expect("no bytes");
     rig.file.cq_read(rig.cq).expect("written");
     rig.finish();
@@ -124,10 +96,10 @@ fn invalid_lists_of_buffers_are_refused() {
     let at = rig.pages.addr();
     let piece = |addr, len| abi::kfabric_iov { addr, len };
     for opcode in OPCODES {
-        let list = |iov: &[abi::kfabric_iov], iov_count: usize| abi::kfabric_op {
-            buf: addr_of(iov),
-            iov_count: iov_count as u32,
-            ..rig.op(opcode, 0)
+        let list = |iov: &[abi::kfabric_iov], iov_count: usize| {
+            with!(rig.op(opcode, 0);
+                buf: addr_of(iov), iov_count: iov_count as u32
+            )
         };
         let good = vec![piece(at, 1); 257];
         rig.refuse(list(&good, 257), Errno::EINVAL);
@@ -137,11 +109,7 @@ fn invalid_lists_of_buffers_are_refused() {
         rig.refuse(list(&wraps, 2), Errno::EINVAL);
         // The list, or the memory of an element, is not mapped.
         for buf in BAD_ADDRS.into_iter().chain([rig.pages.before_hole(24)]) {
-            let wrong = abi::kfabric_op {
-                buf,
-                iov_count: 2,
-                ..rig.op(opcode, 0)
-            };
+            let wrong = with!(rig.op(opcode, 0); buf, iov_count: 2);
             rig.refuse(wrong, Errno::EFAULT);
         }
         for len in [4, 5000] {
@@ -158,10 +126,10 @@ fn remote_and_local_lengths_must_be_equal() {
     let rig = Rig::new();
     for opcode in [abi::KFABRIC_OP_READ, abi::KFABRIC_OP_WRITE] {
         for len in [SMALL, LARGE] {
-            let list = |rma: &[abi::kfabric_rma_iov], rma_iov_count: usize| abi::kfabric_op {
-                rma_addr: addr_of(rma),
-                rma_iov_count: rma_iov_count as u32,
-                ..rig.op(opcode, len)
+            let list = |rma: &[abi::kfabric_rma_iov], rma_iov_count: usize| {
+                with!(rig.op(opcode, len);
+                    rma_addr: addr_of(rma), rma_iov_count: rma_iov_count as u32
+                )
             };
             let piece = |len| abi::kfabric_rma_iov {
                 addr: 0,
@@ -176,11 +144,7 @@ fn remote_and_local_lengths_must_be_equal() {
             rig.refuse(list(&[piece(len), piece(1)], 2), Errno::EINVAL);
             rig.refuse(list(&[piece(u64::MAX), piece(len + 1)], 2), Errno::EINVAL);
             for rma_addr in BAD_ADDRS.into_iter().chain([rig.pages.before_hole(36)]) {
-                let wrong = abi::kfabric_op {
-                    rma_addr,
-                    rma_iov_count: 2,
-                    ..rig.op(opcode, len)
-                };
+                let wrong = with!(rig.op(opcode, len); rma_addr, rma_iov_count: 2);
                 rig.refuse(wrong, Errno::EFAULT);
             }
             rig.check();
@@ -201,22 +165,14 @@ fn regions_without_the_access_are_refused() {
         (abi::KFABRIC_OP_WRITE, abi::KFI_WRITE),
     ] {
         for len in [SMALL, LARGE] {
-            let with = |mr, buf| abi::kfabric_op {
-                mr,
-                buf,
-                ..rig.op(opcode, len)
-            };
+            let with = |mr, buf| with!(rig.op(opcode, len); mr, buf);
             let iov = abi::kfabric_iov { addr: at, len };
             let reg = |access| {
                 rig.file
-                    .call(abi::kfabric_mr_reg {
-                        domain: rig.domain,
-                        iov: addr_of(&iov),
-                        iov_count: 1,
-                        access,
-                        requested_key: 2,
-                        ..Call::sized()
-                    })
+                    .call(arg!(kfabric_mr_reg:
+                        domain: rig.domain, iov: addr_of(&iov), iov_count: 1, access,
+                        requested_key: 2
+                    ))
                     .expect("mr")
                     .handle
             };
@@ -227,11 +183,7 @@ fn regions_without_the_access_are_refused() {
             let mr = reg(ALL_ACCESS & !needs);
             rig.refuse(with(mr, at), Errno::EACCES);
             let list = [iov];
-            let listed = abi::kfabric_op {
-                buf: addr_of(&list),
-                iov_count: 1,
-                ..with(mr, at)
-            };
+            let listed = with!(with(mr, at); buf: addr_of(&list), iov_count: 1);
             rig.refuse(listed, Errno::EACCES);
             rig.file.close_all(&[mr]);
             rig.refuse(with(mr, at), Errno::EBADF);

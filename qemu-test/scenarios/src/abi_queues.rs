@@ -5,13 +5,9 @@
 use crate::{
     abi_threads::while_waiting,
     harness::tests,
-    raw::{File, PAGE, Pages, addr_of_mut, bytes_of, in_ms, now, refused},
+    raw::{File, PAGE, Pages, addr_of_mut, arg, data, in_ms, now, refused, with},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
-use rustix::mm::{MapFlags, ProtFlags};
+use kfi::{Errno, abi};
 
 tests![
     wait_objects_of_queues_and_counters,
@@ -20,45 +16,21 @@ tests![
     an_entry_that_cannot_be_copied_stays,
     an_error_entry_comes_first,
     lost_completions_are_reported_once,
-    an_invalid_head_is_an_error,
     invalid_waits_on_a_cq_are_refused,
     a_wait_can_be_for_several_entries,
     a_signal_ends_waits,
 ];
 
-/// A file, a fabric and a domain.
-fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
-
 fn wait_objects_of_queues_and_counters() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let fabric2 = file.fabric();
     let (wait_set, other) = (file.wait_set(fabric), file.wait_set(fabric2));
     let refused_all = |wait_obj, wait_set| {
-        let eq = abi::kfabric_eq_open {
-            fabric,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        };
+        let eq = arg!(kfabric_eq_open: fabric, wait_obj, wait_set);
         refused(file.call(eq), Errno::EINVAL);
-        let cq = abi::kfabric_cq_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        };
+        let cq = arg!(kfabric_cq_open: domain, wait_obj, wait_set);
         refused(file.call(cq), Errno::EINVAL);
-        let cntr = abi::kfabric_cntr_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        };
+        let cntr = arg!(kfabric_cntr_open: domain, wait_obj, wait_set);
         refused(file.call(cntr), Errno::EINVAL);
     };
     for unknown in [4, 5, u32::MAX] {
@@ -87,34 +59,17 @@ fn wait_objects_of_queues_and_counters() {
         }
     }
     for wait_obj in [abi::KFI_WAIT_NONE, abi::KFI_WAIT_SET, 4, u32::MAX] {
-        let arg = abi::kfabric_wait_open {
-            fabric,
-            wait_obj,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_wait_open: fabric, wait_obj);
         refused(file.call(arg), Errno::EINVAL);
     }
     file.close_all(&[wait_set, other, domain, fabric, fabric2]);
 }
 
 fn sizes_and_formats() {
-    let (file, fabric, domain) = domain();
-    let eq = |entries| {
-        file.call(abi::kfabric_eq_open {
-            fabric,
-            entries,
-            ..Call::sized()
-        })
-    };
+    let (file, fabric, domain) = File::open().and_domain();
+    let eq = |entries| file.call(arg!(kfabric_eq_open: fabric, entries));
     let open = |entries, format, wait_obj, wait_cond| {
-        file.call(abi::kfabric_cq_open {
-            domain,
-            entries,
-            format,
-            wait_obj,
-            wait_cond,
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_cq_open: domain, entries, format, wait_obj, wait_cond))
     };
     let cq = |entries, format, cond| open(entries, format, abi::KFI_WAIT_UNSPEC, cond);
     for entries in [abi::KFABRIC_MAX_EQ + 1, u32::MAX] {
@@ -133,11 +88,7 @@ fn sizes_and_formats() {
         file.close_all(&[ignored.handle]);
     }
     for events in [1, u32::MAX] {
-        let arg = abi::kfabric_cntr_open {
-            domain,
-            events,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cntr_open: domain, events);
         refused(file.call(arg), Errno::EINVAL);
     }
     let largest = eq(abi::KFABRIC_MAX_EQ).expect("eq");
@@ -169,12 +120,8 @@ struct Rig {
 
 impl Rig {
     fn new(cq: abi::kfabric_cq_open) -> Self {
-        let (file, fabric, domain) = domain();
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            ..cq
-        });
+        let (file, fabric, domain) = File::open().and_domain();
+        let cq = file.make(with!(cq; domain, format: abi::KFI_CQ_FORMAT_TAGGED));
         let (tx_cq, av, ep) = (file.cq(domain), file.av(domain), file.ep(domain));
         file.bind(ep, tx_cq, abi::KFI_SEND).expect("bind");
         file.bind(ep, cq, abi::KFI_RECV).expect("bind");
@@ -195,43 +142,25 @@ impl Rig {
     }
 
     fn queue() -> Self {
-        Self::new(abi::kfabric_cq_open {
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
+        Self::new(arg!(kfabric_cq_open: wait_obj: abi::KFI_WAIT_QUEUE))
     }
 
     /// Sends itself an empty message: a receive with `context` completes.
     fn complete(&self, context: u64) {
-        let recv = abi::kfabric_op {
-            context,
-            peer: abi::KFI_ADDR_UNSPEC,
-            ..Default::default()
-        };
-        let send = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            flags: abi::KFI_INJECT,
-            peer: self.me,
-            ..Default::default()
-        };
+        let recv = data!(kfabric_op: context, peer: abi::KFI_ADDR_UNSPEC);
+        let send = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT, peer: self.me
+        );
         self.file.post_one(self.ep, recv).expect("recv");
         self.file.post_one(self.ep, send).expect("send");
     }
 
     /// A receive with `context` completes with an error.
     fn fail(&self, context: u64) {
-        let recv = abi::kfabric_op {
-            context,
-            peer: abi::KFI_ADDR_UNSPEC,
-            ..Default::default()
-        };
+        let recv = data!(kfabric_op: context, peer: abi::KFI_ADDR_UNSPEC);
         self.file.post_one(self.ep, recv).expect("recv");
         self.file
-            .call(abi::kfabric_ep_cancel {
-                ep: self.ep,
-                context,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_ep_cancel: ep: self.ep, context))
             .expect("cancel");
     }
 
@@ -259,12 +188,11 @@ fn an_empty_cq_gives_no_entries() {
     let deadline = in_ms(50);
     refused(rig.read(deadline), Errno::ETIMEDOUT);
     assert!(now() >= deadline);
+    // A deadline that has passed polls.
+    refused(rig.read(1), Errno::ETIMEDOUT);
     refused(rig.file.cq_readerr(rig.cq), Errno::EAGAIN);
     // A read that only waits.
-    let mut only = abi::kfabric_cq_read {
-        cq: rig.cq,
-        ..Call::sized()
-    };
+    let mut only = arg!(kfabric_cq_read: cq: rig.cq);
     refused(rig.file.call(only), Errno::EAGAIN);
     only.deadline = in_ms(20);
     refused(rig.file.call(only), Errno::ETIMEDOUT);
@@ -281,26 +209,16 @@ fn an_entry_that_cannot_be_copied_stays() {
     }
     let pages = Pages::new(1);
     let sources = Pages::new(1);
-    let arg = |entries: usize, sources_room: usize, deadline| abi::kfabric_cq_read {
-        cq: rig.cq,
-        buf: pages.before_hole(entries),
-        src_addrs: sources.before_hole(sources_room),
-        count: 4,
-        deadline,
-        ..Call::sized()
+    let arg = |entries: usize, sources_room: usize, deadline| {
+        arg!(kfabric_cq_read:
+            cq: rig.cq, buf: pages.before_hole(entries),
+            src_addrs: sources.before_hole(sources_room), count: 4, deadline
+        )
     };
     for deadline in [0, in_ms(1000)] {
         refused(rig.file.call(arg(40, 32, deadline)), Errno::EFAULT);
         refused(rig.file.call(arg(192, 4, deadline)), Errno::EFAULT);
     }
-    // Nor does an argument that cannot be written to.
-    let reported = Pages::new(1);
-    reported.write(0, &bytes_of(&arg(192, 32, 0)));
-    reported.protect(true);
-    refused(
-        rig.file.call_raw(abi::KFABRIC_IOC_CQ_READ, reported.addr()),
-        Errno::EFAULT,
-    );
     // If there is room for some, the call takes some.
     assert_eq!(rig.file.call(arg(100, 32, 0)).expect("read").count, 2);
     assert_eq!(rig.file.call(arg(192, 12, 0)).expect("read").count, 1);
@@ -316,20 +234,6 @@ fn an_error_entry_comes_first() {
     for deadline in [0, in_ms(1000)] {
         refused(rig.read(deadline), Errno::KFI_EAVAIL);
     }
-    let reported = Pages::new(1);
-    reported.write(
-        0,
-        &bytes_of(&abi::kfabric_cq_readerr {
-            cq: rig.cq,
-            ..Call::sized()
-        }),
-    );
-    reported.protect(true);
-    refused(
-        rig.file
-            .call_raw(abi::KFABRIC_IOC_CQ_READERR, reported.addr()),
-        Errno::EFAULT,
-    );
     let error = rig.file.cq_readerr(rig.cq).expect("readerr");
     assert_eq!(
         (error.op_context, error.err),
@@ -345,27 +249,17 @@ fn an_error_entry_comes_first() {
 }
 
 fn lost_completions_are_reported_once() {
-    let rig = Rig::new(abi::kfabric_cq_open {
-        entries: 1,
-        wait_obj: abi::KFI_WAIT_QUEUE,
-        ..Call::sized()
-    });
+    let rig = Rig::new(arg!(kfabric_cq_open: entries: 1, wait_obj: abi::KFI_WAIT_QUEUE));
     let pages = Pages::new(1);
     let mr = rig
         .file
         .reg(rig.domain, pages.addr(), PAGE as u64, 1)
         .expect("mr");
     let write = |data| {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_WRITE,
-            flags: abi::KFI_REMOTE_CQ_DATA,
-            buf: pages.addr(),
-            len: 8,
-            peer: rig.me,
-            data,
-            rma_key: 1,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_WRITE, flags: abi::KFI_REMOTE_CQ_DATA, buf: pages.addr(),
+            len: 8, peer: rig.me, data, rma_key: 1
+        );
         rig.file.post_one(rig.ep, op).expect("write");
         rig.file.cq_read(rig.tx_cq).expect("the write completes");
     };
@@ -385,109 +279,28 @@ fn lost_completions_are_reported_once() {
     rig.finish();
 }
 
-fn an_invalid_head_is_an_error() {
-    let (file, fabric, domain) = domain();
-    let opened = file
-        .call(abi::kfabric_cq_open {
-            domain,
-            entries: 8,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
-        .expect("cq");
-    let (cq, av, ep) = (opened.handle, file.av(domain), file.ep(domain));
-    file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
-        .expect("bind");
-    file.bind(ep, av, 0).expect("bind");
-    file.enable(ep).expect("enable");
-    let me = file
-        .insert(av, file.ep_name(ep).expect("name"))
-        .expect("insert");
-    let send = |context| {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            context,
-            peer: me,
-            ..Default::default()
-        };
-        file.post_one(ep, op).expect("send");
-    };
-    let len = opened.ring_size as usize;
-    #[allow(unsafe_code, reason = "the ring as a program maps it")]
-    // SAFETY: a new mapping; its head is an aligned word within it that is only accessed so.
-    let head = unsafe {
-        let at = rustix::mm::mmap(
-            std::ptr::null_mut(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED,
-            &file,
-            opened.ring_offset,
-        )
-        .expect("mmap");
-        let offset = std::mem::offset_of!(abi::kfabric_cq_ring, head);
-        std::sync::atomic::AtomicU64::from_ptr(at.cast::<u8>().add(offset).cast())
-    };
-    let order = std::sync::atomic::Ordering::SeqCst;
-    for context in 1..=3 {
-        send(context);
-    }
-    let one = |deadline| file.cq_wait(cq, deadline).map(|entry| entry.op_context);
-    assert_eq!(one(0), Ok(1));
-    let good = head.load(order);
-    // Behind the tail, or before what was taken.
-    for spoilt in [4, 5, 1 << 40, u64::MAX, good.wrapping_sub(1)] {
-        head.store(spoilt, order);
-        for deadline in [0, in_ms(1000)] {
-            refused(one(deadline), Errno::EIO);
-        }
-        // Completions go on, and none is lost.
-        head.store(good, order);
-    }
-    send(4);
-    for context in 2..=4 {
-        assert_eq!(one(0), Ok(context));
-    }
-    // The module accepts a head that was moved forward.
-    send(5);
-    send(6);
-    head.store(head.load(order) + 1, order);
-    assert_eq!(one(0), Ok(6));
-    refused(one(0), Errno::EAGAIN);
-    file.close_all(&[ep, cq, av, domain, fabric]);
-    // The pages stay as long as they are mapped.
-    head.store(7, order);
-    assert_eq!(head.load(order), 7);
-}
-
 fn invalid_waits_on_a_cq_are_refused() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let wait_set = file.wait_set(fabric);
     for (wait_obj, wait_set, signal) in [
         (abi::KFI_WAIT_NONE, 0, Err(Errno::EINVAL)),
         (abi::KFI_WAIT_SET, wait_set, Ok(())),
     ] {
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
+        let cq = file.make(arg!(kfabric_cq_open: domain, wait_obj, wait_set));
         for deadline in [in_ms(1000), abi::KFABRIC_FOREVER] {
             refused(file.cq_wait(cq, deadline), Errno::EINVAL);
+            // A read that only waits.
+            refused(
+                file.call(arg!(kfabric_cq_read: cq, deadline)),
+                Errno::EINVAL,
+            );
         }
         // A deadline that has passed polls, and the call returns `ETIMEDOUT`.
         refused(file.cq_read(cq), Errno::EAGAIN);
         for deadline in [1, in_ms(0)] {
             refused(file.cq_wait(cq, deadline), Errno::ETIMEDOUT);
         }
-        let arg = abi::kfabric_cq_signal {
-            cq,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_signal: cq);
         assert_eq!(file.call(arg).map(|_| ()), signal);
         file.close_all(&[cq]);
     }
@@ -500,22 +313,13 @@ fn a_wait_can_be_for_several_entries() {
         (abi::KFI_CQ_COND_NONE, false),
         (abi::KFI_CQ_COND_THRESHOLD, true),
     ] {
-        let rig = Rig::new(abi::kfabric_cq_open {
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            wait_cond,
-            ..Call::sized()
-        });
+        let rig = Rig::new(arg!(kfabric_cq_open: wait_obj: abi::KFI_WAIT_QUEUE, wait_cond));
         let mut entries = [0u64; 2 * 6];
         let mut read = |deadline| {
             rig.file
-                .call(abi::kfabric_cq_read {
-                    cq: rig.cq,
-                    buf: addr_of_mut(&mut entries),
-                    count: 2,
-                    cond: 2,
-                    deadline,
-                    ..Call::sized()
-                })
+                .call(arg!(kfabric_cq_read:
+                    cq: rig.cq, buf: addr_of_mut(&mut entries), count: 2, cond: 2, deadline
+                ))
                 .map(|arg| arg.count)
         };
         refused(read(in_ms(20)), Errno::ETIMEDOUT);
@@ -542,10 +346,7 @@ fn a_signal_ends_waits() {
     let rig = Rig::queue();
     let signal = || {
         rig.file
-            .call(abi::kfabric_cq_signal {
-                cq: rig.cq,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_cq_signal: cq: rig.cq))
             .expect("signal");
     };
     let result = while_waiting(|| rig.read(abi::KFABRIC_FOREVER), |_| signal());

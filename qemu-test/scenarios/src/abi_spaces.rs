@@ -6,12 +6,9 @@ use crate::{
     abi_threads::{NetNs, as_user, open_to_all},
     harness::tests,
     host::until,
-    raw::{File, Party, ipv4, refused, text},
+    raw::{File, Party, arg, data, ipv4, refused, text},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 
 tests![
     links_of_another_namespace_are_not_seen,
@@ -25,21 +22,13 @@ tests![
 ];
 
 fn add(file: &File, name: &str) {
-    file.call(abi::kfabric_link_add {
-        name: text(name),
-        netdev: text("lo"),
-        ..Call::sized()
-    })
-    .expect("link_add");
+    file.call(arg!(kfabric_link_add: name: text(name), netdev: text("lo")))
+        .expect("link_add");
 }
 
 fn domain_on(file: &File, fabric: u32, name: &str) -> Result<u32, Errno> {
-    file.call(abi::kfabric_domain_open {
-        fabric,
-        link: text(name),
-        ..Call::sized()
-    })
-    .map(|arg| arg.handle)
+    file.call(arg!(kfabric_domain_open: fabric, link: text(name)))
+        .map(|arg| arg.handle)
 }
 
 fn links_of_another_namespace_are_not_seen() {
@@ -51,10 +40,7 @@ fn links_of_another_namespace_are_not_seen() {
     });
     b.run(|| {
         assert!(links(&file).is_empty());
-        let arg = abi::kfabric_link_del {
-            name: text("same"),
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_link_del: name: text("same"));
         refused(file.call(arg), Errno::ENODEV);
         let fabric = file.fabric();
         refused(domain_on(&file, fabric, "same"), Errno::ENODEV);
@@ -73,24 +59,20 @@ fn links_of_another_namespace_are_not_seen() {
     // getinfo has the links of this namespace only.
     let offers = |netns: &NetNs| {
         netns.run(|| {
-            let arg = file.call(abi::kfabric_getinfo::sized()).expect("getinfo");
+            let arg = file.call(arg!(kfabric_getinfo)).expect("getinfo");
             arg.count
         })
     };
     assert!(offers(&a) >= 1 && offers(&b) >= 1);
     let empty = NetNs::new();
-    empty.run(|| refused(file.call(abi::kfabric_getinfo::sized()), Errno::ENODATA));
+    empty.run(|| refused(file.call(arg!(kfabric_getinfo)), Errno::ENODATA));
 }
 
 /// A second link, on an interface of its own.
 fn add_second(file: &File) {
     crate::raw::ip("link add abis0 type dummy");
-    file.call(abi::kfabric_link_add {
-        name: text("second"),
-        netdev: text("abis0"),
-        ..Call::sized()
-    })
-    .expect("link_add");
+    file.call(arg!(kfabric_link_add: name: text("second"), netdev: text("abis0")))
+        .expect("link_add");
 }
 
 fn a_fabric_stays_in_its_namespace() {
@@ -121,10 +103,7 @@ fn endpoint(file: &File, netns: &NetNs, port: u16) -> (Party, [u32; 2]) {
         let domain = domain_on(file, fabric, "loop").expect("domain");
         let party = file.party(
             domain,
-            abi::kfabric_ep_open {
-                src_addr: ipv4([127, 0, 0, 1], port),
-                ..Call::sized()
-            },
+            arg!(kfabric_ep_open: src_addr: ipv4([127, 0, 0, 1], port)),
         );
         (party, [domain, fabric])
     })
@@ -138,11 +117,7 @@ fn endpoints_of_another_namespace_are_not_reached() {
     let (in_b, parents_b) = endpoint(&file, &b, 5000);
     let (other, parents_other) = endpoint(&file, &b, 6000);
     let send = |from: &Party, peer| {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            peer,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op: opcode: abi::KFABRIC_OP_SEND, peer);
         file.post_one(from.ep, op)
     };
     let to_other_from_a = file.insert(in_a.av, other.name).expect("insert");
@@ -155,10 +130,7 @@ fn endpoints_of_another_namespace_are_not_reached() {
     // A message to its own address arrives at itself, not at the other endpoint with that
     // address.
     send(&in_a, in_a.me).expect("to itself");
-    let recv = abi::kfabric_op {
-        peer: abi::KFI_ADDR_UNSPEC,
-        ..Default::default()
-    };
+    let recv = data!(kfabric_op: peer: abi::KFI_ADDR_UNSPEC);
     file.post_one(in_b.ep, recv).expect("recv");
     let entry = file.cq_read(in_b.cq).expect("its own sends");
     assert_ne!(entry.flags & abi::KFI_SEND, 0);
@@ -176,11 +148,7 @@ fn a_namespace_is_removed_with_its_links() {
     let (party, [domain, fabric]) = endpoint(&file, &netns, 5000);
     // One without domains, too.
     netns.run(|| add_second(&file));
-    let op = abi::kfabric_op {
-        opcode: abi::KFABRIC_OP_SEND,
-        peer: party.me,
-        ..Default::default()
-    };
+    let op = data!(kfabric_op: opcode: abi::KFABRIC_OP_SEND, peer: party.me);
     file.post_one(party.ep, op).expect("send");
     drop(netns);
     // The kernel removes namespaces with a delay. Meanwhile the interface is down.
@@ -209,13 +177,7 @@ fn a_namespace_is_removed_with_its_links() {
 fn figures_refuses_invalid_arguments() {
     let (a, b) = (NetNs::new(), NetNs::new());
     let file = File::open_only();
-    let values = |of, id| {
-        file.call(abi::kfabric_figures {
-            of,
-            id,
-            ..Call::sized()
-        })
-    };
+    let values = |of, id| file.call(arg!(kfabric_figures: of, id));
     let id = a.run(|| {
         // The port is not open before there is a link.
         refused(values(abi::KFABRIC_FIGURES_NETNS, 0), Errno::ENOENT);
@@ -255,19 +217,12 @@ fn stat_refuses_invalid_arguments() {
         99,
         u32::MAX,
     ] {
-        let arg = abi::kfabric_stat {
-            object_class,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_stat: object_class);
         refused(file.call(arg), Errno::EINVAL);
     }
     for object_class in [abi::KFI_CLASS_EP, abi::KFI_CLASS_CQ, abi::KFI_CLASS_CNTR] {
         for after in [0, 1, u64::MAX - 1, u64::MAX] {
-            let arg = abi::kfabric_stat {
-                object_class,
-                after,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_stat: object_class, after);
             refused(file.call(arg), Errno::ENOENT);
         }
     }
@@ -289,9 +244,7 @@ fn seen(file: &File) -> [Vec<u32>; 3] {
 
 fn an_ordinary_user_sees_its_own_objects() {
     open_to_all();
-    let roots = File::open();
-    let fabric = roots.fabric();
-    let domain = roots.domain(fabric);
+    let (roots, fabric, domain) = File::open().and_domain();
     let root_ep = roots.ep(domain);
     let root_cq = roots.cq(domain);
     let root_cntr = roots.cntr(domain);
@@ -331,9 +284,7 @@ fn an_ordinary_user_sees_its_own_objects() {
 }
 
 fn another_namespace_has_other_objects() {
-    let here = File::open();
-    let fabric = here.fabric();
-    let domain = here.domain(fabric);
+    let (here, fabric, domain) = File::open().and_domain();
     let cntr = here.cntr(domain);
     let netns = NetNs::new();
     let (there, theirs) = netns.run(|| {

@@ -134,7 +134,7 @@ macro_rules! row {
             request: abi::$request,
             arg: stringify!($arg),
             v1: $v1,
-            plain: <abi::$arg as Call>::PLAIN,
+            plain: <abi::$arg as kfi::abi::Call>::PLAIN,
             size: size_of::<abi::$arg>(),
             fields: vec![$($crate::abi_table::Field {
                 name: stringify!($field).trim_end_matches('_'),

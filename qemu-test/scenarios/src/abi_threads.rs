@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Threads with other credentials, in another network namespace, asleep in a call, or with signals.
+//! Threads with other credentials, in another network namespace, or asleep in a call.
 //!
 //! Credentials and namespaces belong to a thread, so a test changes them in a thread of its own and
 //! the process keeps its own. Programs started there (`ip`) inherit them.
 
-#![allow(unsafe_code, reason = "namespaces, signal handlers")]
+#![allow(unsafe_code, reason = "namespaces, signals")]
 
 use crate::raw::ip;
 use rustix::{
@@ -121,23 +121,6 @@ pub(crate) fn while_waiting<T: Send>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
-}
-
-extern "C" fn nothing(_: libc::c_int) {}
-
-/// Installs a handler for SIGUSR1 that does nothing; interrupted calls are restarted or not.
-pub(crate) fn handle_signal(restart: bool) {
-    // SAFETY: the handler does nothing, and the structure is filled in.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        let handler: extern "C" fn(libc::c_int) = nothing;
-        action.sa_sigaction = handler as usize;
-        action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
-        assert_eq!(
-            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()),
-            0
-        );
-    }
 }
 
 /// Sends SIGUSR1 to a thread of this process.

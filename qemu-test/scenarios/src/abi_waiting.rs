@@ -4,14 +4,12 @@
 
 use crate::{
     abi_objects::getwait,
-    abi_threads::{handle_signal, interrupt, while_waiting},
+    abi_threads::{interrupt, while_waiting},
     harness::tests,
-    raw::{File, PAGE, Pages, addr_of_mut, bytes_of, in_ms, now, refused},
+    raw::{File, PAGE, Pages, addr_of_mut, arg, in_ms, now, refused},
+    threads::handle_signals,
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use rustix::fs::{OFlags, fcntl_setfl};
 use std::time::Duration;
 
@@ -20,7 +18,6 @@ tests![
     a_threshold_that_is_not_reached_times_out,
     an_error_ends_the_wait_and_returns_the_values,
     a_counter_without_a_wait_object_refuses_waits,
-    a_counter_wraps_at_its_maximum,
     descriptors_of_counters_check_their_arguments,
     descriptors_of_wait_sets_check_their_arguments,
     descriptors_of_queues_cannot_be_read_or_written,
@@ -34,14 +31,6 @@ tests![
     deadlines_in_the_far_future_do_not_end_a_wait,
 ];
 
-/// A file, a fabric and a domain.
-pub(crate) fn domain() -> (File, u32, u32) {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    (file, fabric, domain)
-}
-
 /// Waits; returns the values, too.
 pub(crate) fn cntr_wait(
     file: &File,
@@ -49,25 +38,14 @@ pub(crate) fn cntr_wait(
     threshold: u64,
     deadline: u64,
 ) -> (Result<(), Errno>, (u64, u64)) {
-    let mut arg = abi::kfabric_cntr_wait {
-        cntr,
-        threshold,
-        deadline,
-        value: 99,
-        err: 99,
-        ..Call::sized()
-    };
+    let mut arg = arg!(kfabric_cntr_wait: cntr, threshold, deadline, value: 99, err: 99);
     let result = file.call_mut(&mut arg);
     (result, (arg.value, arg.err))
 }
 
 fn invalid_changes_of_a_counter_are_refused() {
-    let (file, fabric, domain) = domain();
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        max_value: 100,
-        ..Call::sized()
-    });
+    let (file, fabric, domain) = File::open().and_domain();
+    let cntr = file.make(arg!(kfabric_cntr_open: domain, max_value: 100));
     for what in [4, 5, u32::MAX] {
         refused(file.cntr_modify(cntr, what, 1), Errno::EINVAL);
     }
@@ -85,10 +63,9 @@ fn invalid_changes_of_a_counter_are_refused() {
 }
 
 fn a_threshold_that_is_not_reached_times_out() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.cntr(domain);
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 3)
-        .expect("add");
+    file.cntr_add(cntr, 3);
     file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 2)
         .expect("add");
     for wait in [0, 1, in_ms(0), in_ms(50)] {
@@ -100,11 +77,13 @@ fn a_threshold_that_is_not_reached_times_out() {
     for wait in [0, 1, in_ms(50), abi::KFABRIC_FOREVER] {
         assert_eq!(cntr_wait(&file, cntr, 3, wait), (Ok(()), (3, 2)));
     }
+    assert_eq!(cntr_wait(&file, cntr, 0, 0).0, Ok(()));
+    assert_eq!(file.cntr_read(cntr), Ok((3, 2)));
     file.close_all(&[cntr, domain, fabric]);
 }
 
 fn an_error_ends_the_wait_and_returns_the_values() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.cntr(domain);
     let (result, values) = while_waiting(
         || cntr_wait(&file, cntr, 5, in_ms(20_000)),
@@ -119,11 +98,8 @@ fn an_error_ends_the_wait_and_returns_the_values() {
 }
 
 fn a_counter_without_a_wait_object_refuses_waits() {
-    let (file, fabric, domain) = domain();
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        ..Call::sized()
-    });
+    let (file, fabric, domain) = File::open().and_domain();
+    let cntr = file.make(arg!(kfabric_cntr_open: domain));
     for wait in [in_ms(1000), abi::KFABRIC_FOREVER] {
         refused(cntr_wait(&file, cntr, 1, wait).0, Errno::EINVAL);
     }
@@ -131,23 +107,22 @@ fn a_counter_without_a_wait_object_refuses_waits() {
     for wait in [0, 1, in_ms(0)] {
         refused(cntr_wait(&file, cntr, 1, wait).0, Errno::ETIMEDOUT);
     }
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-        .expect("add");
+    file.cntr_add(cntr, 1);
     assert_eq!(cntr_wait(&file, cntr, 1, 0).0, Ok(()));
-    file.close_all(&[cntr, domain, fabric]);
-}
-
-fn a_counter_wraps_at_its_maximum() {
-    let (file, fabric, domain) = domain();
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        max_value: 9,
-        ..Call::sized()
-    });
-    for (add, value) in [(9, 9), (1, 0), (25, 5)] {
-        file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, add)
-            .expect("add");
-        assert_eq!(file.cntr_read(cntr), Ok((value, 0)));
+    // A wait for a value that is reached does not sleep, but it counts as a wait.
+    refused(cntr_wait(&file, cntr, 1, in_ms(1000)).0, Errno::EINVAL);
+    for wait_obj in [abi::KFI_WAIT_UNSPEC, abi::KFI_WAIT_QUEUE] {
+        let sleeps = file.make(arg!(kfabric_cntr_open: domain, wait_obj));
+        let (result, _) = while_waiting(
+            || cntr_wait(&file, sleeps, 1, in_ms(20_000)),
+            |_| {
+                refused(file.close(sleeps), Errno::EBUSY);
+                let add = abi::KFABRIC_CNTR_ADD;
+                file.cntr_modify(sleeps, add, 1).expect("add");
+            },
+        );
+        assert_eq!(result, Ok(()));
+        file.close_all(&[sleeps]);
     }
     file.close_all(&[cntr, domain, fabric]);
 }
@@ -158,33 +133,28 @@ fn io<T: std::fmt::Debug>(result: rustix::io::Result<T>) -> Result<T, i32> {
 }
 
 fn descriptors_of_counters_check_their_arguments() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.cntr(domain);
     let fd = getwait(&file, cntr).expect("getwait");
     fcntl_setfl(&fd, OFlags::NONBLOCK).expect("fcntl");
     let mut values = [0u8; 32];
-    for room in [0, 8, 15] {
-        assert_eq!(
-            io(rustix::io::read(&fd, &mut values[..room])),
-            Err(22),
-            "{room}"
-        );
-    }
     assert_eq!(io(rustix::io::read(&fd, &mut values)), Err(11));
-    for len in [0, 4, 7, 9, 16] {
-        assert_eq!(
-            io(rustix::io::write(&fd, &[0; 16][..len])),
-            Err(22),
-            "{len}"
-        );
+    file.cntr_add(cntr, 1);
+    for room in [0, 1, 8, 15] {
+        let read = io(rustix::io::read(&fd, &mut values[..room]));
+        assert_eq!(read, Err(22), "{room}");
     }
-    // Values that cannot be copied are not taken.
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-        .expect("add");
+    for len in [0, 4, 7, 9, 16] {
+        let written = io(rustix::io::write(&fd, &[0; 16][..len]));
+        assert_eq!(written, Err(22), "{len}");
+    }
+    // Values that cannot be copied are not taken, and no more than the values are written.
     let pages = Pages::new(1);
+    pages.write(0, &[0xee; 32]);
     assert_eq!(io(read_to(&fd, pages.before_hole(8), 16)), Err(14));
     assert_eq!(io(read_to(&fd, pages.addr(), 32)), Ok(16));
-    assert_eq!(pages.read(0, 16)[..8], 1u64.to_ne_bytes());
+    assert_eq!(pages.read(0, 8), 1u64.to_ne_bytes());
+    assert_eq!(pages.read(16, 16), [0xee; 16]);
     assert_eq!(io(rustix::io::read(&fd, &mut values)), Err(11));
     drop(fd);
     file.close_all(&[cntr, domain, fabric]);
@@ -203,20 +173,14 @@ fn read_to(fd: &std::os::fd::OwnedFd, addr: u64, len: usize) -> rustix::io::Resu
 }
 
 fn descriptors_of_wait_sets_check_their_arguments() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let wait_set = file.wait_set(fabric);
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        wait_obj: abi::KFI_WAIT_SET,
-        wait_set,
-        ..Call::sized()
-    });
+    let cntr = file.make(arg!(kfabric_cntr_open: domain, wait_obj: abi::KFI_WAIT_SET, wait_set));
     let fd = getwait(&file, wait_set).expect("getwait");
     fcntl_setfl(&fd, OFlags::NONBLOCK).expect("fcntl");
     let mut one = [0u8; 16];
     assert_eq!(io(rustix::io::read(&fd, &mut one)), Err(11));
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-        .expect("add");
+    file.cntr_add(cntr, 1);
     for room in [0, 7] {
         assert_eq!(
             io(rustix::io::read(&fd, &mut one[..room])),
@@ -239,7 +203,7 @@ fn descriptors_of_wait_sets_check_their_arguments() {
 }
 
 fn descriptors_of_queues_cannot_be_read_or_written() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     for queue in [file.cq(domain), file.eq(fabric)] {
         let fd = getwait(&file, queue).expect("getwait");
         let mut some = [0u8; 64];
@@ -264,11 +228,7 @@ fn a_wait_set_without_a_signal_times_out() {
     let fabric = file.fabric();
     let wait_set = file.wait_set(fabric);
     for deadline in [0, 1, in_ms(0), in_ms(50)] {
-        let arg = abi::kfabric_wait {
-            wait_set,
-            deadline,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_wait: wait_set, deadline);
         refused(file.call(arg), Errno::ETIMEDOUT);
         assert!(now() >= deadline);
     }
@@ -276,17 +236,12 @@ fn a_wait_set_without_a_signal_times_out() {
 }
 
 fn poll_change(file: &File, poll: u32, handle: u32, remove: u32) -> Result<(), Errno> {
-    file.call(abi::kfabric_poll_change {
-        poll,
-        handle,
-        remove,
-        ..Call::sized()
-    })
-    .map(|_| ())
+    file.call(arg!(kfabric_poll_change: poll, handle, remove))
+        .map(|_| ())
 }
 
 fn only_queues_and_counters_join_poll_sets() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let domain2 = file.domain(fabric);
     let (poll, other) = (file.poll_set(domain), file.poll_set(domain2));
     for member in [file.cq(domain), file.cntr(domain)] {
@@ -303,12 +258,16 @@ fn only_queues_and_counters_join_poll_sets() {
         refused(poll_change(&file, poll, member, 1), Errno::ENOENT);
         file.close_all(&[member]);
     }
+    for wrong in [file.av(domain), file.eq(fabric), poll] {
+        for remove in [0, 1] {
+            refused(poll_change(&file, poll, wrong, remove), Errno::EINVAL);
+        }
+        if wrong != poll {
+            file.close_all(&[wrong]);
+        }
+    }
     let mut contexts = [0u64; 2];
-    let arg = abi::kfabric_poll {
-        poll,
-        contexts: addr_of_mut(&mut contexts),
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_poll: poll, contexts: addr_of_mut(&mut contexts));
     refused(file.call(arg), Errno::EINVAL);
     // An empty set reports no member.
     let reported = file
@@ -320,7 +279,7 @@ fn only_queues_and_counters_join_poll_sets() {
 
 fn a_full_poll_set_refuses_members() {
     const MOST: usize = 1024;
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let poll = file.poll_set(domain);
     let members: Vec<u32> = (0..MOST).map(|_| file.cntr(domain)).collect();
     for member in &members {
@@ -339,37 +298,18 @@ fn a_full_poll_set_refuses_members() {
 }
 
 fn a_poll_with_unwritable_results_fails() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let poll = file.poll_set(domain);
     let cntrs: Vec<u32> = (1..=3)
-        .map(|context| {
-            file.make(abi::kfabric_cntr_open {
-                domain,
-                context,
-                ..Call::sized()
-            })
-        })
+        .map(|context| file.make(arg!(kfabric_cntr_open: domain, context)))
         .collect();
     for cntr in &cntrs {
         poll_change(&file, poll, *cntr, 0).expect("add");
-        file.cntr_modify(*cntr, abi::KFABRIC_CNTR_ADD, 1)
-            .expect("add");
+        file.cntr_add(*cntr, 1);
     }
     let pages = Pages::new(1);
-    let arg = |room| abi::kfabric_poll {
-        poll,
-        contexts: pages.before_hole(room),
-        count: 3,
-        ..Call::sized()
-    };
+    let arg = |room| arg!(kfabric_poll: poll, contexts: pages.before_hole(room), count: 3);
     refused(file.call(arg(4)), Errno::EFAULT);
-    let reported = Pages::new(1);
-    reported.write(0, &bytes_of(&arg(24)));
-    reported.protect(true);
-    refused(
-        file.call_raw(abi::KFABRIC_IOC_POLL, reported.addr()),
-        Errno::EFAULT,
-    );
     // Room for one of them: the next call reports the others.
     assert_eq!(file.call(arg(12)).expect("poll").count, 1);
     assert_eq!(pages.read(PAGE - 12, 8), 1u64.to_ne_bytes());
@@ -400,13 +340,9 @@ impl Waits {
         ("EQ_READ", |w, deadline| {
             let mut data = [0u64; 2];
             w.file
-                .call(abi::kfabric_eq_read {
-                    eq: w.eq,
-                    deadline,
-                    buf: addr_of_mut(&mut data),
-                    len: 16,
-                    ..Call::sized()
-                })
+                .call(arg!(kfabric_eq_read:
+                    eq: w.eq, deadline, buf: addr_of_mut(&mut data), len: 16
+                ))
                 .map(|_| ())
         }),
         ("CNTR_WAIT", |w, deadline| {
@@ -414,24 +350,17 @@ impl Waits {
         }),
         ("WAIT", |w, deadline| {
             w.file
-                .call(abi::kfabric_wait {
-                    wait_set: w.wait_set,
-                    deadline,
-                    ..Call::sized()
-                })
+                .call(arg!(kfabric_wait: wait_set: w.wait_set, deadline))
                 .map(|_| ())
         }),
     ];
 
     fn new() -> Self {
-        let (file, fabric, domain) = domain();
+        let (file, fabric, domain) = File::open().and_domain();
         let wait_set = file.wait_set(fabric);
-        let member = file.make(abi::kfabric_cntr_open {
-            domain,
-            wait_obj: abi::KFI_WAIT_SET,
-            wait_set,
-            ..Call::sized()
-        });
+        let member = file.make(arg!(kfabric_cntr_open:
+            domain, wait_obj: abi::KFI_WAIT_SET, wait_set
+        ));
         Self {
             eq: file.eq(fabric),
             cq: file.cq(domain),
@@ -446,29 +375,19 @@ impl Waits {
     fn release(&self) {
         let data = 0u64;
         self.file
-            .call(abi::kfabric_eq_write {
-                eq: self.eq,
-                buf: crate::raw::addr_of(&data),
-                len: 8,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_eq_write: eq: self.eq, buf: crate::raw::addr_of(&data), len: 8))
             .expect("eq write");
         self.file
-            .call(abi::kfabric_cq_signal {
-                cq: self.cq,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_cq_signal: cq: self.cq))
             .expect("cq signal");
         for cntr in [self.cntr, self.member] {
-            self.file
-                .cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-                .expect("add");
+            self.file.cntr_add(cntr, 1);
         }
     }
 }
 
 fn a_signal_interrupts_every_wait() {
-    handle_signal(false);
+    handle_signals(false);
     let waits = Waits::new();
     for (name, wait) in Waits::ALL {
         for deadline in [in_ms(30_000), abi::KFABRIC_FOREVER] {
@@ -490,7 +409,7 @@ fn a_signal_interrupts_every_wait() {
 }
 
 fn a_restarted_wait_continues() {
-    handle_signal(true);
+    handle_signals(true);
     for (name, wait) in Waits::ALL {
         for deadline in [in_ms(30_000), abi::KFABRIC_FOREVER] {
             let waits = Waits::new();
@@ -526,10 +445,10 @@ fn a_restarted_wait_continues() {
 }
 
 fn a_restarted_wait_keeps_its_deadline() {
-    handle_signal(true);
+    handle_signals(true);
     let waits = Waits::new();
     for (name, wait) in Waits::ALL {
-        let deadline = in_ms(600);
+        let deadline = in_ms(300);
         let result = while_waiting(
             || {
                 let result = wait(&waits, deadline);

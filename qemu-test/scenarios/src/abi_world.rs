@@ -5,11 +5,10 @@
 //! A world has an open file of its own. After its calls a test ends it with [`World::finish`],
 //! which closes every object: if a refused call had left a reference behind, a close would fail.
 
-use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, bytes_of, in_ms, ipv4, to_qp};
-use kfi::{
-    Errno,
-    abi::{self, Call},
+use crate::raw::{
+    File, PAGE, Pages, addr_of, addr_of_mut, arg, bytes_of, data, in_ms, ipv4, to_qp,
 };
+use kfi::{Errno, abi};
 use std::cell::Cell;
 
 /// Classes of objects.
@@ -137,21 +136,15 @@ impl World {
         let (eq, eq_err) = (file.eq(fabric), file.eq(fabric));
         let (cq, cq_err) = (file.cq(domain), file.cq(domain));
         let wait = file.wait_set(fabric);
-        let cntr_set = file.make(abi::kfabric_cntr_open {
-            domain,
-            wait_obj: abi::KFI_WAIT_SET,
-            wait_set: wait,
-            ..Call::sized()
-        });
+        let cntr_set = file.make(arg!(kfabric_cntr_open:
+            domain, wait_obj: abi::KFI_WAIT_SET, wait_set: wait
+        ));
         let (cntr, poll) = (file.cntr(domain), file.poll_set(domain));
         let (av, av_err) = (
             file.av(domain),
-            file.make(abi::kfabric_av_open {
-                domain,
-                type_: abi::KFI_AV_TABLE,
-                flags: abi::KFI_EVENT,
-                ..Call::sized()
-            }),
+            file.make(arg!(kfabric_av_open:
+                domain, type_: abi::KFI_AV_TABLE, flags: abi::KFI_EVENT
+            )),
         );
         let mr = file
             .reg(domain, memory.addr() + DATA as u64, PAGE as u64, 1)
@@ -164,22 +157,14 @@ impl World {
         }
         file.enable(ep).expect("enable");
         let name = file.ep_name(ep).expect("name");
-        let sep = file.make(abi::kfabric_sep_open {
-            domain,
-            tx_ctx_cnt: 2,
-            rx_ctx_cnt: 2,
-            ..Call::sized()
-        });
+        let sep = file.make(arg!(kfabric_sep_open: domain, tx_ctx_cnt: 2, rx_ctx_cnt: 2));
         file.bind(sep, av, 0).expect("bind");
         let pep = file.pep(fabric);
         let ep_dgram = file.ep_dgram(domain);
         let counters = file.counters(domain);
         file.attach(counters, 0, abi::KFABRIC_COUNTER_PACKETS, 0)
             .expect("attach");
-        let flow = file.make(abi::kfabric_flow_open {
-            ep: ep_dgram,
-            ..Call::sized()
-        });
+        let flow = file.make(arg!(kfabric_flow_open: ep: ep_dgram));
         let comp_cntr = file.comp_cntr(domain);
         let world = Self {
             spare: file.fabric(),
@@ -221,12 +206,10 @@ impl World {
             addr: data,
             len: PAGE as u64,
         };
-        let op = |opcode, context| abi::kfabric_op {
-            opcode,
-            context,
-            buf: data + PAGE as u64,
-            len: 8,
-            ..Default::default()
+        let op = |opcode, context| {
+            data!(kfabric_op:
+                opcode, context, buf: data + PAGE as u64, len: 8
+            )
         };
         memory.write(IOV, &bytes_of(&iov));
         memory.write(ADDRS, &bytes_of(&name));
@@ -245,80 +228,45 @@ impl World {
             }
             file.post_one(self.ep, op).expect("post");
         }
-        file.call(abi::kfabric_ep_cancel {
-            ep: self.ep,
-            context: 78,
-            ..Call::sized()
-        })
-        .expect("cancel");
-        file.call(abi::kfabric_eq_write {
-            eq: self.eq,
-            buf: memory.addr() + EVENT as u64,
-            len: 24,
-            event: 5,
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_ep_cancel: ep: self.ep, context: 78))
+            .expect("cancel");
+        file.call(arg!(kfabric_eq_write:
+            eq: self.eq, buf: memory.addr() + EVENT as u64, len: 24, event: 5
+        ))
         .expect("eq write");
         file.bind(self.av_err, self.eq_err, 0).expect("bind");
-        let nobody = abi::kfabric_sockaddr {
-            family: 99,
-            ..Default::default()
-        };
+        let nobody = data!(kfabric_sockaddr: family: 99);
         let mut fi_addr = 0u64;
-        file.call(abi::kfabric_av_insert {
-            av: self.av_err,
-            addrs: addr_of(&nobody),
-            fi_addrs: addr_of_mut(&mut fi_addr),
-            count: 1,
-            ..Call::sized()
-        })
+        file.call(arg!(kfabric_av_insert:
+            av: self.av_err, addrs: addr_of(&nobody), fi_addrs: addr_of_mut(&mut fi_addr), count: 1
+        ))
         .expect("av insert with events");
-        file.call(abi::kfabric_poll_change {
-            poll: self.poll,
-            handle: self.cntr,
-            ..Call::sized()
-        })
-        .expect("poll add");
+        file.call(arg!(kfabric_poll_change: poll: self.poll, handle: self.cntr))
+            .expect("poll add");
         for cntr in [self.cntr, self.cntr_set] {
-            file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-                .expect("add");
+            file.cntr_add(cntr, 1);
         }
     }
 
     /// Queues work, and returns the argument that cancels it.
     pub(crate) fn work(&self) -> abi::kfabric_cancel_work {
-        let mut work = abi::kfabric_work {
-            threshold: 100,
-            triggering_cntr: self.cntr,
-            op_type: abi::KFABRIC_OP_CNTR_ADD,
-            object: self.cntr,
-            ..Default::default()
-        };
-        let queued = self.file.call(abi::kfabric_queue_work {
-            domain: self.domain,
-            works: addr_of_mut(&mut work),
-            count: 1,
-            work_size: size_of::<abi::kfabric_work>() as u32,
-            ..Call::sized()
-        });
+        let mut work = data!(kfabric_work:
+            threshold: 100, triggering_cntr: self.cntr, op_type: abi::KFABRIC_OP_CNTR_ADD,
+            object: self.cntr
+        );
+        let queued = self.file.call(arg!(kfabric_queue_work:
+            domain: self.domain, works: addr_of_mut(&mut work), count: 1,
+            work_size: size_of::<abi::kfabric_work>() as u32
+        ));
         queued.expect("queue_work");
-        abi::kfabric_cancel_work {
-            triggering_cntr: self.cntr,
-            threshold: 100,
-            id: work.id,
-            ..Call::sized()
-        }
+        arg!(kfabric_cancel_work: triggering_cntr: self.cntr, threshold: 100, id: work.id)
     }
 
     /// A connected endpoint, enabled and not connected, instead of the last one.
     pub(crate) fn ep_msg(&self) -> u32 {
         let file = &self.file;
         self.close_msg();
-        let ep = file.make(abi::kfabric_ep_open {
-            domain: self.domain,
-            type_: abi::KFI_EP_MSG,
-            ..Call::sized()
-        });
+        let ep = file.make(arg!(kfabric_ep_open: domain: self.domain, type_: abi::KFI_EP_MSG));
         file.bind(ep, self.cq, abi::KFI_SEND | abi::KFI_RECV)
             .expect("bind");
         file.enable(ep).expect("enable");
@@ -335,13 +283,7 @@ impl World {
 
     /// The call that connects `ep` with itself.
     pub(crate) fn to_itself(&self, ep: u32) -> abi::kfabric_ep_connect_qp {
-        let qp = self
-            .file
-            .call(abi::kfabric_ep_qp {
-                ep,
-                ..Call::sized()
-            })
-            .expect("qp");
+        let qp = self.file.call(arg!(kfabric_ep_qp: ep)).expect("qp");
         to_qp(ep, &qp)
     }
 
@@ -358,12 +300,9 @@ impl World {
         self.close_meeting();
         let eq = file.eq(self.fabric);
         let ep = |ip| {
-            let ep = file.make(abi::kfabric_ep_open {
-                domain: self.domain,
-                type_: abi::KFI_EP_MSG,
-                src_addr: ipv4(ip, 0),
-                ..Call::sized()
-            });
+            let ep = file.make(arg!(kfabric_ep_open:
+                domain: self.domain, type_: abi::KFI_EP_MSG, src_addr: ipv4(ip, 0)
+            ));
             file.bind(ep, self.cq, abi::KFI_SEND | abi::KFI_RECV)
                 .expect("bind");
             file.bind(ep, eq, 0).expect("bind");
@@ -374,26 +313,16 @@ impl World {
         for pep in [pep, silent] {
             file.bind(pep, eq, 0).expect("bind");
         }
-        let listen = abi::kfabric_pep_listen {
-            pep,
-            ..Call::sized()
-        };
+        let listen = arg!(kfabric_pep_listen: pep);
         file.call(listen).expect("listen");
-        file.call(abi::kfabric_ep_connect {
-            ep: asker,
-            addr: file.ep_name(pep).expect("name"),
-            ..Call::sized()
-        })
-        .expect("connect");
+        file.call(arg!(kfabric_ep_connect: ep: asker, addr: file.ep_name(pep).expect("name")))
+            .expect("connect");
         let mut event = [0u8; abi::KFABRIC_MAX_EVENT as usize];
         let read = file
-            .call(abi::kfabric_eq_read {
-                eq,
-                deadline: in_ms(20_000),
-                buf: addr_of_mut(&mut event),
-                len: abi::KFABRIC_MAX_EVENT,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_eq_read:
+                eq, deadline: in_ms(20_000), buf: addr_of_mut(&mut event),
+                len: abi::KFABRIC_MAX_EVENT
+            ))
             .expect("a request");
         assert_eq!(read.event, abi::KFI_CONNREQ);
         let met = Meeting {

@@ -124,14 +124,18 @@ impl Alone {
     }
 }
 
-/// The statistics of a CQ of this process. Its handle must be unique in the process.
-pub(crate) fn values(cq: &Cq) -> StatValues {
+/// The statistics of an object of this process. Its handle must be unique in the process.
+pub(crate) fn stat_of(class: StatClass, handle: u32) -> Option<StatValues> {
     device()
-        .stats(StatClass::Cq)
+        .stats(class)
         .map(|stat| stat.expect("stat"))
-        .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cq.handle())
+        .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == handle)
         .map(|stat| stat.values)
-        .expect("a CQ that is listed")
+}
+
+/// The statistics of a CQ.
+pub(crate) fn values(cq: &Cq) -> StatValues {
+    stat_of(StatClass::Cq, cq.handle()).expect("a CQ that is listed")
 }
 
 /// Waits until `count` threads sleep on the CQ.

@@ -6,15 +6,15 @@
 
 use crate::{
     connected::open_region,
-    deferred::{QUIET, cntr, queue},
+    deferred::{QUIET, cntr, defer},
     harness::tests,
     host::{Host, Options, buffer, domain, errno, netns_packets, until},
     hosts::{apart, sanitizing},
-    ways::Way,
+    ways::{Way, on_ways},
 };
 use kfi::{
     AtomicOp, AuthKey, Av, Buffer, Caps, CompFlags, CqBind, CqFormat, Datatype, Errno, FiAddr, Op,
-    OpFlags, PacketCounter, Remote, Wait, Work,
+    OpFlags, PacketCounter, Remote, Wait,
 };
 
 tests![
@@ -30,6 +30,21 @@ tests![
     an_alias_has_the_key_of_its_endpoint,
     refused_peers_leave_nothing_behind => 120,
 ];
+
+on_ways! {
+    equal_keys_communicate:
+        equal_keys_communicate_on_one_host => OneHost,
+        equal_keys_communicate_between_two_hosts => TwoHosts;
+    other_keys_do_not:
+        other_keys_do_not_on_one_host => OneHost,
+        other_keys_do_not_between_two_hosts => TwoHosts;
+    deferred_work_with_another_key_fails:
+        deferred_work_with_another_key_fails_on_one_host => OneHost,
+        deferred_work_with_another_key_fails_between_two_hosts => TwoHosts;
+    a_peer_comes_back_with_another_key:
+        a_peer_comes_back_with_another_key_on_one_host => OneHost,
+        a_peer_comes_back_with_another_key_between_two_hosts => TwoHosts;
+}
 
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
@@ -93,14 +108,6 @@ fn is_refused(way: Way, a: &Host, op: &Op<'_>) {
     a.expect_nothing();
 }
 
-fn equal_keys_communicate_on_one_host() {
-    equal_keys_communicate(Way::OneHost);
-}
-
-fn equal_keys_communicate_between_two_hosts() {
-    equal_keys_communicate(Way::TwoHosts);
-}
-
 fn equal_keys_communicate(way: Way) {
     // The key of zeros is that of endpoints without one.
     for key in [ONE, OTHER, AuthKey::NONE, AuthKey::new([0xff; 4])] {
@@ -127,14 +134,6 @@ fn equal_keys_communicate(way: Way) {
         a.expect(READ, 3);
         assert_eq!(ours.elements::<u64>(), [7]);
     }
-}
-
-fn other_keys_do_not_on_one_host() {
-    other_keys_do_not(Way::OneHost);
-}
-
-fn other_keys_do_not_between_two_hosts() {
-    other_keys_do_not(Way::TwoHosts);
 }
 
 /// Nothing reaches an endpoint with another key: neither its receives nor its memory.
@@ -201,14 +200,6 @@ fn other_keys_do_not(way: Way) {
     }
 }
 
-fn deferred_work_with_another_key_fails_on_one_host() {
-    deferred_work_with_another_key_fails(Way::OneHost);
-}
-
-fn deferred_work_with_another_key_fails_between_two_hosts() {
-    deferred_work_with_another_key_fails(Way::TwoHosts);
-}
-
 /// It is admitted, and fails when it starts.
 fn deferred_work_with_another_key_fails(way: Way) {
     let [a, b] = hosts(way, [ONE, OTHER]);
@@ -225,8 +216,7 @@ fn deferred_work_with_another_key_fails(way: Way) {
         sum,
     ];
     for (round, op) in (1..).zip(works) {
-        let work = Work::transfer(&go, round, &a.ep, op.context(round)).completion(&done);
-        queue(&a.domain, work);
+        defer(&a, &go, round, op.context(round), &done);
         std::thread::sleep(QUIET);
         assert_eq!(done.err(), round - 1);
         go.add(1).expect("add");
@@ -243,14 +233,6 @@ fn deferred_work_with_another_key_fails(way: Way) {
     assert_eq!(done.value(), 0);
     b.expect_nothing();
     assert_eq!(theirs.elements::<u64>(), [7]);
-}
-
-fn a_peer_comes_back_with_another_key_on_one_host() {
-    a_peer_comes_back_with_another_key(Way::OneHost);
-}
-
-fn a_peer_comes_back_with_another_key_between_two_hosts() {
-    a_peer_comes_back_with_another_key(Way::TwoHosts);
 }
 
 fn a_peer_comes_back_with_another_key(way: Way) {

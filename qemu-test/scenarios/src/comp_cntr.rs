@@ -12,14 +12,14 @@ pub(crate) mod external;
 pub(crate) mod gone;
 
 use crate::{
+    alone::stat_of,
     harness::tests,
     host::{Host, Options, device, domain, errno},
-    raw::{File, refused},
+    raw::{File, arg, refused, with},
 };
 use kfi::{
     Buffer, CompCntr, CompCntrOps, CompCntrType, CqBind, Domain, Endpoint, EpType, Errno,
-    StatClass, StatValues,
-    abi::{self, Call},
+    MemoryLocation, StatClass, StatValues, abi,
 };
 
 tests![
@@ -27,7 +27,6 @@ tests![
     capabilities_are_reported,
     each_count_is_set_and_incremented,
     counts_wrap_at_the_full_width,
-    increments_by_the_maximum_wrap,
     counts_are_mapped_read_only,
     attributes_of_a_counter_are_checked,
     the_number_of_counters_is_limited => 300,
@@ -48,6 +47,16 @@ pub(crate) const ALL: CompCntrOps = CompCntrOps::from_bits_retain(0x3f);
 /// A counter of work requests in a domain of its own.
 fn counter() -> CompCntr {
     domain().1.comp_cntr().create().expect("create")
+}
+
+/// A counter of work requests with its counts in these places.
+pub(crate) fn external(
+    domain: &Domain,
+    comp: MemoryLocation<'_>,
+    err: MemoryLocation<'_>,
+) -> CompCntr {
+    let cntr = domain.comp_cntr().external(comp, err);
+    cntr.create().expect("create")
 }
 
 /// Both counts, by calls.
@@ -117,16 +126,10 @@ fn counts_wrap_at_the_full_width() {
     cntr.set_err(u64::MAX - 1).expect("set_err");
     cntr.inc_err(7).expect("inc_err");
     assert_eq!(counts(&cntr), (3, 5));
-}
-
-/// With the full width no value is above the maximum; see [`module`](crate::module) for a lower
-/// one.
-fn increments_by_the_maximum_wrap() {
-    let cntr = counter();
-    assert_eq!(cntr.comp_count_max_value(), u64::MAX);
+    // No value is above the maximum; see [`module`](crate::module) for a lower one.
     cntr.set(u64::MAX).expect("set");
     cntr.inc(u64::MAX).expect("inc");
-    assert_eq!(counts(&cntr), (u64::MAX - 1, 0));
+    assert_eq!(counts(&cntr), (u64::MAX - 1, 5));
 }
 
 fn counts_are_mapped_read_only() {
@@ -134,10 +137,7 @@ fn counts_are_mapped_read_only() {
     let file = File::open();
     let domain = file.domain(file.fabric());
     let made = file
-        .call(abi::kfabric_comp_cntr_create {
-            domain,
-            ..Call::sized()
-        })
+        .call(arg!(kfabric_comp_cntr_create: domain))
         .expect("create");
     let map = |prot, len| {
         // SAFETY: a new mapping.
@@ -158,12 +158,9 @@ fn counts_are_mapped_read_only() {
     );
     assert_eq!(map(ProtFlags::READ, 8192), Err(rustix::io::Errno::INVAL));
     let page = map(ProtFlags::READ, 4096).expect("mmap");
-    file.call(abi::kfabric_comp_cntr_modify {
-        comp_cntr: made.handle,
-        op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-        value: 3,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_comp_cntr_modify:
+        comp_cntr: made.handle, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 3
+    ))
     .expect("inc");
     // SAFETY: mapped above, whole words.
     let seen = unsafe { page.cast::<[u64; 2]>().read_volatile() };
@@ -179,21 +176,8 @@ fn counts_are_mapped_read_only() {
 
 fn attributes_of_a_counter_are_checked() {
     let file = File::open();
-    let domain = file.domain(file.fabric());
-    let good = abi::kfabric_comp_cntr_create {
-        domain,
-        ..Call::sized()
-    };
-    for wrong in [
-        abi::kfabric_comp_cntr_create {
-            comp_mask: 1,
-            ..good
-        },
-        abi::kfabric_comp_cntr_create { flags: 2, ..good },
-        abi::kfabric_comp_cntr_create { type_: 2, ..good },
-    ] {
-        refused(file.call(wrong), Errno::EINVAL);
-    }
+    let good = arg!(kfabric_comp_cntr_create: domain: file.domain(file.fabric()));
+    refused(file.call(with!(good; type_: 2)), Errno::EINVAL);
     // Without the flag the places for external memory are not looked at.
     let nowhere = abi::kfabric_memory_location {
         ptr: 3,
@@ -201,51 +185,20 @@ fn attributes_of_a_counter_are_checked() {
         fd: -1,
         type_: 9,
     };
-    let cntr = file.make(abi::kfabric_comp_cntr_create {
-        comp_cntr_ext_mem: nowhere,
-        err_cntr_ext_mem: nowhere,
-        ..good
-    });
+    let cntr = file.make(with!(good; comp_cntr_ext_mem: nowhere, err_cntr_ext_mem: nowhere));
     for (entry, op) in [(2, 0), (0, 2), (u32::MAX, 1), (1, u32::MAX)] {
-        refused(
-            file.call(abi::kfabric_comp_cntr_modify {
-                comp_cntr: cntr,
-                entry,
-                op,
-                ..Call::sized()
-            }),
-            Errno::EINVAL,
-        );
+        let wrong = arg!(kfabric_comp_cntr_modify: comp_cntr: cntr, entry, op);
+        refused(file.call(wrong), Errno::EINVAL);
     }
-    refused(
-        file.call(abi::kfabric_comp_cntr_read {
-            comp_cntr: cntr,
-            entry: 2,
-            ..Call::sized()
-        }),
-        Errno::EINVAL,
-    );
-    // A counter of another kind is none of these.
-    let other = file.cntr(domain);
-    refused(
-        file.call(abi::kfabric_comp_cntr_read {
-            comp_cntr: other,
-            ..Call::sized()
-        }),
-        Errno::EBADF,
-    );
+    let wrong = arg!(kfabric_comp_cntr_read: comp_cntr: cntr, entry: 2);
+    refused(file.call(wrong), Errno::EINVAL);
 }
 
 fn the_number_of_counters_is_limited() {
     let file = File::open();
     let fabric = file.fabric();
     let (domain, other) = (file.domain(fabric), file.domain(fabric));
-    let create = |domain| {
-        file.call(abi::kfabric_comp_cntr_create {
-            domain,
-            ..Call::sized()
-        })
-    };
+    let create = |domain| file.call(arg!(kfabric_comp_cntr_create: domain));
     let made: Vec<u32> = (0..4096)
         .map(|_| create(domain).expect("create").handle)
         .collect();
@@ -257,11 +210,9 @@ fn the_number_of_counters_is_limited() {
     // A counter that is refused for another reason takes no place.
     file.close(made[18]).expect("destroy");
     refused(
-        file.call(abi::kfabric_comp_cntr_create {
-            domain,
-            flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
-            ..Call::sized()
-        }),
+        file.call(arg!(kfabric_comp_cntr_create:
+            domain, flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM
+        )),
         Errno::EINVAL,
     );
     create(domain).expect("the place is still there");
@@ -273,48 +224,19 @@ fn endpoint(domain: &Domain, ep_type: EpType) -> Endpoint {
 }
 
 fn attaching_is_checked() {
-    let (_, domain) = domain();
-    let cntr = domain.comp_cntr().create().expect("create");
-    let ep = endpoint(&domain, EpType::Rdm);
-    let attach = |ops| errno(ep.attach_comp_cntr(&cntr, CompCntrOps::from_bits_retain(ops)));
-    for wrong in [0, 1 << 6, 1 << 31, 0x41] {
-        assert_eq!(attach(wrong), Some(Errno::EINVAL), "{wrong:#x}");
-    }
     let file = File::open();
-    let raw = file.domain(file.fabric());
-    let arg = abi::kfabric_comp_cntr_attach {
-        ep: file.ep(raw),
-        comp_cntr: file.comp_cntr(raw),
-        op_mask: 1,
-        ..Call::sized()
+    let (domain, elsewhere) = (file.domain(file.fabric()), file.domain(file.fabric()));
+    let (ep, cntr) = (file.ep(domain), file.comp_cntr(domain));
+    let attach = |comp_cntr, op_mask| {
+        let arg = arg!(kfabric_comp_cntr_attach: ep, comp_cntr, op_mask);
+        refused(file.call(arg), Errno::EINVAL);
     };
-    refused(
-        file.call(abi::kfabric_comp_cntr_attach {
-            comp_mask: 1,
-            ..arg
-        }),
-        Errno::EINVAL,
-    );
-    let elsewhere = file.domain(file.fabric());
-    refused(
-        file.call(abi::kfabric_comp_cntr_attach {
-            comp_cntr: file.comp_cntr(elsewhere),
-            ..arg
-        }),
-        Errno::EINVAL,
-    );
-    let destroyed = file.comp_cntr(raw);
-    file.close(destroyed).expect("destroy");
-    refused(
-        file.call(abi::kfabric_comp_cntr_attach {
-            comp_cntr: destroyed,
-            ..arg
-        }),
-        Errno::EBADF,
-    );
+    for wrong in [0, 1 << 6, 0x41] {
+        attach(cntr, wrong);
+    }
+    attach(file.comp_cntr(elsewhere), 1);
     // Nothing was attached by any of these.
-    cntr.close().expect("destroy");
-    file.close(arg.comp_cntr).expect("destroy");
+    file.close(cntr).expect("destroy");
 }
 
 fn rdma_of_datagrams_is_not_supported() {
@@ -384,26 +306,16 @@ fn an_attached_counter_is_busy() {
     let file = File::open();
     let domain = file.domain(file.fabric());
     let (ep, cntr) = (file.ep(domain), file.comp_cntr(domain));
-    let attach = |op_mask| {
-        file.call(abi::kfabric_comp_cntr_attach {
-            ep,
-            comp_cntr: cntr,
-            op_mask,
-            ..Call::sized()
-        })
-    };
+    let attach = |op_mask| file.call(arg!(kfabric_comp_cntr_attach: ep, comp_cntr: cntr, op_mask));
     refused(file.close(domain), Errno::EBUSY);
     attach(1).expect("attach");
     refused(file.close(cntr), Errno::EBUSY);
     attach(2).expect("attach");
     refused(file.close(cntr), Errno::EBUSY);
     // It still counts.
-    let modify = abi::kfabric_comp_cntr_modify {
-        comp_cntr: cntr,
-        op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-        value: 1,
-        ..Call::sized()
-    };
+    let modify = arg!(kfabric_comp_cntr_modify:
+        comp_cntr: cntr, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 1
+    );
     file.call(modify).expect("inc");
     file.close_all(&[ep, cntr, domain]);
     refused(file.call(modify), Errno::EBADF);
@@ -420,13 +332,8 @@ fn a_counter_stays_attached_until_the_endpoint_closes() {
         file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
             .expect("bind");
         file.bind(ep, av, 0).expect("bind");
-        file.call(abi::kfabric_comp_cntr_attach {
-            ep,
-            comp_cntr: cntr,
-            op_mask: 0x3f,
-            ..Call::sized()
-        })
-        .expect("attach");
+        file.call(arg!(kfabric_comp_cntr_attach: ep, comp_cntr: cntr, op_mask: 0x3f))
+            .expect("attach");
     }
     file.enable(eps[0]).expect("enable");
     refused(file.close(cntr), Errno::EBUSY);
@@ -495,13 +402,8 @@ fn statistics_show_counters() {
         )
         .create()
         .expect("create");
-    let shown = || {
-        device()
-            .stats(StatClass::CompCntr)
-            .map(|stat| stat.expect("stat"))
-            .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cntr.handle())
-            .map(|stat| stat.values)
-    };
+    let handle = cntr.handle();
+    let shown = || stat_of(StatClass::CompCntr, handle);
     let expected = |comp, err, attached| {
         Some(StatValues::CompCntr {
             comp,
@@ -523,13 +425,8 @@ fn statistics_show_counters() {
     assert_eq!(shown(), expected(9, 1, 2));
     drop(ep);
     assert_eq!(shown(), expected(9, 1, 0));
-    let handle = cntr.handle();
     cntr.close().expect("destroy");
-    let left = device()
-        .stats(StatClass::CompCntr)
-        .map(|stat| stat.expect("stat"))
-        .any(|stat| stat.pid == Some(std::process::id()) && stat.handle == handle);
-    assert!(!left, "it is still listed");
+    assert_eq!(shown(), None, "it is still listed");
 }
 
 fn threads_increment_and_lose_nothing() {

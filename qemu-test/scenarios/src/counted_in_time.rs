@@ -5,16 +5,15 @@
 //! kfi_cntr(3): "Counters record the number of requested operations that have completed."
 
 use crate::{
-    connected::connect_qps,
-    counter_errors::{Values, counts, values},
+    counter_errors::{Values, bare_pair, counts, values},
     counting::Counted,
     harness::tests,
     host::{SOON, buffer, counter_of_set, pattern, until},
-    hosts::apart,
-    threads::Sleeper,
+    threads::{Sleeper, cloned},
+    ways::{Way, on_ways},
     without_cq::{Bare, READ, RECV, REMOTE_WRITE, SEND},
 };
-use kfi::{Buffer, Caps, Cntr, CntrBind, Deadline, Entry, EpType, Errno, FiAddr, Op, OpFlags};
+use kfi::{Buffer, Caps, Cntr, CntrBind, Deadline, Entry, EpType, Errno, Op, OpFlags};
 use std::time::{Duration, Instant};
 
 tests![
@@ -27,6 +26,16 @@ tests![
     a_failure_ends_a_wait_on_a_member_of_a_wait_set,
     a_completion_that_was_read_is_counted,
 ];
+
+on_ways! {
+    bytes_are_in_place:
+        bytes_are_in_place_when_an_operation_is_counted_on_one_host => OneHost,
+        bytes_are_in_place_when_an_operation_is_counted_between_two_hosts => TwoHosts,
+        bytes_are_in_place_when_an_operation_of_a_connection_is_counted => Connection;
+    a_send_counts_when_it_is_complete:
+        a_send_counts_when_it_is_complete_on_one_host => OneHost,
+        a_send_counts_when_it_is_complete_between_two_hosts => TwoHosts;
+}
 
 /// Runs `run` while another thread spins until the counter has this value, and checks then, at
 /// once, that `into` has these bytes.
@@ -54,8 +63,9 @@ fn has_bytes_when_counted(
     });
 }
 
-fn bytes_are_in_place(a: &Bare, to_b: FiAddr, b: &Bare) {
+fn bytes_are_in_place(way: Way) {
     const LEN: usize = 50_000;
+    let (a, to_b, b) = bare_pair(way);
     let (into, theirs, back) = (buffer(LEN), buffer(LEN), buffer(LEN));
     let mr = b.region(&theirs);
     for round in 1..=40 {
@@ -75,35 +85,10 @@ fn bytes_are_in_place(a: &Bare, to_b: FiAddr, b: &Bare) {
     }
 }
 
-fn bytes_of_reliable_datagrams_are_in_place() {
-    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA;
-    let (a, b) = (Bare::new(EpType::Rdm, caps), Bare::new(EpType::Rdm, caps));
-    let to_b = a.meet(&b);
-    bytes_are_in_place(&a, to_b, &b);
-}
-
-fn bytes_are_in_place_when_an_operation_is_counted_on_one_host() {
-    bytes_of_reliable_datagrams_are_in_place();
-}
-
-fn bytes_are_in_place_when_an_operation_is_counted_between_two_hosts() {
-    apart();
-    bytes_of_reliable_datagrams_are_in_place();
-}
-
-fn bytes_are_in_place_when_an_operation_of_a_connection_is_counted() {
-    let caps = Caps::MSG | Caps::RMA;
-    let (a, b) = (Bare::new(EpType::Msg, caps), Bare::new(EpType::Msg, caps));
-    connect_qps(&a.ep, &b.ep);
-    bytes_are_in_place(&a, FiAddr::UNSPEC, &b);
-}
-
 /// A send that waits for its receive is not complete, nor is one with FI_DELIVERY_COMPLETE before
 /// its message was received.
-fn a_send_counts_when_it_is_complete() {
-    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA;
-    let (a, b) = (Bare::new(EpType::Rdm, caps), Bare::new(EpType::Rdm, caps));
-    let to_b = a.meet(&b);
+fn a_send_counts_when_it_is_complete(way: Way) {
+    let (a, to_b, b) = bare_pair(way);
     let (small, large) = (buffer(8), buffer(1 << 20));
     let delivered = Op::send(to_b, &small).flags(OpFlags::DELIVERY_COMPLETE);
     a.ep.post_one(&delivered).expect("send");
@@ -119,15 +104,6 @@ fn a_send_counts_when_it_is_complete() {
         at_a[SEND].0 = value;
         counts(&a, &at_a);
     }
-}
-
-fn a_send_counts_when_it_is_complete_on_one_host() {
-    a_send_counts_when_it_is_complete();
-}
-
-fn a_send_counts_when_it_is_complete_between_two_hosts() {
-    apart();
-    a_send_counts_when_it_is_complete();
 }
 
 /// Each message is an operation of the peer's, and was received; the buffer's release is none.
@@ -167,14 +143,8 @@ fn a_failure_ends_a_wait_on_a_member_of_a_wait_set() {
         .expect("bind");
     ep.bind_av(&av).expect("bind");
     ep.enable().expect("enable");
-    let waiter = {
-        let cntr = cntr.clone();
-        Sleeper::asleep(move || cntr.wait(1, Deadline::FOREVER))
-    };
-    let on_the_set = {
-        let set = set.clone();
-        Sleeper::asleep(move || set.wait(Deadline::FOREVER))
-    };
+    let waiter = Sleeper::asleep(cloned!(cntr; move || cntr.wait(1, Deadline::FOREVER)));
+    let on_the_set = Sleeper::asleep(cloned!(set; move || set.wait(Deadline::FOREVER)));
     let into = buffer(8);
     ep.recv(&into, 1).expect("recv");
     ep.cancel(1).expect("cancel");

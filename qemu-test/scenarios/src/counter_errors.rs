@@ -11,7 +11,8 @@ use crate::{
     harness::tests,
     host::{LINK, buffer, device, domain, errno, until},
     hosts::apart,
-    threads::Sleeper,
+    threads::{Sleeper, cloned},
+    ways::{Way, on_ways},
     without_cq::{Bare, READ, RECV, REMOTE_READ, REMOTE_WRITE, SEND, WRITE},
 };
 use kfi::{
@@ -30,6 +31,31 @@ tests![
     a_counter_stays_open_until_its_last_owner_closes,
     closing_an_endpoint_ends_no_wait,
 ];
+
+on_ways! {
+    each_operation_changes_one_value:
+        each_operation_changes_one_value_on_one_host => OneHost,
+        each_operation_changes_one_value_between_two_hosts => TwoHosts;
+}
+
+/// Two endpoints without a CQ, and what the first one calls the second one.
+pub(crate) fn bare_pair(way: Way) -> (Bare, FiAddr, Bare) {
+    if way == Way::TwoHosts {
+        apart();
+    }
+    let caps = match way {
+        Way::OneHost | Way::TwoHosts => Caps::MSG | Caps::TAGGED | Caps::RMA,
+        Way::Connection => Caps::MSG | Caps::RMA | Caps::ATOMIC,
+        Way::Datagrams => Caps::MSG,
+    };
+    let [a, b] = [(); 2].map(|()| Bare::new(way.ep_type(), caps));
+    if way == Way::Connection {
+        connect_qps(&a.ep, &b.ep);
+        return (a, FiAddr::UNSPEC, b);
+    }
+    let to_b = a.meet(&b);
+    (a, to_b, b)
+}
 
 /// There is no region with this key.
 const NOWHERE: Remote = Remote::new(0, 0xdead);
@@ -66,10 +92,8 @@ pub(crate) fn counts(who: &Bare, expected: &Values) {
 
 /// "Counters record the number of requested operations that have completed"; "if an operation
 /// completes in error, it may increment an associated error value".
-fn each_operation_changes_one_value() {
-    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA;
-    let (a, b) = (Bare::new(EpType::Rdm, caps), Bare::new(EpType::Rdm, caps));
-    let to_b = a.meet(&b);
+fn each_operation_changes_one_value(way: Way) {
+    let (a, to_b, b) = bare_pair(way);
     let (ours, theirs, large) = (buffer(64), buffer(64), buffer(LARGE));
     let mr = b.region(&theirs);
     let (mut at_a, mut at_b) = (Values::default(), Values::default());
@@ -134,20 +158,8 @@ fn each_operation_changes_one_value() {
     counts(&a, &at_a);
 }
 
-fn each_operation_changes_one_value_on_one_host() {
-    each_operation_changes_one_value();
-}
-
-fn each_operation_changes_one_value_between_two_hosts() {
-    apart();
-    each_operation_changes_one_value();
-}
-
 fn each_operation_of_a_connection_changes_one_value() {
-    let caps = Caps::MSG | Caps::RMA | Caps::ATOMIC;
-    let (a, b) = (Bare::new(EpType::Msg, caps), Bare::new(EpType::Msg, caps));
-    connect_qps(&a.ep, &b.ep);
-    let peer = FiAddr::UNSPEC;
+    let (a, peer, b) = bare_pair(Way::Connection);
     let (ours, theirs) = (buffer(64), buffer(64));
     let (eight, compared, result) = (ours.slice(..8), ours.slice(8..16), ours.slice(16..24));
     let mr = b.region(&theirs);
@@ -214,11 +226,7 @@ fn each_operation_of_a_connection_changes_one_value() {
 }
 
 fn each_datagram_changes_one_value() {
-    let (a, b) = (
-        Bare::new(EpType::Dgram, Caps::MSG),
-        Bare::new(EpType::Dgram, Caps::MSG),
-    );
-    let to_b = a.meet(&b);
+    let (a, to_b, b) = bare_pair(Way::Datagrams);
     let into = buffer(64);
     let (mut at_a, mut at_b) = (Values::default(), Values::default());
     b.ep.recv(&into, 1).expect("recv");
@@ -305,9 +313,7 @@ fn silent_operations_of_every_kind_are_counted() {
 
 /// "Any change in a counter's error value will unblock any thread inside kfi_cntr_wait."
 fn a_failure_of_each_kind_ends_the_waits_on_its_counter() {
-    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA;
-    let (a, b) = (Bare::new(EpType::Rdm, caps), Bare::new(EpType::Rdm, caps));
-    let to_b = a.meet(&b);
+    let (a, to_b, _b) = bare_pair(Way::OneHost);
     let (ours, large) = (buffer(8), buffer(LARGE));
     let failures: [(usize, &dyn Fn()); 4] = [
         (SEND, &|| {
@@ -403,10 +409,7 @@ fn closing_an_endpoint_ends_no_wait() {
     }
     let Bare { ep, counters, .. } = bare;
     let received = counters[RECV].clone();
-    let waiter = {
-        let cntr = received.clone();
-        Sleeper::asleep(move || cntr.wait(1, Deadline::FOREVER))
-    };
+    let waiter = Sleeper::asleep(cloned!(cntr = received; move || cntr.wait(1, Deadline::FOREVER)));
     ep.close().expect("close");
     std::thread::sleep(LATE);
     assert!(!waiter.is_finished());
@@ -422,10 +425,7 @@ fn closing_an_endpoint_ends_no_wait() {
         alone.ep.recv(&into, context).expect("recv");
     }
     let Alone { cq, ep, .. } = alone;
-    let reader = {
-        let cq = cq.clone();
-        Sleeper::asleep(move || sread_one(&cq))
-    };
+    let reader = Sleeper::asleep(cloned!(cq; move || sread_one(&cq)));
     ep.close().expect("close");
     std::thread::sleep(LATE);
     assert!(!reader.is_finished());

@@ -5,16 +5,14 @@
 //! [`descriptors`](crate::descriptors).
 
 use crate::{
-    descriptors::readable,
+    alone::stat_of,
+    descriptors::{counter, readable},
     harness::tests,
-    host::{SOON, device, domain, errno, until, until_asleep},
-    raw::{File, refused},
-    threads::{Sleeper, handle_signals, in_the_handler, signals},
+    host::{SOON, domain, errno, until, until_asleep},
+    raw::{File, arg, refused},
+    threads::{Sleeper, cloned, handle_signals, in_the_handler, signals},
 };
-use kfi::{
-    Cntr, Deadline, Errno, StatClass, StatValues, Values, Wait,
-    abi::{self, Call},
-};
+use kfi::{Cntr, Deadline, Errno, StatClass, StatValues, Values, Wait, abi};
 use std::{
     sync::{
         Arc,
@@ -26,17 +24,11 @@ use std::{
 tests![
     values_are_read_and_mapped,
     attributes_that_are_not_given_have_defaults,
-    a_waiter_is_released_when_its_threshold_is_reached,
-    a_wait_ends_at_its_deadline,
     an_error_releases_a_waiter,
     success_goes_before_a_new_error,
-    an_error_from_before_is_ignored,
     an_error_that_is_taken_back_is_not_missed,
     an_error_value_that_stays_the_same_releases_nobody,
     an_error_during_a_signal_handler_releases,
-    time_that_runs_out_changes_nothing,
-    a_counter_without_a_wait_object_can_only_be_polled,
-    a_signal_ends_an_endless_wait,
     a_restarting_signal_does_not_end_a_wait,
     a_value_that_was_there_for_a_moment_is_not_missed,
     values_wrap_behind_the_maximum,
@@ -47,14 +39,7 @@ tests![
     waiters_that_are_not_due_are_not_woken,
     many_waiters_and_adders_lose_nothing,
     statistics_show_waiters_and_thresholds,
-    a_waiter_keeps_the_counter_open,
 ];
-
-/// A counter with a wait object.
-fn counter() -> Cntr {
-    let (_, domain) = domain();
-    domain.cntr().wait(Wait::Queue).open().expect("cntr")
-}
 
 /// A thread that waits for `threshold`.
 fn waiter(cntr: &Cntr, threshold: u64) -> Sleeper<kfi::Result<Values>> {
@@ -82,50 +67,14 @@ fn values_are_read_and_mapped() {
 }
 
 fn attributes_that_are_not_given_have_defaults() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, _, domain) = File::open().and_domain();
     // Events of completions, no wait object, the full width.
-    let cntr = file.make(abi::kfabric_cntr_open {
-        domain,
-        ..Call::sized()
-    });
+    let cntr = file.make(arg!(kfabric_cntr_open: domain));
     file.cntr_modify(cntr, abi::KFABRIC_CNTR_SET, u64::MAX)
         .expect("set");
     assert_eq!(file.cntr_read(cntr), Ok((u64::MAX, 0)));
-    for unknown in [
-        abi::kfabric_cntr_open {
-            events: 1,
-            ..Call::sized()
-        },
-        abi::kfabric_cntr_open {
-            wait_obj: 4,
-            ..Call::sized()
-        },
-        abi::kfabric_cntr_open {
-            flags: 1,
-            ..Call::sized()
-        },
-        abi::kfabric_cntr_open {
-            wait_obj: abi::KFI_WAIT_SET,
-            ..Call::sized()
-        },
-    ] {
-        refused(
-            file.call(abi::kfabric_cntr_open { domain, ..unknown }),
-            Errno::EINVAL,
-        );
-    }
-    refused(file.cntr_modify(cntr, 4, 0), Errno::EINVAL);
     // The flags are 0 first, and then those that were set.
-    let flags = |set, flags| {
-        file.call(abi::kfabric_opsflag {
-            handle: cntr,
-            set,
-            flags,
-            ..Call::sized()
-        })
-    };
+    let flags = |set, flags| file.call(arg!(kfabric_opsflag: handle: cntr, set, flags));
     assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(0));
     for value in [abi::KFI_COMPLETION, abi::KFI_INJECT | abi::KFI_MORE, 0] {
         assert!(flags(1, value).is_ok());
@@ -134,37 +83,6 @@ fn attributes_that_are_not_given_have_defaults() {
     assert!(flags(1, abi::KFI_COMPLETION).is_ok());
     refused(flags(1, 1 << 63), Errno::EINVAL);
     assert_eq!(flags(0, 0).map(|arg| arg.flags), Ok(abi::KFI_COMPLETION));
-}
-
-fn a_waiter_is_released_when_its_threshold_is_reached() {
-    let cntr = counter();
-    let waiter = waiter(&cntr, 10);
-    for _ in 0..10 {
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(!waiter.is_finished() || cntr.value() >= 10);
-        cntr.add(1).expect("add");
-    }
-    assert_eq!(waiter.end().expect("wait").value, 10);
-}
-
-fn a_wait_ends_at_its_deadline() {
-    let cntr = counter();
-    let begin = Instant::now();
-    let error = cntr
-        .wait(1, Duration::from_millis(50))
-        .expect_err("nobody added");
-    assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
-    assert!(begin.elapsed() >= Duration::from_millis(50));
-    let error = cntr.wait(1, Duration::ZERO).expect_err("nobody added");
-    assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
-    // A deadline that has passed polls as well.
-    let error = cntr
-        .wait(1, Deadline::from_nanos(1))
-        .expect_err("nobody added");
-    assert_eq!(error.errno(), Some(Errno::ETIMEDOUT));
-    cntr.add(1).expect("add");
-    assert!(cntr.wait(1, Duration::ZERO).is_ok());
-    assert!(cntr.wait(0, Duration::ZERO).is_ok());
 }
 
 fn an_error_releases_a_waiter() {
@@ -193,14 +111,6 @@ fn success_goes_before_a_new_error() {
         cntr.adderr(round).expect("adderr");
         waiter.end().expect("the success came first");
     }
-}
-
-fn an_error_from_before_is_ignored() {
-    let cntr = counter();
-    cntr.adderr(3).expect("adderr");
-    let error = cntr.wait(1, Duration::from_millis(20));
-    assert_eq!(errno(error), Some(Errno::ETIMEDOUT));
-    assert_eq!(cntr.err(), 3);
 }
 
 fn an_error_that_is_taken_back_is_not_missed() {
@@ -258,70 +168,10 @@ fn an_error_during_a_signal_handler_releases() {
     assert_eq!(waiter.end().expect("wait").value, 10);
 }
 
-fn time_that_runs_out_changes_nothing() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    let cntr = file.cntr(domain);
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 2)
-        .expect("add");
-    file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADDERR, 3)
-        .expect("adderr");
-    // The error returns the present values.
-    let mut arg = abi::kfabric_cntr_wait {
-        cntr,
-        threshold: 9,
-        deadline: crate::raw::in_ms(20),
-        ..Call::sized()
-    };
-    refused(file.call_mut(&mut arg), Errno::ETIMEDOUT);
-    assert_eq!((arg.value, arg.err), (2, 3));
-    assert_eq!(file.cntr_read(cntr), Ok((2, 3)));
-}
-
-fn a_counter_without_a_wait_object_can_only_be_polled() {
-    let (_, domain) = domain();
-    let cntr = domain.cntr().wait(Wait::None).open().expect("cntr");
-    assert_eq!(errno(cntr.wait(1, Duration::ZERO)), Some(Errno::ETIMEDOUT));
-    assert_eq!(errno(cntr.wait(1, SOON)), Some(Errno::EINVAL));
-    assert_eq!(errno(cntr.wait(1, Deadline::FOREVER)), Some(Errno::EINVAL));
-    cntr.add(1).expect("add");
-    assert!(cntr.wait(1, Duration::ZERO).is_ok());
-    // A wait for a value that is reached does not sleep, but it counts as a wait.
-    assert_eq!(errno(cntr.wait(1, SOON)), Some(Errno::EINVAL));
-    for wait in [Wait::Unspec, Wait::Queue] {
-        let cntr = domain.cntr().wait(wait).open().expect("cntr");
-        let waiter = waiter(&cntr, 1);
-        until_asleep(&cntr, 1);
-        cntr.add(1).expect("add");
-        waiter.end().expect("wait");
-    }
-}
-
-fn a_signal_ends_an_endless_wait() {
-    handle_signals(false);
-    let cntr = counter();
-    let waiter = {
-        let cntr = cntr.clone();
-        Sleeper::new(move || cntr.wait(1, Deadline::FOREVER))
-    };
-    until_asleep(&cntr, 1);
-    waiter.interrupt();
-    assert_eq!(errno(waiter.end()), Some(Errno::EINTR));
-    assert_eq!(signals(), 1);
-    // Other waiters are not affected.
-    until_asleep(&cntr, 0);
-    cntr.add(1).expect("add");
-    assert!(cntr.wait(1, SOON).is_ok());
-}
-
 fn a_restarting_signal_does_not_end_a_wait() {
     handle_signals(true);
     let cntr = counter();
-    let waiter = {
-        let cntr = cntr.clone();
-        Sleeper::new(move || cntr.wait(1, Deadline::FOREVER))
-    };
+    let waiter = Sleeper::new(cloned!(cntr; move || cntr.wait(1, Deadline::FOREVER)));
     for round in 1..=3 {
         until_asleep(&cntr, 1);
         waiter.interrupt();
@@ -333,10 +183,7 @@ fn a_restarting_signal_does_not_end_a_wait() {
     assert_eq!(waiter.end().expect("wait").value, 1);
     // A deadline is a time, not a duration: a restart does not extend it.
     let begin = Instant::now();
-    let waiter = {
-        let cntr = cntr.clone();
-        Sleeper::new(move || cntr.wait(2, Duration::from_millis(300)))
-    };
+    let waiter = Sleeper::new(cloned!(cntr; move || cntr.wait(2, Duration::from_millis(300))));
     for round in 4..=6 {
         std::thread::sleep(Duration::from_millis(60));
         waiter.interrupt();
@@ -408,10 +255,7 @@ fn a_wrap_releases_waiters_that_it_passes() {
         .max_value(9)
         .open()
         .expect("cntr");
-    let never = {
-        let cntr = cntr.clone();
-        Sleeper::new(move || cntr.wait(10, Duration::from_millis(100)))
-    };
+    let never = Sleeper::new(cloned!(cntr; move || cntr.wait(10, Duration::from_millis(100))));
     until_asleep(&cntr, 1);
     cntr.add(25).expect("add");
     assert_eq!(errno(never.end()), Some(Errno::ETIMEDOUT));
@@ -536,14 +380,7 @@ fn many_waiters_and_adders_lose_nothing() {
 
 fn statistics_show_waiters_and_thresholds() {
     let cntr = counter();
-    let values = || {
-        device()
-            .stats(StatClass::Cntr)
-            .map(|stat| stat.expect("stat"))
-            .find(|stat| stat.pid == Some(std::process::id()) && stat.handle == cntr.handle())
-            .map(|stat| stat.values)
-            .expect("the counter among the figures")
-    };
+    let values = || stat_of(StatClass::Cntr, cntr.handle()).expect("the counter is listed");
     let is = |value, err, waiters, threshold| StatValues::Cntr {
         value,
         err,
@@ -564,16 +401,4 @@ fn statistics_show_waiters_and_thresholds() {
     cntr.adderr(1).expect("adderr");
     assert_eq!(errno(nine.end()), Some(Errno::KFI_EAVAIL));
     assert_eq!(values(), is(7, 1, 0, None));
-}
-
-fn a_waiter_keeps_the_counter_open() {
-    let cntr = counter();
-    let waiter = waiter(&cntr, 1);
-    until_asleep(&cntr, 1);
-    assert_eq!(errno(cntr.clone().close()), Some(Errno::EBUSY));
-    // The refused calls changed nothing.
-    assert!(!waiter.is_finished());
-    cntr.add(1).expect("add");
-    waiter.end().expect("wait");
-    cntr.close().expect("close");
 }

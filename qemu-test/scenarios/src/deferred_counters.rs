@@ -4,15 +4,14 @@
 
 use crate::{
     connected::open_region,
-    deferred::{QUIET, RECEIVED, SENT, cntr, queue, wait},
+    deferred::{QUIET, RECEIVED, SENT, cntr, defer, queue, wait},
     harness::tests,
-    host::{Host, Options, buffer, domain, pair, until},
+    host::{Host, Options, buffer, domain, until},
     hosts,
     ways::{Way, on_ways},
 };
 use kfi::{
-    AtomicOp, Buffer, Caps, Cntr, CntrBind, CqBind, Datatype, Errno, FiAddr, Op, OpFlags, Remote,
-    Work,
+    AtomicOp, Buffer, Caps, Cntr, CntrBind, CqBind, Datatype, Errno, FiAddr, Op, OpFlags, Work,
 };
 
 tests![
@@ -23,7 +22,7 @@ tests![
     deferred_work_is_silent_at_its_endpoint_of_a_connection,
     deferred_work_is_silent_at_its_endpoint_of_datagrams,
     a_counter_of_the_endpoint_can_be_the_completion_counter,
-    a_failure_is_counted_and_makes_an_error_entry,
+    a_cancelled_receive_is_counted_and_makes_an_error_entry,
     a_failure_counts_at_the_endpoint_on_request,
     a_transfer_that_cannot_start_has_failed,
     deferred_work_counts_at_its_target_on_one_host,
@@ -217,10 +216,7 @@ fn a_counter_of_the_endpoint_can_be_the_completion_counter() {
         b.ep.recv(&into, context).expect("recv");
     }
     let send = Op::send(to_b, &from).context(5);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, send).completion(&sends),
-    );
+    defer(&a, &go, 1, send, &sends);
     go.add(1).expect("add");
     wait(&sends, 1);
     b.expect(RECEIVED, 1);
@@ -228,41 +224,25 @@ fn a_counter_of_the_endpoint_can_be_the_completion_counter() {
     assert_eq!((sends.value(), others.value()), (1, 0));
     a.expect_nothing();
     let told = send.flags(OpFlags::COMPLETION);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 2, &a.ep, told).completion(&sends),
-    );
+    defer(&a, &go, 2, told, &sends);
     go.add(1).expect("add");
     a.expect(SENT, 5);
     assert_eq!((sends.value(), sends.err(), others.value()), (3, 0, 0));
 }
 
-/// Without KFI_COMPLETION, too: the error counts on the completion counter, and not on the
-/// endpoint's.
-fn a_failure_is_counted_and_makes_an_error_entry() {
-    let (a, to_b, b, _) = pair();
-    let theirs = buffer(8);
-    let mr = open_region(&b, &theirs, 1);
+/// A receive that is cancelled has failed. Other failures:
+/// [`a_failure_counts_at_the_endpoint_on_request`].
+fn a_cancelled_receive_is_counted_and_makes_an_error_entry() {
+    let a = Host::new();
     let (go, done) = (cntr(&a.domain), cntr(&a.domain));
-    let from = buffer(8);
-    let outside = Op::write(to_b, &from, Remote::new(4, mr.key())).context(11);
-    let receive = Op::recv(&from).context(12);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, outside).completion(&done),
-    );
+    let into = buffer(8);
+    let receive = Op::recv(&into).context(12);
+    defer(&a, &go, 1, receive, &done);
     go.add(1).expect("add");
-    until("the failure", || done.err() == 1);
-    let entry = a.failure();
-    assert_eq!(entry.op_context, 11);
-    assert_eq!(done.value(), 0);
-    // A receive that is cancelled has failed.
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, receive).completion(&done),
-    );
     a.ep.cancel(12).expect("cancel");
-    assert_eq!((a.failure().err, done.err()), (Errno::ECANCELED, 2));
+    let entry = a.failure();
+    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 12));
+    assert_eq!((done.value(), done.err()), (0, 1));
     a.expect_nothing();
 }
 
@@ -277,10 +257,7 @@ fn a_failure_counts_at_the_endpoint_on_request() {
     let outside = Op::write(to_b, &from, mr.remote(4));
     for (round, flags, err) in [(1, OpFlags::empty(), 0), (2, OpFlags::COMPLETION, 1)] {
         let op = outside.flags(flags).context(round);
-        queue(
-            &a.domain,
-            Work::transfer(&go, round, &a.ep, op).completion(&done),
-        );
+        defer(&a, &go, round, op, &done);
         go.add(1).expect("add");
         assert_eq!(a.failure().op_context, round);
         assert_eq!((done.value(), done.err()), (0, round));
@@ -316,10 +293,7 @@ fn a_transfer_that_cannot_start_has_failed() {
     let (go, done) = (cntr(&a.domain), cntr(&a.domain));
     let from = buffer(8);
     let nobody = Op::send(FiAddr(77), &from).context(13);
-    queue(
-        &a.domain,
-        Work::transfer(&go, 1, &a.ep, nobody).completion(&done),
-    );
+    defer(&a, &go, 1, nobody, &done);
     std::thread::sleep(QUIET);
     assert_eq!(done.err(), 0);
     go.add(1).expect("add");

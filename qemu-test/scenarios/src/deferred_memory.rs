@@ -6,22 +6,20 @@ use crate::{
     abi_budget::fill,
     abi_threads::{as_user, open_to_all},
     connected::{connect, open_region},
-    deferred::{QUIET, RECEIVED, cntr, queue, wait},
+    deferred::{RECEIVED, cntr, defer, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, pair, pattern, until},
     hosts,
-    raw::{File, Pages, addr_of, addr_of_mut, refused},
+    raw::{File, Pages, addr_of, addr_of_mut, arg, data, refused, with},
     ways::{Way, on_ways},
 };
 use kfi::{
-    AtomicOp, Buffer, Caps, Datatype, EpType, Errno, FiAddr, Op, OpFlags, Remote, Work,
-    abi::{self, Call},
+    AtomicOp, Buffer, Caps, Datatype, EpType, Errno, FiAddr, Op, OpFlags, Remote, Work, abi,
 };
 
 tests![
     buffers_are_read_when_the_work_starts,
     injected_bytes_are_copied_when_the_work_is_queued,
-    atomics_start_when_due,
     operands_are_read_when_the_work_starts_on_one_host,
     operands_are_read_when_the_work_starts_between_two_hosts,
     operands_are_read_when_the_work_starts_of_a_connection,
@@ -83,43 +81,6 @@ fn connected_with_atomics() -> (Host, Host) {
     (a, b)
 }
 
-fn atomics_start_when_due() {
-    const UINT64: Datatype = Datatype::Uint64;
-    let (a, b) = connected_with_atomics();
-    let word = |value: u64| Buffer::from_bytes(&value.to_ne_bytes()).expect("buffer");
-    let value = |buffer: &Buffer| u64::from_ne_bytes(buffer.to_vec(..).try_into().expect("8"));
-    let theirs = word(10);
-    let mr = open_region(&b, &theirs, 1);
-    let (peer, at) = (FiAddr::UNSPEC, Remote::new(0, mr.key()));
-    let (one, before, swap, compare, old) = (word(1), word(0), word(99), word(12), word(0));
-    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
-    let sum = AtomicOp::Sum;
-    let queued = a.domain.queue_work(&[
-        Work::transfer(&go, 1, &a.ep, Op::atomic(peer, &one, at, UINT64, sum)).completion(&done),
-        Work::transfer(
-            &done,
-            1,
-            &a.ep,
-            Op::fetch_atomic(peer, &one, &before, at, UINT64, sum),
-        )
-        .completion(&done),
-        Work::transfer(
-            &done,
-            2,
-            &a.ep,
-            Op::compare_atomic(peer, &swap, &compare, &old, at, UINT64, AtomicOp::Cswap),
-        )
-        .completion(&done),
-    ]);
-    assert!(queued.expect("queue_work").all());
-    std::thread::sleep(QUIET);
-    assert_eq!(value(&theirs), 10);
-    go.add(1).expect("add");
-    wait(&done, 3);
-    assert_eq!((value(&before), value(&old), value(&theirs)), (11, 12, 99));
-    a.expect_nothing();
-}
-
 /// "Referenced data buffers are not read or otherwise accessed": operands and the values to compare
 /// with, short ones and long ones, are those of the start, except with KFI_INJECT.
 fn operands_of(a: &Host, to_b: FiAddr, b: &Host, counts: &[usize]) {
@@ -141,10 +102,7 @@ fn operands_of(a: &Host, to_b: FiAddr, b: &Host, counts: &[usize]) {
         let (operand, compare, result) = (all(1000), all(1000), all(1000));
         let run = |op: Op<'_>, change: &dyn Fn()| {
             let (due, finished) = (go.value() + 1, done.value() + 1);
-            queue(
-                &a.domain,
-                Work::transfer(&go, due, &a.ep, op).completion(&done),
-            );
+            defer(a, &go, due, op, &done);
             change();
             go.add(1).expect("add");
             wait(&done, finished);
@@ -218,30 +176,17 @@ fn waiting_receive(
     triggers: bool,
 ) -> Result<(), Errno> {
     if triggers {
-        let op = abi::kfabric_op {
-            flags: abi::KFI_TRIGGER,
-            trigger_cntr: go,
-            threshold: 1,
-            ..op
-        };
+        let op = with!(op; flags: abi::KFI_TRIGGER, trigger_cntr: go, threshold: 1);
         return file.post_one(ep, op);
     }
-    let mut work = abi::kfabric_work {
-        threshold: 1,
-        triggering_cntr: go,
-        op_type: op.opcode,
-        object: ep,
-        op: addr_of(&op),
-        ..Default::default()
-    };
-    let arg = abi::kfabric_queue_work {
-        domain,
-        works: addr_of_mut(&mut work),
-        count: 1,
+    let mut work = data!(kfabric_work:
+        threshold: 1, triggering_cntr: go, op_type: op.opcode, object: ep, op: addr_of(&op)
+    );
+    let arg = arg!(kfabric_queue_work:
+        domain, works: addr_of_mut(&mut work), count: 1,
         work_size: size_of::<abi::kfabric_work>() as u32,
-        op_size: size_of::<abi::kfabric_op>() as u32,
-        ..Call::sized()
-    };
+        op_size: size_of::<abi::kfabric_op>() as u32
+    );
     file.call(arg).map(drop)
 }
 
@@ -254,23 +199,15 @@ fn waiting_work_counts_for_its_user() {
         let domain = file.domain(file.fabric());
         let party = file.party(
             domain,
-            abi::kfabric_ep_open {
-                caps: abi::KFI_MSG | abi::KFI_TRIGGER,
-                ..Call::sized()
-            },
+            arg!(kfabric_ep_open: caps: abi::KFI_MSG | abi::KFI_TRIGGER),
         );
         let go = file.cntr(domain);
         let pages = Pages::new(1);
         let mr = file.reg(domain, pages.addr(), 8, 7).expect("mr");
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_RECV,
-            context: 3,
-            buf: pages.addr(),
-            len: 8,
-            mr,
-            peer: abi::KFI_ADDR_UNSPEC,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_RECV, context: 3, buf: pages.addr(), len: 8, mr,
+            peer: abi::KFI_ADDR_UNSPEC
+        );
         let names = (domain, party.ep, go);
         let mut full = fill(&file, domain);
         full.reverse();
@@ -287,10 +224,7 @@ fn waiting_work_counts_for_its_user() {
             panic!("100,000 works for nothing");
         };
         let flush = || {
-            let arg = abi::kfabric_flush_work {
-                domain,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_flush_work: domain);
             file.call(arg).map(|arg| arg.flushed)
         };
         let first = until_refused(false);
@@ -305,11 +239,7 @@ fn waiting_work_counts_for_its_user() {
             "{second} operations after {first} works"
         );
         for _ in 0..second {
-            let arg = abi::kfabric_ep_cancel {
-                ep: party.ep,
-                context: 3,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_ep_cancel: ep: party.ep, context: 3);
             file.call(arg).expect("cancel");
             refused(file.cq_read(party.cq), Errno::KFI_EAVAIL);
             file.cq_readerr(party.cq).expect("the cancelled one");

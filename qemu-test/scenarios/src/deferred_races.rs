@@ -10,6 +10,7 @@ use crate::{
     host::{Host, Options, SOON, buffer, domain, domain_on, errno, until},
     hosts::{LINKS, apart, sanitizing},
     process::{Process, line},
+    threads::cloned,
     ways::{Way, on_ways},
 };
 use kfi::{
@@ -101,10 +102,7 @@ fn a_cancel_beside_an_add_tells_what_happened() {
     let mut both = [0u64; 2];
     for round in 1..=2000 {
         let id = queue(&domain, Work::add(&go, round, &done, 1));
-        let adder = {
-            let go = go.clone();
-            std::thread::spawn(move || go.add(1).expect("add"))
-        };
+        let adder = std::thread::spawn(cloned!(go; move || go.add(1).expect("add")));
         let cancelled = domain.cancel_work(&id).is_ok();
         adder.join().expect("join");
         both[usize::from(cancelled)] += 1;
@@ -351,10 +349,7 @@ fn a_cancel_of_a_trigger_beside_an_add_tells_what_happened() {
         let op = Op::inject_write(me, b"at once.", mr.remote(0)).flags(OpFlags::COMPLETION);
         let op = op.context(round).trigger(&go, round);
         host.ep.post_one(&op).expect("post");
-        let adder = {
-            let go = go.clone();
-            std::thread::spawn(move || go.add(1).expect("add"))
-        };
+        let adder = std::thread::spawn(cloned!(go; move || go.add(1).expect("add")));
         let result = errno(host.ep.cancel(round));
         adder.join().expect("join");
         match result {

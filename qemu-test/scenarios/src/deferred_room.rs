@@ -7,10 +7,10 @@
 use crate::{
     abi_threads::NetNs,
     connected::open_region,
-    deferred::{QUIET, RECEIVED, SENT, cntr, queue, wait},
+    deferred::{QUIET, RECEIVED, SENT, cntr, defer, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, domain_on, errno, until},
-    raw::ip,
+    raw::Netdev,
     ways::{Way, on_ways},
 };
 use kfi::{Buffer, Caps, Cntr, CntrBind, Device, Errno, FiAddr, Op, OpFlags, Remote, Work};
@@ -115,8 +115,7 @@ fn waiting_work_takes_no_room(way: Way) {
     let (a, to_b, b) = small_and_large(way);
     let done = cntr(&a.domain);
     let queue = |go: &Cntr, op: Op<'_>| {
-        let work = Work::transfer(go, 1, &a.ep, op).completion(&done);
-        queue(&a.domain, work);
+        defer(&a, go, 1, op, &done);
     };
     take_no_room(&a, to_b, &b, queue, || {
         let ended = done.value();
@@ -219,10 +218,7 @@ fn started_receives_wait_for_room(way: Way) {
     let (go, received) = (cntr(&b.domain), cntr(&b.domain));
     let into: Vec<_> = (0..WORKS).map(|_| buffer(1)).collect();
     for into in &into {
-        queue(
-            &b.domain,
-            Work::transfer(&go, 1, &b.ep, Op::recv(into)).completion(&received),
-        );
+        defer(&b, &go, 1, Op::recv(into), &received);
     }
     let other = buffer(1);
     b.ep.recv(&other, 1).expect("waiting work takes no room");
@@ -268,8 +264,7 @@ fn work_without_an_entry_starts_beside_a_full_cq(way: Way) {
     }
     if way.has_rma() {
         let refused = Op::write(to_b, &from, Remote::new(0, 0xdead)).context(7);
-        let work = Work::transfer(&go, 2, &a.ep, refused).completion(&done);
-        queue(&a.domain, work);
+        defer(&a, &go, 2, refused, &done);
         go.add(1).expect("add");
         // A completion is counted before its entry is there. The error entry overtakes the others.
         until("the count of the failure", || done.err() == 1);
@@ -287,8 +282,7 @@ fn queue_two(a: &Host, to_b: FiAddr, go: &Cntr, done: &Cntr) {
     let from = buffer(8);
     for number in 1..=2 {
         let op = Op::send(to_b, &from).context(number);
-        let work = Work::transfer(go, number, &a.ep, op).completion(done);
-        queue(&a.domain, work);
+        defer(a, go, number, op, done);
     }
 }
 
@@ -358,8 +352,7 @@ fn work_of_a_connection_that_was_shut_down_fails() {
         Op::recv(&into),
     ];
     for (number, op) in (1..).zip(ops) {
-        let work = Work::transfer(&go, number, &a.ep, op.context(number)).completion(&done);
-        queue(&a.domain, work);
+        defer(&a, &go, number, op.context(number), &done);
     }
     queue(&a.domain, Work::add(&done, 3, &after, 1));
     a.ep.shutdown().expect("shutdown");
@@ -389,9 +382,7 @@ fn work_of_a_connection_that_was_shut_down_fails() {
 fn work_of_a_removed_link_fails() {
     let netns = NetNs::new();
     netns.run(|| {
-        ip("link add kfl0 type dummy");
-        ip("address add 10.99.0.1/24 dev kfl0");
-        ip("link set kfl0 up");
+        let netdev = Netdev::dummy("kfl0", "10.99.0.1/24");
         let device = Device::open().expect("open");
         device.link_add("gone", "kfl0").expect("link_add");
         let (_fabric, domain) = domain_on("gone");
@@ -409,7 +400,7 @@ fn work_of_a_removed_link_fails() {
             &domain,
             Work::transfer(&go, 2, &a.ep, Op::send(to_a, &from)),
         );
-        ip("link del kfl0");
+        netdev.delete();
         go.add(1).expect("add");
         // The failure counts, and makes an entry; what depends on it starts.
         wait(&after, 3);

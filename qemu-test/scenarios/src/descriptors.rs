@@ -6,24 +6,21 @@
 //! so a lost wake-up could be taken for a late one.
 
 use crate::{
+    abi_objects::getwait,
     alone::Alone,
     harness::tests,
     host::{SOON, domain, errno, until},
-    raw::{File, refused},
-    threads::{Sleeper, handle_signals},
+    raw::{File, arg},
+    threads::{Sleeper, cloned, handle_signals},
     uring::Uring,
 };
-use kfi::{
-    Cntr, CntrFd, Deadline, Entry, Errno, EventKind, Values, Wait,
-    abi::{self, Call},
-};
+use kfi::{Cntr, CntrFd, Deadline, Entry, Errno, EventKind, Values, Wait, abi};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, epoll, poll},
-    fs::OFlags,
     io,
 };
 use std::{
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::Arc,
     time::Duration,
 };
@@ -36,22 +33,20 @@ tests![
     each_descriptor_has_a_threshold_of_its_own,
     pollers_for_a_higher_threshold_are_not_woken,
     reads_wait_or_return_eagain,
-    sizes_of_reads_and_writes_are_checked,
     epoll_reports_ready_descriptors,
     io_uring_gets_its_completion_at_the_event,
     a_cq_is_readable_while_it_is_not_empty,
     an_eq_is_readable_while_it_is_not_empty,
     every_wait_object_has_a_descriptor,
     the_descriptor_of_a_member_is_that_of_its_set,
-    a_descriptor_keeps_its_object_open,
     descriptors_hang_up_when_their_device_is_closed,
     a_readable_descriptor_hangs_up,
-    descriptors_are_closed_on_exec,
 ];
 
 const NEVER: Duration = Duration::ZERO;
 
-fn counter() -> Cntr {
+/// A counter with a wait object.
+pub(crate) fn counter() -> Cntr {
     let (_, domain) = domain();
     domain.cntr().wait(Wait::Queue).open().expect("cntr")
 }
@@ -202,10 +197,7 @@ fn each_descriptor_has_a_threshold_of_its_own() {
         assert!(fds[..value].iter().all(readable));
     }
     // Descriptors and threads in calls wait in one queue.
-    let sleeper = {
-        let cntr = cntr.clone();
-        Sleeper::asleep(move || cntr.wait(30, SOON))
-    };
+    let sleeper = Sleeper::asleep(cloned!(cntr; move || cntr.wait(30, SOON)));
     fds[0].arm(30).expect("arm");
     fds[1].arm(31).expect("arm");
     cntr.set(30).expect("set");
@@ -217,10 +209,7 @@ fn pollers_for_a_higher_threshold_are_not_woken() {
     let cntr = counter();
     let fd = Arc::new(cntr.wait_fd().expect("fd"));
     fd.arm(1000).expect("arm");
-    let poller = {
-        let fd = fd.clone();
-        Sleeper::new(move || fd.wait(Deadline::FOREVER).expect("poll"))
-    };
+    let poller = Sleeper::new(cloned!(fd; move || fd.wait(Deadline::FOREVER).expect("poll")));
     let asleep = || {
         let mut last = u64::MAX;
         until("a thread asleep in poll", || {
@@ -245,10 +234,7 @@ fn reads_wait_or_return_eagain() {
     assert_eq!(errno(fd.consume()), Some(Errno::EAGAIN));
     fd.set_nonblocking(false).expect("fcntl");
     fd.arm(5).expect("arm");
-    let asleep = || {
-        let fd = fd.clone();
-        Sleeper::asleep(move || fd.consume())
-    };
+    let asleep = || Sleeper::asleep(cloned!(fd; move || fd.consume()));
     let reader = asleep();
     cntr.add(4).expect("add");
     assert!(!reader.is_finished());
@@ -269,29 +255,6 @@ fn reads_wait_or_return_eagain() {
     let reader = asleep();
     reader.interrupt();
     assert_eq!(errno(reader.end()), Some(Errno::EINTR));
-}
-
-fn sizes_of_reads_and_writes_are_checked() {
-    let cntr = counter();
-    let fd = cntr.wait_fd().expect("fd");
-    cntr.add(3).expect("add");
-    let mut bytes = [0xee; 40];
-    for short in [0, 1, 8, 15] {
-        assert_eq!(io::read(&fd, &mut bytes[..short]), Err(io::Errno::INVAL));
-    }
-    for wrong in [0usize, 4, 7, 9, 16] {
-        assert_eq!(io::write(&fd, &[0; 16][..wrong]), Err(io::Errno::INVAL));
-    }
-    // The failed reads changed nothing; a long buffer gets the values.
-    assert!(readable(&fd));
-    assert_eq!(io::read(&fd, &mut bytes), Ok(16));
-    assert_eq!(bytes[..8], 3u64.to_ne_bytes());
-    assert!(bytes[16..].iter().all(|byte| *byte == 0xee));
-    // A CQ's descriptor supports polling only.
-    let alone = Alone::new();
-    let fd = alone.cq.wait_fd().expect("fd");
-    assert_eq!(io::read(&fd, &mut bytes), Err(io::Errno::INVAL));
-    assert_eq!(io::write(&fd, &bytes[..8]), Err(io::Errno::INVAL));
 }
 
 fn epoll_reports_ready_descriptors() {
@@ -454,29 +417,16 @@ fn an_eq_is_readable_while_it_is_not_empty() {
     assert_eq!(events(&fd), PollFlags::empty());
 }
 
+/// Objects that have none, and wait sets: `abi_objects::all_wait_objects_but_none_have_descriptors`.
 fn every_wait_object_has_a_descriptor() {
-    let (fabric, domain) = domain();
-    let set = fabric.wait_set().expect("wait set");
-    let open = |wait: Wait| {
-        let cntr = domain.cntr().wait(wait.clone()).open().expect("cntr");
-        let cq = domain.cq().wait(wait.clone()).open().expect("cq");
-        (cntr, cq, fabric.eq().wait(wait).open().expect("eq"))
-    };
-    let (cntr, cq, eq) = open(Wait::None);
-    assert_eq!(errno(cntr.wait_fd()), Some(Errno::EINVAL));
-    assert_eq!(errno(cq.wait_fd()), Some(Errno::EINVAL));
-    assert_eq!(errno(eq.wait_fd()), Some(Errno::EINVAL));
+    let (_, domain) = domain();
     for wait in [Wait::Unspec, Wait::Queue] {
-        let (cntr, cq, eq) = open(wait);
+        let cntr = domain.cntr().wait(wait.clone()).open().expect("cntr");
         let fd = cntr.wait_fd().expect("fd");
-        cq.wait_fd().expect("fd");
-        eq.wait_fd().expect("fd");
         assert!(!readable(&fd));
         cntr.add(1).expect("add");
         assert!(readable(&fd));
-    }
-    // The descriptor of a CQ wakes a thread, with either.
-    for wait in [Wait::Unspec, Wait::Queue] {
+        // The descriptor of a CQ wakes a thread.
         let alone = Alone::with_cq(|cq| cq.wait(wait));
         let fd = alone.cq.wait_fd().expect("fd");
         let poller = Sleeper::new(move || fd.wait(Deadline::FOREVER).expect("poll"));
@@ -484,22 +434,18 @@ fn every_wait_object_has_a_descriptor() {
         alone.complete(1);
         assert!(poller.end());
     }
-    assert!(set.wait_fd().is_ok());
 }
 
 /// KFI_GETWAIT of an object in a wait set is the descriptor of the set.
 fn the_descriptor_of_a_member_is_that_of_its_set() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let wait_set = file.wait_set(fabric);
     let members @ [eq, cq, cntr] =
         file.waitable_objects(fabric, domain, abi::KFI_WAIT_SET, wait_set);
     for member in members {
-        let fd = getwait(&file, member);
+        let fd = getwait(&file, member).expect("getwait");
         assert_eq!(events(&fd), PollFlags::empty());
-        file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, 1)
-            .expect("add");
+        file.cntr_add(cntr, 1);
         assert_eq!(events(&fd), PollFlags::IN);
         // One signal for the set, which one read takes.
         let mut one = [0; 8];
@@ -510,64 +456,28 @@ fn the_descriptor_of_a_member_is_that_of_its_set() {
     file.close_all(&[eq, cq, cntr, wait_set, domain, fabric]);
 }
 
-fn a_descriptor_keeps_its_object_open() {
-    let (fabric, domain) = domain();
-    let cntr = domain.cntr().wait(Wait::Queue).open().expect("cntr");
-    let cq = domain.cq().wait(Wait::Queue).open().expect("cq");
-    let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
-    let set = fabric.wait_set().expect("wait set");
-    macro_rules! busy {
-        ($($object:ident)*) => {$(
-            let fd = $object.wait_fd().expect("fd");
-            let copy = rustix::io::dup(&fd).expect("dup");
-            drop(fd);
-            assert_eq!(errno($object.clone().close()), Some(Errno::EBUSY));
-            drop(copy);
-            $object.close().expect("close");
-        )*};
-    }
-    busy!(cntr cq eq set);
-}
-
-/// The descriptor of an object.
-fn getwait(file: &File, handle: u32) -> OwnedFd {
-    let fd = file
-        .call(abi::kfabric_getwait {
-            handle,
-            ..Call::sized()
-        })
-        .expect("getwait")
-        .fd;
-    #[allow(unsafe_code, reason = "a new descriptor")]
-    // SAFETY: the call made it for us.
-    unsafe {
-        OwnedFd::from_raw_fd(fd)
-    }
-}
-
 fn descriptors_hang_up_when_their_device_is_closed() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let make: [&dyn Fn() -> u32; 4] = [
         &|| file.cntr(domain),
         &|| file.cq(domain),
         &|| file.eq(fabric),
         &|| file.wait_set(fabric),
     ];
+    let fd_of = |handle| getwait(&file, handle).expect("getwait");
     // Of each kind: one that is polled, and one that is polled later.
-    let fds: Vec<OwnedFd> = make.iter().map(|make| getwait(&file, make())).collect();
+    let fds: Vec<OwnedFd> = make.iter().map(|make| fd_of(make())).collect();
     let pollers: Vec<_> = make
         .iter()
         .map(|make| {
-            let fd = getwait(&file, make());
+            let fd = fd_of(make());
             Sleeper::new(move || wait_events(&fd))
         })
         .collect();
     // Those that can be read: threads asleep in read(2).
     let readers: Vec<_> = [0, 3]
         .map(|kind: usize| {
-            let fd = getwait(&file, make[kind]());
+            let fd = fd_of(make[kind]());
             Sleeper::asleep(move || io::read(&fd, &mut [0; 16]))
         })
         .into();
@@ -593,18 +503,12 @@ fn descriptors_hang_up_when_their_device_is_closed() {
 /// A task that waits only for the end of its device is woken, also if the descriptor has been
 /// readable before.
 fn a_readable_descriptor_hangs_up() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, _, domain) = File::open().and_domain();
     let cntr = file.cntr(domain);
-    let (fd, edge) = (getwait(&file, cntr), getwait(&file, cntr));
-    file.call(abi::kfabric_cntr_modify {
-        cntr,
-        what: abi::KFABRIC_CNTR_ADD,
-        value: 1,
-        ..Call::sized()
-    })
-    .expect("add");
+    let fd_of = |handle| getwait(&file, handle).expect("getwait");
+    let (fd, edge) = (fd_of(cntr), fd_of(cntr));
+    file.call(arg!(kfabric_cntr_modify: cntr, what: abi::KFABRIC_CNTR_ADD, value: 1))
+        .expect("add");
     assert_eq!(events(&fd), PollFlags::IN);
     let hangs_up = Sleeper::asleep(move || {
         let mut fds = [PollFd::new(&fd, PollFlags::empty())];
@@ -632,37 +536,4 @@ fn next_event(set: &impl AsFd) -> epoll::EventFlags {
     }];
     assert_eq!(epoll::wait(set, &mut list, None).expect("epoll"), 1);
     list[0].flags
-}
-
-fn descriptors_are_closed_on_exec() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    for handle in [
-        file.cntr(domain),
-        file.cq(domain),
-        file.eq(fabric),
-        file.wait_set(fabric),
-    ] {
-        let fd = getwait(&file, handle);
-        let flags = io::fcntl_getfd(&fd).expect("fcntl");
-        assert!(flags.contains(io::FdFlags::CLOEXEC));
-        assert!(
-            !rustix::fs::fcntl_getfl(&fd)
-                .expect("fcntl")
-                .contains(OFlags::NONBLOCK)
-        );
-    }
-    let getwait = |handle, flags| {
-        file.call(abi::kfabric_getwait {
-            handle,
-            flags,
-            ..Call::sized()
-        })
-        .map(drop)
-    };
-    refused(getwait(file.cntr(domain), 1), Errno::EINVAL);
-    // Objects that have no wait object at all.
-    refused(getwait(domain, 0), Errno::EBADF);
-    refused(getwait(file.av(domain), 0), Errno::EBADF);
 }

@@ -17,6 +17,7 @@ use crate::{
     dma_buf::{DmaBuf, Exporter},
     harness::tests,
     host::{Host, LINK, Options, device, pattern},
+    raw::{Make, arg},
 };
 use kfi::{
     Access, Buffer, Caps, Cntr, CompCntr, CounterDescription, Counters, Device, Domain, Endpoint,
@@ -26,7 +27,6 @@ use kfi::{
 use std::{
     ffi::c_char,
     fs::File,
-    net::SocketAddr,
     os::fd::{AsFd, FromRawFd, OwnedFd},
     os::unix::fs::FileExt,
 };
@@ -163,14 +163,21 @@ impl World {
         Ok(arg)
     }
 
+    /// Makes a call that makes an object.
+    fn makes<M: Make>(&self, arg: M) -> Result<Made, Errno> {
+        Ok(Made::Object(self.call(arg)?.handle()))
+    }
+
+    /// Makes a call that needs no undoing.
+    fn does<C: Call>(&self, arg: C) -> Result<Made, Errno> {
+        self.call(arg).map(|_| Made::Nothing)
+    }
+
     fn undo(&self, made: Made) {
         match made {
             Made::Nothing => {}
             Made::Object(handle) => {
-                let arg = abi::kfabric_close {
-                    handle,
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_close: handle);
                 // Some cases undo while the fault is still pending: then it occurs here, once.
                 self.call(arg)
                     .or_else(|_| self.call(arg))
@@ -179,11 +186,8 @@ impl World {
             // SAFETY: the call made it for us.
             Made::Fd(fd) => drop(unsafe { OwnedFd::from_raw_fd(fd) }),
             Made::Link(name) => {
-                self.call(abi::kfabric_link_del {
-                    name,
-                    ..Call::sized()
-                })
-                .expect("remove the link");
+                self.call(arg!(kfabric_link_del: name))
+                    .expect("remove the link");
             }
         }
     }
@@ -261,25 +265,5 @@ fn sweep_of<W>(make: impl Fn() -> W, undo: impl Fn(&W, Made), cases: &[Case<W>])
             met_any += 1;
         }
         println!("{name}: {met_any} faults in turn");
-    }
-}
-
-fn name(text: &str) -> [c_char; 16] {
-    let mut field = [0; 16];
-    for (to, from) in field.iter_mut().zip(text.bytes()) {
-        *to = from as c_char;
-    }
-    field
-}
-
-fn sockaddr(addr: SocketAddr) -> abi::kfabric_sockaddr {
-    let SocketAddr::V4(addr) = addr else {
-        panic!("the loopback link's first address is IPv4");
-    };
-    abi::kfabric_sockaddr {
-        family: 2,
-        port: addr.port().to_be(),
-        v4: u32::from_ne_bytes(addr.ip().octets()),
-        ..Default::default()
     }
 }

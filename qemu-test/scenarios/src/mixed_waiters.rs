@@ -6,17 +6,15 @@
 
 use crate::{
     alone::{Alone, until_asleep},
-    connected::connect_qps,
+    counter_errors::bare_pair,
     harness::tests,
     host::{SOON, counter_of_set, errno, until},
-    hosts::{apart, sanitizing},
-    threads::{Sleeper, handle_signals},
+    hosts::sanitizing,
+    threads::{Sleeper, cloned, handle_signals},
     ways::{Way, on_ways},
     without_cq::{Bare, REMOTE_WRITE, WRITE},
 };
-use kfi::{
-    Buffer, Caps, Cntr, CntrFd, Deadline, Entry, Errno, Error, FiAddr, Mr, Op, Remote, Values,
-};
+use kfi::{Buffer, Cntr, CntrFd, Deadline, Entry, Errno, Error, FiAddr, Mr, Op, Remote, Values};
 use std::time::{Duration, Instant};
 
 tests![
@@ -139,20 +137,7 @@ impl Waiters {
 
 /// An endpoint, what it calls its peer, the peer, and the peer's region.
 fn pair(way: Way) -> (Bare, FiAddr, Bare, Mr) {
-    if way == Way::TwoHosts {
-        apart();
-    }
-    let caps = Caps::MSG | Caps::RMA;
-    let (a, b) = (
-        Bare::new(way.ep_type(), caps),
-        Bare::new(way.ep_type(), caps),
-    );
-    let to_b = if way == Way::Connection {
-        connect_qps(&a.ep, &b.ep);
-        FiAddr::UNSPEC
-    } else {
-        a.meet(&b)
-    };
+    let (a, to_b, b) = bare_pair(way);
     let mr = b.region(&Buffer::new(8).expect("buffer"));
     (a, to_b, b, mr)
 }
@@ -297,7 +282,7 @@ fn waiters_that_leave_a_counter_take_no_release_with_them() {
     let cntr = &b.counters[REMOTE_WRITE];
     // A thread must be seen asleep before its time runs out.
     let short = Duration::from_millis(if sanitizing() { 3000 } else { 500 });
-    for round in 0..10 {
+    for round in 0..3 {
         let base = cntr.value();
         let wait = |threshold: u64, deadline: Deadline| {
             let cntr = cntr.clone();
@@ -355,7 +340,7 @@ fn waiters_that_leave_a_cq_take_no_entry_with_them() {
             Ok::<_, Error>((count == 1).then(|| entry[0].op_context))
         })
     };
-    for round in 0..10 {
+    for round in 0..3 {
         let interrupted = read(Deadline::FOREVER);
         let late = read(Deadline::after(Duration::from_millis(300)));
         let stays = read(Deadline::FOREVER);
@@ -434,10 +419,7 @@ fn a_member_of_a_wait_set_releases_the_set_and_its_own_waiters() {
             let cntr = cntr.clone();
             Sleeper::asleep(move || cntr.wait(threshold, Deadline::FOREVER))
         });
-        let waiter = {
-            let set = set.clone();
-            Sleeper::asleep(move || set.wait(Deadline::FOREVER))
-        };
+        let waiter = Sleeper::asleep(cloned!(set; move || set.wait(Deadline::FOREVER)));
         ep.inject(me, b"message").expect("inject");
         assert!(waiter.end().expect("wait"));
         let [due, other] = sleepers;

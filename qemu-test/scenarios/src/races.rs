@@ -21,7 +21,7 @@
 use crate::{
     harness::tests,
     host::{Host, Options, SOON},
-    raw::{File, addr_of_mut, in_ms, ipv4},
+    raw::{File, addr_of_mut, arg, data, in_ms, ipv4},
 };
 use kfi::{
     Buffer, Errno,
@@ -162,13 +162,10 @@ impl Arena {
         file.reg(domain, region.addr(), region.len() as u64, key)
             .expect("mr");
         let member = Member {
-            cq: file.make(abi::kfabric_cq_open {
-                domain,
-                entries: 4096,
-                format: abi::KFI_CQ_FORMAT_TAGGED,
-                wait_obj: abi::KFI_WAIT_QUEUE,
-                ..Call::sized()
-            }),
+            cq: file.make(arg!(kfabric_cq_open:
+                domain, entries: 4096, format: abi::KFI_CQ_FORMAT_TAGGED,
+                wait_obj: abi::KFI_WAIT_QUEUE
+            )),
             av: file.av(domain),
             ep: AtomicU32::new(0),
             name: ipv4([127, 0, 0, 1], PORT + index as u16),
@@ -267,23 +264,16 @@ impl Arena {
         let tag = dice.below(4) as u64;
         let buf = slot.memory.addr();
         let op = match kind {
-            Kind::Recv => abi::kfabric_op {
-                opcode: [abi::KFABRIC_OP_RECV, abi::KFABRIC_OP_TRECV][choice % 2],
-                buf,
-                len: [ROOM, ROOM, ROOM, SHORT][dice.below(4)] as u64,
-                peer: abi::KFI_ADDR_UNSPEC,
+            Kind::Recv => data!(kfabric_op:
+                opcode: [abi::KFABRIC_OP_RECV, abi::KFABRIC_OP_TRECV][choice % 2], buf,
+                len: [ROOM, ROOM, ROOM, SHORT][dice.below(4)] as u64, peer: abi::KFI_ADDR_UNSPEC,
                 tag: if choice % 2 == 1 { tag } else { 0 },
-                ignore: if choice % 4 == 1 { 3 } else { 0 },
-                ..Default::default()
-            },
-            Kind::Multi => abi::kfabric_op {
-                opcode: abi::KFABRIC_OP_RECV,
-                flags: abi::KFI_MULTI_RECV,
-                buf,
-                len: MULTI_ROOM as u64,
-                peer: abi::KFI_ADDR_UNSPEC,
-                ..Default::default()
-            },
+                ignore: if choice % 4 == 1 { 3 } else { 0 }
+            ),
+            Kind::Multi => data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_RECV, flags: abi::KFI_MULTI_RECV, buf,
+                len: MULTI_ROOM as u64, peer: abi::KFI_ADDR_UNSPEC
+            ),
             Kind::Send => {
                 let len = LENGTHS[dice.below(LENGTHS.len())];
                 slot.memory.write_at(0, &message(context, len));
@@ -291,38 +281,27 @@ impl Arena {
                 // Shorter ones have no room for their context.
                 slot.delivers.store(delivers && len >= 16, SeqCst);
                 let tagged = choice.is_multiple_of(3);
-                abi::kfabric_op {
+                let flags = if delivers {
+                    abi::KFI_DELIVERY_COMPLETE
+                } else if len <= 256 && dice.below(2) == 0 {
+                    abi::KFI_INJECT | abi::KFI_COMPLETION
+                } else {
+                    0
+                };
+                data!(kfabric_op:
                     opcode: [abi::KFABRIC_OP_SEND, abi::KFABRIC_OP_TSEND][usize::from(tagged)],
-                    flags: if delivers {
-                        abi::KFI_DELIVERY_COMPLETE
-                    } else if len <= 256 && dice.below(2) == 0 {
-                        abi::KFI_INJECT | abi::KFI_COMPLETION
-                    } else {
-                        0
-                    },
-                    buf,
-                    len: len as u64,
-                    peer: to as u64,
-                    tag: if tagged { tag } else { 0 },
-                    ..Default::default()
-                }
+                    flags, buf, len: len as u64, peer: to as u64, tag: if tagged { tag } else { 0 }
+                )
             }
-            Kind::Rma => abi::kfabric_op {
-                opcode: [abi::KFABRIC_OP_READ, abi::KFABRIC_OP_WRITE][choice % 2],
-                buf,
-                len: 4096,
-                peer: to as u64,
-                rma_addr: 4096 * dice.below(16) as u64,
-                rma_key: self.members[to].key,
-                ..Default::default()
-            },
-            Kind::Search => abi::kfabric_op {
-                opcode: abi::KFABRIC_OP_TRECV,
-                flags: abi::KFI_PEEK,
-                peer: abi::KFI_ADDR_UNSPEC,
-                tag,
-                ..Default::default()
-            },
+            Kind::Rma => data!(kfabric_op:
+                opcode: [abi::KFABRIC_OP_READ, abi::KFABRIC_OP_WRITE][choice % 2], buf, len: 4096,
+                peer: to as u64, rma_addr: 4096 * dice.below(16) as u64,
+                rma_key: self.members[to].key
+            ),
+            Kind::Search => data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_TRECV, flags: abi::KFI_PEEK, peer: abi::KFI_ADDR_UNSPEC,
+                tag
+            ),
         };
         self.post(ep, slot, context, op);
     }
@@ -404,13 +383,10 @@ impl Arena {
         loop {
             // 48 bytes each: TAGGED.
             let mut raw = [[0u64; 6]; 32];
-            let read = self.file.call(abi::kfabric_cq_read {
-                cq: member.cq,
-                buf: addr_of_mut(&mut raw),
-                count: 32,
-                deadline: std::mem::take(&mut deadline),
-                ..Call::sized()
-            });
+            let read = self.file.call(arg!(kfabric_cq_read:
+                cq: member.cq, buf: addr_of_mut(&mut raw), count: 32,
+                deadline: std::mem::take(&mut deadline)
+            ));
             match read {
                 Ok(read) => {
                     taken += read.count as usize;
@@ -485,11 +461,9 @@ impl Arena {
         if phase != POSTED {
             return;
         }
-        let cancelled = self.file.call(abi::kfabric_ep_cancel {
-            ep: slot.ep.load(SeqCst),
-            context: generation << 16 | index as u64,
-            ..Call::sized()
-        });
+        let cancelled = self.file.call(arg!(kfabric_ep_cancel:
+            ep: slot.ep.load(SeqCst), context: generation << 16 | index as u64
+        ));
         match cancelled {
             Ok(_) | Err(Errno::ENOENT | Errno::EBADF | Errno::KFI_EOPBADSTATE) => {}
             Err(e) => panic!("cancel: {e:?}"),

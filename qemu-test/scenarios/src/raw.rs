@@ -22,6 +22,33 @@ use kfi::{
 };
 use std::{ffi::c_char, fmt::Debug, os::fd::AsFd};
 
+/// The argument of a call: `arg!(kfabric_cq_open: domain, entries: 4)`. Fields without a name here
+/// are 0, and the size is set.
+macro_rules! arg {
+    ($name:ident $(: $($field:ident $(: $value:expr)?),+)?) => {
+        kfi::abi::$name { $($($field $(: $value)?,)+)? ..kfi::abi::Call::sized() }
+    };
+}
+
+/// Another structure of the interface: `data!(kfabric_op: opcode, len: 8)`.
+macro_rules! data {
+    ($name:ident: $($field:ident $(: $value:expr)?),+) => {
+        kfi::abi::$name { $($field $(: $value)?,)+ ..Default::default() }
+    };
+}
+
+/// A structure with other values in some fields: `with!(good; flags, len: 8)`.
+macro_rules! with {
+    (@ $field:ident) => { $field };
+    (@ $field:ident $value:expr) => { $value };
+    ($good:expr; $($field:ident $(: $value:expr)?),+) => {{
+        let mut changed = $good;
+        $(changed.$field = with!(@ $field $($value)?);)+
+        changed
+    }};
+}
+pub(crate) use {arg, data, with};
+
 /// Addresses that no program can have: the first page, one of the kernel, a non-canonical one, and
 /// one near the end of the address space, behind which ranges wrap.
 pub(crate) const BAD_ADDRS: [u64; 4] = [
@@ -62,25 +89,12 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 
 /// `a.b.c.d:port` as the interface has it.
 pub(crate) fn ipv4(ip: [u8; 4], port: u16) -> abi::kfabric_sockaddr {
-    abi::kfabric_sockaddr {
-        family: 2,
-        port: port.to_be(),
-        v4: u32::from_ne_bytes(ip),
-        ..Default::default()
-    }
+    data!(kfabric_sockaddr: family: 2, port: port.to_be(), v4: u32::from_ne_bytes(ip))
 }
 
 /// The call that connects `ep` with this QP of this host.
 pub(crate) fn to_qp(ep: u32, qp: &abi::kfabric_ep_qp) -> abi::kfabric_ep_connect_qp {
-    abi::kfabric_ep_connect_qp {
-        ep,
-        addr: abi::kfabric_sockaddr {
-            qpn: qp.qpn,
-            ..ipv4([127, 0, 0, 1], 0)
-        },
-        psn: qp.psn,
-        ..Call::sized()
-    }
+    arg!(kfabric_ep_connect_qp: ep, addr: with!(ipv4([127, 0, 0, 1], 0); qpn: qp.qpn), psn: qp.psn)
 }
 
 /// Now, on the clock of deadlines.
@@ -150,6 +164,13 @@ impl File {
         Self(Device::open().expect("open the device"))
     }
 
+    /// This file, with a fabric and a domain on the link of `lo`.
+    pub(crate) fn and_domain(self) -> (Self, u32, u32) {
+        let fabric = self.fabric();
+        let domain = self.domain(fabric);
+        (self, fabric, domain)
+    }
+
     /// Makes a call; returns its structure.
     pub(crate) fn call<C: Call>(&self, mut arg: C) -> Result<C, Errno> {
         self.call_mut(&mut arg).map(|()| arg)
@@ -179,10 +200,7 @@ impl File {
 
     /// Closes an object.
     pub(crate) fn close(&self, handle: u32) -> Result<(), Errno> {
-        let arg = abi::kfabric_close {
-            handle,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_close: handle);
         self.call(arg).map(|_| ())
     }
 
@@ -198,18 +216,13 @@ impl File {
 
     /// Binds `handle` to `to`.
     pub(crate) fn bind(&self, handle: u32, to: u32, flags: u64) -> Result<(), Errno> {
-        let arg = abi::kfabric_bind {
-            handle,
-            to,
-            flags,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_bind: handle, to, flags);
         self.call(arg).map(|_| ())
     }
 
     /// A fabric.
     pub(crate) fn fabric(&self) -> u32 {
-        self.make(abi::kfabric_fabric_open::sized())
+        self.make(arg!(kfabric_fabric_open))
     }
 
     /// A domain on the link of `lo`.
@@ -220,29 +233,19 @@ impl File {
     /// A domain on `link`.
     #[track_caller]
     pub(crate) fn domain_on(&self, fabric: u32, link: &str) -> u32 {
-        self.make(abi::kfabric_domain_open {
-            fabric,
-            link: text(link),
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_domain_open: fabric, link: text(link)))
     }
 
     /// An endpoint for datagrams at 127.0.0.1, not bound.
     pub(crate) fn ep_dgram(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_ep_open {
-            domain,
-            type_: abi::KFI_EP_DGRAM,
-            src_addr: ipv4([127, 0, 0, 1], 0),
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_ep_open:
+            domain, type_: abi::KFI_EP_DGRAM, src_addr: ipv4([127, 0, 0, 1], 0)
+        ))
     }
 
     /// Counters of flows, with 16 values.
     pub(crate) fn counters(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_counters_open {
-            domain,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_counters_open: domain))
     }
 
     /// Attaches a counter point: a static one, if `flow` is 0.
@@ -253,78 +256,47 @@ impl File {
         description: u32,
         index: u32,
     ) -> Result<(), Errno> {
-        let arg = abi::kfabric_counters_attach {
-            counters,
-            flow,
-            description,
-            index,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_counters_attach: counters, flow, description, index);
         self.call(arg).map(|_| ())
     }
 
     /// A passive endpoint at 127.0.0.2, any port.
     pub(crate) fn pep(&self, fabric: u32) -> u32 {
-        self.make(abi::kfabric_pep_open {
-            fabric,
-            addr: ipv4([127, 0, 0, 2], 0),
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_pep_open: fabric, addr: ipv4([127, 0, 0, 2], 0)))
     }
 
     /// An EQ with wait object QUEUE that can be written to.
     pub(crate) fn eq(&self, fabric: u32) -> u32 {
-        self.make(abi::kfabric_eq_open {
-            fabric,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            flags: abi::KFI_WRITE,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_eq_open:
+            fabric, wait_obj: abi::KFI_WAIT_QUEUE, flags: abi::KFI_WRITE
+        ))
     }
 
     /// A CQ with wait object QUEUE, format TAGGED.
     pub(crate) fn cq(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_cq_open {
-            domain,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_cq_open:
+            domain, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_QUEUE
+        ))
     }
 
     /// A counter with wait object QUEUE.
     pub(crate) fn cntr(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_cntr_open {
-            domain,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_cntr_open: domain, wait_obj: abi::KFI_WAIT_QUEUE))
     }
 
     /// A completion counter of work requests.
     pub(crate) fn comp_cntr(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_comp_cntr_create {
-            domain,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_comp_cntr_create: domain))
     }
 
     /// An AV, a table.
     pub(crate) fn av(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_av_open {
-            domain,
-            type_: abi::KFI_AV_TABLE,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_av_open: domain, type_: abi::KFI_AV_TABLE))
     }
 
     /// A wait set.
     pub(crate) fn wait_set(&self, fabric: u32) -> u32 {
-        self.make(abi::kfabric_wait_open {
-            fabric,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_QUEUE))
     }
 
     /// An EQ, a CQ and a counter with a wait object.
@@ -335,93 +307,63 @@ impl File {
         wait_obj: u32,
         wait_set: u32,
     ) -> [u32; 3] {
-        let eq = self.make(abi::kfabric_eq_open {
-            fabric,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
-        let cq = self.make(abi::kfabric_cq_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
-        let cntr = self.make(abi::kfabric_cntr_open {
-            domain,
-            wait_obj,
-            wait_set,
-            ..Call::sized()
-        });
+        let eq = self.make(arg!(kfabric_eq_open: fabric, wait_obj, wait_set));
+        let cq = self.make(arg!(kfabric_cq_open: domain, wait_obj, wait_set));
+        let cntr = self.make(arg!(kfabric_cntr_open: domain, wait_obj, wait_set));
         [eq, cq, cntr]
     }
 
     /// A poll set.
     pub(crate) fn poll_set(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_poll_open {
-            domain,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_poll_open: domain))
     }
 
     /// An endpoint that is not bound yet.
     pub(crate) fn ep(&self, domain: u32) -> u32 {
-        self.make(abi::kfabric_ep_open {
-            domain,
-            ..Call::sized()
-        })
+        self.make(arg!(kfabric_ep_open: domain))
     }
 
     /// Registers memory with all rights.
     pub(crate) fn reg(&self, domain: u32, addr: u64, len: u64, key: u64) -> Result<u32, Errno> {
         let iov = abi::kfabric_iov { addr, len };
-        self.call(abi::kfabric_mr_reg {
-            domain,
-            iov: addr_of(&iov),
-            iov_count: 1,
-            access: ALL_ACCESS,
-            requested_key: key,
-            ..Call::sized()
-        })
+        self.call(arg!(kfabric_mr_reg:
+            domain, iov: addr_of(&iov), iov_count: 1, access: ALL_ACCESS, requested_key: key
+        ))
         .map(|arg| arg.handle)
     }
 
     /// Enables an endpoint.
     pub(crate) fn enable(&self, ep: u32) -> Result<(), Errno> {
-        let arg = abi::kfabric_ep_enable {
-            ep,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_ep_enable: ep);
         self.call(arg).map(|_| ())
     }
 
     /// The address of an endpoint.
     pub(crate) fn ep_name(&self, ep: u32) -> Result<abi::kfabric_sockaddr, Errno> {
-        let arg = abi::kfabric_ep_name {
-            ep,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_ep_name: ep);
         self.call(arg).map(|arg| arg.addr)
     }
 
     /// Inserts one address.
     pub(crate) fn insert(&self, av: u32, addr: abi::kfabric_sockaddr) -> Result<u64, Errno> {
         let mut fi_addr = 0u64;
-        self.call(abi::kfabric_av_insert {
-            av,
-            addrs: addr_of(&addr),
-            fi_addrs: addr_of_mut(&mut fi_addr),
-            count: 1,
-            ..Call::sized()
-        })?;
+        self.call(arg!(kfabric_av_insert:
+            av, addrs: addr_of(&addr), fi_addrs: addr_of_mut(&mut fi_addr), count: 1
+        ))?;
         Ok(fi_addr)
     }
 
     /// An enabled endpoint on `domain` with the default capabilities and `more`.
     #[track_caller]
     pub(crate) fn party(&self, domain: u32, more: abi::kfabric_ep_open) -> Party {
-        let (cq, av) = (self.cq(domain), self.av(domain));
-        let ep = self.make(abi::kfabric_ep_open { domain, ..more });
+        self.party_with(domain, self.cq(domain), more)
+    }
+
+    /// The same with a CQ that there is.
+    #[track_caller]
+    pub(crate) fn party_with(&self, domain: u32, cq: u32, more: abi::kfabric_ep_open) -> Party {
+        let ep = self.make(with!(more; domain));
+        let av = self.av(domain);
         self.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
             .expect("bind cq");
         self.bind(ep, av, 0).expect("bind av");
@@ -449,13 +391,10 @@ impl File {
         ep: u32,
         ops: &[abi::kfabric_op],
     ) -> (abi::kfabric_post, Result<(), Errno>) {
-        let mut arg = abi::kfabric_post {
-            ep,
-            ops: addr_of(ops),
-            count: ops.len() as u32,
-            op_size: size_of::<abi::kfabric_op>() as u32,
-            ..Call::sized()
-        };
+        let mut arg = arg!(kfabric_post:
+            ep, ops: addr_of(ops), count: ops.len() as u32,
+            op_size: size_of::<abi::kfabric_op>() as u32
+        );
         let result = self.call_mut(&mut arg);
         (arg, result)
     }
@@ -473,42 +412,32 @@ impl File {
     /// Takes one entry of a CQ.
     pub(crate) fn cq_wait(&self, cq: u32, deadline: u64) -> Result<abi::kfabric_cq_entry, Errno> {
         let mut entry = abi::kfabric_cq_entry::default();
-        self.call(abi::kfabric_cq_read {
-            cq,
-            buf: addr_of_mut(&mut entry),
-            count: 1,
-            deadline,
-            ..Call::sized()
-        })?;
+        self.call(arg!(kfabric_cq_read: cq, buf: addr_of_mut(&mut entry), count: 1, deadline))?;
         Ok(entry)
     }
 
     /// Takes one error entry of a CQ.
     pub(crate) fn cq_readerr(&self, cq: u32) -> Result<abi::kfabric_cq_readerr, Errno> {
-        self.call(abi::kfabric_cq_readerr {
-            cq,
-            ..Call::sized()
-        })
+        self.call(arg!(kfabric_cq_readerr: cq))
     }
 
     /// The values of a counter.
     pub(crate) fn cntr_read(&self, cntr: u32) -> Result<(u64, u64), Errno> {
-        self.call(abi::kfabric_cntr_read {
-            cntr,
-            ..Call::sized()
-        })
-        .map(|arg| (arg.value, arg.err))
+        self.call(arg!(kfabric_cntr_read: cntr))
+            .map(|arg| (arg.value, arg.err))
     }
 
     /// Changes a counter.
     pub(crate) fn cntr_modify(&self, cntr: u32, what: u32, value: u64) -> Result<(), Errno> {
-        let arg = abi::kfabric_cntr_modify {
-            cntr,
-            what,
-            value,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cntr_modify: cntr, what, value);
         self.call(arg).map(|_| ())
+    }
+
+    /// Adds to a counter, which must succeed.
+    #[track_caller]
+    pub(crate) fn cntr_add(&self, cntr: u32, value: u64) {
+        self.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, value)
+            .expect("add");
     }
 
     /// Ids of the live objects of a class that the caller can see, `KFI_CLASS_*`.
@@ -516,11 +445,7 @@ impl File {
         let mut found = Vec::new();
         let mut after = 0;
         loop {
-            let next = self.call(abi::kfabric_stat {
-                object_class,
-                after,
-                ..Call::sized()
-            });
+            let next = self.call(arg!(kfabric_stat: object_class, after));
             match next {
                 Ok(stat) => {
                     after = stat.after;

@@ -6,12 +6,9 @@ use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
     host::{Host, LINK, Options, SOON, device, domain, pair_with, until},
-    raw::{File, Netdev, PAGE, Pages, addr_of, addr_of_mut, bytes_of, refused},
+    raw::{File, Netdev, PAGE, Pages, addr_of, addr_of_mut, arg, bytes_of, refused},
 };
-use kfi::{
-    Access, Buffer, CompFlags, Deadline, Entry, Errno, MrMode, Op, OpFlags,
-    abi::{self, Call},
-};
+use kfi::{Access, Buffer, CompFlags, Deadline, Entry, Errno, MrMode, Op, OpFlags, abi};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::{
     collections::{HashMap, HashSet},
@@ -184,9 +181,7 @@ fn a_send_is_charged_until_its_failure_and_no_longer() {
 /// An MR_REG that could not return its handle closed the region again, but the event
 /// KFI_MR_COMPLETE of this region stayed in the EQ.
 fn a_failed_registration_makes_no_event() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let eq = file.eq(fabric);
     file.bind(domain, eq, abi::KFI_REG_MR).expect("bind");
     let memory = Pages::new(1);
@@ -194,25 +189,14 @@ fn a_failed_registration_makes_no_event() {
         addr: memory.addr(),
         len: PAGE as u64,
     };
-    let arg = abi::kfabric_mr_reg {
-        domain,
-        iov: addr_of(&iov),
-        iov_count: 1,
-        access: abi::KFI_SEND,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_mr_reg: domain, iov: addr_of(&iov), iov_count: 1, access: abi::KFI_SEND);
     let argument = Pages::new(1);
     argument.write(0, &bytes_of(&arg));
     argument.protect(true);
-    let number = abi::kfabric_mr_reg::REQUEST;
+    let number = abi::KFABRIC_IOC_MR_REG;
     refused(file.call_raw(number, argument.addr()), Errno::EFAULT);
     let mut data = [0u8; 64];
-    let read = abi::kfabric_eq_read {
-        eq,
-        buf: addr_of_mut(&mut data),
-        len: 64,
-        ..Call::sized()
-    };
+    let read = arg!(kfabric_eq_read: eq, buf: addr_of_mut(&mut data), len: 64);
     refused(file.call(read), Errno::EAGAIN);
     // A successful one makes one event, which names it.
     let mr = file.make(arg);

@@ -4,14 +4,11 @@
 use crate::{
     alone::{Alone, sread_one, until_asleep},
     harness::tests,
-    host::{SOON, domain, errno, until},
-    raw::{File, in_ms, refused},
-    threads::{Sleeper, handle_signals, in_the_handler, signals},
+    host::{SOON, errno, until},
+    raw::{File, arg, data},
+    threads::{Sleeper, cloned, handle_signals, in_the_handler},
 };
-use kfi::{
-    Buffer, CqFormat, Deadline, Entry, Errno, Op, Wait,
-    abi::{self, Call},
-};
+use kfi::{Buffer, Deadline, Entry, Errno, Op, Wait, abi};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -19,7 +16,6 @@ use std::{
 
 tests![
     a_sleeper_wakes_for_an_entry_an_error_a_loss,
-    a_sleep_ends_at_its_deadline,
     a_threshold_is_waited_for,
     a_wait_for_many_ends_early_for_some_events,
     sleepers_wake_at_their_number_of_entries,
@@ -27,18 +23,13 @@ tests![
     a_signal_releases_all_sleepers,
     a_signal_without_a_sleeper_is_kept_for_one,
     a_signal_reaches_a_thread_in_a_signal_handler,
-    a_system_signal_ends_a_wait_or_restarts_it,
-    some_wait_objects_do_not_sleep,
-    a_sleeper_keeps_the_cq_open,
+    two_wait_objects_let_threads_sleep,
 ];
 
 fn a_sleeper_wakes_for_an_entry_an_error_a_loss() {
     let a = Alone::new();
     let b = Alone::with_cq(|cq| cq.entries(2));
-    let asleep = || {
-        let cq = b.cq.clone();
-        Sleeper::asleep(move || sread_one(&cq))
-    };
+    let asleep = || Sleeper::asleep(cloned!(cq = b.cq; move || sread_one(&cq)));
     let sleeper = asleep();
     b.complete(7);
     assert_eq!(sleeper.end().expect("sread"), Some(7));
@@ -55,24 +46,6 @@ fn a_sleeper_wakes_for_an_entry_an_error_a_loss() {
     let op = Op::inject_write(to_b, b"", b.remote()).data(1);
     a.ep.post_one(&op).expect("write");
     assert_eq!(errno(sleeper.end()), Some(Errno::KFI_EOVERRUN));
-}
-
-fn a_sleep_ends_at_its_deadline() {
-    let alone = Alone::new();
-    let begin = Instant::now();
-    let mut entries = [Entry::default()];
-    let count = alone.cq.sread(&mut entries, Duration::from_millis(50));
-    assert_eq!(count.expect("sread"), 0);
-    assert!(begin.elapsed() >= Duration::from_millis(50));
-    assert!(!alone.cq.wait(Duration::ZERO).expect("wait"));
-    // As the call defines it, an empty queue and a deadline that passed differ.
-    let file = File::open();
-    let domain = file.domain(file.fabric());
-    let cq = file.cq(domain);
-    refused(file.cq_read(cq), Errno::EAGAIN);
-    refused(file.cq_wait(cq, in_ms(20)), Errno::ETIMEDOUT);
-    // A deadline that has passed polls, and the call returns `ETIMEDOUT`.
-    refused(file.cq_wait(cq, 1), Errno::ETIMEDOUT);
 }
 
 fn a_threshold_is_waited_for() {
@@ -154,13 +127,8 @@ fn wait_for(cq: u32, file: &Arc<File>, counts: &[u32]) -> Vec<Sleeper<Result<(),
     let wait = |cond: u32| {
         let file = file.clone();
         Sleeper::asleep(move || {
-            file.call(abi::kfabric_cq_read {
-                cq,
-                cond,
-                deadline: abi::KFABRIC_FOREVER,
-                ..Call::sized()
-            })
-            .map(drop)
+            file.call(arg!(kfabric_cq_read: cq, cond, deadline: abi::KFABRIC_FOREVER))
+                .map(drop)
         })
     };
     counts.iter().copied().map(wait).collect()
@@ -169,35 +137,19 @@ fn wait_for(cq: u32, file: &Arc<File>, counts: &[u32]) -> Vec<Sleeper<Result<(),
 /// A party with a CQ that waits for numbers of entries.
 fn with_threshold() -> (Arc<File>, u32, impl Fn(u64)) {
     let file = Arc::new(File::open());
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
-    let cq = file.make(abi::kfabric_cq_open {
-        domain,
-        entries: 64,
-        wait_obj: abi::KFI_WAIT_QUEUE,
-        wait_cond: abi::KFI_CQ_COND_THRESHOLD,
-        ..Call::sized()
-    });
-    let av = file.av(domain);
-    let ep = file.ep(domain);
-    file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
-        .expect("bind");
-    file.bind(ep, av, 0).expect("bind");
-    file.enable(ep).expect("enable");
-    let me = file
-        .insert(av, file.ep_name(ep).expect("name"))
-        .expect("insert");
+    let domain = file.domain(file.fabric());
+    let cq = file.make(arg!(kfabric_cq_open:
+        domain, entries: 64, wait_obj: abi::KFI_WAIT_QUEUE, wait_cond: abi::KFI_CQ_COND_THRESHOLD
+    ));
+    let party = file.party_with(domain, cq, arg!(kfabric_ep_open));
     let complete = {
         let file = file.clone();
         move |context| {
-            let op = abi::kfabric_op {
-                opcode: abi::KFABRIC_OP_SEND,
-                flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
-                context,
-                peer: me,
-                ..Default::default()
-            };
-            file.post_one(ep, op).expect("send");
+            let op = data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT | abi::KFI_COMPLETION, context,
+                peer: party.me
+            );
+            file.post_one(party.ep, op).expect("send");
         }
     };
     (file, cq, complete)
@@ -238,10 +190,7 @@ fn sleepers_for_more_entries_are_not_woken() {
 fn a_signal_releases_all_sleepers() {
     let alone = Alone::new();
     let sleepers: Vec<_> = (0..5)
-        .map(|_| {
-            let cq = alone.cq.clone();
-            Sleeper::new(move || sread_one(&cq))
-        })
+        .map(|_| Sleeper::new(cloned!(cq = alone.cq; move || sread_one(&cq))))
         .collect();
     until_asleep(&alone.cq, 5);
     alone.cq.signal().expect("signal");
@@ -249,24 +198,9 @@ fn a_signal_releases_all_sleepers() {
         assert_eq!(sleeper.end().expect("sread"), None);
     }
     // Those threads took it: the next one sleeps.
-    let next = alone.cq.wait(Duration::from_millis(20)).expect("wait");
-    assert!(!next);
     let begin = Instant::now();
     assert!(!alone.cq.wait(Duration::from_millis(20)).expect("wait"));
     assert!(begin.elapsed() >= Duration::from_millis(20));
-    // As the call defines it.
-    let file = Arc::new(File::open());
-    let cq = file.cq(file.domain(file.fabric()));
-    let sleeper = {
-        let file = file.clone();
-        Sleeper::asleep(move || file.cq_wait(cq, in_ms(20_000)).map(drop))
-    };
-    file.call(abi::kfabric_cq_signal {
-        cq,
-        ..Call::sized()
-    })
-    .expect("signal");
-    assert_eq!(sleeper.end(), Err(Errno::EAGAIN));
 }
 
 fn a_signal_without_a_sleeper_is_kept_for_one() {
@@ -301,10 +235,7 @@ fn a_signal_without_a_sleeper_is_kept_for_one() {
 fn a_signal_reaches_a_thread_in_a_signal_handler() {
     let alone = Alone::new();
     handle_signals(true);
-    let asleep = || {
-        let cq = alone.cq.clone();
-        Sleeper::asleep(move || sread_one(&cq))
-    };
+    let asleep = || Sleeper::asleep(cloned!(cq = alone.cq; move || sread_one(&cq)));
     let (interrupted, other) = (asleep(), asleep());
     until_asleep(&alone.cq, 2);
     in_the_handler(&interrupted, || {
@@ -316,44 +247,7 @@ fn a_signal_reaches_a_thread_in_a_signal_handler() {
     assert_eq!(interrupted.end().expect("sread"), None);
 }
 
-fn a_system_signal_ends_a_wait_or_restarts_it() {
-    let alone = Alone::new();
-    let asleep = || {
-        let cq = alone.cq.clone();
-        Sleeper::asleep(move || {
-            let mut entry = [Entry::default()];
-            cq.sread(&mut entry, Deadline::FOREVER)
-        })
-    };
-    handle_signals(false);
-    let sleeper = asleep();
-    sleeper.interrupt();
-    assert_eq!(errno(sleeper.end()), Some(Errno::EINTR));
-    until_asleep(&alone.cq, 0);
-    handle_signals(true);
-    let sleeper = asleep();
-    sleeper.interrupt();
-    until("a signal handled", || signals() == 2);
-    until_asleep(&alone.cq, 1);
-    assert!(!sleeper.is_finished());
-    alone.complete(1);
-    assert_eq!(sleeper.end().expect("sread"), 1);
-}
-
-fn some_wait_objects_do_not_sleep() {
-    let (fabric, domain) = domain();
-    let set = fabric.wait_set().expect("wait set");
-    for (wait, signalled) in [(Wait::None, Err(Errno::EINVAL)), (Wait::Set(set), Ok(()))] {
-        let cq = domain.cq().wait(wait).open().expect("cq");
-        for deadline in [SOON.into(), Deadline::FOREVER] {
-            let read = cq.sread(&mut [Entry::default()], deadline);
-            assert_eq!(errno(read), Some(Errno::EINVAL));
-            assert_eq!(errno(cq.wait(deadline)), Some(Errno::EINVAL));
-        }
-        assert_eq!(cq.read(&mut [Entry::default()]).expect("read"), 0);
-        let signal = cq.signal().map_err(|error| error.errno().expect("errno"));
-        assert_eq!(signal, signalled);
-    }
+fn two_wait_objects_let_threads_sleep() {
     for wait in [Wait::Unspec, Wait::Queue] {
         let alone = Alone::with_cq(|cq| cq.wait(wait));
         let cq = alone.cq.clone();
@@ -361,17 +255,4 @@ fn some_wait_objects_do_not_sleep() {
         alone.complete(3);
         assert_eq!(sleeper.end().expect("sread"), Some(3));
     }
-}
-
-fn a_sleeper_keeps_the_cq_open() {
-    let (_, domain) = domain();
-    let cq = domain.cq().format(CqFormat::Context).open().expect("cq");
-    let sleeper = {
-        let cq = cq.clone();
-        Sleeper::asleep(move || sread_one(&cq))
-    };
-    assert_eq!(errno(cq.clone().close()), Some(Errno::EBUSY));
-    cq.signal().expect("signal");
-    assert_eq!(sleeper.end().expect("sread"), None);
-    cq.close().expect("close");
 }

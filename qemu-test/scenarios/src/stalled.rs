@@ -9,14 +9,11 @@ use crate::{
     harness::tests,
     host::{Host, Options, until, within},
     process::{Process, line, program},
-    raw::{File, PAGE, addr_of, addr_of_mut, in_ms, refused},
-    threads::Sleeper,
+    raw::{File, PAGE, Party, addr_of, addr_of_mut, arg, data, in_ms, refused, with},
+    threads::{Sleeper, cloned},
     userfault::Missing,
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use std::{
     os::unix::process::CommandExt,
     sync::Arc,
@@ -67,30 +64,16 @@ const CNTR_CONTEXT: u64 = 72;
 
 impl Scene {
     fn new() -> Arc<Self> {
-        let file = File::open();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            wait_obj: abi::KFI_WAIT_QUEUE,
-            context: CQ_CONTEXT,
-            ..Call::sized()
-        });
-        let cntr = file.make(abi::kfabric_cntr_open {
-            domain,
-            context: CNTR_CONTEXT,
-            ..Call::sized()
-        });
-        let (av, ep) = (file.av(domain), file.ep(domain));
-        file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
-            .expect("bind cq");
-        file.bind(ep, av, 0).expect("bind av");
-        file.enable(ep).expect("enable");
-        let me = file.ep_name(ep).and_then(|name| file.insert(av, name));
+        let (file, fabric, domain) = File::open().and_domain();
+        let cq = file.make(arg!(kfabric_cq_open:
+            domain, format: abi::KFI_CQ_FORMAT_TAGGED, wait_obj: abi::KFI_WAIT_QUEUE,
+            context: CQ_CONTEXT
+        ));
+        let cntr = file.make(arg!(kfabric_cntr_open: domain, context: CNTR_CONTEXT));
+        let Party { ep, av, me, .. } = file.party_with(domain, cq, arg!(kfabric_ep_open));
         let (eq, poll) = (file.eq(fabric), file.poll_set(domain));
         let scene = Self {
-            me: me.expect("insert"),
+            me,
             file,
             eq,
             cq,
@@ -106,38 +89,26 @@ impl Scene {
 
     /// Makes an entry in the CQ.
     fn complete(&self, context: u64) {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            flags: abi::KFI_INJECT | abi::KFI_COMPLETION,
-            context,
-            peer: self.me,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT | abi::KFI_COMPLETION, context,
+            peer: self.me
+        );
         self.file.post_one(self.ep, op).expect("send");
     }
 
     /// Makes an error entry in the CQ: there is no such key.
     fn fail(&self) {
-        let op = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_WRITE,
-            flags: abi::KFI_INJECT,
-            peer: self.me,
-            rma_key: 0xdead,
-            ..Default::default()
-        };
+        let op = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_WRITE, flags: abi::KFI_INJECT, peer: self.me, rma_key: 0xdead
+        );
         self.file.post_one(self.ep, op).expect("write");
     }
 
     /// Reads an entry of the CQ to `buf`, and its source to `sources`.
     fn cq_read(&self, buf: u64, sources: u64, deadline: u64) -> Result<u32, Errno> {
-        let arg = self.file.call(abi::kfabric_cq_read {
-            cq: self.cq,
-            buf,
-            src_addrs: sources,
-            count: 1,
-            deadline,
-            ..Call::sized()
-        });
+        let arg = self.file.call(arg!(kfabric_cq_read:
+            cq: self.cq, buf, src_addrs: sources, count: 1, deadline
+        ));
         arg.map(|arg| arg.count)
     }
 
@@ -148,34 +119,22 @@ impl Scene {
     }
 
     fn cq_signal(&self) {
-        let arg = abi::kfabric_cq_signal {
-            cq: self.cq,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_signal: cq: self.cq);
         self.file.call(arg).expect("signal");
     }
 
     /// Puts an event into the EQ.
     fn event(&self, data: u64) {
-        let arg = abi::kfabric_eq_write {
-            eq: self.eq,
-            buf: addr_of(&data),
-            len: size_of_val(&data) as u32,
-            event: abi::KFI_NOTIFY,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_write:
+            eq: self.eq, buf: addr_of(&data), len: size_of_val(&data) as u32,
+            event: abi::KFI_NOTIFY
+        );
         self.file.call(arg).expect("eq_write");
     }
 
     /// Reads an event of the EQ to `buf`.
     fn eq_read(&self, buf: u64, deadline: u64) -> Result<(), Errno> {
-        let arg = abi::kfabric_eq_read {
-            eq: self.eq,
-            deadline,
-            buf,
-            len: size_of::<u64>() as u32,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_read: eq: self.eq, deadline, buf, len: size_of::<u64>() as u32);
         self.file.call(arg).map(|_| ())
     }
 
@@ -188,23 +147,13 @@ impl Scene {
 
     /// Changes the poll set's members.
     fn member(&self, handle: u32, remove: bool) {
-        let arg = abi::kfabric_poll_change {
-            poll: self.poll,
-            handle,
-            remove: remove.into(),
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_poll_change: poll: self.poll, handle, remove: remove.into());
         self.file.call(arg).expect("poll_change");
     }
 
     /// Polls the set; at most `count` contexts go to `contexts`.
     fn poll_to(&self, contexts: u64, count: u32) -> Result<u32, Errno> {
-        let arg = abi::kfabric_poll {
-            poll: self.poll,
-            contexts,
-            count,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_poll: poll: self.poll, contexts, count);
         self.file.call(arg).map(|arg| arg.count)
     }
 
@@ -322,10 +271,7 @@ fn a_stalled_sread_of_a_cq_is_released_by_a_signal() {
         scene.cq_read(addr, 0, abi::KFABRIC_FOREVER)
     });
     assert_eq!(others(&scene, |scene| scene.cq_next(0)), Some(Ok(1)));
-    let sleeper = {
-        let scene = scene.clone();
-        Sleeper::asleep(move || scene.cq_next(abi::KFABRIC_FOREVER))
-    };
+    let sleeper = Sleeper::asleep(cloned!(scene; move || scene.cq_next(abi::KFABRIC_FOREVER)));
     scene.cq_signal();
     assert_eq!(sleeper.end(), Err(Errno::EAGAIN));
     assert!(!reader.is_finished());
@@ -465,15 +411,8 @@ fn a_stalled_poster_keeps_nothing_of_a_peer_that_has_ended() {
         let page = Missing::new();
         let poster = stall(&scene, &page, move |scene, at| {
             let peer = scene.file.insert(scene.av, addr.into()).expect("insert");
-            let send = abi::kfabric_op {
-                opcode: abi::KFABRIC_OP_SEND,
-                peer,
-                ..Default::default()
-            };
-            let inject = abi::kfabric_op {
-                flags: abi::KFI_INJECT,
-                ..send
-            };
+            let send = data!(kfabric_op: opcode: abi::KFABRIC_OP_SEND, peer);
+            let inject = with!(send; flags: abi::KFI_INJECT);
             // Bytes that the call takes along, and bytes that it pins.
             let len = if round % 2 == 0 { 8 } else { PAGE as u64 };
             let buf = at;

@@ -14,6 +14,17 @@ use std::{
     thread::JoinHandle,
 };
 
+/// A closure that owns clones of these values: `cloned!(cntr, cq = alone.cq; move || ...)`.
+macro_rules! cloned {
+    (@ $name:ident) => { $name };
+    (@ $name:ident $from:expr) => { $from };
+    ($($name:ident $(= $from:expr)?),+; $closure:expr) => {{
+        $(let $name = cloned!(@ $name $($from)?).clone();)+
+        $closure
+    }};
+}
+pub(crate) use cloned;
+
 /// A thread that should sleep in a call.
 pub(crate) struct Sleeper<T> {
     thread: JoinHandle<T>,

@@ -56,24 +56,13 @@ fn pair(way: Way) -> (Host, FiAddr, Host) {
     if way == Way::TwoHosts {
         crate::hosts::apart();
     }
-    let caps = match way {
-        Way::OneHost | Way::TwoHosts => Options::default().caps,
-        Way::Connection => Caps::MSG | Caps::RMA,
-        Way::Datagrams => Caps::MSG | Caps::SOURCE,
+    let usual = way.options(&Options::default());
+    let able = Options {
+        caps: usual.caps | Caps::TRIGGER,
+        ..usual
     };
-    let options = Options {
-        ep_type: way.ep_type(),
-        caps: caps | Caps::TRIGGER,
-        ..Options::default()
-    };
-    let (a, b) = (Host::with(&options), Host::with(&options));
-    let to_b = match way {
-        Way::Connection => {
-            crate::connected::connect(&a, &b);
-            FiAddr::UNSPEC
-        }
-        _ => a.meet(&b),
-    };
+    let (a, b) = (Host::with(&able), Host::with(&able));
+    let to_b = way.introduce(&a, &b);
     (a, to_b, b)
 }
 

@@ -80,9 +80,7 @@ fn namespaced() {
     for _ in 0..more {
         enter_namespace();
     }
-    let file = File::open_only();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, _, domain) = File::open_only().and_domain();
     println!("ready");
     let mut full = Vec::new();
     loop {
@@ -112,9 +110,7 @@ fn counts_for_the_owner(more: u32) {
     open_to_all();
     let mut process = Process::namespaced(more);
     as_user(|| {
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         let taken = process.fills();
         assert!(taken > 10, "the process opened {taken} objects");
         assert!(is_full(&file, domain), "the owner has room of its own");
@@ -149,9 +145,7 @@ fn users_outside_have_their_own_limit() {
     in_thread(|| {
         let other = Uid::from_raw(USER + 1);
         rustix::thread::set_thread_res_uid(other, other, other).expect("setresuid");
-        let file = File::open_only();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
+        let (file, _, domain) = File::open_only().and_domain();
         assert!(!is_full(&file, domain));
     });
 }

@@ -5,15 +5,12 @@
 use crate::{
     abi_objects::getwait,
     abi_threads::while_waiting,
-    abi_waiting::{cntr_wait, domain},
+    abi_waiting::cntr_wait,
     harness::tests,
     host::within,
-    raw::{File, in_ms, refused},
+    raw::{File, arg, in_ms, refused},
 };
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use kfi::{Errno, abi};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     os::fd::OwnedFd,
@@ -64,7 +61,7 @@ fn has_room(file: &File, cntr: u32) {
 }
 
 fn a_full_counter_refuses_waiters() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (cntr, other) = (file.cntr(domain), file.cntr(domain));
     let add = |value| file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, value);
     add(1).expect("add");
@@ -95,7 +92,7 @@ fn a_full_counter_refuses_waiters() {
 }
 
 fn a_thread_in_a_wait_is_a_waiter() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let cntr = file.cntr(domain);
     let add = |value| file.cntr_modify(cntr, abi::KFABRIC_CNTR_ADD, value);
     add(1).expect("add");
@@ -148,41 +145,25 @@ fn sleep_in(wait: impl Fn(u64) -> Result<(), Errno> + Sync, wake: impl Fn()) {
 }
 
 fn a_queue_has_so_many_sleepers() {
-    let (file, fabric, domain) = domain();
+    let (file, fabric, domain) = File::open().and_domain();
     let (cq, eq) = (file.cq(domain), file.eq(fabric));
     let read = |deadline| {
-        let arg = abi::kfabric_cq_read {
-            cq,
-            deadline,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_read: cq, deadline);
         file.call(arg).map(drop)
     };
     let signal = || {
-        let arg = abi::kfabric_cq_signal {
-            cq,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_cq_signal: cq);
         file.call(arg).map(drop).expect("signal");
     };
     sleep_in(read, signal);
     // There is room again.
     assert_eq!(read(in_ms(20)), Err(Errno::ETIMEDOUT));
     let read = |deadline, flags| {
-        let arg = abi::kfabric_eq_read {
-            eq,
-            deadline,
-            flags,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_read: eq, deadline, flags);
         file.call(arg).map(drop)
     };
     let write = || {
-        let arg = abi::kfabric_eq_write {
-            eq,
-            event: abi::KFI_NOTIFY,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_eq_write: eq, event: abi::KFI_NOTIFY);
         file.call(arg).map(drop).expect("write");
     };
     sleep_in(|deadline| read(deadline, abi::KFI_PEEK), write);

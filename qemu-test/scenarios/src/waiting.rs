@@ -5,35 +5,24 @@ use crate::{
     alone::Alone,
     harness::tests,
     host::{Host, LINK, Options, SOON, counter_of_set, device, domain, errno, until},
-    raw::{File, addr_of_mut, refused},
-    threads::{Sleeper, handle_signals, signals},
+    threads::{Sleeper, cloned},
 };
 use kfi::{
     Access, Av, Buffer, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, Entry, Errno, EventKind,
     FiAddr, PollSet, Wait, WaitSet,
-    abi::{self, Call},
 };
-use std::{
-    cell::Cell,
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, collections::BTreeSet, time::Duration};
 
 tests![
     every_member_signals,
     one_waiter_takes_a_signal,
     pending_signals_of_a_set_are_merged,
     a_waiter_wakes_once_for_each_signal,
-    a_wait_ends_at_its_deadline,
-    system_signals_end_a_wait_or_restart_it,
     a_descriptor_is_readable_while_a_signal_is_pending,
-    members_keep_the_set_open,
-    a_set_belongs_to_its_fabric,
     one_thread_serves_many_queues,
     a_poll_set_returns_ready_members,
     a_poll_set_reports_a_change_once,
     a_poll_set_serves_its_members_in_turn,
-    changes_of_a_poll_set_are_checked,
     a_poll_set_keeps_its_members_open,
 ];
 
@@ -109,10 +98,7 @@ fn every_member_signals() {
     cntr.adderr(0).expect("adderr");
     assert!(!taken(&set), "the error value did not change");
     // A thread can sleep on such a counter itself, but not on such a queue.
-    let sleeper = {
-        let cntr = cntr.clone();
-        Sleeper::asleep(move || cntr.wait(1000, SOON))
-    };
+    let sleeper = Sleeper::asleep(cloned!(cntr; move || cntr.wait(1000, SOON)));
     assert_eq!(
         errno(cq.sread(&mut [Entry::default()], SOON)),
         Some(Errno::EINVAL)
@@ -175,45 +161,6 @@ fn a_waiter_wakes_once_for_each_signal() {
     waiter.end();
 }
 
-fn a_wait_ends_at_its_deadline() {
-    let (_domain, set, _cntr) = counter_of_set();
-    let begin = Instant::now();
-    assert!(!set.wait(Duration::from_millis(50)).expect("wait"));
-    assert!(begin.elapsed() >= Duration::from_millis(50));
-    let file = File::open();
-    let wait_set = file.wait_set(file.fabric());
-    let wait = |deadline| {
-        file.call(abi::kfabric_wait {
-            wait_set,
-            deadline,
-            ..Call::sized()
-        })
-        .map(drop)
-    };
-    for deadline in [0, 1, crate::raw::in_ms(5)] {
-        refused(wait(deadline), Errno::ETIMEDOUT);
-    }
-}
-
-fn system_signals_end_a_wait_or_restart_it() {
-    let (_, set, cntr) = counter_of_set();
-    let forever = || {
-        let set = set.clone();
-        Sleeper::asleep(move || set.wait(Deadline::FOREVER))
-    };
-    handle_signals(false);
-    let waiter = forever();
-    waiter.interrupt();
-    assert_eq!(errno(waiter.end()), Some(Errno::EINTR));
-    handle_signals(true);
-    let waiter = forever();
-    waiter.interrupt();
-    until("a signal handled", || signals() == 2);
-    waiter.until_asleep();
-    cntr.add(1).expect("add");
-    assert!(waiter.end().expect("wait"));
-}
-
 fn a_descriptor_is_readable_while_a_signal_is_pending() {
     let (_, set, cntr) = counter_of_set();
     let fd = set.wait_fd().expect("fd");
@@ -254,74 +201,6 @@ fn a_descriptor_is_readable_while_a_signal_is_pending() {
     cntr.add(1).expect("add");
     assert!(poller.end());
     assert!(taken(&set));
-}
-
-fn members_keep_the_set_open() {
-    let (_, set, cntr) = counter_of_set();
-    assert_eq!(errno(set.clone().close()), Some(Errno::EBUSY));
-    cntr.close().expect("close");
-    let sleeper = {
-        let set = set.clone();
-        Sleeper::asleep(move || set.wait(Duration::from_millis(100)))
-    };
-    assert_eq!(errno(set.clone().close()), Some(Errno::EBUSY));
-    assert!(!sleeper.end().expect("wait"));
-    set.close().expect("close");
-}
-
-fn a_set_belongs_to_its_fabric() {
-    let file = File::open();
-    let (fabric, other) = (file.fabric(), file.fabric());
-    let domain = file.domain(fabric);
-    let wait_set = file.wait_set(other);
-    let wait_obj = abi::KFI_WAIT_SET;
-    let cntr = abi::kfabric_cntr_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
-    refused(file.call(cntr).map(drop), Errno::EINVAL);
-    let cq = abi::kfabric_cq_open {
-        domain,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
-    refused(file.call(cq).map(drop), Errno::EINVAL);
-    let eq = abi::kfabric_eq_open {
-        fabric,
-        wait_obj,
-        wait_set,
-        ..Call::sized()
-    };
-    refused(file.call(eq).map(drop), Errno::EINVAL);
-    // No set, an object that is no set.
-    for (wait_obj, wait_set, errno) in [
-        (wait_obj, 0, Errno::EINVAL),
-        (wait_obj, domain, Errno::EBADF),
-    ] {
-        let cntr = abi::kfabric_cntr_open {
-            wait_obj,
-            wait_set,
-            ..cntr
-        };
-        refused(file.call(cntr).map(drop), errno);
-    }
-    for (wait_obj, errno) in [
-        (abi::KFI_WAIT_NONE, Errno::EINVAL),
-        (abi::KFI_WAIT_SET, Errno::EINVAL),
-        (4, Errno::EINVAL),
-    ] {
-        let open = file.call(abi::kfabric_wait_open {
-            fabric,
-            wait_obj,
-            ..Call::sized()
-        });
-        refused(open.map(drop), errno);
-    }
-    // A refused member is no member.
-    file.close(wait_set).expect("close");
 }
 
 fn one_thread_serves_many_queues() {
@@ -474,70 +353,6 @@ fn a_poll_set_serves_its_members_in_turn() {
         reported.extend(some);
     }
     assert!(reported.into_iter().eq(0..10));
-}
-
-fn changes_of_a_poll_set_are_checked() {
-    let (_, domain) = domain();
-    let set = domain.poll_set().expect("poll set");
-    let cntr = domain.cntr().open().expect("cntr");
-    assert_eq!(errno(set.remove(&cntr)), Some(Errno::ENOENT));
-    set.add(&cntr).expect("add");
-    assert_eq!(errno(set.add(&cntr)), Some(Errno::EEXIST));
-    set.remove(&cntr).expect("remove");
-    assert_eq!(errno(set.remove(&cntr)), Some(Errno::ENOENT));
-    assert_eq!(errno(set.poll(0)), Some(Errno::EINVAL));
-    // Objects of another domain, or that are no queue and no counter.
-    let file = File::open();
-    let fabric = file.fabric();
-    let (here, there) = (file.domain(fabric), file.domain(fabric));
-    let poll = file.poll_set(here);
-    let change = |handle, remove| {
-        file.call(abi::kfabric_poll_change {
-            poll,
-            handle,
-            remove,
-            ..Call::sized()
-        })
-        .map(drop)
-    };
-    for handle in [
-        file.cntr(there),
-        file.cq(there),
-        file.av(here),
-        file.eq(fabric),
-        poll,
-    ] {
-        for remove in [0, 1] {
-            refused(change(handle, remove), Errno::EINVAL);
-        }
-    }
-    refused(change(0, 0), Errno::EBADF);
-    let cq = file.cq(here);
-    refused(change(cq, 2), Errno::EINVAL);
-    // No more than 1024 members.
-    let members: Vec<u32> = (0..1024).map(|_| file.cntr(here)).collect();
-    for member in &members {
-        assert_eq!(change(*member, 0), Ok(()));
-    }
-    refused(change(cq, 0), Errno::ENOSPC);
-    assert_eq!(change(members[500], 1), Ok(()));
-    assert_eq!(change(cq, 0), Ok(()));
-    // Contexts that cannot be stored are reported again.
-    file.cntr_modify(members[3], abi::KFABRIC_CNTR_ADD, 1)
-        .expect("add");
-    let ask = |contexts| {
-        file.call(abi::kfabric_poll {
-            poll,
-            contexts,
-            count: 1,
-            ..Call::sized()
-        })
-        .map(|arg| arg.count)
-    };
-    refused(ask(8), Errno::EFAULT);
-    let mut context = 77u64;
-    assert_eq!(ask(addr_of_mut(&mut context)), Ok(1));
-    assert_eq!(context, 0);
 }
 
 fn a_poll_set_keeps_its_members_open() {

@@ -6,13 +6,10 @@ use crate::{
     deferred::{QUIET, cntr},
     harness::tests,
     host::{Host, Options, buffer, errno, until},
-    raw::{File, addr_of, addr_of_mut, in_ms, refused},
+    raw::{File, addr_of, addr_of_mut, arg, data, in_ms, refused, with},
     ways::Way,
 };
-use kfi::{
-    AtomicOp, Caps, Datatype, Errno, Op, OpFlags, Remote, Side, Work,
-    abi::{self, Call},
-};
+use kfi::{AtomicOp, Caps, Datatype, Errno, Op, OpFlags, Remote, Side, Work, abi};
 
 tests![
     default_flags_defer_operations_without_the_flag,
@@ -29,68 +26,41 @@ fn default_flags_defer_operations_without_the_flag() {
     let domain = file.domain(file.fabric());
     let caps = abi::KFI_MSG | abi::KFI_TRIGGER;
     let trigger = abi::KFI_TRIGGER;
-    let plain = abi::kfabric_ep_open {
-        caps,
-        ..Call::sized()
-    };
-    let opened = abi::kfabric_ep_open {
-        tx_op_flags: trigger,
-        rx_op_flags: trigger,
-        ..plain
-    };
+    let plain = arg!(kfabric_ep_open: caps);
+    let opened = with!(plain; tx_op_flags: trigger, rx_op_flags: trigger);
     for by_alias in [true, false] {
         let party = file.party(domain, if by_alias { plain } else { opened });
         let through = if by_alias {
-            file.make(abi::kfabric_ep_alias {
-                ep: party.ep,
-                tx_op_flags: trigger,
-                rx_op_flags: trigger,
-                ..Call::sized()
-            })
+            file.make(arg!(kfabric_ep_alias:
+                ep: party.ep, tx_op_flags: trigger, rx_op_flags: trigger
+            ))
         } else {
             party.ep
         };
         let (go, ready) = (file.cntr(domain), file.cntr(domain));
         let (byte, mut into) = (7u8, 0u8);
-        let send = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_SEND,
-            flags: abi::KFI_COMPLETION,
-            context: 2,
-            buf: addr_of(&byte),
-            len: 1,
-            peer: party.me,
-            trigger_cntr: go,
-            threshold: 1,
-            ..Default::default()
-        };
-        let receive = abi::kfabric_op {
-            opcode: abi::KFABRIC_OP_RECV,
-            context: 1,
-            buf: addr_of_mut(&mut into),
-            len: 1,
-            peer: u64::MAX,
-            trigger_cntr: ready,
-            threshold: 1,
-            ..Default::default()
-        };
+        let send = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_COMPLETION, context: 2,
+            buf: addr_of(&byte), len: 1, peer: party.me, trigger_cntr: go, threshold: 1
+        );
+        let receive = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_RECV, context: 1, buf: addr_of_mut(&mut into), len: 1,
+            peer: u64::MAX, trigger_cntr: ready, threshold: 1
+        );
         // No operation starts at once: without a counter it is refused.
         for op in [send, receive] {
-            let nowhere = abi::kfabric_op {
-                trigger_cntr: 0,
-                ..op
-            };
+            let nowhere = with!(op; trigger_cntr: 0);
             refused(file.post_one(through, nowhere), Errno::EBADF);
         }
         file.post_one(through, receive).expect("recv");
         file.post_one(through, send).expect("send");
-        file.cntr_modify(go, abi::KFABRIC_CNTR_ADD, 1).expect("add");
+        file.cntr_add(go, 1);
         // The message has come, and its receive still waits: nothing is received.
         std::thread::sleep(QUIET);
         while let Ok(entry) = file.cq_read(party.cq) {
             assert_eq!(entry.op_context, 2, "by alias: {by_alias}");
         }
-        file.cntr_modify(ready, abi::KFABRIC_CNTR_ADD, 1)
-            .expect("add");
+        file.cntr_add(ready, 1);
         loop {
             let entry = file.cq_wait(party.cq, in_ms(20_000)).expect("the receive");
             if entry.op_context == 1 {
@@ -98,24 +68,14 @@ fn default_flags_defer_operations_without_the_flag() {
             }
         }
         // With exactly its own flags an operation takes no trigger, and starts at once.
-        let explicit = abi::kfabric_op {
-            control: abi::KFABRIC_OP_EXPLICIT,
-            trigger_cntr: 0,
-            threshold: 0,
-            ..receive
-        };
+        let explicit = with!(receive;
+            control: abi::KFABRIC_OP_EXPLICIT, trigger_cntr: 0, threshold: 0
+        );
         file.post_one(through, explicit).expect("recv");
         if by_alias {
             // The endpoint itself has none of the alias's flags.
-            file.post_one(
-                party.ep,
-                abi::kfabric_op {
-                    trigger_cntr: 0,
-                    threshold: 0,
-                    ..receive
-                },
-            )
-            .expect("recv");
+            file.post_one(party.ep, with!(receive; trigger_cntr: 0, threshold: 0))
+                .expect("recv");
             refused(file.post_one(party.ep, receive), Errno::EINVAL);
             file.close(through).expect("close");
         }
@@ -129,71 +89,37 @@ fn fields_of_a_trigger_are_checked() {
     let file = File::open();
     let domain = file.domain(file.fabric());
     let caps = abi::KFI_MSG | abi::KFI_TRIGGER;
-    let party = file.party(
-        domain,
-        abi::kfabric_ep_open {
-            caps,
-            ..Call::sized()
-        },
-    );
+    let party = file.party(domain, arg!(kfabric_ep_open: caps));
     let go = file.cntr(domain);
     let byte = 7u8;
-    let good = abi::kfabric_op {
-        opcode: abi::KFABRIC_OP_SEND,
-        flags: abi::KFI_INJECT | abi::KFI_TRIGGER,
-        buf: addr_of(&byte),
-        len: 1,
-        peer: party.me,
-        trigger_cntr: go,
-        threshold: 1,
-        ..Default::default()
-    };
+    let good = data!(kfabric_op:
+        opcode: abi::KFABRIC_OP_SEND, flags: abi::KFI_INJECT | abi::KFI_TRIGGER,
+        buf: addr_of(&byte), len: 1, peer: party.me, trigger_cntr: go, threshold: 1
+    );
     for trigger_event in [1, 2, 1 << 31, u32::MAX] {
-        let wrong = abi::kfabric_op {
-            trigger_event,
-            ..good
-        };
+        let wrong = with!(good; trigger_event);
         refused(file.post_one(party.ep, wrong), Errno::EINVAL);
     }
     for trigger_cntr in [0, party.ep, party.cq, domain, 60_000, u32::MAX] {
-        let wrong = abi::kfabric_op {
-            trigger_cntr,
-            ..good
-        };
+        let wrong = with!(good; trigger_cntr);
         refused(file.post_one(party.ep, wrong), Errno::EBADF);
     }
     // Fields without the flag.
     let flags = abi::KFI_INJECT;
     for wrong in [
         abi::kfabric_op { flags, ..good },
-        abi::kfabric_op {
-            flags,
-            threshold: 0,
-            ..good
-        },
-        abi::kfabric_op {
-            flags,
-            trigger_cntr: 0,
-            ..good
-        },
+        with!(good; flags, threshold: 0),
+        with!(good; flags, trigger_cntr: 0),
     ] {
         refused(file.post_one(party.ep, wrong), Errno::EINVAL);
     }
     // An endpoint that is not enabled.
-    let ep = file.make(abi::kfabric_ep_open {
-        domain,
-        caps,
-        ..Call::sized()
-    });
+    let ep = file.make(arg!(kfabric_ep_open: domain, caps));
     refused(file.post_one(ep, good), Errno::KFI_EOPBADSTATE);
     // A peer that is not there is a completion, and not an error of the post.
-    let nobody = abi::kfabric_op {
-        peer: 77,
-        context: 5,
-        ..good
-    };
+    let nobody = with!(good; peer: 77, context: 5);
     file.post_one(party.ep, nobody).expect("post");
-    file.cntr_modify(go, abi::KFABRIC_CNTR_ADD, 1).expect("add");
+    file.cntr_add(go, 1);
     refused(file.cq_wait(party.cq, in_ms(20_000)), Errno::KFI_EAVAIL);
     file.cq_readerr(party.cq).expect("the failure");
     // Nothing waits any more.
@@ -208,146 +134,68 @@ fn fields_of_work_are_checked() {
     let domain = file.domain(file.fabric());
     let party = file.party(
         domain,
-        abi::kfabric_ep_open {
-            caps: abi::KFI_MSG | abi::KFI_TRIGGER,
-            tx_op_flags: abi::KFI_TRIGGER,
-            ..Call::sized()
-        },
+        arg!(kfabric_ep_open: caps: abi::KFI_MSG | abi::KFI_TRIGGER, tx_op_flags: abi::KFI_TRIGGER),
     );
     let (go, done) = (file.cntr(domain), file.cntr(domain));
     let (byte, mut into) = (7u8, 0u8);
-    let receive = abi::kfabric_op {
-        opcode: abi::KFABRIC_OP_RECV,
-        buf: addr_of_mut(&mut into),
-        len: 1,
-        peer: u64::MAX,
-        ..Default::default()
-    };
-    let send = abi::kfabric_op {
-        opcode: abi::KFABRIC_OP_SEND,
-        context: 3,
-        buf: addr_of(&byte),
-        len: 1,
-        peer: party.me,
-        ..Default::default()
-    };
+    let receive = data!(kfabric_op:
+        opcode: abi::KFABRIC_OP_RECV, buf: addr_of_mut(&mut into), len: 1, peer: u64::MAX
+    );
+    let send = data!(kfabric_op:
+        opcode: abi::KFABRIC_OP_SEND, context: 3, buf: addr_of(&byte), len: 1, peer: party.me
+    );
     let op_size = size_of::<abi::kfabric_op>() as u32;
     let work_size = size_of::<abi::kfabric_work>() as u32;
     let call = |work: &mut abi::kfabric_work, work_size, op_size, domain| {
-        let mut arg = abi::kfabric_queue_work {
-            domain,
-            works: addr_of_mut(work),
-            count: 1,
-            work_size,
-            op_size,
-            ..Call::sized()
-        };
+        let mut arg = arg!(kfabric_queue_work:
+            domain, works: addr_of_mut(work), count: 1, work_size, op_size
+        );
         let result = file.call_mut(&mut arg);
         assert_eq!(arg.done, u32::from(result.is_ok()));
         result
     };
     let queue = |mut work: abi::kfabric_work| call(&mut work, work_size, op_size, domain);
-    let transfer = abi::kfabric_work {
-        threshold: 1,
-        triggering_cntr: go,
-        completion_cntr: done,
-        op_type: abi::KFABRIC_OP_SEND,
-        object: party.ep,
-        op: addr_of(&send),
-        ..Default::default()
-    };
-    let add = abi::kfabric_work {
-        threshold: 1,
-        triggering_cntr: go,
-        op_type: abi::KFABRIC_OP_CNTR_ADD,
-        object: done,
-        value: 1,
-        ..Default::default()
-    };
+    let transfer = data!(kfabric_work:
+        threshold: 1, triggering_cntr: go, completion_cntr: done, op_type: abi::KFABRIC_OP_SEND,
+        object: party.ep, op: addr_of(&send)
+    );
+    let add = data!(kfabric_work:
+        threshold: 1, triggering_cntr: go, op_type: abi::KFABRIC_OP_CNTR_ADD, object: done,
+        value: 1
+    );
     for op_type in [11, 99, u32::MAX] {
-        refused(
-            queue(abi::kfabric_work {
-                op_type,
-                ..transfer
-            }),
-            Errno::EINVAL,
-        );
+        refused(queue(with!(transfer; op_type)), Errno::EINVAL);
     }
     // The opcode is another one; fields that this kind does not have.
     let (op, completion_cntr) = (transfer.op, done);
     for wrong in [
-        abi::kfabric_work {
-            op: addr_of(&receive),
-            ..transfer
-        },
-        abi::kfabric_work {
-            value: 1,
-            ..transfer
-        },
+        with!(transfer; op: addr_of(&receive)),
+        with!(transfer; value: 1),
         abi::kfabric_work { op, ..add },
-        abi::kfabric_work {
-            completion_cntr,
-            ..add
-        },
+        with!(add; completion_cntr),
     ] {
         refused(queue(wrong), Errno::EINVAL);
     }
     for wrong in [
-        abi::kfabric_op {
-            flags: abi::KFI_TRIGGER,
-            ..send
-        },
-        abi::kfabric_op {
-            trigger_event: 1,
-            ..send
-        },
-        abi::kfabric_op {
-            trigger_cntr: go,
-            ..send
-        },
-        abi::kfabric_op {
-            threshold: 1,
-            ..send
-        },
+        with!(send; flags: abi::KFI_TRIGGER),
+        with!(send; trigger_event: 1),
+        with!(send; trigger_cntr: go),
+        with!(send; threshold: 1),
     ] {
         let op = addr_of(&wrong);
         refused(queue(abi::kfabric_work { op, ..transfer }), Errno::EINVAL);
     }
     for handle in [domain, party.cq, 60_000, u32::MAX] {
         for good in [transfer, add] {
-            let wrong = abi::kfabric_work {
-                triggering_cntr: handle,
-                ..good
-            };
+            let wrong = with!(good; triggering_cntr: handle);
             refused(queue(wrong), Errno::EBADF);
-            refused(
-                queue(abi::kfabric_work {
-                    object: handle,
-                    ..good
-                }),
-                Errno::EBADF,
-            );
+            refused(queue(with!(good; object: handle)), Errno::EBADF);
         }
-        let wrong = abi::kfabric_work {
-            completion_cntr: handle,
-            ..transfer
-        };
+        let wrong = with!(transfer; completion_cntr: handle);
         refused(queue(wrong), Errno::EBADF);
     }
-    refused(
-        queue(abi::kfabric_work {
-            object: done,
-            ..transfer
-        }),
-        Errno::EBADF,
-    );
-    refused(
-        queue(abi::kfabric_work {
-            object: party.ep,
-            ..add
-        }),
-        Errno::EBADF,
-    );
+    refused(queue(with!(transfer; object: done)), Errno::EBADF);
+    refused(queue(with!(add; object: party.ep)), Errno::EBADF);
     refused(call(&mut { add }, work_size, 0, party.ep), Errno::EBADF);
     for size in [0, 1, 47] {
         refused(call(&mut { add }, size, op_size, domain), Errno::EINVAL);
@@ -357,46 +205,24 @@ fn fields_of_work_are_checked() {
         );
     }
     // A counter operation needs no size of operations.
-    call(
-        &mut {
-            abi::kfabric_work {
-                threshold: 9,
-                ..add
-            }
-        },
-        work_size,
-        0,
-        domain,
-    )
-    .expect("add");
+    call(&mut { with!(add; threshold: 9) }, work_size, 0, domain).expect("add");
     // The transfer waits for its own counter, although the endpoint triggers. Its structures are
     // not used any more.
     let mut operation = send;
-    let mut work = abi::kfabric_work {
-        op: addr_of(&operation),
-        ..transfer
-    };
+    let mut work = with!(transfer; op: addr_of(&operation));
     call(&mut work, work_size, op_size, domain).expect("send");
     operation.buf = 0;
     operation.len = u64::MAX;
     work = abi::kfabric_work::default();
     std::hint::black_box((&operation, &work));
     // It is not one of the endpoint's operations before it starts.
-    let cancelled = file.call(abi::kfabric_ep_cancel {
-        ep: party.ep,
-        context: 3,
-        ..Call::sized()
-    });
+    let cancelled = file.call(arg!(kfabric_ep_cancel: ep: party.ep, context: 3));
     assert_eq!(cancelled.map(drop), Err(Errno::ENOENT));
     file.post_one(party.ep, receive).expect("recv");
-    file.cntr_modify(go, abi::KFABRIC_CNTR_ADD, 1).expect("add");
+    file.cntr_add(go, 1);
     file.cq_wait(party.cq, in_ms(20_000)).expect("the message");
     until("the send", || file.cntr_read(done) == Ok((1, 0)));
-    file.call(abi::kfabric_flush_work {
-        domain,
-        ..Call::sized()
-    })
-    .expect("flush");
+    file.call(arg!(kfabric_flush_work: domain)).expect("flush");
     file.close_all(&[go, done]);
     file.part(&party);
 }

@@ -14,7 +14,7 @@ use crate::{
     Result,
     count::Clock,
     process::Channel,
-    row::{Better, Case, Measurement},
+    row::{Case, Measurement},
 };
 use kfi::{Access, Buffer, CompFlags, CqFormat, CqRing, Deadline, Endpoint, Entry, FiAddr, Mr, Op};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -216,29 +216,21 @@ fn memory(measurement: &mut Measurement) -> Result<()> {
 
 /// The rows.
 pub(super) fn cases() -> Vec<Case> {
-    let lower = |name, unit, peer, goal, measure| Case {
-        name,
-        unit,
-        peer,
-        better: Better::Lower,
-        goal,
-        measure,
-    };
     vec![
-        lower(
+        Case::lower(
             "roce/peers_100_lat_8B",
             "ns",
             "1 peer",
             None,
             latency::<100>,
         ),
-        lower(
+        Case::lower(
             "roce/peers_1000_lat_8B",
             "ns",
             "1 peer",
             Some(1.3),
             latency::<1000>,
         ),
-        lower("roce/peers_1000_memory", "bytes", "TCP", None, memory),
+        Case::lower("roce/peers_1000_memory", "bytes", "TCP", None, memory),
     ]
 }

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An endpoint that has itself as a peer, for refused operations.
 
-use crate::raw::{File, PAGE, Pages, refused};
-use kfi::{
-    Errno,
-    abi::{self, Call},
-};
+use crate::raw::{File, PAGE, Pages, Party, arg, data, refused};
+use kfi::{Errno, abi};
 
 /// An endpoint that has itself as a peer.
 pub(crate) struct Rig {
@@ -40,29 +37,16 @@ pub(crate) fn is_receive(opcode: u32) -> bool {
 impl Rig {
     /// One with the default attributes.
     pub(crate) fn new() -> Self {
-        Self::with(Call::sized())
+        Self::with(arg!(kfabric_ep_open))
     }
 
     /// An endpoint with these attributes.
     pub(crate) fn with(ep: abi::kfabric_ep_open) -> Self {
-        let file = File::open();
-        let fabric = file.fabric();
-        let domain = file.domain(fabric);
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            entries: 2,
-            format: abi::KFI_CQ_FORMAT_TAGGED,
-            ..Call::sized()
-        });
-        let av = file.av(domain);
-        let ep = file.make(abi::kfabric_ep_open { domain, ..ep });
-        file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV)
-            .expect("bind");
-        file.bind(ep, av, 0).expect("bind");
-        file.enable(ep).expect("enable");
-        let me = file
-            .insert(av, file.ep_name(ep).expect("name"))
-            .expect("insert");
+        let (file, fabric, domain) = File::open().and_domain();
+        let cq = file.make(arg!(kfabric_cq_open:
+            domain, entries: 2, format: abi::KFI_CQ_FORMAT_TAGGED
+        ));
+        let Party { ep, av, me, .. } = file.party_with(domain, cq, ep);
         let pages = Pages::new(8);
         let mr = file
             .reg(domain, pages.addr(), 8 * PAGE as u64, 1)
@@ -82,19 +66,11 @@ impl Rig {
 
     /// A valid operation.
     pub(crate) fn op(&self, opcode: u32, len: u64) -> abi::kfabric_op {
-        abi::kfabric_op {
-            opcode,
-            context: 1000 + u64::from(opcode),
-            buf: self.pages.addr(),
-            len,
-            peer: if is_receive(opcode) {
-                abi::KFI_ADDR_UNSPEC
-            } else {
-                self.me
-            },
-            rma_key: if opcode >= abi::KFABRIC_OP_READ { 1 } else { 0 },
-            ..Default::default()
-        }
+        data!(kfabric_op:
+            opcode, context: 1000 + u64::from(opcode), buf: self.pages.addr(), len,
+            peer: if is_receive(opcode) { abi::KFI_ADDR_UNSPEC } else { self.me },
+            rma_key: if opcode >= abi::KFABRIC_OP_READ { 1 } else { 0 }
+        )
     }
 
     /// Posts an operation.
@@ -128,11 +104,7 @@ impl Rig {
     #[track_caller]
     pub(crate) fn cancel(&self, context: u64) {
         self.file
-            .call(abi::kfabric_ep_cancel {
-                ep: self.ep,
-                context,
-                ..Call::sized()
-            })
+            .call(arg!(kfabric_ep_cancel: ep: self.ep, context))
             .expect("cancel");
         self.file.cq_readerr(self.cq).expect("an error entry");
     }

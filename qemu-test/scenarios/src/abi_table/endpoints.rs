@@ -8,16 +8,15 @@ use super::{
 };
 use crate::{
     abi_world::{Class, EVENT, OPS, POSTED, WORKS, World},
-    raw::{bytes_of, ipv4},
+    raw::{arg, bytes_of, data, ipv4},
 };
-use kfi::abi::{self, Call};
+use kfi::abi;
 
 /// Cancels all work, and returns its number.
 fn flush(world: &World) -> u64 {
-    let flushed = world.file.call(abi::kfabric_flush_work {
-        domain: world.domain,
-        ..Call::sized()
-    });
+    let flushed = world
+        .file
+        .call(arg!(kfabric_flush_work: domain: world.domain));
     flushed.expect("flush_work").flushed
 }
 
@@ -55,89 +54,57 @@ pub(super) fn ep_calls() -> Vec<Row> {
             context: Value,
             shared: Flags((abi::KFABRIC_SHARED_TX | abi::KFABRIC_SHARED_RX) as u64),
             auth_key: Value,
-        } |world| abi::kfabric_ep_open {
-            domain: world.domain,
-            type_: abi::KFI_EP_RDM,
-            src_addr: ipv4([127, 0, 0, 1], 0),
-            ..Call::sized()
-        }, close),
+        } |world| arg!(kfabric_ep_open:
+            domain: world.domain, type_: abi::KFI_EP_RDM, src_addr: ipv4([127, 0, 0, 1], 0)
+        ), close),
         row!(KFABRIC_IOC_EP_ENABLE kfabric_ep_enable 8 {
             ep: Handle(&[Class::Ep, Class::Sep]),
-        } |world| abi::kfabric_ep_enable {
-            ep: world.ep_new,
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_enable: ep: world.ep_new), keep),
         row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
             ep: Handle(&[Class::Ep, Class::Pep, Class::Sep]), set: Value, reserved: Reserved,
             addr: Reported,
-        } |world| abi::kfabric_ep_name {
-            ep: world.ep,
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_name: ep: world.ep), keep),
         row!(KFABRIC_IOC_EP_NAME kfabric_ep_name 48 {
             ep: Handle(&[Class::Ep, Class::Pep, Class::Sep]), set: Value, reserved: Reserved,
             addr: Addr,
-        } |world| abi::kfabric_ep_name {
-            ep: world.ep_new,
-            set: 1,
-            addr: ipv4([127, 0, 0, 1], 0),
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_name:
+            ep: world.ep_new, set: 1, addr: ipv4([127, 0, 0, 1], 0)
+        ), keep),
         row!(KFABRIC_IOC_EP_CANCEL kfabric_ep_cancel 16 {
             ep: Handle(&[Class::Ep]), context: Value,
-        } |world| abi::kfabric_ep_cancel {
-            ep: world.ep,
-            context: POSTED,
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_cancel: ep: world.ep, context: POSTED), keep),
         row!(KFABRIC_IOC_EP_OPT kfabric_ep_opt 32 {
             ep: Handle(&[Class::Ep, Class::Sep]), set: Value, level: Value, name: Value,
             reserved: Reserved,
             value: Value,
-        } |world| abi::kfabric_ep_opt {
-            ep: world.ep,
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_opt: ep: world.ep), keep),
         row!(KFABRIC_IOC_EP_QP kfabric_ep_qp 48 {
             ep: Handle(&[Class::Ep]), qpn: Reported, psn: Reported, gid: Reported, dest_qpn: Reported,
             state: Reported, path_mtu: Reported, reserved: Reserved,
-        } |world| abi::kfabric_ep_qp {
-            ep: world.ep_msg(),
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_qp: ep: world.ep_msg()), keep),
         row!(KFABRIC_IOC_EP_CONNECT_QP kfabric_ep_connect_qp 48 {
             ep: Handle(&[Class::Ep]), addr: Value, psn: Value, reserved: Reserved,
         } |world| world.to_itself(world.ep_msg()), keep),
         row!(KFABRIC_IOC_POST kfabric_post 40 {
             ep: Handle(&[Class::Ep]), ops: In, count: Value, op_size: Value, flags: Flags(0),
             done: Reported, error: Reported,
-        } |world| abi::kfabric_post {
-            ep: world.ep,
-            ops: world.at(OPS),
-            count: 1,
-            op_size: size_of::<abi::kfabric_op>() as u32,
-            ..Call::sized()
-        }, |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
+        } |world| arg!(kfabric_post:
+            ep: world.ep, ops: world.at(OPS), count: 1,
+            op_size: size_of::<abi::kfabric_op>() as u32
+        ), |_, arg| assert_eq!((arg.done, arg.error), (1, 0))),
         row!(KFABRIC_IOC_QUEUE_WORK kfabric_queue_work 48 {
             domain: Handle(&[Class::Domain]), works: In, count: Value, work_size: Value,
             op_size: Value, reserved: Reserved, flags: Flags(0), done: Reported, error: Reported,
         } |world| {
-            let work = abi::kfabric_work {
-                threshold: 100,
-                triggering_cntr: world.cntr,
-                op_type: abi::KFABRIC_OP_CNTR_ADD,
-                object: world.cntr,
-                value: 1,
-                ..Default::default()
-            };
+            let work = data!(kfabric_work:
+                threshold: 100, triggering_cntr: world.cntr, op_type: abi::KFABRIC_OP_CNTR_ADD,
+                object: world.cntr, value: 1
+            );
             world.memory.write(WORKS, &bytes_of(&work));
-            abi::kfabric_queue_work {
-                domain: world.domain,
-                works: world.at(WORKS),
-                count: 1,
-                work_size: size_of::<abi::kfabric_work>() as u32,
-                ..Call::sized()
-            }
+            arg!(kfabric_queue_work:
+                domain: world.domain, works: world.at(WORKS), count: 1,
+                work_size: size_of::<abi::kfabric_work>() as u32
+            )
         }, |world, arg| {
             assert_eq!((arg.done, arg.error), (1, 0));
             assert!(flush(world) >= 1);
@@ -150,95 +117,61 @@ pub(super) fn ep_calls() -> Vec<Row> {
         row!(KFABRIC_IOC_FLUSH_WORK kfabric_flush_work 24 {
             domain: Handle(&[Class::Domain]), triggering_cntr: Value, reserved: Reserved,
             flushed: Reported,
-        } |world| abi::kfabric_flush_work {
-            domain: world.domain,
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_flush_work: domain: world.domain), keep),
         row!(KFABRIC_IOC_EP_ALIAS kfabric_ep_alias 40 {
             ep: Handle(&[Class::Ep]),
             tx_op_flags: Flags(TX_FLAGS),
             rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
             context: Value, handle: Reported, reserved: Reserved,
-        } |world| abi::kfabric_ep_alias {
-            ep: world.ep,
-            ..Call::sized()
-        }, close),
+        } |world| arg!(kfabric_ep_alias: ep: world.ep), close),
         row!(KFABRIC_IOC_STX_OPEN kfabric_stx_open 32 {
             domain: Handle(&[Class::Domain]), caps: Flags(TX_CAPS), tx_size: Value,
             handle: Reported, context: Value,
-        } |world| abi::kfabric_stx_open {
-            domain: world.domain,
-            ..Call::sized()
-        }, close),
+        } |world| arg!(kfabric_stx_open: domain: world.domain), close),
         row!(KFABRIC_IOC_SRX_OPEN kfabric_srx_open 48 {
             domain: Handle(&[Class::Domain]), caps: Flags(RX_CAPS),
             rx_op_flags: Flags(abi::KFI_COMPLETION | abi::KFI_MULTI_RECV | abi::KFI_TRIGGER),
             rx_size: Value, handle: Reported, total_buffered_recv: Value, context: Value,
-        } |world| abi::kfabric_srx_open {
-            domain: world.domain,
-            ..Call::sized()
-        }, close),
+        } |world| arg!(kfabric_srx_open: domain: world.domain), close),
         row!(KFABRIC_IOC_PEP_OPEN kfabric_pep_open 56 {
             fabric: Handle(&[Class::Fabric]), backlog: Value, handle: Reported, addr: Addr,
             context: Value,
-        } |world| abi::kfabric_pep_open {
-            fabric: world.fabric,
-            addr: ipv4([127, 0, 0, 2], 0),
-            ..Call::sized()
-        }, close),
+        } |world| arg!(kfabric_pep_open:
+            fabric: world.fabric, addr: ipv4([127, 0, 0, 2], 0)
+        ), close),
         row!(KFABRIC_IOC_PEP_LISTEN kfabric_pep_listen 8 {
             pep: Handle(&[Class::Pep]),
-        } |world| abi::kfabric_pep_listen {
-            pep: world.meeting().silent,
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_pep_listen: pep: world.meeting().silent), keep),
         row!(KFABRIC_IOC_PEP_REJECT kfabric_pep_reject 24 {
             pep: Handle(&[Class::Pep]), connreq: Value, param_len: Value, param: In,
         } |world| {
             let met = world.meeting();
-            abi::kfabric_pep_reject {
-                pep: met.pep,
-                connreq: met.connreq,
-                param: world.at(EVENT),
-                param_len: 24,
-                ..Call::sized()
-            }
+            arg!(kfabric_pep_reject:
+                pep: met.pep, connreq: met.connreq, param: world.at(EVENT), param_len: 24
+            )
         }, keep),
         row!(KFABRIC_IOC_EP_CONNECT kfabric_ep_connect 56 {
             ep: Handle(&[Class::Ep]), addr: Addr, param: In, param_len: Value, reserved: Reserved,
-        } |world| abi::kfabric_ep_connect {
-            ep: world.meeting().ep,
-            addr: ipv4([127, 0, 0, 9], 5),
-            param: world.at(EVENT),
-            param_len: 24,
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_connect:
+            ep: world.meeting().ep, addr: ipv4([127, 0, 0, 9], 5), param: world.at(EVENT),
+            param_len: 24
+        ), keep),
         row!(KFABRIC_IOC_EP_ACCEPT kfabric_ep_accept 32 {
             ep: Handle(&[Class::Ep]), pep: Handle(&[Class::Pep]), connreq: Value, param: In,
             param_len: Value, reserved: Reserved,
         } |world| {
             let met = world.meeting();
-            abi::kfabric_ep_accept {
-                ep: met.ep,
-                pep: met.pep,
-                connreq: met.connreq,
-                param: world.at(EVENT),
-                param_len: 24,
-                ..Call::sized()
-            }
+            arg!(kfabric_ep_accept:
+                ep: met.ep, pep: met.pep, connreq: met.connreq, param: world.at(EVENT),
+                param_len: 24
+            )
         }, keep),
         row!(KFABRIC_IOC_EP_SHUTDOWN kfabric_ep_shutdown 16 {
             ep: Handle(&[Class::Ep]), flags: Flags(0),
-        } |world| abi::kfabric_ep_shutdown {
-            ep: world.ep_connected(),
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_shutdown: ep: world.ep_connected()), keep),
         row!(KFABRIC_IOC_EP_PEER kfabric_ep_peer 40 {
             ep: Handle(&[Class::Ep]), addr: Reported,
-        } |world| abi::kfabric_ep_peer {
-            ep: world.ep_connected(),
-            ..Call::sized()
-        }, keep),
+        } |world| arg!(kfabric_ep_peer: ep: world.ep_connected()), keep),
     ]
 }
 
@@ -250,18 +183,13 @@ pub(super) fn scalable_calls() -> Vec<Row> {
             tx_size: Value, rx_size: Value, total_buffered_recv: Value, src_addr: Addr,
             context: Value, tx_ctx_cnt: Value, rx_ctx_cnt: Value, handle: Reported,
             auth_key: Value,
-        } |world| abi::kfabric_sep_open {
-            domain: world.domain,
-            src_addr: ipv4([127, 0, 0, 1], 0),
-            ..Call::sized()
-        }, close),
+        } |world| arg!(kfabric_sep_open:
+            domain: world.domain, src_addr: ipv4([127, 0, 0, 1], 0)
+        ), close),
         row!(KFABRIC_IOC_SEP_CONTEXT kfabric_sep_context 56 {
             sep: Handle(&[Class::Sep]), receive: Value, index: Value, caps: Value,
             op_flags: Value, queue_size: Value, handle: Reported, total_buffered_recv: Value,
             context: Value,
-        } |world| abi::kfabric_sep_context {
-            sep: world.sep,
-            ..Call::sized()
-        }, close),
+        } |world| arg!(kfabric_sep_context: sep: world.sep), close),
     ]
 }

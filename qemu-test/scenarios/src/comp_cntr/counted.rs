@@ -6,9 +6,9 @@ use crate::{
     connected::connect,
     deferred::{cntr, queue},
     harness::tests,
-    host::{Host, Options, domain, until},
+    host::{Host, Options, buffer, domain, until},
     hosts::apart,
-    ways::Way,
+    ways::{Way, on_ways},
 };
 use kfi::{
     Access, AtomicOp, Buffer, Caps, CompCntr, CompCntrOps, CompCntrType, CqBind, Datatype, Domain,
@@ -44,6 +44,14 @@ tests![
     one_counter_of_two_endpoints,
     a_counter_of_one_operation_counts_no_other,
 ];
+
+on_ways! {
+    immediate_data:
+        immediate_data_count_as_a_receive => OneHost,
+        immediate_data_count_as_a_receive_between_hosts => TwoHosts,
+        immediate_data_count_as_a_receive_on_a_connection => Connection;
+    failures: failures_count_as_errors => OneHost, failures_count_as_errors_between_hosts => TwoHosts;
+}
 
 /// A host with a counter for each operation, in the order of their bits.
 struct Counted {
@@ -134,8 +142,7 @@ fn operations(way: Way, unit: CompCntrType) {
         Way::Datagrams => &[0, 1, 256, 257, 1000],
         _ => &[0, 1, 256, 257, 5000, 100_000],
     };
-    let (ours, theirs) = (Buffer::new(1 << 17), Buffer::new(1 << 17));
-    let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+    let (ours, theirs) = (buffer(1 << 17), buffer(1 << 17));
     let mr = way.has_rma().then(|| region(&b, &theirs));
     let (mut at_a, mut at_b) = ([0; 6], [0; 6]);
     for len in lengths {
@@ -212,8 +219,7 @@ ways! {
 fn immediate_data(way: Way) {
     for (unit, written) in [(CompCntrType::Wrs, 1), (CompCntrType::Bytes, 40)] {
         let (a, to_b, b) = pair(way, unit);
-        let (ours, theirs) = (Buffer::new(64), Buffer::new(64));
-        let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+        let (ours, theirs) = (buffer(64), buffer(64));
         let mr = region(&b, &theirs);
         let received = u64::from(unit == CompCntrType::Wrs);
         for (round, len) in [(1, 40), (2, 0)] {
@@ -230,18 +236,6 @@ fn immediate_data(way: Way) {
     }
 }
 
-fn immediate_data_count_as_a_receive() {
-    immediate_data(Way::OneHost);
-}
-
-fn immediate_data_count_as_a_receive_between_hosts() {
-    immediate_data(Way::TwoHosts);
-}
-
-fn immediate_data_count_as_a_receive_on_a_connection() {
-    immediate_data(Way::Connection);
-}
-
 fn immediate_data_count_without_a_cq() {
     for way in [Way::OneHost, Way::Connection] {
         // Of the target's two sides only the transmits have a CQ.
@@ -250,8 +244,7 @@ fn immediate_data_count_without_a_cq() {
             ..Options::default()
         };
         let (a, to_b, b) = pair_with(way, &options, CompCntrType::Wrs);
-        let (ours, theirs) = (Buffer::new(64), Buffer::new(64));
-        let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+        let (ours, theirs) = (buffer(64), buffer(64));
         let mr = region(&b, &theirs);
         let op = Op::write(to_b, &ours, mr.remote(0)).data(7);
         a.host.ep.post_one(&op.context(1)).expect("write");
@@ -303,8 +296,7 @@ fn unsignalled_work_requests_count() {
             ..Options::default()
         };
         let (a, to_b, b) = pair_with(way, &options, CompCntrType::Wrs);
-        let (ours, theirs) = (Buffer::new(64), Buffer::new(64));
-        let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+        let (ours, theirs) = (buffer(64), buffer(64));
         for context in 0..2 {
             b.host.ep.recv(&theirs, context).expect("recv");
         }
@@ -336,8 +328,7 @@ fn unsignalled_work_requests_count() {
 fn failures(way: Way) {
     for unit in [CompCntrType::Wrs, CompCntrType::Bytes] {
         let (a, to_b, b) = pair(way, unit);
-        let (ours, theirs) = (Buffer::new(64), Buffer::new(64));
-        let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+        let (ours, theirs) = (buffer(64), buffer(64));
         // Longer than its receive: the receive fails, the send does not.
         b.host.ep.recv(theirs.slice(..10), 1).expect("recv");
         a.host.ep.send(to_b, &ours, 2).expect("send");
@@ -355,19 +346,10 @@ fn failures(way: Way) {
     }
 }
 
-fn failures_count_as_errors() {
-    failures(Way::OneHost);
-}
-
-fn failures_count_as_errors_between_hosts() {
-    failures(Way::TwoHosts);
-}
-
 fn flushed_work_requests_count_as_errors() {
     for unit in [CompCntrType::Wrs, CompCntrType::Bytes] {
         let (a, to_b, b) = pair(Way::Connection, unit);
-        let (ours, theirs) = (Buffer::new(64), Buffer::new(64));
-        let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+        let (ours, theirs) = (buffer(64), buffer(64));
         for context in 0..5 {
             a.host.ep.recv(&ours, context).expect("recv");
         }
@@ -426,8 +408,7 @@ fn searches_count_when_they_receive() {
 fn messages_in_one_buffer_count_one_by_one() {
     for (unit, each) in [(CompCntrType::Wrs, 1), (CompCntrType::Bytes, 40)] {
         let (a, to_b, b) = pair(Way::OneHost, unit);
-        let (ours, theirs) = (Buffer::new(64), Buffer::new(200));
-        let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+        let (ours, theirs) = (buffer(64), buffer(200));
         b.host
             .ep
             .set_min_multi_recv(50)
@@ -477,8 +458,7 @@ fn a_counter_of_one_operation_counts_no_other() {
     for op in ALL.iter() {
         let host = Counted::new(&domain, &Options::default(), CompCntrType::Wrs, op);
         let (ep, me) = (&host.host.ep, host.host.meet(&host.host));
-        let (ours, theirs) = (Buffer::new(8), Buffer::new(8));
-        let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+        let (ours, theirs) = (buffer(8), buffer(8));
         let mr = region(&host, &theirs);
         ep.recv(&theirs, 1).expect("recv");
         ep.send(me, &ours, 1).expect("send");
@@ -498,8 +478,7 @@ fn deferred_work_counts_on_request() {
     for way in [Way::OneHost, Way::TwoHosts, Way::Connection, Way::Datagrams] {
         for (unit, amount) in [(CompCntrType::Wrs, 1), (CompCntrType::Bytes, 64)] {
             let (a, to_b, b) = pair(way, unit);
-            let (ours, theirs) = (Buffer::new(64), Buffer::new(64));
-            let (ours, theirs) = (ours.expect("buffer"), theirs.expect("buffer"));
+            let (ours, theirs) = (buffer(64), buffer(64));
             let (go, done) = (cntr(&a.host.domain), cntr(&a.host.domain));
             for context in 0..2 {
                 b.host.ep.recv(&theirs, context).expect("recv");

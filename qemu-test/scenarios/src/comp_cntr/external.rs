@@ -4,18 +4,15 @@
 
 #![allow(unsafe_code, reason = "mappings, and borrowed descriptors")]
 
-use super::counts;
+use super::{counts, external};
 use crate::{
     abi_threads::{as_user, open_to_all},
     dma_buf::{DmaBuf, Exporter, system_heap},
     harness::tests,
     host::{Host, Options, domain},
-    raw::{BAD_ADDRS, File, PAGE, Pages, refused},
+    raw::{BAD_ADDRS, File, PAGE, Pages, arg, data, refused, with},
 };
-use kfi::{
-    Buffer, CompCntr, CompCntrOps, CompCntrType, Domain, Errno, MemoryLocation,
-    abi::{self, Call},
-};
+use kfi::{Buffer, CompCntr, CompCntrOps, CompCntrType, Domain, Errno, MemoryLocation, abi};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd},
@@ -51,11 +48,11 @@ pub(crate) fn word(memory: &Buffer, offset: usize) -> u64 {
 
 /// A counter with its counts in a buffer, at 0 and 8.
 fn in_memory(domain: &Domain, memory: &Buffer) -> CompCntr {
-    domain
-        .comp_cntr()
-        .external(MemoryLocation::va(memory, 0), MemoryLocation::va(memory, 8))
-        .create()
-        .expect("create")
+    external(
+        domain,
+        MemoryLocation::va(memory, 0),
+        MemoryLocation::va(memory, 8),
+    )
 }
 
 /// Makes every change by a call, and compares the counts in `memory` after each.
@@ -85,14 +82,11 @@ fn memory_of_the_program_holds_the_counts() {
     let (_, domain) = domain();
     let memory = Buffer::new(3 * PAGE).expect("buffer");
     for [comp, err] in [[0, 8], [8, 0], [PAGE - 8, PAGE], [16, 2 * PAGE + 24]] {
-        let cntr = domain
-            .comp_cntr()
-            .external(
-                MemoryLocation::va(&memory, comp),
-                MemoryLocation::va(&memory, err),
-            )
-            .create()
-            .expect("create");
+        let cntr = external(
+            &domain,
+            MemoryLocation::va(&memory, comp),
+            MemoryLocation::va(&memory, err),
+        );
         follows(&cntr, &memory, [comp, err]);
         assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(3), Some(0)));
     }
@@ -104,25 +98,18 @@ fn dma_buf_holds_the_counts(exporter: Exporter) {
     let (comp, err) = (PAGE - 8, PAGE + 64);
     let place = |offset| MemoryLocation::dma_buf(buffer.fd.as_fd(), offset as u64);
     // With a mapping of the program's own, and without.
-    let mapped = domain
-        .comp_cntr()
-        .external(
-            place(comp).mapped(&buffer.memory, comp),
-            place(err).mapped(&buffer.memory, err),
-        )
-        .create()
-        .expect("create");
+    let mapped = external(
+        &domain,
+        place(comp).mapped(&buffer.memory, comp),
+        place(err).mapped(&buffer.memory, err),
+    );
     follows(&mapped, &buffer.memory, [comp, err]);
     assert_eq!(
         (mapped.comp_count(), mapped.err_count()),
         (Some(3), Some(0))
     );
     drop(mapped);
-    let unmapped = domain
-        .comp_cntr()
-        .external(place(comp), place(err))
-        .create()
-        .expect("create");
+    let unmapped = external(&domain, place(comp), place(err));
     follows(&unmapped, &buffer.memory, [comp, err]);
 }
 
@@ -138,11 +125,7 @@ fn a_dma_buf_that_is_not_mapped_is_read_by_call() {
     let (_, domain) = domain();
     let fd = system_heap(PAGE, libc::O_RDWR);
     let place = |offset| MemoryLocation::dma_buf(fd.as_fd(), offset);
-    let cntr = domain
-        .comp_cntr()
-        .external(place(0), place(8))
-        .create()
-        .expect("create");
+    let cntr = external(&domain, place(0), place(8));
     drop(fd);
     cntr.inc(4).expect("inc");
     cntr.inc_err(1).expect("inc_err");
@@ -169,11 +152,7 @@ fn each_count_has_a_place_of_its_own() {
         (dma(&one, 24), va()),
         (dma(&one, 8), dma(&two, 8)),
     ] {
-        let cntr = domain
-            .comp_cntr()
-            .external(comp, err)
-            .create()
-            .expect("create");
+        let cntr = external(&domain, comp, err);
         cntr.inc(6).expect("inc");
         cntr.inc_err(7).expect("inc_err");
         assert_eq!((cntr.comp_count(), cntr.err_count()), (Some(6), Some(7)));
@@ -192,14 +171,11 @@ fn both_counts_begin_at_0() {
 fn only_the_counts_are_written() {
     let (_, domain) = domain();
     let memory = Buffer::from_bytes(&[0xa5; 64]).expect("buffer");
-    let cntr = domain
-        .comp_cntr()
-        .external(
-            MemoryLocation::va(&memory, 16),
-            MemoryLocation::va(&memory, 40),
-        )
-        .create()
-        .expect("create");
+    let cntr = external(
+        &domain,
+        MemoryLocation::va(&memory, 16),
+        MemoryLocation::va(&memory, 40),
+    );
     cntr.set(u64::MAX).expect("set");
     cntr.set_err(u64::MAX).expect("set_err");
     drop(cntr);
@@ -231,13 +207,7 @@ fn several_counters_share_a_page() {
     let memory = Buffer::new(PAGE).expect("buffer");
     let place = |index: usize| MemoryLocation::va(&memory, 8 * index);
     let counters: Vec<CompCntr> = (0..256)
-        .map(|n| {
-            domain
-                .comp_cntr()
-                .external(place(2 * n), place(2 * n + 1))
-                .create()
-                .expect("create")
-        })
+        .map(|n| external(&domain, place(2 * n), place(2 * n + 1)))
         .collect();
     for (n, cntr) in counters.iter().enumerate() {
         cntr.inc(n as u64 + 1).expect("inc");
@@ -256,30 +226,19 @@ fn create(
     comp: abi::kfabric_memory_location,
     err: abi::kfabric_memory_location,
 ) -> Result<u32, Errno> {
-    file.call(abi::kfabric_comp_cntr_create {
-        domain,
-        flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
-        comp_cntr_ext_mem: comp,
-        err_cntr_ext_mem: err,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_comp_cntr_create:
+        domain, flags: abi::KFABRIC_COMP_CNTR_INIT_WITH_EXTERNAL_MEM, comp_cntr_ext_mem: comp,
+        err_cntr_ext_mem: err
+    ))
     .map(|arg| arg.handle)
 }
 
 fn va(ptr: u64) -> abi::kfabric_memory_location {
-    abi::kfabric_memory_location {
-        ptr,
-        ..Default::default()
-    }
+    data!(kfabric_memory_location: ptr)
 }
 
 fn in_dma_buf(fd: i32, offset: u64) -> abi::kfabric_memory_location {
-    abi::kfabric_memory_location {
-        fd,
-        offset,
-        type_: abi::KFABRIC_MEMORY_LOCATION_DMABUF,
-        ..Default::default()
-    }
+    data!(kfabric_memory_location: fd, offset, type_: abi::KFABRIC_MEMORY_LOCATION_DMABUF)
 }
 
 /// Either place may be the wrong one.
@@ -311,10 +270,7 @@ fn places_that_are_invalid_are_refused() {
     }
     both_refused(&file, domain, good, va(0), Errno::EINVAL);
     for type_ in [2, u32::MAX] {
-        let unknown = abi::kfabric_memory_location {
-            type_,
-            ..va(pages.addr() + 64)
-        };
+        let unknown = with!(va(pages.addr() + 64); type_);
         both_refused(&file, domain, good, unknown, Errno::EINVAL);
     }
     for addr in BAD_ADDRS.into_iter().chain([pages.hole()]) {
@@ -373,15 +329,9 @@ fn dma_bufs_that_are_invalid_are_refused() {
             both_refused(&file, domain, good, in_dma_buf(fd, offset), Errno::EINVAL);
         }
         // The program's own address is checked for alignment, and not used.
-        let mapped = abi::kfabric_memory_location {
-            ptr: 4,
-            ..in_dma_buf(fd, 0)
-        };
+        let mapped = with!(in_dma_buf(fd, 0); ptr: 4);
         both_refused(&file, domain, good, mapped, Errno::EINVAL);
-        let elsewhere = abi::kfabric_memory_location {
-            ptr: 8,
-            ..in_dma_buf(fd, len - 8)
-        };
+        let elsewhere = with!(in_dma_buf(fd, len - 8); ptr: 8);
         let cntr = create(&file, domain, elsewhere, good).expect("create");
         refused(
             create(&file, domain, in_dma_buf(fd, 0), in_dma_buf(fd, 0)),
@@ -511,11 +461,7 @@ fn the_last_copy_is_the_count() {
     };
     let counters = [
         in_memory(&domain, &memory),
-        domain
-            .comp_cntr()
-            .external(in_buffer(0), in_buffer(8))
-            .create()
-            .expect("create"),
+        external(&domain, in_buffer(0), in_buffer(8)),
     ];
     for cntr in &counters {
         // Many short races, because a wrong last copy shows at the end only.
@@ -588,20 +534,14 @@ fn nothing_is_written_after_the_end() {
     pages.write(0, &[7; 16]);
     // A new counter without external memory does not write there, whatever its handle.
     let other = file.comp_cntr(domain);
-    file.call(abi::kfabric_comp_cntr_modify {
-        comp_cntr: other,
-        op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-        value: 1,
-        ..Call::sized()
-    })
+    file.call(arg!(kfabric_comp_cntr_modify:
+        comp_cntr: other, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 1
+    ))
     .expect("inc");
     refused(
-        file.call(abi::kfabric_comp_cntr_modify {
-            comp_cntr: cntr,
-            op: abi::KFABRIC_COMP_CNTR_MODIFY_INC,
-            value: 1,
-            ..Call::sized()
-        }),
+        file.call(arg!(kfabric_comp_cntr_modify:
+            comp_cntr: cntr, op: abi::KFABRIC_COMP_CNTR_MODIFY_INC, value: 1
+        )),
         Errno::EBADF,
     );
     assert_eq!(pages.read(0, 16), [7; 16]);

@@ -4,18 +4,18 @@
 
 #![allow(unsafe_code, reason = "fork, exec, and mappings that are replaced")]
 
-use super::{ALL, counts, external::word};
+use super::{ALL, counts, external, external::word};
 use crate::{
     dma_buf::{Exporter, Shared},
     harness::tests,
-    host::{Host, LINK, Options, device, domain, until},
+    host::{Host, LINK, Options, buffer, device, domain, until},
     hosts::{apart, sanitizing},
     process::{Process, line},
-    raw::PAGE,
+    raw::{PAGE, arg},
+    ways::{Way, on_ways},
 };
 use kfi::{
-    Buffer, CompCntr, CompCntrOps, CompFlags, Domain, Entry, FiAddr, MemoryLocation, StatClass,
-    abi::{self, Call},
+    Buffer, CompCntr, CompCntrOps, CompFlags, Domain, Entry, FiAddr, MemoryLocation, StatClass, abi,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::{
@@ -38,6 +38,15 @@ tests![
     killed_while_others_change_counters => 300,
 ];
 
+on_ways! {
+    memory_is_unmapped:
+        memory_that_is_unmapped_while_operations_count => OneHost,
+        memory_that_is_unmapped_while_operations_count_between_hosts => TwoHosts;
+    descriptors_are_closed:
+        descriptors_that_are_closed_while_operations_count => OneHost,
+        descriptors_that_are_closed_while_operations_count_between_hosts => TwoHosts;
+}
+
 /// The roles in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[
     ("counted", counted),
@@ -49,11 +58,11 @@ pub(crate) const ROLES: &[(&str, fn())] = &[
 
 /// A counter of receives with its counts in `memory`, and a host that it is attached to.
 fn counted_host(domain: &Domain, memory: &Buffer) -> (Host, CompCntr) {
-    let cntr = domain
-        .comp_cntr()
-        .external(MemoryLocation::va(memory, 0), MemoryLocation::va(memory, 8))
-        .create()
-        .expect("create");
+    let cntr = external(
+        domain,
+        MemoryLocation::va(memory, 0),
+        MemoryLocation::va(memory, 8),
+    );
     let host = Host::prepared(domain, &Options::default(), None, |ep| {
         ep.attach_comp_cntr(&cntr, CompCntrOps::RECV)
             .expect("attach");
@@ -63,8 +72,7 @@ fn counted_host(domain: &Domain, memory: &Buffer) -> (Host, CompCntr) {
 
 /// Sends messages to `host`, which receives them, until `over`; returns their number.
 fn exchange(sender: &Host, to: FiAddr, host: &Host, over: &AtomicBool) -> u64 {
-    let (from, into) = (Buffer::new(100), Buffer::new(100));
-    let (from, into) = (from.expect("buffer"), into.expect("buffer"));
+    let (from, into) = (buffer(100), buffer(100));
     let mut sent = 0;
     while !over.load(Relaxed) {
         host.ep.recv(&into, 1).expect("recv");
@@ -93,7 +101,10 @@ fn while_messages_count(host: &Host, cntr: &CompCntr, change: impl FnOnce()) {
     });
 }
 
-fn memory_that_is_unmapped_while_operations_count() {
+fn memory_is_unmapped(way: Way) {
+    if way == Way::TwoHosts {
+        apart();
+    }
     let (_, domain) = domain();
     let memory = Buffer::new(16).expect("buffer");
     let (host, cntr) = counted_host(&domain, &memory);
@@ -108,22 +119,17 @@ fn replace(memory: &Buffer, prot: ProtFlags) {
     unsafe { mmap_anonymous(memory.as_ptr().cast(), PAGE, prot, flags) }.expect("mmap");
 }
 
-fn memory_that_is_unmapped_while_operations_count_between_hosts() {
-    apart();
-    memory_that_is_unmapped_while_operations_count();
-}
-
-fn descriptors_that_are_closed_while_operations_count() {
+/// For each exporter the memory's host and that of the messages differ, if there are two.
+fn descriptors_are_closed(way: Way) {
+    if way == Way::TwoHosts {
+        apart();
+    }
     for exporter in Exporter::ALL {
         let (_, domain) = domain();
         let buffer = exporter.make(1);
         let memory = buffer.memory.clone();
         let place = |offset| MemoryLocation::dma_buf(buffer.fd.as_fd(), offset);
-        let cntr = domain
-            .comp_cntr()
-            .external(place(0), place(8))
-            .create()
-            .expect("create");
+        let cntr = external(&domain, place(0), place(8));
         let host = Host::prepared(&domain, &Options::default(), None, |ep| {
             ep.attach_comp_cntr(&cntr, CompCntrOps::RECV)
                 .expect("attach");
@@ -135,12 +141,6 @@ fn descriptors_that_are_closed_while_operations_count() {
         drop(memory);
         while_messages_go_on(&host, &cntr);
     }
-}
-
-/// For each exporter the memory's host and that of the messages differ.
-fn descriptors_that_are_closed_while_operations_count_between_hosts() {
-    apart();
-    descriptors_that_are_closed_while_operations_count();
 }
 
 /// Some more messages count.
@@ -231,7 +231,7 @@ fn killed(start: impl Fn() -> Process, domain: &Domain) {
         let name = process.read_line().parse().expect("address");
         let host = Host::on(domain, &Options::default());
         let to = host.av.insert_one(name).expect("insert");
-        let stop = std::time::Instant::now() + Duration::from_millis(20 + 3 * round);
+        let stop = std::time::Instant::now() + Duration::from_millis(20 + round);
         let mut killed = false;
         let end = stop + Duration::from_millis(50);
         while std::time::Instant::now() < end {
@@ -305,11 +305,7 @@ fn a_process_that_has_mapped_a_dma_buf_sees_the_counts() {
     let (_, domain) = domain();
     let buffer = Shared::new(PAGE);
     let place = |offset| MemoryLocation::dma_buf(buffer.dma_buf.as_fd(), offset);
-    let cntr = domain
-        .comp_cntr()
-        .external(place(0), place(8))
-        .create()
-        .expect("create");
+    let cntr = external(&domain, place(0), place(8));
     let mut observer = Process::in_role("observer");
     observer.tell(&format!(
         "/proc/{}/fd/{}",
@@ -410,10 +406,7 @@ fn executed() {
     loop {
         let expected: u64 = line().parse().expect("a number");
         until("the messages are counted", || {
-            let mut arg = abi::kfabric_comp_cntr_read {
-                comp_cntr: number("KFI_CNTR") as u32,
-                ..Call::sized()
-            };
+            let mut arg = arg!(kfabric_comp_cntr_read: comp_cntr: number("KFI_CNTR") as u32);
             // SAFETY: the structure has no address.
             unsafe { abi::call(device, &mut arg) }.expect("read");
             arg.value == expected

@@ -5,42 +5,28 @@ use super::{Made, World, sweep, sweep_of};
 use crate::{
     connected::open_region,
     host::{Host, Options, buffer, errno},
+    raw::{addr_of, addr_of_mut, arg, data, with},
     ways::Way,
 };
-use kfi::{
-    AtomicOp, Buffer, Caps, Datatype, Errno, FiAddr, Mr, Op, Remote, RmaIov,
-    abi::{self, Call},
-};
+use kfi::{AtomicOp, Buffer, Caps, Datatype, Errno, FiAddr, Mr, Op, Remote, RmaIov, abi};
 use std::os::fd::AsFd;
 
 /// Posts one operation on `host`; its buffer is the world's, which outlives it.
 fn post(w: &World, host: &Host, op: abi::kfabric_op) -> Result<Made, Errno> {
-    w.call(abi::kfabric_post {
-        ep: host.ep.handle(),
-        ops: (&raw const op).expose_provenance() as u64,
-        count: 1,
-        op_size: size_of::<abi::kfabric_op>() as u32,
-        ..Call::sized()
-    })?;
+    w.call(arg!(kfabric_post:
+        ep: host.ep.handle(), ops: addr_of(&op), count: 1,
+        op_size: size_of::<abi::kfabric_op>() as u32
+    ))?;
     Ok(Made::Nothing)
 }
 
 fn op(w: &World, opcode: u32, len: u64) -> abi::kfabric_op {
-    abi::kfabric_op {
-        opcode,
-        buf: w.buffer.addr(),
-        len,
-        peer: w.to_b.0,
-        ..Default::default()
-    }
+    data!(kfabric_op: opcode, buf: w.buffer.addr(), len, peer: w.to_b.0)
 }
 
 /// A receive from any sender.
 fn receive(w: &World, opcode: u32, len: u64) -> abi::kfabric_op {
-    abi::kfabric_op {
-        peer: FiAddr::UNSPEC.0,
-        ..op(w, opcode, len)
-    }
+    with!(op(w, opcode, len); peer: FiAddr::UNSPEC.0)
 }
 
 /// Takes all completions, so that there is room for the next operations.
@@ -102,13 +88,10 @@ pub(super) fn posting() {
             drain(&w.b);
             let mut entry = abi::kfabric_cq_entry::default();
             let mut src = 0u64;
-            let arg = abi::kfabric_cq_read {
-                cq: w.a.cq.handle(),
-                buf: (&raw mut entry).expose_provenance() as u64,
-                src_addrs: (&raw mut src).expose_provenance() as u64,
-                count: 1,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_cq_read:
+                cq: w.a.cq.handle(), buf: addr_of_mut(&mut entry),
+                src_addrs: addr_of_mut(&mut src), count: 1
+            );
             w.call(arg).or_else(|_| w.call(arg)).map(|_| Made::Nothing)
         }),
         ("WRITE", |w| {
@@ -140,9 +123,9 @@ pub(super) fn posting() {
                 },
             ];
             let mut op = op(w, abi::KFABRIC_OP_READ, 0);
-            op.buf = (&raw const local).expose_provenance() as u64;
+            op.buf = addr_of(&local);
             op.iov_count = 2;
-            op.rma_addr = (&raw const remote).expose_provenance() as u64;
+            op.rma_addr = addr_of(&remote);
             op.rma_iov_count = 2;
             post(w, &w.a, op).inspect(|_| drain(&w.a))
         }),
@@ -157,62 +140,39 @@ pub(super) fn posting() {
         }),
         ("QUEUE_WORK and FLUSH_WORK", |w| {
             let op = op(w, abi::KFABRIC_OP_SEND, 8);
-            let transfer = abi::kfabric_work {
-                threshold: u64::MAX,
-                triggering_cntr: w.cntr.handle(),
-                completion_cntr: w.cntr.handle(),
-                op_type: op.opcode,
-                object: w.a.ep.handle(),
-                op: (&raw const op).expose_provenance() as u64,
-                ..Default::default()
-            };
+            let transfer = data!(kfabric_work:
+                threshold: u64::MAX, triggering_cntr: w.cntr.handle(),
+                completion_cntr: w.cntr.handle(), op_type: op.opcode, object: w.a.ep.handle(),
+                op: addr_of(&op)
+            );
             queue(w, transfer)
         }),
         ("QUEUE_WORK of an addition, and CANCEL_WORK", |w| {
-            let addition = abi::kfabric_work {
-                threshold: u64::MAX,
-                triggering_cntr: w.cntr.handle(),
-                op_type: abi::KFABRIC_OP_CNTR_ADD,
-                object: w.cntr.handle(),
-                value: 1,
-                ..Default::default()
-            };
+            let addition = data!(kfabric_work:
+                threshold: u64::MAX, triggering_cntr: w.cntr.handle(),
+                op_type: abi::KFABRIC_OP_CNTR_ADD, object: w.cntr.handle(), value: 1
+            );
             queue(w, addition)
         }),
         ("STX_OPEN", |w| {
-            let arg = w.call(abi::kfabric_stx_open {
-                domain: w.domain.handle(),
-                ..Call::sized()
-            })?;
-            Ok(Made::Object(arg.handle))
+            w.makes(arg!(kfabric_stx_open: domain: w.domain.handle()))
         }),
         ("SRX_OPEN", |w| {
-            let arg = w.call(abi::kfabric_srx_open {
-                domain: w.domain.handle(),
-                ..Call::sized()
-            })?;
-            Ok(Made::Object(arg.handle))
+            w.makes(arg!(kfabric_srx_open: domain: w.domain.handle()))
         }),
         ("EP_ALIAS", |w| {
-            let arg = w.call(abi::kfabric_ep_alias {
-                ep: w.a.ep.handle(),
-                ..Call::sized()
-            })?;
-            Ok(Made::Object(arg.handle))
+            w.makes(arg!(kfabric_ep_alias: ep: w.a.ep.handle()))
         }),
     ]);
 }
 
 /// Queues a request, and cancels it: a transfer with all others, another one by its identity.
 fn queue(w: &World, mut work: abi::kfabric_work) -> Result<Made, Errno> {
-    let queued = w.call(abi::kfabric_queue_work {
-        domain: w.domain.handle(),
-        works: (&raw mut work).expose_provenance() as u64,
-        count: 1,
+    let queued = w.call(arg!(kfabric_queue_work:
+        domain: w.domain.handle(), works: addr_of_mut(&mut work), count: 1,
         work_size: size_of::<abi::kfabric_work>() as u32,
-        op_size: size_of::<abi::kfabric_op>() as u32,
-        ..Call::sized()
-    })?;
+        op_size: size_of::<abi::kfabric_op>() as u32
+    ))?;
     match queued.error {
         0 => assert_eq!(queued.done, 1),
         errno => return Err(Errno::from_raw(errno as i32)),
@@ -222,18 +182,12 @@ fn queue(w: &World, mut work: abi::kfabric_work) -> Result<Made, Errno> {
     loop {
         tries += 1;
         let cancelled = if work.op == 0 {
-            let arg = abi::kfabric_cancel_work {
-                triggering_cntr: work.triggering_cntr,
-                threshold: work.threshold,
-                id: work.id,
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_cancel_work:
+                triggering_cntr: work.triggering_cntr, threshold: work.threshold, id: work.id
+            );
             w.call(arg).map(|_| 1)
         } else {
-            let arg = abi::kfabric_flush_work {
-                domain: w.domain.handle(),
-                ..Call::sized()
-            };
+            let arg = arg!(kfabric_flush_work: domain: w.domain.handle());
             w.call(arg).map(|arg| arg.flushed)
         };
         match cancelled {
@@ -248,15 +202,10 @@ fn queue(w: &World, mut work: abi::kfabric_work) -> Result<Made, Errno> {
 
 /// An atomic on 64 words of the world's memory.
 fn atomic(w: &World, opcode: u32, function: u32) -> abi::kfabric_op {
-    abi::kfabric_op {
-        rma_addr: 4096,
-        rma_key: w.mr.key(),
-        datatype: abi::KFI_UINT64 as u16,
-        op: function as u16,
-        compare: w.buffer.addr() + 8192,
-        result: w.buffer.addr() + 16384,
-        ..op(w, opcode, 512)
-    }
+    with!(op(w, opcode, 512);
+        rma_addr: 4096, rma_key: w.mr.key(), datatype: abi::KFI_UINT64 as u16, op: function as u16,
+        compare: w.buffer.addr() + 8192, result: w.buffer.addr() + 16384
+    )
 }
 
 /// An atomic that succeeds, and one whose values are in lists of pieces.
@@ -284,7 +233,7 @@ fn atomics(w: &World, opcode: u32, function: u32) -> Result<Made, Errno> {
     });
     let at = |list: &[abi::kfabric_iov; 2]| (&raw const *list).expose_provenance() as u64;
     (op.buf, op.iov_count) = (at(&operands), 2);
-    op.rma_addr = (&raw const remote).expose_provenance() as u64;
+    op.rma_addr = addr_of(&remote);
     op.rma_iov_count = 2;
     if op.compare != 0 {
         (op.compare, op.compare_iov_count) = (at(&compares), 2);
@@ -385,17 +334,11 @@ pub(super) fn mapping() {
 fn map(w: &World, cq: bool) -> Result<Made, Errno> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let (handle, offset, len, prot) = if cq {
-        let arg = w.call(abi::kfabric_cq_open {
-            domain: w.domain.handle(),
-            ..Call::sized()
-        })?;
+        let arg = w.call(arg!(kfabric_cq_open: domain: w.domain.handle()))?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         (arg.handle, arg.ring_offset, arg.ring_size as usize, prot)
     } else {
-        let arg = w.call(abi::kfabric_cntr_open {
-            domain: w.domain.handle(),
-            ..Call::sized()
-        })?;
+        let arg = w.call(arg!(kfabric_cntr_open: domain: w.domain.handle()))?;
         (arg.handle, arg.page_offset, 4096, ProtFlags::READ)
     };
     // SAFETY: a new mapping at an address of the kernel's choice.

@@ -7,11 +7,10 @@ use crate::{
     harness::tests,
     host::{Host, domain, errno, until},
     networks::{self, Wire},
-    raw::{File, refused},
+    raw::{File, arg, refused},
 };
 use kfi::{
-    CounterDescription, Counters, Domain, Errno, FiAddr, FlowBuilder, Op, PacketCounter,
-    abi::{self, Call},
+    CounterDescription, Counters, Domain, Errno, FiAddr, FlowBuilder, Op, PacketCounter, abi,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -388,17 +387,11 @@ fn a_destroyed_flow_leaves_its_packets_to_others() {
 }
 
 fn rules_that_match_nothing_are_refused() {
-    let file = File::open();
-    let fabric = file.fabric();
-    let domain = file.domain(fabric);
+    let (file, fabric, domain) = File::open().and_domain();
     let ep = file.ep_dgram(domain);
     type Change = fn(&mut abi::kfabric_flow_open);
     let attempt = |family, change: Change| {
-        let mut arg = abi::kfabric_flow_open {
-            ep,
-            family,
-            ..Call::sized()
-        };
+        let mut arg = arg!(kfabric_flow_open: ep, family);
         change(&mut arg);
         let made = file.call(arg).map(|arg| arg.handle);
         made.map(|handle| file.close_all(&[handle]))

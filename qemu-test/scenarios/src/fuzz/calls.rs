@@ -4,6 +4,14 @@
 
 #![allow(unsafe_code, reason = "structures as bytes, descriptors as numbers")]
 
+/// Makes a call, whatever its result.
+macro_rules! call {
+    ($worker:ident, $file:ident, $arg:expr) => {{
+        let arg = $arg;
+        let _ = $worker.call($file, arg);
+    }};
+}
+
 mod completion;
 mod connections;
 mod contexts;
@@ -17,7 +25,7 @@ use super::{
 };
 use crate::{
     host::LINK,
-    raw::{File, PAGE, in_ms, ipv4, text},
+    raw::{File, PAGE, arg, data, in_ms, ipv4, text},
     rng::Rng,
 };
 use kfi::{
@@ -159,17 +167,13 @@ impl Worker {
         match self.rng.below(12) {
             0 => abi::kfabric_sockaddr::default(),
             1 => ipv4([10, 0, 0, 1], port),
-            2 => abi::kfabric_sockaddr {
-                family: 10,
-                port: port.to_be(),
-                v6: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
-                ..Default::default()
-            },
-            3 => abi::kfabric_sockaddr {
-                family: self.rng.edge() as u16,
-                v4: self.rng.next() as u32,
-                ..Default::default()
-            },
+            2 => data!(kfabric_sockaddr:
+                family: 10, port: port.to_be(),
+                v6: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+            ),
+            3 => data!(kfabric_sockaddr:
+                family: self.rng.edge() as u16, v4: self.rng.next() as u32
+            ),
             4 => ipv4([127, 0, 0, 1], 0),
             _ => ipv4([127, 0, 0, 1], port),
         }
@@ -185,24 +189,15 @@ impl Worker {
     fn getinfo(&mut self, file: &File) {
         let auth_key = self.auth_key();
         let known = size_of::<abi::kfabric_info>() as u32;
-        let hints = abi::kfabric_info {
-            ep_type: self.rng.below(5) as u32,
-            auth_key_size: self.rng.pick(&[0, 4, 4, 4, 3, 5]),
-            auth_key,
-            ..Default::default()
-        };
-        let arg = abi::kfabric_getinfo {
-            hints: match self.rng.one_in(3) {
-                true => 0,
-                false => self.list(&[hints]),
-            },
-            infos: self.addr(2 * u64::from(known)),
-            count: self.rng.below(4) as u32,
-            info_size: self
-                .rng
-                .pick(&[0, 512, known, known, known + 8, 4096, 4104]),
-            ..Call::sized()
-        };
+        let hints = data!(kfabric_info:
+            ep_type: self.rng.below(5) as u32, auth_key_size: self.rng.pick(&[0, 4, 4, 4, 3, 5]),
+            auth_key
+        );
+        let arg = arg!(kfabric_getinfo:
+            hints: match self.rng.one_in(3) { true => 0, false => self.list(&[hints]) },
+            infos: self.addr(2 * u64::from(known)), count: self.rng.below(4) as u32,
+            info_size: self.rng.pick(&[0, 512, known, known, known + 8, 4096, 4104])
+        );
         let _ = self.call(file, arg);
     }
 
@@ -220,24 +215,14 @@ impl Worker {
 
     fn op(&mut self, desk: usize) -> abi::kfabric_op {
         let opcode = self.rng.below(9) as u32;
-        let mut op = abi::kfabric_op {
-            opcode,
-            control: u32::from(self.rng.one_in(4)),
-            flags: if self.rng.one_in(2) {
-                0
-            } else {
-                self.rng.bits(&OP_FLAGS)
-            },
-            context: self.rng.below(8),
-            len: self.len(),
-            peer: self.rng.below(9),
-            data: self.rng.next(),
-            tag: self.rng.below(4),
-            ignore: self.rng.pick(&[0, 0, 1, 3, u64::MAX]),
-            rma_addr: self.rng.below(5000),
-            rma_key: self.rng.below(5),
-            ..Default::default()
-        };
+        let mut op = data!(kfabric_op:
+            opcode, control: u32::from(self.rng.one_in(4)),
+            flags: if self.rng.one_in(2) { 0 } else { self.rng.bits(&OP_FLAGS) },
+            context: self.rng.below(8), len: self.len(), peer: self.rng.below(9),
+            data: self.rng.next(), tag: self.rng.below(4),
+            ignore: self.rng.pick(&[0, 0, 1, 3, u64::MAX]), rma_addr: self.rng.below(5000),
+            rma_key: self.rng.below(5)
+        );
         if opcode == abi::KFABRIC_OP_RECV || opcode == abi::KFABRIC_OP_TRECV {
             op.peer = self
                 .rng
@@ -350,13 +335,10 @@ impl Worker {
         let count = self.rng.pick(&[1, 1, 1, 2, 3, 8, 40]);
         let ops: Vec<abi::kfabric_op> = (0..count).map(|_| self.op(desk)).collect();
         let ops_at = self.list(&ops);
-        let arg = abi::kfabric_post {
-            ep: self.ep(desk),
-            ops: ops_at,
-            count: count as u32,
-            op_size: size_of::<abi::kfabric_op>() as u32,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_post:
+            ep: self.ep(desk), ops: ops_at, count: count as u32,
+            op_size: size_of::<abi::kfabric_op>() as u32
+        );
         let _ = self.call(file, arg);
     }
 
@@ -474,43 +456,34 @@ impl Worker {
             14 => self.alias(desk, file),
             15 => self.capabilities(desk, file),
             0 => {
-                let _ = self.call(file, abi::kfabric_query::sized());
+                let _ = self.call(file, arg!(kfabric_query));
             }
-            1 | 2 => {
-                let arg = abi::kfabric_stat {
+            1 | 2 => call!(
+                self,
+                file,
+                arg!(kfabric_stat:
                     object_class: self.rng.pick(&[3, 14, 15, 16, 368, 369]),
-                    after: self.rng.below(1000),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
-            3 => {
-                let arg = abi::kfabric_link_get {
-                    after: self.rng.below(3) as u32,
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+                    after: self.rng.below(1000)
+                )
+            ),
+            3 => call!(
+                self,
+                file,
+                arg!(kfabric_link_get: after: self.rng.below(3) as u32)
+            ),
             4 => self.getinfo(file),
             5 if self.world.process == 0 => {
-                let arg = abi::kfabric_link_del {
-                    name: text(LINK),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
+                call!(self, file, arg!(kfabric_link_del: name: text(LINK)))
             }
-            6 if self.world.process == 0 => {
-                let arg = abi::kfabric_link_add {
-                    name: text(LINK),
-                    netdev: text("lo"),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            6 if self.world.process == 0 => call!(
+                self,
+                file,
+                arg!(kfabric_link_add: name: text(LINK), netdev: text("lo"))
+            ),
             7 => self.world.desks[1].replace(),
             8 if self.rng.one_in(8) => self.world.desks[desk].replace(),
             9 => {
-                let _ = self.call(file, abi::kfabric_nop::sized());
+                let _ = self.call(file, arg!(kfabric_nop));
             }
             10 | 11 => self.any(desk, file),
             _ => {

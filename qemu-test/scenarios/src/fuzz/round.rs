@@ -9,10 +9,10 @@
 use super::{calls::Worker, shared, trace};
 use crate::{
     dma_buf::Shared,
-    raw::{File, PAGE, ipv4, to_qp},
+    raw::{File, PAGE, arg, ipv4, to_qp},
     rng::Rng,
 };
-use kfi::abi::{self, Call};
+use kfi::abi;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -332,66 +332,35 @@ fn skeleton(desk: &Desk, process: u64) -> Option<()> {
             handle
         }};
     }
-    let fabric = make!(Fabric, abi::kfabric_fabric_open::sized());
+    let fabric = make!(Fabric, arg!(kfabric_fabric_open));
     let domain = make!(
         Domain,
-        abi::kfabric_domain_open {
-            fabric,
-            link: crate::raw::text(crate::host::LINK),
-            ..Call::sized()
-        }
+        arg!(kfabric_domain_open: fabric, link: crate::raw::text(crate::host::LINK))
     );
-    let av = make!(
-        Av,
-        abi::kfabric_av_open {
-            domain,
-            type_: abi::KFI_AV_TABLE,
-            ..Call::sized()
-        }
-    );
+    let av = make!(Av, arg!(kfabric_av_open: domain, type_: abi::KFI_AV_TABLE));
     for port in PORTS {
         let _ = file.insert(av, ipv4([127, 0, 0, 1], port));
     }
     let wait_obj = abi::KFI_WAIT_QUEUE;
     let eq = make!(
         Eq,
-        abi::kfabric_eq_open {
-            fabric,
-            wait_obj,
-            flags: abi::KFI_WRITE,
-            ..Call::sized()
-        }
+        arg!(kfabric_eq_open: fabric, wait_obj, flags: abi::KFI_WRITE)
     );
     let half = PORTS.start + process as u16 * PORTS.len() as u16 / 2;
     for port in half..half + PORTS.len() as u16 / 2 {
         let cq = make!(
             Cq,
-            abi::kfabric_cq_open {
-                domain,
-                entries: 32,
-                wait_obj,
-                wait_cond: abi::KFI_CQ_COND_THRESHOLD,
-                ..Call::sized()
-            }
+            arg!(kfabric_cq_open:
+                domain, entries: 32, wait_obj, wait_cond: abi::KFI_CQ_COND_THRESHOLD
+            )
         );
-        let cntr = make!(
-            Cntr,
-            abi::kfabric_cntr_open {
-                domain,
-                wait_obj,
-                ..Call::sized()
-            }
-        );
+        let cntr = make!(Cntr, arg!(kfabric_cntr_open: domain, wait_obj));
         let ep = make!(
             Ep,
-            abi::kfabric_ep_open {
-                domain,
-                caps: ALL_CAPS,
-                rx_size: 32,
-                tx_size: 16,
-                src_addr: ipv4([127, 0, 0, 1], port),
-                ..Call::sized()
-            }
+            arg!(kfabric_ep_open:
+                domain, caps: ALL_CAPS, rx_size: 32, tx_size: 16,
+                src_addr: ipv4([127, 0, 0, 1], port)
+            )
         );
         file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV).ok()?;
         file.bind(
@@ -401,43 +370,17 @@ fn skeleton(desk: &Desk, process: u64) -> Option<()> {
         )
         .ok()?;
         file.bind(ep, av, 0).ok()?;
-        let comp_cntr = make!(
-            CompCntr,
-            abi::kfabric_comp_cntr_create {
-                domain,
-                ..Call::sized()
-            }
-        );
-        let _ = file.call(abi::kfabric_comp_cntr_attach {
-            ep,
-            comp_cntr,
-            op_mask: 0x3f,
-            ..Call::sized()
-        });
+        let comp_cntr = make!(CompCntr, arg!(kfabric_comp_cntr_create: domain));
+        let _ = file.call(arg!(kfabric_comp_cntr_attach: ep, comp_cntr, op_mask: 0x3f));
         let _ = file.enable(ep);
     }
-    let cq = make!(
-        Cq,
-        abi::kfabric_cq_open {
-            domain,
-            entries: 64,
-            wait_obj,
-            ..Call::sized()
-        }
-    );
+    let cq = make!(Cq, arg!(kfabric_cq_open: domain, entries: 64, wait_obj));
     let pep = make!(
         Pep,
-        abi::kfabric_pep_open {
-            fabric,
-            addr: ipv4([127, 0, 0, 1], LISTENERS.start + process as u16),
-            ..Call::sized()
-        }
+        arg!(kfabric_pep_open: fabric, addr: ipv4([127, 0, 0, 1], LISTENERS.start + process as u16))
     );
     file.bind(pep, eq, 0).ok()?;
-    let _ = file.call(abi::kfabric_pep_listen {
-        pep,
-        ..Call::sized()
-    });
+    let _ = file.call(arg!(kfabric_pep_listen: pep));
     couple(desk, &file, domain, cq, eq)?;
     for _ in 0..4 {
         msg(desk, &file, domain, cq, eq)?;
@@ -447,13 +390,7 @@ fn skeleton(desk: &Desk, process: u64) -> Option<()> {
 
 /// An endpoint to be connected.
 pub(super) fn msg(desk: &Desk, file: &File, domain: u32, cq: u32, eq: u32) -> Option<u32> {
-    let arg = abi::kfabric_ep_open {
-        domain,
-        type_: abi::KFI_EP_MSG,
-        caps: MSG_CAPS,
-        tx_size: 16,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_ep_open: domain, type_: abi::KFI_EP_MSG, caps: MSG_CAPS, tx_size: 16);
     let ep = file.call(arg).ok()?.handle;
     desk.add(Kind::Msg, ep);
     file.bind(ep, cq, abi::KFI_SEND | abi::KFI_RECV).ok()?;
@@ -466,10 +403,7 @@ pub(super) fn couple(desk: &Desk, file: &File, domain: u32, cq: u32, eq: u32) ->
     let open = || {
         let ep = msg(desk, file, domain, cq, eq)?;
         file.enable(ep).ok()?;
-        let arg = abi::kfabric_ep_qp {
-            ep,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_ep_qp: ep);
         file.call(arg).ok()
     };
     let (one, two) = (open()?, open()?);

@@ -2,8 +2,8 @@
 //! The part of a skeleton with scalable endpoints and shared contexts.
 
 use super::round::{ALL_CAPS, Desk, Kind, MEMBERS, SEPS};
-use crate::raw::{File, ipv4};
-use kfi::abi::{self, Call};
+use crate::raw::{File, arg, ipv4};
+use kfi::abi;
 
 /// Ports of the scalable endpoint of a process: it has a receive context at each.
 fn ports_of(process: u64) -> std::ops::Range<u16> {
@@ -14,12 +14,7 @@ fn ports_of(process: u64) -> std::ops::Range<u16> {
 
 /// An AV that knows the scalable endpoints and the members of both processes, first.
 fn av(desk: &Desk, file: &File, domain: u32) -> Option<u32> {
-    let arg = abi::kfabric_av_open {
-        domain,
-        type_: abi::KFI_AV_TABLE,
-        rx_ctx_bits: 4,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, rx_ctx_bits: 4);
     let av = file.call(arg).ok()?.handle;
     desk.add(Kind::Av, av);
     let names = [0, 1].map(|process| ports_of(process).start);
@@ -30,12 +25,7 @@ fn av(desk: &Desk, file: &File, domain: u32) -> Option<u32> {
 }
 
 fn cq(desk: &Desk, file: &File, domain: u32) -> Option<u32> {
-    let arg = abi::kfabric_cq_open {
-        domain,
-        entries: 64,
-        wait_obj: abi::KFI_WAIT_QUEUE,
-        ..Call::sized()
-    };
+    let arg = arg!(kfabric_cq_open: domain, entries: 64, wait_obj: abi::KFI_WAIT_QUEUE);
     let cq = file.call(arg).ok()?.handle;
     desk.add(Kind::Cq, cq);
     Some(cq)
@@ -46,54 +36,33 @@ pub(super) fn skeleton(desk: &Desk, file: &File, domain: u32, process: u64) -> O
     let (av, cq) = (av(desk, file, domain)?, cq(desk, file, domain)?);
     let ports = ports_of(process);
     let count = u32::from(ports.end - ports.start);
-    let sep = abi::kfabric_sep_open {
-        domain,
-        caps: ALL_CAPS,
-        tx_ctx_cnt: count,
-        rx_ctx_cnt: count,
-        src_addr: ipv4([127, 0, 0, 1], ports.start),
-        ..Call::sized()
-    };
+    let sep = arg!(kfabric_sep_open:
+        domain, caps: ALL_CAPS, tx_ctx_cnt: count, rx_ctx_cnt: count,
+        src_addr: ipv4([127, 0, 0, 1], ports.start)
+    );
     let sep = file.call(sep).ok()?.handle;
     desk.add(Kind::Sep, sep);
     file.bind(sep, av, 0).ok()?;
     for (receive, index) in (0..2).flat_map(|side| (0..count).map(move |index| (side, index))) {
-        let context = abi::kfabric_sep_context {
-            sep,
-            receive,
-            index,
-            queue_size: 16,
-            ..Call::sized()
-        };
+        let context = arg!(kfabric_sep_context: sep, receive, index, queue_size: 16);
         let ep = file.call(context).ok()?.handle;
         desk.add(Kind::Ep, ep);
         file.bind(ep, cq, 0).ok()?;
         let _ = file.enable(ep);
     }
-    let stx = abi::kfabric_stx_open {
-        domain,
-        tx_size: 8,
-        ..Call::sized()
-    };
+    let stx = arg!(kfabric_stx_open: domain, tx_size: 8);
     let stx = file.call(stx).ok()?.handle;
     desk.add(Kind::Stx, stx);
-    let srx = abi::kfabric_srx_open {
-        domain,
-        rx_size: 16,
-        ..Call::sized()
-    };
+    let srx = arg!(kfabric_srx_open: domain, rx_size: 16);
     let srx = file.call(srx).ok()?.handle;
     desk.add(Kind::Srx, srx);
     let half = MEMBERS.len() as u16 / 2;
     let start = MEMBERS.start + process as u16 * half;
     for port in start..start + half {
-        let member = abi::kfabric_ep_open {
-            domain,
-            caps: ALL_CAPS,
-            shared: abi::KFABRIC_SHARED_RX | abi::KFABRIC_SHARED_TX,
-            src_addr: ipv4([127, 0, 0, 1], port),
-            ..Call::sized()
-        };
+        let member = arg!(kfabric_ep_open:
+            domain, caps: ALL_CAPS, shared: abi::KFABRIC_SHARED_RX | abi::KFABRIC_SHARED_TX,
+            src_addr: ipv4([127, 0, 0, 1], port)
+        );
         let ep = file.call(member).ok()?.handle;
         desk.add(Kind::Ep, ep);
         for to in [srx, stx, av] {

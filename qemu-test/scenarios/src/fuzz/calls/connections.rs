@@ -6,8 +6,8 @@ use super::{
     super::round::{Kind, LISTENERS, couple, msg},
     Worker,
 };
-use crate::raw::{File, ipv4, to_qp};
-use kfi::abi::{self, Call};
+use crate::raw::{File, arg, ipv4, to_qp};
+use kfi::abi;
 
 impl Worker {
     /// An address at which an endpoint mostly listens.
@@ -34,33 +34,15 @@ impl Worker {
         // Requests are numbered from 1, and there are few.
         let connreq = self.rng.pick(&[1, 1, 1, 2, 2, 3, 4]);
         match self.rng.below(16) {
-            0 | 1 => {
-                let arg = abi::kfabric_pep_listen {
-                    pep,
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            0 | 1 => call!(self, file, arg!(kfabric_pep_listen: pep)),
             2 => {
                 let (param, param_len) = self.private(abi::KFABRIC_MAX_REJECT_DATA);
-                let arg = abi::kfabric_pep_reject {
-                    pep,
-                    connreq,
-                    param_len,
-                    param,
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_pep_reject: pep, connreq, param_len, param);
                 let _ = self.call(file, arg);
             }
             3..=6 => {
                 let (param, param_len) = self.private(abi::KFABRIC_MAX_CONNECT_DATA);
-                let arg = abi::kfabric_ep_connect {
-                    ep,
-                    addr: self.listener(),
-                    param,
-                    param_len,
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_ep_connect: ep, addr: self.listener(), param, param_len);
                 let _ = self.call(file, arg);
             }
             7..=9 => {
@@ -71,48 +53,27 @@ impl Worker {
                 } else {
                     self.endpoint_to_connect(desk, file)
                 };
-                let arg = abi::kfabric_ep_accept {
-                    ep: fresh.unwrap_or(ep),
-                    pep,
-                    connreq,
-                    param,
-                    param_len,
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_ep_accept:
+                    ep: fresh.unwrap_or(ep), pep, connreq, param, param_len
+                );
                 let _ = self.call(file, arg);
             }
-            10 => {
-                let arg = abi::kfabric_ep_shutdown {
-                    ep,
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
-            11 => {
-                let arg = abi::kfabric_ep_peer {
-                    ep,
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            10 => call!(self, file, arg!(kfabric_ep_shutdown: ep)),
+            11 => call!(self, file, arg!(kfabric_ep_peer: ep)),
             12 | 13 => {
-                let arg = abi::kfabric_ep_qp {
-                    ep,
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_ep_qp: ep);
                 if let Ok(qp) = self.call(file, arg) {
                     let other = self.handle(desk, Kind::Msg);
                     let _ = self.call(file, to_qp(other, &qp));
                 }
             }
-            14 => {
-                let arg = abi::kfabric_figures {
-                    of: self.rng.below(4) as u32,
-                    id: self.rng.below(1000),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            14 => call!(
+                self,
+                file,
+                arg!(kfabric_figures:
+                    of: self.rng.below(4) as u32, id: self.rng.below(1000)
+                )
+            ),
             _ => {
                 let _ = self.endpoint_to_connect(desk, file);
             }

@@ -6,8 +6,8 @@ use super::{
     super::round::{ALL_CAPS, Kind, MSG_CAPS, SEPS},
     OP_FLAGS, Worker,
 };
-use crate::raw::{File, ipv4};
-use kfi::abi::{self, Call};
+use crate::raw::{File, arg, ipv4};
+use kfi::abi;
 
 /// Contexts of each side, and the bits of an address that select one.
 const CONTEXTS: u32 = 3;
@@ -28,94 +28,70 @@ impl Worker {
         match self.rng.below(16) {
             0 => make!(
                 Sep,
-                abi::kfabric_sep_open {
-                    domain,
-                    auth_key: self.auth_key(),
+                arg!(kfabric_sep_open:
+                    domain, auth_key: self.auth_key(),
                     caps: self.rng.pick(&[0, ALL_CAPS, abi::KFI_MSG]),
-                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]),
-                    tx_size: self.rng.pick(&[0, 1, 8]),
+                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]), tx_size: self.rng.pick(&[0, 1, 8]),
                     rx_size: self.rng.pick(&[0, 1, 8]),
                     tx_ctx_cnt: self.rng.pick(&[0, 1, CONTEXTS, 64]),
-                    rx_ctx_cnt: self.rng.pick(&[0, 1, CONTEXTS, 64]),
-                    src_addr: self.name_of_sep(),
-                    ..Call::sized()
-                }
+                    rx_ctx_cnt: self.rng.pick(&[0, 1, CONTEXTS, 64]), src_addr: self.name_of_sep()
+                )
             ),
             1..=4 => make!(
                 Ep,
-                abi::kfabric_sep_context {
-                    sep: self.handle(desk, Kind::Sep),
-                    receive: self.rng.below(2) as u32,
+                arg!(kfabric_sep_context:
+                    sep: self.handle(desk, Kind::Sep), receive: self.rng.below(2) as u32,
                     index: self.rng.below(CONTEXTS.into()) as u32,
                     caps: self.rng.pick(&[0, 0, 0, abi::KFI_MSG]),
-                    queue_size: self.rng.pick(&[0, 0, 1, 8]),
-                    ..Call::sized()
-                }
+                    queue_size: self.rng.pick(&[0, 0, 1, 8])
+                )
             ),
             5 => make!(
                 Stx,
-                abi::kfabric_stx_open {
-                    domain,
-                    tx_size: self.rng.pick(&[0, 1, 4]),
-                    ..Call::sized()
-                }
+                arg!(kfabric_stx_open: domain, tx_size: self.rng.pick(&[0, 1, 4]))
             ),
             6 => make!(
                 Srx,
-                abi::kfabric_srx_open {
-                    domain,
-                    rx_size: self.rng.pick(&[0, 1, 8]),
-                    total_buffered_recv: self.rng.pick(&[0, 1, 9000]),
-                    ..Call::sized()
-                }
+                arg!(kfabric_srx_open:
+                    domain, rx_size: self.rng.pick(&[0, 1, 8]),
+                    total_buffered_recv: self.rng.pick(&[0, 1, 9000])
+                )
             ),
             7 | 8 => make!(
                 Ep,
-                abi::kfabric_ep_open {
-                    domain,
-                    caps: self.rng.pick(&[0, ALL_CAPS, abi::KFI_MSG]),
-                    shared: 1 + self.rng.below(3) as u32,
-                    auth_key: self.auth_key(),
-                    tx_size: self.rng.pick(&[0, 1, 8]),
-                    src_addr: ipv4([127, 0, 0, 1], 0),
-                    ..Call::sized()
-                }
+                arg!(kfabric_ep_open:
+                    domain, caps: self.rng.pick(&[0, ALL_CAPS, abi::KFI_MSG]),
+                    shared: 1 + self.rng.below(3) as u32, auth_key: self.auth_key(),
+                    tx_size: self.rng.pick(&[0, 1, 8]), src_addr: ipv4([127, 0, 0, 1], 0)
+                )
             ),
             9 => make!(
                 Msg,
-                abi::kfabric_ep_open {
-                    domain,
-                    type_: abi::KFI_EP_MSG,
-                    caps: MSG_CAPS,
-                    shared: 1 + self.rng.below(3) as u32,
-                    ..Call::sized()
-                }
+                arg!(kfabric_ep_open:
+                    domain, type_: abi::KFI_EP_MSG, caps: MSG_CAPS,
+                    shared: 1 + self.rng.below(3) as u32
+                )
             ),
             10 => make!(
                 Av,
-                abi::kfabric_av_open {
-                    domain,
-                    type_: self.rng.below(3) as u32,
-                    rx_ctx_bits: self.rng.pick(&[BITS, BITS, 1, 16]),
-                    ..Call::sized()
-                }
+                arg!(kfabric_av_open:
+                    domain, type_: self.rng.below(3) as u32,
+                    rx_ctx_bits: self.rng.pick(&[BITS, BITS, 1, 16])
+                )
             ),
-            11 => {
-                let arg = abi::kfabric_ep_enable {
-                    ep: self.handle(desk, Kind::Sep),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
-            12 => {
-                let arg = abi::kfabric_ep_name {
-                    ep: self.handle(desk, Kind::Sep),
-                    set: self.rng.below(2) as u32,
-                    addr: self.name_of_sep(),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            11 => call!(
+                self,
+                file,
+                arg!(kfabric_ep_enable: ep: self.handle(desk, Kind::Sep))
+            ),
+            12 => call!(
+                self,
+                file,
+                arg!(kfabric_ep_name:
+                    ep: self.handle(desk, Kind::Sep), set: self.rng.below(2) as u32,
+                    addr: self.name_of_sep()
+                )
+            ),
             _ => self.bind_contexts(desk, file),
         }
     }
@@ -137,11 +113,7 @@ impl Worker {
             (Kind::Srx, Kind::Srx),
             (Kind::Srx, Kind::Cq),
         ]);
-        let arg = abi::kfabric_bind {
-            handle: self.handle(desk, from),
-            to: self.handle(desk, to),
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_bind: handle: self.handle(desk, from), to: self.handle(desk, to));
         let _ = self.call(file, arg);
     }
 }

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::{
     host::LINK,
-    raw::{ALL_ACCESS, File, ipv4, text},
+    raw::{ALL_ACCESS, File, arg, ipv4, text},
 };
-use kfi::abi::{self, Call};
+use kfi::abi;
 use std::os::fd::AsRawFd;
 
 impl Worker {
@@ -26,148 +26,100 @@ impl Worker {
         let domain = self.handle(desk, Kind::Domain);
         let (wait_obj, wait_set) = self.wait_obj(desk);
         match self.rng.below(30) {
-            0 => make!(Fabric, abi::kfabric_fabric_open::sized()),
+            0 => make!(Fabric, arg!(kfabric_fabric_open)),
             1 | 2 => make!(
                 Domain,
-                abi::kfabric_domain_open {
-                    fabric: self.handle(desk, Kind::Fabric),
-                    link: text(LINK),
-                    mr_mode: self.rng.pick(&[0, 0, 8, 16, 24]),
-                    ..Call::sized()
-                }
+                arg!(kfabric_domain_open:
+                    fabric: self.handle(desk, Kind::Fabric), link: text(LINK),
+                    mr_mode: self.rng.pick(&[0, 0, 8, 16, 24])
+                )
             ),
             3 => make!(
                 Eq,
-                abi::kfabric_eq_open {
-                    fabric: self.handle(desk, Kind::Fabric),
-                    entries: self.rng.below(5) as u32,
-                    wait_obj,
-                    wait_set,
-                    flags: abi::KFI_WRITE,
-                    ..Call::sized()
-                }
+                arg!(kfabric_eq_open:
+                    fabric: self.handle(desk, Kind::Fabric), entries: self.rng.below(5) as u32,
+                    wait_obj, wait_set, flags: abi::KFI_WRITE
+                )
             ),
             4 => make!(
                 Av,
-                abi::kfabric_av_open {
-                    domain,
-                    type_: self.rng.below(3) as u32,
-                    count: self.rng.below(300) as u32,
-                    flags: self.rng.pick(&[0, 0, abi::KFI_EVENT]),
-                    ..Call::sized()
-                }
+                arg!(kfabric_av_open:
+                    domain, type_: self.rng.below(3) as u32, count: self.rng.below(300) as u32,
+                    flags: self.rng.pick(&[0, 0, abi::KFI_EVENT])
+                )
             ),
             5..=7 => make!(
                 Cq,
-                abi::kfabric_cq_open {
-                    domain,
-                    entries: self.rng.pick(&[1, 2, 4, 32, 100]),
-                    format: self.rng.below(5) as u32,
-                    wait_obj,
-                    wait_cond: self.rng.below(2) as u32,
-                    wait_set,
-                    ..Call::sized()
-                }
+                arg!(kfabric_cq_open:
+                    domain, entries: self.rng.pick(&[1, 2, 4, 32, 100]),
+                    format: self.rng.below(5) as u32, wait_obj, wait_cond: self.rng.below(2) as u32,
+                    wait_set
+                )
             ),
             8..=10 => make!(
                 Cntr,
-                abi::kfabric_cntr_open {
-                    domain,
-                    wait_obj,
-                    wait_set,
-                    max_value: self.rng.pick(&[0, 0, 1, 9, u64::MAX]),
-                    ..Call::sized()
-                }
+                arg!(kfabric_cntr_open:
+                    domain, wait_obj, wait_set, max_value: self.rng.pick(&[0, 0, 1, 9, u64::MAX])
+                )
             ),
             28 | 29 => make!(
                 CompCntr,
-                abi::kfabric_comp_cntr_create {
-                    domain,
-                    flags: self.rng.below(2) as u32,
-                    type_: self.rng.below(2) as u32,
-                    comp_cntr_ext_mem: self.place(),
-                    err_cntr_ext_mem: self.place(),
-                    ..Call::sized()
-                }
+                arg!(kfabric_comp_cntr_create:
+                    domain, flags: self.rng.below(2) as u32, type_: self.rng.below(2) as u32,
+                    comp_cntr_ext_mem: self.place(), err_cntr_ext_mem: self.place()
+                )
             ),
             11 => make!(
                 Wait,
-                abi::kfabric_wait_open {
-                    fabric: self.handle(desk, Kind::Fabric),
-                    wait_obj: abi::KFI_WAIT_QUEUE,
-                    ..Call::sized()
-                }
+                arg!(kfabric_wait_open:
+                    fabric: self.handle(desk, Kind::Fabric), wait_obj: abi::KFI_WAIT_QUEUE
+                )
             ),
-            12 => make!(
-                Poll,
-                abi::kfabric_poll_open {
-                    domain,
-                    ..Call::sized()
-                }
-            ),
+            12 => make!(Poll, arg!(kfabric_poll_open: domain)),
             13..=18 => {
                 let count = self.rng.pick(&[1, 1, 1, 2, 5]);
                 make!(
                     Mr,
-                    abi::kfabric_mr_reg {
-                        domain,
-                        iov: self.iov_list(count),
-                        iov_count: count as u32,
-                        access: self
-                            .rng
-                            .pick(&[ALL_ACCESS, ALL_ACCESS, self_bits(ALL_ACCESS)]),
-                        requested_key: self.rng.below(5),
-                        ..Call::sized()
-                    }
+                    arg!(kfabric_mr_reg:
+                        domain, iov: self.iov_list(count), iov_count: count as u32,
+                        access: self.rng.pick(&[ALL_ACCESS, ALL_ACCESS, self_bits(ALL_ACCESS)]),
+                        requested_key: self.rng.below(5)
+                    )
                 );
             }
             19..=21 => make!(
                 Msg,
-                abi::kfabric_ep_open {
-                    domain,
-                    type_: abi::KFI_EP_MSG,
+                arg!(kfabric_ep_open:
+                    domain, type_: abi::KFI_EP_MSG,
                     caps: self.rng.pick(&[0, MSG_CAPS, MSG_CAPS, abi::KFI_MSG]),
-                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]),
-                    rx_size: self.rng.pick(&[0, 1, 8]),
+                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]), rx_size: self.rng.pick(&[0, 1, 8]),
                     tx_size: self.rng.pick(&[0, 1, 8]),
-                    src_addr: self
-                        .rng
-                        .pick(&[abi::kfabric_sockaddr::default(), ipv4([127, 0, 0, 1], 0),]),
-                    ..Call::sized()
-                }
+                    src_addr: self.rng.pick(&[Default::default(), ipv4([127, 0, 0, 1], 0)])
+                )
             ),
             22 => make!(
                 Pep,
-                abi::kfabric_pep_open {
+                arg!(kfabric_pep_open:
                     fabric: self.handle(desk, Kind::Fabric),
-                    backlog: self.rng.pick(&[0, 1, 2, 4096]),
-                    addr: self.listener(),
-                    ..Call::sized()
-                }
+                    backlog: self.rng.pick(&[0, 1, 2, 4096]), addr: self.listener()
+                )
             ),
             23 => make!(
                 Ep,
-                abi::kfabric_ep_open {
-                    domain,
-                    type_: abi::KFI_EP_DGRAM,
-                    src_addr: ipv4([127, 0, 0, 1], 0),
-                    auth_key: self.rng.pick(&[[0; 4], [0; 4], [0; 4], [1; 4]]),
-                    ..Call::sized()
-                }
+                arg!(kfabric_ep_open:
+                    domain, type_: abi::KFI_EP_DGRAM, src_addr: ipv4([127, 0, 0, 1], 0),
+                    auth_key: self.rng.pick(&[[0; 4], [0; 4], [0; 4], [1; 4]])
+                )
             ),
             _ => make!(
                 Ep,
-                abi::kfabric_ep_open {
-                    domain,
-                    auth_key: self.auth_key(),
+                arg!(kfabric_ep_open:
+                    domain, auth_key: self.auth_key(),
                     caps: self.rng.pick(&[0, ALL_CAPS, ALL_CAPS, abi::KFI_MSG]),
-                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]),
-                    rx_size: self.rng.pick(&[0, 1, 8]),
+                    tx_op_flags: self.rng.bits(&OP_FLAGS[..7]), rx_size: self.rng.pick(&[0, 1, 8]),
                     tx_size: self.rng.pick(&[0, 1, 8]),
-                    total_buffered_recv: self.rng.pick(&[0, 1, 9000]),
-                    src_addr: self.sockaddr(),
-                    ..Call::sized()
-                }
+                    total_buffered_recv: self.rng.pick(&[0, 1, 9000]), src_addr: self.sockaddr()
+                )
             ),
         }
     }
@@ -226,12 +178,9 @@ impl Worker {
                 (from, Kind::Cq, self.rng.pick(&flags))
             }
         };
-        let arg = abi::kfabric_bind {
-            handle: self.handle(desk, from),
-            to: self.handle(desk, to),
-            flags,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_bind:
+            handle: self.handle(desk, from), to: self.handle(desk, to), flags
+        );
         let _ = self.call(file, arg);
     }
 
@@ -256,10 +205,7 @@ impl Worker {
             let kind = self.rng.pick(&kinds);
             self.handle(desk, kind)
         };
-        let arg = abi::kfabric_close {
-            handle,
-            ..Call::sized()
-        };
+        let arg = arg!(kfabric_close: handle);
         if let Ok(arg) = self.call(file, arg) {
             self.world.desks[desk].forget(arg.handle);
         }
@@ -273,56 +219,39 @@ impl Worker {
                 let list: Vec<abi::kfabric_sockaddr> =
                     (0..count).map(|_| self.sockaddr()).collect();
                 let sync = self.rng.one_in(3);
-                let arg = abi::kfabric_av_insert {
-                    av,
-                    flags: if sync { abi::KFI_SYNC_ERR } else { 0 },
-                    addrs: self.list(&list),
+                let arg = arg!(kfabric_av_insert:
+                    av, flags: if sync { abi::KFI_SYNC_ERR } else { 0 }, addrs: self.list(&list),
                     fi_addrs: self.addr(8 * count),
-                    errors: if sync { self.addr(4 * count) } else { 0 },
-                    count: count as u32,
-                    ..Call::sized()
-                };
+                    errors: if sync { self.addr(4 * count) } else { 0 }, count: count as u32
+                );
                 let _ = self.call(file, arg);
             }
-            3 => {
-                let arg = abi::kfabric_av_insertsvc {
-                    av,
-                    node: text("127.0.0.1"),
-                    service: text("7001"),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            3 => call!(
+                self,
+                file,
+                arg!(kfabric_av_insertsvc:
+                    av, node: text("127.0.0.1"), service: text("7001")
+                )
+            ),
             4 | 5 => {
                 // A port beyond the skeleton's, mostly.
                 let count = self.rng.pick(&[1, 2, 50]);
                 let words: Vec<u64> = (0..count).map(|_| 8 + self.rng.below(200)).collect();
                 let at = self.addr(8 * count);
                 self.world.scratch.put(at, &words);
-                let arg = abi::kfabric_av_remove {
-                    av,
-                    fi_addrs: at,
-                    count: count as u32,
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_av_remove: av, fi_addrs: at, count: count as u32);
                 let _ = self.call(file, arg);
             }
-            6 => {
-                let arg = abi::kfabric_av_lookup {
-                    av,
-                    fi_addr: self.rng.below(20),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
-            _ => {
-                let arg = abi::kfabric_av_straddr {
-                    av,
-                    addr: self.sockaddr(),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+            6 => call!(
+                self,
+                file,
+                arg!(kfabric_av_lookup: av, fi_addr: self.rng.below(20))
+            ),
+            _ => call!(
+                self,
+                file,
+                arg!(kfabric_av_straddr: av, addr: self.sockaddr())
+            ),
         }
     }
 
@@ -331,57 +260,34 @@ impl Worker {
         match self.rng.below(10) {
             0..=3 => {
                 let context = self.rng.below(8);
-                let _ = self.call(
-                    file,
-                    abi::kfabric_ep_cancel {
-                        ep,
-                        context,
-                        ..Call::sized()
-                    },
-                );
+                let _ = self.call(file, arg!(kfabric_ep_cancel: ep, context));
             }
             4..=6 => {
-                let _ = self.call(
-                    file,
-                    abi::kfabric_ep_enable {
-                        ep,
-                        ..Call::sized()
-                    },
-                );
+                let _ = self.call(file, arg!(kfabric_ep_enable: ep));
             }
             7 => {
                 let passive = self.rng.one_in(4);
-                let arg = abi::kfabric_ep_name {
-                    ep: if passive {
-                        self.handle(desk, Kind::Pep)
-                    } else {
-                        ep
-                    },
-                    set: self.rng.below(2) as u32,
-                    addr: self.sockaddr(),
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_ep_name:
+                    ep: if passive { self.handle(desk, Kind::Pep) } else { ep },
+                    set: self.rng.below(2) as u32, addr: self.sockaddr()
+                );
                 let _ = self.call(file, arg);
             }
-            8 => {
-                let arg = abi::kfabric_ep_opt {
-                    ep,
-                    set: self.rng.below(2) as u32,
+            8 => call!(
+                self,
+                file,
+                arg!(kfabric_ep_opt:
+                    ep, set: self.rng.below(2) as u32,
                     level: self.rng.pick(&[abi::KFI_OPT_ENDPOINT, abi::KFABRIC_OPT_QP]),
-                    name: self.rng.below(9) as u32,
-                    value: self.rng.edge(),
-                    ..Call::sized()
-                };
-                let _ = self.call(file, arg);
-            }
+                    name: self.rng.below(9) as u32, value: self.rng.edge()
+                )
+            ),
             _ => {
                 let side = self.rng.pick(&[abi::KFI_SEND, abi::KFI_RECV]);
-                let arg = abi::kfabric_opsflag {
-                    handle: ep,
-                    set: self.rng.below(2) as u32,
-                    flags: side | self.rng.bits(&OP_FLAGS),
-                    ..Call::sized()
-                };
+                let arg = arg!(kfabric_opsflag:
+                    handle: ep, set: self.rng.below(2) as u32,
+                    flags: side | self.rng.bits(&OP_FLAGS)
+                );
                 let _ = self.call(file, arg);
             }
         }
