@@ -10,66 +10,27 @@ use crate::{
     harness::tests,
     host::{Host, Options, SOON, buffer, errno, until},
     hosts::apart,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{CompFlags, Errno, Error, Op, OpFlags};
 use std::time::Duration;
 
 tests![
-    one_operation_of_several_with_a_context_is_cancelled_on_one_host,
-    one_operation_of_several_with_a_context_is_cancelled_between_two_hosts,
-    one_operation_of_several_with_a_context_is_cancelled_of_a_connection,
-    one_operation_of_several_with_a_context_is_cancelled_of_datagrams,
-    a_completed_operation_keeps_its_status_on_one_host,
-    a_completed_operation_keeps_its_status_between_two_hosts,
-    a_completed_operation_keeps_its_status_of_a_connection,
-    a_completed_operation_keeps_its_status_of_datagrams,
-    a_cancel_beside_an_arrival_tells_what_happened_on_one_host => 120,
-    a_cancel_beside_an_arrival_tells_what_happened_between_two_hosts => 120,
-    a_cancel_beside_an_arrival_tells_what_happened_of_a_connection => 120,
-    a_cancel_beside_an_arrival_tells_what_happened_of_datagrams => 120,
-    a_send_that_waits_is_cancelled_or_arrives_on_one_host => 120,
-    a_send_that_waits_is_cancelled_or_arrives_between_two_hosts => 120,
-    a_send_that_waits_is_cancelled_or_arrives_of_a_connection => 120,
+    one_operation_of_several_with_a_context_is_cancelled: [
+        OneHost, TwoHosts, Connection, Datagrams,
+    ],
+    a_completed_operation_keeps_its_status: [OneHost, TwoHosts, Connection, Datagrams],
+    a_cancel_beside_an_arrival_tells_what_happened: [
+        OneHost => 120, TwoHosts => 120, Connection => 120, Datagrams => 120,
+    ],
+    a_send_that_waits_is_cancelled_or_arrives: [OneHost => 120, TwoHosts => 120, Connection => 120],
     a_send_that_waits_is_cancelled_or_arrives_over_a_lossy_network => 300,
-    a_receive_is_cancelled_before_a_send_of_its_context_on_one_host,
-    a_receive_is_cancelled_before_a_send_of_its_context_between_two_hosts,
-    a_cancelled_multi_receive_is_released_on_one_host,
-    a_cancelled_multi_receive_is_released_between_two_hosts,
-    a_cancelled_multi_receive_is_released_of_datagrams,
+    a_receive_is_cancelled_before_a_send_of_its_context: [OneHost, TwoHosts],
+    a_cancelled_multi_receive_is_released: [OneHost, TwoHosts, Datagrams],
 ];
 
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-
-on_ways! {
-    one_operation_of_several_with_a_context_is_cancelled:
-        one_operation_of_several_with_a_context_is_cancelled_on_one_host => OneHost,
-        one_operation_of_several_with_a_context_is_cancelled_between_two_hosts => TwoHosts,
-        one_operation_of_several_with_a_context_is_cancelled_of_a_connection => Connection,
-        one_operation_of_several_with_a_context_is_cancelled_of_datagrams => Datagrams;
-    a_completed_operation_keeps_its_status:
-        a_completed_operation_keeps_its_status_on_one_host => OneHost,
-        a_completed_operation_keeps_its_status_between_two_hosts => TwoHosts,
-        a_completed_operation_keeps_its_status_of_a_connection => Connection,
-        a_completed_operation_keeps_its_status_of_datagrams => Datagrams;
-    a_cancel_beside_an_arrival_tells_what_happened:
-        a_cancel_beside_an_arrival_tells_what_happened_on_one_host => OneHost,
-        a_cancel_beside_an_arrival_tells_what_happened_between_two_hosts => TwoHosts,
-        a_cancel_beside_an_arrival_tells_what_happened_of_a_connection => Connection,
-        a_cancel_beside_an_arrival_tells_what_happened_of_datagrams => Datagrams;
-    a_send_that_waits_is_cancelled_or_arrives:
-        a_send_that_waits_is_cancelled_or_arrives_on_one_host => OneHost,
-        a_send_that_waits_is_cancelled_or_arrives_between_two_hosts => TwoHosts,
-        a_send_that_waits_is_cancelled_or_arrives_of_a_connection => Connection;
-    a_receive_is_cancelled_before_a_send_of_its_context:
-        a_receive_is_cancelled_before_a_send_of_its_context_on_one_host => OneHost,
-        a_receive_is_cancelled_before_a_send_of_its_context_between_two_hosts => TwoHosts;
-    a_cancelled_multi_receive_is_released:
-        a_cancelled_multi_receive_is_released_on_one_host => OneHost,
-        a_cancelled_multi_receive_is_released_between_two_hosts => TwoHosts,
-        a_cancelled_multi_receive_is_released_of_datagrams => Datagrams;
-}
 
 #[track_caller]
 fn is_cancelled(host: &Host, context: u64, flags: CompFlags) {

@@ -12,7 +12,7 @@ use crate::{
     host::{Host, Options, SOON, domain, errno, pair_with, until},
     raw::{File, Pages, addr_of_mut, refused},
     threads::Sleeper,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, EpType, Errno,
@@ -45,19 +45,8 @@ tests![
     refusals_have_a_text,
     everything_completes_once,
     endpoints_that_share_a_cq_share_its_room,
-    a_closed_endpoint_gives_its_room_back_on_one_host,
-    a_closed_endpoint_gives_its_room_back_between_two_hosts,
-    a_closed_endpoint_gives_its_room_back_of_a_connection,
-    a_closed_endpoint_gives_its_room_back_of_datagrams,
+    a_closed_endpoint_gives_its_room_back: [OneHost, TwoHosts, Connection, Datagrams],
 ];
-
-on_ways! {
-    a_closed_endpoint_gives_its_room_back:
-        a_closed_endpoint_gives_its_room_back_on_one_host => OneHost,
-        a_closed_endpoint_gives_its_room_back_between_two_hosts => TwoHosts,
-        a_closed_endpoint_gives_its_room_back_of_a_connection => Connection,
-        a_closed_endpoint_gives_its_room_back_of_datagrams => Datagrams;
-}
 
 fn sizes_are_rounded_up() {
     let (_, domain) = domain();

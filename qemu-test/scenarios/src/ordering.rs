@@ -7,7 +7,7 @@ use crate::{
     harness::tests,
     host::{Host, Options, buffer, device, errno, pattern, until},
     hosts::apart,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     Buffer, CompFlags, Entry, EpType, Errno, Error, FiAddr, Hints, MsgOrder, Op, OpFlags, Remote,
@@ -18,44 +18,21 @@ use std::{
 };
 
 tests![
-    messages_of_all_lengths_keep_their_order_on_one_host,
-    messages_of_all_lengths_keep_their_order_between_two_hosts => 120,
-    messages_of_all_lengths_keep_their_order_of_a_connection => 120,
+    messages_of_all_lengths_keep_their_order: [OneHost, TwoHosts => 120, Connection => 120],
     messages_of_all_lengths_keep_their_order_over_a_lossy_network => 300,
-    messages_and_reads_come_after_earlier_writes_on_one_host,
-    messages_and_reads_come_after_earlier_writes_between_two_hosts => 120,
-    messages_and_reads_come_after_earlier_writes_of_a_connection => 120,
+    messages_and_reads_come_after_earlier_writes: [OneHost, TwoHosts => 120, Connection => 120],
     a_write_waits_behind_a_message_of_a_connection,
     only_connections_promise_writes_and_reads_after_messages,
-    refused_messages_are_posted_again_in_order_on_one_host => 120,
-    refused_messages_are_posted_again_in_order_between_two_hosts => 120,
-    refused_messages_are_posted_again_in_order_of_a_connection => 120,
-    a_fence_waits_for_reads_between_two_hosts => 120,
-    a_fence_waits_for_reads_of_a_connection => 120,
+    refused_messages_are_posted_again_in_order: [
+        OneHost => 120, TwoHosts => 120, Connection => 120,
+    ],
+    a_fence_waits_for_reads: [TwoHosts => 120, Connection => 120],
     a_refused_fence_is_accepted_when_the_message_has_ended => 120,
 ];
 
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
-
-on_ways! {
-    messages_of_all_lengths_keep_their_order:
-        messages_of_all_lengths_keep_their_order_on_one_host => OneHost,
-        messages_of_all_lengths_keep_their_order_between_two_hosts => TwoHosts,
-        messages_of_all_lengths_keep_their_order_of_a_connection => Connection;
-    messages_and_reads_come_after_earlier_writes:
-        messages_and_reads_come_after_earlier_writes_on_one_host => OneHost,
-        messages_and_reads_come_after_earlier_writes_between_two_hosts => TwoHosts,
-        messages_and_reads_come_after_earlier_writes_of_a_connection => Connection;
-    refused_messages_are_posted_again_in_order:
-        refused_messages_are_posted_again_in_order_on_one_host => OneHost,
-        refused_messages_are_posted_again_in_order_between_two_hosts => TwoHosts,
-        refused_messages_are_posted_again_in_order_of_a_connection => Connection;
-    a_fence_waits_for_reads:
-        a_fence_waits_for_reads_between_two_hosts => TwoHosts,
-        a_fence_waits_for_reads_of_a_connection => Connection;
-}
 
 /// fi_getinfo must promise these orders, or the test would ask too much.
 fn promised(way: Way, orders: MsgOrder) {

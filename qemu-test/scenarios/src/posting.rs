@@ -9,7 +9,7 @@ use crate::{
     host::{Host, Options, SOON, buffer, errno, pattern, until},
     hosts::apart,
     threads::{Sleeper, handle_signals, signals},
-    ways::{Way, on_ways},
+    ways::Way,
     without_cq::{Bare, READ, RECV, SEND, WRITE},
 };
 use kfi::{
@@ -19,35 +19,18 @@ use kfi::{
 use std::time::Duration;
 
 tests![
-    transmits_report_as_requested_between_two_hosts => 120,
-    transmits_report_as_requested_of_a_connection => 120,
-    transmits_report_as_requested_of_datagrams => 120,
-    default_flags_are_those_of_the_time_of_the_post_on_one_host,
-    default_flags_are_those_of_the_time_of_the_post_between_two_hosts,
-    default_flags_are_those_of_the_time_of_the_post_of_a_connection,
-    default_flags_are_those_of_the_time_of_the_post_of_datagrams,
-    an_injected_message_that_waits_keeps_its_bytes_on_one_host,
-    an_injected_message_that_waits_keeps_its_bytes_between_two_hosts,
-    an_injected_message_that_waits_keeps_its_bytes_of_a_connection,
+    transmits_report_as_requested: [TwoHosts => 120, Connection => 120, Datagrams => 120],
+    default_flags_are_those_of_the_time_of_the_post: [OneHost, TwoHosts, Connection, Datagrams],
+    an_injected_message_that_waits_keeps_its_bytes: [OneHost, TwoHosts, Connection],
     injected_writes_that_are_sent_again_keep_their_bytes => 300,
-    data_of_0_are_data_on_one_host,
-    data_of_0_are_data_between_two_hosts,
-    data_of_0_are_data_of_a_connection,
-    data_of_0_are_data_of_datagrams,
-    a_completion_that_was_read_has_left_its_place_on_one_host,
-    a_completion_that_was_read_has_left_its_place_between_two_hosts => 120,
-    a_completion_that_was_read_has_left_its_place_of_a_connection => 120,
-    a_completion_that_was_read_has_left_its_place_of_datagrams => 120,
-    threads_that_post_at_once_find_room_on_one_host => 120,
-    threads_that_post_at_once_find_room_between_two_hosts => 120,
-    threads_that_post_at_once_find_room_of_a_connection => 120,
-    signals_do_not_interrupt_posts_on_one_host => 120,
-    signals_do_not_interrupt_posts_between_two_hosts => 120,
-    signals_do_not_interrupt_posts_of_a_connection => 120,
-    a_search_reports_the_data_of_its_message_on_one_host,
-    a_search_reports_the_data_of_its_message_between_two_hosts,
-    refused_posts_change_no_figure_on_one_host,
-    refused_posts_change_no_figure_of_a_connection,
+    data_of_0_are_data: [OneHost, TwoHosts, Connection, Datagrams],
+    a_completion_that_was_read_has_left_its_place: [
+        OneHost, TwoHosts => 120, Connection => 120, Datagrams => 120,
+    ],
+    threads_that_post_at_once_find_room: [OneHost => 120, TwoHosts => 120, Connection => 120],
+    signals_do_not_interrupt_posts: [OneHost => 120, TwoHosts => 120, Connection => 120],
+    a_search_reports_the_data_of_its_message: [OneHost, TwoHosts],
+    refused_posts_change_no_figure: [OneHost, Connection],
     operations_without_a_cq_that_are_ended_count_as_errors => 120,
 ];
 
@@ -56,46 +39,6 @@ const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const NONE: OpFlags = OpFlags::empty();
 const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
-
-on_ways! {
-    transmits_report_as_requested:
-        transmits_report_as_requested_between_two_hosts => TwoHosts,
-        transmits_report_as_requested_of_a_connection => Connection,
-        transmits_report_as_requested_of_datagrams => Datagrams;
-    default_flags_are_those_of_the_time_of_the_post:
-        default_flags_are_those_of_the_time_of_the_post_on_one_host => OneHost,
-        default_flags_are_those_of_the_time_of_the_post_between_two_hosts => TwoHosts,
-        default_flags_are_those_of_the_time_of_the_post_of_a_connection => Connection,
-        default_flags_are_those_of_the_time_of_the_post_of_datagrams => Datagrams;
-    an_injected_message_that_waits_keeps_its_bytes:
-        an_injected_message_that_waits_keeps_its_bytes_on_one_host => OneHost,
-        an_injected_message_that_waits_keeps_its_bytes_between_two_hosts => TwoHosts,
-        an_injected_message_that_waits_keeps_its_bytes_of_a_connection => Connection;
-    data_of_0_are_data:
-        data_of_0_are_data_on_one_host => OneHost,
-        data_of_0_are_data_between_two_hosts => TwoHosts,
-        data_of_0_are_data_of_a_connection => Connection,
-        data_of_0_are_data_of_datagrams => Datagrams;
-    a_completion_that_was_read_has_left_its_place:
-        a_completion_that_was_read_has_left_its_place_on_one_host => OneHost,
-        a_completion_that_was_read_has_left_its_place_between_two_hosts => TwoHosts,
-        a_completion_that_was_read_has_left_its_place_of_a_connection => Connection,
-        a_completion_that_was_read_has_left_its_place_of_datagrams => Datagrams;
-    threads_that_post_at_once_find_room:
-        threads_that_post_at_once_find_room_on_one_host => OneHost,
-        threads_that_post_at_once_find_room_between_two_hosts => TwoHosts,
-        threads_that_post_at_once_find_room_of_a_connection => Connection;
-    signals_do_not_interrupt_posts:
-        signals_do_not_interrupt_posts_on_one_host => OneHost,
-        signals_do_not_interrupt_posts_between_two_hosts => TwoHosts,
-        signals_do_not_interrupt_posts_of_a_connection => Connection;
-    a_search_reports_the_data_of_its_message:
-        a_search_reports_the_data_of_its_message_on_one_host => OneHost,
-        a_search_reports_the_data_of_its_message_between_two_hosts => TwoHosts;
-    refused_posts_change_no_figure:
-        refused_posts_change_no_figure_on_one_host => OneHost,
-        refused_posts_change_no_figure_of_a_connection => Connection;
-}
 
 /// The options of a pair with this binding, and with these default flags of transmits.
 fn bound(bind: CqBind, tx_op_flags: OpFlags) -> Options {

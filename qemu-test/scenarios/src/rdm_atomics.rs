@@ -15,7 +15,7 @@ use crate::{
     harness::tests,
     host::{Host, Options, errno, until},
     hosts,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     Access, AtomicForm, AtomicOp, Buffer, Caps, CntrBind, CompFlags, CqBind, Datatype, EpType,
@@ -28,36 +28,17 @@ const NOTED: CompFlags = CompFlags::ATOMIC
     .union(CompFlags::REMOTE_CQ_DATA);
 
 tests![
-    pieces_on_one_host,
-    pieces_between_two_hosts,
-    long_operands_on_one_host,
-    long_operands_between_two_hosts,
-    counters_on_one_host,
-    counters_between_two_hosts,
-    an_injected_atomic_is_silent_on_one_host,
-    an_injected_atomic_is_silent_between_two_hosts,
-    cq_data_on_one_host,
-    cq_data_between_two_hosts,
-    forbidden_accesses_on_one_host,
-    forbidden_accesses_between_two_hosts => 120,
-    capabilities_on_one_host,
-    capabilities_between_two_hosts,
+    pieces: [OneHost, TwoHosts],
+    long_operands: [OneHost, TwoHosts],
+    counters: [OneHost, TwoHosts],
+    an_injected_atomic_is_silent: [OneHost, TwoHosts],
+    cq_data: [OneHost, TwoHosts],
+    forbidden_accesses: [OneHost, TwoHosts => 120],
+    capabilities: [OneHost, TwoHosts],
     the_query_tells_what_endpoints_have,
     invalid_atomics_are_refused,
     atomics_pass_messages_without_room,
 ];
-
-on_ways! {
-    pieces: pieces_on_one_host => OneHost, pieces_between_two_hosts => TwoHosts;
-    long_operands: long_operands_on_one_host => OneHost, long_operands_between_two_hosts => TwoHosts;
-    counters: counters_on_one_host => OneHost, counters_between_two_hosts => TwoHosts;
-    an_injected_atomic_is_silent: an_injected_atomic_is_silent_on_one_host => OneHost,
-        an_injected_atomic_is_silent_between_two_hosts => TwoHosts;
-    cq_data: cq_data_on_one_host => OneHost, cq_data_between_two_hosts => TwoHosts;
-    forbidden_accesses: forbidden_accesses_on_one_host => OneHost,
-        forbidden_accesses_between_two_hosts => TwoHosts;
-    capabilities: capabilities_on_one_host => OneHost, capabilities_between_two_hosts => TwoHosts;
-}
 
 pub(crate) const CAPS: Caps = Caps::MSG.union(Caps::RMA).union(Caps::ATOMIC);
 

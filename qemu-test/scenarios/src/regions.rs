@@ -7,7 +7,7 @@ use crate::{
     harness::tests,
     host::{Host, Options, device, pair, pattern},
     hosts::apart,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{Access, Buffer, Caps, CompFlags, EpType, Errno, FiAddr, IoVec, Mr, MrMode};
 
@@ -17,30 +17,11 @@ tests![
     a_region_of_pieces_of_a_connection,
     a_region_of_pieces_at_its_virtual_address,
     the_longest_region_ends_where_it_should,
-    a_key_names_a_region_of_the_peers_domain_on_one_host,
-    a_key_names_a_region_of_the_peers_domain_between_two_hosts,
-    a_key_names_a_region_of_the_peers_domain_of_a_connection,
-    a_key_that_is_used_again_names_the_new_region_on_one_host,
-    a_key_that_is_used_again_names_the_new_region_between_two_hosts,
-    a_key_that_is_used_again_names_the_new_region_of_a_connection,
-    regions_of_the_same_memory_have_their_own_rights_on_one_host,
-    regions_of_the_same_memory_have_their_own_rights_between_two_hosts,
+    a_key_names_a_region_of_the_peers_domain: [OneHost, TwoHosts, Connection],
+    a_key_that_is_used_again_names_the_new_region: [OneHost, TwoHosts, Connection],
+    regions_of_the_same_memory_have_their_own_rights: [OneHost, TwoHosts],
     a_region_outlives_the_endpoints_of_its_domain,
 ];
-
-on_ways! {
-    a_key_names_a_region_of_the_peers_domain:
-        a_key_names_a_region_of_the_peers_domain_on_one_host => OneHost,
-        a_key_names_a_region_of_the_peers_domain_between_two_hosts => TwoHosts,
-        a_key_names_a_region_of_the_peers_domain_of_a_connection => Connection;
-    a_key_that_is_used_again_names_the_new_region:
-        a_key_that_is_used_again_names_the_new_region_on_one_host => OneHost,
-        a_key_that_is_used_again_names_the_new_region_between_two_hosts => TwoHosts,
-        a_key_that_is_used_again_names_the_new_region_of_a_connection => Connection;
-    regions_of_the_same_memory_have_their_own_rights:
-        regions_of_the_same_memory_have_their_own_rights_on_one_host => OneHost,
-        regions_of_the_same_memory_have_their_own_rights_between_two_hosts => TwoHosts;
-}
 
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);

@@ -7,60 +7,25 @@ use crate::{
     harness::tests,
     host::{Host, Options, SOON, buffer, errno, pattern},
     hosts::{apart, sanitizing},
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{Buffer, Caps, CompFlags, Errno, FiAddr, Op, OpFlags, Work};
 
 tests![
-    receives_are_written_and_read_on_one_host,
-    receives_are_written_and_read_between_two_hosts => 300,
-    an_offset_selects_a_part_on_one_host,
-    an_offset_selects_a_part_between_two_hosts,
-    without_a_receive_it_fails_at_once_on_one_host,
-    without_a_receive_it_fails_at_once_between_two_hosts,
-    what_does_not_fit_is_reported_at_both_ends_on_one_host,
-    what_does_not_fit_is_reported_at_both_ends_between_two_hosts,
-    messages_and_rma_take_receives_in_order_on_one_host,
-    messages_and_rma_take_receives_in_order_between_two_hosts,
-    a_receive_has_its_source_on_one_host,
-    a_receive_has_its_source_between_two_hosts,
-    both_ends_need_the_capability_on_one_host,
-    both_ends_need_the_capability_between_two_hosts,
-    it_is_deferred_and_triggered_on_one_host,
-    it_is_deferred_and_triggered_between_two_hosts,
+    receives_are_written_and_read: [OneHost, TwoHosts => 300],
+    an_offset_selects_a_part: [OneHost, TwoHosts],
+    without_a_receive_it_fails_at_once: [OneHost, TwoHosts],
+    what_does_not_fit_is_reported_at_both_ends: [OneHost, TwoHosts],
+    messages_and_rma_take_receives_in_order: [OneHost, TwoHosts],
+    a_receive_has_its_source: [OneHost, TwoHosts],
+    both_ends_need_the_capability: [OneHost, TwoHosts],
+    it_is_deferred_and_triggered: [OneHost, TwoHosts],
     invalid_operations_are_refused,
     it_arrives_in_spite_of_loss => 300,
     a_cancelled_operation_ends_once,
     a_close_of_the_target_ends_operations,
     a_close_of_the_initiator_ends_receives,
 ];
-
-on_ways! {
-    receives_are_written_and_read:
-        receives_are_written_and_read_on_one_host => OneHost,
-        receives_are_written_and_read_between_two_hosts => TwoHosts;
-    an_offset_selects_a_part:
-        an_offset_selects_a_part_on_one_host => OneHost,
-        an_offset_selects_a_part_between_two_hosts => TwoHosts;
-    without_a_receive_it_fails_at_once:
-        without_a_receive_it_fails_at_once_on_one_host => OneHost,
-        without_a_receive_it_fails_at_once_between_two_hosts => TwoHosts;
-    what_does_not_fit_is_reported_at_both_ends:
-        what_does_not_fit_is_reported_at_both_ends_on_one_host => OneHost,
-        what_does_not_fit_is_reported_at_both_ends_between_two_hosts => TwoHosts;
-    messages_and_rma_take_receives_in_order:
-        messages_and_rma_take_receives_in_order_on_one_host => OneHost,
-        messages_and_rma_take_receives_in_order_between_two_hosts => TwoHosts;
-    a_receive_has_its_source:
-        a_receive_has_its_source_on_one_host => OneHost,
-        a_receive_has_its_source_between_two_hosts => TwoHosts;
-    both_ends_need_the_capability:
-        both_ends_need_the_capability_on_one_host => OneHost,
-        both_ends_need_the_capability_between_two_hosts => TwoHosts;
-    it_is_deferred_and_triggered:
-        it_is_deferred_and_triggered_on_one_host => OneHost,
-        it_is_deferred_and_triggered_between_two_hosts => TwoHosts;
-}
 
 const OUT: CompFlags = CompFlags::TAGGED
     .union(CompFlags::RMA)

@@ -7,26 +7,16 @@ use crate::{
     connected::open_region,
     harness::tests,
     host::Host,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{AtomicForm, AtomicOp, Buffer, CompFlags, Datatype, Element, FiAddr, Op};
 use std::fmt::Debug;
 
 tests![
-    every_integer_on_one_host => 120,
-    every_integer_between_two_hosts => 120,
-    every_float_on_one_host,
-    every_float_between_two_hosts,
-    every_complex_number_on_one_host,
-    every_complex_number_between_two_hosts,
+    every_integer: [OneHost => 120, TwoHosts => 120],
+    every_float: [OneHost, TwoHosts],
+    every_complex_number: [OneHost, TwoHosts],
 ];
-
-on_ways! {
-    every_integer: every_integer_on_one_host => OneHost, every_integer_between_two_hosts => TwoHosts;
-    every_float: every_float_on_one_host => OneHost, every_float_between_two_hosts => TwoHosts;
-    every_complex_number: every_complex_number_on_one_host => OneHost,
-        every_complex_number_between_two_hosts => TwoHosts;
-}
 
 /// The operations, in the order of their numbers.
 pub(super) const OPS: [AtomicOp; 19] = [
