@@ -5,13 +5,13 @@
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, buffer, device, errno, pattern, until},
+    host::{
+        Host, Options, READ, RECEIVED, SENT, WROTE, buffer, device, errno, holding, pattern, until,
+    },
     hosts::apart,
     ways::Way,
 };
-use kfi::{
-    Buffer, CompFlags, Entry, EpType, Errno, Error, FiAddr, Hints, MsgOrder, Op, OpFlags, Remote,
-};
+use kfi::{Buffer, Entry, EpType, Errno, Error, FiAddr, Hints, MsgOrder, Op, OpFlags, Remote};
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     time::Duration,
@@ -29,10 +29,6 @@ tests![
     a_fence_waits_for_reads: [TwoHosts => 120, Connection => 120],
     a_refused_fence_is_accepted_when_the_message_has_ended => 120,
 ];
-
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
 
 /// fi_getinfo must promise these orders, or the test would ask too much.
 fn promised(way: Way, orders: MsgOrder) {
@@ -76,7 +72,7 @@ fn keep_their_order(a: &Host, to_b: FiAddr, b: &Host, rounds: usize) {
         let sent: Vec<Buffer> = (0..COUNT)
             .map(|i| {
                 let bytes = pattern(lens[i].max(1), (round * COUNT + i) as u64);
-                Buffer::from_bytes(&bytes).expect("buffer")
+                holding(&bytes)
             })
             .collect();
         let injected = |i: usize| lens[i] <= 256 && i.is_multiple_of(2);
@@ -230,7 +226,7 @@ fn refused_messages_are_posted_again_in_order(way: Way) {
     let sent: Vec<Buffer> = (0..TOTAL)
         .map(|i| {
             let len = if i % 3 == 0 { LONG } else { 8 };
-            Buffer::from_bytes(&pattern(len, i as u64)).expect("buffer")
+            holding(&pattern(len, i as u64))
         })
         .collect();
     let injected = |i: usize| i % 5 == 1 && sent[i].len() == 8;
@@ -346,7 +342,6 @@ fn post_fenced(a: &Host, to_b: FiAddr, back: &Buffer, from: Remote) {
 /// message ends that, and none of them before the bytes are there.
 fn a_refused_fence_is_accepted_when_the_message_has_ended() {
     const LEN: usize = 32 << 20;
-    const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
     let (a, to_b, b) = Way::OneHost.pair();
     let (from, into, theirs) = (buffer(LEN), buffer(LEN), buffer(8));
     let mr = open_region(&b, &theirs, 1);
