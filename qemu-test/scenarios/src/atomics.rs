@@ -4,20 +4,20 @@
 
 use crate::{
     connected::{connect, open_region},
+    counting::KINDS,
     harness::tests,
-    host::{Host, Options, until},
+    host::{
+        ADDED, BOTH, FETCHED, Host, Options, RECEIVED, REMOTE, SENT, buffer_of, domain, register,
+        until,
+    },
     hosts,
+    rdm_atomics::shared_word::count_up,
 };
 use kfi::{
-    Access, AtomicOp, Buffer, Caps, CntrBind, CompFlags, CqBind, Datatype, EpType, Errno, FiAddr,
-    IoVec, MrMode, Op, OpFlags, Remote,
+    Access, AtomicOp, Buffer, Caps, Cntr, CntrBind, CqBind, Datatype, EpType, Errno, FiAddr, IoVec,
+    MrMode, Op, OpFlags, Remote,
 };
 use std::collections::HashSet;
-
-const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
-const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
@@ -41,15 +41,10 @@ tests![
     successes_are_told_on_request,
     a_forbidden_access_ends_the_connection,
     two_initiators_share_a_word => 180,
-    each_atomic_executes_once_over_a_lossy_network => 300,
 ];
 
 fn options() -> Options {
-    Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
-        ..Options::default()
-    }
+    Options::of(EpType::Msg, Caps::MSG | Caps::RMA | Caps::ATOMIC)
 }
 
 /// Two connected hosts.
@@ -67,16 +62,12 @@ fn pair_with(options: &Options) -> (Host, Host) {
 
 /// A buffer of these words.
 fn words(words: &[u64]) -> Buffer {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    Buffer::from_bytes(&bytes).expect("buffer")
+    buffer_of(words)
 }
 
 /// All words of a buffer.
 fn read(buffer: &Buffer) -> Vec<u64> {
-    let bytes = buffer.to_vec(..);
-    let (words, rest) = bytes.as_chunks();
-    assert!(rest.is_empty());
-    words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+    buffer.elements()
 }
 
 fn a_fetch_returns_the_old_value() {
@@ -177,13 +168,7 @@ fn operands_may_be_pieces_and_regions() {
     assert_eq!(read(&theirs), [100, 203]);
     // All local memory is in a region.
     let ours = words(&[203, 7, 0]);
-    let local = a
-        .domain
-        .mr(&ours)
-        .access(Access::READ | Access::WRITE)
-        .requested_key(1)
-        .open()
-        .expect("mr");
+    let local = register(&a.domain, &ours, Access::READ | Access::WRITE, 1);
     let (compared, operand) = (local.slice(..8), local.slice(8..16));
     let (result, word) = (local.slice(16..), mr.remote(8));
     a.ep.compare_atomic(PEER, operand, compared, result, word, UINT64, CSWAP, 2)
@@ -245,33 +230,8 @@ fn excess_atomics_wait() {
 
 fn counters_count() {
     hosts::apart();
-    let (a, b) = (Host::with(&options()), Host::with(&options()));
-    let counted = |host: &Host| {
-        let ep = host
-            .domain
-            .endpoint()
-            .ep_type(EpType::Msg)
-            .caps(options().caps)
-            .open()
-            .expect("endpoint");
-        ep.bind_cq(&host.cq, CqBind::TRANSMIT | CqBind::RECV)
-            .expect("bind");
-        let kinds = [
-            CntrBind::READ,
-            CntrBind::WRITE,
-            CntrBind::REMOTE_READ,
-            CntrBind::REMOTE_WRITE,
-        ];
-        let counters = kinds.map(|kind| {
-            let cntr = host.domain.cntr().open().expect("cntr");
-            ep.bind_cntr(&cntr, kind).expect("bind");
-            cntr
-        });
-        ep.enable().expect("enable");
-        (ep, counters)
-    };
-    let ((ep_a, at_a), (ep_b, at_b)) = (counted(&a), counted(&b));
-    let (a, b) = (Host { ep: ep_a, ..a }, Host { ep: ep_b, ..b });
+    let [_, _, kinds @ ..] = KINDS;
+    let [(a, at_a), (b, at_b)] = [(); 2].map(|()| Host::counting(&domain().1, &options(), kinds));
     connect(&a, &b);
     let theirs = words(&[0]);
     let mr = open_region(&b, &theirs, 1);
@@ -290,19 +250,15 @@ fn counters_count() {
     a.ep.compare_atomic(PEER, &one, &one, &before, word, UINT64, CSWAP, 4)
         .expect("compare_atomic");
     a.expect(FETCHED, 4);
-    let values = |counters: &[kfi::Cntr; 4]| {
-        counters
-            .each_ref()
-            .map(|cntr| cntr.read().expect("read").value)
-    };
+    let values = |cntrs: &[Cntr; 4]| cntrs.each_ref().map(Cntr::value);
     until("the poster has counted", || values(&at_a) == [3, 1, 0, 0]);
     until("the target has counted", || values(&at_b) == [0, 0, 4, 0]);
-    assert_eq!(of_region.read().expect("read").value, 4);
+    assert_eq!(of_region.value(), 4);
 }
 
 fn successes_are_told_on_request() {
     let (a, b) = pair_with(&Options {
-        bind: CqBind::TRANSMIT | CqBind::RECV | CqBind::SELECTIVE,
+        bind: BOTH | CqBind::SELECTIVE,
         ..options()
     });
     let theirs = words(&[0]);
@@ -323,7 +279,7 @@ fn successes_are_told_on_request() {
 }
 
 fn a_forbidden_access_ends_the_connection() {
-    let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let both = REMOTE;
     let caps = options().caps;
     let access = (Errno::EACCES, WIRE + 10);
     let invalid = (Errno::EREMOTEIO, WIRE + 9);
@@ -355,32 +311,6 @@ fn a_forbidden_access_ends_the_connection() {
             after.is_err_and(|error| error.is(Errno::ESHUTDOWN))
         });
     }
-}
-
-/// Adds 1 to a word `count` times, several at a time; returns the old value of each.
-fn count_up(host: &Host, word: Remote, count: u64) -> Vec<u64> {
-    const DEPTH: usize = 8;
-    let one = words(&[1]);
-    let before = words(&[0; DEPTH]);
-    let place = |number: u64| {
-        let at = number as usize % DEPTH * 8;
-        before.slice(at..at + 8)
-    };
-    let post = |number| {
-        host.ep
-            .fetch_atomic(PEER, &one, place(number), word, UINT64, SUM, number)
-            .expect("fetch_atomic");
-    };
-    (0..DEPTH as u64).for_each(post);
-    let mut found = Vec::new();
-    for number in 0..count {
-        host.expect(FETCHED, number);
-        found.push(read(&before)[number as usize % DEPTH]);
-        if number + (DEPTH as u64) < count {
-            post(number + DEPTH as u64);
-        }
-    }
-    found
 }
 
 /// Adds 1 to a word `count` times, by comparing.
@@ -416,9 +346,9 @@ fn two_initiators_share_a_word() {
     let mr = open_region(&target, &theirs, 1);
     let word = mr.remote(0);
     let found = std::thread::scope(|scope| {
-        let adder = scope.spawn(|| count_up(&one, word, ADDS));
+        let adder = scope.spawn(|| count_up(&one, PEER, word, ADDS, 1u64, |old| old));
         let second = scope.spawn(|| {
-            let mut found = count_up(&two, word, ADDS);
+            let mut found = count_up(&two, PEER, word, ADDS, 1u64, |old| old);
             found.extend(swap_up(&two, word, SWAPS));
             found
         });
@@ -431,16 +361,4 @@ fn two_initiators_share_a_word() {
     assert_eq!(read(&theirs), [total]);
     let found: HashSet<u64> = found.into_iter().collect();
     assert!((0..total).all(|value| found.contains(&value)));
-}
-
-fn each_atomic_executes_once_over_a_lossy_network() {
-    const ADDS: u64 = 500;
-    let (a, b) = pair();
-    let theirs = words(&[0]);
-    let mr = open_region(&b, &theirs, 1);
-    let network = hosts::apart();
-    network.network("delay 1ms 1ms loss 3% duplicate 3% reorder 10%");
-    let found = count_up(&a, mr.remote(0), ADDS);
-    assert!(found.into_iter().eq(0..ADDS));
-    assert_eq!(read(&theirs), [ADDS]);
 }

@@ -3,9 +3,9 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, domain, errno, pair_with},
+    host::{Host, Options, RECEIVED, SENT, buffer, domain, errno, is_refused, pair_with, register},
 };
-use kfi::{Access, Buffer, Caps, CompFlags, Errno, FiAddr, Op, OpFlags, Remote, Side};
+use kfi::{Access, Buffer, Caps, CompFlags, EpType, Errno, FiAddr, Op, OpFlags, Remote, Side};
 
 tests![
     default_flags_are_kept_and_take_effect,
@@ -14,9 +14,6 @@ tests![
     a_directed_receive_takes_messages_of_its_source_only,
     without_the_capability_a_source_is_ignored,
 ];
-
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 
 fn default_flags_are_kept_and_take_effect() {
     let (a, to_b, b, _) = pair_with(&Options {
@@ -28,10 +25,7 @@ fn default_flags_are_kept_and_take_effect() {
         OpFlags::DELIVERY_COMPLETE
     );
     assert_eq!(a.ep.op_flags(Side::Recv).expect("flags"), OpFlags::empty());
-    let (ours, theirs) = (
-        Buffer::new(8).expect("buffer"),
-        Buffer::new(8).expect("buffer"),
-    );
+    let (ours, theirs) = (buffer(8), buffer(8));
     a.ep.send(to_b, &ours, 1).expect("send");
     a.expect_nothing();
     b.ep.recv(&theirs, 2).expect("recv");
@@ -46,20 +40,15 @@ fn default_flags_are_kept_and_take_effect() {
     let flags = OpFlags::INJECT | OpFlags::COMPLETION;
     a.ep.set_op_flags(Side::Transmit, flags).expect("set");
     assert_eq!(a.ep.op_flags(Side::Transmit).expect("flags"), flags);
-    let large = Buffer::new(257).expect("buffer");
-    assert_eq!(errno(a.ep.send(to_b, &large, 4)), Some(Errno::EMSGSIZE));
+    let large = buffer(257);
+    is_refused(a.ep.send(to_b, &large, 4), Errno::EMSGSIZE);
     a.ep.post_one(&Op::send(to_b, &large).explicit().context(5))
         .expect("send");
     a.expect(SENT, 5);
     a.ep.send(to_b, &ours, 6).expect("send");
     a.expect(SENT, 6);
     // Defaults of another kind do not apply to a read, which cannot be injected.
-    let mr = b
-        .domain
-        .mr(&theirs)
-        .access(Access::REMOTE_READ)
-        .open()
-        .expect("mr");
+    let mr = register(&b.domain, &theirs, Access::REMOTE_READ, 0);
     a.ep.read(to_b, large.slice(..8), mr.remote(0), 7)
         .expect("read");
     a.expect(CompFlags::RMA | CompFlags::READ, 7);
@@ -81,7 +70,7 @@ fn default_flags_are_kept_and_take_effect() {
     // Receives: every buffer can take several messages.
     b.ep.set_op_flags(Side::Recv, OpFlags::MULTI_RECV)
         .expect("set");
-    let into = Buffer::new(1000).expect("buffer");
+    let into = buffer(1000);
     while b.ep.cancel(0).is_ok() {}
     let c = Host::new();
     let to_b = c.meet(&b);
@@ -95,7 +84,7 @@ fn default_flags_are_kept_and_take_effect() {
 
 /// Receives the messages that wait at a host, and drops them.
 fn drain(host: &Host) {
-    let into = Buffer::new(4096).expect("buffer");
+    let into = buffer(4096);
     loop {
         let receive = Op::recv(&into).explicit().context(u64::MAX);
         host.ep.post_one(&receive).expect("recv");
@@ -122,7 +111,7 @@ fn options_are_kept() {
     // Buffers that were posted before keep their old minimum.
     let other = Host::new();
     let there = other.meet(&host);
-    let into = Buffer::new(100).expect("buffer");
+    let into = buffer(100);
     host.ep.set_min_multi_recv(50).expect("set");
     host.ep
         .post_one(&Op::multi_recv(&into).context(1))
@@ -134,15 +123,7 @@ fn options_are_kept() {
 
 fn endpoints_have_the_requested_capabilities() {
     let (_, domain) = domain();
-    let with = |caps| {
-        Host::on(
-            &domain,
-            &Options {
-                caps,
-                ..Options::default()
-            },
-        )
-    };
+    let with = |caps| Host::on(&domain, &Options::of(EpType::Rdm, caps));
     let buffer = Buffer::new(8).expect("buffer");
     let nowhere = Remote::new(0, 1);
     let not_there = Some(Errno::EOPNOTSUPP);
@@ -178,7 +159,7 @@ fn a_directed_receive_takes_messages_of_its_source_only() {
     let [one, two, stranger] = [(); 3].map(|()| Host::new());
     let (from_one, from_two) = (b.meet(&one), b.meet(&two));
     let to_b = [&one, &two, &stranger].map(|host| host.meet(&b));
-    let into = Buffer::new(64).expect("buffer");
+    let into = buffer(64);
     let receive = |from: FiAddr, context| {
         b.ep.post_one(&Op::recv(&into).from(from).context(context))
             .expect("recv");
@@ -213,15 +194,12 @@ fn a_directed_receive_takes_messages_of_its_source_only() {
     assert_eq!(trecv(from_two, 5, 12), (12, 5, from_two));
     assert_eq!(trecv(FiAddr::UNSPEC, 5, 13), (13, 5, from_one));
     let unknown = Op::recv(&into).from(FiAddr(99));
-    assert_eq!(errno(b.ep.post_one(&unknown)), Some(Errno::ENOENT));
+    is_refused(b.ep.post_one(&unknown), Errno::ENOENT);
 }
 
 fn without_the_capability_a_source_is_ignored() {
-    let (a, to_b, b, _) = pair_with(&Options {
-        caps: Caps::MSG,
-        ..Options::default()
-    });
-    let into = Buffer::new(8).expect("buffer");
+    let (a, to_b, b, _) = pair_with(&Options::of(EpType::Rdm, Caps::MSG));
+    let into = buffer(8);
     b.ep.post_one(&Op::recv(&into).from(FiAddr(99)).context(1))
         .expect("recv");
     a.ep.inject(to_b, b"x").expect("inject");

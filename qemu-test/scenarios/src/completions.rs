@@ -9,14 +9,14 @@ use crate::{
     alone::{Alone, WROTE, values},
     connected::{connect, open_region},
     harness::tests,
-    host::{Host, Options, SOON, domain, errno, pair_with, until},
+    host::{BOTH, Host, Options, SOON, buffer, domain, errno, is_refused, pair_with, until},
     raw::{File, Pages, addr_of_mut, refused},
     threads::Sleeper,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
-    Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, EpType, Errno,
-    FiAddr, Op, OpFlags, StatValues,
+    Av, Buffer, Caps, CompFlags, Cq, CqFormat, Domain, Endpoint, Entry, EpType, Errno, FiAddr, Op,
+    OpFlags, StatValues,
     abi::{self, Call},
 };
 use std::{
@@ -45,19 +45,8 @@ tests![
     refusals_have_a_text,
     everything_completes_once,
     endpoints_that_share_a_cq_share_its_room,
-    a_closed_endpoint_gives_its_room_back_on_one_host,
-    a_closed_endpoint_gives_its_room_back_between_two_hosts,
-    a_closed_endpoint_gives_its_room_back_of_a_connection,
-    a_closed_endpoint_gives_its_room_back_of_datagrams,
+    a_closed_endpoint_gives_its_room_back: [OneHost, TwoHosts, Connection, Datagrams],
 ];
-
-on_ways! {
-    a_closed_endpoint_gives_its_room_back:
-        a_closed_endpoint_gives_its_room_back_on_one_host => OneHost,
-        a_closed_endpoint_gives_its_room_back_between_two_hosts => TwoHosts,
-        a_closed_endpoint_gives_its_room_back_of_a_connection => Connection,
-        a_closed_endpoint_gives_its_room_back_of_datagrams => Datagrams;
-}
 
 fn sizes_are_rounded_up() {
     let (_, domain) = domain();
@@ -74,7 +63,7 @@ fn sizes_are_rounded_up() {
     }
     assert!(entries(0).expect("cq").is_power_of_two());
     for wanted in [65_537, u32::MAX] {
-        assert_eq!(errno(entries(wanted)), Some(Errno::EINVAL));
+        is_refused(entries(wanted), Errno::EINVAL);
     }
 }
 
@@ -173,13 +162,13 @@ fn a_read_gives_what_the_format_has() {
 fn each_entry_takes_room_until_it_is_read() {
     let alone = Alone::with_cq(|cq| cq.entries(8));
     alone.complete_all(0..8);
-    assert_eq!(errno(alone.try_complete(8)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(8), Errno::EAGAIN);
     // An operation whose success makes no entry needs no room.
     let silent = alone.ep.inject_write(alone.me, b"", alone.remote());
     assert_eq!(errno(silent), None);
     assert_eq!(alone.read(3), [0, 1, 2]);
     alone.complete_all(8..11);
-    assert_eq!(errno(alone.try_complete(11)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(11), Errno::EAGAIN);
     assert_eq!(alone.read(64), [3, 4, 5, 6, 7, 8, 9, 10]);
     assert!(alone.read(64).is_empty());
     // Silent successes take no room.
@@ -190,13 +179,13 @@ fn each_entry_takes_room_until_it_is_read() {
             .expect("write");
     }
     // A posted receive keeps it.
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     for i in 0..8 {
         alone.ep.recv(&into, i).expect("recv");
     }
-    assert_eq!(errno(alone.try_complete(0)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(0), Errno::EAGAIN);
     alone.ep.cancel(3).expect("cancel");
-    assert_eq!(errno(alone.try_complete(0)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(0), Errno::EAGAIN);
     assert_eq!(alone.read_error(), Some(3));
     alone.complete(99);
 }
@@ -207,7 +196,7 @@ fn errors_take_room_too() {
     for context in 2..5 {
         alone.fail(context);
     }
-    assert_eq!(errno(alone.try_complete(5)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(5), Errno::EAGAIN);
     let StatValues::Cq {
         size,
         queued,
@@ -238,11 +227,11 @@ fn errors_are_read_first_and_in_order() {
     for context in [10, 11, 12] {
         for _ in 0..2 {
             let read = alone.cq.read(&mut [Entry::default(); 8]);
-            assert_eq!(errno(read), Some(Errno::KFI_EAVAIL));
+            is_refused(read, Errno::KFI_EAVAIL);
         }
         // A read that would sleep gets the same.
         let read = alone.cq.sread(&mut [Entry::default()], SOON);
-        assert_eq!(errno(read), Some(Errno::KFI_EAVAIL));
+        is_refused(read, Errno::KFI_EAVAIL);
         let entry = alone.cq.readerr().expect("readerr").expect("an error");
         assert_eq!((entry.op_context, entry.err), (context, Errno::EACCES));
         assert_eq!(entry.flags, WROTE);
@@ -295,11 +284,8 @@ fn a_read_into_a_short_buffer_takes_no_entry() {
 }
 
 fn losses_of_entries_without_an_operation_are_reported_once() {
-    let (a, to_b, b, _) = pair_with(&Options {
-        cq_entries: 4,
-        ..Options::default()
-    });
-    let into = Buffer::new(1000).expect("buffer");
+    let (a, to_b, b, _) = pair_with(&Options::sized(0, 0, 4));
+    let into = buffer(1000);
     b.ep.post_one(&Op::multi_recv(&into).context(5))
         .expect("multi");
     // Room for three parts beside the buffer itself.
@@ -314,7 +300,7 @@ fn losses_of_entries_without_an_operation_are_reported_once() {
             (5, into.addr() + 10 * i as u64)
         );
     }
-    assert_eq!(errno(b.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    is_refused(b.cq.read(&mut entries), Errno::KFI_EOVERRUN);
     b.expect_nothing();
     // The messages themselves are not lost.
     assert_eq!(into.to_vec(50..60), [5; 10]);
@@ -323,7 +309,7 @@ fn losses_of_entries_without_an_operation_are_reported_once() {
         a.ep.inject(to_b, &[i; 10]).expect("inject");
     }
     assert_eq!(b.cq.read(&mut entries).expect("read"), 3);
-    assert_eq!(errno(b.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    is_refused(b.cq.read(&mut entries), Errno::KFI_EOVERRUN);
     b.expect_nothing();
     let lost = crate::host::device()
         .stats(kfi::StatClass::Cq)
@@ -350,7 +336,7 @@ fn remote_cq_data_without_room_are_lost() {
     for (data, entry) in (0..).zip(&entries[..2]) {
         assert_eq!((entry.flags, entry.data, entry.len), (flags, data, 0));
     }
-    assert_eq!(errno(b.cq.read(&mut entries)), Some(Errno::KFI_EOVERRUN));
+    is_refused(b.cq.read(&mut entries), Errno::KFI_EOVERRUN);
     assert_eq!(b.cq.read(&mut entries).expect("read"), 0);
 }
 
@@ -364,8 +350,8 @@ fn data_on_a_connection_waits_for_room() {
     };
     let (a, b) = (Host::with(&options(256)), Host::with(&options(2)));
     connect(&a, &b);
-    let mr = open_region(&b, &Buffer::new(8).expect("buffer"), 1);
-    let ours = Buffer::new(8).expect("buffer");
+    let mr = open_region(&b, &buffer(8), 1);
+    let ours = buffer(8);
     for data in 0..5 {
         let op = Op::write(FiAddr::UNSPEC, &ours, mr.remote(0))
             .context(data)
@@ -393,7 +379,7 @@ fn sources_are_given_where_known() {
     let (a, to_b, b, to_a) = pair_with(&Options::default());
     let stranger = Host::new();
     let from_stranger = stranger.meet(&b);
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     for i in 0..2 {
         b.ep.recv(&into, i).expect("recv");
     }
@@ -418,10 +404,7 @@ fn sources_are_given_where_known() {
     );
     assert_eq!(sources[0], FiAddr::NOTAVAIL);
     // An endpoint without the capability does not give the source.
-    let (a, to_b, b, _) = pair_with(&Options {
-        caps: Caps::MSG,
-        ..Options::default()
-    });
+    let (a, to_b, b, _) = pair_with(&Options::of(EpType::Rdm, Caps::MSG));
     b.ep.recv(&into, 0).expect("recv");
     a.ep.inject(to_b, b"known").expect("inject");
     assert_eq!(
@@ -432,7 +415,7 @@ fn sources_are_given_where_known() {
     assert_eq!(sources[0], FiAddr::NOTAVAIL);
     // The error of a receive names its source as well.
     let (a, to_b, b, to_a) = pair_with(&Options::default());
-    let short = Buffer::new(1).expect("buffer");
+    let short = buffer(1);
     b.ep.recv(&short, 0).expect("recv");
     a.ep.inject(to_b, b"longer").expect("inject");
     let entry = b.cq.readerr().expect("readerr").expect("an error");
@@ -441,7 +424,7 @@ fn sources_are_given_where_known() {
 
 fn a_bound_cq_stays_open() {
     let alone = Alone::new();
-    assert_eq!(errno(alone.cq.clone().close()), Some(Errno::EBUSY));
+    is_refused(alone.cq.clone().close(), Errno::EBUSY);
     // The refused calls had no effect.
     alone.complete(4);
     assert_eq!(alone.read(2), [4]);
@@ -455,7 +438,7 @@ fn a_bound_cq_stays_open() {
         domain.endpoint().open().expect("ep"),
     );
     ep.bind_cq(&cq, kfi::CqBind::RECV).expect("bind");
-    assert_eq!(errno(cq.clone().close()), Some(Errno::EBUSY));
+    is_refused(cq.clone().close(), Errno::EBUSY);
     ep.close().expect("close");
     cq.close().expect("close");
 }
@@ -555,7 +538,7 @@ fn everything_completes_once() {
 fn sharing(domain: &Domain, cq: &Cq) -> (Endpoint, Av, FiAddr) {
     let ep = domain.endpoint().open().expect("endpoint");
     let av = domain.av().open().expect("av");
-    let both = CqBind::TRANSMIT | CqBind::RECV;
+    let both = BOTH;
     ep.bind_cq(cq, both).expect("bind");
     ep.bind_av(&av).expect("bind");
     ep.enable().expect("enable");
@@ -620,14 +603,8 @@ fn endpoints_that_share_a_cq_share_its_room() {
 
 /// Operations that a close drops make no entries, and keep no room for them.
 fn a_closed_endpoint_gives_its_room_back(way: Way) {
-    let (a, to_b, b) = way.pair_with(&Options {
-        cq_entries: 16,
-        ..Options::default()
-    });
-    let (from, into) = (
-        Buffer::new(100_000).expect("buffer"),
-        Buffer::new(8).expect("buffer"),
-    );
+    let (a, to_b, b) = way.pair_with(&Options::sized(0, 0, 16));
+    let (from, into) = (buffer(100_000), buffer(8));
     for context in 0..10 {
         a.ep.recv(&into, context).expect("recv");
     }
@@ -645,7 +622,7 @@ fn a_closed_endpoint_gives_its_room_back(way: Way) {
     for context in 100..116 {
         other.recv(&into, context).expect("all the room");
     }
-    assert_eq!(errno(other.recv(&into, 0)), Some(Errno::EAGAIN));
+    is_refused(other.recv(&into, 0), Errno::EAGAIN);
     for _ in 0..16 {
         other.inject(me, b"message").expect("inject");
     }

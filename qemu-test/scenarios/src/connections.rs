@@ -12,17 +12,16 @@ pub(crate) mod wire;
 
 use crate::{
     harness::tests,
-    host::{SOON, domain, pattern, until},
+    host::{
+        BOTH, RECEIVED, SENT, SOON, buffer, domain, expect, fails, holding, is_refused as refused,
+        pattern, until,
+    },
 };
 use kfi::{
-    Buffer, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, Eq,
-    ErrEvent, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr, QpOption,
-    QpState, Remote, Wait,
+    CompFlags, ConnectionEvent, Cq, CqFormat, Domain, Endpoint, EpType, Eq, ErrEvent, Errno,
+    EventKind, Fabric, FiAddr, PassiveEndpoint, PeerAddr, QpOption, QpState, Remote, Wait,
 };
 use std::{net::SocketAddr, time::Duration};
-
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
@@ -62,6 +61,12 @@ fn queue(fabric: &Fabric) -> Eq {
         .expect("eq")
 }
 
+/// A passive endpoint that does not listen.
+fn passive(fabric: &Fabric, addr: &str) -> PassiveEndpoint {
+    let pep = fabric.passive_endpoint(addr.parse().expect("address"));
+    pep.open().expect("passive endpoint")
+}
+
 /// An endpoint with its queues, not enabled.
 struct End {
     _domain: Domain,
@@ -72,19 +77,26 @@ struct End {
 
 impl End {
     fn on(domain: &Domain, eq: &Eq, addr: Option<SocketAddr>, context: u64) -> Self {
-        let cq = domain
-            .cq()
-            .format(CqFormat::Tagged)
-            .wait(Wait::Queue)
-            .open()
-            .expect("cq");
+        Self::sized(domain, eq, addr, context, 0)
+    }
+
+    /// With room for so many receives; 0: the usual number.
+    fn sized(
+        domain: &Domain,
+        eq: &Eq,
+        addr: Option<SocketAddr>,
+        context: u64,
+        receives: u32,
+    ) -> Self {
+        let cq = domain.cq().entries(2 * receives).format(CqFormat::Tagged);
+        let cq = cq.wait(Wait::Queue).open().expect("cq");
         let mut ep = domain.endpoint().ep_type(EpType::Msg).context(context);
+        ep = ep.rx_size(receives);
         if let Some(addr) = addr {
             ep = ep.addr(addr);
         }
         let ep = ep.open().expect("endpoint");
-        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-            .expect("bind");
+        ep.bind_cq(&cq, BOTH).expect("bind");
         ep.bind_eq(eq).expect("bind");
         Self {
             _domain: domain.clone(),
@@ -101,9 +113,7 @@ impl End {
     }
 
     fn next(&self, flags: CompFlags, context: u64) -> kfi::Entry {
-        let entry = self.cq.next(SOON).expect("completion").expect("in time");
-        assert_eq!((entry.flags, entry.op_context), (flags, context));
-        entry
+        expect(&self.cq, flags, context)
     }
 }
 
@@ -152,11 +162,6 @@ fn quiet(eq: &Eq) {
     assert!(event.is_none(), "{event:?}");
 }
 
-#[track_caller]
-fn refused<T: std::fmt::Debug>(result: kfi::Result<T>, errno: Errno) {
-    assert_eq!(result.expect_err("refused").errno(), Some(errno));
-}
-
 /// A passive endpoint that listens on the loopback link.
 struct Server {
     fabric: Fabric,
@@ -196,6 +201,13 @@ impl Server {
         self.pep.name().expect("name")
     }
 
+    /// An endpoint that has asked for a connection.
+    fn asker(&self, context: u64) -> End {
+        let end = End::new(context);
+        end.ep.connect(self.addr(), b"").expect("connect");
+        end
+    }
+
     fn asked(&self) -> ConnectionEvent {
         event(&self.eq, EventKind::ConnReq)
     }
@@ -225,8 +237,8 @@ impl Server {
 
 fn exchange(a: &End, b: &End, len: usize) {
     let bytes = pattern(len, len as u64);
-    let from = Buffer::from_bytes(&bytes).expect("buffer");
-    let into = Buffer::new(len).expect("buffer");
+    let from = holding(&bytes);
+    let into = buffer(len);
     b.ep.recv(&into, 2).expect("recv");
     a.ep.send(PEER, &from, 1).expect("send");
     assert_eq!(b.next(RECEIVED, 2).len as usize, len);
@@ -237,12 +249,7 @@ fn exchange(a: &End, b: &End, len: usize) {
 /// A receive of `end` has ended because its connection has.
 #[track_caller]
 fn cancelled(end: &End, context: u64) {
-    match end.cq.next(SOON) {
-        Err(Error::Completion(entry)) => {
-            assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, context));
-        }
-        other => panic!("no failure: {other:?}"),
-    }
+    fails(&end.cq, context, Errno::ECANCELED);
 }
 
 fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
@@ -299,7 +306,7 @@ fn a_connection_from_beginning_to_end() {
     let a = End::new(3);
     a.ep.connect(server.addr(), b"may I?").expect("connect");
     refused(a.ep.connect(server.addr(), b""), Errno::EALREADY);
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     refused(a.ep.send(PEER, &into, 1), Errno::ENOTCONN);
 
     let asked = server.asked();
@@ -379,15 +386,13 @@ fn private_data_have_any_length() {
         assert_eq!(error.private, [0; 148]);
     }
     for len in [1, 195, 196] {
-        let a = End::new(0);
-        a.ep.connect(server.addr(), b"").expect("connect");
+        let a = server.asker(0);
         let _b = server.accept(&server.asked(), &bytes[..len]);
         let connected = event(&a.eq, EventKind::Connected);
         assert_eq!(connected.private, padded(&bytes[..len], 196));
     }
     for len in [1, 147, 148] {
-        let a = End::new(0);
-        a.ep.connect(server.addr(), b"").expect("connect");
+        let a = server.asker(0);
         let asked = server.asked();
         server
             .pep
@@ -425,8 +430,7 @@ fn an_accepted_connection_outlives_the_passive_endpoint() {
 
 fn a_request_of_a_closed_endpoint_cannot_be_accepted() {
     let server = Server::new();
-    let a = End::new(0);
-    a.ep.connect(server.addr(), b"").expect("connect");
+    let a = server.asker(0);
     let asked = server.asked();
     drop(a);
     std::thread::sleep(QUIET);
@@ -459,8 +463,7 @@ fn closing_removes_events() {
     ep.close().expect("close");
     quiet(&eq);
 
-    let c = End::new(0);
-    c.ep.connect(server.addr(), b"").expect("connect");
+    let c = server.asker(0);
     assert_eq!(first(&server.eq), Some(EventKind::ConnReq));
     let Server { pep, eq, .. } = server;
     pep.close().expect("close");
@@ -474,17 +477,16 @@ fn closing_removes_events() {
 
 fn receives_can_be_posted_before_the_connection() {
     let server = Server::new();
-    let a = End::new(0);
-    a.ep.connect(server.addr(), b"").expect("connect");
+    let a = server.asker(0);
     let asked = server.asked();
     let b = server.end_for(&asked);
     b.ep.enable().expect("enable");
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     b.ep.recv(&into, 2).expect("recv");
     b.ep.accept(&server.pep, asked.connreq, b"")
         .expect("accept");
     event(&a.eq, EventKind::Connected);
-    let from = Buffer::from_bytes(b"at once!").expect("buffer");
+    let from = holding(b"at once!");
     a.ep.send(PEER, &from, 1).expect("send");
     b.next(RECEIVED, 2);
     assert_eq!(into.to_vec(..), b"at once!");
@@ -516,7 +518,7 @@ fn options_are_agreed_upon() {
         assert_eq!(end.ep.qp().expect("qp").path_mtu, Some(512));
     }
     // Operations that the peer does not support cannot be posted.
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     let read = a.ep.read(PEER, &into, Remote::new(0, 1), 1);
     refused(read, Errno::EOPNOTSUPP);
     exchange(&a, &b, 5000);
@@ -524,10 +526,7 @@ fn options_are_agreed_upon() {
 
 fn passive_endpoints_have_names() {
     let (fabric, _domain) = domain();
-    let pep = fabric
-        .passive_endpoint("127.0.0.2:0".parse().unwrap())
-        .open()
-        .expect("passive endpoint");
+    let pep = passive(&fabric, "127.0.0.2:0");
     assert_eq!(pep.name().expect("name"), "127.0.0.2:0".parse().unwrap());
     pep.set_name("127.0.0.3:0".parse().unwrap())
         .expect("set_name");

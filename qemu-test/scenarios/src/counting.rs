@@ -3,12 +3,15 @@
 
 use crate::{
     harness::tests,
-    host::{Host, LINK, Options, SOON, domain, until},
+    host::{
+        BOTH, Host, LINK, Options, REMOTE, SOON, buffer, domain, found, is_refused, register,
+        until, until_asleep,
+    },
     threads::Sleeper,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, Cntr, CntrBind, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, Errno,
-    Error, FiAddr, Op, OpFlags, Remote, RmaIov, Values, Wait,
+    Access, Av, Buffer, Cntr, CntrBind, Cq, CqBind, Domain, Endpoint, Entry, Errno, FiAddr, Mr, Op,
+    OpFlags, Remote, RmaIov, Values, Wait,
 };
 use std::time::Duration;
 
@@ -36,37 +39,25 @@ pub(crate) const KINDS: [CntrBind; 6] = [
     CntrBind::REMOTE_WRITE,
 ];
 
-/// An enabled endpoint with a counter for each kind.
+/// A host with a counter for each kind.
 pub(crate) struct Counted {
-    domain: Domain,
-    pub(crate) cq: Cq,
-    av: Av,
-    pub(crate) ep: Endpoint,
+    host: Host,
     pub(crate) counters: [Cntr; 6],
+}
+
+impl std::ops::Deref for Counted {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
 }
 
 impl Counted {
     pub(crate) fn new() -> Self {
-        let (domain, cq, av, ep) = unbound();
-        let counters = KINDS.map(|kind| {
-            let cntr = counter(&domain);
-            ep.bind_cntr(&cntr, kind).expect("bind cntr");
-            cntr
-        });
-        ep.enable().expect("enable");
-        Self {
-            domain,
-            cq,
-            av,
-            ep,
-            counters,
-        }
-    }
-
-    pub(crate) fn meet(&self, other: &Self) -> FiAddr {
-        self.av
-            .insert_one(other.ep.name().expect("name"))
-            .expect("insert")
+        let (_, domain) = domain();
+        let (host, counters) = Host::counting(&domain, &Options::default(), KINDS);
+        Self { host, counters }
     }
 
     /// The success values, in the order of [`KINDS`].
@@ -78,55 +69,38 @@ impl Counted {
     fn errors(&self) -> [u64; 6] {
         self.counters.each_ref().map(Cntr::err)
     }
+
+    /// A region with this key, and a counter of the accesses of peers to it.
+    pub(crate) fn counted_region(&self, len: usize, key: u64) -> (Mr, Cntr) {
+        let region = register(&self.domain, &buffer(len), REMOTE, key);
+        let cntr = counter(&self.domain);
+        let accesses = CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE;
+        region.bind_cntr(&cntr, accesses).expect("bind");
+        (region, cntr)
+    }
 }
 
 fn counter(domain: &Domain) -> Cntr {
     domain.cntr().wait(Wait::Queue).open().expect("cntr")
 }
 
-/// An endpoint with all capabilities, its CQ and AV bound, not enabled.
-fn unbound() -> (Domain, Cq, Av, Endpoint) {
-    let (_, domain) = domain();
-    let (cq, av, ep) = unbound_on(&domain);
-    (domain, cq, av, ep)
-}
-
+/// An endpoint on `domain` whose CQ and AV are bound, not enabled.
 fn unbound_on(domain: &Domain) -> (Cq, Av, Endpoint) {
-    let cq = domain
-        .cq()
-        .format(CqFormat::Tagged)
-        .wait(Wait::Queue)
-        .open()
-        .expect("cq");
-    let av = domain.av().open().expect("av");
-    let ep = domain
-        .endpoint()
-        .caps(Options::default().caps)
-        .open()
-        .expect("endpoint");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-        .expect("bind cq");
+    let (cq, av) = (
+        domain.cq().open().expect("cq"),
+        domain.av().open().expect("av"),
+    );
+    let ep = domain.endpoint().open().expect("endpoint");
+    ep.bind_cq(&cq, BOTH).expect("bind cq");
     ep.bind_av(&av).expect("bind av");
     (cq, av, ep)
-}
-
-fn region(of: &Counted, buffer: &Buffer) -> kfi::Mr {
-    of.domain
-        .mr(buffer)
-        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-        .requested_key(1)
-        .open()
-        .expect("mr")
 }
 
 fn each_kind_counts_where_it_is_bound() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
-    let (ours, theirs) = (
-        Buffer::new(64).expect("buffer"),
-        Buffer::new(64).expect("buffer"),
-    );
-    let mr = region(&b, &theirs);
+    let (ours, theirs) = (buffer(64), buffer(64));
+    let (mr, at_region) = b.counted_region(64, 1);
     for i in 0..3 {
         b.ep.recv(&theirs, i).expect("recv");
         b.ep.trecv(&theirs, 1, 0, i).expect("trecv");
@@ -156,37 +130,30 @@ fn each_kind_counts_where_it_is_bound() {
     a.ep.read(to_b, &ours, mr.remote(0), 0).expect("read");
     assert_eq!(a.counts(), [7, 0, 1, 5, 0, 0]);
     assert_eq!(b.counts(), [0, 7, 0, 0, 1, 5]);
+    assert_eq!((at_region.value(), at_region.err()), (6, 0));
     assert_eq!((a.errors(), b.errors()), ([0; 6], [0; 6]));
 }
 
 fn one_counter_for_several_kinds() {
-    let (domain, _cq, av, ep) = unbound();
-    let (messages, rma) = (counter(&domain), counter(&domain));
-    ep.bind_cntr(&messages, CntrBind::SEND | CntrBind::RECV)
-        .expect("bind");
-    ep.bind_cntr(
-        &rma,
+    let (_, domain) = domain();
+    let kinds = [
+        CntrBind::SEND | CntrBind::RECV,
         CntrBind::READ | CntrBind::WRITE | CntrBind::REMOTE_WRITE,
-    )
-    .expect("bind");
-    ep.enable().expect("enable");
-    let me = av.insert_one(ep.name().expect("name")).expect("insert");
-    let buffer = Buffer::new(8).expect("buffer");
-    let mr = domain
-        .mr(&buffer)
-        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-        .open()
-        .expect("mr");
-    ep.recv(&buffer, 0).expect("recv");
+    ];
+    let (host, cntrs) = Host::counting(&domain, &Options::default(), kinds);
+    let (me, ep) = (host.meet(&host), &host.ep);
+    let (theirs, into) = (buffer(8), buffer(8));
+    let mr = register(&domain, &theirs, REMOTE, 0);
+    let counts = |values| assert_eq!(cntrs.each_ref().map(Cntr::value), values);
+    ep.recv(&theirs, 0).expect("recv");
     ep.inject(me, b"to me").expect("inject");
-    assert_eq!((messages.value(), rma.value()), (2, 0));
+    counts([2, 0]);
     // A write to its own memory is a write, and a remote write.
     ep.inject_write(me, b"x", mr.remote(0)).expect("write");
-    assert_eq!((messages.value(), rma.value()), (2, 2));
+    counts([2, 2]);
     // No counter of remote reads is bound.
-    let into = Buffer::new(8).expect("buffer");
     ep.read(me, &into, mr.remote(0), 0).expect("read");
-    assert_eq!((messages.value(), rma.value()), (2, 3));
+    counts([2, 3]);
 }
 
 /// kfi_cntr(3): an operation that encounters an error increments the error value, and that
@@ -201,8 +168,7 @@ fn an_operation_that_fails_releases_a_waiter() {
     };
     a.ep.write(to_b, &buffer, Remote::new(0, 99), 0)
         .expect("write");
-    let error = waiter.end().expect_err("the write failed");
-    assert_eq!(error.errno(), Some(Errno::KFI_EAVAIL));
+    is_refused(waiter.end(), Errno::KFI_EAVAIL);
     assert_eq!((a.counts()[3], a.errors()[3]), (0, 1));
 }
 
@@ -216,7 +182,7 @@ pub(crate) fn pieces_count_once(
     regions: [&Cntr; 2],
     ends: impl Fn(),
 ) {
-    let local = Buffer::new(48).expect("buffer");
+    let local = buffer(48);
     let piece = |region: usize, at: u64, len: u64| RmaIov::new(Remote::new(at, keys[region]), len);
     let one_region = [piece(0, 0, 16), piece(0, 32, 16), piece(0, 16, 16)];
     let both = [
@@ -232,17 +198,20 @@ pub(crate) fn pieces_count_once(
         (&both, 48, [1, 1]),
         (&empty, 0, [1, 0]),
     ];
+    let access = |list: &[RmaIov], len, write| {
+        let (bytes, remote) = (local.slice(..len), Remote::new(0, keys[0]));
+        let op = if write {
+            Op::write(to, bytes, remote)
+        } else {
+            Op::read(to, bytes, remote)
+        };
+        from.post_one(&op.remote_iov(list)).expect("post");
+        ends();
+    };
     let mut expected = ([0; 2], [0; 2]);
     for (list, len, adds) in cases {
         for write in [true, false] {
-            let remote = Remote::new(0, keys[0]);
-            let op = if write {
-                Op::write(to, local.slice(..len), remote)
-            } else {
-                Op::read(to, local.slice(..len), remote)
-            };
-            from.post_one(&op.remote_iov(list)).expect("post");
-            ends();
+            access(list, len, write);
             expected.0[usize::from(write)] += 1;
             for (sum, add) in expected.1.iter_mut().zip(adds) {
                 *sum += add;
@@ -259,14 +228,7 @@ pub(crate) fn pieces_count_once(
     let none = [RmaIov::new(Remote::new(0, 99), 0)];
     for (list, len) in [(&refused[..], 48), (&none[..], 0)] {
         for write in [true, false] {
-            let remote = Remote::new(0, keys[0]);
-            let op = if write {
-                Op::write(to, local.slice(..len), remote)
-            } else {
-                Op::read(to, local.slice(..len), remote)
-            };
-            from.post_one(&op.remote_iov(list)).expect("post");
-            ends();
+            access(list, len, write);
         }
     }
     std::thread::sleep(Duration::from_millis(50));
@@ -279,21 +241,7 @@ pub(crate) fn pieces_count_once(
 fn an_operation_counts_once_at_its_target() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
-    let open = |key| {
-        let region = b
-            .domain
-            .mr(&Buffer::new(4096).expect("buffer"))
-            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-            .requested_key(key)
-            .open()
-            .expect("mr");
-        let cntr = counter(&b.domain);
-        region
-            .bind_cntr(&cntr, CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE)
-            .expect("bind");
-        (region, cntr)
-    };
-    let ((one, at_one), (two, at_two)) = (open(1), open(2));
+    let ((one, at_one), (two, at_two)) = (b.counted_region(4096, 1), b.counted_region(4096, 2));
     let ends = || {
         // An entry or an error entry.
         if a.cq.sread(&mut [Entry::default()], SOON).is_err() {
@@ -313,29 +261,17 @@ fn an_operation_counts_once_at_its_target() {
 fn a_search_counts_nothing() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
-    let into = Buffer::new(8).expect("buffer");
-    // The result of a search or a receive: an entry or an error entry.
-    let ended = |context| match b.cq.next(SOON) {
-        Ok(entry) => {
-            assert_eq!(entry.expect("an entry").op_context, context);
-            true
-        }
-        Err(Error::Completion(entry)) => {
-            assert_eq!((entry.err, entry.op_context), (Errno::ENOMSG, context));
-            false
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let into = buffer(8);
     let search = |tag, flags| {
         let op = Op::tpeek(tag, 0).context(tag).flags(flags);
         b.ep.post_one(&op).expect("peek");
-        ended(tag)
+        found(&b.cq, tag).is_some()
     };
     // The context identifies the message that is claimed.
     let receive = |tag, flags| {
         let op = Op::trecv(&into, tag, 0).context(tag).flags(flags);
         b.ep.post_one(&op).expect("trecv");
-        assert!(ended(tag));
+        assert!(found(&b.cq, tag).is_some());
     };
     // An operation is counted before its entry is in the CQ.
     let counted = |values: [u64; 2]| assert_eq!([b.counts()[1], b.errors()[1]], values);
@@ -365,8 +301,8 @@ fn a_search_counts_nothing() {
 fn a_failed_operation_counts_as_an_error() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
-    let large = Buffer::new(100_000).expect("buffer");
-    let small = Buffer::new(8).expect("buffer");
+    let large = buffer(100_000);
+    let small = buffer(8);
     // Truncated: an error at the receiver, a success at the sender.
     b.ep.recv(&small, 0).expect("recv");
     a.ep.inject(to_b, &[0; 9]).expect("inject");
@@ -386,6 +322,7 @@ fn a_failed_operation_counts_as_an_error() {
         .expect("read");
     assert_eq!(a.errors(), [1, 0, 1, 1, 0, 0]);
     assert_eq!(b.errors(), [0, 2, 0, 0, 0, 0]);
+    assert_eq!(b.counts(), [0; 6]);
     // The peer's endpoint is closed.
     a.ep.send(to_b, &large, 9).expect("send");
     drop(b);
@@ -406,34 +343,26 @@ fn a_failed_operation_counts_as_an_error() {
         ]
     );
     // No counter counts an operation that is not accepted.
-    let error = a.ep.inject(to_b, b"x").expect_err("nobody there");
-    assert_eq!(error.errno(), Some(Errno::EHOSTUNREACH));
+    is_refused(a.ep.inject(to_b, b"x"), Errno::EHOSTUNREACH);
     assert_eq!(a.errors(), [2, 0, 1, 1, 0, 0]);
 }
 
 fn silent_success_counts() {
-    let (domain, cq, av) = {
-        let (_, domain) = domain();
-        let cq = domain.cq().wait(Wait::Queue).open().expect("cq");
-        let av = domain.av().open().expect("av");
-        (domain, cq, av)
+    let (_, domain) = domain();
+    let selective = Options {
+        bind: BOTH | CqBind::SELECTIVE,
+        ..Options::default()
     };
-    let ep = domain.endpoint().open().expect("endpoint");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV | CqBind::SELECTIVE)
-        .expect("bind cq");
-    ep.bind_av(&av).expect("bind av");
-    let cntr = counter(&domain);
-    ep.bind_cntr(&cntr, CntrBind::SEND | CntrBind::RECV)
-        .expect("bind");
-    ep.enable().expect("enable");
-    let me = av.insert_one(ep.name().expect("name")).expect("insert");
-    let buffer = Buffer::new(8).expect("buffer");
+    let messages = CntrBind::SEND | CntrBind::RECV;
+    let (host, [cntr]) = Host::counting(&domain, &selective, [messages]);
+    let me = host.meet(&host);
+    let bytes = buffer(8);
     for i in 1..=100 {
-        ep.recv(&buffer, 0).expect("recv");
-        ep.send(me, &buffer, 0).expect("send");
+        host.ep.recv(&bytes, 0).expect("recv");
+        host.ep.send(me, &bytes, 0).expect("send");
         assert_eq!(cntr.value(), 2 * i);
     }
-    assert_eq!(cq.read(&mut [kfi::Entry::default()]).expect("read"), 0);
+    host.expect_nothing();
 }
 
 fn messages_in_one_buffer_count_one_by_one() {
@@ -455,8 +384,8 @@ fn a_counter_waits_for_operations() {
     let (a, b) = (Counted::new(), Counted::new());
     let to_b = a.meet(&b);
     let [_, received, ..] = b.counters.clone();
-    let waiter = crate::threads::Sleeper::new(move || received.wait(100, SOON));
-    crate::host::until_asleep(&b.counters[1], 1);
+    let waiter = Sleeper::new(move || received.wait(100, SOON));
+    until_asleep(&b.counters[1], 1);
     let buffer = Buffer::new(8).expect("buffer");
     for i in 0..100 {
         assert!(!waiter.is_finished(), "released by {i} of 100");
@@ -472,8 +401,7 @@ fn a_counter_is_bound_once_and_in_time() {
     let (one, two) = (counter(&domain), counter(&domain));
     ep.bind_cntr(&one, CntrBind::SEND).expect("bind");
     let refused = |cntr: &Cntr, kinds, errno| {
-        let error = ep.bind_cntr(cntr, kinds).expect_err("bound");
-        assert_eq!(error.errno(), Some(errno));
+        is_refused(ep.bind_cntr(cntr, kinds), errno);
     };
     for cntr in [&one, &two] {
         refused(cntr, CntrBind::SEND, Errno::EINVAL);
@@ -493,52 +421,32 @@ fn a_counter_is_bound_once_and_in_time() {
     refused(&two, CntrBind::READ, Errno::KFI_EOPBADSTATE);
     // A region's counters count remote accesses only, each once.
     let buffer = Buffer::new(8).expect("buffer");
-    let mr = domain
-        .mr(&buffer)
-        .access(Access::REMOTE_WRITE)
-        .open()
-        .expect("mr");
-    let errno = |result: kfi::Result<()>| result.err().as_ref().and_then(Error::errno);
-    assert_eq!(
-        errno(mr.bind_cntr(&one, CntrBind::SEND)),
-        Some(Errno::EINVAL)
-    );
-    assert_eq!(
-        errno(mr.bind_cntr(&elsewhere, CntrBind::REMOTE_WRITE)),
-        Some(Errno::EINVAL)
+    let mr = register(&domain, &buffer, Access::REMOTE_WRITE, 0);
+    is_refused(mr.bind_cntr(&one, CntrBind::SEND), Errno::EINVAL);
+    is_refused(
+        mr.bind_cntr(&elsewhere, CntrBind::REMOTE_WRITE),
+        Errno::EINVAL,
     );
     mr.bind_cntr(&one, CntrBind::REMOTE_WRITE).expect("bind");
-    assert_eq!(
-        errno(mr.bind_cntr(&two, CntrBind::REMOTE_WRITE)),
-        Some(Errno::EINVAL)
-    );
-    assert_eq!(
-        errno(mr.bind_cntr(&two, CntrBind::REMOTE_WRITE | CntrBind::REMOTE_READ)),
-        Some(Errno::EINVAL)
+    is_refused(mr.bind_cntr(&two, CntrBind::REMOTE_WRITE), Errno::EINVAL);
+    is_refused(
+        mr.bind_cntr(&two, CntrBind::REMOTE_WRITE | CntrBind::REMOTE_READ),
+        Errno::EINVAL,
     );
     mr.bind_cntr(&two, CntrBind::REMOTE_READ).expect("bind");
 }
 
 fn a_bound_counter_stays_open() {
-    let host = Host::with(&Options {
-        caps: Caps::MSG,
-        tx_op_flags: OpFlags::empty(),
-        ..Options::default()
-    });
-    let (domain, _cq, _av, ep) = unbound();
+    let (_, domain) = domain();
+    let (_cq, _av, ep) = unbound_on(&domain);
     let (bound, of_region) = (counter(&domain), counter(&domain));
     ep.bind_cntr(&bound, CntrBind::SEND).expect("bind");
     let buffer = Buffer::new(8).expect("buffer");
-    let mr = domain
-        .mr(&buffer)
-        .access(Access::REMOTE_WRITE)
-        .open()
-        .expect("mr");
+    let mr = register(&domain, &buffer, Access::REMOTE_WRITE, 0);
     mr.bind_cntr(&of_region, CntrBind::REMOTE_WRITE)
         .expect("bind");
     let busy = |cntr: &Cntr| {
-        let error = cntr.clone().close().expect_err("it is bound");
-        assert_eq!(error.errno(), Some(Errno::EBUSY));
+        is_refused(cntr.clone().close(), Errno::EBUSY);
     };
     busy(&bound);
     busy(&of_region);
@@ -549,5 +457,4 @@ fn a_bound_counter_stays_open() {
     busy(&of_region);
     mr.close().expect("close");
     of_region.close().expect("close");
-    drop(host);
 }

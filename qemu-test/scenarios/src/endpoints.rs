@@ -6,12 +6,15 @@
 
 use crate::{
     harness::tests,
-    host::{Host, LINK, Options, SOON, device, domain, errno, pair, pattern, until},
+    host::{
+        BOTH, Host, LINK, Options, RECEIVED, REMOTE, SENT, SOON, WROTE, buffer, device, domain,
+        domain_on, errno, holding, is_refused, pair, pattern, register, until,
+    },
     raw::Netdev,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, CntrBind, CompFlags, Cq, CqBind, CqFormat, Device, Domain, Endpoint,
-    Errno, FiAddr, Op, OpFlags, Wait,
+    Av, Buffer, Caps, CntrBind, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Errno, FiAddr,
+    Op, OpFlags, Wait,
 };
 use std::{
     collections::HashSet,
@@ -32,19 +35,10 @@ tests![
     two_links_on_one_host_have_own_statistics => 120,
 ];
 
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
-
 /// A CQ, an AV and an endpoint that are not bound yet.
 fn parts_on(domain: &Domain) -> (Cq, Av, Endpoint) {
-    let cq = domain
-        .cq()
-        .format(CqFormat::Tagged)
-        .wait(Wait::Queue)
-        .open()
-        .expect("cq");
+    let cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue);
+    let cq = cq.open().expect("cq");
     let (av, ep) = (
         domain.av().open().expect("av"),
         domain.endpoint().open().expect("endpoint"),
@@ -60,14 +54,14 @@ fn parts() -> (Domain, Cq, Av, Endpoint) {
 
 fn an_endpoint_needs_its_queues_counters_and_av() {
     let (domain, cq, av, ep) = parts();
-    assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ));
+    is_refused(ep.enable(), Errno::KFI_ENOCQ);
     ep.bind_cq(&cq, CqBind::RECV).expect("bind cq");
-    assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOCQ));
+    is_refused(ep.enable(), Errno::KFI_ENOCQ);
     ep.bind_cq(&cq, CqBind::TRANSMIT).expect("bind cq");
-    assert_eq!(errno(ep.enable()), Some(Errno::KFI_ENOAV));
+    is_refused(ep.enable(), Errno::KFI_ENOAV);
     ep.bind_av(&av).expect("bind av");
     ep.enable().expect("enable");
-    assert_eq!(errno(ep.enable()), Some(Errno::KFI_EOPBADSTATE));
+    is_refused(ep.enable(), Errno::KFI_EOPBADSTATE);
     // One direction, one CQ; a mere target needs none.
     for (caps, bind) in [
         (Caps::MSG | Caps::SEND, Some(CqBind::TRANSMIT)),
@@ -114,13 +108,10 @@ fn nothing_works_before_it_is_enabled() {
     let (_domain, cq, av, ep) = parts();
     let buffer = Buffer::new(8).expect("buffer");
     let refused = || {
-        assert_eq!(errno(ep.recv(&buffer, 0)), Some(Errno::KFI_EOPBADSTATE));
-        assert_eq!(
-            errno(ep.inject(FiAddr(0), b"x")),
-            Some(Errno::KFI_EOPBADSTATE)
-        );
-        assert_eq!(errno(ep.cancel(0)), Some(Errno::KFI_EOPBADSTATE));
-        assert_eq!(errno(ep.name()), Some(Errno::KFI_EOPBADSTATE));
+        is_refused(ep.recv(&buffer, 0), Errno::KFI_EOPBADSTATE);
+        is_refused(ep.inject(FiAddr(0), b"x"), Errno::KFI_EOPBADSTATE);
+        is_refused(ep.cancel(0), Errno::KFI_EOPBADSTATE);
+        is_refused(ep.name(), Errno::KFI_EOPBADSTATE);
     };
     refused();
     ep.bind_cq(&cq, BOTH).expect("bind");
@@ -148,23 +139,17 @@ fn bindings_are_made_once_and_in_time() {
             "{flags:?}"
         );
     }
-    assert_eq!(
-        errno(ep.bind_cq(&foreign_cq, CqBind::RECV)),
-        Some(Errno::EINVAL)
-    );
+    is_refused(ep.bind_cq(&foreign_cq, CqBind::RECV), Errno::EINVAL);
     let foreign_av = elsewhere.av().open().expect("av");
-    assert_eq!(errno(ep.bind_av(&foreign_av)), Some(Errno::EINVAL));
+    is_refused(ep.bind_av(&foreign_av), Errno::EINVAL);
     ep.bind_cq(&cq, CqBind::RECV).expect("bind");
-    assert_eq!(
-        errno(ep.bind_cq(&second, CqBind::RECV)),
-        Some(Errno::EINVAL)
-    );
-    assert_eq!(errno(ep.bind_cq(&second, BOTH)), Some(Errno::EINVAL));
+    is_refused(ep.bind_cq(&second, CqBind::RECV), Errno::EINVAL);
+    is_refused(ep.bind_cq(&second, BOTH), Errno::EINVAL);
     // The refused bind had no effect: TRANSMIT is still free.
     ep.bind_cq(&second, CqBind::TRANSMIT).expect("bind");
     ep.bind_av(&av).expect("bind");
     let other_av = domain.av().open().expect("av");
-    assert_eq!(errno(ep.bind_av(&other_av)), Some(Errno::EINVAL));
+    is_refused(ep.bind_av(&other_av), Errno::EINVAL);
     ep.enable().expect("enable");
     let late = Some(Errno::KFI_EOPBADSTATE);
     assert_eq!(errno(ep.bind_cq(&cq, CqBind::RECV)), late);
@@ -247,25 +232,14 @@ fn names_are_chosen_or_given() {
     }
     // Given when the endpoint is opened, as a whole or only the address; or set before it is
     // enabled.
-    let ep = domain
-        .endpoint()
-        .addr(loopback(7471))
-        .open()
-        .expect("endpoint");
+    let open = |addr: SocketAddr| domain.endpoint().addr(addr).open().expect("endpoint");
+    let ep = open(loopback(7471));
     assert_eq!(enable(&domain, &ep).expect("enable"), loopback(7471));
-    let ep = domain
-        .endpoint()
-        .addr(SocketAddr::from(([127, 5, 6, 7], 0)))
-        .open()
-        .expect("endpoint");
+    let ep = open(SocketAddr::from(([127, 5, 6, 7], 0)));
     let name = enable(&domain, &ep).expect("enable");
     assert_eq!(name.ip(), IpAddr::from([127, 5, 6, 7]));
     assert_ne!(name.port(), 0);
-    let ep = domain
-        .endpoint()
-        .addr(loopback(1))
-        .open()
-        .expect("endpoint");
+    let ep = open(loopback(1));
     for port in [2, 3] {
         ep.set_name(loopback(port)).expect("set_name");
     }
@@ -274,37 +248,26 @@ fn names_are_chosen_or_given() {
 
 fn a_port_belongs_to_one() {
     let (_, domain) = domain();
-    let open = || {
-        domain
-            .endpoint()
-            .addr(loopback(7000))
-            .open()
-            .expect("endpoint")
+    let open = |domain: &Domain, addr: SocketAddr| {
+        let ep = domain.endpoint().addr(addr);
+        ep.open().expect("endpoint")
     };
-    let first = open();
+    let first = open(&domain, loopback(7000));
     enable(&domain, &first).expect("enable");
-    let second = open();
-    assert_eq!(errno(enable(&domain, &second)), Some(Errno::EADDRINUSE));
+    let second = open(&domain, loopback(7000));
+    is_refused(enable(&domain, &second), Errno::EADDRINUSE);
     // Not across open files either.
     let (_, elsewhere) = crate::host::domain();
-    let third = elsewhere
-        .endpoint()
-        .addr(loopback(7000))
-        .open()
-        .expect("endpoint");
-    assert_eq!(errno(enable(&elsewhere, &third)), Some(Errno::EADDRINUSE));
+    let third = open(&elsewhere, loopback(7000));
+    is_refused(enable(&elsewhere, &third), Errno::EADDRINUSE);
     // The same port at another address is another endpoint address.
-    let fourth = domain
-        .endpoint()
-        .addr(SocketAddr::from(([127, 0, 0, 2], 7000)))
-        .open()
-        .expect("endpoint");
+    let fourth = open(&domain, SocketAddr::from(([127, 0, 0, 2], 7000)));
     enable(&domain, &fourth).expect("enable");
     // A refused enable can be tried again.
     first.close().expect("close");
     second.enable().expect("enable");
     assert_eq!(second.name().expect("name"), loopback(7000));
-    assert_eq!(errno(third.enable()), Some(Errno::EADDRINUSE));
+    is_refused(third.enable(), Errno::EADDRINUSE);
     third.set_name(loopback(7001)).expect("set_name");
     third.enable().expect("enable");
 }
@@ -335,23 +298,8 @@ fn names_must_be_addresses_of_the_link() {
 fn ipv6_is_an_address_like_others() {
     let (_, domain) = domain();
     let host = |port: u16| {
-        let cq = domain.cq().format(CqFormat::Tagged).open().expect("cq");
-        let av = domain.av().open().expect("av");
-        let ep = domain
-            .endpoint()
-            .caps(Options::default().caps)
-            .addr(SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1u16], port)))
-            .open()
-            .expect("endpoint");
-        ep.bind_cq(&cq, BOTH).expect("bind");
-        ep.bind_av(&av).expect("bind");
-        ep.enable().expect("enable");
-        Host {
-            domain: domain.clone(),
-            cq,
-            av,
-            ep,
-        }
+        let addr = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1u16], port));
+        Host::at(&domain, &Options::default(), Some(addr))
     };
     let (a, b) = (host(0), host(7471));
     assert_eq!(b.ep.name().expect("name").to_string(), "[::1]:7471");
@@ -359,7 +307,7 @@ fn ipv6_is_an_address_like_others() {
     // IPv4 and IPv6 reach each other, because the link is the same.
     let c = Host::on(&domain, &Options::default());
     let (from_c, to_c) = (b.meet(&c), a.meet(&c));
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     for host in [&b, &b, &c] {
         host.ep.recv(&into, 1).expect("recv");
     }
@@ -374,12 +322,7 @@ fn ipv6_is_an_address_like_others() {
 fn two_hundred_endpoints_exchange_messages() {
     const COUNT: usize = 200;
     let (_, domain) = domain();
-    let options = Options {
-        cq_entries: 512,
-        rx_size: 256,
-        tx_size: 16,
-        ..Options::default()
-    };
+    let options = Options::sized(16, 256, 512);
     let hosts: Vec<_> = (0..COUNT).map(|_| Host::on(&domain, &options)).collect();
     let names: Vec<_> = hosts
         .iter()
@@ -392,7 +335,7 @@ fn two_hundred_endpoints_exchange_messages() {
         assert!(given.iter().map(|fi_addr| fi_addr.0).eq(0..COUNT as u64));
     }
     // Each sends to all; the first half of the receives is posted before.
-    let into = Buffer::new(16).expect("buffer");
+    let into = buffer(16);
     let receive = |host: &Host| {
         for context in 0..COUNT as u64 / 2 {
             host.ep.recv(&into, context).expect("recv");
@@ -420,7 +363,7 @@ fn two_hundred_endpoints_exchange_messages() {
 
 fn closing_drops_waiting_operations() {
     let (a, to_b, b, _) = pair();
-    let large = Buffer::new(100_000).expect("buffer");
+    let large = buffer(100_000);
     for context in 0..5 {
         a.ep.tsend(to_b, &large, context, context).expect("tsend");
     }
@@ -438,7 +381,7 @@ fn closing_drops_waiting_operations() {
     for tag in [0, 2, 3, 4] {
         assert!(search(tag).is_err(), "tag {tag}");
     }
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     b.ep.recv(&into, 7).expect("recv");
     b.expect(RECEIVED, 7);
     // The CQ of the closed endpoint has the entry of the received message, and no other.
@@ -447,22 +390,11 @@ fn closing_drops_waiting_operations() {
     assert_eq!(entries[0].op_context, 1);
 }
 
-/// A host on a link of its own.
-fn host_on(device: &Device, link: &str) -> Host {
-    let domain = device
-        .fabric()
-        .expect("fabric")
-        .domain(link)
-        .open()
-        .expect("domain");
-    Host::on(&domain, &Options::default())
-}
-
 fn two_links_on_one_host_have_own_statistics() {
     let _netdev = Netdev::dummy("kfiep0", "10.77.0.1/24");
     let device = device();
     device.link_add("ep0", "kfiep0").expect("link add");
-    let (a, b) = (host_on(&device, LINK), host_on(&device, "ep0"));
+    let [a, b] = [LINK, "ep0"].map(|link| Host::on(&domain_on(link).1, &Options::default()));
     assert_eq!(
         b.ep.name().expect("name").ip(),
         IpAddr::from([10, 77, 0, 1])
@@ -478,24 +410,19 @@ fn two_links_on_one_host_have_own_statistics() {
     let before = link("ep0");
     assert_eq!((before.domains, before.endpoints), (1, 1));
     let bytes = pattern(200_000, 4);
-    let from = Buffer::from_bytes(&bytes).expect("buffer");
+    let from = holding(&bytes);
     for (sender, to, receiver) in [(&a, to_b, &b), (&b, to_a, &a)] {
         for len in [0, 8, 4096, 200_000] {
-            let into = Buffer::new(200_000).expect("buffer");
+            let into = buffer(200_000);
             sender.ep.send(to, from.slice(..len), 1).expect("send");
             receiver.ep.recv(&into, 2).expect("recv");
             sender.expect(SENT, 1);
             assert_eq!(receiver.expect(RECEIVED, 2).len, len as u64);
             assert!(into.to_vec(..len) == bytes[..len]);
         }
-        let memory = Buffer::new(4096).expect("buffer");
-        let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let mr = receiver
-            .domain
-            .mr(&memory)
-            .access(access)
-            .open()
-            .expect("mr");
+        let memory = buffer(4096);
+        let access = REMOTE;
+        let mr = register(&receiver.domain, &memory, access, 0);
         sender
             .ep
             .write(to, from.slice(..4096), mr.remote(0), 3)
@@ -509,8 +436,8 @@ fn two_links_on_one_host_have_own_statistics() {
     assert_eq!((after.tx_ops, after.tx_bytes), (5, moved));
     assert_eq!((after.rx_ops, after.rx_bytes), (5, moved));
     // A link in use stays; an unused one is removed.
-    assert_eq!(errno(device.link_del("ep0")), Some(Errno::EBUSY));
+    is_refused(device.link_del("ep0"), Errno::EBUSY);
     drop(b);
     until("the link free", || device.link_del("ep0").is_ok());
-    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::EHOSTUNREACH));
+    is_refused(a.ep.inject(to_b, b"x"), Errno::EHOSTUNREACH);
 }

@@ -11,10 +11,13 @@ use crate::{
     connected::connect,
     counting::KINDS,
     harness::tests,
-    host::{Host, Options, buffer, domain, errno, failure, pair, until},
-    hosts::apart,
+    host::{
+        ADDED, BOTH, FETCHED, Host, Options, READ as DID_READ, RECEIVED, SENT, TRECEIVED, TSENT,
+        WROTE, buffer, domain, errno, failure, is_refused, until,
+    },
     raw::{File, refused as refused_with},
     threads::Sleeper,
+    ways::Way,
     without_cq::{READ, RECV, SEND, WRITE},
 };
 use kfi::{
@@ -26,8 +29,7 @@ use std::time::Duration;
 
 tests![
     an_error_entry_has_the_fields_of_its_operation,
-    a_truncated_receive_reports_tag_and_data_on_one_host,
-    a_truncated_receive_reports_tag_and_data_between_two_hosts,
+    a_truncated_receive_reports_tag_and_data: [OneHost, TwoHosts],
     a_truncated_receive_of_a_connection_has_data_or_no_flag,
     a_failure_without_room_wakes_every_waiter,
     a_failure_without_room_ends_a_wait_for_several_entries,
@@ -37,16 +39,6 @@ tests![
     each_operation_of_a_connection_that_ends_fails_once,
     a_released_buffer_is_reported_by_a_selective_cq,
 ];
-
-const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
-const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-const DID_READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
-const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
-const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
 
 /// There is no region with this key.
 const NOWHERE: Remote = Remote::new(0, 0xdead);
@@ -158,7 +150,7 @@ fn an_error_entry_has_the_fields_of_its_operation() {
             let alone = Alone::with(|cq| cq.entries(entries), |ep| ep, bind);
             if full {
                 alone.complete(1);
-                assert_eq!(errno(alone.try_complete(2)), Some(Errno::EAGAIN));
+                is_refused(alone.try_complete(2), Errno::EAGAIN);
             }
             (failing.run)(&alone, context);
             let entry = failure(&alone.cq);
@@ -187,64 +179,47 @@ fn is_truncated(entry: &ErrEntry, context: u64, flags: CompFlags, tag: u64, data
 
 /// tag "contains the tag that was included with the received message"; "If FI_REMOTE_CQ_DATA is
 /// set, this field will contain the completion data provided by the peer".
-fn truncated_receives() {
-    let (a, to_b, b, _) = pair();
-    let (long, into) = (b"too long.", buffer(4));
+fn a_truncated_receive_reports_tag_and_data(way: Way) {
+    let (a, to_b, b) = way.pair();
+    let (to_a, long, into) = (b.meet(&a), b"too long.", buffer(4));
     let data = 0x1234_5678_9abc_def0;
+    // The tag is the message's, not the receive's.
+    let plain = (Op::recv(&into), Op::inject(to_b, long).data(data));
+    let tagged = (
+        Op::trecv(&into, 0x10, 0xf),
+        Op::tinject(to_b, long, 0x17).data(data + 1),
+    );
     // The receive comes first, or the message.
     for early in [true, false] {
-        let post = |op: &Op<'_>| b.ep.post_one(op).expect("receive");
-        let receive = Op::recv(&into).context(1);
-        // The tag is the message's, not the receive's.
-        let treceive = Op::trecv(&into, 0x10, 0xf).context(2);
-        let send = || {
-            let op = Op::inject(to_b, long).data(data);
-            a.ep.post_one(&op).expect("inject");
-        };
-        let tsend = || {
-            let op = Op::tinject(to_b, long, 0x17).data(data + 1);
-            a.ep.post_one(&op).expect("tinject");
-        };
-        if early {
-            post(&receive);
-            send();
-        } else {
-            send();
-            std::thread::sleep(Duration::from_millis(50));
-            post(&receive);
+        for (context, (receive, send)) in (1..).zip([&plain, &tagged]) {
+            into.fill(0);
+            let receive = || b.ep.post_one(&receive.context(context)).expect("receive");
+            if early {
+                receive();
+            }
+            a.ep.post_one(send).expect("inject");
+            if !early {
+                std::thread::sleep(Duration::from_millis(50));
+                receive();
+            }
+            let entry = b.failure();
+            if context == 1 {
+                is_truncated(&entry, 1, RECEIVED, 0, data);
+            } else {
+                is_truncated(&entry, 2, TRECEIVED, 0x17, data + 1);
+            }
+            assert_eq!(entry.src_addr, to_a);
+            assert_eq!(into.to_vec(..), b"too ");
         }
-        is_truncated(&b.failure(), 1, RECEIVED, 0, data);
-        if early {
-            post(&treceive);
-            tsend();
-        } else {
-            tsend();
-            std::thread::sleep(Duration::from_millis(50));
-            post(&treceive);
-        }
-        is_truncated(&b.failure(), 2, TRECEIVED, 0x17, data + 1);
         b.expect_nothing();
     }
-}
-
-fn a_truncated_receive_reports_tag_and_data_on_one_host() {
-    truncated_receives();
-}
-
-fn a_truncated_receive_reports_tag_and_data_between_two_hosts() {
-    apart();
-    truncated_receives();
 }
 
 /// FI_REMOTE_CQ_DATA "indicates that remote CQ data is available as part of the completion"; "The
 /// data field is only valid if the FI_REMOTE_CQ_DATA completion flag is set". The message is
 /// refused as a whole, so its data need not be available.
 fn a_truncated_receive_of_a_connection_has_data_or_no_flag() {
-    let options = Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG,
-        ..Options::default()
-    };
+    let options = Options::of(EpType::Msg, Caps::MSG);
     let (a, b) = (Host::with(&options), Host::with(&options));
     connect(&a, &b);
     let into = buffer(4);
@@ -265,7 +240,7 @@ fn a_truncated_receive_of_a_connection_has_data_or_no_flag() {
 fn take_the_room(alone: &Alone, into: &Buffer) {
     let receive = Op::trecv(into, 77, 0).flags(OpFlags::COMPLETION);
     alone.ep.post_one(&receive.context(1)).expect("trecv");
-    assert_eq!(errno(alone.try_complete(2)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(2), Errno::EAGAIN);
     assert!(alone.read(1).is_empty());
 }
 
@@ -298,13 +273,13 @@ fn a_failure_without_room_wakes_every_waiter() {
     std::thread::sleep(Duration::from_millis(20));
     let write = Op::inject_write(alone.me, b"x", NOWHERE).context(9);
     alone.ep.post_one(&write).expect("write");
-    assert_eq!(errno(reader.end()), Some(Errno::KFI_EAVAIL));
+    is_refused(reader.end(), Errno::KFI_EAVAIL);
     assert!(poller.end());
     assert!(readable());
     assert_eq!(polls.poll(4).expect("poll"), [7]);
     assert_eq!(ring.errors(), 1);
     let mut entry = [Entry::default()];
-    assert_eq!(errno(alone.cq.read(&mut entry)), Some(Errno::KFI_EAVAIL));
+    is_refused(alone.cq.read(&mut entry), Errno::KFI_EAVAIL);
     assert_eq!(alone.read_error(), Some(9));
     assert!(!readable());
     assert_eq!(ring.errors(), 0);
@@ -326,14 +301,14 @@ fn a_failure_without_room_ends_a_wait_for_several_entries() {
         let receive = Op::trecv(&into, 77, 0).flags(OpFlags::COMPLETION);
         alone.ep.post_one(&receive.context(context)).expect("trecv");
     }
-    assert_eq!(errno(alone.try_complete(4)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(4), Errno::EAGAIN);
     let reader = {
         let cq = alone.cq.clone();
         Sleeper::asleep(move || cq.sread_cond(&mut [Entry::default(); 4], 4, Deadline::FOREVER))
     };
     let write = Op::inject_write(alone.me, b"x", NOWHERE).context(9);
     alone.ep.post_one(&write).expect("write");
-    assert_eq!(errno(reader.end()), Some(Errno::KFI_EAVAIL));
+    is_refused(reader.end(), Errno::KFI_EAVAIL);
     assert_eq!(alone.read_error(), Some(9));
     assert_eq!(alone.read(4), [0, 1]);
 }
@@ -346,7 +321,7 @@ fn errors_outlive_their_endpoint() {
     let receive = Op::trecv(&into, 77, 0).flags(OpFlags::COMPLETION);
     alone.ep.post_one(&receive.context(2)).expect("trecv");
     alone.complete(1);
-    assert_eq!(errno(alone.try_complete(3)), Some(Errno::EAGAIN));
+    is_refused(alone.try_complete(3), Errno::EAGAIN);
     for context in 10..13 {
         let write = Op::inject_write(alone.me, b"x", NOWHERE).context(context);
         alone.ep.post_one(&write).expect("write");
@@ -467,26 +442,15 @@ fn a_failure_without_room_signals_the_wait_set() {
 
 /// A connected endpoint with a selective CQ of one entry, and counters of its own operations.
 fn counted_connection() -> (Host, [Cntr; 4]) {
-    let caps = Caps::MSG | Caps::RMA | Caps::ATOMIC;
-    let (_, domain) = domain();
-    let cq = domain
-        .cq()
-        .entries(1)
-        .format(CqFormat::Tagged)
-        .wait(Wait::Queue)
-        .open()
-        .expect("cq");
-    let av = domain.av().open().expect("av");
-    let ep = domain.endpoint().ep_type(EpType::Msg).caps(caps).open();
-    let ep = ep.expect("endpoint");
-    ep.bind_cq(&cq, BOTH | CqBind::SELECTIVE).expect("bind cq");
-    let counters = [SEND, RECV, READ, WRITE].map(|kind| {
-        let cntr = domain.cntr().open().expect("cntr");
-        ep.bind_cntr(&cntr, KINDS[kind]).expect("bind cntr");
-        cntr
-    });
-    ep.enable().expect("enable");
-    (Host { domain, cq, av, ep }, counters)
+    let options = Options {
+        ep_type: EpType::Msg,
+        caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
+        bind: BOTH | CqBind::SELECTIVE,
+        cq_entries: 1,
+        ..Options::default()
+    };
+    let own = [SEND, RECV, READ, WRITE].map(|kind| KINDS[kind]);
+    Host::counting(&domain().1, &options, own)
 }
 
 /// An operation that fails is reported also if its success would not have been, and "will increment

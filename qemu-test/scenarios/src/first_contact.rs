@@ -6,10 +6,10 @@
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, SOON, buffer, netns_packets, pattern, until},
+    host::{Host, Options, READ, SOON, TSENT, WROTE, buffer, holding, netns_count, pattern, until},
     hosts::{Hosts, apart, sanitizing},
 };
-use kfi::{Buffer, CompFlags, Entry, Errno, Error, FiAddr, Mr, Op, OpFlags, PacketCounter, Remote};
+use kfi::{Buffer, Entry, Errno, Error, FiAddr, Mr, Op, OpFlags, PacketCounter, Remote};
 use std::time::Duration;
 
 tests![
@@ -18,10 +18,6 @@ tests![
     first_operations_complete_over_a_lossy_network => 300,
     first_operations_are_cancelled_or_complete => 300,
 ];
-
-const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
 
 /// Bytes of a long message.
 const LONG: usize = 20_000;
@@ -42,20 +38,11 @@ impl Scene {
     /// With these addresses of the hosts, if they are not the usual ones.
     fn new(count: usize, addrs: Option<[&str; 2]>) -> Self {
         let hosts = apart();
-        let many = Options {
-            rx_size: 1024,
-            cq_entries: 4096,
-            ..Options::default()
-        };
-        let few = Options {
-            tx_size: 8,
-            rx_size: 8,
-            cq_entries: 16,
-            ..Options::default()
-        };
+        let many = Options::sized(0, 1024, 4096);
+        let few = Options::sized(8, 8, 16);
         let addr = |host: usize| addrs.map(|addrs| addrs[host].parse().expect("an address"));
         let b = Host::at(&hosts.domain(1).1, &many, addr(1));
-        let memory = Buffer::from_bytes(&pattern(count * PART, 1)).expect("buffer");
+        let memory = holding(&pattern(count * PART, 1));
         let mr = open_region(&b, &memory, 1);
         let (_, domain) = hosts.domain(0);
         let newcomers = (0..count)
@@ -76,9 +63,7 @@ impl Scene {
 
     /// The number of requests that were answered with a cookie.
     fn cookies(&self) -> u64 {
-        self.hosts
-            .host(1)
-            .run(|| netns_packets().get(PacketCounter::CmUnproven))
+        netns_count(self.hosts.host(1), PacketCounter::CmUnproven)
     }
 
     fn part(&self, index: usize) -> Remote {
@@ -107,7 +92,7 @@ fn complete_once(scene: &Scene, netem: Option<&str>) {
         scene.hosts.network(netem);
     }
     let ours: Vec<Buffer> = (0..count)
-        .map(|index| Buffer::from_bytes(&pattern(LONG, 100 + index as u64)).expect("buffer"))
+        .map(|index| holding(&pattern(LONG, 100 + index as u64)))
         .collect();
     let theirs: Vec<[Buffer; 2]> = (0..count).map(|_| [buffer(LONG), buffer(8)]).collect();
     let is_message = |index: usize| !matches!(index % 5, 2 | 3);

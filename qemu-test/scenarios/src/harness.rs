@@ -26,19 +26,37 @@ pub(crate) struct Test {
     pub(crate) limit: u64,
 }
 
-/// Lists tests: `tests![name, name, slow => 300, ...]` makes `TESTS` of the file.
+/// The tests of a file. Those that one function has for several ways are together.
+pub(crate) type Group = &'static [&'static [Test]];
+
+/// Lists tests: `tests![name, slow => 300, ...]` makes `TESTS` of the file. An entry
+/// `name: [OneHost, TwoHosts => 300, ...]` is a function that takes a [`Way`](crate::ways::Way),
+/// and a test for each way, whose name ends as the way says.
 macro_rules! tests {
     (@limit) => { 60 };
     (@limit $limit:expr) => { $limit };
-    ($($name:ident $(=> $limit:expr)?),* $(,)?) => {
+    (@suffix) => { "" };
+    (@suffix OneHost) => { "_on_one_host" };
+    (@suffix TwoHosts) => { "_between_two_hosts" };
+    (@suffix Connection) => { "_of_a_connection" };
+    (@suffix Datagrams) => { "_of_datagrams" };
+    (@test $name:ident, [$($way:ident)?], $run:expr, [$($limit:expr)?]) => {
+        crate::harness::Test {
+            name: concat!(module_path!(), "::", stringify!($name), tests!(@suffix $($way)?)),
+            run: $run,
+            limit: tests!(@limit $($limit)?),
+        }
+    };
+    (@tests $name:ident [$($limit:expr)?]) => {
+        &[tests!(@test $name, [], $name, [$($limit)?])]
+    };
+    (@tests $name:ident : [$($way:ident $(=> $limit:expr)?),+ $(,)?] []) => {
+        &[$(tests!(@test $name, [$way], || $name(crate::ways::Way::$way), [$($limit)?])),+]
+    };
+    ($($name:ident $(: $ways:tt)? $(=> $limit:expr)?),* $(,)?) => {
         /// The tests of this group.
-        pub(crate) const TESTS: &[crate::harness::Test] = &[$(
-            crate::harness::Test {
-                name: concat!(module_path!(), "::", stringify!($name)),
-                run: $name,
-                limit: tests!(@limit $($limit)?),
-            }
-        ),*];
+        pub(crate) const TESTS: crate::harness::Group =
+            &[$(tests!(@tests $name $(: $ways)? [$($limit)?])),*];
     };
 }
 pub(crate) use tests;
@@ -51,7 +69,7 @@ fn short(test: &Test) -> &'static str {
 
 /// Runs the tests of `groups` that the command line selects, or one of the
 /// `roles` in which tests start other processes.
-pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCode {
+pub(crate) fn main(groups: &[Group], roles: &[(&str, fn())]) -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, name] = args.as_slice()
         && flag == "--role"
@@ -60,7 +78,7 @@ pub(crate) fn main(groups: &[&'static [Test]], roles: &[(&str, fn())]) -> ExitCo
         play();
         return ExitCode::SUCCESS;
     }
-    let all = groups.iter().flat_map(|group| group.iter());
+    let all = groups.iter().copied().flatten().copied().flatten();
     if let [flag, name, ..] = args.as_slice()
         && flag == "--one"
     {

@@ -1,12 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Common objects of tests: a link on the loopback interface, and a host with the usual objects.
 
+use crate::abi_threads::NetNs;
 use kfi::{
-    AuthKey, Av, AvKind, Buffer, Caps, Cntr, CompFlags, Cq, CqBind, CqFormat, Device, Domain,
-    Endpoint, Entry, EpType, Errno, Error, Fabric, FiAddr, OpFlags, PacketCounter, Packets,
-    PacketsOf, QpAddr, Stat, StatClass, StatValues, Wait, WaitSet,
+    Access, AuthKey, Av, AvKind, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat,
+    Device, Domain, Element, Endpoint, Entry, EpType, Errno, Error, Fabric, FiAddr, Mr, OpFlags,
+    PacketCounter, Packets, PacketsOf, QpAddr, SharedRx, Stat, StatClass, StatValues, Wait,
+    WaitSet,
 };
 use std::time::Duration;
+
+// Flags of completions.
+pub(crate) const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
+pub(crate) const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
+pub(crate) const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
+pub(crate) const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
+pub(crate) const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
+pub(crate) const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
+pub(crate) const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
+pub(crate) const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
+
+/// A CQ for both directions.
+pub(crate) const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
+
+/// All rights for peers.
+pub(crate) const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
 /// The name of the link that tests use.
 pub(crate) const LINK: &str = "lo0";
@@ -55,14 +73,41 @@ pub(crate) fn netns_packets() -> Packets {
     device.packets(PacketsOf::Netns).expect("packets")
 }
 
+/// One of those of this namespace.
+pub(crate) fn netns_count(netns: &NetNs, counter: PacketCounter) -> u64 {
+    netns.run(|| netns_packets().get(counter))
+}
+
 /// The error number of a result; `None` if it is no error, or one without a number.
 pub(crate) fn errno<T>(result: kfi::Result<T>) -> Option<Errno> {
     result.err().as_ref().and_then(Error::errno)
 }
 
+/// A result must be this error.
+#[track_caller]
+pub(crate) fn is_refused<T>(result: kfi::Result<T>, expected: Errno) {
+    assert_eq!(errno(result), Some(expected));
+}
+
 /// A buffer of this length in bytes, all zeros.
 pub(crate) fn buffer(len: usize) -> Buffer {
     Buffer::new(len).expect("buffer")
+}
+
+/// A buffer of these bytes.
+pub(crate) fn holding(bytes: &[u8]) -> Buffer {
+    Buffer::from_bytes(bytes).expect("buffer")
+}
+
+/// A buffer of these elements.
+pub(crate) fn buffer_of<T: Element>(elements: &[T]) -> Buffer {
+    Buffer::of(elements).expect("buffer")
+}
+
+/// A region with these rights and this key.
+pub(crate) fn register(domain: &Domain, buffer: &Buffer, access: Access, key: u64) -> Mr {
+    let region = domain.mr(buffer).access(access).requested_key(key);
+    region.open().expect("mr")
 }
 
 /// A domain, a wait set, and a counter that is its only member.
@@ -119,12 +164,34 @@ impl Default for Options {
                 | Caps::SOURCE
                 | Caps::DIRECTED_RECV,
             tx_op_flags: OpFlags::empty(),
-            bind: CqBind::TRANSMIT | CqBind::RECV,
+            bind: BOTH,
             cq_entries: 256,
             tx_size: 0,
             rx_size: 0,
             buffered: 0,
             auth_key: AuthKey::NONE,
+        }
+    }
+}
+
+impl Options {
+    /// The usual options with this type and these capabilities.
+    pub(crate) fn of(ep_type: EpType, caps: Caps) -> Self {
+        Self {
+            ep_type,
+            caps,
+            ..Self::default()
+        }
+    }
+
+    /// The usual options with queues of these sizes (0: the module's choice) and so many entries of
+    /// the CQ.
+    pub(crate) fn sized(tx_size: u32, rx_size: u32, cq_entries: u32) -> Self {
+        Self {
+            tx_size,
+            rx_size,
+            cq_entries,
+            ..Self::default()
         }
     }
 }
@@ -198,6 +265,34 @@ impl Host {
         }
     }
 
+    /// A host on `domain` whose endpoint has a counter for each of these kinds of operations.
+    pub(crate) fn counting<const N: usize>(
+        domain: &Domain,
+        options: &Options,
+        kinds: [CntrBind; N],
+    ) -> (Self, [Cntr; N]) {
+        let cntrs = kinds.map(|_| domain.cntr().wait(Wait::Queue).open().expect("cntr"));
+        let host = Self::prepared(domain, options, None, |ep| {
+            for (cntr, kind) in cntrs.iter().zip(kinds) {
+                ep.bind_cntr(cntr, kind).expect("bind cntr");
+            }
+        });
+        (host, cntrs)
+    }
+
+    /// An endpoint that uses this shared receive context, and the CQ and the AV of this host.
+    pub(crate) fn sharing(&self, srx: &SharedRx, ep_type: EpType, caps: Caps) -> Endpoint {
+        let ep = self.domain.endpoint().ep_type(ep_type).caps(caps);
+        let ep = ep.shared_rx().open().expect("endpoint");
+        ep.bind_srx(srx).expect("bind srx");
+        ep.bind_cq(&self.cq, BOTH).expect("bind cq");
+        if ep_type != EpType::Msg {
+            ep.bind_av(&self.av).expect("bind av");
+        }
+        ep.enable().expect("enable");
+        ep
+    }
+
     /// Adds the address of `other` to the AV; returns its `kfi_addr_t`.
     pub(crate) fn meet(&self, other: &Host) -> FiAddr {
         self.av
@@ -241,32 +336,58 @@ impl Host {
         failure(&self.cq)
     }
 
-    /// The next completion, which must come soon and be a success. A sanitizing kernel takes longer
-    /// for long messages.
+    /// The error entry that must come soon, with this context and this error.
+    #[track_caller]
+    pub(crate) fn fails(&self, context: u64, err: Errno) -> kfi::ErrEntry {
+        fails(&self.cq, context, err)
+    }
+
+    /// The next completion, which must come soon and be a success.
+    #[track_caller]
     pub(crate) fn completion(&self) -> Entry {
-        self.cq
-            .next(SOON * 5)
-            .expect("completion")
-            .expect("a completion within the time")
+        completion(&self.cq)
     }
 
     /// The next completion, which must have exactly these flags and this context.
+    #[track_caller]
     pub(crate) fn expect(&self, flags: CompFlags, context: u64) -> Entry {
-        let entry = self.completion();
-        assert_eq!(entry.flags, flags, "flags of {entry:?}");
-        assert_eq!(entry.op_context, context, "context of {entry:?}");
-        // fi_cq(3): the length is for receives.
-        if !flags.contains(CompFlags::RECV) {
-            assert_eq!(entry.len, 0, "length of {entry:?}");
-        }
-        entry
+        expect(&self.cq, flags, context)
     }
 
     /// The queue must be empty.
+    #[track_caller]
     pub(crate) fn expect_nothing(&self) {
-        let mut entries = [Entry::default()];
-        assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
+        expect_nothing(&self.cq);
     }
+}
+
+/// The next completion of `cq`, which must come soon and be a success. A sanitizing kernel takes
+/// longer for long messages.
+#[track_caller]
+fn completion(cq: &Cq) -> Entry {
+    cq.next(SOON * 5)
+        .expect("completion")
+        .expect("a completion within the time")
+}
+
+/// The next completion of `cq`, which must have exactly these flags and this context.
+#[track_caller]
+pub(crate) fn expect(cq: &Cq, flags: CompFlags, context: u64) -> Entry {
+    let entry = completion(cq);
+    assert_eq!(entry.flags, flags, "flags of {entry:?}");
+    assert_eq!(entry.op_context, context, "context of {entry:?}");
+    // fi_cq(3): the length is for receives.
+    if !flags.contains(CompFlags::RECV) {
+        assert_eq!(entry.len, 0, "length of {entry:?}");
+    }
+    entry
+}
+
+/// `cq` must be empty.
+#[track_caller]
+pub(crate) fn expect_nothing(cq: &Cq) {
+    let mut entries = [Entry::default()];
+    assert_eq!(cq.read(&mut entries).expect("read"), 0, "{entries:?}");
 }
 
 /// The address of an endpoint's QP, and the PSN of its first packet.
@@ -288,6 +409,19 @@ pub(crate) fn pair_with(options: &Options) -> (Host, FiAddr, Host, FiAddr) {
     (a, to_b, b, to_a)
 }
 
+/// Sends a message of `len` bytes from `a` to `b`, whose receive comes first.
+#[track_caller]
+pub(crate) fn exchange(a: &Host, to_b: FiAddr, b: &Host, len: usize) {
+    let bytes = pattern(len, len as u64);
+    let (from, into) = (holding(&bytes), buffer(len.max(1)));
+    b.ep.recv(&into, 2).expect("recv");
+    a.ep.send(to_b, &from, 1).expect("send");
+    let entry = b.expect(RECEIVED, 2);
+    assert_eq!(entry.len as usize, len);
+    assert!(into.to_vec(..len) == bytes, "length {len}");
+    a.expect(SENT, 1);
+}
+
 /// `len` bytes that differ from each other and with `seed`.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -307,6 +441,31 @@ pub(crate) fn failure(cq: &Cq) -> kfi::ErrEntry {
     match cq.next(SOON) {
         Err(kfi::Error::Completion(entry)) => *entry,
         other => panic!("no failure: {other:?}"),
+    }
+}
+
+/// The error entry of `cq` that must come soon, with this context and this error.
+#[track_caller]
+pub(crate) fn fails(cq: &Cq, context: u64, err: Errno) -> kfi::ErrEntry {
+    let entry = failure(cq);
+    assert_eq!((entry.err, entry.op_context), (err, context), "{entry:?}");
+    entry
+}
+
+/// The result of a search, or of a receive with its context: `None` if there is no message.
+#[track_caller]
+pub(crate) fn found(cq: &Cq, context: u64) -> Option<Entry> {
+    match cq.next(SOON) {
+        Ok(entry) => {
+            let entry = entry.expect("an entry");
+            assert_eq!(entry.op_context, context, "{entry:?}");
+            Some(entry)
+        }
+        Err(Error::Completion(entry)) => {
+            assert_eq!((entry.err, entry.op_context), (Errno::ENOMSG, context));
+            None
+        }
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -53,12 +53,11 @@ mod victims;
 
 use crate::{
     harness::tests,
-    host::{Host, Options, link_count, netns_packets, until},
-    networks::{Wire, dgram, exchange},
+    host::{Host, Options, RECEIVED, buffer, exchange, link_count, netns_count, register, until},
+    networks::{Wire, dgram},
+    raw::ip,
 };
-use kfi::{
-    Access, Buffer, CompFlags, Device, Errno, FiAddr, PacketCounter, PacketsOf, QpState, StatClass,
-};
+use kfi::{Access, Buffer, Device, Errno, FiAddr, PacketCounter, PacketsOf, QpState, StatClass};
 use kfi_core::rdm::service_id;
 use kfi_roce::{
     headers::{Aeth, Bth, Deth, Headers, Qpn, Reth, SendEnd, Syndrome},
@@ -130,7 +129,25 @@ impl Scene {
 
     /// A packet counter of `b`'s namespace.
     fn count_unassigned(&self, counter: PacketCounter) -> u64 {
-        self.wire.b.run(|| netns_packets().get(counter))
+        netns_count(&self.wire.b, counter)
+    }
+
+    /// Sends a packet, which `b` counts here, once.
+    #[track_caller]
+    fn counts_unassigned(&self, counter: PacketCounter, send: impl FnOnce()) {
+        let before = self.count_unassigned(counter);
+        send();
+        until(counter.name(), || {
+            self.count_unassigned(counter) == before + 1
+        });
+    }
+
+    /// Sends a packet to `b`'s endpoint, which counts it here, once.
+    #[track_caller]
+    fn counts(&self, counter: PacketCounter, packet: &[u8]) {
+        let before = self.count(counter);
+        self.attacker.send(packet);
+        until(counter.name(), || self.count(counter) == before + 1);
     }
 
     /// The number of `b`'s QP.
@@ -146,8 +163,8 @@ impl Scene {
     /// A message shows that the connection works.
     #[track_caller]
     fn is_unharmed(&self) {
-        exchange(&self.a, &self.b, 5000);
-        exchange(&self.b, &self.a, 100);
+        exchange(&self.a, PEER, &self.b, 5000);
+        exchange(&self.b, PEER, &self.a, 100);
     }
 }
 
@@ -169,6 +186,9 @@ fn malformed_packets_are_dropped() {
         bytes
     };
     let socket = scene.wire.a.run(|| UdpSocket::bind((A, 0)).expect("bind"));
+    let send = |bytes: &[u8]| {
+        socket.send_to(bytes, (B, UDP_PORT)).expect("send");
+    };
     for (bytes, counter) in [
         (Vec::new(), PacketCounter::DropShort),
         (good[..8].to_vec(), PacketCounter::DropShort),
@@ -183,44 +203,25 @@ fn malformed_packets_are_dropped() {
             PacketCounter::DropPad,
         ),
     ] {
-        let before = scene.count_unassigned(counter);
-        socket.send_to(&bytes, (B, UDP_PORT)).expect("send");
-        until(counter.name(), || {
-            scene.count_unassigned(counter) == before + 1
-        });
+        scene.counts_unassigned(counter, || send(&bytes));
     }
     // Longer than any path MTU.
-    let before = scene.count_unassigned(PacketCounter::DropTooLong);
     let long = [&good[..12], &[0; 8000]].concat();
-    scene
-        .wire
-        .a
-        .run(|| crate::raw::ip("link set veth0 mtu 9000"));
-    scene
-        .wire
-        .b
-        .run(|| crate::raw::ip("link set veth0 mtu 9000"));
-    socket.send_to(&long, (B, UDP_PORT)).expect("send");
-    until("drop_too_long", || {
-        scene.count_unassigned(PacketCounter::DropTooLong) == before + 1
-    });
+    for netns in [&scene.wire.a, &scene.wire.b] {
+        netns.run(|| ip("link set veth0 mtu 9000"));
+    }
+    scene.counts_unassigned(PacketCounter::DropTooLong, || send(&long));
     scene.is_unharmed();
 }
 
 fn packets_to_unknown_qps_are_dropped() {
     let scene = Scene::new();
-    let before = scene.count_unassigned(PacketCounter::DropNoQp);
     let own = scene.qpn().get();
-    for (number, qpn) in [0, 2, own ^ 1, own ^ (1 << 23), 0xff_ffff]
-        .into_iter()
-        .enumerate()
-    {
+    for qpn in [0, 2, own ^ 1, own ^ (1 << 23), 0xff_ffff] {
         let bth = Bth::new(Qpn::new(qpn), Psn::new(0));
         let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 8);
-        scene.attacker.send(&whole(A, &packet, &[0; 8]));
-        until("drop_no_qp", || {
-            scene.count_unassigned(PacketCounter::DropNoQp) == before + number as u64 + 1
-        });
+        let packet = whole(A, &packet, &[0; 8]);
+        scene.counts_unassigned(PacketCounter::DropNoQp, || scene.attacker.send(&packet));
     }
     scene.is_unharmed();
 }
@@ -228,12 +229,8 @@ fn packets_to_unknown_qps_are_dropped() {
 fn packets_of_other_hosts_are_dropped() {
     let scene = Scene::new();
     let packet = send_only(&scene, scene.psn(PACKETS));
-    scene
-        .attacker
-        .send(&whole(Ipv4Addr::new(192, 0, 2, 77), &packet, &[9; 8]));
-    until("drop_source", || {
-        scene.count(PacketCounter::DropSource) == 1
-    });
+    let packet = whole(Ipv4Addr::new(192, 0, 2, 77), &packet, &[9; 8]);
+    scene.counts(PacketCounter::DropSource, &packet);
     // Of the peer, and of another service.
     let deth = Deth {
         qkey: 0,
@@ -241,31 +238,18 @@ fn packets_of_other_hosts_are_dropped() {
     };
     let bth = Bth::new(scene.qpn(), scene.psn(PACKETS));
     let packet = Packet::new(bth, Headers::Datagram(deth, None), 8);
-    scene.attacker.send(&whole(A, &packet, &[9; 8]));
-    until("drop_service", || {
-        scene.count(PacketCounter::DropService) == 1
-    });
+    scene.counts(PacketCounter::DropService, &whole(A, &packet, &[9; 8]));
     scene.is_unharmed();
 }
 
 fn packets_with_a_wrong_icrc_are_dropped() {
     let scene = Scene::new();
     let good = whole(A, &send_only(&scene, scene.psn(PACKETS)), &[9; 8]);
-    let begin = IPV4_LEN + UDP_LEN;
-    let bits = [
-        begin + 11,
-        begin + 12,
-        good.len() - 5,
-        good.len() - 4,
-        good.len() - 1,
-    ];
-    for (number, at) in bits.into_iter().enumerate() {
+    let (begin, end) = (IPV4_LEN + UDP_LEN, good.len());
+    for at in [begin + 11, begin + 12, end - 5, end - 4, end - 1] {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
-        scene.attacker.send(&bad);
-        until("drop_icrc", || {
-            scene.count(PacketCounter::DropIcrc) == number as u64 + 1
-        });
+        scene.counts(PacketCounter::DropIcrc, &bad);
     }
     scene.is_unharmed();
 }
@@ -273,14 +257,10 @@ fn packets_with_a_wrong_icrc_are_dropped() {
 fn packets_with_wrong_sequence_numbers_are_not_executed() {
     let scene = Scene::new();
     // An old PSN: acknowledged again, and not executed.
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     scene.b.ep.recv(&into, 5).expect("recv");
-    let before = scene.count(PacketCounter::Duplicates);
     let packet = send_only(&scene, scene.psn(0));
-    scene.attacker.send(&whole(A, &packet, &[9; 8]));
-    until("duplicates", || {
-        scene.count(PacketCounter::Duplicates) == before + 1
-    });
+    scene.counts(PacketCounter::Duplicates, &whole(A, &packet, &[9; 8]));
     // A PSN behind the next one.
     let before = scene.count(PacketCounter::OutOfSequence);
     for ahead in [3, 1000, 0xff00] {
@@ -307,21 +287,15 @@ fn packets_with_wrong_sequence_numbers_are_not_executed() {
 
 fn responses_without_a_request_are_ignored() {
     let scene = Scene::new();
-    let before = scene.count(PacketCounter::Strays);
     let ack = Aeth {
         syndrome: Syndrome::ACK,
         msn: Psn::new(77),
     };
     // Acknowledgements of packets that were never sent.
     let bth = Bth::new(scene.qpn(), Psn::new(scene.b.qp().1).add(5000));
-    let packets = [Headers::Acknowledge(ack), Headers::ReadResponseOnly(ack)];
-    for (number, headers) in packets.into_iter().enumerate() {
-        scene
-            .attacker
-            .send(&whole(A, &Packet::new(bth, headers, 0), &[]));
-        until("strays", || {
-            scene.count(PacketCounter::Strays) == before + number as u64 + 1
-        });
+    for headers in [Headers::Acknowledge(ack), Headers::ReadResponseOnly(ack)] {
+        let packet = whole(A, &Packet::new(bth, headers, 0), &[]);
+        scene.counts(PacketCounter::Strays, &packet);
     }
     scene.is_unharmed();
 }
@@ -329,16 +303,9 @@ fn responses_without_a_request_are_ignored() {
 /// Writes `len` bytes under `key` with the peer's address, and with the length `said` in the RETH.
 fn write_as_peer(key: u32, claimed: u32, len: usize) -> (Scene, Buffer) {
     let scene = Scene::new();
-    let memory = Buffer::new(64).expect("buffer");
-    let region = scene
-        .b
-        .domain
-        .mr(&memory)
-        .access(Access::REMOTE_WRITE)
-        .requested_key(0x1234)
-        .open()
-        .expect("mr");
-    let into = Buffer::new(8).expect("buffer");
+    let memory = buffer(64);
+    let region = register(&scene.b.domain, &memory, Access::REMOTE_WRITE, 0x1234);
+    let into = buffer(8);
     scene.b.ep.recv(&into, 5).expect("recv");
     let reth = Reth {
         va: 0,
@@ -349,8 +316,7 @@ fn write_as_peer(key: u32, claimed: u32, len: usize) -> (Scene, Buffer) {
     let packet = Packet::new(bth, Headers::WriteOnly(reth, None), len);
     scene.attacker.send(&whole(A, &packet, &vec![9; len]));
     // An attacker that knows the peer's QPN and PSN can end its connection, but not more.
-    let entry = scene.b.failure();
-    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 5));
+    scene.b.fails(5, Errno::ECANCELED);
     assert_eq!(scene.b.ep.qp().expect("qp").state, QpState::Error);
     assert_eq!(memory.to_vec(..), [0; 64]);
     drop(region);
@@ -393,7 +359,7 @@ fn a_datagram_with_another_qkey_is_dropped() {
     let wire = Wire::new();
     let attacker = RawSocket::new(&wire.a);
     let host = Wire::host(&wire.b, &dgram());
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     host.ep.recv(&into, 5).expect("recv");
     let count = |counter| wire.b.run(|| link_count(counter));
     let send = |qkey| attacker.send(&datagram(&host, qkey, 8));
@@ -406,7 +372,7 @@ fn a_datagram_with_another_qkey_is_dropped() {
     host.expect_nothing();
     // Any sender may use the right one.
     send(QKEY);
-    host.expect(CompFlags::MSG | CompFlags::RECV, 5);
+    host.expect(RECEIVED, 5);
     send(QKEY);
     until("drop_no_receive", || {
         count(PacketCounter::DropNoReceive) == 1
@@ -415,7 +381,7 @@ fn a_datagram_with_another_qkey_is_dropped() {
 
 /// Messages of 4 KiB that arrive within a second, one after the other.
 fn rate(a: &Host, b: &Host) -> u64 {
-    let (from, into) = (Buffer::new(4096).unwrap(), Buffer::new(4096).unwrap());
+    let (from, into) = (buffer(4096), buffer(4096));
     let begin = Instant::now();
     let mut count = 0;
     while begin.elapsed() < Duration::from_secs(1) {
@@ -480,7 +446,7 @@ fn rejected_requests_leave_room() {
     let attacker = RawSocket::new(&wire.a);
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
-    let rejections = || wire.a.run(|| netns_packets().get(PacketCounter::RxPackets));
+    let rejections = || netns_count(&wire.a, PacketCounter::RxPackets);
     for first in (0..REJECTED).step_by(BURST as usize) {
         for number in first..first + BURST {
             attacker.send(&bad_request(A, number, port));
@@ -491,14 +457,8 @@ fn rejected_requests_leave_room() {
         });
     }
     let a = Wire::host(&wire.a, &Options::default());
-    let to_b = a.meet(&b);
-    let bytes = Buffer::from_bytes(&[7; 64]).expect("buffer");
-    let into = Buffer::new(64).expect("buffer");
-    b.ep.recv(&into, 2).expect("recv");
-    a.ep.send(to_b, &bytes, 1).expect("send");
-    a.expect(CompFlags::MSG | CompFlags::SEND, 1);
-    b.expect(CompFlags::MSG | CompFlags::RECV, 2);
-    let refused = wire.b.run(|| netns_packets().get(PacketCounter::CmNoRoom));
+    exchange(&a, a.meet(&b), &b, 64);
+    let refused = netns_count(&wire.b, PacketCounter::CmNoRoom);
     assert_eq!(refused, 0);
 }
 
@@ -509,7 +469,7 @@ fn requests_from_a_broadcast_address() {
     let attacker = RawSocket::new(&wire.a);
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
-    let dropped = || wire.b.run(|| netns_packets().get(PacketCounter::DropCm));
+    let dropped = || netns_count(&wire.b, PacketCounter::DropCm);
     let before = dropped();
     // To the endpoint, and to no QP.
     for (number, port) in [port, port ^ 1, port].into_iter().enumerate() {

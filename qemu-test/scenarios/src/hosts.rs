@@ -10,92 +10,62 @@ pub(crate) mod peers;
 
 use crate::{
     abi_threads::NetNs,
-    harness::{Test, tests},
-    host::{Host, domain_on, pattern},
+    harness::{Group, tests},
+    host::{Host, TRECEIVED, TSENT, buffer, domain_on, holding, pattern},
     raw::{ip, program},
 };
-use kfi::{Buffer, CompFlags, Device, Domain, Errno, FiAddr};
+use kfi::{Device, Domain, FiAddr};
 use std::sync::{
     OnceLock,
     atomic::{AtomicUsize, Ordering},
 };
 
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
-const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
+/// The groups of the tests that run again.
+const GROUPS: &[Group] = &[
+    crate::messages::TESTS,
+    crate::transfers::TESTS,
+    crate::rma::TESTS,
+    crate::capabilities::TESTS,
+    crate::counting::TESTS,
+    crate::scalable::TESTS,
+    crate::shared_contexts::TESTS,
+    crate::triggered::TESTS,
+    crate::deferred::TESTS,
+    crate::deferred_counters::TESTS,
+    crate::deferred_room::TESTS,
+];
 
-/// Tests of other groups.
-macro_rules! as_on_one_host {
-    ($($group:ident: $($name:ident),+;)*) => {
-        $($(
-            fn $name() {
-                apart();
-                run(crate::$group::TESTS, stringify!($name));
-            }
-        )+)*
+/// Runs the test with this name with its endpoints apart.
+fn again(name: &str) {
+    apart();
+    let all = GROUPS.iter().copied().flatten().copied().flatten();
+    let mut found = all.filter(|test| test.name.rsplit("::").next() == Some(name));
+    let test = found.next().expect("the test is there");
+    assert!(found.next().is_none(), "two groups have it");
+    (test.run)();
+}
+
+/// Lists tests of other groups as `tests!` does those of this one.
+macro_rules! again {
+    ($($name:ident $(=> $limit:expr)?),* $(,)?) => {
+        /// The tests that run again.
+        pub(crate) const TESTS: Group =
+            &[&[$(tests!(@test $name, [], || again(stringify!($name)), [$($limit)?])),*]];
     };
 }
 
-as_on_one_host! {
-    messages: a_posted_receive_gets_the_message, a_message_waits_for_its_receive,
-        sizes_from_nothing_to_16_mib, a_tag_selects_its_receive, order_is_kept,
-        injected_bytes_can_be_reused_at_once, remote_cq_data_arrive_with_a_message,
-        truncation_reports_the_lost_length, a_large_message_waits_with_its_sender,
-        delivery_complete_waits_for_the_receive, cancelled_receives_complete_with_an_error,
-        multi_receive_is_released_once;
-    transfers: lists_of_256_pieces, lists_with_empty_pieces, completion_levels_are_kept;
-    rma: writes_and_reads_arrive, data_of_a_write_reaches_the_peers_cq, pieces_on_both_sides,
-        a_region_saves_pinning;
-    capabilities: a_directed_receive_takes_messages_of_its_source_only,
-        without_the_capability_a_source_is_ignored;
-    counting: a_search_counts_nothing;
-    scalable: each_context_has_an_address, the_source_is_the_scalable_endpoint,
-        a_receive_names_a_scalable_endpoint, memory_is_accessed_through_each_context,
-        contexts_that_do_not_exist_are_not_reached,
-        contexts_have_the_key_of_their_scalable_endpoint;
-    shared_contexts: the_oldest_shared_receive_takes_a_message, messages_wait_for_a_shared_receive,
-        an_endpoint_closes_and_shared_receives_stay,
-        a_shared_buffer_takes_messages_of_all_endpoints,
-        a_peer_sends_much_to_shared_receives, connections_share_receives,
-        datagram_endpoints_share_receives, transmits_share_room;
-    triggered: operations_start_when_due_of_a_connection, operations_start_when_due_of_datagrams;
-    deferred: a_message_is_sent_when_due_of_a_connection, a_message_is_sent_when_due_of_datagrams,
-        a_receive_is_posted_when_due_of_a_connection, a_receive_is_posted_when_due_of_datagrams,
-        a_region_is_written_and_read_when_due_of_a_connection;
-    deferred_counters: deferred_work_is_silent_at_its_endpoint_of_a_connection,
-        deferred_work_is_silent_at_its_endpoint_of_datagrams;
-    deferred_room: waiting_work_takes_no_room_of_a_connection,
-        waiting_work_takes_no_room_of_datagrams, started_receives_wait_for_room_of_a_connection,
-        work_for_a_peer_that_has_closed_fails_of_a_connection,
-        work_of_a_connection_that_was_shut_down_fails;
-}
-
-tests![
-    a_posted_receive_gets_the_message,
-    a_message_waits_for_its_receive,
-    sizes_from_nothing_to_16_mib => 600,
+again![
     a_tag_selects_its_receive,
-    order_is_kept,
-    injected_bytes_can_be_reused_at_once,
-    remote_cq_data_arrive_with_a_message,
-    truncation_reports_the_lost_length,
-    a_large_message_waits_with_its_sender,
-    delivery_complete_waits_for_the_receive,
-    cancelled_receives_complete_with_an_error,
     multi_receive_is_released_once,
     lists_of_256_pieces,
     lists_with_empty_pieces,
     completion_levels_are_kept,
-    writes_and_reads_arrive,
-    data_of_a_write_reaches_the_peers_cq,
     pieces_on_both_sides,
     a_region_saves_pinning,
     a_directed_receive_takes_messages_of_its_source_only,
     without_the_capability_a_source_is_ignored,
     a_search_counts_nothing,
+    an_operation_counts_once_at_its_target,
     each_context_has_an_address,
     the_source_is_the_scalable_endpoint,
     a_receive_names_a_scalable_endpoint,
@@ -196,34 +166,17 @@ pub(crate) fn next_domain() -> Option<(kfi::Fabric, Domain)> {
     Some(hosts.domain(hosts.turn.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// Runs a test of another group.
-fn run(group: &[Test], name: &str) {
-    let test = group
-        .iter()
-        .find(|test| test.name.rsplit("::").next() == Some(name))
-        .expect("the test is there");
-    (test.run)();
-}
-
 /// Sends a message of `len` bytes from `a` to `b`.
 #[track_caller]
 fn exchange(a: &Host, to_b: FiAddr, b: &Host, len: usize) {
     let bytes = pattern(len, len as u64);
-    let from = Buffer::from_bytes(if len == 0 { b"-" } else { &bytes }).expect("buffer");
-    let into = Buffer::new(len.max(1)).expect("buffer");
+    let (from, into) = (holding(&bytes), buffer(len.max(1)));
     b.ep.trecv(&into, 7, 0, 2).expect("trecv");
-    a.ep.tsend(to_b, from.slice(..len), 7, 1).expect("tsend");
+    a.ep.tsend(to_b, &from, 7, 1).expect("tsend");
     let entry = b.expect(TRECEIVED, 2);
     assert_eq!(entry.len as usize, len);
     assert!(into.to_vec(..len) == bytes, "length {len}");
     a.expect(TSENT, 1);
-}
-
-/// The error entry of an operation, which must be this one.
-#[track_caller]
-fn fails(host: &Host, context: u64, errno: Errno) {
-    let entry = host.failure();
-    assert_eq!((entry.err, entry.op_context), (errno, context), "{entry:?}");
 }
 
 /// Whether the kernel checks for its own faults, which makes it ten times slower, and long

@@ -9,14 +9,15 @@ pub(crate) mod many;
 
 use crate::{
     abi_threads::NetNs,
+    connected::connect,
     harness::tests,
-    host::{Host, Options, SOON, domain_on, errno, pattern, until},
+    host::{
+        Host, Options, RECEIVED, REMOTE, SENT, SOON, buffer, domain_on, errno, exchange,
+        is_refused, register, until,
+    },
     raw::{ip, ip_batch},
 };
-use kfi::{
-    Access, Buffer, Caps, CompFlags, Device, EpType, Errno, Error, FiAddr, LinkState, QpOption,
-    QpState,
-};
+use kfi::{Buffer, Caps, Device, EpType, Errno, Error, FiAddr, LinkState, QpOption, QpState};
 use std::{
     net::IpAddr,
     sync::{
@@ -25,9 +26,6 @@ use std::{
     },
     time::Duration,
 };
-
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
 
 /// Ignored by connected endpoints.
 const PEER: FiAddr = FiAddr::UNSPEC;
@@ -95,51 +93,53 @@ impl Wire {
         })
     }
 
-    /// A connected endpoint in each; they give up after seven seconds.
-    pub(crate) fn pair(&self) -> (Host, Host) {
-        self.pair_with_mtu(0)
+    /// Adds or deletes the address of the first host (1) or the second (2).
+    fn address(&self, what: &str, number: u32) {
+        let netns = [&self.a, &self.b][number as usize - 1];
+        netns.run(|| ip(&format!("address {what} 192.0.2.{number}/24 dev veth0")));
     }
 
-    /// The same, with a path MTU: both ends must have the same one.
-    fn pair_with_mtu(&self, mtu: u64) -> (Host, Host) {
+    /// A connected endpoint in each; they give up after seven seconds.
+    pub(crate) fn pair(&self) -> (Host, Host) {
+        self.pair_with(16, 0)
+    }
+
+    /// The same, but they give up after two seconds.
+    fn impatient(&self) -> (Host, Host) {
+        self.pair_with(14, 0)
+    }
+
+    /// With this ACK timeout and this path MTU: both ends must have the same one.
+    fn pair_with(&self, timeout: u64, mtu: u64) -> (Host, Host) {
         let (a, b) = (Self::host(&self.a, &msg()), Self::host(&self.b, &msg()));
-        for host in [&a, &b] {
-            for (option, value) in [(QpOption::Timeout, 16), (QpOption::PathMtu, mtu)] {
-                host.ep.set_qp_option(option, value).expect("option");
-            }
-        }
-        let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
-        a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
-        b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
+        connect_with(&a, &b, timeout, mtu);
         (a, b)
     }
 }
 
-pub(crate) fn msg() -> Options {
-    Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG | Caps::RMA,
-        ..Options::default()
+/// Connects two hosts, with this ACK timeout and this path MTU.
+pub(crate) fn connect_with(a: &Host, b: &Host, timeout: u64, mtu: u64) {
+    for host in [a, b] {
+        for (option, value) in [(QpOption::Timeout, timeout), (QpOption::PathMtu, mtu)] {
+            host.ep.set_qp_option(option, value).expect("option");
+        }
     }
+    connect(a, b);
+}
+
+pub(crate) fn msg() -> Options {
+    Options::of(EpType::Msg, Caps::MSG | Caps::RMA)
 }
 
 pub(crate) fn dgram() -> Options {
-    Options {
-        ep_type: EpType::Dgram,
-        caps: Caps::MSG,
-        ..Options::default()
-    }
+    Options::of(EpType::Dgram, Caps::MSG)
 }
 
-pub(crate) fn exchange(a: &Host, b: &Host, len: usize) {
-    let bytes = pattern(len, len as u64);
-    let from = Buffer::from_bytes(&bytes).expect("buffer");
-    let into = Buffer::new(len).expect("buffer");
-    b.ep.recv(&into, 2).expect("recv");
-    a.ep.send(PEER, &from, 1).expect("send");
-    assert_eq!(b.expect(RECEIVED, 2).len as usize, len);
-    assert!(into.to_vec(..) == bytes, "length {len}");
-    a.expect(SENT, 1);
+/// Two connected hosts, and a buffer of `len` bytes.
+fn scene(len: usize) -> (Wire, Host, Host, Buffer) {
+    let wire = Wire::new();
+    let (a, b) = wire.pair();
+    (wire, a, b, buffer(len))
 }
 
 /// Posts a receive at `b` and a message to it at `a`.
@@ -164,8 +164,7 @@ fn ended_with(a: &Host, errno: Errno) {
         match a.ep.send(PEER, &buffer, 3) {
             Err(error) => break error.errno(),
             Ok(()) => {
-                let entry = a.failure();
-                assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 3));
+                a.fails(3, Errno::ECANCELED);
             }
         }
     };
@@ -179,16 +178,14 @@ fn messages_pass_between_namespaces() {
     let wire = Wire::new();
     let (a, b) = wire.pair();
     for len in [1, 1024, 1025, 100_000, 1 << 20] {
-        exchange(&a, &b, len);
-        exchange(&b, &a, len);
+        exchange(&a, PEER, &b, len);
+        exchange(&b, PEER, &a, len);
     }
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(1024));
 }
 
 fn operations_survive_a_short_down_time() {
-    let wire = Wire::new();
-    let (a, b) = wire.pair();
-    let buffer = Buffer::new(100_000).expect("buffer");
+    let (wire, a, b, buffer) = scene(100_000);
     wire.b.run(|| ip("link set veth0 down"));
     b.ep.recv(&buffer, 2).expect("recv");
     a.ep.send(PEER, &buffer, 1).expect("send");
@@ -197,29 +194,27 @@ fn operations_survive_a_short_down_time() {
     wire.b.run(|| ip("link set veth0 up"));
     b.expect(RECEIVED, 2);
     a.expect(SENT, 1);
-    exchange(&b, &a, 10);
+    exchange(&b, PEER, &a, 10);
 }
 
 fn operations_fail_if_the_interface_stays_down() {
     let wire = Wire::new();
-    let (a, b) = wire.pair();
+    let (a, b) = wire.impatient();
     let buffer = Buffer::new(8).expect("buffer");
     wire.b.run(|| ip("link set veth0 down"));
     begin(&a, &b, &buffer);
     given_up(&a);
     // The other end was not informed.
     assert_eq!(b.ep.qp().expect("qp").state, QpState::Rts);
-    assert_eq!(errno(b.ep.send(PEER, &buffer, 1)), Some(Errno::ENETDOWN));
+    is_refused(b.ep.send(PEER, &buffer, 1), Errno::ENETDOWN);
 }
 
 fn posts_fail_while_the_own_interface_is_down() {
-    let wire = Wire::new();
-    let (a, b) = wire.pair();
-    let buffer = Buffer::new(8).expect("buffer");
+    let (wire, a, b, buffer) = scene(8);
     // It waits for a receive when the interface goes down.
     a.ep.send(PEER, &buffer, 1).expect("send");
     wire.a.run(|| ip("link set veth0 down"));
-    assert_eq!(errno(a.ep.send(PEER, &buffer, 2)), Some(Errno::ENETDOWN));
+    is_refused(a.ep.send(PEER, &buffer, 2), Errno::ENETDOWN);
     std::thread::sleep(BLINK);
     wire.a.run(|| ip("link set veth0 up"));
     b.ep.recv(&buffer, 2).expect("recv");
@@ -228,9 +223,7 @@ fn posts_fail_while_the_own_interface_is_down() {
 }
 
 fn a_removed_interface_ends_its_connections() {
-    let wire = Wire::new();
-    let (a, b) = wire.pair();
-    let buffer = Buffer::new(8).expect("buffer");
+    let (wire, a, b, buffer) = scene(8);
     let idle = Wire::host(&wire.a, &msg());
     // It waits for a receive.
     a.ep.send(PEER, &buffer, 1).expect("send");
@@ -241,11 +234,8 @@ fn a_removed_interface_ends_its_connections() {
         until("the end", || {
             host.ep.qp().expect("qp").state == QpState::Error
         });
-        assert_eq!(errno(host.ep.recv(&buffer, 3)), Some(Errno::ESHUTDOWN));
-        assert_eq!(
-            errno(host.ep.send(PEER, &buffer, 3)),
-            Some(Errno::ESHUTDOWN)
-        );
+        is_refused(host.ep.recv(&buffer, 3), Errno::ESHUTDOWN);
+        is_refused(host.ep.send(PEER, &buffer, 3), Errno::ESHUTDOWN);
     }
     let mut ended = [a.failure(), a.failure()];
     ended.sort_by_key(|entry| entry.op_context);
@@ -254,7 +244,7 @@ fn a_removed_interface_ends_its_connections() {
     }
     // An endpoint that was not connected cannot connect any more, nor be enabled.
     let connect = idle.ep.connect_qp(to_b.0, to_b.1);
-    assert_eq!(errno(connect), Some(Errno::ENODEV));
+    is_refused(connect, Errno::ENODEV);
     wire.a.run(|| {
         let device = Device::open().expect("device");
         let links: Vec<_> = device.links().map(|link| link.expect("link")).collect();
@@ -266,33 +256,26 @@ fn a_removed_interface_ends_its_connections() {
 }
 
 fn operations_survive_a_readded_address() {
-    for who in ["a", "b"] {
-        let wire = Wire::new();
-        let (a, b) = wire.pair();
-        exchange(&a, &b, 8);
-        let buffer = Buffer::new(8).expect("buffer");
-        let (netns, number) = match who {
-            "a" => (&wire.a, 1),
-            _ => (&wire.b, 2),
-        };
-        netns.run(|| ip(&format!("address del 192.0.2.{number}/24 dev veth0")));
+    for number in [1, 2] {
+        let (wire, a, b, buffer) = scene(8);
+        exchange(&a, PEER, &b, 8);
+        wire.address("del", number);
         begin(&a, &b, &buffer);
         std::thread::sleep(BLINK);
-        netns.run(|| ip(&format!("address add 192.0.2.{number}/24 dev veth0")));
+        wire.address("add", number);
         b.expect(RECEIVED, 2);
         a.expect(SENT, 1);
-        exchange(&b, &a, 10_000);
+        exchange(&b, PEER, &a, 10_000);
     }
 }
 
 fn operations_fail_if_the_address_stays_removed() {
-    for (who, number) in [("a", 1), ("b", 2)] {
+    for number in [1, 2] {
         let wire = Wire::new();
-        let (a, b) = wire.pair();
-        exchange(&a, &b, 8);
+        let (a, b) = wire.impatient();
+        exchange(&a, PEER, &b, 8);
         let buffer = Buffer::new(8).expect("buffer");
-        let netns = if who == "a" { &wire.a } else { &wire.b };
-        netns.run(|| ip(&format!("address del 192.0.2.{number}/24 dev veth0")));
+        wire.address("del", number);
         begin(&a, &b, &buffer);
         given_up(&a);
     }
@@ -300,8 +283,8 @@ fn operations_fail_if_the_address_stays_removed() {
 
 fn a_peer_with_a_new_address_is_reached_there() {
     let wire = Wire::new();
-    let (a, b) = wire.pair();
-    exchange(&a, &b, 8);
+    let (a, b) = wire.impatient();
+    exchange(&a, PEER, &b, 8);
     let buffer = Buffer::new(8).expect("buffer");
     wire.b.run(|| {
         ip("address del 192.0.2.2/24 dev veth0");
@@ -311,18 +294,16 @@ fn a_peer_with_a_new_address_is_reached_there() {
     given_up(&a);
     // A new connection reaches it at its new place.
     let (a, b) = wire.pair();
-    exchange(&a, &b, 8);
+    exchange(&a, PEER, &b, 8);
     let now: IpAddr = "192.0.2.3".parse().unwrap();
     assert_eq!(b.qp().0.host.ip(), now);
 }
 
 fn an_operation_beyond_a_smaller_mtu_ends_its_connection() {
-    let wire = Wire::new();
-    let (a, b) = wire.pair();
-    let buffer = Buffer::new(10_000).expect("buffer");
+    let (wire, a, b, buffer) = scene(10_000);
     wire.a.run(|| ip("link set veth0 mtu 600"));
     // Short messages continue.
-    exchange(&a, &b, 400);
+    exchange(&a, PEER, &b, 400);
     // The others wait for a larger MTU.
     begin(&a, &b, &buffer);
     std::thread::sleep(BLINK);
@@ -333,9 +314,9 @@ fn an_operation_beyond_a_smaller_mtu_ends_its_connection() {
     begin(&a, &b, &buffer);
     ended_with(&a, Errno::EMSGSIZE);
     // A new connection uses the smaller MTU.
-    let (a, b) = wire.pair_with_mtu(512);
+    let (a, b) = wire.pair_with(16, 512);
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(512));
-    exchange(&a, &b, 10_000);
+    exchange(&a, PEER, &b, 10_000);
 }
 
 fn a_removed_namespace_ends_its_connections() {
@@ -349,15 +330,13 @@ fn a_removed_namespace_ends_its_connections() {
     let Wire { a: ends, b: stays } = wire;
     // The last process in the namespace ends.
     drop(ends);
-    let entry = a.failure();
-    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 1));
+    a.fails(1, Errno::ECANCELED);
     // The other end of the pair is removed with it.
-    let entry = b.failure();
-    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 2));
-    assert_eq!(errno(a.ep.send(PEER, &buffer, 1)), Some(Errno::ESHUTDOWN));
+    b.fails(2, Errno::ECANCELED);
+    is_refused(a.ep.send(PEER, &buffer, 1), Errno::ESHUTDOWN);
     let to = others.0.av.insert_one("192.0.2.2:5".parse().unwrap());
     let to = to.expect("insert");
-    assert_eq!(errno(others.0.ep.send(to, &buffer, 1)), Some(Errno::ENODEV));
+    is_refused(others.0.ep.send(to, &buffer, 1), Errno::ENODEV);
     drop((a, b, others));
     stays.run(|| assert_eq!(Device::open().expect("device").links().count(), 0));
 }
@@ -367,15 +346,9 @@ fn accesses_to_a_closed_region_fail() {
     for round in 0..20 {
         let (a, b) = wire.pair();
         let len = 1 << 20;
-        let theirs = Buffer::new(len).expect("buffer");
-        let region = b
-            .domain
-            .mr(&theirs)
-            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-            .requested_key(9)
-            .open()
-            .expect("mr");
-        let ours = Buffer::new(len).expect("buffer");
+        let theirs = buffer(len);
+        let region = register(&b.domain, &theirs, REMOTE, 9);
+        let ours = buffer(len);
         let remote = region.remote(0);
         for number in 0..8 {
             match round % 2 {
@@ -433,12 +406,12 @@ fn datagrams_continue_after_changes_of_interfaces() {
     reaches(&a, to_b, &b);
     // The endpoint's own interface.
     wire.a.run(|| ip("link set veth0 down"));
-    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENETDOWN));
+    is_refused(a.ep.inject(to_b, b"x"), Errno::ENETDOWN);
     wire.a.run(|| ip("link set veth0 up"));
     reaches(&a, to_b, &b);
     // Its own address: there is no route from it.
     wire.a.run(|| ip("address del 192.0.2.1/24 dev veth0"));
-    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENETUNREACH));
+    is_refused(a.ep.inject(to_b, b"x"), Errno::ENETUNREACH);
     wire.a.run(|| ip("address add 192.0.2.1/24 dev veth0"));
     reaches(&a, to_b, &b);
     // The MTU.
@@ -447,7 +420,7 @@ fn datagrams_continue_after_changes_of_interfaces() {
     a.expect(SENT, 1);
     wire.a.run(|| ip("link set veth0 mtu 600"));
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(512));
-    assert_eq!(errno(a.ep.send(to_b, &buffer, 1)), Some(Errno::EMSGSIZE));
+    is_refused(a.ep.send(to_b, &buffer, 1), Errno::EMSGSIZE);
     let part = buffer.slice(..512);
     a.ep.send(to_b, part, 1).expect("send");
     a.expect(SENT, 1);
@@ -460,8 +433,8 @@ fn datagrams_without_an_interface_are_refused() {
     let buffer = Buffer::new(8).expect("buffer");
     b.ep.recv(&buffer, 7).expect("recv");
     wire.a.run(|| ip("link del veth0"));
-    assert_eq!(errno(a.ep.inject(to_b, b"x")), Some(Errno::ENODEV));
-    assert_eq!(errno(b.ep.inject(FiAddr(0), b"x")), Some(Errno::ENODEV));
+    is_refused(a.ep.inject(to_b, b"x"), Errno::ENODEV);
+    is_refused(b.ep.inject(FiAddr(0), b"x"), Errno::ENODEV);
     // Receives can still be cancelled.
     b.ep.cancel(7).expect("cancel");
     assert_eq!(b.failure().err, Errno::ECANCELED);
@@ -489,7 +462,7 @@ fn many_endpoints_open_and_close_while_interfaces_change() {
         assert!(ended.iter().all(Result::is_ok));
     });
     let (a, b) = wire.pair();
-    exchange(&a, &b, 10_000);
+    exchange(&a, PEER, &b, 10_000);
 }
 
 /// Two endpoints that may or may not reach each other.
@@ -513,15 +486,8 @@ fn come_and_go(wire: &Wire, round: u64) {
 
 /// Sends a reliable datagram between new endpoints of both hosts, which needs a new connection.
 fn first_message(wire: &Wire) {
-    let (a, b) = (
-        Wire::host(&wire.a, &Options::default()),
-        Wire::host(&wire.b, &Options::default()),
-    );
-    let to_b = a.meet(&b);
-    let into = Buffer::new(8).expect("buffer");
-    b.ep.recv(&into, 2).expect("recv");
-    a.ep.inject(to_b, b"anybody?").expect("inject");
-    b.expect(RECEIVED, 2);
+    let [a, b] = [&wire.a, &wire.b].map(|netns| Wire::host(netns, &Options::default()));
+    exchange(&a, a.meet(&b), &b, 8);
 }
 
 /// Two interfaces have the same address: first one of them has a link, then both have.

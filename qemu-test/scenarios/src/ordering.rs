@@ -5,57 +5,30 @@
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, buffer, device, errno, pattern, until},
+    host::{
+        Host, Options, READ, RECEIVED, SENT, WROTE, buffer, device, errno, holding, pattern, until,
+    },
     hosts::apart,
-    ways::{Way, on_ways},
+    ways::Way,
 };
-use kfi::{
-    Buffer, CompFlags, Entry, EpType, Errno, Error, FiAddr, Hints, MsgOrder, Op, OpFlags, Remote,
-};
+use kfi::{Buffer, Entry, EpType, Errno, Error, FiAddr, Hints, MsgOrder, Op, OpFlags, Remote};
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     time::Duration,
 };
 
 tests![
-    messages_of_all_lengths_keep_their_order_on_one_host,
-    messages_of_all_lengths_keep_their_order_between_two_hosts => 120,
-    messages_of_all_lengths_keep_their_order_of_a_connection => 120,
+    messages_of_all_lengths_keep_their_order: [OneHost, TwoHosts => 120, Connection => 120],
     messages_of_all_lengths_keep_their_order_over_a_lossy_network => 300,
-    messages_and_reads_come_after_earlier_writes_on_one_host,
-    messages_and_reads_come_after_earlier_writes_between_two_hosts => 120,
-    messages_and_reads_come_after_earlier_writes_of_a_connection => 120,
+    messages_and_reads_come_after_earlier_writes: [OneHost, TwoHosts => 120, Connection => 120],
     a_write_waits_behind_a_message_of_a_connection,
     only_connections_promise_writes_and_reads_after_messages,
-    refused_messages_are_posted_again_in_order_on_one_host => 120,
-    refused_messages_are_posted_again_in_order_between_two_hosts => 120,
-    refused_messages_are_posted_again_in_order_of_a_connection => 120,
-    a_fence_waits_for_reads_between_two_hosts => 120,
-    a_fence_waits_for_reads_of_a_connection => 120,
+    refused_messages_are_posted_again_in_order: [
+        OneHost => 120, TwoHosts => 120, Connection => 120,
+    ],
+    a_fence_waits_for_reads: [TwoHosts => 120, Connection => 120],
     a_refused_fence_is_accepted_when_the_message_has_ended => 120,
 ];
-
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
-
-on_ways! {
-    messages_of_all_lengths_keep_their_order:
-        messages_of_all_lengths_keep_their_order_on_one_host => OneHost,
-        messages_of_all_lengths_keep_their_order_between_two_hosts => TwoHosts,
-        messages_of_all_lengths_keep_their_order_of_a_connection => Connection;
-    messages_and_reads_come_after_earlier_writes:
-        messages_and_reads_come_after_earlier_writes_on_one_host => OneHost,
-        messages_and_reads_come_after_earlier_writes_between_two_hosts => TwoHosts,
-        messages_and_reads_come_after_earlier_writes_of_a_connection => Connection;
-    refused_messages_are_posted_again_in_order:
-        refused_messages_are_posted_again_in_order_on_one_host => OneHost,
-        refused_messages_are_posted_again_in_order_between_two_hosts => TwoHosts,
-        refused_messages_are_posted_again_in_order_of_a_connection => Connection;
-    a_fence_waits_for_reads:
-        a_fence_waits_for_reads_between_two_hosts => TwoHosts,
-        a_fence_waits_for_reads_of_a_connection => Connection;
-}
 
 /// fi_getinfo must promise these orders, or the test would ask too much.
 fn promised(way: Way, orders: MsgOrder) {
@@ -99,7 +72,7 @@ fn keep_their_order(a: &Host, to_b: FiAddr, b: &Host, rounds: usize) {
         let sent: Vec<Buffer> = (0..COUNT)
             .map(|i| {
                 let bytes = pattern(lens[i].max(1), (round * COUNT + i) as u64);
-                Buffer::from_bytes(&bytes).expect("buffer")
+                holding(&bytes)
             })
             .collect();
         let injected = |i: usize| lens[i] <= 256 && i.is_multiple_of(2);
@@ -253,7 +226,7 @@ fn refused_messages_are_posted_again_in_order(way: Way) {
     let sent: Vec<Buffer> = (0..TOTAL)
         .map(|i| {
             let len = if i % 3 == 0 { LONG } else { 8 };
-            Buffer::from_bytes(&pattern(len, i as u64)).expect("buffer")
+            holding(&pattern(len, i as u64))
         })
         .collect();
     let injected = |i: usize| i % 5 == 1 && sent[i].len() == 8;
@@ -369,7 +342,6 @@ fn post_fenced(a: &Host, to_b: FiAddr, back: &Buffer, from: Remote) {
 /// message ends that, and none of them before the bytes are there.
 fn a_refused_fence_is_accepted_when_the_message_has_ended() {
     const LEN: usize = 32 << 20;
-    const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
     let (a, to_b, b) = Way::OneHost.pair();
     let (from, into, theirs) = (buffer(LEN), buffer(LEN), buffer(8));
     let mr = open_region(&b, &theirs, 1);

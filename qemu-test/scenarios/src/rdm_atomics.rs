@@ -12,60 +12,41 @@ pub(crate) mod shared_word;
 
 use crate::{
     connected::open_region,
+    counting::KINDS,
     harness::tests,
-    host::{Host, Options, errno, until},
+    host::{
+        ADDED, FETCHED, Host, Options, buffer, buffer_of, domain, errno, holding, is_refused,
+        register, until,
+    },
     hosts,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
-    Access, AtomicForm, AtomicOp, Buffer, Caps, CntrBind, CompFlags, CqBind, Datatype, EpType,
-    Errno, FiAddr, IoVec, Mr, Op, OpFlags, Remote, RmaIov,
+    Access, AtomicForm, AtomicOp, Buffer, Caps, Cntr, CntrBind, CompFlags, Datatype, EpType, Errno,
+    FiAddr, IoVec, Mr, Op, OpFlags, Remote, RmaIov,
 };
-pub(crate) const ADDED: CompFlags = CompFlags::ATOMIC.union(CompFlags::WRITE);
-pub(crate) const FETCHED: CompFlags = CompFlags::ATOMIC.union(CompFlags::READ);
+
 const NOTED: CompFlags = CompFlags::ATOMIC
     .union(CompFlags::REMOTE_WRITE)
     .union(CompFlags::REMOTE_CQ_DATA);
 
 tests![
-    pieces_on_one_host,
-    pieces_between_two_hosts,
-    long_operands_on_one_host,
-    long_operands_between_two_hosts,
-    counters_on_one_host,
-    counters_between_two_hosts,
-    an_injected_atomic_is_silent_on_one_host,
-    an_injected_atomic_is_silent_between_two_hosts,
-    cq_data_on_one_host,
-    cq_data_between_two_hosts,
-    forbidden_accesses_on_one_host,
-    forbidden_accesses_between_two_hosts => 120,
-    capabilities_on_one_host,
-    capabilities_between_two_hosts,
+    pieces: [OneHost, TwoHosts],
+    long_operands: [OneHost, TwoHosts],
+    counters: [OneHost, TwoHosts],
+    an_injected_atomic_is_silent: [OneHost, TwoHosts],
+    cq_data: [OneHost, TwoHosts],
+    forbidden_accesses: [OneHost, TwoHosts => 120],
+    capabilities: [OneHost, TwoHosts],
     the_query_tells_what_endpoints_have,
     invalid_atomics_are_refused,
     atomics_pass_messages_without_room,
 ];
 
-on_ways! {
-    pieces: pieces_on_one_host => OneHost, pieces_between_two_hosts => TwoHosts;
-    long_operands: long_operands_on_one_host => OneHost, long_operands_between_two_hosts => TwoHosts;
-    counters: counters_on_one_host => OneHost, counters_between_two_hosts => TwoHosts;
-    an_injected_atomic_is_silent: an_injected_atomic_is_silent_on_one_host => OneHost,
-        an_injected_atomic_is_silent_between_two_hosts => TwoHosts;
-    cq_data: cq_data_on_one_host => OneHost, cq_data_between_two_hosts => TwoHosts;
-    forbidden_accesses: forbidden_accesses_on_one_host => OneHost,
-        forbidden_accesses_between_two_hosts => TwoHosts;
-    capabilities: capabilities_on_one_host => OneHost, capabilities_between_two_hosts => TwoHosts;
-}
-
 pub(crate) const CAPS: Caps = Caps::MSG.union(Caps::RMA).union(Caps::ATOMIC);
 
 pub(crate) fn options() -> Options {
-    Options {
-        caps: CAPS,
-        ..Options::default()
-    }
+    Options::of(EpType::Rdm, CAPS)
 }
 
 pub(crate) fn pair(way: Way) -> (Host, FiAddr, Host) {
@@ -74,9 +55,9 @@ pub(crate) fn pair(way: Way) -> (Host, FiAddr, Host) {
 
 fn pieces(way: Way) {
     let (a, to_b, b) = pair(way);
-    let theirs = Buffer::of(&[1u16, 2, 3, 4, 5, 6]).expect("buffer");
+    let theirs = buffer_of(&[1u16, 2, 3, 4, 5, 6]);
     let (first, second) = (open_region(&b, &theirs, 1), open_region(&b, &theirs, 2));
-    let all = Buffer::of(&[10u16, 20, 30, 0, 4, 6, 0, 0, 0]).expect("buffer");
+    let all = buffer_of(&[10u16, 20, 30, 0, 4, 6, 0, 0, 0]);
     let slice = |from: usize, to: usize| IoVec::from(all.slice(from..to));
     // Pieces that do not end where elements do.
     let operands = [slice(0, 3), slice(3, 3), slice(3, 6)];
@@ -119,7 +100,7 @@ fn pieces(way: Way) {
 fn long_operands(way: Way) {
     let (a, to_b, b) = pair(way);
     let start: Vec<u8> = (0..=255).cycle().take(4096).collect();
-    let theirs = Buffer::from_bytes(&start).expect("buffer");
+    let theirs = holding(&start);
     let mr = open_region(&b, &theirs, 1);
     let (ones, before) = (Buffer::from_bytes(&[1; 4096]), Buffer::new(4096));
     let (ones, before) = (ones.expect("buffer"), before.expect("buffer"));
@@ -131,7 +112,7 @@ fn long_operands(way: Way) {
     let more: Vec<u8> = start.iter().map(|byte| byte.wrapping_add(1)).collect();
     assert!(theirs.to_vec(..) == more);
     // The largest payload: with values to compare with.
-    let compares = Buffer::from_bytes(&more).expect("buffer");
+    let compares = holding(&more);
     let (swap, at) = (AtomicOp::Cswap, mr.remote(0));
     a.ep.compare_atomic(to_b, &ones, &compares, &before, at, uint8, swap, 2)
         .expect("compare_atomic");
@@ -144,37 +125,17 @@ fn counters(way: Way) {
     if way == Way::TwoHosts {
         hosts::apart();
     }
-    let kinds = [
-        CntrBind::READ,
-        CntrBind::WRITE,
-        CntrBind::REMOTE_READ,
-        CntrBind::REMOTE_WRITE,
-    ];
-    let host = || {
-        let host = Host::with(&options());
-        let ep = host.domain.endpoint().caps(CAPS).open().expect("endpoint");
-        ep.bind_cq(&host.cq, CqBind::TRANSMIT | CqBind::RECV)
-            .expect("bind");
-        ep.bind_av(&host.av).expect("bind");
-        let counters = kinds.map(|kind| {
-            let cntr = host.domain.cntr().open().expect("cntr");
-            ep.bind_cntr(&cntr, kind).expect("bind");
-            cntr
-        });
-        ep.enable().expect("enable");
-        (Host { ep, ..host }, counters)
-    };
-    let ((a, at_a), (b, at_b)) = (host(), host());
+    let [_, _, kinds @ ..] = KINDS;
+    let [(a, at_a), (b, at_b)] = [(); 2].map(|()| Host::counting(&domain().1, &options(), kinds));
     let to_b = a.meet(&b);
-    let theirs = Buffer::of(&[0u64; 2]).expect("buffer");
+    let theirs = buffer_of(&[0u64; 2]);
     let mr = open_region(&b, &theirs, 1);
     let of_region = [CntrBind::REMOTE_READ, CntrBind::REMOTE_WRITE].map(|kind| {
         let cntr = b.domain.cntr().open().expect("cntr");
         mr.bind_cntr(&cntr, kind).expect("bind");
         cntr
     });
-    let (one, before) = (Buffer::of(&[1u64]), Buffer::of(&[0u64]));
-    let (one, before) = (one.expect("buffer"), before.expect("buffer"));
+    let (one, before) = (buffer_of(&[1u64]), buffer_of(&[0u64]));
     let word = mr.remote(8);
     let (sum, prod, read) = (AtomicOp::Sum, AtomicOp::Prod, AtomicOp::AtomicRead);
     // RC has some of them, others are in SENDs. That makes no difference.
@@ -194,10 +155,7 @@ fn counters(way: Way) {
             .expect("compare_atomic");
         a.expect(FETCHED, 3);
     }
-    let values = |counters: &[kfi::Cntr]| -> Vec<u64> {
-        let value = |cntr: &kfi::Cntr| cntr.read().expect("read").value;
-        counters.iter().map(value).collect()
-    };
+    let values = |cntrs: &[Cntr]| cntrs.iter().map(Cntr::value).collect::<Vec<_>>();
     until("the poster has counted", || values(&at_a) == [5, 2, 0, 0]);
     until("the target has counted", || values(&at_b) == [0, 0, 5, 2]);
     until("the region has counted", || values(&of_region) == [5, 2]);
@@ -205,7 +163,7 @@ fn counters(way: Way) {
 
 fn an_injected_atomic_is_silent(way: Way) {
     let (a, to_b, b) = pair(way);
-    let theirs = Buffer::of(&[5i32; 64]).expect("buffer");
+    let theirs = buffer_of(&[5i32; 64]);
     let mr = open_region(&b, &theirs, 1);
     let bytes: Vec<u8> = (0..64i32).flat_map(i32::to_ne_bytes).collect();
     let op = Op::inject_atomic(to_b, &bytes, mr.remote(0), Datatype::Int32, AtomicOp::Sum);
@@ -220,14 +178,14 @@ fn an_injected_atomic_is_silent(way: Way) {
     assert_eq!(a.failure().err, Errno::EACCES);
     let long = [0; 260];
     let op = Op::inject_atomic(to_b, &long, mr.remote(0), Datatype::Int32, AtomicOp::Sum);
-    assert_eq!(errno(a.ep.post_one(&op)), Some(Errno::EMSGSIZE));
+    is_refused(a.ep.post_one(&op), Errno::EMSGSIZE);
 }
 
 fn cq_data(way: Way) {
     let (a, to_b, b) = pair(way);
-    let theirs = Buffer::of(&[5u64]).expect("buffer");
+    let theirs = buffer_of(&[5u64]);
     let mr = open_region(&b, &theirs, 1);
-    let two = Buffer::of(&[2u64]).expect("buffer");
+    let two = buffer_of(&[2u64]);
     let op = Op::atomic(to_b, &two, mr.remote(0), Datatype::Uint64, AtomicOp::Sum)
         .data(0x0102_0304_0506_0708)
         .context(4);
@@ -245,30 +203,19 @@ fn cq_data(way: Way) {
         AtomicOp::Sum,
     );
     let op = op.flags(OpFlags::REMOTE_CQ_DATA);
-    assert_eq!(errno(a.ep.post_one(&op)), Some(Errno::EINVAL));
-}
-
-/// A region with these rights.
-fn region(host: &Host, buffer: &Buffer, key: u64, access: Access) -> Mr {
-    host.domain
-        .mr(buffer)
-        .access(access)
-        .requested_key(key)
-        .open()
-        .expect("mr")
+    is_refused(a.ep.post_one(&op), Errno::EINVAL);
 }
 
 fn forbidden_accesses(way: Way) {
     let (a, to_b, b) = pair(way);
     let (read, write) = (Access::REMOTE_READ, Access::REMOTE_WRITE);
-    let theirs = Buffer::of(&[7u64; 4]).expect("buffer");
+    let theirs = buffer_of(&[7u64; 4]);
     let regions = [
-        region(&b, &theirs, 1, read | write),
-        region(&b, &theirs, 2, read),
-        region(&b, &theirs, 3, write),
+        register(&b.domain, &theirs, read | write, 1),
+        register(&b.domain, &theirs, read, 2),
+        register(&b.domain, &theirs, write, 3),
     ];
-    let (one, before) = (Buffer::of(&[1u64]), Buffer::of(&[0u64]));
-    let (one, before) = (one.expect("buffer"), before.expect("buffer"));
+    let (one, before) = (buffer_of(&[1u64]), buffer_of(&[0u64]));
     let uint64 = Datatype::Uint64;
     let base = |remote| Op::atomic(to_b, &one, remote, uint64, AtomicOp::Bxor);
     let fetch = |op, remote| Op::fetch_atomic(to_b, &one, &before, remote, uint64, op);
@@ -302,17 +249,14 @@ fn forbidden_accesses(way: Way) {
     }
     // If one of several pieces is refused, no element is changed.
     let was = theirs.to_vec(..);
-    let (two, bad) = (
-        Buffer::of(&[1u64; 2]).expect("buffer"),
-        regions[1].remote(0),
-    );
+    let (two, bad) = (buffer_of(&[1u64; 2]), regions[1].remote(0));
     let remotes = [RmaIov::new(regions[0].remote(0), 8), RmaIov::new(bad, 8)];
     let op = Op::atomic(to_b, &two, regions[0].remote(0), uint64, AtomicOp::Sum);
     a.ep.post_one(&op.remote_iov(&remotes)).expect("posted");
     assert_eq!(a.failure().err, Errno::EACCES);
     assert!(theirs.to_vec(..) == was);
     // The address is aligned, but the memory behind it is not.
-    let odd = Buffer::new(64).expect("buffer");
+    let odd = buffer(64);
     let range = [IoVec::from(odd.slice(1..41))];
     let mr = b
         .domain
@@ -326,7 +270,7 @@ fn forbidden_accesses(way: Way) {
         a.ep.post_one(&op).expect("posted");
         assert_eq!(a.failure().err, Errno::EACCES);
     }
-    let bytes = Buffer::of(&[3u8; 5]).expect("buffer");
+    let bytes = buffer_of(&[3u8; 5]);
     let op = Op::atomic(to_b, &bytes, mr.remote(0), Datatype::Uint8, AtomicOp::Sum);
     a.ep.post_one(&op.context(7)).expect("posted");
     a.expect(ADDED, 7);
@@ -344,15 +288,11 @@ fn capabilities(way: Way) {
         (remote_only | Caps::RECV, [true, false]),
         (CAPS, [true, true]),
     ] {
-        let b = Host::with(&Options {
-            caps,
-            ..Options::default()
-        });
+        let b = Host::with(&Options::of(EpType::Rdm, caps));
         let to_b = a.meet(&b);
-        let theirs = Buffer::of(&[7u32]).expect("buffer");
+        let theirs = buffer_of(&[7u32]);
         let mr = open_region(&b, &theirs, 1);
-        let (one, before) = (Buffer::of(&[1u32]), Buffer::of(&[0u32]));
-        let (one, before) = (one.expect("buffer"), before.expect("buffer"));
+        let (one, before) = (buffer_of(&[1u32]), buffer_of(&[0u32]));
         let (uint32, sum, at) = (Datatype::Uint32, AtomicOp::Sum, mr.remote(0));
         for (op, can) in [
             Op::atomic(to_b, &one, at, uint32, sum),
@@ -373,10 +313,9 @@ fn capabilities(way: Way) {
 
 fn the_query_tells_what_endpoints_have() {
     let (a, to_b, b) = pair(Way::OneHost);
-    let theirs = Buffer::new(8192).expect("buffer");
+    let theirs = buffer(8192);
     let mr = open_region(&b, &theirs, 1);
-    let (values, result) = (Buffer::new(8192), Buffer::new(8192));
-    let (values, result) = (values.expect("buffer"), result.expect("buffer"));
+    let (values, result) = (buffer(8192), buffer(8192));
     let mut counts = [0; 3];
     for datatype in (0..14).map(Datatype::from_raw) {
         for op in functions::OPS {
@@ -422,7 +361,7 @@ fn the_query_tells_what_endpoints_have() {
                     };
                 assert_eq!(msg.ok().map(|attr| attr.count), has.then_some(1));
                 let dgram = a.domain.query_atomic(EpType::Dgram, form, datatype, op);
-                assert_eq!(errno(dgram), Some(Errno::EOPNOTSUPP));
+                is_refused(dgram, Errno::EOPNOTSUPP);
             }
         }
     }
@@ -439,15 +378,15 @@ fn the_query_tells_what_endpoints_have() {
     let unknown = a
         .domain
         .query_atomic(EpType::Rdm, AtomicForm::Base, unknown, AtomicOp::Min);
-    assert_eq!(errno(unknown), Some(Errno::EINVAL));
+    is_refused(unknown, Errno::EINVAL);
 }
 
 fn invalid_atomics_are_refused() {
     for way in [Way::OneHost, Way::TwoHosts] {
         let (a, to_b, b) = pair(way);
-        let theirs = Buffer::of(&[0u32; 8]).expect("buffer");
+        let theirs = buffer_of(&[0u32; 8]);
         let mr = open_region(&b, &theirs, 1);
-        let values = Buffer::of(&[0u32; 8]).expect("buffer");
+        let values = buffer_of(&[0u32; 8]);
         let uint32 = Datatype::Uint32;
         let base = |at| {
             Op::atomic(
@@ -460,7 +399,7 @@ fn invalid_atomics_are_refused() {
         };
         // Addresses that are not aligned.
         for at in [1, 2, 3, 5] {
-            assert_eq!(errno(a.ep.post_one(&base(at))), Some(Errno::EINVAL));
+            is_refused(a.ep.post_one(&base(at)), Errno::EINVAL);
         }
         let piece = |at, len| RmaIov::new(mr.remote(at), len);
         for pieces in [
@@ -469,17 +408,17 @@ fn invalid_atomics_are_refused() {
             [piece(0, 4), piece(6, 4)],
         ] {
             let op = base(0).remote_iov(&pieces);
-            assert_eq!(errno(a.ep.post_one(&op)), Some(Errno::EINVAL));
+            is_refused(a.ep.post_one(&op), Errno::EINVAL);
         }
         // Results and values to compare with of another length.
         let (long, all) = ([IoVec::from(&values)], values.slice(..8));
         let fetch = Op::fetch_atomic(to_b, all, all, mr.remote(0), uint32, AtomicOp::Min);
         let op = fetch.result_pieces(&long);
-        assert_eq!(errno(a.ep.post_one(&op)), Some(Errno::EINVAL));
+        is_refused(a.ep.post_one(&op), Errno::EINVAL);
         let swap = AtomicOp::Cswap;
         let compare = Op::compare_atomic(to_b, all, all, all, mr.remote(0), uint32, swap);
         let op = compare.compare_pieces(&long);
-        assert_eq!(errno(a.ep.post_one(&op)), Some(Errno::EINVAL));
+        is_refused(a.ep.post_one(&op), Errno::EINVAL);
         a.ep.post_one(&base(0).context(9)).expect("atomic");
         a.expect(ADDED, 9);
     }
@@ -491,11 +430,10 @@ fn atomics_pass_messages_without_room() {
         buffered: 256,
         ..options()
     });
-    let theirs = Buffer::of(&[0u32]).expect("buffer");
+    let theirs = buffer_of(&[0u32]);
     let mr = open_region(&b, &theirs, 1);
-    let message = Buffer::new(200).expect("buffer");
-    let (one, before) = (Buffer::of(&[1u32]), Buffer::of(&[0u32]));
-    let (one, before) = (one.expect("buffer"), before.expect("buffer"));
+    let message = buffer(200);
+    let (one, before) = (buffer_of(&[1u32]), buffer_of(&[0u32]));
     for context in 0..8 {
         a.ep.send(to_b, &message, context).expect("send");
     }

@@ -3,47 +3,24 @@
 //! whatever their order, lengths and alignment (fi_mr(3), fi_mr_regv).
 
 use crate::{
-    connected::{connect, open_region},
+    connected::open_region,
     harness::tests,
-    host::{Host, Options, device, pair, pattern},
-    hosts::apart,
-    ways::{Way, on_ways},
+    host::{
+        Host, LINK, Options, READ, REMOTE, WROTE, buffer, device, holding, pair, pattern, register,
+    },
+    ways::Way,
 };
-use kfi::{Access, Buffer, Caps, CompFlags, EpType, Errno, FiAddr, IoVec, Mr, MrMode};
+use kfi::{Access, Buffer, Errno, FiAddr, IoVec, Mr, MrMode};
 
 tests![
-    a_region_of_pieces_on_one_host,
-    a_region_of_pieces_between_two_hosts,
-    a_region_of_pieces_of_a_connection,
+    a_region_of_pieces: [OneHost, TwoHosts, Connection],
     a_region_of_pieces_at_its_virtual_address,
     the_longest_region_ends_where_it_should,
-    a_key_names_a_region_of_the_peers_domain_on_one_host,
-    a_key_names_a_region_of_the_peers_domain_between_two_hosts,
-    a_key_names_a_region_of_the_peers_domain_of_a_connection,
-    a_key_that_is_used_again_names_the_new_region_on_one_host,
-    a_key_that_is_used_again_names_the_new_region_between_two_hosts,
-    a_key_that_is_used_again_names_the_new_region_of_a_connection,
-    regions_of_the_same_memory_have_their_own_rights_on_one_host,
-    regions_of_the_same_memory_have_their_own_rights_between_two_hosts,
+    a_key_names_a_region_of_the_peers_domain: [OneHost, TwoHosts, Connection],
+    a_key_that_is_used_again_names_the_new_region: [OneHost, TwoHosts, Connection],
+    regions_of_the_same_memory_have_their_own_rights: [OneHost, TwoHosts],
     a_region_outlives_the_endpoints_of_its_domain,
 ];
-
-on_ways! {
-    a_key_names_a_region_of_the_peers_domain:
-        a_key_names_a_region_of_the_peers_domain_on_one_host => OneHost,
-        a_key_names_a_region_of_the_peers_domain_between_two_hosts => TwoHosts,
-        a_key_names_a_region_of_the_peers_domain_of_a_connection => Connection;
-    a_key_that_is_used_again_names_the_new_region:
-        a_key_that_is_used_again_names_the_new_region_on_one_host => OneHost,
-        a_key_that_is_used_again_names_the_new_region_between_two_hosts => TwoHosts,
-        a_key_that_is_used_again_names_the_new_region_of_a_connection => Connection;
-    regions_of_the_same_memory_have_their_own_rights:
-        regions_of_the_same_memory_have_their_own_rights_on_one_host => OneHost,
-        regions_of_the_same_memory_have_their_own_rights_between_two_hosts => TwoHosts;
-}
-
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
-const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);
 
 /// The longest list.
 const PIECES: usize = kfi::abi::KFABRIC_MAX_IOV as usize;
@@ -65,7 +42,7 @@ fn places() -> Vec<std::ops::Range<usize>> {
 
 /// A region of pieces, and its memory.
 fn open(b: &Host) -> (Buffer, Mr) {
-    let theirs = Buffer::from_bytes(&pattern(PIECES * STEP, 1)).expect("buffer");
+    let theirs = holding(&pattern(PIECES * STEP, 1));
     let pieces: Vec<IoVec<'_>> = places()
         .into_iter()
         .map(|place| theirs.slice(place).into())
@@ -74,7 +51,7 @@ fn open(b: &Host) -> (Buffer, Mr) {
         .domain
         .mr(&theirs)
         .pieces(&pieces)
-        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+        .access(REMOTE)
         .requested_key(1)
         .open()
         .expect("mr");
@@ -101,18 +78,18 @@ fn is_one_region(a: &Host, to_b: FiAddr, b: &Host) {
             (rest, begin) = (later, end);
         }
         assert!(rest.is_empty());
-        let ours = Buffer::from_bytes(&bytes).expect("buffer");
+        let ours = holding(&bytes);
         a.ep.write(to_b, &ours, at(range.start), 1).expect("write");
         a.expect(WROTE, 1);
         // Memory between the pieces is as before.
         assert!(theirs.to_vec(..) == expected, "{range:?}");
-        let back = Buffer::new(range.len()).expect("buffer");
+        let back = buffer(range.len());
         a.ep.read(to_b, &back, at(range.start), 2).expect("read");
         a.expect(READ, 2);
         assert!(back.to_vec(..) == bytes, "{range:?}");
     }
     // It ends with its last piece.
-    let ours = Buffer::new(8).expect("buffer");
+    let ours = buffer(8);
     a.ep.read(to_b, &ours, at(total - 8), 3).expect("read");
     a.expect(READ, 3);
     a.ep.write(to_b, &ours, at(total - 7), 4).expect("write");
@@ -120,37 +97,17 @@ fn is_one_region(a: &Host, to_b: FiAddr, b: &Host) {
     assert!(theirs.to_vec(..) == expected);
 }
 
-fn a_region_of_pieces_on_one_host() {
-    let (a, to_b, b, _) = pair();
+fn a_region_of_pieces(way: Way) {
+    let (a, to_b, b) = way.pair();
     is_one_region(&a, to_b, &b);
-}
-
-fn a_region_of_pieces_between_two_hosts() {
-    apart();
-    let (a, to_b, b, _) = pair();
-    is_one_region(&a, to_b, &b);
-}
-
-fn a_region_of_pieces_of_a_connection() {
-    let options = Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG | Caps::RMA,
-        ..Options::default()
-    };
-    let (a, b) = (Host::with(&options), Host::with(&options));
-    connect(&a, &b);
-    is_one_region(&a, FiAddr::UNSPEC, &b);
 }
 
 /// "specify the destination memory buffer using the target's virtual address, with any offset into
 /// the region specified as virtual address + offset".
 fn a_region_of_pieces_at_its_virtual_address() {
     let fabric = device().fabric().expect("fabric");
-    let domain = fabric
-        .domain(crate::host::LINK)
-        .mr_mode(MrMode::VIRT_ADDR)
-        .open()
-        .expect("domain");
+    let domain = fabric.domain(LINK).mr_mode(MrMode::VIRT_ADDR);
+    let domain = domain.open().expect("domain");
     let b = Host::on(&domain, &Options::default());
     let a = Host::new();
     let to_b = a.meet(&b);
@@ -164,21 +121,16 @@ fn a_region_of_pieces_at_its_virtual_address() {
 fn the_longest_region_ends_where_it_should() {
     let (a, to_b, b, _) = pair();
     let longest = kfi::abi::KFABRIC_MAX_MSG_SIZE;
-    let theirs = Buffer::new(longest as usize / PIECES).expect("buffer");
+    let theirs = buffer(longest as usize / PIECES);
     let pieces = [(); PIECES].map(|()| IoVec::from(&theirs));
-    let mr = b
-        .domain
-        .mr(&theirs)
-        .pieces(&pieces)
-        .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-        .open()
-        .expect("mr");
-    let ours = Buffer::from_bytes(b"last one").expect("buffer");
+    let mr = b.domain.mr(&theirs).pieces(&pieces).access(REMOTE);
+    let mr = mr.open().expect("mr");
+    let ours = holding(b"last one");
     a.ep.write(to_b, &ours, mr.remote(longest - 8), 1)
         .expect("write");
     a.expect(WROTE, 1);
     assert_eq!(theirs.to_vec(theirs.len() - 8..), b"last one");
-    let back = Buffer::new(8).expect("buffer");
+    let back = buffer(8);
     a.ep.read(to_b, &back, mr.remote(theirs.len() as u64 - 8), 2)
         .expect("read");
     a.expect(READ, 2);
@@ -193,7 +145,7 @@ fn the_longest_region_ends_where_it_should() {
 /// Writes 8 bytes, which must succeed.
 #[track_caller]
 fn write(a: &Host, to_b: FiAddr, bytes: &[u8; 8], mr: &Mr) {
-    let ours = Buffer::from_bytes(bytes).expect("buffer");
+    let ours = holding(bytes);
     a.ep.write(to_b, &ours, mr.remote(0), 1).expect("write");
     a.expect(WROTE, 1);
 }
@@ -202,17 +154,14 @@ fn write(a: &Host, to_b: FiAddr, bytes: &[u8; 8], mr: &Mr) {
 /// domain, also for peers.
 fn a_key_names_a_region_of_the_peers_domain(way: Way) {
     let (a, to_b, b) = way.pair();
-    let (ours, theirs) = (
-        Buffer::new(8).expect("buffer"),
-        Buffer::new(8).expect("buffer"),
-    );
+    let (ours, theirs) = (buffer(8), buffer(8));
     let (_ours, mr) = (open_region(&a, &ours, 77), open_region(&b, &theirs, 77));
     write(&a, to_b, b"to peer.", &mr);
     assert_eq!(theirs.to_vec(..), b"to peer.");
     assert_eq!(ours.to_vec(..), [0; 8]);
     // A key that only the initiator's domain has.
     let _other = open_region(&a, &ours, 78);
-    let from = Buffer::from_bytes(b"nowhere.").expect("buffer");
+    let from = holding(b"nowhere.");
     a.ep.write(to_b, &from, kfi::Remote::new(0, 78), 2)
         .expect("write");
     assert_eq!(a.failure().err, Errno::EACCES);
@@ -243,13 +192,10 @@ fn a_key_that_is_used_again_names_the_new_region(way: Way) {
 /// allow.
 fn regions_of_the_same_memory_have_their_own_rights(way: Way) {
     let (a, to_b, b) = way.pair();
-    let theirs = Buffer::from_bytes(b"contents").expect("buffer");
-    let open = |access, key| {
-        let mr = b.domain.mr(&theirs).access(access).requested_key(key);
-        mr.open().expect("mr")
-    };
+    let theirs = holding(b"contents");
+    let open = |access, key| register(&b.domain, &theirs, access, key);
     let (readable, writable) = (open(Access::REMOTE_READ, 1), open(Access::REMOTE_WRITE, 2));
-    let ours = Buffer::new(8).expect("buffer");
+    let ours = buffer(8);
     a.ep.read(to_b, &ours, readable.remote(0), 1).expect("read");
     a.expect(READ, 1);
     assert_eq!(ours.to_vec(..), b"contents");
@@ -273,7 +219,7 @@ fn regions_of_the_same_memory_have_their_own_rights(way: Way) {
 fn a_region_outlives_the_endpoints_of_its_domain() {
     let a = Host::new();
     let b = Host::new();
-    let theirs = Buffer::new(8).expect("buffer");
+    let theirs = buffer(8);
     let mr = open_region(&b, &theirs, 5);
     let to_b = a.meet(&b);
     write(&a, to_b, b"first...", &mr);

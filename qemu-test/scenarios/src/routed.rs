@@ -6,11 +6,11 @@
 use crate::{
     abi_threads::NetNs,
     harness::tests,
-    host::{Host, Options, domain_on},
-    networks::{Wire, exchange, msg},
+    host::{Host, Options, RECEIVED, SENT, buffer, domain_on, exchange},
+    networks::{Wire, connect_with, msg},
     raw::ip,
 };
-use kfi::{Buffer, CompFlags, Device, Errno, Error, FiAddr, QpOption};
+use kfi::{Buffer, Device, Errno, Error, FiAddr};
 use std::time::Duration;
 
 tests![
@@ -86,14 +86,7 @@ impl Routed {
         };
         let a = host(&self.wire.a, "2001:db8::1");
         let b = host(&self.far, "2001:db8:1::1");
-        for host in [&a, &b] {
-            for (option, value) in [(QpOption::Timeout, 16), (QpOption::PathMtu, mtu)] {
-                host.ep.set_qp_option(option, value).expect("option");
-            }
-        }
-        let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
-        a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
-        b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
+        connect_with(&a, &b, 16, mtu);
         (a, b)
     }
 }
@@ -115,17 +108,17 @@ fn a_narrow_path_ends_a_connection() {
     let routed = Routed::new();
     let (a, b) = routed.pair(false, 0);
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(4096));
-    exchange(&a, &b, 10_000);
+    exchange(&a, PEER, &b, 10_000);
     routed.narrow();
-    exchange(&a, &b, 1000);
+    exchange(&a, PEER, &b, 1000);
     let buffer = Buffer::new(10_000).expect("buffer");
     b.ep.recv(&buffer, 2).expect("recv");
     a.ep.send(PEER, &buffer, 1).expect("send");
     is_too_long(&a, 1);
     // The next connection uses the MTU from the router's message.
     let (a, b) = routed.pair(false, 1024);
-    exchange(&a, &b, 10_000);
-    exchange(&b, &a, 10_000);
+    exchange(&a, PEER, &b, 10_000);
+    exchange(&b, PEER, &a, 10_000);
 }
 
 fn reliable_datagrams_reconnect_over_a_narrow_path() {
@@ -133,37 +126,25 @@ fn reliable_datagrams_reconnect_over_a_narrow_path() {
     let a = Wire::host(&routed.wire.a, &Options::default());
     let b = Wire::host(&routed.far, &Options::default());
     let to_b = a.meet(&b);
-    let round = |len: usize| {
-        let from = Buffer::new(len).expect("buffer");
-        let into = Buffer::new(len).expect("buffer");
-        b.ep.recv(&into, 2).expect("recv");
-        a.ep.send(to_b, &from, 1).expect("send");
-        (from, into)
-    };
-    let works = |len: usize| {
-        let _buffers = round(len);
-        let received = CompFlags::MSG | CompFlags::RECV;
-        assert_eq!(b.expect(received, 2).len as usize, len);
-        a.expect(CompFlags::MSG | CompFlags::SEND, 1);
-    };
-    works(3000);
+    exchange(&a, to_b, &b, 3000);
     routed.narrow();
-    let _buffers = round(3000);
+    let (from, into) = (buffer(3000), buffer(3000));
+    b.ep.recv(&into, 2).expect("recv");
+    a.ep.send(to_b, &from, 1).expect("send");
     is_too_long(&a, 1);
     // The receive is still posted, for the next message.
-    let from = Buffer::new(3000).expect("buffer");
     a.ep.send(to_b, &from, 3).expect("send");
-    b.expect(CompFlags::MSG | CompFlags::RECV, 2);
-    a.expect(CompFlags::MSG | CompFlags::SEND, 3);
-    works(100_000);
+    b.expect(RECEIVED, 2);
+    a.expect(SENT, 3);
+    exchange(&a, to_b, &b, 100_000);
 }
 
 fn long_ipv6_packets_are_fragmented() {
     let routed = Routed::new();
     let (a, b) = routed.pair(true, 0);
     assert_eq!(a.ep.qp().expect("qp").path_mtu, Some(4096));
-    exchange(&a, &b, 10_000);
+    exchange(&a, PEER, &b, 10_000);
     routed.narrow();
-    exchange(&a, &b, 10_000);
-    exchange(&b, &a, 10_000);
+    exchange(&a, PEER, &b, 10_000);
+    exchange(&b, PEER, &a, 10_000);
 }

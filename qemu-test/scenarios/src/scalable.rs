@@ -4,11 +4,14 @@
 
 use crate::{
     harness::tests,
-    host::{SOON, device, domain, errno, failure},
+    host::{
+        BOTH, RECEIVED, REMOTE, SENT, SOON, buffer, device, domain, expect, expect_nothing, fails,
+        failure, holding, is_refused, register,
+    },
 };
 use kfi::{
-    Access, AuthKey, Av, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry,
-    Errno, FiAddr, Op, ScalableEndpoint, Side, Wait,
+    AuthKey, Av, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, Errno, FiAddr, Op,
+    ScalableEndpoint, Side, Wait,
 };
 use std::net::SocketAddr;
 
@@ -31,9 +34,6 @@ const BITS: u32 = 8;
 /// Contexts of each side.
 const CONTEXTS: u32 = 3;
 
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-
 /// A context and its CQ.
 struct Context {
     ep: Endpoint,
@@ -42,12 +42,8 @@ struct Context {
 
 impl Context {
     fn new(domain: &Domain, sep: &ScalableEndpoint, side: Side, index: u32) -> Self {
-        let cq = domain
-            .cq()
-            .format(CqFormat::Tagged)
-            .wait(Wait::Queue)
-            .open()
-            .expect("cq");
+        let cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue);
+        let cq = cq.open().expect("cq");
         let ep = sep.context(side, index).open().expect("context");
         ep.bind_cq(&cq, CqBind::empty()).expect("bind");
         ep.enable().expect("enable");
@@ -57,19 +53,7 @@ impl Context {
     /// The next completion, which must have these flags and this context.
     #[track_caller]
     fn expect(&self, flags: CompFlags, context: u64) -> Entry {
-        let entry = self.cq.next(SOON * 5).expect("completion");
-        let entry = entry.expect("a completion within the time");
-        assert_eq!(
-            (entry.flags, entry.op_context),
-            (flags, context),
-            "{entry:?}"
-        );
-        entry
-    }
-
-    fn expect_nothing(&self) {
-        let mut entries = [Entry::default()];
-        assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
+        expect(&self.cq, flags, context)
     }
 }
 
@@ -147,15 +131,15 @@ fn each_context_has_an_address() {
             // Eager, and with the sender until it is received.
             for len in [100, 20_000] {
                 let bytes = vec![(1 + i * 3 + j) as u8; len];
-                let ours = Buffer::from_bytes(&bytes).expect("buffer");
-                let into = Buffer::new(len).expect("buffer");
+                let ours = holding(&bytes);
+                let into = buffer(len);
                 at.ep.recv(&into, 2).expect("recv");
                 from.ep.send(context(to_b, j), &ours, 1).expect("send");
                 assert_eq!(at.expect(RECEIVED, 2).len as usize, len);
                 from.expect(SENT, 1);
                 assert!(into.to_vec(..) == bytes);
                 for other in &b.rx {
-                    other.expect_nothing();
+                    expect_nothing(&other.cq);
                 }
             }
         }
@@ -165,7 +149,7 @@ fn each_context_has_an_address() {
 fn the_source_is_the_scalable_endpoint() {
     let (a, b) = (Scalable::new(), Scalable::new());
     let (to_b, to_a) = (a.meet(&b), b.meet(&a));
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     for (i, from) in a.tx.iter().enumerate() {
         for (j, at) in b.rx.iter().enumerate() {
             at.ep.recv(&into, 2).expect("recv");
@@ -189,10 +173,7 @@ fn a_receive_names_a_scalable_endpoint() {
     let other = Scalable::on(&a.domain);
     let (to_b, to_a) = (a.meet(&b), b.meet(&a));
     let from_other = context(other.meet(&b), 1);
-    let (into, rest) = (
-        Buffer::new(8).expect("buffer"),
-        Buffer::new(8).expect("buffer"),
-    );
+    let (into, rest) = (buffer(8), buffer(8));
     let at = &b.rx[1];
     at.ep
         .post_one(&Op::recv(&into).from(to_a).context(1))
@@ -209,16 +190,8 @@ fn a_receive_names_a_scalable_endpoint() {
 fn memory_is_accessed_through_each_context() {
     let (a, b) = (Scalable::new(), Scalable::new());
     let to_b = a.meet(&b);
-    let (ours, theirs) = (
-        Buffer::new(4096).expect("buffer"),
-        Buffer::new(4096).expect("buffer"),
-    );
-    let mr = b
-        .domain
-        .mr(&theirs)
-        .access(Access::REMOTE_WRITE | Access::REMOTE_READ)
-        .open()
-        .expect("mr");
+    let (ours, theirs) = (buffer(4096), buffer(4096));
+    let mr = register(&b.domain, &theirs, REMOTE, 0);
     for (index, from) in a.tx.iter().enumerate() {
         let peer = context(to_b, index);
         let at = 1024 * index;
@@ -241,13 +214,12 @@ fn memory_is_accessed_through_each_context() {
 /// host.
 #[track_caller]
 fn does_not_reach(from: &Context, peer: FiAddr) {
-    let ours = Buffer::new(8).expect("buffer");
+    let ours = buffer(8);
     match from.ep.send(peer, &ours, 9) {
         Ok(()) => {
-            let entry = failure(&from.cq);
-            assert_eq!((entry.err, entry.op_context), (Errno::ECONNREFUSED, 9));
+            fails(&from.cq, 9, Errno::ECONNREFUSED);
         }
-        failed => assert_eq!(errno(failed), Some(Errno::EHOSTUNREACH)),
+        failed => is_refused(failed, Errno::EHOSTUNREACH),
     }
 }
 
@@ -264,14 +236,13 @@ fn contexts_that_do_not_exist_are_not_reached() {
     // An endpoint where the next context would be is no context.
     name.set_port(name.port() + CONTEXTS as u16);
     let ep = b.domain.endpoint().addr(name).open().expect("endpoint");
-    ep.bind_cq(&b.rx[0].cq, CqBind::TRANSMIT | CqBind::RECV)
-        .expect("bind");
+    ep.bind_cq(&b.rx[0].cq, BOTH).expect("bind");
     ep.bind_av(&b.av).expect("bind");
     ep.enable().expect("enable");
     does_not_reach(&a.tx[0], context(to_b, CONTEXTS as usize));
     let plain = a.av.insert_one(name).expect("insert");
     a.tx[0].ep.inject(plain, b"plain").expect("inject");
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     ep.recv(&into, 3).expect("recv");
     b.rx[0].expect(RECEIVED, 3);
     // A context by its port, instead of by the name and its index.
@@ -292,7 +263,7 @@ fn contexts_have_the_key_of_their_scalable_endpoint() {
     let keys = [[0, 0, 0, 1], [0, 0, 0, 1], [1, 0, 0, 0]].map(AuthKey::new);
     let [a, b, stranger] = keys.map(|key| Scalable::keyed(&domain().1, None, key));
     let to_b = a.meet(&b);
-    let (ours, theirs) = (Buffer::new(8).unwrap(), Buffer::new(8).unwrap());
+    let (ours, theirs) = (buffer(8), buffer(8));
     for (index, tx) in a.tx.iter().enumerate() {
         b.rx[index].ep.recv(&theirs, 1).expect("recv");
         tx.ep.send(context(to_b, index), &ours, 2).expect("send");
@@ -304,12 +275,12 @@ fn contexts_have_the_key_of_their_scalable_endpoint() {
             // By the call on one host, and in the CQ between hosts.
             match tx.ep.send(context(to, index), &ours, 3) {
                 Ok(()) => assert_eq!(failure(&tx.cq).err, Errno::ENOTCONN),
-                refused => assert_eq!(errno(refused), Some(Errno::ENOTCONN)),
+                refused => is_refused(refused, Errno::ENOTCONN),
             }
         }
     }
     for rx in &stranger.rx {
-        rx.expect_nothing();
+        expect_nothing(&rx.cq);
     }
 }
 
@@ -318,74 +289,61 @@ fn attributes_of_contexts_are_checked() {
     let most = device().query().expect("query").max_ep_ctx;
     assert_eq!(most, 64);
     let open = |tx, rx| domain.scalable_endpoint().contexts(tx, rx).open();
-    assert_eq!(errno(open(most + 1, 1)), Some(Errno::EINVAL));
-    assert_eq!(errno(open(1, most + 1)), Some(Errno::EINVAL));
-    assert_eq!(
-        errno(domain.av().rx_ctx_bits(17).open()),
-        Some(Errno::EINVAL)
-    );
+    is_refused(open(most + 1, 1), Errno::EINVAL);
+    is_refused(open(1, most + 1), Errno::EINVAL);
+    is_refused(domain.av().rx_ctx_bits(17).open(), Errno::EINVAL);
     let sep = open(most, 0).expect("scalable endpoint");
     let tx = |index| sep.context(Side::Transmit, index);
     let last = tx(most - 1).open().expect("context");
-    assert_eq!(errno(tx(most).open()), Some(Errno::EINVAL));
-    assert_eq!(errno(tx(u32::MAX).open()), Some(Errno::EINVAL));
-    assert_eq!(errno(tx(most - 1).open()), Some(Errno::EBUSY));
-    assert_eq!(errno(tx(0).caps(Caps::RECV).open()), Some(Errno::EINVAL));
-    assert_eq!(errno(tx(0).queue_size(16_385).open()), Some(Errno::EINVAL));
-    assert_eq!(
-        errno(sep.context(Side::Recv, 1).open()),
-        Some(Errno::EINVAL)
-    );
+    is_refused(tx(most).open(), Errno::EINVAL);
+    is_refused(tx(u32::MAX).open(), Errno::EINVAL);
+    is_refused(tx(most - 1).open(), Errno::EBUSY);
+    is_refused(tx(0).caps(Caps::RECV).open(), Errno::EINVAL);
+    is_refused(tx(0).queue_size(16_385).open(), Errno::EINVAL);
+    is_refused(sep.context(Side::Recv, 1).open(), Errno::EINVAL);
     last.close().expect("close");
     tx(most - 1).open().expect("context");
     let sends = domain.scalable_endpoint().caps(Caps::MSG | Caps::SEND);
     let sends = sends.open().expect("scalable endpoint");
     let receive = sends.context(Side::Recv, 0).open();
-    assert_eq!(errno(receive), Some(Errno::EOPNOTSUPP));
+    is_refused(receive, Errno::EOPNOTSUPP);
 }
 
 fn contexts_are_set_up() {
     let (_, domain) = domain();
     let av = domain.av().rx_ctx_bits(BITS).open().expect("av");
     let cq = domain.cq().open().expect("cq");
-    let sep = domain
-        .scalable_endpoint()
-        .contexts(1, 2)
-        .open()
-        .expect("scalable endpoint");
-    assert_eq!(errno(sep.name()), Some(Errno::KFI_EOPBADSTATE));
-    assert_eq!(errno(sep.enable()), Some(Errno::KFI_ENOAV));
+    let sep = domain.scalable_endpoint().contexts(1, 2);
+    let sep = sep.open().expect("scalable endpoint");
+    is_refused(sep.name(), Errno::KFI_EOPBADSTATE);
+    is_refused(sep.enable(), Errno::KFI_ENOAV);
     let rx = sep.context(Side::Recv, 1).open().expect("context");
-    assert_eq!(errno(rx.bind_av(&av)), Some(Errno::EINVAL));
-    assert_eq!(
-        errno(rx.bind_cq(&cq, CqBind::TRANSMIT)),
-        Some(Errno::EINVAL)
-    );
-    assert_eq!(errno(rx.enable()), Some(Errno::KFI_ENOCQ));
+    is_refused(rx.bind_av(&av), Errno::EINVAL);
+    is_refused(rx.bind_cq(&cq, CqBind::TRANSMIT), Errno::EINVAL);
+    is_refused(rx.enable(), Errno::KFI_ENOCQ);
     rx.bind_cq(&cq, CqBind::RECV).expect("bind");
-    assert_eq!(errno(rx.enable()), Some(Errno::KFI_ENOAV));
+    is_refused(rx.enable(), Errno::KFI_ENOAV);
     sep.bind_av(&av).expect("bind");
-    assert_eq!(errno(sep.bind_av(&av)), Some(Errno::EINVAL));
+    is_refused(sep.bind_av(&av), Errno::EINVAL);
     // The context settles the name.
     rx.enable().expect("enable");
     let name = sep.name().expect("name");
     assert_eq!(rx.name().expect("name"), name);
-    assert_eq!(errno(sep.set_name(name)), Some(Errno::KFI_EOPBADSTATE));
+    is_refused(sep.set_name(name), Errno::KFI_EOPBADSTATE);
     sep.enable().expect("enable");
-    assert_eq!(errno(sep.enable()), Some(Errno::KFI_EOPBADSTATE));
+    is_refused(sep.enable(), Errno::KFI_EOPBADSTATE);
     // Its ports are taken.
     let mut taken = name;
     taken.set_port(name.port() + 1);
     let ep = domain.endpoint().addr(taken).open().expect("endpoint");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-        .expect("bind");
+    ep.bind_cq(&cq, BOTH).expect("bind");
     ep.bind_av(&av).expect("bind");
-    assert_eq!(errno(ep.enable()), Some(Errno::EADDRINUSE));
-    let into = Buffer::new(8).expect("buffer");
+    is_refused(ep.enable(), Errno::EADDRINUSE);
+    let into = buffer(8);
     let sends = rx.send(FiAddr(0), &into, 1);
-    assert_eq!(errno(sends), Some(Errno::EOPNOTSUPP));
+    is_refused(sends, Errno::EOPNOTSUPP);
     rx.close().expect("close");
-    assert_eq!(errno(ep.enable()), Some(Errno::EADDRINUSE));
+    is_refused(ep.enable(), Errno::EADDRINUSE);
     sep.close().expect("close");
     ep.enable().expect("enable");
 }
@@ -393,12 +351,12 @@ fn contexts_are_set_up() {
 fn contexts_in_use_stay_open() {
     let (a, b) = (Scalable::new(), Scalable::new());
     let to_b = a.meet(&b);
-    assert_eq!(errno(a.sep.clone().close()), Some(Errno::EBUSY));
-    assert_eq!(errno(a.av.clone().close()), Some(Errno::EBUSY));
-    let ours = Buffer::new(20_000).expect("buffer");
+    is_refused(a.sep.clone().close(), Errno::EBUSY);
+    is_refused(a.av.clone().close(), Errno::EBUSY);
+    let ours = buffer(20_000);
     let tx = a.tx[0].ep.clone();
     tx.send(context(to_b, 0), &ours, 1).expect("send");
-    assert_eq!(errno(tx.clone().close()), Some(Errno::EBUSY));
+    is_refused(tx.clone().close(), Errno::EBUSY);
     tx.cancel(1).expect("cancel");
     assert_eq!(failure(&a.tx[0].cq).err, Errno::ECANCELED);
     tx.close().expect("close");
@@ -406,7 +364,7 @@ fn contexts_in_use_stay_open() {
     let rx = b.rx[0].ep.clone();
     rx.recv(&ours, 2).expect("recv");
     rx.close().expect("close");
-    b.rx[0].expect_nothing();
+    expect_nothing(&b.rx[0].cq);
 }
 
 fn a_program_that_ends_closes_everything() {
@@ -415,7 +373,7 @@ fn a_program_that_ends_closes_everything() {
         let device = {
             let scalable = Scalable::new();
             let to_peer = scalable.meet(&peer);
-            let ours = Buffer::new(20_000).expect("buffer");
+            let ours = buffer(20_000);
             for (index, tx) in scalable.tx.iter().enumerate() {
                 tx.ep.send(context(to_peer, index), &ours, 1).expect("send");
             }
@@ -427,6 +385,6 @@ fn a_program_that_ends_closes_everything() {
         drop(device);
     }
     for rx in &peer.rx {
-        rx.expect_nothing();
+        expect_nothing(&rx.cq);
     }
 }

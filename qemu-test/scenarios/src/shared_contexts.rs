@@ -6,15 +6,18 @@
 
 mod pool;
 
-use self::pool::{BOTH, MEMBERS, Pool, of_byte, room};
+use self::pool::{MEMBERS, Pool, of_byte};
 use crate::{
     connected::connect_qps,
     harness::tests,
-    host::{Host, LINK, Options, SOON, domain, errno, failure, until},
+    host::{
+        BOTH, Host, LINK, Options, RECEIVED, SENT, SOON, TRECEIVED, TSENT, buffer, domain, errno,
+        fails, failure, found, holding, is_refused, until,
+    },
     raw::{File, refused},
 };
 use kfi::{
-    Av, Buffer, Caps, CompFlags, Cq, CqBind, EpType, Errno, FiAddr, Op, OpFlags, Wait,
+    Av, Caps, CompFlags, Cq, CqBind, EpType, Errno, FiAddr, Op, OpFlags, Wait,
     abi::{self, Call},
 };
 
@@ -33,18 +36,13 @@ tests![
     a_file_ends_with_a_context_in_use,
 ];
 
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
-const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
-
 /// More bytes than are buffered at the receiver.
 const LONG: usize = 100_000;
 
 fn the_oldest_shared_receive_takes_a_message() {
     let pool = Pool::new();
     let (sender, to) = pool.sender();
-    let into: Vec<_> = (0..8).map(|_| room(LONG)).collect();
+    let into: Vec<_> = (0..8).map(|_| buffer(LONG)).collect();
     for (context, buffer) in (0..).zip(&into[..6]) {
         pool.srx.recv(buffer, context).expect("recv");
     }
@@ -83,20 +81,14 @@ fn until_it_waits(pool: &Pool, tag: u64) {
 
 /// Whether a message with this tag waits for a receive.
 fn waits(pool: &Pool, tag: u64) -> bool {
-    let nowhere = room(1);
+    let nowhere = buffer(1);
     let search = Op::trecv(&nowhere, tag, 0).flags(OpFlags::PEEK).context(99);
     pool.srx.post_one(&search).expect("search");
-    match pool.cq.next(SOON) {
-        Ok(Some(entry)) => {
-            assert_eq!((entry.op_context, entry.tag), (99, tag), "{entry:?}");
-            true
-        }
-        Err(kfi::Error::Completion(failed)) => {
-            assert_eq!((failed.op_context, failed.err), (99, Errno::ENOMSG));
-            false
-        }
-        other => panic!("{other:?}"),
+    let entry = found(&pool.cq, 99);
+    if let Some(entry) = &entry {
+        assert_eq!(entry.tag, tag, "{entry:?}");
     }
+    entry.is_some()
 }
 
 fn messages_wait_for_a_shared_receive() {
@@ -115,7 +107,7 @@ fn messages_wait_for_a_shared_receive() {
         }
         until_it_waits(&pool, tag);
     }
-    let into = room(LONG);
+    let into = buffer(LONG);
     for (tag, len) in (0u64..).zip(lengths) {
         // Any message: the oldest.
         pool.srx.trecv(&into, 0, u64::MAX, 70 + tag).expect("trecv");
@@ -149,7 +141,7 @@ fn an_endpoint_closes_and_shared_receives_stay() {
     for (tag, stays) in [(0, false), (10, false), (1, true), (11, true)] {
         assert_eq!(waits(&pool, tag), stays, "tag {tag}");
     }
-    let into = room(LONG);
+    let into = buffer(LONG);
     for (tag, len) in [(1, 8), (11, LONG)] {
         pool.srx.trecv(&into, 0, u64::MAX, 5).expect("trecv");
         let entry = pool.expect(TRECEIVED, 5);
@@ -172,7 +164,7 @@ fn a_shared_buffer_takes_messages_of_all_endpoints() {
     let pool = Pool::new();
     let (sender, to) = pool.sender();
     pool.srx.set_min_multi_recv(64).expect("min_multi_recv");
-    let into = room(5 * 64 + 10);
+    let into = buffer(5 * 64 + 10);
     for at in 0..5 {
         if at == 2 {
             // Two wait for it.
@@ -191,22 +183,22 @@ fn a_shared_buffer_takes_messages_of_all_endpoints() {
         let entry = pool.expect(flags, 3);
         assert_eq!((entry.len, entry.buf), (64, into.addr() + 64 * at));
     }
-    assert_eq!(errno(pool.srx.cancel(3)), Some(Errno::ENOENT));
+    is_refused(pool.srx.cancel(3), Errno::ENOENT);
     pool.expect_nothing();
 }
 
 /// Room in the CQ is taken when the first endpoint is enabled.
 fn shared_receives_are_posted_before_endpoints() {
     let mut pool = Pool::empty(4, 8);
-    let into = room(64);
+    let into = buffer(64);
     for context in 0..5 {
         pool.srx.recv(&into, context).expect("recv");
     }
-    assert_eq!(errno(pool.add(EpType::Rdm)), Some(Errno::EAGAIN));
+    is_refused(pool.add(EpType::Rdm), Errno::EAGAIN);
     // It is reported nowhere.
     pool.srx.cancel(4).expect("cancel");
     pool.add(EpType::Rdm).expect("enable");
-    assert_eq!(errno(pool.srx.recv(&into, 9)), Some(Errno::EAGAIN));
+    is_refused(pool.srx.recv(&into, 9), Errno::EAGAIN);
     let (sender, to) = pool.sender();
     for context in 0..4 {
         sender.ep.send(to[0], &of_byte(1, 8), 1).expect("send");
@@ -214,27 +206,27 @@ fn shared_receives_are_posted_before_endpoints() {
         pool.expect(RECEIVED, context);
         pool.srx.recv(&into, context).expect("recv");
     }
-    assert_eq!(errno(pool.srx.recv(&into, 9)), Some(Errno::EAGAIN));
+    is_refused(pool.srx.recv(&into, 9), Errno::EAGAIN);
     pool.members.clear();
     // The room is free again, and so is the CQ.
     for context in 4..8 {
         pool.srx.recv(&into, context).expect("recv");
     }
-    assert_eq!(errno(pool.srx.recv(&into, 9)), Some(Errno::EAGAIN));
+    is_refused(pool.srx.recv(&into, 9), Errno::EAGAIN);
     pool.cq.close().expect("close the CQ");
 }
 
 fn shared_receives_are_cancelled() {
     let pool = Pool::new();
-    let into = room(64);
+    let into = buffer(64);
     pool.srx.recv(&into, 1).expect("recv");
     pool.srx.trecv(&into, 1, 0, 1).expect("trecv");
     pool.srx
         .post_one(&Op::multi_recv(&into).context(2))
         .expect("multi_recv");
     let member = &pool.members[0].ep;
-    assert_eq!(errno(member.cancel(1)), Some(Errno::ENOENT));
-    assert_eq!(errno(member.recv(&into, 1)), Some(Errno::ENOSYS));
+    is_refused(member.cancel(1), Errno::ENOENT);
+    is_refused(member.recv(&into, 1), Errno::ENOSYS);
     for (context, flags) in [
         (1, RECEIVED),
         (1, TRECEIVED),
@@ -244,7 +236,7 @@ fn shared_receives_are_cancelled() {
         let failed = failure(&pool.cq);
         assert_eq!((failed.err, failed.flags), (Errno::ECANCELED, flags));
     }
-    assert_eq!(errno(pool.srx.cancel(1)), Some(Errno::ENOENT));
+    is_refused(pool.srx.cancel(1), Errno::ENOENT);
 }
 
 /// Many messages of all lengths to all endpoints, with few receives: none is lost, and those to one
@@ -258,7 +250,7 @@ fn a_peer_sends_much_to_shared_receives() {
     };
     let pool = Pool::new();
     let (sender, to) = pool.sender();
-    let into: Vec<_> = (0..POSTED).map(|_| room(30_000)).collect();
+    let into: Vec<_> = (0..POSTED).map(|_| buffer(30_000)).collect();
     for (context, buffer) in (0..).zip(&into) {
         pool.srx.recv(buffer, context).expect("recv");
     }
@@ -267,7 +259,7 @@ fn a_peer_sends_much_to_shared_receives() {
             for number in 0..MESSAGES {
                 let mut bytes = vec![number as u8; length(number)];
                 bytes[..8].copy_from_slice(&(number as u64).to_ne_bytes());
-                let from = Buffer::from_bytes(&bytes).expect("buffer");
+                let from = holding(&bytes);
                 let peer = to[number % MEMBERS];
                 let begin = std::time::Instant::now();
                 while let Err(e) = sender.ep.send(peer, &from, number as u64) {
@@ -300,17 +292,13 @@ fn a_peer_sends_much_to_shared_receives() {
 /// The end of a connection leaves the receives to the others.
 fn connections_share_receives() {
     let mut pool = Pool::empty(64, 0);
-    let into = room(64);
+    let into = buffer(64);
     // Connections pass a multi-receive buffer over.
     pool.srx
         .post_one(&Op::multi_recv(&into).context(9))
         .expect("multi_recv");
     pool.srx.recv(&into, 0).expect("recv");
-    let options = Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG,
-        ..Options::default()
-    };
+    let options = Options::of(EpType::Msg, Caps::MSG);
     let (_, there) = domain();
     let mut clients = Vec::new();
     for at in 0..MEMBERS {
@@ -342,16 +330,12 @@ fn connections_share_receives() {
 
 fn datagram_endpoints_share_receives() {
     let mut pool = Pool::empty(64, 0);
-    let into = room(64);
+    let into = buffer(64);
     for context in 0..MEMBERS as u64 {
         pool.srx.recv(&into, context).expect("recv");
         pool.add(EpType::Dgram).expect("enable");
     }
-    let sender = Host::with(&Options {
-        ep_type: EpType::Dgram,
-        caps: Caps::MSG,
-        ..Options::default()
-    });
+    let sender = Host::with(&Options::of(EpType::Dgram, Caps::MSG));
     for (context, member) in (0..).zip(&pool.members) {
         let name = member.ep.name().expect("name");
         let peer = sender.av.insert_one(name).expect("insert");
@@ -389,87 +373,70 @@ fn transmits_share_room() {
         ep.tsend(*peer, &from, tag, 1).expect("tsend");
     }
     for (ep, _, peer) in &ends {
-        assert_eq!(errno(ep.send(*peer, &from, 2)), Some(Errno::EAGAIN));
+        is_refused(ep.send(*peer, &from, 2), Errno::EAGAIN);
     }
-    let into = room(LONG);
+    let into = buffer(LONG);
     target.ep.trecv(&into, 0, 0, 1).expect("trecv");
     target.expect(TRECEIVED, 1);
     let (first, cq, peer) = &ends[0];
     cq.next(SOON).expect("completion").expect("in time");
     // The room that it has left is anybody's.
     ends[1].0.send(ends[1].2, &from, 3).expect("send");
-    assert_eq!(errno(first.send(*peer, &from, 2)), Some(Errno::EAGAIN));
+    is_refused(first.send(*peer, &from, 2), Errno::EAGAIN);
     ends[1].0.cancel(3).expect("cancel");
-    let failed = failure(&ends[1].1);
-    assert_eq!((failed.err, failed.op_context), (Errno::ECANCELED, 3));
+    fails(&ends[1].1, 3, Errno::ECANCELED);
     first.send(*peer, &from, 2).expect("send");
 }
 
 fn contexts_are_checked() {
     let (fabric, domain) = domain();
     let other = fabric.domain(LINK).open().expect("domain");
-    assert_eq!(
-        errno(domain.srx().caps(Caps::SEND).open()),
-        Some(Errno::EINVAL)
-    );
-    assert_eq!(
-        errno(domain.stx().caps(Caps::RECV).open()),
-        Some(Errno::EINVAL)
-    );
-    assert_eq!(errno(domain.srx().size(16_385).open()), Some(Errno::EINVAL));
-    assert_eq!(errno(domain.stx().size(16_385).open()), Some(Errno::EINVAL));
-    assert_eq!(
-        errno(domain.srx().buffered(u64::MAX).open()),
-        Some(Errno::EINVAL)
-    );
+    is_refused(domain.srx().caps(Caps::SEND).open(), Errno::EINVAL);
+    is_refused(domain.stx().caps(Caps::RECV).open(), Errno::EINVAL);
+    is_refused(domain.srx().size(16_385).open(), Errno::EINVAL);
+    is_refused(domain.stx().size(16_385).open(), Errno::EINVAL);
+    is_refused(domain.srx().buffered(u64::MAX).open(), Errno::EINVAL);
     let inject = domain.srx().op_flags(OpFlags::INJECT).open();
-    assert_eq!(errno(inject), Some(Errno::EINVAL));
+    is_refused(inject, Errno::EINVAL);
 
     let (srx, stx) = (
         domain.srx().open().expect("srx"),
         domain.stx().open().expect("stx"),
     );
-    let narrow = domain
-        .srx()
-        .caps(Caps::MSG | Caps::RECV)
-        .open()
-        .expect("srx");
+    let narrow = domain.srx().caps(Caps::MSG | Caps::RECV);
+    let narrow = narrow.open().expect("srx");
     let alien = other.srx().open().expect("srx");
     let plain = domain.endpoint().open().expect("endpoint");
-    assert_eq!(errno(plain.bind_srx(&srx)), Some(Errno::EINVAL));
-    assert_eq!(errno(plain.bind_stx(&stx)), Some(Errno::EINVAL));
-    let ep = domain
-        .endpoint()
-        .shared_rx()
-        .shared_tx()
-        .open()
-        .expect("endpoint");
-    assert_eq!(errno(ep.bind_srx(&alien)), Some(Errno::EINVAL));
-    assert_eq!(errno(ep.bind_srx(&narrow)), Some(Errno::EINVAL));
+    is_refused(plain.bind_srx(&srx), Errno::EINVAL);
+    is_refused(plain.bind_stx(&stx), Errno::EINVAL);
+    let ep = domain.endpoint().shared_rx().shared_tx();
+    let ep = ep.open().expect("endpoint");
+    is_refused(ep.bind_srx(&alien), Errno::EINVAL);
+    is_refused(ep.bind_srx(&narrow), Errno::EINVAL);
     let (cq, av) = (
         domain.cq().open().expect("cq"),
         domain.av().open().expect("av"),
     );
     ep.bind_cq(&cq, BOTH).expect("bind cq");
     ep.bind_av(&av).expect("bind av");
-    assert_eq!(errno(ep.enable()), Some(Errno::KFI_EOPBADSTATE));
+    is_refused(ep.enable(), Errno::KFI_EOPBADSTATE);
     ep.bind_srx(&srx).expect("bind srx");
-    assert_eq!(errno(ep.bind_srx(&srx)), Some(Errno::EINVAL));
-    assert_eq!(errno(ep.enable()), Some(Errno::KFI_EOPBADSTATE));
+    is_refused(ep.bind_srx(&srx), Errno::EINVAL);
+    is_refused(ep.enable(), Errno::KFI_EOPBADSTATE);
     ep.bind_stx(&stx).expect("bind stx");
-    assert_eq!(errno(ep.bind_stx(&stx)), Some(Errno::EINVAL));
+    is_refused(ep.bind_stx(&stx), Errno::EINVAL);
     // While no endpoint is enabled.
-    let into = room(8);
+    let into = buffer(8);
     let from_one = Op::recv(&into).from(FiAddr(0));
-    assert_eq!(errno(srx.post_one(&from_one)), Some(Errno::KFI_ENOAV));
+    is_refused(srx.post_one(&from_one), Errno::KFI_ENOAV);
     let search = Op::trecv(&into, 1, 0).flags(OpFlags::PEEK);
-    assert_eq!(errno(srx.post_one(&search)), Some(Errno::KFI_ENOCQ));
+    is_refused(srx.post_one(&search), Errno::KFI_ENOCQ);
     ep.enable().expect("enable");
-    assert_eq!(errno(ep.bind_srx(&srx)), Some(Errno::KFI_EOPBADSTATE));
-    assert_eq!(errno(ep.bind_stx(&stx)), Some(Errno::KFI_EOPBADSTATE));
+    is_refused(ep.bind_srx(&srx), Errno::KFI_EOPBADSTATE);
+    is_refused(ep.bind_stx(&stx), Errno::KFI_EOPBADSTATE);
     // A context receives, and nothing else.
     let send = Op::send(FiAddr(0), &into);
-    assert_eq!(errno(srx.post_one(&send)), Some(Errno::EOPNOTSUPP));
+    is_refused(srx.post_one(&send), Errno::EOPNOTSUPP);
 
     // Other endpoints report alike.
     let another = |cq: &Cq, av: &Av, flags| {
@@ -490,8 +457,8 @@ fn contexts_are_checked() {
         another(&cq, &av, BOTH | CqBind::SELECTIVE),
         Some(Errno::EINVAL)
     );
-    assert_eq!(errno(srx.clone().close()), Some(Errno::EBUSY));
-    assert_eq!(errno(stx.clone().close()), Some(Errno::EBUSY));
+    is_refused(srx.clone().close(), Errno::EBUSY);
+    is_refused(stx.clone().close(), Errno::EBUSY);
     drop(ep);
     assert_eq!(
         another(&other_cq, &other_av, BOTH | CqBind::SELECTIVE),
@@ -515,14 +482,7 @@ fn a_file_ends_with_a_context_in_use() {
             domain,
             ..Call::sized()
         });
-        let cq = file.make(abi::kfabric_cq_open {
-            domain,
-            ..Call::sized()
-        });
-        let av = file.make(abi::kfabric_av_open {
-            domain,
-            ..Call::sized()
-        });
+        let (cq, av) = (file.cq(domain), file.av(domain));
         let ep = file.make(abi::kfabric_ep_open {
             domain,
             shared: abi::KFABRIC_SHARED_RX | abi::KFABRIC_SHARED_TX,
@@ -532,26 +492,16 @@ fn a_file_ends_with_a_context_in_use() {
             file.bind(ep, to, 0).expect("bind");
         }
         file.bind(ep, cq, BOTH.bits()).expect("bind");
-        file.call(abi::kfabric_ep_enable {
-            ep,
-            ..Call::sized()
-        })
-        .expect("enable");
+        file.enable(ep).expect("enable");
         for handle in [srx, stx, cq, av] {
             refused(file.close(handle), Errno::EBUSY);
         }
-        let name = file
-            .call(abi::kfabric_ep_name {
-                ep,
-                ..Call::sized()
-            })
-            .expect("name");
-        let port = u16::from_be(name.addr.port);
+        let port = u16::from_be(file.ep_name(ep).expect("name").port);
         let peer = sender
             .av
             .insert_one(([127, 0, 0, 1], port).into())
             .expect("insert");
-        let into = room(64);
+        let into = buffer(64);
         if receives {
             let op = abi::kfabric_op {
                 opcode: abi::KFABRIC_OP_RECV,
@@ -560,14 +510,7 @@ fn a_file_ends_with_a_context_in_use() {
                 peer: u64::MAX,
                 ..Default::default()
             };
-            file.call(abi::kfabric_post {
-                ep: srx,
-                ops: crate::raw::addr_of(&op),
-                count: 1,
-                op_size: size_of::<abi::kfabric_op>() as u32,
-                ..Call::sized()
-            })
-            .expect("post");
+            file.post_one(srx, op).expect("post");
         } else {
             sender.ep.send(peer, &of_byte(1, 8), 1).expect("send");
             sender.expect(SENT, 1);

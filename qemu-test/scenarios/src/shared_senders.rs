@@ -5,9 +5,9 @@
 use crate::{
     connected::connect_qps,
     harness::tests,
-    host::{Host, Options, domain, failure},
+    host::{Host, Options, buffer, domain, fails, holding},
 };
-use kfi::{Buffer, Caps, CompFlags, CqBind, Endpoint, EpType, Errno, FiAddr, SharedRx};
+use kfi::{Buffer, Caps, CompFlags, Endpoint, EpType, Errno, FiAddr, SharedRx};
 use std::time::Duration;
 
 tests![
@@ -15,18 +15,8 @@ tests![
     a_datagram_endpoint_that_only_sends_takes_no_receive,
 ];
 
-const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
-
 /// The time in which a message arrives.
 const ARRIVED: Duration = Duration::from_millis(100);
-
-fn options(ep_type: EpType) -> Options {
-    Options {
-        ep_type,
-        caps: Caps::MSG,
-        ..Options::default()
-    }
-}
 
 /// A host whose shared receive context has one receive.
 struct Target {
@@ -38,24 +28,16 @@ struct Target {
 impl Target {
     fn new() -> Self {
         let (_, domain) = domain();
-        let host = Host::on(&domain, &options(EpType::Rdm));
+        let host = Host::on(&domain, &Options::of(EpType::Rdm, Caps::MSG));
         let srx = domain.srx().open().expect("srx");
-        let into = Buffer::new(64).expect("buffer");
+        let into = buffer(64);
         srx.recv(&into, 7).expect("recv");
         Self { host, srx, into }
     }
 
     /// An endpoint that uses the context.
     fn member(&self, ep_type: EpType, caps: Caps) -> Endpoint {
-        let ep = self.host.domain.endpoint().ep_type(ep_type).caps(caps);
-        let ep = ep.shared_rx().open().expect("endpoint");
-        ep.bind_srx(&self.srx).expect("bind srx");
-        ep.bind_cq(&self.host.cq, BOTH).expect("bind cq");
-        if ep_type != EpType::Msg {
-            ep.bind_av(&self.host.av).expect("bind av");
-        }
-        ep.enable().expect("enable");
-        ep
+        self.host.sharing(&self.srx, ep_type, caps)
     }
 
     /// The receive was not taken, while an endpoint is there that reports it.
@@ -64,23 +46,22 @@ impl Target {
         self.host.expect_nothing();
         assert_eq!(self.into.to_vec(..), [0; 64]);
         self.srx.cancel(7).expect("cancel");
-        let entry = failure(&self.host.cq);
-        assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 7));
+        fails(&self.host.cq, 7, Errno::ECANCELED);
         self.srx.recv(&self.into, 7).expect("recv");
     }
 }
 
 fn a_connection_that_only_sends_takes_no_receive() {
     let target = Target::new();
-    let sender = Host::with(&options(EpType::Msg));
+    let sender = Host::with(&Options::of(EpType::Msg, Caps::MSG));
     let member = target.member(EpType::Msg, Caps::MSG | Caps::SEND);
     connect_qps(&sender.ep, &member);
-    let from = Buffer::from_bytes(&[9; 8]).expect("buffer");
+    let from = holding(&[9; 8]);
     sender.ep.send(FiAddr::UNSPEC, &from, 1).expect("send");
     target.is_untouched(&member);
     drop(member);
     // One that receives.
-    let sender = Host::with(&options(EpType::Msg));
+    let sender = Host::with(&Options::of(EpType::Msg, Caps::MSG));
     let member = target.member(EpType::Msg, Caps::MSG);
     connect_qps(&sender.ep, &member);
     sender.ep.send(FiAddr::UNSPEC, &from, 1).expect("send");
@@ -89,8 +70,8 @@ fn a_connection_that_only_sends_takes_no_receive() {
 
 fn a_datagram_endpoint_that_only_sends_takes_no_receive() {
     let target = Target::new();
-    let sender = Host::with(&options(EpType::Dgram));
-    let from = Buffer::from_bytes(&[9; 8]).expect("buffer");
+    let sender = Host::with(&Options::of(EpType::Dgram, Caps::MSG));
+    let from = holding(&[9; 8]);
     let send = |member: &Endpoint| {
         let name = member.name().expect("name");
         let peer = sender.av.insert_one(name).expect("insert");

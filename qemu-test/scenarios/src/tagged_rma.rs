@@ -5,29 +5,21 @@
 use crate::{
     deferred::{cntr, queue, wait},
     harness::tests,
-    host::{Host, Options, SOON, buffer, errno, pattern},
+    host::{Host, Options, SOON, TRECEIVED, buffer, errno, holding, is_refused, pattern},
     hosts::{apart, sanitizing},
-    ways::{Way, on_ways},
+    ways::Way,
 };
-use kfi::{Buffer, Caps, CompFlags, Errno, FiAddr, Op, OpFlags, Work};
+use kfi::{Buffer, Caps, CompFlags, EpType, Errno, FiAddr, Op, OpFlags, Work};
 
 tests![
-    receives_are_written_and_read_on_one_host,
-    receives_are_written_and_read_between_two_hosts => 300,
-    an_offset_selects_a_part_on_one_host,
-    an_offset_selects_a_part_between_two_hosts,
-    without_a_receive_it_fails_at_once_on_one_host,
-    without_a_receive_it_fails_at_once_between_two_hosts,
-    what_does_not_fit_is_reported_at_both_ends_on_one_host,
-    what_does_not_fit_is_reported_at_both_ends_between_two_hosts,
-    messages_and_rma_take_receives_in_order_on_one_host,
-    messages_and_rma_take_receives_in_order_between_two_hosts,
-    a_receive_has_its_source_on_one_host,
-    a_receive_has_its_source_between_two_hosts,
-    both_ends_need_the_capability_on_one_host,
-    both_ends_need_the_capability_between_two_hosts,
-    it_is_deferred_and_triggered_on_one_host,
-    it_is_deferred_and_triggered_between_two_hosts,
+    receives_are_written_and_read: [OneHost, TwoHosts => 300],
+    an_offset_selects_a_part: [OneHost, TwoHosts],
+    without_a_receive_it_fails_at_once: [OneHost, TwoHosts],
+    what_does_not_fit_is_reported_at_both_ends: [OneHost, TwoHosts],
+    messages_and_rma_take_receives_in_order: [OneHost, TwoHosts],
+    a_receive_has_its_source: [OneHost, TwoHosts],
+    both_ends_need_the_capability: [OneHost, TwoHosts],
+    it_is_deferred_and_triggered: [OneHost, TwoHosts],
     invalid_operations_are_refused,
     it_arrives_in_spite_of_loss => 300,
     a_cancelled_operation_ends_once,
@@ -35,40 +27,12 @@ tests![
     a_close_of_the_initiator_ends_receives,
 ];
 
-on_ways! {
-    receives_are_written_and_read:
-        receives_are_written_and_read_on_one_host => OneHost,
-        receives_are_written_and_read_between_two_hosts => TwoHosts;
-    an_offset_selects_a_part:
-        an_offset_selects_a_part_on_one_host => OneHost,
-        an_offset_selects_a_part_between_two_hosts => TwoHosts;
-    without_a_receive_it_fails_at_once:
-        without_a_receive_it_fails_at_once_on_one_host => OneHost,
-        without_a_receive_it_fails_at_once_between_two_hosts => TwoHosts;
-    what_does_not_fit_is_reported_at_both_ends:
-        what_does_not_fit_is_reported_at_both_ends_on_one_host => OneHost,
-        what_does_not_fit_is_reported_at_both_ends_between_two_hosts => TwoHosts;
-    messages_and_rma_take_receives_in_order:
-        messages_and_rma_take_receives_in_order_on_one_host => OneHost,
-        messages_and_rma_take_receives_in_order_between_two_hosts => TwoHosts;
-    a_receive_has_its_source:
-        a_receive_has_its_source_on_one_host => OneHost,
-        a_receive_has_its_source_between_two_hosts => TwoHosts;
-    both_ends_need_the_capability:
-        both_ends_need_the_capability_on_one_host => OneHost,
-        both_ends_need_the_capability_between_two_hosts => TwoHosts;
-    it_is_deferred_and_triggered:
-        it_is_deferred_and_triggered_on_one_host => OneHost,
-        it_is_deferred_and_triggered_between_two_hosts => TwoHosts;
-}
-
 const OUT: CompFlags = CompFlags::TAGGED
     .union(CompFlags::RMA)
     .union(CompFlags::SEND);
 const IN: CompFlags = CompFlags::TAGGED
     .union(CompFlags::RMA)
     .union(CompFlags::RECV);
-const RECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
 
 /// Contexts: of the operation, and of the receive.
 const OP: u64 = 1;
@@ -106,6 +70,11 @@ fn op(read: bool, to: FiAddr, memory: &Buffer, len: usize, tag: u64, offset: u64
 }
 
 #[track_caller]
+fn post(host: &Host, op: Op<'_>) {
+    host.ep.post_one(&op).expect("post");
+}
+
+#[track_caller]
 fn fails(host: &Host, flags: CompFlags, context: u64, err: Errno) -> kfi::ErrEntry {
     let entry = host.failure();
     assert_eq!((entry.err, entry.op_context), (err, context), "{entry:?}");
@@ -127,8 +96,7 @@ fn receives_are_written_and_read(way: Way) {
             let source = if read { &theirs } else { &ours };
             source.write_at(0, &bytes[..source.len()]);
             b.ep.trecv(&theirs, tag, 0, RX).expect("trecv");
-            a.ep.post_one(&op(read, to_b, &ours, len, tag, 0))
-                .expect("post");
+            post(&a, op(read, to_b, &ours, len, tag, 0));
             a.expect(OUT | kind(read), OP);
             let entry = b.expect(IN | kind(read), RX);
             assert_eq!((entry.len as usize, entry.tag), (len, tag));
@@ -151,8 +119,7 @@ fn an_offset_selects_a_part(way: Way) {
             ours.write_at(0, &bytes[19_000..29_000]);
         }
         b.ep.trecv(&theirs, 5, 0, RX).expect("trecv");
-        a.ep.post_one(&op(read, to_b, &ours, 10_000, 5, 19_000))
-            .expect("post");
+        post(&a, op(read, to_b, &ours, 10_000, 5, 19_000));
         a.expect(OUT | kind(read), OP);
         assert_eq!(b.expect(IN | kind(read), RX).len, 10_000);
         assert!(ours.to_vec(..) == bytes[19_000..29_000]);
@@ -166,14 +133,12 @@ fn without_a_receive_it_fails_at_once(way: Way) {
     let (ours, theirs) = (buffer(10_000), buffer(10_000));
     for read in [false, true] {
         for len in [8, 10_000] {
-            a.ep.post_one(&op(read, to_b, &ours, len, 3, 0))
-                .expect("post");
+            post(&a, op(read, to_b, &ours, len, 3, 0));
             fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
             // A plain receive, and one with another tag, are not meant.
             b.ep.recv(&theirs, RX).expect("recv");
             b.ep.trecv(&theirs, 2, 0, RX + 1).expect("trecv");
-            a.ep.post_one(&op(read, to_b, &ours, len, 3, 0))
-                .expect("post");
+            post(&a, op(read, to_b, &ours, len, 3, 0));
             fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
             for (context, flags) in [(RX, CompFlags::MSG), (RX + 1, CompFlags::TAGGED)] {
                 b.ep.cancel(context).expect("cancel");
@@ -182,7 +147,7 @@ fn without_a_receive_it_fails_at_once(way: Way) {
             // Nothing is left there: not even a search finds it.
             b.ep.post_one(&Op::tpeek(0, u64::MAX).context(9))
                 .expect("peek");
-            fails(&b, RECEIVED, 9, Errno::ENOMSG);
+            fails(&b, TRECEIVED, 9, Errno::ENOMSG);
         }
     }
     a.expect_nothing();
@@ -198,8 +163,7 @@ fn what_does_not_fit_is_reported_at_both_ends(way: Way) {
             let source = if read { &theirs } else { &ours };
             source.write_at(0, &bytes[..source.len()]);
             b.ep.trecv(&theirs, 3, 0, RX).expect("trecv");
-            a.ep.post_one(&op(read, to_b, &ours, 20_000, 3, offset as u64))
-                .expect("post");
+            post(&a, op(read, to_b, &ours, 20_000, 3, offset as u64));
             fails(&a, OUT | kind(read), OP, Errno::EMSGSIZE);
             let entry = fails(&b, IN | kind(read), RX, Errno::EMSGSIZE);
             assert_eq!(
@@ -218,8 +182,7 @@ fn what_does_not_fit_is_reported_at_both_ends(way: Way) {
     // Other operations go on.
     let into = buffer(8);
     b.ep.trecv(&into, 3, 0, RX).expect("trecv");
-    a.ep.post_one(&op(false, to_b, &buffer(8), 8, 3, 0))
-        .expect("post");
+    post(&a, op(false, to_b, &buffer(8), 8, 3, 0));
     a.expect(OUT | CompFlags::WRITE, OP);
     b.expect(IN | CompFlags::WRITE, RX);
 }
@@ -249,7 +212,7 @@ fn messages_and_rma_take_receives_in_order(way: Way) {
         // A longer one may complete later, but each has its own receive.
         assert_eq!(entry.op_context, entry.tag + 10);
         let rma = CompFlags::RMA;
-        let flags = RECEIVED
+        let flags = TRECEIVED
             | match entry.tag {
                 1 | 2 => CompFlags::empty(),
                 3 => rma | CompFlags::READ,
@@ -276,15 +239,13 @@ fn a_receive_has_its_source(way: Way) {
             b.ep.post_one(&Op::trecv(&theirs, 1, 0).from(from).context(context))
                 .expect("trecv");
         }
-        a.ep.post_one(&op(read, to_b, &ours, 8, 1, 0))
-            .expect("post");
+        post(&a, op(read, to_b, &ours, 8, 1, 0));
         a.expect(OUT | kind(read), OP);
         b.expect(IN | kind(read), RX + 1);
-        a.ep.post_one(&op(read, to_b, &ours, 8, 1, 0))
-            .expect("post");
+        post(&a, op(read, to_b, &ours, 8, 1, 0));
         fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
         b.ep.cancel(RX).expect("cancel");
-        fails(&b, RECEIVED, RX, Errno::ECANCELED);
+        fails(&b, TRECEIVED, RX, Errno::ECANCELED);
     }
 }
 
@@ -292,12 +253,7 @@ fn both_ends_need_the_capability(way: Way) {
     if way == Way::TwoHosts {
         apart();
     }
-    let host = |caps| {
-        Host::with(&Options {
-            caps,
-            ..Options::default()
-        })
-    };
+    let host = |caps| Host::with(&Options::of(EpType::Rdm, caps));
     let all = options().caps;
     let ours = buffer(8);
     let theirs = buffer(8);
@@ -305,7 +261,7 @@ fn both_ends_need_the_capability(way: Way) {
     let to_b = a.meet(&b);
     for read in [false, true] {
         let refused = a.ep.post_one(&op(read, to_b, &ours, 8, 1, 0));
-        assert_eq!(errno(refused), Some(Errno::EOPNOTSUPP));
+        is_refused(refused, Errno::EOPNOTSUPP);
     }
     let sends = Caps::SEND | Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
     for (without, read, write) in [
@@ -329,8 +285,7 @@ fn both_ends_need_the_capability(way: Way) {
             if receives {
                 b.ep.trecv(&theirs, 1, 0, RX).expect("trecv");
             }
-            a.ep.post_one(&op(reads, to_b, &ours, 8, 1, 0))
-                .expect("post");
+            post(&a, op(reads, to_b, &ours, 8, 1, 0));
             if allowed {
                 a.expect(OUT | kind(reads), OP);
                 b.expect(IN | kind(reads), RX);
@@ -339,7 +294,7 @@ fn both_ends_need_the_capability(way: Way) {
             fails(&a, OUT | kind(reads), OP, Errno::EREMOTEIO);
             if receives {
                 b.ep.cancel(RX).expect("cancel");
-                fails(&b, RECEIVED, RX, Errno::ECANCELED);
+                fails(&b, TRECEIVED, RX, Errno::ECANCELED);
             }
         }
     }
@@ -349,7 +304,7 @@ fn it_is_deferred_and_triggered(way: Way) {
     let (a, to_b, b) = pair(way);
     let (go, done) = (cntr(&a.domain), cntr(&a.domain));
     let bytes = pattern(10_000, 1);
-    let (from, into) = (Buffer::from_bytes(&bytes).expect("buffer"), buffer(10_000));
+    let (from, into) = (holding(&bytes), buffer(10_000));
     let theirs = buffer(10_000);
     for context in [RX, RX + 1] {
         b.ep.trecv(&theirs, 1, 0, context).expect("trecv");
@@ -398,9 +353,8 @@ fn invalid_operations_are_refused() {
             assert_eq!(errno(a.ep.post_one(&bad)), Some(Errno::EINVAL), "{bad:?}");
         }
         let nobody = op(read, FiAddr(77), &ours, 8, 1, 0);
-        assert_eq!(errno(a.ep.post_one(&nobody)), Some(Errno::ENOENT));
-        a.ep.post_one(&op(read, to_b, &ours, 8, 1, 1 << 30))
-            .expect("post");
+        is_refused(a.ep.post_one(&nobody), Errno::ENOENT);
+        post(&a, op(read, to_b, &ours, 8, 1, 1 << 30));
         fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
     }
     for op in [
@@ -409,10 +363,10 @@ fn invalid_operations_are_refused() {
         Op::trecv(&ours, 1, 0),
     ] {
         let refused = a.ep.post_one(&op.flags(OpFlags::TAGGED));
-        assert_eq!(errno(refused), Some(Errno::EINVAL));
+        is_refused(refused, Errno::EINVAL);
     }
     let read = Op::tread(to_b, &ours, 1, 0).data(1);
-    assert_eq!(errno(a.ep.post_one(&read)), Some(Errno::EINVAL));
+    is_refused(a.ep.post_one(&read), Errno::EINVAL);
     a.expect_nothing();
 }
 
@@ -427,8 +381,7 @@ fn it_arrives_in_spite_of_loss() {
             let source = if read { &theirs } else { &ours };
             source.write_at(0, &bytes);
             b.ep.trecv(&theirs, 1, 0, RX).expect("trecv");
-            a.ep.post_one(&op(read, to_b, &ours, len, 1, 0))
-                .expect("post");
+            post(&a, op(read, to_b, &ours, len, 1, 0));
             a.expect(OUT | kind(read), OP);
             b.expect(IN | kind(read), RX);
             assert!(ours.to_vec(..len) == bytes[..len]);
@@ -448,8 +401,7 @@ fn a_cancelled_operation_ends_once() {
         for round in 0..20 {
             let read = round % 2 == 0;
             b.ep.trecv(&theirs, 1, 0, RX).expect("trecv");
-            a.ep.post_one(&op(read, to_b, &ours, 200_000, 1, 0))
-                .expect("post");
+            post(&a, op(read, to_b, &ours, 200_000, 1, 0));
             // Too late if it has ended already.
             let _ = a.ep.cancel(OP);
             match a.cq.next(SOON) {
@@ -461,7 +413,7 @@ fn a_cancelled_operation_ends_once() {
                     assert_eq!(entry.err, Errno::ECANCELED);
                     // The receive is still there.
                     b.ep.cancel(RX).expect("cancel");
-                    fails(&b, RECEIVED, RX, Errno::ECANCELED);
+                    fails(&b, TRECEIVED, RX, Errno::ECANCELED);
                 }
                 other => panic!("no completion: {other:?}"),
             }
@@ -484,11 +436,9 @@ fn with_an_operation_in_progress(check: impl Fn(bool, Host, Host)) {
         let (ours, theirs) = (buffer(LONG), buffer(LONG));
         b.ep.trecv(&theirs, 1, 0, RX).expect("trecv");
         // The connection is there.
-        a.ep.post_one(&op(read, to_b, &ours, 8, 2, 0))
-            .expect("post");
+        post(&a, op(read, to_b, &ours, 8, 2, 0));
         fails(&a, OUT | kind(read), OP, Errno::EREMOTEIO);
-        a.ep.post_one(&op(read, to_b, &ours, LONG, 1, 0))
-            .expect("post");
+        post(&a, op(read, to_b, &ours, LONG, 1, 0));
         std::thread::sleep(std::time::Duration::from_millis(50));
         check(read, a, b);
         hosts.network("loss 0%");

@@ -4,7 +4,10 @@
 
 use crate::{
     harness::tests,
-    host::{Host, Options, errno, pair, pair_with, pattern},
+    host::{
+        Host, Options, RECEIVED, REMOTE, SENT, WROTE, buffer, holding, is_refused, pair, pair_with,
+        pattern, register,
+    },
 };
 use kfi::{Access, Buffer, CompFlags, Errno, FiAddr, IoVec, Op, OpFlags, Remote};
 
@@ -20,10 +23,6 @@ tests![
     many_operations_in_one_post,
     a_post_stops_at_the_first_refusal,
 ];
-
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 
 /// Pieces of `buffer`, `count` of them, each `len(i)` bytes with a gap behind.
 fn pieces(buffer: &Buffer, count: usize, len: impl Fn(usize) -> usize) -> Vec<IoVec<'_>> {
@@ -50,7 +49,7 @@ fn gather(buffer: &Buffer, count: usize, len: impl Fn(usize) -> usize) -> Vec<u8
 
 fn lists_of_256_pieces() {
     let (a, to_b, b, _) = pair();
-    let ours = Buffer::from_bytes(&pattern(300_000, 1)).expect("buffer");
+    let ours = holding(&pattern(300_000, 1));
     // Pieces on both sides with different boundaries, small and large.
     type Len<'a> = &'a dyn Fn(usize) -> usize;
     let sizes: [(usize, Len, usize, Len); 4] = [
@@ -60,7 +59,7 @@ fn lists_of_256_pieces() {
         (256, &|_| 1000, 256, &|i| 1000 + i % 3),
     ];
     for (count, len, their_count, their_len) in sizes {
-        let theirs = Buffer::new(300_000).expect("buffer");
+        let theirs = buffer(300_000);
         let from = pieces(&ours, count, len);
         let into = pieces(&theirs, their_count, their_len);
         let sent = gather(&ours, count, len);
@@ -92,8 +91,8 @@ fn lists_of_256_pieces() {
 
 fn lists_with_empty_pieces() {
     let (a, to_b, b, _) = pair();
-    let ours = Buffer::from_bytes(&pattern(9000, 1)).expect("buffer");
-    let theirs = Buffer::new(9000).expect("buffer");
+    let ours = holding(&pattern(9000, 1));
+    let theirs = buffer(9000);
     for (lens, their_lens) in [
         (vec![0, 5, 0, 0, 7, 0], vec![0, 0, 12]),
         (vec![0; 256], vec![0; 256]),
@@ -111,12 +110,7 @@ fn lists_with_empty_pieces() {
         assert!(got[..sent.len()] == sent, "{lens:?}");
     }
     // RMA as well.
-    let mr = b
-        .domain
-        .mr(&theirs)
-        .access(Access::REMOTE_WRITE)
-        .open()
-        .expect("mr");
+    let mr = register(&b.domain, &theirs, Access::REMOTE_WRITE, 0);
     let lens = [0, 3, 0, 300, 0];
     let from = pieces(&ours, 5, |i| lens[i]);
     a.ep.write(to_b, &from[..], mr.remote(100), 3)
@@ -129,8 +123,8 @@ fn lists_have_limits() {
     let (a, to_b, b, _) = pair();
     let buffer = Buffer::new(1000).expect("buffer");
     let list = pieces(&buffer, 257, |_| 0);
-    assert_eq!(errno(a.ep.send(to_b, &list[..], 0)), Some(Errno::EINVAL));
-    assert_eq!(errno(b.ep.recv(&list[..], 0)), Some(Errno::EINVAL));
+    is_refused(a.ep.send(to_b, &list[..], 0), Errno::EINVAL);
+    is_refused(b.ep.recv(&list[..], 0), Errno::EINVAL);
     assert!(b.ep.recv(&list[..256], 0).is_ok());
 }
 
@@ -155,10 +149,7 @@ const GIB: usize = 1 << 30;
 /// Two buffers of 1 GiB; the first has a mark on every page, and at its ends.
 fn two_gib() -> (Buffer, Buffer) {
     need_memory(5 << 29);
-    let (from, into) = (
-        Buffer::new(GIB).expect("buffer"),
-        Buffer::new(GIB).expect("buffer"),
-    );
+    let (from, into) = (buffer(GIB), buffer(GIB));
     for at in marks() {
         from.write_at(at, &(at as u64 ^ 0x5a5a_1234).to_le_bytes());
     }
@@ -194,8 +185,8 @@ fn a_message_of_1_gib_arrives() {
 fn rma_of_1_gib_arrives() {
     let (a, to_b, b, _) = pair();
     let (from, into) = two_gib();
-    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let mr = b.domain.mr(&into).access(access).open().expect("mr");
+    let access = REMOTE;
+    let mr = register(&b.domain, &into, access, 0);
     a.ep.write(to_b, &from, mr.remote(0), 1).expect("write");
     a.expect(WROTE, 1);
     check_gib(&into);
@@ -208,31 +199,25 @@ fn rma_of_1_gib_arrives() {
 fn nothing_is_longer_than_1_gib() {
     let (a, to_b, b, _) = pair();
     // Address space is enough: the memory is not accessed.
-    let huge = Buffer::new(GIB + 1).expect("buffer");
-    assert_eq!(errno(a.ep.send(to_b, &huge, 0)), Some(Errno::EMSGSIZE));
-    assert_eq!(errno(b.ep.recv(&huge, 0)), Some(Errno::EMSGSIZE));
+    let huge = buffer(GIB + 1);
+    is_refused(a.ep.send(to_b, &huge, 0), Errno::EMSGSIZE);
+    is_refused(b.ep.recv(&huge, 0), Errno::EMSGSIZE);
     let remote = Remote::new(0, 1);
-    assert_eq!(
-        errno(a.ep.write(to_b, &huge, remote, 0)),
-        Some(Errno::EMSGSIZE)
-    );
-    assert_eq!(
-        errno(a.ep.read(to_b, &huge, remote, 0)),
-        Some(Errno::EMSGSIZE)
-    );
+    is_refused(a.ep.write(to_b, &huge, remote, 0), Errno::EMSGSIZE);
+    is_refused(a.ep.read(to_b, &huge, remote, 0), Errno::EMSGSIZE);
     let list = [
         IoVec::from(huge.slice(..GIB / 2)),
         IoVec::from(huge.slice(GIB / 2 - 1..GIB)),
     ];
-    assert_eq!(errno(a.ep.send(to_b, &list, 0)), Some(Errno::EMSGSIZE));
+    is_refused(a.ep.send(to_b, &list, 0), Errno::EMSGSIZE);
     let mr = a.domain.mr(&huge).access(Access::SEND).open();
-    assert_eq!(errno(mr), Some(Errno::EINVAL));
+    is_refused(mr, Errno::EINVAL);
 }
 
 fn completion_levels_are_kept() {
     let (a, to_b, b, _) = pair();
-    let small = Buffer::new(8).expect("buffer");
-    let large = Buffer::new(100_000).expect("buffer");
+    let small = buffer(8);
+    let large = buffer(100_000);
     // The peer's endpoint has little room for unexpected messages.
     for (context, flags) in [
         (1, OpFlags::INJECT_COMPLETE),
@@ -273,13 +258,8 @@ fn completion_levels_are_kept() {
         .expect("discard");
     a.expect(CompFlags::TAGGED | CompFlags::SEND, 7);
     // RMA is in the peer's memory when it completes, at every level.
-    let mr = b
-        .domain
-        .mr(&small)
-        .access(Access::REMOTE_WRITE)
-        .open()
-        .expect("mr");
-    let ours = Buffer::from_bytes(b"delivery").expect("buffer");
+    let mr = register(&b.domain, &small, Access::REMOTE_WRITE, 0);
+    let ours = holding(b"delivery");
     let op = Op::write(to_b, &ours, mr.remote(0)).flags(OpFlags::DELIVERY_COMPLETE);
     a.ep.post_one(&op).expect("write");
     a.expect(WROTE, 0);
@@ -290,16 +270,8 @@ fn a_fence_waits_for_earlier_operations() {
     let (a, to_b, b, _) = pair();
     let other = Host::new();
     let to_other = a.meet(&other);
-    let (small, large) = (
-        Buffer::new(8).expect("buffer"),
-        Buffer::new(100_000).expect("buffer"),
-    );
-    let mr = b
-        .domain
-        .mr(&small)
-        .access(Access::REMOTE_WRITE)
-        .open()
-        .expect("mr");
+    let (small, large) = (buffer(8), buffer(100_000));
+    let mr = register(&b.domain, &small, Access::REMOTE_WRITE, 0);
     let fenced = |peer| {
         let op = Op::send(peer, &small).flags(OpFlags::FENCE).context(2);
         a.ep.post_one(&op)
@@ -309,9 +281,9 @@ fn a_fence_waits_for_earlier_operations() {
     a.expect(SENT, 2);
     a.ep.send(to_b, &large, 1).expect("send");
     // An earlier send waits there: refused. The fence concerns one peer only.
-    assert_eq!(errno(fenced(to_b)), Some(Errno::EAGAIN));
+    is_refused(fenced(to_b), Errno::EAGAIN);
     let write = Op::inject_write(to_b, b"x", mr.remote(0)).flags(OpFlags::FENCE);
-    assert_eq!(errno(a.ep.post_one(&write)), Some(Errno::EAGAIN));
+    is_refused(a.ep.post_one(&write), Errno::EAGAIN);
     fenced(to_other).expect("send");
     a.expect(SENT, 2);
     for _ in 0..2 {
@@ -325,12 +297,8 @@ fn a_fence_waits_for_earlier_operations() {
 }
 
 fn many_operations_in_one_post() {
-    let (a, to_b, b, _) = pair_with(&Options {
-        cq_entries: 8192,
-        rx_size: 8192,
-        ..Options::default()
-    });
-    let into = Buffer::new(4096 * 8).expect("buffer");
+    let (a, to_b, b, _) = pair_with(&Options::sized(0, 8192, 8192));
+    let into = buffer(4096 * 8);
     let receives: Vec<_> = (0..4096usize)
         .map(|i| Op::recv(into.slice(8 * i..8 * i + 8)).context(i as u64))
         .collect();
@@ -345,8 +313,8 @@ fn many_operations_in_one_post() {
     }
     assert!(into.to_vec(..) == bytes.concat());
     let too_many = vec![Op::inject(to_b, b""); 4097];
-    assert_eq!(errno(a.ep.post(&too_many)), Some(Errno::EINVAL));
-    assert_eq!(errno(a.ep.post(&[])), Some(Errno::EINVAL));
+    is_refused(a.ep.post(&too_many), Errno::EINVAL);
+    is_refused(a.ep.post(&[]), Errno::EINVAL);
 }
 
 fn a_post_stops_at_the_first_refusal() {
@@ -356,9 +324,9 @@ fn a_post_stops_at_the_first_refusal() {
     let posted = a.ep.post(&[good, good, bad, good]).expect("post");
     assert_eq!((posted.done, posted.error), (2, Some(Errno::ENOENT)));
     assert!(!posted.all());
-    assert_eq!(errno(a.ep.post(&[bad, good])), Some(Errno::ENOENT));
+    is_refused(a.ep.post(&[bad, good]), Errno::ENOENT);
     // Two have arrived, and no more.
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     for context in 0..3 {
         b.ep.recv(&into, context).expect("recv");
     }

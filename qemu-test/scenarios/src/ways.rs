@@ -43,7 +43,7 @@ impl Way {
             ep_type: self.ep_type(),
             caps: match self {
                 Self::OneHost | Self::TwoHosts => options.caps,
-                Self::Connection => Caps::MSG | Caps::RMA,
+                Self::Connection => Caps::MSG | Caps::RMA | (options.caps & Caps::ATOMIC),
                 Self::Datagrams => Caps::MSG | Caps::SOURCE | Caps::MULTI_RECV,
             },
             ..*options

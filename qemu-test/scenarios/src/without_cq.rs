@@ -4,30 +4,24 @@
 
 use crate::{
     alone::Alone,
-    connected::connect_qps,
+    connected::{connect_qps, open_region},
     counting::KINDS,
     harness::tests,
-    host::{Host, Options, SOON, domain, pair_with, pattern, until},
+    host::{BOTH, Host, Options, REMOTE, SOON, buffer, domain, holding, pattern, register, until},
     hosts::apart,
+    ways::Way,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, Cntr, CqBind, Domain, Endpoint, EpType, Errno, FiAddr, Mr, Op,
-    Remote, Wait,
+    Av, Buffer, Caps, Cntr, CqBind, Domain, Endpoint, EpType, Errno, FiAddr, Mr, Op, Remote, Wait,
 };
 
 tests![
-    reliable_datagrams_on_one_host,
-    reliable_datagrams_between_two_hosts,
-    connected_endpoints,
-    datagrams,
+    operations_are_counted: [OneHost, TwoHosts, Connection, Datagrams],
     a_peek_needs_a_cq,
-    silent_operations_need_no_room,
-    a_silent_operation_that_fails_is_told_when_the_cq_is_full,
+    silent_operations_need_no_room: [OneHost, TwoHosts, Connection],
     errors_keep_their_order_when_the_cq_is_full,
     a_silent_send_that_waits_is_cancelled_when_the_cq_is_full,
     a_silent_receive_fails_when_the_cq_is_full,
-    silent_operations_between_two_hosts_need_no_room,
-    silent_operations_of_connected_endpoints_need_no_room,
 ];
 
 /// The places of the counters of a [`Bare`], in the order of [`KINDS`].
@@ -78,11 +72,7 @@ impl Bare {
     }
 
     pub(crate) fn region(&self, buffer: &Buffer) -> Mr {
-        self.domain
-            .mr(buffer)
-            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-            .open()
-            .expect("mr")
+        register(&self.domain, buffer, REMOTE, 0)
     }
 
     /// Waits until one counter has this value, and checks that it has no larger one and no errors.
@@ -96,8 +86,8 @@ impl Bare {
 /// Sends a message from `a` to `b`, and injects one.
 fn sends(a: &Bare, to_b: FiAddr, b: &Bare) {
     let bytes = pattern(LEN, 1);
-    let from = Buffer::from_bytes(&bytes).expect("buffer");
-    let into = [0; 2].map(|_| Buffer::new(LEN).expect("buffer"));
+    let from = holding(&bytes);
+    let into = [0; 2].map(|_| buffer(LEN));
     for into in &into {
         b.ep.recv(into, 1).expect("recv");
     }
@@ -114,11 +104,8 @@ fn sends(a: &Bare, to_b: FiAddr, b: &Bare) {
 /// Writes from `a` to `b`, and reads the bytes back.
 fn writes_and_reads(a: &Bare, to_b: FiAddr, b: &Bare) {
     let bytes = pattern(LEN, 2);
-    let from = Buffer::from_bytes(&bytes).expect("buffer");
-    let (back, theirs) = (
-        Buffer::new(LEN).expect("buffer"),
-        Buffer::new(LEN).expect("buffer"),
-    );
+    let from = holding(&bytes);
+    let (back, theirs) = (buffer(LEN), buffer(LEN));
     let mr = b.region(&theirs);
     a.ep.write(to_b, &from, mr.remote(0), 3).expect("write");
     a.counts(WRITE, 1);
@@ -130,56 +117,47 @@ fn writes_and_reads(a: &Bare, to_b: FiAddr, b: &Bare) {
     assert!(back.to_vec(..) == bytes);
 }
 
-fn reliable_datagrams() {
-    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA;
-    let (a, b) = (Bare::new(EpType::Rdm, caps), Bare::new(EpType::Rdm, caps));
-    let to_b = a.meet(&b);
+fn operations_are_counted(way: Way) {
+    if way == Way::TwoHosts {
+        apart();
+    }
+    let caps = match way {
+        Way::OneHost | Way::TwoHosts => Caps::MSG | Caps::TAGGED | Caps::RMA,
+        Way::Connection => Caps::MSG | Caps::RMA,
+        Way::Datagrams => Caps::MSG,
+    };
+    let [a, b] = [(); 2].map(|()| Bare::new(way.ep_type(), caps));
+    let to_b = match way {
+        Way::Connection => {
+            connect_qps(&a.ep, &b.ep);
+            FiAddr::UNSPEC
+        }
+        _ => a.meet(&b),
+    };
     sends(&a, to_b, &b);
-    writes_and_reads(&a, to_b, &b);
-    // A tagged message that waits for its receive, and a failure.
-    let buffer = Buffer::new(LEN).expect("buffer");
-    a.ep.tsend(to_b, &buffer, 7, 5).expect("tsend");
-    b.ep.trecv(&buffer, 7, 0, 6).expect("trecv");
-    a.counts(SEND, 3);
-    b.counts(RECV, 3);
-    let nowhere = Remote::new(0, 0xdead);
-    a.ep.write(to_b, &buffer, nowhere, 7).expect("write");
-    until("the failure is counted", || a.counters[WRITE].err() == 1);
-    assert_eq!(a.counters[WRITE].value(), 1);
-}
-
-fn reliable_datagrams_on_one_host() {
-    reliable_datagrams();
-}
-
-fn reliable_datagrams_between_two_hosts() {
-    apart();
-    reliable_datagrams();
-}
-
-fn connected_endpoints() {
-    let caps = Caps::MSG | Caps::RMA;
-    let (a, b) = (Bare::new(EpType::Msg, caps), Bare::new(EpType::Msg, caps));
-    connect_qps(&a.ep, &b.ep);
-    sends(&a, FiAddr::UNSPEC, &b);
-    writes_and_reads(&a, FiAddr::UNSPEC, &b);
-    // The data of a write have no CQ to go to; the write itself is counted.
-    let theirs = Buffer::new(LEN).expect("buffer");
-    let mr = b.region(&theirs);
-    let op = Op::inject_write(FiAddr::UNSPEC, b"data", mr.remote(0)).data(5);
-    a.ep.post_one(&op).expect("write");
-    a.counts(WRITE, 2);
-    b.counts(REMOTE_WRITE, 2);
-    assert!(theirs.to_vec(..4) == b"data");
-}
-
-fn datagrams() {
-    let (a, b) = (
-        Bare::new(EpType::Dgram, Caps::MSG),
-        Bare::new(EpType::Dgram, Caps::MSG),
-    );
-    let to_b = a.meet(&b);
-    sends(&a, to_b, &b);
+    if way.has_rma() {
+        writes_and_reads(&a, to_b, &b);
+    }
+    let bytes = buffer(LEN);
+    if way == Way::Connection {
+        // The data of a write have no CQ to go to; the write itself is counted.
+        let mr = b.region(&bytes);
+        let op = Op::inject_write(to_b, b"data", mr.remote(0)).data(5);
+        a.ep.post_one(&op).expect("write");
+        a.counts(WRITE, 2);
+        b.counts(REMOTE_WRITE, 2);
+        assert!(bytes.to_vec(..4) == b"data");
+    } else if way.has_rma() {
+        // A tagged message that waits for its receive, and a failure.
+        a.ep.tsend(to_b, &bytes, 7, 5).expect("tsend");
+        b.ep.trecv(&bytes, 7, 0, 6).expect("trecv");
+        a.counts(SEND, 3);
+        b.counts(RECV, 3);
+        let nowhere = Remote::new(0, 0xdead);
+        a.ep.write(to_b, &bytes, nowhere, 7).expect("write");
+        until("the failure is counted", || a.counters[WRITE].err() == 1);
+        assert_eq!(a.counters[WRITE].value(), 1);
+    }
 }
 
 /// An entry is all that a peek would tell.
@@ -214,13 +192,6 @@ fn fill(alone: &Alone) {
     assert_eq!(refused.errno(), Some(Errno::EAGAIN));
 }
 
-/// An endpoint with a full CQ.
-fn full() -> Alone {
-    let alone = Alone::new();
-    fill(&alone);
-    alone
-}
-
 /// Posts an operation whose success is not reported, and which no full CQ refuses.
 #[track_caller]
 fn posts(alone: &Alone, op: &Op<'_>) {
@@ -232,27 +203,9 @@ fn fails(alone: &Alone, context: u64) -> Op<'static> {
     Op::inject_write(alone.me, b"x", Remote::new(0, 0xdead)).context(context)
 }
 
-fn silent_operations_need_no_room() {
-    let alone = full();
-    posts(&alone, &Op::inject_write(alone.me, b"x", alone.remote()));
-    posts(&alone, &Op::inject(alone.me, b"message"));
-    // The entries of the CQ stay, and none is added.
-    while let [context] = alone.read(1)[..] {
-        assert!(context < 100_000);
-    }
-    assert_eq!(alone.read_error(), None);
-}
-
-fn a_silent_operation_that_fails_is_told_when_the_cq_is_full() {
-    let alone = full();
-    let context = 1 << 40;
-    posts(&alone, &fails(&alone, context));
-    assert_eq!(alone.read_error(), Some(context));
-}
-
 fn errors_keep_their_order_when_the_cq_is_full() {
     let alone = Alone::new();
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     alone.ep.recv(&into, 1 << 41).expect("recv");
     fill(&alone);
     posts(&alone, &fails(&alone, 1 << 40));
@@ -276,7 +229,7 @@ fn errors_keep_their_order_when_the_cq_is_full() {
 
 /// An endpoint with a full CQ that is bound selectively.
 fn full_selective() -> Alone {
-    let bind = CqBind::TRANSMIT | CqBind::RECV | CqBind::SELECTIVE;
+    let bind = BOTH | CqBind::SELECTIVE;
     let alone = Alone::with(|cq| cq, |ep| ep, bind);
     fill(&alone);
     alone
@@ -297,7 +250,7 @@ fn a_silent_send_that_waits_is_cancelled_when_the_cq_is_full() {
 
 fn a_silent_receive_fails_when_the_cq_is_full() {
     let alone = full_selective();
-    let into = Buffer::new(4).expect("buffer");
+    let into = buffer(4);
     posts(&alone, &Op::recv(&into).context(1 << 40));
     posts(&alone, &Op::trecv(&into, 1, 0).context(1 << 41));
     posts(&alone, &Op::inject(alone.me, b"too long"));
@@ -321,45 +274,28 @@ const FEW: u32 = 16;
 
 /// Fills the CQ of a host with receives; gives their memory.
 fn fill_with_receives(host: &Host) -> Buffer {
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     let refused = (1000..2000).find_map(|context| host.ep.recv(&into, context).err());
     let refused = refused.expect("a CQ that is full");
     assert_eq!(refused.errno(), Some(Errno::EAGAIN));
     into
 }
 
-/// Posts silent operations from `a`, whose CQ is full: some that succeed, and one that fails.
-fn silent_operations_need_no_room_at(a: &Host, to_b: FiAddr, b: &Host) {
-    let into = Buffer::new(8).expect("buffer");
+/// Of an endpoint whose CQ is full: some that succeed, and one that fails.
+fn silent_operations_need_no_room(way: Way) {
+    let (a, to_b, b) = way.pair_with(&Options::sized(0, 0, FEW));
+    let (into, theirs) = (buffer(8), buffer(8));
     b.ep.recv(&into, 1).expect("recv");
-    let _receives = fill_with_receives(a);
+    let mr = open_region(&b, &theirs, 1);
+    let _receives = fill_with_receives(&a);
+    a.ep.inject_write(to_b, b"x", mr.remote(0)).expect("write");
     a.ep.inject(to_b, b"message").expect("inject");
     assert_eq!(b.completion().op_context, 1);
     assert!(into.to_vec(..7) == b"message");
+    assert!(theirs.to_vec(..1) == b"x");
+    a.expect_nothing();
     let op = Op::inject_write(to_b, b"x", Remote::new(0, 0xdead));
     a.ep.post_one(&op.context(7)).expect("inject_write");
     // What ends with its connection may come before.
     until("the failure is reported", || a.failure().op_context == 7);
-}
-
-fn silent_operations_between_two_hosts_need_no_room() {
-    apart();
-    let options = Options {
-        cq_entries: FEW,
-        ..Options::default()
-    };
-    let (a, to_b, b, _) = pair_with(&options);
-    silent_operations_need_no_room_at(&a, to_b, &b);
-}
-
-fn silent_operations_of_connected_endpoints_need_no_room() {
-    let options = Options {
-        ep_type: EpType::Msg,
-        caps: Caps::MSG | Caps::RMA,
-        cq_entries: FEW,
-        ..Options::default()
-    };
-    let (a, b) = (Host::with(&options), Host::with(&options));
-    connect_qps(&a.ep, &b.ep);
-    silent_operations_need_no_room_at(&a, FiAddr::UNSPEC, &b);
 }

@@ -4,7 +4,7 @@
 use super::{CONSUMER, End, GAVE_UP, PEER, Server, event, failure, queue, refused, wire::across};
 use crate::{
     harness::tests,
-    host::{SOON, domain_on, until},
+    host::{SOON, buffer, domain_on, until},
     networks::Wire,
     process::{Process, line},
 };
@@ -88,9 +88,7 @@ impl Talk {
     fn new() -> Self {
         let sizes = (0..8).map(|index| 8 << (2 * index));
         Self {
-            buffers: sizes
-                .map(|size| Buffer::new(size).expect("buffer"))
-                .collect(),
+            buffers: sizes.map(buffer).collect(),
             begun: 0,
             ended: 0,
         }

@@ -3,14 +3,14 @@
 
 use super::{
     CONSUMER, End, INVALID_SERVICE_ID, NO_RESOURCES, QUIET, Server, cancelled, event, failure,
-    padded, queue, quiet, refused,
+    padded, passive, queue, quiet, refused,
 };
 use crate::{
     abi_threads::as_user,
     harness::tests,
-    host::{SOON, device, domain, until},
+    host::{BOTH, SOON, buffer, device, domain, until},
 };
-use kfi::{Buffer, CqBind, Deadline, Endpoint, EpType, Errno, EventKind, Wait};
+use kfi::{Deadline, Endpoint, EpType, Errno, EventKind, Wait};
 use std::time::{Duration, Instant};
 
 tests![
@@ -29,7 +29,7 @@ tests![
 fn a_rejection_has_its_reason() {
     let server = Server::new();
     let a = End::new(42);
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     a.ep.enable().expect("enable");
     a.ep.recv(&into, 9).expect("recv");
     a.ep.connect(server.addr(), b"").expect("connect");
@@ -70,8 +70,7 @@ fn the_backlog_is_bounded() {
     let server = Server::at("127.0.0.2:0", 2);
     let asking: Vec<End> = (0..3)
         .map(|number| {
-            let a = End::new(number);
-            a.ep.connect(server.addr(), b"").expect("connect");
+            let a = server.asker(number);
             if number < 2 {
                 // In this order.
                 until("a request", || {
@@ -85,8 +84,7 @@ fn the_backlog_is_bounded() {
     failure(&asking[2].eq, Errno::ECONNREFUSED, NO_RESOURCES);
     let asked = server.asked();
     let _b = server.accept(&asked, b"");
-    let a = End::new(3);
-    a.ep.connect(server.addr(), b"").expect("connect");
+    let _a = server.asker(3);
     server.asked();
     server.asked();
     quiet(&server.eq);
@@ -95,10 +93,7 @@ fn the_backlog_is_bounded() {
 fn a_full_event_queue_refuses_requests() {
     let (fabric, _domain) = domain();
     let eq = fabric.eq().entries(1).wait(Wait::Queue).open().expect("eq");
-    let pep = fabric
-        .passive_endpoint("127.0.0.2:0".parse().unwrap())
-        .open()
-        .expect("passive endpoint");
+    let pep = passive(&fabric, "127.0.0.2:0");
     pep.bind_eq(&eq).expect("bind");
     pep.listen().expect("listen");
     let (a, b) = (End::new(0), End::new(1));
@@ -120,8 +115,7 @@ fn a_full_event_queue_refuses_requests() {
 
 fn closing_the_passive_endpoint_rejects() {
     let server = Server::new();
-    let a = End::new(0);
-    a.ep.connect(server.addr(), b"").expect("connect");
+    let a = server.asker(0);
     server.asked();
     server.pep.close().expect("close");
     failure(&a.eq, Errno::ECONNREFUSED, CONSUMER);
@@ -133,8 +127,7 @@ fn invalid_connects_are_refused() {
     // Without an event queue.
     let cq = domain.cq().open().expect("cq");
     let ep = domain.endpoint().ep_type(EpType::Msg).open().expect("ep");
-    ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-        .expect("bind");
+    ep.bind_cq(&cq, BOTH).expect("bind");
     refused(ep.connect(server.addr(), b""), Errno::KFI_ENOEQ);
     // Another type of endpoint.
     let rdm = domain.endpoint().open().expect("ep");
@@ -153,8 +146,7 @@ fn invalid_connects_are_refused() {
 
 fn invalid_accepts_are_refused() {
     let server = Server::new();
-    let a = End::new(0);
-    a.ep.connect(server.addr(), b"").expect("connect");
+    let a = server.asker(0);
     let asked = server.asked();
     let b = server.end_for(&asked);
     refused(
@@ -179,10 +171,7 @@ fn invalid_accepts_are_refused() {
 fn invalid_listens_are_refused() {
     let (fabric, _domain) = domain();
     let eq = queue(&fabric);
-    let open = |addr: &str| {
-        let pep = fabric.passive_endpoint(addr.parse().unwrap());
-        pep.open().expect("passive endpoint")
-    };
+    let open = |addr| passive(&fabric, addr);
     let pep = open("127.0.0.2:7471");
     refused(pep.listen(), Errno::KFI_ENOEQ);
     pep.bind_eq(&eq).expect("bind");
@@ -223,8 +212,7 @@ fn ports_below_1024_need_a_capability() {
     let (fabric, domain) = domain();
     let eq = queue(&fabric);
     let open = |addr: &str| {
-        let pep = fabric.passive_endpoint(addr.parse().unwrap());
-        let pep = pep.open().expect("passive endpoint");
+        let pep = passive(&fabric, addr);
         pep.bind_eq(&eq).expect("bind");
         pep
     };
@@ -264,8 +252,7 @@ fn a_burst_of_requests_is_answered() {
                 .rx_size(1)
                 .open()
                 .expect("endpoint");
-            ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-                .expect("bind");
+            ep.bind_cq(&cq, BOTH).expect("bind");
             ep.bind_eq(&eq).expect("bind");
             ep.connect(server.addr(), b"").expect("connect");
             ep

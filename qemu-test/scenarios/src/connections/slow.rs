@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A thread is preempted in the middle of a system call: others must be able to connect meanwhile.
 
-use super::{End, Server, queue};
+use super::{End, Server, cancelled, queue};
 use crate::{
     harness::tests,
-    host::{SOON, domain},
+    host::{SOON, buffer, domain},
     threads::{Hog, cpus, run_on},
 };
-use kfi::{Buffer, CqBind, CqFormat, EpType, Errno, Error, EventKind, Wait};
+use kfi::EventKind;
 use std::time::{Duration, Instant};
 
 tests![a_shutdown_that_stands_still_delays_no_other => 600];
@@ -26,40 +26,6 @@ const CPU: usize = 1;
 /// The number of attempts to preempt the thread in the middle of the call.
 const TRIES: usize = 10;
 
-impl End {
-    /// Opens an endpoint with room for [`RECEIVES`] receives.
-    fn with_receives() -> Self {
-        let (fabric, domain) = domain();
-        let cq = domain
-            .cq()
-            .entries(2 * RECEIVES)
-            .format(CqFormat::Tagged)
-            .wait(Wait::Queue)
-            .open()
-            .expect("cq");
-        let ep = domain.endpoint().ep_type(EpType::Msg).rx_size(RECEIVES);
-        let ep = ep.open().expect("endpoint");
-        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-            .expect("bind");
-        let eq = queue(&fabric);
-        ep.bind_eq(&eq).expect("bind");
-        Self {
-            _domain: domain,
-            eq,
-            cq,
-            ep,
-        }
-    }
-
-    /// Waits for the completion of a cancelled receive.
-    fn taken_back(&self) {
-        match self.cq.next(SOON) {
-            Err(Error::Completion(entry)) => assert_eq!(entry.err, Errno::ECANCELED),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
 /// Makes a connection with `server`. Returns whether it is established before `end`.
 fn connects(server: &Server, end: Instant) -> bool {
     let left = || end.saturating_duration_since(Instant::now());
@@ -70,8 +36,7 @@ fn connects(server: &Server, end: Instant) -> bool {
         }
         None => None,
     };
-    let a = End::new(0);
-    a.ep.connect(server.addr(), b"").expect("connect");
+    let a = server.asker(0);
     let Some(asked) = comes(&server.eq, EventKind::ConnReq) else {
         return false;
     };
@@ -97,9 +62,10 @@ fn a_shutdown_that_stands_still_delays_no_other() {
 /// asserts that they connected then.
 fn stands_still(hog: &Hog, others: &Server) -> bool {
     let server = Server::new();
-    let slow = End::with_receives();
+    let (fabric, domain) = domain();
+    let slow = End::sized(&domain, &queue(&fabric), None, 0, RECEIVES);
     let peer = server.connect(&slow);
-    let into = Buffer::new(1).expect("buffer");
+    let into = buffer(1);
     for _ in 0..RECEIVES {
         slow.ep.recv(&into, 1).expect("recv");
     }
@@ -109,7 +75,7 @@ fn stands_still(hog: &Hog, others: &Server) -> bool {
             slow.ep.shutdown()
         });
         // The shutdown has begun.
-        slow.taken_back();
+        cancelled(&slow, 1);
         hog.want(true);
         // This gives the blocked endpoint an event. It fails if the shutdown has come first.
         let reported = peer.ep.shutdown().is_ok();
@@ -118,7 +84,7 @@ fn stands_still(hog: &Hog, others: &Server) -> bool {
         hog.want(false);
         shutdown.join().expect("a thread").expect("shutdown");
         for _ in 1..RECEIVES {
-            slow.taken_back();
+            cancelled(&slow, 1);
         }
         if stood_still {
             assert!(connected, "others waited for a program that stands still");

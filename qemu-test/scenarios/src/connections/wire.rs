@@ -2,20 +2,18 @@
 //! Connections between two namespaces: the CM's messages on a wire, which may be lost.
 
 use super::{
-    CONSUMER, End, INVALID_MTU, Server, any_failure_within, event, exchange, failure, queue, quiet,
-    refused,
+    CONSUMER, End, INVALID_MTU, Server, any_failure_within, event, exchange, failure, passive,
+    queue, quiet, refused,
 };
 use crate::{
-    abi_threads::NetNs,
     harness::tests,
-    host::{SOON, domain_on, netns_packets},
+    host::{SOON, domain_on, netns_count},
     networks::Wire,
-    raw::ip,
+    raw::{ip, program},
 };
 use kfi::{Device, Errno, EventKind, PacketCounter, QpOption};
 use std::{
     net::SocketAddr,
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -97,13 +95,8 @@ fn different_mtus_are_negotiated() {
 /// Makes the network lose `percent` of the packets of either end.
 fn lose(wire: &Wire, percent: u32) {
     for netns in [&wire.a, &wire.b] {
-        netns.run(|| {
-            let status = Command::new("tc")
-                .args("qdisc replace dev veth0 root netem loss".split(' '))
-                .arg(format!("{percent}%"))
-                .status();
-            assert!(status.expect("tc").success());
-        });
+        let words = format!("qdisc replace dev veth0 root netem loss {percent}%");
+        netns.run(|| program("tc", &words));
     }
 }
 
@@ -148,7 +141,7 @@ fn connecting_survives_lost_messages() {
     }
     assert!(refused > 0, "not one of five was told");
     assert!(unconfirmed < 2, "{unconfirmed} of 15 were not confirmed");
-    let resent = |netns: &NetNs| netns.run(|| netns_packets().get(PacketCounter::CmResent));
+    let resent = |netns| netns_count(netns, PacketCounter::CmResent);
     assert!(resent(&wire.a) + resent(&wire.b) > 0, "no message was lost");
     quiet(&server.eq);
 }
@@ -182,18 +175,14 @@ fn a_removed_link_ends_its_connections() {
     server.asked();
     d.ep.connect("192.0.2.77:5".parse().unwrap(), b"")
         .expect("connect");
-    wire.a.run(|| crate::raw::ip("link delete veth0"));
+    wire.a.run(|| ip("link delete veth0"));
     event(&a.eq, EventKind::Shutdown);
     event(&b.eq, EventKind::Shutdown);
     failure(&c.eq, Errno::ENODEV, 0);
     failure(&d.eq, Errno::ENODEV, 0);
     // No request can arrive any more.
     failure(&server.eq, Errno::ENODEV, 0);
-    let pep = server
-        .fabric
-        .passive_endpoint("0.0.0.0:0".parse().unwrap())
-        .open()
-        .expect("passive endpoint");
+    let pep = passive(&server.fabric, "0.0.0.0:0");
     pep.bind_eq(&server.eq).expect("bind");
     refused(pep.listen(), Errno::ENODEV);
 }
@@ -209,7 +198,7 @@ fn broadcast_and_multicast_addresses_are_refused() {
         ("[2001:db8::2]:0", &["[ff02::1]:5", "[ff0e::101]:5"]),
     ] {
         let wire = Wire::new();
-        let sent = || wire.a.run(|| netns_packets().get(PacketCounter::TxPackets));
+        let sent = || netns_count(&wire.a, PacketCounter::TxPackets);
         let (server, a) = across(&wire, host);
         let before = sent();
         for to in many {

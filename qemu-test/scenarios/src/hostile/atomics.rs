@@ -11,13 +11,12 @@ use super::{
 };
 use crate::{
     harness::tests,
-    host::{Host, Options, buffer, link_count, until},
+    host::{FETCHED, Host, Options, REMOTE, buffer, buffer_of, link_count, register, until},
     networks::Wire,
     rng::Rng,
 };
 use kfi::{
-    Access, AtomicOp, Buffer, Caps, CompFlags, Datatype, Errno, Error, FiAddr, Mr, Op,
-    PacketCounter,
+    Access, AtomicOp, Buffer, Caps, Datatype, EpType, Errno, Error, FiAddr, Mr, Op, PacketCounter,
 };
 use kfi_core::rdm::{
     header::{FinStatus, Header},
@@ -69,18 +68,14 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn new() -> Self {
         let field = Field::new();
-        let options = Options {
-            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC | Caps::TAGGED | Caps::TAGGED_RMA,
-            ..Options::default()
-        };
+        let options = Options::of(
+            EpType::Rdm,
+            Caps::MSG | Caps::RMA | Caps::ATOMIC | Caps::TAGGED | Caps::TAGGED_RMA,
+        );
         let [a, b] = [&field.a, &field.b].map(|netns| Wire::host(netns, &options));
         let memory = buffer(MEMORY);
-        let region = |key, access| {
-            let mr = b.domain.mr(&memory).access(access).requested_key(key);
-            mr.open().expect("mr")
-        };
-        let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let regions = [region(KEY, both), region(READ_ONLY, Access::REMOTE_READ)];
+        let regions = [(KEY, REMOTE), (READ_ONLY, Access::REMOTE_READ)]
+            .map(|(key, access)| register(&b.domain, &memory, access, key));
         let mut attacker = Attacker::new(&field);
         attacker.is_silent = false;
         let mut scene = Self {
@@ -113,13 +108,13 @@ impl Scene {
     #[track_caller]
     pub(super) fn is_unharmed(&mut self) {
         let last = MEMORY - 8;
-        let one = Buffer::of(&[1u64]).expect("buffer");
+        let one = buffer_of(&[1u64]);
         let before = buffer(8);
         let at = self._regions[0].remote(last as u64);
         let (datatype, sum) = (Datatype::Uint64, AtomicOp::Sum);
         let op = Op::fetch_atomic(self.to_b, &one, &before, at, datatype, sum);
         self.a.ep.post_one(&op.context(1)).expect("fetch_atomic");
-        self.a.expect(CompFlags::ATOMIC | CompFlags::READ, 1);
+        self.a.expect(FETCHED, 1);
         assert_eq!(before.elements::<u64>(), [self.added]);
         self.added += 1;
         assert!(self.memory.to_vec(..last).iter().all(|byte| *byte == 0));
@@ -207,6 +202,46 @@ impl Scene {
             found.is_some()
         });
         found.expect("an operation")
+    }
+
+    /// The peer begins to send the bytes that an operation of the victim reads for the second time.
+    /// The operation may complete, and then the program uses the memory for something else. No byte
+    /// of the second time arrives there.
+    pub(super) fn hears_twice(
+        &mut self,
+        peer: &mut Peer,
+        (id, request): (u64, Packet),
+        into: &Buffer,
+    ) {
+        let len = MEMORY as u32;
+        let bytes = |byte| send_of(&Header::Result { id, len }, &vec![byte; MEMORY]);
+        let (first, second) = (bytes(1), bytes(2));
+        let (first, second) = (packets_of(&first), packets_of(&second));
+        // The operation cannot complete before it is acknowledged.
+        let next = send(self, peer, 0, &first);
+        let next = send(self, peer, next, &second[..1]);
+        // All of it has been processed before the acknowledgement, which comes behind it.
+        peer.answer(&mut self.attacker, &request, Syndrome::ACK);
+        let result = self.result();
+        // A connection that fails ends operations that were not acknowledged.
+        assert!(matches!(result, Ok(()) | Err(Errno::EPROTO)), "{result:?}");
+        into.fill(7);
+        send(self, peer, next, &second[1..]);
+        self.hear(peer, "the end of the connection", |peer, _| peer.is_dead());
+        std::thread::sleep(Duration::from_millis(200));
+        let changed = into.to_vec(..).iter().filter(|byte| **byte != 7).count();
+        assert_eq!(changed, 0, "bytes were changed after the end: {result:?}");
+    }
+
+    /// The victim refuses what `peer` has sent, and counts one NAK of an invalid request more than
+    /// `before`.
+    #[track_caller]
+    pub(super) fn refuses(&mut self, peer: &mut Peer, what: &str, before: u64) {
+        self.hear(peer, what, |peer, _| peer.is_dead());
+        let naks = || self.count(PacketCounter::NakInvalidTx);
+        // The peer may see the NAK before it is counted.
+        until(what, || naks() > before);
+        assert_eq!(naks(), before + 1, "{what}");
     }
 
     /// The result of the victim's operation, which has context 5.
@@ -315,34 +350,12 @@ fn atomics_that_do_not_come_in_turn_are_not_executed() {
     scene.is_unharmed();
 }
 
-/// The peer begins to send the old values of an atomic for the second time. The atomic may
-/// complete, and then the program uses the memory for something else. No byte of the second time
-/// arrives there.
 fn values_that_come_twice_are_refused() {
     let mut scene = Scene::new();
     let (mut peer, addr) = scene.connect();
     let into = buffer(MEMORY);
-    let (id, request) = scene.post(&mut peer, addr, &into);
-    let len = MEMORY as u32;
-    let send_values = |byte| send_of(&Header::Result { id, len }, &vec![byte; MEMORY]);
-    let (first, second) = (send_values(1), send_values(2));
-    let (first, second) = (packets_of(&first), packets_of(&second));
-    // The atomic cannot complete before it is acknowledged.
-    let next = send(&mut scene, &peer, 0, &first);
-    let next = send(&mut scene, &peer, next, &second[..1]);
-    // All of it has been processed before the acknowledgement, which comes behind it.
-    peer.answer(&mut scene.attacker, &request, Syndrome::ACK);
-    let result = scene.result();
-    // A connection that fails ends atomics that were not acknowledged.
-    assert!(matches!(result, Ok(()) | Err(Errno::EPROTO)), "{result:?}");
-    into.write_at(0, &[7; MEMORY]);
-    send(&mut scene, &peer, next, &second[1..]);
-    scene.hear(&mut peer, "the end of the connection", |peer, _| {
-        peer.is_dead()
-    });
-    std::thread::sleep(Duration::from_millis(200));
-    let changed = into.to_vec(..).iter().filter(|byte| **byte != 7).count();
-    assert_eq!(changed, 0, "bytes were changed after the end: {result:?}");
+    let posted = scene.post(&mut peer, addr, &into);
+    scene.hears_twice(&mut peer, posted, &into);
     assert_eq!(scene.count(PacketCounter::NakInvalidTx), 1);
     scene.is_unharmed();
 }
@@ -358,12 +371,7 @@ fn values_of_another_length_are_refused() {
         let len = len as u32;
         let bytes = send_of(&Header::Result { id, len }, &bytes);
         send(&mut scene, &peer, 0, &packets_of(&bytes)[..1]);
-        scene.hear(&mut peer, "a NAK", |peer, _| peer.is_dead());
-        // The peer may see the NAK before it is counted.
-        until("a NAK", || {
-            scene.count(PacketCounter::NakInvalidTx) > before
-        });
-        assert_eq!(scene.count(PacketCounter::NakInvalidTx), before + 1);
+        scene.refuses(&mut peer, "a NAK", before);
         assert_eq!(scene.result(), Err(Errno::EPROTO));
         assert_eq!(into.to_vec(..), [0; 64]);
         scene.is_unharmed();

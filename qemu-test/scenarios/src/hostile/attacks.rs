@@ -13,7 +13,7 @@ use super::{
     field::{Attacker, Facts, Field, crowd},
     greetings::OtherKeys,
     mutate::Mutations,
-    owned,
+    owned::{self, Owned},
     packet::{Captured, Way, bad_request, request, to_gsi},
     peer::{cookie_of, epoch, greeting, with_cookie},
 };
@@ -105,17 +105,17 @@ pub(super) trait Attack {
 pub(super) fn all() -> Vec<Box<dyn Attack>> {
     let make: [fn(u8) -> Box<dyn Attack>; 22] = [
         |number| Box::new(blind::Flood { number }),
-        |_| Box::new(blind::FarRequests),
-        |_| Box::new(blind::FarResponses),
+        |_| Box::new(blind::Far { responses: false }),
+        |_| Box::new(blind::Far { responses: true }),
         |_| Box::new(blind::Guesses),
         |_| Box::new(blind::Icmp),
         |_| Box::new(Mutations::new()),
         |_| Box::new(Datagrams::new()),
-        |number| Box::new(owned::Unacknowledged::cancels(number)),
-        |number| Box::new(owned::Unacknowledged::deliveries(number)),
-        |number| Box::new(owned::Keys::new(number)),
-        |number| Box::new(owned::BadAtomics::new(number)),
-        |number| Box::new(owned::TaggedRma::new(number)),
+        |number| Box::new(Owned::new(number, owned::Cancels)),
+        |number| Box::new(Owned::new(number, owned::Deliveries)),
+        |number| Box::new(Owned::new(number, owned::Keys)),
+        |number| Box::new(Owned::new(number, owned::BadAtomics)),
+        |number| Box::new(Owned::new(number, owned::TaggedRma)),
         |number| Box::new(OtherKeys::new(number)),
         |number| Box::new(Rejected { number }),
         |number| Box::new(Disconnects { number }),
@@ -123,7 +123,7 @@ pub(super) fn all() -> Vec<Box<dyn Attack>> {
         |number| Box::new(Reflection::new(number)),
         |_| Box::new(ToMany),
         |_| Box::new(Incarnation),
-        |number| Box::new(owned::Reads::new(number)),
+        |number| Box::new(Owned::new(number, owned::Reads)),
         |number| Box::new(owned::Timeouts::new(number)),
         |number| {
             Box::new(HalfOpen {
@@ -182,8 +182,9 @@ fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
 fn ask(
     attacker: &mut Attacker,
     rng: &mut Rng,
-    req: Req<'_>,
     way: Way,
+    service_id: ServiceId,
+    private: &[u8],
     guid: u64,
     qpn: Qpn,
 ) -> CommId {
@@ -192,7 +193,7 @@ fn ask(
         local_id,
         ca_guid: guid,
         qpn,
-        ..req
+        ..request(way, service_id, private)
     };
     let (tid, body) = (rng.next(), Body::Req(req));
     attacker.send(&to_gsi(way, 0, &Message { tid, body }));
@@ -213,14 +214,7 @@ fn ask_anything(attacker: &mut Attacker, at: &Facts, rng: &mut Rng, way: Way) ->
     let service_id = any_service(at, rng);
     let private = good_private(way, service_id, rng);
     let (guid, qpn) = (rng.next(), other_qpn(at, rng));
-    let id = ask(
-        attacker,
-        rng,
-        request(way, service_id, &private),
-        way,
-        guid,
-        qpn,
-    );
+    let id = ask(attacker, rng, way, service_id, &private, guid, qpn);
     let asked = Asked {
         way,
         service_id,
@@ -427,14 +421,7 @@ impl Attack for Stale {
                 _ => Vec::new(),
             };
             let guid = at.guids[usize::from(stream.way.from == B)];
-            ask(
-                attacker,
-                rng,
-                request(way, service_id, &private),
-                way,
-                guid,
-                qpn,
-            );
+            ask(attacker, rng, way, service_id, &private, guid, qpn);
         }
     }
 }
@@ -568,8 +555,8 @@ impl Attack for Incarnation {
             };
             let private = greeting(epoch, from);
             let guid = at.guids[usize::from(way.from == B)];
-            let (req, qpn) = (request(way, service_id(to), &private), other_qpn(at, rng));
-            ask(attacker, rng, req, way, guid, qpn);
+            let qpn = other_qpn(at, rng);
+            ask(attacker, rng, way, service_id(to), &private, guid, qpn);
         }
     }
 }

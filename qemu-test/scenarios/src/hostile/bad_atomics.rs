@@ -49,6 +49,19 @@ fn piece(addr: u64, rkey: u32, len: u32) -> Piece {
     Piece { addr, rkey, len }
 }
 
+/// Message number `id` of a connection.
+pub(super) fn message(id: u64, tag: Option<u64>, len: u32, finish: bool) -> Message {
+    Message {
+        id,
+        after: id - 1,
+        tag,
+        data: None,
+        len,
+        finish,
+        void: false,
+    }
+}
+
 /// The bytes of a header, and `payload` behind it.
 pub(super) fn send_of(header: &Header, payload: &[u8]) -> Vec<u8> {
     let mut bytes = [0; MAX_HEADER];
@@ -62,13 +75,8 @@ pub(super) fn addition(id: u64, void: bool, pieces: &[Piece], operands: &[u64]) 
     let function = function.expect("a function");
     let call = Call::new(function, pieces.len(), operands.len()).expect("an atomic");
     let message = Message {
-        id,
-        after: id - 1,
-        tag: None,
-        data: None,
-        len: call.payload(),
-        finish: false,
         void,
+        ..message(id, None, call.payload(), false)
     };
     let pieces = pieces.iter().flat_map(|piece| piece.to_bytes());
     let operands = operands.iter().flat_map(|operand| operand.to_le_bytes());

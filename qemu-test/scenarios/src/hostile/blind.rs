@@ -95,48 +95,39 @@ fn packet(stream: &Stream, psn: Psn, headers: Headers, rng: &mut Rng) -> (Packet
     (packet, vec![rng.next() as u8; packet.payload_len()])
 }
 
-/// Requests of the peer, with sequence numbers far from those of the connection.
-pub(super) struct FarRequests;
-
-impl Attack for FarRequests {
-    fn name(&self) -> &'static str {
-        "requests outside the window"
-    }
-
-    fn evidence(&self) -> Option<Evidence> {
-        let counters = &[PacketCounter::DropPsn, PacketCounter::Duplicates];
-        Some(Evidence::new(Counter::Packets(counters), MOST))
-    }
-
-    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
-        for _ in 0..BURST {
-            let stream = rng.pick(&at.streams);
-            let psn = far_from(stream.request, rng);
-            let headers = any_request(at, rng);
-            let (packet, payload) = packet(&stream, psn, headers, rng);
-            attacker.send(&whole(stream.way, &packet, &payload));
-        }
-    }
+/// Requests of the peer, with sequence numbers far from those of the connection; or responses to
+/// requests that were never sent.
+pub(super) struct Far {
+    pub(super) responses: bool,
 }
 
-/// Responses of the peer to requests that were never sent.
-pub(super) struct FarResponses;
-
-impl Attack for FarResponses {
+impl Attack for Far {
     fn name(&self) -> &'static str {
-        "responses to nothing"
+        if self.responses {
+            "responses to nothing"
+        } else {
+            "requests outside the window"
+        }
     }
 
     fn evidence(&self) -> Option<Evidence> {
-        let counters = &[PacketCounter::Strays, PacketCounter::Duplicates];
+        let counters: &[_] = if self.responses {
+            &[PacketCounter::Strays, PacketCounter::Duplicates]
+        } else {
+            &[PacketCounter::DropPsn, PacketCounter::Duplicates]
+        };
         Some(Evidence::new(Counter::Packets(counters), MOST))
     }
 
     fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         for _ in 0..BURST {
             let stream = rng.pick(&at.streams);
-            let psn = far_from(stream.response, rng);
-            let headers = any_response(rng);
+            let (near, headers) = if self.responses {
+                (stream.response, any_response(rng))
+            } else {
+                (stream.request, any_request(at, rng))
+            };
+            let psn = far_from(near, rng);
             let (packet, payload) = packet(&stream, psn, headers, rng);
             attacker.send(&whole(stream.way, &packet, &payload));
         }

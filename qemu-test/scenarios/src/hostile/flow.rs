@@ -9,11 +9,11 @@ use super::{
     packet::Capture,
 };
 use crate::{
-    host::{Host, Options, domain_on},
-    networks::{Wire, msg},
+    host::{Host, Options, RECEIVED, SENT, TRECEIVED, TSENT, buffer, domain_on},
+    networks::{Wire, connect_with, msg},
     rng::Rng,
 };
-use kfi::{Buffer, CompFlags, Cq, Domain, Entry, Errno, Error, FiAddr, QpOption};
+use kfi::{Buffer, CompFlags, Cq, Domain, Entry, Errno, Error, FiAddr, Op};
 use std::{
     net::SocketAddr,
     ops::Range,
@@ -27,11 +27,6 @@ use std::{
     thread::JoinHandle,
     time::{Duration, Instant},
 };
-
-const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
-const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);
-const TSENT: CompFlags = CompFlags::TAGGED.union(CompFlags::SEND);
-const TRECEIVED: CompFlags = CompFlags::TAGGED.union(CompFlags::RECV);
 
 /// Longest time of a completion under an attack.
 const STALL: Duration = Duration::from_secs(60);
@@ -145,8 +140,8 @@ impl Flow {
             shared,
             threads: Vec::new(),
         };
-        let connected = Connected::new(field);
-        let datagrams = Datagrams::new(field);
+        let connected = Pair::connected(field);
+        let datagrams = Pair::datagrams(field);
         facts.good = datagrams.ports();
         flow.start("connection", |shared| &shared.msg, connected);
         flow.start("reliable datagrams", |shared| &shared.rdm, datagrams);
@@ -164,12 +159,7 @@ impl Flow {
         flow
     }
 
-    fn start(
-        &mut self,
-        name: &'static str,
-        count: fn(&Shared) -> &AtomicU64,
-        mut pair: impl Exchange + Send + 'static,
-    ) {
+    fn start(&mut self, name: &'static str, count: fn(&Shared) -> &AtomicU64, mut pair: Pair) {
         let mut number = 0;
         self.spawn(name, move |shared| {
             for back in [false, true] {
@@ -306,90 +296,60 @@ fn post(result: kfi::Result<()>) -> Result<(), String> {
     result.map_err(|error| format!("post: {error:?}"))
 }
 
-/// Two hosts that exchange messages.
-trait Exchange {
-    /// Message `number` goes from a to b, or `back`.
-    fn exchange(&mut self, number: u64, back: bool) -> Result<(), String>;
-}
-
-fn buffers() -> [Buffer; 2] {
-    [(); 2].map(|()| Buffer::new(LONGEST + BEHIND).expect("buffer"))
-}
-
-/// A connection.
-struct Connected {
-    ends: [Host; 2],
-    buffers: [Buffer; 2],
-}
-
-impl Connected {
-    fn new(field: &Field) -> Self {
-        let ends = [&field.a, &field.b].map(|host| Wire::host(host, &msg()));
-        for end in &ends {
-            end.ep.set_qp_option(QpOption::Timeout, 16).expect("option");
-        }
-        let [a, b] = &ends;
-        let ((to_a, psn_a), (to_b, psn_b)) = (a.qp(), b.qp());
-        a.ep.connect_qp(to_b, psn_b).expect("connect_qp");
-        b.ep.connect_qp(to_a, psn_a).expect("connect_qp");
-        Self {
-            ends,
-            buffers: buffers(),
-        }
-    }
-}
-
-impl Exchange for Connected {
-    fn exchange(&mut self, number: u64, back: bool) -> Result<(), String> {
-        let (one, other) = (usize::from(back), usize::from(!back));
-        let (from, to) = (&self.ends[one], &self.ends[other]);
-        let [sent, into] = &self.buffers;
-        let len = LENGTHS[number as usize % LENGTHS.len()];
-        let bytes = fill(sent, len, number);
-        post(to.ep.recv(into, 2))?;
-        post(from.ep.send(FiAddr::UNSPEC, sent.slice(..len), 1))?;
-        arrived(&done(&to.cq, RECEIVED, 2)?, into, &bytes)?;
-        done(&from.cq, SENT, 1).map(|_| ())
-    }
-}
-
-/// Reliable datagrams.
-struct Datagrams {
+/// Two hosts that exchange messages: plain ones over a connection, or tagged reliable datagrams.
+struct Pair {
     ends: [Host; 2],
     peers: [FiAddr; 2],
+    is_tagged: bool,
     buffers: [Buffer; 2],
 }
 
-impl Datagrams {
-    fn new(field: &Field) -> Self {
+impl Pair {
+    fn connected(field: &Field) -> Self {
+        let ends = [&field.a, &field.b].map(|host| Wire::host(host, &msg()));
+        connect_with(&ends[0], &ends[1], 16, 0);
+        Self::new(ends, [FiAddr::UNSPEC; 2], false)
+    }
+
+    fn datagrams(field: &Field) -> Self {
         let ends = [&field.a, &field.b].map(|host| Wire::host(host, &Options::default()));
         let peers = [ends[0].meet(&ends[1]), ends[1].meet(&ends[0])];
+        Self::new(ends, peers, true)
+    }
+
+    fn new(ends: [Host; 2], peers: [FiAddr; 2], is_tagged: bool) -> Self {
+        let buffers = [(); 2].map(|()| buffer(LONGEST + BEHIND));
         Self {
             ends,
             peers,
-            buffers: buffers(),
+            is_tagged,
+            buffers,
         }
     }
 
     fn ports(&self) -> [u16; 2] {
-        self.ends
-            .each_ref()
-            .map(|end| end.ep.name().expect("name").port())
+        let ends = self.ends.each_ref();
+        ends.map(|end| end.ep.name().expect("name").port())
     }
-}
 
-impl Exchange for Datagrams {
+    /// Message `number` goes from a to b, or `back`.
     fn exchange(&mut self, number: u64, back: bool) -> Result<(), String> {
         let (one, other) = (usize::from(back), usize::from(!back));
         let (from, to) = (&self.ends[one], &self.ends[other]);
         let [sent, into] = &self.buffers;
-        let len = LENGTHS[number as usize % LENGTHS.len()];
+        let (peer, len) = (self.peers[one], LENGTHS[number as usize % LENGTHS.len()]);
         let bytes = fill(sent, len, number);
-        post(to.ep.trecv(into, number, 0, 2))?;
-        let peer = self.peers[one];
-        post(from.ep.tsend(peer, sent.slice(..len), number, 1))?;
-        arrived(&done(&to.cq, TRECEIVED, 2)?, into, &bytes)?;
-        done(&from.cq, TSENT, 1).map(|_| ())
+        let message = sent.slice(..len);
+        let (receive, received, send, was_sent) = if self.is_tagged {
+            let message = Op::tsend(peer, message, number);
+            (Op::trecv(into, number, 0), TRECEIVED, message, TSENT)
+        } else {
+            (Op::recv(into), RECEIVED, Op::send(peer, message), SENT)
+        };
+        post(to.ep.post_one(&receive.context(2)))?;
+        post(from.ep.post_one(&send.context(1)))?;
+        arrived(&done(&to.cq, received, 2)?, into, &bytes)?;
+        done(&from.cq, was_sent, 1).map(|_| ())
     }
 }
 
@@ -410,7 +370,7 @@ impl Newcomers {
             domain,
             greeter: Host::at(&there, &Options::default(), Some(at)),
             number: 0,
-            into: Buffer::new(64 + BEHIND).expect("buffer"),
+            into: buffer(64 + BEHIND),
         }
     }
 
@@ -422,7 +382,7 @@ impl Newcomers {
         let at = SocketAddr::from((A, port));
         let newcomer = Host::at(&self.domain, &Options::default(), Some(at));
         let to = newcomer.meet(&self.greeter);
-        let from = Buffer::new(64).expect("buffer");
+        let from = buffer(64);
         let bytes = fill(&from, 64, self.number);
         let (greeter, tag) = (&self.greeter, self.number);
         post(greeter.ep.trecv(&self.into, tag, 0, 2))?;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     connected::{connect, open_region},
-    host::{Host, Options, domain_on},
+    host::{Host, Options, buffer, domain_on},
     rng::Rng,
 };
 use kfi::{AtomicOp, Buffer, Caps, Datatype, Domain, EpType, FiAddr, Mr, Op, OpFlags, QpOption};
@@ -291,11 +291,7 @@ struct Pair {
 
 impl Pair {
     fn new(domains: &[Domain; 2]) -> Self {
-        let connected = Options {
-            ep_type: EpType::Msg,
-            caps: Caps::MSG | Caps::RMA | Caps::ATOMIC,
-            ..Options::default()
-        };
+        let connected = Options::of(EpType::Msg, Caps::MSG | Caps::RMA | Caps::ATOMIC);
         let hosts = |options: &Options| {
             let at = |ip: Ipv4Addr| Some(SocketAddr::from((ip, 0)));
             [
@@ -308,7 +304,7 @@ impl Pair {
             end.ep.set_qp_option(QpOption::Timeout, 14).expect("option");
         }
         connect(&msg[0], &msg[1]);
-        let memory = [(); 2].map(|()| Buffer::new(VERY_LONG).expect("buffer"));
+        let memory = [(); 2].map(|()| buffer(VERY_LONG));
         // Both kinds of endpoints are on one domain, so each region has a key of its own.
         let regions = [
             open_region(&rdm[1], &memory[0], 1),
@@ -318,8 +314,8 @@ impl Pair {
             peers: [rdm[0].meet(&rdm[1]), rdm[1].meet(&rdm[0])],
             rdm,
             msg,
-            from: Buffer::new(VERY_LONG).expect("buffer"),
-            into: Buffer::new(VERY_LONG).expect("buffer"),
+            from: buffer(VERY_LONG),
+            into: buffer(VERY_LONG),
             regions,
         }
     }

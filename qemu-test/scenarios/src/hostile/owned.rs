@@ -5,7 +5,7 @@
 use super::{
     B,
     attacks::{Attack, SOME, ip_header},
-    bad_atomics::{self, Target},
+    bad_atomics::{self, Target, message},
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, crowd},
     packet::{Captured, Way},
@@ -18,7 +18,7 @@ use kfi::PacketCounter;
 use kfi_core::{
     limits::MAX_UNEXPECTED,
     rdm::{
-        header::{Header, Message},
+        header::Header,
         service_id,
         times::{ANSWERS, CANCELS_MAX},
     },
@@ -65,7 +65,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const WAITED: Duration = Duration::from_millis(500);
 
 /// Connections to the open endpoint, which accepts every peer.
-struct Peers {
+pub(super) struct Peers {
     number: u8,
     peers: Vec<Peer>,
     next: Instant,
@@ -139,6 +139,19 @@ impl Peers {
         Ok(())
     }
 
+    /// [`end`](Self::end), and checks that no connection had more packets acknowledged than the
+    /// victim may leave without an answer.
+    fn end_bounded(&mut self) -> Result<(), String> {
+        self.end()?;
+        let most = self.most;
+        if most > UNANSWERED {
+            return Err(format!(
+                "{most} requests were taken that cannot be answered"
+            ));
+        }
+        Ok(())
+    }
+
     /// Ends all connections, and checks that some were made and no packet was acknowledged.
     fn end_refused(&mut self, what: &str) -> Result<(), String> {
         self.peers.clear();
@@ -152,66 +165,57 @@ impl Peers {
     }
 }
 
-/// Messages that the victim has to answer with a FIN, which the attacker never acknowledges.
-pub(super) struct Unacknowledged {
-    peers: Peers,
-    cancels: bool,
-}
+/// What an attack does over connections that are up.
+pub(super) trait Requests {
+    /// The most of its connections that it uses at a time.
+    const USED: usize = PEERS;
 
-impl Unacknowledged {
-    /// CANCELs of messages that were never sent.
-    pub(super) fn cancels(number: u8) -> Self {
-        let peers = Peers::new(number);
-        Self {
-            peers,
-            cancels: true,
-        }
-    }
+    /// See [`Attack`].
+    fn name(&self) -> &'static str;
 
-    /// Messages with delivery complete: the victim reports the end of each with a FIN.
-    pub(super) fn deliveries(number: u8) -> Self {
-        let peers = Peers::new(number);
-        Self {
-            peers,
-            cancels: false,
-        }
-    }
-}
-
-impl Attack for Unacknowledged {
-    fn name(&self) -> &'static str {
-        if self.cancels {
-            "CANCELs of what was never sent"
-        } else {
-            "deliveries that are never acknowledged"
-        }
-    }
-
+    /// See [`Attack`].
     fn evidence(&self) -> Option<Evidence> {
         None
     }
 
+    /// Sends some packets over a connection.
+    fn send(&self, peer: &Peer, attacker: &mut Attacker, at: &Facts, rng: &mut Rng);
+
+    /// Ends the connections, and checks what has come of them.
+    fn end(&self, peers: &mut Peers) -> Result<(), String> {
+        peers.end()
+    }
+}
+
+/// An attack over connections of the attacker.
+pub(super) struct Owned<T> {
+    peers: Peers,
+    requests: T,
+}
+
+impl<T: Requests> Owned<T> {
+    pub(super) fn new(number: u8, requests: T) -> Self {
+        Self {
+            peers: Peers::new(number),
+            requests,
+        }
+    }
+}
+
+impl<T: Requests> Attack for Owned<T> {
+    fn name(&self) -> &'static str {
+        self.requests.name()
+    }
+
+    fn evidence(&self) -> Option<Evidence> {
+        self.requests.evidence()
+    }
+
     fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         self.peers.renew(attacker, at, rng);
-        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
-            for number in peer.acknowledged..peer.acknowledged + AHEAD {
-                let id = u64::from(number) + 1;
-                if self.cancels {
-                    let (id, finish) = (NEVER + id, true);
-                    peer.say(attacker, number, &Header::Cancel { id, finish }, &[]);
-                } else {
-                    let message = Message {
-                        id,
-                        after: id - 1,
-                        tag: None,
-                        data: None,
-                        len: MESSAGE as u32,
-                        finish: true,
-                        void: false,
-                    };
-                    peer.say(attacker, number, &Header::Eager(message), &[7; MESSAGE]);
-                }
-            }
+        let up = self.peers.peers.iter().filter(|peer| peer.is_up());
+        for peer in up.take(T::USED) {
+            self.requests.send(peer, attacker, at, rng);
         }
     }
 
@@ -220,30 +224,56 @@ impl Attack for Unacknowledged {
     }
 
     fn end(&mut self) -> Result<(), String> {
-        self.peers.end()?;
-        let most = self.peers.most;
-        if most > UNANSWERED {
-            return Err(format!(
-                "{most} messages were taken that cannot be answered"
-            ));
+        self.requests.end(&mut self.peers)
+    }
+}
+
+/// CANCELs of messages that were never sent. The victim has to answer each with a FIN, which the
+/// attacker never acknowledges.
+pub(super) struct Cancels;
+
+impl Requests for Cancels {
+    fn name(&self) -> &'static str {
+        "CANCELs of what was never sent"
+    }
+
+    fn send(&self, peer: &Peer, attacker: &mut Attacker, _at: &Facts, _rng: &mut Rng) {
+        for number in peer.acknowledged..peer.acknowledged + AHEAD {
+            let (id, finish) = (NEVER + u64::from(number) + 1, true);
+            peer.say(attacker, number, &Header::Cancel { id, finish }, &[]);
         }
-        Ok(())
+    }
+
+    fn end(&self, peers: &mut Peers) -> Result<(), String> {
+        peers.end_bounded()
+    }
+}
+
+/// Messages with delivery complete: the victim reports the end of each with a FIN, which the
+/// attacker never acknowledges.
+pub(super) struct Deliveries;
+
+impl Requests for Deliveries {
+    fn name(&self) -> &'static str {
+        "deliveries that are never acknowledged"
+    }
+
+    fn send(&self, peer: &Peer, attacker: &mut Attacker, _at: &Facts, _rng: &mut Rng) {
+        for number in peer.acknowledged..peer.acknowledged + AHEAD {
+            let message = message(u64::from(number) + 1, None, MESSAGE as u32, true);
+            peer.say(attacker, number, &Header::Eager(message), &[7; MESSAGE]);
+        }
+    }
+
+    fn end(&self, peers: &mut Peers) -> Result<(), String> {
+        peers.end_bounded()
     }
 }
 
 /// Accesses to the open endpoint's memory that no key allows.
-pub(super) struct Keys {
-    peers: Peers,
-}
+pub(super) struct Keys;
 
-impl Keys {
-    pub(super) fn new(number: u8) -> Self {
-        let peers = Peers::new(number);
-        Self { peers }
-    }
-}
-
-impl Attack for Keys {
+impl Requests for Keys {
     fn name(&self) -> &'static str {
         "keys that are guessed"
     }
@@ -254,8 +284,7 @@ impl Attack for Keys {
         Some(Evidence::new(Counter::Packets(counters), SOME))
     }
 
-    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
-        self.peers.renew(attacker, at, rng);
+    fn send(&self, peer: &Peer, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
         let other_key = loop {
             let any = rng.next() as u32;
             let key = rng.pick(&[any, at.key ^ 1, 0, u32::MAX]);
@@ -273,133 +302,81 @@ impl Attack for Keys {
             rkey: at.key,
             len: 8,
         };
-        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
-            let (headers, len) = match rng.below(8) {
-                0 => (Headers::WriteOnly(guess, None), 8),
-                // No bytes, but a key.
-                1 => (Headers::WriteOnly(Reth { len: 0, ..guess }, None), 0),
-                2 => (Headers::ReadRequest(Reth { len: 0, ..guess }), 0),
-                3 => (Headers::ReadRequest(guess), 0),
-                // Outside the region.
-                4 => (Headers::WriteOnly(Reth { va: END, ..right }, None), 8),
-                5 => (
-                    Headers::ReadRequest(Reth {
-                        len: u32::MAX,
-                        ..right
-                    }),
-                    0,
-                ),
-                // An access that the key does not allow.
-                6 => {
-                    let atomic = AtomicEth {
-                        va: 0,
-                        rkey: READ_ONLY as u32,
-                        swap_add: 1,
-                        compare: 0,
-                    };
-                    (Headers::FetchAdd(atomic), 0)
-                }
-                // CQ data of a WRITE that was not made.
-                _ => {
-                    peer.say(attacker, 0, &Header::Note { len: 8, data: 7 }, &[]);
-                    continue;
-                }
-            };
-            peer.request(attacker, 0, headers, &[9; 8][..len]);
-        }
+        let (headers, len) = match rng.below(8) {
+            0 => (Headers::WriteOnly(guess, None), 8),
+            // No bytes, but a key.
+            1 => (Headers::WriteOnly(Reth { len: 0, ..guess }, None), 0),
+            2 => (Headers::ReadRequest(Reth { len: 0, ..guess }), 0),
+            3 => (Headers::ReadRequest(guess), 0),
+            // Outside the region.
+            4 => (Headers::WriteOnly(Reth { va: END, ..right }, None), 8),
+            5 => {
+                let len = u32::MAX;
+                (Headers::ReadRequest(Reth { len, ..right }), 0)
+            }
+            // An access that the key does not allow.
+            6 => {
+                let atomic = AtomicEth {
+                    va: 0,
+                    rkey: READ_ONLY as u32,
+                    swap_add: 1,
+                    compare: 0,
+                };
+                (Headers::FetchAdd(atomic), 0)
+            }
+            // CQ data of a WRITE that was not made.
+            _ => {
+                peer.say(attacker, 0, &Header::Note { len: 8, data: 7 }, &[]);
+                return;
+            }
+        };
+        peer.request(attacker, 0, headers, &[9; 8][..len]);
     }
 
-    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
-        self.peers.receive(attacker, captured);
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        self.peers.end_refused("accesses without a key")
+    fn end(&self, peers: &mut Peers) -> Result<(), String> {
+        peers.end_refused("accesses without a key")
     }
 }
 
 /// Tagged RMA on the receives of the open endpoint: valid requests, whose bytes the attacker never
 /// sends and whose answers it never acknowledges; requests without a receive; and invalid ones.
-pub(super) struct TaggedRma {
-    peers: Peers,
-}
+pub(super) struct TaggedRma;
 
-impl TaggedRma {
-    pub(super) fn new(number: u8) -> Self {
-        let peers = Peers::new(number);
-        Self { peers }
-    }
-}
-
-impl Attack for TaggedRma {
+impl Requests for TaggedRma {
     fn name(&self) -> &'static str {
         "tagged RMA"
     }
 
-    fn evidence(&self) -> Option<Evidence> {
-        None
-    }
-
-    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
-        self.peers.renew(attacker, at, rng);
-        let invalid = tagged::invalid();
-        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
+    fn send(&self, peer: &Peer, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
+        let number = peer.acknowledged;
+        // A refused SEND ends its connection, so most are valid.
+        if rng.one_in(8) {
+            let invalid = tagged::invalid();
+            let (_, bytes) = &invalid[rng.below(invalid.len() as u64) as usize];
             let headers = Headers::SendOnly(SendEnd::Plain);
-            // A refused SEND ends its connection, so most are valid.
-            if rng.one_in(8) {
-                let (_, bytes) = &invalid[rng.below(invalid.len() as u64) as usize];
-                peer.request(attacker, peer.acknowledged, headers, bytes);
-                continue;
-            }
-            let number = peer.acknowledged;
-            let id = u64::from(number) + 1;
-            let message = Message {
-                id,
-                after: id - 1,
-                tag: Some(rng.pick(&[at.tag, at.tag, at.tag + 1])),
-                data: None,
-                len: rng.pick(&[0, 8, MESSAGE as u32, 1 << 30]),
-                finish: true,
-                void: false,
-            };
-            let offset = rng.pick(&[0, 8, MESSAGE as u32, 1 << 30]);
-            let header = match rng.below(2) {
-                0 => Header::TaggedWrite(message, NOWHERE, offset),
-                _ => Header::TaggedRead(message, offset),
-            };
-            peer.say(attacker, number, &header, &[]);
+            peer.request(attacker, number, headers, bytes);
+            return;
         }
+        let tag = rng.pick(&[at.tag, at.tag, at.tag + 1]);
+        let len = rng.pick(&[0, 8, MESSAGE as u32, 1 << 30]);
+        let message = message(u64::from(number) + 1, Some(tag), len, true);
+        let offset = rng.pick(&[0, 8, MESSAGE as u32, 1 << 30]);
+        let header = match rng.below(2) {
+            0 => Header::TaggedWrite(message, NOWHERE, offset),
+            _ => Header::TaggedRead(message, offset),
+        };
+        peer.say(attacker, number, &header, &[]);
     }
 
-    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
-        self.peers.receive(attacker, captured);
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        self.peers.end()?;
-        let most = self.peers.most;
-        if most > UNANSWERED {
-            return Err(format!(
-                "{most} requests were taken that cannot be answered"
-            ));
-        }
-        Ok(())
+    fn end(&self, peers: &mut Peers) -> Result<(), String> {
+        peers.end_bounded()
     }
 }
 
 /// Atomics, and old values of atomics, that are invalid.
-pub(super) struct BadAtomics {
-    peers: Peers,
-}
+pub(super) struct BadAtomics;
 
-impl BadAtomics {
-    pub(super) fn new(number: u8) -> Self {
-        let peers = Peers::new(number);
-        Self { peers }
-    }
-}
-
-impl Attack for BadAtomics {
+impl Requests for BadAtomics {
     fn name(&self) -> &'static str {
         "invalid atomics"
     }
@@ -410,75 +387,44 @@ impl Attack for BadAtomics {
         Some(Evidence::new(Counter::Packets(counters), SOME))
     }
 
-    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
-        self.peers.renew(attacker, at, rng);
-        let target = Target {
+    fn send(&self, peer: &Peer, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
+        let all = bad_atomics::all(&Target {
             key: at.key,
             len: END,
             read_only: READ_ONLY as u32,
-        };
-        let all = bad_atomics::all(&target);
-        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()) {
-            let bad = &all[rng.below(all.len() as u64) as usize];
-            let headers = Headers::SendOnly(SendEnd::Plain);
-            peer.request(attacker, 0, headers, &bad.bytes);
-        }
+        });
+        let bad = &all[rng.below(all.len() as u64) as usize];
+        let headers = Headers::SendOnly(SendEnd::Plain);
+        peer.request(attacker, 0, headers, &bad.bytes);
     }
 
-    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
-        self.peers.receive(attacker, captured);
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        self.peers.end_refused("invalid atomics")
+    fn end(&self, peers: &mut Peers) -> Result<(), String> {
+        peers.end_refused("invalid atomics")
     }
 }
 
 /// READs, one behind the other, and the same ones again.
-pub(super) struct Reads {
-    peers: Peers,
-}
+pub(super) struct Reads;
 
-impl Reads {
-    pub(super) fn new(number: u8) -> Self {
-        let peers = Peers::new(number);
-        Self { peers }
-    }
-}
+impl Requests for Reads {
+    /// Each further connection would take another CPU, as connections of good peers do.
+    const USED: usize = 1;
 
-impl Attack for Reads {
     fn name(&self) -> &'static str {
         "READs without pause"
     }
 
-    fn evidence(&self) -> Option<Evidence> {
-        None
-    }
-
-    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
-        self.peers.renew(attacker, at, rng);
+    fn send(&self, peer: &Peer, attacker: &mut Attacker, at: &Facts, _rng: &mut Rng) {
         let reth = Reth {
             va: 0,
             rkey: at.key,
             len: READ,
         };
-        // One connection only: each further one would take another CPU, as connections of good
-        // peers do.
-        for peer in self.peers.peers.iter().filter(|peer| peer.is_up()).take(1) {
-            let first = peer.acknowledged / READ_PACKETS;
-            for read in first..first + READS_AHEAD {
-                let number = read * READ_PACKETS;
-                peer.request(attacker, number, Headers::ReadRequest(reth), &[]);
-            }
+        let first = peer.acknowledged / READ_PACKETS;
+        for read in first..first + READS_AHEAD {
+            let number = read * READ_PACKETS;
+            peer.request(attacker, number, Headers::ReadRequest(reth), &[]);
         }
-    }
-
-    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
-        self.peers.receive(attacker, captured);
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        self.peers.end()
     }
 }
 

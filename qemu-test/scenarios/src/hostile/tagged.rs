@@ -3,14 +3,14 @@
 
 use super::{
     atomics::{MEMORY, Scene, packets_of, send},
-    bad_atomics::send_of,
+    bad_atomics::{message, send_of},
     peer::Peer,
 };
 use crate::{
     harness::tests,
-    host::{buffer, until},
+    host::{TRECEIVED, buffer},
 };
-use kfi::{Buffer, CompFlags, Errno, FiAddr, Op, PacketCounter};
+use kfi::{Buffer, Errno, FiAddr, Op, PacketCounter};
 use kfi_core::rdm::header::{FinStatus, Header, Message, RemoteAddr};
 use kfi_roce::{headers::Syndrome, packet::Packet};
 use std::{net::SocketAddr, time::Duration};
@@ -39,15 +39,7 @@ pub(super) const NOWHERE: RemoteAddr = RemoteAddr {
 
 /// The first message of a connection: tagged RMA of so many bytes.
 fn first(len: u32) -> Message {
-    Message {
-        id: 1,
-        after: 0,
-        tag: Some(TAG),
-        data: None,
-        len,
-        finish: true,
-        void: false,
-    }
+    message(1, Some(TAG), len, true)
 }
 
 /// A receive of the victim. No invalid packet may take it, or change its memory.
@@ -61,10 +53,8 @@ fn receive(scene: &Scene, memory: &Buffer) {
 fn is_untouched(scene: &Scene, memory: &Buffer) {
     assert!(memory.to_vec(..).iter().all(|byte| *byte == 0x5a));
     scene.b.ep.cancel(RX).expect("cancel");
-    let entry = scene.b.failure();
-    assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, RX));
-    let flags = CompFlags::TAGGED | CompFlags::RECV;
-    assert_eq!(entry.flags, flags, "{entry:?}");
+    let entry = scene.b.fails(RX, Errno::ECANCELED);
+    assert_eq!(entry.flags, TRECEIVED, "{entry:?}");
 }
 
 /// The bytes of a header that are changed: their offset, and what they become.
@@ -135,11 +125,8 @@ fn invalid_tagged_rma_is_refused() {
         let before = scene.count(PacketCounter::NakInvalidTx);
         let (mut peer, _) = scene.connect();
         send(&mut scene, &peer, 0, &packets_of(&bytes));
-        scene.hear(&mut peer, &what, |peer, _| peer.is_dead());
-        // The peer may see the NAK before it is counted.
-        until(&what, || scene.count(PacketCounter::NakInvalidTx) > before);
-        let after = scene.count(PacketCounter::NakInvalidTx);
-        assert_eq!((peer.acknowledged, after), (0, before + 1), "{what}");
+        scene.refuses(&mut peer, &what, before);
+        assert_eq!(peer.acknowledged, 0, "{what}");
         scene.is_unharmed();
     }
     // Bytes behind a header are refused when they have come: the receive has been taken then.
@@ -212,8 +199,7 @@ fn a_read_gets_the_memory_of_the_receive_only() {
         assert_eq!(bytes, vec![0x5a; expected]);
         // The attacker acknowledges nothing and goes: the receive ends with its connection.
         scene.hear(&mut peer, "the end", |peer, _| peer.is_dead());
-        let entry = scene.b.failure();
-        assert_eq!((entry.err, entry.op_context), (Errno::ECONNRESET, RX));
+        scene.b.fails(RX, Errno::ECONNRESET);
         scene.is_unharmed();
     }
 }
@@ -233,8 +219,7 @@ fn bytes_that_were_not_requested_are_refused() {
         let before = scene.count(PacketCounter::NakInvalidTx);
         let bytes = send_of(&Header::Result { id, len }, &[9; 2000]);
         send(&mut scene, &peer, 0, &packets_of(&bytes)[..1]);
-        scene.hear(&mut peer, "a NAK", |peer, _| peer.is_dead());
-        assert_eq!(scene.count(PacketCounter::NakInvalidTx), before + 1);
+        scene.refuses(&mut peer, "a NAK", before);
         assert_eq!(scene.result(), Err(Errno::EPROTO));
         assert_eq!(into.to_vec(..), [0; 64]);
         scene.is_unharmed();
@@ -255,23 +240,8 @@ fn bytes_that_come_twice_are_refused() {
     let mut scene = Scene::new();
     let (mut peer, addr) = scene.connect();
     let into = buffer(MEMORY);
-    let (id, request) = post_read(&mut scene, &mut peer, addr, &into);
-    let len = MEMORY as u32;
-    let bytes = |byte| send_of(&Header::Result { id, len }, &vec![byte; MEMORY]);
-    let (first, second) = (bytes(1), bytes(2));
-    let (first, second) = (packets_of(&first), packets_of(&second));
-    let next = send(&mut scene, &peer, 0, &first);
-    let next = send(&mut scene, &peer, next, &second[..1]);
-    peer.answer(&mut scene.attacker, &request, Syndrome::ACK);
-    let result = scene.result();
-    assert!(matches!(result, Ok(()) | Err(Errno::EPROTO)), "{result:?}");
-    into.fill(7);
-    send(&mut scene, &peer, next, &second[1..]);
-    scene.hear(&mut peer, "the end of the connection", |peer, _| {
-        peer.is_dead()
-    });
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(into.to_vec(..).iter().all(|byte| *byte == 7));
+    let posted = post_read(&mut scene, &mut peer, addr, &into);
+    scene.hears_twice(&mut peer, posted, &into);
     scene.is_unharmed();
 }
 

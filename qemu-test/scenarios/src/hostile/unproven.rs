@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{
     harness::tests,
-    host::{Host, Options, SOON, buffer, domain_on, netns_packets, until},
+    host::{Host, Options, SOON, domain_on, exchange, netns_count, until},
     networks::Wire,
     raw::ip,
     rng::Rng,
 };
-use kfi::{Buffer, CompFlags, Device, EventKind, FiAddr, PacketCounter, Wait};
+use kfi::{Device, EventKind, FiAddr, PacketCounter, Wait};
 use kfi_core::{
     auth_key::AuthKey,
     rdm::{
@@ -177,10 +177,15 @@ fn one_request_brings_five_packets() {
     let scene = Scene::new();
     scene.ask();
     let mut captured = Vec::new();
-    scene.receive(A, GIVEN_UP, |message| {
-        captured.push(message.attribute());
-        false
-    });
+    let mut hear = |time| {
+        scene.receive(A, time, |message| {
+            captured.push(message.attribute());
+            message.attribute() == Attribute::Rej
+        })
+    };
+    assert!(hear(GIVEN_UP), "it was not given up");
+    // Nothing follows.
+    assert!(!hear(Duration::from_secs(1)));
     let [replies @ .., last] = &captured[..] else {
         panic!("nothing was heard");
     };
@@ -251,10 +256,7 @@ fn a_reply_to_the_connection_of_another_host_is_rejected() {
 
 fn requests_beyond_a_rate_need_a_cookie() {
     let scene = Scene::new();
-    let refused = || {
-        let count = || netns_packets().get(PacketCounter::CmUnproven);
-        scene.wire.b.run(count)
-    };
+    let refused = || netns_count(&scene.wire.b, PacketCounter::CmUnproven);
     let begin = Instant::now();
     let (mut accepted, mut cookies) = (0, Vec::new());
     for id in 1..=100 {
@@ -294,10 +296,7 @@ fn hosts_connect_beside_forged_requests() {
     let wire = Wire::new();
     let b = Wire::host(&wire.b, &Options::default());
     let port = b.ep.name().expect("name").port();
-    let refused = || {
-        let count = || netns_packets().get(PacketCounter::CmUnproven);
-        wire.b.run(count)
-    };
+    let refused = || netns_count(&wire.b, PacketCounter::CmUnproven);
     let socket = RawSocket::new(&wire.a);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -311,17 +310,12 @@ fn hosts_connect_beside_forged_requests() {
             }
         });
         until("refused requests", || refused() >= 10);
-        let bytes = Buffer::from_bytes(&[7; 64]).expect("buffer");
-        let into = Buffer::new(64).expect("buffer");
-        for context in 0..10 {
+        for _ in 0..10 {
             let before = refused();
             let a = Wire::host(&wire.a, &Options::default());
             let to_b = a.meet(&b);
             let begin = Instant::now();
-            b.ep.recv(&into, 100 + context).expect("recv");
-            a.ep.send(to_b, &bytes, context).expect("send");
-            a.expect(CompFlags::MSG | CompFlags::SEND, context);
-            b.expect(CompFlags::MSG | CompFlags::RECV, 100 + context);
+            exchange(&a, to_b, &b, 64);
             let time = begin.elapsed();
             assert!(time < Duration::from_secs(4), "{time:?}");
             until("more refused requests", || refused() > before);
@@ -337,8 +331,6 @@ struct Victims {
     addr: FiAddr,
     captures: [Capture; 2],
     socket: RawSocket,
-    bytes: Buffer,
-    into: Buffer,
     /// The GUID, the QP and the communication ID in the REQ of the first endpoint.
     known: (u64, Qpn, CommId),
 }
@@ -351,14 +343,12 @@ impl Victims {
         let mut victims = Self {
             addr: hosts[0].meet(&hosts[1]),
             socket: RawSocket::new(&wire.a),
-            bytes: Buffer::from_bytes(&[7; 64]).expect("buffer"),
-            into: buffer(64),
             known: (0, Qpn::new(0), CommId(0)),
             wire,
             hosts,
             captures,
         };
-        victims.exchange(0);
+        victims.exchange();
         let heard = std::iter::from_fn(|| victims.captures[1].next());
         let known = heard
             .filter_map(|heard| match heard.message()?.body {
@@ -371,12 +361,9 @@ impl Victims {
     }
 
     /// A message arrives, over the same connection.
-    fn exchange(&self, context: u64) {
+    fn exchange(&self) {
         let [a, b] = &self.hosts;
-        b.ep.recv(&self.into, 100 + context).expect("recv");
-        a.ep.send(self.addr, &self.bytes, context).expect("send");
-        a.expect(CompFlags::MSG | CompFlags::SEND, context);
-        b.expect(CompFlags::MSG | CompFlags::RECV, 100 + context);
+        exchange(a, self.addr, b, 64);
         while let Some(heard) = self.captures[0].next() {
             let message = heard.message().map(|message| message.body);
             assert!(
@@ -398,6 +385,21 @@ impl Victims {
         let mut req = request(Way::new(A, B), service, private);
         (req.local_id, req.ca_guid, req.qpn) = (id, self.known.0, qpn);
         self.send(psn, Body::Req(req));
+    }
+
+    /// Sends 100 REQs of the first endpoint to the second, with the QP or the communication ID of
+    /// the connection, and with what `private` makes of a greeting.
+    fn forge(&self, private: impl Fn(u32, &[u8]) -> Vec<u8>) {
+        let (_, qpn, id) = self.known;
+        let ports = self.hosts.each_ref();
+        let ports = ports.map(|host| host.ep.name().expect("name").port());
+        let service = service_id(ports[1]);
+        for number in 1..=50 {
+            let greeting = greeting(epoch(&mut Rng::new(number.into())), ports[0]);
+            let private = private(number, &greeting);
+            self.ask(number, service, &private, qpn, CommId(number));
+            self.ask(number, service, &private, Qpn::new(0x1000 + number), id);
+        }
     }
 
     /// Waits until the second host has rejected so many REQs, all of them for this reason. It
@@ -433,42 +435,22 @@ impl Victims {
 /// forge such a request. It would end the connection, as if the other host had lost its state.
 fn a_request_with_the_qp_of_a_connection_does_not_end_it() {
     let victims = Victims::new();
-    let (_, qpn, id) = victims.known;
-    let ports = victims
-        .hosts
-        .each_ref()
-        .map(|host| host.ep.name().expect("name").port());
-    for number in 1..=50 {
-        let greeting = greeting(epoch(&mut Rng::new(number.into())), ports[0]);
-        let service = service_id(ports[1]);
-        victims.ask(number, service, &greeting, qpn, CommId(number));
-        victims.ask(number, service, &greeting, Qpn::new(0x1000 + number), id);
-    }
+    victims.forge(|_, greeting| greeting.to_vec());
     victims.rejects(100, Reason::CONSUMER_DEFINED);
-    victims.exchange(1);
+    victims.exchange();
 }
 
 /// Requests with guessed keys, in the name of the connection's peer. They are refused before a
 /// cookie is made, and take no place of those that have the key.
 fn a_request_with_another_key_does_not_end_a_connection() {
     let victims = Victims::new();
-    let (_, qpn, id) = victims.known;
-    let ports = victims
-        .hosts
-        .each_ref()
-        .map(|host| host.ep.name().expect("name").port());
-    let count = |counter| victims.wire.b.run(|| netns_packets().get(counter));
+    let count = |counter| netns_count(&victims.wire.b, counter);
     let before = (
         count(PacketCounter::CmKey),
         count(PacketCounter::CmUnproven),
     );
-    for number in 1..=50u32 {
-        let own = greeting(epoch(&mut Rng::new(number.into())), ports[0]);
-        let guessed = with_key(&own, AuthKey::new(number.to_be_bytes()));
-        let service = service_id(ports[1]);
-        victims.ask(number, service, &guessed, qpn, CommId(number));
-        victims.ask(number, service, &guessed, Qpn::new(0x1000 + number), id);
-    }
+    victims
+        .forge(|number, greeting| with_key(greeting, AuthKey::new(number.to_be_bytes())).to_vec());
     victims.rejects_with(100, |rej| {
         assert_eq!(rej.reason, Reason::CONSUMER_DEFINED);
         let refusal = Refusal::parse(rej.private.get());
@@ -476,7 +458,7 @@ fn a_request_with_another_key_does_not_end_a_connection() {
     });
     assert_eq!(count(PacketCounter::CmKey) - before.0, 100);
     assert_eq!(count(PacketCounter::CmUnproven), before.1);
-    victims.exchange(1);
+    victims.exchange();
 }
 
 /// A peer that gives up names its request by GUID and communication ID, because it does not know
@@ -500,7 +482,7 @@ fn a_rejection_without_the_id_of_a_connection_does_not_end_it() {
     let service = ServiceId::new(0);
     victims.ask(2, service, &[], Qpn::new(0x1000), CommId(!id.0));
     victims.rejects(1, Reason::INVALID_SERVICE_ID);
-    victims.exchange(1);
+    victims.exchange();
 }
 
 /// A passive endpoint asks for no cookies. Anyone can open one.
@@ -522,5 +504,5 @@ fn a_request_to_a_passive_endpoint_does_not_end_another_connection() {
     assert_eq!(event.kind, EventKind::ConnReq);
     // Two connections cannot have one ID.
     victims.rejects(1, Reason::STALE_CONN);
-    victims.exchange(1);
+    victims.exchange();
 }

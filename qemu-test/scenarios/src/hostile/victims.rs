@@ -9,7 +9,7 @@ use super::{
     tagged::TAG,
 };
 use crate::{
-    host::{Host, Options, domain_on},
+    host::{BOTH, Host, Options, REMOTE, buffer, domain_on, register},
     networks::Wire,
 };
 use kfi::{
@@ -159,18 +159,10 @@ impl Contexts {
 
 /// Runs the open endpoint: takes all messages, and checks that its memory is not written.
 fn take_all(host: &Host, stop: &AtomicBool) -> Result<(), String> {
-    let memory = Buffer::new(MEMORY).expect("buffer");
-    let region = |key, access| {
-        let mr = host.domain.mr(&memory).access(access).requested_key(key);
-        mr.open().expect("mr")
-    };
-    let _regions = [
-        region(KEY, Access::REMOTE_READ | Access::REMOTE_WRITE),
-        region(READ_ONLY, Access::REMOTE_READ),
-    ];
-    let into: Vec<_> = (0..RECEIVES + TAGGED)
-        .map(|_| Buffer::new(RECEIVE).expect("buffer"))
-        .collect();
+    let memory = buffer(MEMORY);
+    let _regions = [(KEY, REMOTE), (READ_ONLY, Access::REMOTE_READ)]
+        .map(|(key, access)| register(&host.domain, &memory, access, key));
+    let into: Vec<_> = (0..RECEIVES + TAGGED).map(|_| buffer(RECEIVE)).collect();
     // The last ones are tagged, for tagged RMA.
     let post = |context: u64| {
         let into = &into[context as usize];
@@ -260,7 +252,7 @@ impl Listener {
             eq,
             pep,
             accepted: Vec::new(),
-            hello: Buffer::new(64).expect("buffer"),
+            hello: buffer(64),
             greeted,
             given_up,
         }
@@ -329,7 +321,7 @@ impl Listener {
             let cq = self.domain.cq().format(CqFormat::Tagged).open()?;
             let ep = self.domain.endpoint().ep_type(EpType::Msg).addr(local);
             let ep = ep.open()?;
-            ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)?;
+            ep.bind_cq(&cq, BOTH)?;
             ep.bind_eq(&self.eq)?;
             ep.accept(&self.pep, connreq, b"")?;
             Ok(Accepted {

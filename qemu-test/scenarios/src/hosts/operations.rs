@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Operations between two hosts: long ones, those that wait at their sender, and their counts.
 
-use super::{
-    LINKS, READ, RECEIVED, SENT, TRECEIVED, TSENT, WROTE, apart, exchange, fails, sanitizing,
-};
+use super::{LINKS, apart, exchange, sanitizing};
 use crate::{
-    counting::pieces_count_once,
+    counting::Counted,
     harness::tests,
-    host::{Host, Options, SOON, pair, pair_with, pattern, until},
+    host::{
+        Host, Options, READ, RECEIVED, REMOTE, SENT, SOON, TRECEIVED, TSENT, WROTE, buffer,
+        holding, pair, pair_with, pattern, register, until,
+    },
     raw::ip,
 };
-use kfi::{
-    Access, Buffer, Cntr, CntrBind, CqBind, Entry, Errno, FiAddr, Mr, Op, OpFlags, PacketCounter,
-    Remote, Wait,
-};
+use kfi::{Access, CntrBind, Errno, Op, OpFlags, PacketCounter, Remote};
 use std::time::Duration;
 
 tests![
-    searches_find_messages,
-    an_injected_write_is_silent,
     a_long_message_arrives => 300,
     a_long_rma_arrives => 300,
     packets_are_counted,
@@ -26,60 +22,39 @@ tests![
     a_flood_waits_at_its_sender,
     operations_continue_after_a_refused_one,
     counters_of_both_sides_count,
-    an_operation_counts_once_at_its_target,
     a_long_read_counts_once => 300,
     all_operations_complete_under_heavy_loss => 300,
     operations_work_over_ipv6,
     hosts_with_different_mtus_exchange_messages,
 ];
 
-/// Bytes of the longest message and piece of memory that go between hosts here.
-const LONGEST: usize = 256 << 20;
+/// Bytes of the longest message and piece of memory that go between hosts here: more packets than a
+/// window of 65,536 has, which carry 1024 bytes each.
+fn longest() -> usize {
+    if sanitizing() { 4 << 20 } else { 68 << 20 }
+}
 
 fn a_long_message_arrives() {
     apart();
-    let (a, to_b, b, to_a) = pair();
-    let (size, longest) = if sanitizing() {
-        (2 << 20, 4 << 20)
-    } else {
-        (16 << 20, LONGEST)
-    };
-    let long = SOON * 10;
-    for (from, to, at, len) in [
-        (&a, to_b, &b, size),
-        (&a, to_b, &b, size + 1),
-        (&b, to_a, &a, longest),
-    ] {
-        let bytes = pattern(len, len as u64);
-        let (ours, into) = (
-            Buffer::from_bytes(&bytes).expect("buffer"),
-            Buffer::new(len).expect("buffer"),
-        );
-        at.ep.trecv(&into, 7, 0, 2).expect("trecv");
-        from.ep.tsend(to, &ours, 7, 1).expect("tsend");
-        let entry = at.cq.next(long).expect("completion").expect("in time");
-        assert_eq!((entry.len as usize, entry.op_context), (len, 2));
-        assert!(into.to_vec(..) == bytes, "length {len}");
-        from.expect(TSENT, 1);
-    }
+    let (a, _, b, to_a) = pair();
+    let len = longest();
+    let bytes = pattern(len, len as u64);
+    let (ours, into) = (holding(&bytes), buffer(len));
+    a.ep.trecv(&into, 7, 0, 2).expect("trecv");
+    b.ep.tsend(to_a, &ours, 7, 1).expect("tsend");
+    let entry = a.cq.next(SOON * 10).expect("completion").expect("in time");
+    assert_eq!((entry.len as usize, entry.op_context), (len, 2));
+    assert!(into.to_vec(..) == bytes, "length {len}");
+    b.expect(TSENT, 1);
 }
 
 fn a_long_rma_arrives() {
     apart();
     let (a, to_b, b, _) = pair();
-    let len = if sanitizing() { 4 << 20 } else { LONGEST };
+    let len = longest();
     let bytes = pattern(len, 7);
-    let (ours, theirs) = (
-        Buffer::from_bytes(&bytes).expect("buffer"),
-        Buffer::new(len).expect("buffer"),
-    );
-    let _mr = b
-        .domain
-        .mr(&theirs)
-        .access(Access::REMOTE_WRITE | Access::REMOTE_READ)
-        .requested_key(1)
-        .open()
-        .expect("mr");
+    let (ours, theirs) = (holding(&bytes), buffer(len));
+    let _mr = register(&b.domain, &theirs, REMOTE, 1);
     let long = SOON * 10;
     let ends = |context| {
         let entry = a.cq.next(long).expect("completion").expect("in time");
@@ -93,65 +68,6 @@ fn a_long_rma_arrives() {
     a.ep.read(to_b, &ours, Remote::new(0, 1), 2).expect("read");
     ends(2);
     assert!(ours.to_vec(..) == bytes, "read");
-}
-
-fn searches_find_messages() {
-    apart();
-    for len in [5, 100_000] {
-        let (a, to_b, b, _) = pair();
-        let search = |tag, flags| {
-            let op = Op::tpeek(tag, 0).context(tag).flags(flags);
-            b.ep.post_one(&op).expect("peek");
-        };
-        let sent: Vec<Buffer> = (1..=3)
-            .map(|tag| Buffer::from_bytes(&pattern(len, tag)).expect("buffer"))
-            .collect();
-        for (from, tag) in sent.iter().zip(1..) {
-            a.ep.tsend(to_b, from, tag, tag).expect("tsend");
-        }
-        // When the last one has arrived, all have.
-        let there = |tag| {
-            search(tag, OpFlags::PEEK);
-            b.cq.next(SOON).is_ok()
-        };
-        until("the messages have come", || there(3));
-        search(2, OpFlags::PEEK | OpFlags::DISCARD);
-        assert_eq!(b.expect(TRECEIVED, 2).len as usize, len);
-        a.expect(TSENT, if len == 5 { 1 } else { 2 });
-        assert!(!there(2), "discarded and found");
-        search(3, OpFlags::PEEK | OpFlags::CLAIM);
-        b.expect(TRECEIVED, 3);
-        assert!(!there(3), "claimed and found");
-        let into = Buffer::new(len).expect("buffer");
-        let claim = Op::trecv(&into, 9, 0).context(3).flags(OpFlags::CLAIM);
-        b.ep.post_one(&claim).expect("claim");
-        b.expect(TRECEIVED, 3);
-        assert!(into.to_vec(..) == pattern(len, 3));
-        b.ep.trecv(&into, 0, u64::MAX, 4).expect("trecv");
-        b.expect(TRECEIVED, 4);
-        assert!(into.to_vec(..) == pattern(len, 1));
-        a.completion();
-        a.completion();
-        a.expect_nothing();
-    }
-}
-
-fn an_injected_write_is_silent() {
-    apart();
-    let (a, to_b, b, _) = pair();
-    let theirs = Buffer::new(8).expect("buffer");
-    let _mr = b
-        .domain
-        .mr(&theirs)
-        .access(Access::REMOTE_WRITE)
-        .requested_key(1)
-        .open()
-        .expect("mr");
-    let remote = Remote::new(2, 1);
-    a.ep.inject_write(to_b, b"now", remote).expect("inject");
-    until("written", || theirs.to_vec(2..5) == b"now");
-    a.expect_nothing();
-    b.expect_nothing();
 }
 
 fn packets_are_counted() {
@@ -170,7 +86,7 @@ fn packets_are_counted() {
     // The link keeps the counts of a connection that has ended.
     let before = count(0, &a, PacketCounter::TxPackets);
     drop(b);
-    let into = Buffer::new(8).expect("buffer");
+    let into = buffer(8);
     a.ep.send(to_b, &into, 9).expect("send");
     a.failure();
     assert!(count(0, &a, PacketCounter::TxPackets) >= before);
@@ -181,19 +97,19 @@ fn a_waiting_send_can_be_cancelled() {
     let (a, to_b, b, _) = pair();
     exchange(&a, to_b, &b, 8);
     for len in [8, 100_000] {
-        let from = Buffer::from_bytes(&pattern(len, 1)).expect("buffer");
+        let from = holding(&pattern(len, 1));
         let op = Op::send(to_b, &from)
             .context(5)
             .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
         a.ep.post_one(&op).expect("send");
         std::thread::sleep(Duration::from_millis(50));
         a.ep.cancel(5).expect("cancel");
-        fails(&a, 5, Errno::ECANCELED);
+        a.fails(5, Errno::ECANCELED);
         // No part of it remains there.
         exchange(&a, to_b, &b, len);
         let none = Op::tpeek(0, u64::MAX).context(6);
         b.ep.post_one(&none).expect("peek");
-        fails(&b, 6, Errno::ENOMSG);
+        b.fails(6, Errno::ENOMSG);
     }
 }
 
@@ -210,7 +126,7 @@ fn a_flood_waits_at_its_sender() {
     let count = 300u64;
     let bytes = |number: u64| pattern(4000, number);
     for number in 0..count {
-        let from = Buffer::from_bytes(&bytes(number)).expect("buffer");
+        let from = holding(&bytes(number));
         a.ep.send(to_b, &from, number).expect("send");
     }
     // Those that were buffered there are complete; the others wait.
@@ -221,8 +137,8 @@ fn a_flood_waits_at_its_sender() {
     }
     assert!(done > 0 && done < 64, "{done} are done");
     // The other direction continues meanwhile, and so do answers of the flooded endpoint.
-    let into = Buffer::new(100_000).expect("buffer");
-    let back = Buffer::from_bytes(&pattern(100_000, 1)).expect("buffer");
+    let into = buffer(100_000);
+    let back = holding(&pattern(100_000, 1));
     for len in [100, 100_000] {
         a.ep.trecv(&into, 7, 0, 1000).expect("trecv");
         b.ep.tsend(to_a, back.slice(..len), 7, 1001).expect("tsend");
@@ -243,15 +159,9 @@ fn a_flood_waits_at_its_sender() {
 fn operations_continue_after_a_refused_one() {
     apart();
     let (a, to_b, b, _) = pair();
-    let theirs = Buffer::new(64).expect("buffer");
-    let mr = b
-        .domain
-        .mr(&theirs)
-        .access(Access::REMOTE_READ)
-        .requested_key(3)
-        .open()
-        .expect("mr");
-    let ours = Buffer::new(8).expect("buffer");
+    let theirs = buffer(64);
+    let mr = register(&b.domain, &theirs, Access::REMOTE_READ, 3);
+    let ours = buffer(8);
     for (remote, write) in [
         (Remote::new(0, 4), false),
         (Remote::new(60, 3), false),
@@ -263,7 +173,7 @@ fn operations_continue_after_a_refused_one() {
         } else {
             a.ep.read(to_b, &ours, remote, 1).expect("read");
         }
-        fails(&a, 1, Errno::EACCES);
+        a.fails(1, Errno::EACCES);
         a.ep.read(to_b, &ours, Remote::new(8, mr.key()), 2)
             .expect("read");
         a.expect(READ, 2);
@@ -273,151 +183,47 @@ fn operations_continue_after_a_refused_one() {
 
 fn counters_of_both_sides_count() {
     let hosts = apart();
-    let counted = |index: usize| {
-        let (_, domain) = hosts.domain(index);
-        let cntrs = [0; 4].map(|_| domain.cntr().open().expect("cntr"));
-        let cq = domain
-            .cq()
-            .format(kfi::CqFormat::Tagged)
-            .open()
-            .expect("cq");
-        let av = domain.av().open().expect("av");
-        let ep = domain
-            .endpoint()
-            .caps(Options::default().caps)
-            .open()
-            .expect("endpoint");
-        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-            .expect("bind");
-        ep.bind_av(&av).expect("bind");
-        for (cntr, what) in cntrs.iter().zip([
-            CntrBind::SEND,
-            CntrBind::RECV,
-            CntrBind::WRITE,
-            CntrBind::REMOTE_WRITE,
-        ]) {
-            ep.bind_cntr(cntr, what).expect("bind");
-        }
-        ep.enable().expect("enable");
-        (Host { domain, cq, av, ep }, cntrs)
-    };
-    let ((a, at_a), (b, at_b)) = (counted(0), counted(1));
+    let kinds = [
+        CntrBind::SEND,
+        CntrBind::RECV,
+        CntrBind::WRITE,
+        CntrBind::REMOTE_WRITE,
+    ];
+    let [(a, at_a), (b, at_b)] =
+        [0, 1].map(|index| Host::counting(&hosts.domain(index).1, &Options::default(), kinds));
     let to_b = a.meet(&b);
-    let theirs = Buffer::new(4096).expect("buffer");
-    let mr = b
-        .domain
-        .mr(&theirs)
-        .access(Access::REMOTE_WRITE)
-        .requested_key(1)
-        .open()
-        .expect("mr");
+    let mr = register(&b.domain, &buffer(4096), Access::REMOTE_WRITE, 1);
     let region = b.domain.cntr().open().expect("cntr");
     mr.bind_cntr(&region, CntrBind::REMOTE_WRITE).expect("bind");
+    let from = buffer(10);
     for number in 0..10 {
         exchange(&a, to_b, &b, number * 2000);
-        a.ep.write(to_b, theirs_of(number), Remote::new(0, mr.key()), 3)
+        a.ep.write(to_b, from.slice(..=number), mr.remote(0), 3)
             .expect("write");
         a.expect(WROTE, 3);
     }
-    let value = |cntr: &kfi::Cntr| cntr.read().expect("read").value;
-    until("counted", || {
-        value(&at_a[0]) == 10
-            && value(&at_b[1]) == 10
-            && value(&at_a[2]) == 10
-            && value(&at_b[3]) == 10
-            && value(&region) == 10
-    });
-}
-
-/// Two hosts; the second one has counters of remote reads and writes on its endpoint, and two
-/// regions of this size with a counter each.
-type Target = (Host, FiAddr, Host, [Cntr; 2], [(Mr, Cntr); 2]);
-
-fn counting_target(len: usize) -> Target {
-    let hosts = apart();
-    let host = |index: usize| {
-        let (_, domain) = hosts.domain(index);
-        let cntrs = [0; 2].map(|_| domain.cntr().open().expect("cntr"));
-        let cq = domain
-            .cq()
-            .format(kfi::CqFormat::Tagged)
-            .wait(Wait::Queue)
-            .open()
-            .expect("cq");
-        let av = domain.av().open().expect("av");
-        let ep = domain
-            .endpoint()
-            .caps(Options::default().caps)
-            .open()
-            .expect("endpoint");
-        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-            .expect("bind");
-        ep.bind_av(&av).expect("bind");
-        for (cntr, what) in cntrs
-            .iter()
-            .zip([CntrBind::REMOTE_READ, CntrBind::REMOTE_WRITE])
-        {
-            ep.bind_cntr(cntr, what).expect("bind");
-        }
-        ep.enable().expect("enable");
-        (Host { domain, cq, av, ep }, cntrs)
-    };
-    let ((a, _), (b, at_b)) = (host(0), host(1));
-    let to_b = a.meet(&b);
-    let regions = [1, 2].map(|key| {
-        let mr = b
-            .domain
-            .mr(&Buffer::new(len).expect("buffer"))
-            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-            .requested_key(key)
-            .open()
-            .expect("mr");
-        let cntr = b.domain.cntr().open().expect("cntr");
-        mr.bind_cntr(&cntr, CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE)
-            .expect("bind");
-        (mr, cntr)
-    });
-    (a, to_b, b, at_b, regions)
-}
-
-fn an_operation_counts_once_at_its_target() {
-    let (a, to_b, _b, at_b, [one, two]) = counting_target(4096);
-    pieces_count_once(
-        &a.ep,
-        to_b,
-        [one.0.key(), two.0.key()],
-        [&at_b[0], &at_b[1]],
-        [&one.1, &two.1],
-        || {
-            if a.cq.sread(&mut [Entry::default()], SOON).is_err() {
-                a.cq.readerr().expect("readerr").expect("an error");
-            }
-        },
-    );
+    let counted = [&at_a[0], &at_b[1], &at_a[2], &at_b[3], &region];
+    until("counted", || counted.iter().all(|cntr| cntr.value() == 10));
 }
 
 /// It takes several requests on the wire.
 fn a_long_read_counts_once() {
     const LEN: usize = 4 << 20;
-    let (a, to_b, _b, at_b, [one, _]) = counting_target(LEN);
-    let into = Buffer::new(LEN).expect("buffer");
+    apart();
+    let (a, b) = (Counted::new(), Counted::new());
+    let to_b = a.meet(&b);
+    let (mr, at_region) = b.counted_region(LEN, 1);
+    let into = buffer(LEN);
+    let counts = || (b.counters[4].value(), at_region.value());
     for number in 1..=3 {
-        a.ep.read(to_b, &into, Remote::new(0, one.0.key()), 2)
-            .expect("read");
+        a.ep.read(to_b, &into, mr.remote(0), 2).expect("read");
         a.expect(READ, 2);
-        until("counted", || {
-            at_b[0].value() >= number && one.1.value() >= number
-        });
-        assert_eq!((at_b[0].value(), one.1.value()), (number, number));
+        until("counted", || counts().0 >= number && counts().1 >= number);
+        assert_eq!(counts(), (number, number));
     }
     // No completion follows.
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!((at_b[0].value(), one.1.value()), (3, 3));
-}
-
-/// Some bytes to be written, which must stay.
-fn theirs_of(number: usize) -> &'static Buffer {
-    Box::leak(Box::new(Buffer::new(number + 1).expect("buffer")))
+    assert_eq!(counts(), (3, 3));
 }
 
 fn all_operations_complete_under_heavy_loss() {
@@ -437,21 +243,15 @@ fn all_operations_complete_under_heavy_loss() {
             exchange(&a, to_b, &b, len);
             exchange(&b, to_a, &a, len);
         }
-        let theirs = Buffer::new(longest).expect("buffer");
-        let mr = b
-            .domain
-            .mr(&theirs)
-            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-            .requested_key(1)
-            .open()
-            .expect("mr");
+        let theirs = buffer(longest);
+        let mr = register(&b.domain, &theirs, REMOTE, 1);
         let bytes = pattern(longest, 5);
-        let ours = Buffer::from_bytes(&bytes).expect("buffer");
+        let ours = holding(&bytes);
         a.ep.write(to_b, &ours, Remote::new(0, mr.key()), 1)
             .expect("write");
         a.expect(WROTE, 1);
         assert!(theirs.to_vec(..) == bytes);
-        let back = Buffer::new(longest).expect("buffer");
+        let back = buffer(longest);
         a.ep.read(to_b, &back, Remote::new(0, mr.key()), 2)
             .expect("read");
         a.expect(READ, 2);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Peers on another host: they connect, are missing, close, die and come back.
 
-use super::{LINKS, RECEIVED, apart, exchange, fails, next_domain, sanitizing};
+use super::{LINKS, apart, exchange, next_domain, sanitizing};
 use crate::{
     abi_threads::NetNs,
     harness::tests,
-    host::{Host, Options, SOON, domain_on, link_count, pair, pair_with, until},
+    host::{Host, Options, RECEIVED, SOON, buffer, domain_on, link_count, pair, pair_with, until},
     raw::ip,
 };
-use kfi::{Buffer, Caps, Domain, Entry, Errno, PacketCounter};
+use kfi::{Buffer, Caps, Domain, Entry, EpType, Errno, PacketCounter};
 use std::time::{Duration, Instant};
 
 tests![
@@ -56,7 +56,7 @@ fn both_peers_can_connect_at_once() {
     apart();
     for _ in 0..20 {
         let (a, to_b, b, to_a) = pair();
-        let (at_a, at_b) = (Buffer::new(8).unwrap(), Buffer::new(8).unwrap());
+        let (at_a, at_b) = (buffer(8), buffer(8));
         a.ep.recv(&at_a, 1).expect("recv");
         b.ep.recv(&at_b, 1).expect("recv");
         std::thread::scope(|scope| {
@@ -76,10 +76,10 @@ fn a_host_without_the_endpoint_refuses_the_connection() {
     let mut addr = b.ep.name().expect("name");
     addr.set_port(1);
     let nobody = a.av.insert_one(addr).expect("insert");
-    let from = Buffer::new(8).expect("buffer");
+    let from = buffer(8);
     let begin = Instant::now();
     a.ep.send(nobody, &from, 5).expect("send");
-    fails(&a, 5, Errno::ECONNREFUSED);
+    a.fails(5, Errno::ECONNREFUSED);
     assert!(begin.elapsed() < Duration::from_secs(2));
 }
 
@@ -88,9 +88,9 @@ fn a_missing_host_times_out() {
     let a = Host::new();
     let addr = "10.7.0.99:4000".parse().expect("address");
     let nobody = a.av.insert_one(addr).expect("insert");
-    let from = Buffer::new(8).expect("buffer");
+    let from = buffer(8);
     a.ep.send(nobody, &from, 5).expect("send");
-    fails(&a, 5, Errno::ETIMEDOUT);
+    a.fails(5, Errno::ETIMEDOUT);
     // An address of this host without an endpoint.
     let mut own = a.ep.name().expect("name");
     own.set_port(1);
@@ -105,15 +105,15 @@ fn a_peer_that_closes_and_comes_back() {
     exchange(&a, to_b, &b, 100);
     let addr = b.ep.name().expect("name");
     // A long message waits for its receive there.
-    let long = Buffer::new(100_000).expect("buffer");
+    let long = buffer(100_000);
     a.ep.send(to_b, &long, 9).expect("send");
     std::thread::sleep(Duration::from_millis(100));
     let domain = b.domain.clone();
     drop(b);
-    fails(&a, 9, Errno::ECONNRESET);
-    let from = Buffer::new(8).expect("buffer");
+    a.fails(9, Errno::ECONNRESET);
+    let from = buffer(8);
     a.ep.send(to_b, &from, 5).expect("send");
-    fails(&a, 5, Errno::ECONNREFUSED);
+    a.fails(5, Errno::ECONNREFUSED);
     let b = Host::at(&domain, &Options::default(), Some(addr));
     exchange(&a, to_b, &b, 100);
     exchange(&a, to_b, &b, 100_000);
@@ -126,7 +126,7 @@ fn a_peer_that_is_killed_and_comes_back() {
     let addr = b.ep.name().expect("name");
     // The cable is cut: the process dies without a message to its peer.
     hosts.network("loss 100%");
-    let from = Buffer::new(8).expect("buffer");
+    let from = buffer(8);
     a.ep.send(to_b, &from, 5).expect("send");
     let domain = b.domain.clone();
     let begin = Instant::now();
@@ -135,7 +135,7 @@ fn a_peer_that_is_killed_and_comes_back() {
         begin.elapsed() < Duration::from_secs(5),
         "closing takes long"
     );
-    fails(&a, 5, Errno::ETIMEDOUT);
+    a.fails(5, Errno::ETIMEDOUT);
     assert!(begin.elapsed() < Duration::from_secs(10), "noticed late");
     hosts.network("loss 0%");
     let b = Host::at(&domain, &Options::default(), Some(addr));
@@ -151,16 +151,11 @@ fn many_endpoints_exchange_messages() {
     let many = std::env::var("KFI_MANY").map_or(usual, |many| many.parse().expect("a number"));
     let (_, at_a) = next_domain().expect("apart");
     let (_, at_b) = next_domain().expect("apart");
-    let options = Options {
-        cq_entries: 64,
-        tx_size: 16,
-        rx_size: 16,
-        ..Options::default()
-    };
+    let options = Options::sized(16, 16, 64);
     let open =
         |domain: &Domain| -> Vec<Host> { (0..many).map(|_| Host::on(domain, &options)).collect() };
     let (here, there) = (open(&at_a), open(&at_b));
-    let into = Buffer::new(64).expect("buffer");
+    let into = buffer(64);
     // Each sends to three peers.
     for step in [0, 1, 7] {
         for some in (0..many).collect::<Vec<_>>().chunks(at_once) {
@@ -183,20 +178,20 @@ fn a_removed_link_fails_operations_under_way() {
     let hosts = apart();
     let (a, to_b, b, _) = pair();
     exchange(&a, to_b, &b, 8);
-    let long = Buffer::new(100_000).expect("buffer");
+    let long = buffer(100_000);
     a.ep.send(to_b, &long, 9).expect("send");
     std::thread::sleep(Duration::from_millis(50));
     hosts.a.run(|| ip("link del va"));
-    fails(&a, 9, Errno::ENODEV);
+    a.fails(9, Errno::ENODEV);
 }
 
 fn closing_with_operations_under_way() {
     apart();
     for _ in 0..10 {
-        let (a, to_b, b, to_a) = pair_with(&Options {
-            caps: Options::default().caps & !Caps::SOURCE,
-            ..Options::default()
-        });
+        let (a, to_b, b, to_a) = pair_with(&Options::of(
+            EpType::Rdm,
+            Options::default().caps & !Caps::SOURCE,
+        ));
         let buffers: Vec<Buffer> = (0..20)
             .map(|number| Buffer::new(1 << (number % 18)).expect("buffer"))
             .collect();
@@ -237,7 +232,7 @@ fn closing_while_connecting() {
     for _ in 0..5 {
         let a = Host::new();
         let _ = next_domain();
-        let from = Buffer::new(100_000).expect("buffer");
+        let from = buffer(100_000);
         for last in 90..100 {
             let addr = format!("10.7.0.{last}:4000").parse().expect("address");
             let nobody = a.av.insert_one(addr).expect("insert");
@@ -278,10 +273,7 @@ const VICTIM: [&str; 3] = ["VICTIM_HOST", "VICTIM_ADDR", "VICTIM_PEER"];
 fn victim() {
     let [host, addr, peer] = VICTIM.map(|name| std::env::var(name).expect("told"));
     let (_fabric, domain) = NetNs::open(&host).run(|| domain_on(LINKS[1]));
-    let options = Options {
-        cq_entries: 1024,
-        ..Options::default()
-    };
+    let options = Options::sized(0, 0, 1024);
     let me = Host::at(&domain, &options, Some(addr.parse().expect("address")));
     let peer = me
         .av
@@ -307,7 +299,7 @@ fn a_killed_process_fails_operations_of_its_peer() {
     let addr = b.ep.name().expect("name");
     let domain = b.domain.clone();
     drop(b);
-    let into = Buffer::new(1 << 20).expect("buffer");
+    let into = buffer(1 << 20);
     let said = [
         hosts.b.path(),
         addr.to_string(),

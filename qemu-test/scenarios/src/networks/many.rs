@@ -2,10 +2,10 @@
 //! Broadcast and multicast addresses belong to no peer: programs cannot connect to them, and the
 //! module sends no packets to them.
 
-use super::{Wire, dgram, errno, exchange, first_message, msg};
+use super::{PEER, Wire, dgram, errno, first_message, msg};
 use crate::{
     harness::tests,
-    host::{Host, Options, domain_on, link_packets, netns_packets, until},
+    host::{Host, Options, domain_on, exchange, link_packets, netns_packets, until},
 };
 use kfi::{Buffer, Errno, FiAddr, PacketCounter, QpAddr, Remote};
 use std::net::{IpAddr, SocketAddr};
@@ -61,7 +61,7 @@ fn many_hosts_are_no_peer() {
     });
     assert_eq!(sent(&wire), 0);
     let (a, b) = wire.pair();
-    exchange(&a, &b, 8);
+    exchange(&a, PEER, &b, 8);
 }
 
 /// An address in the endpoint's AV.

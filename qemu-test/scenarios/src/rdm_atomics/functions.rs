@@ -2,31 +2,21 @@
 //! Every operation that atomics of reliable datagrams have, on every data type, with all
 //! combinations of values at the limits of the type. This CPU computes the expected values.
 
-use super::{ADDED, FETCHED, pair};
+use super::pair;
 use crate::{
     connected::open_region,
     harness::tests,
-    host::Host,
-    ways::{Way, on_ways},
+    host::{ADDED, FETCHED, Host, buffer, buffer_of, holding},
+    ways::Way,
 };
 use kfi::{AtomicForm, AtomicOp, Buffer, CompFlags, Datatype, Element, FiAddr, Op};
 use std::fmt::Debug;
 
 tests![
-    every_integer_on_one_host => 120,
-    every_integer_between_two_hosts => 120,
-    every_float_on_one_host,
-    every_float_between_two_hosts,
-    every_complex_number_on_one_host,
-    every_complex_number_between_two_hosts,
+    every_integer: [OneHost => 120, TwoHosts => 120],
+    every_float: [OneHost, TwoHosts],
+    every_complex_number: [OneHost, TwoHosts],
 ];
-
-on_ways! {
-    every_integer: every_integer_on_one_host => OneHost, every_integer_between_two_hosts => TwoHosts;
-    every_float: every_float_on_one_host => OneHost, every_float_between_two_hosts => TwoHosts;
-    every_complex_number: every_complex_number_on_one_host => OneHost,
-        every_complex_number_between_two_hosts => TwoHosts;
-}
 
 /// The operations, in the order of their numbers.
 pub(super) const OPS: [AtomicOp; 19] = [
@@ -110,7 +100,7 @@ macro_rules! element {
         const DATATYPE: Datatype = <$type as Element>::DATATYPE;
 
         fn buffer_of(values: &[Self]) -> Buffer {
-            Buffer::of(values).expect("buffer")
+            buffer_of(values)
         }
 
         fn values_of(buffer: &Buffer) -> Vec<Self> {
@@ -188,7 +178,7 @@ macro_rules! complex {
 
             fn buffer_of(values: &[Self]) -> Buffer {
                 let parts: Vec<$type> = values.iter().flat_map(|Self(re, im)| [*re, *im]).collect();
-                Buffer::of(&parts).expect("buffer")
+                buffer_of(&parts)
             }
 
             fn values_of(buffer: &Buffer) -> Vec<Self> {
@@ -268,7 +258,7 @@ fn every_function<T: Number>(a: &Host, to_b: FiAddr, b: &Host, key: u64) {
         T::buffer_of(&elements)
     };
     let (olds, operands, compares) = (all(|case| case.0), all(|case| case.1), all(|case| case.2));
-    let theirs = Buffer::new(olds.len() + 16).expect("buffer");
+    let theirs = buffer(olds.len() + 16);
     let mr = open_region(b, &theirs, key);
     for op in OPS {
         let Some(_) = T::new_value(op, limits[0], limits[0], limits[0]) else {
@@ -276,7 +266,7 @@ fn every_function<T: Number>(a: &Host, to_b: FiAddr, b: &Host, key: u64) {
         };
         for form in forms(op) {
             theirs.write_at(8, &olds.to_vec(..));
-            let result = Buffer::new(olds.len()).expect("buffer");
+            let result = buffer(olds.len());
             let remote = mr.remote(8);
             let posted = match form {
                 AtomicForm::Base => Op::atomic(to_b, &operands, remote, T::DATATYPE, op),
@@ -294,7 +284,7 @@ fn every_function<T: Number>(a: &Host, to_b: FiAddr, b: &Host, key: u64) {
                 .iter()
                 .flat_map(|(old, operand, compare)| T::new_value(op, *old, *operand, *compare))
                 .collect();
-            let found = Buffer::from_bytes(&theirs.to_vec(8..8 + olds.len())).expect("buffer");
+            let found = holding(&theirs.to_vec(8..8 + olds.len()));
             let found = T::values_of(&found);
             assert!(same(&found, &expected), "{what}: {found:?}, {expected:?}");
             if *form != AtomicForm::Base {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A shared receive context with endpoints that use it.
 
-use crate::host::{Host, Options, SOON, domain};
+use crate::host::{BOTH, Host, Options, domain, expect, expect_nothing, holding};
 use kfi::{
-    Av, AvKind, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint,
-    Entry, EpType, FiAddr, SharedRx, Wait,
+    Av, AvKind, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqFormat, Domain, Endpoint, Entry,
+    EpType, FiAddr, SharedRx, Wait,
 };
-
-pub(super) const BOTH: CqBind = CqBind::TRANSMIT.union(CqBind::RECV);
 
 /// The number of endpoints.
 pub(super) const MEMBERS: usize = 3;
@@ -91,29 +89,17 @@ impl Pool {
     /// The next completion, which must have these flags and this context.
     #[track_caller]
     pub(super) fn expect(&self, flags: CompFlags, context: u64) -> Entry {
-        let entry = self.cq.next(SOON).expect("completion").expect("in time");
-        assert_eq!(
-            (entry.flags, entry.op_context),
-            (flags, context),
-            "{entry:?}"
-        );
-        entry
+        expect(&self.cq, flags, context)
     }
 
     /// There must be no completion.
     #[track_caller]
     pub(super) fn expect_nothing(&self) {
-        let mut entries = [Entry::default()];
-        assert_eq!(self.cq.read(&mut entries).expect("read"), 0, "{entries:?}");
+        expect_nothing(&self.cq);
     }
 }
 
 /// Memory of `len` times this byte.
 pub(super) fn of_byte(byte: u8, len: usize) -> Buffer {
-    Buffer::from_bytes(&vec![byte; len]).expect("buffer")
-}
-
-/// Memory for `len` bytes.
-pub(super) fn room(len: usize) -> Buffer {
-    Buffer::new(len).expect("buffer")
+    holding(&vec![byte; len])
 }
