@@ -62,12 +62,16 @@ cargo_tests() {
 cargo_part() {
 	local name=$1 dir=$KF_TOP/$2 log=$KF_LOG_DIR/test-$1.log status=0 arguments tests p f s
 	shift 2
+	local target=${CARGO_TARGET_DIR:-$KF_BUILD/cargo}
 	split "$@"
+	cargo_seed "${target##*/}" "$target"
 	built run_logged "$name: cargo build" "$log" how_far_cargo -- "$KF_TOP/scripts/inside" -C "$dir" \
 		cargo test --no-run "${arguments[@]}" || {
 		broken "$name" "the tests do not build" "$log"
 		return
 	}
+	# The part tools needs most crates.
+	[[ $name != tools* ]] || keep_cargo_seed "${target##*/}" "$target"
 	timed_run "$name: cargo test" "$log" how_far_cargo cargo_tests || status=$?
 	read -r p f s < <(cargo_counts "$log")
 	cargo_times "$name" "$log" >>"$run/times"

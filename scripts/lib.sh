@@ -183,6 +183,40 @@ keep() {
 		while read -r _ old; do rm -rf "${KF_CACHE:?}/$old" "$KF_CACHE/used/$old"; done
 }
 
+# The crates of the registry that a checkout has compiled start the builds of the next one:
+# Cargo's folder of a new checkout gets them from the cache, and Cargo checks that they fit.
+
+# cargo_seed NAME DIRECTORY: fill DIRECTORY, a folder for Cargo's output, if it is not there.
+cargo_seed() {
+	local entry
+	entry=$KF_CACHE/cargo-$1-$(crates_key)
+	[ ! -e "$2" ] && [ -e "$entry" ] || return 0
+	used "$entry"
+	mkdir -p "$(dirname "$2")"
+	cp -a --reflink=auto "$entry" "$2.tmp.$$" && mv -T "$2.tmp.$$" "$2" 2>/dev/null || rm -rf "$2.tmp.$$"
+}
+
+# keep_cargo_seed NAME DIRECTORY: keep what Cargo compiled of other projects for cargo_seed.
+keep_cargo_seed() {
+	local entry tmp profile
+	entry=$KF_CACHE/cargo-$1-$(crates_key)
+	tmp=$entry.tmp.$$
+	[ ! -e "$entry" ] && [ "${KF_KEEP:-1}" != 0 ] || return 0
+	while read -r profile; do
+		mkdir -p "$tmp/$profile/deps"
+		find "$2/$profile/deps" -maxdepth 1 -name 'lib*' ! -name 'libkfi*' -o -maxdepth 1 -name '*.d' ! -name 'kfi*' |
+			xargs -r cp -a --reflink=auto -t "$tmp/$profile/deps"
+		(cd "$2/$profile" && find .fingerprint build -mindepth 1 -maxdepth 1 ! -name 'kfi*' -print0 |
+			xargs -0 -r cp -a --reflink=auto --parents -t "$tmp/$profile")
+	done < <(cd "$2" && find . -name .fingerprint -printf '%h\n')
+	mv -T "$tmp" "$entry" 2>/dev/null || rm -rf "$tmp"
+	used "$entry"
+	prune cargo
+}
+
+# crates_key: what the compiled crates depend on.
+crates_key() { { "$KF_TOP/scripts/toolchain" && cat "$KF_TOP"/tools/Cargo.{toml,lock} "$KF_TOP"/rust/*/Cargo.toml; } | hash_of; }
+
 # more_space DIRECTORY: print the remedy if its file system is full.
 more_space() {
 	case $1 in

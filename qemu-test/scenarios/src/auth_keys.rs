@@ -10,7 +10,7 @@ use crate::{
     harness::tests,
     host::{Host, Options, buffer, domain, errno, netns_packets, until},
     hosts::{apart, sanitizing},
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     AtomicOp, AuthKey, Av, Buffer, Caps, CompFlags, CqBind, CqFormat, Datatype, Errno, FiAddr, Op,
@@ -18,33 +18,14 @@ use kfi::{
 };
 
 tests![
-    equal_keys_communicate_on_one_host,
-    equal_keys_communicate_between_two_hosts,
-    other_keys_do_not_on_one_host,
-    other_keys_do_not_between_two_hosts,
-    deferred_work_with_another_key_fails_on_one_host,
-    deferred_work_with_another_key_fails_between_two_hosts,
-    a_peer_comes_back_with_another_key_on_one_host,
-    a_peer_comes_back_with_another_key_between_two_hosts,
+    equal_keys_communicate: [OneHost, TwoHosts],
+    other_keys_do_not: [OneHost, TwoHosts],
+    deferred_work_with_another_key_fails: [OneHost, TwoHosts],
+    a_peer_comes_back_with_another_key: [OneHost, TwoHosts],
     endpoints_of_a_shared_context_have_keys_of_their_own,
     an_alias_has_the_key_of_its_endpoint,
     refused_peers_leave_nothing_behind => 120,
 ];
-
-on_ways! {
-    equal_keys_communicate:
-        equal_keys_communicate_on_one_host => OneHost,
-        equal_keys_communicate_between_two_hosts => TwoHosts;
-    other_keys_do_not:
-        other_keys_do_not_on_one_host => OneHost,
-        other_keys_do_not_between_two_hosts => TwoHosts;
-    deferred_work_with_another_key_fails:
-        deferred_work_with_another_key_fails_on_one_host => OneHost,
-        deferred_work_with_another_key_fails_between_two_hosts => TwoHosts;
-    a_peer_comes_back_with_another_key:
-        a_peer_comes_back_with_another_key_on_one_host => OneHost,
-        a_peer_comes_back_with_another_key_between_two_hosts => TwoHosts;
-}
 
 const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);

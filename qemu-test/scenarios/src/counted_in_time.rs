@@ -10,32 +10,19 @@ use crate::{
     harness::tests,
     host::{SOON, buffer, counter_of_set, pattern, until},
     threads::{Sleeper, cloned},
-    ways::{Way, on_ways},
+    ways::Way,
     without_cq::{Bare, READ, RECV, REMOTE_WRITE, SEND},
 };
 use kfi::{Buffer, Caps, Cntr, CntrBind, Deadline, Entry, EpType, Errno, Op, OpFlags};
 use std::time::{Duration, Instant};
 
 tests![
-    bytes_are_in_place_when_an_operation_is_counted_on_one_host,
-    bytes_are_in_place_when_an_operation_is_counted_between_two_hosts,
-    bytes_are_in_place_when_an_operation_of_a_connection_is_counted,
-    a_send_counts_when_it_is_complete_on_one_host,
-    a_send_counts_when_it_is_complete_between_two_hosts,
+    bytes_are_in_place_when_an_operation_is_counted: [OneHost, TwoHosts, Connection],
+    a_send_counts_when_it_is_complete: [OneHost, TwoHosts],
     multi_receives_without_a_cq_count_each_message,
     a_failure_ends_a_wait_on_a_member_of_a_wait_set,
     a_completion_that_was_read_is_counted,
 ];
-
-on_ways! {
-    bytes_are_in_place:
-        bytes_are_in_place_when_an_operation_is_counted_on_one_host => OneHost,
-        bytes_are_in_place_when_an_operation_is_counted_between_two_hosts => TwoHosts,
-        bytes_are_in_place_when_an_operation_of_a_connection_is_counted => Connection;
-    a_send_counts_when_it_is_complete:
-        a_send_counts_when_it_is_complete_on_one_host => OneHost,
-        a_send_counts_when_it_is_complete_between_two_hosts => TwoHosts;
-}
 
 /// Runs `run` while another thread spins until the counter has this value, and checks then, at
 /// once, that `into` has these bytes.
@@ -63,7 +50,7 @@ fn has_bytes_when_counted(
     });
 }
 
-fn bytes_are_in_place(way: Way) {
+fn bytes_are_in_place_when_an_operation_is_counted(way: Way) {
     const LEN: usize = 50_000;
     let (a, to_b, b) = bare_pair(way);
     let (into, theirs, back) = (buffer(LEN), buffer(LEN), buffer(LEN));

@@ -12,7 +12,7 @@ use crate::{
     host::{LINK, buffer, device, domain, errno, until},
     hosts::apart,
     threads::{Sleeper, cloned},
-    ways::{Way, on_ways},
+    ways::Way,
     without_cq::{Bare, READ, RECV, REMOTE_READ, REMOTE_WRITE, SEND, WRITE},
 };
 use kfi::{
@@ -22,8 +22,7 @@ use kfi::{
 use std::time::Duration;
 
 tests![
-    each_operation_changes_one_value_on_one_host,
-    each_operation_changes_one_value_between_two_hosts,
+    each_operation_changes_one_value: [OneHost, TwoHosts],
     each_operation_of_a_connection_changes_one_value,
     each_datagram_changes_one_value,
     silent_operations_of_every_kind_are_counted,
@@ -31,12 +30,6 @@ tests![
     a_counter_stays_open_until_its_last_owner_closes,
     closing_an_endpoint_ends_no_wait,
 ];
-
-on_ways! {
-    each_operation_changes_one_value:
-        each_operation_changes_one_value_on_one_host => OneHost,
-        each_operation_changes_one_value_between_two_hosts => TwoHosts;
-}
 
 /// Two endpoints without a CQ, and what the first one calls the second one.
 pub(crate) fn bare_pair(way: Way) -> (Bare, FiAddr, Bare) {

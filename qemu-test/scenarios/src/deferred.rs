@@ -8,7 +8,7 @@ use crate::{
     harness::tests,
     host::{Host, LINK, Options, SOON, buffer, domain, errno, pair, pattern},
     hosts,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     Buffer, Cntr, CompFlags, Domain, Errno, Op, OpFlags, Remote, StatClass, StatValues, Work,
@@ -16,19 +16,10 @@ use kfi::{
 use std::time::Duration;
 
 tests![
-    a_message_is_sent_when_due_on_one_host,
-    a_message_is_sent_when_due_between_two_hosts,
-    a_message_is_sent_when_due_of_a_connection,
-    a_message_is_sent_when_due_of_datagrams,
-    a_receive_is_posted_when_due_on_one_host,
-    a_receive_is_posted_when_due_between_two_hosts,
-    a_receive_is_posted_when_due_of_a_connection,
-    a_receive_is_posted_when_due_of_datagrams,
-    a_region_is_written_and_read_when_due_on_one_host,
-    a_region_is_written_and_read_when_due_between_two_hosts,
-    a_region_is_written_and_read_when_due_of_a_connection,
-    a_tagged_message_is_deferred_at_both_ends_on_one_host,
-    a_tagged_message_is_deferred_at_both_ends_between_two_hosts,
+    a_message_is_sent_when_due: [OneHost, TwoHosts, Connection, Datagrams],
+    a_receive_is_posted_when_due: [OneHost, TwoHosts, Connection, Datagrams],
+    a_region_is_written_and_read_when_due: [OneHost, TwoHosts, Connection],
+    a_tagged_message_is_deferred_at_both_ends: [OneHost, TwoHosts],
     a_counter_is_changed_when_due,
     errors_count_towards_the_threshold,
     work_that_is_due_starts_at_once,
@@ -45,26 +36,6 @@ tests![
     work_is_limited => 300,
     statistics_show_work,
 ];
-
-on_ways! {
-    a_message_is_sent_when_due:
-        a_message_is_sent_when_due_on_one_host => OneHost,
-        a_message_is_sent_when_due_between_two_hosts => TwoHosts,
-        a_message_is_sent_when_due_of_a_connection => Connection,
-        a_message_is_sent_when_due_of_datagrams => Datagrams;
-    a_receive_is_posted_when_due:
-        a_receive_is_posted_when_due_on_one_host => OneHost,
-        a_receive_is_posted_when_due_between_two_hosts => TwoHosts,
-        a_receive_is_posted_when_due_of_a_connection => Connection,
-        a_receive_is_posted_when_due_of_datagrams => Datagrams;
-    a_region_is_written_and_read_when_due:
-        a_region_is_written_and_read_when_due_on_one_host => OneHost,
-        a_region_is_written_and_read_when_due_between_two_hosts => TwoHosts,
-        a_region_is_written_and_read_when_due_of_a_connection => Connection;
-    a_tagged_message_is_deferred_at_both_ends:
-        a_tagged_message_is_deferred_at_both_ends_on_one_host => OneHost,
-        a_tagged_message_is_deferred_at_both_ends_between_two_hosts => TwoHosts;
-}
 
 pub(crate) const SENT: CompFlags = CompFlags::MSG.union(CompFlags::SEND);
 pub(crate) const RECEIVED: CompFlags = CompFlags::MSG.union(CompFlags::RECV);

@@ -8,40 +8,21 @@ use crate::{
     harness::tests,
     host::{Host, Options, buffer, domain, until},
     hosts,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     AtomicOp, Buffer, Caps, Cntr, CntrBind, CqBind, Datatype, Errno, FiAddr, Op, OpFlags, Work,
 };
 
 tests![
-    completions_are_made_on_request_on_one_host,
-    completions_are_made_on_request_between_two_hosts,
-    deferred_work_is_silent_at_its_endpoint_on_one_host,
-    deferred_work_is_silent_at_its_endpoint_between_two_hosts,
-    deferred_work_is_silent_at_its_endpoint_of_a_connection,
-    deferred_work_is_silent_at_its_endpoint_of_datagrams,
+    completions_are_made_on_request: [OneHost, TwoHosts],
+    deferred_work_is_silent_at_its_endpoint: [OneHost, TwoHosts, Connection, Datagrams],
     a_counter_of_the_endpoint_can_be_the_completion_counter,
     a_cancelled_receive_is_counted_and_makes_an_error_entry,
     a_failure_counts_at_the_endpoint_on_request,
     a_transfer_that_cannot_start_has_failed,
-    deferred_work_counts_at_its_target_on_one_host,
-    deferred_work_counts_at_its_target_between_two_hosts,
+    deferred_work_counts_at_its_target: [OneHost, TwoHosts],
 ];
-
-on_ways! {
-    completions_are_made_on_request:
-        completions_are_made_on_request_on_one_host => OneHost,
-        completions_are_made_on_request_between_two_hosts => TwoHosts;
-    deferred_work_is_silent_at_its_endpoint:
-        deferred_work_is_silent_at_its_endpoint_on_one_host => OneHost,
-        deferred_work_is_silent_at_its_endpoint_between_two_hosts => TwoHosts,
-        deferred_work_is_silent_at_its_endpoint_of_a_connection => Connection,
-        deferred_work_is_silent_at_its_endpoint_of_datagrams => Datagrams;
-    deferred_work_counts_at_its_target:
-        deferred_work_counts_at_its_target_on_one_host => OneHost,
-        deferred_work_counts_at_its_target_between_two_hosts => TwoHosts;
-}
 
 /// A host, and the counters of its endpoint.
 type Counted<const N: usize> = (Host, [Cntr; N]);

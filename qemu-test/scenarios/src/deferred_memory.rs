@@ -11,7 +11,7 @@ use crate::{
     host::{Host, Options, buffer, pair, pattern, until},
     hosts,
     raw::{File, Pages, addr_of, addr_of_mut, arg, data, refused, with},
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     AtomicOp, Buffer, Caps, Datatype, EpType, Errno, FiAddr, Op, OpFlags, Remote, Work, abi,
@@ -20,17 +20,10 @@ use kfi::{
 tests![
     buffers_are_read_when_the_work_starts,
     injected_bytes_are_copied_when_the_work_is_queued,
-    operands_are_read_when_the_work_starts_on_one_host,
-    operands_are_read_when_the_work_starts_between_two_hosts,
+    operands_are_read_when_the_work_starts: [OneHost, TwoHosts],
     operands_are_read_when_the_work_starts_of_a_connection,
     waiting_work_counts_for_its_user => 300,
 ];
-
-on_ways! {
-    operands_are_read_when_the_work_starts:
-        operands_are_read_when_the_work_starts_on_one_host => OneHost,
-        operands_are_read_when_the_work_starts_between_two_hosts => TwoHosts;
-}
 
 /// "Referenced data buffers are not read or otherwise accessed" when the work is queued.
 fn buffers_are_read_when_the_work_starts() {

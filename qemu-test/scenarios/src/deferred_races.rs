@@ -11,7 +11,7 @@ use crate::{
     hosts::{LINKS, apart, sanitizing},
     process::{Process, line},
     threads::cloned,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     AtomicOp, Buffer, Caps, Cntr, Datatype, Device, Domain, Errno, Op, OpFlags, Remote, StatClass,
@@ -27,9 +27,7 @@ tests![
     threads_add_while_work_is_queued_and_cancelled => 180,
     a_cancel_beside_an_add_tells_what_happened => 120,
     a_flush_beside_adds_loses_nothing => 120,
-    a_write_is_executed_or_cancelled_on_one_host => 120,
-    a_write_is_executed_or_cancelled_between_two_hosts => 180,
-    a_write_is_executed_or_cancelled_of_a_connection => 180,
+    a_write_is_executed_or_cancelled: [OneHost => 120, TwoHosts => 180, Connection => 180],
     works_of_a_counter_keep_their_order_with_many_adders => 120,
     one_add_starts_very_much_work_in_order => 120,
     work_that_is_due_comes_after_earlier_work => 300,
@@ -38,13 +36,6 @@ tests![
     a_killed_process_leaves_no_work => 300,
     a_busy_chain_lets_others_run => 120,
 ];
-
-on_ways! {
-    a_write_is_executed_or_cancelled:
-        a_write_is_executed_or_cancelled_on_one_host => OneHost,
-        a_write_is_executed_or_cancelled_between_two_hosts => TwoHosts,
-        a_write_is_executed_or_cancelled_of_a_connection => Connection;
-}
 
 /// Processes of these tests.
 pub(crate) const ROLES: &[(&str, fn())] = &[("queue work", queue_much_work)];

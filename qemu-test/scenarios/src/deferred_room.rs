@@ -11,65 +11,22 @@ use crate::{
     harness::tests,
     host::{Host, Options, buffer, domain_on, errno, until},
     raw::Netdev,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{Buffer, Caps, Cntr, CntrBind, Device, Errno, FiAddr, Op, OpFlags, Remote, Work};
 use std::time::Duration;
 
 tests![
-    waiting_work_takes_no_room_on_one_host,
-    waiting_work_takes_no_room_between_two_hosts,
-    waiting_work_takes_no_room_of_a_connection,
-    waiting_work_takes_no_room_of_datagrams,
-    waiting_triggers_take_no_room_on_one_host,
-    waiting_triggers_take_no_room_between_two_hosts,
-    waiting_triggers_take_no_room_of_a_connection,
-    waiting_triggers_take_no_room_of_datagrams,
-    injected_work_waits_for_room_at_its_peer_on_one_host,
-    injected_work_waits_for_room_at_its_peer_between_two_hosts,
-    started_receives_wait_for_room_on_one_host,
-    started_receives_wait_for_room_between_two_hosts,
-    started_receives_wait_for_room_of_a_connection,
-    work_without_an_entry_starts_beside_a_full_cq_on_one_host,
-    work_without_an_entry_starts_beside_a_full_cq_between_two_hosts,
-    work_without_an_entry_starts_beside_a_full_cq_of_a_connection,
-    work_without_an_entry_starts_beside_a_full_cq_of_datagrams,
-    work_for_a_peer_that_has_closed_fails_on_one_host,
-    work_for_a_peer_that_has_closed_fails_between_two_hosts,
-    work_for_a_peer_that_has_closed_fails_of_a_connection,
+    waiting_work_takes_no_room: [OneHost, TwoHosts, Connection, Datagrams],
+    waiting_triggers_take_no_room: [OneHost, TwoHosts, Connection, Datagrams],
+    injected_work_waits_for_room_at_its_peer: [OneHost, TwoHosts],
+    started_receives_wait_for_room: [OneHost, TwoHosts, Connection],
+    work_without_an_entry_starts_beside_a_full_cq: [OneHost, TwoHosts, Connection, Datagrams],
+    work_for_a_peer_that_has_closed_fails: [OneHost, TwoHosts, Connection],
     work_for_a_host_that_does_not_answer_fails,
     work_of_a_connection_that_was_shut_down_fails,
     work_of_a_removed_link_fails,
 ];
-
-on_ways! {
-    waiting_work_takes_no_room:
-        waiting_work_takes_no_room_on_one_host => OneHost,
-        waiting_work_takes_no_room_between_two_hosts => TwoHosts,
-        waiting_work_takes_no_room_of_a_connection => Connection,
-        waiting_work_takes_no_room_of_datagrams => Datagrams;
-    waiting_triggers_take_no_room:
-        waiting_triggers_take_no_room_on_one_host => OneHost,
-        waiting_triggers_take_no_room_between_two_hosts => TwoHosts,
-        waiting_triggers_take_no_room_of_a_connection => Connection,
-        waiting_triggers_take_no_room_of_datagrams => Datagrams;
-    injected_work_waits_for_room_at_its_peer:
-        injected_work_waits_for_room_at_its_peer_on_one_host => OneHost,
-        injected_work_waits_for_room_at_its_peer_between_two_hosts => TwoHosts;
-    started_receives_wait_for_room:
-        started_receives_wait_for_room_on_one_host => OneHost,
-        started_receives_wait_for_room_between_two_hosts => TwoHosts,
-        started_receives_wait_for_room_of_a_connection => Connection;
-    work_without_an_entry_starts_beside_a_full_cq:
-        work_without_an_entry_starts_beside_a_full_cq_on_one_host => OneHost,
-        work_without_an_entry_starts_beside_a_full_cq_between_two_hosts => TwoHosts,
-        work_without_an_entry_starts_beside_a_full_cq_of_a_connection => Connection,
-        work_without_an_entry_starts_beside_a_full_cq_of_datagrams => Datagrams;
-    work_for_a_peer_that_has_closed_fails:
-        work_for_a_peer_that_has_closed_fails_on_one_host => OneHost,
-        work_for_a_peer_that_has_closed_fails_between_two_hosts => TwoHosts,
-        work_for_a_peer_that_has_closed_fails_of_a_connection => Connection;
-}
 
 /// Entries of the small queues.
 const ROOM: u32 = 8;

@@ -11,16 +11,14 @@ use crate::{
     host::{SOON, counter_of_set, errno, until},
     hosts::sanitizing,
     threads::{Sleeper, cloned, handle_signals},
-    ways::{Way, on_ways},
+    ways::Way,
     without_cq::{Bare, REMOTE_WRITE, WRITE},
 };
 use kfi::{Buffer, Cntr, CntrFd, Deadline, Entry, Errno, Error, FiAddr, Mr, Op, Remote, Values};
 use std::time::{Duration, Instant};
 
 tests![
-    an_operation_releases_every_kind_of_waiter_that_is_due_on_one_host,
-    an_operation_releases_every_kind_of_waiter_that_is_due_between_two_hosts,
-    an_operation_releases_every_kind_of_waiter_that_is_due_of_a_connection,
+    an_operation_releases_every_kind_of_waiter_that_is_due: [OneHost, TwoHosts, Connection],
     a_failure_releases_every_kind_of_waiter_of_a_counter,
     an_entry_ends_every_kind_of_wait_on_a_cq,
     a_failure_ends_every_kind_of_wait_on_a_cq,
@@ -30,13 +28,6 @@ tests![
     a_wait_that_ends_at_its_threshold_or_its_deadline_says_which => 120,
     a_member_of_a_wait_set_releases_the_set_and_its_own_waiters,
 ];
-
-on_ways! {
-    an_operation_releases_every_kind_of_waiter_that_is_due:
-        an_operation_releases_every_kind_of_waiter_that_is_due_on_one_host => OneHost,
-        an_operation_releases_every_kind_of_waiter_that_is_due_between_two_hosts => TwoHosts,
-        an_operation_releases_every_kind_of_waiter_that_is_due_of_a_connection => Connection;
-}
 
 /// There is no region with this key.
 const NOWHERE: Remote = Remote::new(0, 0xdead);

@@ -148,7 +148,7 @@ fn killed_processes_leave_nothing() {
     });
     let name = stranger.ep.name().expect("name");
     let mut seed = 12345u64;
-    let rounds = if sanitizing() { 250 } else { 1000 };
+    let rounds = if sanitizing() { 250 } else { 400 };
     for round in 0..rounds {
         let mut process = Process::in_role("victim");
         process.tell(&name.to_string());

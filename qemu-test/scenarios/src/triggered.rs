@@ -7,7 +7,7 @@ use crate::{
     deferred::{QUIET, RECEIVED, SENT, cntr, queue},
     harness::tests,
     host::{Host, LINK, Options, SOON, buffer, domain, errno, pattern, until},
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     AtomicOp, Buffer, Caps, CompFlags, Datatype, EpType, Errno, FiAddr, Op, OpFlags, Remote, Side,
@@ -15,10 +15,7 @@ use kfi::{
 };
 
 tests![
-    operations_start_when_due_on_one_host,
-    operations_start_when_due_between_two_hosts,
-    operations_start_when_due_of_a_connection,
-    operations_start_when_due_of_datagrams,
+    operations_start_when_due: [OneHost, TwoHosts, Connection, Datagrams],
     triggered_operations_and_deferred_work_have_one_order,
     only_successes_trigger,
     a_triggered_operation_is_cancelled,
@@ -27,26 +24,10 @@ tests![
     an_alias_has_flags_of_its_own,
     invalid_triggers_are_refused,
     objects_of_a_trigger_stay_open,
-    every_kind_is_triggered_on_one_host,
-    every_kind_is_triggered_between_two_hosts,
-    a_claim_is_triggered_on_one_host,
-    a_claim_is_triggered_between_two_hosts,
+    every_kind_is_triggered: [OneHost, TwoHosts],
+    a_claim_is_triggered: [OneHost, TwoHosts],
     triggered_operations_are_limited => 300,
 ];
-
-on_ways! {
-    operations_start_when_due:
-        operations_start_when_due_on_one_host => OneHost,
-        operations_start_when_due_between_two_hosts => TwoHosts,
-        operations_start_when_due_of_a_connection => Connection,
-        operations_start_when_due_of_datagrams => Datagrams;
-    every_kind_is_triggered:
-        every_kind_is_triggered_on_one_host => OneHost,
-        every_kind_is_triggered_between_two_hosts => TwoHosts;
-    a_claim_is_triggered:
-        a_claim_is_triggered_on_one_host => OneHost,
-        a_claim_is_triggered_between_two_hosts => TwoHosts;
-}
 
 const WROTE: CompFlags = CompFlags::RMA.union(CompFlags::WRITE);
 const READ: CompFlags = CompFlags::RMA.union(CompFlags::READ);

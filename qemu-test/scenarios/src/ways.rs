@@ -76,15 +76,3 @@ impl Way {
         self.pair_with(&Options::default())
     }
 }
-
-/// Tests that run a function for one way each: `on_ways! { function: name => Way, ...; }`.
-macro_rules! on_ways {
-    ($($body:ident: $($name:ident => $way:ident),+;)*) => {
-        $($(
-            fn $name() {
-                $body(crate::ways::Way::$way);
-            }
-        )+)*
-    };
-}
-pub(crate) use on_ways;

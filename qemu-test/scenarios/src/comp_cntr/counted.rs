@@ -8,7 +8,7 @@ use crate::{
     harness::tests,
     host::{Host, Options, buffer, domain, until},
     hosts::apart,
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     Access, AtomicOp, Buffer, Caps, CompCntr, CompCntrOps, CompCntrType, CqBind, Datatype, Domain,
@@ -28,15 +28,12 @@ tests![
     bytes_count_on_a_connection_between_hosts,
     bytes_count_as_datagrams,
     bytes_count_as_datagrams_between_hosts,
-    immediate_data_count_as_a_receive,
-    immediate_data_count_as_a_receive_between_hosts,
-    immediate_data_count_as_a_receive_on_a_connection,
+    immediate_data_count_as_a_receive: [OneHost, TwoHosts, Connection],
     immediate_data_count_without_a_cq,
     atomics_count_nowhere,
     unsignalled_work_requests_count,
     deferred_work_counts_on_request,
-    failures_count_as_errors,
-    failures_count_as_errors_between_hosts,
+    failures_count_as_errors: [OneHost, TwoHosts],
     flushed_work_requests_count_as_errors,
     cancelled_receives_count_as_errors,
     searches_count_when_they_receive,
@@ -44,14 +41,6 @@ tests![
     one_counter_of_two_endpoints,
     a_counter_of_one_operation_counts_no_other,
 ];
-
-on_ways! {
-    immediate_data:
-        immediate_data_count_as_a_receive => OneHost,
-        immediate_data_count_as_a_receive_between_hosts => TwoHosts,
-        immediate_data_count_as_a_receive_on_a_connection => Connection;
-    failures: failures_count_as_errors => OneHost, failures_count_as_errors_between_hosts => TwoHosts;
-}
 
 /// A host with a counter for each operation, in the order of their bits.
 struct Counted {
@@ -216,7 +205,7 @@ ways! {
 }
 
 /// A write with immediate data: REMOTE_RDMA_WRITE and RECV at the target, the latter of no bytes.
-fn immediate_data(way: Way) {
+fn immediate_data_count_as_a_receive(way: Way) {
     for (unit, written) in [(CompCntrType::Wrs, 1), (CompCntrType::Bytes, 40)] {
         let (a, to_b, b) = pair(way, unit);
         let (ours, theirs) = (buffer(64), buffer(64));
@@ -325,7 +314,7 @@ fn unsignalled_work_requests_count() {
 }
 
 /// A failure adds 1 to the error count, of a counter of bytes too, and nothing else anywhere.
-fn failures(way: Way) {
+fn failures_count_as_errors(way: Way) {
     for unit in [CompCntrType::Wrs, CompCntrType::Bytes] {
         let (a, to_b, b) = pair(way, unit);
         let (ours, theirs) = (buffer(64), buffer(64));

@@ -12,7 +12,7 @@ use crate::{
     hosts::{apart, sanitizing},
     process::{Process, line},
     raw::{PAGE, arg},
-    ways::{Way, on_ways},
+    ways::Way,
 };
 use kfi::{
     Buffer, CompCntr, CompCntrOps, CompFlags, Domain, Entry, FiAddr, MemoryLocation, StatClass, abi,
@@ -25,10 +25,8 @@ use std::{
 };
 
 tests![
-    memory_that_is_unmapped_while_operations_count,
-    memory_that_is_unmapped_while_operations_count_between_hosts,
-    descriptors_that_are_closed_while_operations_count,
-    descriptors_that_are_closed_while_operations_count_between_hosts,
+    memory_that_is_unmapped_while_operations_count: [OneHost, TwoHosts],
+    descriptors_that_are_closed_while_operations_count: [OneHost, TwoHosts],
     pages_that_are_replaced_while_operations_count,
     processes_that_are_killed_while_operations_count => 600,
     processes_that_are_killed_while_operations_count_between_hosts => 600,
@@ -37,15 +35,6 @@ tests![
     a_counter_outlives_exec,
     killed_while_others_change_counters => 300,
 ];
-
-on_ways! {
-    memory_is_unmapped:
-        memory_that_is_unmapped_while_operations_count => OneHost,
-        memory_that_is_unmapped_while_operations_count_between_hosts => TwoHosts;
-    descriptors_are_closed:
-        descriptors_that_are_closed_while_operations_count => OneHost,
-        descriptors_that_are_closed_while_operations_count_between_hosts => TwoHosts;
-}
 
 /// The roles in which a test starts this program as another process.
 pub(crate) const ROLES: &[(&str, fn())] = &[
@@ -101,7 +90,7 @@ fn while_messages_count(host: &Host, cntr: &CompCntr, change: impl FnOnce()) {
     });
 }
 
-fn memory_is_unmapped(way: Way) {
+fn memory_that_is_unmapped_while_operations_count(way: Way) {
     if way == Way::TwoHosts {
         apart();
     }
@@ -120,7 +109,7 @@ fn replace(memory: &Buffer, prot: ProtFlags) {
 }
 
 /// For each exporter the memory's host and that of the messages differ, if there are two.
-fn descriptors_are_closed(way: Way) {
+fn descriptors_that_are_closed_while_operations_count(way: Way) {
     if way == Way::TwoHosts {
         apart();
     }
