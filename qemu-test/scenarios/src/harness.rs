@@ -144,7 +144,9 @@ fn selected<'a>(args: &[String], all: Vec<&'a Test>) -> Result<Vec<&'a Test>, St
             .iter()
             .find(|name| all.iter().all(|test| short(test) != **name));
         if let Some(name) = missing {
-            return Err(format!("timeouts.rs names {name}, and there is no such test"));
+            return Err(format!(
+                "timeouts.rs names {name}, and there is no such test"
+            ));
         }
     }
     let (which, shards) = shard(args)?;
