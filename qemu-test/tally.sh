@@ -134,6 +134,5 @@ report() {
 	} | awk '{ printf "   %-24s %7s %7s %8s %8s %7s %8s\n", $1, $2, $3, $4, $5, $6, $7 }' >&2
 	[ -s "$run/times" ] || return 0
 	say "== the slowest tests, in seconds"
-	sort -rn "$run/times" | head -n 30 |
-		awk '{ ms = $1; part = $2; $1 = $2 = ""; printf "   %8.2f  %-12s%s\n", ms / 1000, part, $0 }' >&2
+	sort -rn "$run/times" | awk 'NR <= 30 { ms = $1; part = $2; $1 = $2 = ""; printf "   %8.2f  %-12s%s\n", ms / 1000, part, $0 }' >&2
 }
