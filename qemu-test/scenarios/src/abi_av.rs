@@ -173,6 +173,10 @@ fn insertions_with_unwritable_results_are_undone() {
         for fi_addr in 0..8 {
             refused(lookup(&file, av, fi_addr), Errno::ENOENT);
         }
+        // Their numbers are free, too.
+        let mut first = [7u64];
+        assert_eq!(insert(&file, av, &addrs[..1], &mut first, None), Ok(1));
+        assert_eq!(first, [0]);
         file.close_all(&[av]);
     }
     file.close_all(&[domain, fabric]);

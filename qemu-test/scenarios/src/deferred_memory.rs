@@ -6,7 +6,7 @@ use crate::{
     abi_budget::fill,
     abi_threads::{as_user, open_to_all},
     connected::{connect, open_region},
-    deferred::{RECEIVED, cntr, defer, queue, wait},
+    deferred::{QUIET, RECEIVED, cntr, defer, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, pair, pattern, until},
     hosts,
@@ -159,6 +159,34 @@ fn operands_are_read_when_the_work_starts(way: Way) {
 fn operands_are_read_when_the_work_starts_of_a_connection() {
     let (a, b) = connected_with_atomics();
     operands_of(&a, FiAddr::UNSPEC, &b, &[1]);
+    a_chain_of(&a, &b);
+}
+
+/// Atomics of a connection, each of which is due when the one before it has completed.
+fn a_chain_of(a: &Host, b: &Host) {
+    const UINT64: Datatype = Datatype::Uint64;
+    let word = |value: u64| Buffer::of(&[value]).expect("buffer");
+    let theirs = word(10);
+    let mr = open_region(b, &theirs, 1);
+    let (peer, at) = (FiAddr::UNSPEC, mr.remote(0));
+    let (one, before, swap, compare, old) = (word(1), word(0), word(99), word(12), word(0));
+    let (go, done) = (cntr(&a.domain), cntr(&a.domain));
+    let (sum, cswap) = (AtomicOp::Sum, AtomicOp::Cswap);
+    let add = Op::atomic(peer, &one, at, UINT64, sum);
+    let fetch = Op::fetch_atomic(peer, &one, &before, at, UINT64, sum);
+    let exchange = Op::compare_atomic(peer, &swap, &compare, &old, at, UINT64, cswap);
+    defer(a, &done, 2, exchange, &done);
+    defer(a, &done, 1, fetch, &done);
+    defer(a, &go, 1, add, &done);
+    std::thread::sleep(QUIET);
+    assert_eq!(theirs.elements::<u64>(), [10]);
+    go.add(1).expect("add");
+    wait(&done, 3);
+    assert_eq!(done.err(), 0);
+    for (buffer, value) in [(&before, 11u64), (&old, 12), (&theirs, 99)] {
+        assert_eq!(buffer.elements::<u64>(), [value]);
+    }
+    a.expect_nothing();
 }
 
 /// Queues a receive that waits for `go`, or posts it as a triggered operation.

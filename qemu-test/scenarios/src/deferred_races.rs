@@ -241,12 +241,15 @@ fn queue_numbers(domain: &Domain, go: &Cntr, last: &Cntr, numbers: RangeInclusiv
 }
 
 /// One add reaches many times the works that it may make due under the counter's lock; the executor
-/// moves the rest. Their order stays.
+/// moves the rest. Their order stays, and each starts once.
 fn one_add_starts_very_much_work_in_order() {
     const WORKS: u64 = 20_000;
+    const COUNTED: u64 = 4000;
     let (_, domain) = domain();
-    let (go, last) = (cntr(&domain), cntr(&domain));
+    let (go, last, sum) = (cntr(&domain), cntr(&domain), cntr(&domain));
     queue_numbers(&domain, &go, &last, 1..=WORKS);
+    let adds: Vec<_> = (1..=COUNTED).map(|n| Work::add(&go, n, &sum, 1)).collect();
+    assert!(domain.queue_work(&adds).expect("queue").all());
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let (mut seen, mut backwards) = (0, 0);
@@ -260,7 +263,7 @@ fn one_add_starts_very_much_work_in_order() {
         go.add(WORKS).expect("add");
         assert_eq!(reader.join().expect("join"), 0);
     });
-    assert_eq!(last.value(), WORKS);
+    assert_eq!((last.value(), sum.value()), (WORKS, COUNTED));
     assert_eq!(domain.flush_work().expect("flush"), 0);
 }
 

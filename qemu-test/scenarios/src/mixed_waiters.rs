@@ -341,6 +341,7 @@ fn waiters_that_leave_a_cq_take_no_entry_with_them() {
         for thread in [also_late, late] {
             assert_eq!(thread.end().expect("sread"), None);
         }
+        until_asleep(&alone.cq, 1);
         assert!(!stays.is_finished());
         alone.complete(round);
         assert_eq!(stays.end().expect("sread"), Some(round));
