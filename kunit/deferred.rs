@@ -221,6 +221,21 @@ mod tests {
         Ok(())
     }
 
+    /// A chain in one call takes no more stack and no more time than its length.
+    #[test]
+    fn a_chain_in_one_call() -> Result {
+        const LINKS: usize = 500;
+        let cntrs = Cntrs::open(LINKS + 1)?;
+        for link in 0..LINKS {
+            cntrs
+                .get(link)?
+                .queue_change(1, cntrs.get(link + 1)?, Change::Add(1))?;
+        }
+        cntrs.get(0)?.add_here(1);
+        ensure_eq!(cntrs.get(LINKS)?.read(), 1);
+        Ok(())
+    }
+
     /// Adds that are due when they are queued do not overtake a work of their counter that is due
     /// and not started yet.
     #[test]

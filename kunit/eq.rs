@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_eq`: what ends the waits for an event and is no event: an error, and a close by
-//! force. Guest scenarios test event queues as programs use them.
+//! Suite `kfabric_eq`: what ends the waits for an event, besides an event that a program writes: an
+//! event of the module, an error, and a close by force. Guest scenarios test event queues as
+//! programs use them.
 
 use super::{
     Eq,
@@ -54,6 +55,19 @@ mod tests {
         let fabric = TestFabric::open()?;
         let eq = fabric.eq(0, enums::WaitObj::None, false)?;
         ensure_eq!(eq.entries(), 64);
+        Ok(())
+    }
+
+    #[test]
+    fn an_event_of_the_module_ends_a_wait() -> Result {
+        let fabric = TestFabric::open()?;
+        let eq = fabric.eq(4, enums::WaitObj::Queue, true)?;
+        let (other, ended) = (eq.clone(), Count::new()?);
+        let thread = count_if(&ended, move || other.sread(false, soon(), ignore).is_ok())?;
+        ensure!(eventually(|| waiting(&eq) == 1));
+        eq.mr_complete(&ident(5, 77)?);
+        thread.join();
+        ensure_eq!(ended.get(), 1);
         Ok(())
     }
 

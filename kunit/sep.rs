@@ -111,6 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_number_of_contexts_means_one() -> Result {
+        let counts = |tx, rx| ContextCounts::new(tx, rx).map(|counts| (counts.tx, counts.rx));
+        ensure_eq!(counts(0, 0), Ok((1, 1)));
+        ensure_eq!(counts(64, 0), Ok((64, 1)));
+        Ok(())
+    }
+
+    #[test]
     fn all_ports_are_reserved_or_none() -> Result {
         let test = Test::open(0)?;
         let directory = test.domain.domain.directory();

@@ -44,8 +44,9 @@ static void a_message_goes_to_its_context(struct kunit *test)
 	back = sep_knows(test, &seps[1], &seps[0]);
 	for (i = 0; i < CONTEXTS; i++) {
 		for (j = 0; j < CONTEXTS; j++) {
-			KUNIT_ASSERT_EQ(test, kfi_recv(seps[1].rx[j], to, 100, NULL,
-						       KFI_ADDR_UNSPEC, to + j), 0);
+			for (k = 0; k < CONTEXTS; k++)
+				KUNIT_ASSERT_EQ(test, kfi_recv(seps[1].rx[k], to + 100 * k, 100,
+							       NULL, KFI_ADDR_UNSPEC, to + k), 0);
 			memset(from, 1 + i * CONTEXTS + j, 100);
 			KUNIT_EXPECT_EQ(test, kfi_send(seps[0].tx[i], from, 100, NULL,
 						       kfi_rx_addr(peer, j, BITS), from), 0);
@@ -55,11 +56,19 @@ static void a_message_goes_to_its_context(struct kunit *test)
 			KUNIT_EXPECT_EQ(test, src, back);
 			KUNIT_EXPECT_PTR_EQ(test, entry.op_context, (void *)(to + j));
 			KUNIT_EXPECT_EQ(test, entry.flags, RECEIVED);
-			KUNIT_EXPECT_MEMEQ(test, to, from, 100);
+			KUNIT_EXPECT_MEMEQ(test, to + 100 * j, from, 100);
 			next_of(test, seps[0].tx_cq[i], from, SENT);
-			for (k = 0; k < CONTEXTS; k++)
+			/* The receives of the others are still posted. */
+			for (k = 0; k < CONTEXTS; k++) {
+				struct kfi_cq_err_entry error = {};
+
 				KUNIT_EXPECT_EQ(test, kfi_cq_read(seps[1].rx_cq[k], &entry, 1),
 						-KFI_EAGAIN);
+				KUNIT_EXPECT_EQ(test, kfi_cancel(&seps[1].rx[k]->fid, to + k),
+						k == j ? -ENOENT : 0);
+				KUNIT_EXPECT_EQ(test, kfi_cq_readerr(seps[1].rx_cq[k], &error, 0),
+						k == j ? -KFI_EAGAIN : 1);
+			}
 		}
 	}
 	seps_close(test, &f, seps);

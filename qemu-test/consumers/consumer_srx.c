@@ -95,6 +95,32 @@ static void receives_are_cancelled(struct kunit *test)
 	pool_close_whole(test, &pool);
 }
 
+/* The parts of one buffer count for the endpoints to which their messages came. */
+static void parts_of_a_buffer_are_counted(struct kunit *test)
+{
+	u8 *to = zeroed(test, ROOM), *from = zeroed(test, ROOM);
+	struct kvec iov = { to, ROOM };
+	struct kfi_msg msg = { .type = KFI_KVEC, .msg_iov = &iov, .iov_count = 1, .addr = ANY,
+			       .context = to };
+	struct pool pool;
+	int i;
+
+	pool_open_whole(test, &pool);
+	KUNIT_EXPECT_EQ(test, kfi_recvmsg(pool.srx, &msg, KFI_MULTI_RECV), 0);
+	for (i = 0; i < 5; i++) {
+		from[i] = 'a' + i;
+		send_to(test, &pool, i % MEMBERS, from + i, 64);
+		sent(test, &pool, from + i);
+		completed(test, &pool.all, to, RECEIVED, 64);
+		KUNIT_EXPECT_EQ(test, to[64 * i], 'a' + i);
+	}
+	for (i = 0; i < MEMBERS; i++)
+		KUNIT_EXPECT_EQ(test, kfi_cntr_read(pool.members[i].received), i < 2 ? 2 : 1);
+	KUNIT_EXPECT_EQ(test, kfi_cancel(&pool.srx->fid, to), 0);
+	failed(test, &pool.all, to, KFI_ECANCELED);
+	pool_close_whole(test, &pool);
+}
+
 /* A search looks at the messages of all endpoints. */
 static void messages_are_searched(struct kunit *test)
 {
@@ -264,6 +290,7 @@ static void a_counter_triggers_a_receive(struct kunit *test)
 CONSUMER("shared receive contexts",
 	 KUNIT_CASE(receives_are_posted_before_endpoints),
 	 KUNIT_CASE(receives_are_cancelled),
+	 KUNIT_CASE(parts_of_a_buffer_are_counted),
 	 KUNIT_CASE(messages_are_searched),
 	 KUNIT_CASE(receives_take_one_source),
 	 KUNIT_CASE(receives_are_posted_in_softirqs),

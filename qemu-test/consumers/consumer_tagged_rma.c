@@ -137,6 +137,9 @@ static void receives_are_written_and_read(struct kunit *test)
 		KUNIT_EXPECT_MEMEQ(test, s.here, s.there, len);
 		KUNIT_EXPECT_TRUE(test, len == ROOM || s.here[len] == 'a' + i);
 	}
+	/* A receive is used up, whatever is left of it. */
+	access(test, &s, false, 8, ~0ULL);
+	failed(test, &s.ends[0], s.here, KFI_EREMOTEIO);
 	/* Each counts as a receive at the target, and not as a send here. */
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(s.ends[1].received), 2 * ARRAY_SIZE(lengths));
 	KUNIT_EXPECT_EQ(test, kfi_cntr_read(s.ends[0].sent), 0);

@@ -135,6 +135,26 @@ mod tests {
     }
 
     #[test]
+    fn accesses_outside_the_bounds_are_refused() -> Result<(), Errno> {
+        let bounds = Err(Refusal::Bounds);
+        let region = region(0x1000, 0x100)?;
+        assert_eq!(region.check(0x1000, 0x100, READ), Ok(0));
+        assert_eq!(region.check(0x10ff, 1, READ), Ok(0xff));
+        assert_eq!(region.check(0x10ff, 2, READ), bounds);
+        assert_eq!(region.check(0xfff, 1, READ), bounds);
+        assert_eq!(region.check(0xfff, 0, READ), bounds);
+        assert_eq!(region.check(0x1000, 0, READ), Ok(0));
+        assert_eq!(region.check(0x1100, 0, READ), Ok(0x100));
+        assert_eq!(region.check(0x1100, 1, READ), bounds);
+        assert_eq!(region.check(0x1101, 0, READ), bounds);
+        // The computation does not wrap.
+        assert_eq!(region.check(0x1001, u64::MAX, READ), bounds);
+        assert_eq!(region.check(u64::MAX, 2, READ), bounds);
+        assert_eq!(region.check(0, u64::MAX, READ), bounds);
+        Ok(())
+    }
+
+    #[test]
     fn every_refusal_gives_the_initiator_the_same_error() {
         for refusal in [
             Refusal::Key,
