@@ -30,7 +30,10 @@ use crate::{
         Stat, //
     },
     shim::{
-        inline_work::InlineList,
+        inline_work::{
+            InlineList,
+            InlineWork, //
+        },
         reclaim::OwnerKind,
         sched::now_ns,
         work, //
@@ -168,6 +171,10 @@ mod tests {
         let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
         ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
+        // The worker has left its run to the holder of the lock. A task that accepted a packet
+        // before does the same, and withdraws no offer of the worker.
+        a_while();
+        InlineWork::run(b.qp.clone(), &InlineList::of_task(OwnerKind::Program));
         ensure_eq!(b.peer.received(), 0);
         drop(running);
         let begin = now_ns();

@@ -42,12 +42,12 @@ set_machine() {
 printable() { stdbuf -oL tr -d '\000-\010\013-\037\177'; }
 
 # new_logs KIND NAME: sets $logs to a new folder for the logs of this run; the
-# newest twenty of its kind are kept.
+# newest hundred of its kind are kept.
 new_logs() {
 	local all=$KF_LOG_DIR/$1
 	mkdir -p "$all"
-	find "$all" -mindepth 1 -maxdepth 1 -type d -mmin +5 -printf '%T@ %p\n' |
-		sort -rn | tail -n +20 | cut -d' ' -f2- | while read -r old; do rm -rf "$old"; done
+	find "$all" -mindepth 1 -maxdepth 1 -type d -mmin +180 -printf '%T@ %p\n' |
+		sort -rn | tail -n +100 | cut -d' ' -f2- | while read -r old; do rm -rf "$old"; done
 	logs=$(mktemp -d "$all/$2.XXXXXX")
 	chmod 755 "$logs"
 }

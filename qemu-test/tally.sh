@@ -10,6 +10,9 @@
 #   times     MILLISECONDS NAME TEST: a line for each test
 #   failures  what failed
 
+# Variables of run_part in qemu-test/run
+# shellcheck disable=SC2154
+
 # clock: a time in milliseconds.
 clock() { printf '%s\n' $((${EPOCHREALTIME/[.,]/} / 1000)); }
 
@@ -66,7 +69,7 @@ tap_counts() {
 
 # tap_times NAME LOG LEAF: the lines for $run/times.
 tap_times() {
-	grep -aE "$3" "$2" | sed -nE 's/^ *(not )?ok ([0-9]+ )?(- )?(.*) # ([0-9]+) ms$/\5 '"$1"' \4/p'
+	sed -nE "/${3//\//\\/}/"'s/^ *(not )?ok ([0-9]+ )?(- )?(.*) # ([0-9]+) ms$/\5 '"$1"' \4/p' "$2"
 }
 
 # tap_failures NAME LOG: failed tests with their diagnostics. KUnit writes what it has to say
@@ -113,7 +116,7 @@ kunit_times() {
 			else if (line ~ /^ +(not )?ok [0-9]+ /) {
 				match(line, /ok [0-9]+ [^ ]+/); name = substr(line, RSTART, RLENGTH)
 				took[suite, name] = int((at - last) * 1000 + 0.5)
-			} else if (line !~ /^ +(KTAP|# |1\.\.)/) next
+			} else if (line !~ /^ +(KTAP|1\.\.)/) next
 			last = at
 			next
 		}

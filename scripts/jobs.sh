@@ -50,8 +50,8 @@ stop_jobs() {
 	exit 130
 }
 
-# free KIND: a job of this kind may start.
-free() {
+# has_lane KIND: a job of this kind may start.
+has_lane() {
 	if [ "$1" = alone ]; then
 		((${#running[@]} == 0))
 	else
@@ -62,7 +62,7 @@ free() {
 # run_jobs ENDED: run all jobs, in their order as far as lanes are free. Calls the
 # function ENDED with the name, the status and the seconds of each as it ends.
 run_jobs() {
-	local ended=$1 number kind pid status shown=$SECONDS start=$SECONDS
+	local ended=$1 number kind pid status columns shown=$SECONDS start=$SECONDS
 	local -A running=() began=() busy=()
 	local waiting=("${!job_names[@]}")
 	if [ -n "${direct:-}" ] && ((${#job_names[@]} == 1)); then
@@ -74,11 +74,11 @@ run_jobs() {
 		"$ended" "${job_names[0]}" $status $((SECONDS - start))
 		return
 	fi
-	trap stop_jobs INT TERM
+	trap stop_jobs INT TERM HUP
 	while ((${#waiting[@]} + ${#running[@]})); do
 		for number in "${!waiting[@]}"; do
 			kind=${job_kinds[${waiting[$number]}]}
-			free "$kind" || continue
+			has_lane "$kind" || continue
 			busy[$kind]=$((${busy[$kind]:-0} + 1))
 			begin "${waiting[$number]}"
 			unset "waiting[$number]"
@@ -94,7 +94,8 @@ run_jobs() {
 			"$ended" "${job_names[$number]}" $status $((SECONDS - began[$number]))
 		done
 		if [ -t 2 ]; then
-			printf '\r   %4d s  %s\033[K' $((SECONDS - start)) "$(what_runs | cut -c1-$((${COLUMNS:-100} - 12)))" >&2
+			columns=$(stty size <&2 2>/dev/null | cut -d' ' -f2)
+			printf '\r   %4d s  %s\033[K' $((SECONDS - start)) "$(what_runs | cut -c1-$((${columns:-100} - 12)))" >&2
 		elif ((SECONDS - shown >= 30)); then
 			shown=$SECONDS
 			say "   $((SECONDS - start)) s: $(what_runs)"
@@ -102,5 +103,5 @@ run_jobs() {
 		sleep 0.3
 	done
 	[ ! -t 2 ] || printf '\r\033[K' >&2
-	trap - INT TERM
+	trap - INT TERM HUP
 }

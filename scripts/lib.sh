@@ -69,7 +69,7 @@ run_logged() {
 	pid=$!
 	set +m
 	# shellcheck disable=SC2064 # this pid, now
-	trap "kill -- -$pid 2>/dev/null || :; exit 130" INT TERM
+	trap "kill -- -$pid 2>/dev/null || :; exit 130" INT TERM HUP
 	while kill -0 "$pid" 2>/dev/null; do
 		if [ -t 2 ]; then
 			printf '\r   %4d s  %s\033[K' $((SECONDS - start)) "$(${how_far:-:} "$log")" >&2
@@ -80,7 +80,7 @@ run_logged() {
 		sleep 0.5
 	done
 	wait "$pid" || status=$?
-	trap - INT TERM
+	trap - INT TERM HUP
 	[ ! -t 2 ] || printf '\r\033[K' >&2
 	if ((status)); then
 		say "   failed after $((SECONDS - start)) s; the end of the log:"
@@ -143,79 +143,98 @@ prune() {
 	done
 }
 
-# sources PATH...: a hash of the files below these paths of the checkout, names and
-# contents. Tests of the crates and what cargo built are left out: only cargo's own
-# runs use them.
-sources() {
-	(cd "$KF_TOP" && find "$@" \( -path 'rust/*/tests' -o -path 'rust/*/fuzz' -o -name target -o -name '.*.cmd' \) \
-		-prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | hash_of
+# hash_of_sources PATH...: a hash of the files below these paths of the checkout, names
+# and contents. What only cargo's own runs use is left out: the integration tests and
+# fuzz targets of the crates.
+hash_of_sources() {
+	(cd "$KF_TOP" && find "$@" \( -path 'rust/core/tests' -o -path 'rust/core/fuzz' -o -path 'rust/roce/tests' \
+		-o -path 'rust/roce/fuzz' -o -name target \) -prune -o -type f -print0 |
+		LC_ALL=C sort -z | xargs -0 sha256sum) | hash_of
 }
 
 # restore KIND KEY DIRECTORY: DIRECTORY gets the files that a checkout on this machine
 # built from the same sources; fails if there are none. A DIRECTORY that has them stays
-# as it is.
+# as it is. The files are new: other builds compare their times.
 restore() {
 	local entry=$KF_CACHE/$1-$2
-	if [ "$(cat "$3/.built" 2>/dev/null)" != "$2" ]; then
-		[ -e "$entry/.built" ] || return
-		mkdir -p "$3"
-		rm -f "$3/.built"
-		cp -a --reflink=auto --remove-destination "$entry/." "$3/"
+	if [ "$(cat "$3/.built" 2>/dev/null)" = "$2" ]; then
+		[ ! -e "$entry" ] || used "$entry"
+		return 0
 	fi
-	[ ! -e "$entry" ] || used "$entry"
+	[ -e "$entry/.built" ] || return
+	used "$entry"
+	mkdir -p "$3"
+	rm -f "$3/.built"
+	cp -r --preserve=mode --reflink=auto --remove-destination "$entry/." "$3/" || {
+		rm -f "$3/.built"
+		return 1
+	}
 }
 
 # keep KIND KEY NUMBER DIRECTORY FILE...: keep these files of DIRECTORY for restore; of each
-# kind the last NUMBER. With KF_KEEP=0 nothing is kept.
+# kind the last NUMBER. With KF_KEEP=0 nothing is kept. A cache without room fails no build.
 keep() {
-	local entry=$KF_CACHE/$1-$2 tmp=$KF_CACHE/$1-$2.tmp.$$ kind=$1 number=$3 dir=$4 old
+	local entry=$KF_CACHE/$1-$2 tmp=$KF_CACHE/$1-$2.tmp.$BASHPID kind=$1 number=$3 dir=$4 old
 	printf '%s\n' "$2" >"$dir/.built"
 	[ "${KF_KEEP:-1}" != 0 ] || return 0
 	shift 4
 	if [ ! -e "$entry" ]; then
 		mkdir -p "$tmp"
-		(cd "$dir" && cp -a --reflink=auto --parents .built "$@" "$tmp/")
 		# Another checkout may have been faster
-		mv -T "$tmp" "$entry" 2>/dev/null || rm -rf "$tmp"
+		(cd "$dir" && cp -a --reflink=auto --parents .built "$@" "$tmp/") && mv -T "$tmp" "$entry" 2>/dev/null ||
+			rm -rf "$tmp"
 	fi
 	used "$entry"
+	find "$KF_CACHE" -maxdepth 1 -name "$kind-*.tmp.*" -mmin +60 -exec rm -rf {} +
 	find "$KF_CACHE/used" -name "$kind-*" -printf '%T@ %f\n' | sort -rn | tail -n "+$((number + 1))" |
 		while read -r _ old; do rm -rf "${KF_CACHE:?}/$old" "$KF_CACHE/used/$old"; done
 }
 
-# The crates of the registry that a checkout has compiled start the builds of the next one:
-# Cargo's folder of a new checkout gets them from the cache, and Cargo checks that they fit.
-
-# cargo_seed NAME DIRECTORY: fill DIRECTORY, a folder for Cargo's output, if it is not there.
-cargo_seed() {
-	local entry
-	entry=$KF_CACHE/cargo-$1-$(crates_key)
-	[ ! -e "$2" ] && [ -e "$entry" ] || return 0
-	used "$entry"
-	mkdir -p "$(dirname "$2")"
-	cp -a --reflink=auto "$entry" "$2.tmp.$$" && mv -T "$2.tmp.$$" "$2" 2>/dev/null || rm -rf "$2.tmp.$$"
-}
-
-# keep_cargo_seed NAME DIRECTORY: keep what Cargo compiled of other projects for cargo_seed.
-keep_cargo_seed() {
-	local entry tmp profile
-	entry=$KF_CACHE/cargo-$1-$(crates_key)
-	tmp=$entry.tmp.$$
-	[ ! -e "$entry" ] && [ "${KF_KEEP:-1}" != 0 ] || return 0
-	while read -r profile; do
-		mkdir -p "$tmp/$profile/deps"
-		find "$2/$profile/deps" -maxdepth 1 -name 'lib*' ! -name 'libkfi*' -o -maxdepth 1 -name '*.d' ! -name 'kfi*' |
-			xargs -r cp -a --reflink=auto -t "$tmp/$profile/deps"
-		(cd "$2/$profile" && find .fingerprint build -mindepth 1 -maxdepth 1 ! -name 'kfi*' -print0 |
-			xargs -0 -r cp -a --reflink=auto --parents -t "$tmp/$profile")
-	done < <(cd "$2" && find . -name .fingerprint -printf '%h\n')
-	mv -T "$tmp" "$entry" 2>/dev/null || rm -rf "$tmp"
-	used "$entry"
-	prune cargo
-}
+# Crates of the registry that one checkout has compiled need no compiling in the next one:
+# its folder for Cargo's output gets them from the cache, and Cargo checks that they fit.
 
 # crates_key: what the compiled crates depend on.
 crates_key() { { "$KF_TOP/scripts/toolchain" && cat "$KF_TOP"/tools/Cargo.{toml,lock} "$KF_TOP"/rust/*/Cargo.toml; } | hash_of; }
+
+# restore_crates NAME DIRECTORY: fill DIRECTORY, a folder for Cargo's output, if it is not
+# there.
+restore_crates() {
+	local entry tmp=$2.tmp.$BASHPID
+	entry=$KF_CACHE/crates-$1-$(crates_key)
+	[ ! -e "$2" ] && [ -e "$entry" ] || return 0
+	used "$entry"
+	mkdir -p "$(dirname "$2")"
+	cp -a --reflink=auto "$entry" "$tmp" && mv -T "$tmp" "$2" 2>/dev/null || rm -rf "$tmp"
+}
+
+# keep_crates NAME DIRECTORY: keep what Cargo compiled of other projects for
+# restore_crates.
+keep_crates() {
+	local entry tmp
+	entry=$KF_CACHE/crates-$1-$(crates_key)
+	tmp=$entry.tmp.$BASHPID
+	[ ! -e "$entry" ] && [ "${KF_KEEP:-1}" != 0 ] || return 0
+	copy_crates "$2" "$tmp" && mv -T "$tmp" "$entry" 2>/dev/null || rm -rf "$tmp"
+	used "$entry"
+	find "$KF_CACHE" -maxdepth 1 -name 'crates-*.tmp.*' -mmin +60 -exec rm -rf {} +
+	find "$KF_CACHE" -maxdepth 1 -name "crates-$1-*" ! -name '*.tmp.*' -printf '%f\n' | while read -r entry; do
+		[ -z "$(find "$KF_CACHE/used/$entry" -mtime +30 2>/dev/null)" ] ||
+			rm -rf "${KF_CACHE:?}/$entry" "$KF_CACHE/used/$entry"
+	done
+}
+
+# copy_crates FROM TO: libraries, without those of this project, with what Cargo knows of
+# them.
+copy_crates() {
+	local profile
+	while read -r profile; do
+		mkdir -p "$2/$profile/deps" &&
+			find "$1/$profile/deps" -maxdepth 1 \( -name 'lib*' ! -name 'libkfi*' -o -name '*.d' ! -name 'kfi*' \) \
+				-exec cp -a --reflink=auto -t "$2/$profile/deps" {} + &&
+			(cd "$1/$profile" && find .fingerprint build -mindepth 1 -maxdepth 1 ! -name 'kfi*' \
+				-exec cp -a --reflink=auto --parents -t "$2/$profile" {} +) || return
+	done < <(cd "$1" && find . -name .fingerprint -printf '%h\n')
+}
 
 # more_space DIRECTORY: print the remedy if its file system is full.
 more_space() {

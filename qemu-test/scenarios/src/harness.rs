@@ -139,6 +139,13 @@ pub(crate) fn main(groups: &[Group], roles: &[(&str, fn())]) -> ExitCode {
 /// each N-th from the K-th on with `--shard=K/N`.
 fn selected<'a>(args: &[String], all: Vec<&'a Test>) -> Result<Vec<&'a Test>, String> {
     let flag = |flag: &str| args.iter().any(|arg| arg == flag);
+    const FLAGS: [&str; 5] = ["--exact", "--list", "--faults", "--timeouts", "--no-timeouts"];
+    let known = |arg: &str| {
+        FLAGS.contains(&arg) || arg.starts_with("--shard=") || arg.starts_with("--for=")
+    };
+    if let Some(arg) = args.iter().find(|arg| arg.starts_with("--") && !known(arg)) {
+        return Err(format!("there is no option {arg}"));
+    }
     if flag("--timeouts") || flag("--no-timeouts") {
         let missing = TIMEOUTS
             .iter()
@@ -151,16 +158,19 @@ fn selected<'a>(args: &[String], all: Vec<&'a Test>) -> Result<Vec<&'a Test>, St
     }
     let (which, shards) = shard(args)?;
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    let named = |test: &Test| {
-        words.is_empty()
-            || words.iter().any(|word| {
-                if flag("--exact") {
-                    short(test) == word.as_str()
-                } else {
-                    short(test).contains(word.as_str())
-                }
-            })
+    let matches = |test: &Test, word: &str| {
+        if flag("--exact") {
+            short(test) == word
+        } else {
+            short(test).contains(word)
+        }
     };
+    let missing = |word: &&&String| !all.iter().any(|test| matches(test, word.as_str()));
+    if let Some(word) = words.iter().find(missing) {
+        return Err(format!("no test has the name {word}"));
+    }
+    let named =
+        |test: &Test| words.is_empty() || words.iter().any(|word| matches(test, word.as_str()));
     let waits = |test: &Test| TIMEOUTS.contains(&short(test));
     Ok(all
         .into_iter()

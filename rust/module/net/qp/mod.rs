@@ -290,6 +290,8 @@ impl<K: Kind> InlineWork for Qp<K> {
             // holds it sees the new packets there.
             smp_mb(Full);
             let Some(running) = self.running.try_lock() else {
+                // As in `run_worker`: `begin` may have withdrawn the offer of a worker.
+                Deadline::offer(&self);
                 return;
             };
             self.process(running, Cause::Arrived, list);
