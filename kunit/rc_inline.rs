@@ -31,8 +31,8 @@ use crate::{
     },
     shim::{
         inline_work::{
-            InlineList,
-            InlineWork, //
+            self,
+            InlineList, //
         },
         reclaim::OwnerKind,
         sched::now_ns,
@@ -174,7 +174,7 @@ mod tests {
         // The worker has left its run to the holder of the lock. A task that accepted a packet
         // before does the same, and withdraws no offer of the worker.
         a_while();
-        InlineWork::run(b.qp.clone(), &InlineList::of_task(OwnerKind::Program));
+        inline_work::InlineWork::run(b.qp.clone(), &InlineList::of_task(OwnerKind::Program));
         ensure_eq!(b.peer.received(), 0);
         drop(running);
         let begin = now_ns();
