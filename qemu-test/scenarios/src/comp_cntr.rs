@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion counters of verbs changed by calls: values, attributes, attaching, limits.
 //!
-//! What operations add is in [`counted`], external memory in [`external`], and the end of programs
+//! What operations add is in [`counted`], external memory in [`external`](mod@external), and the end of programs
 //! and mappings while operations count in [`gone`]. Tests with a lowered maximum are in
 //! [`module`](crate::module).
 

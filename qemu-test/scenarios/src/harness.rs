@@ -139,7 +139,13 @@ pub(crate) fn main(groups: &[Group], roles: &[(&str, fn())]) -> ExitCode {
 /// each N-th from the K-th on with `--shard=K/N`.
 fn selected<'a>(args: &[String], all: Vec<&'a Test>) -> Result<Vec<&'a Test>, String> {
     let flag = |flag: &str| args.iter().any(|arg| arg == flag);
-    const FLAGS: [&str; 5] = ["--exact", "--list", "--faults", "--timeouts", "--no-timeouts"];
+    const FLAGS: [&str; 5] = [
+        "--exact",
+        "--list",
+        "--faults",
+        "--timeouts",
+        "--no-timeouts",
+    ];
     let known = |arg: &str| {
         FLAGS.contains(&arg) || arg.starts_with("--shard=") || arg.starts_with("--for=")
     };
