@@ -4,8 +4,11 @@
 //! holders of that lock, and beside waiters that arm. No waiter or work is missed whose condition
 //! held at any moment, and none is released for a moment before it came.
 
-mod loom_support;
-
+use crate::loom_support::{
+    LoomWord,
+    TreeMap,
+    WorkTrees, //
+};
 use kfi_core::cntr::{
     Armed,
     Changes,
@@ -24,11 +27,6 @@ use loom::{
         MutexGuard, //
     },
     thread, //
-};
-use loom_support::{
-    LoomWord,
-    TreeMap,
-    WorkTrees, //
 };
 
 type Values = CounterValues<LoomWord, LoomWord>;

@@ -2,14 +2,26 @@
 //! Reliable datagrams, case by case: two endpoints in a simulation in which only the test posts
 //! operations.
 
-#[path = "rdm_cases/answers.rs"]
 mod answers;
-#[path = "rdm_cases/overdue.rs"]
 mod overdue;
-mod rdm_world;
-#[path = "rdm_cases/requests.rs"]
 mod requests;
 
+use crate::rdm_world::{
+    self,
+    end::{
+        Rx,
+        KEY, //
+    },
+    oracle::{
+        Kind,
+        Rma, //
+    },
+    plan::Plan,
+    rng::Rng,
+    Addr,
+    World,
+    MS, //
+};
 use kfi_core::{
     auth_key::AuthKey,
     errno::{
@@ -25,21 +37,6 @@ use kfi_core::{
         LINGER_TIME,
         PING_TIME, //
     }, //
-};
-use rdm_world::{
-    end::{
-        Rx,
-        KEY, //
-    },
-    oracle::{
-        Kind,
-        Rma, //
-    },
-    plan::Plan,
-    rng::Rng,
-    Addr,
-    World,
-    MS, //
 };
 
 const SHORT: u32 = 100;

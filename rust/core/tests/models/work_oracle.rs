@@ -7,8 +7,12 @@
 //! effect when its adder takes the lock. `loom_cntr` tests adders and queueing tasks on several
 //! CPUs.
 
-mod support;
-
+use crate::support::{
+    values,
+    TreeMap,
+    Values,
+    WorkTrees, //
+};
 use kfi_core::{
     cntr::{
         Changes,
@@ -23,12 +27,6 @@ use kfi_core::{
     errno::Errno,
 };
 use proptest::prelude::*;
-use support::{
-    values,
-    TreeMap,
-    Values,
-    WorkTrees, //
-};
 
 #[derive(Clone, Debug)]
 enum Op {

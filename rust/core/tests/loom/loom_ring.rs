@@ -3,8 +3,7 @@
 //! Both ends of the ring under loom: each entry is read completely, once and in order, and
 //! overwritten only after it was read. loom's cells panic on a data race.
 
-mod loom_support;
-
+use crate::loom_support::LoomWord;
 use kfi_core::ring::{
     Consumer,
     Producer,
@@ -15,7 +14,6 @@ use loom::{
     sync::Arc,
     thread, //
 };
-use loom_support::LoomWord;
 
 const SIZE: u32 = 2;
 

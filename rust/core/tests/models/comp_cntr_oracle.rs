@@ -2,8 +2,10 @@
 //! A model test: completion counters that are attached to an endpoint, and what its operations add
 //! to them, against a plain list of what each bit counts.
 
-mod support;
-
+use crate::support::{
+    HostWord,
+    TreeMap, //
+};
 use kfi_core::{
     cntr::{
         Changes,
@@ -17,10 +19,6 @@ use kfi_core::{
     op::OpType, //
 };
 use proptest::prelude::*;
-use support::{
-    HostWord,
-    TreeMap, //
-};
 
 /// A counter of the core, as the module has it.
 struct Counter {

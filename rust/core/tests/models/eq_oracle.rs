@@ -2,8 +2,7 @@
 
 //! A model test: the EQ against two lists.
 
-mod support;
-
+use crate::support::TreeMap;
 use kfi_core::{
     due::Key,
     eq::{
@@ -23,7 +22,6 @@ use proptest::{
     sample::Index, //
 };
 use std::collections::VecDeque;
-use support::TreeMap;
 
 /// The objects of events.
 const SOURCES: std::ops::Range<u64> = 0..3;

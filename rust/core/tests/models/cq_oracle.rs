@@ -5,8 +5,10 @@
 //! of silent operations included), overruns, threads inside blocking reads and their signals as
 //! specified in fi_cq(3), callbacks, and a head that the program makes invalid.
 
-mod support;
-
+use crate::support::{
+    HostWord,
+    TreeMap, //
+};
 use kfi_core::{
     cq::{
         Armed,
@@ -34,10 +36,6 @@ use proptest::{
 use std::{
     cell::RefCell,
     collections::VecDeque, //
-};
-use support::{
-    HostWord,
-    TreeMap, //
 };
 
 /// A number larger than that of all entries of a test.

@@ -11,8 +11,11 @@
 //! change of the error value releases all threads inside kfi_cntr_wait. `loom_cntr` tests the order
 //! in which CPUs see each other's accesses, with `loom_changes`.
 
-mod support;
-
+use crate::support::{
+    values,
+    TreeMap,
+    Values, //
+};
 use kfi_core::{
     cntr::{
         Armed,
@@ -28,11 +31,6 @@ use kfi_core::{
     errno::Errno,
 };
 use proptest::prelude::*;
-use support::{
-    values,
-    TreeMap,
-    Values, //
-};
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -9,9 +9,7 @@
 //!
 //! A failed seed prints the command that runs it alone.
 
-mod rdm_world;
-
-use rdm_world::World;
+use crate::rdm_world::World;
 use std::{
     collections::BTreeMap,
     ops::Range,
@@ -52,7 +50,7 @@ fn live_all(seeds: Range<u64>) -> Counts {
             Err(why) => {
                 eprintln!(
                     "seed {seed} fails; to see how:\n    \
-                     KFI_SIM_SEED={seed} cargo test --test rdm_sim -- --nocapture"
+                     KFI_SIM_SEED={seed} cargo test --test rdm -- --nocapture"
                 );
                 resume_unwind(why);
             }

@@ -5,8 +5,11 @@
 //! no wake-up and wakes no waiter without a reason. `loom_changes` has the changes without the lock
 //! of the waiters.
 
-mod loom_support;
-
+use crate::loom_support::{
+    LoomWord,
+    TreeMap,
+    WorkTrees, //
+};
 use kfi_core::cntr::{
     Armed,
     Changes,
@@ -30,11 +33,6 @@ use loom::{
         Mutex, //
     },
     thread, //
-};
-use loom_support::{
-    LoomWord,
-    TreeMap,
-    WorkTrees, //
 };
 
 /// A counter like the module's: the values, and the waiters under a lock.

@@ -2,11 +2,9 @@
 
 //! A model test: `Due` against a list that is sorted each time.
 
-mod support;
-
+use crate::support::TreeMap;
 use kfi_core::due::Due;
 use proptest::prelude::*;
-use support::TreeMap;
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -4,8 +4,10 @@
 //! which CPUs can see each other's accesses, the last value that is written to a copy is the last
 //! value of the counter, and a reader of a copy sees no value twice with another one between them.
 
-mod loom_support;
-
+use crate::loom_support::{
+    LoomWord,
+    TreeMap, //
+};
 use kfi_core::{
     cntr::{
         Changes,
@@ -25,10 +27,6 @@ use loom::{
         Mutex, //
     },
     thread, //
-};
-use loom_support::{
-    LoomWord,
-    TreeMap, //
 };
 
 /// A word of the program's memory.
