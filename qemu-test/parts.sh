@@ -214,8 +214,9 @@ scenarios_part() {
 # the module that has the suites, which do not run, and for $QUICK seconds.
 part_scenarios() {
 	if [ -n "${QUICK:-}" ]; then
-		need ko module KFI_KUNIT=1
+		# The part kunit builds the module meanwhile.
 		need bin tools
+		need ko module KFI_KUNIT=1
 		scenarios_part scenarios --append kunit.enable=0 -- "--for=$QUICK" "$@"
 		return
 	fi
