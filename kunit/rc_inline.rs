@@ -171,16 +171,29 @@ mod tests {
         let running = b.qp.running.lock();
         a.post(SEND, &payload)?;
         ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
-        // The worker has left its run to the holder of the lock. A task that accepted a packet
-        // before does the same, and withdraws no offer of the worker.
-        a_while();
-        inline_work::InlineWork::run(b.qp.clone(), &InlineList::of_task(OwnerKind::Program));
         ensure_eq!(b.peer.received(), 0);
         drop(running);
         let begin = now_ns();
         ensure!(eventually(|| b.peer.received() == 1));
         // Without waiting until the packet is sent again, which would not help.
         ensure!(now_ns() - begin < LONG / 2);
+        ensure!(eventually(|| a.peer.ended() == 1));
+        Ok(())
+    }
+
+    /// A task that accepted a packet before finds the QP running after its worker has.
+    #[test]
+    fn a_task_withdraws_no_offer_of_a_worker() -> Result {
+        let pair = Pair::default()?;
+        let (a, b) = (&pair.a, &pair.b);
+        let payload = buffer(8)?;
+        let running = b.qp.running.lock();
+        a.post(SEND, &payload)?;
+        ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
+        a_while();
+        inline_work::InlineWork::run(b.qp.clone(), &InlineList::of_task(OwnerKind::Program));
+        drop(running);
+        ensure!(eventually(|| b.peer.received() == 1));
         ensure!(eventually(|| a.peer.ended() == 1));
         Ok(())
     }
