@@ -16,9 +16,6 @@
 # clock: a time in milliseconds.
 clock() { printf '%s\n' $((${EPOCHREALTIME/[.,]/} / 1000)); }
 
-# seconds MILLISECONDS
-seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
-
 # tally NAME PASSED FAILED SKIPPED: the row of a part, with the times in
 # milliseconds that $build_ms, $boot_ms and $run_ms have. They are used once.
 tally() {
