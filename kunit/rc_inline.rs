@@ -220,9 +220,13 @@ mod tests {
         a.post(SEND, &buffer(8)?)?;
         a_while();
         ensure_eq!(b.peer.received(), 0);
+        // A task that runs the QP withdraws what the worker has offered, and wakes it again.
+        ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
+        inline_work::InlineWork::run(b.qp.clone(), &InlineList::of_task(OwnerKind::Program));
+        ensure_eq!(b.peer.received(), 1);
+        ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
         // One that ends is enough.
         drop(workers.pop());
-        ensure!(eventually(|| b.peer.received() == 1));
         ensure!(eventually(|| a.peer.ended() == 1));
         Ok(())
     }

@@ -272,7 +272,8 @@ pub(crate) struct Qp<K: Kind> {
     /// locks of the kind. Process context only.
     #[pin]
     modifying: Mutex<()>,
-    /// The worker has found the QP running. The task that runs it wakes the worker afterwards.
+    /// The worker has found the QP running, or could not run for its user. The task that runs the QP
+    /// wakes the worker afterwards.
     rerun: Atomic<bool>,
     #[pin]
     kind: K,
@@ -329,7 +330,9 @@ impl<K: Kind> Qp<K> {
         };
         let Ok(_worker) = worker else {
             // The locks may be held by tasks that are not scheduled, and as many workers as are
-            // allowed wait for them.
+            // allowed wait for them. A task that runs the QP meanwhile withdraws the offer, and
+            // wakes the worker then: it has not done what the worker was woken for.
+            self.rerun.xchg(true, Full);
             Deadline::offer(self);
             return;
         };
