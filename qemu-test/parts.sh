@@ -82,6 +82,9 @@ cargo_part() {
 	tally "$name" "$p" "$f" "$s"
 	((status == 0 || f > 0)) || broken "$name" "cargo failed" "$log"
 	((p > 0)) || broken "$name" "no test ran" "$log"
+	for s in "${tests[@]}"; do
+		grep -aqE "^test .*$s.* \.\.\. " "$log" || broken "$name" "no test has the name $s" "$log"
+	done
 }
 
 # tap_part NAME LEAF COMMAND...: LEAF matches the lines that are tests.
@@ -172,15 +175,17 @@ kunit_part() {
 	for filter in "${tests[@]:-*}"; do
 		[[ $filter == *.* ]] || filter+='.*'
 		commands+="printf '%s' '$filter' >/sys/module/kunit/parameters/filter_glob
-			insmod /kfabric.ko && results && rmmod kfabric || status=1
+			insmod /kfabric.ko && results '$filter' && rmmod kfabric || status=1
 		"
 	done
 	tap_part "$name" '^    +(not )?ok ' guest --name "$name" "${arguments[@]}" --put "$ko:kfabric.ko" -- "
 		cd /sys/kernel/debug/kunit && own=\" \$(echo *) \" status=0
 		results() {
+			local suite found=
 			for suite in *; do
-				case \$own in *\" \$suite \"*) ;; *) cat \$suite/results ;; esac
+				case \$own in *\" \$suite \"*) ;; *) cat \$suite/results && found=1 ;; esac
 			done
+			[ -n \"\$found\" ] || { echo \"    not ok - no suite has the name \$1\" && status=1; }
 		}
 		$commands
 		exit \$status"
@@ -298,7 +303,8 @@ part_packages() {
 	local passed
 	# The module itself is left out: the other parts test it.
 	passed=$KF_CACHE/passed/packages-$(hash_of_sources packaging scripts Kbuild Kconfig Makefile LICENSES include \
-		Documentation/man tools qemu-test/packages qemu-test/packages-guest qemu-test/lib.sh)
+		Documentation/man Documentation/packaging.md Documentation/abi.md tools qemu-test/packages \
+		qemu-test/packages-guest qemu-test/lib.sh qemu-test/consumers/consumer_example.c)
 	if [ -z "$all" ] && [ -e "$passed" ]; then
 		say "   packages: they passed with the same packaging, scripts, Kbuild and tools; make test-all runs them again"
 		printf 'packages 0 0 0 0 0 0\n' >>"$run/rows"

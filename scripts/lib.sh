@@ -152,6 +152,12 @@ hash_of_sources() {
 		LC_ALL=C sort -z | xargs -0 sha256sum) | hash_of
 }
 
+# toolchain_versions: the compilers in the toolchain root, which --renew replaces.
+toolchain_versions() {
+	awk '/^Package: / { name = $2 } /^Version: / { print name, $2 }' "$("$KF_TOP/scripts/toolchain")/var/lib/dpkg/status" |
+		grep -E '^(rustc|cargo|bindgen|clang|lld|gcc|linux-source)[-0-9.]* '
+}
+
 # restore KIND KEY DIRECTORY: DIRECTORY gets the files that a checkout on this machine
 # built from the same sources; fails if there are none. A DIRECTORY that has them stays
 # as it is. The files are new: other builds compare their times.
@@ -161,14 +167,13 @@ restore() {
 		[ ! -e "$entry" ] || used "$entry"
 		return 0
 	fi
-	[ -e "$entry/.built" ] || return
+	[ -e "$entry" ] || return
 	used "$entry"
 	mkdir -p "$3"
 	rm -f "$3/.built"
-	cp -r --preserve=mode --reflink=auto --remove-destination "$entry/." "$3/" || {
-		rm -f "$3/.built"
-		return 1
-	}
+	cp -r --preserve=mode --reflink=auto --remove-destination "$entry/." "$3/" || return
+	# Last: a copy that was interrupted is none
+	printf '%s\n' "$2" >"$3/.built"
 }
 
 # keep KIND KEY NUMBER DIRECTORY FILE...: keep these files of DIRECTORY for restore; of each
@@ -181,7 +186,7 @@ keep() {
 	if [ ! -e "$entry" ]; then
 		mkdir -p "$tmp"
 		# Another checkout may have been faster
-		(cd "$dir" && cp -a --reflink=auto --parents .built "$@" "$tmp/") && mv -T "$tmp" "$entry" 2>/dev/null ||
+		(cd "$dir" && cp -a --reflink=auto --parents "$@" "$tmp/") && mv -T "$tmp" "$entry" 2>/dev/null ||
 			rm -rf "$tmp"
 	fi
 	used "$entry"

@@ -22,7 +22,6 @@ pub(crate) const TIMEOUTS: &[&str] = &[
     "hosts::peers::idle_connections_are_retired",
     "hosts::work_for_a_peer_that_has_closed_fails_of_a_connection",
     "keys::guesses_of_connected_endpoints_are_delayed_and_counted",
-    "mixed_waiters::a_wait_that_ends_at_its_threshold_or_its_deadline_says_which",
     "mixed_waiters::waiters_that_leave_a_counter_take_no_release_with_them",
     "mixed_waiters::waiters_that_leave_a_cq_take_no_entry_with_them",
     "networks::a_peer_with_a_new_address_is_reached_there",
