@@ -51,6 +51,14 @@ const LAYOUTS: [&[usize]; 4] = [
 /// The lengths of thousands of pieces, too many for a stack.
 static ONES: [usize; 3000] = [1; 3000];
 
+fn element_of(page: *mut bindings::page, offset: usize, len: usize) -> bindings::bio_vec {
+    bindings::bio_vec {
+        bv_page: page,
+        bv_offset: offset as u32,
+        bv_len: len as u32,
+    }
+}
+
 fn element(addr: usize, len: usize) -> bindings::kvec {
     bindings::kvec {
         iov_base: core::ptr::without_provenance_mut(addr),
@@ -366,38 +374,45 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_a_reference_count_are_refused() -> Result {
+    fn pages_without_a_reference_count_are_not_referenced() -> Result {
         let good = Pages::new(0, true)?;
         let before = good.count(0);
         let plain = Pages::new(1, false)?;
-        let slab = KVec::from_elem(0u8, 64, GFP_KERNEL)?;
-        // SAFETY: The address is one of the slab allocator.
-        let slab_page = unsafe { shim::kfabric_kunit_slab_page(slab.as_ptr().cast()) };
-        for (page, offset) in [
-            (core::ptr::null_mut(), 0),
-            (slab_page, 0),
+        let small = KVec::from_elem(7u8, 64, GFP_KERNEL)?;
+        let large = KVec::from_elem(7u8, 16 * PAGE_SIZE, GFP_KERNEL)?;
+        let first = element_of(good.page, 0, 10);
+        // SAFETY: The addresses are of kmalloc().
+        let page_of = |addr: &[u8]| unsafe { shim::kfabric_kunit_slab_page(addr.as_ptr().cast()) };
+        let offset = small.as_ptr().addr() & (PAGE_SIZE - 1);
+        for (page, offset, len) in [
+            (page_of(&small), offset, 64),
+            (page_of(&large), PAGE_SIZE - 1, 2 * PAGE_SIZE),
             // The second of two pages that are not a folio.
-            (plain.page, PAGE_SIZE - 1),
+            (plain.page, PAGE_SIZE - 1, 2),
         ] {
-            let elements = [
-                bindings::bio_vec {
-                    bv_page: good.page,
-                    bv_offset: 0,
-                    bv_len: 10,
-                },
-                bindings::bio_vec {
-                    bv_page: page,
-                    bv_offset: offset as u32,
-                    bv_len: 2,
-                },
-            ];
-            // SAFETY: The elements are pages, or the call must refuse them.
-            let refused = unsafe { consumer::bio_vec(&elements, Access::Read, true) };
-            ensure_eq!(error(refused), Some(EINVAL));
-            // References that were taken before the failure are put.
-            ensure_eq!(good.count(0), before);
+            let counts = || (good.count(0), plain.count(0), plain.count(1));
+            let list = [first, element_of(page, offset, len), first];
+            for may_sleep in [true, false] {
+                // SAFETY: The pages exist as long as the result.
+                let memory = unsafe { consumer::bio_vec(&list, Access::Write, may_sleep)? };
+                ensure_eq!(memory.len(), 20 + len);
+                // The references that were taken before are put.
+                ensure_eq!(counts(), (before, 1, 0));
+                copy_mem(&memory.slice(10, len), &buffer(3, len)?);
+                ensure!(equal(&memory.slice(10, len), &buffer(3, len)?));
+                // A write through the last element is read through the first.
+                copy_mem(&memory.slice(10 + len, 10), &buffer(3, 10)?);
+                ensure!(equal(&memory.slice(0, 10), &buffer(3, 10)?));
+                drop(memory);
+                ensure_eq!(counts(), (before, 1, 0));
+            }
         }
-        ensure_eq!(plain.count(0), 1);
+        // An element without a page. References that were taken before the failure are put.
+        let none = element_of(core::ptr::null_mut(), 0, 2);
+        // SAFETY: The call must refuse the list.
+        let refused = unsafe { consumer::bio_vec(&[first, none], Access::Read, true) };
+        ensure_eq!(error(refused), Some(EINVAL));
+        ensure_eq!(good.count(0), before);
         Ok(())
     }
 

@@ -144,7 +144,7 @@ struct kfid_mr {
  *
  * Context: Process, may sleep.
  * Return: 0; -KFI_EINVAL an argument is not valid, no bytes, more than 1 GiB,
- *	the stack of the caller, or a page without a reference count; -EFAULT an
+ *	the stack of the caller; -EFAULT an
  *	address is not memory; -KFI_EOPNOTSUPP it is device memory; -KFI_E2BIG
  *	more than 262,144 elements; -KFI_ENOKEY the key is in use;
  *	-KFI_EKEYREJECTED it has more than 32 bits; -KFI_ENOMEM.

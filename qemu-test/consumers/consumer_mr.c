@@ -127,6 +127,11 @@ static void all_kinds_of_memory_are_registered(struct kunit *test)
 	attr.type = KFI_SGL;
 	attr.mr_sgl = sgl;
 	MADE(kfi_mr_regattr(f.domain, &attr, 0, &mr));
+	/* Memory of kmalloc() has no page with a reference count. */
+	bvec_set_virt(&biov[1], zeroed(test, PAGE_SIZE), PAGE_SIZE);
+	KUNIT_ASSERT_EQ(test, kfi_mr_regbv(f.domain, biov, 2, REMOTE, 0, 3, 0, &mr, NULL), 0);
+	KUNIT_EXPECT_EQ(test, page_count(page), before);
+	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
 	KUNIT_EXPECT_EQ(test, page_count(page), before);
 	fixture_close(test, &f);
 	__free_page(page);

@@ -137,6 +137,7 @@ struct cpt {
  * @peer: the peer in @av
  * @peer_rx: receive context of the peer for messages
  * @tags: of receives that it has posted
+ * @kinds: of the memory of data that it has allocated, one after the other
  * @greeted: the peer has answered a greeting
  * @received: immediate messages
  * @served: requests for bulk data that have ended
@@ -160,6 +161,7 @@ struct driver {
 	kfi_addr_t		peer;
 	u16			peer_rx;
 	atomic_t		tags;
+	atomic_t		kinds;
 	struct completion	greeted;
 	atomic_t		received;
 	atomic_t		served;

@@ -27,6 +27,12 @@
 /* Bytes of the tag of a receive that are of the transaction; above is the session. */
 #define SESSION		(7ULL << 20)
 
+/*
+ * The memory of data: pages of their own, memory of kmalloc(), a multi-page
+ * allocation without __GFP_COMP. Lustre has them all.
+ */
+enum memory_kind { SINGLE_PAGES, KMALLOC, PLAIN_PAGES, MEMORY_KINDS };
+
 /**
  * struct transaction - a message, or bulk data, on one host
  * @cpt: the contexts that it uses
@@ -35,6 +41,8 @@
  * @to: where it goes
  * @tag: of the receive
  * @fill: the byte that fills the first page of the data; each has one more
+ * @kind: of the memory of the data
+ * @memory: the data, but for SINGLE_PAGES
  * @pages: of the data
  * @biov: the data
  * @count: elements of @biov
@@ -53,6 +61,8 @@ struct transaction {
 	kfi_addr_t		to;
 	u64			tag;
 	u8			fill;
+	enum memory_kind	kind;
+	u8			*memory;
 	struct page		*pages[MAX_IOV];
 	struct bio_vec		biov[MAX_IOV];
 	unsigned int		count;
@@ -65,12 +75,40 @@ struct transaction {
 	struct completion	done;
 };
 
+/* Allocates @count pages for the data. What was allocated when it fails is freed with @tn. */
+static bool data_alloc(struct transaction *tn, unsigned int count)
+{
+	size_t bytes = count * PAGE_SIZE;
+
+	tn->kind = atomic_inc_return(&tn->cpt->driver->kinds) % MEMORY_KINDS;
+	if (tn->kind == KMALLOC)
+		tn->memory = kmalloc(bytes, GFP_KERNEL | __GFP_NOWARN);
+	else if (tn->kind == PLAIN_PAGES)
+		tn->memory = (u8 *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN, get_order(bytes));
+	/* There need not be so many adjacent pages. */
+	if (!tn->memory)
+		tn->kind = SINGLE_PAGES;
+	for (; tn->count < count; tn->count++) {
+		struct page *page = tn->memory ?
+			virt_to_page(tn->memory + tn->count * PAGE_SIZE) : alloc_page(GFP_KERNEL);
+
+		if (!page)
+			return false;
+		tn->pages[tn->count] = page;
+	}
+	return true;
+}
+
 static void transaction_free(struct transaction *tn)
 {
 	unsigned int i;
 
-	for (i = 0; i < tn->count; i++)
+	for (i = 0; tn->kind == SINGLE_PAGES && i < tn->count; i++)
 		__free_page(tn->pages[i]);
+	if (tn->kind == KMALLOC)
+		kfree(tn->memory);
+	else if (tn->kind == PLAIN_PAGES)
+		free_pages((unsigned long)tn->memory, get_order(tn->count * PAGE_SIZE));
 	kfree(tn->msg);
 	kvfree(tn);
 }
@@ -81,6 +119,7 @@ static void transaction_replay(struct work_struct *work);
 static struct transaction *transaction_new(struct cpt *cpt, size_t bytes, u8 fill)
 {
 	struct transaction *tn = kvzalloc(sizeof(*tn), GFP_KERNEL);
+	unsigned int i, count = DIV_ROUND_UP(bytes, PAGE_SIZE);
 
 	if (!tn)
 		return NULL;
@@ -90,23 +129,18 @@ static struct transaction *transaction_new(struct cpt *cpt, size_t bytes, u8 fil
 	init_completion(&tn->done);
 	INIT_DELAYED_WORK(&tn->replay, transaction_replay);
 	tn->msg = kzalloc(IMMEDIATE, GFP_KERNEL);
-	if (!tn->msg)
-		goto free;
-	while (bytes) {
+	if (!tn->msg || count > MAX_IOV || (count && !data_alloc(tn, count))) {
+		transaction_free(tn);
+		return NULL;
+	}
+	for (i = 0; i < count; i++) {
 		size_t part = min(bytes, PAGE_SIZE);
-		struct page *page = tn->count < MAX_IOV ? alloc_page(GFP_KERNEL) : NULL;
 
-		if (!page)
-			goto free;
-		tn->pages[tn->count] = page;
 		/* At the end of the page. */
-		bvec_set_page(&tn->biov[tn->count++], page, part, PAGE_SIZE - part);
+		bvec_set_page(&tn->biov[i], tn->pages[i], part, PAGE_SIZE - part);
 		bytes -= part;
 	}
 	return tn;
-free:
-	transaction_free(tn);
-	return NULL;
 }
 
 static void data_fill(struct transaction *tn, u8 fill)

@@ -9,7 +9,7 @@
 //! | pinned ([`pinned`]) | direct map | a pin of each page | `RLIMIT_MEMLOCK` |
 //! | buffer | one, slab or vmalloc | the backing owns it | memory cgroup, account |
 //! | kvec ([`consumer`](super::consumer)) | as given | the consumer | as the consumer has charged it |
-//! | bio_vec, scatterlist ([`consumer`](super::consumer)) | direct map | a reference to each page | as kvec |
+//! | bio_vec, scatterlist ([`consumer`](super::consumer)) | direct map | a reference to each page, or the consumer | as kvec |
 //! | DMA-BUF ([`dma_buf`](super::dma_buf)) | one, where the exporter maps it | a reference to the DMA-BUF and its mapping | its exporter |
 //! | gather list | those of its parts | its parts | as its parts |
 //!
@@ -212,6 +212,26 @@ impl Backing {
         let mut memory = Self::new(access, MemoryOwner::Gather(kept));
         memory.segments = segments;
         Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Whether each page of a segment has a reference for the segment.
+    pub(super) fn has_page_references(&self) -> bool {
+        matches!(self.owner, MemoryOwner::Pages { .. })
+    }
+
+    /// Puts the references to pages, before the memory is shared. Context as for a drop.
+    ///
+    /// # Safety
+    ///
+    /// The kernel consumer that passed the pages keeps all of them valid until the memory is
+    /// dropped.
+    pub(super) unsafe fn put_page_references(&mut self) {
+        if let MemoryOwner::Pages { may_sleep } = self.owner {
+            // SAFETY: By the invariants each page has a reference for its segment. By the
+            // requirement the segments are valid without.
+            unsafe { consumer::put_pages(self.segments.as_slice(), may_sleep) };
+            self.owner = MemoryOwner::Kernel { may_sleep };
+        }
     }
 
     /// The segments, to be filled before the memory is shared. The owner must keep each of them

@@ -11,8 +11,9 @@
 //!
 //! A **bio_vec** and a **scatterlist** contain pages; each element is a run of pages. The module
 //! takes a reference to each page, so the pages are not freed, although their owner may reuse them.
-//! A page without a reference count of its own is refused: a slab page, or a page of a multi-page
-//! allocation without `__GFP_COMP`. A kvec can describe such memory. Device memory is refused
+//! Pages of `kmalloc()`, and those after the first of a multi-page allocation without `__GFP_COMP`,
+//! have no reference count. A list with such a page is treated as a kvec: the module takes no
+//! reference to any of its pages, and the consumer must keep all of them. Device memory is refused
 //! (`EOPNOTSUPP`), because the CPU may not be able to copy from it like from RAM. All pages are in
 //! the direct map, because x86-64 has no high memory. So no access needs `kmap_local_page()`.
 //!
@@ -176,7 +177,8 @@ impl Builder {
     ///
     /// # Safety
     ///
-    /// `page` is null or the page of the element, which has `len` bytes from `offset` on.
+    /// `page` is null or the page of the element, which has `len` bytes from `offset` on. The
+    /// consumer keeps them valid until the memory is dropped.
     unsafe fn pages(&mut self, page: *mut bindings::page, offset: usize, len: usize) -> Result {
         self.element(len)?;
         if len == 0 {
@@ -192,9 +194,16 @@ impl Builder {
         while left > 0 {
             self.steps.page()?;
             let in_page = (PAGE_SIZE - (addr.addr() & !PAGE_MASK)).min(left);
-            // SAFETY: The element has a page at this address, by the requirement.
-            to_result(unsafe { shim::kfabric_shim_page_get(addr.cast()) })?;
-            // INVARIANT: The page has a reference for these bytes.
+            // SAFETY: The function takes any address of the direct map.
+            to_result(unsafe { shim::kfabric_shim_page_check(addr.cast()) })?;
+            if self.memory.has_page_references()
+                // SAFETY: The element has a page at this address, by the requirement.
+                && !unsafe { shim::kfabric_shim_page_get(addr.cast()) }
+            {
+                // SAFETY: The consumer keeps all pages valid, by the requirement.
+                unsafe { self.memory.put_page_references() };
+            }
+            // INVARIANT: The page has a reference for these bytes, or the consumer keeps it valid.
             let join = left < len;
             self.memory.segments_mut().push(addr, in_page, join);
             addr = addr.wrapping_add(in_page);
@@ -237,14 +246,13 @@ pub(crate) unsafe fn kvec(
     builder.finish()
 }
 
-/// The bytes of pages, in the order of `list`. Fails with `EINVAL` for no page, a page without a
-/// reference count, or more than [`PINNED_MAX`] bytes; `EOPNOTSUPP` for device memory; `E2BIG` and
-/// `ENOMEM` as [`kvec`].
+/// The bytes of pages, in the order of `list`. Fails with `EINVAL` for no page or more than
+/// [`PINNED_MAX`] bytes; `EOPNOTSUPP` for device memory; `E2BIG` and `ENOMEM` as [`kvec`].
 ///
 /// # Safety
 ///
-/// The caller keeps the pages valid during the call. The bytes may be read, and with
-/// [`Access::Write`] written, until the last reference to the result is dropped.
+/// Until the last reference to the result is dropped, the consumer keeps the pages and the bytes
+/// may be read, and with [`Access::Write`] written.
 pub(crate) unsafe fn bio_vec(
     list: &[bindings::bio_vec],
     access: Access,
@@ -293,7 +301,7 @@ pub(crate) unsafe fn sg_table(
 ///
 /// # Safety
 ///
-/// Each page has a reference for its segment, and the segments are not used again.
+/// Each page has a reference for its segment, which nothing needs any more.
 pub(super) unsafe fn put_pages(segments: &[Segment], may_sleep: bool) {
     let mut resched = Resched::new();
     for segment in segments {

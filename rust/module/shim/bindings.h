@@ -113,7 +113,8 @@ void kfabric_shim_pair_apply(u64 *low, u64 *high, u32 op, u32 datatype,
 /* Memory of kernel consumers: memory.c; mem/consumer.rs. */
 bool kfabric_shim_is_memory(unsigned long addr);
 bool kfabric_shim_on_stack(unsigned long first, unsigned long last);
-int kfabric_shim_page_get(void *addr);
+int kfabric_shim_page_check(void *addr);
+bool kfabric_shim_page_get(void *addr);
 void kfabric_shim_page_put(void *addr);
 struct scatterlist *kfabric_shim_sg(struct scatterlist *sg, struct page **page,
 				    size_t *offset, size_t *len);

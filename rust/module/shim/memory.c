@@ -123,24 +123,34 @@ struct page *kfabric_shim_virt_to_page(void *addr)
 }
 
 /**
- * kfabric_shim_page_get - take a reference to a page
+ * kfabric_shim_page_check - whether there is a page that the CPU can copy from
  * @addr: an address of the direct map, in the page
  *
- * Return: 0; -EINVAL if there is no page or it has no reference count of its
- * own; -EOPNOTSUPP if it is device memory.
+ * Return: 0; -EINVAL if there is no page; -EOPNOTSUPP if it is device memory.
  */
-int kfabric_shim_page_get(void *addr)
+int kfabric_shim_page_check(void *addr)
 {
-	struct page *page;
-
 	if (!virt_addr_valid(addr))
 		return -EINVAL;
-	page = virt_to_page(addr);
-	if (is_zone_device_page(page))
-		return -EOPNOTSUPP;
-	if (PageSlab(page) || !folio_try_get(page_folio(page)))
-		return -EINVAL;
-	return 0;
+	return is_zone_device_page(virt_to_page(addr)) ? -EOPNOTSUPP : 0;
+}
+
+/**
+ * kfabric_shim_page_get - take a reference to a page
+ * @addr: an address of the direct map, in a page that
+ * kfabric_shim_page_check() accepts
+ *
+ * Pages of kmalloc() have no reference count, nor have those of a multi-page
+ * allocation without __GFP_COMP, but for the first.
+ *
+ * Return: false if the page has no reference count.
+ */
+bool kfabric_shim_page_get(void *addr)
+{
+	struct folio *folio = page_folio(virt_to_page(addr));
+
+	return !folio_test_slab(folio) && !folio_test_large_kmalloc(folio) &&
+	       folio_try_get(folio);
 }
 
 /**
