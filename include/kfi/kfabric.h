@@ -212,9 +212,9 @@ struct kfi_ep_attr {
 
 /**
  * struct kfi_domain_attr - a domain
- * @domain: in hints, an open domain or NULL: only entries of its link match; in
- *	an entry, the domain of the hints.  It must be open whenever the structure
- *	is passed to a call
+ * @domain: in hints, an open domain or NULL: only entries of its link match, and
+ *	none for an address where no domain is open; in an entry, the domain of
+ *	the hints
  * @name: its name
  * @threading: which calls may overlap
  * @control_progress: who makes connections, address vectors and events progress
@@ -275,8 +275,8 @@ struct kfi_domain_attr {
 /**
  * struct kfi_fabric_attr - a fabric and its provider
  * @fabric: in hints, an open fabric or NULL: entries are those of its network
- *	namespace, not of the caller's; in an entry, the fabric of the hints.  It
- *	must be open whenever the structure is passed to a call
+ *	namespace, not of the caller's, and there are none for an address where no
+ *	fabric is open; in an entry, the fabric of the hints
  * @name: its name
  * @prov_name: name of the provider
  * @prov_version: KFI_VERSION() of the provider
@@ -370,8 +370,8 @@ u32 kfi_version(void);
  * @hints name.  The caller frees the list with kfi_freeinfo().
  *
  * Return: 0; -KFI_ENODATA if nothing matches; -KFI_ENOSYS if @version is newer
- *	than that of kfabric; -KFI_EINVAL if @info is NULL, or @flags has another
- *	flag; -KFI_ENOMEM.
+ *	than that of kfabric; -KFI_EINVAL if @info is NULL; -KFI_EBADFLAGS if
+ *	@flags has another flag; -KFI_ENOMEM.
  */
 int kfi_getinfo(u32 version, const char *node, const char *service, u64 flags,
 		struct kfi_info *hints, struct kfi_info **info);

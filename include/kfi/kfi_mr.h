@@ -143,11 +143,11 @@ struct kfid_mr {
  * and it can be used at once.
  *
  * Context: Process, may sleep.
- * Return: 0; -KFI_EINVAL an argument is not valid, no bytes, more than 1 GiB,
- *	the stack of the caller; -EFAULT an
- *	address is not memory; -KFI_EOPNOTSUPP it is device memory; -KFI_E2BIG
- *	more than 262,144 elements; -KFI_ENOKEY the key is in use;
- *	-KFI_EKEYREJECTED it has more than 32 bits; -KFI_ENOMEM.
+ * Return: 0; -KFI_EBADFLAGS another flag; -KFI_EINVAL an argument is not valid,
+ *	no bytes, more than 1 GiB, or the stack of the caller; -EFAULT an address
+ *	is not memory; -KFI_EOPNOTSUPP it is device memory; -KFI_E2BIG more than
+ *	262,144 elements; -KFI_ENOKEY the key is in use; -KFI_EKEYREJECTED it has
+ *	more than 32 bits; -KFI_ENOMEM.
  */
 static inline int kfi_mr_reg(struct kfid_domain *domain, const void *buf,
 			     size_t len, u64 access, u64 offset,
@@ -277,8 +277,9 @@ static inline u64 kfi_mr_key(struct kfid_mr *mr)
  *
  * A key of kfabric.ko has 8 bytes here, those of kfi_mr_key().
  *
- * Return: 0; -KFI_EINVAL flags, or nowhere to store the result; -KFI_ETOOSMALL
- *	@key_size is too small, and is the size now; as kfi_control().
+ * Return: 0; -KFI_EBADFLAGS a flag; -KFI_EINVAL nowhere to store the result;
+ *	-KFI_ETOOSMALL @key_size is too small, and is the size now; as
+ *	kfi_control().
  */
 static inline int kfi_mr_raw_attr(struct kfid_mr *mr, u64 *base_addr,
 				  u8 *raw_key, size_t *key_size, u64 flags)
@@ -302,7 +303,7 @@ static inline int kfi_mr_raw_attr(struct kfid_mr *mr, u64 *base_addr,
  * @key: where the key for operations is stored
  * @flags: 0
  *
- * Return: as kfi_control().
+ * Return: 0; -KFI_EBADFLAGS a flag; -KFI_EINVAL not a key; as kfi_control().
  */
 static inline int kfi_mr_map_raw(struct kfid_domain *domain, u64 base_addr,
 				 u8 *raw_key, size_t key_size, u64 *key,
@@ -342,7 +343,8 @@ static inline int kfi_mr_unmap_key(struct kfid_domain *domain, u64 key)
  * endpoint.
  *
  * Context: Process, may sleep.
- * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already.
+ * Return: 0; -KFI_EBADFLAGS another flag; -KFI_EINVAL another class, another
+ *	domain, a counter without a flag, or bound already.
  */
 static inline int kfi_mr_bind(struct kfid_mr *mr, struct kfid *bfid, u64 flags)
 {
@@ -363,8 +365,8 @@ static inline int kfi_mr_bind(struct kfid_mr *mr, struct kfid *bfid, u64 flags)
  * kfi_control() takes pages and scatterlists in the same way.
  *
  * Context: Process, may sleep.
- * Return: 0; -KFI_EINVAL flags, elements without a list, or with KFI_REFRESH an
- *	unknown type.
+ * Return: 0; -KFI_EBADFLAGS a flag; -KFI_EINVAL elements without a list, or with
+ *	KFI_REFRESH an unknown type.
  */
 static inline int kfi_mr_refresh(struct kfid_mr *mr, const struct kvec *iov,
 				 size_t count, u64 flags)

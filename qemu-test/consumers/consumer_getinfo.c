@@ -69,7 +69,7 @@ static void arguments(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ask(KFI_VERSION(1, 0), NULL, NULL, 0, NULL), 0);
 	KUNIT_EXPECT_EQ(test, ask(KFI_VERSION(1, 8), NULL, NULL, 0, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, ask(KFI_VERSION(2, 0), NULL, NULL, 0, NULL), -KFI_ENOSYS);
-	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, KFI_FENCE, NULL), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, KFI_FENCE, NULL), -KFI_EBADFLAGS);
 	KUNIT_EXPECT_EQ(test, ask(0, "127.0.0.1", "7471", KFI_SOURCE, NULL), 0);
 	KUNIT_EXPECT_EQ(test, ask(0, "127.0.0.1", "7471", KFI_NUMERICHOST, NULL), 0);
 	KUNIT_EXPECT_EQ(test, ask(0, "10.9.8.7", NULL, KFI_SOURCE, NULL), -KFI_ENODATA);
@@ -311,8 +311,47 @@ static void entries_refer_to_open_objects(struct kunit *test)
 	hints->fabric_attr->fabric = NULL;
 	hints->domain_attr->domain = (struct kfid_domain *)f.fabric;
 	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), -KFI_ENODATA);
-	kfi_freeinfo(hints);
 	KUNIT_EXPECT_EQ(test, kfi_close(&other->fid), 0);
+	kfi_freeinfo(hints);
+	fixture_close(test, &f);
+}
+
+/* Addresses in hints and entries that are not those of open objects. None is read. */
+static void other_addresses_match_nothing(struct kunit *test)
+{
+	struct kfi_info *hints = kfi_allocinfo();
+	struct kfid_ep *ep = NULL;
+	struct kfid_pep *pep = NULL;
+	struct fixture f, closed;
+	void *addrs[6];
+	int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, hints);
+	fixture_open(test, &f);
+	fixture_open(test, &closed);
+	addrs[0] = (void *)8;
+	addrs[1] = (void *)(1UL << 62);
+	addrs[2] = ERR_PTR(-KFI_EINVAL);
+	addrs[3] = f.info;
+	addrs[4] = closed.fabric;
+	addrs[5] = closed.domain;
+	fixture_close(test, &closed);
+	for (i = 0; i < ARRAY_SIZE(addrs); i++) {
+		hints->fabric_attr->fabric = addrs[i];
+		KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), -KFI_ENODATA);
+		hints->domain_attr->domain = addrs[i];
+		KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), -KFI_ENODATA);
+		hints->fabric_attr->fabric = NULL;
+		KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), -KFI_ENODATA);
+		hints->domain_attr->domain = NULL;
+		f.info->domain_attr->domain = addrs[i];
+		KUNIT_EXPECT_EQ(test, kfi_endpoint(f.domain, f.info, &ep, NULL), -KFI_EINVAL);
+		KUNIT_EXPECT_EQ(test, kfi_passive_ep(f.fabric, f.info, &pep, NULL), -KFI_EINVAL);
+	}
+	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, hints), 0);
+	KUNIT_EXPECT_NULL(test, ep);
+	KUNIT_EXPECT_NULL(test, pep);
+	kfi_freeinfo(hints);
 	fixture_close(test, &f);
 }
 
@@ -324,4 +363,5 @@ CONSUMER("getinfo",
 	 KUNIT_CASE(only_providers),
 	 KUNIT_CASE(a_copy_is_deep),
 	 KUNIT_CASE(fabrics_and_domains),
-	 KUNIT_CASE(entries_refer_to_open_objects));
+	 KUNIT_CASE(entries_refer_to_open_objects),
+	 KUNIT_CASE(other_addresses_match_nothing));

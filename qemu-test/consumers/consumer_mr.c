@@ -59,7 +59,7 @@ static void arguments_are_checked(struct kunit *test)
 	REFUSED(buf, 100, 0, 0, 0, -KFI_EINVAL);
 	REFUSED(buf, 100, KFI_SEND | KFI_MSG, 0, 0, -KFI_EINVAL);
 	REFUSED(buf, 100, KFI_SEND, 1, 0, -KFI_EINVAL);
-	REFUSED(buf, 100, KFI_SEND, 0, KFI_COMPLETION, -KFI_EINVAL);
+	REFUSED(buf, 100, KFI_SEND, 0, KFI_COMPLETION, -KFI_EBADFLAGS);
 	REFUSED(buf, 0, KFI_SEND, 0, 0, -KFI_EINVAL);
 	REFUSED(buf, SIZE_MAX, KFI_SEND, 0, 0, -KFI_EINVAL);
 	REFUSED(NULL, 8, KFI_SEND, 0, 0, -EFAULT);
@@ -244,11 +244,12 @@ static void a_region_is_bound_to_counters_and_an_endpoint(struct kunit *test)
 	cntr = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(f.domain, buf, 100, REMOTE, 0, 7, 0, &mr, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &cntr->fid, 0), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &cntr->fid, KFI_REMOTE_READ | KFI_SEND), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &cntr->fid, KFI_REMOTE_READ | KFI_SEND),
+			-KFI_EBADFLAGS);
 	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &cntr->fid, KFI_REMOTE_READ), 0);
 	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &cntr->fid, REMOTE), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &cntr->fid, KFI_REMOTE_WRITE), 0);
-	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &ends[0].ep->fid, KFI_SEND), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &ends[0].ep->fid, KFI_SEND), -KFI_EBADFLAGS);
 	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &ends[0].ep->fid, 0), 0);
 	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &ends[1].ep->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_mr_bind(mr, &ends[0].av->fid, 0), -KFI_EINVAL);
@@ -306,17 +307,20 @@ static void a_region_has_commands(struct kunit *test)
 	fixture_open(test, &f);
 	KUNIT_ASSERT_EQ(test, kfi_mr_reg(f.domain, buf, 100, REMOTE, 0, 7, 0, &mr, NULL), 0);
 	KUNIT_EXPECT_EQ(test, kfi_mr_refresh(mr, &iov, 1, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_mr_refresh(mr, &iov, 1, KFI_MORE), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_mr_refresh(mr, &iov, 1, KFI_MORE), -KFI_EBADFLAGS);
 	KUNIT_EXPECT_EQ(test, kfi_mr_refresh(mr, NULL, 1, 0), -KFI_EINVAL);
 	/* A key as bytes is the key. */
 	KUNIT_EXPECT_EQ(test, kfi_mr_raw_attr(mr, &base, raw, &len, 0), -KFI_ETOOSMALL);
 	KUNIT_EXPECT_EQ(test, len, sizeof(raw));
-	KUNIT_EXPECT_EQ(test, kfi_mr_raw_attr(mr, &base, raw, &len, KFI_MORE), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_mr_raw_attr(mr, &base, raw, &len, KFI_MORE),
+			-KFI_EBADFLAGS);
 	KUNIT_EXPECT_EQ(test, kfi_mr_raw_attr(mr, NULL, raw, &len, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_mr_raw_attr(mr, &base, NULL, &len, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_mr_raw_attr(mr, &base, raw, &len, 0), 0);
 	KUNIT_EXPECT_EQ(test, base, 0);
 	KUNIT_EXPECT_EQ(test, kfi_mr_map_raw(f.domain, base, raw, len - 1, &key, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_mr_map_raw(f.domain, base, raw, len, &key, KFI_MORE),
+			-KFI_EBADFLAGS);
 	KUNIT_EXPECT_EQ(test, kfi_mr_map_raw(f.domain, base, raw, len, &key, 0), 0);
 	KUNIT_EXPECT_EQ(test, key, 7);
 	KUNIT_EXPECT_EQ(test, kfi_mr_unmap_key(f.domain, key), 0);

@@ -22,6 +22,7 @@ use super::{
     cq,
     ep,
     info::text,
+    listed::Listed,
     mr,
     object::{
         bound_fid_ops,
@@ -69,6 +70,7 @@ use crate::{
 pub(super) struct OpenDomain {
     pub(super) domain: Arc<Domain>,
     pub(super) opener: Opener,
+    _listed: Listed,
 }
 
 impl Inner for OpenDomain {
@@ -141,17 +143,25 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     let make = || {
+        // CAST: A usize has 64 bits.
+        let fabric_addr = fabric.addr() as u64;
         // SAFETY: By the interface, the arguments are valid, and `fabric` is an open fabric of this
         // module, whose table has this function.
         let (fabric, (name, mode)) = unsafe { (inner(fabric), attributes(info)?) };
         let slot = Slot::<kfid_domain>::new(&fabric.opener)?;
-        let link = net::find(fabric.fabric.netns(), &name)?.open()?;
+        let netns = fabric.fabric.netns();
+        let link = net::find(netns, &name)?.open()?;
+        let listed = Listed::domain(slot.addr(), fabric_addr, netns, name)?;
         let opener = fabric.opener.clone();
         let ident = opener.ident(slot.addr(), context);
         let domain = Domain::open(&fabric.fabric, link, mode, ident)?;
         Ok(slot.fill(
             context,
-            OpenDomain { domain, opener },
+            OpenDomain {
+                domain,
+                opener,
+                _listed: listed,
+            },
             |head: &mut kfid_domain| {
                 head.ops = ptr::from_ref(&OPS).cast_mut();
                 head.mr = ptr::from_ref(&mr::OPS).cast_mut();

@@ -253,7 +253,7 @@ pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contex
     // What matches no entry is not valid.
     let not_valid = |error| if error == ENODATA { EINVAL } else { error };
     // SAFETY: By the requirement above.
-    let entry = unsafe { hints(info) }.map_err(not_valid)?;
+    let (entry, _) = unsafe { hints(info) }.map_err(not_valid)?;
     let (info, more) = &*entry;
     let ep_type = EpType::try_from(info.ep.ep_type).map_err(to_error)?;
     let contexts = Contexts {

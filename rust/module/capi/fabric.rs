@@ -12,6 +12,7 @@ use kernel::{
 use super::{
     domain,
     eq,
+    listed::Listed,
     object::{
         fid_ops,
         impl_head,
@@ -59,6 +60,7 @@ impl Drop for ModuleUse {
 pub(super) struct OpenFabric {
     pub(super) fabric: Arc<Fabric>,
     pub(super) opener: Opener,
+    _listed: Listed,
     _module: ModuleUse,
 }
 
@@ -98,10 +100,12 @@ pub(super) unsafe fn open(
     }
     let opener = Opener::current()?;
     let slot = Slot::<kfid_fabric>::new(&opener)?;
-    let fabric = Fabric::open(NetNsId::current()?, opener.ident(slot.addr(), context))?;
+    let netns = NetNsId::current()?;
+    let listed = Listed::fabric(slot.addr(), netns)?;
     let inner = OpenFabric {
-        fabric,
+        fabric: Fabric::open(netns, opener.ident(slot.addr(), context))?,
         opener,
+        _listed: listed,
         _module: ModuleUse::new(),
     };
     Ok(slot.fill(context, inner, |head| {

@@ -9,8 +9,7 @@ use core::ptr;
 
 use kernel::{
     prelude::*,
-    str::CStr,
-    sync::Arc, //
+    str::CStr, //
 };
 
 use kfi_core::{
@@ -39,24 +38,16 @@ use kfi_core::{
 };
 
 use super::{
-    object::{
-        of_class,
-        Head, //
-    },
+    listed::OpenObjects,
     raw::{
         self,
         kfabric_capi_connreq,
         kfi_info,
         kfi_rx_attr,
-        kfi_tx_attr,
-        kfid_domain,
-        kfid_fabric, //
+        kfi_tx_attr, //
     }, //
 };
-use crate::{
-    net::NetNsId,
-    shim::errno::to_error, //
-};
+use crate::shim::errno::to_error;
 
 /// Bytes of a `struct sockaddr_in`.
 pub(super) const SOCKADDR_IN_LEN: usize = 16;
@@ -431,83 +422,19 @@ pub(super) fn rx_hint(rx: &kfi_rx_attr) -> RxAttr {
     }
 }
 
-/// The open fabric and the open domain of hints; null if the hints have none. The pointers are
-/// copied to entries and not dereferenced: the consumer keeps the objects open.
-pub(super) struct OpenObjects {
-    fabric: *mut kfid_fabric,
-    domain: *mut kfid_domain,
-    /// The network namespace of these objects; `None` without any: that of the caller counts.
-    pub(super) netns: Option<NetNsId>,
-}
-
-impl OpenObjects {
-    /// No object.
-    pub(super) const NONE: Self = Self {
-        fabric: ptr::null_mut(),
-        domain: ptr::null_mut(),
-        netns: None,
-    };
-
-    /// Reads the open objects of `hints`. Fails with `ENODATA` if one is not of this provider, or if
-    /// the domain is not of the fabric. Does not sleep.
-    ///
-    /// # Safety
-    ///
-    /// `hints` is null, or hints by the interface.
-    pub(super) unsafe fn of(hints: *const kfi_info) -> Result<Self> {
-        let mut found = Self::NONE;
-        // SAFETY: By the requirement above, attributes that are not null are valid.
-        unsafe {
-            if let Some(hints) = hints.as_ref() {
-                if let Some(attr) = hints.fabric_attr.as_ref() {
-                    found.fabric = attr.fabric;
-                }
-                if let Some(attr) = hints.domain_attr.as_ref() {
-                    found.domain = attr.domain;
-                }
-            }
-        }
-        // SAFETY: By the requirement above, null or open objects of any provider.
-        let (fabric, domain) = unsafe { (open_object(found.fabric)?, open_object(found.domain)?) };
-        let mut fabric = fabric.map(|open| &open.fabric);
-        if let Some(open) = domain {
-            let own = open.domain.fabric();
-            if fabric.is_some_and(|fabric| !Arc::ptr_eq(fabric, own)) {
-                return Err(ENODATA);
-            }
-            fabric = Some(own);
-        }
-        found.netns = fabric.map(|fabric| fabric.netns());
-        Ok(found)
-    }
-}
-
-/// The value behind an open object of hints; `None` for null. Fails with `ENODATA` if it is not of
-/// this provider.
-///
-/// # Safety
-///
-/// `object` is null, or an object of any provider, which is not closed during `'a`.
-unsafe fn open_object<'a, H: Head>(object: *mut H) -> Result<Option<&'a H::Inner>> {
-    if object.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: By the requirement above.
-    let open = unsafe { of_class::<H>(object.cast()) };
-    open.map(Some).map_err(|_| ENODATA)
-}
-
-/// Reads hints. They are large, so they are allocated and not on the stack. Fails with `ENODATA` if
-/// they match no entry of this provider; `ENOMEM`. Sleeps.
+/// Reads hints and the open objects that they name. They are large, so they are allocated and not on
+/// the stack. Fails with `ENODATA` if they match no entry of this provider; `ENOMEM`. Sleeps.
 ///
 /// # Safety
 ///
 /// `hints` is null, or hints by the interface.
-pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelAttr)>> {
+pub(super) unsafe fn hints(
+    hints: *const kfi_info,
+) -> Result<(KBox<(Info, KernelAttr)>, OpenObjects)> {
     let mut read = KBox::new((Info::ANY, KernelAttr::default()), GFP_KERNEL)?;
     let (info, more) = &mut *read;
     if hints.is_null() {
-        return Ok(read);
+        return Ok((read, OpenObjects::NONE));
     }
     // SAFETY: By the requirement above, attributes that are not null are valid and do not change.
     let (hints, tx, rx, ep, domain, fabric) = unsafe {
@@ -521,6 +448,8 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
             hints.fabric_attr.as_ref(),
         )
     };
+    // SAFETY: By the requirement above.
+    let objects = unsafe { OpenObjects::of(hints) }?;
     info.caps = hints.caps;
     info.mode = hints.mode;
     info.addr_format = hints.addr_format;
@@ -559,10 +488,8 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
     }
     if let Some(domain) = domain {
         let mut name = name(domain.name)?;
-        // SAFETY: By the requirement above, null or an open domain of any provider.
-        if let Some(open) = unsafe { open_object(domain.domain) }? {
-            let link = Name::new(open.domain.link().name().as_bytes());
-            let link = link.map_err(to_error)?;
+        if let Some(link) = objects.link {
+            let link = Name::new(link.as_bytes()).map_err(to_error)?;
             if !name.is_empty() && name != link {
                 return Err(ENODATA);
             }
@@ -596,8 +523,6 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
         more.domain_tclass = domain.tclass;
     }
     if let Some(fabric) = fabric {
-        // SAFETY: By the requirement above, null or an open fabric of any provider.
-        unsafe { open_object(fabric.fabric) }?;
         info.fabric = FabricAttr {
             name: name(fabric.name)?,
             prov_name: name(fabric.prov_name)?,
@@ -605,7 +530,7 @@ pub(super) unsafe fn hints(hints: *const kfi_info) -> Result<KBox<(Info, KernelA
             api_version: fabric.api_version,
         };
     }
-    Ok(read)
+    Ok((read, objects))
 }
 
 /// A name of hints; see [`text`]. Fails with `ENODATA` if no entry can have it. The text is that of

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`provider`] | exported functions: registration, kfi_getinfo(), kfi_fabric() |
 //! | [`info`] | entries and hints of kfi_getinfo() |
+//! | [`listed`] | open fabrics and domains, and those that hints name |
 //! | [`object`] | what all objects have: memory, classes, closing |
 //! | [`opened`] | what is open of a fabric, told when it cannot be closed |
 //! | [`fabric`] | operations of fabrics |
@@ -63,6 +64,7 @@ mod ep;
 mod eq;
 mod fabric;
 mod info;
+mod listed;
 mod mr;
 mod msg;
 mod object;

@@ -92,6 +92,14 @@ impl_head! {
     }
 }
 
+/// Checks flags. Fails with `KFI_EBADFLAGS` for others than `allowed`.
+fn only(flags: u64, allowed: u64) -> Result {
+    match flags & !allowed {
+        0 => Ok(()),
+        _ => Err(to_error(Errno::KFI_EBADFLAGS)),
+    }
+}
+
 /// Arguments of a registration besides its memory.
 struct RegArgs {
     access: u64,
@@ -114,7 +122,8 @@ unsafe fn reg(
 ) -> c_int {
     let make = || {
         let access = Access::from_bits(args.access).map_err(to_error)?;
-        if access.is_empty() || args.offset != 0 || args.flags & !KFI_RMA_EVENT != 0 {
+        only(args.flags, KFI_RMA_EVENT)?;
+        if access.is_empty() || args.offset != 0 {
             return Err(EINVAL);
         }
         let local = local?;
@@ -290,17 +299,16 @@ unsafe fn bind_to(mr: &Mr, to: *mut kfid, flags: u64) -> Result {
     // SAFETY: By the requirement above.
     match u32::try_from(unsafe { (*to).fclass })? {
         raw::KFI_CLASS_CNTR => {
-            let flags = CntrBind::from_bits(flags).map_err(to_error)?;
             let remote = CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE;
-            if !flags.without(remote).is_empty() {
-                return Err(EINVAL);
-            }
+            only(flags, remote.bits())?;
+            let flags = CntrBind::from_bits(flags).map_err(to_error)?;
             // SAFETY: By the requirement above.
             let cntr = &unsafe { of_class::<kfid_cntr>(to) }?.cntr;
             let read = flags.contains(CntrBind::REMOTE_READ);
             mr.bind_cntr(cntr, read, flags.contains(CntrBind::REMOTE_WRITE))
         }
-        raw::KFI_CLASS_EP | raw::KFI_CLASS_TX_CTX | raw::KFI_CLASS_RX_CTX if flags == 0 => {
+        raw::KFI_CLASS_EP | raw::KFI_CLASS_TX_CTX | raw::KFI_CLASS_RX_CTX => {
+            only(flags, 0)?;
             // SAFETY: By the requirement above.
             mr.bind_ep(&unsafe { of_class::<kfid_ep>(to) }?.endpoint)
         }
@@ -329,9 +337,7 @@ unsafe extern "C" fn bind(fid: *mut kfid, to: *mut kfid, flags: u64) -> c_int {
 unsafe fn refresh(arg: *const kfi_mr_modify) -> Result {
     // SAFETY: By the requirement above, here and below.
     let arg = unsafe { arg.as_ref() }.ok_or(EINVAL)?;
-    if arg.flags != 0 {
-        return Err(EINVAL);
-    }
+    only(arg.flags, 0)?;
     // SAFETY: As above.
     unsafe { local_of(&arg.attr) }?;
     Ok(())
@@ -345,7 +351,8 @@ unsafe fn refresh(arg: *const kfi_mr_modify) -> Result {
 unsafe fn raw_attr(mr: &Mr, arg: *const kfi_mr_raw_attr) -> Result {
     // SAFETY: By the requirement above, here and below.
     let arg = unsafe { arg.as_ref() }.ok_or(EINVAL)?;
-    if arg.flags != 0 || arg.base_addr.is_null() || arg.key_size.is_null() {
+    only(arg.flags, 0)?;
+    if arg.base_addr.is_null() || arg.key_size.is_null() {
         return Err(EINVAL);
     }
     let key = mr.key().to_ne_bytes();
@@ -395,7 +402,8 @@ unsafe fn map_raw(arg: *const kfi_mr_map_raw) -> Result {
     // SAFETY: By the requirement above, here and below.
     let arg = unsafe { arg.as_ref() }.ok_or(EINVAL)?;
     let mut key = [0; size_of::<u64>()];
-    if arg.flags != 0 || arg.raw_key.is_null() || arg.key.is_null() || arg.key_size != key.len() {
+    only(arg.flags, 0)?;
+    if arg.raw_key.is_null() || arg.key.is_null() || arg.key_size != key.len() {
         return Err(EINVAL);
     }
     // SAFETY: As above; the key has this size.

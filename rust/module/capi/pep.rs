@@ -44,9 +44,9 @@ use super::{
     code,
     info::{
         hints,
-        Entries,
-        OpenObjects, //
+        Entries, //
     },
+    listed::OpenObjects,
     object::{
         bound_fid_ops,
         impl_head,
@@ -310,7 +310,7 @@ pub(super) unsafe extern "C" fn open(
         }
         let not_valid = |error| if error == ENODATA { EINVAL } else { error };
         // SAFETY: By the interface, `fabric` is an open fabric of this module, and `info` an entry.
-        let (fabric, entry) = unsafe { (inner(fabric), hints(info).map_err(not_valid)?) };
+        let (fabric, (entry, _)) = unsafe { (inner(fabric), hints(info).map_err(not_valid)?) };
         let (info, _) = &*entry;
         if info.ep.ep_type != u32::from(EpType::Msg) {
             return Err(EINVAL);

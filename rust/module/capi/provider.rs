@@ -22,6 +22,7 @@ use kernel::{
 };
 
 use kfi_core::{
+    errno::Errno,
     flags::KFI_SOURCE,
     info::{
         Name,
@@ -37,9 +38,9 @@ use super::{
         bytes,
         hints as read_hints,
         text,
-        Entries,
-        OpenObjects, //
+        Entries, //
     },
+    listed,
     object::store,
     pep,
     raw::{
@@ -55,7 +56,8 @@ use crate::{
     registry::{
         self,
         providers::Providers, //
-    }, //
+    },
+    shim::errno::to_error, //
 };
 
 /// Flags of kfi_getinfo(). No names are looked up but those of links, which the second one
@@ -114,6 +116,7 @@ impl Registration {
         unsafe {
             PROVIDERS.init();
             pep::init();
+            listed::init();
         }
         let own = Arc::new(Backend::Own, GFP_KERNEL)?;
         let name = Name::new(registry::NAME).map_err(|_| EINVAL)?;
@@ -129,6 +132,7 @@ impl Drop for Registration {
         let all = core::mem::replace(&mut *PROVIDERS.lock(), Providers::new());
         drop(all);
         pep::exit();
+        listed::exit();
     }
 }
 
@@ -162,10 +166,8 @@ unsafe fn own_getinfo(query: &Query, entries: &mut Entries) -> Result {
         return Err(ENODATA);
     }
     // SAFETY: By the requirement above.
-    let hints = unsafe { read_hints(query.hints) }?;
+    let (hints, objects) = unsafe { read_hints(query.hints) }?;
     let (info, more) = &*hints;
-    // SAFETY: By the requirement above.
-    let objects = unsafe { OpenObjects::of(query.hints) }?;
     let netns = objects.netns.map_or_else(NetNsId::current, Ok)?;
     let mut found = Entries::new();
     registry::getinfo(netns, &request, info, |entry| {
@@ -248,7 +250,7 @@ unsafe fn getinfo(query: &Query) -> Result<*mut kfi_info> {
         return Err(ENOSYS);
     }
     if query.flags & !FLAGS != 0 {
-        return Err(EINVAL);
+        return Err(to_error(Errno::KFI_EBADFLAGS));
     }
     // SAFETY: By the requirement above.
     let wanted = unsafe { wanted(query.hints) }?;
