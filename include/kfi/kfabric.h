@@ -549,9 +549,10 @@ static inline int kfi_close(struct kfid *fid)
  * - KFI_GETWAIT: counters, queues and wait sets; the address of a wait queue.
  *   -KFI_EINVAL: the object has KFI_WAIT_NONE.
  * - KFI_GETOPSFLAG, KFI_SETOPSFLAG: the default flags of counters, endpoints and
- *   contexts.  For the last two the argument has KFI_TRANSMIT or KFI_RECV beside
- *   the flags of that side.  -KFI_EINVAL: neither or both, or a flag that an
- *   operation of that side cannot have.
+ *   contexts.  For the last two the argument has KFI_TRANSMIT or KFI_RECV; with
+ *   KFI_SETOPSFLAG beside the flags of that side, while KFI_GETOPSFLAG stores
+ *   these flags alone, as operations take them.  -KFI_EINVAL: neither or both, or
+ *   a flag that an operation of that side cannot have.
  * - KFI_ENABLE: kfi_enable(), kfi_mr_enable().  KFI_ALIAS: kfi_alias().
  * - KFI_BACKLOG: kfi_listen().
  * - KFI_QUEUE_WORK, KFI_CANCEL_WORK, KFI_FLUSH_WORK: domains; struct

@@ -103,7 +103,8 @@ struct kfi_cq_tagged_entry {
  * @prov_errno: the provider's number, see kfi_cq_strerror()
  * @err_data: data of the provider's; in: buffer for it
  * @err_data_size: bytes of @err_data; in: room in the buffer, or 0: @err_data
- *	points to the provider's memory until the next read
+ *	points to the provider's memory until the next read.  kfabric.ko has no
+ *	data: 0, and @err_data is NULL, or the buffer if there is one
  */
 struct kfi_cq_err_entry {
 	void	*op_context;

@@ -255,7 +255,8 @@ static inline ssize_t kfi_cancel(struct kfid *fid, void *context)
  * @optval: the value
  * @optlen: bytes of the value
  *
- * Return: 0; -KFI_ENOPROTOOPT there is no such option; -KFI_EINVAL.
+ * Return: 0; -KFI_ENOPROTOOPT there is no such option; -KFI_ETOOSMALL @optlen is
+ *	less than the bytes of its type; -KFI_EINVAL.
  */
 static inline int kfi_setopt(struct kfid *fid, int level, int optname,
 			     const void *optval, size_t optlen)
@@ -273,7 +274,8 @@ static inline int kfi_setopt(struct kfid *fid, int level, int optname,
  * @optval: where the value is stored
  * @optlen: in: room in @optval, bytes; out: bytes of the value
  *
- * Return: 0; -KFI_ENOPROTOOPT there is no such option; -KFI_ETOOSMALL.
+ * Return: 0; -KFI_ENOPROTOOPT there is no such option; -KFI_EINVAL a pointer is
+ *	NULL; -KFI_ETOOSMALL.
  */
 static inline int kfi_getopt(struct kfid *fid, int level, int optname,
 			     void *optval, size_t *optlen)

@@ -185,9 +185,14 @@ static inline int kfi_eq_open(struct kfid_fabric *fabric,
  *
  * Context: Process, may sleep; so it is no condition of wait_event(), but of
  *	wait_woken().
- * Return: bytes of the data; -KFI_EAGAIN no event; -KFI_EAVAIL an error event
- *	must be read first; -KFI_ETOOSMALL they do not fit, the event stays;
- *	-KFI_EOVERRUN events were lost (told once).
+ * The private data of a connection, behind struct kfi_eq_cm_entry, are cut to
+ * the room in @buf.  They are padded with zeros to the length that the protocol
+ * has for them: 56 bytes with KFI_CONNREQ, 196 with KFI_CONNECTED at the end that
+ * asked.
+ *
+ * Return: bytes of the data in @buf; -KFI_EAGAIN no event; -KFI_EAVAIL an error
+ *	event must be read first; -KFI_ETOOSMALL other data do not fit, the event
+ *	stays; -KFI_EOVERRUN events were lost (told once).
  */
 static inline ssize_t kfi_eq_read(struct kfid_eq *eq, u32 *event, void *buf,
 				  size_t len, u64 flags)

@@ -163,7 +163,10 @@ static void options_are_kept(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, level, least, &value, &len), -KFI_ETOOSMALL);
 	KUNIT_EXPECT_EQ(test, len, sizeof(value));
 	KUNIT_EXPECT_EQ(test, value, 100);
-	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, &value, 4), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, &value, 4), -KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, &value, 0), -KFI_ETOOSMALL);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, &value, 9), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, NULL, 8), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_setopt(fid, level, least, &value, 8), 0);
 	value = 0;
 	KUNIT_EXPECT_EQ(test, kfi_getopt(fid, level, least, &value, &len), 0);
@@ -177,14 +180,13 @@ static void options_are_kept(struct kunit *test)
 	pair_close(test, &f, ends);
 }
 
-/* The default flags of a side of an endpoint. */
+/* The default flags of a side of an endpoint, without the side. */
 static u64 op_flags(struct kunit *test, struct kfid_ep *ep, u64 side)
 {
 	u64 flags = side;
 
 	KUNIT_EXPECT_EQ(test, kfi_control(&ep->fid, KFI_GETOPSFLAG, &flags), 0);
-	KUNIT_EXPECT_EQ(test, flags & (KFI_TRANSMIT | KFI_RECV), side);
-	return flags & ~(KFI_TRANSMIT | KFI_RECV);
+	return flags;
 }
 
 static int set_op_flags(struct kfid_ep *ep, u64 flags)
@@ -199,10 +201,13 @@ static void aliases_have_flags_of_their_own(struct kunit *test)
 	struct fixture f;
 	struct end ends[2];
 	u64 both = KFI_TRANSMIT | KFI_RECV;
+	struct kfi_msg msg = { .addr = KFI_ADDR_UNSPEC };
 
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	ep = ends[0].ep;
 	KUNIT_EXPECT_EQ(test, op_flags(test, ep, KFI_TRANSMIT), KFI_COMPLETION);
+	/* They are flags of operations. */
+	KUNIT_EXPECT_EQ(test, kfi_recvmsg(ep, &msg, op_flags(test, ep, KFI_RECV)), 0);
 	KUNIT_EXPECT_EQ(test, set_op_flags(ep, KFI_TRANSMIT | KFI_INJECT_COMPLETE), 0);
 	KUNIT_EXPECT_EQ(test, set_op_flags(ep, KFI_RECV | KFI_INJECT), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, set_op_flags(ep, KFI_COMPLETION), -KFI_EINVAL);

@@ -40,6 +40,51 @@ static void requests_are_rejected(struct kunit *test)
 	world_close(test, &w);
 }
 
+/* Private data are cut to the room that there is for them. */
+static void private_data_have_the_room_of_the_reader(struct kunit *test)
+{
+	static const char asked[24] = "twenty-three characters", answered[40] = "an answer";
+	const size_t room = sizeof(asked);
+	struct event event;
+	struct kfid_eq *eq;
+	struct end server;
+	struct world w;
+	u32 number;
+
+	world_open(test, &w);
+	eq = eq_open(test, &w);
+	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, asked, sizeof(asked)), 0);
+	memset(&event, 'x', sizeof(event));
+	/* Not even for the rest of the event. */
+	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.eq, &number, &event.head, sizeof(event.head) - 1,
+					   LONG, 0), -KFI_ETOOSMALL);
+	KUNIT_ASSERT_EQ(test, kfi_eq_read(w.eq, &number, &event.head, sizeof(event.head),
+					  KFI_PEEK), sizeof(event.head));
+	KUNIT_EXPECT_EQ(test, event.data[0], 'x');
+	KUNIT_ASSERT_EQ(test, kfi_eq_read(w.eq, &number, &event.head, sizeof(event.head) + room,
+					  0), sizeof(event.head) + room);
+	KUNIT_EXPECT_EQ(test, number, KFI_CONNREQ);
+	KUNIT_EXPECT_PTR_EQ(test, event.head.fid, &w.pep->fid);
+	KUNIT_EXPECT_MEMEQ(test, event.data, asked, room);
+	KUNIT_EXPECT_EQ(test, event.data[room], 'x');
+	KUNIT_ASSERT_NOT_NULL(test, event.head.info);
+	connected_open(test, &w, event.head.info, &server, eq);
+	kfi_freeinfo(event.head.info);
+	KUNIT_ASSERT_EQ(test, kfi_accept(server.ep, answered, sizeof(answered)), 0);
+	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head,
+					   sizeof(event.head) + 9, LONG, 0),
+			sizeof(event.head) + 9);
+	KUNIT_EXPECT_EQ(test, number, KFI_CONNECTED);
+	KUNIT_EXPECT_MEMEQ(test, event.data, "an answer", 9);
+	KUNIT_EXPECT_EQ(test, event.data[9], asked[9]);
+	KUNIT_ASSERT_EQ(test, kfi_eq_sread(eq, &number, &event.head, sizeof(event.head), LONG, 0),
+			sizeof(event.head));
+	KUNIT_EXPECT_EQ(test, number, KFI_CONNECTED);
+	end_close(test, &server);
+	KUNIT_EXPECT_EQ(test, kfi_close(&eq->fid), 0);
+	world_close(test, &w);
+}
+
 /* An event that is only looked at has no entry, and stays. */
 static void a_request_can_be_peeked_at(struct kunit *test)
 {
@@ -352,6 +397,7 @@ static void a_handle_outlives_its_endpoint(struct kunit *test)
 CONSUMER("requests for connections",
 	 KUNIT_CASE(requests_are_rejected),
 	 KUNIT_CASE(a_request_can_be_peeked_at),
+	 KUNIT_CASE(private_data_have_the_room_of_the_reader),
 	 KUNIT_CASE(a_close_removes_requests),
 	 KUNIT_CASE(a_backlog_limits_requests),
 	 KUNIT_CASE(requests_leave_room_for_other_events),

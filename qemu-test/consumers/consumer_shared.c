@@ -35,10 +35,12 @@ static void attributes_are_checked(struct kunit *test)
 	rx.total_buffered_recv = SIZE_MAX;
 	KUNIT_EXPECT_EQ(test, kfi_srx_context(f.domain, &rx, &srx, NULL), -KFI_EINVAL);
 	rx.total_buffered_recv = 0;
+	rx.mode = KFI_CONTEXT;
 	KUNIT_EXPECT_NULL(test, srx);
 	KUNIT_ASSERT_EQ(test, kfi_srx_context(f.domain, &rx, &srx, &f), 0);
 	/* What the context has. */
 	KUNIT_EXPECT_EQ(test, rx.size, 7);
+	KUNIT_EXPECT_EQ(test, rx.mode, 0);
 	KUNIT_EXPECT_EQ(test, rx.caps, KFI_MSG | KFI_RECV);
 	KUNIT_EXPECT_EQ(test, rx.op_flags, KFI_COMPLETION);
 	KUNIT_EXPECT_NE(test, rx.iov_limit, 0);
@@ -55,9 +57,11 @@ static void attributes_are_checked(struct kunit *test)
 	tx.tclass = 1;
 	KUNIT_EXPECT_EQ(test, kfi_stx_context(f.domain, &tx, &stx, NULL), -KFI_EINVAL);
 	tx.tclass = KFI_TC_LOW_LATENCY;
+	tx.mode = KFI_CONTEXT;
 	KUNIT_EXPECT_NULL(test, stx);
 	KUNIT_ASSERT_EQ(test, kfi_stx_context(f.domain, &tx, &stx, &f), 0);
 	KUNIT_EXPECT_NE(test, tx.size, 0);
+	KUNIT_EXPECT_EQ(test, tx.mode, 0);
 	KUNIT_EXPECT_NE(test, tx.inject_size, 0);
 	KUNIT_EXPECT_EQ(test, tx.tclass, KFI_TC_BEST_EFFORT);
 	KUNIT_EXPECT_EQ(test, tx.caps & (KFI_MSG | KFI_SEND | KFI_RECV), KFI_MSG | KFI_SEND);
@@ -123,7 +127,7 @@ static void other_operations_fail(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_control(&srx->fid, KFI_SETOPSFLAG, &flags), 0);
 	flags = KFI_RECV;
 	KUNIT_EXPECT_EQ(test, kfi_control(&srx->fid, KFI_GETOPSFLAG, &flags), 0);
-	KUNIT_EXPECT_EQ(test, flags, KFI_RECV | KFI_MULTI_RECV);
+	KUNIT_EXPECT_EQ(test, flags, KFI_MULTI_RECV);
 	KUNIT_ASSERT_EQ(test, kfi_ep_alias(srx, &alias, KFI_RECV), 0);
 	KUNIT_EXPECT_EQ(test, kfi_close(&srx->fid), -KFI_EBUSY);
 	CLOSE(test, &alias->fid, &cq->fid, &srx->fid);

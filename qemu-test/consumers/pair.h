@@ -202,10 +202,15 @@ static inline struct kfi_cq_err_entry failed(struct kunit *test, struct end *end
 					     int err)
 {
 	struct kfi_cq_tagged_entry none;
-	struct kfi_cq_err_entry entry = {};
+	struct kfi_cq_err_entry entry;
 
 	KUNIT_ASSERT_EQ(test, kfi_cq_sread(end->cq, &none, 1, NULL, LONG), -KFI_EAVAIL);
+	/* Every member is written. */
+	memset(&entry, 0xff, sizeof(entry));
+	entry.err_data_size = 0;
 	KUNIT_ASSERT_EQ(test, kfi_cq_readerr(end->cq, &entry, 0), 1);
+	KUNIT_EXPECT_NULL(test, entry.err_data);
+	KUNIT_EXPECT_EQ(test, entry.err_data_size, 0);
 	KUNIT_EXPECT_PTR_EQ(test, entry.op_context, context);
 	KUNIT_EXPECT_EQ(test, entry.err, err);
 	return entry;

@@ -353,7 +353,10 @@ unsafe extern "C" fn readerr(cq: *mut kfid_cq, buf: *mut kfi_cq_err_entry, flags
             // CAST: Numbers of errors are small.
             to.err = error.err as c_int;
             to.prov_errno = error.prov_errno as c_int;
-            // There are no data of the provider's; the consumer keeps its buffer.
+            // There are no data of the provider's. A consumer with a buffer for them keeps it.
+            if to.err_data_size == 0 {
+                to.err_data = ptr::null_mut();
+            }
             to.err_data_size = 0;
             Ok(())
         },

@@ -224,7 +224,8 @@ fn peek(flags: u64) -> Result<bool> {
     }
 }
 
-/// The data of an event as the consumer gets them: at most two parts. Sleeps.
+/// The data of an event as the consumer gets them: what it gets whole, and the private data of a
+/// connection. Sleeps.
 fn parts<'a>(
     read: &EventRead<'a>,
     head: &'a mut [u8; size_of::<kfi_eq_cm_entry>()],
@@ -302,16 +303,18 @@ unsafe fn take(
         eq.sread(is_peek, deadline(timeout), |read| {
             let mut head = [0; size_of::<kfi_eq_cm_entry>()];
             let (head, rest) = parts(&read, &mut head)?;
-            whole = head.len().wrapping_add(rest.len());
-            if whole > len {
+            let Some(room) = len.checked_sub(head.len()) else {
                 return Err(to_error(Errno::KFI_ETOOSMALL));
-            }
+            };
+            // Private data are limited to the space that there is.
+            let rest = rest.get(..room).unwrap_or(rest);
+            whole = head.len().wrapping_add(rest.len());
             let info = match is_peek {
                 true => ptr::null_mut(),
                 false => info_of(eq, &read)?,
             };
             let to: *mut u8 = buf.cast();
-            // SAFETY: By the requirements above; both parts fit.
+            // SAFETY: By the requirements above; both parts have room.
             unsafe {
                 *event = read.event;
                 ptr::copy_nonoverlapping(head.as_ptr(), to, head.len());

@@ -218,10 +218,11 @@ impl Drop for Entries {
     }
 }
 
-/// Stores attributes of a transmit side, and its traffic class, for the consumer.
+/// Stores attributes of a transmit side, and its traffic class, for the consumer: all members.
 pub(super) fn put_tx(to: &mut kfi_tx_attr, tx: &TxAttr, tclass: u32) {
     // CASTS: A usize has 64 bits. Sizes are at most those of the interface.
     to.caps = tx.caps;
+    to.mode = 0;
     to.op_flags = tx.op_flags;
     to.msg_order = tx.msg_order;
     to.comp_order = tx.comp_order;
@@ -232,10 +233,11 @@ pub(super) fn put_tx(to: &mut kfi_tx_attr, tx: &TxAttr, tclass: u32) {
     to.tclass = tclass;
 }
 
-/// Stores attributes of a receive side for the consumer.
+/// Stores attributes of a receive side for the consumer: all members.
 pub(super) fn put_rx(to: &mut kfi_rx_attr, rx: &RxAttr) {
     // CASTS: As above.
     to.caps = rx.caps;
+    to.mode = 0;
     to.op_flags = rx.op_flags;
     to.msg_order = rx.msg_order;
     to.comp_order = rx.comp_order;

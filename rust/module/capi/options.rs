@@ -147,14 +147,17 @@ unsafe fn put_option(value: u64, to: *mut c_void, len: *mut usize) -> Result {
 }
 
 /// The value of an option that a consumer sets: a `size_t`. Fails with `EINVAL` for a null pointer
-/// or another length.
+/// or a larger length; `KFI_ETOOSMALL`.
 ///
 /// # Safety
 ///
 /// `value` is null, or points to `len` bytes.
 unsafe fn given_option(value: *const c_void, len: usize) -> Result<u64> {
-    if value.is_null() || len != size_of::<usize>() {
+    if value.is_null() || len > size_of::<usize>() {
         return Err(EINVAL);
+    }
+    if len < size_of::<usize>() {
+        return Err(to_error(Errno::KFI_ETOOSMALL));
     }
     // CAST: A usize has 64 bits.
     // SAFETY: By the requirement above.
@@ -225,8 +228,8 @@ pub(super) fn side_of(flags: u64) -> Result<(Side, u64)> {
     }
 }
 
-/// kfi_control() with KFI_GETOPSFLAG. Fails with `EINVAL` for a null pointer, or flags that name
-/// neither side or both.
+/// kfi_control() with KFI_GETOPSFLAG: stores the default flags, without the side. Fails with `EINVAL`
+/// for a null pointer, or flags that name neither side or both.
 ///
 /// # Safety
 ///
@@ -235,7 +238,7 @@ pub(super) unsafe fn get_op_flags(object: &impl HasOpFlags, flags: *mut u64) -> 
     // SAFETY: By the requirement above.
     let flags = unsafe { flags.as_mut() }.ok_or(EINVAL)?;
     let (side, _) = side_of(*flags)?;
-    *flags = *flags & SIDES | object.op_flags(side).bits();
+    *flags = object.op_flags(side).bits();
     Ok(())
 }
 

@@ -247,7 +247,6 @@ unsafe extern "C" fn tx_ctx(
         let (endpoint, made) = open.sep.tx_context(index, &hint, ident)?;
         // SAFETY: By the interface, `attr` is null or can be written.
         if let Some(attr) = unsafe { attr.as_mut() } {
-            attr.mode = 0;
             // All traffic has this class.
             put_tx(attr, &made, raw::KFI_TC_BEST_EFFORT);
         }
@@ -282,7 +281,6 @@ unsafe extern "C" fn rx_ctx(
         let (endpoint, made) = open.sep.rx_context(index, &hint, ident)?;
         // SAFETY: By the interface, `attr` is null or can be written.
         if let Some(attr) = unsafe { attr.as_mut() } {
-            attr.mode = 0;
             put_rx(attr, &made);
         }
         let inner = OpenEp::new(endpoint, open.opener.clone());
