@@ -120,15 +120,16 @@ static inline int kfi_listen(struct kfid_pep *pep)
 /**
  * kfi_connect() - ask a peer for a connection
  * @ep: the endpoint, bound to an event queue
- * @addr: address of the peer
+ * @addr: address of the peer; NULL: that of the endpoint's kfi_info
  * @param: private data for the peer, or NULL
- * @paramlen: their bytes, at most KFI_OPT_CM_DATA_SIZE
+ * @paramlen: their bytes; what is beyond KFI_OPT_CM_DATA_SIZE is cut off
  *
  * Enables the endpoint if it is not.  An event tells the result: KFI_CONNECTED,
  * or an error.
  *
- * Return: 0: begun; -KFI_ENOEQ; -KFI_EINVAL; -KFI_EALREADY; -KFI_EISCONN;
- *	-KFI_EOPNOTSUPP another type; what kfi_enable() returns.
+ * Return: 0: begun; -KFI_ENOEQ; -KFI_EINVAL, also without any address;
+ *	-KFI_EALREADY; -KFI_EISCONN; -KFI_EOPNOTSUPP another type; what
+ *	kfi_enable() returns.
  */
 static inline int kfi_connect(struct kfid_ep *ep, const void *addr,
 			      const void *param, size_t paramlen)
@@ -140,7 +141,7 @@ static inline int kfi_connect(struct kfid_ep *ep, const void *addr,
  * kfi_accept() - accept a request
  * @ep: an endpoint that was opened with the request's kfi_info
  * @param: private data for the peer, or NULL
- * @paramlen: their bytes
+ * @paramlen: their bytes; what is beyond 196 is cut off
  *
  * Return: 0: the event KFI_CONNECTED follows; -KFI_ENOEQ; -KFI_EINVAL;
  *	-KFI_ECONNABORTED the peer has given up.
@@ -156,7 +157,7 @@ static inline int kfi_accept(struct kfid_ep *ep, const void *param,
  * @pep: the passive endpoint
  * @connreq: handle of the request's kfi_info, which is not freed
  * @param: private data for the peer, or NULL
- * @paramlen: their bytes
+ * @paramlen: their bytes; what is beyond 148 is cut off
  *
  * Return: 0; -KFI_EINVAL; -KFI_ENOENT the request was accepted or rejected, or
  *	is one of a passive endpoint that was closed.

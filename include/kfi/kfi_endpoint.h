@@ -169,7 +169,8 @@ static inline int kfi_scalable_ep(struct kfid_domain *domain,
  * @flags: completion queue: KFI_TRANSMIT, KFI_RECV, KFI_SELECTIVE_COMPLETION
  *	(of a context, which has one side, neither of the first two need be
  *	named); counter: KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE, KFI_REMOTE_READ,
- *	KFI_REMOTE_WRITE; else 0
+ *	KFI_REMOTE_WRITE, or 0 for all that the endpoint or the context has; else
+ *	0
  *
  * Return: 0; -KFI_EINVAL another class, another domain, flags, or bound already,
  *	or a shared context for a side that was not opened with

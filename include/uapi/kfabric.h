@@ -776,8 +776,8 @@ struct kfabric_opsflag {
  *   passive  to EQ       0
  *   endpoint to CQ       KFI_TRANSMIT, KFI_RECV or both, and
  *                        KFI_SELECTIVE_COMPLETION
- *   endpoint to counter  one or more of KFI_SEND, KFI_RECV, KFI_READ,
- *                        KFI_WRITE, KFI_REMOTE_READ, KFI_REMOTE_WRITE
+ *   endpoint to counter  any of KFI_SEND, KFI_RECV, KFI_READ, KFI_WRITE,
+ *                        KFI_REMOTE_READ, KFI_REMOTE_WRITE; 0 is all of them
  *   MR       to counter  KFI_REMOTE_READ, KFI_REMOTE_WRITE or both
  *
  * Errors: -EINVAL a pair or a flag that is not in the table, another domain,

@@ -12,6 +12,7 @@
 /* Private data of a request, and of its answer, with what fills them up. */
 #define ASKED		56
 #define ANSWERED	196
+#define REJECTED	148
 
 /**
  * struct event - an event of a connection

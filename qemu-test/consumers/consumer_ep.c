@@ -122,7 +122,6 @@ static void bindings_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, NULL, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &f.domain->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &av->fid, KFI_RECV), -KFI_EINVAL);
-	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, KFI_FENCE), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &alien->fid, KFI_SEND), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cq->fid, 0), -KFI_EINVAL);
@@ -133,6 +132,8 @@ static void bindings_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_enable(ep), -KFI_ENOCQ);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, KFI_SEND | KFI_READ | KFI_WRITE), 0);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, KFI_READ), -KFI_EINVAL);
+	/* All kinds, of which some have a counter. */
+	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_ep_bind(ep, &cntr->fid,
 					  KFI_RECV | KFI_REMOTE_READ | KFI_REMOTE_WRITE), 0);
 	KUNIT_EXPECT_EQ(test, kfi_enable(ep), -KFI_ENOAV);

@@ -186,6 +186,45 @@ static void contexts_count(struct kunit *test)
 	fixture_close(test, &f);
 }
 
+/* A counter that is bound without flags counts every kind of operation of its context. */
+static void contexts_count_all_without_flags(struct kunit *test)
+{
+	u8 *here = zeroed(test, PAGE_SIZE), *there = zeroed(test, PAGE_SIZE);
+	struct kfid_cntr *out, *in;
+	kfi_addr_t peer;
+	struct sep seps[2];
+	struct kfid_mr *mr;
+	struct fixture f;
+
+	fixture_open(test, &f);
+	sep_open(test, &f, &seps[0]);
+	sep_open(test, &f, &seps[1]);
+	peer = sep_knows(test, &seps[0], &seps[1]);
+	out = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	in = open_cntr(test, &f, KFI_WAIT_UNSPEC, NULL, NULL);
+	count_tx(test, &seps[0], 0, out, 0);
+	count_rx(test, &seps[1], 0, in, 0);
+	KUNIT_ASSERT_EQ(test, kfi_mr_reg(f.domain, there, PAGE_SIZE,
+					 KFI_REMOTE_READ | KFI_REMOTE_WRITE, 0, KEY, 0, &mr,
+					 NULL), 0);
+	KUNIT_EXPECT_EQ(test, kfi_recv(seps[1].rx[0], there, 8, NULL, KFI_ADDR_UNSPEC, there), 0);
+	KUNIT_EXPECT_EQ(test, kfi_inject(seps[0].tx[0], here, 8, peer), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(out, 1, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(in, 1, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_inject_write(seps[0].tx[0], here, 8, peer, 0, KEY), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(out, 2, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(in, 2, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_read(seps[0].tx[0], here, 8, NULL, peer, 0, KEY, here), 0);
+	next_of(test, seps[0].tx_cq[0], here, KFI_RMA | KFI_READ);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(out, 3, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(in, 3, LONG), 0);
+	KUNIT_EXPECT_EQ(test, kfi_close(&mr->fid), 0);
+	sep_close(test, &seps[0]);
+	sep_close(test, &seps[1]);
+	CLOSE(test, &out->fid, &in->fid);
+	fixture_close(test, &f);
+}
+
 /* Operations of contexts wait for a counter, as those of endpoints do. */
 static void contexts_are_triggered(struct kunit *test)
 {
@@ -311,5 +350,6 @@ static void contexts_have_deferred_work(struct kunit *test)
 CONSUMER("attributes, counters and deferred work of contexts",
 	 KUNIT_CASE(attributes_are_those_of_the_endpoint_or_less),
 	 KUNIT_CASE(contexts_count),
+	 KUNIT_CASE(contexts_count_all_without_flags),
 	 KUNIT_CASE(contexts_are_triggered),
 	 KUNIT_CASE(contexts_have_deferred_work));

@@ -18,6 +18,7 @@ use std::time::Duration;
 tests![
     each_kind_counts_where_it_is_bound,
     one_counter_for_several_kinds,
+    a_binding_without_flags_counts_all,
     a_failed_operation_counts_as_an_error,
     an_operation_that_fails_releases_a_waiter,
     an_operation_counts_once_at_its_target,
@@ -154,6 +155,30 @@ fn one_counter_for_several_kinds() {
     // No counter of remote reads is bound.
     ep.read(me, &into, mr.remote(0), 0).expect("read");
     counts([2, 3]);
+}
+
+/// kfi_cntr(3): a counter counts every completion at its endpoint; flags of the binding may restrict
+/// that.
+fn a_binding_without_flags_counts_all() {
+    let (_, domain) = domain();
+    let (_cq, _av, unbound) = unbound_on(&domain);
+    let (host, [all]) = Host::counting(&domain, &Options::default(), [CntrBind::empty()]);
+    let (me, ep) = (host.meet(&host), &host.ep);
+    let (theirs, into) = (buffer(8), buffer(8));
+    let mr = register(&domain, &theirs, REMOTE, 0);
+    ep.recv(&theirs, 0).expect("recv");
+    ep.inject(me, b"to me").expect("inject");
+    assert_eq!(all.value(), 2);
+    // Each as an operation of its own, and as one of a peer.
+    ep.inject_write(me, b"x", mr.remote(0)).expect("write");
+    assert_eq!(all.value(), 4);
+    ep.read(me, &into, mr.remote(0), 0).expect("read");
+    assert_eq!((all.value(), all.err()), (6, 0));
+    // Each kind has its counter then.
+    unbound.bind_cntr(&all, CntrBind::empty()).expect("bind");
+    for kind in KINDS {
+        is_refused(unbound.bind_cntr(&all, kind), Errno::EINVAL);
+    }
 }
 
 /// kfi_cntr(3): an operation that encounters an error increments the error value, and that

@@ -27,20 +27,21 @@ use super::{
     }, //
 };
 
-/// The private data of a connection request. Fails with `EINVAL` for more than `max` bytes.
+/// The private data of a connection request, of which what is beyond `max` bytes is cut off:
+/// fi_cm(3). Fails with `EINVAL` if there are none but a length.
 ///
 /// # Safety
 ///
 /// `param` is null, or points to `len` bytes, which live during `'a`.
 pub(super) unsafe fn private<'a>(param: *const c_void, len: usize, max: usize) -> Result<&'a [u8]> {
-    if len > max || (param.is_null() && len != 0) {
-        return Err(EINVAL);
-    }
     if len == 0 {
         return Ok(&[]);
     }
-    // SAFETY: By the requirement above.
-    Ok(unsafe { slice::from_raw_parts(param.cast(), len) })
+    if param.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: By the requirement above there are at least as many bytes.
+    Ok(unsafe { slice::from_raw_parts(param.cast(), len.min(max)) })
 }
 
 /// kfi_getpeer().
@@ -56,7 +57,7 @@ unsafe extern "C" fn getpeer(ep: *mut kfid_ep, addr: *mut c_void, len: *mut usiz
     code(peer.and_then(|peer| unsafe { put_sockaddr(&peer, addr, len) }))
 }
 
-/// kfi_connect().
+/// kfi_connect(). Without an address the peer is that of the endpoint's entry.
 ///
 /// # Safety
 ///
@@ -69,14 +70,13 @@ unsafe extern "C" fn connect(
     len: usize,
 ) -> c_int {
     let connect = || {
-        // SAFETY: By the interface, `ep` is an open endpoint of this module, `addr` points to an
-        // address, whose family tells its length, and `param` to `len` bytes.
-        let (ep, peer, private) = unsafe {
-            (
-                inner(ep),
-                read_addr(addr.cast())?,
-                private(param, len, MAX_CONNECT_DATA)?,
-            )
+        // SAFETY: By the interface, `ep` is an open endpoint of this module, and `param` points to
+        // `len` bytes.
+        let (ep, private) = unsafe { (inner(ep), private(param, len, MAX_CONNECT_DATA)?) };
+        let peer = match addr.is_null() {
+            true => ep.dest_addr.ok_or(EINVAL)?,
+            // SAFETY: By the interface, `addr` points to an address, whose family tells its length.
+            false => unsafe { read_addr(addr.cast()) }?,
         };
         ep.endpoint.connect(peer, private)
     };

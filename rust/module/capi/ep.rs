@@ -114,6 +114,8 @@ pub(super) struct OpenEp {
     pub(super) opener: Opener,
     /// The request for a connection that it was opened to accept.
     pub(super) request: Option<ConnReq>,
+    /// The address of the peer in its entry.
+    pub(super) dest_addr: Option<SockAddr>,
     /// `None`: the endpoint itself.
     alias: Option<Alias>,
 }
@@ -142,6 +144,7 @@ impl OpenEp {
             endpoint,
             opener,
             request: None,
+            dest_addr: None,
             alias: None,
         }
     }
@@ -161,6 +164,7 @@ impl OpenEp {
             endpoint: self.endpoint.clone(),
             opener: self.opener.clone(),
             request: None,
+            dest_addr: self.dest_addr,
             alias: Some(Alias {
                 tx_op_flags: Atomic::new(self.op_flags(Side::Transmit).bits()),
                 rx_op_flags: Atomic::new(self.op_flags(Side::Receive).bits()),
@@ -234,10 +238,13 @@ impl_head! {
     }
 }
 
-/// The numbers of contexts in an entry; 0 stands for one. They may be `SHARED_CONTEXT`.
-pub(super) struct Contexts {
+/// What an entry has besides the attributes of an endpoint.
+pub(super) struct More {
+    /// The number of transmit contexts; 0 stands for one. It may be `SHARED_CONTEXT`.
     pub(super) tx: u64,
+    /// That of receive contexts.
     pub(super) rx: u64,
+    dest_addr: Option<SockAddr>,
 }
 
 /// The attributes of an endpoint, as an entry has them. Fails with `EINVAL`, `EOPNOTSUPP` for what
@@ -246,7 +253,7 @@ pub(super) struct Contexts {
 /// # Safety
 ///
 /// `info` is null, or an entry by the interface.
-pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contexts)> {
+pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, More)> {
     if info.is_null() {
         return Err(EINVAL);
     }
@@ -256,9 +263,10 @@ pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contex
     let (entry, _) = unsafe { hints(info) }.map_err(not_valid)?;
     let (info, more) = &*entry;
     let ep_type = EpType::try_from(info.ep.ep_type).map_err(to_error)?;
-    let contexts = Contexts {
+    let rest = More {
         tx: more.ep_tx_ctx_cnt,
         rx: more.ep_rx_ctx_cnt,
+        dest_addr: info.dest_addr,
     };
     let kind = Kind::of(ep_type);
     let more = more.negotiate(kind, info.caps).map_err(|_| EINVAL)?;
@@ -277,7 +285,7 @@ pub(super) unsafe fn attributes(info: *const kfi_info) -> Result<(EpAttr, Contex
         },
         auth_key: info.ep.key_for(kind).map_err(|_| EINVAL)?,
     };
-    Ok((request.check()?, contexts))
+    Ok((request.check()?, rest))
 }
 
 /// Makes the object for a consumer.
@@ -309,9 +317,9 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     let make = || {
         // SAFETY: By the interface, `domain` is an open domain of this module, and `info` an entry.
-        let (domain, (attr, contexts)) = unsafe { (inner(domain), attributes(info)?) };
+        let (domain, (attr, more)) = unsafe { (inner(domain), attributes(info)?) };
         let has_several = |count| count > 1 && count != SHARED_CONTEXT;
-        if has_several(contexts.tx) || has_several(contexts.rx) {
+        if has_several(more.tx) || has_several(more.rx) {
             // An endpoint has one of each; kfi_scalable_ep() opens one with several.
             return Err(EINVAL);
         }
@@ -328,6 +336,7 @@ pub(super) unsafe extern "C" fn open(
         let endpoint = Endpoint::open(&domain.domain, attr, ident)?;
         let inner = OpenEp {
             request,
+            dest_addr: more.dest_addr,
             ..OpenEp::new(endpoint, opener)
         };
         Ok(fill(slot, context, inner))

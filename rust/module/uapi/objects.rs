@@ -178,15 +178,15 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
         (Entry::Endpoint(ep), Entry::Cq(cq)) => {
             ep.bind_cq(&cq, CqBind::from_bits(flags).map_err(to_error)?)
         }
-        (Entry::Endpoint(ep), Entry::Cntr(cntr)) => ep.bind_cntr(&cntr, counted(flags)?),
+        (Entry::Endpoint(ep), Entry::Cntr(cntr)) => {
+            ep.bind_cntr(&cntr, CntrBind::from_bits(flags).map_err(to_error)?)
+        }
         (Entry::Mr(mr), Entry::Cntr(cntr)) => {
-            let flags = counted(flags)?;
+            let flags = CntrBind::from_bits(flags).map_err(to_error)?;
             let read = flags.contains(CntrBind::REMOTE_READ);
             let write = flags.contains(CntrBind::REMOTE_WRITE);
-            if !flags
-                .without(CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE)
-                .is_empty()
-            {
+            let others = flags.without(CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE);
+            if !others.is_empty() {
                 return Err(EINVAL);
             }
             mr.bind_cntr(&cntr, read, write)
@@ -195,12 +195,3 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
     }
 }
 
-/// Parses the flags that select the operations to count. Fails with `EINVAL` for none or unknown
-/// ones.
-fn counted(flags: u64) -> Result<CntrBind> {
-    let flags = CntrBind::from_bits(flags).map_err(to_error)?;
-    if flags.is_empty() {
-        return Err(EINVAL);
-    }
-    Ok(flags)
-}

@@ -179,7 +179,7 @@ impl Endpoint {
             .bind(cq.handle(), flags.bits(), cq.as_hold())
     }
 
-    /// Counts completions of these kinds.
+    /// Counts completions of these kinds; without flags, those of all kinds.
     ///
     /// # Errors
     ///

@@ -270,16 +270,19 @@ impl Endpoint {
         })
     }
 
-    /// Binds a counter to the kinds of operations in `flags`.
+    /// Binds a counter to the kinds of operations in `flags`; without any to all kinds, because
+    /// flags may restrict what is counted (kfi_cntr(3)).
     ///
-    /// Fails with `EINVAL` for no kind, a kind that a context does not have, a counter of another
-    /// domain, or a kind that has a counter; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
+    /// Fails with `EINVAL` for a kind that a context does not have, a counter of another domain, or
+    /// a kind that has a counter; `KFI_EOPBADSTATE`; `EBADF`. Sleeps.
     pub(crate) fn bind_cntr(&self, cntr: &Arc<Cntr>, flags: CntrBind) -> Result {
-        if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || flags.is_empty() {
+        let kinds = match &self.context {
+            Some(context) => context.counted(),
+            None => CntrBind::ALL,
+        };
+        let flags = if flags.is_empty() { kinds } else { flags };
+        if !Arc::ptr_eq(cntr.domain(), self.domain.arc()) || !kinds.contains(flags) {
             return Err(EINVAL);
-        }
-        if let Some(context) = &self.context {
-            context.check_cntr(flags)?;
         }
         self.set_up(|bindings, _| {
             let mut slots = bindings.counters.all_mut();

@@ -88,17 +88,11 @@ impl Context {
         Ok(flags | own)
     }
 
-    /// Checks the operations that a counter is bound to. Fails with `EINVAL` for operations of the
-    /// other side.
-    pub(super) fn check_cntr(&self, flags: CntrBind) -> Result {
-        let own = match self.side {
+    /// The operations that a counter can be bound to.
+    pub(super) fn counted(&self) -> CntrBind {
+        match self.side {
             Side::Transmit => CntrBind::SEND | CntrBind::READ | CntrBind::WRITE,
             Side::Receive => CntrBind::RECV | CntrBind::REMOTE_READ | CntrBind::REMOTE_WRITE,
-        };
-        if own.contains(flags) {
-            Ok(())
-        } else {
-            Err(EINVAL)
         }
     }
 
