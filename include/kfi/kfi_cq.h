@@ -257,13 +257,12 @@ static inline ssize_t kfi_cq_readerr(struct kfid_cq *cq,
  * @count: room in @buf, entries
  * @cond: KFI_CQ_COND_THRESHOLD: pointer to a size_t, the entries to wait for;
  *	else ignored
- * @timeout: milliseconds; negative: without limit; 0: as kfi_cq_read(), also
- *	with KFI_WAIT_NONE and KFI_WAIT_SET
+ * @timeout: milliseconds; negative: without limit; 0: the call does not wait
  *
- * Return: as kfi_cq_read(), where -KFI_EAGAIN says that kfi_cq_signal() ended
- *	the wait, or that the queue is empty and @timeout is 0; -KFI_ETIMEDOUT;
- *	-EINTR; -KFI_EINVAL a wait with KFI_WAIT_NONE or KFI_WAIT_SET;
- *	-KFI_ENOSPC 1,024 tasks sleep in such calls.
+ * Return: as kfi_cq_read(): -KFI_EAGAIN no entry came before the timeout, or
+ *	kfi_cq_signal() ended the wait; -EINTR; -KFI_EINVAL the queue has
+ *	KFI_WAIT_NONE or KFI_WAIT_SET, whatever @timeout is; -KFI_ENOSPC 1,024
+ *	tasks sleep in such calls.
  */
 static inline ssize_t kfi_cq_sread(struct kfid_cq *cq, void *buf, size_t count,
 				   const void *cond, int timeout)

@@ -1325,12 +1325,12 @@ struct kfabric_cq_ring {
  *	the wait has ended.  A caller that does not have this field begins a new
  *	wait with each restart.
  *
- * Errors: -EAGAIN nothing there (@deadline 0), or KFABRIC_IOC_CQ_SIGNAL;
- * -ETIMEDOUT; -KFI_EAVAIL an error entry must be read first; -KFI_EOVERRUN
- * completions without a posted operation were lost (reported once); -EINVAL a
- * wait (@deadline does not poll) on a CQ with KFI_WAIT_NONE or KFI_WAIT_SET;
- * -ENOSPC %KFABRIC_MAX_WAITERS threads sleep in such calls; -EIO the program
- * stored an invalid @head; -EINTR.
+ * Errors: -EAGAIN nothing there, also at the @deadline and after
+ * KFABRIC_IOC_CQ_SIGNAL; -KFI_EAVAIL an error entry must be read first;
+ * -KFI_EOVERRUN completions without a posted operation were lost (reported
+ * once); -EINVAL a wait (@deadline does not poll) on a CQ with KFI_WAIT_NONE or
+ * KFI_WAIT_SET; -ENOSPC %KFABRIC_MAX_WAITERS threads sleep in such calls; -EIO
+ * the program stored an invalid @head; -EINTR.
  */
 struct kfabric_cq_read {
 	__u32	size;

@@ -78,8 +78,7 @@ static void attributes_are_checked(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
 	/* Without attributes, calls can wait. */
 	KUNIT_ASSERT_EQ(test, kfi_cq_open(f.domain, NULL, &cq, NULL, NULL), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 1), -KFI_ETIMEDOUT);
-	/* A timeout of 0 is a read. */
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 1), -KFI_EAGAIN);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 0), -KFI_EAGAIN);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
 	fixture_close(test, &f);
@@ -106,8 +105,9 @@ static void an_empty_queue_is_read(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cq_read(cq, entry, 2), -KFI_EAGAIN);
 	KUNIT_EXPECT_EQ(test, kfi_cq_readerr(cq, &error, 0), -KFI_EAGAIN);
 	local_bh_enable();
-	/* KFI_WAIT_NONE: it can be asked, not waited on. */
-	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entry, 2, NULL, 0), -KFI_EAGAIN);
+	/* KFI_WAIT_NONE: these calls are not valid, whatever the timeout is. */
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entry, 2, NULL, 0), -KFI_EINVAL);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sreadfrom(cq, entry, 2, source, NULL, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, entry, 2, NULL, 1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sreadfrom(cq, entry, 2, source, NULL, -1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), -KFI_EINVAL);
@@ -142,7 +142,7 @@ static void a_signal_ends_a_wait(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &entry, 1, NULL, -1), -KFI_EAGAIN);
 	begin = ktime_get();
-	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &entry, 1, NULL, 50), -KFI_ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &entry, 1, NULL, 50), -KFI_EAGAIN);
 	KUNIT_EXPECT_GE(test, ktime_ms_delta(ktime_get(), begin), 50);
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), 0);
 	fixture_close(test, &f);
@@ -173,6 +173,7 @@ static void each_wait_object_has_its_queue(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, kfi_control(&cq->fid, KFI_GETWAIT, &queue), 0);
 	KUNIT_EXPECT_PTR_EQ(test, queue, of_set);
 	/* The set is what is waited on. */
+	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 0), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &attr, 1, NULL, 1), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
 	KUNIT_EXPECT_EQ(test, kfi_wait(attr.wait_set, LONG), 0);

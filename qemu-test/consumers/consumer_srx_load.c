@@ -126,7 +126,7 @@ static int receive_all(void *arg)
 
 	while (!ret && atomic_read(&load->left) > 0 && !READ_ONCE(load->error)) {
 		ret = kfi_cq_sread(load->pool.all.cq, &entry, 1, NULL, 100);
-		if (ret == -KFI_EAGAIN || ret == -KFI_ETIMEDOUT) {
+		if (ret == -KFI_EAGAIN) {
 			ret = 0;
 			continue;
 		}

@@ -167,7 +167,7 @@ static inline int take_completions(struct end *end, int count, int timeout)
 
 	for (; count; count--) {
 		ret = kfi_cq_sread(end->cq, &entry, 1, NULL, timeout);
-		if (ret == -KFI_ETIMEDOUT)
+		if (ret == -KFI_EAGAIN)
 			break;
 		if (ret != 1)
 			return ret ?: -EIO;

@@ -462,7 +462,11 @@ fn a_restarted_wait_keeps_its_deadline() {
             },
         );
         let (result, ended) = result;
-        assert_eq!(result, Err(Errno::ETIMEDOUT), "{name}");
+        let expected = match name {
+            "CQ_READ" => Errno::EAGAIN,
+            _ => Errno::ETIMEDOUT,
+        };
+        assert_eq!(result, Err(expected), "{name}");
         assert!(ended >= deadline, "{name}: too early");
         assert!(ended < deadline + 5_000_000_000, "{name}: too late");
     }

@@ -408,7 +408,7 @@ impl Arena {
                     }
                 }
                 Err(Errno::KFI_EOVERRUN) => self.overrun.store(true, SeqCst),
-                Err(Errno::EAGAIN | Errno::ETIMEDOUT) => break,
+                Err(Errno::EAGAIN) => break,
                 Err(e) => panic!("cq_read: {e:?}"),
             }
         }

@@ -398,7 +398,8 @@ unsafe extern "C" fn sreadfrom(
 ) -> isize {
     // SAFETY: By the interface, `cq` is an open CQ of this module.
     let cq = &unsafe { inner(cq) }.cq;
-    if buf.is_null() && count != 0 {
+    // fi_cq(3): without a wait object the call is not valid, also with a timeout of 0.
+    if !cq.can_wait() || (buf.is_null() && count != 0) {
         return EINVAL.to_errno() as isize;
     }
     let want = match cq.has_threshold() && !cond.is_null() {

@@ -16,7 +16,6 @@ use super::{
     parse::{
         put_text,
         restarted_deadline,
-        timed,
         user_ptr,
         wait_obj, //
     },
@@ -122,7 +121,7 @@ fn take(file: &OpenFile, arg: &mut kfabric_cq_read) -> Result {
     };
     let limit = restarted_deadline(arg.deadline, arg.began);
     let taken = cq.sread(count, arg.cond, limit, &mut arg.began, entries);
-    arg.count = u32::try_from(timed(arg.deadline, limit, taken)?)?;
+    arg.count = u32::try_from(taken?)?;
     Ok(())
 }
 

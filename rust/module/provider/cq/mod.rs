@@ -227,6 +227,11 @@ impl Cq {
         self.wait.signal();
     }
 
+    /// Whether calls can wait: not with `KFI_WAIT_NONE` and `KFI_WAIT_SET`. Any context.
+    pub(crate) fn can_wait(&self) -> bool {
+        self.wait.is_pollable()
+    }
+
     /// Whether waits have a condition of their own (KFI_CQ_COND_THRESHOLD).
     pub(crate) fn has_threshold(&self) -> bool {
         matches!(self.cond, CqWaitCond::Threshold)
@@ -261,11 +266,11 @@ impl Cq {
     ///
     /// Fails with `EIO` if the program wrote an impossible head to the mapped ring; `KFI_EAVAIL` if
     /// an error entry must be read first; `KFI_EOVERRUN` if completions were lost, reported once;
-    /// `EAGAIN` if the queue is empty, also after [`signal`](Self::signal) ended the wait; the
-    /// error of `sink` if it took nothing; `EINVAL` for a wait with `KFI_WAIT_NONE` or
-    /// `KFI_WAIT_SET`; `ETIMEDOUT`; `ERESTARTSYS`; `EBADF` if the CQ was closed before or during
-    /// the wait; `ENOSPC` if [`MAX_WAITERS`](kfi_core::limits::MAX_WAITERS) tasks sleep here;
-    /// `ENOMEM`. Sleeps. A wait is a use of the CQ.
+    /// `EAGAIN` if the queue is empty, also at the deadline, and after [`signal`](Self::signal)
+    /// ended the wait; the error of `sink` if it took nothing; `EINVAL` for a wait with
+    /// `KFI_WAIT_NONE` or `KFI_WAIT_SET`; `ERESTARTSYS`; `EBADF` if the CQ was closed before or
+    /// during the wait; `ENOSPC` if [`MAX_WAITERS`](kfi_core::limits::MAX_WAITERS) tasks sleep
+    /// here; `ENOMEM`. Sleeps. A wait is a use of the CQ.
     pub(crate) fn sread(
         self: &Arc<Self>,
         count: usize,
@@ -281,7 +286,7 @@ impl Cq {
         if deadline == Deadline::Poll {
             return self.queue.read(count, sink);
         }
-        if !self.wait.is_pollable() {
+        if !self.can_wait() {
             return Err(EINVAL);
         }
         let _using = UseGuard::new(&**self)?;

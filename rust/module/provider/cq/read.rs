@@ -180,17 +180,10 @@ impl Queue {
             let leave = || self.lock().disarm(&key).is_some();
             match sleep(&sleeper, deadline, leave) {
                 Ok(WakeReason::Ready | WakeReason::ErrorChanged) => {}
-                Ok(WakeReason::Signalled) => return self.drain(count, sink),
-                Ok(WakeReason::Closed) => return Err(EBADF),
-                Err(WaitError::TimedOut) => {
-                    return self.drain(count, sink).map_err(|error| {
-                        if error == EAGAIN {
-                            ETIMEDOUT
-                        } else {
-                            error
-                        }
-                    })
+                Ok(WakeReason::Signalled) | Err(WaitError::TimedOut) => {
+                    return self.drain(count, sink)
                 }
+                Ok(WakeReason::Closed) => return Err(EBADF),
                 Err(interrupted) => return Err(interrupted.into()),
             }
         }
