@@ -12,6 +12,7 @@
 #include <kfi/kfi_atomic.h>
 #include <kfi/kfi_cm.h>
 #include <kfi/kfi_endpoint.h>
+#include <kfi/kfi_enosys.h>
 #include <kfi/kfi_prov.h>
 #include <kfi/kfi_rma.h>
 #include <kfi/kfi_tagged.h>
@@ -73,10 +74,13 @@ static void commands(void)
 	struct kfid_domain domain = { .fid.ops = &ops };
 	struct kfid_mr mr = { .fid.ops = &ops, .mem_desc = &mr, .key = 6 };
 	struct kfid_ep ep = { .fid.ops = &ops }, *other = NULL;
+	struct kfid_cntr cntr = { .fid.ops = &ops };
+	struct kfi_param *params = (struct kfi_param *)&ops;
+	int count = 7;
 	struct kvec *iov = (struct kvec *)0x1000;
 	struct kfid *fid = NULL;
 	size_t size = 8;
-	u64 addr, key;
+	u64 addr, key = 12;
 	u8 raw_key[8];
 
 	EXPECT(kfi_alias(&ep.fid, &fid, 3) == 5 && controlled == &ep.fid);
@@ -98,7 +102,106 @@ static void commands(void)
 	EXPECT(modify.attr.iov_count == 7);
 	EXPECT(kfi_mr_enable(&mr) == 5 && kfi_enable(&ep) == 5 && enabled == 2);
 	EXPECT(controlled == &ep.fid);
+	EXPECT(kfi_cntr_control(&cntr, KFI_ENABLE, NULL) == 5 && enabled == 3);
+	EXPECT(controlled == &cntr.fid);
+	EXPECT(kfi_cntr_control(&cntr, KFI_UNMAP_KEY, &key) == 5 && unmapped == key);
+	EXPECT(kfi_getparams(&params, &count) == -KFI_ENOSYS && !params && !count);
+	kfi_freeparams(params);
 	EXPECT(kfi_mr_desc(&mr) == &mr && kfi_mr_key(&mr) == 6);
+}
+
+/* Each operation of kfi_enosys.h has the type of its slot. */
+static const struct kfi_ops no_ops = {
+	.bind = kfi_no_bind, .control = kfi_no_control, .ops_open = kfi_no_ops_open,
+};
+
+static const struct kfi_ops_fabric no_ops_fabric = {
+	.domain = kfi_no_domain, .passive_ep = kfi_no_passive_ep, .eq_open = kfi_no_eq_open,
+	.wait_open = kfi_no_wait_open,
+};
+
+static const struct kfi_ops_domain no_ops_domain = {
+	.cq_open = kfi_no_cq_open, .endpoint = kfi_no_endpoint, .cntr_open = kfi_no_cntr_open,
+	.poll_open = kfi_no_poll_open, .stx_ctx = kfi_no_stx_ctx, .srx_ctx = kfi_no_srx_ctx,
+	.query_atomic = kfi_no_query_atomic,
+};
+
+static const struct kfi_ops_av no_ops_av = {
+	.insert = kfi_no_av_insert, .insertsvc = kfi_no_av_insertsvc,
+	.insertsym = kfi_no_av_insertsym,
+};
+
+static const struct kfi_ops_mr no_ops_mr = {
+	.reg = kfi_no_mr_reg, .regv = kfi_no_mr_regv, .regbv = kfi_no_mr_regbv,
+	.regsgl = kfi_no_mr_regsgl, .regattr = kfi_no_mr_regattr,
+};
+
+static const struct kfi_ops_ep no_ops_ep = {
+	.cancel = kfi_no_cancel, .getopt = kfi_no_getopt, .setopt = kfi_no_setopt,
+	.tx_ctx = kfi_no_tx_ctx, .rx_ctx = kfi_no_rx_ctx,
+};
+
+static const struct kfi_ops_cm no_ops_cm = {
+	.setname = kfi_no_setname, .getname = kfi_no_getname, .getpeer = kfi_no_getpeer,
+	.connect = kfi_no_connect, .listen = kfi_no_listen, .accept = kfi_no_accept,
+	.reject = kfi_no_reject, .shutdown = kfi_no_shutdown, .join = kfi_no_join,
+};
+
+static const struct kfi_ops_msg no_ops_msg = {
+	.recv = kfi_no_msg_recv, .recvv = kfi_no_msg_recvv, .recvbv = kfi_no_msg_recvbv,
+	.recvsgl = kfi_no_msg_recvsgl, .recvmsg = kfi_no_msg_recvmsg, .send = kfi_no_msg_send,
+	.sendv = kfi_no_msg_sendv, .sendbv = kfi_no_msg_sendbv, .sendsgl = kfi_no_msg_sendsgl,
+	.sendmsg = kfi_no_msg_sendmsg, .inject = kfi_no_msg_inject,
+	.senddata = kfi_no_msg_senddata, .injectdata = kfi_no_msg_injectdata,
+};
+
+static const struct kfi_ops_tagged no_ops_tagged = {
+	.recv = kfi_no_tagged_recv, .recvv = kfi_no_tagged_recvv,
+	.recvbv = kfi_no_tagged_recvbv, .recvsgl = kfi_no_tagged_recvsgl,
+	.recvmsg = kfi_no_tagged_recvmsg, .send = kfi_no_tagged_send,
+	.sendv = kfi_no_tagged_sendv, .sendbv = kfi_no_tagged_sendbv,
+	.sendsgl = kfi_no_tagged_sendsgl, .sendmsg = kfi_no_tagged_sendmsg,
+	.inject = kfi_no_tagged_inject, .senddata = kfi_no_tagged_senddata,
+	.injectdata = kfi_no_tagged_injectdata,
+};
+
+static const struct kfi_ops_rma no_ops_rma = {
+	.read = kfi_no_rma_read, .readv = kfi_no_rma_readv, .readbv = kfi_no_rma_readbv,
+	.readsgl = kfi_no_rma_readsgl, .readmsg = kfi_no_rma_readmsg,
+	.write = kfi_no_rma_write, .writev = kfi_no_rma_writev, .writebv = kfi_no_rma_writebv,
+	.writesgl = kfi_no_rma_writesgl, .writemsg = kfi_no_rma_writemsg,
+	.inject = kfi_no_rma_inject, .writedata = kfi_no_rma_writedata,
+	.injectdata = kfi_no_rma_injectdata,
+};
+
+static const struct kfi_ops_atomic no_ops_atomic = {
+	.write = kfi_no_atomic_write, .writev = kfi_no_atomic_writev,
+	.writemsg = kfi_no_atomic_writemsg, .inject = kfi_no_atomic_inject,
+	.readwrite = kfi_no_atomic_readwrite, .readwritev = kfi_no_atomic_readwritev,
+	.readwritemsg = kfi_no_atomic_readwritemsg, .compwrite = kfi_no_atomic_compwrite,
+	.compwritev = kfi_no_atomic_compwritev, .compwritemsg = kfi_no_atomic_compwritemsg,
+	.writevalid = kfi_no_atomic_writevalid, .readwritevalid = kfi_no_atomic_readwritevalid,
+	.compwritevalid = kfi_no_atomic_compwritevalid,
+};
+
+static const struct kfi_ops_eq no_ops_eq = {
+	.write = kfi_no_eq_write, .sread = kfi_no_eq_sread,
+};
+
+static const struct kfi_ops_cq no_ops_cq = {
+	.readfrom = kfi_no_cq_readfrom, .sread = kfi_no_cq_sread,
+	.sreadfrom = kfi_no_cq_sreadfrom, .signal = kfi_no_cq_signal,
+};
+
+/* A provider's operations that are not there. */
+static void no_operations(void)
+{
+	struct kfi_ops_cm cm_ops = kfi_ops_cm;
+	struct kfid_ep ep = { .cm = &cm_ops };
+	size_t len = 5;
+
+	cm_ops.getname = kfi_no_getname;
+	EXPECT(kfi_getname(&ep.fid, &cm_ops, &len) == -KFI_ENOSYS && len == 5);
 }
 
 /* Tables of an older version end before the operation, or have no function. */
@@ -160,6 +263,7 @@ int main(void)
 {
 	calls();
 	commands();
+	no_operations();
 	older_tables();
 	references();
 	values();

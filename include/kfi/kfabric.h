@@ -54,6 +54,16 @@ typedef struct kfid *kfid_t;
  */
 typedef u64 kfi_addr_t;
 
+/* A type for handles of the consumer's own, which are pointers to nothing. */
+#define KFI_DEFINE_HANDLE(name) \
+	struct name##_s { int dummy; }; \
+	typedef struct name##_s *name
+
+/* Consumers of kfabric use this name; the kernel's is U64_MAX. */
+#ifndef UINT64_MAX
+#define UINT64_MAX		(~0ULL)
+#endif
+
 /*
  * Whether the table @ops, a struct @type, has the operation @op: @size covers
  * its slot, and the slot is filled.
@@ -505,7 +515,7 @@ enum kfi_param_type {
  * @value: its value as text, or NULL
  *
  * Providers of the kernel have module parameters instead, and no call returns
- * this structure.
+ * this structure: see kfi_getparams().
  */
 struct kfi_param {
 	const char		*name;
@@ -513,6 +523,31 @@ struct kfi_param {
 	const char		*help_string;
 	const char		*value;
 };
+
+/**
+ * kfi_getparams() - the parameters of providers
+ * @params: where the list is stored: NULL
+ * @count: where its length is stored: 0
+ *
+ * Context: Any.
+ * Return: -KFI_ENOSYS: providers of the kernel have module parameters instead.
+ */
+static inline int kfi_getparams(struct kfi_param **params, int *count)
+{
+	*params = NULL;
+	*count = 0;
+	return -KFI_ENOSYS;
+}
+
+/**
+ * kfi_freeparams() - free a list of kfi_getparams(); there is none
+ * @params: NULL
+ *
+ * Context: Any.
+ */
+static inline void kfi_freeparams(struct kfi_param *params)
+{
+}
 
 /* ---- Calls for every object ---------------------------------------------- */
 

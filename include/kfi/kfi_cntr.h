@@ -65,6 +65,21 @@ struct kfid_cntr {
 };
 
 /**
+ * kfi_cntr_control() - a command to a counter
+ * @cntr: the counter
+ * @command: KFI_GETWAIT, KFI_GETOPSFLAG or KFI_SETOPSFLAG
+ * @arg: its argument, see kfi_control()
+ *
+ * Context: Process, may sleep.
+ * Return: as kfi_control().
+ */
+static inline int kfi_cntr_control(struct kfid_cntr *cntr, int command,
+				   void *arg)
+{
+	return cntr->fid.ops->control(&cntr->fid, command, arg);
+}
+
+/**
  * kfi_cntr_read() - the number of operations that succeeded
  * @cntr: the counter
  *

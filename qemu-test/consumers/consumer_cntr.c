@@ -244,6 +244,13 @@ static void flags(struct kunit *test)
 	value = BIT_ULL(40);
 	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_SETOPSFLAG, &value), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_GETOPSFLAG, NULL), -KFI_EINVAL);
+	/* The name of the manual page. */
+	value = KFI_INJECT;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_control(cntr, KFI_SETOPSFLAG, &value), 0);
+	value = 0;
+	KUNIT_EXPECT_EQ(test, kfi_cntr_control(cntr, KFI_GETOPSFLAG, &value), 0);
+	KUNIT_EXPECT_EQ(test, value, KFI_INJECT);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_control(cntr, KFI_ENABLE, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, KFI_ENABLE, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, kfi_control(&cntr->fid, -1, NULL), -KFI_ENOSYS);
 	KUNIT_EXPECT_EQ(test, cntr->fid.ops->bind(&cntr->fid, &f.domain->fid, 0), -KFI_ENOSYS);

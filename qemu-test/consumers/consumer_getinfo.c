@@ -61,9 +61,21 @@ static int ask(u32 version, const char *node, const char *service, u64 flags,
 	return ret;
 }
 
+KFI_DEFINE_HANDLE(handle);
+
 static void arguments(struct kunit *test)
 {
+	handle params_handle = NULL;
+	struct kfi_param *params = (struct kfi_param *)test;
+	int count = 7;
+
+	KUNIT_EXPECT_NULL(test, params_handle);
 	KUNIT_EXPECT_EQ(test, kfi_version(), KFI_VERSION(1, 7));
+	KUNIT_EXPECT_EQ(test, kfi_getparams(&params, &count), -KFI_ENOSYS);
+	KUNIT_EXPECT_NULL(test, params);
+	KUNIT_EXPECT_EQ(test, count, 0);
+	kfi_freeparams(params);
+	KUNIT_EXPECT_EQ(test, UINT64_MAX, KFI_ADDR_UNSPEC);
 	KUNIT_EXPECT_EQ(test, kfi_getinfo(0, NULL, NULL, 0, NULL, NULL), -KFI_EINVAL);
 	KUNIT_EXPECT_EQ(test, ask(0, NULL, NULL, 0, NULL), 0);
 	KUNIT_EXPECT_EQ(test, ask(KFI_VERSION(1, 0), NULL, NULL, 0, NULL), 0);

@@ -15,6 +15,9 @@
 
 #define MODULE_NAME	"a consumer"
 #include <kfi/kfi_log.h>
+#include <kfi/kfi_debug.h>
+
+MODULE_PARAM(lines, lines, int, 1, "how often it logs");
 
 static void messages_have_levels(struct kunit *test)
 {
@@ -39,6 +42,17 @@ static void messages_have_levels(struct kunit *test)
 			LOG_INFO("%s %d", text, level);
 	/* Also without arguments. */
 	LOG_DEBUG("no such entry 7");
+	LOG_ERR_RL("%s 8", text);
+	LOG_DEFAULT("%s 9", text);
+	/* The older macros. */
+	set_debug_level(DEBUG_LEVEL_HI);
+	update_debug_level(DEBUG_TRACE);
+	print_info("%d line\n", lines);
+	print_err("%s\n", text);
+	print_msg("%s\n", text);
+	dprint(DEBUG_NEXT, "%s\n", text);
+	print_dbg("%s\n", text);
+	print_trace("%s\n", text);
 	/* run-guest compares the lines with this text. */
 	KUNIT_EXPECT_STREQ(test, text, "no such entry");
 }

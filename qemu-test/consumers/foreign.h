@@ -12,8 +12,8 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
+#include <kfi/kfi_enosys.h>
 #include <kfi/kfi_eq.h>
-#include <kfi/kfi_prov.h>
 
 static int foreign_getinfo(u32 version, const char *node, const char *service, u64 flags,
 			   struct kfi_info *hints, struct kfi_info **info)
@@ -33,60 +33,20 @@ static int foreign_close(struct kfid *fid)
 	return 0;
 }
 
-static int foreign_bind(struct kfid *fid, struct kfid *bfid, u64 flags)
-{
-	return -KFI_ENOSYS;
-}
-
-static int foreign_control(struct kfid *fid, int command, void *arg)
-{
-	return -KFI_ENOSYS;
-}
-
-static int foreign_open_ops(struct kfid *fid, const char *name, u64 flags, void **ops,
-			    void *context)
-{
-	return -KFI_ENOSYS;
-}
-
-static int foreign_domain(struct kfid_fabric *fabric, struct kfi_info *info,
-			  struct kfid_domain **domain, void *context)
-{
-	return -KFI_ENOSYS;
-}
-
-static int foreign_passive_ep(struct kfid_fabric *fabric, struct kfi_info *info,
-			      struct kfid_pep **pep, void *context)
-{
-	return -KFI_ENOSYS;
-}
-
-static int foreign_eq_open(struct kfid_fabric *fabric, struct kfi_eq_attr *attr,
-			   struct kfid_eq **eq, kfi_event_handler event_handler, void *context)
-{
-	return -KFI_ENOSYS;
-}
-
-static int foreign_wait_open(struct kfid_fabric *fabric, struct kfi_wait_attr *attr,
-			     struct kfid_wait **waitset)
-{
-	return -KFI_ENOSYS;
-}
-
 static struct kfi_ops foreign_fid_ops = {
 	.size = sizeof(struct kfi_ops),
 	.close = foreign_close,
-	.bind = foreign_bind,
-	.control = foreign_control,
-	.ops_open = foreign_open_ops,
+	.bind = kfi_no_bind,
+	.control = kfi_no_control,
+	.ops_open = kfi_no_ops_open,
 };
 
 static struct kfi_ops_fabric foreign_ops = {
 	.size = sizeof(struct kfi_ops_fabric),
-	.domain = foreign_domain,
-	.passive_ep = foreign_passive_ep,
-	.eq_open = foreign_eq_open,
-	.wait_open = foreign_wait_open,
+	.domain = kfi_no_domain,
+	.passive_ep = kfi_no_passive_ep,
+	.eq_open = kfi_no_eq_open,
+	.wait_open = kfi_no_wait_open,
 };
 
 static int foreign_fabric(struct kfi_fabric_attr *attr, struct kfid_fabric **fabric,

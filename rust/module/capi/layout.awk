@@ -18,7 +18,7 @@ BEGIN {
 	if (only) {
 		print "#include <uapi/kfabric.h>"
 	} else {
-		split("kfabric errno eq domain endpoint rma tagged atomic cm prov trigger log", names, " ")
+		split("kfabric errno eq domain endpoint rma tagged atomic cm prov trigger enosys log direct", names, " ")
 		for (i = 1; i in names; i++)
 			print "#include <kfi/" (i == 1 ? "" : "kfi_") names[i] ".h>"
 	}
