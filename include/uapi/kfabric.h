@@ -2619,7 +2619,9 @@ struct kfabric_comp_cntr_read {
  * no CQ then.
  *
  * Errors, with which nothing is attached: -EINVAL no operation or an unknown
- * one, an endpoint that is enabled, a counter of another domain; -EBUSY another
+ * one, an operation of the other side of a context (a transmit context has SEND,
+ * RDMA_READ and RDMA_WRITE, a receive context the others), an endpoint that is
+ * enabled, a counter of another domain; -EBUSY another
  * counter counts one of the operations; -EOPNOTSUPP an operation that the
  * endpoint's type does not have.
  */

@@ -362,6 +362,7 @@ static void objects_in_use_stay_open(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.ep->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.av->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&s.tx_cq[0]->fid), -KFI_EBUSY);
+	KUNIT_EXPECT_EQ(test, kfi_close(&s.rx_cq[0]->fid), -KFI_EBUSY);
 	KUNIT_EXPECT_EQ(test, kfi_close(&f.domain->fid), -KFI_EBUSY);
 	/* A transmit context with a message that is too long to be buffered. */
 	KUNIT_EXPECT_EQ(test, kfi_tsend(s.tx[0], buf, LENGTH, NULL, addr, 1, buf), 0);

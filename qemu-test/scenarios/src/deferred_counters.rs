@@ -19,6 +19,7 @@ tests![
     deferred_work_is_silent_at_its_endpoint: [OneHost, TwoHosts, Connection, Datagrams],
     a_counter_of_the_endpoint_can_be_the_completion_counter,
     a_cancelled_receive_is_counted_and_makes_an_error_entry,
+    a_receive_whose_endpoint_closes_counts_nowhere,
     a_failure_counts_at_the_endpoint_on_request,
     a_transfer_that_cannot_start_has_failed,
     deferred_work_counts_at_its_target: [OneHost, TwoHosts],
@@ -225,6 +226,25 @@ fn a_cancelled_receive_is_counted_and_makes_an_error_entry() {
     assert_eq!((entry.err, entry.op_context), (Errno::ECANCELED, 12));
     assert_eq!((done.value(), done.err()), (0, 1));
     a.expect_nothing();
+}
+
+/// A receive that was posted is dropped with its endpoint, and what waits for it does not start.
+fn a_receive_whose_endpoint_closes_counts_nowhere() {
+    let a = Host::new();
+    let (go, done, after) = (cntr(&a.domain), cntr(&a.domain), cntr(&a.domain));
+    let into = buffer(8);
+    defer(&a, &go, 1, Op::recv(&into).context(12), &done);
+    queue(&a.domain, Work::add(&done, 1, &after, 1));
+    go.add(1).expect("add");
+    let Host { domain, cq, ep, .. } = a;
+    drop(ep);
+    std::thread::sleep(QUIET);
+    assert_eq!((done.value(), done.err(), after.value()), (0, 0, 0));
+    assert!(matches!(cq.readerr(), Ok(None)));
+    // The work still waits.
+    done.add(1).expect("add");
+    wait(&after, 1);
+    drop(domain);
 }
 
 /// A failure: the error value of the completion counter, and an error entry. The endpoint's counter

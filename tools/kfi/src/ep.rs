@@ -195,9 +195,9 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no operation, another domain, or enabled already; `EBUSY`:
-    /// another counter counts one of the operations; `EOPNOTSUPP`: the type of
-    /// the endpoint does not have one of them.
+    /// `EINVAL`: no operation, one of the other side of a context, another domain, or
+    /// enabled already; `EBUSY`: another counter counts one of the operations;
+    /// `EOPNOTSUPP`: the type of the endpoint does not have one of them.
     pub fn attach_comp_cntr(&self, cntr: &CompCntr, ops: CompCntrOps) -> Result<()> {
         let mut arg = abi::kfabric_comp_cntr_attach {
             ep: self.handle(),
