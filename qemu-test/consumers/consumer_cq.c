@@ -136,8 +136,11 @@ static void a_signal_ends_a_wait(struct kunit *test)
 	call_sleeps(test, &waiter, wait_for_entry, cq);
 	KUNIT_EXPECT_FALSE(test, completion_done(&waiter.done));
 	KUNIT_EXPECT_EQ(test, kfi_close(&cq->fid), -KFI_EBUSY);
+	begin = ktime_get();
 	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
 	call_ends(test, &waiter, -KFI_EAGAIN);
+	/* Not by its timeout. */
+	KUNIT_EXPECT_LT(test, ktime_ms_delta(ktime_get(), begin), LONG / 2);
 	/* A signal without a thread inside is kept for the next. */
 	KUNIT_EXPECT_EQ(test, kfi_cq_signal(cq), 0);
 	KUNIT_EXPECT_EQ(test, kfi_cq_sread(cq, &entry, 1, NULL, -1), -KFI_EAGAIN);

@@ -428,6 +428,7 @@ fn a_restarted_wait_continues() {
                 _ => Ok(()),
             };
             assert_eq!(result, expected, "{name}");
+            assert!(now() < deadline, "{name}: not before the deadline");
         }
     }
     let waits = Waits::new();

@@ -194,4 +194,3 @@ pub(super) fn bind(file: &OpenFile, arg: &kfabric_bind) -> Result {
         _ => Err(EINVAL),
     }
 }
-
