@@ -75,7 +75,7 @@ struct transaction {
 	struct completion	done;
 };
 
-/* Allocates @count pages for the data. What was allocated when it fails is freed with @tn. */
+/* Allocates @count pages for the data. transaction_free() frees them, also after a failure. */
 static bool data_alloc(struct transaction *tn, unsigned int count)
 {
 	size_t bytes = count * PAGE_SIZE;

@@ -90,7 +90,7 @@ impl Drop for Listed {
     }
 }
 
-/// What is listed at an address; `None` for null. Fails with `ENODATA` if nothing is. Sleeps.
+/// The object at an address; `None` for null. Fails with `ENODATA` if none is listed. Sleeps.
 fn find<T>(object: *mut T) -> Result<Option<Open>> {
     if object.is_null() {
         return Ok(None);
