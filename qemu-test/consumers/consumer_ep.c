@@ -202,7 +202,7 @@ static void aliases_have_flags_of_their_own(struct kunit *test)
 	struct fixture f;
 	struct end ends[2];
 	u64 both = KFI_TRANSMIT | KFI_RECV;
-	struct kfi_msg msg = { .addr = KFI_ADDR_UNSPEC };
+	struct kfi_msg msg = { .type = KFI_KVEC, .addr = KFI_ADDR_UNSPEC };
 
 	pair_open(test, &f, KFI_EP_RDM, ends);
 	ep = ends[0].ep;
