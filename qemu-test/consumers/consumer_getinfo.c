@@ -8,6 +8,8 @@
 #include <linux/socket.h>
 #include <linux/string.h>
 
+#include <kfi/kfi_endpoint.h>
+
 #include "fixture.h"
 
 static void all_attributes_are_there(struct kunit *test)
