@@ -8,13 +8,22 @@ use kernel::{
 };
 
 use super::handles::Table;
-use crate::kunit::helpers::thread;
+use crate::{
+    kunit::helpers::{
+        thread,
+        user, //
+    },
+    mem::{
+        Budget,
+        Part, //
+    }, //
+};
 
 /// More than the initial size of a table, so that it grows.
 const LIMIT: u32 = 1000;
 
 fn table() -> Result<Arc<Table<Arc<u32>>>> {
-    Arc::pin_init(Table::new(LIMIT), GFP_KERNEL)
+    Arc::pin_init(Table::new(LIMIT, Budget::of_program()?), GFP_KERNEL)
 }
 
 fn entry(value: u32) -> Result<Arc<u32>> {
@@ -58,6 +67,35 @@ mod tests {
         for _ in 0..LIMIT {
             let _ = put(&table, 0)?;
         }
+        Ok(())
+    }
+
+    #[test]
+    fn a_table_is_charged_while_it_exists() -> Result {
+        let budget = Budget::of(user(41), Some(64 << 10))?;
+        let charged = || budget.charged(Part::Peers).0;
+        let table: Arc<Table<Arc<u32>>> =
+            Arc::pin_init(Table::new(1 << 16, budget.clone()), GFP_KERNEL)?;
+        let empty = charged();
+        ensure!(empty >= size_of::<Table<Arc<u32>>>() as u64);
+        // An entry is a pointer. A table that is full refuses handles.
+        let mut handles = 0u64;
+        let error = loop {
+            match put(&table, 7) {
+                Ok(_) => handles += 1,
+                Err(error) => break error,
+            }
+        };
+        ensure_eq!(error, ENOMEM);
+        ensure!(handles > 0 && charged() <= 64 << 10);
+        ensure!(charged() - empty >= handles * size_of::<usize>() as u64);
+        // Handles that were freed are there again, without another chunk.
+        let full = charged();
+        table.remove(1);
+        ensure!(put(&table, 8).is_ok());
+        ensure_eq!(charged(), full);
+        drop(table);
+        ensure_eq!(charged(), 0);
         Ok(())
     }
 

@@ -102,8 +102,8 @@ impl OpenFile {
         KBox::pin_init(
             try_pin_init!(Self {
                 owner,
+                handles <- Table::new(KFABRIC_MAX_HANDLES, budget.clone()),
                 budget,
-                handles <- Table::new(KFABRIC_MAX_HANDLES),
             }),
             GFP_KERNEL_ACCOUNT,
         )

@@ -11,11 +11,14 @@
 //!                       \----------------- dropped ---------------------------------^
 //! ```
 //!
-//! Numbers are assigned in ascending order, and start again after the largest. So a number that was
+//! Numbers are assigned in ascending order, and start again after the largest, or when there is no
+//! memory for another one. So a number that was
 //! just freed is not reused at once, and a program that uses a stale handle gets an error.
 //!
 //! The objects are in arrays (chunks) of [`CHUNK`] each, which are allocated when needed and stay:
-//! every call looks up a handle, and that takes two loads.
+//! every call looks up a handle, and that takes two loads. The table is charged to the budget of its
+//! file: an empty one regardless of the limit, because the number of open files is limited by the
+//! kernel, and each chunk up to the limit.
 //!
 //! # Locks
 //!
@@ -40,11 +43,24 @@ use kernel::{
 };
 
 use super::prelude::*;
+use crate::mem::{
+    Allowance,
+    Budget, //
+};
 
 /// Entries of a chunk; they fill about a page.
 const CHUNK: usize = 256;
 
-type Chunk<E> = KBox<[Option<E>; CHUNK]>;
+/// A chunk, and its charge.
+struct Chunk<E> {
+    entries: KBox<[Option<E>; CHUNK]>,
+    _memory: Allowance,
+}
+
+impl<E> Chunk<E> {
+    /// Bytes of kernel memory: the entries, and their bits in the pool of numbers.
+    const BYTES: usize = CHUNK * size_of::<Option<E>>() + CHUNK / 8;
+}
 
 struct Ids {
     pool: IdPool,
@@ -68,16 +84,22 @@ pub(crate) struct Table<E: Clone + Send + 'static> {
     #[pin]
     ids: Mutex<Ids>,
     limit: u32,
+    budget: Budget,
+    _memory: Allowance,
 }
 
 impl<E: Clone + Send + 'static> Table<E> {
-    /// An empty table for `limit` handles. Fails with `ENOMEM`. Sleeps.
-    pub(crate) fn new(limit: u32) -> impl PinInit<Self, Error> {
+    /// An empty table for `limit` handles, charged to `budget`. Fails with `ENOMEM`. Sleeps.
+    pub(crate) fn new(limit: u32, budget: Budget) -> impl PinInit<Self, Error> {
+        // Numbers begin at 1, so number `limit` is used.
+        let most = (limit as usize / CHUNK).saturating_add(1);
+        let bytes = size_of::<Self>().saturating_add(most.saturating_mul(size_of::<Chunk<E>>()));
+        let memory = budget.take_anyway(bytes as u64);
         // INVARIANT: No number is acquired, and there is no object.
         try_pin_init!(Self {
+            budget,
+            _memory: memory,
             chunks <- {
-                // Numbers begin at 1, so number `limit` is used.
-                let most = (limit as usize / CHUNK).saturating_add(1);
                 let chunks = KVec::with_capacity(most, GFP_KERNEL_ACCOUNT)?;
                 new_spinlock!(chunks, "kfabric::handles::chunks")
             },
@@ -93,7 +115,8 @@ impl<E: Clone + Send + 'static> Table<E> {
         })
     }
 
-    /// Takes a number. Fails with `EMFILE` if all are in use, `ENOMEM`. Sleeps.
+    /// Takes a number. Fails with `EMFILE` if all are in use; `ENOMEM`, also if the budget is used
+    /// up. Sleeps.
     pub(crate) fn reserve(&self) -> Result<Reserved<'_, E>> {
         // INVARIANT: From here on this task owns the number, until the result is dropped.
         Ok(Reserved {
@@ -107,7 +130,7 @@ impl<E: Clone + Send + 'static> Table<E> {
     pub(crate) fn get(&self, number: u32) -> Option<E> {
         let (chunk, index) = Self::position(number);
         let chunks = self.chunks.lock();
-        chunks.get(chunk)?.get(index)?.clone()
+        chunks.get(chunk)?.entries.get(index)?.clone()
     }
 
     #[inline]
@@ -119,7 +142,7 @@ impl<E: Clone + Send + 'static> Table<E> {
     fn replace(&self, number: u32, entry: Option<E>) -> Option<E> {
         let (chunk, index) = Self::position(number);
         let mut chunks = self.chunks.lock();
-        core::mem::replace(chunks.get_mut(chunk)?.get_mut(index)?, entry)
+        core::mem::replace(chunks.get_mut(chunk)?.entries.get_mut(index)?, entry)
     }
 
     /// Frees the number of an object that has been closed. Only the caller that has closed the
@@ -160,11 +183,19 @@ impl<E: Clone + Send + 'static> Table<E> {
                 .realloc(GFP_KERNEL_ACCOUNT)?;
             ids.pool.grow(resizer);
         };
+        // INVARIANT: An id that is released below has no entry, or its entry has no object.
         // Ids begin at 0, handles at 1.
-        let number = id.wrapping_add(1);
+        let mut number = id.wrapping_add(1);
         if let Err(error) = self.make_entry(number) {
             ids.pool.release_id(id);
-            return Err(error);
+            // A number that was freed has an entry, if it is lower.
+            let lower = free_from(&mut ids.pool, 0, self.limit).map(UnusedId::acquire);
+            let lower = lower.ok_or(error)?;
+            number = lower.wrapping_add(1);
+            if self.chunks.lock().len() <= number / CHUNK {
+                ids.pool.release_id(lower);
+                return Err(error);
+            }
         }
         ids.used = ids.used.saturating_add(1);
         ids.next = number;
@@ -174,7 +205,12 @@ impl<E: Clone + Send + 'static> Table<E> {
     /// Allocates chunks until `number` has an entry. Called with the mutex `ids` held.
     fn make_entry(&self, number: usize) -> Result {
         while self.chunks.lock().len() <= number / CHUNK {
-            let chunk = KBox::init(pin_init::init_array_from_fn(|_| None), GFP_KERNEL_ACCOUNT)?;
+            let memory = self.budget.take(Chunk::<E>::BYTES as u64)?;
+            let entries = KBox::init(pin_init::init_array_from_fn(|_| None), GFP_KERNEL_ACCOUNT)?;
+            let chunk = Chunk {
+                entries,
+                _memory: memory,
+            };
             // The capacity suffices, so this does not allocate.
             self.chunks.lock().push(chunk, GFP_ATOMIC)?;
         }
