@@ -8,7 +8,8 @@ use crate::{
     abi_threads::{as_user, open_to_all},
     harness::tests,
     host::LINK,
-    raw::{File, Make, PAGE, Pages, arg, data, refused, text, with},
+    networks::Wire,
+    raw::{File, Make, PAGE, Pages, addr_of, arg, data, refused, text, with},
 };
 use kfi::{
     Errno,
@@ -20,6 +21,7 @@ tests![
     files_of_a_user_share_a_limit_and_users_do_not,
     the_growth_of_an_av_counts,
     a_message_that_cannot_be_buffered_waits,
+    lists_of_outstanding_rma_count => 120,
     pages_count_as_long_as_they_are_mapped => 900,
 ];
 
@@ -207,6 +209,72 @@ fn a_message_that_cannot_be_buffered_waits() {
             assert_eq!((entry.op_context, entry.len), (context, PAGE as u64));
         }
         assert_eq!(sender.cq_read(party.cq).expect("complete").op_context, 2);
+    });
+}
+
+/// Writes in pieces to a host that does not answer: their lists live until the writes end.
+fn lists_of_outstanding_rma_count() {
+    const PIECES: usize = 256;
+    /// Each piece has an address, a length and a key.
+    const LIST: u64 = 24 * PIECES as u64;
+    File::open();
+    open_to_all();
+    let wire = Wire::new();
+    wire.a.run(|| {
+        as_user(|| {
+            let file = File::open_only();
+            let fabric = file.fabric();
+            let domain = file
+                .call(arg!(kfabric_domain_open: fabric, link: text("roce0")))
+                .expect("domain")
+                .handle;
+            let queue = file.make(arg!(kfabric_cq_open:
+                domain, entries: 65_536, wait_obj: abi::KFI_WAIT_QUEUE
+            ));
+            let attr = arg!(kfabric_ep_open: caps: abi::KFI_RMA, tx_size: 16_384);
+            let party = file.party_with(domain, queue, attr);
+            let absent = u32::from_ne_bytes([192, 0, 2, 99]);
+            let peer = file
+                .insert(party.av, with!(party.name; v4: absent))
+                .expect("insert");
+            let pages = Pages::new(1);
+            let list: Vec<abi::kfabric_rma_iov> = (0..PIECES as u64)
+                .map(|addr| abi::kfabric_rma_iov {
+                    addr,
+                    len: 1,
+                    key: 7,
+                })
+                .collect();
+            let write = data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: PIECES as u64, peer,
+                rma_addr: addr_of(list.as_slice()), rma_iov_count: PIECES as u32
+            );
+            let mut full = fill(&file, domain);
+            full.reverse();
+            // The first is one of the largest CQs.
+            file.close(full.pop().expect("a CQ")).expect("close");
+            let count = (0..20_000)
+                .find(|_| match file.post_one(party.ep, write) {
+                    Ok(()) => false,
+                    Err(error) => {
+                        assert_eq!(error, Errno::ENOMEM);
+                        true
+                    }
+                })
+                .expect("a limit");
+            let room = 16 << 20;
+            assert!(
+                (1..room / LIST).contains(&count),
+                "{count} writes in the room of one CQ"
+            );
+            // They end when the peer has not answered, and return the memory.
+            for _ in 0..count {
+                refused(file.cq_wait(party.cq, u64::MAX), Errno::KFI_EAVAIL);
+                file.cq_readerr(party.cq).expect("the error");
+            }
+            file.post_one(party.ep, write).expect("there is room");
+            file.close_all(&full);
+        });
     });
 }
 

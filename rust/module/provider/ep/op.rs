@@ -126,6 +126,14 @@ impl Remote {
         core::mem::replace(self, Self::none())
     }
 
+    /// Bytes of kernel memory of its list.
+    pub(super) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::List(list) => list.capacity().saturating_mul(size_of::<RemoteRange>()),
+        }
+    }
+
     /// The bytes of all pieces; `None`: the sum overflows.
     pub(crate) fn len(&self) -> Option<u64> {
         self.pieces()
@@ -282,18 +290,14 @@ impl Op<'_> {
             // It may be a copy of so many bytes.
             Source::Mem(memory) => memory.uncharged_bytes() + limits::INJECT_SIZE.min(memory.len()),
         };
-        let of_list = |remote: &Remote| match remote {
-            Remote::One(_) => 0,
-            Remote::List(list) => list.capacity() * size_of::<RemoteRange>(),
-        };
         match self {
             Self::Send(op) => of_source(&op.from),
             Self::Receive(op) => op.into.uncharged_bytes(),
-            Self::Read(op) => op.into.uncharged_bytes() + of_list(&op.remote),
-            Self::Write(op) => of_source(&op.from) + of_list(&op.remote),
+            Self::Read(op) => op.into.uncharged_bytes() + op.remote.heap_bytes(),
+            Self::Write(op) => of_source(&op.from) + op.remote.heap_bytes(),
             Self::Atomic(op) => {
                 let values = of_source(&op.operand) + of_source(&op.compare);
-                values + op.result.uncharged_bytes() + RC_LEN + of_list(&op.remote)
+                values + op.result.uncharged_bytes() + RC_LEN + op.remote.heap_bytes()
             }
         }
     }

@@ -3,8 +3,9 @@
 //! Transmits to peers on other hosts.
 //!
 //! A transmit acquires everything it needs before its session sees it: room among `tx_size`, its
-//! ticket, memory. It ends in [`end_transmit`](Endpoint::end_transmit). Memory of the program stays
-//! pinned until then. Injected and small messages were copied when they were posted.
+//! ticket, memory, the charge for its lists. It ends in
+//! [`end_transmit`](Endpoint::end_transmit). Memory of the program stays pinned until then. Injected
+//! and small messages were copied when they were posted.
 
 use kernel::rbtree::RBTreeNodeReservation;
 
@@ -38,6 +39,7 @@ use super::{
     },
     store::slot, //
 };
+use crate::mem::Allowance;
 
 impl Endpoint {
     /// SEND and TSEND. The caller has checked flags, capabilities and length. Returns the session,
@@ -84,6 +86,7 @@ impl Endpoint {
             Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)
         };
         let slot = slot(())?;
+        let charge = self.charge_lists(memory.uncharged_bytes())?;
         let len = memory.len() as u64;
         let ticket = self.remote_ticket(bound, kind, flags, op.context, len, spare)?;
         let new = NewSend {
@@ -93,7 +96,7 @@ impl Endpoint {
                 target: None,
                 grant: None,
                 result: None,
-                charge: None,
+                charge,
             },
             slot,
             grant,
@@ -143,6 +146,8 @@ impl Endpoint {
             fence: rma.flags.contains(OpFlags::FENCE),
         };
         let slot = slot(())?;
+        let lists = memory.uncharged_bytes() + rma.remote.heap_bytes();
+        let charge = self.charge_lists(lists)?;
         let (flags, context) = (rma.flags, rma.context);
         let len = memory.len() as u64;
         let ticket = self.remote_ticket(bound, rma.kind, flags, context, len, spare)?;
@@ -167,7 +172,7 @@ impl Endpoint {
                 }),
                 grant: None,
                 result: None,
-                charge: None,
+                charge,
             },
             slot,
         };
@@ -204,6 +209,16 @@ impl Endpoint {
             back = post(&session, new);
         }
         Ok(session)
+    }
+
+    /// Charges the owner for the lists of a transmit: the segments of local memory, and the pieces
+    /// of the peer's. They live as long as the transmit. Fails with `ENOMEM`. Does not sleep.
+    #[inline]
+    pub(super) fn charge_lists(&self, bytes: usize) -> Result<Option<Allowance>> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.ident.budget.take(bytes as u64).map(Some)
     }
 
     /// Takes the room and the ticket of a transmit. Fails with `EAGAIN`, `ENOMEM`. Sleeps.
