@@ -4,15 +4,51 @@
 
 use super::*;
 use crate::{
-    kunit::helpers::user,
-    mem::Budget,
-    shim::reclaim::OwnerKind, //
+    kunit::helpers::{
+        user,
+        Count, //
+    },
+    mem::{
+        Budget,
+        PeerWork, //
+    },
+    shim::{
+        cred::Owner,
+        reclaim::OwnerKind, //
+    }, //
 };
+use core::net::Ipv4Addr;
 
 fn is_listed(user: Kuid) -> bool {
     let accounts = ACCOUNTS.lock();
     let tree = accounts.tree.as_ref();
     tree.is_some_and(|tree| tree.values().any(|account| account.user == user))
+}
+
+/// Work that counts how often it is queued.
+struct CountedWork {
+    queued: Arc<Count>,
+    is_waiting: Atomic<bool>,
+}
+
+impl CountedWork {
+    fn new() -> Result<Arc<Self>> {
+        let work = Self {
+            queued: Count::new()?,
+            is_waiting: Atomic::new(false),
+        };
+        Ok(Arc::new(work, GFP_KERNEL)?)
+    }
+}
+
+impl PeerWork for CountedWork {
+    fn queue(self: Arc<Self>) {
+        self.queued.add(1);
+    }
+
+    fn is_waiting(&self) -> &Atomic<bool> {
+        &self.is_waiting
+    }
 }
 
 #[kunit_tests(kfabric_account)]
@@ -37,8 +73,7 @@ mod tests {
         Ok(())
     }
 
-    /// The charges of peers have a part of the limit. Half-open connections, whose requests may be
-    /// forged, have a part also for a user without a limit.
+    /// The charges of peers have a part of the limit, also of a user without one.
     #[test]
     fn charges_of_peers_have_a_part_of_the_limit() -> Result {
         let limit = ACCOUNTS.lock().limit;
@@ -47,6 +82,7 @@ mod tests {
         for (budget, part, share) in [
             (&unlimited, Part::HalfOpen, limit / 4),
             (&limited, Part::HalfOpen, limit / 4),
+            (&unlimited, Part::Peers, large_limit().max(limit) / 2),
             (&limited, Part::Peers, 500),
         ] {
             let most = budget.take_part(part, share)?;
@@ -57,12 +93,88 @@ mod tests {
             drop(most);
             ensure!(budget.take_part(part, share).is_ok());
         }
-        ensure!(unlimited.take_part(Part::Peers, limit).is_ok());
         // A charge that cannot be refused is made even above the limit.
         let anyway = limited.take_anyway(2000);
         ensure_eq!(limited.take(1).err(), Some(ENOMEM));
         drop(anyway);
         ensure!(limited.take(1000).is_ok());
+        Ok(())
+    }
+
+    /// Work of peers beyond the workers of a user waits for one of them, once each and in order.
+    /// Other users, and users of another kind, have their own.
+    #[test]
+    fn workers_for_peers_are_limited() -> Result {
+        let owner = Owner::current(OwnerKind::Program)?;
+        let budget = Budget::of(user(24), None)?;
+        let work = CountedWork::new()?;
+        let mut workers = KVec::new();
+        while let Some(worker) = budget.enter_peer_worker(&owner, work.clone()) {
+            workers.push(worker, GFP_KERNEL)?;
+            ensure!(workers.len() < 1024);
+        }
+        ensure!(workers.len() >= 64);
+        let second = CountedWork::new()?;
+        for _ in 0..3 {
+            ensure!(budget.enter_peer_worker(&owner, second.clone()).is_none());
+            ensure!(budget.enter_peer_worker(&owner, work.clone()).is_none());
+        }
+        for other in [Budget::of(user(25), None)?, Budget::of_consumer(user(24))?] {
+            ensure!(other.enter_peer_worker(&owner, second.clone()).is_some());
+        }
+        let queued = || (work.queued.get(), second.queued.get());
+        ensure_eq!(queued(), (0, 0));
+        drop(workers.pop());
+        ensure_eq!(queued(), (1, 0));
+        drop(workers.pop());
+        ensure_eq!(queued(), (1, 1));
+        // Work that has nothing to do any more does not enter, so no worker of it ends. The last
+        // worker queues all that waits.
+        let mut many = KVec::new();
+        while let Some(worker) = budget.enter_peer_worker(&owner, work.clone()) {
+            workers.push(worker, GFP_KERNEL)?;
+        }
+        for _ in 0..3 * workers.len() {
+            let work = CountedWork::new()?;
+            ensure!(budget.enter_peer_worker(&owner, work.clone()).is_none());
+            many.push(work, GFP_KERNEL)?;
+        }
+        drop(workers);
+        ensure!(many.iter().all(|work| work.queued.get() == 1));
+        ensure_eq!(queued(), (2, 1));
+        ensure!(budget.enter_peer_worker(&owner, work.clone()).is_some());
+        Ok(())
+    }
+
+    /// Peers that take what they can have equal shares in the end, and there is room for another.
+    #[test]
+    fn peers_have_equal_shares() -> Result {
+        let limit = ACCOUNTS.lock().limit;
+        for (budget, part) in [
+            (Budget::of(user(22), Some(8000))?, 4000),
+            (Budget::of(user(23), Some(u64::MAX))?, large_limit().max(limit) / 2),
+        ] {
+            let peer = |host| budget.share_of(Ipv4Addr::new(192, 0, 2, host).into());
+            let (first, again, second) = (peer(1)?, peer(1)?, peer(2)?);
+            let step = part / 400;
+            // One alone gets four fifths, with any number of sessions.
+            let mut taken = KVec::new();
+            while let Ok(bytes) = first.take(&budget, step).or_else(|_| again.take(&budget, step)) {
+                taken.push(bytes, GFP_KERNEL)?;
+            }
+            ensure_eq!(taken.len(), 320);
+            taken.clear();
+            drop(first);
+            for share in [&again, &second].into_iter().cycle().take(400) {
+                if let Ok(bytes) = share.take(&budget, step) {
+                    taken.push(bytes, GFP_KERNEL)?;
+                }
+            }
+            ensure_eq!(taken.len(), 355);
+            let third = peer(3)?.take(&budget, 45 * step)?;
+            drop((taken, third));
+            ensure_eq!(budget.charged(Part::Peers), (0, 0));
+        }
         Ok(())
     }
 

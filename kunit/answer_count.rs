@@ -4,40 +4,52 @@
 //! owner of the endpoint.
 
 use super::*;
-use crate::kunit::helpers::user;
+use crate::{
+    kunit::helpers::user,
+    mem::Part, //
+};
+use core::net::Ipv4Addr;
 
 #[kunit_tests(kfabric_answer_count)]
 mod tests {
     use super::*;
 
-    /// Answers to messages are charged in the part of peers, up to its limit.
+    /// The share of a peer at an address.
+    fn peer(owner: &Budget, host: u8) -> Result<PeerShare> {
+        owner.share_of(Ipv4Addr::new(192, 0, 2, host).into())
+    }
+
+    /// Answers to messages are charged in the part of peers. A peer leaves some of it for others.
     #[test]
     fn answers_are_charged_in_the_part_of_peers() -> Result {
-        let owner = Budget::of(user(100), Some(1000))?;
+        let owner = Budget::of(user(100), Some(2000))?;
+        let (one, two) = (peer(&owner, 1)?, peer(&owner, 2)?);
         let answers = AnswerCount::new()?;
-        let first = answers.share(&owner, 300)?;
+        let first = answers.share(&owner, &one, 300)?;
         ensure_eq!(answers.count(), 1);
         ensure_eq!(owner.charged(Part::Peers), (300, 300));
-        // One byte more than half of the limit is refused, and nothing stays charged or counted.
-        ensure_eq!(answers.share(&owner, 201).err(), Some(ENOMEM));
+        // 75 bytes must be left. One more is refused, and nothing stays charged or counted.
+        ensure_eq!(answers.share(&owner, &one, 626).err(), Some(ENOMEM));
         ensure_eq!(answers.count(), 1);
         ensure_eq!(owner.charged(Part::Peers), (300, 300));
-        let second = answers.share(&owner, 200)?;
+        let second = answers.share(&owner, &one, 600)?;
         ensure_eq!(answers.count(), 2);
-        ensure_eq!(owner.charged(Part::Peers), (500, 500));
-        // The sessions of one owner share the part.
+        ensure_eq!(owner.charged(Part::Peers), (900, 900));
+        // The sessions of one peer have one share. Another peer gets the rest.
         let other = AnswerCount::new()?;
-        ensure_eq!(other.share(&owner, 1).err(), Some(ENOMEM));
+        ensure_eq!(other.share(&owner, &peer(&owner, 1)?, 1).err(), Some(ENOMEM));
         ensure_eq!(other.count(), 0);
+        let third = other.share(&owner, &two, 100)?;
+        ensure_eq!(other.share(&owner, &two, 1).err(), Some(ENOMEM));
         // The rest of the account is available to the owner.
-        ensure!(owner.take(500).is_ok());
-        drop(first);
+        ensure!(owner.take(1000).is_ok());
+        drop((first, third));
         ensure_eq!(answers.count(), 1);
-        ensure_eq!(owner.charged(Part::Peers), (200, 200));
-        ensure!(other.share(&owner, 300).is_ok());
+        ensure_eq!(owner.charged(Part::Peers), (600, 600));
+        ensure!(other.share(&owner, &one, 200).is_ok());
         // An answer can outlive its session.
-        drop(answers);
-        ensure_eq!(owner.charged(Part::Peers), (200, 200));
+        drop((answers, one));
+        ensure_eq!(owner.charged(Part::Peers), (600, 600));
         drop(second);
         ensure_eq!(owner.charged(Part::Peers), (0, 0));
         Ok(())
@@ -47,12 +59,12 @@ mod tests {
     #[test]
     fn a_full_account_has_no_room_for_an_answer() -> Result {
         let owner = Budget::of(user(101), Some(1000))?;
-        let answers = AnswerCount::new()?;
+        let (answers, one) = (AnswerCount::new()?, peer(&owner, 1)?);
         let held = owner.take(900)?;
-        ensure_eq!(answers.share(&owner, 101).err(), Some(ENOMEM));
+        ensure_eq!(answers.share(&owner, &one, 101).err(), Some(ENOMEM));
         ensure_eq!(answers.count(), 0);
         ensure_eq!(owner.charged(Part::Peers), (900, 0));
-        let share = answers.share(&owner, 100)?;
+        let share = answers.share(&owner, &one, 100)?;
         ensure_eq!(owner.charged(Part::Peers), (1000, 100));
         drop((held, share));
         ensure_eq!(answers.count(), 0);
@@ -64,13 +76,13 @@ mod tests {
     #[test]
     fn a_cancel_is_charged_whatever_the_limit() -> Result {
         let owner = Budget::of(user(102), Some(1000))?;
-        let answers = AnswerCount::new()?;
+        let (answers, one) = (AnswerCount::new()?, peer(&owner, 1)?);
         let held = owner.take(1000)?;
         let cancel = answers.share_of_cancel(&owner, 300);
         ensure_eq!(answers.count(), 1);
         ensure_eq!(owner.charged(Part::Peers), (1300, 0));
         drop(held);
-        let message = answers.share(&owner, 500)?;
+        let message = answers.share(&owner, &one, 500)?;
         ensure_eq!(answers.count(), 2);
         ensure_eq!(owner.charged(Part::Peers), (800, 500));
         drop(cancel);

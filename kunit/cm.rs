@@ -10,6 +10,7 @@ use super::{
         listen,
         service::PEER,
         Connect,
+        MAX_OF_PEERS,
         MAX_UNCONFIRMED_OF_SOURCE, //
     },
     kunit_cm_pair::{
@@ -278,6 +279,47 @@ mod tests {
             conn.close();
         }
         passive.close();
+        Ok(())
+    }
+
+    /// A peer whose connections are established leaves a quarter as many of those that peers may
+    /// request to others as it has.
+    #[test]
+    fn established_connections_of_an_address_have_a_share() -> Result {
+        // 205 + 205 / 4 is 256, and so is 205 + 41 + 41 / 4.
+        const FIRST: u32 = 205;
+        const SECOND: u32 = 41;
+        kernel::static_assert!(MAX_OF_PEERS == 256);
+        let ends = Ends::new(TWO)?;
+        let mut conns = KVec::new();
+        let mut connect = |local, qpn| -> Result<bool> {
+            let before = ends.stat(Stat::CmNoRoom);
+            let active = ends.request_from(local, qpn, 0)?;
+            let full = || ends.stat(Stat::CmNoRoom) != before;
+            ensure!(eventually(|| full() || !ends.listener.pending.lock().is_empty()));
+            conns.push(active, GFP_KERNEL)?;
+            if full() {
+                return Ok(false);
+            }
+            let active = conns.last().ok_or(EINVAL)?.clone();
+            let passive = ends.accept(ends.listener.next()?, qpn + 1, 0)?;
+            ensure!(eventually(|| active.state() == State::RepReceived));
+            active.confirm(&[])?;
+            ensure!(eventually(|| passive.state() == State::Established));
+            conns.push(passive, GFP_KERNEL)?;
+            Ok(true)
+        };
+        for number in 0..FIRST {
+            ensure!(connect(ONE, 2 + 2 * number)?);
+        }
+        ensure!(!connect(ONE, 0x1000)?);
+        for number in 1..=SECOND {
+            ensure!(connect(THREE, 0x1000 + 2 * number)?);
+        }
+        ensure!(!connect(THREE, 0x2000)?);
+        for conn in conns {
+            conn.close();
+        }
         Ok(())
     }
 

@@ -84,6 +84,9 @@ use kfi_roce::{
 /// The address of the peers.
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
+/// Another address.
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+
 /// The peers, which count the answers and confirm nothing by themselves.
 struct Peers {
     accepted: Arc<Count>,
@@ -153,6 +156,8 @@ struct Target {
     av: Arc<Av>,
     owner: Budget,
     peers: Arc<Peers>,
+    /// The address from which requests come.
+    from: IpAddr,
     domain: TestDomain,
 }
 
@@ -167,6 +172,7 @@ impl Target {
             av,
             owner: owner.clone(),
             peers: Peers::new()?,
+            from: THERE,
             domain,
         };
         target.endpoint.bind_av(&target.av)?;
@@ -181,7 +187,7 @@ impl Target {
 
     /// Requests a connection from the peer at `port`, with a valid cookie.
     fn request_proven(&self, port: u16) -> Result<Arc<Conn>> {
-        let ends = self.ends(THERE, port)?;
+        let ends = self.ends(self.from, port)?;
         let filter = &self.endpoint.remote.request_filter;
         let demand = filter.check(now_ns(), &ends, None, true);
         let Err(Refusal::Retry(cookie)) = demand else {
@@ -226,7 +232,7 @@ impl Target {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
         let connect = Connect {
             link: self.domain.domain.link(),
-            local: THERE,
+            local: self.from,
             remote: bound.name.ip(),
             service_id,
             side: Side {
@@ -288,12 +294,17 @@ impl Target {
         self.owner.charged(Part::HalfOpen).1
     }
 
-    /// Uses up the part except for `room` bytes.
+    /// Uses up the part for half-open connections except for `room` bytes.
     fn leave(&self, room: u64) -> Result<KVec<PartAllowance>> {
-        let kept = self.owner.take_part(Part::HalfOpen, room)?;
+        self.leave_of(Part::HalfOpen, room)
+    }
+
+    /// Uses up a part except for `room` bytes.
+    fn leave_of(&self, part: Part, room: u64) -> Result<KVec<PartAllowance>> {
+        let kept = self.owner.take_part(part, room)?;
         let mut taken = KVec::new();
         for bit in (0..u64::BITS - 1).rev() {
-            if let Ok(allowance) = self.owner.take_part(Part::HalfOpen, 1 << bit) {
+            if let Ok(allowance) = self.owner.take_part(part, 1 << bit) {
                 taken.push(allowance, GFP_KERNEL)?;
             }
         }
@@ -352,6 +363,34 @@ mod tests {
             }
             drop(others);
             ensure!(eventually(|| target.half_open() == 0));
+        }
+        Ok(())
+    }
+
+    /// A peer leaves room for others in the part of peers, also at an owner without a limit.
+    #[test]
+    fn connections_of_a_peer_have_a_share() -> Result {
+        for (number, limit) in [(119, None), (120, Some(u64::MAX))] {
+            let owner = Budget::of(user(number), limit)?;
+            let mut target = Target::open(&owner)?;
+            let first = target.request_proven(1)?;
+            ensure!(target.peers.have_results(1, 0));
+            let one = owner.charged(Part::Peers).1;
+            ensure!(one > 0);
+            // Room for another two, and a quarter. The third one would not leave enough for others.
+            let others = target.leave_of(Part::Peers, 2 * one + one / 4)?;
+            let second = target.request_proven(2)?;
+            ensure!(target.peers.have_results(2, 0));
+            let third = target.request_proven(3)?;
+            ensure!(target.peers.have_results(2, 1));
+            target.from = ELSEWHERE;
+            let fourth = target.request_proven(1)?;
+            ensure!(target.peers.have_results(3, 1));
+            for conn in [first, second, third, fourth] {
+                conn.close();
+            }
+            drop(others);
+            ensure!(eventually(|| owner.charged(Part::Peers).1 == 0));
         }
         Ok(())
     }
@@ -515,8 +554,7 @@ mod tests {
         ensure!(filter
             .check(begin + 2 * COOKIE_PERIOD, &ends, cookie, false)
             .is_err());
-        let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
-        let others = target.ends(elsewhere, 1)?;
+        let others = target.ends(ELSEWHERE, 1)?;
         ensure!(filter.check(begin, &others, cookie, false).is_err());
         Ok(())
     }

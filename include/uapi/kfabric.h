@@ -3149,6 +3149,11 @@ enum {
 	 * name has another authorization key
 	 */
 	KFABRIC_FIGURE_CM_KEY = 53,
+	/*
+	 * requests for a connection that were ignored, because accesses of
+	 * their sender to memory were refused too often; it repeats them
+	 */
+	KFABRIC_FIGURE_CM_DELAYED = 54,
 };
 
 #define KFABRIC_MAX_FIGURES	64

@@ -14,7 +14,7 @@ use rustix::{
 use std::{
     fs::File,
     os::fd::{AsFd, AsRawFd},
-    sync::atomic::{AtomicI32, Ordering},
+    sync::atomic::{AtomicI32, AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -29,9 +29,13 @@ pub(crate) fn in_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Becomes an ordinary user without any capability.
+/// Becomes the ordinary user, without any capability.
 pub(crate) fn become_user() {
-    let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
+    become_user_number(USER);
+}
+
+fn become_user_number(user: u32) {
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     rustix::thread::set_thread_groups(&[]).expect("setgroups");
     rustix::thread::set_thread_res_gid(gid, gid, gid).expect("setresgid");
     rustix::thread::set_thread_res_uid(uid, uid, uid).expect("setresuid");
@@ -41,6 +45,17 @@ pub(crate) fn become_user() {
 pub(crate) fn as_user<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     in_thread(|| {
         become_user();
+        run()
+    })
+}
+
+/// Runs `run` as an ordinary user that no other test is: its account has no history.
+pub(crate) fn as_new_user<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    static USERS: AtomicU32 = AtomicU32::new(0);
+    in_thread(|| {
+        // Each test is a process.
+        let number = USERS.fetch_add(1, Ordering::Relaxed);
+        become_user_number(16 * std::process::id() + number + (1 << 20));
         run()
     })
 }

@@ -2,16 +2,17 @@
 //! The operations that counters count: of every kind, at both ends.
 
 use crate::{
+    connected::connect,
     harness::tests,
     host::{
-        BOTH, Host, LINK, Options, REMOTE, SOON, buffer, domain, found, is_refused, register,
-        until, until_asleep,
+        BOTH, Host, LINK, Options, READ, REMOTE, SOON, WROTE, buffer, domain, found, is_refused,
+        register, until, until_asleep,
     },
     threads::Sleeper,
 };
 use kfi::{
-    Access, Av, Buffer, Cntr, CntrBind, Cq, CqBind, Domain, Endpoint, Entry, Errno, FiAddr, Mr, Op,
-    OpFlags, Remote, RmaIov, Values, Wait,
+    Access, Av, Buffer, Caps, Cntr, CntrBind, Cq, CqBind, Domain, Endpoint, Entry, EpType, Errno, FiAddr,
+    Mr, Op, OpFlags, Remote, RmaIov, Values, Wait,
 };
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ tests![
     a_failed_operation_counts_as_an_error,
     an_operation_that_fails_releases_a_waiter,
     an_operation_counts_once_at_its_target,
+    an_access_to_no_bytes_counts_with_its_key,
     a_search_counts_nothing,
     silent_success_counts,
     messages_in_one_buffer_count_one_by_one,
@@ -281,6 +283,34 @@ fn an_operation_counts_once_at_its_target() {
         [&at_one, &at_two],
         ends,
     );
+}
+
+/// On a connection an access to no bytes succeeds with any key. It starts nothing at a target that
+/// has not allowed it.
+fn an_access_to_no_bytes_counts_with_its_key() {
+    let (_, domain) = domain();
+    let options = Options {
+        ep_type: EpType::Msg,
+        caps: Caps::MSG | Caps::RMA,
+        ..Options::default()
+    };
+    let host = || Host::counting(&domain, &options, KINDS);
+    let ((a, _), (b, at_b)) = (host(), host());
+    connect(&a, &b);
+    let writes = register(&domain, &buffer(8), Access::REMOTE_WRITE, 1);
+    let nothing = buffer(8);
+    let remote = |key| Remote::new(0, key);
+    let peer = FiAddr::UNSPEC;
+    for (key, counts) in [(0x77, [0, 0]), (writes.key(), [0, 1])] {
+        a.ep.read(peer, nothing.slice(..0), remote(key), 1)
+            .expect("read");
+        a.ep.write(peer, nothing.slice(..0), remote(key), 2)
+            .expect("write");
+        a.expect(READ, 1);
+        a.expect(WROTE, 2);
+        // The target counts before it acknowledges.
+        assert_eq!([at_b[4].value(), at_b[5].value()], counts, "key {key}");
+    }
 }
 
 fn a_search_counts_nothing() {

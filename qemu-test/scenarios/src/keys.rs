@@ -7,15 +7,15 @@
 //! the helpers here.
 
 use crate::{
-    abi_threads::{NetNs, as_user, open_to_all},
+    abi_threads::{NetNs, as_new_user, open_to_all},
     connected::connect_qps,
     harness::tests,
-    host::{Host, LINK, Options, device, domain_on, failure, link_count},
+    host::{Host, LINK, Options, device, domain_on, failure, link_count, netns_count, until},
     networks::Wire,
 };
 use kfi::{
-    Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno, FiAddr,
-    Mr, PacketCounter, Remote, Wait,
+    Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno,
+    FiAddr, Mr, PacketCounter, Remote, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ tests![
     all_refusals_of_connected_endpoints_give_one_answer => 120,
     guesses_over_the_wire_are_delayed_and_counted => 120,
     guesses_of_connected_endpoints_are_delayed_and_counted => 120,
+    guesses_of_endpoints_that_close_at_once_are_delayed,
+    a_host_that_guesses_gets_no_connection => 300,
 ];
 
 /// The `prov_errno` of every refused access.
@@ -106,9 +108,10 @@ fn are_delayed(mut guess: impl FnMut(u64) -> (Instant, Instant)) -> u64 {
     panic!("guesses take so long that refusals do not add up");
 }
 
-/// The domain of an ordinary user, on the link of a host.
+/// The domain of an ordinary user, on the link of a host. Refusals of another user's accesses delay
+/// nothing of it.
 fn users_domain(netns: &NetNs) -> Domain {
-    netns.run(|| as_user(|| domain_on("roce0").1))
+    netns.run(|| as_new_user(|| domain_on("roce0").1))
 }
 
 /// Number of accesses that a target has refused.
@@ -205,11 +208,63 @@ fn guesses_of_connected_endpoints_are_delayed_and_counted() {
     drop((a, b));
     // Within one host.
     device();
-    let a = Side::on(as_user(|| domain_on(LINK).1));
+    let a = Side::on(as_new_user(|| domain_on(LINK).1));
     let b = Side::on(domain_on(LINK).1);
     let before = link_count(PacketCounter::MrRefused);
     let guesses = connections_are_delayed(&a, &b);
     assert_eq!(link_count(PacketCounter::MrRefused) - before, guesses);
+}
+
+/// A guess whose endpoint closes before the answer comes is delayed like any other.
+fn guesses_of_endpoints_that_close_at_once_are_delayed() {
+    open_to_all();
+    let wire = Wire::new();
+    let a = Side::on(users_domain(&wire.a));
+    let b = Side::on(wire.b.run(|| domain_on("roce0").1));
+    let _fillers = a.fill();
+    let bytes = Buffer::new(8).expect("buffer");
+    let begin = Instant::now();
+    for key in 0..=u64::from(FREE + 11) {
+        let (ep, _peer) = a.connected(&b);
+        ep.write(PEER, &bytes, Remote::new(0, key), 9)
+            .expect("write");
+    }
+    let took = begin.elapsed();
+    assert!(
+        took >= delay(FREE + 11),
+        "{took:?} for guesses that are not waited for"
+    );
+}
+
+/// The users of a host that does not delay them, here root, are refused so often that the target
+/// ignores requests of the host.
+fn a_host_that_guesses_gets_no_connection() {
+    const FREE: u64 = 4096;
+    const PER_SECOND: u64 = 64;
+    let wire = Wire::new();
+    let delayed = || netns_count(&wire.b, PacketCounter::CmDelayed);
+    let a = Side::on(wire.a.run(|| domain_on("roce0").1));
+    let b = Side::on(wire.b.run(|| domain_on("roce0").1));
+    let begin = Instant::now();
+    let allowed = |time: Duration| FREE + PER_SECOND * (time.as_secs() + 1);
+    let mut tries = 0;
+    // The delay must last until a connection is requested.
+    while tries < allowed(begin.elapsed() + Duration::from_secs(5)) {
+        let (ep, _peer) = a.connected(&b);
+        guess(&ep, &a.cq, PEER, 0x77);
+        tries += 1;
+        assert!(tries < 50_000, "fewer than {PER_SECOND} tries per second");
+    }
+    assert_eq!(refusals(&wire.b), tries);
+    assert_eq!(delayed(), 0);
+    let (from, to) = (
+        Wire::host(&wire.a, &Options::default()),
+        Wire::host(&wire.b, &Options::default()),
+    );
+    let to_b = from.meet(&to);
+    let bytes = Buffer::new(8).expect("buffer");
+    from.ep.send(to_b, &bytes, 1).expect("send");
+    until("an ignored request", || delayed() > 0);
 }
 
 /// The bytes of each region of a target.

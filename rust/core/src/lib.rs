@@ -53,6 +53,7 @@ pub mod op;
 pub mod peer;
 pub mod prov_errno;
 pub mod rdm;
+pub mod refusals;
 pub mod ring;
 pub mod slab;
 pub mod throttle;

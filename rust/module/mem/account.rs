@@ -28,11 +28,13 @@
 //! root (for containers) are left out: each of their users has an account without a parent.
 //!
 //! The account also records refused accesses to peers' memory ([`Throttle`]). So a user cannot try
-//! keys faster with more processes or more open files. Users without a limit are not delayed.
+//! keys faster with more processes or more open files. Users without a limit are not delayed. And it
+//! records the peers on other hosts that were refused access to the user's memory
+//! ([`kfi_core::refusals`]), for users with and without a limit.
 //!
 //! # Locks
 //!
-//! `AccessThrottle::throttle` and `ACCOUNTS` are spin locks and leaves. `ACCOUNTS` is taken when a
+//! `ACCOUNTS` and the locks of an account are spin locks and leaves. `ACCOUNTS` is taken when a
 //! file is opened and when the last [`AccountRef`] of an account is dropped. It is not a mutex
 //! because the exit of a process may take it, and must not wait for a task that was preempted while
 //! holding it. Charging is atomic. An account leaves the tree when no [`AccountRef`] is left, that
@@ -43,6 +45,7 @@
 #[path = "../../../kunit/account.rs"]
 mod kunit;
 
+use core::net::IpAddr;
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -62,9 +65,19 @@ use kernel::{
     task::Kuid, //
 };
 
-use kfi_core::throttle::Throttle;
+use kfi_core::{
+    refusals::Peer,
+    throttle::Throttle, //
+};
 
-use crate::shim::reclaim::OwnerKind;
+use super::{
+    peer_share::PeerUse,
+    peer_workers::PeerWorkers, //
+};
+use crate::shim::reclaim::{
+    total_memory,
+    OwnerKind, //
+};
 
 /// The parts of an account's limit that peers can use up. The rest is left for the owner's own
 /// calls.
@@ -73,7 +86,9 @@ pub(crate) enum Part {
     /// Connections that a peer has requested and not confirmed. The requests may be forged, so this
     /// part bounds users without a limit too: it is computed from the limit of the others.
     HalfOpen,
-    /// All connections that peers have requested, and answers that are due to peers.
+    /// All connections that peers have requested, and answers that are due to peers. Each peer has a
+    /// share of it ([`PeerShare`](super::PeerShare)). For users without a limit it is computed from
+    /// the memory of the machine: servers have thousands of clients.
     Peers,
     /// Packets that wait for the user's QPs, see
     /// [`Budget::charge_inbox`](super::Budget::charge_inbox). They may be forged, so this part
@@ -93,6 +108,9 @@ impl Part {
 
 /// Number of throttles of an account, a power of two. Each endpoint uses one of them.
 const THROTTLES: usize = 16;
+
+/// The number of peers whose refused accesses an account counts.
+const REFUSED_PEERS: usize = 64;
 
 /// Delays the accesses to peers' memory of some of a user's endpoints.
 #[pin_data]
@@ -132,10 +150,19 @@ pub(super) struct Account {
     /// Workers that run for this kind of the user, and for that of users of namespaces that it
     /// owns.
     pub(super) workers: Atomic<u32>,
+    /// The workers that handle what peers do, for the same.
+    #[pin]
+    pub(super) peer_workers: SpinLock<PeerWorkers>,
     /// Refused accesses to peers' memory. Each throttle serves some of the user's endpoints, so a
     /// peer that refuses everything delays few other endpoints.
     #[pin]
     throttles: [AccessThrottle; THROTTLES],
+    /// The peers that were refused access to the user's memory: [`REFUSED_PEERS`] entries.
+    #[pin]
+    pub(super) refused_peers: SpinLock<KVec<Peer>>,
+    /// The peers that have a share of [`Part::Peers`].
+    #[pin]
+    pub(super) peer_uses: SpinLock<RBTree<IpAddr, Arc<PeerUse>>>,
 }
 
 impl Account {
@@ -200,6 +227,14 @@ fn key(kind: OwnerKind, user: Kuid, parent: Option<&AccountRef>) -> Key {
     (kind, user.into_raw().val, parent)
 }
 
+/// The limit from which the part for peers of a user without a limit is computed: a quarter of the
+/// memory of the machine. Any context.
+pub(super) fn large_limit() -> u64 {
+    LARGE_LIMIT.load(Relaxed)
+}
+
+static LARGE_LIMIT: Atomic<u64> = Atomic::new(0);
+
 struct Accounts {
     /// `None` until the first account is added: a tree cannot be created in a constant.
     tree: Option<RBTree<Key, Arc<Account>>>,
@@ -243,6 +278,7 @@ pub(crate) unsafe fn init(limit: u64) {
     // SAFETY: Called once, by the requirement above.
     unsafe { ACCOUNTS.init() }
     ACCOUNTS.lock().limit = limit;
+    LARGE_LIMIT.store(total_memory() / 4, Relaxed);
 }
 
 /// A reference to an account that keeps it in the tree. Dropping may take `ACCOUNTS`, so only
@@ -278,6 +314,7 @@ impl AccountRef {
     /// Inserts an account into the tree, unless another task has done that in the meantime. Sleeps.
     /// Fails with `ENOMEM`.
     fn insert(key: Key, kind: OwnerKind, user: Kuid, parent: Option<AccountRef>) -> Result<Self> {
+        let refused_peers = KVec::from_elem(Peer::default(), REFUSED_PEERS, GFP_KERNEL_ACCOUNT)?;
         let account = Arc::pin_init(
             pin_init!(Account {
                 kind,
@@ -289,7 +326,10 @@ impl AccountRef {
                 inboxes: Atomic::new(0),
                 refs: Atomic::new(0),
                 workers: Atomic::new(0),
+                peer_workers <- new_spinlock!(PeerWorkers::new(), "Account::peer_workers"),
                 throttles <- pin_init::pin_init_array_from_fn(|_| AccessThrottle::new()),
+                refused_peers <- new_spinlock!(refused_peers, "Account::refused_peers"),
+                peer_uses <- new_spinlock!(RBTree::new(), "Account::peer_uses"),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;

@@ -20,10 +20,17 @@ use kernel::{
     task::Kuid, //
 };
 
-use super::account::{
-    charge,
-    AccountRef,
-    Part, //
+use core::net::IpAddr;
+use kfi_core::refusals;
+
+use super::{
+    account::{
+        charge,
+        large_limit,
+        AccountRef,
+        Part, //
+    },
+    peer_share::PeerUse, //
 };
 use crate::shim::{
     cred::{
@@ -145,11 +152,11 @@ impl Budget {
     }
 
     /// Bytes that a part may have.
-    fn part_limit(&self, part: Part) -> u64 {
+    pub(super) fn part_limit(&self, part: Part) -> u64 {
         let limit = match part {
             Part::HalfOpen => self.common,
-            Part::Peers => self.limit,
-            Part::Inboxes => self.limit.min(self.common),
+            Part::Peers if self.limit == u64::MAX => self.common.max(large_limit()),
+            Part::Peers | Part::Inboxes => self.limit.min(self.common),
         };
         limit / part.share()
     }
@@ -163,11 +170,7 @@ impl Budget {
     /// Fails with `ENOMEM` if the part is full.
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         charge(self.account.0.part(part), bytes, self.part_limit(part))?;
-        Ok(PartAllowance {
-            account: self.account.clone(),
-            part,
-            bytes,
-        })
+        Ok(PartAllowance::new(&self.account, part, bytes, None))
     }
 
     /// Charges `bytes` of packets that wait in an inbox, to the limit and to [`Part::Inboxes`] of
@@ -257,6 +260,20 @@ impl Budget {
         Ok(turn)
     }
 
+    /// Records that the peer at `from`, on another host, was refused access to memory of the user.
+    /// Does not sleep.
+    pub(crate) fn refused_peer(&self, from: IpAddr) {
+        let mut peers = self.account.0.topmost().refused_peers.lock();
+        refusals::refused(&mut peers, from, now_ns());
+    }
+
+    /// Whether the peer at `from` was refused so often that its connections have to wait. Does not
+    /// sleep.
+    pub(crate) fn is_delayed_peer(&self, from: IpAddr) -> bool {
+        let peers = self.account.0.topmost().refused_peers.lock();
+        refusals::is_delayed(&peers, from, now_ns())
+    }
+
     /// Counts a worker that runs for the account until the result is dropped. `None`: so many run
     /// already that it should try again later. Does not sleep.
     pub(crate) fn enter_worker(&self) -> Option<RunningWorker<'_>> {
@@ -316,17 +333,38 @@ impl Drop for Allowance {
     }
 }
 
-/// Bytes that are counted in a part of an account's limit until this is dropped. Only process
-/// context may drop it, see [`AccountRef`].
+/// Bytes that are counted in a part of an account's limit, and in the share of a peer, until this is
+/// dropped. Only process context may drop it, see [`AccountRef`].
 pub(crate) struct PartAllowance {
     account: AccountRef,
     part: Part,
     bytes: u64,
+    of_peer: Option<Arc<PeerUse>>,
+}
+
+impl PartAllowance {
+    /// Bytes that were counted in the part, and in what the peer has.
+    pub(super) fn new(
+        account: &AccountRef,
+        part: Part,
+        bytes: u64,
+        of_peer: Option<Arc<PeerUse>>,
+    ) -> Self {
+        Self {
+            account: account.clone(),
+            part,
+            bytes,
+            of_peer,
+        }
+    }
 }
 
 impl Drop for PartAllowance {
     fn drop(&mut self) {
         let counted = self.account.0.part(self.part);
         counted.fetch_sub(self.bytes, Relaxed);
+        if let Some(of_peer) = &self.of_peer {
+            of_peer.bytes.fetch_sub(self.bytes, Relaxed);
+        }
     }
 }

@@ -11,6 +11,8 @@
 //! |---|---|
 //! | [`account`] | accounts: kernel memory of a user's objects, and its limit |
 //! | [`budget`] | budgets, which charge an account, and the charges |
+//! | [`peer_share`] | the share of each peer in what peers use up |
+//! | [`peer_workers`] | the workers of each user that handle what peers do |
 //! | [`segments`] | segment lists: the addresses of the bytes |
 //! | [`backing`] | the kinds of memory, and what keeps each valid; gather lists |
 //! | [`pinned`] | pages of a program, pinned and charged |
@@ -36,6 +38,8 @@ pub(crate) mod external;
 pub(crate) mod memory;
 pub(crate) mod memref;
 pub(crate) mod payload;
+mod peer_share;
+mod peer_workers;
 pub(crate) mod pinned;
 pub(crate) mod segments;
 pub(crate) mod shared;
@@ -67,6 +71,11 @@ pub(crate) use memref::{
     MemRef,
     Source, //
 };
+pub(crate) use peer_share::{
+    PeerShare,
+    LEFT, //
+};
+pub(crate) use peer_workers::PeerWork;
 pub(crate) use pinned::{
     Access,
     Pinned,

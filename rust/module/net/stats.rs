@@ -106,6 +106,7 @@ statistics! {
     RxInline = KFABRIC_FIGURE_RX_INLINE "rx_inline",
     CmUnproven = KFABRIC_FIGURE_CM_UNPROVEN "cm_unproven",
     CmKey = KFABRIC_FIGURE_CM_KEY "cm_key",
+    CmDelayed = KFABRIC_FIGURE_CM_DELAYED "cm_delayed",
 }
 
 /// Number of statistics.

@@ -26,6 +26,8 @@
 //! is a spin lock, so that no task is preempted while it holds it. The locks that an EQ takes to
 //! report an event are taken under it. Requests are answered and dropped outside it.
 
+use core::net::IpAddr;
+
 use kfi_core::{
     enums::EqEvent,
     limits,
@@ -38,7 +40,10 @@ use kfi_roce::cm::{
 };
 
 use super::{
-    directory::DYNAMIC_PORTS,
+    directory::{
+        DYNAMIC_PORTS,
+        PORT_BYTES, //
+    },
     eq::{
         Connection,
         Eq, //
@@ -47,6 +52,7 @@ use super::{
     prelude::*, //
 };
 use crate::{
+    mem::Budget,
     net::{
         self,
         cm::{
@@ -57,6 +63,7 @@ use crate::{
         }, //
     },
     shim::{
+        cred::Owner,
         random::random_u32,
         reclaim::OwnerKind,
         word::AtomicWord, //
@@ -260,10 +267,11 @@ impl Pep {
         )
     }
 
-    /// Bytes of memory that a backlog takes.
+    /// Bytes that it is charged for besides its own size: the memory that a backlog takes, and its
+    /// port.
     fn bytes_of(backlog: u32) -> usize {
         let room = backlog as usize;
-        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES);
+        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES) + PORT_BYTES;
         bytes.saturating_add(cm::listening_bytes(room))
     }
 
@@ -491,6 +499,10 @@ impl Listener for Pep {
         }
     }
 
+    fn is_delayed(&self, from: IpAddr) -> bool {
+        self.ident.budget.is_delayed_peer(from)
+    }
+
     /// Reports to the EQ that the last link was removed and no more requests will come.
     fn gone(&self) {
         if let Some(eq) = &self.requests.lock().eq {
@@ -500,6 +512,10 @@ impl Listener for Pep {
 
     fn owner_kind(&self) -> OwnerKind {
         self.ident.owner.kind()
+    }
+
+    fn owner(&self) -> Option<(&Owner, &Budget)> {
+        Some((&self.ident.owner, &self.ident.budget))
     }
 }
 

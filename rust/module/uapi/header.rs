@@ -251,6 +251,7 @@ compare! {
         KFABRIC_FIGURE_MR_REFUSED = 48; KFABRIC_FIGURE_DROP_PSN = 49;
         KFABRIC_FIGURE_DROP_BUDGET = 50; KFABRIC_FIGURE_RX_INLINE = 51;
         KFABRIC_FIGURE_CM_UNPROVEN = 52; KFABRIC_FIGURE_CM_KEY = 53;
+        KFABRIC_FIGURE_CM_DELAYED = 54;
     }
     texts {
         // uapi/file.rs registers this name without the directory.

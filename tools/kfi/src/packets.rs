@@ -153,6 +153,9 @@ values! {
     /// Requests for a connection that were refused: the endpoint that they name has another
     /// authorization key.
     CmKey KFABRIC_FIGURE_CM_KEY "cm_key",
+    /// Requests for a connection that were ignored, because accesses of their sender to memory were
+    /// refused too often. The sender repeats them.
+    CmDelayed KFABRIC_FIGURE_CM_DELAYED "cm_delayed",
 }
 
 /// The packets that are counted.

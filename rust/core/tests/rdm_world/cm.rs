@@ -16,6 +16,7 @@ use kfi_core::{
             Conn,
             Reply, //
         },
+        unproven::Proof,
         Cause,
         Hello, //
     }, //
@@ -330,7 +331,7 @@ impl World {
             }
         }
         let epoch = end.next_epoch();
-        let reply = end.session(from).requested(now, hello, epoch);
+        let reply = end.session(from).requested(now, hello, epoch, Proof::None);
         match reply {
             Reply::Accept(conn, mine) if !self.draining && self.rng.one_in(self.plan.no_memory) => {
                 // There is no memory for a QP.

@@ -16,7 +16,12 @@ use super::{
     },
     service::Cm, //
 };
+use crate::mem::{
+    Budget,
+    PeerWork, //
+};
 use crate::shim::{
+    cred::Owner,
     random::random_u64,
     reclaim::OwnerKind,
     sched::{
@@ -80,6 +85,12 @@ pub(crate) trait Consumer: Send + Sync {
     /// The owner on whose behalf it handles events: where they are delivered. Always the same. Any
     /// context.
     fn owner_kind(&self) -> OwnerKind;
+
+    /// The owner, and the budget that limits the workers which deliver events. `None`: there is no
+    /// limit. Any context.
+    fn owner(&self) -> Option<(&Owner, &Budget)> {
+        None
+    }
 }
 
 /// The parameters of a connection that this end requests.
@@ -172,12 +183,24 @@ pub(crate) struct Conn {
     /// which they happen.
     #[pin]
     events: SpinLock<EventQueue>,
+    /// See [`PeerWork`].
+    is_waiting: Atomic<bool>,
     #[pin]
     work: Work<Self>,
 }
 
 impl_work! {
     impl Work for Conn { self.work, run: Self::deliver }
+}
+
+impl PeerWork for Conn {
+    fn queue(self: Arc<Self>) {
+        self.wake();
+    }
+
+    fn is_waiting(&self) -> &Atomic<bool> {
+        &self.is_waiting
+    }
 }
 
 /// Delivery of events.
@@ -200,6 +223,16 @@ impl Conn {
 
     /// Delivers all queued events. Called by the work item, which never runs twice at once. Sleeps.
     fn deliver(self: &Arc<Self>) {
+        let Some(consumer) = self.events.lock().consumer.clone() else {
+            return;
+        };
+        let worker = match consumer.owner() {
+            Some((owner, budget)) => budget.enter_peer_worker(owner, self.clone()).map(Some),
+            None => Some(None),
+        };
+        let Some(_worker) = worker else {
+            return;
+        };
         let _scope = self.kind.scope();
         loop {
             let next = self.events.lock().next();
@@ -242,6 +275,7 @@ impl Conn {
                 kind,
                 context: Atomic::new(context),
                 events <- new_spinlock!(events, "Conn::events"),
+                is_waiting: Atomic::new(false),
                 work <- new_work!("kfabric::Conn"),
             }),
             GFP_KERNEL_ACCOUNT,

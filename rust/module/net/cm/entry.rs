@@ -7,7 +7,10 @@
 //! ([`Reservation`]). All functions except [`Reservation::new`] are called with the lock of the
 //! service held, and do not sleep.
 
-use super::conn::Conn;
+use super::{
+    conn::Conn,
+    table::OfSource, //
+};
 use crate::net::socket::AddrPair;
 use core::net::IpAddr;
 use kernel::{
@@ -105,7 +108,7 @@ impl Quota {
 /// Memory for a connection in the table.
 pub(super) struct Reservation {
     pub(super) entry: Option<RBTreeNodeReservation<CommId, Entry>>,
-    pub(super) source: Option<RBTreeNodeReservation<IpAddr, usize>>,
+    pub(super) source: Option<RBTreeNodeReservation<IpAddr, OfSource>>,
     pub(super) keys: Option<Keys>,
 }
 
@@ -119,7 +122,7 @@ pub(super) struct Keys {
 impl Reservation {
     /// Bytes of kernel memory that it uses, with the overhead of the tree nodes.
     pub(super) const BYTES: usize = size_of::<(CommId, Entry)>()
-        + size_of::<(IpAddr, usize)>()
+        + size_of::<(IpAddr, OfSource)>()
         + 3 * size_of::<Key>()
         + 5 * NODE_BYTES;
 

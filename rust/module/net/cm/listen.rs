@@ -19,7 +19,12 @@ use super::{
     },
     service::Cm, //
 };
+use crate::mem::{
+    Budget,
+    PeerWork, //
+};
 use crate::shim::{
+    cred::Owner,
     reclaim::OwnerKind,
     sched::cond_resched,
     work::{
@@ -103,6 +108,12 @@ pub(crate) trait Listener: Send + Sync {
         Ok(SourceProof::Unknown)
     }
 
+    /// Whether requests of the peer at this address are ignored, because it was refused access to
+    /// the memory of the listener's user too often. Context as for [`screen`](Self::screen).
+    fn is_delayed(&self, _from: IpAddr) -> bool {
+        false
+    }
+
     /// The last link of the namespace has gone: no request comes any more. Called like
     /// [`request`](Self::request).
     fn gone(&self) {}
@@ -110,6 +121,12 @@ pub(crate) trait Listener: Send + Sync {
     /// The owner on whose behalf it handles requests, and the connections that it accepts: where
     /// both are delivered. Always the same. Any context.
     fn owner_kind(&self) -> OwnerKind;
+
+    /// The owner, and the budget that limits the workers which deliver requests. `None`: there is no
+    /// limit. Any context.
+    fn owner(&self) -> Option<(&Owner, &Budget)> {
+        None
+    }
 }
 
 /// Listens for `service_id` in the namespace of `socket` at `ip`, or at all addresses of the family
@@ -143,6 +160,7 @@ pub(crate) fn listen(
             backlog,
             unanswered,
             queue <- new_spinlock!(queue, "ListenerEntry::queue"),
+            is_waiting: Atomic::new(false),
             work <- new_work!("kfabric::ListenerEntry"),
         }),
         GFP_KERNEL_ACCOUNT,
@@ -202,15 +220,28 @@ pub(super) struct ListenerEntry {
     /// The number of unanswered requests. Each of them has a reference to this number and not to
     /// the listener, because the listener may own them.
     unanswered: Arc<Atomic<u32>>,
-    /// A leaf lock, except that [`Listener::screen`] is called under it.
+    /// A leaf lock, except that [`Listener::screen`] and [`Listener::is_delayed`] are called under
+    /// it.
     #[pin]
     queue: SpinLock<RequestQueue>,
+    /// See [`PeerWork`].
+    is_waiting: Atomic<bool>,
     #[pin]
     work: Work<Self>,
 }
 
 impl_work! {
     impl Work for ListenerEntry { self.work, run: Self::deliver }
+}
+
+impl PeerWork for ListenerEntry {
+    fn queue(self: Arc<Self>) {
+        self.wake();
+    }
+
+    fn is_waiting(&self) -> &Atomic<bool> {
+        &self.is_waiting
+    }
 }
 
 impl ListenerEntry {
@@ -237,6 +268,13 @@ impl ListenerEntry {
         let queue = self.queue.lock();
         let undelivered = queue.requests.len().saturating_add(queue.in_delivery);
         undelivered >= MAX_UNDELIVERED.min(self.backlog as usize)
+    }
+
+    /// See [`Listener::is_delayed`]. Does not sleep.
+    pub(super) fn is_delayed(&self, from: IpAddr) -> bool {
+        let queue = self.queue.lock();
+        let mut listener = queue.listener.iter();
+        listener.any(|listener| listener.is_delayed(from))
     }
 
     /// See [`Listener::screen`]. Does not sleep.
@@ -290,6 +328,17 @@ impl ListenerEntry {
 
     /// Delivers requests to the listener. Called by the work item, which never runs twice at once.
     fn deliver(self: &Arc<Self>) {
+        // The requests of a listener that is closed were taken out.
+        let Some(listener) = self.listener() else {
+            return;
+        };
+        let worker = match listener.owner() {
+            Some((owner, budget)) => budget.enter_peer_worker(owner, self.clone()).map(Some),
+            None => Some(None),
+        };
+        let Some(_worker) = worker else {
+            return;
+        };
         let _scope = self.kind.scope();
         loop {
             let (mut requests, gone) = {
@@ -383,6 +432,8 @@ pub(crate) struct Request {
     pub(super) service_id: ServiceId,
     pub(super) params: Params,
     pub(super) private: [u8; Req::PRIVATE_LEN],
+    /// Whether its source address is proven.
+    pub(super) proof: SourceProof,
     /// Its connection is in the table and has no answer: a drop rejects it.
     pub(super) open: bool,
     pub(super) _slot: BacklogSlot,
@@ -417,6 +468,11 @@ impl Request {
     /// The attributes that the QP needs. Any context.
     pub(crate) fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// Whether its source address is proven. Any context.
+    pub(crate) fn proof(&self) -> SourceProof {
+        self.proof
     }
 
     /// The private data, padded with zeros. Any context.

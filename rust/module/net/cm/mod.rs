@@ -39,6 +39,12 @@
 //! a listener that asks for that ([`Listener::screen`]). So nobody can use up the room of others at
 //! such listeners. A REQ to a listener with many undelivered requests ([`listen`]) is ignored, so
 //! that the peer repeats it.
+//!
+//! Each peer has a share of the [`MAX_OF_PEERS`] connections that peers may have requested: it leaves
+//! a quarter as many for others as it has. So the connections of one address take at most four
+//! fifths of them, and those of many have equal shares. The other half of a namespace's connections is for those that
+//! this host requests.
+//!
 //! Rejected connections are limited separately: at most [`MAX_REJECTED`] are kept, and none for
 //! requests that a listener refuses itself ([`Request::refuse`]). A namespace has at most
 //! [`MAX_CONNECTIONS`] in all states.
@@ -120,6 +126,14 @@ pub(crate) const CONNECTION_BYTES: usize =
 
 /// The most connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;
+
+/// The most connections of a namespace that peers have requested. The test build has a smaller
+/// limit, which a test can reach.
+pub(crate) const MAX_OF_PEERS: usize = if cfg!(kfi_kunit) {
+    1 << 8
+} else {
+    MAX_CONNECTIONS / 2
+};
 
 /// The most requests of peers in a namespace that have no answer. This limit and the next one hold
 /// for requests whose source address is not proven.

@@ -77,8 +77,8 @@ impl ud::Consumer for CmConsumer {
 
 /// The reason for which a REQ does not become a request.
 enum NoRequest {
-    /// The listener has too many undelivered requests. The REQ gets no answer, and the peer repeats
-    /// it.
+    /// The listener has too many undelivered requests, or the peer was refused access to memory too
+    /// often. The REQ gets no answer, and the peer repeats it.
     Overloaded,
     /// It is rejected.
     Refused(Refusal),
@@ -233,7 +233,7 @@ impl Cm {
         let (listener, must_prove) = self.with(|table| {
             let listener = table.listener(req.service_id, addrs.to);
             let stale = table.stale(req, addrs.from, same_id);
-            let must_prove = stale.is_some() || table.is_full(Some(addrs.from));
+            let must_prove = stale.is_some() || table.is_full_for(addrs.from, Quota::Unanswered);
             (listener, must_prove)
         });
         let Some(listener) = listener else {
@@ -241,6 +241,10 @@ impl Cm {
             return Err(Refusal::new(Reason::INVALID_SERVICE_ID).into());
         };
         if listener.is_overloaded() {
+            return Err(NoRequest::Overloaded);
+        }
+        if listener.is_delayed(addrs.from) {
+            self.count(Stat::CmDelayed);
             return Err(NoRequest::Overloaded);
         }
         let proof = listener
@@ -262,7 +266,7 @@ impl Cm {
         };
         // Checked first, so that a REQ which is rejected for lack of room allocates only the path
         // of its answer.
-        let full = self.with(|table| table.is_full(quota.has_source().then_some(addrs.from)));
+        let full = self.with(|table| table.is_full_for(addrs.from, quota));
         let slot = listener.reserve().filter(|_| !full).ok_or_else(no_room)?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
         let device = self.device(addrs.to, mtu);
@@ -275,6 +279,7 @@ impl Cm {
             service_id: req.service_id,
             params: Params::new(&requested),
             private: *requested.private,
+            proof,
             open: false,
             _slot: slot,
         };

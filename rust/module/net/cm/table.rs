@@ -21,11 +21,15 @@ use super::{
         SourceProof, //
     },
     MAX_CONNECTIONS,
+    MAX_OF_PEERS,
     MAX_REJECTED,
     MAX_UNANSWERED,
     MAX_UNCONFIRMED_OF_SOURCE, //
 };
-use crate::net::socket::AddrPair;
+use crate::{
+    mem::LEFT,
+    net::socket::AddrPair, //
+};
 use core::net::{
     IpAddr,
     Ipv4Addr,
@@ -88,6 +92,14 @@ pub(super) enum SweepResult {
     Done,
 }
 
+/// The connections that a peer has requested.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OfSource {
+    all: usize,
+    /// Those that [count](Quota::has_source) against their source.
+    unconfirmed: usize,
+}
+
 /// Connections that a sweep checks before the lock is released.
 const STRIDE: usize = 64;
 
@@ -95,18 +107,18 @@ const STRIDE: usize = 64;
 ///
 /// # Invariants
 ///
-/// `count` is the number of connections. `unanswered` and `rejected` are the numbers of those whose
-/// `quota` has that value. `sources` has, by the peer's address, the number of connections that
-/// [count] against their source, and no zeros. `keys` has the keys of each connection's state.
-///
-/// [count]: Quota::has_source
+/// `count` is the number of connections, and `of_peers` that of those that peers have requested.
+/// `unanswered` and `rejected` are the numbers of those whose `quota` has that value. `sources` has,
+/// by the peer's address, the numbers of connections that this peer has requested, and no zeros.
+/// `keys` has the keys of each connection's state.
 pub(super) struct Table {
     connections: RBTree<CommId, Entry>,
     keys: RBTree<Key, ()>,
     count: usize,
+    of_peers: usize,
     unanswered: usize,
     rejected: usize,
-    sources: RBTree<IpAddr, usize>,
+    sources: RBTree<IpAddr, OfSource>,
     listeners: RBTree<(ServiceId, IpAddr), Arc<ListenerEntry>>,
     /// Requests without a proof that may end a connection, see [`end_stale`](Self::end_stale). With
     /// one connection, to guess a number of 24 bits takes months.
@@ -132,6 +144,7 @@ impl Table {
             connections: RBTree::new(),
             keys: RBTree::new(),
             count: 0,
+            of_peers: 0,
             unanswered: 0,
             rejected: 0,
             sources: RBTree::new(),
@@ -140,14 +153,22 @@ impl Table {
         }
     }
 
-    /// Whether a limit forbids another connection: one that the peer at `source` has requested, or
-    /// one that counts against no source (`None`).
-    pub(super) fn is_full(&self, source: Option<IpAddr>) -> bool {
-        let is_source_full = |source| {
-            let unconfirmed = self.sources.get(&source).copied().unwrap_or(0);
-            self.unanswered >= MAX_UNANSWERED || unconfirmed >= MAX_UNCONFIRMED_OF_SOURCE
+    /// Whether a limit forbids another connection that this end requests.
+    fn is_full(&self) -> bool {
+        self.count >= MAX_CONNECTIONS
+    }
+
+    /// Whether a limit forbids another connection that the peer at `source` requests, and that
+    /// counts against `quota`. The peer has to leave a quarter as many connections for others as it
+    /// has.
+    pub(super) fn is_full_for(&self, source: IpAddr, quota: Quota) -> bool {
+        let of_source = self.sources.get(&source).copied().unwrap_or_default();
+        let left = of_source.all / LEFT as usize;
+        let share_used = self.of_peers.saturating_add(left) >= MAX_OF_PEERS;
+        let unconfirmed = || {
+            self.unanswered >= MAX_UNANSWERED || of_source.unconfirmed >= MAX_UNCONFIRMED_OF_SOURCE
         };
-        self.count >= MAX_CONNECTIONS || source.is_some_and(is_source_full)
+        self.is_full() || share_used || quota.has_source() && unconfirmed()
     }
 
     /// Inserts a connection that counts against `quota`, with the memory in `reservation`, which was
@@ -162,7 +183,13 @@ impl Table {
     ) -> Result {
         let id = machine.local_id();
         let source = machine.peer();
-        if self.is_full(quota.has_source().then_some(source)) {
+        let is_of_peer = !machine.is_active();
+        let is_full = if is_of_peer {
+            self.is_full_for(source, quota)
+        } else {
+            self.is_full()
+        };
+        if is_full {
             return Err(EBUSY);
         }
         if self.connections.get(&id).is_some() {
@@ -171,9 +198,10 @@ impl Table {
         let (Some(node), Some(keys)) = (reservation.entry.take(), reservation.keys.take()) else {
             return Err(EBUSY);
         };
-        if quota.has_source() && self.sources.get(&source).is_none() {
+        if is_of_peer && self.sources.get(&source).is_none() {
             if let Some(node) = reservation.source.take() {
-                self.sources.insert(node.into_node(source, 0));
+                let none = OfSource::default();
+                self.sources.insert(node.into_node(source, none));
             }
         }
         let mut entry = Entry::new(machine, conn.clone(), quota, keys);
@@ -181,6 +209,12 @@ impl Table {
         self.connections.insert(node.into_node(id, entry));
         // INVARIANT: One connection more.
         self.count = self.count.wrapping_add(1);
+        if is_of_peer {
+            self.of_peers = self.of_peers.wrapping_add(1);
+            if let Some(of_source) = self.sources.get_mut(&source) {
+                of_source.all = of_source.all.wrapping_add(1);
+            }
+        }
         self.recount(source, Quota::None, quota);
         Ok(())
     }
@@ -199,13 +233,11 @@ impl Table {
             Quota::Rejected => self.rejected = self.rejected.wrapping_add(1),
             Quota::None | Quota::HalfOpen => {}
         }
-        if let Some(number) = self.sources.get_mut(&source) {
-            *number = number
+        if let Some(of_source) = self.sources.get_mut(&source) {
+            of_source.unconfirmed = of_source
+                .unconfirmed
                 .wrapping_sub(usize::from(old.has_source()))
                 .wrapping_add(usize::from(new.has_source()));
-            if *number == 0 {
-                self.sources.remove(&source);
-            }
         }
     }
 
@@ -307,9 +339,19 @@ impl Table {
         let entry = self.connections.get_mut(&id)?;
         entry.remove_keys(&mut self.keys);
         let (quota, source) = (entry.quota, entry.machine.peer());
+        let is_of_peer = !entry.machine.is_active();
         // INVARIANT: One connection fewer.
         self.count = self.count.wrapping_sub(1);
         self.recount(source, quota, Quota::None);
+        if is_of_peer {
+            self.of_peers = self.of_peers.wrapping_sub(1);
+            if let Some(of_source) = self.sources.get_mut(&source) {
+                of_source.all = of_source.all.wrapping_sub(1);
+                if of_source.all == 0 {
+                    self.sources.remove(&source);
+                }
+            }
+        }
         self.connections.remove_node(&id)
     }
 

@@ -25,7 +25,10 @@ use super::{
             PROOF_TIME,
             RETIRE_TIME, //
         },
-        unproven::Cookie,
+        unproven::{
+            Cookie,
+            Proof, //
+        },
     },
     Conn,
     ConnState, //
@@ -141,9 +144,9 @@ impl<S: Stores> Session<S> {
 
     /// Handles a connection request in the name of the peer. The request is known to be the peer's
     /// only when the connection is established. The caller has checked it with
-    /// [`Unproven::check`](super::super::unproven::Unproven::check). `epoch` as in
-    /// [`Self::manage`].
-    pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64) -> Reply {
+    /// [`Unproven::check`](super::super::unproven::Unproven::check), whose result is `proof`. `epoch`
+    /// as in [`Self::manage`].
+    pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64, proof: Proof) -> Reply {
         let peer_epoch = hello.peer_epoch;
         if self.leaving || peer_epoch.incarnation == self.config.incarnation {
             return Reply::Refuse(Refusal::Nobody);
@@ -163,8 +166,9 @@ impl<S: Stores> Session<S> {
             let is_older = |asked: PeerEpoch| {
                 asked.incarnation == peer_epoch.incarnation && asked.epoch < peer_epoch.epoch
             };
-            let is_doubtful =
-                matches!(connection.state, ConnState::Answered(_)) && connection.confirm_by <= now;
+            let is_less_certain = connection.proof == Proof::None && proof == Proof::Cookie;
+            let is_doubtful = matches!(connection.state, ConnState::Answered(_))
+                && (connection.confirm_by <= now || is_less_certain);
             if is_doubtful || connection.peer_request.is_some_and(is_older) {
                 connection.close(Cause::Superseded);
             }
@@ -183,9 +187,18 @@ impl<S: Stores> Session<S> {
         connection.caps = hello.caps;
         connection.reads = u32::from(hello.reads.min(self.config.reads));
         connection.peer_request = Some(peer_epoch);
+        connection.proof = proof;
         connection.confirm_by = now.saturating_add(PROOF_TIME);
         self.incoming = Some(connection);
         Reply::Accept(conn, self.hello(epoch, None))
+    }
+
+    /// Whether a request without a proof is pending: the peer should be asked for a proof, with which
+    /// its request replaces the pending one.
+    pub fn has_unproven_request(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|connection| {
+            connection.proof == Proof::None && matches!(connection.state, ConnState::Answered(_))
+        })
     }
 
     /// Handles the acceptance by the peer (REP). Returns false if it is too late; the caller then

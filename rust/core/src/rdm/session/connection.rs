@@ -5,7 +5,8 @@ use super::{
     super::{
         cause::Cause,
         hello::PeerEpoch,
-        ops::Lane, //
+        ops::Lane,
+        unproven::Proof, //
     },
     Conn, //
 };
@@ -40,6 +41,8 @@ pub(super) struct Connection {
     pub(super) state: ConnState,
     /// The incarnation and epoch of the peer's request, if the peer requested the connection.
     pub(super) peer_request: Option<PeerEpoch>,
+    /// The proof of that request's source address.
+    pub(super) proof: Proof,
     /// The time until which the session waits for the peer's confirmation, if the peer requested
     /// the connection.
     pub(super) confirm_by: u64,
@@ -91,6 +94,7 @@ impl Connection {
             id,
             state,
             peer_request: None,
+            proof: Proof::None,
             confirm_by: 0,
             caps: Caps::EMPTY,
             reads: 0,

@@ -41,8 +41,9 @@
 //! *A request is not authenticated*: anyone can send one in the peer's name. A request therefore
 //! replaces neither a connection nor a pending request of either end until the peer has confirmed
 //! the answer. An earlier pending request is replaced by one of the same incarnation with a larger
-//! epoch, because other senders do not know the incarnation. Any other request replaces it only if
-//! the answer was not confirmed within [`PROOF_TIME`](super::times::PROOF_TIME). An end with
+//! epoch, because other senders do not know the incarnation. A request with a valid cookie replaces
+//! one without. Any other request replaces it only if the answer was not confirmed within
+//! [`PROOF_TIME`](super::times::PROOF_TIME). An end with
 //! something to send waits for the confirmation for the same time before it sends a request itself.
 //! Of the two connections, the one that is confirmed first stays.
 //!

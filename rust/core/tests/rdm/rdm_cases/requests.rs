@@ -22,6 +22,7 @@ use kfi_core::{
             PROMPT_RETRIES,
             UNPROVEN_BURST, //
         },
+        unproven::Proof,
         Cause,
         Conn,
         Cookie, //
@@ -65,12 +66,12 @@ fn an_old_request_changes_nothing() {
     let incarnation = world.ends[0].as_ref().unwrap().incarnation;
     let old = hello(incarnation, 1);
     let session = world.ends[1].as_mut().unwrap().session(0);
-    assert_eq!(session.requested(now, &old, 1_000), Reply::Ignore);
+    assert_eq!(session.requested(now, &old, 1_000, Proof::None), Reply::Ignore);
     assert_eq!(session.manage(now, 1_001), None);
     // A request of another incarnation is answered, but replaces the connection only when it is
     // confirmed.
     let other = hello(incarnation ^ 1, 1);
-    let reply = session.requested(now, &other, 1_002);
+    let reply = session.requested(now, &other, 1_002, Proof::None);
     let Reply::Accept(conn, _) = reply else {
         panic!("{reply:?}");
     };
@@ -91,7 +92,7 @@ fn an_endpoint_does_not_connect_to_itself() {
     let now = world.now;
     let end = world.ends[0].as_mut().unwrap();
     let own = hello(end.incarnation, 9);
-    let reply = end.session(1).requested(now, &own, 10);
+    let reply = end.session(1).requested(now, &own, 10, Proof::None);
     assert!(matches!(reply, Reply::Refuse(_)));
 }
 
@@ -157,24 +158,50 @@ fn a_request_does_not_replace_a_pending_one() {
     let mut world = world(|_| ());
     let now = world.now;
     let session = world.ends[1].as_mut().unwrap().session(0);
-    let Reply::Accept(first, _) = session.requested(now, &hello(7, 1), 1_000) else {
+    let Reply::Accept(first, _) = session.requested(now, &hello(7, 1), 1_000, Proof::None) else {
         panic!("it is answered");
     };
     // Another sender does not know the incarnation of the first request.
     for incarnation in [0, 6, 8, u64::MAX] {
-        let other = session.requested(now, &hello(incarnation, 100), 1_001);
+        let other = session.requested(now, &hello(incarnation, 100), 1_001, Proof::None);
         assert_eq!(other, Reply::Ignore);
         assert_eq!(session.manage(now, 1_002), None);
     }
     // The peer itself has given up the first request and sends another one.
-    assert_eq!(session.requested(now, &hello(7, 1), 1_003), Reply::Ignore);
+    assert_eq!(session.requested(now, &hello(7, 1), 1_003, Proof::None), Reply::Ignore);
     assert_eq!(session.manage(now, 1_004), None);
-    assert_eq!(session.requested(now, &hello(7, 2), 1_005), Reply::Ignore);
+    assert_eq!(session.requested(now, &hello(7, 2), 1_005, Proof::None), Reply::Ignore);
     let closes = session.manage(now, 1_006);
     assert!(matches!(closes, Some(Manage::Close(of, _)) if of == first));
     session.closed(now, first);
-    let again = session.requested(now, &hello(7, 2), 1_007);
+    let again = session.requested(now, &hello(7, 2), 1_007, Proof::None);
     assert!(matches!(again, Reply::Accept(..)));
+}
+
+#[test]
+fn a_request_with_a_cookie_replaces_a_pending_one_without() {
+    let mut world = world(|_| ());
+    let now = world.now;
+    let session = world.ends[1].as_mut().unwrap().session(0);
+    let forged = session.requested(now, &hello(7, 1), 1_000, Proof::None);
+    let Reply::Accept(first, _) = forged else {
+        panic!("it is answered");
+    };
+    assert!(session.has_unproven_request());
+    let proven = session.requested(now, &hello(3, 1), 1_001, Proof::Cookie);
+    assert_eq!(proven, Reply::Ignore);
+    let closes = session.manage(now, 1_002);
+    assert!(matches!(closes, Some(Manage::Close(of, _)) if of == first));
+    session.closed(now, first);
+    let again = session.requested(now, &hello(3, 1), 1_003, Proof::Cookie);
+    assert!(matches!(again, Reply::Accept(..)));
+    assert!(!session.has_unproven_request());
+    // Neither a forged request nor another one with a cookie replaces it.
+    for (number, proof) in [(9, Proof::None), (10, Proof::Cookie)] {
+        let other = session.requested(now, &hello(number, 1), 1_000 + number, proof);
+        assert_eq!(other, Reply::Ignore);
+        assert_eq!(session.manage(now, 1_020), None);
+    }
 }
 
 #[test]
@@ -265,7 +292,7 @@ fn a_request_that_the_peer_withdraws_delays_no_own_one() {
     let now = world.now;
     let session = world.ends[0].as_mut().unwrap().session(1);
     session.send(now, message(), 1, ());
-    let Reply::Accept(conn, _) = session.requested(now, &hello(9, 1), 1) else {
+    let Reply::Accept(conn, _) = session.requested(now, &hello(9, 1), 1, Proof::None) else {
         panic!("not accepted");
     };
     session.rejected(now, conn, Refusal::Busy);

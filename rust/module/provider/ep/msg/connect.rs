@@ -61,6 +61,7 @@ use super::{
     Phase, //
 };
 use crate::{
+    mem::Budget,
     net::{
         cm::{
             self,
@@ -77,7 +78,10 @@ use crate::{
             RequestId, //
         }, //
     },
-    shim::reclaim::OwnerKind, //
+    shim::{
+        cred::Owner,
+        reclaim::OwnerKind, //
+    }, //
 };
 
 impl Msg {
@@ -459,6 +463,10 @@ impl Endpoint {
 impl Consumer for Endpoint {
     fn owner_kind(&self) -> OwnerKind {
         self.ident.owner.kind()
+    }
+
+    fn owner(&self) -> Option<(&Owner, &Budget)> {
+        Some((&self.ident.owner, &self.ident.budget))
     }
 
     fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) {

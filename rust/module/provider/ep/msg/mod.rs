@@ -251,7 +251,9 @@ impl Msg {
     }
 
     /// For teardown. The QP is closed, and no posting call is inside. Closes the connection and
-    /// gives back the tickets of operations that did not complete. Sleeps.
+    /// gives back the tickets of operations that did not complete. Accesses to the peer's memory among
+    /// them count as one refusal: a program that guesses keys would close the endpoint before the
+    /// answer comes. Sleeps.
     pub(super) fn drop_all(&self, endpoint: &Endpoint, bound: &Bound) {
         if let Some(conn) = self.conn.as_ref() {
             conn.close();
@@ -260,17 +262,19 @@ impl Msg {
         if let Some(incoming) = incoming {
             incoming.give_back(endpoint, bound);
         }
-        let mut at = 0;
+        let (mut at, mut was_accessing) = (0, false);
         loop {
             let ticket = self.tickets.lock().drain(&mut at);
-            match ticket {
-                Some(ticket) => {
-                    endpoint.tx.give_back_shared();
-                    endpoint.give_back(bound, ticket);
-                }
-                None => return,
-            }
+            let Some(ticket) = ticket else {
+                break;
+            };
+            was_accessing |= !matches!(ticket.kind, OpType::Send | OpType::TSend);
+            endpoint.tx.give_back_shared();
+            endpoint.give_back(bound, ticket);
             cond_resched();
+        }
+        if was_accessing {
+            endpoint.ident.refused();
         }
     }
 }

@@ -148,6 +148,9 @@ impl Endpoint {
     ) -> RequestResult<T> {
         self.domain.in_region(u64::from(rkey), work).map_err(|_| {
             self.domain.count_refusal();
+            if let Ok(peer) = self.peer_addr() {
+                self.ident.budget.refused_peer(peer.ip());
+            }
             Refusal::Access
         })
     }
@@ -174,18 +177,22 @@ impl Endpoint {
         })
     }
 
-    /// Counts an operation of the peer on `len` bytes at its end. Does not sleep.
+    /// Counts an operation of the peer on `len` bytes at its end. An access to no bytes with a key
+    /// that does not allow it succeeds, and counts nowhere. Does not sleep.
     fn count_access(&self, kind: OpType, reth: &Reth, len: u64) {
         let Some(inside) = self.enter_silently() else {
             return;
         };
         // The region may have been closed meanwhile. If no byte was accessed, the access is checked
         // here for the first time.
-        let _ = self.domain.in_region(u64::from(reth.rkey), |region| {
+        let counted = self.domain.in_region(u64::from(reth.rkey), |region| {
             region.remote(reth.va, u64::from(reth.len), kind.target_access())?;
             region.count(kind == OpType::Write);
             Ok(())
         });
+        if len == 0 && counted.is_err() {
+            return;
+        }
         self.complete_remote(inside.bound, kind, OpFlags::EMPTY, 0, len);
     }
 }

@@ -68,7 +68,6 @@ use crate::mem::{
     atomic::Values,
     payload,
     Allowance,
-    Part,
     PartAllowance, //
 };
 
@@ -132,6 +131,7 @@ impl Endpoint {
             fence: flags.contains(OpFlags::FENCE),
         };
         let slot = slot(())?;
+        let charge = self.charge_lists(op.result.uncharged_bytes() + op.remote.heap_bytes())?;
         let ticket = self.atomic_ticket(bound, flags, op, spare)?;
         let memory = op.result.take();
         let remote = op.remote.take();
@@ -146,7 +146,7 @@ impl Endpoint {
                 }),
                 grant: None,
                 result: None,
-                charge: None,
+                charge,
             },
             slot,
         };
@@ -206,16 +206,13 @@ impl Endpoint {
         self.remote_ticket(bound, op.kind(), flags, op.context, len, spare)
     }
 
-    /// Makes the payload of a SEND: the pieces, the operands, the values to compare with. Memory of
-    /// more bytes than an outstanding transmit is charged for is charged here. Fails with `ENOMEM`.
-    /// Sleeps.
+    /// Makes the payload of a SEND: the pieces, the operands, the values to compare with. Charges
+    /// memory of more bytes than an outstanding transmit is charged for, and the list of the
+    /// destination of the old values. Fails with `ENOMEM`. Sleeps.
     fn payload(&self, op: &Atomic<'_>, call: &Call) -> Result<(MemRef, Option<Allowance>)> {
         let len = call.payload() as usize;
-        let charge = if len > limits::INJECT_SIZE {
-            Some(self.ident.budget.take(len as u64)?)
-        } else {
-            None
-        };
+        let long = if len > limits::INJECT_SIZE { len } else { 0 };
+        let charge = self.charge_lists(long + op.result.uncharged_bytes())?;
         let payload = MemRef::to_be_filled(len, true)?;
         for (index, piece) in op.remote.pieces().iter().enumerate() {
             let piece = Piece {
@@ -348,7 +345,7 @@ impl Connection {
             let made = PendingAnswer::with_memory(session, self.conn, message.id, None, bytes);
             answer = Some(made.map_err(|_| Refusal::NotReady)?);
         } else {
-            let of_peers = budget.take_part(Part::Peers, bytes as u64);
+            let of_peers = self.session.peer_share.take(budget, bytes as u64);
             let of_peers = of_peers.map_err(|_| Refusal::NotReady)?;
             let memory = budget.take(bytes as u64).map_err(|_| Refusal::NotReady)?;
             charge = Some((memory, of_peers));

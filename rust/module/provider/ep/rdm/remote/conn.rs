@@ -267,11 +267,12 @@ impl Connection {
         // Includes the session, which may have been made for this connection.
         let all = bytes + size_of::<Self>() + size_of::<Session>();
         let budget = &endpoint.ident.budget;
-        let part = |part| budget.take_part(part, all as u64);
         let (of_peers, half_open) = if established {
             (None, None)
         } else {
-            (Some(part(Part::Peers)?), Some(part(Part::HalfOpen)?))
+            let of_peers = session.peer_share.take(budget, all as u64)?;
+            let half_open = budget.take_part(Part::HalfOpen, all as u64)?;
+            (Some(of_peers), Some(half_open))
         };
         let inbox = Inbox {
             inbound: Inbound::new(),

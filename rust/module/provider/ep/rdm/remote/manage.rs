@@ -26,7 +26,10 @@ use kfi_core::rdm::{
         Manage,
         Reply, //
     },
-    times::READS,
+    times::{
+        CONNECT_TIME,
+        READS, //
+    },
     unproven::{
         Ends,
         Proof, //
@@ -57,13 +60,17 @@ use super::{
     store::PostedWork, //
 };
 use crate::{
-    mem::Part,
+    mem::{
+        Budget,
+        Part, //
+    },
     net::{
         cm,
         Path,
         Stat, //
     },
     shim::{
+        cred::Owner,
         random::SipKey,
         reclaim::OwnerKind,
         sched::now_ns, //
@@ -148,6 +155,10 @@ impl Session {
     fn try_request(self: &Arc<Self>, conn: Conn, hello: &Hello) -> Result {
         let endpoint = &self.endpoint;
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
+        if endpoint.ident.budget.is_delayed_peer(self.peer.addr().ip()) {
+            // As a peer that is busy: the session tries again.
+            return Err(EBUSY);
+        }
         let connection = self.enter(&mut self.state.lock(), conn, true)?;
         let connect = cm::Connect {
             link: endpoint.domain.link(),
@@ -193,7 +204,17 @@ impl Session {
         }
         let epoch = self.endpoint.remote.next_epoch();
         let now = now_ns();
-        let reply = state.core.requested(now, hello, epoch);
+        let proof = match request.proof() {
+            cm::SourceProof::Proven => Proof::Cookie,
+            cm::SourceProof::Unproven | cm::SourceProof::Unknown => Proof::None,
+        };
+        let is_in_doubt = state.core.has_unproven_request();
+        let reply = state.core.requested(now, hello, epoch, proof);
+        if is_in_doubt || state.core.has_unproven_request() {
+            // Also while the peer's own request is on its way, after a forged one.
+            let until = now.saturating_add(CONNECT_TIME);
+            self.must_prove_until.store(until, Relaxed);
+        }
         let accepted = match &reply {
             Reply::Accept(conn, _) => Some(self.prepare(&mut state, *conn, &request)),
             _ => None,
@@ -350,6 +371,11 @@ impl cm::Consumer for Connection {
     fn owner_kind(&self) -> OwnerKind {
         self.endpoint().ident.owner.kind()
     }
+
+    fn owner(&self) -> Option<(&Owner, &Budget)> {
+        let ident = &self.endpoint().ident;
+        Some((&ident.owner, &ident.budget))
+    }
 }
 
 /// Rejects a request with the reason. No state of it is kept.
@@ -395,8 +421,9 @@ impl RdmListener {
     }
 
     /// Decides whether a request is handled, before anything is made for it: its source address may
-    /// be forged. With `must_prove`, a request needs a valid cookie. Requests without one get at
-    /// most half of the memory for half-open connections. Does not sleep.
+    /// be forged. With `must_prove`, a request needs a valid cookie. It also needs one for some
+    /// seconds after another one in the name of its sender, and replaces that one. Requests without
+    /// one get at most half of the memory for half-open connections. Does not sleep.
     fn check(
         &self,
         ip: IpAddr,
@@ -410,7 +437,9 @@ impl RdmListener {
             peer: *peer.addr(),
             port,
         };
-        let must_prove = must_prove || self.0.ident.budget.is_half_used(Part::HalfOpen);
+        let must_prove = must_prove
+            || self.0.remote.must_prove(&peer, now_ns())
+            || self.0.ident.budget.is_half_used(Part::HalfOpen);
         let filter = &self.0.remote.request_filter;
         filter.check(now_ns(), &ends, hello.cookie, must_prove)
     }
@@ -434,6 +463,10 @@ impl cm::Listener for RdmListener {
         })
     }
 
+    fn is_delayed(&self, from: IpAddr) -> bool {
+        self.0.ident.budget.is_delayed_peer(from)
+    }
+
     fn request(&self, request: cm::Request) {
         match self.answer(&request) {
             Ok((session, hello)) => session.requested(request, &hello),
@@ -443,6 +476,10 @@ impl cm::Listener for RdmListener {
 
     fn owner_kind(&self) -> OwnerKind {
         self.0.ident.owner.kind()
+    }
+
+    fn owner(&self) -> Option<(&Owner, &Budget)> {
+        Some((&self.0.ident.owner, &self.0.ident.budget))
     }
 }
 

@@ -170,6 +170,14 @@ impl Remote {
         self.sessions.lock().tree.get(peer).cloned()
     }
 
+    /// Whether a request in the name of a peer needs a proof at `now`, because another one without a
+    /// proof has come. Does not sleep.
+    fn must_prove(&self, peer: &PeerAddr, now: u64) -> bool {
+        let sessions = self.sessions.lock();
+        let session = sessions.tree.get(peer);
+        session.is_some_and(|session| session.must_prove_until.load(Relaxed) > now)
+    }
+
     /// Adds a session, unless there is one with this peer. Returns the one in the table. Fails with
     /// `EBADF` if the endpoint is closing, `ENOMEM`. Sleeps.
     fn enter(&self, session: Arc<Session>) -> Result<Arc<Session>> {

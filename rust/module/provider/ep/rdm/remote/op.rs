@@ -37,8 +37,8 @@ use super::{
 use crate::mem::{
     Allowance,
     Budget,
-    Part,
-    PartAllowance, //
+    PartAllowance,
+    PeerShare, //
 };
 
 /// The access of an RMA operation to the peer's memory.
@@ -68,7 +68,7 @@ pub(in crate::provider::ep) struct Transmit {
     pub(super) grant: Option<u64>,
     /// The number of an atomic in a SEND whose old values the peer sends.
     pub(super) result: Option<u64>,
-    /// The charge for a long payload of an atomic.
+    /// The charge for its lists, and for a long payload of an atomic.
     pub(super) charge: Option<Allowance>,
 }
 
@@ -162,9 +162,8 @@ impl PendingAnswer {
         bytes: usize,
     ) -> Result<Self> {
         let budget = &session.endpoint.ident.budget;
-        let share = session
-            .answers
-            .share(budget, Self::BYTES.wrapping_add(bytes))?;
+        let bytes = Self::BYTES.wrapping_add(bytes);
+        let share = session.answers.share(budget, &session.peer_share, bytes)?;
         Self::with(share, session, conn, id, at)
     }
 
@@ -422,11 +421,11 @@ impl AnswerCount {
         self.0.load(Relaxed)
     }
 
-    /// Counts and charges the answer to a message. Fails with `ENOMEM` above the owner's limit.
-    /// Does not sleep.
-    pub(super) fn share(&self, budget: &Budget, bytes: usize) -> Result<Share> {
+    /// Counts and charges the answer to a message of the peer whose share is `peer`. Fails with
+    /// `ENOMEM` above the owner's limit, or above the share. Does not sleep.
+    pub(super) fn share(&self, budget: &Budget, peer: &PeerShare, bytes: usize) -> Result<Share> {
         let bytes = bytes as u64;
-        let of_peers = budget.take_part(Part::Peers, bytes)?;
+        let of_peers = peer.take(budget, bytes)?;
         Ok(self.count_share(budget.take(bytes)?, Some(of_peers)))
     }
 

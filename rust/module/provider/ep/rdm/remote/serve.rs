@@ -123,7 +123,9 @@ impl Connection {
 
     /// Counts a refused access. The connection ends because of it.
     pub(super) fn refuse(&self) -> Refusal {
-        self.endpoint().domain.count_refusal();
+        let endpoint = self.endpoint();
+        endpoint.domain.count_refusal();
+        endpoint.ident.budget.refused_peer(self.session.peer.addr().ip());
         self.refused.store(true, Relaxed);
         Refusal::Access
     }

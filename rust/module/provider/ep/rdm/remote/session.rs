@@ -63,7 +63,11 @@ use super::{
     }, //
 };
 use crate::{
-    mem::payload,
+    mem::{
+        payload,
+        PeerShare,
+        PeerWork, //
+    },
     shim::{
         alarm::{
             impl_alarm,
@@ -225,6 +229,12 @@ pub(in crate::provider::ep) struct Session {
     results: SpinLock<RBTree<u64, ResultPlace>>,
     /// The count of the answers to the peer that are not finished.
     pub(super) answers: AnswerCount,
+    /// See [`PeerWork`].
+    is_waiting: Atomic<bool>,
+    /// The time until which a request in the name of the peer needs a proof of its address, ns.
+    pub(super) must_prove_until: Atomic<u64>,
+    /// What the peer may use of the owner's memory.
+    pub(super) peer_share: PeerShare,
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
@@ -241,8 +251,22 @@ impl WorkItem for Session {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let _scope = this.endpoint.ident.owner.kind().scope();
+        let ident = &this.endpoint.ident;
+        let Some(_worker) = ident.budget.enter_peer_worker(&ident.owner, this.clone()) else {
+            return;
+        };
+        let _scope = ident.owner.kind().scope();
         this.manage();
+    }
+}
+
+impl PeerWork for Session {
+    fn queue(self: Arc<Self>) {
+        self.wake();
+    }
+
+    fn is_waiting(&self) -> &Atomic<bool> {
+        &self.is_waiting
     }
 }
 
@@ -261,6 +285,7 @@ impl Session {
     ) -> Result<Arc<Self>> {
         let memory = endpoint.ident.budget.take_for::<Self>(0)?;
         let answers = AnswerCount::new()?;
+        let peer_share = endpoint.ident.budget.share_of(peer.addr().ip())?;
         let config = Config {
             incarnation: endpoint.remote.incarnation,
             port: bound.name.port(),
@@ -286,6 +311,9 @@ impl Session {
                 grants <- new_spinlock!(RBTree::new(), "Session::grants"),
                 results <- new_spinlock!(RBTree::new(), "Session::results"),
                 answers,
+                is_waiting: Atomic::new(false),
+                must_prove_until: Atomic::new(0),
+                peer_share,
                 due: Due::never(),
                 timer <- HrTimer::new(),
                 work <- new_work!("kfabric::Session"),
