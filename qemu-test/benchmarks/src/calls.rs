@@ -182,7 +182,7 @@ fn post_pair(measurement: &mut Measurement) -> Result<()> {
     measurement.take(
         &mut || {
             let time = each(WAITING, || {
-                pair.to.ep.post(&[receive, to_myself])?;
+                pair.to.ep.post(&[receive, to_myself])?.into_result()?;
                 Ok(())
             })?;
             pair.to.drain(WAITING)?;

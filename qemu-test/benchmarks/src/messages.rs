@@ -300,7 +300,7 @@ fn latency_recv(measurement: &mut Measurement) -> Result<()> {
         while let Ok(count) = channel.get() {
             for _ in 0..count {
                 host.take(&mut entry, 1)?;
-                host.ep.post(&[receive, answer])?;
+                host.ep.post(&[receive, answer])?.into_result()?;
             }
         }
         Ok(())
@@ -311,7 +311,7 @@ fn latency_recv(measurement: &mut Measurement) -> Result<()> {
     beside_sockets(measurement, &mut || {
         let mut entry = [Entry::default()];
         rounds(&mut ours, || {
-            host.ep.post(&[receive, message])?;
+            host.ep.post(&[receive, message])?.into_result()?;
             host.take(&mut entry, 1).map(drop)
         })
     })

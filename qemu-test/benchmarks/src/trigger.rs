@@ -124,7 +124,7 @@ fn queue_64(measurement: &mut Measurement) -> Result<()> {
             each(ADDS / BATCH, || {
                 at += 1;
                 let works = [Work::add(&go, at, &done, 1); BATCH as usize];
-                domain.queue_work(&works)?;
+                domain.queue_work(&works)?.into_result()?;
                 Ok(go.add(1)?)
             })
             .map(|time| time / BATCH as f64)

@@ -5,7 +5,7 @@
 //! adds to them, takes a maximum, and swaps one by comparing it. The same calls
 //! reach a peer on another host.
 
-use std::{env, process, time::Duration};
+use std::{env, time::Duration};
 
 use kfi::{
     Access, AtomicForm, AtomicOp, AvKind, Buffer, Caps, CqBind, Device, Domain, Element, Endpoint,
@@ -22,9 +22,13 @@ fn endpoint(domain: &Domain) -> kfi::Result<(Endpoint, kfi::Cq, kfi::Av)> {
     Ok((ep, cq, av))
 }
 
-fn run() -> kfi::Result<()> {
-    let link = env::args().nth(1).unwrap_or_else(|| "roce0".to_owned());
-    let domain = Device::open()?.fabric()?.domain(&link).open()?;
+fn main() -> kfi::Result<()> {
+    let device = Device::open()?;
+    let link = match env::args().nth(1) {
+        Some(name) => name,
+        None => device.first_link()?.name,
+    };
+    let domain = device.fabric()?.domain(&link).open()?;
     let (sum, max, cswap) = (AtomicOp::Sum, AtomicOp::Max, AtomicOp::Cswap);
     let double = f64::DATATYPE;
     let attr = domain.query_atomic(EpType::Rdm, AtomicForm::Fetch, double, sum)?;
@@ -71,14 +75,4 @@ fn run() -> kfi::Result<()> {
     println!("now it is {:?}", table.elements::<f64>());
     assert_eq!(table.elements::<f64>(), [2.0, 2.5, 9.0]);
     Ok(())
-}
-
-fn main() {
-    if let Err(error) = run() {
-        eprintln!("atomic: {error}");
-        if let Some(advice) = error.advice() {
-            eprintln!("{advice}");
-        }
-        process::exit(1);
-    }
 }

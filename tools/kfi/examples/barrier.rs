@@ -8,7 +8,7 @@
 //! on. The work of all rounds is queued before the first.
 
 use std::{
-    env, process,
+    env,
     sync::atomic::{AtomicU64, Ordering},
     thread,
     time::Duration,
@@ -82,8 +82,7 @@ impl Node {
             let down = |child: &FiAddr| send(&self.released, round, *child, DOWN);
             works.extend(children.iter().map(down));
         }
-        let queued = domain.queue_work(&works)?;
-        assert!(queued.all(), "only {} works were queued", queued.ids.len());
+        domain.queue_work(&works)?.into_result()?;
         Ok(())
     }
 }
@@ -103,9 +102,9 @@ fn take_part(node: &Node, rank: u64, here: &[AtomicU64], endpoints: u64) -> kfi:
     Ok(())
 }
 
-fn run() -> kfi::Result<()> {
+fn main() -> kfi::Result<()> {
     let mut args = env::args().skip(1);
-    let link = args.next().unwrap_or_else(|| "roce0".to_owned());
+    let link = args.next();
     let mut number = |default| {
         args.next()
             .map_or(default, |arg| arg.parse().expect("a number"))
@@ -113,6 +112,10 @@ fn run() -> kfi::Result<()> {
     let (endpoints, rounds) = (number(13) as usize, number(20));
 
     let device = Device::open()?;
+    let link = match link {
+        Some(name) => name,
+        None => device.first_link()?.name,
+    };
     let domain = device.fabric()?.domain(&link).open()?;
     let cq = domain.cq().open()?;
     let nodes: Vec<Node> = (0..endpoints)
@@ -123,7 +126,7 @@ fn run() -> kfi::Result<()> {
         .map(|node| node.ep.name())
         .collect::<kfi::Result<_>>()?;
     for (rank, node) in nodes.iter().enumerate() {
-        let peers = node.av.insert(&addresses)?;
+        let peers = node.av.insert_all(&addresses)?;
         let parent = rank.checked_sub(1).map(|above| peers[above / CHILDREN]);
         let first = (rank * CHILDREN + 1).min(endpoints);
         let children = &peers[first..(first + CHILDREN).min(endpoints)];
@@ -143,14 +146,4 @@ fn run() -> kfi::Result<()> {
     })?;
     println!("{endpoints} endpoints, {rounds} rounds: nobody left before all had come");
     Ok(())
-}
-
-fn main() {
-    if let Err(error) = run() {
-        eprintln!("barrier: {error}");
-        if let Some(advice) = error.advice() {
-            eprintln!("{advice}");
-        }
-        process::exit(1);
-    }
 }

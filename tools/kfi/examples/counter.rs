@@ -4,13 +4,16 @@
 //! One thread sleeps until the counter has reached 3, another adds.  The values
 //! are read from mapped memory, without a system call.
 
-use std::{env, process, thread, time::Duration};
+use std::{env, thread, time::Duration};
 
 use kfi::{Device, Wait};
 
-fn run() -> kfi::Result<()> {
-    let link = env::args().nth(1).unwrap_or_else(|| "roce0".to_owned());
+fn main() -> kfi::Result<()> {
     let device = Device::open()?;
+    let link = match env::args().nth(1) {
+        Some(name) => name,
+        None => device.first_link()?.name,
+    };
     let domain = device.fabric()?.domain(&link).open()?;
     let cntr = domain.cntr().wait(Wait::Queue).open()?;
 
@@ -35,14 +38,4 @@ fn run() -> kfi::Result<()> {
     assert!(fd.wait(Duration::from_secs(5))?, "5 is reached");
     println!("the descriptor is readable, and gives {:?}", fd.consume()?);
     Ok(())
-}
-
-fn main() {
-    if let Err(error) = run() {
-        eprintln!("counter: {error}");
-        if let Some(advice) = error.advice() {
-            eprintln!("{advice}");
-        }
-        process::exit(1);
-    }
 }

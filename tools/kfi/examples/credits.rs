@@ -69,8 +69,7 @@ fn sender(
             Work::transfer(&credits, message, &ep, send).completion(&sent)
         })
         .collect();
-    let queued = domain.queue_work(&works)?;
-    assert!(queued.all(), "only {} were queued", queued.ids.len());
+    domain.queue_work(&works)?.into_result()?;
     let purse = Purse {
         sender: ep.name()?,
         remote: mr.remote(0),
@@ -96,9 +95,9 @@ fn unexpected(device: &Device, ep: &kfi::Endpoint) -> kfi::Result<u64> {
     Ok(0)
 }
 
-fn run() -> kfi::Result<()> {
+fn main() -> kfi::Result<()> {
     let mut args = env::args().skip(1);
-    let link = args.next().unwrap_or_else(|| "roce0".to_owned());
+    let link = args.next();
     let mut number = |default| {
         args.next()
             .map_or(default, |arg| arg.parse().expect("a number"))
@@ -106,6 +105,10 @@ fn run() -> kfi::Result<()> {
     let (messages, window): (u64, u64) = (number(200), number(4));
 
     let device = Device::open()?;
+    let link = match link {
+        Some(name) => name,
+        None => device.first_link()?.name,
+    };
     let domain = device.fabric()?.domain(&link).open()?;
     let cq = domain.cq().format(CqFormat::Msg).wait(Wait::Queue).open()?;
     let av = domain.av().kind(AvKind::Table).open()?;
@@ -146,14 +149,4 @@ fn run() -> kfi::Result<()> {
     assert!(most <= window, "{most} messages under way");
     println!("{messages} messages, at most {most} under way of a window of {window}");
     Ok(())
-}
-
-fn main() {
-    if let Err(error) = run() {
-        eprintln!("credits: {error}");
-        if let Some(advice) = error.advice() {
-            eprintln!("{advice}");
-        }
-        process::exit(1);
-    }
 }

@@ -5,7 +5,7 @@
 //! is with the other; two programs on two hosts do just the same.
 
 use std::{
-    env, process, thread,
+    env, thread,
     time::{Duration, Instant},
 };
 
@@ -66,14 +66,18 @@ impl Side {
     }
 }
 
-fn run() -> kfi::Result<()> {
+fn main() -> kfi::Result<()> {
     let mut args = env::args().skip(1);
-    let link = args.next().unwrap_or_else(|| "roce0".to_owned());
+    let link = args.next();
     let rounds: u64 = args
         .next()
         .map_or(1000, |arg| arg.parse().expect("a number"));
 
     let device = Device::open()?;
+    let link = match link {
+        Some(name) => name,
+        None => device.first_link()?.name,
+    };
     let domain = device.fabric()?.domain(&link).open()?;
     let (one, two) = (Side::open(&domain)?, Side::open(&domain)?);
     println!("from {} to {}", one.ep.name()?, two.ep.name()?);
@@ -102,14 +106,4 @@ fn run() -> kfi::Result<()> {
         time / u32::try_from(2 * rounds).expect("fewer rounds")
     );
     Ok(())
-}
-
-fn main() {
-    if let Err(error) = run() {
-        eprintln!("pingpong: {error}");
-        if let Some(advice) = error.advice() {
-            eprintln!("{advice}");
-        }
-        process::exit(1);
-    }
 }

@@ -72,8 +72,9 @@ pub struct AddressError {
 /// Reads an address and port: `10.0.0.1:7471`, `[fe80::1%3]:7471`.
 ///
 /// Without a port the port is 0, which lets the module choose one:
-/// `10.0.0.1`, `::1`, `[::1]`.  Names are not looked up.  The scope of an IPv6
-/// address is an interface index.
+/// `10.0.0.1`, `::1`, `[::1]`.  Names of hosts are not looked up.  The scope of an
+/// IPv6 address is the index or the name of a network interface:
+/// `[fe80::1%3]:7471`, `fe80::1%eth0`.
 ///
 /// ```
 /// let addr = kfi::parse_address("10.0.0.1:7471")?;
@@ -97,7 +98,19 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, 0));
     }
-    // "[::1]" or "[fe80::1%3]": an address in brackets, without a port.
+    if let Some((ip, scope, port)) = scoped(text) {
+        let ip: Ipv6Addr = ip
+            .parse()
+            .map_err(|_| fail("there is no IPv6 address before the '%'"))?;
+        let port = port.map_or(Ok(0), str::parse);
+        let port = port.map_err(|_| fail("the port is not a number from 0 to 65535"))?;
+        let scope = scope.parse().ok().or_else(|| interface_index(scope));
+        let scope = scope.ok_or(fail(
+            "there is no network interface of the name after the '%'",
+        ))?;
+        return Ok(SocketAddrV6::new(ip, port, 0, scope).into());
+    }
+    // "[::1]": an address in brackets, without a port.
     if text.starts_with('[') && text.ends_with(']') {
         return format!("{text}:0")
             .parse::<SocketAddr>()
@@ -110,6 +123,40 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
         }
         Some(_) => fail("write it in numbers, as 10.0.0.1:7471 or [::1]:7471"),
     })
+}
+
+/// The address, scope and port of `[ADDRESS%SCOPE]:PORT`, `[ADDRESS%SCOPE]` and `ADDRESS%SCOPE`.
+fn scoped(text: &str) -> Option<(&str, &str, Option<&str>)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']')? {
+            (host, "") => (host, None),
+            (host, port) => (host, Some(port.strip_prefix(':')?)),
+        },
+        None => (text, None),
+    };
+    let (ip, scope) = host.split_once('%')?;
+    Some((ip, scope, port))
+}
+
+/// The index of a network interface of this network namespace, which is the scope of a link-local
+/// address; `None` if there is no interface of this name.
+pub fn interface_index(name: &str) -> Option<u32> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+    // Any socket will do.
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    netdevice::name_to_index(socket.ok()?, name).ok()
+}
+
+/// The same address with another port; the scope of a link-local address stays.
+pub(crate) fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
+    addr.set_port(port);
+    addr
 }
 
 impl From<SocketAddr> for abi::kfabric_sockaddr {
@@ -177,6 +224,11 @@ mod tests {
             ("fe80::1", "[fe80::1]:0"),
             ("[fe80::1%3]:9", "[fe80::1%3]:9"),
             ("[fe80::1%3]", "[fe80::1%3]:0"),
+            ("fe80::1%3", "[fe80::1%3]:0"),
+            // The loopback interface is always the first.
+            ("[fe80::1%lo]:9", "[fe80::1%1]:9"),
+            ("[fe80::1%lo]", "[fe80::1%1]:0"),
+            ("fe80::1%lo", "[fe80::1%1]:0"),
         ] {
             assert_eq!(
                 parse_address(text).unwrap(),
@@ -199,6 +251,11 @@ mod tests {
             ("[10.0.0.1]", "IPv6"),
             ("[::1", "numbers"),
             ("[]", "IPv6"),
+            ("[fe80::1%nosuchdev0]:1", "interface"),
+            ("fe80::1%", "interface"),
+            ("10.0.0.1%lo", "IPv6"),
+            ("[fe80::1%lo]:x", "port"),
+            ("[fe80::1%lo]7", "numbers"),
         ] {
             let error = parse_address(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
@@ -214,6 +271,12 @@ mod tests {
         assert_eq!(v4.v6, [0; 16]);
         let v6 = abi::kfabric_sockaddr::from("[::5%7]:1".parse::<SocketAddr>().unwrap());
         assert_eq!((v6.v6[15], v6.scope_id, v6.v4), (5, 7, 0));
+    }
+
+    #[test]
+    fn another_port_keeps_the_scope() {
+        let addr: SocketAddr = "[fe80::1%7]:9".parse().unwrap();
+        assert_eq!(with_port(addr, 0), "[fe80::1%7]:0".parse().unwrap());
     }
 
     #[test]

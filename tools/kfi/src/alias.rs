@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::{
     abi::{self, Call, calls},
     ep::{Endpoint, Posted},
-    errno::Errno,
     error::Result,
     flags::OpFlags,
     object::{Inner, object},
@@ -26,7 +25,7 @@ use crate::{
 ///
 /// let (arrived, answer) = (domain.cntr().open()?, Buffer::from_bytes(b"all here")?);
 /// let later = ep.alias(OpFlags::TRIGGER, OpFlags::empty())?;
-/// later.post(&[Op::send(peer, &answer).trigger(&arrived, 3)])?;
+/// later.post_one(&Op::send(peer, &answer).trigger(&arrived, 3))?;
 /// # Ok(())
 /// # }
 /// ```
@@ -48,10 +47,7 @@ impl EndpointAlias {
     pub fn post(&self, ops: &[Op<'_>]) -> Result<Posted> {
         let (arg, result) = calls::post(self.device(), self.handle(), ops);
         result?;
-        Ok(Posted {
-            done: arg.done as usize,
-            error: (arg.error != 0).then(|| Errno::from_raw(arg.error as i32)),
-        })
+        Ok(Posted::new(arg.done, arg.error))
     }
 
     /// Posts one operation.

@@ -127,7 +127,8 @@ impl Av {
     }
 
     /// Inserts addresses.  An address that could not be inserted is
-    /// [`FiAddr::NOTAVAIL`] in the result.
+    /// [`FiAddr::NOTAVAIL`] in the result; [`Av::insert_all`] makes an error of
+    /// it.
     ///
     /// With [`events`](AvBuilder::events) the event of the event queue has the
     /// number of addresses inserted.
@@ -159,13 +160,36 @@ impl Av {
         Ok(fi_addrs)
     }
 
+    /// Inserts all of these addresses, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Av::insert`]; the error of the first address that could not be
+    /// inserted, with that address.
+    pub fn insert_all(&self, addrs: &[SocketAddr]) -> Result<Vec<FiAddr>> {
+        let results = self.insert_sync_err(addrs)?;
+        let good: Vec<FiAddr> = results.iter().flatten().copied().collect();
+        let bad = { results.iter().zip(addrs) }.find_map(|(result, addr)| match result {
+            Ok(_) => None,
+            Err(errno) => Some((*errno, *addr)),
+        });
+        let Some((errno, addr)) = bad else {
+            return Ok(good);
+        };
+        if !good.is_empty() {
+            self.remove(&good)?;
+        }
+        Err(Error::call("KFABRIC_IOC_AV_INSERT", errno).on(format_args!("address {addr}")))
+    }
+
     /// Inserts one address.
     ///
     /// # Errors
     ///
     /// As [`Av::insert`].
     pub fn insert_one(&self, addr: SocketAddr) -> Result<FiAddr> {
-        self.insert(&[addr])?
+        self.insert(&[addr])
+            .map_err(|error| error.on(format_args!("address {addr}")))?
             .into_iter()
             .find_map(FiAddr::known)
             .ok_or(Error::Nonsense("no address for the one inserted"))

@@ -15,7 +15,7 @@ use crate::{
     fabric::Fabric,
     flags::Caps,
     info::{Hints, Info, Version},
-    link::Links,
+    link::{Link, Links},
     stat::{StatClass, Stats},
 };
 
@@ -101,8 +101,11 @@ impl Device {
     /// As [`Device::open`]; `ENOTTY`: it is another device.
     pub fn open_path(path: impl rustix::path::Arg) -> Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())
+        let path = path
+            .into_c_str()
             .map_err(|errno| Error::call("open", errno))?;
+        let fd = rustix::fs::open(&*path, flags, Mode::empty())
+            .map_err(|errno| Error::call("open", errno).on(path.to_string_lossy()))?;
         let device = Self { fd: Arc::new(fd) };
         let found = device.query()?.abi_version;
         if found != abi::KFABRIC_ABI_VERSION {
@@ -177,6 +180,7 @@ impl Device {
             ..Call::sized()
         };
         calls::plain(self, &mut arg)
+            .map_err(|error| error.on(format_args!("link {name}, interface {netdev}")))
     }
 
     /// Removes a link.
@@ -190,12 +194,23 @@ impl Device {
             name: calls::chars("link", name)?,
             ..Call::sized()
         };
-        calls::plain(self, &mut arg)
+        calls::plain(self, &mut arg).map_err(|error| error.on(format_args!("link {name}")))
     }
 
     /// The links of this network namespace, one call each.
     pub fn links(&self) -> Links {
         Links::new(self)
+    }
+
+    /// A link for a program that has no wish: the first that is up and has an address, one on
+    /// `lo` only if there is no other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoLink`]: there is none.
+    pub fn first_link(&self) -> Result<Link> {
+        let links = self.links().collect::<Result<Vec<_>>>()?;
+        Link::first(&links).cloned().ok_or(Error::NoLink)
     }
 
     /// Statistics of the objects of a class in this network namespace, one call each: all of them
@@ -249,7 +264,8 @@ mod tests {
     fn a_missing_device_gives_advice() {
         let error = Device::open_path("/nowhere/kfabric").unwrap_err();
         assert!(error.is(Errno::ENOENT));
-        assert!(error.advice().unwrap().contains("insmod"));
+        assert!(error.advice().unwrap().contains("modprobe"));
+        assert!(error.to_string().contains("/nowhere/kfabric"), "{error}");
     }
 
     #[test]

@@ -67,7 +67,8 @@ impl DomainBuilder {
             ..Call::sized()
         };
         let device = self.fabric.device();
-        calls::plain(device, &mut arg)?;
+        calls::plain(device, &mut arg)
+            .map_err(|error| error.on(format_args!("link {}", self.link)))?;
         Ok(Domain {
             inner: Inner::new(device, arg.handle, vec![self.fabric.as_hold()]),
         })

@@ -113,7 +113,10 @@ impl EndpointBuilder {
     pub fn open(mut self) -> Result<Endpoint> {
         self.raw.domain = self.domain.handle();
         let device = self.domain.device();
-        calls::plain(device, &mut self.raw)?;
+        calls::plain(device, &mut self.raw).map_err(|error| match self.raw.src_addr.to_std() {
+            Some(addr) => error.on(format_args!("address {addr}")),
+            None => error,
+        })?;
         let hold = self.domain.as_hold();
         Ok(Endpoint::opened(device, self.raw.handle, hold))
     }
@@ -132,11 +135,12 @@ impl EndpointBuilder {
 /// ep.enable()?;
 ///
 /// let peer = av.insert_one(server)?;
-/// let posted = ep.post(&[
+/// let ops = [
 ///     Op::inject(peer, b"one").flags(OpFlags::COMPLETION).context(1),
 ///     Op::inject(peer, b"two").flags(OpFlags::COMPLETION).context(2),
-/// ])?;
-/// for _ in 0..posted.done {
+/// ];
+/// ep.post(&ops)?.into_result()?;
+/// for _ in &ops {
 ///     cq.next(Deadline::FOREVER)?;
 /// }
 /// # Ok(())

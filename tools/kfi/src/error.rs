@@ -3,6 +3,18 @@
 //!
 //! [`Error`] says which call failed and with which [`Errno`]; [`Error::advice`]
 //! says in a sentence what a user can do about it.
+//!
+//! [`Debug`](fmt::Debug) of an error is what a user needs: the text and the
+//! advice.  So a `main` that returns [`Result`] prints both:
+//!
+//! ```text
+//! Error: KFABRIC_IOC_DOMAIN_OPEN (link roce0): No such device (ENODEV)
+//! help: there is no such link in this network namespace: ...
+//! ```
+//!
+//! The alternate form (`{:#?}`) shows the members of the value.
+
+use std::fmt;
 
 use crate::{addr::AddressError, cq::ErrEntry, errno::Errno};
 
@@ -10,7 +22,7 @@ use crate::{addr::AddressError, cq::ErrEntry, errno::Errno};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a function failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused a call.
@@ -20,6 +32,26 @@ pub enum Error {
         /// `KFABRIC_IOC_CQ_READ`, `open`, `mmap`.
         call: &'static str,
         /// Its answer.
+        errno: Errno,
+    },
+    /// The kernel refused a call that names an object.
+    #[error("{call} ({object}): {errno}")]
+    Object {
+        /// The call, as in [`Error::Call`].
+        call: &'static str,
+        /// What the call names: `link roce0`, `address 10.0.0.1:7471`.
+        object: String,
+        /// Its answer.
+        errno: Errno,
+    },
+    /// A call accepted only the first elements of a list, which stay accepted.
+    #[error("{call}: {errno}, after {done} that were accepted")]
+    Partial {
+        /// The call, as in [`Error::Call`].
+        call: &'static str,
+        /// Elements that were accepted, from the first on.
+        done: usize,
+        /// Why the next one was not accepted.
         errno: Errno,
     },
     /// An operation completed in error: an error entry of a CQ.
@@ -52,6 +84,9 @@ pub enum Error {
     /// The kernel returned an impossible value.
     #[error("the module gave {0}, which cannot be")]
     Nonsense(&'static str),
+    /// There is no link to use, see [`Device::first_link`](crate::Device::first_link).
+    #[error("no link is up and has an address")]
+    NoLink,
     /// The ring of a CQ has one reader at a time.
     #[error("the ring of this completion queue is mapped already")]
     RingTaken,
@@ -66,20 +101,41 @@ impl Error {
         }
     }
 
+    /// The same error of a call, with the object that the call names.
+    pub(crate) fn on(self, object: impl fmt::Display) -> Self {
+        match self {
+            Self::Call { call, errno } => Self::Object {
+                call,
+                object: object.to_string(),
+                errno,
+            },
+            other => other,
+        }
+    }
+
+    /// The call that failed, and its error number.
+    fn of_call(&self) -> Option<(&'static str, Errno)> {
+        match self {
+            Self::Call { call, errno }
+            | Self::Object { call, errno, .. }
+            | Self::Partial { call, errno, .. } => Some((call, *errno)),
+            _ => None,
+        }
+    }
+
     /// The error number: of the call, or of the completion.
     ///
     /// `None` for errors that this crate found itself.
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Call { errno, .. } => Some(*errno),
             Self::Completion(entry) => Some(entry.err),
-            _ => None,
+            call => call.of_call().map(|(_, errno)| errno),
         }
     }
 
     /// Whether a call returned this number.
     pub fn is(&self, errno: Errno) -> bool {
-        matches!(self, Self::Call { errno: e, .. } if *e == errno)
+        self.of_call().is_some_and(|(_, found)| found == errno)
     }
 
     /// The queue is empty or full: try again later (`EAGAIN`).
@@ -103,17 +159,59 @@ impl Error {
     /// use kfi::{Errno, Error};
     ///
     /// let error = Error::Call { call: "open", errno: Errno::ENOENT };
-    /// assert!(error.advice().unwrap().contains("insmod"));
+    /// assert!(error.advice().unwrap().contains("modprobe kfabric"));
     /// ```
     pub fn advice(&self) -> Option<&'static str> {
         match self {
-            Self::Call { call, errno } => advice(call, *errno),
             Self::Version { found, known } if found > known => {
                 Some("build this program with the module's header")
             }
             Self::Version { .. } => Some("load the module that this program was built with"),
             Self::Completion(entry) => advice_completion(entry.err),
-            _ => None,
+            Self::NoLink => Some(
+                "kfi link show lists links, kfi link add roce0 netdev lo makes one, \
+                 ip link set INTERFACE up sets it up",
+            ),
+            call => call.of_call().and_then(|(call, errno)| advice(call, errno)),
+        }
+    }
+
+    /// The members, as a derived implementation shows them.
+    fn members(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call { call, errno } => (f.debug_struct("Call"))
+                .field("call", call)
+                .field("errno", errno)
+                .finish(),
+            Self::Object {
+                call,
+                object,
+                errno,
+            } => (f.debug_struct("Object"))
+                .field("call", call)
+                .field("object", object)
+                .field("errno", errno)
+                .finish(),
+            Self::Partial { call, done, errno } => (f.debug_struct("Partial"))
+                .field("call", call)
+                .field("done", done)
+                .field("errno", errno)
+                .finish(),
+            Self::Completion(entry) => f.debug_tuple("Completion").field(entry).finish(),
+            other => write!(f, "{:?}", other.to_string()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return self.members(f);
+        }
+        write!(f, "{self}")?;
+        match self.advice() {
+            Some(advice) => write!(f, "\nhelp: {advice}"),
+            None => Ok(()),
         }
     }
 }
@@ -123,7 +221,8 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
     let call = call.strip_prefix("KFABRIC_IOC_").unwrap_or(call);
     Some(match (call, errno) {
         ("open", Errno::ENOENT | Errno::ENXIO | Errno::ENODEV) => {
-            "is the module loaded? insmod kfabric.ko makes /dev/kfabric"
+            "is the module loaded? modprobe kfabric loads an installed one, insmod kfabric.ko one \
+             that was built here; either makes /dev/kfabric"
         }
         ("open", Errno::EACCES | Errno::EPERM) => {
             "the device node does not admit this user: join its group (rdma, if kfabric was \
@@ -150,7 +249,10 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
             "there is no such link in this network namespace: kfi link show lists links, \
              kfi link add NAME netdev INTERFACE makes one"
         }
-        ("LINK_DEL", Errno::EBUSY) => "a program has the link open: kfi top shows which",
+        ("LINK_DEL", Errno::EBUSY) => {
+            "a program or a kernel module has a domain on the link: kfi link del names the programs \
+             that have /dev/kfabric open and the modules in /sys/module/kfabric/holders"
+        }
         ("GETINFO", Errno::ENODATA) => {
             "nothing fits: is there a link (kfi link show), and do the hints ask for too much?"
         }
@@ -190,7 +292,13 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
         ("POST", Errno::ENOTCONN) => {
             "the peer has another authorization key, or the endpoint is not connected"
         }
-        ("POST", Errno::EHOSTUNREACH) => "is there an endpoint at that address and port?",
+        (
+            "POST" | "EP_CONNECT" | "EP_CONNECT_QP" | "EP_ACCEPT",
+            Errno::EHOSTUNREACH | Errno::ENETUNREACH,
+        ) => {
+            "is there an endpoint at that address and port, and a route to it by the link's \
+             interface (ip route get ADDRESS)?"
+        }
         ("POST", Errno::ENETDOWN) => "the link's interface is down: ip link set INTERFACE up",
         ("POST", Errno::EMSGSIZE) => "longer than one operation, or an injected one, can be",
         ("CQ_READ" | "CQ ring", Errno::KFI_EAVAIL) => "read the error entry (readerr) first",
@@ -225,7 +333,10 @@ fn advice_completion(errno: Errno) -> Option<&'static str> {
         Errno::ENOTCONN => "the peer has another authorization key",
         Errno::ECONNRESET => "the peer has closed, or was started again: try again",
         Errno::ETIMEDOUT => "the peer's host does not answer: is it up, and UDP port 4791 open?",
-        Errno::EHOSTUNREACH => "the peer has gone: is there an endpoint at that address?",
+        Errno::EHOSTUNREACH => {
+            "the peer has gone, or the route to it: is there an endpoint at that address, and what \
+             does ip route get ADDRESS say?"
+        }
         _ => return None,
     })
 }
@@ -254,6 +365,61 @@ mod tests {
         let denied = Error::call("open", Errno::EACCES);
         assert!(denied.advice().unwrap().contains("/dev/kfabric"));
         assert_eq!(Error::call("open", Errno::EINTR).advice(), None);
+    }
+
+    #[test]
+    fn the_advice_on_a_missing_module_fits_packages_and_own_builds() {
+        let error = Error::call("open", Errno::ENOENT);
+        let advice = error.advice().unwrap();
+        assert!(advice.contains("modprobe kfabric") && advice.contains("insmod kfabric.ko"));
+    }
+
+    #[test]
+    fn the_advice_on_unreachable_hosts_names_the_routes() {
+        let post = Error::call("KFABRIC_IOC_POST", Errno::EHOSTUNREACH);
+        assert!(post.advice().unwrap().contains("ip route get"));
+        let completed = Error::Completion(Box::new(ErrEntry {
+            err: Errno::EHOSTUNREACH,
+            ..ErrEntry::default()
+        }));
+        assert!(completed.advice().unwrap().contains("ip route get"));
+    }
+
+    /// What a `main` prints that returns this error.
+    #[test]
+    fn a_plain_main_prints_the_object_and_the_advice() {
+        let error = Error::call("KFABRIC_IOC_DOMAIN_OPEN", Errno::ENODEV).on("link roce0");
+        let printed = format!("Error: {error:?}");
+        let lines: Vec<&str> = printed.lines().collect();
+        assert_eq!(
+            lines[0],
+            "Error: KFABRIC_IOC_DOMAIN_OPEN (link roce0): No such device (ENODEV)"
+        );
+        assert!(lines[1].starts_with("help: ") && lines[1].contains("kfi link add"));
+        // Without advice there is one line.
+        let plain = format!("{:?}", Error::call("x", Errno::ENOENT));
+        assert_eq!(plain, "x: No such file or directory (ENOENT)");
+        let members = format!("{:#?}", error);
+        assert!(members.starts_with("Object {"), "{members}");
+    }
+
+    #[test]
+    fn errors_of_named_objects_and_of_lists_are_errors_of_the_call() {
+        let named = Error::call("KFABRIC_IOC_LINK_DEL", Errno::EBUSY).on("link lo");
+        let partial = Error::Partial {
+            call: "KFABRIC_IOC_QUEUE_WORK",
+            done: 1,
+            errno: Errno::EINVAL,
+        };
+        assert!(named.is(Errno::EBUSY) && named.advice().is_some());
+        assert!(partial.is(Errno::EINVAL));
+        assert_eq!(partial.errno(), Some(Errno::EINVAL));
+        assert_eq!(
+            partial.to_string(),
+            "KFABRIC_IOC_QUEUE_WORK: Invalid argument (EINVAL), after 1 that were accepted"
+        );
+        // Only errors of calls have an object.
+        assert!(matches!(Error::RingTaken.on("x"), Error::RingTaken));
     }
 
     #[test]

@@ -46,7 +46,12 @@
 //!
 //! # Errors
 //!
-//! [`Error`] names the call and the [`Errno`]; [`Error::advice`] says what a user can try.
+//! [`Error`] names the call, the object and the [`Errno`]; [`Error::advice`] says what a user can
+//! try.  A `main` that returns [`Result`] prints both.
+//!
+//! Calls with a list may accept only its first elements.  [`Endpoint::post`] and
+//! [`Domain::queue_work`] say so in their results, [`Posted`] and [`QueuedWork`], whose
+//! `into_result` makes an error of it; [`Av::insert_all`] inserts all addresses or none.
 //!
 //! # Example
 //!
@@ -58,7 +63,8 @@
 //!
 //! fn main() -> kfi::Result<()> {
 //!     let device = Device::open()?;
-//!     let domain = device.fabric()?.domain("roce0").open()?;
+//!     let link = device.first_link()?;
+//!     let domain = device.fabric()?.domain(&link.name).open()?;
 //!     let cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue).open()?;
 //!     let av = domain.av().kind(AvKind::Table).open()?;
 //!     let ep = domain.endpoint().open()?;
@@ -136,7 +142,7 @@ mod wait;
 #[allow(unsafe_code, reason = "addresses of operations in structures")]
 mod work;
 
-pub use addr::{AddressError, FiAddr, parse_address};
+pub use addr::{AddressError, FiAddr, interface_index, parse_address};
 pub use alias::EndpointAlias;
 pub use atomic::{AtomicAttr, AtomicForm, Element};
 pub use auth_key::{AuthKey, AuthKeyError};

@@ -48,6 +48,20 @@ impl Link {
     pub fn addr(&self) -> Option<SocketAddr> {
         self.ipv4.or(self.ipv6)
     }
+
+    /// Whether it is on the loopback interface, which only this host can reach.
+    pub fn is_loopback(&self) -> bool {
+        self.netdev == "lo"
+    }
+
+    /// The first of these that is up and has an address; one on the loopback interface only if
+    /// there is no other.
+    pub fn first(links: &[Self]) -> Option<&Self> {
+        let mut usable =
+            { links.iter() }.filter(|link| link.state == LinkState::Up && link.addr().is_some());
+        let first = usable.clone().find(|link| !link.is_loopback());
+        first.or_else(|| usable.next())
+    }
 }
 
 impl From<&abi::kfabric_link_get> for Link {
@@ -112,6 +126,29 @@ impl std::iter::FusedIterator for Links {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_on_lo_is_the_last_choice() {
+        let link = |name: &str, netdev: &str, state, addr: &str| {
+            Link::from(&abi::kfabric_link_get {
+                name: calls::chars("", name).unwrap(),
+                netdev: calls::chars("", netdev).unwrap(),
+                state,
+                ipv4: addr.parse::<SocketAddr>().ok().into(),
+                ..Default::default()
+            })
+        };
+        let up = abi::KFABRIC_LINK_UP;
+        let lo = link("lo", "lo", up, "127.0.0.1:0");
+        let down = link("a", "eth0", abi::KFABRIC_LINK_DOWN, "10.0.0.1:0");
+        let empty = link("b", "eth1", up, "");
+        let good = link("c", "eth2", up, "10.0.2.1:0");
+        let first = |links: &[Link]| Link::first(links).map(|link| link.name.clone());
+        let all = [lo, down, empty, good];
+        assert_eq!(first(&all).as_deref(), Some("c"));
+        assert_eq!(first(&all[..3]).as_deref(), Some("lo"));
+        assert_eq!(first(&all[1..3]), None);
+    }
 
     #[test]
     fn from_the_interface() {

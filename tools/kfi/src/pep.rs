@@ -78,7 +78,10 @@ impl PassiveEndpointBuilder {
     pub fn open(mut self) -> Result<PassiveEndpoint> {
         self.raw.fabric = self.fabric.handle();
         let device = self.fabric.device();
-        calls::plain(device, &mut self.raw)?;
+        calls::plain(device, &mut self.raw).map_err(|error| match self.raw.addr.to_std() {
+            Some(addr) => error.on(format_args!("address {addr}")),
+            None => error,
+        })?;
         Ok(PassiveEndpoint {
             inner: Inner::new(device, self.raw.handle, vec![self.fabric.as_hold()]),
         })

@@ -24,7 +24,7 @@ use crate::{
     domain::Domain,
     ep::Endpoint,
     errno::Errno,
-    error::Result,
+    error::{Error, Result},
     op::Op,
 };
 
@@ -41,7 +41,7 @@ use crate::{
 /// domain.queue_work(&[
 ///     Work::transfer(&arrived, 3, &ep, Op::send(peer, &message)).completion(&sent),
 ///     Work::set(&sent, 1, &arrived, 0),
-/// ])?;
+/// ])?.into_result()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -147,8 +147,11 @@ impl WorkId {
     }
 }
 
-/// Result of [`Domain::queue_work`].
+/// Result of [`Domain::queue_work`]: it may have queued only some of the work.
+///
+/// [`into_result`](QueuedWork::into_result) makes the refusal of one an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "only some of the work may have been queued: see `error`, or use `into_result`"]
 pub struct QueuedWork {
     /// Identities of the work that was queued, from the first on: one at least.
     pub ids: Vec<WorkId>,
@@ -161,6 +164,22 @@ impl QueuedWork {
     pub fn all(&self) -> bool {
         self.error.is_none()
     }
+
+    /// The identities, if all was queued.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Partial`]: one was refused.  Those before it stay queued.
+    pub fn into_result(self) -> Result<Vec<WorkId>> {
+        match self.error {
+            None => Ok(self.ids),
+            Some(errno) => Err(Error::Partial {
+                call: "KFABRIC_IOC_QUEUE_WORK",
+                done: self.ids.len(),
+                errno,
+            }),
+        }
+    }
 }
 
 /// Deferred work.
@@ -168,6 +187,25 @@ impl Domain {
     /// Queues work, in order, in one call (`KFI_QUEUE_WORK`).  Work that is due
     /// already starts at once, though never ahead of earlier work of the same
     /// counter that is due.
+    ///
+    /// The result has the identities of the work that was queued, and must be
+    /// looked at:
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # fn f(domain: kfi::Domain, works: &[kfi::Work<'_>]) -> kfi::Result<()> {
+    /// domain.queue_work(works)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// ```no_run
+    /// #![deny(unused_must_use)]
+    /// # fn f(domain: kfi::Domain, works: &[kfi::Work<'_>]) -> kfi::Result<()> {
+    /// domain.queue_work(works)?.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -292,6 +330,23 @@ mod tests {
         assert_eq!(raw.op, std::ptr::from_ref(op).addr() as u64);
         assert_eq!((raw.threshold, raw.triggering_cntr, raw.object), (3, 7, 9));
         assert_eq!((op.tag, op.flags, op.threshold), (5, 0, 0));
+    }
+
+    #[test]
+    fn refused_work_becomes_an_error() {
+        let id = WorkId::of(&abi::kfabric_work::default());
+        let good = QueuedWork {
+            ids: vec![id],
+            error: None,
+        };
+        assert_eq!(good.clone().into_result().unwrap(), [id]);
+        let partial = QueuedWork {
+            error: Some(Errno::EINVAL),
+            ..good
+        };
+        let error = partial.into_result().unwrap_err();
+        assert!(matches!(error, Error::Partial { done: 1, .. }), "{error}");
+        assert!(error.is(Errno::EINVAL));
     }
 
     #[test]

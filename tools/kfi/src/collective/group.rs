@@ -6,7 +6,7 @@ use std::{net::SocketAddr, ops::Range};
 use super::{Action, Counter, Memory, Plan, Ring, Span, driven::Driver};
 use crate::{
     Access, AtomicOp, Av, AvKind, Buffer, Caps, Cntr, Cq, CqBind, CqFormat, CqRing, Datatype,
-    Deadline, Domain, Endpoint, Error, FiAddr, Mr, Op, Result, Slice, Wait, Work,
+    Deadline, Domain, Endpoint, Error, FiAddr, Mr, Op, Result, Slice, Wait, Work, addr::with_port,
 };
 
 /// Bytes of a word.
@@ -91,7 +91,7 @@ impl Member {
         let caps = Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
         let ep = domain.endpoint().caps(caps).tx_size(size).rx_size(size);
         let ep = match host {
-            Some(host) => ep.addr(SocketAddr::new(host.ip(), 0)).open()?,
+            Some(host) => ep.addr(with_port(host, 0)).open()?,
             None => ep.open()?,
         };
         ep.bind_cq(cq, CqBind::TRANSMIT | CqBind::RECV)?;
@@ -253,10 +253,10 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// Those of [`Av::insert`](crate::Av::insert).
+    /// Those of [`Av::insert_all`](crate::Av::insert_all).
     pub fn meet(&mut self, addresses: &[SocketAddr]) -> Result<()> {
         for member in &mut self.members {
-            member.peers = member.av.insert(addresses)?;
+            member.peers = member.av.insert_all(addresses)?;
         }
         Ok(())
     }
@@ -359,10 +359,10 @@ impl Group {
             }
         }
         for some in works.chunks(crate::abi::KFABRIC_MAX_POST as usize) {
-            let queued = self.domain.queue_work(some)?;
-            if let Some(errno) = queued.error {
+            let queued = self.domain.queue_work(some)?.into_result();
+            if let Err(error) = queued {
                 self.domain.flush_work()?;
-                return Err(Error::call("KFABRIC_IOC_QUEUE_WORK", errno));
+                return Err(error);
             }
         }
         Ok(end)

@@ -8,12 +8,15 @@ use crate::{
     buffer::Slice,
     enums::{AtomicOp, Datatype},
     errno::Errno,
-    error::Result,
+    error::{Error, Result},
     op::{Local, Op, Remote},
 };
 
-/// Result of [`Endpoint::post`].
+/// Result of [`Endpoint::post`]: it may have accepted only some operations.
+///
+/// [`into_result`](Posted::into_result) makes the refusal of one an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "only some operations may have been accepted: see `error`, or use `into_result`"]
 pub struct Posted {
     /// Operations that were accepted, from the first on: one at least.
     pub done: usize,
@@ -22,15 +25,56 @@ pub struct Posted {
 }
 
 impl Posted {
+    /// From the members of the call's structure.
+    pub(crate) fn new(done: u32, error: u32) -> Self {
+        Self {
+            done: done as usize,
+            error: (error != 0).then(|| Errno::from_raw(error as i32)),
+        }
+    }
+
     /// Whether all were accepted.
     pub fn all(&self) -> bool {
         self.error.is_none()
+    }
+
+    /// The number of operations, if all were accepted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Partial`]: one was refused.  Those before it stay posted.
+    pub fn into_result(self) -> Result<usize> {
+        match self.error {
+            None => Ok(self.done),
+            Some(errno) => Err(Error::Partial {
+                call: "KFABRIC_IOC_POST",
+                done: self.done,
+                errno,
+            }),
+        }
     }
 }
 
 /// Operations.
 impl Endpoint {
-    /// Posts operations, in order, in one call.
+    /// Posts operations, in order, in one call.  The result has the number of
+    /// those that were accepted, and must be looked at:
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # fn f(ep: kfi::Endpoint, ops: &[kfi::Op<'_>]) -> kfi::Result<()> {
+    /// ep.post(ops)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// ```no_run
+    /// #![deny(unused_must_use)]
+    /// # fn f(ep: kfi::Endpoint, ops: &[kfi::Op<'_>]) -> kfi::Result<()> {
+    /// ep.post(ops)?.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -59,10 +103,7 @@ impl Endpoint {
     pub fn post(&self, ops: &[Op<'_>]) -> Result<Posted> {
         let (arg, result) = calls::post(self.device(), self.handle(), ops);
         result?;
-        Ok(Posted {
-            done: arg.done as usize,
-            error: (arg.error != 0).then(|| Errno::from_raw(arg.error as i32)),
-        })
+        Ok(Posted::new(arg.done, arg.error))
     }
 
     /// Posts one operation.
@@ -288,5 +329,20 @@ impl Endpoint {
             ..Call::sized()
         };
         calls::plain(self.device(), &mut arg)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_operation_becomes_an_error() {
+        assert_eq!(Posted::new(3, 0).into_result().unwrap(), 3);
+        let refused = Posted::new(2, Errno::EINVAL.raw() as u32);
+        assert!(!refused.all());
+        let error = refused.into_result().unwrap_err();
+        assert!(matches!(error, Error::Partial { done: 2, .. }), "{error}");
+        assert!(error.is(Errno::EINVAL));
     }
 }
