@@ -78,7 +78,7 @@ impl BenchResult {
 /// Runs `kfi bench`.
 pub(crate) fn run(args: &args::Bench, out: &mut Out) -> Result<()> {
     let device = link::open()?;
-    let link = link::choose(&device, args.link.as_deref(), None)?;
+    let link = link::choose(&device, args.link.as_deref(), None, None)?;
     let domain =
         player::domain(&device, &link.name).doing(format!("open a domain on {}", link.name))?;
     let all = [
@@ -167,6 +167,7 @@ fn pair(domain: &Domain, wait: WaitBy) -> kfi::Result<(Player, Player)> {
         completion: Completion::Cq,
         wait,
         size: 8,
+        window: None,
         timeout: PATIENCE,
         trace: false,
         auth_key: AuthKey::NONE,

@@ -285,7 +285,7 @@ pub(crate) fn run(args: &args::Cntr, out: &mut Out) -> Result<()> {
         return watch::run(args, out);
     }
     let device = link::open()?;
-    let link = link::choose(&device, args.link.as_deref(), None)?;
+    let link = link::choose(&device, args.link.as_deref(), None, None)?;
     let cntr = device
         .fabric()
         .and_then(|fabric| fabric.domain(&link.name).open())

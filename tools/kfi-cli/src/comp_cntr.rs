@@ -281,7 +281,7 @@ pub(crate) fn run(args: &args::CompCntr, out: &mut Out) -> Result<()> {
         ));
     }
     let device = link::open()?;
-    let link = link::choose(&device, args.link.as_deref(), None)?;
+    let link = link::choose(&device, args.link.as_deref(), None, None)?;
     let domain = device
         .fabric()
         .and_then(|fabric| fabric.domain(&link.name).mr_mode(MrMode::PROV_KEY).open())

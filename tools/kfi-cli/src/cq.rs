@@ -127,7 +127,11 @@ impl ErrJson {
             err: entry.err.raw(),
             errno: Errno::name(entry.err),
             prov_errno: entry.prov_errno,
-            text: cq.strerror(entry.prov_errno)?,
+            // Without a number of its own the module knows no more than the error says.
+            text: match entry.prov_errno {
+                0 => entry.err.text(),
+                own => cq.strerror(own)?,
+            },
         })
     }
 }
@@ -188,7 +192,7 @@ fn collect(domain: &Domain, format: CqFormat) -> kfi::Result<Shown> {
 /// Runs `kfi cq`.
 pub(crate) fn run(args: &args::Cq, out: &mut Out) -> Result<()> {
     let device = link::open()?;
-    let link = link::choose(&device, args.link.as_deref(), None)?;
+    let link = link::choose(&device, args.link.as_deref(), None, None)?;
     let domain = device
         .fabric()
         .and_then(|fabric| fabric.domain(&link.name).mr_mode(MrMode::PROV_KEY).open())
@@ -238,9 +242,9 @@ fn render(shown: &Shown) -> String {
         shown.entry_bytes
     );
     for error in &shown.errors {
-        text.push_str(&format!(
+        let line = format!(
             "  error entry (readerr): op_context {}, flags {}, len {}, olen {}, err {} ({}), \
-             prov_errno {}: {}\n",
+             prov_errno {}: {}",
             error.op_context,
             text::row(&error.flags),
             error.len,
@@ -249,7 +253,9 @@ fn render(shown: &Shown) -> String {
             error.errno.unwrap_or("unknown"),
             error.prov_errno,
             error.text
-        ));
+        );
+        text.push_str(&text::wrapped(&line, 4));
+        text.push('\n');
     }
     text
 }
@@ -280,7 +286,7 @@ pub(crate) mod tests {
                 err: 265,
                 errno: Some("KFI_ETRUNC"),
                 prov_errno: 0,
-                text: "No more is known".to_owned(),
+                text: Errno::KFI_ETRUNC.text(),
             }],
         }
     }
@@ -293,7 +299,7 @@ pub(crate) mod tests {
                 + r#""flags":["TAGGED","RECV"],"len":7,"buf":0,"data":0,"tag":34,"src_addr":0}],"#
                 + r#""errors":[{"op_context":6,"flags":["MSG","RECV"],"len":4,"olen":6,"tag":0,"#
                 + r#""data":0,"src_addr":null,"err":265,"errno":"KFI_ETRUNC","prov_errno":0,"#
-                + r#""text":"No more is known"}]}"#
+                + r#""text":"The message was truncated"}]}"#
         );
         let context = serde_json::to_value(shown(CqFormat::Context)).unwrap();
         assert!(context["entries"][0]["flags"].is_null());
@@ -308,7 +314,7 @@ pub(crate) mod tests {
              op_context  flags        len  src_addr\n           \
              3  TAGGED|RECV    7         0\n  \
              error entry (readerr): op_context 6, flags MSG|RECV, len 4, olen 6, \
-             err 265 (KFI_ETRUNC), prov_errno 0: No more is known\n"
+             err 265 (KFI_ETRUNC),\n    prov_errno 0: The message was truncated\n"
         );
     }
 

@@ -28,6 +28,8 @@ pub(crate) enum Error {
         doing: String,
         /// Why it failed.
         source: Box<kfi::Error>,
+        /// Advice in place of the library's.
+        help: Option<String>,
     },
     /// Input or output of this program.
     #[error("cannot {doing}: {source}")]
@@ -56,6 +58,15 @@ impl Error {
         }
     }
 
+    /// An error of the library, with advice that only this program can give.
+    pub(crate) fn with_errno(source: kfi::Error, doing: impl Into<String>, help: String) -> Self {
+        Self::Kfi {
+            doing: doing.into(),
+            source: Box::new(source),
+            help: Some(help),
+        }
+    }
+
     /// Output that could not be written.
     pub(crate) fn output(source: io::Error) -> Self {
         let doing = "write the output";
@@ -78,7 +89,7 @@ impl Error {
     /// The advice.
     fn help(&self) -> Option<&str> {
         match self {
-            Self::Kfi { source, .. } => source.advice(),
+            Self::Kfi { source, help, .. } => help.as_deref().or_else(|| source.advice()),
             Self::Said { help, .. } => Some(help),
             Self::Io { .. } => None,
         }
@@ -125,6 +136,7 @@ impl<T> Doing<T> for kfi::Result<T> {
         self.map_err(|source| Error::Kfi {
             doing: doing.into(),
             source: Box::new(source),
+            help: None,
         })
     }
 }

@@ -274,7 +274,7 @@ fn send(domain: &Domain, to: SocketAddr, count: u64) -> kfi::Result<()> {
     let av = domain.av().kind(AvKind::Table).open()?;
     // An address of the same version.
     let ep = domain.endpoint().ep_type(EpType::Dgram).caps(Caps::MSG);
-    let ep = ep.addr(SocketAddr::new(to.ip(), 0)).open()?;
+    let ep = ep.addr(link::with_port(to, 0)).open()?;
     ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)?;
     ep.bind_av(&av)?;
     ep.enable()?;
@@ -376,8 +376,11 @@ fn table(shown: &Shown<'_>) -> Table {
 /// Runs `kfi flow`.
 pub(crate) fn run(args: &args::Flow, out: &mut Out) -> Result<()> {
     let device = link::open()?;
-    let bind = args.bind.map(|bind| bind.or_port(0));
-    let link = link::choose(&device, args.link.as_deref(), bind)?;
+    let bind = { args.bind.as_ref() }
+        .map(|bind| bind.or_port(0))
+        .transpose()?;
+    let link = link::choose(&device, args.link.as_deref(), bind, None)?;
+    let bind = bind.map(|bind| link::on(&link, bind));
     let domain = device
         .fabric()
         .and_then(|fabric| fabric.domain(&link.name).open())

@@ -19,7 +19,7 @@ use atomics::{Atomics, AtomicsJson};
 
 /// The module in JSON.
 #[derive(Serialize)]
-struct ModuleJson {
+pub(crate) struct ModuleJson {
     module_version: String,
     abi_version: u32,
     page_size: u32,
@@ -186,7 +186,24 @@ fn has_hints(args: &args::Info) -> bool {
         || args.service.is_some()
 }
 
-fn hints(args: &args::Info) -> Hints {
+/// An address with the name or number of an interface, which the module does not read as text.
+fn scoped(node: &str, service: Option<&str>) -> Result<Option<SocketAddr>> {
+    if !node.contains('%') {
+        return Ok(None);
+    }
+    let help = "write an address as fe80::1%eth0; ip link lists the interfaces";
+    let mut addr =
+        kfi::parse_address(node).map_err(|error| Error::with_help(error.to_string(), help))?;
+    if let Some(service) = service {
+        let port = service.parse().map_err(|_| {
+            Error::with_help(format!("{service:?} is no port"), "a port is a number")
+        })?;
+        addr.set_port(port);
+    }
+    Ok(Some(addr))
+}
+
+fn hints(args: &args::Info) -> Result<Hints> {
     let mut hints = Hints::new().version(Version { major: 1, minor: 7 });
     if let Some(name) = &args.link {
         hints = hints.domain_name(name);
@@ -204,23 +221,34 @@ fn hints(args: &args::Info) -> Hints {
     if let Some(key) = args.auth_key {
         hints = hints.auth_key(key);
     }
-    if let Some(node) = &args.node {
-        hints = hints.node(node);
+    let service = args.service.as_deref();
+    let addr = match &args.node {
+        Some(node) => scoped(node, service)?,
+        None => None,
+    };
+    match (addr, args.source) {
+        (Some(addr), true) => hints = hints.src_addr(addr),
+        (Some(addr), false) => hints = hints.dest_addr(addr),
+        (None, _) => {
+            if let Some(node) = &args.node {
+                hints = hints.node(node);
+            }
+            if let Some(service) = service {
+                hints = hints.service(service);
+            }
+            if args.source {
+                hints = hints.source();
+            }
+        }
     }
-    if let Some(service) = &args.service {
-        hints = hints.service(service);
-    }
-    if args.source {
-        hints = hints.source();
-    }
-    hints
+    Ok(hints)
 }
 
 /// Runs `kfi info`.
 pub(crate) fn run(args: &args::Info, out: &mut Out) -> Result<()> {
     let device = link::open()?;
     let query = device.query().doing("query the module")?;
-    let infos = match device.getinfo(&hints(args)) {
+    let infos = match device.getinfo(&hints(args)?) {
         // Without links and hints an empty list is an answer.
         Err(error) if error.errno() == Some(Errno::ENODATA) && !has_hints(args) => Vec::new(),
         infos => infos.doing("find entries that match the hints")?,
@@ -265,50 +293,71 @@ pub(crate) fn run(args: &args::Info, out: &mut Out) -> Result<()> {
 }
 
 fn module_text(module: &ModuleJson) -> String {
-    format!(
-        "  capabilities: {}\n  limits: {} objects a file, {} operations a queue, {} CQ entries, \
-         {} events, {} addresses, {} operations a post, {} pieces a list, {} of unexpected \
-         messages, {} completion counters a domain, {} flows of an endpoint, {} points a flow, {} values \
-         of counters, {} works that wait in a domain, {} contexts of each side of a scalable endpoint\n",
-        text::row(&module.caps),
-        module.max_handles,
-        module.max_queue,
-        module.max_cq,
-        module.max_eq,
-        module.max_av,
-        module.max_post,
-        module.max_iov,
-        text::bytes(module.max_buffered),
-        module.max_comp_cntr,
-        module.max_flows,
-        module.max_flow_points,
-        module.max_counters,
-        module.max_work,
-        module.max_ep_ctx,
-    )
+    let lines = [
+        format!("  capabilities: {}", module.caps.join(" ")),
+        format!(
+            "  limits: {} objects a file, {} operations a queue, {} CQ entries, {} events, \
+             {} addresses, {} operations a post, {} pieces a list, {} of unexpected messages, \
+             {} completion counters a domain, {} flows of an endpoint, {} points a flow, \
+             {} values of counters, {} works that wait in a domain, {} contexts of each side of a \
+             scalable endpoint",
+            module.max_handles,
+            module.max_queue,
+            module.max_cq,
+            module.max_eq,
+            module.max_av,
+            module.max_post,
+            module.max_iov,
+            text::bytes(module.max_buffered),
+            module.max_comp_cntr,
+            module.max_flows,
+            module.max_flow_points,
+            module.max_counters,
+            module.max_work,
+            module.max_ep_ctx,
+        ),
+    ];
+    let lines = lines.map(|line| text::wrapped(&line, 4) + "\n");
+    lines.concat()
 }
 
+/// The entries; the capabilities, of which there are many, take more than one line. The provider is
+/// always the same.
 fn table(infos: &[InfoJson]) -> Table {
-    let mut table = Table::new(&[
-        "DOMAIN",
-        "TYPE",
-        "ADDRESS",
-        "PROVIDER",
-        "PROTOCOL",
-        "CAPABILITIES",
-    ]);
+    let mut table = Table::new(&["DOMAIN", "TYPE", "ADDRESS", "PROTOCOL", "CAPABILITIES"]);
     for info in infos {
         let caps = kinds(&info.caps);
+        let mut lines = lines_of(&caps, CAPS).into_iter();
         table.cells(&[
             &info.domain,
             &info.ep_type,
             &text::address(info.src_addr),
-            &info.provider,
             &info.protocol,
-            &caps,
+            &lines.next().unwrap_or_default(),
         ]);
+        for more in lines {
+            table.cells(&[&"", &"", &"", &"", &more]);
+        }
     }
     table
+}
+
+/// Columns for the capabilities.
+const CAPS: usize = 48;
+
+/// The words of a text in lines of at most this width.
+fn lines_of(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Capabilities, without those that only give a direction.
@@ -346,12 +395,13 @@ fn attributes(info: &InfoJson) -> Result<String> {
                 if names.is_empty() {
                     "-".to_owned()
                 } else {
-                    names.join("|")
+                    names.join(" ")
                 }
             }
             value => value.to_string(),
         };
-        text.push_str(&format!("    {name:<24} {value}\n"));
+        text.push_str(&text::wrapped(&format!("    {name:<24} {value}"), 29));
+        text.push('\n');
     };
     for (name, value) in json.as_object().into_iter().flatten() {
         if name == "atomics" {
@@ -387,7 +437,7 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn module() -> impl Serialize {
+    pub(crate) fn module() -> ModuleJson {
         ModuleJson {
             module_version: "1.0".to_owned(),
             abi_version: 1,
@@ -475,15 +525,53 @@ pub(crate) mod tests {
     fn text_shows_the_attributes() {
         assert_eq!(
             table(&[info()]).to_string(),
-            "DOMAIN  TYPE  ADDRESS    PROVIDER  PROTOCOL  CAPABILITIES\n\
-             roce0   rdm   127.0.0.1  kfabric   ib_rdm    msg rma\n"
+            "DOMAIN  TYPE  ADDRESS    PROTOCOL  CAPABILITIES\n\
+             roce0   rdm   127.0.0.1  ib_rdm    msg rma\n"
         );
         let all = attributes(&info()).unwrap();
         assert!(all.starts_with("roce0 rdm 127.0.0.1\n"), "{all}");
         assert!(all.contains("    tx.inject_size           256\n"), "{all}");
-        let atomics = "    atomics.fetch            sum|prod of int8\n";
+        let atomics = "    atomics.fetch            sum prod of int8\n";
         assert!(all.contains(atomics), "{all}");
         assert!(!all.contains("total_buffered_recv"), "{all}");
+    }
+
+    /// Also with all capabilities, and with long names and addresses.
+    #[test]
+    fn text_fits_the_width() {
+        let all = || -> Vec<String> { text::caps(kfi::Caps::all()) };
+        let mut info = info();
+        info.caps = all();
+        info.domain = "x".repeat(15);
+        info.src_addr = "[fe80::ffff:ffff:ffff:ffff%3]:0".parse().ok();
+        info.tx.caps = all();
+        let mut module = ModuleJson {
+            max_msg_size: u64::MAX,
+            ..module()
+        };
+        module.caps = all();
+        let text = table(&[info]).to_string() + &attributes(&info_of(all())).unwrap();
+        for line in (text + &module_text(&module)).lines() {
+            assert!(line.chars().count() <= text::WIDTH, "{line}");
+        }
+    }
+
+    fn info_of(caps: Vec<String>) -> InfoJson {
+        InfoJson {
+            caps: caps.clone(),
+            tx: SideJson { caps, ..side() },
+            ..info()
+        }
+    }
+
+    #[test]
+    fn a_node_can_have_a_scope() {
+        let addr = |node, service| scoped(node, service).unwrap();
+        assert_eq!(addr("192.0.2.1", Some("7")), None);
+        assert_eq!(addr("fe80::1%lo", None), "[fe80::1%1]:0".parse().ok());
+        assert_eq!(addr("fe80::1%7", Some("9")), "[fe80::1%7]:9".parse().ok());
+        assert!(scoped("fe80::1%nosuchdev0", None).is_err());
+        assert!(scoped("fe80::1%7", Some("http")).is_err());
     }
 
     #[test]

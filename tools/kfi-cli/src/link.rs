@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi link`: adds, removes and shows the software device on network interfaces.
 
-use kfi::{Device, Link, Packets, PacketsOf};
+use kfi::{Device, Hints, Link, Packets, PacketsOf};
 use serde::{Serialize, Serializer};
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+};
 
 use crate::{
-    args::{HostPort, LinkCommand},
+    args::LinkCommand,
     error::{Doing, Error, Result},
+    holders,
     out::Out,
     table::Table,
     text,
@@ -21,7 +25,8 @@ pub(crate) struct LinkJson {
     pub(crate) state: &'static str,
     pub(crate) mtu: u32,
     pub(crate) ipv4: Option<IpAddr>,
-    pub(crate) ipv6: Option<IpAddr>,
+    /// A link-local address has the interface behind it, as the command line takes it.
+    pub(crate) ipv6: Option<String>,
     pub(crate) domains: u32,
     pub(crate) endpoints: u32,
     pub(crate) tx_ops: u64,
@@ -56,7 +61,10 @@ impl From<&Link> for LinkJson {
             state: link.state.name(),
             mtu: link.mtu,
             ipv4: link.ipv4.map(|addr| addr.ip()),
-            ipv6: link.ipv6.map(|addr| addr.ip()),
+            ipv6: link.ipv6.map(|addr| match scope_of_link_local(addr) {
+                Some(_) => format!("{}%{}", addr.ip(), link.netdev),
+                None => addr.ip().to_string(),
+            }),
             domains: link.domains,
             endpoints: link.endpoints,
             tx_ops: link.tx_ops,
@@ -84,15 +92,13 @@ impl LinkJson {
 
     /// Addresses, or `-`.
     pub(crate) fn addresses(&self) -> String {
-        let all: Vec<String> = [self.ipv4, self.ipv6]
-            .iter()
-            .flatten()
-            .map(IpAddr::to_string)
+        let ipv4 = self.ipv4.map(|ip| ip.to_string());
+        let all: Vec<&str> = { [&ipv4, &self.ipv6].into_iter().flatten() }
+            .map(String::as_str)
             .collect();
-        if all.is_empty() {
-            "-".to_owned()
-        } else {
-            all.join(", ")
+        match all.is_empty() {
+            true => "-".to_owned(),
+            false => all.join(", "),
         }
     }
 }
@@ -110,12 +116,13 @@ pub(crate) fn all(device: &Device) -> Result<Vec<Link>> {
         .doing("list links")
 }
 
-/// The link of that name; else the one with this address; else the first that
-/// is up.
+/// The link of that name; else the one that has the own address; else the one by which the routes
+/// lead to the peer; else the first that is up, one on `lo` only if there is no other.
 pub(crate) fn choose(
     device: &Device,
     name: Option<&str>,
-    addr: Option<SocketAddr>,
+    own: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
 ) -> Result<Link> {
     let links = all(device)?;
     if let Some(name) = name {
@@ -124,19 +131,190 @@ pub(crate) fn choose(
             .find(|link| link.name == name)
             .ok_or_else(|| no_link(&format!("there is no link {name:?}")));
     }
-    let has = |link: &&Link| {
-        let ips = [link.ipv4, link.ipv6];
-        addr.is_some_and(|addr| ips.iter().flatten().any(|ip| ip.ip() == addr.ip()))
-    };
-    let up = |link: &&Link| link.state == kfi::LinkState::Up && link.addr().is_some();
-    let found = links.iter().find(has).or_else(|| links.iter().find(up));
-    found.cloned().ok_or_else(|| {
-        no_link(if links.is_empty() {
-            "there is no link"
-        } else {
-            "no link is up and has an address"
-        })
+    if links.is_empty() {
+        return Err(no_link("there is no link"));
+    }
+    let specified = |addr: &SocketAddr| !addr.ip().is_unspecified();
+    if let Some(own) = own.filter(specified) {
+        return with_address(device, &links, own)?.ok_or_else(|| {
+            no_link(&format!(
+                "no link that is up has the address {}",
+                text::host(own)
+            ))
+        });
+    }
+    if let Some(peer) = peer.filter(specified) {
+        return towards(device, &links, peer);
+    }
+    Link::first(&links)
+        .cloned()
+        .ok_or_else(|| no_link("no link is up and has an address"))
+}
+
+/// The link whose interface has this address, be it the first or another one. Only the module
+/// knows all addresses at which a link has endpoints.
+fn with_address(device: &Device, links: &[Link], addr: SocketAddr) -> Result<Option<Link>> {
+    for link in links {
+        if has_address(device, link, on(link, addr))? {
+            return Ok(Some(link.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether endpoints on a link can have this address.
+fn has_address(device: &Device, link: &Link, addr: SocketAddr) -> Result<bool> {
+    let addr = with_port(addr, 0);
+    let hints = Hints::new().domain_name(&link.name).src_addr(addr);
+    match device.getinfo(&hints) {
+        Ok(infos) => Ok(!infos.is_empty()),
+        Err(error) if error.is(kfi::Errno::ENODATA) => Ok(false),
+        Err(error) => Err(error).doing(format!("look for the address {}", text::host(addr))),
+    }
+}
+
+/// The link by which the routes lead to a peer.
+fn towards(device: &Device, links: &[Link], peer: SocketAddr) -> Result<Link> {
+    if let Some(scope) = scope_of_link_local(peer) {
+        let found = match scope {
+            // One link besides that on lo leaves no choice.
+            0 => match links
+                .iter()
+                .filter(|link| !link.is_loopback())
+                .collect::<Vec<_>>()[..]
+            {
+                [only] => Some(only),
+                _ => None,
+            },
+            scope => links.iter().find(|link| index(link) == scope),
+        };
+        return found.cloned().ok_or_else(|| {
+            Error::with_help(
+                format!(
+                    "no link is known for the link-local address {}",
+                    text::host(peer)
+                ),
+                "write the address with its interface, as fe80::1%eth0, or choose the link with \
+                 --link; kfi link show lists links",
+            )
+        });
+    }
+    let source = source(peer).map_err(|error| {
+        Error::with_help(
+            format!("there is no route to {}: {error}", text::host(peer)),
+            format!("ip route get {} shows what this host does", peer.ip()),
+        )
+    })?;
+    with_address(device, links, source)?.ok_or_else(|| {
+        Error::with_help(
+            format!(
+                "the routes lead to {} from {}, which no link that is up has",
+                text::host(peer),
+                text::host(source)
+            ),
+            format!(
+                "kfi link add NAME netdev INTERFACE makes a link on the interface that \
+                 ip route get {} names; --link and --bind choose another",
+                peer.ip()
+            ),
+        )
     })
+}
+
+/// The address from which the routes lead to a peer. Nothing is sent.
+fn source(peer: SocketAddr) -> io::Result<SocketAddr> {
+    /// The UDP port of RoCEv2; a rule of routes may look at it.
+    const ROCE: u16 = 4791;
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(with_port(peer, ROCE))?;
+    socket.local_addr()
+}
+
+/// The own address of a client on `link`: the one that was given, else the one from which the
+/// routes lead to the peer, else another one of the same family.
+pub(crate) fn client_addr(
+    device: &Device,
+    link: &Link,
+    own: Option<SocketAddr>,
+    peer: SocketAddr,
+) -> Result<SocketAddr> {
+    if let Some(own) = own.filter(|own| !own.ip().is_unspecified()) {
+        return Ok(on(link, own));
+    }
+    let port = own.map_or(0, |own| own.port());
+    if let Ok(source) = source(peer)
+        && has_address(device, link, source)?
+    {
+        return Ok(with_port(source, port));
+    }
+    let other = match peer.is_ipv4() {
+        true => link.ipv4,
+        false => link.ipv6,
+    };
+    let other = other.ok_or_else(|| {
+        Error::with_help(
+            format!(
+                "link {} has no address of the family of {}",
+                link.name,
+                text::host(peer)
+            ),
+            "give its interface one, or choose another link with --link",
+        )
+    })?;
+    Ok(with_port(other, port))
+}
+
+/// The index of a link's interface, which is the scope of its link-local addresses; 0 if it has
+/// gone.
+fn index(link: &Link) -> u32 {
+    kfi::interface_index(&link.netdev).unwrap_or(0)
+}
+
+/// The scope of a link-local address; `None` for others.
+fn scope_of_link_local(addr: SocketAddr) -> Option<u32> {
+    match addr {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(v6.scope_id()),
+        _ => None,
+    }
+}
+
+/// The same address with another port; the scope of a link-local address stays.
+pub(crate) fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
+    addr.set_port(port);
+    addr
+}
+
+/// The address with this scope, if it is a link-local one.
+pub(crate) fn with_scope(addr: SocketAddr, scope: u32) -> SocketAddr {
+    match addr {
+        SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
+            v6.set_scope_id(scope);
+            v6.into()
+        }
+        other => other,
+    }
+}
+
+/// An address of the command line, seen from a link: a link-local one without a scope is on its
+/// interface.
+pub(crate) fn on(link: &Link, addr: SocketAddr) -> SocketAddr {
+    match scope_of_link_local(addr) {
+        Some(0) => with_scope(addr, index(link)),
+        _ => addr,
+    }
+}
+
+/// An address that a peer has sent: the scope of a link-local one is the number of an interface of
+/// the peer, and here it is the link's.
+pub(crate) fn from_peer(link: &Link, addr: SocketAddr) -> SocketAddr {
+    match scope_of_link_local(addr) {
+        Some(_) => with_scope(addr, index(link)),
+        None => addr,
+    }
 }
 
 fn no_link(what: &str) -> Error {
@@ -185,8 +363,11 @@ pub(crate) fn table(links: &[LinkJson], stats: bool) -> Table {
 }
 
 /// Runs `kfi link`.
-pub(crate) fn run(command: &LinkCommand, out: &mut Out) -> Result<()> {
+pub(crate) fn run(command: Option<&LinkCommand>, out: &mut Out) -> Result<()> {
     let device = open()?;
+    let Some(command) = command else {
+        return show(&device, None, false, out);
+    };
     match command {
         LinkCommand::Add { name, netdev, .. } => {
             device
@@ -195,7 +376,17 @@ pub(crate) fn run(command: &LinkCommand, out: &mut Out) -> Result<()> {
             show(&device, Some(name), false, out)
         }
         LinkCommand::Del { name } => {
-            device.link_del(name).doing(format!("remove link {name}"))?;
+            let doing = format!("remove link {name}");
+            match device.link_del(name) {
+                Err(error) if error.is(kfi::Errno::EBUSY) => {
+                    return Err(Error::with_errno(
+                        error,
+                        doing,
+                        holders::help(&device, name),
+                    ));
+                }
+                removed => removed.doing(doing)?,
+            }
             if out.is_json() {
                 return out.document(&serde_json::json!({ "removed": name }));
             }
@@ -207,7 +398,7 @@ pub(crate) fn run(command: &LinkCommand, out: &mut Out) -> Result<()> {
 
 fn show(device: &Device, name: Option<&str>, stats: bool, out: &mut Out) -> Result<()> {
     let links = match name {
-        Some(_) => vec![choose(device, name, None)?],
+        Some(_) => vec![choose(device, name, None, None)?],
         None => all(device)?,
     };
     let links: Vec<LinkJson> = links
@@ -255,18 +446,21 @@ pub(crate) fn place(addr: SocketAddr, link: &str) -> String {
 }
 
 /// The address at which a server listens on a link: the one that was given, else an address of the
-/// link, with `port` if none was given.
-pub(crate) fn server_addr(link: &Link, bind: Option<HostPort>, port: u16) -> Result<SocketAddr> {
-    if let Some(place) = bind {
-        return Ok(place.or_port(port));
-    }
-    let own = link.addr().ok_or_else(|| {
+/// link, with `port`.
+pub(crate) fn server_addr(link: &Link, own: Option<SocketAddr>, port: u16) -> Result<SocketAddr> {
+    let found = match own {
+        Some(own) if !own.ip().is_unspecified() => return Ok(on(link, own)),
+        Some(own) if own.is_ipv4() => link.ipv4,
+        Some(_) => link.ipv6,
+        None => link.addr(),
+    };
+    let found = found.ok_or_else(|| {
         Error::with_help(
-            format!("link {} has no address", link.name),
+            format!("link {} has no such address", link.name),
             format!("ip address add ADDRESS dev {} gives it one", link.netdev),
         )
     })?;
-    Ok(SocketAddr::new(own.ip(), port))
+    Ok(with_port(found, own.map_or(port, |own| own.port())))
 }
 
 #[cfg(test)]
@@ -280,7 +474,7 @@ pub(crate) mod tests {
             state: "up",
             mtu: 65536,
             ipv4: "127.0.0.1".parse().ok(),
-            ipv6: "::1".parse().ok(),
+            ipv6: Some("::1".to_owned()),
             domains: 1,
             endpoints: 2,
             tx_ops: 10,
@@ -289,6 +483,26 @@ pub(crate) mod tests {
             rx_bytes: 88,
             packets: None,
         }
+    }
+
+    #[test]
+    fn addresses_keep_and_change_their_scope() {
+        let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let global = addr("[2001:db8::1]:7");
+        let local = addr("[fe80::1%9]:7");
+        assert_eq!(with_port(local, 0), addr("[fe80::1%9]:0"));
+        assert_eq!(with_scope(local, 3), addr("[fe80::1%3]:7"));
+        assert_eq!(with_scope(global, 3), global);
+        assert_eq!(with_scope(addr("10.0.0.1:7"), 3), addr("10.0.0.1:7"));
+        assert_eq!(scope_of_link_local(local), Some(9));
+        assert_eq!(scope_of_link_local(global), None);
+    }
+
+    /// 127.0.0.1 is reached from itself on every host.
+    #[test]
+    fn routes_have_a_source() {
+        let loopback: SocketAddr = "127.0.0.1:7471".parse().unwrap();
+        assert_eq!(source(loopback).unwrap().ip(), loopback.ip());
     }
 
     #[test]

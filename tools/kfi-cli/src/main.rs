@@ -31,6 +31,7 @@ mod comp_cntr;
 mod cq;
 mod error;
 mod flow;
+mod holders;
 mod info;
 mod link;
 #[cfg(test)]
@@ -55,7 +56,7 @@ use crate::{
 fn run(args: Args, out: &mut Out) -> Result<(), Error> {
     match args.command {
         Command::Info(args) => info::run(&args, out),
-        Command::Link(args) => link::run(&args.command, out),
+        Command::Link(args) => link::run(args.command.as_ref(), out),
         Command::Pingpong(args) => pingpong::run(&args, out),
         Command::Rping(args) => rping::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),

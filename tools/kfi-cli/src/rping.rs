@@ -24,15 +24,15 @@ use std::{
 };
 
 use kfi::{
-    Access, Buffer, Caps, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Domain, Endpoint,
-    EpType, Errno, EventKind, Fabric, FiAddr, Link, Mr, MrMode, Remote, Wait,
+    Access, Buffer, Caps, CompFlags, ConnectionEvent, Cq, CqBind, CqFormat, Device, Domain,
+    Endpoint, EpType, Errno, EventKind, Fabric, FiAddr, Link, Mr, MrMode, Remote, Wait,
 };
 use serde::Serialize;
 
 use crate::{
     args::Rping,
     error::{Doing, Error, Result},
-    link,
+    link::{self, with_port},
     out::Out,
     text,
 };
@@ -107,20 +107,47 @@ pub(crate) struct ResultJson {
     seconds: f64,
 }
 
+/// Where the command plays.
+struct Ends<'a> {
+    device: &'a Device,
+    link: &'a Link,
+    fabric: &'a Fabric,
+    domain: &'a Domain,
+    /// The own address of the command line.
+    own: Option<SocketAddr>,
+}
+
+fn open_domain(fabric: &Fabric, link: &str) -> Result<Domain> {
+    fabric
+        .domain(link)
+        .mr_mode(MrMode::VIRT_ADDR | MrMode::PROV_KEY)
+        .open()
+        .doing(format!("open a domain on {link}"))
+}
+
 /// Runs `kfi rping`.
 pub(crate) fn run(args: &Rping, out: &mut Out) -> Result<()> {
     let device = link::open()?;
-    let at = args.bind.map(|place| place.or_port(0));
-    let link = link::choose(&device, args.link.as_deref(), at)?;
+    let server_addr = { args.server.as_ref() }
+        .map(|place| place.or_port(PORT))
+        .transpose()?;
+    // A client has any port of its own.
+    let port = if server_addr.is_some() { 0 } else { PORT };
+    let own = { args.bind.as_ref() }
+        .map(|place| place.or_port(port))
+        .transpose()?;
+    let link = link::choose(&device, args.link.as_deref(), own, server_addr)?;
     let fabric = device.fabric().doing("open the fabric")?;
-    let domain = fabric
-        .domain(&link.name)
-        .mr_mode(MrMode::VIRT_ADDR | MrMode::PROV_KEY)
-        .open()
-        .doing(format!("open a domain on {}", link.name))?;
-    match args.server {
-        Some(server) => client(args, server.or_port(PORT), &link, &fabric, &domain, out),
-        None => server(args, &link, &fabric, &domain, out),
+    let ends = Ends {
+        device: &device,
+        link: &link,
+        fabric: &fabric,
+        domain: &open_domain(&fabric, &link.name)?,
+        own,
+    };
+    match server_addr {
+        Some(server) => client(args, link::on(&link, server), &ends, out),
+        None => server(args, &ends, out),
     }
 }
 
@@ -138,12 +165,12 @@ struct End {
 }
 
 impl End {
-    fn open(args: &Rping, fabric: &Fabric, domain: &Domain, addr: SocketAddr) -> Result<Self> {
-        Self::try_open(args, fabric, domain, addr).doing("set up the endpoint")
+    fn open(timeout: Duration, fabric: &Fabric, domain: &Domain, addr: SocketAddr) -> Result<Self> {
+        Self::try_open(timeout, fabric, domain, addr).doing("set up the endpoint")
     }
 
     fn try_open(
-        args: &Rping,
+        timeout: Duration,
         fabric: &Fabric,
         domain: &Domain,
         addr: SocketAddr,
@@ -164,7 +191,7 @@ impl End {
         ep.bind_eq(&eq)?;
         ep.enable()?;
         let end = Self {
-            timeout: args.timeout,
+            timeout,
             eq,
             cq,
             ep,
@@ -203,6 +230,7 @@ impl End {
             Err(source) => Error::Kfi {
                 doing: "read why there is no connection".into(),
                 source: Box::new(source),
+                help: None,
             },
         }
     }
@@ -297,29 +325,10 @@ fn info(mr: &Mr, size: usize) -> Info {
     }
 }
 
-fn client(
-    args: &Rping,
-    server: SocketAddr,
-    link: &Link,
-    fabric: &Fabric,
-    domain: &Domain,
-    out: &mut Out,
-) -> Result<()> {
-    let local = args.bind.map(|place| place.or_port(0)).or_else(|| {
-        let own = if server.is_ipv4() {
-            link.ipv4
-        } else {
-            link.ipv6
-        };
-        own.map(|addr| SocketAddr::new(addr.ip(), 0))
-    });
-    let local = local.ok_or_else(|| {
-        Error::with_help(
-            format!("link {} has no address like {}", link.name, server.ip()),
-            "give its interface one, or choose another with --link",
-        )
-    })?;
-    let mut end = End::open(args, fabric, domain, local)?;
+fn client(args: &Rping, server: SocketAddr, ends: &Ends<'_>, out: &mut Out) -> Result<()> {
+    let (link, domain) = (ends.link, ends.domain);
+    let local = link::client_addr(ends.device, link, ends.own, server)?;
+    let mut end = End::open(args.timeout, ends.fabric, domain, local)?;
     let size = args.size as usize;
     let (from, to) = (region(domain, size)?, region(domain, size)?);
     end.ep
@@ -351,14 +360,9 @@ fn client(
     report(args, "client", link, server, args.iterations, time, out)
 }
 
-fn server(
-    args: &Rping,
-    link: &Link,
-    fabric: &Fabric,
-    domain: &Domain,
-    out: &mut Out,
-) -> Result<()> {
-    let at = link::server_addr(link, args.bind, PORT)?;
+fn server(args: &Rping, ends: &Ends<'_>, out: &mut Out) -> Result<()> {
+    let (link, fabric) = (ends.link, ends.fabric);
+    let at = link::server_addr(link, ends.own, PORT)?;
     let listen = || {
         let eq = fabric.eq().wait(Wait::Unspec).open()?;
         let pep = fabric.passive_endpoint(at).open()?;
@@ -374,15 +378,25 @@ fn server(
     } else {
         out.line(format!(
             "server  at {at}, waiting for: rping -c -a {}",
-            at.ip()
+            text::for_client(with_port(at, 0)).trim_end_matches(":0")
         ))?;
     }
     loop {
-        let event = eq.read(kfi::Deadline::FOREVER).doing("wait for a client")?;
-        let Some(asked) = event.and_then(|event| event.connection()) else {
-            continue;
+        let served = match eq.read(kfi::Deadline::FOREVER) {
+            Ok(event) => match event.and_then(|event| event.connection()) {
+                Some(asked) => serve(args, &pep, &asked, ends, out),
+                None => continue,
+            },
+            // An event of a client that has failed.
+            Err(error) if error.is_eavail() => match eq.readerr().doing("read an error event")? {
+                Some(event) => Err(Error::with_help(
+                    format!("a request for a connection has failed: {}", event.err),
+                    "the client may have gone",
+                )),
+                None => continue,
+            },
+            Err(error) => return Err(error).doing("wait for a client"),
         };
-        let served = serve(args, &pep, &asked, link, fabric, domain, out);
         match served {
             Err(error) if args.keep && !error.is_broken_pipe() => error.report(out.is_json()),
             served => served?,
@@ -393,22 +407,45 @@ fn server(
     }
 }
 
+/// Accepts a request, on the link at which it came; else the client is told that it was rejected.
+fn accept(
+    args: &Rping,
+    pep: &kfi::PassiveEndpoint,
+    asked: &ConnectionEvent,
+    ends: &Ends<'_>,
+) -> Result<End> {
+    let accept = || {
+        let other;
+        let domain = match asked.link == ends.link.name {
+            true => ends.domain,
+            false => {
+                other = open_domain(ends.fabric, &asked.link)?;
+                &other
+            }
+        };
+        let here = with_port(asked.local, 0);
+        let end = End::open(args.timeout, ends.fabric, domain, here)?;
+        end.ep
+            .accept(pep, asked.connreq, b"")
+            .doing(format!("accept {}", asked.peer))?;
+        Ok(end)
+    };
+    accept().inspect_err(|_| {
+        // The client may have given up; nothing is left to tell it then.
+        let _ = pep.reject(asked.connreq, b"");
+    })
+}
+
 fn serve(
     args: &Rping,
     pep: &kfi::PassiveEndpoint,
     asked: &ConnectionEvent,
-    link: &Link,
-    fabric: &Fabric,
-    domain: &Domain,
+    ends: &Ends<'_>,
     out: &mut Out,
 ) -> Result<()> {
-    let here = SocketAddr::new(asked.local.ip(), 0);
-    let mut end = End::open(args, fabric, domain, here)?;
-    end.ep
-        .accept(pep, asked.connreq, b"")
-        .doing(format!("accept {}", asked.peer))?;
+    let mut end = accept(args, pep, asked, ends)?;
     end.connected(asked.peer)?;
-    let mirror = Buffer::new(MAX_SIZE as usize + 1).doing("get memory")?;
+    let mirror = Buffer::new(MAX_SIZE as usize).doing("get memory")?;
     let nothing = Info {
         addr: 0,
         key: 0,
@@ -420,9 +457,9 @@ fn serve(
     // The client may end the connection between two pings.
     while let Some(source) = end.receive()? {
         let size = source.len as usize;
-        if size > mirror.len() {
+        if !(1..=mirror.len()).contains(&size) {
             return Err(Error::with_help(
-                format!("the client offers {size} bytes"),
+                format!("the client offers {size} bytes, and there are 1 to {MAX_SIZE}"),
                 "is it rping or kfi rping?",
             ));
         }
@@ -455,7 +492,7 @@ fn serve(
         size: longest,
         ..args.clone()
     };
-    report(&sized, "server", link, asked.peer, pings, time, out)
+    report(&sized, "server", ends.link, asked.peer, pings, time, out)
 }
 
 /// Shows the text of a ping, if requested.
@@ -489,13 +526,13 @@ fn report(
     if out.is_json() {
         out.document(&result)
     } else {
-        out.line(summary(&result))
+        out.line(text::wrapped(&summary(&result), 8))
     }
 }
 
 fn summary(result: &ResultJson) -> String {
     format!(
-        "{}  with {} on {}: {} pings of {}, each read, written back and compared, in {:.3} s",
+        "{}  with {} on {}: {} pings of {} read, written back and compared, in {:.3} s",
         result.role,
         result.peer,
         result.link,
@@ -568,8 +605,8 @@ pub(crate) mod tests {
     fn as_text() {
         assert_eq!(
             summary(&result()),
-            "client  with 192.0.2.2:7174 on roce0: 10 pings of 64 B, each read, written back and \
-             compared, in 0.250 s"
+            "client  with 192.0.2.2:7174 on roce0: 10 pings of 64 B read, written back and compared, \
+             in 0.250 s"
         );
     }
 }

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tables: columns as wide as they need to be, numbers to the right.
+//!
+//! A table that is wider than [`WIDTH`] columns is shown in parts, one below the other, each of
+//! which begins with the first column.
 
 use std::fmt;
+
+use crate::text::WIDTH;
 
 /// A table with a header.
 pub(crate) struct Table {
@@ -49,15 +54,34 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths: Vec<usize> = (0..self.head.len()).map(|at| self.width(at)).collect();
+impl Table {
+    /// The columns of each part.
+    fn parts(&self, widths: &[usize]) -> Vec<Vec<usize>> {
+        let key = self.indent + widths.first().copied().unwrap_or(0);
+        let mut parts = vec![Vec::new()];
+        let mut used = self.indent;
+        for (at, width) in widths.iter().enumerate() {
+            let gap = if at == 0 { 0 } else { 2 };
+            // A part has one column besides the first at least.
+            let alone = parts.last().is_none_or(|part| part.len() < 2);
+            if used + gap + width > WIDTH && !alone {
+                parts.push(vec![0]);
+                used = key;
+            }
+            used += gap + width;
+            parts.last_mut().into_iter().for_each(|part| part.push(at));
+        }
+        parts
+    }
+
+    /// The lines of some columns.
+    fn part(&self, columns: &[usize], widths: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head: Vec<String> = self.head.iter().map(|name| name.to_string()).collect();
         for row in std::iter::once(&head).chain(&self.rows) {
             let mut line = " ".repeat(self.indent);
-            for (at, width) in widths.iter().enumerate() {
-                let cell = row.get(at).map_or("", String::as_str);
-                if at > 0 {
+            for (place, &at) in columns.iter().enumerate() {
+                let (cell, width) = (row.get(at).map_or("", String::as_str), widths[at]);
+                if place > 0 {
                     line.push_str("  ");
                 }
                 line.push_str(&if self.right[at] {
@@ -67,6 +91,19 @@ impl fmt::Display for Table {
                 });
             }
             writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths: Vec<usize> = (0..self.head.len()).map(|at| self.width(at)).collect();
+        for (at, columns) in self.parts(&widths).iter().enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            self.part(columns, &widths, f)?;
         }
         Ok(())
     }
@@ -87,6 +124,21 @@ mod tests {
              roce0  up           1\n\
              a      down   1234567\n"
         );
+    }
+
+    #[test]
+    fn a_wide_table_is_shown_in_parts() {
+        let mut table = Table::new(&["NAME", "ONE", ">TWO", "THREE"]);
+        table.cells(&[&"roce0", &"x".repeat(60), &1, &"y".repeat(40)]);
+        let text = table.to_string();
+        let parts: Vec<&str> = text.split("\n\n").collect();
+        assert_eq!(parts.len(), 2, "{text}");
+        assert!(parts[0].starts_with("NAME   ONE ") && parts[0].contains("TWO"));
+        assert!(parts[1].starts_with("NAME   THREE\nroce0  yyy"), "{text}");
+        // A cell that is too long for a line has one for itself.
+        let mut table = Table::new(&["NAME", "ONE", "TWO"]);
+        table.cells(&[&"roce0", &"x".repeat(120), &"y"]);
+        assert_eq!(table.to_string().lines().count(), 5);
     }
 
     #[test]

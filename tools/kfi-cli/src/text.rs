@@ -72,9 +72,63 @@ pub(crate) fn addr_format(format: AddrFormat) -> String {
 pub(crate) fn address(addr: Option<SocketAddr>) -> String {
     match addr {
         None => "-".to_owned(),
-        Some(addr) if addr.port() == 0 => addr.ip().to_string(),
+        Some(addr) if addr.port() == 0 => host(addr),
         Some(addr) => addr.to_string(),
     }
+}
+
+/// An address without its port, with the scope of a link-local address.
+pub(crate) fn host(addr: SocketAddr) -> String {
+    match addr {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
+        other => other.ip().to_string(),
+    }
+}
+
+/// The address of a server as a client on another host writes it: the scope of a link-local
+/// address is an interface of that host.
+pub(crate) fn for_client(addr: SocketAddr) -> String {
+    match addr {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => {
+            format!("[{}%INTERFACE]:{}", v6.ip(), v6.port())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Text of a peer, for people: without control characters, which a terminal would obey, and not
+/// longer than a few lines.
+pub(crate) fn of_peer(text: &str) -> String {
+    const LONGEST: usize = 400;
+    let shown = text.chars().take(LONGEST);
+    shown
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+/// Columns of a line of output.
+pub(crate) const WIDTH: usize = 100;
+
+/// The text in lines of at most [`WIDTH`] columns, broken between words; all but the first have
+/// this indentation. A word that is longer stays whole.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    // Columns of the line, and those of its indentation.
+    let (mut width, mut begin) = (0, 0);
+    for (at, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if width > begin && width + 1 + length > WIDTH {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            (width, begin) = (indent, indent);
+        } else if at > 0 {
+            lines.push(' ');
+            width += 1;
+        }
+        lines.push_str(word);
+        width += length;
+    }
+    lines
 }
 
 /// Bytes, in the largest binary unit that leaves no fraction.
@@ -206,6 +260,29 @@ mod tests {
     }
 
     #[test]
+    fn text_of_peers_has_no_control_characters() {
+        assert_eq!(of_peer("no\u{1b}[2J room\n"), "no?[2J room?");
+        assert_eq!(of_peer(&"x".repeat(9000)).len(), 400);
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        let words = ["word"; 60].join(" ");
+        let lines = wrapped(&words, 4);
+        assert!(lines.lines().all(|line| line.len() <= WIDTH), "{lines}");
+        assert!(lines.lines().skip(1).all(|line| line.starts_with("    w")));
+        assert_eq!(lines.split_whitespace().count(), 60);
+        // Nothing is left of a blank at the beginning of a line.
+        assert_eq!(wrapped("  a b", 2), "  a b");
+        let long = "x".repeat(120);
+        assert_eq!(wrapped(&long, 2), long);
+        assert_eq!(
+            wrapped(&format!("a {long} b"), 2),
+            format!("a\n  {long}\n  b")
+        );
+    }
+
+    #[test]
     fn seconds() {
         assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         for wrong in ["0", "-1", "x", "NaN", "1e300"] {
@@ -218,6 +295,10 @@ mod tests {
         assert_eq!(address(None), "-");
         assert_eq!(address("127.0.0.1:0".parse().ok()), "127.0.0.1");
         assert_eq!(address("[::1]:7471".parse().ok()), "[::1]:7471");
+        assert_eq!(address("[fe80::1%3]:0".parse().ok()), "fe80::1%3");
+        let client = |text: &str| for_client(text.parse().unwrap());
+        assert_eq!(client("[fe80::1%3]:7471"), "[fe80::1%INTERFACE]:7471");
+        assert_eq!(client("[2001:db8::1]:7471"), "[2001:db8::1]:7471");
         assert_eq!(addr_format(AddrFormat::SockaddrIn6), "KFI_SOCKADDR_IN6");
     }
 }

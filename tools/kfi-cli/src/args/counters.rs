@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, Command, Parser, Subcommand, ValueEnum,
+    error::{Error, ErrorKind},
+    parser::ValueSource,
+};
 
 use super::HostPort;
 use crate::{cntr::Step, comp_cntr, flow::Rule, text};
@@ -15,7 +19,6 @@ use crate::{cntr::Step, comp_cntr, flow::Rule, text};
 /// Another thread does a step with a time before it, such as 100ms:add=1, at that time, so that the
 /// counter can change during a wait. Without steps the command does an example, with explanations.
 #[derive(Debug, Parser)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cntr {
     #[command(subcommand)]
     pub(crate) command: Option<CntrCommand>,
@@ -24,7 +27,7 @@ pub(crate) struct Cntr {
     #[arg(value_name = "STEP", help = "Steps: [TIMEms:]NAME[=VALUE]")]
     pub(crate) steps: Vec<Step>,
 
-    /// Link to use; without it, the first that is up
+    /// Link to use; without it, the first that is up, one on lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -35,6 +38,33 @@ pub(crate) struct Cntr {
     /// Longest time of a wait
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
+}
+
+/// The arguments of `kfi cntr` itself, which `kfi cntr watch` does not use.
+const OF_STEPS: &[&str] = &["steps", "link", "max_value", "timeout"];
+
+impl Cntr {
+    /// Refuses arguments of the steps before `watch`. `command` is that of the whole program.
+    pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
+        let is_given = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        if matches.subcommand().is_none() {
+            return Ok(());
+        }
+        let Some(id) = OF_STEPS.iter().find(is_given) else {
+            return Ok(());
+        };
+        let what = match *id {
+            "steps" => "a counter that is watched has no steps".to_owned(),
+            id => format!(
+                "--{} is an option of the steps: write those of 'kfi cntr watch' behind it",
+                id.replace('_', "-")
+            ),
+        };
+        Err(match command.find_subcommand_mut("cntr") {
+            Some(command) => command.error(ErrorKind::ArgumentConflict, what),
+            None => Error::raw(ErrorKind::ArgumentConflict, what),
+        })
+    }
 }
 
 /// Try a completion counter of verbs step by step
@@ -50,7 +80,7 @@ pub(crate) struct CompCntr {
     #[arg(value_name = "STEP", help = "Steps: NAME[=VALUE]")]
     pub(crate) steps: Vec<comp_cntr::Step>,
 
-    /// Link to use; without it, the first that is up
+    /// Link to use; without it, the first that is up, one on lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -130,7 +160,8 @@ pub(crate) struct Flow {
     #[arg(value_name = "RULE", help = "Rules: FIELD[=VALUE[/MASK]][,...]")]
     pub(crate) rules: Vec<Rule>,
 
-    /// Link to use; without it, the link that has the address, else the first that is up
+    /// Link to use; without it, the one that has the own address; else the first that is up, one on
+    /// lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -160,12 +191,12 @@ pub(crate) struct Flow {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::parse, *};
-    use crate::args::Command;
+    use crate::args::Command as Kind;
 
     #[test]
     fn cntr_has_steps_or_a_command() {
         let cntr = |line: &str| match parse(line).unwrap().command {
-            Command::Cntr(cntr) => cntr,
+            Kind::Cntr(cntr) => cntr,
             _ => panic!("not cntr"),
         };
         let steps = cntr("kfi cntr wait=2 100ms:add=2");
@@ -183,8 +214,18 @@ mod tests {
             "kfi cntr watch add=1",
             "kfi cntr add=1 watch",
             "kfi cntr watch -c 0",
+            "kfi cntr --link roce0 watch",
+            "kfi cntr --timeout 1 watch",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+        // Options of the whole program, in any place, and help.
+        for line in ["kfi --json cntr watch", "kfi cntr --json watch -c 2"] {
+            assert!(cntr(line).command.is_some(), "{line}");
+        }
+        assert_eq!(
+            parse("kfi cntr --json watch -h").unwrap_err(),
+            ErrorKind::DisplayHelp
+        );
     }
 }

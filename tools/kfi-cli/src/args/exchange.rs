@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Arguments of the commands that exchange messages: `kfi pingpong`, `rping`, `bench`.
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use clap::{Parser, ValueEnum};
 use kfi::AuthKey;
@@ -13,18 +13,27 @@ use crate::{rping, text};
 /// Port of a ping-pong server.
 pub(crate) const PORT: u16 = 7471;
 
+/// Largest number of messages, and of those before them.
+pub(crate) const MAX_COUNT: u64 = 10_000_000;
+
+/// Largest number of messages under way.
+pub(crate) const MAX_WINDOW: u32 = 256;
+
 /// Exchange messages with another program
 ///
 /// Without an address, the command is the server: it prints its own address, waits for a client,
 /// and does what the client asks for. With a server's address, it is the client: it sends as many
 /// messages as asked, each after the answer to the one before, and prints the latency of one way.
+/// With --window it sends many at a time, without answers, and prints bandwidth and rate. With a
+/// list or a range of sizes it measures each of them.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Pingpong {
-    /// Address of the server (port 7471 if none is given); without it, be the server
+    /// Address or name of the server (port 7471 if none is given); without it, be the server
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) server: Option<HostPort>,
 
-    /// Link to use; without it, the link that has the address, else the first that is up
+    /// Link to use; without it, the one that has the own address, or by which the routes lead to
+    /// the server; else the first that is up, one on lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -40,9 +49,14 @@ pub(crate) struct Pingpong {
     #[arg(short, long, value_enum)]
     pub(crate) wait: Option<WaitBy>,
 
-    /// Bytes of a message: 8, 4K, 1M, ... (client)
-    #[arg(short, long, value_name = "BYTES", default_value = "8", value_parser = text::parse_size)]
-    pub(crate) size: u64,
+    /// Bytes of a message: 8, 4K, 1M, ...; a list (8,64,4K) and a range (8..1M, by powers of two)
+    /// are measured size by size (client)
+    #[arg(short, long, value_name = "BYTES[,BYTES|..BYTES]", default_value = "8")]
+    pub(crate) size: Sizes,
+
+    /// Longest message that a client may ask for (server)
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = text::parse_size)]
+    pub(crate) max_size: u64,
 
     /// Messages each way (client)
     #[arg(
@@ -50,7 +64,7 @@ pub(crate) struct Pingpong {
         long,
         value_name = "COUNT",
         default_value_t = 1000,
-        value_parser = clap::value_parser!(u64).range(1..=10_000_000)
+        value_parser = clap::value_parser!(u64).range(1..=MAX_COUNT)
     )]
     pub(crate) iterations: u64,
 
@@ -59,9 +73,19 @@ pub(crate) struct Pingpong {
         long,
         value_name = "COUNT",
         default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(..=10_000_000)
+        value_parser = clap::value_parser!(u64).range(..=MAX_COUNT)
     )]
     pub(crate) warmup: u64,
+
+    /// Send without answers, this many messages at a time, 1 to 256: measures bandwidth and rate
+    /// (client)
+    #[arg(
+        long,
+        value_name = "COUNT",
+        conflicts_with_all = ["completion", "wait", "trace", "verbs"],
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_WINDOW))
+    )]
+    pub(crate) window: Option<u32>,
 
     /// Show every operation, CQ entry and counter; for few iterations
     #[arg(short, long)]
@@ -83,8 +107,9 @@ pub(crate) struct Pingpong {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = text::parse_seconds)]
     pub(crate) timeout: Duration,
 
-    /// Exchange messages with ibv_rc_pingpong or ibv_ud_pingpong, which need the same number of
-    /// iterations and, with -g, the index of a GID
+    /// Exchange messages with ibv_rc_pingpong or ibv_ud_pingpong; they need the index of a GID (-g),
+    /// and both ends the same size (-s there, too), number of iterations (-n there), and with rc
+    /// the same path MTU (-m there)
     #[arg(
         long,
         value_enum,
@@ -105,11 +130,12 @@ pub(crate) struct Pingpong {
 /// which compares the data. The two connect by the RDMA CM's messages.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Rping {
-    /// Address of the server (port 7174 if none is given); without it, be the server
+    /// Address or name of the server (port 7174 if none is given); without it, be the server
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) server: Option<HostPort>,
 
-    /// Link to use; without it, the link that has the address, else the first that is up
+    /// Link to use; without it, the one that has the own address, or by which the routes lead to
+    /// the server; else the first that is up, one on lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -201,7 +227,7 @@ pub(crate) struct Bench {
     #[arg(value_enum)]
     pub(crate) what: Vec<Measure>,
 
-    /// Link to use; without it, the first that is up
+    /// Link to use; without it, the first that is up, one on lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -221,6 +247,32 @@ pub(crate) enum Measure {
     Bandwidth,
     /// Messages of 8 bytes, posted 64 at a time
     Rate,
+}
+
+/// Sizes of messages, in the order in which they are measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes(pub(crate) Vec<u64>);
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((first, last)) = text.split_once("..") {
+            let (first, last) = (text::parse_size(first)?, text::parse_size(last)?);
+            if first > last {
+                return Err("the first size of a range is the smaller one".to_owned());
+            }
+            // The powers of two between the two, which may be other numbers.
+            let between = (0..u64::BITS).map(|shift| 1 << shift);
+            let between = between.filter(|size| first < *size && *size < last);
+            let mut sizes = vec![first];
+            sizes.extend(between);
+            sizes.extend((last > first).then_some(last));
+            return Ok(Self(sizes));
+        }
+        let sizes = text.split(',').map(text::parse_size);
+        Ok(Self(sizes.collect::<Result<_, _>>()?))
+    }
 }
 
 fn parse_rping_size(text: &str) -> Result<u64, String> {
@@ -256,7 +308,7 @@ mod tests {
         );
         assert_eq!(
             (args.wait, args.size, args.iterations),
-            (Some(WaitBy::Fd), 4096, 5)
+            (Some(WaitBy::Fd), Sizes(vec![4096]), 5)
         );
         assert_eq!(args.timeout, Duration::from_millis(500));
         assert_eq!(args.auth_key, None);
@@ -266,8 +318,10 @@ mod tests {
         };
         assert_eq!(args.auth_key, Some(AuthKey::new([0, 1, 2, 3])));
         for line in [
-            "kfi pingpong nobody",
+            "kfi pingpong no/body",
             "kfi pingpong -m rdma",
+            "kfi pingpong --window 0",
+            "kfi pingpong --window 257",
             "kfi pingpong -s 2G",
             "kfi pingpong -i 0",
             "kfi pingpong --timeout 0",
@@ -282,9 +336,30 @@ mod tests {
                 "{line}"
             );
         }
-        assert_eq!(
-            parse("kfi pingpong 10.0.0.1:99 --keep").unwrap_err(),
-            ErrorKind::ArgumentConflict
-        );
+        for line in [
+            "kfi pingpong 10.0.0.1:99 --keep",
+            "kfi pingpong 10.0.0.1 --window 8 --trace",
+            "kfi pingpong 10.0.0.1 --window 8 --verbs rc",
+        ] {
+            assert_eq!(
+                parse(line).unwrap_err(),
+                ErrorKind::ArgumentConflict,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_are_a_number_a_list_or_a_range() {
+        let sizes = |text: &str| text.parse::<Sizes>().map(|sizes| sizes.0);
+        assert_eq!(sizes("4K"), Ok(vec![4096]));
+        assert_eq!(sizes("8,1,64K"), Ok(vec![8, 1, 65536]));
+        assert_eq!(sizes("8..64"), Ok(vec![8, 16, 32, 64]));
+        assert_eq!(sizes("0..3"), Ok(vec![0, 1, 2, 3]));
+        assert_eq!(sizes("5..20"), Ok(vec![5, 8, 16, 20]));
+        assert_eq!(sizes("7..7"), Ok(vec![7]));
+        for wrong in ["", "8,", "8..", "..8", "64..8", "8..2G", "8...9"] {
+            assert!(sizes(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -22,9 +22,12 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use self::{
     address::HostPort,
     counters::{Cntr, CntrCommand, CntrWatch, CompCntr, Flow, Unit},
-    exchange::{Bench, Completion, Measure, Mode, PORT, Pingpong, Rping, Verbs, WaitBy},
+    exchange::{
+        Bench, Completion, MAX_COUNT, MAX_WINDOW, Measure, Mode, PORT, Pingpong, Rping, Verbs,
+        WaitBy,
+    },
     objects::{Cq, EpType, Format, Info, Link, LinkCommand, Top},
-    trigger::{TRIGGER_PORT, Trigger},
+    trigger::{MAX_VECTOR, TRIGGER_PORT, Trigger},
 };
 
 /// Endpoints, completion queues and counters of the kfabric module
@@ -54,8 +57,10 @@ impl Args {
     ) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let mut matches = command.try_get_matches_from_mut(line)?;
-        if let Some(("trigger", matches)) = matches.subcommand() {
-            Trigger::check(&mut command, matches)?;
+        match matches.subcommand() {
+            Some(("trigger", matches)) => Trigger::check(&mut command, matches)?,
+            Some(("cntr", matches)) => Cntr::check(&mut command, matches)?,
+            _ => {}
         }
         Self::from_arg_matches_mut(&mut matches)
     }
@@ -125,6 +130,9 @@ pub(crate) mod tests {
             "kfi --json info",
             "kfi info --json",
             "kfi link show --json",
+            "kfi link --json",
+            "kfi cntr --json watch",
+            "kfi cntr watch --json",
             "kfi flow --json",
             "kfi top --json",
         ] {

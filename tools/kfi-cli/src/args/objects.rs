@@ -61,12 +61,11 @@ pub(crate) enum EpType {
 /// Add, remove and show links
 ///
 /// A link is the software device on one network interface of this network namespace. Without a
-/// link the module opens nothing to the network.
+/// link the module opens nothing to the network. Without a command, all links are shown.
 #[derive(Debug, Parser)]
-#[command(arg_required_else_help = true)]
 pub(crate) struct Link {
     #[command(subcommand)]
-    pub(crate) command: LinkCommand,
+    pub(crate) command: Option<LinkCommand>,
 }
 
 /// Operations on links.
@@ -112,7 +111,7 @@ pub(crate) struct Cq {
     #[arg(short, long, value_enum)]
     pub(crate) format: Vec<Format>,
 
-    /// Link to use; without it, the first that is up
+    /// Link to use; without it, the first that is up, one on lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 }
@@ -148,8 +147,8 @@ pub(crate) struct Top {
 
 fn parse_caps(text: &str) -> Result<kfi::Caps, String> {
     text.split(',').try_fold(kfi::Caps::empty(), |caps, name| {
-        let name = name.trim().to_uppercase();
-        match kfi::Caps::from_name(name.strip_prefix("KFI_").unwrap_or(&name)) {
+        let upper = name.trim().to_uppercase();
+        match kfi::Caps::from_name(upper.strip_prefix("KFI_").unwrap_or(&upper)) {
             Some(cap) => Ok(caps | cap),
             None => {
                 let all: Vec<String> = kfi::Caps::all()
@@ -176,7 +175,7 @@ mod tests {
         let Command::Link(link) = parse("kfi link add roce0 netdev lo").unwrap().command else {
             panic!("not link");
         };
-        let LinkCommand::Add { name, netdev, .. } = link.command else {
+        let Some(LinkCommand::Add { name, netdev, .. }) = link.command else {
             panic!("not add");
         };
         assert_eq!((&*name, &*netdev), ("roce0", "lo"));
@@ -194,9 +193,22 @@ mod tests {
     }
 
     #[test]
+    fn link_without_a_command_is_a_command() {
+        for line in ["kfi link", "kfi link --json"] {
+            let Command::Link(link) = parse(line).unwrap().command else {
+                panic!("not link");
+            };
+            assert!(link.command.is_none(), "{line}");
+        }
+    }
+
+    #[test]
     fn capabilities_are_parsed() {
         use kfi::Caps;
         assert_eq!(parse_caps("msg,KFI_RMA"), Ok(Caps::MSG | Caps::RMA));
         assert!(parse_caps("msg,none").unwrap_err().contains("tagged"));
+        // As it was typed.
+        let error = parse_caps("KFI_Nothing").unwrap_err();
+        assert!(error.contains("\"KFI_Nothing\""), "{error}");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) const TRIGGER_PORT: u16 = 7472;
 /// the address of another host, where `kfi trigger --serve` runs, every second one is there.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Trigger {
-    /// Address of the other host (port 7472 if none is given)
+    /// Address or name of the other host (port 7472 if none is given)
     #[arg(value_name = "HOST[:PORT]", conflicts_with = "serve")]
     pub(crate) server: Option<HostPort>,
 
@@ -37,7 +37,8 @@ pub(crate) struct Trigger {
     #[arg(short, long, requires = "serve")]
     pub(crate) keep: bool,
 
-    /// Link to use; without it, the link that has the address, else the first that is up
+    /// Link to use; without it, the one that has the own address, or by which the routes lead to
+    /// the other host; else the first that is up, one on lo only if there is no other
     #[arg(short, long, value_name = "NAME")]
     pub(crate) link: Option<String>,
 
@@ -121,7 +122,7 @@ impl Trigger {
 }
 
 /// The largest vector of `kfi trigger`; each endpoint has three of them.
-const MAX_VECTOR: u64 = 16 << 20;
+pub(crate) const MAX_VECTOR: u64 = 16 << 20;
 
 fn parse_vector(text: &str) -> Result<u64, String> {
     let bounds = format!("a multiple of 8, at most {}", text::bytes(MAX_VECTOR));
@@ -148,7 +149,7 @@ mod tests {
         assert!(here.compare && here.server.is_none() && !here.serve);
         let client = trigger("kfi trigger 10.0.0.1");
         let server = client.server.map(|server| server.or_port(TRIGGER_PORT));
-        assert_eq!(server, "10.0.0.1:7472".parse().ok());
+        assert_eq!(server.unwrap().unwrap(), "10.0.0.1:7472".parse().unwrap());
         assert!(trigger("kfi trigger --serve --keep").keep);
         for line in [
             "kfi trigger 10.0.0.1 --serve",

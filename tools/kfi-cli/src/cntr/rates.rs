@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::top::sample::CntrRow;
 
-/// Number of samples that are shown.
-const SHOWN: usize = 32;
+/// Number of samples that are shown: with them a line has 99 columns.
+const SHOWN: usize = 18;
 
 /// From no operation at all to the highest rate.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -19,7 +19,7 @@ pub(crate) struct AtomicsJson {
 impl AtomicsJson {
     /// The attribute's text.
     pub(super) fn text(&self) -> String {
-        format!("{} of {}", self.ops.join("|"), self.datatypes.join("|"))
+        format!("{} of {}", self.ops.join(" "), self.datatypes.join(" "))
     }
 }
 
@@ -114,9 +114,9 @@ mod tests {
         assert_eq!(
             rows,
             [
-                ("base", "min|max of int8|float".to_owned()),
+                ("base", "min max of int8 float".to_owned()),
                 ("base", "bor of int8".to_owned()),
-                ("fetch", "min of int8|float".to_owned()),
+                ("fetch", "min of int8 float".to_owned()),
             ]
         );
     }

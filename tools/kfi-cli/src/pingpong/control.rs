@@ -9,9 +9,14 @@
 //! that the server stays until all messages have arrived. The messages are
 //! JSON, which is readable in a trace, and which a program of another version
 //! can partly understand.
+//!
+//! Any program can send to the endpoint of a server. A message that is too long or
+//! cannot be read is reported to the caller as such, and a send to a peer that has
+//! left fails for this peer only ([`Peer`]): neither is an error of the endpoint.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
+    collections::{HashMap, VecDeque},
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -23,8 +28,9 @@ use kfi::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    args::{Completion, Mode, WaitBy},
+    args::{Completion, MAX_COUNT, MAX_WINDOW, Mode, WaitBy},
     error::{Doing, Error, Result},
+    text,
 };
 
 /// Longest message, bytes.
@@ -46,8 +52,11 @@ pub(crate) enum FromClient {
     Bye(Bye),
 }
 
+/// Messages that are kept until somebody asks for them; more are dropped, as if they were lost.
+const KEPT: usize = 64;
+
 /// Version of this exchange.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Memory of a peer that can be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,8 +88,45 @@ pub(crate) struct Hello {
     pub(crate) size: u64,
     /// Messages each way, warm-up among them.
     pub(crate) count: u64,
+    /// Those of the warm-up, which come first.
+    #[serde(default)]
+    pub(crate) warmup: u64,
+    /// Messages under way at a time, all of them from the client; `None`: in turn.
+    #[serde(default)]
+    pub(crate) window: Option<u32>,
+    /// The client has another game after this one.
+    #[serde(default)]
+    pub(crate) more: bool,
     /// Show everything.
     pub(crate) trace: bool,
+}
+
+impl Hello {
+    /// Why a server whose messages have at most `max_size` bytes refuses it. A client of this
+    /// program asks only for what its own arguments can say.
+    pub(crate) fn refusal(&self, max_size: u64) -> Option<String> {
+        let why = if self.version != VERSION {
+            format!("version {VERSION} here, {} there", self.version)
+        } else if self.size > max_size {
+            format!(
+                "messages of {} are longer than {}, which --max-size at the server allows",
+                text::bytes(self.size),
+                text::bytes(max_size)
+            )
+        } else if self.count == 0 || self.warmup >= self.count || self.count > 2 * MAX_COUNT {
+            format!("{} messages and {} before them", self.count, self.warmup)
+        } else if self
+            .window
+            .is_some_and(|window| !(1..=MAX_WINDOW).contains(&window))
+        {
+            format!("there are 1 to {MAX_WINDOW} messages under way")
+        } else if self.mode == Mode::Rma && (self.size == 0 || self.region.is_none()) {
+            "a write needs bytes, and memory of the client".to_owned()
+        } else {
+            return None;
+        };
+        Some(why)
+    }
 }
 
 /// The server's answer.
@@ -108,6 +154,17 @@ pub(crate) struct Bye {
     pub(crate) answers: u64,
 }
 
+/// A peer of a control endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    addr: FiAddr,
+    /// Its number, which no other peer of the endpoint has or had: the context of sends to it.
+    number: u64,
+}
+
+/// Context of receives.
+const RECEIVE: u64 = 0;
+
 /// An endpoint for such messages.
 pub(crate) struct Control {
     cq: Cq,
@@ -119,6 +176,33 @@ pub(crate) struct Control {
     posted: Cell<u64>,
     /// Counts the sends that have ended, successes and errors.
     ended: Cntr,
+    /// Number of the next peer.
+    next: Cell<u64>,
+    sorted: RefCell<Sorted>,
+}
+
+/// What has arrived at the queue, and was not asked for yet.
+#[derive(Debug, Default)]
+struct Sorted {
+    /// Messages; the error is the reason why one is none.
+    arrived: VecDeque<Result<Vec<u8>, String>>,
+    /// The failed sends of peers that are known, by their numbers; of each peer the first.
+    failed: HashMap<u64, Option<kfi::Error>>,
+}
+
+impl Sorted {
+    fn arrive(&mut self, message: Result<Vec<u8>, String>) {
+        if self.arrived.len() < KEPT {
+            self.arrived.push_back(message);
+        }
+    }
+
+    /// A send has failed; that of a peer that has left meanwhile is of no interest.
+    fn fail(&mut self, number: u64, error: kfi::Error) {
+        if let Some(failed) = self.failed.get_mut(&number) {
+            failed.get_or_insert(error);
+        }
+    }
 }
 
 impl Control {
@@ -151,7 +235,7 @@ impl Control {
         ep.bind_cntr(&ended, CntrBind::SEND)?;
         ep.enable()?;
         let (inbox, outbox) = (Buffer::new(ROOM)?, Buffer::new(ROOM)?);
-        ep.recv(&inbox, 0)?;
+        ep.recv(&inbox, RECEIVE)?;
         Ok(Self {
             cq,
             av,
@@ -160,6 +244,8 @@ impl Control {
             outbox,
             posted: Cell::new(0),
             ended,
+            next: Cell::new(RECEIVE + 1),
+            sorted: RefCell::default(),
         })
     }
 
@@ -169,16 +255,22 @@ impl Control {
     }
 
     /// Adds a peer.
-    pub(crate) fn meet(&self, peer: SocketAddr) -> Result<FiAddr> {
-        self.av
+    pub(crate) fn meet(&self, peer: SocketAddr) -> Result<Peer> {
+        let addr = self
+            .av
             .insert_one(peer)
-            .doing(format!("insert {peer} into the address vector"))
+            .doing(format!("insert {peer} into the address vector"))?;
+        let number = self.next.get();
+        self.next.set(number + 1);
+        self.sorted.borrow_mut().failed.insert(number, None);
+        Ok(Peer { addr, number })
     }
 
     /// Removes a peer.
-    pub(crate) fn part(&self, peer: FiAddr) -> Result<()> {
+    pub(crate) fn part(&self, peer: Peer) -> Result<()> {
+        self.sorted.borrow_mut().failed.remove(&peer.number);
         self.av
-            .remove(&[peer])
+            .remove(&[peer.addr])
             .doing("remove the client from the address vector")
     }
 
@@ -201,41 +293,99 @@ impl Control {
     }
 
     /// Sends a message, after the last one has been sent.
-    pub(crate) fn send(&self, peer: FiAddr, message: &impl Serialize) -> Result<()> {
+    pub(crate) fn send(&self, peer: Peer, message: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec(message).map_err(|error| Error::output(error.into()))?;
         self.wait_for_outbox()
             .doing("wait until the last message was sent")?;
         self.outbox.write_at(0, &text);
-        let place = || match self.av.lookup(peer) {
-            Ok(addr) => format!("send to {addr}"),
-            Err(_) => "send".to_owned(),
-        };
         self.ep
-            .send(peer, self.outbox.slice(..text.len()), 0)
-            .doing(place())?;
+            .send(peer.addr, self.outbox.slice(..text.len()), peer.number)
+            .doing(self.sending(peer))?;
         self.posted.set(self.posted.get() + 1);
         Ok(())
     }
 
-    /// The next message; `None`: none arrived in this time. The inner error is
-    /// a message that cannot be understood.
+    /// Waits until the last message was sent; the error is that of a send to `peer`.
+    pub(crate) fn sent(&self, peer: Peer) -> Result<()> {
+        self.wait_for_outbox()
+            .doing("wait until the last message was sent")?;
+        // Others may send all the time; what arrives later is no failure of this message.
+        for _ in 0..KEPT {
+            if !self.sort(Deadline::POLL)? {
+                break;
+            }
+        }
+        self.failure(peer)
+    }
+
+    fn sending(&self, peer: Peer) -> String {
+        match self.av.lookup(peer.addr) {
+            Ok(addr) => format!("send to {addr}"),
+            Err(_) => "send".to_owned(),
+        }
+    }
+
+    /// The failure of a send to a peer.
+    fn failure(&self, peer: Peer) -> Result<()> {
+        let failed = self
+            .sorted
+            .borrow_mut()
+            .failed
+            .get_mut(&peer.number)
+            .and_then(Option::take);
+        match failed {
+            None => Ok(()),
+            Some(error) => Err(error).doing(self.sending(peer)),
+        }
+    }
+
+    /// Takes one entry of the queue, and puts it where it belongs; false: there was none.
+    fn sort(&self, deadline: Deadline) -> Result<bool> {
+        let message = match self.cq.next(deadline) {
+            Ok(None) => return Ok(false),
+            Ok(Some(entry)) if entry.flags.contains(CompFlags::RECV) => {
+                Ok(self.inbox.to_vec(..ROOM.min(entry.len as usize)))
+            }
+            Ok(Some(_)) => return Ok(true),
+            Err(kfi::Error::Completion(entry)) if entry.op_context == RECEIVE => Err(format!(
+                "it has {} bytes: {}",
+                entry.len + entry.olen,
+                entry.err
+            )),
+            Err(kfi::Error::Completion(entry)) => {
+                let number = entry.op_context;
+                let error = kfi::Error::Completion(entry);
+                self.sorted.borrow_mut().fail(number, error);
+                return Ok(true);
+            }
+            Err(error) => return Err(error).doing("receive"),
+        };
+        self.ep.recv(&self.inbox, RECEIVE).doing("post a receive")?;
+        self.sorted.borrow_mut().arrive(message);
+        Ok(true)
+    }
+
+    /// The next message; `None`: none arrived in this time. The inner error is the reason why a
+    /// message cannot be understood. A send to `peer` that has failed is an error.
     pub(crate) fn receive<T: DeserializeOwned>(
         &self,
+        peer: Option<Peer>,
         limit: Option<Duration>,
     ) -> Result<Option<Result<T, String>>> {
         let deadline = Deadline::from(limit);
         loop {
-            let Some(entry) = self.cq.next(deadline).doing("receive")? else {
-                return Ok(None);
-            };
-            if !entry.flags.contains(CompFlags::RECV) {
-                continue;
+            if let Some(peer) = peer {
+                self.failure(peer)?;
             }
-            let text = self.inbox.to_vec(..ROOM.min(entry.len as usize));
-            self.ep.recv(&self.inbox, 0).doing("post a receive")?;
-            return Ok(Some(
-                serde_json::from_slice(&text).map_err(|error| error.to_string()),
-            ));
+            let message = self.sorted.borrow_mut().arrived.pop_front();
+            if let Some(message) = message {
+                return Ok(Some(message.and_then(|text| {
+                    serde_json::from_slice(&text).map_err(|error| error.to_string())
+                })));
+            }
+            if !self.sort(deadline)? {
+                return Ok(None);
+            }
         }
     }
 }
@@ -263,6 +413,9 @@ mod tests {
             wait: WaitBy::Sread,
             size: u64::MAX,
             count: u64::MAX,
+            warmup: u64::MAX,
+            window: Some(u32::MAX),
+            more: false,
             trace: false,
         };
         let longest = FromClient::Hello(longest);
@@ -272,6 +425,76 @@ mod tests {
             serde_json::from_slice::<FromClient>(&text).unwrap(),
             longest
         );
+    }
+
+    #[test]
+    fn a_server_refuses_what_no_argument_can_say() {
+        let good = Hello {
+            version: VERSION,
+            control: "10.0.0.1:1".parse().unwrap(),
+            data: "10.0.0.1:2".parse().unwrap(),
+            region: Some(Region { addr: 0, key: 0 }),
+            mode: Mode::Rma,
+            completion: Completion::Cq,
+            wait: WaitBy::Sread,
+            size: 4096,
+            count: 2 * MAX_COUNT,
+            warmup: MAX_COUNT,
+            window: Some(MAX_WINDOW),
+            more: true,
+            trace: false,
+        };
+        assert_eq!(good.refusal(4096), None);
+        type Change = fn(&mut Hello);
+        let bad: [(Change, &str); 9] = [
+            (|hello| hello.version = 1, "version 2 here, 1 there"),
+            (|hello| hello.size = 4097, "--max-size"),
+            (|hello| hello.size = 8 << 30, "8 GiB"),
+            (|hello| hello.count = 0, "0 messages"),
+            (|hello| hello.count = 2 * MAX_COUNT + 1, "20000001 messages"),
+            (|hello| hello.warmup = hello.count, "before them"),
+            (|hello| hello.window = Some(MAX_WINDOW + 1), "1 to 256"),
+            (|hello| hello.window = Some(0), "1 to 256"),
+            (|hello| hello.region = None, "memory of the client"),
+        ];
+        for (change, why) in bad {
+            let mut hello = good.clone();
+            change(&mut hello);
+            let refusal = hello.refusal(4096).expect(why);
+            assert!(refusal.contains(why), "{refusal}");
+        }
+        let mut nothing = good;
+        nothing.size = 0;
+        assert!(nothing.refusal(4096).is_some());
+        nothing.mode = Mode::Msg;
+        assert_eq!(nothing.refusal(4096), None);
+    }
+
+    /// That of version 1 has fewer members; the answer has to name the version.
+    #[test]
+    fn a_request_of_an_older_version_can_be_read() {
+        let old = r#"{"hello":{"version":1,"control":"10.0.0.1:1","data":"10.0.0.1:2","#.to_owned()
+            + r#""region":null,"mode":"msg","completion":"cq","wait":"sread","size":8589934592,"#
+            + r#""count":1,"trace":false}}"#;
+        let FromClient::Hello(hello) = serde_json::from_str(&old).unwrap() else {
+            panic!("not a request");
+        };
+        assert!(hello.refusal(u64::MAX).unwrap().contains("1 there"));
+    }
+
+    #[test]
+    fn stray_messages_fill_no_memory_and_failures_belong_to_a_peer() {
+        let mut sorted = Sorted::default();
+        for _ in 0..3 * KEPT {
+            sorted.arrive(Err("too long".to_owned()));
+        }
+        assert_eq!(sorted.arrived.len(), KEPT);
+        sorted.failed.insert(5, None);
+        for number in [4, 5, 5, 6] {
+            sorted.fail(number, kfi::Error::RingTaken);
+        }
+        assert_eq!(sorted.failed.len(), 1, "peers that have left are forgotten");
+        assert!(sorted.failed[&5].is_some());
     }
 
     #[test]

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Statistics of many times: minimum, median, 99th percentile, maximum, mean.
+//!
+//! A percentile is that of the nearest rank: the smallest time that at least as many percent of the
+//! times do not exceed. So the 99th percentile of fewer than 100 times is the greatest of them.
 
 use std::time::Duration;
 
@@ -27,7 +30,7 @@ impl Latency {
     pub(crate) fn of_times(mut times: Vec<Duration>) -> Option<Self> {
         times.sort_unstable();
         let micros = |time: Duration| rounded(time.as_secs_f64() * 1e6);
-        let at = |percent: usize| Some(micros(*times.get((times.len() - 1) * percent / 100)?));
+        let at = |percent| Some(micros(*times.get(nearest_rank(times.len(), percent)?)?));
         let total: Duration = times.iter().sum();
         Some(Self {
             min: micros(*times.first()?),
@@ -37,6 +40,11 @@ impl Latency {
             mean: rounded(total.as_secs_f64() * 1e6 / times.len() as f64),
         })
     }
+}
+
+/// The place of a percentile, 1 to 100, among `count` times in order; `None` if there are none.
+fn nearest_rank(count: usize, percent: usize) -> Option<usize> {
+    (count * percent).div_ceil(100).checked_sub(1)
 }
 
 #[cfg(test)]
@@ -55,5 +63,29 @@ mod tests {
             r#"{"min":1.0,"median":51.0,"p99":100.0,"max":101.0,"mean":51.0}"#
         );
         assert_eq!(Latency::of_round_trips(Vec::new()), None);
+    }
+
+    /// The ranks of the definition, counted from 0.
+    #[test]
+    fn percentiles_are_those_of_the_nearest_rank() {
+        for (count, p50, p99) in [
+            (1, 0, 0),
+            (2, 0, 1),
+            (3, 1, 2),
+            (4, 1, 3),
+            (10, 4, 9),
+            (99, 49, 98),
+            (100, 49, 98),
+            (101, 50, 99),
+            (200, 99, 197),
+            (1000, 499, 989),
+        ] {
+            assert_eq!(nearest_rank(count, 50), Some(p50), "{count}");
+            assert_eq!(nearest_rank(count, 99), Some(p99), "{count}");
+            assert_eq!(nearest_rank(count, 100), Some(count - 1), "{count}");
+        }
+        assert_eq!(nearest_rank(0, 99), None);
+        let three = [1, 2, 3].map(Duration::from_micros).to_vec();
+        assert_eq!(Latency::of_times(three).unwrap().p99, 3.0);
     }
 }

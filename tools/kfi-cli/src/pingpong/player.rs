@@ -8,6 +8,10 @@
 //! wait for either in three ways. Sends that succeed are silent unless
 //! everything is to be shown; a send that fails makes an error entry, which the
 //! next catch finds.
+//!
+//! [`stream`] is the game without answers.
+
+mod stream;
 
 use std::{
     net::SocketAddr,
@@ -22,6 +26,7 @@ use kfi::{
 
 use crate::{
     args::{Completion, Mode, WaitBy},
+    link::with_port,
     pingpong::{control::Region, trace::Trace},
 };
 
@@ -36,6 +41,8 @@ pub(crate) struct Game {
     pub(crate) wait: WaitBy,
     /// Bytes of a message.
     pub(crate) size: usize,
+    /// Messages under way, all of them from the client; `None`: in turn.
+    pub(crate) window: Option<u32>,
     /// Longest silence of the other side.
     pub(crate) timeout: Duration,
     /// Show everything.
@@ -109,18 +116,20 @@ impl Player {
         server: bool,
         host: Option<SocketAddr>,
     ) -> kfi::Result<Self> {
-        let cq = domain
-            .cq()
-            .format(CqFormat::Tagged)
-            .wait(Wait::Queue)
-            .open()?;
+        let mut cq = domain.cq().format(CqFormat::Tagged).wait(Wait::Queue);
         let av = domain.av().kind(AvKind::Table).open()?;
         let mut ep = domain
             .endpoint()
             .caps(caps(game.trace))
             .auth_key(game.auth_key);
+        if let Some(window) = game.window {
+            let depth = window.max(16);
+            cq = cq.entries(2 * depth);
+            ep = ep.tx_size(depth).rx_size(depth);
+        }
+        let cq = cq.open()?;
         if let Some(host) = host {
-            ep = ep.addr(SocketAddr::new(host.ip(), 0));
+            ep = ep.addr(with_port(host, 0));
         }
         let ep = ep.open()?;
         let quiet = |wanted: bool| {

@@ -257,6 +257,7 @@ pub(crate) mod tests {
             completion: Completion::Cq,
             wait: WaitBy::Sread,
             size: 8,
+            window: None,
             timeout: Duration::from_secs(1),
             trace: true,
             auth_key: AuthKey::NONE,

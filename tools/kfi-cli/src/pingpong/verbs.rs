@@ -17,7 +17,7 @@
 
 use std::{
     fmt,
-    io::{self, Read as _, Write as _},
+    io::{self, ErrorKind, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     str::FromStr,
     time::{Duration, Instant},
@@ -32,14 +32,14 @@ use serde::Serialize;
 use crate::{
     args::{Pingpong, Verbs},
     error::{Doing, Error, Result},
-    link,
+    link::{self, from_peer, with_port},
     out::Out,
-    pingpong::latency::Latency,
+    pingpong::{Ends, latency::Latency},
     text,
 };
 
 /// The TCP port of those programs.
-const PORT: u16 = 18515;
+pub(super) const PORT: u16 = 18515;
 
 /// The Q key of ibv_ud_pingpong.
 const QKEY: u32 = 0x1111_1111;
@@ -63,11 +63,26 @@ trait DoingTcp<T> {
 impl<T> DoingTcp<T> for io::Result<T> {
     fn doing_tcp(self, doing: &str) -> Result<T> {
         self.map_err(|error| {
-            Error::with_help(
-                format!("cannot {doing}: {error}"),
-                "is ibv_rc_pingpong, ibv_ud_pingpong or kfi pingpong --verbs there?",
-            )
+            let help = help_tcp(error.kind());
+            Error::with_help(format!("cannot {doing}: {error}"), help)
         })
+    }
+}
+
+/// The advice for an error of TCP, whose cause need not be the peer.
+fn help_tcp(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::AddrInUse => {
+            "another program listens at that TCP port: ss -tlnp shows it, --bind chooses another port"
+        }
+        ErrorKind::AddrNotAvailable => {
+            "this host does not have the address: ip address lists those that it has"
+        }
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {
+            "ip route get ADDRESS shows the route to the peer"
+        }
+        ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE: run as root",
+        _ => "is ibv_rc_pingpong, ibv_ud_pingpong or kfi pingpong --verbs there?",
     }
 }
 
@@ -90,7 +105,7 @@ impl Dest {
         }
     }
 
-    /// The QP's address.
+    /// The QP's address; a GID has no scope.
     fn addr(&self) -> Result<QpAddr> {
         if self.gid == [0; 16] {
             return Err(Error::with_help(
@@ -176,86 +191,133 @@ struct ResultJson {
     bytes_per_second: f64,
 }
 
+/// A game on these ends.
+struct Play<'a> {
+    args: &'a Pingpong,
+    verbs: Verbs,
+    size: u64,
+    ends: &'a Ends<'a>,
+}
+
 /// Plays with the parameters of `args`.
-pub(super) fn run(
-    args: &Pingpong,
-    verbs: Verbs,
-    link: &Link,
-    domain: &Domain,
-    out: &mut Out,
-) -> Result<()> {
-    let Some(server) = args.server.map(|place| place.or_port(PORT)) else {
-        return serve(args, verbs, link, domain, out);
+pub(super) fn run(args: &Pingpong, verbs: Verbs, ends: &Ends<'_>, out: &mut Out) -> Result<()> {
+    let [size] = args.size.0[..] else {
+        return Err(Error::with_help(
+            "the peer of --verbs has one size",
+            "give --size one number",
+        ));
     };
-    let mut stream =
-        TcpStream::connect_timeout(&server, args.timeout).doing_tcp("reach the server over TCP")?;
-    prepare(&stream, args)?;
-    let host = match args.bind {
-        Some(place) => place.or_port(0),
-        None => local(&stream)?,
+    let play = Play {
+        args,
+        verbs,
+        size,
+        ends,
     };
-    let mut side = Side::open(domain, verbs, args, host)?;
-    stream
-        .write_all(&side.dest()?.words())
-        .doing_tcp("send the attributes of the QP to the server")?;
-    let dest = Dest::receive(&mut stream)?;
-    side.connect(&dest)?;
-    stream
-        .write_all(b"done\0")
-        .doing_tcp("tell the server to begin")?;
-    let (time, trips) = side.play(true)?;
-    side.report("client", link, server, time, Some(trips), out)
-}
-
-fn serve(args: &Pingpong, verbs: Verbs, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
-    let host = link::server_addr(link, args.bind, PORT)?;
-    let listener = TcpListener::bind(host).doing_tcp("listen for clients over TCP")?;
-    let addr = listener.local_addr().doing_tcp("get the own address")?;
-    if out.is_json() {
-        out.document(&serde_json::json!({
-            "event": "listening", "role": "server", "verbs": verbs, "link": link.name,
-            "address": addr,
-        }))?;
-    } else {
-        out.line(format!(
-            "server  at {addr}, waiting for: ibv_{verbs}_pingpong -g INDEX {}",
-            addr.ip()
-        ))?;
-    }
-    loop {
-        let (stream, peer) = listener.accept().doing_tcp("wait for a client over TCP")?;
-        let served = serve_one(args, verbs, link, domain, (stream, peer), out);
-        match served {
-            Err(error) if args.keep && !error.is_broken_pipe() => error.report(out.is_json()),
-            served => served?,
-        }
-        if !args.keep {
-            return Ok(());
-        }
+    match ends.server {
+        Some(server) => play.client(server, out),
+        None => play.server(out),
     }
 }
 
-fn serve_one(
-    args: &Pingpong,
-    verbs: Verbs,
-    link: &Link,
-    domain: &Domain,
-    (mut stream, peer): (TcpStream, SocketAddr),
-    out: &mut Out,
-) -> Result<()> {
-    prepare(&stream, args)?;
-    let mut side = Side::open(domain, verbs, args, local(&stream)?)?;
-    let dest = Dest::receive(&mut stream)?;
-    side.connect(&dest)?;
-    stream
-        .write_all(&side.dest()?.words())
-        .doing_tcp("send the attributes of the QP to the client")?;
-    // The contents of this answer do not matter.
-    stream
-        .read_exact(&mut [0; 5])
-        .doing_tcp("wait for the start of the client")?;
-    let (time, _) = side.play(false)?;
-    side.report("server", link, peer, time, None, out)
+/// What the peer has to be, with these parameters.
+fn peer_command(verbs: Verbs, size: u64, args: &Pingpong, addr: SocketAddr) -> String {
+    let port = match addr.port() {
+        PORT => String::new(),
+        port => format!(" -p {port}"),
+    };
+    let mtu = match verbs {
+        Verbs::Rc => format!(" -m {}", args.mtu.unwrap_or(MTU)),
+        Verbs::Ud => String::new(),
+    };
+    format!(
+        "ibv_{verbs}_pingpong -g INDEX -s {size} -n {}{mtu}{port} {}",
+        args.iterations,
+        match addr {
+            SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%INTERFACE", v6.ip()),
+            other => other.ip().to_string(),
+        }
+    )
+}
+
+impl Play<'_> {
+    fn client(&self, server: SocketAddr, out: &mut Out) -> Result<()> {
+        let args = self.args;
+        let mut stream = TcpStream::connect_timeout(&server, args.timeout)
+            .doing_tcp("reach the server over TCP")?;
+        prepare(&stream, args)?;
+        let mut side = self.side(self.ends.client_addr(server)?)?;
+        stream
+            .write_all(&side.dest()?.words())
+            .doing_tcp("send the attributes of the QP to the server")?;
+        let dest = Dest::receive(&mut stream)?;
+        side.connect(&dest, self.ends.link)?;
+        stream
+            .write_all(b"done\0")
+            .doing_tcp("tell the server to begin")?;
+        let (time, trips) = side.play(true)?;
+        side.report("client", self.ends.link, server, time, Some(trips), out)
+    }
+
+    fn server(&self, out: &mut Out) -> Result<()> {
+        let (args, link, verbs) = (self.args, self.ends.link, self.verbs);
+        let host = link::server_addr(link, self.ends.own, PORT)?;
+        let listener = TcpListener::bind(host).doing_tcp("listen for clients over TCP")?;
+        let addr = listener.local_addr().doing_tcp("get the own address")?;
+        if out.is_json() {
+            out.document(&serde_json::json!({
+                "event": "listening", "role": "server", "verbs": verbs, "link": link.name,
+                "address": addr,
+            }))?;
+        } else {
+            out.line(text::wrapped(
+                &format!(
+                    "server  at {addr}, waiting for: {}",
+                    peer_command(verbs, self.size, args, addr)
+                ),
+                8,
+            ))?;
+        }
+        loop {
+            let accepted = listener.accept();
+            let served = match accepted.doing_tcp("wait for a client over TCP") {
+                Ok((stream, peer)) => self.serve_one(stream, peer, out),
+                Err(error) => {
+                    // It may be a lack of descriptors, which ends with time.
+                    std::thread::sleep(Duration::from_millis(100));
+                    Err(error)
+                }
+            };
+            match served {
+                Err(error) if args.keep && !error.is_broken_pipe() => error.report(out.is_json()),
+                served => served?,
+            }
+            if !args.keep {
+                return Ok(());
+            }
+        }
+    }
+
+    fn serve_one(&self, mut stream: TcpStream, peer: SocketAddr, out: &mut Out) -> Result<()> {
+        prepare(&stream, self.args)?;
+        let own = stream.local_addr().doing_tcp("get the own address")?;
+        let mut side = self.side(own)?;
+        let dest = Dest::receive(&mut stream)?;
+        side.connect(&dest, self.ends.link)?;
+        stream
+            .write_all(&side.dest()?.words())
+            .doing_tcp("send the attributes of the QP to the client")?;
+        // The contents of this answer do not matter.
+        stream
+            .read_exact(&mut [0; 5])
+            .doing_tcp("wait for the start of the client")?;
+        let (time, _) = side.play(false)?;
+        side.report("server", self.ends.link, peer, time, None, out)
+    }
+
+    /// One side, at the IP address of `own`.
+    fn side(&self, own: SocketAddr) -> Result<Side> {
+        Side::open(self.ends.domain, self, own)
+    }
 }
 
 fn prepare(stream: &TcpStream, args: &Pingpong) -> Result<()> {
@@ -263,11 +325,6 @@ fn prepare(stream: &TcpStream, args: &Pingpong) -> Result<()> {
         .set_read_timeout(Some(args.timeout))
         .and_then(|()| stream.set_nodelay(true))
         .doing_tcp("set the TCP connection up")
-}
-
-/// This end's address, at which the peer can reach it.
-fn local(stream: &TcpStream) -> Result<SocketAddr> {
-    stream.local_addr().doing_tcp("get the own address")
 }
 
 /// One side of a game.
@@ -286,17 +343,13 @@ struct Side {
 
 impl Side {
     /// A side with receives posted, at the IP address of `host`.
-    fn open(domain: &Domain, verbs: Verbs, args: &Pingpong, host: SocketAddr) -> Result<Self> {
-        Self::try_open(domain, verbs, args, host).doing("set up the endpoint")
+    fn open(domain: &Domain, play: &Play<'_>, host: SocketAddr) -> Result<Self> {
+        Self::try_open(domain, play, host).doing("set up the endpoint")
     }
 
-    fn try_open(
-        domain: &Domain,
-        verbs: Verbs,
-        args: &Pingpong,
-        host: SocketAddr,
-    ) -> kfi::Result<Self> {
-        let size = args.size as usize;
+    fn try_open(domain: &Domain, play: &Play<'_>, host: SocketAddr) -> kfi::Result<Self> {
+        let (args, verbs) = (play.args, play.verbs);
+        let size = play.size as usize;
         let buffer = || Buffer::new(size.max(1));
         let ep_type = match verbs {
             Verbs::Rc => EpType::Msg,
@@ -306,7 +359,7 @@ impl Side {
             .endpoint()
             .ep_type(ep_type)
             .caps(Caps::MSG)
-            .addr(SocketAddr::new(host.ip(), 0))
+            .addr(with_port(host, 0))
             .open()?;
         let cq = domain
             .cq()
@@ -355,8 +408,10 @@ impl Side {
         Ok(Dest::of(&qp))
     }
 
-    fn connect(&mut self, dest: &Dest) -> Result<()> {
-        let addr = dest.addr()?;
+    /// Connects with the peer's QP; that of a link-local address is on the link's interface.
+    fn connect(&mut self, dest: &Dest, link: &Link) -> Result<()> {
+        let mut addr = dest.addr()?;
+        addr.host = from_peer(link, addr.host);
         match self.verbs {
             Verbs::Rc => self.ep.connect_qp(addr, dest.psn),
             Verbs::Ud => self.av.insert_qp(addr).map(|peer| self.peer = peer),
@@ -364,7 +419,7 @@ impl Side {
         .doing(format!(
             "connect with QP {:#08x} at {}",
             addr.qpn,
-            addr.host.ip()
+            text::host(addr.host)
         ))
     }
 
@@ -470,7 +525,7 @@ impl Side {
             "{role:<8}{} messages of {} each way with {} ({}) in {:.3} s",
             self.iterations,
             text::bytes(result.size),
-            peer.ip(),
+            text::host(peer),
             self.verbs,
             result.seconds,
         );
@@ -535,6 +590,38 @@ pub(crate) mod tests {
             ..dest
         };
         assert!(none.addr().is_err());
+    }
+
+    #[test]
+    fn the_advice_names_the_peer_only_where_it_can_be_the_cause() {
+        let refused: io::Result<()> = Err(ErrorKind::ConnectionRefused.into());
+        let refused = refused.doing_tcp("reach the server over TCP").unwrap_err();
+        assert!(refused.render(false).contains("ibv_rc_pingpong"));
+        let in_use: io::Result<()> = Err(ErrorKind::AddrInUse.into());
+        let in_use = in_use.doing_tcp("listen").unwrap_err().render(false);
+        assert!(
+            !in_use.contains("ibv_") && in_use.contains("--bind"),
+            "{in_use}"
+        );
+    }
+
+    /// Everything that both ends must have in common.
+    #[test]
+    fn the_hint_for_the_peer_names_what_both_ends_need() {
+        use crate::args::{Args, Command};
+        let line = "kfi pingpong --verbs rc -s 2K -i 20";
+        let Command::Pingpong(args) = Args::of(line.split(' ')).unwrap().command else {
+            panic!("not pingpong");
+        };
+        let at = |addr: &str| addr.parse().unwrap();
+        assert_eq!(
+            peer_command(Verbs::Rc, 2048, &args, at("192.0.2.2:18515")),
+            "ibv_rc_pingpong -g INDEX -s 2048 -n 20 -m 1024 192.0.2.2"
+        );
+        assert_eq!(
+            peer_command(Verbs::Ud, 2048, &args, at("[fe80::1%3]:99")),
+            "ibv_ud_pingpong -g INDEX -s 2048 -n 20 -p 99 fe80::1%INTERFACE"
+        );
     }
 
     #[test]

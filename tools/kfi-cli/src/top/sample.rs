@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::{
     error::{Doing, Result},
+    holders,
     link::{self, LinkJson},
     text,
 };
@@ -19,6 +20,8 @@ pub(crate) struct Sample {
     stats: Vec<Stat>,
     /// Of endpoints, by their ids.
     packets: HashMap<u64, Packets>,
+    /// Names of the processes that have objects.
+    programs: HashMap<u32, String>,
 }
 
 /// Statistics, and rates since the last sample; also the JSON.
@@ -50,6 +53,8 @@ pub(crate) struct LinkRow {
 pub(crate) struct Owner {
     pub(crate) id: u64,
     pub(crate) pid: Option<u32>,
+    /// Name of that process; `None`: it has ended, as the insmod of a kernel module has.
+    pub(crate) program: Option<String>,
     pub(crate) handle: u32,
     pub(crate) link: String,
 }
@@ -151,6 +156,7 @@ impl Sample {
     pub(crate) fn of_objects(device: &Device, classes: &[StatClass]) -> Result<Self> {
         let mut stats = Vec::new();
         let mut packets = HashMap::new();
+        let mut programs = HashMap::new();
         for &class in classes {
             for stat in device.stats(class) {
                 let stat = stat.doing("read the statistics")?;
@@ -159,6 +165,11 @@ impl Sample {
                     && let Ok(found) = device.packets(PacketsOf::Endpoint(stat.id))
                 {
                     packets.insert(stat.id, found);
+                }
+                if let Some(pid) = stat.pid
+                    && let Some(name) = holders::program(pid)
+                {
+                    programs.insert(pid, name);
                 }
                 stats.push(stat);
             }
@@ -169,6 +180,7 @@ impl Sample {
             links: Vec::new(),
             stats,
             packets,
+            programs,
         })
     }
 
@@ -219,6 +231,7 @@ impl Sample {
             let owner = Owner {
                 id: stat.id,
                 pid: stat.pid,
+                program: stat.pid.and_then(|pid| self.programs.get(&pid)).cloned(),
                 handle: stat.handle,
                 link: stat.link.clone(),
             };
@@ -392,6 +405,7 @@ pub(crate) mod tests {
             links,
             stats: Vec::new(),
             packets: HashMap::new(),
+            programs: HashMap::new(),
         }
     }
 
@@ -403,6 +417,7 @@ pub(crate) mod tests {
         let owner = Owner {
             id: 7,
             pid: Some(321),
+            program: Some("server".to_owned()),
             handle: 4,
             link: "roce0".to_owned(),
         };
@@ -485,16 +500,16 @@ pub(crate) mod tests {
         assert_eq!(json["links"][0]["name"], "roce0");
         assert_eq!(
             keys(&json["endpoints"][0]),
-            "address handle id link packets pid rx_bytes rx_ops rx_ops_per_second rx_posted tx_bytes \
+            "address handle id link packets pid program rx_bytes rx_ops rx_ops_per_second rx_posted tx_bytes \
              tx_ops tx_ops_per_second tx_pending unexpected unexpected_bytes"
         );
         assert_eq!(
             keys(&json["cqs"][0]),
-            "errors handle id link overruns pid queued reserved size total total_per_second waiters"
+            "errors handle id link overruns pid program queued reserved size total total_per_second waiters"
         );
         assert_eq!(
             serde_json::to_string(&change().cntrs[0]).unwrap(),
-            r#"{"id":7,"pid":321,"handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#
+            r#"{"id":7,"pid":321,"program":"server","handle":4,"link":"roce0","value":9,"err":1,"waiters":2,"#
                 .to_owned()
                 + r#""threshold":null,"work":3,"work_threshold":12,"work_due":5,"#
                 + r#""value_per_second":null}"#
@@ -502,11 +517,11 @@ pub(crate) mod tests {
         assert_eq!(
             keys(&json["flows"][0]),
             "address bytes bytes_per_second endpoint handle id link packets packets_per_second pid \
-             points priority"
+             points priority program"
         );
         assert_eq!(
             keys(&json["comp_cntrs"][0]),
-            "attached comp comp_per_second err external handle id link max pid unit"
+            "attached comp comp_per_second err external handle id link max pid program unit"
         );
     }
 }

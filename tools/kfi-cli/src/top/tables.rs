@@ -11,9 +11,14 @@ use crate::{
     top::sample::{Change, Owner},
 };
 
-/// Columns for the owner of an object.
+/// Columns for the owner of an object. A process that has ended is not shown by a number that may
+/// be that of another one: the objects of a kernel module are those of its insmod.
 pub(crate) fn owner(owner: &Owner) -> [String; 3] {
-    let pid = owner.pid.map_or("-".to_owned(), |pid| pid.to_string());
+    let pid = match (owner.pid, &owner.program) {
+        (None, _) => "-".to_owned(),
+        (Some(_), None) => "gone".to_owned(),
+        (Some(pid), Some(_)) => pid.to_string(),
+    };
     [pid, owner.handle.to_string(), owner.link.clone()]
 }
 
@@ -270,9 +275,11 @@ mod tests {
         assert_eq!(
             tables[1].1.to_string(),
             "ENDPOINT        PID  HANDLE  LINK   TX-OPS  TX-OPS/S  TX-B  RX-OPS  RX-OPS/S  RX-B  \
-             PENDING  POSTED  UNEXPECTED  RESENT  DROPPED\n\
+             PENDING  POSTED\n\
              127.0.0.1:7471  321       4  roce0       1      1.50     2       3    2.50 k     4  \
-             \u{20}     5       6           7       0        0\n"
+             \u{20}     5       6\n\n\
+             ENDPOINT        UNEXPECTED  RESENT  DROPPED\n\
+             127.0.0.1:7471           7       0        0\n"
         );
         assert!(tables.iter().all(|(_, _, rows)| *rows == 1));
     }
@@ -296,6 +303,34 @@ mod tests {
         let table = change.tables()[3].1.to_string();
         let cells: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(cells[8..], ["40", "0", "-", "0"]);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_number() {
+        let mut change = change();
+        change.endpoints[0].owner.program = None;
+        let table = change.tables()[1].1.to_string();
+        assert!(table.contains("127.0.0.1:7471  gone  "), "{table}");
+        assert!(!table.contains("321"), "{table}");
+    }
+
+    #[test]
+    fn tables_fit_the_width() {
+        let mut change = change();
+        for row in &mut change.endpoints {
+            row.address = "[fe80:ffff:ffff:ffff:ffff:ffff:ffff:ffff%12]:65535"
+                .parse()
+                .ok();
+            (row.tx_bytes, row.rx_bytes) = (u64::MAX, u64::MAX);
+        }
+        for row in &mut change.links {
+            row.link.ipv6 = Some("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".to_owned());
+        }
+        for (name, table, _) in change.tables() {
+            for line in table.to_string().lines() {
+                assert!(line.chars().count() <= crate::text::WIDTH, "{name}: {line}");
+            }
+        }
     }
 
     #[test]

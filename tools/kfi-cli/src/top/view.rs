@@ -62,7 +62,13 @@ mod tests {
                 "{word}: {lines:?}"
             );
         }
-        assert_eq!(lines.len(), 6 * 3);
+        // Those of links and endpoints have two parts.
+        assert_eq!(lines.len(), 6 * 3 + 2 * 3);
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.chars().count() <= crate::text::WIDTH)
+        );
     }
 
     #[test]

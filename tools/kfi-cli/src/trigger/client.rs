@@ -18,7 +18,7 @@ use super::{
     control::{By, Prepare},
     hosts::{ClockOffset, OtherHost, SAME_CLOCK},
     micros,
-    observe::{Fired, Observers, nanos},
+    observe::{Fired, Observer, nanos},
     open,
     server::in_turn,
     set_inputs, svg,
@@ -27,6 +27,7 @@ use super::{
 use crate::{
     args::Trigger,
     error::{Doing, Error, Result},
+    link::from_peer,
     out::Out,
     pingpong::latency::Latency,
     text,
@@ -61,18 +62,11 @@ struct ResultJson {
 pub(super) fn run(
     args: &Trigger,
     ring: Ring,
-    server: Option<SocketAddr>,
+    (own, server): (Option<SocketAddr>, Option<SocketAddr>),
     link: &Link,
     domain: &Domain,
     out: &mut Out,
 ) -> Result<()> {
-    let family = server.map(|server| match server.is_ipv4() {
-        true => link.ipv4,
-        false => link.ipv6,
-    });
-    let own = args.bind.map(|place| place.or_port(0));
-    // An address of the server's family, if the link has one.
-    let own = own.or(family.flatten().map(|addr| SocketAddr::new(addr.ip(), 0)));
     let group = open(domain, link, ring, 0, own).doing("open the endpoints")?;
     let addresses = group.addresses().doing("get the endpoints' addresses")?;
     let mut client = Client {
@@ -85,9 +79,11 @@ pub(super) fn run(
     };
     let all = match server {
         Some(server) => {
-            let shape = (ring.ranks(), ring.words());
             let (other, theirs) =
-                OtherHost::meet(domain, own, server, args.timeout, shape, addresses.clone())?;
+                OtherHost::meet(domain, own, server, args.timeout, ring, addresses.clone())?;
+            let theirs: Vec<_> = { theirs.into_iter() }
+                .map(|addr| from_peer(link, addr))
+                .collect();
             client.offset = other.compare_clocks(client.epoch)?;
             client.other = Some(other);
             in_turn(&addresses, &theirs)
@@ -126,7 +122,7 @@ pub(super) fn run(
         observed_us: micros(observed.time),
         clock_error_us: micros(client.offset.error),
     };
-    let timeline = Timeline::new(ring, observed.fired);
+    let timeline = Timeline::new(ring, observed.fired, observed.time);
     if let Some(path) = &args.svg {
         fs::write(path, svg::draw(&timeline, &title(&result))).map_err(|source| Error::Io {
             doing: "write the picture",
@@ -167,19 +163,25 @@ impl Client<'_> {
             .prepare(by.into())
             .doing("queue the operations")?;
         let timeout = self.args.timeout;
-        let observers = observed.then(|| Observers::start(&self.group, self.epoch, timeout));
+        let observer = observed.then(|| Observer::start(&self.group, self.epoch, timeout));
         let (start, begin) = (nanos(self.epoch), Instant::now());
         self.group.start().doing("start the operations")?;
         self.group.finish(timeout).doing("finish the allreduce")?;
         let time = begin.elapsed();
         check(&self.group, run)
             .map_err(|error| Error::with_help(error, "this is a defect of the module"))?;
-        let mut fired = observers.map_or(Vec::new(), Observers::join);
-        if let Some(other) = &self.other {
-            fired.extend(other.finish(self.offset)?);
-        }
+        let mut fired = observer.map_or(Vec::new(), Observer::join);
+        let end = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         for fired in &mut fired {
-            fired.ns = fired.ns.saturating_sub(start);
+            // All of this host happened before the end of the run, also if it was seen later.
+            fired.ns = fired.ns.saturating_sub(start).min(end);
+        }
+        if let Some(other) = &self.other {
+            let theirs = other.finish(self.offset)?.into_iter();
+            fired.extend(theirs.map(|fired| Fired {
+                ns: fired.ns.saturating_sub(start),
+                ..fired
+            }));
         }
         fired.sort_by_key(|fired| fired.ns);
         Ok(Run { time, fired })
@@ -220,8 +222,8 @@ fn show(result: &ResultJson, timeline: &Timeline, out: &mut Out) -> Result<()> {
 
 /// The result as text.
 fn summary(result: &ResultJson) -> String {
-    let mut text = format!(
-        "{}, {} {}: {} operations, queued before the start\n",
+    let first = format!(
+        "{}, {} {}: {} operations, queued before the start",
         title(result),
         result.chunks,
         if result.chunks == 1 {
@@ -231,12 +233,15 @@ fn summary(result: &ResultJson) -> String {
         },
         result.operations
     );
+    let mut text = text::wrapped(&first, 4) + "\n";
     let mut line = |times: &Option<Latency>, what: &str| {
         if let Some(times) = times {
-            text.push_str(&format!(
-                "{what}: median {:.1} us, least {:.1}, greatest {:.1} (of {})\n",
+            let line = format!(
+                "{what}: median {:.1} us, least {:.1}, greatest {:.1} (of {})",
                 times.median, times.min, times.max, result.iterations
-            ));
+            );
+            text.push_str(&text::wrapped(&line, 4));
+            text.push('\n');
         }
     };
     line(
@@ -253,8 +258,8 @@ fn summary(result: &ResultJson) -> String {
     );
     text.push_str("every endpoint has the right sum\n\n");
     text.push_str(&format!(
-        "One more run, with a thread that sleeps on each counter: {:.1} us. The times are those at\n\
-         which the threads saw the counters change",
+        "One more run, while a thread reads the counters all the time: {:.1} us. The times are those\n\
+         at which it found them changed",
         result.observed_us
     ));
     if result.peer.is_some() {
@@ -302,10 +307,10 @@ pub(crate) mod tests {
             "allreduce of 8 B over 4 endpoints on one host, 1 chunk: 17 operations, queued before the \
              start\n\
              one addition starts them, the program sleeps until the end: median 100.0 us, least \
-             100.0, greatest 100.0 (of 3)\n\
+             100.0, greatest\n    100.0 (of 3)\n\
              every endpoint has the right sum\n\n\
-             One more run, with a thread that sleeps on each counter: 150.0 us. The times are those at\n\
-             which the threads saw the counters change.\n\n"
+             One more run, while a thread reads the counters all the time: 150.0 us. The times are \
+             those\nat which it found them changed.\n\n"
         );
         let two = summary(&example(Some("127.0.0.1:7472")));
         assert!(two.contains("on two hosts"), "{two}");

@@ -51,7 +51,7 @@ pub(crate) struct Prepare {
     pub(crate) run: u64,
     /// The party that starts its operations.
     pub(crate) by: By,
-    /// Threads observe the counters.
+    /// A thread observes the counters.
     pub(crate) observed: bool,
 }
 
@@ -98,7 +98,7 @@ pub(crate) enum FromServer {
     },
     /// The server's part of a run is prepared.
     Ready,
-    /// Some of what the server's threads saw; times are those of its clock.
+    /// Some of what the server's thread saw; times are those of its clock.
     Seen {
         /// The observations.
         fired: Vec<Fired>,

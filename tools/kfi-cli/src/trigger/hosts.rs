@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kfi::{AuthKey, Domain, FiAddr};
+use kfi::{AuthKey, Domain, collective::Ring};
 
 use super::{
     control::{FromClient, FromServer, Hello, Prepare, VERSION},
@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    pingpong::control::Control,
+    pingpong::control::{Control, Peer},
+    text,
 };
 
 /// Questions for the time of the other host; the fastest answer counts.
@@ -22,8 +23,9 @@ const CLOCKS: usize = 16;
 
 /// The other host.
 pub(super) struct OtherHost {
+    ring: Ring,
     control: Control,
-    peer: FiAddr,
+    peer: Peer,
     server: SocketAddr,
     timeout: Duration,
 }
@@ -62,7 +64,7 @@ impl OtherHost {
         own: Option<SocketAddr>,
         server: SocketAddr,
         timeout: Duration,
-        (endpoints, words): (usize, usize),
+        ring: Ring,
         addresses: Vec<SocketAddr>,
     ) -> Result<(Self, Vec<SocketAddr>)> {
         let control = Control::open(domain, own, AuthKey::NONE)?;
@@ -70,11 +72,12 @@ impl OtherHost {
         let hello = Hello {
             version: VERSION,
             control: control.name()?,
-            endpoints,
-            words,
+            endpoints: ring.ranks(),
+            words: ring.words(),
             addresses,
         };
         let this = Self {
+            ring,
             control,
             peer,
             server,
@@ -82,7 +85,9 @@ impl OtherHost {
         };
         this.send(&FromClient::Hello(hello))?;
         match this.receive()? {
-            FromServer::Welcome { addresses } => Ok((this, addresses)),
+            FromServer::Welcome { addresses } if addresses.len() == ring.ranks_of(1).count() => {
+                Ok((this, addresses))
+            }
             other => Err(this.unexpected(&other)),
         }
     }
@@ -93,9 +98,9 @@ impl OtherHost {
 
     /// The next message, unless it is a refusal.
     fn receive(&self) -> Result<FromServer> {
-        match self.control.receive(Some(self.timeout))? {
+        match self.control.receive(Some(self.peer), Some(self.timeout))? {
             Some(Ok(FromServer::No { why })) => Err(Error::with_help(
-                format!("the server ends: {why}"),
+                format!("the server ends: {}", text::of_peer(&why)),
                 "look at the server's output",
             )),
             Some(Ok(message)) => Ok(message),
@@ -112,7 +117,11 @@ impl OtherHost {
 
     fn unexpected(&self, message: &FromServer) -> Error {
         Error::with_help(
-            format!("{} sent {message:?} at the wrong time", self.server),
+            format!(
+                "{} sent an answer that does not fit: {}",
+                self.server,
+                text::of_peer(&format!("{message:?}"))
+            ),
             "is that a kfi trigger of the same version?",
         )
     }
@@ -150,10 +159,12 @@ impl OtherHost {
         loop {
             match self.receive()? {
                 FromServer::Done => return Ok(all),
-                FromServer::Seen { fired } => all.extend(fired.into_iter().map(|fired| Fired {
-                    ns: offset.ours(fired.ns),
-                    ..fired
-                })),
+                FromServer::Seen { fired } if fits(self.ring, &all, &fired) => {
+                    all.extend(fired.into_iter().map(|fired| Fired {
+                        ns: offset.ours(fired.ns),
+                        ..fired
+                    }));
+                }
                 other => return Err(self.unexpected(&other)),
             }
         }
@@ -165,6 +176,16 @@ impl OtherHost {
     }
 }
 
+/// Whether these can be observations of the other host, beside those that came before.
+fn fits(ring: Ring, before: &[Fired], fired: &[Fired]) -> bool {
+    // Each chunk of each rank changes its state three times at most.
+    let most = 3 * ring.ranks() * ring.chunks();
+    let possible = |fired: &Fired| {
+        fired.rank < ring.ranks() && ring.host_of(fired.rank) == 1 && fired.chunk < ring.chunks()
+    };
+    before.len() + fired.len() <= most && fired.iter().all(possible)
+}
+
 /// The offset without another host.
 pub(super) const SAME_CLOCK: ClockOffset = ClockOffset {
     ahead: 0,
@@ -174,6 +195,31 @@ pub(super) const SAME_CLOCK: ClockOffset = ClockOffset {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn impossible_observations_are_refused() {
+        use super::super::observe::What;
+        let ring = Ring::new(4, 8).unwrap().hosts(2).unwrap();
+        let seen = |rank, chunk| Fired {
+            rank,
+            chunk,
+            what: What::Output,
+            ns: 0,
+        };
+        let last = ring.chunks() - 1;
+        assert!(fits(ring, &[], &[seen(1, 0), seen(3, last)]));
+        // Of this host, of no rank, of no chunk.
+        for bad in [
+            seen(0, 0),
+            seen(5, 0),
+            seen(usize::MAX, 0),
+            seen(1, last + 1),
+        ] {
+            assert!(!fits(ring, &[], &[seen(1, 0), bad]));
+        }
+        let many = vec![seen(1, 0); 3 * 4 * ring.chunks()];
+        assert!(!fits(ring, &many, &[seen(1, 0)]));
+    }
 
     #[test]
     fn times_of_another_clock_are_converted() {

@@ -3,11 +3,11 @@
 //!
 //! All operations of all endpoints are queued as deferred work; one addition to a counter starts
 //! them, and the program sleeps on one counter until all is done. Then it checks the result.
-//! [`kfi::collective`] has the plan and carries it out. Runs with and without observers:
+//! [`kfi::collective`] has the plan and carries it out. Runs with and without an observer:
 //!
 //! - *measured*: nobody looks until the last counter has reached its end;
-//! - *observed*: [`observe`] has a thread for each counter, and notes when it saw it change;
-//!   [`timeline`] and [`svg`] draw that;
+//! - *observed*: [`observe`] has a thread that reads the counters all the time, and notes when it
+//!   found them changed; [`timeline`] and [`svg`] draw that;
 //! - with `--compare` also *driven*: the program itself reads completions and posts the operations
 //!   of the same plan; and once more without operations for the sums, which it does by itself.
 //!
@@ -49,19 +49,26 @@ pub(crate) fn run(args: &Trigger, out: &mut Out) -> Result<()> {
         return plan::show(ring, out);
     }
     let device = link::open()?;
-    let place = args.bind.or(args.server);
-    let addr = place.map(|place| place.or_port(TRIGGER_PORT));
-    let link = link::choose(&device, args.link.as_deref(), addr)?;
+    let server_addr = { args.server.as_ref() }
+        .map(|place| place.or_port(TRIGGER_PORT))
+        .transpose()?;
+    // Only a server has a port that others know.
+    let port = if args.serve { TRIGGER_PORT } else { 0 };
+    let own = { args.bind.as_ref() }
+        .map(|place| place.or_port(port))
+        .transpose()?;
+    let link = link::choose(&device, args.link.as_deref(), own, server_addr)?;
     let domain =
         player::domain(&device, &link.name).doing(format!("open a domain on {}", link.name))?;
-    match args.server {
-        _ if args.serve => server::run(args, &link, &domain, out),
-        Some(server) => {
-            let server = server.or_port(TRIGGER_PORT);
-            client::run(args, ring, Some(server), &link, &domain, out)
-        }
-        None => client::run(args, ring, None, &link, &domain, out),
+    let server_addr = server_addr.map(|server| link::on(&link, server));
+    if args.serve {
+        return server::run(args, own, &link, &domain, out);
     }
+    let own = match server_addr {
+        Some(server) => Some(link::client_addr(&device, &link, own, server)?),
+        None => own.map(|own| link::on(&link, own)),
+    };
+    client::run(args, ring, (own, server_addr), &link, &domain, out)
 }
 
 /// The ring, or why there is none.

@@ -6,21 +6,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kfi::{AuthKey, Domain, FiAddr, Link, collective::Group};
+use kfi::{
+    AuthKey, Domain, Link,
+    collective::{Group, Ring},
+};
 use serde::Serialize;
 
 use super::{
     check,
     control::{FromClient, FromServer, Hello, Prepare, SEEN, VERSION},
-    observe::{Observers, nanos},
+    observe::{Observer, nanos},
     open, ring, set_inputs,
 };
 use crate::{
-    args::{TRIGGER_PORT, Trigger},
+    args::{MAX_VECTOR, TRIGGER_PORT, Trigger},
     error::{Error, Result},
-    link,
+    link::{self, from_peer},
     out::Out,
-    pingpong::control::Control,
+    pingpong::control::{Control, Peer},
+    text,
 };
 
 /// What a server reports at the end, in JSON.
@@ -36,8 +40,14 @@ struct Served {
 }
 
 /// Runs the server.
-pub(super) fn run(args: &Trigger, link: &Link, domain: &Domain, out: &mut Out) -> Result<()> {
-    let addr = link::server_addr(link, args.bind, TRIGGER_PORT)?;
+pub(super) fn run(
+    args: &Trigger,
+    own: Option<SocketAddr>,
+    link: &Link,
+    domain: &Domain,
+    out: &mut Out,
+) -> Result<()> {
+    let addr = link::server_addr(link, own, TRIGGER_PORT)?;
     let control = Control::open(domain, Some(addr), AuthKey::NONE)?;
     let addr = control.name()?;
     if out.is_json() {
@@ -46,27 +56,35 @@ pub(super) fn run(args: &Trigger, link: &Link, domain: &Domain, out: &mut Out) -
         }))?;
     } else {
         out.line(format!(
-            "server  at {}, waiting for: kfi trigger {addr}",
-            link::place(addr, &link.name)
+            "server  at {}, waiting for: kfi trigger {}",
+            link::place(addr, &link.name),
+            text::for_client(addr)
         ))?;
     }
     loop {
-        let hello = match control.receive(None)? {
+        let hello = match control.receive(None, None)? {
             Some(Ok(FromClient::Hello(hello))) => hello,
             // Not a client, or one that left too late.
             _ => continue,
         };
-        let Ok(peer) = control.meet(hello.control) else {
-            continue;
+        let hello = Hello {
+            control: from_peer(link, hello.control),
+            addresses: { hello.addresses.into_iter() }
+                .map(|addr| from_peer(link, addr))
+                .collect(),
+            ..hello
         };
-        let server = Server {
-            control: &control,
-            peer,
-            timeout: args.timeout,
-            epoch: Instant::now(),
-        };
-        let served = server.serve(&hello, link, domain, addr, out);
-        control.part(peer)?;
+        let served = control.meet(hello.control).and_then(|peer| {
+            let server = Server {
+                control: &control,
+                peer,
+                timeout: args.timeout,
+                epoch: Instant::now(),
+            };
+            let served = server.serve(&hello, link, domain, addr, out);
+            let parted = control.part(peer);
+            served.and(parted)
+        });
         match served {
             Err(error) if args.keep && !error.is_broken_pipe() => error.report(out.is_json()),
             served => served?,
@@ -80,7 +98,7 @@ pub(super) fn run(args: &Trigger, link: &Link, domain: &Domain, out: &mut Out) -
 /// A server and its client.
 struct Server<'a> {
     control: &'a Control,
-    peer: FiAddr,
+    peer: Peer,
     timeout: Duration,
     /// When its clock began.
     epoch: Instant,
@@ -106,7 +124,7 @@ impl Server<'_> {
         self.answer(&FromServer::Welcome { addresses })?;
         let mut runs = 0;
         loop {
-            match self.control.receive(Some(self.timeout))? {
+            match self.control.receive(Some(self.peer), Some(self.timeout))? {
                 Some(Ok(FromClient::Clock)) => {
                     let ns = nanos(self.epoch);
                     self.answer(&FromServer::Clock { ns })?;
@@ -152,10 +170,7 @@ impl Server<'_> {
         domain: &Domain,
         addr: SocketAddr,
     ) -> Result<Group, String> {
-        if hello.version != VERSION {
-            return Err(format!("version {VERSION} here, {} there", hello.version));
-        }
-        let ring = ring(hello.endpoints, hello.words, 2)?;
+        let ring = accepted(hello)?;
         let text = |error: kfi::Error| error.to_string();
         let mut group = open(domain, link, ring, 1, Some(addr)).map_err(text)?;
         let ours = group.addresses().map_err(text)?;
@@ -168,8 +183,8 @@ impl Server<'_> {
     fn take_part(&self, group: &mut Group, prepare: Prepare) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| format!("run {}: {error}", prepare.run);
         set_inputs(group, prepare.run);
-        let observers =
-            { prepare.observed }.then(|| Observers::start(group, self.epoch, self.timeout));
+        let observer =
+            { prepare.observed }.then(|| Observer::start(group, self.epoch, self.timeout));
         group
             .prepare(prepare.by.into())
             .map_err(|error| failed(&error))?;
@@ -177,7 +192,7 @@ impl Server<'_> {
         said(self.answer(&FromServer::Ready))?;
         group.finish(self.timeout).map_err(|error| failed(&error))?;
         check(group, prepare.run).map_err(|error| failed(&error))?;
-        let fired = observers.map_or(Vec::new(), Observers::join);
+        let fired = observer.map_or(Vec::new(), Observer::join);
         for fired in fired.chunks(SEEN) {
             let fired = fired.to_vec();
             said(self.answer(&FromServer::Seen { fired }))?;
@@ -193,6 +208,23 @@ impl Server<'_> {
             "the client was informed",
         ))
     }
+}
+
+/// The ring that a client asks for, within the limits of the command's own arguments; or why not.
+fn accepted(hello: &Hello) -> Result<Ring, String> {
+    if hello.version != VERSION {
+        return Err(format!("version {VERSION} here, {} there", hello.version));
+    }
+    let bytes = (hello.words as u64).checked_mul(8);
+    if bytes.is_none_or(|bytes| bytes > MAX_VECTOR) {
+        return Err(format!("a vector has at most {}", text::bytes(MAX_VECTOR)));
+    }
+    let ring = ring(hello.endpoints, hello.words, 2)?;
+    let (needed, found) = (ring.ranks_of(0).count(), hello.addresses.len());
+    if needed != found {
+        return Err(format!("{found} addresses for {needed} endpoints"));
+    }
+    Ok(ring)
 }
 
 fn report(served: &Served, out: &mut Out) -> Result<()> {
@@ -229,6 +261,37 @@ pub(crate) mod tests {
             size: 8,
             runs: 12,
         })
+    }
+
+    #[test]
+    fn a_server_refuses_what_no_argument_can_say() {
+        let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+        let good = Hello {
+            version: VERSION,
+            control: addr,
+            endpoints: 256,
+            words: MAX_VECTOR as usize / 8,
+            addresses: vec![addr; 128],
+        };
+        assert_eq!(accepted(&good).unwrap().ranks(), 256);
+        type Change = fn(&mut Hello);
+        let bad: [(Change, &str); 6] = [
+            (|hello| hello.version = 9, "9 there"),
+            (|hello| hello.words += 1, "at most 16 MiB"),
+            (|hello| hello.words = usize::MAX, "at most 16 MiB"),
+            (|hello| hello.endpoints = 257, "2 to 256 ranks"),
+            (|hello| hello.addresses.clear(), "0 addresses for 128"),
+            (
+                |hello| hello.addresses.push(hello.control),
+                "129 addresses for 128",
+            ),
+        ];
+        for (change, why) in bad {
+            let mut hello = good.clone();
+            change(&mut hello);
+            let refusal = accepted(&hello).unwrap_err();
+            assert!(refusal.contains(why), "{refusal}");
+        }
     }
 
     #[test]

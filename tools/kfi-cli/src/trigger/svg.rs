@@ -157,7 +157,7 @@ impl<'a> Drawing<'a> {
             x += 150.0;
         }
         self.add(format_args!(
-            r#"<text x="{x}" y="{y}">times at which a program saw it</text>"#
+            r#"<text x="{x}" y="{y}">times at which the counters were read</text>"#
         ));
     }
 }
@@ -199,6 +199,7 @@ mod tests {
     use super::*;
     use crate::trigger::{observe::Fired, timeline::tests::example};
     use kfi::collective::Ring;
+    use std::time::Duration;
 
     /// Panics unless the elements of `svg` are nested well; gives their number.
     fn well_formed(svg: &str) -> usize {
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn pictures_of_nothing_and_of_much() {
         let ring = Ring::new(3, 3).unwrap();
-        well_formed(&draw(&Timeline::new(ring, Vec::new()), ""));
+        well_formed(&draw(&Timeline::new(ring, Vec::new(), Duration::ZERO), ""));
         let fired = { 0..256 }.flat_map(|rank| {
             { 0..4 }.map(move |chunk| Fired {
                 rank,
@@ -263,7 +264,7 @@ mod tests {
             })
         });
         let ring = Ring::new(256, 256).unwrap();
-        let svg = draw(&Timeline::new(ring, fired.collect()), "");
+        let svg = draw(&Timeline::new(ring, fired.collect(), Duration::ZERO), "");
         assert!(well_formed(&svg) > 1000);
         assert!(svg.len() < 200_000, "{}", svg.len());
     }

@@ -9,6 +9,8 @@
 //! r: partial sums received   +: own input added   o: has the output   *: several
 //! ```
 
+use std::time::Duration;
+
 use kfi::collective::Ring;
 use serde::Serialize;
 
@@ -26,6 +28,8 @@ pub(super) struct Timeline {
     pub(super) ring: Ring,
     /// In the order of their times, which are nanoseconds since the start.
     pub(super) fired: Vec<Fired>,
+    /// The end of the run.
+    run: Duration,
 }
 
 /// An observation, in JSON.
@@ -60,8 +64,9 @@ fn symbol(what: What) -> char {
 }
 
 impl Timeline {
-    pub(super) fn new(ring: Ring, fired: Vec<Fired>) -> Self {
-        Self { ring, fired }
+    /// The observations of a run that took this time.
+    pub(super) fn new(ring: Ring, fired: Vec<Fired>, run: Duration) -> Self {
+        Self { ring, fired, run }
     }
 
     /// Number of hosts.
@@ -76,9 +81,10 @@ impl Timeline {
         chunks.max().unwrap_or(0)
     }
 
-    /// The last time, in nanoseconds; at least 1.
+    /// The end of the axis: of the run, or the last time of the other host; at least 1 ns.
     pub(super) fn end(&self) -> u64 {
-        self.fired.last().map_or(1, |last| last.ns.max(1))
+        let run = u64::try_from(self.run.as_nanos()).unwrap_or(u64::MAX);
+        self.fired.last().map_or(1, |last| last.ns).max(run).max(1)
     }
 
     /// The name of a rank.
@@ -144,7 +150,7 @@ pub(super) mod tests {
 
     pub(in crate::trigger) fn example(hosts: usize) -> Timeline {
         let ring = Ring::new(3, 1).unwrap().hosts(hosts).unwrap();
-        Timeline::new(ring, fired())
+        Timeline::new(ring, fired(), Duration::from_micros(70))
     }
 
     #[test]
@@ -169,16 +175,32 @@ pub(super) mod tests {
         assert!(text.contains("*: several"), "{text}");
     }
 
+    /// The time that the command prints is not longer than the axis.
+    #[test]
+    fn the_axis_ends_with_the_run() {
+        let ring = Ring::new(3, 1).unwrap();
+        let run = Duration::from_micros(160);
+        let text = Timeline::new(ring, fired(), run).text();
+        assert!(
+            text.lines().next().unwrap().ends_with(" 160.0 us"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  1       |....r+.............................o\n"),
+            "{text}"
+        );
+    }
+
     #[test]
     fn hidden_chunks_are_said() {
         let ring = Ring::new(3, 3).unwrap();
-        let text = Timeline::new(ring, fired()).text();
+        let text = Timeline::new(ring, fired(), Duration::ZERO).text();
         assert!(
             text.ends_with("The first 1 of 3 chunks are shown.\n"),
             "{text}"
         );
         // Nothing was seen.
-        Timeline::new(ring, Vec::new()).text();
+        Timeline::new(ring, Vec::new(), Duration::ZERO).text();
     }
 
     #[test]
