@@ -8,6 +8,7 @@
  * from memory that the kernel module shares, without a system call.
  */
 #include <err.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,10 +18,31 @@
 
 #include <kfabric.h>
 
+/* The meaning of an errno; the C library does not know those above 255. */
+static const char *text(int error)
+{
+	switch (error) {
+	case KFI_EOTHER:	return "KFI_EOTHER: unspecified error";
+	case KFI_ETOOSMALL:	return "KFI_ETOOSMALL: the buffer is too small";
+	case KFI_EOPBADSTATE:	return "KFI_EOPBADSTATE: the state does not allow it";
+	case KFI_EAVAIL:	return "KFI_EAVAIL: an error entry must be read first";
+	case KFI_EBADFLAGS:	return "KFI_EBADFLAGS: flags that are not supported";
+	case KFI_ENOEQ:		return "KFI_ENOEQ: no event queue is bound";
+	case KFI_EDOMAIN:	return "KFI_EDOMAIN: objects of different domains";
+	case KFI_ENOCQ:		return "KFI_ENOCQ: no completion queue is bound";
+	case KFI_ECRC:		return "KFI_ECRC: checksum error";
+	case KFI_ETRUNC:	return "KFI_ETRUNC: the message was truncated";
+	case KFI_ENOKEY:	return "KFI_ENOKEY: the key is not available";
+	case KFI_ENOAV:		return "KFI_ENOAV: no address vector is bound";
+	case KFI_EOVERRUN:	return "KFI_EOVERRUN: the queue was overrun";
+	default:		return strerror(error);
+	}
+}
+
 static void call(int fd, unsigned long command, void *argument, const char *what)
 {
 	if (ioctl(fd, command, argument))
-		err(1, "%s", what);	/* an errno above 255 is one of KFI_E* */
+		errx(1, "%s: %s", what, text(errno));
 }
 
 int main(int argc, char **argv)
