@@ -223,6 +223,7 @@ fn main() -> std::process::ExitCode {
             hostile::tagged::TESTS,
             hostile::unproven::TESTS,
             cli::TESTS,
+            cli::between::TESTS,
             cli::flow::TESTS,
             cli::pingpong::TESTS,
             cli::rping::TESTS,

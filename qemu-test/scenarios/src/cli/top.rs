@@ -64,6 +64,10 @@ fn top_shows_who_waits_for_what() {
         text.contains("COUNTER") && text.contains("no endpoints"),
         "{text}"
     );
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
     waiting.kill().expect("kill");
     waiting.wait().expect("wait");
     top_until(|look| look["cntrs"].as_array()?.is_empty().then_some(()));

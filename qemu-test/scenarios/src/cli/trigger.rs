@@ -66,7 +66,19 @@ fn trigger_draws_what_started_when() {
             )
         })
         .collect();
-    // Each endpoint's own order; that of different threads may be another.
+    // The sum goes round: no endpoint has the output before the last one has added.
+    let time = |rank: u64, what: &str| {
+        let fired = fired(&ended).into_iter();
+        let mut found = fired.filter(|fired| fired["rank"] == rank && fired["what"] == what);
+        found.next().expect(what)["us"].as_f64().expect("a time")
+    };
+    assert!(time(1, "added") <= time(2, "received"), "{seen:?}");
+    assert!(time(2, "added") <= time(3, "output"), "{seen:?}");
+    assert!(time(3, "output") <= time(0, "output"), "{seen:?}");
+    // The end of the run is the end of the axis.
+    let observed = result(&ended)["observed_us"].as_f64().expect("a number");
+    let last = fired(&ended).last().expect("the last")["us"].as_f64();
+    assert!(last.expect("a number") <= observed, "{last:?} {observed}");
     let of = |rank: &str| -> Vec<&str> {
         let own = seen.iter().filter_map(|seen| seen.strip_prefix(rank));
         own.collect()
@@ -130,7 +142,7 @@ fn trigger_reports_what_is_wrong() {
 }
 
 /// Two hosts: this namespace, and another one with the address 10.8.0.2.
-fn two_hosts() {
+pub(super) fn two_hosts() {
     alone();
     ip("netns add far");
     ip("link add veth0 type veth peer name veth1 netns far");
@@ -143,12 +155,12 @@ fn two_hosts() {
 }
 
 /// Runs a command on the other host.
-fn far(line: &str) -> Ended {
+pub(super) fn far(line: &str) -> Ended {
     let output = far_command(line).output().expect("start kfi");
     ended(line, output)
 }
 
-fn far_command(line: &str) -> std::process::Command {
+pub(super) fn far_command(line: &str) -> std::process::Command {
     let here = command(line);
     let mut there = std::process::Command::new("ip");
     there

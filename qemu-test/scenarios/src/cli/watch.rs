@@ -97,7 +97,7 @@ fn watch_has_filters() {
     with_link();
     let (one, other) = (Counting::start(), Counting::start());
     let found = |options: &str| {
-        let sample = kfi(&format!("cntr watch --json --count 1 {options}"))
+        let sample = kfi(&format!("cntr --json watch --count 1 {options}"))
             .succeeds()
             .json();
         cntrs(&sample).to_vec()
