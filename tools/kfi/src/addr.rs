@@ -255,7 +255,7 @@ mod tests {
             ("fe80::1%", "interface"),
             ("10.0.0.1%lo", "IPv6"),
             ("[fe80::1%lo]:x", "port"),
-            ("[fe80::1%lo]7", "numbers"),
+            ("[fe80::1%lo]7", "port"),
         ] {
             let error = parse_address(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
