@@ -152,14 +152,20 @@ mod tests {
         let limit = ACCOUNTS.lock().limit;
         for (budget, part) in [
             (Budget::of(user(22), Some(8000))?, 4000),
-            (Budget::of(user(23), Some(u64::MAX))?, large_limit().max(limit) / 2),
+            (
+                Budget::of(user(23), Some(u64::MAX))?,
+                large_limit().max(limit) / 2,
+            ),
         ] {
             let peer = |host| budget.share_of(Ipv4Addr::new(192, 0, 2, host).into());
             let (first, again, second) = (peer(1)?, peer(1)?, peer(2)?);
             let step = part / 400;
             // One alone gets four fifths, with any number of sessions.
             let mut taken = KVec::new();
-            while let Ok(bytes) = first.take(&budget, step).or_else(|_| again.take(&budget, step)) {
+            while let Ok(bytes) = first
+                .take(&budget, step)
+                .or_else(|_| again.take(&budget, step))
+            {
                 taken.push(bytes, GFP_KERNEL)?;
             }
             ensure_eq!(taken.len(), 320);

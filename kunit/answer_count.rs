@@ -37,7 +37,10 @@ mod tests {
         ensure_eq!(owner.charged(Part::Peers), (900, 900));
         // The sessions of one peer have one share. Another peer gets the rest.
         let other = AnswerCount::new()?;
-        ensure_eq!(other.share(&owner, &peer(&owner, 1)?, 1).err(), Some(ENOMEM));
+        ensure_eq!(
+            other.share(&owner, &peer(&owner, 1)?, 1).err(),
+            Some(ENOMEM)
+        );
         ensure_eq!(other.count(), 0);
         let third = other.share(&owner, &two, 100)?;
         ensure_eq!(other.share(&owner, &two, 1).err(), Some(ENOMEM));

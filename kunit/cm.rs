@@ -296,7 +296,9 @@ mod tests {
             let before = ends.stat(Stat::CmNoRoom);
             let active = ends.request_from(local, qpn, 0)?;
             let full = || ends.stat(Stat::CmNoRoom) != before;
-            ensure!(eventually(|| full() || !ends.listener.pending.lock().is_empty()));
+            ensure!(eventually(
+                || full() || !ends.listener.pending.lock().is_empty()
+            ));
             conns.push(active, GFP_KERNEL)?;
             if full() {
                 return Ok(false);

@@ -63,10 +63,7 @@ fn links_are_made_shown_and_removed() {
     // Of an interface with a link-local address the table is too wide for one part.
     let text = kfi("link show -s").succeeds().out;
     let head = text.lines().rfind(|line| line.starts_with("LINK "));
-    assert!(
-        head.expect("a head").ends_with("RX-BYTES"),
-        "{text}"
-    );
+    assert!(head.expect("a head").ends_with("RX-BYTES"), "{text}");
     assert!(
         text.lines().all(|line| line.chars().count() <= 100),
         "{text}"

@@ -11,8 +11,8 @@ use crate::{
     threads::Sleeper,
 };
 use kfi::{
-    Access, Av, Buffer, Caps, Cntr, CntrBind, Cq, CqBind, Domain, Endpoint, Entry, EpType, Errno, FiAddr,
-    Mr, Op, OpFlags, Remote, RmaIov, Values, Wait,
+    Access, Av, Buffer, Caps, Cntr, CntrBind, Cq, CqBind, Domain, Endpoint, Entry, EpType, Errno,
+    FiAddr, Mr, Op, OpFlags, Remote, RmaIov, Values, Wait,
 };
 use std::time::Duration;
 

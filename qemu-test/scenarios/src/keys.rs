@@ -14,8 +14,8 @@ use crate::{
     networks::Wire,
 };
 use kfi::{
-    Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno,
-    FiAddr, Mr, PacketCounter, Remote, Wait,
+    Access, Buffer, Cntr, Cq, CqBind, CqFormat, Domain, Endpoint, EpType, ErrEntry, Errno, FiAddr,
+    Mr, PacketCounter, Remote, Wait,
 };
 use std::time::{Duration, Instant};
 

@@ -66,7 +66,10 @@ fn an_old_request_changes_nothing() {
     let incarnation = world.ends[0].as_ref().unwrap().incarnation;
     let old = hello(incarnation, 1);
     let session = world.ends[1].as_mut().unwrap().session(0);
-    assert_eq!(session.requested(now, &old, 1_000, Proof::None), Reply::Ignore);
+    assert_eq!(
+        session.requested(now, &old, 1_000, Proof::None),
+        Reply::Ignore
+    );
     assert_eq!(session.manage(now, 1_001), None);
     // A request of another incarnation is answered, but replaces the connection only when it is
     // confirmed.
@@ -168,9 +171,15 @@ fn a_request_does_not_replace_a_pending_one() {
         assert_eq!(session.manage(now, 1_002), None);
     }
     // The peer itself has given up the first request and sends another one.
-    assert_eq!(session.requested(now, &hello(7, 1), 1_003, Proof::None), Reply::Ignore);
+    assert_eq!(
+        session.requested(now, &hello(7, 1), 1_003, Proof::None),
+        Reply::Ignore
+    );
     assert_eq!(session.manage(now, 1_004), None);
-    assert_eq!(session.requested(now, &hello(7, 2), 1_005, Proof::None), Reply::Ignore);
+    assert_eq!(
+        session.requested(now, &hello(7, 2), 1_005, Proof::None),
+        Reply::Ignore
+    );
     let closes = session.manage(now, 1_006);
     assert!(matches!(closes, Some(Manage::Close(of, _)) if of == first));
     session.closed(now, first);

@@ -125,7 +125,10 @@ impl Connection {
     pub(super) fn refuse(&self) -> Refusal {
         let endpoint = self.endpoint();
         endpoint.domain.count_refusal();
-        endpoint.ident.budget.refused_peer(self.session.peer.addr().ip());
+        endpoint
+            .ident
+            .budget
+            .refused_peer(self.session.peer.addr().ip());
         self.refused.store(true, Relaxed);
         Refusal::Access
     }
