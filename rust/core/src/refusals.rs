@@ -66,8 +66,9 @@ fn entry(peers: &mut [Peer], ip: IpAddr) -> Option<&mut Peer> {
 
 /// Whether connections of the peer at `ip` have to wait at `now`, in nanoseconds.
 pub fn is_delayed(peers: &[Peer], ip: IpAddr, now: u64) -> bool {
-    let mut peers = peers.iter();
-    peers.any(|peer| peer.until > now && peer.ip == Some(ip))
+    peers
+        .iter()
+        .any(|peer| peer.until > now && peer.ip == Some(ip))
 }
 
 #[cfg(any(test, kfi_kunit))]

@@ -260,8 +260,8 @@ impl Budget {
         Ok(turn)
     }
 
-    /// Records that the peer at `from`, on another host, was refused access to memory of the user.
-    /// Does not sleep.
+    /// Records that the peer at `from` was refused access to memory of the user. A connected endpoint
+    /// of this host is such a peer, too. Does not sleep.
     pub(crate) fn refused_peer(&self, from: IpAddr) {
         let mut peers = self.account.0.topmost().refused_peers.lock();
         refusals::refused(&mut peers, from, now_ns());

@@ -273,8 +273,8 @@ impl ListenerEntry {
     /// See [`Listener::is_delayed`]. Does not sleep.
     pub(super) fn is_delayed(&self, from: IpAddr) -> bool {
         let queue = self.queue.lock();
-        let mut listener = queue.listener.iter();
-        listener.any(|listener| listener.is_delayed(from))
+        let listener = queue.listener.as_ref();
+        listener.is_some_and(|listener| listener.is_delayed(from))
     }
 
     /// See [`Listener::screen`]. Does not sleep.
