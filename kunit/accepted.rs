@@ -36,7 +36,7 @@ const C: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0xa00, 2));
 const D: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0xa00, 2));
 
 const fn addrs(from: IpAddr, to: IpAddr) -> AddrPair {
-    AddrPair { from, to }
+    AddrPair { from, to, vrf: 0 }
 }
 
 /// Checks a packet for a QP whose link has the address `B` only.

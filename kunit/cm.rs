@@ -86,7 +86,7 @@ mod tests {
             ensure!(params.qpn == Qpn::new(0x123) && params.starting_psn == Psn::new(0x123));
             ensure!((params.responder_resources, params.initiator_depth) == (5, 4));
             ensure!((params.retry_count, params.rnr_retry_count) == (3, 6));
-            ensure!(Some(params.mtu) == request.path().mtu());
+            ensure!(request.path().mtu() == Ok(params.mtu));
 
             let passive = ends.accept(request, 0x456, 2)?;
             ensure!(passive.context() == 0x456 && active.context() == 0x123);
@@ -498,7 +498,7 @@ mod tests {
         ensure!(error_of(TWO, &[0; 93], None) == Some(EINVAL));
         let most = PathMtu::Mtu4096;
         let carries = Path::new(&ends.link.0, ONE, TWO)?.mtu();
-        if carries.is_some_and(|mtu| mtu < most) {
+        if carries.is_ok_and(|mtu| mtu < most) {
             ensure!(error_of(TWO, &[], Some(most)) == Some(EINVAL));
         }
         ensure!(ends.active.is(&[]));

@@ -83,7 +83,7 @@ impl Arrived {
     fn count(&self, table: &FlowTable) -> Result {
         let skb = rx_skb(&self.bytes, 20, 4096, 1000)?;
         let packet = packet::parse(&skb).map_err(|_| EINVAL)?;
-        let addrs = AddrPair::of(skb.ip()).ok_or(EINVAL)?;
+        let addrs = AddrPair::of(&skb).ok_or(EINVAL)?;
         table.count(&packet, &addrs, &skb);
         Ok(())
     }

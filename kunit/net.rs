@@ -10,7 +10,6 @@ use super::{
     add,
     del,
     find,
-    is_local,
     kunit_links::NoLinks,
     next,
     table::NetdevHandler,
@@ -20,7 +19,8 @@ use super::{
     LinkState,
     NetNs,
     NetNsId,
-    Path, //
+    Path,
+    Reach, //
 };
 use core::net::{
     IpAddr,
@@ -91,6 +91,7 @@ fn netdev(link: &Link, up: bool, mtu: u32, name: &[u8]) -> Netdev {
     Netdev {
         id: link.netdev(),
         mtu,
+        vrf: 0,
         up,
         name: raw_name(name),
     }
@@ -307,7 +308,7 @@ mod tests {
         let socket = link.socket().clone();
         let is_found = |ip: IpAddr| {
             socket
-                .link_at(ip)
+                .link_at(ip, 0)
                 .is_some_and(|found| Arc::ptr_eq(&found, &link))
         };
         ensure!(is_found(Ipv4Addr::LOCALHOST.into()));
@@ -324,11 +325,11 @@ mod tests {
         }
         let with = |addr: &SockAddr| socket.link_with(addr).is_some();
         ensure!(with(&v4([127, 0, 0, 9], 7471)) && !with(&v4([10, 9, 8, 7], 7471)));
-        ensure!(is_local(link.netns(), &v4([127, 0, 0, 1], 0)));
+        // No link of another VRF.
+        ensure!(socket.link_at(Ipv4Addr::LOCALHOST.into(), 1).is_none());
         ensure!(del_named(b"t0").is_ok());
         ensure!(!is_found(Ipv4Addr::LOCALHOST.into()));
         ensure!(!with(&v4([127, 0, 0, 1], 0)));
-        ensure!(!is_local(link.netns(), &v4([127, 0, 0, 1], 0)));
         Ok(())
     }
 
@@ -351,7 +352,8 @@ mod tests {
             let path = Path::new(&link, from, to)?;
             ensure_eq!(path.look_up(), Ok(()));
             ensure_eq!(path.look_up(), Ok(()));
-            ensure!(path.mtu().is_some());
+            ensure!(path.mtu().is_ok());
+            ensure_eq!(path.check(), Ok(Reach::ThisHost));
         }
         let path = Path::new(
             &link,
@@ -360,6 +362,7 @@ mod tests {
         )?;
         ensure!(del_named(b"t0").is_ok());
         ensure_eq!(path.look_up(), Err(ENETDOWN));
+        ensure_eq!(path.check(), Err(ENODEV));
         Ok(())
     }
 }

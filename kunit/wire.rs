@@ -232,7 +232,7 @@ mod tests {
     fn datagrams_above_the_path_mtu_are_refused() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         // The path MTU is the largest one, not that of the interface.
-        ensure!(pair.path.mtu().is_some_and(|mtu| mtu.bytes() == 4096));
+        ensure!(pair.path.mtu().is_ok_and(|mtu| mtu.bytes() == 4096));
         ensure!(pair.send(&buffer(4097)?) == Err(EMSGSIZE));
         ensure!(pair.send(&buffer(4096)?).is_ok());
         ensure!(eventually(|| pair.b.got.count() == 1));
@@ -248,10 +248,11 @@ mod tests {
         for to in [any, all, some, SIX, IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             ensure!(Path::new(&link.0, ONE, to).is_err_and(|e| e == EINVAL));
         }
-        // The source is not an address of this host, so routing refuses it. The other address has
-        // no host.
-        let from = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7));
-        ensure!(Path::new(&link.0, from, TWO)?.mtu().is_none());
+        // The source is not an address of the link.
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(10, 9, 8, 7));
+        ensure!(Path::new(&link.0, elsewhere, TWO)?.mtu() == Err(EADDRNOTAVAIL));
+        // No route to the destination leaves by the interface.
+        ensure!(Path::new(&link.0, ONE, elsewhere)?.mtu() == Err(ENETUNREACH));
         Ok(())
     }
 

@@ -348,7 +348,7 @@ pub(super) fn exchange(from: IpAddr, to: IpAddr) -> Result<bool> {
             && seen.imm == destination.imm
             && seen.solicited == destination.solicited
             && seen.source_qp == pair.a.qp.number()
-            && seen.addrs == Some(AddrPair { from, to })
+            && seen.addrs == Some(AddrPair { from, to, vrf: 0 })
             && mem::memref::equal(&pair.b.got.memory.slice(8, len), &payload);
         if !good {
             pr_err!("{} bytes: other than sent\n", len);

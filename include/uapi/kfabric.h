@@ -462,20 +462,22 @@ struct kfabric_nop {
  * @size: sizeof(struct kfabric_link_add)
  * @flags: 0
  * @name: name of the link, unique in the network namespace; NUL-terminated,
- *	printable, no '/' and no blank
+ *	printable, no '/' and no blank, not "." and not ".."
  * @netdev: name of the network interface in the caller's network namespace
  *
  * Needs CAP_NET_ADMIN in the user namespace of the caller's network namespace.
  * The first link of a network namespace, on whatever interface, opens UDP port
- * 4791 there, for IPv4 and IPv6 and at all addresses; the last one closes it. A
- * link whose interface was removed (KFABRIC_LINK_GONE) keeps its name, and
- * counts as a link, until the last domain open on it is closed.
+ * 4791 there, for IPv4 and IPv6 and at all addresses; the last one closes it. The
+ * first link in a VRF opens it in that VRF, too.  A link whose interface was
+ * removed (KFABRIC_LINK_GONE) counts as a link until the last domain open on it
+ * is closed; its name is free.
  *
  * Errors: -EPERM; -EINVAL a name is empty, not terminated or has bad
- * characters; -EEXIST the name is taken, or the interface has a link; -ENODEV
+ * characters, or is "." or ".."; -EEXIST a link has the name, or the interface
+ * has a link (those that have gone do not count); -ENODEV
  * no such interface; -ENOSPC too many links in this network namespace (module
  * parameter max_links, per namespace); -EADDRINUSE another socket uses UDP port
- * 4791 in this network namespace (that of in-tree rxe, for example).
+ * 4791 in this network namespace or this VRF (that of in-tree rxe, for example).
  */
 struct kfabric_link_add {
 	__u32	size;
@@ -490,8 +492,8 @@ struct kfabric_link_add {
  * @flags: 0
  * @name: name of the link
  *
- * Errors: -EPERM; -EINVAL as above; -ENODEV no such link; -EBUSY a domain is
- * open on it.
+ * Errors: -EPERM; -EINVAL as above; -ENODEV no such link, or it has gone; -EBUSY
+ * a domain is open on it.
  */
 struct kfabric_link_del {
 	__u32	size;
@@ -501,7 +503,7 @@ struct kfabric_link_del {
 
 /* State of a link. */
 enum {
-	KFABRIC_LINK_DOWN	= 0,	/* interface down */
+	KFABRIC_LINK_DOWN	= 0,	/* interface down, or UDP port 4791 in use in its VRF */
 	KFABRIC_LINK_UP		= 1,
 	KFABRIC_LINK_GONE	= 2,	/* interface removed; domains still open */
 };
@@ -1843,8 +1845,9 @@ struct kfabric_ep_qp {
  *
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @addr has a port, no QP number or another family than the endpoint's
- * address, or belongs to no host; @psn has more than 24 bits; -ENETUNREACH
- * there is no route to it; -EISCONN it is connected, or was.
+ * address, or belongs to no host; @psn has more than 24 bits; -EISCONN it is
+ * connected, or was; -EADDRNOTAVAIL, -ENETUNREACH, -EHOSTUNREACH, -EMSGSIZE as
+ * KFABRIC_IOC_EP_CONNECT.
  */
 struct kfabric_ep_connect_qp {
 	__u32	size;
@@ -1948,9 +1951,13 @@ struct kfabric_pep_reject {
  * -EACCES the endpoint's own port needs a capability; -EINVAL @param_len, @addr
  * is a QP or of another family than the endpoint's address, or belongs to no
  * host, or a path MTU was chosen that the path does not carry; -KFI_ENOEQ no
- * EQ; -ENETUNREACH there is no route to it; -EALREADY it is being connected;
- * -EISCONN it is connected, or was; -EBUSY too many connections in the network
- * namespace; -ENODEV its interface was removed.
+ * EQ; -EADDRNOTAVAIL the link does not have the endpoint's address any more;
+ * -ENETUNREACH no route to @addr leaves by the link's interface; -EHOSTUNREACH
+ * the route is unreachable, prohibited or a blackhole, or @addr is an address of
+ * this host that no link has; -EMSGSIZE the route or the interface carries no
+ * path MTU; -EALREADY it is being connected; -EISCONN it is connected, or was;
+ * -EBUSY too many connections in the network namespace; -ENODEV its interface
+ * was removed.
  */
 struct kfabric_ep_connect {
 	__u32	size;
@@ -1978,7 +1985,7 @@ struct kfabric_ep_connect {
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @param_len, another link or address, or a path MTU was chosen that is
  * not the peer's; -KFI_ENOEQ no EQ; -ENOENT no such request waits; -EALREADY,
- * -EISCONN as above; -ECONNABORTED the peer has given up meanwhile: the request
+ * -EISCONN, -EADDRNOTAVAIL as above; -ECONNABORTED the peer has given up meanwhile: the request
  * no longer exists, and the endpoint cannot be used again.
  */
 struct kfabric_ep_accept {
@@ -2229,10 +2236,14 @@ struct kfabric_op {
  * earlier message waits there for its receive, or started operations of the
  * endpoint wait for room: try again after reading completions; -EMSGSIZE longer
  * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
- * the path MTU of a datagram; an atomic on too many elements; -EKEYREJECTED a
+ * the path MTU of a datagram; the route or the interface carries no path MTU; an
+ * atomic on too many elements; -EKEYREJECTED a
  * key of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
+ * -EADDRNOTAVAIL a transmit while the link does not have the endpoint's address;
  * -EHOSTUNREACH no endpoint at that address of this host, no route to another
- * host (KFI_EP_RDM); -ENETUNREACH no route to it; -ENETDOWN the link's
+ * host (KFI_EP_RDM); a route that is unreachable, prohibited or a blackhole, an
+ * address of this host that no link has (the others); -ENETUNREACH no route to it
+ * leaves by the link's interface (the others); -ENETDOWN the link's
  * interface is down; -ENODEV it was removed; -EFAULT, -ENOMEM the buffer, as
  * with KFABRIC_IOC_MR_REG; -ENOMEM no memory, or none left of the user's limit,
  * for the error entry of an operation whose success makes no entry; -EACCES @mr

@@ -72,17 +72,17 @@ fn invalid_names_are_refused() {
     let before = links(&file).len();
     let long = "sixteen-letters!";
     for name in [
-        "", long, "a/b", "/", "a b", " a", "a\tb", "a\nb", "\u{7f}", "\u{1}", "é",
+        "", long, "a/b", "/", "a b", " a", "a\tb", "a\nb", "\u{7f}", "\u{1}", "é", ".", "..",
     ] {
         refused(add(&file, name, "abil0"), Errno::EINVAL);
         refused(del(&file, name), Errno::EINVAL);
     }
     // Names that no interface can have.
-    for netdev in ["", long, "a/b", "a b", "a:b"] {
+    for netdev in ["", long, "a/b", "a b", "a:b", ".", ".."] {
         refused(add(&file, "abil", netdev), Errno::EINVAL);
     }
     assert_eq!(links(&file).len(), before);
-    for name in ["fifteen-letters", "a", "~!@#$%^&*()"] {
+    for name in ["fifteen-letters", "a", "~!@#$%^&*()", "...", ".a", "a."] {
         add(&file, name, "abil0").expect("add");
         assert_eq!(string(&link(&file, name).expect("listed").netdev), "abil0");
         del(&file, name).expect("del");
@@ -316,6 +316,13 @@ impl Rig {
         link(&self.file, "abil").expect("listed").state
     }
 
+    /// The states of all links of the name.
+    fn states(&self) -> Vec<u32> {
+        let named = links(&self.file).into_iter();
+        let named = named.filter(|link| string(&link.name) == "abil");
+        named.map(|link| link.state).collect()
+    }
+
     #[track_caller]
     fn transmits_are_refused(&self, errno: Errno) {
         for opcode in [
@@ -381,20 +388,26 @@ fn a_removed_interface_ends_its_endpoints() {
     refused(file.enable(early), Errno::ENODEV);
     let at = arg!(kfabric_ep_open: domain: rig.domain, src_addr: ipv4([10, 72, 0, 1], 0));
     refused(file.call(at), Errno::EADDRNOTAVAIL);
-    refused(del(file, "abil"), Errno::EBUSY);
-    // The interface's name is free; the link's is free when its last domain is closed.
+    refused(del(file, "abil"), Errno::ENODEV);
+    // The names of the interface and of the link are free, although a domain is open on the old
+    // link.
     let again = Netdev::dummy("abil0", "10.72.0.1/24");
+    add(file, "abil", "abil0").expect("the name is free");
     refused(add(file, "abil", "abil0"), Errno::EEXIST);
-    add(file, "abil2", "abil0").expect("add");
-    assert_eq!(rig.state(), abi::KFABRIC_LINK_GONE);
+    assert_eq!(rig.states(), [abi::KFABRIC_LINK_GONE, abi::KFABRIC_LINK_UP]);
+    // The name means the new link; the old endpoints stay where they are.
+    let domain = file.domain_on(rig.fabric, "abil");
+    refused(del(file, "abil"), Errno::EBUSY);
+    rig.transmits_are_refused(Errno::ENODEV);
+    file.close_all(&[domain]);
+    del(file, "abil").expect("del");
+    refused(del(file, "abil"), Errno::ENODEV);
+    add(file, "abil", "abil0").expect("add");
     // The remaining objects can be closed as usual.
     file.close_all(&[early]);
     file.part(&rig.party);
     file.close_all(&[rig.domain]);
-    assert!(link(file, "abil").is_none());
-    del(file, "abil2").expect("del");
-    add(file, "abil", "abil0").expect("the name is free");
-    assert_eq!(rig.state(), abi::KFABRIC_LINK_UP);
+    assert_eq!(rig.states(), [abi::KFABRIC_LINK_UP]);
     // A link without domains is removed with its interface at once.
     again.delete();
     assert!(link(file, "abil").is_none());

@@ -97,6 +97,7 @@ mod rings;
 mod rma;
 mod rng;
 mod routed;
+mod routes;
 mod run_inline;
 mod scalable;
 mod selective;
@@ -215,6 +216,7 @@ fn main() -> std::process::ExitCode {
             networks::TESTS,
             networks::many::TESTS,
             routed::TESTS,
+            routes::TESTS,
             hostile::TESTS,
             hostile::atomics::TESTS,
             hostile::capabilities::TESTS,

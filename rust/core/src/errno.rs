@@ -53,6 +53,7 @@ macro_rules! system_errnos {
             ENOPROTOOPT = 92;
             EPROTONOSUPPORT = 93;
             EOPNOTSUPP = 95;
+            EADDRNOTAVAIL = 99;
             ECONNRESET = 104;
             ENOTCONN = 107;
             ETIMEDOUT = 110;

@@ -4,8 +4,8 @@
 //!
 //! A link has a name, and an id that increases and is never reused. An open domain uses the link
 //! ([`LinkUse`]). The link counts its endpoints, operations and bytes for statistics. It has a copy
-//! of the interface's state, MTU and name, which [`table`](super::table) updates on events of the
-//! interface. Addresses are read from the interface when a caller asks for them.
+//! of the interface's state, MTU, VRF and name, which [`table`](super::table) updates on events of
+//! the interface. Addresses are read from the interface when a caller asks for them.
 //!
 //! `state` and `domains` change under the table's lock only, so that "gone" and "in use" are
 //! decided together; both may be read at any time.
@@ -13,8 +13,9 @@
 //! # Names
 //!
 //! Names of links and of interfaces have at most 15 bytes. A link's name is also the name of
-//! domains and part of command lines and file names, so it is printable ASCII. The kernel decides
-//! which names an interface may have; [`IfName`] refuses only names that no interface can have.
+//! domains and part of command lines and file names, so it is printable ASCII and neither "." nor
+//! "..". The kernel decides which names an interface may have; [`IfName`] refuses only names that no
+//! interface can have.
 
 use core::net::IpAddr;
 
@@ -80,7 +81,7 @@ const RX: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum LinkState {
-    /// The interface is administratively down.
+    /// The interface is administratively down, or in a VRF from which nothing can be received.
     Down = KFABRIC_LINK_DOWN,
     /// The interface is administratively up.
     Up = KFABRIC_LINK_UP,
@@ -138,6 +139,8 @@ pub(crate) struct Link {
     state: Atomic<u32>,
     /// Written under the table's lock.
     mtu: Atomic<u32>,
+    /// The index of its interface's VRF; 0: none. Written under the table's lock.
+    vrf: Atomic<u32>,
     /// Interfaces can be renamed. A leaf; process context only.
     #[pin]
     ifname: SpinLock<IfName>,
@@ -178,6 +181,7 @@ impl Link {
                 netdev: interface.id,
                 state: Atomic::new(LinkState::of(interface) as u32),
                 mtu: Atomic::new(interface.mtu),
+                vrf: Atomic::new(interface.vrf),
                 ifname <- new_spinlock!(IfName::from_kernel(&interface.name), "Link::ifname"),
                 domains: Atomic::new(0),
                 endpoints: Atomic::new(0),
@@ -196,7 +200,7 @@ impl Link {
         self.id
     }
 
-    /// Its name, unique in its namespace among the links that are listed. Any context.
+    /// Its name, unique in its namespace among the links that have not gone. Any context.
     pub(crate) fn name(&self) -> &LinkName {
         &self.name
     }
@@ -250,6 +254,19 @@ impl Link {
     /// The MTU of its interface in bytes. Any context.
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu.load(Relaxed)
+    }
+
+    /// The index of the VRF (the L3 master device) of its interface, which may be the interface
+    /// itself; 0 if it is in none. Any context.
+    #[inline]
+    pub(crate) fn vrf(&self) -> u32 {
+        self.vrf.load(Relaxed)
+    }
+
+    /// Whether `peer` can be reached from the link by its scope: a link-local address belongs to one
+    /// interface. An address without a scope belongs to any. Any context.
+    pub(crate) fn is_in_scope(&self, peer: &SockAddr) -> bool {
+        peer.scope() == 0 || peer.scope() == self.netdev.ifindex
     }
 
     /// The interface's first IPv4 address, with port 0; `None` if it has none or has gone. Process
@@ -370,10 +387,15 @@ impl Link {
         self.domains.store(domains, Relaxed);
     }
 
-    /// Copies the state of the interface.
-    pub(super) fn update(&self, netdev: &Netdev) {
-        self.set_state(LinkState::of(netdev));
+    /// Copies the state of the interface. `receives`: the sockets of its VRF are open, if it has
+    /// one.
+    pub(super) fn update(&self, netdev: &Netdev, receives: bool) {
+        self.set_state(match receives {
+            true => LinkState::of(netdev),
+            false => LinkState::Down,
+        });
         self.mtu.store(netdev.mtu, Relaxed);
+        self.vrf.store(netdev.vrf, Relaxed);
         *self.ifname.lock() = IfName::from_kernel(&netdev.name);
     }
 
@@ -463,20 +485,29 @@ impl Name {
         Ok(Self(name))
     }
 
+    /// Whether it is the name that every directory has for itself, or for the one above.
+    fn is_dots(&self) -> bool {
+        matches!(self.as_bytes(), b"." | b"..")
+    }
+
     fn as_bytes(&self) -> &[u8] {
         self.0.split(|&b| b == 0).next().unwrap_or_default()
     }
 }
 
-/// The name of a link: printable ASCII without blanks and '/'.
+/// The name of a link: printable ASCII without blanks and '/', neither "." nor "..".
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkName(Name);
 
 impl LinkName {
-    /// A name in the format of the ABI. Fails with `EINVAL` if it is empty, not terminated, or has
-    /// a byte that is not allowed.
+    /// A name in the format of the ABI. Fails with `EINVAL` if it is empty, not terminated, has a
+    /// byte that is not allowed, or is "." or "..".
     pub(crate) fn new(raw: &[u8; NAME_MAX]) -> Result<Self> {
-        Name::new(raw, |byte| byte.is_ascii_graphic() && byte != b'/').map(Self)
+        let name = Name::new(raw, |byte| byte.is_ascii_graphic() && byte != b'/')?;
+        if name.is_dots() {
+            return Err(EINVAL);
+        }
+        Ok(Self(name))
     }
 
     /// The bytes, without NUL.
@@ -496,11 +527,15 @@ pub(crate) struct IfName(Name);
 
 impl IfName {
     /// A name in the format of the ABI. Fails with `EINVAL` if it is empty, not terminated, or has
-    /// a byte that no interface can have in its name. The kernel's `dev_valid_name()` has the same
-    /// rule.
+    /// a byte that no interface can have in its name, or is "." or "..". The kernel's
+    /// `dev_valid_name()` has the same rule.
     pub(crate) fn new(raw: &[u8; NAME_MAX]) -> Result<Self> {
         let allowed = |byte: u8| !byte.is_ascii_whitespace() && !b"\x0b/:".contains(&byte);
-        Name::new(raw, allowed).map(Self)
+        let name = Name::new(raw, allowed)?;
+        if name.is_dots() {
+            return Err(EINVAL);
+        }
+        Ok(Self(name))
     }
 
     /// A name from the kernel; "?" if it is not valid.

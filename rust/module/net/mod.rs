@@ -45,6 +45,7 @@
 //! | [`socket`] | the UDP sockets of a namespace, and the numbers of its QPs |
 //! | [`packet`] | packets in socket buffers: verifying and building |
 //! | [`path`] | the path from a link's address to a peer |
+//! | [`generation`] | whether addresses have changed since a check |
 //! | [`qp`] | queue pairs |
 //! | [`flow`] | flows: rules at a UD QP that count received packets |
 //! | [`cm`] | connection management: connects QPs with their peers |
@@ -53,6 +54,7 @@
 #[allow(dead_code, unused_imports, reason = "suites use all of it")]
 pub(crate) mod cm;
 pub(crate) mod flow;
+mod generation;
 mod link;
 mod packet;
 mod path;
@@ -90,6 +92,7 @@ mod kunit_wire;
 mod kunit_wire_pair;
 
 pub(crate) use self::{
+    generation::Checked,
     link::{
         EndpointCount,
         IfName,
@@ -98,7 +101,10 @@ pub(crate) use self::{
         LinkState,
         LinkUse, //
     },
-    path::Path,
+    path::{
+        Path,
+        Reach, //
+    },
     stats::{
         QpStats,
         Stat,
@@ -110,7 +116,6 @@ pub(crate) use self::{
         del,
         find,
         has_address,
-        is_local,
         next,
         next_anywhere,
         socket,

@@ -6,9 +6,20 @@
 //! address vector; an RC QP has one to its peer. A path caches its route and looks it up again when
 //! the cached one is not valid any more. It may outlive its link; then sending fails, which counts
 //! as a lost packet.
+//!
+//! Addresses, links and routes change while a path is in use. [`Path::check`] tells whether packets
+//! can be sent now, and if not, why. A caller that posts an operation asks that each time. As long
+//! as nothing has changed, this looks nothing up and takes no lock.
 
 use super::{
-    link::Link,
+    generation::{
+        generation,
+        Checked, //
+    },
+    link::{
+        Link,
+        LinkState, //
+    },
     packet,
     socket::{
         AddrPair,
@@ -20,23 +31,45 @@ use crate::shim::{
         Room,
         TxSkb, //
     },
-    udp::Route, //
+    udp::{
+        Found,
+        Route, //
+    }, //
 };
 use core::net::IpAddr;
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 use kfi_roce::{
     mtu::PathMtu,
     packet::Packet, //
 };
 
+/// The place to which a path leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// Packets leave by the interface of the link.
+    Network,
+    /// The peer's address is that of a link of this host.
+    ThisHost,
+}
+
 /// A path, see the module documentation.
 #[pin_data]
 pub(crate) struct Path {
     addrs: AddrPair,
     link: Arc<Link>,
+    /// That the addresses of both ends can be used, and `reach`.
+    checked: Checked,
+    /// Whether it leads to this host, as of the last check.
+    is_local: Atomic<bool>,
     #[pin]
     route: Route<Inbound>,
 }
@@ -45,7 +78,8 @@ impl Path {
     /// The path from `from`, an address of `link`, to `to`.
     ///
     /// Fails with `EINVAL` if the addresses are of two families, or if `to` cannot be a peer's
-    /// address (unspecified, multicast or broadcast); `ENOMEM`. Sleeps.
+    /// address (unspecified, multicast or broadcast); `ENOMEM`. Whether there is a route is not
+    /// checked. Sleeps.
     pub(crate) fn new(link: &Arc<Link>, from: IpAddr, to: IpAddr) -> Result<Arc<Self>> {
         let broadcast = match to {
             IpAddr::V4(ip) => ip.is_broadcast(),
@@ -54,21 +88,24 @@ impl Path {
         if broadcast || to.is_unspecified() || to.is_multicast() || from.is_ipv4() != to.is_ipv4() {
             return Err(EINVAL);
         }
-        let addrs = AddrPair { from, to };
+        let vrf = link.vrf();
+        let addrs = AddrPair { from, to, vrf };
         let ifindex = link.netdev().ifindex;
         let path = Arc::pin_init(
             pin_init!(Self {
                 addrs,
                 link: link.clone(),
+                checked: Checked::new(),
+                is_local: Atomic::new(false),
                 route <- Route::new(link.socket().clone(), ifindex, from, to),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         // Only routing knows the broadcast address of a subnet.
-        if path.route.is_of_many() {
-            return Err(EINVAL);
+        match path.route.find() {
+            Err(error) if error == EADDRNOTAVAIL => Err(EINVAL),
+            _ => Ok(path),
         }
-        Ok(path)
     }
 
     /// The addresses of both ends. Any context.
@@ -81,10 +118,63 @@ impl Path {
         &self.link
     }
 
-    /// The largest path MTU that the route and the interface carry now; `None` if there is no
-    /// route, or if they carry none. Process context.
-    pub(crate) fn mtu(&self) -> Option<PathMtu> {
-        PathMtu::of_interface(self.route.mtu()?.min(self.link.mtu()))
+    /// Where packets go that are sent along it now.
+    ///
+    /// # Errors
+    ///
+    /// - `EADDRNOTAVAIL`: its own address is not the link's any more.
+    /// - `ENETUNREACH`: no route to the peer leaves by the interface of the link.
+    /// - `EHOSTUNREACH`: the route is unreachable, prohibited or a blackhole; or the peer's address
+    ///   is one of this host, and no link has it.
+    /// - `ENODEV`: the link was removed.
+    ///
+    /// Process context; does not sleep.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<Reach> {
+        let now = generation();
+        if self.checked.is_of(now) && self.route.is_valid() {
+            return Ok(self.reach());
+        }
+        self.look_again(now).map(|_| self.reach())
+    }
+
+    fn reach(&self) -> Reach {
+        match self.is_local.load(Relaxed) {
+            true => Reach::ThisHost,
+            false => Reach::Network,
+        }
+    }
+
+    /// [`check`](Self::check) by look-ups, which begins in the generation `now`. Returns the route.
+    #[cold]
+    #[inline(never)]
+    fn look_again(&self, now: u64) -> Result<Found> {
+        if self.link.state() == LinkState::Gone {
+            return Err(ENODEV);
+        }
+        if !self.link.has_ip(self.addrs.from) {
+            return Err(EADDRNOTAVAIL);
+        }
+        let found = self.route.find().map_err(cause_of)?;
+        if found.is_local {
+            let vrf = self.link.vrf();
+            let here = self.link.socket().link_at(self.addrs.to, vrf);
+            here.ok_or(EHOSTUNREACH)?;
+        }
+        self.is_local.store(found.is_local, Relaxed);
+        self.checked.set(now);
+        Ok(found)
+    }
+
+    /// The largest path MTU that the route and the interface carry now. Fails as
+    /// [`check`](Self::check); `EMSGSIZE` if they carry none. Process context; does not sleep.
+    pub(crate) fn mtu(&self) -> Result<PathMtu> {
+        let now = generation();
+        let found = match self.checked.is_of(now) {
+            true => self.route.find().map_err(cause_of)?,
+            false => self.look_again(now)?,
+        };
+        PathMtu::of_interface(found.mtu.min(self.link.mtu())).ok_or(EMSGSIZE)
     }
 
     /// Looks the route up again, even if the cached one is valid. For tests. Does not sleep.
@@ -108,5 +198,15 @@ impl Path {
     /// [`Route::send`]. Process context, no spin lock held that is taken in softirq.
     pub(super) fn send(&self, skb: TxSkb) -> Result {
         self.route.send(skb)
+    }
+}
+
+/// The error of a post for an error of routing. Some of these have another meaning for a post:
+/// `EACCES` (prohibited) and `EINVAL` (a blackhole).
+fn cause_of(routing: Error) -> Error {
+    match routing {
+        EHOSTUNREACH | EACCES | EINVAL | EADDRNOTAVAIL => EHOSTUNREACH,
+        ENOMEM | ENOBUFS => ENOMEM,
+        _ => ENETUNREACH,
     }
 }

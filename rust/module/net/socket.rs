@@ -4,7 +4,9 @@
 //!
 //! There are two UDP sockets, for IPv4 and IPv6, at port 4791 and all addresses. They are opened
 //! with the first link of a namespace, on whatever interface it is, and closed with the last;
-//! without a link the port is free for others. Another user of the port (in-tree rxe, for example)
+//! without a link the port is free for others. For each VRF with a link there are two more
+//! ([`Socket::set_vrf`]). A packet is for the links of the VRF that it came from, or for those in
+//! none: two VRFs may have the same addresses. Another user of the port (in-tree rxe, for example)
 //! has it in the whole namespace: then no link can be added there.
 //!
 //! The socket finds the namespace's QPs by number ([`Inbound`]), because a packet contains the
@@ -283,7 +285,7 @@ impl Inbound {
         if packet.payload_len() > PathMtu::Mtu4096.bytes() as usize {
             return Err((skb, Stat::DropTooLong));
         }
-        let Some(addrs) = AddrPair::of(skb.ip()) else {
+        let Some(addrs) = AddrPair::of(&skb) else {
             return Err((skb, Stat::DropIpOptions));
         };
         let number = packet.bth.dest_qp;
@@ -300,10 +302,12 @@ impl Inbound {
 }
 
 impl Socket {
-    /// The link that has the address `ip`. A link-local `ip` matches on every interface that has
-    /// it. Process context or softirq; takes no lock.
-    pub(super) fn link_at(&self, ip: IpAddr) -> Option<Arc<Link>> {
-        self.find_link(ip, self.find(ip), |link| link.has_ip(ip))
+    /// The link in `vrf` (0: in none) that has the address `ip`. A link-local `ip` matches on every
+    /// interface that has it. Process context or softirq; takes no lock.
+    pub(super) fn link_at(&self, ip: IpAddr, vrf: u32) -> Option<Arc<Link>> {
+        self.find_link(ip, self.find(ip), |link| {
+            link.vrf() == vrf && link.has_ip(ip)
+        })
     }
 
     /// The link that has `addr`, whatever its port. Process context or softirq; takes no lock.
@@ -336,6 +340,24 @@ impl Socket {
             .filter(|link| has(link))
             .or_else(|| links.find_link(has))
     }
+
+    /// Opens the sockets of `new`, the VRF of a link, and closes those of `old`, its former VRF, if
+    /// no other link is in it; 0 is none. Fails with `EADDRINUSE` if another socket has the port in
+    /// the new one, `ENOMEM`; then those of `old` are closed all the same. Sleeps; the RTNL is held.
+    pub(super) fn set_vrf(&self, link: &Link, old: u32, new: u32) -> Result {
+        let opened = match new {
+            0 => Ok(()),
+            new => self.open_vrf(new),
+        };
+        let has_other = || {
+            let is_it = |other: &Link| other.id() != link.id() && other.vrf() == old;
+            self.receiver().find_link(is_it).is_some()
+        };
+        if old != 0 && old != new && !has_other() {
+            self.close_vrf(old);
+        }
+        opened
+    }
 }
 
 impl Receive for Inbound {
@@ -354,16 +376,20 @@ pub(crate) struct AddrPair {
     pub(crate) from: IpAddr,
     /// Destination address.
     pub(crate) to: IpAddr,
+    /// The index of the VRF in which they are addresses; 0: in none.
+    pub(crate) vrf: u32,
 }
 
 impl AddrPair {
-    /// Reads an IP header; `None` if it has options or extension headers.
-    pub(super) fn of(ip: &[u8]) -> Option<Self> {
+    /// Those of a received packet; `None` if its IP header has options or extension headers.
+    pub(super) fn of(skb: &RxSkb) -> Option<Self> {
+        let (ip, vrf) = (skb.ip(), skb.vrf());
         if let Ok(ip) = <&[u8; IPV4_LEN]>::try_from(ip) {
             let [_, _, _, _, _, _, _, _, _, _, _, _, from @ .., t0, t1, t2, t3] = *ip;
             Some(Self {
                 from: Ipv4Addr::from(from).into(),
                 to: Ipv4Addr::new(t0, t1, t2, t3).into(),
+                vrf,
             })
         } else {
             let ip = <&[u8; IPV6_LEN]>::try_from(ip).ok()?;
@@ -372,6 +398,7 @@ impl AddrPair {
             Some(Self {
                 from: Ipv6Addr::from(from).into(),
                 to: Ipv6Addr::from(to).into(),
+                vrf,
             })
         }
     }

@@ -7,7 +7,8 @@
 //! has gone, and one task at a time opens or closes the sockets of a namespace. When a namespace
 //! ends, its interfaces go one by one, and their links with them. When an interface goes while
 //! domains are open on its link, a work item calls [`LinkEvents::link_gone`]: the provider cannot
-//! be called with the RTNL held.
+//! be called with the RTNL held. A link that has gone stays in the table while domains are open on
+//! it, so that programs can list it; its name is free.
 //!
 //! The links are in one tree, by namespace and id, under a spin lock. System calls look for links
 //! there, and open and close domains on them. Packets do not use the tree: each namespace's
@@ -32,6 +33,10 @@ use kernel::{
 use kfi_core::addr::SockAddr;
 
 use super::{
+    generation::{
+        self,
+        AddrHandler, //
+    },
     link::{
         IfName,
         Link,
@@ -45,6 +50,7 @@ use super::{
 };
 use crate::shim::{
     net::{
+        AddrNotifier,
         NetNs,
         NetNsId,
         Netdev,
@@ -119,7 +125,8 @@ impl Table {
         }
     }
 
-    /// Whether a namespace has `max_links` links.
+    /// Whether a namespace has `max_links` links. Those that have gone count, too: searches take
+    /// time for them.
     fn is_full(&self, netns: NetNsId) -> bool {
         let count = Cell::new(0u32);
         let reaches_limit = |_: &Link| {
@@ -127,6 +134,20 @@ impl Table {
             count.get() >= self.max_links
         };
         self.max_links == 0 || self.find(netns, 0, reaches_limit).is_some()
+    }
+
+    /// The link `name` of `netns`. Without one, the last of this name that has gone and is listed.
+    fn named(&self, netns: NetNsId, name: &LinkName) -> Option<Arc<Link>> {
+        let present = |link: &Link| link.name() == name && link.state() != LinkState::Gone;
+        if let Some(link) = self.find(netns, 0, present) {
+            return Some(link);
+        }
+        let (mut last, mut after) = (None, 0);
+        while let Some(link) = self.find(netns, after, |link| link.name() == name) {
+            after = link.id();
+            last = Some(link);
+        }
+        last
     }
 
     /// The socket of a namespace, if it has links.
@@ -156,12 +177,16 @@ impl Table {
 /// namespace, and notifies connection management. The link's work item [notifies](report_gone) QPs
 /// and the provider, which may take long. Sleeps; the RTNL is held.
 fn end(link: &Arc<Link>) {
-    let inbound = link.socket().receiver();
+    let socket = link.socket();
+    let inbound = socket.receiver();
     if inbound.leave_link(link) {
-        socket::close(link.socket());
+        socket::close(socket);
     } else {
+        // Only closes sockets.
+        let _ = socket.set_vrf(link, link.vrf(), 0);
         inbound.cm().link_gone(false);
     }
+    generation::advance();
     link.wake();
 }
 
@@ -174,7 +199,8 @@ fn end(link: &Arc<Link>) {
 /// - `ENODEV`: there is no such interface.
 /// - `EEXIST`: the name is taken, or the interface has a link.
 /// - `ENOSPC`: too many links in `netns` (module parameter `max_links`), or all link ids are used.
-/// - `EADDRINUSE`: it would be the first link of `netns`, and UDP port 4791 is in use there.
+/// - `EADDRINUSE`: it would be the first link of `netns`, or of a VRF, and UDP port 4791 is in use
+///   there.
 /// - `ENOMEM`.
 ///
 /// Sleeps; takes the RTNL.
@@ -186,8 +212,8 @@ pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<L
     let netdev = rtnl.find(netns, ifname.as_c_str()).ok_or(ENODEV)?;
     let id = netdev.id.netns;
     let taken = |link: &Link| {
-        let same_interface = link.netdev() == netdev.id && link.state() != LinkState::Gone;
-        *link.name() == name || same_interface
+        let same = *link.name() == name || link.netdev() == netdev.id;
+        same && link.state() != LinkState::Gone
     };
     let (next_id, open) = {
         let table = LINKS.lock();
@@ -208,11 +234,16 @@ pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<L
     enter(next_id, name, &netdev, &socket).inspect_err(|_| socket::close(&socket))
 }
 
-/// Creates a link and inserts it. Fails with `ENOMEM`. Sleeps; the RTNL is held.
+/// Creates a link and inserts it. Fails with `ENOMEM`; `EADDRINUSE` if another socket has the port in
+/// the VRF of the interface. Sleeps; the RTNL is held.
 fn enter(id: u32, name: LinkName, netdev: &Netdev, socket: &Arc<Socket>) -> Result<Arc<Link>> {
     let link = Link::new(id, name, netdev, socket.clone())?;
     let node = RBTreeNode::new(key(&link), link.clone(), GFP_KERNEL_ACCOUNT)?;
-    socket.receiver().enter_link(&link)?;
+    socket.set_vrf(&link, 0, netdev.vrf)?;
+    if let Err(error) = socket.receiver().enter_link(&link) {
+        let _ = socket.set_vrf(&link, netdev.vrf, 0);
+        return Err(error);
+    }
     let mut table = LINKS.lock();
     table.last_id = id;
     table.links.get_or_insert_with(RBTree::new).insert(node);
@@ -222,7 +253,8 @@ fn enter(id: u32, name: LinkName, netdev: &Netdev, socket: &Arc<Socket>) -> Resu
 /// Removes the link `name` of `netns`.
 ///
 /// Fails with `EPERM` if the caller lacks CAP_NET_ADMIN in the user namespace that owns `netns`,
-/// `ENODEV` if there is no such link, `EBUSY` if a domain is open on it. Sleeps; takes the RTNL.
+/// `ENODEV` if there is no such link, or it has gone; `EBUSY` if a domain is open on it. Sleeps;
+/// takes the RTNL.
 pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
     if !netns.capable_net_admin() {
         return Err(EPERM);
@@ -230,8 +262,10 @@ pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
     let rtnl = Rtnl::lock();
     let (link, removed) = {
         let mut table = LINKS.lock();
-        let named = |link: &Link| link.name() == name;
-        let link = table.find(netns.id(), 0, named).ok_or(ENODEV)?;
+        let link = table.named(netns.id(), name).ok_or(ENODEV)?;
+        if link.state() == LinkState::Gone {
+            return Err(ENODEV);
+        }
         if link.domains() != 0 {
             return Err(EBUSY);
         }
@@ -251,11 +285,6 @@ pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
 /// removed meanwhile.
 pub(crate) fn next(netns: NetNsId, after: u32) -> Result<Arc<Link>> {
     LINKS.lock().find(netns, after, |_| true).ok_or(ENOENT)
-}
-
-/// Whether `addr` is an address of a link of `netns`. Does not sleep.
-pub(crate) fn is_local(netns: NetNsId, addr: &SockAddr) -> bool {
-    socket(netns).is_ok_and(|socket| has_address(&socket, addr))
 }
 
 /// The link after `after` in the order of all namespaces; the first link without `after`. Fails
@@ -280,10 +309,10 @@ pub(crate) fn socket(netns: NetNsId) -> Result<Arc<Socket>> {
     LINKS.lock().socket(netns).ok_or(ENOENT)
 }
 
-/// The link `name` of `netns`, in any state. Fails with `ENODEV` if there is none. Does not sleep.
+/// The link `name` of `netns`; if there is none, one of that name that has gone and is listed. Fails
+/// with `ENODEV` if there is none either. Does not sleep.
 pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
-    let named = |link: &Link| link.name() == name;
-    LINKS.lock().find(netns, 0, named).ok_or(ENODEV)
+    LINKS.lock().named(netns, name).ok_or(ENODEV)
 }
 
 /// Whether a link of the namespace of `socket` has `addr`, whatever its port. Does not sleep.
@@ -327,6 +356,21 @@ fn on_interface(id: NetdevId) -> Option<Arc<Link>> {
     socket.receiver().link(id.ifindex)
 }
 
+/// Updates a link to the state of its interface. Sleeps; the RTNL is held.
+fn follow(link: &Link, netdev: &Netdev) {
+    // Without the sockets of its VRF the link would receive nothing. The next event tries again.
+    let receives = link.socket().set_vrf(link, link.vrf(), netdev.vrf);
+    {
+        let _table = LINKS.lock();
+        if link.state() == LinkState::Gone {
+            return;
+        }
+        link.update(netdev, receives.is_ok());
+    }
+    // Interfaces take addresses along, and addresses of another VRF are those of another network.
+    generation::advance();
+}
+
 impl NetdevEvents for NetdevHandler {
     fn event(event: NetdevEvent) {
         match event {
@@ -334,10 +378,7 @@ impl NetdevEvents for NetdevHandler {
                 let Some(link) = on_interface(netdev.id) else {
                     return;
                 };
-                let _table = LINKS.lock();
-                if link.state() != LinkState::Gone {
-                    link.update(&netdev);
-                }
+                follow(&link, &netdev);
             }
             NetdevEvent::Gone(id) => {
                 let Some(link) = on_interface(id) else {
@@ -371,6 +412,7 @@ pub(super) fn report_gone(link: &Arc<Link>) {
 /// closed, and the front ends are gone. After the drop no link, notifier or work item is left.
 pub(crate) struct Registration {
     notifier: Option<Pin<KBox<Notifier<NetdevHandler>>>>,
+    addr_notifier: Option<Pin<KBox<AddrNotifier<AddrHandler>>>>,
     /// Dropped last: waits for the queued work items.
     _work: WorkQueues,
 }
@@ -396,8 +438,10 @@ pub(crate) unsafe fn start(
     // From here on a drop of this value undoes all steps.
     let mut registration = Registration {
         notifier: None,
+        addr_notifier: None,
         _work: work,
     };
+    registration.addr_notifier = Some(AddrNotifier::register()?);
     registration.notifier = Some(Notifier::register()?);
     Ok(registration)
 }
@@ -407,5 +451,6 @@ impl Drop for Registration {
         // Reports every interface as gone, so all links go. No call of `NetdevHandler` runs
         // afterwards.
         self.notifier = None;
+        self.addr_notifier = None;
     }
 }

@@ -9,11 +9,14 @@
 #include "net.h"
 
 #include <linux/capability.h>
+#include <linux/inetdevice.h>
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <linux/string.h>
+#include <net/addrconf.h>
+#include <net/l3mdev.h>
 #include <net/net_namespace.h>
 
 static_assert(KFABRIC_SHIM_IFNAMSIZ == IFNAMSIZ);
@@ -96,13 +99,14 @@ void kfabric_shim_rtnl_unlock(void)
 	rtnl_unlock();
 }
 
-static void kfabric_shim_netdev_describe(const struct net_device *dev,
+static void kfabric_shim_netdev_describe(struct net_device *dev,
 					 struct kfabric_shim_netdev *to)
 {
 	to->netns = dev_net(dev)->net_cookie;
 	to->ifindex = dev->ifindex;
 	to->mtu = READ_ONCE(dev->mtu);
 	to->up = dev->flags & IFF_UP;
+	to->vrf = l3mdev_master_ifindex(dev);
 	strscpy_pad(to->name, dev->name);
 }
 
@@ -173,6 +177,8 @@ kfabric_shim_netdev_event(unsigned long event, void *info,
 	case NETDEV_DOWN:
 	case NETDEV_CHANGEMTU:
 	case NETDEV_CHANGENAME:
+	/* It was put under another interface, a VRF for example, or released. */
+	case NETDEV_CHANGEUPPER:
 		kfabric_shim_netdev_describe(netdev_notifier_info_to_dev(info), to);
 		/* Unregistration also sends this for interfaces that are up. */
 		if (event == NETDEV_DOWN)
@@ -185,4 +191,43 @@ kfabric_shim_netdev_event(unsigned long event, void *info,
 	default:
 		return KFABRIC_SHIM_NETDEV_OTHER;
 	}
+}
+
+/**
+ * kfabric_shim_addr_notifiers_register - register for changes of addresses
+ * @ipv4: notifier of the IPv4 addresses of all interfaces, in process context
+ * @ipv6: the same for IPv6, called in any context
+ *
+ * Context: process, RTNL not held.
+ * Return: 0, or a negative error number.
+ */
+int kfabric_shim_addr_notifiers_register(struct notifier_block *ipv4,
+					 struct notifier_block *ipv6)
+{
+	int ret = register_inetaddr_notifier(ipv4);
+
+#if IS_ENABLED(CONFIG_IPV6)
+	if (ret)
+		return ret;
+	ret = register_inet6addr_notifier(ipv6);
+	if (ret)
+		unregister_inetaddr_notifier(ipv4);
+#endif
+	return ret;
+}
+
+/**
+ * kfabric_shim_addr_notifiers_unregister - unregister from changes of addresses
+ * @ipv4: as registered
+ * @ipv6: as registered
+ *
+ * No call is running afterwards. Context: process, RTNL not held.
+ */
+void kfabric_shim_addr_notifiers_unregister(struct notifier_block *ipv4,
+					    struct notifier_block *ipv6)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	unregister_inet6addr_notifier(ipv6);
+#endif
+	unregister_inetaddr_notifier(ipv4);
 }

@@ -21,6 +21,7 @@ struct notifier_block;
  * @netns: cookie of its network namespace
  * @ifindex: index in that namespace
  * @mtu: MTU, bytes
+ * @vrf: index of its VRF (its L3 master device, which may be itself), or 0
  * @up: it is administratively up
  * @name: NUL-terminated
  */
@@ -28,6 +29,7 @@ struct kfabric_shim_netdev {
 	u64 netns;
 	u32 ifindex;
 	u32 mtu;
+	u32 vrf;
 	bool up;
 	char name[KFABRIC_SHIM_IFNAMSIZ];
 };
@@ -56,5 +58,11 @@ void kfabric_shim_netdev_notifier_unregister(struct notifier_block *nb);
 enum kfabric_shim_netdev_event
 kfabric_shim_netdev_event(unsigned long event, void *info,
 			  struct kfabric_shim_netdev *to);
+
+/* Addresses of interfaces. */
+int kfabric_shim_addr_notifiers_register(struct notifier_block *ipv4,
+					 struct notifier_block *ipv6);
+void kfabric_shim_addr_notifiers_unregister(struct notifier_block *ipv4,
+					    struct notifier_block *ipv6);
 
 #endif /* _KFABRIC_SHIM_NET_H */

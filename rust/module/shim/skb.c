@@ -37,6 +37,17 @@ u32 kfabric_shim_skb_truesize(const struct sk_buff *skb)
 }
 
 /**
+ * kfabric_shim_skb_vrf - the VRF that a received packet came from
+ * @skb: the packet
+ *
+ * Return: the index of the VRF's device, or 0; see kfabric_shim_udp_rcv().
+ */
+u32 kfabric_shim_skb_vrf(const struct sk_buff *skb)
+{
+	return skb->skb_iif;
+}
+
+/**
  * kfabric_shim_skb_ip - the IP header of a packet, with options or extensions
  * @skb: a received packet
  * @len: out: its bytes

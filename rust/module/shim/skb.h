@@ -42,6 +42,7 @@ struct kfabric_shim_inbox_limits {
 /* Received packets. */
 u32 kfabric_shim_skb_len(const struct sk_buff *skb);
 u32 kfabric_shim_skb_truesize(const struct sk_buff *skb);
+u32 kfabric_shim_skb_vrf(const struct sk_buff *skb);
 const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len);
 const u8 *kfabric_shim_skb_udp(const struct sk_buff *skb);
 const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf);

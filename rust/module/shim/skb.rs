@@ -75,6 +75,12 @@ impl RxSkb {
         unsafe { shim::kfabric_shim_skb_len(self.skb.as_ptr()) as usize }
     }
 
+    /// The index of the VRF that it came from; 0 if it came from none.
+    pub(crate) fn vrf(&self) -> u32 {
+        // SAFETY: `skb` is valid by the type invariant.
+        unsafe { shim::kfabric_shim_skb_vrf(self.skb.as_ptr()) }
+    }
+
     /// The IP header, with its options or extension headers.
     pub(crate) fn ip(&self) -> &[u8] {
         let mut len = 0;

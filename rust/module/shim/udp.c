@@ -1,36 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of shim/udp.rs: the UDP sockets of a network namespace, and the
- * routes by which packets leave through them.
+ * Part of the C side of shim/udp.rs: the UDP sockets of a network namespace.
+ * Routes are in route.c, addresses in addr.c.
  *
  * No reference keeps the namespace alive. The functions find it by the sockets,
  * which are closed before it ends: a sender uses them in an RCU read-side
  * section, and closing removes the pointers to them first. A route (a dst)
  * belongs to its namespace too, so cached routes are in a list, and closing
  * releases them.
+ *
+ * A socket that is not bound to an interface receives no packets of interfaces
+ * in a VRF (unless net.ipv4.udp_l3mdev_accept is set). So each VRF with a link
+ * has sockets of its own, which are bound to the VRF's device and only receive.
  */
 
 #include "udp.h"
 
-#include <linux/err.h>
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/net.h>
-#include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/skbuff.h>
-#include <linux/string.h>
+#include <linux/slab.h>
 #include <linux/udp.h>
 #include <net/dst.h>
-#include <net/flow.h>
 #include <net/ip.h>
-#include <net/ip6_fib.h>
-#include <net/ip6_route.h>
 #include <net/ipv6.h>
-#include <net/route.h>
 #include <net/sock.h>
 #include <net/udp.h>
 #include <net/udp_tunnel.h>
@@ -59,9 +55,30 @@ static int kfabric_shim_udp_rcv(struct sock *sk, struct sk_buff *skb)
 	nf_reset_ct(skb);
 	secpath_reset(skb);
 	skb->dev = NULL;
+	/* From here on: the VRF that it came from, or 0. */
+	skb->skb_iif = READ_ONCE(sk->sk_bound_dev_if);
 	__skb_pull(skb, sizeof(struct udphdr));
 	udp->receive(udp->data, skb);
 	return 0;
+}
+
+/* Makes a socket, which is bound already, receive for @udp. */
+static void kfabric_shim_udp_start(struct kfabric_shim_udp *udp,
+				   struct net *net, struct sock *sk)
+{
+	struct udp_tunnel_sock_cfg sock_cfg = {
+		.sk_user_data = udp,
+		.encap_type = 1,
+		.encap_rcv = kfabric_shim_udp_rcv,
+	};
+
+	setup_udp_tunnel_sock(net, sk, &sock_cfg);
+	/*
+	 * Any host can send an ICMP error that lowers the MTU of a route.
+	 * Connections use the MTU of the interface instead, and fail if packets
+	 * do not get through. For IPv6 see kfabric_shim_send6().
+	 */
+	ip_sock_set_mtu_discover(sk, IP_PMTUDISC_PROBE);
 }
 
 static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
@@ -75,23 +92,12 @@ static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
 		.use_udp6_rx_checksums = 0,
 		.ipv6_v6only = 1,
 	};
-	struct udp_tunnel_sock_cfg sock_cfg = {
-		.sk_user_data = udp,
-		.encap_type = 1,
-		.encap_rcv = kfabric_shim_udp_rcv,
-	};
 	struct socket *sock;
 	int ret = udp_sock_create(net, &port_cfg, &sock);
 
 	if (ret)
 		return ret;
-	setup_udp_tunnel_sock(net, sock->sk, &sock_cfg);
-	/*
-	 * Any host can send an ICMP error that lowers the MTU of a route.
-	 * Connections use the MTU of the interface instead, and fail if packets
-	 * do not get through. For IPv6 see kfabric_shim_send6().
-	 */
-	ip_sock_set_mtu_discover(sock->sk, IP_PMTUDISC_PROBE);
+	kfabric_shim_udp_start(udp, net, sock->sk);
 	rcu_assign_pointer(*sk, sock->sk);
 	return 0;
 }
@@ -106,6 +112,7 @@ void kfabric_shim_udp_init(struct kfabric_shim_udp *udp)
 {
 	spin_lock_init(&udp->lock);
 	INIT_LIST_HEAD(&udp->routes);
+	INIT_LIST_HEAD(&udp->vrfs);
 }
 
 /**
@@ -144,6 +151,157 @@ static void kfabric_shim_udp_close_one(struct sock **sk)
 	udp_tunnel_sock_release(old);
 }
 
+/* The sockets of a VRF. */
+struct kfabric_shim_vrf {
+	/* Entry in the list of the namespace's sockets. */
+	struct list_head node;
+	/* The index of its device. */
+	u32 ifindex;
+	struct sock *sk4;
+	struct sock *sk6;
+};
+
+static struct kfabric_shim_vrf *
+kfabric_shim_vrf_find(const struct kfabric_shim_udp *udp, u32 ifindex)
+{
+	struct kfabric_shim_vrf *vrf;
+
+	list_for_each_entry(vrf, &udp->vrfs, node) {
+		if (vrf->ifindex == ifindex)
+			return vrf;
+	}
+	return NULL;
+}
+
+static void kfabric_shim_vrf_free(struct kfabric_shim_vrf *vrf)
+{
+	list_del(&vrf->node);
+	kfabric_shim_udp_close_one(&vrf->sk4);
+	kfabric_shim_udp_close_one(&vrf->sk6);
+	kfree(vrf);
+}
+
+/* Binds @sock to all addresses of its family, at the port of @unbound. */
+static int kfabric_shim_vrf_bind_port(struct socket *sock, struct sock *unbound)
+{
+	struct sockaddr_in in = {
+		.sin_family = AF_INET,
+		.sin_port = inet_sk(unbound)->inet_sport,
+	};
+	struct sockaddr_in6 in6 = {
+		.sin6_family = AF_INET6,
+		.sin6_port = inet_sk(unbound)->inet_sport,
+	};
+
+	if (unbound->sk_family == AF_INET)
+		return kernel_bind(sock, (struct sockaddr_unsized *)&in,
+				   sizeof(in));
+	return kernel_bind(sock, (struct sockaddr_unsized *)&in6, sizeof(in6));
+}
+
+static void kfabric_shim_sock_reuseport(struct sock *sk, bool reuseport)
+{
+	lock_sock(sk);
+	sk->sk_reuseport = reuseport;
+	release_sock(sk);
+}
+
+/*
+ * Opens a socket beside @unbound, of the same family and port, that is bound to
+ * the interface @ifindex.
+ *
+ * Both would be in each other's way at bind(), which ignores the interface if
+ * one of two sockets has none. So they share the port for that moment, which
+ * only sockets of the same user can do.
+ */
+static int kfabric_shim_vrf_open_one(struct kfabric_shim_udp *udp,
+				     struct sock *unbound, u32 ifindex,
+				     struct sock **sk)
+{
+	struct net *net = sock_net(unbound);
+	struct socket *sock;
+	int ret;
+
+	ret = sock_create_kern(net, unbound->sk_family, SOCK_DGRAM, 0, &sock);
+	if (ret)
+		return ret;
+	sock->sk->sk_no_check_tx = 1;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (unbound->sk_family == AF_INET6) {
+		ip6_sock_set_v6only(sock->sk);
+		udp_set_no_check6_tx(sock->sk, true);
+		udp_set_no_check6_rx(sock->sk, true);
+	}
+#endif
+	ret = sock_bindtoindex(sock->sk, ifindex, true);
+	if (ret)
+		goto release;
+	WRITE_ONCE(sock->sk->sk_uid, sk_uid(unbound));
+	kfabric_shim_sock_reuseport(sock->sk, true);
+	kfabric_shim_sock_reuseport(unbound, true);
+	ret = kfabric_shim_vrf_bind_port(sock, unbound);
+	kfabric_shim_sock_reuseport(unbound, false);
+	kfabric_shim_sock_reuseport(sock->sk, false);
+	if (ret)
+		goto release;
+	kfabric_shim_udp_start(udp, net, sock->sk);
+	rcu_assign_pointer(*sk, sock->sk);
+	return 0;
+
+release:
+	sock_release(sock);
+	return ret;
+}
+
+/**
+ * kfabric_shim_udp_open_vrf - open the sockets of a VRF
+ * @udp: open sockets of the namespace
+ * @ifindex: the index of the VRF's device
+ *
+ * Does nothing if they are open. Context: process, may sleep; RTNL held.
+ *
+ * Return: 0, or a negative error number: -EADDRINUSE if another socket has the
+ * port in this VRF, -ENOMEM, -ENODEV if @udp is closed.
+ */
+int kfabric_shim_udp_open_vrf(struct kfabric_shim_udp *udp, u32 ifindex)
+{
+	struct kfabric_shim_vrf *vrf;
+	int ret;
+
+	if (!udp->sk4)
+		return -ENODEV;
+	if (kfabric_shim_vrf_find(udp, ifindex))
+		return 0;
+	vrf = kzalloc_obj(*vrf, GFP_KERNEL_ACCOUNT);
+	if (!vrf)
+		return -ENOMEM;
+	vrf->ifindex = ifindex;
+	list_add_tail(&vrf->node, &udp->vrfs);
+	ret = kfabric_shim_vrf_open_one(udp, udp->sk4, ifindex, &vrf->sk4);
+	if (!ret && udp->sk6)
+		ret = kfabric_shim_vrf_open_one(udp, udp->sk6, ifindex,
+						&vrf->sk6);
+	if (ret)
+		kfabric_shim_vrf_free(vrf);
+	return ret;
+}
+
+/**
+ * kfabric_shim_udp_close_vrf - close the sockets of a VRF
+ * @udp: the sockets of the namespace
+ * @ifindex: the index of the VRF's device
+ *
+ * Does nothing if they are closed. Packets may still be received until a grace
+ * period has passed. Context: process, may sleep; RTNL held.
+ */
+void kfabric_shim_udp_close_vrf(struct kfabric_shim_udp *udp, u32 ifindex)
+{
+	struct kfabric_shim_vrf *vrf = kfabric_shim_vrf_find(udp, ifindex);
+
+	if (vrf)
+		kfabric_shim_vrf_free(vrf);
+}
+
 /**
  * kfabric_shim_udp_close - close the sockets and release all routes
  * @udp: the sockets, which may be closed already
@@ -155,9 +313,12 @@ static void kfabric_shim_udp_close_one(struct sock **sk)
  */
 void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 {
+	struct kfabric_shim_vrf *vrf, *next;
 	struct kfabric_shim_route *route;
 	unsigned int left;
 
+	list_for_each_entry_safe(vrf, next, &udp->vrfs, node)
+		kfabric_shim_vrf_free(vrf);
 	kfabric_shim_udp_close_one(&udp->sk4);
 	kfabric_shim_udp_close_one(&udp->sk6);
 	/* Only memory limits the number of routes: release some at a time. */
@@ -176,268 +337,4 @@ void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 		spin_unlock_bh(&udp->lock);
 		cond_resched();
 	} while (!left);
-}
-
-/**
- * kfabric_shim_route_init - initialise a route to a peer, without a look-up
- * @route: interface and addresses are set
- * @udp: the sockets, which outlive the route
- */
-void kfabric_shim_route_init(struct kfabric_shim_route *route,
-			     struct kfabric_shim_udp *udp)
-{
-	route->udp = udp;
-	route->dst = NULL;
-	spin_lock_bh(&udp->lock);
-	list_add_tail(&route->node, &udp->routes);
-	spin_unlock_bh(&udp->lock);
-}
-
-/**
- * kfabric_shim_route_exit - release a route to a peer
- * @route: the route; nothing uses it any more
- */
-void kfabric_shim_route_exit(struct kfabric_shim_route *route)
-{
-	spin_lock_bh(&route->udp->lock);
-	list_del(&route->node);
-	spin_unlock_bh(&route->udp->lock);
-	dst_release(route->dst);
-}
-
-static struct dst_entry *
-kfabric_shim_route_find4(const struct kfabric_shim_route *route, struct sock *sk)
-{
-	struct flowi4 fl4 = {
-		.flowi4_oif = route->ifindex,
-		.flowi4_proto = IPPROTO_UDP,
-	};
-	struct rtable *rt;
-
-	memcpy(&fl4.saddr, route->from, 4);
-	memcpy(&fl4.daddr, route->to, 4);
-	rt = ip_route_output_flow(sock_net(sk), &fl4, sk);
-	if (IS_ERR(rt))
-		return ERR_CAST(rt);
-	/* The interface's subnets determine its broadcast addresses. */
-	if (rt->rt_flags & (RTCF_BROADCAST | RTCF_MULTICAST)) {
-		dst_release(&rt->dst);
-		return ERR_PTR(-EADDRNOTAVAIL);
-	}
-	return &rt->dst;
-}
-
-static struct dst_entry *
-kfabric_shim_route_find6(const struct kfabric_shim_route *route, struct sock *sk,
-			 u32 *cookie)
-{
-#if IS_ENABLED(CONFIG_IPV6)
-	struct flowi6 fl6 = {
-		.flowi6_oif = route->ifindex,
-		.flowi6_proto = IPPROTO_UDP,
-	};
-	struct dst_entry *dst;
-
-	memcpy(&fl6.saddr, route->from, 16);
-	memcpy(&fl6.daddr, route->to, 16);
-	dst = ip6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
-	if (!IS_ERR(dst))
-		*cookie = rt6_get_cookie(dst_rt6_info(dst));
-	return dst;
-#else
-	return ERR_PTR(-EAFNOSUPPORT);
-#endif
-}
-
-/*
- * Caches @dst in the route, and takes over the caller's reference to it.
- * Return: false if the sockets are closed; @dst is released then.
- *
- * Routing returns the same dst for the same path.  So a concurrent look-up for
- * this route may have cached @dst already: then there are two references, and
- * one is released here.
- */
-static bool kfabric_shim_route_keep(struct kfabric_shim_route *route,
-				    struct dst_entry *dst, u32 cookie)
-{
-	struct kfabric_shim_udp *udp = route->udp;
-	struct dst_entry *old = dst;
-	bool keep;
-
-	spin_lock_bh(&udp->lock);
-	keep = !udp->closed;
-	if (keep) {
-		old = route->dst;
-		WRITE_ONCE(route->cookie, cookie);
-		rcu_assign_pointer(route->dst, dst);
-	}
-	spin_unlock_bh(&udp->lock);
-	/*
-	 * A dst is freed after a grace period, so one in use may be released.
-	 */
-	dst_release(old);
-	return keep;
-}
-
-/*
- * Looks the route up again, and caches it. In an RCU read-side section. Return:
- * as kfabric_shim_route_dst().
- */
-static struct dst_entry *
-kfabric_shim_route_look_up(struct kfabric_shim_route *route, struct sock *sk)
-{
-	struct dst_entry *dst;
-	u32 cookie = 0;
-
-	dst = route->ipv6 ? kfabric_shim_route_find6(route, sk, &cookie) :
-			    kfabric_shim_route_find4(route, sk);
-	if (IS_ERR(dst))
-		return dst;
-	if (!kfabric_shim_route_keep(route, dst, cookie))
-		return ERR_PTR(-ENETDOWN);
-	return dst;
-}
-
-/*
- * The dst of the route, valid until the end of the caller's RCU read-side
- * section; or an ERR_PTR. @sk is NULL if the sockets are closed.
- */
-static struct dst_entry *
-kfabric_shim_route_dst(struct kfabric_shim_route *route, struct sock *sk)
-{
-	struct dst_entry *dst = rcu_dereference(route->dst);
-
-	if (!sk)
-		return ERR_PTR(-ENETDOWN);
-	if (dst && dst_check(dst, READ_ONCE(route->cookie)))
-		return dst;
-	return kfabric_shim_route_look_up(route, sk);
-}
-
-/*
- * The socket of a route, valid until the end of the read-side section; or NULL.
- */
-static struct sock *kfabric_shim_route_sk(const struct kfabric_shim_route *route)
-{
-	return route->ipv6 ? rcu_dereference(route->udp->sk6) :
-			     rcu_dereference(route->udp->sk4);
-}
-
-/**
- * kfabric_shim_route_mtu - the MTU of a route
- * @route: the route
- *
- * Context: process.
- * Return: bytes of IP packets, or 0 if there is no route now.
- */
-u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route)
-{
-	struct dst_entry *dst;
-	u32 mtu = 0;
-
-	rcu_read_lock();
-	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
-	if (!IS_ERR(dst))
-		mtu = dst_mtu(dst);
-	rcu_read_unlock();
-	return mtu;
-}
-
-/**
- * kfabric_shim_route_check - whether a route leads to a single host
- * @route: the route
- *
- * Context: process.
- * Return: 0, also if there is no route now; -EADDRNOTAVAIL if the address is a
- * broadcast or multicast address.
- */
-int kfabric_shim_route_check(struct kfabric_shim_route *route)
-{
-	struct dst_entry *dst;
-
-	rcu_read_lock();
-	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
-	rcu_read_unlock();
-	return dst == ERR_PTR(-EADDRNOTAVAIL) ? -EADDRNOTAVAIL : 0;
-}
-
-#ifdef KFI_KUNIT
-/**
- * kfabric_kunit_route_look_up - look a route up again, for tests
- * @route: the route
- *
- * Context: process.
- * Return: 0, or a negative error number: -ENETDOWN if the sockets are closed.
- */
-int kfabric_kunit_route_look_up(struct kfabric_shim_route *route)
-{
-	struct dst_entry *dst;
-	struct sock *sk;
-
-	rcu_read_lock();
-	sk = kfabric_shim_route_sk(route);
-	dst = sk ? kfabric_shim_route_look_up(route, sk) : ERR_PTR(-ENETDOWN);
-	rcu_read_unlock();
-	return PTR_ERR_OR_ZERO(dst);
-}
-#endif
-
-static void kfabric_shim_send4(struct dst_entry *dst, struct sk_buff *skb)
-{
-	memset(IPCB(skb), 0, sizeof(*IPCB(skb)));
-	skb_reset_network_header(skb);
-	skb_set_transport_header(skb, sizeof(struct iphdr));
-	skb->protocol = htons(ETH_P_IP);
-	ip_hdr(skb)->ttl = ip4_dst_hoplimit(dst);
-}
-
-static void kfabric_shim_send6(struct dst_entry *dst, struct sk_buff *skb)
-{
-#if IS_ENABLED(CONFIG_IPV6)
-	memset(IP6CB(skb), 0, sizeof(*IP6CB(skb)));
-	skb_reset_network_header(skb);
-	skb_set_transport_header(skb, sizeof(struct ipv6hdr));
-	skb->protocol = htons(ETH_P_IPV6);
-	ipv6_hdr(skb)->hop_limit = ip6_dst_hoplimit(dst);
-	/* If the path MTU has decreased, send fragments. */
-	skb->ignore_df = 1;
-#endif
-}
-
-/**
- * kfabric_shim_route_send - send a packet
- * @route: the route to the peer
- * @skb: the packet, from the IP header on, complete except for TTL and the IPv4
- * checksum; taken over in any case
- *
- * Context: process or softirq.
- * Return: 0, or a negative error number if the local stack did not send it.
- */
-int kfabric_shim_route_send(struct kfabric_shim_route *route, struct sk_buff *skb)
-{
-	struct dst_entry *dst;
-	struct sock *sk;
-	int ret;
-
-	rcu_read_lock();
-	sk = kfabric_shim_route_sk(route);
-	dst = kfabric_shim_route_dst(route, sk);
-	if (IS_ERR(dst)) {
-		ret = PTR_ERR(dst);
-		kfree_skb(skb);
-		goto out;
-	}
-	skb_dst_set_noref(skb, dst);
-	if (route->ipv6) {
-		kfabric_shim_send6(dst, skb);
-		ret = ip6_local_out(sock_net(sk), sk, skb);
-	} else {
-		kfabric_shim_send4(dst, skb);
-		ret = ip_local_out(sock_net(sk), sk, skb);
-	}
-	if (ret > 0)
-		ret = net_xmit_errno(ret);
-out:
-	rcu_read_unlock();
-	return ret;
 }

@@ -3,7 +3,7 @@
  * UDP sockets, routes and addresses: declarations for the Rust code of this
  * module.
  *
- * Part of bindings.h; the functions are documented in udp.c and addr.c.
+ * Part of bindings.h; the functions are documented in udp.c, route.c and addr.c.
  */
 #ifndef _KFABRIC_SHIM_UDP_H
 #define _KFABRIC_SHIM_UDP_H
@@ -25,12 +25,13 @@ struct sock;
 
 /**
  * struct kfabric_shim_udp - the sockets of a network namespace, and their routes
- * @sk4: the IPv4 socket; NULL when closed
+ * @sk4: the IPv4 socket, bound to no interface; NULL when closed
  * @sk6: the IPv6 socket; NULL when closed, and without IPv6
  * @receive: called with each packet received by either, in softirq and an RCU
  * read-side section; it takes over the packet
  * @data: first argument of @receive
  * @lock: protects @routes, @closed and the routes' dst
+ * @vrfs: list of struct kfabric_shim_vrf, protected by the RTNL
  * @routes: list of struct kfabric_shim_route
  * @closed: no route is cached any more
  */
@@ -39,6 +40,7 @@ struct kfabric_shim_udp {
 	struct sock *sk6;
 	void (*receive)(void *data, struct sk_buff *skb);
 	void *data;
+	struct list_head vrfs;
 	/* Protects the following fields; a leaf, taken in softirq. */
 	spinlock_t lock;
 	struct list_head routes;
@@ -70,13 +72,15 @@ struct kfabric_shim_route {
 void kfabric_shim_udp_init(struct kfabric_shim_udp *udp);
 int kfabric_shim_udp_open(struct kfabric_shim_udp *udp, struct net *net,
 			  u16 port);
+int kfabric_shim_udp_open_vrf(struct kfabric_shim_udp *udp, u32 ifindex);
+void kfabric_shim_udp_close_vrf(struct kfabric_shim_udp *udp, u32 ifindex);
 void kfabric_shim_udp_close(struct kfabric_shim_udp *udp);
 
 void kfabric_shim_route_init(struct kfabric_shim_route *route,
 			     struct kfabric_shim_udp *udp);
 void kfabric_shim_route_exit(struct kfabric_shim_route *route);
-u32 kfabric_shim_route_mtu(struct kfabric_shim_route *route);
-int kfabric_shim_route_check(struct kfabric_shim_route *route);
+bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route);
+int kfabric_shim_route_find(struct kfabric_shim_route *route, u32 *mtu);
 int kfabric_shim_route_send(struct kfabric_shim_route *route,
 			    struct sk_buff *skb);
 

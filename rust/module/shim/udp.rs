@@ -3,9 +3,10 @@
 //! The UDP sockets of a network namespace, routes to peers, and the addresses of the namespace's
 //! interfaces.
 //!
-//! [`UdpSockets`] has two sockets, for IPv4 and IPv6, at one port and all addresses. It passes
-//! received packets to a [`Receive`] in softirq. A [`Route`] is the route to one peer, which is
-//! cached as long as it is valid.
+//! [`UdpSockets`] has two sockets, for IPv4 and IPv6, at one port and all addresses, and two more for
+//! each VRF with a link, because the others receive nothing from there. It passes received packets to
+//! a [`Receive`] in softirq. A [`Route`] is the route to one peer, which is cached as long as it is
+//! valid.
 //!
 //! Neither keeps the namespace alive. [`UdpSockets::close`] is called before the namespace ends;
 //! afterwards sending fails, and no reference to the namespace is left.
@@ -153,6 +154,19 @@ impl<T: Receive> UdpSockets<T> {
         }
     }
 
+    /// Opens the sockets that receive from the VRF with this index, unless they are open. Fails with
+    /// `EADDRINUSE` if the port is in use there, `ENOMEM`. Sleeps; the RTNL is held.
+    pub(crate) fn open_vrf(&self, ifindex: u32) -> Result {
+        // SAFETY: By the type invariant of `Inner` `raw` is initialised; the RTNL is held.
+        to_result(unsafe { shim::kfabric_shim_udp_open_vrf(self.raw(), ifindex) })
+    }
+
+    /// Closes the sockets of a VRF, if they are open. Sleeps; the RTNL is held.
+    pub(crate) fn close_vrf(&self, ifindex: u32) {
+        // SAFETY: As in `open_vrf`.
+        unsafe { shim::kfabric_shim_udp_close_vrf(self.raw(), ifindex) }
+    }
+
     /// Closes the sockets: nothing is sent after this, and nothing is received after another grace
     /// period. Only the first call has an effect. Sleeps, but does not wait for a grace period; the
     /// RTNL may be held.
@@ -225,6 +239,14 @@ impl<T: Receive> Drop for UdpSockets<T> {
     }
 }
 
+/// What a look-up of a route has found.
+pub(crate) struct Found {
+    /// The MTU in bytes of IP packets.
+    pub(crate) mtu: u32,
+    /// The destination is an address of this host.
+    pub(crate) is_local: bool,
+}
+
 /// The route to a peer through the sockets of a namespace.
 ///
 /// # Invariants
@@ -255,7 +277,8 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 
 impl<T: Receive> Route<T> {
     /// The route from the local address `from` to `to`, of the same family. Packets leave by the
-    /// interface with `ifindex`, or stay on this host if `to` is its own address. Process context.
+    /// interface with `ifindex`, or stay on this host if `to` is one of its addresses in the same
+    /// VRF. Process context.
     pub(crate) fn new(
         sockets: Arc<UdpSockets<T>>,
         ifindex: u32,
@@ -282,26 +305,34 @@ impl<T: Receive> Route<T> {
         })
     }
 
-    /// The MTU of the route in bytes of IP packets; `None` if there is no route now. Process
-    /// context.
-    pub(crate) fn mtu(&self) -> Option<u32> {
+    /// Whether the cached route is valid. Looks nothing up, and takes no lock. Any context except
+    /// hard irq.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
         // SAFETY: `raw` is valid by the type invariant.
-        match unsafe { shim::kfabric_shim_route_mtu(self.raw.get()) } {
-            0 => None,
-            mtu => Some(mtu),
-        }
+        unsafe { shim::kfabric_shim_route_is_valid(self.raw.get()) }
     }
 
-    /// Whether routing knows the address as a broadcast or multicast address. Process context.
-    pub(crate) fn is_of_many(&self) -> bool {
-        // SAFETY: `raw` is valid by the type invariant.
-        unsafe { shim::kfabric_shim_route_check(self.raw.get()) != 0 }
+    /// The route that packets take now. Fails with the error of routing, for example `ENETUNREACH`
+    /// (no route), `EHOSTUNREACH` (unreachable), `EACCES` (prohibited), `EINVAL` (a blackhole);
+    /// `EADDRNOTAVAIL` if the destination is a broadcast or multicast address; `ENETDOWN` if the
+    /// sockets are closed. Process context; does not sleep.
+    pub(crate) fn find(&self) -> Result<Found> {
+        let mut mtu = 0;
+        // SAFETY: `raw` is valid by the type invariant, `mtu` for the call.
+        match unsafe { shim::kfabric_shim_route_find(self.raw.get(), &raw mut mtu) } {
+            error if error < 0 => Err(Error::from_errno(error)),
+            local => Ok(Found {
+                mtu,
+                is_local: local != 0,
+            }),
+        }
     }
 
     /// Sends a packet that is complete except for the TTL and the checksum of the IPv4 header.
     ///
     /// Fails with the error of this host's stack, and the packet is lost: `ENETDOWN` the sockets
-    /// are closed; `ENETUNREACH`, `EINVAL` and others from routing; `ENOBUFS` a full queue;
+    /// are closed; those of [`find`](Self::find) from routing; `ENOBUFS` a full queue;
     /// `EMSGSIZE`; `EPERM` a packet filter. Process context, no spin lock held that is taken in
     /// softirq.
     pub(crate) fn send(&self, skb: TxSkb) -> Result {

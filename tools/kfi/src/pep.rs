@@ -228,7 +228,10 @@ impl Endpoint {
     /// [`EpType::Msg`](crate::EpType::Msg); `EACCES`: the endpoint's own port is
     /// below 1,024 and the caller lacks `CAP_NET_BIND_SERVICE`; `KFI_ENOEQ`: no
     /// event queue; `EINVAL`: too many bytes, or an address that belongs to no
-    /// host or is of another family; `ENETUNREACH`: there is no route to it;
+    /// host or is of another family; `EADDRNOTAVAIL`: the link has lost the
+    /// endpoint's own address; `ENETUNREACH`: no route leaves by the link's
+    /// interface; `EHOSTUNREACH`: the route refuses, or no link has this address
+    /// of this host; `EMSGSIZE`: the interface carries no path MTU;
     /// `EALREADY`: it is being connected; `EISCONN`: it is connected, or was;
     /// `EBUSY`: too many connections.
     pub fn connect(&self, peer: SocketAddr, private: &[u8]) -> Result<()> {

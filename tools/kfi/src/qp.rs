@@ -161,8 +161,8 @@ impl Endpoint {
     ///
     /// Those of [`enable`](Endpoint::enable); `EOPNOTSUPP`: another type than
     /// [`EpType::Msg`](crate::EpType::Msg); `EINVAL`: the address belongs to no host or is of
-    /// another family, number or PSN have more than 24 bits; `ENETUNREACH`: there is no route to
-    /// it; `EISCONN`: connected already.
+    /// another family, number or PSN have more than 24 bits; `EADDRNOTAVAIL`, `ENETUNREACH`,
+    /// `EHOSTUNREACH`, `EMSGSIZE` as [`connect`](Endpoint::connect); `EISCONN`: connected already.
     pub fn connect_qp(&self, peer: QpAddr, psn: u32) -> Result<()> {
         let mut arg = abi::kfabric_ep_connect_qp {
             ep: self.handle(),

@@ -15,6 +15,8 @@
 //! | [`Cause::Key`] | | fail | `ENOTCONN` |
 //! | [`Cause::Unanswered`] | | fail | `ETIMEDOUT` |
 //! | [`Cause::Unreachable`] | fail | fail | `EHOSTUNREACH` |
+//! | [`Cause::NoAddress`] | fail | fail | `EADDRNOTAVAIL` |
+//! | [`Cause::NoMtu`] | fail | fail | `EMSGSIZE` |
 //! | [`Cause::LinkGone`] | fail | fail | `ENODEV` |
 //! | [`Cause::Closed`] | end without a report | end | `ECANCELED` |
 //!
@@ -58,6 +60,10 @@ pub enum Cause {
     Unanswered,
     /// There is no route to the peer.
     Unreachable,
+    /// The link does not have the endpoint's own address any more.
+    NoAddress,
+    /// The path to the peer carries no path MTU.
+    NoMtu,
     /// The link was removed.
     LinkGone,
     /// The local endpoint closes.
@@ -71,12 +77,13 @@ impl Cause {
             Self::Idle | Self::Superseded | Self::Reset | Self::Access => Errno::ECONNRESET,
             Self::Protocol => Errno::EPROTO,
             Self::Lost | Self::Unanswered => Errno::ETIMEDOUT,
-            Self::Narrow => Errno::EMSGSIZE,
+            Self::Narrow | Self::NoMtu => Errno::EMSGSIZE,
             Self::Nobody => Errno::ECONNREFUSED,
             Self::Busy => Errno::EBUSY,
             Self::Version => Errno::EPROTONOSUPPORT,
             Self::Key => Errno::ENOTCONN,
             Self::Unreachable => Errno::EHOSTUNREACH,
+            Self::NoAddress => Errno::EADDRNOTAVAIL,
             Self::LinkGone => Errno::ENODEV,
             Self::Closed => Errno::ECANCELED,
         }
@@ -132,6 +139,8 @@ mod tests {
             Cause::Lost,
             Cause::Unanswered,
             Cause::Unreachable,
+            Cause::NoAddress,
+            Cause::NoMtu,
             Cause::LinkGone,
             Cause::Closed,
             Cause::of(Refusal::Nobody),
@@ -144,6 +153,8 @@ mod tests {
         assert!(Cause::Reset.spares_unsent_rma() && Cause::Narrow.spares_unsent_rma());
         assert!(Cause::Access.spares_unsent() && !Cause::Access.spares_unsent_rma());
         assert_eq!(Cause::Narrow.errno(), Errno::EMSGSIZE);
+        assert_eq!(Cause::NoMtu.errno(), Errno::EMSGSIZE);
+        assert_eq!(Cause::NoAddress.errno(), Errno::EADDRNOTAVAIL);
         assert_eq!(Cause::of(Refusal::Nobody).errno(), Errno::ECONNREFUSED);
         assert_eq!(Cause::of(Refusal::Key).errno(), Errno::ENOTCONN);
         assert_eq!(Cause::Reset.errno(), Errno::ECONNRESET);

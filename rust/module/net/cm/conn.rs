@@ -119,13 +119,13 @@ pub(crate) struct Connect<'a> {
 /// Requests a connection. `consumer` gets its events, possibly before this returns.
 ///
 /// Fails with `EINVAL` if the addresses are of two families, if the peer address is not a host's,
-/// if there is too much private data, or if the path does not carry the MTU; `ENETUNREACH` if there
-/// is no route now; `ENODEV` if the link has gone; `EBUSY` if the namespace has too many
-/// connections; `ENOMEM`. Sleeps.
+/// if there is too much private data, or if the path does not carry the MTU; `EADDRNOTAVAIL`,
+/// `ENETUNREACH`, `EHOSTUNREACH` and `EMSGSIZE` as [`Path::mtu`]; `ENODEV` if the link has gone;
+/// `EBUSY` if the namespace has too many connections; `ENOMEM`. Sleeps.
 pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Result<Arc<Conn>> {
     let cm = Cm::of(connect.link.socket())?;
     let path = Path::new(connect.link, connect.local, connect.remote)?;
-    let path_mtu = path.mtu().ok_or(ENETUNREACH)?;
+    let path_mtu = path.mtu()?;
     let mtu = connect.mtu.unwrap_or(path_mtu);
     if mtu > path_mtu {
         return Err(EINVAL);

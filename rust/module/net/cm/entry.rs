@@ -211,7 +211,7 @@ impl Entry {
         message: &Message<'_>,
         same_qp: bool,
     ) -> Result<bool, Ignored> {
-        if self.conn.local() != addrs.to {
+        if self.conn.local() != addrs.to || self.conn.link().vrf() != addrs.vrf {
             return Err(Ignored::Source);
         }
         let Some(event) = self.machine.receive(now, addrs.from, message)? else {

@@ -147,7 +147,8 @@ pub(super) fn pass_on(
     datagram: &Datagram<'_>,
     concerns: impl FnOnce() -> bool,
 ) -> Option<()> {
-    let link = cm.socket().link_at(datagram.addrs()?.to)?;
+    let addrs = datagram.addrs()?;
+    let link = cm.socket().link_at(addrs.to, addrs.vrf)?;
     let consumer = link.gsi().consumer()?;
     (!concerns() && consumer.datagram(datagram)).then_some(())
 }

@@ -161,7 +161,7 @@ impl Cm {
 
     /// The link that a datagram was sent to, and the path to its sender. Sleeps.
     fn reply_path(&self, addrs: &AddrPair) -> Option<(Arc<Link>, Arc<Path>)> {
-        let link = self.socket().link_at(addrs.to)?;
+        let link = self.socket().link_at(addrs.to, addrs.vrf)?;
         let path = Path::new(&link, addrs.to, addrs.from).ok()?;
         Some((link, path))
     }

@@ -125,12 +125,15 @@ impl<K: Kind> Qp<K> {
 
     #[cold]
     fn recheck(&self, skb: &RxSkb) -> bool {
-        AddrPair::of(skb.ip()).is_some_and(|addrs| self.check_addresses(&addrs).is_ok())
+        AddrPair::of(skb).is_some_and(|addrs| self.check_addresses(&addrs).is_ok())
     }
 
     /// Checks the addresses of a packet. Fails with the cause of its drop. Process context or
     /// softirq.
     pub(super) fn check_addresses(&self, addrs: &AddrPair) -> Result<(), Stat> {
+        if matches!(&self.address, QpAddress::Link(link) if link.vrf() != addrs.vrf) {
+            return Err(Stat::DropDestination);
+        }
         self.accepted.check(addrs, |to| match &self.address {
             QpAddress::Link(link) => link.has_ip(to),
             QpAddress::Namespace => true,

@@ -345,14 +345,14 @@ impl Qp<Ud> {
     /// link if the QP has them all. The memory of `payload` is not used after this returns.
     ///
     /// Fails with `EINVAL` if the path is not of the QP's namespace; `EMSGSIZE` if it is longer
-    /// than the path MTU, `ENETUNREACH` if there is no route now or the interface is too small for
-    /// any path MTU. In a state that does not send, it fails with `EINVAL` in RESET, INIT and RTR;
+    /// than the path MTU, or the interface is too small for any; `EADDRNOTAVAIL`, `ENETUNREACH`,
+    /// `EHOSTUNREACH`, `ENODEV` as [`Path::check`]. In a state that does not send, it fails with `EINVAL` in RESET, INIT and RTR;
     /// `EAGAIN` in SQD: the work request waits for RTS; `ECANCELED` in SQE and ERR: the work
     /// request completes as flushed. A datagram that is lost, on this host or later, is not an
     /// error. Process context, no spin lock held that is taken in softirq.
     pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
         self.check_path(path)?;
-        let mtu = path.mtu().ok_or(ENETUNREACH)?;
+        let mtu = path.mtu()?;
         let send = ud::Send {
             dest_qp: to.qp,
             qkey: to.qkey,
@@ -421,7 +421,7 @@ pub(crate) struct Datagram<'a> {
 impl<'a> Datagram<'a> {
     /// The addresses from which and to which it was sent.
     pub(crate) fn addrs(&self) -> Option<AddrPair> {
-        AddrPair::of(self.skb.ip())
+        AddrPair::of(self.skb)
     }
 
     /// The QP that sent it.

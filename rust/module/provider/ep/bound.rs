@@ -21,17 +21,20 @@ use super::{
     wire::Wire,
     State, //
 };
-use crate::provider::{
-    av::Av,
-    cntr::Cntr,
-    comp_cntr::{
-        Attached,
-        CompCntr, //
-    },
-    cq::Cq,
-    eq::Eq,
-    object_list::StatsSource,
-    stx::Stx, //
+use crate::{
+    net::Checked,
+    provider::{
+        av::Av,
+        cntr::Cntr,
+        comp_cntr::{
+            Attached,
+            CompCntr, //
+        },
+        cq::Cq,
+        eq::Eq,
+        object_list::StatsSource,
+        stx::Stx, //
+    }, //
 };
 
 /// A CQ bound to one side of an endpoint.
@@ -119,10 +122,13 @@ impl Bindings {
     }
 }
 
-/// The bindings of an enabled endpoint, and its address. They never change.
+/// The bindings of an enabled endpoint, and its address. They never change. But the link may lose
+/// the address, for a time or for ever: see [`Endpoint::check_address`].
 pub(super) struct Bound {
     pub(super) bindings: Bindings,
     pub(super) name: SockAddr,
+    /// That the link has the address.
+    pub(super) has_name: Checked,
     /// The source of its messages, by which peers know it: the name of the scalable endpoint if it
     /// is a context, otherwise its address.
     pub(super) source: SockAddr,
@@ -138,6 +144,16 @@ impl core::ops::Deref for Bound {
 }
 
 impl Bound {
+    /// Makes the bindings of an endpoint at `name`, whose messages come from `source`.
+    pub(super) const fn new(bindings: Bindings, name: SockAddr, source: SockAddr) -> Self {
+        Self {
+            bindings,
+            name,
+            has_name: Checked::new(),
+            source,
+        }
+    }
+
     /// Its AV. Fails with `KFI_ENOAV` for a connected endpoint, which has none.
     #[inline(always)]
     pub(super) fn av(&self) -> Result<&Av> {

@@ -234,6 +234,10 @@ impl Dgram {
             imm,
             solicited: false,
         };
+        if !endpoint.domain.link().is_in_scope(&addr) {
+            return Err(ENETUNREACH);
+        }
+        // As addresses and routes are now; sending checks them.
         let path = self.path(endpoint, bound.name.ip(), addr.ip())?;
         let qp = self.qp.as_ref().ok_or(ENODEV)?;
         let ticket = endpoint.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
@@ -270,6 +274,10 @@ impl Consumer for Endpoint {
             return false;
         };
         if !self.receives(false) {
+            return false;
+        }
+        // The address may be that of another link by now.
+        if !self.has_address(bound) {
             return false;
         }
         let source = datagram

@@ -384,11 +384,9 @@ impl Endpoint {
         };
         self.join_srx(bindings)?;
         let name = self.appear(addr).inspect_err(|_| self.leave_srx())?;
-        self.bound.populate(Bound {
-            bindings: core::mem::take(bindings),
-            name,
-            source: context.map_or(name, |context| context.name),
-        });
+        let source = context.map_or(name, |context| context.name);
+        self.bound
+            .populate(Bound::new(core::mem::take(bindings), name, source));
         *state = State::Enabled {
             _on_link: link.add_endpoint(),
         };

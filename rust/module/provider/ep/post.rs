@@ -230,10 +230,11 @@ impl<'a> Poster<'a> {
 }
 
 impl Endpoint {
-    /// The peer at `fi_addr`. Fails with `ENOENT` if it is not in the AV; `EHOSTUNREACH` if no
-    /// endpoint has the address and the name, or it cannot be reached; `ENOTCONN` if the endpoint
-    /// has another authorization key; `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a
-    /// peer on another host. Sleeps.
+    /// The peer at `fi_addr`, as addresses and routes are now. Fails with `ENOENT` if it is not in the
+    /// AV; `EHOSTUNREACH` if no endpoint has the address and the name, or it cannot be reached;
+    /// `EADDRNOTAVAIL` if the link has lost the endpoint's own address; `ENOTCONN` if the endpoint has
+    /// another authorization key; `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a peer
+    /// on another host. Sleeps.
     #[inline(always)]
     pub(super) fn peer<'a>(
         self: &Arc<Self>,
@@ -241,7 +242,7 @@ impl Endpoint {
         fi_addr: u64,
         last: &'a mut LastPeer,
     ) -> Result<&'a Peer> {
-        self.check_link()?;
+        self.check_address(bound)?;
         let known = matches!(
             &last.0,
             Some(KnownPeer { addr, peer: Peer::Local(peer), .. })
@@ -257,11 +258,18 @@ impl Endpoint {
                 _ => self.find_context(&name, index)?,
             };
             let peer = match found {
-                // A receive context that does not exist, or a context by another name.
-                Some(peer) if !peer.is_context_of(&name, index) => return Err(EHOSTUNREACH),
-                Some(peer) if peer.auth_key != self.auth_key => return Err(ENOTCONN),
-                Some(peer) => Peer::Local(peer),
-                None => {
+                Some(peer) if peer.is_near(self) => {
+                    // A receive context that does not exist, or a context by another name.
+                    if !peer.is_context_of(&name, index) {
+                        return Err(EHOSTUNREACH);
+                    }
+                    if peer.auth_key != self.auth_key {
+                        return Err(ENOTCONN);
+                    }
+                    Peer::Local(peer)
+                }
+                // The address of an endpoint may have moved to another host.
+                _ => {
                     let context = PeerAddr::context(name, index).map_err(to_error)?;
                     Peer::Remote(self.remote_peer(bound, &context)?)
                 }

@@ -151,6 +151,37 @@ impl Endpoint {
             LinkState::Gone => Err(ENODEV),
         }
     }
+
+    /// Whether the link still has the address of the endpoint. While it has not, the endpoint sends
+    /// nothing, and receives nothing on this host: the address may be another host's. Looks the
+    /// address up only if an address of this host has changed since the last call. Does not sleep.
+    #[inline(always)]
+    pub(super) fn has_address(&self, bound: &Bound) -> bool {
+        let link = self.domain.link();
+        bound.has_name.still(|| link.has_address(&bound.name))
+    }
+
+    /// Checks that the link can send, and still has the endpoint's address. Fails as
+    /// [`check_link`](Self::check_link), and with `EADDRNOTAVAIL`. Does not sleep.
+    #[inline(always)]
+    pub(super) fn check_address(&self, bound: &Bound) -> Result {
+        self.check_link()?;
+        match self.has_address(bound) {
+            true => Ok(()),
+            false => Err(EADDRNOTAVAIL),
+        }
+    }
+
+    /// Whether messages to the endpoint, which the directory has at the address of a peer, are
+    /// delivered on this host: the address is still its own, and it is in the same VRF as `sender`.
+    #[inline(always)]
+    pub(super) fn is_near(&self, sender: &Endpoint) -> bool {
+        let (own, of_sender) = (self.domain.link(), sender.domain.link());
+        let same_network = Arc::ptr_eq(own, of_sender) || own.vrf() == of_sender.vrf();
+        // It is in the directory a little before it is enabled.
+        let has_address = |bound| self.has_address(bound);
+        same_network && self.bound.as_ref().is_none_or(has_address)
+    }
 }
 
 /// The immediate data of an operation. Fails with `EINVAL` if its CQ data have more than 32 bits.

@@ -83,9 +83,10 @@ impl Endpoint {
     /// - `EAGAIN`: no room in a queue: read completions, then try again.
     /// - `KFI_EOPBADSTATE`: not enabled; `EOPNOTSUPP`: the endpoint does not
     ///   have the capability.
-    /// - `ENOENT`: the peer is not in the address vector; `EHOSTUNREACH`: no
-    ///   endpoint at its address; `ENETDOWN`, `ENODEV`: the link is down or
-    ///   gone.
+    /// - `ENOENT`: the peer is not in the address vector; `EHOSTUNREACH`,
+    ///   `ENETUNREACH`: no endpoint at its address, or no route to it;
+    ///   `EADDRNOTAVAIL`: the link has lost the endpoint's own address;
+    ///   `ENETDOWN`, `ENODEV`: the link is down or gone.
     /// - `EMSGSIZE`: longer than one operation, or an injected one, can be;
     ///   `EINVAL`: flags or lists that do not fit the kind, no operations.
     /// - Connected endpoints: `ENOTCONN`: not connected yet; `ESHUTDOWN`: the

@@ -443,6 +443,7 @@ impl Qp<Rc> {
                 let arriving = AddrPair {
                     from: addrs.to,
                     to: addrs.from,
+                    vrf: addrs.vrf,
                 };
                 self.accept(&change, Accepts::Pair(arriving));
                 let old = receiving.path.replace(path.clone());

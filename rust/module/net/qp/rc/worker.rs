@@ -423,8 +423,13 @@ fn put_payload(
 /// ICMP messages of routers. Those may be forged, so this is checked only when the peer has not
 /// answered.
 fn is_too_long(sending: &Sending) -> bool {
-    let carried = sending.path.as_ref().and_then(|path| path.mtu());
-    carried.is_some_and(|carried| carried < sending.requester.mtu())
+    let Some(path) = &sending.path else {
+        return false;
+    };
+    match path.mtu() {
+        Ok(carried) => carried < sending.requester.mtu(),
+        Err(error) => error == EMSGSIZE,
+    }
 }
 
 /// Completed work requests and their status.

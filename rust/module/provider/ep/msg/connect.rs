@@ -110,6 +110,7 @@ impl Msg {
         qp.modify(&rtr, Mask::RC_TO_RTR, Some(path))?;
         self.peer.populate(Peer {
             addr,
+            path: path.clone(),
             qpn: attr.dest_qpn.get(),
             attr: *attr,
         });
@@ -153,8 +154,11 @@ impl Msg {
         if endpoint.domain.link().state() == LinkState::Gone {
             return Err(ENODEV);
         }
+        if !endpoint.domain.link().is_in_scope(&peer) {
+            return Err(ENETUNREACH);
+        }
         let path = Path::new(endpoint.domain.link(), bound.name.ip(), peer.ip())?;
-        let mtu = self.attrs.path_mtu(path.mtu().ok_or(ENETUNREACH)?)?;
+        let mtu = self.attrs.path_mtu(path.mtu()?)?;
         // Without connection management each end chooses the first PSN that it sends.
         let attr = Attr {
             rq_psn: Psn::new(psn),
@@ -180,6 +184,9 @@ impl Msg {
     ) -> Result {
         let link = endpoint.domain.link();
         let local = bound.name;
+        if !link.is_in_scope(&peer) {
+            return Err(ENETUNREACH);
+        }
         if endpoint.ident.owner.kind() == OwnerKind::Program {
             link.socket().check_port(local.port())?;
         }
@@ -246,6 +253,9 @@ impl Msg {
     ) -> Result {
         let _connecting = self.connecting.lock();
         self.check_idle()?;
+        if !endpoint.has_address(bound) {
+            return Err(EADDRNOTAVAIL);
+        }
         let request = pep.take(connreq, |request| {
             let here = Arc::ptr_eq(request.link(), endpoint.domain.link());
             let params = request.params();

@@ -77,6 +77,7 @@ use crate::{
             Qp,
             Rc, //
         },
+        Path,
         Values,
         STATS, //
     },
@@ -97,9 +98,10 @@ enum Phase {
 }
 
 /// The peer of a connection.
-#[derive(Clone, Copy)]
 struct Peer {
     addr: SockAddr,
+    /// The path to it, which each post checks.
+    path: Arc<Path>,
     qpn: u32,
     attr: Attr,
 }

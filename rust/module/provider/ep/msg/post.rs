@@ -224,6 +224,8 @@ impl Msg {
             Phase::Over => return Err(ESHUTDOWN),
         }
         endpoint.check_link()?;
+        // As addresses and routes are now.
+        self.peer.as_ref().ok_or(ENOTCONN)?.path.check()?;
         let qp = self.qp()?;
         let memory = memory_of(of)?;
         let (len, spare) = (memory.len() as u64, &mut poster.spare);

@@ -66,7 +66,6 @@ use crate::{
     },
     net::{
         cm,
-        Path,
         Stat, //
     },
     shim::{
@@ -89,6 +88,8 @@ fn bytes_of(hello: &Hello) -> [u8; HELLO_LEN] {
 fn cause_of(error: Error) -> Option<Cause> {
     match error {
         ENODEV => Some(Cause::LinkGone),
+        EADDRNOTAVAIL => Some(Cause::NoAddress),
+        EMSGSIZE => Some(Cause::NoMtu),
         ENETUNREACH | EHOSTUNREACH | EINVAL => Some(Cause::Unreachable),
         _ => None,
     }
@@ -396,6 +397,10 @@ impl RdmListener {
         let Some((_inside, bound)) = endpoint.enter() else {
             return Err(Refusal::Nobody);
         };
+        // The address may be that of another link by now.
+        if !endpoint.has_address(bound) {
+            return Err(Refusal::Nobody);
+        }
         let (from, hello) = self.sender(request.remote(), request.private())?;
         let session = endpoint.session(bound, &from).map_err(|_| Refusal::Busy)?;
         Ok((session, hello))
@@ -481,11 +486,6 @@ impl cm::Listener for RdmListener {
     fn owner(&self) -> Option<(&Owner, &Budget)> {
         Some((&self.0.ident.owner, &self.0.ident.budget))
     }
-}
-
-/// Whether there is a route from the endpoint's address to a peer. Sleeps.
-pub(super) fn has_route(bound: &Bound, endpoint: &Endpoint, to: IpAddr) -> bool {
-    Path::new(endpoint.domain.link(), bound.name.ip(), to).is_ok_and(|path| path.mtu().is_some())
 }
 
 /// Decides which connection requests of peers an endpoint handles. Their source addresses may be

@@ -2,8 +2,9 @@
 
 //! Peers on other hosts: reliable datagrams over the network.
 //!
-//! An address is an address on another host if no endpoint of this host has it and it is not an
-//! address of this host's links. An endpoint has a [`Session`] for each such peer. The session is
+//! An address is an address on another host if no endpoint of this host has it and routing takes it
+//! to another host. Each post asks that anew, because addresses and routes change; without a change
+//! the answer takes no look-up ([`Path::check`]). An endpoint has a [`Session`] for each such peer. The session is
 //! made by the first operation to the peer, or by a connection request of the peer. It is freed
 //! when it has had nothing to do for a while. The core has the protocol ([`kfi_core::rdm`]):
 //! connections on demand, SENDs of messages with a header of the module's own, long messages read
@@ -82,12 +83,13 @@ use self::{
 use super::super::prelude::*;
 use crate::{
     net::{
-        self,
         cm::{
             self,
             Listening, //
         },
+        Path,
         QpStats,
+        Reach,
         Values,
         STATS, //
     },
@@ -100,6 +102,17 @@ use crate::{
 /// The most connection requests that wait for delivery. Each is answered when it is delivered. In a
 /// larger burst further REQs are ignored, and their senders repeat them.
 const BACKLOG: u32 = 64;
+
+/// Checks that a path leads to another host now. Fails with `EHOSTUNREACH`, `EADDRNOTAVAIL`,
+/// `ENODEV`, `ENOMEM`. Does not sleep.
+fn check_path(path: &Path) -> Result {
+    match path.check() {
+        Ok(Reach::Network) => Ok(()),
+        // No endpoint of this host has the address.
+        Ok(Reach::ThisHost) | Err(ENETUNREACH) => Err(EHOSTUNREACH),
+        Err(error) => Err(error),
+    }
+}
 
 struct Sessions {
     tree: RBTree<PeerAddr, Arc<Session>>,
@@ -268,17 +281,24 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The session with the peer at `addr`; makes one if there is none. Fails with `ENOMEM`,
-    /// `EBADF`. Sleeps.
+    /// The session with the peer at `addr`; makes one if there is none. Fails with `EINVAL` if it
+    /// cannot be the address of a host; `ENOMEM`, `EBADF`. Sleeps.
     fn session(self: &Arc<Self>, bound: &Bound, addr: &PeerAddr) -> Result<Arc<Session>> {
         if let Some(session) = self.remote.find(addr) {
             return Ok(session);
         }
-        self.remote.enter(Session::new(self, bound, *addr)?)
+        let path = self.path_to(bound, addr)?;
+        self.remote.enter(Session::new(self, bound, *addr, path)?)
     }
 
-    /// The session with `peer`, for posting. Fails with `EHOSTUNREACH` for an address
-    /// of this host that no endpoint has, or an address without a route; `ENOMEM`. Sleeps.
+    fn path_to(&self, bound: &Bound, addr: &PeerAddr) -> Result<Arc<Path>> {
+        Path::new(self.domain.link(), bound.name.ip(), addr.addr().ip())
+    }
+
+    /// The session with `peer`, for posting, as routes are now. Fails with `EHOSTUNREACH` for an
+    /// address of this host that no endpoint has, or an address without a route; `EADDRNOTAVAIL` if
+    /// the link has lost the endpoint's own address; `EMSGSIZE` if the route or the interface carries no
+    /// path MTU; `ENOMEM`. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn remote_peer(
         self: &Arc<Self>,
@@ -286,21 +306,22 @@ impl Endpoint {
         peer: &PeerAddr,
     ) -> Result<Arc<Session>> {
         if let Some(session) = self.remote.find(peer) {
+            check_path(&session.path)?;
             return Ok(session);
         }
         let addr = peer.addr();
         let has_no_endpoint = addr.is_qp() || addr.port() == 0;
-        // Every address that is reached through a loopback interface is on this host.
-        if has_no_endpoint
-            || bound.name.is_loopback()
-            || net::is_local(self.domain.link().netns(), addr)
-        {
+        if has_no_endpoint || !self.domain.link().is_in_scope(addr) {
             return Err(EHOSTUNREACH);
         }
-        if !manage::has_route(bound, self, addr.ip()) {
-            return Err(EHOSTUNREACH);
-        }
-        self.session(bound, peer)
+        let path = self.path_to(bound, peer).map_err(|error| match error {
+            EINVAL => EHOSTUNREACH,
+            error => error,
+        })?;
+        check_path(&path)?;
+        // Without a path MTU there is no connection.
+        path.mtu()?;
+        self.remote.enter(Session::new(self, bound, *peer, path)?)
     }
 
     /// Cancels the oldest operation with `context` to a peer on another host. Returns false if

@@ -68,6 +68,7 @@ use crate::{
         PeerShare,
         PeerWork, //
     },
+    net::Path,
     shim::{
         alarm::{
             impl_alarm,
@@ -218,6 +219,8 @@ pub(super) type GrantSlot = RBTreeNodeReservation<u64, Granted>;
 pub(in crate::provider::ep) struct Session {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) peer: PeerAddr,
+    /// The path to the peer, which each post checks. Connections have paths of their own.
+    pub(super) path: Arc<Path>,
     /// A caller that changes the state calls [`follow`](Self::follow) afterwards.
     #[pin]
     pub(super) state: Mutex<State>,
@@ -277,13 +280,14 @@ impl_alarm! {
 }
 
 impl Session {
-    /// Makes a session of `endpoint` with `peer`. Fails with `ENOMEM`. Sleeps.
+    /// Makes a session of `endpoint` with `peer`, to which `path` leads. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
         bound: &Bound,
         peer: PeerAddr,
+        path: Arc<Path>,
     ) -> Result<Arc<Self>> {
-        let memory = endpoint.ident.budget.take_for::<Self>(0)?;
+        let memory = endpoint.ident.budget.take_for::<Self>(size_of::<Path>())?;
         let answers = AnswerCount::new()?;
         let peer_share = endpoint.ident.budget.share_of(peer.addr().ip())?;
         let config = Config {
@@ -307,6 +311,7 @@ impl Session {
             pin_init!(Self {
                 endpoint: endpoint.clone(),
                 peer,
+                path,
                 state <- new_mutex!(state, "Session::state"),
                 grants <- new_spinlock!(RBTree::new(), "Session::grants"),
                 results <- new_spinlock!(RBTree::new(), "Session::results"),
