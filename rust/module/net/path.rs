@@ -102,7 +102,7 @@ impl Path {
             GFP_KERNEL_ACCOUNT,
         )?;
         // Only routing knows the broadcast address of a subnet.
-        match path.route.find() {
+        match path.route.find(false) {
             Err(error) if error == EADDRNOTAVAIL => Err(EINVAL),
             _ => Ok(path),
         }
@@ -155,14 +155,18 @@ impl Path {
         if !self.link.has_ip(self.addrs.from) {
             return Err(EADDRNOTAVAIL);
         }
-        let found = self.route.find().map_err(cause_of)?;
+        let found = self.route.find(true).map_err(cause_of)?;
+        let socket = self.link.socket();
         if found.is_local {
-            let vrf = self.link.vrf();
-            let here = self.link.socket().link_at(self.addrs.to, vrf);
+            let here = socket.link_at(self.addrs.to, self.link.vrf());
             here.ok_or(EHOSTUNREACH)?;
         }
         self.is_local.store(found.is_local, Relaxed);
-        self.checked.set(now);
+        // The kernel adds an IPv6 address first, and the route to it a little later, which it does
+        // not report. Until then the next call looks again.
+        if found.is_local || socket.find(self.addrs.to).is_none() {
+            self.checked.set(now);
+        }
         Ok(found)
     }
 
@@ -171,7 +175,7 @@ impl Path {
     pub(crate) fn mtu(&self) -> Result<PathMtu> {
         let now = generation();
         let found = match self.checked.is_of(now) {
-            true => self.route.find().map_err(cause_of)?,
+            true => self.route.find(false).map_err(cause_of)?,
             false => self.look_again(now)?,
         };
         PathMtu::of_interface(found.mtu.min(self.link.mtu())).ok_or(EMSGSIZE)

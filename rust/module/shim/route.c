@@ -300,6 +300,8 @@ bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route)
 /**
  * kfabric_shim_route_find - the route by which packets leave now
  * @route: the route, looked up again if the cached one is not valid
+ * @again: look it up even if the cached one is valid. An IPv6 address that is
+ * added to this host makes no route to it invalid.
  * @mtu: out: its MTU, bytes of IP packets
  *
  * Context: process.
@@ -309,13 +311,17 @@ bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route)
  * -EADDRNOTAVAIL the destination is a broadcast or multicast address; -ENETDOWN
  * the sockets are closed.
  */
-int kfabric_shim_route_find(struct kfabric_shim_route *route, u32 *mtu)
+int kfabric_shim_route_find(struct kfabric_shim_route *route, bool again,
+			    u32 *mtu)
 {
 	struct dst_entry *dst;
+	struct sock *sk;
 	int ret;
 
 	rcu_read_lock();
-	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
+	sk = kfabric_shim_route_sk(route);
+	dst = again && sk ? kfabric_shim_route_look_up(route, sk) :
+			    kfabric_shim_route_dst(route, sk);
 	if (IS_ERR(dst)) {
 		ret = PTR_ERR(dst);
 	} else {

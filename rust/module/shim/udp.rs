@@ -313,14 +313,16 @@ impl<T: Receive> Route<T> {
         unsafe { shim::kfabric_shim_route_is_valid(self.raw.get()) }
     }
 
-    /// The route that packets take now. Fails with the error of routing, for example `ENETUNREACH`
+    /// The route that packets take now. It is looked up if the cached one is not valid, or in any
+    /// case with `again`: an IPv6 address that is added to this host makes no route to it invalid.
+    /// Fails with the error of routing, for example `ENETUNREACH`
     /// (no route), `EHOSTUNREACH` (unreachable), `EACCES` (prohibited), `EINVAL` (a blackhole);
     /// `EADDRNOTAVAIL` if the destination is a broadcast or multicast address; `ENETDOWN` if the
     /// sockets are closed. Process context; does not sleep.
-    pub(crate) fn find(&self) -> Result<Found> {
+    pub(crate) fn find(&self, again: bool) -> Result<Found> {
         let mut mtu = 0;
         // SAFETY: `raw` is valid by the type invariant, `mtu` for the call.
-        match unsafe { shim::kfabric_shim_route_find(self.raw.get(), &raw mut mtu) } {
+        match unsafe { shim::kfabric_shim_route_find(self.raw.get(), again, &raw mut mtu) } {
             error if error < 0 => Err(Error::from_errno(error)),
             local => Ok(Found {
                 mtu,
