@@ -19,13 +19,13 @@ use std::{
 };
 
 tests![
-    a_route_decides_about_a_post,
+    a_route_decides_about_a_post => 120,
     routes_change_under_connections => 120,
     an_endpoint_without_its_address_is_told => 120,
     a_service_address_moves => 120,
     links_of_one_host_reach_each_other => 120,
     link_local_addresses_have_a_scope => 120,
-    an_interface_below_every_path_mtu,
+    an_interface_below_every_path_mtu => 120,
     links_in_a_vrf => 180,
 ];
 
