@@ -1,74 +1,94 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The generation of addresses: a number that grows whenever an address, an interface or a link of
-//! any namespace changes.
+//! The generation of the addresses of a network namespace: a number that grows whenever an address,
+//! an interface or a link of the namespace changes.
 //!
 //! The kernel may take an address from an interface at any time, and give it to another one. So
 //! whoever uses an address asks at each use whether it still is its link's. With a [`Checked`] that
 //! is a load and a compare; only after a change the addresses of the interface are looked up again.
 //!
-//! The kernel's notifiers advance the generation after they have changed an address, so a check that
-//! begins with the new generation sees the change. Only a positive result is kept, so nothing has to
-//! be told when an address comes.
+//! Each namespace has its own generation: a user who may change the addresses of one namespace does
+//! not cause look-ups in others.
+//!
+//! The kernel reports a change after it was made ([`Receive::addrs_changed`]), so a check that begins
+//! with the new generation sees the change. Only a positive result is kept, so nothing has to be
+//! told when an address comes.
+//!
+//! [`Receive::addrs_changed`]: crate::shim::udp::Receive::addrs_changed
 
-use crate::shim::net::AddrEvents;
-use kernel::sync::atomic::{
-    Acquire,
-    Atomic,
-    Full,
-    Relaxed, //
+use super::link::Link;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
-/// 0 is the generation of what was never checked.
-static GENERATION: Atomic<u64> = Atomic::new(1);
+/// The generation of a namespace. 0 is that of what was never checked.
+pub(super) struct Generation(Atomic<u64>);
 
-/// The present generation. Any context.
-#[inline(always)]
-pub(super) fn generation() -> u64 {
-    // Acquire pairs with the full order in `advance`: whoever sees a generation sees the change that
-    // began it.
-    GENERATION.load(Acquire)
-}
+impl Generation {
+    /// Fails with `ENOMEM`. Sleeps.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self(Atomic::new(1)), GFP_KERNEL_ACCOUNT)?)
+    }
 
-/// Begins a new generation, after a change. Any context.
-pub(super) fn advance() {
-    GENERATION.fetch_add(1, Full);
-}
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        // Acquire pairs with the full order in `advance`: whoever sees a generation sees the change
+        // that began it.
+        self.0.load(Acquire)
+    }
 
-/// Handles the kernel's events of addresses.
-pub(super) struct AddrHandler;
-
-impl AddrEvents for AddrHandler {
-    fn event() {
-        advance();
+    /// Begins a new generation, after a change. Any context.
+    pub(super) fn advance(&self) {
+        self.0.fetch_add(1, Full);
     }
 }
 
-/// The generation in which something about addresses was found to be so.
-pub(crate) struct Checked(Atomic<u64>);
+/// The generation in which something about the addresses of a namespace was found to be so.
+pub(crate) struct Checked {
+    found: Atomic<u64>,
+    generation: Arc<Generation>,
+}
 
 impl Checked {
-    /// Nothing was checked yet.
-    pub(crate) const fn new() -> Self {
-        Self(Atomic::new(0))
+    /// Nothing was checked yet in the namespace of `link`. Process context; does not sleep.
+    pub(crate) fn new(link: &Link) -> Self {
+        Self {
+            found: Atomic::new(0),
+            generation: link.socket().receiver().generation().clone(),
+        }
+    }
+
+    /// The present generation. Any context.
+    #[inline(always)]
+    pub(super) fn now(&self) -> u64 {
+        self.generation.now()
     }
 
     /// Whether it was found to be so in `generation`. Any context.
     #[inline(always)]
     pub(super) fn is_of(&self, generation: u64) -> bool {
-        self.0.load(Relaxed) == generation
+        self.found.load(Relaxed) == generation
     }
 
     /// It was found to be so, by a check that began in `generation`. Any context.
     pub(super) fn set(&self, generation: u64) {
-        self.0.store(generation, Relaxed);
+        self.found.store(generation, Relaxed);
     }
 
     /// Whether it still is so, which `check` finds out if anything has changed since. Any context
     /// that `check` allows.
     #[inline(always)]
     pub(crate) fn still(&self, check: impl FnOnce() -> bool) -> bool {
-        let now = generation();
+        let now = self.now();
         self.is_of(now) || self.check_again(now, check)
     }
 

@@ -12,10 +12,7 @@
 //! as nothing has changed, this looks nothing up and takes no lock.
 
 use super::{
-    generation::{
-        generation,
-        Checked, //
-    },
+    generation::Checked,
     link::{
         Link,
         LinkState, //
@@ -95,7 +92,7 @@ impl Path {
             pin_init!(Self {
                 addrs,
                 link: link.clone(),
-                checked: Checked::new(),
+                checked: Checked::new(link),
                 is_local: Atomic::new(false),
                 route <- Route::new(link.socket().clone(), ifindex, from, to),
             }),
@@ -131,7 +128,7 @@ impl Path {
     /// Process context; does not sleep.
     #[inline]
     pub(crate) fn check(&self) -> Result<Reach> {
-        let now = generation();
+        let now = self.checked.now();
         if self.checked.is_of(now) && self.route.is_valid() {
             return Ok(self.reach());
         }
@@ -173,7 +170,7 @@ impl Path {
     /// The largest path MTU that the route and the interface carry now. Fails as
     /// [`check`](Self::check); `EMSGSIZE` if they carry none. Process context; does not sleep.
     pub(crate) fn mtu(&self) -> Result<PathMtu> {
-        let now = generation();
+        let now = self.checked.now();
         let found = match self.checked.is_of(now) {
             true => self.route.find(false).map_err(cause_of)?,
             false => self.look_again(now)?,

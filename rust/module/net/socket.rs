@@ -35,6 +35,7 @@ use super::{
         self,
         CmSlot, //
     },
+    generation::Generation,
     link::Link,
     packet,
     qp::AnyQp,
@@ -152,6 +153,8 @@ pub(crate) struct Inbound {
     /// The start of the search for a free port.
     next_port: Atomic<u32>,
     stats: LinkStats,
+    /// The generation of the namespace's addresses.
+    generation: Arc<Generation>,
     /// Connection management.
     #[pin]
     cm: CmSlot,
@@ -160,6 +163,7 @@ pub(crate) struct Inbound {
 impl Inbound {
     fn new() -> Result<Arc<Self>> {
         let stats = LinkStats::new()?;
+        let generation = Generation::new()?;
         let begin = INDEX_MIN + random_u32() % (INDEX_MAX - INDEX_MIN);
         Arc::pin_init(
             pin_init!(Self {
@@ -167,6 +171,7 @@ impl Inbound {
                 links <- RcuMap::new(0),
                 next_port: Atomic::new(random_u32()),
                 stats,
+                generation,
                 cm <- CmSlot::new(),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -176,6 +181,11 @@ impl Inbound {
     /// Counts packets for which no QP was found, and events of connection management.
     pub(crate) fn stats(&self) -> &LinkStats {
         &self.stats
+    }
+
+    /// The generation of the namespace's addresses.
+    pub(super) fn generation(&self) -> &Arc<Generation> {
+        &self.generation
     }
 
     /// Connection management.
@@ -366,6 +376,10 @@ impl Receive for Inbound {
             self.stats.add(cause, 1);
             packet::reject(skb, cause);
         }
+    }
+
+    fn addrs_changed(&self) {
+        self.generation.advance();
     }
 }
 

@@ -33,10 +33,6 @@ use kernel::{
 use kfi_core::addr::SockAddr;
 
 use super::{
-    generation::{
-        self,
-        AddrHandler, //
-    },
     link::{
         IfName,
         Link,
@@ -50,7 +46,6 @@ use super::{
 };
 use crate::shim::{
     net::{
-        AddrNotifier,
         NetNs,
         NetNsId,
         Netdev,
@@ -61,6 +56,7 @@ use crate::shim::{
         Rtnl, //
     },
     sched::cond_resched,
+    udp::AddrNotifier,
     work::WorkQueues, //
 };
 
@@ -186,7 +182,7 @@ fn end(link: &Arc<Link>) {
         let _ = socket.set_vrf(link, link.vrf(), 0);
         inbound.cm().link_gone(false);
     }
-    generation::advance();
+    inbound.generation().advance();
     link.wake();
 }
 
@@ -368,7 +364,7 @@ fn follow(link: &Link, netdev: &Netdev) {
         link.update(netdev, receives.is_ok());
     }
     // Interfaces take addresses along, and addresses of another VRF are those of another network.
-    generation::advance();
+    link.socket().receiver().generation().advance();
 }
 
 impl NetdevEvents for NetdevHandler {
@@ -412,7 +408,7 @@ pub(super) fn report_gone(link: &Arc<Link>) {
 /// closed, and the front ends are gone. After the drop no link, notifier or work item is left.
 pub(crate) struct Registration {
     notifier: Option<Pin<KBox<Notifier<NetdevHandler>>>>,
-    addr_notifier: Option<Pin<KBox<AddrNotifier<AddrHandler>>>>,
+    addr_notifier: Option<AddrNotifier>,
     /// Dropped last: waits for the queued work items.
     _work: WorkQueues,
 }

@@ -9,13 +9,11 @@
 #include "net.h"
 
 #include <linux/capability.h>
-#include <linux/inetdevice.h>
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <linux/string.h>
-#include <net/addrconf.h>
 #include <net/l3mdev.h>
 #include <net/net_namespace.h>
 
@@ -191,43 +189,4 @@ kfabric_shim_netdev_event(unsigned long event, void *info,
 	default:
 		return KFABRIC_SHIM_NETDEV_OTHER;
 	}
-}
-
-/**
- * kfabric_shim_addr_notifiers_register - register for changes of addresses
- * @ipv4: notifier of the IPv4 addresses of all interfaces, in process context
- * @ipv6: the same for IPv6, called in any context
- *
- * Context: process, RTNL not held.
- * Return: 0, or a negative error number.
- */
-int kfabric_shim_addr_notifiers_register(struct notifier_block *ipv4,
-					 struct notifier_block *ipv6)
-{
-	int ret = register_inetaddr_notifier(ipv4);
-
-#if IS_ENABLED(CONFIG_IPV6)
-	if (ret)
-		return ret;
-	ret = register_inet6addr_notifier(ipv6);
-	if (ret)
-		unregister_inetaddr_notifier(ipv4);
-#endif
-	return ret;
-}
-
-/**
- * kfabric_shim_addr_notifiers_unregister - unregister from changes of addresses
- * @ipv4: as registered
- * @ipv6: as registered
- *
- * No call is running afterwards. Context: process, RTNL not held.
- */
-void kfabric_shim_addr_notifiers_unregister(struct notifier_block *ipv4,
-					    struct notifier_block *ipv6)
-{
-#if IS_ENABLED(CONFIG_IPV6)
-	unregister_inet6addr_notifier(ipv6);
-#endif
-	unregister_inetaddr_notifier(ipv4);
 }

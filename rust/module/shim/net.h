@@ -60,9 +60,5 @@ kfabric_shim_netdev_event(unsigned long event, void *info,
 			  struct kfabric_shim_netdev *to);
 
 /* Addresses of interfaces. */
-int kfabric_shim_addr_notifiers_register(struct notifier_block *ipv4,
-					 struct notifier_block *ipv6);
-void kfabric_shim_addr_notifiers_unregister(struct notifier_block *ipv4,
-					    struct notifier_block *ipv6);
 
 #endif /* _KFABRIC_SHIM_NET_H */

@@ -9,7 +9,6 @@
 //! | [`Rtnl`] | a guard of the RTNL: interfaces are neither added nor removed |
 //! | [`NetdevId`] | an interface by namespace and index |
 //! | [`Notifier`] | a registration for events of interfaces |
-//! | [`AddrNotifier`] | a registration for changes of their addresses |
 //!
 //! An identity keeps neither the interface nor its namespace alive: both may have gone. The
 //! addresses of an interface are looked up through the namespace's [sockets](super::udp). All
@@ -283,77 +282,5 @@ impl<T: NetdevEvents> PinnedDrop for Notifier<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariant it is registered.
         unsafe { shim::kfabric_shim_netdev_notifier_unregister(self.nb.get()) }
-    }
-}
-
-/// The receiver of changes of addresses.
-pub(crate) trait AddrEvents: 'static {
-    /// An address of an interface of any namespace was added, changed or removed. It has been
-    /// removed from the interface already. Called in any context: neither sleeps nor takes a lock.
-    fn event();
-}
-
-/// A registration for the changes of the addresses of all interfaces, until it is dropped. It must
-/// not be registered or dropped with the RTNL held.
-///
-/// # Invariants
-///
-/// `blocks`, for IPv4 and IPv6, are registered for `T` while the value exists.
-#[pin_data(PinnedDrop)]
-pub(crate) struct AddrNotifier<T: AddrEvents> {
-    #[pin]
-    blocks: Opaque<[bindings::notifier_block; 2]>,
-    _events: PhantomData<fn(T)>,
-}
-
-// SAFETY: The notifier blocks belong to the kernel while they are registered; any task may
-// unregister them.
-unsafe impl<T: AddrEvents> Send for AddrNotifier<T> {}
-// SAFETY: A shared reference has no methods.
-unsafe impl<T: AddrEvents> Sync for AddrNotifier<T> {}
-
-impl<T: AddrEvents> AddrNotifier<T> {
-    /// Registers `T`. Fails with `ENOMEM`.
-    pub(crate) fn register() -> Result<Pin<KBox<Self>>> {
-        KBox::try_pin_init(
-            try_pin_init!(Self {
-                // INVARIANT: Registered here, unregistered in `drop`.
-                blocks <- Opaque::try_ffi_init(|blocks: *mut [bindings::notifier_block; 2]| {
-                    let first = blocks.cast::<bindings::notifier_block>();
-                    let block = || bindings::notifier_block {
-                        notifier_call: Some(Self::call),
-                        ..Default::default()
-                    };
-                    // SAFETY: `blocks` is valid for a write of both. It is pinned, so it does not
-                    // move until `drop` has unregistered them.
-                    unsafe {
-                        blocks.write([block(), block()]);
-                        to_result(shim::kfabric_shim_addr_notifiers_register(first, first.add(1)))
-                    }
-                }),
-                _events: PhantomData,
-            }? Error),
-            GFP_KERNEL,
-        )
-    }
-
-    /// The callback of both notifiers.
-    extern "C" fn call(
-        _nb: *mut bindings::notifier_block,
-        _event: usize,
-        _address: *mut c_void,
-    ) -> c_int {
-        T::event();
-        // NOTIFY_DONE.
-        0
-    }
-}
-
-#[pinned_drop]
-impl<T: AddrEvents> PinnedDrop for AddrNotifier<T> {
-    fn drop(self: Pin<&mut Self>) {
-        let first = self.blocks.get().cast::<bindings::notifier_block>();
-        // SAFETY: By the type invariant both are registered.
-        unsafe { shim::kfabric_shim_addr_notifiers_unregister(first, first.add(1)) }
     }
 }

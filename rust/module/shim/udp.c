@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Part of the C side of shim/udp.rs: the UDP sockets of a network namespace.
- * Routes are in route.c, addresses in addr.c.
+ * Routes are in route.c, addresses in addr.c, their changes in addr_change.c.
  *
  * No reference keeps the namespace alive. The functions find it by the sockets,
  * which are closed before it ends: a sender uses them in an RCU read-side
@@ -104,7 +104,7 @@ static int kfabric_shim_udp_open_one(struct kfabric_shim_udp *udp,
 
 /**
  * kfabric_shim_udp_init - initialise sockets that are not open
- * @udp: receive and data are set, all other fields are 0
+ * @udp: receive, addrs_changed and data are set, all other fields are 0
  *
  * Context: any.
  */
@@ -113,6 +113,7 @@ void kfabric_shim_udp_init(struct kfabric_shim_udp *udp)
 	spin_lock_init(&udp->lock);
 	INIT_LIST_HEAD(&udp->routes);
 	INIT_LIST_HEAD(&udp->vrfs);
+	INIT_HLIST_NODE(&udp->watched);
 }
 
 /**
@@ -138,6 +139,8 @@ int kfabric_shim_udp_open(struct kfabric_shim_udp *udp, struct net *net,
 	ret = kfabric_shim_udp_open_one(udp, net, port, AF_INET6, &udp->sk6);
 	if (ret == -EAFNOSUPPORT || ret == -EPFNOSUPPORT)
 		ret = 0;
+	if (!ret)
+		kfabric_shim_addr_watch(udp, net);
 	return ret;
 }
 
@@ -308,8 +311,8 @@ void kfabric_shim_udp_close_vrf(struct kfabric_shim_udp *udp, u32 ifindex)
  *
  * Context: process, may sleep; the RTNL may be held. Calls must not be
  * concurrent. Does not wait for a grace period. Nothing is sent afterwards.
- * Packets may still be received, so the caller keeps @udp and its data for
- * another grace period.
+ * Packets may still be received, and changes of addresses reported, so the caller
+ * keeps @udp and its data for another grace period.
  */
 void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 {
@@ -317,6 +320,7 @@ void kfabric_shim_udp_close(struct kfabric_shim_udp *udp)
 	struct kfabric_shim_route *route;
 	unsigned int left;
 
+	kfabric_shim_addr_unwatch(udp);
 	list_for_each_entry_safe(vrf, next, &udp->vrfs, node)
 		kfabric_shim_vrf_free(vrf);
 	kfabric_shim_udp_close_one(&udp->sk4);

@@ -3,7 +3,8 @@
  * UDP sockets, routes and addresses: declarations for the Rust code of this
  * module.
  *
- * Part of bindings.h; the functions are documented in udp.c, route.c and addr.c.
+ * Part of bindings.h; the functions are documented in udp.c, route.c, addr.c and
+ * addr_change.c.
  */
 #ifndef _KFABRIC_SHIM_UDP_H
 #define _KFABRIC_SHIM_UDP_H
@@ -29,7 +30,11 @@ struct sock;
  * @sk6: the IPv6 socket; NULL when closed, and without IPv6
  * @receive: called with each packet received by either, in softirq and an RCU
  * read-side section; it takes over the packet
- * @data: first argument of @receive
+ * @addrs_changed: called after an address of the namespace has changed, in any
+ * context and an RCU read-side section
+ * @data: first argument of both
+ * @watched: entry in the table of addr_change.c
+ * @net: the namespace; compared, but never dereferenced
  * @lock: protects @routes, @closed and the routes' dst
  * @vrfs: list of struct kfabric_shim_vrf, protected by the RTNL
  * @routes: list of struct kfabric_shim_route
@@ -39,7 +44,10 @@ struct kfabric_shim_udp {
 	struct sock *sk4;
 	struct sock *sk6;
 	void (*receive)(void *data, struct sk_buff *skb);
+	void (*addrs_changed)(void *data);
 	void *data;
+	struct hlist_node watched;
+	const struct net *net;
 	struct list_head vrfs;
 	/* Protects the following fields; a leaf, taken in softirq. */
 	spinlock_t lock;
@@ -104,5 +112,11 @@ bool kfabric_shim_udp_has_ipv6(const struct kfabric_shim_udp *udp, u32 ifindex,
 			       const u8 addr[16]);
 u32 kfabric_shim_udp_find_ipv6(const struct kfabric_shim_udp *udp,
 			       const u8 addr[16]);
+
+/* Changes of addresses: addr_change.c. */
+void kfabric_shim_addr_watch(struct kfabric_shim_udp *udp, struct net *net);
+void kfabric_shim_addr_unwatch(struct kfabric_shim_udp *udp);
+int kfabric_shim_addr_notifiers_register(void);
+void kfabric_shim_addr_notifiers_unregister(void);
 
 #endif /* _KFABRIC_SHIM_UDP_H */

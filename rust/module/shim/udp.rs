@@ -44,11 +44,42 @@ use kernel::{
 #[allow(dead_code)]
 pub(crate) const RX_HEAD: usize = shim::KFABRIC_SHIM_RX_HEAD as usize;
 
-/// The receiver of datagrams.
+/// The receiver of datagrams, and of changes of addresses.
 pub(crate) trait Receive: Send + Sync + 'static {
     /// Takes over a received datagram. Called in softirq, in an RCU read-side section, on several
     /// CPUs at the same time.
     fn receive(&self, skb: RxSkb);
+
+    /// An address of an interface of the namespace was added, changed or removed; a removed one is
+    /// not the interface's any more. Called in any context, on several CPUs at the same time:
+    /// neither sleeps nor takes a lock.
+    fn addrs_changed(&self);
+}
+
+/// The registration for changes of addresses, until it is dropped: without one no
+/// [`Receive::addrs_changed`] is called.
+///
+/// # Invariants
+///
+/// The notifiers of `addr_change.c` are registered while the value exists.
+pub(crate) struct AddrNotifier(());
+
+impl AddrNotifier {
+    /// Registers the kernel's notifiers. Fails with `EEXIST` if they are registered. Sleeps; the
+    /// RTNL is not held.
+    pub(crate) fn register() -> Result<Self> {
+        // SAFETY: Process context, without the RTNL.
+        to_result(unsafe { shim::kfabric_shim_addr_notifiers_register() })?;
+        // INVARIANT: Registered above, unregistered in `drop`.
+        Ok(Self(()))
+    }
+}
+
+impl Drop for AddrNotifier {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant they are registered; process context, without the RTNL.
+        unsafe { shim::kfabric_shim_addr_notifiers_unregister() }
+    }
 }
 
 /// The sockets of a namespace. Dropping closes them if they are open, and does not wait for packets
@@ -90,6 +121,7 @@ impl<T: Receive> UdpSockets<T> {
                 unsafe {
                     raw.write(shim::kfabric_shim_udp {
                         receive: Some(Self::receive),
+                        addrs_changed: Some(Self::addrs_changed),
                         data: data.cast_mut().cast(),
                         ..Default::default()
                     });
@@ -124,6 +156,17 @@ impl<T: Receive> UdpSockets<T> {
             // a grace period has passed since the sockets were closed.
             unsafe { &*data.cast::<T>() }.receive(skb);
         }
+    }
+
+    /// The callback for each change of an address.
+    ///
+    /// # Safety
+    ///
+    /// `data` is the pointer that `open` has set.
+    unsafe extern "C" fn addrs_changed(data: *mut c_void) {
+        // SAFETY: By the type invariant it points to the receiver, which is not dropped before a
+        // grace period has passed since the sockets were closed.
+        unsafe { &*data.cast::<T>() }.addrs_changed();
     }
 
     /// The receiver.

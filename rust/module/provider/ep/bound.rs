@@ -22,7 +22,10 @@ use super::{
     State, //
 };
 use crate::{
-    net::Checked,
+    net::{
+        Checked,
+        Link, //
+    },
     provider::{
         av::Av,
         cntr::Cntr,
@@ -144,12 +147,12 @@ impl core::ops::Deref for Bound {
 }
 
 impl Bound {
-    /// Makes the bindings of an endpoint at `name`, whose messages come from `source`.
-    pub(super) const fn new(bindings: Bindings, name: SockAddr, source: SockAddr) -> Self {
+    /// Makes the bindings of an endpoint on `link` at `name`, whose messages come from `source`.
+    pub(super) fn new(bindings: Bindings, link: &Link, name: SockAddr, source: SockAddr) -> Self {
         Self {
             bindings,
             name,
-            has_name: Checked::new(),
+            has_name: Checked::new(link),
             source,
         }
     }

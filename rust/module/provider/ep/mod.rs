@@ -385,8 +385,12 @@ impl Endpoint {
         self.join_srx(bindings)?;
         let name = self.appear(addr).inspect_err(|_| self.leave_srx())?;
         let source = context.map_or(name, |context| context.name);
-        self.bound
-            .populate(Bound::new(core::mem::take(bindings), name, source));
+        self.bound.populate(Bound::new(
+            core::mem::take(bindings),
+            self.domain.link(),
+            name,
+            source,
+        ));
         *state = State::Enabled {
             _on_link: link.add_endpoint(),
         };

@@ -158,7 +158,7 @@ impl Endpoint {
             return Ok(());
         };
         let name = srx.bound.as_ref().ok_or(EBADF)?.name;
-        let reporter = Bound::new(bindings.reporter()?, name, name);
+        let reporter = Bound::new(bindings.reporter()?, self.domain.link(), name, name);
         // If there is another one, it is dropped after the lock was released.
         let reporter = Arc::new(reporter, GFP_KERNEL_ACCOUNT)?;
         let mut queues = srx.rx.queues.lock();
@@ -234,8 +234,9 @@ impl Endpoint {
     /// Makes a new endpoint an SRX, which can be used at once.
     pub(in crate::provider::ep) fn become_srx(&self) {
         let name = SockAddr::v4(core::net::Ipv4Addr::UNSPECIFIED, 0);
+        let link = self.domain.link();
         self.bound
-            .populate(Bound::new(Bindings::default(), name, name));
+            .populate(Bound::new(Bindings::default(), link, name, name));
         *self.state.lock() = State::Srx;
         self.drain.start();
     }
