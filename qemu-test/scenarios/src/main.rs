@@ -96,6 +96,7 @@ mod regressions;
 mod rings;
 mod rma;
 mod rng;
+mod route_interfaces;
 mod routed;
 mod routes;
 mod run_inline;
@@ -215,6 +216,7 @@ fn main() -> std::process::ExitCode {
             connections::slow::TESTS,
             networks::TESTS,
             networks::many::TESTS,
+            route_interfaces::TESTS,
             routed::TESTS,
             routes::TESTS,
             hostile::TESTS,

@@ -26,11 +26,10 @@ tests![
     links_of_one_host_reach_each_other => 120,
     link_local_addresses_have_a_scope => 120,
     an_interface_below_every_path_mtu => 120,
-    links_in_a_vrf => 180,
 ];
 
 /// Ignored by connected endpoints.
-const PEER: FiAddr = FiAddr::UNSPEC;
+pub(crate) const PEER: FiAddr = FiAddr::UNSPEC;
 
 /// How often a datagram is sent that may be lost, and how long each is waited for.
 const TRIES: usize = 50;
@@ -38,7 +37,7 @@ const WHILE: Duration = Duration::from_millis(100);
 
 /// The way in which an endpoint turns to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// A reliable datagram.
     Rdm,
     /// A datagram.
@@ -52,7 +51,7 @@ enum Kind {
 const KINDS: [Kind; 4] = [Kind::Rdm, Kind::Dgram, Kind::Connect, Kind::ConnectQp];
 
 impl Kind {
-    fn options(self) -> Options {
+    pub(crate) fn options(self) -> Options {
         match self {
             Self::Rdm => Options::default(),
             Self::Dgram => dgram(),
@@ -62,14 +61,14 @@ impl Kind {
 }
 
 /// An endpoint that has no peer yet.
-struct Caller {
+pub(crate) struct Caller {
     kind: Kind,
     host: Host,
     _eq: Eq,
 }
 
 impl Caller {
-    fn new(kind: Kind, netns: &NetNs, at: SocketAddr) -> Self {
+    pub(crate) fn new(kind: Kind, netns: &NetNs, at: SocketAddr) -> Self {
         netns.run(|| {
             let (fabric, domain) = domain_on("roce0");
             let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
@@ -87,7 +86,7 @@ impl Caller {
     }
 
     /// The error at once; `None`: the post or the request was accepted.
-    fn call(&self, to: SocketAddr) -> Option<Errno> {
+    pub(crate) fn call(&self, to: SocketAddr) -> Option<Errno> {
         let ep = &self.host.ep;
         match self.kind {
             Kind::Rdm | Kind::Dgram => {
@@ -105,16 +104,16 @@ impl Caller {
     }
 }
 
-fn addr(ip: &str, port: u16) -> SocketAddr {
+pub(crate) fn addr(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().expect("an address"), port)
 }
 
 /// The addresses of both hosts of a [`Wire`], by family.
-const ENDS: [(&str, &str); 2] = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
+pub(crate) const ENDS: [(&str, &str); 2] = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
 
 /// Two hosts that reach each other by `kind`, at these addresses, and what the first one calls the
 /// second.
-fn meet(kind: Kind, at: [(&NetNs, &str, SocketAddr); 2]) -> (Host, FiAddr, Host) {
+pub(crate) fn meet(kind: Kind, at: [(&NetNs, &str, SocketAddr); 2]) -> (Host, FiAddr, Host) {
     let [a, b] = at.map(|(netns, link, addr)| {
         netns.run(|| Host::at(&domain_on(link).1, &kind.options(), Some(addr)))
     });
@@ -130,7 +129,7 @@ fn meet(kind: Kind, at: [(&NetNs, &str, SocketAddr); 2]) -> (Host, FiAddr, Host)
 
 /// Sends a message, which arrives. A datagram may be lost while its neighbour is looked for.
 #[track_caller]
-fn reaches(kind: Kind, a: &Host, to: FiAddr, b: &Host) {
+pub(crate) fn reaches(kind: Kind, a: &Host, to: FiAddr, b: &Host) {
     if kind != Kind::Dgram {
         return exchange(a, to, b, 100);
     }
@@ -199,7 +198,7 @@ fn add_routes(wire: &Wire) {
     });
 }
 
-fn add_other() {
+pub(crate) fn add_other() {
     ip("link add other type dummy");
     ip("link set other up");
     ip("address add 198.18.4.1/24 dev other");
@@ -265,7 +264,7 @@ fn routes_change_under_connections() {
 }
 
 /// Adds or deletes an address of the first host.
-fn change_address(netns: &NetNs, what: &str, ip_and_len: &str) {
+pub(crate) fn change_address(netns: &NetNs, what: &str, ip_and_len: &str) {
     let nodad = if what == "add" && ip_and_len.contains(':') {
         "nodad"
     } else {
@@ -473,90 +472,4 @@ fn an_interface_below_every_path_mtu() {
         let got = caller.call(addr(far, 7471));
         assert_eq!(got, Some(Errno::EMSGSIZE), "{kind:?}");
     }
-}
-
-/// Puts the interface of a host into a VRF. IPv6 addresses go while it is set down for that.
-fn enslave(netns: &NetNs, ipv6: &str) {
-    netns.run(|| ip("link set veth0 master red"));
-    change_address(netns, "add", &format!("{ipv6}/64"));
-}
-
-/// An interface is put into a VRF under its link, and taken out. Packets arrive in both cases.
-fn links_in_a_vrf() {
-    let _ = std::process::Command::new("modprobe")
-        .arg("-q")
-        .arg("vrf")
-        .status();
-    let wire = Wire::new();
-    let has_vrfs = [&wire.a, &wire.b].into_iter().all(|netns| {
-        let words = "link add red type vrf table 10";
-        let mut add = std::process::Command::new("ip");
-        add.args(words.split(' '))
-            .stderr(std::process::Stdio::null());
-        netns.run(|| add.status().is_ok_and(|status| status.success()))
-    });
-    if !has_vrfs {
-        eprintln!("this kernel has no VRFs");
-        return;
-    }
-    let all = || {
-        for (near, far) in ENDS {
-            for kind in [Kind::Rdm, Kind::Dgram, Kind::ConnectQp] {
-                let one = (&wire.a, "roce0", addr(near, 0));
-                // Another host, and this one.
-                for other in [(&wire.b, "roce0", addr(far, 0)), one] {
-                    let (a, to_b, b) = meet(kind, [one, other]);
-                    reaches(kind, &a, to_b, &b);
-                    reaches_back(kind, &a, &b);
-                }
-            }
-        }
-    };
-    for (netns, ipv6) in [(&wire.a, ENDS[1].0), (&wire.b, ENDS[1].1)] {
-        netns.run(|| ip("link set red up"));
-        enslave(netns, ipv6);
-    }
-    all();
-    // A link outside the VRF is in another network: also its endpoints on this host.
-    wire.a.run(|| {
-        add_other();
-        let device = Device::open().expect("device");
-        device.link_add("roce1", "other").expect("link_add");
-    });
-    for (near, other) in [
-        ("192.0.2.1", "198.18.4.1"),
-        ("2001:db8::1", "2001:db8:4::1"),
-    ] {
-        let outside = wire.a.run(|| {
-            let at = Some(addr(other, 7471));
-            Host::at(&domain_on("roce1").1, &Options::default(), at)
-        });
-        let caller = Caller::new(Kind::Rdm, &wire.a, addr(near, 0));
-        let got = caller.call(addr(other, 7471));
-        assert_eq!(got, Some(Errno::EHOSTUNREACH), "{near}");
-        outside.expect_nothing();
-    }
-    // A link that is added in a VRF.
-    for netns in [&wire.a, &wire.b] {
-        netns.run(|| {
-            let device = Device::open().expect("device");
-            until("the link is free", || device.link_del("roce0").is_ok());
-            device.link_add("roce0", "veth0").expect("link_add");
-        });
-    }
-    all();
-    for (netns, ipv6) in [(&wire.a, ENDS[1].0), (&wire.b, ENDS[1].1)] {
-        netns.run(|| ip("link set veth0 nomaster"));
-        change_address(netns, "add", &format!("{ipv6}/64"));
-    }
-    all();
-}
-
-/// The second host answers the first one.
-fn reaches_back(kind: Kind, a: &Host, b: &Host) {
-    let to_a = match kind {
-        Kind::Rdm | Kind::Dgram => b.meet(a),
-        Kind::Connect | Kind::ConnectQp => PEER,
-    };
-    reaches(kind, b, to_a, a);
 }

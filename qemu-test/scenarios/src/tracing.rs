@@ -31,6 +31,21 @@ fn enable(event: &str, on: bool) {
     );
 }
 
+/// How often the module calls the C function `name` while `run` runs, by a kprobe.
+pub(crate) fn count_calls(name: &str, run: impl FnOnce()) -> u64 {
+    set("kprobe_events", &format!("p:kfi/{name} kfabric:{name}"));
+    enable("kfi", true);
+    run();
+    let profile = std::fs::read_to_string(Path::new(TRACING).join("kprobe_profile"));
+    enable("kfi", false);
+    // Opened with O_TRUNC, which removes all probes.
+    set("kprobe_events", "");
+    let profile = profile.expect("kprobe_profile");
+    let mut words = profile.split_whitespace().skip_while(|word| *word != name);
+    let hits = words.nth(1).expect("the hits of the probe");
+    hits.parse().expect("a number")
+}
+
 /// The lines of the event `name` with this context.
 fn lines(name: &str, context: u64) -> Vec<String> {
     trace()
