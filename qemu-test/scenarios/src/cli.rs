@@ -18,7 +18,7 @@ use std::{io::Read, os::unix::process::CommandExt, process::Command};
 
 use serde_json::Value;
 
-use crate::{harness::tests, raw::Netdev};
+use crate::{harness::tests, host::domain_on, raw::Netdev};
 use command::{Ended, Server, alone, command, ended, kfi, parse, with_link};
 
 tests![
@@ -43,7 +43,7 @@ fn links_are_made_shown_and_removed() {
             "no links; kfi link add roce0 netdev lo makes one\n"
         );
     }
-    let _netdev = Netdev::dummy("dmy0", "10.9.0.1/24");
+    let netdev = Netdev::dummy("dmy0", "10.9.0.1/24");
     kfi("link add roce0 netdev lo").succeeds();
     let added = kfi("--json link add roce1 netdev dmy0").succeeds().json();
     assert_eq!(added["links"][0]["name"], "roce1");
@@ -70,6 +70,17 @@ fn links_are_made_shown_and_removed() {
     );
     let one = kfi("link show roce1").succeeds().out;
     assert!(one.contains("dmy0") && !one.contains("roce0"), "{one}");
+    // A program holds a link that has gone; the name means the one that is there.
+    let held = domain_on("roce1");
+    netdev.delete();
+    let _netdev = Netdev::dummy("dmy0", "10.9.0.1/24");
+    kfi("link add roce1 netdev dmy0").succeeds();
+    let shown = kfi("link show --json").succeeds().json();
+    assert_eq!(shown["links"][1]["state"], "gone");
+    let one = kfi("link show roce1 --json").succeeds().json();
+    assert_eq!(one["links"][0]["state"], "up");
+    kfi("bench calls --link roce1 --time 0.01").succeeds();
+    drop(held);
     assert_eq!(kfi("link del roce0").succeeds().out, "link roce0 removed\n");
     assert_eq!(
         kfi("link del roce1 --json").succeeds().json()["removed"],

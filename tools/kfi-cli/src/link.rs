@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi link`: adds, removes and shows the software device on network interfaces.
 
-use kfi::{Device, Hints, Link, Packets, PacketsOf};
+use kfi::{Device, Hints, Link, LinkState, Packets, PacketsOf};
 use serde::{Serialize, Serializer};
 use std::{
     io,
@@ -124,13 +124,11 @@ pub(crate) fn choose(
     own: Option<SocketAddr>,
     peer: Option<SocketAddr>,
 ) -> Result<Link> {
-    let links = all(device)?;
+    let mut links = all(device)?;
     if let Some(name) = name {
-        return links
-            .into_iter()
-            .find(|link| link.name == name)
-            .ok_or_else(|| no_link(&format!("there is no link {name:?}")));
+        return named(&links, name).ok_or_else(|| no_link(&format!("there is no link {name:?}")));
     }
+    links.retain(|link| link.state != LinkState::Gone);
     if links.is_empty() {
         return Err(no_link("there is no link"));
     }
@@ -149,6 +147,14 @@ pub(crate) fn choose(
     Link::first(&links)
         .cloned()
         .ok_or_else(|| no_link("no link is up and has an address"))
+}
+
+/// The link of a name. One that has gone is listed while programs use it, and another one may have
+/// its name.
+fn named(links: &[Link], name: &str) -> Option<Link> {
+    let mut named = links.iter().filter(|link| link.name == name);
+    let present = named.clone().find(|link| link.state != LinkState::Gone);
+    present.or_else(|| named.next()).cloned()
 }
 
 /// The link whose interface has this address, be it the first or another one. Only the module
