@@ -178,7 +178,7 @@ impl<'a> Trace<'a> {
                 }
                 None => "the send is complete".to_owned(),
             };
-            format!("{line:<width$} {meaning}")
+            explained(&line, width, &meaning)
         };
         self.show("CQ entry", line, || {
             json!({
@@ -207,7 +207,7 @@ impl<'a> Trace<'a> {
         let (bytes, width) = (preview(inbox, size), self.width);
         self.show(
             "counter",
-            || format!("{:<width$} {bytes:?} arrived", format!("{name}: {value}")),
+            || explained(&format!("{name}: {value}"), width, &format!("{bytes:?} arrived")),
             || json!({ "counter": name, "value": value, "bytes": bytes }),
         )
     }
@@ -220,10 +220,26 @@ impl<'a> Trace<'a> {
             "counter",
             || {
                 let bound = format!("{name}, bound with {}", bind_name(kind));
-                format!("{bound:<width$} {value} complete, {err} failed")
+                explained(&bound, width, &format!("{value} complete, {err} failed"))
             },
             || json!({ "counter": name, "value": value, "err": err }),
         )
+    }
+}
+
+/// The width of the role and the event, before the fields.
+const HEAD: usize = 18;
+
+/// The longest line.
+const COLUMNS: usize = 100;
+
+/// The fields of an event, `width` wide, with their explanation beside them, or below them if the
+/// line would be too long.
+fn explained(fields: &str, width: usize, meaning: &str) -> String {
+    let line = format!("{fields:<width$} {meaning}");
+    match HEAD + line.chars().count() <= COLUMNS {
+        true => line,
+        false => format!("{fields}\n{:HEAD$}{meaning}", ""),
     }
 }
 
@@ -312,6 +328,20 @@ pub(crate) mod tests {
              client  counter   send, bound with KFI_SEND                      \
              2 complete, 0 failed\n"
         );
+    }
+
+    #[test]
+    fn long_explanations_are_on_a_line_of_their_own() {
+        let mut entry = Entry::default();
+        entry.flags = CompFlags::MSG | CompFlags::RECV | CompFlags::REMOTE_CQ_DATA;
+        entry.src_addr = FiAddr(0);
+        let inbox = Buffer::from_bytes(&[b'x'; 16]).unwrap();
+        let from = "[2001:db8:1234:5678:9abc:def0:1234:5678]:40001".parse().ok();
+        let text = shown(false, |trace| {
+            trace.entry(&entry, |_| from, true, Some((&inbox, 16)))
+        });
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.lines().all(|line| line.len() <= COLUMNS), "{text}");
     }
 
     #[test]
