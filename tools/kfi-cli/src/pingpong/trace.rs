@@ -207,7 +207,13 @@ impl<'a> Trace<'a> {
         let (bytes, width) = (preview(inbox, size), self.width);
         self.show(
             "counter",
-            || explained(&format!("{name}: {value}"), width, &format!("{bytes:?} arrived")),
+            || {
+                explained(
+                    &format!("{name}: {value}"),
+                    width,
+                    &format!("{bytes:?} arrived"),
+                )
+            },
             || json!({ "counter": name, "value": value, "bytes": bytes }),
         )
     }
@@ -336,7 +342,9 @@ pub(crate) mod tests {
         entry.flags = CompFlags::MSG | CompFlags::RECV | CompFlags::REMOTE_CQ_DATA;
         entry.src_addr = FiAddr(0);
         let inbox = Buffer::from_bytes(&[b'x'; 16]).unwrap();
-        let from = "[2001:db8:1234:5678:9abc:def0:1234:5678]:40001".parse().ok();
+        let from = "[2001:db8:1234:5678:9abc:def0:1234:5678]:40001"
+            .parse()
+            .ok();
         let text = shown(false, |trace| {
             trace.entry(&entry, |_| from, true, Some((&inbox, 16)))
         });
