@@ -1,20 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_atomic`: atomics executed on memory of several pieces and on memory that may only
-//! be read, and the rounding of sums and products, whose bits are known. Guest scenarios compare all
-//! operations on the limits of all types.
+//! Suite `kfabric_atomic`: atomics executed on memory of several pieces, on memory that may only be
+//! read, and on a word that another thread changes all the time; and the rounding of sums and
+//! products, whose bits are known. Guest scenarios compare all operations on the limits of all types.
 
 use super::*;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    }, //
+};
 use kfi_core::{
-    enums::{
-        AtomicOp,
-        Datatype, //
-    },
-    op::OpType, //
+    enums::Datatype,
+    op::OpType,
+    word::Word, //
 };
 
 use crate::{
+    kunit::helpers::thread,
     mem::payload,
     shim::errno::to_error, //
 };
@@ -66,9 +76,44 @@ fn run(op: AtomicOp, datatype: Datatype, values: [Element; 2]) -> Result<Element
         compare: operand,
         result: Some(&result),
     };
-    apply(&function, &at, &values, 0);
+    ensure!(apply(&function, &at, &values, 0, &mut Rounds::new()).is_ok());
     ensure_eq!(take(&mut result.cursor(0), size), target);
     Ok(take(&mut at.cursor(0), size))
+}
+
+/// Calls `run` with the element at byte 8 of 24 bytes, which has the value `target`, and with `old`
+/// as the value that was found last. Returns the result, what was found, and the new value. The
+/// bytes around the element must stay.
+fn with_element<T>(
+    function: &Function,
+    [target, old, operand]: [u64; 3],
+    run: impl FnOnce(&mut ContendedElement<'_>) -> T,
+) -> Result<(T, u64, u64)> {
+    let size = function.datatype().size();
+    let memory = memory(&[0xa5; 24])?;
+    payload::store(
+        &memory,
+        8,
+        target.to_le_bytes().get(..size).unwrap_or_default(),
+    );
+    let at = memory.cursor_mut(8).ok_or(EINVAL)?;
+    // INVARIANT: The buffer is aligned to 8 bytes, has 16 from there on, and can be written.
+    let mut element = ContendedElement {
+        function,
+        addr: at.addr(),
+        old,
+        b: [operand, 0],
+        c: [operand, 0],
+    };
+    let result = run(&mut element);
+    let found = element.old;
+    let [new, _] = take(&mut memory.cursor(8), size);
+    let mut rest = [0; 24];
+    payload::peek(&mut rest, &memory, 0);
+    for (index, byte) in rest.into_iter().enumerate() {
+        ensure!((8..8 + size).contains(&index) || byte == 0xa5);
+    }
+    Ok((result, found, new))
 }
 
 #[kunit_tests(kfabric_atomic)]
@@ -145,7 +190,7 @@ mod tests {
                     compare: operand,
                     result: Some(&result),
                 };
-                apply(&function, &part, &values, 0);
+                ensure!(apply(&function, &part, &values, 0, &mut Rounds::new()).is_ok());
                 ensure!(!crate::mem::memref::equal(&result, &part));
             }
             // Twice the same bits.
@@ -174,8 +219,139 @@ mod tests {
             compare: &none,
             result: Some(&result),
         };
-        apply(&function, &target, &values, 0);
+        ensure!(apply(&function, &target, &values, 0, &mut Rounds::new()).is_ok());
         ensure_eq!(take(&mut result.cursor(0), 8), [7, 0]);
+        Ok(())
+    }
+
+    /// Those give the values of [`integer`], and change nothing else.
+    #[test]
+    fn one_instruction_changes_an_element() -> Result {
+        let (target, operand) = (0x81c3_f00f_7ffe_80ffu64, 0x8f3c_ffff_8002_7f81u64);
+        for datatype in [
+            Datatype::Uint8,
+            Datatype::Int16,
+            Datatype::Uint32,
+            Datatype::Int64, //
+        ] {
+            let mask = u64::MAX >> (64 - 8 * datatype.size());
+            let (target, operand) = (target & mask, operand & mask);
+            for (op, returns) in [
+                (AtomicOp::Sum, true),
+                (AtomicOp::AtomicWrite, true),
+                (AtomicOp::Bor, false),
+                (AtomicOp::Band, false),
+                (AtomicOp::Bxor, false),
+            ] {
+                for kind in [OpType::Atomic, OpType::FetchAtomic] {
+                    let function = Function::new(kind, op, datatype).map_err(to_error)?;
+                    // The value that was found last is another one.
+                    let values = [target, !target & mask, operand];
+                    let (old, _, new) =
+                        with_element(&function, values, |element| element.change_at_once())?;
+                    let has = cfg!(CONFIG_X86_64) && (returns || kind == OpType::Atomic);
+                    ensure_eq!(old.is_some(), has);
+                    if returns && has {
+                        ensure_eq!(old, Some(target));
+                    }
+                    let expected = integer::apply(&function, target, operand, 0);
+                    ensure_eq!(Some(new), if has { expected } else { Some(target) });
+                }
+            }
+        }
+        // Others have none.
+        for (op, datatype) in [
+            (AtomicOp::Max, Datatype::Uint64),
+            (AtomicOp::Prod, Datatype::Int32),
+            (AtomicOp::Land, Datatype::Uint8),
+            (AtomicOp::Sum, Datatype::Double),
+        ] {
+            let function = Function::new(OpType::Atomic, op, datatype).map_err(to_error)?;
+            let (old, _, new) =
+                with_element(&function, [1, 1, 2], |element| element.change_at_once())?;
+            ensure_eq!((old, new), (None, 1));
+        }
+        Ok(())
+    }
+
+    /// The element has another value than the one that was found last, as if it had just changed.
+    #[test]
+    fn a_burst_counts_failed_rounds() -> Result {
+        let float = [ONE, TWO, THREE];
+        for (datatype, [target, other, operand]) in [
+            (Datatype::Uint8, [5, 6, 7]),
+            (Datatype::Int64, [5, 6, 7]),
+            (Datatype::Float, float),
+        ] {
+            if datatype == Datatype::Float && !has_floats() {
+                continue;
+            }
+            let function = Function::new(OpType::FetchAtomic, AtomicOp::Max, datatype);
+            let function = function.map_err(to_error)?;
+            for (old, rounds, expected) in [
+                (target, 2, (Some(target), 2)),
+                (other, 2, (Some(target), 1)),
+                // The only round fails. The next one begins with the value that it has found.
+                (other, 1, (None, 0)),
+                (target, 0, (None, 0)),
+            ] {
+                let mut left = rounds;
+                let values = [target, old, operand];
+                let (result, found, new) =
+                    with_element(&function, values, |element| element.burst(&mut left))?;
+                ensure_eq!((result, left), expected);
+                ensure_eq!(found, target);
+                let changed = expected.0.is_some();
+                ensure_eq!(new, if changed { operand } else { target });
+            }
+            // The element keeps its value, so no exchange is needed.
+            let mut left = 1;
+            let values = [operand, operand, target];
+            let (result, _, new) =
+                with_element(&function, values, |element| element.burst(&mut left))?;
+            ensure_eq!((result, left, new), (Some(operand), 1, operand));
+        }
+        Ok(())
+    }
+
+    /// None of the changes of either side is lost.
+    #[test]
+    fn a_word_that_always_changes_can_be_changed() -> Result {
+        let [target, operand, result] = [memory(&[0; 8])?, memory(&[0; 8])?, memory(&[0; 8])?];
+        let function = Function::new(OpType::FetchAtomic, AtomicOp::Bxor, Datatype::Uint64);
+        let function = function.map_err(to_error)?;
+        let over = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+        let added = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
+        let owner = {
+            let (target, over, added) = (target.clone(), over.clone(), added.clone());
+            thread(move || {
+                while !over.load(Acquire) {
+                    if let Some(word) = payload::word(&target) {
+                        word.fetch_add(1);
+                        added.fetch_add(1, Relaxed);
+                    }
+                    cond_resched();
+                }
+            })?
+        };
+        let (mut high, mut changed) = (0u64, Ok(()));
+        let source = &Source::Mem(operand.clone());
+        let values = Values {
+            operand: source,
+            compare: source,
+            result: Some(&result),
+        };
+        for number in 0..20_000 {
+            let bit = 1u64 << (32 + number % 32);
+            payload::store(&operand, 0, &bit.to_le_bytes());
+            changed = changed.and(apply(&function, &target, &values, 0, &mut Rounds::new()));
+            high ^= bit;
+        }
+        over.store(true, Release);
+        drop(owner);
+        ensure!(changed.is_ok());
+        let low = added.load(Acquire) & 0xffff_ffff;
+        ensure_eq!(take(&mut target.cursor(0), 8), [high | low, 0]);
         Ok(())
     }
 }

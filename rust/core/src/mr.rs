@@ -35,6 +35,8 @@ pub enum Refusal {
     Bounds,
     /// An element of an atomic is not aligned in the memory behind the region.
     Alignment,
+    /// Others have changed an element in all rounds of an atomic.
+    Contention,
 }
 
 impl Refusal {
@@ -161,6 +163,7 @@ mod tests {
             Refusal::Rights,
             Refusal::Bounds,
             Refusal::Alignment,
+            Refusal::Contention,
         ] {
             assert_eq!(refusal.errno(), Errno::EACCES);
         }

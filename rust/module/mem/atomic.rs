@@ -4,11 +4,16 @@
 //!
 //! [`apply`] changes the elements of a range one after the other, as [`kfi_core::atomic`] defines
 //! it. An element of up to 8 bytes is read, its new value is computed, and a compare-exchange of
-//! its width stores it; if the element has changed meanwhile, that is repeated. An element that
-//! keeps its value is not written. An element of 16 bytes is changed under a lock.
+//! its width stores it. If the element has changed meanwhile, it is changed by one instruction if
+//! the CPU has one for the operation, and otherwise that is repeated. An element that keeps its
+//! value need not be written. An element of 16 bytes is changed under a lock.
 //!
-//! All functions run in process context. They neither sleep nor yield, and the elements of one
-//! operation have at most [`MAX_ATOMIC_SIZE`](kfi_core::limits::MAX_ATOMIC_SIZE) bytes.
+//! The owner of the memory can change an element all the time, so the rounds of an operation are
+//! limited ([`Rounds`]).
+//!
+//! All functions run in process context, and the elements of one operation have at most
+//! [`MAX_ATOMIC_SIZE`](kfi_core::limits::MAX_ATOMIC_SIZE) bytes. [`apply`] yields if other tasks
+//! change an element at the same time; no function sleeps otherwise.
 
 use super::{
     memref::{
@@ -17,15 +22,26 @@ use super::{
     },
     segments::Cursor, //
 };
-use crate::shim::bindings as shim;
+use crate::shim::{
+    bindings as shim,
+    sched::cond_resched, //
+};
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/atomic.rs"]
 mod kunit;
 
-use kfi_core::atomic::{
-    integer,
-    Class,
-    Function, //
+use kfi_core::{
+    atomic::{
+        contended::{
+            Contended,
+            Contention,
+            Rounds, //
+        },
+        integer,
+        Class,
+        Function, //
+    },
+    enums::AtomicOp, //
 };
 
 /// The words of an element.
@@ -72,8 +88,17 @@ pub(crate) struct Values<'a> {
 }
 
 /// Executes `function` on the elements of `target`, which are [aligned](is_aligned). Its values
-/// begin at byte `skip` of `values`.
-pub(crate) fn apply(function: &Function, target: &MemRef, values: &Values<'_>, skip: usize) {
+/// begin at byte `skip` of `values`. `rounds` counts for the whole operation. No spin lock is held.
+///
+/// Fails if others have changed an element in all rounds. The elements before that one were
+/// changed, and their old values are in the result.
+pub(crate) fn apply(
+    function: &Function,
+    target: &MemRef,
+    values: &Values<'_>,
+    skip: usize,
+    rounds: &mut Rounds,
+) -> core::result::Result<(), Contention> {
     let size = function.datatype().size();
     let at = if function.changes() {
         target.cursor_mut(0)
@@ -81,7 +106,7 @@ pub(crate) fn apply(function: &Function, target: &MemRef, values: &Values<'_>, s
         Some(target.cursor(0))
     };
     let Some(mut at) = at else {
-        return;
+        return Ok(());
     };
     let mut operand = values.operand.cursor(skip);
     let mut compare = values.compare.cursor(skip);
@@ -91,33 +116,135 @@ pub(crate) fn apply(function: &Function, target: &MemRef, values: &Values<'_>, s
         let old = if size > size_of::<u64>() {
             change_pair(function, &mut at, &operand, &compare)
         } else {
-            change_word(function, &mut at, operand, compare)
+            change_word(function, &mut at, operand, compare, rounds)?
         };
         if let Some(result) = &mut result {
             put(result, size, &old);
         }
     }
+    Ok(())
 }
 
-/// Changes the element of at most 8 bytes at `at`, and returns its old value.
-fn change_word(function: &Function, at: &mut Cursor<'_>, b: Element, c: Element) -> Element {
+/// Changes the element of at most 8 bytes at `at`, and returns its old value. Fails if others have
+/// changed it in all rounds.
+fn change_word(
+    function: &Function,
+    at: &mut Cursor<'_>,
+    b: Element,
+    c: Element,
+    rounds: &mut Rounds,
+) -> core::result::Result<Element, Contention> {
     let (addr, size) = (at.addr(), function.datatype().size());
     // The element is contiguous: it is aligned, and no word is interrupted.
     at.advance(size.min(at.here()));
     // SAFETY: The cursor's memory is valid for reads of `size` bytes at an aligned address. Others
     // may change it.
     let mut old = unsafe { shim::kfabric_shim_element_load(addr.cast(), size) };
-    loop {
-        let new = value(function, [old, 0], b, c);
-        if new == old {
-            return [old, 0];
+    let new = value(function, [old, 0], b, c);
+    if new == old {
+        return Ok([old, 0]);
+    }
+    let before = old;
+    // SAFETY: As above, and for writes: a function that gives another value changes elements, and
+    // `cursor_mut` returned the cursor.
+    if unsafe { shim::kfabric_shim_element_cmpxchg(addr.cast(), size, &mut old, new) } {
+        return Ok([before, 0]);
+    }
+    // INVARIANT: As above.
+    let mut element = ContendedElement {
+        function,
+        addr,
+        old,
+        b,
+        c,
+    };
+    change_contended(&mut element, rounds)
+}
+
+/// The rest of [`change_word`], after a round that has failed.
+#[cold]
+fn change_contended(
+    element: &mut ContendedElement<'_>,
+    rounds: &mut Rounds,
+) -> core::result::Result<Element, Contention> {
+    rounds.change(element).map(|old| [old, 0])
+}
+
+/// An element of at most 8 bytes that others have changed during a round.
+///
+/// # Invariants
+///
+/// `addr` is aligned, and valid for reads and writes of the size of an element of `function`, which
+/// changes elements.
+struct ContendedElement<'a> {
+    function: &'a Function,
+    addr: *mut u8,
+    /// The value that was found last.
+    old: u64,
+    b: Element,
+    c: Element,
+}
+
+impl Contended for ContendedElement<'_> {
+    fn change_at_once(&mut self) -> Option<u64> {
+        let function = self.function;
+        let (op, size) = (function.op(), function.datatype().size());
+        if function.datatype().class() != Class::Integer && op != AtomicOp::AtomicWrite {
+            return None;
         }
-        let before = old;
-        // SAFETY: As above, and for writes: a function that gives another value changes elements,
-        // and `cursor_mut` returned the cursor.
-        if unsafe { shim::kfabric_shim_element_cmpxchg(addr.cast(), size, &mut old, new) } {
-            return [before, 0];
+        let ([operand, _], mut old) = (self.b, self.old);
+        // SAFETY: By the type invariants. Others may change the element.
+        let changed = unsafe {
+            shim::kfabric_shim_element_at_once(
+                self.addr.cast(),
+                size,
+                op as u32,
+                operand,
+                &mut old,
+                function.fetches(),
+            )
+        };
+        changed.then_some(old)
+    }
+
+    fn burst(&mut self, rounds: &mut u32) -> Option<u64> {
+        let function = self.function;
+        let (datatype, size) = (function.datatype(), function.datatype().size());
+        if datatype.class() != Class::Integer {
+            // SAFETY: By the type invariants; the other pointers are valid for `WORDS` words, for a
+            // word, and for 4 bytes. The context is that of this module.
+            let changed = unsafe {
+                shim::kfabric_shim_float_burst(
+                    self.addr.cast(),
+                    size,
+                    function.op() as u32,
+                    datatype as u32,
+                    self.b.as_ptr(),
+                    self.c.as_ptr(),
+                    &mut self.old,
+                    rounds,
+                )
+            };
+            return changed.then_some(self.old);
         }
+        while *rounds > 0 {
+            let before = self.old;
+            let new = value(function, [before, 0], self.b, self.c);
+            // SAFETY: By the type invariants. Others may change the element.
+            let changed = new == before
+                || unsafe {
+                    shim::kfabric_shim_element_cmpxchg(self.addr.cast(), size, &mut self.old, new)
+                };
+            if changed {
+                return Some(before);
+            }
+            *rounds = rounds.saturating_sub(1);
+        }
+        None
+    }
+
+    fn pause(&mut self) {
+        cond_resched();
     }
 }
 

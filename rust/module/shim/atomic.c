@@ -75,6 +75,120 @@ bool kfabric_shim_element_cmpxchg(void *addr, size_t size, u64 *old, u64 new)
 	}
 }
 
+#ifdef CONFIG_X86_64
+/* One instruction each. The register tells the assembler the width. */
+#define KFABRIC_LOGICAL(name, type)					\
+static void name(void *addr, u32 op, type n)				\
+{									\
+	switch (op) {							\
+	case KFI_BOR:							\
+		asm volatile(LOCK_PREFIX "or %1, %0"			\
+			     : "+m"(*(type *)addr)			\
+			     : "r"(n) : "memory", "cc");		\
+		break;							\
+	case KFI_BAND:							\
+		asm volatile(LOCK_PREFIX "and %1, %0"			\
+			     : "+m"(*(type *)addr)			\
+			     : "r"(n) : "memory", "cc");		\
+		break;							\
+	case KFI_BXOR:							\
+		asm volatile(LOCK_PREFIX "xor %1, %0"			\
+			     : "+m"(*(type *)addr)			\
+			     : "r"(n) : "memory", "cc");		\
+		break;							\
+	}								\
+}
+
+KFABRIC_LOGICAL(logical_8, u8)
+KFABRIC_LOGICAL(logical_16, u16)
+KFABRIC_LOGICAL(logical_32, u32)
+KFABRIC_LOGICAL(logical_64, u64)
+
+static void element_logical(void *addr, size_t size, u32 op, u64 n)
+{
+	switch (size) {
+	case 1:
+		logical_8(addr, op, n);
+		break;
+	case 2:
+		logical_16(addr, op, n);
+		break;
+	case 4:
+		logical_32(addr, op, n);
+		break;
+	default:
+		logical_64(addr, op, n);
+		break;
+	}
+}
+
+static u64 element_add(void *addr, size_t size, u64 n)
+{
+	switch (size) {
+	case 1:
+		return xadd((u8 *)addr, (u8)n);
+	case 2:
+		return xadd((u16 *)addr, (u16)n);
+	case 4:
+		return xadd((u32 *)addr, (u32)n);
+	default:
+		return xadd((u64 *)addr, n);
+	}
+}
+
+static u64 element_exchange(void *addr, size_t size, u64 n)
+{
+	switch (size) {
+	case 1:
+		return xchg((u8 *)addr, (u8)n);
+	case 2:
+		return xchg((u16 *)addr, (u16)n);
+	case 4:
+		return xchg((u32 *)addr, (u32)n);
+	default:
+		return xchg((u64 *)addr, n);
+	}
+}
+#endif
+
+/**
+ * kfabric_shim_element_at_once - change an element by one instruction
+ * @addr: its address, a multiple of @size
+ * @size: 1, 2, 4 or 8 bytes
+ * @op: enum kfi_op
+ * @n: the operand
+ * @old: out: the old value, if @fetches
+ * @fetches: whether the old value is needed
+ *
+ * For integers, and for KFI_ATOMIC_WRITE of any type. Such an instruction is
+ * not repeated, whatever others do to the element. Fully ordered.
+ *
+ * Return: whether the CPU has an instruction for @op. If not, nothing changes.
+ */
+bool kfabric_shim_element_at_once(void *addr, size_t size, u32 op, u64 n,
+				  u64 *old, bool fetches)
+{
+#ifdef CONFIG_X86_64
+	switch (op) {
+	case KFI_SUM:
+		*old = element_add(addr, size, n);
+		return true;
+	case KFI_ATOMIC_WRITE:
+		*old = element_exchange(addr, size, n);
+		return true;
+	case KFI_BOR:
+	case KFI_BAND:
+	case KFI_BXOR:
+		/* They return no value. */
+		if (fetches)
+			return false;
+		element_logical(addr, size, op, n);
+		return true;
+	}
+#endif
+	return false;
+}
+
 /**
  * kfabric_shim_has_floats - whether floating-point numbers can be computed
  *
@@ -110,6 +224,49 @@ void kfabric_shim_float_apply(u32 op, u32 datatype, const u64 *target,
 	value[0] = target[0];
 	value[1] = target[1];
 #endif
+}
+
+/**
+ * kfabric_shim_float_burst - try several times to change an element
+ * @addr: its address, a multiple of @size
+ * @size: 4 or 8 bytes
+ * @op: as for kfabric_float_apply(), as the next
+ * @datatype: its type
+ * @operand: the operand
+ * @compare: the value to compare with
+ * @old: the value that it probably has; out: the one that was found last
+ * @rounds: the most rounds; out: the rest, 1 less for each failed round
+ *
+ * Preemption is disabled for the time of @rounds.
+ *
+ * Return: whether a round has succeeded: @old was replaced by the new value, or
+ * stays.
+ */
+bool kfabric_shim_float_burst(void *addr, size_t size, u32 op, u32 datatype,
+			      const u64 *operand, const u64 *compare, u64 *old,
+			      u32 *rounds)
+{
+	bool done = false;
+#ifdef KFABRIC_HAS_FLOATS
+	u64 target[KFABRIC_ELEMENT_WORDS] = { *old, 0 };
+	u64 value[KFABRIC_ELEMENT_WORDS];
+
+	kernel_fpu_begin();
+	while (*rounds > 0 && !done) {
+		kfabric_float_apply(op, datatype, target, operand, compare,
+				    value);
+		done = value[0] == target[0] ||
+		       kfabric_shim_element_cmpxchg(addr, size, &target[0],
+						    value[0]);
+		if (!done)
+			--*rounds;
+	}
+	kernel_fpu_end();
+	*old = target[0];
+#else
+	*rounds = 0;
+#endif
+	return done;
 }
 
 /**

@@ -103,10 +103,15 @@ bool kfabric_shim_equal(const void *a, const void *b, size_t len);
 /* Elements of atomics: atomic.c; mem/atomic.rs. */
 u64 kfabric_shim_element_load(const void *addr, size_t size);
 bool kfabric_shim_element_cmpxchg(void *addr, size_t size, u64 *old, u64 new);
+bool kfabric_shim_element_at_once(void *addr, size_t size, u32 op, u64 n,
+				  u64 *old, bool fetches);
 bool kfabric_shim_has_floats(void);
 void kfabric_shim_float_apply(u32 op, u32 datatype, const u64 *target,
 			      const u64 *operand, const u64 *compare,
 			      u64 *value);
+bool kfabric_shim_float_burst(void *addr, size_t size, u32 op, u32 datatype,
+			      const u64 *operand, const u64 *compare, u64 *old,
+			      u32 *rounds);
 void kfabric_shim_pair_apply(u64 *low, u64 *high, u32 op, u32 datatype,
 			     const u64 *operand, const u64 *compare, u64 *old);
 

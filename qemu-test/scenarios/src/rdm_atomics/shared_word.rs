@@ -6,14 +6,14 @@ use super::{options, pair};
 use crate::{
     connected::open_region,
     harness::tests,
-    host::{Host, Options, buffer, buffer_of},
+    host::{FETCHED, Host, Options, buffer, buffer_of},
     hosts,
     ways::Way,
 };
 use kfi::{AtomicOp, Buffer, Datatype, Element, EpType, FiAddr, Remote};
 use std::{
     collections::HashSet,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ tests![
     writes_and_atomics_keep_their_order,
     all_ways_add_up => 180,
     threads_share_two_endpoints => 180,
+    an_owner_that_always_changes_its_word_does_not_stop_atomics: [OneHost => 120, TwoHosts => 120],
     each_atomic_executes_once_over_a_lossy_network: [TwoHosts => 300, Connection => 300],
 ];
 
@@ -184,6 +185,44 @@ fn threads_share_two_endpoints() {
     let mut words: Vec<u64> = found.iter().flat_map(Buffer::elements::<u64>).collect();
     words.sort_unstable();
     assert!(words.into_iter().eq(0..TOTAL));
+}
+
+/// The owner adds to the low half of its word without a pause. A peer changes bits of the high half,
+/// which takes the CPU more than one instruction if the old value is wanted.
+fn an_owner_that_always_changes_its_word_does_not_stop_atomics(way: Way) {
+    const COUNT: u32 = 1000;
+    let (a, to_b, b) = pair(way);
+    let theirs = buffer_of(&[0u64]);
+    let mr = open_region(&b, &theirs, 1);
+    let bits: Vec<u64> = (32..64).map(|bit| 1 << bit).collect();
+    let (operands, before) = (buffer_of(&bits), buffer(8));
+    let (over, mut high) = (AtomicBool::new(false), 0);
+    let added = std::thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            // SAFETY: the word is at the start of a page, which `theirs` keeps, and all accesses to
+            // it are atomic.
+            let word = unsafe { AtomicU64::from_ptr(theirs.as_ptr().cast()) };
+            let mut added = 0u64;
+            while !over.load(SeqCst) {
+                word.fetch_add(1, SeqCst);
+                added += 1;
+            }
+            added
+        });
+        for number in 0..COUNT {
+            let slot = (number % 32) as usize;
+            let operand = operands.slice(slot * 8..slot * 8 + 8);
+            let (uint64, xor) = (Datatype::Uint64, AtomicOp::Bxor);
+            a.ep.fetch_atomic(to_b, operand, &before, mr.remote(0), uint64, xor, 1)
+                .expect("fetch_atomic");
+            a.expect(FETCHED, 1);
+            assert_eq!(before.elements::<u64>()[0] >> 32 << 32, high);
+            high ^= bits[slot];
+        }
+        over.store(true, SeqCst);
+        owner.join().expect("the owner")
+    });
+    assert_eq!(theirs.elements::<u64>(), [high | (added & 0xffff_ffff)]);
 }
 
 fn each_atomic_executes_once_over_a_lossy_network(way: Way) {

@@ -38,11 +38,12 @@
 //! # Atomicity
 //!
 //! An element of up to 8 bytes is changed by one instruction of the CPU, or by a compare-exchange
-//! of its width that is repeated until it succeeds. So atomics are atomic with respect to each
-//! other, whichever way they take, and to atomic instructions of programs. A DOUBLE_COMPLEX has 16
-//! bytes and is changed under a lock: atomics on it are atomic with respect to each other, and a
-//! program that accesses its halves while an atomic runs may find one of them changed and the other
-//! not. Several elements of one operation are several atomic changes, in no specified order.
+//! of its width that is repeated until it succeeds, for a limited number of rounds
+//! ([`contended`]). So atomics are atomic with respect to each other, whichever way they take, and
+//! to atomic instructions of programs. A DOUBLE_COMPLEX has 16 bytes and is changed under a lock:
+//! atomics on it are atomic with respect to each other, and a program that accesses its halves while
+//! an atomic runs may find one of them changed and the other not. Several elements of one operation
+//! are several atomic changes, in no specified order.
 //!
 //! # The network
 //!
@@ -51,6 +52,7 @@
 //! them for the fetching sum and the CSWAP of one 64-bit integer, and SENDs of their own
 //! ([`rdm::header`](crate::rdm::header)) for everything else.
 
+pub mod contended;
 pub mod integer;
 
 use crate::{

@@ -3,7 +3,16 @@
 
 #[cfg_attr(kfi_kunit, kernel::prelude::kunit_tests(kfi_core_atomic))]
 mod suite {
-    use super::super::*;
+    use super::super::{
+        contended::{
+            Contended,
+            Contention,
+            Rounds,
+            BURST,
+            ROUNDS, //
+        },
+        *, //
+    };
 
     const FORMS: [OpType; 3] = [
         OpType::Atomic,
@@ -159,5 +168,103 @@ mod suite {
             assert_eq!(other, value);
             assert_eq!(value.unwrap_or(0) & outside, 0);
         }
+    }
+
+    /// An element that others change: `fails` rounds of it fail.
+    struct Element {
+        at_once: bool,
+        fails: u32,
+        rounds: u32,
+        pauses: u32,
+        /// The longest burst.
+        longest: u32,
+    }
+
+    impl Element {
+        fn failing(fails: u32) -> Self {
+            Self {
+                at_once: false,
+                fails,
+                rounds: 0,
+                pauses: 0,
+                longest: 0,
+            }
+        }
+    }
+
+    impl Contended for Element {
+        fn change_at_once(&mut self) -> Option<u64> {
+            self.at_once.then_some(7)
+        }
+
+        fn burst(&mut self, rounds: &mut u32) -> Option<u64> {
+            self.longest = self.longest.max(*rounds);
+            while *rounds > 0 {
+                self.rounds += 1;
+                if self.rounds > self.fails {
+                    return Some(8);
+                }
+                if self.rounds > ROUNDS {
+                    // Without a bound the test would not end.
+                    return Some(9);
+                }
+                *rounds -= 1;
+            }
+            None
+        }
+
+        fn pause(&mut self) {
+            self.pauses += 1;
+        }
+    }
+
+    #[test]
+    fn a_contended_element_is_tried_again() {
+        for (fails, pauses) in [(0, 0), (1, 0), (63, 0), (64, 1), (65, 1), (6400, 100)] {
+            let mut element = Element::failing(fails);
+            assert_eq!(Rounds::new().change(&mut element), Ok(8));
+            assert_eq!((element.rounds, element.pauses), (fails + 1, pauses));
+            assert!(element.longest <= BURST);
+        }
+    }
+
+    #[test]
+    fn an_instruction_needs_no_rounds() {
+        let mut element = Element::failing(u32::MAX);
+        element.at_once = true;
+        assert_eq!(Rounds::new().change(&mut element), Ok(7));
+        assert_eq!((element.rounds, element.pauses), (0, 0));
+    }
+
+    #[test]
+    fn rounds_are_bounded() {
+        let mut element = Element::failing(u32::MAX);
+        assert_eq!(Rounds::new().change(&mut element), Err(Contention));
+        assert_eq!((element.rounds, element.pauses), (ROUNDS, ROUNDS / BURST));
+        // The last round that there is.
+        let mut element = Element::failing(ROUNDS - 1);
+        assert_eq!(Rounds::new().change(&mut element), Ok(8));
+    }
+
+    /// The elements of an operation have one bound together, and one pause for each 64 rounds.
+    #[test]
+    fn elements_of_an_operation_share_its_rounds() {
+        let mut rounds = Rounds::new();
+        let (mut all, mut pauses) = (0, 0);
+        loop {
+            let mut element = Element::failing(48);
+            let changed = rounds.change(&mut element);
+            pauses += element.pauses;
+            if changed.is_err() {
+                all += element.rounds;
+                break;
+            }
+            all += 48;
+        }
+        assert_eq!((all, pauses), (ROUNDS, ROUNDS / BURST));
+        // An element that nobody else changes any more is not tried: the operation has failed.
+        let mut last = Element::failing(0);
+        assert_eq!(rounds.change(&mut last), Err(Contention));
+        assert_eq!(last.rounds, 0);
     }
 }

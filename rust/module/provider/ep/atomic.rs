@@ -9,6 +9,10 @@
 
 use kfi_core::{
     atomic::{
+        contended::{
+            Contention,
+            Rounds, //
+        },
         Function,
         RcAtomic,
         RC_LEN, //
@@ -153,8 +157,9 @@ impl Endpoint {
 
     /// Executes an atomic on the regions of this endpoint, its target. Every piece is checked
     /// before the first element is changed. A piece that passes this check is refused later only if
-    /// its owner closes the region in between. Does not count, except at the regions. Does not
-    /// sleep.
+    /// its owner closes the region in between, or if others change an element in all rounds
+    /// ([`Rounds`]). Does not count, except at the regions. Yields if others change elements at the
+    /// same time; does not sleep otherwise.
     pub(super) fn execute(
         &self,
         function: &Function,
@@ -176,12 +181,12 @@ impl Endpoint {
             self.domain
                 .in_region(piece.key, |region| memory_of(region, piece).map(|_| ()))?;
         }
-        let mut skip = 0usize;
+        let (mut skip, mut rounds) = (0usize, Rounds::new());
         for piece in pieces {
             self.domain.in_region(piece.key, |region| {
                 let memory = memory_of(region, piece)?;
-                atomic::apply(function, &memory, values, skip);
-                Ok(())
+                atomic::apply(function, &memory, values, skip, &mut rounds)
+                    .map_err(|Contention| Refusal::Contention)
             })?;
             // The sum of all lengths is that of the elements.
             skip = skip.wrapping_add(piece.len as usize);

@@ -56,7 +56,7 @@ impl Endpoint {
         let (kind, len) = (op.kind(), op.len() as u64);
         let mut ticket = self.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
         let pieces = op.remote.pieces();
-        if pieces.len() > 1 {
+        if pieces.len() > 1 || op.len() > op.function.datatype().size() {
             // The operation may fail after elements were changed, and then it cannot be refused.
             self.keep(bound, &mut ticket, spare)?;
         }
