@@ -10,7 +10,9 @@ use crate::{
     },
     mem::{
         Budget,
-        PeerWork, //
+        PeerWork,
+        Place,
+        WaitingWork, //
     },
     shim::{
         cred::Owner,
@@ -29,6 +31,7 @@ fn is_listed(user: Kuid) -> bool {
 struct CountedWork {
     queued: Arc<Count>,
     is_waiting: Atomic<bool>,
+    place: Place,
 }
 
 impl CountedWork {
@@ -36,6 +39,7 @@ impl CountedWork {
         let work = Self {
             queued: Count::new()?,
             is_waiting: Atomic::new(false),
+            place: Place::new(),
         };
         Ok(Arc::new(work, GFP_KERNEL)?)
     }
@@ -48,6 +52,16 @@ impl PeerWork for CountedWork {
 
     fn is_waiting(&self) -> &Atomic<bool> {
         &self.is_waiting
+    }
+}
+
+impl WaitingWork for CountedWork {
+    fn queue(self: Arc<Self>) {
+        self.queued.add(1);
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
     }
 }
 
@@ -143,6 +157,53 @@ mod tests {
         ensure!(many.iter().all(|work| work.queued.get() == 1));
         ensure_eq!(queued(), (2, 1));
         ensure!(budget.enter_peer_worker(&owner, work.clone()).is_some());
+        Ok(())
+    }
+
+    /// Work that finds no worker waits in order. Each worker that ends queues one item.
+    #[test]
+    fn work_waits_for_the_end_of_a_worker() -> Result {
+        let budget = Budget::of(user(26), None)?;
+        let mut workers = KVec::new();
+        while let Some(worker) = budget.enter_worker() {
+            workers.push(worker, GFP_KERNEL)?;
+            ensure!(workers.len() < 1024);
+        }
+        ensure!(workers.len() >= 64);
+        let all = [
+            CountedWork::new()?,
+            CountedWork::new()?,
+            CountedWork::new()?,
+        ];
+        let [first, second, third] = &all;
+        let enter =
+            |work: &Arc<CountedWork>| budget.enter_worker_or_wait(|| work.clone(), &work.place);
+        let queued = || all.each_ref().map(|work| work.queued.get());
+        let waiting = || all.each_ref().map(|work| work.place.is_waiting());
+        for work in [first, second, first, third, second] {
+            ensure!(enter(work).is_none());
+        }
+        ensure_eq!((queued(), waiting()), ([0; 3], [true; 3]));
+        drop(workers.pop());
+        ensure_eq!((queued(), waiting()), ([1, 0, 0], [false, true, true]));
+        // It runs, or others do. Whichever ends queues the next one.
+        let worker = enter(first);
+        ensure!(worker.is_some());
+        ensure!(enter(first).is_none());
+        budget.wait_no_more(&second.place);
+        ensure_eq!((queued(), waiting()), ([1, 0, 0], [true, false, true]));
+        drop(worker);
+        ensure_eq!((queued(), waiting()), ([1, 0, 1], [true, false, false]));
+        // Work that runs by another way does not wait any more. That which waits no more is not
+        // queued, and does not wait again.
+        let worker = budget.enter_worker();
+        ensure!(worker.is_some());
+        ensure!(enter(second).is_none());
+        ensure_eq!(waiting(), [true, false, false]);
+        drop((workers, worker));
+        ensure_eq!((queued(), waiting()), ([2, 0, 1], [false; 3]));
+        ensure!(enter(third).is_some());
+        ensure_eq!(queued(), [2, 0, 1]);
         Ok(())
     }
 

@@ -5,7 +5,10 @@
 
 use super::{
     impl_has_deadline,
-    Deadline, //
+    Deadline,
+    HasDeadline,
+    Relaxed,
+    WORK, //
 };
 use crate::kunit::helpers::{
     a_while,
@@ -43,6 +46,13 @@ impl Work {
 
     fn count(self: &Arc<Self>) {
         self.expired.add(1);
+    }
+}
+
+impl<T: HasDeadline> Deadline<T> {
+    /// Whether work is offered and has not begun.
+    pub(crate) fn has_offer(&self) -> bool {
+        self.state.load(Relaxed) & WORK != 0
     }
 }
 

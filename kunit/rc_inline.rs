@@ -205,29 +205,45 @@ mod tests {
         let pair = Pair::of(ONE, TWO, &default_attr(), &budget)?;
         let (a, b) = (&pair.a, &pair.b);
         let mut workers = KVec::with_capacity(1024, GFP_KERNEL)?;
-        // The workers that connected the pair may still run.
-        ensure!(eventually(|| {
-            while let Some(worker) = budget.enter_worker() {
-                if workers.push_within_capacity(worker).is_err() {
-                    break;
+        // Workers of the pair may still run.
+        let fill = |workers: &mut KVec<_>| {
+            eventually(|| {
+                while let Some(worker) = budget.enter_worker() {
+                    if workers.push_within_capacity(worker).is_err() {
+                        break;
+                    }
                 }
-            }
-            workers.len() >= 64
-        }));
+                workers.len() >= 64
+            })
+        };
+        ensure!(fill(&mut workers));
         ensure!(budget.clone().enter_worker().is_none());
         ensure!(Budget::of(user(37), None)?.enter_worker().is_some());
         ensure!(Budget::of_consumer(user(36))?.enter_worker().is_some());
         a.post(SEND, &buffer(8)?)?;
+        ensure!(eventually(|| b.qp.place.is_waiting()));
         a_while();
         ensure_eq!(b.peer.received(), 0);
-        // A task that runs the QP withdraws what the worker has offered, and wakes it again.
-        ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
+        // The QP waits without a timer.
+        ensure!(!b.qp.deadline.has_offer());
+        ensure!(b.qp.place.is_waiting());
+        // A task that runs the QP has not done what the worker was woken for.
         inline_work::InlineWork::run(b.qp.clone(), &InlineList::of_task(OwnerKind::Program));
         ensure_eq!(b.peer.received(), 1);
-        ensure!(eventually(|| b.qp.rerun.load(Relaxed)));
+        ensure!(b.qp.place.is_waiting());
         // One that ends is enough.
         drop(workers.pop());
         ensure!(eventually(|| a.peer.ended() == 1));
+        ensure!(!b.qp.place.is_waiting());
+        // A QP that is closed waits no more.
+        ensure!(fill(&mut workers));
+        a.post(SEND, &buffer(8)?)?;
+        ensure!(eventually(|| b.qp.place.is_waiting()));
+        b.qp.close();
+        ensure!(!b.qp.place.is_waiting());
+        b.qp.wake();
+        work::flush(&b.qp.work);
+        ensure!(!b.qp.place.is_waiting());
         Ok(())
     }
 }

@@ -72,7 +72,8 @@ use kfi_core::{
 
 use super::{
     peer_share::PeerUse,
-    peer_workers::PeerWorkers, //
+    peer_workers::PeerWorkers,
+    workers::Workers, //
 };
 use crate::shim::reclaim::{
     total_memory,
@@ -149,7 +150,8 @@ pub(super) struct Account {
     refs: Atomic<u64>,
     /// Workers that run for this kind of the user, and for that of users of namespaces that it
     /// owns.
-    pub(super) workers: Atomic<u32>,
+    #[pin]
+    pub(super) workers: Workers,
     /// The workers that handle what peers do, for the same.
     #[pin]
     pub(super) peer_workers: SpinLock<PeerWorkers>,
@@ -325,7 +327,7 @@ impl AccountRef {
                 peers: Atomic::new(0),
                 inboxes: Atomic::new(0),
                 refs: Atomic::new(0),
-                workers: Atomic::new(0),
+                workers <- Workers::new(),
                 peer_workers <- new_spinlock!(PeerWorkers::new(), "Account::peer_workers"),
                 throttles <- pin_init::pin_init_array_from_fn(|_| AccessThrottle::new()),
                 refused_peers <- new_spinlock!(refused_peers, "Account::refused_peers"),

@@ -5,16 +5,12 @@
 //! A budget belongs to an open file or a kernel consumer. It charges the [account](super::account)
 //! of the user, up to the limit that the opening task has. The charges end with the values that the
 //! calls return ([`Allowance`], [`PartAllowance`]), or with the call that is named there. A budget
-//! also gives the turns for accesses to peers' memory, and counts the workers of the account.
+//! also gives the turns for accesses to peers' memory.
 
 use kernel::{
-    cpu::nr_cpu_ids,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Relaxed,
         Arc, //
     },
     task::Kuid, //
@@ -48,13 +44,6 @@ use crate::shim::{
 
 /// Bytes that each object is charged besides its own size: its handle and its list entries.
 const OVERHEAD: u64 = 512;
-
-/// The least number of workers that may run for one account at a time; as many as there are CPUs
-/// may, if that is more. A worker may sleep until a task of the user releases a lock, and that task
-/// may not be scheduled. The kernel limits the workers of one queue on one CPU (1,024), which all
-/// users share. So the limit is far below that, and above what a user needs whose tasks are
-/// scheduled.
-const MIN_WORKERS: u32 = 64;
 
 /// The right to charge an account, up to a limit.
 #[derive(Clone)]
@@ -274,18 +263,6 @@ impl Budget {
         refusals::is_delayed(&peers, from, now_ns())
     }
 
-    /// Counts a worker that runs for the account until the result is dropped. `None`: so many run
-    /// already that it should try again later. Does not sleep.
-    pub(crate) fn enter_worker(&self) -> Option<RunningWorker<'_>> {
-        let workers = &self.account.0.topmost().workers;
-        let most = MIN_WORKERS.max(nr_cpu_ids());
-        if workers.fetch_add(1, Relaxed) < most {
-            return Some(RunningWorker(workers));
-        }
-        workers.fetch_sub(1, Relaxed);
-        None
-    }
-
     /// Charges `bytes` regardless of the limit. For memory that cannot be refused and is bounded in
     /// another way. Does not sleep.
     pub(crate) fn take_anyway(&self, bytes: u64) -> Allowance {
@@ -306,15 +283,6 @@ impl Budget {
                 .saturating_add(OVERHEAD)
                 .saturating_add(more as u64),
         )
-    }
-}
-
-/// A worker that runs for a user, see [`Budget::enter_worker`].
-pub(crate) struct RunningWorker<'a>(&'a Atomic<u32>);
-
-impl Drop for RunningWorker<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 

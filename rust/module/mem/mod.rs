@@ -12,6 +12,7 @@
 //! | [`account`] | accounts: kernel memory of a user's objects, and its limit |
 //! | [`budget`] | budgets, which charge an account, and the charges |
 //! | [`peer_share`] | the share of each peer in what peers use up |
+//! | [`workers`] | the workers of each user for packets, operations and works |
 //! | [`peer_workers`] | the workers of each user that handle what peers do |
 //! | [`segments`] | segment lists: the addresses of the bytes |
 //! | [`backing`] | the kinds of memory, and what keeps each valid; gather lists |
@@ -43,6 +44,7 @@ mod peer_workers;
 pub(crate) mod pinned;
 pub(crate) mod segments;
 pub(crate) mod shared;
+mod workers;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/mem.rs"]
@@ -85,4 +87,9 @@ pub(crate) use shared::{
     MapAccess,
     SharedPages,
     SharedWord, //
+};
+pub(crate) use workers::{
+    Place,
+    RunningWorker,
+    WaitingWork, //
 };

@@ -42,12 +42,14 @@
 //! | [`modify`] | changes of the state |
 //! | [`accepted`] | the addresses of the packets that a QP accepts |
 //! | [`inbox`] | waiting packets, and their charge |
+//! | [`waiting`] | the worker of a QP whose user has as many as are allowed |
 
 mod accepted;
 mod inbox;
 mod modify;
 pub(crate) mod rc;
 pub(crate) mod ud;
+mod waiting;
 
 pub(crate) use self::{
     rc::Rc,
@@ -79,7 +81,10 @@ use super::{
     }, //
 };
 use crate::{
-    mem::Budget,
+    mem::{
+        Budget,
+        Place, //
+    },
     shim::{
         alarm::{
             impl_alarm,
@@ -272,9 +277,10 @@ pub(crate) struct Qp<K: Kind> {
     /// locks of the kind. Process context only.
     #[pin]
     modifying: Mutex<()>,
-    /// The worker has found the QP running, or could not run for its user. The task that runs the QP
-    /// wakes the worker afterwards.
+    /// The worker has found the QP running. The task that runs the QP wakes the worker afterwards.
     rerun: Atomic<bool>,
+    /// The place of the worker among those of the user that wait.
+    place: Place,
     #[pin]
     kind: K,
 }
@@ -324,16 +330,7 @@ impl<K: Kind> Qp<K> {
         let _no_io = NoIo::enter();
         let inline = InlineList::of_worker(self.principal.as_ref());
         self.deadline.begin();
-        let worker = match self.inbox.owner() {
-            Some(owner) => owner.enter_worker().ok_or(()).map(Some),
-            None => Ok(None),
-        };
-        let Ok(_worker) = worker else {
-            // The locks may be held by tasks that are not scheduled, and as many workers as are
-            // allowed wait for them. A task that runs the QP meanwhile withdraws the offer, and
-            // wakes the worker then: it has not done what the worker was woken for.
-            self.rerun.xchg(true, Full);
-            Deadline::offer(self);
+        let Ok(_worker) = self.enter_worker() else {
             return;
         };
         match &self.address {
@@ -424,6 +421,7 @@ impl<K: Kind> Qp<K> {
                 running <- new_mutex!((), "Qp::running"),
                 modifying <- new_mutex!((), "Qp::modifying"),
                 rerun: Atomic::new(false),
+                place: Place::new(),
                 kind <- kind,
             }? Error),
             GFP_KERNEL_ACCOUNT,
@@ -582,6 +580,7 @@ impl<K: Kind> Qp<K> {
         drop(self.inbox.close());
         K::detach(self);
         self.deadline.end();
+        self.wait_no_more();
         work::flush(&self.work);
         // Another task may be running it; a later run finds no packets.
         drop(self.running.lock());
