@@ -10,6 +10,7 @@ use crate::{
     },
     mem::{
         Budget,
+        PeerPlace,
         PeerWork,
         Place,
         WaitingWork, //
@@ -30,7 +31,7 @@ fn is_listed(user: Kuid) -> bool {
 /// Work that counts how often it is queued.
 struct CountedWork {
     queued: Arc<Count>,
-    is_waiting: Atomic<bool>,
+    peer_place: PeerPlace,
     place: Place,
 }
 
@@ -38,7 +39,7 @@ impl CountedWork {
     fn new() -> Result<Arc<Self>> {
         let work = Self {
             queued: Count::new()?,
-            is_waiting: Atomic::new(false),
+            peer_place: PeerPlace::new(),
             place: Place::new(),
         };
         Ok(Arc::new(work, GFP_KERNEL)?)
@@ -50,8 +51,8 @@ impl PeerWork for CountedWork {
         self.queued.add(1);
     }
 
-    fn is_waiting(&self) -> &Atomic<bool> {
-        &self.is_waiting
+    fn place(&self) -> &PeerPlace {
+        &self.peer_place
     }
 }
 
@@ -142,6 +143,14 @@ mod tests {
         ensure_eq!(queued(), (1, 0));
         drop(workers.pop());
         ensure_eq!(queued(), (1, 1));
+        // Both have a slot, which work that comes later does not take.
+        let late = CountedWork::new()?;
+        ensure!(budget.enter_peer_worker(&owner, late.clone()).is_none());
+        let first = budget.enter_peer_worker(&owner, second.clone());
+        ensure!(first.is_some());
+        ensure!(budget.enter_peer_worker(&owner, late.clone()).is_none());
+        drop(first);
+        ensure_eq!(late.queued.get(), 1);
         // Work that has nothing to do any more does not enter, so no worker of it ends. The last
         // worker queues all that waits.
         let mut many = KVec::new();

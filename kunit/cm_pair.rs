@@ -11,6 +11,7 @@ use super::{
         Conn,
         Connect,
         Consumer,
+        Delivery,
         Listener,
         Listening,
         Request, //
@@ -97,7 +98,7 @@ impl Consumer for Memory {
         OwnerKind::Program
     }
 
-    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
+    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) -> Delivery {
         let first = |bytes: &[u8]| bytes.first().copied().unwrap_or(0);
         let seen = match event {
             Event::Reply(reply) => Seen::Reply(reply.qpn, first(reply.private)),
@@ -109,9 +110,10 @@ impl Consumer for Memory {
             Event::Disconnected(private) => Seen::Disconnected(first(private)),
             Event::Released => Seen::Released,
             // The consumer does not get this event.
-            Event::Closed => return,
+            Event::Closed => return Delivery::Done,
         };
         let _ = self.seen.lock().push(seen, GFP_KERNEL);
+        Delivery::Done
     }
 }
 

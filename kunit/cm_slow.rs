@@ -10,6 +10,7 @@ use super::{
         Conn,
         Connect,
         Consumer,
+        Delivery,
         Listener,
         Listening,
         Request, //
@@ -146,7 +147,7 @@ impl Consumer for Slow {
         OwnerKind::Program
     }
 
-    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
+    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) -> Delivery {
         self.block(match event {
             Event::Reply(_) => Call::Reply,
             Event::Established(_) => Call::Established,
@@ -155,6 +156,7 @@ impl Consumer for Slow {
             Event::Disconnected(_) => Call::Disconnected,
             Event::Released | Event::Closed => Call::Released,
         });
+        Delivery::Done
     }
 }
 

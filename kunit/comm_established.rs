@@ -74,10 +74,11 @@ impl Consumer for ReplyReceiver {
         OwnerKind::Program
     }
 
-    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
+    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) -> Delivery {
         if let Event::Reply(reply) = event {
             *self.reply.lock() = Some((reply.qpn, reply.starting_psn, reply.mtu));
         }
+        Delivery::Done
     }
 }
 

@@ -29,6 +29,7 @@ use crate::{
             Conn,
             Connect,
             Consumer,
+            Delivery,
             MAX_UNCONFIRMED_OF_SOURCE, //
         },
         kunit_cm_pair::TestListener,
@@ -132,7 +133,7 @@ impl Consumer for Peers {
         OwnerKind::Program
     }
 
-    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) {
+    fn event(&self, _conn: &Arc<Conn>, event: &Event<'_>) -> Delivery {
         let count = match event {
             Event::Reply(_) => &self.accepted,
             Event::Rejected { private, .. } => match Refusal::parse(private) {
@@ -147,6 +148,7 @@ impl Consumer for Peers {
             _ => &self.others,
         };
         count.add(1);
+        Delivery::Done
     }
 }
 

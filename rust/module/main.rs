@@ -71,6 +71,7 @@ struct Kfabric {
     _debugfs: uapi::Debugfs,
     #[pin]
     _device: MiscDeviceRegistration<uapi::OpenFile>,
+    _teardowns: provider::Teardowns,
     _links: net::Registration,
     #[cfg(kfi_kunit)]
     #[pin]
@@ -92,6 +93,7 @@ impl kernel::InPlaceModule for Kfabric {
             // SAFETY: The kernel calls this once, before the module's functions can be called.
             _capi: unsafe { capi::Registration::new()? },
             _device <- uapi::register(),
+            _teardowns: provider::Teardowns,
             _debugfs <- uapi::Debugfs::new(),
             #[cfg(kfi_kunit)]
             _bench <- kunit::bench::Bench::new(),

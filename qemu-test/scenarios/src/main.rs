@@ -75,6 +75,7 @@ mod flooded;
 mod flows;
 mod fuzz;
 mod harness;
+mod held_sessions;
 mod host;
 mod hostile;
 mod hosts;
@@ -239,6 +240,7 @@ fn main() -> std::process::ExitCode {
             regressions::TESTS,
             races::TESTS,
             unscheduled::TESTS,
+            held_sessions::TESTS,
             run_inline::TESTS,
             // Last, because it unloads the module.
             module::TESTS,
@@ -251,6 +253,7 @@ fn main() -> std::process::ExitCode {
             comp_cntr::gone::ROLES,
             races::ROLES,
             unscheduled::ROLES,
+            held_sessions::ROLES,
             run_inline::ROLES,
             stalled::ROLES,
             user_namespaces::ROLES,

@@ -77,7 +77,10 @@ pub(crate) use peer_share::{
     PeerShare,
     LEFT, //
 };
-pub(crate) use peer_workers::PeerWork;
+pub(crate) use peer_workers::{
+    PeerPlace,
+    PeerWork, //
+};
 pub(crate) use pinned::{
     Access,
     Pinned,

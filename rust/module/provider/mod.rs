@@ -132,6 +132,15 @@ impl LinkEvents for LinkWatch {
     }
 }
 
+/// Dropping it waits until all objects that were closed by force have been torn down.
+pub(crate) struct Teardowns;
+
+impl Drop for Teardowns {
+    fn drop(&mut self) {
+        ep::wait_for_teardowns();
+    }
+}
+
 /// Prepares the provider's global locks. `comp_cntr_max_value` is the module parameter.
 ///
 /// # Safety

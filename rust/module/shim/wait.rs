@@ -211,6 +211,19 @@ impl WaitQueue {
         });
     }
 
+    /// [`wait_uninterruptible`](Self::wait_uninterruptible), until `deadline` at the latest. Returns
+    /// whether `cond` holds.
+    pub(crate) fn wait_uninterruptible_until(
+        &self,
+        deadline: Deadline,
+        mut cond: impl FnMut() -> bool,
+    ) -> bool {
+        task::might_sleep();
+        let wait = || cond().then_some(());
+        self.sleep(bindings::TASK_UNINTERRUPTIBLE, deadline, wait)
+            .is_ok()
+    }
+
     /// Sleeps until `cond` holds, or the task is being killed: for waits that other tasks end.
     /// `cond` has precedence over the signal.
     ///

@@ -10,8 +10,8 @@
 //!   wait for memory.
 //! - [`submit_queue`]: started operations of endpoints, which are posted. They may wait for memory,
 //!   and for locks of calls.
-//! - [`peer_queue`]: sessions, connections, listeners. They may wait for the same, and for items of
-//!   [`packet_queue`].
+//! - [`peer_queue`]: sessions, connections, listeners. They may wait for memory, for the locks of
+//!   their owner's QPs, and for items of [`packet_queue`], but not for the lock of a session.
 //! - [`slow_queue`]: callbacks, links that go, ends of services of connection management. They may
 //!   wait for anything, including items of the others.
 //! - [`call_handler`]: handlers of kernel consumers for completions and events. They may wait for

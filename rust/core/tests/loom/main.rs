@@ -7,4 +7,5 @@ mod loom_support;
 mod loom_changes;
 mod loom_cntr;
 mod loom_comp_cntr;
+mod loom_left_step;
 mod loom_ring;

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::mem::{
     Budget,
+    PeerPlace,
     PeerWork, //
 };
 use crate::shim::{
@@ -69,18 +70,29 @@ use kfi_roce::{
     mtu::PathMtu, //
 };
 
+/// What a consumer has done with an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Delivery {
+    /// It has handled the event.
+    Done,
+    /// It needs a lock that another task holds. The event stays the next one, and the holder of the
+    /// lock calls [`Conn::deliver_again`] when it has released it.
+    Later,
+}
+
 /// The user of a connection, for example an endpoint.
 pub(crate) trait Consumer: Send + Sync {
     /// Handles an event of a connection. Called in process context without locks; may sleep, and
     /// call every function of [`cm`](super). The events of one connection come in order, one at a
-    /// time; those of different connections may come at the same time.
+    /// time; those of different connections may come at the same time. It waits for no lock that a
+    /// task of a user may hold: it returns [`Delivery::Later`] instead.
     ///
     /// The consumer answers [`Event::Reply`] with [`Conn::confirm`] or [`Conn::reject`], now or
     /// later. The last event is `Rejected`, `Unreachable`, `Disconnected` or `Released`; one of
     /// them comes unless the consumer closes the connection before. `Closed` is not delivered. When
     /// the link of a connection goes, the last event is `Disconnected` if the connection was
     /// established, `Released` if it was being disconnected, else `Unreachable`.
-    fn event(&self, conn: &Arc<Conn>, event: &Event<'_>);
+    fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) -> Delivery;
 
     /// The owner on whose behalf it handles events: where they are delivered. Always the same. Any
     /// context.
@@ -150,7 +162,7 @@ pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Res
 
 /// The events to deliver, and the consumer that gets them.
 struct EventQueue {
-    /// `None` before the connection is accepted, after its last event has been taken, and after the
+    /// `None` before the connection is accepted, after its last event has been handled, and after the
     /// consumer has rejected or closed it.
     consumer: Option<Arc<dyn Consumer>>,
     /// Empty without a consumer.
@@ -158,15 +170,20 @@ struct EventQueue {
 }
 
 impl EventQueue {
-    /// Takes the next event, with the consumer that gets it.
-    fn next(&mut self) -> Option<(Arc<dyn Consumer>, StoredEvent)> {
-        let event = self.pending.take()?;
-        let consumer = if event.is_last() {
+    /// The next event, with the consumer that gets it. It stays in the queue.
+    fn next(&self) -> Option<(Arc<dyn Consumer>, StoredEvent)> {
+        Some((self.consumer.clone()?, self.pending.next()?))
+    }
+
+    /// Removes an event that was handled. If it is the last one, returns the consumer, which the
+    /// caller must not drop under the lock.
+    fn handled(&mut self, event: &StoredEvent) -> Option<Arc<dyn Consumer>> {
+        self.pending.remove(event);
+        if event.is_last() {
             self.consumer.take()
         } else {
-            self.consumer.clone()
-        };
-        Some((consumer?, event))
+            None
+        }
     }
 }
 
@@ -184,7 +201,7 @@ pub(crate) struct Conn {
     #[pin]
     events: SpinLock<EventQueue>,
     /// See [`PeerWork`].
-    is_waiting: Atomic<bool>,
+    place: PeerPlace,
     #[pin]
     work: Work<Self>,
 }
@@ -198,8 +215,8 @@ impl PeerWork for Conn {
         self.wake();
     }
 
-    fn is_waiting(&self) -> &Atomic<bool> {
-        &self.is_waiting
+    fn place(&self) -> &PeerPlace {
+        &self.place
     }
 }
 
@@ -221,6 +238,12 @@ impl Conn {
         let _ = work::peer_queue(self.kind).enqueue(self.clone());
     }
 
+    /// Delivers the next event again, for a consumer that has returned [`Delivery::Later`]. Any
+    /// context.
+    pub(crate) fn deliver_again(self: &Arc<Self>) {
+        self.wake();
+    }
+
     /// Delivers all queued events. Called by the work item, which never runs twice at once. Sleeps.
     fn deliver(self: &Arc<Self>) {
         let Some(consumer) = self.events.lock().consumer.clone() else {
@@ -239,8 +262,11 @@ impl Conn {
             let Some((consumer, event)) = next else {
                 return;
             };
-            consumer.event(self, &event.event());
-            drop(consumer);
+            if consumer.event(self, &event.event()) == Delivery::Later {
+                return;
+            }
+            let ended = self.events.lock().handled(&event);
+            drop((ended, consumer));
             cond_resched();
         }
     }
@@ -275,7 +301,7 @@ impl Conn {
                 kind,
                 context: Atomic::new(context),
                 events <- new_spinlock!(events, "Conn::events"),
-                is_waiting: Atomic::new(false),
+                place: PeerPlace::new(),
                 work <- new_work!("kfabric::Conn"),
             }),
             GFP_KERNEL_ACCOUNT,

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::mem::{
     Budget,
+    PeerPlace,
     PeerWork, //
 };
 use crate::shim::{
@@ -160,7 +161,7 @@ pub(crate) fn listen(
             backlog,
             unanswered,
             queue <- new_spinlock!(queue, "ListenerEntry::queue"),
-            is_waiting: Atomic::new(false),
+            place: PeerPlace::new(),
             work <- new_work!("kfabric::ListenerEntry"),
         }),
         GFP_KERNEL_ACCOUNT,
@@ -225,7 +226,7 @@ pub(super) struct ListenerEntry {
     #[pin]
     queue: SpinLock<RequestQueue>,
     /// See [`PeerWork`].
-    is_waiting: Atomic<bool>,
+    place: PeerPlace,
     #[pin]
     work: Work<Self>,
 }
@@ -239,8 +240,8 @@ impl PeerWork for ListenerEntry {
         self.wake();
     }
 
-    fn is_waiting(&self) -> &Atomic<bool> {
-        &self.is_waiting
+    fn place(&self) -> &PeerPlace {
+        &self.place
     }
 }
 

@@ -98,7 +98,8 @@ pub(crate) use self::{
         connect,
         Conn,
         Connect,
-        Consumer, //
+        Consumer,
+        Delivery, //
     },
     gsi::Gsi,
     listen::{

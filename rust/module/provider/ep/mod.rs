@@ -76,6 +76,8 @@ use kfi_core::{
     word::Word, //
 };
 
+pub(in crate::provider) use self::rdm::remote::wait_for_teardowns;
+
 use self::{
     attr::{
         EpAttr,
@@ -483,10 +485,17 @@ impl Endpoint {
         }
     }
 
-    /// Tears the endpoint down. It is shut, and no operation of the owner is inside. Sleeps.
+    /// Tears the endpoint down. It is shut, and no operation of the owner is inside. If a session with
+    /// a peer does not end in time, its worker does the rest. Sleeps.
     fn teardown_now(&self) {
         self.submission.drop_all();
-        self.leave_remote();
+        if self.leave_remote() {
+            self.end_teardown();
+        }
+    }
+
+    /// The part of [`teardown_now`](Self::teardown_now) that needs the end of all sessions. Sleeps.
+    fn end_teardown(&self) {
         if let Some(bound) = self.bound.as_ref() {
             if let Some(Wire::Msg(msg)) = &self.wire {
                 msg.drop_all(self, bound);

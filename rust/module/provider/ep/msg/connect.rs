@@ -25,7 +25,10 @@
 #[path = "../../../../../kunit/comm_established.rs"]
 mod kunit;
 
-use kernel::sync::atomic::Full;
+use kernel::sync::{
+    atomic::Full,
+    MutexGuard, //
+};
 
 use kfi_core::enums::EqEvent;
 use kfi_roce::{
@@ -67,7 +70,8 @@ use crate::{
             self,
             Conn,
             Connect,
-            Consumer, //
+            Consumer,
+            Delivery, //
         },
         Path, //
     },
@@ -84,7 +88,53 @@ use crate::{
     }, //
 };
 
+/// The lock of `connecting`. When it has been released, an event is delivered that found it locked.
+pub(super) struct Connecting<'a> {
+    // Fields are dropped in this order.
+    _locked: MutexGuard<'a, ()>,
+    _released: Released<'a>,
+}
+
+struct Released<'a>(&'a Msg);
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        let msg = self.0;
+        if !msg.event_left.is_left() {
+            return;
+        }
+        msg.event_left.take();
+        // It was set under the lock, before a connection can have an event.
+        if let Some(conn) = msg.conn.as_ref() {
+            conn.deliver_again();
+        }
+    }
+}
+
 impl Msg {
+    /// Locks `connecting`, for a task of the owner. Sleeps.
+    pub(super) fn begin_connecting(&self) -> Connecting<'_> {
+        Connecting {
+            _locked: self.connecting.lock(),
+            _released: Released(self),
+        }
+    }
+
+    /// Locks `connecting`, for the worker that delivers events. `None`: a task holds the lock, and
+    /// has the event delivered again afterwards. Does not sleep.
+    fn try_connecting(&self) -> Option<Connecting<'_>> {
+        let locked = self.connecting.try_lock().or_else(|| {
+            self.event_left.leave();
+            let locked = self.connecting.try_lock()?;
+            self.event_left.take();
+            Some(locked)
+        })?;
+        Some(Connecting {
+            _locked: locked,
+            _released: Released(self),
+        })
+    }
+
     /// Checks that the endpoint has no peer yet. Fails with `EALREADY` if it is being connected,
     /// `EISCONN` if it is or was connected. The caller holds `connecting`.
     fn check_idle(&self) -> Result {
@@ -147,7 +197,7 @@ impl Msg {
             return Err(EINVAL);
         }
         let qpn = peer.qpn().ok_or(EINVAL)?;
-        let _connecting = self.connecting.lock();
+        let _connecting = self.begin_connecting();
         if self.check_idle().is_err() {
             return Err(EISCONN);
         }
@@ -196,7 +246,7 @@ impl Msg {
             dst: peer.ip(),
         };
         let private = header.write(private).ok_or(EINVAL)?;
-        let _connecting = self.connecting.lock();
+        let _connecting = self.begin_connecting();
         self.check_idle()?;
         let attr = self.attrs.attr(access(endpoint.caps));
         let request = Connect {
@@ -251,7 +301,7 @@ impl Msg {
         connreq: RequestId,
         private: &[u8],
     ) -> Result {
-        let _connecting = self.connecting.lock();
+        let _connecting = self.begin_connecting();
         self.check_idle()?;
         if !endpoint.has_address(bound) {
             return Err(EADDRNOTAVAIL);
@@ -458,7 +508,7 @@ impl Endpoint {
         let Some((_inside, bound)) = self.enter() else {
             return Err(ENOTCONN);
         };
-        let _connecting = msg.connecting.lock();
+        let _connecting = msg.begin_connecting();
         if msg.phase() != Phase::Connected || msg.end(self, bound).is_none() {
             return Err(ENOTCONN);
         }
@@ -479,29 +529,31 @@ impl Consumer for Endpoint {
         Some((&self.ident.owner, &self.ident.budget))
     }
 
-    fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) {
+    fn event(&self, conn: &Arc<Conn>, event: &Event<'_>) -> Delivery {
         let (Some(Wire::Msg(msg)), Some(_inside), Some(bound)) =
             (&self.wire, self.drain.enter(), self.bound.as_ref())
         else {
-            return;
+            return Delivery::Done;
         };
         if let (Event::Disconnected(_), Ok(qp)) = (event, msg.qp()) {
             // The peer may have refused an access before it disconnected. That operation completes
             // with the refusal.
             qp.settle();
         }
-        let _connecting = msg.connecting.lock();
+        let Some(_connecting) = msg.try_connecting() else {
+            return Delivery::Later;
+        };
         let lost = match event {
             Event::Reply(reply) => {
                 if msg.phase() != Phase::Connecting {
-                    return;
+                    return Delivery::Done;
                 }
                 match msg.accepted(self, conn, reply) {
                     Ok(true) => {
                         msg.connected(self, bound, Phase::Connecting, reply.private);
-                        return;
+                        return Delivery::Done;
                     }
-                    Ok(false) => return,
+                    Ok(false) => return Delivery::Done,
                     Err(error) => {
                         Lost::Failed(Errno::from_i32(error.to_errno()).unwrap_or(Errno::EIO))
                     }
@@ -509,7 +561,7 @@ impl Consumer for Endpoint {
             }
             Event::Established(_) => {
                 msg.connected(self, bound, Phase::Accepting, &[]);
-                return;
+                return Delivery::Done;
             }
             Event::Rejected {
                 reason, private, ..
@@ -517,10 +569,11 @@ impl Consumer for Endpoint {
             Event::Unreachable => Lost::Silent,
             Event::Disconnected(_) => Lost::Failed(Errno::ECONNRESET),
             // This end closed the connection itself.
-            Event::Released | Event::Closed => return,
+            Event::Released | Event::Closed => return Delivery::Done,
         };
         msg.lost(self, bound, &lost);
         // A QP that never left INIT does not change.
         let _ = msg.stop();
+        Delivery::Done
     }
 }

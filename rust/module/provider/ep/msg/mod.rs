@@ -81,8 +81,12 @@ use crate::{
         Values,
         STATS, //
     },
-    shim::random::random_u32, //
+    shim::{
+        random::random_u32,
+        word::AtomicWord, //
+    }, //
 };
+use kfi_core::left_step::LeftStep;
 
 /// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,9 +127,12 @@ pub(super) struct Msg {
     requested: SetOnce<SockAddr>,
     /// Set when a REQ was sent or a request was accepted.
     conn: SetOnce<Arc<Conn>>,
-    /// Serialises the functions that connect and disconnect.
+    /// Serialises the functions that connect and disconnect. Locked by
+    /// [`begin_connecting`](Self::begin_connecting).
     #[pin]
     connecting: Mutex<()>,
+    /// The worker that delivers events has found `connecting` locked.
+    event_left: LeftStep<AtomicWord>,
     #[pin]
     tickets: SpinLock<Tickets>,
     /// The message that is being received. Locked by a run of the QP and by teardown.
@@ -149,6 +156,7 @@ impl Msg {
             requested: SetOnce::new(),
             conn: SetOnce::new(),
             connecting <- new_mutex!((), "Msg::connecting"),
+            event_left: LeftStep::new(AtomicWord::new(0)),
             tickets <- new_spinlock!(tickets, "Msg::tickets"),
             incoming <- new_mutex!(None, "Msg::incoming"),
             read_bytes: Atomic::new(0),
@@ -225,7 +233,7 @@ impl Msg {
     /// Sets an attribute. Fails with `ENOPROTOOPT`; `EINVAL`; `KFI_EOPBADSTATE` if the endpoint was
     /// connected. Sleeps.
     pub(super) fn set_opt(&self, opt: QpOpt, value: u64) -> Result {
-        let _connecting = self.connecting.lock();
+        let _connecting = self.begin_connecting();
         self.attrs.get(opt)?;
         if self.phase() != Phase::Idle {
             return Err(to_error(Errno::KFI_EOPBADSTATE));

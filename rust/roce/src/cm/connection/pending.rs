@@ -155,6 +155,24 @@ impl PendingEvents {
         self.first.take().or_else(|| self.last.take())
     }
 
+    /// Returns a copy of the next event, which stays in the queue; `None` if the queue is empty.
+    pub const fn next(&self) -> Option<StoredEvent> {
+        match self.first {
+            None => self.last,
+            first => first,
+        }
+    }
+
+    /// Removes an event that [`next`](Self::next) has returned. Does nothing if it has been removed
+    /// meanwhile.
+    pub fn remove(&mut self, event: &StoredEvent) {
+        if event.is_last() {
+            self.last = None;
+        } else {
+            self.first = None;
+        }
+    }
+
     /// Returns whether the queue is empty.
     pub const fn is_empty(&self) -> bool {
         self.first.is_none() && self.last.is_none()

@@ -8,8 +8,8 @@
 //! events for the session wait in the [`Inbox`] until the run of the QP is over.
 //!
 //! `inbox` is a mutex. It is taken under the lock of the QP's responder and under that of the
-//! session. The endpoint's receive lock and the locks of a completion are taken under it. `cm` and
-//! `half_open` are leaves.
+//! session. The endpoint's receive lock and the locks of a completion are taken under it. `cm`,
+//! `cm_events` and `half_open` are spin locks and leaves.
 
 use kfi_core::{
     limits::MAX_IOV,
@@ -22,6 +22,7 @@ use kfi_core::{
             CancelState,
             Event, //
         },
+        hello::Refusal,
         ops::Lane,
         session::{
             Conn,
@@ -33,6 +34,7 @@ use kfi_core::{
             RNR_TIME, //
         },
         Cause,
+        Hello,
         Inbound, //
     }, //
 };
@@ -193,6 +195,24 @@ impl Regions {
     }
 }
 
+/// An event from connection management.
+pub(super) enum CmEvent {
+    /// The peer has accepted the connection, whose QP is ready, or the connection has failed.
+    Replied(core::result::Result<Hello, Cause>),
+    Established,
+    /// The peer has rejected it. `None`: it uses another connection, or has given this one up.
+    Rejected(Option<Refusal>),
+    Unreachable,
+    Disconnected,
+}
+
+/// The events that wait for the session's worker: a reply or an establishment, and the end.
+#[derive(Default)]
+struct CmEvents {
+    first: Option<CmEvent>,
+    last: Option<CmEvent>,
+}
+
 /// The connection in connection management.
 enum CmState {
     /// Not made yet.
@@ -224,7 +244,10 @@ pub(in crate::provider::ep) struct Connection {
     psn: Psn,
     qp: SetOnce<Arc<Qp<Rc>>>,
     #[pin]
-    cm: Mutex<CmState>,
+    cm: SpinLock<CmState>,
+    /// The events from connection management that wait for the session's worker.
+    #[pin]
+    cm_events: SpinLock<CmEvents>,
     #[pin]
     pub(super) inbox: Mutex<Inbox>,
     /// The regions that the peer's current READ has accessed. They are not in `inbox` because READs
@@ -246,7 +269,7 @@ pub(in crate::provider::ep) struct Connection {
     _memory: Allowance,
     /// Its charge to the part for unconfirmed connections, until the peer has confirmed it.
     #[pin]
-    half_open: Mutex<Option<PartAllowance>>,
+    half_open: SpinLock<Option<PartAllowance>>,
     /// Its charge to the part for peers, if the peer requested the connection.
     _of_peers: Option<PartAllowance>,
 }
@@ -288,7 +311,8 @@ impl Connection {
                 conn,
                 psn: Psn::new(random_u32()),
                 qp: SetOnce::new(),
-                cm <- new_mutex!(CmState::None, "Connection::cm"),
+                cm <- new_spinlock!(CmState::None, "Connection::cm"),
+                cm_events <- new_spinlock!(CmEvents::default(), "Connection::cm_events"),
                 inbox <- new_mutex!(inbox, "Connection::inbox"),
                 read <- new_spinlock!(read, "Connection::read"),
                 last_packet: Atomic::new(0),
@@ -297,7 +321,7 @@ impl Connection {
                 refused: Atomic::new(false),
                 invalid: Atomic::new(false),
                 _memory: memory,
-                half_open <- new_mutex!(half_open, "Connection::half_open"),
+                half_open <- new_spinlock!(half_open, "Connection::half_open"),
                 _of_peers: of_peers,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -396,6 +420,29 @@ impl Connection {
         *cm = CmState::Open(conn);
     }
 
+    /// Its connection in connection management, unless it has been closed. Does not sleep.
+    pub(super) fn managed(&self) -> Option<Arc<cm::Conn>> {
+        match &*self.cm.lock() {
+            CmState::Open(conn) => Some(conn.clone()),
+            _ => None,
+        }
+    }
+
+    /// Stores an event for the session's worker. Does not sleep.
+    pub(super) fn put_cm_event(&self, event: CmEvent) {
+        let mut events = self.cm_events.lock();
+        match event {
+            CmEvent::Replied(_) | CmEvent::Established => events.first = Some(event),
+            _ => events.last = Some(event),
+        }
+    }
+
+    /// Takes the next event. Does not sleep.
+    pub(super) fn take_cm_event(&self) -> Option<CmEvent> {
+        let mut events = self.cm_events.lock();
+        events.first.take().or_else(|| events.last.take())
+    }
+
     /// Queues a work request to the QP. The caller pushes the QP afterwards. `more`: READs of the
     /// same operation follow. Fails with `EINVAL`, `EAGAIN`. Sleeps.
     pub(super) fn queue(
@@ -468,10 +515,9 @@ impl Connection {
         if self.established.load(Relaxed) || self.last_packet() == 0 {
             return false;
         }
-        let conn = match &*self.cm.lock() {
-            CmState::Open(conn) => conn.clone(),
+        let Some(conn) = self.managed() else {
             // The connection is being accepted. The RTU or the next packet establishes it.
-            _ => return false,
+            return false;
         };
         self.set_established();
         conn.communication_established()

@@ -2,15 +2,14 @@
 
 //! Making and closing the connections of a session, and events from connection management.
 //!
-//! The work item of a session makes and closes its connections, one after the other. The peer's
-//! requests and the events are delivered by work items of connection management, with no lock of
-//! the provider held.
+//! The worker of a session makes and closes its connections, one after the other (`worker.rs`).
+//! Work items of connection management deliver the peer's requests and the events to it.
 //!
 //! | action of the protocol | implementation |
 //! |---|---|
-//! | [`Manage::Connect`] | a QP, a REQ; after the REP: the QP is made ready, RTU |
+//! | [`Manage::Connect`](kfi_core::rdm::session::Manage::Connect) | a QP, a REQ; after the REP: the QP is made ready, RTU |
 //! | [`Reply::Accept`] | a QP that is ready, a REP; established by the RTU or a first packet |
-//! | [`Manage::Close`] | a DREQ if connected; the QP is closed |
+//! | [`Manage::Close`](kfi_core::rdm::session::Manage::Close) | a DREQ if connected; the QP is closed |
 
 use core::net::IpAddr;
 
@@ -23,13 +22,9 @@ use kfi_core::rdm::{
     service_id,
     session::{
         Conn,
-        Manage,
         Reply, //
     },
-    times::{
-        CONNECT_TIME,
-        READS, //
-    },
+    times::READS,
     unproven::{
         Ends,
         Proof, //
@@ -48,16 +43,21 @@ use kfi_roce::cm::{
 use super::{
     super::super::prelude::*,
     conn::{
+        CmEvent,
         Connection,
         PeerParams,
         RETRIES, //
     },
     session::{
         Session,
-        SessionConn,
-        State, //
+        SessionConn, //
     },
-    store::PostedWork, //
+    store::PostedWork,
+    worker::{
+        Next,
+        Purpose,
+        Step, //
+    }, //
 };
 use crate::{
     mem::{
@@ -95,72 +95,83 @@ fn cause_of(error: Error) -> Option<Cause> {
     }
 }
 
+/// What the worker does without the lock of the state.
 impl Session {
-    /// Handles expired timeouts, and makes and closes connections. Called by the work item. Sleeps.
-    pub(super) fn manage(self: &Arc<Self>) {
-        if self.endpoint.domain.link().state() == LinkState::Gone {
-            self.with(|state, _| state.core.fail_all(Cause::LinkGone));
-        }
-        loop {
-            let next = self.with(|state, now| {
-                let activity = state.activity();
-                let is_being_read = |number| self.is_being_read(number);
-                state.core.expired(now, activity, is_being_read);
-                state.core.manage(now, self.endpoint.remote.next_epoch())
-            });
-            match next {
-                Some(Manage::Connect(conn, hello)) => self.request(conn, &hello),
-                Some(Manage::Close(conn, cause)) => self.close(conn, cause),
-                None => break,
+    /// Does what follows a step. Returns the next step; `None`: there is nothing to do. Called by
+    /// the worker. Sleeps.
+    pub(super) fn go_on(self: &Arc<Self>, next: Next) -> Option<Step> {
+        let step = match next {
+            Next::End => return None,
+            Next::Step(step) => step,
+            Next::Connect(conn, hello) => self.connect(conn, hello),
+            Next::Answer(request, reply) => self.answer_request(request, reply),
+            Next::Entered(connection, Purpose::Connect(hello)) => self.request(&connection, &hello),
+            Next::Entered(connection, Purpose::Accept(request, own)) => {
+                self.accept(KBox::into_inner(request), &connection, &own)
             }
-        }
-        self.retire_if_spare();
+            Next::NotEntered(entry, purpose) => Self::not_entered(entry, purpose),
+            Next::Confirm(connection, accepted) => {
+                Self::confirm(&connection, accepted);
+                Step::Decide
+            }
+            Next::Close(conn, None, _) => Step::Leave(conn),
+            Next::Close(_, Some(connection), cause) => {
+                // The QP accesses no memory afterwards. What came before is handled next.
+                connection.close();
+                Step::Drain(connection, cause)
+            }
+            Next::Drained(connection, cause) => {
+                connection.abort(cause.of_receive());
+                self.endpoint.forget_messages(self, connection.conn);
+                Step::Leave(connection.conn)
+            }
+            Next::Left(entry) => {
+                drop(entry);
+                Step::Decide
+            }
+            Next::Retire(alarm) => {
+                // Cancels the timer. Its callback takes no lock.
+                drop(alarm);
+                self.endpoint.remote.forget(self);
+                return None;
+            }
+        };
+        Some(step)
     }
 
-    /// Enters a connection in the session, so that work can be queued to its QP and it can be
-    /// closed.
-    fn enter(
-        self: &Arc<Self>,
-        state: &mut State,
-        conn: Conn,
-        initiates: bool,
-    ) -> Result<Arc<Connection>> {
-        let posted_work = PostedWork::new()?;
-        let connection = Connection::new(self, conn, initiates)?;
-        let entry = SessionConn {
-            connection: connection.clone(),
-            posted_work,
+    /// Makes a connection, to be entered in the state.
+    fn make(self: &Arc<Self>, conn: Conn, initiates: bool) -> Result<SessionConn> {
+        Ok(SessionConn {
+            posted_work: PostedWork::new()?,
+            connection: Connection::new(self, conn, initiates)?,
             cause: None,
             unsent: false,
-        };
-        match state.enter(entry) {
-            Ok(()) => Ok(connection),
-            Err(entry) => {
-                entry.connection.close();
-                Err(EBUSY)
-            }
+        })
+    }
+
+    /// Makes a connection that this end requests.
+    fn connect(self: &Arc<Self>, conn: Conn, hello: Hello) -> Step {
+        if self.endpoint.ident.budget.is_delayed_peer(self.peer.addr().ip()) {
+            // As a peer that is busy: the session tries again.
+            return not_requested(conn, EBUSY);
+        }
+        match self.make(conn, true) {
+            Ok(entry) => Step::Enter(entry, Purpose::Connect(hello)),
+            Err(error) => not_requested(conn, error),
         }
     }
 
     /// Requests a connection from the peer.
-    fn request(self: &Arc<Self>, conn: Conn, hello: &Hello) {
-        let requested = self.try_request(conn, hello);
-        if let Err(error) = requested {
-            self.with(|state, now| match cause_of(error) {
-                Some(cause) => state.core.failed(conn, cause),
-                None => state.core.rejected(now, conn, Refusal::Busy),
-            });
+    fn request(self: &Arc<Self>, connection: &Arc<Connection>, hello: &Hello) -> Step {
+        match self.try_request(connection, hello) {
+            Ok(()) => Step::Decide,
+            Err(error) => not_requested(connection.conn, error),
         }
     }
 
-    fn try_request(self: &Arc<Self>, conn: Conn, hello: &Hello) -> Result {
+    fn try_request(&self, connection: &Arc<Connection>, hello: &Hello) -> Result {
         let endpoint = &self.endpoint;
         let bound = endpoint.bound.as_ref().ok_or(EBADF)?;
-        if endpoint.ident.budget.is_delayed_peer(self.peer.addr().ip()) {
-            // As a peer that is busy: the session tries again.
-            return Err(EBUSY);
-        }
-        let connection = self.enter(&mut self.state.lock(), conn, true)?;
         let connect = cm::Connect {
             link: endpoint.domain.link(),
             local: bound.name.ip(),
@@ -177,72 +188,25 @@ impl Session {
         Ok(())
     }
 
-    /// Closes a connection. Its QP accesses no memory after this has returned.
-    fn close(self: &Arc<Self>, conn: Conn, cause: Cause) {
-        let connection = self.with(|state, _| Some(state.entry(conn)?.connection.clone()));
-        if let Some(connection) = &connection {
-            connection.close();
-            // Handles the events that had come before.
-            self.with(|state, now| connection.deliver_events(state, now));
-            connection.abort(cause.of_receive());
-            self.endpoint.forget_messages(self, conn);
+    /// Answers the peer's request as the protocol has decided.
+    fn answer_request(self: &Arc<Self>, request: KBox<cm::Request>, reply: Reply) -> Step {
+        match reply {
+            Reply::Refuse(refusal) => refuse(KBox::into_inner(request), refusal),
+            Reply::Ignore => KBox::into_inner(request).ignore(),
+            Reply::Accept(conn, own) => match self.prepare(conn, &request) {
+                Ok(entry) => return Step::Enter(entry, Purpose::Accept(request, own)),
+                Err(_) => {
+                    refuse(KBox::into_inner(request), Refusal::Busy);
+                    return Step::Failed(conn, Cause::Busy);
+                }
+            },
         }
-        let entry = self.with(|state, now| {
-            let entry = state.leave(conn);
-            state.core.closed(now, conn);
-            entry
-        });
-        drop(entry);
-    }
-
-    /// Handles the peer's request for a connection.
-    fn requested(self: &Arc<Self>, request: cm::Request, hello: &Hello) {
-        let mut state = self.state.lock();
-        if state.gone {
-            // The peer repeats the request, and another session gets it.
-            drop(state);
-            return request.ignore();
-        }
-        let epoch = self.endpoint.remote.next_epoch();
-        let now = now_ns();
-        let proof = match request.proof() {
-            cm::SourceProof::Proven => Proof::Cookie,
-            cm::SourceProof::Unproven | cm::SourceProof::Unknown => Proof::None,
-        };
-        let is_in_doubt = state.core.has_unproven_request();
-        let reply = state.core.requested(now, hello, epoch, proof);
-        if is_in_doubt || state.core.has_unproven_request() {
-            // Also while the peer's own request is on its way, after a forged one.
-            let until = now.saturating_add(CONNECT_TIME);
-            self.must_prove_until.store(until, Relaxed);
-        }
-        let accepted = match &reply {
-            Reply::Accept(conn, _) => Some(self.prepare(&mut state, *conn, &request)),
-            _ => None,
-        };
-        self.follow(&mut state, now);
-        drop(state);
-        match (reply, accepted) {
-            (Reply::Refuse(refusal), _) => refuse(request, refusal),
-            (Reply::Accept(_, own), Some(Ok(connection))) => {
-                self.accept(request, &connection, &own);
-            }
-            (Reply::Accept(conn, _), _) => {
-                refuse(request, Refusal::Busy);
-                self.with(|state, _| state.core.failed(conn, Cause::Busy));
-            }
-            (Reply::Ignore, _) => request.ignore(),
-        }
+        Step::Decide
     }
 
     /// Makes a connection that the peer has requested, ready to receive.
-    fn prepare(
-        self: &Arc<Self>,
-        state: &mut State,
-        conn: Conn,
-        request: &cm::Request,
-    ) -> Result<Arc<Connection>> {
-        let connection = self.enter(state, conn, false)?;
+    fn prepare(self: &Arc<Self>, conn: Conn, request: &cm::Request) -> Result<SessionConn> {
+        let entry = self.make(conn, false)?;
         let params = request.params();
         let peer = PeerParams {
             qpn: params.qpn,
@@ -251,62 +215,97 @@ impl Session {
             responder_resources: params.initiator_depth,
             initiator_depth: params.responder_resources,
         };
-        // If this fails, the protocol closes the connection.
-        connection.ready(request.path(), &peer)?;
-        Ok(connection)
+        if let Err(error) = entry.connection.ready(request.path(), &peer) {
+            entry.connection.close();
+            return Err(error);
+        }
+        Ok(entry)
     }
 
-    fn accept(self: &Arc<Self>, request: cm::Request, connection: &Arc<Connection>, own: &Hello) {
+    fn accept(&self, request: cm::Request, connection: &Arc<Connection>, own: &Hello) -> Step {
         let params = request.params();
         let side = connection.side(
             params.responder_resources.min(READS),
             params.initiator_depth.min(READS),
         );
         match request.accept(&side, &bytes_of(own), 0, connection.clone()) {
-            Ok(managed) => connection.managed_by(managed),
+            Ok(managed) => {
+                connection.managed_by(managed);
+                Step::Decide
+            }
             // The peer has ended the attempt meanwhile.
-            Err(_) => {
-                self.with(|state, _| state.core.failed(connection.conn, Cause::Superseded));
+            Err(_) => Step::Failed(connection.conn, Cause::Superseded),
+        }
+    }
+
+    /// Gives up a connection for which there is no room.
+    fn not_entered(entry: SessionConn, purpose: Purpose) -> Step {
+        let conn = entry.connection.conn;
+        entry.connection.close();
+        match purpose {
+            Purpose::Connect(_) => not_requested(conn, EBUSY),
+            Purpose::Accept(request, _) => {
+                refuse(KBox::into_inner(request), Refusal::Busy);
+                Step::Failed(conn, Cause::Busy)
             }
         }
     }
 
-    /// Handles the peer's REP.
-    fn replied(self: &Arc<Self>, connection: &Connection, managed: &Arc<cm::Conn>, rep: &Rep<'_>) {
-        let conn = connection.conn;
-        let result = self.try_reply(connection, managed, rep);
-        match result {
-            Ok(true) => {
-                // If the peer has gone meanwhile, an event reports that.
-                let _ = managed.confirm(&[]);
-                self.free_if_unused();
-            }
-            // The reply is too late.
-            Ok(false) => {
-                let _ = managed.reject(Reason::CONSUMER_DEFINED, &[]);
-            }
-            Err(cause) => {
-                let _ = managed.reject(Reason::CONSUMER_DEFINED, &[]);
-                self.with(|state, _| state.core.failed(conn, cause));
-            }
-        }
+    /// Answers the peer's REP.
+    fn confirm(connection: &Connection, accepted: bool) {
+        let Some(managed) = connection.managed() else {
+            return;
+        };
+        // If the peer has gone meanwhile, an event reports that.
+        let _ = if accepted {
+            managed.confirm(&[])
+        } else {
+            // The reply is too late, or it is wrong.
+            managed.reject(Reason::CONSUMER_DEFINED, &[])
+        };
     }
+}
 
-    fn try_reply(
-        self: &Arc<Self>,
-        connection: &Connection,
-        managed: &Arc<cm::Conn>,
+/// The next step after a connection attempt that has failed.
+fn not_requested(conn: Conn, error: Error) -> Step {
+    match cause_of(error) {
+        Some(cause) => Step::Failed(conn, cause),
+        None => Step::Rejected(conn, Refusal::Busy),
+    }
+}
+
+/// The reason that the private data of a REJ gives; `None`: the peer uses another connection with
+/// this end, or has given this one up.
+fn refusal_of(reason: Reason, private: &[u8]) -> Option<Refusal> {
+    match (reason, Refusal::parse(private)) {
+        (Reason::CONSUMER_DEFINED, Some(refusal)) => Some(refusal),
+        (Reason::INVALID_SERVICE_ID, _) => Some(Refusal::Nobody),
+        (Reason::NO_QP | Reason::NO_RESOURCES | Reason::STALE_CONN | Reason::TIMEOUT, _) => {
+            Some(Refusal::Busy)
+        }
+        _ => None,
+    }
+}
+
+/// Events from connection management. The session's worker handles them, because they need the
+/// state.
+impl Connection {
+    /// Handles the peer's REP, except for the state: makes the QP ready.
+    fn replied(
+        &self,
+        managed: &cm::Conn,
         rep: &Rep<'_>,
-    ) -> core::result::Result<bool, Cause> {
+    ) -> core::result::Result<Hello, Cause> {
+        let session = &self.session;
         let hello = Hello::parse(rep.private).map_err(|unknown| match unknown {
             Unknown::Version => Cause::Version,
             Unknown::Malformed => Cause::Protocol,
         })?;
-        if !hello.is_of(&self.peer) {
+        if !hello.is_of(&session.peer) {
             // Another endpoint has the port where the receive context would be.
             return Err(Cause::Nobody);
         }
-        if hello.auth_key != self.endpoint.auth_key {
+        if hello.auth_key != session.endpoint.auth_key {
             // A peer that does not know keys accepts any.
             return Err(Cause::Key);
         }
@@ -317,56 +316,34 @@ impl Session {
             responder_resources: rep.initiator_depth,
             initiator_depth: rep.responder_resources,
         };
-        connection
-            .ready(managed.path(), &peer)
-            .map_err(|_| Cause::Reset)?;
-        // No work is queued to the QP before the RTU is sent.
-        let mut state = self.state.lock();
-        Ok(state.core.accepted(now_ns(), connection.conn, &hello))
-    }
-
-    /// Handles the peer's REJ.
-    fn rejected(self: &Arc<Self>, conn: Conn, reason: Reason, private: &[u8]) {
-        let refusal = match (reason, Refusal::parse(private)) {
-            (Reason::CONSUMER_DEFINED, Some(refusal)) => Some(refusal),
-            (Reason::INVALID_SERVICE_ID, _) => Some(Refusal::Nobody),
-            (Reason::NO_QP | Reason::NO_RESOURCES | Reason::STALE_CONN | Reason::TIMEOUT, _) => {
-                Some(Refusal::Busy)
-            }
-            _ => None,
-        };
-        self.with(|state, now| match refusal {
-            Some(refusal) => state.core.rejected(now, conn, refusal),
-            // The peer uses another connection with this end, or has given this one up.
-            None => state.core.failed(conn, Cause::Superseded),
-        });
+        let ready = self.ready(managed.path(), &peer);
+        ready.map(|()| hello).map_err(|_| Cause::Reset)
     }
 }
 
 impl cm::Consumer for Connection {
-    fn event(&self, managed: &Arc<cm::Conn>, event: &Event<'_>) {
-        let session = &self.session;
-        let conn = self.conn;
-        match event {
-            Event::Reply(rep) => session.replied(self, managed, rep),
+    fn event(&self, managed: &Arc<cm::Conn>, event: &Event<'_>) -> cm::Delivery {
+        let event = match event {
+            Event::Reply(rep) => CmEvent::Replied(self.replied(managed, rep)),
             Event::Established(_) => {
                 self.set_established();
-                session.with(|state, now| state.core.established(now, conn));
+                CmEvent::Established
             }
             Event::Rejected {
                 reason, private, ..
-            } => session.rejected(conn, *reason, private),
-            Event::Unreachable => {
-                session.with(|state, _| state.core.failed(conn, Cause::Unanswered));
-            }
+            } => CmEvent::Rejected(refusal_of(*reason, private)),
+            Event::Unreachable => CmEvent::Unreachable,
             Event::Disconnected(_) => {
                 // The peer may have refused an access before it disconnected. That operation
                 // completes with the refusal.
                 self.settle();
-                session.with(|state, _| state.core.failed(conn, self.cause()));
+                CmEvent::Disconnected
             }
-            Event::Released | Event::Closed => {}
-        }
+            Event::Released | Event::Closed => return cm::Delivery::Done,
+        };
+        self.put_cm_event(event);
+        self.session.wake();
+        cm::Delivery::Done
     }
 
     fn owner_kind(&self) -> OwnerKind {
@@ -472,10 +449,19 @@ impl cm::Listener for RdmListener {
         self.0.ident.budget.is_delayed_peer(from)
     }
 
+    /// Leaves the request to the worker of the session.
     fn request(&self, request: cm::Request) {
-        match self.answer(&request) {
-            Ok((session, hello)) => session.requested(request, &hello),
-            Err(refusal) => refuse(request, refusal),
+        let answered = self.answer(&request);
+        let (session, hello) = match answered {
+            Ok(answered) => answered,
+            Err(refusal) => return refuse(request, refusal),
+        };
+        let Ok(place) = KBox::<cm::Request>::new_uninit(GFP_KERNEL_ACCOUNT) else {
+            return refuse(request, Refusal::Busy);
+        };
+        if let Some(request) = session.put_request(place.write(request), hello) {
+            // The peer repeats it.
+            KBox::into_inner(request).ignore();
         }
     }
 

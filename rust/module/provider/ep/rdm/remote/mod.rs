@@ -25,6 +25,8 @@
 //! | [`atomic`] | atomics, at both ends |
 //! | [`tagged`] | tagged RMA to such peers |
 //! | [`session`] | one peer: its lock, the actions of the protocol |
+//! | [`worker`] | the worker of a session, which waits for no lock of a task |
+//! | [`granted`] | memory of outstanding operations that the peer reads, or fills |
 //! | [`conn`] | one connection: its QP |
 //! | [`request`] | the work requests of a QP for the requests of the protocol |
 //! | [`serve`] | the peer's requests on a connection |
@@ -47,9 +49,14 @@
 //! operations have been dropped without completions. Workers of the module do this. If the task
 //! that closes the endpoint is killed, it waits again when its file is released. The total wait is
 //! not longer.
+//!
+//! A release of a file by force waits [`LEAVE_TIME`] at most. If there is still a session then, for
+//! example because a task that holds one of its locks is not scheduled, the worker that ends the
+//! last session tears the endpoint down.
 
 mod atomic;
 pub(super) mod conn;
+mod granted;
 mod manage;
 pub(in crate::provider::ep) mod op;
 mod post;
@@ -58,6 +65,7 @@ mod serve;
 pub(in crate::provider::ep) mod session;
 mod store;
 mod tagged;
+mod worker;
 
 #[cfg(kfi_kunit)]
 #[path = "../../../../../../kunit/half_open.rs"]
@@ -68,10 +76,20 @@ use kernel::{
         RBTree,
         RBTreeNode, //
     },
-    sync::atomic::Full, //
+    sync::atomic::{
+        Acquire,
+        Full, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    }, //
 };
 
-use kfi_core::rdm::service_id;
+use kfi_core::rdm::{
+    service_id,
+    times::LINGER_TIME, //
+};
 
 use self::{
     manage::{
@@ -95,6 +113,7 @@ use crate::{
     },
     shim::{
         random::random_u64,
+        sched::now_ns,
         wait::Signals, //
     }, //
 };
@@ -102,6 +121,10 @@ use crate::{
 /// The most connection requests that wait for delivery. Each is answered when it is delivered. In a
 /// larger burst further REQs are ignored, and their senders repeat them.
 const BACKLOG: u32 = 64;
+
+/// The time in ns that a close by force waits for the sessions. It is more than they take if their
+/// workers run.
+const LEAVE_TIME: u64 = 4 * LINGER_TIME;
 
 /// Checks that a path leads to another host now. Fails with `EHOSTUNREACH`, `EADDRNOTAVAIL`,
 /// `ENODEV`, `ENOMEM`. Does not sleep.
@@ -118,6 +141,10 @@ struct Sessions {
     tree: RBTree<PeerAddr, Arc<Session>>,
     /// The endpoint is closing: no session can be added.
     closed: bool,
+    /// Until when a close by force waits, in ns. Set with `closed`.
+    leave_by: u64,
+    /// The worker that ends the last session tears the endpoint down.
+    must_teardown: bool,
 }
 
 /// The sessions of an endpoint for reliable datagrams.
@@ -157,6 +184,8 @@ impl Remote {
                 Sessions {
                     tree: RBTree::new(),
                     closed: false,
+                    leave_by: 0,
+                    must_teardown: false,
                 },
                 "Remote::sessions"
             ),
@@ -209,9 +238,10 @@ impl Remote {
         Ok(session)
     }
 
-    /// Removes a session. Sleeps.
+    /// Removes a session. Tears the endpoint down if that was left to the end of the last session.
+    /// Sleeps.
     fn forget(&self, session: &Arc<Session>) {
-        let (node, empty) = {
+        let (node, empty, must_teardown) = {
             let mut sessions = self.sessions.lock();
             let is_it = sessions
                 .tree
@@ -222,11 +252,17 @@ impl Remote {
             } else {
                 None
             };
-            (node, sessions.tree.is_empty())
+            let empty = sessions.tree.is_empty();
+            let must_teardown = empty && core::mem::take(&mut sessions.must_teardown);
+            (node, empty, must_teardown)
         };
         drop(node);
         if empty {
             self.empty.wake_all();
+        }
+        if must_teardown {
+            session.endpoint.end_teardown();
+            TEARDOWNS.fetch_add(u32::MAX, Full);
         }
     }
 
@@ -345,14 +381,18 @@ impl Endpoint {
         drop(listening);
     }
 
-    /// Sends a BYE to all peers. The caller ensures that no posting call is inside. Idempotent.
-    /// Sleeps.
+    /// Has the workers of the sessions send a BYE to all peers. The caller ensures that no posting
+    /// call is inside. Idempotent. Sleeps.
     pub(in crate::provider::ep) fn begin_to_leave(&self) {
-        if core::mem::replace(&mut self.remote.sessions.lock().closed, true) {
-            return;
+        {
+            let mut sessions = self.remote.sessions.lock();
+            if core::mem::replace(&mut sessions.closed, true) {
+                return;
+            }
+            sessions.leave_by = now_ns().saturating_add(LEAVE_TIME);
         }
         self.remote.any(|session| {
-            session.with(|state, now| state.core.leave(now));
+            session.leave();
             false
         });
     }
@@ -365,12 +405,35 @@ impl Endpoint {
         remote.empty.wait_for(signals, is_empty).map_err(|_| EINTR)
     }
 
-    /// Sends a BYE to all peers, and waits until there is no session. The caller ensures that no
-    /// posting call is inside. Sleeps.
-    pub(in crate::provider::ep) fn leave_remote(&self) {
+    /// Sends a BYE to all peers, and waits until there is no session, at most [`LEAVE_TIME`] since
+    /// the first call. Returns `false` if there is one: its worker then calls
+    /// [`end_teardown`](Self::end_teardown). The caller ensures that no posting call is inside.
+    /// Sleeps.
+    pub(in crate::provider::ep) fn leave_remote(&self) -> bool {
         self.begin_to_leave();
-        self.remote
-            .empty
-            .wait_uninterruptible(|| self.remote.sessions.lock().tree.is_empty());
+        let remote = &self.remote;
+        let leave_by = Deadline::At(remote.sessions.lock().leave_by);
+        let is_empty = || remote.sessions.lock().tree.is_empty();
+        if remote.empty.wait_uninterruptible_until(leave_by, is_empty) {
+            return true;
+        }
+        let mut sessions = remote.sessions.lock();
+        if sessions.tree.is_empty() {
+            return true;
+        }
+        // The sessions have references to the endpoint.
+        TEARDOWNS.fetch_add(1, Full);
+        sessions.must_teardown = true;
+        false
+    }
+}
+
+/// The endpoints whose teardown was left to the worker of a session.
+static TEARDOWNS: Atomic<u32> = Atomic::new(0);
+
+/// Waits until no endpoint is left to the worker of a session: for the end of the module. Sleeps.
+pub(in crate::provider) fn wait_for_teardowns() {
+    while TEARDOWNS.load(Acquire) != 0 {
+        fsleep(Delta::from_millis(10));
     }
 }

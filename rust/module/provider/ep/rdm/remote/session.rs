@@ -8,14 +8,14 @@
 //! ```text
 //!  post, cancel, answer  (process)     ---.
 //!  completed, run_ended  (run of a QP) ---+--> state: core --> pump: work for QPs, completions
-//!  event, request        (CM)          ---'             '----> work item: connections (manage.rs)
-//!  timer ------------------------------------------------------^
+//!  steps of the worker   (worker.rs)   ---'             '----> work item: connections (manage.rs)
+//!  event, request (CM), timer, leave --------------------------^
 //! ```
 //!
 //! # Locks
 //!
-//! `state` is a mutex. The locks of the session's QPs, of [`Connection`]s and of a completion are
-//! taken under it. So a callback of a completion must not post; a task that the completion wakes
+//! `state` is a mutex. The worker of the session never waits for it (`worker.rs`). The locks of the
+//! session's QPs, of [`Connection`]s and of a completion are taken under it. So a callback of a completion must not post; a task that the completion wakes
 //! may. A consumer that a QP calls under its own lock must not take `state`: the connection keeps
 //! its events for the session until the run of the QP is over. Programs send their operations after
 //! they have released `state`, so that they can run the receive work of peers on the same machine
@@ -31,22 +31,24 @@
 //! poster.
 
 use kernel::{
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
+    rbtree::RBTree,
     time::hrtimer::HrTimer,
     workqueue::{
-        impl_has_work,
         new_work,
-        Work,
-        WorkItem, //
+        Work, //
     }, //
 };
 
 use super::{
     super::super::prelude::*,
     conn::Connection,
+    granted::{
+        GrantSlot,
+        Granted,
+        Grants,
+        ResultPlace,
+        ResultSlot, //
+    },
     op::{
         AnswerCount,
         AnswerData,
@@ -60,13 +62,16 @@ use super::{
         SendSlot,
         Tree,
         Trees, //
+    },
+    worker::{
+        Turn,
+        Waiting, //
     }, //
 };
 use crate::{
     mem::{
-        payload,
-        PeerShare,
-        PeerWork, //
+        PeerPlace,
+        PeerShare, //
     },
     net::Path,
     shim::{
@@ -76,10 +81,11 @@ use crate::{
             Due, //
         },
         sched::now_ns,
-        skb::Room,
-        work, //
+        word::AtomicWord,
+        work::impl_work, //
     }, //
 };
+use kfi_core::left_step::LeftStep;
 use kfi_core::rdm::{
     self,
     header::Header,
@@ -103,8 +109,7 @@ use kfi_core::rdm::{
         READS, //
     },
     Cause,
-    Config,
-    Grant, //
+    Config, //
 };
 
 /// The state machine of the protocol.
@@ -145,7 +150,9 @@ pub(super) struct State {
     conns: [Option<SessionConn>; MAX_CONNS],
     /// The session is no longer in its endpoint's table, or is about to be removed.
     pub(super) gone: bool,
-    alarm: Alarm<Session>,
+    /// The endpoint is closing, and the core knows it.
+    pub(super) has_left: bool,
+    pub(super) alarm: Alarm<Session>,
 }
 
 impl State {
@@ -171,10 +178,15 @@ impl State {
         self.conns.iter_mut().find_map(|slot| slot.take_if(is_it))
     }
 
+    /// The connections.
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.conns.iter().flatten().map(|entry| &entry.connection)
+    }
+
     /// The times at which the peer was active last.
     pub(super) fn activity(&self) -> Activity {
         let mut activity = Activity::default();
-        for SessionConn { connection, .. } in self.conns.iter().flatten() {
+        for connection in self.connections() {
             activity.received_at = activity.received_at.max(connection.last_packet());
             activity.moved_at = activity.moved_at.max(connection.last_access());
         }
@@ -189,31 +201,6 @@ fn find(conns: &mut [Option<SessionConn>; MAX_CONNS], conn: Conn) -> Option<&mut
         .find(|entry| entry.connection.conn == conn)
 }
 
-/// Memory that the peer may read.
-pub(super) struct Granted {
-    memory: MemRef,
-    /// The peer has begun to read it.
-    is_being_read: bool,
-}
-
-/// What the peer may read, by the ID of the message.
-type Grants = RBTree<u64, Granted>;
-
-/// The destination of the old values of an atomic, or of the bytes of a tagged read.
-pub(super) struct ResultPlace {
-    memory: MemRef,
-    /// Whether fewer bytes may come: those of a read.
-    may_be_short: bool,
-    /// The connection on which the operation was posted last.
-    conn: Option<Conn>,
-}
-
-/// Preallocated memory for a [`ResultPlace`].
-pub(super) type ResultSlot = RBTreeNodeReservation<u64, ResultPlace>;
-
-/// Preallocated memory for a grant.
-pub(super) type GrantSlot = RBTreeNodeReservation<u64, Granted>;
-
 /// A session with a peer.
 #[pin_data]
 pub(in crate::provider::ep) struct Session {
@@ -221,19 +208,30 @@ pub(in crate::provider::ep) struct Session {
     pub(super) peer: PeerAddr,
     /// The path to the peer, which each post checks. Connections have paths of their own.
     pub(super) path: Arc<Path>,
-    /// A caller that changes the state calls [`follow`](Self::follow) afterwards.
+    /// Locked by [`lock`](Self::lock) and [`try_lock`](Self::try_lock). A caller that changes the
+    /// state calls [`follow`](Self::follow) afterwards.
     #[pin]
     pub(super) state: Mutex<State>,
+    /// The worker has left a step in `turn`.
+    pub(super) left: LeftStep<AtomicWord>,
+    /// How far the worker has got. A leaf.
     #[pin]
-    grants: SpinLock<Grants>,
+    pub(super) turn: SpinLock<Turn>,
+    /// A request of the peer that waits for the worker. A leaf.
+    #[pin]
+    pub(super) request: SpinLock<Option<Waiting>>,
+    /// The endpoint is closing.
+    pub(super) is_leaving: Atomic<bool>,
+    #[pin]
+    pub(super) grants: SpinLock<Grants>,
     /// The destinations of the old values of atomics and of the bytes of tagged reads, by the
     /// number of the operation. A leaf.
     #[pin]
-    results: SpinLock<RBTree<u64, ResultPlace>>,
+    pub(super) results: SpinLock<RBTree<u64, ResultPlace>>,
     /// The count of the answers to the peer that are not finished.
     pub(super) answers: AnswerCount,
-    /// See [`PeerWork`].
-    is_waiting: Atomic<bool>,
+    /// See [`PeerWork`](crate::mem::PeerWork).
+    pub(super) place: PeerPlace,
     /// The time until which a request in the name of the peer needs a proof of its address, ns.
     pub(super) must_prove_until: Atomic<u64>,
     /// What the peer may use of the owner's memory.
@@ -242,35 +240,12 @@ pub(in crate::provider::ep) struct Session {
     #[pin]
     timer: HrTimer<Self>,
     #[pin]
-    work: Work<Self>,
+    pub(super) work: Work<Self>,
     _memory: Allowance,
 }
 
-impl_has_work! {
-    impl HasWork<Self> for Session { self.work }
-}
-
-impl WorkItem for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let ident = &this.endpoint.ident;
-        let Some(_worker) = ident.budget.enter_peer_worker(&ident.owner, this.clone()) else {
-            return;
-        };
-        let _scope = ident.owner.kind().scope();
-        this.manage();
-    }
-}
-
-impl PeerWork for Session {
-    fn queue(self: Arc<Self>) {
-        self.wake();
-    }
-
-    fn is_waiting(&self) -> &Atomic<bool> {
-        &self.is_waiting
-    }
+impl_work! {
+    impl Work for Session { self.work, run: Self::run_worker }
 }
 
 impl_alarm! {
@@ -305,6 +280,7 @@ impl Session {
             core,
             conns: [const { None }; MAX_CONNS],
             gone: false,
+            has_left: false,
             alarm: Alarm::new(),
         };
         Arc::pin_init(
@@ -313,10 +289,14 @@ impl Session {
                 peer,
                 path,
                 state <- new_mutex!(state, "Session::state"),
+                left: LeftStep::new(AtomicWord::new(0)),
+                turn <- new_spinlock!(Turn::Idle, "Session::turn"),
+                request <- new_spinlock!(None, "Session::request"),
+                is_leaving: Atomic::new(false),
                 grants <- new_spinlock!(RBTree::new(), "Session::grants"),
                 results <- new_spinlock!(RBTree::new(), "Session::results"),
                 answers,
-                is_waiting: Atomic::new(false),
+                place: PeerPlace::new(),
                 must_prove_until: Atomic::new(0),
                 peer_share,
                 due: Due::never(),
@@ -328,15 +308,9 @@ impl Session {
         )
     }
 
-    /// Queues the work item. Any context.
-    pub(super) fn wake(self: &Arc<Self>) {
-        // Not queued if it is already.
-        let _ = work::peer_queue(self.endpoint.ident.owner.kind()).enqueue(self.clone());
-    }
-
     /// Calls `work` with the state under the lock, and then [`follow`](Self::follow). Sleeps.
     pub(super) fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut State, u64) -> T) -> T {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let now = now_ns();
         let result = work(&mut state, now);
         self.follow(&mut state, now);
@@ -353,7 +327,7 @@ impl Session {
     /// message if the session has been removed; the caller then uses a new session. The caller
     /// calls [`push`](Self::push) soon. Sleeps.
     pub(super) fn send(self: &Arc<Self>, outgoing: Outgoing, new: NewSend) -> Option<NewSend> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.gone {
             return Some(new);
         }
@@ -394,7 +368,7 @@ impl Session {
     /// Posts an RMA operation. Returns it if the session has been removed. The caller calls
     /// [`push`](Self::push) soon. Sleeps.
     pub(super) fn rma(self: &Arc<Self>, transfer: Transfer, new: NewRma) -> Option<NewRma> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.gone {
             return Some(new);
         }
@@ -406,9 +380,9 @@ impl Session {
     }
 
     /// Sends the queued work. Sleeps. The caller holds no lock and is not called by a QP.
-    pub(in crate::provider::ep) fn push(&self) {
+    pub(in crate::provider::ep) fn push(self: &Arc<Self>) {
         let unsent = {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             state.conns.each_mut().map(|entry| {
                 let entry = entry.as_mut()?;
                 core::mem::take(&mut entry.unsent).then(|| entry.connection.clone())
@@ -450,65 +424,6 @@ impl Session {
             }
             false
         })
-    }
-
-    /// Copies granted bytes to `room`. Bytes of a message that has ended are replaced by zeros: the
-    /// peer has reported that it has them, so the request is an old packet. Does not sleep.
-    pub(super) fn read_grant(&self, grant: &Grant, room: &mut Room<'_>) {
-        match self.grants.lock().get(&grant.id) {
-            Some(granted) => {
-                payload::gather_mem(room, &granted.memory, grant.offset as usize);
-            }
-            None => room.fill(0),
-        }
-    }
-
-    /// Takes the destination of a result. `None` if the operation was not posted on this
-    /// connection, the peer does not have to send so many bytes, or they have begun to arrive
-    /// before. So no byte arrives after the operation has completed. Does not sleep.
-    pub(super) fn take_result(&self, conn: Conn, number: u64, len: u32) -> Option<MemRef> {
-        let node = {
-            let mut results = self.results.lock();
-            let place = results.get(&number)?;
-            let (len, room) = (len as usize, place.memory.len());
-            let fits = len == room || (place.may_be_short && len < room);
-            if place.conn != Some(conn) || !fits {
-                return None;
-            }
-            results.remove_node(&number)?
-        };
-        Some(node.to_key_value().1.memory)
-    }
-
-    /// Drops the destination of a result that will not come over this connection. Sleeps.
-    pub(super) fn forget_result(&self, conn: Conn, number: u64) {
-        let node = {
-            let mut results = self.results.lock();
-            match results.get(&number) {
-                Some(place) if place.conn == Some(conn) => results.remove_node(&number),
-                _ => None,
-            }
-        };
-        drop(node);
-    }
-
-    /// Notes that the peer reads these bytes. Returns whether it has a grant for them. Does not
-    /// sleep.
-    pub(super) fn begin_to_read(&self, grant: &Grant) -> bool {
-        let mut grants = self.grants.lock();
-        let end = u64::from(grant.offset).saturating_add(u64::from(grant.len));
-        grants.get_mut(&grant.id).is_some_and(|granted| {
-            granted.is_being_read = true;
-            end <= granted.memory.len() as u64
-        })
-    }
-
-    /// Whether the peer has begun to read the message with this number. Does not sleep.
-    pub(super) fn is_being_read(&self, number: u64) -> bool {
-        let grants = self.grants.lock();
-        grants
-            .get(&number)
-            .is_some_and(|granted| granted.is_being_read)
     }
 
     /// Executes the decisions of the protocol, except those about connections. The caller holds the
@@ -614,20 +529,5 @@ impl Session {
             // The initiator of the atomic has them, or has lost the connection.
             Ended::Receive(AnswerData::Values(values), _) => drop(values),
         }
-    }
-
-    /// Removes the session from its endpoint's table if it has nothing to do. Sleeps.
-    pub(super) fn retire_if_spare(self: &Arc<Self>) {
-        let alarm = {
-            let mut state = self.state.lock();
-            if state.gone || !state.core.is_spare() {
-                return;
-            }
-            state.gone = true;
-            core::mem::replace(&mut state.alarm, Alarm::new())
-        };
-        // Cancels the timer. Its callback takes no lock.
-        drop(alarm);
-        self.endpoint.remote.forget(self);
     }
 }
