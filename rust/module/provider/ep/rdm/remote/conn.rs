@@ -18,11 +18,11 @@ use kfi_core::{
             Header,
             MAX_HEADER, //
         },
+        hello::Refusal,
         inbound::{
             CancelState,
             Event, //
         },
-        hello::Refusal,
         ops::Lane,
         session::{
             Conn,

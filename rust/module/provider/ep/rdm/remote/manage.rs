@@ -151,7 +151,12 @@ impl Session {
 
     /// Makes a connection that this end requests.
     fn connect(self: &Arc<Self>, conn: Conn, hello: Hello) -> Step {
-        if self.endpoint.ident.budget.is_delayed_peer(self.peer.addr().ip()) {
+        if self
+            .endpoint
+            .ident
+            .budget
+            .is_delayed_peer(self.peer.addr().ip())
+        {
             // As a peer that is busy: the session tries again.
             return not_requested(conn, EBUSY);
         }
@@ -291,11 +296,7 @@ fn refusal_of(reason: Reason, private: &[u8]) -> Option<Refusal> {
 /// state.
 impl Connection {
     /// Handles the peer's REP, except for the state: makes the QP ready.
-    fn replied(
-        &self,
-        managed: &cm::Conn,
-        rep: &Rep<'_>,
-    ) -> core::result::Result<Hello, Cause> {
+    fn replied(&self, managed: &cm::Conn, rep: &Rep<'_>) -> core::result::Result<Hello, Cause> {
         let session = &self.session;
         let hello = Hello::parse(rep.private).map_err(|unknown| match unknown {
             Unknown::Version => Cause::Version,

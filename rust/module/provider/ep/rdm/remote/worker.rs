@@ -359,9 +359,8 @@ impl Session {
         if let Some((request, hello)) = request {
             return self.requested(state, now, request, &hello);
         }
-        let next_event = |connection: &Arc<Connection>| {
-            Some((connection.clone(), connection.take_cm_event()?))
-        };
+        let next_event =
+            |connection: &Arc<Connection>| Some((connection.clone(), connection.take_cm_event()?));
         let event = state.connections().find_map(next_event);
         if let Some((connection, event)) = event {
             return self.event(state, now, connection, event);
