@@ -92,8 +92,9 @@ mod tests {
         let shared = Shared::new()?;
         for deadline in [Deadline::Poll, Deadline::At(1), soon(), Deadline::Forever] {
             ensure_eq!(shared.queue.wait_until(deadline, || Some(7)), Ok(7));
+            ensure!(shared.queue.wait_uninterruptible(deadline, || true));
         }
-        shared.queue.wait_uninterruptible(|| true);
+        ensure!(!shared.queue.wait_uninterruptible(Deadline::At(1), || false));
         Ok(())
     }
 
@@ -173,7 +174,8 @@ mod tests {
         let other = shared.clone();
         let thread = thread(move || {
             let _ = other.queue.wait_until(Deadline::Forever, || other.is(1));
-            other.queue.wait_uninterruptible(|| other.value() == 2);
+            let is_two = || other.value() == 2;
+            let _ = other.queue.wait_uninterruptible(Deadline::Forever, is_two);
         })?;
         for value in [1, 2] {
             while !shared.queue.has_sleepers() {

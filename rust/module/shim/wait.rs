@@ -197,23 +197,11 @@ impl WaitQueue {
         self.sleep(bindings::TASK_INTERRUPTIBLE, deadline, cond)
     }
 
-    /// Sleeps until `cond` holds, regardless of signals: for waits that the module itself bounds.
+    /// Sleeps until `cond` holds, regardless of signals, and until `deadline` at the latest: for
+    /// waits that the module itself bounds. Returns whether `cond` holds.
     ///
     /// `cond` as in [`wait_until`](Self::wait_until). Process context, no spin lock held.
-    pub(crate) fn wait_uninterruptible(&self, mut cond: impl FnMut() -> bool) {
-        task::might_sleep();
-        if cond() {
-            return;
-        }
-        // Neither a signal nor a deadline can end this wait.
-        let _ = self.sleep(bindings::TASK_UNINTERRUPTIBLE, Deadline::Forever, || {
-            cond().then_some(())
-        });
-    }
-
-    /// [`wait_uninterruptible`](Self::wait_uninterruptible), until `deadline` at the latest. Returns
-    /// whether `cond` holds.
-    pub(crate) fn wait_uninterruptible_until(
+    pub(crate) fn wait_uninterruptible(
         &self,
         deadline: Deadline,
         mut cond: impl FnMut() -> bool,

@@ -414,7 +414,7 @@ impl Endpoint {
         let remote = &self.remote;
         let leave_by = Deadline::At(remote.sessions.lock().leave_by);
         let is_empty = || remote.sessions.lock().tree.is_empty();
-        if remote.empty.wait_uninterruptible_until(leave_by, is_empty) {
+        if remote.empty.wait_uninterruptible(leave_by, is_empty) {
             return true;
         }
         let mut sessions = remote.sessions.lock();
