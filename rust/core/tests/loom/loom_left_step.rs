@@ -109,7 +109,9 @@ fn a_step_is_executed_by_the_holder_or_the_worker_is_queued() {
 
 #[test]
 fn a_step_is_not_lost_between_two_holders() {
-    loom::model(|| {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
         let session = Session::new();
         let tasks = [(); 2].map(|()| {
             let session = session.clone();
