@@ -56,6 +56,7 @@ pub mod prov_errno;
 pub mod rdm;
 pub mod refusals;
 pub mod ring;
+pub mod share;
 pub mod slab;
 pub mod throttle;
 pub mod token_bucket;
