@@ -231,6 +231,30 @@ mod tests {
         Ok(())
     }
 
+    /// One source has the backlog, and the next one still finds room.
+    #[test]
+    fn a_source_leaves_room_in_the_backlog() -> Result {
+        let ends = Ends::with_backlog(TWO, 4)?;
+        let mut conns = KVec::new();
+        for number in 1..=4 {
+            conns.push(ends.request(number + 1, 0)?, GFP_KERNEL)?;
+            ensure!(eventually(|| ends.listener.requests.get() == number));
+        }
+        let no = Seen::Rejected(Reason::NO_RESOURCES, 0);
+        conns.push(ends.request(6, 0)?, GFP_KERNEL)?;
+        ensure!(ends.active.sees(&[no]));
+        conns.push(ends.request_from(THREE, 7, 0)?, GFP_KERNEL)?;
+        ensure!(eventually(|| ends.listener.requests.get() == 5));
+        // It leaves room for a third one.
+        conns.push(ends.request_from(THREE, 8, 0)?, GFP_KERNEL)?;
+        ensure!(ends.active.sees(&[no, no]));
+        ensure!(ends.stat(Stat::CmNoRoom) == 2);
+        for conn in conns {
+            conn.close();
+        }
+        Ok(())
+    }
+
     /// The unconfirmed requests from one address are limited; requests from other addresses are not
     /// affected.
     #[test]

@@ -39,7 +39,10 @@ use kernel::{
     }, //
 };
 
-use kfi_core::addr::SockAddr;
+use kfi_core::{
+    addr::SockAddr,
+    share::Source, //
+};
 
 use super::{
     cm::GsiSlot,
@@ -319,6 +322,11 @@ impl Link {
         let netdev = self.present()?;
         // The scope is dropped for all but link-local addresses.
         SockAddr::new(ip, 0, netdev.ifindex).ok()
+    }
+
+    /// The peer at `ip`, as what has a [share](kfi_core::share). Any context.
+    pub(crate) fn source(&self, ip: IpAddr) -> Source {
+        Source::host(ip, self.netdev.ifindex)
     }
 
     /// The interface, unless it has gone.

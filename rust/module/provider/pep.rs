@@ -15,7 +15,8 @@
 //! port of the RDMA CM's TCP port space, so its peers can be programs that use the RDMA CM.
 //!
 //! A request waits here until the program accepts or rejects it by its [`RequestId`]. The backlog
-//! limits their count, and their memory is allocated when the passive endpoint is opened.
+//! limits their count: one source has at most as many, and all have half as many again
+//! ([`cm::room`]). Their memory is allocated when the passive endpoint is opened.
 //! Connection management refuses further requests. A request is also refused if the EQ has no room
 //! for its event, because the program would never learn of it. That takes no room from events of
 //! others: see [`kfi_core::eq`].
@@ -74,7 +75,7 @@ use crate::{
 pub(crate) struct PepAttr {
     /// The address to listen at.
     pub(crate) addr: SockAddr,
-    /// The most requests that wait; 0: the default.
+    /// The most requests of one source that wait; 0: the default.
     pub(crate) backlog: u32,
 }
 
@@ -138,8 +139,10 @@ impl From<u32> for RequestId {
 }
 
 impl WaitingRequests {
-    /// Makes room for `room` requests. Fails with `ENOMEM`. Sleeps.
-    fn new(room: u32) -> Result<Self> {
+    /// Makes room for the requests of a backlog. Fails with `ENOMEM`. Sleeps.
+    fn new(backlog: u32) -> Result<Self> {
+        // At most one and a half times MAX_BACKLOG.
+        let room = cm::room(backlog as usize) as u32;
         let mut slots = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
         let mut free = KVVec::with_capacity(room as usize, GFP_KERNEL_ACCOUNT)?;
         for index in 0..room {
@@ -270,12 +273,12 @@ impl Pep {
     /// Bytes that it is charged for besides its own size: the memory that a backlog takes, and its
     /// port.
     fn bytes_of(backlog: u32) -> usize {
-        let room = backlog as usize;
-        let bytes = room * (WaitingRequests::bytes() + cm::CONNECTION_BYTES) + PORT_BYTES;
-        bytes.saturating_add(cm::listening_bytes(room))
+        let of_one = WaitingRequests::bytes() + cm::CONNECTION_BYTES;
+        let bytes = cm::room(backlog as usize) * of_one + PORT_BYTES;
+        bytes.saturating_add(cm::listening_bytes(backlog as usize))
     }
 
-    /// The most requests that wait.
+    /// The most requests of one source that wait.
     pub(crate) fn backlog(&self) -> u32 {
         self.backlog.load(Relaxed)
     }

@@ -22,6 +22,7 @@ use kernel::{
     },
     sync::Arc, //
 };
+use kfi_core::share::Source;
 use kfi_roce::{
     cm::{
         CommId,
@@ -108,7 +109,8 @@ impl Quota {
 /// Memory for a connection in the table.
 pub(super) struct Reservation {
     pub(super) entry: Option<RBTreeNodeReservation<CommId, Entry>>,
-    pub(super) source: Option<RBTreeNodeReservation<IpAddr, OfSource>>,
+    /// For a connection that a peer requests: for its source, and for the network of that.
+    pub(super) sources: [Option<RBTreeNodeReservation<Source, OfSource>>; 2],
     pub(super) keys: Option<Keys>,
 }
 
@@ -122,15 +124,21 @@ pub(super) struct Keys {
 impl Reservation {
     /// Bytes of kernel memory that it uses, with the overhead of the tree nodes.
     pub(super) const BYTES: usize = size_of::<(CommId, Entry)>()
-        + size_of::<(IpAddr, OfSource)>()
+        + 2 * size_of::<(Source, OfSource)>()
         + 3 * size_of::<Key>()
-        + 5 * NODE_BYTES;
+        + 6 * NODE_BYTES;
 
-    /// Allocates the memory. Fails with `ENOMEM`. Sleeps.
-    pub(super) fn new() -> Result<Self> {
+    /// Allocates the memory for a connection that `source` requests; `None`: this end does. Fails
+    /// with `ENOMEM`. Sleeps.
+    pub(super) fn new(source: Option<Source>) -> Result<Self> {
+        let network = source.and_then(|source| source.network());
+        let node = |source: Option<Source>| {
+            let node = source.map(|_| RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT));
+            node.transpose()
+        };
         Ok(Self {
             entry: Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
-            source: Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+            sources: [node(source)?, node(network)?],
             keys: Some(Keys {
                 deadline: KeyNode::new()?,
                 peer: KeyNode::new()?,
@@ -141,7 +149,7 @@ impl Reservation {
 }
 
 /// Bytes of a tree node without its key and value, rounded up.
-const NODE_BYTES: usize = 64;
+pub(super) const NODE_BYTES: usize = 64;
 
 /// A connection in the table.
 pub(super) struct Entry {
@@ -164,6 +172,11 @@ impl Entry {
             event_queued: false,
             keys,
         }
+    }
+
+    /// The source at the other end.
+    pub(super) fn source(&self) -> Source {
+        self.conn.link().source(self.machine.peer())
     }
 
     /// Updates the keys to the current state.

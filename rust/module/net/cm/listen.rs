@@ -3,8 +3,8 @@
 //! Listeners for a service ID at an address, the requests of peers, and their delivery.
 //!
 //! Each listener has a work item that calls it ([`ListenerEntry::enqueue`]), so a slow listener
-//! delays only the requests to itself. Undelivered requests wait in an array with room for the
-//! backlog, which is allocated when listening begins.
+//! delays only the requests to itself. Undelivered requests wait in an array with room for all
+//! unanswered ones ([`backlog`](super::backlog)), which is allocated when listening begins.
 
 use super::{
     super::{
@@ -12,6 +12,11 @@ use super::{
         path::Path,
         socket::Socket,
         stats::Stat, //
+    },
+    backlog::{
+        room,
+        Backlog,
+        BacklogSlot, //
     },
     conn::{
         Conn,
@@ -38,10 +43,7 @@ use kernel::{
     new_spinlock,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Full, //
-        },
+        atomic::Atomic,
         Arc,
         SpinLock, //
     },
@@ -50,6 +52,7 @@ use kernel::{
         Work, //
     }, //
 };
+use kfi_core::share::Source;
 use kfi_roce::{
     cm::{
         self,
@@ -131,8 +134,8 @@ pub(crate) trait Listener: Send + Sync {
 }
 
 /// Listens for `service_id` in the namespace of `socket` at `ip`, or at all addresses of the family
-/// of `ip` if that is the unspecified address. At most `backlog` requests may be unanswered at a
-/// time.
+/// of `ip` if that is the unspecified address. At most `backlog` requests of one source, and [`room`]
+/// of all, may be unanswered at a time.
 ///
 /// Fails with `EADDRINUSE` if another listener has this service ID at such an address, `ENODEV` if
 /// the namespace has no link any more, `ENOMEM`. Sleeps.
@@ -145,10 +148,11 @@ pub(crate) fn listen(
 ) -> Result<Listening> {
     let cm = Cm::of(socket)?;
     let kind = listener.owner_kind();
-    let unanswered = Arc::new(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
+    let room = room(backlog as usize);
+    let backlog = Backlog::new(backlog)?;
     let queue = RequestQueue {
-        requests: KVVec::with_capacity(backlog as usize, GFP_KERNEL_ACCOUNT)?,
-        spare: KVVec::with_capacity(backlog as usize, GFP_KERNEL_ACCOUNT)?,
+        requests: KVVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?,
+        spare: KVVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?,
         in_delivery: 0,
         gone: false,
         listener: Some(listener),
@@ -158,8 +162,8 @@ pub(crate) fn listen(
             service_id,
             ip,
             kind,
+            room,
             backlog,
-            unanswered,
             queue <- new_spinlock!(queue, "ListenerEntry::queue"),
             place: PeerPlace::new(),
             work <- new_work!("kfabric::ListenerEntry"),
@@ -172,8 +176,8 @@ pub(crate) fn listen(
 
 /// Returns the bytes of kernel memory that a listener with this backlog uses.
 pub(crate) const fn listening_bytes(backlog: usize) -> usize {
-    size_of::<ListenerEntry>()
-        .saturating_add(backlog.saturating_mul(2 * size_of::<KBox<Request>>()))
+    (size_of::<ListenerEntry>() + size_of::<Backlog>())
+        .saturating_add(room(backlog).saturating_mul(2 * size_of::<KBox<Request>>()))
 }
 
 /// A registered listener. Dropping it ends the registration; a call of [`Listener::request`] may
@@ -190,13 +194,13 @@ impl Drop for Listening {
     }
 }
 
-/// A listener with this many undelivered requests, or with its whole backlog undelivered, gets no
-/// further requests.
+/// A listener with this many undelivered requests, or with all its room taken by them, gets no
+/// further requests. Each source has a [share](kfi_core::share) of them.
 const MAX_UNDELIVERED: usize = 256;
 
 /// The requests to pass to a listener.
 struct RequestQueue {
-    /// Undelivered requests, in order. The capacity is the backlog.
+    /// Undelivered requests, in order. The capacity is the room for unanswered ones.
     requests: KVVec<KBox<Request>>,
     /// Replaces `requests` while the work item delivers those: empty, with the same capacity. Only
     /// the work item takes it.
@@ -217,10 +221,11 @@ pub(super) struct ListenerEntry {
     ip: IpAddr,
     /// The owner of the listener.
     kind: OwnerKind,
-    backlog: u32,
-    /// The number of unanswered requests. Each of them has a reference to this number and not to
-    /// the listener, because the listener may own them.
-    unanswered: Arc<Atomic<u32>>,
+    /// The most unanswered requests.
+    room: usize,
+    /// The unanswered requests. Each of them has a reference to this and not to the listener, because
+    /// the listener may own them.
+    backlog: Arc<Backlog>,
     /// A leaf lock, except that [`Listener::screen`] and [`Listener::is_delayed`] are called under
     /// it.
     #[pin]
@@ -256,19 +261,22 @@ impl ListenerEntry {
         self.kind
     }
 
-    /// Reserves a slot for an unanswered request; `None` if the backlog is used up. Any context.
-    pub(super) fn reserve(&self) -> Option<BacklogSlot> {
-        // Dropping it undoes the increment below, also if there is no room.
-        let slot = BacklogSlot(self.unanswered.clone());
-        (self.unanswered.fetch_add(1, Full) < self.backlog).then_some(slot)
+    /// Reserves a slot for an unanswered request of `source`; `None` if its share is used up, or
+    /// there is no memory. Sleeps.
+    pub(super) fn reserve(&self, source: Source) -> Option<BacklogSlot> {
+        self.backlog.reserve(source)
     }
 
-    /// Whether so many requests are undelivered that further REQs are ignored. So the peers of a
-    /// flood repeat their REQs, instead of being rejected because of each other. Does not sleep.
-    pub(super) fn is_overloaded(&self) -> bool {
-        let queue = self.queue.lock();
-        let undelivered = queue.requests.len().saturating_add(queue.in_delivery);
-        undelivered >= MAX_UNDELIVERED.min(self.backlog as usize)
+    /// Whether so many requests are undelivered that further REQs of `source` are ignored. So the
+    /// peers of a flood repeat their REQs, instead of being rejected because of each other. Does not
+    /// sleep.
+    pub(super) fn is_overloaded(&self, source: Source) -> bool {
+        let undelivered = {
+            let queue = self.queue.lock();
+            queue.requests.len().saturating_add(queue.in_delivery)
+        };
+        let left = self.backlog.left(source, undelivered);
+        undelivered.saturating_add(left) >= MAX_UNDELIVERED.min(self.room)
     }
 
     /// See [`Listener::is_delayed`]. Does not sleep.
@@ -296,7 +304,7 @@ impl ListenerEntry {
     pub(super) fn enqueue(self: &Arc<Self>, request: KBox<Request>) -> Option<KBox<Request>> {
         {
             let mut queue = self.queue.lock();
-            // The capacity is the backlog, which limits the unanswered requests.
+            // The capacity is the room for unanswered requests.
             if queue.listener.is_none() || queue.requests.len() >= queue.requests.capacity() {
                 return Some(request);
             }
@@ -374,15 +382,6 @@ impl ListenerEntry {
     /// The listener; `None` if it is closed.
     fn listener(&self) -> Option<Arc<dyn Listener>> {
         self.queue.lock().listener.clone()
-    }
-}
-
-/// The share of an unanswered request in its listener's backlog.
-pub(super) struct BacklogSlot(Arc<Atomic<u32>>);
-
-impl Drop for BacklogSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Full);
     }
 }
 

@@ -33,17 +33,18 @@
 //!
 //! A request of a peer uses memory before it is accepted. So a namespace has at most
 //! [`MAX_UNANSWERED`] unanswered requests, at most [`MAX_UNCONFIRMED_OF_SOURCE`] unconfirmed
-//! connections of one peer address, and at each listener at most the listener's backlog of
-//! unanswered requests. A further REQ is rejected for lack of resources, and counted. The first two
-//! limits protect from forged addresses, and do not hold for a peer that has proven its address to
+//! connections of one peer address ([`MAX_UNCONFIRMED_OF_NETWORK`] of one IPv6 network), and each
+//! listener has a [backlog] of unanswered requests. A further REQ is rejected for lack of
+//! resources, and counted. The limits of the namespace protect from forged addresses, and do not
+//! hold for a peer that has proven its address to
 //! a listener that asks for that ([`Listener::screen`]). So nobody can use up the room of others at
 //! such listeners. A REQ to a listener with many undelivered requests ([`listen`]) is ignored, so
 //! that the peer repeats it.
 //!
-//! Each peer has a share of the [`MAX_OF_PEERS`] connections that peers may have requested: it leaves
-//! a quarter as many for others as it has. So the connections of one address take at most four
-//! fifths of them, and those of many have equal shares. The other half of a namespace's connections is for those that
-//! this host requests.
+//! Each source has a [share](kfi_core::share) of the [`MAX_OF_PEERS`] connections that peers may have
+//! requested. So the connections of one address take at most four fifths of them, and those of many
+//! have equal shares. The other half of a namespace's connections is for those that this host
+//! requests.
 //!
 //! Rejected connections are limited separately: at most [`MAX_REJECTED`] are kept, and none for
 //! requests that a listener refuses itself ([`Request::refuse`]). A namespace has at most
@@ -79,12 +80,14 @@
 //! | [`entry`] | a connection in the table: its state machine, keys and limits |
 //! | [`conn`] | one end of a connection, and the delivery of its events |
 //! | [`listen`] | listeners, requests of peers, and their delivery |
+//! | [`backlog`] | the unanswered requests of a listener, by their sources |
 //! | [`gsi`] | the second consumer of QP 1 |
 //!
 //! [`Cm`]: service::Cm
 //! [`ServiceId::tcp`]: kfi_roce::cm::ServiceId::tcp
 //! [`service_id`]: kfi_core::rdm::service_id
 
+mod backlog;
 mod conn;
 mod entry;
 mod gsi;
@@ -94,6 +97,7 @@ pub(in crate::net) mod service;
 mod table;
 
 pub(crate) use self::{
+    backlog::room,
     conn::{
         connect,
         Conn,
@@ -122,8 +126,11 @@ pub(super) use self::{
 };
 
 /// Bytes of kernel memory that a connection uses.
-pub(crate) const CONNECTION_BYTES: usize =
-    entry::Reservation::BYTES + size_of::<Conn>() + size_of::<Request>() + size_of::<super::Path>();
+pub(crate) const CONNECTION_BYTES: usize = entry::Reservation::BYTES
+    + backlog::COUNT_BYTES
+    + size_of::<Conn>()
+    + size_of::<Request>()
+    + size_of::<super::Path>();
 
 /// The most connections of a namespace, in all states.
 const MAX_CONNECTIONS: usize = 1 << 16;
@@ -148,6 +155,10 @@ pub(crate) const MAX_UNCONFIRMED_OF_SOURCE: usize = if cfg!(kfi_kunit) {
 } else {
     MAX_UNANSWERED / 4
 };
+
+/// The most of the same that the hosts of one IPv6 network have: a host may send with each address
+/// of its network.
+pub(crate) const MAX_UNCONFIRMED_OF_NETWORK: usize = 3 * MAX_UNCONFIRMED_OF_SOURCE;
 
 /// The most rejected connections of a namespace that are kept, to answer a repeated REQ in the same
 /// way. Further ones are removed at once.

@@ -228,19 +228,20 @@ impl Cm {
             self.count(Stat::CmNoRoom);
             NoRequest::Refused(Refusal::new(Reason::NO_RESOURCES))
         };
+        let source = link.source(addrs.from);
         // A listener that demands proofs demands one of a peer whose source has no room, because
         // other users' listeners and forged REQs may have taken it.
         let (listener, must_prove) = self.with(|table| {
             let listener = table.listener(req.service_id, addrs.to);
             let stale = table.stale(req, addrs.from, same_id);
-            let must_prove = stale.is_some() || table.is_full_for(addrs.from, Quota::Unanswered);
+            let must_prove = stale.is_some() || table.is_full_for(source, Quota::Unanswered);
             (listener, must_prove)
         });
         let Some(listener) = listener else {
             self.count(Stat::CmNoListener);
             return Err(Refusal::new(Reason::INVALID_SERVICE_ID).into());
         };
-        if listener.is_overloaded() {
+        if listener.is_overloaded(source) {
             return Err(NoRequest::Overloaded);
         }
         if listener.is_delayed(addrs.from) {
@@ -266,8 +267,10 @@ impl Cm {
         };
         // Checked first, so that a REQ which is rejected for lack of room allocates only the path
         // of its answer.
-        let full = self.with(|table| table.is_full_for(addrs.from, quota));
-        let slot = listener.reserve().filter(|_| !full).ok_or_else(no_room)?;
+        if self.with(|table| table.is_full_for(source, quota)) {
+            return Err(no_room());
+        }
+        let slot = listener.reserve(source).ok_or_else(no_room)?;
         let mtu = PathMtu::of_interface(link.mtu()).ok_or_else(no_room)?;
         let device = self.device(addrs.to, mtu);
         let id = random_id();
@@ -284,7 +287,7 @@ impl Cm {
             _slot: slot,
         };
         let mut request = KBox::new(request, GFP_KERNEL_ACCOUNT).map_err(|_| no_room())?;
-        let mut reservation = Reservation::new().map_err(|_| no_room())?;
+        let mut reservation = Reservation::new(Some(source)).map_err(|_| no_room())?;
         // An ID that is taken counts as lack of room: the peer may try again.
         self.insert(&request.conn, machine, quota, &mut reservation)
             .map_err(|_| no_room())?;

@@ -427,7 +427,7 @@ impl Cm {
         consumer: &Arc<dyn Consumer>,
         make: impl Fn(CommId) -> Connection,
     ) -> Result<Arc<Conn>> {
-        let mut reservation = Reservation::new()?;
+        let mut reservation = Reservation::new(None)?;
         for _ in 0..ID_TRIES {
             let id = random_id();
             let (kind, consumer) = (consumer.owner_kind(), Some(consumer.clone()));

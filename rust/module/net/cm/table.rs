@@ -24,12 +24,10 @@ use super::{
     MAX_OF_PEERS,
     MAX_REJECTED,
     MAX_UNANSWERED,
+    MAX_UNCONFIRMED_OF_NETWORK,
     MAX_UNCONFIRMED_OF_SOURCE, //
 };
-use crate::{
-    mem::LEFT,
-    net::socket::AddrPair, //
-};
+use crate::net::socket::AddrPair;
 use core::net::{
     IpAddr,
     Ipv4Addr,
@@ -44,7 +42,13 @@ use kernel::{
     },
     sync::Arc, //
 };
-use kfi_core::token_bucket::TokenBucket;
+use kfi_core::{
+    share::{
+        left,
+        Source, //
+    },
+    token_bucket::TokenBucket, //
+};
 use kfi_roce::{
     cm::{
         Body,
@@ -92,7 +96,7 @@ pub(super) enum SweepResult {
     Done,
 }
 
-/// The connections that a peer has requested.
+/// The connections that a source has requested, or all hosts of a network.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OfSource {
     all: usize,
@@ -109,7 +113,7 @@ const STRIDE: usize = 64;
 ///
 /// `count` is the number of connections, and `of_peers` that of those that peers have requested.
 /// `unanswered` and `rejected` are the numbers of those whose `quota` has that value. `sources` has,
-/// by the peer's address, the numbers of connections that this peer has requested, and no zeros.
+/// by the source and by its network, the numbers of connections that it has requested, and no zeros.
 /// `keys` has the keys of each connection's state.
 pub(super) struct Table {
     connections: RBTree<CommId, Entry>,
@@ -118,7 +122,7 @@ pub(super) struct Table {
     of_peers: usize,
     unanswered: usize,
     rejected: usize,
-    sources: RBTree<IpAddr, OfSource>,
+    sources: RBTree<Source, OfSource>,
     listeners: RBTree<(ServiceId, IpAddr), Arc<ListenerEntry>>,
     /// Requests without a proof that may end a connection, see [`end_stale`](Self::end_stale). With
     /// one connection, to guess a number of 24 bits takes months.
@@ -158,15 +162,23 @@ impl Table {
         self.count >= MAX_CONNECTIONS
     }
 
-    /// Whether a limit forbids another connection that the peer at `source` requests, and that
-    /// counts against `quota`. The peer has to leave a quarter as many connections for others as it
-    /// has.
-    pub(super) fn is_full_for(&self, source: IpAddr, quota: Quota) -> bool {
-        let of_source = self.sources.get(&source).copied().unwrap_or_default();
-        let left = of_source.all / LEFT as usize;
-        let share_used = self.of_peers.saturating_add(left) >= MAX_OF_PEERS;
+    /// The connections of a source, and those of its network.
+    fn of(&self, source: Source) -> (OfSource, OfSource) {
+        let of = |source| self.sources.get(&source).copied().unwrap_or_default();
+        let network = source.network();
+        (of(source), network.map_or(OfSource::default(), of))
+    }
+
+    /// Whether a limit forbids another connection that `source` requests, and that counts against
+    /// `quota`. The source has a [share](kfi_core::share).
+    pub(super) fn is_full_for(&self, source: Source, quota: Quota) -> bool {
+        let (own, network) = self.of(source);
+        let left = left(own.all as u64, network.all as u64);
+        let share_used = (self.of_peers as u64).saturating_add(left) >= MAX_OF_PEERS as u64;
         let unconfirmed = || {
-            self.unanswered >= MAX_UNANSWERED || of_source.unconfirmed >= MAX_UNCONFIRMED_OF_SOURCE
+            self.unanswered >= MAX_UNANSWERED
+                || own.unconfirmed >= MAX_UNCONFIRMED_OF_SOURCE
+                || network.unconfirmed >= MAX_UNCONFIRMED_OF_NETWORK
         };
         self.is_full() || share_used || quota.has_source() && unconfirmed()
     }
@@ -182,7 +194,7 @@ impl Table {
         reservation: &mut Reservation,
     ) -> Result {
         let id = machine.local_id();
-        let source = machine.peer();
+        let source = conn.link().source(machine.peer());
         let is_of_peer = !machine.is_active();
         let is_full = if is_of_peer {
             self.is_full_for(source, quota)
@@ -198,10 +210,15 @@ impl Table {
         let (Some(node), Some(keys)) = (reservation.entry.take(), reservation.keys.take()) else {
             return Err(EBUSY);
         };
-        if is_of_peer && self.sources.get(&source).is_none() {
-            if let Some(node) = reservation.source.take() {
-                let none = OfSource::default();
-                self.sources.insert(node.into_node(source, none));
+        if is_of_peer {
+            let nodes = reservation.sources.iter_mut();
+            for (source, node) in source.with_network().zip(nodes) {
+                if self.sources.get(&source).is_none() {
+                    if let Some(node) = node.take() {
+                        let none = OfSource::default();
+                        self.sources.insert(node.into_node(source, none));
+                    }
+                }
             }
         }
         let mut entry = Entry::new(machine, conn.clone(), quota, keys);
@@ -211,17 +228,26 @@ impl Table {
         self.count = self.count.wrapping_add(1);
         if is_of_peer {
             self.of_peers = self.of_peers.wrapping_add(1);
-            if let Some(of_source) = self.sources.get_mut(&source) {
+            self.change(source, |of_source| {
                 of_source.all = of_source.all.wrapping_add(1);
-            }
+            });
         }
         self.recount(source, Quota::None, quota);
         Ok(())
     }
 
-    /// Updates the numbers for a connection of the peer at `source` whose `quota` changes from
-    /// `old` to `new`.
-    fn recount(&mut self, source: IpAddr, old: Quota, new: Quota) {
+    /// Changes the numbers of a source and of its network, if it has any.
+    fn change(&mut self, source: Source, change: impl Fn(&mut OfSource)) {
+        for source in source.with_network() {
+            if let Some(of_source) = self.sources.get_mut(&source) {
+                change(of_source);
+            }
+        }
+    }
+
+    /// Updates the numbers for a connection of the peer `source` whose `quota` changes from `old` to
+    /// `new`.
+    fn recount(&mut self, source: Source, old: Quota, new: Quota) {
         // INVARIANT: One fewer of `old`, one more of `new`.
         match old {
             Quota::Unanswered => self.unanswered = self.unanswered.wrapping_sub(1),
@@ -233,11 +259,13 @@ impl Table {
             Quota::Rejected => self.rejected = self.rejected.wrapping_add(1),
             Quota::None | Quota::HalfOpen => {}
         }
-        if let Some(of_source) = self.sources.get_mut(&source) {
-            of_source.unconfirmed = of_source
-                .unconfirmed
-                .wrapping_sub(usize::from(old.has_source()))
-                .wrapping_add(usize::from(new.has_source()));
+        if old.has_source() != new.has_source() {
+            self.change(source, |of_source| {
+                of_source.unconfirmed = of_source
+                    .unconfirmed
+                    .wrapping_sub(usize::from(old.has_source()))
+                    .wrapping_add(usize::from(new.has_source()));
+            });
         }
     }
 
@@ -256,7 +284,7 @@ impl Table {
         let conn = entry.conn.clone();
         let event_queued = core::mem::take(&mut entry.event_queued);
         let mut closed = entry.machine.state() == State::Closed;
-        let (old, new, source) = (entry.quota, entry.new_quota(), entry.machine.peer());
+        let (old, new, source) = (entry.quota, entry.new_quota(), entry.source());
         entry.quota = new;
         self.recount(source, old, new);
         // The REJ is sent in any case. If it is lost, the peer's repeated REQ is a new request.
@@ -338,16 +366,18 @@ impl Table {
     pub(super) fn remove(&mut self, id: CommId) -> Option<Removed> {
         let entry = self.connections.get_mut(&id)?;
         entry.remove_keys(&mut self.keys);
-        let (quota, source) = (entry.quota, entry.machine.peer());
+        let (quota, source) = (entry.quota, entry.source());
         let is_of_peer = !entry.machine.is_active();
         // INVARIANT: One connection fewer.
         self.count = self.count.wrapping_sub(1);
         self.recount(source, quota, Quota::None);
         if is_of_peer {
             self.of_peers = self.of_peers.wrapping_sub(1);
-            if let Some(of_source) = self.sources.get_mut(&source) {
+            self.change(source, |of_source| {
                 of_source.all = of_source.all.wrapping_sub(1);
-                if of_source.all == 0 {
+            });
+            for source in source.with_network() {
+                if self.sources.get(&source).is_some_and(|it| it.all == 0) {
                     self.sources.remove(&source);
                 }
             }
