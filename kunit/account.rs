@@ -20,7 +20,10 @@ use crate::{
         reclaim::OwnerKind, //
     }, //
 };
-use core::net::Ipv4Addr;
+use core::net::{
+    Ipv4Addr,
+    Ipv6Addr, //
+};
 
 fn is_listed(user: Kuid) -> bool {
     let accounts = ACCOUNTS.lock();
@@ -227,7 +230,8 @@ mod tests {
                 large_limit().max(limit) / 2,
             ),
         ] {
-            let peer = |host| budget.share_of(Ipv4Addr::new(192, 0, 2, host).into());
+            let ip = |host| Ipv4Addr::new(192, 0, 2, host).into();
+            let peer = |host| budget.share_of(Source::host(ip(host), 0));
             let (first, again, second) = (peer(1)?, peer(1)?, peer(2)?);
             let step = part / 400;
             // One alone gets four fifths, with any number of sessions.
@@ -251,6 +255,34 @@ mod tests {
             drop((taken, third));
             ensure_eq!(budget.charged(Part::Peers), (0, 0));
         }
+        Ok(())
+    }
+
+    /// A host may have any number of addresses of an IPv6 network, and leaves as much as one source.
+    #[test]
+    fn the_addresses_of_a_network_leave_room_for_others() -> Result {
+        let budget = Budget::of(user(26), Some(8000))?;
+        let peer = |network, host| {
+            let ip = Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, host);
+            budget.share_of(Source::host(ip.into(), 0))
+        };
+        let (mut taken, mut shares) = (KVec::new(), KVec::new());
+        for host in 0..100 {
+            let share = peer(1, host)?;
+            while let Ok(bytes) = share.take(&budget, 10) {
+                taken.push(bytes, GFP_KERNEL)?;
+            }
+            ensure!(host != 0 || taken.len() < 300);
+            shares.push(share, GFP_KERNEL)?;
+        }
+        // Four fifths of the part.
+        ensure!((310..=320).contains(&taken.len()));
+        let elsewhere = peer(2, 1)?;
+        let others = elsewhere.take(&budget, 400)?;
+        ensure!(peer(1, 100)?.take(&budget, 10).is_err());
+        drop((taken, others, elsewhere, shares));
+        ensure_eq!(budget.charged(Part::Peers), (0, 0));
+        ensure!(budget.account.0.peer_uses.lock().is_empty());
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::{
     mem::Part, //
 };
 use core::net::Ipv4Addr;
+use kfi_core::share::Source;
 
 #[kunit_tests(kfabric_answer_count)]
 mod tests {
@@ -16,7 +17,7 @@ mod tests {
 
     /// The share of a peer at an address.
     fn peer(owner: &Budget, host: u8) -> Result<PeerShare> {
-        owner.share_of(Ipv4Addr::new(192, 0, 2, host).into())
+        owner.share_of(Source::host(Ipv4Addr::new(192, 0, 2, host).into(), 0))
     }
 
     /// Answers to messages are charged in the part of peers. A peer leaves some of it for others.

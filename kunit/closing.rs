@@ -179,7 +179,7 @@ mod tests {
             target.close_rest();
             let arrival = target
                 .endpoint
-                .arrive(&message(&sender)?, Location::Sender(send.clone()));
+                .arrive(&message(&sender)?, Location::Sender(send.clone(), None));
             ensure!(matches!(arrival, EnqueueResult::Kept));
         }
         ensure!(!send.is_waiting());
@@ -203,7 +203,9 @@ mod tests {
         {
             let inside = target.endpoint.drain.enter();
             ensure!(inside.is_some());
-            let MatchResult::Taken(receive) = target.endpoint.offer(&message, true) else {
+            let from = &sender.endpoint.ident.budget;
+            let offered = target.endpoint.offer(&message, true, from);
+            let MatchResult::Taken(receive) = offered else {
                 return Err(EINVAL);
             };
             force_close(&*target.endpoint);

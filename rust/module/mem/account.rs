@@ -45,7 +45,6 @@
 #[path = "../../../kunit/account.rs"]
 mod kunit;
 
-use core::net::IpAddr;
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -67,6 +66,7 @@ use kernel::{
 
 use kfi_core::{
     refusals::Peer,
+    share::Source,
     throttle::Throttle, //
 };
 
@@ -87,9 +87,10 @@ pub(crate) enum Part {
     /// Connections that a peer has requested and not confirmed. The requests may be forged, so this
     /// part bounds users without a limit too: it is computed from the limit of the others.
     HalfOpen,
-    /// All connections that peers have requested, and answers that are due to peers. Each peer has a
-    /// share of it ([`PeerShare`](super::PeerShare)). For users without a limit it is computed from
-    /// the memory of the machine: servers have thousands of clients.
+    /// All connections that peers have requested, answers that are due to peers, and their messages
+    /// that no receive waits for. Each source has a share of it ([`PeerShare`](super::PeerShare)). For
+    /// users without a limit it is computed from the memory of the machine: servers have thousands of
+    /// clients.
     Peers,
     /// Packets that wait for the user's QPs, see
     /// [`Budget::charge_inbox`](super::Budget::charge_inbox). They may be forged, so this part
@@ -136,7 +137,7 @@ impl AccessThrottle {
 #[pin_data]
 pub(super) struct Account {
     kind: OwnerKind,
-    user: Kuid,
+    pub(super) user: Kuid,
     /// The parent: the account of the owner of the user's namespace; `None` in the initial
     /// namespace.
     parent: Option<AccountRef>,
@@ -162,9 +163,9 @@ pub(super) struct Account {
     /// The peers that were refused access to the user's memory: [`REFUSED_PEERS`] entries.
     #[pin]
     pub(super) refused_peers: SpinLock<KVec<Peer>>,
-    /// The peers that have a share of [`Part::Peers`].
+    /// The sources that have a share of [`Part::Peers`], and their networks.
     #[pin]
-    pub(super) peer_uses: SpinLock<RBTree<IpAddr, Arc<PeerUse>>>,
+    pub(super) peer_uses: SpinLock<RBTree<Source, Arc<PeerUse>>>,
 }
 
 impl Account {

@@ -17,7 +17,10 @@ use kernel::{
 };
 
 use core::net::IpAddr;
-use kfi_core::refusals;
+use kfi_core::{
+    refusals,
+    share::Source, //
+};
 
 use super::{
     account::{
@@ -109,6 +112,12 @@ impl Budget {
     /// The principal on whose behalf work for the objects of this budget is done.
     pub(crate) fn principal(&self) -> &Arc<Principal> {
         &self.principal
+    }
+
+    /// The user of the account as the source of what its objects send to those of others: the owner
+    /// of all its namespaces. Any context.
+    pub(crate) fn source(&self) -> Source {
+        Source::User(self.account.0.topmost().user.into_raw().val)
     }
 
     /// Charges `bytes` to the account and its ancestors. Does not sleep. Fails with `ENOMEM` if one
@@ -332,7 +341,7 @@ impl Drop for PartAllowance {
         let counted = self.account.0.part(self.part);
         counted.fetch_sub(self.bytes, Relaxed);
         if let Some(of_peer) = &self.of_peer {
-            of_peer.bytes.fetch_sub(self.bytes, Relaxed);
+            of_peer.subtract(self.bytes);
         }
     }
 }

@@ -73,10 +73,7 @@ pub(crate) use memref::{
     MemRef,
     Source, //
 };
-pub(crate) use peer_share::{
-    PeerShare,
-    LEFT, //
-};
+pub(crate) use peer_share::PeerShare;
 pub(crate) use peer_workers::{
     PeerPlace,
     PeerWork, //

@@ -2,18 +2,15 @@
 
 //! The share of a peer in the part of an account that peers use up ([`Part::Peers`]).
 //!
-//! Connections that a peer requests, and answers that are due to it, take memory of the owner of
-//! the endpoint for as long as the peer wants. So each peer has a share, by its address, proven or
-//! not. A host with several addresses has several. A peer must leave a quarter as many bytes of the
-//! part free for others as it has itself. So one peer alone can have four fifths; peers that all take
-//! what they can end up with equal shares; and another one always finds a fifth of such a share. The
-//! rule is the same for every owner: users with and without a limit, and kernel consumers.
+//! Connections that a peer requests, answers that are due to it, and its messages that no receive
+//! waits for take memory of the owner of the endpoint for as long as the peer wants. So each source
+//! has a share ([`kfi_core::share`]): a host by its address, proven or not, and the users of this
+//! host. The rule is the same for every owner: users with and without a limit, and kernel consumers.
 //!
-//! An account has a tree of the addresses that have sessions or requests with objects of its user.
-//! A [`PeerShare`] keeps its address in the tree. A charge changes two atomic numbers, and takes no
-//! lock.
+//! An account has a tree of the sources that have sessions or requests with objects of its user. A
+//! [`PeerShare`] keeps its source in the tree, and the network of that. A charge changes two or
+//! three atomic numbers, and takes no lock.
 
-use core::net::IpAddr;
 use kernel::{
     prelude::*,
     rbtree::RBTreeNode,
@@ -24,6 +21,10 @@ use kernel::{
         },
         Arc, //
     }, //
+};
+use kfi_core::share::{
+    left,
+    Source, //
 };
 
 use super::{
@@ -38,36 +39,53 @@ use super::{
     }, //
 };
 
-/// A peer leaves free what it has, divided by this.
-pub(crate) const LEFT: u64 = 4;
-
-/// What the peer at an address has.
+/// What a source has.
 pub(super) struct PeerUse {
     /// Bytes of [`Part::Peers`].
-    pub(super) bytes: Atomic<u64>,
-    /// The number of [`PeerShare`]s. Changes under the lock of the tree.
+    bytes: Atomic<u64>,
+    /// The number of [`UseRef`]s. Changes under the lock of the tree.
     refs: Atomic<u64>,
+    /// What the network of the source has.
+    network: Option<Arc<PeerUse>>,
 }
 
-/// The share of the peer at an address. Only process context may drop it.
-pub(crate) struct PeerShare {
+impl PeerUse {
+    /// Adds what the source takes. Returns what it leaves free for that. Any context.
+    fn add(&self, bytes: u64) -> u64 {
+        let network = self.network.as_ref();
+        let of_network = network.map_or(0, |network| network.bytes.fetch_add(bytes, Relaxed));
+        left(self.bytes.fetch_add(bytes, Relaxed), of_network)
+    }
+
+    /// Subtracts what the source has returned. Any context.
+    pub(super) fn subtract(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Relaxed);
+        if let Some(network) = &self.network {
+            network.bytes.fetch_sub(bytes, Relaxed);
+        }
+    }
+}
+
+/// Keeps a source, or a network, in the tree of an account. Only process context may drop it.
+struct UseRef {
     account: AccountRef,
-    ip: IpAddr,
+    source: Source,
     used: Arc<PeerUse>,
 }
 
-impl Budget {
-    /// The share of the peer at `ip` in the account of this budget. Sleeps. Fails with `ENOMEM`.
-    pub(crate) fn share_of(&self, ip: IpAddr) -> Result<PeerShare> {
+impl UseRef {
+    /// Finds or inserts a source. Sleeps. Fails with `ENOMEM`.
+    fn new(budget: &Budget, source: Source, network: Option<Arc<PeerUse>>) -> Result<Self> {
         let new = PeerUse {
             bytes: Atomic::new(0),
             refs: Atomic::new(0),
+            network,
         };
         let new = Arc::new(new, GFP_KERNEL_ACCOUNT)?;
-        let node = RBTreeNode::new(ip, new.clone(), GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(source, new.clone(), GFP_KERNEL_ACCOUNT)?;
         let used = {
-            let mut peers = self.account.0.peer_uses.lock();
-            let used = match peers.get(&ip) {
+            let mut peers = budget.account.0.peer_uses.lock();
+            let used = match peers.get(&source) {
                 Some(known) => known.clone(),
                 None => {
                     peers.insert(node);
@@ -77,40 +95,75 @@ impl Budget {
             used.refs.fetch_add(1, Relaxed);
             used
         };
-        Ok(PeerShare {
-            account: self.account.clone(),
-            ip,
+        Ok(Self {
+            account: budget.account.clone(),
+            source,
             used,
+        })
+    }
+}
+
+impl Drop for UseRef {
+    fn drop(&mut self) {
+        let removed = {
+            let mut peers = self.account.0.peer_uses.lock();
+            if self.used.refs.fetch_sub(1, Relaxed) == 1 {
+                peers.remove_node(&self.source)
+            } else {
+                None
+            }
+        };
+        drop(removed);
+    }
+}
+
+/// The share of a source. Only process context may drop it.
+pub(crate) struct PeerShare {
+    own: UseRef,
+    /// Dropped after `own`, which has a reference to its use.
+    _network: Option<UseRef>,
+}
+
+impl Budget {
+    /// The share of `source` in the account of this budget. Sleeps. Fails with `ENOMEM`.
+    pub(crate) fn share_of(&self, source: Source) -> Result<PeerShare> {
+        let network = source.network();
+        let network = network.map(|network| UseRef::new(self, network, None));
+        let network = network.transpose()?;
+        let used = network.as_ref().map(|network| network.used.clone());
+        Ok(PeerShare {
+            own: UseRef::new(self, source, used)?,
+            _network: network,
         })
     }
 }
 
 impl PeerShare {
     /// Counts `bytes`, which the caller charges separately, in [`Part::Peers`] and in the share.
-    /// `budget` is one of the account. Does not sleep. Fails with `ENOMEM` if the peer would not
+    /// `budget` is one of the account. Does not sleep. Fails with `ENOMEM` if the source would not
     /// leave enough bytes free for others.
+    ///
+    /// The owner of the result keeps a share of the source until it drops the result. Otherwise a
+    /// later share of the source would not count these bytes.
     pub(crate) fn take(&self, budget: &Budget, bytes: u64) -> Result<PartAllowance> {
-        let has = self.used.bytes.fetch_add(bytes, Relaxed);
-        let most = budget.part_limit(Part::Peers).saturating_sub(has / LEFT);
-        let of_all = self.account.0.part(Part::Peers);
-        charge(of_all, bytes, most).inspect_err(|_| {
-            self.used.bytes.fetch_sub(bytes, Relaxed);
-        })?;
-        let used = Some(self.used.clone());
-        Ok(PartAllowance::new(&self.account, Part::Peers, bytes, used))
+        self.charge(budget, bytes)?;
+        let UseRef { account, used, .. } = &self.own;
+        let of_peer = Some(used.clone());
+        Ok(PartAllowance::new(account, Part::Peers, bytes, of_peer))
     }
-}
 
-impl Drop for PeerShare {
-    fn drop(&mut self) {
-        let removed = {
-            let mut peers = self.account.0.peer_uses.lock();
-            if self.used.refs.fetch_sub(1, Relaxed) == 1 {
-                peers.remove_node(&self.ip)
-            } else {
-                None
-            }
-        };
-        drop(removed);
+    /// [`take`](Self::take) without references. The caller [returns it](Self::uncharge).
+    pub(crate) fn charge(&self, budget: &Budget, bytes: u64) -> Result {
+        let left = self.own.used.add(bytes);
+        let most = budget.part_limit(Part::Peers).saturating_sub(left);
+        let of_all = self.own.account.0.part(Part::Peers);
+        charge(of_all, bytes, most).inspect_err(|_| self.own.used.subtract(bytes))
+    }
+
+    /// Returns what [`charge`](Self::charge) has counted. Any context.
+    pub(crate) fn uncharge(&self, bytes: u64) {
+        let of_all = self.own.account.0.part(Part::Peers);
+        of_all.fetch_sub(bytes, Relaxed);
+        self.own.used.subtract(bytes);
     }
 }

@@ -93,6 +93,7 @@ use self::{
         transmit::TxSide, //
     },
     receive::{
+        share::Sources,
         Queues,
         RxSide, //
     },
@@ -294,6 +295,7 @@ impl Endpoint {
             None if receives && !attr.shares.rx => Queues::new(rx_size, attr.total_buffered_recv)?,
             _ => Queues::new_wire(rx_size)?,
         };
+        let sources = Sources::new()?;
         let endpoint = Arc::pin_init(
             try_pin_init!(Self {
                 ident,
@@ -312,7 +314,7 @@ impl Endpoint {
                 ),
                 bound: SetOnce::new(),
                 drain <- Drain::new_shut(),
-                rx <- RxSide::new(queues),
+                rx <- RxSide::new(queues, sources),
                 shares: attr.shares,
                 is_srx,
                 srx: SetOnce::new(),

@@ -32,6 +32,10 @@ use super::{
         },
         prelude::*,
         receive::{
+            share::{
+                Holding,
+                KeptShare, //
+            },
             EnqueueResult,
             Location,
             MatchResult, //
@@ -54,6 +58,8 @@ struct SendParams<'a, 'b> {
     from: &'a mut Source<'b>,
     /// See [`Endpoint::ticket`].
     spare: &'a mut Option<Record>,
+    /// The share of this endpoint's owner at the peer, if that belongs to another user.
+    share: Option<KeptShare>,
 }
 
 impl Endpoint {
@@ -111,7 +117,7 @@ impl Endpoint {
             rma: None,
         };
         let eager = len <= EAGER_SIZE && CompletionLevel::of(flags) != CompletionLevel::Delivery;
-        let charged = match target.offer(&message, eager) {
+        let (charged, foreign) = match target.offer(&message, eager, &self.ident.budget) {
             MatchResult::Taken(matched) => {
                 target.place_at_once(target_bound, matched, &message, &op.from);
                 // The memory is released before the completion is visible.
@@ -119,8 +125,9 @@ impl Endpoint {
                 self.complete_transmit_at_once(bound, ticket);
                 return Ok(());
             }
-            MatchResult::Charged => true,
-            MatchResult::NoRoom => false,
+            MatchResult::Charged => (true, false),
+            MatchResult::NoRoom => (false, false),
+            MatchResult::Foreign => (false, true),
         };
         let params = SendParams {
             target,
@@ -129,15 +136,49 @@ impl Endpoint {
             may_wait: poster.origin != Origin::Call || !flags.contains(OpFlags::INJECT),
             from: &mut op.from,
             spare: &mut poster.spare,
+            share: None,
         };
-        if charged {
-            self.send_eager(bound, params, message, ticket)
+        if foreign {
+            self.send_foreign(bound, params, message, ticket, eager)
+        } else if charged {
+            self.send_eager(bound, params, message, ticket, None)
         } else {
             self.send_waiting(bound, params, message, ticket)
         }
     }
 
-    /// Leaves a copy at the peer, whose budget has been charged for it.
+    /// Keeps the message at a peer of another user, where this endpoint's owner has a share.
+    #[cold]
+    #[inline(never)]
+    fn send_foreign(
+        self: &Arc<Self>,
+        bound: &Bound,
+        params: SendParams<'_, '_>,
+        message: Message,
+        ticket: Ticket,
+        eager: bool,
+    ) -> Result {
+        let share = match params.target.kept_share(self.ident.budget.source()) {
+            Ok(share) => share,
+            Err(e) => {
+                self.refuse(bound, ticket, params.spare);
+                return Err(e);
+            }
+        };
+        let holding = match eager {
+            true => params.target.hold(&share, &message, true),
+            false => None,
+        };
+        let share = Some(share);
+        let params = SendParams { share, ..params };
+        match holding {
+            Some(_) => self.send_eager(bound, params, message, ticket, holding),
+            None => self.send_waiting(bound, params, message, ticket),
+        }
+    }
+
+    /// Leaves a copy at the peer, whose budget has been charged for it. `holding`: its place, if
+    /// the peer belongs to another user.
     #[inline(never)]
     fn send_eager(
         self: &Arc<Self>,
@@ -145,6 +186,7 @@ impl Endpoint {
         params: SendParams<'_, '_>,
         message: Message,
         ticket: Ticket,
+        holding: Option<Holding>,
     ) -> Result {
         let SendParams {
             target,
@@ -152,7 +194,10 @@ impl Endpoint {
             ..
         } = params;
         let copy = match target.buffer(params.from) {
-            Ok(Some(copy)) => copy,
+            Ok(Some(mut copy)) => {
+                copy.holding = holding;
+                copy
+            }
             Err(e) if !params.may_wait => {
                 target.uncharge(&message);
                 self.refuse(bound, ticket, params.spare);
@@ -161,6 +206,7 @@ impl Endpoint {
             // The budget or the host has no memory for a copy now.
             Ok(None) | Err(_) => {
                 target.uncharge(&message);
+                drop(holding);
                 return self.send_waiting(bound, params, message, ticket);
             }
         };
@@ -196,8 +242,17 @@ impl Endpoint {
             may_wait,
             from,
             spare,
-            ..
+            share,
         } = params;
+        let held = share.map(|share| target.hold(&share, &message, false));
+        let holding = match held {
+            // The share of the user is used up.
+            Some(None) => {
+                self.refuse(bound, ticket, spare);
+                return Err(EAGAIN);
+            }
+            held => held.flatten(),
+        };
         let slot = if may_wait {
             self.tx.reserve()
         } else {
@@ -232,7 +287,7 @@ impl Endpoint {
                 return Err(e);
             }
         };
-        match target.arrive(&message, Location::Sender(send.clone())) {
+        match target.arrive(&message, Location::Sender(send.clone(), holding)) {
             EnqueueResult::Kept => {
                 let number = slot.number;
                 self.tx.enter(slot, send.clone());

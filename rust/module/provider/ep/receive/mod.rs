@@ -22,11 +22,13 @@
 //! The lock is a spin lock. Only that of a multi-receive buffer is taken under it. No memory is
 //! dropped under it, because that can sleep.
 //!
-//! [`shared`] has the queues that several endpoints share.
+//! [`shared`] has the queues that several endpoints share. [`share`] has the shares of sources in the
+//! unexpected messages.
 
 mod place;
 mod post;
 pub(super) mod remote;
+pub(super) mod share;
 mod shared;
 
 use kfi_core::{
@@ -47,7 +49,13 @@ use kfi_core::{
     op::TaggedRma, //
 };
 
-use self::shared::Sharing;
+use self::{
+    share::{
+        Holding,
+        Sources, //
+    },
+    shared::Sharing, //
+};
 use super::{
     multi_recv::MultiBuffer,
     prelude::*,
@@ -57,6 +65,7 @@ use super::{
     },
     slots, //
 };
+use crate::mem::Budget;
 
 /// A message to this endpoint, or tagged RMA.
 pub(super) struct Message {
@@ -77,7 +86,7 @@ impl Message {
             data: self.data,
             charged: match location {
                 Location::Buffer(_) => self.len,
-                Location::Sender(_) | Location::RemoteSender(_) => 0,
+                Location::Sender(..) | Location::RemoteSender(..) => 0,
             },
         }
     }
@@ -103,10 +112,10 @@ impl Message {
 pub(super) enum Location {
     /// In a buffer of this endpoint.
     Buffer(Buffered),
-    /// With its sender, on this host.
-    Sender(Arc<WaitingSend>),
+    /// With its sender, on this host. It has a share if that is another user.
+    Sender(Arc<WaitingSend>, Option<Holding>),
     /// With its sender, on another host.
-    RemoteSender(PendingAnswer),
+    RemoteSender(PendingAnswer, Holding),
 }
 
 impl Location {
@@ -114,8 +123,8 @@ impl Location {
     fn target(&self) -> Option<&Arc<Endpoint>> {
         match self {
             Self::Buffer(buffer) => buffer.target.as_ref(),
-            Self::Sender(send) => Some(&send.target),
-            Self::RemoteSender(answer) => Some(answer.endpoint()),
+            Self::Sender(send, _) => Some(&send.target),
+            Self::RemoteSender(answer, _) => Some(answer.endpoint()),
         }
     }
 
@@ -124,8 +133,11 @@ impl Location {
     fn fail(self) {
         match self {
             Self::Buffer(buffer) => drop(buffer),
-            Self::Sender(send) => send.fail(Errno::EHOSTUNREACH),
-            Self::RemoteSender(answer) => drop(answer),
+            Self::Sender(send, holding) => {
+                send.fail(Errno::EHOSTUNREACH);
+                drop(holding);
+            }
+            Self::RemoteSender(answer, holding) => drop((answer, holding)),
         }
     }
 }
@@ -139,6 +151,8 @@ pub(super) struct Buffered {
     answer: Option<PendingAnswer>,
     /// The endpoint, if the message is in the queues of a shared receive context.
     target: Option<Arc<Endpoint>>,
+    /// The share of its sender; `None`: the owner, on this host.
+    pub(in crate::provider::ep) holding: Option<Holding>,
 }
 
 /// A posted receive for one message.
@@ -205,6 +219,8 @@ pub(super) enum MatchResult {
     Charged,
     /// No receive matches. No copy was requested, or the budget has no room.
     NoRoom,
+    /// No receive matches, and the sender is another user, who has a share. Nothing was charged.
+    Foreign,
 }
 
 /// The result of adding a message to the unexpected ones.
@@ -341,16 +357,18 @@ impl Queues {
 pub(super) struct RxSide {
     #[pin]
     queues: SpinLock<Queues>,
+    sources: Arc<Sources>,
     /// The most unexpected messages of all senders.
     pub(super) waiting_max: u32,
 }
 
 impl RxSide {
     /// Makes a receive side with `queues`.
-    pub(super) fn new(queues: Queues) -> impl PinInit<Self> {
+    pub(super) fn new(queues: Queues, sources: Arc<Sources>) -> impl PinInit<Self> {
         let waiting_max = queues.plain.room.saturating_add(queues.tagged.room);
         pin_init!(Self {
             queues <- new_spinlock!(queues, "RxSide::queues"),
+            sources,
             waiting_max,
         })
     }
@@ -377,13 +395,16 @@ impl Endpoint {
         self.caps.contains(kind.target_caps())
     }
 
-    /// Searches a receive for a message. If there is none and `eager` is set, charges the budget
-    /// for a copy. Does not sleep.
+    /// Searches a receive for a message of the owner of `from`. If there is none and `eager` is set,
+    /// charges the budget for a copy. Does not sleep.
     #[inline(always)]
-    pub(super) fn offer(&self, message: &Message, eager: bool) -> MatchResult {
+    pub(super) fn offer(&self, message: &Message, eager: bool, from: &Budget) -> MatchResult {
         let mut queues = self.rx_side().queues.lock();
         if let Some(matched) = queues.pair(message.tagged).take_match(message) {
             return MatchResult::Taken(matched);
+        }
+        if from.source() != self.ident.budget.source() {
+            return MatchResult::Foreign;
         }
         if eager && queues.plain.unexpected.charge(message.len).is_ok() {
             return MatchResult::Charged;
@@ -444,6 +465,7 @@ impl Endpoint {
             _memory: memory,
             answer: None,
             target: self.srx.as_ref().map(|_| self.clone()),
+            holding: None,
         }))
     }
 
@@ -489,8 +511,8 @@ impl Endpoint {
     /// Removes an unexpected message that its sender takes back. Sleeps.
     pub(super) fn remove_unexpected(&self, send: &Arc<WaitingSend>) {
         let is_it = |location: &Location| match location {
-            Location::Sender(other) => Arc::ptr_eq(other, send),
-            Location::Buffer(_) | Location::RemoteSender(_) => false,
+            Location::Sender(other, _) => Arc::ptr_eq(other, send),
+            Location::Buffer(_) | Location::RemoteSender(..) => false,
         };
         let withdrawn = {
             let mut queues = self.rx_side().queues.lock();

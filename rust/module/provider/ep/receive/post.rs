@@ -293,12 +293,12 @@ impl Endpoint {
                 self.release_buffer(found.charged, buffer.answer);
                 true
             }
-            Location::Sender(send) => send.deliver(|from| {
+            Location::Sender(send, _) => send.deliver(|from| {
                 if let Some(matched) = take(&message) {
                     self.place(bound, matched, &message, from);
                 }
             }),
-            Location::RemoteSender(answer) => {
+            Location::RemoteSender(answer, _) => {
                 if let Some(matched) = take(&message) {
                     self.fill(bound, matched, message, answer).give();
                 }
@@ -324,8 +324,8 @@ impl Endpoint {
                 self.release_buffer(found.charged, buffer.answer);
                 true
             }
-            Location::Sender(send) => send.deliver(|_| ()),
-            Location::RemoteSender(answer) => {
+            Location::Sender(send, _) => send.deliver(|_| ()),
+            Location::RemoteSender(answer, _) => {
                 answer.finish().give();
                 true
             }

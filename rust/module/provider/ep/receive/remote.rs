@@ -42,6 +42,10 @@ use super::{
         }, //
     },
     place::cancelled_buffer,
+    share::{
+        Holding,
+        KeptShare, //
+    },
     Buffered,
     Location,
     MatchedReceive, //
@@ -54,7 +58,7 @@ pub(in crate::provider::ep) enum ArrivalTarget {
     /// A buffer. A slot for an unexpected message is reserved.
     Buffer(Buffered),
     /// The message stays with its sender. A slot for an unexpected message is reserved.
-    Away(MemRef),
+    Away(MemRef, Holding),
     /// No receive matches tagged RMA.
     Nowhere(MemRef),
 }
@@ -65,39 +69,37 @@ impl ArrivalTarget {
         match self {
             Self::Matched(matched) => matched.memory(),
             Self::Buffer(buffer) => &buffer.copy,
-            Self::Away(none) | Self::Nowhere(none) => none,
+            Self::Away(none, _) | Self::Nowhere(none) => none,
         }
     }
 }
 
 impl Endpoint {
-    /// Finds the destination of a message. `here`: its bytes come with it. `None`: there is no room
-    /// now, or the endpoint is closing. Sleeps.
+    /// Finds the destination of a message. `here`: its bytes come with it. `share` is that of its
+    /// sender. `None`: there is no room now, or the endpoint is closing. Sleeps.
     pub(in crate::provider::ep) fn arrival_target(
         self: &Arc<Self>,
         message: &Message,
         here: bool,
+        share: &KeptShare,
     ) -> Option<ArrivalTarget> {
         let _inside = self.drain.enter()?;
-        {
+        let holding = {
             let mut queues = self.rx_side().queues.lock();
             let pair = queues.pair(message.tagged);
             if let Some(matched) = pair.take_match(message) {
                 return Some(ArrivalTarget::Matched(matched));
             }
-            if pair.is_full() {
-                return None;
-            }
-            if here {
-                queues.plain.unexpected.charge(message.len).ok()?;
-            }
+            let bytes = if here { message.len } else { 0 };
+            let holding = queues.hold(share, &self.ident.budget, message.tagged, bytes)?;
             let pair = queues.pair(message.tagged);
             pair.reserved = pair.reserved.saturating_add(1);
-        }
+            holding
+        };
         if !here {
-            return Some(ArrivalTarget::Away(MemRef::empty()));
+            return Some(ArrivalTarget::Away(MemRef::empty(), holding));
         }
-        let buffer = self.empty_buffer(message.len);
+        let buffer = self.empty_buffer(message.len, holding);
         if buffer.is_none() {
             self.release_slot(message.tagged, message.len);
         }
@@ -117,7 +119,7 @@ impl Endpoint {
         })
     }
 
-    fn empty_buffer(self: &Arc<Self>, len: u64) -> Option<Buffered> {
+    fn empty_buffer(self: &Arc<Self>, len: u64, holding: Holding) -> Option<Buffered> {
         let memory = self.ident.budget.take(len).ok()?;
         Some(Buffered {
             // The current task is a worker or the sender. The owner's memory cgroup is charged.
@@ -129,6 +131,7 @@ impl Endpoint {
             _memory: memory,
             answer: None,
             target: self.srx.as_ref().map(|_| self.clone()),
+            holding: Some(holding),
         })
     }
 
@@ -155,7 +158,7 @@ impl Endpoint {
             }
             ArrivalTarget::Buffer(buffer) => Location::Buffer(Buffered { answer, ..buffer }),
             // A message that stays with its sender always has an answer.
-            ArrivalTarget::Away(_) => Location::RemoteSender(answer?),
+            ArrivalTarget::Away(_, holding) => Location::RemoteSender(answer?, holding),
             ArrivalTarget::Nowhere(_) => {
                 return answer.map(|answer| answer.finish_with(FinStatus::NoReceive));
             }
@@ -183,8 +186,8 @@ impl Endpoint {
                 self.uncharge_bytes(message.len);
                 buffer.answer.map(PendingAnswer::finish)
             }
-            Location::RemoteSender(answer) => Some(self.fill(bound, matched, message, answer)),
-            Location::Sender(_) => None,
+            Location::RemoteSender(answer, _) => Some(self.fill(bound, matched, message, answer)),
+            Location::Sender(..) => None,
         }
     }
 
@@ -243,7 +246,7 @@ impl Endpoint {
                 drop(buffer);
                 self.release_slot(message.tagged, message.len);
             }
-            ArrivalTarget::Away(_) => self.release_slot(message.tagged, 0),
+            ArrivalTarget::Away(..) => self.release_slot(message.tagged, 0),
             ArrivalTarget::Nowhere(_) => {}
         }
     }
@@ -332,8 +335,8 @@ impl Endpoint {
     fn take_unexpected(&self, wanted: impl Fn(&PendingAnswer) -> bool) -> Option<Location> {
         let is_it = |location: &Location| match location {
             Location::Buffer(buffer) => buffer.answer.as_ref().is_some_and(&wanted),
-            Location::RemoteSender(answer) => wanted(answer),
-            Location::Sender(_) => false,
+            Location::RemoteSender(answer, _) => wanted(answer),
+            Location::Sender(..) => false,
         };
         let mut queues = self.rx_side().queues.lock();
         let (unexpected, location) = queues.in_either(|pair| pair.unexpected.withdraw(is_it))?;

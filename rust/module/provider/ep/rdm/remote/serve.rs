@@ -187,7 +187,7 @@ impl Connection {
         };
         let arrival_target = match offered.rma {
             Some(rma) => endpoint.rma_target(&offered, rma),
-            None => endpoint.arrival_target(&offered, at.is_none()),
+            None => endpoint.arrival_target(&offered, at.is_none(), &self.session.kept_share),
         }
         .ok_or(Refusal::NotReady)?;
         Ok(ReceivedSend::Message(arrival_target, offered, answer))

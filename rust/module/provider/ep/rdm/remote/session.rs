@@ -40,7 +40,10 @@ use kernel::{
 };
 
 use super::{
-    super::super::prelude::*,
+    super::super::{
+        prelude::*,
+        receive::share::KeptShare, //
+    },
     conn::Connection,
     granted::{
         GrantSlot,
@@ -236,6 +239,8 @@ pub(in crate::provider::ep) struct Session {
     pub(super) must_prove_until: Atomic<u64>,
     /// What the peer may use of the owner's memory.
     pub(super) peer_share: PeerShare,
+    /// What its messages may use of the endpoint's receive side.
+    pub(super) kept_share: KeptShare,
     due: Due,
     #[pin]
     timer: HrTimer<Self>,
@@ -262,9 +267,12 @@ impl Session {
         peer: PeerAddr,
         path: Arc<Path>,
     ) -> Result<Arc<Self>> {
-        let memory = endpoint.ident.budget.take_for::<Self>(size_of::<Path>())?;
+        let more = size_of::<Path>() + KeptShare::BYTES;
+        let memory = endpoint.ident.budget.take_for::<Self>(more)?;
         let answers = AnswerCount::new()?;
-        let peer_share = endpoint.ident.budget.share_of(peer.addr().ip())?;
+        let source = endpoint.domain.link().source(peer.addr().ip());
+        let peer_share = endpoint.ident.budget.share_of(source)?;
+        let kept_share = endpoint.kept_share(source)?;
         let config = Config {
             incarnation: endpoint.remote.incarnation,
             port: bound.name.port(),
@@ -299,6 +307,7 @@ impl Session {
                 place: PeerPlace::new(),
                 must_prove_until: Atomic::new(0),
                 peer_share,
+                kept_share,
                 due: Due::never(),
                 timer <- HrTimer::new(),
                 work <- new_work!("kfabric::Session"),
