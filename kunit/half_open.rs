@@ -7,6 +7,9 @@
 //! The peers are consumers of connection management at another address of the loopback interface.
 //! They have no QP.
 
+#[path = "refused_peer.rs"]
+mod refused_peer;
+
 use super::*;
 use crate::{
     kunit::{
@@ -152,6 +155,22 @@ impl Consumer for Peers {
     }
 }
 
+/// The hello of a new peer at `port`.
+fn hello(port: u16, cookie: Option<Cookie>, auth_key: AuthKey) -> Hello {
+    Hello {
+        peer_epoch: PeerEpoch {
+            incarnation: random_u64(),
+            epoch: 1,
+        },
+        port,
+        name_port: port,
+        reads: 1,
+        caps: Caps::RMA,
+        cookie,
+        auth_key,
+    }
+}
+
 /// An endpoint of `owner`. It is only the target of writes, so that it needs no CQ.
 struct Target {
     endpoint: Arc<Endpoint>,
@@ -211,19 +230,8 @@ impl Target {
         auth_key: AuthKey,
     ) -> Result<Arc<Conn>> {
         let bound = self.endpoint.bound.as_ref().ok_or(EBADF)?;
-        let hello = Hello {
-            peer_epoch: PeerEpoch {
-                incarnation: random_u64(),
-                epoch: 1,
-            },
-            port,
-            name_port: port,
-            reads: 1,
-            caps: Caps::RMA,
-            cookie,
-            auth_key,
-        };
         let mut private = [0; HELLO_LEN];
+        let hello = hello(port, cookie, auth_key);
         hello.put(&mut private).ok_or(EINVAL)?;
         let service = service_id(bound.name.port());
         self.connect(service, 0x100 + u32::from(port), &private)
