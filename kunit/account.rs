@@ -154,8 +154,18 @@ mod tests {
         ensure!(budget.enter_peer_worker(&owner, late.clone()).is_none());
         drop(first);
         ensure_eq!(late.queued.get(), 1);
-        // Work that has nothing to do any more does not enter, so no worker of it ends. The last
-        // worker queues all that waits.
+        // Work that has nothing to do any more returns its slot: the next one gets it. Work without a
+        // slot returns nothing.
+        ensure!(budget.enter_peer_worker(&owner, second.clone()).is_none());
+        budget.return_peer_slot(&second.peer_place);
+        ensure_eq!(second.queued.get(), 1);
+        budget.return_peer_slot(&late.peer_place);
+        ensure_eq!(second.queued.get(), 2);
+        budget.return_peer_slot(&second.peer_place);
+        let again = budget.enter_peer_worker(&owner, late.clone());
+        ensure!(again.is_some());
+        drop(again);
+        // The last worker queues all that waits.
         let mut many = KVec::new();
         while let Some(worker) = budget.enter_peer_worker(&owner, work.clone()) {
             workers.push(worker, GFP_KERNEL)?;
@@ -167,7 +177,7 @@ mod tests {
         }
         drop(workers);
         ensure!(many.iter().all(|work| work.queued.get() == 1));
-        ensure_eq!(queued(), (2, 1));
+        ensure_eq!(queued(), (2, 2));
         ensure!(budget.enter_peer_worker(&owner, work.clone()).is_some());
         Ok(())
     }

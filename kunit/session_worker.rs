@@ -113,6 +113,22 @@ mod tests {
         Ok(())
     }
 
+    /// A wake-up between the decision of a holder, which leaves nothing to do, and the worker's next
+    /// run queues no item. It is not lost.
+    #[test]
+    fn a_wake_up_after_the_decision_of_a_holder_is_handled() -> Result {
+        let fixture = Fixture::open()?;
+        let session = &fixture.session;
+        work::flush(&session.work);
+        // As if the item was queued by a holder when `leave` was called.
+        *session.turn.lock() = Turn::Next(Next::End);
+        session.is_leaving.store(true, Release);
+        session.woken.xchg(true, Full);
+        session.enqueue();
+        ensure!(eventually(|| fixture.is_gone()));
+        Ok(())
+    }
+
     /// A close by force does not wait for the holder of the lock. The endpoint is torn down when the
     /// lock has been released.
     #[test]

@@ -9,9 +9,8 @@
 //! account. Each worker of the user that ends hands its slot over to the first item of the list: the
 //! item is queued again, and no other one takes the slot.
 //!
-//! An item may have nothing to do any more when it runs, and then it does not take the slot. So slots
-//! that were handed over do not count when no worker runs, and the last worker that ends queues all
-//! items, without slots.
+//! An item may have nothing to do any more when it runs. Then it returns the slot
+//! ([`Budget::return_peer_slot`]). The last worker that ends queues all items, without slots.
 //!
 //! ```text
 //!   work item -- enter_peer_worker --> runs --> PeerWorker is dropped --.
@@ -138,6 +137,23 @@ impl PeerWorkers {
 }
 
 impl Budget {
+    /// Returns the slot of an item with this `place` that has nothing to do any more, if it has one:
+    /// the next item gets the slot. Process context; does not sleep.
+    pub(crate) fn return_peer_slot(&self, place: &PeerPlace) {
+        let next = {
+            let mut workers = self.account.0.topmost().peer_workers.lock();
+            if place.0.load(Relaxed) != PeerPlace::HAS_SLOT {
+                return;
+            }
+            place.0.store(PeerPlace::NONE, Relaxed);
+            workers.handed_over = workers.handed_over.saturating_sub(1);
+            workers.take(true)
+        };
+        if let Some(work) = next {
+            work.queue();
+        }
+    }
+
     /// Begins to run `work`, an item of `owner`, in a worker with the owner's nice value. `None`: as
     /// many run for the account as are allowed, and `work` is queued again when one of them ends.
     /// Process context; does not sleep.

@@ -36,13 +36,7 @@ use crate::shim::{
 use core::net::IpAddr;
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 use kfi_roce::{
     mtu::PathMtu,
@@ -63,10 +57,10 @@ pub(crate) enum Reach {
 pub(crate) struct Path {
     addrs: AddrPair,
     link: Arc<Link>,
-    /// That the addresses of both ends can be used, and `reach`.
-    checked: Checked,
-    /// Whether it leads to this host, as of the last check.
-    is_local: Atomic<bool>,
+    /// Packets leave by the interface of the link.
+    to_network: Checked,
+    /// The peer's address is that of a link of this host.
+    to_this_host: Checked,
     #[pin]
     route: Route<Inbound>,
 }
@@ -92,8 +86,8 @@ impl Path {
             pin_init!(Self {
                 addrs,
                 link: link.clone(),
-                checked: Checked::new(link),
-                is_local: Atomic::new(false),
+                to_network: Checked::new(link),
+                to_this_host: Checked::new(link),
                 route <- Route::new(link.socket().clone(), ifindex, from, to),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -128,24 +122,29 @@ impl Path {
     /// Process context; does not sleep.
     #[inline]
     pub(crate) fn check(&self) -> Result<Reach> {
-        let now = self.checked.now();
-        if self.checked.is_of(now) && self.route.is_valid() {
-            return Ok(self.reach());
+        let now = self.to_network.now();
+        match self.known_reach(now) {
+            Some(reach) if self.route.is_valid() => Ok(reach),
+            _ => self.look_again(now).map(|(reach, _)| reach),
         }
-        self.look_again(now).map(|_| self.reach())
     }
 
-    fn reach(&self) -> Reach {
-        match self.is_local.load(Relaxed) {
-            true => Reach::ThisHost,
-            false => Reach::Network,
+    /// Where packets go if that was found in the generation `now`.
+    #[inline(always)]
+    fn known_reach(&self, now: u64) -> Option<Reach> {
+        if self.to_network.is_of(now) {
+            Some(Reach::Network)
+        } else if self.to_this_host.is_of(now) {
+            Some(Reach::ThisHost)
+        } else {
+            None
         }
     }
 
     /// [`check`](Self::check) by look-ups, which begins in the generation `now`. Returns the route.
     #[cold]
     #[inline(never)]
-    fn look_again(&self, now: u64) -> Result<Found> {
+    fn look_again(&self, now: u64) -> Result<(Reach, Found)> {
         if self.link.state() == LinkState::Gone {
             return Err(ENODEV);
         }
@@ -157,23 +156,24 @@ impl Path {
         if found.is_local {
             let here = socket.link_at(self.addrs.to, self.link.vrf());
             here.ok_or(EHOSTUNREACH)?;
+            self.to_this_host.set(now);
+            return Ok((Reach::ThisHost, found));
         }
-        self.is_local.store(found.is_local, Relaxed);
         // The kernel adds an IPv6 address first, and the route to it a little later, which it does
         // not report. Until then the next call looks again.
-        if found.is_local || socket.find(self.addrs.to).is_none() {
-            self.checked.set(now);
+        if socket.find(self.addrs.to).is_none() {
+            self.to_network.set(now);
         }
-        Ok(found)
+        Ok((Reach::Network, found))
     }
 
     /// The largest path MTU that the route and the interface carry now. Fails as
     /// [`check`](Self::check); `EMSGSIZE` if they carry none. Process context; does not sleep.
     pub(crate) fn mtu(&self) -> Result<PathMtu> {
-        let now = self.checked.now();
-        let found = match self.checked.is_of(now) {
-            true => self.route.find(false).map_err(cause_of)?,
-            false => self.look_again(now)?,
+        let now = self.to_network.now();
+        let found = match self.known_reach(now) {
+            Some(_) => self.route.find(false).map_err(cause_of)?,
+            None => self.look_again(now)?.1,
         };
         PathMtu::of_interface(found.mtu.min(self.link.mtu())).ok_or(EMSGSIZE)
     }

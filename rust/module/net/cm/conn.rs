@@ -167,9 +167,20 @@ struct EventQueue {
     consumer: Option<Arc<dyn Consumer>>,
     /// Empty without a consumer.
     pending: PendingEvents,
+    /// The budget that limits the workers, of the consumer or of its predecessor.
+    budget: Option<Budget>,
 }
 
 impl EventQueue {
+    /// Without an event. Sleeps.
+    fn new(consumer: Option<Arc<dyn Consumer>>) -> Self {
+        Self {
+            budget: consumer.as_deref().and_then(budget_of),
+            consumer,
+            pending: PendingEvents::new(),
+        }
+    }
+
     /// The next event, with the consumer that gets it. It stays in the queue.
     fn next(&self) -> Option<(Arc<dyn Consumer>, StoredEvent)> {
         Some((self.consumer.clone()?, self.pending.next()?))
@@ -185,6 +196,11 @@ impl EventQueue {
             None
         }
     }
+}
+
+/// The budget that limits the workers of a consumer.
+fn budget_of(consumer: &dyn Consumer) -> Option<Budget> {
+    Some(consumer.owner()?.1.clone())
 }
 
 /// One end of a connection, see [`cm`](super). **Its consumer must close it.**
@@ -244,9 +260,24 @@ impl Conn {
         self.wake();
     }
 
+    /// The consumer. Without one the work item has nothing to do, and returns the slot that was kept
+    /// for it.
+    fn consumer_or_return_slot(&self) -> Option<Arc<dyn Consumer>> {
+        let events = self.events.lock();
+        if let Some(consumer) = &events.consumer {
+            return Some(consumer.clone());
+        }
+        let budget = events.budget.clone();
+        drop(events);
+        if let Some(budget) = budget {
+            budget.return_peer_slot(&self.place);
+        }
+        None
+    }
+
     /// Delivers all queued events. Called by the work item, which never runs twice at once. Sleeps.
     fn deliver(self: &Arc<Self>) {
-        let Some(consumer) = self.events.lock().consumer.clone() else {
+        let Some(consumer) = self.consumer_or_return_slot() else {
             return;
         };
         let worker = match consumer.owner() {
@@ -289,10 +320,7 @@ impl Conn {
         context: u64,
         consumer: Option<Arc<dyn Consumer>>,
     ) -> Result<Arc<Self>> {
-        let events = EventQueue {
-            consumer,
-            pending: PendingEvents::new(),
-        };
+        let events = EventQueue::new(consumer);
         Arc::pin_init(
             pin_init!(Self {
                 cm: cm.clone(),
@@ -367,12 +395,13 @@ impl Conn {
         consumer: Arc<dyn Consumer>,
     ) -> Result {
         // Dropped here, outside the lock, if the connection cannot be accepted.
-        let mut consumer = Some(consumer);
+        let mut queue = Some(EventQueue::new(Some(consumer)));
         let accepted = self.step(|machine, now| {
             machine.accept(now, side, private)?;
             self.context.store(context, Relaxed);
-            if let Some(consumer) = consumer.take() {
-                self.events.lock().consumer = Some(consumer);
+            if let Some(queue) = queue.take() {
+                // The former one is empty: there was no consumer.
+                *self.events.lock() = queue;
             }
             Ok(())
         });

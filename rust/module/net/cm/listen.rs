@@ -148,6 +148,7 @@ pub(crate) fn listen(
 ) -> Result<Listening> {
     let cm = Cm::of(socket)?;
     let kind = listener.owner_kind();
+    let budget = listener.owner().map(|(_, budget)| budget.clone());
     let room = room(backlog as usize);
     let backlog = Backlog::new(backlog)?;
     let queue = RequestQueue {
@@ -162,6 +163,7 @@ pub(crate) fn listen(
             service_id,
             ip,
             kind,
+            budget,
             room,
             backlog,
             queue <- new_spinlock!(queue, "ListenerEntry::queue"),
@@ -221,6 +223,8 @@ pub(super) struct ListenerEntry {
     ip: IpAddr,
     /// The owner of the listener.
     kind: OwnerKind,
+    /// The budget that limits the workers. `None`: there is no limit.
+    budget: Option<Budget>,
     /// The most unanswered requests.
     room: usize,
     /// The unanswered requests. Each of them has a reference to this and not to the listener, because
@@ -339,6 +343,9 @@ impl ListenerEntry {
     fn deliver(self: &Arc<Self>) {
         // The requests of a listener that is closed were taken out.
         let Some(listener) = self.listener() else {
+            if let Some(budget) = &self.budget {
+                budget.return_peer_slot(&self.place);
+            }
             return;
         };
         let worker = match listener.owner() {

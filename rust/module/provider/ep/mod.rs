@@ -89,7 +89,10 @@ use self::{
     msg::Msg,
     prelude::*,
     rdm::{
-        remote::Remote,
+        remote::{
+            PendingTeardown,
+            Remote, //
+        },
         transmit::TxSide, //
     },
     receive::{
@@ -496,6 +499,12 @@ impl Endpoint {
         }
     }
 
+    /// [`teardown_now`](Self::teardown_now) by the task that posts started operations. Sleeps.
+    fn teardown_left(&self) {
+        let _teardown = PendingTeardown::of_other();
+        self.teardown_now();
+    }
+
     /// The part of [`teardown_now`](Self::teardown_now) that needs the end of all sessions. Sleeps.
     fn end_teardown(&self) {
         if let Some(bound) = self.bound.as_ref() {
@@ -575,7 +584,10 @@ impl Object for Endpoint {
     fn teardown(&self) {
         // No call of the owner is inside. A close by force does not wait for a task that posts
         // started operations; that task tears the endpoint down when it ends.
-        if !self.submission.leave_teardown() {
+        let teardown = PendingTeardown::new();
+        if self.submission.leave_teardown() {
+            teardown.leave();
+        } else {
             self.teardown_now();
         }
     }

@@ -146,9 +146,12 @@ impl Endpoint {
         rkey: u32,
         work: impl FnOnce(&Mr) -> core::result::Result<T, mr::Refusal>,
     ) -> RequestResult<T> {
-        self.domain.in_region(u64::from(rkey), work).map_err(|_| {
+        let done = self.domain.in_region(u64::from(rkey), work);
+        done.map_err(|refusal| {
             self.domain.count_refusal();
-            if let Ok(peer) = self.peer_addr() {
+            // The peer does not cause contention: it needs only one round.
+            let by_peer = refusal != mr::Refusal::Contention;
+            if let Some(peer) = self.peer_addr().ok().filter(|_| by_peer) {
                 self.ident.budget.refused_peer(peer.ip());
             }
             Refusal::Access

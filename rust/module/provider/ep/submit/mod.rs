@@ -547,7 +547,7 @@ impl Endpoint {
             cond_resched();
         }
         if run.end(Progress::More, false) {
-            self.teardown_now();
+            self.teardown_left();
         }
         let Some(entry) = found else {
             return Ok(false);
@@ -604,7 +604,7 @@ impl Poster<'_> {
         if run.end(progress, moved) {
             // The teardown waits for peers.
             self.forget_peer();
-            endpoint.teardown_now();
+            endpoint.teardown_left();
         }
         progress
     }

@@ -396,9 +396,7 @@ impl Connection {
                 result: function.fetches().then_some(&values),
             },
         );
-        if executed.is_err() {
-            return Err(self.refuse());
-        }
+        executed.map_err(|refusal| self.refused(refusal))?;
         let flags = match atomic.data {
             Some(_) => OpFlags::REMOTE_CQ_DATA,
             None => OpFlags::EMPTY,

@@ -261,8 +261,8 @@ impl Remote {
             self.empty.wake_all();
         }
         if must_teardown {
+            let _teardown = PendingTeardown::of_other();
             session.endpoint.end_teardown();
-            TEARDOWNS.fetch_add(u32::MAX, Full);
         }
     }
 
@@ -422,16 +422,44 @@ impl Endpoint {
             return true;
         }
         // The sessions have references to the endpoint.
-        TEARDOWNS.fetch_add(1, Full);
+        PendingTeardown::new().leave();
         sessions.must_teardown = true;
         false
     }
 }
 
-/// The endpoints whose teardown was left to the worker of a session.
+/// The endpoints that are being torn down, also by the worker of a session or by the task that posts
+/// started operations.
 static TEARDOWNS: Atomic<u32> = Atomic::new(0);
 
-/// Waits until no endpoint is left to the worker of a session: for the end of the module. Sleeps.
+/// Counts an endpoint that is being torn down until it is dropped. The module ends after that.
+pub(in crate::provider::ep) struct PendingTeardown(());
+
+impl PendingTeardown {
+    /// Counts one more. Any context.
+    pub(in crate::provider::ep) fn new() -> Self {
+        TEARDOWNS.fetch_add(1, Full);
+        Self(())
+    }
+
+    /// Leaves the rest to another task, which takes the count over.
+    pub(in crate::provider::ep) fn leave(self) {
+        core::mem::forget(self);
+    }
+
+    /// The count of a teardown that was [left](Self::leave) to the caller.
+    pub(in crate::provider::ep) fn of_other() -> Self {
+        Self(())
+    }
+}
+
+impl Drop for PendingTeardown {
+    fn drop(&mut self) {
+        TEARDOWNS.fetch_sub(1, Full);
+    }
+}
+
+/// Waits until no endpoint is being torn down: for the end of the module. Sleeps.
 pub(in crate::provider) fn wait_for_teardowns() {
     while TEARDOWNS.load(Acquire) != 0 {
         fsleep(Delta::from_millis(10));

@@ -118,17 +118,18 @@ impl Connection {
         } else {
             Err(mr::Refusal::Rights)
         };
-        done.map_err(|_| self.refuse())
+        done.map_err(|refusal| self.refused(refusal))
     }
 
     /// Counts a refused access. The connection ends because of it.
-    pub(super) fn refuse(&self) -> Refusal {
+    pub(super) fn refused(&self, refusal: mr::Refusal) -> Refusal {
         let endpoint = self.endpoint();
         endpoint.domain.count_refusal();
-        endpoint
-            .ident
-            .budget
-            .refused_peer(self.session.peer.addr().ip());
+        // The peer does not cause contention: it needs only one round.
+        if refusal != mr::Refusal::Contention {
+            let peer = self.session.peer.addr().ip();
+            endpoint.ident.budget.refused_peer(peer);
+        }
         self.refused.store(true, Relaxed);
         Refusal::Access
     }

@@ -217,6 +217,8 @@ pub(in crate::provider::ep) struct Session {
     pub(super) state: Mutex<State>,
     /// The worker has left a step in `turn`.
     pub(super) left: LeftStep<AtomicWord>,
+    /// [`wake`](Self::wake) was called since the worker, or a holder of the lock, began to decide.
+    pub(super) woken: Atomic<bool>,
     /// How far the worker has got. A leaf.
     #[pin]
     pub(super) turn: SpinLock<Turn>,
@@ -298,6 +300,7 @@ impl Session {
                 path,
                 state <- new_mutex!(state, "Session::state"),
                 left: LeftStep::new(AtomicWord::new(0)),
+                woken: Atomic::new(false),
                 turn <- new_spinlock!(Turn::Idle, "Session::turn"),
                 request <- new_spinlock!(None, "Session::request"),
                 is_leaving: Atomic::new(false),

@@ -35,6 +35,7 @@ use core::ops::{
 use kernel::sync::{
     atomic::{
         Acquire,
+        Full,
         Release, //
     },
     MutexGuard, //
@@ -217,7 +218,7 @@ impl Session {
     fn execute_left(self: &Arc<Self>, state: &mut State) {
         if let Some(next) = self.execute(state) {
             *self.turn.lock() = Turn::Next(next);
-            self.wake();
+            self.enqueue();
         }
     }
 }
@@ -250,8 +251,15 @@ impl Session {
         self.wake();
     }
 
-    /// Queues the work item. Any context.
+    /// Has the worker decide what to do. The caller has stored the reason before. Any context.
     pub(super) fn wake(self: &Arc<Self>) {
+        // The item may be queued already, for the rest of a decision that was made before.
+        self.woken.xchg(true, Full);
+        self.enqueue();
+    }
+
+    /// Queues the work item. Any context.
+    fn enqueue(self: &Arc<Self>) {
         // Not queued if it is already.
         let _ = work::peer_queue(self.endpoint.ident.owner.kind()).enqueue(self.clone());
     }
@@ -272,7 +280,8 @@ impl Session {
         };
         let mut step = match turn {
             Turn::Step(step) => Some(step),
-            Turn::Next(next) => self.go_on(next),
+            // A holder may have decided before a wake-up that has queued no item.
+            Turn::Next(next) => self.go_on(next).or_else(|| self.decide_again()),
             Turn::Idle | Turn::Taken => Some(Step::Decide),
         };
         while let Some(now) = step {
@@ -290,6 +299,11 @@ impl Session {
             step = self.go_on(next);
             cond_resched();
         }
+    }
+
+    /// The next step after a decision that leaves nothing to do.
+    fn decide_again(&self) -> Option<Step> {
+        self.woken.load(Acquire).then_some(Step::Decide)
     }
 
     /// Executes the step that is stored. `None`: there is none. The caller holds the lock, and
@@ -343,6 +357,8 @@ impl Session {
 
     /// Handles a request, an event or expired timeouts, or decides on an action for the connections.
     fn decide(self: &Arc<Self>, state: &mut State, now: u64) -> Next {
+        // Fully ordered: what is stored after the following looks wakes the worker again.
+        self.woken.xchg(false, Full);
         let is_leaving = self.is_leaving.load(Acquire) && !state.has_left;
         if is_leaving {
             state.has_left = true;
