@@ -211,10 +211,10 @@ fn stranger_still_works(stranger: &Host) {
 /// The directory of control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes of a message that is kept at its receiver, and how many are sent: nearly as many as it
-/// keeps.
+/// Bytes of a message that is kept at its receiver, and how many are sent: nearly as many as it keeps
+/// of one peer.
 const KEPT: usize = 8192;
-const KEPT_COUNT: u64 = 1000;
+const KEPT_COUNT: u64 = 800;
 
 /// A memory control group. Dropping it moves its processes back to the root group and removes it.
 pub(crate) struct Cgroup(String);
@@ -336,7 +336,7 @@ fn receiver_pays(mut process: Process, link: &str, domain: impl FnOnce() -> (Fab
 /// Number of endpoints at which messages wait, number of messages at each, and the least bytes that
 /// each takes there.
 const WAITED_AT: usize = 16;
-const WAITING: u64 = 1000;
+const WAITING: u64 = 800;
 const WAITING_BYTES: u64 = 256;
 
 /// A message that waits with its sender on another host takes memory at its receiver. On one
