@@ -236,7 +236,8 @@ impl RawSocket {
     }
 }
 
-fn socket(domain: i32, kind: i32, protocol: i32) -> OwnedFd {
+/// A new socket of the caller's namespace.
+pub(super) fn socket(domain: i32, kind: i32, protocol: i32) -> OwnedFd {
     let kind = kind | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes three numbers.
     let fd = unsafe { libc::socket(domain, kind, protocol) };
@@ -263,17 +264,19 @@ fn set_option<T>(socket: &OwnedFd, option: i32, value: &T) {
 pub(super) struct Capture(OwnedFd);
 
 impl Capture {
-    /// All packets that arrive in a namespace and are addressed to it, or to all hosts.
+    /// All packets that arrive in a namespace and are addressed to it, or to all hosts. The capture
+    /// has a packet before the module gets it.
     pub(super) fn arriving(netns: &NetNs) -> Self {
-        // A bridge that does not know an address yet sends to all of its ports.
+        // A bridge that does not know an address yet sends to all of its ports. The types from
+        // OTHERHOST on are packets to other hosts, and packets that the namespace sends.
         let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
         let program = [
             load(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, kind),
-            unless_equal(libc::PACKET_OTHERHOST.into(), 1),
+            unless_at_least(libc::PACKET_OTHERHOST.into(), 1),
             ret(0),
             ret(u32::MAX),
         ];
-        Self::new(netns, libc::ETH_P_IP, &program)
+        Self::new(netns, &program)
     }
 
     /// Packets of the module that a namespace sends or receives, with one of two sources.
@@ -292,10 +295,14 @@ impl Capture {
             ret(u32::MAX),
             ret(0),
         ];
-        Self::new(netns, libc::ETH_P_ALL, &program)
+        Self::new(netns, &program)
     }
 
-    fn new(netns: &NetNs, protocol: i32, program: &[libc::sock_filter]) -> Self {
+    fn new(netns: &NetNs, program: &[libc::sock_filter]) -> Self {
+        // The kernel passes a packet to the sockets of all protocols first. Those of one protocol
+        // get it after the kernel's own receiver, and so after the module, which may have answered
+        // by then.
+        let protocol = libc::ETH_P_ALL;
         // It receives nothing before it is bound to a protocol, after its filter is set.
         let socket = netns.run(|| socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0));
         set_option(&socket, libc::SO_RCVBUFFORCE, &CAPTURED);
@@ -350,6 +357,11 @@ fn load(code: u32, at: u32) -> libc::sock_filter {
 /// Skips `skip` instructions unless the loaded value is `value`.
 fn unless_equal(value: u32, skip: u8) -> libc::sock_filter {
     instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, skip, value)
+}
+
+/// Skips `skip` instructions unless the loaded value is at least `value`.
+fn unless_at_least(value: u32, skip: u8) -> libc::sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, skip, value)
 }
 
 fn ret(bytes: u32) -> libc::sock_filter {
