@@ -187,9 +187,10 @@ struct kfi_ops_atomic {
  * Context: Process or softirq.
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
  *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
- *	not enabled; -KFI_EOPNOTSUPP it does not have this atomic;
- *	-KFI_EMSGSIZE too many values; -KFI_E2BIG too many elements of a list;
- *	-EFAULT an address is not memory; -KFI_ENOMEM.
+ *	not enabled; -KFI_EOPNOTSUPP it does not have this atomic; -KFI_EMSGSIZE
+ *	too many values; -KFI_E2BIG too many elements of a list; -EFAULT an
+ *	address is not memory; -KFI_ENOMEM; -KFI_ENOENT, -KFI_ENOTCONN and the
+ *	errors of addresses and routes as kfi_send().
  */
 static inline ssize_t kfi_atomic(struct kfid_ep *ep, const void *buf,
 				 size_t count, void *desc, kfi_addr_t dest_addr,

@@ -128,7 +128,13 @@ static inline int kfi_listen(struct kfid_pep *pep)
  * or an error.
  *
  * Return: 0: begun; -KFI_ENOEQ; -KFI_EINVAL, also without any address;
- *	-KFI_EALREADY; -KFI_EISCONN; -KFI_EOPNOTSUPP another type; what
+ *	-KFI_EALREADY; -KFI_EISCONN; -KFI_EOPNOTSUPP another type;
+ *	-KFI_EADDRNOTAVAIL the link has lost the endpoint's address;
+ *	-KFI_ENETUNREACH no route leaves by the link's interface;
+ *	-KFI_EHOSTUNREACH the route is unreachable, prohibited or a blackhole,
+ *	or no link has this address of this host; -KFI_EMSGSIZE the route or the
+ *	interface carries no path MTU; -KFI_EBUSY too many connections;
+ *	-KFI_ENETDOWN the interface is down; -KFI_ENODEV it was removed; what
  *	kfi_enable() returns.
  */
 static inline int kfi_connect(struct kfid_ep *ep, const void *addr,
@@ -144,6 +150,7 @@ static inline int kfi_connect(struct kfid_ep *ep, const void *addr,
  * @paramlen: their bytes; what is beyond 196 is cut off
  *
  * Return: 0: the event KFI_CONNECTED follows; -KFI_ENOEQ; -KFI_EINVAL;
+ *	-KFI_EADDRNOTAVAIL the link has lost the endpoint's address;
  *	-KFI_ECONNABORTED the peer has given up.
  */
 static inline int kfi_accept(struct kfid_ep *ep, const void *param,

@@ -5,9 +5,10 @@
  * Memory of an operation stays as it is until the operation completes, and is
  * not on a stack.  But sends copy up to 256 bytes at kernel addresses.
  *
- * A caller that may not sleep has an operation accepted that a worker posts: what
- * only posting finds out (-KFI_ENOENT, -KFI_EHOSTUNREACH) is then an error of the
- * completion.  Operations with KFI_TRIGGER need process context (kfi_trigger.h).
+ * A caller that may not sleep has an operation accepted that a worker posts:
+ * what only posting finds out (-KFI_ENOENT, -KFI_EHOSTUNREACH,
+ * -KFI_ENETUNREACH, -KFI_EADDRNOTAVAIL, -KFI_ENETDOWN) is then an error of the
+ * completion. Operations with KFI_TRIGGER need process context (kfi_trigger.h).
  *
  * Source: fi_msg(3).
  */
@@ -212,10 +213,14 @@ static inline ssize_t kfi_recvmsg(struct kfid_ep *ep, const struct kfi_msg *msg,
  * Context: Process or softirq.
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
  *	-KFI_EINVAL an argument is not valid; -EFAULT an address is not mapped;
- *	-KFI_EMSGSIZE too many bytes; -KFI_ENOENT @dest_addr is unknown;
- *	-KFI_EHOSTUNREACH the peer is gone; -KFI_ENOTCONN a connected endpoint
- *	has no connection, or the peer has another authorization key;
- *	-KFI_EOPBADSTATE the endpoint is not enabled;
+ *	-KFI_EMSGSIZE too many bytes, or the path carries no path MTU;
+ *	-KFI_ENOENT @dest_addr is unknown; -KFI_EHOSTUNREACH no endpoint has the
+ *	address on this host, or (KFI_EP_RDM) no route leads to it, or the route
+ *	refuses; -KFI_ENETUNREACH no route leaves by the link's interface (other
+ *	types); -KFI_EADDRNOTAVAIL the link has lost the endpoint's address;
+ *	-KFI_ENETDOWN the interface is down; -KFI_ENODEV it was removed;
+ *	-KFI_ENOTCONN a connected endpoint has no connection, or the peer has
+ *	another authorization key; -KFI_EOPBADSTATE the endpoint is not enabled;
  *	-KFI_EOPNOTSUPP it does not have the capability; -KFI_ENOMEM.
  */
 static inline ssize_t kfi_send(struct kfid_ep *ep, const void *buf, size_t len,

@@ -152,7 +152,8 @@ struct kfi_ops_rma {
  *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
  *	not enabled; -KFI_EOPNOTSUPP it does not have the capability;
  *	-KFI_EMSGSIZE too many bytes; -KFI_E2BIG too many elements; -EFAULT an
- *	address is not memory; -KFI_ENOMEM.
+ *	address is not memory; -KFI_ENOMEM; -KFI_ENOENT, -KFI_ENOTCONN and the
+ *	errors of addresses and routes as kfi_send().
  */
 static inline ssize_t kfi_read(struct kfid_ep *ep, void *buf, size_t len,
 			       void *desc, kfi_addr_t src_addr, u64 addr,
@@ -263,7 +264,8 @@ static inline ssize_t kfi_readmsg(struct kfid_ep *ep,
  *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
  *	not enabled; -KFI_EOPNOTSUPP it does not have the capability;
  *	-KFI_EMSGSIZE too many bytes; -KFI_E2BIG too many elements; -EFAULT an
- *	address is not memory; -KFI_ENOMEM.
+ *	address is not memory; -KFI_ENOMEM; -KFI_ENOENT, -KFI_ENOTCONN and the
+ *	errors of addresses and routes as kfi_send().
  */
 static inline ssize_t kfi_write(struct kfid_ep *ep, const void *buf, size_t len,
 				void *desc, kfi_addr_t dest_addr, u64 addr,

@@ -233,7 +233,8 @@ static inline ssize_t kfi_trecvmsg(struct kfid_ep *ep,
  * Return: 0: accepted, a completion follows; -KFI_EAGAIN no room now;
  *	-KFI_EINVAL an argument is not valid; -KFI_EOPBADSTATE the endpoint is
  *	not enabled; -KFI_EOPNOTSUPP it does not have the capability;
- *	-KFI_ENOMEM.
+ *	-KFI_ENOMEM; -KFI_EMSGSIZE; -KFI_ENOENT, -KFI_ENOTCONN and the errors of
+ *	addresses and routes as kfi_send().
  */
 static inline ssize_t kfi_tsend(struct kfid_ep *ep, const void *buf, size_t len,
 				void *desc, kfi_addr_t dest_addr, u64 tag,

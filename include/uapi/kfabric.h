@@ -467,17 +467,17 @@ struct kfabric_nop {
  *
  * Needs CAP_NET_ADMIN in the user namespace of the caller's network namespace.
  * The first link of a network namespace, on whatever interface, opens UDP port
- * 4791 there, for IPv4 and IPv6 and at all addresses; the last one closes it. The
- * first link in a VRF opens it in that VRF, too.  A link whose interface was
+ * 4791 there, for IPv4 and IPv6 and at all addresses; the last one closes it.
+ * The first link in a VRF opens it in that VRF, too. A link whose interface was
  * removed (KFABRIC_LINK_GONE) counts as a link until the last domain open on it
  * is closed; its name is free.
  *
  * Errors: -EPERM; -EINVAL a name is empty, not terminated or has bad
  * characters, or is "." or ".."; -EEXIST a link has the name, or the interface
- * has a link (those that have gone do not count); -ENODEV
- * no such interface; -ENOSPC too many links in this network namespace (module
- * parameter max_links, per namespace); -EADDRINUSE another socket uses UDP port
- * 4791 in this network namespace or this VRF (that of in-tree rxe, for example).
+ * has a link (those that have gone do not count); -ENODEV no such interface;
+ * -ENOSPC too many links in this network namespace (module parameter max_links,
+ * per namespace); -EADDRINUSE another socket uses UDP port 4791 in this network
+ * namespace or this VRF (that of in-tree rxe, for example).
  */
 struct kfabric_link_add {
 	__u32	size;
@@ -492,8 +492,8 @@ struct kfabric_link_add {
  * @flags: 0
  * @name: name of the link
  *
- * Errors: -EPERM; -EINVAL as above; -ENODEV no such link, or it has gone; -EBUSY
- * a domain is open on it.
+ * Errors: -EPERM; -EINVAL as above; -ENODEV no such link, or it has gone;
+ * -EBUSY a domain is open on it.
  */
 struct kfabric_link_del {
 	__u32	size;
@@ -1953,11 +1953,11 @@ struct kfabric_pep_reject {
  * host, or a path MTU was chosen that the path does not carry; -KFI_ENOEQ no
  * EQ; -EADDRNOTAVAIL the link does not have the endpoint's address any more;
  * -ENETUNREACH no route to @addr leaves by the link's interface; -EHOSTUNREACH
- * the route is unreachable, prohibited or a blackhole, or @addr is an address of
- * this host that no link has; -EMSGSIZE the route or the interface carries no
- * path MTU; -EALREADY it is being connected; -EISCONN it is connected, or was;
- * -EBUSY too many connections in the network namespace; -ENODEV its interface
- * was removed.
+ * the route is unreachable, prohibited or a blackhole, or @addr is an address
+ * of this host that no link has; -EMSGSIZE the route or the interface carries
+ * no path MTU; -EALREADY it is being connected; -EISCONN it is connected, or
+ * was; -EBUSY too many connections in the network namespace; -ENODEV its
+ * interface was removed; -ENETDOWN it is down.
  */
 struct kfabric_ep_connect {
 	__u32	size;
@@ -1985,8 +1985,9 @@ struct kfabric_ep_connect {
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @param_len, another link or address, or a path MTU was chosen that is
  * not the peer's; -KFI_ENOEQ no EQ; -ENOENT no such request waits; -EALREADY,
- * -EISCONN, -EADDRNOTAVAIL as above; -ECONNABORTED the peer has given up meanwhile: the request
- * no longer exists, and the endpoint cannot be used again.
+ * -EISCONN, -EADDRNOTAVAIL as above; -ECONNABORTED the peer has given up
+ * meanwhile: the request no longer exists, and the endpoint cannot be used
+ * again.
  */
 struct kfabric_ep_accept {
 	__u32	size;
@@ -2236,21 +2237,21 @@ struct kfabric_op {
  * earlier message waits there for its receive, or started operations of the
  * endpoint wait for room: try again after reading completions; -EMSGSIZE longer
  * than KFABRIC_MAX_MSG_SIZE, than KFABRIC_INJECT_SIZE with KFI_INJECT, or than
- * the path MTU of a datagram; the route or the interface carries no path MTU; an
- * atomic on too many elements; -EKEYREJECTED a
- * key of more than 32 bits (KFI_EP_MSG); -ENOENT @peer is not in the AV;
- * -EADDRNOTAVAIL a transmit while the link does not have the endpoint's address;
- * -EHOSTUNREACH no endpoint at that address of this host, no route to another
- * host (KFI_EP_RDM); a route that is unreachable, prohibited or a blackhole, an
- * address of this host that no link has (the others); -ENETUNREACH no route to it
- * leaves by the link's interface (the others); -ENETDOWN the link's
- * interface is down; -ENODEV it was removed; -EFAULT, -ENOMEM the buffer, as
- * with KFABRIC_IOC_MR_REG; -ENOMEM no memory, or none left of the user's limit,
- * for the error entry of an operation whose success makes no entry; -EACCES @mr
- * or @result_mr does not allow it; -EINTR a signal came during the delay after
- * refused accesses, or the caller is being killed; -EAGAIN that delay is too
- * long, or this call has waited for one already; -ENOMSG KFI_CLAIM of a message
- * that was not claimed (KFI_PEEK never: its answer is a completion).
+ * the path MTU of a datagram; the route or the interface carries no path MTU;
+ * an atomic on too many elements; -EKEYREJECTED a key of more than 32 bits
+ * (KFI_EP_MSG); -ENOENT @peer is not in the AV; -EADDRNOTAVAIL a transmit while
+ * the link does not have the endpoint's address; -EHOSTUNREACH no endpoint has
+ * that address of this host, or no route leads to another host (KFI_EP_RDM);
+ * the route is unreachable, prohibited or a blackhole, or no link has that
+ * address of this host (all types); -ENETUNREACH no route leaves by the link's
+ * interface (other types); -ENETDOWN the link's interface is down; -ENODEV it
+ * was removed; -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -ENOMEM
+ * no memory, or none left of the user's limit, for the error entry of an
+ * operation whose success makes no entry; -EACCES @mr or @result_mr does not
+ * allow it; -EINTR a signal came during the delay after refused accesses, or
+ * the caller is being killed; -EAGAIN that delay is too long, or this call has
+ * waited for one already; -ENOMSG KFI_CLAIM of a message that was not claimed
+ * (KFI_PEEK never: its answer is a completion).
  * With KFI_TRIGGER: -EINVAL an unknown @trigger_event, or a counter of another
  * domain; -EBADF @trigger_cntr; -EOPNOTSUPP the endpoint does not have the
  * capability KFI_TRIGGER; -ENOSPC KFABRIC_MAX_WORK; -ENOMEM the user's limit.

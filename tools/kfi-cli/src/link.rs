@@ -149,12 +149,11 @@ pub(crate) fn choose(
         .ok_or_else(|| no_link("no link is up and has an address"))
 }
 
-/// The link of a name. One that has gone is listed while programs use it, and another one may have
-/// its name.
+/// The link `name`: the one that has not gone, else the last one that has.
 fn named(links: &[Link], name: &str) -> Option<Link> {
     let mut named = links.iter().filter(|link| link.name == name);
     let present = named.clone().find(|link| link.state != LinkState::Gone);
-    present.or_else(|| named.next()).cloned()
+    present.or_else(|| named.next_back()).cloned()
 }
 
 /// The link whose interface has this address, be it the first or another one. Only the module

@@ -279,9 +279,11 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
         ("MR_REG", Errno::KFI_ENOKEY) => {
             "another region of the domain has this key: ask for another"
         }
-        ("EP_OPEN" | "EP_ENABLE" | "EP_NAME", Errno::EADDRNOTAVAIL) => {
-            "the link does not have this address: ip address lists addresses, kfi link show links"
-        }
+        (
+            "EP_OPEN" | "EP_ENABLE" | "EP_NAME" | "EP_ACCEPT" | "EP_CONNECT" | "EP_CONNECT_QP"
+            | "POST",
+            Errno::EADDRNOTAVAIL,
+        ) => "the link does not have this address: ip address lists addresses, kfi link show links",
         ("EP_ENABLE", Errno::EADDRINUSE) => "another endpoint has this port: choose another, or 0",
         ("EP_ENABLE", Errno::KFI_ENOCQ) => {
             "bind a completion queue or a counter for each direction that the capabilities have"
@@ -300,7 +302,13 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
              interface (ip route get ADDRESS)?"
         }
         ("POST", Errno::ENETDOWN) => "the link's interface is down: ip link set INTERFACE up",
-        ("POST", Errno::EMSGSIZE) => "longer than one operation, or an injected one, can be",
+        ("POST", Errno::EMSGSIZE) => {
+            "longer than one operation, or an injected one, can be, or the MTU of the interface is \
+             too small"
+        }
+        ("EP_CONNECT" | "EP_CONNECT_QP", Errno::EMSGSIZE) => {
+            "the MTU of the interface is too small: ip link show"
+        }
         ("CQ_READ" | "CQ ring", Errno::KFI_EAVAIL) => "read the error entry (readerr) first",
         ("CQ_READ" | "CQ ring", Errno::KFI_EOVERRUN) => {
             "completions were lost: open the completion queue with more entries"
@@ -325,7 +333,13 @@ fn advice(call: &str, errno: Errno) -> Option<&'static str> {
 fn advice_completion(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::KFI_ETRUNC => "the receive buffer is shorter than the message",
-        Errno::EMSGSIZE => "the path to the peer carries less than before: connect again",
+        Errno::EMSGSIZE => {
+            "the path to the peer carries less than before, or no path MTU: compare ip link show \
+             at both ends"
+        }
+        Errno::EADDRNOTAVAIL => {
+            "the link has lost the endpoint's address: ip address lists addresses"
+        }
         Errno::ECANCELED => "the operation was cancelled, or its endpoint closed",
         Errno::EACCES => "the peer's memory region does not allow this access, or has gone",
         Errno::EREMOTEIO => "the peer's endpoint does not take such operations",

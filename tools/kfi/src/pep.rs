@@ -225,15 +225,16 @@ impl Endpoint {
     /// # Errors
     ///
     /// Those of [`enable`](Endpoint::enable); `EOPNOTSUPP`: another type than
-    /// [`EpType::Msg`](crate::EpType::Msg); `EACCES`: the endpoint's own port is
-    /// below 1,024 and the caller lacks `CAP_NET_BIND_SERVICE`; `KFI_ENOEQ`: no
-    /// event queue; `EINVAL`: too many bytes, or an address that belongs to no
-    /// host or is of another family; `EADDRNOTAVAIL`: the link has lost the
+    /// [`EpType::Msg`](crate::EpType::Msg); `EACCES`: the endpoint's own port
+    /// is below 1,024 and the caller lacks `CAP_NET_BIND_SERVICE`; `KFI_ENOEQ`:
+    /// no event queue; `EINVAL`: too many bytes, or an address that belongs to
+    /// no host or is of another family; `EADDRNOTAVAIL`: the link has lost the
     /// endpoint's own address; `ENETUNREACH`: no route leaves by the link's
-    /// interface; `EHOSTUNREACH`: the route refuses, or no link has this address
-    /// of this host; `EMSGSIZE`: the interface carries no path MTU;
-    /// `EALREADY`: it is being connected; `EISCONN`: it is connected, or was;
-    /// `EBUSY`: too many connections.
+    /// interface; `EHOSTUNREACH`: the route refuses, or the address is one of
+    /// this host that no link has; `EMSGSIZE`: the route or the interface
+    /// carries no path MTU; `EALREADY`: it is being connected; `EISCONN`: it is
+    /// connected, or was; `EBUSY`: too many connections; `ENETDOWN`, `ENODEV`:
+    /// the link is down or gone.
     pub fn connect(&self, peer: SocketAddr, private: &[u8]) -> Result<()> {
         calls::ep_connect(self.device(), self.handle(), peer.into(), private)
     }

@@ -76,7 +76,7 @@ pub(crate) enum LinkCommand {
     /// A link on lo serves a single machine. An interface has one link at most.
     #[command(override_usage = "kfi link add [OPTIONS] <NAME> netdev <INTERFACE>")]
     Add {
-        /// Name of the new link: up to 15 printable characters
+        /// Name of the new link: up to 15 printable characters, no blank, no '/', not . or ..
         name: String,
         /// The word netdev
         #[arg(value_name = "netdev", value_parser = ["netdev"], hide_possible_values = true)]
@@ -91,6 +91,9 @@ pub(crate) enum LinkCommand {
         name: String,
     },
     /// Show one link, or all of this network namespace
+    ///
+    /// The state is up; down: the interface is down, or another socket has UDP port 4791 in its
+    /// VRF; or gone: the interface was removed.
     Show {
         /// Name of the link
         name: Option<String>,

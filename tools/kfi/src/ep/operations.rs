@@ -83,12 +83,14 @@ impl Endpoint {
     /// - `EAGAIN`: no room in a queue: read completions, then try again.
     /// - `KFI_EOPBADSTATE`: not enabled; `EOPNOTSUPP`: the endpoint does not
     ///   have the capability.
-    /// - `ENOENT`: the peer is not in the address vector; `EHOSTUNREACH`,
-    ///   `ENETUNREACH`: no endpoint at its address, or no route to it;
-    ///   `EADDRNOTAVAIL`: the link has lost the endpoint's own address;
-    ///   `ENETDOWN`, `ENODEV`: the link is down or gone.
-    /// - `EMSGSIZE`: longer than one operation, or an injected one, can be;
-    ///   `EINVAL`: flags or lists that do not fit the kind, no operations.
+    /// - `ENOENT`: the peer is not in the address vector; `EHOSTUNREACH`: no
+    ///   endpoint at its address, no route to it (reliable datagrams), or the
+    ///   route refuses; `ENETUNREACH`: no route leaves by the link's interface
+    ///   (other types); `EADDRNOTAVAIL`: the link has lost the endpoint's own
+    ///   address; `ENETDOWN`, `ENODEV`: the link is down or gone.
+    /// - `EMSGSIZE`: longer than one operation, or an injected one, can be, or
+    ///   the route or the interface carries no path MTU; `EINVAL`: flags or
+    ///   lists that do not fit the kind, no operations.
     /// - Connected endpoints: `ENOTCONN`: not connected yet; `ESHUTDOWN`: the
     ///   connection is over; `EKEYREJECTED`: a key of more than 32 bits.
     /// - Atomics: `EOPNOTSUPP`: a datatype or op that the endpoint does not have, or

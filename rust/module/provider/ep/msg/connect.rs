@@ -201,9 +201,7 @@ impl Msg {
         if self.check_idle().is_err() {
             return Err(EISCONN);
         }
-        if endpoint.domain.link().state() == LinkState::Gone {
-            return Err(ENODEV);
-        }
+        endpoint.check_link()?;
         if !endpoint.domain.link().is_in_scope(&peer) {
             return Err(ENETUNREACH);
         }
@@ -248,6 +246,7 @@ impl Msg {
         let private = header.write(private).ok_or(EINVAL)?;
         let _connecting = self.begin_connecting();
         self.check_idle()?;
+        endpoint.check_link()?;
         let attr = self.attrs.attr(access(endpoint.caps));
         let request = Connect {
             link,
