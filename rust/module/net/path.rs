@@ -93,7 +93,7 @@ impl Path {
             GFP_KERNEL_ACCOUNT,
         )?;
         // Only routing knows the broadcast address of a subnet.
-        match path.route.find(false) {
+        match path.route.find() {
             Err(error) if error == EADDRNOTAVAIL => Err(EINVAL),
             _ => Ok(path),
         }
@@ -118,6 +118,7 @@ impl Path {
     /// - `EHOSTUNREACH`: the route is unreachable, prohibited or a blackhole; or the peer's address
     ///   is one of this host, and no link has it.
     /// - `ENODEV`: the link was removed.
+    /// - `ENOMEM`.
     ///
     /// Process context; does not sleep.
     #[inline]
@@ -141,7 +142,8 @@ impl Path {
         }
     }
 
-    /// [`check`](Self::check) by look-ups, which begins in the generation `now`. Returns the route.
+    /// [`check`](Self::check) with look-ups. `now` is the generation that was read before. Returns
+    /// the route.
     #[cold]
     #[inline(never)]
     fn look_again(&self, now: u64) -> Result<(Reach, Found)> {
@@ -151,7 +153,7 @@ impl Path {
         if !self.link.has_ip(self.addrs.from) {
             return Err(EADDRNOTAVAIL);
         }
-        let found = self.route.find(true).map_err(cause_of)?;
+        let found = self.route.find_again().map_err(post_error)?;
         let socket = self.link.socket();
         if found.is_local {
             let here = socket.link_at(self.addrs.to, self.link.vrf());
@@ -159,8 +161,8 @@ impl Path {
             self.to_this_host.set(now);
             return Ok((Reach::ThisHost, found));
         }
-        // The kernel adds an IPv6 address first, and the route to it a little later, which it does
-        // not report. Until then the next call looks again.
+        // The kernel adds an IPv6 address first and its local route later, without a report. Until
+        // the route exists, each call looks again.
         if socket.find(self.addrs.to).is_none() {
             self.to_network.set(now);
         }
@@ -172,7 +174,7 @@ impl Path {
     pub(crate) fn mtu(&self) -> Result<PathMtu> {
         let now = self.to_network.now();
         let found = match self.known_reach(now) {
-            Some(_) => self.route.find(false).map_err(cause_of)?,
+            Some(_) => self.route.find().map_err(post_error)?,
             None => self.look_again(now)?.1,
         };
         PathMtu::of_interface(found.mtu.min(self.link.mtu())).ok_or(EMSGSIZE)
@@ -181,7 +183,7 @@ impl Path {
     /// Looks the route up again, even if the cached one is valid. For tests. Does not sleep.
     #[cfg(kfi_kunit)]
     pub(super) fn look_up(&self) -> Result {
-        self.route.look_up()
+        self.route.find_again().map(|_| ())
     }
 
     /// Builds a packet for this path, see [`packet::build`].
@@ -204,7 +206,7 @@ impl Path {
 
 /// The error of a post for an error of routing. Some of these have another meaning for a post:
 /// `EACCES` (prohibited) and `EINVAL` (a blackhole).
-fn cause_of(routing: Error) -> Error {
+fn post_error(routing: Error) -> Error {
     match routing {
         EHOSTUNREACH | EACCES | EINVAL | EADDRNOTAVAIL => EHOSTUNREACH,
         ENOMEM | ENOBUFS => ENOMEM,

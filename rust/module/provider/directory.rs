@@ -8,8 +8,8 @@
 //! delivery is a function call. Any other address is reached over the network.
 //!
 //! An entry stays when the interface loses the address, because it may come back. So who finds an
-//! endpoint asks whether it still has its address ([`Endpoint::is_near`]); if not, the message goes
-//! where routing sends it.
+//! endpoint asks whether it still has its address ([`Endpoint::is_local_to`]); if not, the message
+//! goes where routing sends it.
 //!
 //! The receive contexts of a scalable endpoint have consecutive ports, which are reserved when the
 //! scalable endpoint gets its name ([`Directory::reserve`]). A context enters at its port when it

@@ -71,7 +71,7 @@ void kfabric_shim_route_exit(struct kfabric_shim_route *route)
  * ip_route_output_flow() alone takes a destination without a route as on-link
  * if the flow names an interface, so the tables are asked before. If the routes
  * change between both look-ups, both are repeated.
- * Return: as kfabric_shim_route_find4(), or NULL if @local and it is elsewhere.
+ * Return: a dst, an ERR_PTR, or NULL if @local and the destination is elsewhere.
  */
 static struct dst_entry *kfabric_shim_route_output4(struct sock *sk,
 						    const struct flowi4 *flow,
@@ -105,6 +105,10 @@ static struct dst_entry *kfabric_shim_route_output4(struct sock *sk,
 			return &rt->dst;
 		dst_release(&rt->dst);
 	}
+	/*
+	 * The routes change all the time. The caller asks again with its next
+	 * packet.
+	 */
 	return ERR_PTR(-ENETUNREACH);
 }
 
@@ -331,27 +335,6 @@ int kfabric_shim_route_find(struct kfabric_shim_route *route, bool again,
 	rcu_read_unlock();
 	return ret;
 }
-
-#ifdef KFI_KUNIT
-/**
- * kfabric_kunit_route_look_up - look a route up again, for tests
- * @route: the route
- *
- * Context: process.
- * Return: 0, or a negative error number: -ENETDOWN if the sockets are closed.
- */
-int kfabric_kunit_route_look_up(struct kfabric_shim_route *route)
-{
-	struct dst_entry *dst;
-	struct sock *sk;
-
-	rcu_read_lock();
-	sk = kfabric_shim_route_sk(route);
-	dst = sk ? kfabric_shim_route_look_up(route, sk) : ERR_PTR(-ENETDOWN);
-	rcu_read_unlock();
-	return PTR_ERR_OR_ZERO(dst);
-}
-#endif
 
 static void kfabric_shim_send4(struct dst_entry *dst, struct sk_buff *skb)
 {

@@ -93,10 +93,6 @@ int kfabric_shim_route_find(struct kfabric_shim_route *route, bool again,
 int kfabric_shim_route_send(struct kfabric_shim_route *route,
 			    struct sk_buff *skb);
 
-#ifdef KFI_KUNIT
-int kfabric_kunit_route_look_up(struct kfabric_shim_route *route);
-#endif
-
 /* Addresses of interfaces, and rights in the namespace: addr.c. */
 int kfabric_shim_udp_net_raw(const struct kfabric_shim_udp *udp);
 int kfabric_shim_udp_may_bind(const struct kfabric_shim_udp *udp, u16 port);

@@ -3,10 +3,10 @@
 //! The UDP sockets of a network namespace, routes to peers, and the addresses of the namespace's
 //! interfaces.
 //!
-//! [`UdpSockets`] has two sockets, for IPv4 and IPv6, at one port and all addresses, and two more for
-//! each VRF with a link, because the others receive nothing from there. It passes received packets to
-//! a [`Receive`] in softirq. A [`Route`] is the route to one peer, which is cached as long as it is
-//! valid.
+//! [`UdpSockets`] has two sockets, for IPv4 and IPv6, at one port and all addresses, and two more
+//! for each VRF with a link, because the others receive nothing from there. It passes received
+//! packets to a [`Receive`] in softirq. A [`Route`] is the route to one peer, which is cached as
+//! long as it is valid.
 //!
 //! Neither keeps the namespace alive. [`UdpSockets::close`] is called before the namespace ends;
 //! afterwards sending fails, and no reference to the namespace is left.
@@ -197,8 +197,8 @@ impl<T: Receive> UdpSockets<T> {
         }
     }
 
-    /// Opens the sockets that receive from the VRF with this index, unless they are open. Fails with
-    /// `EADDRINUSE` if the port is in use there, `ENOMEM`. Sleeps; the RTNL is held.
+    /// Opens the sockets that receive from the VRF with this index, unless they are open. Fails
+    /// with `EADDRINUSE` if the port is in use there, `ENOMEM`. Sleeps; the RTNL is held.
     pub(crate) fn open_vrf(&self, ifindex: u32) -> Result {
         // SAFETY: By the type invariant of `Inner` `raw` is initialised; the RTNL is held.
         to_result(unsafe { shim::kfabric_shim_udp_open_vrf(self.raw(), ifindex) })
@@ -356,13 +356,23 @@ impl<T: Receive> Route<T> {
         unsafe { shim::kfabric_shim_route_is_valid(self.raw.get()) }
     }
 
-    /// The route that packets take now. It is looked up if the cached one is not valid, or in any
-    /// case with `again`: an IPv6 address that is added to this host makes no route to it invalid.
-    /// Fails with the error of routing, for example `ENETUNREACH`
-    /// (no route), `EHOSTUNREACH` (unreachable), `EACCES` (prohibited), `EINVAL` (a blackhole);
-    /// `EADDRNOTAVAIL` if the destination is a broadcast or multicast address; `ENETDOWN` if the
-    /// sockets are closed. Process context; does not sleep.
-    pub(crate) fn find(&self, again: bool) -> Result<Found> {
+    /// The route that packets take now. It is looked up if the cached one is not valid.
+    ///
+    /// Fails with the error of routing, for example `ENETUNREACH` (no route), `EHOSTUNREACH`
+    /// (unreachable), `EACCES` (prohibited), `EINVAL` (a blackhole); `EADDRNOTAVAIL` if the
+    /// destination is a broadcast or multicast address; `ENETDOWN` if the sockets are closed.
+    /// Process context; does not sleep.
+    pub(crate) fn find(&self) -> Result<Found> {
+        self.look(false)
+    }
+
+    /// [`find`](Self::find), which looks the route up even if the cached one is valid: an IPv6
+    /// address that is added to this host makes no route to it invalid.
+    pub(crate) fn find_again(&self) -> Result<Found> {
+        self.look(true)
+    }
+
+    fn look(&self, again: bool) -> Result<Found> {
         let mut mtu = 0;
         // SAFETY: `raw` is valid by the type invariant, `mtu` for the call.
         match unsafe { shim::kfabric_shim_route_find(self.raw.get(), again, &raw mut mtu) } {
@@ -383,16 +393,6 @@ impl<T: Receive> Route<T> {
     pub(crate) fn send(&self, skb: TxSkb) -> Result {
         // SAFETY: `raw` is valid by the type invariant; this passes the packet's ownership on.
         to_result(unsafe { shim::kfabric_shim_route_send(self.raw.get(), skb.into_raw()) })
-    }
-}
-
-#[cfg(kfi_kunit)]
-impl<T: Receive> Route<T> {
-    /// Looks the route up again, even if the cached one is valid, as a sender does when another one
-    /// caches a route at the same time. For tests. Does not sleep.
-    pub(crate) fn look_up(&self) -> Result {
-        // SAFETY: `raw` is valid by the type invariant.
-        to_result(unsafe { shim::kfabric_kunit_route_look_up(self.raw.get()) })
     }
 }
 

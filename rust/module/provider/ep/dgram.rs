@@ -237,7 +237,7 @@ impl Dgram {
         if !endpoint.domain.link().is_in_scope(&addr) {
             return Err(ENETUNREACH);
         }
-        // As addresses and routes are now; sending checks them.
+        // `send` checks the path.
         let path = self.path(endpoint, bound.name.ip(), addr.ip())?;
         let qp = self.qp.as_ref().ok_or(ENODEV)?;
         let ticket = endpoint.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
@@ -276,7 +276,7 @@ impl Consumer for Endpoint {
         if !self.receives(false) {
             return false;
         }
-        // The address may be that of another link by now.
+        // The address may belong to another link now.
         if !self.has_address(bound) {
             return false;
         }

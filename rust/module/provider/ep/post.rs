@@ -230,11 +230,11 @@ impl<'a> Poster<'a> {
 }
 
 impl Endpoint {
-    /// The peer at `fi_addr`, as addresses and routes are now. Fails with `ENOENT` if it is not in the
-    /// AV; `EHOSTUNREACH` if no endpoint has the address and the name, or it cannot be reached;
-    /// `EADDRNOTAVAIL` if the link has lost the endpoint's own address; `ENOTCONN` if the endpoint has
-    /// another authorization key; `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a peer
-    /// on another host. Sleeps.
+    /// The peer at `fi_addr`, as addresses and routes are now. Fails with `ENOENT` if it is not in
+    /// the AV; `EHOSTUNREACH` if no endpoint has the address and the name, or it cannot be reached;
+    /// `EADDRNOTAVAIL` if the link has lost the endpoint's own address; `EMSGSIZE` if the route or
+    /// the interface carries no path MTU; `ENOTCONN` if the endpoint has another authorization key;
+    /// `ENETDOWN`, `ENODEV` by the state of the link; `ENOMEM` for a peer on another host. Sleeps.
     #[inline(always)]
     pub(super) fn peer<'a>(
         self: &Arc<Self>,
@@ -258,7 +258,7 @@ impl Endpoint {
                 _ => self.find_context(&name, index)?,
             };
             let peer = match found {
-                Some(peer) if peer.is_near(self) => {
+                Some(peer) if peer.is_local_to(self) => {
                     // A receive context that does not exist, or a context by another name.
                     if !peer.is_context_of(&name, index) {
                         return Err(EHOSTUNREACH);

@@ -153,8 +153,8 @@ impl Endpoint {
     }
 
     /// Whether the link still has the address of the endpoint. While it has not, the endpoint sends
-    /// nothing, and receives nothing on this host: the address may be another host's. Looks the
-    /// address up only if an address of this host has changed since the last call. Does not sleep.
+    /// nothing, and receives nothing: the address may be another host's. Looks the address up only
+    /// if an address of the namespace has changed since the last call. Does not sleep.
     #[inline(always)]
     pub(super) fn has_address(&self, bound: &Bound) -> bool {
         let link = self.domain.link();
@@ -175,7 +175,7 @@ impl Endpoint {
     /// Whether messages to the endpoint, which the directory has at the address of a peer, are
     /// delivered on this host: the address is still its own, and it is in the same VRF as `sender`.
     #[inline(always)]
-    pub(super) fn is_near(&self, sender: &Endpoint) -> bool {
+    pub(super) fn is_local_to(&self, sender: &Endpoint) -> bool {
         let (own, of_sender) = (self.domain.link(), sender.domain.link());
         let same_network = Arc::ptr_eq(own, of_sender) || own.vrf() == of_sender.vrf();
         // It is in the directory a little before it is enabled.

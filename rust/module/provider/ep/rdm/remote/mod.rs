@@ -4,19 +4,19 @@
 //!
 //! An address is an address on another host if no endpoint of this host has it and routing takes it
 //! to another host. Each post asks that anew, because addresses and routes change; without a change
-//! the answer takes no look-up ([`Path::check`]). An endpoint has a [`Session`] for each such peer. The session is
-//! made by the first operation to the peer, or by a connection request of the peer. It is freed
-//! when it has had nothing to do for a while. The core has the protocol ([`kfi_core::rdm`]):
-//! connections on demand, SENDs of messages with a header of the module's own, long messages read
-//! by their receiver, RMA as RDMA, atomics as those of RC or in SENDs, tagged RMA as messages with
-//! an answer.
+//! the answer takes no look-up ([`Path::check`]). An endpoint has a [`Session`] for each such peer.
+//! The session is made by the first operation to the peer, or by a connection request of the peer.
+//! It is freed when it has had nothing to do for a while. The core has the protocol
+//! ([`kfi_core::rdm`]): connections on demand, SENDs of messages with a header of the module's own,
+//! long messages read by their receiver, RMA as RDMA, atomics as those of RC or in SENDs, tagged
+//! RMA as messages with an answer.
 //!
 //! ```text
-//!  post.rs ----> session.rs ----> conn.rs ----> QP ----> peer
-//!                  ^  ^  \           ^
-//!    manage.rs ----'  |   '-> op.rs  '--- serve.rs <---- QP <---- peer
-//!    (CM)             '--------------------'   |
-//!                                              '--> receive/remote.rs: matching
+//!        post.rs ----> session.rs ----> conn.rs ----> QP ----> peer
+//!                        ^  ^  \           ^
+//!  worker.rs, manage.rs -'  |   '-> op.rs  '--- serve.rs <---- QP <---- peer
+//!             (CM)          '--------------------'   |
+//!                                                    '--> receive/remote.rs: matching
 //! ```
 //!
 //! | file | topic |
@@ -25,7 +25,7 @@
 //! | [`atomic`] | atomics, at both ends |
 //! | [`tagged`] | tagged RMA to such peers |
 //! | [`session`] | one peer: its lock, the actions of the protocol |
-//! | [`worker`] | the worker of a session, which waits for no lock of a task |
+//! | [`worker`] | the worker of a session, which does not wait for the lock of its state |
 //! | [`granted`] | memory of outstanding operations that the peer reads, or fills |
 //! | [`conn`] | one connection: its QP |
 //! | [`request`] | the work requests of a QP for the requests of the protocol |
@@ -333,8 +333,8 @@ impl Endpoint {
 
     /// The session with `peer`, for posting, as routes are now. Fails with `EHOSTUNREACH` for an
     /// address of this host that no endpoint has, or an address without a route; `EADDRNOTAVAIL` if
-    /// the link has lost the endpoint's own address; `EMSGSIZE` if the route or the interface carries no
-    /// path MTU; `ENOMEM`. Sleeps.
+    /// the link has lost the endpoint's own address; `EMSGSIZE` if the route or the interface
+    /// carries no path MTU; `ENODEV` if the link was removed; `ENOMEM`. Sleeps.
     #[inline(never)]
     pub(in crate::provider::ep) fn remote_peer(
         self: &Arc<Self>,
@@ -461,6 +461,7 @@ impl Drop for PendingTeardown {
 
 /// Waits until no endpoint is being torn down: for the end of the module. Sleeps.
 pub(in crate::provider) fn wait_for_teardowns() {
+    // Only the end of the module waits, seldom, so that sessions need no wait queue for it.
     while TEARDOWNS.load(Acquire) != 0 {
         fsleep(Delta::from_millis(10));
     }
