@@ -268,7 +268,8 @@ mod tests {
         Ok(())
     }
 
-    /// A host may have any number of addresses of an IPv6 network, and leaves as much as one source.
+    /// A host may have any number of addresses of an IPv6 network, and leaves as much as one
+    /// source.
     #[test]
     fn the_addresses_of_a_network_leave_room_for_others() -> Result {
         let budget = Budget::of(user(26), Some(8000))?;

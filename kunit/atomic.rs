@@ -2,7 +2,8 @@
 
 //! Suite `kfabric_atomic`: atomics executed on memory of several pieces, on memory that may only be
 //! read, and on a word that another thread changes all the time; and the rounding of sums and
-//! products, whose bits are known. Guest scenarios compare all operations on the limits of all types.
+//! products, whose bits are known. Guest scenarios compare all operations on the limits of all
+//! types.
 
 use super::*;
 use kernel::{
@@ -224,7 +225,7 @@ mod tests {
         Ok(())
     }
 
-    /// Those give the values of [`integer`], and change nothing else.
+    /// The instructions give the values of [`integer`], and change no other byte.
     #[test]
     fn one_instruction_changes_an_element() -> Result {
         let (target, operand) = (0x81c3_f00f_7ffe_80ffu64, 0x8f3c_ffff_8002_7f81u64);

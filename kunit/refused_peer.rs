@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_refused_peer`: accesses of a peer to memory that an endpoint for reliable datagrams
-//! refuses count against the address of that peer.
+//! Suite `kfabric_refused_peer`: accesses of a peer to memory that an endpoint for reliable
+//! datagrams refuses count against the address of that peer.
 
 use super::{
     super::conn::Connection,

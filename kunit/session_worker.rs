@@ -129,8 +129,8 @@ mod tests {
         Ok(())
     }
 
-    /// A close by force does not wait for the holder of the lock. The endpoint is torn down when the
-    /// lock has been released.
+    /// A close by force does not wait for the holder of the lock. The endpoint is torn down when
+    /// the lock has been released.
     #[test]
     fn a_close_by_force_waits_for_no_holder() -> Result {
         let fixture = Fixture::open()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Peers to which no route leads from the link: the error of each kind of endpoint, at
- * once, and nothing is left of the operation.
+ * Transmits and connection requests to a peer without a route fail at once, and leave
+ * nothing behind.
  */
 
 #include <linux/in.h>

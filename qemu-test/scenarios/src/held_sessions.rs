@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Threads of one user that are not scheduled hold the locks of sessions with peers on another host.
-//! Another user does not notice: a process of it ends at once, and its new pairs connect as fast as
-//! otherwise.
+//! Threads of one user that are not scheduled hold the locks of sessions with peers on another
+//! host. Another user does not notice: a process of it ends at once, and its new pairs connect as
+//! fast as otherwise.
 //!
-//! The threads write without a pause and are [kept from running](Held) wherever they are then. So each
-//! round holds other locks.
+//! The threads write without a pause and are [kept from running](Held) wherever they are then. So
+//! each round holds other locks.
 
 use crate::{
     abi_threads::{USER, open_to_all},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Interfaces under a link that get another master or another name, and changes of other namespaces.
+//! Interfaces under a link that get another master or another name, and changes of other
+//! namespaces.
 
 use crate::{
     abi_threads::NetNs,
@@ -14,7 +15,7 @@ use kfi::{Device, Errno};
 use std::process::{Command, Stdio};
 
 tests![
-    links_in_a_vrf => 180,
+    links_in_a_vrf_use_its_routes_only => 180,
     an_enslaved_or_renamed_interface_keeps_its_link => 120,
     changes_in_another_namespace_cause_no_look_ups => 120,
 ];
@@ -32,7 +33,7 @@ fn enslave(netns: &NetNs, ipv6: &str) {
 }
 
 /// An interface is put into a VRF under its link, and taken out. Packets arrive in both cases.
-fn links_in_a_vrf() {
+fn links_in_a_vrf_use_its_routes_only() {
     load("vrf");
     let wire = Wire::new();
     for netns in [&wire.a, &wire.b] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Addresses and routes that are missing, that change, and that lead elsewhere. Every type of
-//! endpoint, over IPv4 and IPv6, does at once what routing would do now for a UDP packet: an error,
-//! or delivery.
+//! Addresses and routes that are missing, that change, and that lead elsewhere. Each post follows
+//! routing as a UDP packet would: it is delivered, or fails at once. Every type of endpoint is
+//! tested, over IPv4 and IPv6.
 
 use crate::{
     abi_threads::NetNs,
@@ -25,7 +25,7 @@ tests![
     a_service_address_moves => 120,
     links_of_one_host_reach_each_other => 120,
     link_local_addresses_have_a_scope => 120,
-    an_interface_below_every_path_mtu => 120,
+    an_interface_below_every_path_mtu_is_refused => 120,
 ];
 
 /// Ignored by connected endpoints.
@@ -109,7 +109,8 @@ pub(crate) fn addr(ip: &str, port: u16) -> SocketAddr {
 }
 
 /// The addresses of both hosts of a [`Wire`], by family.
-pub(crate) const ENDS: [(&str, &str); 2] = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
+pub(crate) const ENDS: [(&str, &str); 2] =
+    [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
 
 /// Two hosts that reach each other by `kind`, at these addresses, and what the first one calls the
 /// second.
@@ -463,7 +464,7 @@ fn link_local_addresses_have_a_scope() {
     }
 }
 
-fn an_interface_below_every_path_mtu() {
+fn an_interface_below_every_path_mtu_is_refused() {
     let wire = Wire::new();
     let (near, far) = ENDS[0];
     wire.a.run(|| ip("link set veth0 mtu 250"));

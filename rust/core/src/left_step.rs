@@ -11,14 +11,16 @@
 //!   by then ([`LeftStep::is_left`]). After the unlock it looks again, and queues the worker if
 //!   there is a step. The worker then tries again.
 //!
+//! An event that stays in a queue can take the place of a step (`Msg::event_left`).
+//!
 //! # No step is forgotten
 //!
 //! [`LeftStep::leave`] writes the word and is a full barrier; then the worker reads the lock. A
-//! holder writes the lock, and its unlock is a full barrier; then it reads the word. So if the worker
-//! finds the lock taken, the unlock by that holder comes after the worker's read, and the holder's
-//! read after the unlock sees the word. It does not matter who held the lock before. If the word has
-//! been cleared by then, a holder has cleared it under the lock, before it looked for the stored
-//! step ([`LeftStep::take`]).
+//! holder writes the lock, and its unlock is a full barrier; then it reads the word. So if the
+//! worker finds the lock taken, the unlock by that holder comes after the worker's read, and the
+//! holder's read after the unlock sees the word. It does not matter who held the lock before. If
+//! the word has been cleared by then, a holder has cleared it under the lock, before it looked for
+//! the stored step ([`LeftStep::take`]).
 //!
 //! The word alone does not say that there is a step: the step is where the worker has stored it. A
 //! holder that finds the word set and no step has nothing to do.
@@ -48,7 +50,8 @@ impl<W: Word> LeftStep<W> {
         self.0.load() != 0
     }
 
-    /// Called under the lock: the caller looks for the step afterwards. Any context.
+    /// Clears the word. The caller looks for the step afterwards: under the lock to execute it, or
+    /// after the unlock to queue the worker. Any context.
     pub fn take(&self) {
         // ORDERING: fully ordered. The caller sees the step that was stored before the word was
         // written; a step that is stored later sets the word again.

@@ -13,9 +13,9 @@
 //! argument). The module adds the kernel's locks, pages and wait queues; cargo's tests add a simple
 //! model, proptest and loom.
 //!
-//! Several CPUs access data without a lock in three places only, each with its argument and its loom
-//! test: [`cntr::CounterValues`], [`ring`] and [`left_step`]. All are generic over [`word::Word`],
-//! the shared word.
+//! Several CPUs access data without a lock in three places only, each with its argument and its
+//! loom test: [`cntr::CounterValues`], [`ring`] and [`left_step`]. All are generic over
+//! [`word::Word`], the shared word.
 //!
 //! Flags, enumerators, error numbers and limits are those of `include/uapi/kfabric.h`. The module
 //! compares them with the header when it is built, and so does `make check`.

@@ -35,7 +35,8 @@ pub enum Refusal {
     Bounds,
     /// An element of an atomic is not aligned in the memory behind the region.
     Alignment,
-    /// Others have changed an element in all rounds of an atomic.
+    /// Others changed an element in each round of an atomic
+    /// ([`Rounds`](crate::atomic::contended::Rounds)).
     Contention,
 }
 

@@ -12,9 +12,9 @@
 //! [`LONGEST`]: a peer whose program is defective can connect again after that. It is as long as a
 //! peer would get that tries one key on each of its connections at once.
 //!
-//! A host with several addresses is counted at each of them. The addresses of an IPv6 network are not
-//! counted together, because a delay of the network would disconnect the neighbours of a host that
-//! tries keys.
+//! A host with several addresses is counted at each of them. The addresses of an IPv6 network are
+//! not counted together, because a delay of the network would disconnect the neighbours of a host
+//! that tries keys.
 //!
 //! The caller lends the memory: a slice of [`Peer`]. If there are more peers than entries, a new one
 //! takes the entry whose delay ends first, with that delay. So no address is forgotten that was

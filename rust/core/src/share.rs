@@ -15,10 +15,10 @@
 //! link a host can use any address of the network, and hosts of one network can be behind routers
 //! (loopback addresses of a routed fabric).
 //!
-//! So both count. A source leaves a quarter of what it has itself, and in addition a quarter of what
-//! its [network](Source::network) has. The hosts of one network have shares as without it, which are
-//! smaller by a sixth at most. The whole network leaves at least a fifth to all others, with any
-//! number of addresses.
+//! So both count. A source leaves a quarter of what it has itself, and in addition a quarter of
+//! what its [network](Source::network) has. The hosts of one network have shares as without it,
+//! which are smaller by a sixth at most. The whole network leaves at least a fifth to all others,
+//! with any number of addresses.
 //!
 //! IPv4 addresses have no network, because a host cannot choose among many. Neither have link-local
 //! addresses, which all hosts of a link share a network of, and those of this host (loopback).

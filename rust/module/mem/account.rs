@@ -88,9 +88,9 @@ pub(crate) enum Part {
     /// part bounds users without a limit too: it is computed from the limit of the others.
     HalfOpen,
     /// All connections that peers have requested, answers that are due to peers, and their messages
-    /// that no receive waits for. Each source has a share of it ([`PeerShare`](super::PeerShare)). For
-    /// users without a limit it is computed from the memory of the machine: servers have thousands of
-    /// clients.
+    /// that no receive waits for. Each source has a share of it ([`PeerShare`](super::PeerShare)).
+    /// For users without a limit it is computed from the memory of the machine: servers have
+    /// thousands of clients.
     Peers,
     /// Packets that wait for the user's QPs, see
     /// [`Budget::charge_inbox`](super::Budget::charge_inbox). They may be forged, so this part
@@ -149,11 +149,12 @@ pub(super) struct Account {
     pub(super) inboxes: Atomic<u64>,
     /// Number of [`AccountRef`]s.
     refs: Atomic<u64>,
-    /// Workers that run for this kind of the user, and for that of users of namespaces that it
-    /// owns.
+    /// The workers that process packets, post started operations and start deferred work, and the
+    /// QPs that wait for one: for this kind of the user, and for that of users of namespaces that
+    /// it owns.
     #[pin]
     pub(super) workers: Workers,
-    /// The workers that handle what peers do, for the same.
+    /// The workers for sessions, connections and listeners, and the items that wait for one.
     #[pin]
     pub(super) peer_workers: SpinLock<PeerWorkers>,
     /// Refused accesses to peers' memory. Each throttle serves some of the user's endpoints, so a

@@ -6,7 +6,8 @@
 //! it. An element of up to 8 bytes is read, its new value is computed, and a compare-exchange of
 //! its width stores it. If the element has changed meanwhile, it is changed by one instruction if
 //! the CPU has one for the operation, and otherwise that is repeated. An element that keeps its
-//! value need not be written. An element of 16 bytes is changed under a lock.
+//! value is not written, unless one instruction changes it. An element of 16 bytes is changed under
+//! a lock.
 //!
 //! The owner of the memory can change an element all the time, so the rounds of an operation are
 //! limited ([`Rounds`]).

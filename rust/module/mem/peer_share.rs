@@ -5,7 +5,8 @@
 //! Connections that a peer requests, answers that are due to it, and its messages that no receive
 //! waits for take memory of the owner of the endpoint for as long as the peer wants. So each source
 //! has a share ([`kfi_core::share`]): a host by its address, proven or not, and the users of this
-//! host. The rule is the same for every owner: users with and without a limit, and kernel consumers.
+//! host. The rule is the same for every owner: users with and without a limit, and kernel
+//! consumers.
 //!
 //! An account has a tree of the sources that have sessions or requests with objects of its user. A
 //! [`PeerShare`] keeps its source in the tree, and the network of that. A charge changes two or

@@ -3,11 +3,11 @@
 //! The workers that handle what peers do to the objects of a user: sessions, connections and
 //! listeners.
 //!
-//! Such a worker may have to wait until a task of the user releases a lock of a QP, and that task may
-//! not be scheduled. All users share the workqueue, and the kernel limits the number of its workers.
-//! So each user has at most [`MOST`] of them at a time. Work beyond that waits in a list of the
-//! account. Each worker of the user that ends hands its slot over to the first item of the list: the
-//! item is queued again, and no other one takes the slot.
+//! Such a worker may have to wait until a task of the user releases a lock of a QP, and that task
+//! may not be scheduled. All users share the workqueue, and the kernel limits the number of its
+//! workers. So each user has at most [`MOST`] of them at a time. Work beyond that waits in a list
+//! of the account. Each worker of the user that ends hands its slot over to the first item of the
+//! list: the item is queued again, and no other one takes the slot.
 //!
 //! An item may have nothing to do any more when it runs. Then it returns the slot
 //! ([`Budget::return_peer_slot`]). The last worker that ends queues all items, without slots.

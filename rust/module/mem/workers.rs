@@ -2,12 +2,12 @@
 
 //! The workers of each user that process packets, post started operations and start works.
 //!
-//! Such a worker may have to wait until a task of the user releases a lock, and that task may not be
-//! scheduled. All users share the workqueues, and the kernel limits the number of their workers. So
-//! each user has at most [`MOST`] of them at a time. A QP that finds as many waits in a list of the
-//! account, and costs nothing there. Each worker that ends queues the QP that has waited longest.
-//! A QP that is queued enters a worker even if it has nothing to do any more, so that worker's end
-//! queues the next one. Endpoints and the executors of works have ways of their own to continue.
+//! Such a worker may sleep until a task of the user releases a lock, and that task may not be
+//! scheduled. All users share the workqueues, and the kernel limits their workers. So each user has
+//! at most [`MOST`] workers at a time. A QP beyond that waits in a list of the account, without a
+//! timer. A worker that ends queues the QP that has waited longest. That QP enters a worker even if
+//! it has nothing to do, so the end of its worker queues the next one. Endpoints try again by a
+//! timer (`Submission::try_later`); the executor of deferred work runs fewer steps.
 //!
 //! ```text
 //!   work item of a QP -- enter_or_wait --> runs --> RunningWorker is dropped --.
@@ -193,8 +193,8 @@ impl Workers {
 }
 
 impl Budget {
-    /// Counts a worker that runs for the account until the result is dropped. `None`: so many run
-    /// already that it should try again later. Process context; does not sleep.
+    /// Counts a worker that runs for the account until the result is dropped. `None`: as many run
+    /// as are allowed; the caller continues later, or does less. Process context; does not sleep.
     pub(crate) fn enter_worker(&self) -> Option<RunningWorker<'_>> {
         self.account.0.topmost().workers.enter()
     }
@@ -210,8 +210,8 @@ impl Budget {
         workers.enter().or_else(|| workers.wait(work, place))
     }
 
-    /// Ends the waiting of an item with this `place`: it waits no more, and is queued no more except
-    /// by a worker that is just ending. Process context; does not sleep.
+    /// Removes the item from the list, for ever. A worker that is just ending may still queue it
+    /// once. Process context; does not sleep.
     pub(crate) fn wait_no_more(&self, place: &Place) {
         let workers = &self.account.0.topmost().workers;
         let mut list = workers.list.lock();

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The generation of the addresses of a network namespace: a number that grows whenever an address,
-//! an interface or a link of the namespace changes.
+//! The generation of the addresses of a network namespace: a number that grows when an address of
+//! the namespace changes, when an interface with a link changes, and when a link is removed.
 //!
-//! The kernel may take an address from an interface at any time, and give it to another one. So
-//! whoever uses an address asks at each use whether it still is its link's. With a [`Checked`] that
-//! is a load and a compare; only after a change the addresses of the interface are looked up again.
+//! The kernel may take an address from an interface at any time, and an administrator may give it
+//! to another host. So each use of an address checks that the link still has it. The check is a
+//! load and a compare ([`Checked`]). After a change, the addresses of the interface are read again.
 //!
 //! Each namespace has its own generation: a user who may change the addresses of one namespace does
 //! not cause look-ups in others.
 //!
-//! The kernel reports a change after it was made ([`Receive::addrs_changed`]), so a check that begins
-//! with the new generation sees the change. Only a positive result is kept, so nothing has to be
-//! told when an address comes.
+//! The kernel reports a change after it was made ([`Receive::addrs_changed`]), so a check that
+//! begins with the new generation sees the change. Only a positive result is kept, so nothing has
+//! to be told when an address comes.
 //!
 //! [`Receive::addrs_changed`]: crate::shim::udp::Receive::addrs_changed
 
@@ -52,7 +52,7 @@ impl Generation {
     }
 }
 
-/// The generation in which something about the addresses of a namespace was found to be so.
+/// Caches that a condition on the addresses of a namespace held: the generation of the check.
 pub(crate) struct Checked {
     found: Atomic<u64>,
     generation: Arc<Generation>,
@@ -84,8 +84,8 @@ impl Checked {
         self.found.store(generation, Relaxed);
     }
 
-    /// Whether it still is so, which `check` finds out if anything has changed since. Any context
-    /// that `check` allows.
+    /// Returns whether the condition holds. Calls `check` only if the generation has changed since
+    /// the last check that succeeded. Any context that `check` allows.
     #[inline(always)]
     pub(crate) fn still(&self, check: impl FnOnce() -> bool) -> bool {
         let now = self.now();

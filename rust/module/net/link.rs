@@ -14,8 +14,8 @@
 //!
 //! Names of links and of interfaces have at most 15 bytes. A link's name is also the name of
 //! domains and part of command lines and file names, so it is printable ASCII and neither "." nor
-//! "..". The kernel decides which names an interface may have; [`IfName`] refuses only names that no
-//! interface can have.
+//! "..". The kernel decides which names an interface may have; [`IfName`] refuses only names that
+//! no interface can have.
 
 use core::net::IpAddr;
 
@@ -266,8 +266,8 @@ impl Link {
         self.vrf.load(Relaxed)
     }
 
-    /// Whether `peer` can be reached from the link by its scope: a link-local address belongs to one
-    /// interface. An address without a scope belongs to any. Any context.
+    /// Whether `peer` can be reached from the link by its scope: a link-local address belongs to
+    /// one interface. An address without a scope belongs to any. Any context.
     pub(crate) fn is_in_scope(&self, peer: &SockAddr) -> bool {
         peer.scope() == 0 || peer.scope() == self.netdev.ifindex
     }
@@ -493,7 +493,7 @@ impl Name {
         Ok(Self(name))
     }
 
-    /// Whether it is the name that every directory has for itself, or for the one above.
+    /// Whether it is "." or "..", which are not names of files.
     fn is_dots(&self) -> bool {
         matches!(self.as_bytes(), b"." | b"..")
     }

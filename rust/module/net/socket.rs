@@ -353,7 +353,8 @@ impl Socket {
 
     /// Opens the sockets of `new`, the VRF of a link, and closes those of `old`, its former VRF, if
     /// no other link is in it; 0 is none. Fails with `EADDRINUSE` if another socket has the port in
-    /// the new one, `ENOMEM`; then those of `old` are closed all the same. Sleeps; the RTNL is held.
+    /// the new one, `ENOMEM`; then those of `old` are closed all the same. Sleeps; the RTNL is
+    /// held.
     pub(super) fn set_vrf(&self, link: &Link, old: u32, new: u32) -> Result {
         let opened = match new {
             0 => Ok(()),

@@ -121,8 +121,8 @@ impl Table {
         }
     }
 
-    /// Whether a namespace has `max_links` links. Those that have gone count, too: searches take
-    /// time for them.
+    /// Whether a namespace has `max_links` links. Links that have gone count, because searches pass
+    /// them.
     fn is_full(&self, netns: NetNsId) -> bool {
         let count = Cell::new(0u32);
         let reaches_limit = |_: &Link| {
@@ -178,7 +178,7 @@ fn end(link: &Arc<Link>) {
     if inbound.leave_link(link) {
         socket::close(socket);
     } else {
-        // Only closes sockets.
+        // Opens no socket, so it cannot fail.
         let _ = socket.set_vrf(link, link.vrf(), 0);
         inbound.cm().link_gone(false);
     }
@@ -193,7 +193,7 @@ fn end(link: &Arc<Link>) {
 ///
 /// - `EPERM`: the caller lacks CAP_NET_ADMIN in the user namespace that owns `netns`.
 /// - `ENODEV`: there is no such interface.
-/// - `EEXIST`: the name is taken, or the interface has a link.
+/// - `EEXIST`: a link that has not gone has the name, or is on the interface.
 /// - `ENOSPC`: too many links in `netns` (module parameter `max_links`), or all link ids are used.
 /// - `EADDRINUSE`: it would be the first link of `netns`, or of a VRF, and UDP port 4791 is in use
 ///   there.
@@ -230,8 +230,8 @@ pub(crate) fn add(netns: &NetNs, name: LinkName, ifname: IfName) -> Result<Arc<L
     enter(next_id, name, &netdev, &socket).inspect_err(|_| socket::close(&socket))
 }
 
-/// Creates a link and inserts it. Fails with `ENOMEM`; `EADDRINUSE` if another socket has the port in
-/// the VRF of the interface. Sleeps; the RTNL is held.
+/// Creates a link and inserts it. Fails with `ENOMEM`; `EADDRINUSE` if another socket has the port
+/// in the VRF of the interface. Sleeps; the RTNL is held.
 fn enter(id: u32, name: LinkName, netdev: &Netdev, socket: &Arc<Socket>) -> Result<Arc<Link>> {
     let link = Link::new(id, name, netdev, socket.clone())?;
     let node = RBTreeNode::new(key(&link), link.clone(), GFP_KERNEL_ACCOUNT)?;
@@ -305,8 +305,8 @@ pub(crate) fn socket(netns: NetNsId) -> Result<Arc<Socket>> {
     LINKS.lock().socket(netns).ok_or(ENOENT)
 }
 
-/// The link `name` of `netns`; if there is none, one of that name that has gone and is listed. Fails
-/// with `ENODEV` if there is none either. Does not sleep.
+/// The link `name` of `netns`; if there is none, one of that name that has gone and is listed.
+/// Fails with `ENODEV` if there is none either. Does not sleep.
 pub(crate) fn find(netns: NetNsId, name: &LinkName) -> Result<Arc<Link>> {
     LINKS.lock().named(netns, name).ok_or(ENODEV)
 }
@@ -363,7 +363,8 @@ fn follow(link: &Link, netdev: &Netdev) {
         }
         link.update(netdev, receives.is_ok());
     }
-    // Interfaces take addresses along, and addresses of another VRF are those of another network.
+    // The addresses may have gone with the interface. In another VRF they belong to another
+    // network.
     link.socket().receiver().generation().advance();
 }
 

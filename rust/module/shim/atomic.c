@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Atomic changes of the elements of atomics.
+ * Changes of the elements of atomic operations in memory.
  *
  * All functions need process context.
  */

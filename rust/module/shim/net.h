@@ -59,6 +59,4 @@ enum kfabric_shim_netdev_event
 kfabric_shim_netdev_event(unsigned long event, void *info,
 			  struct kfabric_shim_netdev *to);
 
-/* Addresses of interfaces. */
-
 #endif /* _KFABRIC_SHIM_NET_H */

@@ -187,8 +187,8 @@ fn threads_share_two_endpoints() {
     assert!(words.into_iter().eq(0..TOTAL));
 }
 
-/// The owner adds to the low half of its word without a pause. A peer changes bits of the high half,
-/// which takes the CPU more than one instruction if the old value is wanted.
+/// The owner adds to the low half of its word without a pause. A peer changes bits of the high
+/// half, which takes the CPU more than one instruction if the old value is wanted.
 fn an_owner_that_always_changes_its_word_does_not_stop_atomics(way: Way) {
     const COUNT: u32 = 1000;
     let (a, to_b, b) = pair(way);

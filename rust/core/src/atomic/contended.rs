@@ -21,10 +21,10 @@
 /// has disabled preemption during a burst, for some tens of microseconds.
 pub const BURST: u32 = 64;
 
-/// Failed rounds of an operation, of all its elements together, after which it fails. They take some
-/// tens of milliseconds. Tasks that use a word together do not reach this: one that succeeds in each
-/// hundredth round fails so often with a probability below 10^-280. The largest operation has 4,096
-/// elements, each of which can fail 16 times.
+/// Failed rounds of an operation, of all its elements together, after which it fails. They take
+/// some tens of milliseconds. Tasks that use a word together do not reach this: one that succeeds
+/// in each hundredth round fails so often with a probability below 10^-280. The largest operation
+/// has 4,096 elements, each of which can fail 16 times.
 pub const ROUNDS: u32 = 1 << 16;
 
 // Each pause is at the end of a burst.

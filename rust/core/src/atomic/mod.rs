@@ -41,9 +41,9 @@
 //! of its width that is repeated until it succeeds, for a limited number of rounds
 //! ([`contended`]). So atomics are atomic with respect to each other, whichever way they take, and
 //! to atomic instructions of programs. A DOUBLE_COMPLEX has 16 bytes and is changed under a lock:
-//! atomics on it are atomic with respect to each other, and a program that accesses its halves while
-//! an atomic runs may find one of them changed and the other not. Several elements of one operation
-//! are several atomic changes, in no specified order.
+//! atomics on it are atomic with respect to each other, and a program that accesses its halves
+//! while an atomic runs may find one of them changed and the other not. Several elements of one
+//! operation are several atomic changes, in no specified order.
 //!
 //! # The network
 //!

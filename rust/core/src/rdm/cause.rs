@@ -62,7 +62,7 @@ pub enum Cause {
     Unreachable,
     /// The link does not have the endpoint's own address any more.
     NoAddress,
-    /// The path to the peer carries no path MTU.
+    /// The route or the interface carries no path MTU.
     NoMtu,
     /// The link was removed.
     LinkGone,
@@ -77,6 +77,7 @@ impl Cause {
             Self::Idle | Self::Superseded | Self::Reset | Self::Access => Errno::ECONNRESET,
             Self::Protocol => Errno::EPROTO,
             Self::Lost | Self::Unanswered => Errno::ETIMEDOUT,
+            // Narrow: less than the connection uses; NoMtu: less than the smallest.
             Self::Narrow | Self::NoMtu => Errno::EMSGSIZE,
             Self::Nobody => Errno::ECONNREFUSED,
             Self::Busy => Errno::EBUSY,

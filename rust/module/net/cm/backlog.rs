@@ -32,8 +32,8 @@ use kfi_core::share::{
 /// Bytes of kernel memory by which an unanswered request is counted.
 pub(super) const COUNT_BYTES: usize = 2 * (size_of::<(Source, u32)>() + NODE_BYTES);
 
-/// Returns the most unanswered requests of a listener with this backlog. A source of an IPv6 network
-/// has the backlog: it leaves twice a quarter of that.
+/// Returns the most unanswered requests of a listener with this backlog. A source of an IPv6
+/// network has the backlog: it leaves twice a quarter of that.
 pub(crate) const fn room(backlog: usize) -> usize {
     backlog.saturating_add(2 * backlog.div_ceil(4))
 }
@@ -42,8 +42,8 @@ pub(crate) const fn room(backlog: usize) -> usize {
 ///
 /// # Invariants
 ///
-/// `all` is the number of [`BacklogSlot`]s, and `sources` has their numbers by source and by network,
-/// and no zeros.
+/// `all` is the number of [`BacklogSlot`]s, and `sources` has their numbers by source and by
+/// network, and no zeros.
 struct Counts {
     all: u32,
     sources: RBTree<Source, u32>,

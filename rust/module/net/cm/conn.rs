@@ -84,8 +84,9 @@ pub(crate) enum Delivery {
 pub(crate) trait Consumer: Send + Sync {
     /// Handles an event of a connection. Called in process context without locks; may sleep, and
     /// call every function of [`cm`](super). The events of one connection come in order, one at a
-    /// time; those of different connections may come at the same time. It waits for no lock that a
-    /// task of a user may hold: it returns [`Delivery::Later`] instead.
+    /// time; those of different connections may come at the same time. It does not wait for a lock
+    /// that calls of the owner hold, and returns [`Delivery::Later`] instead. It may wait for the
+    /// end of a run of the QP ([`Qp::settle`](crate::net::qp::Qp::settle)).
     ///
     /// The consumer answers [`Event::Reply`] with [`Conn::confirm`] or [`Conn::reject`], now or
     /// later. The last event is `Rejected`, `Unreachable`, `Disconnected` or `Released`; one of
@@ -162,8 +163,8 @@ pub(crate) fn connect(connect: &Connect<'_>, consumer: Arc<dyn Consumer>) -> Res
 
 /// The events to deliver, and the consumer that gets them.
 struct EventQueue {
-    /// `None` before the connection is accepted, after its last event has been handled, and after the
-    /// consumer has rejected or closed it.
+    /// `None` before the connection is accepted, after its last event has been handled, and after
+    /// the consumer has rejected or closed it.
     consumer: Option<Arc<dyn Consumer>>,
     /// Empty without a consumer.
     pending: PendingEvents,

@@ -134,8 +134,8 @@ pub(crate) trait Listener: Send + Sync {
 }
 
 /// Listens for `service_id` in the namespace of `socket` at `ip`, or at all addresses of the family
-/// of `ip` if that is the unspecified address. At most `backlog` requests of one source, and [`room`]
-/// of all, may be unanswered at a time.
+/// of `ip` if that is the unspecified address. At most `backlog` requests of one source, and
+/// [`room`] of all, may be unanswered at a time.
 ///
 /// Fails with `EADDRINUSE` if another listener has this service ID at such an address, `ENODEV` if
 /// the namespace has no link any more, `ENOMEM`. Sleeps.
@@ -227,8 +227,8 @@ pub(super) struct ListenerEntry {
     budget: Option<Budget>,
     /// The most unanswered requests.
     room: usize,
-    /// The unanswered requests. Each of them has a reference to this and not to the listener, because
-    /// the listener may own them.
+    /// The unanswered requests. Each of them has a reference to this and not to the listener,
+    /// because the listener may own them.
     backlog: Arc<Backlog>,
     /// A leaf lock, except that [`Listener::screen`] and [`Listener::is_delayed`] are called under
     /// it.
@@ -272,8 +272,8 @@ impl ListenerEntry {
     }
 
     /// Whether so many requests are undelivered that further REQs of `source` are ignored. So the
-    /// peers of a flood repeat their REQs, instead of being rejected because of each other. Does not
-    /// sleep.
+    /// peers of a flood repeat their REQs, instead of being rejected because of each other. Does
+    /// not sleep.
     pub(super) fn is_overloaded(&self, source: Source) -> bool {
         let undelivered = {
             let queue = self.queue.lock();

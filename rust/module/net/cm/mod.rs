@@ -41,9 +41,9 @@
 //! such listeners. A REQ to a listener with many undelivered requests ([`listen`]) is ignored, so
 //! that the peer repeats it.
 //!
-//! Each source has a [share](kfi_core::share) of the [`MAX_OF_PEERS`] connections that peers may have
-//! requested. So the connections of one address take at most four fifths of them, and those of many
-//! have equal shares. The other half of a namespace's connections is for those that this host
+//! Each source has a [share](kfi_core::share) of the [`MAX_OF_PEERS`] connections that peers may
+//! have requested. So the connections of one address take at most four fifths of them, and those of
+//! many have equal shares. The other half of a namespace's connections is for those that this host
 //! requests.
 //!
 //! Rejected connections are limited separately: at most [`MAX_REJECTED`] are kept, and none for

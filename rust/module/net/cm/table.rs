@@ -113,8 +113,8 @@ const STRIDE: usize = 64;
 ///
 /// `count` is the number of connections, and `of_peers` that of those that peers have requested.
 /// `unanswered` and `rejected` are the numbers of those whose `quota` has that value. `sources` has,
-/// by the source and by its network, the numbers of connections that it has requested, and no zeros.
-/// `keys` has the keys of each connection's state.
+/// by the source and by its network, the numbers of connections that it has requested, and no
+/// zeros. `keys` has the keys of each connection's state.
 pub(super) struct Table {
     connections: RBTree<CommId, Entry>,
     keys: RBTree<Key, ()>,
@@ -245,8 +245,8 @@ impl Table {
         }
     }
 
-    /// Updates the numbers for a connection of the peer `source` whose `quota` changes from `old` to
-    /// `new`.
+    /// Updates the numbers for a connection of the peer `source` whose `quota` changes from `old`
+    /// to `new`.
     fn recount(&mut self, source: Source, old: Quota, new: Quota) {
         // INVARIANT: One fewer of `old`, one more of `new`.
         match old {

@@ -344,12 +344,13 @@ impl Qp<Ud> {
     /// Sends a datagram along `path`, which begins at this QP's address, or at any address of its
     /// link if the QP has them all. The memory of `payload` is not used after this returns.
     ///
-    /// Fails with `EINVAL` if the path is not of the QP's namespace; `EMSGSIZE` if it is longer
-    /// than the path MTU, or the interface is too small for any; `EADDRNOTAVAIL`, `ENETUNREACH`,
-    /// `EHOSTUNREACH`, `ENODEV` as [`Path::check`]. In a state that does not send, it fails with `EINVAL` in RESET, INIT and RTR;
-    /// `EAGAIN` in SQD: the work request waits for RTS; `ECANCELED` in SQE and ERR: the work
-    /// request completes as flushed. A datagram that is lost, on this host or later, is not an
-    /// error. Process context, no spin lock held that is taken in softirq.
+    /// Fails with `EINVAL` if the path is not of the QP's namespace; `EMSGSIZE` if the payload is
+    /// longer than the path MTU, or the path carries none; `EADDRNOTAVAIL`, `ENETUNREACH`,
+    /// `EHOSTUNREACH`, `ENODEV`, `ENOMEM` as [`Path::check`]. In a state that does not send, it
+    /// fails with `EINVAL` in RESET, INIT and RTR; `EAGAIN` in SQD: the work request waits for RTS;
+    /// `ECANCELED` in SQE and ERR: the work request completes as flushed. A datagram that is lost,
+    /// on this host or later, is not an error. Process context, no spin lock held that is taken in
+    /// softirq.
     pub(crate) fn send(&self, path: &Path, to: &Destination, payload: &Source<'_>) -> Result {
         self.check_path(path)?;
         let mtu = path.mtu()?;

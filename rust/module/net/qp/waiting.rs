@@ -34,8 +34,8 @@ impl<K: Kind> WaitingWork for Qp<K> {
 
 impl<K: Kind> Qp<K> {
     /// Begins a run of the worker, which ends when the result is dropped. The inner value is `None`
-    /// if the QP has no owner. Fails with `EAGAIN` if the QP waits, or is closed; in the first case
-    /// the worker is queued again.
+    /// if the QP has no owner. Fails with `EAGAIN` if as many workers run as are allowed; a worker
+    /// that ends queues the QP again, unless it is closed. Process context; does not sleep.
     pub(super) fn enter_worker(self: &Arc<Self>) -> Result<Option<RunningWorker<'_>>> {
         match self.inbox.owner() {
             Some(owner) => owner

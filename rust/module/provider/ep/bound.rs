@@ -125,8 +125,8 @@ impl Bindings {
     }
 }
 
-/// The bindings of an enabled endpoint, and its address. They never change. But the link may lose
-/// the address, for a time or for ever: see [`Endpoint::check_address`].
+/// The bindings of an enabled endpoint, and its address. They never change. The link may lose the
+/// address and get it back: see [`Endpoint::check_address`].
 pub(super) struct Bound {
     pub(super) bindings: Bindings,
     pub(super) name: SockAddr,

@@ -490,8 +490,8 @@ impl Endpoint {
         }
     }
 
-    /// Tears the endpoint down. It is shut, and no operation of the owner is inside. If a session with
-    /// a peer does not end in time, its worker does the rest. Sleeps.
+    /// Tears the endpoint down. It is shut, and no operation of the owner is inside. If a session
+    /// with a peer does not end in time, its worker does the rest. Sleeps.
     fn teardown_now(&self) {
         self.submission.drop_all();
         if self.leave_remote() {

@@ -224,7 +224,7 @@ impl Msg {
             Phase::Over => return Err(ESHUTDOWN),
         }
         endpoint.check_link()?;
-        // As addresses and routes are now.
+        // Addresses and routes may have changed since the connection was made.
         self.peer.as_ref().ok_or(ENOTCONN)?.path.check()?;
         let qp = self.qp()?;
         let memory = memory_of(of)?;

@@ -57,7 +57,8 @@ impl Endpoint {
         let mut ticket = self.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
         let pieces = op.remote.pieces();
         if pieces.len() > 1 || op.len() > op.function.datatype().size() {
-            // The operation may fail after elements were changed, and then it cannot be refused.
+            // With several elements, some may have changed before the operation fails. It cannot be
+            // refused then.
             self.keep(bound, &mut ticket, spare)?;
         }
         let values = Values {

@@ -22,8 +22,8 @@
 //! The lock is a spin lock. Only that of a multi-receive buffer is taken under it. No memory is
 //! dropped under it, because that can sleep.
 //!
-//! [`shared`] has the queues that several endpoints share. [`share`] has the shares of sources in the
-//! unexpected messages.
+//! [`shared`] has the queues that several endpoints share. [`share`] has the shares of sources in
+//! the unexpected messages.
 
 mod place;
 mod post;
@@ -395,8 +395,8 @@ impl Endpoint {
         self.caps.contains(kind.target_caps())
     }
 
-    /// Searches a receive for a message of the owner of `from`. If there is none and `eager` is set,
-    /// charges the budget for a copy. Does not sleep.
+    /// Searches a receive for a message of the owner of `from`. If there is none and `eager` is
+    /// set, charges the budget for a copy. Does not sleep.
     #[inline(always)]
     pub(super) fn offer(&self, message: &Message, eager: bool, from: &Budget) -> MatchResult {
         let mut queues = self.rx_side().queues.lock();

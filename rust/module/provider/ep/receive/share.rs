@@ -5,9 +5,9 @@
 //! An unexpected message takes a slot here, and memory if it is buffered. Both are limited, and its
 //! sender decides how long: it sends what no receive takes. So each source has a
 //! [share](kfi_core::share) of the slots of each queue, of the endpoint's buffered bytes, and, with
-//! all endpoints of the owner, of the memory for peers ([`PeerShare`]). A source is a host, or a user
-//! of this host other than the owner. The owner's own messages on this host have no share: they
-//! count in the limits of all.
+//! all endpoints of the owner, of the memory for peers ([`PeerShare`]). A source is a host, or a
+//! user of this host other than the owner. The owner's own messages on this host have no share:
+//! they count in the limits of all.
 //!
 //! A message beyond the share is treated like one without room: it waits at its sender (RNR NAK;
 //! `EAGAIN` on this host, or the send waits for memory).

@@ -7,9 +7,12 @@
 //!
 //! | action of the protocol | implementation |
 //! |---|---|
-//! | [`Manage::Connect`](kfi_core::rdm::session::Manage::Connect) | a QP, a REQ; after the REP: the QP is made ready, RTU |
+//! | [`Manage::Connect`] | a QP, a REQ; after the REP: the QP is made ready, RTU |
 //! | [`Reply::Accept`] | a QP that is ready, a REP; established by the RTU or a first packet |
-//! | [`Manage::Close`](kfi_core::rdm::session::Manage::Close) | a DREQ if connected; the QP is closed |
+//! | [`Manage::Close`] | a DREQ if connected; the QP is closed |
+//!
+//! [`Manage::Connect`]: kfi_core::rdm::session::Manage::Connect
+//! [`Manage::Close`]: kfi_core::rdm::session::Manage::Close
 
 use core::net::IpAddr;
 
@@ -375,7 +378,7 @@ impl RdmListener {
         let Some((_inside, bound)) = endpoint.enter() else {
             return Err(Refusal::Nobody);
         };
-        // The address may be that of another link by now.
+        // The address may belong to another link now.
         if !endpoint.has_address(bound) {
             return Err(Refusal::Nobody);
         }

@@ -15,10 +15,11 @@
 //! # Locks
 //!
 //! `state` is a mutex. The worker of the session never waits for it (`worker.rs`). The locks of the
-//! session's QPs, of [`Connection`]s and of a completion are taken under it. So a callback of a completion must not post; a task that the completion wakes
-//! may. A consumer that a QP calls under its own lock must not take `state`: the connection keeps
-//! its events for the session until the run of the QP is over. Programs send their operations after
-//! they have released `state`, so that they can run the receive work of peers on the same machine
+//! session's QPs, of [`Connection`]s and of a completion are taken under it. So a callback of a
+//! completion must not post; a task that the completion wakes may. A consumer that a QP calls under
+//! its own lock must not take `state`: the connection keeps its events for the session until the
+//! run of the QP is over. Programs send their operations after they have released `state`, so that
+//! they can run the receive work of peers on the same machine
 //! ([`InlineList`](crate::shim::inline_work::InlineList)). All other packets are sent under it.
 //!
 //! `grants` is a spin lock and a leaf. Bytes are copied under it, at most a path MTU: the memory
@@ -262,7 +263,8 @@ impl_alarm! {
 }
 
 impl Session {
-    /// Makes a session of `endpoint` with `peer`, to which `path` leads. Fails with `ENOMEM`. Sleeps.
+    /// Makes a session of `endpoint` with `peer`, to which `path` leads. Fails with `ENOMEM`.
+    /// Sleeps.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
         bound: &Bound,

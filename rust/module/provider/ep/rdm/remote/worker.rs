@@ -3,23 +3,23 @@
 //! The worker of a session: it handles timeouts and the peer's messages, and makes and closes
 //! connections.
 //!
-//! # The worker waits for no task
+//! # The worker does not wait for the lock of the state
 //!
-//! The lock of the state may be held by a task of the owner that is not scheduled for a long time.
-//! So the worker divides its work: a [`Step`] needs the lock, a [`Next`] does not. It stores the
-//! step in [`Session::turn`], and tries to take the lock. If it gets the lock, it executes the step.
-//! Otherwise it returns, and the holder of the lock executes the step, at the latest when it unlocks
-//! ([`Locked`]), and queues the worker, which goes on with the `Next`. [`LeftStep`] has the argument
-//! that no step is forgotten. One step is stored at a time, so a holder executes at most one; a step
-//! makes no QP and closes none, and sends no packet but those that the state machine asks for.
+//! A task of the owner that is not scheduled may hold the lock of the state. So the work is divided
+//! into steps that need the lock ([`Step`]) and steps that do not ([`Next`]). The worker stores a
+//! step in [`Session::turn`] and tries to take the lock. If it gets the lock, it executes the step.
+//! Otherwise it returns. The holder of the lock executes the step before it unlocks, and queues the
+//! worker, which continues. [`LeftStep`] has the argument that no step is lost. One step is stored
+//! at a time, so a holder executes at most one. A step makes no QP and closes none.
 //!
-//! The work items of connection management, which deliver events and requests of peers, take no lock
-//! of the state. They store what they deliver and wake the worker.
+//! The work items of connection management, which deliver events and requests of peers, take no
+//! lock of the state. They store what they deliver and wake the worker.
 //!
 //! ```text
-//!            .-- Step: Decide, Enter, ... --> a holder of the lock --.
-//!   worker --|                                                      |--> Next: a QP is made, ... --> worker
-//!            '-- the same, under the lock that it gets at once -----'
+//!            .-- Step: Decide, ... --> a holder of the lock ------.
+//!   worker --|                                                    |--> Next: a QP is made, ...
+//!      ^     '-- the same, under the lock that it gets at once ---'        |
+//!      '-------------------------------------------------------------------'
 //! ```
 //!
 //! [`LeftStep`]: kfi_core::left_step::LeftStep
@@ -355,7 +355,8 @@ impl Session {
         Next::Step(Step::Decide)
     }
 
-    /// Handles a request, an event or expired timeouts, or decides on an action for the connections.
+    /// Handles a request, an event or expired timeouts, or decides on an action for the
+    /// connections.
     fn decide(self: &Arc<Self>, state: &mut State, now: u64) -> Next {
         // Fully ordered: what is stored after the following looks wakes the worker again.
         self.woken.xchg(false, Full);
