@@ -247,7 +247,7 @@ mod tests {
         ensure!(eventually(|| second.got.count() == 1));
         // It stays when the link goes, and nothing comes any more.
         del(&NetNs::current()?, link.0.name())?;
-        ensure!(second.send(&other_class()) == Err(ENETUNREACH));
+        ensure!(second.send(&other_class()) == Err(ENODEV));
         let gone = Gsi::open(&link.0, Recorder::new()?);
         ensure!(gone.is_err_and(|e| e == ENODEV));
         // The path of another link.

@@ -157,7 +157,7 @@ mod tests {
         ensure_eq!(pair.a.endpoint.tx.waiting(), 1);
         let must_teardown = run.is_some_and(|run| run.end(Progress::Empty, false));
         ensure!(must_teardown);
-        pair.a.endpoint.teardown_now();
+        pair.a.endpoint.teardown_left();
         ensure_eq!(pair.a.endpoint.tx.waiting(), 0);
         Ok(())
     }
@@ -172,7 +172,7 @@ mod tests {
         force_close(&**endpoint);
         ensure!(run.end(Progress::Blocked, false));
         ensure!(!endpoint.submission.is_armed());
-        endpoint.teardown_now();
+        endpoint.teardown_left();
         Ok(())
     }
 

@@ -376,7 +376,7 @@ mod tests {
         end.start(Some(TWO))?;
         let path = Path::new(&link.0, TWO, ONE)?;
         del(&NetNs::current()?, link.0.name())?;
-        ensure!(end.send_to(&path, &other.qp, QKEY) == Err(ENETUNREACH));
+        ensure!(end.send_to(&path, &other.qp, QKEY) == Err(ENODEV));
         ensure!(end.change(State::Sqd) == Err(ENODEV));
         ensure!(end.change(State::Error).is_ok());
         ensure!(end.change(State::Reset).is_ok());

@@ -498,7 +498,7 @@ mod tests {
         let (a, link) = (&pair.a, &pair.link);
         del(&NetNs::current()?, link.0.name())?;
         // Nothing is sent any more, because the path has no MTU.
-        ensure!(pair.send(&buffer(8)?) == Err(ENETUNREACH));
+        ensure!(pair.send(&buffer(8)?) == Err(ENODEV));
         let skb = built(&pair.path, a, pair.b.qp.number(), 8)?;
         ensure!(pair.path.send(skb) == Err(ENETDOWN));
         // No QP can be made on the link.
