@@ -107,7 +107,7 @@ mod tests {
         ensure!(!locked.has_left && !locked.gone);
         drop(locked);
         // Nobody but the holder has had to run for that.
-        ensure!(session.state.lock().has_left);
+        ensure!(session.lock().has_left);
         ensure!(eventually(|| fixture.is_gone()));
         ensure!(eventually(|| matches!(*session.turn.lock(), Turn::Idle)));
         Ok(())

@@ -7,7 +7,8 @@
  * to the link's interface: packets leave by that interface, or stay on this
  * host if the peer's address is one of its own in the same VRF. One thing is
  * different: for such a socket, routing takes a destination without a route as
- * on-link over IPv4; here there is no route then, as over IPv6.
+ * on-link over IPv4; here there is no route then, as over IPv6. Rules see the
+ * destination port, which is the same at all peers, and no source port.
  *
  * A route (a dst) is cached as long as the kernel takes it as valid. See udp.c
  * for its lifetime.
@@ -121,6 +122,7 @@ kfabric_shim_route_find4(const struct kfabric_shim_route *route,
 		.flowi4_oif = vrf,
 		.flowi4_iif = LOOPBACK_IFINDEX,
 		.flowi4_proto = IPPROTO_UDP,
+		.fl4_dport = inet_sk(sk)->inet_sport,
 	};
 	struct dst_entry *dst;
 
@@ -146,6 +148,7 @@ kfabric_shim_route_output6(const struct kfabric_shim_route *route,
 	*fl6 = (struct flowi6) {
 		.flowi6_oif = oif,
 		.flowi6_proto = IPPROTO_UDP,
+		.fl6_dport = inet_sk(sk)->inet_sport,
 	};
 	memcpy(&fl6->saddr, route->from, 16);
 	memcpy(&fl6->daddr, route->to, 16);

@@ -76,8 +76,10 @@ impl Endpoint {
             }
             Err(refusal) => {
                 target.domain.count_refusal();
-                // Counted before the program sees the completion.
-                self.ident.refused();
+                // Counted before the program sees the completion. The initiator causes no contention.
+                if refusal != kfi_core::mr::Refusal::Contention {
+                    self.ident.refused();
+                }
                 self.fail_at_once(bound, ticket, Outcome::refused(refusal), spare)
             }
         }
