@@ -17,6 +17,12 @@
 //! | [`datagrams`] | datagrams, good and damaged ones, to an endpoint with flows |
 //! | [`atomics`] | atomics of a peer, and answers to atomics, that are invalid |
 //! | [`bad_atomics`] | the list of invalid atomics |
+//! | [`guessers`] | hosts that try keys of memory regions |
+//! | [`half_open`] | requests that are accepted and never confirmed |
+//! | [`hoard`] | connections and messages of one host that are kept |
+//! | [`no_bytes`] | READs and WRITEs of no bytes |
+//! | [`other_namespace`] | addresses and routes of another namespace that change |
+//! | [`others_cookies`] | requests in the name of others, with cookies that are not theirs |
 //! | [`greetings`] | attacks on connection management with another authorization key |
 //! | [`capabilities`] | messages of a peer that an endpoint does not receive |
 //! | [`overdue`] | a peer that acknowledges everything and answers nothing |
@@ -39,8 +45,14 @@ mod evidence;
 mod field;
 mod flow;
 mod greetings;
+mod guessers;
+mod half_open;
+mod hoard;
 mod memory;
 mod mutate;
+mod no_bytes;
+mod other_namespace;
+mod others_cookies;
 pub(crate) mod overdue;
 mod owned;
 mod packet;

@@ -12,10 +12,16 @@ use super::{
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, Field, crowd},
     greetings::OtherKeys,
+    guessers::Guessers,
+    half_open::HalfOpen,
+    hoard::Hoard,
     mutate::Mutations,
+    no_bytes::NoBytes,
+    other_namespace::OtherNamespace,
+    others_cookies::OthersCookies,
     owned::{self, Owned},
     packet::{Captured, Way, bad_request, request, to_gsi},
-    peer::{cookie_of, epoch, greeting, with_cookie},
+    peer::{epoch, greeting},
 };
 use crate::rng::Rng;
 use kfi::PacketCounter;
@@ -83,6 +89,14 @@ pub(super) trait Attack {
         false
     }
 
+    /// Whether it should go on, because it has not filled what it fills.
+    fn wants_more(&self) -> bool {
+        false
+    }
+
+    /// Closes the connections that it has kept, before its phase ends.
+    fn leave(&mut self, _attacker: &mut Attacker) {}
+
     /// A phase of it ends. The error says what was wrong.
     fn end(&mut self) -> Result<(), String> {
         Ok(())
@@ -103,7 +117,7 @@ pub(super) trait Attack {
 /// All attacks. An attack that needs source addresses of its own gets a number ([`crowd`]). The
 /// last one may bar newcomers for some time.
 pub(super) fn all() -> Vec<Box<dyn Attack>> {
-    let make: [fn(u8) -> Box<dyn Attack>; 22] = [
+    let make: [fn(u8) -> Box<dyn Attack>; 28] = [
         |number| Box::new(blind::Flood { number }),
         |_| Box::new(blind::Far { responses: false }),
         |_| Box::new(blind::Far { responses: true }),
@@ -125,19 +139,19 @@ pub(super) fn all() -> Vec<Box<dyn Attack>> {
         |_| Box::new(Incarnation),
         |number| Box::new(Owned::new(number, owned::Reads)),
         |number| Box::new(owned::Timeouts::new(number)),
-        |number| {
-            Box::new(HalfOpen {
-                number,
-                accepted: 0,
-                asked: HashMap::new(),
-            })
-        },
+        |number| Box::new(Guessers::new(number)),
+        |number| Box::new(NoBytes::new(number)),
+        |number| Box::new(OthersCookies::new(number)),
+        |_| Box::new(OtherNamespace::new()),
+        |number| Box::new(Hoard::new(number)),
+        |number| Box::new(HalfOpen::of_one_host(number)),
+        |number| Box::new(HalfOpen::of_many_hosts(number)),
     ];
     (0..).zip(make).map(|(number, make)| make(number)).collect()
 }
 
 /// A service ID, of a service that `b` offers or does not offer.
-fn any_service(at: &Facts, rng: &mut Rng) -> ServiceId {
+pub(super) fn any_service(at: &Facts, rng: &mut Rng) -> ServiceId {
     match rng.below(6) {
         0 => service_id(rng.next() as u16),
         1 => ServiceId::tcp(rng.next() as u16),
@@ -179,7 +193,7 @@ fn good_private(way: Way, service_id: ServiceId, rng: &mut Rng) -> Vec<u8> {
 
 /// Sends a REQ of the device `guid` for its QP `qpn`, with random IDs. Returns its communication
 /// ID.
-fn ask(
+pub(super) fn ask(
     attacker: &mut Attacker,
     rng: &mut Rng,
     way: Way,
@@ -201,17 +215,28 @@ fn ask(
 }
 
 /// A REQ that was sent.
-struct Asked {
-    way: Way,
-    service_id: ServiceId,
-    private: Vec<u8>,
-    qpn: Qpn,
+pub(super) struct Asked {
+    pub(super) way: Way,
+    pub(super) service_id: ServiceId,
+    pub(super) private: Vec<u8>,
+    pub(super) qpn: Qpn,
 }
 
-/// Sends a REQ along `way` that the service may accept, of a device that asks once. Returns its
+/// Sends a REQ along `way` that some service may accept, of a device that asks once. Returns its
 /// communication ID.
 fn ask_anything(attacker: &mut Attacker, at: &Facts, rng: &mut Rng, way: Way) -> (CommId, Asked) {
     let service_id = any_service(at, rng);
+    ask_service(attacker, at, rng, way, service_id)
+}
+
+/// The same to this service.
+pub(super) fn ask_service(
+    attacker: &mut Attacker,
+    at: &Facts,
+    rng: &mut Rng,
+    way: Way,
+    service_id: ServiceId,
+) -> (CommId, Asked) {
     let private = good_private(way, service_id, rng);
     let (guid, qpn) = (rng.next(), other_qpn(at, rng));
     let id = ask(attacker, rng, way, service_id, &private, guid, qpn);
@@ -244,76 +269,6 @@ impl Attack for Rejected {
             let number = rng.next() as u32;
             attacker.send(&bad_request(Way::new(from, B), number, service_id));
         }
-    }
-}
-
-/// Requests that are accepted and never confirmed. The sender receives the answers at its
-/// addresses, and repeats a request with the cookie that the endpoint asks for.
-struct HalfOpen {
-    number: u8,
-    /// Number of REPs received.
-    accepted: u32,
-    /// The last requests, by communication ID.
-    asked: HashMap<CommId, Asked>,
-}
-
-/// How many of its requests the sender remembers.
-const REMEMBERED: usize = 1024;
-
-impl Attack for HalfOpen {
-    fn name(&self) -> &'static str {
-        "half-open requests"
-    }
-
-    fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
-        for _ in 0..BURST {
-            let from = match rng.below(8) {
-                0 => A,
-                _ => crowd(self.number, rng),
-            };
-            let (id, asked) = ask_anything(attacker, at, rng, Way::new(from, B));
-            if self.asked.len() == REMEMBERED {
-                self.asked.clear();
-            }
-            self.asked.insert(id, asked);
-        }
-    }
-
-    fn receive(&mut self, attacker: &mut Attacker, captured: &Captured) {
-        let Some(message) = captured.message() else {
-            return;
-        };
-        match &message.body {
-            Body::Rep(_) => self.accepted += 1,
-            Body::Rej(rej) => {
-                let cookie = cookie_of(rej.private.get());
-                let asked = self.asked.remove(&rej.remote_id);
-                let (Some(cookie), Some(asked)) = (cookie, asked) else {
-                    return;
-                };
-                let private = with_cookie(&asked.private, cookie);
-                let req = Req {
-                    local_id: CommId(rej.remote_id.0.wrapping_add(1)),
-                    ca_guid: u64::from(rej.remote_id.0),
-                    qpn: asked.qpn,
-                    ..request(asked.way, asked.service_id, &private)
-                };
-                let (tid, body) = (message.tid, Body::Req(req));
-                attacker.send(&to_gsi(asked.way, 0, &Message { tid, body }));
-            }
-            _ => {}
-        }
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        if self.accepted == 0 {
-            return Err("no request was accepted".into());
-        }
-        Ok(())
-    }
-
-    fn may_bar_newcomers(&self) -> bool {
-        true
     }
 }
 

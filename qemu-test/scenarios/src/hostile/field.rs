@@ -54,6 +54,11 @@ pub(super) fn crowd(attack: u8, rng: &mut Rng) -> Ipv4Addr {
     Ipv4Addr::new(CROWD.0, CROWD.1 + attack, high, low.clamp(1, 254))
 }
 
+/// One source address of attack number `attack`, for a host that keeps its address.
+pub(super) fn member(attack: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(CROWD.0, CROWD.1 + attack, 0, host)
+}
+
 /// The attack to which an address belongs.
 pub(super) fn attack_of(ip: Ipv4Addr) -> Option<u8> {
     let [first, second, ..] = ip.octets();
@@ -160,6 +165,11 @@ impl Attacker {
         }
     }
 
+    /// Counts a message that another socket has sent.
+    pub(super) fn has_sent(&mut self) {
+        self.sent += 1;
+    }
+
     /// The next captured packet.
     pub(super) fn receive(&mut self) -> Option<Captured> {
         let captured = self.ear.next()?;
@@ -198,7 +208,10 @@ pub(super) struct Facts {
     pub(super) greeter: u16,
     /// The port at b of the open endpoint: one for reliable datagrams that accepts every peer.
     pub(super) open: u16,
-    /// The key of its memory region.
+    /// The port at b of the keeper: an endpoint for reliable datagrams that accepts every peer, and
+    /// keeps their messages without receiving them.
+    pub(super) keeper: u16,
+    /// The key of the open endpoint's memory region.
     pub(super) key: u32,
     /// The tag of some of its receives.
     pub(super) tag: u64,
@@ -218,6 +231,7 @@ impl Facts {
             newcomers: 0..0,
             greeter: 0,
             open: 0,
+            keeper: 0,
             key: 0,
             tag: 0,
             contexts: 0..0,

@@ -17,7 +17,7 @@ use kfi_core::{
     },
 };
 use kfi_roce::{
-    cm::{self, Body, Event, Message},
+    cm::{self, Body, CommId, Event, Message, Route},
     headers::{Aeth, Bth, Headers, Nak, Qpn, SendEnd, Syndrome},
     mtu::PathMtu,
     packet::Packet,
@@ -89,6 +89,25 @@ pub(super) fn epoch(rng: &mut Rng) -> PeerEpoch {
     PeerEpoch {
         incarnation: rng.next(),
         epoch: 1 + rng.below(1000),
+    }
+}
+
+/// What a packet names at the end to which it goes. It tells connections of one address apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    Connection(CommId),
+    Qp(Qpn),
+}
+
+impl Named {
+    pub(super) fn by(captured: &Captured) -> Option<Self> {
+        match captured.message() {
+            Some(message) => match message.route() {
+                Route::Local(id) => Some(Self::Connection(id)),
+                _ => None,
+            },
+            None => captured.packet().map(|packet| Self::Qp(packet.bth.dest_qp)),
+        }
     }
 }
 
@@ -214,6 +233,30 @@ impl Peer {
         captured.way.back() == self.way
     }
 
+    /// Whether a packet that comes to its address is for this end.
+    pub(super) fn is(&self, named: Named) -> bool {
+        match named {
+            Named::Connection(id) => self.machine.local_id() == id,
+            Named::Qp(qpn) => self.qpn == qpn,
+        }
+    }
+
+    /// Whether the connection was made, and has not failed, however long nothing has arrived.
+    pub(super) fn is_connected(&self) -> bool {
+        self.theirs.is_some() && !self.dead
+    }
+
+    /// Whether the connection has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.dead
+    }
+
+    /// Disconnects, if the connection is made.
+    pub(super) fn leave(&mut self, attacker: &mut Attacker) {
+        let _ = self.machine.disconnect(now(), cm::Private::NONE);
+        self.send_next(attacker);
+    }
+
     /// Whether the connection has failed, or nothing has arrived for too long.
     pub(super) fn is_dead(&self) -> bool {
         self.dead || self.captured.elapsed() > PATIENCE
@@ -256,11 +299,16 @@ impl Peer {
             Ok(None | Some(Event::Established(_))) | Err(_) => {}
             Ok(Some(_)) => self.dead = true,
         }
+        self.send_next(attacker);
+        None
+    }
+
+    /// Sends the message that the machine has made, if there is one.
+    fn send_next(&mut self, attacker: &mut Attacker) {
         if let Some(mad) = self.machine.transmit() {
             let message = Message::parse(&mad).expect("a message");
             attacker.send(&to_gsi(self.way, 0, &message));
         }
-        None
     }
 
     /// Records an acknowledgement of its requests.

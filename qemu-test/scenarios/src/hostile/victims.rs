@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The victims: endpoints at host b to which the attacker can connect. The open endpoint accepts
-//! every peer and takes all messages. The listener accepts every request and sends the first
-//! message.
+//! every peer and takes all messages. The keeper accepts every peer, too, and receives nothing. The
+//! listener accepts every request and sends the first message.
 
 use super::{
     B,
@@ -13,8 +13,9 @@ use crate::{
     networks::Wire,
 };
 use kfi::{
-    Access, Buffer, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, EpType, Eq,
-    Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint, ScalableEndpoint, Side, Wait,
+    Access, Buffer, Caps, Cntr, CntrBind, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain,
+    Endpoint, EpType, Eq, Errno, Error, EventKind, Fabric, FiAddr, PassiveEndpoint,
+    ScalableEndpoint, Side, Wait,
 };
 use std::{
     net::SocketAddr,
@@ -47,6 +48,9 @@ const CONTEXTS: u32 = 2;
 /// Time that the threads wait for an event before they check whether to end.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The accesses that the listener counts.
+const ACCESSES: [CntrBind; 2] = [CntrBind::REMOTE_READ, CntrBind::REMOTE_WRITE];
+
 /// Connections that the listener has at most.
 const CONNECTIONS: usize = 256;
 
@@ -65,6 +69,7 @@ pub(super) struct Victims {
     given_up: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Result<(), String>>>,
     _scalable: Contexts,
+    _keeper: Host,
 }
 
 impl Victims {
@@ -83,6 +88,8 @@ impl Victims {
         facts.open = open.ep.name().expect("name").port();
         facts.key = KEY as u32;
         facts.tag = TAG;
+        let keeper = Wire::host(&field.b, &Options::default());
+        facts.keeper = keeper.ep.name().expect("name").port();
         let scalable = Contexts::new(field);
         facts.contexts = scalable.ports();
         let greeted = Arc::new(AtomicU64::new(0));
@@ -98,6 +105,7 @@ impl Victims {
                 std::thread::spawn(move || listener.run(&other)),
             ],
             _scalable: scalable,
+            _keeper: keeper,
         }
     }
 
@@ -231,6 +239,8 @@ struct Listener {
     pep: PassiveEndpoint,
     accepted: Vec<Accepted>,
     hello: Buffer,
+    /// Count the accesses of all peers. There is no region, so none counts.
+    accesses: [Cntr; 2],
     greeted: Arc<AtomicU64>,
     given_up: Arc<AtomicU64>,
 }
@@ -246,9 +256,11 @@ impl Listener {
             .expect("passive endpoint");
         pep.bind_eq(&eq).expect("bind");
         pep.listen().expect("listen");
+        let accesses = [(); 2].map(|()| domain.cntr().open().expect("cntr"));
         Self {
             _fabric: fabric,
             domain,
+            accesses,
             eq,
             pep,
             accepted: Vec::new(),
@@ -320,9 +332,12 @@ impl Listener {
         let accept = || -> kfi::Result<Accepted> {
             let cq = self.domain.cq().format(CqFormat::Tagged).open()?;
             let ep = self.domain.endpoint().ep_type(EpType::Msg).addr(local);
-            let ep = ep.open()?;
+            let ep = ep.caps(Caps::MSG | Caps::RMA).open()?;
             ep.bind_cq(&cq, BOTH)?;
             ep.bind_eq(&self.eq)?;
+            for (cntr, kind) in self.accesses.iter().zip(ACCESSES) {
+                ep.bind_cntr(cntr, kind)?;
+            }
             ep.accept(&self.pep, connreq, b"")?;
             Ok(Accepted {
                 cq,
@@ -339,8 +354,15 @@ impl Listener {
         }
     }
 
-    /// Removes connections that have ended. Fails if one has not ended in time.
+    /// Removes connections that have ended. Fails if one has not ended in time, or if an access was
+    /// counted.
     fn look(&mut self) -> Result<(), String> {
+        let accesses = self.accesses.each_ref().map(Cntr::value);
+        if accesses != [0; 2] {
+            return Err(format!(
+                "READs and WRITEs that access nothing: {accesses:?} counted"
+            ));
+        }
         let mut late = None;
         let given_up = &self.given_up;
         self.accepted.retain(|end| match end.posted {
