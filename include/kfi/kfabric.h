@@ -170,7 +170,9 @@ struct kfi_tx_attr {
  * @op_flags: flags of receives that have none of their own
  * @msg_order: KFI_ORDER_*: orders from one peer
  * @comp_order: the same for completions
- * @total_buffered_recv: bytes of messages that are kept until they are received
+ * @total_buffered_recv: bytes of messages that are kept until they are
+ *	received; one peer, or another user of this host, gets four fifths of
+ *	it (IPv6: two thirds)
  * @size: receives that can be posted; hints: 0 is the default
  * @iov_limit: elements of a list of memory
  */

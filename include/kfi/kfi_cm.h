@@ -105,9 +105,10 @@ static inline int kfi_getpeer(struct kfid_ep *ep, void *addr, size_t *addrlen)
  * @pep: the passive endpoint, bound to an event queue
  *
  * The event KFI_CONNREQ tells of each request.  Before this call, kfi_control()
- * with KFI_BACKLOG sets how many requests may wait to be accepted or rejected, 1
- * to 4,096; more are refused.  Other numbers are -KFI_EINVAL, and the command is
- * -KFI_EOPBADSTATE afterwards.
+ * with KFI_BACKLOG sets how many requests of one peer may wait to be accepted
+ * or rejected, 1 to 4,096; half as many again may wait in all, and more are
+ * refused.  Other numbers are -KFI_EINVAL, and the command is -KFI_EOPBADSTATE
+ * afterwards.
  *
  * Return: 0; -KFI_ENOEQ; -KFI_EADDRINUSE; -KFI_EADDRNOTAVAIL no link has the
  *	address; -KFI_EOPBADSTATE it listens.
@@ -151,7 +152,9 @@ static inline int kfi_connect(struct kfid_ep *ep, const void *addr,
  *
  * Return: 0: the event KFI_CONNECTED follows; -KFI_ENOEQ; -KFI_EINVAL;
  *	-KFI_EADDRNOTAVAIL the link has lost the endpoint's address;
- *	-KFI_ECONNABORTED the peer has given up.
+ *	-KFI_ENOENT no such request waits; -KFI_EALREADY; -KFI_EISCONN;
+ *	-KFI_EOPNOTSUPP another type; -KFI_ECONNABORTED the peer has given up;
+ *	what kfi_enable() returns.
  */
 static inline int kfi_accept(struct kfid_ep *ep, const void *param,
 			     size_t paramlen)

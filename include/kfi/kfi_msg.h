@@ -7,8 +7,9 @@
  *
  * A caller that may not sleep has an operation accepted that a worker posts:
  * what only posting finds out (-KFI_ENOENT, -KFI_EHOSTUNREACH,
- * -KFI_ENETUNREACH, -KFI_EADDRNOTAVAIL, -KFI_ENETDOWN) is then an error of the
- * completion. Operations with KFI_TRIGGER need process context (kfi_trigger.h).
+ * -KFI_ENETUNREACH, -KFI_EADDRNOTAVAIL, -KFI_EMSGSIZE, -KFI_ENETDOWN,
+ * -KFI_ENODEV) is then an error of the completion.
+ * Operations with KFI_TRIGGER need process context (kfi_trigger.h).
  *
  * Source: fi_msg(3).
  */

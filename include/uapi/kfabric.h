@@ -76,7 +76,8 @@
 #define KFABRIC_MAX_CONNECT_DATA	56
 #define KFABRIC_MAX_ACCEPT_DATA	196
 #define KFABRIC_MAX_REJECT_DATA	148
-#define KFABRIC_MAX_BACKLOG	4096	/* requests that wait at a passive endpoint */
+/* requests of one peer that wait at a passive endpoint */
+#define KFABRIC_MAX_BACKLOG	4096
 #define KFABRIC_MAX_FLOWS	64	/* flows of an endpoint */
 #define KFABRIC_MAX_FLOW_POINTS	16	/* counter points of a flow */
 #define KFABRIC_MAX_COUNTERS	256	/* values of a counters object */
@@ -564,7 +565,9 @@ struct kfabric_link_get {
  * @rx_op_flags: default flags of receives
  * @rx_msg_order: orders of messages that the receive side keeps
  * @rx_comp_order: orders of its completions
- * @rx_total_buffered_recv: bytes of unexpected messages that are kept
+ * @rx_total_buffered_recv: bytes of unexpected messages that are kept; one
+ *	peer, or another user of this host, gets four fifths of it (IPv6: two
+ *	thirds)
  * @rx_size: receives that can be posted
  * @rx_iov_limit: elements of an iov list of a receive
  * @protocol: KFI_PROTO_*
@@ -1647,7 +1650,8 @@ struct kfabric_poll {
  * @tx_size: transmits that can be under way, 0: default
  * @rx_size: receives that can be posted, 0: default
  * @total_buffered_recv: bytes of unexpected messages kept here, 0: default
- *	(KFI_EP_RDM; other types keep none, and accept 0 only)
+ *	(KFI_EP_RDM; other types keep none, and accept 0 only); one peer, or
+ *	another user of this host, gets four fifths of it (IPv6: two thirds)
  * @src_addr: address and port to have; family 0: any address of the link;
  *	port 0: the module chooses one when the endpoint is enabled
  * @context: the caller's
@@ -1846,8 +1850,8 @@ struct kfabric_ep_qp {
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @addr has a port, no QP number or another family than the endpoint's
  * address, or belongs to no host; @psn has more than 24 bits; -EISCONN it is
- * connected, or was; -EADDRNOTAVAIL, -ENETUNREACH, -EHOSTUNREACH, -EMSGSIZE as
- * KFABRIC_IOC_EP_CONNECT.
+ * connected, or was; -EADDRNOTAVAIL, -ENETUNREACH, -EHOSTUNREACH, -EMSGSIZE,
+ * -ENETDOWN, -EINVAL for a chosen path MTU as KFABRIC_IOC_EP_CONNECT.
  */
 struct kfabric_ep_connect_qp {
 	__u32	size;
@@ -1861,7 +1865,8 @@ struct kfabric_ep_connect_qp {
  * struct kfabric_pep_open - open a passive endpoint (kfi_passive_ep)
  * @size: sizeof(struct kfabric_pep_open)
  * @fabric: fabric handle
- * @backlog: requests that may wait for an answer, 0: default; out: as made
+ * @backlog: requests of one peer that may wait for an answer, 0: default; half
+ *	as many again may wait in all; out: as made
  * @handle: out
  * @addr: address to listen at: an address of a link, or 0.0.0.0 or :: for all
  *	addresses of the family; port 0: the module chooses one
@@ -2860,7 +2865,8 @@ struct kfabric_stx_open {
  *	number
  * @handle: out
  * @total_buffered_recv: in: bytes of unexpected messages kept here, 0: default;
- *	out: that number
+ *	out: that number; one peer, or another user of this host, gets four
+ *	fifths of it (IPv6: two thirds)
  * @context: the caller's
  *
  * Endpoints of any type that were opened with KFABRIC_SHARED_RX are bound to it.
@@ -2905,7 +2911,9 @@ struct kfabric_srx_open {
  * @rx_op_flags: default flags of its receive contexts
  * @tx_size: tx_size of its transmit contexts, 0: default
  * @rx_size: rx_size of its receive contexts, 0: default
- * @total_buffered_recv: that of each of its receive contexts, 0: default
+ * @total_buffered_recv: that of each of its receive contexts, 0: default; one
+ *	peer, or another user of this host, gets four fifths of it (IPv6: two
+ *	thirds)
  * @src_addr: name to have: address and first port; family 0: any address of the
  *	link; port 0: the module chooses
  * @context: the caller's
@@ -2959,7 +2967,8 @@ struct kfabric_sep_open {
  *	posted, 0: that of @sep; out: that number
  * @handle: out
  * @total_buffered_recv: receive: in: bytes of unexpected messages kept here, 0:
- *	that of @sep; out: that number.  transmit: 0
+ *	that of @sep; out: that number.  One peer, or another user of this
+ *	host, gets four fifths of it (IPv6: two thirds).  transmit: 0
  * @context: the caller's
  *
  * A context is an endpoint with one side, and its handle that of an endpoint.  It

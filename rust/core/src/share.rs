@@ -3,8 +3,9 @@
 //!
 //! Peers fill tables and memory of this host: connections, requests, answers, kept messages. Each
 //! has a limit for all peers together, and each [`Source`] has a share of it: it leaves free a
-//! quarter of what it has ([`left`]). So one source alone gets four fifths. Sources that all take
-//! what they can end up with equal shares, and another one finds a fifth of such a share.
+//! quarter of what it has ([`left`]). So one source alone gets four fifths, or two thirds with an
+//! IPv6 address that has a network. Sources that all take what they can end up with equal shares,
+//! and another one finds a fifth of such a share.
 //!
 //! # IPv6 networks
 //!
