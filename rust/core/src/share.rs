@@ -145,7 +145,7 @@ mod tests {
                     of_it.fold(0, |sum, (_, has)| sum + has)
                 };
                 let of_network = if network == 0 { 0 } else { of(network) };
-                let all = has.iter().fold(0, |sum, has| sum + has);
+                let all = has.iter().sum::<u64>();
                 let Some(own) = has.get_mut(index) else {
                     continue;
                 };
