@@ -106,7 +106,7 @@ mod tests {
         let mut held = KVec::new();
         ensure_eq!(one.fill(&one.share(1)?, 100, &mut held)?, 8);
         ensure_eq!(other.fill(&other.share(1)?, 100, &mut held)?, 0);
-        // What was refused is not charged.
+        // Refused messages are not charged.
         ensure_eq!(other.queues.plain.unexpected.charged(), 0);
         ensure_eq!(other.fill(&other.share(2)?, 100, &mut held)?, 1);
         ensure_eq!(one.owner.charged(Part::Peers).1, 900);

@@ -106,7 +106,7 @@ mod tests {
         ensure!(fixture.worker_ends()?);
         ensure!(!locked.has_left && !locked.gone);
         drop(locked);
-        // Nobody but the holder has had to run for that.
+        // The holder alone has executed that.
         ensure!(session.lock().has_left);
         ensure!(eventually(|| fixture.is_gone()));
         ensure!(eventually(|| matches!(*session.turn.lock(), Turn::Idle)));

@@ -18,7 +18,7 @@ use kfi_core::rdm::{header::Header, service_id};
 const BURST: usize = 4;
 const UNANSWERED: usize = 64;
 
-/// Connections at most. Whoever can make so many has no share.
+/// Connections at most. A host that can make so many has no share.
 const MOST: usize = 4096;
 
 /// Messages of each connection, every second one tagged, and the bytes of each: with its header it

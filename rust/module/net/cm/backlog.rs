@@ -90,7 +90,7 @@ impl Backlog {
             let node = source.map(|_| RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT));
             node.transpose().ok()
         };
-        // What is not used is dropped after the lock was released.
+        // Unused nodes are dropped after the lock was released.
         let mut nodes = [node(Some(source))?, node(source.network())?];
         let mut counts = self.counts.lock();
         let (own, network) = counts.of(source);
