@@ -229,11 +229,10 @@ fn run_one(test: &Test) -> Result<(), String> {
         match child.try_wait().map_err(|e| format!("cannot wait: {e}"))? {
             Some(status) => break status,
             None if begin.elapsed() > limit => {
-                let stack = std::fs::read_to_string(format!("/proc/{}/stack", child.id()));
+                let stacks = stacks(child.id());
                 let _ = child.kill();
                 let _ = child.wait();
-                let stack = stack.unwrap_or_default();
-                return Err(format!("hung for {} s\n{stack}", test.limit));
+                return Err(format!("hung for {} s\n{stacks}", test.limit));
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
@@ -245,4 +244,15 @@ fn run_one(test: &Test) -> Result<(), String> {
     } else {
         Err(format!("{status}\n{err}{out}"))
     }
+}
+
+/// The kernel stacks of the threads of a process.
+fn stacks(pid: u32) -> String {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let stack = |path: std::path::PathBuf| std::fs::read_to_string(path.join("stack"));
+    threads
+        .filter_map(|thread| stack(thread.path()).ok())
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -242,13 +242,15 @@ impl Endpoint {
         fi_addr: u64,
         last: &'a mut LastPeer,
     ) -> Result<&'a Peer> {
-        self.check_address(bound)?;
+        self.check_link()?;
         let known = matches!(
             &last.0,
             Some(KnownPeer { addr, peer: Peer::Local(peer), .. })
                 if *addr == fi_addr && peer.drain.is_open()
         );
         if !known {
+            // Once for operations to one peer, one after the other in the same call.
+            self.check_address(bound)?;
             let av = bound.av()?;
             let name = av.lookup(fi_addr)?;
             // Usually the endpoint of this name. A context is looked up out of line.

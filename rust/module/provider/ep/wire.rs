@@ -161,11 +161,10 @@ impl Endpoint {
         bound.has_name.still(|| link.has_address(&bound.name))
     }
 
-    /// Checks that the link can send, and still has the endpoint's address. Fails as
-    /// [`check_link`](Self::check_link), and with `EADDRNOTAVAIL`. Does not sleep.
+    /// Checks that the link still has the endpoint's address. Fails with `EADDRNOTAVAIL`. Does not
+    /// sleep.
     #[inline(always)]
     pub(super) fn check_address(&self, bound: &Bound) -> Result {
-        self.check_link()?;
         match self.has_address(bound) {
             true => Ok(()),
             false => Err(EADDRNOTAVAIL),
