@@ -3,10 +3,7 @@
 //! Suite `kfabric_session_worker`: the worker of a session while a task holds the lock of the
 //! session's state.
 
-use super::{
-    super::TEARDOWNS,
-    *, //
-};
+use super::*;
 use crate::{
     kunit::{
         fixture::{
@@ -21,6 +18,7 @@ use crate::{
     },
     provider::{
         av::Av,
+        ep::teardown::TEARDOWNS,
         object::force_close, //
     }, //
 };

@@ -48,6 +48,7 @@ mod prelude;
 mod rdm;
 mod receive;
 mod submit;
+mod teardown;
 mod ticket;
 pub(crate) mod wire;
 
@@ -76,7 +77,7 @@ use kfi_core::{
     word::Word, //
 };
 
-pub(in crate::provider) use self::rdm::remote::wait_for_teardowns;
+pub(in crate::provider) use self::teardown::wait_for_teardowns;
 
 use self::{
     attr::{
@@ -89,10 +90,7 @@ use self::{
     msg::Msg,
     prelude::*,
     rdm::{
-        remote::{
-            PendingTeardown,
-            Remote, //
-        },
+        remote::Remote,
         transmit::TxSide, //
     },
     receive::{
@@ -101,6 +99,7 @@ use self::{
         RxSide, //
     },
     submit::Submission,
+    teardown::PendingTeardown,
     wire::Wire, //
 };
 use super::{
@@ -488,48 +487,6 @@ impl Endpoint {
         if !self.submission.is_busy() {
             self.begin_to_leave();
         }
-    }
-
-    /// Tears the endpoint down. It is shut, and no operation of the owner is inside. If a session
-    /// with a peer does not end in time, its worker does the rest. Sleeps.
-    fn teardown_now(&self) {
-        self.submission.drop_all();
-        if self.leave_remote() {
-            self.end_teardown();
-        }
-    }
-
-    /// [`teardown_now`](Self::teardown_now) by the task that posts started operations. Sleeps.
-    fn teardown_left(&self) {
-        let _teardown = PendingTeardown::of_other();
-        self.teardown_now();
-    }
-
-    /// The part of [`teardown_now`](Self::teardown_now) that needs the end of all sessions. Sleeps.
-    fn end_teardown(&self) {
-        if let Some(bound) = self.bound.as_ref() {
-            if let Some(Wire::Msg(msg)) = &self.wire {
-                msg.drop_all(self, bound);
-            }
-            self.drop_receives(bound);
-            self.fail_unexpected();
-            self.take_back_sends(bound);
-            self.leave_srx();
-            if let Some(eq) = &bound.eq {
-                eq.remove_events_of(&self.ident);
-            }
-            bound.release();
-        }
-        if let Some(context) = &self.context {
-            context.leave();
-        }
-        if let Some(srx) = self.srx.as_ref() {
-            srx.release();
-        }
-        if let Some(stx) = self.tx.stx.as_ref() {
-            stx.release();
-        }
-        self.domain.release();
     }
 
     #[inline(always)]

@@ -76,14 +76,7 @@ use kernel::{
         RBTree,
         RBTreeNode, //
     },
-    sync::atomic::{
-        Acquire,
-        Full, //
-    },
-    time::{
-        delay::fsleep,
-        Delta, //
-    }, //
+    sync::atomic::Full, //
 };
 
 use kfi_core::rdm::{
@@ -98,7 +91,10 @@ use self::{
     },
     session::Session, //
 };
-use super::super::prelude::*;
+use super::super::{
+    prelude::*,
+    teardown::PendingTeardown, //
+};
 use crate::{
     net::{
         cm::{
@@ -425,44 +421,5 @@ impl Endpoint {
         PendingTeardown::new().leave();
         sessions.must_teardown = true;
         false
-    }
-}
-
-/// The endpoints that are being torn down, also by the worker of a session or by the task that posts
-/// started operations.
-static TEARDOWNS: Atomic<u32> = Atomic::new(0);
-
-/// Counts an endpoint that is being torn down until it is dropped. The module ends after that.
-pub(in crate::provider::ep) struct PendingTeardown(());
-
-impl PendingTeardown {
-    /// Counts one more. Any context.
-    pub(in crate::provider::ep) fn new() -> Self {
-        TEARDOWNS.fetch_add(1, Full);
-        Self(())
-    }
-
-    /// Leaves the rest to another task, which takes the count over.
-    pub(in crate::provider::ep) fn leave(self) {
-        core::mem::forget(self);
-    }
-
-    /// The count of a teardown that was [left](Self::leave) to the caller.
-    pub(in crate::provider::ep) fn of_other() -> Self {
-        Self(())
-    }
-}
-
-impl Drop for PendingTeardown {
-    fn drop(&mut self) {
-        TEARDOWNS.fetch_sub(1, Full);
-    }
-}
-
-/// Waits until no endpoint is being torn down: for the end of the module. Sleeps.
-pub(in crate::provider) fn wait_for_teardowns() {
-    // Only the end of the module waits, seldom, so that sessions need no wait queue for it.
-    while TEARDOWNS.load(Acquire) != 0 {
-        fsleep(Delta::from_millis(10));
     }
 }
