@@ -6,15 +6,13 @@
 //! round holds another lock.
 
 use crate::{
-    abi_threads::open_to_all,
     crowd::{Held, keep_away},
     harness::tests,
     host::{Host, Options, SOON, buffer, domain_on, within},
-    hosts::{Hosts, LINKS, apart},
-    process::{Process, line, program},
+    hosts::{LINKS, apart},
+    process::{Process, line},
 };
 use std::{
-    os::unix::process::CommandExt,
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
@@ -30,43 +28,23 @@ const BOUND: Duration = Duration::from_secs(1);
 /// How long the thread is held at one place after the other.
 const TRIES: Duration = Duration::from_secs(3);
 
-/// The role of one end of a pair. It is told its link, and then the address of a peer, to which it
-/// sends a message. It writes how many microseconds the message took.
+/// The role of the peer. It is told its link, writes its address, and waits for its end.
 fn end() {
     let (_, domain) = domain_on(&line());
     let host = Host::on(&domain, &Options::default());
     println!("{}", host.ep.name().expect("name"));
-    loop {
-        let peer = line();
-        if peer.is_empty() {
-            return;
-        }
-        let peer = host.av.insert_one(peer.parse().expect("a name"));
-        let from = buffer(8);
-        let begin = Instant::now();
-        host.ep.send(peer.expect("insert"), &from, 1).expect("send");
-        host.completion();
-        println!("{}", begin.elapsed().as_micros());
-    }
+    line();
 }
 
-/// A process with an endpoint on one of the hosts, and its address.
-fn process(hosts: &Hosts, index: usize, uid: u32) -> (Process, String) {
-    let start = || Process::start(program("held_end").uid(uid));
-    let mut process = hosts.host(index).run(start);
-    process.tell(LINKS[index]);
-    let name = process.read_line();
-    (process, name)
-}
-
-/// The peers of the threads: a process of the same user ends, though its sessions' peers are held.
+/// The peer of the thread is a process of the same user.
 fn a_process_with_held_sessions_ends() {
     keep_away();
-    open_to_all();
     let hosts = apart();
     let begin = Instant::now();
     while begin.elapsed() < TRIES {
-        let (mut target, name) = process(hosts, 1, 0);
+        let mut target = hosts.host(1).run(|| Process::in_role("held_end"));
+        target.tell(LINKS[1]);
+        let name = target.read_line();
         let (_, domain) = hosts.domain(0);
         let host = Host::on(&domain, &Options::default());
         let peer = host.av.insert_one(name.parse().expect("a name"));

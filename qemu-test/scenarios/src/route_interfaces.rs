@@ -8,7 +8,10 @@ use crate::{
     host::{Host, Options, domain_on, exchange, until},
     networks::Wire,
     raw::ip,
-    routes::{Caller, ENDS, Kind, PEER, add_other, addr, change_address, meet, reaches},
+    routes::{
+        Caller, ENDS, Kind, PEER, WITH_OTHER, add_link, add_other, addr, change_address, meet,
+        reaches,
+    },
     tracing::count_calls,
 };
 use kfi::{Device, Errno};
@@ -60,13 +63,9 @@ fn links_in_a_vrf_use_its_routes_only() {
     // A link outside the VRF is in another network: also its endpoints on this host.
     wire.a.run(|| {
         add_other();
-        let device = Device::open().expect("device");
-        device.link_add("roce1", "other").expect("link_add");
+        add_link("roce1", "other");
     });
-    for (near, other) in [
-        ("192.0.2.1", "198.18.4.1"),
-        ("2001:db8::1", "2001:db8:4::1"),
-    ] {
+    for (near, other) in WITH_OTHER {
         let outside = wire.a.run(|| {
             let at = Some(addr(other, 7471));
             Host::at(&domain_on("roce1").1, &Options::default(), at)
@@ -148,8 +147,7 @@ fn changes_in_another_namespace_cause_no_look_ups() {
     let elsewhere = NetNs::new();
     elsewhere.run(|| {
         add_other();
-        let device = Device::open().expect("device");
-        device.link_add("roce0", "other").expect("link_add");
+        add_link("roce0", "other");
     });
     let (near, far) = ENDS[0];
     let at = [

@@ -206,6 +206,18 @@ pub(crate) fn add_other() {
     ip("address add 2001:db8:4::1/64 dev other nodad");
 }
 
+/// The addresses of the first host of a [`Wire`] on its link and on `other`, by family.
+pub(crate) const WITH_OTHER: [(&str, &str); 2] = [
+    ("192.0.2.1", "198.18.4.1"),
+    ("2001:db8::1", "2001:db8:4::1"),
+];
+
+/// Adds a link in the caller's namespace.
+pub(crate) fn add_link(name: &str, netdev: &str) {
+    let device = Device::open().expect("device");
+    device.link_add(name, netdev).expect("link_add");
+}
+
 fn a_route_decides_about_a_post() {
     let wire = Wire::new();
     add_routes(&wire);
@@ -376,13 +388,9 @@ fn links_of_one_host_reach_each_other() {
     let wire = Wire::new();
     wire.a.run(|| {
         add_other();
-        let device = Device::open().expect("device");
-        device.link_add("roce1", "other").expect("link_add");
+        add_link("roce1", "other");
     });
-    for (near, other) in [
-        ("192.0.2.1", "198.18.4.1"),
-        ("2001:db8::1", "2001:db8:4::1"),
-    ] {
+    for (near, other) in WITH_OTHER {
         for kind in [Kind::Rdm, Kind::Dgram, Kind::ConnectQp] {
             let one = (&wire.a, "roce0", addr(near, 0));
             let two = (&wire.a, "roce1", addr(other, 0));
@@ -399,10 +407,7 @@ fn links_of_one_host_reach_each_other() {
         });
         let got = caller.call(addr(other, 7471));
         assert_eq!(got, Some(Errno::EHOSTUNREACH));
-        wire.a.run(|| {
-            let device = Device::open().expect("device");
-            device.link_add("roce1", "other").expect("link_add");
-        });
+        wire.a.run(|| add_link("roce1", "other"));
     }
 }
 

@@ -249,6 +249,18 @@ pub(super) fn ask_service(
     (id, asked)
 }
 
+/// The REJ that answers a request. A REP is counted in `accepted`.
+pub(super) fn rejection<'a>(message: &'a Message<'a>, accepted: &mut u64) -> Option<&'a Rej<'a>> {
+    match &message.body {
+        Body::Rej(rej) => Some(rej),
+        Body::Rep(_) => {
+            *accepted += 1;
+            None
+        }
+        _ => None,
+    }
+}
+
 /// Requests that are rejected, with times as long as possible.
 struct Rejected {
     number: u8,

@@ -4,7 +4,7 @@
 
 use super::{
     B,
-    attacks::Attack,
+    attacks::{Attack, rejection},
     field::{Attacker, Facts, crowd},
     packet::{Captured, Way, request, to_gsi},
     peer::{cookie_of, epoch, greeting, with_cookie, with_key, with_name},
@@ -102,13 +102,8 @@ impl Attack for OtherKeys {
         let Some(message) = captured.message() else {
             return;
         };
-        let rej = match &message.body {
-            Body::Rep(_) => {
-                self.accepted += 1;
-                return;
-            }
-            Body::Rej(rej) => rej,
-            _ => return,
+        let Some(rej) = rejection(&message, &mut self.accepted) else {
+            return;
         };
         let private = rej.private.get();
         self.refused += u64::from(Refusal::parse(private) == Some(Refusal::Key));

@@ -3,7 +3,7 @@
 
 use super::{
     A, B,
-    attacks::{Asked, Attack, any_service, ask_service},
+    attacks::{Asked, Attack, any_service, ask_service, rejection},
     field::{Attacker, Facts, Field, crowd, member},
     packet::{Captured, Way, request, to_gsi},
     peer::with_cookie,
@@ -26,7 +26,7 @@ pub(super) struct HalfOpen {
     /// All requests come from one address, and go to endpoints for reliable datagrams.
     is_one_host: bool,
     /// Number of REPs received, and of requests that were refused because a limit is reached.
-    accepted: u32,
+    accepted: u64,
     busy: u32,
     /// The last requests, by communication ID.
     asked: HashMap<CommId, Asked>,
@@ -92,13 +92,8 @@ impl Attack for HalfOpen {
         let Some(message) = captured.message() else {
             return;
         };
-        let rej = match &message.body {
-            Body::Rep(_) => {
-                self.accepted += 1;
-                return;
-            }
-            Body::Rej(rej) => rej,
-            _ => return,
+        let Some(rej) = rejection(&message, &mut self.accepted) else {
+            return;
         };
         let asked = self.asked.remove(&rej.remote_id);
         let refusal = Refusal::parse(rej.private.get());
