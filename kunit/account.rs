@@ -233,22 +233,23 @@ mod tests {
     #[test]
     fn peers_have_equal_shares() -> Result {
         let limit = ACCOUNTS.lock().limit;
-        for (budget, part) in [
-            (Budget::of(user(22), Some(8000))?, 4000),
-            (
-                Budget::of(user(23), Some(u64::MAX))?,
-                large_limit().max(limit) / 2,
-            ),
+        let limited = Budget::of(user(22), Some(8000))?;
+        let unlimited = Budget::of(user(23), Some(u64::MAX))?;
+        for (budget, part, bytes) in [
+            (&limited, Part::Peers, 4000),
+            (&limited, Part::HalfOpen, limit / 4),
+            (&unlimited, Part::Peers, large_limit().max(limit) / 2),
+            (&unlimited, Part::HalfOpen, limit / 4),
         ] {
             let ip = |host| Ipv4Addr::new(192, 0, 2, host).into();
             let peer = |host| budget.share_of(Source::host(ip(host), 0));
             let (first, again, second) = (peer(1)?, peer(1)?, peer(2)?);
-            let step = part / 400;
+            let step = bytes / 400;
             // One alone gets four fifths, with any number of sessions.
             let mut taken = KVec::new();
             while let Ok(bytes) = first
-                .take(&budget, step)
-                .or_else(|_| again.take(&budget, step))
+                .take(budget, part, step)
+                .or_else(|_| again.take(budget, part, step))
             {
                 taken.push(bytes, GFP_KERNEL)?;
             }
@@ -256,14 +257,14 @@ mod tests {
             taken.clear();
             drop(first);
             for share in [&again, &second].into_iter().cycle().take(400) {
-                if let Ok(bytes) = share.take(&budget, step) {
+                if let Ok(bytes) = share.take(budget, part, step) {
                     taken.push(bytes, GFP_KERNEL)?;
                 }
             }
             ensure_eq!(taken.len(), 355);
-            let third = peer(3)?.take(&budget, 45 * step)?;
+            let third = peer(3)?.take(budget, part, 45 * step)?;
             drop((taken, third));
-            ensure_eq!(budget.charged(Part::Peers), (0, 0));
+            ensure_eq!(budget.charged(part), (0, 0));
         }
         Ok(())
     }
@@ -280,7 +281,7 @@ mod tests {
         let (mut taken, mut shares) = (KVec::new(), KVec::new());
         for host in 0..100 {
             let share = peer(1, host)?;
-            while let Ok(bytes) = share.take(&budget, 10) {
+            while let Ok(bytes) = share.take(&budget, Part::Peers, 10) {
                 taken.push(bytes, GFP_KERNEL)?;
             }
             ensure!(host != 0 || taken.len() < 300);
@@ -289,8 +290,8 @@ mod tests {
         // Four fifths of the part.
         ensure!((310..=320).contains(&taken.len()));
         let elsewhere = peer(2, 1)?;
-        let others = elsewhere.take(&budget, 400)?;
-        ensure!(peer(1, 100)?.take(&budget, 10).is_err());
+        let others = elsewhere.take(&budget, Part::Peers, 400)?;
+        ensure!(peer(1, 100)?.take(&budget, Part::Peers, 10).is_err());
         drop((taken, others, elsewhere, shares));
         ensure_eq!(budget.charged(Part::Peers), (0, 0));
         ensure!(budget.account.0.peer_uses.lock().is_empty());

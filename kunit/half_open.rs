@@ -377,18 +377,23 @@ mod tests {
         Ok(())
     }
 
-    /// A peer leaves room for others in the part of peers, also at an owner without a limit.
+    /// A peer leaves room for others in both parts, also at an owner without a limit.
     #[test]
     fn connections_of_a_peer_have_a_share() -> Result {
-        for (number, limit) in [(119, None), (120, Some(u64::MAX))] {
+        for (number, limit, part) in [
+            (119, None, Part::Peers),
+            (119, None, Part::HalfOpen),
+            (120, Some(u64::MAX), Part::Peers),
+            (120, Some(u64::MAX), Part::HalfOpen),
+        ] {
             let owner = Budget::of(user(number), limit)?;
             let mut target = Target::open(&owner)?;
             let first = target.request_proven(1)?;
             ensure!(target.peers.have_results(1, 0));
-            let one = owner.charged(Part::Peers).1;
+            let one = owner.charged(part).1;
             ensure!(one > 0);
             // Room for another two, and a quarter. The third one would not leave enough for others.
-            let others = target.leave_of(Part::Peers, 2 * one + one / 4)?;
+            let others = target.leave_of(part, 2 * one + one / 4)?;
             let second = target.request_proven(2)?;
             ensure!(target.peers.have_results(2, 0));
             let third = target.request_proven(3)?;
@@ -400,7 +405,7 @@ mod tests {
                 conn.close();
             }
             drop(others);
-            ensure!(eventually(|| owner.charged(Part::Peers).1 == 0));
+            ensure!(eventually(|| owner.charged(part).1 == 0));
         }
         Ok(())
     }

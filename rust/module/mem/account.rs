@@ -84,12 +84,12 @@ use crate::shim::reclaim::{
 /// calls.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
-    /// Connections that a peer has requested and not confirmed. The requests may be forged, so this
-    /// part bounds users without a limit too: it is computed from the limit of the others.
+    /// Connections that a peer has requested and not confirmed. Each source has a share of it
+    /// ([`PeerShare`](super::PeerShare)). The requests may be forged, so this part bounds users
+    /// without a limit too: it is computed from the limit of the others.
     HalfOpen,
     /// All connections that peers have requested, answers that are due to peers, and their messages
-    /// that no receive waits for. Each source has a share of it ([`PeerShare`](super::PeerShare)).
-    /// For users without a limit it is computed from the memory of the machine: servers have
+    /// that no receive waits for. Each source has a share of it. For users without a limit it is computed from the memory of the machine: servers have
     /// thousands of clients.
     Peers,
     /// Packets that wait for the user's QPs, see
@@ -164,7 +164,7 @@ pub(super) struct Account {
     /// The peers that were refused access to the user's memory: [`REFUSED_PEERS`] entries.
     #[pin]
     pub(super) refused_peers: SpinLock<KVec<Peer>>,
-    /// The sources that have a share of [`Part::Peers`], and their networks.
+    /// The sources that have shares of [`Part::Peers`] and [`Part::HalfOpen`], and their networks.
     #[pin]
     pub(super) peer_uses: SpinLock<RBTree<Source, Arc<PeerUse>>>,
 }

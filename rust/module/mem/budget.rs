@@ -164,8 +164,9 @@ impl Budget {
         self.account.0.part(part).load(Relaxed) >= self.part_limit(part) / 2
     }
 
-    /// Counts `bytes`, which the caller charges separately, in a part of the limit. Does not sleep.
-    /// Fails with `ENOMEM` if the part is full.
+    /// Counts `bytes` of no source in a part of the limit. Does not sleep. Fails with `ENOMEM` if
+    /// the part is full.
+    #[cfg(kfi_kunit)]
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         charge(self.account.0.part(part), bytes, self.part_limit(part))?;
         Ok(PartAllowance::new(&self.account, part, bytes, None))
@@ -341,7 +342,7 @@ impl Drop for PartAllowance {
         let counted = self.account.0.part(self.part);
         counted.fetch_sub(self.bytes, Relaxed);
         if let Some(of_peer) = &self.of_peer {
-            of_peer.subtract(self.bytes);
+            of_peer.subtract(self.part, self.bytes);
         }
     }
 }

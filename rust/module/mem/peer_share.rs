@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The share of a peer in the part of an account that peers use up ([`Part::Peers`]).
+//! The shares of a peer in the parts of an account that peers use up ([`Part::Peers`] and
+//! [`Part::HalfOpen`]).
 //!
 //! Connections that a peer requests, answers that are due to it, and its messages that no receive
 //! waits for take memory of the owner of the endpoint for as long as the peer wants. So each source
-//! has a share ([`kfi_core::share`]): a host by its address, proven or not, and the users of this
-//! host. The rule is the same for every owner: users with and without a limit, and kernel
-//! consumers.
+//! has a share of both parts ([`kfi_core::share`]): a host by its address, proven or not, and the
+//! users of this host. The rule is the same for every owner: users with and without a limit, and
+//! kernel consumers.
 //!
 //! An account has a tree of the sources that have sessions or requests with objects of its user. A
 //! [`PeerShare`] keeps its source in the tree, and the network of that. A charge changes two or
@@ -42,8 +43,10 @@ use super::{
 
 /// What a source has.
 pub(super) struct PeerUse {
+    /// Bytes of [`Part::HalfOpen`].
+    half_open: Atomic<u64>,
     /// Bytes of [`Part::Peers`].
-    bytes: Atomic<u64>,
+    peers: Atomic<u64>,
     /// The number of [`UseRef`]s. Changes under the lock of the tree.
     refs: Atomic<u64>,
     /// What the network of the source has.
@@ -51,18 +54,31 @@ pub(super) struct PeerUse {
 }
 
 impl PeerUse {
-    /// Adds what the source takes. Returns what it leaves free for that. Any context.
-    fn add(&self, bytes: u64) -> u64 {
-        let network = self.network.as_ref();
-        let of_network = network.map_or(0, |network| network.bytes.fetch_add(bytes, Relaxed));
-        left(self.bytes.fetch_add(bytes, Relaxed), of_network)
+    /// Bytes of a part; `None` if sources have no share of it.
+    fn of(&self, part: Part) -> Option<&Atomic<u64>> {
+        match part {
+            Part::HalfOpen => Some(&self.half_open),
+            Part::Peers => Some(&self.peers),
+            // Each inbox has a share of it.
+            Part::Inboxes => None,
+        }
+    }
+
+    /// Adds what the source takes of a part. Returns what it leaves free for that. Any context.
+    fn add(&self, part: Part, bytes: u64) -> u64 {
+        let add = |used: &Self| {
+            let of_part = used.of(part);
+            of_part.map_or(0, |of_part| of_part.fetch_add(bytes, Relaxed))
+        };
+        left(add(self), self.network.as_deref().map_or(0, add))
     }
 
     /// Subtracts what the source has returned. Any context.
-    pub(super) fn subtract(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Relaxed);
-        if let Some(network) = &self.network {
-            network.bytes.fetch_sub(bytes, Relaxed);
+    pub(super) fn subtract(&self, part: Part, bytes: u64) {
+        for used in [Some(self), self.network.as_deref()] {
+            if let Some(of_part) = used.and_then(|used| used.of(part)) {
+                of_part.fetch_sub(bytes, Relaxed);
+            }
         }
     }
 }
@@ -78,7 +94,8 @@ impl UseRef {
     /// Finds or inserts a source. Sleeps. Fails with `ENOMEM`.
     fn new(budget: &Budget, source: Source, network: Option<Arc<PeerUse>>) -> Result<Self> {
         let new = PeerUse {
-            bytes: Atomic::new(0),
+            half_open: Atomic::new(0),
+            peers: Atomic::new(0),
             refs: Atomic::new(0),
             network,
         };
@@ -140,31 +157,35 @@ impl Budget {
 }
 
 impl PeerShare {
-    /// Counts `bytes`, which the caller charges separately, in [`Part::Peers`] and in the share.
+    /// Counts `bytes`, which the caller charges separately, in a part and in the share of it.
     /// `budget` is one of the account. Does not sleep. Fails with `ENOMEM` if the source would not
     /// leave enough bytes free for others.
     ///
     /// The owner of the result keeps a share of the source until it drops the result. Otherwise a
     /// later share of the source would not count these bytes.
-    pub(crate) fn take(&self, budget: &Budget, bytes: u64) -> Result<PartAllowance> {
-        self.charge(budget, bytes)?;
+    pub(crate) fn take(&self, budget: &Budget, part: Part, bytes: u64) -> Result<PartAllowance> {
+        self.charge_part(budget, part, bytes)?;
         let UseRef { account, used, .. } = &self.own;
-        let of_peer = Some(used.clone());
-        Ok(PartAllowance::new(account, Part::Peers, bytes, of_peer))
+        Ok(PartAllowance::new(account, part, bytes, Some(used.clone())))
     }
 
-    /// [`take`](Self::take) without references. The caller [returns it](Self::uncharge).
+    /// [`take`](Self::take) of [`Part::Peers`] without references. The caller [returns
+    /// it](Self::uncharge).
     pub(crate) fn charge(&self, budget: &Budget, bytes: u64) -> Result {
-        let left = self.own.used.add(bytes);
-        let most = budget.part_limit(Part::Peers).saturating_sub(left);
-        let of_all = self.own.account.0.part(Part::Peers);
-        charge(of_all, bytes, most).inspect_err(|_| self.own.used.subtract(bytes))
+        self.charge_part(budget, Part::Peers, bytes)
+    }
+
+    fn charge_part(&self, budget: &Budget, part: Part, bytes: u64) -> Result {
+        let left = self.own.used.add(part, bytes);
+        let most = budget.part_limit(part).saturating_sub(left);
+        let of_all = self.own.account.0.part(part);
+        charge(of_all, bytes, most).inspect_err(|_| self.own.used.subtract(part, bytes))
     }
 
     /// Returns what [`charge`](Self::charge) has counted. Any context.
     pub(crate) fn uncharge(&self, bytes: u64) {
         let of_all = self.own.account.0.part(Part::Peers);
         of_all.fetch_sub(bytes, Relaxed);
-        self.own.used.subtract(bytes);
+        self.own.used.subtract(Part::Peers, bytes);
     }
 }

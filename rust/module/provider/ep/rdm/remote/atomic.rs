@@ -68,6 +68,7 @@ use crate::mem::{
     atomic::Values,
     payload,
     Allowance,
+    Part,
     PartAllowance, //
 };
 
@@ -345,7 +346,10 @@ impl Connection {
             let made = PendingAnswer::with_memory(session, self.conn, message.id, None, bytes);
             answer = Some(made.map_err(|_| Refusal::NotReady)?);
         } else {
-            let of_peers = self.session.peer_share.take(budget, bytes as u64);
+            let of_peers = self
+                .session
+                .peer_share
+                .take(budget, Part::Peers, bytes as u64);
             let of_peers = of_peers.map_err(|_| Refusal::NotReady)?;
             let memory = budget.take(bytes as u64).map_err(|_| Refusal::NotReady)?;
             charge = Some((memory, of_peers));

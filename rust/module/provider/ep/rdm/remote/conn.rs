@@ -293,8 +293,10 @@ impl Connection {
         let (of_peers, half_open) = if established {
             (None, None)
         } else {
-            let of_peers = session.peer_share.take(budget, all as u64)?;
-            let half_open = budget.take_part(Part::HalfOpen, all as u64)?;
+            let of_peers = session.peer_share.take(budget, Part::Peers, all as u64)?;
+            let half_open = session
+                .peer_share
+                .take(budget, Part::HalfOpen, all as u64)?;
             (Some(of_peers), Some(half_open))
         };
         let inbox = Inbox {

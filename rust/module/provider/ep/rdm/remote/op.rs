@@ -37,6 +37,7 @@ use super::{
 use crate::mem::{
     Allowance,
     Budget,
+    Part,
     PartAllowance,
     PeerShare, //
 };
@@ -425,7 +426,7 @@ impl AnswerCount {
     /// `ENOMEM` above the owner's limit, or above the share. Does not sleep.
     pub(super) fn share(&self, budget: &Budget, peer: &PeerShare, bytes: usize) -> Result<Share> {
         let bytes = bytes as u64;
-        let of_peers = peer.take(budget, bytes)?;
+        let of_peers = peer.take(budget, Part::Peers, bytes)?;
         Ok(self.count_share(budget.take(bytes)?, Some(of_peers)))
     }
 
