@@ -3,16 +3,34 @@
 //! Suite `kfabric_submit_close`: started operations of endpoints that close.
 
 use super::{
+    attr::EpAttr,
     post::Poster,
     submit::Progress,
     *, //
 };
 use crate::{
-    provider::object::{
-        close,
-        force_close, //
+    kunit::{
+        fixture::ep_attr,
+        helpers::{
+            thread,
+            Count, //
+        }, //
+    },
+    provider::{
+        object::{
+            close,
+            force_close, //
+        },
+        sep::{
+            ContextCounts,
+            ScalableEp, //
+        }, //
     },
     shim::work, //
+};
+use kfi_core::{
+    flags::Caps,
+    info::TxAttr, //
 };
 
 /// A reference to an endpoint for a context that may not sleep.
@@ -64,6 +82,40 @@ mod tests {
             .has_started(Side::Transmit)));
         ensure!(pair.a.poll().is_none());
         Ok(())
+    }
+
+    /// The operation is completed and its completion read before its post returns.
+    #[test]
+    fn a_transmit_context_closes_after_its_operations() -> Result {
+        let mut pair = Pair::new(EpType::Rdm)?;
+        let attr = ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV);
+        let attr = EpAttr { tx_size: 4, ..attr };
+        let counts = ContextCounts::new(1, 0)?;
+        let sep = ScalableEp::open(&pair.domain.domain, attr, counts, ident(50, 0)?)?;
+        sep.bind_av(&pair.av)?;
+        let (context, _) = sep.tx_context(0, &TxAttr::default(), ident(60, 0)?)?;
+        close(&*pair.a.endpoint)?;
+        pair.a.endpoint = context;
+        let (tx, rx) = (&pair.a, &pair.b);
+        tx.endpoint.bind_cq(&tx.cq, CqBind::TRANSMIT)?;
+        tx.endpoint.enable()?;
+        // A receive takes this one, and the post has not returned.
+        let run = tx.endpoint.submission.begin_killable(Side::Transmit)?;
+        admit_byte(tx, 1, Context::MaySleep)?.start();
+        let closed = Count::new()?;
+        let (endpoint, result) = (tx.endpoint.clone(), closed.clone());
+        let closer = thread(move || match close(&*endpoint) {
+            Ok(()) => result.add(1),
+            Err(_) => result.add(2),
+        })?;
+        a_while();
+        ensure_eq!(closed.get(), 0);
+        let progress = Poster::new(&tx.endpoint).post_started(run, 1);
+        ensure!(progress == Progress::Empty);
+        closer.join();
+        ensure_eq!(closed.get(), 1);
+        ensure_eq!(tx.complete(), Ok(()));
+        close(&*sep)
     }
 
     #[test]

@@ -231,10 +231,10 @@ pub(crate) trait Object: Send + Sync {
     /// also if it fails then. Does not sleep.
     fn before_close(&self) {}
 
-    /// Whether operations of its owner keep the object open, although it has no uses. Does not
-    /// sleep.
-    fn is_busy(&self) -> bool {
-        false
+    /// Checks that no operation of its owner keeps the object open, although it has no uses. Fails
+    /// with `EBUSY` if one does; `EINTR` if a signal ends a wait. Sleeps.
+    fn check_idle(&self, _signals: Signals) -> Result {
+        Ok(())
     }
 
     /// Keeps operations of others from beginning to access the object's memory. Called after the
@@ -270,8 +270,8 @@ pub(crate) fn close_killable<T: Object>(object: &T) -> Result {
 fn close_with<T: Object>(object: &T, signals: Signals) -> Result {
     object.before_close();
     // An operation that is posted from here on is dropped.
-    if !object.uses().is_closed() && object.is_busy() {
-        return Err(EBUSY);
+    if !object.uses().is_closed() {
+        object.check_idle(signals)?;
     }
     object.uses().begin_to_close()?;
     object.shut();

@@ -18,9 +18,12 @@ use kfi_core::flags::{
 };
 
 use super::prelude::*;
-use crate::provider::{
-    av::Av,
-    sep::ScalableEp, //
+use crate::{
+    provider::{
+        av::Av,
+        sep::ScalableEp, //
+    },
+    shim::wait::Signals, //
 };
 
 /// What a context has of its scalable endpoint, of which it is a use.
@@ -118,9 +121,18 @@ impl Endpoint {
         self.context.as_ref().map(Context::side)
     }
 
-    /// Whether operations of a transmit context are outstanding, or were started. Does not sleep.
-    pub(super) fn has_transmits(&self) -> bool {
-        self.tx.waiting() != 0 || self.submission.has_started(Side::Transmit)
+    /// Checks that no operation of a transmit context is outstanding, or was started and is not
+    /// posted. Waits while a task posts started ones: an operation counts as started until its post
+    /// returns, but can be completed, and its completion be seen, before that. Fails with `EBUSY`;
+    /// `EINTR` if a signal ends the wait. Sleeps.
+    pub(super) fn check_transmits(&self, signals: Signals) -> Result {
+        if self.submission.has_started(Side::Transmit) {
+            self.submission.wait_idle(Side::Transmit, signals)?;
+        }
+        if self.tx.waiting() != 0 || self.submission.has_started(Side::Transmit) {
+            return Err(EBUSY);
+        }
+        Ok(())
     }
 
     /// Whether it is receive context `index` of `name`, at whose address it was found. An ordinary

@@ -509,8 +509,11 @@ impl Object for Endpoint {
         &self.uses
     }
 
-    fn is_busy(&self) -> bool {
-        self.only_side() == Some(Side::Transmit) && self.has_transmits()
+    fn check_idle(&self, signals: Signals) -> Result {
+        match self.only_side() {
+            Some(Side::Transmit) => self.check_transmits(signals),
+            _ => Ok(()),
+        }
     }
 
     fn shut(&self) {

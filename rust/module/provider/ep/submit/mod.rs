@@ -293,6 +293,13 @@ impl Submission {
         self.idle.wait_for(signals, is_idle).map_err(|_| EINTR)
     }
 
+    /// Waits until no task takes operations from the queue of a side. Fails with `EINTR` if a signal
+    /// ends the wait. Sleeps.
+    pub(super) fn wait_idle(&self, side: Side, signals: Signals) -> Result {
+        let is_idle = || !self.inner.lock().queue(side).busy;
+        self.idle.wait_for(signals, is_idle).map_err(|_| EINTR)
+    }
+
     /// Leaves the teardown of the endpoint, which is shut, to the task that posts its started
     /// operations. Returns `false` if there is no such task. Sleeps.
     pub(super) fn leave_teardown(&self) -> bool {
@@ -350,8 +357,7 @@ impl Submission {
             if let Some(run) = self.begin(side) {
                 return Ok(run);
             }
-            let is_idle = || !self.inner.lock().queue(side).busy;
-            self.idle.wait_killable(is_idle).map_err(|_| EINTR)?;
+            self.wait_idle(side, Signals::Fatal)?;
         }
     }
 }
