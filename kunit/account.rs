@@ -6,15 +6,9 @@ use super::*;
 use crate::{
     kunit::helpers::{
         user,
-        Count, //
+        CountedWork, //
     },
-    mem::{
-        Budget,
-        PeerPlace,
-        PeerWork,
-        Place,
-        WaitingWork, //
-    },
+    mem::Budget,
     shim::{
         cred::Owner,
         reclaim::OwnerKind, //
@@ -29,44 +23,6 @@ fn is_listed(user: Kuid) -> bool {
     let accounts = ACCOUNTS.lock();
     let tree = accounts.tree.as_ref();
     tree.is_some_and(|tree| tree.values().any(|account| account.user == user))
-}
-
-/// Work that counts how often it is queued.
-struct CountedWork {
-    queued: Arc<Count>,
-    peer_place: PeerPlace,
-    place: Place,
-}
-
-impl CountedWork {
-    fn new() -> Result<Arc<Self>> {
-        let work = Self {
-            queued: Count::new()?,
-            peer_place: PeerPlace::new(),
-            place: Place::new(),
-        };
-        Ok(Arc::new(work, GFP_KERNEL)?)
-    }
-}
-
-impl PeerWork for CountedWork {
-    fn queue(self: Arc<Self>) {
-        self.queued.add(1);
-    }
-
-    fn place(&self) -> &PeerPlace {
-        &self.peer_place
-    }
-}
-
-impl WaitingWork for CountedWork {
-    fn queue(self: Arc<Self>) {
-        self.queued.add(1);
-    }
-
-    fn place(&self) -> &Place {
-        &self.place
-    }
 }
 
 #[kunit_tests(kfabric_account)]

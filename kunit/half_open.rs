@@ -14,13 +14,17 @@ use super::*;
 use crate::{
     kunit::{
         fixture::{
+            a_while,
             ep_attr,
             eventually,
             ident_of,
             Count,
             TestDomain, //
         },
-        helpers::user, //
+        helpers::{
+            user,
+            CountedWork, //
+        }, //
     },
     mem::{
         Budget,
@@ -43,6 +47,7 @@ use crate::{
         object::force_close, //
     },
     shim::{
+        cred::Owner,
         reclaim::OwnerKind,
         sched::now_ns, //
     }, //
@@ -407,6 +412,37 @@ mod tests {
             drop(others);
             ensure!(eventually(|| owner.charged(part).1 == 0));
         }
+        Ok(())
+    }
+
+    /// A user whose workers for peers all run gets no other ones for listeners and connections.
+    #[test]
+    fn requests_and_confirmations_wait_for_a_worker_of_the_user() -> Result {
+        let budget = Budget::of(user(117), None)?;
+        let target = Target::open(&budget)?;
+        let owner = Owner::current(OwnerKind::Program)?;
+        let take_workers = || -> Result<KVec<_>> {
+            let (mut workers, other) = (KVec::new(), CountedWork::new()?);
+            // The last one is refused, and waits.
+            while let Some(worker) = budget.enter_peer_worker(&owner, other.clone()) {
+                workers.push(worker, GFP_KERNEL)?;
+            }
+            Ok(workers)
+        };
+        let workers = take_workers()?;
+        let conn = target.request(1)?;
+        a_while();
+        ensure_eq!(target.peers.accepted.get(), 0);
+        drop(workers);
+        ensure!(target.peers.have_results(1, 0));
+        ensure!(target.half_open() > 0);
+        let workers = take_workers()?;
+        conn.confirm(&[])?;
+        a_while();
+        ensure!(target.half_open() > 0);
+        drop(workers);
+        ensure!(eventually(|| target.half_open() == 0));
+        conn.close();
         Ok(())
     }
 

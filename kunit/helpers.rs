@@ -35,10 +35,18 @@ use kfi_core::{
     wait::Deadline, //
 };
 
-use crate::shim::{
-    bindings as shim,
-    sched::now_ns,
-    skb::RxSkb, //
+use crate::{
+    mem::{
+        PeerPlace,
+        PeerWork,
+        Place,
+        WaitingWork, //
+    },
+    shim::{
+        bindings as shim,
+        sched::now_ns,
+        skb::RxSkb, //
+    }, //
 };
 
 /// Nanoseconds in a millisecond.
@@ -98,6 +106,44 @@ impl Count {
 
     pub(crate) fn get(&self) -> u32 {
         self.0.load(Acquire)
+    }
+}
+
+/// Work that counts how often it is queued.
+pub(crate) struct CountedWork {
+    pub(crate) queued: Arc<Count>,
+    pub(crate) peer_place: PeerPlace,
+    pub(crate) place: Place,
+}
+
+impl CountedWork {
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let work = Self {
+            queued: Count::new()?,
+            peer_place: PeerPlace::new(),
+            place: Place::new(),
+        };
+        Ok(Arc::new(work, GFP_KERNEL)?)
+    }
+}
+
+impl PeerWork for CountedWork {
+    fn queue(self: Arc<Self>) {
+        self.queued.add(1);
+    }
+
+    fn place(&self) -> &PeerPlace {
+        &self.peer_place
+    }
+}
+
+impl WaitingWork for CountedWork {
+    fn queue(self: Arc<Self>) {
+        self.queued.add(1);
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
     }
 }
 

@@ -14,7 +14,10 @@ use crate::{
             Count,
             TestDomain, //
         },
-        helpers::MS, //
+        helpers::{
+            CountedWork,
+            MS, //
+        }, //
     },
     provider::{
         av::Av,
@@ -141,6 +144,25 @@ mod tests {
         drop(locked);
         ensure!(eventually(|| TEARDOWNS.load(Acquire) == 0));
         ensure!(fixture.is_gone());
+        Ok(())
+    }
+
+    /// A user whose workers for peers all run gets no other one for a session.
+    #[test]
+    fn a_session_waits_for_a_worker_of_the_user() -> Result {
+        let fixture = Fixture::open()?;
+        let session = &fixture.session;
+        let ident = &fixture.endpoint.ident;
+        work::flush(&session.work);
+        let (mut workers, other) = (KVec::new(), CountedWork::new()?);
+        while let Some(worker) = ident.budget.enter_peer_worker(&ident.owner, other.clone()) {
+            workers.push(worker, GFP_KERNEL)?;
+        }
+        session.leave();
+        ensure!(fixture.worker_ends()?);
+        ensure!(!fixture.is_gone());
+        drop(workers);
+        ensure!(eventually(|| fixture.is_gone()));
         Ok(())
     }
 
