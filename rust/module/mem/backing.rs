@@ -14,9 +14,14 @@
 //! | gather list | those of its parts | its parts | as its parts |
 //!
 //! The list itself is charged to the memory cgroup of the task that creates it. The list of a
-//! region is also charged to the account of the region's owner ([`Backing::heap_bytes`]).
+//! region, or of an operation that does not end in its call, is also charged to the account of its
+//! owner ([`Backing::charge_lists`]).
 
 use super::{
+    budget::{
+        Allowance,
+        Budget, //
+    },
     consumer,
     dma_buf::CpuAccess,
     memref::MemRef,
@@ -40,11 +45,8 @@ use kernel::{
     alloc::Flags,
     prelude::*,
     sync::{
-        atomic::{
-            ordering::Relaxed,
-            Atomic, //
-        },
-        Arc, //
+        Arc,
+        SetOnce, //
     },
     task, //
 };
@@ -79,15 +81,15 @@ pub(super) enum MemoryOwner {
 pub(super) struct Backing {
     segments: Segments,
     access: Access,
-    /// Whether a region is charged for its lists.
-    charged: Atomic<bool>,
+    /// The charge for its lists; without an allowance, a region is charged.
+    charge: SetOnce<Option<Allowance>>,
     owner: MemoryOwner,
 }
 
 // SAFETY: Any task may release what the owner has, and the bytes are accessed by copying only.
 unsafe impl Send for Backing {}
 
-// SAFETY: As above; only `charged`, which is atomic, changes while it is shared.
+// SAFETY: As above; only `charge`, which synchronizes by itself, changes while it is shared.
 unsafe impl Sync for Backing {}
 
 impl Backing {
@@ -97,19 +99,32 @@ impl Backing {
         Self {
             segments: Segments::new(),
             access,
-            charged: Atomic::new(false),
+            charge: SetOnce::new(),
             owner,
         }
     }
 
     /// Records that a region is charged for its lists. Any context.
     pub(super) fn mark_charged(&self) {
-        self.charged.store(true, Relaxed);
+        // Without effect on memory that has a charge.
+        self.charge.populate(None);
     }
 
-    /// Whether a region is charged for its lists. Any context.
+    /// Whether its lists are charged. Any context.
     pub(super) fn is_charged(&self) -> bool {
-        self.charged.load(Relaxed)
+        self.charge.as_ref().is_some()
+    }
+
+    /// Charges `budget` for its lists as long as they live, unless they are charged. Fails with
+    /// `ENOMEM`. Process context, and so is the drop from then on; does not sleep.
+    pub(super) fn charge_lists(&self, budget: &Budget) -> Result {
+        let bytes = self.heap_bytes();
+        if bytes == 0 || self.is_charged() {
+            return Ok(());
+        }
+        // If another task is faster, this charge ends here.
+        self.charge.populate(Some(budget.take(bytes as u64)?));
+        Ok(())
     }
 
     /// A buffer of `len` bytes, not 0, whose bytes are not set yet. `flags` are used to allocate

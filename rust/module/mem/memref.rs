@@ -19,6 +19,7 @@
 
 use super::{
     backing::Backing,
+    budget::Budget,
     pinned::{
         Access,
         Pinned,
@@ -171,11 +172,22 @@ impl MemRef {
         self.backing().map_or(0, Backing::heap_bytes)
     }
 
-    /// The same, or 0 if a region is charged for them. Any context.
+    /// The same, or 0 if they are charged. Any context.
     pub(crate) fn uncharged_bytes(&self) -> usize {
         match self.backing() {
             Some(backing) if !backing.is_charged() => backing.heap_bytes(),
             _ => 0,
+        }
+    }
+
+    /// Charges `budget` for its lists as long as they live, unless they are charged: for an
+    /// operation that does not end in its call. Fails with `ENOMEM`. Process context; does not
+    /// sleep.
+    #[inline]
+    pub(crate) fn charge_lists(&self, budget: &Budget) -> Result {
+        match self.backing() {
+            Some(backing) => backing.charge_lists(budget),
+            None => Ok(()),
         }
     }
 

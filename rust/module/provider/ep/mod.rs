@@ -56,6 +56,9 @@ pub(crate) mod wire;
 #[path = "../../../../kunit/closing.rs"]
 mod kunit;
 #[cfg(kfi_kunit)]
+#[path = "../../../../kunit/lists.rs"]
+mod kunit_lists;
+#[cfg(kfi_kunit)]
 #[path = "../../../../kunit/submit.rs"]
 mod kunit_submit;
 #[cfg(kfi_kunit)]

@@ -228,6 +228,7 @@ impl Msg {
         self.peer.as_ref().ok_or(ENOTCONN)?.path.check()?;
         let qp = self.qp()?;
         let memory = memory_of(of)?;
+        memory.charge_lists(&endpoint.ident.budget)?;
         let (len, spare) = (memory.len() as u64, &mut poster.spare);
         let ticket = endpoint.ticket(bound, kind, flags, context, len, spare)?;
         if let Err(error) = endpoint.tx.take_shared() {

@@ -266,7 +266,12 @@ impl Endpoint {
             }
         };
         let kept = self.keep(bound, &mut ticket, spare);
-        let memory = match kept.and_then(|()| from.own(true)) {
+        let memory = kept.and_then(|()| {
+            let memory = from.own(true)?;
+            memory.charge_lists(&self.ident.budget)?;
+            Ok(memory)
+        });
+        let memory = match memory {
             // The party that takes the pending operation has the last reference.
             Ok(memory) => memory.take(),
             Err(e) => {

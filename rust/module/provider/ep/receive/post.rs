@@ -102,6 +102,7 @@ impl Endpoint {
             tag: tag.tag,
             ignore: tag.ignore,
         };
+        op.into.charge_lists(&self.ident.budget)?;
         let ticket = if self.is_srx {
             self.pool_ticket(bound, kind, flags, op.context, len)?
         } else {

@@ -132,7 +132,8 @@ impl Endpoint {
             fence: flags.contains(OpFlags::FENCE),
         };
         let slot = slot(())?;
-        let charge = self.charge_lists(op.result.uncharged_bytes() + op.remote.heap_bytes())?;
+        op.result.charge_lists(&self.ident.budget)?;
+        let charge = self.charge_bytes(op.remote.heap_bytes())?;
         let ticket = self.atomic_ticket(bound, flags, op, spare)?;
         let memory = op.result.take();
         let remote = op.remote.take();
@@ -213,7 +214,8 @@ impl Endpoint {
     fn payload(&self, op: &Atomic<'_>, call: &Call) -> Result<(MemRef, Option<Allowance>)> {
         let len = call.payload() as usize;
         let long = if len > limits::INJECT_SIZE { len } else { 0 };
-        let charge = self.charge_lists(long + op.result.uncharged_bytes())?;
+        op.result.charge_lists(&self.ident.budget)?;
+        let charge = self.charge_bytes(long)?;
         let payload = MemRef::to_be_filled(len, true)?;
         for (index, piece) in op.remote.pieces().iter().enumerate() {
             let piece = Piece {

@@ -86,7 +86,7 @@ impl Endpoint {
             Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)
         };
         let slot = slot(())?;
-        let charge = self.charge_lists(memory.uncharged_bytes())?;
+        memory.charge_lists(&self.ident.budget)?;
         let len = memory.len() as u64;
         let ticket = self.remote_ticket(bound, kind, flags, op.context, len, spare)?;
         let new = NewSend {
@@ -96,7 +96,7 @@ impl Endpoint {
                 target: None,
                 grant: None,
                 result: None,
-                charge,
+                charge: None,
             },
             slot,
             grant,
@@ -146,8 +146,8 @@ impl Endpoint {
             fence: rma.flags.contains(OpFlags::FENCE),
         };
         let slot = slot(())?;
-        let lists = memory.uncharged_bytes() + rma.remote.heap_bytes();
-        let charge = self.charge_lists(lists)?;
+        memory.charge_lists(&self.ident.budget)?;
+        let charge = self.charge_bytes(rma.remote.heap_bytes())?;
         let (flags, context) = (rma.flags, rma.context);
         let len = memory.len() as u64;
         let ticket = self.remote_ticket(bound, rma.kind, flags, context, len, spare)?;
@@ -211,10 +211,10 @@ impl Endpoint {
         Ok(session)
     }
 
-    /// Charges the owner for the lists of a transmit: the segments of local memory, and the pieces
-    /// of the peer's. They live as long as the transmit. Fails with `ENOMEM`. Does not sleep.
+    /// Charges the owner for what a transmit keeps besides its memory: the pieces of the peer's.
+    /// Fails with `ENOMEM`. Does not sleep.
     #[inline]
-    pub(super) fn charge_lists(&self, bytes: usize) -> Result<Option<Allowance>> {
+    pub(super) fn charge_bytes(&self, bytes: usize) -> Result<Option<Allowance>> {
         if bytes == 0 {
             return Ok(None);
         }

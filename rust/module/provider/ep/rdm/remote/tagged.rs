@@ -67,7 +67,7 @@ impl Endpoint {
         } else {
             grant = Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?);
         }
-        let charge = self.charge_lists(memory.uncharged_bytes())?;
+        memory.charge_lists(&self.ident.budget)?;
         let (flags, context, len) = (rma.flags, rma.context, memory.len() as u64);
         let ticket = self.remote_ticket(bound, rma.kind, flags, context, len, spare)?;
         let memory = memory.take();
@@ -79,7 +79,7 @@ impl Endpoint {
                 target: None,
                 grant: None,
                 result: None,
-                charge,
+                charge: None,
             },
             slot,
             grant,

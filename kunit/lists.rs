@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Suite `kfabric_lists`: the segment lists of operations that do not end in their call are charged
+//! to the owner of the endpoint as long as they live.
+
+use super::*;
+use crate::{
+    kunit::{
+        ep_pair::{
+            End,
+            Pair,
+            Sizes,
+            FLAGS, //
+        },
+        fixture::{
+            eventually,
+            ident,
+            ident_of, //
+        },
+        helpers::user, //
+    },
+    mem::{
+        Allowance,
+        Budget,
+        MemRef,
+        Part,
+        Source, //
+    },
+    provider::ep::op::{
+        Flags,
+        Op, //
+    }, //
+};
+use kfi_core::enums::EpType;
+
+/// The segments of a list.
+const SEGMENTS: usize = 256;
+
+/// Every second byte of a buffer.
+fn every_second_byte() -> Result<MemRef> {
+    let buffer = MemRef::buffer(2 * SEGMENTS)?;
+    let mut parts = KVec::new();
+    for index in 0..SEGMENTS {
+        parts.push(buffer.slice(2 * index, 1), GFP_KERNEL)?;
+    }
+    MemRef::gather(&parts)
+}
+
+/// Opens a pair whose end `a` belongs to `owner`.
+fn pair_of(owner: &Budget, ep_type: EpType) -> Result<Pair> {
+    let idents = [ident_of(owner, 30)?, ident(40, 0)?];
+    Pair::owned(ep_type, Sizes::DEFAULT, Sizes::DEFAULT, idents)
+}
+
+/// Takes what is left of the limit.
+fn fill(owner: &Budget) -> Result<KVec<Allowance>> {
+    let mut taken = KVec::new();
+    for bit in (0..u64::BITS - 1).rev() {
+        if let Ok(allowance) = owner.take(1 << bit) {
+            taken.push(allowance, GFP_KERNEL)?;
+        }
+    }
+    Ok(taken)
+}
+
+/// A SEND that completes when it has been received.
+fn send(from: &End, memory: MemRef) -> Op<'static> {
+    let mut op = from.send(Source::Mem(memory), 1);
+    if let Op::Send(send) = &mut op {
+        send.flags = Flags {
+            own: OpFlags::DELIVERY_COMPLETE,
+            ..FLAGS
+        };
+    }
+    op
+}
+
+#[kunit_tests(kfabric_lists)]
+mod tests {
+    use super::*;
+
+    /// A posted receive, and a send that nobody receives, on one host and over a connection.
+    #[test]
+    fn lists_of_kept_operations_are_charged() -> Result {
+        for ep_type in [EpType::Rdm, EpType::Msg] {
+            let owner = Budget::of(user(95), Some(64 << 20))?;
+            let mut pair = pair_of(&owner, ep_type)?;
+            let end = &mut pair.a;
+            let charged = || owner.charged(Part::Peers).0;
+            let make = [
+                |end: &End, memory| end.receive(memory, 1),
+                |end: &End, memory| send(end, memory),
+            ];
+            for make in make {
+                let before = charged();
+                let memory = every_second_byte()?;
+                let list = memory.heap_bytes() as u64;
+                ensure!(list >= (SEGMENTS * 16) as u64);
+                // Nothing is charged for an operation that is refused.
+                let rest = fill(&owner)?;
+                ensure_eq!(end.post(make(end, memory.clone())), Err(ENOMEM));
+                drop(rest);
+                ensure_eq!(charged(), before);
+                end.post(make(end, memory))?;
+                ensure!(charged() >= before + list);
+            }
+            drop(pair);
+            ensure!(eventually(|| charged() == 0));
+        }
+        Ok(())
+    }
+
+    /// A list that a region is charged for is not charged for each operation.
+    #[test]
+    fn a_list_is_charged_once() -> Result {
+        let owner = Budget::of(user(96), Some(64 << 20))?;
+        let pair = pair_of(&owner, EpType::Rdm)?;
+        let memory = every_second_byte()?;
+        let list = memory.heap_bytes() as u64;
+        let charged = || owner.charged(Part::Peers).0;
+        let before = charged();
+        for _ in 0..4 {
+            pair.a.post(pair.a.receive(memory.clone(), 1))?;
+        }
+        ensure_eq!(charged() - before, list);
+        for _ in 0..4 {
+            ensure!(charged() > before);
+            pair.b.post(pair.b.send(Source::Mem(MemRef::empty()), 2))?;
+            pair.b.complete()?;
+            pair.a.complete()?;
+        }
+        drop(memory);
+        ensure_eq!(charged(), before);
+        let memory = every_second_byte()?;
+        memory.mark_charged();
+        pair.a.post(pair.a.receive(memory, 1))?;
+        ensure_eq!(charged(), before);
+        Ok(())
+    }
+}
