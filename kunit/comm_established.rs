@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Suite `kfabric_comm_established`: the first packet of the peer establishes a connection that an
-//! endpoint has accepted, if the RTU is lost.
+//! endpoint has accepted, if the RTU is lost; an event while a task connects the endpoint; requests
+//! of a delayed peer.
 //!
 //! The peer is a QP at another address of the loopback interface, connected by the suite, which
 //! sends its RTU late. Connection management may sleep, so a debugging kernel reports a packet that
@@ -9,12 +10,16 @@
 
 use super::*;
 use crate::{
-    kunit::fixture::{
-        ep_attr,
-        eventually,
-        ident,
-        wait_for,
-        TestDomain, //
+    kunit::{
+        fixture::{
+            a_while,
+            ep_attr,
+            eventually,
+            ident_of,
+            wait_for,
+            TestDomain, //
+        },
+        helpers::user, //
     },
     mem::{
         Budget,
@@ -29,7 +34,8 @@ use crate::{
         qp::{
             Qp,
             Rc, //
-        }, //
+        },
+        Stat, //
     },
     provider::{
         eq::Eq,
@@ -51,7 +57,8 @@ use kfi_core::{
         EpType,
         WaitObj, //
     },
-    flags::Caps, //
+    flags::Caps,
+    refusals, //
 };
 use kfi_roce::rc::{
     Op,
@@ -92,16 +99,20 @@ struct Target {
 
 impl Target {
     fn open() -> Result<Self> {
+        Self::open_for(&Budget::of_program()?)
+    }
+
+    fn open_for(owner: &Budget) -> Result<Self> {
         let domain = TestDomain::open()?;
         let eq = domain.fabric.eq(8, WaitObj::Queue, false)?;
         let attr = PepAttr {
             addr: domain.domain.link().first_ipv4().ok_or(EADDRNOTAVAIL)?,
             backlog: 0,
         };
-        let pep = Pep::open(&domain.fabric.0, attr, ident(4, 4)?)?;
+        let pep = Pep::open(&domain.fabric.0, attr, ident_of(owner, 4)?)?;
         let caps = Caps::RMA | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
         let attr = ep_attr(EpType::Msg, caps);
-        let endpoint = Endpoint::open(&domain.domain, attr, ident(5, 5)?)?;
+        let endpoint = Endpoint::open(&domain.domain, attr, ident_of(owner, 5)?)?;
         let target = Self {
             endpoint,
             pep,
@@ -166,6 +177,54 @@ impl Drop for Target {
     }
 }
 
+/// A QP of a peer, which has requested a connection that the target has accepted.
+struct Accepted {
+    target: Target,
+    remote: Arc<Remote>,
+    qp: Arc<Qp<Rc>>,
+    conn: Arc<Conn>,
+}
+
+impl Accepted {
+    fn new() -> Result<Self> {
+        let target = Target::open()?;
+        let receiver = reply_receiver()?;
+        let remote = Remote::new()?;
+        let link = target.domain.domain.link();
+        let qp = Qp::connection(link, 1, &Budget::of_program()?, remote.clone())?;
+        let conn = target.request(&qp, receiver.clone())?;
+        ensure!(target.reports(EqEvent::ConnReq));
+        // The first request of a passive endpoint has this number.
+        target.endpoint.accept(&target.pep, 1.into(), &[])?;
+        make_ready(&qp, &conn, &receiver)?;
+        ensure!(target.endpoint.msg()?.phase() == Phase::Accepting);
+        Ok(Self {
+            target,
+            remote,
+            qp,
+            conn,
+        })
+    }
+
+    /// Ends the connection.
+    fn disconnect(&self) -> Result {
+        self.conn.disconnect(&[])?;
+        ensure!(self.target.reports(EqEvent::Shutdown));
+        self.qp.close();
+        self.conn.close();
+        Ok(())
+    }
+}
+
+fn reply_receiver() -> Result<Arc<ReplyReceiver>> {
+    Arc::pin_init(
+        pin_init!(ReplyReceiver {
+            reply <- new_mutex!(None),
+        }),
+        GFP_KERNEL,
+    )
+}
+
 /// Moves `qp` to RTS with the values that the peer of `conn` has sent.
 fn make_ready(qp: &Arc<Qp<Rc>>, conn: &Conn, receiver: &ReplyReceiver) -> Result {
     eventually(|| receiver.reply.lock().is_some());
@@ -201,23 +260,14 @@ mod tests {
             imm: None,
         };
         for op in [Op::Read { va, rkey }, write] {
-            let target = Target::open()?;
-            let receiver = Arc::pin_init(
-                pin_init!(ReplyReceiver {
-                    reply <- new_mutex!(None),
-                }),
-                GFP_KERNEL,
-            )?;
-            let remote = Remote::new()?;
-            let link = target.domain.domain.link();
-            let qp = Qp::connection(link, 1, &Budget::of_program()?, remote.clone())?;
-            let conn = target.request(&qp, receiver.clone())?;
-            ensure!(target.reports(EqEvent::ConnReq));
-            // The first request of a passive endpoint has this number.
-            target.endpoint.accept(&target.pep, 1.into(), &[])?;
-            make_ready(&qp, &conn, &receiver)?;
+            let accepted = Accepted::new()?;
+            let Accepted {
+                target,
+                remote,
+                qp,
+                conn,
+            } = &accepted;
             let msg = target.endpoint.msg()?;
-            ensure!(msg.phase() == Phase::Accepting);
             qp.queue(&plain(op), &[], &mut MemRef::buffer(0)?, 0)?;
             qp.push();
             ensure!(target.reports(EqEvent::Connected));
@@ -225,11 +275,50 @@ mod tests {
             ensure!(eventually(|| remote.status() == Some(Status::Success)));
             // The RTU has no further effect: the next event is the end of the connection.
             conn.confirm(&[])?;
-            conn.disconnect(&[])?;
-            ensure!(target.reports(EqEvent::Shutdown));
-            qp.close();
-            conn.close();
+            accepted.disconnect()?;
         }
+        Ok(())
+    }
+
+    /// The worker that delivers an event does not wait for a task that connects the endpoint. The
+    /// event is delivered when the task has released the lock.
+    #[test]
+    fn an_event_is_left_to_the_task_that_connects() -> Result {
+        let accepted = Accepted::new()?;
+        let target = &accepted.target;
+        let msg = target.endpoint.msg()?;
+        let connecting = msg.begin_connecting();
+        accepted.conn.confirm(&[])?;
+        ensure!(eventually(|| msg.event_left.is_left()));
+        ensure!(msg.phase() == Phase::Accepting);
+        drop(connecting);
+        ensure!(target.reports(EqEvent::Connected));
+        ensure!(msg.phase() == Phase::Connected);
+        accepted.disconnect()
+    }
+
+    /// A passive endpoint ignores requests from an address that was refused too many accesses to
+    /// memory of its owner.
+    #[test]
+    fn a_refused_peer_gets_no_connection() -> Result {
+        // Allowed are 64 per second besides those that are free: these are enough for a minute.
+        const COUNT: u64 = refusals::FREE + 60 * 64;
+        let owner = Budget::of(user(122), None)?;
+        let target = Target::open_for(&owner)?;
+        for _ in 0..COUNT {
+            owner.refused_peer(THERE);
+        }
+        let link = target.domain.domain.link();
+        let delayed = || link.socket().receiver().stats().get(Stat::CmDelayed);
+        let before = delayed();
+        let remote = Remote::new()?;
+        let qp = Qp::connection(link, 1, &Budget::of_program()?, remote)?;
+        let conn = target.request(&qp, reply_receiver()?)?;
+        ensure!(eventually(|| delayed() > before));
+        a_while();
+        ensure!(target.eq.read(false, |_| Ok(())).is_err());
+        qp.close();
+        conn.close();
         Ok(())
     }
 }

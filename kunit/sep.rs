@@ -25,6 +25,10 @@ use crate::{
         object::{
             close,
             force_close, //
+        },
+        pep::{
+            Pep,
+            PepAttr, //
         }, //
     },
     shim::sched::now_ns, //
@@ -208,6 +212,16 @@ mod tests {
         let before = charged();
         let (tx, _) = few.tx_context(0, &TxAttr::default(), ident_of(&owner, 6)?)?;
         ensure!(charged() - before > PORT_BYTES as u64);
+        // So has a passive endpoint.
+        let before = charged();
+        let attr = PepAttr {
+            addr: at(9030),
+            backlog: 1,
+        };
+        let pep = Pep::open(&domain.fabric.0, attr, ident_of(&owner, 7)?)?;
+        ensure!(charged() - before > PORT_BYTES as u64);
+        close(&*pep)?;
+        drop(pep);
         let most = DYNAMIC_PORTS.len() as u64 * PORT_BYTES as u64;
         ensure!(most >= 2 * LIMIT);
         close(&*tx)?;
