@@ -9,14 +9,10 @@
 #include <string.h>
 
 #include <kfi/kfabric.h>
-#include <kfi/kfi_atomic.h>
-#include <kfi/kfi_cm.h>
-#include <kfi/kfi_endpoint.h>
+/* It has the calls of endpoints, connections, messages, RMA, atomics and triggers. */
+#include <kfi/kfi_direct.h>
 #include <kfi/kfi_enosys.h>
 #include <kfi/kfi_prov.h>
-#include <kfi/kfi_rma.h>
-#include <kfi/kfi_tagged.h>
-#include <kfi/kfi_trigger.h>
 
 /* CALLS */
 

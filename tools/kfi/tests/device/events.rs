@@ -52,6 +52,9 @@ fn address_vector() {
     refused(av.lookup(FiAddr(0)), Errno::ENOENT);
     refused(av.remove(&fi_addrs), Errno::ENOENT);
     refused(av.insert(&[]), Errno::EINVAL);
+    let all = av.insert_all(&addrs).unwrap();
+    assert_eq!(av.lookup(all[1]).unwrap(), addrs[1]);
+    refused(av.insert_all(&[]), Errno::EINVAL);
     let straddr = av.straddr(addrs[0]).unwrap();
     assert!(straddr.ends_with("://10.0.0.1:7471"), "{straddr}");
 }
