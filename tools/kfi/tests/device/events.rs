@@ -55,6 +55,15 @@ fn address_vector() {
     let all = av.insert_all(&addrs).unwrap();
     assert_eq!(av.lookup(all[1]).unwrap(), addrs[1]);
     refused(av.insert_all(&[]), Errno::EINVAL);
+    // All or none: there is room for one.
+    let av = domain.av().open().unwrap();
+    let many = vec![addrs[0]; kfi::abi::KFABRIC_MAX_AV as usize - 1];
+    for some in many.chunks(4096) {
+        av.insert_all(some).unwrap();
+    }
+    refused(av.insert_all(&addrs), Errno::ENOSPC);
+    av.insert_all(&addrs[1..]).unwrap();
+    refused(av.insert_all(&addrs[1..]), Errno::ENOSPC);
     let straddr = av.straddr(addrs[0]).unwrap();
     assert!(straddr.ends_with("://10.0.0.1:7471"), "{straddr}");
 }
