@@ -167,9 +167,11 @@ static void an_endpoint_tells_its_atomics(struct kunit *test)
 	struct kfi_atomic_attr attr;
 	size_t count = 0;
 
+	memset(&attr, 0xff, sizeof(attr));
 	KUNIT_EXPECT_EQ(test, kfi_atomicvalid(ep, KFI_UINT64, KFI_SUM, &count), 0);
 	KUNIT_EXPECT_EQ(test, kfi_query_atomic(t->f.domain, KFI_UINT64, KFI_SUM, &attr, 0), 0);
 	KUNIT_EXPECT_EQ(test, count, attr.count);
+	KUNIT_EXPECT_EQ(test, attr.size, sizeof(u64));
 	KUNIT_EXPECT_EQ(test, kfi_fetch_atomicvalid(ep, KFI_UINT8, KFI_ATOMIC_READ, &count), 0);
 	KUNIT_EXPECT_EQ(test, kfi_compare_atomicvalid(ep, KFI_INT32, KFI_CSWAP, &count), 0);
 	count = 5;

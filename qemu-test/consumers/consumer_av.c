@@ -238,6 +238,8 @@ static void insertions_are_reported(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, addr[1], KFI_ADDR_NOTAVAIL);
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAVAIL);
 	KUNIT_EXPECT_EQ(test, kfi_eq_readerr(eq, &error, KFI_PEEK), sizeof(error));
+	memset(&error, 0xff, sizeof(error));
+	error.err_data_size = 0;
 	KUNIT_EXPECT_EQ(test, kfi_eq_readerr(eq, &error, 0), sizeof(error));
 	KUNIT_EXPECT_PTR_EQ(test, error.fid, &av->fid);
 	KUNIT_EXPECT_PTR_EQ(test, error.context, (void *)&in);

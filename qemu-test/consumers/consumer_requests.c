@@ -38,9 +38,15 @@ static void requests_are_rejected(struct kunit *test)
 
 	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head, sizeof(event.head),
 					   LONG, 0), -KFI_EAVAIL);
+	/* Every field is written. Without room, the data are in the memory of the queue. */
+	memset(&error, 0xff, sizeof(error));
+	error.err_data_size = 0;
 	KUNIT_ASSERT_EQ(test, kfi_eq_readerr(w.client_eq, &error, 0), sizeof(error));
 	KUNIT_EXPECT_PTR_EQ(test, error.fid, &w.client.ep->fid);
 	KUNIT_EXPECT_EQ(test, error.err, KFI_ECONNREFUSED);
+	KUNIT_EXPECT_EQ(test, error.data, 0);
+	KUNIT_EXPECT_NE(test, error.prov_errno, -1);
+	KUNIT_EXPECT_PTR_NE(test, error.context, (void *)-1UL);
 	KUNIT_ASSERT_EQ(test, error.err_data_size, REJECTED);
 	KUNIT_EXPECT_MEMEQ(test, error.err_data, (void *)data, REJECTED);
 	world_close(test, &w);
@@ -116,15 +122,18 @@ static void a_request_can_be_peeked_at(struct kunit *test)
 static void a_close_removes_requests(struct kunit *test)
 {
 	struct kfi_eq_err_entry error = {};
-	struct event event = {};
+	struct event event;
 	struct world w;
 	u32 number;
 
+	memset(&event, 0xff, sizeof(event));
 	world_open(test, &w);
 	KUNIT_ASSERT_EQ(test, kfi_connect(w.client.ep, &w.addr, NULL, 0), 0);
 	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.eq, &number, &event.head,
 					   sizeof(event.head) + sizeof(event.data), LONG, KFI_PEEK),
 			sizeof(event.head) + ASKED);
+	KUNIT_EXPECT_PTR_EQ(test, event.head.fid, &w.pep->fid);
+	KUNIT_EXPECT_NULL(test, event.head.info);
 	KUNIT_EXPECT_EQ(test, kfi_close(&w.pep->fid), 0);
 	w.pep = NULL;
 	KUNIT_EXPECT_EQ(test, kfi_eq_read(w.eq, &number, &event.head,
