@@ -8,7 +8,11 @@
 #![allow(unsafe_code, reason = "scheduling policies")]
 
 use crate::host::until;
-use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::{
+    io::Errno,
+    process::Pid,
+    thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity},
+};
 use std::{
     sync::{
         Arc,
@@ -44,18 +48,23 @@ pub(crate) fn keep_away() {
     sched_setaffinity(None, &cpu(false)).expect("sched_setaffinity");
 }
 
-/// A thread that a test can keep from running. Dropping this value waits for its end.
-pub(crate) struct Held {
-    thread: Option<JoinHandle<()>>,
+/// The threads that spin beside a thread, which they can keep from running. That may be a thread of
+/// another process. Dropping this value lets it run again.
+pub(crate) struct Crowd {
     tid: i32,
     state: Arc<AtomicU32>,
     spinners: Vec<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
 }
 
-impl Held {
-    /// Starts it. `work` is called with a flag that is set when it should end soon.
-    pub(crate) fn new(work: impl FnOnce(&AtomicBool) + Send + 'static) -> Self {
+impl Crowd {
+    /// Moves the thread with this id to the last CPU, beside threads that do not spin yet.
+    pub(crate) fn around(tid: i32) -> Self {
+        let pinned = sched_setaffinity(Pid::from_raw(tid), &cpu(true));
+        // The thread may have ended.
+        assert!(
+            matches!(pinned, Ok(()) | Err(Errno::SRCH)),
+            "sched_setaffinity: {pinned:?}"
+        );
         let state = Arc::new(AtomicU32::new(PARKED));
         let spinners = (0..SPINNERS).map(|_| {
             let state = state.clone();
@@ -71,29 +80,14 @@ impl Held {
             })
         });
         let spinners = spinners.collect();
-        let (tid, stop) = (
-            Arc::new(AtomicI32::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let thread = {
-            let (tid, stop) = (tid.clone(), stop.clone());
-            std::thread::spawn(move || {
-                sched_setaffinity(None, &cpu(true)).expect("sched_setaffinity");
-                tid.store(gettid().as_raw_nonzero().get(), SeqCst);
-                work(&stop);
-            })
-        };
-        until("a thread that runs", || tid.load(SeqCst) != 0);
         Self {
-            thread: Some(thread),
-            tid: tid.load(SeqCst),
+            tid,
             state,
             spinners,
-            stop,
         }
     }
 
-    /// Begins to keep it from running. It may still run for some milliseconds.
+    /// Begins to keep the thread from running. It may still run for some milliseconds.
     pub(crate) fn hold(&self) {
         self.policy(libc::SCHED_IDLE);
         self.tell(SPIN);
@@ -105,14 +99,14 @@ impl Held {
         self.policy(libc::SCHED_OTHER);
     }
 
-    /// Whether its work is done.
-    pub(crate) fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    /// Its kernel stack; empty if it has ended.
+    pub(crate) fn stack(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/stack", self.tid)).unwrap_or_default()
     }
 
-    /// Its kernel stack.
-    pub(crate) fn stack(&self) -> String {
-        std::fs::read_to_string(format!("/proc/self/task/{}/stack", self.tid)).unwrap_or_default()
+    /// Whether it has not ended.
+    pub(crate) fn is_there(&self) -> bool {
+        std::path::Path::new(&format!("/proc/{}", self.tid)).exists()
     }
 
     fn tell(&self, state: u32) {
@@ -123,13 +117,10 @@ impl Held {
     }
 
     fn policy(&self, policy: libc::c_int) {
-        if self.is_over() {
-            return;
-        }
         let param = libc::sched_param { sched_priority: 0 };
         // SAFETY: the structure is read, and lives until the function returns.
         let result = unsafe { libc::sched_setscheduler(self.tid, policy, &raw const param) };
-        // The thread may have ended meanwhile.
+        // The thread may have ended.
         let error = std::io::Error::last_os_error();
         assert!(
             result == 0 || error.raw_os_error() == Some(libc::ESRCH),
@@ -138,13 +129,73 @@ impl Held {
     }
 }
 
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.tell(END);
+        self.policy(libc::SCHED_OTHER);
+        for spinner in self.spinners.drain(..) {
+            // A thread that has panicked has printed its message.
+            let _ = spinner.join();
+        }
+    }
+}
+
+/// A thread of this process that a test can keep from running. Dropping this value waits for its
+/// end.
+pub(crate) struct Held {
+    thread: Option<JoinHandle<()>>,
+    crowd: Crowd,
+    stop: Arc<AtomicBool>,
+}
+
+impl Held {
+    /// Starts it. `work` is called with a flag that is set when it should end soon.
+    pub(crate) fn new(work: impl FnOnce(&AtomicBool) + Send + 'static) -> Self {
+        let (tid, stop) = (
+            Arc::new(AtomicI32::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let thread = {
+            let (tid, stop) = (tid.clone(), stop.clone());
+            std::thread::spawn(move || {
+                tid.store(gettid().as_raw_nonzero().get(), SeqCst);
+                work(&stop);
+            })
+        };
+        until("a thread that runs", || tid.load(SeqCst) != 0);
+        Self {
+            thread: Some(thread),
+            crowd: Crowd::around(tid.load(SeqCst)),
+            stop,
+        }
+    }
+
+    /// Begins to keep it from running. It may still run for some milliseconds.
+    pub(crate) fn hold(&self) {
+        self.crowd.hold();
+    }
+
+    /// Lets it run again.
+    pub(crate) fn release(&self) {
+        self.crowd.release();
+    }
+
+    /// Whether its work is done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Its kernel stack.
+    pub(crate) fn stack(&self) -> String {
+        self.crowd.stack()
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
-        self.tell(END);
-        self.policy(libc::SCHED_OTHER);
-        let threads = self.spinners.drain(..).chain(self.thread.take());
-        for thread in threads {
+        self.release();
+        if let Some(thread) = self.thread.take() {
             // A thread that has panicked has printed its message.
             let _ = thread.join();
         }

@@ -2,10 +2,14 @@
 //! Other processes of this program, which tests start in a role. A test and its process write lines
 //! to each other.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, Signal, kill_process},
+};
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    time::Duration,
 };
 
 /// This program again, in a role (`ROLES` of the tests' modules), with pipes.
@@ -58,6 +62,19 @@ impl Process {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("a line");
         line.trim().to_owned()
+    }
+
+    /// The same, if it comes within `limit`.
+    pub(crate) fn line_within(&mut self, limit: Duration) -> Option<String> {
+        if self.lines.buffer().is_empty() {
+            let limit = limit.try_into().expect("a time");
+            let mut fds = [PollFd::new(self.lines.get_ref(), PollFlags::IN)];
+            if poll(&mut fds, Some(&limit)).expect("poll") == 0 {
+                return None;
+            }
+        }
+        // A process writes whole lines.
+        Some(self.read_line())
     }
 
     /// Sends SIGKILL. The process may still be there when this returns.
