@@ -14,6 +14,7 @@
 use super::budget::Allowance;
 use crate::shim::{
     bindings as shim,
+    reclaim::allocated,
     word::AtomicWord, //
 };
 use core::ptr::NonNull;
@@ -112,9 +113,21 @@ unsafe impl Send for SharedPages {}
 unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
+    /// The number of pages for `bytes`.
+    fn count(bytes: usize) -> usize {
+        bytes.div_ceil(PAGE_SIZE).max(1)
+    }
+
+    /// Bytes of memory that the pages for `bytes` take, with their list. Any context.
+    pub(crate) fn allocated(bytes: usize) -> usize {
+        let count = Self::count(bytes);
+        let list = allocated(count.saturating_mul(size_of::<SharedPage>()));
+        count.saturating_mul(PAGE_SIZE).saturating_add(list)
+    }
+
     /// Allocates pages for `bytes`, at least one. Fails with `ENOMEM`. Sleeps.
     pub(crate) fn new(bytes: usize) -> Result<Arc<Self>> {
-        let count = bytes.div_ceil(PAGE_SIZE).max(1);
+        let count = Self::count(bytes);
         let mut pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..count {
             let page = Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?;

@@ -67,6 +67,7 @@ use crate::{
             kfabric_sockaddr, //
         },
         errno::number,
+        reclaim::allocated,
         user::PagefaultDisabled,
         wait::{
             Sleeper,
@@ -155,9 +156,9 @@ impl Eq {
             _ => return Err(EINVAL),
         };
         let slots = entries as usize;
-        let memory = ident
-            .budget
-            .take_for::<Self>(slots * (size_of::<Event>() + size_of::<ErrEvent>()))?;
+        let bytes =
+            allocated(slots * size_of::<Event>()) + allocated(slots * size_of::<ErrEvent>());
+        let memory = ident.budget.take_for::<Self>(bytes)?;
         let state = EventQueue::new(
             KVVec::from_elem(Event::EMPTY, slots, GFP_KERNEL_ACCOUNT)?,
             KVVec::from_elem(ErrEvent::default(), slots, GFP_KERNEL_ACCOUNT)?,

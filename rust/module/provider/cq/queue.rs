@@ -99,6 +99,7 @@ use crate::{
             kfabric_cq_ring, //
         },
         cpu::SoftirqsOff,
+        reclaim::allocated,
         wait::Waker, //
     }, //
 };
@@ -247,14 +248,14 @@ impl Queue {
         }))
     }
 
-    /// Bytes of the ring of a queue of `size` completions.
-    pub(crate) const fn ring_bytes(size: u32) -> usize {
-        ENTRY_OFFSET + size.next_power_of_two() as usize * ENTRY_SIZE
+    /// Bytes of memory that the ring of a queue of `size` completions takes.
+    pub(crate) fn ring_bytes(size: u32) -> usize {
+        SharedPages::allocated(ENTRY_OFFSET + size.next_power_of_two() as usize * ENTRY_SIZE)
     }
 
-    /// Bytes of the error queue of a queue of `size` completions.
-    pub(crate) const fn extra(size: u32) -> usize {
-        size.next_power_of_two() as usize * size_of::<ErrEntry>()
+    /// Bytes of memory that the error queue of a queue of `size` completions takes.
+    pub(crate) fn extra(size: u32) -> usize {
+        allocated(size.next_power_of_two() as usize * size_of::<ErrEntry>())
     }
 
     /// The number of completions that it holds.
