@@ -279,7 +279,7 @@ fn lists_of_outstanding_rma_count() {
 }
 
 /// A mapping of a CQ's ring or of a counter's page, which stays until [`unmap`].
-fn map(file: &File, offset: u64, len: usize) -> usize {
+pub(crate) fn map(file: &File, offset: u64, len: usize) -> usize {
     let (prot, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
     // SAFETY: a new mapping, at an address of the kernel's choice.
     let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset) };
@@ -287,7 +287,7 @@ fn map(file: &File, offset: u64, len: usize) -> usize {
 }
 
 /// Unmaps a part of a mapping.
-fn unmap(at: usize, len: usize) {
+pub(crate) fn unmap(at: usize, len: usize) {
     let at = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: nobody uses it any more.
     unsafe { rustix::mm::munmap(at, len) }.expect("munmap");

@@ -190,7 +190,7 @@ fn a_chain_of(a: &Host, b: &Host) {
 }
 
 /// Queues a receive that waits for `go`, or posts it as a triggered operation.
-fn waiting_receive(
+pub(crate) fn waiting_receive(
     file: &File,
     (domain, ep, go): (u32, u32, u32),
     op: abi::kfabric_op,

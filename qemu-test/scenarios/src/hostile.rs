@@ -32,6 +32,7 @@
 //! | [`mutate`] | recorded packets, changed and sent again |
 //! | [`evidence`] | statistics that show that packets have reached the module |
 //! | [`memory`] | the memory that the kernel uses |
+//! | [`one_peer`] | connections of one host, for tests of other files |
 //! | [`siege`] | the run |
 //! | [`unproven`] | the number of answers to messages of connection management that may be forged |
 
@@ -48,9 +49,10 @@ mod greetings;
 mod guessers;
 mod half_open;
 mod hoard;
-mod memory;
+pub(crate) mod memory;
 mod mutate;
 mod no_bytes;
+pub(crate) mod one_peer;
 mod other_namespace;
 mod others_cookies;
 pub(crate) mod overdue;

@@ -81,6 +81,7 @@ mod hostile;
 mod hosts;
 mod kernel_log;
 mod keys;
+mod measured_limits;
 mod messages;
 mod mixed_waiters;
 mod module;
@@ -242,7 +243,8 @@ fn main() -> std::process::ExitCode {
             unscheduled::TESTS,
             held_sessions::TESTS,
             run_inline::TESTS,
-            // Last, because it unloads the module.
+            // Last, because they unload the module.
+            measured_limits::TESTS,
             module::TESTS,
         ]
     };

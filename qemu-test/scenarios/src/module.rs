@@ -5,7 +5,7 @@
 use crate::{
     comp_cntr::counts,
     harness::tests,
-    host::{Host, LINK, Options, errno},
+    host::{Host, LINK, Options, errno, until},
 };
 use kfi::{Buffer, CompCntrOps, CompCntrType, Device, Errno, MemoryLocation, Wait};
 use std::process::Command;
@@ -39,10 +39,21 @@ fn insmod_with(parameters: &[&str]) {
     assert!(status.success(), "insmod");
 }
 
-/// Loads the module as it was when this value is dropped, also if the test fails.
-struct Restore;
+/// The module with other parameters. It is loaded as it was when this value is dropped, also if the
+/// test fails.
+pub(crate) struct Loaded(());
 
-impl Drop for Restore {
+impl Loaded {
+    /// Loads it again with these parameters. No file of it may be open.
+    pub(crate) fn with(parameters: &[&str]) -> Self {
+        // A test that has ended may still be closing its files.
+        until("the module is not used", rmmod);
+        insmod_with(parameters);
+        Self(())
+    }
+}
+
+impl Drop for Loaded {
     fn drop(&mut self) {
         if rmmod() {
             insmod();
@@ -52,9 +63,7 @@ impl Drop for Restore {
 
 /// ibv_create_comp_cntr(3): an increment past the largest value wraps to zero.
 fn completion_counters_wrap_at_the_maximum_of_the_module() {
-    assert!(rmmod(), "nothing is open");
-    insmod_with(&["comp_cntr_max_value=9"]);
-    let _restore = Restore;
+    let _loaded = Loaded::with(&["comp_cntr_max_value=9"]);
     let (_fabric, domain) = crate::host::domain();
     assert_eq!(domain.comp_cntr_caps().expect("caps").max_value, 9);
     let memory = Buffer::new(16).expect("buffer");

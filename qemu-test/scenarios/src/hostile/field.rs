@@ -136,13 +136,18 @@ pub(super) struct Attacker {
 
 impl Attacker {
     pub(super) fn new(field: &Field) -> Self {
-        let sink = field.c.run(|| {
+        Self::on(&field.c)
+    }
+
+    /// The attacker on this host.
+    pub(super) fn on(host: &NetNs) -> Self {
+        let sink = host.run(|| {
             let all = Ipv4Addr::UNSPECIFIED;
             UdpSocket::bind((all, UDP_PORT)).expect("bind")
         });
         Self {
-            raw: RawSocket::new(&field.c),
-            ear: Capture::arriving(&field.c),
+            raw: RawSocket::new(host),
+            ear: Capture::arriving(host),
             _sink: sink,
             is_silent: true,
             sent: 0,

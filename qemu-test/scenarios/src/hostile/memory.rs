@@ -12,7 +12,7 @@ use std::{fs, path::Path};
 const PAGE_KIB: u64 = 4;
 
 /// KiB that the kernel uses now.
-pub(super) fn used() -> u64 {
+pub(crate) fn used() -> u64 {
     // The kernel adds up the counters of each CPU from time to time only.
     let _ = fs::write("/proc/sys/vm/stat_refresh", "1");
     let text = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
@@ -40,7 +40,7 @@ fn free_of_cpus() -> u64 {
 
 /// Makes the kernel free its caches and the unused parts of its slabs. This takes longer with
 /// KASAN.
-pub(super) fn shrink() {
+pub(crate) fn shrink() {
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     let Ok(caches) = fs::read_dir("/sys/kernel/slab") else {
         return;

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The limits of users and peers, compared with the memory that the kernel uses for itself.
+//!
+//! Each test loads the module with a small limit, fills a part of it until a call is refused, and
+//! measures the kernel's memory before, at the limit, and after all is closed. The module's own
+//! accounts are not asked: memory that it forgets to charge is found here.
+
+use crate::{
+    abi_budget::{map, unmap},
+    abi_threads::{as_new_user, open_to_all},
+    deferred_memory::waiting_receive,
+    harness::tests,
+    host::{Host, LINK, Options, SOON, buffer, domain_on, errno, within},
+    hostile::{memory, one_peer::OnePeer},
+    hosts::{LINKS, apart},
+    module::Loaded,
+    networks::Wire,
+    raw::{File, PAGE, Pages, addr_of, arg, data, ipv4, text, with},
+};
+use kfi::{
+    Device, Errno,
+    abi::{self, Call},
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::time::Duration;
+
+tests![
+    objects_take_what_is_charged,
+    handle_tables_take_what_is_charged,
+    lists_of_rma_take_what_is_charged,
+    waiting_work_takes_what_is_charged,
+    mapped_memory_takes_what_is_charged,
+    ports_take_less_than_is_charged,
+    own_messages_take_what_is_charged,
+    messages_of_another_user_take_what_is_charged,
+    messages_of_another_host_take_what_is_charged,
+    connections_of_another_host_take_what_is_charged,
+];
+
+/// The limit of a user.
+const LIMIT: u64 = 16 << 20;
+
+/// What one source may take of it: of the half that peers use, it leaves a quarter as much free as
+/// it has.
+const ONE_PEER: u64 = LIMIT / 2 / 5 * 4;
+
+/// What the kernel's memory may differ by without a cause in the module.
+const SLACK: u64 = 2 << 20;
+
+/// Bytes that the kernel uses, without those that it can free at once.
+fn used() -> u64 {
+    memory::shrink();
+    memory::used() << 10
+}
+
+/// How much memory a limit must take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Least {
+    /// At least half of what is charged is memory.
+    Half,
+    /// The charge stands for something else than memory.
+    Nothing,
+}
+
+/// Fills a limit of `limit` bytes, with objects of `setup` that do not count for it, and drops what
+/// both have returned, the latter first. The kernel's memory grows by a quarter more than the limit at
+/// most, and comes back. Returns what is wrong.
+fn fault_of<S, T>(
+    what: &str,
+    limit: u64,
+    least: Least,
+    setup: impl FnOnce() -> S,
+    fill: impl FnOnce(&S) -> T,
+) -> Option<String> {
+    let before = used();
+    let scene = setup();
+    let empty = used();
+    let filled = fill(&scene);
+    let grown = used().saturating_sub(empty);
+    drop((filled, scene));
+    let mut left = 0;
+    let came_back = within(SOON, || {
+        left = used().saturating_sub(before);
+        left <= SLACK
+    });
+    let kib = |bytes: u64| bytes >> 10;
+    let found = format!(
+        "{what}: {} KiB at a limit of {} KiB, and {} KiB afterwards",
+        kib(grown),
+        kib(limit),
+        kib(left)
+    );
+    println!("{found}");
+    let fault = if grown > limit + limit / 4 + SLACK {
+        "too much"
+    } else if least == Least::Half && grown < limit / 2 {
+        "nothing was measured"
+    } else if !came_back {
+        "kept"
+    } else {
+        return None;
+    };
+    Some(format!("{fault}: {found}"))
+}
+
+/// The same, and nothing may be wrong.
+#[track_caller]
+fn measure_beside<S, T>(
+    what: &str,
+    limit: u64,
+    setup: impl FnOnce() -> S,
+    fill: impl FnOnce(&S) -> T,
+) {
+    assert_eq!(fault_of(what, limit, Least::Half, setup, fill), None);
+}
+
+/// The same for a limit that counts all that is made.
+#[track_caller]
+fn measure<T>(what: &str, limit: u64, least: Least, fill: impl FnOnce() -> T) {
+    assert_eq!(fault_of(what, limit, least, || (), |()| fill()), None);
+}
+
+/// The module with the small limit, as long as this value exists.
+fn limited() -> Loaded {
+    let loaded = Loaded::with(&[&format!("user_memory={}", LIMIT >> 20)]);
+    File::open();
+    open_to_all();
+    loaded
+}
+
+/// An open file of a user who has no other. This process, which stays root, uses it.
+fn of_new_user() -> File {
+    as_new_user(File::open_only)
+}
+
+/// Calls `each` with 1, 2 and so on until it is refused. The error must be this one.
+#[track_caller]
+fn until_refused<T>(expected: Errno, mut each: impl FnMut(u64) -> Result<T, Errno>) -> Vec<T> {
+    let mut done = Vec::new();
+    for number in 1..200_000 {
+        match each(number) {
+            Ok(one) => done.push(one),
+            Err(error) => {
+                assert_eq!(error, expected, "after {} times", done.len());
+                return done;
+            }
+        }
+    }
+    panic!("no limit");
+}
+
+/// Opens an object of a class. It gets a file, a fabric, a domain, an address, and a number that no
+/// other object has.
+type Open = fn(&File, u32, u32, u64, u64) -> Result<u32, Errno>;
+
+/// Opens an object; its handle.
+macro_rules! open {
+    ($file:ident, $($arg:tt)*) => { $file.call(arg!($($arg)*)).map(|arg| arg.handle) };
+}
+
+/// The classes of objects, with queues of several sizes. The charge for a small object has a
+/// part for what the kernel needs to keep it.
+const CLASSES: &[(&str, Least, Open)] = &[
+    ("fabrics", Least::Nothing, |file, _, _, _, _| {
+        open!(file, kfabric_fabric_open)
+    }),
+    (
+        "domains",
+        Least::Half,
+        |file, fabric, _, _, _| open!(file, kfabric_domain_open: fabric, link: text(LINK)),
+    ),
+    (
+        "EQs",
+        Least::Half,
+        |file, fabric, _, _, _| open!(file, kfabric_eq_open: fabric),
+    ),
+    (
+        "large CQs",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_cq_open: domain, entries: 8192),
+    ),
+    (
+        "small CQs",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_cq_open: domain, entries: 1),
+    ),
+    (
+        "counters",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_cntr_open: domain),
+    ),
+    (
+        "AVs",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, count: 64),
+    ),
+    ("regions", Least::Half, |file, _, domain, at, key| {
+        file.reg(domain, at, 1, key)
+    }),
+    (
+        "wait sets",
+        Least::Nothing,
+        |file, fabric, _, _, _| open!(file, kfabric_wait_open: fabric, wait_obj: abi::KFI_WAIT_QUEUE),
+    ),
+    (
+        "poll sets",
+        Least::Nothing,
+        |file, _, domain, _, _| open!(file, kfabric_poll_open: domain),
+    ),
+    (
+        "endpoints",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain),
+    ),
+    (
+        "connected endpoints",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, type_: abi::KFI_EP_MSG),
+    ),
+];
+
+fn objects_take_what_is_charged() {
+    let _loaded = limited();
+    let pages = Pages::new(1);
+    let faults = CLASSES.iter().filter_map(|&(class, least, open)| {
+        fault_of(
+            class,
+            LIMIT,
+            least,
+            || (),
+            |()| {
+                let (file, fabric, domain) = of_new_user().and_domain();
+                let opened = until_refused(Errno::ENOMEM, |number| {
+                    open(&file, fabric, domain, pages.addr(), number)
+                });
+                println!("{} {class}", opened.len());
+                file
+            },
+        )
+    });
+    assert_eq!(faults.collect::<Vec<_>>(), [""; 0]);
+}
+
+/// The first object of each file makes a table.
+fn handle_tables_take_what_is_charged() {
+    let _loaded = limited();
+    let many = Rlimit {
+        current: Some(1 << 16),
+        maximum: Some(1 << 16),
+    };
+    setrlimit(Resource::Nofile, many).expect("setrlimit");
+    measure("handle tables", LIMIT, Least::Half, || {
+        as_new_user(|| {
+            until_refused(Errno::ENOMEM, |_| {
+                let fabric = Device::open().and_then(|device| device.fabric());
+                fabric.map_err(|error| errno::<()>(Err(error)).expect("an error number"))
+            })
+        })
+    });
+}
+
+/// Each write has a list of pieces, and its peer does not answer.
+fn lists_of_rma_take_what_is_charged() {
+    const PIECES: u64 = 256;
+    let _loaded = limited();
+    let wire = Wire::new();
+    wire.a.run(|| {
+        measure("lists of RMA", LIMIT, Least::Half, || {
+            let file = of_new_user();
+            let domain = file.domain_on(file.fabric(), "roce0");
+            let caps = abi::KFI_RMA;
+            let queue = file.make(arg!(kfabric_cq_open: domain, entries: 4096));
+            let attr = arg!(kfabric_ep_open: caps, tx_size: 4096);
+            let party = file.party_with(domain, queue, attr);
+            let absent = u32::from_ne_bytes([192, 0, 2, 99]);
+            let peer = file.insert(party.av, with!(party.name; v4: absent));
+            let pages = Pages::new(1);
+            let piece = |addr| abi::kfabric_rma_iov {
+                addr,
+                len: 1,
+                key: 7,
+            };
+            let list: Vec<_> = (0..PIECES).map(piece).collect();
+            let write = data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: PIECES,
+                peer: peer.expect("insert"), rma_addr: addr_of(list.as_slice()),
+                rma_iov_count: PIECES as u32
+            );
+            until_refused(Errno::ENOMEM, |_| file.post_one(party.ep, write));
+            (file, pages)
+        });
+    });
+}
+
+fn waiting_work_takes_what_is_charged() {
+    let _loaded = limited();
+    for triggers in [false, true] {
+        let what = ["deferred work", "triggered operations"][usize::from(triggers)];
+        measure(what, LIMIT, Least::Half, || {
+            let (file, _, domain) = of_new_user().and_domain();
+            let caps = abi::KFI_MSG | abi::KFI_TRIGGER;
+            let party = file.party(domain, arg!(kfabric_ep_open: caps));
+            let go = file.cntr(domain);
+            let pages = Pages::new(1);
+            let mr = file.reg(domain, pages.addr(), 8, 7).expect("mr");
+            let op = data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_RECV, buf: pages.addr(), len: 8, mr,
+                peer: abi::KFI_ADDR_UNSPEC
+            );
+            let names = (domain, party.ep, go);
+            until_refused(Errno::ENOMEM, |_| {
+                waiting_receive(&file, names, op, triggers)
+            });
+            (file, pages)
+        });
+    }
+}
+
+/// Mappings keep the memory of closed objects.
+struct Mappings(Vec<(usize, usize)>);
+
+impl Drop for Mappings {
+    fn drop(&mut self) {
+        for (at, len) in self.0.drain(..) {
+            unmap(at, len);
+        }
+    }
+}
+
+fn mapped_memory_takes_what_is_charged() {
+    let _loaded = limited();
+    measure("rings", LIMIT, Least::Half, || {
+        let (file, _, domain) = of_new_user().and_domain();
+        Mappings(until_refused(Errno::ENOMEM, |_| {
+            let cq = file.call(arg!(kfabric_cq_open: domain, entries: 4096))?;
+            let len = cq.ring_size as usize;
+            let at = map(&file, cq.ring_offset, len);
+            file.close(cq.handle).map(|()| (at, len))
+        }))
+    });
+    measure("pages of counters", LIMIT, Least::Half, || {
+        let (file, _, domain) = of_new_user().and_domain();
+        Mappings(until_refused(Errno::ENOMEM, |_| {
+            let cntr = file.call(arg!(kfabric_cntr_open: domain))?;
+            let at = map(&file, cntr.page_offset, PAGE);
+            file.close(cntr.handle).map(|()| (at, PAGE))
+        }))
+    });
+}
+
+/// All users share the ports, so the charge is larger than the memory.
+fn ports_take_less_than_is_charged() {
+    let _loaded = limited();
+    measure("ports", LIMIT, Least::Nothing, || {
+        let file = of_new_user();
+        let fabric = file.fabric();
+        let addr = ipv4([127, 0, 0, 2], 0);
+        let ports = until_refused(
+            Errno::ENOMEM,
+            |_| open!(file, kfabric_pep_open: fabric, addr, backlog: 1),
+        );
+        let most = LIMIT / (32 << 10);
+        let ports = ports.len() as u64;
+        assert!((most / 4..most).contains(&ports), "{ports} ports");
+        file
+    });
+}
+
+/// `sender`, or a new user, sends messages to endpoints of the new user until one waits, or is
+/// refused, at each. A message that cannot wait is refused then.
+fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
+    /// The longest messages that are kept.
+    const LEN: usize = 8 << 10;
+    /// Two of the endpoints have as many slots as the messages need.
+    const RECEIVERS: usize = 3;
+    let pages = Pages::new(LEN / PAGE);
+    let setup = || {
+        let (file, _, domain) = of_new_user().and_domain();
+        let total_buffered_recv = abi::KFABRIC_MAX_BUFFERED;
+        let receivers: [_; RECEIVERS] = std::array::from_fn(|_| {
+            let attr = arg!(kfabric_ep_open: rx_size: 1024, total_buffered_recv);
+            file.party(domain, attr).name
+        });
+        let from = sender.unwrap_or(&file);
+        let party = from.party(from.domain(from.fabric()), Call::sized());
+        (file, receivers, party)
+    };
+    measure_beside(what, limit, setup, |(file, receivers, party)| {
+        let from = sender.unwrap_or(file);
+        let mut kept = 0;
+        for name in receivers {
+            let peer = from.insert(party.av, *name).expect("insert");
+            let send = data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_SEND, buf: pages.addr(), len: LEN as u64, peer
+            );
+            let sent = until_refused(Errno::EAGAIN, |_| {
+                from.post_one(party.ep, send)?;
+                from.cq_read(party.cq)
+            });
+            kept += sent.len();
+            let inject = with!(send; flags: abi::KFI_INJECT, len: 8);
+            until_refused(Errno::EAGAIN, |_| {
+                from.post_one(party.ep, inject)?;
+                from.cq_read(party.cq)
+            });
+        }
+        println!("{kept} messages");
+    });
+}
+
+fn own_messages_take_what_is_charged() {
+    let _loaded = limited();
+    keep_messages("messages of the same user", None, LIMIT);
+}
+
+fn messages_of_another_user_take_what_is_charged() {
+    let _loaded = limited();
+    let sender = File::open_only();
+    keep_messages("messages of another user", Some(&sender), ONE_PEER);
+}
+
+/// The sender keeps no memory of the kernel but its connection.
+fn messages_of_another_host_take_what_is_charged() {
+    let _loaded = limited();
+    let hosts = apart();
+    let options = Options {
+        rx_size: 1024,
+        buffered: abi::KFABRIC_MAX_BUFFERED,
+        ..Options::default()
+    };
+    let from = buffer(8 << 10);
+    let setup = || {
+        let new = || as_new_user(|| Host::on(&domain_on(LINKS[1]).1, &options));
+        let b = hosts.host(1).run(new);
+        let a = Host::on(&hosts.domain(0).1, &Options::default());
+        (a, b)
+    };
+    measure_beside("messages of another host", ONE_PEER, setup, |(a, b)| {
+        let to_b = a.meet(b);
+        until_refused(Errno::EAGAIN, |number| {
+            a.ep.send(to_b, &from, number).expect("send");
+            let kept = a.cq.next(Duration::from_millis(500)).expect("a completion");
+            kept.ok_or(Errno::EAGAIN)
+        })
+    });
+}
+
+/// The peer disconnects when this is dropped.
+struct Leaving<'a>(&'a mut OnePeer);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// The peer is a program without the module, which takes no memory for its ends.
+fn connections_of_another_host_take_what_is_charged() {
+    let _loaded = limited();
+    let wire = Wire::new();
+    let mut peer = OnePeer::new(&wire);
+    let setup = || {
+        let new = || as_new_user(|| Host::on(&domain_on("roce0").1, &Options::default()));
+        wire.b.run(new)
+    };
+    measure_beside("connections of another host", ONE_PEER, setup, |host| {
+        let port = host.ep.name().expect("name").port();
+        let made = until_refused(Errno::EBUSY, |_| peer.connect(port));
+        println!("{} connections", made.len());
+        Leaving(&mut peer)
+    });
+}
