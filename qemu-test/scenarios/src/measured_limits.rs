@@ -11,7 +11,10 @@ use crate::{
     deferred_memory::waiting_receive,
     harness::tests,
     host::{Host, LINK, Options, SOON, buffer, domain_on, errno, within},
-    hostile::{memory, one_peer::OnePeer},
+    hostile::{
+        memory::{self, Used},
+        one_peer::OnePeer,
+    },
     hosts::{LINKS, apart},
     module::Loaded,
     networks::Wire,
@@ -50,7 +53,7 @@ const SLACK: u64 = 2 << 20;
 /// Bytes that the kernel uses, without those that it can free at once.
 fn used() -> u64 {
     memory::shrink();
-    memory::used() << 10
+    Used::now().all << 10
 }
 
 /// How much memory a limit must take.

@@ -2,30 +2,92 @@
 //! The memory that the kernel uses for itself.
 //!
 //! That is all memory except free pages, the page cache and the anonymous pages of programs. The
-//! size of slabs alone would miss pages that are allocated directly. Two things must not count:
+//! size of slabs alone would miss pages that are allocated directly; it is a value beside that sum,
+//! as are per-CPU memory and the pages of programs that are pinned. Two things must not count:
 //! pages on the free lists of each CPU, which `MemFree` leaves out, and freed objects that a slab,
 //! or KASAN's quarantine, still keeps, which are given back when the slab's cache is shrunk.
 
-use std::{fs, path::Path};
+use std::{fmt, fs, path::Path};
 
 /// Bytes of a page, in KiB.
 const PAGE_KIB: u64 = 4;
 
-/// KiB that the kernel uses now.
-pub(crate) fn used() -> u64 {
-    // The kernel adds up the counters of each CPU from time to time only.
-    let _ = fs::write("/proc/sys/vm/stat_refresh", "1");
-    let text = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
-    let counter = |name: &str| -> u64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        let words = line.unwrap_or_default().split_whitespace();
-        words
-            .filter_map(|word| word.parse().ok())
-            .next()
-            .unwrap_or(0)
-    };
-    let others = ["MemFree:", "Buffers:", "Cached:", "AnonPages:"].map(counter);
-    counter("MemTotal:").saturating_sub(others.iter().sum::<u64>() + free_of_cpus())
+/// KiB that the kernel uses.
+#[derive(Clone, Copy)]
+pub(crate) struct Used {
+    /// All of it.
+    pub(crate) all: u64,
+    /// Slabs that are not given back when memory is short.
+    slab: u64,
+    /// Memory that each CPU has its own of.
+    percpu: u64,
+    /// Pages of programs that are pinned, which count as theirs and not in `all`; a page that is
+    /// pinned twice counts twice.
+    pinned: u64,
+}
+
+impl Used {
+    /// What is used now.
+    pub(crate) fn now() -> Self {
+        // The kernel adds up the counters of each CPU from time to time only.
+        let _ = fs::write("/proc/sys/vm/stat_refresh", "1");
+        let text = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
+        let counter = |name| counter(&text, name);
+        let others = ["MemFree:", "Buffers:", "Cached:", "AnonPages:"].map(counter);
+        Self {
+            all: counter("MemTotal:").saturating_sub(others.iter().sum::<u64>() + free_of_cpus()),
+            slab: counter("SUnreclaim:"),
+            percpu: counter("Percpu:"),
+            pinned: pinned(),
+        }
+    }
+
+    /// By how much each has grown since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            all: self.all.saturating_sub(before.all),
+            slab: self.slab.saturating_sub(before.slab),
+            percpu: self.percpu.saturating_sub(before.percpu),
+            pinned: self.pinned.saturating_sub(before.pinned),
+        }
+    }
+
+    /// The largest one.
+    pub(super) fn largest(self) -> u64 {
+        let parts = self.slab.max(self.percpu).max(self.pinned);
+        self.all.max(parts)
+    }
+}
+
+/// The growth of each.
+impl fmt::Display for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            all,
+            slab,
+            percpu,
+            pinned,
+        } = self;
+        write!(
+            f,
+            "+{all} KiB (slab +{slab}, percpu +{percpu}), pinned +{pinned} KiB"
+        )
+    }
+}
+
+/// The number behind a name at the start of a line.
+fn counter(text: &str, name: &str) -> u64 {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name));
+    let mut words = rest.expect(name).split_whitespace();
+    words.next().expect(name).parse().expect(name)
+}
+
+/// KiB of pinned pages.
+fn pinned() -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
+    let [acquired, released] =
+        ["nr_foll_pin_acquired ", "nr_foll_pin_released "].map(|name| counter(&text, name));
+    acquired.saturating_sub(released) * PAGE_KIB
 }
 
 /// KiB on the free lists of each CPU.

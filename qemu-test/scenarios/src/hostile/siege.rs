@@ -26,7 +26,7 @@ use super::{
     evidence::CounterSnapshot,
     field::{Attacker, Facts, Field, attack_of},
     flow::{Counts, Flow},
-    memory,
+    memory::{self, Used},
     victims::Victims,
 };
 use crate::{
@@ -50,7 +50,8 @@ use std::{
 const RATE: f64 = 0.5;
 
 /// The accepted growth, in KiB, of the kernel's memory after the test, when idle connections have
-/// ended: partly used slabs, and stack traces that KASAN keeps.
+/// ended: partly used slabs, and stack traces that KASAN keeps. The same for slabs, per-CPU memory
+/// and pinned pages, each by itself.
 const MEMORY: u64 = 8 << 10;
 
 /// The accepted growth meanwhile, in KiB: the limit of a user's account (64 MiB, see
@@ -206,8 +207,8 @@ struct Siege {
     phases: Vec<Phase>,
     /// The numbers of the attacks that are made.
     wanted: Vec<usize>,
-    /// KiB that the kernel used at the start.
-    memory: u64,
+    /// What the kernel used at the start.
+    memory: Used,
     /// The duration of a slice.
     slice: Duration,
     /// The share of one CPU that the attacker may take.
@@ -241,7 +242,7 @@ fn run(time: Duration, seed: u64, word: &str) -> Result<String, String> {
         rng: Rng::new(seed),
         phases,
         wanted,
-        memory: 0,
+        memory: Used::now(),
         slice: SLICE,
         share: if sanitizing() {
             SHARE_SANITIZING
@@ -330,25 +331,25 @@ impl Siege {
         self.phases[number].attack.end()
     }
 
-    /// KiB that the kernel uses while the flow pauses.
-    fn used_memory(flow: &Flow, attacker: &mut Attacker) -> Result<u64, String> {
+    /// What the kernel uses while the flow pauses.
+    fn used_memory(flow: &Flow, attacker: &mut Attacker) -> Result<Used, String> {
         attacker.drain();
         flow.pausing(|| {
             memory::shrink();
-            memory::used()
+            Used::now()
         })
     }
 
     /// The same, after the kernel has freed the objects of the attacks and the memory has stopped
     /// shrinking.
-    fn steady_memory(&mut self) -> Result<u64, String> {
+    fn steady_memory(&mut self) -> Result<Used, String> {
         let begin = Instant::now();
         let mut before = Self::used_memory(&self.flow, &mut self.attacker)?;
         loop {
             std::thread::sleep(LOOK);
             let now = Self::used_memory(&self.flow, &mut self.attacker)?;
-            if now + STEADY >= before || begin.elapsed() > SETTLED {
-                return Ok(now.min(before));
+            if now.all + STEADY >= before.all || begin.elapsed() > SETTLED {
+                return Ok(if now.all < before.all { now } else { before });
             }
             before = now;
         }
@@ -392,7 +393,7 @@ impl Siege {
             let attacked = self.slice(Some(number))?;
             self.phases[number].quiet.push(quiet);
             self.phases[number].attacked.push(attacked);
-            peak = peak.max(memory::used().saturating_sub(self.memory));
+            peak = peak.max(Used::now().since(self.memory).all);
         }
         self.await_newcomer(number, before.newcomers)?;
         let took = begin.elapsed();
@@ -554,15 +555,15 @@ impl Siege {
         let [greeted, given_up] = self.victims.end()?;
         let more = loop {
             let used = Self::used_memory(&self.flow, &mut self.attacker)?;
-            let more = used.saturating_sub(self.memory);
-            if more <= MEMORY {
+            let more = used.since(self.memory);
+            if more.largest() <= MEMORY {
                 break more;
             }
             if begin.elapsed() > SETTLED {
                 let after = begin.elapsed().as_secs();
                 return Err(format!(
-                    "{after} s after the attacks the kernel uses {more} KiB more than before, and \
-                     may use {MEMORY}"
+                    "{after} s after the attacks the kernel's memory has grown by {more}; each may \
+                     by {MEMORY}"
                 ));
             }
             std::thread::sleep(LOOK);
@@ -570,7 +571,7 @@ impl Siege {
         let sent = self.attacker.sent;
         println!(
             "{newcomers} newcomers connected, {given_up} of {greeted} silent peers were given up, memory settled \
-             after {} s",
+             after {} s: {more}",
             begin.elapsed().as_secs()
         );
         if newcomers == 0 {
@@ -587,7 +588,8 @@ impl Siege {
         self.flow.end()?;
         self.log.look()?;
         Ok(format!(
-            "hostile: {sent} packets, good flow at {part:.2} of its rate, memory +{more} KiB: ok"
+            "hostile: {sent} packets, good flow at {part:.2} of its rate, memory +{} KiB: ok",
+            more.all
         ))
     }
 }
