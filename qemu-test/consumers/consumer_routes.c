@@ -1,36 +1,185 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Transmits and connection requests to a peer without a route fail at once, and leave
- * nothing behind.
+ * Transmits and connection requests to a peer that no route leads to, or from an
+ * address that has left, fail at once, and leave nothing behind. Over IPv4 and
+ * IPv6.
+ *
+ * The suite changes addresses and routes by ip(8), in the namespace of the link.
  */
 
-#include <linux/in.h>
+#include <linux/inet.h>
+#include <linux/umh.h>
+#include <kfi/kfi_atomic.h>
+#include <kfi/kfi_rma.h>
 
 #include "pair.h"
 
-static const struct sockaddr_in nowhere = {
-	.sin_family = AF_INET,
-	.sin_port = htons(7471),
-	.sin_addr.s_addr = htonl(0x0a090807),
+#define FAMILIES	2
+
+/* An address of the loopback interface in each family, and one that comes and goes. */
+static const char * const own[FAMILIES] = { "127.0.0.1", "::1" };
+static const char * const service[FAMILIES] = { "198.51.100.9", "2001:db8:9::9" };
+
+/**
+ * struct situation - where a peer is
+ * @what: its name
+ * @to: the peer's address in each family
+ * @rdm: the error of reliable datagrams
+ * @other: that of datagrams and of requests for connections
+ */
+struct situation {
+	const char	*what;
+	const char	*to[FAMILIES];
+	int		rdm;
+	int		other;
 };
 
-/* The error of a post of @type to an address that no route of the link leads to. */
-static void post_is_refused(struct kunit *test, enum kfi_ep_type type, int error)
+static const struct situation situations[] = {
+	{ "no route", { "10.9.8.7", "2001:db8:ffff::1" }, -KFI_EHOSTUNREACH, -KFI_ENETUNREACH },
+	{ "unreachable", { "198.18.1.1", "2001:db8:1::1" }, -KFI_EHOSTUNREACH, -KFI_EHOSTUNREACH },
+	{ "prohibited", { "198.18.2.1", "2001:db8:2::1" }, -KFI_EHOSTUNREACH, -KFI_EHOSTUNREACH },
+	{ "a blackhole", { "198.18.3.1", "2001:db8:3::1" }, -KFI_EHOSTUNREACH, -KFI_EHOSTUNREACH },
+	{ "by another interface", { "198.18.4.2", "2001:db8:4::2" },
+	  -KFI_EHOSTUNREACH, -KFI_ENETUNREACH },
+	{ "an own address without a link", { "198.18.4.1", "2001:db8:4::1" },
+	  -KFI_EHOSTUNREACH, -KFI_EHOSTUNREACH },
+};
+
+/* Runs lines of a batch of ip(8), each with its end. Returns 0 if all succeed. */
+static int run_ip(const char *lines)
 {
-	struct kfi_cq_tagged_entry entry;
-	struct end ends[2];
-	struct fixture f;
-	kfi_addr_t to;
+	const char *argv[6] = { "/bin/sh", "-c",
+				"exec 2>/dev/null >&2; printf \"$1\" | ip -force -batch -",
+				"sh", lines, NULL };
+	const char *envp[2] = { "PATH=/sbin:/bin:/usr/sbin:/usr/bin", NULL };
+
+	return call_usermodehelper(argv[0], (char **)argv, (char **)envp, UMH_WAIT_PROC);
+}
+
+static void routes_end(void *unused)
+{
+	run_ip("link del other\n"
+	       "route del 198.18.1.0/24\n"
+	       "route del 198.18.2.0/24\n"
+	       "route del 198.18.3.0/24\n"
+	       "route del 2001:db8:1::/64\n"
+	       "route del 2001:db8:2::/64\n"
+	       "route del 2001:db8:3::/64\n");
+}
+
+/* The routes of the situations, until the test ends. */
+static void routes_begin(struct kunit *test)
+{
+	KUNIT_ASSERT_EQ(test, kunit_add_action_or_reset(test, routes_end, NULL), 0);
+	KUNIT_ASSERT_EQ(test, run_ip("link add other type dummy\n"
+				     "link set other up\n"
+				     "address add 198.18.4.1/24 dev other\n"
+				     "address add 2001:db8:4::1/64 dev other nodad\n"
+				     "route add unreachable 198.18.1.0/24\n"
+				     "route add prohibit 198.18.2.0/24\n"
+				     "route add blackhole 198.18.3.0/24\n"
+				     "route add unreachable 2001:db8:1::/64\n"
+				     "route add prohibit 2001:db8:2::/64\n"
+				     "route add blackhole 2001:db8:3::/64\n"), 0);
+}
+
+static void service_leaves(void *unused)
+{
+	run_ip("address del 198.51.100.9/32 dev lo\n"
+	       "address del 2001:db8:9::9/128 dev lo\n");
+}
+
+/* The link has the service addresses. */
+static void service_comes(struct kunit *test)
+{
+	KUNIT_ASSERT_EQ(test, run_ip("address add 198.51.100.9/32 dev lo\n"
+				     "address add 2001:db8:9::9/128 dev lo nodad\n"), 0);
+}
+
+/* The same, until the test ends. */
+static void service_begins(struct kunit *test)
+{
+	KUNIT_ASSERT_EQ(test, kunit_add_action_or_reset(test, service_leaves, NULL), 0);
+	service_comes(test);
+}
+
+/* The address of a text, with a port. */
+static struct sockaddr_storage address(struct kunit *test, const char *text)
+{
+	struct sockaddr_storage addr = {};
+
+	KUNIT_ASSERT_EQ(test, inet_pton_with_scope(&init_net, AF_UNSPEC, text, "7471", &addr), 0);
+	return addr;
+}
+
+/* An entry for endpoints of a type at an address of this host. */
+static struct kfi_info *entry_at(struct kunit *test, enum kfi_ep_type type, const char *node)
+{
+	struct kfi_info *hints = kfi_allocinfo(), *info = NULL;
+
+	KUNIT_ASSERT_NOT_NULL(test, hints);
+	hints->ep_attr->type = type;
+	if (type != KFI_EP_DGRAM)
+		hints->caps = KFI_MSG | KFI_RMA | KFI_ATOMIC;
+	KUNIT_EXPECT_EQ(test, kfi_getinfo(0, node, "0", KFI_SOURCE, hints, &info), 0);
+	kfi_freeinfo(hints);
+	KUNIT_ASSERT_NOT_NULL(test, info);
+	return info;
+}
+
+/* Opens two ends of a type at @node. The first one knows the other. */
+static void ends_open(struct kunit *test, struct fixture *f, enum kfi_ep_type type,
+		      const char *node, struct end *ends)
+{
+	struct kfi_info *info = entry_at(test, type, node);
+	struct sockaddr_storage addr;
+	size_t len = sizeof(addr);
 	int i;
 
-	pair_open(test, &f, type, ends);
-	KUNIT_ASSERT_EQ(test, kfi_av_insert(ends[0].av, &nowhere, 1, &to, 0, NULL), 1);
-	KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, "x", 1, to), error);
-	/* Neither an entry nor a count. The endpoint goes on. */
-	KUNIT_EXPECT_EQ(test, kfi_cq_read(ends[0].cq, &entry, 1), -KFI_EAGAIN);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_read(ends[0].sent), 0);
-	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(ends[0].sent), 0);
-	KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, "x", 1, ends[0].peer), 0);
+	fixture_open(test, f);
+	for (i = 0; i < 2; i++)
+		end_open_enabled(test, f, info, &ends[i]);
+	kfi_freeinfo(info);
+	KUNIT_ASSERT_EQ(test, kfi_getname(&ends[1].ep->fid, &addr, &len), 0);
+	KUNIT_ASSERT_EQ(test, kfi_av_insert(ends[0].av, &addr, 1, &ends[0].peer, 0, NULL), 1);
+}
+
+/* An end has neither an entry nor a count of a transmit. */
+static void is_untouched(struct kunit *test, struct end *end, u64 sent)
+{
+	nothing(test, end);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_read(end->sent), sent);
+	KUNIT_EXPECT_EQ(test, kfi_cntr_readerr(end->sent), 0);
+}
+
+/* Waits until an end has counted so many transmits. */
+static void has_sent(struct kunit *test, struct end *end, u64 sent)
+{
+	KUNIT_EXPECT_EQ(test, kfi_cntr_wait(end->sent, sent, LONG), 0);
+}
+
+/* The errors of posts of @type. */
+static void posts_of_type_are_refused(struct kunit *test, enum kfi_ep_type type, int family)
+{
+	struct end ends[2];
+	struct fixture f;
+	int i;
+
+	ends_open(test, &f, type, own[family], ends);
+	for (i = 0; i < ARRAY_SIZE(situations); i++) {
+		const struct situation *s = &situations[i];
+		struct sockaddr_storage addr = address(test, s->to[family]);
+		int error = type == KFI_EP_RDM ? s->rdm : s->other;
+		kfi_addr_t to;
+
+		KUNIT_ASSERT_EQ(test, kfi_av_insert(ends[0].av, &addr, 1, &to, 0, NULL), 1);
+		KUNIT_EXPECT_EQ_MSG(test, kfi_inject(ends[0].ep, "x", 1, to), error,
+				    "%s, IPv%d", s->what, family ? 6 : 4);
+		is_untouched(test, &ends[0], i);
+		/* The endpoint goes on. */
+		KUNIT_EXPECT_EQ(test, kfi_inject(ends[0].ep, "x", 1, ends[0].peer), 0);
+		has_sent(test, &ends[0], i + 1);
+	}
 	for (i = 0; i < 2; i++)
 		end_close(test, &ends[i]);
 	fixture_close(test, &f);
@@ -38,31 +187,232 @@ static void post_is_refused(struct kunit *test, enum kfi_ep_type type, int error
 
 static void posts_are_refused(struct kunit *test)
 {
-	post_is_refused(test, KFI_EP_RDM, -KFI_EHOSTUNREACH);
-	post_is_refused(test, KFI_EP_DGRAM, -KFI_ENETUNREACH);
+	int family;
+
+	routes_begin(test);
+	for (family = 0; family < FAMILIES; family++) {
+		posts_of_type_are_refused(test, KFI_EP_RDM, family);
+		posts_of_type_are_refused(test, KFI_EP_DGRAM, family);
+	}
+}
+
+/**
+ * struct caller - an endpoint that asks for connections
+ * @f: its domain
+ * @info: the entry of its address
+ * @eq: its events, and those of what it asks
+ * @end: the endpoint
+ */
+struct caller {
+	struct fixture	f;
+	struct kfi_info	*info;
+	struct kfid_eq	*eq;
+	struct end	end;
+};
+
+static void caller_open(struct kunit *test, struct caller *c, const char *node)
+{
+	struct kfi_eq_attr attr = { .wait_obj = KFI_WAIT_UNSPEC };
+
+	fixture_open(test, &c->f);
+	c->info = entry_at(test, KFI_EP_MSG, node);
+	KUNIT_ASSERT_EQ(test, kfi_eq_open(c->f.fabric, &attr, &c->eq, NULL, NULL), 0);
+	end_open(test, &c->f, c->info, &c->end, 0);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(c->end.ep, &c->eq->fid, 0), 0);
+}
+
+static void caller_close(struct kunit *test, struct caller *c)
+{
+	kfi_freeinfo(c->info);
+	end_close(test, &c->end);
+	fixture_close_with(test, &c->f, c->eq);
+}
+
+/* Waits for an event. Returns its entry. */
+static struct kfi_info *next_event(struct kunit *test, struct caller *c, u32 number)
+{
+	struct {
+		struct kfi_eq_cm_entry	head;
+		u8			data[256];
+	} entry = {};
+	u32 got = 0;
+
+	KUNIT_ASSERT_GE(test, kfi_eq_sread(c->eq, &got, &entry, sizeof(entry), LONG, 0),
+			sizeof(entry.head));
+	KUNIT_EXPECT_EQ(test, got, number);
+	return entry.head.info;
+}
+
+static void no_event(struct kunit *test, struct caller *c)
+{
+	struct kfi_eq_cm_entry entry;
+	u32 event;
+
+	KUNIT_EXPECT_EQ(test, kfi_eq_read(c->eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
 }
 
 static void requests_are_refused(struct kunit *test)
 {
-	struct kfi_eq_attr attr = { .wait_obj = KFI_WAIT_UNSPEC };
-	struct kfi_info *info = entry_of(test, KFI_EP_MSG);
-	struct kfi_eq_cm_entry entry;
-	struct kfid_eq *eq;
-	struct fixture f;
-	struct end end;
-	u32 event;
+	struct caller c;
+	int family, i;
 
-	fixture_open(test, &f);
-	KUNIT_ASSERT_EQ(test, kfi_eq_open(f.fabric, &attr, &eq, NULL, NULL), 0);
-	end_open(test, &f, info, &end, 0);
-	KUNIT_ASSERT_EQ(test, kfi_ep_bind(end.ep, &eq->fid, 0), 0);
-	KUNIT_EXPECT_EQ(test, kfi_connect(end.ep, (void *)&nowhere, NULL, 0), -KFI_ENETUNREACH);
-	KUNIT_EXPECT_EQ(test, kfi_eq_read(eq, &event, &entry, sizeof(entry), 0), -KFI_EAGAIN);
-	kfi_freeinfo(info);
-	end_close(test, &end);
-	fixture_close_with(test, &f, eq);
+	routes_begin(test);
+	for (family = 0; family < FAMILIES; family++) {
+		caller_open(test, &c, own[family]);
+		for (i = 0; i < ARRAY_SIZE(situations); i++) {
+			const struct situation *s = &situations[i];
+			struct sockaddr_storage addr = address(test, s->to[family]);
+
+			KUNIT_EXPECT_EQ_MSG(test, kfi_connect(c.end.ep, &addr, NULL, 0), s->other,
+					    "%s, IPv%d", s->what, family ? 6 : 4);
+			no_event(test, &c);
+		}
+		caller_close(test, &c);
+	}
+}
+
+/* Every transmit of an end whose address has left is refused. */
+static void transmits_are_refused(struct kunit *test, enum kfi_ep_type type, struct end *end)
+{
+	const int gone = -KFI_EADDRNOTAVAIL;
+	u64 *word = zeroed(test, sizeof(*word));
+	struct kfid_ep *ep = end->ep;
+	kfi_addr_t to = end->peer;
+
+	KUNIT_EXPECT_EQ(test, kfi_inject(ep, "x", 1, to), gone);
+	KUNIT_EXPECT_EQ(test, kfi_send(ep, word, 8, NULL, to, word), gone);
+	if (type == KFI_EP_RDM) {
+		KUNIT_EXPECT_EQ(test, kfi_write(ep, word, 8, NULL, to, 0, 1, word), gone);
+		KUNIT_EXPECT_EQ(test, kfi_read(ep, word, 8, NULL, to, 0, 1, word), gone);
+		KUNIT_EXPECT_EQ(test, kfi_atomic(ep, word, 1, NULL, to, 0, 1, KFI_UINT64, KFI_SUM,
+						 word), gone);
+	}
+	is_untouched(test, end, 0);
+}
+
+/* They are refused, and then they are not. */
+static void posts_need_the_own_address(struct kunit *test)
+{
+	static const enum kfi_ep_type types[] = { KFI_EP_RDM, KFI_EP_RDM, KFI_EP_DGRAM,
+						  KFI_EP_DGRAM };
+	struct end (*ends)[2] = zeroed(test, ARRAY_SIZE(types) * sizeof(*ends));
+	struct fixture f[ARRAY_SIZE(types)];
+	int i;
+
+	service_begins(test);
+	for (i = 0; i < ARRAY_SIZE(types); i++)
+		ends_open(test, &f[i], types[i], service[i % FAMILIES], ends[i]);
+	service_leaves(NULL);
+	for (i = 0; i < ARRAY_SIZE(types); i++)
+		transmits_are_refused(test, types[i], &ends[i][0]);
+	service_comes(test);
+	for (i = 0; i < ARRAY_SIZE(types); i++) {
+		KUNIT_EXPECT_EQ(test, kfi_inject(ends[i][0].ep, "x", 1, ends[i][0].peer), 0);
+		has_sent(test, &ends[i][0], 1);
+		end_close(test, &ends[i][0]);
+		end_close(test, &ends[i][1]);
+		fixture_close(test, &f[i]);
+	}
+}
+
+/**
+ * struct service - what is at the service address of a family
+ * @c: asks for a connection
+ * @pep: is asked
+ * @silent: does not listen at first
+ * @addr: the address of @pep
+ * @asked: the entry of the request
+ * @answer: an endpoint for the request
+ */
+struct service {
+	struct caller		c;
+	struct kfid_pep		*pep;
+	struct kfid_pep		*silent;
+	struct sockaddr_storage	addr;
+	struct kfi_info		*asked;
+	struct end		answer;
+};
+
+static void service_open(struct kunit *test, struct service *s, const char *node)
+{
+	size_t len = sizeof(s->addr);
+
+	caller_open(test, &s->c, node);
+	KUNIT_ASSERT_EQ(test, kfi_enable(s->c.end.ep), 0);
+	KUNIT_ASSERT_EQ(test, kfi_passive_ep(s->c.f.fabric, s->c.info, &s->pep, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_pep_bind(s->pep, &s->c.eq->fid, 0), 0);
+	KUNIT_ASSERT_EQ(test, kfi_listen(s->pep), 0);
+	KUNIT_ASSERT_EQ(test, kfi_getname(&s->pep->fid, &s->addr, &len), 0);
+	KUNIT_ASSERT_EQ(test, kfi_passive_ep(s->c.f.fabric, s->c.info, &s->silent, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kfi_pep_bind(s->silent, &s->c.eq->fid, 0), 0);
+}
+
+static void service_close(struct kunit *test, struct service *s)
+{
+	end_close(test, &s->answer);
+	CLOSE(test, &s->silent->fid, &s->pep->fid);
+	caller_close(test, &s->c);
+}
+
+/* There is a request, and an endpoint for it. */
+static void service_is_asked(struct kunit *test, struct service *s)
+{
+	KUNIT_ASSERT_EQ(test, kfi_connect(s->c.end.ep, &s->addr, NULL, 0), 0);
+	s->asked = next_event(test, &s->c, KFI_CONNREQ);
+	KUNIT_ASSERT_NOT_NULL(test, s->asked);
+	end_open(test, &s->c.f, s->asked, &s->answer, 0);
+	KUNIT_ASSERT_EQ(test, kfi_ep_bind(s->answer.ep, &s->c.eq->fid, 0), 0);
+	KUNIT_ASSERT_EQ(test, kfi_enable(s->answer.ep), 0);
+}
+
+/* Accepts it. */
+static void service_answers(struct kunit *test, struct service *s)
+{
+	KUNIT_EXPECT_EQ(test, kfi_accept(s->answer.ep, NULL, 0), 0);
+	next_event(test, &s->c, KFI_CONNECTED);
+	next_event(test, &s->c, KFI_CONNECTED);
+	kfi_freeinfo(s->asked);
+}
+
+/* Listening, requests, answers and transmits. */
+static void connections_need_the_own_address(struct kunit *test)
+{
+	struct service *services = zeroed(test, FAMILIES * sizeof(*services));
+	struct service *end = services + FAMILIES, *s;
+	const int gone = -KFI_EADDRNOTAVAIL;
+	int i;
+
+	service_begins(test);
+	for (i = 0; i < FAMILIES; i++)
+		service_open(test, &services[i], service[i]);
+	service_leaves(NULL);
+	for (s = services; s < end; s++) {
+		KUNIT_EXPECT_EQ(test, kfi_connect(s->c.end.ep, &s->addr, NULL, 0), gone);
+		KUNIT_EXPECT_EQ(test, kfi_listen(s->silent), gone);
+		no_event(test, &s->c);
+	}
+	service_comes(test);
+	for (s = services; s < end; s++) {
+		KUNIT_EXPECT_EQ(test, kfi_listen(s->silent), 0);
+		service_is_asked(test, s);
+	}
+	service_leaves(NULL);
+	for (s = services; s < end; s++)
+		KUNIT_EXPECT_EQ(test, kfi_accept(s->answer.ep, NULL, 0), gone);
+	service_comes(test);
+	/* The refused answer has not taken the request. */
+	for (s = services; s < end; s++)
+		service_answers(test, s);
+	service_leaves(NULL);
+	for (s = services; s < end; s++) {
+		KUNIT_EXPECT_EQ(test, kfi_inject(s->c.end.ep, "x", 1, KFI_ADDR_UNSPEC), gone);
+		is_untouched(test, &s->c.end, 0);
+		service_close(test, s);
+	}
 }
 
 CONSUMER("routes",
 	 KUNIT_CASE(posts_are_refused),
-	 KUNIT_CASE(requests_are_refused));
+	 KUNIT_CASE(requests_are_refused),
+	 KUNIT_CASE(posts_need_the_own_address),
+	 KUNIT_CASE(connections_need_the_own_address));
