@@ -9,8 +9,8 @@ use crate::{
     networks::Wire,
     raw::ip,
     routes::{
-        Caller, ENDS, Kind, PEER, WITH_OTHER, add_link, add_other, addr, change_address, meet,
-        reaches,
+        Caller, ENDS, KINDS, Kind, Listener, PEER, WITH_OTHER, add_link, add_other, addr,
+        change_address, meet, reaches,
     },
     tracing::count_calls,
 };
@@ -18,13 +18,13 @@ use kfi::{Device, Errno};
 use std::process::{Command, Stdio};
 
 tests![
-    links_in_a_vrf_use_its_routes_only => 180,
+    links_in_a_vrf_use_its_routes_only => 240,
     an_enslaved_or_renamed_interface_keeps_its_link => 120,
     changes_in_another_namespace_cause_no_look_ups => 120,
 ];
 
 /// Loads a module of the kernel. It fails where the kernel has it built in.
-fn load(module: &str) {
+pub(crate) fn load(module: &str) {
     let mut modprobe = Command::new("modprobe");
     let _ = modprobe.args(["-q", module]).stderr(Stdio::null()).status();
 }
@@ -44,7 +44,7 @@ fn links_in_a_vrf_use_its_routes_only() {
     }
     let all = || {
         for (near, far) in ENDS {
-            for kind in [Kind::Rdm, Kind::Dgram, Kind::ConnectQp] {
+            for kind in KINDS {
                 let one = (&wire.a, "roce0", addr(near, 0));
                 // Another host, and this one.
                 for other in [(&wire.b, "roce0", addr(far, 0)), one] {
@@ -74,6 +74,19 @@ fn links_in_a_vrf_use_its_routes_only() {
         let got = caller.call(addr(other, 7471));
         assert_eq!(got, Some(Errno::EHOSTUNREACH), "{near}");
         outside.expect_nothing();
+    }
+    // A passive endpoint at all addresses is asked on the links of all VRFs.
+    for ((any, (near, far)), (_, other)) in ["0.0.0.0", "::"].into_iter().zip(ENDS).zip(WITH_OTHER)
+    {
+        let listener = Listener::new(&wire.a, addr(any, 0));
+        for (netns, from_link, from, to, link) in [
+            (&wire.b, "roce0", far, near, "roce0"),
+            (&wire.a, "roce0", near, near, "roce0"),
+            (&wire.a, "roce1", other, other, "roce1"),
+        ] {
+            let caller = Caller::on(Kind::Connect, netns, from_link, addr(from, 0));
+            listener.serve(&caller, addr(to, listener.port()), link);
+        }
     }
     // A link that is added in a VRF.
     for netns in [&wire.a, &wire.b] {
@@ -110,7 +123,7 @@ fn an_enslaved_or_renamed_interface_keeps_its_link() {
             (&wire.b, "roce0", addr(far, port)),
         ]
     };
-    let all = [Kind::Rdm, Kind::Dgram, Kind::ConnectQp].map(|kind| (kind, meet(kind, at(0, 0))));
+    let all = KINDS.map(|kind| (kind, meet(kind, at(0, 0))));
     let go_on = || {
         for (kind, (a, to_b, b)) in &all {
             reaches(*kind, a, *to_b, b);

@@ -3,26 +3,30 @@
 //! routing as a UDP packet would: it is delivered, or fails at once. Every type of endpoint is
 //! tested, over IPv4 and IPv6.
 
+mod ends;
+mod moves;
+
+pub(crate) use self::ends::{Caller, ENDS, KINDS, Kind, Listener, addr, meet, reaches};
+use self::{
+    ends::{memory_is_reached, transmit_context, transmits_are_refused},
+    moves::{connections_wait, datagrams_follow, host_prefix, requests_follow},
+};
 use crate::{
     abi_threads::NetNs,
+    connected::open_region,
     harness::tests,
-    host::{
-        BOTH, Host, Options, RECEIVED, SENT, domain_on, errno, exchange, holding, is_refused, until,
-    },
-    networks::{Wire, connect_with, dgram, msg},
+    host::{BOTH, Host, RECEIVED, buffer, domain_on, holding, is_refused, until},
+    networks::Wire,
     raw::ip,
 };
-use kfi::{Buffer, Device, Eq, Errno, FiAddr, QpAddr, Wait};
-use std::{
-    net::{SocketAddr, SocketAddrV6},
-    time::Duration,
-};
+use kfi::{Buffer, Device, EpType, Errno, FiAddr, QpAddr};
+use std::net::{SocketAddr, SocketAddrV6};
 
 tests![
     a_route_decides_about_a_post => 120,
-    routes_change_under_connections => 120,
-    an_endpoint_without_its_address_is_told => 120,
-    a_service_address_moves => 120,
+    routes_change_under_connections => 180,
+    an_endpoint_without_its_address_is_told => 180,
+    a_service_address_moves => 300,
     links_of_one_host_reach_each_other => 120,
     link_local_addresses_have_a_scope => 120,
     an_interface_below_every_path_mtu_is_refused => 120,
@@ -30,121 +34,6 @@ tests![
 
 /// Ignored by connected endpoints.
 pub(crate) const PEER: FiAddr = FiAddr::UNSPEC;
-
-/// How often a datagram is sent that may be lost, and how long each is waited for.
-const TRIES: usize = 50;
-const WHILE: Duration = Duration::from_millis(100);
-
-/// The way in which an endpoint turns to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A reliable datagram.
-    Rdm,
-    /// A datagram.
-    Dgram,
-    /// A request for a connection.
-    Connect,
-    /// A connection by hand.
-    ConnectQp,
-}
-
-const KINDS: [Kind; 4] = [Kind::Rdm, Kind::Dgram, Kind::Connect, Kind::ConnectQp];
-
-impl Kind {
-    pub(crate) fn options(self) -> Options {
-        match self {
-            Self::Rdm => Options::default(),
-            Self::Dgram => dgram(),
-            Self::Connect | Self::ConnectQp => msg(),
-        }
-    }
-}
-
-/// An endpoint that has no peer yet.
-pub(crate) struct Caller {
-    kind: Kind,
-    host: Host,
-    _eq: Eq,
-}
-
-impl Caller {
-    pub(crate) fn new(kind: Kind, netns: &NetNs, at: SocketAddr) -> Self {
-        netns.run(|| {
-            let (fabric, domain) = domain_on("roce0");
-            let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
-            let host = Host::prepared(&domain, &kind.options(), Some(at), |ep| {
-                if matches!(kind, Kind::Connect | Kind::ConnectQp) {
-                    ep.bind_eq(&eq).expect("bind eq");
-                }
-            });
-            Self {
-                kind,
-                host,
-                _eq: eq,
-            }
-        })
-    }
-
-    /// The error at once; `None`: the post or the request was accepted.
-    pub(crate) fn call(&self, to: SocketAddr) -> Option<Errno> {
-        let ep = &self.host.ep;
-        match self.kind {
-            Kind::Rdm | Kind::Dgram => {
-                let to = self.host.av.insert_one(to).expect("insert");
-                errno(ep.inject(to, b"x"))
-            }
-            Kind::Connect => errno(ep.connect(to, b"")),
-            Kind::ConnectQp => {
-                let mut host = to;
-                host.set_port(0);
-                let qpn = 0x12_3456;
-                errno(ep.connect_qp(QpAddr { host, qpn }, 0))
-            }
-        }
-    }
-}
-
-pub(crate) fn addr(ip: &str, port: u16) -> SocketAddr {
-    SocketAddr::new(ip.parse().expect("an address"), port)
-}
-
-/// The addresses of both hosts of a [`Wire`], by family.
-pub(crate) const ENDS: [(&str, &str); 2] =
-    [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
-
-/// Two hosts that reach each other by `kind`, at these addresses, and what the first one calls the
-/// second.
-pub(crate) fn meet(kind: Kind, at: [(&NetNs, &str, SocketAddr); 2]) -> (Host, FiAddr, Host) {
-    let [a, b] = at.map(|(netns, link, addr)| {
-        netns.run(|| Host::at(&domain_on(link).1, &kind.options(), Some(addr)))
-    });
-    let to_b = match kind {
-        Kind::Rdm | Kind::Dgram => a.meet(&b),
-        Kind::Connect | Kind::ConnectQp => {
-            connect_with(&a, &b, 16, 0);
-            PEER
-        }
-    };
-    (a, to_b, b)
-}
-
-/// Sends a message, which arrives. A datagram may be lost while its neighbour is looked for.
-#[track_caller]
-pub(crate) fn reaches(kind: Kind, a: &Host, to: FiAddr, b: &Host) {
-    if kind != Kind::Dgram {
-        return exchange(a, to, b, 100);
-    }
-    let (from, into) = (holding(b"anybody?"), Buffer::new(8).expect("buffer"));
-    b.ep.recv(&into, 2).expect("recv");
-    for _ in 0..TRIES {
-        a.ep.send(to, &from, 1).expect("send");
-        a.expect(SENT, 1);
-        if b.cq.next(WHILE).expect("next").is_some() {
-            return;
-        }
-    }
-    panic!("nothing has arrived");
-}
 
 /// One row: the destinations, by family, and the errors of reliable datagrams and of the others.
 type Row = (&'static str, [&'static str; 2], Errno, Errno);
@@ -253,7 +142,7 @@ fn routes_change_under_connections() {
     let wire = Wire::new();
     for (family, (near, far)) in ENDS.into_iter().enumerate() {
         let len = [32, 128][family];
-        for kind in [Kind::Rdm, Kind::Dgram, Kind::ConnectQp] {
+        for kind in KINDS {
             let at = [
                 (&wire.a, "roce0", addr(near, 0)),
                 (&wire.b, "roce0", addr(far, 0)),
@@ -276,64 +165,116 @@ fn routes_change_under_connections() {
     }
 }
 
-/// Adds or deletes an address of the first host.
+/// Adds or deletes an address of a host.
 pub(crate) fn change_address(netns: &NetNs, what: &str, ip_and_len: &str) {
+    change_address_of(netns, "veth0", what, ip_and_len);
+}
+
+/// The same, on this interface.
+fn change_address_of(netns: &NetNs, dev: &str, what: &str, ip_and_len: &str) {
     let nodad = if what == "add" && ip_and_len.contains(':') {
         "nodad"
     } else {
         ""
     };
-    netns.run(|| ip(&format!("address {what} {ip_and_len} dev veth0 {nodad}")));
+    netns.run(|| ip(&format!("address {what} {ip_and_len} dev {dev} {nodad}")));
 }
 
-/// Its transmits, its requests and its binding fail, and it works again when the address is back.
+/// Its transmits, its requests, its answers and its binding fail, and it works again when the
+/// address is back.
 fn an_endpoint_without_its_address_is_told() {
     let wire = Wire::new();
     for (near, far) in ENDS {
         let own = format!("{near}/{}", if near.contains(':') { 64 } else { 24 });
-        let callers = KINDS.map(|kind| Caller::new(kind, &wire.a, addr(near, 0)));
-        let at = [
-            (&wire.a, "roce0", addr(near, 0)),
-            (&wire.b, "roce0", addr(far, 0)),
-        ];
-        let connected = [Kind::Rdm, Kind::Dgram, Kind::ConnectQp].map(|kind| {
-            let (a, to_b, b) = meet(kind, at);
-            reaches(kind, &a, to_b, &b);
-            (kind, a, to_b, b)
+        let here = addr(near, 0);
+        let callers = KINDS.map(|kind| Caller::new(kind, &wire.a, here));
+        let at = [(&wire.a, "roce0", here), (&wire.b, "roce0", addr(far, 0))];
+        let mut senders: Vec<_> = KINDS
+            .map(|kind| {
+                let (a, to_b, b) = meet(kind, at);
+                (kind, a, to_b, b)
+            })
+            .into();
+        let context = transmit_context(&wire.a, here);
+        let target = wire.b.run(|| {
+            let domain = domain_on("roce0").1;
+            Host::at(&domain, &Kind::Rdm.options(), Some(addr(far, 0)))
         });
-        let at_home = [(&wire.a, "roce0", addr(near, 0)); 2];
+        let to_target = context.meet(&target);
+        senders.push((Kind::Rdm, context, to_target, target));
+        let regions: Vec<_> = senders
+            .iter()
+            .map(|(.., b)| open_region(b, &buffer(8), 1))
+            .collect();
+        for ((kind, a, to_b, b), region) in senders.iter().zip(&regions) {
+            reaches(*kind, a, *to_b, b);
+            memory_is_reached(*kind, a, *to_b, region.remote(0), region.buffer());
+        }
+        let at_home = [(&wire.a, "roce0", here); 2];
         let (local, to_neighbour, neighbour) = meet(Kind::Rdm, at_home);
         reaches(Kind::Rdm, &local, to_neighbour, &neighbour);
         let domain = &local.domain;
-        let unbound = domain.endpoint().addr(addr(near, 0)).open();
+        let unbound = domain.endpoint().addr(here).open();
         let unbound = unbound.expect("endpoint");
         unbound.bind_cq(&local.cq, BOTH).expect("bind");
         unbound.bind_av(&local.av).expect("bind");
+        let scalable = domain.scalable_endpoint().addr(here).open();
+        let scalable = scalable.expect("scalable endpoint");
+        scalable.bind_av(&local.av).expect("bind");
+        let nameless = domain.endpoint().open().expect("endpoint");
+        // A request that waits, and two endpoints for it.
+        let listener = Listener::new(&wire.a, here);
+        let asking = Caller::new(Kind::Connect, &wire.b, addr(far, 0));
+        assert_eq!(asking.call(addr(near, listener.port())), None);
+        let asked = listener.asked();
+        let answer = listener.host("roce0", asked.local);
+        let late = answer.domain.endpoint().ep_type(EpType::Msg);
+        let late = late.addr(asked.local).open().expect("endpoint");
+        late.bind_cq(&answer.cq, BOTH).expect("bind");
+        late.bind_eq(&listener.eq).expect("bind");
+        let silent = listener.fabric.passive_endpoint(here).open();
+        let silent = silent.expect("passive endpoint");
+        silent.bind_eq(&listener.eq).expect("bind");
 
         change_address(&wire.a, "del", &own);
         let gone = Errno::EADDRNOTAVAIL;
-        let buffer = holding(b"refused!");
         for caller in &callers {
             let got = caller.call(addr(far, 7471));
             assert_eq!(got, Some(gone), "{:?} {near}", caller.kind);
         }
-        for (_, a, to_b, _) in &connected {
-            is_refused(a.ep.send(*to_b, &buffer, 3), gone);
-            a.expect_nothing();
+        for ((kind, a, to_b, _), region) in senders.iter().zip(&regions) {
+            let before = region.buffer().to_vec(..);
+            transmits_are_refused(*kind, a, *to_b, region.remote(0), gone);
+            assert_eq!(region.buffer().to_vec(..), before);
         }
-        is_refused(local.ep.send(to_neighbour, &buffer, 3), gone);
+        is_refused(local.ep.send(to_neighbour, &holding(b"refused!"), 3), gone);
         // Its receives wait for the address.
         let into = Buffer::new(100).expect("buffer");
         neighbour.ep.recv(&into, 9).expect("recv");
         is_refused(unbound.enable(), gone);
-        is_refused(domain.endpoint().addr(addr(near, 0)).open(), gone);
+        is_refused(scalable.enable(), gone);
+        is_refused(domain.endpoint().addr(here).open(), gone);
+        is_refused(domain.scalable_endpoint().addr(here).open(), gone);
+        is_refused(nameless.set_name(here), gone);
+        for ep in [&answer.ep, &late] {
+            is_refused(ep.accept(&listener.pep, asked.connreq, b""), gone);
+        }
+        is_refused(silent.listen(), gone);
+        assert_eq!(answer.ep.name().expect("name"), asked.local);
 
         change_address(&wire.a, "add", &own);
         local.ep.inject(to_neighbour, b"again").expect("inject");
         neighbour.expect(RECEIVED, 9);
         unbound.enable().expect("enable");
-        for (kind, a, to_b, b) in &connected {
+        scalable.enable().expect("enable");
+        nameless.set_name(here).expect("set_name");
+        silent.listen().expect("listen");
+        // The refused answers have not taken the request.
+        listener.accept(&asked, &answer, &asking);
+        reaches(Kind::Connect, &answer, PEER, &asking.host);
+        for ((kind, a, to_b, b), region) in senders.iter().zip(&regions) {
             reaches(*kind, a, *to_b, b);
+            memory_is_reached(*kind, a, *to_b, region.remote(0), region.buffer());
         }
         for caller in &callers {
             assert_eq!(caller.call(addr(far, 7471)), None, "{:?}", caller.kind);
@@ -341,45 +282,30 @@ fn an_endpoint_without_its_address_is_told() {
     }
 }
 
-/// A message goes to the host that has the address now, and to no endpoint that had it before.
+/// A message goes to where the address is now, another host or another interface of this one, and
+/// to no endpoint that had it before.
 fn a_service_address_moves() {
     let wire = Wire::new();
-    for (near, service, len) in [
-        ("192.0.2.1", "192.0.2.100", 24),
-        ("2001:db8::1", "2001:db8::100", 64),
+    wire.a.run(|| {
+        add_other();
+        add_link("roce1", "other");
+    });
+    for (near, service) in [
+        ("192.0.2.1", "192.0.2.100"),
+        ("2001:db8::1", "2001:db8::100"),
     ] {
-        let moving = format!("{service}/{len}");
-        for (port, kind) in (5000..).zip([Kind::Rdm, Kind::Dgram]) {
-            change_address(&wire.a, "add", &moving);
-            let here = [
-                (&wire.a, "roce0", addr(near, 0)),
-                (&wire.a, "roce0", addr(service, port)),
-            ];
-            let (sender, to, old) = meet(kind, here);
-            let back = old.meet(&sender);
-            reaches(kind, &sender, to, &old);
-
-            change_address(&wire.a, "del", &moving);
-            change_address(&wire.b, "add", &moving);
-            let there = Some(addr(service, port));
-            let new = wire
-                .b
-                .run(|| Host::at(&domain_on("roce0").1, &kind.options(), there));
-            let into = Buffer::new(8).expect("buffer");
-            old.ep.recv(&into, 9).expect("recv");
-            reaches(kind, &sender, to, &new);
-            reaches(kind, &sender, to, &new);
-            old.expect_nothing();
-            is_refused(old.ep.inject(back, b"x"), Errno::EADDRNOTAVAIL);
-
-            // Back, without a new endpoint.
-            drop(new);
-            change_address(&wire.b, "del", &moving);
-            change_address(&wire.a, "add", &moving);
-            sender.ep.inject(to, b"home").expect("inject");
-            old.expect(RECEIVED, 9);
-            reaches(kind, &old, back, &sender);
-            change_address(&wire.a, "del", &moving);
+        let moving = host_prefix(addr(service, 0));
+        for place in [(&wire.b, "roce0", "veth0"), (&wire.a, "roce1", "other")] {
+            for (port, kind) in (5000..).zip(KINDS) {
+                change_address(&wire.a, "add", &moving);
+                let ends = [near, service].map(|ip| addr(ip, 0));
+                match kind {
+                    Kind::Rdm | Kind::Dgram => datagrams_follow(kind, &wire, ends, port, place),
+                    Kind::Connect | Kind::ConnectQp => connections_wait(kind, &wire, ends, place),
+                }
+                change_address(&wire.a, "del", &moving);
+            }
+            requests_follow(&wire, [near, service], place);
         }
     }
 }
@@ -391,7 +317,7 @@ fn links_of_one_host_reach_each_other() {
         add_link("roce1", "other");
     });
     for (near, other) in WITH_OTHER {
-        for kind in [Kind::Rdm, Kind::Dgram, Kind::ConnectQp] {
+        for kind in KINDS {
             let one = (&wire.a, "roce0", addr(near, 0));
             let two = (&wire.a, "roce1", addr(other, 0));
             for at in [[one, two], [two, one]] {
@@ -471,11 +397,48 @@ fn link_local_addresses_have_a_scope() {
 
 fn an_interface_below_every_path_mtu_is_refused() {
     let wire = Wire::new();
-    let (near, far) = ENDS[0];
-    wire.a.run(|| ip("link set veth0 mtu 250"));
-    for kind in KINDS {
-        let caller = Caller::new(kind, &wire.a, addr(near, 0));
-        let got = caller.call(addr(far, 7471));
-        assert_eq!(got, Some(Errno::EMSGSIZE), "{kind:?}");
+    let too_small = Errno::EMSGSIZE;
+    // The kernel takes IPv6 away from an interface with less than 1,280 bytes.
+    for (family, change, undo, expected) in [
+        (
+            0,
+            "link set veth0 mtu 250",
+            "link set veth0 mtu 1500",
+            too_small,
+        ),
+        (
+            1,
+            "link set veth0 mtu 1279",
+            "link set veth0 mtu 1500",
+            Errno::EADDRNOTAVAIL,
+        ),
+        (
+            0,
+            "route add 192.0.2.2/32 dev veth0 mtu 250",
+            "route del 192.0.2.2/32 dev veth0",
+            too_small,
+        ),
+        (
+            1,
+            "-6 route add 2001:db8::2/128 dev veth0 mtu 250",
+            "-6 route del 2001:db8::2/128 dev veth0",
+            too_small,
+        ),
+    ] {
+        let (near, far) = ENDS[family];
+        let callers = KINDS.map(|kind| Caller::new(kind, &wire.a, addr(near, 0)));
+        wire.a.run(|| ip(change));
+        for caller in &callers {
+            let got = caller.call(addr(far, 7471));
+            assert_eq!(got, Some(expected), "{:?}, {change}", caller.kind);
+        }
+        wire.a.run(|| ip(undo));
+        if change.starts_with("link") {
+            change_address(&wire.a, "add", &format!("{}/64", ENDS[1].0));
+        }
+        for caller in &callers {
+            let got = caller.call(addr(far, 7471));
+            assert_eq!(got, None, "{:?}, {undo}", caller.kind);
+        }
     }
 }
