@@ -5,7 +5,8 @@ use crate::{
     abi_threads::{NetNs, as_user, open_to_all},
     harness::tests,
     host::until,
-    raw::{File, Netdev, Pages, arg, data, ip, ip_batch, ipv4, refused, text},
+    raw::{File, Netdev, Pages, arg, data, ip, ip_batch, ipv4, refused, text, udp_on},
+    route_interfaces::load,
 };
 use kfi::{
     Errno,
@@ -129,9 +130,24 @@ fn the_port_of_a_namespace() {
         refused(add(&file, "abil", "abil0"), Errno::EADDRINUSE);
         assert!(link(&file, "abil").is_none());
     }
+    // Even if it is in a VRF.
+    load("vrf");
+    ip("link add red type vrf table 10");
+    ip("link set red up");
+    ip("link set abil0 master red");
+    for ipv6 in [false, true] {
+        let _mine = udp_on("red", ipv6, 4791).expect("nobody has the port");
+        for (name, netdev) in [("abil", "abil0"), ("other", "abil1")] {
+            refused(add(&file, name, netdev), Errno::EADDRINUSE);
+            assert!(link(&file, name).is_none());
+        }
+    }
     let taken = |address| {
-        let error = UdpSocket::bind(address).expect_err("the port is taken");
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        let sockets = [false, true].map(|ipv6| udp_on("red", ipv6, 4791));
+        for socket in sockets.into_iter().chain([UdpSocket::bind(address)]) {
+            let error = socket.expect_err("the port is taken");
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        }
     };
     add(&file, "abil", "abil0").expect("add");
     add(&file, "other", "abil1").expect("the second link has the same port");
@@ -151,6 +167,9 @@ fn the_port_of_a_namespace() {
     del(&file, "other").expect("del");
     UdpSocket::bind("0.0.0.0:4791").expect("the port is free");
     UdpSocket::bind("[::]:4791").expect("the port is free");
+    for ipv6 in [false, true] {
+        udp_on("red", ipv6, 4791).expect("the port is free");
+    }
 }
 
 fn unknown_interfaces_are_refused() {

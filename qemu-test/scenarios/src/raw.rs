@@ -11,7 +11,7 @@ mod netdev;
 mod pages;
 
 pub(crate) use self::{
-    netdev::{Netdev, ip, ip_batch, program},
+    netdev::{Netdev, ip, ip_batch, program, udp_on},
     pages::{PAGE, Pages},
 };
 

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Network interfaces of a test, and the programs that set them up.
+//! Network interfaces of a test, the programs that set them up, and sockets that are bound to one.
+
+use std::{
+    io::{Error, Result},
+    net::UdpSocket,
+    os::fd::{AsRawFd, FromRawFd},
+};
 
 /// Runs `ip` with these words; it must succeed.
 #[track_caller]
@@ -31,6 +37,44 @@ pub(crate) fn ip_batch(lines: &[String]) {
     drop(stdin);
     let status = child.wait().expect("wait");
     assert!(status.success(), "{lines:?}: {status}");
+}
+
+/// A UDP socket at a port of all addresses of a family, bound to this interface.
+pub(crate) fn udp_on(netdev: &str, ipv6: bool, port: u16) -> Result<UdpSocket> {
+    let check = |result: i32| match result {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    };
+    let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+    // SAFETY: The call takes three numbers.
+    let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: The descriptor is new and has no other owner.
+    let socket = unsafe { UdpSocket::from_raw_fd(fd) };
+    // SAFETY: The name is valid for the call, with this length.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            netdev.as_ptr().cast(),
+            netdev.len() as u32,
+        )
+    })?;
+    // SAFETY: All zeros is an unspecified address. It is longer than that of either family.
+    let mut at: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    at.sin6_family = family as u16;
+    // At the same place in both families.
+    at.sin6_port = port.to_be();
+    let len = match ipv6 {
+        true => size_of::<libc::sockaddr_in6>(),
+        false => size_of::<libc::sockaddr_in>(),
+    };
+    // SAFETY: The address is valid for the call, with this length.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), len as u32) })?;
+    Ok(socket)
 }
 
 /// A network interface of a test; dropping this value removes it.
