@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kfi rping`, with itself as the peer; with that of rdma-core, see `qemu-test/interop`.
 
-use super::command::{Server, kfi, with_link};
-use crate::harness::tests;
+use super::command::{Server, command, kfi, parse, with_link};
+use crate::{
+    abi_threads::{USER, open_to_all},
+    harness::tests,
+    host::{Host, SOON, domain_on, holding},
+    networks::msg,
+};
+use kfi::{EventKind, FiAddr, Wait};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::os::unix::process::CommandExt;
 
 tests![
     rping_works_with_every_size => 120,
@@ -10,6 +18,7 @@ tests![
     rping_shows_the_exchanged_text,
     rping_reports_a_missing_server,
     the_server_of_rping_survives_a_dead_client,
+    the_server_of_rping_rejects_what_it_cannot_serve,
 ];
 
 fn rping_works_with_every_size() {
@@ -57,7 +66,7 @@ fn rping_reports_a_missing_server() {
 fn the_server_of_rping_survives_a_dead_client() {
     with_link();
     let mut server = Server::of("rping --json --keep --bind 127.0.0.4");
-    let mut client = super::command::command("rping 127.0.0.4 -i 1000000")
+    let mut client = command("rping 127.0.0.4 -i 1000000")
         .spawn()
         .expect("start the client");
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -71,4 +80,76 @@ fn the_server_of_rping_survives_a_dead_client() {
             break;
         }
     }
+}
+
+/// A client that is no rping: it sends these bytes first. The server ends the connection.
+fn offers(server: &Server, bytes: &[u8]) {
+    let (fabric, domain) = domain_on("roce0");
+    let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
+    let host = Host::prepared(&domain, &msg(), None, |ep| {
+        ep.bind_eq(&eq).expect("bind eq")
+    });
+    let to = server.address.parse().expect("an address");
+    host.ep.connect(to, b"").expect("connect");
+    let next = || eq.read(SOON).expect("event").expect("in time").kind;
+    assert_eq!(next(), EventKind::Connected);
+    let sent = host.ep.send(FiAddr::UNSPEC, &holding(bytes), 1);
+    sent.expect("send");
+    assert_eq!(next(), EventKind::Shutdown);
+}
+
+/// A request without memory for its endpoint, and sizes that rping does not have. Each time the
+/// client is told, and the next one is served.
+fn the_server_of_rping_rejects_what_it_cannot_serve() {
+    with_link();
+    open_to_all();
+    let mut line = command("rping --json --keep --bind 127.0.0.5");
+    line.uid(USER).gid(USER);
+    let mut server = Server::run(line);
+    let is_served = |server: &mut Server| {
+        let served = kfi("rping 127.0.0.5 -i 2 -s 30 --json").succeeds().json();
+        assert_eq!(served["iterations"], 2);
+        assert_eq!(server.document()["size"], 30);
+    };
+    is_served(&mut server);
+
+    // A receive pins its buffer.
+    let pid = Pid::from_child(&server.child);
+    let may_pin = |bytes| {
+        let limit = Rlimit {
+            current: bytes,
+            maximum: bytes,
+        };
+        prlimit(Some(pid), Resource::Memlock, limit).expect("prlimit");
+    };
+    may_pin(Some(0));
+    kfi("rping 127.0.0.5 -i 1").fails("refused", "is it reachable");
+    may_pin(None);
+    is_served(&mut server);
+
+    let sizes = [0, 65_536, u32::MAX];
+    for size in sizes {
+        let mut offer = [0; 16];
+        offer[12..].copy_from_slice(&size.to_be_bytes());
+        offers(&server, &offer);
+        is_served(&mut server);
+    }
+    offers(&server, b"fifteen bytes..");
+    is_served(&mut server);
+
+    server.child.kill().expect("kill");
+    let (_, err) = server.end();
+    let errors: Vec<_> = err
+        .lines()
+        .map(|line| parse(line)["error"].clone())
+        .collect();
+    assert_eq!(errors.len(), 2 + sizes.len(), "{err}");
+    assert_eq!(errors[0]["errno"], "ENOMEM", "{err}");
+    for (error, size) in errors[1..].iter().zip(sizes) {
+        let message = error["message"].as_str().expect("a message");
+        let expected = format!("offers {size} bytes, and there are 1 to 65535");
+        assert!(message.contains(&expected), "{err}");
+    }
+    let last = errors[1 + sizes.len()]["message"].as_str().expect("text");
+    assert!(last.contains("sent 15 bytes instead of 16"), "{err}");
 }
