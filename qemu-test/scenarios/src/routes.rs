@@ -9,7 +9,10 @@ mod moves;
 pub(crate) use self::ends::{Caller, ENDS, KINDS, Kind, Listener, addr, meet, reaches};
 use self::{
     ends::{memory_is_reached, transmit_context, transmits_are_refused},
-    moves::{connections_wait, datagrams_follow, host_prefix, requests_follow},
+    moves::{
+        connections_wait, datagrams_follow, host_prefix, requests_follow,
+        the_old_link_receives_nothing,
+    },
 };
 use crate::{
     abi_threads::NetNs,
@@ -290,10 +293,8 @@ fn a_service_address_moves() {
         add_other();
         add_link("roce1", "other");
     });
-    for (near, service) in [
-        ("192.0.2.1", "192.0.2.100"),
-        ("2001:db8::1", "2001:db8::100"),
-    ] {
+    let mut wrong = Vec::new();
+    for ((near, far), service) in ENDS.into_iter().zip(["192.0.2.100", "2001:db8::100"]) {
         let moving = host_prefix(addr(service, 0));
         for place in [(&wire.b, "roce0", "veth0"), (&wire.a, "roce1", "other")] {
             for (port, kind) in (5000..).zip(KINDS) {
@@ -307,7 +308,19 @@ fn a_service_address_moves() {
             }
             requests_follow(&wire, [near, service], place);
         }
+        for (kind, netns, from) in [
+            (Kind::ConnectQp, &wire.a, near),
+            (Kind::ConnectQp, &wire.b, far),
+            (Kind::Connect, &wire.b, far),
+            (Kind::Rdm, &wire.b, far),
+        ] {
+            let sender = (netns, "roce0", addr(from, 0));
+            if let Err(received) = the_old_link_receives_nothing(kind, &wire, sender, service) {
+                wrong.push(format!("{kind:?} from {from}: {received}"));
+            }
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 fn links_of_one_host_reach_each_other() {

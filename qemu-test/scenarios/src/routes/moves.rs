@@ -158,3 +158,38 @@ pub(super) fn requests_follow(wire: &Wire, [near, service]: [&str; 2], place: Pl
     reaches(Kind::Connect, &asking.host, PEER, &early);
     change_address(&wire.a, "del", &host_prefix(to));
 }
+
+/// A message to an endpoint whose address has moved to another interface of its host arrives when
+/// the address is back, and not before.
+pub(super) fn the_old_link_receives_nothing(
+    kind: Kind,
+    wire: &Wire,
+    sender: (&NetNs, &str, SocketAddr),
+    service: &str,
+) -> Result<(), String> {
+    let place = (&wire.a, "roce1", "other");
+    let service = addr(service, 0);
+    change_address(&wire.a, "add", &host_prefix(service));
+    let (sender, to, old) = meet(kind, [sender, (&wire.a, "roce0", service)]);
+    reaches(kind, &sender, to, &old);
+
+    move_there(wire, service, place);
+    let (from, into) = (holding(b"patience"), buffer(8));
+    old.ep.recv(&into, 9).expect("recv");
+    sender.ep.send(to, &from, 8).expect("send");
+    let early = old.cq.next(2 * WHILE).expect("next");
+    move_back(wire, service, place);
+    match early {
+        Some(entry) => assert_eq!((entry.flags, entry.op_context), (RECEIVED, 9)),
+        None => {
+            old.expect(RECEIVED, 9);
+        }
+    }
+    sender.expect(SENT, 8);
+    assert_eq!(into.to_vec(..), b"patience");
+    change_address(&wire.a, "del", &host_prefix(service));
+    match early {
+        Some(_) => Err("received on a link without the address".to_owned()),
+        None => Ok(()),
+    }
+}
