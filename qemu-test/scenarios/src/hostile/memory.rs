@@ -27,7 +27,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// What is used now.
+    /// The values of now.
     pub(crate) fn now() -> Self {
         // The kernel adds up the counters of each CPU from time to time only.
         let _ = fs::write("/proc/sys/vm/stat_refresh", "1");
