@@ -169,6 +169,14 @@ impl Path {
         Ok((Reach::Network, found))
     }
 
+    /// Whether the own address has left the link. Then requests of the peer are not executed, also
+    /// if they still arrive because another interface has the address. Process context; does not
+    /// sleep.
+    #[inline]
+    pub(super) fn has_lost_address(&self) -> bool {
+        matches!(self.check(), Err(error) if error == EADDRNOTAVAIL)
+    }
+
     /// The largest path MTU that the route and the interface carry now. Fails as
     /// [`check`](Self::check); `EMSGSIZE` if they carry none. Process context; does not sleep.
     pub(crate) fn mtu(&self) -> Result<PathMtu> {

@@ -143,16 +143,22 @@ fn run_responder(
             counter.count(Stat::DropState);
             continue;
         }
-        counter.received(packet.len());
         if packet.opcode().is_response() {
+            counter.received(packet.len());
             responses.push(skb);
             continue;
         }
+        let receiving = receiving.get_or_insert_with(|| qp.kind.receiving.lock());
+        let path = receiving.path.as_ref();
+        if path.is_some_and(|path| path.has_lost_address()) {
+            counter.count(Stat::DropDestination);
+            continue;
+        }
+        counter.received(packet.len());
         let mut target = RequestTarget {
             consumer,
             payload: Some(Payload::new(&skb, packet.payload())),
         };
-        let receiving = receiving.get_or_insert_with(|| qp.kind.receiving.lock());
         receiving.responder.receive(now, &packet, &mut target);
     }
     let Some(mut receiving) = receiving else {
