@@ -23,7 +23,7 @@ use crate::{
     raw::ip,
 };
 use kfi::{Buffer, Device, EpType, Errno, FiAddr, QpAddr};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 tests![
     a_route_decides_about_a_post => 120,
@@ -180,7 +180,28 @@ fn change_address_of(netns: &NetNs, dev: &str, what: &str, ip_and_len: &str) {
     } else {
         ""
     };
-    netns.run(|| ip(&format!("address {what} {ip_and_len} dev {dev} {nodad}")));
+    netns.run(|| {
+        ip(&format!("address {what} {ip_and_len} dev {dev} {nodad}"));
+        if !nodad.is_empty() {
+            let (added, _) = ip_and_len.split_once('/').expect("a length");
+            until_local(added.parse().expect("an address"));
+        }
+    });
+}
+
+/// Waits until packets to an IPv6 address stay in this thread's namespace. The kernel adds that
+/// route later than the address.
+fn until_local(ip: Ipv6Addr) {
+    const LOCAL: u32 = 1 << 31;
+    let start = format!("{:032x} 80 ", ip.to_bits());
+    until("a local route", || {
+        let table = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").expect("routes");
+        let mut routes = table.lines().filter(|line| line.starts_with(&start));
+        routes.any(|line| {
+            let flags = line.split_whitespace().nth(8).expect("flags");
+            u32::from_str_radix(flags, 16).expect("a number") & LOCAL != 0
+        })
+    });
 }
 
 /// Its transmits, its requests, its answers and its binding fail, and it works again when the
