@@ -96,7 +96,7 @@ mod tests {
         let (context, _) = sep.tx_context(0, &TxAttr::default(), ident(60, 0)?)?;
         close(&*pair.a.endpoint)?;
         pair.a.endpoint = context;
-        let (tx, rx) = (&pair.a, &pair.b);
+        let tx = &pair.a;
         tx.endpoint.bind_cq(&tx.cq, CqBind::TRANSMIT)?;
         tx.endpoint.enable()?;
         // A receive takes this one, and the post has not returned.

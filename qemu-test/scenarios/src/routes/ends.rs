@@ -162,7 +162,7 @@ pub(crate) fn addr(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().expect("an address"), port)
 }
 
-/// The addresses of both hosts of a [`Wire`], by family.
+/// The addresses of both hosts of a wire, by family.
 pub(crate) const ENDS: [(&str, &str); 2] =
     [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
 
