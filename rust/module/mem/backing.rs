@@ -117,7 +117,16 @@ impl Backing {
 
     /// Charges `budget` for its lists as long as they live, unless they are charged. Fails with
     /// `ENOMEM`. Process context, and so is the drop from then on; does not sleep.
+    #[inline(always)]
     pub(super) fn charge_lists(&self, budget: &Budget) -> Result {
+        if !self.segments.has_allocated() && !matches!(self.owner, MemoryOwner::Gather(_)) {
+            return Ok(());
+        }
+        self.charge_allocated(budget)
+    }
+
+    #[inline(never)]
+    fn charge_allocated(&self, budget: &Budget) -> Result {
         let bytes = self.heap_bytes();
         if bytes == 0 || self.is_charged() {
             return Ok(());

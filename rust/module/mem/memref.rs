@@ -183,7 +183,7 @@ impl MemRef {
     /// Charges `budget` for its lists as long as they live, unless they are charged: for an
     /// operation that does not end in its call. Fails with `ENOMEM`. Process context; does not
     /// sleep.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge_lists(&self, budget: &Budget) -> Result {
         match self.backing() {
             Some(backing) => backing.charge_lists(budget),

@@ -115,6 +115,12 @@ impl Segments {
         }
     }
 
+    /// Whether the list has allocated memory.
+    #[inline(always)]
+    pub(super) fn has_allocated(&self) -> bool {
+        matches!(self.list, List::Many(_))
+    }
+
     /// Bytes of kernel memory that the list has allocated.
     pub(super) fn heap_bytes(&self) -> usize {
         match &self.list {
