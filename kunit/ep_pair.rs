@@ -8,12 +8,14 @@
 use super::fixture::{
     ep_attr,
     ident,
+    ident_of,
     wait_for,
     wait_obj,
     TestDomain, //
 };
 use crate::{
     mem::{
+        Budget,
         MemRef,
         Source, //
     },
@@ -209,6 +211,12 @@ impl Pair {
 
     pub(crate) fn sized(ep_type: EpType, a: Sizes, b: Sizes) -> Result<Self> {
         Self::owned(ep_type, a, b, [ident(10, 0)?, ident(20, 0)?])
+    }
+
+    /// Two endpoints; `a` has these sizes and belongs to `owner`.
+    pub(crate) fn of(owner: &Budget, ep_type: EpType, a: Sizes) -> Result<Self> {
+        let idents = [ident_of(owner, 30)?, ident(40, 0)?];
+        Self::owned(ep_type, a, Sizes::DEFAULT, idents)
     }
 
     /// Two endpoints with their owners.

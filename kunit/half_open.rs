@@ -22,6 +22,7 @@ use crate::{
             TestDomain, //
         },
         helpers::{
+            take_rest,
             user,
             CountedWork, //
         }, //
@@ -317,14 +318,9 @@ impl Target {
     /// Uses up a part except for `room` bytes.
     fn leave_of(&self, part: Part, room: u64) -> Result<KVec<PartAllowance>> {
         let kept = self.owner.take_part(part, room)?;
-        let mut taken = KVec::new();
-        for bit in (0..u64::BITS - 1).rev() {
-            if let Ok(allowance) = self.owner.take_part(part, 1 << bit) {
-                taken.push(allowance, GFP_KERNEL)?;
-            }
-        }
+        let taken = take_rest(|bytes| self.owner.take_part(part, bytes));
         drop(kept);
-        Ok(taken)
+        taken
     }
 }
 

@@ -147,6 +147,17 @@ impl WaitingWork for CountedWork {
     }
 }
 
+/// Takes what is left of a limit: `take` takes so many bytes of it, or fails.
+pub(crate) fn take_rest<T>(take: impl Fn(u64) -> Result<T>) -> Result<KVec<T>> {
+    let mut taken = KVec::new();
+    for bit in (0..u64::BITS - 1).rev() {
+        if let Ok(some) = take(1 << bit) {
+            taken.push(some, GFP_KERNEL)?;
+        }
+    }
+    Ok(taken)
+}
+
 /// Runs `run` in a kernel thread, and adds 1 to `count` if it returns true.
 pub(crate) fn count_if(
     count: &Arc<Count>,

@@ -12,15 +12,13 @@ use crate::{
             Sizes,
             FLAGS, //
         },
-        fixture::{
-            eventually,
-            ident,
-            ident_of, //
-        },
-        helpers::user, //
+        fixture::eventually,
+        helpers::{
+            take_rest,
+            user, //
+        }, //
     },
     mem::{
-        Allowance,
         Budget,
         MemRef,
         Part,
@@ -46,23 +44,6 @@ fn every_second_byte() -> Result<MemRef> {
     MemRef::gather(&parts)
 }
 
-/// Opens a pair whose end `a` belongs to `owner`.
-fn pair_of(owner: &Budget, ep_type: EpType) -> Result<Pair> {
-    let idents = [ident_of(owner, 30)?, ident(40, 0)?];
-    Pair::owned(ep_type, Sizes::DEFAULT, Sizes::DEFAULT, idents)
-}
-
-/// Takes what is left of the limit.
-fn fill(owner: &Budget) -> Result<KVec<Allowance>> {
-    let mut taken = KVec::new();
-    for bit in (0..u64::BITS - 1).rev() {
-        if let Ok(allowance) = owner.take(1 << bit) {
-            taken.push(allowance, GFP_KERNEL)?;
-        }
-    }
-    Ok(taken)
-}
-
 /// A SEND that completes when it has been received.
 fn send(from: &End, memory: MemRef) -> Op<'static> {
     let mut op = from.send(Source::Mem(memory), 1);
@@ -84,7 +65,7 @@ mod tests {
     fn lists_of_kept_operations_are_charged() -> Result {
         for ep_type in [EpType::Rdm, EpType::Msg] {
             let owner = Budget::of(user(95), Some(64 << 20))?;
-            let mut pair = pair_of(&owner, ep_type)?;
+            let mut pair = Pair::of(&owner, ep_type, Sizes::DEFAULT)?;
             let end = &mut pair.a;
             let charged = || owner.charged(Part::Peers).0;
             let make = [
@@ -97,7 +78,7 @@ mod tests {
                 let list = memory.heap_bytes() as u64;
                 ensure!(list >= (SEGMENTS * 16) as u64);
                 // Nothing is charged for an operation that is refused.
-                let rest = fill(&owner)?;
+                let rest = take_rest(|bytes| owner.take(bytes))?;
                 ensure_eq!(end.post(make(end, memory.clone())), Err(ENOMEM));
                 drop(rest);
                 ensure_eq!(charged(), before);
@@ -114,7 +95,7 @@ mod tests {
     #[test]
     fn a_list_is_charged_once() -> Result {
         let owner = Budget::of(user(96), Some(64 << 20))?;
-        let pair = pair_of(&owner, EpType::Rdm)?;
+        let pair = Pair::of(&owner, EpType::Rdm, Sizes::DEFAULT)?;
         let memory = every_second_byte()?;
         let list = memory.heap_bytes() as u64;
         let charged = || owner.charged(Part::Peers).0;

@@ -38,7 +38,6 @@ use crate::{
             a_while,
             eventually,
             ident,
-            ident_of,
             wait_for, //
         },
         helpers::{
@@ -64,12 +63,6 @@ use kfi_core::flags::CqBind;
 
 /// The length of a message that waits at its peer, in bytes.
 const LONG: usize = 1 << 17;
-
-/// Makes a pair whose end `a` has these sizes and belongs to `owner`.
-fn pair_of(owner: &Budget, sizes: Sizes) -> Result<Pair> {
-    let idents = [ident_of(owner, 30)?, ident(40, 0)?];
-    Pair::owned(EpType::Rdm, sizes, Sizes::DEFAULT, idents)
-}
 
 /// Starts SENDs of long messages at `pair.a`, and waits until `waiting` of them wait at the peer.
 fn start_long(pair: &Pair, count: u64, waiting: u64) -> Result {
@@ -328,7 +321,7 @@ mod tests {
     #[test]
     fn a_dropped_operation_has_no_completion_and_returns_its_charge() -> Result {
         let budget = Budget::of(user(90), Some(64 << 20))?;
-        let pair = pair_of(&budget, Sizes::DEFAULT)?;
+        let pair = Pair::of(&budget, EpType::Rdm, Sizes::DEFAULT)?;
         let before = budget.charged(Part::Peers).0;
         let mut ops = KVec::new();
         for _ in 0..1000 {
@@ -348,7 +341,7 @@ mod tests {
     #[test]
     fn an_operation_beyond_the_budget_is_refused_and_keeps_its_memory() -> Result {
         let budget = Budget::of(user(91), Some(8 << 20))?;
-        let pair = pair_of(&budget, Sizes::DEFAULT)?;
+        let pair = Pair::of(&budget, EpType::Rdm, Sizes::DEFAULT)?;
         let mut op = pair.a.send(Source::Mem(MemRef::buffer(100)?), 1);
         let all = budget.take((8 << 20) - budget.charged(Part::Peers).0)?;
         ensure_eq!(

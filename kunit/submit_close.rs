@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_last_reference_to_an_endpoint_is_dropped_by_the_worker() -> Result {
         let budget = Budget::of(user(92), Some(64 << 20))?;
-        let pair = pair_of(&budget, Sizes::DEFAULT)?;
+        let pair = Pair::of(&budget, EpType::Rdm, Sizes::DEFAULT)?;
         let endpoint = pair.a.endpoint.clone();
         let op = admit_byte(&pair.a, 1, Context::MaySleep)?;
         drop(pair);
@@ -186,7 +186,7 @@ mod tests {
     fn a_close_by_force_during_the_work_of_the_worker_frees_all() -> Result {
         for _ in 0..20 {
             let budget = Budget::of(user(93), Some(64 << 20))?;
-            let pair = pair_of(&budget, narrow(256))?;
+            let pair = Pair::of(&budget, EpType::Rdm, narrow(256))?;
             for context in 0..100 {
                 admit_long(&pair.a, context)?.start();
             }

@@ -211,8 +211,8 @@ impl Endpoint {
         Ok(session)
     }
 
-    /// Charges the owner for what a transmit keeps besides its memory: the pieces of the peer's.
-    /// Fails with `ENOMEM`. Does not sleep.
+    /// Charges the owner for what a transmit keeps besides its memory: the pieces of the peer's,
+    /// or the payload of a long atomic. Fails with `ENOMEM`. Does not sleep.
     #[inline]
     pub(super) fn charge_bytes(&self, bytes: usize) -> Result<Option<Allowance>> {
         if bytes == 0 {
