@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Suite `kfabric_fence`: operations with KFI_FENCE, and cancelling, while a message waits at a peer
-//! on this host, and while the peer copies it.
+//! on this host, and while the peer copies it; and the end of a message.
 
 use super::*;
 use crate::{
@@ -56,6 +56,28 @@ mod tests {
         ensure_eq!(during, Err(ENOENT));
         ensure_eq!(pair.a.next()?, (1, Ok(())));
         ensure_eq!(pair.a.endpoint.tx.waiting(), 0);
+        Ok(())
+    }
+
+    /// A peer may receive a message before the task that sends it has entered it. Whoever reads its
+    /// completion finds its room free.
+    #[test]
+    fn a_message_ends_before_it_is_entered() -> Result {
+        let pair = Pair::new(EpType::Rdm)?;
+        let endpoint = &pair.a.endpoint;
+        let (_inside, bound) = endpoint.enter().ok_or(EBADF)?;
+        let slot = endpoint.tx.reserve()?;
+        let kind = OpType::Send;
+        let ticket = endpoint.ticket(bound, kind, OpFlags::COMPLETION, 1, 8, &mut None)?;
+        let from = MemRef::buffer(8)?;
+        let pending = PendingOp { from, ticket };
+        let send = WaitingSend::new(endpoint, &pair.b.endpoint, 1, slot.number, pending)
+            .map_err(|(error, _)| error)?;
+        ensure!(send.deliver(|_| ()));
+        ensure_eq!(pair.a.next()?, (1, Ok(())));
+        ensure_eq!(endpoint.tx.waiting(), 0);
+        ensure!(!endpoint.tx.enter(slot, &send));
+        ensure_eq!(endpoint.tx.waiting(), 0);
         Ok(())
     }
 

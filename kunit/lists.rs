@@ -12,7 +12,10 @@ use crate::{
             Sizes,
             FLAGS, //
         },
-        fixture::eventually,
+        fixture::{
+            eventually,
+            ident_of, //
+        },
         helpers::{
             take_rest,
             user, //
@@ -22,14 +25,25 @@ use crate::{
         Budget,
         MemRef,
         Part,
-        Source, //
+        Source,
+        UserRange, //
     },
-    provider::ep::op::{
-        Flags,
-        Op, //
+    provider::{
+        ep::{
+            admit::Context,
+            op::{
+                Flags,
+                Op, //
+            }, //
+        },
+        mr::Mr,
+        object::close, //
     }, //
 };
-use kfi_core::enums::EpType;
+use kfi_core::{
+    enums::EpType,
+    flags::Access, //
+};
 
 /// The segments of a list.
 const SEGMENTS: usize = 256;
@@ -112,10 +126,68 @@ mod tests {
         }
         drop(memory);
         ensure_eq!(charged(), before);
+        Ok(())
+    }
+
+    /// The list of a region stays charged while operations use the memory of the closed region.
+    #[test]
+    fn a_list_of_a_closed_region_is_charged() -> Result {
+        let owner = Budget::of(user(97), Some(64 << 20))?;
+        let pair = Pair::of(&owner, EpType::Rdm, Sizes::DEFAULT)?;
+        let charged = || owner.charged(Part::Peers).0;
+        let before = charged();
         let memory = every_second_byte()?;
-        memory.mark_charged();
-        pair.a.post(pair.a.receive(memory, 1))?;
-        ensure_eq!(charged(), before);
+        let (list, len) = (memory.heap_bytes() as u64, memory.len() as u64);
+        let mut ranges = KVec::new();
+        ranges.push(UserRange { addr: 0, len }, GFP_KERNEL)?;
+        let domain = &pair.domain.domain;
+        let mr = Mr::reg(
+            domain,
+            memory,
+            ranges,
+            Access::RECV,
+            1,
+            ident_of(&owner, 50)?,
+        )?;
+        let of_region = charged();
+        ensure!(of_region >= before + list);
+        pair.a
+            .post(pair.a.receive(mr.local(0, len, Access::RECV)?, 1))?;
+        ensure_eq!(charged(), of_region);
+        close(&*mr)?;
+        drop(mr);
+        ensure_eq!(charged(), before + list);
+        pair.b.post(pair.b.send(Source::Mem(MemRef::empty()), 2))?;
+        pair.a.complete()?;
+        ensure!(eventually(|| charged() == before));
+        Ok(())
+    }
+
+    /// An admitted operation needs no more of its owner's limit when it starts.
+    #[test]
+    fn lists_of_admitted_operations_are_charged_once() -> Result {
+        for ep_type in [EpType::Rdm, EpType::Msg] {
+            let owner = Budget::of(user(98), Some(64 << 20))?;
+            let pair = Pair::of(&owner, ep_type, Sizes::DEFAULT)?;
+            let endpoint = &pair.a.endpoint;
+            let make = [
+                pair.a.receive(every_second_byte()?, 1),
+                send(&pair.a, every_second_byte()?),
+            ];
+            for mut op in make {
+                let admitted = endpoint.admit(&mut op, Context::MaySleep)?;
+                let rest = take_rest(|bytes| owner.take(bytes))?;
+                admitted.start_here(endpoint, usize::MAX);
+                ensure!(pair.a.poll().is_none());
+                drop(rest);
+            }
+            pair.b.post(pair.b.receive(MemRef::buffer(SEGMENTS)?, 3))?;
+            pair.b.post(pair.b.send(Source::Mem(MemRef::empty()), 4))?;
+            for _ in 0..2 {
+                pair.a.complete()?;
+                pair.b.complete()?;
+            }
+        }
         Ok(())
     }
 }

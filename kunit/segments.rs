@@ -24,7 +24,11 @@ use super::{
         equal, //
     },
     pinned::PINNED_MAX,
-    segments::SEGMENTS_MAX,
+    segments::{
+        Segment,
+        Segments,
+        SEGMENTS_MAX, //
+    },
     *, //
 };
 use crate::{
@@ -254,6 +258,34 @@ mod tests {
         ensure_eq!(kvec_error(addr, 16), Some(EINVAL));
         // Static data of the module.
         ensure_eq!(kvec_error((&raw const ONES).expose_provenance(), 8), None);
+        Ok(())
+    }
+
+    /// A list has no memory for more segments than it has, however many were expected.
+    #[test]
+    fn lists_shrink() -> Result {
+        let pages = KVVec::from_elem(0u8, 129 * PAGE_SIZE, GFP_KERNEL)?;
+        for (step, count) in [(1, 1), (1, 64), (2, 3), (2, 65)] {
+            let mut segments = Segments::new();
+            segments.reserve(128)?;
+            for index in 0..count {
+                let page = pages.get(index * step * PAGE_SIZE..).ok_or(EINVAL)?;
+                segments.push(page.as_ptr().cast_mut(), PAGE_SIZE, true);
+            }
+            segments.shrink();
+            ensure_eq!(segments.len(), count * PAGE_SIZE);
+            let list = segments.as_slice();
+            if step == 1 {
+                ensure_eq!(list.len(), 1);
+                ensure_eq!(segments.heap_bytes(), 0);
+                continue;
+            }
+            ensure_eq!(list.len(), count);
+            // SAFETY: The list was allocated by kmalloc(): it is smaller than a page.
+            let taken = unsafe { bindings::ksize(list.as_ptr().cast()) };
+            ensure_eq!(segments.heap_bytes(), taken);
+            ensure!(taken < 2 * count * size_of::<Segment>());
+        }
         Ok(())
     }
 

@@ -38,6 +38,7 @@ use super::{
 use crate::shim::{
     bindings as shim,
     cred::Charge,
+    reclaim::allocated,
     sched::Resched, //
 };
 use core::ptr::NonNull;
@@ -71,7 +72,8 @@ pub(super) enum MemoryOwner {
 ///
 /// Shared in an [`Arc`]. **Dropping the last reference may sleep**: do it in process context, with
 /// no spin lock held. The exceptions are a buffer, and memory of a kernel consumer that was made
-/// where its caller may not sleep: those can be dropped in any context.
+/// where its caller may not sleep: those can be dropped in any context, unless their lists have a
+/// charge ([`charge_lists`](Self::charge_lists)). An [`Allowance`] is dropped in process context.
 ///
 /// # Invariants
 ///
@@ -81,12 +83,13 @@ pub(super) enum MemoryOwner {
 pub(super) struct Backing {
     segments: Segments,
     access: Access,
-    /// The charge for its lists; without an allowance, a region is charged.
-    charge: SetOnce<Option<Allowance>>,
+    /// The charge for the lists.
+    charge: SetOnce<Allowance>,
     owner: MemoryOwner,
 }
 
-// SAFETY: Any task may release what the owner has, and the bytes are accessed by copying only.
+// SAFETY: Any task may release what the owner has and the charge, and the bytes are accessed by
+// copying only.
 unsafe impl Send for Backing {}
 
 // SAFETY: As above; only `charge`, which synchronizes by itself, changes while it is shared.
@@ -104,19 +107,13 @@ impl Backing {
         }
     }
 
-    /// Records that a region is charged for its lists. Any context.
-    pub(super) fn mark_charged(&self) {
-        // Without effect on memory that has a charge.
-        self.charge.populate(None);
-    }
-
     /// Whether its lists are charged. Any context.
     pub(super) fn is_charged(&self) -> bool {
         self.charge.as_ref().is_some()
     }
 
     /// Charges `budget` for its lists as long as they live, unless they are charged. Fails with
-    /// `ENOMEM`. Process context, and so is the drop from then on; does not sleep.
+    /// `ENOMEM`. Process context, also for the drop of the memory afterwards; does not sleep.
     #[inline(always)]
     pub(super) fn charge_lists(&self, budget: &Budget) -> Result {
         if !self.segments.has_allocated() && !matches!(self.owner, MemoryOwner::Gather(_)) {
@@ -125,14 +122,15 @@ impl Backing {
         self.charge_allocated(budget)
     }
 
+    /// [`charge_lists`](Self::charge_lists) of memory that has allocated lists.
     #[inline(never)]
     fn charge_allocated(&self, budget: &Budget) -> Result {
         let bytes = self.heap_bytes();
         if bytes == 0 || self.is_charged() {
             return Ok(());
         }
-        // If another task is faster, this charge ends here.
-        self.charge.populate(Some(budget.take(bytes as u64)?));
+        // If another task has set a charge meanwhile, this one is dropped.
+        self.charge.populate(budget.take(bytes as u64)?);
         Ok(())
     }
 
@@ -285,7 +283,9 @@ impl Backing {
     /// Bytes of kernel memory that the segment list and the list of parts use.
     pub(super) fn heap_bytes(&self) -> usize {
         let parts = match &self.owner {
-            MemoryOwner::Gather(parts) => parts.capacity().saturating_mul(size_of::<MemRef>()),
+            MemoryOwner::Gather(parts) => {
+                allocated(parts.capacity().saturating_mul(size_of::<MemRef>()))
+            }
             _ => 0,
         };
         self.segments.heap_bytes().saturating_add(parts)

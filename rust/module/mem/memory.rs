@@ -6,6 +6,7 @@
 //! must be opened for each access ([`Memory::open`]); see [`dma_buf`](super::dma_buf).
 
 use super::{
+    budget::Budget,
     dma_buf::DmaBuf,
     memref::MemRef,
     pinned::{
@@ -14,7 +15,10 @@ use super::{
     },
     segments::SEGMENTS_MAX, //
 };
-use crate::shim::sched::Resched;
+use crate::shim::{
+    reclaim::allocated,
+    sched::Resched, //
+};
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -86,27 +90,28 @@ impl Memory {
         }
     }
 
-    /// Bytes of kernel memory that lists and mappings use.
-    pub(crate) fn heap_bytes(&self) -> usize {
+    /// Bytes of kernel memory that mappings and the list of the parts use; not the segment lists.
+    pub(crate) fn mapping_bytes(&self) -> usize {
         match self {
-            Self::Open(memory) => memory.heap_bytes(),
+            Self::Open(_) => 0,
             Self::DmaBuf(dma_buf) => dma_buf.heap_bytes(),
             Self::List(parts) => {
-                let list = parts.capacity().saturating_mul(size_of::<Self>());
+                let list = allocated(parts.capacity().saturating_mul(size_of::<Self>()));
                 parts
                     .iter()
-                    .map(Self::heap_bytes)
+                    .map(Self::mapping_bytes)
                     .fold(list, usize::saturating_add)
             }
         }
     }
 
-    /// Records that a region is charged for the lists. Any context.
-    pub(crate) fn mark_charged(&self) {
+    /// Charges `budget` for its segment lists as long as they live, see [`MemRef::charge_lists`].
+    /// Fails with `ENOMEM`. Process context; does not sleep.
+    pub(crate) fn charge_lists(&self, budget: &Budget) -> Result {
         match self {
-            Self::Open(memory) => memory.mark_charged(),
-            Self::DmaBuf(_) => {}
-            Self::List(parts) => parts.iter().for_each(Self::mark_charged),
+            Self::Open(memory) => memory.charge_lists(budget),
+            Self::DmaBuf(_) => Ok(()),
+            Self::List(parts) => parts.iter().try_for_each(|part| part.charge_lists(budget)),
         }
     }
 

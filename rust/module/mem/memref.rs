@@ -29,6 +29,7 @@ use super::{
 };
 use crate::shim::{
     bindings as shim,
+    reclaim::allocated,
     sched,
     user, //
 };
@@ -147,6 +148,16 @@ impl MemRef {
         Backing::message(len, flags).map(Self::new)
     }
 
+    /// Bytes of kernel memory that the buffer of a message of `len` bytes takes. Any context.
+    pub(crate) fn kept_bytes(len: u64) -> u64 {
+        // With the reference count, as the allocator rounds both.
+        const BACKING: usize = (size_of::<Backing>() + size_of::<usize>()).next_multiple_of(64);
+        match len {
+            0 => 0,
+            _ => (allocated(len as usize) + BACKING) as u64,
+        }
+    }
+
     /// Length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -188,13 +199,6 @@ impl MemRef {
         match self.backing() {
             Some(backing) => backing.charge_lists(budget),
             None => Ok(()),
-        }
-    }
-
-    /// Records that a region is charged for its lists. Any context.
-    pub(crate) fn mark_charged(&self) {
-        if let Some(backing) = self.backing() {
-            backing.mark_charged();
         }
     }
 
@@ -348,6 +352,14 @@ impl Source<'_> {
         match self {
             Self::Inline(inline) => inline.len,
             Self::Mem(mem) => mem.len(),
+        }
+    }
+
+    /// The memory that is read when the bytes are needed; `None` for bytes that were copied.
+    pub(crate) fn memory(&self) -> Option<&MemRef> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Mem(mem) => Some(mem),
         }
     }
 

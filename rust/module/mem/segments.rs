@@ -12,6 +12,7 @@
 //! sleep: a packet carries at most one path MTU. Functions that process a whole list call
 //! `cond_resched()` after a bounded number of steps.
 
+use crate::shim::reclaim::allocated;
 use kernel::{
     alloc::Flags,
     page::{
@@ -121,11 +122,11 @@ impl Segments {
         matches!(self.list, List::Many(_))
     }
 
-    /// Bytes of kernel memory that the list has allocated.
+    /// Bytes of kernel memory that the list takes.
     pub(super) fn heap_bytes(&self) -> usize {
         match &self.list {
             List::Few { .. } => 0,
-            List::Many(list) => list.capacity().saturating_mul(size_of::<Segment>()),
+            List::Many(list) => allocated(list.capacity().saturating_mul(size_of::<Segment>())),
         }
     }
 
@@ -193,12 +194,22 @@ impl Segments {
         }
     }
 
-    /// Frees reserved memory that is not needed.
+    /// Frees reserved memory that is not needed. Sleeps.
+    ///
+    /// Makes a new list, because `krealloc()` keeps the memory of a list that becomes shorter.
     pub(super) fn shrink(&mut self) {
-        if let List::Many(list) = &mut self.list {
-            // If it fails, the list stays as it is.
-            let _ = list.shrink_to(0, GFP_KERNEL_ACCOUNT);
+        let List::Many(list) = &self.list else {
+            return;
+        };
+        let mut exact = Self::new();
+        // Without memory the list stays as it is.
+        if exact.reserve(list.len()).is_err() || exact.heap_bytes() >= self.heap_bytes() {
+            return;
         }
+        for segment in list.iter() {
+            exact.push(segment.addr, segment.len, false);
+        }
+        *self = exact;
     }
 }
 

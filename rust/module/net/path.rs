@@ -61,6 +61,8 @@ pub(crate) struct Path {
     to_network: Checked,
     /// The peer's address is that of a link of this host.
     to_this_host: Checked,
+    /// The link has this end's address.
+    has_own: Checked,
     #[pin]
     route: Route<Inbound>,
 }
@@ -88,6 +90,7 @@ impl Path {
                 link: link.clone(),
                 to_network: Checked::new(link),
                 to_this_host: Checked::new(link),
+                has_own: Checked::new(link),
                 route <- Route::new(link.socket().clone(), ifindex, from, to),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -169,12 +172,12 @@ impl Path {
         Ok((Reach::Network, found))
     }
 
-    /// Whether the own address has left the link. Then requests of the peer are not executed, also
-    /// if they still arrive because another interface has the address. Process context; does not
+    /// Whether the link has lost this end's address. Requests of the peer are then dropped; they
+    /// still arrive if another interface of the host has the address. Process context; does not
     /// sleep.
     #[inline]
     pub(super) fn has_lost_address(&self) -> bool {
-        matches!(self.check(), Err(error) if error == EADDRNOTAVAIL)
+        !self.has_own.still(|| self.link.has_ip(self.addrs.from))
     }
 
     /// The largest path MTU that the route and the interface carry now. Fails as

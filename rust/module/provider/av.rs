@@ -32,7 +32,10 @@ use super::{
 };
 use crate::{
     mem::Budget,
-    shim::random::random_u64, //
+    shim::{
+        random::random_u64,
+        reclaim::allocated, //
+    }, //
 };
 
 /// The attributes of an AV. The front end has checked them.
@@ -59,7 +62,8 @@ struct AvUpdate {
 
 /// Allocates storage for `count` addresses and charges it to `budget`. Fails with `ENOMEM`. Sleeps.
 fn storage(count: usize, budget: &Budget) -> Result<(Slots, Index, Allowance)> {
-    let bytes = count * size_of::<AvSlot>() + index_len(count) * size_of::<IndexSlot>();
+    let bytes = allocated(count * size_of::<AvSlot>())
+        + allocated(index_len(count) * size_of::<IndexSlot>());
     let memory = budget.take_for::<Av>(bytes)?;
     Ok((
         KVVec::from_elem(AvSlot::new(), count, GFP_KERNEL_ACCOUNT)?,

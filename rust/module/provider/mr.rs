@@ -44,6 +44,7 @@ use crate::{
         UserRange, //
     },
     shim::{
+        reclaim::allocated,
         wait::Signals,
         work, //
     }, //
@@ -126,17 +127,16 @@ impl Mr {
             return Err(EACCES);
         }
         let domain = UseRef::new(domain.clone())?;
-        let lists = ranges
-            .capacity()
-            .saturating_mul(size_of::<UserRange>())
-            .saturating_add(memory.heap_bytes());
-        let allowance = ident.budget.take_for::<Self>(lists)?;
+        let list = allocated(ranges.capacity().saturating_mul(size_of::<UserRange>()));
+        let bytes = list.saturating_add(memory.mapping_bytes());
+        let allowance = ident.budget.take_for::<Self>(bytes)?;
+        // Operations keep the memory longer than the region.
+        memory.charge_lists(&ident.budget)?;
         let memory = if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
             Memory::Open(memory.open(0, memory.len(), pin_access(access))?)
         } else {
             memory
         };
-        memory.mark_charged();
         let mr = Arc::pin_init(
             try_pin_init!(Self {
                 _memory: allowance,

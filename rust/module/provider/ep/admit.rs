@@ -257,7 +257,12 @@ impl Endpoint {
         if deferral.is_some() && (self.is_srx || flags.intersects(NOT_DEFERRED)) {
             return Err(ENOSYS);
         }
-        let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes();
+        // The charge for a list ends with the list, in process context.
+        let lists = match context {
+            Context::MaySleep => 0,
+            Context::Atomic => op.list_bytes(),
+        };
+        let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes() + lists;
         let endpoint = Charged::new(self, bytes as u64)?;
         let budget = &self.ident.budget;
         // The CQ of a receive of a shared context is known when the receive ends.
@@ -271,6 +276,10 @@ impl Endpoint {
         let entry = KBox::new_uninit(context.alloc())?;
         // The last step that can fail, because dropping the result may sleep.
         let replaced = op.own(flags, self.wire.is_some(), context == Context::MaySleep)?;
+        if context == Context::MaySleep {
+            // The post finds them charged.
+            op.charge_lists(budget)?;
+        }
         let mut op = op.take();
         // The default flags of the endpoint may change before the start.
         op.set_flags(Flags {

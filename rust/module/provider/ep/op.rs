@@ -15,7 +15,13 @@ use kfi_core::{
 };
 
 use super::prelude::*;
-use crate::mem::Kept;
+use crate::{
+    mem::{
+        Budget,
+        Kept, //
+    },
+    shim::reclaim::allocated, //
+};
 
 /// Flags of an operation, and whether the endpoint's default flags are added.
 #[derive(Clone, Copy)]
@@ -130,7 +136,7 @@ impl Remote {
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::One(_) => 0,
-            Self::List(list) => list.capacity().saturating_mul(size_of::<RemoteRange>()),
+            Self::List(list) => allocated(list.capacity().saturating_mul(size_of::<RemoteRange>())),
         }
     }
 
@@ -282,24 +288,47 @@ impl Op<'_> {
         }
     }
 
-    /// Bytes of kernel memory that belong to it and are not charged elsewhere: the lists of its
-    /// pieces and segments, and copied bytes.
+    /// Bytes of kernel memory that belong to it: the lists of the pieces of the peer's memory, and
+    /// copied bytes; not the segment lists of its own memory.
     pub(super) fn heap_bytes(&self) -> usize {
         let of_source = |from: &Source<'_>| match from {
             Source::Inline(_) => from.len(),
             // It may be a copy of so many bytes.
-            Source::Mem(memory) => memory.uncharged_bytes() + limits::INJECT_SIZE.min(memory.len()),
+            Source::Mem(memory) => limits::INJECT_SIZE.min(memory.len()),
         };
         match self {
             Self::Send(op) => of_source(&op.from),
-            Self::Receive(op) => op.into.uncharged_bytes(),
-            Self::Read(op) => op.into.uncharged_bytes() + op.remote.heap_bytes(),
+            Self::Receive(_) => 0,
+            Self::Read(op) => op.remote.heap_bytes(),
             Self::Write(op) => of_source(&op.from) + op.remote.heap_bytes(),
             Self::Atomic(op) => {
-                let values = of_source(&op.operand) + of_source(&op.compare);
-                values + op.result.uncharged_bytes() + RC_LEN + op.remote.heap_bytes()
+                of_source(&op.operand) + of_source(&op.compare) + RC_LEN + op.remote.heap_bytes()
             }
         }
+    }
+
+    /// The memory of its caller that it accesses.
+    fn memory(&self) -> impl Iterator<Item = &MemRef> {
+        let all = match self {
+            Self::Send(op) => [op.from.memory(), None, None],
+            Self::Receive(op) => [Some(&op.into), None, None],
+            Self::Read(op) => [Some(&op.into), None, None],
+            Self::Write(op) => [op.from.memory(), None, None],
+            Self::Atomic(op) => [op.operand.memory(), op.compare.memory(), Some(&op.result)],
+        };
+        all.into_iter().flatten()
+    }
+
+    /// Bytes of the segment lists of its memory that nobody is charged for.
+    pub(super) fn list_bytes(&self) -> usize {
+        self.memory().map(MemRef::uncharged_bytes).sum()
+    }
+
+    /// Charges `budget` for the segment lists of its memory as long as they live. Fails with
+    /// `ENOMEM`. Process context; does not sleep.
+    pub(super) fn charge_lists(&self, budget: &Budget) -> Result {
+        self.memory()
+            .try_for_each(|memory| memory.charge_lists(budget))
     }
 
     /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes

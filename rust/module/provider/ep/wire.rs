@@ -161,14 +161,21 @@ impl Endpoint {
         bound.has_name.still(|| link.has_address(&bound.name))
     }
 
-    /// Checks that the link still has the endpoint's address. Fails with `EADDRNOTAVAIL`. Does not
-    /// sleep.
+    /// Checks that the link still has the endpoint's address. Fails with `EADDRNOTAVAIL`; with
+    /// `ENETDOWN` or `ENODEV` if the link has gone down or was removed. Does not sleep.
     #[inline(always)]
     pub(super) fn check_address(&self, bound: &Bound) -> Result {
         match self.has_address(bound) {
             true => Ok(()),
-            false => Err(EADDRNOTAVAIL),
+            false => Err(self.no_address()),
         }
+    }
+
+    /// The error of [`check_address`](Self::check_address). An interface that is removed loses its
+    /// addresses after it has gone down, perhaps since the caller has looked at the link.
+    #[cold]
+    fn no_address(&self) -> Error {
+        self.check_link().err().unwrap_or(EADDRNOTAVAIL)
     }
 
     /// Whether messages to the endpoint, which the directory has at the address of a peer, are

@@ -8,7 +8,10 @@ use crate::{
         payload,
         MemRef, //
     },
-    shim::skb::Room, //
+    shim::{
+        reclaim::allocated,
+        skb::Room, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -44,8 +47,8 @@ impl InlineHeaders {
     }
 
     /// Bytes of memory for `len` inline headers.
-    pub(super) const fn bytes(len: usize) -> usize {
-        len.saturating_mul(size_of::<InlineHeader>())
+    pub(super) fn bytes(len: usize) -> usize {
+        allocated(len.saturating_mul(size_of::<InlineHeader>()))
     }
 
     /// Whether an inline header of `len` bytes can be stored: an empty one always can.

@@ -87,6 +87,7 @@ use crate::{
         alarm::Alarm,
         errno::to_error,
         inline_work::InlineList,
+        reclaim::allocated,
         skb::{
             InboxLimits,
             RxBatch, //
@@ -373,18 +374,19 @@ impl Qp<Rc> {
 
     /// Bytes of kernel memory of a QP with room for `sends` work requests, with the reserve of its
     /// inbox.
-    pub(crate) const fn bytes(sends: usize) -> usize {
-        const EACH: usize = size_of::<Wqe>() + size_of::<Option<Work>>();
+    pub(crate) fn bytes(sends: usize) -> usize {
+        let sends = sends.next_power_of_two();
         let rd_atomic = MAX_RD_ATOMIC as usize * (size_of::<Slot>() + size_of::<Replay>());
         size_of::<Self>()
             .saturating_add(inbox::RESERVE as usize)
             .saturating_add(rd_atomic)
-            .saturating_add(sends.next_power_of_two().saturating_mul(EACH))
+            .saturating_add(allocated(sends.saturating_mul(size_of::<Wqe>())))
+            .saturating_add(allocated(sends.saturating_mul(size_of::<Option<Work>>())))
     }
 
     /// Bytes of kernel memory of the inline headers for `sends` work requests, in addition to
     /// `bytes`.
-    pub(crate) const fn inline_header_bytes(sends: usize) -> usize {
+    pub(crate) fn inline_header_bytes(sends: usize) -> usize {
         InlineHeaders::bytes(sends.next_power_of_two())
     }
 

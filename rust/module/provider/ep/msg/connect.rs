@@ -302,6 +302,9 @@ impl Msg {
     ) -> Result {
         let _connecting = self.begin_connecting();
         self.check_idle()?;
+        if endpoint.domain.link().state() == LinkState::Gone {
+            return Err(ENODEV);
+        }
         if !endpoint.has_address(bound) {
             return Err(EADDRNOTAVAIL);
         }

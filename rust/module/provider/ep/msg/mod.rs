@@ -164,7 +164,7 @@ impl Msg {
     }
 
     /// Bytes of the state for `tx_size` transmits and of its QP.
-    pub(super) const fn bytes(tx_size: usize) -> usize {
+    pub(super) fn bytes(tx_size: usize) -> usize {
         size_of::<Self>()
             .saturating_add(Tickets::bytes(tx_size))
             .saturating_add(cm::CONNECTION_BYTES)

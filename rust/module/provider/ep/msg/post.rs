@@ -35,7 +35,10 @@ use super::{
     Msg,
     Phase, //
 };
-use crate::net::qp::rc::Request;
+use crate::{
+    net::qp::rc::Request,
+    shim::reclaim::allocated, //
+};
 
 /// The tickets of outstanding transmits.
 ///
@@ -62,8 +65,8 @@ impl Tickets {
     }
 
     /// Bytes of room for `size` tickets.
-    pub(super) const fn bytes(size: usize) -> usize {
-        size.saturating_mul(size_of::<Option<Ticket>>())
+    pub(super) fn bytes(size: usize) -> usize {
+        allocated(size.saturating_mul(size_of::<Option<Ticket>>()))
     }
 
     pub(super) fn size(&self) -> usize {

@@ -294,12 +294,8 @@ impl Endpoint {
         };
         match target.arrive(&message, Location::Sender(send.clone(), holding)) {
             EnqueueResult::Kept => {
-                let number = slot.number;
-                self.tx.enter(slot, send.clone());
-                if send.has_ended() {
-                    // The peer has ended it before it was entered.
-                    self.tx.remove(number);
-                } else if self.domain.link().state() == LinkState::Gone {
+                let is_entered = self.tx.enter(slot, &send);
+                if is_entered && self.domain.link().state() == LinkState::Gone {
                     // The link may have been removed after the check above, and its sends failed
                     // before this one was entered.
                     self.end_send(bound, &send, Errno::ENODEV);

@@ -25,15 +25,9 @@
 #[path = "../../../../../kunit/fence.rs"]
 mod kunit;
 
-use kernel::{
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
-    sync::atomic::{
-        Acquire,
-        Release, //
-    }, //
+use kernel::rbtree::{
+    RBTree,
+    RBTreeNodeReservation, //
 };
 
 use super::{
@@ -148,12 +142,38 @@ impl TxSide {
         self.give_back_room();
     }
 
-    /// Enters a send that waits at its peer already. Does not sleep.
-    ///
-    /// The peer may have ended it before; the caller checks that, and removes the send.
-    pub(in crate::provider::ep) fn enter(&self, slot: TxSlot, send: Arc<WaitingSend>) {
-        let node = slot.node.into_node(slot.number, send);
-        self.waiting.lock().sends.insert(node);
+    /// Enters a send that waits at its peer already, unless the peer has ended it. Returns whether
+    /// it was entered. Does not sleep.
+    pub(in crate::provider::ep) fn enter(&self, slot: TxSlot, send: &Arc<WaitingSend>) -> bool {
+        let node = slot.node.into_node(slot.number, send.clone());
+        let mut waiting = self.waiting.lock();
+        if send.place.load(Relaxed) == ENDED {
+            // The node is dropped outside the lock.
+            drop(waiting);
+            return false;
+        }
+        send.place.store(ENTERED, Relaxed);
+        waiting.sends.insert(node);
+        true
+    }
+
+    /// Removes a send that its peer ends, and returns its room, also if it was not entered yet.
+    /// Does not sleep.
+    fn end(&self, send: &WaitingSend) {
+        let node = {
+            let mut waiting = self.waiting.lock();
+            let node = waiting.sends.remove_node(&send.number);
+            let is_entered = send.place.load(Relaxed) == ENTERED;
+            send.place.store(ENDED, Relaxed);
+            if is_entered && node.is_none() {
+                // The teardown has removed it.
+                return;
+            }
+            waiting.count = waiting.count.wrapping_sub(1);
+            self.give_back_shared();
+            node
+        };
+        drop(node);
     }
 
     /// Removes a send, if it is still there. Does not sleep.
@@ -260,6 +280,13 @@ impl PendingOp {
     }
 }
 
+/// The peer has a send that its transmit side does not have yet.
+const NEW: u32 = 0;
+/// The transmit side has or had the send.
+const ENTERED: u32 = 1;
+/// The peer has ended the send.
+const ENDED: u32 = 2;
+
 /// A send that waits at its peer.
 #[pin_data]
 pub(in crate::provider::ep) struct WaitingSend {
@@ -273,8 +300,8 @@ pub(in crate::provider::ep) struct WaitingSend {
     pub(in crate::provider::ep) number: u64,
     #[pin]
     pending: SpinLock<Option<PendingOp>>,
-    /// Whether the peer has ended it.
-    ended: Atomic<bool>,
+    /// [`NEW`], [`ENTERED`] or [`ENDED`]. Changes under the lock of the sender's transmit side.
+    place: Atomic<u32>,
 }
 
 impl WaitingSend {
@@ -295,7 +322,7 @@ impl WaitingSend {
                 context,
                 number,
                 pending <- new_spinlock!(None, "WaitingSend::pending"),
-                ended: Atomic::new(false),
+                place: Atomic::new(NEW),
             }),
             GFP_KERNEL_ACCOUNT,
         );
@@ -316,11 +343,6 @@ impl WaitingSend {
     /// Whether the pending operation is still there. Does not sleep.
     pub(in crate::provider::ep) fn is_waiting(&self) -> bool {
         self.pending.lock().is_some()
-    }
-
-    /// Whether the peer has ended it, so that it is not to be entered. Does not sleep.
-    pub(in crate::provider::ep) fn has_ended(&self) -> bool {
-        self.ended.load(Acquire)
     }
 
     /// Delivers the message: `put` places its bytes, then the send completes. Returns `false`
@@ -358,9 +380,6 @@ impl WaitingSend {
     /// Leaves the transmit side of its sender. Called by the target between the copy and the
     /// completion: a program that sees the completion finds the slot free. Does not sleep.
     fn leave(&self) {
-        // If the sender has not entered it yet, it sees this afterwards: the lock of the transmit
-        // side orders both.
-        self.ended.store(true, Release);
-        self.sender.tx.remove(self.number);
+        self.sender.tx.end(self);
     }
 }

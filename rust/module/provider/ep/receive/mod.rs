@@ -65,7 +65,10 @@ use super::{
     },
     slots, //
 };
-use crate::mem::Budget;
+use crate::{
+    mem::Budget,
+    shim::reclaim::allocated, //
+};
 
 /// A message to this endpoint, or tagged RMA.
 pub(super) struct Message {
@@ -316,7 +319,7 @@ impl Queues {
     pub(super) fn bytes(rx_size: usize) -> usize {
         let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Location>>();
         Self::wire_bytes(rx_size)
-            .saturating_add(unexpected)
+            .saturating_add(allocated(unexpected))
             .saturating_mul(2)
     }
 
@@ -332,7 +335,7 @@ impl Queues {
 
     /// Bytes of the queues of [`new_wire`](Self::new_wire).
     pub(super) fn wire_bytes(rx_size: usize) -> usize {
-        rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, PostedReceive>>())
+        allocated(rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, PostedReceive>>()))
     }
 
     /// The first result of `search` in the plain and then in the tagged pair.
@@ -457,7 +460,8 @@ impl Endpoint {
     /// has no room. The copy is charged to this endpoint's owner, not to the sender. Fails with
     /// `ENOMEM`. Sleeps.
     pub(super) fn buffer(self: &Arc<Self>, from: &Source<'_>) -> Result<Option<Buffered>> {
-        let Ok(memory) = self.ident.budget.take(from.len() as u64) else {
+        let bytes = MemRef::kept_bytes(from.len() as u64);
+        let Ok(memory) = self.ident.budget.take(bytes) else {
             return Ok(None);
         };
         Ok(Some(Buffered {

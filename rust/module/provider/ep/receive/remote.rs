@@ -120,7 +120,7 @@ impl Endpoint {
     }
 
     fn empty_buffer(self: &Arc<Self>, len: u64, holding: Holding) -> Option<Buffered> {
-        let memory = self.ident.budget.take(len).ok()?;
+        let memory = self.ident.budget.take(MemRef::kept_bytes(len)).ok()?;
         Some(Buffered {
             // The current task is a worker or the sender. The owner's memory cgroup is charged.
             copy: self

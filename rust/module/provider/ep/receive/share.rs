@@ -192,7 +192,7 @@ impl Drop for KeptShare {
 pub(in crate::provider::ep) struct Holding {
     share: KeptShare,
     tagged: bool,
-    /// Bytes of kernel memory: at most `EAGER_SIZE`.
+    /// Its bytes, if it is buffered: at most `EAGER_SIZE`.
     bytes: u32,
 }
 
@@ -205,13 +205,13 @@ impl Drop for Holding {
             used.bytes.fetch_sub(bytes, Relaxed);
         }
         if let Some(peer) = &used.peer {
-            peer.uncharge(bytes);
+            peer.uncharge(MemRef::kept_bytes(bytes));
         }
     }
 }
 
 impl Queues {
-    /// Takes the place of a message for a source, and charges `bytes` of kernel memory for it, as
+    /// Takes the place of a message for a source, and charges for a buffer of `bytes`, as
     /// [`MatchResult::Charged`](super::MatchResult::Charged) does. `budget` is the owner's. `None`:
     /// the source would not leave enough to others. Does not sleep.
     pub(super) fn hold(
@@ -233,7 +233,8 @@ impl Queues {
             let left = used.left(|used| &used.bytes);
             unexpected.charge(bytes.saturating_add(left)).ok()?;
             unexpected.uncharge(left);
-            let charged = used.peer.as_ref().map(|peer| peer.charge(budget, bytes));
+            let memory = MemRef::kept_bytes(bytes);
+            let charged = used.peer.as_ref().map(|peer| peer.charge(budget, memory));
             if charged != Some(Ok(())) {
                 unexpected.uncharge(bytes);
                 return None;
