@@ -3077,7 +3077,10 @@ enum {
 	KFABRIC_FIGURE_DROP_NO_QP = 15,
 	/* dropped: the QP speaks another transport service */
 	KFABRIC_FIGURE_DROP_SERVICE = 16,
-	/* dropped: not sent to the QP's own address */
+	/*
+	 * dropped: not sent to the QP's own address, or a request for an address
+	 * that the link has lost
+	 */
 	KFABRIC_FIGURE_DROP_DESTINATION = 17,
 	/* dropped: not sent by the peer to which the QP is connected */
 	KFABRIC_FIGURE_DROP_SOURCE = 18,
