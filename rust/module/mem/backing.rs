@@ -71,7 +71,8 @@ pub(super) enum MemoryOwner {
 ///
 /// Shared in an [`Arc`]. **Dropping the last reference may sleep**: do it in process context, with
 /// no spin lock held. The exceptions are a buffer, and memory of a kernel consumer that was made
-/// where its caller may not sleep: those can be dropped in any context.
+/// where its caller may not sleep: those can be dropped in any context, unless their lists have a
+/// [charge](Self::charge_lists): an [`Allowance`] is dropped in process context.
 ///
 /// # Invariants
 ///
@@ -81,12 +82,13 @@ pub(super) enum MemoryOwner {
 pub(super) struct Backing {
     segments: Segments,
     access: Access,
-    /// The charge for its lists; without an allowance, a region is charged.
+    /// The charge for the lists, set once: an allowance, or `None` if a region is charged for them.
     charge: SetOnce<Option<Allowance>>,
     owner: MemoryOwner,
 }
 
-// SAFETY: Any task may release what the owner has, and the bytes are accessed by copying only.
+// SAFETY: Any task may release what the owner has and the charge, and the bytes are accessed by
+// copying only.
 unsafe impl Send for Backing {}
 
 // SAFETY: As above; only `charge`, which synchronizes by itself, changes while it is shared.
@@ -106,7 +108,7 @@ impl Backing {
 
     /// Records that a region is charged for its lists. Any context.
     pub(super) fn mark_charged(&self) {
-        // Without effect on memory that has a charge.
+        // If the lists already have a charge, it stays.
         self.charge.populate(None);
     }
 
@@ -116,7 +118,7 @@ impl Backing {
     }
 
     /// Charges `budget` for its lists as long as they live, unless they are charged. Fails with
-    /// `ENOMEM`. Process context, and so is the drop from then on; does not sleep.
+    /// `ENOMEM`. Process context, also for the drop of the memory afterwards; does not sleep.
     #[inline(always)]
     pub(super) fn charge_lists(&self, budget: &Budget) -> Result {
         if !self.segments.has_allocated() && !matches!(self.owner, MemoryOwner::Gather(_)) {
@@ -125,13 +127,14 @@ impl Backing {
         self.charge_allocated(budget)
     }
 
+    /// [`charge_lists`](Self::charge_lists) of memory that has allocated lists.
     #[inline(never)]
     fn charge_allocated(&self, budget: &Budget) -> Result {
         let bytes = self.heap_bytes();
         if bytes == 0 || self.is_charged() {
             return Ok(());
         }
-        // If another task is faster, this charge ends here.
+        // If another task has set a charge meanwhile, this one is dropped.
         self.charge.populate(Some(budget.take(bytes as u64)?));
         Ok(())
     }
