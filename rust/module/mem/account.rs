@@ -75,9 +75,9 @@ use super::{
     peer_workers::PeerWorkers,
     workers::Workers, //
 };
-use crate::shim::reclaim::{
-    total_memory,
-    OwnerKind, //
+use crate::shim::{
+    memory::total_memory,
+    reclaim::OwnerKind, //
 };
 
 /// The parts of an account's limit that peers can use up. The rest is left for the owner's own
