@@ -169,12 +169,12 @@ impl Path {
         Ok((Reach::Network, found))
     }
 
-    /// Whether the own address has left the link. Then requests of the peer are not executed, also
-    /// if they still arrive because another interface has the address. Process context; does not
+    /// Whether the link has lost this end's address. Requests of the peer are then dropped; they
+    /// still arrive if another interface of the host has the address. Process context; does not
     /// sleep.
     #[inline]
     pub(super) fn has_lost_address(&self) -> bool {
-        matches!(self.check(), Err(error) if error == EADDRNOTAVAIL)
+        self.check().err() == Some(EADDRNOTAVAIL)
     }
 
     /// The largest path MTU that the route and the interface carry now. Fails as

@@ -231,8 +231,8 @@ pub(crate) trait Object: Send + Sync {
     /// also if it fails then. Does not sleep.
     fn before_close(&self) {}
 
-    /// Checks that no operation of its owner keeps the object open, although it has no uses. Fails
-    /// with `EBUSY` if one does; `EINTR` if a signal ends a wait. Sleeps.
+    /// Fails with `EBUSY` if operations of its owner keep the object open although it has no uses;
+    /// with `EINTR` if a signal ends a wait. Sleeps.
     fn check_idle(&self, _signals: Signals) -> Result {
         Ok(())
     }
