@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Threads that are not scheduled hold the locks of sessions with peers on another host. The
-//! process of a peer ends all the same, and another user does not notice: a process of it ends at
-//! once, and its new pairs connect as fast as otherwise.
+//! process of such a peer still ends. Processes of another user end within a second, and their new
+//! pairs connect as fast as beside threads that hold nothing.
 //!
-//! The threads send or write without a pause and are [kept from running](crate::crowd) wherever they
-//! are then. So each round holds other locks.
+//! The threads send or write without a pause and are [kept from running](crate::crowd) wherever
+//! they are then. So each round holds other locks.
 
 use crate::{
     abi_threads::{NetNs, USER, open_to_all},
@@ -62,10 +62,11 @@ fn end() {
     line();
 }
 
-/// The role of the process with the held threads. It is told the namespaces of the hosts, and writes
-/// the ids of its threads: first of those that hold nothing. Then it waits for its end.
+/// The role of the process with the held threads. It is told the namespaces of the hosts, and
+/// writes the ids of its threads: first those of idle threads, then those of writers. Then it waits
+/// for its end.
 ///
-/// The test itself has none of them: a thread that is held in a page fault has the lock of its
+/// The test itself runs none of them: a thread that is held in a page fault has the lock of its
 /// process's memory map.
 fn threads() {
     let hosts = [line(), line()].map(|path| NetNs::open(&path));
@@ -123,8 +124,8 @@ impl Drop for Together<'_> {
     }
 }
 
-/// How long the first message of a new pair of another user takes while these threads are held. The
-/// processes of the pair are killed then, and must end soon.
+/// Returns how long the first message of a new pair of another user takes while these threads are
+/// held. The processes of the pair are then killed, and must end within [`BOUND`].
 fn connects_beside(threads: &[Crowd], hosts: &Hosts) -> Duration {
     let start = || Process::start(program("held_end").uid(USER));
     // Whatever fails, the threads are released before the processes are waited for.
@@ -155,8 +156,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The other times are those beside as many threads that are kept from running and hold nothing: the
-/// busy threads beside them take as much of the CPU.
+/// The times are compared with those beside as many held threads that have no lock: the spinning
+/// threads take as much of the CPU there.
 fn another_users_process_ends_and_its_pairs_connect() {
     keep_away();
     open_to_all();

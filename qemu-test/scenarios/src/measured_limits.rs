@@ -47,7 +47,7 @@ const LIMIT: u64 = 16 << 20;
 /// it has.
 const ONE_PEER: u64 = LIMIT / 2 / 5 * 4;
 
-/// What the kernel's memory may differ by without a cause in the module.
+/// Changes of the kernel's memory, in bytes, that have other causes than the module.
 const SLACK: u64 = 2 << 20;
 
 /// Bytes that the kernel uses, without those that it can free at once.
@@ -56,12 +56,12 @@ fn used() -> u64 {
     Used::now().all << 10
 }
 
-/// How much memory a limit must take.
+/// The least memory that a full limit must take.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Least {
     /// At least half of what is charged is memory.
     Half,
-    /// The charge stands for something else than memory.
+    /// The charge stands for something other than memory.
     Nothing,
 }
 
@@ -319,7 +319,7 @@ fn waiting_work_takes_what_is_charged() {
     }
 }
 
-/// Mappings keep the memory of closed objects.
+/// Mappings, which keep the memory of closed objects. Dropping this value removes them.
 struct Mappings(Vec<(usize, usize)>);
 
 impl Drop for Mappings {
@@ -369,8 +369,8 @@ fn ports_take_less_than_is_charged() {
     });
 }
 
-/// `sender`, or a new user, sends messages to endpoints of the new user until one waits, or is
-/// refused, at each. A message that cannot wait is refused then.
+/// Sends messages to endpoints of a new user, from `sender` or from the same user. At each endpoint
+/// it stops when a message of `LEN` bytes waits or is refused, and an injected one is refused.
 fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
     /// The longest messages that are kept.
     const LEN: usize = 8 << 10;
@@ -422,7 +422,7 @@ fn messages_of_another_user_take_what_is_charged() {
     keep_messages("messages of another user", Some(&sender), ONE_PEER);
 }
 
-/// The sender keeps no memory of the kernel but its connection.
+/// On the sender's host the kernel keeps a connection only.
 fn messages_of_another_host_take_what_is_charged() {
     let _loaded = limited();
     let hosts = apart();

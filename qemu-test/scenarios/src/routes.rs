@@ -189,23 +189,23 @@ fn change_address_of(netns: &NetNs, dev: &str, what: &str, ip_and_len: &str) {
     });
 }
 
-/// Waits until packets to an IPv6 address stay in this thread's namespace. The kernel adds that
-/// route later than the address.
+/// Waits until this thread's namespace has the local route of an IPv6 address, which the kernel
+/// adds after the address.
 fn until_local(ip: Ipv6Addr) {
-    const LOCAL: u32 = 1 << 31;
+    const RTF_LOCAL: u32 = 1 << 31;
     let start = format!("{:032x} 80 ", ip.to_bits());
     until("a local route", || {
         let table = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").expect("routes");
         let mut routes = table.lines().filter(|line| line.starts_with(&start));
         routes.any(|line| {
             let flags = line.split_whitespace().nth(8).expect("flags");
-            u32::from_str_radix(flags, 16).expect("a number") & LOCAL != 0
+            u32::from_str_radix(flags, 16).expect("a number") & RTF_LOCAL != 0
         })
     });
 }
 
-/// Its transmits, its requests, its answers and its binding fail, and it works again when the
-/// address is back.
+/// Transmits, requests, answers and binding of an endpoint fail while its link has lost the
+/// address, and succeed when it is back.
 fn an_endpoint_without_its_address_is_told() {
     let wire = Wire::new();
     for (near, far) in ENDS {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints of every type that turn to a peer, and passive endpoints that are asked.
+//! Endpoints of every type that call a peer, and passive endpoints that get requests.
 
 use super::PEER;
 use crate::{
@@ -271,7 +271,7 @@ pub(super) fn transmits_are_refused(
     a.expect_nothing();
 }
 
-/// What an endpoint of this kind may do to memory of its peer.
+/// Writes to the peer's memory and adds to it, unless the kind has no RMA.
 #[track_caller]
 pub(super) fn memory_is_reached(kind: Kind, a: &Host, to: FiAddr, remote: Remote, memory: &Buffer) {
     if kind == Kind::Dgram {

@@ -33,6 +33,8 @@ pub(super) fn host_prefix(addr: SocketAddr) -> String {
     format!("{}/{}", addr.ip(), if addr.is_ipv6() { 128 } else { 32 })
 }
 
+/// Datagrams reach the host or the interface that has the address now, and the old endpoint again
+/// when it is back.
 pub(super) fn datagrams_follow(
     kind: Kind,
     wire: &Wire,
@@ -115,8 +117,8 @@ pub(super) fn connections_wait(
     is_refused(new.ep.send(PEER, &from, 3), Errno::EADDRNOTAVAIL);
 }
 
-/// A passive endpoint is asked on the link that has its address now. If another host has it, that
-/// one is asked.
+/// Requests reach a passive endpoint by the link that has its address now. If another host has the
+/// address, they reach that host.
 pub(super) fn requests_follow(wire: &Wire, [near, service]: [&str; 2], place: Place<'_>) {
     let (netns, link, _) = place;
     let caller = || Caller::new(Kind::Connect, &wire.a, addr(near, 0));
@@ -134,7 +136,7 @@ pub(super) fn requests_follow(wire: &Wire, [near, service]: [&str; 2], place: Pl
         asking.host.ep.connect(to, b"").expect("connect");
         let asked = listener.asked();
         assert_eq!((asked.local, asked.link.as_str()), (to, link));
-        // That of the link that had the address.
+        // `early` is on the link that had the address.
         is_refused(
             early.ep.accept(&listener.pep, asked.connreq, b""),
             Errno::EADDRNOTAVAIL,
