@@ -32,6 +32,7 @@ use kernel::{
 
 use kfi_core::{
     limits::LINK_NAME_MAX,
+    refusals,
     wait::Deadline, //
 };
 
@@ -63,6 +64,9 @@ pub(crate) const LONG: u64 = 60_000 * MS;
 /// Returns `name` in the form of the ABI.
 pub(crate) fn raw_name(name: &[u8]) -> [u8; LINK_NAME_MAX] {
     core::array::from_fn(|index| name.get(index).copied().unwrap_or_default())
+/// Refusals after which a peer is delayed for a minute.
+pub(crate) const REFUSALS: u64 = refusals::FREE + 60_000_000_000 / refusals::PENALTY;
+
 }
 
 /// Sleeps until `holds` returns true. Returns false if it does not within [`LONG`].
