@@ -38,13 +38,16 @@ use kfi_core::{
 
 use crate::{
     mem::{
+        Budget,
         PeerPlace,
         PeerWork,
+        PeerWorker,
         Place,
         WaitingWork, //
     },
     shim::{
         bindings as shim,
+        cred::Owner,
         sched::now_ns,
         skb::RxSkb, //
     }, //
@@ -61,12 +64,12 @@ pub(crate) const MS: u64 = 1_000_000;
 /// which KUnit ends a case.
 pub(crate) const LONG: u64 = 60_000 * MS;
 
-/// Returns `name` in the form of the ABI.
-pub(crate) fn raw_name(name: &[u8]) -> [u8; LINK_NAME_MAX] {
-    core::array::from_fn(|index| name.get(index).copied().unwrap_or_default())
 /// Refusals after which a peer is delayed for a minute.
 pub(crate) const REFUSALS: u64 = refusals::FREE + 60_000_000_000 / refusals::PENALTY;
 
+/// Returns `name` in the form of the ABI.
+pub(crate) fn raw_name(name: &[u8]) -> [u8; LINK_NAME_MAX] {
+    core::array::from_fn(|index| name.get(index).copied().unwrap_or_default())
 }
 
 /// Sleeps until `holds` returns true. Returns false if it does not within [`LONG`].
@@ -151,7 +154,20 @@ impl WaitingWork for CountedWork {
     }
 }
 
-/// Takes what is left of a limit: `take` takes so many bytes of it, or fails.
+/// Takes all workers for peers of a user.
+pub(crate) fn take_peer_workers<'a>(
+    budget: &'a Budget,
+    owner: &Owner,
+) -> Result<KVec<PeerWorker<'a>>> {
+    let (mut workers, waits) = (KVec::new(), CountedWork::new()?);
+    // The last attempt is refused, and waits.
+    while let Some(worker) = budget.enter_peer_worker(owner, waits.clone()) {
+        workers.push(worker, GFP_KERNEL)?;
+    }
+    Ok(workers)
+}
+
+/// Takes all that is left of a limit. `take` takes this many bytes, or fails.
 pub(crate) fn take_rest<T>(take: impl Fn(u64) -> Result<T>) -> Result<KVec<T>> {
     let mut taken = KVec::new();
     for bit in (0..u64::BITS - 1).rev() {
