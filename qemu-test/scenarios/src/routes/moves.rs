@@ -2,8 +2,9 @@
 //! A service address that moves to another host, or to another interface of this one.
 
 use super::{
-    PEER, change_address, change_address_of,
+    PEER,
     ends::{Caller, Kind, Listener, WHILE, addr, meet, reaches},
+    lost_address::{change_address, change_address_of},
 };
 use crate::{
     abi_threads::NetNs,
