@@ -65,16 +65,17 @@ enum Least {
     Nothing,
 }
 
-/// Fills a limit of `limit` bytes, with objects of `setup` that do not count for it, and drops what
-/// both have returned, the latter first. The kernel's memory grows by a quarter more than the limit at
-/// most, and comes back. Returns what is wrong.
-fn fault_of<S, T>(
+/// Runs `setup`, whose objects do not count for the limit, and `fill`, which fills a limit of
+/// `limit` bytes. Then drops the result of `fill`, and that of `setup`. Fails with a text if the
+/// kernel's memory grew by more than five quarters of the limit, or by less than `least`, or does
+/// not shrink again.
+fn compare<S, T>(
     what: &str,
     limit: u64,
     least: Least,
     setup: impl FnOnce() -> S,
     fill: impl FnOnce(&S) -> T,
-) -> Option<String> {
+) -> Result<(), String> {
     let before = used();
     let scene = setup();
     let empty = used();
@@ -101,12 +102,12 @@ fn fault_of<S, T>(
     } else if !came_back {
         "kept"
     } else {
-        return None;
+        return Ok(());
     };
-    Some(format!("{fault}: {found}"))
+    Err(format!("{fault}: {found}"))
 }
 
-/// The same, and nothing may be wrong.
+/// [`compare`] for a limit that objects of `setup` do not count for; fails the test.
 #[track_caller]
 fn measure_beside<S, T>(
     what: &str,
@@ -114,13 +115,13 @@ fn measure_beside<S, T>(
     setup: impl FnOnce() -> S,
     fill: impl FnOnce(&S) -> T,
 ) {
-    assert_eq!(fault_of(what, limit, Least::Half, setup, fill), None);
+    compare(what, limit, Least::Half, setup, fill).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
-/// The same for a limit that counts all that is made.
+/// The same without such objects.
 #[track_caller]
 fn measure<T>(what: &str, limit: u64, least: Least, fill: impl FnOnce() -> T) {
-    assert_eq!(fault_of(what, limit, least, || (), |()| fill()), None);
+    compare(what, limit, least, || (), |()| fill()).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
 /// The module with the small limit, as long as this value exists.
@@ -226,7 +227,7 @@ fn objects_take_what_is_charged() {
     let _loaded = limited();
     let pages = Pages::new(1);
     let faults = CLASSES.iter().filter_map(|&(class, least, open)| {
-        fault_of(
+        compare(
             class,
             LIMIT,
             least,
@@ -240,6 +241,7 @@ fn objects_take_what_is_charged() {
                 file
             },
         )
+        .err()
     });
     assert_eq!(faults.collect::<Vec<_>>(), [""; 0]);
 }
