@@ -11,11 +11,9 @@ use crate::{
     deferred_memory::waiting_receive,
     harness::tests,
     host::{Host, LINK, Options, SOON, buffer, domain_on, errno, within},
-    hostile::{
-        memory::{self, Used},
-        one_peer::OnePeer,
-    },
+    hostile::one_peer::OnePeer,
     hosts::{LINKS, apart},
+    kernel_memory::{self, Used},
     module::Loaded,
     networks::Wire,
     raw::{File, PAGE, Pages, addr_of, arg, data, ipv4, text, with},
@@ -52,7 +50,7 @@ const SLACK: u64 = 2 << 20;
 
 /// Bytes that the kernel uses, without those that it can free at once.
 fn used() -> u64 {
-    memory::shrink();
+    kernel_memory::shrink();
     Used::now().all << 10
 }
 

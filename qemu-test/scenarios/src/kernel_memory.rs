@@ -42,25 +42,35 @@ impl Used {
         }
     }
 
-    /// By how much each has grown since `before`.
-    pub(super) fn since(self, before: Self) -> Self {
-        Self {
+    /// How much each value has grown since `before`.
+    pub(crate) fn since(self, before: Self) -> Growth {
+        Growth {
             all: self.all.saturating_sub(before.all),
             slab: self.slab.saturating_sub(before.slab),
             percpu: self.percpu.saturating_sub(before.percpu),
             pinned: self.pinned.saturating_sub(before.pinned),
         }
     }
+}
 
+/// How much each value of [`Used`] has grown, in KiB.
+#[derive(Clone, Copy)]
+pub(crate) struct Growth {
+    pub(crate) all: u64,
+    slab: u64,
+    percpu: u64,
+    pinned: u64,
+}
+
+impl Growth {
     /// The largest one.
-    pub(super) fn largest(self) -> u64 {
+    pub(crate) fn largest(self) -> u64 {
         let parts = self.slab.max(self.percpu).max(self.pinned);
         self.all.max(parts)
     }
 }
 
-/// The growth of each.
-impl fmt::Display for Used {
+impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             all,
