@@ -29,7 +29,7 @@ tests![
 ];
 
 /// The roles in which the tests start this program as another process.
-pub(crate) const ROLES: &[(&str, fn())] = &[("held_end", end), ("held_threads", threads)];
+pub(crate) const ROLES: &[(&str, fn())] = &[("held_end", run_end), ("held_threads", run_threads)];
 
 /// How long a process may take to end.
 const BOUND: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ const KEY: u64 = 1;
 /// The role of one end of a pair. It is told its link, writes its address, and is told the address
 /// of a peer, or is killed. It sends a message to the peer, and writes how many microseconds that
 /// took.
-fn end() {
+fn run_end() {
     let (_, domain) = domain_on(&line());
     let host = Host::on(&domain, &Options::default());
     println!("{}", host.ep.name().expect("name"));
@@ -68,7 +68,7 @@ fn end() {
 ///
 /// The test itself runs none of them: a thread that is held in a page fault has the lock of its
 /// process's memory map.
-fn threads() {
+fn run_threads() {
     let hosts = [line(), line()].map(|path| NetNs::open(&path));
     let (send, tids) = mpsc::channel();
     let me = || gettid().as_raw_nonzero().get();
@@ -103,9 +103,9 @@ fn threads() {
 }
 
 /// Threads of another process that are held together. They are released when this is dropped.
-struct Together<'a>(&'a [Crowd]);
+struct HeldThreads<'a>(&'a [Crowd]);
 
-impl<'a> Together<'a> {
+impl<'a> HeldThreads<'a> {
     fn new(threads: &'a [Crowd]) -> Self {
         threads.iter().for_each(Crowd::hold);
         // They may still run for some milliseconds.
@@ -118,7 +118,7 @@ impl<'a> Together<'a> {
     }
 }
 
-impl Drop for Together<'_> {
+impl Drop for HeldThreads<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(Crowd::release);
     }
@@ -126,11 +126,11 @@ impl Drop for Together<'_> {
 
 /// Returns how long the first message of a new pair of another user takes while these threads are
 /// held. The processes of the pair are then killed, and must end within [`BOUND`].
-fn connects_beside(threads: &[Crowd], hosts: &Hosts) -> Duration {
+fn connect_time_beside(threads: &[Crowd], hosts: &Hosts) -> Duration {
     let start = || Process::start(program("held_end").uid(USER));
     // Whatever fails, the threads are released before the processes are waited for.
     let mut ends = [0, 1].map(|index| hosts.host(index).run(start));
-    let held = Together::new(threads);
+    let held = HeldThreads::new(threads);
     let answer = |end: &mut Process, question: &str| {
         end.tell(question);
         let answer = end.line_within(SOON);
@@ -174,8 +174,8 @@ fn another_users_process_ends_and_its_pairs_connect() {
     let (idle, writers) = threads.split_at(THREADS);
     let (mut quiet, mut held, begin) = (Vec::new(), Vec::new(), Instant::now());
     while begin.elapsed() < TRIES || held.len() < 5 {
-        quiet.push(connects_beside(idle, hosts));
-        held.push(connects_beside(writers, hosts));
+        quiet.push(connect_time_beside(idle, hosts));
+        held.push(connect_time_beside(writers, hosts));
     }
     assert!(
         threads.iter().all(Crowd::is_there),
