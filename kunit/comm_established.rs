@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Suite `kfabric_comm_established`: the first packet of the peer establishes a connection that an
-//! endpoint has accepted, if the RTU is lost; an event while a task connects the endpoint; requests
-//! of a delayed peer.
+//! endpoint has accepted, if the RTU is lost; and an event that comes while a task connects the
+//! endpoint is delivered afterwards.
 //!
 //! The peer is a QP at another address of the loopback interface, connected by the suite, which
 //! sends its RTU late. Connection management may sleep, so a debugging kernel reports a packet that
 //! is passed to it in atomic context.
 
+#[path = "pep_refused.rs"]
+mod pep_refused;
+
 use super::*;
 use crate::{
-    kunit::{
-        fixture::{
-            a_while,
-            ep_attr,
-            eventually,
-            ident_of,
-            wait_for,
-            TestDomain, //
-        },
-        helpers::user, //
+    kunit::fixture::{
+        ep_attr,
+        eventually,
+        ident_of,
+        wait_for,
+        TestDomain, //
     },
     mem::{
         Budget,
@@ -34,8 +33,7 @@ use crate::{
         qp::{
             Qp,
             Rc, //
-        },
-        Stat, //
+        }, //
     },
     provider::{
         eq::Eq,
@@ -57,8 +55,7 @@ use kfi_core::{
         EpType,
         WaitObj, //
     },
-    flags::Caps,
-    refusals, //
+    flags::Caps, //
 };
 use kfi_roce::rc::{
     Op,
@@ -177,7 +174,8 @@ impl Drop for Target {
     }
 }
 
-/// A QP of a peer, which has requested a connection that the target has accepted.
+/// A connection that a peer's QP has requested and the target has accepted. The peer has not sent
+/// its RTU.
 struct Accepted {
     target: Target,
     remote: Arc<Remote>,
@@ -295,30 +293,5 @@ mod tests {
         ensure!(target.reports(EqEvent::Connected));
         ensure!(msg.phase() == Phase::Connected);
         accepted.disconnect()
-    }
-
-    /// A passive endpoint ignores requests from an address that was refused too many accesses to
-    /// memory of its owner.
-    #[test]
-    fn a_refused_peer_gets_no_connection() -> Result {
-        // Allowed are 64 per second besides those that are free: these are enough for a minute.
-        const COUNT: u64 = refusals::FREE + 60 * 64;
-        let owner = Budget::of(user(122), None)?;
-        let target = Target::open_for(&owner)?;
-        for _ in 0..COUNT {
-            owner.refused_peer(THERE);
-        }
-        let link = target.domain.domain.link();
-        let delayed = || link.socket().receiver().stats().get(Stat::CmDelayed);
-        let before = delayed();
-        let remote = Remote::new()?;
-        let qp = Qp::connection(link, 1, &Budget::of_program()?, remote)?;
-        let conn = target.request(&qp, reply_receiver()?)?;
-        ensure!(eventually(|| delayed() > before));
-        a_while();
-        ensure!(target.eq.read(false, |_| Ok(())).is_err());
-        qp.close();
-        conn.close();
-        Ok(())
     }
 }

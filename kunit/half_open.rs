@@ -22,9 +22,9 @@ use crate::{
             TestDomain, //
         },
         helpers::{
+            take_peer_workers,
             take_rest,
-            user,
-            CountedWork, //
+            user, //
         }, //
     },
     mem::{
@@ -411,28 +411,20 @@ mod tests {
         Ok(())
     }
 
-    /// A user whose workers for peers all run gets no other ones for listeners and connections.
+    /// Listeners and connections get no worker while all workers for peers of their user run.
     #[test]
     fn requests_and_confirmations_wait_for_a_worker_of_the_user() -> Result {
         let budget = Budget::of(user(117), None)?;
         let target = Target::open(&budget)?;
         let owner = Owner::current(OwnerKind::Program)?;
-        let take_workers = || -> Result<KVec<_>> {
-            let (mut workers, other) = (KVec::new(), CountedWork::new()?);
-            // The last one is refused, and waits.
-            while let Some(worker) = budget.enter_peer_worker(&owner, other.clone()) {
-                workers.push(worker, GFP_KERNEL)?;
-            }
-            Ok(workers)
-        };
-        let workers = take_workers()?;
+        let workers = take_peer_workers(&budget, &owner)?;
         let conn = target.request(1)?;
         a_while();
         ensure_eq!(target.peers.accepted.get(), 0);
         drop(workers);
         ensure!(target.peers.have_results(1, 0));
         ensure!(target.half_open() > 0);
-        let workers = take_workers()?;
+        let workers = take_peer_workers(&budget, &owner)?;
         conn.confirm(&[])?;
         a_while();
         ensure!(target.half_open() > 0);

@@ -32,18 +32,22 @@ use kernel::{
 
 use kfi_core::{
     limits::LINK_NAME_MAX,
+    refusals,
     wait::Deadline, //
 };
 
 use crate::{
     mem::{
+        Budget,
         PeerPlace,
         PeerWork,
+        PeerWorker,
         Place,
         WaitingWork, //
     },
     shim::{
         bindings as shim,
+        cred::Owner,
         sched::now_ns,
         skb::RxSkb, //
     }, //
@@ -59,6 +63,9 @@ pub(crate) const MS: u64 = 1_000_000;
 /// It is less than the 120 s after which the kernel reports a task as hung, and than the 300 s after
 /// which KUnit ends a case.
 pub(crate) const LONG: u64 = 60_000 * MS;
+
+/// Refusals after which a peer is delayed for a minute.
+pub(crate) const REFUSALS: u64 = refusals::FREE + 60_000_000_000 / refusals::PENALTY;
 
 /// Returns `name` in the form of the ABI.
 pub(crate) fn raw_name(name: &[u8]) -> [u8; LINK_NAME_MAX] {
@@ -147,7 +154,20 @@ impl WaitingWork for CountedWork {
     }
 }
 
-/// Takes what is left of a limit: `take` takes so many bytes of it, or fails.
+/// Takes all workers for peers of a user.
+pub(crate) fn take_peer_workers<'a>(
+    budget: &'a Budget,
+    owner: &Owner,
+) -> Result<KVec<PeerWorker<'a>>> {
+    let (mut workers, waits) = (KVec::new(), CountedWork::new()?);
+    // The last attempt is refused, and waits.
+    while let Some(worker) = budget.enter_peer_worker(owner, waits.clone()) {
+        workers.push(worker, GFP_KERNEL)?;
+    }
+    Ok(workers)
+}
+
+/// Takes all that is left of a limit. `take` takes this many bytes, or fails.
 pub(crate) fn take_rest<T>(take: impl Fn(u64) -> Result<T>) -> Result<KVec<T>> {
     let mut taken = KVec::new();
     for bit in (0..u64::BITS - 1).rev() {

@@ -45,7 +45,7 @@ use kfi_core::{
     flags::Access, //
 };
 
-/// The segments of a list.
+/// The number of segments of a list.
 const SEGMENTS: usize = 256;
 
 /// Every second byte of a buffer.
@@ -90,6 +90,7 @@ mod tests {
                 let before = charged();
                 let memory = every_second_byte()?;
                 let list = memory.heap_bytes() as u64;
+                // A segment has an address and a length.
                 ensure!(list >= (SEGMENTS * 16) as u64);
                 // Nothing is charged for an operation that is refused.
                 let rest = take_rest(|bytes| owner.take(bytes))?;
@@ -105,7 +106,8 @@ mod tests {
         Ok(())
     }
 
-    /// A list that a region is charged for is not charged for each operation.
+    /// Operations on the same memory share one charge for its list. The list of a region is not
+    /// charged again.
     #[test]
     fn a_list_is_charged_once() -> Result {
         let owner = Budget::of(user(96), Some(64 << 20))?;

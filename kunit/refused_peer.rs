@@ -7,14 +7,14 @@ use super::{
     super::conn::Connection,
     *, //
 };
-use crate::net::qp::rc;
-use kfi_core::{
-    rdm::{
-        session::Reply,
-        unproven::Proof,
-        Cause, //
-    }, //
-    refusals,
+use crate::{
+    kunit::helpers::REFUSALS,
+    net::qp::rc, //
+};
+use kfi_core::rdm::{
+    session::Reply,
+    unproven::Proof,
+    Cause, //
 };
 use kfi_roce::headers::Reth;
 
@@ -26,8 +26,6 @@ mod tests {
     /// ignores requests from the address when it has too many, and no others.
     #[test]
     fn refused_accesses_count_against_their_peer() -> Result {
-        // Allowed are 64 per second besides those that are free: these are enough for a minute.
-        const COUNT: u64 = refusals::FREE + 60 * 64;
         let owner = Budget::of(user(121), None)?;
         let mut target = Target::open(&owner)?;
         let bound = target.endpoint.bound.as_ref().ok_or(EBADF)?;
@@ -44,7 +42,7 @@ mod tests {
             rkey: 0x77,
             len: 8,
         };
-        for _ in 0..COUNT {
+        for _ in 0..REFUSALS {
             ensure!(rc::Consumer::check_write(&*connection, &nowhere).is_err());
         }
         ensure!(owner.is_delayed_peer(THERE));

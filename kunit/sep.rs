@@ -212,7 +212,7 @@ mod tests {
         let before = charged();
         let (tx, _) = few.tx_context(0, &TxAttr::default(), ident_of(&owner, 6)?)?;
         ensure!(charged() - before > PORT_BYTES as u64);
-        // So has a passive endpoint.
+        // A passive endpoint has one, too.
         let before = charged();
         let attr = PepAttr {
             addr: at(9030),

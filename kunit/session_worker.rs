@@ -15,7 +15,7 @@ use crate::{
             TestDomain, //
         },
         helpers::{
-            CountedWork,
+            take_peer_workers,
             MS, //
         }, //
     },
@@ -147,17 +147,14 @@ mod tests {
         Ok(())
     }
 
-    /// A user whose workers for peers all run gets no other one for a session.
+    /// A session gets no worker while all workers for peers of its user run.
     #[test]
     fn a_session_waits_for_a_worker_of_the_user() -> Result {
         let fixture = Fixture::open()?;
         let session = &fixture.session;
         let ident = &fixture.endpoint.ident;
         work::flush(&session.work);
-        let (mut workers, other) = (KVec::new(), CountedWork::new()?);
-        while let Some(worker) = ident.budget.enter_peer_worker(&ident.owner, other.clone()) {
-            workers.push(worker, GFP_KERNEL)?;
-        }
+        let workers = take_peer_workers(&ident.budget, &ident.owner)?;
         session.leave();
         ensure!(fixture.worker_ends()?);
         ensure!(!fixture.is_gone());

@@ -84,9 +84,9 @@ mod tests {
         Ok(())
     }
 
-    /// The operation is completed and its completion read before its post returns.
+    /// A close waits while a task posts started operations, and succeeds after they have completed.
     #[test]
-    fn a_transmit_context_closes_after_its_operations() -> Result {
+    fn the_close_of_a_transmit_context_waits_for_a_post() -> Result {
         let mut pair = Pair::new(EpType::Rdm)?;
         let attr = ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV);
         let attr = EpAttr { tx_size: 4, ..attr };
@@ -99,7 +99,7 @@ mod tests {
         let tx = &pair.a;
         tx.endpoint.bind_cq(&tx.cq, CqBind::TRANSMIT)?;
         tx.endpoint.enable()?;
-        // A receive takes this one, and the post has not returned.
+        // This run has the queue. It posts the operation only after the close has begun to wait.
         let run = tx.endpoint.submission.begin_killable(Side::Transmit)?;
         admit_byte(tx, 1, Context::MaySleep)?.start();
         let closed = Count::new()?;
@@ -110,7 +110,7 @@ mod tests {
         })?;
         a_while();
         let early = closed.get();
-        // The run must end before anything is checked: it keeps the endpoint.
+        // The run ends before any check: a check that fails would leave the close waiting for it.
         let progress = Poster::new(&tx.endpoint).post_started(run, 1);
         closer.join();
         ensure_eq!((early, closed.get()), (0, 1));

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include <kfi/kfabric.h>
-/* It has the calls of endpoints, connections, messages, RMA, atomics and triggers. */
+/* Includes the headers of endpoints, connections, messages, RMA, atomics and triggers. */
 #include <kfi/kfi_direct.h>
 #include <kfi/kfi_enosys.h>
 #include <kfi/kfi_prov.h>

@@ -320,7 +320,8 @@ static inline int kfi_ep_alias(struct kfid_ep *ep, struct kfid_ep **alias_ep,
  * A context is bound, enabled, used and closed as an endpoint, of its own class
  * KFI_CLASS_TX_CTX. It has neither an address vector nor a name of its own: to
  * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context with
- * operations that have not completed is -KFI_EBUSY. It can be closed in a limited
+ * operations that have not completed is -KFI_EBUSY. It first waits until no task
+ * posts started operations of the context. The context can be closed in a limited
  * time after kfi_cancel() of each, whatever peers on other hosts do. A peer on
  * this host that copies keeps it open until it has finished.
  *

@@ -699,15 +699,17 @@ struct kfabric_getinfo {
  * An endpoint's posted receives are dropped without completions.  The events
  * and errors of an endpoint, a passive one or a region that were not read leave
  * its EQ; those of an AV stay (fi_av(3)).  The call waits until peers no longer
- * read or write memory through the object.  A peer that is copying may take
- * long, if its process is not scheduled; only a signal that kills the caller
- * ends the wait.  When the file goes, nothing is waited for: such a copy ends
- * later, in pages that stay pinned and charged so long.
+ * read or write memory through the object.  For a transmit context it first
+ * waits until no task posts operations that a counter started.  A peer that is
+ * copying may take long, if its process is not scheduled; only a signal that
+ * kills the caller ends the wait.  When the file goes, nothing is waited for:
+ * such a copy ends later, in pages that stay pinned and charged so long.
  *
  * Errors: -EBUSY something that still exists was made from it or is bound to
  * it, somebody waits on it, or it is a transmit context with operations that
  * have not completed; nothing has changed then.  -EINTR the caller is being
- * killed: the object has no use but to be closed once more, by another process
+ * killed.  A transmit context whose operations were still being posted is
+ * unchanged.  Any other object can only be closed once more, by another process
  * that has the file.
  */
 struct kfabric_close {
@@ -3075,7 +3077,10 @@ enum {
 	KFABRIC_FIGURE_DROP_NO_QP = 15,
 	/* dropped: the QP speaks another transport service */
 	KFABRIC_FIGURE_DROP_SERVICE = 16,
-	/* dropped: not sent to the QP's own address */
+	/*
+	 * dropped: not sent to the QP's own address, or a request for an address
+	 * that the link has lost
+	 */
 	KFABRIC_FIGURE_DROP_DESTINATION = 17,
 	/* dropped: not sent by the peer to which the QP is connected */
 	KFABRIC_FIGURE_DROP_SOURCE = 18,

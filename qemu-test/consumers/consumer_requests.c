@@ -38,7 +38,10 @@ static void requests_are_rejected(struct kunit *test)
 
 	KUNIT_ASSERT_EQ(test, kfi_eq_sread(w.client_eq, &number, &event.head, sizeof(event.head),
 					   LONG, 0), -KFI_EAVAIL);
-	/* Every field is written. Without room, the data are in the memory of the queue. */
+	/*
+	 * Every field is written. With an err_data_size of 0, err_data points to
+	 * memory of the queue.
+	 */
 	memset(&error, 0xff, sizeof(error));
 	error.err_data_size = 0;
 	KUNIT_ASSERT_EQ(test, kfi_eq_readerr(w.client_eq, &error, 0), sizeof(error));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Transmits and connection requests to a peer that no route leads to, or from an
- * address that has left, fail at once, and leave nothing behind. Over IPv4 and
- * IPv6.
+ * address that the link has lost, fail at once, and leave nothing behind. Over
+ * IPv4 and IPv6.
  *
  * The suite changes addresses and routes by ip(8), in the namespace of the link.
  */
@@ -17,15 +17,15 @@
 #define FAMILIES	2
 
 /* An address of the loopback interface in each family, and one that comes and goes. */
-static const char * const own[FAMILIES] = { "127.0.0.1", "::1" };
-static const char * const service[FAMILIES] = { "198.51.100.9", "2001:db8:9::9" };
+static const char * const loopback[FAMILIES] = { "127.0.0.1", "::1" };
+static const char * const moving[FAMILIES] = { "198.51.100.9", "2001:db8:9::9" };
 
 /**
  * struct situation - where a peer is
- * @what: its name
+ * @what: its name in messages
  * @to: the peer's address in each family
  * @rdm: the error of reliable datagrams
- * @other: that of datagrams and of requests for connections
+ * @other: the error of datagrams and of requests for connections
  */
 struct situation {
 	const char	*what;
@@ -45,7 +45,7 @@ static const struct situation situations[] = {
 	  -KFI_EHOSTUNREACH, -KFI_EHOSTUNREACH },
 };
 
-/* Runs lines of a batch of ip(8), each with its end. Returns 0 if all succeed. */
+/* Runs commands of ip(8), each ended by a newline. Returns 0 if all succeed. */
 static int run_ip(const char *lines)
 {
 	const char *argv[6] = { "/bin/sh", "-c",
@@ -56,7 +56,7 @@ static int run_ip(const char *lines)
 	return call_usermodehelper(argv[0], (char **)argv, (char **)envp, UMH_WAIT_PROC);
 }
 
-static void routes_end(void *unused)
+static void routes_del(void *unused)
 {
 	run_ip("link del other\n"
 	       "route del 198.18.1.0/24\n"
@@ -67,10 +67,10 @@ static void routes_end(void *unused)
 	       "route del 2001:db8:3::/64\n");
 }
 
-/* The routes of the situations, until the test ends. */
-static void routes_begin(struct kunit *test)
+/* Adds the routes of the situations until the test ends. */
+static void routes_add(struct kunit *test)
 {
-	KUNIT_ASSERT_EQ(test, kunit_add_action_or_reset(test, routes_end, NULL), 0);
+	KUNIT_ASSERT_EQ(test, kunit_add_action_or_reset(test, routes_del, NULL), 0);
 	KUNIT_ASSERT_EQ(test, run_ip("link add other type dummy\n"
 				     "link set other up\n"
 				     "address add 198.18.4.1/24 dev other\n"
@@ -83,27 +83,27 @@ static void routes_begin(struct kunit *test)
 				     "route add blackhole 2001:db8:3::/64\n"), 0);
 }
 
-static void service_leaves(void *unused)
+static void moving_del(void *unused)
 {
 	run_ip("address del 198.51.100.9/32 dev lo\n"
 	       "address del 2001:db8:9::9/128 dev lo\n");
 }
 
-/* The link has the service addresses. */
-static void service_comes(struct kunit *test)
+/* Adds the moving addresses to the link. */
+static void moving_add(struct kunit *test)
 {
 	KUNIT_ASSERT_EQ(test, run_ip("address add 198.51.100.9/32 dev lo\n"
 				     "address add 2001:db8:9::9/128 dev lo nodad\n"), 0);
 }
 
-/* The same, until the test ends. */
-static void service_begins(struct kunit *test)
+/* The same until the test ends. */
+static void moving_add_until_end(struct kunit *test)
 {
-	KUNIT_ASSERT_EQ(test, kunit_add_action_or_reset(test, service_leaves, NULL), 0);
-	service_comes(test);
+	KUNIT_ASSERT_EQ(test, kunit_add_action_or_reset(test, moving_del, NULL), 0);
+	moving_add(test);
 }
 
-/* The address of a text, with a port. */
+/* Parses an address; its port is 7471. */
 static struct sockaddr_storage address(struct kunit *test, const char *text)
 {
 	struct sockaddr_storage addr = {};
@@ -144,7 +144,7 @@ static void ends_open(struct kunit *test, struct fixture *f, enum kfi_ep_type ty
 	KUNIT_ASSERT_EQ(test, kfi_av_insert(ends[0].av, &addr, 1, &ends[0].peer, 0, NULL), 1);
 }
 
-/* An end has neither an entry nor a count of a transmit. */
+/* An end has no completion, has counted @sent transmits, and no error. */
 static void is_untouched(struct kunit *test, struct end *end, u64 sent)
 {
 	nothing(test, end);
@@ -165,7 +165,7 @@ static void posts_of_type_are_refused(struct kunit *test, enum kfi_ep_type type,
 	struct fixture f;
 	int i;
 
-	ends_open(test, &f, type, own[family], ends);
+	ends_open(test, &f, type, loopback[family], ends);
 	for (i = 0; i < ARRAY_SIZE(situations); i++) {
 		const struct situation *s = &situations[i];
 		struct sockaddr_storage addr = address(test, s->to[family]);
@@ -189,7 +189,7 @@ static void posts_are_refused(struct kunit *test)
 {
 	int family;
 
-	routes_begin(test);
+	routes_add(test);
 	for (family = 0; family < FAMILIES; family++) {
 		posts_of_type_are_refused(test, KFI_EP_RDM, family);
 		posts_of_type_are_refused(test, KFI_EP_DGRAM, family);
@@ -200,7 +200,7 @@ static void posts_are_refused(struct kunit *test)
  * struct caller - an endpoint that asks for connections
  * @f: its domain
  * @info: the entry of its address
- * @eq: its events, and those of what it asks
+ * @eq: the events of the endpoint and of passive ones
  * @end: the endpoint
  */
 struct caller {
@@ -228,7 +228,7 @@ static void caller_close(struct kunit *test, struct caller *c)
 	fixture_close_with(test, &c->f, c->eq);
 }
 
-/* Waits for an event. Returns its entry. */
+/* Waits for event @number. Returns its info. */
 static struct kfi_info *next_event(struct kunit *test, struct caller *c, u32 number)
 {
 	struct {
@@ -256,9 +256,9 @@ static void requests_are_refused(struct kunit *test)
 	struct caller c;
 	int family, i;
 
-	routes_begin(test);
+	routes_add(test);
 	for (family = 0; family < FAMILIES; family++) {
-		caller_open(test, &c, own[family]);
+		caller_open(test, &c, loopback[family]);
 		for (i = 0; i < ARRAY_SIZE(situations); i++) {
 			const struct situation *s = &situations[i];
 			struct sockaddr_storage addr = address(test, s->to[family]);
@@ -271,7 +271,7 @@ static void requests_are_refused(struct kunit *test)
 	}
 }
 
-/* Every transmit of an end whose address has left is refused. */
+/* Every transmit of an end whose address the link has lost is refused. */
 static void transmits_are_refused(struct kunit *test, enum kfi_ep_type type, struct end *end)
 {
 	const int gone = -KFI_EADDRNOTAVAIL;
@@ -290,7 +290,7 @@ static void transmits_are_refused(struct kunit *test, enum kfi_ep_type type, str
 	is_untouched(test, end, 0);
 }
 
-/* They are refused, and then they are not. */
+/* Posts fail while the link has lost the address, and succeed when it is back. */
 static void posts_need_the_own_address(struct kunit *test)
 {
 	static const enum kfi_ep_type types[] = { KFI_EP_RDM, KFI_EP_RDM, KFI_EP_DGRAM,
@@ -299,13 +299,13 @@ static void posts_need_the_own_address(struct kunit *test)
 	struct fixture f[ARRAY_SIZE(types)];
 	int i;
 
-	service_begins(test);
+	moving_add_until_end(test);
 	for (i = 0; i < ARRAY_SIZE(types); i++)
-		ends_open(test, &f[i], types[i], service[i % FAMILIES], ends[i]);
-	service_leaves(NULL);
+		ends_open(test, &f[i], types[i], moving[i % FAMILIES], ends[i]);
+	moving_del(NULL);
 	for (i = 0; i < ARRAY_SIZE(types); i++)
 		transmits_are_refused(test, types[i], &ends[i][0]);
-	service_comes(test);
+	moving_add(test);
 	for (i = 0; i < ARRAY_SIZE(types); i++) {
 		KUNIT_EXPECT_EQ(test, kfi_inject(ends[i][0].ep, "x", 1, ends[i][0].peer), 0);
 		has_sent(test, &ends[i][0], 1);
@@ -316,12 +316,12 @@ static void posts_need_the_own_address(struct kunit *test)
 }
 
 /**
- * struct service - what is at the service address of a family
- * @c: asks for a connection
- * @pep: is asked
- * @silent: does not listen at first
+ * struct service - what is at the moving address of a family
+ * @c: requests connections
+ * @pep: listens
+ * @silent: a passive endpoint that listens later
  * @addr: the address of @pep
- * @asked: the entry of the request
+ * @asked: the info of the request
  * @answer: an endpoint for the request
  */
 struct service {
@@ -354,7 +354,7 @@ static void service_close(struct kunit *test, struct service *s)
 	caller_close(test, &s->c);
 }
 
-/* There is a request, and an endpoint for it. */
+/* Requests a connection, and opens an endpoint for the request. */
 static void service_is_asked(struct kunit *test, struct service *s)
 {
 	KUNIT_ASSERT_EQ(test, kfi_connect(s->c.end.ep, &s->addr, NULL, 0), 0);
@@ -374,7 +374,7 @@ static void service_answers(struct kunit *test, struct service *s)
 	kfi_freeinfo(s->asked);
 }
 
-/* Listening, requests, answers and transmits. */
+/* Listening, requests, answers and transmits fail without the address. */
 static void connections_need_the_own_address(struct kunit *test)
 {
 	struct service *services = zeroed(test, FAMILIES * sizeof(*services));
@@ -382,28 +382,28 @@ static void connections_need_the_own_address(struct kunit *test)
 	const int gone = -KFI_EADDRNOTAVAIL;
 	int i;
 
-	service_begins(test);
+	moving_add_until_end(test);
 	for (i = 0; i < FAMILIES; i++)
-		service_open(test, &services[i], service[i]);
-	service_leaves(NULL);
+		service_open(test, &services[i], moving[i]);
+	moving_del(NULL);
 	for (s = services; s < end; s++) {
 		KUNIT_EXPECT_EQ(test, kfi_connect(s->c.end.ep, &s->addr, NULL, 0), gone);
 		KUNIT_EXPECT_EQ(test, kfi_listen(s->silent), gone);
 		no_event(test, &s->c);
 	}
-	service_comes(test);
+	moving_add(test);
 	for (s = services; s < end; s++) {
 		KUNIT_EXPECT_EQ(test, kfi_listen(s->silent), 0);
 		service_is_asked(test, s);
 	}
-	service_leaves(NULL);
+	moving_del(NULL);
 	for (s = services; s < end; s++)
 		KUNIT_EXPECT_EQ(test, kfi_accept(s->answer.ep, NULL, 0), gone);
-	service_comes(test);
+	moving_add(test);
 	/* The refused answer has not taken the request. */
 	for (s = services; s < end; s++)
 		service_answers(test, s);
-	service_leaves(NULL);
+	moving_del(NULL);
 	for (s = services; s < end; s++) {
 		KUNIT_EXPECT_EQ(test, kfi_inject(s->c.end.ep, "x", 1, KFI_ADDR_UNSPEC), gone);
 		is_untouched(test, &s->c.end, 0);

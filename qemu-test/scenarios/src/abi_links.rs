@@ -130,7 +130,7 @@ fn the_port_of_a_namespace() {
         refused(add(&file, "abil", "abil0"), Errno::EADDRINUSE);
         assert!(link(&file, "abil").is_none());
     }
-    // Even if it is in a VRF.
+    // Even if the other socket is bound to a VRF.
     load("vrf");
     ip("link add red type vrf table 10");
     ip("link set red up");

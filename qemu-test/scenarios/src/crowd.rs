@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A thread that a test can starve of CPU time (hold): it becomes SCHED_IDLE on a CPU that a crowd
-//! of ordinary threads, which spin, keeps busy.
+//! A thread that a test can starve of CPU time ([`Crowd::hold`]): it becomes SCHED_IDLE on a CPU
+//! that a crowd of ordinary threads, which spin, keeps busy.
 //!
 //! Two CPUs are used: the last one for that thread and the spinning threads, the first one for all
 //! other threads of the test. A kernel worker that has to run on the last CPU gets a share of it.
@@ -48,8 +48,8 @@ pub(crate) fn keep_away() {
     sched_setaffinity(None, &cpu(false)).expect("sched_setaffinity");
 }
 
-/// The threads that spin beside a thread, which they can keep from running. That may be a thread of
-/// another process. Dropping this value lets it run again.
+/// The spinning threads that keep another thread, which may be of another process, from running.
+/// Dropping this value lets it run again.
 pub(crate) struct Crowd {
     tid: i32,
     state: Arc<AtomicU32>,
@@ -104,7 +104,7 @@ impl Crowd {
         std::fs::read_to_string(format!("/proc/{}/stack", self.tid)).unwrap_or_default()
     }
 
-    /// Whether it has not ended.
+    /// Whether the thread exists.
     pub(crate) fn is_there(&self) -> bool {
         std::path::Path::new(&format!("/proc/{}", self.tid)).exists()
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Threads that are not scheduled hold the locks of sessions with peers on another host. The
-//! process of a peer ends all the same, and another user does not notice: a process of it ends at
-//! once, and its new pairs connect as fast as otherwise.
+//! process of such a peer still ends. Processes of another user end within a second, and their new
+//! pairs connect as fast as beside threads that hold nothing.
 //!
-//! The threads send or write without a pause and are [kept from running](crate::crowd) wherever they
-//! are then. So each round holds other locks.
+//! The threads send or write without a pause and are [kept from running](crate::crowd) wherever
+//! they are then. So each round holds other locks.
 
 use crate::{
     abi_threads::{NetNs, USER, open_to_all},
@@ -29,7 +29,7 @@ tests![
 ];
 
 /// The roles in which the tests start this program as another process.
-pub(crate) const ROLES: &[(&str, fn())] = &[("held_end", end), ("held_threads", threads)];
+pub(crate) const ROLES: &[(&str, fn())] = &[("held_end", run_end), ("held_threads", run_threads)];
 
 /// How long a process may take to end.
 const BOUND: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ const KEY: u64 = 1;
 /// The role of one end of a pair. It is told its link, writes its address, and is told the address
 /// of a peer, or is killed. It sends a message to the peer, and writes how many microseconds that
 /// took.
-fn end() {
+fn run_end() {
     let (_, domain) = domain_on(&line());
     let host = Host::on(&domain, &Options::default());
     println!("{}", host.ep.name().expect("name"));
@@ -62,12 +62,13 @@ fn end() {
     line();
 }
 
-/// The role of the process with the held threads. It is told the namespaces of the hosts, and writes
-/// the ids of its threads: first of those that hold nothing. Then it waits for its end.
+/// The role of the process with the held threads. It is told the namespaces of the hosts, and
+/// writes the ids of its threads: first those of idle threads, then those of writers. Then it waits
+/// for its end.
 ///
-/// The test itself has none of them: a thread that is held in a page fault has the lock of its
+/// The test itself runs none of them: a thread that is held in a page fault has the lock of its
 /// process's memory map.
-fn threads() {
+fn run_threads() {
     let hosts = [line(), line()].map(|path| NetNs::open(&path));
     let (send, tids) = mpsc::channel();
     let me = || gettid().as_raw_nonzero().get();
@@ -102,9 +103,9 @@ fn threads() {
 }
 
 /// Threads of another process that are held together. They are released when this is dropped.
-struct Together<'a>(&'a [Crowd]);
+struct HeldThreads<'a>(&'a [Crowd]);
 
-impl<'a> Together<'a> {
+impl<'a> HeldThreads<'a> {
     fn new(threads: &'a [Crowd]) -> Self {
         threads.iter().for_each(Crowd::hold);
         // They may still run for some milliseconds.
@@ -117,19 +118,19 @@ impl<'a> Together<'a> {
     }
 }
 
-impl Drop for Together<'_> {
+impl Drop for HeldThreads<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(Crowd::release);
     }
 }
 
-/// How long the first message of a new pair of another user takes while these threads are held. The
-/// processes of the pair are killed then, and must end soon.
-fn connects_beside(threads: &[Crowd], hosts: &Hosts) -> Duration {
+/// Returns how long the first message of a new pair of another user takes while these threads are
+/// held. The processes of the pair are then killed, and must end within [`BOUND`].
+fn connect_time_beside(threads: &[Crowd], hosts: &Hosts) -> Duration {
     let start = || Process::start(program("held_end").uid(USER));
     // Whatever fails, the threads are released before the processes are waited for.
     let mut ends = [0, 1].map(|index| hosts.host(index).run(start));
-    let held = Together::new(threads);
+    let held = HeldThreads::new(threads);
     let answer = |end: &mut Process, question: &str| {
         end.tell(question);
         let answer = end.line_within(SOON);
@@ -155,8 +156,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The other times are those beside as many threads that are kept from running and hold nothing: the
-/// busy threads beside them take as much of the CPU.
+/// The times are compared with those beside as many held threads that have no lock: the spinning
+/// threads take as much of the CPU there.
 fn another_users_process_ends_and_its_pairs_connect() {
     keep_away();
     open_to_all();
@@ -173,8 +174,8 @@ fn another_users_process_ends_and_its_pairs_connect() {
     let (idle, writers) = threads.split_at(THREADS);
     let (mut quiet, mut held, begin) = (Vec::new(), Vec::new(), Instant::now());
     while begin.elapsed() < TRIES || held.len() < 5 {
-        quiet.push(connects_beside(idle, hosts));
-        held.push(connects_beside(writers, hosts));
+        quiet.push(connect_time_beside(idle, hosts));
+        held.push(connect_time_beside(writers, hosts));
     }
     assert!(
         threads.iter().all(Crowd::is_there),

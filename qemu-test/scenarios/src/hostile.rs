@@ -31,7 +31,6 @@
 //! | [`owned`] | attacks over connections of the attacker's own |
 //! | [`mutate`] | recorded packets, changed and sent again |
 //! | [`evidence`] | statistics that show that packets have reached the module |
-//! | [`memory`] | the memory that the kernel uses |
 //! | [`one_peer`] | connections of one host, for tests of other files |
 //! | [`siege`] | the run |
 //! | [`unproven`] | the number of answers to messages of connection management that may be forged |
@@ -49,7 +48,6 @@ mod greetings;
 mod guessers;
 mod half_open;
 mod hoard;
-pub(crate) mod memory;
 mod mutate;
 mod no_bytes;
 pub(crate) mod one_peer;

@@ -80,6 +80,7 @@ mod host;
 mod hostile;
 mod hosts;
 mod kernel_log;
+mod kernel_memory;
 mod keys;
 mod measured_limits;
 mod messages;

@@ -11,11 +11,9 @@ use crate::{
     deferred_memory::waiting_receive,
     harness::tests,
     host::{Host, LINK, Options, SOON, buffer, domain_on, errno, within},
-    hostile::{
-        memory::{self, Used},
-        one_peer::OnePeer,
-    },
+    hostile::one_peer::OnePeer,
     hosts::{LINKS, apart},
+    kernel_memory::{self, Used},
     module::Loaded,
     networks::Wire,
     raw::{File, PAGE, Pages, addr_of, arg, data, ipv4, text, with},
@@ -47,34 +45,35 @@ const LIMIT: u64 = 16 << 20;
 /// it has.
 const ONE_PEER: u64 = LIMIT / 2 / 5 * 4;
 
-/// What the kernel's memory may differ by without a cause in the module.
+/// Changes of the kernel's memory, in bytes, that have other causes than the module.
 const SLACK: u64 = 2 << 20;
 
 /// Bytes that the kernel uses, without those that it can free at once.
 fn used() -> u64 {
-    memory::shrink();
+    kernel_memory::shrink();
     Used::now().all << 10
 }
 
-/// How much memory a limit must take.
+/// The least memory that a full limit must take.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Least {
     /// At least half of what is charged is memory.
     Half,
-    /// The charge stands for something else than memory.
+    /// The charge stands for something other than memory.
     Nothing,
 }
 
-/// Fills a limit of `limit` bytes, with objects of `setup` that do not count for it, and drops what
-/// both have returned, the latter first. The kernel's memory grows by a quarter more than the limit at
-/// most, and comes back. Returns what is wrong.
-fn fault_of<S, T>(
+/// Runs `setup`, whose objects do not count for the limit, and `fill`, which fills a limit of
+/// `limit` bytes. Then drops the result of `fill`, and that of `setup`. Fails with a text if the
+/// kernel's memory grew by more than five quarters of the limit, or by less than `least`, or does
+/// not shrink again.
+fn compare<S, T>(
     what: &str,
     limit: u64,
     least: Least,
     setup: impl FnOnce() -> S,
     fill: impl FnOnce(&S) -> T,
-) -> Option<String> {
+) -> Result<(), String> {
     let before = used();
     let scene = setup();
     let empty = used();
@@ -101,12 +100,12 @@ fn fault_of<S, T>(
     } else if !came_back {
         "kept"
     } else {
-        return None;
+        return Ok(());
     };
-    Some(format!("{fault}: {found}"))
+    Err(format!("{fault}: {found}"))
 }
 
-/// The same, and nothing may be wrong.
+/// [`compare`] for a limit that objects of `setup` do not count for; fails the test.
 #[track_caller]
 fn measure_beside<S, T>(
     what: &str,
@@ -114,13 +113,13 @@ fn measure_beside<S, T>(
     setup: impl FnOnce() -> S,
     fill: impl FnOnce(&S) -> T,
 ) {
-    assert_eq!(fault_of(what, limit, Least::Half, setup, fill), None);
+    compare(what, limit, Least::Half, setup, fill).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
-/// The same for a limit that counts all that is made.
+/// The same without such objects.
 #[track_caller]
 fn measure<T>(what: &str, limit: u64, least: Least, fill: impl FnOnce() -> T) {
-    assert_eq!(fault_of(what, limit, least, || (), |()| fill()), None);
+    compare(what, limit, least, || (), |()| fill()).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
 /// The module with the small limit, as long as this value exists.
@@ -226,7 +225,7 @@ fn objects_take_what_is_charged() {
     let _loaded = limited();
     let pages = Pages::new(1);
     let faults = CLASSES.iter().filter_map(|&(class, least, open)| {
-        fault_of(
+        compare(
             class,
             LIMIT,
             least,
@@ -240,6 +239,7 @@ fn objects_take_what_is_charged() {
                 file
             },
         )
+        .err()
     });
     assert_eq!(faults.collect::<Vec<_>>(), [""; 0]);
 }
@@ -319,7 +319,7 @@ fn waiting_work_takes_what_is_charged() {
     }
 }
 
-/// Mappings keep the memory of closed objects.
+/// Mappings, which keep the memory of closed objects. Dropping this value removes them.
 struct Mappings(Vec<(usize, usize)>);
 
 impl Drop for Mappings {
@@ -369,8 +369,8 @@ fn ports_take_less_than_is_charged() {
     });
 }
 
-/// `sender`, or a new user, sends messages to endpoints of the new user until one waits, or is
-/// refused, at each. A message that cannot wait is refused then.
+/// Sends messages to endpoints of a new user, from `sender` or from the same user. At each endpoint
+/// it stops when a message of `LEN` bytes waits or is refused, and an injected one is refused.
 fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
     /// The longest messages that are kept.
     const LEN: usize = 8 << 10;
@@ -422,7 +422,7 @@ fn messages_of_another_user_take_what_is_charged() {
     keep_messages("messages of another user", Some(&sender), ONE_PEER);
 }
 
-/// The sender keeps no memory of the kernel but its connection.
+/// On the sender's host the kernel keeps a connection only.
 fn messages_of_another_host_take_what_is_charged() {
     let _loaded = limited();
     let hosts = apart();

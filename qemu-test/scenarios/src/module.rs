@@ -39,12 +39,12 @@ fn insmod_with(parameters: &[&str]) {
     assert!(status.success(), "insmod");
 }
 
-/// The module with other parameters. It is loaded as it was when this value is dropped, also if the
+/// The module, loaded with other parameters. Dropping this value loads it as before, also if the
 /// test fails.
 pub(crate) struct Loaded(());
 
 impl Loaded {
-    /// Loads it again with these parameters. No file of it may be open.
+    /// Reloads it with these parameters. No file of it may be open, but one may be closing.
     pub(crate) fn with(parameters: &[&str]) -> Self {
         // A test that has ended may still be closing its files.
         until("the module is not used", rmmod);

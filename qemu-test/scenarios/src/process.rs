@@ -64,7 +64,7 @@ impl Process {
         line.trim().to_owned()
     }
 
-    /// The same, if it comes within `limit`.
+    /// The next line that the process writes; `None` if it writes none within `limit`.
     pub(crate) fn line_within(&mut self, limit: Duration) -> Option<String> {
         if self.lines.buffer().is_empty() {
             let limit = limit.try_into().expect("a time");

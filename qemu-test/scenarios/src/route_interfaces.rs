@@ -75,7 +75,7 @@ fn links_in_a_vrf_use_its_routes_only() {
         assert_eq!(got, Some(Errno::EHOSTUNREACH), "{near}");
         outside.expect_nothing();
     }
-    // A passive endpoint at all addresses is asked on the links of all VRFs.
+    // A passive endpoint at the unspecified address gets requests by the links of all VRFs.
     for ((any, (near, far)), (_, other)) in ["0.0.0.0", "::"].into_iter().zip(ENDS).zip(WITH_OTHER)
     {
         let listener = Listener::new(&wire.a, addr(any, 0));

@@ -75,9 +75,9 @@ use super::{
     peer_workers::PeerWorkers,
     workers::Workers, //
 };
-use crate::shim::reclaim::{
-    total_memory,
-    OwnerKind, //
+use crate::shim::{
+    memory::total_memory,
+    reclaim::OwnerKind, //
 };
 
 /// The parts of an account's limit that peers can use up. The rest is left for the owner's own
@@ -89,8 +89,8 @@ pub(crate) enum Part {
     /// without a limit too: it is computed from the limit of the others.
     HalfOpen,
     /// All connections that peers have requested, answers that are due to peers, and their messages
-    /// that no receive waits for. Each source has a share of it. For users without a limit it is computed from the memory of the machine: servers have
-    /// thousands of clients.
+    /// that no receive waits for. Each source has a share of it. For users without a limit it is
+    /// computed from the memory of the machine: servers have thousands of clients.
     Peers,
     /// Packets that wait for the user's QPs, see
     /// [`Budget::charge_inbox`](super::Budget::charge_inbox). They may be forged, so this part

@@ -38,7 +38,7 @@ use super::{
 use crate::shim::{
     bindings as shim,
     cred::Charge,
-    reclaim::allocated,
+    memory::kmalloc_size,
     sched::Resched, //
 };
 use core::ptr::NonNull;
@@ -284,7 +284,7 @@ impl Backing {
     pub(super) fn heap_bytes(&self) -> usize {
         let parts = match &self.owner {
             MemoryOwner::Gather(parts) => {
-                allocated(parts.capacity().saturating_mul(size_of::<MemRef>()))
+                kmalloc_size(parts.capacity().saturating_mul(size_of::<MemRef>()))
             }
             _ => 0,
         };

@@ -164,8 +164,8 @@ impl Budget {
         self.account.0.part(part).load(Relaxed) >= self.part_limit(part) / 2
     }
 
-    /// Counts `bytes` of no source in a part of the limit. Does not sleep. Fails with `ENOMEM` if
-    /// the part is full.
+    /// Counts `bytes` in a part of the limit, and in no source's share, for tests. Does not sleep.
+    /// Fails with `ENOMEM` if the part is full.
     #[cfg(kfi_kunit)]
     pub(crate) fn take_part(&self, part: Part, bytes: u64) -> Result<PartAllowance> {
         charge(self.account.0.part(part), bytes, self.part_limit(part))?;

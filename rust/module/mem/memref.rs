@@ -29,7 +29,7 @@ use super::{
 };
 use crate::shim::{
     bindings as shim,
-    reclaim::allocated,
+    memory::kmalloc_size,
     sched,
     user, //
 };
@@ -154,7 +154,7 @@ impl MemRef {
         const BACKING: usize = (size_of::<Backing>() + size_of::<usize>()).next_multiple_of(64);
         match len {
             0 => 0,
-            _ => (allocated(len as usize) + BACKING) as u64,
+            _ => (kmalloc_size(len as usize) + BACKING) as u64,
         }
     }
 

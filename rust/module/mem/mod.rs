@@ -74,6 +74,8 @@ pub(crate) use memref::{
     Source, //
 };
 pub(crate) use peer_share::PeerShare;
+#[cfg(kfi_kunit)]
+pub(crate) use peer_workers::PeerWorker;
 pub(crate) use peer_workers::{
     PeerPlace,
     PeerWork, //

@@ -175,6 +175,7 @@ impl PeerShare {
         self.charge_part(budget, Part::Peers, bytes)
     }
 
+    /// Counts `bytes` in a part and in the share of it; see [`take`](Self::take). Does not sleep.
     fn charge_part(&self, budget: &Budget, part: Part, bytes: u64) -> Result {
         let left = self.own.used.add(part, bytes);
         let most = budget.part_limit(part).saturating_sub(left);

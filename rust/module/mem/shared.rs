@@ -14,7 +14,7 @@
 use super::budget::Allowance;
 use crate::shim::{
     bindings as shim,
-    reclaim::allocated,
+    memory::kmalloc_size,
     word::AtomicWord, //
 };
 use core::ptr::NonNull;
@@ -119,9 +119,9 @@ impl SharedPages {
     }
 
     /// Bytes of memory that the pages for `bytes` take, with their list. Any context.
-    pub(crate) fn allocated(bytes: usize) -> usize {
+    pub(crate) fn bytes_taken(bytes: usize) -> usize {
         let count = Self::count(bytes);
-        let list = allocated(count.saturating_mul(size_of::<SharedPage>()));
+        let list = kmalloc_size(count.saturating_mul(size_of::<SharedPage>()));
         count.saturating_mul(PAGE_SIZE).saturating_add(list)
     }
 

@@ -33,8 +33,8 @@ use super::{
 use crate::{
     mem::Budget,
     shim::{
-        random::random_u64,
-        reclaim::allocated, //
+        memory::kmalloc_size,
+        random::random_u64, //
     }, //
 };
 
@@ -62,8 +62,8 @@ struct AvUpdate {
 
 /// Allocates storage for `count` addresses and charges it to `budget`. Fails with `ENOMEM`. Sleeps.
 fn storage(count: usize, budget: &Budget) -> Result<(Slots, Index, Allowance)> {
-    let bytes = allocated(count * size_of::<AvSlot>())
-        + allocated(index_len(count) * size_of::<IndexSlot>());
+    let bytes = kmalloc_size(count * size_of::<AvSlot>())
+        + kmalloc_size(index_len(count) * size_of::<IndexSlot>());
     let memory = budget.take_for::<Av>(bytes)?;
     Ok((
         KVVec::from_elem(AvSlot::new(), count, GFP_KERNEL_ACCOUNT)?,

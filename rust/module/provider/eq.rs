@@ -67,7 +67,7 @@ use crate::{
             kfabric_sockaddr, //
         },
         errno::number,
-        reclaim::allocated,
+        memory::kmalloc_size,
         user::PagefaultDisabled,
         wait::{
             Sleeper,
@@ -157,7 +157,7 @@ impl Eq {
         };
         let slots = entries as usize;
         let bytes =
-            allocated(slots * size_of::<Event>()) + allocated(slots * size_of::<ErrEvent>());
+            kmalloc_size(slots * size_of::<Event>()) + kmalloc_size(slots * size_of::<ErrEvent>());
         let memory = ident.budget.take_for::<Self>(bytes)?;
         let state = EventQueue::new(
             KVVec::from_elem(Event::EMPTY, slots, GFP_KERNEL_ACCOUNT)?,

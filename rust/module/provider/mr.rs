@@ -44,7 +44,7 @@ use crate::{
         UserRange, //
     },
     shim::{
-        reclaim::allocated,
+        memory::kmalloc_size,
         wait::Signals,
         work, //
     }, //
@@ -127,7 +127,7 @@ impl Mr {
             return Err(EACCES);
         }
         let domain = UseRef::new(domain.clone())?;
-        let list = allocated(ranges.capacity().saturating_mul(size_of::<UserRange>()));
+        let list = kmalloc_size(ranges.capacity().saturating_mul(size_of::<UserRange>()));
         let bytes = list.saturating_add(memory.mapping_bytes());
         let allowance = ident.budget.take_for::<Self>(bytes)?;
         // Operations keep the memory longer than the region.

@@ -231,8 +231,8 @@ pub(crate) trait Object: Send + Sync {
     /// also if it fails then. Does not sleep.
     fn before_close(&self) {}
 
-    /// Checks that no operation of its owner keeps the object open, although it has no uses. Fails
-    /// with `EBUSY` if one does; `EINTR` if a signal ends a wait. Sleeps.
+    /// Fails with `EBUSY` if operations of its owner keep the object open although it has no uses;
+    /// with `EINTR` if a signal ends a wait. Sleeps.
     fn check_idle(&self, _signals: Signals) -> Result {
         Ok(())
     }
@@ -255,14 +255,14 @@ pub(crate) trait Object: Send + Sync {
 }
 
 /// Closes `object`, and waits until no operation places data for it, regardless of signals. Fails
-/// with `EBUSY` if it is in use or busy, without any change; `EBADF` if it is closed, or another
-/// task is closing it. Sleeps.
+/// with `EBUSY` if it is in use, or `check_idle` finds operations, without any change; `EBADF` if
+/// it is closed, or another task is closing it. Sleeps.
 pub(crate) fn close<T: Object>(object: &T) -> Result {
     close_with(object, Signals::None)
 }
 
-/// [`close`] that also fails with `EINTR` if the current task is being killed, and the object has
-/// to be closed again.
+/// [`close`] that also fails with `EINTR` if the current task is being killed. The object is then
+/// unchanged, or closed as far as it has to be closed again.
 pub(crate) fn close_killable<T: Object>(object: &T) -> Result {
     close_with(object, Signals::Fatal)
 }

@@ -22,6 +22,7 @@
 //! | [`udp`] | the UDP sockets of a namespace, its addresses, routes to peers |
 //! | [`skb`] | packets in socket buffers |
 //! | [`rcu`] | look-ups that take no lock |
+//! | [`memory`] | the memory of the machine, and what an allocation takes of it |
 //! | [`reclaim`] | scopes in which allocations start no I/O |
 //! | [`work`] | the module's workqueues |
 //! | [`alarm`] | a timer that an object sets repeatedly |
@@ -64,6 +65,7 @@ pub(crate) mod cred;
 pub(crate) mod deadline;
 pub(crate) mod errno;
 pub(crate) mod inline_work;
+pub(crate) mod memory;
 pub(crate) mod net;
 pub(crate) mod percpu;
 pub(crate) mod random;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory reclaim: whose allocations must not wait for I/O; the memory that there is, and that an
-//! allocation takes.
+//! Memory reclaim: whose allocations must not wait for I/O.
 //!
 //! A kernel consumer may write back dirty pages. Then its operations are what frees memory, and an
 //! allocation that they need must not start I/O and wait for it: that I/O may be the consumer's
@@ -65,18 +64,4 @@ impl Drop for NoIo {
         // SAFETY: The value is of the same task, because this is not `Send`.
         unsafe { bindings::kfabric_shim_noio_restore(self.before) }
     }
-}
-
-/// Bytes that an allocation of `bytes` takes: the kernel rounds them up. Any context.
-pub(crate) fn allocated(bytes: usize) -> usize {
-    // SAFETY: The function only computes.
-    unsafe { kernel::bindings::kmalloc_size_roundup(bytes) }
-}
-
-/// Bytes of memory of the machine. Process context.
-pub(crate) fn total_memory() -> u64 {
-    let mut info = kernel::bindings::sysinfo::default();
-    // SAFETY: The function only writes to `info`.
-    unsafe { kernel::bindings::si_meminfo(&mut info) };
-    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
 }

@@ -72,7 +72,8 @@ values! {
     DropNoQp KFABRIC_FIGURE_DROP_NO_QP "drop_no_qp",
     /// Dropped: the QP has another transport service.
     DropService KFABRIC_FIGURE_DROP_SERVICE "drop_service",
-    /// Dropped: not sent to the QP's own address.
+    /// Dropped: not sent to the QP's own address, or a request for an address that the link has
+    /// lost.
     DropDestination KFABRIC_FIGURE_DROP_DESTINATION "drop_destination",
     /// Dropped: not sent by the peer to which the QP is connected.
     DropSource KFABRIC_FIGURE_DROP_SOURCE "drop_source",

@@ -82,8 +82,8 @@ fn the_server_of_rping_survives_a_dead_client() {
     }
 }
 
-/// A client that is no rping: it sends these bytes first. The server ends the connection.
-fn offers(server: &Server, bytes: &[u8]) {
+/// A client that is not rping connects and sends these bytes. The server ends the connection.
+fn send_offer(server: &Server, bytes: &[u8]) {
     let (fabric, domain) = domain_on("roce0");
     let eq = fabric.eq().wait(Wait::Queue).open().expect("eq");
     let host = Host::prepared(&domain, &msg(), None, |ep| {
@@ -131,10 +131,10 @@ fn the_server_of_rping_rejects_what_it_cannot_serve() {
     for size in sizes {
         let mut offer = [0; 16];
         offer[12..].copy_from_slice(&size.to_be_bytes());
-        offers(&server, &offer);
+        send_offer(&server, &offer);
         is_served(&mut server);
     }
-    offers(&server, b"fifteen bytes..");
+    send_offer(&server, b"fifteen bytes..");
     is_served(&mut server);
 
     server.child.kill().expect("kill");

@@ -38,8 +38,8 @@ impl OnePeer {
         }
     }
 
-    /// Makes one more connection to the endpoint at this port of the host of `b`, as an endpoint
-    /// that has none yet. `EBUSY` if it is refused.
+    /// Connects a new endpoint of this host to the endpoint at this port of the host `b`. Fails
+    /// with `EBUSY` if the request is refused.
     pub(crate) fn connect(&mut self, port: u16) -> Result<(), Errno> {
         let own_port = 1 + self.peers.len() as u16;
         let private = greeting(epoch(&mut self.rng), own_port);

@@ -26,12 +26,12 @@ use super::{
     evidence::CounterSnapshot,
     field::{Attacker, Facts, Field, attack_of},
     flow::{Counts, Flow},
-    memory::{self, Used},
     victims::Victims,
 };
 use crate::{
     hosts::sanitizing,
     kernel_log::KernelLog,
+    kernel_memory::{self, Used},
     rng::{Rng, parse_seed},
 };
 use rustix::{
@@ -335,7 +335,7 @@ impl Siege {
     fn used_memory(flow: &Flow, attacker: &mut Attacker) -> Result<Used, String> {
         attacker.drain();
         flow.pausing(|| {
-            memory::shrink();
+            kernel_memory::shrink();
             Used::now()
         })
     }
@@ -562,8 +562,8 @@ impl Siege {
             if begin.elapsed() > SETTLED {
                 let after = begin.elapsed().as_secs();
                 return Err(format!(
-                    "{after} s after the attacks the kernel's memory has grown by {more}; each may \
-                     by {MEMORY}"
+                    "{after} s after the attacks the kernel's memory has grown: {more}; the limit \
+                     of each value is {MEMORY} KiB"
                 ));
             }
             std::thread::sleep(LOOK);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Network interfaces of a test, the programs that set them up, and sockets that are bound to one.
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use std::{
     io::{Error, Result},
-    net::UdpSocket,
-    os::fd::{AsRawFd, FromRawFd},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::AsRawFd,
 };
 
 /// Runs `ip` with these words; it must succeed.
@@ -41,20 +42,13 @@ pub(crate) fn ip_batch(lines: &[String]) {
 
 /// A UDP socket at a port of all addresses of a family, bound to this interface.
 pub(crate) fn udp_on(netdev: &str, ipv6: bool, port: u16) -> Result<UdpSocket> {
-    let check = |result: i32| match result {
-        0 => Ok(()),
-        _ => Err(Error::last_os_error()),
+    let (family, any): (_, IpAddr) = match ipv6 {
+        true => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+        false => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
     };
-    let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
-    // SAFETY: The call takes three numbers.
-    let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(Error::last_os_error());
-    }
-    // SAFETY: The descriptor is new and has no other owner.
-    let socket = unsafe { UdpSocket::from_raw_fd(fd) };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: The name is valid for the call, with this length.
-    check(unsafe {
+    let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
@@ -62,19 +56,12 @@ pub(crate) fn udp_on(netdev: &str, ipv6: bool, port: u16) -> Result<UdpSocket> {
             netdev.as_ptr().cast(),
             netdev.len() as u32,
         )
-    })?;
-    // SAFETY: All zeros is an unspecified address. It is longer than that of either family.
-    let mut at: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
-    at.sin6_family = family as u16;
-    // At the same place in both families.
-    at.sin6_port = port.to_be();
-    let len = match ipv6 {
-        true => size_of::<libc::sockaddr_in6>(),
-        false => size_of::<libc::sockaddr_in>(),
     };
-    // SAFETY: The address is valid for the call, with this length.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), len as u32) })?;
-    Ok(socket)
+    if result != 0 {
+        return Err(Error::last_os_error());
+    }
+    bind(&socket, &SocketAddr::new(any, port))?;
+    Ok(socket.into())
 }
 
 /// A network interface of a test; dropping this value removes it.

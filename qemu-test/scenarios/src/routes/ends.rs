@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints of every type that turn to a peer, and passive endpoints that are asked.
+//! Endpoints of every type that call a peer, and passive endpoints that get requests.
 
 use super::PEER;
 use crate::{
@@ -14,6 +14,10 @@ use kfi::{
     EventKind, Fabric, FiAddr, PassiveEndpoint, QpAddr, QpOption, Remote, Side, Wait,
 };
 use std::{net::SocketAddr, time::Duration};
+
+/// ACK timeout of connections: 4.096 us * 2^16, which is 0.27 s.
+const TIMEOUT: u64 = 16;
+
 /// How often a datagram is sent that may be lost, and how long each is waited for.
 const TRIES: usize = 50;
 pub(super) const WHILE: Duration = Duration::from_millis(100);
@@ -137,7 +141,7 @@ impl Listener {
     /// Accepts a request of `caller`. Both are told.
     #[track_caller]
     pub(super) fn accept(&self, asked: &ConnectionEvent, host: &Host, caller: &Caller) {
-        let timeout = host.ep.set_qp_option(QpOption::Timeout, 16);
+        let timeout = host.ep.set_qp_option(QpOption::Timeout, TIMEOUT);
         timeout.expect("option");
         let accepted = host.ep.accept(&self.pep, asked.connreq, b"");
         accepted.expect("accept");
@@ -170,26 +174,32 @@ pub(crate) const ENDS: [(&str, &str); 2] =
 /// second.
 pub(crate) fn meet(kind: Kind, at: [(&NetNs, &str, SocketAddr); 2]) -> (Host, FiAddr, Host) {
     if kind == Kind::Connect {
-        let [(near, link, from), (far, far_link, to)] = at;
-        let listener = Listener::new(far, to);
-        let caller = Caller::on(kind, near, link, from);
-        let timeout = caller.host.ep.set_qp_option(QpOption::Timeout, 16);
-        timeout.expect("option");
-        let to = SocketAddr::new(to.ip(), listener.port());
-        let b = listener.serve(&caller, to, far_link);
-        return (caller.host, PEER, b);
+        return meet_by_request(at);
     }
     let [a, b] = at.map(|(netns, link, addr)| {
         netns.run(|| Host::at(&domain_on(link).1, &kind.options(), Some(addr)))
     });
     let to_b = match kind {
         Kind::Rdm | Kind::Dgram => a.meet(&b),
-        Kind::Connect | Kind::ConnectQp => {
-            connect_with(&a, &b, 16, 0);
+        Kind::ConnectQp => {
+            connect_with(&a, &b, TIMEOUT, 0);
             PEER
         }
+        Kind::Connect => unreachable!("connected above"),
     };
     (a, to_b, b)
+}
+
+/// [`meet`] by a request for a connection.
+fn meet_by_request(at: [(&NetNs, &str, SocketAddr); 2]) -> (Host, FiAddr, Host) {
+    let [(near, link, from), (far, far_link, to)] = at;
+    let listener = Listener::new(far, to);
+    let caller = Caller::on(Kind::Connect, near, link, from);
+    let timeout = caller.host.ep.set_qp_option(QpOption::Timeout, TIMEOUT);
+    timeout.expect("option");
+    let to = SocketAddr::new(to.ip(), listener.port());
+    let b = listener.serve(&caller, to, far_link);
+    (caller.host, PEER, b)
 }
 
 /// Sends a message, which arrives. A datagram may be lost while its neighbour is looked for.
@@ -271,7 +281,7 @@ pub(super) fn transmits_are_refused(
     a.expect_nothing();
 }
 
-/// What an endpoint of this kind may do to memory of its peer.
+/// Writes to the peer's memory and adds to it, unless the kind has no RMA.
 #[track_caller]
 pub(super) fn memory_is_reached(kind: Kind, a: &Host, to: FiAddr, remote: Remote, memory: &Buffer) {
     if kind == Kind::Dgram {

@@ -2,8 +2,9 @@
 //! A service address that moves to another host, or to another interface of this one.
 
 use super::{
-    PEER, change_address, change_address_of,
+    PEER,
     ends::{Caller, Kind, Listener, WHILE, addr, meet, reaches},
+    lost_address::{change_address, change_address_of},
 };
 use crate::{
     abi_threads::NetNs,
@@ -12,20 +13,35 @@ use crate::{
 };
 use kfi::{Buffer, Errno};
 use std::net::SocketAddr;
-/// Where a service address moves: the host, the link and its interface.
-type Place<'a> = (&'a NetNs, &'static str, &'static str);
+
+/// Where a service address moves.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The host.
+    pub(super) netns: &'a NetNs,
+    pub(super) link: &'static str,
+    /// The interface of the link.
+    pub(super) netdev: &'static str,
+}
+
+impl Place<'_> {
+    /// Whether it is on the first host.
+    fn is_on_first(self, wire: &Wire) -> bool {
+        std::ptr::eq(self.netns, &wire.a)
+    }
+}
 
 /// Moves the service address from the first interface to `place`.
 fn move_there(wire: &Wire, service: SocketAddr, place: Place<'_>) {
     let moving = host_prefix(service);
     change_address(&wire.a, "del", &moving);
-    change_address_of(place.0, place.2, "add", &moving);
+    change_address_of(place.netns, place.netdev, "add", &moving);
 }
 
 /// Moves it back.
 fn move_back(wire: &Wire, service: SocketAddr, place: Place<'_>) {
     let moving = host_prefix(service);
-    change_address_of(place.0, place.2, "del", &moving);
+    change_address_of(place.netns, place.netdev, "del", &moving);
     change_address(&wire.a, "add", &moving);
 }
 
@@ -33,6 +49,8 @@ pub(super) fn host_prefix(addr: SocketAddr) -> String {
     format!("{}/{}", addr.ip(), if addr.is_ipv6() { 128 } else { 32 })
 }
 
+/// Datagrams reach the host or the interface that has the address now, and the old endpoint again
+/// when it is back.
 pub(super) fn datagrams_follow(
     kind: Kind,
     wire: &Wire,
@@ -49,8 +67,7 @@ pub(super) fn datagrams_follow(
     move_there(wire, service, place);
     let into = Buffer::new(8).expect("buffer");
     old.ep.recv(&into, 9).expect("recv");
-    let (netns, link, _) = place;
-    let this_host = std::ptr::eq(netns, &wire.a);
+    let this_host = place.is_on_first(wire);
     let mut there = service;
     if this_host {
         // The old endpoint has the port.
@@ -60,7 +77,8 @@ pub(super) fn datagrams_follow(
             _ => sender.ep.inject(to, b"x").expect("inject"),
         }
     }
-    let new = netns.run(|| Host::at(&domain_on(link).1, &kind.options(), Some(there)));
+    let open = || Host::at(&domain_on(place.link).1, &kind.options(), Some(there));
+    let new = place.netns.run(open);
     let to_new = if this_host { sender.meet(&new) } else { to };
     reaches(kind, &sender, to_new, &new);
     reaches(kind, &sender, to_new, &new);
@@ -83,7 +101,6 @@ pub(super) fn connections_wait(
     [near, service]: [SocketAddr; 2],
     place: Place<'_>,
 ) {
-    let (netns, link, _) = place;
     let here = [(&wire.a, "roce0", near), (&wire.a, "roce0", service)];
     let (sender, to, old) = meet(kind, here);
     reaches(kind, &sender, to, &old);
@@ -91,13 +108,14 @@ pub(super) fn connections_wait(
 
     move_there(wire, service, place);
     let (from, into) = (holding(b"patience"), buffer(8));
-    let to_other_host = !std::ptr::eq(netns, &wire.a);
+    let to_other_host = !place.is_on_first(wire);
     old.ep.recv(&into, 9).expect("recv");
     if to_other_host {
         sender.ep.send(to, &from, 8).expect("send");
     }
     is_refused(old.ep.send(PEER, &from, 3), Errno::EADDRNOTAVAIL);
-    let there = [(&wire.a, "roce0", near), (netns, link, service)];
+    let new_place = (place.netns, place.link, service);
+    let there = [(&wire.a, "roce0", near), new_place];
     let (other, to_new, new) = meet(kind, there);
     reaches(kind, &other, to_new, &new);
     reaches(kind, &new, PEER, &other);
@@ -115,10 +133,9 @@ pub(super) fn connections_wait(
     is_refused(new.ep.send(PEER, &from, 3), Errno::EADDRNOTAVAIL);
 }
 
-/// A passive endpoint is asked on the link that has its address now. If another host has it, that
-/// one is asked.
+/// Requests reach a passive endpoint by the link that has its address now. If another host has the
+/// address, they reach that host.
 pub(super) fn requests_follow(wire: &Wire, [near, service]: [&str; 2], place: Place<'_>) {
-    let (netns, link, _) = place;
     let caller = || Caller::new(Kind::Connect, &wire.a, addr(near, 0));
     change_address(&wire.a, "add", &host_prefix(addr(service, 0)));
     let listener = Listener::new(&wire.a, addr(service, 0));
@@ -130,21 +147,21 @@ pub(super) fn requests_follow(wire: &Wire, [near, service]: [&str; 2], place: Pl
     let early = listener.host("roce0", to);
     move_there(wire, to, place);
     let asking = caller();
-    if std::ptr::eq(netns, &wire.a) {
+    if place.is_on_first(wire) {
         asking.host.ep.connect(to, b"").expect("connect");
         let asked = listener.asked();
-        assert_eq!((asked.local, asked.link.as_str()), (to, link));
-        // That of the link that had the address.
+        assert_eq!((asked.local, asked.link.as_str()), (to, place.link));
+        // `early` is on the link that had the address.
         is_refused(
             early.ep.accept(&listener.pep, asked.connreq, b""),
             Errno::EADDRNOTAVAIL,
         );
-        let b = listener.host(link, asked.local);
+        let b = listener.host(place.link, asked.local);
         listener.accept(&asked, &b, &asking);
         reaches(Kind::Connect, &asking.host, PEER, &b);
     } else {
-        let there = Listener::new(netns, to);
-        let b = there.serve(&asking, to, link);
+        let there = Listener::new(place.netns, to);
+        let b = there.serve(&asking, to, place.link);
         reaches(Kind::Connect, &asking.host, PEER, &b);
         assert!(listener.eq.read(WHILE).expect("read").is_none());
     }
@@ -166,8 +183,12 @@ pub(super) fn the_old_link_receives_nothing(
     wire: &Wire,
     sender: (&NetNs, &str, SocketAddr),
     service: &str,
-) -> Result<(), String> {
-    let place = (&wire.a, "roce1", "other");
+) {
+    let place = Place {
+        netns: &wire.a,
+        link: "roce1",
+        netdev: "other",
+    };
     let service = addr(service, 0);
     change_address(&wire.a, "add", &host_prefix(service));
     let (sender, to, old) = meet(kind, [sender, (&wire.a, "roce0", service)]);
@@ -178,18 +199,13 @@ pub(super) fn the_old_link_receives_nothing(
     old.ep.recv(&into, 9).expect("recv");
     sender.ep.send(to, &from, 8).expect("send");
     let early = old.cq.next(2 * WHILE).expect("next");
+    assert!(
+        early.is_none(),
+        "{kind:?}: received on a link without the address"
+    );
     move_back(wire, service, place);
-    match early {
-        Some(entry) => assert_eq!((entry.flags, entry.op_context), (RECEIVED, 9)),
-        None => {
-            old.expect(RECEIVED, 9);
-        }
-    }
+    old.expect(RECEIVED, 9);
     sender.expect(SENT, 8);
     assert_eq!(into.to_vec(..), b"patience");
     change_address(&wire.a, "del", &host_prefix(service));
-    match early {
-        Some(_) => Err("received on a link without the address".to_owned()),
-        None => Ok(()),
-    }
 }

@@ -132,7 +132,9 @@ impl Cq {
         let domain = UseRef::new(domain.clone())?;
         // A kernel consumer has no descriptors.
         let pollable = attr.wait.is_pollable() && attr.consumer.is_none();
-        let memory = ident.budget.take_for::<Self>(Queue::extra(attr.entries))?;
+        let memory = ident
+            .budget
+            .take_for::<Self>(Queue::error_queue_bytes(attr.entries))?;
         let ring_memory = ident.budget.take(Queue::ring_bytes(attr.entries) as u64)?;
         let queue = Queue::new(attr.entries, attr.format, pollable, attr.consumer)?;
         let cq = Arc::pin_init(

@@ -99,7 +99,7 @@ use crate::{
             kfabric_cq_ring, //
         },
         cpu::SoftirqsOff,
-        reclaim::allocated,
+        memory::kmalloc_size,
         wait::Waker, //
     }, //
 };
@@ -250,12 +250,12 @@ impl Queue {
 
     /// Bytes of memory that the ring of a queue of `size` completions takes.
     pub(crate) fn ring_bytes(size: u32) -> usize {
-        SharedPages::allocated(ENTRY_OFFSET + size.next_power_of_two() as usize * ENTRY_SIZE)
+        SharedPages::bytes_taken(ENTRY_OFFSET + size.next_power_of_two() as usize * ENTRY_SIZE)
     }
 
     /// Bytes of memory that the error queue of a queue of `size` completions takes.
-    pub(crate) fn extra(size: u32) -> usize {
-        allocated(size.next_power_of_two() as usize * size_of::<ErrEntry>())
+    pub(crate) fn error_queue_bytes(size: u32) -> usize {
+        kmalloc_size(size.next_power_of_two() as usize * size_of::<ErrEntry>())
     }
 
     /// The number of completions that it holds.

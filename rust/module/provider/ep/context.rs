@@ -121,10 +121,10 @@ impl Endpoint {
         self.context.as_ref().map(Context::side)
     }
 
-    /// Checks that no operation of a transmit context is outstanding, or was started and is not
-    /// posted. Waits while a task posts started ones: an operation counts as started until its post
-    /// returns, but can be completed, and its completion be seen, before that. Fails with `EBUSY`;
-    /// `EINTR` if a signal ends the wait. Sleeps.
+    /// Fails with `EBUSY` if an operation of a transmit context is outstanding, or was started and
+    /// is not posted. Before that it waits until no task posts started operations: an operation
+    /// counts as started until its post returns, but its completion can be read earlier. `EINTR` if
+    /// a signal ends the wait. Sleeps.
     pub(super) fn check_transmits(&self, signals: Signals) -> Result {
         if self.submission.has_started(Side::Transmit) {
             self.submission.wait_idle(Side::Transmit, signals)?;

@@ -87,7 +87,7 @@ use crate::{
         alarm::Alarm,
         errno::to_error,
         inline_work::InlineList,
-        reclaim::allocated,
+        memory::kmalloc_size,
         skb::{
             InboxLimits,
             RxBatch, //
@@ -380,8 +380,10 @@ impl Qp<Rc> {
         size_of::<Self>()
             .saturating_add(inbox::RESERVE as usize)
             .saturating_add(rd_atomic)
-            .saturating_add(allocated(sends.saturating_mul(size_of::<Wqe>())))
-            .saturating_add(allocated(sends.saturating_mul(size_of::<Option<Work>>())))
+            .saturating_add(kmalloc_size(sends.saturating_mul(size_of::<Wqe>())))
+            .saturating_add(kmalloc_size(
+                sends.saturating_mul(size_of::<Option<Work>>()),
+            ))
     }
 
     /// Bytes of kernel memory of the inline headers for `sends` work requests, in addition to

@@ -114,8 +114,8 @@ struct RecvResult {
     refused: bool,
 }
 
-/// Executes the requests in `batch`, and sends responses to them. Returns the packets that are
-/// responses.
+/// Executes the requests in `batch`, and sends responses to them. Drops requests if the link has
+/// lost the QP's address. Returns the packets that are responses.
 fn run_responder(
     qp: &Arc<Qp<Rc>>,
     batch: RxBatch,

@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     net::qp::rc::Request,
-    shim::reclaim::allocated, //
+    shim::memory::kmalloc_size, //
 };
 
 /// The tickets of outstanding transmits.
@@ -66,7 +66,7 @@ impl Tickets {
 
     /// Bytes of room for `size` tickets.
     pub(super) fn bytes(size: usize) -> usize {
-        allocated(size.saturating_mul(size_of::<Option<Ticket>>()))
+        kmalloc_size(size.saturating_mul(size_of::<Option<Ticket>>()))
     }
 
     pub(super) fn size(&self) -> usize {

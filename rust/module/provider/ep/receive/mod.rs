@@ -67,7 +67,7 @@ use super::{
 };
 use crate::{
     mem::Budget,
-    shim::reclaim::allocated, //
+    shim::memory::kmalloc_size, //
 };
 
 /// A message to this endpoint, or tagged RMA.
@@ -319,7 +319,7 @@ impl Queues {
     pub(super) fn bytes(rx_size: usize) -> usize {
         let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Location>>();
         Self::wire_bytes(rx_size)
-            .saturating_add(allocated(unexpected))
+            .saturating_add(kmalloc_size(unexpected))
             .saturating_mul(2)
     }
 
@@ -335,7 +335,7 @@ impl Queues {
 
     /// Bytes of the queues of [`new_wire`](Self::new_wire).
     pub(super) fn wire_bytes(rx_size: usize) -> usize {
-        allocated(rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, PostedReceive>>()))
+        kmalloc_size(rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, PostedReceive>>()))
     }
 
     /// The first result of `search` in the plain and then in the tagged pair.

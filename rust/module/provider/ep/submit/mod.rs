@@ -293,8 +293,8 @@ impl Submission {
         self.idle.wait_for(signals, is_idle).map_err(|_| EINTR)
     }
 
-    /// Waits until no task takes operations from the queue of a side. Fails with `EINTR` if a signal
-    /// ends the wait. Sleeps.
+    /// Waits until no task takes operations from the queue of a side. Fails with `EINTR` if a
+    /// signal ends the wait. Sleeps.
     pub(super) fn wait_idle(&self, side: Side, signals: Signals) -> Result {
         let is_idle = || !self.inner.lock().queue(side).busy;
         self.idle.wait_for(signals, is_idle).map_err(|_| EINTR)

@@ -133,7 +133,7 @@ impl Endpoint {
         };
         let slot = slot(())?;
         op.result.charge_lists(&self.ident.budget)?;
-        let charge = self.charge_bytes(op.remote.heap_bytes())?;
+        let charge = self.extra_allowance(op.remote.heap_bytes())?;
         let ticket = self.atomic_ticket(bound, flags, op, spare)?;
         let memory = op.result.take();
         let remote = op.remote.take();
@@ -215,7 +215,7 @@ impl Endpoint {
         let len = call.payload() as usize;
         let long = if len > limits::INJECT_SIZE { len } else { 0 };
         op.result.charge_lists(&self.ident.budget)?;
-        let charge = self.charge_bytes(long)?;
+        let charge = self.extra_allowance(long)?;
         let payload = MemRef::to_be_filled(len, true)?;
         for (index, piece) in op.remote.pieces().iter().enumerate() {
             let piece = Piece {

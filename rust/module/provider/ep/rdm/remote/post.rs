@@ -147,7 +147,7 @@ impl Endpoint {
         };
         let slot = slot(())?;
         memory.charge_lists(&self.ident.budget)?;
-        let charge = self.charge_bytes(rma.remote.heap_bytes())?;
+        let charge = self.extra_allowance(rma.remote.heap_bytes())?;
         let (flags, context) = (rma.flags, rma.context);
         let len = memory.len() as u64;
         let ticket = self.remote_ticket(bound, rma.kind, flags, context, len, spare)?;
@@ -211,10 +211,10 @@ impl Endpoint {
         Ok(session)
     }
 
-    /// Charges the owner for what a transmit keeps besides its memory: the pieces of the peer's,
-    /// or the payload of a long atomic. Fails with `ENOMEM`. Does not sleep.
+    /// Charges the owner for what a transmit keeps besides its memory: the list of the pieces of
+    /// the peer's memory, or the payload of a long atomic. Fails with `ENOMEM`. Does not sleep.
     #[inline]
-    pub(super) fn charge_bytes(&self, bytes: usize) -> Result<Option<Allowance>> {
+    pub(super) fn extra_allowance(&self, bytes: usize) -> Result<Option<Allowance>> {
         if bytes == 0 {
             return Ok(None);
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory that the kernel uses for itself.
 //!
-//! That is all memory except free pages, the page cache and the anonymous pages of programs. The
-//! size of slabs alone would miss pages that are allocated directly; it is a value beside that sum,
-//! as are per-CPU memory and the pages of programs that are pinned. Two things must not count:
-//! pages on the free lists of each CPU, which `MemFree` leaves out, and freed objects that a slab,
-//! or KASAN's quarantine, still keeps, which are given back when the slab's cache is shrunk.
+//! That is all memory except free pages, the page cache and the anonymous pages of programs. Slabs
+//! alone would miss pages that are allocated directly. Slabs, per-CPU memory and pinned pages of
+//! programs are also measured by themselves. Two things must not count: pages on the free lists of
+//! each CPU, which `MemFree` leaves out, and freed objects that a slab, or KASAN's quarantine,
+//! still keeps, which are given back when the slab's cache is shrunk.
 
 use std::{fmt, fs, path::Path};
 
@@ -15,11 +15,11 @@ const PAGE_KIB: u64 = 4;
 /// KiB that the kernel uses.
 #[derive(Clone, Copy)]
 pub(crate) struct Used {
-    /// All of it.
+    /// All memory of the kernel.
     pub(crate) all: u64,
     /// Slabs that are not given back when memory is short.
     slab: u64,
-    /// Memory that each CPU has its own of.
+    /// Per-CPU memory.
     percpu: u64,
     /// Pages of programs that are pinned, which count as theirs and not in `all`; a page that is
     /// pinned twice counts twice.
@@ -27,7 +27,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// The values of now.
+    /// Reads the current values, in KiB.
     pub(crate) fn now() -> Self {
         // The kernel adds up the counters of each CPU from time to time only.
         let _ = fs::write("/proc/sys/vm/stat_refresh", "1");
@@ -42,25 +42,35 @@ impl Used {
         }
     }
 
-    /// By how much each has grown since `before`.
-    pub(super) fn since(self, before: Self) -> Self {
-        Self {
+    /// How much each value has grown since `before`.
+    pub(crate) fn since(self, before: Self) -> Growth {
+        Growth {
             all: self.all.saturating_sub(before.all),
             slab: self.slab.saturating_sub(before.slab),
             percpu: self.percpu.saturating_sub(before.percpu),
             pinned: self.pinned.saturating_sub(before.pinned),
         }
     }
+}
 
+/// How much each value of [`Used`] has grown, in KiB.
+#[derive(Clone, Copy)]
+pub(crate) struct Growth {
+    pub(crate) all: u64,
+    slab: u64,
+    percpu: u64,
+    pinned: u64,
+}
+
+impl Growth {
     /// The largest one.
-    pub(super) fn largest(self) -> u64 {
+    pub(crate) fn largest(self) -> u64 {
         let parts = self.slab.max(self.percpu).max(self.pinned);
         self.all.max(parts)
     }
 }
 
-/// The growth of each.
-impl fmt::Display for Used {
+impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             all,

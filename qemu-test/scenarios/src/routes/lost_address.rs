@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Endpoints of every type, and passive endpoints, whose link loses their address and gets it back.
+
+use super::{
+    PEER,
+    ends::{
+        Caller, ENDS, KINDS, Kind, Listener, addr, meet, memory_is_reached, reaches,
+        transmit_context, transmits_are_refused,
+    },
+};
+use crate::{
+    abi_threads::NetNs,
+    connected::open_region,
+    host::{BOTH, Host, RECEIVED, buffer, domain_on, holding, is_refused, until},
+    networks::Wire,
+    raw::ip,
+};
+use kfi::{
+    Buffer, ConnectionEvent, Endpoint, EpType, Errno, FiAddr, Mr, PassiveEndpoint, ScalableEndpoint,
+};
+use std::net::{Ipv6Addr, SocketAddr};
+
+/// Adds or deletes an address of a host.
+pub(crate) fn change_address(netns: &NetNs, what: &str, ip_and_len: &str) {
+    change_address_of(netns, "veth0", what, ip_and_len);
+}
+
+/// The same, on this interface.
+pub(super) fn change_address_of(netns: &NetNs, dev: &str, what: &str, ip_and_len: &str) {
+    let nodad = if what == "add" && ip_and_len.contains(':') {
+        "nodad"
+    } else {
+        ""
+    };
+    netns.run(|| {
+        ip(&format!("address {what} {ip_and_len} dev {dev} {nodad}"));
+        if !nodad.is_empty() {
+            let (added, _) = ip_and_len.split_once('/').expect("a length");
+            until_local(added.parse().expect("an address"));
+        }
+    });
+}
+
+/// Waits until this thread's namespace has the local route of an IPv6 address, which the kernel
+/// adds after the address.
+fn until_local(ip: Ipv6Addr) {
+    const RTF_LOCAL: u32 = 1 << 31;
+    let start = format!("{:032x} 80 ", ip.to_bits());
+    until("a local route", || {
+        let table = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").expect("routes");
+        let mut routes = table.lines().filter(|line| line.starts_with(&start));
+        routes.any(|line| {
+            let flags = line.split_whitespace().nth(8).expect("flags");
+            u32::from_str_radix(flags, 16).expect("a number") & RTF_LOCAL != 0
+        })
+    });
+}
+
+/// An endpoint, its address of the peer, and the peer.
+type Sender = (Kind, Host, FiAddr, Host);
+
+/// A sender of each kind at `here`, and a transmit context of a scalable endpoint. Their peers are
+/// on the other host.
+fn senders(wire: &Wire, here: SocketAddr, far: SocketAddr) -> Vec<Sender> {
+    let at = [(&wire.a, "roce0", here), (&wire.b, "roce0", far)];
+    let mut senders: Vec<_> = KINDS
+        .map(|kind| {
+            let (a, to_b, b) = meet(kind, at);
+            (kind, a, to_b, b)
+        })
+        .into();
+    let context = transmit_context(&wire.a, here);
+    let target = wire.b.run(|| {
+        let domain = domain_on("roce0").1;
+        Host::at(&domain, &Kind::Rdm.options(), Some(far))
+    });
+    let to_target = context.meet(&target);
+    senders.push((Kind::Rdm, context, to_target, target));
+    senders
+}
+
+/// Each sender reaches its peer, and the memory of the peer.
+fn peers_are_reached(senders: &[Sender], regions: &[Mr]) {
+    for ((kind, a, to_b, b), region) in senders.iter().zip(regions) {
+        reaches(*kind, a, *to_b, b);
+        memory_is_reached(*kind, a, *to_b, region.remote(0), region.buffer());
+    }
+}
+
+/// What there is at an address of the first host.
+struct Ends {
+    here: SocketAddr,
+    /// The address of the other host.
+    far: SocketAddr,
+    callers: [Caller; KINDS.len()],
+    senders: Vec<Sender>,
+    /// The regions of the senders' peers.
+    regions: Vec<Mr>,
+    /// An endpoint that sends to another one at the same address.
+    local: Host,
+    to_neighbour: FiAddr,
+    neighbour: Host,
+    /// The buffer of a receive of the neighbour.
+    into: Buffer,
+    /// Endpoints that are not enabled yet.
+    unbound: Endpoint,
+    scalable: ScalableEndpoint,
+    /// An endpoint that gets the address later.
+    nameless: Endpoint,
+    listener: Listener,
+    /// It has requested a connection.
+    asking: Caller,
+    asked: ConnectionEvent,
+    /// Two endpoints for the request.
+    answer: Host,
+    late: Endpoint,
+    /// A passive endpoint that listens later.
+    silent: PassiveEndpoint,
+}
+
+impl Ends {
+    fn new(wire: &Wire, near: &str, far: &str) -> Self {
+        let (here, far) = (addr(near, 0), addr(far, 0));
+        let callers = KINDS.map(|kind| Caller::new(kind, &wire.a, here));
+        let senders = senders(wire, here, far);
+        let regions = senders.iter().map(|(.., b)| open_region(b, &buffer(8), 1));
+        let regions: Vec<_> = regions.collect();
+        peers_are_reached(&senders, &regions);
+        let (local, to_neighbour, neighbour) = meet(Kind::Rdm, [(&wire.a, "roce0", here); 2]);
+        reaches(Kind::Rdm, &local, to_neighbour, &neighbour);
+        let domain = &local.domain;
+        let unbound = domain.endpoint().addr(here).open().expect("endpoint");
+        unbound.bind_cq(&local.cq, BOTH).expect("bind");
+        unbound.bind_av(&local.av).expect("bind");
+        let scalable = domain.scalable_endpoint().addr(here).open();
+        let scalable = scalable.expect("scalable endpoint");
+        scalable.bind_av(&local.av).expect("bind");
+        let nameless = domain.endpoint().open().expect("endpoint");
+        let listener = Listener::new(&wire.a, here);
+        let asking = Caller::new(Kind::Connect, &wire.b, far);
+        assert_eq!(asking.call(addr(near, listener.port())), None);
+        let asked = listener.asked();
+        let answer = listener.host("roce0", asked.local);
+        let late = answer.domain.endpoint().ep_type(EpType::Msg);
+        let late = late.addr(asked.local).open().expect("endpoint");
+        late.bind_cq(&answer.cq, BOTH).expect("bind");
+        late.bind_eq(&listener.eq).expect("bind");
+        let silent = listener.fabric.passive_endpoint(here).open();
+        let silent = silent.expect("passive endpoint");
+        silent.bind_eq(&listener.eq).expect("bind");
+        Self {
+            here,
+            far: SocketAddr::new(far.ip(), 7471),
+            callers,
+            senders,
+            regions,
+            local,
+            to_neighbour,
+            neighbour,
+            into: Buffer::new(100).expect("buffer"),
+            unbound,
+            scalable,
+            nameless,
+            listener,
+            asking,
+            asked,
+            answer,
+            late,
+            silent,
+        }
+    }
+
+    fn all_are_refused(&self) {
+        let gone = Errno::EADDRNOTAVAIL;
+        for caller in &self.callers {
+            let got = caller.call(self.far);
+            assert_eq!(got, Some(gone), "{:?} {}", caller.kind, self.here);
+        }
+        for ((kind, a, to_b, _), region) in self.senders.iter().zip(&self.regions) {
+            let before = region.buffer().to_vec(..);
+            transmits_are_refused(*kind, a, *to_b, region.remote(0), gone);
+            assert_eq!(region.buffer().to_vec(..), before);
+        }
+        let ep = &self.local.ep;
+        is_refused(ep.send(self.to_neighbour, &holding(b"refused!"), 3), gone);
+        // Its receives wait for the address.
+        self.neighbour.ep.recv(&self.into, 9).expect("recv");
+        is_refused(self.unbound.enable(), gone);
+        is_refused(self.scalable.enable(), gone);
+        let domain = &self.local.domain;
+        is_refused(domain.endpoint().addr(self.here).open(), gone);
+        is_refused(domain.scalable_endpoint().addr(self.here).open(), gone);
+        is_refused(self.nameless.set_name(self.here), gone);
+        for ep in [&self.answer.ep, &self.late] {
+            is_refused(ep.accept(&self.listener.pep, self.asked.connreq, b""), gone);
+        }
+        is_refused(self.silent.listen(), gone);
+        assert_eq!(self.answer.ep.name().expect("name"), self.asked.local);
+    }
+
+    fn all_succeed(&self) {
+        let injected = self.local.ep.inject(self.to_neighbour, b"again");
+        injected.expect("inject");
+        self.neighbour.expect(RECEIVED, 9);
+        self.unbound.enable().expect("enable");
+        self.scalable.enable().expect("enable");
+        self.nameless.set_name(self.here).expect("set_name");
+        self.silent.listen().expect("listen");
+        // The refused answers have not taken the request.
+        let listener = &self.listener;
+        listener.accept(&self.asked, &self.answer, &self.asking);
+        reaches(Kind::Connect, &self.answer, PEER, &self.asking.host);
+        peers_are_reached(&self.senders, &self.regions);
+        for caller in &self.callers {
+            assert_eq!(caller.call(self.far), None, "{:?}", caller.kind);
+        }
+    }
+}
+
+/// Transmits, requests, answers and binding of an endpoint fail while its link has lost the
+/// address, and succeed when it is back.
+pub(super) fn an_endpoint_without_its_address_is_told() {
+    let wire = Wire::new();
+    for (near, far) in ENDS {
+        let own = format!("{near}/{}", if near.contains(':') { 64 } else { 24 });
+        let ends = Ends::new(&wire, near, far);
+        change_address(&wire.a, "del", &own);
+        ends.all_are_refused();
+        change_address(&wire.a, "add", &own);
+        ends.all_succeed();
+    }
+}
