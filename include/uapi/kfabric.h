@@ -504,7 +504,7 @@ struct kfabric_link_del {
 
 /* State of a link. */
 enum {
-	KFABRIC_LINK_DOWN	= 0,	/* interface down, or UDP port 4791 in use in its VRF */
+	KFABRIC_LINK_DOWN	= 0,	/* interface down, or no socket in its VRF */
 	KFABRIC_LINK_UP		= 1,
 	KFABRIC_LINK_GONE	= 2,	/* interface removed; domains still open */
 };
@@ -2254,11 +2254,12 @@ struct kfabric_op {
  * interface (other types); -ENETDOWN the link's interface is down; -ENODEV it
  * was removed; -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -ENOMEM
  * no memory, or none left of the user's limit, for the error entry of an
- * operation whose success makes no entry; -EACCES @mr or @result_mr does not
- * allow it; -EINTR a signal came during the delay after refused accesses, or
- * the caller is being killed; -EAGAIN that delay is too long, or this call has
- * waited for one already; -ENOMSG KFI_CLAIM of a message that was not claimed
- * (KFI_PEEK never: its answer is a completion).
+ * operation whose success makes no entry, or for the lists of its pieces and
+ * segments; -EACCES @mr or @result_mr does not allow it; -EINTR a signal came
+ * during the delay after refused accesses, or the caller is being killed;
+ * -EAGAIN that delay is too long, or this call has waited for one already;
+ * -ENOMSG KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its
+ * answer is a completion).
  * With KFI_TRIGGER: -EINVAL an unknown @trigger_event, or a counter of another
  * domain; -EBADF @trigger_cntr; -EOPNOTSUPP the endpoint does not have the
  * capability KFI_TRIGGER; -ENOSPC KFABRIC_MAX_WORK; -ENOMEM the user's limit.

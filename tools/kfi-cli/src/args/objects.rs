@@ -92,7 +92,7 @@ pub(crate) enum LinkCommand {
     },
     /// Show one link, or all of this network namespace
     ///
-    /// The state is up; down: the interface is down, or another socket has UDP port 4791 in its
+    /// The state is up; down: the interface is down, or there was no memory for a socket in its
     /// VRF; or gone: the interface was removed.
     Show {
         /// Name of the link
