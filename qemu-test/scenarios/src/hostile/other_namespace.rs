@@ -22,7 +22,7 @@ use std::{
 const BURST: usize = 16;
 
 /// Changes of a phase at least.
-const LEAST: u64 = 100;
+const LEAST: u64 = 32;
 
 /// Index of the loopback interface.
 const LO: u32 = 1;
