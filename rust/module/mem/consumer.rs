@@ -117,6 +117,7 @@ struct Builder {
 impl Builder {
     /// For a list of `elements`. Fails with `E2BIG` for too many where the caller may not sleep;
     /// `ENOMEM`.
+    #[inline(always)]
     fn new(access: Access, owner: MemoryOwner, elements: usize, may_sleep: bool) -> Result<Self> {
         if may_sleep {
             task::might_sleep();
@@ -212,6 +213,8 @@ impl Builder {
         Ok(())
     }
 
+    // Inline, so that the backing is copied once.
+    #[inline(always)]
     fn finish(mut self) -> Result<MemRef> {
         let flags = match self.steps {
             Steps::Sleeping { .. } => {
