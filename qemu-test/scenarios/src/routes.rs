@@ -209,6 +209,7 @@ fn a_service_address_moves() {
             (Kind::ConnectQp, &wire.b, far),
             (Kind::Connect, &wire.b, far),
             (Kind::Rdm, &wire.b, far),
+            (Kind::Dgram, &wire.b, far),
         ] {
             let sender = (netns, "roce0", addr(from, 0));
             the_old_link_receives_nothing(kind, &wire, sender, service);
