@@ -196,6 +196,11 @@ const CLASSES: &[(&str, Least, Open)] = &[
         Least::Half,
         |file, _, domain, _, _| open!(file, kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, count: 64),
     ),
+    (
+        "large AVs",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, count: 1500),
+    ),
     ("regions", Least::Half, |file, _, domain, at, key| {
         file.reg(domain, at, 1, key)
     }),
@@ -218,6 +223,42 @@ const CLASSES: &[(&str, Least, Open)] = &[
         "connected endpoints",
         Least::Half,
         |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, type_: abi::KFI_EP_MSG),
+    ),
+    (
+        "large endpoints",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, rx_size: 700, tx_size: 700),
+    ),
+    (
+        "large connected endpoints",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, type_: abi::KFI_EP_MSG, rx_size: 700, tx_size: 700),
+    ),
+    // Part of the charge is for packets that wait for the QP.
+    (
+        "datagram endpoints",
+        Least::Nothing,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, type_: abi::KFI_EP_DGRAM),
+    ),
+    (
+        "shared receive contexts",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_srx_open: domain),
+    ),
+    (
+        "shared transmit contexts",
+        Least::Nothing,
+        |file, _, domain, _, _| open!(file, kfabric_stx_open: domain),
+    ),
+    (
+        "completion counters",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_comp_cntr_create: domain),
+    ),
+    (
+        "counters objects",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_counters_open: domain, count: abi::KFABRIC_MAX_COUNTERS),
     ),
 ];
 
@@ -262,36 +303,44 @@ fn handle_tables_take_what_is_charged() {
     });
 }
 
-/// Each write has a list of pieces, and its peer does not answer.
+/// Each write has a list of pieces, and its peer does not answer. The allocator rounds the memory of
+/// 171 pieces up to a power of two.
 fn lists_of_rma_take_what_is_charged() {
-    const PIECES: u64 = 256;
     let _loaded = limited();
     let wire = Wire::new();
     wire.a.run(|| {
-        measure("lists of RMA", LIMIT, Least::Half, || {
-            let file = of_new_user();
-            let domain = file.domain_on(file.fabric(), "roce0");
-            let caps = abi::KFI_RMA;
-            let queue = file.make(arg!(kfabric_cq_open: domain, entries: 4096));
-            let attr = arg!(kfabric_ep_open: caps, tx_size: 4096);
-            let party = file.party_with(domain, queue, attr);
-            let absent = u32::from_ne_bytes([192, 0, 2, 99]);
-            let peer = file.insert(party.av, with!(party.name; v4: absent));
-            let pages = Pages::new(1);
-            let piece = |addr| abi::kfabric_rma_iov {
-                addr,
-                len: 1,
-                key: 7,
-            };
-            let list: Vec<_> = (0..PIECES).map(piece).collect();
-            let write = data!(kfabric_op:
-                opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: PIECES,
-                peer: peer.expect("insert"), rma_addr: addr_of(list.as_slice()),
-                rma_iov_count: PIECES as u32
-            );
-            until_refused(Errno::ENOMEM, |_| file.post_one(party.ep, write));
-            (file, pages)
-        });
+        for pieces in [256, 171] {
+            fill_with_lists(pieces);
+        }
+    });
+}
+
+/// Posts writes with lists of so many pieces, until one is refused.
+fn fill_with_lists(pieces: u64) {
+    let what = format!("lists of {pieces} pieces");
+    measure(&what, LIMIT, Least::Half, || {
+        let file = of_new_user();
+        let domain = file.domain_on(file.fabric(), "roce0");
+        let caps = abi::KFI_RMA;
+        let queue = file.make(arg!(kfabric_cq_open: domain, entries: 4096));
+        let attr = arg!(kfabric_ep_open: caps, tx_size: 4096);
+        let party = file.party_with(domain, queue, attr);
+        let absent = u32::from_ne_bytes([192, 0, 2, 99]);
+        let peer = file.insert(party.av, with!(party.name; v4: absent));
+        let pages = Pages::new(1);
+        let piece = |addr| abi::kfabric_rma_iov {
+            addr,
+            len: 1,
+            key: 7,
+        };
+        let list: Vec<_> = (0..pieces).map(piece).collect();
+        let write = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: pieces,
+            peer: peer.expect("insert"), rma_addr: addr_of(list.as_slice()),
+            rma_iov_count: pieces as u32
+        );
+        until_refused(Errno::ENOMEM, |_| file.post_one(party.ep, write));
+        (file, pages)
     });
 }
 
