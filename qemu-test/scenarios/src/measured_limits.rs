@@ -418,14 +418,28 @@ fn ports_take_less_than_is_charged() {
     });
 }
 
-/// Sends messages to endpoints of a new user, from `sender` or from the same user. At each endpoint
-/// it stops when a message of `LEN` bytes waits or is refused, and an injected one is refused.
-fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
-    /// The longest messages that are kept.
-    const LEN: usize = 8 << 10;
+/// The lengths of messages that are kept: the largest one, and one that the allocator rounds up to it.
+const LENS: [usize; 2] = [8 << 10, 4100];
+
+/// The memory that the allocator takes for the bytes of one of them.
+const KEPT: u64 = 8 << 10;
+
+/// The messages that are kept must take no more than the limit.
+#[track_caller]
+fn assert_within(kept: usize, len: usize, limit: u64) {
+    println!("{kept} messages of {len} bytes");
+    assert!(
+        kept as u64 * KEPT <= limit,
+        "{kept} messages of {len} bytes"
+    );
+}
+
+/// Sends messages of `len` bytes to endpoints of a new user, from `sender` or from the same user. At
+/// each endpoint it stops when a message waits or is refused, and an injected one is refused.
+fn keep_messages(what: &str, sender: Option<&File>, limit: u64, len: usize) {
     /// Two of the endpoints have as many slots as the messages need.
     const RECEIVERS: usize = 3;
-    let pages = Pages::new(LEN / PAGE);
+    let pages = Pages::new(len.div_ceil(PAGE));
     let setup = || {
         let (file, _, domain) = of_new_user().and_domain();
         let total_buffered_recv = abi::KFABRIC_MAX_BUFFERED;
@@ -443,7 +457,7 @@ fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
         for name in receivers {
             let peer = from.insert(party.av, *name).expect("insert");
             let send = data!(kfabric_op:
-                opcode: abi::KFABRIC_OP_SEND, buf: pages.addr(), len: LEN as u64, peer
+                opcode: abi::KFABRIC_OP_SEND, buf: pages.addr(), len: len as u64, peer
             );
             let sent = until_refused(Errno::EAGAIN, |_| {
                 from.post_one(party.ep, send)?;
@@ -456,22 +470,27 @@ fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
                 from.cq_read(party.cq)
             });
         }
-        println!("{kept} messages");
+        assert_within(kept, len, limit);
     });
 }
 
 fn own_messages_take_what_is_charged() {
     let _loaded = limited();
-    keep_messages("messages of the same user", None, LIMIT);
+    for len in LENS {
+        keep_messages("messages of the same user", None, LIMIT, len);
+    }
 }
 
 fn messages_of_another_user_take_what_is_charged() {
     let _loaded = limited();
     let sender = File::open_only();
-    keep_messages("messages of another user", Some(&sender), ONE_PEER);
+    for len in LENS {
+        keep_messages("messages of another user", Some(&sender), ONE_PEER, len);
+    }
 }
 
-/// On the sender's host the kernel keeps a connection only.
+/// On the sender's host the kernel keeps a connection only. Two endpoints have more slots than the
+/// messages need.
 fn messages_of_another_host_take_what_is_charged() {
     let _loaded = limited();
     let hosts = apart();
@@ -480,21 +499,37 @@ fn messages_of_another_host_take_what_is_charged() {
         buffered: abi::KFABRIC_MAX_BUFFERED,
         ..Options::default()
     };
-    let from = buffer(8 << 10);
-    let setup = || {
-        let new = || as_new_user(|| Host::on(&domain_on(LINKS[1]).1, &options));
-        let b = hosts.host(1).run(new);
-        let a = Host::on(&hosts.domain(0).1, &Options::default());
-        (a, b)
-    };
-    measure_beside("messages of another host", ONE_PEER, setup, |(a, b)| {
-        let to_b = a.meet(b);
-        until_refused(Errno::EAGAIN, |number| {
-            a.ep.send(to_b, &from, number).expect("send");
-            let kept = a.cq.next(Duration::from_millis(500)).expect("a completion");
-            kept.ok_or(Errno::EAGAIN)
-        })
-    });
+    for len in LENS {
+        let from = buffer(len);
+        let setup = || {
+            let new = || {
+                as_new_user(|| {
+                    let (_, domain) = domain_on(LINKS[1]);
+                    [(); 2].map(|()| Host::on(&domain, &options))
+                })
+            };
+            let receivers = hosts.host(1).run(new);
+            let a = Host::on(&hosts.domain(0).1, &Options::default());
+            (a, receivers)
+        };
+        measure_beside(
+            "messages of another host",
+            ONE_PEER,
+            setup,
+            |(a, receivers)| {
+                let kept = receivers.each_ref().map(|b| {
+                    let to_b = a.meet(b);
+                    until_refused(Errno::EAGAIN, |number| {
+                        a.ep.send(to_b, &from, number).expect("send");
+                        let kept = a.cq.next(Duration::from_millis(500)).expect("a completion");
+                        kept.ok_or(Errno::EAGAIN)
+                    })
+                    .len()
+                });
+                assert_within(kept.iter().sum(), len, ONE_PEER);
+            },
+        );
+    }
 }
 
 /// The peer disconnects when this is dropped.
