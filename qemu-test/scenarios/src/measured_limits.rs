@@ -532,6 +532,9 @@ fn messages_of_another_host_take_what_is_charged() {
     }
 }
 
+/// The connections that one host can request over IPv4 at the default limit, 256 MiB (abi.md).
+const CONNECTIONS: u64 = 2600;
+
 /// The peer disconnects when this is dropped.
 struct Leaving<'a>(&'a mut OnePeer);
 
@@ -552,8 +555,14 @@ fn connections_of_another_host_take_what_is_charged() {
     };
     measure_beside("connections of another host", ONE_PEER, setup, |host| {
         let port = host.ep.name().expect("name").port();
-        let made = until_refused(Errno::EBUSY, |_| peer.connect(port));
-        println!("{} connections", made.len());
+        let made = until_refused(Errno::EBUSY, |_| peer.connect(port)).len() as u64;
+        println!("{made} connections");
+        // abi.md names a number that is rounded.
+        let most = CONNECTIONS * LIMIT / (256 << 20);
+        assert!(
+            made.abs_diff(most) * 100 <= 8 * most,
+            "{made} connections instead of {most}"
+        );
         Leaving(&mut peer)
     });
 }
