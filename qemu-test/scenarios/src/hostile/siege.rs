@@ -63,7 +63,7 @@ const PEAK: u64 = 256 << 10;
 /// one. Such a kernel makes the victim's work for a request (a connection and a QP, which are
 /// allocated and freed) dearer than the attacker's (one packet), so that with the same share the
 /// attack would be a stronger one.
-const SHARE_SANITIZING: f64 = 0.1;
+const SHARE_SANITIZING: f64 = 0.07;
 const SHARE: f64 = 0.25;
 
 /// The least duration of a slice, and the time before each slice, not measured, in which the flow

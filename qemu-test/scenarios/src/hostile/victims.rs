@@ -54,6 +54,9 @@ const ACCESSES: [CntrBind; 2] = [CntrBind::REMOTE_READ, CntrBind::REMOTE_WRITE];
 /// Connections that the listener has at most.
 const CONNECTIONS: usize = 256;
 
+/// The size of the queues of a connection of the listener.
+const QUEUE: u32 = 8;
+
 /// Longest time until a peer confirms that it is connected.
 const CONFIRMED: Duration = Duration::from_secs(3);
 
@@ -327,11 +330,14 @@ impl Listener {
         }
     }
 
-    /// Accepts a request, or rejects it if that fails.
+    /// Accepts a request, or rejects it if that fails. The queues are as small as the few messages
+    /// need: there may be [`CONNECTIONS`] of them within the limit of the user.
     fn accept(&mut self, local: SocketAddr, connreq: u32) {
         let accept = || -> kfi::Result<Accepted> {
-            let cq = self.domain.cq().format(CqFormat::Tagged).open()?;
+            let cq = self.domain.cq().format(CqFormat::Tagged).entries(QUEUE);
+            let cq = cq.open()?;
             let ep = self.domain.endpoint().ep_type(EpType::Msg).addr(local);
+            let ep = ep.tx_size(QUEUE).rx_size(QUEUE);
             let ep = ep.caps(Caps::MSG | Caps::RMA).open()?;
             ep.bind_cq(&cq, BOTH)?;
             ep.bind_eq(&self.eq)?;
