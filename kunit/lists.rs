@@ -33,7 +33,12 @@ use crate::{
             admit::Context,
             op::{
                 Flags,
-                Op, //
+                Op,
+                Read,
+                Remote,
+                RemoteRange,
+                Tag,
+                Write, //
             }, //
         },
         mr::Mr,
@@ -58,6 +63,57 @@ fn every_second_byte() -> Result<MemRef> {
     MemRef::gather(&parts)
 }
 
+fn receive(end: &End, memory: MemRef) -> Op<'static> {
+    end.receive(memory, 1)
+}
+
+fn tagged_receive(end: &End, memory: MemRef) -> Op<'static> {
+    let mut op = receive(end, memory);
+    if let Op::Receive(receive) = &mut op {
+        receive.tag = Some(Tag::default());
+    }
+    op
+}
+
+/// As many bytes of the peer as [`every_second_byte`] has.
+fn remote() -> Remote {
+    Remote::One(RemoteRange {
+        addr: 0,
+        len: SEGMENTS as u64,
+        key: 1,
+    })
+}
+
+fn read(from: &End, memory: MemRef) -> Op<'static> {
+    Op::Read(Read {
+        flags: FLAGS,
+        context: 1,
+        into: memory,
+        peer: from.peer,
+        remote: remote(),
+    })
+}
+
+fn write(from: &End, memory: MemRef) -> Op<'static> {
+    Op::Write(Write {
+        flags: FLAGS,
+        context: 1,
+        from: Source::Mem(memory),
+        peer: from.peer,
+        remote: remote(),
+        data: 0,
+    })
+}
+
+/// Makes an operation on this memory.
+type Make = fn(&End, MemRef) -> Op<'static>;
+
+/// Operations of reliable datagrams that wait for the peer.
+const OF_DATAGRAMS: [Make; 3] = [receive, tagged_receive, send];
+
+/// Those of a connection. The SEND waits for a receive of the peer, and the others behind it.
+const OF_CONNECTION: [Make; 4] = [receive, send, read, write];
+
 /// A SEND that completes when it has been received.
 fn send(from: &End, memory: MemRef) -> Op<'static> {
     let mut op = from.send(Source::Mem(memory), 1);
@@ -74,18 +130,18 @@ fn send(from: &End, memory: MemRef) -> Op<'static> {
 mod tests {
     use super::*;
 
-    /// A posted receive, and a send that nobody receives, on one host and over a connection.
+    /// Posted receives, and transmits that the peer does not end, on one host and over a connection.
     #[test]
     fn lists_of_kept_operations_are_charged() -> Result {
-        for ep_type in [EpType::Rdm, EpType::Msg] {
+        let all: [(EpType, &[Make]); 2] = [
+            (EpType::Rdm, &OF_DATAGRAMS),
+            (EpType::Msg, &OF_CONNECTION),
+        ];
+        for (ep_type, make) in all {
             let owner = Budget::of(user(95), Some(64 << 20))?;
             let mut pair = Pair::of(&owner, ep_type, Sizes::DEFAULT)?;
             let end = &mut pair.a;
             let charged = || owner.charged(Part::Peers).0;
-            let make = [
-                |end: &End, memory| end.receive(memory, 1),
-                |end: &End, memory| send(end, memory),
-            ];
             for make in make {
                 let before = charged();
                 let memory = every_second_byte()?;
@@ -173,7 +229,7 @@ mod tests {
             let pair = Pair::of(&owner, ep_type, Sizes::DEFAULT)?;
             let endpoint = &pair.a.endpoint;
             let make = [
-                pair.a.receive(every_second_byte()?, 1),
+                receive(&pair.a, every_second_byte()?),
                 send(&pair.a, every_second_byte()?),
             ];
             for mut op in make {

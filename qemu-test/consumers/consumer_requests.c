@@ -6,6 +6,9 @@
 
 #include "cm.h"
 
+/* The reason of InfiniBand for a rejection by the consumer. */
+#define CONSUMER_REJECT	28
+
 static void requests_are_rejected(struct kunit *test)
 {
 	struct kfi_eq_err_entry error = {};
@@ -48,8 +51,8 @@ static void requests_are_rejected(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, error.fid, &w.client.ep->fid);
 	KUNIT_EXPECT_EQ(test, error.err, KFI_ECONNREFUSED);
 	KUNIT_EXPECT_EQ(test, error.data, 0);
-	KUNIT_EXPECT_NE(test, error.prov_errno, -1);
-	KUNIT_EXPECT_PTR_NE(test, error.context, (void *)-1UL);
+	KUNIT_EXPECT_EQ(test, error.prov_errno, CONSUMER_REJECT);
+	KUNIT_EXPECT_PTR_EQ(test, error.context, (void *)&w.client);
 	KUNIT_ASSERT_EQ(test, error.err_data_size, REJECTED);
 	KUNIT_EXPECT_MEMEQ(test, error.err_data, (void *)data, REJECTED);
 	world_close(test, &w);

@@ -45,15 +45,31 @@ static const struct situation situations[] = {
 	  -KFI_EHOSTUNREACH, -KFI_EHOSTUNREACH },
 };
 
-/* Runs commands of ip(8), each ended by a newline. Returns 0 if all succeed. */
-static int run_ip(const char *lines)
+/* Runs a script of sh(1) with one argument. Returns 0 if it succeeds. */
+static int run(const char *script, const char *arg)
 {
-	const char *argv[6] = { "/bin/sh", "-c",
-				"exec 2>/dev/null >&2; printf \"$1\" | ip -force -batch -",
-				"sh", lines, NULL };
+	const char *argv[6] = { "/bin/sh", "-c", script, "sh", arg, NULL };
 	const char *envp[2] = { "PATH=/sbin:/bin:/usr/sbin:/usr/bin", NULL };
 
 	return call_usermodehelper(argv[0], (char **)argv, (char **)envp, UMH_WAIT_PROC);
+}
+
+/* Runs commands of ip(8), each ended by a newline. Returns 0 if all succeed. */
+static int run_ip(const char *lines)
+{
+	return run("exec 2>/dev/null >&2; printf \"$1\" | ip -force -batch -", lines);
+}
+
+/*
+ * Waits for the local route of an IPv6 address, which the kernel adds after the address. Gives up
+ * after 20 s.
+ */
+static void until_local(struct kunit *test, const char *addr)
+{
+	KUNIT_ASSERT_EQ(test, run("for i in $(seq 200); do\n"
+				  "ip -6 route show table local | grep -q \"^local $1 \" && exit\n"
+				  "sleep 0.1\n"
+				  "done; exit 1", addr), 0);
 }
 
 static void routes_del(void *unused)
@@ -81,6 +97,7 @@ static void routes_add(struct kunit *test)
 				     "route add unreachable 2001:db8:1::/64\n"
 				     "route add prohibit 2001:db8:2::/64\n"
 				     "route add blackhole 2001:db8:3::/64\n"), 0);
+	until_local(test, "2001:db8:4::1");
 }
 
 static void moving_del(void *unused)
@@ -94,6 +111,7 @@ static void moving_add(struct kunit *test)
 {
 	KUNIT_ASSERT_EQ(test, run_ip("address add 198.51.100.9/32 dev lo\n"
 				     "address add 2001:db8:9::9/128 dev lo nodad\n"), 0);
+	until_local(test, moving[1]);
 }
 
 /* The same until the test ends. */

@@ -3,14 +3,17 @@
 
 use crate::{
     harness::tests,
+    host::SOON,
     raw::{File, PAGE, Pages, addr_of, addr_of_mut, arg, in_ms, now, refused, with},
 };
 use kfi::{Errno, abi};
+use std::mem::offset_of;
 
 tests![
     writes_to_an_eq_are_checked,
     an_empty_eq_gives_no_events,
     an_event_that_does_not_fit_stays,
+    an_event_of_a_connection_that_does_not_fit_stays,
     invalid_waits_on_an_eq_are_refused,
 ];
 
@@ -91,6 +94,53 @@ fn an_event_that_does_not_fit_stays() {
     assert_eq!(pages.read(PAGE - 24, 24), [5; 24]);
     refused(eq_read(&file, eq, 0, 0), Errno::EAGAIN);
     file.close_all(&[eq, fabric]);
+}
+
+/// The next event of a connection with so many bytes of private data. Without room for the last
+/// one it stays, and nothing is written. Returns the event's memory.
+#[track_caller]
+fn read_with_room(file: &File, eq: u32, event: u32, private: u32) -> Pages {
+    let all = size_of::<abi::kfabric_eq_cm_entry>() as u32 + private;
+    let deadline = in_ms(SOON.as_millis() as u64);
+    let pages = Pages::new(1);
+    pages.write(0, &[7; PAGE]);
+    let mut short = arg!(kfabric_eq_read: eq, deadline, buf: pages.addr(), len: all - 1);
+    assert_eq!(file.call_mut(&mut short), Err(Errno::KFI_ETOOSMALL));
+    assert_eq!(short.len, all, "what is needed");
+    assert!(pages.read(0, PAGE) == [7; PAGE], "nothing is written");
+    let whole = arg!(kfabric_eq_read: eq, buf: pages.addr(), len: short.len);
+    let read = file.call(whole).expect("an event");
+    assert_eq!((read.event, read.len), (event, all));
+    pages
+}
+
+fn an_event_of_a_connection_that_does_not_fit_stays() {
+    let (file, fabric, domain) = File::open().and_domain();
+    let (eq, asking_eq) = (file.eq(fabric), file.eq(fabric));
+    let cq = file.cq(domain);
+    let ep = file.ep_msg(domain, [127, 0, 0, 2], cq, eq);
+    let asking = file.ep_msg(domain, [127, 0, 0, 1], cq, asking_eq);
+    let pep = file.pep(fabric);
+    file.bind(pep, eq, 0).expect("bind");
+    file.call(arg!(kfabric_pep_listen: pep)).expect("listen");
+    let (question, answer) = ([5u8; 56], [6u8; 196]);
+    file.call(arg!(kfabric_ep_connect:
+        ep: asking, addr: file.ep_name(pep).expect("name"), param: addr_of(&question),
+        param_len: 56
+    ))
+    .expect("connect");
+    let request = read_with_room(&file, eq, abi::KFI_CONNREQ, 56);
+    let head = size_of::<abi::kfabric_eq_cm_entry>();
+    assert_eq!(request.read(head, 56), question);
+    let number = request.read(offset_of!(abi::kfabric_eq_cm_entry, connreq), 4);
+    let connreq = u32::from_ne_bytes(number.try_into().expect("four bytes"));
+    file.call(arg!(kfabric_ep_accept:
+        ep, pep, connreq, param: addr_of(&answer), param_len: 196
+    ))
+    .expect("accept");
+    let connected = read_with_room(&file, asking_eq, abi::KFI_CONNECTED, 196);
+    assert_eq!(connected.read(head, 196), answer);
+    read_with_room(&file, eq, abi::KFI_CONNECTED, 0);
 }
 
 fn invalid_waits_on_an_eq_are_refused() {

@@ -5,9 +5,7 @@
 //! A world has an open file of its own. After its calls a test ends it with [`World::finish`],
 //! which closes every object: if a refused call had left a reference behind, a close would fail.
 
-use crate::raw::{
-    File, PAGE, Pages, addr_of, addr_of_mut, arg, bytes_of, data, in_ms, ipv4, to_qp,
-};
+use crate::raw::{File, PAGE, Pages, addr_of, addr_of_mut, arg, bytes_of, data, in_ms, to_qp};
 use kfi::{Errno, abi};
 use std::cell::Cell;
 
@@ -299,15 +297,7 @@ impl World {
         let file = &self.file;
         self.close_meeting();
         let eq = file.eq(self.fabric);
-        let ep = |ip| {
-            let ep = file.make(arg!(kfabric_ep_open:
-                domain: self.domain, type_: abi::KFI_EP_MSG, src_addr: ipv4(ip, 0)
-            ));
-            file.bind(ep, self.cq, abi::KFI_SEND | abi::KFI_RECV)
-                .expect("bind");
-            file.bind(ep, eq, 0).expect("bind");
-            ep
-        };
+        let ep = |ip| file.ep_msg(self.domain, ip, self.cq, eq);
         let (asker, ep) = (ep([127, 0, 0, 1]), ep([127, 0, 0, 2]));
         let (pep, silent) = (file.pep(self.fabric), file.pep(self.fabric));
         for pep in [pep, silent] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Threads that are not scheduled hold the locks of sessions with peers on another host. The
 //! process of such a peer still ends. Processes of another user end within a second, and their new
-//! pairs connect as fast as beside threads that hold nothing.
+//! pairs connect as fast as beside threads that hold nothing; the slowest one takes a second more.
 //!
 //! The threads send or write without a pause and are [kept from running](crate::crowd) wherever
 //! they are then. So each round holds other locks.
@@ -181,11 +181,11 @@ fn another_users_process_ends_and_its_pairs_connect() {
         threads.iter().all(Crowd::is_there),
         "a thread ended early, and held nothing"
     );
-    let rounds = held.len();
+    let (rounds, worst) = (held.len(), *held.iter().max().expect("a round"));
     let (quiet, held) = (median(quiet), median(held));
     assert!(
-        held <= 3 * quiet,
-        "{held:?} instead of {quiet:?}, in {rounds} rounds"
+        held <= 3 * quiet && worst <= BOUND + 3 * quiet,
+        "{held:?}, at worst {worst:?}, instead of {quiet:?}, in {rounds} rounds"
     );
 }
 

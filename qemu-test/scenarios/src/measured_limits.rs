@@ -196,6 +196,11 @@ const CLASSES: &[(&str, Least, Open)] = &[
         Least::Half,
         |file, _, domain, _, _| open!(file, kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, count: 64),
     ),
+    (
+        "large AVs",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_av_open: domain, type_: abi::KFI_AV_TABLE, count: 1500),
+    ),
     ("regions", Least::Half, |file, _, domain, at, key| {
         file.reg(domain, at, 1, key)
     }),
@@ -218,6 +223,42 @@ const CLASSES: &[(&str, Least, Open)] = &[
         "connected endpoints",
         Least::Half,
         |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, type_: abi::KFI_EP_MSG),
+    ),
+    (
+        "large endpoints",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, rx_size: 700, tx_size: 700),
+    ),
+    (
+        "large connected endpoints",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, type_: abi::KFI_EP_MSG, rx_size: 700, tx_size: 700),
+    ),
+    // Part of the charge is for packets that wait for the QP.
+    (
+        "datagram endpoints",
+        Least::Nothing,
+        |file, _, domain, _, _| open!(file, kfabric_ep_open: domain, type_: abi::KFI_EP_DGRAM),
+    ),
+    (
+        "shared receive contexts",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_srx_open: domain),
+    ),
+    (
+        "shared transmit contexts",
+        Least::Nothing,
+        |file, _, domain, _, _| open!(file, kfabric_stx_open: domain),
+    ),
+    (
+        "completion counters",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_comp_cntr_create: domain),
+    ),
+    (
+        "counters objects",
+        Least::Half,
+        |file, _, domain, _, _| open!(file, kfabric_counters_open: domain, count: abi::KFABRIC_MAX_COUNTERS),
     ),
 ];
 
@@ -262,36 +303,44 @@ fn handle_tables_take_what_is_charged() {
     });
 }
 
-/// Each write has a list of pieces, and its peer does not answer.
+/// Each write has a list of pieces, and its peer does not answer. The allocator rounds the memory of
+/// 171 pieces up to a power of two.
 fn lists_of_rma_take_what_is_charged() {
-    const PIECES: u64 = 256;
     let _loaded = limited();
     let wire = Wire::new();
     wire.a.run(|| {
-        measure("lists of RMA", LIMIT, Least::Half, || {
-            let file = of_new_user();
-            let domain = file.domain_on(file.fabric(), "roce0");
-            let caps = abi::KFI_RMA;
-            let queue = file.make(arg!(kfabric_cq_open: domain, entries: 4096));
-            let attr = arg!(kfabric_ep_open: caps, tx_size: 4096);
-            let party = file.party_with(domain, queue, attr);
-            let absent = u32::from_ne_bytes([192, 0, 2, 99]);
-            let peer = file.insert(party.av, with!(party.name; v4: absent));
-            let pages = Pages::new(1);
-            let piece = |addr| abi::kfabric_rma_iov {
-                addr,
-                len: 1,
-                key: 7,
-            };
-            let list: Vec<_> = (0..PIECES).map(piece).collect();
-            let write = data!(kfabric_op:
-                opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: PIECES,
-                peer: peer.expect("insert"), rma_addr: addr_of(list.as_slice()),
-                rma_iov_count: PIECES as u32
-            );
-            until_refused(Errno::ENOMEM, |_| file.post_one(party.ep, write));
-            (file, pages)
-        });
+        for pieces in [256, 171] {
+            fill_with_lists(pieces);
+        }
+    });
+}
+
+/// Posts writes with lists of so many pieces, until one is refused.
+fn fill_with_lists(pieces: u64) {
+    let what = format!("lists of {pieces} pieces");
+    measure(&what, LIMIT, Least::Half, || {
+        let file = of_new_user();
+        let domain = file.domain_on(file.fabric(), "roce0");
+        let caps = abi::KFI_RMA;
+        let queue = file.make(arg!(kfabric_cq_open: domain, entries: 4096));
+        let attr = arg!(kfabric_ep_open: caps, tx_size: 4096);
+        let party = file.party_with(domain, queue, attr);
+        let absent = u32::from_ne_bytes([192, 0, 2, 99]);
+        let peer = file.insert(party.av, with!(party.name; v4: absent));
+        let pages = Pages::new(1);
+        let piece = |addr| abi::kfabric_rma_iov {
+            addr,
+            len: 1,
+            key: 7,
+        };
+        let list: Vec<_> = (0..pieces).map(piece).collect();
+        let write = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: pieces,
+            peer: peer.expect("insert"), rma_addr: addr_of(list.as_slice()),
+            rma_iov_count: pieces as u32
+        );
+        until_refused(Errno::ENOMEM, |_| file.post_one(party.ep, write));
+        (file, pages)
     });
 }
 
@@ -369,14 +418,28 @@ fn ports_take_less_than_is_charged() {
     });
 }
 
-/// Sends messages to endpoints of a new user, from `sender` or from the same user. At each endpoint
-/// it stops when a message of `LEN` bytes waits or is refused, and an injected one is refused.
-fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
-    /// The longest messages that are kept.
-    const LEN: usize = 8 << 10;
+/// The lengths of messages that are kept: the largest one, and one that the allocator rounds up to it.
+const LENS: [usize; 2] = [8 << 10, 4100];
+
+/// The memory that the allocator takes for the bytes of one of them.
+const KEPT: u64 = 8 << 10;
+
+/// The messages that are kept must take no more than the limit.
+#[track_caller]
+fn assert_within(kept: usize, len: usize, limit: u64) {
+    println!("{kept} messages of {len} bytes");
+    assert!(
+        kept as u64 * KEPT <= limit,
+        "{kept} messages of {len} bytes"
+    );
+}
+
+/// Sends messages of `len` bytes to endpoints of a new user, from `sender` or from the same user. At
+/// each endpoint it stops when a message waits or is refused, and an injected one is refused.
+fn keep_messages(what: &str, sender: Option<&File>, limit: u64, len: usize) {
     /// Two of the endpoints have as many slots as the messages need.
     const RECEIVERS: usize = 3;
-    let pages = Pages::new(LEN / PAGE);
+    let pages = Pages::new(len.div_ceil(PAGE));
     let setup = || {
         let (file, _, domain) = of_new_user().and_domain();
         let total_buffered_recv = abi::KFABRIC_MAX_BUFFERED;
@@ -394,7 +457,7 @@ fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
         for name in receivers {
             let peer = from.insert(party.av, *name).expect("insert");
             let send = data!(kfabric_op:
-                opcode: abi::KFABRIC_OP_SEND, buf: pages.addr(), len: LEN as u64, peer
+                opcode: abi::KFABRIC_OP_SEND, buf: pages.addr(), len: len as u64, peer
             );
             let sent = until_refused(Errno::EAGAIN, |_| {
                 from.post_one(party.ep, send)?;
@@ -407,22 +470,27 @@ fn keep_messages(what: &str, sender: Option<&File>, limit: u64) {
                 from.cq_read(party.cq)
             });
         }
-        println!("{kept} messages");
+        assert_within(kept, len, limit);
     });
 }
 
 fn own_messages_take_what_is_charged() {
     let _loaded = limited();
-    keep_messages("messages of the same user", None, LIMIT);
+    for len in LENS {
+        keep_messages("messages of the same user", None, LIMIT, len);
+    }
 }
 
 fn messages_of_another_user_take_what_is_charged() {
     let _loaded = limited();
     let sender = File::open_only();
-    keep_messages("messages of another user", Some(&sender), ONE_PEER);
+    for len in LENS {
+        keep_messages("messages of another user", Some(&sender), ONE_PEER, len);
+    }
 }
 
-/// On the sender's host the kernel keeps a connection only.
+/// On the sender's host the kernel keeps a connection only. Two endpoints have more slots than the
+/// messages need.
 fn messages_of_another_host_take_what_is_charged() {
     let _loaded = limited();
     let hosts = apart();
@@ -431,22 +499,41 @@ fn messages_of_another_host_take_what_is_charged() {
         buffered: abi::KFABRIC_MAX_BUFFERED,
         ..Options::default()
     };
-    let from = buffer(8 << 10);
-    let setup = || {
-        let new = || as_new_user(|| Host::on(&domain_on(LINKS[1]).1, &options));
-        let b = hosts.host(1).run(new);
-        let a = Host::on(&hosts.domain(0).1, &Options::default());
-        (a, b)
-    };
-    measure_beside("messages of another host", ONE_PEER, setup, |(a, b)| {
-        let to_b = a.meet(b);
-        until_refused(Errno::EAGAIN, |number| {
-            a.ep.send(to_b, &from, number).expect("send");
-            let kept = a.cq.next(Duration::from_millis(500)).expect("a completion");
-            kept.ok_or(Errno::EAGAIN)
-        })
-    });
+    for len in LENS {
+        let from = buffer(len);
+        let setup = || {
+            let new = || {
+                as_new_user(|| {
+                    let (_, domain) = domain_on(LINKS[1]);
+                    [(); 2].map(|()| Host::on(&domain, &options))
+                })
+            };
+            let receivers = hosts.host(1).run(new);
+            let a = Host::on(&hosts.domain(0).1, &Options::default());
+            (a, receivers)
+        };
+        measure_beside(
+            "messages of another host",
+            ONE_PEER,
+            setup,
+            |(a, receivers)| {
+                let kept = receivers.each_ref().map(|b| {
+                    let to_b = a.meet(b);
+                    until_refused(Errno::EAGAIN, |number| {
+                        a.ep.send(to_b, &from, number).expect("send");
+                        let kept = a.cq.next(Duration::from_millis(500)).expect("a completion");
+                        kept.ok_or(Errno::EAGAIN)
+                    })
+                    .len()
+                });
+                assert_within(kept.iter().sum(), len, ONE_PEER);
+            },
+        );
+    }
 }
+
+/// The connections that one host can request over IPv4 at the default limit, 256 MiB (abi.md).
+const CONNECTIONS: u64 = 2600;
 
 /// The peer disconnects when this is dropped.
 struct Leaving<'a>(&'a mut OnePeer);
@@ -468,8 +555,14 @@ fn connections_of_another_host_take_what_is_charged() {
     };
     measure_beside("connections of another host", ONE_PEER, setup, |host| {
         let port = host.ep.name().expect("name").port();
-        let made = until_refused(Errno::EBUSY, |_| peer.connect(port));
-        println!("{} connections", made.len());
+        let made = until_refused(Errno::EBUSY, |_| peer.connect(port)).len() as u64;
+        println!("{made} connections");
+        // abi.md names a number that is rounded.
+        let most = CONNECTIONS * LIMIT / (256 << 20);
+        assert!(
+            made.abs_diff(most) * 100 <= 8 * most,
+            "{made} connections instead of {most}"
+        );
         Leaving(&mut peer)
     });
 }

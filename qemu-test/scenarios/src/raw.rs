@@ -243,6 +243,18 @@ impl File {
         ))
     }
 
+    /// A connected endpoint at this address, any port, with a CQ for both directions and an EQ.
+    #[track_caller]
+    pub(crate) fn ep_msg(&self, domain: u32, ip: [u8; 4], cq: u32, eq: u32) -> u32 {
+        let ep = self.make(arg!(kfabric_ep_open:
+            domain, type_: abi::KFI_EP_MSG, src_addr: ipv4(ip, 0)
+        ));
+        let both = abi::KFI_SEND | abi::KFI_RECV;
+        self.bind(ep, cq, both).expect("bind cq");
+        self.bind(ep, eq, 0).expect("bind eq");
+        ep
+    }
+
     /// Counters of flows, with 16 values.
     pub(crate) fn counters(&self, domain: u32) -> u32 {
         self.make(arg!(kfabric_counters_open: domain))

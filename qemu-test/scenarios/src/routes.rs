@@ -12,7 +12,10 @@ pub(crate) use self::{
     lost_address::change_address,
 };
 use self::{
-    lost_address::an_endpoint_without_its_address_is_told,
+    lost_address::{
+        an_answer_by_a_removed_link_is_refused, an_endpoint_is_told_that_its_answer_was_lost,
+        an_endpoint_without_its_address_is_told,
+    },
     moves::{
         Place, connections_wait, datagrams_follow, host_prefix, requests_follow,
         the_old_link_receives_nothing,
@@ -31,6 +34,8 @@ tests![
     a_route_decides_about_a_post => 120,
     routes_change_under_connections => 180,
     an_endpoint_without_its_address_is_told => 180,
+    an_endpoint_is_told_that_its_answer_was_lost => 180,
+    an_answer_by_a_removed_link_is_refused,
     a_service_address_moves => 300,
     links_of_one_host_reach_each_other => 120,
     link_local_addresses_have_a_scope => 120,
@@ -209,6 +214,7 @@ fn a_service_address_moves() {
             (Kind::ConnectQp, &wire.b, far),
             (Kind::Connect, &wire.b, far),
             (Kind::Rdm, &wire.b, far),
+            (Kind::Dgram, &wire.b, far),
         ] {
             let sender = (netns, "roce0", addr(from, 0));
             the_old_link_receives_nothing(kind, &wire, sender, service);

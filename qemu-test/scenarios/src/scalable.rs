@@ -10,10 +10,10 @@ use crate::{
     },
 };
 use kfi::{
-    AuthKey, Av, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, Errno, FiAddr, Op,
-    ScalableEndpoint, Side, Wait,
+    AuthKey, Av, Caps, CompFlags, Cq, CqBind, CqFormat, Deadline, Domain, Endpoint, Entry, Errno,
+    FiAddr, Op, ScalableEndpoint, Side, Wait,
 };
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::mpsc};
 
 tests![
     each_context_has_an_address,
@@ -25,6 +25,7 @@ tests![
     attributes_of_contexts_are_checked,
     contexts_are_set_up,
     contexts_in_use_stay_open,
+    a_context_closes_when_its_last_entry_was_read => 120,
     a_program_that_ends_closes_everything,
 ];
 
@@ -365,6 +366,43 @@ fn contexts_in_use_stay_open() {
     rx.recv(&ours, 2).expect("recv");
     rx.close().expect("close");
     expect_nothing(&b.rx[0].cq);
+}
+
+/// Another thread's add starts a send, and may still post it when its entry can be read.
+fn a_context_closes_when_its_last_entry_was_read() {
+    const ROUNDS: u64 = 300;
+    let peer = Scalable::new();
+    let (_, domain) = domain();
+    let av = domain.av().rx_ctx_bits(BITS).open().expect("av");
+    let sep = domain.scalable_endpoint().caps(Caps::MSG | Caps::TRIGGER);
+    let sep = sep.open().expect("scalable endpoint");
+    sep.bind_av(&av).expect("bind");
+    let name = peer.sep.name().expect("name");
+    let to = context(av.insert_one(name).expect("insert"), 0);
+    let (go, from, into) = (domain.cntr().open().expect("cntr"), buffer(8), buffer(8));
+    let (due, posted) = mpsc::channel();
+    let adder = std::thread::spawn({
+        let go = go.clone();
+        move || posted.iter().for_each(|()| go.add(1).expect("add"))
+    });
+    for round in 1..=ROUNDS {
+        peer.rx[0].ep.recv(&into, round).expect("recv");
+        let Context { ep, cq } = Context::new(&domain, &sep, Side::Transmit, 0);
+        let send = Op::send(to, &from).context(round).trigger(&go, round);
+        ep.post_one(&send).expect("send");
+        due.send(()).expect("a thread");
+        // It does not sleep: the add that wakes it would be over before.
+        let entry = loop {
+            if let Some(entry) = cq.next(Deadline::POLL).expect("next") {
+                break entry;
+            }
+        };
+        ep.close().expect("close");
+        assert_eq!((entry.flags, entry.op_context), (SENT, round));
+        peer.rx[0].expect(RECEIVED, round);
+    }
+    drop(due);
+    adder.join().expect("adds");
 }
 
 fn a_program_that_ends_closes_everything() {

@@ -32,4 +32,5 @@ pub(crate) const TIMEOUTS: &[&str] = &[
     "rma::guessing_keys_is_slow_and_counted",
     "routed::a_narrow_path_ends_a_connection",
     "routed::reliable_datagrams_reconnect_over_a_narrow_path",
+    "routes::an_endpoint_is_told_that_its_answer_was_lost",
 ];

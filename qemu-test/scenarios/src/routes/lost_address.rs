@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints of every type, and passive endpoints, whose link loses their address and gets it back.
+//! Endpoints of every type, and passive endpoints, whose link loses their address and gets it back, or
+//! is removed; answers to requests that are lost.
 
 use super::{
     PEER,
@@ -11,12 +12,13 @@ use super::{
 use crate::{
     abi_threads::NetNs,
     connected::open_region,
-    host::{BOTH, Host, RECEIVED, buffer, domain_on, holding, is_refused, until},
+    host::{BOTH, Host, RECEIVED, SOON, buffer, domain_on, errno, holding, is_refused, until},
     networks::Wire,
     raw::ip,
 };
 use kfi::{
-    Buffer, ConnectionEvent, Endpoint, EpType, Errno, FiAddr, Mr, PassiveEndpoint, ScalableEndpoint,
+    Buffer, ConnectionEvent, Endpoint, EpType, ErrEvent, Errno, FiAddr, Mr, PassiveEndpoint,
+    ScalableEndpoint,
 };
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -87,6 +89,44 @@ fn peers_are_reached(senders: &[Sender], regions: &[Mr]) {
     }
 }
 
+/// A request of the second host that waits at a passive endpoint of the first one, and an endpoint
+/// that may accept it.
+struct Request {
+    listener: Listener,
+    asking: Caller,
+    asked: ConnectionEvent,
+    answer: Host,
+}
+
+impl Request {
+    fn new(wire: &Wire, here: SocketAddr, far: SocketAddr) -> Self {
+        let listener = Listener::new(&wire.a, here);
+        let asking = Caller::new(Kind::Connect, &wire.b, far);
+        let to = SocketAddr::new(here.ip(), listener.port());
+        assert_eq!(asking.call(to), None);
+        let asked = listener.asked();
+        let answer = listener.host("roce0", asked.local);
+        Self {
+            listener,
+            asking,
+            asked,
+            answer,
+        }
+    }
+
+    fn accept_by(&self, ep: &Endpoint) -> kfi::Result<()> {
+        ep.accept(&self.listener.pep, self.asked.connreq, b"")
+    }
+
+    /// The error event of the endpoint that has accepted.
+    fn failure(&self) -> ErrEvent {
+        let eq = &self.listener.eq;
+        let event = eq.read(SOON);
+        assert_eq!(errno(event), Some(Errno::KFI_EAVAIL));
+        eq.readerr().expect("readerr").expect("an error")
+    }
+}
+
 /// What there is at an address of the first host.
 struct Ends {
     here: SocketAddr,
@@ -105,14 +145,10 @@ struct Ends {
     /// Endpoints that are not enabled yet.
     unbound: Endpoint,
     scalable: ScalableEndpoint,
-    /// An endpoint that gets the address later.
-    nameless: Endpoint,
-    listener: Listener,
-    /// It has requested a connection.
-    asking: Caller,
-    asked: ConnectionEvent,
-    /// Two endpoints for the request.
-    answer: Host,
+    /// Endpoints that get the address later.
+    nameless: (Endpoint, ScalableEndpoint),
+    request: Request,
+    /// Another endpoint for the request, which is not enabled yet.
     late: Endpoint,
     /// A passive endpoint that listens later.
     silent: PassiveEndpoint,
@@ -135,19 +171,22 @@ impl Ends {
         let scalable = domain.scalable_endpoint().addr(here).open();
         let scalable = scalable.expect("scalable endpoint");
         scalable.bind_av(&local.av).expect("bind");
-        let nameless = domain.endpoint().open().expect("endpoint");
-        let listener = Listener::new(&wire.a, here);
-        let asking = Caller::new(Kind::Connect, &wire.b, far);
-        assert_eq!(asking.call(addr(near, listener.port())), None);
-        let asked = listener.asked();
-        let answer = listener.host("roce0", asked.local);
+        let nameless = (
+            domain.endpoint().open().expect("endpoint"),
+            domain
+                .scalable_endpoint()
+                .open()
+                .expect("scalable endpoint"),
+        );
+        let request = Request::new(wire, here, far);
+        let (eq, answer) = (&request.listener.eq, &request.answer);
         let late = answer.domain.endpoint().ep_type(EpType::Msg);
-        let late = late.addr(asked.local).open().expect("endpoint");
+        let late = late.addr(request.asked.local).open().expect("endpoint");
         late.bind_cq(&answer.cq, BOTH).expect("bind");
-        late.bind_eq(&listener.eq).expect("bind");
-        let silent = listener.fabric.passive_endpoint(here).open();
+        late.bind_eq(eq).expect("bind");
+        let silent = request.listener.fabric.passive_endpoint(here).open();
         let silent = silent.expect("passive endpoint");
-        silent.bind_eq(&listener.eq).expect("bind");
+        silent.bind_eq(eq).expect("bind");
         Self {
             here,
             far: SocketAddr::new(far.ip(), 7471),
@@ -161,10 +200,7 @@ impl Ends {
             unbound,
             scalable,
             nameless,
-            listener,
-            asking,
-            asked,
-            answer,
+            request,
             late,
             silent,
         }
@@ -190,12 +226,16 @@ impl Ends {
         let domain = &self.local.domain;
         is_refused(domain.endpoint().addr(self.here).open(), gone);
         is_refused(domain.scalable_endpoint().addr(self.here).open(), gone);
-        is_refused(self.nameless.set_name(self.here), gone);
-        for ep in [&self.answer.ep, &self.late] {
-            is_refused(ep.accept(&self.listener.pep, self.asked.connreq, b""), gone);
+        let (ep, sep) = &self.nameless;
+        is_refused(ep.set_name(self.here), gone);
+        is_refused(sep.set_name(self.here), gone);
+        let request = &self.request;
+        for ep in [&request.answer.ep, &self.late] {
+            is_refused(request.accept_by(ep), gone);
         }
         is_refused(self.silent.listen(), gone);
-        assert_eq!(self.answer.ep.name().expect("name"), self.asked.local);
+        let name = request.answer.ep.name().expect("name");
+        assert_eq!(name, request.asked.local);
     }
 
     fn all_succeed(&self) {
@@ -204,12 +244,19 @@ impl Ends {
         self.neighbour.expect(RECEIVED, 9);
         self.unbound.enable().expect("enable");
         self.scalable.enable().expect("enable");
-        self.nameless.set_name(self.here).expect("set_name");
+        let (ep, sep) = &self.nameless;
+        ep.set_name(self.here).expect("set_name");
+        sep.set_name(self.here).expect("set_name");
         self.silent.listen().expect("listen");
         // The refused answers have not taken the request.
-        let listener = &self.listener;
-        listener.accept(&self.asked, &self.answer, &self.asking);
-        reaches(Kind::Connect, &self.answer, PEER, &self.asking.host);
+        let Request {
+            listener,
+            asking,
+            asked,
+            answer,
+        } = &self.request;
+        listener.accept(asked, answer, asking);
+        reaches(Kind::Connect, answer, PEER, &asking.host);
         peers_are_reached(&self.senders, &self.regions);
         for caller in &self.callers {
             assert_eq!(caller.call(self.far), None, "{:?}", caller.kind);
@@ -228,5 +275,43 @@ pub(super) fn an_endpoint_without_its_address_is_told() {
         ends.all_are_refused();
         change_address(&wire.a, "add", &own);
         ends.all_succeed();
+    }
+}
+
+/// EP_ACCEPT looks neither at the route nor at the state of the interface. An event tells that the
+/// answer was lost.
+pub(super) fn an_endpoint_is_told_that_its_answer_was_lost() {
+    let wire = Wire::new();
+    // An interface that is down has no IPv6 addresses.
+    for ((near, far), lose, restore) in [
+        (
+            ENDS[1],
+            "-6 route add unreachable 2001:db8::2/128",
+            "-6 route del unreachable 2001:db8::2/128",
+        ),
+        (
+            ENDS[0],
+            "route add unreachable 192.0.2.2/32",
+            "route del unreachable 192.0.2.2/32",
+        ),
+        (ENDS[0], "link set veth0 down", "link set veth0 up"),
+    ] {
+        let request = Request::new(&wire, addr(near, 0), addr(far, 0));
+        wire.a.run(|| ip(lose));
+        let ep = &request.answer.ep;
+        request.accept_by(ep).expect("accept");
+        let told = request.failure();
+        let expected = (ep.handle(), Errno::ETIMEDOUT, 0);
+        assert_eq!((told.handle, told.err, told.prov_errno), expected, "{lose}");
+        wire.a.run(|| ip(restore));
+    }
+}
+
+pub(super) fn an_answer_by_a_removed_link_is_refused() {
+    let wire = Wire::new();
+    let requests = ENDS.map(|(near, far)| Request::new(&wire, addr(near, 0), addr(far, 0)));
+    wire.a.run(|| ip("link del veth0"));
+    for request in &requests {
+        is_refused(request.accept_by(&request.answer.ep), Errno::ENODEV);
     }
 }

@@ -8,10 +8,11 @@ use super::{
 };
 use crate::{
     abi_threads::NetNs,
-    host::{Host, RECEIVED, SENT, buffer, domain_on, holding, is_refused},
+    connected::open_region,
+    host::{Host, RECEIVED, SENT, buffer, buffer_of, domain_on, holding, is_refused, until},
     networks::Wire,
 };
-use kfi::{Buffer, Errno};
+use kfi::{AtomicOp, Buffer, Cntr, CntrBind, Datatype, Errno, FiAddr, Mr, PacketCounter};
 use std::net::SocketAddr;
 
 /// Where a service address moves.
@@ -176,8 +177,8 @@ pub(super) fn requests_follow(wire: &Wire, [near, service]: [&str; 2], place: Pl
     change_address(&wire.a, "del", &host_prefix(to));
 }
 
-/// A message to an endpoint whose address has moved to another interface of its host arrives when
-/// the address is back, and not before.
+/// An endpoint whose address has moved to another interface of its host receives nothing, and its
+/// memory is not accessed. When the address is back, the operations succeed; datagrams are lost.
 pub(super) fn the_old_link_receives_nothing(
     kind: Kind,
     wire: &Wire,
@@ -193,19 +194,92 @@ pub(super) fn the_old_link_receives_nothing(
     change_address(&wire.a, "add", &host_prefix(service));
     let (sender, to, old) = meet(kind, [sender, (&wire.a, "roce0", service)]);
     reaches(kind, &sender, to, &old);
+    let words = Words::of(&old);
+    // Reliable datagrams have no statistics of their endpoint.
+    let dropped = || match kind {
+        Kind::Rdm => None,
+        _ => Some(wire.a.run(|| old.count(PacketCounter::DropDestination))),
+    };
 
     move_there(wire, service, place);
-    let (from, into) = (holding(b"patience"), buffer(8));
+    let (from, into, before) = (holding(b"patience"), buffer(8), dropped());
     old.ep.recv(&into, 9).expect("recv");
     sender.ep.send(to, &from, 8).expect("send");
+    if kind != Kind::Dgram {
+        words.access(&sender, to);
+    }
     let early = old.cq.next(2 * WHILE).expect("next");
     assert!(
         early.is_none(),
         "{kind:?}: received on a link without the address"
     );
+    words.have([1, 2, 3], [0, 0]);
+    if kind == Kind::Dgram {
+        sender.expect(SENT, 8);
+    } else {
+        sender.expect_nothing();
+        assert!(kind == Kind::Rdm || dropped() > before, "{kind:?}");
+    }
     move_back(wire, service, place);
-    old.expect(RECEIVED, 9);
-    sender.expect(SENT, 8);
-    assert_eq!(into.to_vec(..), b"patience");
+    if kind == Kind::Dgram {
+        reaches(kind, &sender, to, &old);
+    } else {
+        old.expect(RECEIVED, 9);
+        assert_eq!(into.to_vec(..), b"patience");
+        let mut done = [(); 4].map(|()| sender.completion().op_context);
+        done.sort_unstable();
+        assert_eq!(done, [5, 6, 7, 8], "{kind:?}");
+        words.have([10, 12, 3], [1, 2]);
+        assert_eq!(words.fetched.to_vec(..), 2u64.to_ne_bytes());
+        assert_eq!(words.read.to_vec(..), 3u64.to_ne_bytes());
+    }
     change_address(&wire.a, "del", &host_prefix(service));
+}
+
+/// Three words of an endpoint, and the memory of a peer that accesses them.
+struct Words {
+    region: Mr,
+    /// The accesses: those that write, and those that return a value.
+    counts: [Cntr; 2],
+    ten: Buffer,
+    fetched: Buffer,
+    read: Buffer,
+}
+
+impl Words {
+    fn of(host: &Host) -> Self {
+        let region = open_region(host, &buffer_of(&[1u64, 2, 3]), 1);
+        let counts = [CntrBind::REMOTE_WRITE, CntrBind::REMOTE_READ].map(|kind| {
+            let cntr = host.domain.cntr().open().expect("cntr");
+            region.bind_cntr(&cntr, kind).expect("bind cntr");
+            cntr
+        });
+        Self {
+            region,
+            counts,
+            ten: buffer_of(&[10u64]),
+            fetched: buffer(8),
+            read: buffer(8),
+        }
+    }
+
+    /// Writes 10 to the first word, adds 10 to the second one, and reads the third one.
+    fn access(&self, from: &Host, to: FiAddr) {
+        let [first, second, third] = [0, 8, 16].map(|offset| self.region.remote(offset));
+        let (ep, word, sum) = (&from.ep, Datatype::Uint64, AtomicOp::Sum);
+        ep.write(to, &self.ten, first, 7).expect("write");
+        let added = ep.fetch_atomic(to, &self.ten, &self.fetched, second, word, sum, 6);
+        added.expect("fetch_atomic");
+        ep.read(to, &self.read, third, 5).expect("read");
+    }
+
+    /// The words have these values, and so many accesses were counted.
+    #[track_caller]
+    fn have(&self, words: [u64; 3], counts: [u64; 2]) {
+        let bytes = words.map(u64::to_ne_bytes).concat();
+        assert_eq!(self.region.buffer().to_vec(..), bytes);
+        until("the counts", || {
+            self.counts.each_ref().map(Cntr::value) == counts
+        });
+    }
 }
