@@ -133,10 +133,8 @@ mod tests {
     /// Posted receives, and transmits that the peer does not end, on one host and over a connection.
     #[test]
     fn lists_of_kept_operations_are_charged() -> Result {
-        let all: [(EpType, &[Make]); 2] = [
-            (EpType::Rdm, &OF_DATAGRAMS),
-            (EpType::Msg, &OF_CONNECTION),
-        ];
+        let all: [(EpType, &[Make]); 2] =
+            [(EpType::Rdm, &OF_DATAGRAMS), (EpType::Msg, &OF_CONNECTION)];
         for (ep_type, make) in all {
             let owner = Budget::of(user(95), Some(64 << 20))?;
             let mut pair = Pair::of(&owner, ep_type, Sizes::DEFAULT)?;

@@ -58,7 +58,7 @@ impl Used {
 pub(crate) struct Growth {
     pub(crate) all: u64,
     slab: u64,
-    percpu: u64,
+    pub(crate) percpu: u64,
     pinned: u64,
 }
 
