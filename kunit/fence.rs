@@ -59,8 +59,8 @@ mod tests {
         Ok(())
     }
 
-    /// A peer may receive a message before the task that sends it has entered it. Whoever reads its
-    /// completion finds its room free.
+    /// A peer may receive a message before the task that sends it has entered it. A program that
+    /// reads its completion finds its room free.
     #[test]
     fn a_message_ends_before_it_is_entered() -> Result {
         let pair = Pair::new(EpType::Rdm)?;
