@@ -179,6 +179,7 @@ impl MemRef {
     }
 
     /// Bytes of kernel memory that its lists use.
+    #[cfg(kfi_kunit)]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.backing().map_or(0, Backing::heap_bytes)
     }

@@ -15,8 +15,8 @@ use kfi::{
 };
 use std::{net::SocketAddr, time::Duration};
 
-/// ACK timeout of connections: 4.096 us * 2^16, which is 0.27 s.
-const TIMEOUT: u64 = 16;
+/// ACK timeout of connections: 4.096 us * 2^17, which is 0.54 s.
+const TIMEOUT: u64 = 17;
 
 /// How often a datagram is sent that may be lost, and how long each is waited for.
 const TRIES: usize = 50;
