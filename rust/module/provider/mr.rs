@@ -130,13 +130,13 @@ impl Mr {
         let list = kmalloc_size(ranges.capacity().saturating_mul(size_of::<UserRange>()));
         let bytes = list.saturating_add(memory.mapping_bytes());
         let allowance = ident.budget.take_for::<Self>(bytes)?;
-        // Operations keep the memory longer than the region.
-        memory.charge_lists(&ident.budget)?;
         let memory = if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {
             Memory::Open(memory.open(0, memory.len(), pin_access(access))?)
         } else {
             memory
         };
+        // Not to the region: operations may keep the memory longer.
+        memory.charge_lists(&ident.budget)?;
         let mr = Arc::pin_init(
             try_pin_init!(Self {
                 _memory: allowance,
