@@ -111,15 +111,16 @@ pub(super) fn connections_wait(
     let (from, into) = (holding(b"patience"), buffer(8));
     let to_other_host = !place.is_on_first(wire);
     old.ep.recv(&into, 9).expect("recv");
-    if to_other_host {
-        sender.ep.send(to, &from, 8).expect("send");
-    }
     is_refused(old.ep.send(PEER, &from, 3), Errno::EADDRNOTAVAIL);
     let new_place = (place.netns, place.link, service);
     let there = [(&wire.a, "roce0", near), new_place];
     let (other, to_new, new) = meet(kind, there);
     reaches(kind, &other, to_new, &new);
     reaches(kind, &new, PEER, &other);
+    if to_other_host {
+        // Not earlier: the retries last some seconds.
+        sender.ep.send(to, &from, 8).expect("send");
+    }
     old.expect_nothing();
     sender.expect_nothing();
 
