@@ -121,7 +121,8 @@ pub(super) fn connections_wait(
         // Not earlier: the retries last some seconds.
         sender.ep.send(to, &from, 8).expect("send");
     }
-    old.expect_nothing();
+    let early = old.cq.next(WHILE).expect("next");
+    assert!(early.is_none(), "{kind:?}: received without the address");
     sender.expect_nothing();
 
     move_back(wire, service, place);
