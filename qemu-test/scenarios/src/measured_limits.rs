@@ -62,10 +62,11 @@ fn grown(now: Used, before: Used) -> u64 {
     now.since(before).all << 10
 }
 
-/// Bytes that are still used although nothing needs them.
+/// Bytes that are still used although nothing needs them. The kernel stores as much again about
+/// pages of per-CPU memory, if there are two CPUs.
 fn left(now: Used, before: Used) -> u64 {
     let percpu = now.since(before).percpu << 10;
-    grown(now, before).saturating_sub(percpu.min(KEPT_PER_CPU))
+    grown(now, before).saturating_sub(2 * percpu.min(KEPT_PER_CPU))
 }
 
 /// The least memory that a full limit must take.
