@@ -170,6 +170,15 @@ pub(crate) fn cpus() -> usize {
     last.parse::<usize>().expect("a number") + 1
 }
 
+/// From now on the calling thread runs on this CPU, before all ordinary threads.
+pub(crate) fn become_real_time(cpu: usize) {
+    run_on([cpu]);
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the parameters are valid for the call.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    assert_eq!(result, 0, "sched_setscheduler");
+}
+
 /// A real-time thread on one CPU. While it is [wanted](Self::want) it spins, so that ordinary
 /// threads on that CPU are preempted. (After 0.95 s the kernel lets them run for a short time.)
 pub(crate) struct Hog {
@@ -189,12 +198,7 @@ impl Hog {
         let thread = {
             let (wanted, over, ready) = (wanted.clone(), over.clone(), ready.clone());
             std::thread::spawn(move || {
-                run_on([cpu]);
-                let param = libc::sched_param { sched_priority: 1 };
-                // SAFETY: the parameters are valid for the call.
-                let result =
-                    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
-                assert_eq!(result, 0, "sched_setscheduler");
+                become_real_time(cpu);
                 ready.store(true, SeqCst);
                 while !over.load(SeqCst) {
                     if wanted.load(SeqCst) {
