@@ -30,8 +30,12 @@ use crate::{
             op::{
                 Flags,
                 Op,
+                Read,
                 Receive,
-                Send, //
+                Remote,
+                RemoteRange,
+                Send,
+                Write, //
             },
             post::Poster,
             Endpoint, //
@@ -148,6 +152,29 @@ impl End {
             addr: 0,
             peer: KFI_ADDR_UNSPEC,
             tag: None,
+        })
+    }
+
+    /// A READ of memory of the other end.
+    pub(crate) fn read(&self, into: MemRef, remote: RemoteRange) -> Op<'static> {
+        Op::Read(Read {
+            flags: FLAGS,
+            context: 0,
+            into,
+            peer: self.peer,
+            remote: Remote::One(remote),
+        })
+    }
+
+    /// A WRITE to memory of the other end.
+    pub(crate) fn write(&self, from: MemRef, remote: RemoteRange) -> Op<'static> {
+        Op::Write(Write {
+            flags: FLAGS,
+            context: 0,
+            from: Source::Mem(from),
+            peer: self.peer,
+            remote: Remote::One(remote),
+            data: 0,
         })
     }
 

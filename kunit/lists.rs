@@ -34,11 +34,8 @@ use crate::{
             op::{
                 Flags,
                 Op,
-                Read,
-                Remote,
                 RemoteRange,
-                Tag,
-                Write, //
+                Tag, //
             }, //
         },
         mr::Mr,
@@ -76,33 +73,18 @@ fn tagged_receive(end: &End, memory: MemRef) -> Op<'static> {
 }
 
 /// As many bytes of the peer as [`every_second_byte`] has.
-fn remote() -> Remote {
-    Remote::One(RemoteRange {
-        addr: 0,
-        len: SEGMENTS as u64,
-        key: 1,
-    })
+const REMOTE: RemoteRange = RemoteRange {
+    addr: 0,
+    len: SEGMENTS as u64,
+    key: 1,
+};
+
+fn read(end: &End, memory: MemRef) -> Op<'static> {
+    end.read(memory, REMOTE)
 }
 
-fn read(from: &End, memory: MemRef) -> Op<'static> {
-    Op::Read(Read {
-        flags: FLAGS,
-        context: 1,
-        into: memory,
-        peer: from.peer,
-        remote: remote(),
-    })
-}
-
-fn write(from: &End, memory: MemRef) -> Op<'static> {
-    Op::Write(Write {
-        flags: FLAGS,
-        context: 1,
-        from: Source::Mem(memory),
-        peer: from.peer,
-        remote: remote(),
-        data: 0,
-    })
+fn write(end: &End, memory: MemRef) -> Op<'static> {
+    end.write(memory, REMOTE)
 }
 
 /// Makes an operation on this memory.
@@ -160,8 +142,7 @@ mod tests {
         Ok(())
     }
 
-    /// Operations on the same memory share one charge for its list. The list of a region is not
-    /// charged again.
+    /// Operations on the same memory share one charge for its list.
     #[test]
     fn a_list_is_charged_once() -> Result {
         let owner = Budget::of(user(96), Some(64 << 20))?;

@@ -7,13 +7,7 @@
 //! wire.
 
 use super::{
-    ep::op::{
-        Op,
-        Read,
-        Remote,
-        RemoteRange,
-        Write, //
-    },
+    ep::op::RemoteRange,
     mr::Mr,
     object::{
         close,
@@ -22,10 +16,7 @@ use super::{
 };
 use crate::{
     kunit::{
-        ep_pair::{
-            Pair,
-            FLAGS, //
-        },
+        ep_pair::Pair,
         fixture::{
             eventually,
             ident,
@@ -106,27 +97,16 @@ impl Pair {
     /// Writes `from` at `a` to the region of `b` with `key`.
     fn write(&self, from: MemRef, addr: u64, key: u64) -> Result {
         let len = from.len() as u64;
-        self.a.post(Op::Write(Write {
-            flags: FLAGS,
-            context: 0,
-            from: Source::Mem(from),
-            peer: self.a.peer,
-            remote: Remote::One(RemoteRange { addr, len, key }),
-            data: 0,
-        }))?;
+        self.a
+            .post(self.a.write(from, RemoteRange { addr, len, key }))?;
         self.a.complete()
     }
 
     /// Reads from the region of `b` with `key` to `into` at `a`.
     fn read(&self, into: MemRef, addr: u64, key: u64) -> Result {
         let len = into.len() as u64;
-        self.a.post(Op::Read(Read {
-            flags: FLAGS,
-            context: 0,
-            into,
-            peer: self.a.peer,
-            remote: Remote::One(RemoteRange { addr, len, key }),
-        }))?;
+        self.a
+            .post(self.a.read(into, RemoteRange { addr, len, key }))?;
         self.a.complete()
     }
 

@@ -16,9 +16,7 @@ use super::{
     op::{
         Flags,
         Op,
-        Remote,
-        RemoteRange,
-        Write, //
+        RemoteRange, //
     },
     *, //
 };
@@ -31,8 +29,7 @@ use crate::{
         ep_pair::{
             End,
             Pair,
-            Sizes,
-            FLAGS, //
+            Sizes, //
         },
         fixture::{
             a_while,
@@ -365,18 +362,9 @@ mod tests {
         let pair = Pair::new(EpType::Rdm)?;
         let refused = |op: &mut Op<'_>| pair.a.endpoint.admit(op, Context::MaySleep).err();
         let write = |len| {
-            Ok::<_, Error>(Op::Write(Write {
-                flags: FLAGS,
-                context: 0,
-                from: Source::Mem(MemRef::buffer(8)?),
-                peer: pair.a.peer,
-                remote: Remote::One(RemoteRange {
-                    addr: 0,
-                    len,
-                    key: 1,
-                }),
-                data: 0,
-            }))
+            let (addr, key) = (0, 1);
+            let remote = RemoteRange { addr, len, key };
+            Ok::<_, Error>(pair.a.write(MemRef::buffer(8)?, remote))
         };
         ensure_eq!(refused(&mut write(7)?), Some(EINVAL));
         ensure_eq!(refused(&mut write(8)?), None);

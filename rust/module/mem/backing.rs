@@ -38,7 +38,7 @@ use super::{
 use crate::shim::{
     bindings as shim,
     cred::Charge,
-    memory::kmalloc_size,
+    memory::kmalloc_array_size,
     sched::Resched, //
 };
 use core::ptr::NonNull;
@@ -283,9 +283,7 @@ impl Backing {
     /// Bytes of kernel memory that the segment list and the list of parts use.
     pub(super) fn heap_bytes(&self) -> usize {
         let parts = match &self.owner {
-            MemoryOwner::Gather(parts) => {
-                kmalloc_size(parts.capacity().saturating_mul(size_of::<MemRef>()))
-            }
+            MemoryOwner::Gather(parts) => kmalloc_array_size::<MemRef>(parts.capacity()),
             _ => 0,
         };
         self.segments.heap_bytes().saturating_add(parts)

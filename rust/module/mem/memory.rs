@@ -16,7 +16,7 @@ use super::{
     segments::SEGMENTS_MAX, //
 };
 use crate::shim::{
-    memory::kmalloc_size,
+    memory::kmalloc_array_size,
     sched::Resched, //
 };
 use kernel::{
@@ -96,7 +96,7 @@ impl Memory {
             Self::Open(_) => 0,
             Self::DmaBuf(dma_buf) => dma_buf.heap_bytes(),
             Self::List(parts) => {
-                let list = kmalloc_size(parts.capacity().saturating_mul(size_of::<Self>()));
+                let list = kmalloc_array_size::<Self>(parts.capacity());
                 parts
                     .iter()
                     .map(Self::mapping_bytes)

@@ -12,7 +12,7 @@
 //! sleep: a packet carries at most one path MTU. Functions that process a whole list call
 //! `cond_resched()` after a bounded number of steps.
 
-use crate::shim::memory::kmalloc_size;
+use crate::shim::memory::kmalloc_array_size;
 use kernel::{
     alloc::Flags,
     page::{
@@ -126,7 +126,7 @@ impl Segments {
     pub(super) fn heap_bytes(&self) -> usize {
         match &self.list {
             List::Few { .. } => 0,
-            List::Many(list) => kmalloc_size(list.capacity().saturating_mul(size_of::<Segment>())),
+            List::Many(list) => kmalloc_array_size::<Segment>(list.capacity()),
         }
     }
 

@@ -14,7 +14,7 @@
 use super::budget::Allowance;
 use crate::shim::{
     bindings as shim,
-    memory::kmalloc_size,
+    memory::kmalloc_array_size,
     word::AtomicWord, //
 };
 use core::ptr::NonNull;
@@ -121,7 +121,7 @@ impl SharedPages {
     /// Bytes of memory that the pages for `bytes` take, with their list. Any context.
     pub(crate) fn bytes_taken(bytes: usize) -> usize {
         let count = Self::count(bytes);
-        let list = kmalloc_size(count.saturating_mul(size_of::<SharedPage>()));
+        let list = kmalloc_array_size::<SharedPage>(count);
         count.saturating_mul(PAGE_SIZE).saturating_add(list)
     }
 

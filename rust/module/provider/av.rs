@@ -33,7 +33,7 @@ use super::{
 use crate::{
     mem::Budget,
     shim::{
-        memory::kmalloc_size,
+        memory::kmalloc_array_size,
         random::random_u64, //
     }, //
 };
@@ -62,8 +62,8 @@ struct AvUpdate {
 
 /// Allocates storage for `count` addresses and charges it to `budget`. Fails with `ENOMEM`. Sleeps.
 fn storage(count: usize, budget: &Budget) -> Result<(Slots, Index, Allowance)> {
-    let bytes = kmalloc_size(count * size_of::<AvSlot>())
-        + kmalloc_size(index_len(count) * size_of::<IndexSlot>());
+    let bytes =
+        kmalloc_array_size::<AvSlot>(count) + kmalloc_array_size::<IndexSlot>(index_len(count));
     let memory = budget.take_for::<Av>(bytes)?;
     Ok((
         KVVec::from_elem(AvSlot::new(), count, GFP_KERNEL_ACCOUNT)?,

@@ -67,7 +67,7 @@ use crate::{
             kfabric_sockaddr, //
         },
         errno::number,
-        memory::kmalloc_size,
+        memory::kmalloc_array_size,
         user::PagefaultDisabled,
         wait::{
             Sleeper,
@@ -156,8 +156,7 @@ impl Eq {
             _ => return Err(EINVAL),
         };
         let slots = entries as usize;
-        let bytes =
-            kmalloc_size(slots * size_of::<Event>()) + kmalloc_size(slots * size_of::<ErrEvent>());
+        let bytes = kmalloc_array_size::<Event>(slots) + kmalloc_array_size::<ErrEvent>(slots);
         let memory = ident.budget.take_for::<Self>(bytes)?;
         let state = EventQueue::new(
             KVVec::from_elem(Event::EMPTY, slots, GFP_KERNEL_ACCOUNT)?,

@@ -44,7 +44,7 @@ use crate::{
         UserRange, //
     },
     shim::{
-        memory::kmalloc_size,
+        memory::kmalloc_array_size,
         wait::Signals,
         work, //
     }, //
@@ -127,7 +127,7 @@ impl Mr {
             return Err(EACCES);
         }
         let domain = UseRef::new(domain.clone())?;
-        let list = kmalloc_size(ranges.capacity().saturating_mul(size_of::<UserRange>()));
+        let list = kmalloc_array_size::<UserRange>(ranges.capacity());
         let bytes = list.saturating_add(memory.mapping_bytes());
         let allowance = ident.budget.take_for::<Self>(bytes)?;
         let memory = if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) {

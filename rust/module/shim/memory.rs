@@ -10,6 +10,11 @@ pub(crate) fn kmalloc_size(bytes: usize) -> usize {
     unsafe { bindings::kmalloc_size_roundup(bytes) }
 }
 
+/// Bytes that an array of `count` values takes in memory of kmalloc(). Any context.
+pub(crate) fn kmalloc_array_size<T>(count: usize) -> usize {
+    kmalloc_size(count.saturating_mul(size_of::<T>()))
+}
+
 /// Bytes of memory of the machine. Process context.
 pub(crate) fn total_memory() -> u64 {
     let mut info = bindings::sysinfo::default();

@@ -99,7 +99,7 @@ use crate::{
             kfabric_cq_ring, //
         },
         cpu::SoftirqsOff,
-        memory::kmalloc_size,
+        memory::kmalloc_array_size,
         wait::Waker, //
     }, //
 };
@@ -255,7 +255,7 @@ impl Queue {
 
     /// Bytes of memory that the error queue of a queue of `size` completions takes.
     pub(crate) fn error_queue_bytes(size: u32) -> usize {
-        kmalloc_size(size.next_power_of_two() as usize * size_of::<ErrEntry>())
+        kmalloc_array_size::<ErrEntry>(size.next_power_of_two() as usize)
     }
 
     /// The number of completions that it holds.

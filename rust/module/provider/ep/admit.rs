@@ -274,7 +274,7 @@ impl Endpoint {
             (None, false) => None,
         };
         let entry = KBox::new_uninit(context.alloc())?;
-        // The last step that can fail, because dropping the result may sleep.
+        // Where the caller may not sleep the last step that can fail: dropping the result may sleep.
         let replaced = op.own(flags, self.wire.is_some(), context == Context::MaySleep)?;
         if context == Context::MaySleep {
             // The post finds them charged.

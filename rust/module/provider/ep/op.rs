@@ -20,7 +20,7 @@ use crate::{
         Budget,
         Kept, //
     },
-    shim::memory::kmalloc_size, //
+    shim::memory::kmalloc_array_size, //
 };
 
 /// Flags of an operation, and whether the endpoint's default flags are added.
@@ -136,9 +136,7 @@ impl Remote {
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::One(_) => 0,
-            Self::List(list) => {
-                kmalloc_size(list.capacity().saturating_mul(size_of::<RemoteRange>()))
-            }
+            Self::List(list) => kmalloc_array_size::<RemoteRange>(list.capacity()),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
         MemRef, //
     },
     shim::{
-        memory::kmalloc_size,
+        memory::kmalloc_array_size,
         skb::Room, //
     }, //
 };
@@ -48,7 +48,7 @@ impl InlineHeaders {
 
     /// Bytes of memory for `len` inline headers.
     pub(super) fn bytes(len: usize) -> usize {
-        kmalloc_size(len.saturating_mul(size_of::<InlineHeader>()))
+        kmalloc_array_size::<InlineHeader>(len)
     }
 
     /// Whether an inline header of `len` bytes can be stored: an empty one always can.

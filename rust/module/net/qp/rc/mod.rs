@@ -87,7 +87,7 @@ use crate::{
         alarm::Alarm,
         errno::to_error,
         inline_work::InlineList,
-        memory::kmalloc_size,
+        memory::kmalloc_array_size,
         skb::{
             InboxLimits,
             RxBatch, //
@@ -380,10 +380,8 @@ impl Qp<Rc> {
         size_of::<Self>()
             .saturating_add(inbox::RESERVE as usize)
             .saturating_add(rd_atomic)
-            .saturating_add(kmalloc_size(sends.saturating_mul(size_of::<Wqe>())))
-            .saturating_add(kmalloc_size(
-                sends.saturating_mul(size_of::<Option<Work>>()),
-            ))
+            .saturating_add(kmalloc_array_size::<Wqe>(sends))
+            .saturating_add(kmalloc_array_size::<Option<Work>>(sends))
     }
 
     /// Bytes of kernel memory of the inline headers for `sends` work requests, in addition to

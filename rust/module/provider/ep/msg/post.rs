@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     net::qp::rc::Request,
-    shim::memory::kmalloc_size, //
+    shim::memory::kmalloc_array_size, //
 };
 
 /// The tickets of outstanding transmits.
@@ -66,7 +66,7 @@ impl Tickets {
 
     /// Bytes of room for `size` tickets.
     pub(super) fn bytes(size: usize) -> usize {
-        kmalloc_size(size.saturating_mul(size_of::<Option<Ticket>>()))
+        kmalloc_array_size::<Option<Ticket>>(size)
     }
 
     pub(super) fn size(&self) -> usize {

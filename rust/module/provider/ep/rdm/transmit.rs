@@ -112,7 +112,11 @@ impl TxSide {
 
     /// Returns the room of a transmit to another host. Does not sleep.
     pub(in crate::provider::ep) fn give_back_room(&self) {
-        let mut waiting = self.waiting.lock();
+        self.free(&mut self.waiting.lock());
+    }
+
+    /// Frees the room of one transmit. Does not sleep.
+    fn free(&self, waiting: &mut WaitingSends) {
         waiting.count = waiting.count.wrapping_sub(1);
         self.give_back_shared();
     }
@@ -142,50 +146,34 @@ impl TxSide {
         self.give_back_room();
     }
 
-    /// Enters a send that waits at its peer already, unless the peer has ended it. Returns whether
-    /// it was entered. Does not sleep.
+    /// Enters a send that waits at its peer already, unless the peer has ended it and
+    /// [released](Self::release) its room. Returns whether it was entered. Does not sleep.
     pub(in crate::provider::ep) fn enter(&self, slot: TxSlot, send: &Arc<WaitingSend>) -> bool {
         let node = slot.node.into_node(slot.number, send.clone());
         let mut waiting = self.waiting.lock();
-        if send.place.load(Relaxed) == ENDED {
+        if send.is_released.load(Relaxed) {
             // The node is dropped outside the lock.
             drop(waiting);
             return false;
         }
-        send.place.store(ENTERED, Relaxed);
         waiting.sends.insert(node);
         true
     }
 
-    /// Removes a send that its peer ends, and returns its room, also if it was not entered yet.
-    /// Does not sleep.
-    fn end(&self, send: &WaitingSend) {
+    /// Frees the room of a send, and removes it if it was entered. Without effect on a send that
+    /// was released before. Does not sleep.
+    fn release(&self, send: &WaitingSend) {
         let node = {
             let mut waiting = self.waiting.lock();
-            let node = waiting.sends.remove_node(&send.number);
-            let is_entered = send.place.load(Relaxed) == ENTERED;
-            send.place.store(ENDED, Relaxed);
-            if is_entered && node.is_none() {
-                // The teardown has removed it.
+            if send.is_released.load(Relaxed) {
                 return;
             }
-            waiting.count = waiting.count.wrapping_sub(1);
-            self.give_back_shared();
-            node
+            send.is_released.store(true, Relaxed);
+            self.free(&mut waiting);
+            waiting.sends.remove_node(&send.number)
         };
+        // Outside the lock.
         drop(node);
-    }
-
-    /// Removes a send, if it is still there. Does not sleep.
-    pub(in crate::provider::ep) fn remove(&self, number: u64) -> Option<Arc<WaitingSend>> {
-        let node = {
-            let mut waiting = self.waiting.lock();
-            let node = waiting.sends.remove_node(&number)?;
-            waiting.count = waiting.count.wrapping_sub(1);
-            self.give_back_shared();
-            node
-        };
-        Some(node.to_key_value().1)
     }
 
     /// The oldest send for which `wanted` holds. Does not sleep.
@@ -219,7 +207,7 @@ impl Endpoint {
         let Some(pending) = send.take() else {
             return false;
         };
-        self.tx.remove(send.number);
+        self.tx.release(send);
         send.target.remove_unexpected(send);
         self.complete(bound, pending.into_ticket(), Outcome::failed(error));
         true
@@ -242,7 +230,7 @@ impl Endpoint {
     /// Sleeps.
     pub(in crate::provider::ep) fn take_back_sends(&self, bound: &Bound) {
         while let Some(send) = self.tx.find(|_| true) {
-            self.tx.remove(send.number);
+            self.tx.release(&send);
             if let Some(pending) = send.take() {
                 send.target.remove_unexpected(&send);
                 self.give_back(bound, pending.ticket);
@@ -280,13 +268,6 @@ impl PendingOp {
     }
 }
 
-/// The peer has a send that its transmit side does not have yet.
-const NEW: u32 = 0;
-/// The transmit side has or had the send.
-const ENTERED: u32 = 1;
-/// The peer has ended the send.
-const ENDED: u32 = 2;
-
 /// A send that waits at its peer.
 #[pin_data]
 pub(in crate::provider::ep) struct WaitingSend {
@@ -300,8 +281,8 @@ pub(in crate::provider::ep) struct WaitingSend {
     pub(in crate::provider::ep) number: u64,
     #[pin]
     pending: SpinLock<Option<PendingOp>>,
-    /// [`NEW`], [`ENTERED`] or [`ENDED`]. Changes under the lock of the sender's transmit side.
-    place: Atomic<u32>,
+    /// Whether its room is free again. Changes under the lock of the sender's transmit side.
+    is_released: Atomic<bool>,
 }
 
 impl WaitingSend {
@@ -322,7 +303,7 @@ impl WaitingSend {
                 context,
                 number,
                 pending <- new_spinlock!(None, "WaitingSend::pending"),
-                place: Atomic::new(NEW),
+                is_released: Atomic::new(false),
             }),
             GFP_KERNEL_ACCOUNT,
         );
@@ -380,6 +361,6 @@ impl WaitingSend {
     /// Leaves the transmit side of its sender. Called by the target between the copy and the
     /// completion: a program that sees the completion finds the slot free. Does not sleep.
     fn leave(&self) {
-        self.sender.tx.end(self);
+        self.sender.tx.release(self);
     }
 }

@@ -67,7 +67,7 @@ use super::{
 };
 use crate::{
     mem::Budget,
-    shim::memory::kmalloc_size, //
+    shim::memory::kmalloc_array_size, //
 };
 
 /// A message to this endpoint, or tagged RMA.
@@ -317,9 +317,11 @@ impl Queues {
 
     /// Bytes of the queues for `rx_size` receives of each kind, without buffered messages.
     pub(super) fn bytes(rx_size: usize) -> usize {
-        let unexpected = messages(rx_size) * size_of::<UnexpectedSlot<SockAddr, Location>>();
+        let unexpected = messages(rx_size);
         Self::wire_bytes(rx_size)
-            .saturating_add(kmalloc_size(unexpected))
+            .saturating_add(kmalloc_array_size::<UnexpectedSlot<SockAddr, Location>>(
+                unexpected,
+            ))
             .saturating_mul(2)
     }
 
@@ -335,7 +337,7 @@ impl Queues {
 
     /// Bytes of the queues of [`new_wire`](Self::new_wire).
     pub(super) fn wire_bytes(rx_size: usize) -> usize {
-        kmalloc_size(rx_size.saturating_mul(size_of::<PostedSlot<SockAddr, PostedReceive>>()))
+        kmalloc_array_size::<PostedSlot<SockAddr, PostedReceive>>(rx_size)
     }
 
     /// The first result of `search` in the plain and then in the tagged pair.
