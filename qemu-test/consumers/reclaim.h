@@ -8,11 +8,8 @@
 #ifndef _CONSUMER_RECLAIM_H
 #define _CONSUMER_RECLAIM_H
 
-#include <linux/kallsyms.h>
 #include <linux/shrinker.h>
-#include <linux/spinlock.h>
 #include <linux/swap.h>
-#include <linux/workqueue.h>
 
 #include <kfi/kfabric.h>
 
@@ -42,7 +39,6 @@ static inline void reclaim_sizes(struct kfi_info *info)
  * struct reclaim - the memory, and who reclaims
  * @pressure: what is taken; its spare blocks are the clean pages
  * @shrinker: frees them
- * @lock: of the spare blocks
  * @left: their number
  * @asked: how often a worker of kfabric.ko reclaimed without I/O
  * @waited: how often one reclaimed and could start I/O
@@ -51,9 +47,7 @@ static inline void reclaim_sizes(struct kfi_info *info)
 struct reclaim {
 	struct pressure	pressure;
 	struct shrinker	*shrinker;
-	/* Of the spare blocks and their number. */
-	spinlock_t	lock;
-	unsigned long	left;
+	atomic_long_t	left;
 	atomic_t	asked;
 	atomic_t	waited;
 	char		waiter[KSYM_SYMBOL_LEN];
@@ -64,19 +58,15 @@ static inline unsigned long reclaim_count(struct shrinker *shrinker, struct shri
 	struct reclaim *r = shrinker->private_data;
 
 	/* It would free memory that nobody asks for. */
-	return current_is_kswapd() ? 0 : READ_ONCE(r->left);
+	return current_is_kswapd() ? 0 : atomic_long_read(&r->left);
 }
 
 /* Notes who reclaims, if it is a worker of kfabric.ko. */
 static inline void reclaim_note(struct reclaim *r, gfp_t gfp)
 {
-	struct work_struct *work = current_work();
 	char name[KSYM_SYMBOL_LEN];
 
-	if (!work)
-		return;
-	sprint_symbol_no_offset(name, (unsigned long)work->func);
-	if (!strstr(name, "[kfabric]"))
+	if (!pressure_worker(name))
 		return;
 	if (!(gfp & (__GFP_IO | __GFP_FS))) {
 		atomic_inc(&r->asked);
@@ -90,19 +80,13 @@ static inline void reclaim_note(struct reclaim *r, gfp_t gfp)
 static inline unsigned long reclaim_scan(struct shrinker *shrinker, struct shrink_control *sc)
 {
 	struct reclaim *r = shrinker->private_data;
-	struct page *page;
+	unsigned long pages;
 
 	reclaim_note(r, sc->gfp_mask);
-	spin_lock(&r->lock);
-	page = list_first_entry_or_null(&r->pressure.spare, struct page, lru);
-	if (page) {
-		list_del(&page->lru);
-		r->left--;
-	}
-	spin_unlock(&r->lock);
-	if (page) {
-		__free_pages(page, SPARE_ORDER);
-		mm_account_reclaimed_pages(1 << SPARE_ORDER);
+	pages = pressure_release_one(&r->pressure, &r->pressure.spare);
+	if (pages) {
+		atomic_long_dec(&r->left);
+		mm_account_reclaimed_pages(pages);
 	}
 	/* One is enough for now. */
 	return SHRINK_STOP;
@@ -134,8 +118,7 @@ static inline struct reclaim *reclaim_begin(struct kunit *test)
 {
 	struct reclaim *r = zeroed(test, sizeof(*r));
 
-	spin_lock_init(&r->lock);
-	r->left = CLEAN;
+	atomic_long_set(&r->left, CLEAN);
 	r->shrinker = shrinker_alloc(0, "kfi-clean");
 	KUNIT_ASSERT_NOT_NULL(test, r->shrinker);
 	r->shrinker->count_objects = reclaim_count;
@@ -156,14 +139,14 @@ static inline struct reclaim *reclaim_begin(struct kunit *test)
  */
 static inline void reclaim_end(struct kunit *test, struct reclaim *r, int asked)
 {
-	unsigned long left = r->left;
+	long left = atomic_long_read(&r->left);
 
 	kunit_remove_action(test, reclaim_stop, r);
 	reclaim_stop(r);
 	KUNIT_EXPECT_EQ_MSG(test, atomic_read(&r->waited), 0, "%s", r->waiter);
 	KUNIT_EXPECT_GE(test, atomic_read(&r->asked), asked);
 	KUNIT_EXPECT_GT(test, left, 0);
-	kunit_info(test, "workers reclaimed %d times, %lu of %d blocks are left\n",
+	kunit_info(test, "workers reclaimed %d times, %ld of %d blocks are left\n",
 		   atomic_read(&r->asked), left, CLEAN);
 }
 
