@@ -486,8 +486,8 @@ mod tests {
     fn invalid_datagrams_to_qp_1_are_dropped() -> Result {
         struct NoReceives;
         impl ud::Consumer for NoReceives {
-            fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
-                false
+            fn datagram(&self, _datagram: &Datagram<'_>) -> Result<(), Stat> {
+                Err(Stat::DropNoReceive)
             }
         }
         let ends = Ends::new(TWO)?;

@@ -160,7 +160,7 @@ pub(crate) fn take_peer_workers<'a>(
     owner: &Owner,
 ) -> Result<KVec<PeerWorker<'a>>> {
     let (mut workers, waits) = (KVec::new(), CountedWork::new()?);
-    // The last attempt is refused, and waits.
+    // The last call gets no worker, and `waits` waits for one.
     while let Some(worker) = budget.enter_peer_worker(owner, waits.clone()) {
         workers.push(worker, GFP_KERNEL)?;
     }

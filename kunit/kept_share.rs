@@ -91,7 +91,7 @@ mod tests {
         ensure_eq!(side.fill(&first, 100, &mut held)?, 8);
         ensure_eq!(side.fill(&second, 100, &mut held)?, 1);
         ensure_eq!(side.queues.plain.unexpected.charged(), 900);
-        // The memory is that of the buffers.
+        // The owner is charged for what the buffers take, not for the bytes alone.
         ensure_eq!(
             side.owner.charged(Part::Peers).1,
             9 * MemRef::kept_bytes(100)

@@ -126,8 +126,8 @@ mod tests {
                 let before = charged();
                 let memory = every_second_byte()?;
                 let list = memory.heap_bytes() as u64;
-                // A segment has an address and a length.
-                ensure!(list >= (SEGMENTS * 16) as u64);
+                // A segment has an address, its end and a length.
+                ensure!(list >= (SEGMENTS * 24) as u64);
                 // Nothing is charged for an operation that is refused.
                 let rest = take_rest(|bytes| owner.take(bytes))?;
                 ensure_eq!(end.post(make(end, memory.clone())), Err(ENOMEM));
@@ -200,10 +200,16 @@ mod tests {
         Ok(())
     }
 
-    /// An admitted operation needs no more of its owner's limit when it starts.
+    /// An admitted operation needs no more of its owner's limit when it starts, in whatever context
+    /// it was admitted.
     #[test]
     fn lists_of_admitted_operations_are_charged_once() -> Result {
-        for ep_type in [EpType::Rdm, EpType::Msg] {
+        for (ep_type, context) in [
+            (EpType::Rdm, Context::MaySleep),
+            (EpType::Rdm, Context::Atomic),
+            (EpType::Msg, Context::MaySleep),
+            (EpType::Msg, Context::Atomic),
+        ] {
             let owner = Budget::of(user(98), Some(64 << 20))?;
             let pair = Pair::of(&owner, ep_type, Sizes::DEFAULT)?;
             let endpoint = &pair.a.endpoint;
@@ -212,7 +218,7 @@ mod tests {
                 send(&pair.a, every_second_byte()?),
             ];
             for mut op in make {
-                let admitted = endpoint.admit(&mut op, Context::MaySleep)?;
+                let admitted = endpoint.admit(&mut op, context)?;
                 let rest = take_rest(|bytes| owner.take(bytes))?;
                 admitted.start_here(endpoint, usize::MAX);
                 ensure!(pair.a.poll().is_none());

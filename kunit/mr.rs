@@ -250,7 +250,7 @@ mod tests {
         ensure!(used() >= before + (COUNT * 24) as u64);
         force_close(&*mr);
         drop(mr);
-        // The list of segments is that of the memory.
+        // The charge for the segment list lasts until the memory is dropped.
         ensure!(eventually(|| used() < before + 2 * (COUNT * 24) as u64));
         ensure!(used() >= before + (COUNT * 24) as u64);
         drop(held);

@@ -261,7 +261,7 @@ mod tests {
         Ok(())
     }
 
-    /// A list has no memory for more segments than it has, however many were expected.
+    /// A list that has fewer segments than were reserved gives the rest of the memory back.
     #[test]
     fn lists_shrink() -> Result {
         let pages = KVVec::from_elem(0u8, 129 * PAGE_SIZE, GFP_KERNEL)?;

@@ -146,7 +146,7 @@ impl Recorder {
 }
 
 impl Consumer for Recorder {
-    fn datagram(&self, datagram: &Datagram<'_>) -> bool {
+    fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat> {
         *self.last.lock() = Some(Seen {
             len: datagram.payload().place(&self.memory, 8),
             imm: datagram.imm(),
@@ -156,7 +156,10 @@ impl Consumer for Recorder {
             grh: datagram.grh(),
         });
         self.count.add(1, Relaxed);
-        self.takes.load(Acquire)
+        match self.takes.load(Acquire) {
+            true => Ok(()),
+            false => Err(Stat::DropNoReceive),
+        }
     }
 
     fn drained(&self) {
@@ -193,12 +196,12 @@ impl Slow {
 }
 
 impl Consumer for Slow {
-    fn datagram(&self, _datagram: &Datagram<'_>) -> bool {
+    fn datagram(&self, _datagram: &Datagram<'_>) -> Result<(), Stat> {
         self.called.store(true, Release);
         // With a time limit, in case the test fails.
         eventually(|| self.goes_on.load(Acquire));
         self.count.add(1);
-        true
+        Ok(())
     }
 }
 

@@ -559,7 +559,8 @@ static inline void kfi_freeparams(struct kfi_param *params)
  *
  * Sleeps until no peer reads or writes memory of the object's operations any more.
  * No signal ends that.  The close of a queue with a handler also waits for a call
- * of the handler that has begun.
+ * of the handler that has begun.  The close of a transmit context first waits until
+ * no task posts its started operations.
  *
  * The memory of the object is freed.  So no other call with the object may run at
  * the same time, or begin later.  A call that waits on the object gives -KFI_EBUSY

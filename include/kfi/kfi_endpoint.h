@@ -217,9 +217,10 @@ static inline int kfi_scalable_ep_bind(struct kfid_ep *sep, struct kfid *bfid,
  *
  * Return: 0; -KFI_ENOAV, -KFI_ENOCQ, -KFI_ENOEQ an object is not bound;
  *	-KFI_EADDRINUSE its address is in use; -KFI_EADDRNOTAVAIL the domain
- *	has lost the address; -KFI_EBUSY too many QPs; -KFI_EOPBADSTATE it is
- *	enabled, or a shared context is not bound.  With a shared receive
- *	context also -KFI_EINVAL, -KFI_EAGAIN: see kfi_srx_context().
+ *	has lost the address; -KFI_ENODEV the link's interface was removed;
+ *	-KFI_EBUSY too many QPs; -KFI_EOPBADSTATE it is enabled, or a shared
+ *	context is not bound.  With a shared receive context also -KFI_EINVAL,
+ *	-KFI_EAGAIN: see kfi_srx_context().
  */
 static inline int kfi_enable(struct kfid_ep *ep)
 {
@@ -319,11 +320,11 @@ static inline int kfi_ep_alias(struct kfid_ep *ep, struct kfid_ep **alias_ep,
  *
  * A context is bound, enabled, used and closed as an endpoint, of its own class
  * KFI_CLASS_TX_CTX. It has neither an address vector nor a name of its own: to
- * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context with
- * operations that have not completed is -KFI_EBUSY. It first waits until no task
- * posts started operations of the context. The context can be closed in a limited
- * time after kfi_cancel() of each, whatever peers on other hosts do. A peer on
- * this host that copies keeps it open until it has finished.
+ * bind one or to set one is -KFI_EINVAL. kfi_close() of a transmit context first
+ * waits until no task posts its started operations. It is -KFI_EBUSY if operations
+ * have not completed. After kfi_cancel() of each of them the context can be closed
+ * in a limited time, whatever peers on other hosts do. A peer on this host that
+ * copies keeps it open until it has finished.
  *
  * Context: Process, may sleep.
  * Return: 0; -KFI_EINVAL there is no such context, or an attribute that cannot

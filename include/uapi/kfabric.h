@@ -708,9 +708,9 @@ struct kfabric_getinfo {
  * Errors: -EBUSY something that still exists was made from it or is bound to
  * it, somebody waits on it, or it is a transmit context with operations that
  * have not completed; nothing has changed then.  -EINTR the caller is being
- * killed.  A transmit context whose operations were still being posted is
- * unchanged.  Any other object can only be closed once more, by another process
- * that has the file.
+ * killed: a transmit context whose operations were still being posted is
+ * unchanged; otherwise the object can only be closed once more, by another
+ * process that has the file.
  */
 struct kfabric_close {
 	__u32	size;
@@ -2254,8 +2254,8 @@ struct kfabric_op {
  * interface (other types); -ENETDOWN the link's interface is down; -ENODEV it
  * was removed; -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -ENOMEM
  * no memory, or none left of the user's limit, for the error entry of an
- * operation whose success makes no entry, or for the lists of its pieces and
- * segments; -EACCES @mr or @result_mr does not allow it; -EINTR a signal came
+ * operation whose success makes no entry, or for the lists of pieces and
+ * segments of an operation that does not end in its call; -EACCES @mr or @result_mr does not allow it; -EINTR a signal came
  * during the delay after refused accesses, or the caller is being killed;
  * -EAGAIN that delay is too long, or this call has waited for one already;
  * -ENOMSG KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its

@@ -2,11 +2,11 @@
 /*
  * A machine whose memory is used up.
  *
- * Pages are taken until no allocation that cannot wait gets one: as much is left
- * as the kernel keeps for those that may use its reserves. While that lasts, a
- * task that allocates gets a block of the taken pages before the kernel would
- * kill a process: programs, and threads of the kernel but the suite's own and the
- * workers of kfabric.ko, which are what is tested.
+ * Pages are taken until no allocation that cannot wait succeeds. What remains are
+ * the kernel's reserves. While that lasts, a program or a kernel thread that
+ * allocates gets a block of the taken pages before the kernel would kill a
+ * process. The suite's own thread and the workers of kfabric.ko get none: they are
+ * tested.
  */
 #ifndef _CONSUMER_PRESSURE_H
 #define _CONSUMER_PRESSURE_H
@@ -27,14 +27,14 @@
  * struct pressure - the memory that is taken
  * @pages: linked by their lru, with their order in private; the largest last
  * @spare: blocks of SPARE_ORDER that can be given back before
- * @lock: of the lists, while others may take pages from them
+ * @lock: protects both lists, from which other tasks take pages
  * @suite: the task that takes them
- * @oom: gives another task one of @pages
+ * @oom: gives another task a block of @pages
  */
 struct pressure {
 	struct list_head	pages;
 	struct list_head	spare;
-	/* Of the lists, while others may take pages from them. */
+	/* protects @pages and @spare */
 	spinlock_t		lock;
 	struct task_struct	*suite;
 	struct notifier_block	oom;
@@ -64,7 +64,7 @@ static inline bool pressure_take_one(struct pressure *p, struct list_head *list,
 	return true;
 }
 
-/* Gives the block back that is last in the list. Returns its pages. */
+/* Frees the last block of the list. Returns the number of its pages, 0 if the list is empty. */
 static inline unsigned long pressure_release_one(struct pressure *p, struct list_head *list)
 {
 	struct page *page = NULL;
@@ -84,7 +84,7 @@ static inline unsigned long pressure_release_one(struct pressure *p, struct list
 	return 1UL << order;
 }
 
-/* Whether a worker of kfabric.ko runs; with the name of its work. */
+/* Whether the current task is a worker of kfabric.ko. If it is any worker, @name is its function. */
 static inline bool pressure_worker(char name[static KSYM_SYMBOL_LEN])
 {
 	struct work_struct *work = current_work();

@@ -6,6 +6,7 @@
 
 use crate::{
     abi_threads::{as_user, open_to_all},
+    deferred_memory::waiting_op,
     harness::tests,
     host::LINK,
     networks::Wire,
@@ -231,7 +232,8 @@ fn lists_of_outstanding_rma_count() {
             let queue = file.make(arg!(kfabric_cq_open:
                 domain, entries: 65_536, wait_obj: abi::KFI_WAIT_QUEUE
             ));
-            let attr = arg!(kfabric_ep_open: caps: abi::KFI_RMA, tx_size: 16_384);
+            let caps = abi::KFI_RMA | abi::KFI_TRIGGER;
+            let attr = arg!(kfabric_ep_open: caps, tx_size: 16_384);
             let party = file.party_with(domain, queue, attr);
             let absent = u32::from_ne_bytes([192, 0, 2, 99]);
             let peer = file
@@ -249,6 +251,12 @@ fn lists_of_outstanding_rma_count() {
                 opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: PIECES as u64, peer,
                 rma_addr: addr_of(list.as_slice()), rma_iov_count: PIECES as u32
             );
+            // The lists of operations that wait for a counter are charged when they are accepted.
+            let go = file.cntr(domain);
+            for triggers in [false, true] {
+                let names = (domain, party.ep, go);
+                waiting_op(&file, names, write, triggers).expect("work that waits");
+            }
             let mut full = fill(&file, domain);
             full.reverse();
             // The first is one of the largest CQs.
@@ -267,10 +275,13 @@ fn lists_of_outstanding_rma_count() {
                 (1..room / LIST).contains(&count),
                 "{count} writes in the room of one CQ"
             );
-            // They end when the peer has not answered, and return the memory.
-            for _ in 0..count {
+            // Those that wait need no more memory for their lists.
+            file.cntr_add(go, 1);
+            // All end when the peer has not answered, and return the memory.
+            for _ in 0..count + 2 {
                 refused(file.cq_wait(party.cq, u64::MAX), Errno::KFI_EAVAIL);
-                file.cq_readerr(party.cq).expect("the error");
+                let failed = file.cq_readerr(party.cq).expect("the error");
+                assert_ne!(failed.err, Errno::ENOMEM.raw() as u32);
             }
             file.post_one(party.ep, write).expect("there is room");
             file.close_all(&full);

@@ -189,8 +189,8 @@ fn a_chain_of(a: &Host, b: &Host) {
     a.expect_nothing();
 }
 
-/// Queues a receive that waits for `go`, or posts it as a triggered operation.
-pub(crate) fn waiting_receive(
+/// Queues an operation that waits for `go`, or posts it as a triggered operation.
+pub(crate) fn waiting_op(
     file: &File,
     (domain, ep, go): (u32, u32, u32),
     op: abi::kfabric_op,
@@ -237,7 +237,7 @@ fn waiting_work_counts_for_its_user() {
             .expect("close");
         let until_refused = |triggers| {
             for count in 0..100_000u64 {
-                if let Err(error) = waiting_receive(&file, names, op, triggers) {
+                if let Err(error) = waiting_op(&file, names, op, triggers) {
                     assert_eq!(error, Errno::ENOMEM);
                     return count;
                 }
@@ -251,7 +251,7 @@ fn waiting_work_counts_for_its_user() {
         let first = until_refused(false);
         assert!(first > 1000, "{first} works in some MiB");
         // One limit for both.
-        refused(waiting_receive(&file, names, op, true), Errno::ENOMEM);
+        refused(waiting_op(&file, names, op, true), Errno::ENOMEM);
         assert_eq!(flush(), Ok(first));
         // The memory of flushed work can be used again, and that of triggered operations, too.
         let second = until_refused(true);

@@ -13,8 +13,8 @@ pub(crate) use self::{
 };
 use self::{
     lost_address::{
-        an_answer_by_a_removed_link_is_refused, an_endpoint_is_told_that_its_answer_was_lost,
-        an_endpoint_without_its_address_is_told,
+        a_link_without_the_address_is_down_or_removed, an_answer_by_a_removed_link_is_refused,
+        an_endpoint_is_told_that_its_answer_was_lost, an_endpoint_without_its_address_is_told,
     },
     moves::{
         Place, connections_wait, datagrams_follow, host_prefix, requests_follow,
@@ -36,6 +36,7 @@ tests![
     an_endpoint_without_its_address_is_told => 180,
     an_endpoint_is_told_that_its_answer_was_lost => 180,
     an_answer_by_a_removed_link_is_refused,
+    a_link_without_the_address_is_down_or_removed,
     a_service_address_moves => 300,
     links_of_one_host_reach_each_other => 120,
     link_local_addresses_have_a_scope => 120,

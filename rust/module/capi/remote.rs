@@ -134,5 +134,5 @@ fn collect<T>(
         // There is room for all.
         drop(pieces.push_within_capacity(piece(element)?));
     }
-    Ok(Remote::List(pieces))
+    Ok(Remote::of_list(pieces))
 }

@@ -73,7 +73,8 @@ pub(super) enum MemoryOwner {
 /// Shared in an [`Arc`]. **Dropping the last reference may sleep**: do it in process context, with
 /// no spin lock held. The exceptions are a buffer, and memory of a kernel consumer that was made
 /// where its caller may not sleep: those can be dropped in any context, unless their lists have a
-/// charge ([`charge_lists`](Self::charge_lists)). An [`Allowance`] is dropped in process context.
+/// charge ([`charge_lists`](Self::charge_lists)). The last [`Allowance`] of an account is dropped in
+/// process context.
 ///
 /// # Invariants
 ///
@@ -107,13 +108,8 @@ impl Backing {
         }
     }
 
-    /// Whether its lists are charged. Any context.
-    pub(super) fn is_charged(&self) -> bool {
-        self.charge.as_ref().is_some()
-    }
-
     /// Charges `budget` for its lists as long as they live, unless they are charged. Fails with
-    /// `ENOMEM`. Process context, also for the drop of the memory afterwards; does not sleep.
+    /// `ENOMEM`. Any context; see [`MemRef::charge_lists`] for the drop.
     #[inline(always)]
     pub(super) fn charge_lists(&self, budget: &Budget) -> Result {
         if !self.segments.has_allocated() && !matches!(self.owner, MemoryOwner::Gather(_)) {
@@ -126,7 +122,7 @@ impl Backing {
     #[inline(never)]
     fn charge_allocated(&self, budget: &Budget) -> Result {
         let bytes = self.heap_bytes();
-        if bytes == 0 || self.is_charged() {
+        if bytes == 0 || self.charge.as_ref().is_some() {
             return Ok(());
         }
         // If another task has set a charge meanwhile, this one is dropped.

@@ -184,17 +184,9 @@ impl MemRef {
         self.backing().map_or(0, Backing::heap_bytes)
     }
 
-    /// The same, or 0 if they are charged. Any context.
-    pub(crate) fn uncharged_bytes(&self) -> usize {
-        match self.backing() {
-            Some(backing) if !backing.is_charged() => backing.heap_bytes(),
-            _ => 0,
-        }
-    }
-
-    /// Charges `budget` for its lists as long as they live, unless they are charged: for an
-    /// operation that does not end in its call. Fails with `ENOMEM`. Process context; does not
-    /// sleep.
+    /// Charges `budget` for its lists as long as they live, unless they are charged: for a region,
+    /// or an operation that does not end in its call. Fails with `ENOMEM`. Any context. The memory
+    /// is dropped in process context afterwards, or while the caller has the budget.
     #[inline(always)]
     pub(crate) fn charge_lists(&self, budget: &Budget) -> Result {
         match self.backing() {

@@ -12,7 +12,10 @@
 //! sleep: a packet carries at most one path MTU. Functions that process a whole list call
 //! `cond_resched()` after a bounded number of steps.
 
-use crate::shim::memory::kmalloc_array_size;
+use crate::shim::{
+    memory::kmalloc_array_size,
+    sched::Resched, //
+};
 use kernel::{
     alloc::Flags,
     page::{
@@ -137,16 +140,21 @@ impl Segments {
         }
     }
 
-    /// Makes room for `more` segments. Fails with `ENOMEM`.
+    /// Makes room for `more` segments. Fails with `ENOMEM`. Sleeps.
     pub(super) fn reserve(&mut self, more: usize) -> Result {
+        self.reserve_with(more, GFP_KERNEL_ACCOUNT)
+    }
+
+    /// [`reserve`](Self::reserve) with these flags of the allocation.
+    fn reserve_with(&mut self, more: usize, flags: Flags) -> Result {
         match &mut self.list {
             List::Few { count, .. } if *count + more <= FEW => {}
             List::Few { list, count } => {
-                let mut many = KVVec::with_capacity(*count + more, GFP_KERNEL_ACCOUNT)?;
-                many.extend_from_slice(list.get(..*count).unwrap_or_default(), GFP_KERNEL_ACCOUNT)?;
+                let mut many = KVVec::with_capacity(*count + more, flags)?;
+                many.extend_from_slice(list.get(..*count).unwrap_or_default(), flags)?;
                 self.list = List::Many(many);
             }
-            List::Many(list) => list.reserve(more, GFP_KERNEL_ACCOUNT)?,
+            List::Many(list) => list.reserve(more, flags)?,
         }
         Ok(())
     }
@@ -201,13 +209,23 @@ impl Segments {
         let List::Many(list) = &self.list else {
             return;
         };
-        let mut exact = Self::new();
-        // Without memory the list stays as it is.
-        if exact.reserve(list.len()).is_err() || exact.heap_bytes() >= self.heap_bytes() {
+        let needed = match list.len() {
+            0..=FEW => 0,
+            len => kmalloc_array_size::<Segment>(len),
+        };
+        if needed >= self.heap_bytes() {
             return;
         }
+        // Without free memory the list stays as it is: no memory is reclaimed for it.
+        let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT | __GFP_NOWARN;
+        let mut exact = Self::new();
+        if exact.reserve_with(list.len(), flags).is_err() {
+            return;
+        }
+        let mut resched = Resched::new();
         for segment in list.iter() {
             exact.push(segment.addr, segment.len, false);
+            resched.step();
         }
         *self = exact;
     }

@@ -254,6 +254,24 @@ impl Link {
         }
     }
 
+    /// Checks that it can send. Fails with `ENETDOWN`, `ENODEV`. Any context.
+    #[inline]
+    pub(crate) fn check(&self) -> Result {
+        match self.state() {
+            LinkState::Up => Ok(()),
+            LinkState::Down => Err(ENETDOWN),
+            LinkState::Gone => Err(ENODEV),
+        }
+    }
+
+    /// The error of an operation whose address the link does not have: `EADDRNOTAVAIL`, or
+    /// `ENETDOWN` or `ENODEV` if the link has gone down or was removed, also if that has happened
+    /// since the caller looked. Any context.
+    #[cold]
+    pub(crate) fn no_address(&self) -> Error {
+        self.check().err().unwrap_or(EADDRNOTAVAIL)
+    }
+
     /// The MTU of its interface in bytes. Any context.
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu.load(Relaxed)

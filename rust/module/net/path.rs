@@ -121,6 +121,7 @@ impl Path {
     /// - `EHOSTUNREACH`: the route is unreachable, prohibited or a blackhole; or the peer's address
     ///   is one of this host, and no link has it.
     /// - `ENODEV`: the link was removed.
+    /// - `ENETDOWN`: the link is down, and has lost this end's address.
     /// - `ENOMEM`.
     ///
     /// Process context; does not sleep.
@@ -154,7 +155,7 @@ impl Path {
             return Err(ENODEV);
         }
         if !self.link.has_ip(self.addrs.from) {
-            return Err(EADDRNOTAVAIL);
+            return Err(self.link.no_address());
         }
         let found = self.route.find_again().map_err(post_error)?;
         let socket = self.link.socket();

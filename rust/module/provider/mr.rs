@@ -135,7 +135,7 @@ impl Mr {
         } else {
             memory
         };
-        // Not to the region: operations may keep the memory longer.
+        // The charge is the memory's, not the region's: operations may keep the memory longer.
         memory.charge_lists(&ident.budget)?;
         let mr = Arc::pin_init(
             try_pin_init!(Self {

@@ -262,7 +262,7 @@ pub(crate) fn close<T: Object>(object: &T) -> Result {
 }
 
 /// [`close`] that also fails with `EINTR` if the current task is being killed. The object is then
-/// unchanged, or closed as far as it has to be closed again.
+/// unchanged if the wait of `check_idle` was interrupted; otherwise it can only be closed again.
 pub(crate) fn close_killable<T: Object>(object: &T) -> Result {
     close_with(object, Signals::Fatal)
 }

@@ -97,10 +97,10 @@ impl PerCpuArray {
     /// The bytes of memory of `len` counters, on all CPUs, and of what the kernel stores about
     /// them: a pointer for each 4 bytes, as `pcpu_obj_full_size()` counts them.
     pub(crate) fn bytes(len: usize) -> usize {
-        const OF_KERNEL: usize = size_of::<*const ()>() / 4;
+        const RECORD_WORDS: usize = size_of::<*const ()>() / 4;
         size_of::<u64>()
             .saturating_mul(len)
-            .saturating_mul(kernel::cpu::nr_cpu_ids() as usize + OF_KERNEL)
+            .saturating_mul(kernel::cpu::nr_cpu_ids() as usize + RECORD_WORDS)
     }
 
     /// `len` counters that are all 0; `len` is not 0. Fails with `ENOMEM`. Sleeps.

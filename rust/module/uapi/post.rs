@@ -579,5 +579,5 @@ fn remote(op: &kfabric_op, len: u64) -> Result<Remote> {
             GFP_KERNEL_ACCOUNT,
         )?;
     }
-    Ok(Remote::List(list))
+    Ok(Remote::of_list(list))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Endpoints of every type, and passive endpoints, whose link loses their address and gets it back, or
-//! is removed; answers to requests that are lost.
+//! Endpoints of every type, and passive endpoints, whose link loses their address and gets it back,
+//! or is removed; and answers to requests, when the answer is lost.
 
 use super::{
     PEER,
@@ -58,7 +58,7 @@ fn until_local(ip: Ipv6Addr) {
     });
 }
 
-/// An endpoint, its address of the peer, and the peer.
+/// The kind of an endpoint, the endpoint, the address that it has for its peer, and the peer.
 type Sender = (Kind, Host, FiAddr, Host);
 
 /// A sender of each kind at `here`, and a transmit context of a scalable endpoint. Their peers are
@@ -206,19 +206,33 @@ impl Ends {
         }
     }
 
-    fn all_are_refused(&self) {
-        let gone = Errno::EADDRNOTAVAIL;
+    /// Requests and answers fail with this error.
+    fn connections_are_refused(&self, error: Errno) {
         for caller in &self.callers {
             let got = caller.call(self.far);
-            assert_eq!(got, Some(gone), "{:?} {}", caller.kind, self.here);
+            assert_eq!(got, Some(error), "{:?} {}", caller.kind, self.here);
         }
+        let request = &self.request;
+        for ep in [&request.answer.ep, &self.late] {
+            is_refused(request.accept_by(ep), error);
+        }
+    }
+
+    /// So do transmits of all endpoints, to other hosts and to this one.
+    fn transmits_are_refused(&self, error: Errno) {
         for ((kind, a, to_b, _), region) in self.senders.iter().zip(&self.regions) {
             let before = region.buffer().to_vec(..);
-            transmits_are_refused(*kind, a, *to_b, region.remote(0), gone);
+            transmits_are_refused(*kind, a, *to_b, region.remote(0), error);
             assert_eq!(region.buffer().to_vec(..), before);
         }
         let ep = &self.local.ep;
-        is_refused(ep.send(self.to_neighbour, &holding(b"refused!"), 3), gone);
+        is_refused(ep.send(self.to_neighbour, &holding(b"refused!"), 3), error);
+    }
+
+    fn all_are_refused(&self) {
+        let gone = Errno::EADDRNOTAVAIL;
+        self.connections_are_refused(gone);
+        self.transmits_are_refused(gone);
         // Its receives wait for the address.
         self.neighbour.ep.recv(&self.into, 9).expect("recv");
         is_refused(self.unbound.enable(), gone);
@@ -229,11 +243,8 @@ impl Ends {
         let (ep, sep) = &self.nameless;
         is_refused(ep.set_name(self.here), gone);
         is_refused(sep.set_name(self.here), gone);
-        let request = &self.request;
-        for ep in [&request.answer.ep, &self.late] {
-            is_refused(request.accept_by(ep), gone);
-        }
         is_refused(self.silent.listen(), gone);
+        let request = &self.request;
         let name = request.answer.ep.name().expect("name");
         assert_eq!(name, request.asked.local);
     }
@@ -275,6 +286,23 @@ pub(super) fn an_endpoint_without_its_address_is_told() {
         ends.all_are_refused();
         change_address(&wire.a, "add", &own);
         ends.all_succeed();
+    }
+}
+
+/// If the link that has lost the address is down or was removed, that is the error. An interface that
+/// is down has no IPv6 addresses.
+pub(super) fn a_link_without_the_address_is_down_or_removed() {
+    let wire = Wire::new();
+    let ends = ENDS.map(|(near, far)| Ends::new(&wire, near, far));
+    wire.a.run(|| ip("link set veth0 down"));
+    change_address(&wire.a, "del", &format!("{}/24", ENDS[0].0));
+    for ends in &ends {
+        ends.connections_are_refused(Errno::ENETDOWN);
+        ends.transmits_are_refused(Errno::ENETDOWN);
+    }
+    wire.a.run(|| ip("link del veth0"));
+    for ends in &ends {
+        ends.connections_are_refused(Errno::ENODEV);
     }
 }
 

@@ -198,13 +198,15 @@ pub(super) fn the_old_link_receives_nothing(
     reaches(kind, &sender, to, &old);
     let words = Words::of(&old);
     // Reliable datagrams have no statistics of their endpoint.
-    let dropped = || match kind {
+    let dropped = |why| match kind {
         Kind::Rdm => None,
-        _ => Some(wire.a.run(|| old.count(PacketCounter::DropDestination))),
+        _ => Some(wire.a.run(|| old.count(why))),
     };
+    let by_address = || dropped(PacketCounter::DropDestination);
+    let without_receive = dropped(PacketCounter::DropNoReceive);
 
     move_there(wire, service, place);
-    let (from, into, before) = (holding(b"patience"), buffer(8), dropped());
+    let (from, into, before) = (holding(b"patience"), buffer(8), by_address());
     old.ep.recv(&into, 9).expect("recv");
     sender.ep.send(to, &from, 8).expect("send");
     if kind != Kind::Dgram {
@@ -220,8 +222,9 @@ pub(super) fn the_old_link_receives_nothing(
         sender.expect(SENT, 8);
     } else {
         sender.expect_nothing();
-        assert!(kind == Kind::Rdm || dropped() > before, "{kind:?}");
     }
+    assert!(kind == Kind::Rdm || by_address() > before, "{kind:?}");
+    assert_eq!(dropped(PacketCounter::DropNoReceive), without_receive);
     move_back(wire, service, place);
     if kind == Kind::Dgram {
         reaches(kind, &sender, to, &old);

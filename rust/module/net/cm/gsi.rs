@@ -150,5 +150,5 @@ pub(super) fn pass_on(
     let addrs = datagram.addrs()?;
     let link = cm.socket().link_at(addrs.to, addrs.vrf)?;
     let consumer = link.gsi().consumer()?;
-    (!concerns() && consumer.datagram(datagram)).then_some(())
+    (!concerns() && consumer.datagram(datagram).is_ok()).then_some(())
 }

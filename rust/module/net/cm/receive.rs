@@ -66,12 +66,12 @@ use kfi_roce::{
 pub(super) struct CmConsumer(pub(super) Arc<Cm>);
 
 impl ud::Consumer for CmConsumer {
-    fn datagram(&self, datagram: &Datagram<'_>) -> bool {
+    fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat> {
         if self.0.datagram(datagram).is_none() {
             self.0.count(Stat::DropCm);
         }
         // A datagram that is not used was counted above.
-        true
+        Ok(())
     }
 }
 

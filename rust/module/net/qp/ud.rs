@@ -86,10 +86,10 @@ use kfi_roce::{
 
 /// The user of a UD QP: the provider's endpoint, or connection management.
 pub(crate) trait Consumer: Send + Sync {
-    /// Handles a received datagram. Returns whether the datagram was used. Called in a run of the
-    /// QP, for one datagram at a time: process context, no lock held by the caller; may sleep, must
-    /// not close the QP.
-    fn datagram(&self, datagram: &Datagram<'_>) -> bool;
+    /// Handles a received datagram, or fails with the statistic that counts it as dropped. Called in
+    /// a run of the QP, for one datagram at a time: process context, no lock held by the caller; may
+    /// sleep, must not close the QP.
+    fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat>;
 
     /// The send queue is drained: a change to SQD requested this report. Called in a run, as for a
     /// datagram.
@@ -159,8 +159,12 @@ impl Kind for Ud {
                         payload: Payload::new(&skb, received.payload.clone()),
                         received,
                     };
-                    if !consumer.as_ref().is_some_and(|to| to.datagram(&datagram)) {
-                        counter.count(Stat::DropNoReceive);
+                    let taken = match &consumer {
+                        Some(to) => to.datagram(&datagram),
+                        None => Err(Stat::DropNoReceive),
+                    };
+                    if let Err(dropped) = taken {
+                        counter.count(dropped);
                     }
                 }
                 Err(dropped) => counter.count(dropped.into()),

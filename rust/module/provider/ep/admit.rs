@@ -257,13 +257,8 @@ impl Endpoint {
         if deferral.is_some() && (self.is_srx || flags.intersects(NOT_DEFERRED)) {
             return Err(ENOSYS);
         }
-        // The charge for a list ends with the list, in process context.
-        let lists = match context {
-            Context::MaySleep => 0,
-            Context::Atomic => op.list_bytes(),
-        };
-        let bytes = size_of::<Entry>() + OVERHEAD + op.heap_bytes() + lists;
-        let endpoint = Charged::new(self, bytes as u64)?;
+        let bytes = (size_of::<Entry>() + OVERHEAD) as u64 + op.own_bytes(flags);
+        let endpoint = Charged::new(self, bytes)?;
         let budget = &self.ident.budget;
         // The CQ of a receive of a shared context is known when the receive ends.
         let has_cq = self.is_srx || bound.cq(op.side()).is_some();
@@ -274,12 +269,10 @@ impl Endpoint {
             (None, false) => None,
         };
         let entry = KBox::new_uninit(context.alloc())?;
-        // Where the caller may not sleep the last step that can fail: dropping the result may sleep.
+        // So the post need not charge them, which could fail.
+        op.charge_lists(budget)?;
+        // In `Context::Atomic` nothing may fail after this step: dropping its result may sleep.
         let replaced = op.own(flags, self.wire.is_some(), context == Context::MaySleep)?;
-        if context == Context::MaySleep {
-            // The post finds them charged.
-            op.charge_lists(budget)?;
-        }
         let mut op = op.take();
         // The default flags of the endpoint may change before the start.
         op.set_flags(Flags {

@@ -53,6 +53,7 @@ use crate::{
             Ud, //
         },
         Path,
+        Stat,
         Values,
         STATS, //
     }, //
@@ -269,16 +270,16 @@ impl Endpoint {
 }
 
 impl Consumer for Endpoint {
-    fn datagram(&self, datagram: &Datagram<'_>) -> bool {
+    fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat> {
         let Some((_inside, bound)) = self.enter() else {
-            return false;
+            return Err(Stat::DropNoReceive);
         };
         if !self.receives(false) {
-            return false;
+            return Err(Stat::DropNoReceive);
         }
         // The address may belong to another link now.
         if !self.has_address(bound) {
-            return false;
+            return Err(Stat::DropDestination);
         }
         let source = datagram
             .addrs()
@@ -296,12 +297,10 @@ impl Consumer for Endpoint {
             len: payload.len() as u64,
             rma: None,
         };
-        let Some(matched) = self.take(&message) else {
-            return false;
-        };
+        let matched = self.take(&message).ok_or(Stat::DropNoReceive)?;
         self.place_by(bound, matched, &message, |into| {
             payload.place(into, 0);
         });
-        true
+        Ok(())
     }
 }

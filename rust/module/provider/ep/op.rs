@@ -6,17 +6,15 @@
 //! [`Poster::post`](super::post::Poster::post) and [`Endpoint::admit`] take an operation. When it
 //! is posted, a transmit goes to its peer, and a receive is matched or queued.
 
-use kfi_core::{
-    atomic::{
-        Function,
-        RC_LEN, //
-    },
-    limits, //
+use kfi_core::atomic::{
+    Function,
+    RC_LEN, //
 };
 
 use super::prelude::*;
 use crate::{
     mem::{
+        Allowance,
         Budget,
         Kept, //
     },
@@ -106,7 +104,14 @@ pub(crate) enum Remote {
     /// One piece.
     One(RemoteRange),
     /// Several pieces, one after the other.
-    List(KVVec<RemoteRange>),
+    List(Pieces),
+}
+
+/// A list of pieces, and the charge for it.
+pub(crate) struct Pieces {
+    pub(super) list: KVVec<RemoteRange>,
+    /// Dropped after the list.
+    charge: Option<Allowance>,
 }
 
 impl Remote {
@@ -114,8 +119,13 @@ impl Remote {
     pub(crate) fn pieces(&self) -> &[RemoteRange] {
         match self {
             Self::One(piece) => core::slice::from_ref(piece),
-            Self::List(list) => list,
+            Self::List(pieces) => &pieces.list,
         }
+    }
+
+    /// The pieces of `list`, for which nobody is charged. Any context.
+    pub(crate) fn of_list(list: KVVec<RemoteRange>) -> Self {
+        Self::List(Pieces { list, charge: None })
     }
 
     /// One piece without bytes.
@@ -132,11 +142,17 @@ impl Remote {
         core::mem::replace(self, Self::none())
     }
 
-    /// Bytes of kernel memory of its list.
-    pub(super) fn heap_bytes(&self) -> usize {
+    /// Charges `budget` for its list as long as that lives, unless it is charged. Fails with
+    /// `ENOMEM`. Does not sleep.
+    #[inline]
+    pub(super) fn charge_list(&mut self, budget: &Budget) -> Result {
         match self {
-            Self::One(_) => 0,
-            Self::List(list) => kmalloc_array_size::<RemoteRange>(list.capacity()),
+            Self::List(Pieces { list, charge }) if charge.is_none() => {
+                let bytes = kmalloc_array_size::<RemoteRange>(list.capacity());
+                *charge = Some(budget.take(bytes as u64)?);
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -288,26 +304,24 @@ impl Op<'_> {
         }
     }
 
-    /// Bytes of kernel memory that belong to it: the lists of the pieces of the peer's memory, and
-    /// copied bytes; not the segment lists of its own memory.
-    pub(super) fn heap_bytes(&self) -> usize {
-        let of_source = |from: &Source<'_>| match from {
-            Source::Inline(_) => from.len(),
-            // It may be a copy of so many bytes.
-            Source::Mem(memory) => limits::INJECT_SIZE.min(memory.len()),
+    /// Bytes of kernel memory that [`own`](Self::own) allocates at most. Any context.
+    pub(super) fn own_bytes(&self, flags: OpFlags) -> u64 {
+        let copied = |from: &Source<'_>, inject: bool| match from {
+            Source::Mem(_) if !inject => 0,
+            _ => MemRef::kept_bytes(from.len() as u64),
         };
+        let inject = flags.contains(OpFlags::INJECT);
         match self {
-            Self::Send(op) => of_source(&op.from),
-            Self::Receive(_) => 0,
-            Self::Read(op) => op.remote.heap_bytes(),
-            Self::Write(op) => of_source(&op.from) + op.remote.heap_bytes(),
+            Self::Send(Send { from, .. }) | Self::Write(Write { from, .. }) => copied(from, inject),
             Self::Atomic(op) => {
-                of_source(&op.operand) + of_source(&op.compare) + RC_LEN + op.remote.heap_bytes()
+                let operands = copied(&op.operand, inject) + copied(&op.compare, false);
+                operands + MemRef::kept_bytes(RC_LEN as u64)
             }
+            Self::Receive(_) | Self::Read(_) => 0,
         }
     }
 
-    /// The memory of its caller that it accesses.
+    /// The local memory that it accesses; inline bytes have none.
     fn memory(&self) -> impl Iterator<Item = &MemRef> {
         let all = match self {
             Self::Send(op) => [op.from.memory(), None, None],
@@ -319,16 +333,18 @@ impl Op<'_> {
         all.into_iter().flatten()
     }
 
-    /// Bytes of the segment lists of its memory that nobody is charged for.
-    pub(super) fn list_bytes(&self) -> usize {
-        self.memory().map(MemRef::uncharged_bytes).sum()
-    }
-
-    /// Charges `budget` for the segment lists of its memory as long as they live. Fails with
-    /// `ENOMEM`. Process context; does not sleep.
-    pub(super) fn charge_lists(&self, budget: &Budget) -> Result {
+    /// Charges `budget` for its lists as long as they live: the segments of its memory, and the
+    /// pieces of the peer's. Fails with `ENOMEM`. Any context, see
+    /// [`MemRef::charge_lists`].
+    pub(super) fn charge_lists(&mut self, budget: &Budget) -> Result {
         self.memory()
-            .try_for_each(|memory| memory.charge_lists(budget))
+            .try_for_each(|memory| memory.charge_lists(budget))?;
+        match self {
+            Self::Send(_) | Self::Receive(_) => Ok(()),
+            Self::Read(Read { remote, .. })
+            | Self::Write(Write { remote, .. })
+            | Self::Atomic(Atomic { remote, .. }) => remote.charge_list(budget),
+        }
     }
 
     /// Makes the memory that the operation needs besides that of the caller: a copy of inline bytes

@@ -145,11 +145,7 @@ impl Endpoint {
     /// Checks that the link can send. Fails with `ENETDOWN`, `ENODEV`. Does not sleep.
     #[inline(always)]
     pub(super) fn check_link(&self) -> Result {
-        match self.domain.link().state() {
-            LinkState::Up => Ok(()),
-            LinkState::Down => Err(ENETDOWN),
-            LinkState::Gone => Err(ENODEV),
-        }
+        self.domain.link().check()
     }
 
     /// Whether the link still has the address of the endpoint. While it has not, the endpoint sends
@@ -167,15 +163,8 @@ impl Endpoint {
     pub(super) fn check_address(&self, bound: &Bound) -> Result {
         match self.has_address(bound) {
             true => Ok(()),
-            false => Err(self.no_address()),
+            false => Err(self.domain.link().no_address()),
         }
-    }
-
-    /// The error of [`check_address`](Self::check_address). An interface that is removed loses its
-    /// addresses after it has gone down, perhaps since the caller has looked at the link.
-    #[cold]
-    fn no_address(&self) -> Error {
-        self.check_link().err().unwrap_or(EADDRNOTAVAIL)
     }
 
     /// Whether messages to the endpoint, which the directory has at the address of a peer, are

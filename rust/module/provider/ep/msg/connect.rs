@@ -305,9 +305,7 @@ impl Msg {
         if endpoint.domain.link().state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        if !endpoint.has_address(bound) {
-            return Err(EADDRNOTAVAIL);
-        }
+        endpoint.check_address(bound)?;
         let request = pep.take(connreq, |request| {
             let here = Arc::ptr_eq(request.link(), endpoint.domain.link());
             let params = request.params();
@@ -460,11 +458,13 @@ fn timeout(found: kfi_roce::cm::Timeout) -> AckTimeout {
 }
 
 impl Endpoint {
-    /// Enables the endpoint if necessary, and calls `act` with its QP.
+    /// Enables the endpoint if necessary, and calls `act` with its QP. If that cannot be enabled
+    /// because the link has lost its address, fails as a transmit would.
     fn with_msg<T>(self: &Arc<Self>, act: impl FnOnce(&Msg, &Bound) -> Result<T>) -> Result<T> {
         let msg = self.msg()?;
         match self.enable() {
             Err(error) if error == to_error(Errno::KFI_EOPBADSTATE) => {}
+            Err(error) if error == EADDRNOTAVAIL => return Err(self.domain.link().no_address()),
             enabled => enabled?,
         }
         let Some((_inside, bound)) = self.enter() else {

@@ -192,7 +192,7 @@ impl Drop for KeptShare {
 pub(in crate::provider::ep) struct Holding {
     share: KeptShare,
     tagged: bool,
-    /// Its bytes, if it is buffered: at most `EAGER_SIZE`.
+    /// The bytes of the message if it is buffered, at most `EAGER_SIZE`; otherwise 0.
     bytes: u32,
 }
 

@@ -63,13 +63,16 @@ use super::{
     },
     store::slot, //
 };
-use crate::mem::{
-    self,
-    atomic::Values,
-    payload,
-    Allowance,
-    Part,
-    PartAllowance, //
+use crate::{
+    mem::{
+        self,
+        atomic::Values,
+        payload,
+        Allowance,
+        Part,
+        PartAllowance, //
+    },
+    shim::memory::kmalloc_array_size, //
 };
 
 impl Endpoint {
@@ -133,7 +136,6 @@ impl Endpoint {
         };
         let slot = slot(())?;
         op.result.charge_lists(&self.ident.budget)?;
-        let charge = self.extra_allowance(op.remote.heap_bytes())?;
         let ticket = self.atomic_ticket(bound, flags, op, spare)?;
         let memory = op.result.take();
         let remote = op.remote.take();
@@ -148,7 +150,7 @@ impl Endpoint {
                 }),
                 grant: None,
                 result: None,
-                charge,
+                charge: None,
             },
             slot,
         };
@@ -213,9 +215,11 @@ impl Endpoint {
     /// destination of the old values. Fails with `ENOMEM`. Sleeps.
     fn payload(&self, op: &Atomic<'_>, call: &Call) -> Result<(MemRef, Option<Allowance>)> {
         let len = call.payload() as usize;
-        let long = if len > limits::INJECT_SIZE { len } else { 0 };
         op.result.charge_lists(&self.ident.budget)?;
-        let charge = self.extra_allowance(long)?;
+        let charge = match len {
+            0..=limits::INJECT_SIZE => None,
+            _ => Some(self.ident.budget.take(MemRef::kept_bytes(len as u64))?),
+        };
         let payload = MemRef::to_be_filled(len, true)?;
         for (index, piece) in op.remote.pieces().iter().enumerate() {
             let piece = Piece {
@@ -276,9 +280,9 @@ impl ReceivedAtomic {
     fn bytes(call: &Call) -> usize {
         let list = match call.pieces() {
             0 | 1 => 0,
-            pieces => pieces.saturating_mul(size_of::<RemoteRange>()),
+            pieces => kmalloc_array_size::<RemoteRange>(pieces),
         };
-        call.memory_len().saturating_add(list)
+        (MemRef::kept_bytes(call.memory_len() as u64) as usize).saturating_add(list)
     }
 
     /// Memory for the payload, and for the pieces. It does not wait for memory, see
@@ -289,7 +293,7 @@ impl ReceivedAtomic {
             0 | 1 => Remote::none(),
             pieces => {
                 let list = KVVec::with_capacity(pieces, Context::Atomic.alloc())?;
-                Remote::List(list)
+                Remote::of_list(list)
             }
         };
         Ok((memory, remote))
@@ -321,7 +325,8 @@ impl ReceivedAtomic {
             match &mut self.remote {
                 Remote::One(one) => *one = piece,
                 // The list has room for all of them.
-                Remote::List(list) => list
+                Remote::List(pieces) => pieces
+                    .list
                     .push_within_capacity(piece)
                     .map_err(|_| Refusal::Operation)?,
             }

@@ -39,7 +39,6 @@ use super::{
     },
     store::slot, //
 };
-use crate::mem::Allowance;
 
 impl Endpoint {
     /// SEND and TSEND. The caller has checked flags, capabilities and length. Returns the session,
@@ -147,7 +146,7 @@ impl Endpoint {
         };
         let slot = slot(())?;
         memory.charge_lists(&self.ident.budget)?;
-        let charge = self.extra_allowance(rma.remote.heap_bytes())?;
+        rma.remote.charge_list(&self.ident.budget)?;
         let (flags, context) = (rma.flags, rma.context);
         let len = memory.len() as u64;
         let ticket = self.remote_ticket(bound, rma.kind, flags, context, len, spare)?;
@@ -172,7 +171,7 @@ impl Endpoint {
                 }),
                 grant: None,
                 result: None,
-                charge,
+                charge: None,
             },
             slot,
         };
@@ -209,16 +208,6 @@ impl Endpoint {
             back = post(&session, new);
         }
         Ok(session)
-    }
-
-    /// Charges the owner for what a transmit keeps besides its memory: the list of the pieces of
-    /// the peer's memory, or the payload of a long atomic. Fails with `ENOMEM`. Does not sleep.
-    #[inline]
-    pub(super) fn extra_allowance(&self, bytes: usize) -> Result<Option<Allowance>> {
-        if bytes == 0 {
-            return Ok(None);
-        }
-        self.ident.budget.take(bytes as u64).map(Some)
     }
 
     /// Takes the room and the ticket of a transmit. Fails with `EAGAIN`, `ENOMEM`. Sleeps.
