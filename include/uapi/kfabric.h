@@ -2255,12 +2255,12 @@ struct kfabric_op {
  * was removed; -EFAULT, -ENOMEM the buffer, as with KFABRIC_IOC_MR_REG; -ENOMEM
  * no memory, or none left of the user's limit, for the error entry of an
  * operation whose success makes no entry, or for the lists of pieces and
- * segments of an operation that does not end in its call; -EACCES @mr or @result_mr does not allow it; -EINTR a signal came
- * during the delay after refused accesses, or the caller is being killed;
- * -EAGAIN that delay is too long, or this call has waited for one already;
- * -ENOMSG KFI_CLAIM of a message that was not claimed (KFI_PEEK never: its
- * answer is a completion).
- * With KFI_TRIGGER: -EINVAL an unknown @trigger_event, or a counter of another
+ * segments of an operation that does not end in its call; -EACCES @mr or
+ * @result_mr does not allow it; -EINTR a signal came during the delay after
+ * refused accesses, or the caller is being killed; -EAGAIN that delay is too
+ * long, or this call has waited for one already; -ENOMSG KFI_CLAIM of a message
+ * that was not claimed (KFI_PEEK never: its answer is a completion). With
+ * KFI_TRIGGER: -EINVAL an unknown @trigger_event, or a counter of another
  * domain; -EBADF @trigger_cntr; -EOPNOTSUPP the endpoint does not have the
  * capability KFI_TRIGGER; -ENOSPC KFABRIC_MAX_WORK; -ENOMEM the user's limit.
  * What can be known only when the operation has started is its completion.

@@ -84,7 +84,7 @@ static inline unsigned long pressure_release_one(struct pressure *p, struct list
 	return 1UL << order;
 }
 
-/* Whether the current task is a worker of kfabric.ko. If it is any worker, @name is its function. */
+/* Whether the current task is a worker of kfabric.ko. @name gets the function of any worker. */
 static inline bool pressure_worker(char name[static KSYM_SYMBOL_LEN])
 {
 	struct work_struct *work = current_work();
