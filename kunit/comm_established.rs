@@ -8,8 +8,8 @@
 //! sends its RTU late. Connection management may sleep, so a debugging kernel reports a packet that
 //! is passed to it in atomic context.
 
-#[path = "pep_refused.rs"]
-mod pep_refused;
+#[path = "pep_refused_peer.rs"]
+mod pep_refused_peer;
 
 use super::*;
 use crate::{

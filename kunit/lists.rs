@@ -87,15 +87,6 @@ fn write(end: &End, memory: MemRef) -> Op<'static> {
     end.write(memory, REMOTE)
 }
 
-/// Makes an operation on this memory.
-type Make = fn(&End, MemRef) -> Op<'static>;
-
-/// Operations of reliable datagrams that wait for the peer.
-const OF_DATAGRAMS: [Make; 3] = [receive, tagged_receive, send];
-
-/// Those of a connection. The SEND waits for a receive of the peer, and the others behind it.
-const OF_CONNECTION: [Make; 4] = [receive, send, read, write];
-
 /// A SEND that completes when it has been received.
 fn send(from: &End, memory: MemRef) -> Op<'static> {
     let mut op = from.send(Source::Mem(memory), 1);
@@ -108,6 +99,15 @@ fn send(from: &End, memory: MemRef) -> Op<'static> {
     op
 }
 
+/// Makes an operation on this memory.
+type Make = fn(&End, MemRef) -> Op<'static>;
+
+/// Operations of reliable datagrams that wait for the peer.
+const RDM_OPS: [Make; 3] = [receive, tagged_receive, send];
+
+/// Those of a connection. The SEND waits for a receive of the peer, and the others behind it.
+const MSG_OPS: [Make; 4] = [receive, send, read, write];
+
 #[kunit_tests(kfabric_lists)]
 mod tests {
     use super::*;
@@ -115,8 +115,7 @@ mod tests {
     /// Posted receives, and transmits that the peer does not end, on one host and over a connection.
     #[test]
     fn lists_of_kept_operations_are_charged() -> Result {
-        let all: [(EpType, &[Make]); 2] =
-            [(EpType::Rdm, &OF_DATAGRAMS), (EpType::Msg, &OF_CONNECTION)];
+        let all: [(EpType, &[Make]); 2] = [(EpType::Rdm, &RDM_OPS), (EpType::Msg, &MSG_OPS)];
         for (ep_type, make) in all {
             let owner = Budget::of(user(95), Some(64 << 20))?;
             let mut pair = Pair::of(&owner, ep_type, Sizes::DEFAULT)?;

@@ -2,7 +2,7 @@
 //! Deferred work and queues: work that waits takes no room in a queue of its endpoint or in a CQ;
 //! work that has started waits for the room that it needs, in its order; and work that makes no
 //! entry needs none in the CQ. Work fails when it is due if its peer has gone, its connection has
-//! ended, or its link was removed.
+//! ended, or its link is down, has lost the address or was removed.
 
 use crate::{
     abi_threads::NetNs,
@@ -10,7 +10,7 @@ use crate::{
     deferred::{QUIET, RECEIVED, SENT, cntr, defer, queue, wait},
     harness::tests,
     host::{Host, Options, buffer, domain_on, errno, until},
-    raw::Netdev,
+    raw::{Netdev, ip},
     ways::Way,
 };
 use kfi::{Buffer, Caps, Cntr, CntrBind, Device, Errno, FiAddr, Op, OpFlags, Remote, Work};
@@ -25,7 +25,7 @@ tests![
     work_for_a_peer_that_has_closed_fails: [OneHost, TwoHosts, Connection],
     work_for_a_host_that_does_not_answer_fails,
     work_of_a_connection_that_was_shut_down_fails,
-    work_of_a_removed_link_fails,
+    work_of_a_lost_link_fails,
 ];
 
 /// Entries of the small queues.
@@ -335,39 +335,69 @@ fn work_of_a_connection_that_was_shut_down_fails() {
     assert_eq!((done.value(), done.err()), (0, 4));
 }
 
-/// Work that waits when the link goes: transfers fail when they are due, counters go on.
-fn work_of_a_removed_link_fails() {
-    let netns = NetNs::new();
-    netns.run(|| {
-        let netdev = Netdev::dummy("kfl0", "10.99.0.1/24");
-        let device = Device::open().expect("open");
-        device.link_add("gone", "kfl0").expect("link_add");
-        let (_fabric, domain) = domain_on("gone");
-        let sends = cntr(&domain);
-        let a = Host::prepared(&domain, &Options::default(), None, |ep| {
-            ep.bind_cntr(&sends, CntrBind::SEND).expect("bind");
-        });
-        let to_a = a.meet(&a);
-        let (go, done, after) = (cntr(&domain), cntr(&domain), cntr(&domain));
-        let from = buffer(8);
-        let work = Work::transfer(&go, 1, &a.ep, Op::send(to_a, &from).context(5));
-        let works = [work.completion(&done), Work::add(&done, 1, &after, 3)];
-        assert!(domain.queue_work(&works).expect("queue").all());
-        let late = queue(
-            &domain,
-            Work::transfer(&go, 2, &a.ep, Op::send(to_a, &from)),
-        );
-        netdev.delete();
-        go.add(1).expect("add");
-        // The failure counts, and makes an entry; what depends on it starts.
-        wait(&after, 3);
-        assert_eq!((done.value(), done.err()), (0, 1));
-        assert_eq!((sends.value(), sends.err()), (0, 0));
-        let entry = a.failure();
-        assert_eq!((entry.err, entry.op_context), (Errno::ENODEV, 5));
-        // Work that waits can be cancelled, and closes with its file.
-        domain.cancel_work(&late).expect("cancel");
-        queue(&domain, Work::add(&go, 9, &after, 1));
-        assert_eq!(domain.flush_work().expect("flush"), 1);
+/// Takes a link its address, its carrier or its interface, which is returned unless it is removed.
+type Lose = fn(Netdev) -> Option<Netdev>;
+
+/// Work that waits when its link loses what it needs to send: transfers fail when they are due,
+/// counters go on.
+fn work_of_a_lost_link_fails() {
+    let rows: [(Lose, Errno); 3] = [
+        (
+            |netdev| {
+                ip("address del 10.99.0.1/24 dev kfl0");
+                Some(netdev)
+            },
+            Errno::EADDRNOTAVAIL,
+        ),
+        (
+            |netdev| {
+                ip("link set kfl0 down");
+                Some(netdev)
+            },
+            Errno::ENETDOWN,
+        ),
+        (
+            |netdev| {
+                netdev.delete();
+                None
+            },
+            Errno::ENODEV,
+        ),
+    ];
+    for (lose, error) in rows {
+        NetNs::new().run(|| work_fails_without(lose, error));
+    }
+}
+
+fn work_fails_without(lose: Lose, error: Errno) {
+    let netdev = Netdev::dummy("kfl0", "10.99.0.1/24");
+    let device = Device::open().expect("open");
+    device.link_add("gone", "kfl0").expect("link_add");
+    let (_fabric, domain) = domain_on("gone");
+    let sends = cntr(&domain);
+    let a = Host::prepared(&domain, &Options::default(), None, |ep| {
+        ep.bind_cntr(&sends, CntrBind::SEND).expect("bind");
     });
+    let to_a = a.meet(&a);
+    let (go, done, after) = (cntr(&domain), cntr(&domain), cntr(&domain));
+    let from = buffer(8);
+    let work = Work::transfer(&go, 1, &a.ep, Op::send(to_a, &from).context(5));
+    let works = [work.completion(&done), Work::add(&done, 1, &after, 3)];
+    assert!(domain.queue_work(&works).expect("queue").all());
+    let late = queue(
+        &domain,
+        Work::transfer(&go, 2, &a.ep, Op::send(to_a, &from)),
+    );
+    let _kept = lose(netdev);
+    go.add(1).expect("add");
+    // The failure counts, and makes an entry; what depends on it starts.
+    wait(&after, 3);
+    assert_eq!((done.value(), done.err()), (0, 1), "{error}");
+    assert_eq!((sends.value(), sends.err()), (0, 0));
+    let entry = a.failure();
+    assert_eq!((entry.err, entry.op_context), (error, 5));
+    // Work that waits can be cancelled, and closes with its file.
+    domain.cancel_work(&late).expect("cancel");
+    queue(&domain, Work::add(&go, 9, &after, 1));
+    assert_eq!(domain.flush_work().expect("flush"), 1);
 }

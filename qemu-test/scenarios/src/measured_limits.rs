@@ -28,7 +28,7 @@ use std::time::Duration;
 tests![
     objects_take_what_is_charged => 600,
     handle_tables_take_what_is_charged,
-    lists_of_rma_take_what_is_charged,
+    operations_under_way_take_what_is_charged => 120,
     waiting_work_takes_what_is_charged => 180,
     mapped_memory_takes_what_is_charged,
     ports_take_less_than_is_charged,
@@ -329,44 +329,49 @@ fn handle_tables_take_what_is_charged() {
     });
 }
 
-/// Each write has a list of pieces, and its peer does not answer. The allocator rounds the memory of
-/// 171 pieces up to a power of two.
-fn lists_of_rma_take_what_is_charged() {
+/// Each operation is to a host that does not answer. The allocator rounds the memory of 171 pieces up
+/// to a power of two, and that of the payload of an atomic, which has a header before its 4,096
+/// bytes.
+fn operations_under_way_take_what_is_charged() {
     let _loaded = limited();
     let wire = Wire::new();
     wire.a.run(|| {
-        for pieces in [256, 171] {
-            fill_with_lists(pieces);
+        let pages = Pages::new(1);
+        for pieces in [256u64, 171] {
+            let piece = |addr| abi::kfabric_rma_iov {
+                addr,
+                len: 1,
+                key: 7,
+            };
+            let list: Vec<_> = (0..pieces).map(piece).collect();
+            let write = data!(kfabric_op:
+                opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: pieces,
+                rma_addr: addr_of(list.as_slice()), rma_iov_count: pieces as u32
+            );
+            fill_with(&format!("lists of {pieces} pieces"), write);
         }
+        let atomic = data!(kfabric_op:
+            opcode: abi::KFABRIC_OP_ATOMIC, buf: pages.addr(), len: PAGE as u64, rma_key: 7,
+            datatype: abi::KFI_UINT64 as u16, op: abi::KFI_SUM as u16
+        );
+        fill_with("payloads of atomics", atomic);
     });
 }
 
-/// Posts writes with lists of so many pieces, until one is refused.
-fn fill_with_lists(pieces: u64) {
-    let what = format!("lists of {pieces} pieces");
-    measure(&what, LIMIT, Least::Half, || {
+/// Posts this operation to a host that does not answer, until it is refused.
+fn fill_with(what: &str, op: abi::kfabric_op) {
+    measure(what, LIMIT, Least::Half, || {
         let file = of_new_user();
         let domain = file.domain_on(file.fabric(), "roce0");
-        let caps = abi::KFI_RMA;
+        let caps = abi::KFI_RMA | abi::KFI_ATOMIC;
         let queue = file.make(arg!(kfabric_cq_open: domain, entries: 4096));
         let attr = arg!(kfabric_ep_open: caps, tx_size: 4096);
         let party = file.party_with(domain, queue, attr);
         let absent = u32::from_ne_bytes([192, 0, 2, 99]);
         let peer = file.insert(party.av, with!(party.name; v4: absent));
-        let pages = Pages::new(1);
-        let piece = |addr| abi::kfabric_rma_iov {
-            addr,
-            len: 1,
-            key: 7,
-        };
-        let list: Vec<_> = (0..pieces).map(piece).collect();
-        let write = data!(kfabric_op:
-            opcode: abi::KFABRIC_OP_WRITE, buf: pages.addr(), len: pieces,
-            peer: peer.expect("insert"), rma_addr: addr_of(list.as_slice()),
-            rma_iov_count: pieces as u32
-        );
-        until_refused(Errno::ENOMEM, |_| file.post_one(party.ep, write));
-        (file, pages)
+        let op = with!(op; peer: peer.expect("insert"));
+        until_refused(Errno::ENOMEM, |_| file.post_one(party.ep, op));
+        file
     });
 }
 

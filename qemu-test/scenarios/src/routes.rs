@@ -248,6 +248,17 @@ fn links_of_one_host_reach_each_other() {
         assert_eq!(got, Some(Errno::EHOSTUNREACH));
         wire.a.run(|| add_link("roce1", "other"));
     }
+    // An endpoint receives while its link is down and has its address, which IPv6 does not keep.
+    let (near, other) = WITH_OTHER[0];
+    let at = [
+        (&wire.a, "roce0", addr(near, 0)),
+        (&wire.a, "roce1", addr(other, 0)),
+    ];
+    let (a, to_b, b) = meet(Kind::Rdm, at);
+    let to_a = b.meet(&a);
+    wire.a.run(|| ip("link set other down"));
+    reaches(Kind::Rdm, &a, to_b, &b);
+    is_refused(b.ep.inject(to_a, b"x"), Errno::ENETDOWN);
 }
 
 /// The index of the interface of this thread's namespace that has the link-local address with this

@@ -11,8 +11,8 @@ use crate::{
     threads::{become_real_time, run_on},
 };
 use kfi::{
-    AuthKey, Av, Caps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry, Errno, FiAddr, Op,
-    ScalableEndpoint, Side, Wait,
+    AuthKey, Av, Caps, CompCntrOps, CompFlags, Cq, CqBind, CqFormat, Domain, Endpoint, Entry,
+    Errno, FiAddr, Op, ScalableEndpoint, Side, Wait,
 };
 use std::{net::SocketAddr, sync::mpsc};
 
@@ -344,6 +344,16 @@ fn contexts_are_set_up() {
     let into = buffer(8);
     let sends = rx.send(FiAddr(0), &into, 1);
     is_refused(sends, Errno::EOPNOTSUPP);
+    // A completion counter of verbs counts operations of the side of its context.
+    let counts = domain.comp_cntr().create().expect("create");
+    let (send, recv) = (CompCntrOps::SEND, CompCntrOps::RECV);
+    for (side, own, other) in [(Side::Transmit, send, recv), (Side::Recv, recv, send)] {
+        let context = sep.context(side, 0).open().expect("context");
+        for ops in [other, own | other] {
+            is_refused(context.attach_comp_cntr(&counts, ops), Errno::EINVAL);
+        }
+        context.attach_comp_cntr(&counts, own).expect("attach");
+    }
     rx.close().expect("close");
     is_refused(ep.enable(), Errno::EADDRINUSE);
     sep.close().expect("close");

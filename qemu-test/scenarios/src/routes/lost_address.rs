@@ -17,8 +17,8 @@ use crate::{
     raw::ip,
 };
 use kfi::{
-    Buffer, ConnectionEvent, Endpoint, EpType, ErrEvent, Errno, FiAddr, Mr, PassiveEndpoint,
-    ScalableEndpoint,
+    Buffer, ConnectionEvent, CqBind, Endpoint, EpType, ErrEvent, Errno, FiAddr, Mr,
+    PassiveEndpoint, ScalableEndpoint, Side,
 };
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -237,6 +237,12 @@ impl Ends {
         self.neighbour.ep.recv(&self.into, 9).expect("recv");
         is_refused(self.unbound.enable(), gone);
         is_refused(self.scalable.enable(), gone);
+        let context = self.scalable.context(Side::Transmit, 0);
+        let context = context.open().expect("context");
+        context
+            .bind_cq(&self.local.cq, CqBind::empty())
+            .expect("bind");
+        is_refused(context.enable(), gone);
         let domain = &self.local.domain;
         is_refused(domain.endpoint().addr(self.here).open(), gone);
         is_refused(domain.scalable_endpoint().addr(self.here).open(), gone);

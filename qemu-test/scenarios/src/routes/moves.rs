@@ -180,7 +180,8 @@ pub(super) fn requests_follow(wire: &Wire, [near, service]: [&str; 2], place: Pl
 }
 
 /// An endpoint whose address has moved to another interface of its host receives nothing, and its
-/// memory is not accessed. When the address is back, the operations succeed; datagrams are lost.
+/// memory is not accessed. What a connected one has sent before still completes. When the address is
+/// back, the operations succeed; datagrams are lost.
 pub(super) fn the_old_link_receives_nothing(
     kind: Kind,
     wire: &Wire,
@@ -205,8 +206,13 @@ pub(super) fn the_old_link_receives_nothing(
     let by_address = || dropped(PacketCounter::DropDestination);
     let without_receive = dropped(PacketCounter::DropNoReceive);
 
-    move_there(wire, service, place);
     let (from, into, before) = (holding(b"patience"), buffer(8), by_address());
+    let is_connected = matches!(kind, Kind::Connect | Kind::ConnectQp);
+    let own = buffer(8);
+    if is_connected {
+        old.ep.send(PEER, &from, 4).expect("send");
+    }
+    move_there(wire, service, place);
     old.ep.recv(&into, 9).expect("recv");
     sender.ep.send(to, &from, 8).expect("send");
     if kind != Kind::Dgram {
@@ -218,6 +224,11 @@ pub(super) fn the_old_link_receives_nothing(
         "{kind:?}: received on a link without the address"
     );
     words.have([1, 2, 3], [0, 0]);
+    if is_connected {
+        sender.ep.recv(&own, 10).expect("recv");
+        sender.expect(RECEIVED, 10);
+        old.expect(SENT, 4);
+    }
     if kind == Kind::Dgram {
         sender.expect(SENT, 8);
     } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_pep_refused`: a passive endpoint ignores requests from an address that was
+//! Suite `kfabric_pep_refused_peer`: a passive endpoint ignores requests from an address that was
 //! refused too many accesses to memory of its owner.
 
 use super::*;
@@ -15,7 +15,7 @@ use crate::{
     net::Stat, //
 };
 
-#[kunit_tests(kfabric_pep_refused)]
+#[kunit_tests(kfabric_pep_refused_peer)]
 mod tests {
     use super::*;
 
