@@ -12,6 +12,8 @@ use crate::{
     kunit::{
         fixture::ep_attr,
         helpers::{
+            allow_kill,
+            count_if,
             thread,
             Count, //
         }, //
@@ -19,6 +21,7 @@ use crate::{
     provider::{
         object::{
             close,
+            close_killable,
             force_close, //
         },
         sep::{
@@ -58,6 +61,22 @@ fn admit_long_empty(end: &End) -> Result<Admitted> {
     end.endpoint.admit(&mut op, Context::MaySleep)
 }
 
+/// A pair whose first end is a transmit context of a scalable endpoint.
+fn pair_with_context() -> Result<(Pair, Arc<ScalableEp>)> {
+    let mut pair = Pair::new(EpType::Rdm)?;
+    let attr = ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV);
+    let attr = EpAttr { tx_size: 4, ..attr };
+    let counts = ContextCounts::new(1, 0)?;
+    let sep = ScalableEp::open(&pair.domain.domain, attr, counts, ident(50, 0)?)?;
+    sep.bind_av(&pair.av)?;
+    let (context, _) = sep.tx_context(0, &TxAttr::default(), ident(60, 0)?)?;
+    close(&*pair.a.endpoint)?;
+    pair.a.endpoint = context;
+    pair.a.endpoint.bind_cq(&pair.a.cq, CqBind::TRANSMIT)?;
+    pair.a.endpoint.enable()?;
+    Ok((pair, sep))
+}
+
 #[kunit_tests(kfabric_submit_close)]
 mod tests {
     use super::*;
@@ -87,18 +106,8 @@ mod tests {
     /// A close waits while a task posts started operations, and succeeds after they have completed.
     #[test]
     fn the_close_of_a_transmit_context_waits_for_a_post() -> Result {
-        let mut pair = Pair::new(EpType::Rdm)?;
-        let attr = ep_attr(EpType::Rdm, Caps::MSG | Caps::SEND | Caps::RECV);
-        let attr = EpAttr { tx_size: 4, ..attr };
-        let counts = ContextCounts::new(1, 0)?;
-        let sep = ScalableEp::open(&pair.domain.domain, attr, counts, ident(50, 0)?)?;
-        sep.bind_av(&pair.av)?;
-        let (context, _) = sep.tx_context(0, &TxAttr::default(), ident(60, 0)?)?;
-        close(&*pair.a.endpoint)?;
-        pair.a.endpoint = context;
+        let (pair, sep) = pair_with_context()?;
         let tx = &pair.a;
-        tx.endpoint.bind_cq(&tx.cq, CqBind::TRANSMIT)?;
-        tx.endpoint.enable()?;
         // This run has the queue. It posts the operation only after the close has begun to wait.
         let run = tx.endpoint.submission.begin_killable(Side::Transmit)?;
         admit_byte(tx, 1, Context::MaySleep)?.start();
@@ -116,6 +125,35 @@ mod tests {
         ensure_eq!((early, closed.get()), (0, 1));
         ensure!(progress == Progress::Empty);
         ensure_eq!(tx.complete(), Ok(()));
+        close(&*sep)
+    }
+
+    /// A task that is killed while its close waits leaves the context as it was.
+    #[test]
+    fn an_interrupted_close_of_a_transmit_context_changes_nothing() -> Result {
+        let (pair, sep) = pair_with_context()?;
+        let tx = &pair.a;
+        let run = tx.endpoint.submission.begin_killable(Side::Transmit)?;
+        admit_byte(tx, 1, Context::MaySleep)?.start();
+        let interrupted = Count::new()?;
+        let closer = {
+            let endpoint = tx.endpoint.clone();
+            count_if(&interrupted, move || {
+                allow_kill();
+                close_killable(&*endpoint) == Err(EINTR)
+            })?
+        };
+        a_while();
+        let early = interrupted.get();
+        closer.kill();
+        closer.join();
+        let progress = Poster::new(&tx.endpoint).post_started(run, 1);
+        ensure_eq!((early, interrupted.get()), (0, 1));
+        ensure!(progress == Progress::Empty);
+        ensure_eq!(tx.complete(), Ok(()));
+        admit_byte(tx, 2, Context::MaySleep)?.start();
+        ensure_eq!(tx.complete(), Ok(()));
+        close(&*tx.endpoint)?;
         close(&*sep)
     }
 
