@@ -25,7 +25,10 @@ use super::{
         Pinned,
         UserRange, //
     },
-    segments::Cursor, //
+    segments::{
+        nowait_flags,
+        Cursor, //
+    }, //
 };
 use crate::shim::{
     bindings as shim,
@@ -132,9 +135,7 @@ impl MemRef {
         if len == 0 {
             return Ok(Self::empty());
         }
-        // The charged group may be another user's, which must not have to reclaim memory for this.
-        let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
-        Backing::buffer(len, flags, may_sleep).map(Self::new)
+        Backing::buffer(len, nowait_flags(), may_sleep).map(Self::new)
     }
 
     /// The same for a message that its receiver keeps, and that can stay with its sender otherwise.
@@ -144,8 +145,7 @@ impl MemRef {
         if len == 0 {
             return Ok(Self::empty());
         }
-        let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT;
-        Backing::message(len, flags).map(Self::new)
+        Backing::message(len, nowait_flags()).map(Self::new)
     }
 
     /// Bytes of kernel memory that the buffer of a message of `len` bytes takes. Any context.

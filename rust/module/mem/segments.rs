@@ -37,6 +37,12 @@ pub(super) fn atomic_flags() -> Flags {
     (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_ATOMIC
 }
 
+/// The flags of an allocation that does not wait, charged to the active memory control group. That
+/// may be another user's, which must not have to reclaim memory for it.
+pub(super) fn nowait_flags() -> Flags {
+    (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT
+}
+
 /// A vector with room for `count` elements, in memory of `kmalloc()`. So it can be freed in any
 /// context but NMIs, like this can be called. Fails with `ENOMEM`.
 pub(crate) fn atomic_vec<T>(count: usize) -> Result<KVVec<T>> {
@@ -216,10 +222,9 @@ impl Segments {
         if needed >= self.heap_bytes() {
             return;
         }
-        // Without free memory the list stays as it is: no memory is reclaimed for it.
-        let flags = (GFP_KERNEL_ACCOUNT & !GFP_KERNEL) | GFP_NOWAIT | __GFP_NOWARN;
+        // Without free memory the list stays as it is.
         let mut exact = Self::new();
-        if exact.reserve_with(list.len(), flags).is_err() {
+        if exact.reserve_with(list.len(), nowait_flags()).is_err() {
             return;
         }
         let mut resched = Resched::new();

@@ -4,13 +4,13 @@
 
 use kernel::bindings;
 
-/// Bytes that kmalloc() takes for `bytes`: it rounds the size up. Any context. Any context.
+/// Bytes that kmalloc() takes for `bytes`: it rounds the size up. Any context.
 pub(crate) fn kmalloc_size(bytes: usize) -> usize {
     // SAFETY: The function computes a number and accesses no memory of the caller.
     unsafe { bindings::kmalloc_size_roundup(bytes) }
 }
 
-/// Bytes that kmalloc() takes for an array of `count` values. Any context. Any context.
+/// Bytes that kmalloc() takes for an array of `count` values. Any context.
 pub(crate) fn kmalloc_array_size<T>(count: usize) -> usize {
     kmalloc_size(count.saturating_mul(size_of::<T>()))
 }

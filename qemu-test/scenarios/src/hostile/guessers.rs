@@ -4,7 +4,7 @@
 
 use super::{
     B,
-    attacks::{Attack, SOME},
+    attacks::{Attack, some_part},
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, member},
     owned::{Keys, Requests},
@@ -119,7 +119,7 @@ impl Attack for Guessers {
             PacketCounter::NakInvalidTx,
             PacketCounter::CmDelayed,
         ];
-        Some(Evidence::new(Counter::Packets(counters), SOME))
+        Some(Evidence::new(Counter::Packets(counters), some_part()))
     }
 
     fn burst(&mut self, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {

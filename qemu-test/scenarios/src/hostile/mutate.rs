@@ -7,7 +7,7 @@
 //! good flow must not fail.
 
 use super::{
-    attacks::{Attack, SOME},
+    attacks::{Attack, some_part},
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, Field, SPARE_A, SPARE_B},
     packet::{Capture, Captured, datagram, seal},
@@ -122,7 +122,7 @@ impl Attack for Mutations {
 
     fn evidence(&self) -> Option<Evidence> {
         // The rest are good packets, which a QP takes.
-        Some(Evidence::new(Counter::Drops, SOME))
+        Some(Evidence::new(Counter::Drops, some_part()))
     }
 
     fn begin(&mut self, field: &Field) {

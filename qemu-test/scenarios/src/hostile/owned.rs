@@ -4,7 +4,7 @@
 
 use super::{
     B,
-    attacks::{Attack, SOME, ip_header},
+    attacks::{Attack, ip_header, some_part},
     bad_atomics::{self, Target, message},
     evidence::{Counter, Evidence},
     field::{Attacker, Facts, crowd},
@@ -281,7 +281,7 @@ impl Requests for Keys {
     fn evidence(&self) -> Option<Evidence> {
         // A refused access ends its connection, so few packets of each connection are counted.
         let counters = &[PacketCounter::MrRefused, PacketCounter::NakInvalidTx];
-        Some(Evidence::new(Counter::Packets(counters), SOME))
+        Some(Evidence::new(Counter::Packets(counters), some_part()))
     }
 
     fn send(&self, peer: &Peer, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {
@@ -384,7 +384,7 @@ impl Requests for BadAtomics {
     fn evidence(&self) -> Option<Evidence> {
         // A refused SEND ends its connection.
         let counters = &[PacketCounter::NakAccessTx, PacketCounter::NakInvalidTx];
-        Some(Evidence::new(Counter::Packets(counters), SOME))
+        Some(Evidence::new(Counter::Packets(counters), some_part()))
     }
 
     fn send(&self, peer: &Peer, attacker: &mut Attacker, at: &Facts, rng: &mut Rng) {

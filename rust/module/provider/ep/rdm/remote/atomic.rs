@@ -136,6 +136,7 @@ impl Endpoint {
         };
         let slot = slot(())?;
         op.result.charge_lists(&self.ident.budget)?;
+        op.remote.charge_list(&self.ident.budget)?;
         let ticket = self.atomic_ticket(bound, flags, op, spare)?;
         let memory = op.result.take();
         let remote = op.remote.take();
