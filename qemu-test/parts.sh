@@ -286,7 +286,16 @@ part_interop() {
 	need bin tools
 	need peer verbs_peer
 	tap_part interop '.' guest --name interop --debian --put "$ko:kfabric.ko" --put "$bin/kfi" \
-		--put "$bin/kfi-scenarios" --put "$peer" -- "$KF_TOP/qemu-test/interop" "$@"
+		--put "$bin/kfi-scenarios" --put "$peer" --put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
+		"$KF_TOP/qemu-test/interop" "$@"
+}
+
+part_verbs() {
+	need ko module
+	need bin tools
+	tap_part verbs '.' guest --name verbs --debian --put "$ko:kfabric.ko" \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$bin/kfi" --put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
+		"$KF_TOP/qemu-test/verbs" "$@"
 }
 
 part_pair() {

@@ -7,6 +7,7 @@
 //! ```text
 //!   uapi       /dev/kfabric: the objects for programs
 //!   capi       kfabric 1.7: the objects for kernel modules in C
+//!   verbs      devices of the RDMA subsystem, which kfabric_ib.ko registers
 //!   registry   the providers, and getinfo
 //!   provider   the objects: domain, endpoint, av, mr, cq, cntr, comp_cntr, eq, wait, poll, flow,
 //!              counters; work that waits for counters
@@ -40,6 +41,7 @@ mod provider;
 mod registry;
 mod shim;
 mod uapi;
+mod verbs;
 
 module! {
     type: Kfabric,

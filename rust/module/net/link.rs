@@ -46,6 +46,7 @@ use kfi_core::{
 
 use super::{
     cm::GsiSlot,
+    device_use::DeviceSlot,
     socket::Socket,
     stats::{
         LinkStats,
@@ -158,6 +159,7 @@ pub(crate) struct Link {
     /// The second consumer of QP 1.
     #[pin]
     gsi: GsiSlot,
+    device: DeviceSlot,
     /// Notifies QPs and the provider that the link has gone.
     #[pin]
     work: Work<Self>,
@@ -192,6 +194,7 @@ impl Link {
                 socket,
                 stats,
                 gsi <- GsiSlot::new(),
+                device: DeviceSlot::new(),
                 work <- new_work!("kfabric::Link"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -236,6 +239,11 @@ impl Link {
     /// The second consumer of QP 1 at its addresses. Any context.
     pub(super) fn gsi(&self) -> &GsiSlot {
         &self.gsi
+    }
+
+    /// Whether it has a device of the RDMA subsystem. Any context.
+    pub(super) fn device(&self) -> &DeviceSlot {
+        &self.device
     }
 
     /// The name of its interface; if that has gone, its last name. Process context.

@@ -41,6 +41,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`link`] | one link; names of links and interfaces, validated |
+//! | [`device_use`] | the use of a link by a device of the RDMA subsystem |
 //! | [`table`] | all links, and the events of interfaces |
 //! | [`socket`] | the UDP sockets of a namespace, and the numbers of its QPs |
 //! | [`packet`] | packets in socket buffers: verifying and building |
@@ -53,6 +54,7 @@
 
 #[allow(dead_code, unused_imports, reason = "suites use all of it")]
 pub(crate) mod cm;
+mod device_use;
 pub(crate) mod flow;
 mod generation;
 mod link;
@@ -92,6 +94,7 @@ mod kunit_wire;
 mod kunit_wire_pair;
 
 pub(crate) use self::{
+    device_use::DeviceUse,
     generation::Checked,
     link::{
         EndpointCount,
@@ -99,7 +102,8 @@ pub(crate) use self::{
         Link,
         LinkName,
         LinkState,
-        LinkUse, //
+        LinkUse,
+        NAME_MAX, //
     },
     path::{
         Path,
@@ -118,6 +122,7 @@ pub(crate) use self::{
         has_address,
         next,
         next_anywhere,
+        on_interface,
         socket,
         start,
         LinkEvents,

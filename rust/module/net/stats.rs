@@ -16,6 +16,7 @@ use crate::shim::{
 };
 use core::ops::Deref;
 use kernel::{
+    c_str,
     prelude::*,
     sync::{
         atomic::{
@@ -44,6 +45,13 @@ macro_rules! statistics {
             pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $(Self::$stat => $name,)*
+                }
+            }
+
+            /// Its [`name`](Self::name), with a NUL at its end.
+            pub(crate) const fn c_name(self) -> &'static CStr {
+                match self {
+                    $(Self::$stat => c_str!($name),)*
                 }
             }
         }

@@ -51,7 +51,6 @@ use crate::shim::{
         Netdev,
         NetdevEvent,
         NetdevEvents,
-        NetdevId,
         Notifier,
         Rtnl, //
     },
@@ -274,6 +273,22 @@ pub(crate) fn del(netns: &NetNs, name: &LinkName) -> Result {
     Ok(())
 }
 
+/// Removes `link` unless domains are open on it, or it has gone. For a link that was added by the
+/// caller: no capability is asked for. Sleeps; takes the RTNL.
+pub(super) fn remove_unused(link: &Arc<Link>) {
+    let rtnl = Rtnl::lock();
+    let removed = {
+        let mut table = LINKS.lock();
+        if link.state() == LinkState::Gone || link.domains() != 0 {
+            return;
+        }
+        table.gone(link)
+    };
+    end(link);
+    drop(rtnl);
+    drop(removed);
+}
+
 /// The first link of `netns` with an id above `after`. Fails with `ENOENT` if there is none. Does
 /// not sleep.
 ///
@@ -346,10 +361,10 @@ pub(super) fn close(link: &Arc<Link>) {
 /// Handles the kernel's events of interfaces.
 pub(super) struct NetdevHandler;
 
-/// The link on an interface. [`add`] adds at most one.
-fn on_interface(id: NetdevId) -> Option<Arc<Link>> {
-    let socket = LINKS.lock().socket(id.netns)?;
-    socket.receiver().link(id.ifindex)
+/// The link on an interface of `netns`. [`add`] adds at most one. Process context; does not sleep.
+pub(crate) fn on_interface(netns: NetNsId, ifindex: u32) -> Option<Arc<Link>> {
+    let socket = LINKS.lock().socket(netns)?;
+    socket.receiver().link(ifindex)
 }
 
 /// Updates a link to the state of its interface. Sleeps; the RTNL is held.
@@ -372,13 +387,13 @@ impl NetdevEvents for NetdevHandler {
     fn event(event: NetdevEvent) {
         match event {
             NetdevEvent::Changed(netdev) => {
-                let Some(link) = on_interface(netdev.id) else {
+                let Some(link) = on_interface(netdev.id.netns, netdev.id.ifindex) else {
                     return;
                 };
                 follow(&link, &netdev);
             }
             NetdevEvent::Gone(id) => {
-                let Some(link) = on_interface(id) else {
+                let Some(link) = on_interface(id.netns, id.ifindex) else {
                     return;
                 };
                 let removed = LINKS.lock().gone(&link);

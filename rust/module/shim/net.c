@@ -34,6 +34,17 @@ struct net *kfabric_shim_net_get_current(void)
 }
 
 /**
+ * kfabric_shim_net_get - take another reference to a namespace
+ * @net: the namespace, which the caller keeps alive
+ *
+ * Context: any.
+ */
+void kfabric_shim_net_get(struct net *net)
+{
+	get_net(net);
+}
+
+/**
  * kfabric_shim_net_put - put a reference to a namespace
  * @net: the namespace
  *

@@ -43,6 +43,7 @@ enum kfabric_shim_netdev_event {
 
 /* Network namespaces. */
 struct net *kfabric_shim_net_get_current(void);
+void kfabric_shim_net_get(struct net *net);
 void kfabric_shim_net_put(struct net *net);
 u64 kfabric_shim_net_cookie(const struct net *net);
 u64 kfabric_shim_net_current_cookie(void);

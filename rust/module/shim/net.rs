@@ -80,6 +80,18 @@ impl NetNs {
         })
     }
 
+    /// A reference to a namespace of a caller in C. Any context.
+    ///
+    /// # Safety
+    ///
+    /// `net` is valid, and the caller keeps it alive during the call.
+    pub(crate) unsafe fn of(net: NonNull<bindings::net>) -> Self {
+        // SAFETY: By the requirement above.
+        unsafe { shim::kfabric_shim_net_get(net.as_ptr()) };
+        // INVARIANT: The function has taken a reference for this value.
+        Self { net }
+    }
+
     /// Its identity. Any context.
     pub(crate) fn id(&self) -> NetNsId {
         // SAFETY: By the type invariant the namespace is alive.

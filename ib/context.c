@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a program has of a device.
+ */
+
+#include <rdma/uverbs_ioctl.h>
+
+#include "kfabric_ib.h"
+
+/**
+ * kfib_alloc_ucontext - a program opens a device
+ * @ibucontext: its context
+ * @udata: nothing of ours
+ *
+ * Return: 0, or an error of kfabric_verbs_context_alloc().
+ */
+int kfib_alloc_ucontext(struct ib_ucontext *ibucontext, struct ib_udata *udata)
+{
+	struct kfib_ucontext *ucontext = to_kfib_ucontext(ibucontext);
+	struct kfabric_verbs_context *context;
+	int ret;
+
+	ret = ib_no_udata_io(udata);
+	if (ret)
+		return ret;
+	context = kfabric_verbs_context_alloc(to_kfib(ibucontext->device)->device);
+	if (IS_ERR(context))
+		return PTR_ERR(context);
+	ucontext->context = context;
+	return 0;
+}
+
+/** kfib_dealloc_ucontext - the program has closed it, and has no objects */
+void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
+{
+	kfabric_verbs_context_free(to_kfib_ucontext(ibucontext)->context);
+}
+
+/**
+ * kfib_disassociate_ucontext - the device goes while a program has it open
+ * @ibucontext: the program's context
+ *
+ * The core ends the objects of the program. That there is such a function lets
+ * the device go without waiting for the program.
+ */
+void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
+{
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A device: its operations and its attributes, adding and removing it.
+ */
+
+#include <linux/etherdevice.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <net/addrconf.h>
+#include <net/net_namespace.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "kfabric_ib.h"
+
+/*
+ * The driver, as the core and rdma-core know it. It is not in enum
+ * rdma_driver_id, as no number is given to a driver outside the kernel. It is
+ * never RDMA_DRIVER_UNKNOWN, which stands for the devices of all drivers in the
+ * core's look-ups.
+ */
+#define KFIB_DRIVER_ID	((enum rdma_driver_id)0x6b66)
+
+/* The version of what a provider for rdma-core and this module exchange. */
+#define KFIB_ABI_VERSION	1
+
+/*
+ * The driver and version that libipathverbs of rdma-core 56 looks for. It uses
+ * a device by system calls alone. The kernel has no such driver any more.
+ */
+#define KFIB_IPATH_DRIVER_ID	RDMA_DRIVER_QIB
+#define KFIB_IPATH_ABI_VERSION	1
+
+static bool ipath;
+module_param(ipath, bool, 0444);
+MODULE_PARM_DESC(ipath,
+		 "Let programs of Debian 13 use the devices without a library of kfabric, by libipathverbs");
+
+static int kfib_query_device(struct ib_device *ibdev,
+			     struct ib_device_attr *attr,
+			     struct ib_udata *udata)
+{
+	int ret;
+
+	ret = ib_no_udata_io(udata);
+	if (ret)
+		return ret;
+	*attr = (struct ib_device_attr) {
+		.sys_image_guid = ibdev->node_guid,
+		.page_size_cap = PAGE_SIZE,
+		.vendor_id = 0xffffff,
+		.device_cap_flags = IB_DEVICE_PORT_ACTIVE_EVENT,
+		.kernel_cap_flags = IBK_ALLOW_USER_UNREG,
+		.atomic_cap = IB_ATOMIC_NONE,
+		.max_pkeys = 1,
+	};
+	return 0;
+}
+
+static void kfib_get_dev_fw_str(struct ib_device *ibdev, char *str)
+{
+	strscpy(str, "kfabric", IB_FW_VERSION_NAME_MAX);
+}
+
+static void kfib_dealloc_driver(struct ib_device *ibdev)
+{
+	struct kfabric_verbs_device *device = to_kfib(ibdev)->device;
+
+	if (device)
+		kfabric_verbs_device_remove(device);
+}
+
+/* Who drives the devices: one of these, and all of those below. */
+static const struct ib_device_ops kfib_own_ops = {
+	.owner = THIS_MODULE,
+	.driver_id = KFIB_DRIVER_ID,
+	.uverbs_abi_ver = KFIB_ABI_VERSION,
+};
+
+static const struct ib_device_ops kfib_ipath_ops = {
+	.owner = THIS_MODULE,
+	.driver_id = KFIB_IPATH_DRIVER_ID,
+	.uverbs_abi_ver = KFIB_IPATH_ABI_VERSION,
+};
+
+static const struct ib_device_ops kfib_device_ops = {
+	.add_gid = kfib_add_gid,
+	.alloc_hw_port_stats = kfib_alloc_hw_port_stats,
+	.alloc_ucontext = kfib_alloc_ucontext,
+	.dealloc_driver = kfib_dealloc_driver,
+	.dealloc_ucontext = kfib_dealloc_ucontext,
+	.del_gid = kfib_del_gid,
+	.disassociate_ucontext = kfib_disassociate_ucontext,
+	.get_dev_fw_str = kfib_get_dev_fw_str,
+	.get_hw_stats = kfib_get_hw_stats,
+	.get_link_layer = kfib_get_link_layer,
+	.get_port_immutable = kfib_get_port_immutable,
+	.query_device = kfib_query_device,
+	.query_pkey = kfib_query_pkey,
+	.query_port = kfib_query_port,
+
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, kfib_ucontext, ibucontext),
+};
+
+static const struct ib_device_ops *kfib_driver_ops(void)
+{
+	return ipath ? &kfib_ipath_ops : &kfib_own_ops;
+}
+
+/* The GUID of a device: of the interface's address, or random without one. */
+static __be64 kfib_guid(const struct net_device *ndev)
+{
+	u8 addr[ETH_ALEN];
+	__be64 guid;
+
+	if (ndev->addr_len == ETH_ALEN && !is_zero_ether_addr(ndev->dev_addr))
+		ether_addr_copy(addr, ndev->dev_addr);
+	else
+		eth_random_addr(addr);
+	addrconf_addr_eui48((u8 *)&guid, addr);
+	return guid;
+}
+
+/**
+ * struct kfib_place - where an interface is
+ * @net: its namespace, with a reference
+ * @ifindex: its index there
+ * @name: its name there
+ */
+struct kfib_place {
+	struct net *net;
+	u32 ifindex;
+	char name[IFNAMSIZ];
+};
+
+/* Where the interface is now, unless it is going. */
+static int kfib_place_of(const struct net_device *ndev,
+			 struct kfib_place *place)
+{
+	int ret = -ENODEV;
+
+	rtnl_lock();
+	if (ndev->reg_state == NETREG_REGISTERED) {
+		place->net = get_net(dev_net(ndev));
+		place->ifindex = ndev->ifindex;
+		strscpy(place->name, ndev->name);
+		ret = 0;
+	}
+	rtnl_unlock();
+	return ret;
+}
+
+static int kfib_device_register(struct ib_device *ibdev, const char *name,
+				struct net_device *ndev)
+{
+	int ret;
+
+	strscpy(ibdev->node_desc, "kfabric", sizeof(ibdev->node_desc));
+	ibdev->node_type = RDMA_NODE_IB_CA;
+	ibdev->node_guid = kfib_guid(ndev);
+	ibdev->phys_port_cnt = 1;
+	ibdev->num_comp_vectors = num_possible_cpus();
+	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
+				  BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
+				  BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
+				  BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ) |
+				  BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV);
+	ib_mark_name_assigned_by_user(ibdev);
+	ret = ib_device_set_netdev(ibdev, ndev, KFIB_PORT);
+	if (ret)
+		return ret;
+	return ib_register_device(ibdev, name, NULL);
+}
+
+/**
+ * kfib_device_add - add a device
+ * @name: its name
+ * @ndev: its interface, to which the caller has a reference
+ *
+ * Context: process; takes the RTNL.
+ * Return: the device, which may have gone already, or an error: -EEXIST if the
+ * interface has a device of kfabric or the name is in use, -ENODEV if the
+ * interface is going, and those of kfabric_verbs_device_add().
+ */
+struct ib_device *kfib_device_add(const char *name, struct net_device *ndev)
+{
+	struct kfabric_verbs_device *device;
+	struct kfib_place place;
+	struct kfib_device *kfib;
+	int ret;
+
+	ret = kfib_place_of(ndev, &place);
+	if (ret)
+		return ERR_PTR(ret);
+	ret = -ENOMEM;
+	kfib = ib_alloc_device_with_net(kfib_device, ibdev, place.net);
+	if (!kfib)
+		goto err_net;
+	ib_set_device_ops(&kfib->ibdev, kfib_driver_ops());
+	ib_set_device_ops(&kfib->ibdev, &kfib_device_ops);
+
+	device = kfabric_verbs_device_add(place.net, name, place.name,
+					  place.ifindex);
+	if (IS_ERR(device)) {
+		ret = PTR_ERR(device);
+		goto err_device;
+	}
+	kfib->device = device;
+	ret = kfib_device_register(&kfib->ibdev, name, ndev);
+	if (ret)
+		goto err_device;
+	put_net(place.net);
+	return &kfib->ibdev;
+
+err_device:
+	ib_dealloc_device(&kfib->ibdev);
+err_net:
+	put_net(place.net);
+	return ERR_PTR(ret);
+}
+
+/**
+ * kfib_device_on - the device on an interface
+ * @ndev: the interface
+ *
+ * Return: the device with a reference, for ib_device_put(), or NULL.
+ */
+struct ib_device *kfib_device_on(struct net_device *ndev)
+{
+	return ib_device_get_by_netdev(ndev, kfib_driver_ops()->driver_id);
+}
+
+/**
+ * kfib_device_remove_all - remove all devices
+ *
+ * Returns when all have gone, also those that another task removes. The caller
+ * makes sure that none is added.
+ */
+void kfib_device_remove_all(void)
+{
+	ib_unregister_driver(kfib_driver_ops()->driver_id);
+}
+
+/** kfib_device_init - what all devices need */
+int __init kfib_device_init(void)
+{
+	return kfib_stats_init();
+}
+
+/** kfib_device_exit - the end of that; there is no device any more */
+void kfib_device_exit(void)
+{
+	kfib_stats_exit();
+}

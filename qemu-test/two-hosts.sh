@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash disable=SC2034
+#
+# Two hosts for tests in the guest: network namespaces "a" and "b", joined by a veth
+# pair; tests of one program or of two, in TAP. Sourced, never run; the caller puts it
+# in the guest at / (boot --put) and shares the toolchain root at /debian (boot
+# --debian).
+
+work=$(mktemp -d)
+count=0
+failures=0
+
+# Seconds that a program of a test may take and that kfi waits for its peer, and
+# messages of an exchange. A kernel that looks for its own faults takes a
+# millisecond or two for a packet.
+limit=60 patience=10 times=20
+case $(uname -r) in *sanitize) limit=120 patience=60 times=5 ;; esac
+
+# on HOST COMMAND...: run a command in that host's namespace, for so long at most.
+on() {
+	local host=$1
+	shift
+	# By its path: busybox's timeout would prefer busybox's own ip.
+	timeout "$limit" "$(type -P ip)" netns exec "$host" "$@"
+}
+
+# debian HOST COMMAND...: the same, a program of the toolchain root.
+debian() {
+	local host=$1
+	shift
+	on "$host" chroot /debian "$@"
+}
+
+# wanted NAME: the test shall run. The words are those of the script that sources this.
+words=("$@")
+wanted() {
+	local word
+	((${#words[@]} > 0)) || return 0
+	for word in "${words[@]}"; do [[ $1 != *"$word"* ]] || { matched=1 && return 0; }; done
+	return 1
+}
+matched=''
+
+# result NAME STATUS: the line of a test, with the output of its programs if it
+# failed.
+result() {
+	count=$((count + 1))
+	if [ "$2" = 0 ]; then
+		printf 'ok %d - %s\n' "$count" "$1"
+		return
+	fi
+	failures=$((failures + 1))
+	printf 'not ok %d - %s\n' "$count" "$1"
+	local side
+	for side in server client; do
+		[ -e "$work/$side" ] || continue
+		printf '#   %s: %s\n' "$side" "$(cat "$work/$side.command")"
+		tail -n 12 "$work/$side" | sed 's/^/#     /'
+	done
+}
+
+# until_there COMMAND...: wait until it finds something to print.
+until_there() {
+	local tries=100
+	while ((tries--)); do
+		! "$@" 2>/dev/null | grep -q . || return 0
+		sleep 0.1
+	done
+	return 1
+}
+
+# Prints something once a server is there.
+tcp_on_a() { until_there on a ss -Hltn 'sport = :18515'; }
+tcp_on_b() { until_there on b ss -Hltn 'sport = :18515'; }
+cm_on_b() { until_there on b rdma resource show cm_id state LISTEN; }
+rping_on_a() { until_there grep waiting "$work/server"; }
+
+# pair NAME READY SERVER... -- CLIENT...: a test of two programs. READY is a
+# command that waits until the server is there.
+pair() {
+	local name=$1 ready=$2 server=() client status=0
+	wanted "$name" || return 0
+	shift 2
+	while [ "$1" != -- ]; do
+		server+=("$1")
+		shift
+	done
+	shift
+	client=("$@")
+	rm -f "$work/server" "$work/client"
+	printf '%s' "${server[*]}" >"$work/server.command"
+	printf '%s' "${client[*]}" >"$work/client.command"
+	("${server[@]}" >"$work/server" 2>&1) &
+	local pid=$!
+	$ready || status=1
+	if [ $status = 0 ]; then
+		"${client[@]}" >"$work/client" 2>&1 || status=$?
+	fi
+	if [ $status != 0 ]; then
+		# The server would wait for a client for ever.
+		kill $pid 2>/dev/null
+	fi
+	wait $pid || status=1
+	result "$name" $status
+}
+
+# hosts [MTU]: both namespaces and the cable between them.
+hosts() {
+	local host mtu=${1:-1500}
+	for host in a b; do
+		ip netns add $host
+		on $host ip link set lo up
+	done
+	ip link add va netns a type veth peer name vb netns b
+	on a ip address add 192.0.2.1/24 dev va
+	on b ip address add 192.0.2.2/24 dev vb
+	on a ip address add 2001:db8::1/64 dev va nodad
+	on b ip address add 2001:db8::2/64 dev vb nodad
+	on a ip link set va mtu "$mtu" up
+	on b ip link set vb mtu "$mtu" up
+}
+
+# no_hosts: removes both namespaces.
+no_hosts() {
+	ip netns delete a
+	ip netns delete b
+}
+
+# gid DEVICE ADDRESS: the index of an IP address in a device's table of GIDs, as
+# the InfiniBand programs want it.
+gid() {
+	local index want
+	local -a part
+	case $2 in
+	2001:db8::*) want=$(printf '2001:0db8:0000:0000:0000:0000:0000:%04x' "0x${2##*:}") ;;
+	*)
+		read -ra part <<<"${2//./ }"
+		want=$(printf 'ffff:%02x%02x:%02x%02x' "${part[@]}")
+		;;
+	esac
+	# An address gets its GID a little later.
+	for index in $(seq 0 15) $(seq 0 15) $(seq 0 15); do
+		! grep -q "$want\$" "/sys/class/infiniband/$1/ports/1/gids/$index" 2>/dev/null || break
+		[ "$index" != 15 ] || sleep 1
+	done
+	echo "$index"
+}
+
+# finish: the end of all tests.
+finish() {
+	rm -rf "$work"
+	((${#words[@]} == 0)) || [ -n "$matched" ] || { echo "# no test has one of: ${words[*]}" && exit 3; }
+	echo "1..$count"
+	((failures == 0))
+}
