@@ -70,7 +70,7 @@ static void kfib_dealloc_driver(struct ib_device *ibdev)
 		kfabric_verbs_device_remove(device);
 }
 
-/* Who drives the devices: one of these, and all of those below. */
+/* The driver of the devices: one of these two, and the operations below. */
 static const struct ib_device_ops kfib_own_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = KFIB_DRIVER_ID,
