@@ -64,7 +64,7 @@ impl End {
     /// Makes a QP in RESET.
     fn in_reset(link: &TestLink) -> Result<Self> {
         let got = Recorder::new()?;
-        let qp = Qp::in_reset(&link.0, &Budget::of_program()?, got.clone())?;
+        let qp = Qp::in_reset(&link.0, None, &Budget::of_program()?, got.clone())?;
         Ok(Self { qp, got })
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let sender = End::in_reset(&link)?;
         sender.start(None)?;
         let slow = Slow::new()?;
-        let qp = Qp::in_reset(&link.0, &Budget::of_program()?, slow.clone())?;
+        let qp = Qp::in_reset(&link.0, None, &Budget::of_program()?, slow.clone())?;
         let path = Path::new(&link.0, ONE, TWO)?;
         qp.modify(&to(State::Init), TO_INIT, Some(TWO))?;
         qp.modify(&to(State::Rtr), Mask::NONE, None)?;
@@ -384,7 +384,7 @@ mod tests {
         ensure!(end.qp.state() == State::Reset);
         let owner = Budget::of_program()?;
         let got = Recorder::new()?;
-        ensure!(Qp::in_reset(&link.0, &owner, got).is_err_and(|e| e == ENODEV));
+        ensure!(Qp::in_reset(&link.0, None, &owner, got).is_err_and(|e| e == ENODEV));
         // A path of other sockets is no path of the QP.
         let next_link = TestLink::new()?;
         let path = Path::new(&next_link.0, ONE, TWO)?;

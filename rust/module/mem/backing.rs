@@ -156,6 +156,20 @@ impl Backing {
         Ok(Arc::new(buffer, flags)?)
     }
 
+    /// All addresses of the kernel: byte `n` is that at address `n`. The result can be dropped in
+    /// any context. Sleeps. Fails with `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// A caller that uses a part of the result keeps its bytes mapped meanwhile, and may read and
+    /// write them.
+    pub(super) unsafe fn kernel_space() -> Result<Arc<Self>> {
+        let mut memory = Self::new(Access::Write, MemoryOwner::Kernel { may_sleep: false });
+        // INVARIANT: By the requirement of this function.
+        memory.segments = Segments::one(core::ptr::with_exposed_provenance_mut(0), usize::MAX);
+        Ok(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
+    }
+
     /// `len` bytes at `addr` of a mapped DMA-BUF.
     ///
     /// # Safety
@@ -179,9 +193,9 @@ impl Backing {
     }
 
     /// The bytes of `parts`, concatenated; writable if all parts are. Sleeps. Fails with `E2BIG`
-    /// for more than [`SEGMENTS_MAX`] segments or parts; `EINVAL` for more than
-    /// [`pinned::PINNED_MAX`] bytes; `ENOMEM`.
-    pub(super) fn gather(parts: &[MemRef]) -> Result<Arc<Self>> {
+    /// for more than [`SEGMENTS_MAX`] segments or parts; `EINVAL` for more than `most` bytes;
+    /// `ENOMEM`.
+    pub(super) fn gather(most: usize, parts: &[MemRef]) -> Result<Arc<Self>> {
         let access = if parts.iter().all(MemRef::writable) {
             Access::Write
         } else {
@@ -204,7 +218,7 @@ impl Backing {
                 }
                 resched.step();
             }
-            if segments.len() > pinned::PINNED_MAX {
+            if segments.len() > most {
                 return Err(EINVAL);
             }
             match part.backing() {

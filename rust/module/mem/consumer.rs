@@ -299,6 +299,18 @@ pub(crate) unsafe fn sg_table(
     builder.finish()
 }
 
+/// All memory of the kernel: the byte at address `n` is byte `n`, up to the last but one. It can be
+/// dropped in any context. Sleeps. Fails with `ENOMEM`.
+///
+/// # Safety
+///
+/// A caller that uses a part of the result keeps its bytes mapped meanwhile, and may read and write
+/// them.
+pub(crate) unsafe fn kernel_space() -> Result<MemRef> {
+    // SAFETY: By the requirement above.
+    Ok(MemRef::new(unsafe { Backing::kernel_space()? }))
+}
+
 /// Puts the reference to each page of `segments`. With `may_sleep` it needs process context and
 /// calls `cond_resched()`; otherwise any context but NMIs.
 ///

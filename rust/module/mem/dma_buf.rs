@@ -81,8 +81,8 @@ unsafe impl Sync for DmaBuf {}
 impl DmaBuf {
     /// Does the same as [`new`](Self::new) for the DMA-BUF of descriptor `fd` of the current
     /// process. The descriptor may be closed afterwards. The mapping is charged to `budget` before
-    /// it is made. Fails as `new`, and with `EBADF` if the descriptor is not open; `EINVAL` if it
-    /// is none of a DMA-BUF.
+    /// it is made. Fails as `new`, but the range may have any length; and with `EBADF` if the
+    /// descriptor is not open; `EINVAL` if it is none of a DMA-BUF.
     pub(crate) fn of_fd(
         fd: i32,
         offset: usize,
@@ -99,7 +99,7 @@ impl DmaBuf {
         let charge = budget.take(mapping_bytes(size) as u64);
         let mapped = charge.and_then(|charge| {
             // SAFETY: The reference that was just taken keeps it.
-            let mapped = unsafe { Self::new(dmabuf, offset, len, access) };
+            let mapped = unsafe { Self::map(dmabuf, offset, len, access) };
             Ok((mapped?, charge))
         });
         // SAFETY: This is the reference that was just taken; `mapped` has one of its own.
@@ -115,7 +115,26 @@ impl DmaBuf {
     /// # Safety
     ///
     /// `dmabuf` is valid during the call.
+    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for kernel consumers"))]
     pub(crate) unsafe fn new(
+        dmabuf: NonNull<bindings::dma_buf>,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<Self>> {
+        if len > PINNED_MAX {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the requirement above.
+        unsafe { Self::map(dmabuf, offset, len, access) }
+    }
+
+    /// [`new`](Self::new) for a range of any length.
+    ///
+    /// # Safety
+    ///
+    /// As for `new`.
+    unsafe fn map(
         dmabuf: NonNull<bindings::dma_buf>,
         offset: usize,
         len: usize,
@@ -124,7 +143,7 @@ impl DmaBuf {
         task::might_sleep();
         let (mut map, mut mapped) = (core::ptr::null_mut(), 0);
         let end = offset.checked_add(len).ok_or(EINVAL)?;
-        if len == 0 || len > PINNED_MAX {
+        if len == 0 {
             return Err(EINVAL);
         }
         let write = access == Access::Write;

@@ -23,7 +23,8 @@ use super::{
     pinned::{
         Access,
         Pinned,
-        UserRange, //
+        UserRange,
+        PINNED_MAX, //
     },
     segments::{
         nowait_flags,
@@ -114,9 +115,14 @@ impl MemRef {
     /// The bytes of `parts`, concatenated; writable if all parts are. The result keeps the parts. A
     /// part may occur several times, and may be a gather list itself. Sleeps. Fails with `E2BIG`
     /// for more than [`SEGMENTS_MAX`](super::segments::SEGMENTS_MAX) segments; `EINVAL` for more
-    /// than [`PINNED_MAX`](super::pinned::PINNED_MAX) bytes; `ENOMEM`.
+    /// than [`PINNED_MAX`] bytes; `ENOMEM`.
     pub(crate) fn gather(parts: &[Self]) -> Result<Self> {
-        Backing::gather(parts).map(Self::new)
+        Self::gather_up_to(PINNED_MAX, parts)
+    }
+
+    /// The same as [`gather`](Self::gather), with a limit of `most` bytes.
+    pub(crate) fn gather_up_to(most: usize, parts: &[Self]) -> Result<Self> {
+        Backing::gather(most, parts).map(Self::new)
     }
 
     /// A new buffer of `len` zero bytes, charged to the current memory control group. Fails with
@@ -280,8 +286,10 @@ impl Inline {
         self.append(range)
     }
 
+    /// Adds a range of the current process. Fails as [`read_user`](Self::read_user); then nothing
+    /// was added. Sleeps.
     #[inline]
-    fn append(&mut self, range: &UserRange) -> Result {
+    pub(crate) fn append(&mut self, range: &UserRange) -> Result {
         let len = usize::try_from(range.len).map_err(|_| EMSGSIZE)?;
         let end = self.len.checked_add(len).ok_or(EMSGSIZE)?;
         let room = self.bytes.get_mut(self.len..end).ok_or(EMSGSIZE)?;

@@ -71,7 +71,8 @@ pub(crate) use memref::{
     Inline,
     Kept,
     MemRef,
-    Source, //
+    Source,
+    INLINE_MAX, //
 };
 pub(crate) use peer_share::PeerShare;
 #[cfg(kfi_kunit)]

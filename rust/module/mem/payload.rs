@@ -3,7 +3,7 @@
 //! Copying between memory and the payloads of packets.
 //!
 //! Each direction takes one copy, between the memory of an operation and the socket buffer.
-//! [`word`] gives access to a word that peers change by atomics. No function sleeps or yields: a
+//! [`word`] gives access to a word that peers change by atomics, and [`change_word`] changes it. No function sleeps or yields: a
 //! payload is at most one path MTU, so a copy takes at most that many segments.
 
 use super::{
@@ -22,6 +22,11 @@ use crate::shim::{
     word::AtomicWord, //
 };
 use core::ops::Range;
+use kfi_core::word::Word;
+use kfi_roce::{
+    headers::AtomicEth,
+    rc::target::Atomic, //
+};
 
 /// The payload of a received packet.
 pub(crate) struct Payload<'a> {
@@ -143,4 +148,16 @@ pub(crate) fn word(dst: &MemRef) -> Option<&AtomicWord> {
     // SAFETY: The word is aligned, and the cursor's memory is valid for reads and writes as long as
     // `dst` is. Programs may change it as well, and C copies to it.
     Some(unsafe { AtomicWord::from_ptr(word) })
+}
+
+/// Executes an atomic of RC on the first word of `dst`, by one atomic instruction, and returns the
+/// old value. `None` if [`word`] finds none.
+pub(crate) fn change_word(dst: &MemRef, atomic: Atomic, eth: &AtomicEth) -> Option<u64> {
+    let word = word(dst)?;
+    Some(match atomic {
+        Atomic::FetchAdd => word.fetch_add(eth.swap_add),
+        Atomic::CompareSwap => word
+            .compare_exchange(eth.compare, eth.swap_add)
+            .unwrap_or_else(|found| found),
+    })
 }

@@ -49,7 +49,7 @@ use kernel::{
     task, //
 };
 
-/// The largest number of bytes pinned together: the length of the largest message.
+/// The largest number of bytes pinned for a message of kfabric: the length of the largest one.
 pub(crate) const PINNED_MAX: usize = shim::KFABRIC_MAX_MSG_SIZE as usize;
 
 /// Pages that are pinned in one step.
@@ -82,19 +82,26 @@ pub(crate) enum Access {
 pub(crate) struct Pinned(Arc<Backing>);
 
 impl Pinned {
-    /// Pins `ranges` of the current process, concatenated. Process context, of the process whose
-    /// memory it is; may sleep. Fails with `EINVAL` if a range wraps, or all together are longer
-    /// than [`PINNED_MAX`]; `ENOMEM` if there is no memory, or `RLIMIT_MEMLOCK` would be exceeded;
-    /// `EFAULT` if an address is not mapped, does not allow the access, or cannot be pinned (device
-    /// memory); `EINTR` if the process is being killed.
+    /// Pins `ranges` of the current process, concatenated, for a message. Fails as
+    /// [`up_to`](Self::up_to) with a limit of [`PINNED_MAX`]. Process context, of the process whose
+    /// memory it is; may sleep.
     pub(crate) fn new(ranges: &[UserRange], access: Access) -> Result<Self> {
+        Self::up_to(PINNED_MAX, ranges, access)
+    }
+
+    /// Pins `ranges` of the current process, concatenated, which have at most `most` bytes. Process
+    /// context, of the process whose memory it is; may sleep. Fails with `EINVAL` if a range wraps,
+    /// or all together are longer than `most`; `ENOMEM` if there is no memory, or `RLIMIT_MEMLOCK`
+    /// would be exceeded; `EFAULT` if an address is not mapped, does not allow the access, or cannot
+    /// be pinned (device memory); `EINTR` if the process is being killed.
+    pub(crate) fn up_to(most: usize, ranges: &[UserRange], access: Access) -> Result<Self> {
         task::might_sleep();
         let mut pages = 0usize;
         let mut bytes = 0usize;
         for range in ranges {
             let (addr, len) = range.check()?;
             bytes = bytes.checked_add(len).ok_or(EINVAL)?;
-            if bytes > PINNED_MAX {
+            if bytes > most {
                 return Err(EINVAL);
             }
             pages += pages_of(addr, len);

@@ -46,6 +46,7 @@
 //! | [`socket`] | the UDP sockets of a namespace, and the numbers of its QPs |
 //! | [`packet`] | packets in socket buffers: verifying and building |
 //! | [`path`] | the path from a link's address to a peer |
+//! | [`path_cache`] | the paths to recent destinations of datagrams |
 //! | [`generation`] | whether addresses have changed since a check |
 //! | [`qp`] | queue pairs |
 //! | [`flow`] | flows: rules at a UD QP that count received packets |
@@ -60,6 +61,7 @@ mod generation;
 mod link;
 mod packet;
 mod path;
+mod path_cache;
 pub(crate) mod qp;
 mod socket;
 mod stats;
@@ -109,6 +111,7 @@ pub(crate) use self::{
         Path,
         Reach, //
     },
+    path_cache::PathCache,
     stats::{
         QpStats,
         Stat,

@@ -126,6 +126,35 @@ impl Drain {
     }
 }
 
+/// An object that has a drain.
+pub(crate) trait Drained {
+    /// The drain. Any context.
+    fn drain(&self) -> &Drain;
+}
+
+/// One operation inside the [`Drain`] of an object, to which it has a reference.
+///
+/// # Invariants
+///
+/// The operation is counted in the drain.
+pub(crate) struct Inside<T: Drained>(Arc<T>);
+
+impl<T: Drained> Inside<T> {
+    /// Enters the drain of `object`, if it is open. Dropping the result leaves, and then drops the
+    /// reference. Any context.
+    pub(crate) fn enter(object: Arc<T>) -> Option<Self> {
+        // INVARIANT: The guard has entered, and does not leave.
+        core::mem::forget(object.drain().enter()?);
+        Some(Self(object))
+    }
+}
+
+impl<T: Drained> Drop for Inside<T> {
+    fn drop(&mut self) {
+        self.0.drain().leave();
+    }
+}
+
 /// One operation inside a [`Drain`].
 pub(crate) struct DrainGuard<'a> {
     drain: &'a Drain,

@@ -521,8 +521,9 @@ impl<K: Kind> Qp<K> {
         }
     }
 
-    /// Queues the worker. Any context.
-    fn wake(self: &Arc<Self>) {
+    /// Queues the worker, which calls the consumer at least once afterwards
+    /// ([`run_ended`](rc::Consumer::run_ended)). Any context.
+    pub(crate) fn wake(self: &Arc<Self>) {
         // The queue refuses an item that is queued already.
         let _ = self.queue_of_worker().enqueue(self.clone());
     }

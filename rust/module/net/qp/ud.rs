@@ -94,6 +94,9 @@ pub(crate) trait Consumer: Send + Sync {
     /// The send queue is drained: a change to SQD requested this report. Called in a run, as for a
     /// datagram.
     fn drained(&self) {}
+
+    /// The run of the QP ends: all its datagrams were handled. Called as for a datagram.
+    fn run_ended(&self) {}
 }
 
 /// The kind of a QP for datagrams.
@@ -170,8 +173,11 @@ impl Kind for Ud {
                 Err(dropped) => counter.count(dropped.into()),
             }
         }
-        if let (true, Some(consumer)) = (drained, consumer) {
-            consumer.drained();
+        if let Some(consumer) = consumer {
+            if drained {
+                consumer.drained();
+            }
+            consumer.run_ended();
         }
     }
 
@@ -244,18 +250,18 @@ impl Qp<Ud> {
     }
 
     /// A QP for datagrams on `link`, in state RESET, with a number that peers cannot know in
-    /// advance. [`modify`](Self::modify) gives it its address and its attributes. `consumer` and
-    /// `owner`: see [`datagrams`](Self::datagrams).
+    /// advance. [`modify`](Self::modify) gives it its address and its attributes. `flows`, `owner`
+    /// and `consumer`: see [`datagrams`](Self::datagrams).
     ///
     /// Fails with `ENODEV` if the link has gone, `EBUSY` if the namespace has too many QPs,
     /// `ENOMEM`. Sleeps.
-    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for a verbs device"))]
     pub(crate) fn in_reset(
         link: &Arc<Link>,
+        flows: Option<Arc<FlowTable>>,
         owner: &Budget,
         consumer: Arc<dyn Consumer>,
     ) -> Result<Arc<Self>> {
-        Self::make(link, Number::Any, owner, Ud::new(consumer, None))
+        Self::make(link, Number::Any, owner, Ud::new(consumer, flows))
     }
 
     fn make(
@@ -285,7 +291,6 @@ impl Qp<Ud> {
     }
 
     /// Its state. Process context; does not sleep.
-    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for a verbs device"))]
     pub(crate) fn state(&self) -> State {
         self.kind.machine.lock().state()
     }
@@ -340,9 +345,20 @@ impl Qp<Ud> {
 
     /// Moves the QP from RTS or SQD to SQE: the consumer could not execute a work request, because
     /// its memory is not accessible. Process context; does not sleep.
-    #[cfg_attr(not(kfi_kunit), expect(dead_code, reason = "for a verbs device"))]
     pub(crate) fn fail_send(&self) {
         self.kind.machine.lock().send_failed();
+    }
+
+    /// Moves the QP to ERR: its owner has lost a completion. No effect in RESET. Process context;
+    /// does not sleep.
+    pub(crate) fn fail(self: &Arc<Self>) {
+        let attr = ud::Attr {
+            state: State::Error,
+            ..ud::Attr::default()
+        };
+        // It fails in RESET only.
+        let _ = self.kind.machine.lock().modify(&attr, Mask::NONE);
+        self.wake();
     }
 
     /// Sends a datagram along `path`, which begins at this QP's address, or at any address of its
@@ -440,7 +456,6 @@ impl<'a> Datagram<'a> {
     }
 
     /// Whether it wakes waiters for solicited events.
-    #[cfg(kfi_kunit)]
     pub(crate) fn solicited(&self) -> bool {
         self.received.solicited
     }
@@ -451,7 +466,6 @@ impl<'a> Datagram<'a> {
     }
 
     /// The bytes that come before the payload in a receive of UD.
-    #[cfg(kfi_kunit)]
     pub(crate) fn grh(&self) -> [u8; ud::GRH_LEN] {
         let ip = self.skb.ip();
         match (ip.try_into(), ip.try_into()) {

@@ -19,8 +19,7 @@ use kfi_core::{
     },
     enums::EpType,
     flags::Access,
-    mr::Refusal,
-    word::Word, //
+    mr::Refusal, //
 };
 use kfi_roce::{
     headers::AtomicEth,
@@ -95,13 +94,7 @@ pub(super) fn change_word(
     atomic: target::Atomic,
     eth: &AtomicEth,
 ) -> core::result::Result<u64, Refusal> {
-    let word = payload::word(memory).ok_or(Refusal::Alignment)?;
-    Ok(match atomic {
-        target::Atomic::FetchAdd => word.fetch_add(eth.swap_add),
-        target::Atomic::CompareSwap => word
-            .compare_exchange(eth.compare, eth.swap_add)
-            .unwrap_or_else(|found| found),
-    })
+    payload::change_word(memory, atomic, eth).ok_or(Refusal::Alignment)
 }
 
 /// The access and the length of an atomic of an RC QP.

@@ -10,11 +10,6 @@
 //!
 //! A datagram carries the Q key of the sending endpoint. Only datagrams with the Q key of the
 //! receiving endpoint are received.
-//!
-//! The paths to some recent destinations are cached, because finding a path needs a routing
-//! look-up.
-
-use core::net::IpAddr;
 
 use kfi_core::{
     addr::DGRAM_QPN,
@@ -52,7 +47,7 @@ use crate::{
             Qp,
             Ud, //
         },
-        Path,
+        PathCache,
         Stat,
         Values,
         STATS, //
@@ -62,21 +57,14 @@ use crate::{
 /// The default Q key of an endpoint: that of the RDMA CM's UD QPs.
 const DEFAULT_QKEY: u32 = 0x0123_4567;
 
-/// The number of cached paths. A power of two.
-const PATHS: usize = 64;
-
-/// A cached path and its destination.
-type CachedPath = Option<(IpAddr, Arc<Path>)>;
-
 /// The state of a datagram endpoint.
 #[pin_data]
 pub(super) struct Dgram {
     qkey: Atomic<u32>,
     /// Set when the endpoint is enabled.
     qp: SetOnce<Arc<Qp<Ud>>>,
-    /// Indexed by a hash of the IP address.
     #[pin]
-    paths: Mutex<[CachedPath; PATHS]>,
+    paths: PathCache,
     /// The flows that count the packets of the QP.
     flows: Arc<FlowTable>,
 }
@@ -90,7 +78,7 @@ impl Dgram {
         try_pin_init!(Self {
             qkey: Atomic::new(DEFAULT_QKEY),
             qp: SetOnce::new(),
-            paths <- new_mutex!([const { None }; PATHS], "Dgram::paths"),
+            paths <- PathCache::new(),
             flows: FlowTable::new(owner)?,
         })
     }
@@ -157,32 +145,6 @@ impl Dgram {
         })
     }
 
-    /// The path from `from` to `to`. Fails with `EHOSTUNREACH` if `to` is not the address of a
-    /// host, or has another family; `ENOMEM`. Sleeps.
-    fn path(&self, endpoint: &Endpoint, from: IpAddr, to: IpAddr) -> Result<Arc<Path>> {
-        let low = match to {
-            IpAddr::V4(ip) => ip.to_bits(),
-            IpAddr::V6(ip) => ip.to_bits() as u32,
-        };
-        let mut paths = self.paths.lock();
-        // The index is below PATHS.
-        let known = paths.get_mut(low as usize % PATHS).ok_or(EHOSTUNREACH)?;
-        match known {
-            Some((ip, path)) if *ip == to => Ok(path.clone()),
-            _ => {
-                let path = Path::new(endpoint.domain.link(), from, to).map_err(|error| {
-                    if error == EINVAL {
-                        EHOSTUNREACH
-                    } else {
-                        error
-                    }
-                })?;
-                *known = Some((to, path.clone()));
-                Ok(path)
-            }
-        }
-    }
-
     /// Posts an operation. Errors: see [`Poster::post`]. With `EAGAIN`, `op` still has its memory.
     /// Sleeps.
     pub(super) fn post(
@@ -239,7 +201,9 @@ impl Dgram {
             return Err(ENETUNREACH);
         }
         // `send` checks the path.
-        let path = self.path(endpoint, bound.name.ip(), addr.ip())?;
+        let link = endpoint.domain.link();
+        let path = self.paths.path(link, bound.name.ip(), addr.ip());
+        let path = path.map_err(|error| if error == EINVAL { EHOSTUNREACH } else { error })?;
         let qp = self.qp.as_ref().ok_or(ENODEV)?;
         let ticket = endpoint.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
         if let Err(error) = qp.send(&path, &to, &op.from) {

@@ -94,7 +94,8 @@ pub(crate) trait Consumer: Send + Sync {
     fn drained(&self) {}
 
     /// The run of the QP ends: all requests are answered, all completions reported. No lock is
-    /// held, so the consumer can do here what the functions above may not.
+    /// held, so the consumer can do here what the functions above may not. It sends what it posts
+    /// by [`push_only`](super::super::Qp::push_only).
     fn run_ended(&self) {}
 }
 

@@ -395,6 +395,12 @@ impl Qp<Rc> {
         self.kind.sending.lock().requester.state()
     }
 
+    /// Whether it is in SQD, and sends that had begun have not ended. Sleeps.
+    pub(crate) fn is_draining(&self) -> bool {
+        let sending = self.kind.sending.lock();
+        sending.requester.state() == State::Sqd && !sending.requester.is_drained()
+    }
+
     /// Changes to state `attr.state` with the attributes in `mask`, as
     /// [`rc::Qp::modify`](kfi_roce::rc::Qp::modify) defines it. [`Mask::AV`] requires `path`, the
     /// path to the peer, and the other way round. The QP takes its address from the path: it sends
@@ -471,6 +477,20 @@ impl Qp<Rc> {
         drop(change);
         self.wake();
         Ok(())
+    }
+
+    /// Moves the QP to ERR: its owner could not execute a work request, or has lost a completion.
+    /// The next run flushes, and calls [`Consumer::failed`]. No effect in RESET. Process context;
+    /// may sleep. A consumer may call it where it may post.
+    pub(crate) fn fail(self: &Arc<Self>) {
+        {
+            let mut sending = self.kind.sending.lock();
+            if sending.requester.state() == State::Reset {
+                return;
+            }
+            sending.requester.error();
+        }
+        self.wake();
     }
 
     /// Posts a work request with `inline_header` and `memory`, which follows it in the message: the
