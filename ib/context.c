@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a program has of a device.
+ * What a program has of a device; PDs.
  */
 
 #include <rdma/uverbs_ioctl.h>
@@ -45,4 +45,55 @@ void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
  */
 void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
 {
+}
+
+/**
+ * kfib_context_of - what the program of a call has of the device
+ * @udata: of the call; NULL for a kernel caller
+ *
+ * Return: it; NULL for a kernel caller.
+ */
+struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata)
+{
+	struct kfib_ucontext *ucontext =
+		rdma_udata_to_drv_context(udata, struct kfib_ucontext,
+					  ibucontext);
+
+	return ucontext ? ucontext->context : NULL;
+}
+
+/**
+ * kfib_alloc_pd - makes a PD
+ * @ibpd: the PD
+ * @udata: nothing of ours; NULL for a kernel caller
+ *
+ * Return: 0, or an error of kfabric_verbs_pd_alloc().
+ */
+int kfib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct kfabric_verbs_pd *pd;
+	int ret;
+
+	ret = ib_no_udata_io(udata);
+	if (ret)
+		return ret;
+	pd = kfabric_verbs_pd_alloc(to_kfib(ibpd->device)->device,
+				    kfib_context_of(udata));
+	if (IS_ERR(pd))
+		return PTR_ERR(pd);
+	to_kfib_pd(ibpd)->pd = pd;
+	return 0;
+}
+
+/**
+ * kfib_dealloc_pd - ends a PD, which has no objects
+ * @ibpd: the PD
+ * @udata: nothing of ours
+ *
+ * Return: 0
+ */
+int kfib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	kfabric_verbs_pd_free(to_kfib_pd(ibpd)->pd);
+	return 0;
 }

@@ -31,6 +31,12 @@
 #define KFIB_IPATH_DRIVER_ID	RDMA_DRIVER_QIB
 #define KFIB_IPATH_ABI_VERSION	1
 
+/*
+ * The objects of each kind that are reported as possible. What a user really
+ * can have is limited by the memory that is charged for each.
+ */
+#define KFIB_MAX_OBJECTS	65536
+
 static bool ipath;
 module_param(ipath, bool, 0444);
 MODULE_PARM_DESC(ipath,
@@ -47,11 +53,31 @@ static int kfib_query_device(struct ib_device *ibdev,
 		return ret;
 	*attr = (struct ib_device_attr) {
 		.sys_image_guid = ibdev->node_guid,
+		.max_mr_size = KFABRIC_VERBS_MAX_MR_SIZE,
 		.page_size_cap = PAGE_SIZE,
 		.vendor_id = 0xffffff,
-		.device_cap_flags = IB_DEVICE_PORT_ACTIVE_EVENT,
+		.device_cap_flags = IB_DEVICE_PORT_ACTIVE_EVENT |
+				    IB_DEVICE_RC_RNR_NAK_GEN |
+				    IB_DEVICE_SRQ_RESIZE,
 		.kernel_cap_flags = IBK_ALLOW_USER_UNREG,
-		.atomic_cap = IB_ATOMIC_NONE,
+		.max_qp = KFIB_MAX_OBJECTS,
+		.max_qp_wr = KFABRIC_VERBS_MAX_RECV_WR,
+		.max_send_sge = KFABRIC_VERBS_MAX_SGE,
+		.max_recv_sge = KFABRIC_VERBS_MAX_SGE,
+		.max_sge_rd = KFABRIC_VERBS_MAX_SGE,
+		.max_cq = KFIB_MAX_OBJECTS,
+		.max_cqe = KFABRIC_VERBS_MAX_CQE,
+		.max_mr = KFABRIC_VERBS_MAX_MR,
+		.max_pd = KFIB_MAX_OBJECTS,
+		.max_qp_rd_atom = KFABRIC_VERBS_MAX_RD_ATOMIC,
+		.max_res_rd_atom = KFIB_MAX_OBJECTS * KFABRIC_VERBS_MAX_RD_ATOMIC,
+		.max_qp_init_rd_atom = KFABRIC_VERBS_MAX_RD_ATOMIC,
+		/* Instructions of the CPU. */
+		.atomic_cap = IB_ATOMIC_GLOB,
+		.max_ah = KFIB_MAX_OBJECTS,
+		.max_srq = KFIB_MAX_OBJECTS,
+		.max_srq_wr = KFABRIC_VERBS_MAX_RECV_WR,
+		.max_srq_sge = KFABRIC_VERBS_MAX_SGE,
 		.max_pkeys = 1,
 	};
 	return 0;
@@ -86,20 +112,58 @@ static const struct ib_device_ops kfib_ipath_ops = {
 static const struct ib_device_ops kfib_device_ops = {
 	.add_gid = kfib_add_gid,
 	.alloc_hw_port_stats = kfib_alloc_hw_port_stats,
+	.alloc_pd = kfib_alloc_pd,
 	.alloc_ucontext = kfib_alloc_ucontext,
+	.create_ah = kfib_create_ah,
+	.create_cq = kfib_create_cq,
+	.create_qp = kfib_create_qp,
+	.create_srq = kfib_create_srq,
+	.create_user_ah = kfib_create_ah,
 	.dealloc_driver = kfib_dealloc_driver,
+	.dealloc_pd = kfib_dealloc_pd,
 	.dealloc_ucontext = kfib_dealloc_ucontext,
 	.del_gid = kfib_del_gid,
+	.dereg_mr = kfib_dereg_mr,
+	.destroy_ah = kfib_destroy_ah,
+	.destroy_cq = kfib_destroy_cq,
+	.destroy_qp = kfib_destroy_qp,
+	.destroy_srq = kfib_destroy_srq,
 	.disassociate_ucontext = kfib_disassociate_ucontext,
 	.get_dev_fw_str = kfib_get_dev_fw_str,
+	.get_dma_mr = kfib_get_dma_mr,
 	.get_hw_stats = kfib_get_hw_stats,
 	.get_link_layer = kfib_get_link_layer,
 	.get_port_immutable = kfib_get_port_immutable,
+	.modify_qp = kfib_modify_qp,
+	.modify_srq = kfib_modify_srq,
+	.poll_cq = kfib_poll_cq,
+	.post_recv = kfib_post_recv,
+	.post_send = kfib_post_send,
+	.post_srq_recv = kfib_post_srq_recv,
 	.query_device = kfib_query_device,
 	.query_pkey = kfib_query_pkey,
 	.query_port = kfib_query_port,
+	.query_qp = kfib_query_qp,
+	.query_srq = kfib_query_srq,
+	.reg_user_mr = kfib_reg_user_mr,
+	.reg_user_mr_dmabuf = kfib_reg_user_mr_dmabuf,
+	.req_notify_cq = kfib_req_notify_cq,
+	.resize_user_cq = kfib_resize_user_cq,
 
+	INIT_RDMA_OBJ_SIZE(ib_ah, kfib_ah, ibah),
+	INIT_RDMA_OBJ_SIZE(ib_cq, kfib_cq, ibcq),
+	INIT_RDMA_OBJ_SIZE(ib_pd, kfib_pd, ibpd),
+	INIT_RDMA_OBJ_SIZE(ib_qp, kfib_qp, ibqp),
+	INIT_RDMA_OBJ_SIZE(ib_srq, kfib_srq, ibsrq),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, kfib_ucontext, ibucontext),
+};
+
+/* What the objects of kfabric.ko report. */
+static const struct kfabric_verbs_callbacks kfib_callbacks = {
+	.comp = kfib_cq_comp,
+	.cq_error = kfib_cq_error,
+	.srq_event = kfib_srq_event,
+	.qp_event = kfib_qp_event,
 };
 
 static const struct ib_device_ops *kfib_driver_ops(void)
@@ -140,8 +204,9 @@ static int kfib_place_of(const struct net_device *ndev,
 	int ret = -ENODEV;
 
 	rtnl_lock();
-	if (ndev->reg_state == NETREG_REGISTERED) {
-		place->net = get_net(dev_net(ndev));
+	place->net = ndev->reg_state == NETREG_REGISTERED ?
+		     maybe_get_net(dev_net(ndev)) : NULL;
+	if (place->net) {
 		place->ifindex = ndev->ifindex;
 		strscpy(place->name, ndev->name);
 		ret = 0;
@@ -200,7 +265,7 @@ struct ib_device *kfib_device_add(const char *name, struct net_device *ndev)
 	ib_set_device_ops(&kfib->ibdev, &kfib_device_ops);
 
 	device = kfabric_verbs_device_add(place.net, name, place.name,
-					  place.ifindex);
+					  place.ifindex, &kfib_callbacks);
 	if (IS_ERR(device)) {
 		ret = PTR_ERR(device);
 		goto err_device;

@@ -36,6 +36,72 @@ struct kfib_ucontext {
 	struct kfabric_verbs_context *context;
 };
 
+/**
+ * struct kfib_ah - the way to a peer
+ * @ibah: of ib_core
+ * @av: its addresses
+ */
+struct kfib_ah {
+	struct ib_ah ibah;
+	struct kfabric_verbs_av av;
+};
+
+/**
+ * struct kfib_qp - a queue pair
+ * @ibqp: of ib_core
+ * @qp: of kfabric.ko
+ * @lock: held during a change of the state, and for @attr
+ * @attr: the attributes as they were set, for queries
+ * @sig_type: which work requests are signalled, for queries
+ */
+struct kfib_qp {
+	struct ib_qp ibqp;
+	struct kfabric_verbs_qp *qp;
+	struct mutex lock; /* Changes of the state, and @attr. */
+	struct ib_qp_attr attr;
+	enum ib_sig_type sig_type;
+};
+
+/**
+ * struct kfib_pd - a protection domain
+ * @ibpd: of ib_core
+ * @pd: of kfabric.ko
+ */
+struct kfib_pd {
+	struct ib_pd ibpd;
+	struct kfabric_verbs_pd *pd;
+};
+
+/**
+ * struct kfib_mr - a memory region
+ * @ibmr: of ib_core
+ * @mr: of kfabric.ko
+ */
+struct kfib_mr {
+	struct ib_mr ibmr;
+	struct kfabric_verbs_mr *mr;
+};
+
+/**
+ * struct kfib_cq - a completion queue
+ * @ibcq: of ib_core
+ * @cq: of kfabric.ko
+ */
+struct kfib_cq {
+	struct ib_cq ibcq;
+	struct kfabric_verbs_cq *cq;
+};
+
+/**
+ * struct kfib_srq - a shared receive queue
+ * @ibsrq: of ib_core
+ * @srq: of kfabric.ko
+ */
+struct kfib_srq {
+	struct ib_srq ibsrq;
+	struct kfabric_verbs_srq *srq;
+};
+
 static inline struct kfib_device *to_kfib(struct ib_device *ibdev)
 {
 	return container_of(ibdev, struct kfib_device, ibdev);
@@ -45,6 +111,43 @@ static inline struct kfib_ucontext *
 to_kfib_ucontext(struct ib_ucontext *ibucontext)
 {
 	return container_of(ibucontext, struct kfib_ucontext, ibucontext);
+}
+
+static inline struct kfib_ah *to_kfib_ah(struct ib_ah *ibah)
+{
+	return container_of(ibah, struct kfib_ah, ibah);
+}
+
+static inline struct kfib_qp *to_kfib_qp(struct ib_qp *ibqp)
+{
+	return container_of(ibqp, struct kfib_qp, ibqp);
+}
+
+static inline struct kfib_pd *to_kfib_pd(struct ib_pd *ibpd)
+{
+	return container_of(ibpd, struct kfib_pd, ibpd);
+}
+
+static inline struct kfib_mr *to_kfib_mr(struct ib_mr *ibmr)
+{
+	return container_of(ibmr, struct kfib_mr, ibmr);
+}
+
+static inline struct kfib_cq *to_kfib_cq(struct ib_cq *ibcq)
+{
+	return container_of(ibcq, struct kfib_cq, ibcq);
+}
+
+static inline struct kfib_srq *to_kfib_srq(struct ib_srq *ibsrq)
+{
+	return container_of(ibsrq, struct kfib_srq, ibsrq);
+}
+
+/* The parts of a work request; srq.c asserts that they are the same. */
+static inline const struct kfabric_verbs_sge *
+kfib_sges(const struct ib_sge *sg_list)
+{
+	return (const struct kfabric_verbs_sge *)sg_list;
 }
 
 /* device.c */
@@ -75,5 +178,60 @@ int kfib_alloc_ucontext(struct ib_ucontext *ibucontext,
 			struct ib_udata *udata);
 void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext);
 void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext);
+struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata);
+int kfib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
+int kfib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
+
+/* cq.c */
+void kfib_cq_comp(void *cookie);
+void kfib_cq_error(void *cookie);
+int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
+		   struct uverbs_attr_bundle *attrs);
+int kfib_resize_user_cq(struct ib_cq *ibcq, unsigned int cqe,
+			struct ib_udata *udata);
+int kfib_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
+int kfib_poll_cq(struct ib_cq *ibcq, int count, struct ib_wc *wc);
+int kfib_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
+
+/* srq.c */
+void kfib_srq_event(void *cookie, u32 number);
+int kfib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
+		    struct ib_udata *udata);
+int kfib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
+		    enum ib_srq_attr_mask mask, struct ib_udata *udata);
+int kfib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr);
+int kfib_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata);
+int kfib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+		       const struct ib_recv_wr **bad_wr);
+
+/* mr.c */
+struct ib_mr *kfib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
+			       u64 iova, int access, struct ib_dmah *dmah,
+			       struct ib_udata *udata);
+struct ib_mr *kfib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
+				      u64 length, u64 iova, int fd, int access,
+				      struct ib_dmah *dmah,
+				      struct uverbs_attr_bundle *attrs);
+struct ib_mr *kfib_get_dma_mr(struct ib_pd *ibpd, int access);
+int kfib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+
+/* qp.c */
+int kfib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init_attr,
+		   struct ib_udata *udata);
+int kfib_destroy_ah(struct ib_ah *ibah, u32 flags);
+int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
+		   struct ib_udata *udata);
+int kfib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);
+int kfib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		   struct ib_udata *udata);
+int kfib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		  struct ib_qp_init_attr *init_attr);
+void kfib_qp_event(void *cookie, u32 event);
+
+/* post.c */
+int kfib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
+		   const struct ib_send_wr **bad_wr);
+int kfib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
+		   const struct ib_recv_wr **bad_wr);
 
 #endif /* _KFABRIC_IB_H */

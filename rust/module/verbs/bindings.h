@@ -21,7 +21,12 @@
 struct net;
 
 struct kfabric_verbs_context;
+struct kfabric_verbs_cq;
 struct kfabric_verbs_device;
+struct kfabric_verbs_mr;
+struct kfabric_verbs_pd;
+struct kfabric_verbs_qp;
+struct kfabric_verbs_srq;
 
 /**
  * struct kfabric_verbs_port - the port of a device at one moment
@@ -36,10 +41,147 @@ struct kfabric_verbs_port {
 	bool	gone;
 };
 
+/**
+ * struct kfabric_verbs_callbacks - the functions that objects of a device call
+ * @comp: a CQ calls its completion handler
+ * @cq_error: a CQ was full when an entry came
+ * @srq_event: an SRQ has an event
+ * @qp_event: a QP has an event
+ *
+ * The first argument is the cookie of the object, and @event a number of enum
+ * ib_event_type. They are called in process context, or in softirqs, and must
+ * not sleep. No function of a CQ is called while one of the same CQ runs.
+ */
+struct kfabric_verbs_callbacks {
+	void (*comp)(void *cq);
+	void (*cq_error)(void *cq);
+	void (*srq_event)(void *srq, u32 event);
+	void (*qp_event)(void *qp, u32 event);
+};
+
+/**
+ * struct kfabric_verbs_sge - a part of memory, as struct ib_sge
+ * @addr: the address
+ * @length: bytes
+ * @lkey: the key of the region in which they are
+ */
+struct kfabric_verbs_sge {
+	u64	addr;
+	u32	length;
+	u32	lkey;
+};
+
+/**
+ * struct kfabric_verbs_wc - an entry of a CQ, as struct ib_wc
+ * @wr_id: of the work request
+ * @qp: the cookie of the QP
+ * @qpn: the number of the QP
+ * @status: KFABRIC_VERBS_WC_...
+ * @opcode: KFABRIC_VERBS_OP_...
+ * @vendor_err: what the status does not say
+ * @byte_len: of a receive
+ * @imm_or_key: immediate data in the byte order of the host, or a key that was invalidated
+ * @src_qp: of a datagram
+ * @flags: enum ib_wc_flags
+ * @network_hdr_type: enum rdma_network_type
+ */
+struct kfabric_verbs_wc {
+	u64	wr_id;
+	void	*qp;
+	u32	qpn;
+	u32	status;
+	u32	opcode;
+	u32	vendor_err;
+	u32	byte_len;
+	u32	imm_or_key;
+	u32	src_qp;
+	u32	flags;
+	u8	network_hdr_type;
+};
+
+/* enum ib_wc_status, as kfi_roce has them */
+#define KFABRIC_VERBS_WC_SUCCESS		0
+#define KFABRIC_VERBS_WC_LOC_LEN_ERR		1
+#define KFABRIC_VERBS_WC_LOC_QP_OP_ERR		2
+#define KFABRIC_VERBS_WC_LOC_PROT_ERR		4
+#define KFABRIC_VERBS_WC_WR_FLUSH_ERR		5
+#define KFABRIC_VERBS_WC_BAD_RESP_ERR		7
+#define KFABRIC_VERBS_WC_LOC_ACCESS_ERR		8
+#define KFABRIC_VERBS_WC_REM_INV_REQ_ERR	9
+#define KFABRIC_VERBS_WC_REM_ACCESS_ERR		10
+#define KFABRIC_VERBS_WC_REM_OP_ERR		11
+#define KFABRIC_VERBS_WC_RETRY_EXC_ERR		12
+#define KFABRIC_VERBS_WC_RNR_RETRY_EXC_ERR	13
+
+/* enum ib_wc_opcode */
+#define KFABRIC_VERBS_OP_SEND			0
+#define KFABRIC_VERBS_OP_RDMA_WRITE		1
+#define KFABRIC_VERBS_OP_RDMA_READ		2
+#define KFABRIC_VERBS_OP_COMP_SWAP		3
+#define KFABRIC_VERBS_OP_FETCH_ADD		4
+#define KFABRIC_VERBS_OP_LOCAL_INV		6
+#define KFABRIC_VERBS_OP_REG_MR			10
+#define KFABRIC_VERBS_OP_RECV			128
+#define KFABRIC_VERBS_OP_RECV_RDMA_WITH_IMM	129
+
+/* enum ib_cq_notify_flags */
+#define KFABRIC_VERBS_ARM_SOLICITED		1
+#define KFABRIC_VERBS_ARM_NEXT			2
+#define KFABRIC_VERBS_ARM_REPORT_MISSED		4
+
+/* enum ib_event_type */
+#define KFABRIC_VERBS_EVENT_SRQ_LIMIT		15
+
+/* enum ib_srq_attr_mask */
+#define KFABRIC_VERBS_SRQ_MAX_WR		1
+#define KFABRIC_VERBS_SRQ_LIMIT			2
+
+/* enum ib_wc_flags */
+#define KFABRIC_VERBS_WC_GRH			1
+#define KFABRIC_VERBS_WC_WITH_IMM		2
+#define KFABRIC_VERBS_WC_NETWORK_HDR_TYPE	64
+
+/* enum rdma_network_type */
+#define KFABRIC_VERBS_NETWORK_IPV4		2
+#define KFABRIC_VERBS_NETWORK_IPV6		3
+
+/* What a memory region allows besides reading by its owner, as IB_ACCESS_*. */
+enum kfabric_verbs_access {
+	KFABRIC_VERBS_LOCAL_WRITE = 1,
+	KFABRIC_VERBS_REMOTE_WRITE = 2,
+	KFABRIC_VERBS_REMOTE_READ = 4,
+	KFABRIC_VERBS_REMOTE_ATOMIC = 8,
+};
+
+/* The most memory regions of a PD, and bytes of one of a program. */
+#define KFABRIC_VERBS_MAX_MR			1048576
+#define KFABRIC_VERBS_MAX_MR_SIZE		0x10000000000ULL
+
+/* The most entries of a CQ, receives of a receive queue, and parts of one. */
+#define KFABRIC_VERBS_MAX_CQE			131071
+#define KFABRIC_VERBS_MAX_RECV_WR		16384
+#define KFABRIC_VERBS_MAX_SGE			16
+
+/* READs and atomics that a QP, and its peer at the QP, may have outstanding. */
+#define KFABRIC_VERBS_MAX_RD_ATOMIC		16
+
+/**
+ * struct kfabric_verbs_srq_attr - the attributes of an SRQ
+ * @max_wr: the most receives
+ * @max_sge: the most parts of each
+ * @limit: the event comes when fewer receives are left; 0: not armed
+ */
+struct kfabric_verbs_srq_attr {
+	u32	max_wr;
+	u32	max_sge;
+	u32	limit;
+};
+
 /* Devices: device.rs. */
 struct kfabric_verbs_device *
 kfabric_verbs_device_add(struct net *net, const char *name, const char *ifname,
-			 u32 ifindex);
+			 u32 ifindex,
+			 const struct kfabric_verbs_callbacks *callbacks);
 void kfabric_verbs_device_remove(struct kfabric_verbs_device *device);
 void kfabric_verbs_device_port(const struct kfabric_verbs_device *device,
 			       struct kfabric_verbs_port *port);
@@ -51,5 +193,206 @@ const char *kfabric_verbs_stat_name(u32 number);
 struct kfabric_verbs_context *
 kfabric_verbs_context_alloc(struct kfabric_verbs_device *device);
 void kfabric_verbs_context_free(struct kfabric_verbs_context *context);
+
+/* Numbers of enum ib_wr_opcode. */
+#define KFABRIC_VERBS_WR_WRITE		0
+#define KFABRIC_VERBS_WR_WRITE_IMM	1
+#define KFABRIC_VERBS_WR_SEND		2
+#define KFABRIC_VERBS_WR_SEND_IMM	3
+#define KFABRIC_VERBS_WR_READ		4
+#define KFABRIC_VERBS_WR_COMPARE_SWAP	5
+#define KFABRIC_VERBS_WR_FETCH_ADD	6
+#define KFABRIC_VERBS_WR_SEND_INV	9
+
+/* enum ib_send_flags. */
+#define KFABRIC_VERBS_SEND_FENCE	1
+#define KFABRIC_VERBS_SEND_SIGNALED	2
+#define KFABRIC_VERBS_SEND_SOLICITED	4
+#define KFABRIC_VERBS_SEND_INLINE	8
+
+/* Events of a QP, of enum ib_event_type, and one of our own: a CQ was full. */
+#define KFABRIC_VERBS_EVENT_QP_FATAL	1
+#define KFABRIC_VERBS_EVENT_ACCESS_ERR	3
+#define KFABRIC_VERBS_EVENT_COMM_EST	4
+#define KFABRIC_VERBS_EVENT_SQ_DRAINED	5
+#define KFABRIC_VERBS_EVENT_LAST_WQE	16
+#define KFABRIC_VERBS_EVENT_OVERRUN	31
+
+/* The bit of enum ib_qp_attr_mask that is no attribute here. */
+#define KFABRIC_VERBS_QP_STATE		1
+
+/**
+ * struct kfabric_verbs_av - the way to a peer
+ * @sgid: the address that packets come from; IPv4 as an IPv4-mapped address
+ * @dgid: the address that they go to
+ */
+struct kfabric_verbs_av {
+	u8	sgid[16];
+	u8	dgid[16];
+};
+
+/**
+ * struct kfabric_verbs_qp_init - what a QP is to be
+ * @send_cq: where its work requests complete
+ * @recv_cq: where its receives complete
+ * @srq: where its receives come from, or NULL
+ * @cookie: what callbacks and entries name it by
+ * @datagrams: it is a UD QP, not an RC QP
+ * @signal_all: all work requests are signalled
+ * @max_send_wr: work requests; rounded up by the call
+ * @max_recv_wr: receives; 0 with an SRQ after the call
+ * @max_send_sge: SGEs of a work request
+ * @max_recv_sge: SGEs of a receive; 0 with an SRQ after the call
+ * @max_inline: inline bytes of a work request
+ */
+struct kfabric_verbs_qp_init {
+	struct kfabric_verbs_cq		*send_cq;
+	struct kfabric_verbs_cq		*recv_cq;
+	struct kfabric_verbs_srq	*srq;
+	void				*cookie;
+	bool				datagrams;
+	bool				signal_all;
+	u32				max_send_wr;
+	u32				max_recv_wr;
+	u32				max_send_sge;
+	u32				max_recv_sge;
+	u32				max_inline;
+};
+
+/**
+ * struct kfabric_verbs_qp_attr - attributes of a QP, as of struct ib_qp_attr
+ * @state: the new state
+ * @cur_state: see there
+ * @path_mtu: see there
+ * @qkey: see there
+ * @rq_psn: see there
+ * @sq_psn: see there
+ * @dest_qpn: see there
+ * @access: operations that the peer may use, as enum ib_access_flags
+ * @pkey_index: see there
+ * @port: see there
+ * @drain_event: report that the send queue is drained
+ * @max_rd_atomic: see there
+ * @max_dest_rd_atomic: see there
+ * @min_rnr_timer: see there
+ * @timeout: see there
+ * @retry_cnt: see there
+ * @rnr_retry: see there
+ * @av: the way to the peer
+ */
+struct kfabric_verbs_qp_attr {
+	u32	state;
+	u32	cur_state;
+	u32	path_mtu;
+	u32	qkey;
+	u32	rq_psn;
+	u32	sq_psn;
+	u32	dest_qpn;
+	u32	access;
+	u16	pkey_index;
+	u8	port;
+	u8	drain_event;
+	u8	max_rd_atomic;
+	u8	max_dest_rd_atomic;
+	u8	min_rnr_timer;
+	u8	timeout;
+	u8	retry_cnt;
+	u8	rnr_retry;
+	struct kfabric_verbs_av av;
+};
+
+/**
+ * struct kfabric_verbs_send - a work request
+ * @wr_id: the poster's ID of it
+ * @remote_addr: memory of the peer
+ * @compare_add: the value to compare with, or to add
+ * @swap: the value to swap in
+ * @sges: its memory; with inline data, addresses of the poster
+ * @av: the way to the peer, for a datagram
+ * @num_sge: how many SGEs
+ * @opcode: KFABRIC_VERBS_WR_*
+ * @flags: KFABRIC_VERBS_SEND_*
+ * @imm_or_key: immediate data in the byte order of the host, or the key to
+ *              invalidate
+ * @rkey: the key of the peer's memory
+ * @remote_qpn: the peer's QP, for a datagram
+ * @remote_qkey: its Q key
+ */
+struct kfabric_verbs_send {
+	u64				wr_id;
+	u64				remote_addr;
+	u64				compare_add;
+	u64				swap;
+	const struct kfabric_verbs_sge	*sges;
+	const struct kfabric_verbs_av	*av;
+	u32				num_sge;
+	u32				opcode;
+	u32				flags;
+	u32				imm_or_key;
+	u32				rkey;
+	u32				remote_qpn;
+	u32				remote_qkey;
+};
+
+/* Queue pairs: qp.rs, modify.rs, post.rs. */
+struct kfabric_verbs_qp *
+kfabric_verbs_qp_create(struct kfabric_verbs_pd *pd,
+			struct kfabric_verbs_qp_init *init);
+void kfabric_verbs_qp_destroy(struct kfabric_verbs_qp *qp);
+u32 kfabric_verbs_qp_number(const struct kfabric_verbs_qp *qp);
+u32 kfabric_verbs_qp_state(const struct kfabric_verbs_qp *qp, bool *draining);
+int kfabric_verbs_qp_modify(struct kfabric_verbs_qp *qp,
+			    const struct kfabric_verbs_qp_attr *attr, u32 mask);
+int kfabric_verbs_qp_post_send(struct kfabric_verbs_qp *qp,
+			       const struct kfabric_verbs_send *send);
+void kfabric_verbs_qp_post_end(struct kfabric_verbs_qp *qp);
+int kfabric_verbs_qp_post_recv(struct kfabric_verbs_qp *qp, u64 wr_id,
+			       const struct kfabric_verbs_sge *sges,
+			       u32 num_sge);
+
+/* PDs: pd.rs. Without a context, those of the kernel callers of the device. */
+struct kfabric_verbs_pd *
+kfabric_verbs_pd_alloc(struct kfabric_verbs_device *device,
+		       struct kfabric_verbs_context *context);
+void kfabric_verbs_pd_free(struct kfabric_verbs_pd *pd);
+int kfabric_verbs_pd_charge_ah(struct kfabric_verbs_pd *pd);
+void kfabric_verbs_pd_uncharge_ah(struct kfabric_verbs_pd *pd);
+
+/*
+ * Memory regions: mr.rs. The key, local and remote, is stored at @key. @access
+ * is of enum kfabric_verbs_access.
+ */
+struct kfabric_verbs_mr *
+kfabric_verbs_mr_user(struct kfabric_verbs_pd *pd, u64 start, u64 len,
+		      u64 iova, u32 access, u32 *key);
+struct kfabric_verbs_mr *
+kfabric_verbs_mr_dma_buf(struct kfabric_verbs_pd *pd, int fd, u64 offset,
+			 u64 len, u64 iova, u32 access, u32 *key);
+struct kfabric_verbs_mr *
+kfabric_verbs_mr_dma(struct kfabric_verbs_pd *pd, u32 access, u32 *key);
+void kfabric_verbs_mr_free(struct kfabric_verbs_mr *mr);
+
+/* Completion queues: cq.rs. */
+struct kfabric_verbs_cq *
+kfabric_verbs_cq_create(struct kfabric_verbs_device *device,
+			struct kfabric_verbs_context *context, u32 entries,
+			void *cookie);
+int kfabric_verbs_cq_resize(struct kfabric_verbs_cq *cq, u32 entries);
+u32 kfabric_verbs_cq_poll(struct kfabric_verbs_cq *cq, u32 count,
+			  struct kfabric_verbs_wc *wc);
+int kfabric_verbs_cq_arm(struct kfabric_verbs_cq *cq, u32 flags);
+void kfabric_verbs_cq_destroy(struct kfabric_verbs_cq *cq);
+
+/* Shared receive queues: srq.rs. */
+struct kfabric_verbs_srq *
+kfabric_verbs_srq_create(struct kfabric_verbs_pd *pd, u32 max_wr, u32 max_sge,
+			 void *cookie);
+int kfabric_verbs_srq_modify(struct kfabric_verbs_srq *srq, u32 mask,
+			     u32 max_wr, u32 limit);
+void kfabric_verbs_srq_query(struct kfabric_verbs_srq *srq,
+			     struct kfabric_verbs_srq_attr *attr);
+int kfabric_verbs_srq_post(struct kfabric_verbs_srq *srq, u64 wr_id,
+			   const struct kfabric_verbs_sge *sges, u32 count);
+void kfabric_verbs_srq_destroy(struct kfabric_verbs_srq *srq);
 
 #endif /* _KFABRIC_VERBS_BINDINGS_H */

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Context: what a program has of a device.
+//! Context: what a program has of a device, or the kernel callers of the device together.
 //!
 //! A program gets one when it opens the device. All its objects are below it, belong to the user
 //! who opened it, and are charged to that user. A program uses a device only from the network
 //! namespace of the device's interface, also where the RDMA subsystem shows all devices in all
 //! namespaces: it would send with addresses of another namespace otherwise.
 //!
+//! The objects of kernel callers are below a context of the device. They belong to the user who
+//! added the device, and are charged to that user's account for kernel consumers.
+//!
 //! All functions need process context and may sleep.
+
+use core::ptr::NonNull;
 
 use kernel::{
     prelude::*,
@@ -16,6 +21,7 @@ use kernel::{
 };
 
 use super::{
+    callbacks::Callbacks,
     declared,
     device::Device,
     handle,
@@ -30,39 +36,106 @@ use crate::{
         Budget, //
     },
     net::{
+        DeviceUse,
+        Link,
         LinkState,
         NetNsId, //
     },
-    shim::reclaim::OwnerKind, //
+    shim::{
+        cred::MemCgroup,
+        reclaim::OwnerKind, //
+    }, //
 };
 
-/// What a program has of a device.
+/// What a program has of a device, or the kernel callers of the device together.
 pub(super) struct Context {
-    _device: Arc<Device>,
+    link: Arc<DeviceUse>,
+    callbacks: Callbacks,
+    budget: Budget,
+    memcg: MemCgroup,
     _memory: Allowance,
 }
 
 impl Context {
-    /// A context of the current task.
+    /// A context of the current task, which is a program.
     ///
     /// # Errors
     ///
     /// - `EPERM`: the task is in another network namespace than the device's interface.
     /// - `ENODEV`: the interface has gone.
     /// - `ENOMEM`, also if the user has no more memory of the kernel (`user_memory`).
-    fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+    pub(super) fn of_program(device: &Device) -> Result<Arc<Self>> {
         if NetNsId::current()? != device.link().netns() {
             return Err(EPERM);
         }
         if device.link().state() == LinkState::Gone {
             return Err(ENODEV);
         }
-        let budget = Budget::current(OwnerKind::Program)?;
+        let link = device.link_use().clone();
+        Self::new(link, device.callbacks(), OwnerKind::Program)
+    }
+
+    /// The context of the kernel callers of a new device. They belong to the current task's user.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn of_kernel(link: Arc<DeviceUse>, callbacks: Callbacks) -> Result<Arc<Self>> {
+        Self::new(link, callbacks, OwnerKind::Consumer)
+    }
+
+    fn new(link: Arc<DeviceUse>, callbacks: Callbacks, kind: OwnerKind) -> Result<Arc<Self>> {
+        let budget = Budget::current(kind)?;
         let context = Self {
+            link,
+            callbacks,
             _memory: budget.take_for::<Self>(0)?,
-            _device: device,
+            memcg: MemCgroup::current(),
+            budget,
         };
         Ok(Arc::new(context, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// The context with this handle, or without one that of the device's kernel callers. Any
+    /// context.
+    ///
+    /// # Safety
+    ///
+    /// The handle is valid by the interface.
+    pub(super) unsafe fn of(
+        device: &Device,
+        handle: Option<NonNull<kfabric_verbs_context>>,
+    ) -> Arc<Self> {
+        match handle {
+            None => device.kernel().clone(),
+            // SAFETY: By the requirement above.
+            Some(handle) => unsafe { Arc::<Self>::borrow(handle.as_ptr().cast()) }.into(),
+        }
+    }
+
+    /// The link of its device. Any context.
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// The functions that its objects call. Any context.
+    pub(super) fn callbacks(&self) -> Callbacks {
+        self.callbacks
+    }
+
+    /// What its objects are charged with. Any context.
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The memory control group of the task that opened it. Any context.
+    pub(super) fn memcg(&self) -> &MemCgroup {
+        &self.memcg
+    }
+
+    /// Whether it is a program's. Any context.
+    pub(super) fn is_program(&self) -> bool {
+        self.budget.principal().kind() == OwnerKind::Program
     }
 }
 
@@ -71,7 +144,7 @@ declared! {
     kfabric_verbs_context_free: fn(*mut kfabric_verbs_context);
 }
 
-/// A context of the current task. Fails as [`Context::new`]. Sleeps.
+/// A context of the current task. Fails as [`Context::of_program`]. Sleeps.
 ///
 /// # Safety
 ///
@@ -82,7 +155,7 @@ unsafe extern "C" fn kfabric_verbs_context_alloc(
 ) -> *mut kfabric_verbs_context {
     // SAFETY: By the requirement above.
     let device = unsafe { Arc::<Device>::borrow(device.cast()) };
-    handle(Context::new(device.into()))
+    handle(Context::of_program(&device))
 }
 
 /// Ends a context. Sleeps.

@@ -26,9 +26,12 @@ use kfi_roce::{
 };
 
 use super::{
+    callbacks::Callbacks,
+    context::Context,
     declared,
     handle,
     raw::{
+        kfabric_verbs_callbacks,
         kfabric_verbs_device,
         kfabric_verbs_port, //
     }, //
@@ -48,7 +51,9 @@ use crate::net::{
 
 /// A device.
 pub(super) struct Device {
-    link: DeviceUse,
+    link: Arc<DeviceUse>,
+    callbacks: Callbacks,
+    kernel: Arc<Context>,
 }
 
 impl Device {
@@ -57,18 +62,46 @@ impl Device {
     /// # Errors
     ///
     /// - `EEXIST`: the interface has a device; or it has no link, and another link is called `name`.
+    /// - `ENOMEM`.
     /// - Those of [`net::add`] if the interface has no link.
-    fn add(netns: &NetNs, name: LinkName, ifname: IfName, ifindex: u32) -> Result<Arc<Self>> {
+    pub(super) fn add(
+        netns: &NetNs,
+        name: LinkName,
+        ifname: IfName,
+        ifindex: u32,
+        callbacks: Callbacks,
+    ) -> Result<Arc<Self>> {
         let link = match net::on_interface(netns.id(), ifindex) {
             Some(link) => DeviceUse::of(&link)?,
             None => DeviceUse::of_new(net::add(netns, name, ifname)?)?,
         };
-        Ok(Arc::new(Self { link }, GFP_KERNEL_ACCOUNT)?)
+        let link = Arc::new(link, GFP_KERNEL_ACCOUNT)?;
+        let device = Self {
+            kernel: Context::of_kernel(link.clone(), callbacks)?,
+            link,
+            callbacks,
+        };
+        Ok(Arc::new(device, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Its link. Any context.
     pub(super) fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    /// Its use of the link. Any context.
+    pub(super) fn link_use(&self) -> &Arc<DeviceUse> {
+        &self.link
+    }
+
+    /// The functions that its objects call. Any context.
+    pub(super) fn callbacks(&self) -> Callbacks {
+        self.callbacks
+    }
+
+    /// The context of its kernel callers. Any context.
+    pub(super) fn kernel(&self) -> &Arc<Context> {
+        &self.kernel
     }
 }
 
@@ -86,8 +119,9 @@ unsafe fn name(text: *const c_char) -> Option<[u8; NAME_MAX]> {
 }
 
 declared! {
-    kfabric_verbs_device_add: fn(*mut bindings::net, *const c_char, *const c_char, u32)
-        -> *mut kfabric_verbs_device;
+    kfabric_verbs_device_add: fn(
+        *mut bindings::net, *const c_char, *const c_char, u32, *const kfabric_verbs_callbacks,
+    ) -> *mut kfabric_verbs_device;
     kfabric_verbs_device_remove: fn(*mut kfabric_verbs_device);
     kfabric_verbs_device_port: fn(*const kfabric_verbs_device, *mut kfabric_verbs_port);
     kfabric_verbs_device_stats: fn(*const kfabric_verbs_device, *mut u64, u32) -> u32;
@@ -100,14 +134,19 @@ declared! {
 ///
 /// # Safety
 ///
-/// The arguments are valid by the interface.
+/// The arguments are valid by the interface. The callbacks are valid until the device is removed,
+/// and may be called with the cookie of each of its objects until the object's handle is ended.
 #[no_mangle]
 unsafe extern "C" fn kfabric_verbs_device_add(
     net: *mut bindings::net,
     device_name: *const c_char,
     ifname: *const c_char,
     ifindex: u32,
+    callbacks: *const kfabric_verbs_callbacks,
 ) -> *mut kfabric_verbs_device {
+    // SAFETY: By the requirement above; all users of the callbacks are objects of the device, which
+    // end before it.
+    let callbacks = unsafe { Callbacks::new(&*callbacks) };
     // SAFETY: By the requirement above.
     let (device_name, ifname) = unsafe { (name(device_name), name(ifname)) };
     let add = || {
@@ -115,7 +154,7 @@ unsafe extern "C" fn kfabric_verbs_device_add(
         let netns = unsafe { NetNs::of(NonNull::new(net).ok_or(EINVAL)?) };
         let ifname = ifname.ok_or(EINVAL)?;
         let link_name = LinkName::new(&device_name.unwrap_or(ifname))?;
-        Device::add(&netns, link_name, IfName::new(&ifname)?, ifindex)
+        Device::add(&netns, link_name, IfName::new(&ifname)?, ifindex, callbacks)
     };
     handle(add())
 }

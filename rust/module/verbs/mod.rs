@@ -10,6 +10,19 @@
 //! |---|---|
 //! | [`device`] | a device on a link |
 //! | [`context`] | what a program has of a device |
+//! | [`pd`] | protection domains |
+//! | [`keys`] | the keys of a PD, and accesses of peers |
+//! | [`mr`] | memory regions |
+//! | [`sge`] | lists of SGEs: the memory of a work request |
+//! | [`cq`], [`cq_ring`] | completion queues, and their entries |
+//! | [`recv`] | receives that wait for messages, of a QP or an SRQ |
+//! | [`srq`] | shared receive queues |
+//! | [`qp`] | queue pairs |
+//! | [`modify`] | changes of their state |
+//! | [`post`] | posting work requests and receives |
+//! | [`send`], [`issue`] | the send queue, and from it to the QP of `net` |
+//! | [`rc`], [`ud`] | what arrives at a QP |
+//! | [`callbacks`] | the functions of `kfabric_ib.ko` that report completions and events |
 //!
 //! # Safety of the interface
 //!
@@ -17,8 +30,43 @@
 //! here refer to as "the interface". A handle is one that a function has returned, and the function
 //! that ends it has not been called. A pointer to an argument is valid during the call.
 
+mod callbacks;
 mod context;
+mod cq;
+mod cq_ring;
 mod device;
+mod issue;
+mod keys;
+mod modify;
+mod mr;
+mod pd;
+mod post;
+mod qp;
+mod rc;
+mod recv;
+mod send;
+mod sge;
+mod srq;
+mod ud;
+
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_cq.rs"]
+mod kunit_cq;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_fixture.rs"]
+mod kunit_fixture;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_memory.rs"]
+mod kunit_memory;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_queues.rs"]
+mod kunit_queues;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_send.rs"]
+mod kunit_send;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_sge.rs"]
+mod kunit_sge;
 
 #[allow(
     dead_code,
@@ -52,6 +100,14 @@ macro_rules! declared {
     };
 }
 use declared;
+
+/// The result of a function: 0, or a negative error number.
+fn code(result: Result) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => error.to_errno(),
+    }
+}
 
 /// A new handle, or the error as a pointer.
 fn handle<T: ForeignOwnable, Raw>(object: Result<T>) -> *mut Raw {

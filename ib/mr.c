@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory regions.
+ */
+
+#include <linux/slab.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "kfabric_ib.h"
+
+static_assert((int)KFABRIC_VERBS_LOCAL_WRITE == (int)IB_ACCESS_LOCAL_WRITE);
+static_assert((int)KFABRIC_VERBS_REMOTE_WRITE == (int)IB_ACCESS_REMOTE_WRITE);
+static_assert((int)KFABRIC_VERBS_REMOTE_READ == (int)IB_ACCESS_REMOTE_READ);
+static_assert((int)KFABRIC_VERBS_REMOTE_ATOMIC == (int)IB_ACCESS_REMOTE_ATOMIC);
+
+static_assert(sizeof(struct kfabric_verbs_sge) == sizeof(struct ib_sge));
+static_assert(offsetof(struct kfabric_verbs_sge, addr) ==
+	      offsetof(struct ib_sge, addr));
+static_assert(offsetof(struct kfabric_verbs_sge, length) ==
+	      offsetof(struct ib_sge, length));
+static_assert(offsetof(struct kfabric_verbs_sge, lkey) ==
+	      offsetof(struct ib_sge, lkey));
+
+/* The rights of a region. A device may ignore the optional ones. */
+static u32 kfib_access(int access)
+{
+	return access & ~IB_ACCESS_OPTIONAL;
+}
+
+static struct kfib_mr *kfib_mr_alloc(u64 length, u64 iova)
+{
+	struct kfib_mr *mr = kzalloc_obj(*mr);
+
+	if (mr) {
+		mr->ibmr.length = length;
+		mr->ibmr.iova = iova;
+	}
+	return mr;
+}
+
+/* What ib_core gets of a region: @region is its handle or an error. */
+static struct ib_mr *kfib_mr_registered(struct kfib_mr *mr,
+					struct kfabric_verbs_mr *region,
+					u32 key)
+{
+	if (IS_ERR(region)) {
+		kfree(mr);
+		return ERR_CAST(region);
+	}
+	mr->mr = region;
+	mr->ibmr.lkey = key;
+	mr->ibmr.rkey = key;
+	return &mr->ibmr;
+}
+
+/**
+ * kfib_reg_user_mr - registers memory of the current process
+ * @ibpd: its PD
+ * @start: the first address
+ * @length: bytes
+ * @iova: the first address by which work requests and peers name the memory
+ * @access: the rights
+ * @dmah: hints for DMA, which the device does not have
+ * @udata: nothing of ours
+ *
+ * Return: the region, or an error: -EOPNOTSUPP for other rights than those to
+ * access memory, and those of kfabric_verbs_mr_user().
+ */
+struct ib_mr *kfib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
+			       u64 iova, int access, struct ib_dmah *dmah,
+			       struct ib_udata *udata)
+{
+	struct kfabric_verbs_mr *region;
+	struct kfib_mr *mr;
+	u32 key = 0;
+	int ret;
+
+	if (dmah)
+		return ERR_PTR(-EOPNOTSUPP);
+	ret = ib_no_udata_io(udata);
+	if (ret)
+		return ERR_PTR(ret);
+	mr = kfib_mr_alloc(length, iova);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	region = kfabric_verbs_mr_user(to_kfib_pd(ibpd)->pd, start, length,
+				       iova, kfib_access(access), &key);
+	return kfib_mr_registered(mr, region, key);
+}
+
+/**
+ * kfib_reg_user_mr_dmabuf - registers memory of a DMA-BUF
+ * @ibpd: its PD
+ * @offset: the first byte of the DMA-BUF
+ * @length: bytes
+ * @iova: the first address by which work requests and peers name the memory
+ * @fd: the descriptor of the DMA-BUF
+ * @access: the rights
+ * @dmah: hints for DMA, which the device does not have
+ * @attrs: nothing of ours
+ *
+ * Return: the region, or an error: -EOPNOTSUPP for other rights than those to
+ * access memory, and those of kfabric_verbs_mr_dma_buf().
+ */
+struct ib_mr *kfib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
+				      u64 length, u64 iova, int fd, int access,
+				      struct ib_dmah *dmah,
+				      struct uverbs_attr_bundle *attrs)
+{
+	struct kfabric_verbs_mr *region;
+	struct kfib_mr *mr;
+	u32 key = 0;
+
+	if (dmah)
+		return ERR_PTR(-EOPNOTSUPP);
+	mr = kfib_mr_alloc(length, iova);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	region = kfabric_verbs_mr_dma_buf(to_kfib_pd(ibpd)->pd, fd, offset,
+					  length, iova, kfib_access(access),
+					  &key);
+	return kfib_mr_registered(mr, region, key);
+}
+
+/**
+ * kfib_get_dma_mr - registers all memory of the kernel
+ * @ibpd: its PD, of a kernel caller
+ * @access: the rights
+ *
+ * Return: the region, or an error of kfabric_verbs_mr_dma().
+ */
+struct ib_mr *kfib_get_dma_mr(struct ib_pd *ibpd, int access)
+{
+	struct kfib_mr *mr = kfib_mr_alloc(0, 0);
+	struct kfabric_verbs_mr *region;
+	u32 key = 0;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	region = kfabric_verbs_mr_dma(to_kfib_pd(ibpd)->pd, kfib_access(access),
+				      &key);
+	return kfib_mr_registered(mr, region, key);
+}
+
+/**
+ * kfib_dereg_mr - ends a region
+ * @ibmr: the region
+ * @udata: nothing of ours
+ *
+ * Waits until accesses of peers that have begun are over. Work requests that
+ * name the memory keep it until they have completed.
+ *
+ * Return: 0
+ */
+int kfib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
+{
+	struct kfib_mr *mr = to_kfib_mr(ibmr);
+
+	kfabric_verbs_mr_free(mr->mr);
+	kfree(mr);
+	return 0;
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Shared receive queues.
+ */
+
+#include <linux/build_bug.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "kfabric_ib.h"
+
+static_assert(KFABRIC_VERBS_EVENT_SRQ_LIMIT == IB_EVENT_SRQ_LIMIT_REACHED);
+static_assert(KFABRIC_VERBS_SRQ_MAX_WR == IB_SRQ_MAX_WR);
+static_assert(KFABRIC_VERBS_SRQ_LIMIT == IB_SRQ_LIMIT);
+
+static_assert(sizeof(struct kfabric_verbs_sge) == sizeof(struct ib_sge));
+static_assert(offsetof(struct kfabric_verbs_sge, addr) ==
+	      offsetof(struct ib_sge, addr));
+static_assert(offsetof(struct kfabric_verbs_sge, length) ==
+	      offsetof(struct ib_sge, length));
+static_assert(offsetof(struct kfabric_verbs_sge, lkey) ==
+	      offsetof(struct ib_sge, lkey));
+
+/**
+ * kfib_srq_event - an SRQ has an event
+ * @cookie: the struct ib_srq
+ * @number: the event, of enum ib_event_type
+ */
+void kfib_srq_event(void *cookie, u32 number)
+{
+	struct ib_srq *ibsrq = cookie;
+	struct ib_event event = {
+		.device = ibsrq->device,
+		.element.srq = ibsrq,
+		.event = number,
+	};
+
+	if (ibsrq->event_handler)
+		ibsrq->event_handler(&event, ibsrq->srq_context);
+}
+
+/**
+ * kfib_create_srq - create an SRQ
+ * @ibsrq: of the core
+ * @init: its size; the limit has no meaning here
+ * @udata: nothing of ours; NULL for a kernel caller
+ *
+ * Context: process.
+ * Return: 0; -EOPNOTSUPP for another type than the basic one, -EINVAL for no
+ * receives or more receives or parts than there may be, -ENOMEM.
+ */
+int kfib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
+		    struct ib_udata *udata)
+{
+	struct kfabric_verbs_srq *created;
+	int ret;
+
+	if (udata) {
+		ret = ib_no_udata_io(udata);
+		if (ret)
+			return ret;
+	}
+	if (init->srq_type != IB_SRQT_BASIC)
+		return -EOPNOTSUPP;
+	created = kfabric_verbs_srq_create(to_kfib_pd(ibsrq->pd)->pd,
+					   init->attr.max_wr,
+					   init->attr.max_sge, ibsrq);
+	if (IS_ERR(created))
+		return PTR_ERR(created);
+	to_kfib_srq(ibsrq)->srq = created;
+	return 0;
+}
+
+/**
+ * kfib_modify_srq - change the size of an SRQ, arm its limit, or both
+ * @ibsrq: the SRQ
+ * @attr: the attributes
+ * @mask: which of them
+ * @udata: nothing of ours; NULL for a kernel caller
+ *
+ * Context: process.
+ * Return: 0; -EINVAL for fewer receives than are posted, none, more than there
+ * may be, or fewer than the limit, -EOPNOTSUPP for other attributes, -ENOMEM.
+ */
+int kfib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
+		    enum ib_srq_attr_mask mask, struct ib_udata *udata)
+{
+	int ret;
+
+	if (udata) {
+		ret = ib_no_udata_io(udata);
+		if (ret)
+			return ret;
+	}
+	return kfabric_verbs_srq_modify(to_kfib_srq(ibsrq)->srq, mask,
+					attr->max_wr, attr->srq_limit);
+}
+
+/**
+ * kfib_query_srq - the attributes of an SRQ
+ * @ibsrq: the SRQ
+ * @attr: out: its size, and the limit, which is 0 if it is not armed
+ *
+ * Return: 0.
+ */
+int kfib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
+{
+	struct kfabric_verbs_srq_attr now;
+
+	kfabric_verbs_srq_query(to_kfib_srq(ibsrq)->srq, &now);
+	attr->max_wr = now.max_wr;
+	attr->max_sge = now.max_sge;
+	attr->srq_limit = now.limit;
+	return 0;
+}
+
+/**
+ * kfib_destroy_srq - destroy an SRQ that no QP has
+ * @ibsrq: the SRQ
+ * @udata: unused
+ *
+ * Context: process.
+ * Return: 0.
+ */
+int kfib_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
+{
+	kfabric_verbs_srq_destroy(to_kfib_srq(ibsrq)->srq);
+	return 0;
+}
+
+/**
+ * kfib_post_srq_recv - post receives
+ * @ibsrq: the SRQ
+ * @wr: the receives, a list
+ * @bad_wr: out: the first receive that was not posted, after an error
+ *
+ * Context: any but NMI.
+ * Return: 0; -ENOMEM if the SRQ is full, -EINVAL for a receive of too many
+ * parts.
+ */
+int kfib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+		       const struct ib_recv_wr **bad_wr)
+{
+	int ret;
+
+	for (; wr; wr = wr->next) {
+		ret = -EINVAL;
+		if (wr->num_sge >= 0)
+			ret = kfabric_verbs_srq_post(to_kfib_srq(ibsrq)->srq,
+						     wr->wr_id,
+						     kfib_sges(wr->sg_list),
+						     wr->num_sge);
+		if (ret) {
+			*bad_wr = wr;
+			return ret;
+		}
+	}
+	return 0;
+}

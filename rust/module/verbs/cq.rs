@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! CQ: completion queue.
+//!
+//! The entries are in a ring of the module, in the order in which they came. QPs [push](Cq::push)
+//! them, and the owner of the CQ polls them.
+//!
+//! # The handler
+//!
+//! A CQ that is armed calls its completion handler once for the next entry: for each one, or for
+//! one that is solicited or in error. An armed CQ is not disarmed, and not made to wait for less. A
+//! push decides under the lock whether there is a call, and [`Cq::notify`] makes it. So a QP pushes
+//! under its own locks and calls the handler when it has released them, once for several entries.
+//! One task at a time calls the handlers of a CQ. Another one leaves its call to that task, which
+//! looks again before it stops.
+//!
+//! # Overrun
+//!
+//! An entry for which the ring has no place is lost. The owner gets an event about the first one.
+//! Its QP has to fail, because the owner cannot know what became of the request. The CQ takes
+//! entries again as soon as there is room.
+//!
+//! # Locks
+//!
+//! `resizing` (a mutex) is taken before `ring`. No other lock is taken under `ring`, which is taken
+//! in any context but NMIs.
+
+use core::{
+    mem::{
+        size_of,
+        swap,
+        take, //
+    },
+    ptr::NonNull, //
+};
+
+use kernel::{
+    new_mutex,
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        SpinLockIrq, //
+    },
+    types::ForeignOwnable, //
+};
+
+use super::{
+    callbacks::{
+        Callbacks,
+        Cookie, //
+    },
+    code, //
+    context::Context,
+    cq_ring::Ring,
+    declared,
+    device::Device,
+    handle,
+    raw::{
+        self,
+        kfabric_verbs_context,
+        kfabric_verbs_cq,
+        kfabric_verbs_device,
+        kfabric_verbs_wc, //
+    },
+};
+use crate::{
+    mem::{
+        Allowance,
+        Budget, //
+    },
+    shim::{
+        reclaim::OwnerKind,
+        sched::cond_resched, //
+    }, //
+};
+
+pub(super) use super::cq_ring::{
+    Arm,
+    Entry,
+    Opcode,
+    Overrun, //
+};
+
+/// The most entries of a CQ.
+pub(super) const MAX_CQE: u32 = raw::KFABRIC_VERBS_MAX_CQE;
+
+/// Entries among which those of a program's QP are looked for.
+const FORGET: u64 = 1024;
+
+/// A completion queue.
+#[pin_data]
+pub(super) struct Cq {
+    callbacks: Callbacks,
+    cookie: Cookie,
+    budget: Budget,
+    #[pin]
+    ring: SpinLockIrq<Ring>,
+    /// Held by the one task that changes the places of entries; the charge for the ring.
+    #[pin]
+    resizing: Mutex<Allowance>,
+}
+
+/// Memory for a number of entries, and the charge for it. Fails with `EINVAL` for none and for more
+/// than [`MAX_CQE`], with `ENOMEM`.
+fn room(budget: &Budget, entries: u32) -> Result<(KVVec<Entry>, Allowance)> {
+    if entries == 0 || entries > MAX_CQE {
+        return Err(EINVAL);
+    }
+    let entries = entries as usize;
+    let memory = budget.take_for::<Cq>(entries * size_of::<Entry>())?;
+    let ring = KVVec::from_elem(Entry::EMPTY, entries, GFP_KERNEL_ACCOUNT)?;
+    Ok((ring, memory))
+}
+
+impl Cq {
+    /// A CQ for `entries` entries. Process context, sleeps.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no entries, or more than [`MAX_CQE`].
+    /// - `ENOMEM`, also if the user has no more memory of the kernel (`user_memory`).
+    pub(super) fn new(
+        budget: &Budget,
+        callbacks: Callbacks,
+        cookie: Cookie,
+        entries: u32,
+    ) -> Result<Arc<Self>> {
+        let (entries, memory) = room(budget, entries)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                callbacks,
+                cookie,
+                budget: budget.clone(),
+                ring <- new_spinlock_irq!(Ring::new(entries)),
+                resizing <- new_mutex!(memory),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Adds an entry. A solicited one, like one in error, wakes also a CQ that is armed for
+    /// solicited entries. The caller calls [`notify`](Self::notify) when it has released its locks,
+    /// also after an overrun, and fails its QP then. Any context.
+    pub(super) fn push(&self, entry: &Entry, solicited: bool) -> Result<(), Overrun> {
+        self.ring.lock().push(entry, solicited)
+    }
+
+    /// Calls the handlers for which entries have asked since the last call. Any context; no spin
+    /// lock held.
+    pub(super) fn notify(&self) {
+        let mut ring = self.ring.lock();
+        if ring.notifying {
+            return;
+        }
+        loop {
+            let due = take(&mut ring.due);
+            ring.notifying = due.comp || due.error;
+            if !ring.notifying {
+                return;
+            }
+            drop(ring);
+            if due.error {
+                self.callbacks.cq_error(self.cookie);
+            }
+            if due.comp {
+                self.callbacks.comp(self.cookie);
+            }
+            ring = self.ring.lock();
+        }
+    }
+
+    /// Takes the oldest entries, at most `count`, and passes them to `each`, which is called under
+    /// a spin lock. Returns how many there were. Any context.
+    pub(super) fn poll(&self, count: u32, mut each: impl FnMut(Entry)) -> u32 {
+        let mut ring = self.ring.lock();
+        let mut taken = 0;
+        while taken < count {
+            let Some(entry) = ring.pop() else {
+                break;
+            };
+            each(entry);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Arms the CQ. Returns whether it has entries, which do not wake it. Any context.
+    pub(super) fn arm(&self, arm: Arm) -> bool {
+        let mut ring = self.ring.lock();
+        ring.arm = ring.arm.max(arm);
+        !ring.is_empty()
+    }
+
+    /// Removes the entries of a QP that pushes none any more. Process context, sleeps.
+    ///
+    /// Of a program, only if no more than [`FORGET`] entries wait: a user who ends thousands of QPs
+    /// would look at hundreds of thousands of entries for each. Nothing refers to the QP by an entry
+    /// of a program.
+    pub(super) fn forget(&self, qp: Cookie) {
+        let _resizing = self.resizing.lock();
+        let of_program = self.budget.principal().kind() == OwnerKind::Program;
+        if of_program && self.ring.lock().len() > FORGET {
+            return;
+        }
+        while !self.ring.lock().forget_piece(qp) {
+            cond_resched();
+        }
+    }
+
+    /// Gives the CQ room for another number of entries. Those that wait stay. Process context,
+    /// sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has changed then.
+    ///
+    /// - `EINVAL`: no entries, more than [`MAX_CQE`], or fewer than wait.
+    /// - `ENOMEM`, as [`new`](Self::new). Both rings are charged for the time of the call.
+    pub(super) fn resize(&self, entries: u32) -> Result {
+        let (mut other, mut memory) = room(&self.budget, entries)?;
+        let mut resizing = self.resizing.lock();
+        let mut copied = 0;
+        loop {
+            let mut ring = self.ring.lock();
+            if ring.copy_piece(&mut copied, &mut other)? {
+                swap(&mut ring.entries, &mut other);
+                break;
+            }
+            drop(ring);
+            cond_resched();
+        }
+        swap(&mut *resizing, &mut memory);
+        Ok(())
+    }
+}
+
+declared! {
+    kfabric_verbs_cq_create: fn(
+        *mut kfabric_verbs_device, *mut kfabric_verbs_context, u32, *mut c_void,
+    ) -> *mut kfabric_verbs_cq;
+    kfabric_verbs_cq_resize: fn(*mut kfabric_verbs_cq, u32) -> c_int;
+    kfabric_verbs_cq_poll: fn(*mut kfabric_verbs_cq, u32, *mut kfabric_verbs_wc) -> u32;
+    kfabric_verbs_cq_arm: fn(*mut kfabric_verbs_cq, u32) -> c_int;
+    kfabric_verbs_cq_destroy: fn(*mut kfabric_verbs_cq);
+}
+
+/// A CQ of a context, or of kernel callers if the context is null. Fails as [`Cq::new`]. Sleeps.
+///
+/// # Safety
+///
+/// The handles are valid by the interface. The callbacks of the device may be called with the
+/// cookie until the CQ is destroyed.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_create(
+    device: *mut kfabric_verbs_device,
+    context: *mut kfabric_verbs_context,
+    entries: u32,
+    cookie: *mut c_void,
+) -> *mut kfabric_verbs_cq {
+    // SAFETY: By the requirement above.
+    let device = unsafe { Arc::<Device>::borrow(device.cast()) };
+    // SAFETY: By the requirement above.
+    let context = unsafe { Context::of(&device, NonNull::new(context)) };
+    let (callbacks, cookie) = (context.callbacks(), Cookie::new(cookie));
+    handle(Cq::new(context.budget(), callbacks, cookie, entries))
+}
+
+/// Gives a CQ another size. Fails as [`Cq::resize`]. Sleeps.
+///
+/// # Safety
+///
+/// The handle is valid by the interface.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_resize(cq: *mut kfabric_verbs_cq, entries: u32) -> c_int {
+    // SAFETY: By the requirement above.
+    code(unsafe { Arc::<Cq>::borrow(cq.cast()) }.resize(entries))
+}
+
+/// Takes at most `count` entries, and returns how many there were. Any context.
+///
+/// # Safety
+///
+/// The handle is valid by the interface; `wc` has room for `count` entries.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_poll(
+    cq: *mut kfabric_verbs_cq,
+    count: u32,
+    wc: *mut kfabric_verbs_wc,
+) -> u32 {
+    // SAFETY: By the requirement above.
+    let cq = unsafe { Arc::<Cq>::borrow(cq.cast()) };
+    let mut at = wc;
+    cq.poll(count, |entry| {
+        // SAFETY: There is room for `count` entries, and this is called at most so often. `at` is
+        // behind the last one at the end.
+        unsafe {
+            at.write(entry.to_wc());
+            at = at.add(1);
+        }
+    })
+}
+
+/// Arms a CQ. Returns 1 if it has entries and the caller asked for that, 0, or `-EOPNOTSUPP` for
+/// flags that are not known. Any context.
+///
+/// # Safety
+///
+/// The handle is valid by the interface.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_arm(cq: *mut kfabric_verbs_cq, flags: u32) -> c_int {
+    const WHEN: u32 = raw::KFABRIC_VERBS_ARM_SOLICITED | raw::KFABRIC_VERBS_ARM_NEXT;
+    // SAFETY: By the requirement above.
+    let cq = unsafe { Arc::<Cq>::borrow(cq.cast()) };
+    if flags & !(WHEN | raw::KFABRIC_VERBS_ARM_REPORT_MISSED) != 0 {
+        return EOPNOTSUPP.to_errno();
+    }
+    let arm = match flags & WHEN {
+        0 => Arm::Not,
+        raw::KFABRIC_VERBS_ARM_SOLICITED => Arm::Solicited,
+        _ => Arm::Next,
+    };
+    let has_entries = cq.arm(arm);
+    (has_entries && flags & raw::KFABRIC_VERBS_ARM_REPORT_MISSED != 0).into()
+}
+
+/// Ends a CQ. No QP has it. Sleeps.
+///
+/// # Safety
+///
+/// The handle is valid by the interface, and not used any more.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_destroy(cq: *mut kfabric_verbs_cq) {
+    // SAFETY: By the requirement above.
+    drop(unsafe { Arc::<Cq>::from_foreign(cq.cast()) });
+}

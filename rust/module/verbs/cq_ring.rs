@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ring of a CQ: its entries, in the order in which they came.
+//!
+//! # Positions
+//!
+//! The ring counts all entries that ever came. The number of an entry is its position, which it
+//! keeps when the ring gets another size. Its place is the remainder by the size. So a resize copies
+//! entries piece by piece, and an interrupt never waits for the copy of all.
+//!
+//! [`Ring::forget_piece`] removes entries from the middle, piece by piece, too. It moves those that
+//! stay towards the head. The places between these and the rest are the gap.
+//!
+//! The functions do not sleep; the caller holds the lock of the CQ.
+
+use core::mem::{
+    replace,
+    size_of, //
+};
+
+use kernel::prelude::*;
+
+use kfi_roce::rc::Status;
+
+use super::{
+    callbacks::Cookie,
+    raw::{
+        self,
+        kfabric_verbs_wc, //
+    }, //
+};
+
+/// Entries that are looked at or moved while the lock is held.
+const PIECE: u64 = 64;
+
+// The statuses of the protocol are those of `enum ib_wc_status`.
+const _: () = {
+    assert!(Status::Success as u32 == raw::KFABRIC_VERBS_WC_SUCCESS);
+    assert!(Status::LocalLength as u32 == raw::KFABRIC_VERBS_WC_LOC_LEN_ERR);
+    assert!(Status::LocalOperation as u32 == raw::KFABRIC_VERBS_WC_LOC_QP_OP_ERR);
+    assert!(Status::LocalProtection as u32 == raw::KFABRIC_VERBS_WC_LOC_PROT_ERR);
+    assert!(Status::Flushed as u32 == raw::KFABRIC_VERBS_WC_WR_FLUSH_ERR);
+    assert!(Status::BadResponse as u32 == raw::KFABRIC_VERBS_WC_BAD_RESP_ERR);
+    assert!(Status::LocalAccess as u32 == raw::KFABRIC_VERBS_WC_LOC_ACCESS_ERR);
+    assert!(Status::RemoteInvalidRequest as u32 == raw::KFABRIC_VERBS_WC_REM_INV_REQ_ERR);
+    assert!(Status::RemoteAccess as u32 == raw::KFABRIC_VERBS_WC_REM_ACCESS_ERR);
+    assert!(Status::RemoteOperation as u32 == raw::KFABRIC_VERBS_WC_REM_OP_ERR);
+    assert!(Status::RetryExceeded as u32 == raw::KFABRIC_VERBS_WC_RETRY_EXC_ERR);
+    assert!(Status::RnrRetryExceeded as u32 == raw::KFABRIC_VERBS_WC_RNR_RETRY_EXC_ERR);
+};
+
+/// What kind of work request it was. The numbers are those of `enum ib_wc_opcode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Opcode {
+    Send = raw::KFABRIC_VERBS_OP_SEND,
+    RdmaWrite = raw::KFABRIC_VERBS_OP_RDMA_WRITE,
+    RdmaRead = raw::KFABRIC_VERBS_OP_RDMA_READ,
+    CompSwap = raw::KFABRIC_VERBS_OP_COMP_SWAP,
+    FetchAdd = raw::KFABRIC_VERBS_OP_FETCH_ADD,
+    Recv = raw::KFABRIC_VERBS_OP_RECV,
+    RecvRdmaWithImm = raw::KFABRIC_VERBS_OP_RECV_RDMA_WITH_IMM,
+}
+
+/// An entry: the end of a work request.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) wr_id: u64,
+    pub(super) qp: Cookie,
+    /// The number of the QP.
+    pub(super) qpn: u32,
+    pub(super) status: Status,
+    pub(super) opcode: Opcode,
+    /// Bytes that a receive has got.
+    pub(super) byte_len: u32,
+    /// Immediate data as it is in the packet, or the key of a region that was invalidated.
+    pub(super) imm_or_key: u32,
+    /// The QP that a datagram came from.
+    pub(super) src_qp: u32,
+    /// `enum ib_wc_flags`.
+    pub(super) flags: u32,
+    pub(super) vendor_err: u32,
+    /// `enum rdma_network_type`.
+    pub(super) network_hdr_type: u8,
+}
+
+const _: () = assert!(size_of::<Entry>() <= 64);
+
+impl Entry {
+    /// A request that has succeeded, without data.
+    pub(super) const EMPTY: Self = Self {
+        wr_id: 0,
+        qp: Cookie::NONE,
+        qpn: 0,
+        status: Status::Success,
+        opcode: Opcode::Send,
+        byte_len: 0,
+        imm_or_key: 0,
+        src_qp: 0,
+        flags: 0,
+        vendor_err: 0,
+        network_hdr_type: 0,
+    };
+
+    /// The same for `kfabric_ib.ko`.
+    pub(super) fn to_wc(self) -> kfabric_verbs_wc {
+        kfabric_verbs_wc {
+            wr_id: self.wr_id,
+            qp: self.qp.address(),
+            qpn: self.qpn,
+            status: self.status as u32,
+            opcode: self.opcode as u32,
+            vendor_err: self.vendor_err,
+            byte_len: self.byte_len,
+            imm_or_key: self.imm_or_key,
+            src_qp: self.src_qp,
+            flags: self.flags,
+            network_hdr_type: self.network_hdr_type,
+        }
+    }
+}
+
+/// The entry was lost, because the CQ is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Overrun;
+
+/// For which entry a CQ calls its handler. The later ones include the earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Arm {
+    /// For none.
+    Not,
+    /// The next one that is solicited or in error.
+    Solicited,
+    /// The next one.
+    Next,
+}
+
+/// The calls that [`notify`](super::cq::Cq::notify) has to make.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Due {
+    pub(super) comp: bool,
+    pub(super) error: bool,
+}
+
+/// What the lock of a CQ protects.
+pub(super) struct Ring {
+    /// The entry at each place.
+    pub(super) entries: KVVec<Entry>,
+    /// The position of the oldest entry, and that of the next one that comes.
+    head: u64,
+    tail: u64,
+    /// Positions that have no entry, from the first to the one behind the last. Empty unless
+    /// [`forget_piece`](Self::forget_piece) has to go on.
+    gap: (u64, u64),
+    pub(super) arm: Arm,
+    /// Whether the owner has got the event.
+    overrun: bool,
+    pub(super) due: Due,
+    /// Whether a task calls the handlers.
+    pub(super) notifying: bool,
+}
+
+/// The place of a position in a ring of `size` places, at least one.
+pub(super) fn place(position: u64, size: usize) -> usize {
+    // CAST: The remainder is less than a `usize`.
+    position.checked_rem(size as u64).unwrap_or(0) as usize
+}
+
+impl Ring {
+    /// A ring without entries, with one place for each element.
+    pub(super) fn new(entries: KVVec<Entry>) -> Self {
+        Self {
+            entries,
+            head: 0,
+            tail: 0,
+            gap: (0, 0),
+            arm: Arm::Not,
+            overrun: false,
+            due: Due::default(),
+            notifying: false,
+        }
+    }
+
+    /// Goes behind the gap if the head is there.
+    fn skip_gap(&mut self) {
+        let (first, end) = self.gap;
+        if (first..end).contains(&self.head) {
+            self.head = end;
+        }
+    }
+
+    /// Entries that wait, and the gap if it is among them.
+    pub(super) fn len(&self) -> u64 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Whether no entry waits.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.skip_gap();
+        self.head == self.tail
+    }
+
+    /// Adds an entry, or notes that it was lost; notes which calls are due.
+    pub(super) fn push(&mut self, entry: &Entry, solicited: bool) -> Result<(), Overrun> {
+        let least = match solicited || entry.status != Status::Success {
+            true => Arm::Solicited,
+            false => Arm::Next,
+        };
+        // Also for an entry that is lost: its owner must not wait for it.
+        if self.arm >= least {
+            self.arm = Arm::Not;
+            self.due.comp = true;
+        }
+        let size = self.entries.len();
+        if self.tail - self.head >= size as u64 {
+            self.due.error |= !replace(&mut self.overrun, true);
+            return Err(Overrun);
+        }
+        self.entries[place(self.tail, size)] = *entry;
+        self.tail += 1;
+        Ok(())
+    }
+
+    /// Takes the oldest entry.
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        if self.is_empty() {
+            return None;
+        }
+        let entry = self.entries[place(self.head, self.entries.len())];
+        self.head += 1;
+        Some(entry)
+    }
+
+    /// Removes the entries of `qp` from the next piece behind the gap. Returns whether it was the
+    /// last piece.
+    pub(super) fn forget_piece(&mut self, qp: Cookie) -> bool {
+        let size = self.entries.len();
+        self.skip_gap();
+        let (mut kept, mut seen) = self.gap;
+        if seen <= self.head {
+            (kept, seen) = (self.head, self.head);
+        }
+        let end = self.tail.min(seen + PIECE);
+        while seen < end {
+            let entry = self.entries[place(seen, size)];
+            if entry.qp != qp {
+                self.entries[place(kept, size)] = entry;
+                kept += 1;
+            }
+            seen += 1;
+        }
+        if seen < self.tail {
+            self.gap = (kept, seen);
+            return false;
+        }
+        self.tail = kept;
+        self.gap = (0, 0);
+        true
+    }
+
+    /// Copies the next piece from position `from` on to another ring. Returns whether it was the
+    /// last piece. Fails with `EINVAL` if more entries wait than have room there.
+    pub(super) fn copy_piece(&self, from: &mut u64, to: &mut [Entry]) -> Result<bool> {
+        if self.tail - self.head > to.len() as u64 {
+            return Err(EINVAL);
+        }
+        let first = self.head.max(*from);
+        *from = self.tail.min(first + PIECE);
+        for position in first..*from {
+            to[place(position, to.len())] = self.entries[place(position, self.entries.len())];
+        }
+        Ok(*from == self.tail)
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! PD: the protection domain, whose QPs use the memory regions of it and no others.
+//!
+//! All functions need process context and may sleep, unless their documentation says otherwise.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    types::ForeignOwnable, //
+};
+
+use super::{
+    code,
+    context::Context,
+    declared,
+    device::Device,
+    handle,
+    keys::{
+        Access,
+        BadKey,
+        Keys,
+        Rights, //
+    },
+    raw::{
+        kfabric_verbs_context,
+        kfabric_verbs_device,
+        kfabric_verbs_pd, //
+    }, //
+};
+use crate::{
+    mem::{
+        Allowance,
+        MemRef, //
+    },
+    net::Stat, //
+};
+
+/// Bytes of an address handle, which is memory of the RDMA subsystem, with those of its number there.
+const AH_BYTES: u64 = 512;
+
+/// A PD.
+#[pin_data]
+pub(super) struct Pd {
+    context: Arc<Context>,
+    #[pin]
+    keys: Keys,
+    _memory: Allowance,
+}
+
+impl Pd {
+    /// A PD of `context`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also if the user has no more memory of the kernel (`user_memory`).
+    pub(super) fn new(context: Arc<Context>) -> Result<Arc<Self>> {
+        let memory = context.budget().take_for::<Self>(0)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                context,
+                keys <- Keys::new(),
+                _memory: memory,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// What it belongs to: a program, or the kernel callers of a device. Any context.
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Its regions. Any context.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Enters the region under `rkey`, for a peer that needs these rights to `len` bytes at `addr`.
+    /// The region does not end until the result is dropped.
+    ///
+    /// The key is checked also for no bytes. InfiniBand does not ask for that, so the caller need
+    /// not call this function then.
+    ///
+    /// Process context, also with bottom halves disabled, in a run for the user of the PD: the end
+    /// of a region waits for the access. Does not sleep.
+    pub(super) fn enter(
+        &self,
+        rkey: u32,
+        addr: u64,
+        len: u64,
+        need: Rights,
+    ) -> Result<Access, BadKey> {
+        let region = self.keys.find(rkey);
+        region
+            .and_then(|region| region.enter(rkey, addr, len, need))
+            .ok_or_else(|| {
+                self.context.link().count(Stat::MrRefused);
+                BadKey
+            })
+    }
+
+    /// The `len` bytes at `addr` of the region under `lkey`, for a work request that needs these
+    /// rights. The result keeps the memory, not the region.
+    ///
+    /// Process context; does not sleep. The result is dropped in process context, where it may
+    /// sleep.
+    pub(super) fn local(
+        &self,
+        lkey: u32,
+        addr: u64,
+        len: u64,
+        need: Rights,
+    ) -> Result<MemRef, BadKey> {
+        let region = self.keys.find(lkey).ok_or(BadKey)?;
+        region.part(lkey, addr, len, need).ok_or(BadKey)
+    }
+}
+
+declared! {
+    kfabric_verbs_pd_alloc: fn(*mut kfabric_verbs_device, *mut kfabric_verbs_context)
+        -> *mut kfabric_verbs_pd;
+    kfabric_verbs_pd_free: fn(*mut kfabric_verbs_pd);
+    kfabric_verbs_pd_charge_ah: fn(*mut kfabric_verbs_pd) -> c_int;
+    kfabric_verbs_pd_uncharge_ah: fn(*mut kfabric_verbs_pd);
+}
+
+/// A PD of a program, or without a context of the kernel callers of the device. Fails as
+/// [`Pd::new`]. Sleeps.
+///
+/// # Safety
+///
+/// The handles are valid by the interface.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_pd_alloc(
+    device: *mut kfabric_verbs_device,
+    context: *mut kfabric_verbs_context,
+) -> *mut kfabric_verbs_pd {
+    // SAFETY: By the requirement above.
+    let device = unsafe { Arc::<Device>::borrow(device.cast()) };
+    // SAFETY: By the requirement above.
+    let context = unsafe { Context::of(&device, NonNull::new(context)) };
+    handle(Pd::new(context))
+}
+
+/// Ends a PD. Sleeps.
+///
+/// # Safety
+///
+/// The handle is valid by the interface, and not used any more.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_pd_free(pd: *mut kfabric_verbs_pd) {
+    // SAFETY: By the requirement above.
+    drop(unsafe { Arc::<Pd>::from_foreign(pd.cast()) });
+}
+
+/// Charges the user for an address handle. Fails with `ENOMEM`. Any context.
+///
+/// # Safety
+///
+/// The handle is valid by the interface.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_pd_charge_ah(pd: *mut kfabric_verbs_pd) -> c_int {
+    // SAFETY: By the requirement above.
+    let pd = unsafe { Arc::<Pd>::borrow(pd.cast()) };
+    code(pd.context.budget().charge(AH_BYTES))
+}
+
+/// Returns the charge for an address handle. Any context.
+///
+/// # Safety
+///
+/// The handle is valid by the interface. An address handle was charged.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_pd_uncharge_ah(pd: *mut kfabric_verbs_pd) {
+    // SAFETY: By the requirement above.
+    let pd = unsafe { Arc::<Pd>::borrow(pd.cast()) };
+    pd.context.budget().uncharge(AH_BYTES);
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Posting work requests and receives.
+//!
+//! All that a poster can get wrong is checked here, once: a program's work requests come as they
+//! are through the RDMA subsystem. Posts are possible in any context but NMIs. Inline data of a
+//! program are read from its memory here, so only a task of the program posts for it.
+
+use core::slice;
+
+use kernel::prelude::*;
+
+use kfi_roce::{
+    headers::{
+        Qpn,
+        SendEnd, //
+    },
+    rc::{
+        Op,
+        MAX_LEN, //
+    },
+    state::State, //
+};
+
+use super::{
+    code,
+    declared,
+    issue::By,
+    modify::ip_of_gid,
+    qp::{
+        Qp,
+        Transport, //
+    },
+    raw::{
+        self,
+        kfabric_verbs_qp,
+        kfabric_verbs_send,
+        kfabric_verbs_sge, //
+    },
+    send::{
+        SendOp,
+        WorkRequest, //
+    },
+    sge::Sge, //
+};
+use crate::mem::{
+    Inline,
+    UserRange, //
+};
+
+/// The flags of work requests. The RDMA subsystem passes those of a program unchecked.
+const FLAGS: u32 = raw::KFABRIC_VERBS_SEND_FENCE
+    | raw::KFABRIC_VERBS_SEND_SIGNALED
+    | raw::KFABRIC_VERBS_SEND_SOLICITED
+    | raw::KFABRIC_VERBS_SEND_INLINE;
+
+/// Bytes of an atomic.
+const ATOMIC_LEN: u32 = 8;
+
+impl Qp {
+    /// What a work request does. Fails with `EINVAL` for an operation that the QP does not have.
+    ///
+    /// # Safety
+    ///
+    /// `send` is valid by the interface.
+    unsafe fn op(&self, send: &kfabric_verbs_send) -> Result<SendOp> {
+        let imm = Some(send.imm_or_key);
+        let (va, rkey) = (send.remote_addr, send.rkey);
+        let op = match send.opcode {
+            raw::KFABRIC_VERBS_WR_SEND => Op::Send(SendEnd::Plain),
+            raw::KFABRIC_VERBS_WR_SEND_IMM => Op::Send(SendEnd::Imm(send.imm_or_key)),
+            raw::KFABRIC_VERBS_WR_SEND_INV => Op::Send(SendEnd::Invalidate(send.imm_or_key)),
+            raw::KFABRIC_VERBS_WR_WRITE => Op::Write {
+                va,
+                rkey,
+                imm: None,
+            },
+            raw::KFABRIC_VERBS_WR_WRITE_IMM => Op::Write { va, rkey, imm },
+            raw::KFABRIC_VERBS_WR_READ => Op::Read { va, rkey },
+            raw::KFABRIC_VERBS_WR_COMPARE_SWAP => Op::CompareSwap {
+                va,
+                rkey,
+                compare: send.compare_add,
+                swap: send.swap,
+            },
+            raw::KFABRIC_VERBS_WR_FETCH_ADD => Op::FetchAdd {
+                va,
+                rkey,
+                add: send.compare_add,
+            },
+            _ => return Err(EINVAL),
+        };
+        match self.transport() {
+            Some(Transport::Rc(_)) => Ok(SendOp::Rc(op)),
+            Some(Transport::Ud(_)) => {
+                // SAFETY: By the requirement above.
+                let av = unsafe { send.av.as_ref() }.ok_or(EINVAL)?;
+                let imm = match op {
+                    Op::Send(SendEnd::Plain) => None,
+                    Op::Send(SendEnd::Imm(imm)) => Some(imm),
+                    _ => return Err(EINVAL),
+                };
+                Ok(SendOp::Ud {
+                    from: ip_of_gid(&av.sgid),
+                    to: ip_of_gid(&av.dgid),
+                    qpn: Qpn::new(send.remote_qpn),
+                    qkey: send.remote_qkey,
+                    imm,
+                })
+            }
+            None => Err(EINVAL),
+        }
+    }
+
+    /// Reads the inline data of a work request. Fails with `EINVAL` if the queue has no room for so
+    /// many; `EFAULT`.
+    ///
+    /// # Safety
+    ///
+    /// `sges` has addresses of the poster: of the program, in a task of it, or of the kernel.
+    unsafe fn read_inline(&self, inline: &mut Inline, sges: &[Sge], len: u32) -> Result {
+        if len > self.send.max_inline() {
+            return Err(EINVAL);
+        }
+        for sge in sges {
+            if self.is_of_program() {
+                inline.append(&UserRange {
+                    addr: sge.addr,
+                    len: sge.length.into(),
+                })?;
+            } else {
+                let from = sge.addr as usize as *const u8;
+                // SAFETY: A kernel caller's address, by the requirement above.
+                unsafe { inline.append_kernel(from, sge.length as usize)? };
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a work request.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: an operation, a flag, SGEs or a length that the QP does not have, or a state in
+    ///   which nothing can be posted.
+    /// - `ENOMEM`: the queue is full.
+    /// - `EFAULT`: inline data cannot be read.
+    /// - `EAGAIN`: peers have refused access to their memory so often that the user's accesses are
+    ///   delayed.
+    ///
+    /// Any context; process context for a program's QP.
+    ///
+    /// # Safety
+    ///
+    /// `send` is valid by the interface.
+    unsafe fn post_send(&self, send: &kfabric_verbs_send) -> Result {
+        if send.flags & !FLAGS != 0 || send.num_sge > self.send.max_sge() {
+            return Err(EINVAL);
+        }
+        let sges = match send.num_sge {
+            0 => &[],
+            // SAFETY: By the requirement above.
+            count => unsafe { slice::from_raw_parts(send.sges, count as usize) },
+        };
+        // SAFETY: By the requirement above.
+        let op = unsafe { self.op(send)? };
+        let add = |sum: u64, sge: &Sge| sum.saturating_add(sge.length.into());
+        let len = u32::try_from(sges.iter().fold(0, add)).map_err(|_| EINVAL)?;
+        let is_inline = send.flags & raw::KFABRIC_VERBS_SEND_INLINE != 0;
+        let has_access = match op {
+            SendOp::Rc(op) => {
+                let one = sges.len() == 1 && len == ATOMIC_LEN;
+                if len > MAX_LEN || op.is_rd_atomic() && is_inline || op.is_atomic() && !one {
+                    return Err(EINVAL);
+                }
+                !matches!(op, Op::Send(_))
+            }
+            SendOp::Ud { .. } => false,
+        };
+        if has_access && self.is_of_program() && self.budget().is_delayed(self.number().into()) {
+            // Not while the caller holds locks that the removal of the device waits for.
+            self.budget().enter_access(self.number().into(), false)?;
+        }
+        let request = WorkRequest {
+            wr_id: send.wr_id,
+            op,
+            len,
+            fence: send.flags & raw::KFABRIC_VERBS_SEND_FENCE != 0,
+            solicited: send.flags & raw::KFABRIC_VERBS_SEND_SOLICITED != 0,
+            signaled: self.signal_all() || send.flags & raw::KFABRIC_VERBS_SEND_SIGNALED != 0,
+        };
+        if !is_inline {
+            return self.send.post(&request, sges, None);
+        }
+        let mut inline = Inline::new();
+        // SAFETY: By the requirement above.
+        unsafe { self.read_inline(&mut inline, sges, len)? };
+        self.send.post(&request, &[], Some(&inline))
+    }
+
+    /// The end of a list of posts. A program's work requests are issued in its task. Any context;
+    /// process context for a program's QP.
+    fn post_end(&self) {
+        if self.is_of_program() {
+            self.progress(By::Task);
+        } else {
+            self.wake();
+        }
+    }
+
+    /// Posts a receive. Fails with `EINVAL` for more SGEs than the QP has, with an SRQ, or in RESET;
+    /// `ENOMEM` if the queue is full. Any context.
+    fn post_recv(&self, wr_id: u64, sges: &[Sge]) -> Result {
+        let state = self.send.state();
+        if self.srq().is_some() || state == State::Reset {
+            return Err(EINVAL);
+        }
+        self.recv.post(wr_id, sges)?;
+        // Again: a flush may have passed before the post.
+        if self.send.state() == State::Error {
+            // The run flushes it.
+            self.wake();
+        }
+        Ok(())
+    }
+}
+
+declared! {
+    kfabric_verbs_qp_post_send: fn(*mut kfabric_verbs_qp, *const kfabric_verbs_send) -> c_int;
+    kfabric_verbs_qp_post_end: fn(*mut kfabric_verbs_qp);
+    kfabric_verbs_qp_post_recv:
+        fn(*mut kfabric_verbs_qp, u64, *const kfabric_verbs_sge, u32) -> c_int;
+}
+
+/// Posts a work request, which [`kfabric_verbs_qp_post_end`] issues. Fails as [`Qp::post_send`].
+///
+/// # Safety
+///
+/// The arguments are valid by the interface.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_qp_post_send(
+    qp: *mut kfabric_verbs_qp,
+    send: *const kfabric_verbs_send,
+) -> c_int {
+    // SAFETY: By the requirement above.
+    code(unsafe { Qp::borrow(qp).post_send(&*send) })
+}
+
+/// Ends a list of posts, in the context of the posts.
+///
+/// # Safety
+///
+/// The handle is valid by the interface.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_qp_post_end(qp: *mut kfabric_verbs_qp) {
+    // SAFETY: By the requirement above.
+    unsafe { Qp::borrow(qp) }.post_end();
+}
+
+/// Posts a receive. Fails as [`Qp::post_recv`]. Any context.
+///
+/// # Safety
+///
+/// The arguments are valid by the interface.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_qp_post_recv(
+    qp: *mut kfabric_verbs_qp,
+    wr_id: u64,
+    sges: *const kfabric_verbs_sge,
+    num_sge: u32,
+) -> c_int {
+    let sges = match num_sge {
+        0 => &[],
+        // SAFETY: By the requirement above.
+        count => unsafe { slice::from_raw_parts(sges, count as usize) },
+    };
+    // SAFETY: By the requirement above.
+    code(unsafe { Qp::borrow(qp) }.post_recv(wr_id, sges))
+}

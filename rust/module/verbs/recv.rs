@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive queue: the receives that wait for messages, of a QP or of an SRQ.
+//!
+//! A receive is stored as it was posted. Its keys are looked up when a message takes it. The ring
+//! counts positions as that of a CQ does, so that it gets another size piece by piece.
+//!
+//! # Locks
+//!
+//! `resizing` (a mutex) is taken before `ring`. No other lock is taken under `ring`, which is taken
+//! in any context but NMIs.
+
+use core::mem::{
+    size_of,
+    swap, //
+};
+
+use kernel::{
+    new_mutex,
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        SpinLockIrq, //
+    }, //
+};
+
+use super::{
+    cq_ring::place,
+    raw,
+    sge::{
+        Sge,
+        MAX_SGE, //
+    }, //
+};
+use crate::{
+    mem::{
+        Allowance,
+        Budget, //
+    },
+    shim::sched::cond_resched, //
+};
+
+/// The most receives of a queue.
+pub(super) const MAX_RECV_WR: u32 = raw::KFABRIC_VERBS_MAX_RECV_WR;
+
+/// Receives that are moved while the lock is held.
+const PIECE: u64 = 64;
+
+const NO_SGE: Sge = Sge {
+    addr: 0,
+    length: 0,
+    lkey: 0,
+};
+
+/// A receive that a message has taken.
+pub(super) struct Recv {
+    pub(super) wr_id: u64,
+    /// How many of `sges` it has.
+    pub(super) count: usize,
+    pub(super) sges: [Sge; MAX_SGE],
+}
+
+impl Recv {
+    /// The parts of its memory.
+    pub(super) fn sges(&self) -> &[Sge] {
+        &self.sges[..self.count]
+    }
+}
+
+/// A receive in the ring, without its parts.
+#[derive(Clone, Copy)]
+struct Slot {
+    wr_id: u64,
+    count: u32,
+}
+
+/// Places for receives, and as many parts for each as a receive may have.
+struct Places {
+    slots: KVVec<Slot>,
+    sges: KVVec<Sge>,
+    max_sge: usize,
+}
+
+impl Places {
+    /// Fails with `ENOMEM`. Process context, sleeps.
+    fn new(max_wr: usize, max_sge: usize) -> Result<Self> {
+        let empty = Slot { wr_id: 0, count: 0 };
+        Ok(Self {
+            slots: KVVec::from_elem(empty, max_wr, GFP_KERNEL_ACCOUNT)?,
+            sges: KVVec::from_elem(NO_SGE, max_wr * max_sge, GFP_KERNEL_ACCOUNT)?,
+            max_sge,
+        })
+    }
+
+    /// The number of places.
+    fn size(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// The place of a position. There is at least one place.
+    fn place(&self, position: u64) -> usize {
+        place(position, self.slots.len())
+    }
+
+    /// Stores a receive, which has no more parts than it may have.
+    fn store(&mut self, position: u64, wr_id: u64, sges: &[Sge]) {
+        let place = self.place(position);
+        self.slots[place] = Slot {
+            wr_id,
+            // CAST: At most `MAX_SGE`.
+            count: sges.len() as u32,
+        };
+        let first = place * self.max_sge;
+        self.sges[first..first + sges.len()].copy_from_slice(sges);
+    }
+
+    /// The receive at a position.
+    fn load(&self, position: u64) -> (u64, &[Sge]) {
+        let place = self.place(position);
+        let slot = self.slots[place];
+        let first = place * self.max_sge;
+        (slot.wr_id, &self.sges[first..first + slot.count as usize])
+    }
+}
+
+/// What the lock protects.
+struct Ring {
+    places: Places,
+    /// The position of the oldest receive, and that of the next one that comes.
+    head: u64,
+    tail: u64,
+    /// As soon as fewer receives are left, it becomes 0, and this is reported; 0: never.
+    limit: u32,
+    /// Whether receives are refused.
+    closed: bool,
+}
+
+impl Ring {
+    /// Copies the next piece from position `from` on. Returns whether it was the last piece. Fails
+    /// with `EINVAL` if more receives wait than have room there.
+    fn copy_piece(&self, from: &mut u64, to: &mut Places) -> Result<bool> {
+        if self.tail - self.head > to.size() {
+            return Err(EINVAL);
+        }
+        let first = self.head.max(*from);
+        *from = self.tail.min(first + PIECE);
+        for position in first..*from {
+            let (wr_id, sges) = self.places.load(position);
+            to.store(position, wr_id, sges);
+        }
+        Ok(*from == self.tail)
+    }
+}
+
+/// What a receive queue allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// The most receives.
+    pub(super) max_wr: u32,
+    /// The most parts of a receive.
+    pub(super) max_sge: u32,
+    /// See [`RecvQueue::modify`].
+    pub(super) limit: u32,
+}
+
+/// A receive queue.
+#[pin_data]
+pub(super) struct RecvQueue {
+    budget: Budget,
+    max_sge: usize,
+    #[pin]
+    ring: SpinLockIrq<Ring>,
+    /// Held by the one task that changes the size; the charge for the ring.
+    #[pin]
+    resizing: Mutex<Allowance>,
+}
+
+/// Memory for receives, and the charge for it. Fails with `EINVAL` for more than [`MAX_RECV_WR`]
+/// receives, with `ENOMEM`.
+fn room(budget: &Budget, max_wr: u32, max_sge: usize) -> Result<(Places, Allowance)> {
+    if max_wr > MAX_RECV_WR {
+        return Err(EINVAL);
+    }
+    let max_wr = max_wr as usize;
+    let each = size_of::<Slot>() + max_sge * size_of::<Sge>();
+    let memory = budget.take_for::<RecvQueue>(max_wr * each)?;
+    Ok((Places::new(max_wr, max_sge)?, memory))
+}
+
+impl RecvQueue {
+    /// A queue for `max_wr` receives of `max_sge` parts. Both may be 0. Process context, sleeps.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: more than [`MAX_RECV_WR`] receives, or than [`MAX_SGE`] parts.
+    /// - `ENOMEM`, also if the user has no more memory of the kernel (`user_memory`).
+    pub(super) fn new(budget: &Budget, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
+        let max_sge = max_sge as usize;
+        if max_sge > MAX_SGE {
+            return Err(EINVAL);
+        }
+        let (places, memory) = room(budget, max_wr, max_sge)?;
+        let ring = Ring {
+            places,
+            head: 0,
+            tail: 0,
+            limit: 0,
+            closed: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                budget: budget.clone(),
+                max_sge,
+                ring <- new_spinlock_irq!(ring),
+                resizing <- new_mutex!(memory),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Adds a receive. Fails with `EINVAL` if it has too many parts or the queue is
+    /// [closed](Self::set_closed), with `ENOMEM` if the queue is full. Any context.
+    pub(super) fn post(&self, wr_id: u64, sges: &[Sge]) -> Result {
+        if sges.len() > self.max_sge {
+            return Err(EINVAL);
+        }
+        let mut guard = self.ring.lock();
+        let ring = &mut *guard;
+        if ring.closed {
+            return Err(EINVAL);
+        }
+        if ring.tail - ring.head >= ring.places.size() {
+            return Err(ENOMEM);
+        }
+        ring.places.store(ring.tail, wr_id, sges);
+        ring.tail += 1;
+        Ok(())
+    }
+
+    /// Takes the oldest receive. Process context.
+    pub(super) fn pop(&self) -> Option<Recv> {
+        self.pop_limited().0
+    }
+
+    /// [`pop`](Self::pop). Returns also whether fewer receives are left than the limit, which is 0
+    /// then.
+    pub(super) fn pop_limited(&self) -> (Option<Recv>, bool) {
+        let mut guard = self.ring.lock();
+        let ring = &mut *guard;
+        if ring.head == ring.tail {
+            return (None, false);
+        }
+        let (wr_id, sges) = ring.places.load(ring.head);
+        let mut recv = Recv {
+            wr_id,
+            count: sges.len(),
+            sges: [NO_SGE; MAX_SGE],
+        };
+        recv.sges[..sges.len()].copy_from_slice(sges);
+        ring.head += 1;
+        let is_below = ring.tail - ring.head < ring.limit.into();
+        if is_below {
+            ring.limit = 0;
+        }
+        (Some(recv), is_below)
+    }
+
+    /// Whether no receive waits. Any context.
+    #[cfg(kfi_kunit)]
+    pub(super) fn is_empty(&self) -> bool {
+        let ring = self.ring.lock();
+        ring.head == ring.tail
+    }
+
+    /// Drops all receives. Any context.
+    pub(super) fn clear(&self) {
+        let mut ring = self.ring.lock();
+        ring.head = ring.tail;
+    }
+
+    /// Refuses receives from now on, or accepts them again. A new queue accepts them. Any context.
+    pub(super) fn set_closed(&self, closed: bool) {
+        self.ring.lock().closed = closed;
+    }
+
+    /// What it allows. Any context.
+    pub(super) fn limits(&self) -> Limits {
+        let ring = self.ring.lock();
+        Limits {
+            // CAST: Both are within the limits of `new`.
+            max_wr: ring.places.size() as u32,
+            max_sge: self.max_sge as u32,
+            limit: ring.limit,
+        }
+    }
+
+    /// Changes the number of receives, the limit, or both. A limit is reported once, by the
+    /// [`pop`](Self::pop_limited) that leaves fewer receives than that. Receives that wait stay.
+    /// Process context, sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has changed then.
+    ///
+    /// - `EINVAL`: more than [`MAX_RECV_WR`] receives, fewer than wait, none, or fewer than the
+    ///   limit.
+    /// - `ENOMEM`, as [`new`](Self::new). Both rings are charged for the time of the call.
+    pub(super) fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result {
+        let Some(max_wr) = max_wr else {
+            let mut ring = self.ring.lock();
+            let limit = limit.unwrap_or(ring.limit);
+            if u64::from(limit) > ring.places.size() {
+                return Err(EINVAL);
+            }
+            ring.limit = limit;
+            return Ok(());
+        };
+        if max_wr == 0 {
+            return Err(EINVAL);
+        }
+        let (mut other, mut memory) = room(&self.budget, max_wr, self.max_sge)?;
+        let mut resizing = self.resizing.lock();
+        let mut copied = 0;
+        loop {
+            let mut guard = self.ring.lock();
+            let ring = &mut *guard;
+            let limit = limit.unwrap_or(ring.limit);
+            if limit > max_wr {
+                return Err(EINVAL);
+            }
+            if ring.copy_piece(&mut copied, &mut other)? {
+                swap(&mut ring.places, &mut other);
+                ring.limit = limit;
+                break;
+            }
+            drop(guard);
+            cond_resched();
+        }
+        swap(&mut *resizing, &mut memory);
+        Ok(())
+    }
+}
