@@ -116,11 +116,11 @@ module() { "$KF_TOP/scripts/module" "$part_flavour" "$@" 2>"$KF_LOG_DIR/build-mo
 tools() { "$KF_TOP/scripts/tools" "${KF_PROGRAMS[@]}" 2>"$KF_LOG_DIR/build-tools-$part.log"; }
 consumers() { "$KF_TOP/scripts/consumers" "$part_flavour" 2>"$KF_LOG_DIR/build-consumers.log"; }
 
-# The verbs program that the part interop runs on the other side.
-verbs_peer() {
+# verbs_program NAME: a verbs program in C, qemu-test/NAME.c.
+verbs_program() {
 	"$KF_TOP/scripts/inside" -C "$KF_TOP" clang -O2 -Wall -Wextra -Werror \
-		-o "$KF_BUILD/verbs-peer" qemu-test/verbs-peer.c -libverbs 2>"$KF_LOG_DIR/build-verbs-peer.log" &&
-		printf '%s\n' "$KF_BUILD/verbs-peer"
+		-o "$KF_BUILD/$1" "qemu-test/$1.c" -libverbs 2>"$KF_LOG_DIR/build-verbs_program-$1.log" &&
+		printf '%s\n' "$KF_BUILD/$1"
 }
 
 # need VARIABLE BUILD [ARGUMENT]...: what a build prints, in a variable. A build that fails ends the
@@ -284,17 +284,23 @@ part_interop() {
 	local peer
 	need ko module
 	need bin tools
-	need peer verbs_peer
+	need peer verbs_program verbs-peer
 	tap_part interop '.' guest --name interop --debian --put "$ko:kfabric.ko" --put "$bin/kfi" \
 		--put "$bin/kfi-scenarios" --put "$peer" --put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
 		"$KF_TOP/qemu-test/interop" "$@"
 }
 
 part_verbs() {
+	local name program programs=()
 	need ko module
 	need bin tools
+	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers; do
+		need program verbs_program "$name"
+		programs+=(--put "$program")
+	done
 	tap_part verbs '.' guest --name verbs --debian --put "$ko:kfabric.ko" \
-		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$bin/kfi" --put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$bin/kfi" "${programs[@]}" \
+		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
 		"$KF_TOP/qemu-test/verbs" "$@"
 }
 

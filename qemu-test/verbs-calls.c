@@ -1,0 +1,867 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * verbs-calls: what the calls of verbs owe to a program: attributes and queries,
+ * error numbers, states, full queues, events. Each test names its page.
+ */
+
+#include "verbs-ends.h"
+
+/* ibv_create_qp(3), ibv_query_qp(3): the query returns with what it was made. */
+static void query_init(void)
+{
+	struct ibv_qp_init_attr init, made = usual(IBV_QPT_RC);
+	struct ibv_qp_attr attr;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init), "query_qp");
+	expect(attr.qp_state == IBV_QPS_RESET, "a new QP is in RESET");
+	expect(init.qp_type == IBV_QPT_RC && init.send_cq == a.sends &&
+	       init.recv_cq == a.receives && !init.srq, "CQs, type");
+	expect(init.cap.max_send_wr >= WRS && init.cap.max_recv_wr >= WRS &&
+	       init.cap.max_recv_sge >= SGES, "capacities");
+	expect(!init.sq_sig_all, "sq_sig_all was 0");
+	made.sq_sig_all = 1;
+	other_qp(&a, made);
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init), "query_qp");
+	expect(init.sq_sig_all == 1, "sq_sig_all was 1");
+}
+
+/* ibv_create_qp(3): with an SRQ, max_recv_wr and max_recv_sge are ignored. */
+static void srq_ignores_receives(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+
+	with_srq = 1;
+	make_end(&a, IBV_QPT_RC, 0);
+	init.srq = a.srq;
+	init.cap.max_recv_wr = 1u << 30;
+	init.cap.max_recv_sge = 1000;
+	other_qp(&a, init);
+}
+
+static int qp_errno(enum ibv_qp_type type, __u32 wr, __u32 sges, __u32 bytes)
+{
+	struct ibv_qp_init_attr init = usual(type);
+	struct ibv_qp *qp;
+
+	init.send_cq = a.sends;
+	init.recv_cq = a.receives;
+	init.cap.max_send_wr = wr;
+	init.cap.max_send_sge = sges;
+	init.cap.max_inline_data = bytes;
+	errno = 0;
+	qp = ibv_create_qp(a.pd, &init);
+	if (!qp)
+		return errno;
+	expect(init.cap.max_send_wr >= wr && init.cap.max_send_sge >= sges &&
+	       init.cap.max_inline_data >= bytes, "less than was asked for");
+	ibv_destroy_qp(qp);
+	return 0;
+}
+
+/* What a device does not have, and more than it has. */
+static void bad_create(void)
+{
+	struct ibv_device_attr dev;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	expect(!ibv_query_device(device, &dev), "query_device");
+	expect(qp_errno(IBV_QPT_UC, 1, 1, 0) == EOPNOTSUPP, "UC: %s", strerror(errno));
+	expect(qp_errno(IBV_QPT_RAW_PACKET, 1, 1, 0) == EOPNOTSUPP, "raw: %s", strerror(errno));
+
+	expect(qp_errno(IBV_QPT_DRIVER, 1, 1, 0), "a driver's type");
+	expect(!qp_errno(IBV_QPT_RC, dev.max_qp_wr, 1, 0), "max_qp_wr: %s", strerror(errno));
+	expect(!qp_errno(IBV_QPT_RC, 1, dev.max_sge, 0), "max_sge: %s", strerror(errno));
+	expect(qp_errno(IBV_QPT_RC, dev.max_qp_wr + 1, 1, 0) == EINVAL, "above max_qp_wr");
+	expect(qp_errno(IBV_QPT_RC, 1, dev.max_sge + 1, 0) == EINVAL, "above max_sge");
+	expect(qp_errno(IBV_QPT_RC, 1, 1, 1u << 20) == EINVAL, "1 MiB of inline data");
+}
+
+/* XRC, which the device does not have; such a QP has no CQ for receives. */
+static void xrc(void)
+{
+	make_end(&a, IBV_QPT_RC, 0);
+	expect(qp_errno(IBV_QPT_XRC_SEND, 1, 1, 0) == EOPNOTSUPP, "XRC: %s", strerror(errno));
+}
+
+/* ibv_query_device(3), ibv_query_port(3). */
+static void attributes(void)
+{
+	struct ibv_device_attr dev;
+	struct ibv_port_attr port;
+	__be16 pkey;
+
+	expect(!ibv_query_device(device, &dev), "query_device");
+	expect(dev.phys_port_cnt == 1 && dev.max_qp > 0 && dev.max_qp_wr >= 8192 &&
+	       dev.max_sge >= 16 && dev.max_sge_rd > 0 && dev.max_cq > 0 && dev.max_cqe >= 65536 &&
+	       dev.max_mr > 0 && dev.max_pd > 0 && dev.max_ah > 0, "counts");
+	expect(dev.max_qp_rd_atom >= 1 && dev.max_qp_init_rd_atom >= 1 &&
+	       dev.max_res_rd_atom >= dev.max_qp_rd_atom, "READs");
+	expect(dev.max_srq > 0 && dev.max_srq_wr > 0 && dev.max_srq_sge > 0, "SRQs");
+	expect(dev.device_cap_flags & IBV_DEVICE_SRQ_RESIZE, "SRQs can be resized");
+	expect(dev.device_cap_flags & IBV_DEVICE_RC_RNR_NAK_GEN, "RNR NAKs");
+	expect(dev.atomic_cap != IBV_ATOMIC_NONE && dev.max_pkeys == 1, "atomics, partitions");
+	expect(dev.max_mr_size >= 1ull << 32 && dev.page_size_cap & 4096, "regions");
+	expect(dev.node_guid && dev.sys_image_guid, "GUIDs");
+	expect(!dev.max_mcast_grp && !dev.max_mw && !dev.max_raw_ethy_qp, "what there is not");
+	expect(!ibv_query_port(device, 1, &port), "query_port");
+	expect(port.state == IBV_PORT_ACTIVE && port.phys_state == 5 &&
+	       port.link_layer == IBV_LINK_LAYER_ETHERNET, "state");
+	expect(port.max_mtu >= port.active_mtu && port.active_mtu == IBV_MTU_1024, "MTU");
+	expect(port.gid_tbl_len > gid_index && port.pkey_tbl_len == 1, "tables");
+	expect(port.max_msg_sz >= 1u << 30 && port.active_width && port.active_speed, "sizes");
+	expect(ibv_query_port(device, 0, &port) && ibv_query_port(device, 2, &port), "other ports");
+	expect(!ibv_query_pkey(device, 1, 0, &pkey) && be16toh(pkey) == 0xffff, "default key");
+	expect(ibv_query_pkey(device, 1, 1, &pkey) == -1, "key 1");
+}
+
+static int init_errno(struct ibv_qp_attr attr, int mask)
+{
+	attr.qp_state = IBV_QPS_INIT;
+	return ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | mask);
+}
+
+/* ibv_modify_qp(3): attributes that are missing, that are too many, bad values. */
+static void bad_modify(void)
+{
+	const int mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	const int rts = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+		IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	struct ibv_qp_attr good = { .port_num = 1 }, bad = good, attr;
+	struct ibv_device_attr dev;
+	int bit;
+
+	expect(!ibv_query_device(device, &dev), "query_device");
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	expect(modify(&a, IBV_QPS_RTR) == EINVAL && modify(&a, IBV_QPS_RTS) == EINVAL,
+	       "from RESET");
+	for (bit = 1; bit < 1 << 8; bit <<= 1)
+		if (mask & bit)
+			expect(init_errno(good, mask & ~bit) == EINVAL, "INIT without %x", bit);
+	expect(init_errno(good, mask | IBV_QP_QKEY) == EINVAL, "INIT with a Q key");
+	expect(init_errno(good, mask | IBV_QP_TIMEOUT) == EINVAL, "INIT with a timeout");
+	bad.port_num = 2;
+	expect(init_errno(bad, mask) == EINVAL, "port 2");
+	bad.port_num = 0;
+	expect(init_errno(bad, mask) == EINVAL, "port 0");
+	bad = good;
+	bad.pkey_index = 1;
+	expect(init_errno(bad, mask) == EINVAL, "partition 1");
+	is_in(&a, IBV_QPS_RESET);
+	to_init(&a);
+
+	attr = (struct ibv_qp_attr) {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = b.qp->qp_num,
+		.max_dest_rd_atomic = 4,
+		.ah_attr = {
+			.is_global = 1,
+			.port_num = 1,
+			.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+		},
+	};
+	for (bit = 2; bit < 1 << 21; bit <<= 1)
+		if (rtr & bit)
+			expect(ibv_modify_qp(a.qp, &attr, rtr & ~bit) == EINVAL,
+			       "RTR without %x", bit);
+	expect(ibv_modify_qp(a.qp, &attr, rtr | IBV_QP_SQ_PSN) == EINVAL, "RTR with a send PSN");
+	bad = attr;
+	bad.ah_attr.is_global = 0;
+	expect(ibv_modify_qp(a.qp, &bad, rtr), "no GRH");
+	bad = attr;
+	bad.ah_attr.grh.sgid_index = 255;
+	expect(ibv_modify_qp(a.qp, &bad, rtr), "a GID that there is not");
+	bad = attr;
+	bad.ah_attr.port_num = 2;
+	expect(ibv_modify_qp(a.qp, &bad, rtr) == EINVAL, "an address of port 2");
+	bad = attr;
+	bad.path_mtu = 0;
+	expect(ibv_modify_qp(a.qp, &bad, rtr) == EINVAL, "MTU 0");
+	bad.path_mtu = 6;
+	expect(ibv_modify_qp(a.qp, &bad, rtr) == EINVAL, "MTU 6");
+	bad = attr;
+	bad.min_rnr_timer = 32;
+	expect(ibv_modify_qp(a.qp, &bad, rtr) == EINVAL, "RNR timer 32");
+	bad = attr;
+	bad.max_dest_rd_atomic = dev.max_qp_rd_atom + 1;
+	expect(ibv_modify_qp(a.qp, &bad, rtr) == EINVAL, "READs of the peer above the maximum");
+	is_in(&a, IBV_QPS_INIT);
+	to_rtr(&a, b.qp->qp_num);
+
+	attr = (struct ibv_qp_attr) {
+		.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 4,
+	};
+	for (bit = 2; bit < 1 << 21; bit <<= 1)
+		if (rts & bit)
+			expect(ibv_modify_qp(a.qp, &attr, rts & ~bit) == EINVAL,
+			       "RTS without %x", bit);
+	expect(ibv_modify_qp(a.qp, &attr, rts | IBV_QP_PORT) == EINVAL, "RTS with a port");
+	bad = attr;
+	bad.timeout = 32;
+	expect(ibv_modify_qp(a.qp, &bad, rts) == EINVAL, "timeout 32");
+	bad = attr;
+	bad.retry_cnt = 8;
+	expect(ibv_modify_qp(a.qp, &bad, rts) == EINVAL, "8 retries");
+	bad = attr;
+	bad.rnr_retry = 8;
+	expect(ibv_modify_qp(a.qp, &bad, rts) == EINVAL, "8 RNR retries");
+	bad = attr;
+	bad.cur_qp_state = IBV_QPS_RTS;
+	expect(ibv_modify_qp(a.qp, &bad, rts | IBV_QP_CUR_STATE) == EINVAL,
+	       "another current state");
+	is_in(&a, IBV_QPS_RTR);
+	to_rts(&a, 7);
+	expect(modify(&a, IBV_QPS_RTR) == EINVAL && modify(&a, IBV_QPS_INIT) == EINVAL, "back");
+	attr = (struct ibv_qp_attr) { .qp_access_flags = IBV_ACCESS_REMOTE_READ };
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS), "rights, without a state");
+	is_in(&a, IBV_QPS_RTS);
+}
+
+/* More READs than the device has: EINVAL, or a query tells the number that it is. */
+static void most_reads(void)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 200,
+	};
+	struct ibv_qp_init_attr init;
+	struct ibv_device_attr dev;
+
+	expect(!ibv_query_device(device, &dev), "query_device");
+	make_end(&a, IBV_QPT_RC, 0);
+	to_init(&a);
+	to_rtr(&a, a.qp->qp_num);
+	if (ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+			  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == EINVAL)
+		return;
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC, &init), "query_qp");
+	expect(attr.max_rd_atomic <= dev.max_qp_init_rd_atom,
+	       "max_rd_atomic is %u of %d", attr.max_rd_atomic, dev.max_qp_init_rd_atom);
+}
+
+/* A list of posts ends at the first bad one: those before it are posted. */
+static void bad_middle(void)
+{
+	struct ibv_sge one, many[SGES + 1];
+	struct ibv_send_wr sends[3], *bad = NULL;
+	struct ibv_recv_wr receives[3], *bad_receive = NULL;
+	int i;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 8);
+	for (i = 0; i <= SGES; i++)
+		many[i] = one;
+	for (i = 0; i < 3; i++) {
+		sends[i] = wr(i, IBV_WR_RDMA_WRITE, &one, 1);
+		remote(&sends[i], &b, 0);
+		sends[i].next = i < 2 ? &sends[i + 1] : NULL;
+		receives[i] = (struct ibv_recv_wr) {
+			.wr_id = i, .next = i < 2 ? &receives[i + 1] : NULL,
+			.sg_list = &one, .num_sge = 1,
+		};
+	}
+	sends[1].sg_list = many;
+	sends[1].num_sge = SGES + 1;
+	receives[1].sg_list = many;
+	receives[1].num_sge = SGES + 1;
+	expect(ibv_post_send(a.qp, sends, &bad) == EINVAL && bad == &sends[1], "bad_wr of sends");
+	entry(a.sends, 0, IBV_WC_SUCCESS);
+	no_entry(a.sends);
+	expect(ibv_post_recv(a.qp, receives, &bad_receive) == EINVAL && bad_receive == &receives[1],
+	       "bad_wr of receives");
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
+	entry(a.receives, 0, IBV_WC_WR_FLUSH_ERR);
+	no_entry(a.receives);
+}
+
+/* What posts do in the states. */
+static void states(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	one = sge(&a, 0, 8);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	expect(post(&a, &send) == EINVAL && try_receive(&a, 1, &one, 1) == EINVAL, "RESET");
+	to_init(&a);
+	to_init(&b);
+	expect(post(&a, &send) == EINVAL, "a send in INIT");
+	receive(&a, 1, 0, 8);
+	to_rtr(&a, b.qp->qp_num);
+	to_rtr(&b, a.qp->qp_num);
+	expect(post(&a, &send) == EINVAL, "a send in RTR");
+	receive(&a, 2, 0, 8);
+	to_rts(&b, 7);
+	one = sge(&b, 0, 8);
+	must_post(&b, &send);
+	entry(b.sends, 1, IBV_WC_SUCCESS);
+	entry(a.receives, 1, IBV_WC_SUCCESS);
+	to_rts(&a, 7);
+	/* In SQD requests of the peer are executed. */
+	expect(!modify(&a, IBV_QPS_SQD), "SQD");
+	must_post(&b, &send);
+	entry(b.sends, 1, IBV_WC_SUCCESS);
+	entry(a.receives, 2, IBV_WC_SUCCESS);
+	receive(&a, 3, 0, 8);
+	one = sge(&a, 0, 8);
+	must_post(&a, &send);
+	no_entry(a.sends);
+	/* From there to ERR: also what waited is flushed. */
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
+	entry(a.sends, 1, IBV_WC_WR_FLUSH_ERR);
+	entry(a.receives, 3, IBV_WC_WR_FLUSH_ERR);
+	expect(modify(&a, IBV_QPS_RTS) == EINVAL && !modify(&a, IBV_QPS_ERR), "from ERR");
+	expect(!modify(&a, IBV_QPS_RESET), "RESET");
+}
+
+/* A QP in INIT, too, flushes its receives. */
+static void flush_in_init(void)
+{
+	make_end(&a, IBV_QPT_RC, 0);
+	to_init(&a);
+	receive(&a, 1, 0, 8);
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
+	entry(a.receives, 1, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* ibv_reg_mr(3). */
+static void regions(void)
+{
+	struct ibv_mr *mr;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	errno = 0;
+	mr = ibv_reg_mr(a.pd, a.memory, 4096, IBV_ACCESS_REMOTE_WRITE);
+	expect(!mr && errno == EINVAL, "REMOTE_WRITE without LOCAL_WRITE: %d", errno);
+	mr = ibv_reg_mr(a.pd, a.memory, 4096, IBV_ACCESS_REMOTE_ATOMIC);
+	expect(!mr && errno == EINVAL, "REMOTE_ATOMIC without LOCAL_WRITE: %d", errno);
+	mr = ibv_reg_mr(a.pd, (void *)4096, 4096, IBV_ACCESS_LOCAL_WRITE);
+	expect(!mr && errno == EFAULT, "memory that there is not: %d", errno);
+	mr = ibv_reg_mr(a.pd, (void *)"constant", 8, IBV_ACCESS_LOCAL_WRITE);
+	expect(!mr && errno == EFAULT, "constant memory to write: %d", errno);
+	mr = ibv_reg_mr(a.pd, (void *)"constant", 8, IBV_ACCESS_REMOTE_READ);
+	expect(mr && !ibv_dereg_mr(mr), "constant memory to read: %d", errno);
+	mr = ibv_reg_mr(a.pd, a.memory, 0, IBV_ACCESS_LOCAL_WRITE);
+	expect(!mr && errno == EINVAL, "no bytes: %d", errno);
+	mr = ibv_reg_mr(a.pd, a.memory + 1, 3, ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+	expect(mr && mr->length == 3 && mr->addr == a.memory + 1 && !ibv_dereg_mr(mr),
+	       "three bytes, and an optional right: %d", errno);
+}
+
+/* ibv_req_notify_cq(3): one event, for an entry that comes afterwards. */
+static void one_event(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	int i;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	for (i = 0; i < 8; i++)
+		receive(&b, i, 0, 64);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	expect(!waiting_events(b.channel), "an event that nobody asked for");
+	expect(!ibv_req_notify_cq(b.receives, 0), "req_notify_cq");
+	expect(!waiting_events(b.channel), "an event for an earlier entry");
+	for (i = 0; i < 3; i++) {
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+	}
+	i = waiting_events(b.channel);
+	expect(i == 1, "%d events, not 1", i);
+	/* Solicited, then any: any. */
+	expect(!ibv_req_notify_cq(b.receives, 0) && !ibv_req_notify_cq(b.receives, 1),
+	       "req_notify");
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	i = waiting_events(b.channel);
+	expect(i == 1, "%d events, not 1", i);
+	/* An entry in error counts as solicited. */
+	expect(!ibv_req_notify_cq(b.receives, 1), "req_notify_cq");
+	expect(!modify(&b, IBV_QPS_ERR), "ERR");
+	i = waiting_events(b.channel);
+	expect(i == 1, "%d events, not 1", i);
+	for (i = 0; i < 8; i++)
+		entry(b.receives, i, i < 5 ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
+	no_entry(b.receives);
+}
+
+/* ibv_create_cq(3), ibv_resize_cq(3). */
+static void cq_sizes(void)
+{
+	struct ibv_device_attr dev;
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_wc wc[8];
+	struct ibv_cq *cq;
+	int i, ret;
+
+	expect(!ibv_query_device(device, &dev), "query_device");
+	errno = 0;
+	expect(!ibv_create_cq(device, 0, NULL, NULL, 0) && errno == EINVAL, "no entries");
+	expect(!ibv_create_cq(device, dev.max_cqe + 1, NULL, NULL, 0) && errno == EINVAL,
+	       "too many");
+	expect(!ibv_create_cq(device, 1, NULL, NULL, device->num_comp_vectors) && errno == EINVAL,
+	       "a vector that there is not");
+	cq = ibv_create_cq(device, dev.max_cqe, &dev, NULL, 0);
+	expect(cq && cq->cqe >= dev.max_cqe && cq->cq_context == &dev && !ibv_destroy_cq(cq),
+	       "as many as there may be");
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	for (i = 0; i < 6; i++) {
+		receive(&b, i, 0, 64);
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+	}
+	ret = ibv_resize_cq(b.receives, 5);
+	expect(ret == EINVAL, "smaller than what waits: %d", ret);
+	ret = ibv_resize_cq(b.receives, dev.max_cqe + 1);
+	expect(ret == EINVAL, "larger than there may be: %d", ret);
+	expect(b.receives->cqe >= 2 * WRS, "a resize that failed changed it");
+	ret = ibv_resize_cq(b.receives, 6);
+	expect(!ret && b.receives->cqe >= 6, "resize_cq: %d", ret);
+	expect(ibv_poll_cq(b.receives, 2, wc) == 2 && !wc[0].wr_id && wc[1].wr_id == 1, "two");
+	ret = ibv_resize_cq(b.receives, 1000);
+	expect(!ret && b.receives->cqe >= 1000, "resize_cq: %d", ret);
+	expect(ibv_poll_cq(b.receives, 8, wc) == 4 && wc[3].wr_id == 5, "the other four");
+	expect(ibv_poll_cq(b.receives, 8, wc) == 0, "no more");
+}
+
+/* A CQ that is full: its error, and that of its QP. */
+static void overrun(enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr init = usual(type);
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	int i;
+
+	make_end(&a, type, 0);
+	make_end(&b, type, 0);
+	init.recv_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
+	other_qp(&b, init);
+	connect_ends(7);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	if (type == IBV_QPT_UD) {
+		send.wr.ud.ah = make_ah();
+		send.wr.ud.remote_qpn = b.qp->qp_num;
+		send.wr.ud.remote_qkey = 0x1234;
+	}
+	for (i = 0; i <= init.recv_cq->cqe; i++) {
+		expect(i < WRS, "a CQ of %d entries", init.recv_cq->cqe);
+		receive(&b, i, 0, 128);
+	}
+	for (i = 0; i <= init.recv_cq->cqe; i++)
+		must_post(&a, &send);
+	event(IBV_EVENT_CQ_ERR);
+	is_in(&b, IBV_QPS_ERR);
+}
+
+static void full_cq(void)
+{
+	overrun(IBV_QPT_RC);
+}
+
+static void full_cq_of_datagrams(void)
+{
+	overrun(IBV_QPT_UD);
+}
+
+/* The CQ of sends is full: nothing else fails but the QP. */
+static void full_cq_of_sends(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	init.send_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
+	other_qp(&a, init);
+	connect_ends(7);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	must_post(&a, &send);
+	event(IBV_EVENT_CQ_ERR);
+	is_in(&a, IBV_QPS_ERR);
+	entry(init.send_cq, 1, IBV_WC_SUCCESS);
+}
+
+/* ibv_get_async_event(3): QP_ACCESS_ERR for a refused access, at the responder. */
+static void access_event(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	send.wr.rdma.rkey ^= 0x10000;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
+	event(IBV_EVENT_QP_ACCESS_ERR);
+}
+
+/* An error that an entry tells has no event. */
+static void no_event_with_entry(void)
+{
+	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
+	struct ibv_sge bad;
+
+	pair(IBV_QPT_RC);
+	bad = sge(&a, 0, 64);
+	bad.lkey ^= 0x100;
+	three(&bad, IBV_WC_LOC_PROT_ERR);
+	expect(!poll(&fd, 1, 300), "an event besides the entry");
+}
+
+/* A WRITE establishes the communication, too: the first packet does. */
+static void established_by_write(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	to_init(&a);
+	to_init(&b);
+	to_rtr(&a, b.qp->qp_num);
+	to_rtr(&b, a.qp->qp_num);
+	to_rts(&a, 7);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	event(IBV_EVENT_COMM_EST);
+}
+
+/* ibv_create_srq(3), ibv_modify_srq(3), ibv_post_srq_recv(3). */
+static void srq_sizes(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 2, .srq_limit = 999 } };
+	struct ibv_recv_wr list[3], *bad = NULL;
+	struct ibv_sge sges[3];
+	struct ibv_srq_attr attr;
+	struct ibv_device_attr dev;
+	struct ibv_srq *srq;
+	int i, ret = 0;
+
+	expect(!ibv_query_device(device, &dev), "query_device");
+	make_end(&a, IBV_QPT_RC, 0);
+	srq = ibv_create_srq(a.pd, &init);
+	expect(srq && init.attr.max_wr >= 4 && init.attr.max_sge >= 2, "create_srq");
+	expect(!ibv_query_srq(srq, &attr) && attr.max_wr >= 4 && attr.max_sge >= 2 &&
+	       !attr.srq_limit, "query_srq: the limit has no meaning when it is created");
+	init.attr.max_wr = dev.max_srq_wr + 1;
+	errno = 0;
+	expect(!ibv_create_srq(a.pd, &init) && errno == EINVAL, "too many receives");
+	init.attr = (struct ibv_srq_attr) { .max_wr = 4, .max_sge = dev.max_srq_sge + 1 };
+	expect(!ibv_create_srq(a.pd, &init) && errno == EINVAL, "too many SGEs");
+	for (i = 0; i < 3; i++)
+		sges[i] = sge(&a, 0, 64);
+	for (i = 0; i < 3; i++)
+		list[i] = (struct ibv_recv_wr) {
+			.wr_id = i, .next = i < 2 ? &list[i + 1] : NULL,
+			.sg_list = sges, .num_sge = i == 1 ? 3 : 1,
+		};
+	expect(ibv_post_srq_recv(srq, list, &bad) == EINVAL && bad == &list[1], "bad_wr");
+	list[0].next = NULL;
+	for (i = 1; i < 1000 && !ret; i++)
+		ret = ibv_post_srq_recv(srq, list, &bad);
+	expect(ret == ENOMEM && bad == list && i > 4, "full: %d after %d", ret, i);
+	attr.max_wr = 2;
+	ret = ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR);
+	expect(ret == EINVAL, "smaller than what waits: %d", ret);
+	attr.max_wr = 64;
+	expect(!ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), "larger");
+	expect(!ibv_query_srq(srq, &attr) && attr.max_wr >= 64, "the size");
+	expect(!ibv_post_srq_recv(srq, list, &bad), "room");
+	attr.srq_limit = attr.max_wr + 1;
+	expect(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT) == EINVAL, "a limit above the size");
+	attr = (struct ibv_srq_attr) { .max_wr = 128, .srq_limit = 100 };
+	expect(!ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT | IBV_SRQ_MAX_WR), "both");
+	expect(!ibv_query_srq(srq, &attr) && attr.max_wr >= 128 && attr.srq_limit == 100, "both");
+	expect(!ibv_destroy_srq(srq), "destroy_srq");
+}
+
+/* ibv_create_ah(3): what cannot be an address. */
+static void bad_ah(void)
+{
+	struct ibv_ah_attr good = {
+		.is_global = 1, .port_num = 1,
+		.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+	}, bad = good;
+	struct ibv_ah *ah;
+
+	make_end(&a, IBV_QPT_UD, 0);
+	bad.is_global = 0;
+	expect(!ibv_create_ah(a.pd, &bad), "no GRH");
+	bad = good;
+	bad.port_num = 2;
+	expect(!ibv_create_ah(a.pd, &bad), "port 2");
+	bad = good;
+	bad.grh.sgid_index = 255;
+	expect(!ibv_create_ah(a.pd, &bad), "a GID that there is not");
+	ah = ibv_create_ah(a.pd, &good);
+	expect(ah && ibv_dealloc_pd(a.pd) == EBUSY && !ibv_destroy_ah(ah), "create_ah");
+}
+
+/* What the device does not have fails at the post, and harms nothing. */
+static void no_such_operation(void)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_TSO, IBV_WR_FLUSH, IBV_WR_ATOMIC_WRITE,
+	};
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	unsigned int i;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 8);
+	for (i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
+		send = wr(1, opcodes[i], &one, 1);
+		remote(&send, &b, 0);
+		expect(post(&a, &send) == EINVAL || post(&a, &send) == EOPNOTSUPP, "opcode %d",
+		       opcodes[i]);
+	}
+	send = wr(2, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 2, IBV_WC_SUCCESS);
+}
+
+/* ibv_query_qp(3): sq_draining, and attributes that SQD lets change. */
+static void change_in_sqd(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	struct ibv_qp_init_attr init;
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	/* No receive is there, so the send has not ended. */
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	pause_ms(100);
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_SQD,
+	       "SQD");
+	expect(attr.sq_draining, "the send queue is draining");
+	receive(&b, 1, 0, 64);
+	event(IBV_EVENT_SQ_DRAINED);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init) && !attr.sq_draining, "drained");
+	attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_SQD, .timeout = 12, .retry_cnt = 3 };
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT),
+	       "change");
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init) && attr.timeout == 12 &&
+	       attr.retry_cnt == 3, "what was changed");
+	expect(!modify(&a, IBV_QPS_RTS), "RTS");
+	receive(&b, 2, 0, 64);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+}
+
+/* Volume 1, 10.2.2.3: an address handle of another PD is an error. */
+static void ah_of_another_pd(void)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1, .port_num = 1,
+		.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+	};
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_UD);
+	receive(&b, 1, 0, 200);
+	one = sge(&a, 0, 64);
+	send = datagram(&one, ibv_create_ah(b.pd, &attr));
+	expect(send.wr.ud.ah, "create_ah");
+	if (!post(&a, &send))
+		entry(a.sends, 1, IBV_WC_LOC_QP_OP_ERR);
+	no_entry(b.receives);
+}
+
+/* ibv_poll_cq(3): as many entries as there are, at most those that were asked for. */
+static void poll_many(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_wc wc[64];
+	int i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	init.cap.max_recv_wr = 100;
+	init.recv_cq = ibv_create_cq(device, 100, NULL, NULL, 0);
+	other_qp(&a, init);
+	to_init(&a);
+	for (i = 0; i < 100; i++)
+		receive(&a, i, 0, 8);
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
+	pause_ms(500);
+	expect(ibv_poll_cq(init.recv_cq, 0, wc) == 0, "none");
+	expect(ibv_poll_cq(init.recv_cq, 64, wc) == 64 && wc[63].wr_id == 63, "64 entries");
+	expect(wc[63].qp_num == a.qp->qp_num && wc[63].status == IBV_WC_WR_FLUSH_ERR, "an entry");
+	expect(ibv_poll_cq(init.recv_cq, 64, wc) == 36 && wc[35].wr_id == 99, "36 entries");
+	expect(ibv_poll_cq(init.recv_cq, 64, wc) == 0, "no more");
+}
+
+/* A path MTU above that of the port is refused, or works. */
+static void mtu_above_port(void)
+{
+	const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_4096,
+		.rq_psn = 0x123456,
+		.max_dest_rd_atomic = 4,
+		.ah_attr = {
+			.is_global = 1,
+			.port_num = 1,
+			.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+		},
+	};
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	to_init(&a);
+	to_init(&b);
+	attr.dest_qp_num = b.qp->qp_num;
+	if (ibv_modify_qp(a.qp, &attr, rtr) == EINVAL)
+		return;
+	attr.dest_qp_num = a.qp->qp_num;
+	expect(!ibv_modify_qp(b.qp, &attr, rtr), "the same of the other end");
+	to_rts(&a, 7);
+	to_rts(&b, 7);
+	one = sge(&a, 0, 10000);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+}
+
+/* Posts that succeed have an entry each, also while another thread changes the state. */
+static int posted;
+static volatile int posting;
+
+static void *post_receives(void *unused)
+{
+	struct ibv_sge one = sge(&a, 0, 8);
+
+	(void)unused;
+	posting = 1;
+	for (posted = 0; posted < WRS && !try_receive(&a, posted, &one, 1); posted++)
+		;
+	return NULL;
+}
+
+static void flush_race(void)
+{
+	struct ibv_wc wc;
+	pthread_t thread;
+	int i, got;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	for (i = 0; i < 300; i++) {
+		volatile int spin = i * 37 % 5000;
+
+		to_init(&a);
+		posting = 0;
+		expect(!pthread_create(&thread, NULL, post_receives, NULL), "thread");
+		while (!posting)
+			;
+		while (spin--)
+			;
+		expect(!modify(&a, IBV_QPS_ERR), "ERR");
+		pthread_join(thread, NULL);
+		for (got = 0; got < posted && poll_for(a.receives, &wc, 2000); got++)
+			;
+		expect(got == posted, "round %d: %d entries of %d receives", i, got, posted);
+		expect(!modify(&a, IBV_QPS_RESET), "RESET");
+	}
+}
+
+/* A QP that fails while a call changes an attribute is in ERR, and flushes what comes. */
+static volatile int modifying;
+
+static void *change_rights(void *unused)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = ACCESS };
+
+	(void)unused;
+	while (modifying)
+		if (ibv_modify_qp(b.qp, &attr, IBV_QP_ACCESS_FLAGS))
+			break;
+	return NULL;
+}
+
+static void modify_race(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_wc wc;
+	pthread_t thread;
+	int i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	one = sge(&a, 0, 8);
+	for (i = 0; i < 200; i++) {
+		connect_ends(7);
+		modifying = 1;
+		expect(!pthread_create(&thread, NULL, change_rights, NULL), "thread");
+		send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+		remote(&send, &b, 0);
+		send.wr.rdma.rkey ^= 0x10000;
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
+		is_in(&b, IBV_QPS_ERR);
+		modifying = 0;
+		pthread_join(thread, NULL);
+		receive(&b, 5, 0, 8);
+		expect(poll_for(b.receives, &wc, 3000), "round %d: the receive is not flushed", i);
+		send = wr(6, IBV_WR_SEND, &one, 1);
+		must_post(&b, &send);
+		expect(poll_for(b.sends, &wc, 3000), "round %d: the send is not flushed", i);
+		expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
+	}
+}
+
+static const struct test tests[] = {
+	TEST(query_init), TEST(srq_ignores_receives), TEST(bad_create), TEST(attributes),
+	TEST(bad_modify), TEST(most_reads), TEST(bad_middle), TEST(states), TEST(flush_in_init),
+	TEST(regions), TEST(one_event), TEST(cq_sizes), TEST(full_cq),
+	TEST(full_cq_of_datagrams), TEST(full_cq_of_sends), TEST(access_event),
+	 TEST(no_event_with_entry), TEST(established_by_write),
+	TEST(srq_sizes), TEST(bad_ah), TEST(no_such_operation),
+	TEST(change_in_sqd), TEST(ah_of_another_pd), TEST(poll_many), TEST(mtu_above_port),
+	TEST(flush_race), TEST(modify_race), TEST(xrc),
+};
+
+int main(int argc, char **argv)
+{
+	return run_test(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}

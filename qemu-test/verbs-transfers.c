@@ -1,0 +1,630 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * verbs-transfers: what work requests owe to a program: memory and keys, lengths,
+ * retries, datagrams, several QPs and threads. Each test names its page.
+ */
+
+#include "verbs-ends.h"
+
+/* A QP that sends nothing, and one that receives nothing. */
+static void one_way(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_UD);
+
+	make_end(&a, IBV_QPT_UD, 0);
+	init.cap.max_send_wr = 0;
+	init.cap.max_send_sge = 0;
+	init.cap.max_inline_data = 0;
+	other_qp(&a, init);
+	init = usual(IBV_QPT_UD);
+	init.cap.max_recv_wr = 0;
+	init.cap.max_recv_sge = 0;
+	other_qp(&a, init);
+}
+
+/* A region that is deregistered while receives and sends name it. */
+static void dereg_while_posted(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	receive(&b, 1, 0, 64);
+	receive(&b, 2, 0, 64);
+	expect(!ibv_dereg_mr(b.mr), "dereg_mr");
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	entry(b.receives, 1, IBV_WC_LOC_PROT_ERR);
+	entry(b.receives, 2, IBV_WC_WR_FLUSH_ERR);
+	entry(a.sends, 1, IBV_WC_REM_OP_ERR);
+	is_in(&a, IBV_QPS_ERR);
+	is_in(&b, IBV_QPS_ERR);
+}
+
+/* Volume 1, 9.4.5: an atomic that is not aligned is an invalid request. */
+static void unaligned_atomic(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 8);
+	send = atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, &one, 68, 1, 0);
+	must_post(&a, &send);
+	entry(a.sends, 68, IBV_WC_REM_INV_REQ_ERR);
+	is_in(&b, IBV_QPS_ERR);
+}
+
+/* A READ or an atomic writes to memory here. */
+static void read_needs_local_write(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	ibv_dereg_mr(a.mr);
+	a.mr = ibv_reg_mr(a.pd, a.memory, REGION, 0);
+	expect(a.mr, "reg_mr to read");
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	send = wr(2, IBV_WR_RDMA_READ, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 2, IBV_WC_LOC_PROT_ERR);
+	is_in(&a, IBV_QPS_ERR);
+}
+
+/* A receive needs the right, too. */
+static void receive_needs_local_write(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	ibv_dereg_mr(b.mr);
+	b.mr = ibv_reg_mr(b.pd, b.memory, REGION, 0);
+	receive(&b, 1, 0, 64);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	entry(b.receives, 1, IBV_WC_LOC_PROT_ERR);
+	entry(a.sends, 1, IBV_WC_REM_OP_ERR);
+}
+
+/* ibv_modify_qp(3): qp_access_flags are the operations that the QP accepts. */
+static void qp_without_rights(void)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = 0 };
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	expect(!ibv_modify_qp(b.qp, &attr, IBV_QP_ACCESS_FLAGS), "no rights");
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_REM_INV_REQ_ERR);
+}
+
+/* READs and atomics beyond max_rd_atomic wait, and all end in order. */
+static void many_reads(void)
+{
+	struct ibv_sge one[WRS];
+	struct ibv_send_wr send[WRS];
+	int i;
+
+	pair(IBV_QPT_RC);
+	fill(&b, 0, WRS * 20000, 3);
+	for (i = 0; i < WRS; i++) {
+		one[i] = sge(&a, i * 20000, 20000);
+		send[i] = wr(i, IBV_WR_RDMA_READ, &one[i], 1);
+		remote(&send[i], &b, i * 20000);
+		send[i].next = i + 1 < WRS ? &send[i + 1] : NULL;
+	}
+	must_post(&a, send);
+	for (i = 0; i < WRS; i++)
+		entry(a.sends, i, IBV_WC_SUCCESS);
+	check(&a, 0, WRS * 20000, 3);
+}
+
+/* max_rd_atomic 0: no READ can be posted. */
+static void no_reads(void)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+		.sq_psn = 0x123456,
+	};
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	to_init(&a);
+	to_init(&b);
+	to_rtr(&a, b.qp->qp_num);
+	to_rtr(&b, a.qp->qp_num);
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+			      IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
+	       "RTS");
+	to_rts(&b, 7);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_READ, &one, 1);
+	remote(&send, &b, 0);
+	if (!post(&a, &send))
+		entry(a.sends, 1, IBV_WC_LOC_QP_OP_ERR);
+}
+
+/* entry(), for what takes minutes on a slow machine. */
+static struct ibv_wc late_entry(struct ibv_cq *cq, __u64 id)
+{
+	struct ibv_wc wc = { 0 };
+
+	expect(poll_for(cq, &wc, 15 * SECONDS * 1000), "no entry for %llu", (unsigned long long)id);
+	expect(wc.wr_id == id && !wc.status, "entry %llu %s", (unsigned long long)wc.wr_id,
+	       ibv_wc_status_str(wc.status));
+	return wc;
+}
+
+/* A large message: WRITE, READ, SEND. */
+static void bytes_in_one_message(size_t len)
+{
+	__u8 *from = aligned_alloc(4096, len), *to = aligned_alloc(4096, len);
+	struct ibv_mr *fm, *tm;
+	struct ibv_sge one, room;
+	struct ibv_send_wr send;
+	size_t i;
+
+	expect(from && to, "memory");
+	memset(to, 0, len);
+	for (i = 0; i < len; i++)
+		from[i] = i * 11 + (i >> 12);
+	pair(IBV_QPT_RC);
+	fm = ibv_reg_mr(a.pd, from, len, ACCESS);
+	tm = ibv_reg_mr(b.pd, to, len, ACCESS);
+	expect(fm && tm, "regions: %s", strerror(errno));
+	one = (struct ibv_sge) {
+		.addr = (__u64)(unsigned long)from, .length = len, .lkey = fm->lkey,
+	};
+	room = (struct ibv_sge) {
+		.addr = (__u64)(unsigned long)to, .length = len, .lkey = tm->lkey,
+	};
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	send.wr.rdma.remote_addr = room.addr;
+	send.wr.rdma.rkey = tm->rkey;
+	must_post(&a, &send);
+	late_entry(a.sends, 1);
+	expect(!memcmp(from, to, len), "WRITE");
+	memset(from, 0, len);
+	send.opcode = IBV_WR_RDMA_READ;
+	must_post(&a, &send);
+	late_entry(a.sends, 1);
+	expect(!memcmp(from, to, len), "READ");
+	memset(to, 0, len);
+	expect(!try_receive(&b, 2, &room, 1), "post_recv");
+	send.opcode = IBV_WR_SEND;
+	must_post(&a, &send);
+	late_entry(a.sends, 1);
+	expect(late_entry(b.receives, 2).byte_len == len, "length");
+	expect(!memcmp(from, to, len), "SEND");
+}
+
+static void large(void)
+{
+	bytes_in_one_message(4u << 20);
+}
+
+static void largest(void)
+{
+	bytes_in_one_message(64u << 20);
+}
+
+/* As many SGEs as the device has, of odd lengths. */
+static void most_sges(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_sge from[16], to[16];
+	struct ibv_send_wr send;
+	__u32 i, at = 0;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	init.cap.max_send_sge = 16;
+	init.cap.max_recv_sge = 16;
+	init.cap.max_send_wr = 4;
+	init.cap.max_recv_wr = 4;
+	other_qp(&a, init);
+	other_qp(&b, init);
+	connect_ends(7);
+	for (i = 0; i < 16; i++) {
+		from[i] = sge(&a, at, 1001 + 2 * i);
+		to[15 - i] = sge(&b, 500000 - at, 1001 + 2 * i);
+		at += 1001 + 2 * i;
+	}
+	/* The pieces of the receive lie one behind the other, too, from the last one backwards. */
+	for (i = 0, at = 100000; i < 16; i++) {
+		to[i].addr = (__u64)(unsigned long)b.memory + at;
+		at += to[i].length;
+	}
+	fill(&a, 0, at - 100000, 17);
+	expect(!try_receive(&b, 1, to, 16), "post_recv");
+	send = wr(2, IBV_WR_SEND, from, 16);
+	must_post(&a, &send);
+	entry(a.sends, 2, IBV_WC_SUCCESS);
+	expect(entry(b.receives, 1, IBV_WC_SUCCESS).byte_len == at - 100000, "length");
+	check(&b, 100000, at - 100000, 17);
+}
+
+/* The receiver is not ready, and is later. */
+static void ready_later(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	fill(&a, 0, 5000, 7);
+	one = sge(&a, 0, 5000);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	pause_ms(300);
+	expect(!ibv_poll_cq(a.sends, 1, &(struct ibv_wc){ 0 }), "done without a receive");
+	receive(&b, 2, 0, 5000);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 2, IBV_WC_SUCCESS);
+	check(&b, 0, 5000, 7);
+}
+
+/* The peer's QP is destroyed: the retries end. */
+static void peer_is_gone(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send, second;
+
+	pair(IBV_QPT_RC);
+	expect(!ibv_destroy_qp(b.qp), "destroy_qp");
+	one = sge(&a, 0, 64);
+	second = wr(2, IBV_WR_SEND, &one, 1);
+	second.send_flags = 0;
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	send.next = &second;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_RETRY_EXC_ERR);
+	entry(a.sends, 2, IBV_WC_WR_FLUSH_ERR);
+	is_in(&a, IBV_QPS_ERR);
+}
+
+/* Two QPs take receives of one SRQ; one of them fails, and the other goes on. */
+static void two_users(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct end c = { 0 }, d = { 0 };
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_wc wc;
+	int i;
+
+	with_srq = 1;
+	pair(IBV_QPT_RC);
+	make_end(&c, IBV_QPT_RC, 0);
+	d = b;
+	d.qp = NULL;
+	init.srq = b.srq;
+	other_qp(&d, init);
+	to_init(&c);
+	to_init(&d);
+	to_rtr(&c, d.qp->qp_num);
+	to_rtr(&d, c.qp->qp_num);
+	to_rts(&c, 7);
+	to_rts(&d, 7);
+	for (i = 0; i < 6; i++)
+		share(&b, i, 4096 * i, 4096);
+	for (i = 0; i < 4; i++) {
+		struct end *from = i & 1 ? &c : &a;
+
+		one = sge(from, 0, 64);
+		send = wr(i, IBV_WR_SEND, &one, 1);
+		must_post(from, &send);
+		entry(from->sends, i, IBV_WC_SUCCESS);
+		wc = entry(b.receives, i, IBV_WC_SUCCESS);
+		expect(wc.qp_num == (i & 1 ? d.qp : b.qp)->qp_num, "the number of its QP");
+	}
+	expect(!modify(&d, IBV_QPS_ERR), "ERR");
+	event(IBV_EVENT_QP_LAST_WQE_REACHED);
+	no_entry(b.receives);
+	one = sge(&a, 0, 64);
+	send = wr(9, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	entry(a.sends, 9, IBV_WC_SUCCESS);
+	entry(b.receives, 4, IBV_WC_SUCCESS);
+}
+
+/* An answer to the address that the 40 bytes and the entry tell. */
+static void answer(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+
+	pair(IBV_QPT_UD);
+	receive(&b, 1, 0, 200);
+	receive(&a, 2, 0, 200);
+	one = sge(&a, 1000, 64);
+	send = datagram(&one, make_ah());
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	wc = entry(b.receives, 1, IBV_WC_SUCCESS);
+	ah = ibv_create_ah_from_wc(b.pd, &wc, (struct ibv_grh *)b.memory, 1);
+	expect(ah, "create_ah_from_wc: %s", strerror(errno));
+	one = sge(&b, 1000, 64);
+	send = datagram(&one, ah);
+	send.wr.ud.remote_qpn = wc.src_qp;
+	must_post(&b, &send);
+	entry(b.sends, 1, IBV_WC_SUCCESS);
+	entry(a.receives, 2, IBV_WC_SUCCESS);
+}
+
+/* A Q key with the highest bit: that of the QP is sent (volume 1, 10.2.5). */
+static void own_qkey(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_UD);
+	receive(&b, 1, 0, 200);
+	one = sge(&a, 1000, 64);
+	send = datagram(&one, make_ah());
+	send.wr.ud.remote_qkey = 0x80000000;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+}
+
+/* A datagram without payload, and a solicited one. */
+static void datagram_without_bytes(void)
+{
+	struct ibv_send_wr send;
+	struct ibv_wc wc;
+
+	pair(IBV_QPT_UD);
+	receive(&b, 1, 0, 40);
+	send = datagram(NULL, make_ah());
+	send.num_sge = 0;
+	send.send_flags |= IBV_SEND_SOLICITED;
+	expect(!ibv_req_notify_cq(b.receives, 1), "req_notify_cq");
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	wc = entry(b.receives, 1, IBV_WC_SUCCESS);
+	expect(wc.byte_len == 40, "%u bytes", wc.byte_len);
+	expect(waiting_events(b.channel) == 1, "a solicited event");
+}
+
+/* SQE: posts are flushed, receives go on; ERR flushes them, too. */
+static void datagrams_in_sqe(void)
+{
+	struct ibv_sge one, good;
+	struct ibv_send_wr send, back;
+
+	pair(IBV_QPT_UD);
+	receive(&a, 7, 0, 200);
+	receive(&a, 8, 0, 200);
+	one = sge(&a, 0, 64);
+	one.lkey ^= 0x100;
+	send = datagram(&one, make_ah());
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_LOC_PROT_ERR);
+	is_in(&a, IBV_QPS_SQE);
+	good = sge(&a, 0, 64);
+	send.sg_list = &good;
+	send.wr_id = 2;
+	must_post(&a, &send);
+	entry(a.sends, 2, IBV_WC_WR_FLUSH_ERR);
+	good = sge(&b, 0, 64);
+	back = send;
+	back.wr.ud.ah = ah_of(&b);
+	back.wr.ud.remote_qpn = a.qp->qp_num;
+	must_post(&b, &back);
+	entry(b.sends, 2, IBV_WC_SUCCESS);
+	entry(a.receives, 7, IBV_WC_SUCCESS);
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
+	entry(a.receives, 8, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* SEND_WITH_INV of a key that no memory window has: an error, of both QPs. */
+static void invalidate(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_wc wc = { 0 };
+
+	pair(IBV_QPT_RC);
+	receive(&b, 1, 0, 64);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND_WITH_INV, &one, 1);
+	send.invalidate_rkey = b.mr->rkey;
+	if (post(&a, &send))
+		return;
+	expect(poll_for(a.sends, &wc, SECONDS * 1000) && wc.status != IBV_WC_SUCCESS, "status %s",
+	       ibv_wc_status_str(wc.status));
+	expect(poll_for(b.receives, &wc, SECONDS * 1000) && wc.status != IBV_WC_SUCCESS,
+	       "receive: %s", ibv_wc_status_str(wc.status));
+	is_in(&b, IBV_QPS_ERR);
+}
+
+/* Unsignalled requests leave the queue without a poll; it does not fill up. */
+static void unsignalled(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	int i;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 64);
+	for (i = 1; i <= 20 * WRS; i++) {
+		send = wr(i, IBV_WR_RDMA_WRITE, &one, 1);
+		remote(&send, &b, 0);
+		if (i % WRS)
+			send.send_flags = 0;
+		must_post(&a, &send);
+		if (i % WRS == 0)
+			entry(a.sends, i, IBV_WC_SUCCESS);
+	}
+}
+
+/* A WRITE, then a SEND: at the receive's entry the WRITE's bytes are there. */
+static void write_then_send(void)
+{
+	struct ibv_sge one, none;
+	struct ibv_send_wr first, second;
+	int i;
+
+	pair(IBV_QPT_RC);
+	for (i = 0; i < 200; i++) {
+		receive(&b, i, REGION - 64, 64);
+		fill(&a, 0, 30000, i);
+		one = sge(&a, 0, 30000);
+		none = sge(&a, REGION - 64, 1);
+		first = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+		remote(&first, &b, 0);
+		first.send_flags = 0;
+		second = wr(2, IBV_WR_SEND, &none, 1);
+		first.next = &second;
+		must_post(&a, &first);
+		entry(b.receives, i, IBV_WC_SUCCESS);
+		check(&b, 0, 30000, i);
+		entry(a.sends, 2, IBV_WC_SUCCESS);
+	}
+}
+
+/* A QP that sends to itself, with one CQ for both queues. */
+static void to_itself(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_wc wc[2] = { { 0 }, { 0 } };
+
+	make_end(&a, IBV_QPT_RC, 0);
+	init.recv_cq = a.sends;
+	other_qp(&a, init);
+	to_init(&a);
+	to_rtr(&a, a.qp->qp_num);
+	to_rts(&a, 7);
+	receive(&a, 1, 4096, 64);
+	fill(&a, 0, 64, 5);
+	one = sge(&a, 0, 64);
+	send = wr(2, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	expect(poll_for(a.sends, &wc[0], 5000) && poll_for(a.sends, &wc[1], 5000), "two entries");
+	expect(wc[0].wr_id + wc[1].wr_id == 3 && !wc[0].status && !wc[1].status, "both");
+	check(&a, 4096, 64, 5);
+}
+
+/* Inline data of a datagram and of a WRITE. */
+static void inline_others(void)
+{
+	__u8 bytes[33];
+	struct ibv_sge one = { .addr = (__u64)(unsigned long)bytes, .length = sizeof(bytes) };
+	struct ibv_send_wr send;
+	__u32 i;
+
+	pair(IBV_QPT_UD);
+	for (i = 0; i < sizeof(bytes); i++)
+		bytes[i] = pattern(4, i);
+	receive(&b, 1, 0, 200);
+	send = datagram(&one, make_ah());
+	send.send_flags |= IBV_SEND_INLINE;
+	must_post(&a, &send);
+	memset(bytes, 0, sizeof(bytes));
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+	check(&b, 40, sizeof(bytes), 4);
+
+	pair(IBV_QPT_RC);
+	for (i = 0; i < sizeof(bytes); i++)
+		bytes[i] = pattern(5, i);
+	send = wr(2, IBV_WR_RDMA_WRITE, &one, 1);
+	send.send_flags |= IBV_SEND_INLINE;
+	remote(&send, &b, 100);
+	must_post(&a, &send);
+	memset(bytes, 0, sizeof(bytes));
+	entry(a.sends, 2, IBV_WC_SUCCESS);
+	check(&b, 100, sizeof(bytes), 5);
+}
+
+/* A QP that fails by itself takes no more receives of its SRQ, and says so. */
+static void refused_with_srq(void)
+{
+	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
+	struct ibv_async_event got;
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	int last = 0;
+
+	with_srq = 1;
+	pair(IBV_QPT_RC);
+	share(&b, 1, 0, 4096);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	send.wr.rdma.rkey ^= 0x10000;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
+	while (poll(&fd, 1, 500) == 1) {
+		expect(!ibv_get_async_event(device, &got), "get_async_event");
+		if (got.event_type == IBV_EVENT_QP_LAST_WQE_REACHED) {
+			struct ibv_qp *own = got.element.qp;
+
+			last += own == b.qp;
+			expect(own == a.qp || own == b.qp, "the event's QP");
+		}
+		ibv_ack_async_event(&got);
+	}
+	expect(last == 1, "%d events, not 1", last);
+	no_entry(b.receives);
+}
+
+/* Immediate data of a WRITE, solicited: a receive of the SRQ, whose memory is not used. */
+static void srq_immediate(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_wc wc;
+
+	with_srq = 1;
+	pair(IBV_QPT_RC);
+	share(&b, 1, 65536, 8);
+	expect(!ibv_req_notify_cq(b.receives, 1), "req_notify_cq");
+	fill(&a, 0, 5000, 9);
+	one = sge(&a, 0, 5000);
+	send = wr(2, IBV_WR_RDMA_WRITE_WITH_IMM, &one, 1);
+	send.send_flags |= IBV_SEND_SOLICITED;
+	send.imm_data = htobe32(0x99aabbcc);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 2, IBV_WC_SUCCESS);
+	wc = entry(b.receives, 1, IBV_WC_SUCCESS);
+	expect(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 5000 &&
+	       be32toh(wc.imm_data) == 0x99aabbcc, "the entry");
+	check(&b, 0, 5000, 9);
+	expect(!b.memory[65536] && waiting_events(b.channel) == 1, "a solicited event");
+}
+
+static const struct test tests[] = {
+	TEST(dereg_while_posted), TEST(unaligned_atomic), TEST(read_needs_local_write),
+	TEST(receive_needs_local_write), TEST(qp_without_rights), TEST(many_reads),
+	TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later), TEST(peer_is_gone),
+	TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagram_without_bytes),
+	TEST(datagrams_in_sqe), TEST(invalidate), TEST(unsignalled), TEST(write_then_send),
+	TEST(to_itself), TEST(one_way), TEST(inline_others), TEST(refused_with_srq),
+	TEST(srq_immediate), TEST(largest),
+};
+
+int main(int argc, char **argv)
+{
+	return run_test(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
