@@ -40,8 +40,8 @@ void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
  * kfib_disassociate_ucontext - the device goes while a program has it open
  * @ibucontext: the program's context
  *
- * The core ends the objects of the program. That there is such a function lets
- * the device go without waiting for the program.
+ * The core ends the objects of the program. It requires this function to remove
+ * a device without waiting for the program.
  */
 void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
 {

@@ -143,7 +143,7 @@ static inline struct kfib_srq *to_kfib_srq(struct ib_srq *ibsrq)
 	return container_of(ibsrq, struct kfib_srq, ibsrq);
 }
 
-/* The parts of a work request; srq.c asserts that they are the same. */
+/* An SGE list for kfabric.ko: struct ib_sge has the same layout, see srq.c. */
 static inline const struct kfabric_verbs_sge *
 kfib_sges(const struct ib_sge *sg_list)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-calls: what the calls of verbs owe to a program: attributes and queries,
+ * verbs-calls: what the pages of libibverbs require of calls: attributes and queries,
  * error numbers, states, full queues, events. Each test names its page.
  */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Two connected QPs of one verbs device, for the programs verbs-*.c that test what
- * a device owes to a program:
+ * the manual pages of libibverbs and the InfiniBand specification require:
  *
  *	PROGRAM DEVICE GID_INDEX TEST
  *	PROGRAM --list

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-qps: what QPs of a verbs device owe to a program: order, gather lists,
+ * verbs-qps: what the pages of libibverbs require of QPs: order, gather lists,
  * inline data, each error, states and events. The functions of verbs and the
  * InfiniBand specification (volume 1, chapters 10 and 11) are the source.
  */
@@ -407,7 +407,7 @@ static void reset(void)
 	entry(b.receives, 5, IBV_WC_SUCCESS);
 }
 
-/* What a post can get wrong has no effect. */
+/* A refused post has no effect. */
 static void bad_posts(void)
 {
 	struct ibv_sge sges[SGES + 1];

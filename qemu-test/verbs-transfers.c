@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-transfers: what work requests owe to a program: memory and keys, lengths,
+ * verbs-transfers: what the pages of libibverbs require of work requests: memory and keys, lengths,
  * retries, datagrams, several QPs and threads. Each test names its page.
  */
 

@@ -49,8 +49,9 @@ struct kfabric_verbs_port {
  * @qp_event: a QP has an event
  *
  * The first argument is the cookie of the object, and @event a number of enum
- * ib_event_type. They are called in process context, or in softirqs, and must
- * not sleep. No function of a CQ is called while one of the same CQ runs.
+ * ib_event_type. None may sleep. No spin lock is held; the limit event of an
+ * SRQ is called with a mutex of a QP held. The callbacks of one CQ do not
+ * overlap.
  */
 struct kfabric_verbs_callbacks {
 	void (*comp)(void *cq);

@@ -73,7 +73,7 @@ pub(super) struct Entry {
     pub(super) opcode: Opcode,
     /// Bytes that a receive has got.
     pub(super) byte_len: u32,
-    /// Immediate data as it is in the packet, or the key of a region that was invalidated.
+    /// Immediate data in the byte order of the host, or the key of the region that was invalidated.
     pub(super) imm_or_key: u32,
     /// The QP that a datagram came from.
     pub(super) src_qp: u32,

@@ -2,8 +2,8 @@
 
 //! Posting work requests and receives.
 //!
-//! All that a poster can get wrong is checked here, once: a program's work requests come as they
-//! are through the RDMA subsystem. Posts are possible in any context but NMIs. Inline data of a
+//! This file validates each post once. The RDMA subsystem passes a program's work requests
+//! unchecked. Posts are possible in any context but NMIs. Inline data of a
 //! program are read from its memory here, so only a task of the program posts for it.
 
 use core::slice;

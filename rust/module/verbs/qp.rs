@@ -11,7 +11,8 @@
 //! # Locks
 //!
 //! `modifying`, then the locks of the QP of `net`, then `incoming`; the rings of the queues and the
-//! CQs are leaves. Callbacks into C are called without a lock.
+//! CQs are leaves. Callbacks into C are called without a spin lock, and without any lock except for
+//! the limit event of an SRQ.
 
 use core::{
     net::IpAddr,
