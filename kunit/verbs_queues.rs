@@ -138,7 +138,7 @@ mod tests {
         drop(queue);
         ensure_eq!(case.charged(), 0);
 
-        let poor = Budget::of(user(68), Some(100_000))?;
+        let poor = Budget::of(user(68), Some(90_000))?;
         let cq = Cq::new(&poor, functions(), cookie(&case.calls), 1000)?;
         ensure_eq!(cq.resize(1000), Err(ENOMEM));
         ensure_eq!(RecvQueue::new(&poor, 10_000, 1).err(), Some(ENOMEM));
