@@ -13,14 +13,6 @@ static_assert((int)KFABRIC_VERBS_REMOTE_WRITE == (int)IB_ACCESS_REMOTE_WRITE);
 static_assert((int)KFABRIC_VERBS_REMOTE_READ == (int)IB_ACCESS_REMOTE_READ);
 static_assert((int)KFABRIC_VERBS_REMOTE_ATOMIC == (int)IB_ACCESS_REMOTE_ATOMIC);
 
-static_assert(sizeof(struct kfabric_verbs_sge) == sizeof(struct ib_sge));
-static_assert(offsetof(struct kfabric_verbs_sge, addr) ==
-	      offsetof(struct ib_sge, addr));
-static_assert(offsetof(struct kfabric_verbs_sge, length) ==
-	      offsetof(struct ib_sge, length));
-static_assert(offsetof(struct kfabric_verbs_sge, lkey) ==
-	      offsetof(struct ib_sge, lkey));
-
 /* The rights of a region. A device may ignore the optional ones. */
 static u32 kfib_access(int access)
 {
