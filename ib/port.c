@@ -49,6 +49,7 @@ int kfib_query_port(struct ib_device *ibdev, u32 port,
 	attr->gid_tbl_len = KFIB_GIDS;
 	attr->pkey_tbl_len = 1;
 	attr->max_msg_sz = now.max_message;
+	attr->port_cap_flags = IB_PORT_CM_SUP;
 	attr->max_vl_num = 1;
 	ret = ib_get_eth_speed(ibdev, port, &attr->active_speed,
 			       &attr->active_width);
@@ -86,8 +87,8 @@ int kfib_get_port_immutable(struct ib_device *ibdev, u32 port,
 {
 	if (port != KFIB_PORT)
 		return -EINVAL;
-	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP |
-				    RDMA_CORE_CAP_ETH_AH;
+	immutable->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
+	immutable->max_mad_size = IB_MGMT_MAD_SIZE;
 	immutable->pkey_tbl_len = 1;
 	immutable->gid_tbl_len = KFIB_GIDS;
 	return 0;

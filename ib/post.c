@@ -31,7 +31,7 @@ static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		.opcode = wr->opcode,
 		.flags = wr->send_flags,
 	};
-	if (ibqp->qp_type == IB_QPT_UD) {
+	if (ibqp->qp_type == IB_QPT_UD || ibqp->qp_type == IB_QPT_GSI) {
 		if (!ud_wr(wr)->ah || ud_wr(wr)->ah->pd != ibqp->pd)
 			return -EINVAL;
 		send->av = &to_kfib_ah(ud_wr(wr)->ah)->av;

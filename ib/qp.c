@@ -14,6 +14,9 @@ static_assert(KFABRIC_VERBS_EVENT_SQ_DRAINED == (int)IB_EVENT_SQ_DRAINED);
 static_assert(KFABRIC_VERBS_EVENT_ACCESS_ERR == (int)IB_EVENT_QP_ACCESS_ERR);
 static_assert(KFABRIC_VERBS_EVENT_LAST_WQE == (int)IB_EVENT_QP_LAST_WQE_REACHED);
 static_assert(KFABRIC_VERBS_QP_STATE == (int)IB_QP_STATE);
+static_assert(KFABRIC_VERBS_QP_GSI == (int)IB_QPT_GSI);
+static_assert(KFABRIC_VERBS_QP_RC == (int)IB_QPT_RC);
+static_assert(KFABRIC_VERBS_QP_UD == (int)IB_QPT_UD);
 
 /* What a query returns: attributes that modify sets. */
 #define KFIB_QP_KEPT	(IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT | \
@@ -80,7 +83,7 @@ int kfib_destroy_ah(struct ib_ah *ibah, u32 flags)
  * @udata: nothing of ours
  *
  * Context: process.
- * Return: 0; -EOPNOTSUPP for another type than RC and UD, and for flags; the
+ * Return: 0; -EOPNOTSUPP for another type than RC, UD and GSI, and for flags; the
  * errors of kfabric_verbs_qp_create().
  */
 int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
@@ -92,7 +95,8 @@ int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 	int ret;
 
 	/* QPs of other types need not have both CQs. */
-	if (attr->qp_type != IB_QPT_RC && attr->qp_type != IB_QPT_UD)
+	if (attr->qp_type != IB_QPT_RC && attr->qp_type != IB_QPT_UD &&
+	    attr->qp_type != IB_QPT_GSI)
 		return -EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq)
 		return -EINVAL;
@@ -107,7 +111,7 @@ int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 		.recv_cq = to_kfib_cq(attr->recv_cq)->cq,
 		.srq = attr->srq ? to_kfib_srq(attr->srq)->srq : NULL,
 		.cookie = ibqp,
-		.datagrams = attr->qp_type == IB_QPT_UD,
+		.type = attr->qp_type,
 		.signal_all = attr->sq_sig_type == IB_SIGNAL_ALL_WR,
 		.max_send_wr = attr->cap.max_send_wr,
 		.max_recv_wr = attr->cap.max_recv_wr,

@@ -232,13 +232,18 @@ struct kfabric_verbs_av {
 	u8	dgid[16];
 };
 
+/* Types of QPs, numbers of enum ib_qp_type. */
+#define KFABRIC_VERBS_QP_GSI		1
+#define KFABRIC_VERBS_QP_RC		2
+#define KFABRIC_VERBS_QP_UD		4
+
 /**
  * struct kfabric_verbs_qp_init - what a QP is to be
  * @send_cq: where its work requests complete
  * @recv_cq: where its receives complete
  * @srq: where its receives come from, or NULL
  * @cookie: what callbacks and entries name it by
- * @datagrams: it is a UD QP, not an RC QP
+ * @type: KFABRIC_VERBS_QP_...
  * @signal_all: all work requests are signalled
  * @max_send_wr: work requests; rounded up by the call
  * @max_recv_wr: receives; 0 with an SRQ after the call
@@ -251,7 +256,7 @@ struct kfabric_verbs_qp_init {
 	struct kfabric_verbs_cq		*recv_cq;
 	struct kfabric_verbs_srq	*srq;
 	void				*cookie;
-	bool				datagrams;
+	u32				type;
 	bool				signal_all;
 	u32				max_send_wr;
 	u32				max_recv_wr;

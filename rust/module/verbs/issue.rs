@@ -202,7 +202,7 @@ impl Qp {
                     qkey,
                     imm,
                 },
-                Some(Transport::Ud(qp)),
+                Some(transport @ (Transport::Ud(_) | Transport::Gsi(_))),
             ) => {
                 let memory = match self.memory(bytes, false) {
                     Ok(memory) => memory,
@@ -223,7 +223,13 @@ impl Qp {
                     Err(error) if error == EINVAL => return Issued::Failed(Status::LocalOperation),
                     Err(_) => return Issued::Done(Status::Success),
                 };
-                match qp.send(&path, &dest, &Source::Mem(memory)) {
+                let payload = Source::Mem(memory);
+                let sent = match transport {
+                    Transport::Gsi(gsi) => gsi.send(&path, &dest, &payload),
+                    Transport::Ud(qp) => qp.send(&path, &dest, &payload),
+                    Transport::Rc(_) => Err(EINVAL),
+                };
+                match sent {
                     Err(error) if error == EAGAIN => Issued::Waits,
                     Err(error) if error == EINVAL => Issued::Refused,
                     Err(error) if error == ECANCELED => Issued::Done(Status::Flushed),

@@ -22,6 +22,7 @@
 //! | [`post`] | posting work requests and receives |
 //! | [`send`], [`issue`] | the send queue, and from it to the QP of `net` |
 //! | [`rc`], [`ud`] | what arrives at a QP |
+//! | [`gsi`] | the GSI QP |
 //! | [`callbacks`] | the functions of `kfabric_ib.ko` that report completions and events |
 //!
 //! # Safety of the interface
@@ -35,6 +36,7 @@ mod context;
 mod cq;
 mod cq_ring;
 mod device;
+mod gsi;
 mod issue;
 mod keys;
 mod modify;

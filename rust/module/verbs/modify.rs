@@ -193,6 +193,8 @@ impl Qp {
                 Ok(())
             }
             Transport::Ud(qp) => qp.modify(&ud_attr(attr, mask)?, mask, None),
+            // It has a state only, and `kfabric_ib.ko` has checked the transition.
+            Transport::Gsi(_) => Ok(()),
         }
     }
 
@@ -219,6 +221,7 @@ impl Qp {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.state(),
             Some(Transport::Ud(qp)) => qp.state(),
+            Some(Transport::Gsi(_)) => self.send.state(),
             None => State::Reset,
         }
     }

@@ -92,7 +92,7 @@ impl Qp {
         };
         match self.transport() {
             Some(Transport::Rc(_)) => Ok(SendOp::Rc(op)),
-            Some(Transport::Ud(_)) => {
+            Some(Transport::Ud(_) | Transport::Gsi(_)) => {
                 // SAFETY: By the requirement above.
                 let av = unsafe { send.av.as_ref() }.ok_or(EINVAL)?;
                 let imm = match op {

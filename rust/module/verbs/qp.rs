@@ -39,6 +39,7 @@ use kernel::{
 };
 
 use kfi_roce::{
+    headers::Qpn,
     rc::Status,
     state::State, //
 };
@@ -51,6 +52,7 @@ use super::{
         Opcode, //
     },
     declared,
+    gsi::GsiQp,
     handle,
     issue::By,
     pd::Pd,
@@ -99,6 +101,8 @@ pub(super) enum Transport {
     Rc(Arc<net_qp::Qp<net_qp::Rc>>),
     /// Datagrams.
     Ud(Arc<net_qp::Qp<net_qp::Ud>>),
+    /// Datagrams of QP 1.
+    Gsi(Arc<GsiQp>),
 }
 
 /// What a QP refers to.
@@ -150,9 +154,9 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: more work requests, SGEs or bytes than a QP can have.
+    /// - `EINVAL`: more work requests, SGEs or bytes than a QP can have; a program's GSI QP.
     /// - `ENODEV`: the interface has gone.
-    /// - `EBUSY`: the namespace has too many QPs.
+    /// - `EBUSY`: the namespace has too many QPs, or the device has a GSI QP.
     /// - `ENOMEM`, also if the user has no more memory of the kernel (`user_memory`).
     ///
     /// Sleeps.
@@ -169,16 +173,21 @@ impl Qp {
         let sends = init.max_send_wr.max(1);
         let context = parents.pd.context().clone();
         let budget = context.budget();
-        let bytes = if init.datagrams {
-            net_qp::Qp::<net_qp::Ud>::BYTES + PathCache::BYTES
-        } else {
+        let is_connection = init.type_ == raw::KFABRIC_VERBS_QP_RC;
+        let is_gsi = init.type_ == raw::KFABRIC_VERBS_QP_GSI;
+        if is_gsi && context.is_program() {
+            return Err(EINVAL);
+        }
+        let bytes = if is_connection {
             net_qp::Qp::<net_qp::Rc>::bytes(sends as usize)
+        } else {
+            net_qp::Qp::<net_qp::Ud>::BYTES + PathCache::BYTES
         };
         let queue = SendQueue::bytes(sends, init.max_send_sge, init.max_inline);
         let memory = budget.take_for::<Self>(bytes.saturating_add(queue))?;
-        let paths = match init.datagrams {
-            true => Some(KBox::pin_init(PathCache::new(), GFP_KERNEL_ACCOUNT)?),
-            false => None,
+        let paths = match is_connection {
+            true => None,
+            false => Some(KBox::pin_init(PathCache::new(), GFP_KERNEL_ACCOUNT)?),
         };
         let send = SendQueue::new(sends, init.max_send_sge, init.max_inline)?;
         let recv = RecvQueue::new(budget, init.max_recv_wr, init.max_recv_sge)?;
@@ -203,7 +212,9 @@ impl Qp {
             GFP_KERNEL_ACCOUNT,
         )?;
         let link = context.link();
-        let transport = if init.datagrams {
+        let transport = if is_gsi {
+            Transport::Gsi(GsiQp::new(link, &qp)?)
+        } else if !is_connection {
             let made = net_qp::Qp::<net_qp::Ud>::in_reset(link, None, budget, qp.clone());
             Transport::Ud(made?)
         } else {
@@ -221,6 +232,7 @@ impl Qp {
         match self.transport.as_ref() {
             Some(Transport::Rc(qp)) => qp.close(),
             Some(Transport::Ud(qp)) => qp.close(),
+            Some(Transport::Gsi(gsi)) => gsi.close(),
             None => {}
         }
         *self.incoming.lock() = None;
@@ -263,6 +275,7 @@ impl Qp {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.number().get(),
             Some(Transport::Ud(qp)) => qp.number().get(),
+            Some(Transport::Gsi(_)) => Qpn::GSI.get(),
             None => 0,
         }
     }
@@ -318,6 +331,7 @@ impl Qp {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.wake(),
             Some(Transport::Ud(qp)) => qp.wake(),
+            Some(Transport::Gsi(gsi)) => gsi.wake(),
             None => {}
         }
     }
@@ -334,6 +348,7 @@ impl Qp {
                 qp.fail_send();
                 self.send.fail(State::Sqe);
             }
+            Some(Transport::Gsi(_)) => self.send.fail(State::Sqe),
             None => {}
         }
     }
@@ -343,7 +358,7 @@ impl Qp {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.fail(),
             Some(Transport::Ud(qp)) => qp.fail(),
-            None => {}
+            Some(Transport::Gsi(_)) | None => {}
         }
         self.send.fail(State::Error);
     }

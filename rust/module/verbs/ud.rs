@@ -12,7 +12,10 @@ use kfi_roce::rc::Status;
 
 use super::{
     cq::Opcode,
-    qp::Qp,
+    qp::{
+        Qp,
+        Transport, //
+    },
     raw,
     sge::Parts, //
 };
@@ -26,6 +29,11 @@ use crate::net::{
 
 impl Consumer for Qp {
     fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat> {
+        let is_gsi = matches!(self.transport(), Some(Transport::Gsi(_)));
+        // A QP of `net` has checked its state.
+        if is_gsi && !self.send.state().executes() {
+            return Err(Stat::DropState);
+        }
         let (recv, pd) = self.next_receive().ok_or(Stat::DropNoReceive)?;
         let grh = datagram.grh();
         let len = datagram.payload().len();
@@ -55,6 +63,10 @@ impl Consumer for Qp {
             entry.flags |= raw::KFABRIC_VERBS_WC_WITH_IMM;
         }
         self.received(&entry, datagram.solicited());
+        if is_gsi {
+            // QP 1 does not report the end of its run to its second consumer.
+            self.recv_cq().notify();
+        }
         Ok(())
     }
 
