@@ -212,12 +212,14 @@ impl Ring {
             self.due.comp = true;
         }
         let size = self.entries.len();
-        if self.tail - self.head >= size as u64 {
+        let has_room = self.len() < size as u64;
+        let room = self.entries.get_mut(place(self.tail, size));
+        let Some(to) = room.filter(|_| has_room) else {
             self.due.error |= !replace(&mut self.overrun, true);
             return Err(Overrun);
-        }
-        self.entries[place(self.tail, size)] = *entry;
-        self.tail += 1;
+        };
+        *to = *entry;
+        self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
 
@@ -226,8 +228,8 @@ impl Ring {
         if self.is_empty() {
             return None;
         }
-        let entry = self.entries[place(self.head, self.entries.len())];
-        self.head += 1;
+        let entry = *self.entries.get(place(self.head, self.entries.len()))?;
+        self.head = self.head.wrapping_add(1);
         Some(entry)
     }
 
@@ -240,15 +242,18 @@ impl Ring {
         if seen <= self.head {
             (kept, seen) = (self.head, self.head);
         }
-        let end = self.tail.min(seen + PIECE);
-        while seen < end {
-            let entry = self.entries[place(seen, size)];
-            if entry.qp != qp {
-                self.entries[place(kept, size)] = entry;
-                kept += 1;
+        let end = self.tail.min(seen.saturating_add(PIECE));
+        for position in seen..end {
+            let entry = self.entries.get(place(position, size)).copied();
+            let Some(entry) = entry.filter(|entry| entry.qp != qp) else {
+                continue;
+            };
+            if let Some(to) = self.entries.get_mut(place(kept, size)) {
+                *to = entry;
             }
-            seen += 1;
+            kept = kept.wrapping_add(1);
         }
+        seen = end;
         if seen < self.tail {
             self.gap = (kept, seen);
             return false;
@@ -261,13 +266,17 @@ impl Ring {
     /// Copies the next piece from position `from` on to another ring. Returns whether it was the
     /// last piece. Fails with `EINVAL` if more entries wait than have room there.
     pub(super) fn copy_piece(&self, from: &mut u64, to: &mut [Entry]) -> Result<bool> {
-        if self.tail - self.head > to.len() as u64 {
+        if self.len() > to.len() as u64 {
             return Err(EINVAL);
         }
         let first = self.head.max(*from);
-        *from = self.tail.min(first + PIECE);
+        *from = self.tail.min(first.saturating_add(PIECE));
         for position in first..*from {
-            to[place(position, to.len())] = self.entries[place(position, self.entries.len())];
+            let to_place = place(position, to.len());
+            let entry = self.entries.get(place(position, self.entries.len()));
+            if let (Some(to), Some(entry)) = (to.get_mut(to_place), entry) {
+                *to = *entry;
+            }
         }
         Ok(*from == self.tail)
     }

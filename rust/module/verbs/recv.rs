@@ -65,7 +65,7 @@ pub(super) struct Recv {
 impl Recv {
     /// The parts of its memory.
     pub(super) fn sges(&self) -> &[Sge] {
-        &self.sges[..self.count]
+        self.sges.get(..self.count).unwrap_or_default()
     }
 }
 
@@ -89,7 +89,7 @@ impl Places {
         let empty = Slot { wr_id: 0, count: 0 };
         Ok(Self {
             slots: KVVec::from_elem(empty, max_wr, GFP_KERNEL_ACCOUNT)?,
-            sges: KVVec::from_elem(NO_SGE, max_wr * max_sge, GFP_KERNEL_ACCOUNT)?,
+            sges: KVVec::from_elem(NO_SGE, max_wr.saturating_mul(max_sge), GFP_KERNEL_ACCOUNT)?,
             max_sge,
         })
     }
@@ -107,21 +107,32 @@ impl Places {
     /// Stores a receive, which has no more parts than it may have.
     fn store(&mut self, position: u64, wr_id: u64, sges: &[Sge]) {
         let place = self.place(position);
-        self.slots[place] = Slot {
-            wr_id,
-            // CAST: At most `MAX_SGE`.
-            count: sges.len() as u32,
-        };
-        let first = place * self.max_sge;
-        self.sges[first..first + sges.len()].copy_from_slice(sges);
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = Slot {
+                wr_id,
+                // CAST: At most `MAX_SGE`.
+                count: sges.len() as u32,
+            };
+        }
+        let first = place.saturating_mul(self.max_sge);
+        for (to, from) in self
+            .sges
+            .get_mut(first..)
+            .unwrap_or_default()
+            .iter_mut()
+            .zip(sges)
+        {
+            *to = *from;
+        }
     }
 
     /// The receive at a position.
-    fn load(&self, position: u64) -> (u64, &[Sge]) {
+    fn load(&self, position: u64) -> Option<(u64, &[Sge])> {
         let place = self.place(position);
-        let slot = self.slots[place];
-        let first = place * self.max_sge;
-        (slot.wr_id, &self.sges[first..first + slot.count as usize])
+        let slot = self.slots.get(place)?;
+        let first = place.saturating_mul(self.max_sge);
+        let end = first.saturating_add(slot.count as usize);
+        Some((slot.wr_id, self.sges.get(first..end)?))
     }
 }
 
@@ -138,17 +149,23 @@ struct Ring {
 }
 
 impl Ring {
+    /// Receives that wait.
+    fn len(&self) -> u64 {
+        self.tail.wrapping_sub(self.head)
+    }
+
     /// Copies the next piece from position `from` on. Returns whether it was the last piece. Fails
     /// with `EINVAL` if more receives wait than have room there.
     fn copy_piece(&self, from: &mut u64, to: &mut Places) -> Result<bool> {
-        if self.tail - self.head > to.size() {
+        if self.len() > to.size() {
             return Err(EINVAL);
         }
         let first = self.head.max(*from);
-        *from = self.tail.min(first + PIECE);
+        *from = self.tail.min(first.saturating_add(PIECE));
         for position in first..*from {
-            let (wr_id, sges) = self.places.load(position);
-            to.store(position, wr_id, sges);
+            if let Some((wr_id, sges)) = self.places.load(position) {
+                to.store(position, wr_id, sges);
+            }
         }
         Ok(*from == self.tail)
     }
@@ -184,8 +201,9 @@ fn room(budget: &Budget, max_wr: u32, max_sge: usize) -> Result<(Places, Allowan
         return Err(EINVAL);
     }
     let max_wr = max_wr as usize;
-    let each = size_of::<Slot>() + max_sge * size_of::<Sge>();
-    let memory = budget.take_for::<RecvQueue>(max_wr * each)?;
+    let sges = max_sge.saturating_mul(size_of::<Sge>());
+    let each = size_of::<Slot>().saturating_add(sges);
+    let memory = budget.take_for::<RecvQueue>(max_wr.saturating_mul(each))?;
     Ok((Places::new(max_wr, max_sge)?, memory))
 }
 
@@ -231,11 +249,11 @@ impl RecvQueue {
         if ring.closed {
             return Err(EINVAL);
         }
-        if ring.tail - ring.head >= ring.places.size() {
+        if ring.len() >= ring.places.size() {
             return Err(ENOMEM);
         }
         ring.places.store(ring.tail, wr_id, sges);
-        ring.tail += 1;
+        ring.tail = ring.tail.wrapping_add(1);
         Ok(())
     }
 
@@ -252,15 +270,19 @@ impl RecvQueue {
         if ring.head == ring.tail {
             return (None, false);
         }
-        let (wr_id, sges) = ring.places.load(ring.head);
+        let Some((wr_id, sges)) = ring.places.load(ring.head) else {
+            return (None, false);
+        };
         let mut recv = Recv {
             wr_id,
             count: sges.len(),
             sges: [NO_SGE; MAX_SGE],
         };
-        recv.sges[..sges.len()].copy_from_slice(sges);
-        ring.head += 1;
-        let is_below = ring.tail - ring.head < ring.limit.into();
+        for (to, from) in recv.sges.iter_mut().zip(sges) {
+            *to = *from;
+        }
+        ring.head = ring.head.wrapping_add(1);
+        let is_below = ring.len() < ring.limit.into();
         if is_below {
             ring.limit = 0;
         }
