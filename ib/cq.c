@@ -26,6 +26,12 @@ KFIB_SAME(REM_ACCESS_ERR);
 KFIB_SAME(REM_OP_ERR);
 KFIB_SAME(RETRY_EXC_ERR);
 KFIB_SAME(RNR_RETRY_EXC_ERR);
+KFIB_SAME(GRH);
+KFIB_SAME(WITH_IMM);
+static_assert(KFABRIC_VERBS_WC_NETWORK_HDR_TYPE ==
+	      (int)IB_WC_WITH_NETWORK_HDR_TYPE);
+static_assert(KFABRIC_VERBS_NETWORK_IPV4 == (int)RDMA_NETWORK_IPV4);
+static_assert(KFABRIC_VERBS_NETWORK_IPV6 == (int)RDMA_NETWORK_IPV6);
 
 KFIB_SAME_OP(SEND);
 KFIB_SAME_OP(RDMA_WRITE);
@@ -88,11 +94,9 @@ int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	struct kfabric_verbs_cq *created;
 	int ret;
 
-	if (udata) {
-		ret = ib_no_udata_io(udata);
-		if (ret)
-			return ret;
-	}
+	ret = ib_no_udata_io(udata);
+	if (ret)
+		return ret;
 	if (attr->flags)
 		return -EOPNOTSUPP;
 	created = kfabric_verbs_cq_create(to_kfib(ibcq->device)->device,

@@ -54,11 +54,9 @@ int kfib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 	struct kfabric_verbs_srq *created;
 	int ret;
 
-	if (udata) {
-		ret = ib_no_udata_io(udata);
-		if (ret)
-			return ret;
-	}
+	ret = ib_no_udata_io(udata);
+	if (ret)
+		return ret;
 	if (init->srq_type != IB_SRQT_BASIC)
 		return -EOPNOTSUPP;
 	created = kfabric_verbs_srq_create(to_kfib_pd(ibsrq->pd)->pd,
@@ -86,11 +84,9 @@ int kfib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 {
 	int ret;
 
-	if (udata) {
-		ret = ib_no_udata_io(udata);
-		if (ret)
-			return ret;
-	}
+	ret = ib_no_udata_io(udata);
+	if (ret)
+		return ret;
 	return kfabric_verbs_srq_modify(to_kfib_srq(ibsrq)->srq, mask,
 					attr->max_wr, attr->srq_limit);
 }

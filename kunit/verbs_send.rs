@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_of_an_earlier_life_has_no_effect() -> Result {
+    fn a_result_of_an_earlier_generation_has_no_effect() -> Result {
         let queue = queue()?;
         post(&queue, 1)?;
         let earlier = next(&queue, true, 1).ok_or(EINVAL)?;

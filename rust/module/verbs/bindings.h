@@ -211,13 +211,12 @@ void kfabric_verbs_context_free(struct kfabric_verbs_context *context);
 #define KFABRIC_VERBS_SEND_SOLICITED	4
 #define KFABRIC_VERBS_SEND_INLINE	8
 
-/* Events of a QP, of enum ib_event_type, and one of our own: a CQ was full. */
+/* Events of a QP, of enum ib_event_type. */
 #define KFABRIC_VERBS_EVENT_QP_FATAL	1
 #define KFABRIC_VERBS_EVENT_ACCESS_ERR	3
 #define KFABRIC_VERBS_EVENT_COMM_EST	4
 #define KFABRIC_VERBS_EVENT_SQ_DRAINED	5
 #define KFABRIC_VERBS_EVENT_LAST_WQE	16
-#define KFABRIC_VERBS_EVENT_OVERRUN	31
 
 /* The bit of enum ib_qp_attr_mask that is no attribute here. */
 #define KFABRIC_VERBS_QP_STATE		1

@@ -199,7 +199,7 @@ impl Qp {
     }
 
     /// Returns to RESET. The queues are closed first, so that a run flushes nothing; then no task
-    /// has a work request of this life any more. Sleeps.
+    /// has a work request of this generation any more. Sleeps.
     fn reset(&self, attr: &kfabric_verbs_qp_attr, mask: Mask) -> Result {
         let was = self.send.state();
         self.recv.set_closed(true);
@@ -209,7 +209,7 @@ impl Qp {
             self.recv.set_closed(was == State::Reset);
             self.send.set_state(was);
         })?;
-        // The run of the earlier life has ended, and the next one finds nothing.
+        // The run of the earlier generation has ended, and the next one finds nothing.
         *self.incoming.lock() = None;
         self.recv.clear();
         self.forget_errors();

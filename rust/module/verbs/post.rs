@@ -6,8 +6,6 @@
 //! unchecked. Posts are possible in any context but NMIs. Inline data of a
 //! program are read from its memory here, so only a task of the program posts for it.
 
-use core::slice;
-
 use kernel::prelude::*;
 
 use kfi_roce::{
@@ -41,7 +39,10 @@ use super::{
         SendOp,
         WorkRequest, //
     },
-    sge::Sge, //
+    sge::{
+        sges_of,
+        Sge, //
+    }, //
 };
 use crate::mem::{
     Inline,
@@ -157,13 +158,8 @@ impl Qp {
         if send.flags & !FLAGS != 0 || send.num_sge > self.send.max_sge() {
             return Err(EINVAL);
         }
-        let sges = match send.num_sge {
-            0 => &[],
-            // SAFETY: By the requirement above.
-            count => unsafe { slice::from_raw_parts(send.sges, count as usize) },
-        };
-        // SAFETY: By the requirement above.
-        let op = unsafe { self.op(send)? };
+        // SAFETY: By the requirement above. The caller does not change them during the call.
+        let (sges, op) = unsafe { (sges_of(send.sges, send.num_sge), self.op(send)?) };
         let add = |sum: u64, sge: &Sge| sum.saturating_add(sge.length.into());
         let len = u32::try_from(sges.iter().fold(0, add)).map_err(|_| EINVAL)?;
         let is_inline = send.flags & raw::KFABRIC_VERBS_SEND_INLINE != 0;
@@ -269,11 +265,7 @@ unsafe extern "C" fn kfabric_verbs_qp_post_recv(
     sges: *const kfabric_verbs_sge,
     num_sge: u32,
 ) -> c_int {
-    let sges = match num_sge {
-        0 => &[],
-        // SAFETY: By the requirement above.
-        count => unsafe { slice::from_raw_parts(sges, count as usize) },
-    };
-    // SAFETY: By the requirement above.
-    code(unsafe { Qp::borrow(qp) }.post_recv(wr_id, sges))
+    // SAFETY: By the requirement above. The caller does not change the SGEs during the call.
+    let (qp, sges) = unsafe { (Qp::borrow(qp), sges_of(sges, num_sge)) };
+    code(qp.post_recv(wr_id, sges))
 }

@@ -86,14 +86,23 @@ use crate::{
     }, //
 };
 
-/// The most work requests of a send queue, and receives of a receive queue.
+/// The most work requests of a send queue.
 pub(super) const MAX_WR: u32 = rc::MAX_SENDS as u32;
+
+/// A bit among the events that is not reported: a CQ was full.
+const OVERRUN: u32 = 31;
 
 /// Receives that a run flushes.
 const FLUSHED: usize = 256;
 
 /// The most inline bytes of a work request.
 pub(super) const MAX_INLINE: u32 = INLINE_MAX as u32;
+
+// What `kfabric_ib.ko` reports.
+const _: () = assert!(
+    raw::KFABRIC_VERBS_MAX_RD_ATOMIC == rc::MAX_RD_ATOMIC as u32
+        && raw::KFABRIC_VERBS_MAX_RECV_WR == MAX_WR
+);
 
 /// The transport of a QP.
 pub(super) enum Transport {
@@ -142,7 +151,7 @@ pub(super) struct Qp {
     events: Atomic<u32>,
     /// The next message is the first one since RTR.
     pub(super) awaits_first: Atomic<bool>,
-    /// An error of this life was reported by an entry, so no event reports it.
+    /// An error of this generation was reported by an entry, so no event reports it.
     reported: Atomic<bool>,
     /// It was reported that the QP takes no more receives of its SRQ.
     last_wqe: Atomic<bool>,
@@ -163,7 +172,6 @@ impl Qp {
     pub(super) fn new(parents: Parents, init: &kfabric_verbs_qp_init) -> Result<Arc<Self>> {
         let max_sge = super::sge::MAX_SGE as u32;
         if init.max_send_wr > MAX_WR
-            || init.max_recv_wr > MAX_WR
             || init.max_send_sge > max_sge
             || init.max_recv_sge > max_sge
             || init.max_inline > MAX_INLINE
@@ -392,7 +400,7 @@ impl Qp {
     pub(super) fn received(&self, entry: &Entry, solicited: bool) {
         self.note_error(entry.status);
         if self.recv_cq().push(entry, solicited).is_err() {
-            self.raise(raw::KFABRIC_VERBS_EVENT_OVERRUN);
+            self.raise(OVERRUN);
         }
     }
 
@@ -411,7 +419,7 @@ impl Qp {
         }
     }
 
-    /// The QP has begun a new life: in RESET. Process context; no run.
+    /// The QP has begun a new generation: in RESET. Process context; no run.
     pub(super) fn forget_errors(&self) {
         self.reported.store(false, Relaxed);
         self.events.store(0, Relaxed);
@@ -468,7 +476,7 @@ impl Qp {
             raw::KFABRIC_VERBS_EVENT_QP_FATAL,
         ];
         let events = self.events.xchg(0, Full);
-        if events & 1 << raw::KFABRIC_VERBS_EVENT_OVERRUN != 0 {
+        if events & 1 << OVERRUN != 0 {
             self.fail_all();
         }
         let report = |event| self.pd().context().callbacks().qp_event(self.cookie, event);

@@ -31,7 +31,8 @@ use super::{
     raw,
     sge::{
         Sge,
-        MAX_SGE, //
+        MAX_SGE,
+        NO_SGE, //
     }, //
 };
 use crate::{
@@ -47,12 +48,6 @@ pub(super) const MAX_RECV_WR: u32 = raw::KFABRIC_VERBS_MAX_RECV_WR;
 
 /// Receives that are moved while the lock is held.
 const PIECE: u64 = 64;
-
-const NO_SGE: Sge = Sge {
-    addr: 0,
-    length: 0,
-    lkey: 0,
-};
 
 /// A receive that a message has taken.
 pub(super) struct Recv {

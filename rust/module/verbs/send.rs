@@ -14,7 +14,7 @@
 //! their entries to the CQ ([`Qp::reap`](super::qp::Qp::reap)). So the entries of a send queue have
 //! the order of the posts, in whatever order the results come.
 //!
-//! A change to RESET empties the ring and begins a new life of it: results of an earlier life have
+//! A change to RESET empties the ring and increments its generation: results of earlier generations have
 //! no effect.
 
 use core::net::IpAddr;
@@ -39,7 +39,8 @@ use kfi_roce::{
 
 use super::sge::{
     Sge,
-    MAX_SGE, //
+    MAX_SGE,
+    NO_SGE, //
 };
 use crate::{
     mem::{
@@ -103,14 +104,14 @@ struct Slot {
     status: Option<Status>,
 }
 
-/// A position in the ring, in one life of it. It goes through the QP as the context of a work
+/// A position in the ring, in one generation of it. It goes through the QP as the context of a work
 /// request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
 impl Place {
-    fn new(life: u32, position: u32) -> Self {
-        Self(u64::from(life) << 32 | u64::from(position))
+    fn new(generation: u32, position: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(position))
     }
 
     /// From the context of a work request.
@@ -123,7 +124,7 @@ impl Place {
         self.0
     }
 
-    fn life(self) -> u32 {
+    fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
@@ -189,7 +190,7 @@ struct Ring {
     failed: Option<Status>,
     /// The state of the QP, as far as it decides about posts.
     state: State,
-    life: u32,
+    generation: u32,
     /// A task waits until no task issues or reaps.
     awaited: bool,
 }
@@ -231,12 +232,6 @@ const EMPTY: Slot = Slot {
     status: None,
 };
 
-const NO_SGE: Sge = Sge {
-    addr: 0,
-    length: 0,
-    lkey: 0,
-};
-
 impl SendQueue {
     /// Bytes of a queue.
     pub(super) fn bytes(max_wr: u32, max_sge: u32, max_inline: u32) -> usize {
@@ -269,7 +264,7 @@ impl SendQueue {
             reaping: false,
             failed: None,
             state: State::Reset,
-            life: 0,
+            generation: 0,
             awaited: false,
         };
         let inline = MemRef::to_be_filled(inline, true)?;
@@ -371,7 +366,7 @@ impl SendQueue {
             Bytes::Sges { sges, count }
         };
         Some(Next {
-            place: Place::new(ring.life, position),
+            place: Place::new(ring.generation, position),
             request,
             bytes,
         })
@@ -421,7 +416,7 @@ impl SendQueue {
     /// is done already. Any context.
     pub(super) fn issued(&self, place: Place, status: Option<Status>) {
         let mut ring = self.ring.lock();
-        if ring.life == place.life() && ring.issued == place.position() {
+        if ring.generation == place.generation() && ring.issued == place.position() {
             ring.issued = place.position().wrapping_add(1);
             if status.is_some() {
                 self.set(&mut ring, place, status);
@@ -433,7 +428,7 @@ impl SendQueue {
     /// issued until it is the head. Any context.
     pub(super) fn failed(&self, place: Place, status: Status) {
         let mut ring = self.ring.lock();
-        if ring.life == place.life() && ring.issued == place.position() {
+        if ring.generation == place.generation() && ring.issued == place.position() {
             ring.failed = Some(status);
         }
     }
@@ -444,8 +439,8 @@ impl SendQueue {
     }
 
     fn set(&self, ring: &mut Ring, place: Place, status: Option<Status>) {
-        // A result of an earlier life belongs to no slot.
-        if ring.life != place.life() {
+        // A result of an earlier generation belongs to no slot.
+        if ring.generation != place.generation() {
             return;
         }
         let index = self.index(place.position());
@@ -488,7 +483,7 @@ impl SendQueue {
             reaped.count += 1;
         }
         if reaped.count == 0 && ring.head == ring.issued {
-            let place = Place::new(ring.life, ring.head);
+            let place = Place::new(ring.generation, ring.head);
             reaped.failed = ring.failed.map(|status| (place, status));
         }
         ring.reaping = reaped.count != 0 || reaped.failed.is_some();
@@ -517,7 +512,7 @@ impl SendQueue {
             ring.head = ring.tail;
             ring.issued = ring.tail;
             ring.failed = None;
-            ring.life = ring.life.wrapping_add(1);
+            ring.generation = ring.generation.wrapping_add(1);
         }
     }
 }

@@ -32,6 +32,13 @@ pub(super) use raw::kfabric_verbs_sge as Sge;
 /// The most SGEs of a work request.
 pub(super) const MAX_SGE: usize = raw::KFABRIC_VERBS_MAX_SGE as usize;
 
+/// No memory.
+pub(super) const NO_SGE: Sge = Sge {
+    addr: 0,
+    length: 0,
+    lkey: 0,
+};
+
 /// The SGEs that a caller in C passes.
 ///
 /// # Safety
