@@ -152,8 +152,8 @@ static inline int kfi_connect(struct kfid_ep *ep, const void *addr,
  *
  * Return: 0: the event KFI_CONNECTED follows; -KFI_ENOEQ; -KFI_EINVAL;
  *	-KFI_EADDRNOTAVAIL the link has lost the endpoint's address;
- *	-KFI_ENETDOWN, -KFI_ENODEV the same, and its interface is down or was
- *	removed; -KFI_ENOENT no such request waits; -KFI_EALREADY;
+ *	-KFI_ENETDOWN the same, and its interface is down; -KFI_ENODEV its
+ *	interface was removed; -KFI_ENOENT no such request waits; -KFI_EALREADY;
  *	-KFI_EISCONN; -KFI_EOPNOTSUPP another type; -KFI_ECONNABORTED the peer
  *	has given up; what kfi_enable() returns.
  */

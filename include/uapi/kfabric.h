@@ -477,8 +477,8 @@ struct kfabric_nop {
  * characters, or is "." or ".."; -EEXIST a link has the name, or the interface
  * has a link (those that have gone do not count); -ENODEV no such interface;
  * -ENOSPC too many links in this network namespace (module parameter max_links,
- * per namespace); -EADDRINUSE another socket uses UDP port 4791 in this network
- * namespace or this VRF (that of in-tree rxe, for example).
+ * per namespace); -EADDRINUSE another socket of this network namespace uses UDP
+ * port 4791, in any VRF or in none (that of in-tree rxe, for example).
  */
 struct kfabric_link_add {
 	__u32	size;
@@ -1992,8 +1992,9 @@ struct kfabric_ep_connect {
  * Errors: those of enable but -KFI_EOPBADSTATE; -EOPNOTSUPP another type;
  * -EINVAL @param_len, another link or address, or a path MTU was chosen that is
  * not the peer's; -KFI_ENOEQ no EQ; -ENOENT no such request waits; -EALREADY,
- * -EISCONN, -EADDRNOTAVAIL as above; -ECONNABORTED the peer has given up
- * meanwhile: the request no longer exists, and the endpoint cannot be used
+ * -EISCONN, -EADDRNOTAVAIL as above; -ENETDOWN the same, and the interface is
+ * down; -ENODEV it was removed; -ECONNABORTED the peer has given up meanwhile:
+ * the request no longer exists, and the endpoint cannot be used
  * again.
  */
 struct kfabric_ep_accept {
@@ -3079,8 +3080,8 @@ enum {
 	/* dropped: the QP speaks another transport service */
 	KFABRIC_FIGURE_DROP_SERVICE = 16,
 	/*
-	 * dropped: not sent to the QP's own address, or a request for an address
-	 * that the link has lost
+	 * dropped: not sent to the QP's own address, or a request or datagram for
+	 * an address that the link has lost
 	 */
 	KFABRIC_FIGURE_DROP_DESTINATION = 17,
 	/* dropped: not sent by the peer to which the QP is connected */

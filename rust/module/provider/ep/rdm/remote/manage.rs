@@ -91,7 +91,8 @@ fn bytes_of(hello: &Hello) -> [u8; HELLO_LEN] {
 fn cause_of(error: Error) -> Option<Cause> {
     match error {
         ENODEV => Some(Cause::LinkGone),
-        EADDRNOTAVAIL => Some(Cause::NoAddress),
+        // A link that is down and has lost the address, as well.
+        EADDRNOTAVAIL | ENETDOWN => Some(Cause::NoAddress),
         EMSGSIZE => Some(Cause::NoMtu),
         ENETUNREACH | EHOSTUNREACH | EINVAL => Some(Cause::Unreachable),
         _ => None,
