@@ -84,9 +84,9 @@ pub(super) enum MemoryOwner {
 pub(super) struct Backing {
     segments: Segments,
     access: Access,
-    /// The charge for the lists.
-    charge: SetOnce<Allowance>,
     owner: MemoryOwner,
+    /// The charge for the lists. Dropped after them.
+    charge: SetOnce<Allowance>,
 }
 
 // SAFETY: Any task may release what the owner has and the charge, and the bytes are accessed by
