@@ -19,10 +19,7 @@
  * never RDMA_DRIVER_UNKNOWN, which stands for the devices of all drivers in the
  * core's look-ups.
  */
-#define KFIB_DRIVER_ID	((enum rdma_driver_id)0x6b66)
-
-/* The version of what a provider for rdma-core and this module exchange. */
-#define KFIB_ABI_VERSION	1
+#define KFIB_DRIVER_ID	((enum rdma_driver_id)KFABRIC_IB_DRIVER_ID)
 
 /*
  * The driver and version that libipathverbs of rdma-core 56 looks for. It uses
@@ -100,7 +97,7 @@ static void kfib_dealloc_driver(struct ib_device *ibdev)
 static const struct ib_device_ops kfib_own_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = KFIB_DRIVER_ID,
-	.uverbs_abi_ver = KFIB_ABI_VERSION,
+	.uverbs_abi_ver = KFABRIC_IB_ABI_VERSION,
 };
 
 static const struct ib_device_ops kfib_ipath_ops = {

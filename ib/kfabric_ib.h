@@ -10,6 +10,7 @@
 #define _KFABRIC_IB_H
 
 #include <rdma/ib_verbs.h>
+#include <uapi/rdma/kfabric-abi.h>
 
 #include "../rust/module/verbs/bindings.h"
 
