@@ -155,7 +155,9 @@ fn the_link_is_that_of_the_address_or_the_route() {
 /// An endpoint that sends to servers what no client sends.
 struct Stray {
     ep: Endpoint,
-    cq: kfi::Cq,
+    /// Completions of sends. An answer can come before that of its request.
+    sent: kfi::Cq,
+    received: kfi::Cq,
     av: kfi::Av,
 }
 
@@ -163,15 +165,20 @@ impl Stray {
     fn open() -> Self {
         let fabric = Device::open().expect("open").fabric().expect("fabric");
         let domain = fabric.domain("roce0").open().expect("domain");
-        let cq = domain.cq().format(CqFormat::Msg).wait(Wait::Queue);
-        let cq = cq.open().expect("cq");
+        let cq = || domain.cq().format(CqFormat::Msg).wait(Wait::Queue).open();
+        let (sent, received) = (cq().expect("cq"), cq().expect("cq"));
         let av = domain.av().kind(AvKind::Table).open().expect("av");
         let ep = domain.endpoint().open().expect("endpoint");
-        ep.bind_cq(&cq, CqBind::TRANSMIT | CqBind::RECV)
-            .expect("bind");
+        ep.bind_cq(&sent, CqBind::TRANSMIT).expect("bind");
+        ep.bind_cq(&received, CqBind::RECV).expect("bind");
         ep.bind_av(&av).expect("bind");
         ep.enable().expect("enable");
-        Self { ep, cq, av }
+        Self {
+            ep,
+            sent,
+            received,
+            av,
+        }
     }
 
     fn peer(&self, server: &Server) -> FiAddr {
@@ -183,7 +190,7 @@ impl Stray {
     fn send(&self, server: &Server, bytes: &[u8]) {
         let buffer = Buffer::from_bytes(bytes).expect("memory");
         self.ep.send(self.peer(server), &buffer, 1).expect("send");
-        let _ = self.cq.next(Duration::from_secs(10));
+        let _ = self.sent.next(Duration::from_secs(10));
     }
 
     /// The request of a client at this endpoint, with members of its own.
@@ -253,7 +260,7 @@ fn a_server_refuses_what_its_arguments_do_not_allow() {
         stray.ep.recv(&answer, 2).expect("recv");
         let hello = stray.hello(|hello| hello[member] = value);
         stray.send(&server, &hello);
-        let entry = stray.cq.next(Duration::from_secs(10));
+        let entry = stray.received.next(Duration::from_secs(10));
         let entry = entry.expect("an answer").expect("an answer");
         let text = answer.to_vec(..entry.len as usize);
         let text = String::from_utf8_lossy(&text);
