@@ -34,8 +34,8 @@ pub(crate) struct PathCache {
 }
 
 impl PathCache {
-    /// Bytes of a cache that is full.
-    pub(crate) const BYTES: usize = size_of::<Self>() + PATHS * size_of::<Path>();
+    /// Bytes of the paths in a cache that is full.
+    pub(crate) const PATH_BYTES: usize = PATHS * size_of::<Path>();
 
     /// Without a path.
     pub(crate) fn new() -> impl PinInit<Self> {

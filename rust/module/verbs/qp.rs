@@ -189,7 +189,7 @@ impl Qp {
         let bytes = if is_connection {
             net_qp::Qp::<net_qp::Rc>::bytes(sends as usize)
         } else {
-            net_qp::Qp::<net_qp::Ud>::BYTES + PathCache::BYTES
+            net_qp::Qp::<net_qp::Ud>::BYTES + size_of::<PathCache>() + PathCache::PATH_BYTES
         };
         let queue = SendQueue::bytes(sends, init.max_send_sge, init.max_inline);
         let memory = budget.take_for::<Self>(bytes.saturating_add(queue))?;

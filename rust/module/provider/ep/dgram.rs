@@ -70,8 +70,9 @@ pub(super) struct Dgram {
 }
 
 impl Dgram {
-    /// Bytes of the state and its QP.
-    pub(super) const BYTES: usize = size_of::<Self>() + size_of::<FlowTable>() + Qp::<Ud>::BYTES;
+    /// Bytes of the state, its QP and its paths.
+    pub(super) const BYTES: usize =
+        size_of::<Self>() + PathCache::PATH_BYTES + size_of::<FlowTable>() + Qp::<Ud>::BYTES;
 
     /// Makes the state without a QP, for an endpoint of `owner`. Fails with `ENOMEM`. Sleeps.
     pub(super) fn new(owner: &Budget) -> impl PinInit<Self, Error> + '_ {
