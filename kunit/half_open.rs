@@ -49,6 +49,7 @@ use crate::{
     },
     shim::{
         cred::Owner,
+        errno::to_error,
         reclaim::OwnerKind,
         sched::now_ns, //
     }, //
@@ -379,6 +380,28 @@ mod tests {
     }
 
     /// A peer leaves room for others in both parts, also at an owner without a limit.
+    /// An attempt for which there is no address, path or room ends the connection with that error;
+    /// another one is tried again.
+    #[test]
+    fn an_attempt_is_not_repeated_where_it_cannot_succeed() -> Result {
+        for (error, errno) in [
+            (ENODEV, Some(ENODEV)),
+            (EADDRNOTAVAIL, Some(EADDRNOTAVAIL)),
+            // The link is down, and its address has left.
+            (ENETDOWN, Some(EADDRNOTAVAIL)),
+            (EMSGSIZE, Some(EMSGSIZE)),
+            (ENETUNREACH, Some(EHOSTUNREACH)),
+            (EHOSTUNREACH, Some(EHOSTUNREACH)),
+            (EINVAL, Some(EHOSTUNREACH)),
+            (EBUSY, None),
+            (ENOMEM, None),
+        ] {
+            let found = manage::cause_of(error).map(|cause| to_error(cause.errno()));
+            ensure_eq!(found, errno);
+        }
+        Ok(())
+    }
+
     #[test]
     fn connections_of_a_peer_have_a_share() -> Result {
         for (number, limit, part) in [

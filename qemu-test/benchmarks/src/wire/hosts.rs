@@ -2,7 +2,7 @@
 //! Two hosts and the cable between them: network namespaces, joined by a veth pair.
 //!
 //! rxe and the module take the same UDP port, so only one of them uses the hosts at a time: a run
-//! adds the links it needs and removes them ([`Hosts::with_links`], [`Hosts::with_rxe`]).
+//! adds the links it needs and removes them ([`Hosts::with_links`], [`Hosts::with_devices`]).
 
 use crate::{
     Result,
@@ -12,6 +12,25 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     process::{Command, Stdio},
 };
+
+/// Whose devices programs use by verbs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// `rdma_rxe.ko`.
+    Rxe,
+    /// `kfabric_ib.ko`.
+    Kfabric,
+}
+
+impl Driver {
+    /// Its name for `rdma link add`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rxe => "rxe",
+            Self::Kfabric => "kfabric",
+        }
+    }
+}
 
 /// The first host, where time is measured, or the second.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,11 +56,13 @@ impl Host {
         }
     }
 
-    /// Its rxe device.
-    pub(crate) fn rxe(self) -> &'static str {
-        match self {
-            Self::Near => "rxe-near",
-            Self::Far => "rxe-far",
+    /// Its device for verbs.
+    pub(crate) fn device(self, driver: Driver) -> &'static str {
+        match (driver, self) {
+            (Driver::Rxe, Self::Near) => "rxe-near",
+            (Driver::Rxe, Self::Far) => "rxe-far",
+            (Driver::Kfabric, Self::Near) => "kf-near",
+            (Driver::Kfabric, Self::Far) => "kf-far",
         }
     }
 
@@ -168,17 +189,22 @@ impl Hosts {
         Ok(())
     }
 
-    /// Runs with an rxe device on each host.
-    pub(crate) fn with_rxe<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs with a device of this driver on each host.
+    pub(crate) fn with_devices<T>(
+        &self,
+        driver: Driver,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         self.between(
             |host| {
                 host.run(&format!(
-                    "rdma link add {} type rxe netdev {}",
-                    host.rxe(),
+                    "rdma link add {} type {} netdev {}",
+                    host.device(driver),
+                    driver.name(),
                     host.netdev()
                 ))
             },
-            |host| host.run(&format!("rdma link delete {}", host.rxe())),
+            |host| host.run(&format!("rdma link delete {}", host.device(driver))),
             run,
         )
     }

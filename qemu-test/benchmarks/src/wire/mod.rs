@@ -4,7 +4,8 @@
 //! | file | what |
 //! |---|---|
 //! | [`hosts`] | the hosts and the cable, used by rxe or by the module |
-//! | [`perftest`] | rxe against rxe |
+//! | [`perftest`] | programs that use devices for verbs: those of rxe, or ours |
+//! | [`verbs`] | the same programs on our devices and on those of rxe |
 //! | [`msg`] | ours against ours: connected endpoints |
 //! | [`peers`] | many connections |
 //! | [`rdm`] | ours against sockets: reliable datagrams |
@@ -18,6 +19,8 @@
 //! - `roce/peers_*`: the cost of many connections.
 //! - `rdm/wire_*`: reliable datagrams, beside sockets on the same cable.
 //!
+//! - `verbs/*`: programs of perftest on devices of `kfabric_ib.ko`, beside the same programs on rxe.
+//!
 //! A row whose name ends with `_mtu9000` has that MTU on the veth pair, the others 1500.
 //!
 //! In a guest whose clock counts instructions ([`crate::count`]) both ends sleep until a completion
@@ -28,8 +31,13 @@ mod msg;
 mod peers;
 mod perftest;
 mod rdm;
+mod verbs;
 
-use self::{hosts::Hosts, msg::Game, perftest::Program};
+use self::{
+    hosts::{Driver, Hosts},
+    msg::Game,
+    perftest::Program,
+};
 use crate::{
     Result,
     row::{Better, Case, Measure, Measurement},
@@ -180,6 +188,7 @@ fn measure<const ROW: usize, const MTU: u32>(measurement: &mut Measurement) -> R
         far: row.far,
     };
     let rxe = Program {
+        driver: Driver::Rxe,
         name: row.program,
         options: row.options,
         size: row.size,
@@ -188,7 +197,7 @@ fn measure<const ROW: usize, const MTU: u32>(measurement: &mut Measurement) -> R
     };
     measurement.at_most(RUNS);
     measurement.take(&mut || ours.play(&hosts), &mut || {
-        hosts.with_rxe(|| (row.result)(&rxe))
+        hosts.with_devices(Driver::Rxe, || (row.result)(&rxe))
     })
 }
 
@@ -225,5 +234,6 @@ pub(crate) fn cases() -> Vec<Case> {
     .flatten()
     .chain(peers::cases())
     .chain(rdm::cases())
+    .chain(verbs::cases())
     .collect()
 }

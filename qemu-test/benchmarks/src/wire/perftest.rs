@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! rxe against rxe: the programs of perftest, the usual measurements of RDMA.
+//! The programs of perftest, the usual measurements of RDMA, between two devices of one driver.
 //!
 //! They come from the toolchain root, which the guest has at /debian. A program runs as the server
 //! on the far host and as the client on the near one, whose table has the result.
 
-use super::hosts::Host;
+use super::hosts::{Driver, Host};
 use crate::{Result, count::Clock};
 use std::{
     process::{Child, Stdio},
@@ -20,6 +20,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// One of the programs, and its options.
 #[derive(Clone, Copy)]
 pub(crate) struct Program {
+    /// Whose devices it uses.
+    pub(crate) driver: Driver,
     /// `ib_send_lat`
     pub(crate) name: &'static str,
     /// Options for both sides.
@@ -33,7 +35,7 @@ pub(crate) struct Program {
 
 impl Program {
     fn on(&self, host: Host) -> Result<std::process::Command> {
-        let gid = gid_index(host)?.to_string();
+        let gid = gid_index(host.device(self.driver), host)?.to_string();
         let (size, count) = (self.size.to_string(), self.count.to_string());
         let cpu = host.cpu().to_string();
         let mut words = vec![
@@ -45,7 +47,7 @@ impl Program {
             self.name,
             "-F",
             "-d",
-            host.rxe(),
+            host.device(self.driver),
             "-x",
             &gid,
             "-s",
@@ -152,18 +154,25 @@ impl Drop for Server {
     }
 }
 
-/// The directory of a host's rxe device with its IPv4 address.
-fn gid_index(host: Host) -> Result<u32> {
+/// The index of a host's IPv4 address among the GIDs of its device. An address gets its GID a little
+/// later than the device comes.
+fn gid_index(device: &str, host: Host) -> Result<u32> {
     let std::net::IpAddr::V4(ip) = host.ip() else {
         return Err("an IPv4 address is needed".into());
     };
     let [a, b, c, d] = ip.octets();
     let end = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");
-    let dir = format!("/sys/class/infiniband/{}/ports/1/gids", host.rxe());
-    (0..16)
-        .find(|index| {
+    let dir = format!("/sys/class/infiniband/{device}/ports/1/gids");
+    let began = Instant::now();
+    while began.elapsed() < SOON {
+        let found = (0..16).find(|index| {
             std::fs::read_to_string(format!("{dir}/{index}"))
                 .is_ok_and(|gid| gid.trim().ends_with(&end))
-        })
-        .ok_or_else(|| format!("{dir}: no {ip}").into())
+        });
+        if let Some(index) = found {
+            return Ok(index);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(format!("{dir}: no {ip}").into())
 }

@@ -88,7 +88,7 @@ fn bytes_of(hello: &Hello) -> [u8; HELLO_LEN] {
 }
 
 /// The cause for an error of a connection attempt; `None`: another attempt may succeed.
-fn cause_of(error: Error) -> Option<Cause> {
+pub(super) fn cause_of(error: Error) -> Option<Cause> {
     match error {
         ENODEV => Some(Cause::LinkGone),
         // A link that is down and has lost the address, as well.
