@@ -304,6 +304,14 @@ part_verbs() {
 		"$KF_TOP/qemu-test/verbs" "$@"
 }
 
+part_pyverbs() {
+	need ko module
+	tap_part pyverbs '.' guest --name pyverbs --peers --timeout 1500 --put "$ko:kfabric.ko" \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" \
+		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
+		"$KF_TOP/qemu-test/pyverbs" "$@"
+}
+
 part_pair() {
 	need ko module
 	need bin tools

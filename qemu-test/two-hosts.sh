@@ -146,6 +146,15 @@ gid() {
 	echo "$index"
 }
 
+# install_modules: puts the modules where the kernel and modprobe find them.
+install_modules() {
+	local updates
+	updates=/lib/modules/$(uname -r)/updates
+	mkdir -p "$updates"
+	mv /kfabric.ko /kfabric_ib.ko "$updates/"
+	depmod
+}
+
 # finish: the end of all tests.
 finish() {
 	rm -rf "$work"
