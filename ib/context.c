@@ -41,7 +41,8 @@ void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
  * @ibucontext: the program's context
  *
  * The core ends the objects of the program. It requires this function to remove
- * a device without waiting for the program.
+ * a device without waiting for the program. Memory that the program has mapped
+ * stays.
  */
 void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
 {
@@ -60,6 +61,22 @@ struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata)
 					  ibucontext);
 
 	return ucontext ? ucontext->context : NULL;
+}
+
+/**
+ * kfib_mmap - map memory of an object
+ * @ibucontext: of the program
+ * @vma: the mapping, whose offset selects the object
+ *
+ * The mapping has a file of kfabric.ko afterwards, and does not refer to this
+ * module.
+ *
+ * Context: process; the mmap_lock is held.
+ * Return: 0, or an error of kfabric_verbs_mmap().
+ */
+int kfib_mmap(struct ib_ucontext *ibucontext, struct vm_area_struct *vma)
+{
+	return kfabric_verbs_mmap(to_kfib_ucontext(ibucontext)->context, vma);
 }
 
 /**

@@ -112,7 +112,10 @@ static const struct ib_device_ops kfib_device_ops = {
 	.alloc_pd = kfib_alloc_pd,
 	.alloc_ucontext = kfib_alloc_ucontext,
 	.create_ah = kfib_create_ah,
+	.create_comp_cntr = kfib_create_comp_cntr,
+	.create_counters = kfib_create_counters,
 	.create_cq = kfib_create_cq,
+	.create_flow = kfib_create_flow,
 	.create_qp = kfib_create_qp,
 	.create_srq = kfib_create_srq,
 	.create_user_ah = kfib_create_ah,
@@ -122,7 +125,10 @@ static const struct ib_device_ops kfib_device_ops = {
 	.del_gid = kfib_del_gid,
 	.dereg_mr = kfib_dereg_mr,
 	.destroy_ah = kfib_destroy_ah,
+	.destroy_comp_cntr = kfib_destroy_comp_cntr,
+	.destroy_counters = kfib_destroy_counters,
 	.destroy_cq = kfib_destroy_cq,
+	.destroy_flow = kfib_destroy_flow,
 	.destroy_qp = kfib_destroy_qp,
 	.destroy_srq = kfib_destroy_srq,
 	.disassociate_ucontext = kfib_disassociate_ucontext,
@@ -131,28 +137,43 @@ static const struct ib_device_ops kfib_device_ops = {
 	.get_hw_stats = kfib_get_hw_stats,
 	.get_link_layer = kfib_get_link_layer,
 	.get_port_immutable = kfib_get_port_immutable,
+	.mmap = kfib_mmap,
+	.modify_comp_cntr = kfib_modify_comp_cntr,
 	.modify_qp = kfib_modify_qp,
 	.modify_srq = kfib_modify_srq,
 	.poll_cq = kfib_poll_cq,
 	.post_recv = kfib_post_recv,
 	.post_send = kfib_post_send,
 	.post_srq_recv = kfib_post_srq_recv,
+	.qp_attach_comp_cntr = kfib_qp_attach_comp_cntr,
+	.query_comp_cntr_caps = kfib_query_comp_cntr_caps,
 	.query_device = kfib_query_device,
 	.query_pkey = kfib_query_pkey,
 	.query_port = kfib_query_port,
 	.query_qp = kfib_query_qp,
 	.query_srq = kfib_query_srq,
+	.read_comp_cntr = kfib_read_comp_cntr,
+	.read_counters = kfib_read_counters,
 	.reg_user_mr = kfib_reg_user_mr,
 	.reg_user_mr_dmabuf = kfib_reg_user_mr_dmabuf,
 	.req_notify_cq = kfib_req_notify_cq,
 	.resize_user_cq = kfib_resize_user_cq,
 
 	INIT_RDMA_OBJ_SIZE(ib_ah, kfib_ah, ibah),
+	INIT_RDMA_OBJ_SIZE(ib_comp_cntr, kfib_comp_cntr, ibcc),
+	INIT_RDMA_OBJ_SIZE(ib_counters, kfib_counters, ibcounters),
 	INIT_RDMA_OBJ_SIZE(ib_cq, kfib_cq, ibcq),
 	INIT_RDMA_OBJ_SIZE(ib_pd, kfib_pd, ibpd),
 	INIT_RDMA_OBJ_SIZE(ib_qp, kfib_qp, ibqp),
 	INIT_RDMA_OBJ_SIZE(ib_srq, kfib_srq, ibsrq),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, kfib_ucontext, ibucontext),
+};
+
+/* What programs pass and call besides what every device has: kfabric-abi.h. */
+static const struct uapi_definition kfib_defs[] = {
+	UAPI_DEF_CHAIN(kfib_comp_cntr_defs),
+	UAPI_DEF_CHAIN(kfib_counters_defs),
+	{}
 };
 
 /* What the objects of kfabric.ko report. */
@@ -219,6 +240,7 @@ static int kfib_device_register(struct ib_device *ibdev, const char *name,
 
 	strscpy(ibdev->node_desc, "kfabric", sizeof(ibdev->node_desc));
 	ibdev->node_type = RDMA_NODE_IB_CA;
+	ibdev->driver_def = kfib_defs;
 	ibdev->node_guid = kfib_guid(ndev);
 	ibdev->phys_port_cnt = 1;
 	ibdev->num_comp_vectors = num_possible_cpus();

@@ -10,6 +10,7 @@
 #define _KFABRIC_IB_H
 
 #include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
 #include <uapi/rdma/kfabric-abi.h>
 
 #include "../rust/module/verbs/bindings.h"
@@ -103,6 +104,42 @@ struct kfib_srq {
 	struct kfabric_verbs_srq *srq;
 };
 
+/**
+ * struct kfib_comp_cntr - a completion counter
+ * @ibcc: of ib_core
+ * @cntr: of kfabric.ko
+ */
+struct kfib_comp_cntr {
+	struct ib_comp_cntr ibcc;
+	struct kfabric_verbs_comp_cntr *cntr;
+};
+
+/**
+ * struct kfib_counters - counters of packets
+ * @ibcounters: of ib_core
+ * @counters: of kfabric.ko
+ */
+struct kfib_counters {
+	struct ib_counters ibcounters;
+	struct kfabric_verbs_counters *counters;
+};
+
+/**
+ * struct kfib_flow - a flow
+ * @ibflow: of ib_core
+ * @flow: of kfabric.ko
+ * @lock: held while a point is attached
+ * @used: the counters of the dynamic points, each of which is a use
+ * @num_used: how many
+ */
+struct kfib_flow {
+	struct ib_flow ibflow;
+	struct kfabric_verbs_flow *flow;
+	struct mutex lock; /* Attaching a point. */
+	struct ib_counters *used[KFABRIC_VERBS_MAX_POINTS];
+	unsigned int num_used;
+};
+
 static inline struct kfib_device *to_kfib(struct ib_device *ibdev)
 {
 	return container_of(ibdev, struct kfib_device, ibdev);
@@ -144,6 +181,22 @@ static inline struct kfib_srq *to_kfib_srq(struct ib_srq *ibsrq)
 	return container_of(ibsrq, struct kfib_srq, ibsrq);
 }
 
+static inline struct kfib_comp_cntr *to_kfib_comp_cntr(struct ib_comp_cntr *ibcc)
+{
+	return container_of(ibcc, struct kfib_comp_cntr, ibcc);
+}
+
+static inline struct kfib_counters *
+to_kfib_counters(struct ib_counters *ibcounters)
+{
+	return container_of(ibcounters, struct kfib_counters, ibcounters);
+}
+
+static inline struct kfib_flow *to_kfib_flow(struct ib_flow *ibflow)
+{
+	return container_of(ibflow, struct kfib_flow, ibflow);
+}
+
 /* An SGE list for kfabric.ko: struct ib_sge has the same layout, see srq.c. */
 static inline const struct kfabric_verbs_sge *
 kfib_sges(const struct ib_sge *sg_list)
@@ -180,6 +233,7 @@ int kfib_alloc_ucontext(struct ib_ucontext *ibucontext,
 void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext);
 void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext);
 struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata);
+int kfib_mmap(struct ib_ucontext *ibucontext, struct vm_area_struct *vma);
 int kfib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
 int kfib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
 
@@ -234,5 +288,35 @@ int kfib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		   const struct ib_send_wr **bad_wr);
 int kfib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		   const struct ib_recv_wr **bad_wr);
+
+/* comp_cntr.c */
+int kfib_query_comp_cntr_caps(struct ib_device *ibdev,
+			      struct ib_comp_cntr_caps *caps,
+			      struct uverbs_attr_bundle *attrs);
+int kfib_create_comp_cntr(struct ib_comp_cntr *ibcc,
+			  struct uverbs_attr_bundle *attrs);
+int kfib_destroy_comp_cntr(struct ib_comp_cntr *ibcc);
+int kfib_modify_comp_cntr(struct ib_comp_cntr *ibcc,
+			  enum ib_comp_cntr_entry entry,
+			  enum ib_comp_cntr_modify_op op, u64 value);
+int kfib_read_comp_cntr(struct ib_comp_cntr *ibcc,
+			enum ib_comp_cntr_entry entry, u64 *value);
+int kfib_qp_attach_comp_cntr(struct ib_qp *ibqp, struct ib_comp_cntr *ibcc,
+			     struct ib_qp_attach_comp_cntr_attr *attr);
+extern const struct uapi_definition kfib_comp_cntr_defs[];
+
+/* counters.c */
+int kfib_create_counters(struct ib_counters *ibcounters,
+			 struct uverbs_attr_bundle *attrs);
+int kfib_destroy_counters(struct ib_counters *ibcounters);
+int kfib_read_counters(struct ib_counters *ibcounters,
+		       struct ib_counters_read_attr *attr,
+		       struct uverbs_attr_bundle *attrs);
+extern const struct uapi_definition kfib_counters_defs[];
+
+/* flow.c */
+struct ib_flow *kfib_create_flow(struct ib_qp *ibqp, struct ib_flow_attr *attr,
+				 struct ib_udata *udata);
+int kfib_destroy_flow(struct ib_flow *ibflow);
 
 #endif /* _KFABRIC_IB_H */

@@ -13,6 +13,7 @@
 
 use super::budget::Allowance;
 use crate::shim::{
+    anon_file,
     bindings as shim,
     memory::kmalloc_array_size,
     word::AtomicWord, //
@@ -196,6 +197,20 @@ impl SharedPages {
             (*vma).vm_private_data = Arc::into_raw(self.clone()).cast_mut().cast();
             (*vma).vm_ops = &raw const MAPPING_OPS.0;
         }
+        Ok(())
+    }
+
+    /// [`map`](Self::map) in the `mmap` operation of a file of another module. That module may be
+    /// unloaded before the mapping ends, whose operations are functions of this module. So the
+    /// mapping gets a file of this module in place of its own, and no longer holds the other file.
+    ///
+    /// Fails as [`map`](Self::map); `ENFILE`.
+    pub(crate) fn map_with_file(self: &Arc<Self>, vma: &VmaNew, access: MapAccess) -> Result {
+        let file = anon_file::keeper()?;
+        self.map(vma, access)?;
+        // SAFETY: The area is being created, is of a file, and nothing else uses it yet. The call
+        // takes a reference to the file.
+        unsafe { bindings::vma_set_file(vma.as_ptr(), file.as_ptr()) };
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flow: a rule at a datagram endpoint that counts the packets that match it.
+//! Flow: a rule at a datagram endpoint, or a QP of verbs, that counts the packets that match it.
 //!
-//! The rule is in the table of the endpoint's QP ([`FlowTable`]), where a softirq compares packets
-//! with it. A [`Flow`] has the counter points and their bindings: the static points of the counters
-//! object that it was made with, and dynamic points that were attached later. It is a use of its
-//! endpoint and of each counters object, so these are closed after it.
+//! The rule is in the table of the QP ([`FlowTable`]), where a softirq compares packets with it. A
+//! [`Flow`] has the counter points and their bindings: the static points of the counters object that
+//! it was made with, and dynamic points that were attached later. It is a use of its endpoint and of
+//! each counters object, so these are closed after it. A QP of verbs counts its own uses; its flow
+//! is a use of the domain.
 //!
 //! Closing a flow waits for nothing, so a file with many flows is released at once. See
 //! [`net::flow`](crate::net::flow) for packets that arrive at the same time.
@@ -75,10 +76,36 @@ impl Points {
     }
 }
 
+/// What a flow belongs to.
+enum Subject {
+    /// An endpoint.
+    Endpoint(UseRef<Endpoint>),
+    /// A QP of verbs, which counts into objects of this domain.
+    Qp(UseRef<Domain>),
+}
+
+impl Subject {
+    /// The domain of the flow.
+    fn domain(&self) -> &Arc<Domain> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.domain(),
+            Self::Qp(domain) => domain.arc(),
+        }
+    }
+
+    /// Releases the use. Idempotent.
+    fn release(&self) {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.release(),
+            Self::Qp(domain) => domain.release(),
+        }
+    }
+}
+
 /// A flow.
 #[pin_data]
 pub(crate) struct Flow {
-    endpoint: UseRef<Endpoint>,
+    subject: Subject,
     table: Arc<FlowTable>,
     counted: Arc<Counted>,
     priority: u32,
@@ -109,7 +136,33 @@ impl Flow {
         ident: Ident,
     ) -> Result<Arc<Self>> {
         let table = endpoint.flows()?.clone();
-        let link = endpoint.domain().link();
+        let subject = Subject::Endpoint(UseRef::new(endpoint.clone())?);
+        Self::make(subject, table, counters, attr, ident)
+    }
+
+    /// Makes a flow of a QP of verbs with this table, which counts into the static points of
+    /// `counters`. `domain` is that of the QP's program.
+    ///
+    /// Fails as [`open`](Self::open). Sleeps.
+    pub(crate) fn of_table(
+        domain: &Arc<Domain>,
+        table: &Arc<FlowTable>,
+        counters: Option<&Arc<Counters>>,
+        attr: FlowAttr,
+        ident: Ident,
+    ) -> Result<Arc<Self>> {
+        let subject = Subject::Qp(UseRef::new(domain.clone())?);
+        Self::make(subject, table.clone(), counters, attr, ident)
+    }
+
+    fn make(
+        subject: Subject,
+        table: Arc<FlowTable>,
+        counters: Option<&Arc<Counters>>,
+        attr: FlowAttr,
+        ident: Ident,
+    ) -> Result<Arc<Self>> {
+        let link = subject.domain().link();
         link.socket().check_net_raw()?;
         if link.state() == LinkState::Gone {
             return Err(ENODEV);
@@ -121,7 +174,7 @@ impl Flow {
             mut bindings,
         } = Points::new()?;
         if let Some(counters) = counters {
-            if !Arc::ptr_eq(counters.domain(), endpoint.domain()) {
+            if !Arc::ptr_eq(counters.domain(), subject.domain()) {
                 return Err(EINVAL);
             }
             // Both have room: a counters object has no more points than a flow can have.
@@ -135,7 +188,7 @@ impl Flow {
         let points_len = u32::try_from(points.len())?;
         let flow = Arc::pin_init(
             try_pin_init!(Self {
-                endpoint: UseRef::new(endpoint.clone())?,
+                subject,
                 table,
                 counted,
                 priority: attr.priority,
@@ -164,7 +217,7 @@ impl Flow {
     pub(crate) fn attach(&self, counters: &Arc<Counters>, point: Point) -> Result {
         // The flow is not closed during the call.
         let _using = UseGuard::new(self)?;
-        if !Arc::ptr_eq(counters.domain(), self.endpoint.domain()) {
+        if !Arc::ptr_eq(counters.domain(), self.subject.domain()) {
             return Err(EINVAL);
         }
         let mut points = self.points.lock();
@@ -210,7 +263,7 @@ impl Object for Flow {
         self.table.remove(&self.counted);
         let bindings = core::mem::replace(&mut self.points.lock().bindings, KVec::new());
         drop(bindings);
-        self.endpoint.release();
+        self.subject.release();
     }
 }
 
@@ -224,19 +277,23 @@ impl StatsSource for Flow {
     }
 
     fn domain(&self) -> &Arc<Domain> {
-        self.endpoint.domain()
+        self.subject.domain()
     }
 
     fn stats(&self) -> ObjectStats {
         let (packets, bytes) = self.counted.totals();
+        let (addr, endpoint) = match &self.subject {
+            Subject::Endpoint(endpoint) => (endpoint.addr(), endpoint.ident().handle()),
+            Subject::Qp(_) => (None, 0),
+        };
         ObjectStats {
-            addr: self.endpoint.addr(),
+            addr,
             values: [
                 packets,
                 bytes,
                 self.priority.into(),
                 self.points_len.load(Relaxed).into(),
-                self.endpoint.ident().handle().into(),
+                endpoint.into(),
                 0,
                 0,
                 0,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Anonymous files: the descriptors that `KFI_GETWAIT` returns to programs.
+//! Anonymous files: the descriptors that `KFI_GETWAIT` returns to programs, and the files of
+//! mappings.
 //!
 //! An object that can be polled implements [`AnonFile`]. [`PendingFd`] creates the descriptor in
 //! two steps, so that a call that cannot report the number leaves nothing behind: it reserves the
@@ -109,6 +110,38 @@ impl<'a> PollTable<'a> {
     }
 }
 
+/// Opens an anonymous file with these operations and private data. Fails with `ENFILE`, `ENOMEM`.
+/// Process context.
+///
+/// # Safety
+///
+/// The operations may be called with the private data until the file is released.
+unsafe fn open(
+    name: &'static CStr,
+    operations: &'static bindings::file_operations,
+    private: *mut c_void,
+) -> Result<ARef<File>> {
+    // SAFETY: The name and the operations are static; the rest is the requirement above.
+    let file = from_err_ptr(unsafe {
+        shim::kfabric_shim_anon_file(name.as_char_ptr(), operations, private)
+    })?;
+    let file = NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
+    // SAFETY: The file is new, and its only reference is owned here, so there is no `fdget_pos()`
+    // on it. `File` is transparent over `struct file`.
+    Ok(unsafe { ARef::from_raw(file) })
+}
+
+/// A file that does nothing but keep the module loaded while it is open. Fails with `ENFILE`,
+/// `ENOMEM`. Process context.
+pub(crate) fn keeper() -> Result<ARef<File>> {
+    const OPERATIONS: bindings::file_operations = bindings::file_operations {
+        owner: this_module::<LocalModule>().as_ptr(),
+        ..pin_init::zeroed()
+    };
+    // SAFETY: There are no operations.
+    unsafe { open(c"[kfabric]", &OPERATIONS, core::ptr::null_mut()) }
+}
+
 /// A reserved file descriptor and its file, not yet visible to the process.
 ///
 /// Dropping it undoes both; the [`Arc`] of the file is dropped when the process returns to user
@@ -124,26 +157,13 @@ impl PendingFd {
     pub(crate) fn new<T: AnonFile>(object: Arc<T>) -> Result<Self> {
         let reservation = FileDescriptorReservation::get_unused_fd_flags(flags::O_CLOEXEC)?;
         let private = Arc::into_raw(object);
-        // SAFETY: The name and the operations are static; the operations expect `private` to be a
-        // `T`.
-        let file = from_err_ptr(unsafe {
-            shim::kfabric_shim_anon_file(
-                T::NAME.as_char_ptr(),
-                &Operations::<T>::TABLE,
-                private.cast_mut().cast(),
-            )
-        })
-        .inspect_err(|_| {
-            // SAFETY: No file was created, so the reference is still owned here.
-            drop(unsafe { Arc::from_raw(private) });
-        })?;
-        let file = NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
-        Ok(Self {
-            reservation,
-            // SAFETY: The file is new, and its only reference is owned here, so there is no
-            // `fdget_pos()` on it. `File` is transparent over `struct file`.
-            file: unsafe { ARef::from_raw(file) },
-        })
+        // SAFETY: The operations expect the private data to be a `T`.
+        let file = unsafe { open(T::NAME, &Operations::<T>::TABLE, private.cast_mut().cast()) }
+            .inspect_err(|_| {
+                // SAFETY: No file was created, so the reference is still owned here.
+                drop(unsafe { Arc::from_raw(private) });
+            })?;
+        Ok(Self { reservation, file })
     }
 
     /// The number that the descriptor will have.

@@ -19,10 +19,14 @@
 #include <linux/types.h>
 
 struct net;
+struct vm_area_struct;
 
+struct kfabric_verbs_comp_cntr;
 struct kfabric_verbs_context;
+struct kfabric_verbs_counters;
 struct kfabric_verbs_cq;
 struct kfabric_verbs_device;
+struct kfabric_verbs_flow;
 struct kfabric_verbs_mr;
 struct kfabric_verbs_pd;
 struct kfabric_verbs_qp;
@@ -194,6 +198,10 @@ const char *kfabric_verbs_stat_name(u32 number);
 struct kfabric_verbs_context *
 kfabric_verbs_context_alloc(struct kfabric_verbs_device *device);
 void kfabric_verbs_context_free(struct kfabric_verbs_context *context);
+
+/* Mappings of the file of a context: map.rs. The pages stay while they are mapped. */
+int kfabric_verbs_mmap(struct kfabric_verbs_context *context,
+		       struct vm_area_struct *vma);
 
 /* Numbers of enum ib_wr_opcode. */
 #define KFABRIC_VERBS_WR_WRITE		0
@@ -376,6 +384,111 @@ kfabric_verbs_mr_dma_buf(struct kfabric_verbs_pd *pd, int fd, u64 offset,
 struct kfabric_verbs_mr *
 kfabric_verbs_mr_dma(struct kfabric_verbs_pd *pd, u32 access, u32 *key);
 void kfabric_verbs_mr_free(struct kfabric_verbs_mr *mr);
+
+/**
+ * struct kfabric_verbs_word - a word of a program's memory
+ * @addr: its address, or its offset in the DMA-BUF
+ * @fd: the DMA-BUF, if @is_dma_buf
+ * @is_dma_buf: it is in a DMA-BUF
+ */
+struct kfabric_verbs_word {
+	u64	addr;
+	s32	fd;
+	bool	is_dma_buf;
+};
+
+/**
+ * struct kfabric_verbs_cntr_caps - completion counters of a program
+ * @max_value: the largest value; the next one is 0
+ * @max_counters: how many there may be
+ * @ops: the operations that can be counted, enum ib_qp_attach_comp_cntr_op
+ */
+struct kfabric_verbs_cntr_caps {
+	u64	max_value;
+	u32	max_counters;
+	u32	ops;
+};
+
+/* Entries of a completion counter, of enum ib_comp_cntr_entry. */
+#define KFABRIC_VERBS_CNTR_COMP		0
+#define KFABRIC_VERBS_CNTR_ERR		1
+
+/* Changes of an entry, of enum ib_comp_cntr_modify_op. */
+#define KFABRIC_VERBS_CNTR_SET		0
+#define KFABRIC_VERBS_CNTR_INC		1
+
+/* Operations that are counted, of enum ib_qp_attach_comp_cntr_op. */
+#define KFABRIC_VERBS_CNTR_SEND			1
+#define KFABRIC_VERBS_CNTR_RECV			2
+#define KFABRIC_VERBS_CNTR_RDMA_READ		4
+#define KFABRIC_VERBS_CNTR_REMOTE_RDMA_READ	8
+#define KFABRIC_VERBS_CNTR_RDMA_WRITE		16
+#define KFABRIC_VERBS_CNTR_REMOTE_RDMA_WRITE	32
+
+/*
+ * Completion counters: comp_cntr.rs. @words, if not NULL, are two: for the
+ * completion count and for the error count. Then there is nothing to map, and
+ * the offset is 0.
+ */
+void kfabric_verbs_comp_cntr_caps(struct kfabric_verbs_cntr_caps *caps);
+struct kfabric_verbs_comp_cntr *
+kfabric_verbs_comp_cntr_create(struct kfabric_verbs_context *context, u32 unit,
+			       const struct kfabric_verbs_word *words);
+int kfabric_verbs_comp_cntr_destroy(struct kfabric_verbs_comp_cntr *cntr);
+u64 kfabric_verbs_comp_cntr_max(const struct kfabric_verbs_comp_cntr *cntr);
+u64 kfabric_verbs_comp_cntr_offset(const struct kfabric_verbs_comp_cntr *cntr);
+int kfabric_verbs_comp_cntr_modify(struct kfabric_verbs_comp_cntr *cntr,
+				   u32 entry, u32 op, u64 value);
+int kfabric_verbs_comp_cntr_read(const struct kfabric_verbs_comp_cntr *cntr,
+				 u32 entry, u64 *value);
+int kfabric_verbs_qp_attach(struct kfabric_verbs_qp *qp,
+			    struct kfabric_verbs_comp_cntr *cntr, u32 ops);
+
+/* The most counter points of a flow, static and dynamic ones. */
+#define KFABRIC_VERBS_MAX_POINTS	16
+
+/**
+ * struct kfabric_verbs_match - fields of a packet: the values or the masks of a rule
+ * @src_ip: where it comes from; an IPv4 address has 4 bytes
+ * @dest_ip: where it goes to
+ * @src_port: its UDP source port, in the byte order of the host
+ */
+struct kfabric_verbs_match {
+	u8	src_ip[16];
+	u8	dest_ip[16];
+	u16	src_port;
+};
+
+/**
+ * struct kfabric_verbs_rule - which packets belong to a flow
+ * @value: the values
+ * @mask: which bits are compared
+ * @family: AF_INET, AF_INET6, or 0 for both
+ * @priority: a packet is compared with rules of lower numbers first
+ * @dont_trap: a packet of the flow can belong to later flows, too
+ */
+struct kfabric_verbs_rule {
+	struct kfabric_verbs_match	value;
+	struct kfabric_verbs_match	mask;
+	u32				family;
+	u32				priority;
+	bool				dont_trap;
+};
+
+/* Counters and flows: flow.rs. */
+struct kfabric_verbs_counters *
+kfabric_verbs_counters_create(struct kfabric_verbs_context *context);
+int kfabric_verbs_counters_destroy(struct kfabric_verbs_counters *counters);
+int kfabric_verbs_counters_read(const struct kfabric_verbs_counters *counters,
+				u64 *values, u32 count);
+int kfabric_verbs_counters_attach(struct kfabric_verbs_counters *counters,
+				  struct kfabric_verbs_flow *flow,
+				  u32 description, u32 index);
+struct kfabric_verbs_flow *
+kfabric_verbs_flow_create(struct kfabric_verbs_qp *qp,
+			  struct kfabric_verbs_counters *counters,
+			  const struct kfabric_verbs_rule *rule);
+int kfabric_verbs_flow_destroy(struct kfabric_verbs_flow *flow);
 
 /* Completion queues: cq.rs. */
 struct kfabric_verbs_cq *

@@ -10,13 +10,20 @@
 //! The objects of kernel callers are below a context of the device. They belong to the user who
 //! added the device, and are charged to that user's account for kernel consumers.
 //!
+//! Counters are objects of the provider. They belong to a domain, which a context gets with its first
+//! counter and which ends with it.
+//!
 //! All functions need process context and may sleep.
 
 use core::ptr::NonNull;
 
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc,
+    sync::{
+        Arc,
+        Mutex, //
+    },
     types::ForeignOwnable, //
 };
 
@@ -25,6 +32,7 @@ use super::{
     declared,
     device::Device,
     handle,
+    map::Maps,
     raw::{
         kfabric_verbs_context,
         kfabric_verbs_device, //
@@ -41,18 +49,82 @@ use crate::{
         LinkState,
         NetNsId, //
     },
+    provider::{
+        domain::{
+            Domain,
+            MrMode, //
+        },
+        fabric::Fabric,
+        object::{
+            self,
+            Ident, //
+        }, //
+    },
     shim::{
-        cred::MemCgroup,
+        cred::{
+            MemCgroup,
+            Owner, //
+        },
         reclaim::OwnerKind, //
     }, //
 };
 
+/// The domain of a context's counters. Closed when it is dropped, which sleeps.
+struct Counting {
+    fabric: Arc<Fabric>,
+    domain: Arc<Domain>,
+    owner: Arc<Owner>,
+}
+
+impl Counting {
+    /// A domain on `link`, of the current task. Fails with `ENODEV` if the link has gone, `ENOMEM`.
+    /// Sleeps.
+    fn new(link: &Arc<Link>, budget: &Budget) -> Result<Self> {
+        let owner = Owner::current(budget.principal().kind())?;
+        let ident = Ident {
+            fid: NO_HANDLE,
+            context: 0,
+            owner: owner.clone(),
+            budget: budget.clone(),
+        };
+        let fabric = Fabric::open(link.netns(), ident.clone())?;
+        // There is no memory region in the domain.
+        let mode = MrMode {
+            virt_addr: true,
+            prov_key: true,
+        };
+        let domain = Domain::open(&fabric, link.open()?, mode, ident)?;
+        Ok(Self {
+            fabric,
+            domain,
+            owner,
+        })
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        object::force_close(&*self.domain);
+        object::force_close(&*self.fabric);
+    }
+}
+
+/// The identifier of objects of this front end for the provider: no handle of another one.
+const NO_HANDLE: u64 = u64::MAX;
+
 /// What a program has of a device, or the kernel callers of the device together.
+#[pin_data]
 pub(super) struct Context {
     link: Arc<DeviceUse>,
     callbacks: Callbacks,
     budget: Budget,
     memcg: MemCgroup,
+    #[pin]
+    maps: Maps,
+    /// `None` before the first counter, and when the context has ended. Held while a domain is
+    /// opened.
+    #[pin]
+    counting: Mutex<Option<Counting>>,
     _memory: Allowance,
 }
 
@@ -86,14 +158,42 @@ impl Context {
 
     fn new(link: Arc<DeviceUse>, callbacks: Callbacks, kind: OwnerKind) -> Result<Arc<Self>> {
         let budget = Budget::current(kind)?;
-        let context = Self {
-            link,
-            callbacks,
-            _memory: budget.take_for::<Self>(0)?,
-            memcg: MemCgroup::current(),
-            budget,
+        let memory = budget.take_for::<Self>(0)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                link,
+                callbacks,
+                budget,
+                memcg: MemCgroup::current(),
+                maps <- Maps::new(),
+                counting <- new_mutex!(None, "verbs::Context::counting"),
+                _memory: memory,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Ends the domain of the counters. No other call is running.
+    fn close(&self) {
+        let counting = self.counting.lock().take();
+        drop(counting);
+    }
+
+    /// The domain of its counters, and their identity. Fails with `ENODEV` if the interface has gone,
+    /// `ENOMEM`.
+    pub(super) fn domain(&self) -> Result<(Arc<Domain>, Ident)> {
+        let mut counting = self.counting.lock();
+        let counting = match &mut *counting {
+            Some(counting) => counting,
+            none => none.insert(Counting::new(self.link(), &self.budget)?),
         };
-        Ok(Arc::new(context, GFP_KERNEL_ACCOUNT)?)
+        let ident = Ident {
+            fid: NO_HANDLE,
+            context: 0,
+            owner: counting.owner.clone(),
+            budget: self.budget.clone(),
+        };
+        Ok((counting.domain.clone(), ident))
     }
 
     /// The context with this handle, or without one that of the device's kernel callers. Any
@@ -111,6 +211,11 @@ impl Context {
             // SAFETY: By the requirement above.
             Some(handle) => unsafe { Arc::<Self>::borrow(handle.as_ptr().cast()) }.into(),
         }
+    }
+
+    /// What its program can map. Any context.
+    pub(super) fn maps(&self) -> &Maps {
+        &self.maps
     }
 
     /// The link of its device. Any context.
@@ -166,5 +271,6 @@ unsafe extern "C" fn kfabric_verbs_context_alloc(
 #[no_mangle]
 unsafe extern "C" fn kfabric_verbs_context_free(context: *mut kfabric_verbs_context) {
     // SAFETY: By the requirement above.
-    drop(unsafe { Arc::<Context>::from_foreign(context.cast()) });
+    let context = unsafe { Arc::<Context>::from_foreign(context.cast()) };
+    context.close();
 }

@@ -18,6 +18,7 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_stat_name);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_context_alloc);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_context_free);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_mmap);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_pd_alloc);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_pd_free);
@@ -49,3 +50,19 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_srq_modify);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_srq_query);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_srq_post);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_srq_destroy);
+
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_caps);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_create);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_destroy);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_max);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_offset);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_modify);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_read);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_attach);
+
+KFABRIC_VERBS_EXPORT(kfabric_verbs_counters_create);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_counters_destroy);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_counters_read);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_counters_attach);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_flow_create);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_flow_destroy);

@@ -278,12 +278,13 @@ impl Qp {
         again
     }
 
-    /// A work request has left the ring.
+    /// A work request has left the ring: it counts, and its entry is added if it has one.
     fn ended(&self, done: &Done) {
         let Done { request, status } = *done;
         if status == Status::RemoteAccess {
             self.refused();
         }
+        self.count_send(&request, status);
         if status == Status::Success && !request.signaled {
             return;
         }

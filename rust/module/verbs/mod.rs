@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`device`] | a device on a link |
 //! | [`context`] | what a program has of a device |
+//! | [`map`] | memory that programs map |
 //! | [`pd`] | protection domains |
 //! | [`keys`] | the keys of a PD, and accesses of peers |
 //! | [`mr`] | memory regions |
@@ -23,6 +24,8 @@
 //! | [`send`], [`issue`] | the send queue, and from it to the QP of `net` |
 //! | [`rc`], [`ud`] | what arrives at a QP |
 //! | [`gsi`] | the GSI QP |
+//! | [`comp_cntr`] | completion counters, and what a QP counts |
+//! | [`flow`] | counters of packets, and flows of QPs |
 //! | [`callbacks`] | the functions of `kfabric_ib.ko` that report completions and events |
 //!
 //! # Safety of the interface
@@ -32,13 +35,16 @@
 //! that ends it has not been called. A pointer to an argument is valid during the call.
 
 mod callbacks;
+mod comp_cntr;
 mod context;
 mod cq;
 mod cq_ring;
 mod device;
+mod flow;
 mod gsi;
 mod issue;
 mod keys;
+mod map;
 mod modify;
 mod mr;
 mod pd;

@@ -217,7 +217,7 @@ impl Qp {
     }
 
     /// The state.
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.state(),
             Some(Transport::Ud(qp)) => qp.state(),

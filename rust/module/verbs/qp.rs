@@ -46,6 +46,7 @@ use kfi_roce::{
 
 use super::{
     callbacks::Cookie,
+    comp_cntr::AttachedCntrs,
     cq::{
         Cq,
         Entry,
@@ -77,6 +78,7 @@ use crate::{
         INLINE_MAX, //
     },
     net::{
+        flow::FlowTable,
         qp::{
             self as net_qp,
             rc, //
@@ -135,6 +137,10 @@ pub(super) struct Qp {
     /// Set when the QP is created.
     transport: SetOnce<Transport>,
     paths: Option<Pin<KBox<PathCache>>>,
+    /// The flows that count its packets: of a program's QP for datagrams.
+    flows: Option<Arc<FlowTable>>,
+    /// The completion counters that are attached to it, if there are any. Set under `modifying`.
+    pub(super) cntrs: SetOnce<KBox<AttachedCntrs>>,
     #[pin]
     pub(super) send: SendQueue,
     pub(super) recv: Arc<RecvQueue>,
@@ -189,13 +195,20 @@ impl Qp {
         let bytes = if is_connection {
             net_qp::Qp::<net_qp::Rc>::bytes(sends as usize)
         } else {
-            net_qp::Qp::<net_qp::Ud>::BYTES + size_of::<PathCache>() + PathCache::PATH_BYTES
+            net_qp::Qp::<net_qp::Ud>::BYTES
+                + size_of::<FlowTable>()
+                + size_of::<PathCache>()
+                + PathCache::PATH_BYTES
         };
         let queue = SendQueue::bytes(sends, init.max_send_sge, init.max_inline);
         let memory = budget.take_for::<Self>(bytes.saturating_add(queue))?;
         let paths = match is_connection {
             true => None,
             false => Some(KBox::pin_init(PathCache::new(), GFP_KERNEL_ACCOUNT)?),
+        };
+        let flows = match !is_connection && context.is_program() {
+            true => Some(FlowTable::new(budget)?),
+            false => None,
         };
         let send = SendQueue::new(sends, init.max_send_sge, init.max_inline)?;
         let recv = RecvQueue::new(budget, init.max_recv_wr, init.max_recv_sge)?;
@@ -206,6 +219,8 @@ impl Qp {
                 signal_all: init.signal_all,
                 transport: SetOnce::new(),
                 paths,
+                flows,
+                cntrs: SetOnce::new(),
                 send <- send,
                 recv,
                 incoming <- new_mutex!(None, "Qp::incoming"),
@@ -223,7 +238,7 @@ impl Qp {
         let transport = if is_gsi {
             Transport::Gsi(GsiQp::new(link, &qp)?)
         } else if !is_connection {
-            let made = net_qp::Qp::<net_qp::Ud>::in_reset(link, None, budget, qp.clone());
+            let made = net_qp::Qp::<net_qp::Ud>::in_reset(link, qp.flows.clone(), budget, qp.clone());
             Transport::Ud(made?)
         } else {
             let sends = qp.send.capacity() as usize;
@@ -244,6 +259,8 @@ impl Qp {
             None => {}
         }
         *self.incoming.lock() = None;
+        // No run counts any more.
+        self.release_cntrs();
         let Parents {
             send_cq, recv_cq, ..
         } = &self.parents;
@@ -334,6 +351,12 @@ impl Qp {
         self.paths.as_deref().ok_or(EINVAL)
     }
 
+    /// The flows that count its packets. Fails with `EINVAL` for a connection, and for a QP of kernel
+    /// callers. Any context.
+    pub(super) fn flows(&self) -> Result<&Arc<FlowTable>> {
+        self.flows.as_ref().ok_or(EINVAL)
+    }
+
     /// Queues a run. Any context.
     pub(super) fn wake(&self) {
         match self.transport() {
@@ -396,9 +419,11 @@ impl Qp {
         }
     }
 
-    /// Adds an entry for a receive to its CQ. Process context; calls no handler.
+    /// Counts a receive that has ended, and adds its entry to its CQ. Process context; calls no
+    /// handler.
     pub(super) fn received(&self, entry: &Entry, solicited: bool) {
         self.note_error(entry.status);
+        self.count_receive(entry);
         if self.recv_cq().push(entry, solicited).is_err() {
             self.raise(OVERRUN);
         }

@@ -15,6 +15,7 @@ use kernel::sync::atomic::{
     Relaxed, //
 };
 
+use kfi_core::flags::CompCntrOps;
 use kfi_roce::{
     headers::{
         AtomicEth,
@@ -190,7 +191,9 @@ impl Consumer for Qp {
         }
     }
 
-    fn end_write(&self, _reth: &Reth) {}
+    fn end_write(&self, reth: &Reth) {
+        self.count(CompCntrOps::REMOTE_RDMA_WRITE, Status::Success, reth.len);
+    }
 
     fn check_read(&self, reth: &Reth) -> RequestResult {
         self.heard();
@@ -207,7 +210,9 @@ impl Consumer for Qp {
         Ok(())
     }
 
-    fn end_read(&self, _reth: &Reth, _more: bool) {}
+    fn end_read(&self, reth: &Reth, _more: bool) {
+        self.count(CompCntrOps::REMOTE_RDMA_READ, Status::Success, reth.len);
+    }
 
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> RequestResult<u64> {
         self.heard();

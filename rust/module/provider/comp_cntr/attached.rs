@@ -17,7 +17,7 @@ use crate::{
     provider::prelude::*, //
 };
 
-/// The completion counters of an endpoint, or of a QP.
+/// The completion counters of an endpoint.
 pub(crate) struct Attached {
     counters: AttachedCounters<UseRef<CompCntr>>,
     _memory: Allowance,

@@ -18,7 +18,7 @@
 //! | `modify_comp_cntr` | [`CompCntr::modify`] |
 //! | `read_comp_cntr` | [`CompCntr::read`] |
 //! | `query_comp_cntr_caps` | [`Caps::current`] |
-//! | `qp_attach_comp_cntr` | [`Attached::attach`] of the QP, before it is in RTR |
+//! | `qp_attach_comp_cntr` | [`CompCntr::count`] by the QP, which has a set of its own |
 //!
 //! # Context
 //!
@@ -225,8 +225,9 @@ impl CompCntr {
         Ok(())
     }
 
-    /// Counts an operation with `len` bytes that has ended. Does not sleep.
-    fn count(&self, success: bool, len: u64) {
+    /// Counts an operation with `len` bytes that has ended. Process context, also with bottom halves
+    /// disabled; does not sleep.
+    pub(crate) fn count(&self, success: bool, len: u64) {
         let entry = if success {
             self.counter.add(self.unit.amount(len));
             CompCntrEntry::Comp
