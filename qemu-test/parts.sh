@@ -294,7 +294,8 @@ part_verbs() {
 	local name program programs=()
 	need ko module
 	need bin tools
-	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers; do
+	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers verbs-counters \
+		verbs-counted verbs-flows; do
 		need program verbs_program "$name"
 		programs+=(--put "$program")
 	done

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * verbs-flows: counters and flows of verbs, as ibv_attach_counters_point_flow(3) has
+ * them: one test for each sentence.
+ *
+ *	verbs-flows DEVICE GID_INDEX TEST
+ *	verbs-flows --list
+ */
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "verbs-ioctl.h"
+
+#define PACKETS	KFABRIC_IB_COUNTER_PACKETS
+#define BYTES	KFABRIC_IB_COUNTER_BYTES
+
+/* Values of a new counters object, and points of a flow. */
+#define VALUES	16
+#define POINTS	16
+
+/* A datagram of 100 bytes, from the BTH to the ICRC. */
+#define LENGTH	(12 + 8 + 100 + 4)
+
+static __u32 make_counters(void)
+{
+	__u32 counters;
+
+	must(create_counters(&counters), 0, "create_counters");
+	return counters;
+}
+
+static __u32 make_flow(union flow *flow)
+{
+	__u32 handle;
+
+	must(create_flow(flow, &handle), 0, "create_flow");
+	return handle;
+}
+
+/* A flow of all packets of b, with static counters. */
+static __u32 counted_flow(__u32 counters)
+{
+	union flow flow = flow_of(b.qp);
+
+	count_into(&flow, counters);
+	return make_flow(&flow);
+}
+
+/* A flow of all packets of b. */
+static __u32 plain_flow(void)
+{
+	union flow flow = flow_of(b.qp);
+
+	return make_flow(&flow);
+}
+
+static void must_point(__u32 counters, __u32 flow, __u64 description, __u64 index)
+{
+	must(attach_point(counters, flow, description, index), 0, "attach_counters_point");
+}
+
+static __u64 value_at(__u32 counters, __u32 index)
+{
+	__u64 values[VALUES];
+
+	must(read_counters(counters, values, index + 1, 0), 0, "read_counters");
+	return values[index];
+}
+
+static void is(__u32 counters, __u32 index, __u64 wanted)
+{
+	__u64 got = value_at(counters, index);
+
+	expect(got == wanted, "value %u is %llu, not %llu", index, (unsigned long long)got,
+	       (unsigned long long)wanted);
+}
+
+/* @count datagrams of 100 bytes from a to b, which have arrived. */
+static void datagrams(__u32 count)
+{
+	struct ibv_sge one = sge(&a, 0, 100);
+	static struct ibv_ah *ah;
+	struct ibv_send_wr send;
+
+	if (!ah)
+		ah = make_ah();
+	while (count--) {
+		receive(&b, 1, 0, 256);
+		send = datagram(&one, ah);
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+		entry(b.receives, 1, IBV_WC_SUCCESS);
+	}
+}
+
+static void a_static_point_counts_with_a_flow(void)
+{
+	__u32 counters = make_counters(), flow;
+	__u64 values[1];
+
+	pair(IBV_QPT_UD);
+	must_point(counters, NO_FLOW, PACKETS, 2);
+	must_point(counters, NO_FLOW, BYTES, 5);
+	datagrams(1);
+	/* The RDMA subsystem reads only what is bound. */
+	must(read_counters(counters, values, 1, 0), EINVAL, "a read without a flow");
+	flow = counted_flow(counters);
+	is(counters, 2, 0);
+	datagrams(3);
+	is(counters, 2, 3);
+	is(counters, 5, 3 * LENGTH);
+	is(counters, 0, 0);
+	must(destroy_flow(flow), 0, "destroy_flow");
+}
+
+static void a_dynamic_point_counts_on_a_live_flow(void)
+{
+	__u32 counters = make_counters(), flow;
+
+	pair(IBV_QPT_UD);
+	flow = plain_flow();
+	datagrams(2);
+	must_point(counters, flow, PACKETS, 0);
+	is(counters, 0, 0);
+	datagrams(3);
+	is(counters, 0, 3);
+	must_point(counters, flow, BYTES, 1);
+	datagrams(1);
+	is(counters, 0, 4);
+	is(counters, 1, LENGTH);
+}
+
+static void nothing_is_attached_while_a_flow_is_bound_statically(void)
+{
+	__u32 counters = make_counters(), first, second, plain;
+
+	pair(IBV_QPT_UD);
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	plain = plain_flow();
+	first = counted_flow(counters);
+	second = counted_flow(counters);
+	must(attach_point(counters, NO_FLOW, BYTES, 1), EBUSY, "a static point");
+	must(attach_point(counters, plain, BYTES, 1), EBUSY, "a dynamic point");
+	must(destroy_flow(first), 0, "destroy_flow");
+	must(attach_point(counters, NO_FLOW, BYTES, 1), EBUSY, "with one flow");
+	must(destroy_flow(second), 0, "destroy_flow");
+	must_point(counters, NO_FLOW, BYTES, 1);
+}
+
+static void a_description_is_supported_or_not(void)
+{
+	__u32 counters = make_counters(), flow;
+
+	pair(IBV_QPT_UD);
+	flow = plain_flow();
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	must_point(counters, NO_FLOW, BYTES, 0);
+	must(attach_point(counters, NO_FLOW, 2, 0), EOPNOTSUPP, "a static point");
+	must(attach_point(counters, flow, 2, 0), EOPNOTSUPP, "a dynamic point");
+}
+
+static void flows_add_up_in_one_index(void)
+{
+	__u32 counters = make_counters(), first, second;
+	union flow of_a;
+
+	pair(IBV_QPT_UD);
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	of_a = flow_of(a.qp);
+	count_into(&of_a, counters);
+	first = make_flow(&of_a);
+	second = counted_flow(counters);
+	datagrams(2);
+	is(counters, 0, 2);
+	/* What arrives at a, too: a datagram that nobody receives is counted. */
+	{
+		struct ibv_sge one = sge(&b, 0, 100);
+		struct ibv_send_wr send = datagram(&one, ah_of(&b));
+		long long until = now() + SECONDS * 1000;
+
+		send.wr.ud.remote_qpn = a.qp->qp_num;
+		must_post(&b, &send);
+		entry(b.sends, 1, IBV_WC_SUCCESS);
+		while (value_at(counters, 0) != 3)
+			expect(now() < until, "the packet is not counted");
+	}
+	must(destroy_flow(first), 0, "destroy_flow");
+	must(destroy_flow(second), 0, "destroy_flow");
+}
+
+static void points_add_up_in_one_index(void)
+{
+	__u32 counters = make_counters();
+
+	pair(IBV_QPT_UD);
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	must_point(counters, NO_FLOW, BYTES, 0);
+	counted_flow(counters);
+	datagrams(2);
+	is(counters, 0, 2 * (2 + LENGTH));
+}
+
+static void counters_are_read_while_they_count(void)
+{
+	__u64 values[VALUES + 1];
+	__u32 counters = make_counters(), i;
+
+	pair(IBV_QPT_UD);
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	counted_flow(counters);
+	for (i = 1; i <= 5; i++) {
+		datagrams(1);
+		is(counters, 0, i);
+	}
+	must(read_counters(counters, values, VALUES, IB_UVERBS_READ_COUNTERS_PREFER_CACHED), 0,
+	     "all values");
+	expect(values[0] == 5 && !values[VALUES - 1], "the values");
+	must(read_counters(counters, values, VALUES + 1, 0), EINVAL, "more than there are");
+	must(read_counters(counters, values, 0, 0), EINVAL, "none");
+	must(read_counters(counters, values, 1, 2), EINVAL, "an unknown flag");
+}
+
+static void invalid_points_are_refused(void)
+{
+	__u32 counters = make_counters(), flow;
+
+	pair(IBV_QPT_UD);
+	flow = plain_flow();
+	must(attach_point(counters, NO_FLOW, PACKETS, VALUES), EINVAL, "an index");
+	must(attach_point(counters, flow, PACKETS, VALUES), EINVAL, "an index of a flow");
+	must(attach_point(counters, NO_FLOW, PACKETS, 1ull << 32), EINVAL, "64 bits");
+	must(attach_point(counters, flow + 1000, PACKETS, 0), ENOENT, "no flow");
+	must(attach_point(counters + 1000, NO_FLOW, PACKETS, 0), ENOENT, "no counters");
+	must_point(counters, NO_FLOW, PACKETS, VALUES - 1);
+}
+
+static void a_flow_with_counters_without_points_is_refused(void)
+{
+	__u32 counters = make_counters(), handle;
+	union flow flow;
+
+	pair(IBV_QPT_UD);
+	flow = flow_of(b.qp);
+	count_into(&flow, counters);
+	must(create_flow(&flow, &handle), EINVAL, "create_flow");
+	/* It leaves no use. */
+	must(destroy_counters(counters), 0, "destroy_counters");
+}
+
+static void a_flow_has_so_many_points(void)
+{
+	__u32 counters = make_counters(), other = make_counters(), flow, i;
+
+	pair(IBV_QPT_UD);
+	for (i = 0; i < POINTS; i++)
+		must_point(counters, NO_FLOW, PACKETS, 0);
+	must(attach_point(counters, NO_FLOW, PACKETS, 0), ENOSPC, "one more static point");
+	flow = plain_flow();
+	for (i = 0; i < POINTS; i++)
+		must_point(other, flow, PACKETS, 0);
+	must(attach_point(other, flow, PACKETS, 0), ENOSPC, "one more dynamic point");
+	datagrams(1);
+	is(other, 0, POINTS);
+	must(destroy_flow(flow), 0, "destroy_flow");
+	must(destroy_counters(other), 0, "destroy_counters");
+}
+
+static void a_qp_has_so_many_flows(void)
+{
+	union flow flow;
+	__u32 handle, i;
+
+	pair(IBV_QPT_UD);
+	for (i = 0; i < 64; i++)
+		plain_flow();
+	flow = flow_of(b.qp);
+	must(create_flow(&flow, &handle), ENOSPC, "one more");
+}
+
+static void the_values_begin_at_0_and_only_grow(void)
+{
+	__u32 counters = make_counters(), flow, i;
+
+	pair(IBV_QPT_UD);
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	flow = counted_flow(counters);
+	for (i = 0; i < VALUES; i++)
+		is(counters, i, 0);
+	datagrams(2);
+	must(destroy_flow(flow), 0, "destroy_flow");
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	counted_flow(counters);
+	is(counters, 0, 2);
+	datagrams(1);
+	is(counters, 0, 4);
+}
+
+static void counters_and_qps_of_flows_are_busy(void)
+{
+	__u32 fixed = make_counters(), other = make_counters(), first, second;
+
+	pair(IBV_QPT_UD);
+	must_point(fixed, NO_FLOW, PACKETS, 0);
+	first = counted_flow(fixed);
+	second = plain_flow();
+	must_point(other, second, PACKETS, 0);
+	must(destroy_counters(fixed), EBUSY, "static counters");
+	must(destroy_counters(other), EBUSY, "dynamic counters");
+	must(ibv_destroy_qp(b.qp), EBUSY, "the QP");
+	must(destroy_flow(first), 0, "destroy_flow");
+	must(destroy_counters(fixed), 0, "static counters");
+	must(destroy_flow(second), 0, "destroy_flow");
+	must(destroy_counters(other), 0, "dynamic counters");
+	must(ibv_destroy_qp(b.qp), 0, "the QP");
+}
+
+static struct ib_uverbs_flow_spec_ipv4 from(const char *address)
+{
+	struct ib_uverbs_flow_spec_ipv4 spec = {
+		.type = IBV_FLOW_SPEC_IPV4,
+		.size = sizeof(spec),
+		.val = { .src_ip = inet_addr(address), .proto = IPPROTO_UDP },
+		.mask = { .src_ip = 0xffffffff, .proto = 0xff },
+	};
+
+	return spec;
+}
+
+static void a_flow_has_the_packets_of_its_rule(void)
+{
+	struct ib_uverbs_flow_spec_ipv4 own = from("192.0.2.1"), foreign = from("192.0.2.77");
+	struct ib_uverbs_flow_spec_tcp_udp udp = {
+		.type = IBV_FLOW_SPEC_UDP,
+		.size = sizeof(udp),
+		.val = { .dst_port = htons(4791) },
+		.mask = { .dst_port = 0xffff },
+	};
+	__u32 matching = make_counters(), other = make_counters();
+	union flow flow;
+
+	pair(IBV_QPT_UD);
+	must_point(matching, NO_FLOW, PACKETS, 0);
+	must_point(other, NO_FLOW, PACKETS, 0);
+	flow = flow_of(b.qp);
+	spec(&flow, &foreign, sizeof(foreign));
+	count_into(&flow, other);
+	make_flow(&flow);
+	flow = flow_of(b.qp);
+	spec(&flow, &own, sizeof(own));
+	spec(&flow, &udp, sizeof(udp));
+	count_into(&flow, matching);
+	make_flow(&flow);
+	datagrams(2);
+	is(matching, 0, 2);
+	is(other, 0, 0);
+}
+
+static void priorities_and_dont_trap_are_those_of_verbs(void)
+{
+	__u32 first = make_counters(), second = make_counters(), last = make_counters();
+	union flow flow;
+
+	pair(IBV_QPT_UD);
+	must_point(first, NO_FLOW, PACKETS, 0);
+	must_point(second, NO_FLOW, PACKETS, 0);
+	must_point(last, NO_FLOW, PACKETS, 0);
+	flow = flow_of(b.qp);
+	flow.create.flow_attr.priority = 2;
+	count_into(&flow, last);
+	make_flow(&flow);
+	flow.create.flow_attr.priority = 0;
+	flow.create.flow_attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+	flow.create.flow_attr.size = 0;
+	flow.create.flow_attr.num_of_specs = 0;
+	count_into(&flow, first);
+	make_flow(&flow);
+	flow = flow_of(b.qp);
+	flow.create.flow_attr.type = IBV_FLOW_ATTR_ALL_DEFAULT;
+	flow.create.flow_attr.priority = 1;
+	count_into(&flow, second);
+	make_flow(&flow);
+	datagrams(2);
+	is(first, 0, 2);
+	is(second, 0, 2);
+	is(last, 0, 0);
+}
+
+static void rules_that_cannot_be_compared_are_refused(void)
+{
+	struct ib_uverbs_flow_spec_ipv4 ipv4 = from("192.0.2.1");
+	struct ib_uverbs_flow_spec_tcp_udp udp = {
+		.type = IBV_FLOW_SPEC_UDP,
+		.size = sizeof(udp),
+		.mask = { .dst_port = 0xffff },
+	};
+	struct ib_uverbs_flow_spec_eth eth = {
+		.type = IBV_FLOW_SPEC_ETH,
+		.size = sizeof(eth),
+	};
+	struct ib_uverbs_flow_spec_action_drop drop = {
+		.type = IBV_FLOW_SPEC_ACTION_DROP,
+		.size = sizeof(drop),
+	};
+	union flow flow, none;
+	__u32 handle;
+
+	pair(IBV_QPT_UD);
+	none = flow_of(b.qp);
+
+	flow = none;
+	spec(&flow, &udp, sizeof(udp));
+	must(create_flow(&flow, &handle), EINVAL, "another UDP port");
+	udp.type = IBV_FLOW_SPEC_TCP;
+	flow = none;
+	spec(&flow, &udp, sizeof(udp));
+	must(create_flow(&flow, &handle), EINVAL, "TCP");
+	flow = none;
+	spec(&flow, &drop, sizeof(drop));
+	must(create_flow(&flow, &handle), EINVAL, "a drop");
+	eth.mask.ether_type = 0xffff;
+	flow = none;
+	spec(&flow, &eth, sizeof(eth));
+	must(create_flow(&flow, &handle), EINVAL, "a mask of Ethernet");
+	eth.mask.ether_type = 0;
+	flow = none;
+	spec(&flow, &eth, sizeof(eth));
+	make_flow(&flow);
+	flow = none;
+	spec(&flow, &ipv4, sizeof(ipv4));
+	spec(&flow, &ipv4, sizeof(ipv4));
+	must(create_flow(&flow, &handle), EINVAL, "IPv4 twice");
+	ipv4.mask.ttl = 1;
+	flow = none;
+	spec(&flow, &ipv4, sizeof(ipv4));
+	must(create_flow(&flow, &handle), EINVAL, "a TTL");
+	ipv4 = from("192.0.2.1");
+	ipv4.val.proto = IPPROTO_TCP;
+	flow = none;
+	spec(&flow, &ipv4, sizeof(ipv4));
+	must(create_flow(&flow, &handle), EINVAL, "another protocol");
+	ipv4 = from("192.0.2.1");
+	ipv4.mask.src_ip = 0xffff;
+	flow = none;
+	spec(&flow, &ipv4, sizeof(ipv4));
+	must(create_flow(&flow, &handle), EINVAL, "a value outside its mask");
+	flow = none;
+	flow.create.flow_attr.type = IBV_FLOW_ATTR_SNIFFER;
+	must(create_flow(&flow, &handle), EINVAL, "a sniffer");
+	flow = none;
+	flow.create.flow_attr.flags = 4;
+	must(create_flow(&flow, &handle), EINVAL, "an egress flow");
+}
+
+static void a_connection_has_no_flows(void)
+{
+	union flow flow;
+	__u32 handle;
+
+	pair(IBV_QPT_RC);
+	flow = flow_of(b.qp);
+	must(create_flow(&flow, &handle), EINVAL, "create_flow");
+}
+
+static void a_flow_needs_cap_net_raw(void)
+{
+	union flow flow;
+	__u32 handle;
+
+	pair(IBV_QPT_UD);
+	flow = flow_of(b.qp);
+	expect(!seteuid(65534), "seteuid");
+	must(create_flow(&flow, &handle), EPERM, "create_flow");
+	expect(!seteuid(0), "seteuid");
+	make_flow(&flow);
+}
+
+static const struct test tests[] = {
+	TEST(a_static_point_counts_with_a_flow),
+	TEST(a_dynamic_point_counts_on_a_live_flow),
+	TEST(nothing_is_attached_while_a_flow_is_bound_statically),
+	TEST(a_description_is_supported_or_not),
+	TEST(flows_add_up_in_one_index),
+	TEST(points_add_up_in_one_index),
+	TEST(counters_are_read_while_they_count),
+	TEST(invalid_points_are_refused),
+	TEST(a_flow_with_counters_without_points_is_refused),
+	TEST(a_flow_has_so_many_points),
+	TEST(a_qp_has_so_many_flows),
+	TEST(the_values_begin_at_0_and_only_grow),
+	TEST(counters_and_qps_of_flows_are_busy),
+	TEST(a_flow_has_the_packets_of_its_rule),
+	TEST(priorities_and_dont_trap_are_those_of_verbs),
+	TEST(rules_that_cannot_be_compared_are_refused),
+	TEST(a_connection_has_no_flows),
+	TEST(a_flow_needs_cap_net_raw),
+};
+
+int main(int argc, char **argv)
+{
+	return run_test(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
