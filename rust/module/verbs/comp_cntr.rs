@@ -214,7 +214,7 @@ impl AttachedCntrs {
     }
 
     /// Releases all counters. Idempotent.
-    fn release(&self) {
+    pub(super) fn release(&self) {
         let attached = self.cntrs.iter().filter_map(SetOnce::as_ref);
         attached.for_each(UseRef::release);
     }

@@ -174,7 +174,7 @@ impl Context {
     }
 
     /// Ends the domain of the counters. No other call is running.
-    fn close(&self) {
+    pub(super) fn close(&self) {
         let counting = self.counting.lock().take();
         drop(counting);
     }

@@ -43,7 +43,7 @@ use crate::mem::{
 const ENTRY_BYTES: usize = 128;
 
 /// The pages of an entry, and how they may be mapped.
-type Entry = (Arc<SharedPages>, MapAccess);
+pub(super) type Entry = (Arc<SharedPages>, MapAccess);
 
 struct Table {
     /// The last number that was given.
@@ -72,7 +72,7 @@ impl Maps {
     }
 
     /// The entry with this number. Process context.
-    fn find(&self, number: u64) -> Option<Entry> {
+    pub(super) fn find(&self, number: u64) -> Option<Entry> {
         self.table.lock().entries.get(&number).cloned()
     }
 

@@ -58,6 +58,9 @@ mod srq;
 mod ud;
 
 #[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_counters.rs"]
+mod kunit_counters;
+#[cfg(kfi_kunit)]
 #[path = "../../../kunit/verbs_cq.rs"]
 mod kunit_cq;
 #[cfg(kfi_kunit)]
