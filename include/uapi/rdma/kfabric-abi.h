@@ -94,9 +94,10 @@ enum kfabric_ib_comp_cntr_unit {
 };
 
 /*
- * Attributes of UVERBS_METHOD_COMP_CNTR_CREATE. All are optional. A counter has
- * memory of the program if both buffers are given, each a struct
- * ib_uverbs_buffer_desc for 8 bytes that are aligned to 8; one alone is refused.
+ * Attributes of UVERBS_METHOD_COMP_CNTR_CREATE. All are optional. The unit is a
+ * number of 32 or 64 bits. A counter has memory of the program if both buffers
+ * are given, each a struct ib_uverbs_buffer_desc for 8 bytes that are aligned to
+ * 8; one alone is refused.
  */
 enum kfabric_ib_comp_cntr_create_attrs {
 	KFABRIC_IB_ATTR_CREATE_COMP_CNTR_UNIT = (1U << UVERBS_ID_NS_SHIFT),
@@ -132,6 +133,7 @@ enum kfabric_ib_counter_description {
  * Attributes of KFABRIC_IB_METHOD_COUNTERS_ATTACH: the counters; a flow of the
  * program, for a dynamic attach to a live flow, or none for a static one; enum
  * kfabric_ib_counter_description; the index in the array that a read returns.
+ * Both numbers have 32 or 64 bits.
  */
 enum kfabric_ib_counters_attach_attrs {
 	KFABRIC_IB_ATTR_COUNTERS_ATTACH_COUNTERS = (1U << UVERBS_ID_NS_SHIFT),
