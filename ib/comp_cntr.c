@@ -210,8 +210,7 @@ int kfib_qp_attach_comp_cntr(struct ib_qp *ibqp, struct ib_comp_cntr *ibcc,
 				       attr->op_mask);
 }
 
-ADD_UVERBS_ATTRIBUTES_SIMPLE(
-	kfib_comp_cntr_create,
+ADD_UVERBS_ATTRIBUTES_SIMPLE(kfib_comp_cntr_create,
 	UVERBS_OBJECT_COMP_CNTR,
 	UVERBS_METHOD_COMP_CNTR_CREATE,
 	UVERBS_ATTR_FLAGS_IN(KFABRIC_IB_ATTR_CREATE_COMP_CNTR_UNIT,

@@ -88,8 +88,8 @@ static int kfib_attach_to_flow(struct kfib_flow *flow,
 	return ret;
 }
 
-static int UVERBS_HANDLER(KFABRIC_IB_METHOD_COUNTERS_ATTACH)(
-	struct uverbs_attr_bundle *attrs)
+static int
+UVERBS_HANDLER(KFABRIC_IB_METHOD_COUNTERS_ATTACH)(struct uverbs_attr_bundle *attrs)
 {
 	struct ib_counters *ibcounters =
 		uverbs_attr_get_obj(attrs,
@@ -118,8 +118,7 @@ static int UVERBS_HANDLER(KFABRIC_IB_METHOD_COUNTERS_ATTACH)(
 				   description, index);
 }
 
-DECLARE_UVERBS_NAMED_METHOD(
-	KFABRIC_IB_METHOD_COUNTERS_ATTACH,
+DECLARE_UVERBS_NAMED_METHOD(KFABRIC_IB_METHOD_COUNTERS_ATTACH,
 	UVERBS_ATTR_IDR(KFABRIC_IB_ATTR_COUNTERS_ATTACH_COUNTERS,
 			UVERBS_OBJECT_COUNTERS,
 			UVERBS_ACCESS_READ,

@@ -378,10 +378,9 @@ unsafe extern "C" fn kfabric_verbs_comp_cntr_create(
         let unit = CompCntrType::try_from(unit).map_err(to_error)?;
         let external = match words {
             None => None,
-            Some([comp, err]) => Some([
-                word(comp, context.budget())?,
-                word(err, context.budget())?,
-            ]),
+            Some([comp, err]) => {
+                Some([word(comp, context.budget())?, word(err, context.budget())?])
+            }
         };
         Counter::new(&context.into(), CompCntrAttr { unit, external })
     };

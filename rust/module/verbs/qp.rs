@@ -238,7 +238,8 @@ impl Qp {
         let transport = if is_gsi {
             Transport::Gsi(GsiQp::new(link, &qp)?)
         } else if !is_connection {
-            let made = net_qp::Qp::<net_qp::Ud>::in_reset(link, qp.flows.clone(), budget, qp.clone());
+            let made =
+                net_qp::Qp::<net_qp::Ud>::in_reset(link, qp.flows.clone(), budget, qp.clone());
             Transport::Ud(made?)
         } else {
             let sends = qp.send.capacity() as usize;
