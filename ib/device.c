@@ -53,7 +53,8 @@ static int kfib_query_device(struct ib_device *ibdev,
 		.max_mr_size = KFABRIC_VERBS_MAX_MR_SIZE,
 		.page_size_cap = PAGE_SIZE,
 		.vendor_id = 0xffffff,
-		.device_cap_flags = IB_DEVICE_PORT_ACTIVE_EVENT |
+		.device_cap_flags = IB_DEVICE_MEM_MGT_EXTENSIONS |
+				    IB_DEVICE_PORT_ACTIVE_EVENT |
 				    IB_DEVICE_RC_RNR_NAK_GEN |
 				    IB_DEVICE_SRQ_RESIZE,
 		.kernel_cap_flags = IBK_ALLOW_USER_UNREG,
@@ -65,6 +66,7 @@ static int kfib_query_device(struct ib_device *ibdev,
 		.max_cq = KFIB_MAX_OBJECTS,
 		.max_cqe = KFABRIC_VERBS_MAX_CQE,
 		.max_mr = KFABRIC_VERBS_MAX_MR,
+		.max_fast_reg_page_list_len = KFABRIC_VERBS_MAX_PAGES,
 		.max_pd = KFIB_MAX_OBJECTS,
 		.max_qp_rd_atom = KFABRIC_VERBS_MAX_RD_ATOMIC,
 		.max_res_rd_atom = KFIB_MAX_OBJECTS * KFABRIC_VERBS_MAX_RD_ATOMIC,
@@ -109,6 +111,7 @@ static const struct ib_device_ops kfib_ipath_ops = {
 static const struct ib_device_ops kfib_device_ops = {
 	.add_gid = kfib_add_gid,
 	.alloc_hw_port_stats = kfib_alloc_hw_port_stats,
+	.alloc_mr = kfib_alloc_mr,
 	.alloc_pd = kfib_alloc_pd,
 	.alloc_ucontext = kfib_alloc_ucontext,
 	.create_ah = kfib_create_ah,
@@ -137,6 +140,7 @@ static const struct ib_device_ops kfib_device_ops = {
 	.get_hw_stats = kfib_get_hw_stats,
 	.get_link_layer = kfib_get_link_layer,
 	.get_port_immutable = kfib_get_port_immutable,
+	.map_mr_sg = kfib_map_mr_sg,
 	.mmap = kfib_mmap,
 	.modify_comp_cntr = kfib_modify_comp_cntr,
 	.modify_qp = kfib_modify_qp,

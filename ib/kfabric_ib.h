@@ -78,10 +78,16 @@ struct kfib_pd {
  * struct kfib_mr - a memory region
  * @ibmr: of ib_core
  * @mr: of kfabric.ko
+ * @max_pages: the most pages that are mapped at once, for fast registration
+ * @num_pages: the pages that kfib_map_mr_sg() has so far
+ * @pages: their addresses
  */
 struct kfib_mr {
 	struct ib_mr ibmr;
 	struct kfabric_verbs_mr *mr;
+	u32 max_pages;
+	u32 num_pages;
+	u64 pages[] __counted_by(max_pages);
 };
 
 /**
@@ -204,6 +210,12 @@ kfib_sges(const struct ib_sge *sg_list)
 	return (const struct kfabric_verbs_sge *)sg_list;
 }
 
+/* The rights of a region. A device may ignore the optional ones. */
+static inline u32 kfib_access(int access)
+{
+	return access & ~IB_ACCESS_OPTIONAL;
+}
+
 /* device.c */
 int kfib_device_init(void);
 void kfib_device_exit(void);
@@ -268,6 +280,10 @@ struct ib_mr *kfib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
 				      struct ib_dmah *dmah,
 				      struct uverbs_attr_bundle *attrs);
 struct ib_mr *kfib_get_dma_mr(struct ib_pd *ibpd, int access);
+struct ib_mr *kfib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
+			    u32 max_num_sg);
+int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
+		   unsigned int *offset);
 int kfib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
 
 /* qp.c */

@@ -3,6 +3,7 @@
  * Memory regions.
  */
 
+#include <linux/log2.h>
 #include <linux/slab.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -13,15 +14,9 @@ static_assert((int)KFABRIC_VERBS_REMOTE_WRITE == (int)IB_ACCESS_REMOTE_WRITE);
 static_assert((int)KFABRIC_VERBS_REMOTE_READ == (int)IB_ACCESS_REMOTE_READ);
 static_assert((int)KFABRIC_VERBS_REMOTE_ATOMIC == (int)IB_ACCESS_REMOTE_ATOMIC);
 
-/* The rights of a region. A device may ignore the optional ones. */
-static u32 kfib_access(int access)
-{
-	return access & ~IB_ACCESS_OPTIONAL;
-}
-
 static struct kfib_mr *kfib_mr_alloc(u64 length, u64 iova)
 {
-	struct kfib_mr *mr = kzalloc_obj(*mr);
+	struct kfib_mr *mr = kzalloc_flex(*mr, pages, 0);
 
 	if (mr) {
 		mr->ibmr.length = length;
@@ -132,6 +127,76 @@ struct ib_mr *kfib_get_dma_mr(struct ib_pd *ibpd, int access)
 	region = kfabric_verbs_mr_dma(to_kfib_pd(ibpd)->pd, kfib_access(access),
 				      &key);
 	return kfib_mr_registered(mr, region, key);
+}
+
+/**
+ * kfib_alloc_mr - makes a region for fast registration
+ * @ibpd: its PD, of a kernel caller
+ * @type: IB_MR_TYPE_MEM_REG
+ * @max_num_sg: the most pages
+ *
+ * Return: the region, which grants nothing yet, or an error: -EOPNOTSUPP for
+ * another type, and those of kfabric_verbs_mr_fast().
+ */
+struct ib_mr *kfib_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
+			    u32 max_num_sg)
+{
+	struct kfabric_verbs_mr *region;
+	struct kfib_mr *mr;
+	u32 key = 0;
+
+	if (type != IB_MR_TYPE_MEM_REG)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!max_num_sg || max_num_sg > KFABRIC_VERBS_MAX_PAGES)
+		return ERR_PTR(-EINVAL);
+	mr = kzalloc_flex(*mr, pages, max_num_sg);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->max_pages = max_num_sg;
+	region = kfabric_verbs_mr_fast(to_kfib_pd(ibpd)->pd, max_num_sg, &key);
+	return kfib_mr_registered(mr, region, key);
+}
+
+static int kfib_set_page(struct ib_mr *ibmr, u64 addr)
+{
+	struct kfib_mr *mr = to_kfib_mr(ibmr);
+
+	if (mr->num_pages >= mr->max_pages)
+		return -ENOMEM;
+	mr->pages[mr->num_pages++] = addr;
+	return 0;
+}
+
+/**
+ * kfib_map_mr_sg - maps memory to a region for fast registration
+ * @ibmr: the region
+ * @sg: the memory, which the caller keeps while it is registered
+ * @count: elements of @sg
+ * @offset: the first byte of the first element; out: see ib_sg_to_pages()
+ *
+ * The next IB_WR_REG_MR registers it. What the region grants until then stays as
+ * it is.
+ *
+ * Context: any but NMIs.
+ * Return: how many elements were mapped, or -EINVAL.
+ */
+int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
+		   unsigned int *offset)
+{
+	struct kfib_mr *mr = to_kfib_mr(ibmr);
+	int mapped, ret;
+
+	if (!mr->max_pages || !is_power_of_2(ibmr->page_size))
+		return -EINVAL;
+	mr->num_pages = 0;
+	mapped = ib_sg_to_pages(ibmr, sg, count, offset, kfib_set_page);
+	if (mapped <= 0)
+		return mapped;
+	ret = kfabric_verbs_mr_stage(mr->mr, mr->pages, mr->num_pages,
+				     ibmr->page_size,
+				     ibmr->iova & (ibmr->page_size - 1),
+				     ibmr->length);
+	return ret ? ret : mapped;
 }
 
 /**

@@ -12,14 +12,38 @@ static_assert(KFABRIC_VERBS_WR_SEND_IMM == (int)IB_WR_SEND_WITH_IMM);
 static_assert(KFABRIC_VERBS_WR_READ == (int)IB_WR_RDMA_READ);
 static_assert(KFABRIC_VERBS_WR_COMPARE_SWAP == (int)IB_WR_ATOMIC_CMP_AND_SWP);
 static_assert(KFABRIC_VERBS_WR_FETCH_ADD == (int)IB_WR_ATOMIC_FETCH_AND_ADD);
+static_assert(KFABRIC_VERBS_WR_LOCAL_INV == (int)IB_WR_LOCAL_INV);
+static_assert(KFABRIC_VERBS_WR_REG_MR == (int)IB_WR_REG_MR);
 static_assert(KFABRIC_VERBS_WR_SEND_INV == (int)IB_WR_SEND_WITH_INV);
 static_assert(KFABRIC_VERBS_SEND_FENCE == (int)IB_SEND_FENCE);
 static_assert(KFABRIC_VERBS_SEND_SIGNALED == (int)IB_SEND_SIGNALED);
 static_assert(KFABRIC_VERBS_SEND_SOLICITED == (int)IB_SEND_SOLICITED);
 static_assert(KFABRIC_VERBS_SEND_INLINE == (int)IB_SEND_INLINE);
+
+/*
+ * Translates the registration of a region. Fails with -EINVAL for a region of
+ * another PD, for one that is not for fast registration, and for a key of
+ * another region.
+ */
+static int kfib_reg(const struct ib_qp *ibqp, const struct ib_reg_wr *wr,
+		    struct kfabric_verbs_send *send)
+{
+	const struct ib_mr *ibmr = wr->mr;
+
+	if (!ibmr || ibmr->pd != ibqp->pd || ibmr->type != IB_MR_TYPE_MEM_REG ||
+	    (wr->key ^ ibmr->rkey) >> 8)
+		return -EINVAL;
+	send->remote_addr = ibmr->iova;
+	send->rkey = wr->key;
+	send->access = kfib_access(wr->access);
+	send->num_sge = 0;
+	return 0;
+}
+
 /*
  * Translates a work request. What an opcode does not have stays 0. Fails with
- * -EINVAL for a datagram without an address handle of the QP's PD.
+ * -EINVAL for a datagram without an address handle of the QP's PD, and as
+ * kfib_reg().
  */
 static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		     struct kfabric_verbs_send *send)
@@ -39,6 +63,9 @@ static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		send->remote_qkey = ud_wr(wr)->remote_qkey;
 	}
 	switch (wr->opcode) {
+	case IB_WR_LOCAL_INV:
+		send->num_sge = 0;
+		fallthrough;
 	case IB_WR_SEND_WITH_INV:
 		send->imm_or_key = wr->ex.invalidate_rkey;
 		break;
@@ -59,6 +86,11 @@ static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		send->compare_add = atomic_wr(wr)->compare_add;
 		send->swap = atomic_wr(wr)->swap;
 		send->rkey = atomic_wr(wr)->rkey;
+		break;
+	case IB_WR_REG_MR:
+		/* A program's has no region; kfabric.ko refuses it. */
+		if (!ibqp->uobject)
+			return kfib_reg(ibqp, reg_wr(wr), send);
 		break;
 	default:
 		break;

@@ -227,6 +227,11 @@ impl MemRef {
         Ok(buffer)
     }
 
+    /// Takes the memory that it refers to, and leaves no bytes. Any context.
+    pub(super) fn take_backing(&mut self) -> Option<Arc<Backing>> {
+        self.take().backing
+    }
+
     /// A cursor at byte `skip`.
     #[inline(always)]
     pub(super) fn cursor(&self, skip: usize) -> Cursor<'_> {

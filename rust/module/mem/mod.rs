@@ -18,6 +18,7 @@
 //! | [`backing`] | the kinds of memory, and what keeps each valid; gather lists |
 //! | [`pinned`] | pages of a program, pinned and charged |
 //! | [`consumer`] | memory of kernel consumers: kvec, bio_vec, scatterlist |
+//! | [`page_list`] | memory of the kernel for fast registration |
 //! | [`dma_buf`] | DMA-BUFs, and CPU access to them |
 //! | [`external`] | words of a program's memory that the module writes |
 //! | [`memory`] | memory that can be registered |
@@ -38,6 +39,7 @@ pub(crate) mod dma_buf;
 pub(crate) mod external;
 pub(crate) mod memory;
 pub(crate) mod memref;
+pub(crate) mod page_list;
 pub(crate) mod payload;
 mod peer_share;
 mod peer_workers;

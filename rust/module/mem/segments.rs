@@ -174,6 +174,16 @@ impl Segments {
         Ok(())
     }
 
+    /// Removes all segments. The room that was reserved stays.
+    pub(super) fn clear(&mut self) {
+        // INVARIANT: There are no segments.
+        match &mut self.list {
+            List::Few { count, .. } => *count = 0,
+            List::Many(list) => list.clear(),
+        }
+        self.len = 0;
+    }
+
     /// Adds `len` bytes at `addr`. With `join` the bytes extend the last segment if they follow it.
     /// The caller has reserved room for a segment.
     pub(super) fn push(&mut self, addr: *mut u8, len: usize, join: bool) {

@@ -10,6 +10,8 @@
 //!   bytes are placed in the owner's memory. A fatal signal ends it, unless the caller is a kernel
 //!   consumer.
 //!
+//! An object that grants access anew opens its drain again after that ([`Drain::reopen`]).
+//!
 //! An operation that is inside can belong to a task that is not scheduled for a long time. So only
 //! a close by the owner waits, and that of a program only until it is killed. A close by force
 //! shuts and does not wait: see [`Object`](super::object::Object).
@@ -31,7 +33,7 @@ use crate::shim::{
 /// # Invariants
 ///
 /// The low bits of `state` count the operations inside. [`Drain::SHUT`] is set while none may
-/// enter: before [`Drain::start`] and after [`Drain::shut`], for ever.
+/// enter: before [`Drain::start`], and after [`Drain::shut`] until [`Drain::reopen`].
 #[pin_data]
 pub(crate) struct Drain {
     state: AtomicWord,
@@ -63,6 +65,13 @@ impl Drain {
     /// Opens it. Called once, and not after [`Drain::shut`].
     pub(crate) fn start(&self) {
         let _ = self.state.fetch_add(Self::SHUT.wrapping_neg());
+    }
+
+    /// Opens it again. Only the caller whose [`shut`](Self::shut) has shut it calls this, once, and
+    /// makes sure that no other task is in [`wait`](Self::wait). Any context.
+    pub(crate) fn reopen(&self) {
+        // INVARIANT: It is shut, so this clears the bit. The count does not change.
+        self.start();
     }
 
     /// Enters, if it is open. Dropping the result leaves.
@@ -100,7 +109,7 @@ impl Drain {
             if seen & Self::SHUT != 0 {
                 return false;
             }
-            // INVARIANT: Shut, for ever. The count does not change.
+            // INVARIANT: Shut. The count does not change.
             match self.state.compare_exchange(seen, seen | Self::SHUT) {
                 Ok(_) => return true,
                 Err(now) => seen = now,

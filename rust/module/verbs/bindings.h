@@ -144,6 +144,7 @@ struct kfabric_verbs_wc {
 /* enum ib_wc_flags */
 #define KFABRIC_VERBS_WC_GRH			1
 #define KFABRIC_VERBS_WC_WITH_IMM		2
+#define KFABRIC_VERBS_WC_WITH_INVALIDATE	4
 #define KFABRIC_VERBS_WC_NETWORK_HDR_TYPE	64
 
 /* enum rdma_network_type */
@@ -161,6 +162,9 @@ enum kfabric_verbs_access {
 /* The most memory regions of a PD, and bytes of one of a program. */
 #define KFABRIC_VERBS_MAX_MR			1048576
 #define KFABRIC_VERBS_MAX_MR_SIZE		0x10000000000ULL
+
+/* The most pages of a memory region for fast registration. */
+#define KFABRIC_VERBS_MAX_PAGES			512
 
 /* The most entries of a CQ, receives of a receive queue, and parts of one. */
 #define KFABRIC_VERBS_MAX_CQE			131071
@@ -211,7 +215,9 @@ int kfabric_verbs_mmap(struct kfabric_verbs_context *context,
 #define KFABRIC_VERBS_WR_READ		4
 #define KFABRIC_VERBS_WR_COMPARE_SWAP	5
 #define KFABRIC_VERBS_WR_FETCH_ADD	6
+#define KFABRIC_VERBS_WR_LOCAL_INV	7
 #define KFABRIC_VERBS_WR_SEND_INV	9
+#define KFABRIC_VERBS_WR_REG_MR		32
 
 /* enum ib_send_flags. */
 #define KFABRIC_VERBS_SEND_FENCE	1
@@ -317,7 +323,7 @@ struct kfabric_verbs_qp_attr {
 /**
  * struct kfabric_verbs_send - a work request
  * @wr_id: the poster's ID of it
- * @remote_addr: memory of the peer
+ * @remote_addr: memory of the peer, or the first address of a region to register
  * @compare_add: the value to compare with, or to add
  * @swap: the value to swap in
  * @sges: its memory; with inline data, addresses of the poster
@@ -327,9 +333,10 @@ struct kfabric_verbs_qp_attr {
  * @flags: KFABRIC_VERBS_SEND_*
  * @imm_or_key: immediate data in the byte order of the host, or the key to
  *              invalidate
- * @rkey: the key of the peer's memory
+ * @rkey: the key of the peer's memory, or that of a region to register
  * @remote_qpn: the peer's QP, for a datagram
  * @remote_qkey: its Q key
+ * @access: the rights of a region to register, of enum kfabric_verbs_access
  */
 struct kfabric_verbs_send {
 	u64				wr_id;
@@ -345,6 +352,7 @@ struct kfabric_verbs_send {
 	u32				rkey;
 	u32				remote_qpn;
 	u32				remote_qkey;
+	u32				access;
 };
 
 /* Queue pairs: qp.rs, modify.rs, post.rs. */
@@ -372,7 +380,7 @@ int kfabric_verbs_pd_charge_ah(struct kfabric_verbs_pd *pd);
 void kfabric_verbs_pd_uncharge_ah(struct kfabric_verbs_pd *pd);
 
 /*
- * Memory regions: mr.rs. The key, local and remote, is stored at @key. @access
+ * Memory regions: mr.rs, fast_mr.rs. The key, local and remote, is stored at @key. @access
  * is of enum kfabric_verbs_access.
  */
 struct kfabric_verbs_mr *
@@ -383,6 +391,10 @@ kfabric_verbs_mr_dma_buf(struct kfabric_verbs_pd *pd, int fd, u64 offset,
 			 u64 len, u64 iova, u32 access, u32 *key);
 struct kfabric_verbs_mr *
 kfabric_verbs_mr_dma(struct kfabric_verbs_pd *pd, u32 access, u32 *key);
+struct kfabric_verbs_mr *
+kfabric_verbs_mr_fast(struct kfabric_verbs_pd *pd, u32 max_pages, u32 *key);
+int kfabric_verbs_mr_stage(struct kfabric_verbs_mr *mr, const u64 *pages,
+			   u32 count, u32 page_size, u32 offset, u64 len);
 void kfabric_verbs_mr_free(struct kfabric_verbs_mr *mr);
 
 /**

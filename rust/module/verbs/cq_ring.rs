@@ -58,6 +58,8 @@ pub(super) enum Opcode {
     RdmaRead = raw::KFABRIC_VERBS_OP_RDMA_READ,
     CompSwap = raw::KFABRIC_VERBS_OP_COMP_SWAP,
     FetchAdd = raw::KFABRIC_VERBS_OP_FETCH_ADD,
+    LocalInv = raw::KFABRIC_VERBS_OP_LOCAL_INV,
+    RegMr = raw::KFABRIC_VERBS_OP_REG_MR,
     Recv = raw::KFABRIC_VERBS_OP_RECV,
     RecvRdmaWithImm = raw::KFABRIC_VERBS_OP_RECV_RDMA_WITH_IMM,
 }

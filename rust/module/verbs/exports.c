@@ -28,6 +28,8 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_pd_uncharge_ah);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_user);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_dma_buf);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_dma);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_fast);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_stage);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_free);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_create);

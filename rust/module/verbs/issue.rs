@@ -6,6 +6,10 @@
 //! so its post wakes the QP, and the run of the QP issues. Both do the same ([`Qp::progress`]): they
 //! issue what waits, then reap what is done.
 //!
+//! Memory is registered in the order of the posts, without waiting for what was posted before. An
+//! invalidation waits until it is the head of the queue, because work requests before it may use the
+//! memory.
+//!
 //! The memory of a work request is found when it is issued, by the keys that are valid then. A work
 //! request whose memory is not accessible, or which cannot be executed, fails when all before it
 //! have ended; then the QP goes to ERR (a connection) or SQE (datagrams), and what follows is
@@ -31,6 +35,7 @@ use super::{
         Entry,
         Opcode, //
     },
+    keys::BadKey,
     qp::{
         Qp,
         Transport, //
@@ -163,6 +168,14 @@ impl Qp {
         }
     }
 
+    /// The end of an operation on a region.
+    fn local(result: core::result::Result<(), BadKey>) -> Issued {
+        match result {
+            Ok(()) => Issued::Done(Status::Success),
+            Err(BadKey) => Issued::Failed(Status::LocalOperation),
+        }
+    }
+
     #[inline(never)]
     fn execute(&self, next: Next) -> Issued {
         let Next {
@@ -237,17 +250,29 @@ impl Qp {
                     _ => Issued::Done(Status::Success),
                 }
             }
+            (SendOp::Register { .. } | SendOp::Invalidate { .. }, Some(Transport::Rc(_)))
+                if self.send.state() == State::Sqd =>
+            {
+                Issued::Waits
+            }
+            (SendOp::Register { key, base, rights }, Some(Transport::Rc(_))) => {
+                Self::local(self.pd().register(key, base, rights))
+            }
+            (SendOp::Invalidate { key }, Some(Transport::Rc(_))) => {
+                Self::local(self.pd().invalidate(key))
+            }
             // Cannot happen: a post makes none.
             _ => Issued::Failed(Status::LocalOperation),
         }
     }
 
     /// Adds the entries of work requests that are done to the CQ. Returns whether the next one can
-    /// be issued now, because one that could not be has ended.
+    /// be issued now, because one that could not be has ended, or because it is the head.
     #[inline(never)]
     fn reap(&self) -> bool {
         let mut first = true;
         let mut again = false;
+        let mut moved = false;
         // Other threads may post as fast as this one reaps.
         let mut left = BUDGET;
         loop {
@@ -268,8 +293,10 @@ impl Qp {
                 continue;
             }
             if reaped.count == 0 {
+                again |= moved && self.send.is_due();
                 break;
             }
+            moved = true;
             for done in done.into_iter().flatten() {
                 self.ended(&done);
             }
@@ -291,6 +318,8 @@ impl Qp {
         self.note_error(status);
         let opcode = match request.op {
             SendOp::Ud { .. } => Opcode::Send,
+            SendOp::Register { .. } => Opcode::RegMr,
+            SendOp::Invalidate { .. } => Opcode::LocalInv,
             SendOp::Rc(op) => match op {
                 Op::Send(_) => Opcode::Send,
                 Op::Write { .. } => Opcode::RdmaWrite,

@@ -87,6 +87,14 @@ impl Rights {
         Ok(rights)
     }
 
+    /// Whether peers have any right.
+    pub(super) const fn has_remote(self) -> bool {
+        let remote = Self::REMOTE_READ
+            .with(Self::REMOTE_WRITE)
+            .with(Self::REMOTE_ATOMIC);
+        self.0 & remote.0 != 0
+    }
+
     /// Both.
     pub(super) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -14,6 +14,7 @@
 //! | [`pd`] | protection domains |
 //! | [`keys`] | the keys of a PD, and accesses of peers |
 //! | [`mr`] | memory regions |
+//! | [`fast_mr`] | memory regions whose memory changes by work requests |
 //! | [`sge`] | lists of SGEs: the memory of a work request |
 //! | [`cq`], [`cq_ring`] | completion queues, and their entries |
 //! | [`recv`] | receives that wait for messages, of a QP or an SRQ |
@@ -40,6 +41,7 @@ mod context;
 mod cq;
 mod cq_ring;
 mod device;
+mod fast_mr;
 mod flow;
 mod gsi;
 mod issue;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! MR: memory regions of programs, of DMA-BUFs, and of all memory of the kernel.
+//! MR: memory regions of programs, of DMA-BUFs, of all memory of the kernel, and for fast
+//! registration.
 //!
 //! An [`Mr`] is what the table of keys has. It has a lock around what it grants ([`Grant`]), so that
-//! a region can grant other memory later, or none. An [`OwnedMr`] is what its owner has, and ends
+//! a region can grant other memory later, or none (see [`fast_mr`](super::fast_mr)). An [`OwnedMr`] is what its owner has, and ends
 //! the region when it is dropped:
 //!
 //! 1. The region leaves the table of its PD, and grants nothing.
@@ -28,6 +29,10 @@ use kernel::{
 
 use super::{
     declared,
+    fast_mr::{
+        FastMr,
+        MAX_PAGES, //
+    },
     handle,
     keys::{
         self,
@@ -66,15 +71,15 @@ use crate::{
 pub(super) const MAX_MR_SIZE: u64 = raw::KFABRIC_VERBS_MAX_MR_SIZE;
 
 /// What a region grants.
-struct Grant {
+pub(super) struct Grant {
     /// The whole key.
-    key: u32,
+    pub(super) key: u32,
     /// The address of the first byte, for the owner and for peers.
-    base: u64,
+    pub(super) base: u64,
     /// Bytes. The end of the region does not wrap.
-    len: u64,
-    rights: Rights,
-    memory: MemRef,
+    pub(super) len: u64,
+    pub(super) rights: Rights,
+    pub(super) memory: MemRef,
 }
 
 impl Grant {
@@ -94,10 +99,12 @@ impl Grant {
 pub(super) struct Mr {
     /// What it grants now. A leaf.
     #[pin]
-    live: SpinLock<Option<Grant>>,
+    pub(super) live: SpinLock<Option<Grant>>,
     /// The accesses of peers.
     #[pin]
     drain: Drain,
+    /// For fast registration. Without lists when the region has ended.
+    fast: Option<Pin<KBox<FastMr>>>,
 }
 
 impl Drained for Mr {
@@ -108,19 +115,39 @@ impl Drained for Mr {
 
 impl Mr {
     /// A region that grants nothing.
-    fn new() -> Result<Arc<Self>> {
+    fn new(fast: Option<Pin<KBox<FastMr>>>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 live <- new_spinlock!(None, "Mr::live"),
                 drain <- Drain::new(),
+                fast,
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// The memory for an access of the owner. See [`Pd::local`].
-    pub(super) fn part(&self, key: u32, addr: u64, len: u64, need: Rights) -> Option<MemRef> {
+    /// What it has for fast registration. Any context.
+    pub(super) fn fast(&self) -> Option<&FastMr> {
+        self.fast.as_deref()
+    }
+
+    fn part(&self, key: u32, addr: u64, len: u64, need: Rights) -> Option<MemRef> {
         self.live.lock().as_ref()?.part(key, addr, len, need)
+    }
+
+    /// The memory for an access of the owner. See [`Pd::local`].
+    pub(super) fn local(
+        self: Arc<Self>,
+        key: u32,
+        addr: u64,
+        len: u64,
+        need: Rights,
+    ) -> Option<MemRef> {
+        if self.fast.is_none() {
+            return self.part(key, addr, len, need);
+        }
+        let access = self.clone().enter(key, addr, len, need)?;
+        self.lasting(access.memory())
     }
 
     /// Enters it for an access of a peer. See [`Pd::enter`].
@@ -141,17 +168,17 @@ impl Mr {
 /// The charges for a region.
 struct Charges {
     _object: Allowance,
-    /// For the mapping of a DMA-BUF.
-    _mapping: Option<Allowance>,
+    /// For the mapping of a DMA-BUF, or the lists for fast registration.
+    _more: Option<Allowance>,
 }
 
 impl Charges {
     /// Charges the user of `pd` for the region itself. Fails with `ENOMEM`.
-    fn new(pd: &Pd, mapping: Option<Allowance>) -> Result<Self> {
+    fn new(pd: &Pd, more: Option<Allowance>) -> Result<Self> {
         let budget = pd.context().budget();
         Ok(Self {
             _object: budget.take_for::<Mr>(size_of::<OwnedMr>())?,
-            _mapping: mapping,
+            _more: more,
         })
     }
 }
@@ -181,7 +208,24 @@ impl OwnedMr {
         charges: Charges,
     ) -> Result<KBox<Self>> {
         memory.charge_lists(pd.context().budget())?;
-        let mr = Mr::new()?;
+        let owned = Self::without_memory(pd, None, charges)?;
+        *owned.mr.live.lock() = Some(Grant {
+            key: owned.key,
+            base,
+            len,
+            rights,
+            memory,
+        });
+        Ok(owned)
+    }
+
+    /// A region that grants nothing. Fails with `ENOMEM`.
+    fn without_memory(
+        pd: &Arc<Pd>,
+        fast: Option<Pin<KBox<FastMr>>>,
+        charges: Charges,
+    ) -> Result<KBox<Self>> {
+        let mr = Mr::new(fast)?;
         let number = pd.keys().add(&mr)?;
         let key = keys::key(number, random_u32());
         let owned = Self {
@@ -191,15 +235,7 @@ impl OwnedMr {
             key,
             _charges: charges,
         };
-        let owned = KBox::new(owned, GFP_KERNEL_ACCOUNT)?;
-        *owned.mr.live.lock() = Some(Grant {
-            key,
-            base,
-            len,
-            rights,
-            memory,
-        });
-        Ok(owned)
+        Ok(KBox::new(owned, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// A region of `len` bytes at `start` of the current process, which have the addresses from
@@ -300,6 +336,28 @@ impl OwnedMr {
         Self::new(pd, 0, len, rights, memory, charges)
     }
 
+    /// A region for fast registration of at most `max_pages` pages. It grants nothing until a work
+    /// request registers memory under a key with the upper 24 bits of this one's.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the PD is a program's; no pages, or more than [`MAX_PAGES`].
+    /// - `ENOMEM`.
+    pub(super) fn fast(pd: &Arc<Pd>, max_pages: u32) -> Result<KBox<Self>> {
+        if pd.context().is_program() {
+            return Err(EINVAL);
+        }
+        let lists = FastMr::bytes(max_pages.min(MAX_PAGES)) as u64;
+        let lists = pd.context().budget().take(lists)?;
+        let charges = Charges::new(pd, Some(lists))?;
+        Self::without_memory(pd, Some(FastMr::new(max_pages)?), charges)
+    }
+
+    /// The region, as the table of keys has it. Any context.
+    pub(super) fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
     /// Its local and remote key. Any context.
     pub(super) fn key(&self) -> u32 {
         self.key
@@ -309,11 +367,17 @@ impl OwnedMr {
 impl Drop for OwnedMr {
     fn drop(&mut self) {
         self.pd.keys().remove(self.number);
+        let fast = self.mr.fast();
+        // A work request or a peer may be changing the grant.
+        let _changing = fast.map(|fast| fast.changing.lock());
         let grant = self.mr.live.lock().take();
         self.mr.drain.shut();
         // No signal ends this wait.
         let _ = self.mr.drain.wait(Signals::None);
         drop(grant);
+        if let Some(fast) = fast {
+            fast.clear();
+        }
     }
 }
 
@@ -340,7 +404,10 @@ fn mem_access(rights: Rights) -> mem::Access {
 /// # Safety
 ///
 /// `key` is valid for a write.
-unsafe fn registered(region: Result<KBox<OwnedMr>>, key: *mut u32) -> *mut kfabric_verbs_mr {
+pub(super) unsafe fn registered(
+    region: Result<KBox<OwnedMr>>,
+    key: *mut u32,
+) -> *mut kfabric_verbs_mr {
     if let Ok(region) = &region {
         // SAFETY: By the requirement above.
         unsafe { key.write(region.key()) };
@@ -353,7 +420,7 @@ unsafe fn registered(region: Result<KBox<OwnedMr>>, key: *mut u32) -> *mut kfabr
 /// # Safety
 ///
 /// The handle is valid by the interface.
-unsafe fn pd_of(pd: *mut kfabric_verbs_pd) -> Arc<Pd> {
+pub(super) unsafe fn pd_of(pd: *mut kfabric_verbs_pd) -> Arc<Pd> {
     // SAFETY: By the requirement above.
     let pd: ArcBorrow<'_, Pd> = unsafe { Arc::<Pd>::borrow(pd.cast()) };
     pd.into()

@@ -115,7 +115,33 @@ impl Pd {
         need: Rights,
     ) -> Result<MemRef, BadKey> {
         let region = self.keys.find(lkey).ok_or(BadKey)?;
-        region.part(lkey, addr, len, need).ok_or(BadKey)
+        region.local(lkey, addr, len, need).ok_or(BadKey)
+    }
+
+    /// Registers the memory that was mapped to the region of `key`. See [`Mr::register`](super::mr::Mr::register). Process
+    /// context; sleeps.
+    pub(super) fn register(&self, key: u32, base: u64, rights: Rights) -> Result<(), BadKey> {
+        let region = self.keys.find(key).ok_or(BadKey)?;
+        region.register(key, base, rights)
+    }
+
+    /// Ends what the region of `key` grants, for the owner. See [`Mr::invalidate`](super::mr::Mr::invalidate). Process context;
+    /// sleeps.
+    pub(super) fn invalidate(&self, key: u32) -> Result<(), BadKey> {
+        let region = self.keys.find(key).ok_or(BadKey)?;
+        region.invalidate(key)
+    }
+
+    /// The same for a peer. See [`Mr::invalidate_by_peer`](super::mr::Mr::invalidate_by_peer). Process context, in a run for the user
+    /// of the PD; sleeps.
+    pub(super) fn invalidate_by_peer(&self, key: u32) -> Result<(), BadKey> {
+        let region = self.keys.find(key);
+        region
+            .and_then(|region| region.invalidate_by_peer(key).ok())
+            .ok_or_else(|| {
+                self.context.link().count(Stat::MrRefused);
+                BadKey
+            })
     }
 }
 

@@ -24,6 +24,7 @@ use super::{
     code,
     declared,
     issue::By,
+    keys::Rights,
     modify::ip_of_gid,
     qp::{
         Qp,
@@ -59,12 +60,38 @@ const FLAGS: u32 = raw::KFABRIC_VERBS_SEND_FENCE
 const ATOMIC_LEN: u32 = 8;
 
 impl Qp {
+    /// An operation on a region, if it is one. Kernel callers have these with connections: fails with
+    /// `EINVAL` for others, and for rights that no region has.
+    fn region_op(&self, send: &kfabric_verbs_send) -> Result<Option<SendOp>> {
+        let op = match send.opcode {
+            raw::KFABRIC_VERBS_WR_REG_MR => SendOp::Register {
+                key: send.rkey,
+                base: send.remote_addr,
+                rights: Rights::of_region(send.access).map_err(|_| EINVAL)?,
+            },
+            raw::KFABRIC_VERBS_WR_LOCAL_INV => SendOp::Invalidate {
+                key: send.imm_or_key,
+            },
+            _ => return Ok(None),
+        };
+        let is_inline = send.flags & raw::KFABRIC_VERBS_SEND_INLINE != 0;
+        match self.transport() {
+            Some(Transport::Rc(_)) if !self.is_of_program() && !is_inline && send.num_sge == 0 => {
+                Ok(Some(op))
+            }
+            _ => Err(EINVAL),
+        }
+    }
+
     /// What a work request does. Fails with `EINVAL` for an operation that the QP does not have.
     ///
     /// # Safety
     ///
     /// `send` is valid by the interface.
     unsafe fn op(&self, send: &kfabric_verbs_send) -> Result<SendOp> {
+        if let Some(op) = self.region_op(send)? {
+            return Ok(op);
+        }
         let imm = Some(send.imm_or_key);
         let (va, rkey) = (send.remote_addr, send.rkey);
         let op = match send.opcode {
@@ -171,7 +198,7 @@ impl Qp {
                 }
                 !matches!(op, Op::Send(_))
             }
-            SendOp::Ud { .. } => false,
+            SendOp::Ud { .. } | SendOp::Register { .. } | SendOp::Invalidate { .. } => false,
         };
         if has_access && self.is_of_program() && self.budget().is_delayed(self.number().into()) {
             // Not while the caller holds locks that the removal of the device waits for.

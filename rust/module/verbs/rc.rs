@@ -135,27 +135,27 @@ impl Consumer for Qp {
     }
 
     fn end_receive(&self, ended: Ended) -> RequestResult {
-        let incoming = {
-            let mut incoming = self.incoming.lock();
-            if incoming.as_ref().is_some_and(|incoming| incoming.lost > 0) {
-                // `abort_receive` ends it.
-                return Err(Refusal::Invalid);
-            }
-            if let SendEnd::Invalidate(_) = ended.end {
-                return Err(self.refuse());
-            }
-            incoming.take().ok_or(Refusal::Operation)?
-        };
+        let is_too_long = |incoming: &Incoming| incoming.lost > 0;
+        if self.incoming.lock().as_ref().is_some_and(is_too_long) {
+            // `abort_receive` ends it.
+            return Err(Refusal::Invalid);
+        }
+        if let SendEnd::Invalidate(key) = ended.end {
+            let ended = self.pd().invalidate_by_peer(key);
+            ended.map_err(|_| self.refuse())?;
+        }
+        let incoming = self.incoming.lock().take().ok_or(Refusal::Operation)?;
         let opcode = match ended.write {
             true => Opcode::RecvRdmaWithImm,
             false => Opcode::Recv,
         };
         let mut entry = self.end(&incoming, Status::Success, opcode);
         entry.byte_len = ended.len;
-        if let SendEnd::Imm(imm) = ended.end {
-            entry.imm_or_key = imm;
-            entry.flags = raw::KFABRIC_VERBS_WC_WITH_IMM;
-        }
+        (entry.imm_or_key, entry.flags) = match ended.end {
+            SendEnd::Plain => (0, 0),
+            SendEnd::Imm(imm) => (imm, raw::KFABRIC_VERBS_WC_WITH_IMM),
+            SendEnd::Invalidate(key) => (key, raw::KFABRIC_VERBS_WC_WITH_INVALIDATE),
+        };
         self.received(&entry, ended.solicited);
         Ok(())
     }

@@ -37,10 +37,13 @@ use kfi_roce::{
     }, //
 };
 
-use super::sge::{
-    Sge,
-    MAX_SGE,
-    NO_SGE, //
+use super::{
+    keys::Rights,
+    sge::{
+        Sge,
+        MAX_SGE,
+        NO_SGE, //
+    }, //
 };
 use crate::{
     mem::{
@@ -73,6 +76,20 @@ pub(super) enum SendOp {
         /// Immediate data.
         imm: Option<u32>,
     },
+    /// Registers the memory that was mapped to a region.
+    Register {
+        /// The key that it gets.
+        key: u32,
+        /// The address of its first byte.
+        base: u64,
+        /// What it grants.
+        rights: Rights,
+    },
+    /// Ends what a region grants under a key.
+    Invalidate {
+        /// The key.
+        key: u32,
+    },
 }
 
 /// A work request, as it is posted.
@@ -90,6 +107,18 @@ pub(super) struct WorkRequest {
     pub(super) solicited: bool,
     /// A successful completion is reported.
     pub(super) signaled: bool,
+}
+
+impl WorkRequest {
+    /// Whether it is issued only when all work requests before it have left the ring. They may use
+    /// the memory that an invalidation takes away.
+    fn waits_for_head(&self) -> bool {
+        match self.op {
+            SendOp::Invalidate { .. } => true,
+            SendOp::Register { .. } => self.fence,
+            SendOp::Rc(_) | SendOp::Ud { .. } => false,
+        }
+    }
 }
 
 /// A place in the ring.
@@ -198,6 +227,13 @@ struct Ring {
 impl Ring {
     fn is_idle(&self) -> bool {
         !self.issuing && !self.reaping
+    }
+
+    /// Whether the next work request has to wait until it is the head, which it is not yet, or is
+    /// now.
+    fn next_waits_for_head(&self, index: usize) -> bool {
+        let slot = self.slots.get(index);
+        self.issued != self.tail && slot.is_some_and(|slot| slot.request.waits_for_head())
     }
 }
 
@@ -344,13 +380,15 @@ impl SendQueue {
         if first && ring.issuing {
             return None;
         }
-        ring.issuing = ring.issued != ring.tail && ring.failed.is_none();
+        let position = ring.issued;
+        let index = self.index(position);
+        ring.issuing = position != ring.tail
+            && ring.failed.is_none()
+            && (position == ring.head || !ring.next_waits_for_head(index));
         if !ring.issuing {
             self.wake_idle(&ring);
             return None;
         }
-        let position = ring.issued;
-        let index = self.index(position);
         let slot = ring.slots.get(index)?;
         let request = slot.request;
         let bytes = if slot.inline != 0 {
@@ -489,6 +527,13 @@ impl SendQueue {
         ring.reaping = reaped.count != 0 || reaped.failed.is_some();
         self.wake_idle(&ring);
         reaped
+    }
+
+    /// Whether a work request that had to wait for it is the head now. The task that has taken the
+    /// last one before it issues it. Any context.
+    pub(super) fn is_due(&self) -> bool {
+        let ring = self.ring.lock();
+        ring.issued == ring.head && ring.next_waits_for_head(self.index(ring.issued))
     }
 
     /// The state of the QP. Any context.
