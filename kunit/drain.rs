@@ -45,6 +45,22 @@ mod tests {
     }
 
     #[test]
+    fn a_drain_that_is_opened_again_admits_operations() -> Result {
+        let drain = drain()?;
+        for _ in 0..3 {
+            let inside = drain.enter();
+            ensure!(inside.is_some());
+            ensure!(drain.shut());
+            ensure!(drain.enter().is_none());
+            drop(inside);
+            ensure_eq!(drain.wait(Signals::Fatal), Ok(()));
+            drain.reopen();
+            ensure!(drain.is_open());
+        }
+        Ok(())
+    }
+
+    #[test]
     fn shutting_does_not_wait_for_operations_inside() -> Result {
         let drain = drain()?;
         let inside = drain.enter();

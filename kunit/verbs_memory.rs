@@ -98,6 +98,11 @@ impl Host {
     pub(super) fn pd(&self) -> Result<Arc<Pd>> {
         Pd::new(self.program.clone())
     }
+
+    /// A PD of a kernel caller.
+    pub(super) fn kernel_pd(&self) -> Result<Arc<Pd>> {
+        Pd::new(self.device.kernel().clone())
+    }
 }
 
 /// Memory of the test's thread, and a region of it that begins at [`BASE`].

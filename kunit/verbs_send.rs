@@ -3,6 +3,7 @@
 //! Suite `kfabric_verbs_send`: the send queue of a verbs QP, without a QP.
 
 use super::{
+    keys::Rights,
     send::{
         Bytes,
         Done,
@@ -229,6 +230,60 @@ mod tests {
         ensure!(done(&queue, true) == [None, None]);
         queue.store(Place::from_context(place.context()), Status::Success);
         ensure!(done(&queue, true) == [Some((2, Status::Success)), None]);
+        Ok(())
+    }
+
+    #[test]
+    fn an_invalidation_waits_until_it_is_the_head() -> Result {
+        let queue = queue()?;
+        let invalidate = WorkRequest {
+            op: SendOp::Invalidate { key: 1 },
+            ..request(1)
+        };
+        let register = WorkRequest {
+            op: SendOp::Register {
+                key: 1,
+                base: 0,
+                rights: Rights::LOCAL_READ,
+            },
+            ..request(2)
+        };
+        let fenced = WorkRequest {
+            fence: true,
+            wr_id: 3,
+            ..register
+        };
+        post(&queue, 0)?;
+        for request in [invalidate, register, fenced] {
+            queue.post(&request, &[], None)?;
+        }
+        let first = next(&queue, true, 0).ok_or(EINVAL)?;
+        queue.issued(first, None);
+        ensure!(queue.next(false).is_none());
+        queue.store(first, Status::Success);
+        // It is done, but has not left.
+        ensure!(queue.next(true).is_none());
+        ensure!(!queue.is_due());
+        ensure!(done(&queue, true) == [Some((0, Status::Success)), None]);
+        ensure!(queue.is_due());
+        ensure!(done(&queue, false) == [None, None]);
+        let second = queue.next(true).ok_or(EINVAL)?;
+        ensure!(second.request.wr_id == 1);
+        queue.issued(second.place, None);
+        // A registration does not wait, unless it is fenced.
+        let third = queue.next(false).ok_or(EINVAL)?;
+        ensure!(third.request.wr_id == 2);
+        queue.issued(third.place, Some(Status::Success));
+        ensure!(queue.next(false).is_none());
+        queue.store(second.place, Status::Success);
+        ensure!(done(&queue, true) == [Some((1, Status::Success)), Some((2, Status::Success))]);
+        ensure!(queue.is_due());
+        let fourth = queue.next(true).ok_or(EINVAL)?;
+        ensure!(fourth.request.wr_id == 3);
+        queue.issued(fourth.place, Some(Status::Success));
+        ensure!(queue.next(false).is_none());
+        ensure!(done(&queue, false) == [Some((3, Status::Success)), None]);
+        ensure!(!queue.is_due());
         Ok(())
     }
 

@@ -116,6 +116,8 @@ module() { "$KF_TOP/scripts/module" "$part_flavour" "$@" 2>"$KF_LOG_DIR/build-mo
 tools() { "$KF_TOP/scripts/tools" "${KF_PROGRAMS[@]}" 2>"$KF_LOG_DIR/build-tools-$part.log"; }
 consumers() { "$KF_TOP/scripts/consumers" "$part_flavour" 2>"$KF_LOG_DIR/build-consumers.log"; }
 
+callers() { "$KF_TOP/scripts/callers" "$part_flavour" 2>"$KF_LOG_DIR/build-callers.log"; }
+
 # verbs_program NAME: a verbs program in C, qemu-test/NAME.c.
 verbs_program() {
 	"$KF_TOP/scripts/inside" -C "$KF_TOP" clang -O2 -Wall -Wextra -Werror \
@@ -291,8 +293,9 @@ part_interop() {
 }
 
 part_verbs() {
-	local name program programs=()
+	local name program programs=() caller
 	need ko module
+	need caller callers
 	need bin tools
 	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers verbs-counters \
 		verbs-counted verbs-flows; do
@@ -300,7 +303,7 @@ part_verbs() {
 		programs+=(--put "$program")
 	done
 	tap_part verbs '.' guest --name verbs --debian --put "$ko:kfabric.ko" \
-		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$bin/kfi" "${programs[@]}" \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$caller:verbs_callers.ko" --put "$bin/kfi" "${programs[@]}" \
 		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
 		"$KF_TOP/qemu-test/verbs" "$@"
 }
@@ -311,6 +314,16 @@ part_pyverbs() {
 		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" \
 		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
 		"$KF_TOP/qemu-test/pyverbs" "$@"
+}
+
+# The modules of the target and the initiator are those of the stock kernel.
+part_storage() {
+	part_flavour=stock
+	need ko module
+	tap_part storage '.' guest --name storage --debian --put "$ko:kfabric.ko" \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" \
+		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
+		"$KF_TOP/qemu-test/verbs-storage" "$@"
 }
 
 part_pair() {

@@ -130,7 +130,8 @@ impl FastMr {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: too many pages, no bytes, or bytes that the pages do not have.
+    /// `EINVAL`: too many pages, no bytes, or bytes that the pages do not have. Nothing is mapped
+    /// then.
     ///
     /// # Safety
     ///
@@ -143,11 +144,11 @@ impl FastMr {
         offset: u32,
         len: u64,
     ) -> Result {
+        let mut staging = self.staging.lock();
+        staging.is_staged = false;
         if pages.len() > self.max_pages {
             return Err(EINVAL);
         }
-        let mut staging = self.staging.lock();
-        staging.is_staged = false;
         // The region has ended if there is none.
         let next = staging.next.as_mut().ok_or(EINVAL)?;
         // SAFETY: By the requirement above.

@@ -66,6 +66,9 @@ mod kunit_counters;
 #[path = "../../../kunit/verbs_cq.rs"]
 mod kunit_cq;
 #[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_fast_mr.rs"]
+mod kunit_fast_mr;
+#[cfg(kfi_kunit)]
 #[path = "../../../kunit/verbs_fixture.rs"]
 mod kunit_fixture;
 #[cfg(kfi_kunit)]
