@@ -42,8 +42,8 @@ static int kfib_reg(const struct ib_qp *ibqp, const struct ib_reg_wr *wr,
 
 /*
  * Translates a work request. What an opcode does not have stays 0. Fails with
- * -EINVAL for a datagram without an address handle of the QP's PD, and as
- * kfib_reg().
+ * -EINVAL for a datagram that is no message or without an address handle of the
+ * QP's PD, and as kfib_reg().
  */
 static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		     struct kfabric_verbs_send *send)
@@ -56,6 +56,10 @@ static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		.flags = wr->send_flags,
 	};
 	if (ibqp->qp_type == IB_QPT_UD || ibqp->qp_type == IB_QPT_GSI) {
+		/* Others are no struct ib_ud_wr. */
+		if (wr->opcode != IB_WR_SEND &&
+		    wr->opcode != IB_WR_SEND_WITH_IMM)
+			return -EINVAL;
 		if (!ud_wr(wr)->ah || ud_wr(wr)->ah->pd != ibqp->pd)
 			return -EINVAL;
 		send->av = &to_kfib_ah(ud_wr(wr)->ah)->av;

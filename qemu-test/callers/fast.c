@@ -155,7 +155,8 @@ static int command(struct pair *pair, struct region *region,
 	struct ib_send_wr reply = {
 		.wr_cqe = &answered->cqe,
 		.opcode = by_peer ? IB_WR_SEND_WITH_INV : IB_WR_SEND,
-		.send_flags = IB_SEND_SIGNALED,
+		/* The owner may use its memory when it gets the answer. */
+		.send_flags = IB_SEND_SIGNALED | IB_SEND_FENCE,
 	};
 	struct ib_sge sges[4];
 	struct ib_rdma_wr move = {

@@ -101,8 +101,8 @@ static int all_memory(struct pair *pair)
 	return 0;
 }
 
-static int atomic(struct pair *pair, enum ib_wr_opcode opcode, u64 compare_add,
-		  u64 swap)
+static int atomic(struct pair *pair, const struct ib_mr *mr,
+		  enum ib_wr_opcode opcode, u64 compare_add, u64 swap)
 {
 	struct note *note = note_of(&pair->a);
 	struct ib_sge sge = part(&pair->a, pair->a.memory, 8);
@@ -114,10 +114,10 @@ static int atomic(struct pair *pair, enum ib_wr_opcode opcode, u64 compare_add,
 			.opcode = opcode,
 			.send_flags = IB_SEND_SIGNALED,
 		},
-		.remote_addr = (uintptr_t)pair->b.memory,
+		.remote_addr = mr->iova,
 		.compare_add = compare_add,
 		.swap = swap,
-		.rkey = pair->b.pd->unsafe_global_rkey,
+		.rkey = mr->rkey,
 	};
 
 	CHECK_EQ(post(&pair->a, &wr.wr), 0);
@@ -125,20 +125,40 @@ static int atomic(struct pair *pair, enum ib_wr_opcode opcode, u64 compare_add,
 	return 0;
 }
 
-static int atomics(struct pair *pair)
+/* The core gives no right to atomics on all memory. */
+static int atomics_with(struct pair *pair, struct region *region)
 {
-	u64 *a = (u64 *)pair->a.memory, *b = (u64 *)pair->b.memory;
+	u64 *a = (u64 *)pair->a.memory, *b = page_address(region->pages[0]);
+	struct note *registered = note_of(&pair->b);
 
+	CHECK_EQ(region_map(&pair->b, region, IB_ACCESS_LOCAL_WRITE |
+			    IB_ACCESS_REMOTE_ATOMIC), 0);
+	region->reg.wr.wr_cqe = &registered->cqe;
+	region->reg.wr.send_flags = IB_SEND_SIGNALED;
+	CHECK_EQ(post(&pair->b, &region->reg.wr), 0);
+	CHECK(done_with(registered, IB_WC_SUCCESS));
 	*b = 40;
-	CHECK(!atomic(pair, IB_WR_ATOMIC_FETCH_AND_ADD, 2, 0));
+	CHECK(!atomic(pair, region->mr, IB_WR_ATOMIC_FETCH_AND_ADD, 2, 0));
 	CHECK_EQ(*a, 40);
 	CHECK_EQ(*b, 42);
-	CHECK(!atomic(pair, IB_WR_ATOMIC_CMP_AND_SWP, 41, 7));
+	CHECK(!atomic(pair, region->mr, IB_WR_ATOMIC_CMP_AND_SWP, 41, 7));
 	CHECK_EQ(*a, 42);
 	CHECK_EQ(*b, 42);
-	CHECK(!atomic(pair, IB_WR_ATOMIC_CMP_AND_SWP, 42, 7));
+	CHECK(!atomic(pair, region->mr, IB_WR_ATOMIC_CMP_AND_SWP, 42, 7));
 	CHECK_EQ(*b, 7);
 	return 0;
+}
+
+static int atomics(struct pair *pair)
+{
+	struct region region;
+	int ret;
+
+	ret = region_open(&pair->b, &region, 1);
+	if (!ret)
+		ret = atomics_with(pair, &region);
+	region_close(&region);
+	return ret;
 }
 
 /* Inline data may be on the stack, and change as soon as they are posted. */
@@ -229,8 +249,7 @@ const struct test message_tests[] = {
 	  messages },
 	{ "all-memory", { .poll = IB_POLL_WORKQUEUE,
 			  .pd_flags = IB_PD_UNSAFE_GLOBAL_RKEY }, all_memory },
-	{ "atomics", { .poll = IB_POLL_WORKQUEUE,
-		       .pd_flags = IB_PD_UNSAFE_GLOBAL_RKEY }, atomics },
+	{ "atomics", { .poll = IB_POLL_WORKQUEUE }, atomics },
 	{ "inline", { .poll = IB_POLL_SOFTIRQ }, inline_data },
 	{ "datagrams", { .type = IB_QPT_UD, .poll = IB_POLL_SOFTIRQ },
 	  datagrams },
