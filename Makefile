@@ -7,7 +7,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := modules
 
-.PHONY: help all modules modules_install load demo quick test test-all test-sanitize mutants bench check fuzz hostile shell deb clean
+.PHONY: help all modules modules_install load demo quick test test-all test-sanitize mutants bench check fuzz hostile shell verbs deb clean
 
 help:
 	@echo 'make demo            set everything up, boot two hosts on a stock kernel, show the main job'
@@ -29,7 +29,8 @@ help:
 	@echo 'make modules_install with KDIR=: install it, and the headers for modules that use it'
 	@echo '                     (INSTALL_MOD_PATH= for another root)'
 	@echo 'make load            with KDIR=: load it into the running kernel (as root)'
-	@echo 'make deb             Debian packages in build/deb: kfabric-dkms, kfi, libkfi-dev'
+	@echo 'make verbs           libkfabric, with which programs use a device by verbs, for rdma-core 56 and 65'
+	@echo 'make deb             Debian packages in build/deb: kfabric-dkms, kfi, libkfi-dev, kfabric-verbs-56, -65'
 	@echo 'make clean           remove build/ (the caches stay; see KFABRIC_CACHE)'
 	@echo 'make help            this list'
 	@echo
@@ -121,6 +122,9 @@ hostile:
 
 shell:
 	@qemu-test/shell
+
+verbs:
+	@scripts/verbs-provider
 
 deb:
 	@scripts/deb

@@ -118,10 +118,12 @@ consumers() { "$KF_TOP/scripts/consumers" "$part_flavour" 2>"$KF_LOG_DIR/build-c
 
 callers() { "$KF_TOP/scripts/callers" "$part_flavour" 2>"$KF_LOG_DIR/build-callers.log"; }
 
-# verbs_program NAME: a verbs program in C, qemu-test/NAME.c.
+verbs_provider() { "$KF_TOP/scripts/verbs-provider" "$1" 2>"$KF_LOG_DIR/build-verbs_provider-$1.log"; }
+
+# verbs_program NAME [ARGUMENT]...: a verbs program in C, qemu-test/NAME.c.
 verbs_program() {
 	"$KF_TOP/scripts/inside" -C "$KF_TOP" clang -O2 -Wall -Wextra -Werror \
-		-o "$KF_BUILD/$1" "qemu-test/$1.c" -libverbs 2>"$KF_LOG_DIR/build-verbs_program-$1.log" &&
+		-o "$KF_BUILD/$1" "qemu-test/$1.c" "${@:2}" -libverbs 2>"$KF_LOG_DIR/build-verbs_program-$1.log" &&
 		printf '%s\n' "$KF_BUILD/$1"
 }
 
@@ -293,10 +295,21 @@ part_interop() {
 }
 
 part_verbs() {
-	local name program programs=() caller
+	local name program programs=() caller provider newer
 	need ko module
 	need caller callers
 	need bin tools
+	need provider verbs_provider 56
+	need program verbs_program verbs-provider -Itools/verbs "$provider/libkfabric.so.1" \
+		-Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs
+	programs=(--put "$program" --put "$provider/libkfabric.so.1:libkfabric.so.1"
+		--put "$KF_TOP/qemu-test/verbs-provider.sh:verbs-provider.sh")
+	# A mirror may not have that rdma-core any more.
+	if newer=$(verbs_provider 65); then
+		programs+=(--put "$newer/libkfabric.so.1:libkfabric-65.so.1")
+	else
+		say "   verbs: no library for rdma-core 65 (log: $KF_LOG_DIR/build-verbs_provider-65.log)"
+	fi
 	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers verbs-counters \
 		verbs-counted verbs-flows; do
 		need program verbs_program "$name"

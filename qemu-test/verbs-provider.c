@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * verbs-provider: what libkfabric has beyond the calls that the other programs test:
+ * batches of work requests by ibv_wr_start(3), the extended CQ of ibv_create_cq_ex(3),
+ * long lists, and the functions of <infiniband/kfdv.h>. Each test names its page.
+ */
+
+#include "verbs-ends.h"
+
+#include <infiniband/kfdv.h>
+
+#define RC_OPS	(IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | \
+		 IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE | \
+		 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | \
+		 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+
+/* Work requests of long lists: more than one call can take. */
+#define MANY	5000
+
+/* The QP of @end is one for the functions of ibv_wr_start(). */
+static struct ibv_qp_ex *extend(struct end *end, enum ibv_qp_type type, __u64 ops, __u32 wrs)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = type,
+		.send_cq = end->sends,
+		.recv_cq = end->receives,
+		.pd = end->pd,
+		.cap = {
+			.max_send_wr = wrs,
+			.max_recv_wr = WRS,
+			.max_send_sge = SGES,
+			.max_recv_sge = SGES,
+			.max_inline_data = 64,
+		},
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = ops,
+	};
+
+	if (end->qp)
+		expect(!ibv_destroy_qp(end->qp), "destroy_qp");
+	end->qp = ibv_create_qp_ex(device, &init);
+	return end->qp ? ibv_qp_to_qp_ex(end->qp) : NULL;
+}
+
+static struct ibv_qp_ex *extended_pair(__u32 wrs)
+{
+	struct ibv_qp_ex *qp;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	qp = extend(&a, IBV_QPT_RC, RC_OPS, wrs);
+	expect(qp, "no extended QP: %s", strerror(errno));
+	connect_ends(7);
+	return qp;
+}
+
+static __u64 at(struct end *end, __u32 offset)
+{
+	return (__u64)(unsigned long)end->memory + offset;
+}
+
+static void next(struct ibv_qp_ex *qp, __u64 id)
+{
+	qp->wr_id = id;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+}
+
+static void complete(struct ibv_qp_ex *qp)
+{
+	int ret = ibv_wr_complete(qp);
+
+	expect(!ret, "wr_complete: %s", strerror(ret));
+}
+
+/* ibv_wr_post(3): every operation of a connection, in one batch. */
+static void wr_operations(void)
+{
+	struct ibv_qp_ex *qp = extended_pair(WRS);
+	struct ibv_sge list[2];
+	struct ibv_wc wc;
+	__u64 *values;
+
+	fill(&a, 0, 8192, 1);
+	fill(&b, 65536, 4096, 2);
+	values = (__u64 *)(b.memory + 128 * 1024);
+	values[0] = 7;
+	values[1] = 30;
+	receive(&b, 100, 0, 4096);
+	receive(&b, 101, 4096, 4096);
+	receive(&b, 102, 0, 0);
+
+	ibv_wr_start(qp);
+	next(qp, 1);
+	ibv_wr_send(qp);
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 4096);
+	next(qp, 2);
+	ibv_wr_send_imm(qp, htobe32(0x11223344));
+	list[0] = sge(&a, 4096, 1000);
+	list[1] = sge(&a, 5096, 3096);
+	ibv_wr_set_sge_list(qp, 2, list);
+	next(qp, 3);
+	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 16384));
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 8192);
+	next(qp, 4);
+	ibv_wr_rdma_write_imm(qp, b.mr->rkey, at(&b, 32768), htobe32(5));
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 100);
+	next(qp, 5);
+	ibv_wr_rdma_read(qp, b.mr->rkey, at(&b, 65536));
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 65536), 4096);
+	next(qp, 6);
+	ibv_wr_atomic_cmp_swp(qp, b.mr->rkey, at(&b, 128 * 1024), 7, 8);
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 131072), 8);
+	next(qp, 7);
+	ibv_wr_atomic_fetch_add(qp, b.mr->rkey, at(&b, 128 * 1024 + 8), 12);
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 131080), 8);
+	complete(qp);
+
+	expect(entry(a.sends, 1, IBV_WC_SUCCESS).opcode == IBV_WC_SEND, "opcode of SEND");
+	entry(a.sends, 2, IBV_WC_SUCCESS);
+	expect(entry(a.sends, 3, IBV_WC_SUCCESS).opcode == IBV_WC_RDMA_WRITE, "of WRITE");
+	entry(a.sends, 4, IBV_WC_SUCCESS);
+	expect(entry(a.sends, 5, IBV_WC_SUCCESS).opcode == IBV_WC_RDMA_READ, "of READ");
+	expect(entry(a.sends, 6, IBV_WC_SUCCESS).opcode == IBV_WC_COMP_SWAP, "of CMP_SWP");
+	expect(entry(a.sends, 7, IBV_WC_SUCCESS).opcode == IBV_WC_FETCH_ADD, "of FETCH_ADD");
+	expect(entry(b.receives, 100, IBV_WC_SUCCESS).byte_len == 4096, "length of SEND");
+	wc = entry(b.receives, 101, IBV_WC_SUCCESS);
+	expect(wc.wc_flags & IBV_WC_WITH_IMM && wc.imm_data == htobe32(0x11223344), "immediate");
+	wc = entry(b.receives, 102, IBV_WC_SUCCESS);
+	expect(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.imm_data == htobe32(5) &&
+	       wc.byte_len == 100, "WRITE with immediate");
+	check(&b, 0, 8192, 1);
+	check(&b, 16384, 8192, 1);
+	check(&b, 32768, 100, 1);
+	check(&a, 65536, 4096, 2);
+	expect(values[0] == 8 && values[1] == 42, "atomics");
+	values = (__u64 *)(a.memory + 131072);
+	expect(values[0] == 7 && values[1] == 30, "values before the atomics");
+}
+
+/* ibv_wr_post(3): SEND_WITH_INV carries its key, which a QP of kfabric refuses. */
+static void wr_send_inv(void)
+{
+	struct ibv_qp_ex *qp = extended_pair(WRS);
+
+	receive(&b, 1, 0, 64);
+	ibv_wr_start(qp);
+	next(qp, 2);
+	ibv_wr_send_inv(qp, b.mr->rkey);
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 64);
+	complete(qp);
+	entry(a.sends, 2, IBV_WC_REM_ACCESS_ERR);
+}
+
+/* ibv_wr_post(3): inline data is copied at once; the program reuses its buffer. */
+static void wr_inline(void)
+{
+	struct ibv_qp_ex *qp = extended_pair(WRS);
+	struct ibv_data_buf list[2];
+	__u8 buffer[64];
+	int i, j;
+
+	ibv_wr_start(qp);
+	for (i = 0; i < WRS - 1; i++) {
+		memset(buffer, i + 1, sizeof(buffer));
+		next(qp, i);
+		ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 64 * i));
+		ibv_wr_set_inline_data(qp, buffer, 64);
+	}
+	memset(buffer, 0xaa, sizeof(buffer));
+	memset(a.memory, 0xbb, 32);
+	list[0].addr = buffer;
+	list[0].length = 16;
+	list[1].addr = a.memory;
+	list[1].length = 32;
+	next(qp, i);
+	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 64 * i));
+	ibv_wr_set_inline_data_list(qp, 2, list);
+	memset(buffer, 0, sizeof(buffer));
+	memset(a.memory, 0, 32);
+	complete(qp);
+	for (i = 0; i < WRS; i++)
+		entry(a.sends, i, IBV_WC_SUCCESS);
+	for (i = 0; i < WRS - 1; i++)
+		for (j = 0; j < 64; j++)
+			expect(b.memory[64 * i + j] == i + 1, "byte %d of %d", j, i);
+	for (j = 0; j < 48; j++)
+		expect(b.memory[64 * i + j] == (j < 16 ? 0xaa : 0xbb), "byte %d of a list", j);
+	expect(!b.memory[64 * i + 48], "a byte behind the list");
+}
+
+/* ibv_wr_post(3): a batch that is more than one call takes is executed in order. */
+static void wr_many(void)
+{
+	struct ibv_qp_ex *qp = extended_pair(MANY);
+	__u64 *values = (__u64 *)a.memory;
+	__u32 i;
+
+	ibv_wr_start(qp);
+	for (i = 0; i < MANY; i++) {
+		values[i] = i;
+		next(qp, i);
+		qp->wr_flags = i == MANY - 1 ? IBV_SEND_SIGNALED : 0;
+		ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, i % 2 ? 8 : 8 * i));
+		ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 8 * i), 8);
+	}
+	complete(qp);
+	entry(a.sends, MANY - 1, IBV_WC_SUCCESS);
+	values = (__u64 *)b.memory;
+	for (i = 2; i < MANY; i += 2)
+		expect(values[i] == i, "value %u", i);
+	expect(values[1] == MANY - 1, "the last one of the others is %llu", values[1]);
+}
+
+/* ibv_wr_post(3): ibv_wr_abort() discards what was prepared. */
+static void wr_abort(void)
+{
+	struct ibv_qp_ex *qp = extended_pair(WRS);
+
+	a.memory[0] = 1;
+	ibv_wr_start(qp);
+	next(qp, 1);
+	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
+	ibv_wr_abort(qp);
+	no_entry(a.sends);
+	expect(!b.memory[0], "it was written");
+	ibv_wr_start(qp);
+	complete(qp);
+	ibv_wr_start(qp);
+	next(qp, 2);
+	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
+	complete(qp);
+	entry(a.sends, 2, IBV_WC_SUCCESS);
+}
+
+/* A batch whose second work request is wrong is refused as a whole. */
+static void refused(struct ibv_qp_ex *qp, int error, void (*wrong)(struct ibv_qp_ex *qp))
+{
+	int ret;
+
+	ibv_wr_start(qp);
+	next(qp, 1);
+	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
+	wrong(qp);
+	ret = ibv_wr_complete(qp);
+	expect(ret == error, "%s, not %s", strerror(ret), strerror(error));
+	no_entry(a.sends);
+}
+
+static void too_many_sges(struct ibv_qp_ex *qp)
+{
+	struct ibv_sge list[64] = { { 0 } };
+
+	ibv_wr_send(qp);
+	ibv_wr_set_sge_list(qp, 64, list);
+}
+
+static void too_much_inline(struct ibv_qp_ex *qp)
+{
+	ibv_wr_send(qp);
+	ibv_wr_set_inline_data(qp, a.memory, REGION);
+}
+
+static void data_twice(struct ibv_qp_ex *qp)
+{
+	ibv_wr_send(qp);
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
+}
+
+static void too_many_wrs(struct ibv_qp_ex *qp)
+{
+	int i;
+
+	for (i = 0; i < WRS; i++)
+		ibv_wr_send(qp);
+}
+
+/* ibv_wr_post(3): an error of any function is that of ibv_wr_complete(). */
+static void wr_errors(void)
+{
+	struct ibv_qp_ex *qp = extended_pair(WRS);
+
+	refused(qp, EINVAL, too_many_sges);
+	refused(qp, EINVAL, too_much_inline);
+	refused(qp, EINVAL, data_twice);
+	refused(qp, ENOMEM, too_many_wrs);
+	errno = 0;
+	expect(!extend(&a, IBV_QPT_RC, RC_OPS | IBV_QP_EX_WITH_BIND_MW, WRS) &&
+	       errno == EOPNOTSUPP, "memory windows: %s", strerror(errno));
+	a.qp = NULL;
+	expect(!extend(&a, IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE, WRS) && errno == EOPNOTSUPP,
+	       "a WRITE on UD: %s", strerror(errno));
+}
+
+/* ibv_wr_post(3): datagrams get their address by ibv_wr_set_ud_addr(). */
+static void wr_datagrams(void)
+{
+	struct ibv_qp_ex *qp;
+	struct ibv_wc wc;
+	struct ibv_ah *ah;
+	__u32 i;
+
+	make_end(&a, IBV_QPT_UD, 0);
+	make_end(&b, IBV_QPT_UD, 0);
+	qp = extend(&a, IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM, WRS);
+	expect(qp, "no extended QP: %s", strerror(errno));
+	connect_ends(7);
+	ah = make_ah();
+	fill(&a, 0, 200, 3);
+	for (i = 0; i < 2; i++)
+		receive(&b, i, 512 * i, 512);
+	ibv_wr_start(qp);
+	next(qp, 0);
+	ibv_wr_send(qp);
+	ibv_wr_set_ud_addr(qp, ah, b.qp->qp_num, 0x1234);
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 100);
+	next(qp, 1);
+	ibv_wr_send_imm(qp, htobe32(9));
+	ibv_wr_set_ud_addr(qp, ah, b.qp->qp_num, 0x1234);
+	ibv_wr_set_inline_data(qp, a.memory, 50);
+	complete(qp);
+	wc = entry(b.receives, 0, IBV_WC_SUCCESS);
+	expect(wc.src_qp == a.qp->qp_num && wc.byte_len == 140 && wc.wc_flags & IBV_WC_GRH,
+	       "a datagram");
+	wc = entry(b.receives, 1, IBV_WC_SUCCESS);
+	expect(wc.imm_data == htobe32(9) && wc.byte_len == 90, "with immediate");
+	check(&b, 40, 100, 3);
+	check(&b, 552, 50, 3);
+}
+
+/* ibv_post_send(3): a list that is more than one call takes; the first that is refused. */
+static void post_many(void)
+{
+	static struct ibv_send_wr list[MANY + 1];
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_sge one;
+	struct ibv_send_wr *bad;
+	int ret, i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	init.cap.max_send_wr = MANY;
+	other_qp(&a, init);
+	connect_ends(7);
+	one = sge(&a, 0, 8);
+	for (i = 0; i <= MANY; i++) {
+		list[i] = wr(i, IBV_WR_RDMA_WRITE, &one, 1);
+		remote(&list[i], &b, 8 * i);
+		list[i].send_flags = i == MANY - 1 ? IBV_SEND_SIGNALED : 0;
+		list[i].next = i < MANY - 1 ? &list[i + 1] : NULL;
+	}
+	fill(&a, 0, 8, 4);
+	must_post(&a, list);
+	entry(a.sends, MANY - 1, IBV_WC_SUCCESS);
+	for (i = 0; i < MANY; i++)
+		check(&b, 8 * i, 8, 4);
+
+	/* The last but one is wrong: those before it are executed. */
+	list[MANY - 3].send_flags = IBV_SEND_SIGNALED;
+	list[MANY - 2].opcode = IBV_WR_BIND_MW;
+	bad = NULL;
+	ret = ibv_post_send(a.qp, list, &bad);
+	expect(ret && bad == &list[MANY - 2], "work request %ld is refused", (long)(bad - list));
+	entry(a.sends, MANY - 3, IBV_WC_SUCCESS);
+	no_entry(a.sends);
+
+	list[0].num_sge = -1;
+	list[0].next = NULL;
+	ret = ibv_post_send(a.qp, list, &bad);
+	expect(ret == EINVAL && bad == list, "-1 SGEs: %s", strerror(ret));
+}
+
+/* ibv_post_srq_recv(3): the same for receives, the last of which finds no room. */
+static void post_many_receives(void)
+{
+	static struct ibv_recv_wr list[MANY];
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = MANY - 1, .max_sge = 4 } };
+	struct ibv_srq_attr attr;
+	struct ibv_sge sges[4];
+	struct ibv_recv_wr *bad = NULL;
+	struct ibv_srq *srq;
+	int ret, i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	srq = ibv_create_srq(a.pd, &init);
+	expect(srq, "no SRQ: %s", strerror(errno));
+	expect(!ibv_query_srq(srq, &attr), "query_srq");
+	for (i = 0; i < 4; i++)
+		sges[i] = sge(&a, 8 * i, 8);
+	for (i = 0; i < MANY; i++) {
+		list[i].wr_id = i;
+		list[i].sg_list = sges;
+		list[i].num_sge = 4;
+		list[i].next = i < MANY - 1 ? &list[i + 1] : NULL;
+	}
+	ret = ibv_post_srq_recv(srq, list, &bad);
+	expect(attr.max_wr == MANY - 1, "max_wr %u", attr.max_wr);
+	expect(ret == ENOMEM && bad == &list[MANY - 1], "receive %ld: %s", (long)(bad - list),
+	       strerror(ret));
+}
+
+static struct ibv_cq_ex *extended_cq(__u64 wc_flags, __u32 flags)
+{
+	struct ibv_cq_init_attr_ex init = {
+		.cqe = 2 * WRS,
+		.channel = NULL,
+		.wc_flags = wc_flags,
+		.comp_mask = flags ? IBV_CQ_INIT_ATTR_MASK_FLAGS : 0,
+		.flags = flags,
+	};
+
+	return ibv_create_cq_ex(device, &init);
+}
+
+/* ibv_create_cq_ex(3): entries are taken one by one, and read by functions. */
+static void extended_entries(__u32 flags)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_poll_cq_attr none = { 0 };
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_cq_ex *cq;
+	long long until;
+	int ret, i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	cq = extended_cq(IBV_WC_STANDARD_FLAGS, flags);
+	expect(cq, "no extended CQ: %s", strerror(errno));
+	expect(ibv_start_poll(cq, &none) == ENOENT, "an entry in a new CQ");
+	init.recv_cq = ibv_cq_ex_to_cq(cq);
+	other_qp(&b, init);
+	connect_ends(7);
+	one = sge(&a, 0, 100);
+	for (i = 0; i < 5; i++) {
+		receive(&b, 50 + i, 0, 128);
+		send = wr(i, IBV_WR_SEND_WITH_IMM, &one, 1);
+		send.imm_data = htobe32(i);
+		must_post(&a, &send);
+		entry(a.sends, i, IBV_WC_SUCCESS);
+	}
+	for (until = now() + 1000 * SECONDS; (ret = ibv_start_poll(cq, &none)) == ENOENT;)
+		expect(now() < until, "no entry");
+	expect(!ret, "start_poll: %s", strerror(ret));
+	for (i = 0; i < 5; i++) {
+		expect(cq->wr_id == 50u + i && cq->status == IBV_WC_SUCCESS, "entry %d", i);
+		expect(ibv_wc_read_opcode(cq) == IBV_WC_RECV &&
+		       ibv_wc_read_byte_len(cq) == 100 &&
+		       ibv_wc_read_imm_data(cq) == htobe32(i) &&
+		       ibv_wc_read_qp_num(cq) == b.qp->qp_num &&
+		       ibv_wc_read_wc_flags(cq) == IBV_WC_WITH_IMM &&
+		       !ibv_wc_read_vendor_err(cq) && !ibv_wc_read_slid(cq) &&
+		       !ibv_wc_read_sl(cq) && !ibv_wc_read_dlid_path_bits(cq), "what it has");
+		ret = ibv_next_poll(cq);
+		expect(ret == (i < 4 ? 0 : ENOENT), "next_poll: %s", strerror(ret));
+	}
+	ibv_end_poll(cq);
+	expect(ibv_start_poll(cq, &none) == ENOENT, "an entry twice");
+
+	/* The other way to poll takes from the same queue. */
+	receive(&b, 60, 0, 128);
+	send = wr(9, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	entry(ibv_cq_ex_to_cq(cq), 60, IBV_WC_SUCCESS);
+}
+
+static void cq_extended(void)
+{
+	extended_entries(0);
+}
+
+static void cq_single_threaded(void)
+{
+	extended_entries(IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+}
+
+/* ibv_create_cq_ex(3): what the device does not have is refused. */
+static void cq_refused(void)
+{
+	struct ibv_poll_cq_attr unknown = { .comp_mask = 1 };
+	struct ibv_cq_ex *cq;
+
+	errno = 0;
+	expect(!extended_cq(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, 0) && errno == EOPNOTSUPP,
+	       "timestamps: %s", strerror(errno));
+	expect(!extended_cq(IBV_WC_STANDARD_FLAGS, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) &&
+	       errno == EOPNOTSUPP, "overruns: %s", strerror(errno));
+	cq = extended_cq(0, 0);
+	expect(cq && ibv_start_poll(cq, &unknown) == EINVAL, "an unknown attribute");
+}
+
+/* ibv_destroy_qp(3): its entries leave the CQ, those of another QP stay in order. */
+static void destroyed(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_qp *other;
+	struct ibv_recv_wr *bad;
+	struct ibv_qp_attr attr = { .port_num = 1 };
+	struct ibv_wc wc;
+	int i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	init.send_cq = a.receives;
+	init.recv_cq = a.receives;
+	other = ibv_create_qp(a.pd, &init);
+	expect(other, "no QP");
+	to_init(&a);
+	attr.qp_state = IBV_QPS_INIT;
+	expect(!ibv_modify_qp(other, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			      IBV_QP_ACCESS_FLAGS), "INIT");
+	for (i = 0; i < 10; i++) {
+		struct ibv_sge one = sge(&a, 0, 8);
+		struct ibv_recv_wr receive = { .wr_id = i, .sg_list = &one, .num_sge = 1 };
+
+		expect(!ibv_post_recv(i % 3 ? other : a.qp, &receive, &bad), "post_recv");
+	}
+	attr.qp_state = IBV_QPS_ERR;
+	expect(!ibv_modify_qp(other, &attr, IBV_QP_STATE) && !modify(&a, IBV_QPS_ERR), "ERR");
+	pause_ms(200);
+	expect(!ibv_destroy_qp(other), "destroy_qp");
+	for (i = 0; i < 10; i += 3)
+		entry(a.receives, i, IBV_WC_WR_FLUSH_ERR);
+	expect(!ibv_poll_cq(a.receives, 1, &wc), "an entry of the QP that is destroyed");
+}
+
+/* ibv_create_counters(3), ibv_create_flow(3): the module does not have them yet. */
+static void counters(void)
+{
+	struct ibv_counters_init_attr init = { 0 };
+	struct {
+		struct ibv_flow_attr attr;
+		struct ibv_flow_spec_ipv4 ipv4;
+	} flow = {
+		.attr = { .size = sizeof(flow), .num_of_specs = 1, .port = 1 },
+		.ipv4 = { .type = IBV_FLOW_SPEC_IPV4, .size = sizeof(flow.ipv4) },
+	};
+
+	make_end(&a, IBV_QPT_UD, 0);
+	errno = 0;
+	expect(ibv_create_counters(device, &init) || errno == EOPNOTSUPP, "counters: %s",
+	       strerror(errno));
+	errno = 0;
+	expect(ibv_create_flow(a.qp, &flow.attr) || errno == EOPNOTSUPP, "a flow: %s",
+	       strerror(errno));
+}
+
+/* ibv_create_comp_cntr(3) by kfdv.h: the module does not have them yet. */
+static void comp_counters(void)
+{
+	struct kfdv_comp_cntr_init_attr external = {
+		.flags = KFDV_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
+	};
+	struct ibv_comp_cntr_init_attr init = { .type = IBV_COMP_CNTR_TYPE_BYTES };
+	struct ibv_comp_cntr_init_attr unknown = { .flags = 1 };
+	struct ibv_comp_cntr_caps caps;
+
+	expect(kfdv_is_supported(device->device), "a device of kfabric");
+	errno = 0;
+	expect(ibv_create_comp_cntr(device, &init) || errno == EOPNOTSUPP, "a counter: %s",
+	       strerror(errno));
+	errno = ibv_query_comp_cntr_caps(device, &caps);
+	expect(!errno || errno == EOPNOTSUPP, "capabilities: %s", strerror(errno));
+	expect(!ibv_create_comp_cntr(device, &unknown) && errno == EOPNOTSUPP, "a flag");
+	expect(!kfdv_create_comp_cntr(device, &init, &external, sizeof(external)) &&
+	       errno == EINVAL, "external memory without an address: %s", strerror(errno));
+	expect(!kfdv_create_comp_cntr(device, &init, &external, 8) && errno == EINVAL, "a size");
+}
+
+/* Of the device of another driver. */
+static void foreign(void)
+{
+	struct ibv_comp_cntr_init_attr init = { 0 };
+	struct ibv_comp_cntr_caps caps;
+
+	expect(!kfdv_is_supported(device->device), "no device of kfabric");
+	errno = 0;
+	expect(!ibv_create_comp_cntr(device, &init) && errno == EOPNOTSUPP, "a counter: %s",
+	       strerror(errno));
+	expect(ibv_query_comp_cntr_caps(device, &caps) == EOPNOTSUPP, "capabilities");
+}
+
+static const struct test tests[] = {
+	TEST(wr_operations), TEST(wr_send_inv), TEST(wr_inline), TEST(wr_many), TEST(wr_abort),
+	TEST(wr_errors), TEST(wr_datagrams), TEST(post_many), TEST(post_many_receives),
+	TEST(cq_extended), TEST(cq_single_threaded), TEST(cq_refused), TEST(destroyed),
+	TEST(counters), TEST(comp_counters), TEST(foreign),
+};
+
+int main(int argc, char **argv)
+{
+	return run_test(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}

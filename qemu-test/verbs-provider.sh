@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# The provider libkfabric, with which programs use the devices of a module that is
+# loaded without ipath=1: tests of qemu-test/verbs. Sourced there, never run; the library
+# for rdma-core 56 is at /libkfabric.so.1, and that for 65, if there is one, at
+# /libkfabric-65.so.1.
+
+drivers=/debian/etc/libibverbs.d
+providers=/debian/usr/lib/x86_64-linux-gnu/libibverbs
+
+# cover FOLDER: put a copy over a folder of the shared root, which is read-only.
+cover() {
+	local copy
+	copy=$(mktemp -d /tmp/cover.XXXXXX) && chmod 755 "$copy" && cp -a "$1/." "$copy/" &&
+		mount -o bind "$copy" "$1"
+}
+
+# As the package installs it, but for the folder of the library.
+put_provider() {
+	cp "$1" "$providers/libkfabric.so.1" &&
+		ln -sf libkfabric.so.1 "$providers/libkfabric-rdmav34.so" &&
+		echo 'driver kfabric' >"$drivers/kfabric.driver"
+}
+
+no_warning() { ! grep -i warning "$work/client"; }
+list_says() { says "$1" debian a ibv_devices && no_warning; }
+
+# A program links to the library and loads it as a provider: it is loaded once.
+provider_test() { debian a /tmp/verbs-provider "$1" "$(gid kf0 192.0.2.1)" "$2"; }
+
+# rxe_beside: a device of another driver, with which the provider has nothing to do.
+rxe_beside() {
+	modprobe rdma_rxe
+	on b rdma link add rxb type rxe netdev vb
+	check "provider: beside rxe, both are listed" list_says '^ *rxb '
+	check "provider: beside rxe, ours is listed" list_says '^ *kf0 '
+	check "provider: rxe is shown" says 'transport:' debian b ibv_devinfo -d rxb
+	check "provider: rxe is another driver's" provider_test rxb foreign
+	pair "provider: rxe is the server of ibv_rc_pingpong" tcp_on_b \
+		debian b ibv_rc_pingpong -d rxb -g "$(gid rxb 192.0.2.2)" -n $times -c -- \
+		debian a ibv_rc_pingpong -d kf0 -g "$(gid kf0 192.0.2.1)" -n $times -c 192.0.2.2
+	on b rdma link delete rxb
+}
+
+# other_versions: libibverbs and the library are not of one version.
+other_versions() {
+	[ -e /libkfabric-65.so.1 ] || return
+	put_provider /libkfabric-65.so.1
+	check "provider: libibverbs 56 refuses the library for 65, and says why" \
+		says "couldn't load driver.*IBVERBS_PRIVATE_65' not found" debian a ibv_devices
+	check "provider: the device is not opened then" fails debian a ibv_devinfo -d kf0
+	put_provider /libkfabric.so.1
+}
+
+# provided PROGRAM TEST...: tests of the other programs.
+provided() {
+	local program=$1 test gid
+	shift
+	gid=$(gid kf0 192.0.2.1)
+	for test; do
+		check "provider: ${program#verbs-}: $test" debian a "/tmp/$program" kf0 "$gid" "$test"
+	done
+}
+
+# with_provider: the module is loaded without a parameter.
+with_provider() {
+	local test
+	add
+	cover "$drivers"
+	cover "$providers"
+	check "provider: without it no program has the device" \
+		says 'no userspace device-specific driver' debian a ibv_devinfo -d kf0
+	put_provider /libkfabric.so.1
+	check "provider: ibv_devinfo shows the port" info_says 'fw_ver:.*kfabric'
+	check "provider: its number is not that of another driver" no_warning
+	rxe_beside
+	other_versions
+	for test in $(debian a /tmp/verbs-provider --list); do
+		[ "$test" = foreign ] || check "provider: $test" provider_test kf0 "$test"
+	done
+	for test in limits cq-sizes cq-resize cq-channel srq-sizes srq-attributes srq-post left; do
+		check "provider: queues: $test" queues "$test"
+	done
+	for test in attributes refused iova busy; do
+		check "provider: memory: $test" memory "$test"
+	done
+	# shellcheck disable=SC2046 # words
+	provided verbs-calls $(debian a /tmp/verbs-calls --list | grep -vE 'race|full_cq')
+	# shellcheck disable=SC2046
+	provided verbs-qps $(debian a /tmp/verbs-qps --list)
+	# shellcheck disable=SC2046
+	provided verbs-transfers $(debian a /tmp/verbs-transfers --list | grep -v largest)
+	check "provider: programs with QPs are killed" killed
+	on b rdma link add kf1 type kfabric netdev vb
+	between "provider" kf0 kf1 "$(gid kf0 192.0.2.1)" "$(gid kf1 192.0.2.2)"
+	delete kf1
+	delete
+	umount "$drivers" "$providers"
+}
