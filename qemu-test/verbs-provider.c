@@ -360,7 +360,7 @@ static void post_many(void)
 
 	/* The last but one is wrong: those before it are executed. */
 	list[MANY - 3].send_flags = IBV_SEND_SIGNALED;
-	list[MANY - 2].opcode = IBV_WR_BIND_MW;
+	list[MANY - 2].send_flags = 1u << 20;
 	bad = NULL;
 	ret = ibv_post_send(a.qp, list, &bad);
 	expect(ret && bad == &list[MANY - 2], "work request %ld is refused", (long)(bad - list));

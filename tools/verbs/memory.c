@@ -19,7 +19,7 @@ struct ibv_pd *kf_alloc_pd(struct ibv_context *context)
 	if (!pd)
 		return NULL;
 	ret = ibv_cmd_alloc_pd(context, pd, &cmd, sizeof(cmd), &resp,
-			     sizeof(resp));
+			       sizeof(resp));
 	if (ret) {
 		free(pd);
 		errno = ret;
