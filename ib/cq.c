@@ -11,6 +11,9 @@
 /* Entries that are taken from kfabric.ko in one call. */
 #define KFIB_POLL	16
 
+/* IBV_WC_WITH_INV of <infiniband/verbs.h>, which no header of the kernel has. */
+#define KFIB_USER_WC_WITH_INV	(1 << 3)
+
 #define KFIB_SAME(name)	static_assert(KFABRIC_VERBS_WC_##name == IB_WC_##name)
 #define KFIB_SAME_OP(name)	static_assert(KFABRIC_VERBS_OP_##name == IB_WC_##name)
 
@@ -77,61 +80,92 @@ void kfib_cq_error(void *cookie)
 		ibcq->event_handler(&event, ibcq->cq_context);
 }
 
+/*
+ * Notes the size of a CQ, and tells the program of the call, if any, what to map
+ * of it.
+ */
+static int kfib_respond_cq(struct kfib_cq *cq, unsigned int cqe,
+			   struct ib_udata *udata)
+{
+	struct kfabric_verbs_map map;
+	struct kfabric_ib_cq_resp resp;
+
+	kfabric_verbs_cq_map(cq->cq, &map);
+	cq->ibcq.cqe = cq->is_mapped ? map.entries : cqe;
+	if (!udata)
+		return 0;
+	resp = (struct kfabric_ib_cq_resp) {
+		.mmap_offset = map.offset,
+		.mmap_size = map.size,
+		.entries = map.entries,
+	};
+	return ib_respond_udata(udata, resp);
+}
+
 /**
  * kfib_create_cq - create a CQ for a program or a kernel caller
  * @ibcq: of the core
  * @attr: its size
- * @attrs: the program's call; NULL for a kernel caller
+ * @attrs: the program's call, with a struct kfabric_ib_create_cq or nothing;
+ *         NULL for a kernel caller
  *
  * Context: process.
  * Return: 0; -EINVAL for no entries or more than there may be, -EOPNOTSUPP for
- * any flag, -ENOMEM.
+ * any flag of the core and unknown ones of ours, -EFAULT, -ENOMEM.
  */
 int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		   struct uverbs_attr_bundle *attrs)
 {
 	struct ib_udata *udata = attrs ? &attrs->driver_udata : NULL;
 	struct kfib_cq *cq = to_kfib_cq(ibcq);
+	struct kfabric_ib_create_cq req = {};
 	struct kfabric_verbs_cq *created;
 	int ret;
 
-	ret = ib_no_udata_io(udata);
-	if (ret)
-		return ret;
-	if (attr->flags)
+	if (udata && udata->inlen) {
+		ret = ib_copy_validate_udata_in(udata, req, reserved);
+		if (ret)
+			return ret;
+	}
+	if (attr->flags || req.reserved || req.flags & ~KFABRIC_IB_CQ_MAPPED)
 		return -EOPNOTSUPP;
+	cq->is_mapped = req.flags & KFABRIC_IB_CQ_MAPPED;
 	created = kfabric_verbs_cq_create(to_kfib(ibcq->device)->device,
 					  kfib_context_of(udata), attr->cqe,
-					  ibcq);
+					  cq->is_mapped, ibcq);
 	if (IS_ERR(created))
 		return PTR_ERR(created);
 	cq->cq = created;
-	ibcq->cqe = attr->cqe;
-	return 0;
+	ret = kfib_respond_cq(cq, attr->cqe, udata);
+	if (ret)
+		kfabric_verbs_cq_destroy(created);
+	return ret;
 }
 
 /**
  * kfib_resize_user_cq - give the CQ of a program another size
  * @ibcq: the CQ
  * @cqe: the number of entries
- * @udata: nothing of ours
+ * @udata: the program's call, without input; a mapped CQ has other memory
+ *         afterwards
  *
  * Context: process.
  * Return: 0; -EINVAL for fewer entries than wait, none, or more than there may
- * be, -ENOMEM.
+ * be, -EFAULT, -ENOMEM.
  */
 int kfib_resize_user_cq(struct ib_cq *ibcq, unsigned int cqe,
 			struct ib_udata *udata)
 {
+	struct kfib_cq *cq = to_kfib_cq(ibcq);
 	int ret;
 
 	ret = ib_no_udata_io(udata);
 	if (ret)
 		return ret;
-	ret = kfabric_verbs_cq_resize(to_kfib_cq(ibcq)->cq, cqe);
-	if (!ret)
-		ibcq->cqe = cqe;
-	return ret;
+	ret = kfabric_verbs_cq_resize(cq->cq, cqe);
+	if (ret)
+		return ret;
+	return kfib_respond_cq(cq, cqe, udata);
 }
 
 /**
@@ -186,8 +220,10 @@ static void kfib_fill_wc(const struct ib_cq *ibcq, struct ib_wc *wc,
 		wc->ex.invalidate_rkey = from->imm_or_key;
 	if (ibcq->uobject) {
 		wc->qp = kfib_number_of_qp(wc, from->qpn);
-		/* A flag that programs do not know. */
-		wc->wc_flags &= ~IB_WC_WITH_NETWORK_HDR_TYPE;
+		/* The core passes flags on as they are; programs have others. */
+		wc->wc_flags = from->flags & (IB_WC_GRH | IB_WC_WITH_IMM);
+		if (from->flags & IB_WC_WITH_INVALIDATE)
+			wc->wc_flags |= KFIB_USER_WC_WITH_INV;
 	}
 }
 
@@ -198,13 +234,16 @@ static void kfib_fill_wc(const struct ib_cq *ibcq, struct ib_wc *wc,
  * @wc: out: the entries
  *
  * Context: any but NMI.
- * Return: how many there were.
+ * Return: how many there were; -EOPNOTSUPP for a mapped CQ, which its program
+ * reads itself.
  */
 int kfib_poll_cq(struct ib_cq *ibcq, int count, struct ib_wc *wc)
 {
 	struct kfabric_verbs_wc taken[KFIB_POLL];
 	int done = 0;
 
+	if (to_kfib_cq(ibcq)->is_mapped)
+		return -EOPNOTSUPP;
 	while (done < count) {
 		u32 most = min(count - done, KFIB_POLL), found, i;
 

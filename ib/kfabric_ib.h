@@ -94,10 +94,12 @@ struct kfib_mr {
  * struct kfib_cq - a completion queue
  * @ibcq: of ib_core
  * @cq: of kfabric.ko
+ * @is_mapped: its program reads the entries from memory that it maps
  */
 struct kfib_cq {
 	struct ib_cq ibcq;
 	struct kfabric_verbs_cq *cq;
+	bool is_mapped;
 };
 
 /**

@@ -9,6 +9,7 @@ use super::{
         Cookie, //
     },
     cq::{
+        Access,
         Arm,
         Cq,
         Entry,
@@ -158,7 +159,13 @@ impl Case {
     }
 
     pub(super) fn cq(&self, entries: u32) -> Result<Arc<Cq>> {
-        Cq::new(&self.budget, functions(), cookie(&self.calls), entries)
+        Cq::new(
+            &self.budget,
+            functions(),
+            cookie(&self.calls),
+            entries,
+            Access::Calls,
+        )
     }
 
     pub(super) fn charged(&self) -> u64 {

@@ -5,6 +5,7 @@
 
 use super::{
     cq::{
+        Access,
         Arm,
         Cq,
         Entry,
@@ -139,7 +140,7 @@ mod tests {
         ensure_eq!(case.charged(), 0);
 
         let poor = Budget::of(user(68), Some(90_000))?;
-        let cq = Cq::new(&poor, functions(), cookie(&case.calls), 1000)?;
+        let cq = Cq::new(&poor, functions(), cookie(&case.calls), 1000, Access::Calls)?;
         ensure_eq!(cq.resize(1000), Err(ENOMEM));
         ensure_eq!(RecvQueue::new(&poor, 10_000, 1).err(), Some(ENOMEM));
         drop(cq);

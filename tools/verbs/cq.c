@@ -22,7 +22,7 @@ static_assert(IBV_WC_SEND == 0 && IBV_WC_RDMA_WRITE == 1 &&
 	      IBV_WC_RECV == 128 && IBV_WC_RECV_RDMA_WITH_IMM == 129,
 	      "the opcodes are those of the kernel");
 static_assert(sizeof(struct kfabric_ib_cq_ring) == 128 &&
-	      sizeof(struct kfabric_ib_cqe) == 40, "the memory of a CQ");
+	      sizeof(struct kfabric_ib_cqe) == 64, "the memory of a CQ");
 
 void kf_cq_lock(struct kf_cq *cq)
 {

@@ -21,7 +21,7 @@
  *         calls
  * @reserved: must be zero
  *
- * A shorter input, also none, stands for zeros.
+ * No input stands for zeros.
  */
 struct kfabric_ib_create_cq {
 	__u32	flags;
@@ -74,6 +74,7 @@ struct kfabric_ib_cq_ring {
  *              region that was invalidated
  * @wc_flags: enum ibv_wc_flags
  * @reserved: not used
+ * @reserved2: not used
  */
 struct kfabric_ib_cqe {
 	__aligned_u64	wr_id;
@@ -85,6 +86,7 @@ struct kfabric_ib_cqe {
 	__u32		imm_or_key;
 	__u32		wc_flags;
 	__u32		reserved;
+	__aligned_u64	reserved2[3];
 };
 
 /* What a completion counter counts. */

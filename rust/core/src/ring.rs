@@ -108,25 +108,28 @@ impl<W: Word> Producer<W> {
     ///
     /// Errors: EINVAL if `size` is not a power of two.
     pub fn new(words: Words<W>, size: u32) -> Result<Self> {
-        Self::starting_at(words, size, 0)
+        Self::holding(words, size, 0, 0)
     }
 
-    /// Like [`Self::new`], but the first entry has the number `first`.
-    fn starting_at(words: Words<W>, size: u32, first: u64) -> Result<Self> {
-        if !size.is_power_of_two() {
+    /// Like [`Self::new`], but the ring has the entries from number `head` to that before `tail`:
+    /// those of another ring, which were copied to their slots here. No losses are unreported.
+    ///
+    /// Errors: EINVAL if `size` is not a power of two, or there are more entries.
+    pub fn holding(words: Words<W>, size: u32, head: u64, tail: u64) -> Result<Self> {
+        if !size.is_power_of_two() || tail.wrapping_sub(head) > u64::from(size) {
             return Err(Errno::EINVAL);
         }
-        words.tail.store(first);
+        words.tail.store(tail);
         words.errors.store(0);
         words.overruns.store(0);
         words.reported.store(0);
-        words.head.store(first);
-        // INVARIANT: the numbers are equal; `size` was checked.
+        words.head.store(head);
+        // INVARIANT: both conditions were checked.
         Ok(Self {
             words,
             size,
-            head: first,
-            tail: first,
+            head,
+            tail,
             head_invalid: false,
             overruns: 0,
             reported: 0,
@@ -371,9 +374,27 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_takes_over_the_entries_of_another() -> Result {
+        let page = Page::new();
+        for (head, tail) in [(0, 5), (u64::MAX, 4), (1, 0)] {
+            let refused = Producer::holding(page.words(), 4, head, tail).map(|_| ());
+            assert_eq!(refused, Err(Errno::EINVAL));
+        }
+        let mut ring = Producer::holding(page.words(), 4, u64::MAX, 2)?;
+        let mut consumer = Consumer::new(&page.tail, &page.head, 4);
+        assert_eq!((ring.queued(), ring.tail()), (3, 2));
+        assert!(ring.push(|slot| assert_eq!(slot, 2)));
+        assert!(!ring.push(|_| ()));
+        assert_eq!(slots(consumer.ready()), Log::of(&[3, 0, 1, 2]));
+        consumer.release(4);
+        assert_eq!(ring.observe(), Ok(3));
+        Ok(())
+    }
+
+    #[test]
     fn entries_wrap_also_at_the_end_of_the_number_range() -> Result {
         let page = Page::new();
-        let mut ring = Producer::starting_at(page.words(), 4, u64::MAX - 1)?;
+        let mut ring = Producer::holding(page.words(), 4, u64::MAX - 1, u64::MAX - 1)?;
         let mut consumer = Consumer::new(&page.tail, &page.head, 4);
         for round in 0..3 {
             for i in 0..4 {
@@ -398,7 +419,7 @@ mod tests {
     #[test]
     fn a_head_is_accepted_between_the_last_one_and_the_tail() -> Result {
         let page = Page::new();
-        let mut ring = Producer::starting_at(page.words(), 8, u64::MAX - 2)?;
+        let mut ring = Producer::holding(page.words(), 8, u64::MAX - 2, u64::MAX - 2)?;
         for _ in 0..6 {
             assert!(ring.push(|_| ()));
         }

@@ -17,6 +17,7 @@
 #define _KFABRIC_VERBS_BINDINGS_H
 
 #include <linux/types.h>
+#include <uapi/rdma/kfabric-abi.h>
 
 struct net;
 struct vm_area_struct;
@@ -502,11 +503,25 @@ kfabric_verbs_flow_create(struct kfabric_verbs_qp *qp,
 			  const struct kfabric_verbs_rule *rule);
 int kfabric_verbs_flow_destroy(struct kfabric_verbs_flow *flow);
 
-/* Completion queues: cq.rs. */
+/**
+ * struct kfabric_verbs_map - the memory of a CQ that its program maps
+ * @offset: in the file of the device; 0: there is none
+ * @size: bytes
+ * @entries: for which there is room
+ */
+struct kfabric_verbs_map {
+	u64	offset;
+	u32	size;
+	u32	entries;
+};
+
+/* Completion queues: cq.rs. A mapped one has no entries to poll. */
 struct kfabric_verbs_cq *
 kfabric_verbs_cq_create(struct kfabric_verbs_device *device,
 			struct kfabric_verbs_context *context, u32 entries,
-			void *cookie);
+			bool mapped, void *cookie);
+void kfabric_verbs_cq_map(const struct kfabric_verbs_cq *cq,
+			  struct kfabric_verbs_map *map);
 int kfabric_verbs_cq_resize(struct kfabric_verbs_cq *cq, u32 entries);
 u32 kfabric_verbs_cq_poll(struct kfabric_verbs_cq *cq, u32 count,
 			  struct kfabric_verbs_wc *wc);

@@ -2,8 +2,8 @@
 
 //! CQ: completion queue.
 //!
-//! The entries are in a ring of the module, in the order in which they came. QPs [push](Cq::push)
-//! them, and the owner of the CQ polls them.
+//! The entries are in a ring, in the order in which they came. QPs [push](Cq::push) them. The owner
+//! of the CQ polls them, or reads them from memory that it maps.
 //!
 //! # The handler
 //!
@@ -53,22 +53,30 @@ use super::{
     },
     code, //
     context::Context,
-    cq_ring::Ring,
+    cq_map::MappedRing,
+    cq_ring::{
+        Entries,
+        PrivateRing,
+        Ring, //
+    },
     declared,
     device::Device,
     handle,
+    map::Mapped,
     raw::{
         self,
         kfabric_verbs_context,
         kfabric_verbs_cq,
         kfabric_verbs_device,
+        kfabric_verbs_map,
         kfabric_verbs_wc, //
     },
 };
 use crate::{
     mem::{
         Allowance,
-        Budget, //
+        Budget,
+        MapAccess, //
     },
     shim::{
         reclaim::OwnerKind,
@@ -95,27 +103,62 @@ pub(super) struct Cq {
     callbacks: Callbacks,
     cookie: Cookie,
     budget: Budget,
+    access: Access,
     #[pin]
     ring: SpinLockIrq<Ring>,
-    /// Held by the one task that changes the places of entries; the charge for the ring.
+    /// Held by the one task that changes the places of entries.
     #[pin]
-    resizing: Mutex<Allowance>,
+    resizing: Mutex<Room>,
 }
 
-/// Memory for a number of entries, and the charge for it. Fails with `EINVAL` for none and for more
-/// than [`MAX_CQE`], with `ENOMEM`.
-fn room(budget: &Budget, entries: u32) -> Result<(KVVec<Entry>, Allowance)> {
+/// How the owner of a CQ gets its entries.
+pub(super) enum Access {
+    /// By polling.
+    Calls,
+    /// From memory that the program of this context maps.
+    Mapped(Arc<Context>),
+}
+
+/// What belongs to the entries of a CQ.
+struct Room {
+    /// The charge for them, unless their memory has its own.
+    _memory: Allowance,
+    /// Where the program maps them.
+    mapped: Option<Mapped>,
+}
+
+/// Memory for a number of entries. Fails with `EINVAL` for none and for more than [`MAX_CQE`], with
+/// `ENOMEM`.
+fn room(budget: &Budget, entries: u32, access: &Access) -> Result<(Entries, Room)> {
     if entries == 0 || entries > MAX_CQE {
         return Err(EINVAL);
     }
-    let entries = entries as usize;
-    let memory = budget.take_for::<Cq>(entries * size_of::<Entry>())?;
-    let ring = KVVec::from_elem(Entry::EMPTY, entries, GFP_KERNEL_ACCOUNT)?;
-    Ok((ring, memory))
+    match access {
+        Access::Calls => {
+            let entries = entries as usize;
+            let room = Room {
+                _memory: budget.take_for::<Cq>(entries * size_of::<Entry>())?,
+                mapped: None,
+            };
+            let ring = KVVec::from_elem(Entry::EMPTY, entries, GFP_KERNEL_ACCOUNT)?;
+            Ok((Entries::Private(PrivateRing::new(ring)), room))
+        }
+        Access::Mapped(context) => {
+            let memory = budget.take_for::<Cq>(0)?;
+            let ring = MappedRing::new(budget, entries)?;
+            let pages = ring.pages().clone();
+            let room = Room {
+                _memory: memory,
+                mapped: Some(Mapped::new(context, pages, MapAccess::ReadWrite)?),
+            };
+            Ok((Entries::Mapped(ring), room))
+        }
+    }
 }
 
 impl Cq {
-    /// A CQ for `entries` entries. Process context, sleeps.
+    /// A CQ for `entries` entries, or the next power of two if it is mapped. Process context,
+    /// sleeps.
     ///
     /// # Errors
     ///
@@ -126,15 +169,17 @@ impl Cq {
         callbacks: Callbacks,
         cookie: Cookie,
         entries: u32,
+        access: Access,
     ) -> Result<Arc<Self>> {
-        let (entries, memory) = room(budget, entries)?;
+        let (entries, room) = room(budget, entries, &access)?;
         Arc::pin_init(
             pin_init!(Self {
                 callbacks,
                 cookie,
                 budget: budget.clone(),
+                access,
                 ring <- new_spinlock_irq!(Ring::new(entries)),
-                resizing <- new_mutex!(memory),
+                resizing <- new_mutex!(room),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -145,6 +190,21 @@ impl Cq {
     /// also after an overrun, and fails its QP then. Any context.
     pub(super) fn push(&self, entry: &Entry, solicited: bool) -> Result<(), Overrun> {
         self.ring.lock().push(entry, solicited)
+    }
+
+    /// The memory that the program maps; zeros for a CQ that is polled. Process context, sleeps.
+    fn memory(&self) -> kfabric_verbs_map {
+        // Nobody replaces it meanwhile.
+        let room = self.resizing.lock();
+        match (&room.mapped, &self.ring.lock().entries) {
+            (Some(mapped), Entries::Mapped(ring)) => kfabric_verbs_map {
+                offset: mapped.offset(),
+                // CAST: At most `MAX_CQE` entries of 64 bytes, and a page.
+                size: ring.pages().size() as u32,
+                entries: ring.size(),
+            },
+            _ => kfabric_verbs_map::default(),
+        }
     }
 
     /// Calls the handlers for which entries have asked since the last call. Any context; no spin
@@ -172,7 +232,7 @@ impl Cq {
     }
 
     /// Takes the oldest entries, at most `count`, and passes them to `each`, which is called under
-    /// a spin lock. Returns how many there were. Any context.
+    /// a spin lock. Returns how many there were: none of a mapped CQ. Any context.
     pub(super) fn poll(&self, count: u32, mut each: impl FnMut(Entry)) -> u32 {
         let mut ring = self.ring.lock();
         let mut taken = 0;
@@ -219,7 +279,7 @@ impl Cq {
     /// - `EINVAL`: no entries, more than [`MAX_CQE`], or fewer than wait.
     /// - `ENOMEM`, as [`new`](Self::new). Both rings are charged for the time of the call.
     pub(super) fn resize(&self, entries: u32) -> Result {
-        let (mut other, mut memory) = room(&self.budget, entries)?;
+        let (mut other, mut other_room) = room(&self.budget, entries, &self.access)?;
         let mut resizing = self.resizing.lock();
         let mut copied = 0;
         loop {
@@ -231,22 +291,24 @@ impl Cq {
             drop(ring);
             cond_resched();
         }
-        swap(&mut *resizing, &mut memory);
+        swap(&mut *resizing, &mut other_room);
         Ok(())
     }
 }
 
 declared! {
     kfabric_verbs_cq_create: fn(
-        *mut kfabric_verbs_device, *mut kfabric_verbs_context, u32, *mut c_void,
+        *mut kfabric_verbs_device, *mut kfabric_verbs_context, u32, bool, *mut c_void,
     ) -> *mut kfabric_verbs_cq;
+    kfabric_verbs_cq_map: fn(*const kfabric_verbs_cq, *mut kfabric_verbs_map);
     kfabric_verbs_cq_resize: fn(*mut kfabric_verbs_cq, u32) -> c_int;
     kfabric_verbs_cq_poll: fn(*mut kfabric_verbs_cq, u32, *mut kfabric_verbs_wc) -> u32;
     kfabric_verbs_cq_arm: fn(*mut kfabric_verbs_cq, u32) -> c_int;
     kfabric_verbs_cq_destroy: fn(*mut kfabric_verbs_cq);
 }
 
-/// A CQ of a context, or of kernel callers if the context is null. Fails as [`Cq::new`]. Sleeps.
+/// A CQ of a context, or of kernel callers if the context is null; a program may map it. Fails as
+/// [`Cq::new`]; with `EINVAL` if it is to be mapped and not a program's. Sleeps.
 ///
 /// # Safety
 ///
@@ -257,6 +319,7 @@ unsafe extern "C" fn kfabric_verbs_cq_create(
     device: *mut kfabric_verbs_device,
     context: *mut kfabric_verbs_context,
     entries: u32,
+    mapped: bool,
     cookie: *mut c_void,
 ) -> *mut kfabric_verbs_cq {
     // SAFETY: By the requirement above.
@@ -264,7 +327,29 @@ unsafe extern "C" fn kfabric_verbs_cq_create(
     // SAFETY: By the requirement above.
     let context = unsafe { Context::of(&device, NonNull::new(context)) };
     let (callbacks, cookie) = (context.callbacks(), Cookie::new(cookie));
-    handle(Cq::new(context.budget(), callbacks, cookie, entries))
+    let access = match (mapped, context.is_program()) {
+        (false, _) => Access::Calls,
+        (true, true) => Access::Mapped(context.clone()),
+        (true, false) => return EINVAL.to_ptr(),
+    };
+    let cq = Cq::new(context.budget(), callbacks, cookie, entries, access);
+    handle(cq)
+}
+
+/// Stores what a program maps of a CQ: zeros for one that is polled. Sleeps.
+///
+/// # Safety
+///
+/// The handle is valid by the interface; `map` is valid for writes.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_map(
+    cq: *const kfabric_verbs_cq,
+    map: *mut kfabric_verbs_map,
+) {
+    // SAFETY: By the requirement above.
+    let cq = unsafe { Arc::<Cq>::borrow(cq.cast_mut().cast()) };
+    // SAFETY: By the requirement above.
+    unsafe { map.write(cq.memory()) };
 }
 
 /// Gives a CQ another size. Fails as [`Cq::resize`]. Sleeps.

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ring of a CQ: its entries, in the order in which they came.
+//! The ring of a CQ: its entries, in the order in which they came, and for which the CQ is armed.
+//!
+//! The entries are in memory of the module ([`PrivateRing`]), or in memory that a program maps
+//! ([`MappedRing`]).
 //!
 //! # Positions
 //!
-//! The ring counts all entries that ever came. The number of an entry is its position, which it
+//! A private ring counts all entries that ever came. The number of an entry is its position, which it
 //! keeps when the ring gets another size. Its place is the remainder by the size. So a resize copies
 //! entries piece by piece, and an interrupt never waits for the copy of all.
 //!
-//! [`Ring::forget_piece`] removes entries from the middle, piece by piece, too. It moves those that
+//! [`PrivateRing::forget_piece`] removes entries from the middle, piece by piece, too. It moves those that
 //! stay towards the head. The places between these and the rest are the gap.
 //!
 //! The functions do not sleep; the caller holds the lock of the CQ.
@@ -24,6 +27,7 @@ use kfi_roce::rc::Status;
 
 use super::{
     callbacks::Cookie,
+    cq_map::MappedRing,
     raw::{
         self,
         kfabric_verbs_wc, //
@@ -31,7 +35,7 @@ use super::{
 };
 
 /// Entries that are looked at or moved while the lock is held.
-const PIECE: u64 = 64;
+pub(super) const PIECE: u64 = 64;
 
 // The statuses of the protocol are those of `enum ib_wc_status`.
 const _: () = {
@@ -144,16 +148,17 @@ pub(super) struct Due {
     pub(super) error: bool,
 }
 
+/// Where the entries of a CQ are.
+pub(super) enum Entries {
+    /// In memory of the module: they are polled by calls.
+    Private(PrivateRing),
+    /// In memory that the program maps, which takes them itself.
+    Mapped(MappedRing),
+}
+
 /// What the lock of a CQ protects.
 pub(super) struct Ring {
-    /// The entry at each place.
-    pub(super) entries: KVVec<Entry>,
-    /// The position of the oldest entry, and that of the next one that comes.
-    head: u64,
-    tail: u64,
-    /// Positions that have no entry, from the first to the one behind the last. Empty unless
-    /// [`forget_piece`](Self::forget_piece) has to go on.
-    gap: (u64, u64),
+    pub(super) entries: Entries,
     pub(super) arm: Arm,
     /// Whether the owner has got the event.
     overrun: bool,
@@ -162,20 +167,11 @@ pub(super) struct Ring {
     pub(super) notifying: bool,
 }
 
-/// The place of a position in a ring of `size` places, at least one.
-pub(super) fn place(position: u64, size: usize) -> usize {
-    // CAST: The remainder is less than a `usize`.
-    position.checked_rem(size as u64).unwrap_or(0) as usize
-}
-
 impl Ring {
-    /// A ring without entries, with one place for each element.
-    pub(super) fn new(entries: KVVec<Entry>) -> Self {
+    /// A CQ that is not armed.
+    pub(super) fn new(entries: Entries) -> Self {
         Self {
             entries,
-            head: 0,
-            tail: 0,
-            gap: (0, 0),
             arm: Arm::Not,
             overrun: false,
             due: Due::default(),
@@ -183,23 +179,20 @@ impl Ring {
         }
     }
 
-    /// Goes behind the gap if the head is there.
-    fn skip_gap(&mut self) {
-        let (first, end) = self.gap;
-        if (first..end).contains(&self.head) {
-            self.head = end;
-        }
-    }
-
     /// Entries that wait, and the gap if it is among them.
-    pub(super) fn len(&self) -> u64 {
-        self.tail.wrapping_sub(self.head)
+    pub(super) fn len(&mut self) -> u64 {
+        match &mut self.entries {
+            Entries::Private(ring) => ring.len(),
+            Entries::Mapped(ring) => ring.len().into(),
+        }
     }
 
     /// Whether no entry waits.
     pub(super) fn is_empty(&mut self) -> bool {
-        self.skip_gap();
-        self.head == self.tail
+        match &mut self.entries {
+            Entries::Private(ring) => ring.is_empty(),
+            Entries::Mapped(ring) => ring.len() == 0,
+        }
     }
 
     /// Adds an entry, or notes that it was lost; notes which calls are due.
@@ -213,20 +206,108 @@ impl Ring {
             self.arm = Arm::Not;
             self.due.comp = true;
         }
+        let stored = match &mut self.entries {
+            Entries::Private(ring) => ring.push(entry),
+            Entries::Mapped(ring) => ring.push(entry),
+        };
+        if !stored {
+            self.due.error |= !replace(&mut self.overrun, true);
+            return Err(Overrun);
+        }
+        Ok(())
+    }
+
+    /// Takes the oldest entry of a private ring.
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        match &mut self.entries {
+            Entries::Private(ring) => ring.pop(),
+            Entries::Mapped(_) => None,
+        }
+    }
+
+    /// Removes the entries of `qp` from the next piece of a private ring. Returns whether it was
+    /// the last piece. A program removes entries from a mapped ring itself.
+    pub(super) fn forget_piece(&mut self, qp: Cookie) -> bool {
+        match &mut self.entries {
+            Entries::Private(ring) => ring.forget_piece(qp),
+            Entries::Mapped(_) => true,
+        }
+    }
+
+    /// Copies the next piece from position `from` on to another ring of the same kind. Returns
+    /// whether it was the last piece. Fails with `EINVAL` if more entries wait than have room there.
+    pub(super) fn copy_piece(&mut self, from: &mut u64, to: &mut Entries) -> Result<bool> {
+        match (&mut self.entries, to) {
+            (Entries::Private(ring), Entries::Private(to)) => ring.copy_piece(from, to),
+            (Entries::Mapped(ring), Entries::Mapped(to)) => ring.copy_piece(from, to),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+/// Entries in memory of the module.
+pub(super) struct PrivateRing {
+    /// The entry at each place.
+    entries: KVVec<Entry>,
+    /// The position of the oldest entry, and that of the next one that comes.
+    head: u64,
+    tail: u64,
+    /// Positions that have no entry, from the first to the one behind the last. Empty unless
+    /// [`forget_piece`](Self::forget_piece) has to go on.
+    gap: (u64, u64),
+}
+
+/// The place of a position in a ring of `size` places, at least one.
+pub(super) fn place(position: u64, size: usize) -> usize {
+    // CAST: The remainder is less than a `usize`.
+    position.checked_rem(size as u64).unwrap_or(0) as usize
+}
+
+impl PrivateRing {
+    /// A ring without entries, with one place for each element.
+    pub(super) fn new(entries: KVVec<Entry>) -> Self {
+        Self {
+            entries,
+            head: 0,
+            tail: 0,
+            gap: (0, 0),
+        }
+    }
+
+    /// Goes behind the gap if the head is there.
+    fn skip_gap(&mut self) {
+        let (first, end) = self.gap;
+        if (first..end).contains(&self.head) {
+            self.head = end;
+        }
+    }
+
+    /// Entries that wait, and the gap if it is among them.
+    fn len(&self) -> u64 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Whether no entry waits.
+    fn is_empty(&mut self) -> bool {
+        self.skip_gap();
+        self.head == self.tail
+    }
+
+    /// Adds an entry. Returns whether there was room.
+    fn push(&mut self, entry: &Entry) -> bool {
         let size = self.entries.len();
         let has_room = self.len() < size as u64;
         let room = self.entries.get_mut(place(self.tail, size));
         let Some(to) = room.filter(|_| has_room) else {
-            self.due.error |= !replace(&mut self.overrun, true);
-            return Err(Overrun);
+            return false;
         };
         *to = *entry;
         self.tail = self.tail.wrapping_add(1);
-        Ok(())
+        true
     }
 
     /// Takes the oldest entry.
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    fn pop(&mut self) -> Option<Entry> {
         if self.is_empty() {
             return None;
         }
@@ -237,7 +318,7 @@ impl Ring {
 
     /// Removes the entries of `qp` from the next piece behind the gap. Returns whether it was the
     /// last piece.
-    pub(super) fn forget_piece(&mut self, qp: Cookie) -> bool {
+    fn forget_piece(&mut self, qp: Cookie) -> bool {
         let size = self.entries.len();
         self.skip_gap();
         let (mut kept, mut seen) = self.gap;
@@ -267,19 +348,23 @@ impl Ring {
 
     /// Copies the next piece from position `from` on to another ring. Returns whether it was the
     /// last piece. Fails with `EINVAL` if more entries wait than have room there.
-    pub(super) fn copy_piece(&self, from: &mut u64, to: &mut [Entry]) -> Result<bool> {
-        if self.len() > to.len() as u64 {
+    fn copy_piece(&self, from: &mut u64, to: &mut Self) -> Result<bool> {
+        let size = to.entries.len();
+        if self.len() > size as u64 {
             return Err(EINVAL);
         }
         let first = self.head.max(*from);
         *from = self.tail.min(first.saturating_add(PIECE));
         for position in first..*from {
-            let to_place = place(position, to.len());
             let entry = self.entries.get(place(position, self.entries.len()));
-            if let (Some(to), Some(entry)) = (to.get_mut(to_place), entry) {
+            if let (Some(to), Some(entry)) = (to.entries.get_mut(place(position, size)), entry) {
                 *to = *entry;
             }
         }
-        Ok(*from == self.tail)
+        if *from != self.tail {
+            return Ok(false);
+        }
+        (to.head, to.tail, to.gap) = (self.head, self.tail, self.gap);
+        Ok(true)
     }
 }

@@ -42,6 +42,7 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_post_end);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_post_recv);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_create);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_map);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_resize);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_poll);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_arm);

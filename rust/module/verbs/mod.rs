@@ -17,6 +17,7 @@
 //! | [`fast_mr`] | memory regions whose memory changes by work requests |
 //! | [`sge`] | lists of SGEs: the memory of a work request |
 //! | [`cq`], [`cq_ring`] | completion queues, and their entries |
+//! | [`cq_map`] | entries in memory that a program maps |
 //! | [`recv`] | receives that wait for messages, of a QP or an SRQ |
 //! | [`srq`] | shared receive queues |
 //! | [`qp`] | queue pairs |
@@ -39,6 +40,7 @@ mod callbacks;
 mod comp_cntr;
 mod context;
 mod cq;
+mod cq_map;
 mod cq_ring;
 mod device;
 mod fast_mr;
@@ -65,6 +67,9 @@ mod kunit_counters;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/verbs_cq.rs"]
 mod kunit_cq;
+#[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_cq_map.rs"]
+mod kunit_cq_map;
 #[cfg(kfi_kunit)]
 #[path = "../../../kunit/verbs_fast_mr.rs"]
 mod kunit_fast_mr;
