@@ -289,13 +289,14 @@ impl Qp {
     }
 }
 
-/// The bit under which a work request counts; none for atomics.
+/// The bit under which a work request counts; none for atomics and for operations on regions.
 fn ops_of(op: &SendOp) -> CompCntrOps {
     let op = match op {
         SendOp::Ud { .. } | SendOp::Rc(Op::Send(_)) => OpType::Send,
         SendOp::Rc(Op::Write { .. }) => OpType::Write,
         SendOp::Rc(Op::Read { .. }) => OpType::Read,
         SendOp::Rc(Op::CompareSwap { .. } | Op::FetchAdd { .. }) => OpType::Atomic,
+        SendOp::Register { .. } | SendOp::Invalidate { .. } => return CompCntrOps::EMPTY,
     };
     op.comp_cntr_op()
 }
