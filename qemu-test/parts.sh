@@ -322,9 +322,12 @@ part_verbs() {
 }
 
 part_pyverbs() {
+	local provider
 	need ko module
+	need provider verbs_provider 56
 	tap_part pyverbs '.' guest --name pyverbs --peers --timeout 1500 --put "$ko:kfabric.ko" \
-		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$provider/libkfabric.so.1:libkfabric.so.1" \
+		--put "$KF_TOP/qemu-test/verbs-provider.sh:verbs-provider.sh" \
 		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
 		"$KF_TOP/qemu-test/pyverbs" "$@"
 }
