@@ -284,6 +284,10 @@ impl Cq {
         let mut copied = 0;
         loop {
             let mut ring = self.ring.lock();
+            // Also if the next power of two were enough.
+            if ring.len() > entries.into() {
+                return Err(EINVAL);
+            }
             if ring.copy_piece(&mut copied, &mut other)? {
                 swap(&mut ring.entries, &mut other);
                 break;
